@@ -1,0 +1,2 @@
+//! The program `gmm`.
+fn main() {}

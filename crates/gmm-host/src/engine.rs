@@ -1,0 +1,97 @@
+//! The one trait behind which every engine stands.
+
+use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
+use ndarray::ArrayView2;
+
+use crate::Error;
+
+/// Writes the responsibilities, `(m, k)` row by row, of the `m` rows that start at the given row.
+pub type FillResponsibilities<'a> = dyn Fn(usize, &mut [f64]) + Sync + 'a;
+
+/// A machine that can hold rows and run passes over them.
+pub trait Engine: Send + Sync {
+    /// Short name, as stored in model files: `cpu`, `reference`, `cuda:0`.
+    fn name(&self) -> String;
+
+    /// One line for people: threads and instruction set, or device and module.
+    fn description(&self) -> String;
+
+    /// Takes the rows in, as `x − shift` rounded once to `precision`; `shift` is `(d,)`.
+    ///
+    /// The shift takes out a common offset before anything is rounded or squared. All results are in the data's own
+    /// coordinates. Row weights come along.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] before anything is taken, or [`Error::Scale`] where squares would overflow.
+    fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error>;
+}
+
+/// Rows resident on an engine.
+///
+/// Every pass returns [`Statistics`] about the centres it was run with. Same rows, parameters and thread count give
+/// the same bits.
+pub trait Resident: Send {
+    /// `(n, d)`.
+    fn dim(&self) -> (usize, usize);
+
+    /// One fused E- and M-pass: responsibilities under `mixture`, and their sufficient statistics about its means.
+    ///
+    /// # Errors
+    /// [`Error::Features`] where `d` differs; [`Error::Memory`].
+    fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error>;
+
+    /// Statistics of the hard assignment of each row to its nearest centre, `(k, d)`, the first among equals.
+    /// `log_likelihood` is 0; with [`CovarianceType::Spherical`], `second` is each cluster's inertia.
+    ///
+    /// # Errors
+    /// As for [`pass`](Self::pass).
+    fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error>;
+
+    /// Statistics under responsibilities that the caller gives, about `centres`, `(k, d)`.
+    ///
+    /// # Errors
+    /// As for [`pass`](Self::pass).
+    fn given(
+        &mut self,
+        kind: CovarianceType,
+        centres: ArrayView2<'_, f64>,
+        fill: &FillResponsibilities<'_>,
+    ) -> Result<Statistics, Error>;
+
+    /// `out[i] = min(out[i], |x_i − centre|²)`, `(n,)`; row weights do not enter.
+    ///
+    /// # Errors
+    /// As for [`pass`](Self::pass).
+    fn squared_distances(&mut self, centre: &[f64], out: &mut [f64]) -> Result<(), Error>;
+
+    /// Evaluates `mixture` on every row and writes what was asked for. A row's values do not depend on other rows.
+    ///
+    /// Where every density of a row underflows, its log density is −∞ and its responsibilities are the component
+    /// weights.
+    ///
+    /// # Errors
+    /// As for [`pass`](Self::pass).
+    fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error>;
+}
+
+/// What [`Resident::evaluate`] writes per row, besides the totals that it returns.
+#[derive(Default)]
+pub struct Wanted<'a> {
+    /// Log densities, `(n,)`.
+    pub log_densities: Option<&'a mut [f64]>,
+    /// Responsibilities, `(n, k)` row by row.
+    pub responsibilities: Option<&'a mut [f64]>,
+    /// Component of largest responsibility, `(n,)`, the first among equals.
+    pub labels: Option<&'a mut [u32]>,
+}
+
+/// Totals over all rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evaluation {
+    /// Σ w ln p(x).
+    pub log_likelihood: f64,
+    /// −Σ w Σ_c r ln r, the entropy of the assignments.
+    pub entropy: f64,
+    /// Σ w.
+    pub total_weight: f64,
+}

@@ -1,0 +1,105 @@
+//! Errors of fitting and evaluating: what, where, and what to try.
+
+use gmm_model::{DataError, ModelError, StatisticsError};
+
+/// Why a fit or an evaluation did not happen.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The data cannot be used.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// A mixture or a parameter cannot be.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// Statistics that do not fit together.
+    #[error(transparent)]
+    Statistics(#[from] StatisticsError),
+    /// An option outside its range, or options that exclude each other.
+    #[error("{option} is {value}: it must be {must}")]
+    Option {
+        /// The option's name.
+        option: &'static str,
+        /// What was given.
+        value: String,
+        /// What it must be.
+        must: String,
+    },
+    /// More components than rows.
+    #[error("{k} components for {n} rows: at most one component per row")]
+    TooFewRows {
+        /// Components asked for.
+        k: usize,
+        /// Rows of positive weight.
+        n: usize,
+    },
+    /// Data and mixture of different dimension.
+    #[error("the data have {found} columns, the mixture has {expected}")]
+    Features {
+        /// Columns of the data.
+        found: usize,
+        /// Columns of the mixture.
+        expected: usize,
+    },
+    /// Columns in another order, or others, than the mixture was fitted to.
+    #[error(
+        "column {index} is '{found}', but the mixture was fitted with '{expected}' there: select or reorder the columns"
+    )]
+    FeatureNames {
+        /// Position, from 0.
+        index: usize,
+        /// Name in the data.
+        found: String,
+        /// Name in the mixture.
+        expected: String,
+    },
+    /// Values so large that their squares overflow.
+    #[error(
+        "column {column} reaches {value:e} from its centre, and squares of that overflow {precision}: rescale the data \
+         or use a wider precision"
+    )]
+    Scale {
+        /// Column, from 0.
+        column: usize,
+        /// The largest distance from the centre.
+        value: f64,
+        /// `f32` or `f64`.
+        precision: &'static str,
+    },
+    /// Not enough memory, found out before any was taken.
+    #[error("{what} needs {wanted} bytes of memory, {free} are free: use fewer components or rows at a time, or f32")]
+    Memory {
+        /// What it is for.
+        what: &'static str,
+        /// Bytes wanted.
+        wanted: u128,
+        /// Bytes free.
+        free: u128,
+    },
+    /// A fit that ran into numbers that are none.
+    #[error(
+        "iteration {iteration}: the statistics of component {component} are not finite; rescale the data or raise reg_covar"
+    )]
+    NotFinite {
+        /// Iteration, from 1.
+        iteration: usize,
+        /// Component, from 0.
+        component: usize,
+    },
+    /// A covariance that stopped being positive definite during the fit.
+    #[error("iteration {iteration}: {source}")]
+    Singular {
+        /// Iteration, from 1; 0 is the initialisation.
+        iteration: usize,
+        /// Which component, column and pivot.
+        source: ModelError,
+    },
+    /// The observer asked to stop.
+    #[error("interrupted after {iterations} iterations")]
+    Interrupted {
+        /// Iterations done.
+        iterations: usize,
+    },
+    /// No such device, or it cannot be used.
+    #[error("{0}")]
+    Device(String),
+}

@@ -1,0 +1,220 @@
+//! Rows and columns that have been checked: what every engine loads.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ndarray::{Array2, ArrayView2};
+
+use crate::{DataError, ModelError};
+
+/// The type in which an engine holds rows and forms products. Sums and parameters are `f64` in both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// Single precision.
+    F32,
+    /// Double precision.
+    F64,
+}
+
+impl Precision {
+    /// `f32` or `f64`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+        }
+    }
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Precision {
+    type Err = ModelError;
+
+    fn from_str(text: &str) -> Result<Self, ModelError> {
+        match text {
+            "f32" => Ok(Self::F32),
+            "f64" => Ok(Self::F64),
+            _ => Err(ModelError::UnknownWord { what: "precision", word: text.to_owned(), choices: "f32, f64" }),
+        }
+    }
+}
+
+/// An `(n, d)` array of either precision, in row-major order. May hold NaN: [`Dataset`] is the checked form.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Matrix {
+    /// Single precision.
+    F32(Array2<f32>),
+    /// Double precision.
+    F64(Array2<f64>),
+}
+
+impl From<Array2<f32>> for Matrix {
+    fn from(rows: Array2<f32>) -> Self {
+        Self::F32(standard(rows))
+    }
+}
+
+impl From<Array2<f64>> for Matrix {
+    fn from(rows: Array2<f64>) -> Self {
+        Self::F64(standard(rows))
+    }
+}
+
+fn standard<T: Clone>(rows: Array2<T>) -> Array2<T> {
+    if rows.is_standard_layout() { rows } else { rows.as_standard_layout().into_owned() }
+}
+
+impl Matrix {
+    /// `(n, d)`.
+    pub fn dim(&self) -> (usize, usize) {
+        match self {
+            Self::F32(a) => a.dim(),
+            Self::F64(a) => a.dim(),
+        }
+    }
+
+    /// The precision in which the values are stored.
+    pub const fn precision(&self) -> Precision {
+        match self {
+            Self::F32(_) => Precision::F32,
+            Self::F64(_) => Precision::F64,
+        }
+    }
+
+    /// Entry `(row, column)` as `f64` (exact).
+    pub fn at(&self, row: usize, column: usize) -> f64 {
+        match self {
+            Self::F32(a) => f64::from(a[[row, column]]),
+            Self::F64(a) => a[[row, column]],
+        }
+    }
+
+    /// All entries as `f64` (exact for `f32`).
+    pub fn to_f64(&self) -> Array2<f64> {
+        match self {
+            Self::F32(a) => a.mapv(f64::from),
+            Self::F64(a) => a.clone(),
+        }
+    }
+
+    /// The chosen columns, in the order given. Indices must be below `d`.
+    pub fn select_columns(&self, columns: &[usize]) -> Self {
+        match self {
+            Self::F32(a) => Self::from(a.select(ndarray::Axis(1), columns)),
+            Self::F64(a) => Self::from(a.select(ndarray::Axis(1), columns)),
+        }
+    }
+
+    fn first_not_finite(&self) -> Option<(usize, usize, f64)> {
+        fn first<T: Copy>(a: ArrayView2<'_, T>, finite: impl Fn(T) -> bool) -> Option<(usize, usize)> {
+            // One flat scan; the position is worked out only where there is something to report.
+            let d = a.ncols();
+            let flat = a.to_slice().expect("a Matrix is row-major");
+            flat.iter().position(|&v| !finite(v)).map(|i| (i / d, i % d))
+        }
+        let found = match self {
+            Self::F32(a) => first(a.view(), f32::is_finite),
+            Self::F64(a) => first(a.view(), f64::is_finite),
+        };
+        found.map(|(row, column)| (row, column, self.at(row, column)))
+    }
+}
+
+/// An `(n, d)` data set: at least one row and column, all finite, with optional row weights and column names.
+///
+/// A row of weight 2 is the row twice; a row of weight 0 is not there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dataset {
+    rows: Matrix,
+    weights: Option<Vec<f64>>,
+    names: Option<Vec<String>>,
+}
+
+impl Dataset {
+    /// Checks shape and values.
+    ///
+    /// # Errors
+    /// [`DataError::Empty`], or [`DataError::NotFinite`] with the first row and column. Cost: one pass.
+    pub fn new(rows: impl Into<Matrix>) -> Result<Self, DataError> {
+        let rows = rows.into();
+        let (n, d) = rows.dim();
+        if n == 0 || d == 0 {
+            return Err(DataError::Empty { n, d });
+        }
+        if let Some((row, column, value)) = rows.first_not_finite() {
+            return Err(DataError::NotFinite { row, column, value });
+        }
+        Ok(Self { rows, weights: None, names: None })
+    }
+
+    /// Attaches row weights, `(n,)`.
+    ///
+    /// # Errors
+    /// [`DataError`] for a wrong length, a negative or non-finite weight, or a sum that is zero or infinite.
+    pub fn with_weights(mut self, weights: Vec<f64>) -> Result<Self, DataError> {
+        if weights.len() != self.n_rows() {
+            return Err(DataError::WeightLength { found: weights.len(), n: self.n_rows() });
+        }
+        if let Some((row, &value)) = weights.iter().enumerate().find(|(_, w)| !(w.is_finite() && **w >= 0.0)) {
+            return Err(DataError::Weight { row, value });
+        }
+        let sum: f64 = weights.iter().sum();
+        if !(sum > 0.0 && sum.is_finite()) {
+            return Err(DataError::WeightSum { sum });
+        }
+        self.weights = Some(weights);
+        Ok(self)
+    }
+
+    /// Attaches column names, `(d,)`.
+    ///
+    /// # Errors
+    /// [`DataError::NameLength`].
+    pub fn with_names(mut self, names: Vec<String>) -> Result<Self, DataError> {
+        if names.len() != self.n_features() {
+            return Err(DataError::NameLength { found: names.len(), d: self.n_features() });
+        }
+        self.names = Some(names);
+        Ok(self)
+    }
+
+    /// Rows `n`.
+    pub fn n_rows(&self) -> usize {
+        self.rows.dim().0
+    }
+
+    /// Columns `d`.
+    pub fn n_features(&self) -> usize {
+        self.rows.dim().1
+    }
+
+    /// The values, `(n, d)`.
+    pub const fn rows(&self) -> &Matrix {
+        &self.rows
+    }
+
+    /// Row weights, if any.
+    pub fn weights(&self) -> Option<&[f64]> {
+        self.weights.as_deref()
+    }
+
+    /// Weight of one row; 1 where no weights were given.
+    pub fn weight(&self, row: usize) -> f64 {
+        self.weights.as_ref().map_or(1.0, |w| w[row])
+    }
+
+    /// Sum of the row weights; `n` where none were given.
+    pub fn total_weight(&self) -> f64 {
+        self.weights.as_ref().map_or(self.n_rows() as f64, |w| w.iter().sum())
+    }
+
+    /// Column names, if any.
+    pub fn names(&self) -> Option<&[String]> {
+        self.names.as_deref()
+    }
+}

@@ -1,0 +1,36 @@
+//! What a Gaussian mixture is: parameters, covariance kinds, densities, sufficient statistics and the M-step,
+//! information criteria, sampling, and [`reference`](mod@reference), the naive f64 oracle. No GPU, no files.
+//!
+//! `n`, `k` and `d` mean rows, components and dimensions everywhere. Parameters are `f64` whatever the data are.
+//!
+//! ```
+//! use gmm_model::{Covariances, Mixture};
+//! use ndarray::array;
+//!
+//! let mixture = Mixture::new(
+//!     array![0.25, 0.75],
+//!     array![[0.0, 0.0], [4.0, 1.0]],
+//!     Covariances::Spherical(array![1.0, 2.0]),
+//! )?;
+//! assert_eq!((mixture.n_components(), mixture.n_features()), (2, 2));
+//! # Ok::<(), gmm_model::ModelError>(())
+//! ```
+
+mod cholesky;
+mod covariance;
+mod dataset;
+mod error;
+mod m_step;
+mod mixture;
+pub mod reference;
+mod statistics;
+mod summary;
+
+pub use cholesky::{Cholesky, NotPositiveDefinite};
+pub use covariance::{CovarianceType, Covariances, packed_index, packed_len};
+pub use dataset::{Dataset, Matrix, Precision};
+pub use error::{DataError, ModelError, StatisticsError};
+pub use m_step::{MStep, m_step};
+pub use mixture::{Factors, Mixture};
+pub use statistics::Statistics;
+pub use summary::FitSummary;

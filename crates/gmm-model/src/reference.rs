@@ -1,0 +1,107 @@
+//! The oracle: naive, sequential, `f64`, and too simple to be wrong. Every fast path is judged by it.
+
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2};
+
+use crate::{CovarianceType, Mixture, Statistics, packed_index};
+
+/// `ln(w_c N(x | μ_c, Σ_c))` for one row `x`, `(d,)`. −∞ where the distance overflows or the weight is 0.
+pub fn log_joint(mixture: &Mixture, c: usize, x: ArrayView1<'_, f64>) -> f64 {
+    let d = mixture.n_features();
+    let lower = mixture.factors().dense(c, d);
+    // Forward substitution in L y = x − μ; the squared length of y is the Mahalanobis distance.
+    let mut y = vec![0.0; d];
+    for i in 0..d {
+        let mut rest = x[i] - mixture.means()[[c, i]];
+        for j in 0..i {
+            rest -= lower[[i, j]] * y[j];
+        }
+        y[i] = rest / lower[[i, i]];
+    }
+    let distance: f64 = y.iter().map(|v| v * v).sum();
+    // Differences of infinities: the row is beyond the range of squares, so its density is 0.
+    let distance = if distance.is_nan() { f64::INFINITY } else { distance };
+    mixture.log_weight(c) + mixture.log_normalizer(c) - 0.5 * distance
+}
+
+/// `ln Σ exp(v)` with the true maximum taken out; −∞ where all are −∞.
+pub fn log_sum_exp(values: &[f64]) -> f64 {
+    let top = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if top == f64::NEG_INFINITY {
+        return top;
+    }
+    top + values.iter().map(|v| (v - top).exp()).sum::<f64>().ln()
+}
+
+/// Log density and responsibilities, `(k,)`, of one row.
+///
+/// Where every density underflows to 0 the responsibilities are the component weights: without evidence the posterior
+/// is the prior.
+pub fn posterior(mixture: &Mixture, x: ArrayView1<'_, f64>) -> (f64, Array1<f64>) {
+    let joint: Vec<f64> = (0..mixture.n_components()).map(|c| log_joint(mixture, c, x)).collect();
+    let total = log_sum_exp(&joint);
+    if total == f64::NEG_INFINITY {
+        return (total, mixture.weights().to_owned());
+    }
+    (total, joint.iter().map(|v| (v - total).exp()).collect())
+}
+
+/// Log density of each row, `(n,)`.
+pub fn log_densities(mixture: &Mixture, rows: ArrayView2<'_, f64>) -> Array1<f64> {
+    rows.outer_iter().map(|x| posterior(mixture, x).0).collect()
+}
+
+/// Responsibilities, `(n, k)`.
+pub fn responsibilities(mixture: &Mixture, rows: ArrayView2<'_, f64>) -> Array2<f64> {
+    let mut out = Array2::zeros((rows.nrows(), mixture.n_components()));
+    for (mut slot, x) in out.outer_iter_mut().zip(rows.outer_iter()) {
+        slot.assign(&posterior(mixture, x).1);
+    }
+    out
+}
+
+/// Index of the largest value, the first among equals.
+pub fn argmax(values: ArrayView1<'_, f64>) -> usize {
+    (1..values.len()).fold(0, |best, i| if values[i] > values[best] { i } else { best })
+}
+
+/// Adds one row of weight `w` with responsibilities `r`, `(k,)`, to `statistics`.
+pub fn accumulate(statistics: &mut Statistics, x: ArrayView1<'_, f64>, w: f64, r: ArrayView1<'_, f64>) {
+    let (k, d) = statistics.dim();
+    for c in 0..k {
+        let z = &x - &statistics.centres.row(c);
+        let wr = w * r[c];
+        statistics.weight[c] += wr;
+        for i in 0..d {
+            statistics.first[[c, i]] += wr * z[i];
+            for j in 0..=i {
+                let product = wr * z[i] * z[j];
+                match statistics.kind {
+                    CovarianceType::Full => statistics.second[c * crate::packed_len(d) + packed_index(i, j)] += product,
+                    CovarianceType::Tied => statistics.second[packed_index(i, j)] += product,
+                    CovarianceType::Diag if i == j => statistics.second[c * d + i] += product,
+                    CovarianceType::Spherical if i == j => statistics.second[c] += product,
+                    _ => {}
+                }
+            }
+        }
+    }
+    statistics.total_weight += w;
+    statistics.n_rows += 1;
+}
+
+/// One E-step with sufficient statistics about the mixture's means; `weights` is `(n,)`.
+pub fn statistics(mixture: &Mixture, rows: ArrayView2<'_, f64>, weights: Option<&[f64]>) -> Statistics {
+    let mut out = Statistics::zero(mixture.covariance_type(), mixture.means().to_owned());
+    for (i, x) in rows.outer_iter().enumerate() {
+        let w = weights.map_or(1.0, |w| w[i]);
+        // A row of weight 0 is not there: not even its −∞ counts.
+        if w > 0.0 {
+            let (log_density, r) = posterior(mixture, x);
+            out.log_likelihood += w * log_density;
+            accumulate(&mut out, x, w, r.view());
+        } else {
+            out.n_rows += 1;
+        }
+    }
+    out
+}
