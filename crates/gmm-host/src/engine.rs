@@ -95,3 +95,8 @@ pub struct Evaluation {
     /// Σ w.
     pub total_weight: f64,
 }
+
+/// Refuses data of another dimension than the mixture's.
+pub(crate) fn check_features(found: usize, expected: usize) -> Result<(), Error> {
+    if found == expected { Ok(()) } else { Err(Error::Features { found, expected }) }
+}

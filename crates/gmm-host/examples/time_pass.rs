@@ -1,0 +1,29 @@
+//! Times passes of the CPU engine: `time_pass N K D KIND f32|f64 [THREADS]`.
+
+#[path = "../tests/common/mod.rs"]
+#[allow(dead_code)]
+mod common;
+
+use gmm_host::{CpuEngine, Engine, shift};
+use gmm_model::Dataset;
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let number = |i: usize| args[i].parse::<usize>().expect("a number");
+    let (n, k, d) = (number(1), number(2), number(3));
+    let kind = args[4].parse().expect("a kind");
+    let precision = args[5].parse().expect("a precision");
+    let mixture = common::mixture(kind, k, d, 0.0, 1.0, 1);
+    let data = Dataset::new(common::rows(n, d, 0.0, 1.0, 1)).unwrap();
+    let engine = CpuEngine::new(if args.len() > 6 { number(6) } else { 0 }).unwrap();
+    let mut rows = engine.load(&data, precision, &shift::of_data(&data)).unwrap();
+    let mut times: Vec<f64> = (0..15)
+        .map(|_| {
+            let start = std::time::Instant::now();
+            std::hint::black_box(rows.pass(&mixture).unwrap());
+            start.elapsed().as_secs_f64() * 1e3
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    println!("{} {n} {k} {d}: median {:.3} ms, least {:.3} ms ({})", args[4], times[7], times[0], engine.description());
+}

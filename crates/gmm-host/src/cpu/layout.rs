@@ -1,0 +1,138 @@
+//! How rows lie in memory: blocks of 256 rows, each column of a block contiguous, so that a vector holds rows.
+
+use gmm_model::{Dataset, Matrix};
+use rayon::prelude::*;
+
+use super::simd::Real;
+use crate::{Error, memory};
+
+/// Rows of a block. A column of it is 2 KiB in f64, so a block of 30 columns stays in the second-level cache.
+pub(crate) const BLOCK: usize = 256;
+
+/// A zeroed buffer whose first element starts a cache line, so that no vector load crosses one.
+pub(crate) struct Buffer<T> {
+    cells: Vec<T>,
+    start: usize,
+    len: usize,
+}
+
+const LINE: usize = 64;
+
+impl<T: Real> Buffer<T> {
+    pub(crate) fn zeroed(len: usize) -> Self {
+        let per_line = LINE / size_of::<T>();
+        let cells = vec![T::ZERO; len + per_line];
+        let start = (cells.as_ptr().align_offset(LINE)).min(per_line);
+        Self { cells, start, len }
+    }
+}
+
+impl<T> std::ops::Deref for Buffer<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        &self.cells[self.start..][..self.len]
+    }
+}
+
+impl<T> std::ops::DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.cells[self.start..][..self.len]
+    }
+}
+
+/// All rows as `x − shift` in `T`, with their weights.
+pub(crate) struct Layout<T> {
+    pub(crate) n: usize,
+    pub(crate) d: usize,
+    pub(crate) shift: Vec<f64>,
+    pub(crate) total_weight: f64,
+    /// Block after block, `d*BLOCK` each; rows past `n` are 0.
+    cells: Buffer<T>,
+    /// One weight per row where they were given.
+    weights: Option<Buffer<T>>,
+    /// Weights of a full block, and of the last one, where none were given. Rows past `n` weigh 0.
+    ones: Buffer<T>,
+    last: Buffer<T>,
+}
+
+impl<T: Real> Layout<T> {
+    /// Takes a data set in. One pass over it; `n*d*size_of::<T>()` bytes, rounded up to whole blocks.
+    pub(crate) fn new(data: &Dataset, shift: &[f64]) -> Result<Self, Error> {
+        let (n, d) = data.rows().dim();
+        let blocks = n.div_ceil(BLOCK);
+        let bytes =
+            (blocks * BLOCK) as u128 * (d + usize::from(data.weights().is_some())) as u128 * size_of::<T>() as u128;
+        memory::check("a copy of the data", bytes)?;
+        let mut cells = Buffer::<T>::zeroed(blocks * BLOCK * d);
+        cells.par_chunks_exact_mut(BLOCK * d).enumerate().for_each(|(block, out)| {
+            let first = block * BLOCK;
+            let rows = first..n.min(first + BLOCK);
+            match data.rows() {
+                Matrix::F32(a) => fill(out, &a.as_slice().expect("row-major")[rows.start * d..rows.end * d], shift),
+                Matrix::F64(a) => fill(out, &a.as_slice().expect("row-major")[rows.start * d..rows.end * d], shift),
+            }
+        });
+        let weights = data.weights().map(|all| {
+            let mut buffer = Buffer::zeroed(blocks * BLOCK);
+            for (slot, &w) in buffer.iter_mut().zip(all) {
+                *slot = T::of(w);
+            }
+            buffer
+        });
+        let mut ones = Buffer::zeroed(BLOCK);
+        ones.fill(T::ONE);
+        let mut last = Buffer::zeroed(BLOCK);
+        last[..n - (blocks - 1) * BLOCK].fill(T::ONE);
+        Ok(Self { n, d, shift: shift.to_vec(), total_weight: data.total_weight(), cells, weights, ones, last })
+    }
+
+    pub(crate) fn blocks(&self) -> usize {
+        self.n.div_ceil(BLOCK)
+    }
+
+    /// The columns of one block: `d` times `BLOCK` values.
+    pub(crate) fn block(&self, block: usize) -> &[T] {
+        &self.cells[block * self.d * BLOCK..][..self.d * BLOCK]
+    }
+
+    /// Rows of one block that are rows of the data.
+    pub(crate) fn rows_in(&self, block: usize) -> usize {
+        BLOCK.min(self.n - block * BLOCK)
+    }
+
+    /// Row weights of one block, `BLOCK` values.
+    pub(crate) fn weights(&self, block: usize) -> &[T] {
+        match &self.weights {
+            Some(all) => &all[block * BLOCK..][..BLOCK],
+            None if block + 1 == self.blocks() => &self.last,
+            None => &self.ones,
+        }
+    }
+
+    /// The largest |x − shift| of each column, and whether its square fits with room for sums over all columns.
+    pub(crate) fn check_scale(&self, precision: &'static str) -> Result<(), Error> {
+        let largest = (0..self.blocks())
+            .into_par_iter()
+            .map(|block| {
+                let columns = self.block(block).chunks_exact(BLOCK);
+                columns.map(|c| c.iter().map(|v| v.to_f64().abs()).fold(0.0, f64::max)).collect::<Vec<_>>()
+            })
+            .reduce(|| vec![0.0; self.d], |a, b| a.iter().zip(&b).map(|(a, b)| a.max(*b)).collect());
+        // A distance is a sum of d squares, each of a difference of two such values; rows of a block are added up.
+        let limit = (T::MAX.to_f64() / (4.0 * self.d as f64 * BLOCK as f64)).sqrt();
+        match largest.iter().position(|&v| v > limit) {
+            Some(column) => Err(Error::Scale { column, value: largest[column], precision }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Transposes rows into columns, less the shift; the difference is formed in f64 and rounded once.
+fn fill<S: Copy + Into<f64>, T: Real>(out: &mut [T], rows: &[S], shift: &[f64]) {
+    let d = shift.len();
+    for (row, values) in rows.chunks_exact(d).enumerate() {
+        for (column, (&v, &s)) in values.iter().zip(shift).enumerate() {
+            out[column * BLOCK + row] = T::of(v.into() - s);
+        }
+    }
+}

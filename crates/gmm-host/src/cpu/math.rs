@@ -1,0 +1,120 @@
+//! exp and ln over the words, to about one unit in the last place.
+
+use super::simd::{Real, Words};
+
+/// `exp(x)` for `x ≤ 0`; 0 below the logarithm of the smallest normal number, and for −∞.
+///
+/// `x = n ln 2 + r` with |r| ≤ ln(2)/2 by a two-part ln 2, a polynomial for `exp(r)`, and `2^n` by shifting the
+/// integer that the rounding left in the low bits into the exponent.
+#[inline(always)]
+pub(crate) fn exp<T: Real, W: Words<T>>(w: W, x: W::V) -> W::V {
+    let m = &T::MATH;
+    let least = w.splat(m.exp_least);
+    let clamped = w.max(x, least);
+    let round = w.splat(m.round);
+    let biased = w.fma(clamped, w.splat(m.log2_e), round);
+    let n = w.sub(biased, round);
+    let r = w.neg_fma(n, w.splat(m.ln2_high), clamped);
+    let r = w.neg_fma(n, w.splat(m.ln2_low), r);
+    let mut p = w.splat(m.exp_terms[0]);
+    for &term in &m.exp_terms[1..] {
+        p = w.fma(p, r, w.splat(term));
+    }
+    // 1 + r + r² p, the small parts first.
+    let tail = w.fma(w.mul(r, r), p, r);
+    let value = w.add(tail, w.splat(T::ONE));
+    let scaled = w.mul(value, w.shift_to_exponent(biased));
+    w.select_lt(x, least, w.splat(T::ZERO), scaled)
+}
+
+/// `ln(x)` for normal `x > 0`.
+///
+/// `x = 2^e m` with m in [√½, √2), and `ln m = 2 artanh(f)`, `f = (m−1)/(m+1)`.
+#[inline(always)]
+pub(crate) fn ln<T: Real, W: Words<T>>(w: W, x: W::V) -> W::V {
+    let c = &T::MATH;
+    let one = w.splat(T::ONE);
+    let (e, m) = w.split(x);
+    let half = w.mul(m, w.splat(T::of(0.5)));
+    let low = w.splat(c.sqrt_2);
+    let e = w.select_lt(m, low, e, w.add(e, one));
+    let m = w.select_lt(m, low, m, half);
+    let g = w.sub(m, one);
+    let f = w.div(g, w.add(m, one));
+    let f2 = w.mul(f, f);
+    let mut p = w.splat(c.ln_terms[0]);
+    for &term in &c.ln_terms[1..] {
+        p = w.fma(p, f2, w.splat(term));
+    }
+    // ln m = 2f + f³p, with 2f = g − f*g so that the leading part g is exact.
+    let ln_m = w.add(w.neg_fma(f, g, w.mul(w.mul(f2, f), p)), g);
+    let high = w.mul(e, w.splat(c.ln2_high));
+    w.add(high, w.fma(e, w.splat(c.ln2_low), ln_m))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simd::{Dispatch, Kernel, Machine};
+    use super::*;
+
+    struct Map<'a, T> {
+        input: &'a [T],
+        output: &'a mut [T],
+        ln: bool,
+    }
+
+    impl<T: Real> Kernel<T> for Map<'_, T> {
+        type Output = ();
+        #[inline(always)]
+        fn run<W: Words<T>>(self, w: W) {
+            for (i, o) in self.input.chunks_exact(W::LANES).zip(self.output.chunks_exact_mut(W::LANES)) {
+                // SAFETY: both chunks hold LANES values.
+                unsafe {
+                    let x = w.load(i.as_ptr());
+                    w.store(o.as_mut_ptr(), if self.ln { ln(w, x) } else { exp(w, x) });
+                }
+            }
+        }
+    }
+
+    fn worst<T: Dispatch>(machine: Machine, input: &[T], ln: bool) -> f64 {
+        let mut output = vec![T::ZERO; input.len()];
+        T::dispatch(machine, Map { input, output: &mut output, ln });
+        let error = |(x, y): (&T, &T)| {
+            let want = if ln { x.to_f64().ln() } else { x.to_f64().exp() };
+            (y.to_f64() - want).abs() / want.abs().max(1e-300)
+        };
+        input.iter().zip(&output).map(error).fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn exp_is_within_two_ulp_down_to_the_smallest_normal() {
+        let x: Vec<f64> = (0..160_000).map(|i| -(i as f64) * 0.004_424).collect();
+        let x32: Vec<f32> = x.iter().map(|v| (v / 8.2) as f32).collect();
+        for machine in Machine::all() {
+            assert!(worst(machine, &x, false) < 2.0 * f64::EPSILON, "{machine:?} {}", worst(machine, &x, false));
+            assert!(worst(machine, &x32, false) < 2.0 * f64::from(f32::EPSILON), "{machine:?}");
+        }
+    }
+
+    #[test]
+    fn exp_of_what_underflows_is_zero() {
+        for machine in Machine::all() {
+            let mut out = [1.0; 16];
+            let input = [-709.0, -1e5, f64::NEG_INFINITY, -708.5].repeat(4);
+            f64::dispatch(machine, Map { input: &input, output: &mut out, ln: false });
+            assert_eq!(out, [0.0; 16]);
+        }
+    }
+
+    #[test]
+    fn ln_is_within_two_ulp_over_sums_of_exponentials() {
+        let x: Vec<f64> =
+            (0..160_000).map(|i| 1.0 + (i as f64) * 0.07).chain((1..1601).map(|i| 1.0 + i as f64 * 1e-9)).collect();
+        let x32: Vec<f32> = x.iter().map(|v| *v as f32).filter(|v| *v != 1.0).collect();
+        for machine in Machine::all() {
+            assert!(worst(machine, &x[1..159_985], true) < 2.0 * f64::EPSILON, "{machine:?}");
+            assert!(worst(machine, &x32[..159_984], true) < 2.0 * f64::from(f32::EPSILON), "{machine:?}");
+        }
+    }
+}

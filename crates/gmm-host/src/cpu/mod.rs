@@ -1,0 +1,141 @@
+//! The CPU engine: all cores, blocked, one algorithm over the vector words of the machine at hand.
+//!
+//! Rows lie in blocks of 256, column by column ([`layout`]). A pass gives every thread a contiguous share of the
+//! blocks; per tile of rows it computes log joint densities ([`e_step`]), turns them into responsibilities in cache,
+//! and adds moments about the components' means ([`moments`]). Shares are added in order, so the same thread count
+//! gives the same bits.
+
+mod e_step;
+mod layout;
+mod math;
+mod moments;
+mod passes;
+mod simd;
+mod terms;
+
+use std::sync::Arc;
+
+use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
+use ndarray::ArrayView2;
+
+use crate::engine::check_features;
+use crate::{Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
+use layout::Layout;
+use passes::Passes;
+use simd::{Dispatch, Machine};
+use terms::{Terms, relative};
+
+/// All cores of this machine.
+#[derive(Clone)]
+pub struct CpuEngine {
+    pool: Arc<rayon::ThreadPool>,
+    machine: Machine,
+}
+
+impl CpuEngine {
+    /// An engine with its own threads; 0 takes one per core that this process may use.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the threads cannot be started.
+    pub fn new(threads: usize) -> Result<Self, Error> {
+        Self::on(threads, Machine::detect())
+    }
+
+    fn on(threads: usize, machine: Machine) -> Result<Self, Error> {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .thread_name(|i| format!("gmm-{i}"))
+            .build()
+            .map_err(|e| Error::Device(format!("cannot start {threads} threads: {e}")))?;
+        Ok(Self { pool: Arc::new(pool), machine })
+    }
+
+    /// Number of threads.
+    pub fn threads(&self) -> usize {
+        self.pool.current_num_threads()
+    }
+
+    fn rows<T: Dispatch>(
+        &self,
+        data: &Dataset,
+        precision: Precision,
+        shift: &[f64],
+    ) -> Result<Box<dyn Resident>, Error> {
+        let layout = self.pool.install(|| {
+            let layout = Layout::<T>::new(data, shift)?;
+            layout.check_scale(precision.name())?;
+            Ok::<_, Error>(layout)
+        })?;
+        Ok(Box::new(CpuRows { passes: Passes::new(self.machine, self.pool.clone()), layout }))
+    }
+}
+
+impl Engine for CpuEngine {
+    fn name(&self) -> String {
+        "cpu".to_owned()
+    }
+
+    fn description(&self) -> String {
+        let threads = self.threads();
+        format!("{threads} thread{}, {}", if threads == 1 { "" } else { "s" }, self.machine.name())
+    }
+
+    fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        check_features(data.n_features(), shift.len())?;
+        match precision {
+            Precision::F32 => self.rows::<f32>(data, precision, shift),
+            Precision::F64 => self.rows::<f64>(data, precision, shift),
+        }
+    }
+}
+
+/// Rows in memory, with the workspace of the passes over them.
+struct CpuRows<T> {
+    layout: Layout<T>,
+    passes: Passes<T>,
+}
+
+impl<T: Dispatch> Resident for CpuRows<T> {
+    fn dim(&self) -> (usize, usize) {
+        (self.layout.n, self.layout.d)
+    }
+
+    fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
+        check_features(self.layout.d, mixture.n_features())?;
+        let terms = Terms::new(mixture, &self.layout.shift);
+        self.passes.expectation(&self.layout, &terms)?;
+        Ok(self.passes.statistics(&self.layout, mixture.covariance_type(), mixture.means(), &terms.means))
+    }
+
+    fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
+        check_features(self.layout.d, centres.ncols())?;
+        let points = relative(centres, &self.layout.shift);
+        self.passes.nearest(&self.layout, kind, &points)?;
+        Ok(self.passes.statistics(&self.layout, kind, centres, &points))
+    }
+
+    fn given(
+        &mut self,
+        kind: CovarianceType,
+        centres: ArrayView2<'_, f64>,
+        fill: &FillResponsibilities<'_>,
+    ) -> Result<Statistics, Error> {
+        check_features(self.layout.d, centres.ncols())?;
+        let points = relative(centres, &self.layout.shift);
+        self.passes.given(&self.layout, kind, &points, fill)?;
+        Ok(self.passes.statistics(&self.layout, kind, centres, &points))
+    }
+
+    fn squared_distances(&mut self, centre: &[f64], out: &mut [f64]) -> Result<(), Error> {
+        check_features(self.layout.d, centre.len())?;
+        let point: Vec<T> = centre.iter().zip(&self.layout.shift).map(|(c, s)| T::of(c - s)).collect();
+        self.passes.squared_distances(&self.layout, &point, out);
+        Ok(())
+    }
+
+    fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
+        check_features(self.layout.d, mixture.n_features())?;
+        let terms = Terms::new(mixture, &self.layout.shift);
+        self.passes.evaluate(&self.layout, &terms, want)
+    }
+}

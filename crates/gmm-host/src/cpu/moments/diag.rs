@@ -1,0 +1,73 @@
+//! First moments and the diagonals of the second.
+
+use super::super::layout::BLOCK;
+use super::super::simd::{Real, Words};
+
+/// Columns at a time: eight running sums keep both multipliers busy through their latency.
+const COLUMNS: usize = 4;
+
+/// `first[j] += Σ r z_j`, `second[j] += Σ r z_j²` with `z = x − centre`; `r` is a multiple of `LANES` long.
+#[inline(always)]
+pub(super) fn accumulate<T: Real, W: Words<T>>(
+    w: W,
+    centre: &[T],
+    x: &[T],
+    r: &[T],
+    first: &mut [f64],
+    second: &mut [f64],
+) {
+    columns(w, centre, x, r, |j, a, b| {
+        first[j] += a;
+        second[j] += b;
+    });
+}
+
+/// Calls `add(j, Σ r z_j, Σ r z_j²)` for every column.
+#[inline(always)]
+pub(super) fn columns<T: Real, W: Words<T>>(
+    w: W,
+    centre: &[T],
+    x: &[T],
+    r: &[T],
+    mut add: impl FnMut(usize, f64, f64),
+) {
+    let d = centre.len();
+    let mut j = 0;
+    while j + COLUMNS <= d {
+        tile::<T, W, COLUMNS>(w, &centre[j..], &x[j * BLOCK..], r, |i, a, b| add(j + i, a, b));
+        j += COLUMNS;
+    }
+    while j < d {
+        tile::<T, W, 1>(w, &centre[j..], &x[j * BLOCK..], r, |i, a, b| add(j + i, a, b));
+        j += 1;
+    }
+}
+
+#[inline(always)]
+fn tile<T: Real, W: Words<T>, const C: usize>(
+    w: W,
+    centre: &[T],
+    x: &[T],
+    r: &[T],
+    mut add: impl FnMut(usize, f64, f64),
+) {
+    assert!(x.len() >= (C - 1) * BLOCK + r.len() && r.len().is_multiple_of(W::LANES));
+    let centre: [W::V; C] = std::array::from_fn(|i| w.splat(centre[i]));
+    let mut first = [w.splat(T::ZERO); C];
+    let mut second = [w.splat(T::ZERO); C];
+    for row in (0..r.len()).step_by(W::LANES) {
+        // SAFETY: row + LANES <= r.len(), and x holds C columns of that length, as asserted.
+        unsafe {
+            let r = w.load(r.as_ptr().add(row));
+            for i in 0..C {
+                let z = w.sub(w.load(x.as_ptr().add(i * BLOCK + row)), centre[i]);
+                let rz = w.mul(r, z);
+                first[i] = w.add(first[i], rz);
+                second[i] = w.fma(rz, z, second[i]);
+            }
+        }
+    }
+    for i in 0..C {
+        add(i, w.sum(first[i]).to_f64(), w.sum(second[i]).to_f64());
+    }
+}

@@ -1,0 +1,108 @@
+//! Log densities, responsibilities and labels, row by row, and their totals.
+
+use super::super::e_step::{self, RowOutputs};
+use super::super::layout::{BLOCK, Layout};
+use super::super::simd::{Dispatch, Kernel, Real, Words};
+use super::super::terms::Terms;
+use super::expectation::log_likelihood;
+use super::{Passes, Workspace, padded};
+use crate::{Error, Evaluation, Wanted};
+use rayon::prelude::*;
+
+impl<T: Dispatch> Passes<T> {
+    /// Evaluates every row and writes what is wanted.
+    pub(crate) fn evaluate(
+        &mut self,
+        layout: &Layout<T>,
+        terms: &Terms<T>,
+        want: Wanted<'_>,
+    ) -> Result<Evaluation, Error> {
+        self.prepare(layout, terms.kind, terms.k)?;
+        let machine = self.machine;
+        let mut rest = want;
+        let mut work: Vec<_> = Vec::with_capacity(self.shares.len());
+        for share in &mut self.shares {
+            let rows = share.blocks.len() * BLOCK;
+            let rows = rows.min(layout.n - share.blocks.start * BLOCK);
+            work.push((split(&mut rest, rows, terms.k), share));
+        }
+        let run = |(out, share): &mut (Wanted<'_>, &mut super::Share<T>)| {
+            for block in share.blocks.clone() {
+                let out = split(out, layout.rows_in(block), terms.k);
+                let (ll, entropy) =
+                    T::dispatch(machine, Evaluate { layout, terms, block, out, work: &mut share.workspace });
+                share.sums.log_likelihood += ll;
+                share.sums.entropy += entropy;
+            }
+        };
+        match work.as_mut_slice() {
+            [only] => run(only),
+            all => self.pool.install(|| all.par_iter_mut().for_each(run)),
+        }
+        let total = |value: fn(&super::Sums) -> f64| self.shares.iter().map(|s| value(&s.sums)).sum();
+        Ok(Evaluation {
+            log_likelihood: total(|s| s.log_likelihood),
+            entropy: total(|s| s.entropy),
+            total_weight: layout.total_weight,
+        })
+    }
+}
+
+/// Takes the outputs of the next `rows` rows off the front.
+fn split<'a>(want: &mut Wanted<'a>, rows: usize, k: usize) -> Wanted<'a> {
+    fn front<'a, U>(all: &mut Option<&'a mut [U]>, len: usize) -> Option<&'a mut [U]> {
+        let (head, tail) = all.take()?.split_at_mut(len);
+        *all = Some(tail);
+        Some(head)
+    }
+    Wanted {
+        log_densities: front(&mut want.log_densities, rows),
+        responsibilities: front(&mut want.responsibilities, rows * k),
+        labels: front(&mut want.labels, rows),
+    }
+}
+
+struct Evaluate<'a, T: Real> {
+    layout: &'a Layout<T>,
+    terms: &'a Terms<T>,
+    block: usize,
+    out: Wanted<'a>,
+    work: &'a mut Workspace<T>,
+}
+
+impl<T: Real> Kernel<T> for Evaluate<'_, T> {
+    /// Log-likelihood and entropy of the block.
+    type Output = (f64, f64);
+
+    #[inline(always)]
+    fn run<W: Words<T>>(self, w: W) -> (f64, f64) {
+        let Self { layout, terms, block, out, work } = self;
+        let (x, weights, rows) = (layout.block(block), layout.weights(block), layout.rows_in(block));
+        let wide = padded::<T, W>(rows);
+        e_step::log_joint(w, terms, x, wide, &mut work.joint, &mut work.scratch);
+        // Responsibilities without the row weights; rows past the data are computed and dropped.
+        let ones = [T::ONE; BLOCK];
+        let mut per_row = RowOutputs { top: &mut work.top, rest: &mut work.rest, entropy: Some(&mut work.entropy) };
+        e_step::normalise(w, terms, wide, &ones, &mut work.joint, &mut per_row);
+        if let Some(slots) = out.log_densities {
+            for (row, slot) in slots.iter_mut().enumerate() {
+                *slot = work.top[row].to_f64() + work.rest[row].to_f64();
+            }
+        }
+        if let Some(slots) = out.responsibilities {
+            for (row, slots) in slots.chunks_exact_mut(terms.k).enumerate() {
+                for (c, slot) in slots.iter_mut().enumerate() {
+                    *slot = work.joint[c * BLOCK + row].to_f64();
+                }
+            }
+        }
+        if let Some(labels) = out.labels {
+            for (row, label) in labels.iter_mut().enumerate() {
+                let better = |best: usize, c: usize| work.joint[c * BLOCK + row] > work.joint[best * BLOCK + row];
+                *label = (1..terms.k).fold(0, |best, c| if better(best, c) { c } else { best }) as u32;
+            }
+        }
+        let weighted = work.entropy[..rows].iter().zip(weights).map(|(e, w)| e.to_f64() * w.to_f64());
+        (log_likelihood(&work.top[..rows], &work.rest[..rows], weights), weighted.sum())
+    }
+}

@@ -1,0 +1,61 @@
+//! Moments under responsibilities that the caller gives.
+
+use gmm_model::CovarianceType;
+
+use super::super::layout::{BLOCK, Layout};
+use super::super::moments;
+use super::super::simd::{Dispatch, Kernel, Real, Words};
+use super::{Passes, Share, padded};
+use crate::{Error, FillResponsibilities};
+
+impl<T: Dispatch> Passes<T> {
+    /// Moments about `centres`, `(k, d)`, under what `fill` writes.
+    pub(crate) fn given(
+        &mut self,
+        layout: &Layout<T>,
+        kind: CovarianceType,
+        centres: &[T],
+        fill: &FillResponsibilities<'_>,
+    ) -> Result<(), Error> {
+        let k = centres.len() / layout.d;
+        self.prepare(layout, kind, k)?;
+        let machine = self.machine;
+        self.for_each(|share| {
+            share.workspace.given.resize(BLOCK * k, 0.0);
+            T::dispatch(machine, Given { layout, kind, centres, k, fill, share });
+        });
+        Ok(())
+    }
+}
+
+struct Given<'a, T: Real> {
+    layout: &'a Layout<T>,
+    kind: CovarianceType,
+    centres: &'a [T],
+    k: usize,
+    fill: &'a FillResponsibilities<'a>,
+    share: &'a mut Share<T>,
+}
+
+impl<T: Real> Kernel<T> for Given<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Words<T>>(self, w: W) {
+        let Self { layout, kind, centres, k, fill, share } = self;
+        let work = &mut share.workspace;
+        for block in share.blocks.clone() {
+            let (x, weights, rows) = (layout.block(block), layout.weights(block), layout.rows_in(block));
+            let given = &mut work.given[..rows * k];
+            fill(block * BLOCK, given);
+            work.joint.fill(T::ZERO);
+            for (row, r) in given.chunks_exact(k).enumerate() {
+                for (c, &r) in r.iter().enumerate() {
+                    work.joint[c * BLOCK + row] = T::of(r * weights[row].to_f64());
+                }
+            }
+            let wide = padded::<T, W>(rows);
+            moments::accumulate(w, kind, centres, x, wide, &work.joint, &mut work.scratch, &mut share.sums);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Passes over all rows: who works on which blocks, with which workspace, and how the shares are added up.
+
+mod evaluate;
+mod expectation;
+mod given;
+mod nearest;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use gmm_model::{CovarianceType, Statistics, packed_index, packed_len};
+use ndarray::{Array2, ArrayView2};
+use rayon::prelude::*;
+
+use super::layout::{BLOCK, Buffer, Layout};
+use super::moments::Sums;
+use super::simd::{Dispatch, Machine, Real, Words};
+use crate::{Error, memory};
+
+/// Shares per thread, so that a thread that the system holds up delays the others by a quarter at most.
+const SHARES_PER_THREAD: usize = 4;
+
+/// Above this many bytes of sums a share more costs more than an uneven finish.
+const LARGE_SUMS: u128 = 1 << 20;
+
+/// Below this many floating-point operations a pass runs on the calling thread: waking others takes 10 µs or so.
+const SMALL_PASS: u128 = 200_000;
+
+/// The workspace of all passes; grows when a pass needs more, else stays.
+pub(crate) struct Passes<T> {
+    machine: Machine,
+    pool: Arc<rayon::ThreadPool>,
+    shares: Vec<Share<T>>,
+    shape: Option<Shape>,
+}
+
+/// What the workspace is sized by.
+#[derive(Clone, Copy, PartialEq)]
+struct Shape {
+    kind: CovarianceType,
+    k: usize,
+    d: usize,
+}
+
+/// One share of the blocks, and what working on it takes.
+struct Share<T> {
+    blocks: Range<usize>,
+    sums: Sums,
+    workspace: Workspace<T>,
+}
+
+/// Scratch of one share; `BLOCK` values per row of each.
+struct Workspace<T> {
+    /// `(k, BLOCK)`: log joint densities, then responsibilities; or distances.
+    joint: Buffer<T>,
+    /// `(2*d, BLOCK)`.
+    scratch: Buffer<T>,
+    top: Buffer<T>,
+    rest: Buffer<T>,
+    entropy: Buffer<T>,
+    labels: Vec<u32>,
+    /// `(BLOCK, k)` responsibilities as a caller gives them; empty until then.
+    given: Vec<f64>,
+}
+
+impl<T: Dispatch> Passes<T> {
+    pub(crate) const fn new(machine: Machine, pool: Arc<rayon::ThreadPool>) -> Self {
+        Self { machine, pool, shares: Vec::new(), shape: None }
+    }
+
+    /// Makes the workspace fit, and clears the sums.
+    fn prepare(&mut self, layout: &Layout<T>, kind: CovarianceType, k: usize) -> Result<(), Error> {
+        let shape = Shape { kind, k, d: layout.d };
+        if self.shape == Some(shape) {
+            self.shares.iter_mut().for_each(|share| share.sums.clear());
+            return Ok(());
+        }
+        (self.shares, self.shape) = (Vec::new(), None);
+        let sums = Sums::bytes(kind, k, layout.d);
+        let workspace = (k as u128 + 2 * layout.d as u128 + 4) * (BLOCK * size_of::<T>()) as u128;
+        let count = self.count(layout, shape);
+        memory::check("the workspace of a pass", count as u128 * (sums + workspace))?;
+        let blocks = layout.blocks();
+        self.shares = (0..count)
+            .map(|i| Share {
+                blocks: i * blocks / count..(i + 1) * blocks / count,
+                sums: Sums::zero(kind, k, layout.d),
+                workspace: Workspace {
+                    joint: Buffer::zeroed(k * BLOCK),
+                    scratch: Buffer::zeroed(2 * layout.d * BLOCK),
+                    top: Buffer::zeroed(BLOCK),
+                    rest: Buffer::zeroed(BLOCK),
+                    entropy: Buffer::zeroed(BLOCK),
+                    labels: vec![0; BLOCK],
+                    given: Vec::new(),
+                },
+            })
+            .collect();
+        self.shape = Some(shape);
+        Ok(())
+    }
+
+    /// Number of shares: a function of the shape and the thread count alone, since it decides the order of additions.
+    fn count(&self, layout: &Layout<T>, Shape { kind, k, d }: Shape) -> usize {
+        let per_component = if kind == CovarianceType::Full { d * (d + 1) } else { 4 * d };
+        let work = 2 * layout.n as u128 * k as u128 * per_component as u128;
+        if work < SMALL_PASS {
+            return 1;
+        }
+        let threads = self.pool.current_num_threads();
+        let each = if Sums::bytes(kind, k, d) > LARGE_SUMS { 1 } else { SHARES_PER_THREAD };
+        (threads * each).min(layout.blocks())
+    }
+
+    /// Runs `work` on every share, on all threads where there is more than one share.
+    fn for_each(&mut self, work: impl Fn(&mut Share<T>) + Send + Sync) {
+        match self.shares.as_mut_slice() {
+            [only] => work(only),
+            all => self.pool.install(|| all.par_iter_mut().for_each(work)),
+        }
+    }
+
+    /// Adds the shares up, in order, and moves the moments from `points` (the centres as the kernels had them,
+    /// relative to the shift and rounded to `T`) to `centres`.
+    pub(crate) fn statistics(
+        &mut self,
+        layout: &Layout<T>,
+        kind: CovarianceType,
+        centres: ArrayView2<'_, f64>,
+        points: &[T],
+    ) -> Statistics {
+        let (first, others) = self.shares.split_first_mut().expect("at least one share");
+        for share in others {
+            first.sums.add(&share.sums);
+        }
+        let sums = &first.sums;
+        let mut out = Statistics::zero(kind, centres.to_owned());
+        out.weight.copy_from_slice(&sums.weight);
+        out.first = Array2::from_shape_vec(centres.dim(), sums.first.clone()).expect("k*d sums");
+        out.second.copy_from_slice(&sums.second);
+        out.log_likelihood = sums.log_likelihood;
+        out.total_weight = layout.total_weight;
+        out.n_rows = layout.n as u64;
+        for (c, (centre, point)) in centres.outer_iter().zip(points.chunks_exact(layout.d)).enumerate() {
+            let rounding = centre.iter().zip(&layout.shift).zip(point).map(|((m, s), p)| p.to_f64() - (m - s));
+            let delta: Vec<f64> = rounding.collect();
+            if delta.iter().any(|v| *v != 0.0) {
+                translate(&mut out, c, &delta);
+            }
+        }
+        out
+    }
+}
+
+/// Moves the moments of component `c` to the centre less `delta`: `z` becomes `z + delta`.
+fn translate(statistics: &mut Statistics, c: usize, delta: &[f64]) {
+    let d = delta.len();
+    let weight = statistics.weight[c];
+    let first = statistics.first.row(c).to_vec();
+    let moved = |i: usize, j: usize| first[i] * delta[j] + delta[i] * first[j] + weight * delta[i] * delta[j];
+    let second = &mut statistics.second;
+    for i in 0..d {
+        match statistics.kind {
+            CovarianceType::Full => (0..=i).for_each(|j| second[c * packed_len(d) + packed_index(i, j)] += moved(i, j)),
+            CovarianceType::Tied => (0..=i).for_each(|j| second[packed_index(i, j)] += moved(i, j)),
+            CovarianceType::Diag => second[c * d + i] += moved(i, i),
+            CovarianceType::Spherical => second[c] += moved(i, i),
+        }
+        statistics.first[[c, i]] += weight * delta[i];
+    }
+}
+
+/// Rows of a block rounded up to what the kernels take at a time; those past the data weigh 0.
+#[inline(always)]
+fn padded<T: Real, W: Words<T>>(rows: usize) -> usize {
+    rows.next_multiple_of(W::GROUP * W::LANES)
+}

@@ -1,0 +1,100 @@
+//! Distances to centres: hard assignment for k-means, and the running minimum that k-means++ draws by.
+
+use gmm_model::CovarianceType;
+use rayon::prelude::*;
+
+use super::super::e_step::squared_distance;
+use super::super::layout::{BLOCK, Layout};
+use super::super::moments;
+use super::super::simd::{Dispatch, Kernel, Real, Words};
+use super::{Passes, Share, padded};
+use crate::Error;
+
+impl<T: Dispatch> Passes<T> {
+    /// Moments about `centres`, `(k, d)`, with each row in the cluster of its nearest centre.
+    pub(crate) fn nearest(&mut self, layout: &Layout<T>, kind: CovarianceType, centres: &[T]) -> Result<(), Error> {
+        let k = centres.len() / layout.d;
+        self.prepare(layout, kind, k)?;
+        let machine = self.machine;
+        self.for_each(|share| T::dispatch(machine, Nearest { layout, kind, centres, k, share }));
+        Ok(())
+    }
+
+    /// `out[i] = min(out[i], |x_i − centre|²)`.
+    pub(crate) fn squared_distances(&self, layout: &Layout<T>, centre: &[T], out: &mut [f64]) {
+        let machine = self.machine;
+        let work = |(block, out): (usize, &mut [f64])| {
+            T::dispatch(machine, Minimum { x: layout.block(block), centre, out });
+        };
+        if layout.n * layout.d < 50_000 {
+            out.chunks_mut(BLOCK).enumerate().for_each(work);
+        } else {
+            self.pool.install(|| out.par_chunks_mut(BLOCK).enumerate().for_each(work));
+        }
+    }
+}
+
+struct Nearest<'a, T: Real> {
+    layout: &'a Layout<T>,
+    kind: CovarianceType,
+    centres: &'a [T],
+    k: usize,
+    share: &'a mut Share<T>,
+}
+
+impl<T: Real> Kernel<T> for Nearest<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Words<T>>(self, w: W) {
+        let Self { layout, kind, centres, k, share } = self;
+        let d = layout.d;
+        let work = &mut share.workspace;
+        for block in share.blocks.clone() {
+            let (x, weights, rows) = (layout.block(block), layout.weights(block), layout.rows_in(block));
+            let wide = padded::<T, W>(rows);
+            for (c, distances) in work.joint.chunks_exact_mut(BLOCK).enumerate() {
+                squared_distance(w, &centres[c * d..][..d], x, wide, distances, |_, q| q);
+            }
+            let (labels, best) = (&mut work.labels[..rows], &mut work.top[..rows]);
+            labels.fill(0);
+            best.copy_from_slice(&work.joint[..rows]);
+            for (c, distances) in work.joint.chunks_exact(BLOCK).enumerate().skip(1) {
+                for ((label, best), &distance) in labels.iter_mut().zip(best.iter_mut()).zip(distances) {
+                    let closer = distance < *best;
+                    *label = if closer { c as u32 } else { *label };
+                    *best = if closer { distance } else { *best };
+                }
+            }
+            if kind == CovarianceType::Spherical {
+                moments::scatter(centres, d, x, labels, best, &weights[..rows], &mut share.sums);
+                continue;
+            }
+            work.joint.fill(T::ZERO);
+            for (row, &label) in labels.iter().enumerate() {
+                work.joint[label as usize * BLOCK + row] = weights[row];
+            }
+            moments::accumulate(w, kind, centres, x, wide, &work.joint, &mut work.scratch, &mut share.sums);
+        }
+        debug_assert!(k > 0);
+    }
+}
+
+struct Minimum<'a, T> {
+    x: &'a [T],
+    centre: &'a [T],
+    out: &'a mut [f64],
+}
+
+impl<T: Real> Kernel<T> for Minimum<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Words<T>>(self, w: W) {
+        let mut distances = [T::ZERO; BLOCK];
+        squared_distance(w, self.centre, self.x, padded::<T, W>(self.out.len()), &mut distances, |_, q| q);
+        for (out, distance) in self.out.iter_mut().zip(distances) {
+            *out = out.min(distance.to_f64());
+        }
+    }
+}

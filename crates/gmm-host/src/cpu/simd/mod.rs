@@ -1,0 +1,242 @@
+//! The few words that the CPU kernels say to the machine; every algorithm is written once over them.
+//!
+//! A [`Words`] value is a token: it exists only where its instructions do, so its methods are safe to call. Kernels
+//! are `#[inline(always)]` generics over the token, and [`dispatch`] enters them through one function per machine that
+//! turns the instructions on.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+use std::fmt::Debug;
+
+pub(crate) use portable::Portable;
+
+/// `f32` or `f64`.
+pub(crate) trait Real: Copy + Debug + PartialOrd + Default + Send + Sync + 'static {
+    const ZERO: Self;
+    const ONE: Self;
+    /// Largest finite value.
+    const MAX: Self;
+    fn of(value: f64) -> Self;
+    fn to_f64(self) -> f64;
+    /// Constants of [`math`](super::math) for this type.
+    const MATH: MathConstants<Self>;
+}
+
+/// What `exp` and `ln` need to know of a type. See [`math`](super::math) for the formulas.
+pub(crate) struct MathConstants<T: 'static> {
+    /// `1.5 * 2^mantissa_bits + exponent_bias`: adding it leaves a rounded integer in the low bits.
+    pub round: T,
+    pub log2_e: T,
+    /// ln 2 in two parts, the first with trailing zero bits so that its multiples are exact.
+    pub ln2_high: T,
+    pub ln2_low: T,
+    /// exp below this is 0: the smallest normal number is reached there.
+    pub exp_least: T,
+    /// Coefficients 1/m! from the highest degree down to degree 2.
+    pub exp_terms: &'static [T],
+    /// Coefficients 2/(2m+1) from the highest degree down to m = 1.
+    pub ln_terms: &'static [T],
+    pub sqrt_2: T,
+}
+
+macro_rules! real {
+    ($t:ident, $round:expr, $high:expr, $low:expr, $least:expr, $exp:expr, $ln:expr) => {
+        impl Real for $t {
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            const MAX: Self = $t::MAX;
+            #[inline(always)]
+            fn of(value: f64) -> Self {
+                value as $t
+            }
+            #[inline(always)]
+            fn to_f64(self) -> f64 {
+                self as f64
+            }
+            const MATH: MathConstants<Self> = MathConstants {
+                round: $round,
+                log2_e: std::$t::consts::LOG2_E,
+                ln2_high: $high,
+                ln2_low: $low,
+                exp_least: $least,
+                exp_terms: $exp,
+                ln_terms: $ln,
+                sqrt_2: std::$t::consts::SQRT_2,
+            };
+        }
+    };
+}
+
+// ln 2 split as in fdlibm: the high part has 20 (f64) and 9 (f32) trailing zero bits.
+real!(
+    f64,
+    6_755_399_441_055_744.0 + 1023.0,
+    6.931_471_803_691_238e-1,
+    1.908_214_929_270_587_7e-10,
+    -708.0,
+    // Degree 13: the remainder at |r| = ln(2)/2 is 4e-18 of the sum.
+    &[
+        1.0 / 6_227_020_800.0,
+        1.0 / 479_001_600.0,
+        1.0 / 39_916_800.0,
+        1.0 / 3_628_800.0,
+        1.0 / 362_880.0,
+        1.0 / 40_320.0,
+        1.0 / 5_040.0,
+        1.0 / 720.0,
+        1.0 / 120.0,
+        1.0 / 24.0,
+        1.0 / 6.0,
+        1.0 / 2.0,
+    ],
+    // f² ≤ 0.0295 after halving at √2: the term after 2/21 is below 2^-60 of the sum.
+    &[
+        2.0 / 21.0,
+        2.0 / 19.0,
+        2.0 / 17.0,
+        2.0 / 15.0,
+        2.0 / 13.0,
+        2.0 / 11.0,
+        2.0 / 9.0,
+        2.0 / 7.0,
+        2.0 / 5.0,
+        2.0 / 3.0
+    ]
+);
+real!(
+    f32,
+    12_582_912.0 + 127.0,
+    6.931_457_5e-1,
+    1.428_606_8e-6,
+    -87.0,
+    // Degree 7: the remainder at |r| = ln(2)/2 is 5e-9 of the sum.
+    &[1.0 / 5_040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 1.0 / 2.0],
+    &[2.0 / 9.0, 2.0 / 7.0, 2.0 / 5.0, 2.0 / 3.0]
+);
+
+/// Vector words of one machine for one type. Implementors are zero-sized tokens.
+pub(crate) trait Words<T: Real>: Copy + Send + Sync {
+    /// A vector of `LANES` values.
+    type V: Copy;
+    const LANES: usize;
+    /// Vectors that a register tile may span in rows: 4 where there are 32 registers, else 2.
+    const GROUP: usize;
+
+    fn splat(self, value: T) -> Self::V;
+    /// # Safety
+    /// `LANES` values are readable at `from`.
+    unsafe fn load(self, from: *const T) -> Self::V;
+    /// # Safety
+    /// `LANES` values are writable at `to`.
+    unsafe fn store(self, to: *mut T, v: Self::V);
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a*b + c`, rounded once where the machine can.
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// `c − a*b`, rounded once where the machine can.
+    fn neg_fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// The larger; `b` where `a` is NaN.
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a < b ? x : y` in each lane; `y` where either is NaN.
+    fn select_lt(self, a: Self::V, b: Self::V, x: Self::V, y: Self::V) -> Self::V;
+    /// Whether `a < b` in any lane.
+    fn any_lt(self, a: Self::V, b: Self::V) -> bool;
+    /// Bits shifted left by the mantissa's width, so that the low bits become the exponent.
+    fn shift_to_exponent(self, a: Self::V) -> Self::V;
+    /// Splits a positive normal number into an exponent and a significand in [1, 2).
+    fn split(self, a: Self::V) -> (Self::V, Self::V);
+    /// Sum of the lanes, in a fixed order.
+    fn sum(self, a: Self::V) -> T;
+    /// Sums of four vectors' lanes.
+    #[inline(always)]
+    fn sum4(self, a: [Self::V; 4]) -> [T; 4] {
+        a.map(|v| self.sum(v))
+    }
+}
+
+/// An algorithm over the words, entered through [`dispatch`].
+pub(crate) trait Kernel<T: Real> {
+    type Output;
+    /// Must be `#[inline(always)]`, as must be all that it calls with the token.
+    fn run<W: Words<T>>(self, words: W) -> Self::Output;
+}
+
+/// The instruction set in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Machine {
+    /// What the compiler makes of plain arrays.
+    Portable,
+    /// AVX2 and FMA.
+    Avx2,
+    /// AVX-512 F and DQ.
+    Avx512,
+}
+
+impl Machine {
+    /// The best that this processor has.
+    pub(crate) fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") {
+                return Self::Avx512;
+            }
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                return Self::Avx2;
+            }
+        }
+        Self::Portable
+    }
+
+    /// All that this processor has, for tests.
+    #[cfg(test)]
+    pub(crate) fn all() -> Vec<Self> {
+        match Self::detect() {
+            Self::Portable => vec![Self::Portable],
+            Self::Avx2 => vec![Self::Portable, Self::Avx2],
+            Self::Avx512 => vec![Self::Portable, Self::Avx2, Self::Avx512],
+        }
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Portable => "portable",
+            Self::Avx2 => "AVX2",
+            Self::Avx512 => "AVX-512",
+        }
+    }
+}
+
+/// Types for which every machine has words.
+pub(crate) trait Dispatch: Real {
+    /// Runs `kernel` with the words of `machine`.
+    fn dispatch<K: Kernel<Self>>(machine: Machine, kernel: K) -> K::Output;
+}
+
+macro_rules! dispatch {
+    ($t:ty) => {
+        impl Dispatch for $t {
+            fn dispatch<K: Kernel<Self>>(machine: Machine, kernel: K) -> K::Output {
+                #[cfg(target_arch = "x86_64")]
+                {
+                    assert!(machine as u8 <= Machine::detect() as u8, "{} is not on this processor", machine.name());
+                    // SAFETY: the processor has the features, which the assertion has just checked.
+                    match machine {
+                        Machine::Avx512 => return unsafe { avx512::enter::<$t, K>(kernel) },
+                        Machine::Avx2 => return unsafe { avx2::enter::<$t, K>(kernel) },
+                        Machine::Portable => {}
+                    }
+                }
+                let _ = machine;
+                kernel.run(Portable)
+            }
+        }
+    };
+}
+dispatch!(f32);
+dispatch!(f64);

@@ -1,0 +1,99 @@
+//! A mixture's parameters as the kernels read them: relative to the data's shift, in the engine's precision.
+
+use gmm_model::{Cholesky, CovarianceType, Factors, Mixture};
+use ndarray::{Array2, ArrayView2};
+
+use super::simd::Real;
+
+/// Rows of a factor that are solved together; see [`Triangle`].
+pub(crate) const TILE: usize = 4;
+
+/// Parameters of one pass.
+pub(crate) struct Terms<T> {
+    pub(crate) k: usize,
+    pub(crate) d: usize,
+    pub(crate) kind: CovarianceType,
+    /// `mean − shift`, `(k, d)`.
+    pub(crate) means: Vec<T>,
+    /// `ln w_c + log normaliser`, `(k,)`.
+    pub(crate) constants: Vec<T>,
+    /// Component weights, `(k,)`: the responsibilities of a row where every density underflows.
+    pub(crate) weights: Vec<T>,
+    pub(crate) scales: Scales<T>,
+}
+
+/// What distances are measured in.
+pub(crate) enum Scales<T> {
+    /// One factor per component.
+    Full(Vec<Triangle<T>>),
+    /// One factor, and the means solved by it, `(k, d)`.
+    Tied(Triangle<T>, Vec<T>),
+    /// Reciprocal standard deviations, `(k, d)`.
+    Diag(Vec<T>),
+    /// Reciprocal standard deviations, `(k,)`.
+    Spherical(Vec<T>),
+}
+
+impl<T: Real> Terms<T> {
+    pub(crate) fn new(mixture: &Mixture, shift: &[f64]) -> Self {
+        let (k, d) = mixture.means().dim();
+        let means = relative(mixture.means(), shift);
+        let convert = |a: &Array2<f64>| a.iter().map(|v| T::of(1.0 / v)).collect::<Vec<_>>();
+        let scales = match mixture.factors() {
+            Factors::Full(all) => Scales::Full(all.iter().map(Triangle::new).collect()),
+            Factors::Tied(one) => Scales::Tied(Triangle::new(one), solved_means(mixture, one, shift)),
+            Factors::Diag(sd) => Scales::Diag(convert(sd)),
+            Factors::Spherical(sd) => Scales::Spherical(sd.iter().map(|v| T::of(1.0 / v)).collect()),
+        };
+        let constants = (0..k).map(|c| T::of(mixture.log_weight(c) + mixture.log_normalizer(c))).collect();
+        let weights = mixture.weights().iter().map(|w| T::of(*w)).collect();
+        Self { k, d, kind: mixture.covariance_type(), means, constants, weights, scales }
+    }
+}
+
+/// `centre − shift` in `T`, `(k, d)`.
+pub(crate) fn relative<T: Real>(centres: ArrayView2<'_, f64>, shift: &[f64]) -> Vec<T> {
+    centres.outer_iter().flat_map(|row| row.iter().zip(shift).map(|(m, s)| T::of(m - s)).collect::<Vec<_>>()).collect()
+}
+
+fn solved_means<T: Real>(mixture: &Mixture, factor: &Cholesky, shift: &[f64]) -> Vec<T> {
+    let mut out = Vec::with_capacity(mixture.means().len());
+    for mean in mixture.means().outer_iter() {
+        let mut y: Vec<f64> = mean.iter().zip(shift).map(|(m, s)| m - s).collect();
+        factor.solve_lower(&mut y);
+        out.extend(y.into_iter().map(T::of));
+    }
+    out
+}
+
+/// A Cholesky factor laid out for forward substitution by tiles of [`TILE`] rows.
+///
+/// With `M[i,j] = L[i,j] / L[i,i]`, the solution of `L y = z` is `y[i] = z[i]/L[i,i] − Σ_{j<i} M[i,j] y[j]`, so that
+/// no division stands in the chain. For each tile of rows, `panel` holds column by column the `M` of all rows before
+/// the tile; `corner` the `M` inside it, row by row below the diagonal.
+pub(crate) struct Triangle<T> {
+    pub(crate) d: usize,
+    /// 1 / L[i,i], `(d,)`.
+    pub(crate) inverse_diagonal: Vec<T>,
+    pub(crate) panels: Vec<T>,
+    pub(crate) corners: Vec<T>,
+}
+
+impl<T: Real> Triangle<T> {
+    fn new(l: &Cholesky) -> Self {
+        let d = l.dim();
+        let m = |i: usize, j: usize| T::of(l.at(i, j) / l.at(i, i));
+        let mut panels = Vec::with_capacity(d * d / 2);
+        let mut corners = Vec::new();
+        for top in (0..d).step_by(TILE) {
+            let rows = top..d.min(top + TILE);
+            for j in 0..top {
+                panels.extend(rows.clone().map(|i| m(i, j)));
+            }
+            for i in rows {
+                corners.extend((top..i).map(|j| m(i, j)));
+            }
+        }
+        Self { d, inverse_diagonal: (0..d).map(|i| T::of(1.0 / l.at(i, i))).collect(), panels, corners }
+    }
+}

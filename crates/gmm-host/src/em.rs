@@ -1,0 +1,124 @@
+//! The EM loop. It knows no machine: a pass gives statistics, the M-step gives a mixture.
+
+use std::ops::ControlFlow;
+
+use gmm_model::{Mixture, ModelError, Precision, Statistics, m_step};
+
+use crate::{Error, Resident};
+
+/// When to stop, and what is added to the diagonals.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EmOptions {
+    /// Stop when the mean log-likelihood changes by strictly less than this; 0 never stops early.
+    pub tol: f64,
+    /// Stop after this many iterations.
+    pub max_iter: usize,
+    /// Added to the covariances' diagonals, an absolute amount.
+    pub reg_covar: f64,
+    /// Precision on the engine, which sets the size of rounding in the likelihood.
+    pub precision: Precision,
+}
+
+/// One finished iteration, as an observer sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Iteration<'a> {
+    /// Which restart, from 0.
+    pub restart: usize,
+    /// Which iteration, from 1.
+    pub iteration: usize,
+    /// Mean log-likelihood at this iteration's E-step, before its M-step.
+    pub mean_log_likelihood: f64,
+    /// Change since the iteration before; infinite at the first.
+    pub change: f64,
+    /// The mixture after this iteration's M-step.
+    pub mixture: &'a Mixture,
+}
+
+/// Called after every iteration; [`ControlFlow::Break`] ends the fit with [`Error::Interrupted`].
+pub type Observer<'a> = dyn FnMut(&Iteration<'_>) -> ControlFlow<()> + 'a;
+
+/// What a run of EM leaves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EmRun {
+    /// The mixture after the last M-step.
+    pub mixture: Mixture,
+    /// Iterations done.
+    pub iterations: usize,
+    /// Whether the change fell below `tol`.
+    pub converged: bool,
+    /// Mean log-likelihood at each E-step.
+    pub trace: Vec<f64>,
+    /// Components that were empty at the last M-step.
+    pub empty: Vec<usize>,
+    /// Iterations (from 1) at which the log-likelihood fell by more than rounding, with the fall.
+    pub falls: Vec<(usize, f64)>,
+}
+
+/// Runs EM from `start` until converged, `max_iter`, or the observer's word.
+///
+/// # Errors
+/// [`Error::NotFinite`] and [`Error::Singular`] name iteration and component; [`Error::Interrupted`]; whatever the
+/// engine reports.
+pub fn run(
+    rows: &mut dyn Resident,
+    start: Mixture,
+    options: &EmOptions,
+    restart: usize,
+    observer: &mut Observer<'_>,
+) -> Result<EmRun, Error> {
+    let mut run = EmRun {
+        mixture: start,
+        iterations: 0,
+        converged: false,
+        trace: Vec::new(),
+        empty: Vec::new(),
+        falls: Vec::new(),
+    };
+    while run.iterations < options.max_iter && !run.converged {
+        let iteration = run.iterations + 1;
+        let statistics = rows.pass(&run.mixture)?;
+        check(&statistics, iteration)?;
+        let mean = statistics.mean_log_likelihood();
+        let change = run.trace.last().map_or(f64::INFINITY, |last| mean - last);
+        if change < -rounding(mean, options.precision) {
+            run.falls.push((iteration, -change));
+        }
+        let step =
+            m_step(&statistics, options.reg_covar, Some(&run.mixture)).map_err(|source| singular(source, iteration))?;
+        run.mixture = step.mixture;
+        run.empty = step.empty;
+        run.trace.push(mean);
+        run.iterations = iteration;
+        run.converged = change.abs() < options.tol;
+        let seen = Iteration { restart, iteration, mean_log_likelihood: mean, change, mixture: &run.mixture };
+        if observer(&seen).is_break() {
+            return Err(Error::Interrupted { iterations: iteration });
+        }
+    }
+    Ok(run)
+}
+
+/// A fall of the mean log-likelihood smaller than this is rounding: sums in f64 keep a few ulp of the mean, products
+/// in f32 leave each row's term uncertain by a few eps of its size.
+fn rounding(mean: f64, precision: Precision) -> f64 {
+    let eps = match precision {
+        Precision::F32 => f64::from(f32::EPSILON),
+        Precision::F64 => f64::EPSILON,
+    };
+    32.0 * eps * mean.abs().max(1.0)
+}
+
+fn check(statistics: &Statistics, iteration: usize) -> Result<(), Error> {
+    if statistics.is_finite() {
+        return Ok(());
+    }
+    Err(Error::NotFinite { iteration, component: statistics.first_not_finite_component().unwrap_or(0) })
+}
+
+pub(crate) fn singular(source: ModelError, iteration: usize) -> Error {
+    match source {
+        ModelError::NotPositiveDefinite { .. } => Error::Singular { iteration, source },
+        ModelError::NotFinite { component, .. } => Error::NotFinite { iteration, component },
+        other => Error::Model(other),
+    }
+}

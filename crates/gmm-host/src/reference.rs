@@ -1,0 +1,110 @@
+//! The reference engine: [`gmm_model::reference`](mod@gmm_model::reference) behind the [`Engine`] trait. Slow, sequential, the oracle.
+
+use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics, reference};
+use ndarray::{Array2, ArrayView2};
+
+use crate::engine::check_features;
+use crate::{Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
+
+/// The naive engine: `f64` whatever is asked for, one thread, no blocking, no shift.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReferenceEngine;
+
+impl Engine for ReferenceEngine {
+    fn name(&self) -> String {
+        "reference".to_owned()
+    }
+
+    fn description(&self) -> String {
+        "naive f64, one thread".to_owned()
+    }
+
+    fn load(&self, data: &Dataset, _precision: Precision, _shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        Ok(Box::new(ReferenceRows { rows: data.rows().to_f64(), weights: data.weights().map(<[f64]>::to_vec) }))
+    }
+}
+
+struct ReferenceRows {
+    rows: Array2<f64>,
+    weights: Option<Vec<f64>>,
+}
+
+impl ReferenceRows {
+    fn weight(&self, row: usize) -> f64 {
+        self.weights.as_ref().map_or(1.0, |w| w[row])
+    }
+}
+
+impl Resident for ReferenceRows {
+    fn dim(&self) -> (usize, usize) {
+        self.rows.dim()
+    }
+
+    fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
+        check_features(self.rows.ncols(), mixture.n_features())?;
+        Ok(reference::statistics(mixture, self.rows.view(), self.weights.as_deref()))
+    }
+
+    fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
+        check_features(self.rows.ncols(), centres.ncols())?;
+        let mut out = Statistics::zero(kind, centres.to_owned());
+        for (i, x) in self.rows.outer_iter().enumerate() {
+            let distances =
+                centres.outer_iter().map(|c| -(&x - &c).mapv(|v| v * v).sum()).collect::<ndarray::Array1<_>>();
+            let mut r = ndarray::Array1::zeros(centres.nrows());
+            r[reference::argmax(distances.view())] = 1.0;
+            reference::accumulate(&mut out, x, self.weight(i), r.view());
+        }
+        Ok(out)
+    }
+
+    fn given(
+        &mut self,
+        kind: CovarianceType,
+        centres: ArrayView2<'_, f64>,
+        fill: &FillResponsibilities<'_>,
+    ) -> Result<Statistics, Error> {
+        check_features(self.rows.ncols(), centres.ncols())?;
+        let mut out = Statistics::zero(kind, centres.to_owned());
+        let mut r = ndarray::Array1::zeros(centres.nrows());
+        for (i, x) in self.rows.outer_iter().enumerate() {
+            fill(i, r.as_slice_mut().expect("contiguous"));
+            reference::accumulate(&mut out, x, self.weight(i), r.view());
+        }
+        Ok(out)
+    }
+
+    fn squared_distances(&mut self, centre: &[f64], out: &mut [f64]) -> Result<(), Error> {
+        check_features(self.rows.ncols(), centre.len())?;
+        for (x, slot) in self.rows.outer_iter().zip(out) {
+            let distance: f64 = x.iter().zip(centre).map(|(a, b)| (a - b) * (a - b)).sum();
+            *slot = slot.min(distance);
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self, mixture: &Mixture, mut want: Wanted<'_>) -> Result<Evaluation, Error> {
+        check_features(self.rows.ncols(), mixture.n_features())?;
+        let k = mixture.n_components();
+        let mut out = Evaluation { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 };
+        for (i, x) in self.rows.outer_iter().enumerate() {
+            let (log_density, r) = reference::posterior(mixture, x);
+            let w = self.weight(i);
+            if w > 0.0 {
+                out.log_likelihood += w * log_density;
+                out.entropy -= w * r.iter().filter(|r| **r > 0.0).map(|r| r * r.ln()).sum::<f64>();
+                out.total_weight += w;
+            }
+            if let Some(slot) = &mut want.log_densities {
+                slot[i] = log_density;
+            }
+            if let Some(slot) = &mut want.responsibilities {
+                slot[i * k..][..k].copy_from_slice(r.as_slice().expect("contiguous"));
+            }
+            if let Some(slot) = &mut want.labels {
+                slot[i] = reference::argmax(r.view()) as u32;
+            }
+        }
+        Ok(out)
+    }
+}

@@ -1,0 +1,110 @@
+//! The CPU engine against the naive reference: every kind and precision, odd sizes, offsets and scales.
+
+mod common;
+
+use gmm_host::{CpuEngine, Engine, ReferenceEngine, Wanted, shift};
+use gmm_model::{CovarianceType, Dataset, Precision};
+
+/// A few rounding errors per term of the longest chain, which has d terms and then rows of a tile.
+fn tolerance(precision: Precision, d: usize, spread: f64) -> f64 {
+    let eps = match precision {
+        Precision::F32 => f64::from(f32::EPSILON),
+        Precision::F64 => f64::EPSILON,
+    };
+    32.0 * eps * (d as f64 + 4.0) * spread
+}
+
+fn check(kind: CovarianceType, precision: Precision, n: usize, d: usize, k: usize, offset: f64, scale: f64) {
+    let seed = (n * 1_000_003 + d * 1009 + k) as u64;
+    let mixture = common::mixture(kind, k, d, offset, scale, seed);
+    let mut rows = common::rows(n, d, offset, scale, seed);
+    if precision == Precision::F32 {
+        rows.mapv_inplace(|v| f64::from(v as f32));
+    }
+    let weights: Vec<f64> = (0..n).map(|i| (i % 3) as f64 * 0.5 + if n < 3 { 1.0 } else { 0.0 }).collect();
+    let data = Dataset::new(rows).unwrap().with_weights(weights).unwrap();
+    let engine = CpuEngine::new(2).unwrap();
+    let at = shift::of_data(&data);
+    let mut fast = engine.load(&data, precision, &at).unwrap();
+    let mut slow = ReferenceEngine.load(&data, Precision::F64, &at).unwrap();
+    let what = format!("{kind} {precision} n={n} d={d} k={k} offset={offset:e} scale={scale:e}");
+    let bound = tolerance(precision, d, 1.0);
+    common::check(&fast.pass(&mixture).unwrap(), &slow.pass(&mixture).unwrap(), bound, &what);
+    let (want, got) = (slow.nearest(kind, mixture.means()).unwrap(), fast.nearest(kind, mixture.means()).unwrap());
+    common::check(&got, &want, bound, &format!("nearest {what}"));
+    evaluate(fast.as_mut(), slow.as_mut(), &mixture, bound, &what);
+}
+
+fn evaluate(
+    fast: &mut dyn gmm_host::Resident,
+    slow: &mut dyn gmm_host::Resident,
+    mixture: &gmm_model::Mixture,
+    bound: f64,
+    what: &str,
+) {
+    let (n, k) = (fast.dim().0, mixture.n_components());
+    let run = |rows: &mut dyn gmm_host::Resident| {
+        let (mut densities, mut r, mut labels) = (vec![f64::NAN; n], vec![f64::NAN; n * k], vec![u32::MAX; n]);
+        let wanted =
+            Wanted { log_densities: Some(&mut densities), responsibilities: Some(&mut r), labels: Some(&mut labels) };
+        let totals = rows.evaluate(mixture, wanted).unwrap();
+        (totals, densities, r, labels)
+    };
+    let (got, want) = (run(fast), run(slow));
+    let largest = want.1.iter().fold(1.0f64, |m, v| m.max(v.abs()));
+    for i in 0..n {
+        assert!((got.1[i] - want.1[i]).abs() <= bound * largest, "{what}: row {i}: {} and {}", got.1[i], want.1[i]);
+        let row = &got.2[i * k..][..k];
+        let sum: f64 = row.iter().sum();
+        assert!((sum - 1.0).abs() <= bound, "{what}: responsibilities of row {i} sum to {sum}");
+        for (c, (a, b)) in row.iter().zip(&want.2[i * k..]).enumerate() {
+            assert!((a - b).abs() <= bound * largest, "{what}: row {i} component {c}: {a} and {b}");
+        }
+        let best = want.2[i * k + got.3[i] as usize];
+        assert!(best >= want.2[i * k + want.3[i] as usize] - bound * largest, "{what}: label of row {i}");
+    }
+    let (n, scale) = (n as f64, bound * largest);
+    assert!((got.0.log_likelihood - want.0.log_likelihood).abs() <= n * scale, "{what}: {:?} {:?}", got.0, want.0);
+    assert!((got.0.entropy - want.0.entropy).abs() <= 2.0 * n * scale, "{what}: {:?} {:?}", got.0, want.0);
+}
+
+fn every_kind(check: impl Fn(CovarianceType, Precision)) {
+    for kind in CovarianceType::ALL {
+        for precision in [Precision::F32, Precision::F64] {
+            check(kind, precision);
+        }
+    }
+}
+
+#[test]
+fn agrees_for_every_row_count_up_to_seventy() {
+    every_kind(|kind, precision| (1..=70).for_each(|n| check(kind, precision, n, 3, 2, 0.0, 1.0)));
+}
+
+#[test]
+fn agrees_for_every_dimension_up_to_seventy() {
+    every_kind(|kind, precision| (1..=70).for_each(|d| check(kind, precision, 37, d, 3, 0.0, 1.0)));
+}
+
+#[test]
+fn agrees_for_every_component_count_up_to_forty() {
+    every_kind(|kind, precision| (1..=40).for_each(|k| check(kind, precision, 65, 4, k, 0.0, 1.0)));
+}
+
+#[test]
+fn agrees_over_many_blocks_and_shares() {
+    every_kind(|kind, precision| check(kind, precision, 5000, 13, 8, 0.0, 1.0));
+}
+
+#[test]
+fn agrees_at_offsets_and_scales() {
+    every_kind(|kind, precision| {
+        let offsets = if precision == Precision::F32 { [1e2, 1e4] } else { [1e4, 1e8] };
+        for offset in offsets {
+            check(kind, precision, 400, 5, 3, offset, 1.0);
+        }
+        for scale in [1e-8, 1e8] {
+            check(kind, precision, 400, 5, 3, 0.0, scale);
+        }
+    });
+}
