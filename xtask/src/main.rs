@@ -1,2 +1,39 @@
-//! Repository chores.
-fn main() {}
+//! Repository chores: `cargo xtask COMMAND`.
+
+mod ci;
+mod deny;
+mod shell;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Repository chores")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run every test of the workspace, doctests included.
+    Test(test::Options),
+    /// Run every check that a change must pass: format, lints, documentation, licences, tests.
+    Ci(ci::Options),
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Test(options) => test::run(&options),
+        Command::Ci(options) => ci::run(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -18,19 +18,27 @@
 
 mod cholesky;
 mod covariance;
+mod criteria;
 mod dataset;
+mod draw;
 mod error;
 mod m_step;
 mod mixture;
 pub mod reference;
+mod sample;
 mod statistics;
 mod summary;
+mod synthetic;
 
 pub use cholesky::{Cholesky, NotPositiveDefinite};
 pub use covariance::{CovarianceType, Covariances, packed_index, packed_len};
+pub use criteria::{Criteria, Criterion, criteria, entropy};
 pub use dataset::{Dataset, Matrix, Precision};
+pub use draw::Draws;
 pub use error::{DataError, ModelError, StatisticsError};
 pub use m_step::{MStep, m_step};
 pub use mixture::{Factors, Mixture};
+pub use sample::{sample, sample_range};
 pub use statistics::Statistics;
 pub use summary::FitSummary;
+pub use synthetic::{SyntheticOptions, bartlett_factor, synthetic, wishart};

@@ -193,6 +193,6 @@ fn byte_len(kind: CovarianceType, k: usize, d: usize) -> Option<usize> {
     numbers.checked_mul(8)?.checked_add(HEADER + 8)
 }
 
-fn fnv1a(bytes: &[u8]) -> u64 {
+pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
 }

@@ -1,0 +1,59 @@
+//! Child processes, run in the repository root and shown before they start.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+/// The repository root.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root")
+}
+
+/// The build directory, `target` unless the environment names another.
+pub(crate) fn target() -> PathBuf {
+    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
+/// The cargo that runs this program, with the given arguments.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut command = program(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments);
+    command
+}
+
+/// A program to be run in the repository root.
+pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(name);
+    command.current_dir(root());
+    command
+}
+
+/// Runs a command to its end; output goes where ours goes.
+///
+/// # Errors
+/// Where it does not start or does not succeed.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let line = line(command);
+    eprintln!("$ {line}");
+    let start = Instant::now();
+    let status = command.status().with_context(|| format!("cannot start `{line}`"))?;
+    let seconds = start.elapsed().as_secs_f64();
+    if !status.success() {
+        bail!("`{line}` failed ({status}) after {seconds:.1} s");
+    }
+    eprintln!("  done in {seconds:.1} s");
+    Ok(())
+}
+
+/// The command as one would type it, with the environment it adds.
+fn line(command: &Command) -> String {
+    let set = command
+        .get_envs()
+        .filter_map(|(name, value)| Some(format!("{}='{}'", name.to_string_lossy(), value?.to_string_lossy())));
+    let name = Path::new(command.get_program()).file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let arguments = command.get_args().map(|a| a.to_string_lossy().into_owned());
+    set.chain([name]).chain(arguments).collect::<Vec<_>>().join(" ")
+}
