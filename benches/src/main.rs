@@ -8,6 +8,7 @@ mod machine;
 mod ours;
 mod parameters;
 mod peer;
+mod quiet;
 mod record;
 mod spread;
 mod workload;

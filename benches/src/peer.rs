@@ -14,7 +14,7 @@ use crate::parameters::Parameters;
 pub(crate) struct Peer {
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
-    _process: Child,
+    process: Child,
 }
 
 /// How long to iterate in one turn.
@@ -42,7 +42,12 @@ impl Peer {
         let mut process = command.spawn().with_context(|| format!("cannot start {}", python.display()))?;
         let requests = process.stdin.take().expect("piped");
         let answers = BufReader::new(process.stdout.take().expect("piped"));
-        Ok(Self { requests, answers, _process: process })
+        Ok(Self { requests, answers, process })
+    }
+
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// Name, version, and the libraries below it.

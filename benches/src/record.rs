@@ -13,7 +13,7 @@ use crate::spread::Spread;
 
 const COLUMNS: &str = "precision,covariance,n,k,d,status,ms,ms_min,ms_max,peer_ms,peer_ms_min,peer_ms_max,\
                        ratio,ratio_min,ratio_max,gflops,ceiling_share,error,peer_error,disagreement,\
-                       effective_components,pairs";
+                       effective_components,pairs,others";
 
 /// What a record says before its rows.
 pub(crate) struct Header<'a> {
@@ -61,22 +61,9 @@ pub(crate) struct Record {
 impl Record {
     /// Heads the table on the terminal.
     pub(crate) fn print_heading() {
-        println!(
-            "{:4} {:9} {:>7} {:>3} {:>3} {:>9} {:>10} {:>7} {:>15} {:>8} {:>8} {:>8} {:>8}",
-            "",
-            "",
-            "n",
-            "k",
-            "d",
-            "ours ms",
-            "sklearn ms",
-            "ratio",
-            "(min - max)",
-            "GFLOP/s",
-            "ceiling",
-            "error",
-            "peer's"
-        );
+        let first = format!("{:4} {:9} {:>7} {:>3} {:>3} {:>9} {:>10}", "", "", "n", "k", "d", "ours ms", "sklearn ms");
+        let then = format!("{:>7} {:>15} {:>8} {:>8} {:>8}", "ratio", "(min - max)", "GFLOP/s", "ceiling", "error");
+        println!("{first} {then} {:>8} {:>7}", "peer's", "others");
     }
 
     /// Takes an outcome, and shows it.
@@ -122,18 +109,19 @@ fn speed(outcome: &Outcome, ceiling: &Ceiling) -> (Option<f64>, Option<f64>) {
 fn shown(outcome: &Outcome, ceiling: &Ceiling) -> String {
     let Outcome { shape, kind, precision, error, peer_error, disagreement, .. } = outcome;
     let key = format!("{precision:4} {kind:9} {:>7} {:>3} {:>3}", shape.n, shape.k, shape.d);
-    let Some(Times { ours, peer, ratio }) = outcome.times else {
+    let Some(Times { ours, peer, ratio, others }) = outcome.times else {
         return format!("{key} WRONG: error {error:.1e}, the peer's {peer_error:.1e}, disagreement {disagreement:.1e}");
     };
     let (gflops, share) = speed(outcome, ceiling);
     format!(
-        "{key} {:>9.2} {:>10.2} {:>6.1}x {:>15} {:>8.1} {:>8} {error:>8.0e} {peer_error:>8.0e}",
+        "{key} {:>9.2} {:>10.2} {:>6.1}x {:>15} {:>8.1} {:>8} {error:>8.0e} {peer_error:>8.0e} {:>6.0}%",
         1e3 * ours.median,
         1e3 * peer.median,
         ratio.median,
         format!("({:.1} - {:.1})", ratio.min, ratio.max),
         gflops.unwrap_or_default(),
         share.map_or_else(String::new, |share| format!("{:.0}%", 100.0 * share)),
+        100.0 * others,
     )
 }
 
@@ -157,6 +145,7 @@ fn fields(outcome: &Outcome, ceiling: &Ceiling) -> Vec<String> {
     fields.extend([decimals(gflops, 2), decimals(share, 3)]);
     fields.extend([outcome.error, outcome.peer_error, outcome.disagreement].map(|error| format!("{error:.1e}")));
     fields.extend([format!("{:.2}", outcome.effective_components), outcome.pairs.to_string()]);
+    fields.push(decimals(outcome.times.map(|times| times.others), 2));
     fields
 }
 
@@ -184,7 +173,7 @@ mod tests {
     #[test]
     fn every_line_has_a_field_for_every_column() {
         let spread = Spread::of(vec![0.25]);
-        let times = Times { ours: spread, peer: spread, ratio: Spread::of(vec![1.0]) };
+        let times = Times { ours: spread, peer: spread, ratio: Spread::of(vec![1.0]), others: 0.0 };
         for times in [None, Some(times)] {
             let fields = fields(&outcome(times), &Ceiling::default());
             assert_eq!(fields.len(), COLUMNS.split(',').count(), "{fields:?}");
