@@ -1,5 +1,6 @@
 //! Repository chores: `cargo xtask COMMAND`.
 
+mod bench;
 mod ci;
 mod deny;
 mod shell;
@@ -22,12 +23,15 @@ enum Command {
     Test(test::Options),
     /// Run every check that a change must pass: format, lints, documentation, licences, tests.
     Ci(ci::Options),
+    /// Time our engines beside other programs, answers checked first, and record what comes out.
+    Bench(bench::Options),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Test(options) => test::run(&options),
         Command::Ci(options) => ci::run(&options),
+        Command::Bench(options) => bench::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
