@@ -35,6 +35,19 @@ pub struct MStep {
 /// shape, a covariance is not positive definite even with `reg_covar`, or a moment is not finite.
 ///
 /// Cost: `k*d²` for the moments and `k*d³/3` for the factors (full).
+///
+/// Source: Bishop 2006, eqs. 9.24 to 9.26, in moments about the centres.
+///
+/// ```
+/// use gmm_model::{Covariances, Mixture, m_step, reference};
+/// use ndarray::array;
+///
+/// let start = Mixture::new(array![1.0], array![[0.0]], Covariances::Spherical(array![1.0]))?;
+/// let statistics = reference::statistics(&start, array![[1.0], [3.0]].view(), None);
+/// let fit = m_step(&statistics, 0.0, Some(&start))?.mixture;
+/// assert_eq!((fit.means()[[0, 0]], fit.covariances()), (2.0, &Covariances::Spherical(array![1.0])));
+/// # Ok::<(), gmm_model::ModelError>(())
+/// ```
 pub fn m_step(statistics: &Statistics, reg_covar: f64, previous: Option<&Mixture>) -> Result<MStep, ModelError> {
     let (k, d) = statistics.dim();
     if !(reg_covar >= 0.0 && reg_covar.is_finite()) {

@@ -20,7 +20,7 @@ fn one_component_is_the_sample_mean_and_covariance() {
             CovarianceType::Spherical => Covariances::Spherical(array![full.diag().mean().expect("columns")]),
         };
         assert_eq!(new.weights(), array![1.0]);
-        all_close(&new.means(), &mean, 1e-13);
+        all_close(new.means(), &mean, 1e-13);
         all_close(&flat(new.covariances()), &flat(&expected), 1e-12);
     }
 }
@@ -77,7 +77,7 @@ fn well_separated_components_get_their_own_rows() {
         let (count, mean) = (mine.nrows() as f64, mine.mean_axis(Axis(0)).expect("rows"));
         let z = &mine - &mean;
         close(new.weights()[c], count / 300.0, 1e-14);
-        all_close(&new.means().row(c), &mean, 1e-13);
+        all_close(new.means().row(c), &mean, 1e-13);
         all_close(&new.covariances().matrix(c, 2), &(z.t().dot(&z) / count), 1e-12);
     }
     let r = reference::responsibilities(&m, x.view());

@@ -70,8 +70,8 @@ fn one_m_step_with_row_weights_is_numpys_in_extended_precision() {
         let statistics = reference::statistics(mixture, rows.view(), Some(&weights));
         let reg_covar = case.0["reg_covar"].as_f64().expect("reg_covar");
         let new = m_step(&statistics, reg_covar, None).expect("well conditioned").mixture;
-        all_close(&new.weights(), &case.numbers("new_weights"), TOLERANCE);
-        all_close(&new.means(), &case.numbers("new_means"), TOLERANCE);
+        all_close(new.weights(), &case.numbers("new_weights"), TOLERANCE);
+        all_close(new.means(), &case.numbers("new_means"), TOLERANCE);
         all_close(&flat(new.covariances()), &case.numbers("new_covariances"), TOLERANCE);
     });
 }

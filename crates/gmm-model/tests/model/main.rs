@@ -1,6 +1,7 @@
 //! Tests of `gmm-model` as its users see it. One binary, so that it links once.
 
 mod bad_input;
+mod bad_numbers;
 mod closed_forms;
 mod draws;
 mod golden;
@@ -10,8 +11,8 @@ mod properties;
 mod sampling;
 mod synthetic;
 
-use gmm_model::{CovarianceType, Covariances, MStep, Mixture, SyntheticOptions, m_step, reference};
-use ndarray::{Array2, ArrayView2};
+use gmm_model::{CovarianceType, Covariances, MStep, Mixture, ModelError, SyntheticOptions, m_step, reference};
+use ndarray::{Array1, Array2, Array3, ArrayView2};
 
 /// Whether `a` and `b` agree within `tolerance`, relative to the larger and to 1.
 #[track_caller]
@@ -39,8 +40,8 @@ fn flat(covariances: &Covariances) -> Vec<f64> {
 
 #[track_caller]
 fn mixtures_close(a: &Mixture, b: &Mixture, tolerance: f64) {
-    all_close(&a.weights(), &b.weights(), tolerance);
-    all_close(&a.means(), &b.means(), tolerance);
+    all_close(a.weights(), b.weights(), tolerance);
+    all_close(a.means(), b.means(), tolerance);
     all_close(&flat(a.covariances()), &flat(b.covariances()), tolerance);
 }
 
@@ -59,4 +60,28 @@ fn rows(mixture: &Mixture, n: usize, seed: u64) -> Array2<f64> {
 fn em_step(mixture: &Mixture, rows: ArrayView2<'_, f64>, weights: Option<&[f64]>, reg_covar: f64) -> MStep {
     let statistics = reference::statistics(mixture, rows, weights);
     m_step(&statistics, reg_covar, Some(mixture)).expect("the data are well conditioned")
+}
+
+/// `k` components of the kind with unit covariances at the given means.
+fn unit(kind: CovarianceType, means: Array2<f64>) -> Mixture {
+    let (k, d) = means.dim();
+    let covariances = match kind {
+        CovarianceType::Full => Covariances::Full(Array3::from_shape_fn((k, d, d), |(_, i, j)| f64::from(i == j))),
+        CovarianceType::Tied => Covariances::Tied(Array2::eye(d)),
+        CovarianceType::Diag => Covariances::Diag(Array2::ones((k, d))),
+        CovarianceType::Spherical => Covariances::Spherical(Array1::ones(k)),
+    };
+    Mixture::new(Array1::from_elem(k, 1.0 / k as f64), means, covariances).expect("valid")
+}
+
+fn try_step(m: &Mixture, x: &Array2<f64>, reg_covar: f64) -> Result<Mixture, ModelError> {
+    m_step(&reference::statistics(m, x.view(), None), reg_covar, Some(m)).map(|step| step.mixture)
+}
+
+#[track_caller]
+fn not_positive_definite(found: Result<Mixture, ModelError>) -> (usize, usize) {
+    match found {
+        Err(ModelError::NotPositiveDefinite { component, column, .. }) => (component, column),
+        other => panic!("{other:?}"),
+    }
 }

@@ -69,7 +69,7 @@ fn weights_from_text_are_normalised_once_and_then_kept() {
         Mixture::new(weights, array![[0.0], [1.0], [2.0]], Covariances::Tied(array![[1.0]])).expect("near 1")
     };
     let m = with(array![0.3333333, 0.3333333, 0.3333333]);
-    all_close(&m.weights(), &[1.0 / 3.0; 3], 1e-15);
+    all_close(m.weights(), &[1.0 / 3.0; 3], 1e-15);
     close(m.weights().sum(), 1.0, 1e-15);
     assert_eq!(with(m.weights().to_owned()), m);
     let within_rounding = array![0.1, 0.2, 0.7000000000000001];

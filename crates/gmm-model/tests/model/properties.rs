@@ -179,7 +179,7 @@ proptest! {
             };
             let found = em_step(&image(&m), x.dot(&map.t()).view(), None, 0.0).mixture;
             let expected = image(&em_step(&m, x.view(), None, 0.0).mixture);
-            all_close(&found.means(), &expected.means(), 1e-9);
+            all_close(found.means(), expected.means(), 1e-9);
             all_close(&flat(found.covariances()), &flat(expected.covariances()), 1e-9);
         }
     }
