@@ -2,6 +2,7 @@
 
 use ndarray::{Array1, Array2, Array3, ArrayViewMut2};
 
+use crate::covariance::below_diagonal;
 use crate::{Covariances, Factors, Mixture, ModelError, Statistics, packed_index, packed_len};
 
 /// A new mixture and the components that received no rows.
@@ -248,14 +249,12 @@ impl Moments<'_> {
 /// Copies the lower triangle to the upper one. A column of variance 0 varies with no other: what its covariances hold
 /// is rounding error, which would outweigh a small `reg_covar`.
 fn finish(mut a: ArrayViewMut2<'_, f64>) {
-    let d = a.nrows();
-    for i in 0..d {
-        for j in 0..i {
-            let v = if a[[i, i]] == 0.0 || a[[j, j]] == 0.0 { 0.0 } else { a[[i, j]] };
-            a[[i, j]] = v;
-            a[[j, i]] = v;
-        }
-    }
+    let flat: Vec<bool> = a.diag().iter().map(|&v| v == 0.0).collect();
+    below_diagonal(a.nrows(), |i, j| {
+        let v = if flat[i] || flat[j] { 0.0 } else { a[[i, j]] };
+        a[[i, j]] = v;
+        a[[j, i]] = v;
+    });
 }
 
 /// Without `reg_covar` a pivot within the moments' rounding error says that its column is a combination of others.

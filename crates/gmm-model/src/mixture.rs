@@ -2,6 +2,7 @@
 
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 
+use crate::covariance::below_diagonal;
 use crate::{Cholesky, CovarianceType, Covariances, ModelError};
 
 const LN_2PI: f64 = 1.837_877_066_409_345_5;
@@ -254,14 +255,16 @@ fn factor_one(a: ArrayView2<'_, f64>, component: usize, kind: CovarianceType) ->
         return Err(ModelError::NotFinite { what: "covariance", component, value });
     }
     // Roots first: the product of two variances can leave the range of f64 where their roots' product does not.
-    let deviation = a.diag().mapv(|v| v.abs().sqrt());
-    for row in 0..a.nrows() {
-        for column in 0..row {
-            let scale = deviation[row] * deviation[column];
-            if (a[[row, column]] - a[[column, row]]).abs() > SYMMETRY_TOLERANCE * scale {
-                return Err(ModelError::NotSymmetric { component, row, column });
-            }
+    let deviation: Vec<f64> = a.diag().iter().map(|v| v.abs().sqrt()).collect();
+    let mut skew = None;
+    below_diagonal(a.nrows(), |row, column| {
+        let scale = deviation[row] * deviation[column];
+        if (a[[row, column]] - a[[column, row]]).abs() > SYMMETRY_TOLERANCE * scale {
+            skew = skew.or(Some((row, column)));
         }
+    });
+    if let Some((row, column)) = skew {
+        return Err(ModelError::NotSymmetric { component, row, column });
     }
     Cholesky::new(a).map_err(|e| ModelError::NotPositiveDefinite { component, column: e.column, pivot: e.pivot, kind })
 }
