@@ -1,7 +1,6 @@
 //! Times passes of the CPU engine: `time_pass N K D KIND f32|f64 [THREADS]`.
 
 #[path = "../tests/common/mod.rs"]
-#[allow(dead_code)]
 mod common;
 
 use gmm_host::{CpuEngine, Engine, shift};

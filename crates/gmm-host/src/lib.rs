@@ -1,15 +1,28 @@
 //! Engines, initialisation, the EM loop and evaluators: the library that other crates use.
+//!
+//! The way through: a [`Dataset`](gmm_model::Dataset) is loaded on an [`Engine`], which leaves a [`Resident`]; an
+//! initialisation gives a first mixture; the EM loop alternates [`Resident::pass`] and
+//! [`m_step`](gmm_model::m_step()); [`fit`] does all of it.
 
 mod cpu;
+mod device;
 mod em;
 mod engine;
 mod error;
-mod memory;
+pub mod evaluate;
+mod fit;
+pub mod init;
+pub mod memory;
 mod reference;
+mod select;
 pub mod shift;
 
 pub use cpu::CpuEngine;
+pub use device::{Device, Opened};
 pub use em::{EmOptions, EmRun, Iteration, Observer, run as run_em};
 pub use engine::{Engine, Evaluation, FillResponsibilities, Resident, Wanted};
 pub use error::Error;
+pub use fit::{Fit, FitOptions, Warning, fit, fit_observed};
+pub use init::Init;
 pub use reference::ReferenceEngine;
+pub use select::{Candidate, best, select};

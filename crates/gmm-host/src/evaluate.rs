@@ -1,0 +1,95 @@
+//! A fitted mixture on rows: log densities, scores, responsibilities, labels.
+
+use gmm_model::{Dataset, Mixture, Precision};
+use ndarray::{Array1, Array2};
+
+use crate::{Engine, Error, Evaluation, Wanted, memory, shift};
+
+/// Log density of each row, `(n,)`, and the totals.
+///
+/// The rows are held about the mixture's mean, so a row's value does not depend on the rows beside it.
+///
+/// # Errors
+/// [`Error::Features`] where the columns differ in number; [`Error::Memory`].
+pub fn log_densities(
+    engine: &dyn Engine,
+    mixture: &Mixture,
+    data: &Dataset,
+    precision: Precision,
+) -> Result<(Array1<f64>, Evaluation), Error> {
+    let mut out = vec![0.0; data.n_rows()];
+    let totals =
+        evaluate(engine, mixture, data, precision, Wanted { log_densities: Some(&mut out), ..Wanted::default() })?;
+    Ok((Array1::from_vec(out), totals))
+}
+
+/// Totals alone: log-likelihood, entropy of the assignments, and total weight.
+///
+/// # Errors
+/// As for [`log_densities`].
+pub fn score(
+    engine: &dyn Engine,
+    mixture: &Mixture,
+    data: &Dataset,
+    precision: Precision,
+) -> Result<Evaluation, Error> {
+    evaluate(engine, mixture, data, precision, Wanted::default())
+}
+
+/// Responsibilities, `(n, k)`; each row sums to 1.
+///
+/// # Errors
+/// As for [`log_densities`]; [`Error::Memory`] before `n*k` values are taken.
+pub fn responsibilities(
+    engine: &dyn Engine,
+    mixture: &Mixture,
+    data: &Dataset,
+    precision: Precision,
+) -> Result<Array2<f64>, Error> {
+    let shape = (data.n_rows(), mixture.n_components());
+    memory::check("the responsibilities", 8 * shape.0 as u128 * shape.1 as u128)?;
+    let mut out = Array2::zeros(shape);
+    let slots = out.as_slice_mut().expect("row-major");
+    evaluate(engine, mixture, data, precision, Wanted { responsibilities: Some(slots), ..Wanted::default() })?;
+    Ok(out)
+}
+
+/// Component of largest responsibility of each row, `(n,)`, the first among equals.
+///
+/// # Errors
+/// As for [`log_densities`].
+pub fn labels(
+    engine: &dyn Engine,
+    mixture: &Mixture,
+    data: &Dataset,
+    precision: Precision,
+) -> Result<Array1<u32>, Error> {
+    let mut out = vec![0; data.n_rows()];
+    evaluate(engine, mixture, data, precision, Wanted { labels: Some(&mut out), ..Wanted::default() })?;
+    Ok(Array1::from_vec(out))
+}
+
+/// Refuses columns in another order, or others, than the mixture was fitted to; unnamed columns pass.
+///
+/// # Errors
+/// [`Error::FeatureNames`] with the first that differs.
+pub fn check_names(found: Option<&[String]>, expected: Option<&[String]>) -> Result<(), Error> {
+    let (Some(found), Some(expected)) = (found, expected) else { return Ok(()) };
+    match found.iter().zip(expected).position(|(f, e)| f != e) {
+        Some(index) => {
+            Err(Error::FeatureNames { index, found: found[index].clone(), expected: expected[index].clone() })
+        }
+        None => Ok(()),
+    }
+}
+
+fn evaluate(
+    engine: &dyn Engine,
+    mixture: &Mixture,
+    data: &Dataset,
+    precision: Precision,
+    want: Wanted<'_>,
+) -> Result<Evaluation, Error> {
+    crate::engine::check_features(data.n_features(), mixture.n_features())?;
+    engine.load(data, precision, &shift::of_mixture(mixture))?.evaluate(mixture, want)
+}

@@ -1,0 +1,286 @@
+//! Fitting: options in, the best mixture of all restarts out.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use gmm_model::{CovarianceType, Criteria, Dataset, Draws, FitSummary, Mixture, Precision};
+use ndarray::Array2;
+
+use crate::em::{self, EmOptions, EmRun, Observer};
+use crate::init::{self, Init, Start, positive_rows};
+use crate::{Engine, Error, Resident, Wanted, memory, shift};
+
+/// What to fit and when to stop. Names and defaults are scikit-learn's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FitOptions {
+    /// Number of components `k`, at least 1 and at most the number of rows.
+    pub n_components: usize,
+    /// Covariance kind.
+    pub covariance_type: CovarianceType,
+    /// Where EM starts from.
+    pub init: Init,
+    /// Restarts, of which the best is kept; ways of starting that draw nothing run once.
+    pub n_init: usize,
+    /// Stop when the mean log-likelihood changes by strictly less than this.
+    pub tol: f64,
+    /// Stop after this many iterations; 0 returns the start.
+    pub max_iter: usize,
+    /// Added to the covariances' diagonals: an absolute amount, in squared units of the data.
+    pub reg_covar: f64,
+    /// Seed of every draw.
+    pub seed: u64,
+    /// Precision on the engine; `None` takes that of the data.
+    pub precision: Option<Precision>,
+}
+
+impl FitOptions {
+    /// The defaults for `k` components: full, k-means, `tol` 1e-3, 100 iterations, `reg_covar` 1e-6, one start, seed 0.
+    pub const fn new(k: usize) -> Self {
+        Self {
+            n_components: k,
+            covariance_type: CovarianceType::Full,
+            init: Init::KMeans,
+            n_init: 1,
+            tol: 1e-3,
+            max_iter: 100,
+            reg_covar: 1e-6,
+            seed: 0,
+            precision: None,
+        }
+    }
+
+    /// Checks what can be checked without data.
+    ///
+    /// # Errors
+    /// [`Error::Option`] with the option, its value and its range.
+    pub fn validate(&self) -> Result<(), Error> {
+        let refuse = |option, value: &dyn ToString, must: &str| {
+            Err(Error::Option { option, value: value.to_string(), must: must.to_owned() })
+        };
+        if self.n_components == 0 {
+            return refuse("n_components", &0, "at least 1");
+        }
+        if self.n_init == 0 {
+            return refuse("n_init", &0, "at least 1");
+        }
+        for (option, value) in [("tol", self.tol), ("reg_covar", self.reg_covar)] {
+            if !(value >= 0.0 && value.is_finite()) {
+                return refuse(option, &value, "finite and not negative");
+            }
+        }
+        if let Init::Given(mixture) = &self.init {
+            if mixture.n_components() != self.n_components {
+                return refuse("n_components", &self.n_components, &format!("{}, as given", mixture.n_components()));
+            }
+            if mixture.covariance_type() != self.covariance_type {
+                let given = mixture.covariance_type();
+                return refuse("covariance_type", &self.covariance_type, &format!("{given}, as given"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Something about a fit that is not an error but should be seen.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Warning {
+    /// EM stopped at `max_iter`.
+    #[error("not converged after {iterations} iterations: raise max_iter or tol")]
+    NotConverged {
+        /// Iterations done.
+        iterations: usize,
+    },
+    /// Fewer distinct clusters than components.
+    #[error("the initialisation left {empty} of {k} components without rows: fewer distinct rows than components?")]
+    FewerClusters {
+        /// Components without rows.
+        empty: usize,
+        /// Components.
+        k: usize,
+    },
+    /// Components that ended without rows.
+    #[error("components {components:?} are empty: they kept their last mean and covariance and have no weight")]
+    EmptyComponents {
+        /// Indices, from 0.
+        components: Vec<usize>,
+    },
+    /// The likelihood fell by more than rounding.
+    #[error(
+        "the mean log-likelihood fell by {by:e} at iteration {iteration}: reg_covar is large against the data's \
+         variances, or the precision is at its end"
+    )]
+    LikelihoodFell {
+        /// Iteration, from 1.
+        iteration: usize,
+        /// By how much.
+        by: f64,
+    },
+    /// Columns whose variance is below what is added to it.
+    #[error(
+        "reg_covar {reg_covar:e} is larger than the variance of column(s) {columns:?}: it decides the fit there; rescale the data or lower it"
+    )]
+    RegularisationDominates {
+        /// The amount added.
+        reg_covar: f64,
+        /// Columns, from 0.
+        columns: Vec<usize>,
+    },
+}
+
+/// A fitted mixture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fit {
+    /// The best mixture of all restarts.
+    pub mixture: Mixture,
+    /// Its record, as stored in model files.
+    pub summary: FitSummary,
+    /// What should be seen.
+    pub warnings: Vec<Warning>,
+    /// Time of initialisation and EM, the rows' way to the engine included.
+    pub elapsed: Duration,
+}
+
+/// Fits a mixture to `data` on `engine`.
+///
+/// # Errors
+/// See [`fit_observed`].
+///
+/// ```
+/// use gmm_host::{CpuEngine, FitOptions, fit};
+/// use gmm_model::Dataset;
+/// use ndarray::array;
+///
+/// let data = Dataset::new(array![[0.0], [0.2], [0.1], [5.0], [5.2], [5.1]])?;
+/// let fitted = fit(&CpuEngine::new(1)?, &data, &FitOptions::new(2))?;
+/// assert!((fitted.mixture.weights()[0] - 0.5).abs() < 1e-6);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn fit(engine: &dyn Engine, data: &Dataset, options: &FitOptions) -> Result<Fit, Error> {
+    fit_observed(engine, data, options, &mut |_| ControlFlow::Continue(()))
+}
+
+/// Fits a mixture and calls `observer` after every iteration.
+///
+/// # Errors
+/// [`Error`] for options or data that cannot be used, for memory (before it is taken), for covariances that are not
+/// positive definite, and [`Error::Interrupted`] where the observer says so.
+pub fn fit_observed(
+    engine: &dyn Engine,
+    data: &Dataset,
+    options: &FitOptions,
+    observer: &mut Observer<'_>,
+) -> Result<Fit, Error> {
+    let started = Instant::now();
+    check(data, options)?;
+    let precision = options.precision.unwrap_or(data.rows().precision());
+    let at = shift::of_data(data);
+    shift::check_scale(data, &at, precision)?;
+    let mut rows = engine.load(data, precision, &at)?;
+    let rows = rows.as_mut();
+    let mut warnings = regularisation(rows, &at, options.reg_covar)?;
+    let (best, empty_at_start) = best_run(rows, data, &at, options, precision, observer)?;
+    let evaluation = rows.evaluate(&best.mixture, Wanted::default())?;
+    let criteria = Criteria::new(
+        best.mixture.n_parameters(),
+        evaluation.log_likelihood,
+        evaluation.total_weight,
+        evaluation.entropy,
+    );
+    if empty_at_start > 0 {
+        warnings.push(Warning::FewerClusters { empty: empty_at_start, k: options.n_components });
+    }
+    warnings.extend(best.falls.iter().map(|&(iteration, by)| Warning::LikelihoodFell { iteration, by }));
+    if !best.empty.is_empty() {
+        warnings.push(Warning::EmptyComponents { components: best.empty.clone() });
+    }
+    if !best.converged {
+        warnings.push(Warning::NotConverged { iterations: best.iterations });
+    }
+    let summary = FitSummary {
+        log_likelihood: evaluation.log_likelihood,
+        mean_log_likelihood: evaluation.log_likelihood / evaluation.total_weight,
+        n_rows: data.n_rows() as u64,
+        iterations: best.iterations,
+        converged: best.converged,
+        aic: criteria.aic,
+        bic: criteria.bic,
+        icl: criteria.icl,
+        tol: options.tol,
+        reg_covar: options.reg_covar,
+        seed: options.seed,
+        engine: engine.name(),
+        precision: precision.name().to_owned(),
+        trace: best.trace,
+    };
+    Ok(Fit { mixture: best.mixture, summary, warnings, elapsed: started.elapsed() })
+}
+
+fn check(data: &Dataset, options: &FitOptions) -> Result<(), Error> {
+    options.validate()?;
+    let (n, k, d) = (positive_rows(data), options.n_components, data.n_features());
+    if n < 2 {
+        return Err(Error::Option {
+            option: "rows",
+            value: n.to_string(),
+            must: "at least 2 of positive weight".to_owned(),
+        });
+    }
+    if k > n {
+        return Err(Error::TooFewRows { k, n });
+    }
+    if let Init::Given(mixture) = &options.init {
+        crate::engine::check_features(d, mixture.n_features())?;
+    }
+    // The mixture, its factors, the statistics and the M-step's copies: about six times the second moments.
+    let second = options.covariance_type.second_len(k, d) as u128;
+    memory::check("a mixture of this size", 8 * 6 * (second + 2 * k as u128 * d as u128))
+}
+
+/// The best of all restarts by its last log-likelihood, and the components that its start left without rows.
+fn best_run(
+    rows: &mut dyn Resident,
+    data: &Dataset,
+    at: &[f64],
+    options: &FitOptions,
+    precision: Precision,
+    observer: &mut Observer<'_>,
+) -> Result<(EmRun, usize), Error> {
+    let start =
+        Start { data, shift: at, kind: options.covariance_type, k: options.n_components, reg_covar: options.reg_covar };
+    let em = EmOptions { tol: options.tol, max_iter: options.max_iter, reg_covar: options.reg_covar, precision };
+    let restarts = if options.init.is_deterministic() { 1 } else { options.n_init };
+    let mut best: Option<(f64, EmRun, usize)> = None;
+    let mut failure = None;
+    for restart in 0..restarts {
+        let mut draws = Draws::for_purpose("fit", options.seed, restart as u64);
+        let attempt = init::start(rows, start, &options.init, &mut draws)
+            .and_then(|(mixture, empty)| Ok((em::run(rows, mixture, &em, restart, observer)?, empty)));
+        let (run, empty) = match attempt {
+            Ok(found) => found,
+            // One unlucky start does not spoil the others.
+            Err(error @ (Error::Singular { .. } | Error::NotFinite { .. })) => {
+                failure.get_or_insert(error);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let score = if restarts == 1 { 0.0 } else { rows.evaluate(&run.mixture, Wanted::default())?.log_likelihood };
+        if best.as_ref().is_none_or(|(s, ..)| score > *s) {
+            best = Some((score, run, empty));
+        }
+    }
+    match (best, failure) {
+        (Some((_, run, empty)), _) => Ok((run, empty)),
+        (None, failure) => Err(failure.expect("at least one restart ran")),
+    }
+}
+
+/// Warns of columns whose variance is below `reg_covar`.
+fn regularisation(rows: &mut dyn Resident, at: &[f64], reg_covar: f64) -> Result<Vec<Warning>, Error> {
+    let centre = Array2::from_shape_vec((1, at.len()), at.to_vec()).expect("d values");
+    let s = rows.nearest(CovarianceType::Diag, centre.view())?;
+    let variance = |j: usize| s.second[j] / s.weight[0] - (s.first[[0, j]] / s.weight[0]).powi(2);
+    let columns: Vec<usize> = (0..at.len()).filter(|&j| variance(j) < reg_covar).collect();
+    let dominated = !columns.is_empty();
+    Ok(dominated.then_some(Warning::RegularisationDominates { reg_covar, columns }).into_iter().collect())
+}

@@ -1,0 +1,167 @@
+//! Where EM starts from.
+
+mod kmeans;
+
+use std::str::FromStr;
+
+use gmm_model::{CovarianceType, Covariances, Dataset, Draws, Mixture, ModelError, m_step};
+use ndarray::{Array1, Array2, Axis};
+
+use crate::em::singular;
+use crate::{Error, Resident};
+
+pub use kmeans::{KMeans, lloyd, seed};
+
+/// How the first mixture is found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Init {
+    /// k-means: k-means++ seeding, then Lloyd until it converges; each cluster gives a component.
+    KMeans,
+    /// k-means++ seeding alone; each row goes to its nearest seed.
+    KMeansPlusPlus,
+    /// Means are different rows drawn at random; all components start with the data's covariance and equal weights.
+    RandomRows,
+    /// Random responsibilities for every row.
+    Random,
+    /// As random rows, but the rows are evenly spaced: nothing is drawn.
+    Stride,
+    /// These parameters.
+    Given(Box<Mixture>),
+}
+
+impl Init {
+    /// The words that name a way of starting.
+    pub const WORDS: [&'static str; 5] = ["kmeans", "kmeans++", "random-rows", "random", "stride"];
+
+    /// Whether two runs with different seeds start alike.
+    pub const fn is_deterministic(&self) -> bool {
+        matches!(self, Self::Stride | Self::Given(_))
+    }
+}
+
+impl FromStr for Init {
+    type Err = ModelError;
+
+    fn from_str(text: &str) -> Result<Self, ModelError> {
+        Ok(match text {
+            "kmeans" => Self::KMeans,
+            "kmeans++" => Self::KMeansPlusPlus,
+            "random-rows" => Self::RandomRows,
+            "random" => Self::Random,
+            "stride" => Self::Stride,
+            _ => {
+                return Err(ModelError::UnknownWord {
+                    what: "initialisation",
+                    word: text.to_owned(),
+                    choices: "kmeans, kmeans++, random-rows, random, stride, or given parameters",
+                });
+            }
+        })
+    }
+}
+
+/// What initialisation needs to know.
+#[derive(Clone, Copy)]
+pub struct Start<'a> {
+    /// The rows in their own coordinates.
+    pub data: &'a Dataset,
+    /// The point about which the engine holds them, `(d,)`.
+    pub shift: &'a [f64],
+    /// Covariance kind.
+    pub kind: CovarianceType,
+    /// Number of components.
+    pub k: usize,
+    /// Added to the covariances' diagonals.
+    pub reg_covar: f64,
+}
+
+/// The first mixture, and how many of its components have no rows.
+///
+/// # Errors
+/// [`Error::Singular`] at iteration 0 where a covariance is not positive definite; whatever the engine reports.
+pub fn start(
+    rows: &mut dyn Resident,
+    start: Start<'_>,
+    init: &Init,
+    draws: &mut Draws,
+) -> Result<(Mixture, usize), Error> {
+    let Start { data, kind, k, reg_covar, .. } = start;
+    let statistics = match init {
+        Init::Given(mixture) => return Ok((mixture.as_ref().clone(), 0)),
+        Init::RandomRows => {
+            let chosen = draws.distinct_indices(positive_rows(data), k);
+            return Ok((around_rows(rows, start, &chosen)?, 0));
+        }
+        Init::Stride => {
+            let n = positive_rows(data);
+            // The middle of each of k equal stretches.
+            let chosen: Vec<usize> =
+                (0..k).map(|i| ((2 * i + 1) as u128 * n as u128 / (2 * k as u128)) as usize).collect();
+            return Ok((around_rows(rows, start, &chosen)?, 0));
+        }
+        Init::KMeans => {
+            let seeds = seed(rows, data, k, draws)?;
+            let clusters = lloyd(rows, data, start.shift, seeds)?;
+            rows.nearest(kind, clusters.centres.view())?
+        }
+        Init::KMeansPlusPlus => {
+            let seeds = seed(rows, data, k, draws)?;
+            rows.nearest(kind, seeds.view())?
+        }
+        Init::Random => {
+            let centres = Array2::from_shape_fn((k, data.n_features()), |(_, j)| start.shift[j]);
+            let draws = &*draws;
+            rows.given(kind, centres.view(), &|first, out| random_responsibilities(draws, first, k, out))?
+        }
+    };
+    let step = m_step(&statistics, reg_covar, None).map_err(|e| singular(e, 0))?;
+    Ok((step.mixture, step.empty.len()))
+}
+
+/// Rows of positive weight: the others are not there.
+pub(crate) fn positive_rows(data: &Dataset) -> usize {
+    data.weights().map_or(data.n_rows(), |w| w.iter().filter(|w| **w > 0.0).count())
+}
+
+/// Index in the data of the `i`-th row of positive weight, for each of `chosen`.
+fn nth_positive(data: &Dataset, chosen: &[usize]) -> Vec<usize> {
+    match data.weights() {
+        None => chosen.to_vec(),
+        Some(weights) => {
+            let present: Vec<usize> = (0..weights.len()).filter(|&i| weights[i] > 0.0).collect();
+            chosen.iter().map(|&i| present[i]).collect()
+        }
+    }
+}
+
+/// Equal weights, the chosen rows as means, and the covariance of all the data for every component.
+fn around_rows(rows: &mut dyn Resident, start: Start<'_>, chosen: &[usize]) -> Result<Mixture, Error> {
+    let Start { data, shift, kind, k, reg_covar } = start;
+    let centre = Array2::from_shape_vec((1, shift.len()), shift.to_vec()).expect("d values");
+    let whole = m_step(&rows.nearest(kind, centre.view())?, reg_covar, None).map_err(|e| singular(e, 0))?.mixture;
+    let covariances = match whole.covariances() {
+        Covariances::Full(a) => {
+            Covariances::Full(ndarray::concatenate(Axis(0), &vec![a.view(); k]).expect("equal shapes"))
+        }
+        Covariances::Tied(a) => Covariances::Tied(a.clone()),
+        Covariances::Diag(a) => {
+            Covariances::Diag(ndarray::concatenate(Axis(0), &vec![a.view(); k]).expect("equal shapes"))
+        }
+        Covariances::Spherical(a) => Covariances::Spherical(Array1::from_elem(k, a[0])),
+    };
+    let chosen = nth_positive(data, chosen);
+    let means = Array2::from_shape_fn((k, data.n_features()), |(c, j)| data.rows().at(chosen[c], j));
+    Ok(Mixture::new(Array1::from_elem(k, 1.0 / k as f64), means, covariances)?)
+}
+
+/// Uniforms of each row, divided by their sum; row `i` takes the uniforms from `i*k` on, however rows are cut.
+fn random_responsibilities(draws: &Draws, first: usize, k: usize, out: &mut [f64]) {
+    let mut draws = draws.clone();
+    draws.seek(first as u64 * k as u64);
+    for row in out.chunks_exact_mut(k) {
+        // Above 0, so that a row cannot be all zeros.
+        row.iter_mut().for_each(|r| *r = 1.0 - draws.uniform());
+        let sum: f64 = row.iter().sum();
+        row.iter_mut().for_each(|r| *r /= sum);
+    }
+}

@@ -1,0 +1,73 @@
+//! Choosing the number of components and the covariance kind by an information criterion.
+
+use std::ops::ControlFlow;
+
+use gmm_model::{CovarianceType, Criterion, Dataset};
+
+use crate::{Engine, Error, Fit, FitOptions, Observer, fit_observed};
+
+/// One fit among those compared, or why there is none.
+#[derive(Debug)]
+pub struct Candidate {
+    /// Components.
+    pub k: usize,
+    /// Covariance kind.
+    pub kind: CovarianceType,
+    /// The fit, or its error: too many components for the rows, say, must not hide the others.
+    pub outcome: Result<Fit, Error>,
+}
+
+impl Candidate {
+    /// The criterion's value; infinite where there is no fit.
+    pub fn value(&self, criterion: Criterion) -> f64 {
+        let Ok(fit) = &self.outcome else { return f64::INFINITY };
+        match criterion {
+            Criterion::Aic => fit.summary.aic,
+            Criterion::Bic => fit.summary.bic,
+            Criterion::Icl => fit.summary.icl,
+        }
+    }
+}
+
+/// Fits every combination of `components` and `kinds` with the other options as given; kinds vary slowest.
+///
+/// # Errors
+/// [`Error::Interrupted`] and errors of the data or device, which no other candidate would escape.
+pub fn select(
+    engine: &dyn Engine,
+    data: &Dataset,
+    options: &FitOptions,
+    components: &[usize],
+    kinds: &[CovarianceType],
+    observer: &mut dyn FnMut(&Candidate) -> ControlFlow<()>,
+    iterations: &mut Observer<'_>,
+) -> Result<Vec<Candidate>, Error> {
+    let mut out = Vec::with_capacity(components.len() * kinds.len());
+    for &kind in kinds {
+        for &k in components {
+            let options = FitOptions { n_components: k, covariance_type: kind, ..options.clone() };
+            let outcome = match fit_observed(engine, data, &options, iterations) {
+                Err(error) if !is_own(&error) => return Err(error),
+                outcome => outcome,
+            };
+            let candidate = Candidate { k, kind, outcome };
+            let stop = observer(&candidate).is_break();
+            out.push(candidate);
+            if stop {
+                return Err(Error::Interrupted { iterations: 0 });
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Whether an error is of one candidate alone.
+const fn is_own(error: &Error) -> bool {
+    matches!(error, Error::Singular { .. } | Error::NotFinite { .. } | Error::TooFewRows { .. } | Error::Memory { .. })
+}
+
+/// Index of the candidate with the smallest criterion, the first among equals; `None` where no fit succeeded.
+pub fn best(candidates: &[Candidate], criterion: Criterion) -> Option<usize> {
+    let fitted = candidates.iter().enumerate().filter(|(_, c)| c.outcome.is_ok());
+    fitted.min_by(|a, b| a.1.value(criterion).total_cmp(&b.1.value(criterion))).map(|(i, _)| i)
+}
