@@ -77,13 +77,15 @@ fn row_25_collinear_columns_fit_with_reg_and_are_an_error_that_names_one_without
 
 #[test]
 fn row_26_more_columns_than_rows_fit_with_reg_and_are_an_error_without() {
-    let x = rows(&mixture(1, 12, CovarianceType::Full, 1), 5, 2);
-    for kind in CovarianceType::ALL {
-        let m = unit(kind, Array2::zeros((1, 12)));
-        assert!(try_step(&m, &x, 1e-6).is_ok(), "{kind}");
-        if matches!(kind, CovarianceType::Full | CovarianceType::Tied) {
-            // Five rows about their mean span four dimensions, so the fifth column fails, or noise in it a later one.
-            assert!(not_positive_definite(try_step(&m, &x, 0.0)).1 >= 4);
+    for (n, seed) in (2..=12).flat_map(|n| (0..10).map(move |seed| (n, seed))) {
+        let x = rows(&mixture(1, 12, CovarianceType::Full, seed), n, seed);
+        for kind in CovarianceType::ALL {
+            let m = unit(kind, Array2::zeros((1, 12)));
+            assert!(try_step(&m, &x, 1e-6).is_ok(), "{kind}");
+            if matches!(kind, CovarianceType::Full | CovarianceType::Tied) {
+                // n rows about their mean span n − 1 dimensions: the next column fails, or noise in it a later one.
+                assert!(not_positive_definite(try_step(&m, &x, 0.0)).1 >= n - 1);
+            }
         }
     }
 }
