@@ -77,13 +77,19 @@ fn row_25_collinear_columns_fit_with_reg_and_are_an_error_that_names_one_without
 
 #[test]
 fn row_26_more_columns_than_rows_fit_with_reg_and_are_an_error_without() {
-    let x = rows(&mixture(1, 12, CovarianceType::Full, 1), 5, 2);
-    for kind in CovarianceType::ALL {
-        let m = unit(kind, Array2::zeros((1, 12)));
-        assert!(try_step(&m, &x, 1e-6).is_ok(), "{kind}");
-        if matches!(kind, CovarianceType::Full | CovarianceType::Tied) {
-            // Five rows about their mean span four dimensions, so the fifth column fails, or noise in it a later one.
-            assert!(not_positive_definite(try_step(&m, &x, 0.0)).1 >= 4);
+    // As many rows as columns are the hardest: only the last pivot should be zero, and its noise can be large.
+    for (d, n, seed) in [(3, 2), (3, 3), (12, 2), (12, 6), (12, 11), (12, 12)]
+        .into_iter()
+        .flat_map(|(d, n)| (0..60).map(move |seed| (d, n, seed)))
+    {
+        let x = rows(&mixture(1, d, CovarianceType::Full, seed), n, seed);
+        for kind in CovarianceType::ALL {
+            let m = unit(kind, Array2::zeros((1, d)));
+            assert!(try_step(&m, &x, 1e-6).is_ok(), "{kind}");
+            if matches!(kind, CovarianceType::Full | CovarianceType::Tied) {
+                // n rows about their mean span n − 1 dimensions: the next column fails, or noise in it a later one.
+                assert!(not_positive_definite(try_step(&m, &x, 0.0)).1 >= n - 1);
+            }
         }
     }
 }

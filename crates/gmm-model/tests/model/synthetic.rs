@@ -19,7 +19,7 @@ fn wishart_draws_have_the_mean_and_variance_of_a_wishart() {
     for i in 0..3 {
         for j in 0..3 {
             let expected = nu * sigma[[i, j]];
-            // Var W_ij = nu (Σ_ij² + Σ_ii Σ_jj); see Muirhead 1982, section 3.2.
+            // Var W_ij = nu (Σ_ij² + Σ_ii Σ_jj); see Muirhead 1982, chapter 3.
             let variance = nu * (sigma[[i, j]].powi(2) + sigma[[i, i]] * sigma[[j, j]]);
             assert!((mean[[i, j]] - expected).abs() < 4.0 * (variance / n).sqrt(), "mean of ({i}, {j})");
             let found = squares[[i, j]] / n - mean[[i, j]].powi(2);
