@@ -3,7 +3,9 @@
 mod common;
 
 use common::{bits, check, golden, read, rows};
-use gmm_data::{Column, ReadOptions, Table, read_npz, read_npz_array, read_stream, read_table, write_column, write_table};
+use gmm_data::{
+    Column, ReadOptions, Table, read_npz, read_npz_array, read_stream, read_table, write_column, write_table,
+};
 use gmm_model::Precision;
 
 /// Value (i, j) of the golden arrays of a type, as the script makes them.
@@ -102,7 +104,10 @@ fn row_51_a_header_that_promises_too_much_allocates_nothing() {
             bytes.extend_from_slice(&(text.len() as u16).to_le_bytes());
             bytes.extend_from_slice(text.as_bytes());
             bytes.extend_from_slice(&[0; 64]);
-            check(read_stream(&bytes[..], "stream", &ReadOptions::default()), &["stream: byte", "truncated or corrupt"]);
+            check(
+                read_stream(&bytes[..], "stream", &ReadOptions::default()),
+                &["stream: byte", "truncated or corrupt"],
+            );
             let file = tempfile::Builder::new().suffix(".npy").tempfile().unwrap();
             std::fs::write(file.path(), &bytes).unwrap();
             check(read_table(file.path(), &ReadOptions::default()), &[".npy: byte", "truncated or corrupt"]);

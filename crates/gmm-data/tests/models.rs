@@ -3,9 +3,7 @@
 mod common;
 
 use common::golden;
-use gmm_data::{
-    FileError, ModelFile, model_to_json, model_to_safetensors, read_model, read_model_bytes, write_model,
-};
+use gmm_data::{FileError, ModelFile, model_to_json, model_to_safetensors, read_model, read_model_bytes, write_model};
 use gmm_model::{Covariances, FitSummary, Mixture};
 use ndarray::{Array3, array};
 
