@@ -35,7 +35,7 @@ pub(crate) fn csv(bytes: &[u8]) {
             Ok(table) => same_as_csv(&table),
             Err(error) => check(&error),
         }
-        let first = ReadOptions { header: Some(bytes.len() % 2 == 0), ..options(format).with_columns(["0"]) };
+        let first = ReadOptions { header: Some(bytes.len().is_multiple_of(2)), ..options(format).with_columns(["0"]) };
         if let Err(error) = read_stream(bytes, NAME, &first) {
             check(&error);
         }

@@ -75,7 +75,8 @@ impl Statistics {
         }
         self.log_likelihood += other.log_likelihood;
         self.total_weight += other.total_weight;
-        self.n_rows += other.n_rows;
+        // Only forged bytes can hold counts whose sum does not fit.
+        self.n_rows = self.n_rows.saturating_add(other.n_rows);
         Ok(())
     }
 
