@@ -9,7 +9,7 @@ use ndarray::{Array3, array};
 
 fn fit() -> FitSummary {
     FitSummary {
-        log_likelihood: -1234.567_890_123_456_7,
+        log_likelihood: -1_234.567_890_123_456_7,
         mean_log_likelihood: -0.1,
         n_rows: 272,
         iterations: 17,
