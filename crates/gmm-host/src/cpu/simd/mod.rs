@@ -145,8 +145,8 @@ pub(crate) trait Words<T: Real>: Copy + Send + Sync {
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a < b ? x : y` in each lane; `y` where either is NaN.
     fn select_lt(self, a: Self::V, b: Self::V, x: Self::V, y: Self::V) -> Self::V;
-    /// Whether `a < b` in any lane.
-    fn any_lt(self, a: Self::V, b: Self::V) -> bool;
+    /// A bit for each lane, the first lowest: whether `a < b`.
+    fn lt_bits(self, a: Self::V, b: Self::V) -> u32;
     /// Bits shifted left by the mantissa's width, so that the low bits become the exponent.
     fn shift_to_exponent(self, a: Self::V) -> Self::V;
     /// Splits a positive normal number into an exponent and a significand in [1, 2).
@@ -156,7 +156,7 @@ pub(crate) trait Words<T: Real>: Copy + Send + Sync {
     /// Sums of four vectors' lanes.
     #[inline(always)]
     fn sum4(self, a: [Self::V; 4]) -> [T; 4] {
-        a.map(|v| self.sum(v))
+        [self.sum(a[0]), self.sum(a[1]), self.sum(a[2]), self.sum(a[3])]
     }
 }
 
