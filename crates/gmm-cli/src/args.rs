@@ -29,10 +29,10 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
     /// Print nothing but results and errors
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    #[arg(short, long, global = true, conflicts_with = "verbose", display_order = 900)]
     pub(crate) quiet: bool,
     /// Say on standard error what is being done, and how long it takes
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, display_order = 901)]
     pub(crate) verbose: bool,
 }
 
@@ -81,13 +81,13 @@ pub(crate) struct EmArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one, allow_negative_numbers = true)]
     pub(crate) n_init: usize,
     /// Stop when the mean log-likelihood changes by less than this; 0 runs all iterations
-    #[arg(long, value_name = "T", default_value_t = 1e-3, allow_negative_numbers = true)]
+    #[arg(long, value_name = "T", default_value = "1e-3", allow_hyphen_values = true)]
     pub(crate) tol: f64,
     /// Stop after this many iterations
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = count, allow_negative_numbers = true)]
     pub(crate) max_iter: usize,
     /// Added to the diagonal of the covariances, in squared units of the data
-    #[arg(long, value_name = "R", default_value_t = 1e-6, allow_negative_numbers = true)]
+    #[arg(long, value_name = "R", default_value = "1e-6", allow_hyphen_values = true)]
     pub(crate) reg_covar: f64,
     /// Seed of every random draw
     #[arg(long, value_name = "SEED", default_value_t = 0, allow_negative_numbers = true)]

@@ -10,6 +10,9 @@ use crate::output::{self, Console, is_model_path, is_stdio};
 use crate::{input, interrupt};
 
 const EXAMPLES: &str = "\
+By extension: json and safetensors are models; csv, tsv, txt, npy, npz (read only), parquet and Arrow are tables.
+No value changes by a bit; npy has no column names.
+
 Examples:
   gmm convert rows.csv rows.npy
   gmm convert arrays.npz:X rows.parquet
@@ -17,9 +20,6 @@ Examples:
   gmm convert rows.parquet - | head";
 
 /// Write a table or a model in another format
-///
-/// By extension: json and safetensors are models; csv, tsv, txt, npy, npz (read only), parquet and Arrow are tables.
-/// No value changes by a bit; npy has no column names.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ConvertArgs {

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clap::Args;
 use gmm_data::ModelFile;
 use gmm_host::{Fit, FitOptions, Init, Iteration, Opened, fit_observed};
@@ -19,6 +20,8 @@ use crate::progress::Progress;
 use crate::render;
 
 const EXAMPLES: &str = "\
+Names and defaults are scikit-learn's. Without -o the model is printed; with it a short summary is.
+
 Examples:
   gmm fit data/old_faithful.csv -k 2
   gmm fit rows.npy -k 16 --covariance diag --n-init 5 --seed 1 -o model.safetensors
@@ -27,8 +30,6 @@ Examples:
   gmm fit huge.npy -k 64 --checkpoint run.json -o model.json && rm run.json";
 
 /// Fit a mixture to rows by expectation-maximisation
-///
-/// Names and defaults are scikit-learn's. Without -o the model is printed; with it a short summary is.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct FitArgs {
@@ -37,7 +38,7 @@ pub(crate) struct FitArgs {
     /// Number of components
     #[arg(short, value_name = "K", value_parser = args::at_least_one, allow_negative_numbers = true)]
     k: Option<usize>,
-    /// Covariances: full, tied, diag or spherical [default: full, or that of --init MODEL]
+    /// Kind of the covariances [default: full, or that of --init MODEL]
     #[arg(long, value_name = "KIND", value_parser = args::covariance())]
     covariance: Option<CovarianceType>,
     /// Start: kmeans, kmeans++, random-rows, random, stride, or a model file to go on from
@@ -71,7 +72,7 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     options.validate()?;
     let data = input::rows(&args.input, args.weights.as_deref(), console)?;
     if let Some(model) = &start {
-        input::check_columns(model, &data)?;
+        input::check_columns(model, &data).with_context(|| input::display(&args.input.input))?;
     }
     let opened = input::engine(&args.engine, console)?;
     let fit = observed(args, &data, &options, &opened, console)?;
@@ -81,7 +82,7 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     if args.require_convergence && !fit.summary.converged {
         return Err(Failure::NotConverged { iterations: fit.summary.iterations }.into());
     }
-    let engine = input::describe(&opened, args.engine.device);
+    let engine = input::describe(&opened, args.engine.device, Some(&fit.summary.precision));
     let feature_names = data.names().map(<[String]>::to_vec);
     let Fit { mixture, summary, elapsed, .. } = fit;
     let model = ModelFile { mixture, feature_names, fit: Some(summary) };

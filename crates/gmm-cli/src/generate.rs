@@ -11,14 +11,14 @@ use crate::output::{self, Console, is_stdio};
 use crate::{args, sample};
 
 const EXAMPLES: &str = "\
+Weights come from a Dirichlet, covariances from a Wishart (really correlated), means are spread as asked for.
+The same options give the same bits on any machine.
+
 Examples:
   gmm generate -n 10000 -k 5 -d 3 -o rows.npy --truth truth.json
   gmm generate -n 1e6 -k 16 -d 13 --covariance diag --separation 1 --seed 3 -o rows.parquet";
 
 /// Make rows from a random mixture, to test with
-///
-/// Weights come from a Dirichlet, covariances from a Wishart (really correlated), means are spread as asked for.
-/// The same options give the same bits on any machine.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct GenerateArgs {
@@ -31,11 +31,11 @@ pub(crate) struct GenerateArgs {
     /// Number of columns
     #[arg(short, value_name = "D", value_parser = args::at_least_one, allow_negative_numbers = true)]
     d: usize,
-    /// Covariances: full, tied, diag or spherical
+    /// Kind of the covariances
     #[arg(long, value_name = "KIND", default_value = "full", value_parser = args::covariance())]
     covariance: CovarianceType,
     /// Least distance of two means, in units of the largest component's size: 1 overlaps, 3 hardly does
-    #[arg(long, value_name = "C", default_value_t = 2.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "C", default_value_t = 2.0, allow_hyphen_values = true)]
     separation: f64,
     /// Seed of the mixture and of the rows
     #[arg(long, value_name = "SEED", default_value_t = 0)]

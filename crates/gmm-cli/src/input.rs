@@ -119,13 +119,16 @@ pub(crate) fn check_columns(model: &ModelFile, data: &Dataset) -> Result<(), gmm
 /// Where the device is not to be had.
 pub(crate) fn engine(args: &EngineArgs, console: &Console) -> anyhow::Result<Opened> {
     let opened = args.device.open(args.threads)?;
-    console.note(|| format!("engine {}", describe(&opened, args.device)));
+    console.note(|| format!("engine {}", describe(&opened, args.device, None)));
     Ok(opened)
 }
 
-/// An engine for people, and why it is this one.
-pub(crate) fn describe(opened: &Opened, device: Device) -> String {
-    let text = format!("{} ({})", opened.engine.name(), opened.engine.description());
+/// An engine for people, with the precision of a fit, and why it is this one.
+pub(crate) fn describe(opened: &Opened, device: Device, precision: Option<&str>) -> String {
+    let mut text = format!("{} ({})", opened.engine.name(), opened.engine.description());
+    if let Some(precision) = precision {
+        text += &format!(", {precision}");
+    }
     if device == Device::Auto { format!("{text}; auto: {}", opened.reason) } else { text }
 }
 

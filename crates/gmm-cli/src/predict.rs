@@ -11,14 +11,14 @@ use crate::output::{self, Console};
 use crate::{input, interrupt};
 
 const EXAMPLES: &str = "\
+Writes one column `label`, or with --proba the columns proba_0, proba_1, .. which sum to 1 in each row.
+
 Examples:
   gmm predict model.json new.csv                     one label per row on standard output
   gmm predict model.json new.npy -o labels.npy
   gmm predict model.json new.csv --proba -o responsibilities.parquet";
 
 /// Say which component each row belongs to
-///
-/// Writes one column `label`, or with --proba the columns proba_0, proba_1, .. which sum to 1 in each row.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PredictArgs {

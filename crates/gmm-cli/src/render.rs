@@ -22,8 +22,12 @@ pub(crate) fn mixture(model: &ModelFile, all: bool, colour: bool) -> String {
     let (k, d) = (m.n_components(), m.n_features());
     let (shown_k, shown_d) = if all { (k, d) } else { (k.min(COMPONENTS), d.min(COLUMNS)) };
     let plural = |n: usize, word: &str| if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") };
-    let heading =
-        format!("Gaussian mixture: {}, {}, {}", plural(k, "component"), plural(d, "column"), m.covariance_type());
+    let heading = format!(
+        "Gaussian mixture: {}, {}, {} covariances",
+        plural(k, "component"),
+        plural(d, "column"),
+        m.covariance_type()
+    );
     let names: Vec<String> = (0..d).map(|j| name(model, j)).collect();
     let deviations: Vec<Vec<f64>> = (0..shown_k).map(|c| deviations(m.covariances(), c, d)).collect();
 
@@ -60,7 +64,7 @@ pub(crate) fn mixture(model: &ModelFile, all: bool, colour: bool) -> String {
     out
 }
 
-/// What a fit has to say about itself; `engine` says more than the summary where it is known.
+/// What a fit has to say about itself; `engine` says more than the summary does, where it is known.
 pub(crate) fn fit(summary: &FitSummary, engine: Option<&str>, elapsed: Option<std::time::Duration>) -> String {
     let s = summary;
     let ended = if s.converged {
@@ -68,7 +72,7 @@ pub(crate) fn fit(summary: &FitSummary, engine: Option<&str>, elapsed: Option<st
     } else {
         format!("not converged (tol {})", s.tol)
     };
-    let engine = engine.unwrap_or(&s.engine);
+    let engine = engine.map_or_else(|| format!("{}, {}", s.engine, s.precision), str::to_owned);
     let mut lines = vec![
         (
             "log-likelihood",
@@ -82,7 +86,7 @@ pub(crate) fn fit(summary: &FitSummary, engine: Option<&str>, elapsed: Option<st
             lines.push(("trace", format!("{} {} → {}", sparkline(&s.trace), short(*first), short(*last))));
         }
     }
-    lines.push(("engine", format!("{engine}, {}", s.precision)));
+    lines.push(("engine", engine));
     if let Some(elapsed) = elapsed {
         lines.push(("time", format!("{elapsed:.3?}")));
     }

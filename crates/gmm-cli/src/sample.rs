@@ -12,6 +12,8 @@ use crate::output::{self, Console, is_stdio};
 use crate::{args, input, interrupt};
 
 const EXAMPLES: &str = "\
+Row i depends on the model, the seed and i alone: a longer sample begins with the shorter one.
+
 Examples:
   gmm sample model.json -n 1000 > rows.csv
   gmm sample model.json -n 1e6 --seed 7 -o rows.parquet";
@@ -20,8 +22,6 @@ Examples:
 const CHUNK: usize = 1 << 14;
 
 /// Draw rows from a model
-///
-/// Row i depends on the model, the seed and i alone: a longer sample begins with the shorter one.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SampleArgs {

@@ -12,14 +12,14 @@ use crate::output::{self, Console, is_stdio};
 use crate::{input, interrupt, render};
 
 const EXAMPLES: &str = "\
+Prints the log-likelihood, in total and per row; with --per-row it writes one column `log_density`.
+
 Examples:
   gmm score model.json new.csv
   gmm score model.json new.csv --json | jq .mean_log_likelihood
   gmm score model.json new.csv --per-row -o log_densities.npy";
 
 /// Say how likely rows are under a model
-///
-/// Prints the log-likelihood, in total and per row; with --per-row it writes one column `log_density`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ScoreArgs {

@@ -17,13 +17,13 @@ use crate::progress::Progress;
 use crate::{fit, input, render};
 
 const EXAMPLES: &str = "\
+Fits every combination and prints one line for each; the best, of the lowest criterion, is marked by *.
+
 Examples:
   gmm select data/old_faithful.csv -k 1..6
   gmm select rows.npy -k 2,4,8,16 --covariance full,diag --criterion icl --n-init 3 -o best.json";
 
 /// Choose the number of components, and the covariance kind, by an information criterion
-///
-/// Fits every combination and prints one line for each; the best, of the lowest criterion, is marked by *.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SelectArgs {
@@ -35,10 +35,10 @@ pub(crate) struct SelectArgs {
     /// Covariance kinds to compare
     #[arg(long, value_name = "KIND,..", default_value = "full", value_delimiter = ',', value_parser = args::covariance())]
     covariance: Vec<CovarianceType>,
-    /// Criterion, of which the lowest is best: bic, aic or icl
+    /// Criterion, of which the lowest is best
     #[arg(long, value_name = "WORD", default_value = "bic", value_parser = args::criterion())]
     criterion: Criterion,
-    /// Start: kmeans, kmeans++, random-rows, random or stride
+    /// Start
     #[arg(long, value_name = "HOW", default_value = "kmeans",
           value_parser = args::words::<Init>(&["kmeans", "kmeans++", "random-rows", "random", "stride"]))]
     init: Init,
