@@ -24,11 +24,11 @@ const TURN: Turn = Turn { at_least: 1, at_most: 40, seconds: 0.15 };
 /// Time for the other program's threads to stop spinning.
 const PAUSE: Duration = Duration::from_millis(30);
 /// Share of the machine above which others disturb a pair: a tenth slows neither program much.
-const DISTURBED: f64 = 0.1;
+pub(crate) const DISTURBED: f64 = 0.1;
 /// Pairs that are tried for each that is wanted.
 const ATTEMPTS: usize = 3;
 /// Time for others to finish.
-const RESPITE: Duration = Duration::from_millis(500);
+const RESPITE: Duration = Duration::from_millis(1500);
 /// Rows from which the overlap of the components is told.
 const OVERLAP_ROWS: usize = 2000;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::ceiling::Ceiling;
-use crate::contest::{Outcome, Times};
+use crate::contest::{DISTURBED, Outcome, Times};
 use crate::flops;
 use crate::machine::{Machine, today};
 use crate::spread::Spread;
@@ -128,7 +128,11 @@ fn shown(outcome: &Outcome, ceiling: &Ceiling) -> String {
 /// One line of the file, in the order of [`COLUMNS`].
 fn fields(outcome: &Outcome, ceiling: &Ceiling) -> Vec<String> {
     let Outcome { shape, kind, precision, .. } = outcome;
-    let status = if outcome.times.is_some() { "ok" } else { "wrong" };
+    let status = match outcome.times {
+        None => "wrong",
+        Some(times) if times.others > DISTURBED => "disturbed",
+        Some(_) => "ok",
+    };
     let mut fields = vec![precision.to_string(), kind.to_string()];
     fields.extend([shape.n, shape.k, shape.d].map(|size| size.to_string()));
     fields.push(status.to_owned());

@@ -49,7 +49,7 @@ pub fn write<E: Into<FileError>>(
     Ok(())
 }
 
-/// As [`write`], for text or bytes that are already there.
+/// As [`write()`], for text or bytes that are already there.
 ///
 /// # Errors
 /// [`FileError`] from the system.

@@ -25,7 +25,7 @@ const STDOUT: &str = "<stdout>";
 /// column names.
 ///
 /// # Errors
-/// [`FileError`]. The file appears whole or not at all, and an older one stays intact; see [`atomic::write`].
+/// [`FileError`]. The file appears whole or not at all, and an older one stays intact; see [`atomic::write()`].
 pub fn write_table(path: impl AsRef<Path>, table: &Table) -> Result<(), FileError> {
     write(path.as_ref(), |out, format| match format {
         Format::Csv => text::write_table(out, table, ','),

@@ -3,8 +3,9 @@
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::rc::Rc;
+use std::sync::Once;
 
 use arrow_ipc::reader::{FileReader, StreamReader};
 use parquet::arrow::ProjectionMask;
@@ -107,11 +108,30 @@ fn arrow_stream<R: Read + Seek>(mut reader: R, options: &ReadOptions) -> Result<
     plan.collect(batches.map(|batch| batch.map_err(corrupt)))
 }
 
-/// Turns a panic of the parquet and arrow libraries into an error. Both promise none on well-formed files and keep
-/// finding some on broken ones; what they were building is dropped, so nothing half-made is seen.
+thread_local! {
+    /// Whether this thread is inside [`contained`].
+    static CONTAINED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Turns a panic of the parquet and arrow libraries into an error: on broken files both still have some. What they
+/// were building is dropped, so nothing half-made is seen. (A program built with `panic = "abort"` has no such net.)
+///
+/// The panic would also be printed, which the user of a broken file need not see: the first call puts a hook before
+/// the one there is, which passes on every panic but these.
 fn contained(read: impl FnOnce() -> Result<Table, Fault>) -> Result<Table, Fault> {
-    catch_unwind(AssertUnwindSafe(read))
-        .unwrap_or_else(|_| Err(Problem::Corrupt("the file's structure contradicts itself".to_owned()).into()))
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let before = take_hook();
+        set_hook(Box::new(move |panic| {
+            if !CONTAINED.get() {
+                before(panic);
+            }
+        }));
+    });
+    let outer = CONTAINED.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(read));
+    CONTAINED.set(outer);
+    result.unwrap_or_else(|_| Err(Problem::Corrupt("the file's structure contradicts itself".to_owned()).into()))
 }
 
 /// Remembers how far a reader has got.

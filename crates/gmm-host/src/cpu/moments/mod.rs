@@ -77,44 +77,70 @@ impl Sums {
     }
 }
 
-/// Adds the moments of `rows` rows of `x`, `(d, BLOCK)`, about `centres`, `(k, d)`, under responsibilities
-/// `(k, BLOCK)` that hold the row weights already. `scratch` holds `SCRATCH*d*BLOCK` values.
+/// One tile of rows with its responsibilities.
+#[derive(Clone, Copy)]
+pub(crate) struct Tile<'a, T> {
+    /// `(d, BLOCK)`.
+    pub(crate) x: &'a [T],
+    /// How many rows count, a multiple of `LANES`.
+    pub(crate) rows: usize,
+    /// `(k, BLOCK)`, times the row weights.
+    pub(crate) responsibilities: &'a [T],
+    /// Rows with less than this may be left out of a component's moments, `(k,)`; see [`floors`].
+    pub(crate) floors: &'a [T],
+}
+
+/// What a row's weighted responsibility must reach to enter the moments of each component, `(k,)`.
+///
+/// `2⁻⁶⁰ w_c` times the mean row weight: all that is left out of a component's moments then sums to less than 2⁻⁶⁰ of
+/// what the component holds at a stationary point, a hundredth of one rounding error. The weights themselves are summed
+/// over all rows.
+pub(crate) fn floors<T: Real>(component_weights: &[T], mean_row_weight: f64) -> Vec<T> {
+    let share = (-60f64).exp2() * mean_row_weight;
+    component_weights.iter().map(|w| T::of(w.to_f64() * share)).collect()
+}
+
+/// Adds the moments of a tile about `centres`, `(k, d)`. `scratch` holds `SCRATCH*d*BLOCK` values.
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "one call site per pass; a struct would only rename them")]
 pub(crate) fn accumulate<T: Real, W: Words<T>>(
     w: W,
     kind: CovarianceType,
     centres: &[T],
-    x: &[T],
-    rows: usize,
-    responsibilities: &[T],
+    tile: Tile<'_, T>,
     scratch: &mut [T],
     sums: &mut Sums,
 ) {
     let k = sums.weight.len();
     let d = centres.len() / k;
-    assert!(x.len() >= d * BLOCK && scratch.len() >= SCRATCH * d * BLOCK && rows <= BLOCK);
+    let Tile { x, rows, responsibilities, floors } = tile;
+    assert!(x.len() >= d * BLOCK && scratch.len() >= SCRATCH * d * BLOCK && rows <= BLOCK && floors.len() == k);
     let pairs = !sums.pairs.is_empty();
+    let mut labels = [0; BLOCK];
     if pairs {
-        tied::accumulate(
-            w,
-            centres,
-            x,
-            rows,
-            &responsibilities[..k * BLOCK],
-            scratch,
-            &mut sums.second,
-            &mut sums.pairs,
-        );
+        tied::accumulate(w, centres, tile, scratch, &mut sums.second, &mut labels);
     }
+    let mut list = [0u16; BLOCK];
+    let mut gathered_r = [T::ZERO; BLOCK];
     for c in 0..k {
         let r = &responsibilities[c * BLOCK..][..rows];
-        let weight = total(w, r);
-        // Exactly zero: every responsibility underflowed, and zeros add nothing.
-        if weight == 0.0 {
+        let (weight, present) = scan(w, r, floors[c], &mut list);
+        sums.weight[c] += weight;
+        let list = &list[..present];
+        if pairs {
+            for &row in list {
+                sums.pairs[c * k + labels[usize::from(row)] as usize] += r[usize::from(row)].to_f64();
+            }
+        }
+        let (scratch, gathered) = scratch.split_at_mut(2 * d * BLOCK);
+        // Moving a value costs about as much as four or five vector lanes of arithmetic on it (diag), or a dozen (full).
+        let (x, r) = if present * if kind == CovarianceType::Full { 2 } else { 5 } < rows {
+            gather(w, list, x, r, &mut gathered[..d * BLOCK], &mut gathered_r)
+        } else {
+            (x, r)
+        };
+        if r.is_empty() {
             continue;
         }
-        sums.weight[c] += weight;
         let centre = &centres[c * d..][..d];
         let first = &mut sums.first[c * d..][..d];
         match kind {
@@ -130,13 +156,49 @@ pub(crate) fn accumulate<T: Real, W: Words<T>>(
     }
 }
 
-/// Σ r over a multiple of `LANES` values.
+/// Σ r, and the rows with more than `floor`, in order, into `list`; returns how many.
 #[inline(always)]
-fn total<T: Real, W: Words<T>>(w: W, r: &[T]) -> f64 {
+fn scan<T: Real, W: Words<T>>(w: W, r: &[T], floor: T, list: &mut [u16; BLOCK]) -> (f64, usize) {
     let mut sum = w.splat(T::ZERO);
-    for lanes in r.chunks_exact(W::LANES) {
+    let bound = w.splat(floor);
+    let mut present = 0;
+    for (i, lanes) in r.chunks_exact(W::LANES).enumerate() {
         // SAFETY: the chunk holds LANES values.
-        sum = w.add(sum, unsafe { w.load(lanes.as_ptr()) });
+        let v = unsafe { w.load(lanes.as_ptr()) };
+        sum = w.add(sum, v);
+        if w.any_lt(bound, v) {
+            for (lane, &r) in lanes.iter().enumerate() {
+                list[present] = (i * W::LANES + lane) as u16;
+                present += usize::from(floor < r);
+            }
+        }
     }
-    w.sum(sum).to_f64()
+    (w.sum(sum).to_f64(), present)
+}
+
+/// Moves the listed rows together: columns into `columns`, responsibilities into `r_out`, padded with rows of
+/// responsibility 0 to a multiple of `LANES`.
+#[inline(always)]
+fn gather<'a, T: Real, W: Words<T>>(
+    _: W,
+    list: &[u16],
+    x: &[T],
+    r: &[T],
+    columns: &'a mut [T],
+    r_out: &'a mut [T; BLOCK],
+) -> (&'a [T], &'a [T]) {
+    let rows = list.len().next_multiple_of(W::LANES);
+    for (from, to) in x.chunks_exact(BLOCK).zip(columns.chunks_exact_mut(BLOCK)) {
+        let from: &[T; BLOCK] = from.try_into().expect("a column of a block");
+        for (slot, &row) in to.iter_mut().zip(list) {
+            *slot = from[usize::from(row) % BLOCK];
+        }
+        // Finite, whatever an earlier component left there.
+        to[list.len()..rows].fill(T::ZERO);
+    }
+    for (slot, &row) in r_out.iter_mut().zip(list) {
+        *slot = r[usize::from(row)];
+    }
+    r_out[list.len()..rows].fill(T::ZERO);
+    (columns, &r_out[..rows])
 }

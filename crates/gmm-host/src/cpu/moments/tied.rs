@@ -13,6 +13,7 @@ use gmm_model::packed_index;
 
 use super::super::layout::BLOCK;
 use super::super::simd::{Real, Words};
+use super::Tile;
 use super::full::products;
 
 /// Components up to which the table of pairs, `k²` sums, is worth its memory.
@@ -23,32 +24,26 @@ pub(crate) const fn pays(n: usize, k: usize, d: usize) -> bool {
     k > 1 && k <= MOST_COMPONENTS && k * d <= n
 }
 
-/// Adds one tile of rows: first moments, pooled second moments but for the pairs' part, and the pairs, `(k, k)`.
+/// Adds one tile's pooled second moments but for the pairs' part, and finds the rows' labels. The caller adds the pairs
+/// and the first moments.
 ///
-/// `centres` is `(k, d)`, `responsibilities` `(k, BLOCK)`, `scratch` holds `3*d*BLOCK` values.
+/// `centres` is `(k, d)`; `scratch` holds `3*d*BLOCK` values.
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "one call site")]
 pub(super) fn accumulate<T: Real, W: Words<T>>(
     w: W,
     centres: &[T],
-    x: &[T],
-    rows: usize,
-    responsibilities: &[T],
+    tile: Tile<'_, T>,
     scratch: &mut [T],
     second: &mut [f64],
-    pairs: &mut [f64],
+    labels: &mut [u32; BLOCK],
 ) {
-    let k = responsibilities.len() / BLOCK;
+    let Tile { x, rows, responsibilities, floors } = tile;
+    let k = floors.len();
     let d = centres.len() / k;
     let mut label = [T::ZERO; BLOCK];
     let mut weight = [T::ZERO; BLOCK];
     largest(w, k, rows, responsibilities, &mut label, &mut weight);
-    let labels: [u32; BLOCK] = std::array::from_fn(|row| label[row].to_f64() as u32);
-    for (pairs, r) in pairs.chunks_exact_mut(k).zip(responsibilities.chunks_exact(BLOCK)) {
-        for (&label, &r) in labels[..rows].iter().zip(r) {
-            pairs[label as usize] += r.to_f64();
-        }
-    }
+    labels.iter_mut().zip(label).for_each(|(to, from)| *to = from.to_f64() as u32);
     let (a, rest) = scratch.split_at_mut(d * BLOCK);
     let (e, rest) = rest.split_at_mut(d * BLOCK);
     let left = &mut rest[..d * BLOCK];
