@@ -34,7 +34,9 @@ pub fn program() -> &'static Path {
         let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_owned();
         let program = folder.join(format!("gmm{}", std::env::consts::EXE_SUFFIX));
         // `cargo test --workspace` has built it; a build here could take other features of the dependencies.
-        if modified(&program).is_none_or(|built| built < newest_source(&root().join("crates"))) {
+        let parts = ["gmm-model", "gmm-data", "gmm-host", "gmm-cli"].map(|name| root().join("crates").join(name));
+        let newest = parts.iter().map(|part| newest_source(part)).max().expect("four crates");
+        if modified(&program).is_none_or(|built| built < newest) {
             let mut build = Command::new(env!("CARGO"));
             build.current_dir(root()).args(["build", "--quiet", "--package", "gmm-cli", "--target-dir"]);
             build.arg(folder.parent().expect("target/PROFILE"));
@@ -51,7 +53,7 @@ fn modified(path: &Path) -> Option<SystemTime> {
     path.metadata().and_then(|m| m.modified()).ok()
 }
 
-/// When the newest source below the `src` folders of a tree was changed.
+/// When the newest source of a crate was changed, its tests and examples aside.
 fn newest_source(folder: &Path) -> SystemTime {
     let entries = std::fs::read_dir(folder).expect("a folder of sources").map(|e| e.expect("an entry").path());
     let times = entries.filter_map(|path| match path.is_dir() {

@@ -163,11 +163,14 @@ fn row_56_a_signal_while_reading_ends_at_once() {
     let folder = Folder::new();
     let mut command = Command::new(program());
     command.current_dir(folder.path("")).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.args(["fit", "-", "-k", "2", "-o", "m.json"]).spawn().unwrap();
+    let mut child = command.args(["fit", "-", "-k", "2", "-o", "m.json"]).spawn().unwrap();
+    // Open to the end, so that the program waits for rows.
+    let input = child.stdin.take();
     std::thread::sleep(Duration::from_millis(300));
     signal(&child, "TERM");
     let started = Instant::now();
     let output = child.wait_with_output().unwrap();
+    drop(input);
     assert!(started.elapsed() < Duration::from_secs(5));
     assert_eq!((output.status.code(), output.stderr), (Some(143), b"error: interrupted\n".to_vec()));
     assert!(folder.files().is_empty());
