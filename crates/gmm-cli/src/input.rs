@@ -21,10 +21,10 @@ use crate::output::{Console, is_stdio};
 pub(crate) fn rows(args: &InputArgs, weights: Option<&str>, console: &Console) -> anyhow::Result<Dataset> {
     let started = Instant::now();
     let mut columns = args.columns.clone();
-    if let (Some(columns), Some(weights)) = (&mut columns, weights) {
-        if !columns.iter().any(|c| c == weights) {
-            columns.push(weights.to_owned());
-        }
+    if let (Some(columns), Some(weights)) = (&mut columns, weights)
+        && !columns.iter().any(|c| c == weights)
+    {
+        columns.push(weights.to_owned());
     }
     let options = ReadOptions { columns: columns.clone(), ..ReadOptions::default() };
     let mut table = gmm_data::read_table(&args.input, &options)?;

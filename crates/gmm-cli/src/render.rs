@@ -81,10 +81,8 @@ pub(crate) fn fit(summary: &FitSummary, engine: Option<&str>, elapsed: Option<st
         ("criteria", format!("BIC {}, AIC {}, ICL {}", fixed(s.bic), fixed(s.aic), fixed(s.icl))),
         ("iterations", format!("{}, {ended}", s.iterations)),
     ];
-    if let (Some(first), Some(last)) = (s.trace.first(), s.trace.last()) {
-        if s.trace.len() > 1 {
-            lines.push(("trace", format!("{} {} → {}", sparkline(&s.trace), short(*first), short(*last))));
-        }
+    if let [first, .., last] = s.trace[..] {
+        lines.push(("trace", format!("{} {} → {}", sparkline(&s.trace), short(first), short(last))));
     }
     lines.push(("engine", engine));
     if let Some(elapsed) = elapsed {
@@ -151,7 +149,7 @@ fn with_deviations(pairs: &[(f64, f64)]) -> Vec<String> {
     let smallest = pairs.iter().map(|p| p.1).fold(f64::INFINITY, f64::min);
     let largest = pairs.iter().map(|p| p.0.abs().max(p.1)).fold(0.0, f64::max);
     let decimals = 2.0 - smallest.log10().floor();
-    if largest >= 1e9 || !(decimals <= 8.0) {
+    if largest >= 1e9 || decimals > 8.0 || decimals.is_nan() {
         return pairs.iter().map(|(mean, sd)| format!("{mean:.8e} ± {sd:.2e}")).collect();
     }
     let decimals = decimals.max(0.0) as usize;
