@@ -80,7 +80,7 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 /// Writes one JSON object on a line of its own to standard output.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub(crate) fn print_json(value: &serde_json::Value) -> io::Result<()> {
     print(&format!("{value:#}\n"))
 }
