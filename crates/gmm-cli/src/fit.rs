@@ -126,8 +126,9 @@ fn start(init: &str) -> anyhow::Result<Option<ModelFile>> {
     match init.parse::<Init>() {
         Ok(_) => Ok(None),
         // A word that is misspelt is more likely than a file that is not there and has no extension.
-        Err(unknown) if !Path::new(init).exists() && !output::is_model_path(Path::new(init)) => {
-            Err(Failure::Usage(format!("--init: {unknown}")).into())
+        Err(_) if !Path::new(init).exists() && !output::is_model_path(Path::new(init)) => {
+            let words = Init::WORDS.join(", ");
+            Err(Failure::Usage(format!("--init '{init}' is neither a model file nor one of {words}")).into())
         }
         Err(_) => Ok(Some(input::model(Path::new(init))?)),
     }
