@@ -1,7 +1,7 @@
 //! The few words that the CPU kernels say to the machine; every algorithm is written once over them.
 //!
 //! A [`Words`] value is a token: it exists only where its instructions do, so its methods are safe to call. Kernels
-//! are `#[inline(always)]` generics over the token, and [`dispatch`] enters them through one function per machine that
+//! are `#[inline(always)]` generics over the token, and [`Dispatch::dispatch`] enters them through one function per machine that
 //! turns the instructions on.
 
 #[cfg(target_arch = "x86_64")]
@@ -160,7 +160,7 @@ pub(crate) trait Words<T: Real>: Copy + Send + Sync {
     }
 }
 
-/// An algorithm over the words, entered through [`dispatch`].
+/// An algorithm over the words, entered through [`Dispatch::dispatch`].
 pub(crate) trait Kernel<T: Real> {
     type Output;
     /// Must be `#[inline(always)]`, as must be all that it calls with the token.
