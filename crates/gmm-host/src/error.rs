@@ -54,8 +54,8 @@ pub enum Error {
     },
     /// Values so large that their squares overflow.
     #[error(
-        "column {column} reaches {value:e} from its centre, and squares of that overflow {precision}: rescale the data \
-         or use a wider precision"
+        "column {column} reaches {value:e} from its centre, and squares of that overflow {precision}: rescale the data{}",
+        if *precision == "f32" { " or use f64" } else { "" }
     )]
     Scale {
         /// Column, from 0.
