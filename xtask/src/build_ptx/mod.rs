@@ -61,7 +61,7 @@ fn parse(args: &[String]) -> Result<Options> {
 }
 
 /// Runs the command.
-pub fn run(args: &[String]) -> Result<()> {
+pub(crate) fn run(args: &[String]) -> Result<()> {
     let options = parse(args)?;
     let root = root();
     let hash = source::hash(&root)?;
