@@ -26,7 +26,9 @@
 //! `x − mean` has an error relative to itself and not to the mean; products are `f32`, at most 16 or 32 are added in
 //! `f32`, and everything longer is added in `f64`.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
-#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, stdarch_nvptx, asm_experimental_arch))]
+#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, stdarch_nvptx, asm_experimental_arch, link_llvm_intrinsics))]
+// `link_llvm_intrinsics`: warp shuffles.
+#![cfg_attr(target_arch = "nvptx64", allow(internal_features))]
 // Device functions are inlined into entries by force: a call would cost registers, and name its crate in the PTX.
 #![allow(clippy::inline_always)]
 

@@ -83,8 +83,11 @@ macro_rules! ln {
         /// `ln m = f − (½f² − s (½f² + Σ 2 s^(2i) / (2i+1)))`, which rounds well near 1.
         #[inline(always)]
         pub fn $name(x: $t) -> $t {
-            if !(x > 0.0) {
-                return if x == 0.0 { $t::NEG_INFINITY } else { $t::NAN };
+            if x == 0.0 {
+                return $t::NEG_INFINITY;
+            }
+            if x < 0.0 || x.is_nan() {
+                return $t::NAN;
             }
             if x == $t::INFINITY {
                 return x;

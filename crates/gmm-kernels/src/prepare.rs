@@ -68,7 +68,7 @@ fn no_shared_factors<T: Real>(_: &PrepareFactors<T>) -> u64 {
 pub unsafe fn means_body<T: Real>(a: PrepareMeans<T>) {
     let d = a.d as u64;
     let mut i = thread::index_1d();
-    // SAFETY, of all below: `i < k*d`, then `i < k`.
+    // SAFETY: `i < k*d`, and then `c < k`.
     unsafe {
         while i < a.k as u64 * d {
             let shift = if a.shift.is_null() { 0.0 } else { device::load(a.shift, i % d.max(1)) };

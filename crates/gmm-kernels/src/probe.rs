@@ -85,8 +85,9 @@ pub unsafe fn words_body(a: Probe) {
 pub unsafe fn mma_body(probe: ProbeMma) {
     let lane = warp::lane_id();
     let (g, t) = (lane / 4, lane % 4);
-    // SAFETY: rows and columns of 16×16 and 16×8 matrices.
+    // SAFETY: a row and a column of a 16×16 matrix.
     let a = |row: u32, column: u32| unsafe { device::load(probe.a, (row * 16 + column) as u64) };
+    // SAFETY: a row and a column of a 16×8 matrix.
     let b = |row: u32, column: u32| unsafe { device::load(probe.b, (row * 8 + column) as u64) };
     let put = |which: u32, row: u32, column: u32, v: f64| {
         if thread::thread_idx_x() < WARP {

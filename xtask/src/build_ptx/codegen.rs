@@ -49,7 +49,9 @@ impl Codegen for Rustc {
         fs::create_dir_all(&folder)?;
         let asm = folder.join(format!("{}.s", target.name));
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        FOREIGN.iter().for_each(|name| drop(command.env_remove(name)));
+        FOREIGN.iter().for_each(|name| {
+            command.env_remove(name);
+        });
         command
             .current_dir(&self.root)
             .env("RUSTC", &self.compiler.rustc)

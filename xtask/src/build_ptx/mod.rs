@@ -61,7 +61,7 @@ fn parse(args: &[String]) -> Result<Options> {
 }
 
 /// Runs the command.
-pub fn run(args: &[String]) -> Result<()> {
+pub(crate) fn run(args: &[String]) -> Result<()> {
     let options = parse(args)?;
     let root = root();
     let hash = source::hash(&root)?;
@@ -139,4 +139,38 @@ fn field(text: &str, name: &str) -> Option<String> {
 /// The repository's root.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(compiler: &str, hash: &str, body: &str) -> String {
+        format!("// Kernels\n// compiler: {compiler}\n// target: sm_75\n// sources: sha256 {hash}\n{body}")
+    }
+
+    #[test]
+    fn other_sources_or_other_bytes_are_stale() {
+        let old = text("rustc 1", "abc", "ret;");
+        assert_eq!(staleness(&old, &old, "rustc 1", "abc"), None);
+        let other_sources = staleness(&old, &text("rustc 1", "def", "ret;"), "rustc 1", "def");
+        assert_eq!(other_sources.as_deref(), Some("made from other sources"));
+        assert!(staleness(&old, &text("rustc 1", "abc", "exit;"), "rustc 1", "abc").is_some());
+        assert!(staleness("", &old, "rustc 1", "abc").is_some());
+    }
+
+    #[test]
+    fn another_compiler_writes_other_bytes_of_the_same_sources() {
+        let old = text("rustc 1", "abc", "ret;");
+        assert_eq!(staleness(&old, &text("rustc 2", "abc", "exit;"), "rustc 2", "abc"), None);
+        assert!(staleness(&old, &text("rustc 2", "def", "exit;"), "rustc 2", "def").is_some());
+    }
+
+    #[test]
+    fn options_are_told_from_mistakes() {
+        let parse = |words: &[&str]| parse(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>());
+        assert!(parse(&["--check", "--ptxas", "auto"]).is_ok_and(|o| o.check && o.ptxas.as_deref() == Some("auto")));
+        assert!(parse(&["--rustc"]).is_err());
+        assert!(parse(&["--cheque"]).is_err());
+    }
 }

@@ -31,30 +31,42 @@ pub fn sync_threads() {
     unsafe { nvptx::_syncthreads() }
 }
 
+// Warp words are LLVM's intrinsics and not `asm!`: the compiler knows of an intrinsic that lanes must reach it together,
+// and may duplicate an `asm!` into branches where they do not. (`mma` below is `asm!` still: kernels say it in code that
+// no branch of theirs divides.)
+unsafe extern "C" {
+    #[link_name = "llvm.nvvm.shfl.sync.bfly.i32"]
+    fn shfl_bfly(lanes: u32, value: u32, mask: u32, clamp: u32) -> u32;
+    #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
+    fn shfl_idx(lanes: u32, value: u32, lane: u32, clamp: u32) -> u32;
+    #[link_name = "llvm.nvvm.bar.warp.sync"]
+    fn bar_warp_sync(lanes: u32);
+}
+
+/// All lanes; and the segment of a shuffle: the whole warp.
+const ALL: u32 = 0xffff_ffff;
+const WHOLE: u32 = 0x1f;
+
 /// Waits for all lanes of the warp; their stores before it are seen after it.
 #[inline(always)]
 pub fn sync_warp() {
-    // SAFETY: see above.
-    unsafe { asm!("bar.warp.sync 0xffffffff;", options(nostack)) }
+    // SAFETY: kernels reach it with all lanes; the emulator's tests prove it.
+    unsafe { bar_warp_sync(ALL) }
 }
 
-macro_rules! shuffle {
-    ($name:ident, $mode:literal, $doc:literal) => {
-        #[doc = $doc]
-        #[inline(always)]
-        pub fn $name(value: u32, lane: u32) -> u32 {
-            let out: u32;
-            // SAFETY: see above.
-            unsafe {
-                asm!(concat!("shfl.sync.", $mode, ".b32 {o}, {v}, {l}, 0x1f, 0xffffffff;"),
-                    o = out(reg32) out, v = in(reg32) value, l = in(reg32) lane, options(nostack));
-            }
-            out
-        }
-    };
+/// The value of lane `lane_id() ^ mask`.
+#[inline(always)]
+pub fn shuffle_xor_u32(value: u32, mask: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { shfl_bfly(ALL, value, mask, WHOLE) }
 }
-shuffle!(shuffle_xor_u32, "bfly", "The value of lane `lane_id() ^ lane`.");
-shuffle!(shuffle_idx_u32, "idx", "The value of lane `lane`.");
+
+/// The value of lane `lane`.
+#[inline(always)]
+pub fn shuffle_idx_u32(value: u32, lane: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { shfl_idx(ALL, value, lane, WHOLE) }
+}
 
 macro_rules! arithmetic {
     ($t:ty, $reg:ident, $suffix:literal, $fma:ident, $sqrt:ident) => {

@@ -206,7 +206,7 @@ unsafe fn one_row<T: Real>(
     let x = Row(a.x.wrapping_add((tile * rows * a.d as u64 + lane) as usize));
     // Entry `c` of this row's responsibilities is at `128 c`; until the last loop it holds ln w N(x), then e^(that − top).
     let r = a.responsibilities.wrapping_add((tile * rows * a.k as u64 + lane) as usize);
-    // SAFETY, of all below: `row < n`, `c < k`.
+    // SAFETY: below, `row < n` and `c < k`, and each thread has its own row.
     unsafe {
         let weight = if a.row_weights.is_null() { 1.0 } else { device::load(a.row_weights, row) };
         let mut top = T::NEG_INFINITY;
@@ -220,7 +220,8 @@ unsafe fn one_row<T: Real>(
             device::store(r, c as u64 * rows, joint);
             c += 1;
         }
-        let lost = !(top > T::NEG_INFINITY);
+        // `top` is never NaN: no comparison with NaN replaced it.
+        let lost = top == T::NEG_INFINITY;
 
         // Σ e and Σ e ln e, of e = exp(joint − top): the log density, and the entropy without another pass.
         let (mut sum, mut sum_log) = (0.0, 0.0);

@@ -22,8 +22,7 @@ pub(super) unsafe fn factor(a: *const f64, l: *mut f64, d: u32) -> Outcome {
     let t = thread::thread_idx_x();
     let known = l.cast_const();
     let mut j = 0;
-    // SAFETY, of all below: rows and columns are below `d`; entry `(i, j)` is written by one thread, and read by others
-    // after a barrier.
+    // SAFETY: rows and columns are below `d`; entry `(i, j)` is written by one thread, and read by others after a barrier.
     unsafe {
         while j < d {
             // What is left of column j after those before it; the pivot's row is this thread's if `t` is 0.

@@ -41,14 +41,17 @@ pub(super) fn place(components: u32, columns: u32) -> (u32, u32) {
 pub(super) unsafe fn sweep<T: Real>(a: &Sums<T>, components: u32, columns: u32) -> Moments {
     let (rows, shares) = (Shared::<T>::at(0), Shared::<T>::at(staged_bytes::<T>()));
     let (c, j) = place(components, columns);
-    // SAFETY, here and below: what lies past the last row, column or component is not read.
+    // SAFETY: what lies past the last column or component is not read.
     let (high, low) = unsafe { means::<T, { OWN as usize }>(a, c, j) };
     let mut sum = Moments { weight: 0.0, first: [0.0; OWN as usize], second: [0.0; OWN as usize] };
     let (mut tile, end) = split(a.n);
     while tile < end {
-        let four = |get: &dyn Fn(u32) -> T, q| [get(q), get(q + 1), get(q + 2), get(q + 3)];
-        stage(rows, |q| four(&|i| unsafe { entry(a, tile, columns + i) }, q));
-        stage(shares, |q| four(&|i| unsafe { responsibility(a, tile, components + i) }, q));
+        // SAFETY: what lies past the last row, column or component is not read.
+        let x = |q| unsafe { entry(a, tile, columns + q) };
+        // SAFETY: as above.
+        let r = |q| unsafe { responsibility(a, tile, components + q) };
+        stage(rows, |q| [x(q), x(q + 1), x(q + 2), x(q + 3)]);
+        stage(shares, |q| [r(q), r(q + 1), r(q + 2), r(q + 3)]);
         thread::sync_threads();
         let mut row = 0;
         while row < TILE_ROWS {

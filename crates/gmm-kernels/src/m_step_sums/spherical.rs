@@ -31,7 +31,7 @@ pub unsafe fn body<T: Real>(a: Sums<T>) {
     scratch.store(t, squares);
     thread::sync_threads();
     let (c, _) = place(components, 0);
-    if t % PER_COMPONENT == 0 && c < a.k {
+    if t.is_multiple_of(PER_COMPONENT) && c < a.k {
         let mut trace = 0.0;
         let mut i = 0;
         while i < PER_COMPONENT {

@@ -103,3 +103,52 @@ fn f32_sums_are_better_than_promised() {
     let got = pass::<f32>(&mixture, &rows, &column_means(&rows), None, How { blocks: 4, splits: 2, ..PLAIN });
     same_statistics(&got, &reference::statistics(&mixture, rows.view(), None), 2e-6, "2000 rows");
 }
+
+#[test]
+fn many_components_and_many_dimensions() {
+    for (n, d, k) in [(140, 2, 300), (20, 256, 2), (260, 33, 33)] {
+        for (kind, _) in KINDS {
+            let random = &mut Random(d as u64);
+            let mixture = mixture(kind, k, d, 0.0, random);
+            let rows = rows::<f32>(&mixture, n, random);
+            let want = reference::statistics(&mixture, rows.view(), None);
+            let shift = column_means(&rows);
+            let what = format!("{kind} n={n} d={d} k={k}");
+            // Past 200 columns what is solved does not fit into shared memory.
+            let how = How { large: d > 200, splits: 2, ..PLAIN };
+            let narrow = pass::<f32>(&mixture, &rows, &shift, None, how);
+            same_statistics(&narrow, &want, tolerance::<f32>(), &what);
+            let wide = pass::<f64>(&mixture, &rows, &shift, None, how);
+            same_statistics(&wide, &want, tolerance::<f64>(), &what);
+        }
+    }
+}
+
+#[test]
+fn f32_components_thousands_of_deviations_apart() {
+    // The shift helps one component only; the others' means need their low parts. (A shift that `f32` holds makes
+    // `x − shift` exact, so that the rows themselves lose nothing.)
+    for (kind, _) in KINDS {
+        let random = &mut Random(11);
+        let near = mixture(kind, 4, 6, 0.0, random);
+        let mut means = near.means().to_owned();
+        for (c, mut row) in means.outer_iter_mut().enumerate() {
+            row += 2000.0 * c as f64;
+        }
+        let far = gmm_model::Mixture::new(near.weights().to_owned(), means, near.covariances().clone()).unwrap();
+        let rows = rows::<f32>(&far, 300, random);
+        let shift: Vec<f64> = column_means(&rows).iter().map(|m| f64::from(*m as f32)).collect();
+        let got = pass::<f32>(&far, &rows, &shift, None, PLAIN);
+        same_statistics(&got, &reference::statistics(&far, rows.view(), None), tolerance::<f32>(), kind.name());
+    }
+}
+
+#[test]
+fn no_rows_are_no_statistics() {
+    for (kind, _) in KINDS {
+        let mixture = mixture(kind, 2, 3, 0.0, &mut Random(1));
+        let rows = ndarray::Array2::zeros((0, 3));
+        let got = pass::<f64>(&mixture, &rows, &[0.0; 3], None, How { splits: 2, ..PLAIN });
+        assert_eq!(got, gmm_model::Statistics::zero(kind, mixture.means().to_owned()));
+    }
+}
