@@ -117,7 +117,7 @@ pub(crate) fn underflow(bench: &Bench, tally: &mut Tally) {
             let mut slow = ReferenceEngine.load(&data, Precision::F64, &[0.0; 3]).expect("room on the host");
             let what = format!("{kind} {precision} far row");
             tally.cases += 1;
-            let mut run = |rows: &mut dyn gmm_host::Resident| {
+            let run = |rows: &mut dyn gmm_host::Resident| {
                 let (mut densities, mut r) = (vec![f64::NAN; 200], vec![f64::NAN; 800]);
                 let want = gmm_host::Wanted {
                     log_densities: Some(&mut densities),
