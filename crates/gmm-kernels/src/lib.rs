@@ -14,7 +14,8 @@
 //! row `t` of a tile, so every read is coalesced for every `d`, a chunk of rows is one piece of memory, and chunks of
 //! any number of rows follow one another without a stride that depends on `n`. Responsibilities are tiled alike.
 //!
-//! A pass goes over the rows in chunks, small enough that a chunk's responsibilities stay in the L2 cache:
+//! A pass goes over the rows in chunks that start at a tile, small enough that a chunk's responsibilities stay in the
+//! L2 cache:
 //! 1. [`e_step`]: log joint densities, log-sum-exp, responsibilities into the chunk's buffer; a block's Σ w ln p(x);
 //! 2. [`m_step_sums`]: weighted moments about the components' means, one partial result per split of the chunk's rows;
 //! 3. [`reduce`]: partial results into the statistics, in a fixed order. No atomics: the same rows, parameters and

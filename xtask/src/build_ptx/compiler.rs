@@ -12,7 +12,7 @@ pub(super) struct Compiler {
     pub(super) version: String,
 }
 
-const HELP: &str = "no compiler for kernels: a rustc with the sources of `core` is needed. One of
+const HELP: &str = "kernels need a rustc with the sources of `core`. One of
   rustup toolchain install nightly --component rust-src
   apt-get install rustc-web rust-web-src         (Debian and its kin)
 or name one with --rustc PATH";
@@ -20,7 +20,7 @@ or name one with --rustc PATH";
 /// The compiler given; or, of those installed, the one that made the committed modules, or else the first.
 pub(super) fn find(given: Option<&Path>, made_by: Option<&str>) -> Result<Compiler> {
     if let Some(rustc) = given {
-        return inspect(rustc).with_context(|| format!("{} cannot compile kernels", rustc.display()));
+        return inspect(rustc).with_context(|| format!("{} will not do: {HELP}", rustc.display()));
     }
     let mut found: Vec<Compiler> =
         candidates().into_iter().filter_map(|rustc| inspect(&rustc).ok()).filter(|c| c.supports_kernels()).collect();

@@ -3,6 +3,8 @@
 //! With `g = lane / 4` and `t = lane % 4`, lane holds of `C`/`D` the entries `(g, 2t)`, `(g, 2t+1)` and, for 16 rows,
 //! `(g+8, 2t)`, `(g+8, 2t+1)`. TF32 operands are the bits of an `f32`, of which the low 13 are not read; BF16 operands
 //! are two to a word, the lower column (A) or row (B) in the lower half.
+//!
+//! All lanes say them together, in code that no branch of the kernel divides.
 
 /// `A` is 16×8: `(g,t) (g+8,t) (g,t+4) (g+8,t+4)`; `B` is 8×8: `(t,g) (t+4,g)`.
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]

@@ -96,3 +96,20 @@ fn equal_components_share_a_row_and_the_first_has_its_label() {
     assert!(untiled(&got.responsibilities, 40, 4).iter().all(|r| *r == 0.25));
     assert_eq!(mixture.covariance_type(), CovarianceType::Diag);
 }
+
+#[test]
+fn f32_densities_are_exact_about_far_means() {
+    // Two overlapping components at 0 and two at 20,000, where `f32` holds a mean to 1e-3 of a deviation: its low part
+    // must count. Rows and shift are multiples of 1/256, so that `x − shift` is exact in `f32`.
+    for (kind, _) in KINDS {
+        let random = &mut Random(13);
+        let near = mixture(kind, 4, 6, 0.0, random);
+        let mut means = near.means().to_owned();
+        means.outer_iter_mut().skip(2).for_each(|mut row| row += 20_000.0);
+        let far = Mixture::new(near.weights().to_owned(), means, near.covariances().clone()).unwrap();
+        let coarse = |v: f64| (v * 256.0).round() / 256.0;
+        let rows = rows::<f64>(&far, 200, random).mapv(coarse);
+        let shift: Vec<f64> = column_means(&rows).into_iter().map(coarse).collect();
+        check_shifted::<f32>(&far, &rows, None, &shift);
+    }
+}

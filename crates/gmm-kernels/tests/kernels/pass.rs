@@ -126,8 +126,7 @@ fn many_components_and_many_dimensions() {
 
 #[test]
 fn f32_components_thousands_of_deviations_apart() {
-    // The shift helps one component only; the others' means need their low parts. (A shift that `f32` holds makes
-    // `x − shift` exact, so that the rows themselves lose nothing.)
+    // The shift helps one component only; the others' means need their low parts.
     for (kind, _) in KINDS {
         let random = &mut Random(11);
         let near = mixture(kind, 4, 6, 0.0, random);
