@@ -1,5 +1,6 @@
 //! Repository chores: `cargo xtask COMMAND`.
 
+mod bench;
 mod build_ptx;
 mod ci;
 mod deny;
@@ -29,6 +30,8 @@ enum Command {
     },
     /// Run every check that a change must pass: format, lints, documentation, licences, tests.
     Ci(ci::Options),
+    /// Time our engines beside other programs, answers checked first, and record what comes out.
+    Bench(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::BuildPtx { arguments } => build_ptx::run(&arguments),
         Command::Ci(options) => ci::run(&options),
+        Command::Bench(options) => bench::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

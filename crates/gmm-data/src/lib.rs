@@ -1,1 +1,40 @@
 //! Data sets and models on disk.
+//!
+//! [`read_table`] reads csv, tsv, npy, npz, parquet and Arrow IPC into a [`Table`]; [`write_table`] and
+//! [`write_column`] write; [`read_model`] and [`write_model`] keep mixtures as JSON or safetensors. Files appear whole
+//! or not at all ([`atomic`]). Every failure is a [`FileError`]: the file, the place in it, and what to try.
+//!
+//! ```
+//! use gmm_data::{ReadOptions, read_stream};
+//!
+//! let text = "eruptions,waiting\n3.6,79\n1.8,54\n";
+//! let table = read_stream(text.as_bytes(), "faithful", &ReadOptions::default())?;
+//! assert_eq!(table.matrix.dim(), (2, 2));
+//! assert_eq!(table.names.unwrap(), ["eruptions", "waiting"]);
+//!
+//! let error = read_stream("a,b\n1,2\n3,x\n".as_bytes(), "bad", &ReadOptions::default()).unwrap_err();
+//! assert!(error.to_string().starts_with("bad: line 3, column 1 ('b'): 'x' is not a number"));
+//! # Ok::<(), gmm_data::FileError>(())
+//! ```
+
+pub mod atomic;
+mod columnar;
+mod error;
+mod format;
+mod model;
+mod npy;
+mod read;
+mod table;
+mod text;
+mod write;
+
+pub use error::{ColumnError, FileError, Place, Problem};
+pub use format::Format;
+pub use model::{
+    MODEL_FORMAT, MODEL_VERSION, ModelFile, model_to_json, model_to_safetensors, read_model, read_model_bytes,
+    write_model,
+};
+pub use npy::npz::{Array, read_npz, read_npz_array};
+pub use read::{ReadOptions, read_stream, read_table};
+pub use table::Table;
+pub use write::{Column, write_column, write_csv, write_csv_column, write_table};

@@ -1,7 +1,6 @@
 //! Times passes of the CPU engine: `time_pass N K D KIND f32|f64 [THREADS]`.
 
 #[path = "../tests/common/mod.rs"]
-#[allow(dead_code)]
 mod common;
 
 use gmm_host::{CpuEngine, Engine, shift};
@@ -17,13 +16,19 @@ fn main() {
     let data = Dataset::new(common::rows(n, d, 0.0, 1.0, 1)).unwrap();
     let engine = CpuEngine::new(if args.len() > 6 { number(6) } else { 0 }).unwrap();
     let mut rows = engine.load(&data, precision, &shift::of_data(&data)).unwrap();
-    let mut times: Vec<f64> = (0..15)
-        .map(|_| {
-            let start = std::time::Instant::now();
-            std::hint::black_box(rows.pass(&mixture).unwrap());
-            start.elapsed().as_secs_f64() * 1e3
-        })
-        .collect();
-    times.sort_by(f64::total_cmp);
+    let time = |run: &mut dyn FnMut()| {
+        let mut times: Vec<f64> = (0..15)
+            .map(|_| {
+                let start = std::time::Instant::now();
+                run();
+                start.elapsed().as_secs_f64() * 1e3
+            })
+            .collect();
+        times.sort_by(f64::total_cmp);
+        times
+    };
+    let e = time(&mut || drop(std::hint::black_box(rows.evaluate(&mixture, gmm_host::Wanted::default()).unwrap())));
+    let times = time(&mut || drop(std::hint::black_box(rows.pass(&mixture).unwrap())));
+    println!("E alone: least {:.3} ms", e[0]);
     println!("{} {n} {k} {d}: median {:.3} ms, least {:.3} ms ({})", args[4], times[7], times[0], engine.description());
 }

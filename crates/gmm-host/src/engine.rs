@@ -22,7 +22,7 @@ pub trait Engine: Send + Sync {
     /// coordinates. Row weights come along.
     ///
     /// # Errors
-    /// [`Error::Memory`] before anything is taken, or [`Error::Scale`] where squares would overflow.
+    /// [`Error::Memory`] before anything is taken.
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error>;
 }
 

@@ -174,6 +174,7 @@ pub fn fit_observed(
     check(data, options)?;
     let precision = options.precision.unwrap_or(data.rows().precision());
     let at = shift::of_data(data);
+    shift::check_scale(data, &at, precision)?;
     let mut rows = engine.load(data, precision, &at)?;
     let rows = rows.as_mut();
     let mut warnings = regularisation(rows, &at, options.reg_covar)?;

@@ -1,6 +1,9 @@
 //! The point about which rows are held: near the bulk of the data, so that a common offset costs no digits.
 
-use gmm_model::{Dataset, Mixture};
+use gmm_model::{Dataset, Matrix, Mixture, Precision};
+use rayon::prelude::*;
+
+use crate::Error;
 
 /// Rows looked at; more would not place the median better than it needs to be.
 const SAMPLE: usize = 1023;
@@ -26,4 +29,41 @@ pub fn of_data(data: &Dataset) -> Vec<f64> {
 /// The mixture's mean, `(d,)`: for evaluation, so that a row's result does not depend on the rows beside it.
 pub fn of_mixture(mixture: &Mixture) -> Vec<f64> {
     mixture.mean().to_vec()
+}
+
+/// Refuses data whose squares, summed over columns and some thousand rows, would overflow. Cost: one read of the data.
+///
+/// # Errors
+/// [`Error::Scale`] with the first such column.
+pub(crate) fn check_scale(data: &Dataset, shift: &[f64], precision: Precision) -> Result<(), Error> {
+    let max = match precision {
+        Precision::F32 => f64::from(f32::MAX),
+        Precision::F64 => f64::MAX,
+    };
+    // A difference of two such values has a square four times as large.
+    let limit = (max / (4096.0 * shift.len() as f64)).sqrt();
+    let largest = match data.rows() {
+        Matrix::F32(a) => largest(a.as_slice().expect("row-major"), shift),
+        Matrix::F64(a) => largest(a.as_slice().expect("row-major"), shift),
+    };
+    match largest.iter().position(|&v| v > limit) {
+        Some(column) => Err(Error::Scale { column, value: largest[column], precision: precision.name() }),
+        None => Ok(()),
+    }
+}
+
+/// The largest |x − shift| of each column.
+fn largest<T: Copy + Into<f64> + Sync>(rows: &[T], shift: &[f64]) -> Vec<f64> {
+    let d = shift.len();
+    let of_chunk = |rows: &[T]| {
+        let mut out = vec![0.0f64; d];
+        for row in rows.chunks_exact(d) {
+            for ((slot, &v), s) in out.iter_mut().zip(row).zip(shift) {
+                *slot = slot.max((v.into() - s).abs());
+            }
+        }
+        out
+    };
+    let both = |a: Vec<f64>, b: Vec<f64>| a.iter().zip(&b).map(|(a, b)| a.max(*b)).collect();
+    rows.par_chunks(d * 4096).map(of_chunk).reduce(|| vec![0.0; d], both)
 }

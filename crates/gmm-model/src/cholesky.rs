@@ -73,7 +73,7 @@ impl Cholesky {
     }
 
     /// Row `i` of the factor, `(i + 1,)`.
-    fn row(&self, i: usize) -> &[f64] {
+    pub(crate) fn row(&self, i: usize) -> &[f64] {
         &self.lower[packed_index(i, 0)..][..=i]
     }
 

@@ -81,6 +81,20 @@ pub const fn packed_index(i: usize, j: usize) -> usize {
     i * (i + 1) / 2 + j
 }
 
+/// Visits the entries `(i, j)`, `j < i`, of a `(d, d)` matrix tile by tile: entry `(j, i)`, a whole row away from the
+/// next one visited, is then still in the cache.
+pub(crate) fn below_diagonal(d: usize, mut visit: impl FnMut(usize, usize)) {
+    // A cache line holds eight numbers.
+    const TILE: usize = 8;
+    for top in (0..d).step_by(TILE) {
+        for left in (0..=top).step_by(TILE) {
+            for i in top..d.min(top + TILE) {
+                (left..i.min(left + TILE)).for_each(|j| visit(i, j));
+            }
+        }
+    }
+}
+
 /// The components' covariances in scikit-learn's shapes. Plain data: [`Mixture::new`](crate::Mixture::new) checks them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Covariances {

@@ -53,7 +53,7 @@ pub struct Criteria {
     /// `p ln n − 2 LL` (Schwarz 1978).
     pub bic: f64,
     /// `BIC + 2 E`, with `E` the entropy of the responsibilities: BIC of the data together with their labels
-    /// (Biernacki, Celeux and Govaert 2000, in the entropy form of McLachlan and Peel 2000, section 6.10.3).
+    /// (Biernacki, Celeux and Govaert 2000, in the entropy form of McLachlan and Peel 2000).
     pub icl: f64,
 }
 

@@ -23,6 +23,7 @@ mod dataset;
 mod draw;
 mod error;
 mod m_step;
+mod marginal;
 mod mixture;
 pub mod reference;
 mod sample;

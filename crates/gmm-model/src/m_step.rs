@@ -1,9 +1,9 @@
 //! The M-step: statistics in, mixture out.
 
-use ndarray::{Array1, Array2};
+use ndarray::{Array1, Array2, Array3, ArrayViewMut2};
 
-use crate::mixture::{stack, unpack};
-use crate::{CovarianceType, Covariances, Mixture, ModelError, Statistics, packed_index, packed_len};
+use crate::covariance::below_diagonal;
+use crate::{Covariances, Factors, Mixture, ModelError, Statistics, packed_index, packed_len};
 
 /// A new mixture and the components that received no rows.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,178 +20,269 @@ pub struct MStep {
 /// the diagonal (an absolute amount, as in scikit-learn). For tied, the pooled moments over the total weight; for
 /// spherical, the mean of the column variances.
 ///
-/// **Empty components.** A component with `Σr ≤ eps * Σw` has no rows to speak of. It keeps the mean and covariance
-/// that it has in `previous`; without a previous mixture it stays at its centre with the pooled covariance of the
-/// others. Its weight becomes what is left, usually 0, and it no longer matters. It is listed in [`MStep::empty`].
-/// The likelihood does not fall: keeping a component's parameters is a generalised M-step.
+/// **Empty components.** A component with `Σr ≤ eps * Σw` has no rows to speak of. It keeps, bit for bit, the mean and
+/// covariance that it has in `previous`. Without a previous mixture it stays at its centre, and without one of the same
+/// kind it gets the pooled covariance of the others. Its weight becomes what is left, usually 0, and it no longer matters. It is listed
+/// in [`MStep::empty`]. The likelihood does not fall: keeping a component's parameters is a generalised M-step.
+///
+/// **Variances of zero.** What is left of a moment after its mean is taken out counts as zero where it is no more than
+/// its own rounding error: `n eps` of the moment about the centre (the drift of a plain sum of `n` equal squares; at
+/// most `4096 eps`, since longer sums are made in blocks), or the square of the spacing of the numbers at the mean.
+/// With `reg_covar = 0` such a variance is an error, and so is a column that the columns before it explain up to
+/// `max(n eps, 64 (d+1) eps)` or that has fewer rows than it needs: never a density on noise.
 ///
 /// # Errors
-/// [`ModelError`] where a covariance is not positive definite even with `reg_covar`, or a moment is not finite.
+/// [`ModelError`] where `reg_covar` is negative or not finite, the statistics hold no rows, `previous` has another
+/// shape, a covariance is not positive definite even with `reg_covar`, or a moment is not finite.
 ///
 /// Cost: `k*d²` for the moments and `k*d³/3` for the factors (full).
+///
+/// Source: Bishop 2006, eqs. 9.24 to 9.26, in moments about the centres.
+///
+/// ```
+/// use gmm_model::{Covariances, Mixture, m_step, reference};
+/// use ndarray::array;
+///
+/// let start = Mixture::new(array![1.0], array![[0.0]], Covariances::Spherical(array![1.0]))?;
+/// let statistics = reference::statistics(&start, array![[1.0], [3.0]].view(), None);
+/// let fit = m_step(&statistics, 0.0, Some(&start))?.mixture;
+/// assert_eq!((fit.means()[[0, 0]], fit.covariances()), (2.0, &Covariances::Spherical(array![1.0])));
+/// # Ok::<(), gmm_model::ModelError>(())
+/// ```
 pub fn m_step(statistics: &Statistics, reg_covar: f64, previous: Option<&Mixture>) -> Result<MStep, ModelError> {
     let (k, d) = statistics.dim();
+    if !(reg_covar >= 0.0 && reg_covar.is_finite()) {
+        let value = reg_covar.to_string();
+        return Err(ModelError::Range { what: "reg_covar", value, must: "finite and not negative" });
+    }
+    if let Some(found) = previous.map(|p| p.means().dim()).filter(|&dim| dim != (k, d)) {
+        let found = vec![found.0, found.1];
+        return Err(ModelError::Shape { what: "means of the previous mixture", found, expected: vec![k, d] });
+    }
     let total: f64 = statistics.weight.iter().sum();
-    let empty: Vec<usize> = (0..k).filter(|&c| statistics.weight[c] <= f64::EPSILON * total).collect();
-    let weights = Array1::from_iter(statistics.weight.iter().map(|w| w / total));
-    let shift = Array2::from_shape_fn((k, d), |(c, j)| {
-        if empty.contains(&c) { 0.0 } else { statistics.first[[c, j]] / statistics.weight[c] }
-    });
-    let means = &statistics.centres + &shift;
-    let moments = Moments { statistics, shift: &shift, empty: &empty, total, reg_covar, previous };
-    let covariances = match statistics.kind {
-        CovarianceType::Full => moments.full(),
-        CovarianceType::Tied => moments.tied(),
-        CovarianceType::Diag => moments.diag()?,
-        CovarianceType::Spherical => moments.spherical()?,
+    if total <= 0.0 {
+        let must = "positive: the statistics hold no rows, or only rows of weight 0";
+        return Err(ModelError::Range { what: "total weight", value: total.to_string(), must });
+    }
+    let empty: Vec<bool> = statistics.weight.iter().map(|&w| w <= f64::EPSILON * total).collect();
+    let mut shift = Array2::zeros((k, d));
+    let mut means = statistics.centres.clone();
+    for (c, &empty) in empty.iter().enumerate() {
+        if !empty {
+            let weight = statistics.weight[c];
+            shift.row_mut(c).zip_mut_with(&statistics.first.row(c), |s, f| *s = f / weight);
+            means.row_mut(c).zip_mut_with(&shift.row(c), |m, s| *m += s);
+        } else if let Some(previous) = previous {
+            means.row_mut(c).assign(&previous.means().row(c));
+        }
+    }
+    let share = f64::EPSILON * (statistics.n_rows as f64).clamp(4.0, 4096.0);
+    let kept = previous.map(Mixture::covariances);
+    let moments = Moments { statistics, shift, means: &means, empty: &empty, total, reg_covar, share };
+    let covariances = match (statistics.kind, kept) {
+        (crate::CovarianceType::Full, Some(Covariances::Full(kept))) => moments.full(Some(kept)),
+        (crate::CovarianceType::Full, _) => moments.full(None),
+        (crate::CovarianceType::Tied, _) => moments.tied(),
+        (crate::CovarianceType::Diag, Some(Covariances::Diag(kept))) => moments.diag(Some(kept)),
+        (crate::CovarianceType::Diag, _) => moments.diag(None),
+        (crate::CovarianceType::Spherical, Some(Covariances::Spherical(kept))) => moments.spherical(Some(kept)),
+        (crate::CovarianceType::Spherical, _) => moments.spherical(None),
     };
-    Ok(MStep { mixture: Mixture::new(weights, means, covariances)?, empty })
+    let weights = Array1::from_iter(statistics.weight.iter().map(|w| w / total));
+    let mixture = Mixture::new(weights, means, covariances)?;
+    if reg_covar == 0.0 {
+        refuse_noise(&mixture, &empty, share, statistics.n_rows)?;
+    }
+    Ok(MStep { mixture, empty: (0..k).filter(|&c| empty[c]).collect() })
 }
 
 struct Moments<'a> {
     statistics: &'a Statistics,
-    /// New mean less centre, `(k, d)`.
-    shift: &'a Array2<f64>,
-    empty: &'a [usize],
+    /// New mean less centre, `(k, d)`; 0 for the empty.
+    shift: Array2<f64>,
+    means: &'a Array2<f64>,
+    empty: &'a [bool],
     total: f64,
     reg_covar: f64,
-    previous: Option<&'a Mixture>,
+    /// The share of a moment that may be rounding error.
+    share: f64,
 }
 
 impl Moments<'_> {
-    fn full(&self) -> Covariances {
+    fn full(&self, kept: Option<&Array3<f64>>) -> Covariances {
         let (k, d) = self.statistics.dim();
-        let mut packed: Vec<Vec<f64>> = self
-            .statistics
-            .second
-            .chunks_exact(packed_len(d))
-            .enumerate()
-            .map(|(c, s)| self.centred(s, self.statistics.weight[c], c))
-            .collect();
-        let pooled = self.pool(&packed);
-        for &c in self.empty {
-            packed[c] = match self.previous.map(Mixture::covariances) {
-                // The previous covariance already holds reg_covar.
-                Some(Covariances::Full(a)) => pack(|i, j| a[[c, i, j]] - if i == j { self.reg_covar } else { 0.0 }, d),
-                _ => pooled.clone(),
-            };
+        let mut all = Array3::zeros((k, d, d));
+        for (c, second) in self.live(self.statistics.second.chunks_exact(packed_len(d))) {
+            let (weight, shift) = (self.statistics.weight[c], self.shift.row(c));
+            let shift = shift.as_slice().expect("row-major");
+            let mut a = all.index_axis_mut(ndarray::Axis(0), c);
+            for i in 0..d {
+                let raw = &second[packed_index(i, 0)..][..=i];
+                let mut row = a.row_mut(i);
+                let row = row.as_slice_mut().expect("row-major");
+                for ((v, raw), s) in row.iter_mut().zip(raw).zip(shift) {
+                    *v = raw / weight - shift[i] * s;
+                }
+                row[i] = self.variance(raw[i] / weight, shift[i] * shift[i], self.means[[c, i]]);
+            }
+            finish(a);
         }
-        let matrices: Vec<_> = packed.iter().map(|p| self.regularised(p)).collect();
-        debug_assert_eq!(matrices.len(), k);
-        Covariances::Full(stack(&matrices, d))
+        let pooled = self.pooled(kept.is_some(), || Array2::zeros((d, d)), |c| all.index_axis(ndarray::Axis(0), c));
+        for (c, mut a) in all.outer_iter_mut().enumerate() {
+            match kept {
+                Some(kept) if self.empty[c] => a.assign(&kept.index_axis(ndarray::Axis(0), c)),
+                _ => {
+                    if self.empty[c] {
+                        a.assign(&pooled);
+                    }
+                    a.diag_mut().mapv_inplace(|v| v + self.reg_covar);
+                }
+            }
+        }
+        Covariances::Full(all)
     }
 
     fn tied(&self) -> Covariances {
         let (k, d) = self.statistics.dim();
-        let weight = &self.statistics.weight;
         // Σ over components of Σr δδᵀ moves the pooled moments from the centres to the new means.
-        let correction = |i, j| (0..k).map(|c| weight[c] * self.shift[[c, i]] * self.shift[[c, j]]).sum::<f64>();
-        let packed = pack(|i, j| (self.statistics.second[packed_index(i, j)] - correction(i, j)) / self.total, d);
-        Covariances::Tied(self.regularised(&packed))
-    }
-
-    fn diag(&self) -> Result<Covariances, ModelError> {
-        let (k, d) = self.statistics.dim();
-        let mut variances = Array2::zeros((k, d));
+        let mut correction = vec![0.0; packed_len(d)];
         for c in 0..k {
-            for j in 0..d {
-                let raw = self.statistics.second[c * d + j];
-                variances[[c, j]] = self.variance(raw, self.statistics.weight[c], self.shift[[c, j]].powi(2));
+            let (weight, shift) = (self.statistics.weight[c], self.shift.row(c));
+            let shift = shift.as_slice().expect("row-major");
+            for i in 0..d {
+                let row = &mut correction[packed_index(i, 0)..][..=i];
+                row.iter_mut().zip(shift).for_each(|(v, s)| *v += weight * shift[i] * s);
             }
         }
-        let pooled: Vec<f64> = (0..d).map(|j| self.average(|c| variances[[c, j]])).collect();
-        for &c in self.empty {
-            for j in 0..d {
-                variances[[c, j]] = match self.previous.map(Mixture::covariances) {
-                    Some(Covariances::Diag(a)) => a[[c, j]] - self.reg_covar,
-                    _ => pooled[j],
-                };
+        let mut a = Array2::zeros((d, d));
+        for i in 0..d {
+            for j in 0..=i {
+                let at = packed_index(i, j);
+                let (raw, moved) = (self.statistics.second[at] / self.total, correction[at] / self.total);
+                // The spacing of the numbers is at most that at the mean nearest to 0, for every row.
+                let nearest = || self.means.column(i).iter().fold(f64::INFINITY, |m, v| m.min(v.abs()));
+                a[[i, j]] = if i == j { self.variance(raw, moved, nearest()) } else { raw - moved };
             }
         }
-        variances += self.reg_covar;
-        self.refuse_flat(variances.indexed_iter().map(|((c, j), &v)| (c, j, v)))?;
-        Ok(Covariances::Diag(variances))
+        finish(a.view_mut());
+        a.diag_mut().mapv_inplace(|v| v + self.reg_covar);
+        Covariances::Tied(a)
     }
 
-    fn spherical(&self) -> Result<Covariances, ModelError> {
+    fn diag(&self, kept: Option<&Array2<f64>>) -> Covariances {
         let (k, d) = self.statistics.dim();
-        let mut variances: Array1<f64> = (0..k)
-            .map(|c| {
-                let shift = self.shift.row(c);
-                self.variance(self.statistics.second[c], self.statistics.weight[c], shift.dot(&shift)) / d as f64
-            })
-            .collect();
-        let pooled = self.average(|c| variances[c]);
-        for &c in self.empty {
-            variances[c] = match self.previous.map(Mixture::covariances) {
-                Some(Covariances::Spherical(a)) => a[c] - self.reg_covar,
-                _ => pooled,
+        let mut all = Array2::zeros((k, d));
+        for (c, second) in self.live(self.statistics.second.chunks_exact(d)) {
+            for (j, v) in all.row_mut(c).iter_mut().enumerate() {
+                let shift = self.shift[[c, j]];
+                *v = self.variance(second[j] / self.statistics.weight[c], shift * shift, self.means[[c, j]]);
+            }
+        }
+        let pooled = self.pooled(kept.is_some(), || Array1::zeros(d), |c| all.row(c));
+        for (c, mut row) in all.outer_iter_mut().enumerate() {
+            match kept {
+                Some(kept) if self.empty[c] => row.assign(&kept.row(c)),
+                _ => {
+                    if self.empty[c] {
+                        row.assign(&pooled);
+                    }
+                    row += self.reg_covar;
+                }
+            }
+        }
+        Covariances::Diag(all)
+    }
+
+    fn spherical(&self, kept: Option<&Array1<f64>>) -> Covariances {
+        let (k, d) = self.statistics.dim();
+        let mut all = Array1::zeros(k);
+        for (c, second) in self.live(self.statistics.second.iter()) {
+            let (shift, mean) = (self.shift.row(c), self.means.row(c));
+            let about_centre = second / self.statistics.weight[c];
+            let farthest = mean.iter().fold(0.0, |m: f64, v| m.max(v.abs()));
+            all[c] = self.variance(about_centre, shift.dot(&shift), farthest) / d as f64;
+        }
+        let pooled = self.pooled(kept.is_some(), || ndarray::arr0(0.0), |c| ndarray::aview0(&all[c]));
+        for (c, v) in all.iter_mut().enumerate() {
+            *v = match kept {
+                Some(kept) if self.empty[c] => kept[c],
+                _ if self.empty[c] => pooled[()] + self.reg_covar,
+                _ => *v + self.reg_covar,
             };
         }
-        variances += self.reg_covar;
-        self.refuse_flat(variances.iter().enumerate().map(|(c, &v)| (c, 0, v)))?;
-        Ok(Covariances::Spherical(variances))
+        Covariances::Spherical(all)
     }
 
-    /// `raw/weight − shift²`, or 0 where that is no more than its own rounding error.
-    fn variance(&self, raw: f64, weight: f64, shift_squared: f64) -> f64 {
-        let about_centre = raw / weight;
+    /// `about_centre − shift²`, or 0 where that is no more than its own rounding error.
+    fn variance(&self, about_centre: f64, shift_squared: f64, mean: f64) -> f64 {
         let v = about_centre - shift_squared;
-        if v <= 4.0 * f64::EPSILON * about_centre { 0.0 } else { v }
+        let spacing = f64::EPSILON * mean.abs();
+        // An overflow must stay one, to be reported.
+        if v.is_finite() && v <= (self.share * about_centre).max(spacing * spacing) { 0.0 } else { v }
     }
 
-    /// A variance of zero has no density; without `reg_covar` it must be reported, not divided by.
-    fn refuse_flat(&self, all: impl Iterator<Item = (usize, usize, f64)>) -> Result<(), ModelError> {
-        for (component, column, v) in all {
-            if v <= 0.0 {
-                let kind = self.statistics.kind;
-                return Err(ModelError::NotPositiveDefinite { component, column, pivot: v, kind });
-            }
+    /// The components that are not empty, each with its item.
+    fn live<T>(&self, items: impl Iterator<Item = T>) -> impl Iterator<Item = (usize, T)> {
+        items.enumerate().filter(|(c, _)| !self.empty[*c])
+    }
+
+    /// Weighted average over the components that are not empty; not worked out where nothing needs it.
+    fn pooled<'a, D: ndarray::Dimension>(
+        &self,
+        kept: bool,
+        zero: impl Fn() -> ndarray::Array<f64, D>,
+        value: impl Fn(usize) -> ndarray::ArrayView<'a, f64, D>,
+    ) -> ndarray::Array<f64, D> {
+        let mut sum = zero();
+        if kept || !self.empty.contains(&true) {
+            return sum;
         }
-        Ok(())
-    }
-
-    /// Packed second moments of component `c` about its new mean.
-    fn centred(&self, second: &[f64], weight: f64, c: usize) -> Vec<f64> {
-        let shift = self.shift.row(c);
-        pack(
-            |i, j| {
-                let raw = second[packed_index(i, j)];
-                let product = shift[i] * shift[j];
-                if i == j { self.variance(raw, weight, product) } else { raw / weight - product }
-            },
-            shift.len(),
-        )
-    }
-
-    /// Weighted average over the components that are not empty.
-    fn average(&self, value: impl Fn(usize) -> f64) -> f64 {
-        let live = (0..self.statistics.weight.len()).filter(|c| !self.empty.contains(c));
-        let (sum, weight) = live.fold((0.0, 0.0), |(s, w), c| {
-            let weight = self.statistics.weight[c];
-            (s + weight * value(c), w + weight)
-        });
-        sum / weight
-    }
-
-    fn pool(&self, packed: &[Vec<f64>]) -> Vec<f64> {
-        if self.empty.is_empty() {
-            return Vec::new();
+        let mut total = 0.0;
+        for (c, weight) in self.live(self.statistics.weight.iter()) {
+            sum.scaled_add(*weight, &value(c));
+            total += weight;
         }
-        (0..packed[0].len()).map(|i| self.average(|c| packed[c][i])).collect()
-    }
-
-    fn regularised(&self, packed: &[f64]) -> Array2<f64> {
-        let mut a = unpack(packed, self.statistics.dim().1);
-        a.diag_mut().mapv_inplace(|v| v + self.reg_covar);
-        a
+        sum / total
     }
 }
 
-fn pack(value: impl Fn(usize, usize) -> f64, d: usize) -> Vec<f64> {
-    let mut out = Vec::with_capacity(packed_len(d));
-    for i in 0..d {
-        out.extend((0..=i).map(|j| value(i, j)));
+/// Copies the lower triangle to the upper one. A column of variance 0 varies with no other: what its covariances hold
+/// is rounding error, which would outweigh a small `reg_covar`.
+fn finish(mut a: ArrayViewMut2<'_, f64>) {
+    let flat: Vec<bool> = a.diag().iter().map(|&v| v == 0.0).collect();
+    below_diagonal(a.nrows(), |i, j| {
+        let v = if flat[i] || flat[j] { 0.0 } else { a[[i, j]] };
+        a[[i, j]] = v;
+        a[[j, i]] = v;
+    });
+}
+
+/// Without `reg_covar` a pivot within the moments' rounding error says that its column is a combination of others.
+///
+/// The error of a pivot grows with that of the columns before it; for collinear columns with rows enough, measured
+/// pivots stay below 120 eps for d up to 60 and n up to 5000. With few rows they can be far larger, but there counting
+/// decides: `n` rows about their mean span `n − 1` dimensions.
+fn refuse_noise(mixture: &Mixture, empty: &[bool], share: f64, n_rows: u64) -> Result<(), ModelError> {
+    let kind = mixture.covariance_type();
+    let factors = match mixture.factors() {
+        Factors::Full(all) => all.as_slice(),
+        Factors::Tied(one) => std::slice::from_ref(one),
+        Factors::Diag(_) | Factors::Spherical(_) => return Ok(()),
+    };
+    let share = share.max(64.0 * (mixture.n_features() + 1) as f64 * f64::EPSILON);
+    for (component, factor) in factors.iter().enumerate() {
+        // A component that is kept as it was has no moments.
+        if factors.len() == empty.len() && empty[component] {
+            continue;
+        }
+        for column in 0..factor.dim() {
+            let row = factor.row(column);
+            let pivot = row[column] * row[column];
+            let variance: f64 = row.iter().map(|v| v * v).sum();
+            if pivot <= share * variance || (1..=column as u64 + 1).contains(&n_rows) {
+                return Err(ModelError::NotPositiveDefinite { component, column, pivot, kind });
+            }
+        }
     }
-    out
+    Ok(())
 }

@@ -1,7 +1,8 @@
 //! A Gaussian mixture that cannot be wrong: checked once, then immutable.
 
-use ndarray::{Array1, Array2, Array3, ArrayView1, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 
+use crate::covariance::below_diagonal;
 use crate::{Cholesky, CovarianceType, Covariances, ModelError};
 
 const LN_2PI: f64 = 1.837_877_066_409_345_5;
@@ -27,7 +28,7 @@ pub enum Factors {
 
 /// Weights, means and covariances of a Gaussian mixture with `k` components in `d` dimensions, checked and factored.
 ///
-/// Always `f64`. A component may have weight zero: its density then counts for nothing, as a log-weight of −∞.
+/// Always `f64`, all arrays in row-major order. A component may have weight zero: its density then counts for nothing, as a log-weight of −∞.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixture {
     weights: Array1<f64>,
@@ -44,6 +45,9 @@ impl Mixture {
     /// [`ModelError`] for shapes that disagree, values that are not finite, weights that are negative or do not sum
     /// to 1 within 1e-6, covariances that are not symmetric or not positive definite (naming component and pivot).
     ///
+    /// Weights within 1e-6 of a distribution (they often come from text) are divided by their sum, those within
+    /// rounding are kept to the bit.
+    ///
     /// Cost `k*d³/3` flops for full covariances.
     pub fn new(weights: Array1<f64>, means: Array2<f64>, covariances: Covariances) -> Result<Self, ModelError> {
         let (k, d) = means.dim();
@@ -52,11 +56,12 @@ impl Mixture {
         }
         expect_shape("weights", weights.shape(), &[k])?;
         check_weights(&weights)?;
-        check_finite("mean", k, means.outer_iter().map(|row| row.to_owned()))?;
+        check_means(&means)?;
+        let covariances = row_major(covariances);
         let factors = factor(&covariances, k, d)?;
         let log_normalizers = Array1::from_shape_fn(k, |c| -0.5 * d as f64 * LN_2PI - half_ln_det(&factors, c, d));
         Ok(Self {
-            weights: weights.as_standard_layout().into_owned(),
+            weights: normalise(weights.as_standard_layout().into_owned()),
             means: means.as_standard_layout().into_owned(),
             covariances,
             factors,
@@ -114,6 +119,42 @@ impl Mixture {
         self.weights.dot(&self.means)
     }
 
+    /// Component `c` on its own, with weight 1.
+    ///
+    /// # Errors
+    /// [`ModelError::Range`] where there is no such component.
+    pub fn component(&self, c: usize) -> Result<Self, ModelError> {
+        self.selected(&[c], Array1::ones(1))
+    }
+
+    /// The same mixture with its components in another order: component `i` of the result is component `order[i]`.
+    ///
+    /// # Errors
+    /// [`ModelError::Range`] where `order` is not a permutation of `0..k`.
+    pub fn permuted(&self, order: &[usize]) -> Result<Self, ModelError> {
+        let mut seen = vec![false; self.n_components()];
+        let new = |&c: &usize| seen.get_mut(c).is_some_and(|s| !std::mem::replace(s, true));
+        if order.len() != self.n_components() || !order.iter().all(new) {
+            let must = "every component index once";
+            return Err(ModelError::Range { what: "order", value: format!("{order:?}"), must });
+        }
+        self.selected(order, self.weights.select(Axis(0), order))
+    }
+
+    fn selected(&self, order: &[usize], weights: Array1<f64>) -> Result<Self, ModelError> {
+        if let Some(c) = order.iter().find(|&&c| c >= self.n_components()) {
+            let must = "below the number of components";
+            return Err(ModelError::Range { what: "component", value: c.to_string(), must });
+        }
+        let covariances = match &self.covariances {
+            Covariances::Full(a) => Covariances::Full(a.select(Axis(0), order)),
+            Covariances::Tied(a) => Covariances::Tied(a.clone()),
+            Covariances::Diag(a) => Covariances::Diag(a.select(Axis(0), order)),
+            Covariances::Spherical(a) => Covariances::Spherical(a.select(Axis(0), order)),
+        };
+        Self::new(weights, self.means.select(Axis(0), order), covariances)
+    }
+
     /// Number of free parameters: covariances, `k*d` means and `k-1` weights.
     pub fn n_parameters(&self) -> usize {
         let (k, d) = self.means.dim();
@@ -144,13 +185,30 @@ fn check_weights(weights: &Array1<f64>) -> Result<(), ModelError> {
     Ok(())
 }
 
-fn check_finite(what: &'static str, k: usize, rows: impl Iterator<Item = Array1<f64>>) -> Result<(), ModelError> {
-    for (component, row) in rows.enumerate().take(k) {
-        if let Some(&value) = row.iter().find(|v| !v.is_finite()) {
-            return Err(ModelError::NotFinite { what, component, value });
-        }
+fn check_means(means: &Array2<f64>) -> Result<(), ModelError> {
+    match means.indexed_iter().find(|(_, v)| !v.is_finite()) {
+        Some(((component, _), &value)) => Err(ModelError::NotFinite { what: "mean", component, value }),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+fn row_major(covariances: Covariances) -> Covariances {
+    match covariances {
+        Covariances::Full(a) if !a.is_standard_layout() => Covariances::Full(a.as_standard_layout().into_owned()),
+        Covariances::Tied(a) if !a.is_standard_layout() => Covariances::Tied(a.as_standard_layout().into_owned()),
+        Covariances::Diag(a) if !a.is_standard_layout() => Covariances::Diag(a.as_standard_layout().into_owned()),
+        // One-dimensional arrays can have strides too.
+        Covariances::Spherical(a) => Covariances::Spherical(a.as_standard_layout().into_owned()),
+        contiguous => contiguous,
+    }
+}
+
+/// Divides weights that sum to 1 only as text does by their sum. Weights that are as close as rounding allows stay as
+/// they are, so that a mixture written and read back is the same to the bit.
+fn normalise(weights: Array1<f64>) -> Array1<f64> {
+    let (k, sum) = (weights.len(), weights.iter().sum::<f64>());
+    // After a division by the computed sum the error is at most about 2 k eps.
+    if (sum - 1.0).abs() <= 4.0 * k as f64 * f64::EPSILON { weights } else { weights / sum }
 }
 
 fn factor(covariances: &Covariances, k: usize, d: usize) -> Result<Factors, ModelError> {
@@ -196,13 +254,17 @@ fn factor_one(a: ArrayView2<'_, f64>, component: usize, kind: CovarianceType) ->
     if let Some(&value) = a.iter().find(|v| !v.is_finite()) {
         return Err(ModelError::NotFinite { what: "covariance", component, value });
     }
-    for row in 0..a.nrows() {
-        for column in 0..row {
-            let scale = (a[[row, row]] * a[[column, column]]).abs().sqrt();
-            if (a[[row, column]] - a[[column, row]]).abs() > SYMMETRY_TOLERANCE * scale {
-                return Err(ModelError::NotSymmetric { component, row, column });
-            }
+    // Roots first: the product of two variances can leave the range of f64 where their roots' product does not.
+    let deviation: Vec<f64> = a.diag().iter().map(|v| v.abs().sqrt()).collect();
+    let mut skew = None;
+    below_diagonal(a.nrows(), |row, column| {
+        let scale = deviation[row] * deviation[column];
+        if (a[[row, column]] - a[[column, row]]).abs() > SYMMETRY_TOLERANCE * scale {
+            skew = skew.or(Some((row, column)));
         }
+    });
+    if let Some((row, column)) = skew {
+        return Err(ModelError::NotSymmetric { component, row, column });
     }
     Cholesky::new(a).map_err(|e| ModelError::NotPositiveDefinite { component, column: e.column, pivot: e.pivot, kind })
 }
@@ -227,18 +289,4 @@ impl Factors {
             Self::Spherical(sd) => Array2::from_diag_elem(d, sd[c]),
         }
     }
-}
-
-/// Writes a packed symmetric matrix, `d*(d+1)/2` entries, out as `(d, d)`.
-pub(crate) fn unpack(packed: &[f64], d: usize) -> Array2<f64> {
-    Array2::from_shape_fn((d, d), |(i, j)| packed[crate::packed_index(i.max(j), i.min(j))])
-}
-
-/// Stacks `(d, d)` matrices into `(k, d, d)`.
-pub(crate) fn stack(matrices: &[Array2<f64>], d: usize) -> Array3<f64> {
-    let mut out = Array3::zeros((matrices.len(), d, d));
-    for (mut slot, m) in out.axis_iter_mut(Axis(0)).zip(matrices) {
-        slot.assign(m);
-    }
-    out
 }

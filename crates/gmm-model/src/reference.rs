@@ -42,7 +42,11 @@ pub fn posterior(mixture: &Mixture, x: ArrayView1<'_, f64>) -> (f64, Array1<f64>
     if total == f64::NEG_INFINITY {
         return (total, mixture.weights().to_owned());
     }
-    (total, joint.iter().map(|v| (v - total).exp()).collect())
+    // Not exp(v − total): far from all components the total is large, and rounding it alone would lose digits.
+    let top = joint.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let scaled: Array1<f64> = joint.iter().map(|v| (v - top).exp()).collect();
+    let sum = scaled.sum();
+    (total, scaled / sum)
 }
 
 /// Log density of each row, `(n,)`.

@@ -75,7 +75,7 @@ impl Statistics {
         }
         self.log_likelihood += other.log_likelihood;
         self.total_weight += other.total_weight;
-        self.n_rows += other.n_rows;
+        self.n_rows = self.n_rows.saturating_add(other.n_rows);
         Ok(())
     }
 
@@ -86,7 +86,7 @@ impl Statistics {
 
     /// Whether every number in it is finite.
     pub fn is_finite(&self) -> bool {
-        self.log_likelihood.is_finite() && self.first_not_finite_component().is_none()
+        self.log_likelihood.is_finite() && self.total_weight.is_finite() && self.first_not_finite_component().is_none()
     }
 
     /// The first component whose moments are not finite; for tied second moments, component 0.

@@ -9,8 +9,8 @@ use crate::{Cholesky, CovarianceType, Covariances, Draws, Mixture, ModelError, p
 pub struct SyntheticOptions {
     /// Concentration of the Dirichlet that gives the weights: large is even, below 1 is very uneven. Default 10.
     pub concentration: f64,
-    /// Least distance of two means, in units of `sqrt(max trace Σ)`: the `c` of c-separation in the form of Verbeek,
-    /// Vlassis and Kröse 2003. 1 overlaps noticeably where d is small, 3 hardly. Default 2.
+    /// Least distance of two means, in units of `sqrt(max trace Σ)`: the `c` of c-separation (Dasgupta 1999), with the
+    /// trace in place of d times the largest eigenvalue. 1 overlaps noticeably where d is small, 3 hardly. Default 2.
     pub separation: f64,
     /// Degrees of freedom of the Wishart or chi-square; must be above `d − 1`. The smaller, the more correlated and
     /// the worse conditioned. Default `2 d + 2`, condition numbers about 30 for large d.

@@ -108,23 +108,6 @@ impl<T: Real> Layout<T> {
             None => &self.ones,
         }
     }
-
-    /// The largest |x − shift| of each column, and whether its square fits with room for sums over all columns.
-    pub(crate) fn check_scale(&self, precision: &'static str) -> Result<(), Error> {
-        let largest = (0..self.blocks())
-            .into_par_iter()
-            .map(|block| {
-                let columns = self.block(block).chunks_exact(BLOCK);
-                columns.map(|c| c.iter().map(|v| v.to_f64().abs()).fold(0.0, f64::max)).collect::<Vec<_>>()
-            })
-            .reduce(|| vec![0.0; self.d], |a, b| a.iter().zip(&b).map(|(a, b)| a.max(*b)).collect());
-        // A distance is a sum of d squares, each of a difference of two such values; rows of a block are added up.
-        let limit = (T::MAX.to_f64() / (4.0 * self.d as f64 * BLOCK as f64)).sqrt();
-        match largest.iter().position(|&v| v > limit) {
-            Some(column) => Err(Error::Scale { column, value: largest[column], precision }),
-            None => Ok(()),
-        }
-    }
 }
 
 /// Transposes rows into columns, less the shift; the difference is formed in f64 and rounded once.

@@ -41,6 +41,22 @@ impl CpuEngine {
         Self::on(threads, Machine::detect())
     }
 
+    /// As [`new`](Self::new), with one of the instruction sets of [`instruction_sets`](Self::instruction_sets) instead
+    /// of the best: for comparing them.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where this processor does not have it.
+    pub fn with_instructions(threads: usize, name: &str) -> Result<Self, Error> {
+        let found = Machine::all().into_iter().find(|m| m.name() == name);
+        let machine = found.ok_or_else(|| Error::Device(format!("this processor has no instruction set '{name}'")))?;
+        Self::on(threads, machine)
+    }
+
+    /// Names of the instruction sets that this processor has, the best last.
+    pub fn instruction_sets() -> Vec<&'static str> {
+        Machine::all().into_iter().map(Machine::name).collect()
+    }
+
     fn on(threads: usize, machine: Machine) -> Result<Self, Error> {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
@@ -55,17 +71,8 @@ impl CpuEngine {
         self.pool.current_num_threads()
     }
 
-    fn rows<T: Dispatch>(
-        &self,
-        data: &Dataset,
-        precision: Precision,
-        shift: &[f64],
-    ) -> Result<Box<dyn Resident>, Error> {
-        let layout = self.pool.install(|| {
-            let layout = Layout::<T>::new(data, shift)?;
-            layout.check_scale(precision.name())?;
-            Ok::<_, Error>(layout)
-        })?;
+    fn rows<T: Dispatch>(&self, data: &Dataset, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        let layout = self.pool.install(|| Layout::<T>::new(data, shift))?;
         Ok(Box::new(CpuRows { passes: Passes::new(self.machine, self.pool.clone()), layout }))
     }
 }
@@ -83,8 +90,8 @@ impl Engine for CpuEngine {
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
         check_features(data.n_features(), shift.len())?;
         match precision {
-            Precision::F32 => self.rows::<f32>(data, precision, shift),
-            Precision::F64 => self.rows::<f64>(data, precision, shift),
+            Precision::F32 => self.rows::<f32>(data, shift),
+            Precision::F64 => self.rows::<f64>(data, shift),
         }
     }
 }

@@ -48,7 +48,7 @@ impl<T: Number> CudaRows<T> {
     /// Takes a data set in: `tiled_len(n, d)*size_of::<T>()` bytes on the device, and `8*n` for row weights.
     ///
     /// # Errors
-    /// [`Error::Memory`] before anything is taken; [`Error::Scale`]; [`Error::Device`].
+    /// [`Error::Memory`] before anything is taken; [`Error::Device`].
     pub(crate) fn load(gpu: Arc<Gpu>, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Self, Error> {
         const WHAT: &str = "the data on the GPU";
         gpu.enter()?;
@@ -86,14 +86,11 @@ impl<T: Number> CudaRows<T> {
     }
 
     fn upload(&mut self, data: &Dataset) -> Result<(), Error> {
-        let largest = upload::rows(&self.gpu, &self.queue, data, &self.shift, &mut self.x)?;
+        upload::rows(&self.gpu, &self.queue, data, &self.shift, &mut self.x)?;
         if let (Some(to), Some(weights)) = (&mut self.row_weights, data.weights()) {
             upload::weights(&self.gpu, &self.queue, weights, to)?;
         }
-        match largest.iter().position(|v| *v > upload::largest::<T>(self.d)) {
-            Some(column) => Err(Error::Scale { column, value: largest[column], precision: self.precision.name() }),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Plans a pass and makes the workspace fit: the most rows at a time for which there is memory.

@@ -20,92 +20,51 @@ pub(crate) const TILE: usize = TILE_ROWS as usize;
 const SMALL: usize = 1 << 16;
 
 /// A number as the device holds it.
-pub(crate) trait Number: gmm_kernels::Real + DeviceCopy + Pod + Send + Sync + Default {
-    /// The largest finite value.
-    const LARGEST: f64;
-}
+pub(crate) trait Number: gmm_kernels::Real + DeviceCopy + Pod + Send + Sync + Default {}
 
-impl Number for f32 {
-    const LARGEST: f64 = f32::MAX as f64;
-}
-
-impl Number for f64 {
-    const LARGEST: f64 = f64::MAX;
-}
-
-/// The largest |x − shift| whose squares, of differences of two such values, can be summed over `d` columns and the rows
-/// of two tiles.
-pub(crate) fn largest<T: Number>(d: usize) -> f64 {
-    (T::LARGEST / (4.0 * d as f64 * (2 * TILE) as f64)).sqrt()
-}
+impl Number for f32 {}
+impl Number for f64 {}
 
 /// Copies row weights, `(n,)`, to the device.
 pub(crate) fn weights(gpu: &Gpu, queue: &Queue, weights: &[f64], to: &mut DeviceBuffer<f64>) -> Result<(), Error> {
     send(gpu, queue, to, 1, |piece, chunk| chunk.copy_from_slice(&weights[piece]))
 }
 
-/// Copies all rows, `(n, d)` tiled, to the device as `x − shift`; the largest |x − shift| of each column, `(d,)`.
+/// Copies all rows, `(n, d)` tiled, to the device as `x − shift`.
 pub(crate) fn rows<T: Number>(
     gpu: &Gpu,
     queue: &Queue,
     data: &Dataset,
     shift: &[f64],
     to: &mut DeviceBuffer<T>,
-) -> Result<Vec<f64>, Error> {
-    let tile = TILE * shift.len();
-    let mut largest = vec![0.0; shift.len()];
-    send(gpu, queue, to, tile, |piece, chunk| {
-        let found = match data.rows() {
-            Matrix::F32(a) => convert(a.as_slice().expect("a Matrix is row-major"), shift, piece.start, chunk),
-            Matrix::F64(a) => convert(a.as_slice().expect("a Matrix is row-major"), shift, piece.start, chunk),
-        };
-        larger(&mut largest, &found);
-    })?;
-    Ok(largest)
+) -> Result<(), Error> {
+    send(gpu, queue, to, TILE * shift.len(), |piece, chunk| match data.rows() {
+        Matrix::F32(a) => convert(a.as_slice().expect("a Matrix is row-major"), shift, piece.start, chunk),
+        Matrix::F64(a) => convert(a.as_slice().expect("a Matrix is row-major"), shift, piece.start, chunk),
+    })
 }
 
-fn larger(a: &mut [f64], b: &[f64]) {
-    for (a, b) in a.iter_mut().zip(b) {
-        *a = a.max(*b);
-    }
-}
-
-/// Writes the tiles from entry `start` of the tiled matrix on; the largest magnitude of each column.
-fn convert<S: Copy + Into<f64> + Sync, T: Number>(
-    rows: &[S],
-    shift: &[f64],
-    start: usize,
-    chunk: &mut [T],
-) -> Vec<f64> {
+/// Writes the tiles from entry `start` of the tiled matrix on.
+fn convert<S: Copy + Into<f64> + Sync, T: Number>(rows: &[S], shift: &[f64], start: usize, chunk: &mut [T]) {
     let d = shift.len();
     let first = start / (TILE * d);
-    let one = |mut largest: Vec<f64>, (i, out): (usize, &mut [T])| {
+    let one = |(i, out): (usize, &mut [T])| {
         let row = (first + i) * TILE;
-        let values = &rows[row * d..rows.len().min((row + TILE) * d)];
-        tile(values, shift, out, &mut largest);
-        largest
+        tile(&rows[row * d..rows.len().min((row + TILE) * d)], shift, out);
     };
     if chunk.len() < SMALL {
-        return chunk.chunks_exact_mut(TILE * d).enumerate().fold(vec![0.0; d], one);
+        return chunk.chunks_exact_mut(TILE * d).enumerate().for_each(one);
     }
     // Several tiles at a time where they are small, so that handing them out costs little.
     let at_least = (SMALL / (TILE * d)).max(1);
-    let tiles = chunk.par_chunks_exact_mut(TILE * d).enumerate().with_min_len(at_least);
-    let found = tiles.fold(|| vec![0.0; d], one);
-    found.reduce(
-        || vec![0.0; d],
-        |mut a, b| {
-            larger(&mut a, &b);
-            a
-        },
-    )
+    chunk.par_chunks_exact_mut(TILE * d).enumerate().with_min_len(at_least).for_each(one);
 }
 
 /// Columns turned at a time: a row's piece of so many f64 is two cache lines.
 const COLUMNS: usize = 16;
 
 /// One tile: rows `(up to 128, d)` less the shift, turned into columns; rows past the data are 0.
-fn tile<S: Copy + Into<f64>, T: Number>(rows: &[S], shift: &[f64], out: &mut [T], largest: &mut [f64]) {
+fn tile<S: Copy + Into<f64>, T: Number>(rows: &[S], shift: &[f64], out: &mut [T]) {
     let d = shift.len();
     let n = rows.len() / d;
     if n < TILE {
@@ -119,10 +78,6 @@ fn tile<S: Copy + Into<f64>, T: Number>(rows: &[S], shift: &[f64], out: &mut [T]
             }
         }
     }
-    for (column, largest) in out.chunks_exact(TILE).zip(largest) {
-        let found = column.iter().map(|v| v.to_f64().abs()).fold(0.0, f64::max);
-        *largest = largest.max(found);
-    }
 }
 
 #[cfg(test)]
@@ -135,7 +90,7 @@ mod tests {
         let shift: Vec<f64> = (0..d).map(|j| j as f64 * 3.0).collect();
         let len = gmm_kernels::layout::tiled_len(n as u64, d as u32) as usize;
         let mut whole = vec![f32::NAN; len];
-        let mut largest = convert(&rows, &shift, 0, &mut whole);
+        convert(&rows, &shift, 0, &mut whole);
         for i in 0..n {
             for j in 0..d {
                 let at = tiled_index(i as u64, j as u32, d as u32) as usize;
@@ -143,10 +98,6 @@ mod tests {
             }
         }
         assert!(whole.iter().all(|v| v.is_finite()), "rows past the data are 0");
-        for (j, found) in largest.drain(..).enumerate() {
-            let want = (0..n).map(|i| f64::from((rows[i * d + j] - shift[j]) as f32).abs()).fold(0.0, f64::max);
-            assert_eq!(found, want, "n={n} d={d} column {j}");
-        }
         // In pieces of one tile it is the same.
         let mut pieces = vec![f32::NAN; len];
         for (i, piece) in pieces.chunks_exact_mut(TILE * d).enumerate() {

@@ -1,5 +1,7 @@
 //! Random mixtures and rows for the tests, and comparison of statistics.
 
+#![allow(unreachable_pub, dead_code, reason = "shared by several test programs")]
+
 use gmm_model::{CovarianceType, Covariances, Mixture, Statistics};
 use ndarray::{Array1, Array2, Array3};
 use rand_chacha::ChaCha8Rng;

@@ -1,6 +1,6 @@
 //! What is refused, and how; memory; uploads.
 
-use gmm_host::{CudaEngine, Engine, Error, memory};
+use gmm_host::{CudaEngine, Engine, Error, FitOptions, fit, memory};
 use gmm_model::{CovarianceType, Dataset, Precision};
 use ndarray::Array2;
 
@@ -15,7 +15,8 @@ pub(crate) fn refused(bench: &Bench, tally: &mut Tally) {
     let mut rows = Array2::<f64>::zeros((300, 2));
     rows[[299, 1]] = 1e30;
     let data = Dataset::new(rows).expect("finite rows");
-    let found = bench.gpu.load(&data, Precision::F32, &[0.0, 0.0]).err();
+    let options = FitOptions { precision: Some(Precision::F32), ..FitOptions::new(2) };
+    let found = fit(&bench.gpu, &data, &options).err();
     tally.expect(matches!(found, Some(Error::Scale { column: 1, .. })), || format!("1e30 in f32: {found:?}"));
 }
 

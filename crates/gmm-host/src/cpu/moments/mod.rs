@@ -7,6 +7,7 @@ mod diag;
 mod full;
 mod scatter;
 mod spherical;
+mod tied;
 
 use gmm_model::{CovarianceType, packed_len};
 
@@ -14,6 +15,10 @@ use super::layout::BLOCK;
 use super::simd::{Real, Words};
 
 pub(crate) use scatter::scatter;
+pub(crate) use tied::{finish as finish_tied, pays as pairs_pay};
+
+/// Columns of scratch per dimension.
+pub(crate) const SCRATCH: usize = 3;
 
 /// Running sums of one share of the rows; see [`gmm_model::Statistics`] for the meaning and packing.
 #[derive(Clone)]
@@ -21,28 +26,42 @@ pub(crate) struct Sums {
     pub(crate) weight: Vec<f64>,
     pub(crate) first: Vec<f64>,
     pub(crate) second: Vec<f64>,
+    /// Responsibilities by pairs of components, `(k, k)`, where [`tied`] makes use of them; else empty.
+    pub(crate) pairs: Vec<f64>,
     pub(crate) log_likelihood: f64,
     pub(crate) entropy: f64,
 }
 
 impl Sums {
-    pub(crate) fn zero(kind: CovarianceType, k: usize, d: usize) -> Self {
-        let second = vec![0.0; kind.second_len(k, d)];
-        Self { weight: vec![0.0; k], first: vec![0.0; k * d], second, log_likelihood: 0.0, entropy: 0.0 }
+    /// Sums of nothing; `pairs` says whether pooled moments go by pairs of components.
+    pub(crate) fn zero(kind: CovarianceType, k: usize, d: usize, pairs: bool) -> Self {
+        Self {
+            weight: vec![0.0; k],
+            first: vec![0.0; k * d],
+            second: vec![0.0; kind.second_len(k, d)],
+            pairs: vec![0.0; if pairs { k * k } else { 0 }],
+            log_likelihood: 0.0,
+            entropy: 0.0,
+        }
     }
 
     pub(crate) fn clear(&mut self) {
         self.weight.fill(0.0);
         self.first.fill(0.0);
         self.second.fill(0.0);
+        self.pairs.fill(0.0);
         self.log_likelihood = 0.0;
         self.entropy = 0.0;
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        let pairs =
-            [(&mut self.weight, &other.weight), (&mut self.first, &other.first), (&mut self.second, &other.second)];
-        for (to, from) in pairs {
+        let sums = [
+            (&mut self.weight, &other.weight),
+            (&mut self.first, &other.first),
+            (&mut self.second, &other.second),
+            (&mut self.pairs, &other.pairs),
+        ];
+        for (to, from) in sums {
             for (a, b) in to.iter_mut().zip(from) {
                 *a += b;
             }
@@ -52,36 +71,76 @@ impl Sums {
     }
 
     /// Bytes of one set of sums.
-    pub(crate) fn bytes(kind: CovarianceType, k: usize, d: usize) -> u128 {
-        8 * (k as u128 * (d as u128 + 1) + kind.second_len(k, d) as u128)
+    pub(crate) fn bytes(kind: CovarianceType, k: usize, d: usize, pairs: bool) -> u128 {
+        let pairs = if pairs { k as u128 * k as u128 } else { 0 };
+        8 * (k as u128 * (d as u128 + 1) + kind.second_len(k, d) as u128 + pairs)
     }
 }
 
-/// Adds the moments of `rows` rows of `x`, `(d, BLOCK)`, about `centres`, `(k, d)`, under responsibilities
-/// `(k, BLOCK)` that hold the row weights already. `scratch` holds `2*d*BLOCK` values.
+/// One tile of rows with its responsibilities.
+#[derive(Clone, Copy)]
+pub(crate) struct Tile<'a, T> {
+    /// `(d, BLOCK)`.
+    pub(crate) x: &'a [T],
+    /// How many rows count, a multiple of `LANES`.
+    pub(crate) rows: usize,
+    /// `(k, BLOCK)`, times the row weights.
+    pub(crate) responsibilities: &'a [T],
+    /// Rows with less than this may be left out of a component's moments, `(k,)`; see [`floors`].
+    pub(crate) floors: &'a [T],
+}
+
+/// What a row's weighted responsibility must reach to enter the moments of each component, `(k,)`.
+///
+/// `2⁻⁶⁰ w_c` times the mean row weight: all that is left out of a component's moments then sums to less than 2⁻⁶⁰ of
+/// what the component holds at a stationary point, a hundredth of one rounding error. The weights themselves are summed
+/// over all rows.
+pub(crate) fn floors<T: Real>(component_weights: &[T], mean_row_weight: f64) -> Vec<T> {
+    let share = (-60f64).exp2() * mean_row_weight;
+    component_weights.iter().map(|w| T::of(w.to_f64() * share)).collect()
+}
+
+/// Adds the moments of a tile about `centres`, `(k, d)`. `scratch` holds `SCRATCH*d*BLOCK` values.
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "one call site per pass; a struct would only rename them")]
 pub(crate) fn accumulate<T: Real, W: Words<T>>(
     w: W,
     kind: CovarianceType,
     centres: &[T],
-    x: &[T],
-    rows: usize,
-    responsibilities: &[T],
+    tile: Tile<'_, T>,
     scratch: &mut [T],
     sums: &mut Sums,
 ) {
     let k = sums.weight.len();
     let d = centres.len() / k;
-    assert!(x.len() >= d * BLOCK && scratch.len() >= 2 * d * BLOCK && rows <= BLOCK);
+    let Tile { x, rows, responsibilities, floors } = tile;
+    assert!(x.len() >= d * BLOCK && scratch.len() >= SCRATCH * d * BLOCK && rows <= BLOCK && floors.len() == k);
+    let pairs = !sums.pairs.is_empty();
+    let mut labels = [0; BLOCK];
+    if pairs {
+        tied::accumulate(w, centres, tile, scratch, &mut sums.second, &mut labels);
+    }
+    let mut list = [0u16; BLOCK];
+    let mut gathered_r = [T::ZERO; BLOCK];
     for c in 0..k {
         let r = &responsibilities[c * BLOCK..][..rows];
-        let weight = total(w, r);
-        // Exactly zero: every responsibility underflowed, and zeros add nothing.
-        if weight == 0.0 {
+        let (weight, present) = scan(w, r, floors[c], &mut list);
+        sums.weight[c] += weight;
+        let list = &list[..present];
+        if pairs {
+            for &row in list {
+                sums.pairs[c * k + labels[usize::from(row)] as usize] += r[usize::from(row)].to_f64();
+            }
+        }
+        let (scratch, gathered) = scratch.split_at_mut(2 * d * BLOCK);
+        // Moving a value costs about as much as four or five vector lanes of arithmetic on it (diag), or a dozen (full).
+        let (x, r) = if present * if kind == CovarianceType::Full { 2 } else { 5 } < rows {
+            gather(w, list, x, r, &mut gathered[..d * BLOCK], &mut gathered_r)
+        } else {
+            (x, r)
+        };
+        if r.is_empty() {
             continue;
         }
-        sums.weight[c] += weight;
         let centre = &centres[c * d..][..d];
         let first = &mut sums.first[c * d..][..d];
         match kind {
@@ -89,6 +148,7 @@ pub(crate) fn accumulate<T: Real, W: Words<T>>(
                 let second = &mut sums.second[c * packed_len(d)..][..packed_len(d)];
                 full::accumulate(w, centre, x, r, scratch, first, second);
             }
+            CovarianceType::Tied if pairs => diag::columns(w, centre, x, r, |j, a, _| first[j] += a),
             CovarianceType::Tied => full::accumulate(w, centre, x, r, scratch, first, &mut sums.second),
             CovarianceType::Diag => diag::accumulate(w, centre, x, r, first, &mut sums.second[c * d..][..d]),
             CovarianceType::Spherical => spherical::accumulate(w, centre, x, r, first, &mut sums.second[c]),
@@ -96,13 +156,49 @@ pub(crate) fn accumulate<T: Real, W: Words<T>>(
     }
 }
 
-/// Σ r over a multiple of `LANES` values.
+/// Σ r, and the rows with more than `floor`, in order, into `list`; returns how many.
 #[inline(always)]
-fn total<T: Real, W: Words<T>>(w: W, r: &[T]) -> f64 {
+fn scan<T: Real, W: Words<T>>(w: W, r: &[T], floor: T, list: &mut [u16; BLOCK]) -> (f64, usize) {
     let mut sum = w.splat(T::ZERO);
-    for lanes in r.chunks_exact(W::LANES) {
+    let bound = w.splat(floor);
+    let mut present = 0;
+    for (i, lanes) in r.chunks_exact(W::LANES).enumerate() {
         // SAFETY: the chunk holds LANES values.
-        sum = w.add(sum, unsafe { w.load(lanes.as_ptr()) });
+        let v = unsafe { w.load(lanes.as_ptr()) };
+        sum = w.add(sum, v);
+        if w.any_lt(bound, v) {
+            for (lane, &r) in lanes.iter().enumerate() {
+                list[present] = (i * W::LANES + lane) as u16;
+                present += usize::from(floor < r);
+            }
+        }
     }
-    w.sum(sum).to_f64()
+    (w.sum(sum).to_f64(), present)
+}
+
+/// Moves the listed rows together: columns into `columns`, responsibilities into `r_out`, padded with rows of
+/// responsibility 0 to a multiple of `LANES`.
+#[inline(always)]
+fn gather<'a, T: Real, W: Words<T>>(
+    _: W,
+    list: &[u16],
+    x: &[T],
+    r: &[T],
+    columns: &'a mut [T],
+    r_out: &'a mut [T; BLOCK],
+) -> (&'a [T], &'a [T]) {
+    let rows = list.len().next_multiple_of(W::LANES);
+    for (from, to) in x.chunks_exact(BLOCK).zip(columns.chunks_exact_mut(BLOCK)) {
+        let from: &[T; BLOCK] = from.try_into().expect("a column of a block");
+        for (slot, &row) in to.iter_mut().zip(list) {
+            *slot = from[usize::from(row) % BLOCK];
+        }
+        // Finite, whatever an earlier component left there.
+        to[list.len()..rows].fill(T::ZERO);
+    }
+    for (slot, &row) in r_out.iter_mut().zip(list) {
+        *slot = r[usize::from(row)];
+    }
+    r_out[list.len()..rows].fill(T::ZERO);
+    (columns, &r_out[..rows])
 }

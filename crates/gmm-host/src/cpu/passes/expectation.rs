@@ -2,7 +2,7 @@
 
 use super::super::e_step::{self, RowOutputs};
 use super::super::layout::Layout;
-use super::super::moments;
+use super::super::moments::{self, Tile};
 use super::super::simd::{Dispatch, Kernel, Real, Words};
 use super::super::terms::Terms;
 use super::{Passes, Share, padded};
@@ -13,7 +13,8 @@ impl<T: Dispatch> Passes<T> {
     pub(crate) fn expectation(&mut self, layout: &Layout<T>, terms: &Terms<T>) -> Result<(), Error> {
         self.prepare(layout, terms.kind, terms.k)?;
         let machine = self.machine;
-        self.for_each(|share| T::dispatch(machine, Expectation { layout, terms, share }));
+        let floors = &moments::floors(&terms.weights, layout.total_weight / layout.n as f64);
+        self.for_each(|share| T::dispatch(machine, Expectation { layout, terms, floors, share }));
         Ok(())
     }
 }
@@ -21,6 +22,7 @@ impl<T: Dispatch> Passes<T> {
 struct Expectation<'a, T: Real> {
     layout: &'a Layout<T>,
     terms: &'a Terms<T>,
+    floors: &'a [T],
     share: &'a mut Share<T>,
 }
 
@@ -29,7 +31,7 @@ impl<T: Real> Kernel<T> for Expectation<'_, T> {
 
     #[inline(always)]
     fn run<W: Words<T>>(self, w: W) {
-        let Self { layout, terms, share } = self;
+        let Self { layout, terms, floors, share } = self;
         let work = &mut share.workspace;
         for block in share.blocks.clone() {
             let (x, weights, rows) = (layout.block(block), layout.weights(block), layout.rows_in(block));
@@ -38,7 +40,8 @@ impl<T: Real> Kernel<T> for Expectation<'_, T> {
             let mut out = RowOutputs { top: &mut work.top, rest: &mut work.rest, entropy: None };
             e_step::normalise(w, terms, wide, weights, &mut work.joint, &mut out);
             share.sums.log_likelihood += log_likelihood(&work.top[..rows], &work.rest[..rows], weights);
-            moments::accumulate(w, terms.kind, &terms.means, x, wide, &work.joint, &mut work.scratch, &mut share.sums);
+            let tile = Tile { x, rows: wide, responsibilities: &work.joint, floors };
+            moments::accumulate(w, terms.kind, &terms.means, tile, &mut work.scratch, &mut share.sums);
         }
     }
 }

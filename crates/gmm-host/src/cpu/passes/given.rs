@@ -3,7 +3,7 @@
 use gmm_model::CovarianceType;
 
 use super::super::layout::{BLOCK, Layout};
-use super::super::moments;
+use super::super::moments::{self, Tile};
 use super::super::simd::{Dispatch, Kernel, Real, Words};
 use super::{Passes, Share, padded};
 use crate::{Error, FillResponsibilities};
@@ -44,6 +44,8 @@ impl<T: Real> Kernel<T> for Given<'_, T> {
     fn run<W: Words<T>>(self, w: W) {
         let Self { layout, kind, centres, k, fill, share } = self;
         let work = &mut share.workspace;
+        // Every row that has any responsibility counts.
+        let floors = vec![T::ZERO; k];
         for block in share.blocks.clone() {
             let (x, weights, rows) = (layout.block(block), layout.weights(block), layout.rows_in(block));
             let given = &mut work.given[..rows * k];
@@ -55,7 +57,8 @@ impl<T: Real> Kernel<T> for Given<'_, T> {
                 }
             }
             let wide = padded::<T, W>(rows);
-            moments::accumulate(w, kind, centres, x, wide, &work.joint, &mut work.scratch, &mut share.sums);
+            let tile = Tile { x, rows: wide, responsibilities: &work.joint, floors: &floors };
+            moments::accumulate(w, kind, centres, tile, &mut work.scratch, &mut share.sums);
         }
     }
 }

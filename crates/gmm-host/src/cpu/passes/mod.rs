@@ -13,7 +13,7 @@ use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
 
 use super::layout::{BLOCK, Buffer, Layout};
-use super::moments::Sums;
+use super::moments::{self, SCRATCH, Sums};
 use super::simd::{Dispatch, Machine, Real, Words};
 use crate::{Error, memory};
 
@@ -53,7 +53,7 @@ struct Share<T> {
 struct Workspace<T> {
     /// `(k, BLOCK)`: log joint densities, then responsibilities; or distances.
     joint: Buffer<T>,
-    /// `(2*d, BLOCK)`.
+    /// `(SCRATCH*d, BLOCK)`.
     scratch: Buffer<T>,
     top: Buffer<T>,
     rest: Buffer<T>,
@@ -76,18 +76,19 @@ impl<T: Dispatch> Passes<T> {
             return Ok(());
         }
         (self.shares, self.shape) = (Vec::new(), None);
-        let sums = Sums::bytes(kind, k, layout.d);
-        let workspace = (k as u128 + 2 * layout.d as u128 + 4) * (BLOCK * size_of::<T>()) as u128;
-        let count = self.count(layout, shape);
+        let pairs = kind == CovarianceType::Tied && moments::pairs_pay(layout.n, k, layout.d);
+        let sums = Sums::bytes(kind, k, layout.d, pairs);
+        let workspace = (k as u128 + (SCRATCH * layout.d) as u128 + 4) * (BLOCK * size_of::<T>()) as u128;
+        let count = self.count(layout, shape, sums);
         memory::check("the workspace of a pass", count as u128 * (sums + workspace))?;
         let blocks = layout.blocks();
         self.shares = (0..count)
             .map(|i| Share {
                 blocks: i * blocks / count..(i + 1) * blocks / count,
-                sums: Sums::zero(kind, k, layout.d),
+                sums: Sums::zero(kind, k, layout.d, pairs),
                 workspace: Workspace {
                     joint: Buffer::zeroed(k * BLOCK),
-                    scratch: Buffer::zeroed(2 * layout.d * BLOCK),
+                    scratch: Buffer::zeroed(SCRATCH * layout.d * BLOCK),
                     top: Buffer::zeroed(BLOCK),
                     rest: Buffer::zeroed(BLOCK),
                     entropy: Buffer::zeroed(BLOCK),
@@ -101,14 +102,14 @@ impl<T: Dispatch> Passes<T> {
     }
 
     /// Number of shares: a function of the shape and the thread count alone, since it decides the order of additions.
-    fn count(&self, layout: &Layout<T>, Shape { kind, k, d }: Shape) -> usize {
+    fn count(&self, layout: &Layout<T>, Shape { kind, k, d }: Shape, sums: u128) -> usize {
         let per_component = if kind == CovarianceType::Full { d * (d + 1) } else { 4 * d };
         let work = 2 * layout.n as u128 * k as u128 * per_component as u128;
         if work < SMALL_PASS {
             return 1;
         }
         let threads = self.pool.current_num_threads();
-        let each = if Sums::bytes(kind, k, d) > LARGE_SUMS { 1 } else { SHARES_PER_THREAD };
+        let each = if sums > LARGE_SUMS { 1 } else { SHARES_PER_THREAD };
         (threads * each).min(layout.blocks())
     }
 
@@ -133,7 +134,10 @@ impl<T: Dispatch> Passes<T> {
         for share in others {
             first.sums.add(&share.sums);
         }
-        let sums = &first.sums;
+        let sums = &mut first.sums;
+        if !sums.pairs.is_empty() {
+            moments::finish_tied(points, layout.d, &sums.pairs, &mut sums.second);
+        }
         let mut out = Statistics::zero(kind, centres.to_owned());
         out.weight.copy_from_slice(&sums.weight);
         out.first = Array2::from_shape_vec(centres.dim(), sums.first.clone()).expect("k*d sums");

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::super::e_step::squared_distance;
 use super::super::layout::{BLOCK, Layout};
-use super::super::moments;
+use super::super::moments::{self, Tile};
 use super::super::simd::{Dispatch, Kernel, Real, Words};
 use super::{Passes, Share, padded};
 use crate::Error;
@@ -50,6 +50,8 @@ impl<T: Real> Kernel<T> for Nearest<'_, T> {
         let Self { layout, kind, centres, k, share } = self;
         let d = layout.d;
         let work = &mut share.workspace;
+        // Every row that has any responsibility counts.
+        let floors = vec![T::ZERO; k];
         for block in share.blocks.clone() {
             let (x, weights, rows) = (layout.block(block), layout.weights(block), layout.rows_in(block));
             let wide = padded::<T, W>(rows);
@@ -74,9 +76,9 @@ impl<T: Real> Kernel<T> for Nearest<'_, T> {
             for (row, &label) in labels.iter().enumerate() {
                 work.joint[label as usize * BLOCK + row] = weights[row];
             }
-            moments::accumulate(w, kind, centres, x, wide, &work.joint, &mut work.scratch, &mut share.sums);
+            let tile = Tile { x, rows: wide, responsibilities: &work.joint, floors: &floors };
+            moments::accumulate(w, kind, centres, tile, &mut work.scratch, &mut share.sums);
         }
-        debug_assert!(k > 0);
     }
 }
 

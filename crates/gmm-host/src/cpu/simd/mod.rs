@@ -193,8 +193,7 @@ impl Machine {
         Self::Portable
     }
 
-    /// All that this processor has, for tests.
-    #[cfg(test)]
+    /// All that this processor has, the best last.
     pub(crate) fn all() -> Vec<Self> {
         match Self::detect() {
             Self::Portable => vec![Self::Portable],
@@ -225,9 +224,10 @@ macro_rules! dispatch {
                 #[cfg(target_arch = "x86_64")]
                 {
                     assert!(machine as u8 <= Machine::detect() as u8, "{} is not on this processor", machine.name());
-                    // SAFETY: the processor has the features, which the assertion has just checked.
                     match machine {
+                        // SAFETY: the processor has the features, as asserted.
                         Machine::Avx512 => return unsafe { avx512::enter::<$t, K>(kernel) },
+                        // SAFETY: likewise.
                         Machine::Avx2 => return unsafe { avx2::enter::<$t, K>(kernel) },
                         Machine::Portable => {}
                     }

@@ -1,0 +1,109 @@
+//! The other program: a child process that answers JSON lines.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use gmm_model::{Mixture, Precision};
+use serde_json::{Value, json};
+
+use crate::parameters::Parameters;
+
+/// A running peer. It ends when its stdin closes.
+pub(crate) struct Peer {
+    requests: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    process: Child,
+}
+
+/// How long to iterate in one turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    /// Iterations that are done in any case.
+    pub(crate) at_least: usize,
+    /// Iterations that are not exceeded.
+    pub(crate) at_most: usize,
+    /// Time after which no further iteration begins.
+    pub(crate) seconds: f64,
+}
+
+impl Peer {
+    /// Starts `python script` with `threads` threads for its linear algebra.
+    ///
+    /// # Errors
+    /// Where it does not start.
+    pub(crate) fn start(python: &Path, script: &Path, threads: usize) -> Result<Self> {
+        let mut command = Command::new(python);
+        command.arg(script).stdin(Stdio::piped()).stdout(Stdio::piped());
+        for variable in ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"] {
+            command.env(variable, threads.to_string());
+        }
+        let mut process = command.spawn().with_context(|| format!("cannot start {}", python.display()))?;
+        let requests = process.stdin.take().expect("piped");
+        let answers = BufReader::new(process.stdout.take().expect("piped"));
+        Ok(Self { requests, answers, process })
+    }
+
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Name, version, and the libraries below it.
+    pub(crate) fn versions(&mut self) -> Result<String> {
+        let answer = self.ask(&json!({"do": "versions"}))?;
+        let field = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
+        Ok(format!("{} {}, {}", field("name"), field("version"), field("details")))
+    }
+
+    /// Reads an npy file and holds it in the given precision.
+    pub(crate) fn load(&mut self, path: &Path, precision: Precision) -> Result<()> {
+        let dtype = match precision {
+            Precision::F32 => "float32",
+            Precision::F64 => "float64",
+        };
+        self.ask(&json!({"do": "load", "path": path, "dtype": dtype})).map(drop)
+    }
+
+    /// Sets the mixture from which iterations start.
+    pub(crate) fn start_from(&mut self, mixture: &Mixture, reg_covar: f64) -> Result<()> {
+        let Parameters { weights, means, covariances } = Parameters::of(mixture);
+        self.ask(&json!({
+            "do": "start",
+            "kind": mixture.covariance_type().name(),
+            "reg_covar": reg_covar,
+            "weights": weights,
+            "means": means,
+            "covariances": covariances,
+            "shape": mixture.covariances().shape(),
+        }))
+        .map(drop)
+    }
+
+    /// Iterates for one turn: mean seconds per iteration.
+    pub(crate) fn iterate(&mut self, turn: Turn) -> Result<f64> {
+        let Turn { at_least, at_most, seconds } = turn;
+        let answer =
+            self.ask(&json!({"do": "iterate", "at_least": at_least, "at_most": at_most, "seconds": seconds}))?;
+        answer["seconds"].as_f64().context("the peer answered without a time")
+    }
+
+    /// The mixture that it has arrived at.
+    pub(crate) fn parameters(&mut self) -> Result<Parameters> {
+        Ok(serde_json::from_value(self.ask(&json!({"do": "parameters"}))?)?)
+    }
+
+    fn ask(&mut self, request: &Value) -> Result<Value> {
+        writeln!(self.requests, "{request}").context("the peer is gone")?;
+        let mut line = String::new();
+        if self.answers.read_line(&mut line)? == 0 {
+            bail!("the peer ended without an answer to {}; see its own message above", request["do"]);
+        }
+        let answer: Value = serde_json::from_str(&line).with_context(|| format!("the peer said {line:?}"))?;
+        match answer.get("error") {
+            Some(error) => bail!("the peer could not do {}: {error}", request["do"]),
+            None => Ok(answer),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! How much of the machine other processes took meanwhile.
+
+use std::fs;
+
+/// Ticks of the processors and of ours, up to some moment.
+#[derive(Clone, Copy)]
+struct Ticks {
+    all: f64,
+    busy: f64,
+    own: f64,
+}
+
+/// Watches the processors from its creation on. Knows nothing where there is no `/proc`.
+pub(crate) struct Watch {
+    peer: u32,
+    begin: Option<Ticks>,
+}
+
+impl Watch {
+    /// Begins; `peer` is the process that counts as ours too.
+    pub(crate) fn begin(peer: u32) -> Self {
+        Self { peer, begin: ticks(peer) }
+    }
+
+    /// Share of all cores' time since the beginning that neither this process nor the peer used, nor was idle.
+    /// To about a hundredth per second and core. Time that a virtual machine was not given is in it.
+    pub(crate) fn others(&self) -> Option<f64> {
+        let (begin, end) = (self.begin?, ticks(self.peer)?);
+        let others = (end.busy - begin.busy) - (end.own - begin.own);
+        Some((others / (end.all - begin.all).max(1.0)).clamp(0.0, 1.0))
+    }
+}
+
+fn ticks(peer: u32) -> Option<Ticks> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    // user nice system idle iowait irq softirq steal; guest time, which follows, is in user already.
+    let spent: Vec<f64> =
+        stat.lines().next()?.split_whitespace().skip(1).take(8).filter_map(|t| t.parse().ok()).collect();
+    let all: f64 = spent.iter().sum();
+    let own = own_ticks("self")? + own_ticks(&peer.to_string())?;
+    Some(Ticks { all, busy: all - spent.get(3)? - spent.get(4)?, own })
+}
+
+/// utime and stime, fields 14 and 15 of proc_pid_stat(5); the name before them may hold blanks, and ends with `)`.
+fn own_ticks(process: &str) -> Option<f64> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    Some(fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_of_others_is_a_share() {
+        let watch = Watch::begin(std::process::id());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let others = watch.others().expect("there is /proc");
+        assert!((0.0..=1.0).contains(&others), "{others}");
+    }
+}

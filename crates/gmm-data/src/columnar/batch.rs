@@ -1,0 +1,186 @@
+//! Record batches into a row-major matrix.
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type,
+    UInt32Type, UInt64Type,
+};
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_schema::{DataType, Field, Schema};
+use gmm_model::Matrix;
+use ndarray::Array2;
+
+use crate::error::Fault;
+use crate::table::find_columns;
+use crate::{Place, Problem, ReadOptions, Table};
+
+/// The columns to read and the type to read them into, decided from the schema before any data are read.
+pub(super) struct Plan {
+    /// Index in the file's schema of each column of the table.
+    pub(super) columns: Vec<usize>,
+    names: Vec<String>,
+    single: bool,
+}
+
+impl Plan {
+    /// # Errors
+    /// Where a column is not there, or one that is to be read does not hold numbers.
+    pub(super) fn new(schema: &Schema, options: &ReadOptions) -> Result<Self, Fault> {
+        let all: Vec<String> = schema.fields().iter().map(|f| f.name().clone()).collect();
+        let columns = match &options.columns {
+            Some(wanted) => find_columns(wanted, Some(&all), all.len()).map_err(Problem::from)?,
+            None => (0..all.len()).collect(),
+        };
+        for &i in &columns {
+            if !is_numeric(schema.field(i).data_type()) {
+                let others: Vec<_> =
+                    schema.fields().iter().filter(|f| is_numeric(f.data_type())).map(|f| f.name().clone()).collect();
+                return Err(not_numeric(i, schema.field(i), &others));
+            }
+        }
+        let single = |i: &usize| matches!(schema.field(*i).data_type(), DataType::Float16 | DataType::Float32);
+        let single = !columns.is_empty() && columns.iter().all(single);
+        let names = columns.iter().map(|&i| all[i].clone()).collect();
+        Ok(Self { columns, names, single })
+    }
+
+    /// The same columns in the file's order, which is the order in which a projecting reader returns them.
+    pub(super) fn projection(&self) -> Vec<usize> {
+        let mut sorted = self.columns.clone();
+        sorted.sort_unstable();
+        sorted
+    }
+
+    /// Position of each column of the table in a projected batch.
+    fn positions(&self) -> Vec<usize> {
+        let projection = self.projection();
+        self.columns.iter().map(|c| projection.binary_search(c).expect("the projection holds it")).collect()
+    }
+
+    /// Collects batches that hold the projected columns.
+    pub(super) fn collect(&self, batches: impl Iterator<Item = Result<RecordBatch, Fault>>) -> Result<Table, Fault> {
+        if self.single { self.gather::<f32>(batches) } else { self.gather::<f64>(batches) }
+    }
+
+    fn gather<T: Value>(&self, batches: impl Iterator<Item = Result<RecordBatch, Fault>>) -> Result<Table, Fault>
+    where
+        Matrix: From<Array2<T>>,
+    {
+        let d = self.columns.len();
+        let positions = self.positions();
+        let (mut values, mut n) = (Vec::<T>::new(), 0);
+        for batch in batches {
+            let batch = batch?;
+            let rows = batch.num_rows();
+            let grown = rows.checked_mul(d).filter(|&more| values.try_reserve(more).is_ok());
+            let Some(grown) = grown else {
+                let bytes = (rows as u64).saturating_mul(8 * d as u64);
+                return Err(Problem::Memory { bytes }.into());
+            };
+            let start = values.len();
+            values.resize(start + grown, T::default());
+            for (column, &position) in positions.iter().enumerate() {
+                if position >= batch.num_columns() {
+                    return Err(Problem::Corrupt("a record batch lacks columns of the schema".to_owned()).into());
+                }
+                let array = batch.column(position);
+                let at = |problem| self.fault(column, None, problem);
+                if array.null_count() > 0 {
+                    let row = (0..rows).find(|&r| array.is_null(r)).unwrap_or(0);
+                    return Err(self.fault(column, Some(n + row), Problem::Missing));
+                }
+                T::fill(array, values[start..].iter_mut().skip(column).step_by(d)).map_err(at)?;
+            }
+            n += rows;
+        }
+        values.shrink_to_fit();
+        let matrix = Array2::from_shape_vec((n, d), values)
+            .map_err(|e| Fault::from(Problem::Corrupt(format!("shape ({n}, {d}): {e}"))))?;
+        Ok(Table { matrix: Matrix::from(matrix), names: Some(self.names.clone()) })
+    }
+
+    fn fault(&self, column: usize, row: Option<usize>, problem: Problem) -> Fault {
+        let name = Some(self.names[column].clone());
+        let place = Place { row: row.map(|r| r as u64), column: Some(self.columns[column]), name, ..Place::default() };
+        Fault { place: Box::new(place), problem }
+    }
+}
+
+fn is_numeric(kind: &DataType) -> bool {
+    kind.is_integer() || kind.is_floating() || *kind == DataType::Boolean
+}
+
+fn not_numeric(column: usize, field: &Field, others: &[String]) -> Fault {
+    let others = if others.is_empty() {
+        "no column of the file holds numbers".to_owned()
+    } else {
+        let shown = others.iter().take(40).map(|n| crate::error::one_line(n)).collect::<Vec<_>>().join(",");
+        format!("it does not hold numbers; select columns that do: {shown}")
+    };
+    let problem = Problem::Type { dtype: crate::error::one_line(&field.data_type().to_string()), why: others };
+    let place = Place { column: Some(column), name: Some(field.name().clone()), ..Place::default() };
+    Fault { place: Box::new(place), problem }
+}
+
+/// What columns are converted to.
+pub(super) trait Value: Copy + Default {
+    fn fill<'a>(array: &ArrayRef, slots: impl Iterator<Item = &'a mut Self>) -> Result<(), Problem>
+    where
+        Self: 'a;
+}
+
+fn other(array: &ArrayRef) -> Problem {
+    Problem::Corrupt(format!("a record batch holds {}, not what the schema says", array.data_type()))
+}
+
+/// Copies one array's values, converted by `$to`.
+macro_rules! copy {
+    ($array:ident, $slots:ident, $type:ty, $to:expr) => {{
+        for (slot, &value) in $slots.zip($array.as_primitive::<$type>().values()) {
+            *slot = $to(value);
+        }
+        Ok(())
+    }};
+}
+
+impl Value for f32 {
+    fn fill<'a>(array: &ArrayRef, slots: impl Iterator<Item = &'a mut Self>) -> Result<(), Problem> {
+        match array.data_type() {
+            DataType::Float16 => copy!(array, slots, Float16Type, Self::from),
+            DataType::Float32 => copy!(array, slots, Float32Type, |v| v),
+            _ => Err(other(array)),
+        }
+    }
+}
+
+impl Value for f64 {
+    fn fill<'a>(array: &ArrayRef, slots: impl Iterator<Item = &'a mut Self>) -> Result<(), Problem> {
+        match array.data_type() {
+            DataType::Float16 => copy!(array, slots, Float16Type, Self::from),
+            DataType::Float32 => copy!(array, slots, Float32Type, Self::from),
+            DataType::Float64 => copy!(array, slots, Float64Type, |v| v),
+            DataType::Int8 => copy!(array, slots, Int8Type, Self::from),
+            DataType::Int16 => copy!(array, slots, Int16Type, Self::from),
+            DataType::Int32 => copy!(array, slots, Int32Type, Self::from),
+            DataType::Int64 => copy!(array, slots, Int64Type, |v| v as Self),
+            DataType::UInt8 => copy!(array, slots, UInt8Type, Self::from),
+            DataType::UInt16 => copy!(array, slots, UInt16Type, Self::from),
+            DataType::UInt32 => copy!(array, slots, UInt32Type, Self::from),
+            DataType::UInt64 => copy!(array, slots, UInt64Type, |v| v as Self),
+            DataType::Boolean => {
+                for (slot, value) in slots.zip(array.as_boolean().values()) {
+                    *slot = Self::from(u8::from(value));
+                }
+                Ok(())
+            }
+            _ => Err(other(array)),
+        }
+    }
+}
+
+/// The schema of a table that is to be written.
+pub(super) fn schema(names: &[String], kind: &DataType) -> Arc<Schema> {
+    Arc::new(Schema::new(names.iter().map(|name| Field::new(name, kind.clone(), false)).collect::<Vec<_>>()))
+}

@@ -1,0 +1,157 @@
+//! Opening Parquet and Arrow IPC files, and keeping their libraries' failures in bounds.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::rc::Rc;
+use std::sync::Once;
+
+use arrow_ipc::reader::{FileReader, StreamReader};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::file::reader::ChunkReader;
+
+use super::batch::Plan;
+use crate::error::Fault;
+use crate::{Problem, ReadOptions, Table};
+
+/// A Parquet file, on disk or in memory; it is read out of order.
+pub(crate) enum Input {
+    Disk(File),
+    Memory(Vec<u8>),
+}
+
+impl From<File> for Input {
+    fn from(file: File) -> Self {
+        Self::Disk(file)
+    }
+}
+
+impl From<Vec<u8>> for Input {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Memory(bytes)
+    }
+}
+
+/// Reads a Parquet file, row group by row group.
+pub(crate) fn read_parquet(input: Input, options: &ReadOptions) -> Result<Table, Fault> {
+    contained(|| match input {
+        Input::Disk(file) => parquet(|| file.try_clone(), options),
+        Input::Memory(bytes) => {
+            let bytes = bytes::Bytes::from(bytes);
+            parquet(|| Ok(bytes.clone()), options)
+        }
+    })
+}
+
+fn parquet<R: ChunkReader + 'static>(open: impl Fn() -> io::Result<R>, options: &ReadOptions) -> Result<Table, Fault> {
+    let corrupt = |e: parquet::errors::ParquetError| Fault::from(Problem::Corrupt(e.to_string()));
+    // The footer is at the end: that is where a file that lacks it stops being one.
+    let input = open()?;
+    let len = input.len();
+    let metadata = ArrowReaderMetadata::load(&input, ArrowReaderOptions::new()).map_err(|e| corrupt(e).offset(len))?;
+    let plan = Plan::new(metadata.schema(), options)?;
+    let read = |plan: &Plan| {
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(open()?, metadata.clone());
+        let mask = ProjectionMask::roots(builder.parquet_schema(), plan.projection());
+        let batches = builder.with_projection(mask).build().map_err(corrupt)?;
+        plan.collect(batches.map(|batch| batch.map_err(|e| Problem::Corrupt(e.to_string()).into())))
+    };
+    read(&plan).map_err(|fault| {
+        let Problem::Corrupt(_) = fault.problem else { return fault };
+        // Each column is read by itself to find the one that is broken.
+        let alone = |&i: &usize| {
+            let name = metadata.schema().field(i).name().clone();
+            let plan = Plan::new(metadata.schema(), &ReadOptions::default().with_columns([i.to_string()])).ok()?;
+            let mut fault = contained(|| read(&plan)).err()?;
+            (fault.place.column, fault.place.name) = (Some(i), Some(name));
+            Some(fault)
+        };
+        plan.columns.iter().find_map(alone).unwrap_or(fault)
+    })
+}
+
+/// Reads Arrow IPC: the file form by its magic word, else the stream form.
+pub(crate) fn read_arrow(reader: impl Read + Seek, options: &ReadOptions) -> Result<Table, Fault> {
+    let place = Rc::new(Cell::new(0));
+    let mut reader = Tracked { inner: reader, place: place.clone() };
+    let mut magic = Vec::new();
+    reader.by_ref().take(6).read_to_end(&mut magic)?;
+    reader.seek(SeekFrom::Start(0))?;
+    let result =
+        contained(|| if magic == b"ARROW1" { arrow_file(reader, options) } else { arrow_stream(reader, options) });
+    result.map_err(|fault| match fault.problem {
+        // The reader is at the block that it could not use.
+        Problem::Corrupt(_) => fault.offset(place.get()),
+        _ => fault,
+    })
+}
+
+fn corrupt(e: arrow_schema::ArrowError) -> Fault {
+    Problem::Corrupt(e.to_string()).into()
+}
+
+fn arrow_file<R: Read + Seek>(mut reader: R, options: &ReadOptions) -> Result<Table, Fault> {
+    let schema = FileReader::try_new(&mut reader, None).map_err(corrupt)?.schema();
+    let plan = Plan::new(&schema, options)?;
+    reader.seek(SeekFrom::Start(0))?;
+    let batches = FileReader::try_new(reader, Some(plan.projection())).map_err(corrupt)?;
+    plan.collect(batches.map(|batch| batch.map_err(corrupt)))
+}
+
+fn arrow_stream<R: Read + Seek>(mut reader: R, options: &ReadOptions) -> Result<Table, Fault> {
+    let schema = StreamReader::try_new(&mut reader, None).map_err(corrupt)?.schema();
+    let plan = Plan::new(&schema, options)?;
+    reader.seek(SeekFrom::Start(0))?;
+    let batches = StreamReader::try_new(reader, Some(plan.projection())).map_err(corrupt)?;
+    plan.collect(batches.map(|batch| batch.map_err(corrupt)))
+}
+
+thread_local! {
+    /// Whether this thread is inside [`contained`].
+    static CONTAINED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Turns a panic of the parquet and arrow libraries into an error: on broken files both still have some. What they
+/// were building is dropped, so nothing half-made is seen. (A program built with `panic = "abort"` has no such net.)
+///
+/// The panic would also be printed, which the user of a broken file need not see: the first call puts a hook before
+/// the one there is, which passes on every panic but these.
+fn contained(read: impl FnOnce() -> Result<Table, Fault>) -> Result<Table, Fault> {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let before = take_hook();
+        set_hook(Box::new(move |panic| {
+            if !CONTAINED.get() {
+                before(panic);
+            }
+        }));
+    });
+    let outer = CONTAINED.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(read));
+    CONTAINED.set(outer);
+    result.unwrap_or_else(|_| Err(Problem::Corrupt("the file's structure contradicts itself".to_owned()).into()))
+}
+
+/// Remembers how far a reader has got.
+struct Tracked<R> {
+    inner: R,
+    place: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Tracked<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        self.place.set(self.place.get() + n as u64);
+        Ok(n)
+    }
+}
+
+impl<R: Seek> Seek for Tracked<R> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let place = self.inner.seek(to)?;
+        self.place.set(place);
+        Ok(place)
+    }
+}

@@ -1,0 +1,289 @@
+//! What can be wrong with a file: which file, where in it, what, and what to try.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use gmm_model::ModelError;
+
+/// A file that cannot be read or written. Its `Display` is one line: file, place, problem.
+#[derive(Debug)]
+pub struct FileError {
+    /// The file as the user named it; `<stdin>` and `<stdout>` for the standard streams.
+    pub path: String,
+    /// Where in the file, as far as it is known.
+    pub place: Box<Place>,
+    /// What is wrong there.
+    pub problem: Problem,
+}
+
+/// A place in a file. Empty where the problem is the file as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Line of a text file, from 1.
+    pub line: Option<u64>,
+    /// Row of a table, from 0, without header and blank lines.
+    pub row: Option<u64>,
+    /// Column of a table, from 0 (text files: the field's number in its line, from 0).
+    pub column: Option<usize>,
+    /// The column's name, where it has one.
+    pub name: Option<String>,
+    /// Byte offset from the beginning of the file (in an npz: of the array's own file inside it).
+    pub offset: Option<u64>,
+    /// Field of a model file, or array of an npz.
+    pub field: Option<String>,
+}
+
+/// What is wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The operating system said so.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// An extension that names no format.
+    #[error("unknown file type '{extension}': use {choices}")]
+    Extension {
+        /// What the name ends in.
+        extension: String,
+        /// What it may end in.
+        choices: &'static str,
+    },
+    /// Text where a number belongs.
+    #[error("'{text}' is not a number; choose numeric columns, or remove the text")]
+    NotNumber {
+        /// The field, cut to 40 characters.
+        text: String,
+    },
+    /// An empty field or a null.
+    #[error("missing value; drop or fill such rows first")]
+    Missing,
+    /// A line with another number of fields than the lines before it.
+    #[error("{found} fields, where the lines before have {expected}")]
+    Ragged {
+        /// Fields in this line.
+        found: usize,
+        /// Fields in the first line.
+        expected: usize,
+    },
+    /// A table with a header at most.
+    #[error("no data rows")]
+    NoRows,
+    /// One dimension, where rows and columns belong.
+    #[error(
+        "one-dimensional array of shape ({n},): reshape it to (n, 1) if it is one column, or to (1, d) if it is one row \
+         (NumPy: a.reshape(-1, 1) or a.reshape(1, -1))"
+    )]
+    OneDimensional {
+        /// Its length.
+        n: usize,
+    },
+    /// Zero dimensions, or more than two.
+    #[error("array of shape {shape:?} has {} dimensions: rows × columns are needed", shape.len())]
+    Dimensions {
+        /// Its shape.
+        shape: Vec<usize>,
+    },
+    /// Numbers of a type that is not read.
+    #[error("type '{dtype}' is not read: {why}")]
+    Type {
+        /// The type as the file names it.
+        dtype: String,
+        /// Why not, and what to do.
+        why: String,
+    },
+    /// Bytes that are not what the format says.
+    #[error("truncated or corrupt: {0}")]
+    Corrupt(String),
+    /// A column that is not there, or is asked for twice.
+    #[error("{0}")]
+    Column(#[from] ColumnError),
+    /// Several arrays, and no way to tell which is meant; or none of that name.
+    #[error("no array '{wanted}' among {}; name one as FILE.npz:NAME", list(found))]
+    Array {
+        /// The name looked for.
+        wanted: String,
+        /// The names there are.
+        found: Vec<String>,
+    },
+    /// A model file of another kind or of a later version.
+    #[error("not a model that this program reads: {0}")]
+    Format(String),
+    /// A field of a model file that is missing or wrong.
+    #[error("{0}")]
+    Field(String),
+    /// Parameters that are no mixture.
+    #[error("{0}")]
+    Model(#[from] ModelError),
+    /// Not enough memory for what the file holds.
+    #[error("out of memory: {bytes} more bytes are wanted")]
+    Memory {
+        /// Bytes wanted.
+        bytes: u64,
+    },
+}
+
+/// Columns that cannot be selected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ColumnError {
+    /// No column of that name or index.
+    #[error("no column '{wanted}': there are {}", describe(available, *d))]
+    Unknown {
+        /// What was asked for.
+        wanted: String,
+        /// The names there are; empty where columns have none.
+        available: Vec<String>,
+        /// How many columns there are.
+        d: usize,
+    },
+    /// Asked for more than once.
+    #[error("column '{wanted}' is asked for twice: there are {}", describe(available, *d))]
+    Twice {
+        /// What was asked for.
+        wanted: String,
+        /// The names there are; empty where columns have none.
+        available: Vec<String>,
+        /// How many columns there are.
+        d: usize,
+    },
+    /// Two columns have that name.
+    #[error("several columns are called '{wanted}': select by index, 0 to {}", d.saturating_sub(1))]
+    Ambiguous {
+        /// What was asked for.
+        wanted: String,
+        /// How many columns there are.
+        d: usize,
+    },
+    /// Nothing was asked for, or nothing is left.
+    #[error("no columns are left: there are {}", describe(available, *d))]
+    None {
+        /// The names there are; empty where columns have none.
+        available: Vec<String>,
+        /// How many columns there are.
+        d: usize,
+    },
+}
+
+fn describe(available: &[String], d: usize) -> String {
+    match (available.is_empty(), d) {
+        (false, _) => list(available),
+        (true, 0) => "no columns".to_owned(),
+        (true, _) => format!("{d} columns without names; select by index, 0 to {}", d - 1),
+    }
+}
+
+/// Names for a message: all where they are few, since a line must stay a line.
+fn list(names: &[String]) -> String {
+    const MOST: usize = 40;
+    let mut text = names.iter().take(MOST).map(|n| one_line(n)).collect::<Vec<_>>().join(", ");
+    if names.len() > MOST {
+        text += &format!(", .. ({} in all)", names.len());
+    }
+    if names.is_empty() { "nothing".to_owned() } else { text }
+}
+
+/// A piece of a file for a message: at most 40 characters, no line breaks or control characters.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut out: String = text.chars().take(40).map(|c| if c.is_control() { '?' } else { c }).collect();
+    if text.chars().nth(40).is_some() {
+        out.push_str("..");
+    }
+    out
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if let Some(line) = self.line {
+            parts.push(format!("line {line}"));
+        }
+        // The line says more than the row where both are known.
+        if let (Some(row), None) = (self.row, self.line) {
+            parts.push(format!("row {row}"));
+        }
+        match (self.column, &self.name) {
+            (Some(column), Some(name)) => parts.push(format!("column {column} ('{}')", one_line(name))),
+            (Some(column), None) => parts.push(format!("column {column}")),
+            (None, Some(name)) => parts.push(format!("column '{}'", one_line(name))),
+            (None, None) => {}
+        }
+        if let Some(field) = &self.field {
+            parts.push(format!("'{}'", one_line(field)));
+        }
+        if let Some(offset) = self.offset {
+            parts.push(format!("byte {offset}"));
+        }
+        f.write_str(&parts.join(", "))
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.path)?;
+        if *self.place != Place::default() {
+            write!(f, "{}: ", self.place)?;
+        }
+        // Messages of other libraries may hold line breaks.
+        let text = self.problem.to_string();
+        f.write_str(&text.split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+}
+
+impl std::error::Error for FileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.problem {
+            Problem::Io(e) => e.source(),
+            other => std::error::Error::source(other),
+        }
+    }
+}
+
+impl FileError {
+    /// Whether the file or stream failed (not found, disk full, closed pipe), rather than what is in it.
+    pub const fn is_io(&self) -> bool {
+        matches!(self.problem, Problem::Io(_))
+    }
+
+    /// Whether the other end of a pipe was closed.
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(&self.problem, Problem::Io(e) if e.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+/// A problem in a file whose name the code at hand need not know.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) place: Box<Place>,
+    pub(crate) problem: Problem,
+}
+
+impl Fault {
+    pub(crate) fn corrupt(offset: u64, why: impl Into<String>) -> Self {
+        Self::from(Problem::Corrupt(why.into())).offset(offset)
+    }
+
+    pub(crate) fn field(field: &str, problem: impl Into<Problem>) -> Self {
+        let mut fault = Self::from(problem.into());
+        fault.place.field = Some(field.to_owned());
+        fault
+    }
+
+    pub(crate) fn offset(mut self, offset: u64) -> Self {
+        self.place.offset = Some(offset);
+        self
+    }
+
+    pub(crate) fn in_file(self, path: &Path) -> FileError {
+        self.in_named(&path.display().to_string())
+    }
+
+    pub(crate) fn in_named(self, path: &str) -> FileError {
+        FileError { path: path.to_owned(), place: self.place, problem: self.problem }
+    }
+}
+
+impl<T: Into<Problem>> From<T> for Fault {
+    fn from(problem: T) -> Self {
+        Self { place: Box::default(), problem: problem.into() }
+    }
+}

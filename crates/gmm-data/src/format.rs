@@ -1,0 +1,62 @@
+//! Which format a table is in: by the file's extension, or for a stream by its first bytes.
+
+use std::path::Path;
+
+use crate::Problem;
+
+/// The formats of tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// Text with commas; semicolons or tabs where the first line has no comma.
+    Csv,
+    /// Text with tabs.
+    Tsv,
+    /// Text with commas, semicolons, tabs or, where there are none of these, blanks.
+    Txt,
+    /// NumPy's array file.
+    Npy,
+    /// NumPy's archive of array files.
+    Npz,
+    /// Apache Parquet.
+    Parquet,
+    /// Apache Arrow IPC, file or stream form (feather version 2 is the file form).
+    Arrow,
+}
+
+/// The extensions that name a format, for messages.
+pub(crate) const READABLE: &str = "csv, tsv, txt, npy, npz, parquet, arrow, ipc or feather";
+pub(crate) const WRITABLE: &str = "csv, tsv, npy, parquet, arrow, ipc or feather";
+
+impl Format {
+    /// The format that a file's name stands for.
+    ///
+    /// # Errors
+    /// [`Problem::Extension`].
+    pub fn of_path(path: &Path) -> Result<Self, Problem> {
+        let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
+        match extension.as_str() {
+            "csv" => Ok(Self::Csv),
+            "tsv" | "tab" => Ok(Self::Tsv),
+            "txt" | "dat" => Ok(Self::Txt),
+            "npy" => Ok(Self::Npy),
+            "npz" => Ok(Self::Npz),
+            "parquet" | "pq" => Ok(Self::Parquet),
+            "arrow" | "ipc" | "feather" | "arrows" => Ok(Self::Arrow),
+            _ => Err(Problem::Extension { extension: crate::error::one_line(&extension), choices: READABLE }),
+        }
+    }
+
+    /// The format that a stream's first bytes stand for; text where they say nothing else.
+    pub fn of_bytes(start: &[u8]) -> Self {
+        const MAGICS: [(&[u8], Format); 6] = [
+            (b"\x93NUMPY", Format::Npy),
+            (b"PK\x03\x04", Format::Npz),
+            (b"PK\x05\x06", Format::Npz),
+            (b"PAR1", Format::Parquet),
+            (b"ARROW1", Format::Arrow),
+            // The continuation marker before a stream's schema.
+            (b"\xff\xff\xff\xff", Format::Arrow),
+        ];
+        MAGICS.into_iter().find(|(magic, _)| start.starts_with(magic)).map_or(Self::Csv, |(_, format)| format)
+    }
+}

@@ -1,0 +1,121 @@
+//! Models on disk: readable JSON, or safetensors with the same content.
+
+mod json;
+mod parts;
+mod safetensors;
+
+use std::path::Path;
+
+use gmm_model::{FitSummary, Mixture};
+
+use crate::error::Fault;
+use crate::{FileError, Problem, atomic};
+
+/// The version of the model format that this program writes, and the latest that it reads.
+pub const MODEL_VERSION: u64 = 1;
+
+/// The word by which a model file says what it is.
+pub const MODEL_FORMAT: &str = "gmm-model";
+
+const CHOICES: &str = "json or safetensors";
+
+/// A mixture with what a file says about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelFile {
+    /// The mixture: `k` components in `d` dimensions.
+    pub mixture: Mixture,
+    /// Names of the `d` columns that it was fitted to.
+    pub feature_names: Option<Vec<String>>,
+    /// What the fit had to say, where the mixture comes from one.
+    pub fit: Option<FitSummary>,
+}
+
+impl From<Mixture> for ModelFile {
+    fn from(mixture: Mixture) -> Self {
+        Self { mixture, feature_names: None, fit: None }
+    }
+}
+
+/// Reads a model, JSON or safetensors by its content.
+///
+/// Every `f64` is the one that was written, bit for bit, except that NaN and infinities of `fit` (a mixture has none)
+/// are `null` in the file and NaN when read. Fields that are not known are ignored.
+///
+/// # Errors
+/// [`FileError`] with the field for a later version, another format, a field that is missing or wrong, shapes that
+/// disagree, and parameters that are no mixture. Nothing is allocated beyond a small multiple of the file's length.
+pub fn read_model(path: impl AsRef<Path>) -> Result<ModelFile, FileError> {
+    let path = path.as_ref();
+    let bytes = std::fs::read(path).map_err(|e| Fault::from(e).in_file(path))?;
+    parse(&bytes).map_err(|fault| fault.in_file(path))
+}
+
+/// Reads a model from bytes, called `name` in errors.
+///
+/// # Errors
+/// As [`read_model`].
+pub fn read_model_bytes(bytes: &[u8], name: &str) -> Result<ModelFile, FileError> {
+    parse(bytes).map_err(|fault| fault.in_named(name))
+}
+
+/// Writes a model, in the format that the extension says: `json` or `safetensors`. Equal models give equal bytes.
+///
+/// # Errors
+/// [`FileError`] for another extension, feature names of the wrong number, or from the system; the file appears whole
+/// or not at all.
+pub fn write_model(path: impl AsRef<Path>, model: &ModelFile) -> Result<(), FileError> {
+    let path = path.as_ref();
+    let bytes = encode(path, model).map_err(|fault| fault.in_file(path))?;
+    atomic::write_bytes(path, &bytes)
+}
+
+/// The JSON text of a model, as [`write_model`] writes it.
+///
+/// # Errors
+/// [`FileError`] for feature names of the wrong number.
+pub fn model_to_json(model: &ModelFile) -> Result<String, FileError> {
+    check_names(model).map_err(|fault| fault.in_named("<model>"))?;
+    Ok(json::to_string(model))
+}
+
+/// The safetensors bytes of a model, as [`write_model`] writes them.
+///
+/// # Errors
+/// [`FileError`] for feature names of the wrong number.
+pub fn model_to_safetensors(model: &ModelFile) -> Result<Vec<u8>, FileError> {
+    check_names(model).and_then(|()| safetensors::to_bytes(model)).map_err(|fault| fault.in_named("<model>"))
+}
+
+fn parse(bytes: &[u8]) -> Result<ModelFile, Fault> {
+    // A safetensors file starts with the header's length in 8 bytes, and its header with a brace; a JSON text that has
+    // a brace as its ninth byte has one, or white space, as its first.
+    let first = bytes.iter().find(|b| !b.is_ascii_whitespace());
+    if bytes.get(8) == Some(&b'{') && bytes[..8] != [b' '; 8] && !(bytes[0] == b'{' && bytes[7] != 0) {
+        return safetensors::parse(bytes);
+    }
+    match first {
+        None => Err(Problem::Format("the file is empty".to_owned()).into()),
+        Some(b'{') => json::parse(bytes),
+        Some(_) => Err(Problem::Format(format!("it is neither {CHOICES}")).into()),
+    }
+}
+
+fn encode(path: &Path, model: &ModelFile) -> Result<Vec<u8>, Fault> {
+    check_names(model)?;
+    let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
+    match extension.as_str() {
+        "json" => Ok(json::to_string(model).into_bytes()),
+        "safetensors" => safetensors::to_bytes(model),
+        _ => Err(Problem::Extension { extension: crate::error::one_line(&extension), choices: CHOICES }.into()),
+    }
+}
+
+fn check_names(model: &ModelFile) -> Result<(), Fault> {
+    let d = model.mixture.n_features();
+    match &model.feature_names {
+        Some(names) if names.len() != d => {
+            Err(Fault::field("feature_names", Problem::Field(format!("{} names for {d} columns", names.len()))))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,131 @@
+//! What both forms of a model share: the fields beside the numbers, and their checks.
+
+use std::collections::BTreeMap;
+
+use gmm_model::{CovarianceType, Covariances, FitSummary, Mixture};
+use ndarray::{Array1, Array2, Array3};
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use super::{MODEL_FORMAT, MODEL_VERSION, ModelFile};
+use crate::Problem;
+use crate::error::{Fault, one_line};
+
+/// The fields of a JSON object, each still text, so that an error can name the field.
+pub(super) struct Fields<'a>(BTreeMap<String, &'a RawValue>);
+
+impl<'a> Fields<'a> {
+    /// Splits an object into its fields and checks format and version, before anything else can be wrong.
+    pub(super) fn parse(text: &'a str) -> Result<Self, Fault> {
+        let fields: BTreeMap<String, &'a RawValue> = serde_json::from_str(text).map_err(|e| syntax(text, &e))?;
+        let fields = Self(fields);
+        if !fields.0.contains_key("format") {
+            return Err(Fault::field(
+                "format",
+                Problem::Format(format!("it does not say \"format\":\"{MODEL_FORMAT}\"")),
+            ));
+        }
+        let format: String = fields.get("format")?;
+        if format != MODEL_FORMAT {
+            let why = format!("its format is '{}', not '{MODEL_FORMAT}'", one_line(&format));
+            return Err(Fault::field("format", Problem::Format(why)));
+        }
+        let version: u64 = fields.get("version")?;
+        if version == 0 || version > MODEL_VERSION {
+            let why = format!("its version is {version}, this program reads up to {MODEL_VERSION}; update the program");
+            return Err(Fault::field("version", Problem::Format(why)));
+        }
+        Ok(fields)
+    }
+
+    /// A field that must be there.
+    pub(super) fn get<T: DeserializeOwned>(&self, name: &str) -> Result<T, Fault> {
+        let raw = self.0.get(name).ok_or_else(|| Fault::field(name, Problem::Field("missing field".to_owned())))?;
+        // serde_json's line and column would count from the field's own beginning.
+        serde_json::from_str(raw.get()).map_err(|e| {
+            let text = e.to_string();
+            let why = text.rsplit_once(" at line").map_or(text.as_str(), |(why, _)| why);
+            Fault::field(name, Problem::Field(why.to_owned()))
+        })
+    }
+
+    /// A field that may be missing or null.
+    pub(super) fn optional<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Fault> {
+        if self.0.contains_key(name) { self.get::<Option<T>>(name) } else { Ok(None) }
+    }
+}
+
+/// A syntax error, with line and column, and the field in which it is.
+fn syntax(text: &str, e: &serde_json::Error) -> Fault {
+    let before: usize =
+        text.split_inclusive('\n').take(e.line().saturating_sub(1)).map(str::len).sum::<usize>() + e.column();
+    let before = &text.as_bytes()[..before.min(text.len())];
+    let known = ["weights", "means", "covariances", "fit", "feature_names", "version"];
+    let last = |name: &&str| {
+        let key = format!("\"{name}\"");
+        before.windows(key.len()).rposition(|w| w == key.as_bytes())
+    };
+    let text = e.to_string();
+    let why = text.rsplit_once(" at line").map_or(text.as_str(), |(why, _)| why);
+    let problem = if before.ends_with(b"N") || before.ends_with(b"I") {
+        "JSON has no NaN and no Infinity".to_owned()
+    } else {
+        format!("not JSON: {why}")
+    };
+    let mut fault = Fault::from(Problem::Field(problem));
+    fault.place.line = Some(e.line() as u64);
+    fault.place.offset = Some((before.len() as u64).saturating_sub(1));
+    fault.place.field = known.iter().filter_map(|n| last(n).map(|at| (at, n))).max().map(|(_, n)| (*n).to_owned());
+    fault
+}
+
+/// Numbers and their shape, as either form gives them.
+pub(super) struct Numbers {
+    pub(super) shape: Vec<usize>,
+    pub(super) values: Vec<f64>,
+}
+
+/// Puts a model together and checks that its parts agree.
+pub(super) fn assemble(
+    fields: &Fields<'_>,
+    weights: Numbers,
+    means: Numbers,
+    covariances: Numbers,
+) -> Result<ModelFile, Fault> {
+    let kind: String = fields.get("covariance_type")?;
+    let kind: CovarianceType = kind.parse().map_err(|e| Fault::field("covariance_type", Problem::Model(e)))?;
+    let k: usize = fields.get("n_components")?;
+    let d: usize = fields.get("n_features")?;
+    check("weights", &weights, &[k])?;
+    check("means", &means, &[k, d])?;
+    let expected: &[usize] = match kind {
+        CovarianceType::Full => &[k, d, d],
+        CovarianceType::Tied => &[d, d],
+        CovarianceType::Diag => &[k, d],
+        CovarianceType::Spherical => &[k],
+    };
+    check("covariances", &covariances, expected)?;
+    let bad = |_| Fault::from(Problem::Field("shape and numbers disagree".to_owned()));
+    let c = covariances.values;
+    let covariances = match kind {
+        CovarianceType::Full => Covariances::Full(Array3::from_shape_vec((k, d, d), c).map_err(bad)?),
+        CovarianceType::Tied => Covariances::Tied(Array2::from_shape_vec((d, d), c).map_err(bad)?),
+        CovarianceType::Diag => Covariances::Diag(Array2::from_shape_vec((k, d), c).map_err(bad)?),
+        CovarianceType::Spherical => Covariances::Spherical(Array1::from_vec(c)),
+    };
+    let means = Array2::from_shape_vec((k, d), means.values).map_err(bad)?;
+    let mixture = Mixture::new(Array1::from_vec(weights.values), means, covariances).map_err(Problem::from)?;
+    let feature_names: Option<Vec<String>> = fields.optional("feature_names")?;
+    let fit: Option<FitSummary> = fields.optional("fit")?;
+    let model = ModelFile { mixture, feature_names, fit };
+    super::check_names(&model)?;
+    Ok(model)
+}
+
+fn check(field: &str, numbers: &Numbers, expected: &[usize]) -> Result<(), Fault> {
+    if numbers.shape == expected {
+        return Ok(());
+    }
+    let why = format!("shape {:?}, where n_components and n_features ask for {expected:?}", numbers.shape);
+    Err(Fault::field(field, Problem::Field(why)))
+}

@@ -1,0 +1,64 @@
+//! The safetensors form: tensors `weights`, `means`, `covariances` as `f64`; all else as JSON under the metadata key
+//! `gmm-model`.
+
+use std::collections::HashMap;
+
+use gmm_model::Covariances;
+use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorView};
+use serde_json::{Map, Value};
+
+use super::parts::{Fields, Numbers, assemble};
+use super::{MODEL_FORMAT, ModelFile, json};
+use crate::Problem;
+use crate::error::Fault;
+
+pub(super) fn parse(bytes: &[u8]) -> Result<ModelFile, Fault> {
+    let corrupt = |e: safetensors::SafeTensorError| Fault::from(Problem::Corrupt(format!("not safetensors: {e}")));
+    let tensors = SafeTensors::deserialize(bytes).map_err(corrupt)?;
+    let (_, metadata): (usize, Metadata) = SafeTensors::read_metadata(bytes).map_err(corrupt)?;
+    let head = metadata.metadata().as_ref().and_then(|m| m.get(MODEL_FORMAT)).ok_or_else(|| {
+        Fault::field("__metadata__", Problem::Format(format!("its metadata have no '{MODEL_FORMAT}'")))
+    })?;
+    let fields = Fields::parse(head)?;
+    let [weights, means, covariances] = ["weights", "means", "covariances"].map(|name| numbers(&tensors, name));
+    assemble(&fields, weights?, means?, covariances?)
+}
+
+fn numbers(tensors: &SafeTensors<'_>, name: &str) -> Result<Numbers, Fault> {
+    let wrong = |why: String| Fault::field(name, Problem::Field(why));
+    let tensor = tensors.tensor(name).map_err(|_| wrong("missing tensor".to_owned()))?;
+    if tensor.dtype() != Dtype::F64 {
+        return Err(wrong(format!("type {}, where F64 is needed", tensor.dtype())));
+    }
+    let (values, _) = tensor.data().as_chunks::<8>();
+    Ok(Numbers { shape: tensor.shape().to_vec(), values: values.iter().map(|&b| f64::from_le_bytes(b)).collect() })
+}
+
+pub(super) fn to_bytes(model: &ModelFile) -> Result<Vec<u8>, Fault> {
+    fn bytes<'a>(values: impl Iterator<Item = &'a f64>) -> Vec<u8> {
+        values.flat_map(|v| v.to_le_bytes()).collect()
+    }
+    let mixture = &model.mixture;
+    let (k, d) = mixture.means().dim();
+    let covariances = match mixture.covariances() {
+        Covariances::Full(a) => bytes(a.iter()),
+        Covariances::Tied(a) | Covariances::Diag(a) => bytes(a.iter()),
+        Covariances::Spherical(a) => bytes(a.iter()),
+    };
+    let (weights, means) = (bytes(mixture.weights().iter()), bytes(mixture.means().iter()));
+    let view = |shape, data| TensorView::new(Dtype::F64, shape, data).map_err(failed);
+    let tensors = [
+        ("weights", view(vec![k], &weights)?),
+        ("means", view(vec![k, d], &means)?),
+        ("covariances", view(mixture.covariances().shape().to_vec(), &covariances)?),
+    ];
+    let mut head: Map<String, Value> = json::head(model).into_iter().map(|(key, v)| (key.to_owned(), v)).collect();
+    head.insert("fit".to_owned(), json::fit(model));
+    // One key: several would be written in the random order of a hash map, and equal models must give equal bytes.
+    let metadata = HashMap::from([(MODEL_FORMAT.to_owned(), Value::Object(head).to_string())]);
+    safetensors::serialize(tensors, Some(metadata)).map_err(failed)
+}
+
+fn failed(e: safetensors::SafeTensorError) -> Fault {
+    std::io::Error::other(e).into()
+}

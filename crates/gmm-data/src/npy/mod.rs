@@ -1,0 +1,61 @@
+//! NumPy's array files, and archives of them.
+
+mod header;
+pub(crate) mod npz;
+mod values;
+mod write;
+
+use std::io::Read;
+
+use gmm_model::Matrix;
+use ndarray::{Array2, ArrayD, IxDyn, ShapeBuilder};
+
+pub(crate) use write::{write_column, write_matrix};
+
+use crate::error::Fault;
+use crate::{Array, Problem, ReadOptions, Table};
+use header::Header;
+use values::{Source, Values};
+
+/// Reads an `(n, d)` npy. `len` is the file's length where it is known: the header is compared with it before
+/// anything is allocated.
+pub(crate) fn read_table(reader: impl Read, len: Option<u64>, options: &ReadOptions) -> Result<Table, Fault> {
+    crate::read::select(Table::new(read_matrix(reader, len)?), options)
+}
+
+/// Reads a two-dimensional npy into a row-major matrix.
+fn read_matrix(mut reader: impl Read, len: Option<u64>) -> Result<Matrix, Fault> {
+    let header = Header::read(&mut reader)?;
+    let (n, d) = match header.shape[..] {
+        [n] => return Err(Problem::OneDimensional { n }.into()),
+        [n, d] => (n, d),
+        _ => return Err(Problem::Dimensions { shape: header.shape }.into()),
+    };
+    let mut source = Source::new(reader, &header, len)?;
+    // A transposed array is scattered to its place while it is read, where its size is certain; else it is read as
+    // it comes and transposed in a copy.
+    let scatter = header.fortran && len.is_some() && n > 1 && d > 1;
+    let values = if scatter { source.read_transposed(n, d)? } else { source.read()? };
+    let shape = (n, d).set_f(header.fortran && !scatter);
+    let bad = |_| Fault::corrupt(header.offset, format!("shape {:?} is too large", header.shape));
+    Ok(match values {
+        Values::F32(v) => Matrix::from(Array2::from_shape_vec(shape, v).map_err(bad)?),
+        Values::F64(v) => Matrix::from(Array2::from_shape_vec(shape, v).map_err(bad)?),
+    })
+}
+
+/// Reads an npy of any number of dimensions, in standard order.
+fn read_array(mut reader: impl Read, len: Option<u64>) -> Result<Array, Fault> {
+    let header = Header::read(&mut reader)?;
+    let values = Source::new(reader, &header, len)?.read()?;
+    let shape = IxDyn(&header.shape).set_f(header.fortran);
+    let bad = |_| Fault::corrupt(header.offset, format!("shape {:?} is too large", header.shape));
+    Ok(match values {
+        Values::F32(v) => Array::F32(standard(ArrayD::from_shape_vec(shape, v).map_err(bad)?)),
+        Values::F64(v) => Array::F64(standard(ArrayD::from_shape_vec(shape, v).map_err(bad)?)),
+    })
+}
+
+fn standard<T: Clone>(a: ArrayD<T>) -> ArrayD<T> {
+    if a.is_standard_layout() { a } else { a.as_standard_layout().into_owned() }
+}

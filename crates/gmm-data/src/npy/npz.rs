@@ -1,0 +1,142 @@
+//! NumPy's archives: zip files of npy files.
+
+use std::fs::File;
+use std::io::{BufReader, Read, Seek};
+use std::path::Path;
+
+use ndarray::ArrayD;
+use zip::ZipArchive;
+use zip::result::ZipError;
+
+use crate::error::Fault;
+use crate::{FileError, Problem, ReadOptions, Table};
+
+/// An array of any number of dimensions, in standard (row-major) order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Array {
+    /// Single precision: the file had `f2` or `f4`.
+    F32(ArrayD<f32>),
+    /// Double precision: the file had anything else.
+    F64(ArrayD<f64>),
+}
+
+impl Array {
+    /// The shape; empty for a single number.
+    pub fn shape(&self) -> &[usize] {
+        match self {
+            Self::F32(a) => a.shape(),
+            Self::F64(a) => a.shape(),
+        }
+    }
+
+    /// The values as `f64` (exact).
+    pub fn to_f64(&self) -> ArrayD<f64> {
+        match self {
+            Self::F32(a) => a.mapv(f64::from),
+            Self::F64(a) => a.clone(),
+        }
+    }
+}
+
+/// Names tried where none is given and the archive has several arrays.
+const USUAL: [&str; 3] = ["x", "X", "data"];
+
+/// Reads every array of an npz file, with its name, in the archive's order.
+///
+/// # Errors
+/// [`FileError`] with the array's name and the byte offset inside it; a type that is not numeric is an error.
+pub fn read_npz(path: impl AsRef<Path>) -> Result<Vec<(String, Array)>, FileError> {
+    let path = path.as_ref();
+    let read = || -> Result<_, Fault> {
+        let mut archive = open(BufReader::new(File::open(path)?))?;
+        let names = names(&archive);
+        names
+            .into_iter()
+            .map(|name| Ok((name.clone(), member(&mut archive, &name, |r| super::read_array(r, None))?)))
+            .collect()
+    };
+    read().map_err(|fault| fault.in_file(path))
+}
+
+/// Reads one array of an npz file, `FILE.npz` and the array's name.
+///
+/// # Errors
+/// As [`read_npz`]; also where there is no array of that name.
+pub fn read_npz_array(path: impl AsRef<Path>, name: &str) -> Result<Array, FileError> {
+    let path = path.as_ref();
+    let read = || -> Result<_, Fault> {
+        let mut archive = open(BufReader::new(File::open(path)?))?;
+        let found = names(&archive);
+        if !found.iter().any(|n| n == name) {
+            return Err(Problem::Array { wanted: name.to_owned(), found }.into());
+        }
+        member(&mut archive, name, |r| super::read_array(r, None))
+    };
+    read().map_err(|fault| fault.in_file(path))
+}
+
+/// Reads the two-dimensional array that the options name.
+pub(crate) fn read_table(reader: impl Read + Seek, options: &ReadOptions) -> Result<Table, Fault> {
+    let mut archive = open(reader)?;
+    let found = names(&archive);
+    let name = match &options.array {
+        Some(name) => found.iter().find(|n| *n == name),
+        None if found.len() == 1 => found.first(),
+        None => USUAL.iter().find_map(|usual| found.iter().find(|n| n == usual)),
+    };
+    let Some(name) = name else {
+        let wanted = options.array.clone().unwrap_or_else(|| USUAL.join("' or '"));
+        return Err(Problem::Array { wanted, found }.into());
+    };
+    member(&mut archive, name, |r| super::read_table(r, None, options))
+}
+
+fn open<R: Read + Seek>(reader: R) -> Result<ZipArchive<R>, Fault> {
+    ZipArchive::new(reader).map_err(fault)
+}
+
+fn names<R: Read + Seek>(archive: &ZipArchive<R>) -> Vec<String> {
+    archive.file_names().filter_map(|name| name.strip_suffix(".npy")).map(str::to_owned).collect()
+}
+
+/// Reads one member. Its length is not taken from the archive, which may lie: values are counted as they come.
+fn member<R: Read + Seek, T>(
+    archive: &mut ZipArchive<R>,
+    name: &str,
+    read: impl FnOnce(&mut dyn Read) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    let in_array = |mut fault: Fault| {
+        fault.place.field = Some(name.to_owned());
+        fault
+    };
+    let file = archive.by_name(&format!("{name}.npy")).map_err(|e| in_array(fault(e)))?;
+    let mut reader = Counted { inner: BufReader::with_capacity(1 << 16, file), read: 0 };
+    let result = read(&mut reader);
+    result.map_err(|mut fault| {
+        // A stream that does not inflate, or whose checksum differs, is an I/O error of the reader's.
+        if let Problem::Io(e) = &fault.problem {
+            fault = Fault::corrupt(reader.read, e.to_string());
+        }
+        in_array(fault)
+    })
+}
+
+fn fault(e: ZipError) -> Fault {
+    match e {
+        ZipError::Io(e) if e.kind() != std::io::ErrorKind::UnexpectedEof && e.raw_os_error().is_some() => e.into(),
+        e => Problem::Corrupt(format!("not a readable npz archive: {e}")).into(),
+    }
+}
+
+struct Counted<R> {
+    inner: R,
+    read: u64,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        self.read += n as u64;
+        Ok(n)
+    }
+}

@@ -1,0 +1,187 @@
+//! The values of an npy file, converted while they are read.
+
+use std::io::Read;
+
+use half::f16;
+
+use super::header::{Header, Kind};
+use crate::Problem;
+use crate::error::Fault;
+
+/// Values in the file's order: `f32` for `f2` and `f4`, `f64` for all else.
+pub(super) enum Values {
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+}
+
+/// Bytes converted at a time; a multiple of every type's size.
+const BLOCK: usize = 1 << 18;
+
+/// The part of a file after its header.
+pub(super) struct Source<'a, R> {
+    reader: R,
+    header: &'a Header,
+    known: bool,
+}
+
+impl<'a, R: Read> Source<'a, R> {
+    /// Compares the header with the file's length, where that is known.
+    pub(super) fn new(reader: R, header: &'a Header, len: Option<u64>) -> Result<Self, Fault> {
+        if let Some(len) = len {
+            let bytes = header.count as u64 * header.kind.size() as u64;
+            let end = header.offset.saturating_add(bytes);
+            if len < end {
+                let why = format!(
+                    "the header promises {bytes} bytes of values, the file has {}",
+                    len.saturating_sub(header.offset)
+                );
+                return Err(Fault::corrupt(len, why));
+            }
+            if len > end {
+                return Err(Fault::corrupt(end, format!("{} bytes after the last value", len - end)));
+            }
+        }
+        Ok(Self { reader, header, known: len.is_some() })
+    }
+
+    /// All values, in the file's order.
+    pub(super) fn read(&mut self) -> Result<Values, Fault> {
+        let capacity = if self.known { self.header.count } else { 0 };
+        if self.single() {
+            let mut out: Vec<f32> = reserve(capacity)?;
+            self.blocks(|_, block| push(&mut out, block))?;
+            Ok(Values::F32(out))
+        } else {
+            let mut out: Vec<f64> = reserve(capacity)?;
+            self.blocks(|_, block| push(&mut out, block))?;
+            Ok(Values::F64(out))
+        }
+    }
+
+    /// All values of an `(n, d)` array in Fortran order, put in row-major order. Only for files of known length.
+    pub(super) fn read_transposed(&mut self, n: usize, d: usize) -> Result<Values, Fault> {
+        fn place<T: Copy>(out: &mut [T], first: usize, block: &[T], n: usize, d: usize) {
+            let (mut row, mut column) = (first % n, first / n);
+            for &value in block {
+                out[row * d + column] = value;
+                row += 1;
+                if row == n {
+                    (row, column) = (0, column + 1);
+                }
+            }
+        }
+        if self.single() {
+            let mut out: Vec<f32> = reserve(n * d)?;
+            out.resize(n * d, 0.0);
+            self.blocks(|first, block| {
+                place(&mut out, first, block, n, d);
+                Ok(())
+            })?;
+            Ok(Values::F32(out))
+        } else {
+            let mut out: Vec<f64> = reserve(n * d)?;
+            out.resize(n * d, 0.0);
+            self.blocks(|first, block| {
+                place(&mut out, first, block, n, d);
+                Ok(())
+            })?;
+            Ok(Values::F64(out))
+        }
+    }
+
+    const fn single(&self) -> bool {
+        matches!(self.header.kind, Kind::F2 | Kind::F4)
+    }
+
+    /// Calls `each` with the index of a block's first value and its values.
+    fn blocks<T: Number>(&mut self, mut each: impl FnMut(usize, &[T]) -> Result<(), Fault>) -> Result<(), Fault> {
+        let size = self.header.kind.size();
+        let mut bytes = Vec::with_capacity(BLOCK);
+        let mut values = Vec::with_capacity(BLOCK / size);
+        let mut first = 0;
+        while first < self.header.count {
+            let count = (self.header.count - first).min(BLOCK / size);
+            bytes.clear();
+            self.reader.by_ref().take((count * size) as u64).read_to_end(&mut bytes)?;
+            if bytes.len() < count * size {
+                let end = self.header.offset + (first * size + bytes.len()) as u64;
+                let why = format!("the file ends after {} of {} values", first + bytes.len() / size, self.header.count);
+                return Err(Fault::corrupt(end, why));
+            }
+            values.clear();
+            T::decode(&bytes, self.header.kind, self.header.big_endian, &mut values);
+            each(first, &values)?;
+            first += count;
+        }
+        let mut extra = [0];
+        if !self.known && self.reader.read(&mut extra)? != 0 {
+            let end = self.header.offset + (self.header.count * size) as u64;
+            return Err(Fault::corrupt(end, "bytes after the last value"));
+        }
+        Ok(())
+    }
+}
+
+fn reserve<T>(count: usize) -> Result<Vec<T>, Fault> {
+    let mut out = Vec::new();
+    out.try_reserve_exact(count).map_err(|_| no_memory::<T>(count))?;
+    Ok(out)
+}
+
+/// Grows as values come, never by what a header claims.
+fn push<T: Copy>(out: &mut Vec<T>, block: &[T]) -> Result<(), Fault> {
+    out.try_reserve(block.len()).map_err(|_| no_memory::<T>(block.len()))?;
+    out.extend_from_slice(block);
+    Ok(())
+}
+
+fn no_memory<T>(count: usize) -> Fault {
+    Problem::Memory { bytes: (count * size_of::<T>()) as u64 }.into()
+}
+
+/// A type to which values are converted.
+trait Number: Sized {
+    /// Appends what `bytes` stand for.
+    fn decode(bytes: &[u8], kind: Kind, big_endian: bool, out: &mut Vec<Self>);
+}
+
+/// Appends values of one type, converted by `$to`.
+macro_rules! each {
+    ($bytes:ident, $big:ident, $out:ident, $type:ty, $to:expr) => {{
+        let (chunks, _) = $bytes.as_chunks::<{ size_of::<$type>() }>();
+        if $big {
+            $out.extend(chunks.iter().map(|&b| $to(<$type>::from_be_bytes(b))));
+        } else {
+            $out.extend(chunks.iter().map(|&b| $to(<$type>::from_le_bytes(b))));
+        }
+    }};
+}
+
+impl Number for f32 {
+    fn decode(bytes: &[u8], kind: Kind, big: bool, out: &mut Vec<Self>) {
+        match kind {
+            Kind::F2 => each!(bytes, big, out, f16, f16::to_f32),
+            Kind::F4 => each!(bytes, big, out, f32, |v| v),
+            _ => unreachable!("other types become f64"),
+        }
+    }
+}
+
+impl Number for f64 {
+    fn decode(bytes: &[u8], kind: Kind, big: bool, out: &mut Vec<Self>) {
+        match kind {
+            Kind::F2 | Kind::F4 => unreachable!("these become f32"),
+            Kind::F8 => each!(bytes, big, out, f64, |v| v),
+            Kind::I1 => each!(bytes, big, out, i8, Self::from),
+            Kind::I2 => each!(bytes, big, out, i16, Self::from),
+            Kind::I4 => each!(bytes, big, out, i32, Self::from),
+            // As NumPy converts: to nearest where 53 bits are too few.
+            Kind::I8 => each!(bytes, big, out, i64, |v| v as Self),
+            Kind::U1 => each!(bytes, big, out, u8, Self::from),
+            Kind::U2 => each!(bytes, big, out, u16, Self::from),
+            Kind::U4 => each!(bytes, big, out, u32, Self::from),
+            Kind::U8 => each!(bytes, big, out, u64, |v| v as Self),
+            Kind::Bool => out.extend(bytes.iter().map(|&b| Self::from(u8::from(b != 0)))),
+        }
+    }
+}

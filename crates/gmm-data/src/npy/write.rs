@@ -1,0 +1,45 @@
+//! Writing npy files, version 1, little-endian, row-major.
+
+use std::io::{self, Write};
+
+use gmm_model::Matrix;
+
+use crate::Column;
+
+/// Writes an `(n, d)` array of the matrix's own type.
+pub(crate) fn write_matrix(out: &mut impl Write, matrix: &Matrix) -> io::Result<()> {
+    let (n, d) = matrix.dim();
+    match matrix {
+        Matrix::F32(a) => {
+            header(out, "<f4", &format!("({n}, {d})"))?;
+            a.iter().try_for_each(|v| out.write_all(&v.to_le_bytes()))
+        }
+        Matrix::F64(a) => {
+            header(out, "<f8", &format!("({n}, {d})"))?;
+            a.iter().try_for_each(|v| out.write_all(&v.to_le_bytes()))
+        }
+    }
+}
+
+/// Writes an `(n,)` array: labels as `i8` (NumPy's int64), values as `f8`.
+pub(crate) fn write_column(out: &mut impl Write, column: Column<'_>) -> io::Result<()> {
+    match column {
+        Column::Labels(labels) => {
+            header(out, "<i8", &format!("({},)", labels.len()))?;
+            labels.iter().try_for_each(|&v| out.write_all(&i64::from(v).to_le_bytes()))
+        }
+        Column::Values(values) => {
+            header(out, "<f8", &format!("({},)", values.len()))?;
+            values.iter().try_for_each(|v| out.write_all(&v.to_le_bytes()))
+        }
+    }
+}
+
+fn header(out: &mut impl Write, descr: &str, shape: &str) -> io::Result<()> {
+    let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
+    // Magic, version and length are 10 bytes; the values start at a multiple of 64, so that they can be mapped.
+    let padded = (10 + text.len() + 1).next_multiple_of(64) - 10;
+    out.write_all(b"\x93NUMPY\x01\x00")?;
+    out.write_all(&u16::try_from(padded).expect("a short header").to_le_bytes())?;
+    writeln!(out, "{text:<width$}", width = padded - 1)
+}

@@ -1,0 +1,130 @@
+//! Reading a table, whatever its format.
+
+use std::fs::File;
+use std::io::{self, BufReader, Cursor, Read};
+use std::path::{Path, PathBuf};
+
+use crate::error::Fault;
+use crate::{FileError, Format, Problem, Table, columnar, npy, text};
+
+/// How to read a table. The default reads all columns in the format that the file's name says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// Columns to read, in this order, each by name or by index from 0. Other columns are not looked at, so that they
+    /// may hold text or nulls. All columns where `None`.
+    pub columns: Option<Vec<String>>,
+    /// The array of an npz file. Where `None`: its only array, or else `x`, `X` or `data`.
+    pub array: Option<String>,
+    /// Whether a text table's first line names the columns. Where `None` it is found out: it does where it holds text
+    /// in a column in which the second line holds a number.
+    pub header: Option<bool>,
+    /// The format. Where `None`: by extension, and for a stream by its first bytes.
+    pub format: Option<Format>,
+}
+
+const STDIN: &str = "<stdin>";
+const BUFFER: usize = 1 << 18;
+
+/// Reads a table from a file, or from standard input where `path` is `-`. For an npz file, `FILE.npz:NAME` names the
+/// array.
+///
+/// Columns of `f32` (and `f16`) only give `f32`, anything else `f64`. Values may be NaN or infinite, which
+/// [`Table::into_dataset`] reports; missing values (empty fields, nulls) are an error here.
+///
+/// # Errors
+/// [`FileError`] with the place: line and column of text, byte offset of npy, row and column of parquet and Arrow.
+///
+/// Cost: one pass; memory for the matrix once, and a bounded buffer (text: see [`read_stream`]).
+pub fn read_table(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Table, FileError> {
+    let path = path.as_ref();
+    if path.as_os_str() == "-" {
+        return read_stream(io::stdin().lock(), STDIN, options);
+    }
+    let (file_path, array) = split_array(path);
+    let mut options = options.clone();
+    options.array = array.or(options.array);
+    from_file(&file_path, &options).map_err(|fault| fault.in_file(&file_path))
+}
+
+/// Reads a table from a stream, called `name` in errors; its format is `options.format`, or sniffed from its first
+/// bytes.
+///
+/// # Errors
+/// As [`read_table`].
+///
+/// Cost: as [`read_table`]; npz, parquet and Arrow files are held in memory beside the matrix, since they must be read
+/// out of order; an npy in Fortran order and text are held up to twice.
+pub fn read_stream(mut reader: impl Read, name: &str, options: &ReadOptions) -> Result<Table, FileError> {
+    let mut read = || -> Result<Table, Fault> {
+        let mut start = Vec::new();
+        reader.by_ref().take(8).read_to_end(&mut start)?;
+        let format = options.format.unwrap_or_else(|| Format::of_bytes(&start));
+        let whole = Cursor::new(start).chain(reader.by_ref());
+        match format {
+            Format::Csv | Format::Tsv | Format::Txt => {
+                text::read(BufReader::with_capacity(BUFFER, whole), format, options)
+            }
+            Format::Npy => npy::read_table(BufReader::with_capacity(BUFFER, whole), None, options),
+            Format::Npz | Format::Parquet | Format::Arrow => {
+                let mut bytes = Vec::new();
+                let mut whole = whole;
+                whole.read_to_end(&mut bytes)?;
+                match format {
+                    Format::Npz => npy::npz::read_table(Cursor::new(bytes), options),
+                    Format::Parquet => columnar::read_parquet(bytes.into(), options),
+                    _ => columnar::read_arrow(Cursor::new(bytes), options),
+                }
+            }
+        }
+    };
+    read().map_err(|fault| fault.in_named(name))
+}
+
+fn from_file(path: &Path, options: &ReadOptions) -> Result<Table, Fault> {
+    let file = File::open(path)?;
+    if file.metadata()?.is_dir() {
+        return Err(io::Error::from(io::ErrorKind::IsADirectory).into());
+    }
+    let format = match options.format {
+        Some(format) => format,
+        None => Format::of_path(path)?,
+    };
+    // A pipe has no length; only a regular file's can be compared with what a header claims.
+    let meta = file.metadata()?;
+    let len = meta.is_file().then_some(meta.len());
+    match format {
+        Format::Csv | Format::Tsv | Format::Txt => text::read(BufReader::with_capacity(BUFFER, file), format, options),
+        Format::Npy => npy::read_table(BufReader::with_capacity(BUFFER, file), len, options),
+        Format::Npz => npy::npz::read_table(BufReader::new(file), options),
+        Format::Parquet => columnar::read_parquet(file.into(), options),
+        Format::Arrow => columnar::read_arrow(BufReader::with_capacity(BUFFER, file), options),
+    }
+}
+
+/// `FILE.npz:NAME` as a file and an array's name.
+fn split_array(path: &Path) -> (PathBuf, Option<String>) {
+    if let Some((file, name)) = path.to_str().and_then(|text| text.rsplit_once(':'))
+        && file.to_lowercase().ends_with(".npz")
+        && !path.exists()
+    {
+        return (PathBuf::from(file), Some(name.to_owned()));
+    }
+    (path.to_owned(), None)
+}
+
+impl ReadOptions {
+    /// These options with the columns to read.
+    #[must_use]
+    pub fn with_columns<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
+        self.columns = Some(columns.into_iter().map(Into::into).collect());
+        self
+    }
+}
+
+/// Selects columns of an array that was read whole.
+pub(crate) fn select(table: Table, options: &ReadOptions) -> Result<Table, Fault> {
+    match &options.columns {
+        Some(wanted) => Ok(table.select(wanted).map_err(Problem::from)?),
+        None => Ok(table),
+    }
+}

@@ -1,0 +1,150 @@
+//! A text table into a matrix.
+
+use std::io::BufRead;
+
+use gmm_model::Matrix;
+use ndarray::Array2;
+
+use super::lines::{Field, Fields, Lines, Separator};
+use crate::error::{Fault, one_line};
+use crate::table::find_columns;
+use crate::{Format, Place, Problem, ReadOptions, Table};
+
+/// Reads a text table: `(n, d)`, always `f64`.
+///
+/// Cost: one pass; 8 bytes per value, and at times as much again while the vector grows.
+pub(crate) fn read(reader: impl BufRead, format: Format, options: &ReadOptions) -> Result<Table, Fault> {
+    let mut lines = Lines::new(reader);
+    let Some((first_line, first)) = lines.next()? else { return Err(Problem::NoRows.into()) };
+    let first = first.to_vec();
+    let separator = separator(&first, format);
+    let second = lines.next()?.map(|(line, bytes)| (line, bytes.to_vec()));
+    let header =
+        options.header.unwrap_or_else(|| is_header(&first, second.as_ref().map(|(_, bytes)| &bytes[..]), separator));
+    let names = header.then(|| Fields::new(&first, separator).map(|f| f.text()).collect::<Vec<_>>());
+    let mut rows = Rows::new(names, Fields::new(&first, separator).count(), separator, options)?;
+    if !header {
+        rows.push(first_line, &first)?;
+    }
+    if let Some((line, bytes)) = second {
+        rows.push(line, &bytes)?;
+    }
+    while let Some((line, bytes)) = lines.next()? {
+        rows.push(line, bytes)?;
+    }
+    rows.finish()
+}
+
+/// The separator of a format, or the likeliest one by the first line.
+fn separator(first: &[u8], format: Format) -> Separator {
+    let has = |b: u8| first.contains(&b);
+    match format {
+        Format::Tsv => Separator::Byte(b'\t'),
+        _ if has(b',') => Separator::Byte(b','),
+        _ if has(b';') => Separator::Byte(b';'),
+        _ if has(b'\t') => Separator::Byte(b'\t'),
+        Format::Txt => Separator::Blanks,
+        _ => Separator::Byte(b','),
+    }
+}
+
+/// Whether the first line names the columns: it holds text, unless the second line holds text in the same places
+/// (and numbers in others); or all of it is quoted numbers over numbers that are not quoted, as our writer writes
+/// names that look like numbers.
+fn is_header(first: &[u8], second: Option<&[u8]>, separator: Separator) -> bool {
+    let is_text = |f: Field<'_>| matches!(number(&f.bytes), Err(Problem::NotNumber { .. }));
+    let kinds = |line| Fields::new(line, separator).map(is_text).collect::<Vec<bool>>();
+    let texts = kinds(first);
+    if texts.contains(&true) {
+        return texts.iter().all(|&t| t) || second.is_none_or(|second| kinds(second) != texts);
+    }
+    second.is_some_and(|second| {
+        Fields::new(first, separator).all(|f| f.quoted) && !Fields::new(second, separator).any(|f| f.quoted)
+    })
+}
+
+/// A finite number, NaN or an infinity (which the data set reports later, with row and column).
+fn number(field: &[u8]) -> Result<f64, Problem> {
+    let text = std::str::from_utf8(field).unwrap_or("\u{fffd}");
+    if let Ok(value) = text.parse() {
+        return Ok(value);
+    }
+    // R, pandas and SQL's words for nothing.
+    if matches!(text, "" | "NA" | "N/A" | "n/a" | "NULL" | "null" | "None" | "<NA>" | "?") {
+        return Err(Problem::Missing);
+    }
+    Err(Problem::NotNumber { text: one_line(&String::from_utf8_lossy(field)) })
+}
+
+struct Rows {
+    separator: Separator,
+    names: Option<Vec<String>>,
+    /// Fields per line.
+    fields: usize,
+    /// Columns kept: for each field its column, if it has one.
+    slots: Vec<Option<usize>>,
+    chosen: Vec<usize>,
+    values: Vec<f64>,
+    n: usize,
+}
+
+impl Rows {
+    fn new(
+        names: Option<Vec<String>>,
+        fields: usize,
+        separator: Separator,
+        options: &ReadOptions,
+    ) -> Result<Self, Fault> {
+        let chosen = match &options.columns {
+            Some(wanted) => find_columns(wanted, names.as_deref(), fields).map_err(Problem::from)?,
+            None => (0..fields).collect(),
+        };
+        let mut slots = vec![None; fields];
+        for (slot, &field) in chosen.iter().enumerate() {
+            slots[field] = Some(slot);
+        }
+        Ok(Self { separator, names, fields, slots, chosen, values: Vec::new(), n: 0 })
+    }
+
+    fn push(&mut self, line: u64, bytes: &[u8]) -> Result<(), Fault> {
+        let start = self.values.len();
+        self.values.resize(start + self.chosen.len(), 0.0);
+        let mut found = 0;
+        for field in Fields::new(bytes, self.separator) {
+            if let Some(Some(slot)) = self.slots.get(found) {
+                let value = number(&field.bytes).map_err(|problem| self.fault(line, Some(found), problem, bytes))?;
+                self.values[start + slot] = value;
+            }
+            found += 1;
+        }
+        if found != self.fields {
+            return Err(self.fault(line, None, Problem::Ragged { found, expected: self.fields }, bytes));
+        }
+        self.n += 1;
+        Ok(())
+    }
+
+    fn fault(&self, line: u64, column: Option<usize>, problem: Problem, bytes: &[u8]) -> Fault {
+        let found = Fields::new(bytes, self.separator).count();
+        // A line that lacks fields often has a wrong one for that reason: the number of fields says more.
+        let (column, problem) = if found == self.fields {
+            (column, problem)
+        } else {
+            (None, Problem::Ragged { found, expected: self.fields })
+        };
+        let name = column.and_then(|c| self.names.as_ref().map(|names| names[c].clone()));
+        let place = Place { line: Some(line), row: Some(self.n as u64), column, name, ..Place::default() };
+        Fault { place: Box::new(place), problem }
+    }
+
+    fn finish(mut self) -> Result<Table, Fault> {
+        if self.n == 0 {
+            return Err(Problem::NoRows.into());
+        }
+        // Growth by doubling can leave half of the memory unused.
+        self.values.shrink_to_fit();
+        let matrix = Array2::from_shape_vec((self.n, self.chosen.len()), self.values).expect("n rows of d values");
+        let names = self.names.map(|names| self.chosen.iter().map(|&i| names[i].clone()).collect());
+        Ok(Table { matrix: Matrix::from(matrix), names })
+    }
+}

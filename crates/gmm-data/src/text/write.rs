@@ -1,0 +1,57 @@
+//! A matrix, or one column, as text; numbers in the shortest form that reads back as the same bits.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+use gmm_model::Matrix;
+
+use crate::{Column, Table};
+
+/// Writes a header (where the table has names) and one line per row.
+pub(crate) fn write_table(out: &mut impl Write, table: &Table, separator: char) -> io::Result<()> {
+    if let Some(names) = &table.names {
+        write_header(out, names, separator)?;
+    }
+    // `{:?}` is shortest and keeps `-0.0`, and unlike `{}` writes 1e300 in five characters.
+    match &table.matrix {
+        Matrix::F32(a) => a.outer_iter().try_for_each(|row| write_row(out, row.iter(), separator)),
+        Matrix::F64(a) => a.outer_iter().try_for_each(|row| write_row(out, row.iter(), separator)),
+    }
+}
+
+/// Writes one column under its name.
+pub(crate) fn write_column(out: &mut impl Write, name: &str, column: Column<'_>) -> io::Result<()> {
+    write_header(out, &[name.to_owned()], ',')?;
+    match column {
+        Column::Labels(labels) => labels.iter().try_for_each(|v| writeln!(out, "{v}")),
+        Column::Values(values) => values.iter().try_for_each(|v| writeln!(out, "{v:?}")),
+    }
+}
+
+fn write_row<'a, T: std::fmt::Debug + 'a>(
+    out: &mut impl Write,
+    row: impl Iterator<Item = &'a T>,
+    separator: char,
+) -> io::Result<()> {
+    for (i, value) in row.enumerate() {
+        if i > 0 {
+            write!(out, "{separator}")?;
+        }
+        write!(out, "{value:?}")?;
+    }
+    out.write_all(b"\n")
+}
+
+fn write_header(out: &mut impl Write, names: &[String], separator: char) -> io::Result<()> {
+    // Names that could all be numbers are quoted, by which the reader knows them from a row.
+    let all = names.iter().all(|name| name.trim().is_empty() || name.trim().parse::<f64>().is_ok());
+    let quoted: Vec<_> = names.iter().map(|name| quote(name, separator, all)).collect();
+    writeln!(out, "{}", quoted.join(&separator.to_string()))
+}
+
+fn quote(name: &str, separator: char, always: bool) -> Cow<'_, str> {
+    if always || name.contains([separator, '"', '\n', '\r', ';', '\t', ',']) || name.trim() != name {
+        return Cow::Owned(format!("\"{}\"", name.replace('"', "\"\"")));
+    }
+    Cow::Borrowed(name)
+}

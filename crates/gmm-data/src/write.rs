@@ -1,0 +1,116 @@
+//! Writing tables and single columns.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use crate::columnar::Kind;
+use crate::error::Fault;
+use crate::format::WRITABLE;
+use crate::{FileError, Format, Problem, Table, atomic, columnar, npy, text};
+
+/// One column of `n` values, such as the labels or the log densities of the rows.
+#[derive(Clone, Copy, Debug)]
+pub enum Column<'a> {
+    /// Integers, such as component indices.
+    Labels(&'a [u32]),
+    /// Numbers.
+    Values(&'a [f64]),
+}
+
+const STDOUT: &str = "<stdout>";
+
+/// Writes a table, in the format that the extension says (csv, tsv, npy, parquet, arrow); `-` is csv on standard
+/// output. Numbers keep their precision and, in text, are the shortest that read back as the same bits. npy has no
+/// column names.
+///
+/// # Errors
+/// [`FileError`]. The file appears whole or not at all, and an older one stays intact; see [`atomic::write()`].
+pub fn write_table(path: impl AsRef<Path>, table: &Table) -> Result<(), FileError> {
+    write(path.as_ref(), |out, format| match format {
+        Format::Csv => text::write_table(out, table, ','),
+        Format::Tsv | Format::Txt => text::write_table(out, table, '\t'),
+        Format::Npy | Format::Npz => npy::write_matrix(out, &table.matrix),
+        Format::Parquet => columnar::write_table(out, table, Kind::Parquet),
+        Format::Arrow => columnar::write_table(out, table, Kind::Arrow),
+    })
+}
+
+/// Writes one column under `name`, in the format that the extension says; `-` is csv on standard output. In npy it is
+/// one-dimensional, labels as int64.
+///
+/// # Errors
+/// As [`write_table`].
+pub fn write_column(path: impl AsRef<Path>, name: &str, column: Column<'_>) -> Result<(), FileError> {
+    write(path.as_ref(), |out, format| match format {
+        Format::Csv | Format::Tsv | Format::Txt => text::write_column(out, name, column),
+        Format::Npy | Format::Npz => npy::write_column(out, column),
+        Format::Parquet => columnar::write_column(out, name, column, Kind::Parquet),
+        Format::Arrow => columnar::write_column(out, name, column, Kind::Arrow),
+    })
+}
+
+/// Writes a table as csv to any stream. Give a buffered one; it is not flushed here.
+///
+/// # Errors
+/// The stream's own.
+pub fn write_csv(out: &mut impl Write, table: &Table) -> io::Result<()> {
+    text::write_table(out, table, ',')
+}
+
+/// Writes one column as csv to any stream, as [`write_csv`] does a table.
+///
+/// # Errors
+/// The stream's own.
+pub fn write_csv_column(out: &mut impl Write, name: &str, column: Column<'_>) -> io::Result<()> {
+    text::write_column(out, name, column)
+}
+
+/// A standard stream or a file, so that writers are compiled once.
+enum Sink<'a> {
+    Stdout(BufWriter<io::Stdout>),
+    File(&'a mut BufWriter<File>),
+}
+
+impl Write for Sink<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Stdout(out) => out.write(bytes),
+            Self::File(out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Stdout(out) => out.flush(),
+            Self::File(out) => out.flush(),
+        }
+    }
+}
+
+fn write(path: &Path, fill: impl FnOnce(&mut Sink<'_>, Format) -> io::Result<()>) -> Result<(), FileError> {
+    if path.as_os_str() == "-" {
+        let mut out = Sink::Stdout(BufWriter::with_capacity(1 << 16, io::stdout()));
+        let written = fill(&mut out, Format::Csv).and_then(|()| out.flush());
+        return written.map_err(|e| {
+            // A buffer that could not be written must not be tried again when it is dropped.
+            if let Sink::Stdout(out) = out {
+                let _ = out.into_parts();
+            }
+            Fault::from(e).in_named(STDOUT)
+        });
+    }
+    let in_file = |problem: Problem| Fault::from(problem).in_file(path);
+    let format = match Format::of_path(path) {
+        Ok(Format::Npz | Format::Txt) => {
+            let extension = path.extension().unwrap_or_default().to_string_lossy().into_owned();
+            return Err(in_file(Problem::Extension { extension, choices: WRITABLE }));
+        }
+        Ok(format) => format,
+        Err(Problem::Extension { extension, .. }) => {
+            return Err(in_file(Problem::Extension { extension, choices: WRITABLE }));
+        }
+        Err(problem) => return Err(in_file(problem)),
+    };
+    atomic::write(path, |out| fill(&mut Sink::File(out), format).map_err(|e| in_file(e.into())))
+}

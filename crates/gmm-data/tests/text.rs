@@ -1,0 +1,135 @@
+//! Text tables: what is read, and what errors say.
+
+mod common;
+
+use common::{check, read, rows, text};
+use gmm_data::{ReadOptions, read_stream, read_table, write_csv};
+
+const WITH: fn(&[&str]) -> ReadOptions = |columns| ReadOptions::default().with_columns(columns.iter().copied());
+
+#[test]
+fn a_header_is_told_from_a_row() {
+    let table = text("a,b\n1,2\n3,4\n").unwrap();
+    assert_eq!(table.names.as_deref(), Some(&["a".to_owned(), "b".to_owned()][..]));
+    assert_eq!(rows(&table), [[1.0, 2.0], [3.0, 4.0]]);
+    let table = text("1,2\n3,4\n").unwrap();
+    assert_eq!((table.names.clone(), table.n_rows()), (None, 2));
+}
+
+#[test]
+fn a_first_row_with_a_label_is_not_taken_for_a_header() {
+    let input = "5.1,3.5,setosa\n4.9,3.0,setosa\n";
+    let table = read_stream(input.as_bytes(), "input", &WITH(&["0", "1"])).unwrap();
+    assert_eq!(rows(&table), [[5.1, 3.5], [4.9, 3.0]]);
+    check(text(input), &["line 1, column 2", "'setosa' is not a number"]);
+}
+
+#[test]
+fn separators_blank_lines_line_ends_quotes_and_marks_are_tolerated() {
+    let want = [[1.0, 2.5], [3.0, -4.0]];
+    for input in [
+        "\u{feff}a,b\r\n1,2.5\r\n\r\n3,-4\r\n",
+        "a;b\n1;2.5\n\n\n3;-4",
+        "a\tb\n1\t2.5\n3\t-4\n",
+        "\n\n\"a\",\"b\"\n\"1\", 2.5 \n 3 ,\"-4\"\n",
+        "\"a \"\"x\"\"\nb\",b\n1,2.5\n3,-4\n",
+        "\"0\",\"1\"\n1,2.5\n3,-4\n",
+    ] {
+        let table = text(input).unwrap();
+        assert_eq!(rows(&table), want, "{input:?}");
+        assert!(table.names.is_some(), "{input:?}");
+    }
+}
+
+#[test]
+fn numpy_savetxt_and_pandas_to_csv_are_read() {
+    let table = read("savetxt.txt").unwrap();
+    assert_eq!(table.matrix.dim(), (5, 3));
+    assert_eq!(table.matrix.at(4, 2), 10.0 / 8.0);
+    for name in ["pandas.csv", "pandas_semicolon.csv"] {
+        let table = read_table(common::golden(name), &WITH(&["c", "a", "b"])).unwrap();
+        assert_eq!(rows(&table)[4], [10.0 / 8.0, 1.0, 9.0]);
+        assert_eq!(table.names.unwrap(), ["c", "a", "b"]);
+    }
+}
+
+#[test]
+fn row_11_text_names_line_and_column() {
+    check(text("a,b\n1,2\n\n3,x\n"), &["input: line 4, column 1 ('b'): 'x' is not a number"]);
+    check(read("pandas.csv"), &["pandas.csv: line 2, column 1 ('text'): 'v' is not a number"]);
+}
+
+#[test]
+fn row_52_ragged_csv_names_line() {
+    check(text("a,b\n1,2\n\n3\n"), &["line 4", "1 fields", "2"]);
+    check(text("1,2\n1,2,3\n"), &["line 2", "3 fields"]);
+    check(text("1,2\n1,x,3\n"), &["line 2", "3 fields"]);
+}
+
+#[test]
+fn row_52_header_only_csv_is_an_error() {
+    check(text("a,b\n"), &["no data rows"]);
+    check(text("a,b\r\n\r\n"), &["no data rows"]);
+}
+
+#[test]
+fn row_1_an_empty_file_is_an_error() {
+    check(text(""), &["no data rows"]);
+    check(text("\n  \n"), &["no data rows"]);
+}
+
+#[test]
+fn a_missing_value_names_line_and_column() {
+    check(text("a,b\n1,2\n,3\n"), &["line 3, column 0 ('a'): missing value"]);
+    check(text("1,2\n1,NA\n"), &["line 2, column 1: missing value"]);
+}
+
+#[test]
+fn row_9_and_10_nan_and_infinity_reach_the_data_set() {
+    let table = text("a,b\n1,nan\n-inf,3\n").unwrap();
+    assert!(table.matrix.at(0, 1).is_nan());
+    assert_eq!(table.matrix.at(1, 0), f64::NEG_INFINITY);
+    assert!(table.into_dataset().unwrap_err().to_string().contains("row 0, column 1"));
+}
+
+#[test]
+fn row_50_columns_not_there_or_twice_list_the_names() {
+    let table = text("a,b,c\n1,2,3\n").unwrap();
+    assert_eq!(rows(&table.select(&["c", "0"]).unwrap()), [[3.0, 1.0]]);
+    for (wanted, why) in
+        [(&["z"][..], "no column 'z': there are a, b, c"), (&["a", "b", "0"], "'0' is asked for twice")]
+    {
+        assert!(table.select(wanted).unwrap_err().to_string().contains(why));
+        check(read_stream("a,b,c\n1,2,3\n".as_bytes(), "input", &WITH(wanted)), &[why, "a, b, c"]);
+    }
+    let unnamed = text("1,2\n").unwrap();
+    assert!(unnamed.select(&["a"]).unwrap_err().to_string().contains("2 columns without names"));
+    assert!(text("a,a\n1,2\n").unwrap().select(&["a"]).unwrap_err().to_string().contains("several columns"));
+}
+
+#[test]
+fn a_column_of_weights_is_taken_out() {
+    let mut table = text("a,w,b\n1,0.5,2\n3,1,4\n").unwrap();
+    assert_eq!(table.take_column("w").unwrap(), [0.5, 1.0]);
+    assert_eq!(table.names.as_deref().unwrap(), ["a", "b"]);
+    assert_eq!(rows(&table), [[1.0, 2.0], [3.0, 4.0]]);
+    table.take_column("0").unwrap();
+    assert!(table.take_column("b").unwrap_err().to_string().contains("no columns are left"));
+}
+
+#[test]
+fn names_that_look_like_numbers_come_back_as_names() {
+    let table = text("\"0\",\"1\"\n1,2\n").unwrap();
+    let mut out = Vec::new();
+    write_csv(&mut out, &table).unwrap();
+    assert_eq!(text(std::str::from_utf8(&out).unwrap()).unwrap(), table);
+}
+
+#[test]
+fn the_data_folder_is_read() {
+    let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data");
+    for (name, n, d) in [("old_faithful.csv", 272, 2), ("iris.csv", 150, 4), ("wine.csv", 178, 13)] {
+        let table = read_table(data.join(name), &ReadOptions::default()).unwrap();
+        assert_eq!((table.matrix.dim(), table.names.map(|n| n.len())), ((n, d), Some(d)), "{name}");
+    }
+}

@@ -1,0 +1,99 @@
+//! What each fuzz target does with its bytes. `crates/gmm-data/tests/regressions.rs` includes this file and replays
+//! `seeds/` and `regressions/` on a stable compiler.
+//!
+//! Nothing may panic; an error is one line that names the input; and what is read is written and read again as the
+//! same bits.
+
+#![allow(dead_code, reason = "each target uses its own function")]
+
+use gmm_data::{
+    FileError, Format, ReadOptions, Table, model_to_json, model_to_safetensors, read_model_bytes, read_stream,
+    write_csv,
+};
+use gmm_model::{Matrix, Statistics};
+
+const NAME: &str = "input";
+
+fn check(error: &FileError) {
+    let text = error.to_string();
+    assert!(text.starts_with(NAME) && !text.contains('\n') && text.len() < 4000, "{text}");
+}
+
+fn options(format: Format) -> ReadOptions {
+    ReadOptions { format: Some(format), ..ReadOptions::default() }
+}
+
+fn bits(matrix: &Matrix) -> Vec<u64> {
+    // NaN has many bits, and text keeps one of them.
+    matrix.to_f64().iter().map(|v| if v.is_nan() { 0 } else { v.to_bits() }).collect()
+}
+
+/// Text tables in every dialect.
+pub(crate) fn csv(bytes: &[u8]) {
+    for format in [Format::Csv, Format::Tsv, Format::Txt] {
+        match read_stream(bytes, NAME, &options(format)) {
+            Ok(table) => same_as_csv(&table),
+            Err(error) => check(&error),
+        }
+        let first = ReadOptions { header: Some(bytes.len().is_multiple_of(2)), ..options(format).with_columns(["0"]) };
+        if let Err(error) = read_stream(bytes, NAME, &first) {
+            check(&error);
+        }
+    }
+}
+
+fn same_as_csv(table: &Table) {
+    let mut out = Vec::new();
+    write_csv(&mut out, table).expect("memory does not fail");
+    let header = ReadOptions { header: Some(table.names.is_some()), ..options(Format::Csv) };
+    let again = read_stream(&out[..], NAME, &header).expect("what was written is read");
+    assert_eq!(again.matrix.dim(), table.matrix.dim());
+    assert_eq!(bits(&again.matrix), bits(&table.matrix));
+}
+
+/// NumPy's arrays and archives.
+pub(crate) fn npy(bytes: &[u8]) {
+    for format in [Format::Npy, Format::Npz] {
+        match read_stream(bytes, NAME, &options(format)) {
+            Ok(table) => {
+                let (n, d) = table.matrix.dim();
+                assert_eq!(n * d, table.matrix.to_f64().len());
+            }
+            Err(error) => check(&error),
+        }
+    }
+}
+
+/// Model files of either form.
+pub(crate) fn model(bytes: &[u8]) {
+    match read_model_bytes(bytes, NAME) {
+        Ok(model) => {
+            let json = model_to_json(&model).expect("names were checked");
+            let again = read_model_bytes(json.as_bytes(), NAME).expect("what was written is read");
+            assert_eq!(model_to_json(&again).expect("names were checked"), json);
+            let tensors = model_to_safetensors(&model).expect("names were checked");
+            let again = read_model_bytes(&tensors, NAME).expect("what was written is read");
+            assert_eq!(model_to_json(&again).expect("names were checked"), json);
+        }
+        Err(error) => check(&error),
+    }
+}
+
+/// The byte form of statistics, as given and with its checksum made right, so that what lies behind it is reached.
+pub(crate) fn statistics(bytes: &[u8]) {
+    let mut signed = bytes.to_vec();
+    if let Some(body) = signed.len().checked_sub(8) {
+        let sum = signed[..body]
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325u64, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
+        signed[body..].copy_from_slice(&sum.to_le_bytes());
+    }
+    for bytes in [bytes, &signed] {
+        if let Ok(statistics) = Statistics::from_bytes(bytes) {
+            assert_eq!(statistics.to_bytes(), bytes);
+            let mut sum = statistics.clone();
+            let _ = sum.add(&statistics);
+            let _ = (statistics.is_finite(), statistics.mean_log_likelihood(), statistics.first_not_finite_component());
+        }
+    }
+}

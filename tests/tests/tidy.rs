@@ -1,0 +1,227 @@
+//! Checks of the repository itself: what CONTRIBUTING.md asks for, as far as a program can see it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regex_lite::Regex;
+
+const MAX_LINES: usize = 600;
+
+/// Which crates of ours a crate may use. A crate that is not listed must first be given its place.
+const DIRECTION: [(&str, &[&str]); 6] = [
+    ("gmm-model", &[]),
+    ("gmm-data", &["gmm-model"]),
+    ("gmm-kernels", &["gmm-model"]),
+    ("gmm-host", &["gmm-model", "gmm-kernels"]),
+    ("gmm-cli", &["gmm-model", "gmm-data", "gmm-host"]),
+    ("gmm-python", &["gmm-model", "gmm-data", "gmm-host"]),
+];
+
+#[test]
+fn every_source_file_begins_with_what_it_is_for() {
+    let silent = rust_files(&["crates", "xtask", "benches"])
+        .filter(|path| path.components().any(|part| part.as_os_str() == "src"))
+        .filter(|path| !read(path).starts_with("//! "));
+    none(silent.map(shown), "files whose first line is not `//! what it is for`");
+}
+
+#[test]
+fn no_file_is_longer_than_600_lines() {
+    let lengths = rust_files(&["crates", "xtask", "benches", "tests"]).map(|path| (read(&path).lines().count(), path));
+    let long = lengths.filter(|(lines, _)| *lines > MAX_LINES);
+    none(long.map(|(lines, path)| format!("{}: {lines} lines", shown(path))), "files that are too long");
+}
+
+#[test]
+fn dependencies_between_crates_point_one_way() {
+    let wrong = manifests().flat_map(|(name, manifest)| {
+        let allowed = DIRECTION.iter().find(|(of, _)| *of == name).map(|(_, allowed)| *allowed);
+        let allowed = allowed.unwrap_or_else(|| panic!("{name} has no place in DIRECTION of this file"));
+        let ours = dependencies(&manifest).into_iter().filter(|on| on.starts_with("gmm-"));
+        ours.filter(|on| !allowed.contains(&on.as_str())).map(|on| format!("{name} uses {on}")).collect::<Vec<_>>()
+    });
+    none(wrong, "dependencies that point the wrong way");
+}
+
+#[test]
+fn only_the_cuda_engine_knows_cust() {
+    let cust = Regex::new(r"\bcust(_raw|_core|_derive)?\b").unwrap();
+    let sources =
+        rust_files(&["crates"]).filter(|path| !path.starts_with(root().join("crates/gmm-host/src/cuda"))).flat_map(
+            |path| code_lines(&path).filter(|(_, line)| cust.is_match(line)).map(|(at, _)| at).collect::<Vec<_>>(),
+        );
+    let users = manifests()
+        .filter(|(name, manifest)| name != "gmm-host" && dependencies(manifest).iter().any(|on| cust.is_match(on)));
+    none(sources.chain(users.map(|(name, _)| name)), "uses of cust outside crates/gmm-host/src/cuda");
+}
+
+#[test]
+fn shipped_code_has_no_placeholders() {
+    let placeholder = Regex::new(r"\b(todo|unimplemented|dbg)!").unwrap();
+    let found = rust_files(&["crates", "xtask", "benches"]).flat_map(|path| {
+        code_lines(&path).filter(|(_, line)| placeholder.is_match(line)).map(|(at, _)| at).collect::<Vec<_>>()
+    });
+    none(found, "placeholders in shipped code");
+}
+
+#[test]
+fn the_front_pages_exist() {
+    let pages = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE-MIT", "LICENSE-APACHE"];
+    none(pages.into_iter().filter(|page| !root().join(page).is_file()), "front pages that are missing");
+}
+
+#[test]
+fn links_between_documents_resolve() {
+    let link = Regex::new(r"\]\(([^)\s]+)\)").unwrap();
+    let broken = files(root(), "md").flat_map(|page| {
+        let text = without_fences(&read(&page));
+        let folder = page.parent().unwrap().to_owned();
+        let targets = link.captures_iter(&text).map(|found| found[1].to_owned());
+        targets
+            .filter(|to| !to.contains("://") && !to.starts_with("mailto:") && !to.starts_with('#'))
+            .filter(|to| !folder.join(to.split('#').next().unwrap()).exists())
+            .map(|to| format!("{}: {to}", shown(page.clone())))
+            .collect::<Vec<_>>()
+    });
+    none(broken, "links to files that are not there");
+}
+
+#[test]
+fn every_speed_in_the_readme_is_in_a_committed_record() {
+    // Its absence is reported by the_front_pages_exist.
+    let readme = fs::read_to_string(root().join("README.md")).unwrap_or_default();
+    none(unrecorded(&readme, |record| fs::read_to_string(root().join("benches/record").join(record)).ok()), "figures");
+}
+
+#[test]
+fn a_figure_without_a_record_or_other_than_in_the_record_is_found() {
+    let record = |name: &str| (name == "m/a.csv").then(|| "# run 99\nkind,ms,ratio\nfull,12.345,15.04\n".to_owned());
+    let check = |text: &str, expected: usize| {
+        let found = unrecorded(text, record);
+        assert_eq!(found.len(), expected, "{text:?}: {found:?}");
+    };
+    check("An iteration takes 12.3 ms, 15× less. <!-- record: m/a.csv -->", 0);
+    check("An iteration takes 12.4 ms. <!-- record: m/a.csv -->", 1);
+    check("An iteration takes 12.3 ms.", 1);
+    check("An iteration takes 12.3 ms. <!-- record: m/b.csv -->", 1);
+    check("What its comment says: 99 ms. <!-- record: m/a.csv -->", 1);
+    check("<!-- record: m/a.csv -->\n| kind | ms |\n|---|---:|\n| full | 12.37 |\n| 8 | 12.3 |", 1);
+    check("<!-- record: m/a.csv -->\n\nIn another block: 15 times.", 1);
+    check("```\nfitted in 3 ms\n```\nA 2×2 matrix, K=8, 1e5 rows, 64 components.", 0);
+}
+
+/// The figures with a unit of speed whose block names no record that holds them.
+fn unrecorded(text: &str, record: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let marker = Regex::new(r"<!-- record: (\S+) -->").unwrap();
+    let number = Regex::new(r"\d+(?:\.\d+)?(?:e-?\d+)?").unwrap();
+    let text = without_fences(text);
+    let blocks = text.split("\n\n").filter(|block| !block.trim().is_empty());
+    let wrong = blocks.flat_map(|block| {
+        let names: Vec<String> = marker.captures_iter(block).map(|found| found[1].to_owned()).collect();
+        let recorded: Vec<f64> = names
+            .iter()
+            .filter_map(|name| record(name))
+            .flat_map(|text| text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>())
+            .flat_map(|line| number.find_iter(&line).filter_map(|n| n.as_str().parse().ok()).collect::<Vec<f64>>())
+            .collect();
+        let is_recorded = |figure: &String| {
+            let decimals = figure.split_once('.').map_or(0, |(_, after)| after.len());
+            recorded.iter().any(|value| format!("{value:.decimals$}") == *figure)
+        };
+        let wrong = figures(&marker.replace_all(block, "")).into_iter().filter(|figure| !is_recorded(figure));
+        wrong.map(|figure| format!("'{figure}' is not in {names:?}")).collect::<Vec<_>>()
+    });
+    wrong.collect()
+}
+
+/// Numbers followed by a unit of speed, and the numbers of table columns whose heading names such a unit.
+fn figures(block: &str) -> Vec<String> {
+    const UNITS: &str = r"(?:ms|µs|ns|s|x|times|[GT]FLOP/s|[GT]B/s|rows/s)\b";
+    let figure = Regex::new(&format!(r"(\d+(?:\.\d+)?)(?:\s?{UNITS}|×(?:\D|$))")).unwrap();
+    let heading = Regex::new(&format!(r"\b{UNITS}|×")).unwrap();
+    let number = Regex::new(r"^\**(\d+(?:\.\d+)?)\**$").unwrap();
+    let mut found: Vec<String> = figure.captures_iter(block).map(|f| f[1].to_owned()).collect();
+    let cells = |line: &str| line.trim().trim_matches('|').split('|').map(|c| c.trim().to_owned()).collect::<Vec<_>>();
+    let mut rows = block.lines().filter(|line| line.trim_start().starts_with('|')).map(cells);
+    let timed: Vec<bool> = rows.next().unwrap_or_default().iter().map(|cell| heading.is_match(cell)).collect();
+    for row in rows {
+        let in_time = row.iter().zip(&timed).filter(|(_, timed)| **timed);
+        found.extend(in_time.filter_map(|(cell, _)| number.captures(cell)).map(|n| n[1].to_owned()));
+    }
+    found
+}
+
+fn without_fences(text: &str) -> String {
+    let mut fenced = false;
+    let lines = text.lines().filter(|line| {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        !fence && !fenced
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Lines without comments, each with the place to show.
+fn code_lines(path: &Path) -> impl Iterator<Item = (String, String)> {
+    let name = shown(path.to_owned());
+    let lines: Vec<_> = read(path).lines().map(|line| line.split("//").next().unwrap_or_default().to_owned()).collect();
+    lines.into_iter().enumerate().map(move |(i, line)| (format!("{name}:{}", i + 1), line))
+}
+
+/// Name and manifest of each crate under `crates/`.
+fn manifests() -> impl Iterator<Item = (String, toml::Table)> {
+    files(&root().join("crates"), "toml").filter(|path| path.ends_with("Cargo.toml")).map(|path| {
+        let manifest: toml::Table = read(&path).parse().unwrap_or_else(|error| panic!("{}: {error}", shown(path)));
+        (manifest["package"]["name"].as_str().expect("a name").to_owned(), manifest)
+    })
+}
+
+/// Packages that the crate is built with; those of its tests are free.
+fn dependencies(manifest: &toml::Table) -> Vec<String> {
+    let targets = manifest.get("target").and_then(toml::Value::as_table);
+    let places =
+        std::iter::once(manifest).chain(targets.into_iter().flat_map(|t| t.values()).filter_map(toml::Value::as_table));
+    let tables = places.flat_map(|place| ["dependencies", "build-dependencies"].map(|key| place.get(key)));
+    let entries = tables.flatten().filter_map(toml::Value::as_table).flatten();
+    entries.map(|(name, entry)| entry.get("package").and_then(toml::Value::as_str).unwrap_or(name).to_owned()).collect()
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+fn rust_files(folders: &[&str]) -> impl Iterator<Item = PathBuf> {
+    folders.iter().flat_map(|folder| files(&root().join(folder), "rs")).collect::<Vec<_>>().into_iter()
+}
+
+/// Files of one extension below a folder, in order, without hidden folders, build directories and links.
+fn files(folder: &Path, extension: &str) -> std::vec::IntoIter<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let (path, kind) = (entry.path(), entry.file_type().unwrap());
+            let hidden = entry.file_name().to_string_lossy().starts_with('.');
+            if kind.is_dir() && !hidden && entry.file_name() != "target" && !path.join("CACHEDIR.TAG").exists() {
+                folders.push(path);
+            } else if kind.is_file() && path.extension().is_some_and(|e| e == extension) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found.into_iter()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn shown(path: PathBuf) -> String {
+    path.strip_prefix(root()).unwrap_or(&path).display().to_string()
+}
+
+fn none(found: impl IntoIterator<Item = impl Into<String>>, what: &str) {
+    let found: Vec<String> = found.into_iter().map(Into::into).collect();
+    assert!(found.is_empty(), "{what}:\n{}", found.join("\n"));
+}

@@ -1,0 +1,28 @@
+//! Python environments under `target/`, made once.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use crate::shell;
+
+/// The Python of `target/NAME`, with these packages at these versions.
+///
+/// # Errors
+/// Where there is no Python 3 with venv, or pip cannot get a package.
+pub(crate) fn python(name: &str, packages: &[&str]) -> Result<PathBuf> {
+    let folder = shell::target().join(name);
+    let python = folder.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
+    // Written last, so that an interrupted installation is begun again.
+    let finished = folder.join("packages.txt");
+    let wanted = packages.join("\n");
+    if fs::read_to_string(&finished).is_ok_and(|found| found == wanted) {
+        return Ok(python);
+    }
+    shell::run(shell::program("python3").args(["-m", "venv"]).arg(&folder))
+        .context("python3 with its venv module is needed (Debian: apt install python3-venv)")?;
+    shell::run(shell::program(&python).args(["-m", "pip", "install", "--quiet"]).args(packages))?;
+    fs::write(&finished, wanted).with_context(|| format!("cannot write {}", finished.display()))?;
+    Ok(python)
+}
