@@ -219,8 +219,8 @@ fn call(name: &'static str, needs_context: bool, body: impl FnOnce(&mut State) -
     {
         return dead;
     }
-    if needs_context && !CURRENT.get() {
-        return state.complain(format!("{name} with no context current"));
+    if needs_context && (!CURRENT.get() || state.contexts == 0) {
+        return state.complain(format!("{name} with no live context current"));
     }
     body(&mut state)
 }

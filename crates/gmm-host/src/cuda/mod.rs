@@ -33,7 +33,21 @@ use rows::CudaRows;
 pub use device::{CudaDevice, CudaReport, cuda_report};
 pub use staging::UploadRates;
 
-/// One NVIDIA GPU.
+/// One NVIDIA GPU. Clones share its context and kernels.
+///
+/// ```
+/// use gmm_host::{CpuEngine, CudaEngine, Engine};
+///
+/// let engine: Box<dyn Engine> = match CudaEngine::new(0) {
+///     Ok(gpu) => Box::new(gpu),
+///     Err(why) => {
+///         eprintln!("{why}");
+///         Box::new(CpuEngine::new(1)?)
+///     }
+/// };
+/// println!("{}: {}", engine.name(), engine.description());
+/// # Ok::<(), gmm_host::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct CudaEngine {
     gpu: Arc<Gpu>,

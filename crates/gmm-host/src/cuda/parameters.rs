@@ -30,8 +30,8 @@ fn split<T: Number>(m: f64, s: f64) -> (T, T) {
     (high, T::from_f64(difference - high.to_f64() + lost))
 }
 
-/// Writes all parameters.
-pub(crate) fn fill<T: Number>(mixture: &Mixture, shift: &[f64], at: &Parameters, out: &mut [T]) {
+/// Writes all parameters; how many numbers they are.
+pub(crate) fn fill<T: Number>(mixture: &Mixture, shift: &[f64], at: &Parameters, out: &mut [T]) -> usize {
     centres(mixture.means(), shift, at, out);
     for (c, w) in mixture.weights().iter().enumerate() {
         out[at.log_scale + c] = T::from_f64(mixture.log_weight(c) + mixture.log_normalizer(c));
@@ -50,6 +50,7 @@ pub(crate) fn fill<T: Number>(mixture: &Mixture, shift: &[f64], at: &Parameters,
         Factors::Diag(sd) => reciprocals(sd.iter(), factor),
         Factors::Spherical(sd) => reciprocals(sd.iter(), factor),
     }
+    at.len
 }
 
 fn reciprocals<'a, T: Number>(sd: impl Iterator<Item = &'a f64>, out: &mut [T]) {

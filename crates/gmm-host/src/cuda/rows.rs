@@ -27,7 +27,6 @@ const FAR: f64 = f64::from_bits(u64::from_ne_bytes([FAR_BYTE; 8]));
 
 /// Rows on a device. Everything that it holds is freed with its context current: see `Drop`.
 pub(crate) struct CudaRows<T: Number> {
-    gpu: Arc<Gpu>,
     queue: Queue,
     precision: Precision,
     n: usize,
@@ -42,6 +41,8 @@ pub(crate) struct CudaRows<T: Number> {
     forced: Forced,
     /// What the workspace is made for.
     planned: Option<(Shape, Extras, Plan)>,
+    /// Last, so that the context outlives what belongs to it.
+    gpu: Arc<Gpu>,
 }
 
 impl<T: Number> CudaRows<T> {
@@ -68,7 +69,6 @@ impl<T: Number> CudaRows<T> {
         let weights = weighted.then(|| unsafe { DeviceBuffer::uninitialized(n) });
         let weights = weights.map(|w| gpu.check_memory(WHAT, wanted, w)).transpose()?;
         let mut rows = Self {
-            gpu,
             queue,
             precision,
             n,
@@ -80,6 +80,7 @@ impl<T: Number> CudaRows<T> {
             workspace: Workspace::empty(),
             forced,
             planned: None,
+            gpu,
         };
         rows.upload(data)?;
         Ok(rows)
@@ -134,19 +135,18 @@ impl<T: Number> CudaRows<T> {
         Launcher { gpu: &self.gpu, queue: &self.queue }
     }
 
-    /// Writes parameters with `fill` and puts their copy on the stream.
+    /// Writes parameters with `fill`, which says how many numbers it wrote, and puts their copy on the stream.
     fn parameters(
         &mut self,
         shape: &Shape,
-        fill: impl FnOnce(&[f64], &Parameters, &mut [T]),
+        fill: impl FnOnce(&[f64], &Parameters, &mut [T]) -> usize,
     ) -> Result<Model<T>, Error> {
         let at = Parameters::of(shape);
         let host = &mut self.workspace.host_parameters.as_mut_slice()[..at.len];
-        fill(&self.shift, &at, host);
-        let mut device = self.workspace.parameters.first(at.len);
-        // SAFETY: pinned, not written again before the stream was waited for at this pass's end; on the way out by
-        // error the driver waits before it frees.
-        let copy = unsafe { device.async_copy_from(&*host, &self.queue.stream) };
+        let written = fill(&self.shift, &at, host);
+        let device = self.workspace.parameters.first(at.len);
+        // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
+        let copy = unsafe { device.index(..written).async_copy_from(&host[..written], &self.queue.stream) };
         self.gpu.check("a copy of parameters to the device", copy)?;
         Ok(Model {
             mean_high: device.index(at.mean_high..at.mean_low),
@@ -158,7 +158,10 @@ impl<T: Number> CudaRows<T> {
     }
 
     fn centres(&mut self, shape: &Shape, centres: ArrayView2<'_, f64>) -> Result<Model<T>, Error> {
-        self.parameters(shape, |shift, at, out| parameters::centres(centres, shift, at, out))
+        self.parameters(shape, |shift, at, out| {
+            parameters::centres(centres, shift, at, out);
+            at.log_scale
+        })
     }
 
     /// First row and piece of each chunk.
@@ -204,10 +207,10 @@ impl<T: Number> CudaRows<T> {
         launcher.reduce_partials(shape, plan, &partials, &out, start > 0)
     }
 
-    /// Waits for the first `len` results.
-    fn results(&mut self, len: usize) -> Result<&[f64], Error> {
-        let host = &mut self.workspace.host_results.as_mut_slice()[..len];
-        let device = self.workspace.results.first(len);
+    /// Waits for results of a range, which the pass has written.
+    fn results(&mut self, range: std::ops::Range<usize>) -> Result<&[f64], Error> {
+        let host = &mut self.workspace.host_results.as_mut_slice()[..range.len()];
+        let device = self.workspace.results.first(range.end).index(range);
         // SAFETY: pinned; read only after the wait below.
         let copy = unsafe { device.async_copy_to(&mut *host, &self.queue.stream) };
         self.gpu.check("a copy of results from the device", copy)?;
@@ -224,9 +227,10 @@ impl<T: Number> CudaRows<T> {
     ) -> Result<Statistics, Error> {
         let (k, kd) = (shape.k as usize, shape.k as usize * shape.d as usize);
         let (total_weight, n_rows) = (self.total_weight, self.n as u64);
-        let results = self.results(TOTALS + shape.statistics() as usize)?;
+        let from = if with_likelihood { 0 } else { TOTALS };
+        let results = self.results(from..TOTALS + shape.statistics() as usize)?;
         let mut out = Statistics::zero(shape.kind, centres.to_owned());
-        let (weight, rest) = results[TOTALS..].split_at(k);
+        let (weight, rest) = results[TOTALS - from..].split_at(k);
         let (first, second) = rest.split_at(kd);
         out.weight.copy_from_slice(weight);
         out.first = Array2::from_shape_vec(centres.dim(), first.to_vec()).expect("k*d sums");
@@ -340,7 +344,7 @@ impl<T: Number> CudaRows<T> {
             }
         }
         let total_weight = self.total_weight;
-        let totals = self.results(TOTALS)?;
+        let totals = self.results(0..TOTALS)?;
         Ok(Evaluation { log_likelihood: totals[0], entropy: totals[1], total_weight })
     }
 

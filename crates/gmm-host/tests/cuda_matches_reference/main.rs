@@ -5,7 +5,6 @@
 //! unless `GMM_REQUIRE_GPU=1`. Arguments: words that a section's name must contain; `--quick` for small sizes only, for
 //! use under a sanitizer; `--list`.
 
-#[allow(dead_code, unreachable_pub)]
 #[path = "../common/mod.rs"]
 mod common;
 mod compare;
