@@ -439,3 +439,22 @@ impl Queue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::{Fake, Machine};
+    use super::*;
+
+    #[test]
+    fn a_fork_is_told_to_open_the_device_itself() {
+        let fake = Fake::install(Machine::default());
+        let mut gpu = Gpu::open(0, None).unwrap();
+        let process = std::mem::replace(&mut gpu.process, 1);
+        let error = gpu.enter().unwrap_err().to_string();
+        assert!(error.contains("fork") && error.contains("spawn"), "{error}");
+        gpu.process = process;
+        gpu.enter().unwrap();
+        drop(gpu);
+        fake.0.assert_clean("fork");
+    }
+}

@@ -28,6 +28,7 @@ use gmm_model::{Dataset, Precision};
 use crate::engine::check_features;
 use crate::{Engine, Error, Resident};
 use device::Gpu;
+use plan::Forced;
 use rows::CudaRows;
 
 pub use device::{CudaDevice, CudaReport, cuda_report};
@@ -107,10 +108,10 @@ impl Engine for CudaEngine {
 
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
         check_features(data.n_features(), shift.len())?;
-        let gpu = self.gpu.clone();
+        let (gpu, forced) = (self.gpu.clone(), Forced::from_environment()?);
         Ok(match precision {
-            Precision::F32 => Box::new(CudaRows::<f32>::load(gpu, data, precision, shift)?),
-            Precision::F64 => Box::new(CudaRows::<f64>::load(gpu, data, precision, shift)?),
+            Precision::F32 => Box::new(CudaRows::<f32>::load(gpu, data, precision, shift, forced)?),
+            Precision::F64 => Box::new(CudaRows::<f64>::load(gpu, data, precision, shift, forced)?),
         })
     }
 }

@@ -96,7 +96,7 @@ impl Forced {
         std::env::var("GMM_PLAN").map_or(Ok(Self::default()), |text| Self::parse(&text))
     }
 
-    fn parse(text: &str) -> Result<Self, Error> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         let mut forced = Self::default();
         for part in text.split(',').filter(|p| !p.trim().is_empty()) {
             forced.set(part.trim()).ok_or_else(|| Error::Option {

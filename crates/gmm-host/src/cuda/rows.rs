@@ -50,10 +50,15 @@ impl<T: Number> CudaRows<T> {
     ///
     /// # Errors
     /// [`Error::Memory`] before anything is taken; [`Error::Device`].
-    pub(crate) fn load(gpu: Arc<Gpu>, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Self, Error> {
+    pub(crate) fn load(
+        gpu: Arc<Gpu>,
+        data: &Dataset,
+        precision: Precision,
+        shift: &[f64],
+        forced: Forced,
+    ) -> Result<Self, Error> {
         const WHAT: &str = "the data on the GPU";
         gpu.enter()?;
-        let forced = Forced::from_environment()?;
         let (n, d) = data.rows().dim();
         let len = usize::try_from(tiled_len(n as u64, d as u32)).unwrap_or(usize::MAX);
         let weighted = data.weights().is_some();

@@ -243,6 +243,33 @@ fn agrees_where_solved_columns_do_not_fit_in_shared_memory() {
 }
 
 #[test]
+fn every_forced_plan_gives_the_same_answer() {
+    let data = dataset(700, 18).with_weights((0..700).map(|i| 1.0 + (i % 2) as f64).collect()).unwrap();
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    for kind in CovarianceType::ALL {
+        let mixture = mixture(kind, 3, 18, 0.0);
+        let pass = |text: &str| {
+            let forced = plan::Forced::parse(text).unwrap();
+            let rows = CudaRows::<f64>::load(engine.gpu.clone(), &data, Precision::F64, &[0.5; 18], forced);
+            rows.unwrap().pass(&mixture).unwrap()
+        };
+        let want = pass("");
+        for text in
+            ["solved=shared", "solved=scratch", "chunk=128", "chunk=256,splits=2", "blocks=1,splits=1", "splits=5"]
+        {
+            let (got, what) = (pass(text), format!("{kind} {text}"));
+            close(&got.weight, &want.weight, 1e-13, &what);
+            close(got.first.as_slice().unwrap(), want.first.as_slice().unwrap(), 1e-12, &what);
+            close(&got.second, &want.second, 1e-13, &what);
+            close(&[got.log_likelihood], &[want.log_likelihood], 1e-13, &what);
+        }
+    }
+    drop(engine);
+    fake.0.assert_clean("forced plans");
+}
+
+#[test]
 fn a_fit_is_the_cpu_engines() {
     let data = dataset(400, 3);
     for kind in CovarianceType::ALL {
