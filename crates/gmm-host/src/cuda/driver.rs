@@ -40,6 +40,15 @@ pub(crate) mod code {
     pub(crate) const SYSTEM_DRIVER_MISMATCH: Code = 803;
 }
 
+/// Keeps a function to the program or library that it is linked into. An extension module that exported these would
+/// take the driver away from what else the process has loaded.
+macro_rules! hidden {
+    ($name:ident) => {
+        #[cfg(target_os = "linux")]
+        std::arch::global_asm!(concat!(".hidden ", stringify!($name)));
+    };
+}
+
 macro_rules! forwarded {
     ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
         /// One driver: the functions that this program calls.
@@ -71,6 +80,7 @@ macro_rules! forwarded {
         }
 
         $(
+            hidden!($name);
             // SAFETY: the name and signature are those that cust_raw declares, and nothing else defines them, since
             // the program does not link libcuda.
             #[unsafe(no_mangle)]
@@ -143,6 +153,7 @@ forwarded! {
 
 macro_rules! refused {
     ($($name:ident)*) => {$(
+        hidden!($name);
         // SAFETY: the name is one that cust_raw declares and nothing else defines. The arguments are not looked at.
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
