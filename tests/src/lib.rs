@@ -1,1 +1,242 @@
-//! Helpers of the end-to-end tests.
+//! Helpers of the end-to-end tests: the program as a user calls it, in a folder of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A test that hangs fails rather than holding up all others.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The top folder of the repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is below the root").to_owned()
+}
+
+/// A file of the repository's `data/`.
+pub fn data(name: &str) -> String {
+    root().join("data").join(name).display().to_string()
+}
+
+/// A file that other programs wrote, of gmm-data's own tests.
+pub fn golden(name: &str) -> String {
+    root().join("crates/gmm-data/tests/golden").join(name).display().to_string()
+}
+
+/// The program, of the profile that this test was built in; built first where it is missing or older than its source.
+pub fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let test = std::env::current_exe().expect("a test knows its own path");
+        let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_owned();
+        let program = folder.join(format!("gmm{}", std::env::consts::EXE_SUFFIX));
+        // `cargo test --workspace` has built it; a build here could take other features of the dependencies.
+        let parts = ["gmm-model", "gmm-data", "gmm-host", "gmm-cli"].map(|name| root().join("crates").join(name));
+        let newest = parts.iter().map(|part| newest_source(part)).max().expect("four crates");
+        if modified(&program).is_none_or(|built| built < newest) {
+            let mut build = Command::new(env!("CARGO"));
+            build.current_dir(root()).args(["build", "--quiet", "--package", "gmm-cli", "--target-dir"]);
+            build.arg(folder.parent().expect("target/PROFILE"));
+            if folder.ends_with("release") {
+                build.arg("--release");
+            }
+            assert!(build.status().expect("cargo starts").success(), "gmm does not build");
+        }
+        program
+    })
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    path.metadata().and_then(|m| m.modified()).ok()
+}
+
+/// When the newest source of a crate was changed, its tests and examples aside.
+fn newest_source(folder: &Path) -> SystemTime {
+    let entries = std::fs::read_dir(folder).expect("a folder of sources").map(|e| e.expect("an entry").path());
+    let times = entries.filter_map(|path| match path.is_dir() {
+        true if path.ends_with("tests") || path.ends_with("examples") => None,
+        true => Some(newest_source(&path)),
+        false => modified(&path).filter(|_| path.extension().is_some_and(|e| e == "rs" || e == "toml")),
+    });
+    times.max().unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// What one call of the program did.
+pub struct Run {
+    /// The exit code; `None` where a signal ended it.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Run {
+    /// Standard output as one JSON value.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout))
+    }
+
+    /// Asserts that all went well.
+    #[track_caller]
+    pub fn ok(self) -> Self {
+        assert_eq!(self.code, Some(0), "{}", self.stderr);
+        self
+    }
+
+    /// Asserts that standard error is one line that holds every one of `parts`, under this exit code.
+    #[track_caller]
+    pub fn failed(&self, code: i32, parts: &[&str]) {
+        let stderr = self.stderr.trim_end();
+        assert_eq!(self.code, Some(code), "{stderr}");
+        // A warning may stand above the error.
+        let error = stderr.lines().last().unwrap_or_default();
+        assert!(error.starts_with("error: "), "{stderr}");
+        assert!(stderr.lines().rev().skip(1).all(|line| line.starts_with("warning: ")), "{stderr}");
+        for part in parts {
+            assert!(error.contains(part), "'{part}' is not in: {error}");
+        }
+        assert_eq!(self.stdout, "", "an error leaves standard output empty");
+    }
+}
+
+/// A folder of its own, in which the program runs.
+pub struct Folder(TempDir);
+
+impl Default for Folder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Folder {
+    /// An empty folder, which goes away with the value.
+    pub fn new() -> Self {
+        Self(TempDir::new().expect("a temporary folder"))
+    }
+
+    /// An empty folder with one text file in it.
+    pub fn with(name: &str, text: &str) -> Self {
+        let folder = Self::new();
+        folder.write(name, text);
+        folder
+    }
+
+    /// The path of a file in the folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Writes a file.
+    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), bytes).expect("the file can be written");
+    }
+
+    /// Reads a file.
+    pub fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    /// Reads a text file.
+    pub fn text(&self, name: &str) -> String {
+        String::from_utf8(self.read(name)).expect("text")
+    }
+
+    /// Reads a JSON file, such as a model.
+    pub fn json(&self, name: &str) -> Value {
+        serde_json::from_slice(&self.read(name)).expect("JSON")
+    }
+
+    /// The names of the files, sorted.
+    pub fn files(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.0.path()).expect("the folder is there");
+        let mut names: Vec<_> =
+            entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// The program with these arguments, split at blanks, in this folder; neither colours nor a terminal.
+    pub fn command(&self, arguments: &str) -> assert_cmd::Command {
+        let mut command = assert_cmd::Command::new(program());
+        command.current_dir(self.0.path()).args(arguments.split_whitespace());
+        command.env_remove("NO_COLOR").env("LC_ALL", "C").timeout(PATIENCE);
+        command
+    }
+
+    /// Runs the program.
+    pub fn gmm(&self, arguments: &str) -> Run {
+        run(&mut self.command(arguments))
+    }
+
+    /// Runs the program with text on its standard input.
+    pub fn piped(&self, arguments: &str, input: impl Into<Vec<u8>>) -> Run {
+        run(self.command(arguments).write_stdin(input))
+    }
+
+    /// Runs a line of bash in the folder, in which `$GMM` is the program.
+    pub fn bash(&self, line: &str) -> Run {
+        let mut command = assert_cmd::Command::new("bash");
+        command.current_dir(self.0.path()).args(["-c", line]).env("GMM", program()).timeout(PATIENCE);
+        run(&mut command)
+    }
+
+    /// Asserts that the program refuses, in one line with every one of `parts`, under this exit code, and that no file
+    /// appears, goes away or changes.
+    #[track_caller]
+    pub fn refuses(&self, arguments: &str, code: i32, parts: &[&str]) {
+        let contents = || self.files().into_iter().map(|name| (self.read(&name), name)).collect::<Vec<_>>();
+        let before = contents();
+        self.gmm(arguments).failed(code, parts);
+        assert!(before == contents(), "files changed: {:?}", self.files());
+    }
+}
+
+fn run(command: &mut assert_cmd::Command) -> Run {
+    let output = command.output().expect("the program starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
+    Run { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// The bytes of an npy file, version 1.
+pub fn npy(descr: &str, fortran: bool, shape: &str, values: &[u8]) -> Vec<u8> {
+    let order = if fortran { "True" } else { "False" };
+    let text = format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}\n");
+    let mut out = b"\x93NUMPY\x01\x00".to_vec();
+    out.extend((text.len() as u16).to_le_bytes());
+    out.extend(text.as_bytes());
+    out.extend(values);
+    out
+}
+
+/// Values as the bytes of `<f8`.
+pub fn f8(values: &[f64]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+/// Values as the bytes of `<f4`.
+pub fn f4(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+/// All numbers of a JSON value, in order.
+pub fn numbers(value: &Value) -> Vec<f64> {
+    match value {
+        Value::Array(values) => values.iter().flat_map(numbers).collect(),
+        other => vec![other.as_f64().unwrap_or(f64::NAN)],
+    }
+}
+
+/// Asserts that two lists of numbers agree, relative to the larger of 1 and their size.
+#[track_caller]
+pub fn close(found: &[f64], expected: &[f64], tolerance: f64) {
+    assert_eq!(found.len(), expected.len(), "{found:?} and {expected:?}");
+    for (a, b) in found.iter().zip(expected) {
+        // Written so that a NaN fails.
+        let agree = (a - b).abs() <= tolerance * b.abs().max(1.0);
+        assert!(agree, "{found:?} is not {expected:?} within {tolerance:e}");
+    }
+}

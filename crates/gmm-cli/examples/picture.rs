@@ -19,7 +19,7 @@ const COLOURS: [[f64; 3]; 2] = [[230.0, 120.0, 20.0], [40.0, 110.0, 200.0]];
 
 fn main() -> anyhow::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let table = read_table(&root.join("data/old_faithful.csv"), &ReadOptions::default())?;
+    let table = read_table(root.join("data/old_faithful.csv"), &ReadOptions::default())?;
     let data = Dataset::new(table.matrix)?;
     let engine = CpuEngine::new(1)?;
     let mixture = fit(&engine, &data, &FitOptions::new(2))?.mixture;

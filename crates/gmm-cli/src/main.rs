@@ -1,2 +1,49 @@
-//! The program `gmm`.
-fn main() {}
+//! The program `gmm`: fits, evaluates, samples and converts Gaussian mixtures.
+//!
+//! Data go to standard output, everything else to standard error; [`exit`] lists the exit codes.
+
+mod args;
+mod checkpoint;
+mod completions;
+mod convert;
+mod doctor;
+mod exit;
+mod fit;
+mod generate;
+mod input;
+mod interrupt;
+mod output;
+mod predict;
+mod progress;
+mod render;
+mod sample;
+mod score;
+mod select;
+mod show;
+
+use std::process::ExitCode;
+
+use args::Command;
+use output::Console;
+
+fn main() -> ExitCode {
+    interrupt::install();
+    let cli = match args::parse() {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
+    let console = Console::new(cli.quiet, cli.verbose);
+    let result = match &cli.command {
+        Command::Fit(args) => fit::run(args, &console),
+        Command::Predict(args) => predict::run(args, &console),
+        Command::Score(args) => score::run(args, &console),
+        Command::Sample(args) => sample::run(args, &console),
+        Command::Generate(args) => generate::run(args, &console),
+        Command::Select(args) => select::run(args, &console),
+        Command::Convert(args) => convert::run(args, &console),
+        Command::Show(args) => show::run(args, &console),
+        Command::Doctor(args) => doctor::run(args, &console),
+        Command::Completions(args) => completions::run(args, &console),
+    };
+    exit::report(result, &console)
+}

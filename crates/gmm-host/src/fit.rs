@@ -8,7 +8,7 @@ use ndarray::Array2;
 
 use crate::em::{self, EmOptions, EmRun, Observer};
 use crate::init::{self, Init, Start, positive_rows};
-use crate::{Engine, Error, Resident, Wanted, memory, shift};
+use crate::{Engine, Error, Resident, Wanted, evaluate, memory, shift};
 
 /// What to fit and when to stop. Names and defaults are scikit-learn's.
 #[derive(Clone, Debug, PartialEq)]
@@ -176,10 +176,12 @@ pub fn fit_observed(
     let at = shift::of_data(data);
     shift::check_scale(data, &at, precision)?;
     let mut rows = engine.load(data, precision, &at)?;
-    let rows = rows.as_mut();
-    let mut warnings = regularisation(rows, &at, options.reg_covar)?;
-    let (best, empty_at_start) = best_run(rows, data, &at, options, precision, observer)?;
-    let evaluation = rows.evaluate(&best.mixture, Wanted::default())?;
+    let mut warnings = regularisation(rows.as_mut(), &at, options.reg_covar)?;
+    let (best, empty_at_start) = best_run(rows.as_mut(), data, &at, options, precision, observer)?;
+    // Held about the mixture's mean as every later evaluation holds them: the saved model scores these data to the
+    // same bits. The rows go first, so that no more memory is taken.
+    drop(rows);
+    let evaluation = evaluate::score(engine, &best.mixture, data, precision)?;
     let criteria = Criteria::new(
         best.mixture.n_parameters(),
         evaluation.log_likelihood,

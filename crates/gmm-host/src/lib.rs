@@ -2,7 +2,7 @@
 //!
 //! The way through: a [`Dataset`](gmm_model::Dataset) is loaded on an [`Engine`], which leaves a [`Resident`]; an
 //! initialisation gives a first mixture; the EM loop alternates [`Resident::pass`] and
-//! [`m_step`](gmm_model::m_step()); [`fit`] does all of it.
+//! [`m_step`](gmm_model::m_step()); [`fit()`] does all of it.
 
 mod cpu;
 mod cuda;

@@ -30,7 +30,7 @@ impl Default for SyntheticOptions {
 /// Weights come from a Dirichlet; full and tied covariances from a Wishart over its degrees of freedom, so that their
 /// mean is `scale² I` while each is correlated; diag and spherical variances from chi-squares in the same way; means
 /// uniform in a centred cube, drawn again until they keep the stated separation, the cube growing where it is too full.
-/// Rows come from [`sample`](crate::sample).
+/// Rows come from [`sample`](crate::sample()).
 ///
 /// # Errors
 /// [`ModelError::Range`] for `k` or `d` of 0 and options out of range.

@@ -9,6 +9,10 @@ use crate::{Error, memory};
 /// Rows of a block. A column of it is 2 KiB in f64, so a block of 30 columns stays in the second-level cache.
 pub(crate) const BLOCK: usize = 256;
 
+/// Distance of two columns of a block, of components' rows, and of all that is laid out alike. A plain 256 would put
+/// every column on the same few sets of the first-level cache; one or two lines more spread them over all.
+pub(crate) const STRIDE: usize = BLOCK + 16;
+
 /// A zeroed buffer whose first element starts a cache line, so that no vector load crosses one.
 pub(crate) struct Buffer<T> {
     cells: Vec<T>,
@@ -46,7 +50,7 @@ pub(crate) struct Layout<T> {
     pub(crate) d: usize,
     pub(crate) shift: Vec<f64>,
     pub(crate) total_weight: f64,
-    /// Block after block, `d*BLOCK` each; rows past `n` are 0.
+    /// Block after block, `d*STRIDE` each; rows past `n` are 0.
     cells: Buffer<T>,
     /// One weight per row where they were given.
     weights: Option<Buffer<T>>,
@@ -56,15 +60,15 @@ pub(crate) struct Layout<T> {
 }
 
 impl<T: Real> Layout<T> {
-    /// Takes a data set in. One pass over it; `n*d*size_of::<T>()` bytes, rounded up to whole blocks.
+    /// Takes a data set in. One pass over it; `n*d*size_of::<T>()` bytes and a sixteenth more, rounded up to whole blocks.
     pub(crate) fn new(data: &Dataset, shift: &[f64]) -> Result<Self, Error> {
         let (n, d) = data.rows().dim();
         let blocks = n.div_ceil(BLOCK);
         let bytes =
             (blocks * BLOCK) as u128 * (d + usize::from(data.weights().is_some())) as u128 * size_of::<T>() as u128;
         memory::check("a copy of the data", bytes)?;
-        let mut cells = Buffer::<T>::zeroed(blocks * BLOCK * d);
-        cells.par_chunks_exact_mut(BLOCK * d).enumerate().for_each(|(block, out)| {
+        let mut cells = Buffer::<T>::zeroed(blocks * STRIDE * d);
+        cells.par_chunks_exact_mut(STRIDE * d).enumerate().for_each(|(block, out)| {
             let first = block * BLOCK;
             let rows = first..n.min(first + BLOCK);
             match data.rows() {
@@ -90,9 +94,9 @@ impl<T: Real> Layout<T> {
         self.n.div_ceil(BLOCK)
     }
 
-    /// The columns of one block: `d` times `BLOCK` values.
+    /// The columns of one block: `d` times `STRIDE` values, of which the first `BLOCK` are rows.
     pub(crate) fn block(&self, block: usize) -> &[T] {
-        &self.cells[block * self.d * BLOCK..][..self.d * BLOCK]
+        &self.cells[block * self.d * STRIDE..][..self.d * STRIDE]
     }
 
     /// Rows of one block that are rows of the data.
@@ -115,7 +119,7 @@ fn fill<S: Copy + Into<f64>, T: Real>(out: &mut [T], rows: &[S], shift: &[f64]) 
     let d = shift.len();
     for (row, values) in rows.chunks_exact(d).enumerate() {
         for (column, (&v, &s)) in values.iter().zip(shift).enumerate() {
-            out[column * BLOCK + row] = T::of(v.into() - s);
+            out[column * STRIDE + row] = T::of(v.into() - s);
         }
     }
 }

@@ -73,7 +73,7 @@ fn solved_means<T: Real>(mixture: &Mixture, factor: &Cholesky, shift: &[f64]) ->
 /// the tile; `corner` the `M` inside it, row by row below the diagonal.
 pub(crate) struct Triangle<T> {
     pub(crate) d: usize,
-    /// 1 / L[i,i], `(d,)`.
+    /// `1 / L[i,i]`, `(d,)`.
     pub(crate) inverse_diagonal: Vec<T>,
     pub(crate) panels: Vec<T>,
     pub(crate) corners: Vec<T>,

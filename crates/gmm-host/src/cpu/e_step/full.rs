@@ -1,51 +1,26 @@
 //! Mahalanobis distances by forward substitution with each component's Cholesky factor.
 
-use super::super::layout::BLOCK;
+use std::ops::Range;
+
+use super::super::layout::STRIDE;
 use super::super::simd::{Real, Words};
 use super::super::terms::{TILE, Terms, Triangle};
 
-/// `joint[c] = constant[c] − ½ |L_c⁻¹ (x − mean[c])|²`. Cost `d*(d+1)` flops a row and component.
+/// `joint[c] = constant[c] − ½ |L_c⁻¹ (x − mean[c])|²` for `G` vectors of rows. Cost `d*(d+1)` flops a row and component.
 #[inline(always)]
-pub(super) fn log_joint<T: Real, W: Words<T>>(
+pub(super) fn log_joint<T: Real, W: Words<T>, const G: usize>(
     w: W,
     terms: &Terms<T>,
     factors: &[Triangle<T>],
+    components: Range<usize>,
     x: &[T],
-    rows: usize,
     joint: &mut [T],
     scratch: &mut [T],
 ) {
     let d = terms.d;
-    let step = W::GROUP * W::LANES;
-    for (c, factor) in factors.iter().enumerate() {
-        let means = &terms.means[c * d..][..d];
-        let out = &mut joint[c * BLOCK..][..BLOCK];
-        for row in (0..rows).step_by(step) {
-            let (x, out) = (&x[row..], &mut out[row..]);
-            if W::GROUP == 4 {
-                distance::<T, W, 4>(w, factor, means, x, terms.constants[c], out, scratch);
-            } else {
-                distance::<T, W, 2>(w, factor, means, x, terms.constants[c], out, scratch);
-            }
-        }
-    }
-}
-
-#[inline(always)]
-fn distance<T: Real, W: Words<T>, const G: usize>(
-    w: W,
-    factor: &Triangle<T>,
-    means: &[T],
-    x: &[T],
-    constant: T,
-    out: &mut [T],
-    scratch: &mut [T],
-) {
-    assert!(out.len() >= G * W::LANES);
-    let q = solve::<T, W, G>(w, factor, means, x, scratch, G * W::LANES);
-    for (g, q) in q.into_iter().enumerate() {
-        // SAFETY: inside out, as asserted.
-        unsafe { w.store(out.as_mut_ptr().add(g * W::LANES), super::finish(w, q, constant)) };
+    for c in components {
+        let q = solve::<T, W, G>(w, &factors[c], &terms.means[c * d..][..d], x, scratch, G * W::LANES);
+        super::store(w, c, q, super::LogJoint { constants: &terms.constants }, &mut joint[c * STRIDE..]);
     }
 }
 
@@ -64,7 +39,7 @@ pub(crate) fn solve<T: Real, W: Words<T>, const G: usize>(
 ) -> [W::V; G] {
     let d = factor.d;
     let width = G * W::LANES;
-    assert!(means.len() == d && x.len() >= (d - 1) * BLOCK + width);
+    assert!(means.len() == d && x.len() >= (d - 1) * STRIDE + width);
     assert!(stride >= width && y.len() >= (d - 1) * stride + width);
     let mut lengths = [w.splat(T::ZERO); G];
     let (mut panel, mut corner) = (0, 0);
@@ -96,7 +71,7 @@ struct Place<'a, T> {
 /// Solves `R` rows of the factor from row `top`.
 ///
 /// # Safety
-/// `top + R <= d`; `x` holds `G` vectors in each of `d` columns at `BLOCK`, `y` likewise at `stride`.
+/// `top + R <= d`; `x` holds `G` vectors in each of `d` columns at `STRIDE`, `y` likewise at `stride`.
 #[inline(always)]
 unsafe fn tile<T: Real, W: Words<T>, const G: usize, const R: usize>(
     w: W,
@@ -114,14 +89,17 @@ unsafe fn tile<T: Real, W: Words<T>, const G: usize, const R: usize>(
         let (mean, scale) = (w.splat(means[top + r]), w.splat(factor.inverse_diagonal[top + r]));
         for (g, value) in row.iter_mut().enumerate() {
             // SAFETY: the caller's.
-            let x = unsafe { w.load(x.as_ptr().add((top + r) * BLOCK + g * W::LANES)) };
+            let x = unsafe { w.load(x.as_ptr().add((top + r) * STRIDE + g * W::LANES)) };
             *value = w.mul(w.sub(x, mean), scale);
         }
     }
     for j in 0..top {
         // SAFETY: the caller's for y; the panel's length was asserted.
         unsafe {
-            let solved: [W::V; G] = std::array::from_fn(|g| w.load(y.as_ptr().add(j * stride + g * W::LANES)));
+            let mut solved = [w.splat(T::ZERO); G];
+            for (g, y_g) in solved.iter_mut().enumerate() {
+                *y_g = w.load(y.as_ptr().add(j * stride + g * W::LANES));
+            }
             for (r, row) in tile.iter_mut().enumerate() {
                 let m = w.splat(*panel.get_unchecked(j * R + r));
                 for (value, y) in row.iter_mut().zip(solved) {

@@ -1,37 +1,40 @@
 //! One factor for all components: rows are solved once, then distances are Euclidean.
 
-use super::super::layout::BLOCK;
+use std::ops::Range;
+
+use super::super::layout::STRIDE;
 use super::super::simd::{Real, Words};
 use super::super::terms::{Terms, Triangle};
-use super::{solve, squared_distance};
+use super::{LogJoint, solve, squared_distances};
 
-/// `joint[c] = constant[c] − ½ |L⁻¹x − means[c]|²`, where `means`, `(k, d)`, are solved by `L` already.
-/// Cost `d² + 3*k*d` flops a row.
+/// `L⁻¹x` of `G` vectors of rows from `row` on, into the second half of `scratch`, `(2*d, STRIDE)`.
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "the family's arguments and the solved means")]
-pub(super) fn log_joint<T: Real, W: Words<T>>(
+pub(super) fn solve_rows<T: Real, W: Words<T>, const G: usize>(
     w: W,
-    terms: &Terms<T>,
     factor: &Triangle<T>,
-    means: &[T],
     x: &[T],
-    rows: usize,
-    joint: &mut [T],
+    row: usize,
     scratch: &mut [T],
 ) {
-    let d = terms.d;
-    let (zero, solved) = scratch.split_at_mut(d * BLOCK);
-    let zero = &mut zero[..d];
+    let (zero, solved) = scratch.split_at_mut(factor.d * STRIDE);
+    let zero = &mut zero[..factor.d];
     zero.fill(T::ZERO);
-    for row in (0..rows).step_by(W::GROUP * W::LANES) {
-        if W::GROUP == 4 {
-            solve::<T, W, 4>(w, factor, zero, &x[row..], &mut solved[row..], BLOCK);
-        } else {
-            solve::<T, W, 2>(w, factor, zero, &x[row..], &mut solved[row..], BLOCK);
-        }
-    }
-    for c in 0..terms.k {
-        let out = &mut joint[c * BLOCK..][..BLOCK];
-        squared_distance(w, &means[c * d..][..d], solved, rows, out, |w, q| super::finish(w, q, terms.constants[c]));
-    }
+    solve::<T, W, G>(w, factor, zero, x, &mut solved[row..], STRIDE);
+}
+
+/// `joint[c] = constant[c] − ½ |L⁻¹x − means[c]|²` for `G` vectors of solved rows, where `means`, `(k, d)`, are solved by
+/// `L` already. Cost `d² + 3*k*d` flops a row in all.
+#[inline(always)]
+pub(super) fn log_joint<T: Real, W: Words<T>, const G: usize>(
+    w: W,
+    terms: &Terms<T>,
+    means: &[T],
+    components: Range<usize>,
+    row: usize,
+    scratch: &[T],
+    joint: &mut [T],
+) {
+    let solved = &scratch[terms.d * STRIDE + row..];
+    let finish = LogJoint { constants: &terms.constants };
+    squared_distances::<T, W, G>(w, means, terms.d, components, solved, joint, finish);
 }

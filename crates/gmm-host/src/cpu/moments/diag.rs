@@ -1,6 +1,6 @@
 //! First moments and the diagonals of the second.
 
-use super::super::layout::BLOCK;
+use super::super::layout::STRIDE;
 use super::super::simd::{Real, Words};
 
 /// Columns at a time: eight running sums keep both multipliers busy through their latency.
@@ -34,11 +34,11 @@ pub(super) fn columns<T: Real, W: Words<T>>(
     let d = centre.len();
     let mut j = 0;
     while j + COLUMNS <= d {
-        tile::<T, W, COLUMNS>(w, &centre[j..], &x[j * BLOCK..], r, |i, a, b| add(j + i, a, b));
+        tile::<T, W, COLUMNS>(w, &centre[j..], &x[j * STRIDE..], r, |i, a, b| add(j + i, a, b));
         j += COLUMNS;
     }
     while j < d {
-        tile::<T, W, 1>(w, &centre[j..], &x[j * BLOCK..], r, |i, a, b| add(j + i, a, b));
+        tile::<T, W, 1>(w, &centre[j..], &x[j * STRIDE..], r, |i, a, b| add(j + i, a, b));
         j += 1;
     }
 }
@@ -51,8 +51,11 @@ fn tile<T: Real, W: Words<T>, const C: usize>(
     r: &[T],
     mut add: impl FnMut(usize, f64, f64),
 ) {
-    assert!(x.len() >= (C - 1) * BLOCK + r.len() && r.len().is_multiple_of(W::LANES));
-    let centre: [W::V; C] = std::array::from_fn(|i| w.splat(centre[i]));
+    assert!(x.len() >= (C - 1) * STRIDE + r.len() && r.len().is_multiple_of(W::LANES));
+    let mut means = [w.splat(T::ZERO); C];
+    for (slot, &mean) in means.iter_mut().zip(centre) {
+        *slot = w.splat(mean);
+    }
     let mut first = [w.splat(T::ZERO); C];
     let mut second = [w.splat(T::ZERO); C];
     for row in (0..r.len()).step_by(W::LANES) {
@@ -60,7 +63,7 @@ fn tile<T: Real, W: Words<T>, const C: usize>(
         unsafe {
             let r = w.load(r.as_ptr().add(row));
             for i in 0..C {
-                let z = w.sub(w.load(x.as_ptr().add(i * BLOCK + row)), centre[i]);
+                let z = w.sub(w.load(x.as_ptr().add(i * STRIDE + row)), means[i]);
                 let rz = w.mul(r, z);
                 first[i] = w.add(first[i], rz);
                 second[i] = w.fma(rz, z, second[i]);

@@ -11,7 +11,7 @@ mod tied;
 
 use gmm_model::{CovarianceType, packed_len};
 
-use super::layout::BLOCK;
+use super::layout::{BLOCK, STRIDE};
 use super::simd::{Real, Words};
 
 pub(crate) use scatter::scatter;
@@ -80,12 +80,14 @@ impl Sums {
 /// One tile of rows with its responsibilities.
 #[derive(Clone, Copy)]
 pub(crate) struct Tile<'a, T> {
-    /// `(d, BLOCK)`.
+    /// `(d, STRIDE)`.
     pub(crate) x: &'a [T],
     /// How many rows count, a multiple of `LANES`.
     pub(crate) rows: usize,
-    /// `(k, BLOCK)`, times the row weights.
+    /// `(k, STRIDE)`, times the row weights.
     pub(crate) responsibilities: &'a [T],
+    /// `(k, STRIDE)` squared distances to the centres, or empty where they are not known.
+    pub(crate) distances: &'a [T],
     /// Rows with less than this may be left out of a component's moments, `(k,)`; see [`floors`].
     pub(crate) floors: &'a [T],
 }
@@ -100,7 +102,7 @@ pub(crate) fn floors<T: Real>(component_weights: &[T], mean_row_weight: f64) -> 
     component_weights.iter().map(|w| T::of(w.to_f64() * share)).collect()
 }
 
-/// Adds the moments of a tile about `centres`, `(k, d)`. `scratch` holds `SCRATCH*d*BLOCK` values.
+/// Adds the moments of a tile about `centres`, `(k, d)`. `scratch` holds `SCRATCH*d*STRIDE` values.
 #[inline(always)]
 pub(crate) fn accumulate<T: Real, W: Words<T>>(
     w: W,
@@ -112,8 +114,8 @@ pub(crate) fn accumulate<T: Real, W: Words<T>>(
 ) {
     let k = sums.weight.len();
     let d = centres.len() / k;
-    let Tile { x, rows, responsibilities, floors } = tile;
-    assert!(x.len() >= d * BLOCK && scratch.len() >= SCRATCH * d * BLOCK && rows <= BLOCK && floors.len() == k);
+    let Tile { x, rows, responsibilities, distances, floors } = tile;
+    assert!(x.len() >= d * STRIDE && scratch.len() >= SCRATCH * d * STRIDE && rows <= BLOCK && floors.len() == k);
     let pairs = !sums.pairs.is_empty();
     let mut labels = [0; BLOCK];
     if pairs {
@@ -122,22 +124,23 @@ pub(crate) fn accumulate<T: Real, W: Words<T>>(
     let mut list = [0u16; BLOCK];
     let mut gathered_r = [T::ZERO; BLOCK];
     for c in 0..k {
-        let r = &responsibilities[c * BLOCK..][..rows];
-        let (weight, present) = scan(w, r, floors[c], &mut list);
+        let r = &responsibilities[c * STRIDE..][..rows];
+        let (weight, present) = scan(w, r, floors[c]);
         sums.weight[c] += weight;
-        let list = &list[..present];
-        if pairs {
-            for &row in list {
-                sums.pairs[c * k + labels[usize::from(row)] as usize] += r[usize::from(row)].to_f64();
-            }
-        }
-        let (scratch, gathered) = scratch.split_at_mut(2 * d * BLOCK);
         // Moving a value costs about as much as four or five vector lanes of arithmetic on it (diag), or a dozen (full).
-        let (x, r) = if present * if kind == CovarianceType::Full { 2 } else { 5 } < rows {
-            gather(w, list, x, r, &mut gathered[..d * BLOCK], &mut gathered_r)
-        } else {
-            (x, r)
-        };
+        let sparse = present * if kind == CovarianceType::Full { 2 } else { 5 } < rows;
+        let list = if sparse { rows_above(w, r, floors[c], &mut list) } else { &[] };
+        if pairs {
+            let pairs = &mut sums.pairs[c * k..][..k];
+            let mut add = |row: usize| pairs[labels[row] as usize] += r[row].to_f64();
+            if sparse { list.iter().for_each(|&row| add(usize::from(row))) } else { (0..rows).for_each(add) }
+        }
+        let known = kind == CovarianceType::Spherical && !distances.is_empty();
+        if known {
+            sums.second[c] += spherical::second(w, r, &distances[c * STRIDE..][..rows]);
+        }
+        let (scratch, gathered) = scratch.split_at_mut(2 * d * STRIDE);
+        let (x, r) = if sparse { gather(w, list, x, r, &mut gathered[..d * STRIDE], &mut gathered_r) } else { (x, r) };
         if r.is_empty() {
             continue;
         }
@@ -148,6 +151,7 @@ pub(crate) fn accumulate<T: Real, W: Words<T>>(
                 let second = &mut sums.second[c * packed_len(d)..][..packed_len(d)];
                 full::accumulate(w, centre, x, r, scratch, first, second);
             }
+            CovarianceType::Spherical if known => diag::columns(w, centre, x, r, |j, a, _| first[j] += a),
             CovarianceType::Tied if pairs => diag::columns(w, centre, x, r, |j, a, _| first[j] += a),
             CovarianceType::Tied => full::accumulate(w, centre, x, r, scratch, first, &mut sums.second),
             CovarianceType::Diag => diag::accumulate(w, centre, x, r, first, &mut sums.second[c * d..][..d]),
@@ -156,24 +160,36 @@ pub(crate) fn accumulate<T: Real, W: Words<T>>(
     }
 }
 
-/// Σ r, and the rows with more than `floor`, in order, into `list`; returns how many.
+/// Σ r, and how many rows have more than `floor`.
 #[inline(always)]
-fn scan<T: Real, W: Words<T>>(w: W, r: &[T], floor: T, list: &mut [u16; BLOCK]) -> (f64, usize) {
+fn scan<T: Real, W: Words<T>>(w: W, r: &[T], floor: T) -> (f64, usize) {
     let mut sum = w.splat(T::ZERO);
-    let bound = w.splat(floor);
+    let floor = w.splat(floor);
     let mut present = 0;
-    for (i, lanes) in r.chunks_exact(W::LANES).enumerate() {
+    for lanes in r.chunks_exact(W::LANES) {
         // SAFETY: the chunk holds LANES values.
         let v = unsafe { w.load(lanes.as_ptr()) };
         sum = w.add(sum, v);
-        if w.any_lt(bound, v) {
-            for (lane, &r) in lanes.iter().enumerate() {
-                list[present] = (i * W::LANES + lane) as u16;
-                present += usize::from(floor < r);
-            }
+        present += w.lt_bits(floor, v).count_ones();
+    }
+    (w.sum(sum).to_f64(), present as usize)
+}
+
+/// The rows with more than `floor`, in order.
+#[inline(always)]
+fn rows_above<'a, T: Real, W: Words<T>>(w: W, r: &[T], floor: T, list: &'a mut [u16; BLOCK]) -> &'a [u16] {
+    let floor = w.splat(floor);
+    let mut present = 0;
+    for (i, lanes) in r.chunks_exact(W::LANES).enumerate() {
+        // SAFETY: the chunk holds LANES values.
+        let mut bits = w.lt_bits(floor, unsafe { w.load(lanes.as_ptr()) });
+        while bits != 0 {
+            list[present] = (i * W::LANES) as u16 + bits.trailing_zeros() as u16;
+            present += 1;
+            bits &= bits - 1;
         }
     }
-    (w.sum(sum).to_f64(), present)
+    &list[..present]
 }
 
 /// Moves the listed rows together: columns into `columns`, responsibilities into `r_out`, padded with rows of
@@ -188,8 +204,8 @@ fn gather<'a, T: Real, W: Words<T>>(
     r_out: &'a mut [T; BLOCK],
 ) -> (&'a [T], &'a [T]) {
     let rows = list.len().next_multiple_of(W::LANES);
-    for (from, to) in x.chunks_exact(BLOCK).zip(columns.chunks_exact_mut(BLOCK)) {
-        let from: &[T; BLOCK] = from.try_into().expect("a column of a block");
+    for (from, to) in x.chunks_exact(STRIDE).zip(columns.chunks_exact_mut(STRIDE)) {
+        let from: &[T; BLOCK] = from[..BLOCK].try_into().expect("a column of a block");
         for (slot, &row) in to.iter_mut().zip(list) {
             *slot = from[usize::from(row) % BLOCK];
         }

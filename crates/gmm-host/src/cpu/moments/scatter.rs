@@ -1,6 +1,6 @@
 //! Moments under a hard assignment: each row adds to its own cluster alone.
 
-use super::super::layout::BLOCK;
+use super::super::layout::STRIDE;
 use super::super::simd::Real;
 use super::Sums;
 
@@ -20,7 +20,7 @@ pub(crate) fn scatter<T: Real>(
         sums.weight[label as usize] += weight.to_f64();
         sums.second[label as usize] += weight.to_f64() * distance.to_f64();
     }
-    for (j, column) in x.chunks_exact(BLOCK).take(d).enumerate() {
+    for (j, column) in x.chunks_exact(STRIDE).take(d).enumerate() {
         for ((&label, &value), &weight) in labels.iter().zip(column).zip(weights) {
             let cell = label as usize * d + j;
             sums.first[cell] += weight.to_f64() * (value.to_f64() - centres[cell].to_f64());

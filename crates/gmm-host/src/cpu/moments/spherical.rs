@@ -18,3 +18,19 @@ pub(super) fn accumulate<T: Real, W: Words<T>>(
         *second += b;
     });
 }
+
+/// Σ r q, where `q` are the squared distances to the centre; a distance that overflowed has responsibility 0.
+#[inline(always)]
+pub(super) fn second<T: Real, W: Words<T>>(w: W, r: &[T], q: &[T]) -> f64 {
+    assert!(r.len() == q.len());
+    let zero = w.splat(T::ZERO);
+    let mut sum = zero;
+    for (r, q) in r.chunks_exact(W::LANES).zip(q.chunks_exact(W::LANES)) {
+        // SAFETY: both chunks hold LANES values.
+        unsafe {
+            let r = w.load(r.as_ptr());
+            sum = w.add(sum, w.select_lt(zero, r, w.mul(r, w.load(q.as_ptr())), zero));
+        }
+    }
+    w.sum(sum).to_f64()
+}

@@ -11,10 +11,13 @@
 
 use gmm_model::packed_index;
 
-use super::super::layout::BLOCK;
+use super::super::layout::{BLOCK, STRIDE};
 use super::super::simd::{Real, Words};
 use super::Tile;
 use super::full::products;
+
+/// Columns at a time: each load of a responsibility then serves four.
+const COLUMNS: usize = 4;
 
 /// Components up to which the table of pairs, `k²` sums, is worth its memory.
 const MOST_COMPONENTS: usize = 512;
@@ -27,7 +30,7 @@ pub(crate) const fn pays(n: usize, k: usize, d: usize) -> bool {
 /// Adds one tile's pooled second moments but for the pairs' part, and finds the rows' labels. The caller adds the pairs
 /// and the first moments.
 ///
-/// `centres` is `(k, d)`; `scratch` holds `3*d*BLOCK` values.
+/// `centres` is `(k, d)`; `scratch` holds `3*d*STRIDE` values.
 #[inline(always)]
 pub(super) fn accumulate<T: Real, W: Words<T>>(
     w: W,
@@ -37,30 +40,33 @@ pub(super) fn accumulate<T: Real, W: Words<T>>(
     second: &mut [f64],
     labels: &mut [u32; BLOCK],
 ) {
-    let Tile { x, rows, responsibilities, floors } = tile;
+    let Tile { x, rows, responsibilities, floors, .. } = tile;
     let k = floors.len();
     let d = centres.len() / k;
     let mut label = [T::ZERO; BLOCK];
     let mut weight = [T::ZERO; BLOCK];
     largest(w, k, rows, responsibilities, &mut label, &mut weight);
     labels.iter_mut().zip(label).for_each(|(to, from)| *to = from.to_f64() as u32);
-    let (a, rest) = scratch.split_at_mut(d * BLOCK);
-    let (e, rest) = rest.split_at_mut(d * BLOCK);
-    let left = &mut rest[..d * BLOCK];
+    let (a, rest) = scratch.split_at_mut(d * STRIDE);
+    let (e, rest) = rest.split_at_mut(d * STRIDE);
+    let left = &mut rest[..d * STRIDE];
+    // `e` first holds the own centre's columns.
+    for (j, own) in e.chunks_exact_mut(STRIDE).enumerate() {
+        own.iter_mut().zip(labels.iter()).for_each(|(slot, &label)| *slot = centres[label as usize * d + j]);
+    }
+    let mut j = 0;
+    while j + COLUMNS <= d {
+        pull::<T, W, COLUMNS>(w, centres, d, j, tile, e, a);
+        j += COLUMNS;
+    }
+    while j < d {
+        pull::<T, W, 1>(w, centres, d, j, tile, e, a);
+        j += 1;
+    }
     for j in 0..d {
-        let own: [T; BLOCK] = std::array::from_fn(|row| centres[labels[row] as usize * d + j]);
-        let column = j * BLOCK..(j + 1) * BLOCK;
-        pull(w, &centres[j..], d, k, rows, responsibilities, &own, &mut a[column.clone()]);
-        residual(
-            w,
-            rows,
-            &x[column.clone()],
-            &own,
-            &weight,
-            &a[column.clone()],
-            &mut e[column.clone()],
-            &mut left[column],
-        );
+        let column = j * STRIDE..j * STRIDE + BLOCK;
+        let (e, left) = (&mut e[column.clone()], &mut left[column.clone()]);
+        residual(w, rows, &x[column.clone()], &weight, &a[column], e, left);
     }
     products(w, d, rows, e, left, second);
     negate_over_weight(w, d, rows, &weight, a, left);
@@ -77,14 +83,14 @@ fn largest<T: Real, W: Words<T>>(
     label: &mut [T; BLOCK],
     weight: &mut [T; BLOCK],
 ) {
-    assert!(r.len() >= k * BLOCK && rows <= BLOCK && rows.is_multiple_of(W::LANES));
+    assert!(r.len() >= k * STRIDE && rows <= BLOCK && rows.is_multiple_of(W::LANES));
     for row in (0..rows).step_by(W::LANES) {
         // SAFETY: row + LANES <= rows <= BLOCK.
         unsafe {
             let mut best = w.load(r.as_ptr().add(row));
             let (mut sum, mut index) = (best, w.splat(T::ZERO));
             for c in 1..k {
-                let r = w.load(r.as_ptr().add(c * BLOCK + row));
+                let r = w.load(r.as_ptr().add(c * STRIDE + row));
                 index = w.select_lt(best, r, w.splat(T::of(c as f64)), index);
                 best = w.max(r, best);
                 sum = w.add(sum, r);
@@ -95,51 +101,56 @@ fn largest<T: Real, W: Words<T>>(
     }
 }
 
-/// One column of `A = Σ_c r_c (μ_c − μ_j)`; `centres[c*d]` is the column's entry of component `c`.
+/// `C` columns of `A = Σ_c r_c (μ_c − μ_j)` from column `first` on; `own` holds `μ_j`.
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "one call site")]
-fn pull<T: Real, W: Words<T>>(
+fn pull<T: Real, W: Words<T>, const C: usize>(
     w: W,
     centres: &[T],
     d: usize,
-    k: usize,
-    rows: usize,
-    r: &[T],
-    own: &[T; BLOCK],
+    first: usize,
+    tile: Tile<'_, T>,
+    own: &[T],
     a: &mut [T],
 ) {
-    let width = W::GROUP * W::LANES;
-    assert!(r.len() >= k * BLOCK && a.len() >= rows && rows <= BLOCK && rows.is_multiple_of(width));
-    for row in (0..rows).step_by(width) {
-        for row in (row..row + width).step_by(2 * W::LANES) {
-            // SAFETY: row + 2*LANES <= rows <= BLOCK, since GROUP is even.
-            unsafe {
-                let at = [row, row + W::LANES];
-                let own = at.map(|row| w.load(own.as_ptr().add(row)));
-                let mut sums = [w.splat(T::ZERO); 2];
-                for c in 0..k {
-                    let mean = w.splat(centres[c * d]);
-                    for g in 0..2 {
-                        let r = w.load(r.as_ptr().add(c * BLOCK + at[g]));
-                        sums[g] = w.fma(r, w.sub(mean, own[g]), sums[g]);
+    let Tile { rows, responsibilities: r, floors, .. } = tile;
+    let k = floors.len();
+    assert!(rows <= BLOCK && rows.is_multiple_of(2 * W::LANES) && first + C <= d && centres.len() >= k * d);
+    assert!(r.len() >= k * STRIDE && own.len() >= d * STRIDE && a.len() >= d * STRIDE);
+    for row in (0..rows).step_by(2 * W::LANES) {
+        // SAFETY: row + 2*LANES <= rows <= BLOCK, and the lengths were asserted.
+        unsafe {
+            let mut centre = [[w.splat(T::ZERO); 2]; C];
+            for (i, centre) in centre.iter_mut().enumerate() {
+                for (g, centre) in centre.iter_mut().enumerate() {
+                    *centre = w.load(own.as_ptr().add((first + i) * STRIDE + row + g * W::LANES));
+                }
+            }
+            let mut sums = [[w.splat(T::ZERO); 2]; C];
+            for c in 0..k {
+                let r = r.as_ptr().add(c * STRIDE + row);
+                let r = [w.load(r), w.load(r.add(W::LANES))];
+                for (i, (sums, centre)) in sums.iter_mut().zip(centre).enumerate() {
+                    let mean = w.splat(*centres.get_unchecked(c * d + first + i));
+                    for (g, (sum, own)) in sums.iter_mut().zip(centre).enumerate() {
+                        *sum = w.fma(r[g], w.sub(mean, own), *sum);
                     }
                 }
-                for g in 0..2 {
-                    w.store(a.as_mut_ptr().add(at[g]), sums[g]);
+            }
+            for (i, sums) in sums.into_iter().enumerate() {
+                for (g, sum) in sums.into_iter().enumerate() {
+                    w.store(a.as_mut_ptr().add((first + i) * STRIDE + row + g * W::LANES), sum);
                 }
             }
         }
     }
 }
 
-/// One column of `e = (x − μ_j) − A/w` and of `w e`; 0 where the row weighs nothing.
+/// One column of `e = (x − μ_j) − A/w`, where `e` holds `μ_j`, and of `w e`.
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "one call site")]
 fn residual<T: Real, W: Words<T>>(
     w: W,
     rows: usize,
     x: &[T],
-    own: &[T; BLOCK],
     weight: &[T; BLOCK],
     a: &[T],
     e: &mut [T],
@@ -152,7 +163,7 @@ fn residual<T: Real, W: Words<T>>(
         unsafe {
             let weight = w.load(weight.as_ptr().add(row));
             let shift = w.select_lt(zero, weight, w.div(w.load(a.as_ptr().add(row)), weight), zero);
-            let y = w.sub(w.load(x.as_ptr().add(row)), w.load(own.as_ptr().add(row)));
+            let y = w.sub(w.load(x.as_ptr().add(row)), w.load(e.as_ptr().add(row)));
             let value = w.sub(y, shift);
             w.store(e.as_mut_ptr().add(row), value);
             w.store(left.as_mut_ptr().add(row), w.mul(weight, value));
@@ -163,16 +174,16 @@ fn residual<T: Real, W: Words<T>>(
 /// `left = −A/w`, 0 where the row weighs nothing.
 #[inline(always)]
 fn negate_over_weight<T: Real, W: Words<T>>(w: W, d: usize, rows: usize, weight: &[T; BLOCK], a: &[T], left: &mut [T]) {
-    assert!(a.len() >= d * BLOCK && left.len() >= d * BLOCK && rows <= BLOCK);
+    assert!(a.len() >= d * STRIDE && left.len() >= d * STRIDE && rows <= BLOCK);
     let zero = w.splat(T::ZERO);
     for j in 0..d {
         for row in (0..rows).step_by(W::LANES) {
             // SAFETY: j < d and row + LANES <= rows <= BLOCK.
             unsafe {
                 let weight = w.load(weight.as_ptr().add(row));
-                let a = w.sub(zero, w.load(a.as_ptr().add(j * BLOCK + row)));
+                let a = w.sub(zero, w.load(a.as_ptr().add(j * STRIDE + row)));
                 let value = w.select_lt(zero, weight, w.div(a, weight), zero);
-                w.store(left.as_mut_ptr().add(j * BLOCK + row), value);
+                w.store(left.as_mut_ptr().add(j * STRIDE + row), value);
             }
         }
     }

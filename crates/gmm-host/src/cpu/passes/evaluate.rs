@@ -1,7 +1,7 @@
 //! Log densities, responsibilities and labels, row by row, and their totals.
 
 use super::super::e_step::{self, RowOutputs};
-use super::super::layout::{BLOCK, Layout};
+use super::super::layout::{BLOCK, Layout, STRIDE};
 use super::super::simd::{Dispatch, Kernel, Real, Words};
 use super::super::terms::Terms;
 use super::expectation::log_likelihood;
@@ -79,11 +79,20 @@ impl<T: Real> Kernel<T> for Evaluate<'_, T> {
         let Self { layout, terms, block, out, work } = self;
         let (x, weights, rows) = (layout.block(block), layout.weights(block), layout.rows_in(block));
         let wide = padded::<T, W>(rows);
-        e_step::log_joint(w, terms, x, wide, &mut work.joint, &mut work.scratch);
         // Responsibilities without the row weights; rows past the data are computed and dropped.
         let ones = [T::ONE; BLOCK];
         let mut per_row = RowOutputs { top: &mut work.top, rest: &mut work.rest, entropy: Some(&mut work.entropy) };
-        e_step::normalise(w, terms, wide, &ones, &mut work.joint, &mut per_row);
+        e_step::responsibilities(
+            w,
+            terms,
+            x,
+            wide,
+            &ones,
+            &mut work.joint,
+            &mut work.distances,
+            &mut work.scratch,
+            &mut per_row,
+        );
         if let Some(slots) = out.log_densities {
             for (row, slot) in slots.iter_mut().enumerate() {
                 *slot = work.top[row].to_f64() + work.rest[row].to_f64();
@@ -92,13 +101,13 @@ impl<T: Real> Kernel<T> for Evaluate<'_, T> {
         if let Some(slots) = out.responsibilities {
             for (row, slots) in slots.chunks_exact_mut(terms.k).enumerate() {
                 for (c, slot) in slots.iter_mut().enumerate() {
-                    *slot = work.joint[c * BLOCK + row].to_f64();
+                    *slot = work.joint[c * STRIDE + row].to_f64();
                 }
             }
         }
         if let Some(labels) = out.labels {
             for (row, label) in labels.iter_mut().enumerate() {
-                let better = |best: usize, c: usize| work.joint[c * BLOCK + row] > work.joint[best * BLOCK + row];
+                let better = |best: usize, c: usize| work.joint[c * STRIDE + row] > work.joint[best * STRIDE + row];
                 *label = (1..terms.k).fold(0, |best, c| if better(best, c) { c } else { best }) as u32;
             }
         }

@@ -36,11 +36,20 @@ impl<T: Real> Kernel<T> for Expectation<'_, T> {
         for block in share.blocks.clone() {
             let (x, weights, rows) = (layout.block(block), layout.weights(block), layout.rows_in(block));
             let wide = padded::<T, W>(rows);
-            e_step::log_joint(w, terms, x, wide, &mut work.joint, &mut work.scratch);
             let mut out = RowOutputs { top: &mut work.top, rest: &mut work.rest, entropy: None };
-            e_step::normalise(w, terms, wide, weights, &mut work.joint, &mut out);
+            e_step::responsibilities(
+                w,
+                terms,
+                x,
+                wide,
+                weights,
+                &mut work.joint,
+                &mut work.distances,
+                &mut work.scratch,
+                &mut out,
+            );
             share.sums.log_likelihood += log_likelihood(&work.top[..rows], &work.rest[..rows], weights);
-            let tile = Tile { x, rows: wide, responsibilities: &work.joint, floors };
+            let tile = Tile { x, rows: wide, responsibilities: &work.joint, distances: &work.distances, floors };
             moments::accumulate(w, terms.kind, &terms.means, tile, &mut work.scratch, &mut share.sums);
         }
     }

@@ -2,7 +2,7 @@
 
 use gmm_model::CovarianceType;
 
-use super::super::layout::{BLOCK, Layout};
+use super::super::layout::{BLOCK, Layout, STRIDE};
 use super::super::moments::{self, Tile};
 use super::super::simd::{Dispatch, Kernel, Real, Words};
 use super::{Passes, Share, padded};
@@ -53,11 +53,11 @@ impl<T: Real> Kernel<T> for Given<'_, T> {
             work.joint.fill(T::ZERO);
             for (row, r) in given.chunks_exact(k).enumerate() {
                 for (c, &r) in r.iter().enumerate() {
-                    work.joint[c * BLOCK + row] = T::of(r * weights[row].to_f64());
+                    work.joint[c * STRIDE + row] = T::of(r * weights[row].to_f64());
                 }
             }
             let wide = padded::<T, W>(rows);
-            let tile = Tile { x, rows: wide, responsibilities: &work.joint, floors: &floors };
+            let tile = Tile { x, rows: wide, responsibilities: &work.joint, distances: &[], floors: &floors };
             moments::accumulate(w, kind, centres, tile, &mut work.scratch, &mut share.sums);
         }
     }

@@ -12,7 +12,7 @@ use gmm_model::{CovarianceType, Statistics, packed_index, packed_len};
 use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
 
-use super::layout::{BLOCK, Buffer, Layout};
+use super::layout::{BLOCK, Buffer, Layout, STRIDE};
 use super::moments::{self, SCRATCH, Sums};
 use super::simd::{Dispatch, Machine, Real, Words};
 use crate::{Error, memory};
@@ -51,9 +51,11 @@ struct Share<T> {
 
 /// Scratch of one share; `BLOCK` values per row of each.
 struct Workspace<T> {
-    /// `(k, BLOCK)`: log joint densities, then responsibilities; or distances.
+    /// `(k, STRIDE)`: log joint densities, then responsibilities; or distances.
     joint: Buffer<T>,
-    /// `(SCRATCH*d, BLOCK)`.
+    /// `(k, STRIDE)` squared distances for the spherical kind; else empty.
+    distances: Buffer<T>,
+    /// `(SCRATCH*d, STRIDE)`.
     scratch: Buffer<T>,
     top: Buffer<T>,
     rest: Buffer<T>,
@@ -78,7 +80,7 @@ impl<T: Dispatch> Passes<T> {
         (self.shares, self.shape) = (Vec::new(), None);
         let pairs = kind == CovarianceType::Tied && moments::pairs_pay(layout.n, k, layout.d);
         let sums = Sums::bytes(kind, k, layout.d, pairs);
-        let workspace = (k as u128 + (SCRATCH * layout.d) as u128 + 4) * (BLOCK * size_of::<T>()) as u128;
+        let workspace = (2 * k as u128 + (SCRATCH * layout.d) as u128 + 4) * (STRIDE * size_of::<T>()) as u128;
         let count = self.count(layout, shape, sums);
         memory::check("the workspace of a pass", count as u128 * (sums + workspace))?;
         let blocks = layout.blocks();
@@ -87,8 +89,9 @@ impl<T: Dispatch> Passes<T> {
                 blocks: i * blocks / count..(i + 1) * blocks / count,
                 sums: Sums::zero(kind, k, layout.d, pairs),
                 workspace: Workspace {
-                    joint: Buffer::zeroed(k * BLOCK),
-                    scratch: Buffer::zeroed(SCRATCH * layout.d * BLOCK),
+                    joint: Buffer::zeroed(k * STRIDE),
+                    distances: Buffer::zeroed(if kind == CovarianceType::Spherical { k * STRIDE } else { 0 }),
+                    scratch: Buffer::zeroed(SCRATCH * layout.d * STRIDE),
                     top: Buffer::zeroed(BLOCK),
                     rest: Buffer::zeroed(BLOCK),
                     entropy: Buffer::zeroed(BLOCK),

@@ -3,8 +3,8 @@
 use gmm_model::CovarianceType;
 use rayon::prelude::*;
 
-use super::super::e_step::squared_distance;
-use super::super::layout::{BLOCK, Layout};
+use super::super::e_step::{Plain, squared_distances};
+use super::super::layout::{BLOCK, Layout, STRIDE};
 use super::super::moments::{self, Tile};
 use super::super::simd::{Dispatch, Kernel, Real, Words};
 use super::{Passes, Share, padded};
@@ -55,13 +55,11 @@ impl<T: Real> Kernel<T> for Nearest<'_, T> {
         for block in share.blocks.clone() {
             let (x, weights, rows) = (layout.block(block), layout.weights(block), layout.rows_in(block));
             let wide = padded::<T, W>(rows);
-            for (c, distances) in work.joint.chunks_exact_mut(BLOCK).enumerate() {
-                squared_distance(w, &centres[c * d..][..d], x, wide, distances, |_, q| q);
-            }
+            distances(w, centres, d, x, wide, &mut work.joint);
             let (labels, best) = (&mut work.labels[..rows], &mut work.top[..rows]);
             labels.fill(0);
             best.copy_from_slice(&work.joint[..rows]);
-            for (c, distances) in work.joint.chunks_exact(BLOCK).enumerate().skip(1) {
+            for (c, distances) in work.joint.chunks_exact(STRIDE).enumerate().skip(1) {
                 for ((label, best), &distance) in labels.iter_mut().zip(best.iter_mut()).zip(distances) {
                     let closer = distance < *best;
                     *label = if closer { c as u32 } else { *label };
@@ -74,9 +72,9 @@ impl<T: Real> Kernel<T> for Nearest<'_, T> {
             }
             work.joint.fill(T::ZERO);
             for (row, &label) in labels.iter().enumerate() {
-                work.joint[label as usize * BLOCK + row] = weights[row];
+                work.joint[label as usize * STRIDE + row] = weights[row];
             }
-            let tile = Tile { x, rows: wide, responsibilities: &work.joint, floors: &floors };
+            let tile = Tile { x, rows: wide, responsibilities: &work.joint, distances: &[], floors: &floors };
             moments::accumulate(w, kind, centres, tile, &mut work.scratch, &mut share.sums);
         }
     }
@@ -93,10 +91,26 @@ impl<T: Real> Kernel<T> for Minimum<'_, T> {
 
     #[inline(always)]
     fn run<W: Words<T>>(self, w: W) {
-        let mut distances = [T::ZERO; BLOCK];
-        squared_distance(w, self.centre, self.x, padded::<T, W>(self.out.len()), &mut distances, |_, q| q);
-        for (out, distance) in self.out.iter_mut().zip(distances) {
+        let mut out = [T::ZERO; STRIDE];
+        distances(w, self.centre, self.centre.len(), self.x, padded::<T, W>(self.out.len()), &mut out);
+        for (out, distance) in self.out.iter_mut().zip(out) {
             *out = out.min(distance.to_f64());
+        }
+    }
+}
+
+/// Squared distances of `rows` rows to each of `centres`, `(k, d)`, into `out`, `(k, STRIDE)`.
+#[inline(always)]
+fn distances<T: Real, W: Words<T>>(w: W, centres: &[T], d: usize, x: &[T], rows: usize, out: &mut [T]) {
+    let k = centres.len() / d;
+    for c in 0..k {
+        for row in (0..rows).step_by(W::GROUP * W::LANES) {
+            let (x, out) = (&x[row..], &mut out[row..]);
+            if W::GROUP == 4 {
+                squared_distances::<T, W, 4>(w, centres, d, c..c + 1, x, out, Plain);
+            } else {
+                squared_distances::<T, W, 2>(w, centres, d, c..c + 1, x, out, Plain);
+            }
         }
     }
 }

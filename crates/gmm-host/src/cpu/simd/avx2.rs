@@ -78,9 +78,9 @@ macro_rules! plain_words {
             call!($blend(y, x, mask))
         }
         #[inline(always)]
-        fn any_lt(self, a: $v, b: $v) -> bool {
+        fn lt_bits(self, a: $v, b: $v) -> u32 {
             let mask = call!($cmp::<_CMP_LT_OQ>(a, b));
-            call!($movemask(mask)) != 0
+            call!($movemask(mask)) as u32
         }
     };
 }

@@ -80,8 +80,8 @@ impl Words<f64> for Avx512 {
         call!(_mm512_mask_blend_pd(mask, y, x))
     }
     #[inline(always)]
-    fn any_lt(self, a: __m512d, b: __m512d) -> bool {
-        call!(_mm512_cmp_pd_mask::<_CMP_LT_OQ>(a, b)) != 0
+    fn lt_bits(self, a: __m512d, b: __m512d) -> u32 {
+        call!(_mm512_cmp_pd_mask::<_CMP_LT_OQ>(a, b)).into()
     }
     #[inline(always)]
     fn shift_to_exponent(self, a: __m512d) -> __m512d {
@@ -163,8 +163,8 @@ impl Words<f32> for Avx512 {
         call!(_mm512_mask_blend_ps(mask, y, x))
     }
     #[inline(always)]
-    fn any_lt(self, a: __m512, b: __m512) -> bool {
-        call!(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b)) != 0
+    fn lt_bits(self, a: __m512, b: __m512) -> u32 {
+        call!(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b)).into()
     }
     #[inline(always)]
     fn shift_to_exponent(self, a: __m512) -> __m512 {

@@ -1,7 +1,7 @@
 //! The few words that the CPU kernels say to the machine; every algorithm is written once over them.
 //!
 //! A [`Words`] value is a token: it exists only where its instructions do, so its methods are safe to call. Kernels
-//! are `#[inline(always)]` generics over the token, and [`dispatch`] enters them through one function per machine that
+//! are `#[inline(always)]` generics over the token, and [`Dispatch::dispatch`] enters them through one function per machine that
 //! turns the instructions on.
 
 #[cfg(target_arch = "x86_64")]
@@ -145,8 +145,8 @@ pub(crate) trait Words<T: Real>: Copy + Send + Sync {
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a < b ? x : y` in each lane; `y` where either is NaN.
     fn select_lt(self, a: Self::V, b: Self::V, x: Self::V, y: Self::V) -> Self::V;
-    /// Whether `a < b` in any lane.
-    fn any_lt(self, a: Self::V, b: Self::V) -> bool;
+    /// A bit for each lane, the first lowest: whether `a < b`.
+    fn lt_bits(self, a: Self::V, b: Self::V) -> u32;
     /// Bits shifted left by the mantissa's width, so that the low bits become the exponent.
     fn shift_to_exponent(self, a: Self::V) -> Self::V;
     /// Splits a positive normal number into an exponent and a significand in [1, 2).
@@ -156,11 +156,11 @@ pub(crate) trait Words<T: Real>: Copy + Send + Sync {
     /// Sums of four vectors' lanes.
     #[inline(always)]
     fn sum4(self, a: [Self::V; 4]) -> [T; 4] {
-        a.map(|v| self.sum(v))
+        [self.sum(a[0]), self.sum(a[1]), self.sum(a[2]), self.sum(a[3])]
     }
 }
 
-/// An algorithm over the words, entered through [`dispatch`].
+/// An algorithm over the words, entered through [`Dispatch::dispatch`].
 pub(crate) trait Kernel<T: Real> {
     type Output;
     /// Must be `#[inline(always)]`, as must be all that it calls with the token.

@@ -60,8 +60,8 @@ macro_rules! portable {
                 std::array::from_fn(|i| if a[i] < b[i] { x[i] } else { y[i] })
             }
             #[inline(always)]
-            fn any_lt(self, a: Self::V, b: Self::V) -> bool {
-                (0..$lanes).any(|i| a[i] < b[i])
+            fn lt_bits(self, a: Self::V, b: Self::V) -> u32 {
+                (0..$lanes).map(|i| u32::from(a[i] < b[i]) << i).sum()
             }
             #[inline(always)]
             fn shift_to_exponent(self, a: Self::V) -> Self::V {

@@ -1,0 +1,174 @@
+//! The command line: subcommands, the options that several of them share, and how their values are read.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::error::{ContextKind, ErrorKind};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use gmm_host::Device;
+use gmm_model::{CovarianceType, Criterion, Precision};
+
+use crate::{completions, convert, doctor, exit, fit, generate, predict, sample, score, select, show};
+
+const EXAMPLES: &str = "\
+Examples:
+  gmm fit data.csv -k 3                      fit three components and print the model
+  gmm fit data.csv -k 3 -o model.json        .. and keep it
+  gmm predict model.json new.csv             the component of each row
+  gmm score model.json new.csv               how likely the rows are
+  gmm select data.csv -k 1..10               choose the number of components by BIC
+
+Exit codes: 0 done, 2 usage, 3 bad data, 4 numerical failure, 5 device, 6 file or stream, 7 not converged, \
+130 and 143 interrupted.";
+
+/// Gaussian mixture models: fit them, choose them, and use them.
+#[derive(Parser)]
+#[command(name = "gmm", version, after_help = EXAMPLES, max_term_width = 100, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// Print nothing but results and errors
+    #[arg(short, long, global = true, conflicts_with = "verbose", display_order = 900)]
+    pub(crate) quiet: bool,
+    /// Say on standard error what is being done, and how long it takes
+    #[arg(short, long, global = true, display_order = 901)]
+    pub(crate) verbose: bool,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Fit(fit::FitArgs),
+    Predict(predict::PredictArgs),
+    Score(score::ScoreArgs),
+    Sample(sample::SampleArgs),
+    Generate(generate::GenerateArgs),
+    Select(select::SelectArgs),
+    Convert(convert::ConvertArgs),
+    Show(show::ShowArgs),
+    Doctor(doctor::DoctorArgs),
+    Completions(completions::CompletionsArgs),
+}
+
+/// Where the rows come from.
+#[derive(Args)]
+pub(crate) struct InputArgs {
+    /// Rows: csv, tsv, txt, npy, npz (FILE.npz:NAME), parquet or Arrow; - is standard input
+    pub(crate) input: PathBuf,
+    /// Columns to use, by name or by index from 0, in this order [default: all]
+    #[arg(long, value_name = "A,B,..", value_delimiter = ',')]
+    pub(crate) columns: Option<Vec<String>>,
+}
+
+/// What computes.
+#[derive(Args)]
+pub(crate) struct EngineArgs {
+    /// Engine: auto, cpu, reference, cuda or cuda:I
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub(crate) device: Device,
+    /// Threads of the CPU engine; 0 takes one per core
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = threads, allow_negative_numbers = true)]
+    pub(crate) threads: usize,
+    /// Precision in which rows are held and multiplied (sums are f64) [default: that of the data]
+    #[arg(long, value_name = "f32|f64", value_parser = words::<Precision>(&["f32", "f64"]))]
+    pub(crate) precision: Option<Precision>,
+}
+
+/// How EM runs; the same for `fit` and `select`.
+#[derive(Args)]
+pub(crate) struct EmArgs {
+    /// Starts, of which the best is kept
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one, allow_negative_numbers = true)]
+    pub(crate) n_init: usize,
+    /// Stop when the mean log-likelihood changes by less than this; 0 runs all iterations
+    #[arg(long, value_name = "T", default_value = "1e-3", allow_hyphen_values = true)]
+    pub(crate) tol: f64,
+    /// Stop after this many iterations
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = count, allow_negative_numbers = true)]
+    pub(crate) max_iter: usize,
+    /// Added to the diagonal of the covariances, in squared units of the data
+    #[arg(long, value_name = "R", default_value = "1e-6", allow_hyphen_values = true)]
+    pub(crate) reg_covar: f64,
+    /// Seed of every random draw
+    #[arg(long, value_name = "SEED", default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) seed: u64,
+}
+
+/// A parser for one of a few words, which help and completions list.
+pub(crate) fn words<T>(choices: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: std::str::FromStr<Err = gmm_model::ModelError> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(choices).try_map(|word| word.parse::<T>())
+}
+
+pub(crate) fn covariance() -> impl TypedValueParser<Value = CovarianceType> {
+    words(&["full", "tied", "diag", "spherical"])
+}
+
+pub(crate) fn criterion() -> impl TypedValueParser<Value = Criterion> {
+    words(&["bic", "aic", "icl"])
+}
+
+/// A whole number, also in the form `1e6` or `1_000_000`.
+pub(crate) fn count(text: &str) -> Result<usize, String> {
+    let plain = text.replace('_', "");
+    if let Ok(value) = plain.parse::<usize>() {
+        return Ok(value);
+    }
+    let bad = || "it must be a whole number".to_owned();
+    let value: f64 = plain.parse().map_err(|_| bad())?;
+    // Above 2^53 not every whole number is an f64: 1e300 is no count that anyone means.
+    let whole = value.fract() == 0.0 && (0.0..=9e15).contains(&value);
+    if whole { Ok(value as usize) } else { Err(if value < 0.0 { "it must not be negative".to_owned() } else { bad() }) }
+}
+
+/// A whole number of at least 1.
+pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
+    match count(text) {
+        Ok(0) => Err("it must be at least 1".to_owned()),
+        Err(why) if why.contains("negative") => Err("it must be at least 1".to_owned()),
+        other => other,
+    }
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    /// More than any machine has; rayon would try to start them all.
+    const MOST: usize = 1024;
+    match count(text)? {
+        n if n > MOST => Err(format!("it must be at most {MOST}")),
+        n => Ok(n),
+    }
+}
+
+/// Parses the command line. What is wrong with a value is said in one line, as every other error is; what is wrong
+/// with the form of the command comes with the usage.
+pub(crate) fn parse() -> Result<Cli, ExitCode> {
+    Cli::try_parse().map_err(|error| {
+        match error.kind() {
+            ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
+                exit::print_error(&one_line(&error));
+            }
+            // Help and version go to standard output; a closed one is no error.
+            _ => drop(error.print()),
+        }
+        ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
+    })
+}
+
+/// The first paragraph of clap's message without `error: `, its line breaks made blanks.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let first = text.split("\n\n").next().unwrap_or_default();
+    let line = first.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = line.strip_prefix("error: ").unwrap_or(&line).to_owned();
+    match error.get(ContextKind::SuggestedValue) {
+        Some(word) => format!("{line}; did you mean '{word}'?"),
+        None => line,
+    }
+}
+
+/// The whole command, for completions.
+pub(crate) fn command() -> clap::Command {
+    Cli::command()
+}

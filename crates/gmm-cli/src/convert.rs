@@ -1,0 +1,53 @@
+//! `gmm convert`: a table or a model in another format.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use gmm_data::ReadOptions;
+
+use crate::exit::Failure;
+use crate::output::{self, Console, is_model_path, is_stdio};
+use crate::{input, interrupt};
+
+const EXAMPLES: &str = "\
+By extension: json and safetensors are models; csv, tsv, txt, npy, npz (read only), parquet and Arrow are tables.
+No value changes by a bit; npy has no column names.
+
+Examples:
+  gmm convert rows.csv rows.npy
+  gmm convert arrays.npz:X rows.parquet
+  gmm convert model.json model.safetensors
+  gmm convert rows.parquet - | head";
+
+/// Write a table or a model in another format
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ConvertArgs {
+    /// Table or model; - is a table on standard input
+    #[arg(value_name = "IN")]
+    from: PathBuf,
+    /// Where to: the format follows the extension; - is csv, or JSON for a model, on standard output
+    #[arg(value_name = "OUT")]
+    to: PathBuf,
+}
+
+pub(crate) fn run(args: &ConvertArgs, console: &Console) -> anyhow::Result<()> {
+    let model = is_model_path(&args.from);
+    if !is_stdio(&args.to) && model != is_model_path(&args.to) && !is_stdio(&args.from) {
+        let what = |model| if model { "a model" } else { "a table" };
+        let (from, to) = (args.from.display(), args.to.display());
+        let why = format!("{from} is {}, but {to} would be {}", what(model), what(!model));
+        return Err(Failure::Usage(why).into());
+    }
+    if model || is_model_path(&args.to) {
+        output::check_model_path(&args.to)?;
+        output::write_model(&args.to, &input::model(&args.from)?)?;
+    } else {
+        output::check_table_path(&args.to)?;
+        let table = gmm_data::read_table(&args.from, &ReadOptions::default())?;
+        let _whole = interrupt::hold();
+        gmm_data::write_table(&args.to, &table)?;
+    }
+    console.note(|| format!("wrote {}", args.to.display()));
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! `gmm fit`: rows in, a mixture out.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use gmm_data::ModelFile;
+use gmm_host::{Fit, FitOptions, Init, Iteration, Opened, fit_observed};
+use gmm_model::{CovarianceType, Dataset};
+use serde_json::Value;
+
+use crate::args::{self, EmArgs, EngineArgs, InputArgs};
+use crate::checkpoint::Checkpoint;
+use crate::exit::Failure;
+use crate::input;
+use crate::interrupt::{self, Hold};
+use crate::output::{self, Console, is_stdio};
+use crate::progress::Progress;
+use crate::render;
+
+const EXAMPLES: &str = "\
+Names and defaults are scikit-learn's. Without -o the model is printed; with it a short summary is.
+
+Examples:
+  gmm fit data/old_faithful.csv -k 2
+  gmm fit rows.npy -k 16 --covariance diag --n-init 5 --seed 1 -o model.safetensors
+  gmm fit survey.csv -k 4 --columns age,income,hours --weights w -o model.json --json
+  gmm fit more.csv --init model.json -o model.json         go on from a model
+  gmm fit huge.npy -k 64 --checkpoint run.json -o model.json && rm run.json";
+
+/// Fit a mixture to rows by expectation-maximisation
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct FitArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// Number of components
+    #[arg(short, value_name = "K", value_parser = args::at_least_one, allow_negative_numbers = true)]
+    k: Option<usize>,
+    /// Kind of the covariances [default: full, or that of --init MODEL]
+    #[arg(long, value_name = "KIND", value_parser = args::covariance())]
+    covariance: Option<CovarianceType>,
+    /// Start: kmeans, kmeans++, random-rows, random, stride, or a model file to go on from
+    #[arg(long, value_name = "HOW|MODEL", default_value = "kmeans")]
+    init: String,
+    #[command(flatten)]
+    em: EmArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// Column of row weights: a row of weight 2 is the row twice
+    #[arg(long, value_name = "COLUMN")]
+    weights: Option<String>,
+    /// Exit with 7, and write no model, unless the fit converged
+    #[arg(long)]
+    require_convergence: bool,
+    /// Keep the mixture of the running fit here: every few seconds, at Ctrl-C, and at the end
+    #[arg(long, value_name = "MODEL")]
+    checkpoint: Option<PathBuf>,
+    /// Write the model: .json or .safetensors; - is JSON on standard output
+    #[arg(short, long, value_name = "MODEL")]
+    output: Option<PathBuf>,
+    /// Print one JSON object in place of the summary
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
+    check_paths(args)?;
+    let start = start(&args.init)?;
+    let options = options(args, start.as_ref())?;
+    options.validate()?;
+    let data = input::rows(&args.input, args.weights.as_deref(), console)?;
+    if let Some(model) = &start {
+        input::check_columns(model, &data).with_context(|| input::display(&args.input.input))?;
+    }
+    let opened = input::engine(&args.engine, console)?;
+    let fit = observed(args, &data, &options, &opened, console)?;
+    for warning in &fit.warnings {
+        console.warn(&output::warning(warning, data.names()));
+    }
+    if args.require_convergence && !fit.summary.converged {
+        return Err(Failure::NotConverged { iterations: fit.summary.iterations }.into());
+    }
+    let engine = input::describe(&opened, args.engine.device, Some(&fit.summary.precision));
+    let feature_names = data.names().map(<[String]>::to_vec);
+    let Fit { mixture, summary, elapsed, .. } = fit;
+    let model = ModelFile { mixture, feature_names, fit: Some(summary) };
+    if let Some(path) = &args.output {
+        output::write_model(path, &model)?;
+        console.note(|| format!("wrote {}", path.display()));
+    }
+    let summary = model.fit.as_ref().expect("a fit has a summary");
+    if args.json {
+        return Ok(output::print_json(&json(summary, elapsed.as_secs_f64()))?);
+    }
+    let record = render::fit(summary, Some(&engine), Some(elapsed));
+    match &args.output {
+        None => output::print(&format!("{}\n{record}", render::mixture(&model, false, console.colour)))?,
+        // Standard output holds the model; the summary may still be of interest.
+        Some(path) if is_stdio(path) => console.note(|| record),
+        Some(_) if console.quiet => {}
+        Some(_) => output::print(&record)?,
+    }
+    Ok(())
+}
+
+fn check_paths(args: &FitArgs) -> anyhow::Result<()> {
+    if let Some(path) = &args.output {
+        output::check_model_path(path)?;
+        if args.json && is_stdio(path) {
+            return Err(Failure::Usage("--json and -o - both want standard output".to_owned()).into());
+        }
+    }
+    if let Some(path) = &args.checkpoint {
+        output::check_model_path(path)?;
+        if is_stdio(path) {
+            return Err(Failure::Usage("--checkpoint needs a file".to_owned()).into());
+        }
+    }
+    Ok(())
+}
+
+/// The model to go on from, where `--init` is none of the words.
+fn start(init: &str) -> anyhow::Result<Option<ModelFile>> {
+    match init.parse::<Init>() {
+        Ok(_) => Ok(None),
+        // A word that is misspelt is more likely than a file that is not there and has no extension.
+        Err(_) if !Path::new(init).exists() && !output::is_model_path(Path::new(init)) => {
+            let words = Init::WORDS.join(", ");
+            Err(Failure::Usage(format!("--init '{init}' is neither a model file nor one of {words}")).into())
+        }
+        Err(_) => Ok(Some(input::model(Path::new(init))?)),
+    }
+}
+
+fn options(args: &FitArgs, start: Option<&ModelFile>) -> anyhow::Result<FitOptions> {
+    let given = start.map(|model| &model.mixture);
+    let Some(k) = args.k.or(given.map(|m| m.n_components())) else {
+        return Err(Failure::Usage("-k K, the number of components, is needed (or --init MODEL)".to_owned()).into());
+    };
+    let kind = args.covariance.or(given.map(|m| m.covariance_type())).unwrap_or(CovarianceType::Full);
+    if let Some(m) = given {
+        for (option, wanted, has) in [
+            ("-k", k.to_string(), m.n_components().to_string()),
+            ("--covariance", kind.to_string(), m.covariance_type().to_string()),
+        ] {
+            if wanted != has {
+                return Err(Failure::Usage(format!("{option} {wanted}, but {} has {has}", args.init)).into());
+            }
+        }
+    }
+    let init = match given {
+        Some(mixture) => Init::Given(Box::new(mixture.clone())),
+        None => args.init.parse()?,
+    };
+    Ok(FitOptions { init, covariance_type: kind, ..em_options(&args.em, &args.engine, k) })
+}
+
+/// The options that `fit` and `select` share.
+pub(crate) fn em_options(em: &EmArgs, engine: &EngineArgs, k: usize) -> FitOptions {
+    FitOptions {
+        n_init: em.n_init,
+        tol: em.tol,
+        max_iter: em.max_iter,
+        reg_covar: em.reg_covar,
+        seed: em.seed,
+        precision: engine.precision,
+        ..FitOptions::new(k)
+    }
+}
+
+/// Fits, shows the progress, keeps the checkpoint, and stops at a signal.
+fn observed(
+    args: &FitArgs,
+    data: &Dataset,
+    options: &FitOptions,
+    opened: &Opened,
+    console: &Console,
+) -> anyhow::Result<Fit> {
+    let progress = Progress::new(console, options.max_iter, options.n_init);
+    let names = data.names().map(<[String]>::to_vec);
+    let mut checkpoint = args.checkpoint.clone().map(|path| Checkpoint::new(path, names));
+    let mut failed = None;
+    // Before the first iteration there is nothing to keep: a signal then ends the program at once.
+    let mut held: Option<Hold> = None;
+    let mut observer = |step: &Iteration<'_>| {
+        held.get_or_insert_with(interrupt::hold);
+        progress.step(step.restart, step);
+        let stop = interrupt::received().is_some();
+        if let Some(Err(error)) = checkpoint.as_mut().map(|c| c.offer(step.mixture, stop)) {
+            failed = Some(error);
+            return ControlFlow::Break(());
+        }
+        if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let result = fit_observed(opened.engine.as_ref(), data, options, &mut observer);
+    progress.finish();
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let fit = result.map_err(|error| match error {
+        gmm_host::Error::Interrupted { iterations } => {
+            let kept = checkpoint.as_ref().map(|c| format!("; the mixture so far is in {}", c.display()));
+            Failure::Interrupted { iterations, kept: kept.unwrap_or_default() }.into()
+        }
+        error => named(error, data),
+    })?;
+    if let Some(checkpoint) = &mut checkpoint {
+        checkpoint.offer(&fit.mixture, true)?;
+    }
+    Ok(fit)
+}
+
+/// Adds the column's name to an error that knows its index.
+pub(crate) fn named(error: gmm_host::Error, data: &Dataset) -> anyhow::Error {
+    use gmm_host::Error;
+    use gmm_model::ModelError::NotPositiveDefinite;
+    let column = match &error {
+        Error::Singular { source: NotPositiveDefinite { column, .. }, .. } | Error::Scale { column, .. } => {
+            Some(*column)
+        }
+        _ => None,
+    };
+    match column.and_then(|c| data.names().map(|names| names[c].clone())) {
+        Some(name) => anyhow::Error::new(error).context(format!("column '{name}'")),
+        None => error.into(),
+    }
+}
+
+/// The `fit` object of a model file, with the time that the fit took.
+pub(crate) fn json(summary: &gmm_model::FitSummary, elapsed: f64) -> Value {
+    let mut value = serde_json::to_value(summary).expect("a plain structure");
+    value["elapsed_s"] = elapsed.into();
+    value
+}

@@ -1,0 +1,138 @@
+//! Reading rows and models, and checking that they belong together.
+
+use std::io::Read;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Context;
+use gmm_data::{ModelFile, ReadOptions, Table};
+use gmm_host::evaluate::check_names;
+use gmm_host::{Device, Opened};
+use gmm_model::{DataError, Dataset};
+
+use crate::args::{EngineArgs, InputArgs};
+use crate::exit::Failure;
+use crate::output::{Console, is_stdio};
+
+/// Reads the rows, with the column of row weights taken out where one is named.
+///
+/// # Errors
+/// What is wrong with the file, its columns or its values; where it is known, with place and column name.
+pub(crate) fn rows(args: &InputArgs, weights: Option<&str>, console: &Console) -> anyhow::Result<Dataset> {
+    let started = Instant::now();
+    let mut columns = args.columns.clone();
+    if let (Some(columns), Some(weights)) = (&mut columns, weights)
+        && !columns.iter().any(|c| c == weights)
+    {
+        columns.push(weights.to_owned());
+    }
+    let options = ReadOptions { columns: columns.clone(), ..ReadOptions::default() };
+    let mut table = gmm_data::read_table(&args.input, &options)?;
+    let name = display(&args.input);
+    let row_weights = match weights {
+        Some(column) => {
+            let column = after_selection(&table, columns.as_deref(), column);
+            let taken = table.take_column(&column).map_err(|e| Failure::BadData(format!("{name}: {e}")))?;
+            Some(taken)
+        }
+        None => None,
+    };
+    let names = table.names.clone();
+    let data = table.into_dataset().map_err(|e| placed(e, &name, names.as_deref()))?;
+    let data = match row_weights {
+        Some(values) => {
+            data.with_weights(values).with_context(|| format!("{name}, column '{}'", weights.unwrap_or_default()))?
+        }
+        None => data,
+    };
+    console.note(|| {
+        let (n, d) = (data.n_rows(), data.n_features());
+        format!("read {n} rows × {d} columns ({}) from {name} in {:.1?}", data.rows().precision(), started.elapsed())
+    });
+    Ok(data)
+}
+
+/// How the weights' column is called once columns are selected: an index then counts among those.
+fn after_selection(table: &Table, columns: Option<&[String]>, weights: &str) -> String {
+    let Some(at) = columns.and_then(|columns| columns.iter().position(|c| c == weights)) else {
+        return weights.to_owned();
+    };
+    table.names.as_ref().map_or_else(|| at.to_string(), |names| names[at].clone())
+}
+
+/// Adds the file and the column's name to what is wrong with a value.
+fn placed(error: DataError, file: &str, names: Option<&[String]>) -> anyhow::Error {
+    let place = match (&error, names) {
+        (DataError::NotFinite { column, .. }, Some(names)) => format!("{file}, column '{}'", names[*column]),
+        _ => file.to_owned(),
+    };
+    anyhow::Error::new(error).context(place)
+}
+
+/// Reads a model; `-` is standard input.
+///
+/// # Errors
+/// What is wrong with the file, and in which field.
+pub(crate) fn model(path: &Path) -> anyhow::Result<ModelFile> {
+    if !is_stdio(path) {
+        return Ok(gmm_data::read_model(path)?);
+    }
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut bytes).context("<stdin>")?;
+    Ok(gmm_data::read_model_bytes(&bytes, "<stdin>")?)
+}
+
+/// Reads a model and rows that it can be evaluated on.
+///
+/// # Errors
+/// As [`model`] and [`rows`]; and where number or names of the columns differ.
+pub(crate) fn model_and_rows(
+    path: &Path,
+    args: &InputArgs,
+    weights: Option<&str>,
+    console: &Console,
+) -> anyhow::Result<(ModelFile, Dataset)> {
+    if is_stdio(path) && is_stdio(&args.input) {
+        return Err(Failure::Usage("model and rows cannot both come from standard input".to_owned()).into());
+    }
+    let model = model(path)?;
+    let data = rows(args, weights, console)?;
+    check_columns(&model, &data).with_context(|| display(&args.input))?;
+    Ok((model, data))
+}
+
+/// Whether rows and model have the same columns.
+///
+/// # Errors
+/// Both numbers, or the first name that differs.
+pub(crate) fn check_columns(model: &ModelFile, data: &Dataset) -> Result<(), gmm_host::Error> {
+    let (found, expected) = (data.n_features(), model.mixture.n_features());
+    if found != expected {
+        return Err(gmm_host::Error::Features { found, expected });
+    }
+    check_names(data.names(), model.feature_names.as_deref())
+}
+
+/// Opens the engine that the options name.
+///
+/// # Errors
+/// Where the device is not to be had.
+pub(crate) fn engine(args: &EngineArgs, console: &Console) -> anyhow::Result<Opened> {
+    let opened = args.device.open(args.threads)?;
+    console.note(|| format!("engine {}", describe(&opened, args.device, None)));
+    Ok(opened)
+}
+
+/// An engine for people, with the precision of a fit, and why it is this one.
+pub(crate) fn describe(opened: &Opened, device: Device, precision: Option<&str>) -> String {
+    let mut text = format!("{} ({})", opened.engine.name(), opened.engine.description());
+    if let Some(precision) = precision {
+        text += &format!(", {precision}");
+    }
+    if device == Device::Auto { format!("{text}; auto: {}", opened.reason) } else { text }
+}
+
+/// A path in a message.
+pub(crate) fn display(path: &Path) -> String {
+    if is_stdio(path) { "<stdin>".to_owned() } else { path.display().to_string() }
+}

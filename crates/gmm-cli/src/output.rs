@@ -1,0 +1,179 @@
+//! Standard output and standard error: who gets what, and in which colour.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use gmm_data::{FileError, Format, ModelFile, Problem};
+use gmm_host::Warning;
+
+use crate::interrupt;
+
+/// What the user wants to see, and the progress bar through which messages must pass while there is one.
+pub(crate) struct Console {
+    /// Nothing but results and errors.
+    pub(crate) quiet: bool,
+    /// What is being done.
+    pub(crate) verbose: bool,
+    /// Whether standard output takes colours.
+    pub(crate) colour: bool,
+    bar: RefCell<Option<indicatif::ProgressBar>>,
+}
+
+impl Console {
+    pub(crate) fn new(quiet: bool, verbose: bool) -> Self {
+        let colour = wants_colour() && io::stdout().is_terminal();
+        Self { quiet, verbose, colour, bar: RefCell::new(None) }
+    }
+
+    /// Something that is not an error but should be seen.
+    pub(crate) fn warn(&self, text: &str) {
+        if !self.quiet {
+            self.line(&format!("{} {text}", paint(stderr_has_colour(), "1;33", "warning:")));
+        }
+    }
+
+    /// What is being done, with `-v`.
+    pub(crate) fn note(&self, text: impl FnOnce() -> String) {
+        if self.verbose {
+            self.line(&paint(stderr_has_colour(), "2", &text()));
+        }
+    }
+
+    /// Whether a progress bar would be seen.
+    pub(crate) fn shows_progress(&self) -> bool {
+        !self.quiet && io::stderr().is_terminal()
+    }
+
+    /// From here on, messages are printed above this bar.
+    pub(crate) fn attach(&self, bar: &indicatif::ProgressBar) {
+        self.bar.replace(Some(bar.clone()));
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(&self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn line(&self, text: &str) {
+        match self.bar.borrow().as_ref() {
+            Some(bar) => bar.println(text),
+            // A closed standard error must not end a fit.
+            None => drop(writeln!(io::stderr(), "{text}")),
+        }
+    }
+}
+
+/// Writes to standard output, whole.
+///
+/// # Errors
+/// The stream's own; a closed pipe ends the program quietly.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Writes one JSON object on a line of its own to standard output.
+///
+/// # Errors
+/// As [`print()`].
+pub(crate) fn print_json(value: &serde_json::Value) -> io::Result<()> {
+    print(&format!("{value:#}\n"))
+}
+
+/// Writes a model to a file, or as JSON to standard output where `path` is `-`.
+///
+/// # Errors
+/// [`FileError`], or the stream's own.
+pub(crate) fn write_model(path: &Path, model: &ModelFile) -> anyhow::Result<()> {
+    if is_stdio(path) {
+        return Ok(print(&gmm_data::model_to_json(model)?)?);
+    }
+    let _whole = interrupt::hold();
+    Ok(gmm_data::write_model(path, model)?)
+}
+
+/// Refuses, before any work is done, a model path that could not be written in the end.
+///
+/// # Errors
+/// [`FileError`] for an unknown extension or a folder that is not there.
+pub(crate) fn check_model_path(path: &Path) -> Result<(), FileError> {
+    let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
+    if !is_stdio(path) && !is_model_path(path) {
+        return Err(file_error(path, Problem::Extension { extension, choices: "json or safetensors" }));
+    }
+    check_folder(path)
+}
+
+/// Refuses, before any work is done, a table's path that could not be written in the end.
+///
+/// # Errors
+/// As [`check_model_path`].
+pub(crate) fn check_table_path(path: &Path) -> Result<(), FileError> {
+    if !is_stdio(path) {
+        Format::of_path(path).map_err(|problem| file_error(path, problem))?;
+    }
+    check_folder(path)
+}
+
+/// Whether a path's extension is that of a model.
+pub(crate) fn is_model_path(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json") || e.eq_ignore_ascii_case("safetensors"))
+}
+
+fn check_folder(path: &Path) -> Result<(), FileError> {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+            let why = format!("there is no folder '{}'", folder.display());
+            Err(file_error(path, io::Error::new(io::ErrorKind::NotFound, why).into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn file_error(path: &Path, problem: Problem) -> FileError {
+    FileError { path: path.display().to_string(), place: Box::default(), problem }
+}
+
+/// Whether a path means a standard stream.
+pub(crate) fn is_stdio(path: &Path) -> bool {
+    path.as_os_str() == OsStr::new("-")
+}
+
+/// A warning in the words of the command line, columns by name where they have one.
+pub(crate) fn warning(warning: &Warning, names: Option<&[String]>) -> String {
+    match (warning, names) {
+        (Warning::RegularisationDominates { reg_covar, columns }, Some(names)) => {
+            let columns: Vec<_> = columns.iter().map(|&i| format!("'{}'", names[i])).collect();
+            format!(
+                "--reg-covar {reg_covar:e} is larger than the variance of {}: it decides the fit there; rescale the \
+                 data or lower it",
+                columns.join(", ")
+            )
+        }
+        (Warning::NotConverged { iterations }, _) => {
+            format!("not converged after {iterations} iterations: raise --max-iter or --tol")
+        }
+        _ => warning.to_string(),
+    }
+}
+
+/// Text in a colour or weight, by its ANSI code, where colours are on.
+pub(crate) fn paint(on: bool, code: &str, text: &str) -> String {
+    if on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// Whether standard error takes colours.
+pub(crate) fn stderr_has_colour() -> bool {
+    wants_colour() && io::stderr().is_terminal()
+}
+
+/// <https://no-color.org>: any value that is not empty turns colours off.
+fn wants_colour() -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}

@@ -1,0 +1,221 @@
+//! A mixture and its fit as text for people: short, aligned, with the columns' names.
+
+use gmm_data::ModelFile;
+use gmm_model::{CovarianceType, Covariances, FitSummary};
+
+use crate::output::paint;
+
+/// Components and columns that are printed unless all are asked for.
+const COMPONENTS: usize = 12;
+const COLUMNS: usize = 24;
+/// Correlations are printed up to this many columns: 6 pairs.
+const CORRELATED: usize = 4;
+/// Characters of a line, for the table's columns.
+const WIDTH: usize = 100;
+/// Characters of the sparkline.
+const SPARKS: usize = 32;
+
+/// The heading and a table of weights, means and standard deviations, a column per component; correlations where
+/// there are few.
+pub(crate) fn mixture(model: &ModelFile, all: bool, colour: bool) -> String {
+    let m = &model.mixture;
+    let (k, d) = (m.n_components(), m.n_features());
+    let (shown_k, shown_d) = if all { (k, d) } else { (k.min(COMPONENTS), d.min(COLUMNS)) };
+    let plural = |n: usize, word: &str| if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") };
+    let heading = format!(
+        "Gaussian mixture: {}, {}, {} covariances",
+        plural(k, "component"),
+        plural(d, "column"),
+        m.covariance_type()
+    );
+    let names: Vec<String> = (0..d).map(|j| name(model, j)).collect();
+    let deviations: Vec<Vec<f64>> = (0..shown_k).map(|c| deviations(m.covariances(), c, d)).collect();
+
+    let mut rows = vec![("component".to_owned(), (0..shown_k).map(|c| c.to_string()).collect::<Vec<_>>())];
+    rows.push(("weight".to_owned(), (0..shown_k).map(|c| format!("{:.4}", m.weights()[c])).collect()));
+    for j in 0..shown_d {
+        let pairs: Vec<(f64, f64)> = (0..shown_k).map(|c| (m.means()[[c, j]], deviations[c][j])).collect();
+        rows.push((names[j].clone(), with_deviations(&pairs)));
+    }
+    if (2..=if all { d } else { CORRELATED }).contains(&d)
+        && matches!(m.covariance_type(), CovarianceType::Full | CovarianceType::Tied)
+    {
+        for i in 0..d {
+            for j in 0..i {
+                let cells = (0..shown_k).map(|c| {
+                    let covariance = entry(m.covariances(), c, i, j);
+                    format!("{:.3}", covariance / (deviations[c][i] * deviations[c][j]))
+                });
+                rows.push((format!("r({}, {})", names[j], names[i]), cells.collect()));
+            }
+        }
+    }
+    let mut out = format!("{}\n\n{}", paint(colour, "1", &heading), table(&rows, colour));
+    let mut hidden = Vec::new();
+    if shown_k < k {
+        hidden.push(plural(k - shown_k, "more component"));
+    }
+    if shown_d < d {
+        hidden.push(plural(d - shown_d, "more column"));
+    }
+    if !hidden.is_empty() {
+        out += &format!("\n.. and {}: see gmm show --all\n", hidden.join(", "));
+    }
+    out
+}
+
+/// What a fit has to say about itself; `engine` says more than the summary does, where it is known.
+pub(crate) fn fit(summary: &FitSummary, engine: Option<&str>, elapsed: Option<std::time::Duration>) -> String {
+    let s = summary;
+    let ended = if s.converged {
+        format!("converged (change below {})", s.tol)
+    } else {
+        format!("not converged (tol {})", s.tol)
+    };
+    let engine = engine.map_or_else(|| format!("{}, {}", s.engine, s.precision), str::to_owned);
+    let mut lines = vec![
+        (
+            "log-likelihood",
+            format!("{} ({} per row, {} rows)", fixed(s.log_likelihood), short(s.mean_log_likelihood), s.n_rows),
+        ),
+        ("criteria", format!("BIC {}, AIC {}, ICL {}", fixed(s.bic), fixed(s.aic), fixed(s.icl))),
+        ("iterations", format!("{}, {ended}", s.iterations)),
+    ];
+    if let [first, .., last] = s.trace[..] {
+        lines.push(("trace", format!("{} {} → {}", sparkline(&s.trace), short(first), short(last))));
+    }
+    lines.push(("engine", engine));
+    if let Some(elapsed) = elapsed {
+        lines.push(("time", format!("{elapsed:.3?}")));
+    }
+    lines.iter().map(|(label, text)| format!("{label:<16}{text}\n")).collect()
+}
+
+/// The name of column `j`, or its index.
+pub(crate) fn name(model: &ModelFile, j: usize) -> String {
+    model.feature_names.as_ref().map_or_else(|| format!("column {j}"), |names| names[j].clone())
+}
+
+/// A log-likelihood or criterion: three decimals, and no more digits than it has.
+pub(crate) fn fixed(value: f64) -> String {
+    if value.abs() < 1e12 { format!("{value:.3}") } else { format!("{value:.9e}") }
+}
+
+/// A number to about seven digits.
+pub(crate) fn short(value: f64) -> String {
+    if !value.is_finite() || value == 0.0 {
+        return value.to_string();
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    match magnitude {
+        -4..=8 => format!("{value:.*}", usize::try_from(6 - magnitude).unwrap_or(0)),
+        _ => format!("{value:.6e}"),
+    }
+}
+
+/// The values of a trace as a row of blocks, from its lowest to its highest.
+pub(crate) fn sparkline(trace: &[f64]) -> String {
+    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let finite = || trace.iter().copied().filter(|v| v.is_finite());
+    let (low, high) = finite().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(v), b.max(v)));
+    let points = trace.len().min(SPARKS);
+    (0..points)
+        .map(|i| {
+            // The first and the last value are always shown.
+            let at = if points > 1 { i * (trace.len() - 1) / (points - 1) } else { 0 };
+            let height = (trace[at] - low) / (high - low);
+            BLOCKS[if height.is_finite() { (height * 7.0).round() as usize } else { 0 }.min(7)]
+        })
+        .collect()
+}
+
+fn deviations(covariances: &Covariances, c: usize, d: usize) -> Vec<f64> {
+    (0..d).map(|j| entry(covariances, c, j, j).sqrt()).collect()
+}
+
+/// Entry `(i, j)` of the covariance of component `c`.
+fn entry(covariances: &Covariances, c: usize, i: usize, j: usize) -> f64 {
+    match covariances {
+        Covariances::Full(a) => a[[c, i, j]],
+        Covariances::Tied(a) => a[[i, j]],
+        Covariances::Diag(a) if i == j => a[[c, i]],
+        Covariances::Spherical(a) if i == j => a[c],
+        _ => 0.0,
+    }
+}
+
+/// `mean ± deviation` for one column, all with as many decimals as give the smallest deviation three digits.
+fn with_deviations(pairs: &[(f64, f64)]) -> Vec<String> {
+    let smallest = pairs.iter().map(|p| p.1).fold(f64::INFINITY, f64::min);
+    let largest = pairs.iter().map(|p| p.0.abs().max(p.1)).fold(0.0, f64::max);
+    let decimals = 2.0 - smallest.log10().floor();
+    if largest >= 1e9 || decimals > 8.0 || decimals.is_nan() {
+        return pairs.iter().map(|(mean, sd)| format!("{mean:.8e} ± {sd:.2e}")).collect();
+    }
+    let decimals = decimals.max(0.0) as usize;
+    let width = pairs.iter().map(|(_, sd)| format!("{sd:.decimals$}").len()).max().unwrap_or(0);
+    pairs.iter().map(|(mean, sd)| format!("{mean:.decimals$} ± {sd:width$.decimals$}")).collect()
+}
+
+/// Rows of cells under a bold first row, right-aligned, folded to the width of a line.
+fn table(rows: &[(String, Vec<String>)], colour: bool) -> String {
+    let length = |text: &str| text.chars().count();
+    let label = rows.iter().map(|(label, _)| length(label)).max().unwrap_or(0);
+    let columns = rows[0].1.len();
+    let widths: Vec<usize> =
+        (0..columns).map(|c| rows.iter().map(|(_, cells)| length(&cells[c])).max().unwrap_or(0)).collect();
+    let mut out = String::new();
+    let mut first = 0;
+    while first < columns {
+        let mut last = first;
+        let mut used = label;
+        while last < columns && (last == first || used + 3 + widths[last] <= WIDTH) {
+            used += 3 + widths[last];
+            last += 1;
+        }
+        if first > 0 {
+            out.push('\n');
+        }
+        for (i, (name, cells)) in rows.iter().enumerate() {
+            let pad = " ".repeat(label - length(name));
+            let mut line = format!("{name}{pad}");
+            for c in first..last {
+                line += &format!("   {}{}", " ".repeat(widths[c] - length(&cells[c])), cells[c]);
+            }
+            out += &paint(colour && i == 0, "1", &line);
+            out.push('\n');
+        }
+        first = last;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sparkline_shows_the_first_and_the_last_value() {
+        let line: Vec<char> = sparkline(&(0..1000).map(f64::from).collect::<Vec<_>>()).chars().collect();
+        assert_eq!((line.len(), line[0], line[31]), (SPARKS, '▁', '█'));
+        assert_eq!(sparkline(&[1.0, 1.0]), "▁▁");
+        assert_eq!(sparkline(&[f64::NEG_INFINITY, 0.0, 1.0]).chars().count(), 3);
+    }
+
+    #[test]
+    fn a_mean_has_the_decimals_that_its_deviation_asks_for() {
+        assert_eq!(with_deviations(&[(4.28966, 0.41236), (2.03639, 0.26283)]), ["4.290 ± 0.412", "2.036 ± 0.263"]);
+        assert_eq!(with_deviations(&[(79.968, 5.999), (54.478, 15.82)]), ["79.97 ±  6.00", "54.48 ± 15.82"]);
+        assert_eq!(with_deviations(&[(1e8, 1.0)]), ["100000000.00 ± 1.00"]);
+        assert_eq!(with_deviations(&[(1e-200, 1e-3)]), ["0.00000 ± 0.00100"]);
+        assert_eq!(with_deviations(&[(1e200, 1e199)]), ["1.00000000e200 ± 1.00e199"]);
+    }
+
+    #[test]
+    fn short_numbers_have_seven_digits() {
+        assert_eq!(short(-4.155_381_9), "-4.155382");
+        assert_eq!(short(0.000_123_456_789), "0.0001234568");
+        assert_eq!(short(1e20), "1.000000e20");
+        assert_eq!(short(f64::NEG_INFINITY), "-inf");
+    }
+}

@@ -1,0 +1,210 @@
+//! `gmm select`: the number of components and the covariance kind by an information criterion.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use clap::Args;
+use gmm_data::ModelFile;
+use gmm_host::{Candidate, Init, Iteration, best, select};
+use gmm_model::{CovarianceType, Criterion};
+use serde_json::{Value, json};
+
+use crate::args::{self, EmArgs, EngineArgs, InputArgs};
+use crate::exit::Failure;
+use crate::interrupt::{self, Hold};
+use crate::output::{self, Console, is_stdio, paint};
+use crate::progress::Progress;
+use crate::{fit, input, render};
+
+const EXAMPLES: &str = "\
+Fits every combination and prints one line for each; the best, of the lowest criterion, is marked by *.
+
+Examples:
+  gmm select data/old_faithful.csv -k 1..6
+  gmm select rows.npy -k 2,4,8,16 --covariance full,diag --criterion icl --n-init 3 -o best.json";
+
+/// Choose the number of components, and the covariance kind, by an information criterion
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct SelectArgs {
+    #[command(flatten)]
+    input: InputArgs,
+    /// Numbers of components: 1..10 (both ends count), 2,4,8, or both kinds mixed
+    #[arg(short, value_name = "K..K", required = true, allow_hyphen_values = true)]
+    k: String,
+    /// Covariance kinds to compare
+    #[arg(long, value_name = "KIND,..", default_value = "full", value_delimiter = ',', value_parser = args::covariance())]
+    covariance: Vec<CovarianceType>,
+    /// Criterion, of which the lowest is best
+    #[arg(long, value_name = "WORD", default_value = "bic", value_parser = args::criterion())]
+    criterion: Criterion,
+    /// Start
+    #[arg(long, value_name = "HOW", default_value = "kmeans",
+          value_parser = args::words::<Init>(&["kmeans", "kmeans++", "random-rows", "random", "stride"]))]
+    init: Init,
+    #[command(flatten)]
+    em: EmArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// Column of row weights: a row of weight 2 is the row twice
+    #[arg(long, value_name = "COLUMN")]
+    weights: Option<String>,
+    /// Write the best model: .json or .safetensors; - is JSON on standard output
+    #[arg(short, long, value_name = "MODEL")]
+    output: Option<PathBuf>,
+    /// Print one JSON object in place of the table
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
+    let components = components(&args.k).map_err(|why| Failure::Usage(format!("-k {}: {why}", args.k)))?;
+    if let Some(path) = &args.output {
+        output::check_model_path(path)?;
+        if args.json && is_stdio(path) {
+            return Err(Failure::Usage("--json and -o - both want standard output".to_owned()).into());
+        }
+    }
+    let mut options = fit::em_options(&args.em, &args.engine, components[0]);
+    options.init = args.init.clone();
+    options.validate()?;
+    let data = input::rows(&args.input, args.weights.as_deref(), console)?;
+    let opened = input::engine(&args.engine, console)?;
+
+    let runs = args.covariance.len() * components.len() * options.n_init;
+    let progress = Progress::new(console, options.max_iter, runs);
+    let done = std::cell::Cell::new(0);
+    let mut held: Option<Hold> = None;
+    let stop = || if interrupt::received().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let candidates = select(
+        opened.engine.as_ref(),
+        &data,
+        &options,
+        &components,
+        &args.covariance,
+        &mut |candidate: &Candidate| {
+            done.set(done.get() + 1);
+            progress.title(&format!("{} of {} fits", done.get(), runs / options.n_init));
+            console.note(|| line(candidate, " ", false));
+            stop()
+        },
+        &mut |step: &Iteration<'_>| {
+            held.get_or_insert_with(interrupt::hold);
+            progress.step(done.get() * options.n_init + step.restart, step);
+            stop()
+        },
+    );
+    progress.finish();
+    let mut candidates = candidates.map_err(|error| match error {
+        gmm_host::Error::Interrupted { iterations } => Failure::Interrupted { iterations, kept: String::new() }.into(),
+        error => fit::named(error, &data),
+    })?;
+    drop(held);
+    let Some(at) = best(&candidates, args.criterion) else {
+        let error = candidates.into_iter().find_map(|c| c.outcome.err());
+        return Err(fit::named(error.expect("a fit that is none has an error"), &data));
+    };
+    let text =
+        if args.json { format!("{:#}\n", as_json(&candidates, at, args)) } else { table(&candidates, at, console) };
+    if let Some(path) = &args.output {
+        let Candidate { outcome, .. } = candidates.swap_remove(at);
+        let Ok(found) = outcome else { unreachable!("the best candidate has a fit") };
+        let feature_names = data.names().map(<[String]>::to_vec);
+        output::write_model(path, &ModelFile { mixture: found.mixture, feature_names, fit: Some(found.summary) })?;
+    }
+    match &args.output {
+        Some(path) if is_stdio(path) => console.note(|| text),
+        Some(_) if console.quiet && !args.json => {}
+        _ => output::print(&text)?,
+    }
+    Ok(())
+}
+
+/// Reads `1..10`, `1..=10`, `2,4,8` and mixtures of them, both ends counting; each number once, in the order given.
+fn components(text: &str) -> Result<Vec<usize>, String> {
+    /// Nobody waits for more fits than this.
+    const MOST: usize = 10_000;
+    let mut out = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = match part.split_once("..") {
+            Some((first, last)) => (first, last.strip_prefix('=').unwrap_or(last)),
+            None => (part, part),
+        };
+        let [first, last] = [first, last].map(|number| args::at_least_one(number.trim()));
+        let (first, last) = (first?, last?);
+        if first > last {
+            return Err(format!("{first}..{last} runs backwards"));
+        }
+        if last - first >= MOST {
+            return Err(format!("at most {MOST} numbers"));
+        }
+        for k in first..=last {
+            if !out.contains(&k) {
+                out.push(k);
+            }
+        }
+    }
+    if out.len() > MOST { Err(format!("at most {MOST} numbers")) } else { Ok(out) }
+}
+
+fn table(candidates: &[Candidate], best: usize, console: &Console) -> String {
+    let heading = format!(
+        "  {:>5}  {:<10}{:>16}{:>16}{:>16}{:>16}{:>12}{:>12}",
+        "k", "covariance", "log-likelihood", "BIC", "AIC", "ICL", "iterations", "time"
+    );
+    let mut out = format!("{}\n", paint(console.colour, "1", &heading));
+    for (i, candidate) in candidates.iter().enumerate() {
+        let text = line(candidate, if i == best { "*" } else { " " }, true);
+        out += &format!("{}\n", paint(console.colour && i == best, "1;32", &text));
+    }
+    out
+}
+
+fn line(candidate: &Candidate, mark: &str, wide: bool) -> String {
+    let Candidate { k, kind, outcome } = candidate;
+    match outcome {
+        Err(error) => format!("{mark} {k:>5}  {kind:<10}  {error}"),
+        Ok(fit) if wide => {
+            let s = &fit.summary;
+            let [ll, bic, aic, icl] = [s.log_likelihood, s.bic, s.aic, s.icl].map(render::fixed);
+            let iterations = format!("{}{}", s.iterations, if s.converged { "" } else { " (!)" });
+            let time = format!("{:.2?}", fit.elapsed);
+            format!("{mark} {k:>5}  {kind:<10}{ll:>16}{bic:>16}{aic:>16}{icl:>16}{iterations:>12}{time:>12}")
+        }
+        Ok(fit) => format!("{k} {kind}: log-likelihood {}", render::fixed(fit.summary.log_likelihood)),
+    }
+}
+
+fn as_json(candidates: &[Candidate], best: usize, args: &SelectArgs) -> Value {
+    let each: Vec<Value> = candidates
+        .iter()
+        .map(|Candidate { k, kind, outcome }| {
+            let mut value = match outcome {
+                Ok(found) => fit::json(&found.summary, found.elapsed.as_secs_f64()),
+                Err(error) => json!({ "error": error.to_string() }),
+            };
+            value["n_components"] = (*k).into();
+            value["covariance_type"] = kind.name().into();
+            value
+        })
+        .collect();
+    json!({
+        "criterion": args.criterion.name(),
+        "best": { "n_components": candidates[best].k, "covariance_type": candidates[best].kind.name() },
+        "candidates": each,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::components;
+
+    #[test]
+    fn ranges_and_lists_of_components_are_read() {
+        assert_eq!(components("1..4").unwrap(), [1, 2, 3, 4]);
+        assert_eq!(components("1..=3,8, 2").unwrap(), [1, 2, 3, 8]);
+        for bad in ["", "0..3", "3..1", "a", "1..", "-1", "2.5", "1..1000000000000"] {
+            assert!(components(bad).is_err(), "{bad}");
+        }
+    }
+}
