@@ -1,6 +1,7 @@
 //! Repository chores: `cargo xtask COMMAND`.
 
 mod bench;
+mod build_ptx;
 mod ci;
 mod deny;
 mod shell;
@@ -21,6 +22,12 @@ struct Arguments {
 enum Command {
     /// Run every test of the workspace, doctests included.
     Test(test::Options),
+    /// Compile the kernels to PTX; `--check` fails where the committed modules are stale.
+    BuildPtx {
+        /// [--check] [--rustc PATH] [--ptxas PATH|auto]
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Run every check that a change must pass: format, lints, documentation, licences, tests.
     Ci(ci::Options),
     /// Time our engines beside other programs, answers checked first, and record what comes out.
@@ -30,6 +37,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Test(options) => test::run(&options),
+        Command::BuildPtx { arguments } => build_ptx::run(&arguments),
         Command::Ci(options) => ci::run(&options),
         Command::Bench(options) => bench::run(&options),
     };

@@ -4,12 +4,12 @@ use std::str::FromStr;
 
 use gmm_model::ModelError;
 
-use crate::{CpuEngine, Engine, Error, ReferenceEngine};
+use crate::{CpuEngine, CudaEngine, Engine, Error, ReferenceEngine};
 
 /// Which engine to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// The best that is there.
+    /// The first GPU where it can be used, else the CPU.
     Auto,
     /// All cores.
     Cpu,
@@ -53,15 +53,18 @@ impl Device {
     /// # Errors
     /// [`Error::Device`] where the device asked for is not to be had; `Auto` falls back to the CPU and says so.
     pub fn open(self, threads: usize) -> Result<Opened, Error> {
-        let cpu = |reason: &str| -> Result<Opened, Error> {
-            Ok(Opened { engine: Box::new(CpuEngine::new(threads)?), reason: reason.to_owned() })
+        let cpu = |reason: String| -> Result<Opened, Error> {
+            Ok(Opened { engine: Box::new(CpuEngine::new(threads)?), reason })
         };
         match self {
-            Self::Auto => cpu("this version has no GPU engine"),
-            Self::Cpu => cpu("asked for"),
+            Self::Auto => match CudaEngine::new(0) {
+                Ok(engine) => Ok(Opened { engine: Box::new(engine), reason: "the first GPU".to_owned() }),
+                Err(why) => cpu(format!("no GPU can be used: {why}")),
+            },
+            Self::Cpu => cpu("asked for".to_owned()),
             Self::Reference => Ok(Opened { engine: Box::new(ReferenceEngine), reason: "asked for".to_owned() }),
             Self::Cuda(ordinal) => {
-                Err(Error::Device(format!("cuda:{ordinal}: this version has no GPU engine; use --device cpu or auto")))
+                Ok(Opened { engine: Box::new(CudaEngine::new(ordinal)?), reason: "asked for".to_owned() })
             }
         }
     }

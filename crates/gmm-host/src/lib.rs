@@ -5,6 +5,7 @@
 //! [`m_step`](gmm_model::m_step()); [`fit()`] does all of it.
 
 mod cpu;
+mod cuda;
 mod device;
 mod em;
 mod engine;
@@ -18,6 +19,7 @@ mod select;
 pub mod shift;
 
 pub use cpu::CpuEngine;
+pub use cuda::{CudaDevice, CudaEngine, CudaReport, UploadRates, cuda_report};
 pub use device::{Device, Opened};
 pub use em::{EmOptions, EmRun, Iteration, Observer, run as run_em};
 pub use engine::{Engine, Evaluation, FillResponsibilities, Resident, Wanted};

@@ -1,0 +1,460 @@
+//! Devices: which there are, which module each takes, and one opened for use.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cust::context::{Context, CurrentContext};
+use cust::device::{Device, DeviceAttribute};
+use cust::error::CudaResult;
+use cust::module::Module;
+use cust::stream::{Stream, StreamFlags};
+use cust::sys::CUdevice_attribute;
+use cust::{CudaApiVersion, CudaFlags};
+
+use super::driver::{self, code};
+use super::ptx::{self, Choice, version_text};
+use super::staging::Staging;
+use super::{fault, plan};
+use crate::Error;
+
+/// What there is to compute on, and what is missing: for `gmm doctor`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CudaReport {
+    /// The driver's version, as the CUDA version that it speaks: `13.0`.
+    pub driver: Option<String>,
+    /// Where the driver's library was found, where the system says so.
+    pub library: Option<String>,
+    /// Why no device can be used, and what to do about it.
+    pub problem: Option<String>,
+    /// The value of `CUDA_VISIBLE_DEVICES`, which hides devices.
+    pub visible: Option<String>,
+    /// All visible devices.
+    pub devices: Vec<CudaDevice>,
+}
+
+/// One device of a [`CudaReport`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CudaDevice {
+    /// What to write after `cuda:`.
+    pub ordinal: usize,
+    /// The maker's name.
+    pub name: String,
+    /// Compute capability: 9.0 is Hopper.
+    pub capability: (u32, u32),
+    /// Bytes of memory.
+    pub memory_total: u64,
+    /// Bytes that are free; `None` where the device cannot be opened.
+    pub memory_free: Option<u64>,
+    /// The kernel module that would be loaded: `sm_90a`.
+    pub module: Option<String>,
+    /// Why this module, or why none.
+    pub reason: String,
+}
+
+impl fmt::Display for CudaReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.driver, &self.library) {
+            (Some(version), Some(path)) => writeln!(f, "driver: CUDA {version} ({path})")?,
+            (Some(version), None) => writeln!(f, "driver: CUDA {version}")?,
+            (None, _) => writeln!(f, "driver: none")?,
+        }
+        if let Some(visible) = &self.visible {
+            writeln!(f, "CUDA_VISIBLE_DEVICES: '{visible}'")?;
+        }
+        for device in &self.devices {
+            writeln!(f, "{device}")?;
+        }
+        if let Some(problem) = &self.problem {
+            writeln!(f, "missing: {problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for CudaDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
+        let Self { ordinal, name, capability: (major, minor), .. } = self;
+        write!(f, "cuda:{ordinal}: {name}, compute capability {major}.{minor}, {:.1} GiB", gib(self.memory_total))?;
+        if let Some(free) = self.memory_free {
+            write!(f, " of which {:.1} free", gib(free))?;
+        }
+        match &self.module {
+            Some(module) => write!(f, "; module {module}: {}", self.reason),
+            None => write!(f, "; cannot be used: {}", self.reason),
+        }
+    }
+}
+
+/// Looks for devices. Opens each for a moment to ask what memory is free; never fails.
+pub fn cuda_report() -> CudaReport {
+    let mut report = CudaReport {
+        driver: None,
+        library: library_path(),
+        problem: None,
+        visible: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
+        devices: Vec::new(),
+    };
+    let version = match start() {
+        Ok(version) => version,
+        Err(error) => {
+            report.library = library_path();
+            report.problem = Some(error.to_string());
+            return report;
+        }
+    };
+    report.library = library_path();
+    report.driver = Some(version_text(version));
+    let listed = count().and_then(|n| (0..n).map(|ordinal| list(ordinal, version)).collect());
+    match listed {
+        Ok(devices) => report.devices = devices,
+        Err(error) => report.problem = Some(error.to_string()),
+    }
+    if report.problem.is_none() && report.devices.iter().all(|d| d.module.is_none()) {
+        report.problem = Some("no device that this program's kernels run on".to_owned());
+    }
+    report
+}
+
+fn list(ordinal: usize, driver: u32) -> Result<CudaDevice, Error> {
+    let device = Device::get_device(ordinal as u32).map_err(|e| fault::error("a device's handle", e))?;
+    let facts = Facts::of(device)?;
+    let choice = ptx::choose(facts.capability, driver);
+    let free = choice.is_ok().then(|| {
+        let _context = Context::new(device).ok()?;
+        Some(cust::memory::mem_get_info().ok()?.0 as u64)
+    });
+    driver::take_failure();
+    Ok(CudaDevice {
+        ordinal,
+        name: facts.name,
+        capability: facts.capability,
+        memory_total: facts.memory,
+        memory_free: free.flatten(),
+        module: choice.as_ref().ok().map(|c| c.module.target.to_owned()),
+        reason: choice.map_or_else(|e| e.to_string(), |c| c.reason),
+    })
+}
+
+/// Where the loader found the driver's library (Linux).
+fn library_path() -> Option<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let path = |line: &str| line.find('/').map(|at| line[at..].to_owned());
+    maps.lines().filter_map(path).find(|p| p.rsplit('/').next().is_some_and(|name| name.starts_with("libcuda.so")))
+}
+
+/// Opens the driver; its version as `cuDriverGetVersion` counts.
+///
+/// # Errors
+/// [`Error::Device`]: no driver, the toolkit's stub, one that is too old, or no device.
+pub(crate) fn start() -> Result<u32, Error> {
+    driver::take_failure();
+    if let Err(absent) = driver::open() {
+        return Err(Error::Device(fault::absent(&absent)));
+    }
+    if let Err(error) = cust::init(CudaFlags::empty()) {
+        return Err(not_started(fault::error("the NVIDIA driver does not start", error)));
+    }
+    let version = CudaApiVersion::get().map_err(|e| fault::error("the driver's version", e))?;
+    let version = version.major() as u32 * 1000 + version.minor() as u32 * 10;
+    let needed = ptx::oldest_driver();
+    if version < needed {
+        return Err(Error::Device(format!(
+            "the NVIDIA driver is too old: it speaks CUDA {}, at least {} is needed: update the NVIDIA driver",
+            version_text(version),
+            version_text(needed)
+        )));
+    }
+    Ok(version)
+}
+
+/// Adds what the environment says to the driver's refusal.
+fn not_started(error: Error) -> Error {
+    let mut text = error.to_string();
+    if let Some(path) = library_path().filter(|p| p.contains("/stubs/")) {
+        text = format!("{text} (it was loaded from {path}, the toolkit's stub)");
+    }
+    match std::env::var("CUDA_VISIBLE_DEVICES") {
+        Ok(value) => Error::Device(format!("{text} (CUDA_VISIBLE_DEVICES is '{value}')")),
+        Err(_) => Error::Device(text),
+    }
+}
+
+fn count() -> Result<usize, Error> {
+    match Device::num_devices().map_err(|e| fault::error("the number of devices", e))? {
+        0 => Err(not_started(Error::Device(
+            "no CUDA device is visible: check nvidia-smi and CUDA_VISIBLE_DEVICES".to_owned(),
+        ))),
+        n => Ok(n as usize),
+    }
+}
+
+/// What is asked of a device once.
+struct Facts {
+    name: String,
+    capability: (u32, u32),
+    memory: u64,
+    limits: plan::Limits,
+}
+
+impl Facts {
+    fn of(device: Device) -> Result<Self, Error> {
+        let failed = |e| fault::error("the device's properties", e);
+        let ask = |attribute| device.get_attribute(attribute).map(|v| v as u32).map_err(failed);
+        Ok(Self {
+            name: device.name().map_err(failed)?,
+            capability: (ask(DeviceAttribute::ComputeCapabilityMajor)?, ask(DeviceAttribute::ComputeCapabilityMinor)?),
+            memory: device.total_memory().map_err(failed)? as u64,
+            limits: plan::Limits {
+                multiprocessors: ask(DeviceAttribute::MultiprocessorCount)?,
+                shared_bytes: shared_opt_in(device)?,
+                l2_bytes: ask(DeviceAttribute::L2CacheSize)?,
+            },
+        })
+    }
+}
+
+/// Bytes of shared memory that one block may ask for. cust's list of attributes ends before it.
+fn shared_opt_in(device: Device) -> Result<u32, Error> {
+    let mut value = 0;
+    let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+    // SAFETY: writes one integer.
+    let code = unsafe { cust::sys::cuDeviceGetAttribute(&raw mut value, attribute, device.as_raw()) };
+    match code {
+        cust::sys::cudaError_enum::CUDA_SUCCESS => Ok(value as u32),
+        _ => Err(fault::error("the device's shared memory", cust::error::CudaError::UnknownError)),
+    }
+}
+
+/// One device, its context and its kernels.
+///
+/// Contexts are current per thread, and a context does not survive a fork: everything that talks to the device calls
+/// [`enter`](Self::enter) first.
+pub(crate) struct Gpu {
+    pub(crate) ordinal: usize,
+    pub(crate) name: String,
+    pub(crate) choice: Choice,
+    pub(crate) driver: u32,
+    pub(crate) limits: plan::Limits,
+    process: u32,
+    /// Set once the context is lost.
+    lost: AtomicBool,
+    /// Chunks of pinned memory that no upload is using: pinning takes longer than a small fit.
+    pub(crate) staging: Mutex<Option<Staging>>,
+    // Dropped in this order, the context last.
+    pub(crate) module: Module,
+    context: Context,
+}
+
+impl Gpu {
+    /// Opens a device and loads its module, or the one of that name.
+    ///
+    /// # Errors
+    /// [`Error::Device`] that says what is missing.
+    pub(crate) fn open(ordinal: usize, module: Option<&str>) -> Result<Self, Error> {
+        Self::open_here(ordinal, module).map_err(|e| match e {
+            Error::Device(text) => Error::Device(format!("cuda:{ordinal}: {text}")),
+            other => other,
+        })
+    }
+
+    fn open_here(ordinal: usize, module: Option<&str>) -> Result<Self, Error> {
+        let driver = start()?;
+        let devices = count()?;
+        if ordinal >= devices {
+            let there =
+                if devices == 1 { "cuda:0 is".to_owned() } else { format!("cuda:0 to cuda:{} are", devices - 1) };
+            let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+            let visible = visible.map_or(String::new(), |v| format!(" (CUDA_VISIBLE_DEVICES is '{v}')"));
+            return Err(Error::Device(format!("no such device: {there} there{visible}")));
+        }
+        let device = Device::get_device(ordinal as u32).map_err(|e| fault::error("a device's handle", e))?;
+        let facts = Facts::of(device)?;
+        let choice = match module {
+            Some(name) => ptx::named(name, facts.capability)?,
+            None => ptx::choose(facts.capability, driver)?,
+        };
+        let context = Context::new(device).map_err(|e| fault::error("the device's context", e))?;
+        CurrentContext::set_current(&context).map_err(|e| fault::error("the device's context", e))?;
+        let module = load(&choice)?;
+        Ok(Self {
+            ordinal,
+            name: facts.name,
+            choice,
+            driver,
+            limits: facts.limits,
+            process: std::process::id(),
+            lost: AtomicBool::new(false),
+            staging: Mutex::new(None),
+            module,
+            context,
+        })
+    }
+
+    /// Makes the context that of the calling thread.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the context is lost, or the process is a fork of the one that opened it.
+    pub(crate) fn enter(&self) -> Result<(), Error> {
+        let ordinal = self.ordinal;
+        if self.lost.load(Ordering::Relaxed) {
+            return Err(Error::Device(format!(
+                "cuda:{ordinal}: the device's context was lost in an earlier failure: start the program again"
+            )));
+        }
+        if std::process::id() != self.process {
+            return Err(Error::Device(format!(
+                "cuda:{ordinal}: opened before this process was forked off, and CUDA does not survive a fork: open the \
+                 device after the fork, or start processes with 'spawn'"
+            )));
+        }
+        self.check("the device's context", CurrentContext::set_current(&self.context))
+    }
+
+    /// [`enter`](Self::enter) for a destructor, whose frees fail harmlessly where this does.
+    pub(crate) fn enter_to_drop(&self) {
+        if std::process::id() == self.process {
+            let _ = CurrentContext::set_current(&self.context);
+        }
+        driver::take_failure();
+    }
+
+    /// Turns a driver's answer into ours, and remembers where it means that the context is lost.
+    pub(crate) fn check<A>(&self, what: &str, answer: CudaResult<A>) -> Result<A, Error> {
+        answer.map_err(|error| {
+            let failure = driver::take_failure();
+            let Some(failure) = failure else {
+                return Error::Device(format!("cuda:{}: {what}: {error:?}", self.ordinal));
+            };
+            if fault::is_fatal(failure.code) {
+                self.lost.store(true, Ordering::Relaxed);
+            }
+            Error::Device(format!("cuda:{}: {}", self.ordinal, fault::text(what, failure.function, failure.code)))
+        })
+    }
+
+    /// As [`check`](Self::check), with [`Error::Memory`] where memory is what lacks.
+    pub(crate) fn check_memory<A>(&self, what: &'static str, bytes: u128, answer: CudaResult<A>) -> Result<A, Error> {
+        if matches!(answer, Err(cust::error::CudaError::OutOfMemory)) {
+            driver::take_failure();
+            return Err(Error::Memory { what, wanted: bytes, free: self.free().unwrap_or(0) });
+        }
+        self.check(what, answer)
+    }
+
+    /// Bytes of device memory that are free.
+    pub(crate) fn free(&self) -> Result<u128, Error> {
+        Ok(self.check("free memory", cust::memory::mem_get_info())?.0 as u128)
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        self.enter_to_drop();
+        if std::process::id() != self.process {
+            return;
+        }
+        // What it holds belongs to the context, which is current now.
+        drop(self.staging.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take());
+    }
+}
+
+/// Hands the module to the driver, which compiles it for the device and keeps the result in its own cache.
+fn load(choice: &Choice) -> Result<Module, Error> {
+    let what = format!("loading module {}", choice.module.target);
+    Module::from_ptx(choice.module.text, &[]).map_err(|error| {
+        let failure = driver::take_failure();
+        match failure {
+            Some(f) if f.code == code::INVALID_PTX => {
+                let log = compiler_log(choice).unwrap_or_default();
+                Error::Device(format!("{}{log}", fault::text(&what, f.function, f.code)))
+            }
+            Some(f) => Error::Device(fault::text(&what, f.function, f.code)),
+            None => Error::Device(format!("{what}: {error:?}")),
+        }
+    })
+}
+
+/// What the driver's compiler says about a module that it refused.
+fn compiler_log(choice: &Choice) -> Option<String> {
+    use cust::sys::CUjit_option::{CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    let driver = driver::open().ok()?;
+    let source = std::ffi::CString::new(choice.module.text).ok()?;
+    let mut log = vec![0_u8; 4096];
+    let mut options = [CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+    let mut values = [log.as_mut_ptr().cast(), log.len() as *mut std::ffi::c_void];
+    let mut module = std::ptr::null_mut();
+    // SAFETY: two options with two values; the log is as long as stated. The driver takes sizes by value there.
+    let code = unsafe {
+        (driver.cuModuleLoadDataEx)(
+            &raw mut module,
+            source.as_ptr().cast(),
+            2,
+            options.as_mut_ptr(),
+            values.as_mut_ptr(),
+        )
+    };
+    if code == 0 {
+        // SAFETY: just loaded, and nothing refers to it.
+        unsafe { (driver.cuModuleUnload)(module) };
+        return None;
+    }
+    let text = String::from_utf8_lossy(&log);
+    let text = text.trim_end_matches('\0').trim();
+    (!text.is_empty()).then(|| format!("\n{text}"))
+}
+
+/// Work in order: a stream, and the name of the last kernel put on it, since a kernel's fault shows at a later wait.
+pub(crate) struct Queue {
+    pub(crate) stream: Stream,
+    last: Cell<&'static str>,
+}
+
+impl Queue {
+    pub(crate) fn new(gpu: &Gpu) -> Result<Self, Error> {
+        let stream = gpu.check("a stream", Stream::new(StreamFlags::DEFAULT, None))?;
+        Ok(Self { stream, last: Cell::new("") })
+    }
+
+    /// Notes that a kernel was put on the stream.
+    pub(crate) fn launched(&self, kernel: &'static str) {
+        self.last.set(kernel);
+    }
+
+    /// Waits for everything on the stream.
+    ///
+    /// # Errors
+    /// [`Error::Device`] that names the last kernel.
+    pub(crate) fn wait(&self, gpu: &Gpu) -> Result<(), Error> {
+        self.explain(gpu, self.stream.synchronize())
+    }
+
+    /// [`Gpu::check`] for an answer that tells of work done earlier.
+    pub(crate) fn explain<A>(&self, gpu: &Gpu, answer: CudaResult<A>) -> Result<A, Error> {
+        match self.last.get() {
+            "" => gpu.check("a copy", answer),
+            kernel => gpu.check(&format!("kernel {kernel}"), answer),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::{Fake, Machine};
+    use super::*;
+
+    #[test]
+    fn a_fork_is_told_to_open_the_device_itself() {
+        let fake = Fake::install(Machine::default());
+        let mut gpu = Gpu::open(0, None).unwrap();
+        let process = std::mem::replace(&mut gpu.process, 1);
+        let error = gpu.enter().unwrap_err().to_string();
+        assert!(error.contains("fork") && error.contains("spawn"), "{error}");
+        gpu.process = process;
+        gpu.enter().unwrap();
+        drop(gpu);
+        fake.0.assert_clean("fork");
+    }
+}

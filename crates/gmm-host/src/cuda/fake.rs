@@ -1,0 +1,545 @@
+//! A driver for tests: host memory for device memory, kernels run by `gmm-kernels`' emulator, and faults on demand.
+//!
+//! It keeps account of everything that is taken, and complains of what a real driver might let pass: calls with no
+//! context current, copies out of bounds, frees of what is not there.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CStr;
+use std::os::raw::{c_char, c_int, c_uchar, c_uint, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use cust::sys::{
+    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute, CUjit_option,
+    CUmodule, CUstream,
+};
+use gmm_kernels::device::Buffer;
+use gmm_kernels::{Arguments, Kernel, THREADS};
+
+use super::driver::{Code, Functions, INSTEAD, code};
+use super::fault;
+
+/// What the machine looks like.
+#[derive(Clone, Debug)]
+pub(super) struct Machine {
+    /// What `cuInit` says.
+    pub(super) init: Code,
+    /// What `cuModuleLoadDataEx` says.
+    pub(super) load: Code,
+    pub(super) version: c_int,
+    pub(super) devices: c_int,
+    pub(super) capability: (c_int, c_int),
+    pub(super) memory: usize,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self { init: 0, load: 0, version: 13_000, devices: 1, capability: (9, 0), memory: 1 << 30 }
+    }
+}
+
+/// When to fail.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fault {
+    /// Which call, from 1, among those that [`Fault::counts`].
+    pub(super) at: usize,
+    pub(super) of: Class,
+    pub(super) code: Code,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Every call but those that give something back.
+    Any,
+    /// Allocations on the device and of pinned memory.
+    Allocation,
+    Launch,
+    /// Waits for streams and events.
+    Wait,
+}
+
+impl Class {
+    fn counts(self, name: &str) -> bool {
+        match self {
+            Self::Any => {
+                !name.contains("Free") && !["Destroy", "Unload", "Release", "GetError"].iter().any(|w| name.contains(w))
+            }
+            Self::Allocation => matches!(name, "cuMemAlloc" | "cuMemAllocHost"),
+            Self::Launch => name == "cuLaunchKernel",
+            Self::Wait => name.contains("Synchronize"),
+        }
+    }
+}
+
+/// `CUDA_ERROR_UNKNOWN`.
+pub(super) const UNKNOWN: Code = 999;
+
+#[derive(Default)]
+struct State {
+    machine: Machine,
+    fault: Option<Fault>,
+    counted: usize,
+    /// The call that was failed.
+    failed: Option<&'static str>,
+    /// A number that every call answers with, once a fatal one was given.
+    dead: Option<Code>,
+    calls: BTreeMap<&'static str, usize>,
+    memory: BTreeMap<u64, (usize, Buffer<u128>)>,
+    pinned: BTreeMap<usize, Box<[u128]>>,
+    contexts: usize,
+    handles: BTreeSet<usize>,
+    last_handle: usize,
+    complaints: Vec<String>,
+}
+
+pub(super) struct Fake {
+    state: Mutex<State>,
+}
+
+/// A launch to come: kernel, grid, and what runs it.
+type Next = (&'static str, (u32, u32), Box<dyn FnOnce()>);
+
+thread_local! {
+    static HERE: RefCell<Option<Arc<Fake>>> = const { RefCell::new(None) };
+    static CURRENT: Cell<bool> = const { Cell::new(false) };
+    static NEXT: RefCell<Option<Next>> = const { RefCell::new(None) };
+}
+
+/// The fake in the driver's place on this thread, until it is dropped.
+pub(super) struct Installed(pub(super) Arc<Fake>);
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        INSTEAD.set(None);
+        HERE.set(None);
+        CURRENT.set(false);
+    }
+}
+
+impl Fake {
+    pub(super) fn install(machine: Machine) -> Installed {
+        Self::with(machine, None)
+    }
+
+    pub(super) fn with(machine: Machine, fault: Option<Fault>) -> Installed {
+        Arc::new(Self { state: Mutex::new(State { machine, fault, ..State::default() }) }).enter()
+    }
+
+    /// Puts it in the driver's place on this thread too.
+    pub(super) fn enter(self: &Arc<Self>) -> Installed {
+        INSTEAD.set(Some(Some(&FUNCTIONS)));
+        HERE.set(Some(self.clone()));
+        CURRENT.set(false);
+        Installed(self.clone())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Fails a call from now on.
+    pub(super) fn fail(&self, fault: Fault) {
+        let mut state = self.state();
+        (state.fault, state.counted) = (Some(fault), 0);
+    }
+
+    /// The call that was failed, if its turn came.
+    pub(super) fn failed(&self) -> Option<&'static str> {
+        self.state().failed
+    }
+
+    /// Calls of a function so far.
+    pub(super) fn calls(&self, name: &str) -> usize {
+        self.state().calls.get(name).copied().unwrap_or(0)
+    }
+
+    /// Calls of a class so far.
+    pub(super) fn calls_of(&self, class: Class) -> usize {
+        self.state().calls.iter().filter(|(name, _)| class.counts(name)).map(|(_, n)| n).sum()
+    }
+
+    /// Bytes of device memory that are taken.
+    pub(super) fn taken(&self) -> usize {
+        self.state().taken()
+    }
+
+    /// Panics unless everything was given back and nothing was out of order.
+    pub(super) fn assert_clean(&self, what: &str) {
+        let s = self.state();
+        assert_eq!(s.complaints, Vec::<String>::new(), "{what}");
+        let left = (s.memory.len(), s.pinned.len(), s.contexts, s.handles.len());
+        assert_eq!(left, (0, 0, 0, 0), "{what}: buffers, pinned buffers, contexts, other handles left");
+    }
+}
+
+impl State {
+    fn taken(&self) -> usize {
+        self.memory.values().map(|(bytes, _)| bytes).sum()
+    }
+
+    fn handle(&mut self) -> usize {
+        self.last_handle += 1;
+        self.handles.insert(self.last_handle);
+        self.last_handle
+    }
+
+    /// Whether the bytes lie in one live allocation.
+    fn holds(&self, at: u64, bytes: usize) -> bool {
+        let before = self.memory.range(..=at).next_back();
+        before.is_some_and(|(start, (len, _))| at + bytes as u64 <= start + *len as u64)
+    }
+
+    fn complain(&mut self, text: String) -> Code {
+        self.complaints.push(text);
+        UNKNOWN
+    }
+}
+
+/// Counts a call, fails it where it is its turn, and else does it.
+fn call(name: &'static str, needs_context: bool, body: impl FnOnce(&mut State) -> Code) -> Code {
+    let Some(fake) = HERE.with_borrow(Clone::clone) else { return code::NO_DEVICE };
+    let mut state = fake.state();
+    *state.calls.entry(name).or_default() += 1;
+    if let Some(fault) = state.fault
+        && fault.of.counts(name)
+    {
+        state.counted += 1;
+        if state.counted == fault.at {
+            state.failed = Some(name);
+            state.dead = fault::is_fatal(fault.code).then_some(fault.code);
+            NEXT.set(None);
+            return fault.code;
+        }
+    }
+    let gives_back = !Class::Any.counts(name);
+    if let Some(dead) = state.dead
+        && !gives_back
+    {
+        return dead;
+    }
+    if needs_context && (!CURRENT.get() || state.contexts == 0) {
+        return state.complain(format!("{name} with no live context current"));
+    }
+    body(&mut state)
+}
+
+/// Notes what the next launch is to run; the driver is given pointers to arguments, whose types it does not know.
+pub(super) fn launching<A: Arguments + 'static>(kernel: Kernel<A>, grid: (u32, u32), a: A) {
+    // SAFETY: the launcher's promise to the driver.
+    let run = move || unsafe { kernel.emulate(grid, a) };
+    NEXT.set(Some((kernel.name, grid, Box::new(run))));
+}
+
+fn write<A>(to: *mut A, value: A) -> Code {
+    // SAFETY: a caller of the driver gives a place for each result.
+    unsafe { to.write(value) };
+    0
+}
+
+extern "C" fn init(_: c_uint) -> Code {
+    call("cuInit", false, |s| s.machine.init)
+}
+
+extern "C" fn version(out: *mut c_int) -> Code {
+    call("cuDriverGetVersion", false, |s| write(out, s.machine.version))
+}
+
+extern "C" fn error_name(_: Code, _: *mut *const c_char) -> Code {
+    code::NOT_SUPPORTED
+}
+
+extern "C" fn device_count(out: *mut c_int) -> Code {
+    call("cuDeviceGetCount", false, |s| write(out, s.machine.devices))
+}
+
+extern "C" fn device_get(out: *mut CUdevice, ordinal: c_int) -> Code {
+    call("cuDeviceGet", false, |s| if ordinal < s.machine.devices { write(out, ordinal) } else { code::INVALID_DEVICE })
+}
+
+extern "C" fn device_name(out: *mut c_char, len: c_int, _: CUdevice) -> Code {
+    call("cuDeviceGetName", false, |_| {
+        let name = b"Made-up GPU\0";
+        assert!(name.len() <= len as usize);
+        // SAFETY: the caller's buffer has `len` bytes.
+        unsafe { std::ptr::copy_nonoverlapping(name.as_ptr().cast(), out, name.len()) };
+        0
+    })
+}
+
+extern "C" fn device_memory(out: *mut usize, _: CUdevice) -> Code {
+    call("cuDeviceTotalMem", false, |s| write(out, s.machine.memory))
+}
+
+extern "C" fn device_attribute(out: *mut c_int, attribute: CUdevice_attribute, _: CUdevice) -> Code {
+    call("cuDeviceGetAttribute", false, |s| {
+        let value = match attribute as u32 {
+            75 => s.machine.capability.0,
+            76 => s.machine.capability.1,
+            16 => 2,       // multiprocessors
+            38 => 1 << 20, // L2
+            97 => 99 << 10,
+            other => return s.complain(format!("attribute {other} is not made up")),
+        };
+        write(out, value)
+    })
+}
+
+extern "C" fn context_retain(out: *mut CUcontext, _: CUdevice) -> Code {
+    call("cuDevicePrimaryCtxRetain", false, |s| {
+        s.contexts += 1;
+        write(out, 8 as CUcontext)
+    })
+}
+
+extern "C" fn context_release(_: CUdevice) -> Code {
+    call("cuDevicePrimaryCtxRelease", false, |s| {
+        if s.contexts == 0 {
+            return s.complain("a context too many was released".to_owned());
+        }
+        s.contexts -= 1;
+        0
+    })
+}
+
+extern "C" fn context_set(context: CUcontext) -> Code {
+    call("cuCtxSetCurrent", false, |_| {
+        CURRENT.set(!context.is_null());
+        0
+    })
+}
+
+extern "C" fn memory_info(free: *mut usize, total: *mut usize) -> Code {
+    call("cuMemGetInfo", true, |s| {
+        write(free, s.machine.memory.saturating_sub(s.taken()));
+        write(total, s.machine.memory)
+    })
+}
+
+extern "C" fn module_load(
+    out: *mut CUmodule,
+    image: *const c_void,
+    _: c_uint,
+    _: *mut CUjit_option,
+    _: *mut *mut c_void,
+) -> Code {
+    call("cuModuleLoadDataEx", true, |s| {
+        assert!(!image.is_null());
+        match s.machine.load {
+            0 => write(out, s.handle() as CUmodule),
+            code => code,
+        }
+    })
+}
+
+extern "C" fn module_unload(module: CUmodule) -> Code {
+    give_back("cuModuleUnload", module as usize)
+}
+
+fn give_back(name: &'static str, handle: usize) -> Code {
+    call(name, true, |s| match s.handles.remove(&handle) {
+        true => 0,
+        false => s.complain(format!("{name} of what is not there")),
+    })
+}
+
+extern "C" fn module_function(out: *mut CUfunction, module: CUmodule, name: *const c_char) -> Code {
+    call("cuModuleGetFunction", true, |s| {
+        assert!(s.handles.contains(&(module as usize)));
+        // SAFETY: a text of the caller.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        match gmm_kernels::signatures().iter().position(|k| k.name == name) {
+            Some(index) => write(out, (index + 1) as CUfunction),
+            None => s.complain(format!("no kernel {name}")),
+        }
+    })
+}
+
+extern "C" fn function_set(_: CUfunction, _: CUfunction_attribute, value: c_int) -> Code {
+    call("cuFuncSetAttribute", true, |_| if value <= 99 << 10 { 0 } else { 1 })
+}
+
+extern "C" fn occupancy(out: *mut c_int, _: CUfunction, _: c_int, _: usize) -> Code {
+    call("cuOccupancyMaxActiveBlocksPerMultiprocessor", true, |_| write(out, 1))
+}
+
+#[allow(clippy::too_many_arguments)]
+extern "C" fn launch(
+    function: CUfunction,
+    x: c_uint,
+    y: c_uint,
+    z: c_uint,
+    block_x: c_uint,
+    block_y: c_uint,
+    block_z: c_uint,
+    shared: c_uint,
+    stream: CUstream,
+    parameters: *mut *mut c_void,
+    _: *mut *mut c_void,
+) -> Code {
+    let mut next = None;
+    let code = call("cuLaunchKernel", true, |s| {
+        let (name, grid, run) = NEXT.take().expect("launches go through the launcher");
+        let wanted = &gmm_kernels::signatures()[function as usize - 1];
+        assert_eq!((wanted.name, (x, y, z), (block_x, block_y, block_z)), (name, (grid.0, grid.1, 1), (THREADS, 1, 1)));
+        assert!(x > 0 && y > 0 && y < 65_536 && shared <= 99 << 10 && !parameters.is_null());
+        assert!(s.handles.contains(&(stream as usize)));
+        next = Some((name, run));
+        0
+    });
+    // Outside of the lock: a kernel's panic must not cross the driver's boundary, nor leave the lock poisoned.
+    if let Some((name, run)) = next
+        && catch_unwind(AssertUnwindSafe(run)).is_err()
+    {
+        return call("complaint", false, |s| s.complain(format!("kernel {name} panicked")));
+    }
+    code
+}
+
+extern "C" fn stream_new(out: *mut CUstream, _: c_uint, _: c_int) -> Code {
+    call("cuStreamCreate", true, |s| write(out, s.handle() as CUstream))
+}
+
+extern "C" fn stream_destroy(stream: CUstream) -> Code {
+    give_back("cuStreamDestroy", stream as usize)
+}
+
+extern "C" fn stream_wait(stream: CUstream) -> Code {
+    call("cuStreamSynchronize", true, |s| {
+        assert!(s.handles.contains(&(stream as usize)));
+        0
+    })
+}
+
+extern "C" fn event_new(out: *mut CUevent, _: c_uint) -> Code {
+    call("cuEventCreate", true, |s| write(out, s.handle() as CUevent))
+}
+
+extern "C" fn event_record(event: CUevent, stream: CUstream) -> Code {
+    call("cuEventRecord", true, |s| {
+        assert!(s.handles.contains(&(event as usize)) && s.handles.contains(&(stream as usize)));
+        0
+    })
+}
+
+extern "C" fn event_wait(event: CUevent) -> Code {
+    call("cuEventSynchronize", true, |s| {
+        assert!(s.handles.contains(&(event as usize)));
+        0
+    })
+}
+
+extern "C" fn event_elapsed(out: *mut f32, _: CUevent, _: CUevent) -> Code {
+    call("cuEventElapsedTime", true, |_| write(out, 1.0))
+}
+
+extern "C" fn event_destroy(event: CUevent) -> Code {
+    give_back("cuEventDestroy", event as usize)
+}
+
+extern "C" fn allocate(out: *mut CUdeviceptr, bytes: usize) -> Code {
+    call("cuMemAlloc", true, |s| {
+        if s.taken() + bytes > s.machine.memory {
+            return code::OUT_OF_MEMORY;
+        }
+        // NaN to either type of number, so that what is read before it is written shows.
+        let buffer = Buffer::new(&vec![u128::MAX; bytes.div_ceil(16)]);
+        let at = buffer.pointer() as u64;
+        s.memory.insert(at, (bytes, buffer));
+        write(out, at)
+    })
+}
+
+extern "C" fn free(at: CUdeviceptr) -> Code {
+    call("cuMemFree", true, |s| match s.memory.remove(&at) {
+        Some(_) => 0,
+        None => s.complain("a free of what is not there".to_owned()),
+    })
+}
+
+extern "C" fn allocate_pinned(out: *mut *mut c_void, bytes: usize) -> Code {
+    call("cuMemAllocHost", true, |s| {
+        let mut block = vec![u128::MAX; bytes.div_ceil(16)].into_boxed_slice();
+        let at = block.as_mut_ptr();
+        s.pinned.insert(at as usize, block);
+        write(out, at.cast())
+    })
+}
+
+extern "C" fn free_pinned(at: *mut c_void) -> Code {
+    call("cuMemFreeHost", true, |s| match s.pinned.remove(&(at as usize)) {
+        Some(_) => 0,
+        None => s.complain("a free of pinned memory that is not there".to_owned()),
+    })
+}
+
+extern "C" fn copy_in(to: CUdeviceptr, from: *const c_void, bytes: usize, _: CUstream) -> Code {
+    call("cuMemcpyHtoDAsync", true, |s| {
+        if !s.holds(to, bytes) {
+            return s.complain(format!("a copy of {bytes} bytes to outside of every allocation"));
+        }
+        // SAFETY: checked just now; the caller's memory is as long as it says.
+        unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), to as *mut u8, bytes) };
+        0
+    })
+}
+
+extern "C" fn copy_out(to: *mut c_void, from: CUdeviceptr, bytes: usize, _: CUstream) -> Code {
+    call("cuMemcpyDtoHAsync", true, |s| {
+        if !s.holds(from, bytes) {
+            return s.complain(format!("a copy of {bytes} bytes from outside of every allocation"));
+        }
+        // SAFETY: as above.
+        unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to.cast(), bytes) };
+        0
+    })
+}
+
+extern "C" fn set(to: CUdeviceptr, value: c_uchar, bytes: usize, _: CUstream) -> Code {
+    call("cuMemsetD8Async", true, |s| {
+        if !s.holds(to, bytes) {
+            return s.complain(format!("setting {bytes} bytes outside of every allocation"));
+        }
+        // SAFETY: checked just now.
+        unsafe { std::ptr::write_bytes(to as *mut u8, value, bytes) };
+        0
+    })
+}
+
+static FUNCTIONS: Functions = Functions {
+    cuInit: init,
+    cuDriverGetVersion: version,
+    cuGetErrorName: error_name,
+    cuGetErrorString: error_name,
+    cuDeviceGetCount: device_count,
+    cuDeviceGet: device_get,
+    cuDeviceGetName: device_name,
+    cuDeviceTotalMem_v2: device_memory,
+    cuDeviceGetAttribute: device_attribute,
+    cuDevicePrimaryCtxRetain: context_retain,
+    cuDevicePrimaryCtxRelease_v2: context_release,
+    cuCtxSetCurrent: context_set,
+    cuMemGetInfo_v2: memory_info,
+    cuModuleLoadDataEx: module_load,
+    cuModuleUnload: module_unload,
+    cuModuleGetFunction: module_function,
+    cuFuncSetAttribute: function_set,
+    cuOccupancyMaxActiveBlocksPerMultiprocessor: occupancy,
+    cuLaunchKernel: launch,
+    cuStreamCreateWithPriority: stream_new,
+    cuStreamDestroy_v2: stream_destroy,
+    cuStreamSynchronize: stream_wait,
+    cuEventCreate: event_new,
+    cuEventRecord: event_record,
+    cuEventSynchronize: event_wait,
+    cuEventElapsedTime: event_elapsed,
+    cuEventDestroy_v2: event_destroy,
+    cuMemAlloc_v2: allocate,
+    cuMemFree_v2: free,
+    cuMemAllocHost_v2: allocate_pinned,
+    cuMemFreeHost: free_pinned,
+    cuMemcpyHtoDAsync_v2: copy_in,
+    cuMemcpyDtoHAsync_v2: copy_out,
+    cuMemsetD8Async: set,
+};

@@ -1,0 +1,112 @@
+//! A mixture's parameters as the kernels read them: relative to the rows' shift, in the engine's precision.
+
+use gmm_kernels::layout::{PANEL, panel_index, panel_len};
+use gmm_model::{Cholesky, Factors, Mixture};
+use ndarray::ArrayView2;
+use rayon::prelude::*;
+
+use super::upload::Number;
+use super::workspace::Parameters;
+
+/// Writes `centre − shift` as two numbers of `T`, so that the pair has twice the digits of one.
+pub(crate) fn centres<T: Number>(centres: ArrayView2<'_, f64>, shift: &[f64], at: &Parameters, out: &mut [T]) {
+    let d = shift.len();
+    for (c, centre) in centres.outer_iter().enumerate() {
+        for (j, (m, s)) in centre.iter().zip(shift).enumerate() {
+            let (high, low) = split::<T>(*m, *s);
+            out[at.mean_high + c * d + j] = high;
+            out[at.mean_low + c * d + j] = low;
+        }
+    }
+}
+
+/// `m − s` as `high + low`; what the subtraction in f64 loses goes into `low` too.
+fn split<T: Number>(m: f64, s: f64) -> (T, T) {
+    let difference = m - s;
+    // Knuth's two-sum: `difference + lost` is exact.
+    let back = difference + s;
+    let lost = (m - back) - (s - (back - difference));
+    let high = T::from_f64(difference);
+    (high, T::from_f64(difference - high.to_f64() + lost))
+}
+
+/// Writes all parameters; how many numbers they are.
+pub(crate) fn fill<T: Number>(mixture: &Mixture, shift: &[f64], at: &Parameters, out: &mut [T]) -> usize {
+    centres(mixture.means(), shift, at, out);
+    for (c, w) in mixture.weights().iter().enumerate() {
+        out[at.log_scale + c] = T::from_f64(mixture.log_weight(c) + mixture.log_normalizer(c));
+        out[at.weights + c] = T::from_f64(*w);
+    }
+    let d = shift.len();
+    let factor = &mut out[at.factor..];
+    match mixture.factors() {
+        Factors::Full(all) => {
+            let each = panel_len(d as u32) as usize;
+            let slots = factor[..each * all.len()].par_chunks_exact_mut(each);
+            // A factor of few columns is filled faster than another thread wakes.
+            slots.zip(all).with_min_len((1 << 14) / each + 1).for_each(|(slot, l)| panels(l, slot));
+        }
+        Factors::Tied(one) => panels(one, &mut factor[..panel_len(d as u32) as usize]),
+        Factors::Diag(sd) => reciprocals(sd.iter(), factor),
+        Factors::Spherical(sd) => reciprocals(sd.iter(), factor),
+    }
+    at.len
+}
+
+fn reciprocals<'a, T: Number>(sd: impl Iterator<Item = &'a f64>, out: &mut [T]) {
+    for (slot, v) in out.iter_mut().zip(sd) {
+        *slot = T::from_f64(1.0 / v);
+    }
+}
+
+/// A factor in panels: reciprocals on the diagonal, the identity past `d`.
+fn panels<T: Number>(l: &Cholesky, out: &mut [T]) {
+    let d = l.dim();
+    let side = PANEL as usize;
+    for i in 0..d.next_multiple_of(side) {
+        for j in 0..i / side * side + side {
+            let value = match (i < d && j < d, i == j) {
+                (true, true) => 1.0 / l.at(i, i),
+                (true, false) if j < i => l.at(i, j),
+                (false, true) => 1.0,
+                _ => 0.0,
+            };
+            out[panel_index(i as u32, j as u32) as usize] = T::from_f64(value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_numbers_hold_what_one_cannot() {
+        for (m, s) in [(1e4 + 0.1, 1e4), (0.1, 1e8), (3.0, 3.0), (-1.0 / 3.0, 1e-9)] {
+            let (high, low) = split::<f32>(m, s);
+            let error = f64::from(high) + f64::from(low) - (m - s);
+            assert!(error.abs() <= (m - s).abs() * 2f64.powi(-44), "{m} {s}: {error}");
+            let (high, low) = split::<f64>(m, s);
+            assert_eq!(high, m - s);
+            assert!(low.abs() <= high.abs() * f64::EPSILON, "{m} {s}: {low}");
+        }
+        assert_eq!(split::<f64>(1e16, -1.0), (1e16, 1.0));
+    }
+
+    #[test]
+    fn panels_hold_reciprocals_and_end_in_the_identity() {
+        let d = 11;
+        let l = ndarray::Array2::from_shape_fn((d, d), |(i, j)| match i.cmp(&j) {
+            std::cmp::Ordering::Equal => 2.0,
+            std::cmp::Ordering::Greater => 0.25,
+            std::cmp::Ordering::Less => 0.0,
+        });
+        let l = Cholesky::new(l.dot(&l.t()).view()).unwrap();
+        let mut out = vec![f64::NAN; panel_len(d as u32) as usize];
+        panels(&l, &mut out);
+        let at = |i: u32, j: u32| out[panel_index(i, j) as usize];
+        assert_eq!((at(0, 0), at(10, 10), at(10, 3), at(3, 6)), (0.5, 0.5, 0.25, 0.0));
+        assert_eq!((at(15, 15), at(15, 2), at(12, 13)), (1.0, 0.0, 0.0));
+        assert!(out.iter().all(|v| v.is_finite()));
+    }
+}

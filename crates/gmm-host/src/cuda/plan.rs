@@ -1,0 +1,288 @@
+//! Which variant of the kernels, which chunk of rows and which grids: one pure function of shape and device limits.
+//!
+//! `GMM_PLAN` forces parts of it: `chunk=4096,blocks=64,splits=3,solved=scratch`.
+
+use std::fmt;
+
+use gmm_kernels::e_step::solved_columns;
+use gmm_kernels::layout::{Kind, TILE_ROWS, statistics_len, tiles};
+use gmm_kernels::m_step_sums;
+use gmm_model::{CovarianceType, Precision};
+
+use crate::Error;
+
+/// Rows of a tile.
+const TILE: u64 = TILE_ROWS as u64;
+
+/// What is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) kind: CovarianceType,
+    pub(crate) precision: Precision,
+    pub(crate) n: u64,
+    pub(crate) k: u32,
+    pub(crate) d: u32,
+}
+
+impl Shape {
+    /// The kind as the kernels name it.
+    pub(crate) const fn kernel_kind(&self) -> Kind {
+        match self.kind {
+            CovarianceType::Full => Kind::Full,
+            CovarianceType::Tied => Kind::Tied,
+            CovarianceType::Diag => Kind::Diag,
+            CovarianceType::Spherical => Kind::Spherical,
+        }
+    }
+
+    pub(crate) const fn number_bytes(&self) -> u64 {
+        match self.precision {
+            Precision::F32 => 4,
+            Precision::F64 => 8,
+        }
+    }
+
+    /// Numbers in the statistics.
+    pub(crate) const fn statistics(&self) -> u64 {
+        statistics_len(self.kernel_kind(), self.k, self.d)
+    }
+}
+
+/// What a device has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) multiprocessors: u32,
+    /// Shared memory that one block may ask for.
+    pub(crate) shared_bytes: u32,
+    pub(crate) l2_bytes: u32,
+}
+
+/// Where the E-step of full and tied covariances keeps what it has solved of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Solved {
+    /// In shared memory.
+    Shared,
+    /// In device memory.
+    Scratch,
+}
+
+/// How a pass runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) solved: Solved,
+    /// Rows that go through all kernels before the next: a multiple of 128.
+    pub(crate) chunk: u64,
+    /// Blocks of the kernels that take a thread per row.
+    pub(crate) blocks: u32,
+    /// Parts into which the sums split the rows of a chunk.
+    pub(crate) splits: u32,
+}
+
+/// Parts of a plan that someone asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Forced {
+    chunk: Option<u64>,
+    blocks: Option<u32>,
+    splits: Option<u32>,
+    solved: Option<Solved>,
+}
+
+impl Forced {
+    /// From `GMM_PLAN`.
+    ///
+    /// # Errors
+    /// [`Error::Option`] that says what can be forced.
+    pub(crate) fn from_environment() -> Result<Self, Error> {
+        std::env::var("GMM_PLAN").map_or(Ok(Self::default()), |text| Self::parse(&text))
+    }
+
+    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
+        let mut forced = Self::default();
+        for part in text.split(',').filter(|p| !p.trim().is_empty()) {
+            forced.set(part.trim()).ok_or_else(|| Error::Option {
+                option: "GMM_PLAN",
+                value: text.to_owned(),
+                must: "like chunk=4096,blocks=64,splits=3,solved=shared|scratch, numbers from 1".to_owned(),
+            })?;
+        }
+        Ok(forced)
+    }
+
+    fn set(&mut self, part: &str) -> Option<()> {
+        let (name, value) = part.split_once('=')?;
+        let number = || value.parse().ok().filter(|v: &u32| *v > 0);
+        match name {
+            "chunk" => self.chunk = Some(u64::from(number()?).next_multiple_of(TILE)),
+            "blocks" => self.blocks = Some(number()?),
+            "splits" => self.splits = Some(number()?.min(MOST_SPLITS)),
+            "solved" if value == "shared" => self.solved = Some(Solved::Shared),
+            "solved" if value == "scratch" => self.solved = Some(Solved::Scratch),
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+/// Blocks per multiprocessor that hide the latency of device memory; 16 of 128 threads are all that fit.
+const BLOCKS_PER_MULTIPROCESSOR: u32 = 16;
+
+/// With solved columns in device memory fewer blocks, so that what they keep stays in the caches.
+const BLOCKS_WITH_SCRATCH: u32 = 4;
+
+/// Waves of the sums' blocks: enough that an uneven last one costs little.
+const SUM_BLOCKS_PER_MULTIPROCESSOR: u32 = 8;
+
+/// A grid's limit in `y`.
+const MOST_SPLITS: u32 = 65_535;
+
+/// Bytes of partial sums beyond which more splits cost more in memory traffic than they bring.
+const PARTIAL_BYTES: u64 = 64 << 20;
+
+/// Chooses. Depends on its arguments alone; a smaller `most_rows` gives smaller chunks.
+pub(crate) fn plan(shape: &Shape, limits: &Limits, forced: &Forced, most_rows: u64) -> Plan {
+    let solved = forced.solved.unwrap_or_else(|| solved(shape, limits));
+    let chunk = forced.chunk.unwrap_or_else(|| chunk(shape, limits)).min(most_rows.next_multiple_of(TILE));
+    let chunk = chunk.min(tiles(shape.n) * TILE);
+    let chunk_tiles = u32::try_from(chunk / TILE).unwrap_or(u32::MAX);
+    let per_multiprocessor =
+        if needs_solved(shape) && solved == Solved::Scratch { BLOCKS_WITH_SCRATCH } else { BLOCKS_PER_MULTIPROCESSOR };
+    let blocks = forced.blocks.unwrap_or(limits.multiprocessors * per_multiprocessor).min(chunk_tiles);
+    let splits = forced.splits.unwrap_or_else(|| splits(shape, limits)).min(chunk_tiles).min(MOST_SPLITS);
+    Plan { solved, chunk, blocks, splits }
+}
+
+const fn needs_solved(shape: &Shape) -> bool {
+    matches!(shape.kind, CovarianceType::Full | CovarianceType::Tied)
+}
+
+/// Numbers of scratch in device memory that the E-step needs under a plan.
+pub(crate) const fn scratch_len(shape: &Shape, plan: &Plan) -> u64 {
+    match plan.solved {
+        Solved::Scratch if needs_solved(shape) => plan.blocks as u64 * TILE * solved_columns(shape.d) as u64,
+        _ => 0,
+    }
+}
+
+/// Shared memory while three blocks of it fit on a multiprocessor, which hides some latency; else device memory.
+fn solved(shape: &Shape, limits: &Limits) -> Solved {
+    let bytes = u64::from(solved_columns(shape.d)) * TILE * shape.number_bytes();
+    if 3 * bytes <= u64::from(limits.shared_bytes) { Solved::Shared } else { Solved::Scratch }
+}
+
+/// Rows whose responsibilities take half of the L2 cache, so that the sums find them there; but enough to occupy the
+/// device. Chunks are of equal size up to a tile.
+fn chunk(shape: &Shape, limits: &Limits) -> u64 {
+    let per_row = u64::from(shape.k) * shape.number_bytes();
+    let cached = u64::from(limits.l2_bytes) / 2 / per_row;
+    let busy = u64::from(limits.multiprocessors * BLOCKS_PER_MULTIPROCESSOR) * TILE / 2;
+    let most = cached.max(busy).max(TILE);
+    let count = shape.n.div_ceil(most).max(1);
+    shape.n.div_ceil(count).next_multiple_of(TILE)
+}
+
+fn splits(shape: &Shape, limits: &Limits) -> u32 {
+    let each = m_step_sums::blocks(shape.kernel_kind(), shape.k, shape.d).max(1);
+    let busy = (limits.multiprocessors * SUM_BLOCKS_PER_MULTIPROCESSOR).div_ceil(each);
+    let most = (PARTIAL_BYTES / (8 * shape.statistics())).max(1);
+    u64::from(busy).min(most) as u32
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let solved = match self.solved {
+            Solved::Shared => "shared",
+            Solved::Scratch => "scratch",
+        };
+        write!(f, "chunk={},blocks={},splits={},solved={solved}", self.chunk, self.blocks, self.splits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const H200: Limits = Limits { multiprocessors: 132, shared_bytes: 232_448, l2_bytes: 62_914_560 };
+    const TURING: Limits = Limits { multiprocessors: 14, shared_bytes: 65_536, l2_bytes: 1_048_576 };
+
+    fn shape(kind: CovarianceType, precision: Precision, n: u64, k: u32, d: u32) -> Shape {
+        Shape { kind, precision, n, k, d }
+    }
+
+    fn chosen(shape: &Shape, limits: &Limits) -> Plan {
+        plan(shape, limits, &Forced::default(), u64::MAX - TILE)
+    }
+
+    #[test]
+    fn every_plan_is_within_the_limits() {
+        for limits in [H200, TURING] {
+            for kind in CovarianceType::ALL {
+                for precision in [Precision::F32, Precision::F64] {
+                    for (n, k, d) in
+                        [(1, 1, 1), (272, 2, 2), (1_000_000, 8, 13), (10_000_000, 1024, 128), (5000, 300, 256)]
+                    {
+                        let shape = shape(kind, precision, n, k, d);
+                        let plan = chosen(&shape, &limits);
+                        assert!(plan.chunk.is_multiple_of(TILE) && plan.chunk >= TILE, "{shape:?} {plan:?}");
+                        assert!(plan.chunk <= tiles(n) * TILE && plan.blocks >= 1, "{shape:?} {plan:?}");
+                        assert!((1..=MOST_SPLITS).contains(&plan.splits), "{shape:?} {plan:?}");
+                        assert!(u64::from(plan.splits) <= plan.chunk / TILE, "{shape:?} {plan:?}");
+                        let solved = u64::from(solved_columns(d)) * TILE * shape.number_bytes();
+                        assert!(plan.solved == Solved::Scratch || solved + 32 <= u64::from(limits.shared_bytes));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn responsibilities_of_a_chunk_stay_in_the_cache() {
+        let plan = chosen(&shape(CovarianceType::Full, Precision::F32, 10_000_000, 16, 16), &H200);
+        assert!(plan.chunk * 16 * 4 <= 62_914_560 / 2 + 128 * 64, "{plan}");
+    }
+
+    #[test]
+    fn chunks_of_a_data_set_are_even() {
+        let plan = chosen(&shape(CovarianceType::Full, Precision::F32, 1_000_001, 32, 4), &H200);
+        let count = 1_000_001_u64.div_ceil(plan.chunk);
+        assert!(count * plan.chunk - 1_000_001 < count * TILE, "{plan}");
+    }
+
+    #[test]
+    fn solved_columns_that_do_not_fit_go_to_scratch() {
+        let at = |d, precision| chosen(&shape(CovarianceType::Full, precision, 1000, 3, d), &H200).solved;
+        assert_eq!(at(32, Precision::F64), Solved::Shared);
+        assert_eq!(at(256, Precision::F64), Solved::Scratch);
+        assert_eq!(at(8, Precision::F32), Solved::Shared);
+    }
+
+    #[test]
+    fn less_memory_means_smaller_chunks() {
+        let shape = shape(CovarianceType::Diag, Precision::F32, 1_000_000, 64, 8);
+        let plan = plan(&shape, &H200, &Forced::default(), 1000);
+        assert_eq!(plan.chunk, 1024);
+        assert!(plan.splits <= 8 && plan.blocks == 8, "{plan}");
+    }
+
+    #[test]
+    fn the_same_shape_gets_the_same_plan() {
+        let shape = shape(CovarianceType::Tied, Precision::F64, 123_456, 7, 20);
+        assert_eq!(chosen(&shape, &H200), chosen(&shape, &H200));
+    }
+
+    #[test]
+    fn a_plan_can_be_forced_and_reads_back_what_it_prints() {
+        let shape = shape(CovarianceType::Full, Precision::F32, 100_000, 3, 20);
+        let forced = Forced::parse("chunk=1000, splits=2,blocks=5,solved=scratch").unwrap();
+        let plan_ = plan(&shape, &H200, &forced, u64::MAX - TILE);
+        assert_eq!(plan_, Plan { solved: Solved::Scratch, chunk: 1024, blocks: 5, splits: 2 });
+        assert_eq!(plan(&shape, &H200, &Forced::parse(&plan_.to_string()).unwrap(), u64::MAX - TILE), plan_);
+    }
+
+    #[test]
+    fn a_forced_plan_that_makes_no_sense_says_what_would() {
+        for text in ["chunk=0", "chunk", "tile=3", "solved=there", "splits=-1"] {
+            let error = Forced::parse(text).unwrap_err().to_string();
+            assert!(error.contains("GMM_PLAN") && error.contains("chunk=4096"), "{text}: {error}");
+        }
+    }
+}

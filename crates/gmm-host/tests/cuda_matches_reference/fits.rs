@@ -1,0 +1,105 @@
+//! Whole fits, and repeats.
+
+use gmm_host::{CudaEngine, Engine, FitOptions, Init, fit};
+use gmm_model::{CovarianceType, Dataset, Precision};
+
+use crate::compare::{Tally, size};
+use crate::{Bench, common, data};
+
+/// The same rows and parameters give the same bits: again, in rows loaded again, and on an engine opened again.
+pub(crate) fn same_bits(bench: &Bench, tally: &mut Tally) {
+    let sizes = if bench.quick { vec![(1000, 5, 3)] } else { vec![(1000, 5, 3), (300_000, 13, 8), (50_000, 64, 30)] };
+    let again = CudaEngine::new(0).expect("the device again");
+    for (n, d, k) in sizes {
+        let data = data::dataset(n, d, 11);
+        for kind in CovarianceType::ALL {
+            for precision in [Precision::F32, Precision::F64] {
+                let mixture = common::mixture(kind, k, d, 0.0, 1.0, 2);
+                let at = vec![0.1; d];
+                let mut rows = bench.gpu.load(&data, precision, &at).expect("room on the device");
+                let first = rows.pass(&mixture).expect("a pass");
+                let what = format!("{kind} {precision} n={n} d={d} k={k}");
+                for _ in 0..5 {
+                    tally.cases += 1;
+                    tally.expect(rows.pass(&mixture).expect("a pass") == first, || format!("{what}: a repeat differs"));
+                }
+                // Another shape between them changes nothing.
+                rows.nearest(kind, mixture.means().slice(ndarray::s![..1, ..])).expect("a pass");
+                tally.expect(rows.pass(&mixture).expect("a pass") == first, || format!("{what}: after another pass"));
+                let mut rows = again.load(&data, precision, &at).expect("room on the device");
+                tally.expect(rows.pass(&mixture).expect("a pass") == first, || format!("{what}: loaded again"));
+            }
+        }
+    }
+}
+
+/// From the same start, the same mixture after the same number of iterations.
+pub(crate) fn as_on_the_cpu(bench: &Bench, tally: &mut Tally) {
+    let sizes = if bench.quick {
+        vec![(500, 3, 2)]
+    } else {
+        vec![(272, 2, 2), (10_000, 4, 3), (100_000, 13, 8), (30_000, 30, 10), (1_000_000, 13, 8)]
+    };
+    for (n, d, k) in sizes {
+        let data = clumps(n, d, k);
+        for kind in CovarianceType::ALL {
+            for precision in [Precision::F32, Precision::F64] {
+                let start = common::mixture(kind, k, d, 0.0, 2.0, 4);
+                let options = FitOptions {
+                    covariance_type: kind,
+                    init: Init::Given(Box::new(start)),
+                    max_iter: 20,
+                    tol: 0.0,
+                    precision: Some(precision),
+                    ..FitOptions::new(k)
+                };
+                compare(bench, tally, &data, &options, &format!("{kind} {precision} n={n} d={d} k={k}"));
+            }
+        }
+    }
+}
+
+/// The same, k-means++ and Lloyd included; precision f64, so that no draw falls on the other side of a rounding.
+pub(crate) fn from_k_means(bench: &Bench, tally: &mut Tally) {
+    let sizes = if bench.quick { vec![(500, 3, 2)] } else { vec![(272, 2, 2), (10_000, 4, 3), (200_000, 8, 12)] };
+    for (n, d, k) in sizes {
+        let data = clumps(n, d, k);
+        for init in [Init::KMeans, Init::KMeansPlusPlus, Init::Random, Init::RandomRows] {
+            let what = format!("{init:?} n={n} d={d} k={k}");
+            let precision = Some(Precision::F64);
+            let options = FitOptions { init, max_iter: 10, tol: 0.0, precision, seed: 3, ..FitOptions::new(k) };
+            compare(bench, tally, &data, &options, &what);
+        }
+    }
+}
+
+fn compare(bench: &Bench, tally: &mut Tally, data: &Dataset, options: &FitOptions, what: &str) {
+    tally.cases += 1;
+    let got = fit(&bench.gpu, data, options).expect("a fit on the GPU");
+    let oracle = FitOptions { precision: Some(Precision::F64), ..options.clone() };
+    let want = fit(&bench.cpu, data, &oracle).expect("a fit on the CPU");
+    // EM multiplies rounding by its condition from step to step; the likelihood, which it climbs, keeps its digits.
+    let (trace, parameters) = match options.precision {
+        Some(Precision::F32) => (2e-5, 2e-2),
+        _ => (1e-9, 1e-6),
+    };
+    let ll = size(&want.summary.trace).max(1.0);
+    tally.close(&got.summary.trace, &want.summary.trace, trace, ll, &format!("{what}: trace"));
+    let means = |f: &gmm_host::Fit| f.mixture.means().iter().copied().collect::<Vec<_>>();
+    let (a, b) = (means(&got), means(&want));
+    tally.close(&a, &b, parameters, size(&b), &format!("{what}: means"));
+    let (a, b) = (got.mixture.weights().to_vec(), want.mixture.weights().to_vec());
+    tally.close(&a, &b, parameters, 1.0, &format!("{what}: weights"));
+    tally.expect(got.summary.iterations == want.summary.iterations, || format!("{what}: iterations"));
+    tally.expect(got.summary.engine == "cuda:0", || format!("{what}: engine {}", got.summary.engine));
+}
+
+/// Rows around `k` corners, well enough apart that EM's path is stable.
+fn clumps(n: usize, d: usize, k: usize) -> Dataset {
+    let mut rows = data::rows_f32(n, d, 21);
+    for (i, mut row) in rows.outer_iter_mut().enumerate() {
+        let c = (i * 7 + i / 3) % k;
+        row.iter_mut().enumerate().for_each(|(j, v)| *v = 0.5 * *v + 4.0 * data::noise((c * d + j) as u64) as f32);
+    }
+    Dataset::new(rows).expect("finite rows")
+}

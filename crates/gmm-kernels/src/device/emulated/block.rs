@@ -1,0 +1,218 @@
+//! Threads, blocks and the scheduler between barriers.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+
+use super::shadow::SharedMemory;
+use crate::device::WARP;
+
+/// Plenty for a kernel, whose state lives in registers; a panic's message needs some.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// Grid and block of one launch.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    pub(super) grid: (u32, u32),
+    pub(super) threads: u32,
+}
+
+/// Why a thread has stopped.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Stop {
+    Barrier,
+    /// A warp word, by name: all lanes must say the same one.
+    Warp(&'static str),
+}
+
+pub(super) struct Block {
+    pub(super) shape: Shape,
+    pub(super) at: (u32, u32),
+    pub(super) shared: SharedMemory,
+    /// Barriers passed.
+    pub(super) epoch: Cell<u32>,
+    /// `sync_warp`s passed, per warp.
+    pub(super) warp_epochs: Vec<Cell<u32>>,
+    /// What each thread brings to a warp word, twice: a fast lane may already be at the next one.
+    pub(super) slots: Vec<Cell<[[u64; 12]; 2]>>,
+}
+
+pub(super) struct Thread<'a> {
+    pub(super) index: u32,
+    pub(super) block: &'a Block,
+    /// Warp words said so far, modulo 2.
+    pub(super) turn: Cell<usize>,
+    yielder: Cell<*const Yielder<(), Stop>>,
+}
+
+thread_local!(static NOW: Cell<*const Thread<'static>> = const { Cell::new(std::ptr::null()) });
+
+// Mapping a stack costs more than a small block's work, so they are kept for the next launch.
+thread_local!(static STACKS: Cell<Vec<DefaultStack>> = const { Cell::new(Vec::new()) });
+
+/// The running thread.
+#[inline]
+pub(super) fn me() -> &'static Thread<'static> {
+    let now = NOW.get();
+    assert!(!now.is_null(), "a device word was said outside `emulate`");
+    // SAFETY: set by `run_block` to a thread that outlives its turn; only that turn calls this.
+    unsafe { &*now }
+}
+
+impl Thread<'_> {
+    pub(super) fn warp(&self) -> u32 {
+        self.index / WARP
+    }
+
+    pub(super) fn stop(&self, why: Stop) {
+        // SAFETY: set at the start of the coroutine whose turn it is.
+        unsafe { (*self.yielder.get()).suspend(why) };
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Ready,
+    Stopped(Stop),
+    Returned,
+}
+
+/// Runs `kernel` once per thread of a `grid` (x, y) of blocks of `threads` threads with `shared_bytes` of shared memory.
+///
+/// Blocks run one after another and threads in index order between waits, so a run is reproducible.
+///
+/// # Panics
+/// Where a GPU would hang, race, or read what was never written: see the module's page. The message names block and
+/// thread.
+pub fn emulate(grid: (u32, u32), threads: u32, shared_bytes: u32, kernel: impl Fn()) {
+    assert!(threads > 0 && threads.is_multiple_of(WARP) && threads <= 1024, "{threads} threads are no block");
+    super::buffer::snapshot();
+    let shape = Shape { grid, threads };
+    let kernel: &dyn Fn() = &kernel;
+    // SAFETY: fibers want `'static`, and none outlives `run_block`, which ends before this borrow.
+    let kernel = unsafe { std::mem::transmute::<&dyn Fn(), &'static dyn Fn()>(kernel) };
+    let stack = || DefaultStack::new(STACK_BYTES).expect("memory for a coroutine's stack");
+    let mut stacks = STACKS.take();
+    stacks.resize_with(threads as usize, stack);
+    for y in 0..grid.1 {
+        for x in 0..grid.0 {
+            stacks = run_block(shape, (x, y), shared_bytes, kernel, stacks);
+        }
+    }
+    STACKS.set(stacks);
+}
+
+type Fiber = Coroutine<(), Stop, (), DefaultStack>;
+
+fn run_block(
+    shape: Shape,
+    at: (u32, u32),
+    bytes: u32,
+    kernel: &'static dyn Fn(),
+    stacks: Vec<DefaultStack>,
+) -> Vec<DefaultStack> {
+    let block = Block {
+        shape,
+        at,
+        shared: SharedMemory::poisoned(bytes),
+        epoch: Cell::new(0),
+        warp_epochs: (0..shape.threads / WARP).map(|_| Cell::new(0)).collect(),
+        slots: (0..shape.threads).map(|_| Cell::new([[0; 12]; 2])).collect(),
+    };
+    let threads: Vec<Thread<'_>> = (0..shape.threads)
+        .map(|index| Thread { index, block: &block, turn: Cell::new(0), yielder: Cell::new(std::ptr::null()) })
+        .collect();
+    let mut fibers: Vec<Fiber> = threads
+        .iter()
+        .zip(stacks)
+        .map(|(thread, stack)| {
+            let thread = std::ptr::from_ref(thread).cast::<Thread<'static>>();
+            Coroutine::with_stack(stack, move |yielder: &Yielder<(), Stop>, ()| {
+                // SAFETY: `threads` outlives the fibers.
+                unsafe { (*thread).yielder.set(yielder) };
+                kernel();
+            })
+        })
+        .collect();
+
+    let outcome = catch_unwind(AssertUnwindSafe(|| schedule(&block, &threads, &mut fibers)));
+    NOW.set(std::ptr::null());
+    if let Err(panic) = outcome {
+        for fiber in &mut fibers {
+            // SAFETY: a kernel's frames own nothing that would have to be dropped.
+            unsafe { fiber.force_reset() };
+        }
+        resume_unwind(panic);
+    }
+    fibers.into_iter().map(Fiber::into_stack).collect()
+}
+
+fn schedule(block: &Block, threads: &[Thread<'_>], fibers: &mut [Fiber]) {
+    let mut states = vec![State::Ready; threads.len()];
+    loop {
+        for warp in 0..block.warp_epochs.len() {
+            let lanes = warp * WARP as usize..(warp + 1) * WARP as usize;
+            while run_lanes(threads, fibers, &mut states, lanes.clone()) {
+                meet(block, &mut states[lanes.clone()], lanes.start);
+            }
+        }
+        let waits = states.iter().position(|s| *s == State::Stopped(Stop::Barrier));
+        let left = states.iter().position(|s| *s == State::Returned);
+        match (waits, left) {
+            (None, _) => return,
+            (Some(_), None) => {}
+            (Some(waits), Some(left)) => {
+                panic!("block {:?}: thread {left} returned while thread {waits} waits at a barrier", block.at)
+            }
+        }
+        block.epoch.set(block.epoch.get() + 1);
+        states.fill(State::Ready);
+    }
+}
+
+/// Runs each lane that is ready until it stops; whether some lane stands at a warp word.
+fn run_lanes(
+    threads: &[Thread<'_>],
+    fibers: &mut [Fiber],
+    states: &mut [State],
+    lanes: std::ops::Range<usize>,
+) -> bool {
+    let mut at_warp_word = false;
+    for i in lanes {
+        if states[i] == State::Ready {
+            NOW.set(std::ptr::from_ref(&threads[i]).cast());
+            states[i] = match fibers[i].resume(()) {
+                CoroutineResult::Yield(stop) => State::Stopped(stop),
+                CoroutineResult::Return(()) => State::Returned,
+            };
+        }
+        at_warp_word |= matches!(states[i], State::Stopped(Stop::Warp(_)));
+    }
+    at_warp_word
+}
+
+/// Lets a warp pass a warp word, which all its lanes must have reached.
+fn meet(block: &Block, states: &mut [State], first: usize) {
+    let Some((waits, State::Stopped(Stop::Warp(word)))) =
+        states.iter().copied().enumerate().find(|(_, s)| matches!(s, State::Stopped(Stop::Warp(_))))
+    else {
+        unreachable!("called where a lane waits at a warp word");
+    };
+    for (lane, state) in states.iter().enumerate() {
+        let does = match state {
+            State::Stopped(Stop::Warp(other)) if *other == word => continue,
+            State::Stopped(Stop::Warp(other)) => format!("waits in {other}"),
+            State::Stopped(Stop::Barrier) => "waits at a barrier".to_owned(),
+            State::Returned => "returned".to_owned(),
+            State::Ready => unreachable!("every lane was run until it stopped"),
+        };
+        panic!("block {:?}: thread {} {does} while thread {} waits in {word}", block.at, first + lane, first + waits);
+    }
+    if word == "sync_warp" {
+        let epoch = &block.warp_epochs[first / WARP as usize];
+        epoch.set(epoch.get() + 1);
+    }
+    states.fill(State::Ready);
+}

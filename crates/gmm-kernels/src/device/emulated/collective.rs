@@ -1,0 +1,109 @@
+//! Warp words: each lane brings some numbers, waits for the others, and reads what it needs of theirs.
+
+use super::block::{Stop, Thread, me};
+use crate::device::WARP;
+
+/// What the lanes of a warp brought.
+struct Brought {
+    thread: &'static Thread<'static>,
+    turn: usize,
+}
+
+fn bring(word: &'static str, numbers: &[u64]) -> Brought {
+    let thread = me();
+    let turn = thread.turn.get();
+    let slot = &thread.block.slots[thread.index as usize];
+    let mut both = slot.get();
+    both[turn][..numbers.len()].copy_from_slice(numbers);
+    slot.set(both);
+    thread.stop(Stop::Warp(word));
+    thread.turn.set(1 - turn);
+    Brought { thread, turn }
+}
+
+impl Brought {
+    fn lane(&self) -> u32 {
+        self.thread.index % WARP
+    }
+
+    fn get(&self, lane: u32, i: u32) -> u64 {
+        let thread = self.thread.index / WARP * WARP + lane % WARP;
+        self.thread.block.slots[thread as usize].get()[self.turn][i as usize]
+    }
+
+    fn f64(&self, lane: u32, i: u32) -> f64 {
+        f64::from_bits(self.get(lane, i))
+    }
+}
+
+/// Waits for all lanes of the warp; their stores before it are seen after it.
+pub fn sync_warp() {
+    bring("sync_warp", &[]);
+}
+
+/// The value of lane `lane_id() ^ mask`.
+pub fn shuffle_xor_u32(value: u32, mask: u32) -> u32 {
+    let all = bring("shuffle_xor", &[u64::from(value)]);
+    all.get(all.lane() ^ mask, 0) as u32
+}
+
+/// The value of lane `lane`.
+pub fn shuffle_idx_u32(value: u32, lane: u32) -> u32 {
+    let all = bring("shuffle_idx", &[u64::from(value)]);
+    all.get(lane, 0) as u32
+}
+
+/// `Σ_k A(row, k)·B(k, column)` for this lane's entries of `D`, two to each group of eight rows.
+fn multiply(lane: u32, depth: u32, c: &mut [f64], a: impl Fn(u32, u32) -> f64, b: impl Fn(u32, u32) -> f64) {
+    for (i, c) in (0..).zip(c) {
+        let (row, column) = (lane / 4 + 8 * (i / 2), lane % 4 * 2 + i % 2);
+        *c += (0..depth).map(|k| a(row, k) * b(k, column)).sum::<f64>();
+    }
+}
+
+fn rounded(c: &mut [f32; 4], into: impl FnOnce(&mut [f64])) {
+    // Products of such short operands are exact in f64; the chip's order of additions is its own.
+    let mut wide = c.map(f64::from);
+    into(&mut wide);
+    *c = wide.map(|v| v as f32);
+}
+
+/// `mma.sync` m16n8k8, TF32 in, f32 sums.
+pub fn mma_m16n8k8_tf32(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
+    let all = bring("mma_m16n8k8_tf32", &[a[0], a[1], a[2], a[3], b[0], b[1]].map(u64::from));
+    let tf32 = |lane, i| f64::from(f32::from_bits(all.get(lane, i) as u32 & !0x1fff));
+    let a = |row: u32, k: u32| tf32(row % 8 * 4 + k % 4, row / 8 + 2 * (k / 4));
+    let b = |k: u32, column: u32| tf32(column * 4 + k % 4, 4 + k / 4);
+    rounded(c, |c| multiply(all.lane(), 8, c, a, b));
+}
+
+/// `mma.sync` m16n8k16, BF16 in, f32 sums.
+pub fn mma_m16n8k16_bf16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
+    let all = bring("mma_m16n8k16_bf16", &[a[0], a[1], a[2], a[3], b[0], b[1]].map(u64::from));
+    let bf16 = |lane, i, half| {
+        let pair = all.get(lane, i) as u32;
+        f64::from(f32::from_bits(if half == 0 { pair << 16 } else { pair & 0xffff_0000 }))
+    };
+    let a = |row: u32, k: u32| bf16(row % 8 * 4 + k % 8 / 2, row / 8 + 2 * (k / 8), k % 2);
+    let b = |k: u32, column: u32| bf16(column * 4 + k % 8 / 2, 4 + k / 8, k % 2);
+    rounded(c, |c| multiply(all.lane(), 16, c, a, b));
+}
+
+/// `mma.sync` m8n8k4, f64.
+pub fn mma_m8n8k4_f64(c: &mut [f64; 2], a: f64, b: f64) {
+    let all = bring("mma_m8n8k4_f64", &[a, b].map(f64::to_bits));
+    let (a, b) = (|row, k| all.f64(row * 4 + k, 0), |k, column| all.f64(column * 4 + k, 1));
+    multiply(all.lane(), 4, c, a, b);
+}
+
+/// `mma.sync` m16n8k16, f64.
+pub fn mma_m16n8k16_f64(c: &mut [f64; 4], a: [f64; 8], b: [f64; 4]) {
+    let mut bits = [0; 12];
+    for (slot, v) in bits.iter_mut().zip(a.iter().chain(&b)) {
+        *slot = v.to_bits();
+    }
+    let all = bring("mma_m16n8k16_f64", &bits);
+    let a = |row: u32, k: u32| all.f64(row % 8 * 4 + k % 4, row / 8 + 2 * (k / 4));
+    let b = |k: u32, column: u32| all.f64(column * 4 + k % 4, 8 + k / 4);
+    multiply(all.lane(), 16, c, a, b);
+}

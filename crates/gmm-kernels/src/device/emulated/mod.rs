@@ -1,0 +1,94 @@
+//! The words on the host: a block's threads as coroutines that switch where a GPU's threads would wait.
+//!
+//! Why coroutines and not OS threads: a switch costs nanoseconds instead of microseconds, the order is the same in
+//! every run, and at each barrier the emulator *knows* where every thread is. So it can panic, naming the thread,
+//! where a GPU would hang or silently race:
+//! - a barrier or warp word that some threads never reach, because they returned or wait elsewhere;
+//! - two threads that touch the same shared word, one writing, with no barrier between them;
+//! - shared memory read before it was written (it is also filled with NaN), or out of bounds, or misaligned;
+//! - global memory outside every live [`Buffer`].
+
+mod block;
+mod buffer;
+mod collective;
+mod shadow;
+
+pub use block::emulate;
+pub use buffer::Buffer;
+pub(crate) use buffer::check_global;
+pub use collective::{
+    mma_m8n8k4_f64, mma_m16n8k8_tf32, mma_m16n8k16_bf16, mma_m16n8k16_f64, shuffle_idx_u32, shuffle_xor_u32, sync_warp,
+};
+
+use block::{Stop, me};
+
+macro_rules! index {
+    ($($name:ident = $field:expr;)*) => {$(
+        #[doc = concat!("`", stringify!($name), "`.")]
+        pub fn $name() -> u32 {
+            ($field)(me())
+        }
+    )*};
+}
+
+index! {
+    thread_idx_x = |me: &block::Thread<'_>| me.index;
+    block_dim_x = |me: &block::Thread<'_>| me.block.shape.threads;
+    block_idx_x = |me: &block::Thread<'_>| me.block.at.0;
+    block_idx_y = |me: &block::Thread<'_>| me.block.at.1;
+    grid_dim_x = |me: &block::Thread<'_>| me.block.shape.grid.0;
+    grid_dim_y = |me: &block::Thread<'_>| me.block.shape.grid.1;
+}
+
+/// Waits for all threads of the block.
+pub fn sync_threads() {
+    me().stop(Stop::Barrier);
+}
+
+pub(crate) fn fma_f32(a: f32, b: f32, c: f32) -> f32 {
+    a.mul_add(b, c)
+}
+
+pub(crate) fn fma_f64(a: f64, b: f64, c: f64) -> f64 {
+    a.mul_add(b, c)
+}
+
+pub(crate) fn sqrt_f32(a: f32) -> f32 {
+    a.sqrt()
+}
+
+pub(crate) fn sqrt_f64(a: f64) -> f64 {
+    a.sqrt()
+}
+
+macro_rules! shared {
+    ($t:ty, $n:literal, $load:ident, $store:ident) => {
+        pub(crate) fn $load(offset: u32) -> $t {
+            let words = me().block.shared.load::<{ $n }>(offset, me());
+            // SAFETY: plain old data of the same size, both arrays of `u32`-sized words.
+            unsafe { std::mem::transmute_copy(&words) }
+        }
+
+        pub(crate) fn $store(offset: u32, value: $t) {
+            // SAFETY: as above.
+            let words: [u32; $n] = unsafe { std::mem::transmute_copy(&value) };
+            me().block.shared.store(offset, words, me());
+        }
+    };
+}
+shared!(u32, 1, shared_load_u32, shared_store_u32);
+shared!(u64, 2, shared_load_u64, shared_store_u64);
+shared!([u32; 4], 4, shared_load_u32x4, shared_store_u32x4);
+shared!([u64; 2], 4, shared_load_u64x2, shared_store_u64x2);
+
+pub(crate) unsafe fn global_load_u32x4(p: *const u32) -> [u32; 4] {
+    check_global(p.cast(), 16, 16);
+    // SAFETY: the caller's promise, and checked just now.
+    unsafe { *p.cast() }
+}
+
+pub(crate) unsafe fn global_load_u64x2(p: *const u64) -> [u64; 2] {
+    check_global(p.cast(), 16, 16);
+    // SAFETY: as above.
+    unsafe { *p.cast() }
+}

@@ -1,0 +1,110 @@
+//! A block's shared memory, and beside each word who touched it last.
+
+use std::cell::Cell;
+
+use super::block::Thread;
+
+/// Several threads, or threads of several warps.
+const MANY: u32 = u32::MAX;
+
+/// Who touched a word, and between which barriers.
+#[derive(Clone, Copy)]
+struct Touch {
+    epoch: u32,
+    warp_epoch: u32,
+    warp: u32,
+    thread: u32,
+}
+
+impl Touch {
+    const NEVER: Self = Self { epoch: u32::MAX, warp_epoch: 0, warp: 0, thread: 0 };
+
+    fn now(by: &Thread<'_>) -> Self {
+        let warp = by.warp();
+        let warp_epoch = by.block.warp_epochs[warp as usize].get();
+        Self { epoch: by.block.epoch.get(), warp_epoch, warp, thread: by.index }
+    }
+
+    /// Whether nothing orders `self` before `now`.
+    fn races(self, now: Self) -> bool {
+        let apart = self.warp == now.warp && self.warp_epoch < now.warp_epoch;
+        self.epoch == now.epoch && self.thread != now.thread && !apart
+    }
+
+    fn name(self) -> String {
+        if self.thread == MANY { "several threads".to_owned() } else { format!("thread {}", self.thread) }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Word {
+    bits: u32,
+    read: Touch,
+    written: Touch,
+}
+
+pub(super) struct SharedMemory {
+    words: Vec<Cell<Word>>,
+}
+
+impl SharedMemory {
+    /// All ones: NaN as `f32` and as `f64`.
+    pub(super) fn poisoned(bytes: u32) -> Self {
+        let word = Word { bits: u32::MAX, read: Touch::NEVER, written: Touch::NEVER };
+        Self { words: vec![Cell::new(word); bytes as usize / 4] }
+    }
+
+    fn at(&self, offset: u32, n: usize, by: &Thread<'_>, what: &str) -> &[Cell<Word>] {
+        let whole = || format!("block {:?}, thread {}: {what} of {} bytes at {offset}", by.block.at, by.index, 4 * n);
+        assert!((offset as usize).is_multiple_of(4 * n), "{} of shared memory is misaligned", whole());
+        let first = offset as usize / 4;
+        let end = 4 * self.words.len();
+        self.words.get(first..first + n).unwrap_or_else(|| panic!("{} passes the end of shared memory, {end}", whole()))
+    }
+
+    pub(super) fn load<const N: usize>(&self, offset: u32, by: &Thread<'_>) -> [u32; N] {
+        let now = Touch::now(by);
+        let cells = self.at(offset, N, by, "load");
+        std::array::from_fn(|i| {
+            let mut word = cells[i].get();
+            if word.written.epoch == u32::MAX {
+                panic!("block {:?}, thread {}: shared word at {offset} read before written", by.block.at, by.index);
+            }
+            if word.written.races(now) {
+                let other = word.written.name();
+                panic!(
+                    "block {:?}: {other} writes and thread {} reads shared word {offset} with no barrier between",
+                    by.block.at, by.index
+                );
+            }
+            // Readers between the same barriers merge: a later write must be ordered after all of them.
+            word.read = if word.read.epoch != now.epoch || word.read.thread == now.thread {
+                now
+            } else {
+                let warp = if word.read.warp == now.warp { now.warp } else { MANY };
+                Touch { warp, thread: MANY, ..now }
+            };
+            cells[i].set(word);
+            word.bits
+        })
+    }
+
+    pub(super) fn store<const N: usize>(&self, offset: u32, values: [u32; N], by: &Thread<'_>) {
+        let now = Touch::now(by);
+        for (cell, bits) in self.at(offset, N, by, "store").iter().zip(values) {
+            let mut word = cell.get();
+            for (other, does) in [(word.written, "writes"), (word.read, "reads")] {
+                if other.races(now) {
+                    let other = other.name();
+                    panic!(
+                        "block {:?}: {other} {does} and thread {} writes shared word {offset} with no barrier between",
+                        by.block.at, by.index
+                    );
+                }
+            }
+            word.bits = bits;
+            word.written = now;
+            cell.set(word);
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Tensor-core words: `D = A·B + D` by a whole warp, each lane holding its fragment as the PTX ISA lays it out.
+//!
+//! With `g = lane / 4` and `t = lane % 4`, lane holds of `C`/`D` the entries `(g, 2t)`, `(g, 2t+1)` and, for 16 rows,
+//! `(g+8, 2t)`, `(g+8, 2t+1)`. TF32 operands are the bits of an `f32`, of which the low 13 are not read; BF16 operands
+//! are two to a word, the lower column (A) or row (B) in the lower half.
+//!
+//! All lanes say them together, in code that no branch of the kernel divides.
+
+/// `A` is 16×8: `(g,t) (g+8,t) (g,t+4) (g+8,t+4)`; `B` is 8×8: `(t,g) (t+4,g)`.
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub use super::machine::mma_m16n8k8_tf32;
+
+/// `A` is 16×16: `(g,2t..) (g+8,2t..) (g,2t+8..) (g+8,2t+8..)`; `B` is 16×8: `(2t..,g) (2t+8..,g)`.
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub use super::machine::mma_m16n8k16_bf16;
+
+/// `A` is 8×4: `(g,t)`; `B` is 4×8: `(t,g)`.
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub use super::machine::mma_m8n8k4_f64;
+
+/// `A` is 16×16: `(g,t+4q) (g+8,t+4q)` for `q` in 0..4; `B` is 16×8: `(t+4q,g)`.
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
+pub use super::machine::mma_m16n8k16_f64;

@@ -1,0 +1,96 @@
+//! The only words that kernels say to the machine.
+//!
+//! Two machines speak them: `ptx`, one instruction each, and `emulated`, a block of coroutines on the host that
+//! checks what a GPU would let pass (see [`emulate`]). Names are those of `cuda_std` where it has one.
+
+#[cfg(target_arch = "nvptx64")]
+mod ptx;
+#[cfg(target_arch = "nvptx64")]
+use ptx as machine;
+
+#[cfg(not(target_arch = "nvptx64"))]
+mod emulated;
+#[cfg(not(target_arch = "nvptx64"))]
+use emulated as machine;
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub use emulated::{Buffer, emulate};
+
+mod block;
+pub mod mma;
+mod shared;
+
+pub use block::block_sum;
+pub use shared::Shared;
+
+pub(crate) mod words {
+    //! Bit-level words behind [`Real`](crate::Real) and [`Shared`](super::Shared).
+    pub(crate) use super::machine::{
+        fma_f32, fma_f64, global_load_u32x4, global_load_u64x2, shared_load_u32, shared_load_u32x4, shared_load_u64,
+        shared_load_u64x2, shared_store_u32, shared_store_u32x4, shared_store_u64, shared_store_u64x2, sqrt_f32,
+        sqrt_f64,
+    };
+}
+
+/// Threads in a warp.
+pub const WARP: u32 = 32;
+
+/// Thread and block indices, and the block's barrier.
+pub mod thread {
+    pub use super::machine::{
+        block_dim_x, block_idx_x, block_idx_y, grid_dim_x, grid_dim_y, sync_threads, thread_idx_x,
+    };
+
+    /// Index of this thread among all threads of a one-dimensional grid.
+    #[inline(always)]
+    pub fn index_1d() -> u64 {
+        block_idx_x() as u64 * block_dim_x() as u64 + thread_idx_x() as u64
+    }
+
+    /// Threads in a one-dimensional grid.
+    #[inline(always)]
+    pub fn count_1d() -> u64 {
+        grid_dim_x() as u64 * block_dim_x() as u64
+    }
+}
+
+/// Words of a warp: all 32 lanes must say them together.
+pub mod warp {
+    pub use super::machine::{shuffle_idx_u32, shuffle_xor_u32, sync_warp};
+
+    /// Index of this thread within its warp.
+    #[inline(always)]
+    pub fn lane_id() -> u32 {
+        super::thread::thread_idx_x() % super::WARP
+    }
+
+    /// The value of lane `lane_id() ^ mask`.
+    #[inline(always)]
+    pub fn shuffle_xor<T: crate::Real>(value: T, mask: u32) -> T {
+        value.shuffle_xor(mask)
+    }
+}
+
+/// Reads `p[i]` of global memory.
+///
+/// # Safety
+/// `p[i]` is in a live allocation of the device.
+#[inline(always)]
+pub unsafe fn load<T: Copy>(p: *const T, i: u64) -> T {
+    let at = p.wrapping_add(i as usize);
+    machine::check_global(at.cast(), size_of::<T>(), align_of::<T>());
+    // SAFETY: the caller's promise.
+    unsafe { *at }
+}
+
+/// Writes `p[i]` of global memory.
+///
+/// # Safety
+/// As for [`load`], and no other thread of the grid reads or writes it in this launch but across a block's barrier.
+#[inline(always)]
+pub unsafe fn store<T: Copy>(p: *mut T, i: u64, value: T) {
+    let at = p.wrapping_add(i as usize);
+    machine::check_global(at.cast_const().cast(), size_of::<T>(), align_of::<T>());
+    // SAFETY: the caller's promise.
+    unsafe { *at = value };
+}

@@ -1,0 +1,250 @@
+//! The words as PTX, one instruction each.
+
+use core::arch::{asm, global_asm, nvptx};
+
+global_asm!(".extern .shared .align 16 .b8 dynamic_shared[];");
+
+// SAFETY of this whole floor: each `asm!` is one instruction that reads and writes its named operands, and, for
+// `shared_*` and `global_*`, the memory at the address that the caller vouches for.
+
+macro_rules! index {
+    ($($name:ident => $intrinsic:ident),* $(,)?) => {$(
+        #[doc = concat!("`", stringify!($name), "`.")]
+        #[inline(always)]
+        pub fn $name() -> u32 {
+            // SAFETY: reads a special register.
+            unsafe { nvptx::$intrinsic() as u32 }
+        }
+    )*};
+}
+
+index! {
+    thread_idx_x => _thread_idx_x, block_dim_x => _block_dim_x,
+    block_idx_x => _block_idx_x, block_idx_y => _block_idx_y,
+    grid_dim_x => _grid_dim_x, grid_dim_y => _grid_dim_y,
+}
+
+/// Waits for all threads of the block; their stores before it are seen after it.
+#[inline(always)]
+pub fn sync_threads() {
+    // SAFETY: kernels reach every barrier with all threads; the emulator's tests prove it.
+    unsafe { nvptx::_syncthreads() }
+}
+
+// Warp words are LLVM's intrinsics and not `asm!`: the compiler knows of an intrinsic that lanes must reach it together,
+// and may duplicate an `asm!` into branches where they do not. (`mma` below is `asm!` still: kernels say it in code that
+// no branch of theirs divides.)
+unsafe extern "C" {
+    #[link_name = "llvm.nvvm.shfl.sync.bfly.i32"]
+    fn shfl_bfly(lanes: u32, value: u32, mask: u32, clamp: u32) -> u32;
+    #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
+    fn shfl_idx(lanes: u32, value: u32, lane: u32, clamp: u32) -> u32;
+    #[link_name = "llvm.nvvm.bar.warp.sync"]
+    fn bar_warp_sync(lanes: u32);
+}
+
+/// All lanes; and the segment of a shuffle: the whole warp.
+const ALL: u32 = 0xffff_ffff;
+const WHOLE: u32 = 0x1f;
+
+/// Waits for all lanes of the warp; their stores before it are seen after it.
+#[inline(always)]
+pub fn sync_warp() {
+    // SAFETY: kernels reach it with all lanes; the emulator's tests prove it.
+    unsafe { bar_warp_sync(ALL) }
+}
+
+/// The value of lane `lane_id() ^ mask`.
+#[inline(always)]
+pub fn shuffle_xor_u32(value: u32, mask: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { shfl_bfly(ALL, value, mask, WHOLE) }
+}
+
+/// The value of lane `lane`.
+#[inline(always)]
+pub fn shuffle_idx_u32(value: u32, lane: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { shfl_idx(ALL, value, lane, WHOLE) }
+}
+
+macro_rules! arithmetic {
+    ($t:ty, $reg:ident, $suffix:literal, $fma:ident, $sqrt:ident) => {
+        #[inline(always)]
+        pub(crate) fn $fma(a: $t, b: $t, c: $t) -> $t {
+            let out: $t;
+            // SAFETY: see above.
+            unsafe {
+                asm!(concat!("fma.rn.", $suffix, " {o}, {a}, {b}, {c};"), o = lateout($reg) out,
+                    a = in($reg) a, b = in($reg) b, c = in($reg) c, options(pure, nomem, nostack));
+            }
+            out
+        }
+        #[inline(always)]
+        pub(crate) fn $sqrt(a: $t) -> $t {
+            let out: $t;
+            // SAFETY: see above.
+            unsafe {
+                asm!(concat!("sqrt.rn.", $suffix, " {o}, {a};"), o = lateout($reg) out, a = in($reg) a,
+                    options(pure, nomem, nostack));
+            }
+            out
+        }
+    };
+}
+arithmetic!(f32, reg32, "f32", fma_f32, sqrt_f32);
+arithmetic!(f64, reg64, "f64", fma_f64, sqrt_f64);
+
+/// The emulator checks global addresses; the chip does not.
+#[inline(always)]
+pub(crate) fn check_global(_: *const u8, _: usize, _: usize) {}
+
+#[inline(always)]
+fn base() -> u32 {
+    let out: u32;
+    // SAFETY: takes the address of the block's shared memory.
+    unsafe { asm!("mov.u32 {o}, dynamic_shared;", o = out(reg32) out, options(pure, nomem, nostack)) };
+    out
+}
+
+macro_rules! shared_scalar {
+    ($t:ty, $reg:ident, $suffix:literal, $load:ident, $store:ident) => {
+        #[inline(always)]
+        pub(crate) fn $load(offset: u32) -> $t {
+            let out: $t;
+            // SAFETY: see above.
+            unsafe {
+                asm!(concat!("ld.shared.", $suffix, " {o}, [{a}];"), o = out($reg) out,
+                    a = in(reg32) base() + offset, options(readonly, nostack));
+            }
+            out
+        }
+        #[inline(always)]
+        pub(crate) fn $store(offset: u32, value: $t) {
+            // SAFETY: see above.
+            unsafe {
+                asm!(concat!("st.shared.", $suffix, " [{a}], {v};"), a = in(reg32) base() + offset,
+                    v = in($reg) value, options(nostack));
+            }
+        }
+    };
+}
+shared_scalar!(u32, reg32, "u32", shared_load_u32, shared_store_u32);
+shared_scalar!(u64, reg64, "u64", shared_load_u64, shared_store_u64);
+
+#[inline(always)]
+pub(crate) fn shared_load_u32x4(offset: u32) -> [u32; 4] {
+    let (a, b, c, d): (u32, u32, u32, u32);
+    // SAFETY: see above.
+    unsafe {
+        asm!("ld.shared.v4.u32 {{{a},{b},{c},{d}}}, [{p}];", a = out(reg32) a, b = out(reg32) b, c = out(reg32) c,
+            d = out(reg32) d, p = in(reg32) base() + offset, options(readonly, nostack));
+    }
+    [a, b, c, d]
+}
+
+#[inline(always)]
+pub(crate) fn shared_store_u32x4(offset: u32, v: [u32; 4]) {
+    // SAFETY: see above.
+    unsafe {
+        asm!("st.shared.v4.u32 [{p}], {{{a},{b},{c},{d}}};", a = in(reg32) v[0], b = in(reg32) v[1],
+            c = in(reg32) v[2], d = in(reg32) v[3], p = in(reg32) base() + offset, options(nostack));
+    }
+}
+
+#[inline(always)]
+pub(crate) fn shared_load_u64x2(offset: u32) -> [u64; 2] {
+    let (a, b): (u64, u64);
+    // SAFETY: see above.
+    unsafe {
+        asm!("ld.shared.v2.u64 {{{a},{b}}}, [{p}];", a = out(reg64) a, b = out(reg64) b,
+            p = in(reg32) base() + offset, options(readonly, nostack));
+    }
+    [a, b]
+}
+
+#[inline(always)]
+pub(crate) fn shared_store_u64x2(offset: u32, v: [u64; 2]) {
+    // SAFETY: see above.
+    unsafe {
+        asm!("st.shared.v2.u64 [{p}], {{{a},{b}}};", a = in(reg64) v[0], b = in(reg64) v[1],
+            p = in(reg32) base() + offset, options(nostack));
+    }
+}
+
+/// 16 bytes of global memory, 16-byte aligned.
+#[inline(always)]
+pub(crate) unsafe fn global_load_u32x4(p: *const u32) -> [u32; 4] {
+    let (a, b, c, d): (u32, u32, u32, u32);
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("ld.global.v4.u32 {{{a},{b},{c},{d}}}, [{p}];", a = out(reg32) a, b = out(reg32) b, c = out(reg32) c,
+            d = out(reg32) d, p = in(reg64) p, options(readonly, nostack));
+    }
+    [a, b, c, d]
+}
+
+/// 16 bytes of global memory, 16-byte aligned.
+#[inline(always)]
+pub(crate) unsafe fn global_load_u64x2(p: *const u64) -> [u64; 2] {
+    let (a, b): (u64, u64);
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("ld.global.v2.u64 {{{a},{b}}}, [{p}];", a = out(reg64) a, b = out(reg64) b, p = in(reg64) p,
+            options(readonly, nostack));
+    }
+    [a, b]
+}
+
+/// `mma.sync` m16n8k8, TF32 in, f32 sums.
+#[cfg(feature = "sm_80")]
+#[inline(always)]
+pub fn mma_m16n8k8_tf32(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
+    // SAFETY: see above.
+    unsafe {
+        asm!("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {{{c0},{c1},{c2},{c3}}}, {{{a0},{a1},{a2},{a3}}}, {{{b0},{b1}}}, {{{c0},{c1},{c2},{c3}}};",
+            c0 = inout(reg32) c[0], c1 = inout(reg32) c[1], c2 = inout(reg32) c[2], c3 = inout(reg32) c[3],
+            a0 = in(reg32) a[0], a1 = in(reg32) a[1], a2 = in(reg32) a[2], a3 = in(reg32) a[3],
+            b0 = in(reg32) b[0], b1 = in(reg32) b[1], options(nomem, nostack));
+    }
+}
+
+/// `mma.sync` m16n8k16, BF16 in, f32 sums.
+#[cfg(feature = "sm_80")]
+#[inline(always)]
+pub fn mma_m16n8k16_bf16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
+    // SAFETY: see above.
+    unsafe {
+        asm!("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {{{c0},{c1},{c2},{c3}}}, {{{a0},{a1},{a2},{a3}}}, {{{b0},{b1}}}, {{{c0},{c1},{c2},{c3}}};",
+            c0 = inout(reg32) c[0], c1 = inout(reg32) c[1], c2 = inout(reg32) c[2], c3 = inout(reg32) c[3],
+            a0 = in(reg32) a[0], a1 = in(reg32) a[1], a2 = in(reg32) a[2], a3 = in(reg32) a[3],
+            b0 = in(reg32) b[0], b1 = in(reg32) b[1], options(nomem, nostack));
+    }
+}
+
+/// `mma.sync` m8n8k4, f64.
+#[cfg(feature = "sm_80")]
+#[inline(always)]
+pub fn mma_m8n8k4_f64(c: &mut [f64; 2], a: f64, b: f64) {
+    // SAFETY: see above.
+    unsafe {
+        asm!("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {{{c0},{c1}}}, {{{a}}}, {{{b}}}, {{{c0},{c1}}};",
+            c0 = inout(reg64) c[0], c1 = inout(reg64) c[1], a = in(reg64) a, b = in(reg64) b,
+            options(nomem, nostack));
+    }
+}
+
+/// `mma.sync` m16n8k16, f64.
+#[cfg(feature = "sm_90a")]
+#[inline(always)]
+pub fn mma_m16n8k16_f64(c: &mut [f64; 4], a: [f64; 8], b: [f64; 4]) {
+    // SAFETY: see above.
+    unsafe {
+        asm!("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {{{c0},{c1},{c2},{c3}}}, {{{a0},{a1},{a2},{a3},{a4},{a5},{a6},{a7}}}, {{{b0},{b1},{b2},{b3}}}, {{{c0},{c1},{c2},{c3}}};",
+            c0 = inout(reg64) c[0], c1 = inout(reg64) c[1], c2 = inout(reg64) c[2], c3 = inout(reg64) c[3],
+            a0 = in(reg64) a[0], a1 = in(reg64) a[1], a2 = in(reg64) a[2], a3 = in(reg64) a[3],
+            a4 = in(reg64) a[4], a5 = in(reg64) a[5], a6 = in(reg64) a[6], a7 = in(reg64) a[7],
+            b0 = in(reg64) b[0], b1 = in(reg64) b[1], b2 = in(reg64) b[2], b3 = in(reg64) b[3],
+            options(nomem, nostack));
+    }
+}

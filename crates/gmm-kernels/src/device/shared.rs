@@ -1,0 +1,49 @@
+//! Dynamic shared memory, typed.
+
+use core::marker::PhantomData;
+
+use crate::Real;
+
+/// An array of `T` in the block's dynamic shared memory, known by its 32-bit address.
+///
+/// Not a pointer: the compiler would turn one into generic loads. Threads see each other's stores only across
+/// [`sync_threads`](super::thread::sync_threads) (or, within a warp, [`sync_warp`](super::warp::sync_warp)); the
+/// emulator panics where a kernel forgets.
+#[derive(Clone, Copy)]
+pub struct Shared<T> {
+    offset: u32,
+    of: PhantomData<T>,
+}
+
+impl<T: Real> Shared<T> {
+    /// The array that starts `offset` bytes into the block's dynamic shared memory; 16-byte aligned for
+    /// [`load4`](Self::load4).
+    #[inline(always)]
+    pub fn at(offset: u32) -> Self {
+        Self { offset, of: PhantomData }
+    }
+
+    /// Element `i`.
+    #[inline(always)]
+    pub fn load(self, i: u32) -> T {
+        T::shared_load(self.offset + i * T::BYTES)
+    }
+
+    /// Sets element `i`.
+    #[inline(always)]
+    pub fn store(self, i: u32, value: T) {
+        T::shared_store(self.offset + i * T::BYTES, value);
+    }
+
+    /// Elements `i..i+4`; `i` times the size of `T` is a multiple of 16.
+    #[inline(always)]
+    pub fn load4(self, i: u32) -> [T; 4] {
+        T::shared_load4(self.offset + i * T::BYTES)
+    }
+
+    /// Sets elements `i..i+4`; alignment as for [`load4`](Self::load4).
+    #[inline(always)]
+    pub fn store4(self, i: u32, values: [T; 4]) {
+        T::shared_store4(self.offset + i * T::BYTES, values);
+    }
+}

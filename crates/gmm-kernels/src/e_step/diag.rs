@@ -1,0 +1,25 @@
+//! Diagonal covariances: `Σ ((x_j − μ_j) / σ_j)²`.
+
+use super::{EStep, run};
+use crate::{Real, device};
+
+/// The kernel; `factor` is `(k, d)`, `1/σ`.
+///
+/// # Safety
+/// As the fields of [`EStep`] say.
+#[inline(always)]
+pub unsafe fn body<T: Real>(a: EStep<T>) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        run(&a, |x, c| {
+            let mut sum = T::ZERO;
+            let mut j = 0;
+            while j < a.d {
+                let y = x.centred(&a, c, j) * device::load(a.factor, c as u64 * a.d as u64 + j as u64);
+                sum = y.fma(y, sum);
+                j += 1;
+            }
+            sum
+        });
+    }
+}

@@ -1,0 +1,275 @@
+//! Log densities, responsibilities and labels of a chunk of rows under a mixture: one thread per row.
+//!
+//! For row `x` and component `c`, with `L` the factor of the covariance and `L y = x − μ` solved by forward
+//! substitution: `ln w N(x) = log_scale − ½|y|²`. Then log-sum-exp with the true maximum, and the responsibilities.
+//! Where every density of a row underflows, its log density is −∞ and its responsibilities are the weights.
+
+pub mod diag;
+pub mod full;
+pub mod spherical;
+pub mod tied;
+
+use crate::device::{self, Shared, WARP, block_sum, thread};
+use crate::layout::{PANEL, TILE_ROWS, tiles};
+use crate::math::ln_f64;
+use crate::{Real, THREADS};
+
+kernels! {
+    /// One chunk of `n` rows; a grid of any number of blocks in `x` strides over its tiles.
+    EStep<T> {
+        /// `(n, d)` tiled: rows less the shift.
+        x: *const T,
+        /// `(n,)`, or null where every row weighs 1.
+        row_weights: *const f64,
+        /// Rows of the chunk.
+        n: u64,
+        /// Components.
+        k: u32,
+        /// Dimensions.
+        d: u32,
+        /// `(k, d)`: means less the shift.
+        mean_high: *const T,
+        /// `(k, d)`: what rounding took from them.
+        mean_low: *const T,
+        /// `factor_len(kind, k, d)`, 16-byte aligned.
+        factor: *const T,
+        /// `(k,)`: `ln w − (d/2) ln 2π − ½ ln det Σ`.
+        log_scale: *const T,
+        /// `(k,)`: component weights.
+        weights: *const T,
+        /// `(n, k)` tiled, written: responsibilities, and rubbish before that. Rows past `n` are left alone. Where only
+        /// log densities are wanted, `want_responsibilities` is 0 and rubbish stays.
+        responsibilities: *mut T,
+        /// Not 0: compute responsibilities. Implied by `labels`.
+        want_responsibilities: u32,
+        /// Not 0: multiply responsibilities by the row's weight (0 for a row of weight 0, whatever its density).
+        weighted: u32,
+        /// `(n,)`, or null: ln p(x).
+        log_densities: *mut f64,
+        /// `(n,)`, or null: component of largest responsibility, the first among equals.
+        labels: *mut u32,
+        /// `(blocks, 3)`: Σ w ln p(x), −Σ w Σ r ln r, Σ w over the block's rows.
+        partials: *mut f64,
+        /// `(blocks, 128 * solved_columns(d))` for the `_large` kernels; else null.
+        scratch: *mut T,
+    }
+    /// Full covariances; what is solved so far is kept in shared memory.
+    full => e_step_full_f32, e_step_full_f64, full::in_shared, shared_bytes_solved;
+    /// Full covariances of any `d`; what is solved so far is kept in `scratch`.
+    full_large => e_step_full_large_f32, e_step_full_large_f64, full::in_scratch, shared_bytes;
+    /// A tied covariance; what is solved so far is kept in shared memory.
+    tied => e_step_tied_f32, e_step_tied_f64, tied::in_shared, shared_bytes_solved;
+    /// A tied covariance of any `d`; what is solved so far is kept in `scratch`.
+    tied_large => e_step_tied_large_f32, e_step_tied_large_f64, tied::in_scratch, shared_bytes;
+    /// Diagonal covariances.
+    diag => e_step_diag_f32, e_step_diag_f64, diag::body, shared_bytes;
+    /// Spherical covariances.
+    spherical => e_step_spherical_f32, e_step_spherical_f64, spherical::body, shared_bytes;
+}
+
+/// Scratch of a block sum.
+const SUM_BYTES: u32 = THREADS / WARP * 8;
+
+/// Columns of a row that must be kept while later ones are solved: all but the last panel, `8*(ceil(d/8)−1)`.
+pub const fn solved_columns(d: u32) -> u32 {
+    (d.div_ceil(PANEL) - 1) * PANEL
+}
+
+/// Shared memory: one `f64` per warp.
+#[cfg(not(target_arch = "nvptx64"))]
+pub fn shared_bytes<T: Real>(_: &EStep<T>) -> u64 {
+    SUM_BYTES.into()
+}
+
+/// Shared memory: one `f64` per warp, and for each row of a tile the columns solved so far.
+#[cfg(not(target_arch = "nvptx64"))]
+pub fn shared_bytes_solved<T: Real>(a: &EStep<T>) -> u64 {
+    u64::from(SUM_BYTES) + u64::from(solved_columns(a.d)) * u64::from(TILE_ROWS * T::BYTES)
+}
+
+/// The columns of this thread's row that are solved so far: `y` of `L y = x − μ`.
+trait Solved<T>: Copy {
+    unsafe fn get(self, j: u32) -> T;
+    unsafe fn set(self, j: u32, value: T);
+}
+
+/// Kept in shared memory after the block sum's scratch; the threads of a warp are neighbours.
+#[derive(Clone, Copy)]
+struct InShared<T>(Shared<T>);
+
+impl<T: Real> InShared<T> {
+    #[inline(always)]
+    fn new() -> Self {
+        Self(Shared::at(SUM_BYTES))
+    }
+}
+
+impl<T: Real> Solved<T> for InShared<T> {
+    #[inline(always)]
+    unsafe fn get(self, j: u32) -> T {
+        self.0.load(j * TILE_ROWS + thread::thread_idx_x())
+    }
+    #[inline(always)]
+    unsafe fn set(self, j: u32, value: T) {
+        self.0.store(j * TILE_ROWS + thread::thread_idx_x(), value);
+    }
+}
+
+/// Kept in global memory, a piece per block.
+#[derive(Clone, Copy)]
+struct InScratch<T>(*mut T);
+
+impl<T: Real> InScratch<T> {
+    #[inline(always)]
+    fn new(a: &EStep<T>) -> Self {
+        let piece = solved_columns(a.d) as u64 * TILE_ROWS as u64;
+        Self(a.scratch.wrapping_add((thread::block_idx_x() as u64 * piece) as usize))
+    }
+}
+
+impl<T: Real> Solved<T> for InScratch<T> {
+    #[inline(always)]
+    unsafe fn get(self, j: u32) -> T {
+        // SAFETY: `j < solved_columns(d)`, and the block's piece is this long.
+        unsafe { device::load(self.0, j as u64 * TILE_ROWS as u64 + thread::thread_idx_x() as u64) }
+    }
+    #[inline(always)]
+    unsafe fn set(self, j: u32, value: T) {
+        // SAFETY: as above; each thread has its own column.
+        unsafe { device::store(self.0, j as u64 * TILE_ROWS as u64 + thread::thread_idx_x() as u64, value) };
+    }
+}
+
+/// This thread's row: entry `j` at `x[128 j]`.
+#[derive(Clone, Copy)]
+struct Row<T>(*const T);
+
+impl<T: Real> Row<T> {
+    #[inline(always)]
+    unsafe fn get(self, j: u32) -> T {
+        // SAFETY: `j < d`, and the row is one of the chunk's.
+        unsafe { device::load(self.0, j as u64 * TILE_ROWS as u64) }
+    }
+
+    /// Entry `j` less that of component `c`'s mean.
+    #[inline(always)]
+    unsafe fn centred(self, a: &EStep<T>, c: u32, j: u32) -> T {
+        let at = c as u64 * a.d as u64 + j as u64;
+        // SAFETY: `c < k`, `j < d`.
+        unsafe { self.get(j) - device::load(a.mean_high, at) - device::load(a.mean_low, at) }
+    }
+}
+
+/// Totals of this thread's rows.
+#[derive(Clone, Copy)]
+struct Totals {
+    log_likelihood: f64,
+    entropy: f64,
+    weight: f64,
+}
+
+/// The whole kernel, given `|L⁻¹(x − μ_c)|²`.
+#[inline(always)]
+unsafe fn run<T: Real>(a: &EStep<T>, squared_distance: impl Fn(Row<T>, u32) -> T) {
+    let lane = thread::thread_idx_x() as u64;
+    let mut totals = Totals { log_likelihood: 0.0, entropy: 0.0, weight: 0.0 };
+    let mut tile = thread::block_idx_x() as u64;
+    while tile < tiles(a.n) {
+        if tile * TILE_ROWS as u64 + lane < a.n {
+            // SAFETY: the row is one of the chunk's.
+            unsafe { one_row(a, tile, lane, &squared_distance, &mut totals) };
+        }
+        tile += thread::grid_dim_x() as u64;
+    }
+    let scratch = Shared::at(0);
+    let sums = [totals.log_likelihood, totals.entropy, totals.weight].map(|v| block_sum(v, scratch));
+    if lane == 0 {
+        let mut i = 0;
+        while i < 3 {
+            // SAFETY: three numbers per block.
+            unsafe { device::store(a.partials, thread::block_idx_x() as u64 * 3 + i as u64, sums[i]) };
+            i += 1;
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn one_row<T: Real>(
+    a: &EStep<T>,
+    tile: u64,
+    lane: u64,
+    squared_distance: &impl Fn(Row<T>, u32) -> T,
+    totals: &mut Totals,
+) {
+    let rows = TILE_ROWS as u64;
+    let row = tile * rows + lane;
+    let x = Row(a.x.wrapping_add((tile * rows * a.d as u64 + lane) as usize));
+    // Entry `c` of this row's responsibilities is at `128 c`; until the last loop it holds ln w N(x), then e^(that − top).
+    let r = a.responsibilities.wrapping_add((tile * rows * a.k as u64 + lane) as usize);
+    // SAFETY: below, `row < n` and `c < k`, and each thread has its own row.
+    unsafe {
+        let weight = if a.row_weights.is_null() { 1.0 } else { device::load(a.row_weights, row) };
+        let mut top = T::NEG_INFINITY;
+        let mut c = 0;
+        while c < a.k {
+            let distance = squared_distance(x, c);
+            // Not a number: a difference of infinities. The row is beyond the range of squares, so its density is 0.
+            let distance = if distance >= T::ZERO { distance } else { T::INFINITY };
+            let joint = device::load(a.log_scale, c as u64) - T::HALF * distance;
+            top = if joint > top { joint } else { top };
+            device::store(r, c as u64 * rows, joint);
+            c += 1;
+        }
+        // `top` is never NaN: no comparison with NaN replaced it.
+        let lost = top == T::NEG_INFINITY;
+
+        // Σ e and Σ e ln e, of e = exp(joint − top): the log density, and the entropy without another pass.
+        let (mut sum, mut sum_log) = (0.0, 0.0);
+        let mut c = 0;
+        while c < a.k {
+            let e = if lost {
+                device::load(a.weights, c as u64)
+            } else {
+                let below = device::load(r.cast_const(), c as u64 * rows) - top;
+                let e = below.exp();
+                sum_log += if e > T::ZERO { (e * below).to_f64() } else { 0.0 };
+                e
+            };
+            if lost && e > T::ZERO {
+                sum_log += (e * e.ln()).to_f64();
+            }
+            sum += e.to_f64();
+            device::store(r, c as u64 * rows, e);
+            c += 1;
+        }
+        let ln_sum = ln_f64(sum);
+        let log_density = if lost { f64::NEG_INFINITY } else { top.to_f64() + ln_sum };
+
+        if !a.log_densities.is_null() {
+            device::store(a.log_densities, row, log_density);
+        }
+        // A row of weight 0 is not there: not even its −∞ counts.
+        if weight > 0.0 {
+            totals.log_likelihood += weight * log_density;
+            totals.entropy += weight * (ln_sum - sum_log / sum);
+            totals.weight += weight;
+        }
+        if a.want_responsibilities != 0 || !a.labels.is_null() {
+            let share = 1.0 / sum;
+            let scale = if a.weighted != 0 { weight } else { 1.0 };
+            let (mut best, mut label) = (T::NEG_INFINITY, 0);
+            let mut c = 0;
+            while c < a.k {
+                let unweighted = T::from_f64(device::load(r.cast_const(), c as u64 * rows).to_f64() * share);
+                if unweighted > best {
+                    (best, label) = (unweighted, c);
+                }
+                device::store(r, c as u64 * rows, unweighted * T::from_f64(scale));
+                c += 1;
+            }
+            if !a.labels.is_null() {
+                device::store(a.labels, row, label);
+            }
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Spherical covariances: `Σ ((x_j − μ_j) / σ)²`.
+
+use super::{EStep, run};
+use crate::{Real, device};
+
+/// The kernel; `factor` is `(k,)`, `1/σ`.
+///
+/// # Safety
+/// As the fields of [`EStep`] say.
+#[inline(always)]
+pub unsafe fn body<T: Real>(a: EStep<T>) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        run(&a, |x, c| {
+            let precision = device::load(a.factor, c as u64);
+            let mut sum = T::ZERO;
+            let mut j = 0;
+            while j < a.d {
+                // Scaled before it is squared: the square of the difference alone may be out of range.
+                let y = x.centred(&a, c, j) * precision;
+                sum = y.fma(y, sum);
+                j += 1;
+            }
+            sum
+        });
+    }
+}

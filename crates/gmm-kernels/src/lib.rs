@@ -1,0 +1,72 @@
+//! Device code of the Gaussian mixture system: each algorithm once, for PTX and for a host emulator that checks it.
+//!
+//! On `nvptx64` this crate is `no_std` and becomes one PTX module per target (`cargo xtask build-ptx`); on a host it
+//! is a library with three uses:
+//! - the host's launcher takes the committed modules ([`ptx`]), and for each kernel a [`Kernel`]: its name, its
+//!   parameters, its block size and its shared memory as a formula. Entry points and parameter lists come from one
+//!   macro, so launcher and kernel cannot disagree;
+//! - tests run every kernel body in [`device::emulate`], which also finds races, hangs and stray accesses;
+//! - a fake driver can do the same, since each [`Kernel`] carries its body.
+//!
+//! # One pass over the data
+//!
+//! Rows are held as `x − shift` in *tiles* ([`layout`]): 128 rows, each column contiguous. Thread `t` of a block takes
+//! row `t` of a tile, so every read is coalesced for every `d`, a chunk of rows is one piece of memory, and chunks of
+//! any number of rows follow one another without a stride that depends on `n`. Responsibilities are tiled alike.
+//!
+//! A pass goes over the rows in chunks that start at a tile, small enough that a chunk's responsibilities stay in the
+//! L2 cache:
+//! 1. [`e_step`]: log joint densities, log-sum-exp, responsibilities into the chunk's buffer; a block's Σ w ln p(x);
+//! 2. [`m_step_sums`]: weighted moments about the components' means, one partial result per split of the chunk's rows;
+//! 3. [`reduce`]: partial results into the statistics, in a fixed order. No atomics: the same rows, parameters and
+//!    grid give the same bits.
+//!
+//! Between passes, [`m_step`] turns statistics into parameters and [`prepare`] parameters into what the E-step reads.
+//!
+//! **What keeps `f32` exact.** The shift is taken out before rounding; means come as two numbers, `high + low`, so that
+//! `x − mean` has an error relative to itself and not to the mean; products are `f32`, at most 16 or 32 are added in
+//! `f32`, and everything longer is added in `f64`.
+#![cfg_attr(target_arch = "nvptx64", no_std)]
+#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, stdarch_nvptx, asm_experimental_arch, link_llvm_intrinsics))]
+// `link_llvm_intrinsics`: warp shuffles.
+#![cfg_attr(target_arch = "nvptx64", allow(internal_features))]
+// Device functions are inlined into entries by force: a call would cost registers, and name its crate in the PTX.
+#![allow(clippy::inline_always)]
+
+#[macro_use]
+mod kernel;
+
+pub mod device;
+pub mod e_step;
+pub mod layout;
+pub mod m_step;
+pub mod m_step_sums;
+pub mod math;
+pub mod nearest;
+pub mod prepare;
+pub mod probe;
+pub mod reduce;
+pub mod squared_distances;
+pub mod tile;
+
+mod real;
+pub use real::Real;
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod ptx;
+#[cfg(not(target_arch = "nvptx64"))]
+mod signature;
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub use kernel::{Arguments, Kernel};
+#[cfg(not(target_arch = "nvptx64"))]
+pub use signature::{Signature, signatures};
+
+/// Threads in a block, of every kernel: one for each row of a tile.
+pub const THREADS: u32 = layout::TILE_ROWS;
+
+#[cfg(target_arch = "nvptx64")]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}

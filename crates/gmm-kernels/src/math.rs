@@ -1,0 +1,132 @@
+//! exp and ln in plain arithmetic, the same on the device and in the emulator, so that tests test what runs.
+//!
+//! Coefficients are those of the power series themselves, taken far enough that what is left out is below a tenth of
+//! an ulp on the reduced range; `tests/kernels/math.rs` measures both against the host's library.
+
+use crate::device::words::{fma_f32, fma_f64};
+
+macro_rules! exp {
+    ($name:ident, $t:ident, $bits:ident, $int:ident, $fma:ident, $mantissa:literal, $bias:literal, $round:literal,
+     $ln2_low:literal, $over:literal, $under:literal, [$($c:expr),*]) => {
+        /// e to the power of `x`: `x = n ln 2 + r` with `|r| ≤ ½ ln 2`, a series for `exp r`, and `2ⁿ` in two factors
+        /// so that subnormal results come out.
+        #[inline(always)]
+        pub fn $name(x: $t) -> $t {
+            if x > $over {
+                return $t::INFINITY;
+            }
+            if x < $under {
+                return 0.0;
+            }
+            // Adding 1.5 · 2^(mantissa bits) leaves the nearest integer in the low bits.
+            let shifted = $fma(x, core::$t::consts::LOG2_E, $round);
+            let n = shifted - $round;
+            let power = (shifted.to_bits() as $int).wrapping_sub(($round as $t).to_bits() as $int);
+            let r = $fma(n, -$ln2_low, $fma(n, -core::$t::consts::LN_2, x));
+            let mut p: $t = 0.0;
+            $(p = $fma(p, r, 1.0 / $c);)*
+            let e = $fma(p, r * r, r) + 1.0;
+            let two = |n: $int| $t::from_bits(((n + $bias) << $mantissa) as $bits);
+            let half = power >> 1;
+            e * two(half) * two(power - half)
+        }
+    };
+}
+
+// Factorials from the last term's down to 2!.
+exp!(
+    exp_f64,
+    f64,
+    u64,
+    i64,
+    fma_f64,
+    52,
+    1023,
+    6_755_399_441_055_744.0,
+    2.319_046_813_846_299_6e-17,
+    709.79,
+    -745.2,
+    [
+        6_227_020_800.0,
+        479_001_600.0,
+        39_916_800.0,
+        3_628_800.0,
+        362_880.0,
+        40_320.0,
+        5_040.0,
+        720.0,
+        120.0,
+        24.0,
+        6.0,
+        2.0
+    ]
+);
+exp!(
+    exp_f32,
+    f32,
+    u32,
+    i32,
+    fma_f32,
+    23,
+    127,
+    12_582_912.0,
+    -1.904_654_3e-9,
+    88.73,
+    -104.0,
+    [5_040.0, 720.0, 120.0, 24.0, 6.0, 2.0]
+);
+
+macro_rules! ln {
+    ($name:ident, $t:ident, $bits:ident, $int:ident, $fma:ident, $mantissa:literal, $bias:literal,
+     $lift:literal, $up:literal, $ln2_high:literal, $ln2_low:literal, [$($odd:literal),*]) => {
+        /// The natural logarithm of `x = 2ⁿ m`, `m` in `[√½, √2)`: with `f = m − 1` and `s = f / (2 + f)`,
+        /// `ln m = f − (½f² − s (½f² + Σ 2 s^(2i) / (2i+1)))`, which rounds well near 1.
+        #[inline(always)]
+        pub fn $name(x: $t) -> $t {
+            if x == 0.0 {
+                return $t::NEG_INFINITY;
+            }
+            if x < 0.0 || x.is_nan() {
+                return $t::NAN;
+            }
+            if x == $t::INFINITY {
+                return x;
+            }
+            // A subnormal is lifted into the normal range first.
+            let (x, lifted) = if x < $t::MIN_POSITIVE { (x * $up, $lift) } else { (x, 0) };
+            let bits = x.to_bits();
+            let mut n = (bits >> $mantissa) as $int - $bias - lifted;
+            let one: $bits = $bias << $mantissa;
+            let mut m = $t::from_bits(bits & ((1 << $mantissa) - 1) | one);
+            if m > core::$t::consts::SQRT_2 {
+                m *= 0.5;
+                n += 1;
+            }
+            let f = m - 1.0;
+            let s = f / (2.0 + f);
+            let z = s * s;
+            let mut series: $t = 0.0;
+            $(series = $fma(series, z, 2.0 / $odd);)*
+            let half = 0.5 * f * f;
+            let n = n as $t;
+            n * $ln2_high - ((half - (s * (half + z * series) + n * $ln2_low)) - f)
+        }
+    };
+}
+
+// ln 2 in two parts, the first short enough that a multiple of it by any exponent is exact.
+ln!(
+    ln_f64,
+    f64,
+    u64,
+    i64,
+    fma_f64,
+    52,
+    1023,
+    54,
+    18_014_398_509_481_984.0,
+    6.931_471_803_691_238e-1,
+    1.908_214_929_270_587_7e-10,
+    [23.0, 21.0, 19.0, 17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0]
+);
+ln!(ln_f32, f32, u32, i64, fma_f32, 23, 127, 25, 33_554_432.0, 6.931_381e-1, 9.058_001e-6, [11.0, 9.0, 7.0, 5.0, 3.0]);

@@ -1,0 +1,93 @@
+//! Nearest centre of each row of a chunk, the first among equals: Lloyd's assignment.
+
+use crate::Real;
+use crate::device::{self, thread};
+use crate::layout::{TILE_ROWS, tiles};
+
+kernels! {
+    /// One chunk of `n` rows; a grid of any number of blocks in `x` strides over its tiles.
+    Nearest<T> {
+        /// `(n, d)` tiled: rows less the shift.
+        x: *const T,
+        /// `(n,)`, or null where every row weighs 1.
+        row_weights: *const f64,
+        /// Rows of the chunk.
+        n: u64,
+        /// Centres.
+        k: u32,
+        /// Dimensions.
+        d: u32,
+        /// `(k, d)`: centres less the shift.
+        centre_high: *const T,
+        /// `(k, d)`: what rounding took from them.
+        centre_low: *const T,
+        /// `(n, k)` tiled, or null: the row's weight at its centre, else 0; what the sums take as responsibilities.
+        responsibilities: *mut T,
+        /// `(n,)`, or null.
+        labels: *mut u32,
+    }
+    /// The kernel.
+    nearest => nearest_f32, nearest_f64, body, no_shared;
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn no_shared<T: Real>(_: &Nearest<T>) -> u64 {
+    0
+}
+
+/// The kernel.
+///
+/// # Safety
+/// As the fields of [`Nearest`] say.
+#[inline(always)]
+pub unsafe fn body<T: Real>(a: Nearest<T>) {
+    let (rows, lane) = (TILE_ROWS as u64, thread::thread_idx_x() as u64);
+    let mut tile = thread::block_idx_x() as u64;
+    while tile < tiles(a.n) {
+        let row = tile * rows + lane;
+        if row < a.n {
+            // SAFETY: `row < n`, `c < k`, `j < d`.
+            unsafe {
+                let x = a.x.wrapping_add((tile * rows * a.d as u64 + lane) as usize);
+                let (mut best, mut label) = (T::INFINITY, 0);
+                let mut c = 0;
+                while c < a.k {
+                    let distance = squared_distance(x, a.d, a.centre_high, a.centre_low, c as u64 * a.d as u64);
+                    if distance < best {
+                        (best, label) = (distance, c);
+                    }
+                    c += 1;
+                }
+                if !a.labels.is_null() {
+                    device::store(a.labels, row, label);
+                }
+                if !a.responsibilities.is_null() {
+                    let weight = if a.row_weights.is_null() { 1.0 } else { device::load(a.row_weights, row) };
+                    let r = a.responsibilities.wrapping_add((tile * rows * a.k as u64 + lane) as usize);
+                    let mut c = 0;
+                    while c < a.k {
+                        let share = if c == label { T::from_f64(weight) } else { T::ZERO };
+                        device::store(r, c as u64 * rows, share);
+                        c += 1;
+                    }
+                }
+            }
+        }
+        tile += thread::grid_dim_x() as u64;
+    }
+}
+
+/// `|x − centre|²` of the row that starts at `x` in its tile and the centre that starts at `at`.
+#[inline(always)]
+pub(crate) unsafe fn squared_distance<T: Real>(x: *const T, d: u32, high: *const T, low: *const T, at: u64) -> T {
+    let mut sum = T::ZERO;
+    let mut j = 0;
+    while j < d as u64 {
+        // SAFETY: `j < d`.
+        let z =
+            unsafe { device::load(x, j * TILE_ROWS as u64) - device::load(high, at + j) - device::load(low, at + j) };
+        sum = z.fma(z, sum);
+        j += 1;
+    }
+    sum
+}

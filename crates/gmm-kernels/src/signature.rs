@@ -1,0 +1,51 @@
+//! Every kernel with its parameters, as one table.
+
+use crate::kernel::{Arguments, Kernel};
+use crate::{Real, e_step, m_step, m_step_sums, nearest, prepare, probe, reduce, squared_distances, tile};
+
+/// An entry point of the PTX modules.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Signature {
+    /// Its name.
+    pub name: &'static str,
+    /// Names and types of its parameters, in order; `T` is the type that the name ends with.
+    pub parameters: &'static [(&'static str, &'static str)],
+}
+
+fn one<A: Arguments>(kernel: Kernel<A>) -> Signature {
+    Signature { name: kernel.name, parameters: A::PARAMETERS }
+}
+
+fn generic<T: Real>() -> Vec<Signature> {
+    vec![
+        one(tile::tile_from_f32::<T>()),
+        one(tile::tile_from_f64::<T>()),
+        one(tile::untile::<T>()),
+        one(prepare::prepare_means::<T>()),
+        one(prepare::prepare_panels::<T>()),
+        one(prepare::prepare_reciprocals::<T>()),
+        one(e_step::full::<T>()),
+        one(e_step::full_large::<T>()),
+        one(e_step::tied::<T>()),
+        one(e_step::tied_large::<T>()),
+        one(e_step::diag::<T>()),
+        one(e_step::spherical::<T>()),
+        one(m_step_sums::full::<T>()),
+        one(m_step_sums::tied::<T>()),
+        one(m_step_sums::diag::<T>()),
+        one(m_step_sums::spherical::<T>()),
+        one(nearest::nearest::<T>()),
+        one(squared_distances::squared_distances::<T>()),
+    ]
+}
+
+/// Every entry point, in the order of a pass.
+pub fn signatures() -> Vec<Signature> {
+    let mut all = generic::<f32>();
+    all.extend(generic::<f64>());
+    all.extend([one(reduce::reduce_partials()), one(reduce::reduce_scalars())]);
+    all.extend([one(m_step::m_step_full()), one(m_step::m_step_tied())]);
+    all.extend([one(m_step::m_step_diag()), one(m_step::m_step_spherical())]);
+    all.extend([one(probe::probe_words()), one(probe::probe_mma())]);
+    all
+}

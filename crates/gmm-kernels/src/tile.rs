@@ -1,0 +1,160 @@
+//! Row-major to tiled and back, through shared memory, so that both sides are coalesced.
+//!
+//! A block takes 32 rows and, one after another, 32 columns: each warp reads along one side and writes along the other.
+
+use crate::device::{self, Shared, WARP, thread};
+use crate::layout::{TILE_ROWS, tiled_index, tiles};
+use crate::{Real, THREADS};
+
+kernels! {
+    /// `(n, columns)` row-major to tiled; a grid of any number of blocks in `x`.
+    Tile<T> {
+        /// `(n, columns)` row-major, `f32` or `f64` as the kernel's name says.
+        from: *const u8,
+        /// Rows.
+        n: u64,
+        /// Columns.
+        columns: u32,
+        /// `(columns,)`, or null: taken from each row before it is rounded to `T`.
+        shift: *const f64,
+        /// `(n,)`, or null: each row is multiplied by its number.
+        scale: *const f64,
+        /// `tiled_len(n, columns)`, written; rows past `n` become 0.
+        to: *mut T,
+    }
+    /// From `f32`.
+    tile_from_f32 => tile_from_f32_f32, tile_from_f32_f64, from_f32, shared_bytes;
+    /// From `f64`.
+    tile_from_f64 => tile_from_f64_f32, tile_from_f64_f64, from_f64, shared_bytes;
+}
+
+kernels! {
+    /// `(n, columns)` tiled to row-major `f64`; a grid of any number of blocks in `x`.
+    Untile<T> {
+        /// `tiled_len(n, columns)`.
+        from: *const T,
+        /// Rows.
+        n: u64,
+        /// Columns.
+        columns: u32,
+        /// `(n, columns)` row-major, written.
+        to: *mut f64,
+    }
+    /// The kernel.
+    untile => untile_f32, untile_f64, untile_body, untile_shared_bytes;
+}
+
+/// 32 rows of 32 numbers and one more, so that a column's numbers lie in different banks.
+const STRIDE: u32 = WARP + 1;
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn shared_bytes<T: Real>(_: &Tile<T>) -> u64 {
+    u64::from(WARP * STRIDE * T::BYTES)
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn untile_shared_bytes<T: Real>(_: &Untile<T>) -> u64 {
+    u64::from(WARP * STRIDE * T::BYTES)
+}
+
+/// Goes over 32×32 pieces of an `(n, columns)` matrix, filled up to whole tiles: `get(row, column)` with the lanes along
+/// columns, then `put(row, column, value)` with the lanes along rows, or the other way round.
+#[inline(always)]
+fn transpose<T: Real>(n: u64, columns: u32, rows_first: bool, get: impl Fn(u64, u32) -> T, put: impl Fn(u64, u32, T)) {
+    let shared = Shared::<T>::at(0);
+    let (lane, warp) = (thread::thread_idx_x() % WARP, thread::thread_idx_x() / WARP);
+    let pieces = tiles(n) * (TILE_ROWS / WARP) as u64;
+    let mut piece = thread::block_idx_x() as u64;
+    while piece < pieces {
+        let row = piece * WARP as u64;
+        let mut column = 0;
+        while column < columns {
+            let mut line = warp;
+            while line < WARP {
+                let (r, c) = if rows_first { (lane, line) } else { (line, lane) };
+                if column + c < columns {
+                    shared.store(r * STRIDE + c, get(row + r as u64, column + c));
+                }
+                line += THREADS / WARP;
+            }
+            thread::sync_threads();
+            let mut line = warp;
+            while line < WARP {
+                let (r, c) = if rows_first { (line, lane) } else { (lane, line) };
+                if column + c < columns {
+                    put(row + r as u64, column + c, shared.load(r * STRIDE + c));
+                }
+                line += THREADS / WARP;
+            }
+            thread::sync_threads();
+            column += WARP;
+        }
+        piece += thread::grid_dim_x() as u64;
+    }
+}
+
+#[inline(always)]
+unsafe fn tile<S: Real, T: Real>(a: Tile<T>) {
+    let get = |row: u64, column: u32| {
+        if row >= a.n {
+            return T::ZERO;
+        }
+        // SAFETY: `row < n`, `column < columns`.
+        unsafe {
+            let mut v = device::load(a.from.cast::<S>(), row * a.columns as u64 + column as u64).to_f64();
+            if !a.shift.is_null() {
+                v -= device::load(a.shift, column as u64);
+            }
+            if !a.scale.is_null() {
+                v *= device::load(a.scale, row);
+            }
+            T::from_f64(v)
+        }
+    };
+    // SAFETY: rows up to the last tile's end, `column < columns`.
+    let put = |row, column, v| unsafe { device::store(a.to, tiled_index(row, column, a.columns), v) };
+    transpose(a.n, a.columns, false, get, put);
+}
+
+/// [`tile_from_f32`].
+///
+/// # Safety
+/// As the fields of [`Tile`] say.
+#[inline(always)]
+pub unsafe fn from_f32<T: Real>(a: Tile<T>) {
+    // SAFETY: the caller's promise.
+    unsafe { tile::<f32, T>(a) };
+}
+
+/// [`tile_from_f64`].
+///
+/// # Safety
+/// As the fields of [`Tile`] say.
+#[inline(always)]
+pub unsafe fn from_f64<T: Real>(a: Tile<T>) {
+    // SAFETY: the caller's promise.
+    unsafe { tile::<f64, T>(a) };
+}
+
+/// [`untile`].
+///
+/// # Safety
+/// As the fields of [`Untile`] say.
+#[inline(always)]
+pub unsafe fn untile_body<T: Real>(a: Untile<T>) {
+    let get = |row: u64, column: u32| {
+        // Responsibilities of rows past `n` are never written, so they are not read.
+        if row >= a.n {
+            return T::ZERO;
+        }
+        // SAFETY: `row < n`, `column < columns`.
+        unsafe { device::load(a.from, tiled_index(row, column, a.columns)) }
+    };
+    let put = |row: u64, column: u32, v: T| {
+        if row < a.n {
+            // SAFETY: as above.
+            unsafe { device::store(a.to, row * a.columns as u64 + column as u64, v.to_f64()) };
+        }
+    };
+    transpose(a.n, a.columns, true, get, put);
+}

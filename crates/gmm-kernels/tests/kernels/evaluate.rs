@@ -1,0 +1,115 @@
+//! Log densities, responsibilities, labels, totals.
+
+use crate::harness::{KINDS, PLAIN, Random, close, column_means, evaluate, mixture, rows, tiled, tolerance, untiled};
+use gmm_kernels::Real;
+use gmm_model::{CovarianceType, Covariances, Mixture, reference};
+use ndarray::{Array2, array};
+
+fn check<T: Real>(mixture: &Mixture, rows: &Array2<f64>, weights: Option<&[f64]>) {
+    check_shifted::<T>(mixture, rows, weights, &column_means(rows));
+}
+
+fn check_shifted<T: Real>(mixture: &Mixture, rows: &Array2<f64>, weights: Option<&[f64]>, shift: &[f64]) {
+    let (n, d) = rows.dim();
+    let k = mixture.n_components();
+    let what = format!("{} {} n={n} d={d} k={k}", T::NAME, mixture.covariance_type());
+    let x = tiled::<T>(rows, Some(shift), None);
+    let got = evaluate::<T>(mixture, &x, n, shift, weights, PLAIN);
+    let tolerance = tolerance::<T>();
+    let responsibilities = untiled(&got.responsibilities, n, k);
+    let (mut log_likelihood, mut entropy, mut total) = (0.0, 0.0, 0.0);
+    for (i, row) in rows.outer_iter().enumerate() {
+        let (density, r) = reference::posterior(mixture, row);
+        close(got.log_densities[i], density, 1.0 + density.abs(), tolerance, &format!("{what}: density of {i}"));
+        for c in 0..k {
+            close(responsibilities[[i, c]], r[c], 1.0, tolerance, &format!("{what}: responsibility {i} {c}"));
+        }
+        let label = reference::argmax(responsibilities.row(i));
+        assert_eq!(got.labels[i] as usize, label, "{what}: label of {i}");
+        let weight = weights.map_or(1.0, |w| w[i]);
+        if weight > 0.0 {
+            log_likelihood += weight * density;
+            entropy -= weight * r.iter().filter(|r| **r > 0.0).map(|r| r * r.ln()).sum::<f64>();
+            total += weight;
+        }
+    }
+    close(got.totals[0], log_likelihood, total + log_likelihood.abs(), tolerance, &format!("{what}: log-likelihood"));
+    close(got.totals[1], entropy, total * (1.0 + (k as f64).ln()), tolerance, &format!("{what}: entropy"));
+    close(got.totals[2], total, total, 1e-14, &format!("{what}: weight"));
+}
+
+#[test]
+fn all_kinds_in_both_precisions() {
+    for (n, d, k) in [(1, 1, 1), (130, 3, 4), (90, 20, 7), (33, 65, 2)] {
+        for (kind, _) in KINDS {
+            let random = &mut Random(n as u64);
+            let mixture = mixture(kind, k, d, 10.0, random);
+            let weights: Vec<f64> = (0..n).map(|i| (i % 3) as f64 + 0.5).collect();
+            let narrow = rows::<f32>(&mixture, n, random);
+            check::<f32>(&mixture, &narrow, None);
+            check::<f64>(&mixture, &narrow, Some(&weights));
+        }
+    }
+}
+
+#[test]
+fn a_row_beyond_all_densities_gets_the_weights() {
+    for (kind, _) in KINDS {
+        let mixture = mixture(kind, 3, 2, 0.0, &mut Random(3));
+        // The squares of these overflow.
+        let wide = array![[0.5, 0.25], [1e200, -1e200], [-1e160, 1e170]];
+        check_shifted::<f64>(&mixture, &wide, None, &[0.0, 0.0]);
+        check_shifted::<f64>(&mixture, &wide, Some(&[1.0, 0.0, 0.0]), &[0.0, 0.0]);
+        let narrow = array![[0.5, 0.25], [1e30, -1e30], [-1e30, 1e28]];
+        let shift = [0.0, 0.0];
+        let x = tiled::<f32>(&narrow, Some(&shift), None);
+        let got = evaluate::<f32>(&mixture, &x, 3, &shift, None, PLAIN);
+        assert!(got.log_densities[0].is_finite() && got.totals[0] == f64::NEG_INFINITY);
+        let r = untiled(&got.responsibilities, 3, 3);
+        for i in 1..3 {
+            assert_eq!(got.log_densities[i], f64::NEG_INFINITY);
+            for c in 0..3 {
+                close(r[[i, c]], mixture.weights()[c], 1.0, 1e-6, "weight of a lost row");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_component_of_weight_zero_counts_for_nothing() {
+    let covariances = Covariances::Spherical(array![1.0, 1.0, 2.0]);
+    let mixture = Mixture::new(array![0.5, 0.0, 0.5], array![[0.0], [1.0], [2.0]], covariances).unwrap();
+    let rows = array![[0.0], [1.0], [0.9], [3.0]];
+    check::<f32>(&mixture, &rows, None);
+    check::<f64>(&mixture, &rows, None);
+}
+
+#[test]
+fn equal_components_share_a_row_and_the_first_has_its_label() {
+    let covariances = Covariances::Diag(array![[1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0]]);
+    let mean = [[3.0, 1.0]; 4];
+    let mixture = Mixture::new(array![0.25, 0.25, 0.25, 0.25], Array2::from(mean.to_vec()), covariances).unwrap();
+    let rows = Array2::from_shape_fn((40, 2), |(i, j)| (i + j) as f64 * 0.25);
+    let x = tiled::<f32>(&rows, None, None);
+    let got = evaluate::<f32>(&mixture, &x, 40, &[0.0, 0.0], None, PLAIN);
+    assert_eq!(got.labels, vec![0; 40]);
+    assert!(untiled(&got.responsibilities, 40, 4).iter().all(|r| *r == 0.25));
+    assert_eq!(mixture.covariance_type(), CovarianceType::Diag);
+}
+
+#[test]
+fn f32_densities_are_exact_about_far_means() {
+    // Two overlapping components at 0 and two at 20,000, where `f32` holds a mean to 1e-3 of a deviation: its low part
+    // must count. Rows and shift are multiples of 1/256, so that `x − shift` is exact in `f32`.
+    for (kind, _) in KINDS {
+        let random = &mut Random(13);
+        let near = mixture(kind, 4, 6, 0.0, random);
+        let mut means = near.means().to_owned();
+        means.outer_iter_mut().skip(2).for_each(|mut row| row += 20_000.0);
+        let far = Mixture::new(near.weights().to_owned(), means, near.covariances().clone()).unwrap();
+        let coarse = |v: f64| (v * 256.0).round() / 256.0;
+        let rows = rows::<f64>(&far, 200, random).mapv(coarse);
+        let shift: Vec<f64> = column_means(&rows).into_iter().map(coarse).collect();
+        check_shifted::<f32>(&far, &rows, None, &shift);
+    }
+}

@@ -1,0 +1,404 @@
+//! Data, mixtures and a whole pass through the emulated kernels.
+
+use gmm_kernels::device::Buffer;
+use gmm_kernels::e_step::{self, EStep};
+use gmm_kernels::layout::{self, Kind, statistics_len, tiled_len};
+use gmm_kernels::m_step_sums::{self, Sums};
+use gmm_kernels::nearest::{self, Nearest};
+use gmm_kernels::prepare::{self, PrepareFactors, PrepareMeans};
+use gmm_kernels::reduce::{self, Reduce};
+use gmm_kernels::tile::{self, Tile, Untile};
+use gmm_kernels::{Kernel, Real};
+use gmm_model::{CovarianceType, Covariances, Factors, Mixture, Statistics};
+use ndarray::{Array1, Array2, Array3};
+use std::ptr::{null, null_mut};
+
+/// SplitMix64, and normal numbers from it.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    pub(crate) fn normal(&mut self) -> f64 {
+        let (u, v) = (1.0 - self.uniform(), self.uniform());
+        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    }
+}
+
+pub(crate) const KINDS: [(CovarianceType, Kind); 4] = [
+    (CovarianceType::Full, Kind::Full),
+    (CovarianceType::Tied, Kind::Tied),
+    (CovarianceType::Diag, Kind::Diag),
+    (CovarianceType::Spherical, Kind::Spherical),
+];
+
+fn kind_of(mixture: &Mixture) -> Kind {
+    KINDS.iter().find(|(t, _)| *t == mixture.covariance_type()).unwrap().1
+}
+
+/// A mixture of overlapping components around `offset`.
+pub(crate) fn mixture(kind: CovarianceType, k: usize, d: usize, offset: f64, random: &mut Random) -> Mixture {
+    let mut weights = Array1::from_shape_fn(k, |_| 0.2 + random.uniform());
+    weights /= weights.sum();
+    let means = Array2::from_shape_fn((k, d), |_| offset + 1.5 * random.normal());
+    let mut matrix = || {
+        let l = Array2::from_shape_fn((d, d), |(i, j)| match i.cmp(&j) {
+            std::cmp::Ordering::Less => 0.0,
+            std::cmp::Ordering::Equal => 0.7 + random.uniform(),
+            std::cmp::Ordering::Greater => 0.5 * random.normal() / (d as f64).sqrt(),
+        });
+        l.dot(&l.t())
+    };
+    let covariances = match kind {
+        CovarianceType::Full => {
+            let all: Vec<_> = (0..k).map(|_| matrix()).collect();
+            Covariances::Full(Array3::from_shape_fn((k, d, d), |(c, i, j)| all[c][[i, j]]))
+        }
+        CovarianceType::Tied => Covariances::Tied(matrix()),
+        CovarianceType::Diag => Covariances::Diag(Array2::from_shape_fn((k, d), |_| 0.5 + random.uniform())),
+        CovarianceType::Spherical => Covariances::Spherical(Array1::from_shape_fn(k, |_| 0.5 + random.uniform())),
+    };
+    Mixture::new(weights, means, covariances).unwrap()
+}
+
+/// Rows near the mixture's components, as `T` holds them.
+pub(crate) fn rows<T: Real>(mixture: &Mixture, n: usize, random: &mut Random) -> Array2<f64> {
+    let (k, d) = mixture.means().dim();
+    Array2::from_shape_fn((n, d), |(i, j)| {
+        T::from_f64(mixture.means()[[i * 7 % k, j]] + 1.3 * random.normal()).to_f64()
+    })
+}
+
+pub(crate) fn poison<T: Real>(len: u64) -> Buffer<T> {
+    Buffer::new(&vec![T::from_f64(f64::NAN); len as usize])
+}
+
+/// `(n, columns)` row-major into tiles, by the kernel.
+pub(crate) fn tiled<T: Real>(rows: &Array2<f64>, shift: Option<&[f64]>, scale: Option<&[f64]>) -> Buffer<T> {
+    let (n, columns) = (rows.nrows() as u64, rows.ncols() as u32);
+    let from = Buffer::new(rows.as_slice().unwrap());
+    let (shift, scale) = (shift.map(Buffer::new), scale.map(Buffer::new));
+    let mut to = poison(tiled_len(n, columns));
+    let arguments = Tile::<T> {
+        from: from.pointer().cast(),
+        n,
+        columns,
+        shift: shift.as_ref().map_or(null(), Buffer::pointer),
+        scale: scale.as_ref().map_or(null(), Buffer::pointer),
+        to: to.pointer_mut(),
+    };
+    // SAFETY: buffers of these lengths.
+    unsafe { tile::tile_from_f64::<T>().emulate((2, 1), arguments) };
+    to
+}
+
+pub(crate) fn untiled<T: Real>(from: &Buffer<T>, n: usize, columns: usize) -> Array2<f64> {
+    let mut to = poison::<f64>((n * columns) as u64);
+    let arguments = Untile::<T> { from: from.pointer(), n: n as u64, columns: columns as u32, to: to.pointer_mut() };
+    // SAFETY: buffers of these lengths.
+    unsafe { tile::untile::<T>().emulate((3, 1), arguments) };
+    Array2::from_shape_vec((n, columns), to.to_vec()).unwrap()
+}
+
+/// Points as the kernels read them: high and low parts.
+pub(crate) struct Means<T: Real> {
+    pub(crate) high: Buffer<T>,
+    pub(crate) low: Buffer<T>,
+}
+
+pub(crate) struct Parameters<T: Real> {
+    pub(crate) means: Means<T>,
+    factor: Buffer<T>,
+    log_scale: Buffer<T>,
+    weights: Buffer<T>,
+}
+
+pub(crate) fn centres<T: Real>(points: &Array2<f64>, shift: &[f64]) -> Means<T> {
+    let (k, d) = points.dim();
+    let (points, shift) = (Buffer::new(points.as_slice().unwrap()), Buffer::new(shift));
+    let (mut high, mut low) = (poison((k * d) as u64), poison((k * d) as u64));
+    let arguments = PrepareMeans::<T> {
+        k: k as u32,
+        d: d as u32,
+        means: points.pointer(),
+        shift: shift.pointer(),
+        weights: null(),
+        log_normalizers: null(),
+        mean_high: high.pointer_mut(),
+        mean_low: low.pointer_mut(),
+        log_scale: null_mut(),
+        weights_out: null_mut(),
+    };
+    // SAFETY: buffers of these lengths.
+    unsafe { prepare::prepare_means::<T>().emulate((1, 1), arguments) };
+    Means { high, low }
+}
+
+pub(crate) fn parameters<T: Real>(mixture: &Mixture, shift: &[f64]) -> Parameters<T> {
+    let (k, d) = mixture.means().dim();
+    let means = Buffer::new(mixture.means().as_slice().unwrap());
+    let weights = Buffer::new(mixture.weights().as_slice().unwrap());
+    let normalizers = Buffer::new(&(0..k).map(|c| mixture.log_normalizer(c)).collect::<Vec<_>>());
+    let shift = Buffer::new(shift);
+    let (mut high, mut low) = (poison((k * d) as u64), poison((k * d) as u64));
+    let (mut log_scale, mut weights_out) = (poison(k as u64), poison(k as u64));
+    let arguments = PrepareMeans::<T> {
+        k: k as u32,
+        d: d as u32,
+        means: means.pointer(),
+        shift: shift.pointer(),
+        weights: weights.pointer(),
+        log_normalizers: normalizers.pointer(),
+        mean_high: high.pointer_mut(),
+        mean_low: low.pointer_mut(),
+        log_scale: log_scale.pointer_mut(),
+        weights_out: weights_out.pointer_mut(),
+    };
+    // SAFETY: buffers of these lengths.
+    unsafe { prepare::prepare_means::<T>().emulate((2, 1), arguments) };
+
+    let kind = kind_of(mixture);
+    let (factors, count, panels): (Vec<f64>, u64, bool) = match mixture.factors() {
+        Factors::Full(all) => (all.iter().flat_map(|l| l.packed().to_vec()).collect(), k as u64, true),
+        Factors::Tied(one) => (one.packed().to_vec(), 1, true),
+        Factors::Diag(sd) => (sd.iter().copied().collect(), 1, false),
+        Factors::Spherical(sd) => (sd.to_vec(), 1, false),
+    };
+    let length = if panels { d } else { factors.len() };
+    let factors = Buffer::new(&factors);
+    let mut factor = poison(layout::factor_len(kind, k as u32, d as u32));
+    let kernel = if panels { prepare::prepare_panels::<T>() } else { prepare::prepare_reciprocals::<T>() };
+    let arguments =
+        PrepareFactors::<T> { count, d: length as u64, factors: factors.pointer(), out: factor.pointer_mut() };
+    // SAFETY: buffers of these lengths.
+    unsafe { kernel.emulate((2, 1), arguments) };
+    Parameters { means: Means { high, low }, factor, log_scale, weights: weights_out }
+}
+
+/// What the E-step leaves.
+pub(crate) struct Evaluated<T: Real> {
+    pub(crate) log_densities: Vec<f64>,
+    pub(crate) labels: Vec<u32>,
+    pub(crate) responsibilities: Buffer<T>,
+    /// Σ w ln p(x), entropy, Σ w.
+    pub(crate) totals: Vec<f64>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct How {
+    pub(crate) blocks: u32,
+    pub(crate) splits: u32,
+    /// Solved columns in scratch, not in shared memory.
+    pub(crate) large: bool,
+    pub(crate) weighted: bool,
+}
+
+pub(crate) const PLAIN: How = How { blocks: 2, splits: 1, large: false, weighted: false };
+
+fn e_step_kernel<T: Real>(kind: Kind, large: bool) -> Kernel<EStep<T>> {
+    match (kind, large) {
+        (Kind::Full, false) => e_step::full(),
+        (Kind::Full, true) => e_step::full_large(),
+        (Kind::Tied, false) => e_step::tied(),
+        (Kind::Tied, true) => e_step::tied_large(),
+        (Kind::Diag, _) => e_step::diag(),
+        (Kind::Spherical, _) => e_step::spherical(),
+    }
+}
+
+pub(crate) fn evaluate<T: Real>(
+    mixture: &Mixture,
+    x: &Buffer<T>,
+    n: usize,
+    shift: &[f64],
+    row_weights: Option<&[f64]>,
+    how: How,
+) -> Evaluated<T> {
+    let (k, d) = mixture.means().dim();
+    let parameters = parameters::<T>(mixture, shift);
+    let row_weights = row_weights.map(Buffer::new);
+    let mut responsibilities = poison(tiled_len(n as u64, k as u32));
+    let mut log_densities = poison::<f64>(n as u64);
+    let mut labels = Buffer::new(&vec![u32::MAX; n]);
+    let mut partials = poison::<f64>(u64::from(how.blocks) * 3);
+    let columns = u64::from(e_step::solved_columns(d as u32));
+    let mut scratch = poison(u64::from(how.blocks) * 128 * columns);
+    let arguments = EStep {
+        x: x.pointer(),
+        row_weights: row_weights.as_ref().map_or(null(), Buffer::pointer),
+        n: n as u64,
+        k: k as u32,
+        d: d as u32,
+        mean_high: parameters.means.high.pointer(),
+        mean_low: parameters.means.low.pointer(),
+        factor: parameters.factor.pointer(),
+        log_scale: parameters.log_scale.pointer(),
+        weights: parameters.weights.pointer(),
+        responsibilities: responsibilities.pointer_mut(),
+        want_responsibilities: 1,
+        weighted: u32::from(how.weighted),
+        log_densities: log_densities.pointer_mut(),
+        labels: labels.pointer_mut(),
+        partials: partials.pointer_mut(),
+        scratch: if how.large { scratch.pointer_mut() } else { null_mut() },
+    };
+    // SAFETY: buffers of these lengths.
+    unsafe { e_step_kernel(kind_of(mixture), how.large).emulate((how.blocks, 1), arguments) };
+    Evaluated {
+        log_densities: log_densities.to_vec(),
+        labels: labels.to_vec(),
+        responsibilities,
+        totals: reduced(&partials, u64::from(how.blocks), 3, true),
+    }
+}
+
+pub(crate) fn reduced(partials: &Buffer<f64>, count: u64, len: u64, scalars: bool) -> Vec<f64> {
+    // Twice over, since the second launch adds to the first: 2x − x is exact.
+    let mut out = poison::<f64>(len);
+    let arguments = |out: &mut Buffer<f64>, accumulate| Reduce {
+        partials: partials.pointer(),
+        count,
+        len,
+        out: out.pointer_mut(),
+        accumulate,
+    };
+    let kernel = if scalars { reduce::reduce_scalars() } else { reduce::reduce_partials() };
+    let grid = (if scalars { len as u32 } else { 2 }, 1);
+    // SAFETY: buffers of these lengths.
+    unsafe { kernel.emulate(grid, arguments(&mut out, 0)) };
+    let once = out.to_vec();
+    // SAFETY: as above.
+    unsafe { kernel.emulate(grid, arguments(&mut out, 1)) };
+    for (a, b) in once.iter().zip(out.to_vec()) {
+        assert!(2.0 * a == b || !a.is_finite(), "accumulating changed {a} to {b}");
+    }
+    once
+}
+
+/// Flat statistics of the kind under given responsibilities (times row weights).
+pub(crate) fn sums<T: Real>(
+    kind: Kind,
+    x: &Buffer<T>,
+    responsibilities: &Buffer<T>,
+    (n, k, d): (usize, usize, usize),
+    means: &Means<T>,
+    splits: u32,
+) -> Vec<f64> {
+    let len = statistics_len(kind, k as u32, d as u32);
+    let mut partials = poison::<f64>(u64::from(splits) * len);
+    let arguments = Sums {
+        x: x.pointer(),
+        responsibilities: responsibilities.pointer(),
+        n: n as u64,
+        k: k as u32,
+        d: d as u32,
+        mean_high: means.high.pointer(),
+        mean_low: means.low.pointer(),
+        partials: partials.pointer_mut(),
+    };
+    let kernel = match kind {
+        Kind::Full => m_step_sums::full::<T>(),
+        Kind::Tied => m_step_sums::tied::<T>(),
+        Kind::Diag => m_step_sums::diag::<T>(),
+        Kind::Spherical => m_step_sums::spherical::<T>(),
+    };
+    let blocks = m_step_sums::blocks(kind, k as u32, d as u32);
+    // SAFETY: buffers of these lengths.
+    unsafe { kernel.emulate((blocks, splits), arguments) };
+    reduced(&partials, u64::from(splits), len, false)
+}
+
+/// A whole pass: what the engine's `pass` returns.
+pub(crate) fn pass<T: Real>(
+    mixture: &Mixture,
+    rows: &Array2<f64>,
+    shift: &[f64],
+    row_weights: Option<&[f64]>,
+    how: How,
+) -> Statistics {
+    let (n, d) = rows.dim();
+    let k = mixture.n_components();
+    let x = tiled::<T>(rows, Some(shift), None);
+    let e = evaluate(mixture, &x, n, shift, row_weights, How { weighted: true, ..how });
+    let means = centres(&mixture.means().to_owned(), shift);
+    let flat = sums(kind_of(mixture), &x, &e.responsibilities, (n, k, d), &means, how.splits);
+    let mut out = statistics(mixture.covariance_type(), mixture.means().to_owned(), &flat);
+    out.log_likelihood = e.totals[0];
+    out.total_weight = e.totals[2];
+    out.n_rows = n as u64;
+    out
+}
+
+pub(crate) fn statistics(kind: CovarianceType, centres: Array2<f64>, flat: &[f64]) -> Statistics {
+    let (k, d) = centres.dim();
+    let mut out = Statistics::zero(kind, centres);
+    out.weight = flat[..k].to_vec();
+    out.first = Array2::from_shape_vec((k, d), flat[k..k + k * d].to_vec()).unwrap();
+    out.second = flat[k + k * d..].to_vec();
+    out
+}
+
+/// Labels, and one-hot responsibilities.
+pub(crate) fn nearest<T: Real>(
+    x: &Buffer<T>,
+    (n, k, d): (usize, usize, usize),
+    centres: &Means<T>,
+    row_weights: Option<&[f64]>,
+) -> (Vec<u32>, Buffer<T>) {
+    let row_weights = row_weights.map(Buffer::new);
+    let mut labels = Buffer::new(&vec![u32::MAX; n]);
+    let mut responsibilities = poison(tiled_len(n as u64, k as u32));
+    let arguments = Nearest {
+        x: x.pointer(),
+        row_weights: row_weights.as_ref().map_or(null(), Buffer::pointer),
+        n: n as u64,
+        k: k as u32,
+        d: d as u32,
+        centre_high: centres.high.pointer(),
+        centre_low: centres.low.pointer(),
+        responsibilities: responsibilities.pointer_mut(),
+        labels: labels.pointer_mut(),
+    };
+    // SAFETY: buffers of these lengths.
+    unsafe { nearest::nearest::<T>().emulate((2, 1), arguments) };
+    (labels.to_vec(), responsibilities)
+}
+
+/// Column means: what the host takes as the shift.
+pub(crate) fn column_means(rows: &Array2<f64>) -> Vec<f64> {
+    rows.mean_axis(ndarray::Axis(0)).unwrap().to_vec()
+}
+
+/// Relative tolerance that the project promises: 2e-5 in `f32`, 1e-10 in `f64`.
+pub(crate) fn tolerance<T: Real>() -> f64 {
+    if T::BYTES == 4 { 2e-5 } else { 1e-10 }
+}
+
+/// `|a − b| <= tolerance * scale`, or equal infinities.
+pub(crate) fn close(a: f64, b: f64, scale: f64, tolerance: f64, what: &str) {
+    assert!(a == b || (a - b).abs() <= tolerance * scale, "{what}: {a} is not {b} (scale {scale})");
+}
+
+fn norm<'a>(v: impl IntoIterator<Item = &'a f64>) -> f64 {
+    v.into_iter().map(|v| v * v).sum::<f64>().sqrt()
+}
+
+/// Compares each part by its Euclidean norm; first moments against the scale of what they sum.
+pub(crate) fn same_statistics(a: &Statistics, b: &Statistics, tolerance: f64, what: &str) {
+    let difference = |a: &[f64], b: &[f64]| norm(&a.iter().zip(b).map(|(a, b)| a - b).collect::<Vec<_>>());
+    let (weight, second) = (norm(&b.weight), norm(&b.second));
+    close(difference(&a.weight, &b.weight), 0.0, weight, tolerance, &format!("{what}: weight"));
+    let first = difference(a.first.as_slice().unwrap(), b.first.as_slice().unwrap());
+    close(first, 0.0, (weight * second).sqrt(), tolerance, &format!("{what}: first moments"));
+    close(difference(&a.second, &b.second), 0.0, second, tolerance, &format!("{what}: second moments"));
+    let scale = b.total_weight + b.log_likelihood.abs();
+    close(a.log_likelihood, b.log_likelihood, scale, tolerance, &format!("{what}: log-likelihood"));
+    close(a.total_weight, b.total_weight, b.total_weight, 1e-14, &format!("{what}: total weight"));
+    assert_eq!(a.n_rows, b.n_rows, "{what}: rows");
+}

@@ -1,0 +1,11 @@
+//! Every kernel's body, run by the emulator, against the reference of `gmm-model`.
+
+mod emulator;
+mod evaluate;
+mod harness;
+mod k_means;
+mod m_step;
+mod math;
+mod moves;
+mod pass;
+mod words;

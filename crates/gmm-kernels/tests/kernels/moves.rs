@@ -1,0 +1,43 @@
+//! Row-major to tiles and back.
+
+use crate::harness::{Random, poison, tiled, untiled};
+use gmm_kernels::device::Buffer;
+use gmm_kernels::layout::{tiled_index, tiled_len};
+use gmm_kernels::tile::{Tile, tile_from_f32};
+use ndarray::Array2;
+use std::ptr::null;
+
+#[test]
+fn tiles_hold_shifted_rows_and_zeros_after_them() {
+    for (n, d) in [(1, 1), (128, 32), (129, 33), (300, 5), (40, 70)] {
+        let random = &mut Random(n as u64);
+        let rows = Array2::from_shape_fn((n, d), |_| 100.0 + random.normal());
+        let shift: Vec<f64> = (0..d).map(|j| j as f64).collect();
+        let scale: Vec<f64> = (0..n).map(|i| 1.0 + i as f64).collect();
+        let got = tiled::<f32>(&rows, Some(&shift), Some(&scale)).to_vec();
+        let mut seen = vec![false; got.len()];
+        for i in 0..tiled_len(n as u64, 1) {
+            for j in 0..d as u32 {
+                let at = tiled_index(i, j, d as u32) as usize;
+                assert!(!std::mem::replace(&mut seen[at], true), "entry ({i}, {j}) shares its place");
+                let (row, column) = (i as usize, j as usize);
+                let want = if row < n { ((rows[[row, column]] - shift[column]) * scale[row]) as f32 } else { 0.0 };
+                assert_eq!(got[at], want, "entry ({i}, {j}) of ({n}, {d})");
+            }
+        }
+        let plain = tiled::<f64>(&rows, None, None);
+        assert_eq!(untiled(&plain, n, d), rows);
+    }
+}
+
+#[test]
+fn f32_rows_widen_exactly() {
+    let rows: Vec<f32> = (0..600).map(|i| i as f32 * 0.37).collect();
+    let from = Buffer::new(&rows);
+    let mut to = poison::<f64>(tiled_len(200, 3));
+    let arguments =
+        Tile { from: from.pointer().cast(), n: 200, columns: 3, shift: null(), scale: null(), to: to.pointer_mut() };
+    // SAFETY: buffers of these lengths.
+    unsafe { tile_from_f32::<f64>().emulate((4, 1), arguments) };
+    assert!(untiled(&to, 200, 3).iter().zip(&rows).all(|(a, b)| *a == f64::from(*b)));
+}

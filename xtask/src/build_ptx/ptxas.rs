@@ -1,0 +1,105 @@
+//! Assembling modules: what each kernel takes of the chip, without one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+/// As in the packages of CUDA 13.0, whose drivers the modules are for.
+const PACKAGE: &str = "nvidia-cuda-nvcc==13.0.*";
+
+/// What a kernel takes on one architecture.
+struct Usage {
+    kernel: String,
+    registers: u32,
+    stack: u32,
+    spills: u32,
+}
+
+/// The one given; or in the path; or under `target/`, where `auto` installs it. None where there is none.
+pub(super) fn find(root: &Path, given: Option<&str>) -> Result<Option<PathBuf>> {
+    let folder = root.join("target/ptxas");
+    match given {
+        Some("auto") => installed(&folder).map_or_else(|| install(&folder), Ok).map(Some),
+        Some(path) => Ok(Some(path.into())),
+        None if Command::new("ptxas").arg("--version").output().is_ok_and(|o| o.status.success()) => {
+            Ok(Some("ptxas".into()))
+        }
+        None => Ok(installed(&folder)),
+    }
+}
+
+fn install(folder: &Path) -> Result<PathBuf> {
+    println!("installing {PACKAGE} under {}", folder.display());
+    let run = |program: &Path, args: &[&str]| -> Result<()> {
+        let status = Command::new(program).args(args).status();
+        let done = status.with_context(|| format!("cannot run {}", program.display()))?.success();
+        ensure!(done, "{} {} failed", program.display(), args.join(" "));
+        Ok(())
+    };
+    run(Path::new("python3"), &["-m", "venv", &folder.to_string_lossy()])?;
+    run(&folder.join("bin/pip"), &["install", "--quiet", "--disable-pip-version-check", PACKAGE])?;
+    installed(folder).context("the package holds no ptxas")
+}
+
+/// `lib/pythonX.Y/site-packages/nvidia/cuNN/bin/ptxas`, whatever X, Y and NN.
+fn installed(folder: &Path) -> Option<PathBuf> {
+    let children = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.path());
+    children(&folder.join("lib"))
+        .flat_map(|python| children(&python.join("site-packages/nvidia")).collect::<Vec<_>>())
+        .map(|package| package.join("bin/ptxas"))
+        .find(|path| path.exists())
+}
+
+/// Assembles a module for each architecture and prints what its kernels take; a spill or a stack frame fails.
+pub(super) fn assemble(ptxas: &Path, module: &Path, architectures: &[&str]) -> Result<()> {
+    let mut table: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for architecture in architectures {
+        for usage in run(ptxas, module, architecture)? {
+            table.entry(usage.kernel.clone()).or_default().push(usage.registers.to_string());
+            if usage.spills > 0 || usage.stack > 0 {
+                let Usage { kernel, stack, spills, .. } = usage;
+                wrong.push(format!("{kernel} on {architecture}: {spills} bytes spilled, {stack} bytes of stack"));
+            }
+        }
+    }
+    let name = module.file_name().unwrap_or_default().to_string_lossy();
+    println!("\n{name}: registers per thread{:>20}", architectures.join("  "));
+    for (kernel, registers) in &table {
+        println!("  {kernel:32}{}", registers.iter().map(|r| format!("{r:>7}")).collect::<String>());
+    }
+    ensure!(wrong.is_empty(), "{name}: kernels leave the registers:\n{}", wrong.join("\n"));
+    println!("  no spills, no stack frames");
+    Ok(())
+}
+
+fn run(ptxas: &Path, module: &Path, architecture: &str) -> Result<Vec<Usage>> {
+    let out = Command::new(ptxas)
+        .args(["-v", "-arch", architecture, "-o"])
+        .arg(if cfg!(windows) { "NUL" } else { "/dev/null" })
+        .arg(module)
+        .output()
+        .with_context(|| format!("cannot run {}", ptxas.display()))?;
+    let text = String::from_utf8_lossy(&out.stderr);
+    ensure!(out.status.success(), "ptxas does not take {} for {architecture}:\n{text}", module.display());
+    let mut all: Vec<Usage> = Vec::new();
+    for line in text.lines() {
+        if let Some((_, rest)) = line.split_once("Compiling entry function '") {
+            let kernel = rest.split('\'').next().unwrap_or_default().to_owned();
+            all.push(Usage { kernel, registers: 0, stack: 0, spills: 0 });
+        }
+        let Some(usage) = all.last_mut() else { continue };
+        let before = |what: &str| {
+            let words: Vec<&str> = line.split(what).next()?.split_whitespace().collect();
+            if line.contains(what) { words.last()?.parse::<u32>().ok() } else { None }
+        };
+        usage.stack = usage.stack.max(before(" bytes stack frame").unwrap_or(0));
+        usage.spills += before(" bytes spill stores").unwrap_or(0) + before(" bytes spill loads").unwrap_or(0);
+        usage.registers = usage.registers.max(before(" registers").unwrap_or(0));
+    }
+    ensure!(!all.is_empty(), "ptxas says nothing of {} for {architecture}", module.display());
+    Ok(all)
+}
