@@ -57,8 +57,14 @@ pub(crate) fn run(args: &GenerateArgs, console: &Console) -> anyhow::Result<()> 
             return Err(Failure::Usage(why.to_owned()).into());
         }
     }
-    let second = args.covariance.second_len(args.k, 1) as u128 * (args.d as u128).pow(2);
-    gmm_host::memory::check("a mixture of this size", 8 * 3 * (second + args.k as u128 * args.d as u128))?;
+    let (k, d) = (args.k as u128, args.d as u128);
+    let second = match args.covariance {
+        CovarianceType::Full => k * d * d,
+        CovarianceType::Tied => d * d,
+        CovarianceType::Diag => k * d,
+        CovarianceType::Spherical => k,
+    };
+    gmm_host::memory::check("a mixture of this size", 8 * 3 * (second + k * d))?;
     let options = SyntheticOptions { separation: args.separation, ..SyntheticOptions::default() };
     let mixture = synthetic(args.k, args.d, args.covariance, args.seed, &options)?;
     let names: Vec<String> = (0..args.d).map(|j| format!("x{j}")).collect();

@@ -16,6 +16,11 @@ pub trait Engine: Send + Sync {
     /// One line for people: threads and instruction set, or device and module.
     fn description(&self) -> String;
 
+    /// The precision in which rows are held where `asked` is asked for.
+    fn precision(&self, asked: Precision) -> Precision {
+        asked
+    }
+
     /// Takes the rows in, as `x − shift` rounded once to `precision`; `shift` is `(d,)`.
     ///
     /// The shift takes out a common offset before anything is rounded or squared. All results are in the data's own

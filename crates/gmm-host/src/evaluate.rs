@@ -7,7 +7,7 @@ use crate::{Engine, Error, Evaluation, Wanted, memory, shift};
 
 /// Log density of each row, `(n,)`, and the totals.
 ///
-/// The rows are held about the mixture's mean, so a row's value does not depend on the rows beside it.
+/// The rows are held about a median of the mixture's means, so a row's value does not depend on the rows beside it.
 ///
 /// # Errors
 /// [`Error::Features`] where the columns differ in number; [`Error::Memory`].
@@ -91,5 +91,6 @@ fn evaluate(
     want: Wanted<'_>,
 ) -> Result<Evaluation, Error> {
     crate::engine::check_features(data.n_features(), mixture.n_features())?;
+    shift::check_weights(data, engine.precision(precision))?;
     engine.load(data, precision, &shift::of_mixture(mixture))?.evaluate(mixture, want)
 }

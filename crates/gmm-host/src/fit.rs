@@ -7,7 +7,7 @@ use gmm_model::{CovarianceType, Criteria, Dataset, Draws, FitSummary, Mixture, P
 use ndarray::Array2;
 
 use crate::em::{self, EmOptions, EmRun, Observer};
-use crate::init::{self, Init, Start, positive_rows};
+use crate::init::{self, Init, Start};
 use crate::{Engine, Error, Resident, Wanted, evaluate, memory, shift};
 
 /// What to fit and when to stop. Names and defaults are scikit-learn's.
@@ -171,8 +171,12 @@ pub fn fit_observed(
     observer: &mut Observer<'_>,
 ) -> Result<Fit, Error> {
     let started = Instant::now();
+    let all_rows = data.n_rows() as u64;
+    let present = data.without_absent_rows();
+    let data = present.as_ref().unwrap_or(data);
     check(data, options)?;
     let precision = options.precision.unwrap_or(data.rows().precision());
+    shift::check_weights(data, precision)?;
     let at = shift::of_data(data);
     shift::check_scale(data, &at, precision)?;
     let mut rows = engine.load(data, precision, &at)?;
@@ -201,7 +205,7 @@ pub fn fit_observed(
     let summary = FitSummary {
         log_likelihood: evaluation.log_likelihood,
         mean_log_likelihood: evaluation.log_likelihood / evaluation.total_weight,
-        n_rows: data.n_rows() as u64,
+        n_rows: all_rows,
         iterations: best.iterations,
         converged: best.converged,
         aic: criteria.aic,
@@ -211,7 +215,7 @@ pub fn fit_observed(
         reg_covar: options.reg_covar,
         seed: options.seed,
         engine: engine.name(),
-        precision: precision.name().to_owned(),
+        precision: engine.precision(precision).name().to_owned(),
         trace: best.trace,
     };
     Ok(Fit { mixture: best.mixture, summary, warnings, elapsed: started.elapsed() })
@@ -219,7 +223,7 @@ pub fn fit_observed(
 
 fn check(data: &Dataset, options: &FitOptions) -> Result<(), Error> {
     options.validate()?;
-    let (n, k, d) = (positive_rows(data), options.n_components, data.n_features());
+    let (n, k, d) = (data.n_rows(), options.n_components, data.n_features());
     if n < 2 {
         return Err(Error::Option {
             option: "rows",
@@ -233,6 +237,8 @@ fn check(data: &Dataset, options: &FitOptions) -> Result<(), Error> {
     if let Init::Given(mixture) = &options.init {
         crate::engine::check_features(d, mixture.n_features())?;
     }
+    // What k-means++ keeps per row: four numbers.
+    memory::check("the initialisation", 8 * 4 * n as u128)?;
     // The mixture, its factors, the statistics and the M-step's copies: about six times the second moments.
     let second = options.covariance_type.second_len(k, d) as u128;
     memory::check("a mixture of this size", 8 * 6 * (second + 2 * k as u128 * d as u128))

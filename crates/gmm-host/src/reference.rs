@@ -19,6 +19,10 @@ impl Engine for ReferenceEngine {
         "naive f64, one thread".to_owned()
     }
 
+    fn precision(&self, _asked: Precision) -> Precision {
+        Precision::F64
+    }
+
     fn load(&self, data: &Dataset, _precision: Precision, _shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
         Ok(Box::new(ReferenceRows { rows: data.rows().to_f64(), weights: data.weights().map(<[f64]>::to_vec) }))
     }

@@ -1,4 +1,4 @@
-//! The point about which rows are held: near the bulk of the data, so that a common offset costs no digits.
+//! The point about which rows are held: within the bulk of the data, so that a common offset costs no digits.
 
 use gmm_model::{Dataset, Matrix, Mixture, Precision};
 use rayon::prelude::*;
@@ -26,9 +26,23 @@ pub fn of_data(data: &Dataset) -> Vec<f64> {
         .collect()
 }
 
-/// The mixture's mean, `(d,)`: for evaluation, so that a row's result does not depend on the rows beside it.
+/// Per column, the weighted median of the components' means, `(d,)`: for evaluation, so that a row's result does not
+/// depend on the rows beside it. A median for the same reason as in [`of_data`]: a component far out must not cost the
+/// others their digits.
 pub fn of_mixture(mixture: &Mixture) -> Vec<f64> {
-    mixture.mean().to_vec()
+    let weights = mixture.weights();
+    let median = |column: ndarray::ArrayView1<'_, f64>| {
+        let mut order: Vec<usize> = (0..column.len()).collect();
+        order.sort_by(|&a, &b| column[a].total_cmp(&column[b]));
+        let mut below = 0.0;
+        let half = weights.sum() / 2.0;
+        let found = order.iter().find(|&&c| {
+            below += weights[c];
+            below >= half
+        });
+        column[*found.unwrap_or(&order[0])]
+    };
+    mixture.means().columns().into_iter().map(median).collect()
 }
 
 /// Refuses data whose squares, summed over columns and some thousand rows, would overflow. Cost: one read of the data.
@@ -49,6 +63,28 @@ pub(crate) fn check_scale(data: &Dataset, shift: &[f64], precision: Precision) -
     match largest.iter().position(|&v| v > limit) {
         Some(column) => Err(Error::Scale { column, value: largest[column], precision: precision.name() }),
         None => Ok(()),
+    }
+}
+
+/// Refuses row weights whose products with squares would leave the range of `precision`.
+///
+/// # Errors
+/// [`Error::Option`] with the offending size.
+pub(crate) fn check_weights(data: &Dataset, precision: Precision) -> Result<(), Error> {
+    let Some(weights) = data.weights() else { return Ok(()) };
+    // Far from both ends of the range, with room for the squares of scaled rows.
+    let limit: f64 = match precision {
+        Precision::F32 => 1e15,
+        Precision::F64 => 1e300,
+    };
+    let most = weights.iter().fold(0.0f64, |m, w| m.max(*w));
+    let mean = data.total_weight() / weights.len() as f64;
+    match [most, mean].into_iter().find(|w| !(limit.recip()..=limit).contains(w)) {
+        None => Ok(()),
+        Some(value) => {
+            let must = format!("between {:e} and {limit:e} in {precision}: divide them by their mean", limit.recip());
+            Err(Error::Option { option: "the size of row weights", value: format!("{value:e}"), must })
+        }
     }
 }
 

@@ -110,6 +110,14 @@ impl Matrix {
         }
     }
 
+    /// The chosen rows, in the order given. Indices must be below `n`.
+    pub fn select_rows(&self, rows: &[usize]) -> Self {
+        match self {
+            Self::F32(a) => Self::from(a.select(ndarray::Axis(0), rows)),
+            Self::F64(a) => Self::from(a.select(ndarray::Axis(0), rows)),
+        }
+    }
+
     fn first_not_finite(&self) -> Option<(usize, usize, f64)> {
         fn first<T: Copy>(a: ArrayView2<'_, T>, finite: impl Fn(T) -> bool) -> Option<(usize, usize)> {
             // One flat scan; the position is worked out only where there is something to report.
@@ -181,6 +189,17 @@ impl Dataset {
         }
         self.names = Some(names);
         Ok(self)
+    }
+
+    /// The rows of positive weight alone, where some have none: a row of weight 0 is not there. Cost: one copy of them.
+    pub fn without_absent_rows(&self) -> Option<Self> {
+        let weights = self.weights.as_ref()?;
+        let present: Vec<usize> = (0..weights.len()).filter(|&row| weights[row] > 0.0).collect();
+        (present.len() < weights.len()).then(|| Self {
+            rows: self.rows.select_rows(&present),
+            weights: Some(present.iter().map(|&row| weights[row]).collect()),
+            names: self.names.clone(),
+        })
     }
 
     /// Rows `n`.

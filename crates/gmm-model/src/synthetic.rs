@@ -72,8 +72,9 @@ fn check(k: usize, d: usize, options: &SyntheticOptions) -> Result<f64, ModelErr
     range(d > 0, "n_features", d.to_string(), "at least 1")?;
     let SyntheticOptions { concentration, separation, degrees_of_freedom, scale } = *options;
     range(positive(concentration), "concentration", concentration.to_string(), "positive and finite")?;
-    let separated = separation >= 0.0 && separation.is_finite();
-    range(separated, "separation", separation.to_string(), "finite and not negative")?;
+    // Far above any use, and far below where the cube's side would overflow.
+    let separated = (0.0..=1e100).contains(&separation);
+    range(separated, "separation", separation.to_string(), "between 0 and 1e100")?;
     range(positive(scale), "scale", scale.to_string(), "positive and finite")?;
     let nu = degrees_of_freedom.unwrap_or((2 * d + 2) as f64);
     let above = nu.is_finite() && nu > d as f64 - 1.0;

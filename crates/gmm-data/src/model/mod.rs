@@ -96,7 +96,7 @@ fn parse(bytes: &[u8]) -> Result<ModelFile, Fault> {
     match first {
         None => Err(Problem::Format("the file is empty".to_owned()).into()),
         Some(b'{') => json::parse(bytes),
-        Some(_) => Err(Problem::Format(format!("it is neither {CHOICES}")).into()),
+        Some(_) => Err(Problem::Format(format!("it is not {CHOICES}")).into()),
     }
 }
 

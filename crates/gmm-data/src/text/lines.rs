@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 use std::io::{self, BufRead};
 
+use crate::error::Fault;
+use crate::{Place, Problem};
+
 /// Yields the lines that are not blank, without their ends, and knows the number of each.
 ///
 /// The csv crate counts records rather than lines where lines are blank, and an error must name the line; a table of
@@ -20,8 +23,8 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// The next line that is not blank, with the number of the line on which it starts. Inside quotes a line goes on
-    /// over line breaks.
-    pub(super) fn next(&mut self) -> io::Result<Option<(u64, &[u8])>> {
+    /// over line breaks; a quote that never closes is an error, since it would swallow the rest of the file.
+    pub(super) fn next(&mut self) -> Result<Option<(u64, &[u8])>, Fault> {
         loop {
             self.buffer.clear();
             if self.append()? == 0 {
@@ -35,7 +38,9 @@ impl<R: BufRead> Lines<R> {
             while open {
                 let from = self.buffer.len();
                 if self.append()? == 0 {
-                    break;
+                    let place = Place { line: Some(start), ..Place::default() };
+                    let problem = Problem::Format("a quote that opens here never closes".to_owned());
+                    return Err(Fault { place: Box::new(place), problem });
                 }
                 open ^= odd_quotes(&self.buffer[from..]);
             }

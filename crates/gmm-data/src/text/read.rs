@@ -24,7 +24,7 @@ pub(crate) fn read(reader: impl BufRead, format: Format, options: &ReadOptions) 
     let names = header.then(|| Fields::new(&first, separator).map(|f| f.text()).collect::<Vec<_>>());
     let mut rows = Rows::new(names, Fields::new(&first, separator).count(), separator, options)?;
     if !header {
-        rows.push(first_line, &first)?;
+        rows.push(first_line, &first).map_err(|fault| neither_names_nor_data(fault, &first, separator, options))?;
     }
     if let Some((line, bytes)) = second {
         rows.push(line, &bytes)?;
@@ -48,19 +48,47 @@ fn separator(first: &[u8], format: Format) -> Separator {
     }
 }
 
-/// Whether the first line names the columns: it holds text, unless the second line holds text in the same places
-/// (and numbers in others); or all of it is quoted numbers over numbers that are not quoted, as our writer writes
-/// names that look like numbers.
+/// Whether the first line names the columns: it holds text and no number (a number beside text is more likely a wrong
+/// field than a name, and a row must not vanish), unless the second line holds text in the same places; or all of it is
+/// quoted over a line that is not, as our writer writes names that look like numbers.
 fn is_header(first: &[u8], second: Option<&[u8]>, separator: Separator) -> bool {
-    let is_text = |f: Field<'_>| matches!(number(&f.bytes), Err(Problem::NotNumber { .. }));
-    let kinds = |line| Fields::new(line, separator).map(is_text).collect::<Vec<bool>>();
-    let texts = kinds(first);
-    if texts.contains(&true) {
-        return texts.iter().all(|&t| t) || second.is_none_or(|second| kinds(second) != texts);
+    let texts = kinds(first, separator);
+    if texts.contains(&Kind::Text) && !texts.contains(&Kind::Number) {
+        let all = texts.iter().all(|&kind| kind == Kind::Text);
+        return all || second.is_none_or(|second| kinds(second, separator) != texts);
     }
     second.is_some_and(|second| {
         Fields::new(first, separator).all(|f| f.quoted) && !Fields::new(second, separator).any(|f| f.quoted)
     })
+}
+
+/// What a field holds.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Number,
+    Missing,
+    Text,
+}
+
+fn kinds(line: &[u8], separator: Separator) -> Vec<Kind> {
+    let kind = |f: Field<'_>| match number(&f.bytes) {
+        Ok(_) => Kind::Number,
+        Err(Problem::Missing) => Kind::Missing,
+        Err(_) => Kind::Text,
+    };
+    Fields::new(line, separator).map(kind).collect()
+}
+
+/// Says of a first line with numbers and text that it may have been meant as names.
+fn neither_names_nor_data(fault: Fault, first: &[u8], separator: Separator, options: &ReadOptions) -> Fault {
+    let Problem::NotNumber { text } = &fault.problem else { return fault };
+    if options.header.is_some() || !kinds(first, separator).contains(&Kind::Number) {
+        return fault;
+    }
+    let why = format!(
+        "'{text}' is not a number, but other fields of this first line are: mend it, or put all names in quotes"
+    );
+    Fault { problem: Problem::Format(why), ..fault }
 }
 
 /// A finite number, NaN or an infinity (which the data set reports later, with row and column).

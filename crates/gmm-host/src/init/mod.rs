@@ -63,7 +63,7 @@ impl FromStr for Init {
 /// What initialisation needs to know.
 #[derive(Clone, Copy)]
 pub struct Start<'a> {
-    /// The rows in their own coordinates.
+    /// The rows in their own coordinates, all of positive weight.
     pub data: &'a Dataset,
     /// The point about which the engine holds them, `(d,)`.
     pub shift: &'a [f64],
@@ -89,11 +89,11 @@ pub fn start(
     let statistics = match init {
         Init::Given(mixture) => return Ok((mixture.as_ref().clone(), 0)),
         Init::RandomRows => {
-            let chosen = draws.distinct_indices(positive_rows(data), k);
+            let chosen = draws.distinct_indices(data.n_rows(), k);
             return Ok((around_rows(rows, start, &chosen)?, 0));
         }
         Init::Stride => {
-            let n = positive_rows(data);
+            let n = data.n_rows();
             // The middle of each of k equal stretches.
             let chosen: Vec<usize> =
                 (0..k).map(|i| ((2 * i + 1) as u128 * n as u128 / (2 * k as u128)) as usize).collect();
@@ -118,22 +118,6 @@ pub fn start(
     Ok((step.mixture, step.empty.len()))
 }
 
-/// Rows of positive weight: the others are not there.
-pub(crate) fn positive_rows(data: &Dataset) -> usize {
-    data.weights().map_or(data.n_rows(), |w| w.iter().filter(|w| **w > 0.0).count())
-}
-
-/// Index in the data of the `i`-th row of positive weight, for each of `chosen`.
-fn nth_positive(data: &Dataset, chosen: &[usize]) -> Vec<usize> {
-    match data.weights() {
-        None => chosen.to_vec(),
-        Some(weights) => {
-            let present: Vec<usize> = (0..weights.len()).filter(|&i| weights[i] > 0.0).collect();
-            chosen.iter().map(|&i| present[i]).collect()
-        }
-    }
-}
-
 /// Equal weights, the chosen rows as means, and the covariance of all the data for every component.
 fn around_rows(rows: &mut dyn Resident, start: Start<'_>, chosen: &[usize]) -> Result<Mixture, Error> {
     let Start { data, shift, kind, k, reg_covar } = start;
@@ -149,7 +133,6 @@ fn around_rows(rows: &mut dyn Resident, start: Start<'_>, chosen: &[usize]) -> R
         }
         Covariances::Spherical(a) => Covariances::Spherical(Array1::from_elem(k, a[0])),
     };
-    let chosen = nth_positive(data, chosen);
     let means = Array2::from_shape_fn((k, data.n_features()), |(c, j)| data.rows().at(chosen[c], j));
     Ok(Mixture::new(Array1::from_elem(k, 1.0 / k as f64), means, covariances)?)
 }

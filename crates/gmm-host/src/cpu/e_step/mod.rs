@@ -132,8 +132,7 @@ pub(crate) struct RowOutputs<'a, T> {
 
 /// Turns log joint densities into responsibilities times the row weight, in place.
 ///
-/// `weights` are the rows' weights. For
-/// the spherical kind `distances`, `(k, STRIDE)`, receives the squared distances to the means. Where all densities underflow the responsibilities are the component weights.
+/// `weights` are the rows' weights. Where all densities underflow the responsibilities are the component weights.
 #[inline(always)]
 fn normalise<T: Real, W: Words<T>>(
     w: W,

@@ -103,6 +103,9 @@ impl<T: Real> Kernel<T> for Evaluate<'_, T> {
                 for (c, slot) in slots.iter_mut().enumerate() {
                     *slot = work.joint[c * STRIDE + row].to_f64();
                 }
+                // Single precision leaves the sum at 1 within its own eps; callers get f64.
+                let sum: f64 = slots.iter().sum();
+                slots.iter_mut().for_each(|slot| *slot /= sum);
             }
         }
         if let Some(labels) = out.labels {
