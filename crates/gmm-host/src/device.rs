@@ -58,7 +58,7 @@ impl Device {
         };
         match self {
             Self::Auto => match CudaEngine::new(0) {
-                Ok(engine) => Ok(Opened { engine: Box::new(engine), reason: "the first GPU".to_owned() }),
+                Ok(engine) => Ok(Opened { engine: Box::new(engine), reason: "it is the first GPU".to_owned() }),
                 Err(why) => cpu(format!("no GPU can be used: {why}")),
             },
             Self::Cpu => cpu("asked for".to_owned()),

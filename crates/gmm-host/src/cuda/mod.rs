@@ -1,7 +1,7 @@
 //! The GPU engine: the kernels of `gmm-kernels`, launched through cust, over rows that stay on the device.
 //!
 //! This is the only place that knows cust. [`driver`] is the floor: the driver's functions, opened at run time, which
-//! tests replace. [`device`] lists and opens devices, [`ptx`] chooses the module, [`plan`] the variant and the grids,
+//! tests replace. [`report`] lists devices, [`device`] opens one, [`ptx`] chooses the module, [`plan`] the variant and the grids,
 //! [`workspace`] states and takes the memory, [`upload`] brings rows in through [`staging`]'s pinned chunks,
 //! [`launch`] has one safe function per kernel, and [`rows`] puts passes together from them.
 
@@ -14,6 +14,7 @@ mod launch;
 mod parameters;
 mod plan;
 mod ptx;
+mod report;
 mod rows;
 mod staging;
 #[cfg(test)]
@@ -31,7 +32,7 @@ use device::Gpu;
 use plan::Forced;
 use rows::CudaRows;
 
-pub use device::{CudaDevice, CudaReport, cuda_report};
+pub use report::{CudaDevice, CudaReport, cuda_report};
 pub use staging::UploadRates;
 
 /// One NVIDIA GPU. Clones share its context and kernels.

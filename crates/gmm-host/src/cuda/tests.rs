@@ -5,7 +5,6 @@ use std::sync::Arc;
 use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, Precision};
 use ndarray::{Array1, Array2, Array3};
 
-use super::device::cuda_report;
 use super::driver::{Code, INSTEAD, code};
 use super::fake::{Class, Fake, Fault, Machine, UNKNOWN};
 use super::*;
@@ -151,7 +150,7 @@ fn a_module_can_be_asked_for() {
 fn an_engine_says_what_it_is() {
     let _fake = Fake::install(Machine::default());
     let opened = Device::Auto.open(1).unwrap();
-    assert_eq!((opened.engine.name().as_str(), opened.reason.as_str()), ("cuda:0", "the first GPU"));
+    assert_eq!((opened.engine.name().as_str(), opened.reason.as_str()), ("cuda:0", "it is the first GPU"));
     let text = opened.engine.description();
     assert!(text.contains("Made-up GPU, module sm_90a (compute capability 9.0), driver for CUDA 13.0"), "{text}");
 }

@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     table(&rows);
     let failed = rows.iter().filter(|r| !r.passed).count();
     println!("{} sections, {failed} failed, {:.1} s", rows.len(), started.elapsed().as_secs_f64());
-    if failed == 0 && !rows.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn without_device(why: &gmm_host::Error) -> ExitCode {
