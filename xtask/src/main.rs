@@ -4,6 +4,7 @@ mod bench;
 mod build_ptx;
 mod ci;
 mod deny;
+mod gpu_test;
 mod shell;
 mod test;
 
@@ -28,6 +29,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Run the GPU engine's tests on the GPU that is there.
+    GpuTest(gpu_test::Options),
     /// Run every check that a change must pass: format, lints, documentation, licences, tests.
     Ci(ci::Options),
     /// Time our engines beside other programs, answers checked first, and record what comes out.
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Test(options) => test::run(&options),
         Command::BuildPtx { arguments } => build_ptx::run(&arguments),
+        Command::GpuTest(options) => gpu_test::run(&options),
         Command::Ci(options) => ci::run(&options),
         Command::Bench(options) => bench::run(&options),
     };

@@ -3,7 +3,7 @@
 use std::fs;
 
 use clap::Args;
-use gmm_host::{Device, Opened, memory};
+use gmm_host::{Device, Opened, cuda_report, memory};
 
 use crate::output::{self, Console, paint};
 
@@ -23,9 +23,13 @@ pub(crate) fn run(_args: &DoctorArgs, console: &Console) -> anyhow::Result<()> {
         ("processor", format!("{}, {cores} cores for this process", processor())),
         ("memory", memory_line()),
     ];
-    for (name, device) in [("cpu", Device::Cpu), ("reference", Device::Reference), ("cuda:0", Device::Cuda(0))] {
+    for (name, device) in [("cpu", Device::Cpu), ("reference", Device::Reference)] {
         lines.push((name, engine(device.open(0).map(|opened| opened.engine.description()))));
     }
+    let cuda = cuda_report().to_string();
+    lines.extend(
+        cuda.lines().map(|line| line.split_once(": ").unwrap_or(("cuda", line))).map(|(a, b)| (a, b.to_owned())),
+    );
     let auto = Device::Auto.open(0).map(|Opened { engine, reason }| format!("{}, since {reason}", engine.name()));
     lines.push(("--device auto", engine(auto)));
     let text =

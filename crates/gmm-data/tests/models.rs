@@ -151,7 +151,7 @@ fn row_54_a_later_version_or_another_format_is_an_error() {
     check(with("gmm-model", "onnx"), &["'format'", "'onnx'"]);
     check(with("\"format\": \"gmm-model\", ", ""), &["'format'"]);
     check(read_model_bytes(b"", "m"), &["empty"]);
-    check(read_model_bytes(b"solid", "m"), &["neither json or safetensors"]);
+    check(read_model_bytes(b"solid", "m"), &["not json or safetensors"]);
     check(read_model_bytes(b"{\"a\": ", "m.json"), &["line 1", "not JSON"]);
 }
 

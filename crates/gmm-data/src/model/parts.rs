@@ -33,7 +33,7 @@ impl<'a> Fields<'a> {
         let version: u64 = fields.get("version")?;
         if version == 0 || version > MODEL_VERSION {
             let advice = if version == 0 { "" } else { "; update the program" };
-            let why = format!("its version is {version}, this program reads 1 to {MODEL_VERSION}{advice}");
+            let why = format!("its version is {version}, this program reads up to {MODEL_VERSION}{advice}");
             return Err(Fault::field("version", Problem::Format(why)));
         }
         Ok(fields)

@@ -43,14 +43,17 @@ fn write_row<'a, T: std::fmt::Debug + 'a>(
 }
 
 fn write_header(out: &mut impl Write, names: &[String], separator: char) -> io::Result<()> {
-    // Names that could all be numbers are quoted, by which the reader knows them from a row.
-    let all = names.iter().all(|name| name.trim().is_empty() || name.trim().parse::<f64>().is_ok());
+    // Where a name could be a number all are quoted, by which the reader knows them from a row.
+    let number = |name: &String| name.trim().parse::<f64>().is_ok();
+    let all = names.iter().any(number) || names.iter().all(|name| name.trim().is_empty());
     let quoted: Vec<_> = names.iter().map(|name| quote(name, separator, all)).collect();
     writeln!(out, "{}", quoted.join(&separator.to_string()))
 }
 
 fn quote(name: &str, separator: char, always: bool) -> Cow<'_, str> {
-    if always || name.contains([separator, '"', '\n', '\r', ';', '\t', ',']) || name.trim() != name {
+    // At the start of a file a byte order mark would be taken for the file's.
+    let marked = name.starts_with('\u{feff}');
+    if always || marked || name.contains([separator, '"', '\n', '\r', ';', '\t', ',']) || name.trim() != name {
         return Cow::Owned(format!("\"{}\"", name.replace('"', "\"\"")));
     }
     Cow::Borrowed(name)
