@@ -22,7 +22,7 @@ const CHECKED: usize = 3;
 /// One turn of a pair: at least one iteration, and enough of them that a timer's or scheduler's tick does not matter.
 const TURN: Turn = Turn { at_least: 1, at_most: 40, seconds: 0.15 };
 /// Time for the other program's threads to stop spinning.
-const PAUSE: Duration = Duration::from_millis(30);
+const PAUSE: Duration = Duration::from_millis(300);
 /// Share of the machine above which others disturb a pair: a tenth slows neither program much.
 pub(crate) const DISTURBED: f64 = 0.1;
 /// Pairs that are tried for each that is wanted.
