@@ -22,34 +22,35 @@ pub(super) fn accumulate<T: Real, W: Words<T>>(
     second: &mut [f64],
 ) {
     let d = centre.len();
-    let (z, roots) = scratch.split_at_mut(d * STRIDE);
-    let roots = &mut roots[..r.len()];
-    for (root, r) in roots.chunks_exact_mut(W::LANES).zip(r.chunks_exact(W::LANES)) {
-        // SAFETY: both chunks hold LANES values.
-        unsafe { w.store(root.as_mut_ptr(), w.sqrt(w.load(r.as_ptr()))) };
-    }
-    differences(w, centre, x, roots, z, first);
-    products(w, d, r.len(), z, z, second);
+    let (z, rz) = scratch.split_at_mut(d * STRIDE);
+    differences(w, centre, x, r, z, rz, first);
+    products(w, d, r.len(), z, rz, second);
 }
 
-/// `z = √r (x − centre)`, `(d, STRIDE)`, and the first moments.
-///
-/// The root shares a responsibility out to both factors of a product, so that one array serves as both: half the stores,
-/// and half the cache.
+/// `z = x − centre`, `rz = r z`, both `(d, STRIDE)`, and the first moments.
 #[inline(always)]
-fn differences<T: Real, W: Words<T>>(w: W, centre: &[T], x: &[T], roots: &[T], z: &mut [T], first: &mut [f64]) {
+fn differences<T: Real, W: Words<T>>(
+    w: W,
+    centre: &[T],
+    x: &[T],
+    r: &[T],
+    z: &mut [T],
+    rz: &mut [T],
+    first: &mut [f64],
+) {
     for (j, &mean) in centre.iter().enumerate() {
         let mean = w.splat(mean);
         let mut sum = w.splat(T::ZERO);
-        let (x, z) = (&x[j * STRIDE..][..BLOCK], &mut z[j * STRIDE..][..BLOCK]);
-        assert!(roots.len() <= BLOCK && roots.len().is_multiple_of(W::LANES));
-        for row in (0..roots.len()).step_by(W::LANES) {
-            // SAFETY: row + LANES <= roots.len() <= BLOCK.
+        let (x, z, rz) = (&x[j * STRIDE..][..BLOCK], &mut z[j * STRIDE..][..BLOCK], &mut rz[j * STRIDE..][..BLOCK]);
+        assert!(r.len() <= BLOCK && r.len().is_multiple_of(W::LANES));
+        for row in (0..r.len()).step_by(W::LANES) {
+            // SAFETY: row + LANES <= r.len() <= BLOCK.
             unsafe {
-                let root = w.load(roots.as_ptr().add(row));
-                let scaled = w.mul(root, w.sub(w.load(x.as_ptr().add(row)), mean));
-                w.store(z.as_mut_ptr().add(row), scaled);
-                sum = w.fma(root, scaled, sum);
+                let difference = w.sub(w.load(x.as_ptr().add(row)), mean);
+                let weighted = w.mul(w.load(r.as_ptr().add(row)), difference);
+                w.store(z.as_mut_ptr().add(row), difference);
+                w.store(rz.as_mut_ptr().add(row), weighted);
+                sum = w.add(sum, weighted);
             }
         }
         first[j] += w.sum(sum).to_f64();
