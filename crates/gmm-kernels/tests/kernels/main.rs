@@ -2,6 +2,7 @@
 
 mod emulator;
 mod evaluate;
+mod fused;
 mod harness;
 mod k_means;
 mod m_step;
