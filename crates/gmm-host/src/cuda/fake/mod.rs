@@ -43,6 +43,20 @@ pub(super) struct Fault {
     pub(super) at: usize,
     pub(super) of: Class,
     pub(super) code: Code,
+    /// Whether all later calls of the class fail too.
+    pub(super) lasting: bool,
+}
+
+impl Fault {
+    /// Fails one call.
+    pub(super) const fn once(of: Class, at: usize, code: Code) -> Self {
+        Self { at, of, code, lasting: false }
+    }
+
+    /// Fails every call from the first on.
+    pub(super) const fn always(of: Class, code: Code) -> Self {
+        Self { at: 1, of, code, lasting: true }
+    }
 }
 
 /// What is counted.
@@ -52,6 +66,8 @@ pub(super) enum Class {
     Any,
     /// Allocations on the device and of pinned memory.
     Allocation,
+    /// Copies between host and device, and memory set to a value.
+    Copy,
     Launch,
     /// Waits for streams and events.
     Wait,
@@ -64,14 +80,12 @@ impl Class {
                 !name.contains("Free") && !["Destroy", "Unload", "Release", "GetError"].iter().any(|w| name.contains(w))
             }
             Self::Allocation => matches!(name, "cuMemAlloc" | "cuMemAllocHost"),
+            Self::Copy => matches!(name, "cuMemcpyHtoDAsync" | "cuMemcpyDtoHAsync" | "cuMemsetD8Async"),
             Self::Launch => name == "cuLaunchKernel",
             Self::Wait => name.contains("Synchronize"),
         }
     }
 }
-
-/// `CUDA_ERROR_UNKNOWN`.
-pub(super) const UNKNOWN: Code = 999;
 
 #[derive(Default)]
 struct State {
@@ -89,6 +103,8 @@ struct State {
     handles: BTreeSet<usize>,
     last_handle: usize,
     complaints: Vec<String>,
+    /// The copy to the host, counted from the next, that brings a NaN, and the `f64` of it that is one.
+    spoilt: Option<(usize, usize)>,
 }
 
 pub(super) struct Fake {
@@ -142,6 +158,22 @@ impl Fake {
         (state.fault, state.counted) = (Some(fault), 0);
     }
 
+    /// Fails nothing from now on, on a device that is not lost.
+    pub(super) fn recover(&self) {
+        self.state().fault = None;
+    }
+
+    /// From now on the device has that much memory.
+    pub(super) fn set_memory(&self, bytes: usize) {
+        self.state().machine.memory = bytes;
+    }
+
+    /// Puts a NaN in the place of the `f64` at `word` of the `copy`-th copy to the host from now, as memory that lost a
+    /// bit might.
+    pub(super) fn spoil(&self, copy: usize, word: usize) {
+        self.state().spoilt = Some((copy, word));
+    }
+
     /// The call that was failed, if its turn came.
     pub(super) fn failed(&self) -> Option<&'static str> {
         self.state().failed
@@ -190,7 +222,7 @@ impl State {
 
     fn complain(&mut self, text: String) -> Code {
         self.complaints.push(text);
-        UNKNOWN
+        code::UNKNOWN
     }
 }
 
@@ -203,7 +235,7 @@ fn call(name: &'static str, needs_context: bool, body: impl FnOnce(&mut State) -
         && fault.of.counts(name)
     {
         state.counted += 1;
-        if state.counted == fault.at {
+        if state.counted == fault.at || (fault.lasting && state.counted > fault.at) {
             state.failed = Some(name);
             state.dead = fault::is_fatal(fault.code).then_some(fault.code);
             NEXT.set(None);

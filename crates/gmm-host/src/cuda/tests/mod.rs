@@ -3,6 +3,7 @@
 mod agreement;
 mod faults;
 mod memory;
+mod mid_fit;
 mod missing;
 
 use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, Precision};
