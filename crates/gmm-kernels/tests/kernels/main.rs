@@ -1,5 +1,7 @@
 //! Every kernel's body, run by the emulator, against the reference of `gmm-model`.
 
+mod compare;
+mod data;
 mod emulator;
 mod evaluate;
 mod fused;
