@@ -193,3 +193,25 @@ pub fn kernel<T: crate::Real>(variant: Variant) -> crate::Kernel<Pass<T>> {
         _ => panic!("{variant:?} is not there"),
     }
 }
+
+/// Shared memory of a variant's blocks, in bytes.
+#[cfg(not(target_arch = "nvptx64"))]
+pub fn shared_bytes<T: crate::Real>(variant: Variant) -> u64 {
+    use core::ptr::{null, null_mut};
+    // It depends on the variant alone.
+    (kernel::<T>(variant).shared_bytes)(&Pass {
+        state: null(),
+        iteration: 0,
+        x: null(),
+        row_weights: null(),
+        n: 0,
+        d: 0,
+        derive: 0,
+        coefficients: null(),
+        constants: null(),
+        partials: null_mut(),
+    })
+}
+
+/// Rows that a block takes at a time: sixteen for each of its warps.
+pub const ROWS_OF_BLOCK: u64 = (features::GROUP * crate::THREADS / crate::device::WARP) as u64;

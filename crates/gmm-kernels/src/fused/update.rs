@@ -74,12 +74,15 @@ kernels! {
         constants: *mut f64,
         /// `(2,)`: for a tied covariance, by iteration's parity, the part of Σ w ln p(x) that all components share.
         carry: *mut f64,
-        /// `(max_iter,)`: mean log-likelihoods, written.
+        /// `(TRACE,)`: mean log-likelihood of iteration `i` at `(i − 1) % TRACE`, written.
         trace: *mut f64,
     }
     /// The kernel.
     update => body, shared_bytes;
 }
+
+/// Iterations whose likelihoods a loop remembers.
+pub const TRACE: u64 = 256;
 
 const LN_2PI: f64 = 1.837_877_066_409_345_5;
 
@@ -131,14 +134,7 @@ impl Work {
     fn new(d: u32) -> Self {
         let vector = |i: u32| Shared::at(8 * (4 + i * d));
         let matrix = |i: u32| Shared::at(8 * (4 + 3 * d + i * d * side(d)));
-        Self {
-            sum: Shared::at(0),
-            mean: vector(0),
-            variance: vector(1),
-            reach: vector(2),
-            a: matrix(0),
-            w: matrix(1),
-        }
+        Self { sum: Shared::at(0), mean: vector(0), variance: vector(1), reach: vector(2), a: matrix(0), w: matrix(1) }
     }
 }
 
@@ -462,7 +458,8 @@ impl Component<'_> {
                 j += 1;
             }
             square += v * w.mean.load(i);
-            let at = if a.kind == kind::FULL { p.entry_coefficient(i, self.k) } else { p.column_coefficient(i, self.k) };
+            let at =
+                if a.kind == kind::FULL { p.entry_coefficient(i, self.k) } else { p.column_coefficient(i, self.k) };
             // SAFETY: a place within the coefficients.
             unsafe { device::store(a.coefficients, at, v) };
         });
@@ -538,11 +535,12 @@ impl Component<'_> {
             }
             let mean = total / a.total_weight;
             let at = (a.iteration - 1) as u64;
-            device::store(a.trace, at, mean);
+            device::store(a.trace, at % TRACE, mean);
             if !(mean > f64::NEG_INFINITY && mean < f64::INFINITY) {
                 device::store(a.state, TROUBLE, a.iteration);
             }
-            let change = if at > 0 { mean - device::load(a.trace.cast_const(), at - 1) } else { f64::INFINITY };
+            let change =
+                if at > 0 { mean - device::load(a.trace.cast_const(), (at - 1) % TRACE) } else { f64::INFINITY };
             let size = if change < 0.0 { -change } else { change };
             device::store(a.state, FINISHED, a.iteration);
             if size < a.tol || a.iteration == a.max_iter {

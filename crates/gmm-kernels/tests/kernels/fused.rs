@@ -73,7 +73,7 @@ fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &Options<'_>
     let mut coefficients = Buffer::new(&vec![0.0; place.coefficients() as usize]);
     let mut constants = poison::<f64>(8 * u64::from(place.groups));
     let mut carry = poison::<f64>(2);
-    let mut trace = poison::<f64>(o.iterations.into());
+    let mut trace = poison::<f64>(update::TRACE);
     let mut partials = poison::<f64>(u64::from(o.blocks) * place.sums());
     let mut sums = poison::<f64>(place.sums());
     for iteration in 0..=o.iterations {
@@ -134,7 +134,7 @@ fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &Options<'_>
     let means = means.to_vec().iter().enumerate().map(|(i, m)| m + shift[i % d]).collect();
     Loop {
         state: state.to_vec(),
-        trace: trace.to_vec(),
+        trace: trace.to_vec()[..o.iterations as usize].to_vec(),
         weights: weights.to_vec(),
         means,
         covariances: covariances.to_vec(),
@@ -344,8 +344,7 @@ fn partial_results_are_added_whatever_their_number() {
         let values: Vec<f64> = (0..count * len).map(|_| random.normal()).collect();
         let partials = Buffer::new(&values);
         let mut out = poison::<f64>(len);
-        let arguments =
-            Reduce { partials: partials.pointer(), count, len, out: out.pointer_mut(), accumulate: 0 };
+        let arguments = Reduce { partials: partials.pointer(), count, len, out: out.pointer_mut(), accumulate: 0 };
         // SAFETY: buffers of these lengths.
         unsafe { reduce::reduce_blocks().emulate((2, 1), arguments) };
         for (i, got) in out.to_vec().iter().enumerate() {
