@@ -26,7 +26,7 @@ const LEAST_SLOPES: usize = 5;
 pub(crate) struct Limits {
     /// Slopes at most.
     pub(crate) repeats: usize,
-    /// Seconds after which no slope begins, once there are five; a third one begins within five times as long.
+    /// Seconds after which no slope begins, once there are five; before that, five times as many.
     pub(crate) seconds: f64,
 }
 

@@ -127,6 +127,13 @@ pub(crate) struct Tolerance {
     pub(crate) log_likelihood: f64,
 }
 
+impl Tolerance {
+    /// With so much more allowed to the sums.
+    pub(crate) const fn and(self, sums: f64) -> Self {
+        Self { sums: self.sums + sums, ..self }
+    }
+}
+
 /// The tolerance for rows of a type, without a mode that trades exactness for speed.
 pub(crate) const fn tolerance(precision: Precision) -> Tolerance {
     match precision {
