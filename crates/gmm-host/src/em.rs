@@ -57,8 +57,8 @@ pub struct EmRun {
 /// Runs EM from `start` until converged, `max_iter`, or the observer's word.
 ///
 /// # Errors
-/// [`Error::NotFinite`] and [`Error::Singular`] name iteration and component; [`Error::Interrupted`]; whatever the
-/// engine reports.
+/// [`Error::NotFinite`] and [`Error::Singular`] name iteration and component; [`Error::Likelihood`];
+/// [`Error::Interrupted`]; whatever the engine reports. What the observer saw last is where EM can go on.
 pub fn run(
     rows: &mut dyn Resident,
     start: Mixture,
@@ -108,11 +108,15 @@ fn rounding(mean: f64, precision: Precision) -> f64 {
     32.0 * eps * mean.abs().max(1.0)
 }
 
-fn check(statistics: &Statistics, iteration: usize) -> Result<(), Error> {
-    if statistics.is_finite() {
-        return Ok(());
+/// Refuses statistics with numbers that are none; iteration 0 is the initialisation.
+pub(crate) fn check(statistics: &Statistics, iteration: usize) -> Result<(), Error> {
+    if let Some(component) = statistics.first_not_finite_component() {
+        return Err(Error::NotFinite { iteration, component });
     }
-    Err(Error::NotFinite { iteration, component: statistics.first_not_finite_component().unwrap_or(0) })
+    match statistics.log_likelihood {
+        value if value.is_finite() => Ok(()),
+        value => Err(Error::Likelihood { iteration, value }),
+    }
 }
 
 pub(crate) fn singular(source: ModelError, iteration: usize) -> Error {

@@ -80,10 +80,21 @@ pub enum Error {
         "iteration {iteration}: the statistics of component {component} are not finite; rescale the data or raise reg_covar"
     )]
     NotFinite {
-        /// Iteration, from 1.
+        /// Iteration, from 1; 0 is the initialisation.
         iteration: usize,
         /// Component, from 0.
         component: usize,
+    },
+    /// A log-likelihood that is no number, though the statistics of every component are.
+    #[error(
+        "iteration {iteration}: the log-likelihood is {value}, though the statistics of every component are finite: rows \
+         lie so far from all components that their densities vanish; rescale the data, start elsewhere or raise reg_covar"
+    )]
+    Likelihood {
+        /// Iteration, from 1.
+        iteration: usize,
+        /// −∞ or NaN.
+        value: f64,
     },
     /// A covariance that stopped being positive definite during the fit.
     #[error("iteration {iteration}: {source}")]

@@ -162,8 +162,9 @@ pub fn fit(engine: &dyn Engine, data: &Dataset, options: &FitOptions) -> Result<
 /// Fits a mixture and calls `observer` after every iteration.
 ///
 /// # Errors
-/// [`Error`] for options or data that cannot be used, for memory (before it is taken), for covariances that are not
-/// positive definite, and [`Error::Interrupted`] where the observer says so.
+/// [`Error`] for options or data that cannot be used, for memory (before it is taken), for a device that fails, for
+/// covariances that are not positive definite, and [`Error::Interrupted`] where the observer says so. The mixture that
+/// the observer saw last is right whatever came after it: [`Init::Given`] goes on from there.
 pub fn fit_observed(
     engine: &dyn Engine,
     data: &Dataset,
@@ -186,6 +187,9 @@ pub fn fit_observed(
     // same bits. The rows go first, so that no more memory is taken.
     drop(rows);
     let evaluation = evaluate::score(engine, &best.mixture, data, precision)?;
+    if evaluation.log_likelihood.is_nan() || evaluation.entropy.is_nan() {
+        return Err(Error::Likelihood { iteration: best.iterations, value: f64::NAN });
+    }
     let criteria = Criteria::new(
         best.mixture.n_parameters(),
         evaluation.log_likelihood,
@@ -266,7 +270,7 @@ fn best_run(
         let (run, empty) = match attempt {
             Ok(found) => found,
             // One unlucky start does not spoil the others.
-            Err(error @ (Error::Singular { .. } | Error::NotFinite { .. })) => {
+            Err(error @ (Error::Singular { .. } | Error::NotFinite { .. } | Error::Likelihood { .. })) => {
                 failure.get_or_insert(error);
                 continue;
             }
@@ -287,6 +291,7 @@ fn best_run(
 fn regularisation(rows: &mut dyn Resident, at: &[f64], reg_covar: f64) -> Result<Vec<Warning>, Error> {
     let centre = Array2::from_shape_vec((1, at.len()), at.to_vec()).expect("d values");
     let s = rows.nearest(CovarianceType::Diag, centre.view())?;
+    em::check(&s, 0)?;
     let variance = |j: usize| s.second[j] / s.weight[0] - (s.first[[0, j]] / s.weight[0]).powi(2);
     let columns: Vec<usize> = (0..at.len()).filter(|&j| variance(j) < reg_covar).collect();
     let dominated = !columns.is_empty();

@@ -63,7 +63,8 @@ pub fn select(
 
 /// Whether an error is of one candidate alone.
 const fn is_own(error: &Error) -> bool {
-    matches!(error, Error::Singular { .. } | Error::NotFinite { .. } | Error::TooFewRows { .. } | Error::Memory { .. })
+    use Error::{Likelihood, Memory, NotFinite, Singular, TooFewRows};
+    matches!(error, Singular { .. } | NotFinite { .. } | Likelihood { .. } | TooFewRows { .. } | Memory { .. })
 }
 
 /// Index of the candidate with the smallest criterion, the first among equals; `None` where no fit succeeded.

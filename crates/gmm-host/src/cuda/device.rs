@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cust::context::{Context, CurrentContext};
 use cust::device::{Device, DeviceAttribute};
@@ -119,6 +119,8 @@ pub(crate) struct Gpu {
     process: u32,
     /// Set once the context is lost.
     lost: AtomicBool,
+    /// Calls other than allocations that failed for want of memory.
+    lacked_memory: AtomicUsize,
     /// Chunks of pinned memory that no upload is using: pinning takes longer than a small fit.
     pub(crate) staging: Mutex<Option<Staging>>,
     // Dropped in this order, the context last.
@@ -165,6 +167,7 @@ impl Gpu {
             limits: facts.limits,
             process: std::process::id(),
             lost: AtomicBool::new(false),
+            lacked_memory: AtomicUsize::new(0),
             staging: Mutex::new(None),
             module,
             context,
@@ -209,6 +212,9 @@ impl Gpu {
             if fault::is_fatal(failure.code) {
                 self.lost.store(true, Ordering::Relaxed);
             }
+            if failure.code == code::OUT_OF_MEMORY {
+                self.lacked_memory.fetch_add(1, Ordering::Relaxed);
+            }
             Error::Device(format!("cuda:{}: {}", self.ordinal, fault::text(what, failure.function, failure.code)))
         })
     }
@@ -220,6 +226,11 @@ impl Gpu {
             return Err(Error::Memory { what, wanted: bytes, free: self.free().unwrap_or(0) });
         }
         self.check(what, answer)
+    }
+
+    /// How many calls so far failed for want of memory, allocations of device memory aside: those say what they want.
+    pub(crate) fn lacked_memory(&self) -> usize {
+        self.lacked_memory.load(Ordering::Relaxed)
     }
 
     /// Bytes of device memory that are free.

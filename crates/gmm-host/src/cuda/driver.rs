@@ -30,7 +30,9 @@ pub(crate) mod code {
     pub(crate) const INVALID_PTX: Code = 218;
     pub(crate) const NVLINK_UNCORRECTABLE: Code = 220;
     pub(crate) const UNSUPPORTED_PTX_VERSION: Code = 222;
+    pub(crate) const CONTAINED: Code = 226;
     pub(crate) const ILLEGAL_ADDRESS: Code = 700;
+    pub(crate) const LAUNCH_OUT_OF_RESOURCES: Code = 701;
     pub(crate) const LAUNCH_TIMEOUT: Code = 702;
     pub(crate) const CONTEXT_IS_DESTROYED: Code = 709;
     pub(crate) const ASSERT: Code = 710;
@@ -38,6 +40,7 @@ pub(crate) mod code {
     pub(crate) const LAUNCH_FAILED: Code = 719;
     pub(crate) const NOT_SUPPORTED: Code = 801;
     pub(crate) const SYSTEM_DRIVER_MISMATCH: Code = 803;
+    pub(crate) const UNKNOWN: Code = 999;
 }
 
 /// Keeps a function to the program or library that it is linked into. An extension module that exported these would

@@ -11,6 +11,7 @@ pub(crate) const fn is_fatal(code: Code) -> bool {
         code,
         code::ECC_UNCORRECTABLE
             | code::NVLINK_UNCORRECTABLE
+            | code::CONTAINED
             | code::ILLEGAL_ADDRESS
             | code::LAUNCH_TIMEOUT
             | code::CONTEXT_IS_DESTROYED
@@ -34,6 +35,14 @@ const fn advice(code: Code) -> &'static str {
         }
         code::ECC_UNCORRECTABLE => "the device's memory failed: see nvidia-smi -q -d ECC; reset or replace the device",
         code::NVLINK_UNCORRECTABLE => "a link between devices failed: see nvidia-smi nvlink --errorcounters",
+        code::CONTAINED => {
+            "the device shut this process out after a fault of its hardware: see dmesg and nvidia-smi -q"
+        }
+        code::CONTEXT_IS_DESTROYED => "the device was lost or reset: see dmesg for lines with 'NVRM: Xid'",
+        code::UNKNOWN => "the device may have been lost: see dmesg for lines with 'NVRM: Xid', and nvidia-smi",
+        code::LAUNCH_OUT_OF_RESOURCES => {
+            "this is a defect of the kernel's plan; please report it with the sizes and the device"
+        }
         code::LAUNCH_TIMEOUT => {
             "the kernel ran longer than the system lets a device that drives a display: use another device or fewer rows"
         }
@@ -91,7 +100,9 @@ mod tests {
     #[test]
     fn an_illegal_address_is_fatal_and_want_of_memory_is_not() {
         assert!(is_fatal(code::ILLEGAL_ADDRESS) && is_fatal(716) && is_fatal(719) && is_fatal(code::ECC_UNCORRECTABLE));
-        assert!(!is_fatal(code::OUT_OF_MEMORY) && !is_fatal(code::NO_DEVICE) && !is_fatal(701));
+        assert!(
+            !is_fatal(code::OUT_OF_MEMORY) && !is_fatal(code::NO_DEVICE) && !is_fatal(code::LAUNCH_OUT_OF_RESOURCES)
+        );
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub(crate) struct CudaRows<T: Number> {
     forced: Forced,
     /// What the workspace is made for.
     planned: Option<(Shape, Extras, Plan)>,
+    /// Rows of a chunk at most: fewer than there are once a launch lacked memory.
+    most_rows: u64,
     /// Last, so that the context outlives what belongs to it.
     gpu: Arc<Gpu>,
 }
@@ -85,6 +87,7 @@ impl<T: Number> CudaRows<T> {
             workspace: Workspace::empty(),
             forced,
             planned: None,
+            most_rows: n as u64,
             gpu,
         };
         rows.upload(data)?;
@@ -109,7 +112,7 @@ impl<T: Number> CudaRows<T> {
         }
         let (limits, forced) = (self.gpu.limits, self.forced);
         let plan_for = |most_rows| plan::plan(&shape, &limits, &forced, most_rows);
-        let whole = plan_for(self.n as u64);
+        let whole = plan_for(self.most_rows);
         let sizes = Sizes::of(&shape, &whole, extras);
         let plan = if self.workspace.holds(&sizes) { whole } else { self.reserve(&shape, extras, plan_for)? };
         tracing::debug!(kind = %kind, precision = %self.precision, n = self.n, k, d = self.d, %plan, "plan");
@@ -119,7 +122,7 @@ impl<T: Number> CudaRows<T> {
 
     fn reserve(&mut self, shape: &Shape, extras: Extras, plan_for: impl Fn(u64) -> Plan) -> Result<Plan, Error> {
         self.planned = None;
-        let mut most_rows = self.n as u64;
+        let mut most_rows = self.most_rows;
         loop {
             let budget = self.gpu.free()? + self.workspace.bytes();
             let (plan, sizes) = workspace::fitting(budget, shape, extras, &plan_for, most_rows)?;
@@ -316,7 +319,7 @@ impl<T: Number> CudaRows<T> {
         Ok(())
     }
 
-    fn evaluate_here(&mut self, mixture: &Mixture, mut want: Wanted<'_>) -> Result<Evaluation, Error> {
+    fn evaluate_here(&mut self, mixture: &Mixture, want: &mut Wanted<'_>) -> Result<Evaluation, Error> {
         let k = mixture.n_components();
         let extras = Extras {
             row_major: want.responsibilities.is_some(),
@@ -355,14 +358,40 @@ impl<T: Number> CudaRows<T> {
 
     /// Runs a pass with the device's context current. After a failure what it left on the stream is waited for, since
     /// it may still use the workspace.
-    fn run<A>(&mut self, pass: impl FnOnce(&mut Self) -> Result<A, Error>) -> Result<A, Error> {
+    ///
+    /// A launch may need device memory of its own: for a kernel's code when it first runs, and for its threads' stacks.
+    /// Where that lacks, the pass starts again with smaller chunks, whose workspace leaves more.
+    fn run<A>(&mut self, mut pass: impl FnMut(&mut Self) -> Result<A, Error>) -> Result<A, Error> {
         self.gpu.enter()?;
-        let done = pass(self);
-        if done.is_err() {
+        loop {
+            let lacked_before = self.gpu.lacked_memory();
+            let error = match pass(self) {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
             let _ = self.queue.stream.synchronize();
             super::driver::take_failure();
+            // Where an allocation failed, the error has the bytes, and smaller chunks were tried.
+            if matches!(error, Error::Memory { .. }) || self.gpu.lacked_memory() == lacked_before {
+                return Err(error);
+            }
+            let held = self.workspace.bytes();
+            let Ok(free) = self.gpu.free() else { return Err(error) };
+            if !self.make_room() {
+                return Err(Error::Device(format!(
+                    "{error}; the pass wants {held} bytes in its smallest chunks and as much again as the driver needs, \
+                     {free} are free: use fewer components, or f32"
+                )));
+            }
         }
-        done
+    }
+
+    /// Gives the workspace back and makes chunks smaller; false where they are one tile.
+    fn make_room(&mut self) -> bool {
+        let smaller = self.planned.take().and_then(|(_, _, plan)| workspace::smaller(&plan));
+        self.workspace.clear();
+        self.most_rows = smaller.unwrap_or(self.most_rows);
+        smaller.is_some()
     }
 }
 
@@ -409,9 +438,9 @@ impl<T: Number> Resident for CudaRows<T> {
         self.run(|rows| rows.squared_distances_here(centre, out))
     }
 
-    fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
+    fn evaluate(&mut self, mixture: &Mixture, mut want: Wanted<'_>) -> Result<Evaluation, Error> {
         check_features(self.d, mixture.n_features())?;
-        self.run(|rows| rows.evaluate_here(mixture, want))
+        self.run(|rows| rows.evaluate_here(mixture, &mut want))
     }
 }
 

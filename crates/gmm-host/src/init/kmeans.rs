@@ -3,6 +3,7 @@
 use gmm_model::{CovarianceType, Dataset, Draws};
 use ndarray::{Array2, ArrayView2};
 
+use crate::em::check;
 use crate::{Error, Resident};
 
 /// Lloyd stops when the centres' squared moves sum to this times the mean column variance (scikit-learn's default).
@@ -90,6 +91,7 @@ pub fn lloyd(
     let d = centres.ncols();
     let whole = ArrayView2::from_shape((1, d), shift).expect("d values");
     let spread = rows.nearest(CovarianceType::Spherical, whole)?;
+    check(&spread, 0)?;
     let moved_by = |s: &gmm_model::Statistics, c: usize| s.first.row(c).mapv(|v| v / s.weight[c]);
     let offset = moved_by(&spread, 0);
     let variance = (spread.second[0] / spread.weight[0] - offset.dot(&offset)) / d as f64;
@@ -97,6 +99,7 @@ pub fn lloyd(
     let mut out = KMeans { centres: Array2::zeros((0, d)), inertia: f64::INFINITY, iterations: 0, converged: false };
     while out.iterations < MAX_ITER && !out.converged {
         let statistics = rows.nearest(CovarianceType::Spherical, centres.view())?;
+        check(&statistics, 0)?;
         out.inertia = statistics.second.iter().sum();
         out.iterations += 1;
         let mut move_squared = 0.0;

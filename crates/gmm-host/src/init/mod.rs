@@ -7,7 +7,7 @@ use std::str::FromStr;
 use gmm_model::{CovarianceType, Covariances, Dataset, Draws, Mixture, ModelError, m_step};
 use ndarray::{Array1, Array2, Axis};
 
-use crate::em::singular;
+use crate::em::{check, singular};
 use crate::{Error, Resident};
 
 pub use kmeans::{KMeans, lloyd, seed};
@@ -114,6 +114,7 @@ pub fn start(
             rows.given(kind, centres.view(), &|first, out| random_responsibilities(draws, first, k, out))?
         }
     };
+    check(&statistics, 0)?;
     let step = m_step(&statistics, reg_covar, None).map_err(|e| singular(e, 0))?;
     Ok((step.mixture, step.empty.len()))
 }
@@ -122,7 +123,9 @@ pub fn start(
 fn around_rows(rows: &mut dyn Resident, start: Start<'_>, chosen: &[usize]) -> Result<Mixture, Error> {
     let Start { data, shift, kind, k, reg_covar } = start;
     let centre = Array2::from_shape_vec((1, shift.len()), shift.to_vec()).expect("d values");
-    let whole = m_step(&rows.nearest(kind, centre.view())?, reg_covar, None).map_err(|e| singular(e, 0))?.mixture;
+    let statistics = rows.nearest(kind, centre.view())?;
+    check(&statistics, 0)?;
+    let whole = m_step(&statistics, reg_covar, None).map_err(|e| singular(e, 0))?.mixture;
     let covariances = match whole.covariances() {
         Covariances::Full(a) => {
             Covariances::Full(ndarray::concatenate(Axis(0), &vec![a.view(); k]).expect("equal shapes"))

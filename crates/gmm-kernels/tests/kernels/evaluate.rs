@@ -1,6 +1,8 @@
 //! Log densities, responsibilities, labels, totals.
 
-use crate::harness::{KINDS, PLAIN, Random, close, column_means, evaluate, mixture, rows, tiled, tolerance, untiled};
+use crate::compare::{close, tolerance};
+use crate::data::{Random, column_means, mixture, rows};
+use crate::harness::{KINDS, PLAIN, evaluate, tiled, untiled};
 use gmm_kernels::Real;
 use gmm_model::{CovarianceType, Covariances, Mixture, reference};
 use ndarray::{Array2, array};

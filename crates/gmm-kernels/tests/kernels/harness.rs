@@ -1,4 +1,4 @@
-//! Data, mixtures and a whole pass through the emulated kernels.
+//! A whole pass through the emulated kernels, and each of its parts.
 
 use gmm_kernels::device::Buffer;
 use gmm_kernels::e_step::{self, EStep};
@@ -9,27 +9,9 @@ use gmm_kernels::prepare::{self, PrepareFactors, PrepareMeans};
 use gmm_kernels::reduce::{self, Reduce};
 use gmm_kernels::tile::{self, Tile, Untile};
 use gmm_kernels::{Kernel, Real};
-use gmm_model::{CovarianceType, Covariances, Factors, Mixture, Statistics};
-use ndarray::{Array1, Array2, Array3};
+use gmm_model::{CovarianceType, Factors, Mixture, Statistics};
+use ndarray::Array2;
 use std::ptr::{null, null_mut};
-
-/// SplitMix64, and normal numbers from it.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    pub(crate) fn normal(&mut self) -> f64 {
-        let (u, v) = (1.0 - self.uniform(), self.uniform());
-        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
-    }
-}
 
 pub(crate) const KINDS: [(CovarianceType, Kind); 4] = [
     (CovarianceType::Full, Kind::Full),
@@ -40,39 +22,6 @@ pub(crate) const KINDS: [(CovarianceType, Kind); 4] = [
 
 fn kind_of(mixture: &Mixture) -> Kind {
     KINDS.iter().find(|(t, _)| *t == mixture.covariance_type()).unwrap().1
-}
-
-/// A mixture of overlapping components around `offset`.
-pub(crate) fn mixture(kind: CovarianceType, k: usize, d: usize, offset: f64, random: &mut Random) -> Mixture {
-    let mut weights = Array1::from_shape_fn(k, |_| 0.2 + random.uniform());
-    weights /= weights.sum();
-    let means = Array2::from_shape_fn((k, d), |_| offset + 1.5 * random.normal());
-    let mut matrix = || {
-        let l = Array2::from_shape_fn((d, d), |(i, j)| match i.cmp(&j) {
-            std::cmp::Ordering::Less => 0.0,
-            std::cmp::Ordering::Equal => 0.7 + random.uniform(),
-            std::cmp::Ordering::Greater => 0.5 * random.normal() / (d as f64).sqrt(),
-        });
-        l.dot(&l.t())
-    };
-    let covariances = match kind {
-        CovarianceType::Full => {
-            let all: Vec<_> = (0..k).map(|_| matrix()).collect();
-            Covariances::Full(Array3::from_shape_fn((k, d, d), |(c, i, j)| all[c][[i, j]]))
-        }
-        CovarianceType::Tied => Covariances::Tied(matrix()),
-        CovarianceType::Diag => Covariances::Diag(Array2::from_shape_fn((k, d), |_| 0.5 + random.uniform())),
-        CovarianceType::Spherical => Covariances::Spherical(Array1::from_shape_fn(k, |_| 0.5 + random.uniform())),
-    };
-    Mixture::new(weights, means, covariances).unwrap()
-}
-
-/// Rows near the mixture's components, as `T` holds them.
-pub(crate) fn rows<T: Real>(mixture: &Mixture, n: usize, random: &mut Random) -> Array2<f64> {
-    let (k, d) = mixture.means().dim();
-    Array2::from_shape_fn((n, d), |(i, j)| {
-        T::from_f64(mixture.means()[[i * 7 % k, j]] + 1.3 * random.normal()).to_f64()
-    })
 }
 
 pub(crate) fn poison<T: Real>(len: u64) -> Buffer<T> {
@@ -368,37 +317,4 @@ pub(crate) fn nearest<T: Real>(
     // SAFETY: buffers of these lengths.
     unsafe { nearest::nearest::<T>().emulate((2, 1), arguments) };
     (labels.to_vec(), responsibilities)
-}
-
-/// Column means: what the host takes as the shift.
-pub(crate) fn column_means(rows: &Array2<f64>) -> Vec<f64> {
-    rows.mean_axis(ndarray::Axis(0)).unwrap().to_vec()
-}
-
-/// Relative tolerance that the project promises: 2e-5 in `f32`, 1e-10 in `f64`.
-pub(crate) fn tolerance<T: Real>() -> f64 {
-    if T::BYTES == 4 { 2e-5 } else { 1e-10 }
-}
-
-/// `|a − b| <= tolerance * scale`, or equal infinities.
-pub(crate) fn close(a: f64, b: f64, scale: f64, tolerance: f64, what: &str) {
-    assert!(a == b || (a - b).abs() <= tolerance * scale, "{what}: {a} is not {b} (scale {scale})");
-}
-
-fn norm<'a>(v: impl IntoIterator<Item = &'a f64>) -> f64 {
-    v.into_iter().map(|v| v * v).sum::<f64>().sqrt()
-}
-
-/// Compares each part by its Euclidean norm; first moments against the scale of what they sum.
-pub(crate) fn same_statistics(a: &Statistics, b: &Statistics, tolerance: f64, what: &str) {
-    let difference = |a: &[f64], b: &[f64]| norm(&a.iter().zip(b).map(|(a, b)| a - b).collect::<Vec<_>>());
-    let (weight, second) = (norm(&b.weight), norm(&b.second));
-    close(difference(&a.weight, &b.weight), 0.0, weight, tolerance, &format!("{what}: weight"));
-    let first = difference(a.first.as_slice().unwrap(), b.first.as_slice().unwrap());
-    close(first, 0.0, (weight * second).sqrt(), tolerance, &format!("{what}: first moments"));
-    close(difference(&a.second, &b.second), 0.0, second, tolerance, &format!("{what}: second moments"));
-    let scale = b.total_weight + b.log_likelihood.abs();
-    close(a.log_likelihood, b.log_likelihood, scale, tolerance, &format!("{what}: log-likelihood"));
-    close(a.total_weight, b.total_weight, b.total_weight, 1e-14, &format!("{what}: total weight"));
-    assert_eq!(a.n_rows, b.n_rows, "{what}: rows");
 }

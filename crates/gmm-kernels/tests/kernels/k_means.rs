@@ -1,9 +1,8 @@
 //! Nearest centres, their sums, and k-means++ distances.
 
-use crate::harness::{
-    KINDS, Random, centres, close, column_means, mixture, nearest, rows, same_statistics, statistics,
-};
-use crate::harness::{sums, tiled, tolerance};
+use crate::compare::{close, same_statistics, tolerance};
+use crate::data::{Random, column_means, mixture, rows};
+use crate::harness::{KINDS, centres, nearest, statistics, sums, tiled};
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
 use gmm_kernels::squared_distances::{SquaredDistances, squared_distances};

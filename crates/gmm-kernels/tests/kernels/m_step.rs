@@ -1,6 +1,8 @@
 //! The M-step on the device against `gmm_model::m_step`.
 
-use crate::harness::{KINDS, Random, close, mixture, poison, rows};
+use crate::compare::close;
+use crate::data::{Random, mixture, rows};
+use crate::harness::{KINDS, poison};
 use gmm_kernels::Kernel;
 use gmm_kernels::device::Buffer;
 use gmm_kernels::layout::{Kind, packed_index, second_len};

@@ -1,7 +1,10 @@
 //! Every kernel's body, run by the emulator, against the reference of `gmm-model`.
 
+mod compare;
+mod data;
 mod emulator;
 mod evaluate;
+mod fused;
 mod harness;
 mod k_means;
 mod m_step;

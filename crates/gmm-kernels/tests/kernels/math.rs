@@ -1,6 +1,6 @@
 //! exp and ln against the host's library, in units of the last place.
 
-use crate::harness::Random;
+use crate::data::Random;
 use gmm_kernels::math::{exp_f32, exp_f64, ln_f32, ln_f64};
 
 fn ulps_f64(got: f64, want: f64) -> f64 {

@@ -1,6 +1,7 @@
 //! Row-major to tiles and back.
 
-use crate::harness::{Random, poison, tiled, untiled};
+use crate::data::Random;
+use crate::harness::{poison, tiled, untiled};
 use gmm_kernels::device::Buffer;
 use gmm_kernels::layout::{tiled_index, tiled_len};
 use gmm_kernels::tile::{Tile, tile_from_f32};

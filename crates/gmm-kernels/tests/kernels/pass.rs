@@ -1,6 +1,8 @@
 //! E-step and moments together, as an engine runs them.
 
-use crate::harness::{How, KINDS, PLAIN, Random, column_means, mixture, pass, rows, same_statistics, tolerance};
+use crate::compare::{same_statistics, tolerance};
+use crate::data::{Random, column_means, mixture, rows};
+use crate::harness::{How, KINDS, PLAIN, pass};
 use gmm_kernels::Real;
 use gmm_model::reference;
 

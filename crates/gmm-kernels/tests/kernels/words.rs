@@ -1,6 +1,8 @@
 //! The machine words themselves, and the tables that describe kernels.
 
-use crate::harness::{Random, close, poison};
+use crate::compare::close;
+use crate::data::Random;
+use crate::harness::poison;
 use gmm_kernels::device::Buffer;
 use gmm_kernels::layout::{Kind, factor_len, packed_len, panel_index, panel_len};
 use gmm_kernels::probe::{Probe, ProbeMma, probe_mma, probe_words};

@@ -1,236 +1,18 @@
-//! A driver for tests: host memory for device memory, kernels run by `gmm-kernels`' emulator, and faults on demand.
-//!
-//! It keeps account of everything that is taken, and complains of what a real driver might let pass: calls with no
-//! context current, copies out of bounds, frees of what is not there.
+//! What each function of the driver does in the fake.
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::os::raw::{c_char, c_int, c_uchar, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use cust::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute, CUjit_option,
     CUmodule, CUstream,
 };
+use gmm_kernels::THREADS;
 use gmm_kernels::device::Buffer;
-use gmm_kernels::{Arguments, Kernel, THREADS};
 
-use super::driver::{Code, Functions, INSTEAD, code};
-use super::fault;
-
-/// What the machine looks like.
-#[derive(Clone, Debug)]
-pub(super) struct Machine {
-    /// What `cuInit` says.
-    pub(super) init: Code,
-    /// What `cuModuleLoadDataEx` says.
-    pub(super) load: Code,
-    pub(super) version: c_int,
-    pub(super) devices: c_int,
-    pub(super) capability: (c_int, c_int),
-    pub(super) memory: usize,
-}
-
-impl Default for Machine {
-    fn default() -> Self {
-        Self { init: 0, load: 0, version: 13_000, devices: 1, capability: (9, 0), memory: 1 << 30 }
-    }
-}
-
-/// When to fail.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Fault {
-    /// Which call, from 1, among those that [`Fault::counts`].
-    pub(super) at: usize,
-    pub(super) of: Class,
-    pub(super) code: Code,
-}
-
-/// What is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
-    /// Every call but those that give something back.
-    Any,
-    /// Allocations on the device and of pinned memory.
-    Allocation,
-    Launch,
-    /// Waits for streams and events.
-    Wait,
-}
-
-impl Class {
-    fn counts(self, name: &str) -> bool {
-        match self {
-            Self::Any => {
-                !name.contains("Free") && !["Destroy", "Unload", "Release", "GetError"].iter().any(|w| name.contains(w))
-            }
-            Self::Allocation => matches!(name, "cuMemAlloc" | "cuMemAllocHost"),
-            Self::Launch => name == "cuLaunchKernel",
-            Self::Wait => name.contains("Synchronize"),
-        }
-    }
-}
-
-/// `CUDA_ERROR_UNKNOWN`.
-pub(super) const UNKNOWN: Code = 999;
-
-#[derive(Default)]
-struct State {
-    machine: Machine,
-    fault: Option<Fault>,
-    counted: usize,
-    /// The call that was failed.
-    failed: Option<&'static str>,
-    /// A number that every call answers with, once a fatal one was given.
-    dead: Option<Code>,
-    calls: BTreeMap<&'static str, usize>,
-    memory: BTreeMap<u64, (usize, Buffer<u128>)>,
-    pinned: BTreeMap<usize, Box<[u128]>>,
-    contexts: usize,
-    handles: BTreeSet<usize>,
-    last_handle: usize,
-    complaints: Vec<String>,
-}
-
-pub(super) struct Fake {
-    state: Mutex<State>,
-}
-
-/// A launch to come: kernel, grid, and what runs it.
-type Next = (&'static str, (u32, u32), Box<dyn FnOnce()>);
-
-thread_local! {
-    static HERE: RefCell<Option<Arc<Fake>>> = const { RefCell::new(None) };
-    static CURRENT: Cell<bool> = const { Cell::new(false) };
-    static NEXT: RefCell<Option<Next>> = const { RefCell::new(None) };
-}
-
-/// The fake in the driver's place on this thread, until it is dropped.
-pub(super) struct Installed(pub(super) Arc<Fake>);
-
-impl Drop for Installed {
-    fn drop(&mut self) {
-        INSTEAD.set(None);
-        HERE.set(None);
-        CURRENT.set(false);
-    }
-}
-
-impl Fake {
-    pub(super) fn install(machine: Machine) -> Installed {
-        Self::with(machine, None)
-    }
-
-    pub(super) fn with(machine: Machine, fault: Option<Fault>) -> Installed {
-        Arc::new(Self { state: Mutex::new(State { machine, fault, ..State::default() }) }).enter()
-    }
-
-    /// Puts it in the driver's place on this thread too.
-    pub(super) fn enter(self: &Arc<Self>) -> Installed {
-        INSTEAD.set(Some(Some(&FUNCTIONS)));
-        HERE.set(Some(self.clone()));
-        CURRENT.set(false);
-        Installed(self.clone())
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    /// Fails a call from now on.
-    pub(super) fn fail(&self, fault: Fault) {
-        let mut state = self.state();
-        (state.fault, state.counted) = (Some(fault), 0);
-    }
-
-    /// The call that was failed, if its turn came.
-    pub(super) fn failed(&self) -> Option<&'static str> {
-        self.state().failed
-    }
-
-    /// Calls of a function so far.
-    pub(super) fn calls(&self, name: &str) -> usize {
-        self.state().calls.get(name).copied().unwrap_or(0)
-    }
-
-    /// Calls of a class so far.
-    pub(super) fn calls_of(&self, class: Class) -> usize {
-        self.state().calls.iter().filter(|(name, _)| class.counts(name)).map(|(_, n)| n).sum()
-    }
-
-    /// Bytes of device memory that are taken.
-    pub(super) fn taken(&self) -> usize {
-        self.state().taken()
-    }
-
-    /// Panics unless everything was given back and nothing was out of order.
-    pub(super) fn assert_clean(&self, what: &str) {
-        let s = self.state();
-        assert_eq!(s.complaints, Vec::<String>::new(), "{what}");
-        let left = (s.memory.len(), s.pinned.len(), s.contexts, s.handles.len());
-        assert_eq!(left, (0, 0, 0, 0), "{what}: buffers, pinned buffers, contexts, other handles left");
-    }
-}
-
-impl State {
-    fn taken(&self) -> usize {
-        self.memory.values().map(|(bytes, _)| bytes).sum()
-    }
-
-    fn handle(&mut self) -> usize {
-        self.last_handle += 1;
-        self.handles.insert(self.last_handle);
-        self.last_handle
-    }
-
-    /// Whether the bytes lie in one live allocation.
-    fn holds(&self, at: u64, bytes: usize) -> bool {
-        let before = self.memory.range(..=at).next_back();
-        before.is_some_and(|(start, (len, _))| at + bytes as u64 <= start + *len as u64)
-    }
-
-    fn complain(&mut self, text: String) -> Code {
-        self.complaints.push(text);
-        UNKNOWN
-    }
-}
-
-/// Counts a call, fails it where it is its turn, and else does it.
-fn call(name: &'static str, needs_context: bool, body: impl FnOnce(&mut State) -> Code) -> Code {
-    let Some(fake) = HERE.with_borrow(Clone::clone) else { return code::NO_DEVICE };
-    let mut state = fake.state();
-    *state.calls.entry(name).or_default() += 1;
-    if let Some(fault) = state.fault
-        && fault.of.counts(name)
-    {
-        state.counted += 1;
-        if state.counted == fault.at {
-            state.failed = Some(name);
-            state.dead = fault::is_fatal(fault.code).then_some(fault.code);
-            NEXT.set(None);
-            return fault.code;
-        }
-    }
-    let gives_back = !Class::Any.counts(name);
-    if let Some(dead) = state.dead
-        && !gives_back
-    {
-        return dead;
-    }
-    if needs_context && (!CURRENT.get() || state.contexts == 0) {
-        return state.complain(format!("{name} with no live context current"));
-    }
-    body(&mut state)
-}
-
-/// Notes what the next launch is to run; the driver is given pointers to arguments, whose types it does not know.
-pub(super) fn launching<A: Arguments + 'static>(kernel: Kernel<A>, grid: (u32, u32), a: A) {
-    // SAFETY: the launcher's promise to the driver.
-    let run = move || unsafe { kernel.emulate(grid, a) };
-    NEXT.set(Some((kernel.name, grid, Box::new(run))));
-}
+use super::super::driver::{Code, Functions, code};
+use super::{CURRENT, NEXT, call};
 
 fn write<A>(to: *mut A, value: A) -> Code {
     // SAFETY: a caller of the driver gives a place for each result.
@@ -492,6 +274,15 @@ extern "C" fn copy_out(to: *mut c_void, from: CUdeviceptr, bytes: usize, _: CUst
         }
         // SAFETY: as above.
         unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to.cast(), bytes) };
+        match s.spoilt.take() {
+            Some((1, word)) => {
+                assert!(8 * (word + 1) <= bytes, "word {word} is past {bytes} bytes");
+                // SAFETY: within the bytes just written; the caller's memory need not be aligned.
+                unsafe { to.cast::<f64>().add(word).write_unaligned(f64::NAN) };
+            }
+            Some((copies, word)) => s.spoilt = Some((copies - 1, word)),
+            None => {}
+        }
         0
     })
 }
@@ -507,7 +298,7 @@ extern "C" fn set(to: CUdeviceptr, value: c_uchar, bytes: usize, _: CUstream) ->
     })
 }
 
-static FUNCTIONS: Functions = Functions {
+pub(super) static FUNCTIONS: Functions = Functions {
     cuInit: init,
     cuDriverGetVersion: version,
     cuGetErrorName: error_name,

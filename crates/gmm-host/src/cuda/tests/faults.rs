@@ -1,0 +1,113 @@
+//! Faults of the driver in the middle of the work: an error, never a panic, a leak or a wrong model.
+
+use ndarray::array;
+
+use super::super::driver::Code;
+use super::*;
+use crate::Fit;
+
+/// Two clumps, so that Lloyd comes to rest at its second pass; one row more than a tile, so that there are smaller chunks.
+const N: usize = 129;
+
+/// A fit small enough to run at every fault; everything that a fit does is in it.
+fn small_fit(init: &Init) -> Result<Fit, Error> {
+    let options = FitOptions { init: init.clone(), max_iter: 2, tol: 0.0, n_init: 1, ..FitOptions::new(2) };
+    let rows = Array2::from_shape_fn((N, 1), |(i, _)| (i % 2) as f64 * 9.0 + noise(i));
+    let data = Dataset::new(rows).unwrap().with_weights(vec![1.0; N]).unwrap();
+    fit(&CudaEngine::new(0)?, &data, &options)
+}
+
+/// At the n-th call of a class, for every n of a fit, the fit fails with a message, leaves nothing behind, and panics
+/// nowhere.
+fn every_fault(init: &Init, class: Class, code: Code) {
+    let fake = Fake::install(Machine::default());
+    let whole = small_fit(init).unwrap();
+    let calls = fake.0.calls_of(class);
+    fake.0.assert_clean("no fault");
+    drop(fake);
+    // Two passes copy, launch and wait once each at least.
+    assert!(calls > 2, "{class:?}: {calls}");
+    for at in 1..=calls {
+        let fake = Fake::with(Machine::default(), Some(Fault::once(class, at, code)));
+        let what = format!("{class:?} {at} of {calls}, code {code}");
+        let end = small_fit(init);
+        let failed = fake.0.failed();
+        assert!(failed.is_some(), "{what}: its turn never came");
+        match end {
+            // A launch that the driver refuses for its own reasons, or memory that lacks, are the device's matter.
+            Err(error) => assert!(matches!(error, Error::Device(_) | Error::Memory { .. }), "{what}: {error}"),
+            // For want of memory, a smaller chunk may do; and then it has done it right.
+            Ok(fitted) if code == code::OUT_OF_MEMORY => {
+                close(&fitted.summary.trace, &whole.summary.trace, 1e-12, &what);
+            }
+            // cust passes over this answer when it opens a context, and destructors do; both times it is current anyway.
+            Ok(fitted) if failed == Some("cuCtxSetCurrent") => assert_eq!(fitted.mixture, whole.mixture),
+            Ok(_) => panic!("{what}: the fit went on after {failed:?}"),
+        }
+        fake.0.assert_clean(&what);
+    }
+}
+
+/// Every n of every kind of call, with the answers that such calls give; other calls, such as those that open the
+/// device, are among `Any`.
+fn every_kind_of_fault(init: &Init) {
+    for (class, code) in [
+        (Class::Any, code::UNKNOWN),
+        (Class::Allocation, code::OUT_OF_MEMORY),
+        (Class::Copy, code::ECC_UNCORRECTABLE),
+        (Class::Launch, code::LAUNCH_OUT_OF_RESOURCES),
+        (Class::Launch, code::OUT_OF_MEMORY),
+        (Class::Wait, code::ILLEGAL_ADDRESS),
+    ] {
+        every_fault(init, class, code);
+    }
+}
+
+#[test]
+fn every_fault_of_a_fit_from_given_parameters_is_an_error_and_leaks_nothing() {
+    let start = Mixture::new(array![0.5, 0.5], array![[0.0], [8.0]], Covariances::Full(Array3::ones((2, 1, 1))));
+    every_kind_of_fault(&Init::Given(Box::new(start.unwrap())));
+}
+
+#[test]
+fn every_fault_of_a_fit_from_k_means_is_an_error_and_leaks_nothing() {
+    every_kind_of_fault(&Init::KMeans);
+}
+
+#[test]
+fn every_fault_of_a_fit_from_random_responsibilities_is_an_error_and_leaks_nothing() {
+    every_kind_of_fault(&Init::Random);
+}
+
+#[test]
+fn a_failed_launch_names_the_kernel() {
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let mut rows = engine.load(&dataset(10, 2), Precision::F32, &[0.0, 0.0]).unwrap();
+    let mixture = mixture(CovarianceType::Diag, 2, 2, 0.0);
+    fake.0.fail(Fault::once(Class::Launch, 1, code::LAUNCH_OUT_OF_RESOURCES));
+    let error = text(rows.pass(&mixture));
+    assert!(error.contains("cuda:0: launching kernel e_step_diag_f32"), "{error}");
+    // Nothing was lost: the next pass is right.
+    assert!(rows.pass(&mixture).unwrap().is_finite());
+    fake.0.fail(Fault::once(Class::Wait, 1, code::LAUNCH_TIMEOUT));
+    let error = text(rows.pass(&mixture));
+    assert!(error.contains("kernel reduce_partials") && error.contains("display"), "{error}");
+}
+
+#[test]
+fn after_an_illegal_address_nothing_is_tried_again() {
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let data = dataset(10, 2);
+    let mixture = mixture(CovarianceType::Diag, 2, 2, 0.0);
+    let mut rows = engine.load(&data, Precision::F32, &[0.0, 0.0]).unwrap();
+    fake.0.fail(Fault::once(Class::Wait, 1, code::ILLEGAL_ADDRESS));
+    assert!(text(rows.pass(&mixture)).contains("defect of a kernel"));
+    let launches = fake.0.calls("cuLaunchKernel");
+    assert!(text(rows.pass(&mixture)).contains("lost in an earlier failure"));
+    assert!(text(engine.load(&data, Precision::F32, &[0.0, 0.0])).contains("lost"));
+    assert_eq!(fake.0.calls("cuLaunchKernel"), launches);
+    drop((rows, engine));
+    fake.0.assert_clean("after an illegal address");
+}

@@ -1,0 +1,67 @@
+//! The whole engine over a driver of the tests' own, whose launches run in the emulator: no GPU is needed.
+
+mod agreement;
+mod faults;
+mod memory;
+mod mid_fit;
+mod missing;
+
+use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, Precision};
+use ndarray::{Array1, Array2, Array3};
+
+use super::driver::code;
+use super::fake::{Class, Fake, Fault, Machine};
+use super::*;
+use crate::{Device, FitOptions, Init, evaluate, fit};
+
+/// Between −1 and 1, the same for the same index.
+fn noise(i: usize) -> f64 {
+    let mut x = (i as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((x >> 11) as f64 / (1u64 << 52) as f64) - 1.0
+}
+
+/// Rows of three clumps.
+fn rows(n: usize, d: usize, offset: f64) -> Array2<f64> {
+    Array2::from_shape_fn((n, d), |(i, j)| offset + (i % 3) as f64 * 2.5 + noise(i * d + j))
+}
+
+fn dataset(n: usize, d: usize) -> Dataset {
+    Dataset::new(rows(n, d, 0.0)).unwrap()
+}
+
+fn mixture(kind: CovarianceType, k: usize, d: usize, offset: f64) -> Mixture {
+    let means = Array2::from_shape_fn((k, d), |(c, j)| offset + c as f64 * 1.5 + 0.3 * noise(1000 + c * d + j));
+    let matrix = |c: usize| {
+        let a = Array2::from_shape_fn((d, d), |(i, j)| 0.4 * noise(5000 + (c * d + i) * d + j));
+        a.dot(&a.t()) / d as f64 + Array2::<f64>::eye(d)
+    };
+    let covariances = match kind {
+        CovarianceType::Full => {
+            let mut all = Array3::zeros((k, d, d));
+            all.outer_iter_mut().enumerate().for_each(|(c, mut slot)| slot.assign(&matrix(c)));
+            Covariances::Full(all)
+        }
+        CovarianceType::Tied => Covariances::Tied(matrix(0)),
+        CovarianceType::Diag => Covariances::Diag(Array2::from_shape_fn((k, d), |(c, j)| 1.0 + 0.2 * (c + j) as f64)),
+        CovarianceType::Spherical => Covariances::Spherical((0..k).map(|c| 1.0 + 0.2 * c as f64).collect()),
+    };
+    let weights: Array1<f64> = (0..k).map(|c| 1.0 + c as f64).collect();
+    Mixture::new(&weights / weights.sum(), means, covariances).unwrap()
+}
+
+fn close(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    let scale = want.iter().fold(1e-300, |m: f64, v| m.max(v.abs()));
+    for (i, (a, b)) in got.iter().zip(want).enumerate() {
+        assert!((a - b).abs() <= tolerance * scale, "{what}[{i}]: {a:e}, want {b:e}, of {scale:e}");
+    }
+}
+
+fn text<A>(result: Result<A, Error>) -> String {
+    match result {
+        Ok(_) => panic!("an error was expected"),
+        Err(error) => error.to_string(),
+    }
+}
