@@ -65,9 +65,9 @@ impl Times {
     }
 }
 
-/// Device time of all of a run's iterations, where the engine measures it: none does yet.
-const fn device_time(_run: &EmRun) -> Option<Duration> {
-    None
+/// Device time of all of a run's iterations, where the engine did them all by itself.
+fn device_time(run: &EmRun) -> Option<Duration> {
+    run.on_device.filter(|d| d.iterations == run.iterations).map(|d| d.time)
 }
 
 /// Measures slopes over resident rows, always from the same start.

@@ -179,7 +179,7 @@ impl<T: Number> CudaRows<T> {
         let groups = shape.n.div_ceil(fused::ROWS_OF_BLOCK);
         let blocks = u64::from(each * self.gpu.limits.multiprocessors).min(groups) as u32;
         let (most_terms, least_left) = limits(self.precision);
-        tracing::debug!(?shape, ?variant, blocks, "loop on the device");
+        tracing::debug!(plan = format!("{}_{}_{}", kernel.name, blocks, each), "loop on the device");
         Ok(Some(LoopPlan {
             shape,
             variant,
