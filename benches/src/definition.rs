@@ -56,7 +56,7 @@ pub(crate) struct Plan {
 }
 
 /// Rows, components, dimensions.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Shape {
     /// Rows.

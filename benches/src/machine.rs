@@ -81,12 +81,14 @@ fn date(days: u64) -> String {
     format!("{year}-{month:02}-{:02}", rest + 1)
 }
 
-fn slug(text: &str) -> String {
+/// A text as a folder name.
+pub(crate) fn slug(text: &str) -> String {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join("-").to_lowercase()
 }
 
-fn output(program: &str, arguments: &[&str]) -> String {
+/// What a program prints, or `unknown` where it is not there or fails.
+pub(crate) fn output(program: &str, arguments: &[&str]) -> String {
     let done = Command::new(program).args(arguments).output().ok().filter(|done| done.status.success());
     done.map_or_else(|| "unknown".to_owned(), |done| String::from_utf8_lossy(&done.stdout).trim().to_owned())
 }

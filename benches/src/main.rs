@@ -1,9 +1,11 @@
-//! The bench program behind `cargo xtask bench`: checks the answers, times the programs side by side, writes a record.
+//! The bench program behind `cargo xtask bench`: checks the answers, times the programs, writes a record.
 
 mod ceiling;
 mod contest;
+mod cpu;
 mod definition;
 mod flops;
+mod gpu;
 mod machine;
 mod ours;
 mod parameters;
@@ -13,75 +15,21 @@ mod record;
 mod spread;
 mod workload;
 
-use std::path::PathBuf;
-
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Parser;
-use gmm_host::{CpuEngine, Engine};
 
-/// Times EM iterations of the CPU engine and of scikit-learn in turns, on the same data from the same start.
+/// Benchmarks that check their answers before they time.
 #[derive(Parser)]
-struct Arguments {
-    /// A few small shapes instead of those of the definition.
-    #[arg(long)]
-    quick: bool,
-    /// Threads of either program; every core if not given.
-    #[arg(long)]
-    threads: Option<usize>,
-    /// A Python that has scikit-learn.
-    #[arg(long)]
-    python: PathBuf,
-    /// Repository root, where definitions and peers are.
-    #[arg(long)]
-    root: PathBuf,
-    /// Folder for the data that both programs read.
-    #[arg(long)]
-    scratch: PathBuf,
-    /// Folder below which the record goes: `MACHINE/DATE-cpu.csv`.
-    #[arg(long)]
-    record: PathBuf,
-    /// The command to be named in the record.
-    #[arg(long)]
-    command: String,
+enum Command {
+    /// One EM iteration of the CPU engine and of scikit-learn, in turns.
+    Cpu(cpu::Arguments),
+    /// EM iterations, initialisation and small fits on the GPU, against the chip's floor.
+    Gpu(gpu::Arguments),
 }
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    let definition = definition::read(&arguments.root.join("benches/definitions/cpu.toml"))?;
-    let plan = if arguments.quick { &definition.quick } else { &definition.record };
-    let threads = arguments.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-
-    let engine = CpuEngine::new(threads)?;
-    let machine = machine::describe();
-    let before = ceiling::measure(threads);
-    let mut peer = peer::Peer::start(&arguments.python, &arguments.root.join("benches/peers/sklearn_cpu.py"), threads)?;
-    let header = record::Header {
-        machine: &machine,
-        commit: machine::commit(&arguments.root),
-        command: &arguments.command,
-        threads,
-        engine: engine.description(),
-        peer: peer.versions()?,
-    };
-    eprint!("{}", header.lines());
-    eprintln!("# ceiling: {before}");
-
-    let mut record = record::Record::default();
-    record::Record::print_heading();
-    for &shape in &plan.shapes {
-        let workload = workload::generate(shape, definition.seed, &arguments.scratch)?;
-        for &kind in &definition.covariances {
-            let mut contest = contest::Contest::new(&definition, &workload, kind);
-            for &precision in &definition.precisions {
-                record.push(contest.run(precision, plan.pairs, &engine, &mut peer)?, &before);
-            }
-        }
-    }
-    let ceilings = [before, ceiling::measure(threads)];
-    let path = record.write(&header, ceilings, &arguments.record)?;
-    eprintln!("recorded in {}", path.display());
-    match record.wrong() {
-        0 => Ok(()),
-        wrong => bail!("{wrong} answers were wrong and not timed"),
+    match Command::parse() {
+        Command::Cpu(arguments) => cpu::run(&arguments),
+        Command::Gpu(arguments) => gpu::run(&arguments),
     }
 }

@@ -1,4 +1,4 @@
-//! Median, least and largest of several measurements.
+//! Median, quartiles, least and largest of several measurements.
 
 /// What is recorded of several measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -9,6 +9,8 @@ pub(crate) struct Spread {
     pub(crate) min: f64,
     /// The largest.
     pub(crate) max: f64,
+    /// The middle of the half below the median, and of that above it.
+    pub(crate) quartiles: [f64; 2],
 }
 
 impl Spread {
@@ -16,7 +18,10 @@ impl Spread {
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let n = values.len();
-        Self { median: (values[(n - 1) / 2] + values[n / 2]) / 2.0, min: values[0], max: values[n - 1] }
+        let middle = |values: &[f64]| (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0;
+        let half = n.div_ceil(2);
+        let quartiles = [middle(&values[..half]), middle(&values[n - half..])];
+        Self { median: middle(&values), min: values[0], max: values[n - 1], quartiles }
     }
 }
 
@@ -26,7 +31,9 @@ mod tests {
 
     #[test]
     fn the_median_of_an_even_number_is_the_mean_of_the_middle_two() {
-        assert_eq!(Spread::of(vec![4.0, 1.0, 2.0, 9.0]), Spread { median: 3.0, min: 1.0, max: 9.0 });
-        assert_eq!(Spread::of(vec![4.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 4.0 });
+        let even = Spread { median: 3.0, min: 1.0, max: 9.0, quartiles: [1.5, 6.5] };
+        assert_eq!(Spread::of(vec![4.0, 1.0, 2.0, 9.0]), even);
+        let odd = Spread { median: 2.0, min: 1.0, max: 4.0, quartiles: [1.5, 3.0] };
+        assert_eq!(Spread::of(vec![4.0, 1.0, 2.0]), odd);
     }
 }

@@ -191,9 +191,11 @@ fn observed(
     let mut observer = |step: &Iteration<'_>| {
         held.get_or_insert_with(interrupt::hold);
         progress.step(step.restart, step);
+        // An engine that did several iterations at once shows the mixture of the last.
+        let Some(mixture) = step.mixture else { return ControlFlow::Continue(()) };
         reached = step.iteration;
         let stop = interrupt::received().is_some();
-        if let Some(Err(error)) = checkpoint.as_mut().map(|c| c.offer(step.mixture, stop)) {
+        if let Some(Err(error)) = checkpoint.as_mut().map(|c| c.offer(mixture, stop)) {
             failed = Some(error);
             return ControlFlow::Break(());
         }

@@ -1,6 +1,7 @@
 //! The EM loop. It knows no machine: a pass gives statistics, the M-step gives a mixture.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use gmm_model::{Mixture, ModelError, Precision, Statistics, m_step};
 
@@ -30,8 +31,9 @@ pub struct Iteration<'a> {
     pub mean_log_likelihood: f64,
     /// Change since the iteration before; infinite at the first.
     pub change: f64,
-    /// The mixture after this iteration's M-step.
-    pub mixture: &'a Mixture,
+    /// The mixture after this iteration's M-step; none where an engine did several iterations before the host looked,
+    /// and this is not the last of them.
+    pub mixture: Option<&'a Mixture>,
 }
 
 /// Called after every iteration; [`ControlFlow::Break`] ends the fit with [`Error::Interrupted`].
@@ -52,6 +54,17 @@ pub struct EmRun {
     pub empty: Vec<usize>,
     /// Iterations (from 1) at which the log-likelihood fell by more than rounding, with the fall.
     pub falls: Vec<(usize, f64)>,
+    /// Iterations that the engine did by itself ([`Resident::iterate`]), and the time that they took on the device.
+    pub on_device: Option<OnDevice>,
+}
+
+/// What an engine did without the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct OnDevice {
+    /// Iterations.
+    pub iterations: usize,
+    /// From the first kernel to the last, the host's looks left out.
+    pub time: Duration,
 }
 
 /// Runs EM from `start` until converged, `max_iter`, or the observer's word.
@@ -73,29 +86,49 @@ pub fn run(
         trace: Vec::new(),
         empty: Vec::new(),
         falls: Vec::new(),
+        on_device: None,
     };
+    let mut see = |run: &mut EmRun, from: usize| note(run, from, options, restart, observer);
+    rows.iterate(&mut run, options, &mut see)?;
     while run.iterations < options.max_iter && !run.converged {
         let iteration = run.iterations + 1;
         let statistics = rows.pass(&run.mixture)?;
         check(&statistics, iteration)?;
         let mean = statistics.mean_log_likelihood();
-        let change = run.trace.last().map_or(f64::INFINITY, |last| mean - last);
-        if change < -rounding(mean, options.precision) {
-            run.falls.push((iteration, -change));
-        }
         let step =
             m_step(&statistics, options.reg_covar, Some(&run.mixture)).map_err(|source| singular(source, iteration))?;
+        let change = run.trace.last().map_or(f64::INFINITY, |last| mean - last);
         run.mixture = step.mixture;
         run.empty = step.empty;
         run.trace.push(mean);
         run.iterations = iteration;
         run.converged = change.abs() < options.tol;
-        let seen = Iteration { restart, iteration, mean_log_likelihood: mean, change, mixture: &run.mixture };
-        if observer(&seen).is_break() {
-            return Err(Error::Interrupted { iterations: iteration });
-        }
+        see(&mut run, iteration - 1)?;
     }
     Ok(run)
+}
+
+/// Looks at the iterations after the first `from`: notes falls, and tells the observer.
+fn note(
+    run: &mut EmRun,
+    from: usize,
+    options: &EmOptions,
+    restart: usize,
+    observer: &mut Observer<'_>,
+) -> Result<(), Error> {
+    for at in from..run.iterations {
+        let mean = run.trace[at];
+        let change = if at == 0 { f64::INFINITY } else { mean - run.trace[at - 1] };
+        if change < -rounding(mean, options.precision) {
+            run.falls.push((at + 1, -change));
+        }
+        let mixture = (at + 1 == run.iterations).then_some(&run.mixture);
+        let seen = Iteration { restart, iteration: at + 1, mean_log_likelihood: mean, change, mixture };
+        if observer(&seen).is_break() {
+            return Err(Error::Interrupted { iterations: at + 1 });
+        }
+    }
+    Ok(())
 }
 
 /// A fall of the mean log-likelihood smaller than this is rounding: sums in f64 keep a few ulp of the mean, products

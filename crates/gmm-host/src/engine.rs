@@ -4,6 +4,7 @@ use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
 use ndarray::ArrayView2;
 
 use crate::Error;
+use crate::em::{EmOptions, EmRun};
 
 /// Writes the responsibilities, `(m, k)` row by row, of the `m` rows that start at the given row.
 pub type FillResponsibilities<'a> = dyn Fn(usize, &mut [f64]) + Sync + 'a;
@@ -44,6 +45,23 @@ pub trait Resident: Send {
     /// # Errors
     /// [`Error::Features`] where `d` differs; [`Error::Memory`].
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error>;
+
+    /// Goes on with EM from `run.mixture` by itself, as far as it can without the host: iterations, trace, mixture and
+    /// whether it converged are noted in `run`, and `seen(run, from)` is called at each of the host's looks, with the
+    /// iterations that were known before. What is left is the caller's to do, by [`pass`](Self::pass); this does nothing
+    /// where an engine has no loop of its own, or none for this shape.
+    ///
+    /// # Errors
+    /// As for [`pass`](Self::pass), and what `seen` says.
+    fn iterate(
+        &mut self,
+        run: &mut EmRun,
+        options: &EmOptions,
+        seen: &mut dyn FnMut(&mut EmRun, usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let _ = (run, options, seen);
+        Ok(())
+    }
 
     /// Statistics of the hard assignment of each row to its nearest centre, `(k, d)`, the first among equals.
     /// `log_likelihood` is 0; with [`CovarianceType::Spherical`], `second` is each cluster's inertia.

@@ -38,6 +38,8 @@ mod kernel;
 
 pub mod device;
 pub mod e_step;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub mod fused;
 pub mod layout;
 pub mod m_step;
 pub mod m_step_sums;

@@ -18,6 +18,17 @@ impl Module {
     pub const fn runs_on(&self, capability: u32) -> bool {
         if self.exact { capability == self.capability } else { capability >= self.capability }
     }
+
+    /// The module with one of its kernels alone: kernels call nothing, so each stands by itself, and a driver that
+    /// compiles what is needed is ready many times sooner.
+    pub fn alone(&self, kernel: &str) -> Option<String> {
+        const ENTRY: &str = "\n.visible .entry ";
+        const END: &str = "\n}\n";
+        let head = self.text.find(ENTRY)? + 1;
+        let start = self.text.find(&format!("{ENTRY}{kernel}("))? + 1;
+        let end = start + self.text[start..].find(END)? + END.len();
+        Some([&self.text[..head], &self.text[start..end]].concat())
+    }
 }
 
 /// Turing and everything since; no tensor-core words.

@@ -21,6 +21,8 @@ kernels! {
     reduce_partials => partials_body, no_shared;
     /// Few numbers, many partial results: block `x` has number `x`, a grid of `len` blocks.
     reduce_scalars => scalars_body, sum_shared;
+    /// Both many: a block has eight numbers, and sixteen threads for each share its partial results. Any grid.
+    reduce_blocks => blocks_body, blocks_shared;
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -31,6 +33,11 @@ fn no_shared(_: &Reduce) -> u64 {
 #[cfg(not(target_arch = "nvptx64"))]
 fn sum_shared(_: &Reduce) -> u64 {
     u64::from(SUM_BYTES)
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn blocks_shared(_: &Reduce) -> u64 {
+    u64::from(THREADS * 8)
 }
 
 /// Scratch of a block sum: one `f64` per warp.
@@ -84,5 +91,59 @@ pub unsafe fn scalars_body(a: Reduce) {
     if thread::thread_idx_x() == 0 {
         // SAFETY: the caller's promise.
         unsafe { finish(&a, i, sum) };
+    }
+}
+
+/// Numbers that a block of [`reduce_blocks`] has at a time.
+pub const NUMBERS: u32 = 8;
+
+/// Threads that share a number's partial results, and how many each of them reads at once.
+const PARTS: u32 = THREADS / NUMBERS;
+const AT_ONCE: usize = 8;
+
+/// [`reduce_blocks`].
+///
+/// # Safety
+/// As the fields of [`Reduce`] say.
+#[inline(always)]
+pub unsafe fn blocks_body(a: Reduce) {
+    let t = thread::thread_idx_x();
+    let (number, part) = (t % NUMBERS, t / NUMBERS);
+    let parts = Shared::<f64>::at(0);
+    let mut first = thread::block_idx_x() as u64 * NUMBERS as u64;
+    while first < a.len {
+        let i = first + number as u64;
+        let mut sum = 0.0;
+        let mut s = part as u64;
+        while i < a.len && s < a.count {
+            // Read together, so that their latencies pass together.
+            let mut some = [0.0; AT_ONCE];
+            let mut j = 0;
+            while j < AT_ONCE {
+                let at = s + j as u64 * PARTS as u64;
+                if at < a.count {
+                    // SAFETY: `at < count`, `i < len`.
+                    some[j] = unsafe { device::load(a.partials, at * a.len + i) };
+                }
+                j += 1;
+            }
+            let [a, b, c, d, e, f, g, h] = some;
+            sum += ((a + b) + (c + d)) + ((e + f) + (g + h));
+            s += AT_ONCE as u64 * PARTS as u64;
+        }
+        parts.store(t, sum);
+        thread::sync_threads();
+        if part == 0 && i < a.len {
+            let mut total = 0.0;
+            let mut p = 0;
+            while p < PARTS {
+                total += parts.load(p * NUMBERS + number);
+                p += 1;
+            }
+            // SAFETY: the caller's promise.
+            unsafe { finish(&a, i, total) };
+        }
+        thread::sync_threads();
+        first += thread::grid_dim_x() as u64 * NUMBERS as u64;
     }
 }

@@ -1,19 +1,25 @@
 //! Every kernel with its parameters, as one table.
 
 use crate::kernel::{Arguments, Kernel};
-use crate::{Real, e_step, m_step, m_step_sums, nearest, prepare, probe, reduce, squared_distances, tile};
+use crate::{Real, e_step, fused, m_step, m_step_sums, nearest, prepare, probe, reduce, squared_distances, tile};
 
 /// An entry point of the PTX modules.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Signature {
     /// Its name.
     pub name: &'static str,
+    /// Whether it needs tensor cores: the module for Turing has none of these.
+    pub tensor_cores: bool,
     /// Names and types of its parameters, in order; `T` is the type that the name ends with.
     pub parameters: &'static [(&'static str, &'static str)],
 }
 
 fn one<A: Arguments>(kernel: Kernel<A>) -> Signature {
-    Signature { name: kernel.name, parameters: A::PARAMETERS }
+    Signature { name: kernel.name, tensor_cores: false, parameters: A::PARAMETERS }
+}
+
+fn tensor(signature: Signature) -> Signature {
+    Signature { tensor_cores: true, ..signature }
 }
 
 fn generic<T: Real>() -> Vec<Signature> {
@@ -43,7 +49,10 @@ fn generic<T: Real>() -> Vec<Signature> {
 pub fn signatures() -> Vec<Signature> {
     let mut all = generic::<f32>();
     all.extend(generic::<f64>());
-    all.extend([one(reduce::reduce_partials()), one(reduce::reduce_scalars())]);
+    all.extend(fused::Variant::all().map(|v| tensor(one(fused::kernel::<f32>(v)))));
+    all.extend(fused::Variant::all().map(|v| tensor(one(fused::kernel::<f64>(v)))));
+    all.push(tensor(one(fused::update::update())));
+    all.extend([one(reduce::reduce_partials()), one(reduce::reduce_scalars()), one(reduce::reduce_blocks())]);
     all.extend([one(m_step::m_step_full()), one(m_step::m_step_tied())]);
     all.extend([one(m_step::m_step_diag()), one(m_step::m_step_spherical())]);
     all.extend([one(probe::probe_words()), one(probe::probe_mma())]);

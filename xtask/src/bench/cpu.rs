@@ -28,7 +28,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let record = if options.quick { scratch.join("record") } else { shell::root().join("benches/record") };
     let mut command = "cargo xtask bench cpu".to_owned();
     let mut bench = shell::program(shell::target().join("release/gmm-benches"));
-    bench.arg("--python").arg(python).arg("--root").arg(shell::root());
+    bench.arg("cpu").arg("--python").arg(python).arg("--root").arg(shell::root());
     bench.arg("--scratch").arg(scratch).arg("--record").arg(record);
     if options.quick {
         bench.arg("--quick");

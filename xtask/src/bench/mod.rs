@@ -1,6 +1,7 @@
-//! `cargo xtask bench`: our engines beside other programs.
+//! `cargo xtask bench`: our engines beside other programs and beside what the machine can do.
 
 mod cpu;
+mod gpu;
 mod venv;
 
 use anyhow::Result;
@@ -16,6 +17,8 @@ pub(crate) struct Options {
 enum What {
     /// One EM iteration of the CPU engine and of scikit-learn, in turns.
     Cpu(cpu::Options),
+    /// EM iterations, initialisation and small fits on the GPU, against the chip's floor.
+    Gpu(gpu::Options),
 }
 
 /// Runs the benchmark that was asked for.
@@ -25,5 +28,6 @@ enum What {
 pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.what {
         What::Cpu(options) => cpu::run(options),
+        What::Gpu(options) => gpu::run(options),
     }
 }

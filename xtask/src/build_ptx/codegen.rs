@@ -70,6 +70,8 @@ impl Codegen for Rustc {
         }
         // There is nothing to link: the assembly is the product.
         command.args(["--", "-Clinker=true", "-Zlocation-detail=none"]);
+        // A closure that is not inlined takes what it captures through memory, and registers become a stack.
+        command.arg("-Cllvm-args=-inline-threshold=1000000");
         command.arg(format!("-Ctarget-cpu={}", target.name));
         command.arg(format!("--emit=asm={}", asm.display()));
         let status = command.status().context("cannot run cargo")?;

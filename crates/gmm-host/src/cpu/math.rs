@@ -6,25 +6,35 @@ use super::simd::{Real, Words};
 ///
 /// `x = n ln 2 + r` with |r| ≤ ln(2)/2 by a two-part ln 2, a polynomial for `exp(r)`, and `2^n` by shifting the
 /// integer that the rounding left in the low bits into the exponent.
+///
+/// Of `G` vectors step by step, so that each constant is fetched once for all of them.
 #[inline(always)]
-pub(crate) fn exp<T: Real, W: Words<T>>(w: W, x: W::V) -> W::V {
+pub(crate) fn exp<T: Real, W: Words<T>, const G: usize>(w: W, x: [W::V; G]) -> [W::V; G] {
     let m = &T::MATH;
-    let least = w.splat(m.exp_least);
-    let clamped = w.max(x, least);
-    let round = w.splat(m.round);
-    let biased = w.fma(clamped, w.splat(m.log2_e), round);
-    let n = w.sub(biased, round);
-    let r = w.neg_fma(n, w.splat(m.ln2_high), clamped);
-    let r = w.neg_fma(n, w.splat(m.ln2_low), r);
-    let mut p = w.splat(m.exp_terms[0]);
-    for &term in &m.exp_terms[1..] {
-        p = w.fma(p, r, w.splat(term));
+    let (least, round) = (w.splat(m.exp_least), w.splat(m.round));
+    let (mut biased, mut r) = (x, x);
+    for g in 0..G {
+        let clamped = w.max(x[g], least);
+        biased[g] = w.fma(clamped, w.splat(m.log2_e), round);
+        let n = w.sub(biased[g], round);
+        r[g] = w.neg_fma(n, w.splat(m.ln2_high), clamped);
+        r[g] = w.neg_fma(n, w.splat(m.ln2_low), r[g]);
     }
-    // 1 + r + r² p, the small parts first.
-    let tail = w.fma(w.mul(r, r), p, r);
-    let value = w.add(tail, w.splat(T::ONE));
-    let scaled = w.mul(value, w.shift_to_exponent(biased));
-    w.select_lt(x, least, w.splat(T::ZERO), scaled)
+    let mut p = [w.splat(m.exp_terms[0]); G];
+    for &term in &m.exp_terms[1..] {
+        let term = w.splat(term);
+        for g in 0..G {
+            p[g] = w.fma(p[g], r[g], term);
+        }
+    }
+    for g in 0..G {
+        // 1 + r + r² p, the small parts first.
+        let tail = w.fma(w.mul(r[g], r[g]), p[g], r[g]);
+        let value = w.add(tail, w.splat(T::ONE));
+        let scaled = w.mul(value, w.shift_to_exponent(biased[g]));
+        p[g] = w.select_lt(x[g], least, w.splat(T::ZERO), scaled);
+    }
+    p
 }
 
 /// `ln(x)` for normal `x > 0`.
@@ -71,7 +81,7 @@ mod tests {
                 // SAFETY: both chunks hold LANES values.
                 unsafe {
                     let x = w.load(i.as_ptr());
-                    w.store(o.as_mut_ptr(), if self.ln { ln(w, x) } else { exp(w, x) });
+                    w.store(o.as_mut_ptr(), if self.ln { ln(w, x) } else { exp(w, [x])[0] });
                 }
             }
         }

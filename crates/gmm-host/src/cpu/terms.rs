@@ -1,7 +1,7 @@
 //! A mixture's parameters as the kernels read them: relative to the data's shift, in the engine's precision.
 
 use gmm_model::{Cholesky, CovarianceType, Factors, Mixture};
-use ndarray::{Array2, ArrayView2};
+use ndarray::ArrayView2;
 
 use super::simd::Real;
 
@@ -28,8 +28,8 @@ pub(crate) enum Scales<T> {
     Full(Vec<Triangle<T>>),
     /// One factor, and the means solved by it, `(k, d)`.
     Tied(Triangle<T>, Vec<T>),
-    /// Reciprocal standard deviations, `(k, d)`.
-    Diag(Vec<T>),
+    /// Reciprocal standard deviations, and the means in units of them with the sign turned, both `(k, d)`.
+    Diag(Vec<T>, Vec<T>),
     /// Reciprocal standard deviations, `(k,)`.
     Spherical(Vec<T>),
 }
@@ -38,11 +38,14 @@ impl<T: Real> Terms<T> {
     pub(crate) fn new(mixture: &Mixture, shift: &[f64]) -> Self {
         let (k, d) = mixture.means().dim();
         let means = relative(mixture.means(), shift);
-        let convert = |a: &Array2<f64>| a.iter().map(|v| T::of(1.0 / v)).collect::<Vec<_>>();
         let scales = match mixture.factors() {
             Factors::Full(all) => Scales::Full(all.iter().map(Triangle::new).collect()),
             Factors::Tied(one) => Scales::Tied(Triangle::new(one), solved_means(mixture, one, shift)),
-            Factors::Diag(sd) => Scales::Diag(convert(sd)),
+            Factors::Diag(sd) => {
+                let scales: Vec<T> = sd.iter().map(|v| T::of(1.0 / v)).collect();
+                let offsets = offsets(mixture, shift, &scales);
+                Scales::Diag(scales, offsets)
+            }
             Factors::Spherical(sd) => Scales::Spherical(sd.iter().map(|v| T::of(1.0 / v)).collect()),
         };
         let constants = (0..k).map(|c| T::of(mixture.log_weight(c) + mixture.log_normalizer(c))).collect();
@@ -54,6 +57,15 @@ impl<T: Real> Terms<T> {
 /// `centre − shift` in `T`, `(k, d)`.
 pub(crate) fn relative<T: Real>(centres: ArrayView2<'_, f64>, shift: &[f64]) -> Vec<T> {
     centres.outer_iter().flat_map(|row| row.iter().zip(shift).map(|(m, s)| T::of(m - s)).collect::<Vec<_>>()).collect()
+}
+
+/// `−(mean − shift) scale`, `(k, d)`, for a distance by one multiplication and addition.
+///
+/// Rounded once, and by the scales as they are in `T`: the same as a mean rounded in its last place, as `means` are too.
+fn offsets<T: Real>(mixture: &Mixture, shift: &[f64], scales: &[T]) -> Vec<T> {
+    let means = mixture.means();
+    let all = means.iter().zip(shift.iter().cycle()).zip(scales);
+    all.map(|((m, s), scale)| T::of((s - m) * scale.to_f64())).collect()
 }
 
 fn solved_means<T: Real>(mixture: &Mixture, factor: &Cholesky, shift: &[f64]) -> Vec<T> {

@@ -1,6 +1,8 @@
 //! A device opened for use: its context, its kernels, and the faults that it meets.
 
 use std::cell::Cell;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -9,7 +11,10 @@ use cust::device::{Device, DeviceAttribute};
 use cust::error::CudaResult;
 use cust::module::Module;
 use cust::stream::{Stream, StreamFlags};
-use cust::sys::CUdevice_attribute;
+use cust::sys::{
+    CUdevice_attribute, CUfunction, CUfunction_attribute, cuFuncSetAttribute,
+    cuOccupancyMaxActiveBlocksPerMultiprocessor, cudaError_enum,
+};
 use cust::{CudaApiVersion, CudaFlags};
 
 use super::driver::{self, code};
@@ -124,9 +129,24 @@ pub(crate) struct Gpu {
     /// Chunks of pinned memory that no upload is using: pinning takes longer than a small fit.
     pub(crate) staging: Mutex<Option<Staging>>,
     // Dropped in this order, the context last.
-    pub(crate) module: Module,
+    functions: Mutex<HashMap<&'static str, Loaded>>,
     context: Context,
 }
+
+/// A kernel that the driver has compiled, alone: a fit needs a few of the many.
+struct Loaded {
+    function: CUfunction,
+    /// Bytes of shared memory that it may be launched with.
+    shared: u64,
+    /// Whose it is.
+    _module: Module,
+}
+
+// SAFETY: a function's handle belongs to the context and may be used from any thread in which that is current.
+unsafe impl Send for Loaded {}
+
+/// Shared memory that a block gets without asking.
+const SHARED_WITHOUT_ASKING: u64 = 48 << 10;
 
 impl Gpu {
     /// Opens a device and loads its module, or the one of that name.
@@ -158,8 +178,7 @@ impl Gpu {
         };
         let context = Context::new(device).map_err(|e| fault::error("the device's context", e))?;
         CurrentContext::set_current(&context).map_err(|e| fault::error("the device's context", e))?;
-        let module = load(&choice)?;
-        Ok(Self {
+        let gpu = Self {
             ordinal,
             name: facts.name,
             choice,
@@ -169,9 +188,60 @@ impl Gpu {
             lost: AtomicBool::new(false),
             lacked_memory: AtomicUsize::new(0),
             staging: Mutex::new(None),
-            module,
+            functions: Mutex::new(HashMap::new()),
             context,
-        })
+        };
+        // A driver that cannot compile the kernels says so now.
+        gpu.function("reduce_partials", 0)?;
+        Ok(gpu)
+    }
+
+    /// Whether the module that was chosen has a kernel.
+    pub(crate) fn has(&self, kernel: &str) -> bool {
+        self.choice.module.alone(kernel).is_some()
+    }
+
+    /// A kernel, for launches with this much shared memory; compiled when it is first asked for.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub(crate) fn function(&self, kernel: &'static str, shared: u64) -> Result<CUfunction, Error> {
+        let mut functions = self.functions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let loaded = match functions.entry(kernel) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(place) => place.insert(load(&self.choice, kernel)?),
+        };
+        if shared > loaded.shared {
+            let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: a function of a loaded module; the driver checks the value.
+            let code = unsafe { cuFuncSetAttribute(loaded.function, attribute, shared as i32) };
+            self.check_code(&format!("shared memory of kernel {kernel}"), code)?;
+            loaded.shared = shared;
+        }
+        Ok(loaded.function)
+    }
+
+    /// Blocks of a kernel that run on a multiprocessor together.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub(crate) fn occupancy(&self, kernel: &'static str, threads: u32, shared: u64) -> Result<u32, Error> {
+        let function = self.function(kernel, shared)?;
+        let mut blocks = 0;
+        // SAFETY: writes one integer.
+        let code = unsafe {
+            cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut blocks, function, threads as i32, shared as usize)
+        };
+        self.check_code(&format!("blocks of kernel {kernel}"), code)?;
+        Ok(blocks.max(1) as u32)
+    }
+
+    /// [`check`](Self::check) for a function that cust does not wrap.
+    pub(crate) fn check_code(&self, what: &str, code: cudaError_enum) -> Result<(), Error> {
+        match code {
+            cudaError_enum::CUDA_SUCCESS => Ok(()),
+            _ => self.check(what, Err(cust::error::CudaError::UnknownError)),
+        }
     }
 
     /// Makes the context that of the calling thread.
@@ -246,31 +316,37 @@ impl Drop for Gpu {
             return;
         }
         // What it holds belongs to the context, which is current now.
+        self.functions.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
         drop(self.staging.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take());
     }
 }
 
-/// Hands the module to the driver, which compiles it for the device and keeps the result in its own cache.
-fn load(choice: &Choice) -> Result<Module, Error> {
-    let what = format!("loading module {}", choice.module.target);
-    Module::from_ptx(choice.module.text, &[]).map_err(|error| {
+/// Hands a kernel to the driver, which compiles it for the device and keeps the result in its own cache.
+fn load(choice: &Choice, kernel: &'static str) -> Result<Loaded, Error> {
+    let what = format!("loading kernel {kernel} of module {}", choice.module.target);
+    let Some(text) = choice.module.alone(kernel) else {
+        return Err(Error::Device(format!("{what}: it has none of that name")));
+    };
+    let module = Module::from_ptx(&text, &[]).map_err(|error| {
         let failure = driver::take_failure();
         match failure {
             Some(f) if f.code == code::INVALID_PTX => {
-                let log = compiler_log(choice).unwrap_or_default();
+                let log = compiler_log(&text).unwrap_or_default();
                 Error::Device(format!("{}{log}", fault::text(&what, f.function, f.code)))
             }
             Some(f) => Error::Device(fault::text(&what, f.function, f.code)),
             None => Error::Device(format!("{what}: {error:?}")),
         }
-    })
+    })?;
+    let function = module.get_function(kernel).map(|f| f.to_raw()).map_err(|e| fault::error(&what, e))?;
+    Ok(Loaded { function, shared: SHARED_WITHOUT_ASKING, _module: module })
 }
 
-/// What the driver's compiler says about a module that it refused.
-fn compiler_log(choice: &Choice) -> Option<String> {
+/// What the driver's compiler says about a kernel that it refused.
+fn compiler_log(text: &str) -> Option<String> {
     use cust::sys::CUjit_option::{CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     let driver = driver::open().ok()?;
-    let source = std::ffi::CString::new(choice.module.text).ok()?;
+    let source = std::ffi::CString::new(text).ok()?;
     let mut log = vec![0_u8; 4096];
     let mut options = [CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
     let mut values = [log.as_mut_ptr().cast(), log.len() as *mut std::ffi::c_void];

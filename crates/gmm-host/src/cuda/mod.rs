@@ -7,6 +7,7 @@
 
 mod device;
 mod driver;
+mod em;
 #[cfg(test)]
 mod fake;
 mod fault;

@@ -1,6 +1,6 @@
 //! Which variant of the kernels, which chunk of rows and which grids: one pure function of shape and device limits.
 //!
-//! `GMM_PLAN` forces parts of it: `chunk=4096,blocks=64,splits=3,solved=scratch`.
+//! `GMM_PLAN` forces parts of it: `chunk=4096,blocks=64,splits=3,solved=scratch,loop=host`.
 
 use std::fmt;
 
@@ -85,6 +85,7 @@ pub(crate) struct Forced {
     blocks: Option<u32>,
     splits: Option<u32>,
     solved: Option<Solved>,
+    host_loop: bool,
 }
 
 impl Forced {
@@ -96,13 +97,19 @@ impl Forced {
         std::env::var("GMM_PLAN").map_or(Ok(Self::default()), |text| Self::parse(&text))
     }
 
+    /// Whether the loop of EM is to stay on the host.
+    pub(crate) const fn host_loop(&self) -> bool {
+        self.host_loop
+    }
+
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         let mut forced = Self::default();
         for part in text.split(',').filter(|p| !p.trim().is_empty()) {
             forced.set(part.trim()).ok_or_else(|| Error::Option {
                 option: "GMM_PLAN",
                 value: text.to_owned(),
-                must: "like chunk=4096,blocks=64,splits=3,solved=shared|scratch, numbers from 1".to_owned(),
+                must: "like chunk=4096,blocks=64,splits=3,solved=shared|scratch,loop=device|host, numbers from 1"
+                    .to_owned(),
             })?;
         }
         Ok(forced)
@@ -117,6 +124,8 @@ impl Forced {
             "splits" => self.splits = Some(number()?.min(MOST_SPLITS)),
             "solved" if value == "shared" => self.solved = Some(Solved::Shared),
             "solved" if value == "scratch" => self.solved = Some(Solved::Scratch),
+            "loop" if value == "host" => self.host_loop = true,
+            "loop" if value == "device" => self.host_loop = false,
             _ => return None,
         }
         Some(())

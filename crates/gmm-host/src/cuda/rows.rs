@@ -9,12 +9,14 @@ use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
 
 use super::device::{Gpu, Queue};
+use super::em::LoopMemory;
 use super::launch::{Chunk, Launcher, Model, StepOutputs};
 use super::parameters;
 use super::plan::{self, Forced, Plan, Shape};
 use super::staging::{receive, send};
 use super::upload::{self, Number};
 use super::workspace::{self, Extras, Parameters, Sizes, TOTALS, Workspace};
+use crate::em::{EmOptions, EmRun};
 use crate::engine::check_features;
 use crate::{Error, Evaluation, FillResponsibilities, Resident, Wanted};
 
@@ -27,24 +29,25 @@ const FAR: f64 = f64::from_bits(u64::from_ne_bytes([FAR_BYTE; 8]));
 
 /// Rows on a device. Everything that it holds is freed with its context current: see `Drop`.
 pub(crate) struct CudaRows<T: Number> {
-    queue: Queue,
-    precision: Precision,
-    n: usize,
-    d: usize,
-    shift: Vec<f64>,
-    total_weight: f64,
+    pub(super) queue: Queue,
+    pub(super) precision: Precision,
+    pub(super) n: usize,
+    pub(super) d: usize,
+    pub(super) shift: Vec<f64>,
+    pub(super) total_weight: f64,
     /// `(n, d)` tiled.
     x: DeviceBuffer<T>,
     /// `(n,)`.
     row_weights: Option<DeviceBuffer<f64>>,
     workspace: Workspace<T>,
-    forced: Forced,
+    pub(super) loop_memory: LoopMemory,
+    pub(super) forced: Forced,
     /// What the workspace is made for.
     planned: Option<(Shape, Extras, Plan)>,
     /// Rows of a chunk at most: fewer than there are once a launch lacked memory.
     most_rows: u64,
     /// Last, so that the context outlives what belongs to it.
-    gpu: Arc<Gpu>,
+    pub(super) gpu: Arc<Gpu>,
 }
 
 impl<T: Number> CudaRows<T> {
@@ -85,6 +88,7 @@ impl<T: Number> CudaRows<T> {
             x,
             row_weights: weights,
             workspace: Workspace::empty(),
+            loop_memory: LoopMemory::empty(),
             forced,
             planned: None,
             most_rows: n as u64,
@@ -102,9 +106,18 @@ impl<T: Number> CudaRows<T> {
         Ok(())
     }
 
+    pub(super) fn shape(&self, kind: CovarianceType, k: usize) -> Shape {
+        Shape { kind, precision: self.precision, n: self.n as u64, k: k as u32, d: self.d as u32 }
+    }
+
+    /// All rows as one chunk.
+    pub(super) fn whole(&self) -> Chunk<T> {
+        Chunk { x: self.x.index(..), row_weights: self.row_weights.as_ref().map(|w| w.index(..)), n: self.n as u64 }
+    }
+
     /// Plans a pass and makes the workspace fit: the most rows at a time for which there is memory.
     fn prepare(&mut self, kind: CovarianceType, k: usize, extras: Extras) -> Result<(Shape, Plan), Error> {
-        let shape = Shape { kind, precision: self.precision, n: self.n as u64, k: k as u32, d: self.d as u32 };
+        let shape = self.shape(kind, k);
         if let Some((s, e, plan)) = self.planned
             && (s, e) == (shape, extras)
         {
@@ -416,6 +429,16 @@ impl<T: Number> Resident for CudaRows<T> {
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
         check_features(self.d, mixture.n_features())?;
         self.run(|rows| rows.pass_here(mixture))
+    }
+
+    fn iterate(
+        &mut self,
+        run: &mut EmRun,
+        options: &EmOptions,
+        seen: &mut dyn FnMut(&mut EmRun, usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        check_features(self.d, run.mixture.n_features())?;
+        self.run(|rows| rows.iterate_here(run, options, seen))
     }
 
     fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {

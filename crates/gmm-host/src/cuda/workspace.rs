@@ -141,12 +141,12 @@ pub(crate) const WHAT: &str = "a pass on the GPU";
 pub(crate) struct Slot<A: DeviceCopy>(DeviceBuffer<A>);
 
 impl<A: DeviceCopy> Slot<A> {
-    fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         // SAFETY: of length 0: nothing is taken and nothing can be read.
         Self(unsafe { DeviceBuffer::uninitialized(0) }.expect("an empty buffer asks nothing of the driver"))
     }
 
-    fn bytes(&self) -> u128 {
+    pub(crate) fn bytes(&self) -> u128 {
         (self.0.len() * size_of::<A>()) as u128
     }
 
@@ -155,7 +155,7 @@ impl<A: DeviceCopy> Slot<A> {
         self.0.index(..len)
     }
 
-    fn reserve(&mut self, gpu: &Gpu, len: usize) -> Result<(), Error> {
+    pub(crate) fn reserve(&mut self, gpu: &Gpu, len: usize) -> Result<(), Error> {
         if len <= self.0.len() {
             return Ok(());
         }
@@ -248,12 +248,12 @@ impl<T: Number> Workspace<T> {
     }
 }
 
-fn pinned_empty<A: DeviceCopy>() -> LockedBuffer<A> {
+pub(crate) fn pinned_empty<A: DeviceCopy>() -> LockedBuffer<A> {
     // SAFETY: of length 0: nothing is taken and nothing can be read.
     unsafe { LockedBuffer::uninitialized(0) }.expect("an empty buffer asks nothing of the driver")
 }
 
-fn pin<A: DeviceCopy + Default>(gpu: &Gpu, buffer: &mut LockedBuffer<A>, len: usize) -> Result<(), Error> {
+pub(crate) fn pin<A: DeviceCopy + Default>(gpu: &Gpu, buffer: &mut LockedBuffer<A>, len: usize) -> Result<(), Error> {
     if len > buffer.len() {
         *buffer = pinned_empty();
         *buffer = gpu.check("pinned host memory", LockedBuffer::new(&A::default(), len))?;

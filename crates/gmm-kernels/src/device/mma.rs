@@ -21,3 +21,24 @@ pub use super::machine::mma_m8n8k4_f64;
 /// `A` is 16×16: `(g,t+4q) (g+8,t+4q)` for `q` in 0..4; `B` is 16×8: `(t+4q,g)`.
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
 pub use super::machine::mma_m16n8k16_f64;
+
+/// `A` is 16×16 and `B` is 16×8, laid out as for [`mma_m16n8k16_f64`]; in several steps where the chip has smaller ones.
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
+#[inline(always)]
+pub fn f64_16x8x16(c: &mut [f64; 4], a: [f64; 8], b: [f64; 4]) {
+    mma_m16n8k16_f64(c, a, b);
+}
+
+/// `A` is 16×16 and `B` is 16×8, laid out as Hopper's `mma_m16n8k16_f64`; here in eight steps.
+#[cfg(all(target_arch = "nvptx64", feature = "sm_80", not(feature = "sm_90a")))]
+#[inline(always)]
+pub fn f64_16x8x16(c: &mut [f64; 4], a: [f64; 8], b: [f64; 4]) {
+    let [mut upper, mut lower] = [[c[0], c[1]], [c[2], c[3]]];
+    let mut q = 0;
+    while q < 4 {
+        mma_m8n8k4_f64(&mut upper, a[2 * q], b[q]);
+        mma_m8n8k4_f64(&mut lower, a[2 * q + 1], b[q]);
+        q += 1;
+    }
+    *c = [upper[0], upper[1], lower[0], lower[1]];
+}

@@ -47,3 +47,17 @@ impl<T: Real> Shared<T> {
         T::shared_store4(self.offset + i * T::BYTES, values);
     }
 }
+
+impl Shared<f64> {
+    /// Elements `i` and `i+1`; `i` is even and the array 16-byte aligned.
+    #[inline(always)]
+    pub fn load2(self, i: u32) -> [f64; 2] {
+        super::words::shared_load_u64x2(self.offset + i * 8).map(f64::from_bits)
+    }
+
+    /// Sets elements `i` and `i+1`; alignment as for [`load2`](Self::load2).
+    #[inline(always)]
+    pub fn store2(self, i: u32, values: [f64; 2]) {
+        super::words::shared_store_u64x2(self.offset + i * 8, values.map(f64::to_bits));
+    }
+}

@@ -4,6 +4,7 @@ mod compare;
 mod data;
 mod emulator;
 mod evaluate;
+mod fused;
 mod harness;
 mod k_means;
 mod m_step;

@@ -1,35 +1,41 @@
 //! Distances in units of each component's own standard deviations.
 
-use std::ops::Range;
-
 use super::super::layout::STRIDE;
 use super::super::simd::{Real, Words};
 use super::super::terms::Terms;
+use super::{WIDE, store_log_joint};
 
-/// `joint[c] = constant[c] − ½ Σ_j ((x_j − mean[c,j]) scale[c,j])²` for `G` vectors of rows; `scales` is `(k, d)`.
+/// `joint[c] = constant[c] − ½ Σ_j (x_j scale[c,j] + offset[c,j])²` of `C` components from `c` on for `WIDE` vectors of
+/// rows; `scales` and `offsets` are `(k, d)`. Cost `4*d` flops a row and component.
 #[inline(always)]
-pub(super) fn log_joint<T: Real, W: Words<T>, const G: usize>(
+pub(super) fn log_joint<T: Real, W: Words<T>, const C: usize>(
     w: W,
     terms: &Terms<T>,
     scales: &[T],
-    components: Range<usize>,
+    offsets: &[T],
+    c: usize,
     x: &[T],
     joint: &mut [T],
 ) {
     let d = terms.d;
-    assert!(x.len() >= (d - 1) * STRIDE + G * W::LANES);
-    for c in components {
-        let (means, scales) = (&terms.means[c * d..][..d], &scales[c * d..][..d]);
-        let mut distance = [w.splat(T::ZERO); G];
-        for (j, (&mean, &scale)) in means.iter().zip(scales).enumerate() {
-            let (mean, scale) = (w.splat(mean), w.splat(scale));
-            for (g, q) in distance.iter_mut().enumerate() {
-                // SAFETY: inside x, as asserted.
-                let value = unsafe { w.load(x.as_ptr().add(j * STRIDE + g * W::LANES)) };
-                let t = w.mul(w.sub(value, mean), scale);
-                *q = w.fma(t, t, *q);
+    let (scales, offsets) = (&scales[c * d..][..C * d], &offsets[c * d..][..C * d]);
+    assert!(x.len() >= (d - 1) * STRIDE + WIDE * W::LANES);
+    let mut distances = [[w.splat(T::ZERO); WIDE]; C];
+    for j in 0..d {
+        // SAFETY: C*d scales and offsets are there, and the vectors are inside x, as asserted.
+        unsafe {
+            for i in 0..C {
+                let scale = w.splat(*scales.get_unchecked(i * d + j));
+                let offset = w.splat(*offsets.get_unchecked(i * d + j));
+                for g in 0..WIDE {
+                    let x = w.load(x.as_ptr().add(j * STRIDE + g * W::LANES));
+                    let t = w.fma(x, scale, offset);
+                    distances[i][g] = w.fma(t, t, distances[i][g]);
+                }
             }
         }
-        super::store(w, c, distance, super::LogJoint { constants: &terms.constants }, &mut joint[c * STRIDE..]);
+    }
+    for (i, distance) in distances.into_iter().enumerate() {
+        store_log_joint(w, terms, c + i, distance, joint);
     }
 }

@@ -1,7 +1,5 @@
 //! Mahalanobis distances by forward substitution with each component's Cholesky factor.
 
-use std::ops::Range;
-
 use super::super::layout::STRIDE;
 use super::super::simd::{Real, Words};
 use super::super::terms::{TILE, Terms, Triangle};
@@ -11,17 +9,15 @@ use super::super::terms::{TILE, Terms, Triangle};
 pub(super) fn log_joint<T: Real, W: Words<T>, const G: usize>(
     w: W,
     terms: &Terms<T>,
-    factors: &[Triangle<T>],
-    components: Range<usize>,
+    factor: &Triangle<T>,
+    c: usize,
     x: &[T],
     joint: &mut [T],
     scratch: &mut [T],
 ) {
     let d = terms.d;
-    for c in components {
-        let q = solve::<T, W, G>(w, &factors[c], &terms.means[c * d..][..d], x, scratch, G * W::LANES);
-        super::store(w, c, q, super::LogJoint { constants: &terms.constants }, &mut joint[c * STRIDE..]);
-    }
+    let q = solve::<T, W, G>(w, factor, &terms.means[c * d..][..d], x, scratch, G * W::LANES);
+    super::store_log_joint(w, terms, c, q, joint);
 }
 
 /// Solves `L y = x − mean` for `G` vectors of rows; returns |y|² and leaves `y` in `y`, column `j` at `j*stride`.
@@ -93,17 +89,22 @@ unsafe fn tile<T: Real, W: Words<T>, const G: usize, const R: usize>(
             *value = w.mul(w.sub(x, mean), scale);
         }
     }
-    for j in 0..top {
-        // SAFETY: the caller's for y; the panel's length was asserted.
-        unsafe {
-            let mut solved = [w.splat(T::ZERO); G];
-            for (g, y_g) in solved.iter_mut().enumerate() {
-                *y_g = w.load(y.as_ptr().add(j * stride + g * W::LANES));
-            }
-            for (r, row) in tile.iter_mut().enumerate() {
-                let m = w.splat(*panel.get_unchecked(j * R + r));
-                for (value, y) in row.iter_mut().zip(solved) {
-                    *value = w.neg_fma(m, y, *value);
+    assert!(top.is_multiple_of(TILE));
+    for left in (0..top).step_by(TILE) {
+        // Unrolled: the fewer turns, the better the processor foresees the last.
+        for turn in 0..TILE {
+            let j = left + turn;
+            // SAFETY: the caller's for y; the panel's length was asserted.
+            unsafe {
+                let mut solved = [w.splat(T::ZERO); G];
+                for (g, y_g) in solved.iter_mut().enumerate() {
+                    *y_g = w.load(y.as_ptr().add(j * stride + g * W::LANES));
+                }
+                for (r, row) in tile.iter_mut().enumerate() {
+                    let m = w.splat(*panel.get_unchecked(j * R + r));
+                    for (value, y) in row.iter_mut().zip(solved) {
+                        *value = w.neg_fma(m, y, *value);
+                    }
                 }
             }
         }

@@ -16,9 +16,9 @@ use super::simd::{Real, Words};
 use super::terms::{Scales, Terms};
 
 use full::solve;
-pub(crate) use spherical::{Plain, squared_distances};
+pub(crate) use spherical::squared_distances;
 
-/// Writes the responsibilities of `rows` rows, a multiple of `GROUP * LANES`, times the row weights, into `joint`.
+/// Writes the responsibilities of `rows` rows, a multiple of `WIDE * LANES`, times the row weights, into `joint`.
 ///
 /// `x` is `(d, STRIDE)`; `scratch` holds `2*d*STRIDE` values; `weights` are the rows' weights. For
 /// the spherical kind `distances`, `(k, STRIDE)`, receives the squared distances to the means.
@@ -36,87 +36,125 @@ pub(crate) fn responsibilities<T: Real, W: Words<T>>(
     out: &mut RowOutputs<'_, T>,
 ) {
     assert!(x.len() >= terms.d * STRIDE && joint.len() >= terms.k * STRIDE && scratch.len() >= 2 * terms.d * STRIDE);
-    assert!(rows <= BLOCK && rows.is_multiple_of(W::GROUP * W::LANES));
-    if W::GROUP == 4 {
-        log_joint::<T, W, 4>(w, terms, x, rows, joint, distances, scratch);
-    } else {
-        log_joint::<T, W, 2>(w, terms, x, rows, joint, distances, scratch);
+    assert!(rows <= BLOCK && rows.is_multiple_of(WIDE * W::LANES));
+    let step = resident_rows::<T, W>(terms.d);
+    for first in (0..rows).step_by(step) {
+        let some = first..rows.min(first + step);
+        if W::GROUP == 4 {
+            solve_all::<T, W, 4>(w, terms, x, some.clone(), joint, scratch);
+        } else {
+            solve_all::<T, W, 2>(w, terms, x, some.clone(), joint, scratch);
+        }
+        for c in (0..terms.k).step_by(SIDE_BY_SIDE) {
+            if terms.k - c >= SIDE_BY_SIDE {
+                distances_to::<T, W, SIDE_BY_SIDE>(w, terms, c, x, some.clone(), joint, distances, scratch);
+            } else {
+                distances_to::<T, W, 1>(w, terms, c, x, some.clone(), joint, distances, scratch);
+            }
+        }
+        normalise(w, terms, some, weights, joint, out);
     }
-    normalise(w, terms, rows, weights, joint, out);
 }
 
-/// Components whose densities are worked out side by side, so that a load of the rows serves both.
-const SIDE_BY_SIDE: usize = 2;
-
-/// Log joint densities of all rows; −∞ where a distance overflows.
-///
-/// Components go outside and rows inside: columns are then read in the order in which the processor fetches ahead.
+/// Rows of which all columns fit into half of a first-level cache of 32 KiB: they stay there while all components are
+/// gone through.
 #[inline(always)]
-fn log_joint<T: Real, W: Words<T>, const G: usize>(
+fn resident_rows<T: Real, W: Words<T>>(d: usize) -> usize {
+    let unit = WIDE * W::LANES;
+    ((16 << 10) / (d * size_of::<T>()) / unit * unit).clamp(unit, BLOCK)
+}
+
+/// Vectors of rows whose distances are worked out side by side.
+pub(crate) const WIDE: usize = 4;
+/// Components likewise: that makes eight running sums, as many as keep two multipliers busy through their latency, and a
+/// load of rows or parameters serves several.
+pub(crate) const SIDE_BY_SIDE: usize = 2;
+
+/// What forward substitution does: the log joint densities of the full kind, the solved rows of the tied one.
+///
+/// Components go outside and rows inside, so that a factor too stays in cache.
+#[inline(always)]
+fn solve_all<T: Real, W: Words<T>, const G: usize>(
     w: W,
     terms: &Terms<T>,
     x: &[T],
-    rows: usize,
+    rows: Range<usize>,
     joint: &mut [T],
-    distances: &mut [T],
     scratch: &mut [T],
 ) {
-    if let Scales::Tied(factor, _) = &terms.scales {
-        for row in (0..rows).step_by(G * W::LANES) {
-            tied::solve_rows::<T, W, G>(w, factor, &x[row..], row, scratch);
-        }
-    }
-    for c in (0..terms.k).step_by(SIDE_BY_SIDE) {
-        let components = c..terms.k.min(c + SIDE_BY_SIDE);
-        for row in (0..rows).step_by(G * W::LANES) {
-            let (x, joint, components) = (&x[row..], &mut joint[row..], components.clone());
-            match &terms.scales {
-                Scales::Full(all) => full::log_joint::<T, W, G>(w, terms, all, components, x, joint, scratch),
-                Scales::Tied(_, means) => tied::log_joint::<T, W, G>(w, terms, means, components, row, scratch, joint),
-                Scales::Diag(scales) => diag::log_joint::<T, W, G>(w, terms, scales, components, x, joint),
-                Scales::Spherical(scales) => {
-                    spherical::log_joint::<T, W, G>(w, terms, scales, components, x, joint, &mut distances[row..]);
+    match &terms.scales {
+        Scales::Full(factors) => {
+            for (c, factor) in factors.iter().enumerate() {
+                for row in rows.clone().step_by(G * W::LANES) {
+                    full::log_joint::<T, W, G>(w, terms, factor, c, &x[row..], &mut joint[row..], scratch);
                 }
+            }
+        }
+        Scales::Tied(factor, _) => {
+            for row in rows.step_by(G * W::LANES) {
+                tied::solve_rows::<T, W, G>(w, factor, &x[row..], row, scratch);
+            }
+        }
+        Scales::Diag(..) | Scales::Spherical(_) => {}
+    }
+}
+
+/// Log joint densities of `C` components from `c` on, for the kinds that need no more than distances column by column;
+/// −∞ where a distance overflows.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "as above")]
+fn distances_to<T: Real, W: Words<T>, const C: usize>(
+    w: W,
+    terms: &Terms<T>,
+    c: usize,
+    x: &[T],
+    rows: Range<usize>,
+    joint: &mut [T],
+    distances: &mut [T],
+    scratch: &[T],
+) {
+    for row in rows.step_by(WIDE * W::LANES) {
+        let (x, joint) = (&x[row..], &mut joint[row..]);
+        match &terms.scales {
+            Scales::Full(_) => {}
+            Scales::Tied(_, means) => tied::log_joint::<T, W, C>(w, terms, means, c, row, scratch, joint),
+            Scales::Diag(scales, offsets) => diag::log_joint::<T, W, C>(w, terms, scales, offsets, c, x, joint),
+            Scales::Spherical(scales) => {
+                spherical::log_joint::<T, W, C>(w, terms, scales, c, x, joint, &mut distances[row..]);
             }
         }
     }
 }
 
-/// What becomes of `G` vectors of squared distances to component `c`.
+/// `joint[c] = constant[c] − distance/2` for `G` vectors of rows, or −∞ where the distance is infinite or a difference of
+/// infinities.
 ///
-/// A trait and not a closure: only `#[inline(always)]` functions are sure to be compiled with the machine's
-/// instructions, and closures cannot be that. The same goes for iterator adapters and `array::map` over vectors.
-pub(crate) trait Finish<T: Real, W: Words<T>>: Copy {
-    fn apply(self, w: W, c: usize, distance: W::V) -> W::V;
-}
-
-/// `constant[c] − distance/2`, or −∞ where the distance is infinite or a difference of infinities.
-#[derive(Clone, Copy)]
-struct LogJoint<'a, T> {
-    constants: &'a [T],
-}
-
-impl<T: Real, W: Words<T>> Finish<T, W> for LogJoint<'_, T> {
-    #[inline(always)]
-    fn apply(self, w: W, c: usize, distance: W::V) -> W::V {
-        let value = w.neg_fma(distance, w.splat(T::of(0.5)), w.splat(self.constants[c]));
-        w.max(value, w.splat(T::of(f64::NEG_INFINITY)))
-    }
-}
-
-/// Writes what becomes of `G` vectors of squared distances to the front of `out`.
+/// Not a closure handed to what finds distances: only `#[inline(always)]` functions are sure to be compiled with the
+/// machine's instructions, and closures cannot be that. The same goes for iterator adapters and `array::map` over
+/// vectors.
 #[inline(always)]
-fn store<T: Real, W: Words<T>, const G: usize>(
+fn store_log_joint<T: Real, W: Words<T>, const G: usize>(
     w: W,
+    terms: &Terms<T>,
     c: usize,
-    distance: [W::V; G],
-    finish: impl Finish<T, W>,
-    out: &mut [T],
+    mut distance: [W::V; G],
+    joint: &mut [T],
 ) {
+    let constant = w.splat(terms.constants[c]);
+    for q in &mut distance {
+        let value = w.neg_fma(*q, w.splat(T::of(0.5)), constant);
+        *q = w.max(value, w.splat(T::of(f64::NEG_INFINITY)));
+    }
+    store(w, distance, &mut joint[c * STRIDE..]);
+}
+
+/// Writes `G` vectors to the front of `out`.
+#[inline(always)]
+pub(crate) fn store<T: Real, W: Words<T>, const G: usize>(w: W, values: [W::V; G], out: &mut [T]) {
     assert!(out.len() >= G * W::LANES);
-    for (g, q) in distance.into_iter().enumerate() {
+    for (g, v) in values.into_iter().enumerate() {
         // SAFETY: inside out, as asserted.
-        unsafe { w.store(out.as_mut_ptr().add(g * W::LANES), finish.apply(w, c, q)) };
+        unsafe { w.store(out.as_mut_ptr().add(g * W::LANES), v) };
     }
 }
 
@@ -137,51 +175,70 @@ pub(crate) struct RowOutputs<'a, T> {
 fn normalise<T: Real, W: Words<T>>(
     w: W,
     terms: &Terms<T>,
-    rows: usize,
+    rows: Range<usize>,
     weights: &[T],
     joint: &mut [T],
     out: &mut RowOutputs<'_, T>,
 ) {
+    // Vectors at a time: each constant of exp then serves two, and with 32-byte vectors no line is fetched twice.
+    const G: usize = 2;
     let k = terms.k;
-    assert!(joint.len() >= k * STRIDE && weights.len() >= rows && rows.is_multiple_of(W::LANES) && rows <= BLOCK);
-    assert!(out.top.len() >= rows && out.rest.len() >= rows && out.entropy.as_ref().is_none_or(|e| e.len() >= rows));
+    let end = rows.end;
+    assert!(
+        joint.len() >= k * STRIDE && weights.len() >= end && rows.len().is_multiple_of(G * W::LANES) && end <= BLOCK
+    );
+    assert!(out.top.len() >= end && out.rest.len() >= end && out.entropy.as_ref().is_none_or(|e| e.len() >= end));
     let cells = joint.as_mut_ptr();
     let lowest = w.splat(T::of(-T::MAX.to_f64()));
-    for row in (0..rows).step_by(W::LANES) {
-        // SAFETY: row + LANES <= rows <= BLOCK, and the lengths were checked above.
+    for row in rows.step_by(G * W::LANES) {
+        // SAFETY: row + G*LANES <= end <= BLOCK, and the lengths were checked above.
         unsafe {
-            let mut top = lowest;
+            let mut top = [lowest; G];
             for c in 0..k {
-                top = w.max(w.load(cells.add(c * STRIDE + row)), top);
-            }
-            let mut sum = w.splat(T::ZERO);
-            let mut weighted = w.splat(T::ZERO);
-            for c in 0..k {
-                let cell = cells.add(c * STRIDE + row);
-                let below = w.sub(w.load(cell), top);
-                let e = math::exp(w, below);
-                sum = w.add(sum, e);
-                if out.entropy.is_some() {
-                    // Finite, so that it vanishes against a density of 0.
-                    weighted = w.fma(e, w.max(below, lowest), weighted);
+                for g in 0..G {
+                    top[g] = w.max(w.load(cells.add(c * STRIDE + row + g * W::LANES)), top[g]);
                 }
-                w.store(cell, e);
             }
-            let row_weight = w.load(weights.as_ptr().add(row));
-            let factor = w.div(row_weight, sum);
+            let mut sum = [w.splat(T::ZERO); G];
+            let mut weighted = [w.splat(T::ZERO); G];
             for c in 0..k {
                 let cell = cells.add(c * STRIDE + row);
-                w.store(cell, w.mul(w.load(cell), factor));
+                let mut below = top;
+                for g in 0..G {
+                    below[g] = w.sub(w.load(cell.add(g * W::LANES)), top[g]);
+                }
+                let e = math::exp::<T, W, G>(w, below);
+                for g in 0..G {
+                    sum[g] = w.add(sum[g], e[g]);
+                    if out.entropy.is_some() {
+                        // Finite, so that it vanishes against a density of 0.
+                        weighted[g] = w.fma(e[g], w.max(below[g], lowest), weighted[g]);
+                    }
+                    w.store(cell.add(g * W::LANES), e[g]);
+                }
             }
-            let rest = math::ln(w, sum);
-            w.store(out.top.as_mut_ptr().add(row), top);
-            w.store(out.rest.as_mut_ptr().add(row), rest);
-            if let Some(entropy) = &mut out.entropy {
-                w.store(entropy.as_mut_ptr().add(row), w.sub(rest, w.div(weighted, sum)));
+            let mut factor = sum;
+            for g in 0..G {
+                factor[g] = w.div(w.load(weights.as_ptr().add(row + g * W::LANES)), sum[g]);
             }
-            // A sum below 1 means that no density of some row is above 0: its largest is not at the top.
-            if w.lt_bits(sum, w.splat(T::of(0.5))) != 0 {
-                underflow(terms, row..row + W::LANES, weights, joint, out);
+            for c in 0..k {
+                for g in 0..G {
+                    let cell = cells.add(c * STRIDE + row + g * W::LANES);
+                    w.store(cell, w.mul(w.load(cell), factor[g]));
+                }
+            }
+            for g in 0..G {
+                let row = row + g * W::LANES;
+                let rest = math::ln(w, sum[g]);
+                w.store(out.top.as_mut_ptr().add(row), top[g]);
+                w.store(out.rest.as_mut_ptr().add(row), rest);
+                if let Some(entropy) = &mut out.entropy {
+                    w.store(entropy.as_mut_ptr().add(row), w.sub(rest, w.div(weighted[g], sum[g])));
+                }
+                // A sum below 1 means that no density of some row is above 0: its largest is not at the top.
+                if w.lt_bits(sum[g], w.splat(T::of(0.5))) != 0 {
+                    underflow(terms, row..row + W::LANES, weights, joint, out);
+                }
             }
         }
     }

@@ -1,90 +1,60 @@
 //! Euclidean distances, in units of each component's one standard deviation.
 
-use std::ops::Range;
-
 use super::super::layout::STRIDE;
 use super::super::simd::{Real, Words};
 use super::super::terms::Terms;
-use super::{Finish, LogJoint};
+use super::{WIDE, store, store_log_joint};
 
-/// `distances[c] = |x − mean[c]|²` and `joint[c] = constant[c] − ½ distances[c] scale[c]²` for `G` vectors of rows;
-/// `scales` is `(k,)`. The moments need the distances once more.
+/// `distances[c] = |x − mean[c]|²` and `joint[c] = constant[c] − ½ distances[c] scale[c]²` of `C` components from `c` on
+/// for `WIDE` vectors of rows; `scales` is `(k,)`. The moments need the distances once more.
 #[inline(always)]
-pub(super) fn log_joint<T: Real, W: Words<T>, const G: usize>(
+pub(super) fn log_joint<T: Real, W: Words<T>, const C: usize>(
     w: W,
     terms: &Terms<T>,
     scales: &[T],
-    components: Range<usize>,
+    c: usize,
     x: &[T],
     joint: &mut [T],
     distances: &mut [T],
 ) {
-    squared_distances::<T, W, G>(w, &terms.means, terms.d, components.clone(), x, distances, Plain);
-    let finish = LogJoint { constants: &terms.constants };
-    for c in components {
-        let (from, to) = (&distances[c * STRIDE..][..G * W::LANES], &mut joint[c * STRIDE..][..G * W::LANES]);
-        let scale = w.splat(scales[c]);
-        for g in 0..G {
-            // SAFETY: both hold G vectors.
-            unsafe {
-                let distance = w.load(from.as_ptr().add(g * W::LANES));
-                // Scaled twice by the reciprocal deviation: its square could overflow alone.
-                let value = finish.apply(w, c, w.mul(w.mul(distance, scale), scale));
-                w.store(to.as_mut_ptr().add(g * W::LANES), value);
-            }
+    let found = squared_distances::<T, W, C>(w, &terms.means[c * terms.d..], terms.d, x);
+    for (i, mut distance) in found.into_iter().enumerate() {
+        store(w, distance, &mut distances[(c + i) * STRIDE..]);
+        let scale = w.splat(scales[c + i]);
+        for q in &mut distance {
+            // Scaled twice by the reciprocal deviation: its square could overflow alone.
+            *q = w.mul(w.mul(*q, scale), scale);
         }
+        store_log_joint(w, terms, c + i, distance, joint);
     }
 }
 
-/// Squared distances as they are.
-#[derive(Clone, Copy)]
-pub(crate) struct Plain;
-
-impl<T: Real, W: Words<T>> Finish<T, W> for Plain {
-    #[inline(always)]
-    fn apply(self, _: W, _: usize, distance: W::V) -> W::V {
-        distance
-    }
-}
-
-/// `out[c] = finish(|x − centre[c]|²)` for `G` vectors of rows and one or two of the `centres`, `(k, d)`; `x` is
-/// `(d, STRIDE)`, `out` `(k, STRIDE)`.
+/// `|x − centre|²` for `WIDE` vectors of rows and the first `C` of `centres`, `(C, d)`; `x` is `(d, STRIDE)`.
 #[inline(always)]
-pub(crate) fn squared_distances<T: Real, W: Words<T>, const G: usize>(
+pub(crate) fn squared_distances<T: Real, W: Words<T>, const C: usize>(
     w: W,
     centres: &[T],
     d: usize,
-    components: Range<usize>,
     x: &[T],
-    out: &mut [T],
-    finish: impl Finish<T, W>,
-) {
-    let (c, last) = (components.start, components.end - 1);
-    let (a, b) = (&centres[c * d..][..d], &centres[last * d..][..d]);
-    assert!(x.len() >= (d - 1) * STRIDE + G * W::LANES);
-    let mut to_a = [w.splat(T::ZERO); G];
-    let mut to_b = to_a;
-    if c == last {
-        for (j, &a) in a.iter().enumerate() {
-            let a = w.splat(a);
-            for (g, q) in to_a.iter_mut().enumerate() {
-                // SAFETY: inside x, as asserted.
-                let z = w.sub(unsafe { w.load(x.as_ptr().add(j * STRIDE + g * W::LANES)) }, a);
-                *q = w.fma(z, z, *q);
+) -> [[W::V; WIDE]; C] {
+    let centres = &centres[..C * d];
+    assert!(x.len() >= (d - 1) * STRIDE + WIDE * W::LANES);
+    let mut distances = [[w.splat(T::ZERO); WIDE]; C];
+    for j in 0..d {
+        // SAFETY: C*d coordinates are there, and the vectors are inside x, as asserted.
+        unsafe {
+            let mut centre = [w.splat(T::ZERO); C];
+            for i in 0..C {
+                centre[i] = w.splat(*centres.get_unchecked(i * d + j));
+            }
+            for g in 0..WIDE {
+                let x = w.load(x.as_ptr().add(j * STRIDE + g * W::LANES));
+                for i in 0..C {
+                    let z = w.sub(x, centre[i]);
+                    distances[i][g] = w.fma(z, z, distances[i][g]);
+                }
             }
         }
-    } else {
-        for (j, (&a, &b)) in a.iter().zip(b).enumerate() {
-            let (a, b) = (w.splat(a), w.splat(b));
-            for (g, (qa, qb)) in to_a.iter_mut().zip(&mut to_b).enumerate() {
-                // SAFETY: inside x, as asserted.
-                let value = unsafe { w.load(x.as_ptr().add(j * STRIDE + g * W::LANES)) };
-                let (za, zb) = (w.sub(value, a), w.sub(value, b));
-                *qa = w.fma(za, za, *qa);
-                *qb = w.fma(zb, zb, *qb);
-            }
-        }
-        super::store(w, last, to_b, finish, &mut out[last * STRIDE..]);
     }
-    super::store(w, c, to_a, finish, &mut out[c * STRIDE..]);
+    distances
 }

@@ -1,11 +1,9 @@
 //! One factor for all components: rows are solved once, then distances are Euclidean.
 
-use std::ops::Range;
-
 use super::super::layout::STRIDE;
 use super::super::simd::{Real, Words};
 use super::super::terms::{Terms, Triangle};
-use super::{LogJoint, solve, squared_distances};
+use super::{solve, squared_distances, store_log_joint};
 
 /// `L⁻¹x` of `G` vectors of rows from `row` on, into the second half of `scratch`, `(2*d, STRIDE)`.
 #[inline(always)]
@@ -22,19 +20,21 @@ pub(super) fn solve_rows<T: Real, W: Words<T>, const G: usize>(
     solve::<T, W, G>(w, factor, zero, x, &mut solved[row..], STRIDE);
 }
 
-/// `joint[c] = constant[c] − ½ |L⁻¹x − means[c]|²` for `G` vectors of solved rows, where `means`, `(k, d)`, are solved by
-/// `L` already. Cost `d² + 3*k*d` flops a row in all.
+/// `joint[c] = constant[c] − ½ |L⁻¹x − means[c]|²` of `C` components from `c` on for `WIDE` vectors of solved rows, where
+/// `means`, `(k, d)`, are solved by `L` already. Cost `d² + 3*k*d` flops a row in all.
 #[inline(always)]
-pub(super) fn log_joint<T: Real, W: Words<T>, const G: usize>(
+pub(super) fn log_joint<T: Real, W: Words<T>, const C: usize>(
     w: W,
     terms: &Terms<T>,
     means: &[T],
-    components: Range<usize>,
+    c: usize,
     row: usize,
     scratch: &[T],
     joint: &mut [T],
 ) {
     let solved = &scratch[terms.d * STRIDE + row..];
-    let finish = LogJoint { constants: &terms.constants };
-    squared_distances::<T, W, G>(w, means, terms.d, components, solved, joint, finish);
+    let distances = squared_distances::<T, W, C>(w, &means[c * terms.d..], terms.d, solved);
+    for (i, distance) in distances.into_iter().enumerate() {
+        store_log_joint(w, terms, c + i, distance, joint);
+    }
 }

@@ -77,12 +77,15 @@ impl Sums {
     }
 }
 
+/// Vectors of rows in one turn of a loop over rows: the fewer turns, the better the processor foresees the last.
+const AT_ONCE: usize = 2;
+
 /// One tile of rows with its responsibilities.
 #[derive(Clone, Copy)]
 pub(crate) struct Tile<'a, T> {
     /// `(d, STRIDE)`.
     pub(crate) x: &'a [T],
-    /// How many rows count, a multiple of `LANES`.
+    /// How many rows count, a multiple of `AT_ONCE * LANES`.
     pub(crate) rows: usize,
     /// `(k, STRIDE)`, times the row weights.
     pub(crate) responsibilities: &'a [T],
@@ -102,7 +105,8 @@ pub(crate) fn floors<T: Real>(component_weights: &[T], mean_row_weight: f64) -> 
     component_weights.iter().map(|w| T::of(w.to_f64() * share)).collect()
 }
 
-/// Adds the moments of a tile about `centres`, `(k, d)`. `scratch` holds `SCRATCH*d*STRIDE` values.
+/// Adds the moments of a tile about `centres`, `(k, d)`. `scratch` holds `SCRATCH*d*STRIDE` values,
+/// `dense` has room for `k`.
 #[inline(always)]
 pub(crate) fn accumulate<T: Real, W: Words<T>>(
     w: W,
@@ -110,6 +114,7 @@ pub(crate) fn accumulate<T: Real, W: Words<T>>(
     centres: &[T],
     tile: Tile<'_, T>,
     scratch: &mut [T],
+    dense: &mut Vec<u32>,
     sums: &mut Sums,
 ) {
     let k = sums.weight.len();
@@ -123,6 +128,9 @@ pub(crate) fn accumulate<T: Real, W: Words<T>>(
     }
     let mut list = [0u16; BLOCK];
     let mut gathered_r = [T::ZERO; BLOCK];
+    let known = kind == CovarianceType::Spherical && !distances.is_empty();
+    let by_columns = known || pairs || kind == CovarianceType::Diag;
+    dense.clear();
     for c in 0..k {
         let r = &responsibilities[c * STRIDE..][..rows];
         let (weight, present) = scan(w, r, floors[c]);
@@ -135,13 +143,16 @@ pub(crate) fn accumulate<T: Real, W: Words<T>>(
             let mut add = |row: usize| pairs[labels[row] as usize] += r[row].to_f64();
             if sparse { list.iter().for_each(|&row| add(usize::from(row))) } else { (0..rows).for_each(add) }
         }
-        let known = kind == CovarianceType::Spherical && !distances.is_empty();
         if known {
             sums.second[c] += spherical::second(w, r, &distances[c * STRIDE..][..rows]);
         }
         let (scratch, gathered) = scratch.split_at_mut(2 * d * STRIDE);
         let (x, r) = if sparse { gather(w, list, x, r, &mut gathered[..d * STRIDE], &mut gathered_r) } else { (x, r) };
         if r.is_empty() {
+            continue;
+        }
+        if !sparse && by_columns {
+            dense.push(c as u32);
             continue;
         }
         let centre = &centres[c * d..][..d];
@@ -151,13 +162,48 @@ pub(crate) fn accumulate<T: Real, W: Words<T>>(
                 let second = &mut sums.second[c * packed_len(d)..][..packed_len(d)];
                 full::accumulate(w, centre, x, r, scratch, first, second);
             }
-            CovarianceType::Spherical if known => diag::columns(w, centre, x, r, |j, a, _| first[j] += a),
-            CovarianceType::Tied if pairs => diag::columns(w, centre, x, r, |j, a, _| first[j] += a),
+            CovarianceType::Spherical if known => diag::firsts(w, centre, x, r, first),
+            CovarianceType::Tied if pairs => diag::firsts(w, centre, x, r, first),
             CovarianceType::Tied => full::accumulate(w, centre, x, r, scratch, first, &mut sums.second),
             CovarianceType::Diag => diag::accumulate(w, centre, x, r, first, &mut sums.second[c * d..][..d]),
             CovarianceType::Spherical => spherical::accumulate(w, centre, x, r, first, &mut sums.second[c]),
         }
     }
+    // A few columns at a time, which stay in the first-level cache while all components are gone through.
+    for j in (0..d).step_by(RESIDENT_COLUMNS) {
+        let columns = RESIDENT_COLUMNS.min(d - j);
+        for &c in dense.iter() {
+            let (c, x) = (c as usize, &x[j * STRIDE..]);
+            let r = &responsibilities[c * STRIDE..][..rows];
+            let cells = c * d + j..c * d + j + columns;
+            let (centre, first) = (&centres[cells.clone()], &mut sums.first[cells.clone()]);
+            if kind == CovarianceType::Diag {
+                diag::accumulate(w, centre, x, r, first, &mut sums.second[cells]);
+            } else {
+                diag::firsts(w, centre, x, r, first);
+            }
+        }
+    }
+}
+
+/// Columns that stay in the first-level cache: at most 16 KiB of it.
+const RESIDENT_COLUMNS: usize = 8;
+
+/// The sum of each vector's lanes.
+#[inline(always)]
+fn sums_of_lanes<T: Real, W: Words<T>, const C: usize>(w: W, vectors: [W::V; C]) -> [T; C] {
+    let mut sums = [T::ZERO; C];
+    let mut i = 0;
+    while i + 4 <= C {
+        let four = w.sum4([vectors[i], vectors[i + 1], vectors[i + 2], vectors[i + 3]]);
+        sums[i..i + 4].copy_from_slice(&four);
+        i += 4;
+    }
+    while i < C {
+        sums[i] = w.sum(vectors[i]);
+        i += 1;
+    }
+    sums
 }
 
 /// Σ r, and how many rows have more than `floor`.
@@ -193,7 +239,7 @@ fn rows_above<'a, T: Real, W: Words<T>>(w: W, r: &[T], floor: T, list: &'a mut [
 }
 
 /// Moves the listed rows together: columns into `columns`, responsibilities into `r_out`, padded with rows of
-/// responsibility 0 to a multiple of `LANES`.
+/// responsibility 0 to a multiple of `AT_ONCE * LANES`.
 #[inline(always)]
 fn gather<'a, T: Real, W: Words<T>>(
     _: W,
@@ -203,7 +249,7 @@ fn gather<'a, T: Real, W: Words<T>>(
     columns: &'a mut [T],
     r_out: &'a mut [T; BLOCK],
 ) -> (&'a [T], &'a [T]) {
-    let rows = list.len().next_multiple_of(W::LANES);
+    let rows = list.len().next_multiple_of(AT_ONCE * W::LANES);
     for (from, to) in x.chunks_exact(STRIDE).zip(columns.chunks_exact_mut(STRIDE)) {
         let from: &[T; BLOCK] = from[..BLOCK].try_into().expect("a column of a block");
         for (slot, &row) in to.iter_mut().zip(list) {

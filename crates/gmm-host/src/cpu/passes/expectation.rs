@@ -50,7 +50,7 @@ impl<T: Real> Kernel<T> for Expectation<'_, T> {
             );
             share.sums.log_likelihood += log_likelihood(&work.top[..rows], &work.rest[..rows], weights);
             let tile = Tile { x, rows: wide, responsibilities: &work.joint, distances: &work.distances, floors };
-            moments::accumulate(w, terms.kind, &terms.means, tile, &mut work.scratch, &mut share.sums);
+            moments::accumulate(w, terms.kind, &terms.means, tile, &mut work.scratch, &mut work.dense, &mut share.sums);
         }
     }
 }

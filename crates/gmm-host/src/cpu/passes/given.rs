@@ -58,7 +58,7 @@ impl<T: Real> Kernel<T> for Given<'_, T> {
             }
             let wide = padded::<T, W>(rows);
             let tile = Tile { x, rows: wide, responsibilities: &work.joint, distances: &[], floors: &floors };
-            moments::accumulate(w, kind, centres, tile, &mut work.scratch, &mut share.sums);
+            moments::accumulate(w, kind, centres, tile, &mut work.scratch, &mut work.dense, &mut share.sums);
         }
     }
 }

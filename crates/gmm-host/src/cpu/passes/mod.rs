@@ -12,6 +12,7 @@ use gmm_model::{CovarianceType, Statistics, packed_index, packed_len};
 use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
 
+use super::e_step::WIDE;
 use super::layout::{BLOCK, Buffer, Layout, STRIDE};
 use super::moments::{self, SCRATCH, Sums};
 use super::simd::{Dispatch, Machine, Real, Words};
@@ -61,6 +62,8 @@ struct Workspace<T> {
     rest: Buffer<T>,
     entropy: Buffer<T>,
     labels: Vec<u32>,
+    /// Room for `k` components.
+    dense: Vec<u32>,
     /// `(BLOCK, k)` responsibilities as a caller gives them; empty until then.
     given: Vec<f64>,
 }
@@ -96,6 +99,7 @@ impl<T: Dispatch> Passes<T> {
                     rest: Buffer::zeroed(BLOCK),
                     entropy: Buffer::zeroed(BLOCK),
                     labels: vec![0; BLOCK],
+                    dense: Vec::with_capacity(k),
                     given: Vec::new(),
                 },
             })
@@ -180,5 +184,5 @@ fn translate(statistics: &mut Statistics, c: usize, delta: &[f64]) {
 /// Rows of a block rounded up to what the kernels take at a time; those past the data weigh 0.
 #[inline(always)]
 fn padded<T: Real, W: Words<T>>(rows: usize) -> usize {
-    rows.next_multiple_of(W::GROUP * W::LANES)
+    rows.next_multiple_of(WIDE * W::LANES)
 }

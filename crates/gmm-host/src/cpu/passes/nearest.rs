@@ -3,7 +3,7 @@
 use gmm_model::CovarianceType;
 use rayon::prelude::*;
 
-use super::super::e_step::{Plain, squared_distances};
+use super::super::e_step::{SIDE_BY_SIDE, WIDE, squared_distances, store};
 use super::super::layout::{BLOCK, Layout, STRIDE};
 use super::super::moments::{self, Tile};
 use super::super::simd::{Dispatch, Kernel, Real, Words};
@@ -75,7 +75,7 @@ impl<T: Real> Kernel<T> for Nearest<'_, T> {
                 work.joint[label as usize * STRIDE + row] = weights[row];
             }
             let tile = Tile { x, rows: wide, responsibilities: &work.joint, distances: &[], floors: &floors };
-            moments::accumulate(w, kind, centres, tile, &mut work.scratch, &mut share.sums);
+            moments::accumulate(w, kind, centres, tile, &mut work.scratch, &mut work.dense, &mut share.sums);
         }
     }
 }
@@ -103,14 +103,30 @@ impl<T: Real> Kernel<T> for Minimum<'_, T> {
 #[inline(always)]
 fn distances<T: Real, W: Words<T>>(w: W, centres: &[T], d: usize, x: &[T], rows: usize, out: &mut [T]) {
     let k = centres.len() / d;
-    for c in 0..k {
-        for row in (0..rows).step_by(W::GROUP * W::LANES) {
-            let (x, out) = (&x[row..], &mut out[row..]);
-            if W::GROUP == 4 {
-                squared_distances::<T, W, 4>(w, centres, d, c..c + 1, x, out, Plain);
-            } else {
-                squared_distances::<T, W, 2>(w, centres, d, c..c + 1, x, out, Plain);
-            }
+    for c in (0..k).step_by(SIDE_BY_SIDE) {
+        let (centres, out) = (&centres[c * d..], &mut out[c * STRIDE..]);
+        if k - c >= SIDE_BY_SIDE {
+            distances_to::<T, W, SIDE_BY_SIDE>(w, centres, d, x, rows, out);
+        } else {
+            distances_to::<T, W, 1>(w, centres, d, x, rows, out);
+        }
+    }
+}
+
+/// Squared distances to the first `C` of `centres`.
+#[inline(always)]
+fn distances_to<T: Real, W: Words<T>, const C: usize>(
+    w: W,
+    centres: &[T],
+    d: usize,
+    x: &[T],
+    rows: usize,
+    out: &mut [T],
+) {
+    for row in (0..rows).step_by(WIDE * W::LANES) {
+        let found = squared_distances::<T, W, C>(w, centres, d, &x[row..]);
+        for (i, distance) in found.into_iter().enumerate() {
+            store(w, distance, &mut out[i * STRIDE + row..]);
         }
     }
 }

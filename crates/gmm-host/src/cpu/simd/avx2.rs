@@ -30,7 +30,7 @@ macro_rules! call {
 }
 
 macro_rules! plain_words {
-    ($t:ty, $v:ty, $set1:ident, $load:ident, $store:ident, $add:ident, $sub:ident, $mul:ident, $div:ident, $fma:ident,
+    ($t:ty, $v:ty, $set1:ident, $load:ident, $store:ident, $add:ident, $sub:ident, $mul:ident, $div:ident, $sqrt:ident, $fma:ident,
      $fnma:ident, $max:ident, $cmp:ident, $blend:ident, $movemask:ident) => {
         #[inline(always)]
         fn splat(self, value: $t) -> $v {
@@ -59,6 +59,10 @@ macro_rules! plain_words {
         #[inline(always)]
         fn div(self, a: $v, b: $v) -> $v {
             call!($div(a, b))
+        }
+        #[inline(always)]
+        fn sqrt(self, a: $v) -> $v {
+            call!($sqrt(a))
         }
         #[inline(always)]
         fn fma(self, a: $v, b: $v, c: $v) -> $v {
@@ -99,6 +103,7 @@ impl Words<f64> for Avx2 {
         _mm256_sub_pd,
         _mm256_mul_pd,
         _mm256_div_pd,
+        _mm256_sqrt_pd,
         _mm256_fmadd_pd,
         _mm256_fnmadd_pd,
         _mm256_max_pd,
@@ -156,6 +161,7 @@ impl Words<f32> for Avx2 {
         _mm256_sub_ps,
         _mm256_mul_ps,
         _mm256_div_ps,
+        _mm256_sqrt_ps,
         _mm256_fmadd_ps,
         _mm256_fnmadd_ps,
         _mm256_max_ps,

@@ -63,6 +63,10 @@ impl Words<f64> for Avx512 {
         call!(_mm512_div_pd(a, b))
     }
     #[inline(always)]
+    fn sqrt(self, a: __m512d) -> __m512d {
+        call!(_mm512_sqrt_pd(a))
+    }
+    #[inline(always)]
     fn fma(self, a: __m512d, b: __m512d, c: __m512d) -> __m512d {
         call!(_mm512_fmadd_pd(a, b, c))
     }
@@ -144,6 +148,10 @@ impl Words<f32> for Avx512 {
     #[inline(always)]
     fn div(self, a: __m512, b: __m512) -> __m512 {
         call!(_mm512_div_ps(a, b))
+    }
+    #[inline(always)]
+    fn sqrt(self, a: __m512) -> __m512 {
+        call!(_mm512_sqrt_ps(a))
     }
     #[inline(always)]
     fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {

@@ -137,6 +137,7 @@ pub(crate) trait Words<T: Real>: Copy + Send + Sync {
     fn sub(self, a: Self::V, b: Self::V) -> Self::V;
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
     fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    fn sqrt(self, a: Self::V) -> Self::V;
     /// `a*b + c`, rounded once where the machine can.
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// `c − a*b`, rounded once where the machine can.

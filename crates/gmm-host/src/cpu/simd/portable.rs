@@ -44,6 +44,10 @@ macro_rules! portable {
                 std::array::from_fn(|i| a[i] / b[i])
             }
             #[inline(always)]
+            fn sqrt(self, a: Self::V) -> Self::V {
+                std::array::from_fn(|i| a[i].sqrt())
+            }
+            #[inline(always)]
             fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
                 std::array::from_fn(|i| fused(a[i], b[i], c[i]))
             }

@@ -77,8 +77,10 @@ impl SharedMemory {
                     by.block.at, by.index
                 );
             }
-            // Readers between the same barriers merge: a later write must be ordered after all of them.
-            word.read = if word.read.epoch != now.epoch || word.read.thread == now.thread {
+            // Readers between the same barriers merge: a later write must be ordered after all of them. Earlier ones of
+            // the same warp that its own barrier ordered before this one need no remembering.
+            let before = word.read.warp == now.warp && word.read.warp_epoch < now.warp_epoch;
+            word.read = if word.read.epoch != now.epoch || word.read.thread == now.thread || before {
                 now
             } else {
                 let warp = if word.read.warp == now.warp { now.warp } else { MANY };

@@ -1,10 +1,14 @@
 //! Every launch of a kernel: one safe function each, which checks lengths against the arguments' formulas.
 //!
-//! A [`DeviceSlice`] does not keep its buffer alive. Those given here come from [`CudaRows`](super::rows::CudaRows),
+//! A [`DeviceSlice`] does not keep its buffer alive. Those given here come from [`CudaRows`](crate::cuda::rows::CudaRows),
 //! which owns the buffers and waits for its stream before it lets go of one.
 
+mod em;
+
+pub(crate) use em::{LoopBuffers, LoopPlan};
+
 use cust::memory::{DeviceCopy, DeviceSlice};
-use cust::sys::{CUfunction_attribute, cuFuncSetAttribute, cudaError_enum};
+use cust::sys::cuLaunchKernel;
 use gmm_kernels::e_step::{self, EStep};
 use gmm_kernels::layout::{TILE_ROWS, factor_len, statistics_len, tiled_len, tiles};
 use gmm_kernels::m_step_sums::{self, Sums};
@@ -15,14 +19,11 @@ use gmm_kernels::tile::{Tile, Untile, tile_from_f64, untile as untile_kernel};
 use gmm_kernels::{Arguments, Kernel, THREADS};
 use gmm_model::CovarianceType;
 
-use super::device::{Gpu, Queue};
-use super::plan::{Plan, Shape, Solved, scratch_len};
-use super::upload::Number;
-use super::workspace::TOTALS;
 use crate::Error;
-
-/// Shared memory that a block gets without asking.
-const SHARED_WITHOUT_ASKING: u64 = 48 << 10;
+use crate::cuda::device::{Gpu, Queue};
+use crate::cuda::plan::{Plan, Shape, Solved, scratch_len};
+use crate::cuda::upload::Number;
+use crate::cuda::workspace::TOTALS;
 
 /// Where and on which stream.
 #[derive(Clone, Copy)]
@@ -89,23 +90,19 @@ impl Launcher<'_> {
     /// waited for.
     unsafe fn launch<A: Arguments + 'static>(self, kernel: Kernel<A>, grid: (u32, u32), a: A) -> Result<(), Error> {
         let name = kernel.name;
-        let what = || format!("launching kernel {name}");
-        let function = self.gpu.module.get_function(name).or_else(|e| self.gpu.check(&what(), Err(e)))?;
         let shared = (kernel.shared_bytes)(&a);
-        if shared > SHARED_WITHOUT_ASKING {
-            let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            // SAFETY: a function of a loaded module; the driver checks the value.
-            let code = unsafe { cuFuncSetAttribute(function.to_raw(), attribute, shared as i32) };
-            if code != cudaError_enum::CUDA_SUCCESS {
-                return self.gpu.check(&what(), Err(cust::error::CudaError::UnknownError));
-            }
-        }
+        let function = self.gpu.function(name, shared)?;
+        let stream = self.queue.stream.as_inner();
+        let mut pointers = a.pointers();
         #[cfg(test)]
-        super::fake::launching(kernel, grid, a);
+        crate::cuda::fake::launching(kernel, grid, a);
         // SAFETY: the list has the values in the order of the entry point's parameters, since one macro makes both;
         // the rest is the caller's promise.
-        let answer = unsafe { self.queue.stream.launch(&function, grid, THREADS, shared as u32, &a.pointers()) };
-        self.gpu.check(&what(), answer)?;
+        let code = unsafe {
+            let (parameters, extra) = (pointers.as_mut_ptr(), std::ptr::null_mut());
+            cuLaunchKernel(function, grid.0, grid.1, 1, THREADS, 1, 1, shared as u32, stream, parameters, extra)
+        };
+        self.gpu.check_code(&format!("launching kernel {name}"), code)?;
         self.queue.launched(name);
         Ok(())
     }

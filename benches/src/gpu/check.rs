@@ -1,0 +1,306 @@
+//! Answers against the naive f64 reference, before anything is timed.
+//!
+//! The engine gets as many rows as will be timed, so that it takes the way that will be timed, but they repeat `m`
+//! different ones: the reference sums those `m` and multiplies by `n/m`. A tile that is left out or counted twice shows,
+//! since `m` is no multiple of any tile.
+
+use std::fmt;
+use std::ops::ControlFlow;
+
+use anyhow::{Result, ensure};
+use gmm_host::{EmOptions, Engine, Resident, run_em, shift};
+use gmm_model::{CovarianceType, Mixture, Precision, Statistics, m_step, packed_index, packed_len, reference};
+use ndarray::{ArrayView1, ArrayView2, Axis};
+use rayon::prelude::*;
+
+use super::data::Source;
+use super::workloads::{Tolerance, Workload, tolerance};
+use crate::definition::Shape;
+
+/// Added to the diagonals where iterations of the loop are checked: few different rows for many components leave
+/// singular covariances, and the next densities would be all or nothing. The sums are found again by taking it off.
+const REG_COVAR: f64 = 1.0;
+
+/// Iterations of the loop that are compared with as many passes and M-steps of the library, one by one.
+const STEPS: usize = 3;
+
+/// Rows whose responsibilities are looked at to say how much components overlap.
+const OVERLAP_ROWS: usize = 512;
+
+/// How far sums are from the reference's: relative Frobenius each, and log-likelihood per row.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Errors {
+    pub(crate) weight: f64,
+    pub(crate) first: f64,
+    pub(crate) second: f64,
+    pub(crate) log_likelihood: f64,
+}
+
+impl Errors {
+    /// Of `found`, rows that repeat `truth`'s `times` times.
+    pub(crate) fn of(found: &Statistics, truth: &Statistics, times: f64) -> Self {
+        let rows = truth.n_rows as f64;
+        let rows_agree = found.n_rows as f64 == times * rows && found.total_weight == times * rows;
+        let log_likelihood = (found.log_likelihood / (times * rows) - truth.log_likelihood / rows).abs();
+        Self {
+            weight: if rows_agree { frobenius(&found.weight, &truth.weight, times) } else { f64::INFINITY },
+            first: frobenius(flat(&found.first), flat(&truth.first), times),
+            second: frobenius(&found.second, &truth.second, times),
+            log_likelihood: if log_likelihood.is_finite() { log_likelihood } else { f64::INFINITY },
+        }
+    }
+
+    /// The largest of the three sums' errors.
+    pub(crate) const fn sums(&self) -> f64 {
+        self.weight.max(self.first).max(self.second)
+    }
+
+    fn within(&self, tolerance: Tolerance) -> bool {
+        self.sums() <= tolerance.sums && self.log_likelihood <= tolerance.log_likelihood
+    }
+}
+
+impl fmt::Display for Errors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { weight, first, second, log_likelihood } = self;
+        write!(f, "weight {weight:.1e} first {first:.1e} second {second:.1e} log-likelihood {log_likelihood:.1e}")
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug)]
+pub(crate) struct Checked {
+    /// One pass over data at the origin.
+    pub(crate) origin: Errors,
+    /// One pass over data a hundred standard deviations away.
+    pub(crate) offset: Errors,
+    /// The EM loop at both places, the sums found again from the mixture that it returns: one iteration beside the
+    /// reference, three beside passes and M-steps one by one.
+    pub(crate) looped: Errors,
+    /// Mean over rows of exp(entropy of the responsibilities).
+    pub(crate) effective_components: f64,
+    /// What is wrong, if anything is.
+    pub(crate) wrong: Option<String>,
+}
+
+/// Compares one pass and one iteration with the reference, at the origin and at the offset.
+///
+/// # Errors
+/// What the engine says; a wrong answer is no error but stands in [`Checked::wrong`].
+pub(crate) fn check(engine: &dyn Engine, source: &Source, workload: &Workload) -> Result<Checked> {
+    let Workload { kind, precision, shape: Shape { n, .. }, checked, .. } = *workload;
+    let mut out = Checked {
+        origin: Errors::default(),
+        offset: Errors::default(),
+        looped: Errors::default(),
+        effective_components: 0.0,
+        wrong: None,
+    };
+    let times = (n / checked) as f64;
+    for offset in [false, true] {
+        let start = source.start(kind, offset)?;
+        let (distinct, data) = source.repeated(checked, n, precision, offset)?;
+        let truth = statistics(&start, distinct.view());
+        let mut rows = engine.load(&data, precision, &shift::of_data(&data))?;
+        drop(data);
+        let errors = Errors::of(&rows.pass(&start)?, &truth, times);
+        let one = sums_again(&looped(rows.as_mut(), &start, precision, 1)?, &start, n as u64);
+        let first = Errors::of(&one, &truth, times);
+        let several = sums_again(&looped(rows.as_mut(), &start, precision, STEPS)?, &start, n as u64);
+        let stepped = sums_again(&one_by_one(rows.as_mut(), &start)?, &start, n as u64);
+        let later = Errors::of(&several, &stepped, 1.0);
+        let place = if offset { "at the offset" } else { "at the origin" };
+        let mut judge = |what: &str, errors: Errors, allowed: Tolerance| {
+            if !errors.within(allowed) && out.wrong.is_none() {
+                out.wrong = Some(format!("{what} {place}: {errors}"));
+            }
+        };
+        judge("pass", errors, tolerance(precision));
+        judge("loop", first, tolerance(precision).and(rounding_of_means(start.means(), &truth)));
+        judge(
+            "loop's later iterations",
+            later,
+            of_fit(precision, STEPS).and(rounding_of_means(start.means(), &stepped)),
+        );
+        *(if offset { &mut out.offset } else { &mut out.origin }) = errors;
+        out.looped = worst(out.looped, worst(first, later));
+        if !offset {
+            out.effective_components = overlap(&start, distinct.view());
+        }
+    }
+    Ok(out)
+}
+
+/// What the loop leaves after so many iterations.
+fn looped(rows: &mut dyn Resident, start: &Mixture, precision: Precision, iterations: usize) -> Result<Stepped> {
+    let options = EmOptions { tol: 0.0, max_iter: iterations, reg_covar: REG_COVAR, precision };
+    let run = run_em(rows, start.clone(), &options, 0, &mut |_| ControlFlow::Continue(()))?;
+    let made = (run.iterations, run.trace.len());
+    ensure!(made == (iterations, iterations), "{iterations} iterations were asked for, {made:?} made");
+    Ok(Stepped { mixture: run.mixture, mean_log_likelihood: run.trace[iterations - 1] })
+}
+
+/// The same by passes and the library's M-steps.
+fn one_by_one(rows: &mut dyn Resident, start: &Mixture) -> Result<Stepped> {
+    let mut at = Stepped { mixture: start.clone(), mean_log_likelihood: f64::NAN };
+    for _ in 0..STEPS {
+        let statistics = rows.pass(&at.mixture)?;
+        at.mean_log_likelihood = statistics.mean_log_likelihood();
+        at.mixture = m_step(&statistics, REG_COVAR, Some(&at.mixture))?.mixture;
+    }
+    Ok(at)
+}
+
+/// A mixture, and the log-likelihood at the E-step that led to it.
+struct Stepped {
+    mixture: Mixture,
+    mean_log_likelihood: f64,
+}
+
+/// The reference's statistics, pieces of the rows in parallel and added in their order.
+pub(crate) fn statistics(mixture: &Mixture, rows: ArrayView2<'_, f64>) -> Statistics {
+    let threads = rayon::current_num_threads();
+    // Short pieces keep the reference's own rounding small; large statistics are not held by the hundred.
+    let large = mixture.covariance_type().second_len(mixture.n_components(), mixture.n_features()) > 1 << 20;
+    let longest = if large { usize::MAX } else { 2048 };
+    let piece = rows.nrows().div_ceil(if large { threads } else { 4 * threads }).clamp(1, longest);
+    let pieces: Vec<ArrayView2<'_, f64>> = rows.axis_chunks_iter(Axis(0), piece).collect();
+    let parts: Vec<Statistics> =
+        pieces.into_par_iter().map(|rows| reference::statistics(mixture, rows, None)).collect();
+    let mut parts = parts.into_iter();
+    let mut sum = parts.next().expect("at least one row");
+    parts.for_each(|part| sum.add(&part).expect("the same centres"));
+    sum
+}
+
+/// The sums about `start`'s means that lead to a mixture.
+fn sums_again(stepped: &Stepped, start: &Mixture, n: u64) -> Statistics {
+    let (mixture, kind) = (&stepped.mixture, start.covariance_type());
+    let (k, d) = mixture.means().dim();
+    let mut out = Statistics::zero(kind, start.means().to_owned());
+    out.n_rows = n;
+    out.total_weight = n as f64;
+    out.log_likelihood = stepped.mean_log_likelihood * n as f64;
+    let mut shifts = &mixture.means() - &start.means();
+    for c in 0..k {
+        let weight = mixture.weights()[c] * n as f64;
+        out.weight[c] = weight;
+        shifts.row_mut(c).mapv_inplace(|v| v * weight);
+    }
+    for c in 0..k {
+        let weight = out.weight[c].max(f64::MIN_POSITIVE);
+        let first = shifts.row(c);
+        // Tied: one matrix for all rows, to which each component adds what its mean moved.
+        let whole = if kind == CovarianceType::Tied && c > 0 { 0.0 } else { 1.0 };
+        let rows = if kind == CovarianceType::Tied { n as f64 } else { weight };
+        let (at, len) = place(kind, c, d);
+        add_second(&mut out.second[at..at + len], mixture, c, whole * rows, first, weight);
+    }
+    out.first = shifts;
+    out
+}
+
+/// Where component `c`'s second moments are.
+const fn place(kind: CovarianceType, c: usize, d: usize) -> (usize, usize) {
+    match kind {
+        CovarianceType::Full => (c * packed_len(d), packed_len(d)),
+        CovarianceType::Tied => (0, packed_len(d)),
+        CovarianceType::Diag => (c * d, d),
+        CovarianceType::Spherical => (c, 1),
+    }
+}
+
+/// Adds `rows (Σ − reg I) + first firstᵀ / weight`, in the kind's packing.
+fn add_second(out: &mut [f64], mixture: &Mixture, c: usize, rows: f64, first: ArrayView1<'_, f64>, weight: f64) {
+    use gmm_model::Covariances::{Diag, Full, Spherical, Tied};
+    let d = first.len();
+    let entry = |sigma: f64, i: usize, j: usize| {
+        let reg = if i == j { REG_COVAR } else { 0.0 };
+        rows * (sigma - reg) + first[i] * first[j] / weight
+    };
+    match mixture.covariances() {
+        Full(all) => (0..d).for_each(|i| (0..=i).for_each(|j| out[packed_index(i, j)] += entry(all[[c, i, j]], i, j))),
+        Tied(a) => (0..d).for_each(|i| (0..=i).for_each(|j| out[packed_index(i, j)] += entry(a[[i, j]], i, j))),
+        Diag(a) => (0..d).for_each(|i| out[i] += entry(a[[c, i]], i, i)),
+        Spherical(a) => out[0] += (0..d).map(|i| entry(a[c], i, i)).sum::<f64>(),
+    }
+}
+
+/// What finding the first moments again from means loses: the means' own rounding over how far they moved.
+fn rounding_of_means(means: ArrayView2<'_, f64>, truth: &Statistics) -> f64 {
+    let weighted = |(c, mean): (usize, ArrayView1<'_, f64>)| truth.weight[c].powi(2) * mean.dot(&mean);
+    let size = means.outer_iter().enumerate().map(weighted).sum::<f64>().sqrt();
+    let moved = truth.first.iter().map(|v| v * v).sum::<f64>().sqrt();
+    4.0 * f64::EPSILON * size / moved.max(f64::MIN_POSITIVE)
+}
+
+fn worst(a: Errors, b: Errors) -> Errors {
+    Errors {
+        weight: a.weight.max(b.weight),
+        first: a.first.max(b.first),
+        second: a.second.max(b.second),
+        log_likelihood: a.log_likelihood.max(b.log_likelihood),
+    }
+}
+
+/// ‖found − times·truth‖ / ‖times·truth‖; infinite for what is not finite or of another length.
+pub(crate) fn frobenius(found: &[f64], truth: &[f64], times: f64) -> f64 {
+    if found.len() != truth.len() {
+        return f64::INFINITY;
+    }
+    let off: f64 = found.iter().zip(truth).map(|(f, t)| (f - times * t).powi(2)).sum();
+    let size: f64 = truth.iter().map(|t| (times * t).powi(2)).sum();
+    let error = (off / size.max(f64::MIN_POSITIVE)).sqrt();
+    if error.is_finite() { error } else { f64::INFINITY }
+}
+
+fn flat(values: &ndarray::Array2<f64>) -> &[f64] {
+    values.as_slice().expect("row-major")
+}
+
+/// Mean over the first rows of exp(entropy of the responsibilities).
+fn overlap(mixture: &Mixture, rows: ArrayView2<'_, f64>) -> f64 {
+    let rows = rows.slice(ndarray::s![..rows.nrows().min(OVERLAP_ROWS), ..]);
+    let rows: Vec<ArrayView1<'_, f64>> = rows.outer_iter().collect();
+    let of = |x: &ArrayView1<'_, f64>| {
+        let (_, r) = reference::posterior(mixture, *x);
+        r.iter().filter(|r| **r > 0.0).map(|r| -r * r.ln()).sum::<f64>().exp()
+    };
+    let each: Vec<f64> = rows.par_iter().map(of).collect();
+    each.iter().sum::<f64>() / each.len() as f64
+}
+
+/// Compares the passes that k-means is made of: distances to a row, and the inertia about centres.
+///
+/// # Errors
+/// What the engine says. `Some` text where an answer is wrong. Inertia and not the clusters: a row half way between
+/// two centres may go to either.
+pub(crate) fn check_kmeans(engine: &dyn Engine, source: &Source, workload: &Workload) -> Result<Option<String>> {
+    let Workload { precision, shape: Shape { n, .. }, checked, .. } = *workload;
+    let start = source.start(CovarianceType::Spherical, false)?;
+    let (distinct, data) = source.repeated(checked, n, precision, false)?;
+    let mut rows = engine.load(&data, precision, &shift::of_data(&data))?;
+    let squared =
+        |x: ArrayView1<'_, f64>, y: ArrayView1<'_, f64>| -> f64 { x.iter().zip(y).map(|(a, b)| (a - b).powi(2)).sum() };
+    let centre = distinct.row(0);
+    let mut found = vec![f64::INFINITY; n];
+    rows.squared_distances(&centre.to_vec(), &mut found)?;
+    let truth: Vec<f64> = (0..n).map(|i| squared(distinct.row(i % checked), centre)).collect();
+    let distances = frobenius(&found, &truth, 1.0);
+    let centres = start.means();
+    let nearest = rows.nearest(CovarianceType::Spherical, centres)?;
+    let least = |i: usize| centres.outer_iter().map(|c| squared(distinct.row(i), c)).fold(f64::INFINITY, f64::min);
+    let inertia =
+        (n / checked) as f64 * (0..checked).into_par_iter().map(least).collect::<Vec<_>>().iter().sum::<f64>();
+    let inertia = (nearest.second.iter().sum::<f64>() / inertia - 1.0).abs();
+    let rows_agree = nearest.n_rows == n as u64 && nearest.weight.iter().sum::<f64>() == n as f64;
+    let allowed = tolerance(precision).sums;
+    let right = distances <= allowed && inertia <= allowed && rows_agree;
+    Ok((!right).then(|| format!("k-means: distances {distances:.1e}, inertia {inertia:.1e}, rows {rows_agree}")))
+}
+
+/// The tolerance with which a fit of some iterations is judged, as a multiple of one iteration's.
+pub(crate) fn of_fit(precision: Precision, iterations: usize) -> Tolerance {
+    let one = tolerance(precision);
+    Tolerance { sums: one.sums * iterations as f64, log_likelihood: one.log_likelihood }
+}

@@ -1,0 +1,143 @@
+//! The harness on the CPU engine: a record that parses, and wrong answers that fail.
+
+use std::path::Path;
+
+use gmm_host::{CpuEngine, Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
+use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
+use ndarray::ArrayView2;
+
+use super::line::COLUMNS;
+use super::{Arguments, run_on};
+
+/// What a spoiled engine does to the statistics of a pass.
+type Spoil = fn(&mut Statistics);
+
+/// The CPU engine with something done to the sums of its passes.
+struct Spoiled {
+    engine: CpuEngine,
+    spoil: Spoil,
+}
+
+impl Engine for Spoiled {
+    fn name(&self) -> String {
+        "spoiled".to_owned()
+    }
+
+    fn description(&self) -> String {
+        self.engine.description()
+    }
+
+    fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        let rows = self.engine.load(data, precision, shift)?;
+        Ok(Box::new(SpoiledRows { rows, spoil: self.spoil }))
+    }
+}
+
+struct SpoiledRows {
+    rows: Box<dyn Resident>,
+    spoil: Spoil,
+}
+
+impl Resident for SpoiledRows {
+    fn dim(&self) -> (usize, usize) {
+        self.rows.dim()
+    }
+
+    fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
+        let mut statistics = self.rows.pass(mixture)?;
+        (self.spoil)(&mut statistics);
+        Ok(statistics)
+    }
+
+    fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
+        self.rows.nearest(kind, centres)
+    }
+
+    fn given(
+        &mut self,
+        kind: CovarianceType,
+        centres: ArrayView2<'_, f64>,
+        fill: &FillResponsibilities<'_>,
+    ) -> Result<Statistics, Error> {
+        self.rows.given(kind, centres, fill)
+    }
+
+    fn squared_distances(&mut self, centre: &[f64], out: &mut [f64]) -> Result<(), Error> {
+        self.rows.squared_distances(centre, out)
+    }
+
+    fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
+        self.rows.evaluate(mixture, want)
+    }
+}
+
+fn arguments(workloads: &[&str], out: &Path) -> Arguments {
+    Arguments {
+        workloads: workloads.iter().map(|&word| word.to_owned()).collect(),
+        engine: "cpu".to_owned(),
+        quick: true,
+        repeats: 1,
+        seconds: 0.0,
+        out: out.to_owned(),
+        commit: Some("test".to_owned()),
+        seed: 4,
+    }
+}
+
+/// Runs on the CPU engine with its sums spoiled: whether the run succeeded, and the record's rows by column.
+fn run(spoil: Spoil, workloads: &[&str]) -> (bool, Vec<Vec<String>>) {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("record.csv");
+    let engine = Spoiled { engine: CpuEngine::new(2).unwrap(), spoil };
+    let done = run_on(&engine, &arguments(workloads, &out));
+    let text = std::fs::read_to_string(&out).unwrap();
+    let rows = text.lines().filter(|line| !line.starts_with('#')).skip(1);
+    (done.is_ok(), rows.map(|line| line.split(',').map(str::to_owned).collect()).collect())
+}
+
+fn field<'a>(row: &'a [String], column: &str) -> &'a str {
+    &row[COLUMNS.split(',').position(|name| name == column).unwrap()]
+}
+
+#[test]
+fn every_workload_runs_and_every_row_parses() {
+    let (succeeded, rows) = run(|_| {}, &[]);
+    assert!(succeeded, "{rows:?}");
+    assert_eq!(rows.len(), 16 + 5 + 4);
+    for row in &rows {
+        assert_eq!(row.len(), COLUMNS.split(',').count(), "{row:?}");
+        assert_eq!(field(row, "verdict"), "ok", "{row:?}");
+        assert!(field(row, "ms").parse::<f64>().unwrap().is_finite(), "{row:?}");
+        assert!(field(row, "samples").parse::<usize>().unwrap() > 0, "{row:?}");
+    }
+    let worst = rows.iter().filter(|row| field(row, "what") == "em").map(|row| field(row, "offset_second_error"));
+    assert!(worst.map(|error| error.parse::<f64>().unwrap()).all(|error| error < 2e-6));
+}
+
+#[test]
+fn a_wrong_sum_fails_and_is_not_timed() {
+    let spoils: [(&str, Spoil); 5] = [
+        ("second", |s| s.second[0] *= 1.001),
+        ("first", |s| s.first[[1, 0]] *= 1.001),
+        ("weight", |s| s.weight[1] *= 1.001),
+        ("log-likelihood", |s| s.log_likelihood *= 1.001),
+        ("rows", |s| s.n_rows -= 1),
+    ];
+    for (what, spoil) in spoils {
+        let (succeeded, rows) = run(spoil, &["W2-diag-f32"]);
+        assert!(!succeeded, "{what} was spoiled, and nobody saw it");
+        assert_eq!((rows.len(), field(&rows[0], "verdict"), field(&rows[0], "ms")), (1, "wrong", ""), "{what}");
+    }
+}
+
+#[test]
+fn small_fits_with_a_wrong_sum_fail_too() {
+    let (succeeded, rows) = run(|s| s.second[0] *= 1.001, &["fit-272-given"]);
+    assert!(!succeeded);
+    assert_eq!((field(&rows[0], "verdict"), field(&rows[0], "ms")), ("wrong", ""));
+}
+
+#[test]
+fn a_filter_that_matches_nothing_is_an_error() {
+    assert_eq!(run(|_| {}, &["W9"]), (false, vec![]));
+}

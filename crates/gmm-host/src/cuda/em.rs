@@ -1,0 +1,344 @@
+//! EM on the device: the host enqueues iterations, and looks now and then.
+
+use cust::event::{Event, EventFlags};
+use cust::memory::{AsyncCopyDestination, LockedBuffer};
+use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
+use gmm_kernels::fused::update::TRACE;
+use gmm_kernels::fused::{self, Variant};
+use gmm_kernels::layout::packed_len;
+use gmm_model::{CovarianceType, Covariances, Mixture, Precision};
+use ndarray::{Array1, Array2, Array3};
+
+use super::device::Gpu;
+use super::launch::{Launcher, LoopBuffers, LoopPlan};
+use super::rows::CudaRows;
+use super::upload::Number;
+use super::workspace::{Slot, pin, pinned_empty};
+use crate::em::{EmOptions, EmRun, OnDevice};
+use crate::{Error, Resident};
+
+/// What the loop keeps between fits of the same rows.
+pub(crate) struct LoopMemory {
+    numbers: Slot<f64>,
+    flags: Slot<u32>,
+    /// What a look brings, pinned.
+    seen: LockedBuffer<f64>,
+    seen_flags: LockedBuffer<u32>,
+    /// Packed Σ w x xᵀ about the shift, once it was needed.
+    scatter: Option<Vec<f64>>,
+}
+
+impl LoopMemory {
+    pub(crate) fn empty() -> Self {
+        Self {
+            numbers: Slot::empty(),
+            flags: Slot::empty(),
+            seen: pinned_empty(),
+            seen_flags: pinned_empty(),
+            scatter: None,
+        }
+    }
+}
+
+/// Where things lie in the loop's numbers: first what a look brings, then what stays on the device.
+#[derive(Clone, Copy)]
+struct Arena {
+    weights: usize,
+    means: usize,
+    covariances: usize,
+    /// End of what a look brings.
+    seen: usize,
+    carry: usize,
+    constants: usize,
+    coefficients: usize,
+    sums: usize,
+    scatter: usize,
+    partials: usize,
+    len: usize,
+}
+
+impl Arena {
+    fn of(plan: &LoopPlan) -> Self {
+        let (shape, place) = (&plan.shape, plan.variant.place());
+        let (k, d) = (shape.k as usize, shape.d as usize);
+        // Each part starts 16-byte aligned.
+        let up = |len: usize| len.next_multiple_of(2);
+        let weights = TRACE as usize;
+        let means = weights + up(k);
+        let covariances = means + up(k * d);
+        let seen = covariances + up(shape.kind.second_len(k, d));
+        let carry = seen;
+        let constants = carry + 2;
+        let coefficients = constants + 8 * place.groups as usize;
+        let sums = coefficients + place.coefficients() as usize;
+        let scatter = sums + up(place.sums() as usize);
+        let tied = if shape.kind == CovarianceType::Tied { packed_len(shape.d) as usize } else { 0 };
+        let partials = scatter + up(tied);
+        let len = partials + plan.blocks as usize * place.sums() as usize;
+        Self { weights, means, covariances, seen, carry, constants, coefficients, sums, scatter, partials, len }
+    }
+}
+
+/// Losses of digits that a loop takes: [`Update`](gmm_kernels::fused::update::Update)'s `most_terms` and `least_left`.
+///
+/// Terms of size `m` leave an error of `m eps` in a log density, here 1e-9 at most in `f64`, and as much as the rounding
+/// of the rows does in `f32`. A variance that is the share `s` of the square that it is the rest of has an error of
+/// `eps/s`.
+const fn limits(precision: Precision) -> (f64, f64) {
+    match precision {
+        Precision::F64 => (4e6, 2e-6),
+        Precision::F32 => (4e9, 2e-8),
+    }
+}
+
+/// Time between looks that is aimed at, in seconds: an interrupt is answered and a progress bar moves.
+const BETWEEN_LOOKS: f64 = 0.03;
+
+/// Iterations between looks at most.
+const MOST_BETWEEN_LOOKS: f64 = 64.0;
+
+impl<T: Number> CudaRows<T> {
+    /// [`Resident::iterate`].
+    pub(crate) fn iterate_here(
+        &mut self,
+        run: &mut EmRun,
+        options: &EmOptions,
+        seen: &mut dyn FnMut(&mut EmRun, usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let Some(plan) = self.loop_plan(&run.mixture, options, run.iterations)? else { return Ok(()) };
+        let arena = Arena::of(&plan);
+        match self.reserve_loop(&plan, &arena) {
+            // Passes in chunks need less.
+            Err(Error::Memory { .. }) => return Ok(()),
+            other => other?,
+        }
+        self.begin(&plan, &arena, &run.mixture)?;
+        let buffers = self.loop_buffers(&plan, &arena);
+        let on_device = run.on_device.get_or_insert_default();
+        let mut first_guess = guess(&plan);
+        let before = run.iterations;
+        let timed = |gpu: &Gpu| gpu.check("an event", Event::new(EventFlags::DEFAULT));
+        let (from, to) = (timed(&self.gpu)?, timed(&self.gpu)?);
+        let mut time = OnDevice { iterations: 0, ..*on_device };
+        let mut next = 1;
+        loop {
+            let batch = (BETWEEN_LOOKS / first_guess).clamp(1.0, MOST_BETWEEN_LOOKS) as u32;
+            let last = plan.max_iter.min(next + batch - 1);
+            let chunk = self.whole();
+            let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
+            self.gpu.check("an event", from.record(&self.queue.stream))?;
+            for iteration in next..=last {
+                launcher.fused_pass(&plan, iteration, &chunk, &buffers)?;
+                launcher.update(&plan, iteration, &buffers)?;
+            }
+            self.gpu.check("an event", to.record(&self.queue.stream))?;
+            self.look(&arena, &buffers)?;
+            let seconds = f64::from(self.gpu.check("an event", to.elapsed_time_f32(&from))?) / 1e3;
+            let flags = self.loop_memory.seen_flags.as_slice();
+            let (done, trouble, finished) = (flags[DONE as usize], flags[TROUBLE as usize], flags[FINISHED as usize]);
+            // What came before a trouble is good, but its parameters are gone: the host goes on from the last look.
+            if trouble != 0 {
+                tracing::debug!(iteration = before + trouble as usize, "the loop on the device leaves off");
+                return Ok(());
+            }
+            let Some(mixture) = self.seen_mixture(&plan, &arena) else { return Ok(()) };
+            let known = run.iterations;
+            let values = self.loop_memory.seen.as_slice();
+            run.trace.extend((next..=finished).map(|i| values[((i - 1) as u64 % TRACE) as usize]));
+            run.mixture = mixture;
+            run.iterations = before + finished as usize;
+            run.empty = (0..plan.shape.k as usize).filter(|c| flags[STATE_LEN + c] != 0).collect();
+            run.converged = done != 0 && last_change(&run.trace) < options.tol;
+            time.iterations = finished as usize;
+            time.time += std::time::Duration::from_secs_f64(seconds);
+            run.on_device = Some(time);
+            seen(run, known)?;
+            if done != 0 {
+                return Ok(());
+            }
+            first_guess = seconds / f64::from(last - next + 1);
+            next = last + 1;
+        }
+    }
+
+    fn loop_plan(&self, mixture: &Mixture, options: &EmOptions, done: usize) -> Result<Option<LoopPlan>, Error> {
+        let (kind, k) = (mixture.covariance_type(), mixture.n_components());
+        let shape = self.shape(kind, k);
+        let left = u32::try_from(options.max_iter.saturating_sub(done)).unwrap_or(u32::MAX - 1);
+        let Some(variant) = Variant::of(shape.kernel_kind(), shape.k, shape.d) else { return Ok(None) };
+        let kernel = fused::kernel::<T>(variant);
+        // An iteration before the first is known only to the host, which compares likelihoods.
+        if left == 0 || done > 0 || self.forced.host_loop() || !self.gpu.has(kernel.name) {
+            return Ok(None);
+        }
+        let shared = fused::shared_bytes::<T>(variant);
+        if shared > u64::from(self.gpu.limits.shared_bytes) {
+            return Ok(None);
+        }
+        let each = self.gpu.occupancy(kernel.name, gmm_kernels::THREADS, shared)?;
+        let groups = shape.n.div_ceil(fused::ROWS_OF_BLOCK);
+        let blocks = u64::from(each * self.gpu.limits.multiprocessors).min(groups) as u32;
+        let (most_terms, least_left) = limits(self.precision);
+        tracing::debug!(?shape, ?variant, blocks, "loop on the device");
+        Ok(Some(LoopPlan {
+            shape,
+            variant,
+            blocks,
+            max_iter: left,
+            tol: options.tol,
+            reg_covar: options.reg_covar,
+            total_weight: self.total_weight,
+            most_terms,
+            least_left,
+        }))
+    }
+
+    fn reserve_loop(&mut self, plan: &LoopPlan, arena: &Arena) -> Result<(), Error> {
+        if plan.shape.kind == CovarianceType::Tied && self.loop_memory.scatter.is_none() {
+            let centre = Array2::from_shape_vec((1, self.d), self.shift.clone()).expect("d values");
+            let statistics = self.nearest(CovarianceType::Tied, centre.view())?;
+            self.loop_memory.scatter = Some(statistics.second);
+        }
+        let flags = STATE_LEN + plan.shape.k as usize;
+        let wanted = 8 * arena.len as u128 + 4 * flags as u128;
+        let (gpu, memory) = (&self.gpu, &mut self.loop_memory);
+        let have = memory.numbers.bytes() + memory.flags.bytes();
+        if wanted > have {
+            let free = gpu.free()? + have;
+            if wanted > free {
+                return Err(Error::Memory { what: "the loop on the GPU", wanted, free });
+            }
+        }
+        memory.numbers.reserve(gpu, arena.len)?;
+        memory.flags.reserve(gpu, flags)?;
+        pin(gpu, &mut memory.seen, arena.seen)?;
+        pin(gpu, &mut memory.seen_flags, flags)
+    }
+
+    fn loop_buffers(&self, plan: &LoopPlan, arena: &Arena) -> LoopBuffers {
+        let numbers = self.loop_memory.numbers.first(arena.len);
+        let flags = self.loop_memory.flags.first(STATE_LEN + plan.shape.k as usize);
+        let tied = plan.shape.kind == CovarianceType::Tied;
+        LoopBuffers {
+            state: flags.index(..STATE_LEN),
+            empty: flags.index(STATE_LEN..),
+            trace: numbers.index(..arena.weights),
+            weights: numbers.index(arena.weights..arena.means),
+            means: numbers.index(arena.means..arena.covariances),
+            covariances: numbers.index(arena.covariances..arena.seen),
+            carry: numbers.index(arena.carry..arena.constants),
+            constants: numbers.index(arena.constants..arena.coefficients),
+            coefficients: numbers.index(arena.coefficients..arena.sums),
+            sums: numbers.index(arena.sums..arena.scatter),
+            scatter: tied.then(|| numbers.index(arena.scatter..arena.partials)),
+            partials: numbers.index(arena.partials..arena.len),
+        }
+    }
+
+    /// Parameters to the device, and coefficients from them.
+    fn begin(&mut self, plan: &LoopPlan, arena: &Arena, start: &Mixture) -> Result<(), Error> {
+        let d = self.d;
+        let b = self.loop_buffers(plan, arena);
+        let memory = &mut self.loop_memory;
+        let host = memory.seen.as_mut_slice();
+        host[..arena.weights].fill(0.0);
+        host[arena.weights..arena.means].fill(0.0);
+        for (slot, w) in host[arena.weights..].iter_mut().zip(start.weights()) {
+            *slot = *w;
+        }
+        for (i, (slot, m)) in host[arena.means..].iter_mut().zip(start.means()).enumerate() {
+            *slot = m - self.shift[i % d];
+        }
+        pack(start.covariances(), &mut host[arena.covariances..arena.seen]);
+        let stream = &self.queue.stream;
+        let seen = &memory.seen.as_slice()[..arena.seen];
+        // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
+        let copied = unsafe { memory.numbers.first(arena.seen).async_copy_from(seen, stream) };
+        self.gpu.check("a copy of parameters to the device", copied)?;
+        if let (Some(mut to), Some(scatter)) = (b.scatter, &memory.scatter) {
+            let to_len = scatter.len();
+            // SAFETY: the driver takes pageable memory's content before it returns.
+            let copied = unsafe { to.index(..to_len).async_copy_from(&scatter[..], stream) };
+            let _ = &mut to;
+            self.gpu.check("a copy of moments to the device", copied)?;
+        }
+        let (mut coefficients, mut flags) = (b.coefficients, memory.flags.first(STATE_LEN + plan.shape.k as usize));
+        // SAFETY: the loop's own buffers, and the stream keeps the order.
+        let set = unsafe { coefficients.set_8_async(0, stream).and_then(|()| flags.set_8_async(0, stream)) };
+        self.gpu.check("clearing a loop's state", set)?;
+        Launcher { gpu: &self.gpu, queue: &self.queue }.update(plan, 0, &b)
+    }
+
+    /// Brings trace, parameters and flags, and waits for them.
+    fn look(&mut self, arena: &Arena, b: &LoopBuffers) -> Result<(), Error> {
+        let (stream, memory) = (&self.queue.stream, &mut self.loop_memory);
+        let flags = STATE_LEN + b.empty.len();
+        // SAFETY: pinned; read only after the wait below.
+        let copied = unsafe {
+            memory
+                .numbers
+                .first(arena.seen)
+                .async_copy_to(&mut memory.seen.as_mut_slice()[..arena.seen], stream)
+                .and_then(|()| {
+                    memory.flags.first(flags).async_copy_to(&mut memory.seen_flags.as_mut_slice()[..flags], stream)
+                })
+        };
+        self.gpu.check("a copy of results from the device", copied)?;
+        self.queue.wait(&self.gpu)
+    }
+
+    /// The mixture that the last look brought; none where it is not one.
+    fn seen_mixture(&self, plan: &LoopPlan, arena: &Arena) -> Option<Mixture> {
+        let (k, d) = (plan.shape.k as usize, self.d);
+        let seen = self.loop_memory.seen.as_slice();
+        let mut weights = Array1::from_iter(seen[arena.weights..][..k].iter().copied());
+        weights /= weights.sum();
+        let means = Array2::from_shape_fn((k, d), |(c, j)| seen[arena.means + c * d + j] + self.shift[j]);
+        let covariances = unpack(plan.shape.kind, k, d, &seen[arena.covariances..arena.seen]);
+        Mixture::new(weights, means, covariances).ok()
+    }
+}
+
+/// Seconds that an iteration may take: to decide when to look for the first time.
+fn guess(plan: &LoopPlan) -> f64 {
+    let place = plan.variant.place();
+    let products = plan.shape.n as f64 * place.coefficients() as f64 / 8.0;
+    1e-5 + products / 1e12
+}
+
+fn last_change(trace: &[f64]) -> f64 {
+    match trace {
+        [.., a, b] => (b - a).abs(),
+        _ => f64::INFINITY,
+    }
+}
+
+/// Covariances in the packing of the statistics.
+fn pack(covariances: &Covariances, out: &mut [f64]) {
+    let lower = |a: ndarray::ArrayView2<'_, f64>, out: &mut [f64]| {
+        let entries = (0..a.nrows()).flat_map(|i| (0..=i).map(move |j| (i, j)));
+        out.iter_mut().zip(entries).for_each(|(slot, at)| *slot = a[at]);
+    };
+    match covariances {
+        Covariances::Full(all) => {
+            let each = packed_len(all.dim().1 as u32) as usize;
+            all.outer_iter().zip(out.chunks_exact_mut(each)).for_each(|(a, out)| lower(a, out));
+        }
+        Covariances::Tied(one) => lower(one.view(), out),
+        Covariances::Diag(all) => out.iter_mut().zip(all).for_each(|(slot, v)| *slot = *v),
+        Covariances::Spherical(all) => out.iter_mut().zip(all).for_each(|(slot, v)| *slot = *v),
+    }
+}
+
+fn unpack(kind: CovarianceType, k: usize, d: usize, packed: &[f64]) -> Covariances {
+    let each = packed_len(d as u32) as usize;
+    let entry = |c: usize, i: usize, j: usize| {
+        packed[c * each + gmm_kernels::layout::packed_index(i.max(j) as u32, i.min(j) as u32) as usize]
+    };
+    match kind {
+        CovarianceType::Full => Covariances::Full(Array3::from_shape_fn((k, d, d), |(c, i, j)| entry(c, i, j))),
+        CovarianceType::Tied => Covariances::Tied(Array2::from_shape_fn((d, d), |(i, j)| entry(0, i, j))),
+        CovarianceType::Diag => Covariances::Diag(Array2::from_shape_fn((k, d), |(c, j)| packed[c * d + j])),
+        CovarianceType::Spherical => Covariances::Spherical(Array1::from_shape_fn(k, |c| packed[c])),
+    }
+}

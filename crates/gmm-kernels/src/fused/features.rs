@@ -1,0 +1,162 @@
+//! What a row is multiplied with: its features, in groups of sixteen, generated as operands of the tensor cores.
+//!
+//! The log joint density of a row is linear in its features (entries, products of entries), and the statistics are sums
+//! of the same features times responsibilities. So both halves of a pass are matrix products, with the features as the
+//! left operand in each: rows down and features across for the densities, features down and rows across for the sums.
+//! Lane `4g + t` of a warp holds, of a 16×16 operand, rows `g`, `g+8` and columns `t`, `t+4`, `t+8`, `t+12`.
+
+use super::place;
+use crate::device::Shared;
+
+/// Rows that a warp takes at a time.
+pub const GROUP: u32 = 16;
+
+/// Distance of a column's start from that of the one before it, in shared memory: with 4 more than the rows, the lanes
+/// of a half warp read different banks both along rows and along columns.
+pub const STRIDE: u32 = GROUP + 4;
+
+/// Features of one family.
+pub trait Features {
+    /// Groups of sixteen features.
+    const STEPS: usize;
+    /// Columns that are staged in shared memory, `STRIDE` numbers each.
+    const COLUMNS: u32;
+    /// Columns that hold entries of the row: what `d` may be at most.
+    const ENTRIES: u32;
+    /// A column that holds 1 in every row, if there is one.
+    const ONES: Option<u32>;
+
+    /// Calls `f(step, operand)` with rows down and features across.
+    fn across(x: Shared<f64>, lane: u32, f: impl FnMut(usize, [f64; 8]));
+
+    /// Calls `f(step, operand)` with features down and rows across.
+    fn down(x: Shared<f64>, lane: u32, f: impl FnMut(usize, [f64; 8]));
+}
+
+/// `f` of 0 to `n − 1`, written out for a constant `n` of at most 36, so that arrays indexed by it stay in registers.
+#[inline(always)]
+pub(super) fn each(n: usize, mut f: impl FnMut(usize)) {
+    macro_rules! written_out {
+        ($($i:literal)*) => { $(if $i < n { f($i); })* };
+    }
+    written_out!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35);
+}
+
+/// Staged columns as they are: entries, and what was derived from them while they were staged. `S` groups of sixteen.
+pub struct Linear<const S: usize>;
+
+impl<const S: usize> Features for Linear<S> {
+    const STEPS: usize = S;
+    const COLUMNS: u32 = 16 * S as u32;
+    const ENTRIES: u32 = 16 * S as u32;
+    const ONES: Option<u32> = None;
+
+    #[inline(always)]
+    fn across(x: Shared<f64>, lane: u32, mut f: impl FnMut(usize, [f64; 8])) {
+        let first = lane % 4 * STRIDE + lane / 4;
+        each(S, |step| {
+            let mut a = [0.0; 8];
+            each(8, |v| a[v] = x.load(first + (16 * step as u32 + 4 * (v as u32 / 2)) * STRIDE + 8 * (v as u32 % 2)));
+            f(step, a);
+        });
+    }
+
+    #[inline(always)]
+    fn down(x: Shared<f64>, lane: u32, mut f: impl FnMut(usize, [f64; 8])) {
+        let first = lane / 4 * STRIDE + lane % 4;
+        each(S, |step| {
+            let mut a = [0.0; 8];
+            each(8, |v| a[v] = x.load(first + (16 * step as u32 + 8 * (v as u32 % 2)) * STRIDE + 4 * (v as u32 / 2)));
+            f(step, a);
+        });
+    }
+}
+
+/// Entries and products of two entries, up to `4 C` columns.
+///
+/// Column `4i + q` is entry `i` of *class* `q`. A lane must form its features with indices known to the compiler, while
+/// lanes need different features: so each lane holds the same part of the row *rotated* by its class, and the same
+/// products of rotated entries are, over the four classes, every product once. With `u` the entries of class `q`, `v`
+/// those of class `q+1` and `w` those of `q+2`:
+/// - half 0 has `u[i] v[m]` for `m < C`, and `u[i]` alone for `m = C`;
+/// - half 1 has `u[i] w[m]` for `m ≤ i`, and `u[i] u[m−1]` for `m > i`.
+///
+/// `u[i] w[i]` comes from both `q` and `q+2`; the one with `q < 2` counts. That is `8 C (C+1)` features, `C (C+1)` for
+/// each half of each class: a multiple of sixteen, and for 16 columns 160 where 152 are needed.
+pub struct Full<const C: usize>;
+
+impl<const C: usize> Features for Full<C> {
+    const STEPS: usize = C * (C + 1) / 2;
+    const COLUMNS: u32 = 4 * C as u32 + 1;
+    const ENTRIES: u32 = 4 * C as u32;
+    const ONES: Option<u32> = Some(4 * C as u32);
+
+    #[inline(always)]
+    fn across(x: Shared<f64>, lane: u32, mut f: impl FnMut(usize, [f64; 8])) {
+        let (row, class) = (lane / 4, lane % 4);
+        let start = |turn: u32| (class + turn) % 4 * STRIDE + row;
+        let (own, next, opposite) = (start(0), start(1), start(2));
+        let at = |from: u32, i: usize, half: usize| x.load(from + 4 * i as u32 * STRIDE + 8 * half as u32);
+        let mut u = [[0.0; 2]; C];
+        each(C, |i| u[i] = [at(own, i, 0), at(own, i, 1)]);
+        let mut a = [0.0; 8];
+        each(2, |h| {
+            each(C + 1, |m| {
+                let mut v = [1.0; 2];
+                if m < C {
+                    let from = if h == 0 { next } else { opposite };
+                    v = [at(from, m, 0), at(from, m, 1)];
+                }
+                each(C, |i| {
+                    let slot = (h * (C + 1) + m) * C + i;
+                    each(2, |half| {
+                        let by = if h == 1 && m > i { u[m - 1][half] } else { v[half] };
+                        a[slot % 4 * 2 + half] = u[i][half] * by;
+                    });
+                    if slot % 4 == 3 {
+                        f(slot / 4, a);
+                    }
+                });
+            });
+        });
+    }
+
+    #[inline(always)]
+    fn down(x: Shared<f64>, lane: u32, mut f: impl FnMut(usize, [f64; 8])) {
+        let (row, class, half) = (lane % 4, lane / 4 % 4, lane / 16);
+        // The halves differ in where they read and not in what they do.
+        let own = class * STRIDE + row;
+        let low = (class + 1 + half) % 4 * STRIDE + row;
+        let four = |from: u32| [0, 4, 8, 12].map(|r| x.load(from + r));
+        let column = |from: u32, i: usize| from + 4 * i as u32 * STRIDE;
+        // What multiplies `u[i]` for `m > i`. Half 0: entry `m` of the next class, or 1 past the last; half 1: entry
+        // `m − 1` of its own.
+        let above = |m: usize| {
+            let zero = if m < C { column(low, m) } else { 4 * C as u32 * STRIDE + row };
+            if half == 0 { zero } else { column(own, m - 1) }
+        };
+        let mut a = [0.0; 8];
+        // Two entries at a time, so that what multiplies them is read once for both.
+        each(C.div_ceil(2), |pair| {
+            let first = 2 * pair;
+            let both = first + 1 < C;
+            let u = [four(column(own, first)), if both { four(column(own, first + 1)) } else { [0.0; 4] }];
+            each(C + 1, |m| {
+                let below = if m <= first || (both && m == first + 1) { four(column(low, m)) } else { [0.0; 4] };
+                let above = if m > first { four(above(m)) } else { [0.0; 4] };
+                each(2, |odd| {
+                    if odd == 0 || both {
+                        let slot = place::slot_down(C as u32, m as u32, (first + odd) as u32) as usize;
+                        each(4, |r| {
+                            let by = if m <= first + odd { below[r] } else { above[r] };
+                            a[r * 2 + slot % 2] = u[odd][r] * by;
+                        });
+                        if slot % 2 == 1 {
+                            f(slot / 2, a);
+                        }
+                    }
+                });
+            });
+        });
+    }
+}

@@ -1,0 +1,217 @@
+//! EM without a host: one kernel for a whole pass, one for the M-step, and a state that says when to stop.
+//!
+//! For shapes whose sums fit into a warp's registers. A loop enqueues, per iteration, a pass ([`pass`]), the reduction
+//! of its blocks' partial results ([`reduce_blocks`](crate::reduce::reduce_blocks)), and [`update`]; the host looks at
+//! [`state`] when it likes. A launch after the end finds that out and returns.
+//!
+//! Everything between the rows and the new parameters is `f64` (only the exponential is in the rows' precision), on the
+//! tensor cores, where that costs what `f32` costs elsewhere.
+
+pub mod features;
+pub mod pass;
+pub mod place;
+pub mod state;
+pub mod update;
+
+use features::{Full, Linear};
+use place::Place;
+
+use crate::layout::Kind;
+
+kernels! {
+    /// One pass over a chunk of rows; any grid in `x`.
+    Pass<T> {
+        /// State of the loop, or null.
+        state: *const u32,
+        /// The iteration that this begins, from 1.
+        iteration: u32,
+        /// `(n, d)` tiled: rows less the shift.
+        x: *const T,
+        /// `(n,)`, or null where every row weighs 1.
+        row_weights: *const f64,
+        /// Rows of the chunk.
+        n: u64,
+        /// Dimensions, at most the family's entries less what is derived.
+        d: u32,
+        /// One of [`derive`](pass::derive).
+        derive: u32,
+        /// [`Place::coefficients`]: of the log joint densities.
+        coefficients: *const f64,
+        /// `(8*groups,)`: constants of the log joint densities; −∞ past the last component.
+        constants: *const f64,
+        /// `(blocks, Place::sums)`, written.
+        partials: *mut f64,
+    }
+    /// Up to 4 entries and their products, up to 8 components.
+    full_1_1 => pass_full_1_1_f32, pass_full_1_1_f64, pass::body::<T, Full<1>, 1, 1>, pass::shared_bytes::<T, Full<1>, 1>;
+    /// Up to 4 entries and their products, up to 16 components.
+    full_1_2 => pass_full_1_2_f32, pass_full_1_2_f64, pass::body::<T, Full<1>, 1, 2>, pass::shared_bytes::<T, Full<1>, 2>;
+    /// Up to 4 entries and their products, up to 32 components.
+    full_1_4 => pass_full_1_4_f32, pass_full_1_4_f64, pass::body::<T, Full<1>, 1, 4>, pass::shared_bytes::<T, Full<1>, 4>;
+    /// Up to 4 entries and their products, up to 64 components.
+    full_1_8 => pass_full_1_8_f32, pass_full_1_8_f64, pass::body::<T, Full<1>, 1, 8>, pass::shared_bytes::<T, Full<1>, 8>;
+    /// Up to 4 entries and their products, up to 104 components.
+    full_1_13 => pass_full_1_13_f32, pass_full_1_13_f64, pass::body::<T, Full<1>, 1, 13>, pass::shared_bytes::<T, Full<1>, 13>;
+    /// Up to 8 entries and their products, up to 8 components.
+    full_2_1 => pass_full_2_1_f32, pass_full_2_1_f64, pass::body::<T, Full<2>, 3, 1>, pass::shared_bytes::<T, Full<2>, 1>;
+    /// Up to 8 entries and their products, up to 16 components.
+    full_2_2 => pass_full_2_2_f32, pass_full_2_2_f64, pass::body::<T, Full<2>, 3, 2>, pass::shared_bytes::<T, Full<2>, 2>;
+    /// Up to 8 entries and their products, up to 32 components.
+    full_2_4 => pass_full_2_4_f32, pass_full_2_4_f64, pass::body::<T, Full<2>, 3, 4>, pass::shared_bytes::<T, Full<2>, 4>;
+    /// Up to 12 entries and their products, up to 8 components.
+    full_3_1 => pass_full_3_1_f32, pass_full_3_1_f64, pass::body::<T, Full<3>, 6, 1>, pass::shared_bytes::<T, Full<3>, 1>;
+    /// Up to 12 entries and their products, up to 16 components.
+    full_3_2 => pass_full_3_2_f32, pass_full_3_2_f64, pass::body::<T, Full<3>, 6, 2>, pass::shared_bytes::<T, Full<3>, 2>;
+    /// Up to 16 entries and their products, up to 8 components.
+    full_4_1 => pass_full_4_1_f32, pass_full_4_1_f64, pass::body::<T, Full<4>, 10, 1>, pass::shared_bytes::<T, Full<4>, 1>;
+    /// Up to 16 entries and their products, up to 16 components.
+    full_4_2 => pass_full_4_2_f32, pass_full_4_2_f64, pass::body::<T, Full<4>, 10, 2>, pass::shared_bytes::<T, Full<4>, 2>;
+    /// Up to 16 columns, up to 8 components.
+    linear_1_1 => pass_linear_1_1_f32, pass_linear_1_1_f64, pass::body::<T, Linear<1>, 1, 1>, pass::shared_bytes::<T, Linear<1>, 1>;
+    /// Up to 16 columns, up to 16 components.
+    linear_1_2 => pass_linear_1_2_f32, pass_linear_1_2_f64, pass::body::<T, Linear<1>, 1, 2>, pass::shared_bytes::<T, Linear<1>, 2>;
+    /// Up to 16 columns, up to 32 components.
+    linear_1_4 => pass_linear_1_4_f32, pass_linear_1_4_f64, pass::body::<T, Linear<1>, 1, 4>, pass::shared_bytes::<T, Linear<1>, 4>;
+    /// Up to 16 columns, up to 64 components.
+    linear_1_8 => pass_linear_1_8_f32, pass_linear_1_8_f64, pass::body::<T, Linear<1>, 1, 8>, pass::shared_bytes::<T, Linear<1>, 8>;
+    /// Up to 16 columns, up to 104 components.
+    linear_1_13 => pass_linear_1_13_f32, pass_linear_1_13_f64, pass::body::<T, Linear<1>, 1, 13>, pass::shared_bytes::<T, Linear<1>, 13>;
+    /// Up to 32 columns, up to 8 components.
+    linear_2_1 => pass_linear_2_1_f32, pass_linear_2_1_f64, pass::body::<T, Linear<2>, 2, 1>, pass::shared_bytes::<T, Linear<2>, 1>;
+    /// Up to 32 columns, up to 16 components.
+    linear_2_2 => pass_linear_2_2_f32, pass_linear_2_2_f64, pass::body::<T, Linear<2>, 2, 2>, pass::shared_bytes::<T, Linear<2>, 2>;
+    /// Up to 32 columns, up to 32 components.
+    linear_2_4 => pass_linear_2_4_f32, pass_linear_2_4_f64, pass::body::<T, Linear<2>, 2, 4>, pass::shared_bytes::<T, Linear<2>, 4>;
+    /// Up to 32 columns, up to 64 components.
+    linear_2_8 => pass_linear_2_8_f32, pass_linear_2_8_f64, pass::body::<T, Linear<2>, 2, 8>, pass::shared_bytes::<T, Linear<2>, 8>;
+    /// Up to 64 columns, up to 8 components.
+    linear_4_1 => pass_linear_4_1_f32, pass_linear_4_1_f64, pass::body::<T, Linear<4>, 4, 1>, pass::shared_bytes::<T, Linear<4>, 1>;
+    /// Up to 64 columns, up to 16 components.
+    linear_4_2 => pass_linear_4_2_f32, pass_linear_4_2_f64, pass::body::<T, Linear<4>, 4, 2>, pass::shared_bytes::<T, Linear<4>, 2>;
+    /// Up to 64 columns, up to 32 components.
+    linear_4_4 => pass_linear_4_4_f32, pass_linear_4_4_f64, pass::body::<T, Linear<4>, 4, 4>, pass::shared_bytes::<T, Linear<4>, 4>;
+}
+
+/// What features are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Entries and their products: full covariances.
+    Full,
+    /// Entries, and what is derived of them: diagonal, spherical and tied covariances.
+    Linear,
+}
+
+/// A kernel of this module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Variant {
+    /// What its features are made of.
+    pub family: Family,
+    /// Columns of a class, or groups of sixteen columns.
+    pub size: u32,
+    /// Groups of eight components.
+    pub groups: u32,
+}
+
+/// Sizes of the full family, each with the groups of components that there are.
+const FULL: [(u32, &[u32]); 4] = [(1, &[1, 2, 4, 8, 13]), (2, &[1, 2, 4]), (3, &[1, 2]), (4, &[1, 2])];
+/// Sizes of the linear family.
+const LINEAR: [(u32, &[u32]); 3] = [(1, &[1, 2, 4, 8, 13]), (2, &[1, 2, 4, 8]), (4, &[1, 2, 4])];
+
+impl Variant {
+    /// The smallest that takes a shape, if one does.
+    pub fn of(kind: Kind, k: u32, d: u32) -> Option<Self> {
+        let (family, sizes, size) = match kind {
+            Kind::Full => (Family::Full, &FULL[..], d.div_ceil(4)),
+            Kind::Tied => (Family::Linear, &LINEAR[..], d.div_ceil(16)),
+            Kind::Diag => (Family::Linear, &LINEAR[..], (2 * d).div_ceil(16)),
+            Kind::Spherical => (Family::Linear, &LINEAR[..], (d + 1).div_ceil(16)),
+        };
+        let (size, groups) = sizes.iter().find(|(s, _)| *s >= size)?;
+        let groups = *groups.iter().find(|g| 8 * **g >= k)?;
+        Some(Self { family, size: *size, groups })
+    }
+
+    /// Where its features lie.
+    pub const fn place(self) -> Place {
+        match self.family {
+            Family::Full => Place::full(self.size, self.groups),
+            Family::Linear => Place::linear(self.size, self.groups),
+        }
+    }
+
+    /// All there are.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let of = |family, sizes: &'static [(u32, &'static [u32])]| {
+            sizes.iter().flat_map(move |(size, groups)| {
+                groups.iter().map(move |groups| Self { family, size: *size, groups: *groups })
+            })
+        };
+        of(Family::Full, &FULL).chain(of(Family::Linear, &LINEAR))
+    }
+}
+
+/// What is derived of a row for a kind.
+pub const fn derived(kind: Kind) -> u32 {
+    match kind {
+        Kind::Full | Kind::Tied => pass::derive::NOTHING,
+        Kind::Diag => pass::derive::SQUARES,
+        Kind::Spherical => pass::derive::NORM,
+    }
+}
+
+/// The kernel of a variant.
+///
+/// # Panics
+/// Where there is no such variant; [`Variant::of`] and [`Variant::all`] give those that there are.
+#[cfg(not(target_arch = "nvptx64"))]
+pub fn kernel<T: crate::Real>(variant: Variant) -> crate::Kernel<Pass<T>> {
+    match (variant.family, variant.size, variant.groups) {
+        (Family::Full, 1, 1) => full_1_1::<T>(),
+        (Family::Full, 1, 2) => full_1_2::<T>(),
+        (Family::Full, 1, 4) => full_1_4::<T>(),
+        (Family::Full, 1, 8) => full_1_8::<T>(),
+        (Family::Full, 1, 13) => full_1_13::<T>(),
+        (Family::Full, 2, 1) => full_2_1::<T>(),
+        (Family::Full, 2, 2) => full_2_2::<T>(),
+        (Family::Full, 2, 4) => full_2_4::<T>(),
+        (Family::Full, 3, 1) => full_3_1::<T>(),
+        (Family::Full, 3, 2) => full_3_2::<T>(),
+        (Family::Full, 4, 1) => full_4_1::<T>(),
+        (Family::Full, 4, 2) => full_4_2::<T>(),
+        (Family::Linear, 1, 1) => linear_1_1::<T>(),
+        (Family::Linear, 1, 2) => linear_1_2::<T>(),
+        (Family::Linear, 1, 4) => linear_1_4::<T>(),
+        (Family::Linear, 1, 8) => linear_1_8::<T>(),
+        (Family::Linear, 1, 13) => linear_1_13::<T>(),
+        (Family::Linear, 2, 1) => linear_2_1::<T>(),
+        (Family::Linear, 2, 2) => linear_2_2::<T>(),
+        (Family::Linear, 2, 4) => linear_2_4::<T>(),
+        (Family::Linear, 2, 8) => linear_2_8::<T>(),
+        (Family::Linear, 4, 1) => linear_4_1::<T>(),
+        (Family::Linear, 4, 2) => linear_4_2::<T>(),
+        (Family::Linear, 4, 4) => linear_4_4::<T>(),
+        _ => panic!("{variant:?} is not there"),
+    }
+}
+
+/// Shared memory of a variant's blocks, in bytes.
+#[cfg(not(target_arch = "nvptx64"))]
+pub fn shared_bytes<T: crate::Real>(variant: Variant) -> u64 {
+    use core::ptr::{null, null_mut};
+    // It depends on the variant alone.
+    (kernel::<T>(variant).shared_bytes)(&Pass {
+        state: null(),
+        iteration: 0,
+        x: null(),
+        row_weights: null(),
+        n: 0,
+        d: 0,
+        derive: 0,
+        coefficients: null(),
+        constants: null(),
+        partials: null_mut(),
+    })
+}
+
+/// Rows that a block takes at a time: sixteen for each of its warps.
+pub const ROWS_OF_BLOCK: u64 = (features::GROUP * crate::THREADS / crate::device::WARP) as u64;

@@ -1,0 +1,387 @@
+//! One whole E- and M-pass in one kernel: no responsibility leaves the chip.
+//!
+//! A warp takes sixteen rows at a time, alone, from the rows' arrival to their part of the sums:
+//! 1. entries into shared memory as `f64`, and what the family derives of them;
+//! 2. log joint densities: features times coefficients on the tensor cores, all in `f64`;
+//! 3. log-sum-exp within groups of four lanes, responsibilities into shared memory;
+//! 4. sums: features times responsibilities, into registers that live as long as the kernel.
+//!
+//! So sums over all of a warp's rows are added up in `f64` without ever being written, and a block leaves one partial
+//! result. The grid decides the order of additions; the same grid gives the same bits.
+
+use super::features::{Features, GROUP, STRIDE, each};
+use super::state::stopped;
+use crate::device::{self, Shared, WARP, mma, thread, warp};
+use crate::layout::TILE_ROWS;
+use crate::math::ln_f64;
+use crate::{Real, THREADS};
+
+/// What is derived from a row's entries while they are staged.
+pub mod derive {
+    /// Nothing.
+    pub const NOTHING: u32 = 0;
+    /// Column `d` is the sum of the entries' squares.
+    pub const NORM: u32 = 1;
+    /// Column `d + j` is the square of entry `j`.
+    pub const SQUARES: u32 = 2;
+}
+
+/// What the kernels of this module take; see [`Pass`](super::Pass).
+pub(super) use super::Pass;
+
+const WARPS: u32 = THREADS / WARP;
+
+/// Entries of the next group that a lane may have on their way while the current one is worked on.
+const AHEAD: usize = 8;
+
+/// Groups of components whose densities are kept in registers; more wait in shared memory.
+const IN_REGISTERS: usize = 4;
+
+/// As many as there are registers for, beside this many tiles of sums.
+const fn ahead(tiles: usize) -> usize {
+    if tiles > 12 { 0 } else { AHEAD }
+}
+
+/// Distance of a row's responsibilities from those of the row before: 4 more than the components, against bank
+/// conflicts along both.
+const fn row_stride(groups: u32) -> u32 {
+    8 * groups + 4
+}
+
+/// Shared memory of a block, in `f64`: coefficients, constants, and for each warp columns and responsibilities.
+#[cfg(not(target_arch = "nvptx64"))]
+const fn shared_len(steps: u32, groups: u32, columns: u32) -> u32 {
+    128 * steps * groups + 8 * groups + WARPS * (columns * STRIDE + GROUP * row_stride(groups))
+}
+
+/// Bytes of shared memory.
+#[cfg(not(target_arch = "nvptx64"))]
+pub fn shared_bytes<T: Real, F: Features, const NT: usize>(_: &Pass<T>) -> u64 {
+    8 * u64::from(shared_len(F::STEPS as u32, NT as u32, F::COLUMNS))
+}
+
+/// Rows on their way: sixteen rows, two columns at a time, half a warp each.
+#[derive(Clone, Copy)]
+struct Arriving<T>([T; AHEAD]);
+
+/// Where a lane finds its row of a group.
+#[derive(Clone, Copy)]
+struct Group<T> {
+    /// Entry `j` of this lane's row is at `128 j`.
+    x: *const T,
+}
+
+impl<T: Real> Group<T> {
+    #[inline(always)]
+    fn of(a: &Pass<T>, group: u64, lane: u32) -> Self {
+        let row = group * GROUP as u64 + (lane % GROUP) as u64;
+        let (tile, inside) = (row / TILE_ROWS as u64, row % TILE_ROWS as u64);
+        let at = tile * TILE_ROWS as u64 * a.d as u64 + inside;
+        Self { x: a.x.wrapping_add(at as usize) }
+    }
+
+    /// Entry `j` of the row; the tile is filled up with zeros past the last row.
+    #[inline(always)]
+    unsafe fn entry(self, j: u32) -> T {
+        // SAFETY: the group is one of the chunk's, `j < d`.
+        unsafe { device::load(self.x, j as u64 * TILE_ROWS as u64) }
+    }
+
+    #[inline(always)]
+    unsafe fn arrive(self, ahead: usize, d: u32, lane: u32) -> Arriving<T> {
+        let mut out = [T::ZERO; AHEAD];
+        each(ahead, |i| {
+            let j = 2 * i as u32 + lane / GROUP;
+            if j < d {
+                // SAFETY: `j < d`.
+                out[i] = unsafe { self.entry(j) };
+            }
+        });
+        Arriving(out)
+    }
+}
+
+/// The columns of one warp.
+#[derive(Clone, Copy)]
+struct Columns {
+    x: Shared<f64>,
+    lane: u32,
+    d: u32,
+    derive: u32,
+}
+
+impl Columns {
+    #[inline(always)]
+    fn put(self, j: u32, v: f64) {
+        self.x.store(j * STRIDE + self.lane % GROUP, v);
+        if self.derive == derive::SQUARES {
+            self.x.store((self.d + j) * STRIDE + self.lane % GROUP, v * v);
+        }
+    }
+
+    /// Writes a group's columns; all lanes.
+    #[inline(always)]
+    unsafe fn stage<T: Real>(self, group: Group<T>, ahead: usize, arrived: Arriving<T>) {
+        let mut norm = 0.0;
+        each(ahead, |i| {
+            let j = 2 * i as u32 + self.lane / GROUP;
+            let v = arrived.0[i].to_f64();
+            if j < self.d {
+                self.put(j, v);
+            }
+            norm += v * v;
+        });
+        let mut j = 2 * ahead as u32 + self.lane / GROUP;
+        while j < self.d {
+            // SAFETY: `j < d`.
+            let v = unsafe { group.entry(j) }.to_f64();
+            self.put(j, v);
+            norm += v * v;
+            j += 2;
+        }
+        if self.derive == derive::NORM {
+            norm += warp::shuffle_xor(norm, GROUP);
+            if self.lane < GROUP {
+                self.x.store(self.d * STRIDE + self.lane, norm);
+            }
+        }
+    }
+}
+
+/// The kernel: `S` is `F::STEPS`, `NT` groups of eight components.
+///
+/// # Safety
+/// As the fields of [`Pass`] say.
+#[inline(always)]
+pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pass<T>) {
+    const { assert!(S == F::STEPS) };
+    // SAFETY: the state is as `state` says.
+    if unsafe { stopped(a.state, a.iteration) } {
+        return;
+    }
+    let (t, lane, me) = (thread::thread_idx_x(), warp::lane_id(), thread::thread_idx_x() / WARP);
+    let (tiles, stride) = ((S * NT) as u32, row_stride(NT as u32));
+    let coefficients = Shared::<f64>::at(0);
+    let constants = Shared::<f64>::at(8 * 128 * tiles);
+    let own = 128 * tiles + 8 * NT as u32 + me * (F::COLUMNS * STRIDE + GROUP * stride);
+    let x = Shared::<f64>::at(8 * own);
+    let r = Shared::<f64>::at(8 * (own + F::COLUMNS * STRIDE));
+    let columns = Columns { x, lane, d: a.d, derive: a.derive };
+
+    // SAFETY: positions below the lengths that the fields state.
+    unsafe {
+        let mut i = t;
+        while i < 128 * tiles {
+            coefficients.store(i, device::load(a.coefficients, i as u64));
+            i += THREADS;
+        }
+        if t < 8 * NT as u32 {
+            constants.store(t, device::load(a.constants, t as u64));
+        }
+    }
+    let mut i = lane;
+    while i < F::COLUMNS * STRIDE {
+        x.store(i, if F::ONES == Some(i / STRIDE) { 1.0 } else { 0.0 });
+        i += WARP;
+    }
+    thread::sync_threads();
+
+    let mut sums = [[[0.0; 4]; NT]; S];
+    let mut weights = [0.0; NT];
+    let mut log_likelihood = 0.0;
+    let groups = a.n.div_ceil(GROUP as u64);
+    let step = (thread::grid_dim_x() * WARPS) as u64;
+    let mut group = (thread::block_idx_x() * WARPS + me) as u64;
+    let mut here = Group::of(&a, group, lane);
+    let mut arriving = Arriving([T::ZERO; AHEAD]);
+    if group < groups {
+        // SAFETY: one of the chunk's groups.
+        arriving = unsafe { here.arrive(ahead(S * NT), a.d, lane) };
+    }
+    while group < groups {
+        // SAFETY: one of the chunk's groups, here and in `arrive` below.
+        unsafe { columns.stage(here, ahead(S * NT), arriving) };
+        warp::sync_warp();
+        let first = group * GROUP as u64 + (lane / 4) as u64;
+        group += step;
+        here = Group::of(&a, group, lane);
+        if group < groups {
+            arriving = unsafe { here.arrive(ahead(S * NT), a.d, lane) };
+        }
+
+        if NT <= IN_REGISTERS {
+            let mut joint = [[0.0; 4]; NT];
+            each(NT, |nt| joint[nt] = constant(constants, nt, lane));
+            F::across(x, lane, |step, features| {
+                each(NT, |nt| {
+                    mma::f64_16x8x16(&mut joint[nt], features, coefficient(coefficients, step * NT + nt, lane));
+                });
+            });
+            each(2, |half| {
+                let weight = row_weight(&a, first + 8 * half as u64);
+                let of = |nt: usize, i: usize| joint[nt][2 * half + i];
+                let mut top = of(0, 0);
+                each(NT, |nt| top = larger(larger(top, of(nt, 0)), of(nt, 1)));
+                let top = quad(top, larger);
+                let mut e = [[T::ZERO; 2]; NT];
+                let mut sum = 0.0;
+                each(NT, |nt| {
+                    each(2, |i| e[nt][i] = T::from_f64(of(nt, i) - top).exp());
+                    sum += e[nt][0].to_f64() + e[nt][1].to_f64();
+                });
+                let sum = quad(sum, core::ops::Add::add);
+                // Not a number where a density is: it shows in the sums, and the pass is made another way.
+                let share = weight / sum;
+                if lane % 4 == 0 && weight > 0.0 {
+                    log_likelihood += weight * (top + ln_f64(sum));
+                }
+                let at = (lane / 4 + 8 * half as u32) * stride + lane % 4 * 2;
+                each(NT, |nt| {
+                    r.store2(at + 8 * nt as u32, [e[nt][0].to_f64() * share, e[nt][1].to_f64() * share]);
+                });
+            });
+        } else {
+            // Log joint densities wait in shared memory, where each lane reads what it wrote itself.
+            let mut features = [[0.0; 8]; S];
+            F::across(x, lane, |step, some| features[step] = some);
+            let mut top = [f64::NEG_INFINITY; 2];
+            let at = |nt: usize, half: usize| (lane / 4 + 8 * half as u32) * stride + 8 * nt as u32 + lane % 4 * 2;
+            each(NT, |nt| {
+                let mut joint = constant(constants, nt, lane);
+                each(S, |step| {
+                    mma::f64_16x8x16(&mut joint, features[step], coefficient(coefficients, step * NT + nt, lane));
+                });
+                each(2, |half| {
+                    let two = [joint[2 * half], joint[2 * half + 1]];
+                    top[half] = larger(larger(top[half], two[0]), two[1]);
+                    r.store2(at(nt, half), two);
+                });
+            });
+            each(2, |half| {
+                let weight = row_weight(&a, first + 8 * half as u64);
+                let top = quad(top[half], larger);
+                let mut sum = 0.0;
+                let mut nt = 0;
+                while nt < NT {
+                    let two = r.load2(at(nt, half)).map(|joint| T::from_f64(joint - top).exp().to_f64());
+                    sum += two[0] + two[1];
+                    r.store2(at(nt, half), two);
+                    nt += 1;
+                }
+                let sum = quad(sum, core::ops::Add::add);
+                let share = weight / sum;
+                if lane % 4 == 0 && weight > 0.0 {
+                    log_likelihood += weight * (top + ln_f64(sum));
+                }
+                let mut nt = 0;
+                while nt < NT {
+                    r.store2(at(nt, half), r.load2(at(nt, half)).map(|e| e * share));
+                    nt += 1;
+                }
+            });
+        }
+        warp::sync_warp();
+
+        let at = lane % 4 * stride + lane / 4;
+        let responsibilities = |nt: usize| [0, 4, 8, 12].map(|row| r.load(at + row * stride + 8 * nt as u32));
+        if NT <= IN_REGISTERS {
+            let mut kept = [[0.0; 4]; NT];
+            each(NT, |nt| {
+                kept[nt] = responsibilities(nt);
+                weights[nt] += (kept[nt][0] + kept[nt][1]) + (kept[nt][2] + kept[nt][3]);
+            });
+            F::down(x, lane, |step, features| {
+                each(NT, |nt| mma::f64_16x8x16(&mut sums[step][nt], features, kept[nt]));
+            });
+        } else {
+            let mut features = [[0.0; 8]; S];
+            F::down(x, lane, |step, some| features[step] = some);
+            each(NT, |nt| {
+                let b = responsibilities(nt);
+                weights[nt] += (b[0] + b[1]) + (b[2] + b[3]);
+                each(S, |step| mma::f64_16x8x16(&mut sums[step][nt], features[step], b));
+            });
+        }
+        warp::sync_warp();
+    }
+
+    // The warps' sums, one warp after another, where the coefficients and the columns were.
+    let all = Shared::<f64>::at(0);
+    let weights_at = 128 * tiles;
+    let likelihood_at = weights_at + 8 * NT as u32;
+    let add = |i: u32, v: f64| all.store(i, if me == 0 { v } else { all.load(i) + v });
+    let mut turn = 0;
+    while turn < WARPS {
+        thread::sync_threads();
+        if turn == me {
+            each(S, |s| {
+                each(NT, |nt| {
+                    each(4, |i| add((((s * NT + nt) * 4 + i) * 32) as u32 + lane, sums[s][nt][i]));
+                });
+            });
+        }
+        // Shuffles are for all lanes of all warps, so they stand outside.
+        each(NT, |nt| {
+            let mut w = weights[nt];
+            w += warp::shuffle_xor(w, 1);
+            w += warp::shuffle_xor(w, 2);
+            if turn == me && lane % 4 == 0 {
+                add(weights_at + 8 * nt as u32 + lane / 4, w);
+            }
+        });
+        let mut l = log_likelihood;
+        each(5, |i| l += warp::shuffle_xor(l, 1 << i));
+        if turn == me && lane == 0 {
+            add(likelihood_at, l);
+        }
+        turn += 1;
+    }
+    thread::sync_threads();
+    let len = likelihood_at + 1;
+    let mut i = t;
+    while i < len {
+        // SAFETY: a piece of `len` numbers for each block.
+        unsafe { device::store(a.partials, thread::block_idx_x() as u64 * len as u64 + i as u64, all.load(i)) };
+        i += THREADS;
+    }
+}
+
+/// A row's weight; 0 past the last.
+#[inline(always)]
+fn row_weight<T: Real>(a: &Pass<T>, row: u64) -> f64 {
+    if row >= a.n {
+        0.0
+    } else if a.row_weights.is_null() {
+        1.0
+    } else {
+        // SAFETY: `row < n`.
+        unsafe { device::load(a.row_weights, row) }
+    }
+}
+
+/// Constants of a group of components, as the densities of this lane's entries start.
+#[inline(always)]
+fn constant(constants: Shared<f64>, nt: usize, lane: u32) -> [f64; 4] {
+    let [even, odd] = constants.load2(8 * nt as u32 + lane % 4 * 2);
+    [even, odd, even, odd]
+}
+
+/// A tile of coefficients, as an operand.
+#[inline(always)]
+fn coefficient(coefficients: Shared<f64>, tile: usize, lane: u32) -> [f64; 4] {
+    let at = tile as u32 * 128 + lane * 2;
+    let ([a, b], [c, d]) = (coefficients.load2(at), coefficients.load2(at + 64));
+    [a, b, c, d]
+}
+
+/// A reduction over the four lanes that share a row.
+#[inline(always)]
+fn quad(v: f64, with: impl Fn(f64, f64) -> f64) -> f64 {
+    let v = with(v, warp::shuffle_xor(v, 1));
+    with(v, warp::shuffle_xor(v, 2))
+}
+
+#[inline(always)]
+fn larger(a: f64, b: f64) -> f64 {
+    if b > a { b } else { a }
+}

@@ -1,0 +1,355 @@
+//! The loop on the device: pass, reduction and update, against reference passes and `gmm_model::m_step`.
+
+use crate::harness::{KINDS, Random, close, column_means, mixture, poison, rows, tiled};
+use gmm_kernels::Real;
+use gmm_kernels::device::Buffer;
+use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
+use gmm_kernels::fused::update::{self, Update};
+use gmm_kernels::fused::{self, Pass, Variant};
+use gmm_kernels::layout::{Kind, packed_len, second_len};
+use gmm_kernels::reduce::{self, Reduce};
+use gmm_model::{CovarianceType, Covariances, Mixture, m_step, reference};
+use ndarray::{Array2, array};
+use std::ptr::null;
+
+/// A loop of EM and what it left.
+struct Loop {
+    state: Vec<u32>,
+    trace: Vec<f64>,
+    weights: Vec<f64>,
+    /// `(k, d)`, with the shift.
+    means: Vec<f64>,
+    covariances: Vec<f64>,
+    empty: Vec<u32>,
+}
+
+/// Covariances in the packing of the statistics.
+fn packed(mixture: &Mixture) -> Vec<f64> {
+    let (k, d) = mixture.means().dim();
+    let lower = |a: ndarray::ArrayView2<'_, f64>| {
+        (0..d).flat_map(|i| (0..=i).map(move |j| (i, j))).map(|at| a[at]).collect::<Vec<_>>()
+    };
+    match mixture.covariances() {
+        Covariances::Full(all) => (0..k).flat_map(|c| lower(all.index_axis(ndarray::Axis(0), c))).collect(),
+        Covariances::Tied(one) => lower(one.view()),
+        Covariances::Diag(all) => all.iter().copied().collect(),
+        Covariances::Spherical(all) => all.to_vec(),
+    }
+}
+
+struct Options<'a> {
+    row_weights: Option<&'a [f64]>,
+    iterations: u32,
+    tol: f64,
+    reg_covar: f64,
+    blocks: u32,
+}
+
+const PLAIN: Options<'static> = Options { row_weights: None, iterations: 1, tol: 0.0, reg_covar: 1e-6, blocks: 2 };
+
+fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &Options<'_>) -> Loop {
+    let ((n, d), k) = (data.dim(), start.n_components());
+    let shift = column_means(data);
+    let variant = Variant::of(kind, k as u32, d as u32).unwrap();
+    let place = variant.place();
+    let x = tiled::<T>(data, Some(&shift), None);
+    let row_weights = o.row_weights.map(Buffer::new);
+    let total_weight = o.row_weights.map_or(n as f64, |w| w.iter().sum());
+    let scatter: Vec<f64> = (0..d)
+        .flat_map(|i| (0..=i).map(move |j| (i, j)))
+        .map(|(i, j)| {
+            let held = |r: usize, c: usize| T::from_f64(data[[r, c]] - shift[c]).to_f64();
+            (0..n).map(|r| o.row_weights.map_or(1.0, |w| w[r]) * held(r, i) * held(r, j)).sum()
+        })
+        .collect();
+    assert_eq!(scatter.len() as u64, packed_len(d as u32));
+    let scatter = Buffer::new(&scatter);
+    let mut state = Buffer::new(&[0_u32; STATE_LEN]);
+    let mut weights = Buffer::new(start.weights().as_slice().unwrap());
+    let means: Vec<f64> = start.means().outer_iter().flat_map(|m| (&m - &array_of(&shift)).to_vec()).collect();
+    let mut means = Buffer::new(&means);
+    let mut covariances = Buffer::new(&packed(start));
+    let mut empty = Buffer::new(&vec![u32::MAX; k]);
+    let mut coefficients = Buffer::new(&vec![0.0; place.coefficients() as usize]);
+    let mut constants = poison::<f64>(8 * u64::from(place.groups));
+    let mut carry = poison::<f64>(2);
+    let mut trace = poison::<f64>(update::TRACE);
+    let mut partials = poison::<f64>(u64::from(o.blocks) * place.sums());
+    let mut sums = poison::<f64>(place.sums());
+    for iteration in 0..=o.iterations {
+        if iteration > 0 {
+            let arguments = Pass::<T> {
+                state: state.pointer(),
+                iteration,
+                x: x.pointer(),
+                row_weights: row_weights.as_ref().map_or(null(), Buffer::pointer),
+                n: n as u64,
+                d: d as u32,
+                derive: fused::derived(kind),
+                coefficients: coefficients.pointer(),
+                constants: constants.pointer(),
+                partials: partials.pointer_mut(),
+            };
+            // SAFETY: buffers of these lengths, here and below.
+            unsafe { fused::kernel::<T>(variant).emulate((o.blocks, 1), arguments) };
+            let arguments = Reduce {
+                partials: partials.pointer(),
+                count: o.blocks.into(),
+                len: place.sums(),
+                out: sums.pointer_mut(),
+                accumulate: 0,
+            };
+            // SAFETY: as above.
+            unsafe { reduce::reduce_blocks().emulate((5, 1), arguments) };
+        }
+        let arguments = Update {
+            state: state.pointer_mut(),
+            iteration,
+            max_iter: o.iterations,
+            tol: o.tol,
+            kind: update::number(kind),
+            k: k as u32,
+            d: d as u32,
+            steps: place.steps,
+            groups: place.groups,
+            classes: place.classes,
+            sums: sums.pointer(),
+            scatter: scatter.pointer(),
+            total_weight,
+            reg_covar: o.reg_covar,
+            most_terms: 1e7,
+            least_left: 1e-6,
+            weights: weights.pointer_mut(),
+            means: means.pointer_mut(),
+            covariances: covariances.pointer_mut(),
+            empty: empty.pointer_mut(),
+            coefficients: coefficients.pointer_mut(),
+            constants: constants.pointer_mut(),
+            carry: carry.pointer_mut(),
+            trace: trace.pointer_mut(),
+        };
+        // SAFETY: as above.
+        unsafe { update::update().emulate((8 * place.groups, 1), arguments) };
+    }
+    let means = means.to_vec().iter().enumerate().map(|(i, m)| m + shift[i % d]).collect();
+    Loop {
+        state: state.to_vec(),
+        trace: trace.to_vec()[..o.iterations as usize].to_vec(),
+        weights: weights.to_vec(),
+        means,
+        covariances: covariances.to_vec(),
+        empty: empty.to_vec(),
+    }
+}
+
+fn array_of(v: &[f64]) -> ndarray::ArrayView1<'_, f64> {
+    ndarray::ArrayView1::from(v)
+}
+
+/// The same by the reference.
+fn expected(start: &Mixture, data: &Array2<f64>, o: &Options<'_>) -> (Mixture, Vec<f64>) {
+    let mut mixture = start.clone();
+    let mut trace = Vec::new();
+    for _ in 0..o.iterations {
+        let statistics = reference::statistics(&mixture, data.view(), o.row_weights);
+        trace.push(statistics.mean_log_likelihood());
+        mixture = m_step(&statistics, o.reg_covar, Some(&mixture)).unwrap().mixture;
+    }
+    (mixture, trace)
+}
+
+fn same(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    let scale = want.iter().map(|v| v * v).sum::<f64>().sqrt();
+    let error = got.iter().zip(want).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
+    assert!(error <= tolerance * scale, "{what}: error {error:e} of {scale:e}\n{got:?}\n{want:?}");
+}
+
+fn check<T: Real>(kind: (CovarianceType, Kind), (n, d, k): (usize, usize, usize), offset: f64, o: &Options<'_>) {
+    let random = &mut Random((n * 1000 + d * 50 + k) as u64);
+    let start = mixture(kind.0, k, d, offset, random);
+    let data = rows::<T>(&start, n, random);
+    let got = run::<T>(kind.1, &start, &data, o);
+    let (mixture, trace) = expected(&start, &data, o);
+    let what = |part: &str| format!("{} {} n={n} d={d} k={k}: {part}", T::NAME, kind.0);
+    // What rounding the rows' differences leaves: more than that is an error.
+    eprintln!("{} n={n} d={d} k={k}", kind.0);
+    let tolerance = if T::BYTES == 4 { 2e-6 } else { 1e-11 } * f64::from(o.iterations);
+    assert_eq!(got.state[TROUBLE as usize], 0, "{}", what("trouble"));
+    assert_eq!(got.state[FINISHED as usize], o.iterations, "{}", what("finished"));
+    assert_eq!(got.state[DONE as usize], o.iterations, "{}", what("done"));
+    for (a, b) in got.trace.iter().zip(&trace) {
+        close(*a, *b, 1.0 + b.abs(), tolerance, &what("likelihood"));
+    }
+    same(&got.weights, mixture.weights().as_slice().unwrap(), tolerance, &what("weights"));
+    same(&got.means, mixture.means().as_slice().unwrap(), tolerance, &what("means"));
+    same(&got.covariances, &packed(&mixture), tolerance, &what("covariances"));
+    assert!(got.empty.iter().all(|e| *e == 0), "{}", what("empty"));
+}
+
+/// A shape for every variant, at its edges or inside them.
+fn shapes(kind: Kind) -> Vec<(usize, usize, usize)> {
+    let columns: &[usize] = match kind {
+        Kind::Full => &[1, 2, 4, 5, 8, 9, 11, 12, 13, 15, 16],
+        Kind::Tied => &[1, 7, 16, 17, 32, 33, 50],
+        Kind::Diag => &[1, 8, 9, 16, 17, 30],
+        Kind::Spherical => &[1, 2, 15, 16, 31, 40],
+    };
+    let mut out = Vec::new();
+    for (i, d) in columns.iter().enumerate() {
+        for k in [1, 3, 8, 9, 16, 17, 30, 33, 64, 65, 100] {
+            // Rows for each component, but not an even number of groups.
+            let n = (4 * d + 9) * k.min(7) + 2 * i + 1;
+            if Variant::of(kind, k as u32, *d as u32).is_some() && (k < 17 || i % 3 == 0) {
+                out.push((n.max(2 * k + 5), *d, k));
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn one_iteration_is_the_references() {
+    for kind in KINDS {
+        for shape in shapes(kind.1) {
+            check::<f64>(kind, shape, 0.0, &PLAIN);
+        }
+    }
+}
+
+#[test]
+fn one_iteration_in_f32_is_the_references() {
+    for kind in KINDS {
+        for shape in shapes(kind.1).into_iter().step_by(3) {
+            check::<f32>(kind, shape, 0.0, &PLAIN);
+        }
+    }
+}
+
+#[test]
+fn every_variant_is_reached() {
+    let mut reached: Vec<Variant> = Vec::new();
+    for (_, kind) in KINDS {
+        reached.extend(shapes(kind).iter().map(|(_, d, k)| Variant::of(kind, *k as u32, *d as u32).unwrap()));
+    }
+    for variant in Variant::all() {
+        assert!(reached.contains(&variant), "{variant:?}");
+    }
+}
+
+#[test]
+fn an_offset_costs_nothing() {
+    for kind in KINDS {
+        check::<f64>(kind, (301, 5, 3), 1e8, &PLAIN);
+        check::<f32>(kind, (301, 5, 3), 1e4, &PLAIN);
+    }
+}
+
+#[test]
+fn several_iterations_with_row_weights() {
+    let random = &mut Random(5);
+    let weights: Vec<f64> = (0..333).map(|i| if i % 5 == 3 { 0.0 } else { 0.25 + random.uniform() }).collect();
+    let o = Options { row_weights: Some(&weights), iterations: 4, blocks: 3, ..PLAIN };
+    for kind in KINDS {
+        check::<f64>(kind, (333, 6, 4), 3.0, &o);
+        check::<f32>(kind, (333, 6, 4), 3.0, &o);
+    }
+}
+
+#[test]
+fn a_loop_stops_where_it_converges() {
+    let random = &mut Random(9);
+    let start = mixture(CovarianceType::Full, 2, 3, 0.0, random);
+    let data = rows::<f64>(&start, 200, random);
+    let o = Options { iterations: 12, tol: 1e-2, ..PLAIN };
+    let got = run::<f64>(Kind::Full, &start, &data, &o);
+    let (_, trace) = expected(&start, &data, &o);
+    let stop = (1..12).find(|i| (trace[*i] - trace[*i - 1]).abs() < 1e-2).unwrap() as u32 + 1;
+    assert!(stop < 12);
+    assert_eq!((got.state[DONE as usize], got.state[FINISHED as usize]), (stop, stop));
+    assert!(got.trace[stop as usize..].iter().all(|v| v.is_nan()), "later launches do nothing");
+    let (mixture, _) = expected(&start, &data, &Options { iterations: stop, ..PLAIN });
+    same(&got.covariances, &packed(&mixture), 1e-10, "the parameters of that iteration stay");
+}
+
+#[test]
+fn an_empty_component_keeps_what_it_has() {
+    for (kind, number) in KINDS {
+        let random = &mut Random(11);
+        let near = mixture(kind, 3, 2, 0.0, random);
+        let data = rows::<f64>(&near, 150, random);
+        let mut means = near.means().to_owned();
+        means.row_mut(1).assign(&array![1e3, -1e3]);
+        let start = Mixture::new(near.weights().to_owned(), means, near.covariances().clone()).unwrap();
+        let got = run::<f64>(number, &start, &data, &PLAIN);
+        let (mixture, _) = expected(&start, &data, &PLAIN);
+        assert_eq!(got.empty, [0, 1, 0], "{kind}");
+        same(&got.means, mixture.means().as_slice().unwrap(), 1e-11, &format!("{kind}: means"));
+        same(&got.covariances, &packed(&mixture), 1e-11, &format!("{kind}: covariances"));
+        let each = second_len(number, 3, 2) as usize / 3;
+        if number != Kind::Tied {
+            assert_eq!(got.covariances[each..2 * each], packed(&start)[each..2 * each], "{kind}: bit for bit");
+        }
+    }
+}
+
+/// What the features cannot hold, or no M-step can use, is told and not passed off as a result.
+#[test]
+fn trouble_is_told() {
+    let trouble = |kind: Kind, start: &Mixture, data: &Array2<f64>, o: &Options<'_>| {
+        run::<f64>(kind, start, data, o).state[TROUBLE as usize]
+    };
+    let random = &mut Random(13);
+    let start = mixture(CovarianceType::Diag, 2, 2, 0.0, random);
+    let data = rows::<f64>(&start, 60, random);
+
+    // A narrow component far from the others.
+    let mut apart = data.clone();
+    let narrow = Covariances::Diag(array![[1.0, 1.0], [1e-10, 1e-10]]);
+    let far = Mixture::new(start.weights().to_owned(), array![[0.0, 0.0], [5e3, 5e3]], narrow).unwrap();
+    for i in 40..60 {
+        apart.row_mut(i).assign(&array![5e3 + 1e-5 * random.normal(), 5e3 + 1e-5 * random.normal()]);
+    }
+    assert_eq!(trouble(Kind::Diag, &far, &apart, &PLAIN), 1);
+
+    // A column that is another's double, and nothing added.
+    let mut double = data.clone();
+    for mut row in double.rows_mut() {
+        row[1] = 2.0 * row[0];
+    }
+    let full = mixture(CovarianceType::Full, 2, 2, 0.0, random);
+    assert_eq!(trouble(Kind::Full, &full, &double, &Options { reg_covar: 0.0, ..PLAIN }), 1);
+    let tied = mixture(CovarianceType::Tied, 2, 2, 0.0, random);
+    assert_eq!(trouble(Kind::Tied, &tied, &double, &Options { reg_covar: 0.0, ..PLAIN }), 1);
+
+    // Squares that overflow.
+    let mut huge = data.clone();
+    huge[[3, 0]] = 1e200;
+    huge[[4, 0]] = -1e200;
+    for (kind, number) in KINDS {
+        let start = mixture(kind, 2, 2, 0.0, random);
+        assert_eq!(trouble(number, &start, &huge, &PLAIN), 1, "{kind}");
+    }
+
+    // Later launches do nothing.
+    let o = Options { iterations: 3, reg_covar: 0.0, ..PLAIN };
+    let got = run::<f64>(Kind::Full, &full, &double, &o);
+    assert_eq!((got.state[TROUBLE as usize], got.state[FINISHED as usize]), (1, 1));
+}
+
+#[test]
+fn partial_results_are_added_whatever_their_number() {
+    for (count, len) in [(1_u64, 1_u64), (3, 8), (16, 9), (17, 1), (300, 20), (128, 7), (129, 33)] {
+        let random = &mut Random(count * 100 + len);
+        let values: Vec<f64> = (0..count * len).map(|_| random.normal()).collect();
+        let partials = Buffer::new(&values);
+        let mut out = poison::<f64>(len);
+        let arguments = Reduce { partials: partials.pointer(), count, len, out: out.pointer_mut(), accumulate: 0 };
+        // SAFETY: buffers of these lengths.
+        unsafe { reduce::reduce_blocks().emulate((2, 1), arguments) };
+        for (i, got) in out.to_vec().iter().enumerate() {
+            let want: f64 = (0..count as usize).map(|s| values[s * len as usize + i]).sum();
+            close(*got, want, count as f64, 1e-14, &format!("{count} of {len}: {i}"));
+        }
+    }
+}
