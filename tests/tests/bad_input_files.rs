@@ -161,3 +161,59 @@ fn files_that_are_not_there_are_errors_of_the_file() {
     folder.refuses("convert m.csv y.npz", 2, &["y.npz", "csv, tsv, npy"]);
     folder.refuses("convert m.csv y.json", 2, &["m.csv is a table", "y.json"]);
 }
+
+#[test]
+fn an_output_that_is_the_input_is_refused() {
+    let folder = Folder::with("x.csv", "a,b\n1,2\n3,1\n8,9\n7,9\n");
+    folder.gmm("fit x.csv -k 1 -o m.json").ok();
+    let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, folder.path(name)).unwrap();
+    link("x.csv", "s.csv");
+    link("s.csv", "s.json");
+    link("m.json", "m.csv");
+    for (command, output) in [
+        ("predict m.json x.csv -o x.csv", "x.csv"),
+        ("predict m.json x.csv -o ./x.csv", "./x.csv"),
+        ("predict m.json x.csv --proba -o s.csv", "s.csv"),
+        ("predict m.json s.csv -o x.csv", "x.csv"),
+        ("predict m.json x.csv -o m.csv", "m.csv"),
+        ("score m.json x.csv --per-row -o x.csv", "x.csv"),
+        ("sample m.json -n 3 -o m.csv", "m.csv"),
+        ("convert x.csv x.csv", "x.csv"),
+        ("convert x.csv s.csv", "s.csv"),
+        ("convert m.json m.json", "m.json"),
+        ("fit x.csv -k 1 -o s.json", "s.json"),
+        ("fit x.csv -k 1 --checkpoint s.json", "s.json"),
+        ("select x.csv -k 1..2 -o s.json", "s.json"),
+    ] {
+        folder.refuses(command, 2, &[&format!("output {output} is the input"), "another name"]);
+    }
+    // A fit that goes on from a model may replace it, and what merely exists may be replaced.
+    folder.gmm("fit x.csv --init m.json -o m.json").ok();
+    folder.gmm("predict m.json x.csv -o labels.csv").ok();
+    folder.gmm("predict m.json x.csv -o labels.csv").ok();
+    folder.gmm("convert x.csv /dev/null").failed(2, &["unknown file type"]);
+}
+
+#[test]
+fn a_sample_that_memory_cannot_hold_is_no_matter_of_usage() {
+    let folder = model_with("version", json!(1));
+    folder.refuses("sample m.json -n 9e15 -o y.npy", 5, &["the sample needs", "bytes of memory"]);
+    // On standard output nothing but a chunk is held: that begins at once, and is cut off here.
+    assert_eq!(folder.bash("$GMM sample m.json -n 9e15 | head -n 2 | wc -l").ok().stdout.trim(), "2");
+}
+
+#[test]
+fn row_72_a_fit_that_fails_on_its_way_leaves_the_mixture_before_in_the_checkpoint() {
+    // The first component shrinks to the two zeros: at the second iteration nothing of the rest belongs to it.
+    let folder = model_with("means", json!([[0.0], [7.0]]));
+    folder.write("x.csv", "0\n0\n5\n6\n7\n8\n9\n");
+    let fit = "fit x.csv --init m.json --reg-covar 0 --tol 0";
+    folder.gmm(&format!("{fit} --max-iter 1 -o one.json")).ok();
+    let run = folder.gmm(&format!("{fit} --checkpoint run.json -o y.json"));
+    run.failed(4, &["iteration 2", "component 0", "the mixture after 1 iterations is in run.json: --init run.json"]);
+    assert!(!folder.path("y.json").exists());
+    for field in ["weights", "means", "covariances"] {
+        assert_eq!(folder.json("run.json")[field], folder.json("one.json")[field]);
+    }
+    folder.gmm("fit x.csv --init run.json -o y.json").ok();
+}

@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 
 use gmm_tests::{Folder, data, program};
 
+const MODEL: &str = r#"{"format":"gmm-model","version":1,"covariance_type":"diag","n_components":2,"n_features":1,
+    "feature_names":null,"weights":[0.5,0.5],"means":[[2.0],[4.0]],"covariances":[[1.0],[1.0]]}"#;
+
 #[test]
 fn every_exit_code_has_its_cause() {
     let folder = Folder::with("x.csv", "a,b\n1,2\n1,2\n3,2\n");
@@ -174,4 +177,39 @@ fn row_56_a_signal_while_reading_ends_at_once() {
     assert!(started.elapsed() < Duration::from_secs(5));
     assert_eq!((output.status.code(), output.stderr), (Some(143), b"error: interrupted\n".to_vec()));
     assert!(folder.files().is_empty());
+}
+
+#[test]
+fn row_56_a_second_signal_during_a_write_leaves_no_temporary_file() {
+    let folder = Folder::with("m.json", MODEL);
+    let mut command = Command::new(program());
+    command.current_dir(folder.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.args("sample m.json -n 3e6 -o y.csv".split(' ')).spawn().unwrap();
+    wait_for("temporary file", || folder.files().iter().any(|name| name.ends_with(".tmp")));
+    signal(&child, "INT");
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(child.try_wait().unwrap().is_none(), "the first signal waits until the file is whole");
+    signal(&child, "INT");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(130), b"error: interrupted\n".to_vec()));
+    assert_eq!(folder.files(), ["m.json"]);
+}
+
+#[test]
+fn a_standard_output_that_is_full_is_named() {
+    let folder = Folder::with("m.json", MODEL);
+    folder.write("x.csv", "1\n2\n4\n");
+    for command in [
+        "fit x.csv -k 1 --json",
+        "fit x.csv -k 1 -o -",
+        "sample m.json -n 3",
+        "sample m.json -n 300000",
+        "predict m.json x.csv",
+        "score m.json x.csv --json",
+        "show m.json",
+        "convert x.csv -",
+        "doctor",
+    ] {
+        folder.bash(&format!("exec $GMM {command} > /dev/full")).failed(6, &["<stdout>", "No space left"]);
+    }
 }

@@ -32,6 +32,7 @@ pub(crate) struct ConvertArgs {
 }
 
 pub(crate) fn run(args: &ConvertArgs, console: &Console) -> anyhow::Result<()> {
+    output::check_apart(&args.to, &[&args.from])?;
     let model = is_model_path(&args.from);
     if !is_stdio(&args.to) && model != is_model_path(&args.to) && !is_stdio(&args.from) {
         let what = |model| if model { "a model" } else { "a table" };

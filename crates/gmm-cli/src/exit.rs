@@ -42,6 +42,17 @@ pub(crate) enum Failure {
         /// Where the mixture is kept, if it is.
         kept: String,
     },
+    /// A fit failed on its way, and there is a checkpoint.
+    #[error("{what}; {kept}")]
+    Stopped {
+        /// What `error` says.
+        what: String,
+        /// Iterations done, and where their mixture is.
+        kept: String,
+        /// What went wrong.
+        #[source]
+        error: anyhow::Error,
+    },
     /// `--require-convergence` was given.
     #[error("not converged after {iterations} iterations: raise --max-iter or --tol")]
     NotConverged {
@@ -72,7 +83,7 @@ pub(crate) fn print_error(message: &str) {
 }
 
 /// The causes in one line, from the outermost on; a cause that the one before it already tells is left out.
-fn message(error: &anyhow::Error) -> String {
+pub(crate) fn message(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
         let text = cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -85,7 +96,7 @@ fn message(error: &anyhow::Error) -> String {
     line
 }
 
-fn code(error: &anyhow::Error) -> u8 {
+pub(crate) fn code(error: &anyhow::Error) -> u8 {
     error.chain().find_map(code_of).unwrap_or(FAULT)
 }
 
@@ -96,6 +107,8 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             Failure::BadData(_) => BAD_DATA,
             Failure::NotConverged { .. } => NOT_CONVERGED,
             Failure::Interrupted { .. } => interrupt::received().map_or(FAULT, interrupt::code),
+            // What stopped it decides: the next in the chain.
+            Failure::Stopped { .. } => return None,
         });
     }
     if let Some(error) = cause.downcast_ref::<Error>() {
@@ -103,7 +116,7 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             Error::Option { option: "rows", .. } => BAD_DATA,
             Error::Option { .. } => USAGE,
             Error::Model(model) => model_code(model),
-            Error::Singular { .. } | Error::NotFinite { .. } => NUMERICAL,
+            Error::Singular { .. } | Error::NotFinite { .. } | Error::Likelihood { .. } => NUMERICAL,
             Error::Memory { .. } | Error::Device(_) => DEVICE,
             Error::Interrupted { .. } => interrupt::received().map_or(FAULT, interrupt::code),
             _ => BAD_DATA,
@@ -128,6 +141,7 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
 
 const fn model_code(error: &ModelError) -> u8 {
     match error {
+        ModelError::Memory { .. } => DEVICE,
         ModelError::UnknownWord { .. } | ModelError::Range { .. } => USAGE,
         ModelError::NotPositiveDefinite { .. } | ModelError::NotFinite { .. } => NUMERICAL,
         _ => BAD_DATA,
@@ -139,4 +153,29 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         let file = cause.downcast_ref::<FileError>().is_some_and(FileError::is_broken_pipe);
         file || cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn want_of_memory_and_a_lost_device_are_the_devices_and_numbers_that_are_none_are_numerical() {
+        let of = |error: anyhow::Error| {
+            let alone = code(&error);
+            (alone, code(&error.context("where it was")))
+        };
+        for (error, expected) in [
+            (anyhow::Error::new(Error::Device("cuda:0: lost".to_owned())), DEVICE),
+            (Error::Memory { what: "a pass on the GPU", wanted: 2, free: 1 }.into(), DEVICE),
+            (ModelError::Memory { what: "the sample", wanted: 2 }.into(), DEVICE),
+            (Error::Model(ModelError::Memory { what: "the sample", wanted: 2 }).into(), DEVICE),
+            (Error::NotFinite { iteration: 3, component: 1 }.into(), NUMERICAL),
+            (Error::Likelihood { iteration: 3, value: f64::NAN }.into(), NUMERICAL),
+            (ModelError::Range { what: "n_samples", value: "0".to_owned(), must: "at least 1" }.into(), USAGE),
+        ] {
+            let text = error.to_string();
+            assert_eq!(of(error), (expected, expected), "{text}");
+        }
+    }
 }

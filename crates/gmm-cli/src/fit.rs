@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use gmm_data::ModelFile;
-use gmm_host::{Fit, FitOptions, Init, Iteration, Opened, fit_observed};
+use gmm_host::{Engine, Fit, FitOptions, Init, Iteration, fit_observed};
 use gmm_model::{CovarianceType, Dataset};
 use serde_json::Value;
 
 use crate::args::{self, EmArgs, EngineArgs, InputArgs};
 use crate::checkpoint::Checkpoint;
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::input;
 use crate::interrupt::{self, Hold};
 use crate::output::{self, Console, is_stdio};
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
         input::check_columns(model, &data).with_context(|| input::display(&args.input.input))?;
     }
     let opened = input::engine(&args.engine, console)?;
-    let fit = observed(args, &data, &options, &opened, console)?;
+    let fit = observed(args.checkpoint.as_deref(), &data, &options, opened.engine.as_ref(), console)?;
     for warning in &fit.warnings {
         console.warn(&output::warning(warning, data.names()));
     }
@@ -105,15 +105,18 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// `-o` and `--checkpoint` may be the model that `--init` names: a fit that goes on replaces it.
 fn check_paths(args: &FitArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.output {
         output::check_model_path(path)?;
+        output::check_apart(path, &[&args.input.input])?;
         if args.json && is_stdio(path) {
             return Err(Failure::Usage("--json and -o - both want standard output".to_owned()).into());
         }
     }
     if let Some(path) = &args.checkpoint {
         output::check_model_path(path)?;
+        output::check_apart(path, &[&args.input.input])?;
         if is_stdio(path) {
             return Err(Failure::Usage("--checkpoint needs a file".to_owned()).into());
         }
@@ -172,16 +175,17 @@ pub(crate) fn em_options(em: &EmArgs, engine: &EngineArgs, k: usize) -> FitOptio
 
 /// Fits, shows the progress, keeps the checkpoint, and stops at a signal.
 fn observed(
-    args: &FitArgs,
+    checkpoint: Option<&Path>,
     data: &Dataset,
     options: &FitOptions,
-    opened: &Opened,
+    engine: &dyn Engine,
     console: &Console,
 ) -> anyhow::Result<Fit> {
     let progress = Progress::new(console, options.max_iter, options.n_init);
     let names = data.names().map(<[String]>::to_vec);
-    let mut checkpoint = args.checkpoint.clone().map(|path| Checkpoint::new(path, names));
+    let mut checkpoint = checkpoint.map(|path| Checkpoint::new(path.to_owned(), names));
     let mut failed = None;
+    let mut reached = 0;
     // Before the first iteration there is nothing to keep: a signal then ends the program at once.
     let mut held: Option<Hold> = None;
     let mut observer = |step: &Iteration<'_>| {
@@ -189,6 +193,7 @@ fn observed(
         progress.step(step.restart, step);
         // An engine that did several iterations at once shows the mixture of the last.
         let Some(mixture) = step.mixture else { return ControlFlow::Continue(()) };
+        reached = step.iteration;
         let stop = interrupt::received().is_some();
         if let Some(Err(error)) = checkpoint.as_mut().map(|c| c.offer(mixture, stop)) {
             failed = Some(error);
@@ -196,7 +201,7 @@ fn observed(
         }
         if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let result = fit_observed(opened.engine.as_ref(), data, options, &mut observer);
+    let result = fit_observed(engine, data, options, &mut observer);
     progress.finish();
     if let Some(error) = failed {
         return Err(error);
@@ -206,12 +211,25 @@ fn observed(
             let kept = checkpoint.as_ref().map(|c| format!("; the mixture so far is in {}", c.display()));
             Failure::Interrupted { iterations, kept: kept.unwrap_or_default() }.into()
         }
-        error => named(error, data),
+        error => match &mut checkpoint {
+            Some(checkpoint) if reached > 0 => stopped(named(error, data), checkpoint, reached),
+            _ => named(error, data),
+        },
     })?;
     if let Some(checkpoint) = &mut checkpoint {
         checkpoint.offer(&fit.mixture, true)?;
     }
     Ok(fit)
+}
+
+/// Puts the last mixture of a fit that failed into the checkpoint, and says so beside the error.
+fn stopped(error: anyhow::Error, checkpoint: &mut Checkpoint, iterations: usize) -> anyhow::Error {
+    let path = checkpoint.display();
+    let kept = match checkpoint.flush() {
+        Ok(()) => format!("the mixture after {iterations} iterations is in {path}: --init {path} goes on from it"),
+        Err(why) => format!("the mixture after {iterations} iterations is lost: {}", exit::message(&why)),
+    };
+    Failure::Stopped { what: exit::message(&error), kept, error }.into()
 }
 
 /// Adds the column's name to an error that knows its index.
@@ -236,3 +254,6 @@ pub(crate) fn json(summary: &gmm_model::FitSummary, elapsed: f64) -> Value {
     value["elapsed_s"] = elapsed.into();
     value
 }
+
+#[cfg(test)]
+mod tests;

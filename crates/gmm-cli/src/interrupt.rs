@@ -27,6 +27,8 @@ pub(crate) fn install() {
         for signal in signals.forever() {
             let mut state = state();
             if state.holds == 0 || state.received.is_some() {
+                // No destructor will run: what a write has begun would stay.
+                let _abandoned = gmm_data::atomic::abandon();
                 let _ = writeln!(io::stderr(), "error: interrupted");
                 // The lock is kept, so that no file is begun while the process ends.
                 std::process::exit(i32::from(code(signal)));

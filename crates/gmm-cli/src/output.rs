@@ -8,6 +8,7 @@ use std::path::Path;
 use gmm_data::{FileError, Format, ModelFile, Problem};
 use gmm_host::Warning;
 
+use crate::exit::Failure;
 use crate::interrupt;
 
 /// What the user wants to see, and the progress bar through which messages must pass while there is one.
@@ -70,18 +71,22 @@ impl Console {
 /// Writes to standard output, whole.
 ///
 /// # Errors
-/// The stream's own; a closed pipe ends the program quietly.
-pub(crate) fn print(text: &str) -> io::Result<()> {
+/// The stream's own, by its name; a closed pipe ends the program quietly.
+pub(crate) fn print(text: &str) -> Result<(), FileError> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(on_stdout)
+}
+
+/// A failure of standard output, by its name.
+pub(crate) fn on_stdout(error: io::Error) -> FileError {
+    file_error(Path::new("<stdout>"), error.into())
 }
 
 /// Writes one JSON object on a line of its own to standard output.
 ///
 /// # Errors
 /// As [`print()`].
-pub(crate) fn print_json(value: &serde_json::Value) -> io::Result<()> {
+pub(crate) fn print_json(value: &serde_json::Value) -> Result<(), FileError> {
     print(&format!("{value:#}\n"))
 }
 
@@ -118,6 +123,25 @@ pub(crate) fn check_table_path(path: &Path) -> Result<(), FileError> {
         Format::of_path(path).map_err(|problem| file_error(path, problem))?;
     }
     check_folder(path)
+}
+
+/// Refuses, before any work is done, an output that is one of the inputs by another spelling or through a link: reading
+/// it to the end and then replacing it would lose what the user has.
+///
+/// # Errors
+/// [`Failure::Usage`] with both names.
+pub(crate) fn check_apart(output: &Path, inputs: &[&Path]) -> Result<(), Failure> {
+    // What is no regular file (a pipe, /dev/null) is not replaced; what is not there is not lost.
+    let place = |path: &Path| (!is_stdio(path) && path.is_file()).then(|| path.canonicalize().ok()).flatten();
+    let Some(target) = place(output) else { return Ok(()) };
+    match inputs.iter().find(|input| place(&gmm_data::file_of(input)).as_ref() == Some(&target)) {
+        Some(input) => Err(Failure::Usage(format!(
+            "the output {} is the input {}, which would be overwritten: give it another name",
+            output.display(),
+            input.display()
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Whether a path's extension is that of a model.

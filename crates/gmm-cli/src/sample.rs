@@ -18,8 +18,8 @@ Examples:
   gmm sample model.json -n 1000 > rows.csv
   gmm sample model.json -n 1e6 --seed 7 -o rows.parquet";
 
-/// Rows drawn at a time where they are printed: memory does not grow with -n.
-const CHUNK: usize = 1 << 14;
+/// Numbers drawn at a time where they are printed, a row at least: memory does not grow with -n.
+const CHUNK: usize = 1 << 18;
 
 /// Draw rows from a model
 #[derive(Args)]
@@ -40,6 +40,7 @@ pub(crate) struct SampleArgs {
 
 pub(crate) fn run(args: &SampleArgs, console: &Console) -> anyhow::Result<()> {
     output::check_table_path(&args.output)?;
+    output::check_apart(&args.output, &[&args.model])?;
     let model = input::model(&args.model)?;
     write(&model.mixture, args.n, args.seed, model.feature_names, &args.output)?;
     console.note(|| format!("drew {} rows", args.n));
@@ -75,13 +76,14 @@ fn print(mixture: &Mixture, n: usize, seed: u64, names: Option<Vec<String>>) -> 
     let mut names = names;
     let mut first = 0;
     while first < n {
-        let len = CHUNK.min(n - first);
+        let len = (CHUNK / d).max(1).min(n - first);
         let (mut rows, mut labels) = (vec![0.0; len * d], vec![0; len]);
         sample_range(mixture, seed, first as u64..(first + len) as u64, &mut rows, &mut labels)?;
         let matrix = Array2::from_shape_vec((len, d), rows)?;
         // The header comes once.
-        gmm_data::write_csv(&mut out, &Table { matrix: matrix.into(), names: names.take() })?;
+        let table = Table { matrix: matrix.into(), names: names.take() };
+        gmm_data::write_csv(&mut out, &table).map_err(output::on_stdout)?;
         first += len;
     }
-    Ok(out.flush()?)
+    Ok(out.flush().map_err(output::on_stdout)?)
 }

@@ -51,6 +51,7 @@ pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
     }
     if let Some(path) = &args.output {
         output::check_table_path(path)?;
+        output::check_apart(path, &[&args.input.input, &args.model])?;
     }
     let (model, data) = input::model_and_rows(&args.model, &args.input, args.weights.as_deref(), console)?;
     let opened = input::engine(&args.engine, console)?;

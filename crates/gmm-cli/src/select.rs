@@ -61,6 +61,7 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     let components = components(&args.k).map_err(|why| Failure::Usage(format!("-k {}: {why}", args.k)))?;
     if let Some(path) = &args.output {
         output::check_model_path(path)?;
+        output::check_apart(path, &[&args.input.input])?;
         if args.json && is_stdio(path) {
             return Err(Failure::Usage("--json and -o - both want standard output".to_owned()).into());
         }

@@ -1,11 +1,72 @@
 //! Files that appear whole or not at all.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tempfile::TempPath;
 
 use crate::FileError;
 use crate::error::Fault;
+
+/// The temporary files of all writes that are under way in this process: no destructor runs where a signal ends it.
+static UNDER_WAY: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+fn under_way() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes given up, see [`abandon`]. While it lives no write begins or ends.
+pub struct Abandoned(#[allow(dead_code, reason = "held, not read")] MutexGuard<'static, BTreeSet<PathBuf>>);
+
+/// Deletes the temporary files of all writes under way, for a process that is about to end without its destructors.
+/// A write that is past its rename is whole; the others fail if the process lives on.
+#[must_use = "hold it until the process ends: a write could begin again"]
+pub fn abandon() -> Abandoned {
+    let files = under_way();
+    for file in files.iter() {
+        // What cannot be deleted stays; there is nobody to tell.
+        let _ = fs::remove_file(file);
+    }
+    Abandoned(files)
+}
+
+/// A temporary file; deleted when it is dropped, unless it was given its name.
+struct Temporary {
+    path: Option<TempPath>,
+    /// As it is listed.
+    listed: PathBuf,
+}
+
+impl Temporary {
+    fn new(folder: &Path) -> io::Result<(File, Self)> {
+        // Created under the lock, so that none escapes between its creation and its place in the list.
+        let mut files = under_way();
+        let (file, path) = builder().tempfile_in(folder)?.into_parts();
+        let listed = path.to_path_buf();
+        files.insert(listed.clone());
+        Ok((file, Self { path: Some(path), listed }))
+    }
+
+    fn persist(mut self, target: &Path) -> io::Result<()> {
+        let _files = under_way();
+        match self.path.take() {
+            Some(path) => path.persist(target).map_err(|e| e.error),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let mut files = under_way();
+        // The path deletes its file.
+        drop(self.path.take());
+        files.remove(&self.listed);
+    }
+}
 
 /// Writes a file by `fill`: into a temporary file in the same folder, flushed to the disk, then renamed.
 ///
@@ -32,8 +93,7 @@ pub fn write<E: Into<FileError>>(
     }
     let folder = folder_of(&target);
     // Dropped on every early return, and on a panic in `fill`; dropping deletes the file.
-    let temporary = builder().tempfile_in(&folder).map_err(here)?;
-    let (file, name) = temporary.into_parts();
+    let (file, name) = Temporary::new(&folder).map_err(here)?;
     let mut out = BufWriter::with_capacity(1 << 16, file);
     fill(&mut out).map_err(Into::into)?;
     let file = out.into_inner().map_err(|e| here(e.into_error()))?;
@@ -41,7 +101,7 @@ pub fn write<E: Into<FileError>>(
         file.set_permissions(old.permissions()).map_err(here)?;
     }
     file.sync_all().map_err(here)?;
-    name.persist(&target).map_err(|e| here(e.error))?;
+    name.persist(&target).map_err(here)?;
     // The rename itself must reach the disk too; a file system that cannot sync a folder has no such promise to give.
     if let Ok(folder) = File::open(&folder) {
         let _ = folder.sync_all();

@@ -109,6 +109,9 @@ pub enum Problem {
     /// A model file of another kind or of a later version.
     #[error("not a model that this program reads: {0}")]
     Format(String),
+    /// Text that is no table.
+    #[error("{0}")]
+    Text(String),
     /// A field of a model file that is missing or wrong.
     #[error("{0}")]
     Field(String),

@@ -35,6 +35,6 @@ pub use model::{
     write_model,
 };
 pub use npy::npz::{Array, read_npz, read_npz_array};
-pub use read::{ReadOptions, read_stream, read_table};
+pub use read::{ReadOptions, file_of, read_stream, read_table};
 pub use table::Table;
 pub use write::{Column, write_column, write_csv, write_csv_column, write_table};

@@ -16,7 +16,8 @@ pub struct ReadOptions {
     /// The array of an npz file. Where `None`: its only array, or else `x`, `X` or `data`.
     pub array: Option<String>,
     /// Whether a text table's first line names the columns. Where `None` it is found out: it does where it holds text
-    /// in a column in which the second line holds a number.
+    /// in a column in which the second line holds a number. Lines above it that begin with `#` are comments; where the
+    /// first line does not name the columns, the last comment does if it has as many names (NumPy's `savetxt`).
     pub header: Option<bool>,
     /// The format. Where `None`: by extension, and for a stream by its first bytes.
     pub format: Option<Format>,
@@ -78,6 +79,11 @@ pub fn read_stream(mut reader: impl Read, name: &str, options: &ReadOptions) -> 
         }
     };
     read().map_err(|fault| fault.in_named(name))
+}
+
+/// The file of a path that may name an array in it, `FILE.npz:NAME`.
+pub fn file_of(path: &Path) -> PathBuf {
+    split_array(path).0
 }
 
 fn from_file(path: &Path, options: &ReadOptions) -> Result<Table, Fault> {

@@ -85,3 +85,23 @@ fn a_folder_that_is_not_there_and_an_unknown_extension_are_errors() {
     assert!(text.contains("unknown file type 'xlsx'"), "{text}");
     assert!(names(folder.path()).is_empty());
 }
+
+#[test]
+fn row_56_a_write_that_is_abandoned_leaves_no_temporary_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out");
+    fs::write(&path, "old").unwrap();
+    let error = atomic::write(&path, |out| {
+        out.write_all(b"new").unwrap();
+        assert_eq!(names(folder.path()).len(), 2, "the temporary file is beside the old one");
+        // As a signal's thread does it; here the process lives on.
+        std::thread::scope(|scope| scope.spawn(|| drop(atomic::abandon())).join()).unwrap();
+        assert_eq!(names(folder.path()), ["out"]);
+        Ok::<(), FileError>(())
+    })
+    .unwrap_err();
+    assert!(error.is_io(), "what was given up is not reported as written: {error}");
+    assert_eq!((fs::read_to_string(&path).unwrap().as_str(), names(folder.path()).len()), ("old", 1));
+    atomic::write_bytes(&path, b"new").unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "new", "the next write is as any other");
+}

@@ -182,6 +182,36 @@ fn row_54_a_weight_that_is_nan_names_the_field() {
 }
 
 #[test]
+fn row_54_a_field_that_stands_in_the_file_twice_is_refused() {
+    check(with("\"weights\"", "\"weights\": [0.5, 0.5], \"weights\""), &["'weights'", "twice"]);
+    check(with("\"version\": 1", "\"version\": 2, \"version\": 1"), &["'version'", "twice"]);
+    check(with("\"version\": 1", "\"x\": 2, \"\\u0078\": 1, \"version\": 1"), &["'x'", "twice"]);
+    let mut model = models().remove(0);
+    model.fit = Some(fit());
+    let text = model_to_json(&model).unwrap().replace("\"tol\":", "\"tol\": 1.0, \"tol\":");
+    check(read_model_bytes(text.as_bytes(), "m"), &["'fit'", "duplicate field", "tol"]);
+}
+
+#[test]
+fn row_54_an_unknown_kind_lists_the_choices_whatever_the_covariances_look_like() {
+    for model in models() {
+        let kind = model.mixture.covariance_type().name();
+        let text = model_to_json(&model).unwrap().replace(&format!("\"{kind}\""), "\"fulll\"");
+        let choices = "unknown covariance type 'fulll': choose one of full, tied, diag, spherical";
+        check(read_model_bytes(text.as_bytes(), "m"), &["'covariance_type'", choices]);
+    }
+}
+
+#[test]
+fn a_byte_order_mark_before_the_text_is_read_over() {
+    for model in models() {
+        let text = format!("\u{feff}{}", model_to_json(&model).unwrap());
+        assert_eq!(read_model_bytes(text.as_bytes(), "m").unwrap(), model);
+    }
+    check(read_model_bytes("\u{feff}".as_bytes(), "m"), &["not json or safetensors"]);
+}
+
+#[test]
 fn row_54_missing_fields_are_named() {
     let text = std::fs::read_to_string(golden("model.json")).unwrap();
     for name in ["weights", "means", "covariances", "covariance_type", "n_components", "n_features"] {

@@ -54,6 +54,52 @@ fn numpy_savetxt_and_pandas_to_csv_are_read() {
 }
 
 #[test]
+fn comments_above_the_first_row_are_read_over_and_the_last_may_name_the_columns() {
+    let names = |input: &str| {
+        let table = text(input).unwrap_or_else(|e| panic!("{input:?}: {e}"));
+        assert_eq!(rows(&table), [[1.0, 2.0], [3.0, 4.0]], "{input:?}");
+        table.names.map(|names| names.join("|"))
+    };
+    // What `np.savetxt(.., delimiter=",", header="a,b")` writes, and relatives.
+    for input in [
+        "# a,b\n1,2\n3,4\n",
+        "#a,b\r\n1,2\r\n3,4\r\n",
+        "\u{feff}# made by hand, of \"two parts\n#\n## \"a\", b\n\n1,2\n3,4\n",
+        "# x,y\na,b\n1,2\n3,4\n",
+        "# a\tb\n1\t2\n3\t4\n",
+    ] {
+        assert_eq!(names(input).as_deref(), Some("a|b"), "{input:?}");
+    }
+    // A remark, another number of names, and a row that was commented out name nothing.
+    for input in ["# made by hand\n1,2\n3,4\n", "# a,b,c\n1,2\n3,4\n", "# a,b\n# 0,0\n1,2\n3,4\n", "#\n1,2\n3,4\n"] {
+        assert_eq!(names(input), None, "{input:?}");
+    }
+    assert_eq!(text("# height\n1\n2\n").unwrap().names.unwrap(), ["height"]);
+    assert_eq!(text("# of last week\n1\n2\n").unwrap().names, None);
+    // Lines keep their numbers, and further down a comment is none.
+    check(text("# a,b\n1,2\n3,x\n"), &["line 3, column 1 ('b'): 'x' is not a number"]);
+    check(text("1,2\n# a\n3,4\n"), &["input: line 2: a comment", "above the first row only"]);
+    check(text("# a,b\n"), &["no data rows"]);
+}
+
+#[test]
+fn what_is_no_table_is_not_called_a_model() {
+    for input in ["a,\"b\n1,2\n", "a,1\n1,2\n"] {
+        let error = text(input).unwrap_err().to_string();
+        assert!(!error.contains("model"), "{error}");
+    }
+}
+
+#[test]
+fn names_that_begin_with_a_hash_come_back_as_names() {
+    let table = text("\"#a\",b\n1,2\n").unwrap();
+    assert_eq!(table.names.as_deref().unwrap(), ["#a", "b"]);
+    let mut out = Vec::new();
+    write_csv(&mut out, &table).unwrap();
+    assert_eq!(text(std::str::from_utf8(&out).unwrap()).unwrap(), table);
+}
+
+#[test]
 fn row_11_text_names_line_and_column() {
     check(text("a,b\n1,2\n\n3,x\n"), &["input: line 4, column 1 ('b'): 'x' is not a number"]);
     check(read("pandas.csv"), &["pandas.csv: line 2, column 1 ('text'): 'v' is not a number"]);

@@ -86,6 +86,14 @@ pub enum ModelError {
         /// What it must be.
         must: &'static str,
     },
+    /// More memory than there is.
+    #[error("{what} needs {wanted} bytes of memory, more than are to be had: take it in parts")]
+    Memory {
+        /// What it is for.
+        what: &'static str,
+        /// Bytes wanted.
+        wanted: u128,
+    },
     /// A column index that is not there, or is given twice.
     #[error("column {index}: {why} (the mixture has {d} columns)")]
     Column {

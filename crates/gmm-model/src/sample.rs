@@ -11,7 +11,7 @@ use crate::{Draws, Factors, Mixture, ModelError};
 /// The first rows do not change when more are asked for. Cost `n*d²/2` for full and tied, else `n*d`.
 ///
 /// # Errors
-/// [`ModelError::Range`] where `n` is 0 or the rows do not fit in memory.
+/// [`ModelError::Range`] where `n` is 0; [`ModelError::Memory`] where the rows do not fit in memory.
 ///
 /// ```
 /// use gmm_model::{Covariances, Mixture, sample};
@@ -27,11 +27,7 @@ pub fn sample(mixture: &Mixture, n: usize, seed: u64) -> Result<(Array2<f64>, Ar
     if n == 0 {
         return Err(ModelError::Range { what: "n_samples", value: n.to_string(), must: "at least 1" });
     }
-    let too_many = || ModelError::Range {
-        what: "n_samples",
-        value: n.to_string(),
-        must: "fewer: the rows do not fit in memory; draw them in ranges",
-    };
+    let too_many = || ModelError::Memory { what: "the sample", wanted: 8 * n as u128 * (d as u128 + 1) };
     let mut rows = zeros(n.checked_mul(d).ok_or_else(too_many)?, 0.0).ok_or_else(too_many)?;
     let mut labels = zeros(n, 0).ok_or_else(too_many)?;
     sample_range(mixture, seed, 0..n as u64, &mut rows, &mut labels)?;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use gmm_model::Covariances;
+use gmm_model::{CovarianceType, Covariances};
 use ndarray::{ArrayView1, ArrayView2};
 use serde_json::Value;
 
@@ -15,12 +15,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<ModelFile, Fault> {
     let text =
         std::str::from_utf8(bytes).map_err(|e| Fault::corrupt(e.valid_up_to() as u64, "the text is not UTF-8"))?;
     let fields = Fields::parse(text)?;
-    let kind: String = fields.get("covariance_type")?;
-    let covariances = match kind.as_str() {
-        "full" => cube(&fields, "covariances")?,
-        "spherical" => row(&fields, "covariances")?,
-        // A word that is not known is reported when the parts are put together.
-        _ => grid(&fields, "covariances")?,
+    let covariances = match fields.kind()? {
+        CovarianceType::Full => cube(&fields, "covariances")?,
+        CovarianceType::Tied | CovarianceType::Diag => grid(&fields, "covariances")?,
+        CovarianceType::Spherical => row(&fields, "covariances")?,
     };
     assemble(&fields, row(&fields, "weights")?, grid(&fields, "means")?, covariances)
 }

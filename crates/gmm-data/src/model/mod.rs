@@ -87,6 +87,9 @@ pub fn model_to_safetensors(model: &ModelFile) -> Result<Vec<u8>, FileError> {
 }
 
 fn parse(bytes: &[u8]) -> Result<ModelFile, Fault> {
+    // Editors on Windows put a mark in front of text. The same bytes may begin a safetensors file's length.
+    let brace = |text: &&[u8]| text.trim_ascii_start().first() == Some(&b'{');
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").filter(brace).unwrap_or(bytes);
     // A safetensors file starts with the header's length in 8 bytes, and its header with a brace; a JSON text that has
     // a brace as its ninth byte has one, or white space, as its first.
     let first = bytes.iter().find(|b| !b.is_ascii_whitespace());

@@ -1,10 +1,11 @@
 //! What both forms of a model share: the fields beside the numbers, and their checks.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use gmm_model::{CovarianceType, Covariances, FitSummary, Mixture};
 use ndarray::{Array1, Array2, Array3};
-use serde::de::DeserializeOwned;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::{MODEL_FORMAT, MODEL_VERSION, ModelFile};
@@ -17,7 +18,11 @@ pub(super) struct Fields<'a>(BTreeMap<String, &'a RawValue>);
 impl<'a> Fields<'a> {
     /// Splits an object into its fields and checks format and version, before anything else can be wrong.
     pub(super) fn parse(text: &'a str) -> Result<Self, Fault> {
-        let fields: BTreeMap<String, &'a RawValue> = serde_json::from_str(text).map_err(|e| syntax(text, &e))?;
+        let Object { fields, twice } = serde_json::from_str(text).map_err(|e| syntax(text, &e))?;
+        if let Some(name) = twice {
+            // Which of the two is meant is anybody's guess.
+            return Err(Fault::field(&name, Problem::Field("the field stands in the file twice".to_owned())));
+        }
         let fields = Self(fields);
         if !fields.0.contains_key("format") {
             return Err(Fault::field(
@@ -39,6 +44,12 @@ impl<'a> Fields<'a> {
         Ok(fields)
     }
 
+    /// The covariance kind.
+    pub(super) fn kind(&self) -> Result<CovarianceType, Fault> {
+        let word: String = self.get("covariance_type")?;
+        word.parse().map_err(|e| Fault::field("covariance_type", Problem::Model(e)))
+    }
+
     /// A field that must be there.
     pub(super) fn get<T: DeserializeOwned>(&self, name: &str) -> Result<T, Fault> {
         let raw = self.0.get(name).ok_or_else(|| Fault::field(name, Problem::Field("missing field".to_owned())))?;
@@ -53,6 +64,39 @@ impl<'a> Fields<'a> {
     /// A field that may be missing or null.
     pub(super) fn optional<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Fault> {
         if self.0.contains_key(name) { self.get::<Option<T>>(name) } else { Ok(None) }
+    }
+}
+
+/// An object as it stands in the text: a map alone would keep the last of two fields of one name, and say nothing.
+struct Object<'a> {
+    fields: BTreeMap<String, &'a RawValue>,
+    /// The first name that stands there a second time.
+    twice: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for Object<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fill;
+
+        impl<'de> Visitor<'de> for Fill {
+            type Value = Object<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object<'de>, A::Error> {
+                let mut object = Object { fields: BTreeMap::new(), twice: None };
+                while let Some((name, value)) = map.next_entry::<String, &'de RawValue>()? {
+                    if object.fields.insert(name.clone(), value).is_some() {
+                        object.twice.get_or_insert(name);
+                    }
+                }
+                Ok(object)
+            }
+        }
+
+        deserializer.deserialize_map(Fill)
     }
 }
 
@@ -93,8 +137,7 @@ pub(super) fn assemble(
     means: Numbers,
     covariances: Numbers,
 ) -> Result<ModelFile, Fault> {
-    let kind: String = fields.get("covariance_type")?;
-    let kind: CovarianceType = kind.parse().map_err(|e| Fault::field("covariance_type", Problem::Model(e)))?;
+    let kind = fields.kind()?;
     let k: usize = fields.get("n_components")?;
     let d: usize = fields.get("n_features")?;
     check("weights", &weights, &[k])?;

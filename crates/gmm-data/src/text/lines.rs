@@ -6,7 +6,8 @@ use std::io::{self, BufRead};
 use crate::error::Fault;
 use crate::{Place, Problem};
 
-/// Yields the lines that are not blank, without their ends, and knows the number of each.
+/// Yields the lines that are not blank, without their ends, and knows the number of each. Lines above all others that
+/// begin with `#` are comments, as NumPy's `savetxt` writes its header, and are not yielded.
 ///
 /// The csv crate counts records rather than lines where lines are blank, and an error must name the line; a table of
 /// numbers needs little of what the crate can do.
@@ -15,11 +16,15 @@ pub(super) struct Lines<R> {
     buffer: Vec<u8>,
     /// Number of lines read so far, which is the number, from 1, of the last.
     read: u64,
+    /// The last of the comments above the first line that is none, without its `#`.
+    comment: Option<Vec<u8>>,
+    /// Whether a line that is no comment was found.
+    begun: bool,
 }
 
 impl<R: BufRead> Lines<R> {
     pub(super) const fn new(reader: R) -> Self {
-        Self { reader, buffer: Vec::new(), read: 0 }
+        Self { reader, buffer: Vec::new(), read: 0, comment: None, begun: false }
     }
 
     /// The next line that is not blank, with the number of the line on which it starts. Inside quotes a line goes on
@@ -33,13 +38,18 @@ impl<R: BufRead> Lines<R> {
             if self.read == 1 && self.buffer.starts_with(b"\xef\xbb\xbf") {
                 self.buffer.drain(..3);
             }
+            if !self.begun && self.buffer.starts_with(b"#") {
+                // A quote in a comment is no quote.
+                self.comment = Some(self.buffer.trim_ascii_end().to_vec());
+                continue;
+            }
             let start = self.read;
             let mut open = odd_quotes(&self.buffer);
             while open {
                 let from = self.buffer.len();
                 if self.append()? == 0 {
                     let place = Place { line: Some(start), ..Place::default() };
-                    let problem = Problem::Format("a quote that opens here never closes".to_owned());
+                    let problem = Problem::Text("a quote that opens here never closes".to_owned());
                     return Err(Fault { place: Box::new(place), problem });
                 }
                 open ^= odd_quotes(&self.buffer[from..]);
@@ -48,9 +58,16 @@ impl<R: BufRead> Lines<R> {
                 self.buffer.pop();
             }
             if self.buffer.iter().any(|b| !b.is_ascii_whitespace()) {
+                self.begun = true;
                 return Ok(Some((start, &self.buffer)));
             }
         }
+    }
+
+    /// The last of the comments above the first line, without its `#`, once that line was read.
+    pub(super) fn comment(&self) -> Option<&[u8]> {
+        let text = self.comment.as_deref()?;
+        Some(text[text.iter().take_while(|&&b| b == b'#').count()..].trim_ascii())
     }
 
     fn append(&mut self) -> io::Result<usize> {

@@ -21,7 +21,11 @@ pub(crate) fn read(reader: impl BufRead, format: Format, options: &ReadOptions) 
     let second = lines.next()?.map(|(line, bytes)| (line, bytes.to_vec()));
     let header =
         options.header.unwrap_or_else(|| is_header(&first, second.as_ref().map(|(_, bytes)| &bytes[..]), separator));
-    let names = header.then(|| Fields::new(&first, separator).map(|f| f.text()).collect::<Vec<_>>());
+    let names = match header {
+        true => Some(Fields::new(&first, separator).map(|f| f.text()).collect::<Vec<_>>()),
+        false if options.header.is_some() => None,
+        false => lines.comment().and_then(|comment| names_of_comment(comment, &first, separator)),
+    };
     let mut rows = Rows::new(names, Fields::new(&first, separator).count(), separator, options)?;
     if !header {
         rows.push(first_line, &first).map_err(|fault| neither_names_nor_data(fault, &first, separator, options))?;
@@ -62,6 +66,15 @@ fn is_header(first: &[u8], second: Option<&[u8]>, separator: Separator) -> bool 
     })
 }
 
+/// The names in the comment above the first row, where it has one for each column and none that could be a number: a
+/// row that was commented out has no names. A single column's name is one word, since any remark would else be one.
+fn names_of_comment(comment: &[u8], first: &[u8], separator: Separator) -> Option<Vec<String>> {
+    let names: Vec<String> = Fields::new(comment, separator).map(|f| f.text()).collect();
+    let one_word = names.len() > 1 || !names.iter().any(|name| name.contains(char::is_whitespace));
+    let fits = names.len() == Fields::new(first, separator).count() && one_word;
+    (fits && kinds(comment, separator).iter().all(|&kind| kind == Kind::Text)).then_some(names)
+}
+
 /// What a field holds.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
@@ -88,7 +101,7 @@ fn neither_names_nor_data(fault: Fault, first: &[u8], separator: Separator, opti
     let why = format!(
         "'{text}' is not a number, but other fields of this first line are: mend it, or put all names in quotes"
     );
-    Fault { problem: Problem::Format(why), ..fault }
+    Fault { problem: Problem::Text(why), ..fault }
 }
 
 /// A finite number, NaN or an infinity (which the data set reports later, with row and column).
@@ -153,6 +166,11 @@ impl Rows {
     }
 
     fn fault(&self, line: u64, column: Option<usize>, problem: Problem, bytes: &[u8]) -> Fault {
+        if bytes.starts_with(b"#") {
+            let why = "a comment: lines that begin with # are read over above the first row only; remove it";
+            let place = Place { line: Some(line), row: Some(self.n as u64), ..Place::default() };
+            return Fault { place: Box::new(place), problem: Problem::Text(why.to_owned()) };
+        }
         let found = Fields::new(bytes, self.separator).count();
         // A line that lacks fields often has a wrong one for that reason: the number of fields says more.
         let (column, problem) = if found == self.fields {

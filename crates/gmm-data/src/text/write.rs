@@ -51,8 +51,8 @@ fn write_header(out: &mut impl Write, names: &[String], separator: char) -> io::
 }
 
 fn quote(name: &str, separator: char, always: bool) -> Cow<'_, str> {
-    // At the start of a file a byte order mark would be taken for the file's.
-    let marked = name.starts_with('\u{feff}');
+    // At the start of a file a byte order mark would be taken for the file's, and a # for a comment.
+    let marked = name.starts_with(['\u{feff}', '#']);
     if always || marked || name.contains([separator, '"', '\n', '\r', ';', '\t', ',']) || name.trim() != name {
         return Cow::Owned(format!("\"{}\"", name.replace('"', "\"\"")));
     }

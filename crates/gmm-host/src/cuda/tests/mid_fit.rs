@@ -25,7 +25,7 @@ fn disturbed(fake: &Fake, kind: CovarianceType, disturb: impl Fn(&Fake)) -> (Vec
     let engine = CudaEngine::new(0).unwrap();
     let mut reached = Vec::new();
     let end = fit_observed(&engine, &dataset(N, 2), &options(kind, start(kind), ITERATIONS), &mut |step| {
-        reached.push(step.mixture.clone());
+        reached.extend(step.mixture.cloned());
         if step.iteration == UNTIL {
             disturb(fake);
         }

@@ -1,0 +1,177 @@
+//! What is left when an engine fails in the middle of a fit, rows 67, 69 and 72 of the table of bad input.
+
+use std::fs;
+
+use gmm_host::{CpuEngine, Error, Evaluation, FillResponsibilities, Resident, Wanted, fit};
+use gmm_model::{Mixture, Precision, Statistics};
+use ndarray::{Array2, ArrayView2};
+use tempfile::TempDir;
+
+use super::*;
+
+/// The pass that fails.
+const AT: usize = 4;
+
+/// What a failing pass answers in place of its statistics.
+type Answer = fn(Statistics) -> Result<Statistics, Error>;
+
+/// The CPU engine, one pass of which fails.
+struct Failing {
+    engine: CpuEngine,
+    at: usize,
+    answer: Answer,
+}
+
+struct FailingRows {
+    rows: Box<dyn Resident>,
+    passes: usize,
+    at: usize,
+    answer: Answer,
+}
+
+impl Engine for Failing {
+    fn name(&self) -> String {
+        self.engine.name()
+    }
+
+    fn description(&self) -> String {
+        self.engine.description()
+    }
+
+    fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        let rows = self.engine.load(data, precision, shift)?;
+        Ok(Box::new(FailingRows { rows, passes: 0, at: self.at, answer: self.answer }))
+    }
+}
+
+impl Resident for FailingRows {
+    fn dim(&self) -> (usize, usize) {
+        self.rows.dim()
+    }
+
+    fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
+        self.passes += 1;
+        let statistics = self.rows.pass(mixture)?;
+        if self.passes == self.at { (self.answer)(statistics) } else { Ok(statistics) }
+    }
+
+    fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
+        self.rows.nearest(kind, centres)
+    }
+
+    fn given(
+        &mut self,
+        kind: CovarianceType,
+        centres: ArrayView2<'_, f64>,
+        fill: &FillResponsibilities<'_>,
+    ) -> Result<Statistics, Error> {
+        self.rows.given(kind, centres, fill)
+    }
+
+    fn squared_distances(&mut self, centre: &[f64], out: &mut [f64]) -> Result<(), Error> {
+        self.rows.squared_distances(centre, out)
+    }
+
+    fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
+        self.rows.evaluate(mixture, want)
+    }
+}
+
+fn data() -> Dataset {
+    Dataset::new(Array2::from_shape_fn((60, 2), |(i, j)| ((i * 7 + j * 3) % 11) as f64 + (i % 3) as f64 * 9.0)).unwrap()
+}
+
+fn options(max_iter: usize) -> FitOptions {
+    FitOptions { tol: 0.0, max_iter, ..FitOptions::new(3) }
+}
+
+/// Fits with the pass `at` failing; the exit code, the message, and the folder with the checkpoint.
+fn failed(at: usize, answer: Answer, older: Option<&str>) -> (u8, String, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.json");
+    if let Some(text) = older {
+        fs::write(&path, text).unwrap();
+    }
+    let engine = Failing { engine: CpuEngine::new(1).unwrap(), at, answer };
+    let error = observed(Some(&path), &data(), &options(10), &engine, &Console::new(true, false)).unwrap_err();
+    (exit::code(&error), exit::message(&error), folder)
+}
+
+/// The checkpoint has the mixture before the failure, whole, and the message says how to go on from it.
+#[track_caller]
+fn keeps_what_was_reached(answer: Answer, code: u8, parts: &[&str]) {
+    let (found, message, folder) = failed(AT, answer, Some("an older checkpoint"));
+    assert_eq!(found, code, "{message}");
+    let path = folder.path().join("run.json");
+    let go_on = format!("the mixture after {} iterations is in {}: --init", AT - 1, path.display());
+    for part in parts.iter().copied().chain([go_on.as_str()]) {
+        assert!(message.contains(part), "'{part}' is not in: {message}");
+    }
+    assert_eq!(message.matches(parts[0]).count(), 1, "said once: {message}");
+    let want = fit(&CpuEngine::new(1).unwrap(), &data(), &options(AT - 1)).unwrap().mixture;
+    assert_eq!(gmm_data::read_model(&path).unwrap().mixture, want);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file");
+}
+
+fn device_lost(_: Statistics) -> Result<Statistics, Error> {
+    Err(Error::Device("cuda:0: kernel e_step_full_f64: cuStreamSynchronize: CUDA_ERROR_ECC_UNCORRECTABLE".to_owned()))
+}
+
+fn no_memory(_: Statistics) -> Result<Statistics, Error> {
+    Err(Error::Memory { what: "a pass on the GPU", wanted: 2_000, free: 1_000 })
+}
+
+fn not_finite(mut statistics: Statistics) -> Result<Statistics, Error> {
+    statistics.weight[1] = f64::NAN;
+    Ok(statistics)
+}
+
+fn no_likelihood(mut statistics: Statistics) -> Result<Statistics, Error> {
+    statistics.log_likelihood = f64::NEG_INFINITY;
+    Ok(statistics)
+}
+
+#[test]
+fn row_67_want_of_memory_in_mid_fit_keeps_the_last_mixture_and_exits_with_5() {
+    keeps_what_was_reached(no_memory, exit::DEVICE, &["needs 2000 bytes of memory, 1000 are free"]);
+}
+
+#[test]
+fn row_69_a_device_lost_in_mid_fit_keeps_the_last_mixture_and_exits_with_5() {
+    keeps_what_was_reached(device_lost, exit::DEVICE, &["CUDA_ERROR_ECC_UNCORRECTABLE", "cuda:0"]);
+}
+
+#[test]
+fn row_72_statistics_that_are_not_finite_keep_the_last_mixture_and_exit_with_4() {
+    keeps_what_was_reached(not_finite, exit::NUMERICAL, &["iteration 4: the statistics of component 1"]);
+    keeps_what_was_reached(no_likelihood, exit::NUMERICAL, &["iteration 4: the log-likelihood is -inf"]);
+}
+
+#[test]
+fn row_69_a_device_lost_before_the_first_iteration_leaves_the_older_checkpoint_as_it_is() {
+    let (code, message, folder) = failed(1, device_lost, Some("an older checkpoint"));
+    assert_eq!(code, exit::DEVICE, "{message}");
+    assert!(!message.contains("run.json"), "{message}");
+    assert_eq!(fs::read_to_string(folder.path().join("run.json")).unwrap(), "an older checkpoint");
+    let (_, _, folder) = failed(1, device_lost, None);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn row_69_a_checkpoint_that_cannot_be_written_is_told_beside_the_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gone").join("run.json");
+    let mut checkpoint = Checkpoint::new(path, None);
+    let mixture = fit(&CpuEngine::new(1).unwrap(), &data(), &options(1)).unwrap().mixture;
+    // The first offer is written at once: there is no folder to write it to, and the mixture stays to be written.
+    checkpoint.offer(&mixture, false).unwrap_err();
+    checkpoint.offer(&mixture, false).unwrap_err();
+    let error = device_lost(Statistics::zero(CovarianceType::Diag, Array2::zeros((1, 1)))).unwrap_err();
+    let error = stopped(error.into(), &mut checkpoint, 1);
+    assert_eq!(exit::code(&error), exit::DEVICE);
+    let message = exit::message(&error);
+    assert!(
+        message.contains("ECC_UNCORRECTABLE") && message.contains("lost: ") && message.contains("gone"),
+        "{message}"
+    );
+}
