@@ -3,7 +3,7 @@
 use cust::event::{Event, EventFlags};
 use cust::memory::{AsyncCopyDestination, LockedBuffer};
 use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
-use gmm_kernels::fused::update::TRACE;
+use gmm_kernels::fused::update::{self, TRACE};
 use gmm_kernels::fused::{self, Variant};
 use gmm_kernels::layout::packed_len;
 use gmm_model::{CovarianceType, Covariances, Mixture, Precision};
@@ -172,7 +172,8 @@ impl<T: Number> CudaRows<T> {
             return Ok(None);
         }
         let shared = fused::shared_bytes::<T>(variant);
-        if shared > u64::from(self.gpu.limits.shared_bytes) {
+        let update = update::shared_len(update::number(shape.kernel_kind()), shape.k, shape.d);
+        if shared.max(update) > u64::from(self.gpu.limits.shared_bytes) {
             return Ok(None);
         }
         let each = self.gpu.occupancy(kernel.name, gmm_kernels::THREADS, shared)?;

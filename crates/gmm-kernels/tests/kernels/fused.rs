@@ -1,6 +1,8 @@
 //! The loop on the device: pass, reduction and update, against reference passes and `gmm_model::m_step`.
 
-use crate::harness::{KINDS, Random, close, column_means, mixture, poison, rows, tiled};
+use crate::compare::close;
+use crate::data::{Random, column_means, mixture, rows};
+use crate::harness::{KINDS, poison, tiled};
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
 use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
