@@ -97,10 +97,14 @@ const fn has_matrix(kind: u32) -> bool {
 }
 
 /// Bytes of shared memory: a sum's scratch, three vectors, and for full and tied covariances two matrices.
+pub const fn shared_len(kind: u32, _k: u32, d: u32) -> u64 {
+    let matrices = if has_matrix(kind) { 2 } else { 0 };
+    8 * (4 + 3 * d as u64 + matrices * d as u64 * side(d) as u64)
+}
+
 #[cfg(not(target_arch = "nvptx64"))]
-pub fn shared_bytes(a: &Update) -> u64 {
-    let matrices = if has_matrix(a.kind) { 2 } else { 0 };
-    8 * (4 + 3 * u64::from(a.d) + matrices * u64::from(a.d) * u64::from(side(a.d)))
+fn shared_bytes(a: &Update) -> u64 {
+    shared_len(a.kind, a.k, a.d)
 }
 
 /// The number of a kind.
