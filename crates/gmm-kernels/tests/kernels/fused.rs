@@ -5,12 +5,12 @@ use crate::data::{Random, column_means, mixture, rows};
 use crate::harness::{KINDS, poison, tiled};
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
-use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
-use gmm_kernels::fused::update::{self, Update};
 use gmm_kernels::fused::large::densities::Densities;
 use gmm_kernels::fused::large::moments::Moments;
 use gmm_kernels::fused::large::norms::{Norms, norms};
 use gmm_kernels::fused::large::{self, Large};
+use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
+use gmm_kernels::fused::update::{self, Update};
 use gmm_kernels::fused::{self, Pass, Variant};
 use gmm_kernels::layout::{Kind, packed_len, second_len, tiled_len};
 use gmm_kernels::reduce::{self, Reduce};
@@ -246,10 +246,11 @@ impl<T: Real> Passes<'_, T> {
                 exponentials: exponentials.pointer(),
                 factors: factors.pointer(),
                 likelihoods: likelihoods.pointer(),
+                splits: self.o.blocks,
                 accumulate: (start > 0).into(),
                 partials: partials.pointer_mut(),
             };
-            let grid = (of.units(d).div_ceil(4), self.o.blocks);
+            let grid = ((of.units(d) * self.o.blocks).div_ceil(4), 1);
             // SAFETY: as above.
             unsafe {
                 large::densities::<T>(of.family, of.at_once).emulate((2, 1), densities);

@@ -8,7 +8,7 @@
 use super::super::features::{GROUP, each};
 use super::super::pass::derive;
 use super::super::state::stopped;
-use crate::device::{self, WARP, mma, thread, warp};
+use crate::device::{self, Shared, WARP, mma, thread, warp};
 use crate::layout::{TILE_ROWS, tiles};
 use crate::math::ln_f64;
 use crate::{Real, THREADS};
@@ -50,18 +50,42 @@ kernels! {
         likelihoods: *mut f64,
     }
     /// Products of entries, up to 32 components at a time.
-    full_narrow => densities_full_narrow_f32, densities_full_narrow_f64, body::<T, Products, 4>, no_shared;
+    full_narrow => densities_full_narrow_f32, densities_full_narrow_f64, body::<T, Products, 4>, shared_bytes;
     /// Products of entries, up to 64 components at a time.
-    full_wide => densities_full_wide_f32, densities_full_wide_f64, body::<T, Products, 8>, no_shared;
+    full_wide => densities_full_wide_f32, densities_full_wide_f64, body::<T, Products, 8>, shared_bytes;
     /// Columns, up to 32 components at a time.
-    linear_narrow => densities_linear_narrow_f32, densities_linear_narrow_f64, body::<T, Columns, 4>, no_shared;
+    linear_narrow => densities_linear_narrow_f32, densities_linear_narrow_f64, body::<T, Columns, 4>, shared_bytes;
     /// Columns, up to 64 components at a time.
-    linear_wide => densities_linear_wide_f32, densities_linear_wide_f64, body::<T, Columns, 8>, no_shared;
+    linear_wide => densities_linear_wide_f32, densities_linear_wide_f64, body::<T, Columns, 8>, shared_bytes;
 }
 
+/// Shared memory: each thread keeps, of four rows, the largest density and the sum, which registers have no room for.
+pub(super) const SHARED_BYTES: u64 = 2 * 4 * THREADS as u64 * 8;
+
 #[cfg(not(target_arch = "nvptx64"))]
-fn no_shared<T: Real>(_: &Densities<T>) -> u64 {
-    0
+fn shared_bytes<T: Real>(_: &Densities<T>) -> u64 {
+    SHARED_BYTES
+}
+
+/// A row's number that waits in shared memory between two pieces; each thread has its own.
+#[derive(Clone, Copy)]
+struct Waiting(Shared<f64>);
+
+impl Waiting {
+    #[inline(always)]
+    fn at(which: u32) -> Self {
+        Self(Shared::at((which * 4 * THREADS + thread::thread_idx_x()) * 8))
+    }
+
+    #[inline(always)]
+    fn get(self, r: usize) -> f64 {
+        self.0.load(r as u32 * THREADS)
+    }
+
+    #[inline(always)]
+    fn set(self, r: usize, v: f64) {
+        self.0.store(r as u32 * THREADS, v);
+    }
 }
 
 /// Rows of a warp.
@@ -231,10 +255,14 @@ unsafe fn rows_of_warp<T: Real, F: Across, const G: usize>(a: &Densities<T>, til
     let sixteen = tile * (TILE_ROWS / GROUP) as u64 + (first / GROUP) as u64;
     let exponentials = a.exponentials.wrapping_add((sixteen * (128 * a.groups) as u64 + g as u64) as usize);
     let columns = [super::column(2 * t), super::column(2 * t + 1)];
+    let own = Exponentials { to: exponentials, groups: a.groups, columns };
     let factors = a.factors.wrapping_add((tile * (TILE_ROWS * pieces) as u64 + (first + g) as u64) as usize);
 
-    let mut top = [LOWEST; 4];
-    let mut sum = [0.0; 4];
+    let (top, sum) = (Waiting::at(0), Waiting::at(1));
+    each(4, |r| {
+        top.set(r, LOWEST);
+        sum.set(r, 0.0);
+    });
     let mut piece = 0;
     while piece < pieces {
         let group = piece * G as u32;
@@ -259,48 +287,38 @@ unsafe fn rows_of_warp<T: Real, F: Across, const G: usize>(a: &Densities<T>, til
                 });
             });
         }
-        each(4, |r| {
-            let of = |i: usize, odd: usize| joint[r / 2][i][2 * (r % 2) + odd];
-            let mut most = top[r];
-            each(G, |i| most = larger(larger(most, of(i, 0)), of(i, 1)));
-            let most = quad(most, larger);
-            let mut new = 0.0;
-            each(G, |i| {
-                each(2, |odd| {
-                    let e = T::from_f64(of(i, odd) - most).exp();
-                    new += e.to_f64();
-                    let at = (r / 2 * 128) as u64 * a.groups as u64
-                        + (128 * (group + i as u32) + 16 * columns[odd] + 8 * (r as u32 % 2)) as u64;
-                    // SAFETY: each lane has rows and components of its own.
-                    unsafe { device::store(exponentials, at, e) };
-                });
-            });
-            sum[r] = sum[r] * Real::exp(top[r] - most) + quad(new, core::ops::Add::add);
-            top[r] = most;
-            // A lane finishes the pieces that it keeps here.
-            if piece % 4 == t {
-                // SAFETY: a row of the tile.
-                unsafe { device::store(factors, (piece * TILE_ROWS + 8 * r as u32) as u64, most) };
-            }
-        });
+        // Written out: a closure of that size stays a call.
+        // SAFETY: the lane's rows; `piece` is one of the pieces.
+        unsafe {
+            own.settle(0, group, &joint, top, sum);
+            own.settle(1, group, &joint, top, sum);
+            own.settle(2, group, &joint, top, sum);
+            own.settle(3, group, &joint, top, sum);
+        }
+        // A lane finishes the pieces that it keeps here.
+        if piece % 4 == t {
+            // SAFETY: rows of the tile.
+            each(4, |r| unsafe { device::store(factors, (piece * TILE_ROWS + 8 * r as u32) as u64, top.get(r)) });
+        }
         piece += 1;
     }
 
     let mut likelihood = [0.0; 2];
     each(4, |r| {
+        let (top, sum) = (top.get(r), sum.get(r));
         // SAFETY: `row` is below `n` where it is read.
         let weight = unsafe { row_weight(a, row + 8 * r as u64) };
         if weight > 0.0 {
-            likelihood[r / 2] += weight * (top[r] + ln_f64(sum[r]));
+            likelihood[r / 2] += weight * (top + ln_f64(sum));
         }
         // Not a number where a density is: it shows in the sums.
-        let share = weight / sum[r];
+        let share = weight / sum;
         let mut piece = t;
         while piece < pieces {
             let at = (piece * TILE_ROWS + 8 * r as u32) as u64;
             // SAFETY: what this lane wrote above.
             unsafe {
-                let below = device::load(factors.cast_const(), at) - top[r];
+                let below = device::load(factors.cast_const(), at) - top;
                 device::store(factors, at, Real::exp(below) * share);
             }
             piece += 4;
@@ -321,6 +339,48 @@ unsafe fn rows_of_warp<T: Real, F: Across, const G: usize>(a: &Densities<T>, til
 unsafe fn two(p: *const f64) -> [f64; 2] {
     // SAFETY: the caller's promise.
     unsafe { device::words::global_load_u64x2(p.cast()) }.map(f64::from_bits)
+}
+
+/// Where a lane leaves its exponentials.
+#[derive(Clone, Copy)]
+struct Exponentials<T> {
+    /// Of its first row.
+    to: *mut T,
+    groups: u32,
+    /// Of its two components of each group.
+    columns: [u32; 2],
+}
+
+impl<T: Real> Exponentials<T> {
+    /// Exponentials of one of four rows, for the groups of a piece that starts with `group`.
+    #[inline(always)]
+    unsafe fn settle<const G: usize>(
+        self,
+        r: usize,
+        group: u32,
+        joint: &[[[f64; 4]; G]; 2],
+        top: Waiting,
+        sum: Waiting,
+    ) {
+        let of = |i: usize, odd: usize| joint[r / 2][i][2 * (r % 2) + odd];
+        let before = top.get(r);
+        let mut most = before;
+        each(G, |i| most = larger(larger(most, of(i, 0)), of(i, 1)));
+        let most = quad(most, larger);
+        let mut new = 0.0;
+        let start = (r / 2 * 128) as u64 * self.groups as u64 + (128 * group + 8 * (r as u32 % 2)) as u64;
+        each(G, |i| {
+            each(2, |odd| {
+                let e = T::from_f64(of(i, odd) - most).exp();
+                new += e.to_f64();
+                let at = start + (128 * i as u32 + 16 * self.columns[odd]) as u64;
+                // SAFETY: each lane has rows and components of its own.
+                unsafe { device::store(self.to, at, e) };
+            });
+        });
+        sum.set(r, sum.get(r) * Real::exp(before - most) + quad(new, core::ops::Add::add));
+        top.set(r, most);
+    }
 }
 
 /// A row's weight; 0 past the last.

@@ -10,12 +10,12 @@ use super::super::pass::derive;
 use super::super::place::Place;
 use super::super::state::stopped;
 use super::Large;
-use crate::device::{self, WARP, mma, thread, warp};
+use crate::device::{self, Shared, WARP, mma, thread, warp};
 use crate::layout::TILE_ROWS;
 use crate::{Real, THREADS};
 
 kernels! {
-    /// The grid is `(ceil(units/4), splits)` blocks.
+    /// The grid is `ceil(units*splits/4)` blocks, with [`Large::units`](super::Large::units).
     Moments<T> {
         /// State of the loop, or null.
         state: *const u32,
@@ -43,24 +43,31 @@ kernels! {
         factors: *const f64,
         /// [`likelihoods`](super::likelihoods).
         likelihoods: *const f64,
+        /// Parts into which the rows are split.
+        splits: u32,
         /// Not 0: add to what is there.
         accumulate: u32,
         /// `(splits, Place::sums)`, written or added to.
         partials: *mut f64,
     }
     /// Products of entries, 64 by 32.
-    full_narrow => moments_full_narrow_f32, moments_full_narrow_f64, body::<T, Products, 2, 4, 4>, no_shared;
+    full_narrow => moments_full_narrow_f32, moments_full_narrow_f64, body::<T, Products, 2, 4, 4>, shared_bytes::<T, 4>;
     /// Products of entries, 32 by 64.
-    full_wide => moments_full_wide_f32, moments_full_wide_f64, body::<T, Products, 1, 2, 8>, no_shared;
+    full_wide => moments_full_wide_f32, moments_full_wide_f64, body::<T, Products, 1, 2, 8>, shared_bytes::<T, 8>;
     /// Columns, 64 by 32.
-    linear_narrow => moments_linear_narrow_f32, moments_linear_narrow_f64, body::<T, Columns, 2, 4, 4>, no_shared;
+    linear_narrow => moments_linear_narrow_f32, moments_linear_narrow_f64, body::<T, Columns, 2, 4, 4>, shared_bytes::<T, 4>;
     /// Columns, 32 by 64.
-    linear_wide => moments_linear_wide_f32, moments_linear_wide_f64, body::<T, Columns, 1, 2, 8>, no_shared;
+    linear_wide => moments_linear_wide_f32, moments_linear_wide_f64, body::<T, Columns, 1, 2, 8>, shared_bytes::<T, 8>;
+}
+
+/// Shared memory: each thread keeps its part of Σ r of a component in each group, and of the likelihood, which registers have no room for.
+pub(super) const fn shared_len(groups: u32) -> u64 {
+    ((groups + 1) * THREADS * 8) as u64
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-fn no_shared<T: Real>(_: &Moments<T>) -> u64 {
-    0
+fn shared_bytes<T: Real, const G: usize>(_: &Moments<T>) -> u64 {
+    shared_len(G as u32)
 }
 
 /// Units of two steps that the sums of a piece have.
@@ -267,11 +274,11 @@ pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G
     let pieces = a.groups / G as u32;
     let at = thread::block_idx_x() * (THREADS / WARP) + me;
     // There are units: it says so to the compiler, which else would guard the division.
-    if units == 0 || at >= units * pieces {
+    if units == 0 || pieces == 0 || at >= units * pieces * a.splits {
         return;
     }
-    let (unit, piece) = (at % units, at / units);
-    let (split, splits) = (thread::block_idx_y(), thread::grid_dim_y());
+    let (unit, rest) = (at % units, at / units);
+    let (piece, split) = (rest % pieces, rest / pieces);
     let place = Place { steps: a.steps, groups: a.groups, classes: a.classes };
     let partials = a.partials.wrapping_add((split as u64 * place.sums()) as usize);
     let with_weights = unit == 0;
@@ -279,8 +286,9 @@ pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G
     let mut features = [F::choose(&a, unit * U as u32, lane); U];
     each(U, |u| features[u] = F::choose(&a, unit * U as u32 + u as u32, lane));
     let mut sums = [[[0.0; 4]; G]; S];
-    let mut weights = [0.0; G];
-    let mut log_likelihood = 0.0;
+    let weights = Shared::<f64>::at(thread::thread_idx_x() * 8);
+    each(G + 1, |i| weights.store(i as u32 * THREADS, 0.0));
+    let likelihood_at = G as u32 * THREADS;
 
     let sixteens = a.n.div_ceil(GROUP as u64);
     let mut sixteen = split as u64;
@@ -292,30 +300,31 @@ pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G
             d: a.d,
         };
         let factors = (tile * pieces as u64 + piece as u64) * TILE_ROWS as u64 + inside as u64;
-        let exponentials =
-            (sixteen * a.groups as u64 + (piece * G as u32) as u64) * 128 + (lane * 4) as u64;
+        let exponentials = (sixteen * a.groups as u64 + (piece * G as u32) as u64) * 128 + (lane * 4) as u64;
         // SAFETY: a group of the chunk's rows; the buffers are as long as their fields say.
         unsafe {
             let factor = f64::global_load4(a.factors.wrapping_add(factors as usize));
-            let mut left = [[0.0; 8]; S];
             each(U, |u| {
-                let two = features[u].operands(x);
-                each(2, |s| each(8, |v| left[2 * u + s][v] = two[s][v] * factor[v / 2]));
-            });
-            each(G, |i| {
-                let e = T::global_load4(a.exponentials.wrapping_add(exponentials as usize + 128 * i));
-                let mut right = [0.0; 4];
-                each(4, |r| right[r] = e[r].to_f64());
-                if with_weights {
-                    each(4, |r| weights[i] = Real::fma(right[r], factor[r], weights[i]));
-                }
-                each(S, |s| mma::f64_16x8x16(&mut sums[s][i], left[s], right));
+                let mut left = features[u].operands(x);
+                each(2, |s| each(8, |v| left[s][v] *= factor[v / 2]));
+                each(G, |i| {
+                    let e = T::global_load4(a.exponentials.wrapping_add(exponentials as usize + 128 * i));
+                    let mut right = [0.0; 4];
+                    each(4, |r| right[r] = e[r].to_f64());
+                    if with_weights && u == 0 {
+                        let at = i as u32 * THREADS;
+                        let mut weight = weights.load(at);
+                        each(4, |r| weight = Real::fma(right[r], factor[r], weight));
+                        weights.store(at, weight);
+                    }
+                    each(2, |s| mma::f64_16x8x16(&mut sums[2 * u + s][i], left[s], right));
+                });
             });
             if with_weights {
-                log_likelihood += device::load(a.likelihoods, sixteen);
+                weights.store(likelihood_at, weights.load(likelihood_at) + device::load(a.likelihoods, sixteen));
             }
         }
-        sixteen += splits as u64;
+        sixteen += a.splits as u64;
     }
 
     let add = |at: u64, v: f64| {
@@ -336,7 +345,7 @@ pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G
     });
     // Shuffles are for all lanes, so they stand outside.
     each(G, |i| {
-        let mut w = weights[i];
+        let mut w = weights.load(i as u32 * THREADS);
         w += warp::shuffle_xor(w, 1);
         w += warp::shuffle_xor(w, 2);
         if with_weights && lane % 4 == 0 {
@@ -344,6 +353,6 @@ pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G
         }
     });
     if with_weights && piece == 0 && lane == 0 {
-        add(place.log_likelihood(), log_likelihood);
+        add(place.log_likelihood(), weights.load(likelihood_at));
     }
 }
