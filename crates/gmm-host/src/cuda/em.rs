@@ -205,6 +205,11 @@ impl<T: Number> CudaRows<T> {
         if left == 0 || done > 0 || self.forced.host_loop() {
             return Ok(None);
         }
+        // The M-step has room for its matrices.
+        let update = update::shared_len(update::number(shape.kernel_kind()), shape.k, shape.d);
+        if update > u64::from(self.gpu.limits.shared_bytes) {
+            return Ok(None);
+        }
         let kernels = match self.fused_kernels(&shape)? {
             Some(kernels) => Some(kernels),
             None => self.large_kernels(&shape)?,
@@ -241,18 +246,14 @@ impl<T: Number> CudaRows<T> {
         Ok(Some(Kernels::Fused(variant, blocks)))
     }
 
-    /// Two kernels for each chunk of rows, where the M-step has room for its matrices.
+    /// Two kernels for each chunk of rows.
     fn large_kernels(&self, shape: &Shape) -> Result<Option<Kernels>, Error> {
         let kind = shape.kernel_kind();
         let of = Large::of(kind, shape.k, shape.d);
         let first = large::densities::<T>(of.family, of.at_once);
         let second = large::moments::<T>(of.family, of.at_once);
         let (first_shared, second_shared) = large::shared_bytes(of);
-        let matrices = update::shared_len(update::number(kind), shape.k, shape.d);
-        if self.forced.variant() == Some(LoopKernels::Fused)
-            || !self.gpu.has(first.name)
-            || matrices > u64::from(self.gpu.limits.shared_bytes)
-        {
+        if self.forced.variant() == Some(LoopKernels::Fused) || !self.gpu.has(first.name) {
             return Ok(None);
         }
         let at_once = |name: &'static str, shared: u64| {

@@ -3,7 +3,8 @@
 //! A warp takes sixteen rows at a time, alone, from the rows' arrival to their part of the sums:
 //! 1. entries into shared memory as `f64`, and what the family derives of them;
 //! 2. log joint densities: features times coefficients on the tensor cores, all in `f64`;
-//! 3. log-sum-exp within groups of four lanes, responsibilities into shared memory;
+//! 3. log-sum-exp within groups of four lanes, responsibilities into shared memory: the even components of a group, then
+//!    the odd, so that lanes write to different banks;
 //! 4. sums: features times responsibilities, into registers that live as long as the kernel.
 //!
 //! So sums over all of a warp's rows are added up in `f64` without ever being written, and a block leaves one partial
@@ -13,7 +14,7 @@ use super::features::{Features, GROUP, STRIDE, each};
 use super::state::stopped;
 use crate::device::{self, Shared, WARP, mma, thread, warp};
 use crate::layout::TILE_ROWS;
-use crate::math::ln_f64;
+use crate::math::{ln_f64, reciprocal};
 use crate::{Real, THREADS};
 
 /// What is derived from a row's entries while they are staged.
@@ -37,6 +38,12 @@ const AHEAD: usize = 8;
 /// Groups of components whose densities are kept in registers; more wait in shared memory.
 const IN_REGISTERS: usize = 4;
 
+/// Chains of products for each group of components at most, and for `nt` groups: four in all, or one for each.
+const CHAINS: usize = 4;
+const fn of_chains(nt: usize) -> usize {
+    if nt >= 4 { 1 } else { CHAINS / nt }
+}
+
 /// As many as there are registers for, beside this many tiles of sums.
 const fn ahead(tiles: usize) -> usize {
     if tiles > 12 { 0 } else { AHEAD }
@@ -48,10 +55,15 @@ const fn row_stride(groups: u32) -> u32 {
     8 * groups + 4
 }
 
+/// Numbers of a warp: its columns, its rows' responsibilities, and their shares.
+const fn warp_len(groups: u32, columns: u32) -> u32 {
+    columns * STRIDE + GROUP * row_stride(groups) + GROUP
+}
+
 /// Shared memory of a block, in `f64`: coefficients, constants, and for each warp columns and responsibilities.
 #[cfg(not(target_arch = "nvptx64"))]
 const fn shared_len(steps: u32, groups: u32, columns: u32) -> u32 {
-    128 * steps * groups + 8 * groups + WARPS * (columns * STRIDE + GROUP * row_stride(groups))
+    128 * steps * groups + 8 * groups + WARPS * warp_len(groups, columns)
 }
 
 /// Bytes of shared memory.
@@ -163,9 +175,10 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
     let (tiles, stride) = ((S * NT) as u32, row_stride(NT as u32));
     let coefficients = Shared::<f64>::at(0);
     let constants = Shared::<f64>::at(8 * 128 * tiles);
-    let own = 128 * tiles + 8 * NT as u32 + me * (F::COLUMNS * STRIDE + GROUP * stride);
+    let own = 128 * tiles + 8 * NT as u32 + me * warp_len(NT as u32, F::COLUMNS);
     let x = Shared::<f64>::at(8 * own);
     let r = Shared::<f64>::at(8 * (own + F::COLUMNS * STRIDE));
+    let shares = Shared::<f64>::at(8 * (own + F::COLUMNS * STRIDE + GROUP * stride));
     let columns = Columns { x, lane, d: a.d, derive: a.derive };
 
     // SAFETY: positions below the lengths that the fields state.
@@ -188,7 +201,7 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
 
     let mut sums = [[[0.0; 4]; NT]; S];
     let mut weights = [0.0; NT];
-    let mut log_likelihood = 0.0;
+    let mut likelihood = Likelihood::new();
     let groups = a.n.div_ceil(GROUP as u64);
     let step = (thread::grid_dim_x() * WARPS) as u64;
     let mut group = (thread::block_idx_x() * WARPS + me) as u64;
@@ -210,11 +223,24 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
         }
 
         if NT <= IN_REGISTERS {
-            let mut joint = [[0.0; 4]; NT];
-            each(NT, |nt| joint[nt] = constant(constants, nt, lane));
+            // Several chains of products, so that one does not wait for the other's end.
+            let mut chains = [[[0.0; 4]; CHAINS]; NT];
+            each(NT, |nt| chains[nt][0] = constant(constants, nt, lane));
             F::across(x, lane, |step, features| {
                 each(NT, |nt| {
-                    mma::f64_16x8x16(&mut joint[nt], features, coefficient(coefficients, step * NT + nt, lane));
+                    let sum = &mut chains[nt][step % of_chains(NT)];
+                    mma::f64_16x8x16(sum, features, coefficient(coefficients, step * NT + nt, lane));
+                });
+            });
+            let mut joint = [[0.0; 4]; NT];
+            each(NT, |nt| {
+                each(4, |i| {
+                    let [a, b, c, d] = [0, 1, 2, 3].map(|chain| chains[nt][chain][i]);
+                    joint[nt][i] = match of_chains(NT).min(S) {
+                        1 => a,
+                        2 => a + b,
+                        _ => (a + b) + (c + d),
+                    };
                 });
             });
             each(2, |half| {
@@ -226,18 +252,17 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
                 let mut e = [[T::ZERO; 2]; NT];
                 let mut sum = 0.0;
                 each(NT, |nt| {
-                    each(2, |i| e[nt][i] = T::from_f64(of(nt, i) - top).exp());
+                    each(2, |i| e[nt][i] = T::from_f64(of(nt, i) - top).exp_below());
                     sum += e[nt][0].to_f64() + e[nt][1].to_f64();
                 });
                 let sum = quad(sum, core::ops::Add::add);
                 // Not a number where a density is: it shows in the sums, and the pass is made another way.
-                let share = weight / sum;
-                if lane % 4 == 0 && weight > 0.0 {
-                    log_likelihood += weight * (top + ln_f64(sum));
-                }
-                let at = (lane / 4 + 8 * half as u32) * stride + lane % 4 * 2;
+                let share = weight * reciprocal(sum);
+                likelihood.add(!a.row_weights.is_null(), weight, top, sum);
+                let at = (lane / 4 + 8 * half as u32) * stride + lane % 4;
                 each(NT, |nt| {
-                    r.store2(at + 8 * nt as u32, [e[nt][0].to_f64() * share, e[nt][1].to_f64() * share]);
+                    r.store(at + 8 * nt as u32, e[nt][0].to_f64() * share);
+                    r.store(at + 8 * nt as u32 + 4, e[nt][1].to_f64() * share);
                 });
             });
         } else {
@@ -245,7 +270,7 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
             let mut features = [[0.0; 8]; S];
             F::across(x, lane, |step, some| features[step] = some);
             let mut top = [f64::NEG_INFINITY; 2];
-            let at = |nt: usize, half: usize| (lane / 4 + 8 * half as u32) * stride + 8 * nt as u32 + lane % 4 * 2;
+            let at = |nt: usize, half: usize| (lane / 4 + 8 * half as u32) * stride + 8 * nt as u32 + lane % 4;
             each(NT, |nt| {
                 let mut joint = constant(constants, nt, lane);
                 each(S, |step| {
@@ -254,7 +279,8 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
                 each(2, |half| {
                     let two = [joint[2 * half], joint[2 * half + 1]];
                     top[half] = larger(larger(top[half], two[0]), two[1]);
-                    r.store2(at(nt, half), two);
+                    r.store(at(nt, half), two[0]);
+                    r.store(at(nt, half) + 4, two[1]);
                 });
             });
             each(2, |half| {
@@ -263,20 +289,18 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
                 let mut sum = 0.0;
                 let mut nt = 0;
                 while nt < NT {
-                    let two = r.load2(at(nt, half)).map(|joint| T::from_f64(joint - top).exp().to_f64());
-                    sum += two[0] + two[1];
-                    r.store2(at(nt, half), two);
+                    each(2, |i| {
+                        let at = at(nt, half) + 4 * i as u32;
+                        let e = T::from_f64(r.load(at) - top).exp_below().to_f64();
+                        sum += e;
+                        r.store(at, e);
+                    });
                     nt += 1;
                 }
                 let sum = quad(sum, core::ops::Add::add);
-                let share = weight / sum;
-                if lane % 4 == 0 && weight > 0.0 {
-                    log_likelihood += weight * (top + ln_f64(sum));
-                }
-                let mut nt = 0;
-                while nt < NT {
-                    r.store2(at(nt, half), r.load2(at(nt, half)).map(|e| e * share));
-                    nt += 1;
+                likelihood.add(!a.row_weights.is_null(), weight, top, sum);
+                if lane % 4 == 0 {
+                    shares.store(lane / 4 + 8 * half as u32, weight * reciprocal(sum));
                 }
             });
         }
@@ -296,8 +320,10 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
         } else {
             let mut features = [[0.0; 8]; S];
             F::down(x, lane, |step, some| features[step] = some);
+            let share = [0, 4, 8, 12].map(|row| shares.load(lane % 4 + row));
             each(NT, |nt| {
-                let b = responsibilities(nt);
+                let mut b = responsibilities(nt);
+                each(4, |i| b[i] = b[i] * share[i]);
                 weights[nt] += (b[0] + b[1]) + (b[2] + b[3]);
                 each(S, |step| mma::f64_16x8x16(&mut sums[step][nt], features[step], b));
             });
@@ -329,7 +355,7 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
                 add(weights_at + 8 * nt as u32 + lane / 4, w);
             }
         });
-        let mut l = log_likelihood;
+        let mut l = if lane % 4 == 0 { likelihood.total() } else { 0.0 };
         each(5, |i| l += warp::shuffle_xor(l, 1 << i));
         if turn == me && lane == 0 {
             add(likelihood_at, l);
@@ -343,6 +369,47 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
         // SAFETY: a piece of `len` numbers for each block.
         unsafe { device::store(a.partials, thread::block_idx_x() as u64 * len as u64 + i as u64, all.load(i)) };
         i += THREADS;
+    }
+}
+
+/// Σ w ln p(x) of a lane's rows. Rows of weight 1 need no logarithm each: that of a product is the sum of theirs.
+#[derive(Clone, Copy)]
+struct Likelihood {
+    total: f64,
+    product: f64,
+    /// How often the product was made smaller by 2²⁵⁶.
+    lowered: f64,
+}
+
+impl Likelihood {
+    const LARGE: f64 = f64::from_bits((1023 + 256) << 52);
+    const SMALLER: f64 = f64::from_bits((1023 - 256) << 52);
+
+    #[inline(always)]
+    const fn new() -> Self {
+        Self { total: 0.0, product: 1.0, lowered: 0.0 }
+    }
+
+    /// A row: the largest of its joint densities' logarithms, and the sum of all in terms of that, at least 1.
+    #[inline(always)]
+    fn add(&mut self, weighted: bool, weight: f64, top: f64, sum: f64) {
+        if weighted {
+            if weight > 0.0 {
+                self.total += weight * (top + ln_f64(sum));
+            }
+            return;
+        }
+        let counts = weight > 0.0;
+        self.total += if counts { top } else { 0.0 };
+        self.product = self.product * if counts { sum } else { 1.0 };
+        let large = self.product > Self::LARGE;
+        self.product = self.product * if large { Self::SMALLER } else { 1.0 };
+        self.lowered += if large { 1.0 } else { 0.0 };
+    }
+
+    #[inline(always)]
+    fn total(self) -> f64 {
+        self.total + (self.lowered * (256.0 * core::f64::consts::LN_2) + ln_f64(self.product))
     }
 }
 

@@ -10,6 +10,12 @@ pub const fn slot_down(c: u32, m: u32, i: u32) -> u32 {
     if i % 2 == 0 && i + 1 == c { i * (c + 1) + m } else { (i - i % 2) * (c + 1) + 2 * m + i % 2 }
 }
 
+/// Column of component `k` among the eight of its group, as sums have them: the even ones, then the odd.
+#[inline(always)]
+const fn among_sums(k: u32) -> u32 {
+    k % 2 * 4 + k % 8 / 2
+}
+
 /// A family of features, as numbers that a kernel can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -49,7 +55,7 @@ impl Place {
     /// Position of Σ r of component `k`.
     #[inline(always)]
     pub const fn weight(self, k: u32) -> u64 {
-        self.coefficients() + k as u64
+        self.coefficients() + (k / 8 * 8 + among_sums(k)) as u64
     }
 
     /// Position of Σ w ln p(x).
@@ -88,8 +94,9 @@ impl Place {
 
     #[inline(always)]
     const fn sum(self, step: u32, index: u32, k: u32) -> u64 {
-        let lane = index % 8 * 4 + k % 8 / 2;
-        let register = index / 8 * 2 + k % 2;
+        let column = among_sums(k);
+        let lane = index % 8 * 4 + column / 2;
+        let register = index / 8 * 2 + column % 2;
         ((step * self.groups + k / 8) as u64 * 4 + register as u64) * 32 + lane as u64
     }
 

@@ -60,6 +60,7 @@ kernels! {
 }
 
 /// Shared memory: each thread keeps, of four rows, the largest density and the sum, which registers have no room for.
+#[cfg(not(target_arch = "nvptx64"))]
 pub(super) const SHARED_BYTES: u64 = 2 * 4 * THREADS as u64 * 8;
 
 #[cfg(not(target_arch = "nvptx64"))]

@@ -61,6 +61,7 @@ kernels! {
 }
 
 /// Shared memory: each thread keeps its part of Σ r of a component in each group, and of the likelihood, which registers have no room for.
+#[cfg(not(target_arch = "nvptx64"))]
 pub(super) const fn shared_len(groups: u32) -> u64 {
     ((groups + 1) * THREADS * 8) as u64
 }
