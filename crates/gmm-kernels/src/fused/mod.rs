@@ -8,6 +8,7 @@
 //! tensor cores, where that costs what `f32` costs elsewhere.
 
 pub mod features;
+pub mod large;
 pub mod pass;
 pub mod place;
 pub mod state;
