@@ -188,7 +188,8 @@ impl Variant {
 /// What is derived of a row for a kind.
 pub const fn derived(kind: Kind) -> u32 {
     match kind {
-        Kind::Full | Kind::Tied | Kind::Diag => pass::derive::NOTHING,
+        Kind::Full | Kind::Tied => pass::derive::NOTHING,
+        Kind::Diag => pass::derive::SQUARES,
         Kind::Spherical => pass::derive::NORM,
     }
 }

@@ -23,6 +23,8 @@ pub mod derive {
     pub const NOTHING: u32 = 0;
     /// Column `d` is the sum of the entries' squares.
     pub const NORM: u32 = 1;
+    /// The later half of the columns are the squares of the entries in the first.
+    pub const SQUARES: u32 = 2;
 }
 
 /// What the kernels of this module take; see [`Pass`](super::Pass).

@@ -74,8 +74,8 @@ fn shared_bytes<T: Real, const G: usize>(_: &Moments<T>) -> u64 {
 /// Units of two steps that the sums of a piece have.
 const fn twos(family: Family, place: Place, d: u32) -> u32 {
     match family {
-        Family::Linear => place.steps.div_ceil(2),
-        Family::Full => d.div_ceil(16) * partners(place.classes, d),
+        Family::Linear | Family::Squares => place.steps.div_ceil(2),
+        Family::Full | Family::FullAndOne => d.div_ceil(16) * partners(place.classes, d),
     }
 }
 
@@ -150,9 +150,9 @@ impl Down for Columns {
         let mut out = Self { columns: [0; 4], square: [false; 4], norm: [false; 4] };
         each(4, |i| {
             let feature = 32 * unit + 8 * i as u32 + lane / 4;
-            out.square[i] = a.derive == derive::SQUARES && feature >= a.d;
+            out.square[i] = a.derive == derive::SQUARES && feature >= 8 * a.steps;
             out.norm[i] = a.derive == derive::NORM && feature == a.d;
-            out.columns[i] = if out.square[i] { feature - a.d } else { feature };
+            out.columns[i] = if out.square[i] { feature - 8 * a.steps } else { feature };
         });
         out
     }
