@@ -488,7 +488,8 @@ impl Component<'_> {
                 j += 1;
             }
             square += v * w.mean.load(i);
-            let at = if a.kind == kind::FULL { p.entry_coefficient(i, self.k) } else { p.column_coefficient(i, self.k) };
+            let at =
+                if a.kind == kind::FULL { p.entry_coefficient(i, self.k) } else { p.column_coefficient(i, self.k) };
             // SAFETY: a place within the coefficients.
             unsafe { device::store(a.coefficients, at, v) };
         });

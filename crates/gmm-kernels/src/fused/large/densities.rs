@@ -59,16 +59,17 @@ kernels! {
     linear_wide => densities_linear_wide_f32, densities_linear_wide_f64, body::<T, Columns, 8>, shared_bytes;
 }
 
-/// Shared memory: each thread keeps, of four rows, the largest density and the sum, which registers have no room for.
+/// Shared memory: each thread keeps, of four rows, the largest density, the sum and four entries, which registers have no
+/// room for.
 #[cfg(not(target_arch = "nvptx64"))]
-pub(super) const SHARED_BYTES: u64 = 2 * 4 * THREADS as u64 * 8;
+pub(super) const SHARED_BYTES: u64 = (2 + 4) * 4 * THREADS as u64 * 8;
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn shared_bytes<T: Real>(_: &Densities<T>) -> u64 {
     SHARED_BYTES
 }
 
-/// A row's number that waits in shared memory between two pieces; each thread has its own.
+/// A number of each of four rows that waits in shared memory; each thread has its own.
 #[derive(Clone, Copy)]
 struct Waiting(Shared<f64>);
 
@@ -179,9 +180,12 @@ impl Across for Products {
         let used = x.d.div_ceil(4);
         let mut first = 0;
         while first < used {
-            let mut u = [[0.0; 4]; 4];
-            // SAFETY: the caller's promise, here and below.
-            each(4, |i| u[i] = unsafe { x.entry(4 * (first + i as u32) + class) });
+            let u = [Waiting::at(2), Waiting::at(3), Waiting::at(4), Waiting::at(5)];
+            each(4, |i| {
+                // SAFETY: the caller's promise, here and below.
+                let rows = unsafe { x.entry(4 * (first + i as u32) + class) };
+                each(4, |row| u[i].set(row, rows[row]));
+            });
             let mut half = 0;
             while half < 2 {
                 let turned = (class + 1 + half) % 4;
@@ -199,8 +203,8 @@ impl Across for Products {
                     let mut left = [[0.0; 8]; 2];
                     each(4, |i| {
                         let by = if m > first + i as u32 { above } else { below };
-                        let mut rows = u[i];
-                        each(4, |row| rows[row] *= by[row]);
+                        let mut rows = by;
+                        each(4, |row| rows[row] *= u[i].get(row));
                         put(&mut left, i, rows);
                     });
                     f(((half * (c + 1) + m) * c + first) / 4, left);

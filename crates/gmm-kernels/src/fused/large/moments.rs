@@ -60,10 +60,12 @@ kernels! {
     linear_wide => moments_linear_wide_f32, moments_linear_wide_f64, body::<T, Columns, 1, 2, 8>, shared_bytes::<T, 8>;
 }
 
-/// Shared memory: each thread keeps its part of Σ r of a component in each group, and of the likelihood, which registers have no room for.
+/// Shared memory: each thread keeps its part of Σ r of a component in each group, and of the likelihood,
+/// and which features it has: registers have no room for that.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(super) const fn shared_len(groups: u32) -> u64 {
-    ((groups + 1) * THREADS * 8) as u64
+    // Choices of two units, and a number for each group and the likelihood.
+    (THREADS * (2 * 16 + 8 * (groups + 1))) as u64
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -121,45 +123,46 @@ impl<T: Real> Rows<T> {
 /// Two operands, features down and rows across.
 type Left = [[f64; 8]; 2];
 
-/// A lane's features of two steps, chosen once.
-pub trait Down: Copy {
+/// A lane's features of two steps, chosen once, in four numbers.
+type Choice = [u32; 4];
+
+/// Features with features down and rows across.
+pub trait Down {
+    /// What they are made of.
+    const FAMILY: Family;
     /// Of two steps; `unit` counts them.
-    fn choose<T: Real>(a: &Moments<T>, unit: u32, lane: u32) -> Self;
-    /// Units of two steps.
-    fn units<T: Real>(a: &Moments<T>) -> u32;
+    fn choose<T: Real>(a: &Moments<T>, unit: u32, lane: u32) -> Choice;
     /// The first and the second of the two steps, as sums have them; `steps` or more where there is none.
     fn steps<T: Real>(a: &Moments<T>, unit: u32) -> [u32; 2];
 }
 
 trait Operands: Down {
-    unsafe fn operands<T: Real>(self, x: Rows<T>) -> Left;
+    unsafe fn operands<T: Real>(choice: Choice, x: Rows<T>) -> Left;
 }
 
-/// Columns as they are, and what is derived from them.
-#[derive(Clone, Copy)]
-pub struct Columns {
-    /// Of features `g` and `g+8` of the first step, then of the second.
-    columns: [u32; 4],
-    square: [bool; 4],
-    norm: [bool; 4],
-}
+/// Columns as they are, and what is derived from them. A choice has the columns of features `g` and `g+8` of the first
+/// step, then of the second.
+pub struct Columns;
+
+/// In a choice of [`Columns`]: the column's square, and the norm.
+const SQUARE: u32 = 1 << 31;
+const NORM: u32 = 1 << 30;
 
 impl Down for Columns {
-    #[inline(always)]
-    fn choose<T: Real>(a: &Moments<T>, unit: u32, lane: u32) -> Self {
-        let mut out = Self { columns: [0; 4], square: [false; 4], norm: [false; 4] };
-        each(4, |i| {
-            let feature = 32 * unit + 8 * i as u32 + lane / 4;
-            out.square[i] = a.derive == derive::SQUARES && feature >= a.d;
-            out.norm[i] = a.derive == derive::NORM && feature == a.d;
-            out.columns[i] = if out.square[i] { feature - a.d } else { feature };
-        });
-        out
-    }
+    const FAMILY: Family = Family::Linear;
 
     #[inline(always)]
-    fn units<T: Real>(a: &Moments<T>) -> u32 {
-        twos(Family::Linear, Place::linear(a.steps, a.groups), a.d)
+    fn choose<T: Real>(a: &Moments<T>, unit: u32, lane: u32) -> Choice {
+        let mut out = [0; 4];
+        each(4, |i| {
+            let feature = 32 * unit + 8 * i as u32 + lane / 4;
+            out[i] = match a.derive {
+                derive::SQUARES if feature >= a.d => SQUARE | (feature - a.d),
+                derive::NORM if feature == a.d => NORM,
+                _ => feature,
+            };
+        });
+        out
     }
 
     #[inline(always)]
@@ -170,32 +173,25 @@ impl Down for Columns {
 
 impl Operands for Columns {
     #[inline(always)]
-    unsafe fn operands<T: Real>(self, x: Rows<T>) -> Left {
+    unsafe fn operands<T: Real>(choice: Choice, x: Rows<T>) -> Left {
         let mut left = [[0.0; 8]; 2];
         each(4, |i| {
             // SAFETY: the caller's promise.
-            let mut v = unsafe { x.entry(self.columns[i]) };
-            if self.norm[i] {
+            let mut v = unsafe { x.entry(choice[i] & !SQUARE) };
+            if choice[i] == NORM {
                 // SAFETY: norms are a feature, so they are there.
                 v = unsafe { f64::global_load4(x.norm) };
             }
-            each(4, |r| left[i / 2][2 * r + i % 2] = v[r] * if self.square[i] { v[r] } else { 1.0 });
+            each(4, |r| left[i / 2][2 * r + i % 2] = v[r] * if choice[i] & SQUARE != 0 { v[r] } else { 1.0 });
         });
         left
     }
 }
 
 /// Products of entries: see [`Full`](super::super::features::Full). Two steps have four entries of a class and one
-/// partner of them.
-#[derive(Clone, Copy)]
-pub struct Products {
-    /// Of the first of the four entries.
-    column: u32,
-    /// Of the partner of the first, and of the last.
-    partners: [u32; 2],
-    /// Of the four, how many have the first partner.
-    before: u32,
-}
+/// partner of them. A choice has the column of the first of the four, the column of the partner of the first, that of
+/// the last, and how many of the four have the first partner, if they differ.
+pub struct Products;
 
 /// Four entries, by the index of the first, and a partner.
 #[inline(always)]
@@ -208,23 +204,17 @@ fn pair<T: Real>(a: &Moments<T>, unit: u32) -> (u32, u32) {
 }
 
 impl Down for Products {
+    const FAMILY: Family = Family::Full;
+
     #[inline(always)]
-    fn choose<T: Real>(a: &Moments<T>, unit: u32, lane: u32) -> Self {
+    fn choose<T: Real>(a: &Moments<T>, unit: u32, lane: u32) -> Choice {
         let (class, half) = (lane / 4 % 4, lane / 16);
         let (first, m) = pair(a, unit);
         let below = if m < a.classes { 4 * m + (class + 1 + half) % 4 } else { ONES };
         let above = if half == 0 { below } else { 4 * (m.max(1) - 1) + class };
-        let before = if m > first { m - first } else { 0 };
-        Self {
-            column: 4 * first + class,
-            partners: [if m > first { above } else { below }, if m > first + 3 { above } else { below }],
-            before,
-        }
-    }
-
-    #[inline(always)]
-    fn units<T: Real>(a: &Moments<T>) -> u32 {
-        twos(Family::Full, Place { steps: a.steps, groups: a.groups, classes: a.classes }, a.d)
+        let partner = |i: u32| if m > i { above } else { below };
+        let before = if m > first && m < first + 4 { m - first } else { 4 };
+        [4 * first + class, partner(first), partner(first + 3), before]
     }
 
     #[inline(always)]
@@ -238,21 +228,17 @@ impl Down for Products {
 
 impl Operands for Products {
     #[inline(always)]
-    unsafe fn operands<T: Real>(self, x: Rows<T>) -> Left {
+    unsafe fn operands<T: Real>([column, partner, last, before]: Choice, x: Rows<T>) -> Left {
         let mut left = [[0.0; 8]; 2];
         // SAFETY: the caller's promise, here and below.
-        let by = unsafe { x.entry(self.partners[0]) };
+        let by = unsafe { x.entry(partner) };
         let mut other = by;
-        // The same in all lanes.
-        if self.before > 0 && self.before < 4 {
-            other = unsafe { x.entry(self.partners[1]) };
+        if before < 4 {
+            other = unsafe { x.entry(last) };
         }
         each(4, |i| {
-            let u = unsafe { x.entry(self.column + 4 * i as u32) };
-            each(4, |r| {
-                let by = if (i as u32) < self.before || self.before == 0 { by[r] } else { other[r] };
-                left[i / 2][2 * r + i % 2] = u[r] * by;
-            });
+            let u = unsafe { x.entry(column + 4 * i as u32) };
+            each(4, |r| left[i / 2][2 * r + i % 2] = u[r] * if (i as u32) < before { by[r] } else { other[r] });
         });
         left
     }
@@ -271,7 +257,8 @@ pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G
         return;
     }
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
-    let units = F::units(&a).div_ceil(U as u32);
+    let place = Place { steps: a.steps, groups: a.groups, classes: a.classes };
+    let units = twos(F::FAMILY, place, a.d).div_ceil(U as u32);
     let pieces = a.groups / G as u32;
     let at = thread::block_idx_x() * (THREADS / WARP) + me;
     // There are units: it says so to the compiler, which else would guard the division.
@@ -280,12 +267,14 @@ pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G
     }
     let (unit, rest) = (at % units, at / units);
     let (piece, split) = (rest % pieces, rest / pieces);
-    let place = Place { steps: a.steps, groups: a.groups, classes: a.classes };
     let partials = a.partials.wrapping_add((split as u64 * place.sums()) as usize);
     let with_weights = unit == 0;
 
-    let mut features = [F::choose(&a, unit * U as u32, lane); U];
-    each(U, |u| features[u] = F::choose(&a, unit * U as u32 + u as u32, lane));
+    let choices = Shared::<f32>::at((G as u32 + 1) * THREADS * 8 + thread::thread_idx_x() * 16);
+    each(U, |u| {
+        let choice = F::choose(&a, unit * U as u32 + u as u32, lane);
+        choices.store4(4 * THREADS * u as u32, choice.map(f32::from_bits));
+    });
     let mut sums = [[[0.0; 4]; G]; S];
     let weights = Shared::<f64>::at(thread::thread_idx_x() * 8);
     each(G + 1, |i| weights.store(i as u32 * THREADS, 0.0));
@@ -306,7 +295,8 @@ pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G
         unsafe {
             let factor = f64::global_load4(a.factors.wrapping_add(factors as usize));
             each(U, |u| {
-                let mut left = features[u].operands(x);
+                let choice = choices.load4(4 * THREADS * u as u32).map(f32::to_bits);
+                let mut left = F::operands(choice, x);
                 each(2, |s| each(8, |v| left[s][v] *= factor[v / 2]));
                 each(G, |i| {
                     let e = T::global_load4(a.exponentials.wrapping_add(exponentials as usize + 128 * i));
