@@ -117,6 +117,24 @@ pub(crate) fn reciprocal_approx_f64(a: f64) -> f64 {
     out
 }
 
+/// The same number, of which the compiler knows nothing: a loop of that many turns stays a loop.
+#[inline(always)]
+pub fn unknown(n: u32) -> u32 {
+    let out: u32;
+    // SAFETY: see above.
+    unsafe { asm!("mov.u32 {o}, {n};", o = lateout(reg32) out, n = in(reg32) n, options(nomem, nostack)) };
+    out
+}
+
+/// `thread_idx_x`, read anew: the compiler does not keep it in a register until then.
+#[inline(always)]
+pub fn thread_idx_x_anew() -> u32 {
+    let out: u32;
+    // SAFETY: reads a special register.
+    unsafe { asm!("mov.u32 {o}, %tid.x;", o = lateout(reg32) out, options(nomem, nostack)) };
+    out
+}
+
 /// The emulator checks global addresses; the chip does not.
 #[inline(always)]
 pub(crate) fn check_global(_: *const u8, _: usize, _: usize) {}

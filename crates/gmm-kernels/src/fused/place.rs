@@ -34,6 +34,12 @@ impl Place {
         Self { steps: c * (c + 1) / 2, groups, classes: c }
     }
 
+    /// Products of entries of up to `4 c + 1` columns.
+    #[inline(always)]
+    pub const fn full_and_one(c: u32, groups: u32) -> Self {
+        Self { steps: c * (c + 1) / 2 + 1, groups, classes: c }
+    }
+
     /// `steps` times sixteen columns.
     #[inline(always)]
     pub const fn linear(steps: u32, groups: u32) -> Self {
@@ -112,6 +118,12 @@ impl Place {
         self.sum(f / 16, f % 16, k)
     }
 
+    /// The column of entry `j`'s square, where half of the steps are squares.
+    #[inline(always)]
+    pub const fn square(self, j: u32) -> u32 {
+        8 * self.steps + j
+    }
+
     #[inline(always)]
     const fn slot_coefficient(self, (q, h, m, i): (u32, u32, u32, u32), k: u32) -> u64 {
         let slot = (h * (self.classes + 1) + m) * self.classes + i;
@@ -124,27 +136,53 @@ impl Place {
         self.sum(slot / 2, slot % 2 * 8 + 4 * h + q, k)
     }
 
+    /// Index among the last sixteen features of the product of `a` and `b`, if one of them is the entry past the
+    /// classes' ([`full_and_one`](Self::full_and_one)).
+    #[inline(always)]
+    const fn with_one(self, a: u32, b: u32) -> Option<u32> {
+        let last = 4 * self.classes;
+        if a == last {
+            Some(b)
+        } else if b == last {
+            Some(a)
+        } else {
+            None
+        }
+    }
+
     /// Where component `k`'s coefficient of the product of entries `a` and `b` lies ([`full`](Self::full)).
     #[inline(always)]
     pub const fn product_coefficient(self, a: u32, b: u32, k: u32) -> u64 {
+        if let Some(index) = self.with_one(a, b) {
+            return self.coefficient(self.steps - 1, index, k);
+        }
         self.slot_coefficient(Self::product(a, b), k)
     }
 
     /// Where component `k`'s sum of the product of entries `a` and `b` lies ([`full`](Self::full)).
     #[inline(always)]
     pub const fn product_sum(self, a: u32, b: u32, k: u32) -> u64 {
+        if let Some(index) = self.with_one(a, b) {
+            return self.sum(self.steps - 1, index, k);
+        }
         self.slot_sum(Self::product(a, b), k)
     }
 
     /// Where component `k`'s coefficient of entry `a` lies ([`full`](Self::full)).
     #[inline(always)]
     pub const fn entry_coefficient(self, a: u32, k: u32) -> u64 {
+        if a == 4 * self.classes {
+            return self.coefficient(self.steps - 1, a + 1, k);
+        }
         self.slot_coefficient((a % 4, 0, self.classes, a / 4), k)
     }
 
     /// Where component `k`'s sum of entry `a` lies ([`full`](Self::full)).
     #[inline(always)]
     pub const fn entry_sum(self, a: u32, k: u32) -> u64 {
+        if a == 4 * self.classes {
+            return self.sum(self.steps - 1, a + 1, k);
+        }
         self.slot_sum((a % 4, 0, self.classes, a / 4), k)
     }
 }

@@ -343,7 +343,7 @@ impl Component<'_> {
                     }
                 }),
                 kind::DIAG => share(d, |j| {
-                    let about = self.sum_at(p.column_sum(d + j, self.k)) / weight;
+                    let about = self.sum_at(p.column_sum(p.square(j), self.k)) / weight;
                     let v = left(about, w.mean.load(j) * w.mean.load(j), &mut lost) + a.reg_covar;
                     w.variance.store(j, v);
                     device::store(a.covariances, at + j as u64, v);
@@ -392,12 +392,22 @@ impl Component<'_> {
     /// Σ over components of their share of the squares of the means, for a tied covariance, after [`gather`](Self::gather).
     #[inline(always)]
     fn pooled(&self, i: u32, j: u32) -> f64 {
+        let (all, d) = (self.w.all, self.a.d);
+        let one = |c: u32| {
+            let at = c * (d + 1);
+            all.load(at + d) * (all.load(at + i) * all.load(at + j))
+        };
         let mut moved = 0.0;
         let mut c = 0;
+        // Eight at a time, so that their latencies pass together.
+        while c + 8 <= self.a.k {
+            let [a, b, e, f] = [one(c), one(c + 1), one(c + 2), one(c + 3)];
+            let [g, h, l, m] = [one(c + 4), one(c + 5), one(c + 6), one(c + 7)];
+            moved += ((a + b) + (e + f)) + ((g + h) + (l + m));
+            c += 8;
+        }
         while c < self.a.k {
-            let at = c * (self.a.d + 1);
-            let all = self.w.all;
-            moved += all.load(at + self.a.d) * (all.load(at + i) * all.load(at + j));
+            moved += one(c);
             c += 1;
         }
         moved / self.a.total_weight
@@ -446,7 +456,7 @@ impl Component<'_> {
             unsafe {
                 device::store(a.coefficients, p.column_coefficient(j, self.k), mean / v);
                 if a.kind == kind::DIAG {
-                    device::store(a.coefficients, p.column_coefficient(d + j, self.k), -0.5 / v);
+                    device::store(a.coefficients, p.column_coefficient(p.square(j), self.k), -0.5 / v);
                 } else if j == 0 {
                     device::store(a.coefficients, p.column_coefficient(d, self.k), -0.5 / v);
                 }

@@ -153,9 +153,9 @@ impl Across for Columns {
             let mut left = [[0.0; 8]; 2];
             each(4, |quarter| {
                 let feature = 16 * step + 4 * quarter as u32 + lane % 4;
-                let square = x.derive == derive::SQUARES && feature >= x.d;
+                let square = x.derive == derive::SQUARES && feature >= 8 * x.steps;
                 // SAFETY: the caller's promise.
-                let mut rows = unsafe { x.entry(if square { feature - x.d } else { feature }) };
+                let mut rows = unsafe { x.entry(if square { feature - 8 * x.steps } else { feature }) };
                 if x.derive == derive::NORM && feature == x.d {
                     // SAFETY: norms are a feature, so they are there.
                     each(4, |i| rows[i] = unsafe { device::load(x.norm, 8 * i as u64) });

@@ -39,7 +39,7 @@ impl Large {
             // Classes in fours: a step has four entries of each class.
             Kind::Full => (Family::Full, Place::full(4 * d.div_ceil(16), groups)),
             Kind::Tied => (Family::Linear, Place::linear(d.div_ceil(16), groups)),
-            Kind::Diag => (Family::Linear, Place::linear((2 * d).div_ceil(16), groups)),
+            Kind::Diag => (Family::Linear, Place::linear(2 * d.div_ceil(16), groups)),
             Kind::Spherical => (Family::Linear, Place::linear((d + 1).div_ceil(16), groups)),
         };
         Self { family, place, at_once }
@@ -82,10 +82,10 @@ pub const fn likelihoods(n: u64) -> u64 {
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn densities<T: crate::Real>(family: Family, at_once: u32) -> crate::Kernel<densities::Densities<T>> {
     match (family, at_once == GROUPS[0]) {
-        (Family::Full, true) => densities::full_narrow::<T>(),
-        (Family::Full, false) => densities::full_wide::<T>(),
-        (Family::Linear, true) => densities::linear_narrow::<T>(),
-        (Family::Linear, false) => densities::linear_wide::<T>(),
+        (Family::Full | Family::FullAndOne, true) => densities::full_narrow::<T>(),
+        (Family::Full | Family::FullAndOne, false) => densities::full_wide::<T>(),
+        (Family::Linear | Family::Squares, true) => densities::linear_narrow::<T>(),
+        (Family::Linear | Family::Squares, false) => densities::linear_wide::<T>(),
     }
 }
 
@@ -93,10 +93,10 @@ pub fn densities<T: crate::Real>(family: Family, at_once: u32) -> crate::Kernel<
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn moments<T: crate::Real>(family: Family, at_once: u32) -> crate::Kernel<moments::Moments<T>> {
     match (family, at_once == GROUPS[0]) {
-        (Family::Full, true) => moments::full_narrow::<T>(),
-        (Family::Full, false) => moments::full_wide::<T>(),
-        (Family::Linear, true) => moments::linear_narrow::<T>(),
-        (Family::Linear, false) => moments::linear_wide::<T>(),
+        (Family::Full | Family::FullAndOne, true) => moments::full_narrow::<T>(),
+        (Family::Full | Family::FullAndOne, false) => moments::full_wide::<T>(),
+        (Family::Linear | Family::Squares, true) => moments::linear_narrow::<T>(),
+        (Family::Linear | Family::Squares, false) => moments::linear_wide::<T>(),
     }
 }
 

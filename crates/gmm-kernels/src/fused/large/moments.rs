@@ -76,8 +76,8 @@ fn shared_bytes<T: Real, const G: usize>(_: &Moments<T>) -> u64 {
 /// Units of two steps that the sums of a piece have.
 const fn twos(family: Family, place: Place, d: u32) -> u32 {
     match family {
-        Family::Linear => place.steps.div_ceil(2),
-        Family::Full => d.div_ceil(16) * partners(place.classes, d),
+        Family::Linear | Family::Squares => place.steps.div_ceil(2),
+        Family::Full | Family::FullAndOne => d.div_ceil(16) * partners(place.classes, d),
     }
 }
 
@@ -157,7 +157,8 @@ impl Down for Columns {
         each(4, |i| {
             let feature = 32 * unit + 8 * i as u32 + lane / 4;
             out[i] = match a.derive {
-                derive::SQUARES if feature >= a.d => SQUARE | (feature - a.d),
+                // Squares have the second half of the steps.
+                derive::SQUARES if feature >= 8 * a.steps => SQUARE | (feature - 8 * a.steps),
                 derive::NORM if feature == a.d => NORM,
                 _ => feature,
             };
