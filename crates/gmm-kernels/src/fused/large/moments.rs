@@ -10,7 +10,7 @@ use super::super::pass::derive;
 use super::super::place::Place;
 use super::super::state::stopped;
 use super::Large;
-use crate::device::{self, Shared, WARP, mma, thread, warp};
+use crate::device::{self, Ahead, Shared, WARP, mma, thread, warp};
 use crate::layout::TILE_ROWS;
 use crate::{Real, THREADS};
 
@@ -60,17 +60,33 @@ kernels! {
     linear_wide => moments_linear_wide_f32, moments_linear_wide_f64, body::<T, Columns, 1, 2, 8>, shared_bytes::<T, 8>;
 }
 
-/// Shared memory: each thread keeps its part of Σ r of a component in each group, and of the likelihood,
-/// and which features it has: registers have no room for that.
+/// Where what the next sixteen rows need arrives, after choices of two units and each thread's part of Σ r in each group.
+const fn ahead_at(groups: u32) -> u32 {
+    THREADS * (2 * 16 + 8 * groups)
+}
+
+/// Slots of what arrives: factors, exponentials, and columns of the units.
+const fn exponentials_at<T: Real>(group: u32) -> u32 {
+    2 + group * Ahead::slots_of_four::<T>()
+}
+
+/// Columns that a unit of two steps reads at most.
+const COLUMNS: u32 = 6;
+
+const fn columns_at<T: Real>(groups: u32, unit: u32) -> u32 {
+    exponentials_at::<T>(groups) + unit * COLUMNS * Ahead::slots_of_four::<T>()
+}
+
+/// Bytes of shared memory.
 #[cfg(not(target_arch = "nvptx64"))]
-pub(super) const fn shared_len(groups: u32) -> u64 {
-    // Choices of two units, and a number for each group and the likelihood.
-    (THREADS * (2 * 16 + 8 * (groups + 1))) as u64
+pub(super) const fn shared_len<T: Real>(groups: u32) -> u64 {
+    let units = if groups == super::GROUPS[0] { 2 } else { 1 };
+    (ahead_at(groups) + Ahead::bytes(columns_at::<T>(groups, units))) as u64
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn shared_bytes<T: Real, const G: usize>(_: &Moments<T>) -> u64 {
-    shared_len(G as u32)
+    shared_len::<T>(G as u32)
 }
 
 /// Units of two steps that the sums of a piece have.
@@ -103,18 +119,45 @@ struct Rows<T> {
     /// Entry `j` of the first is at `128 j`.
     x: *const T,
     norm: *const f64,
+    factors: *const f64,
+    /// Of this lane's component in the first group.
+    exponentials: *const T,
     d: u32,
 }
 
 impl<T: Real> Rows<T> {
-    /// Entry `j` of each; 0 where there is none.
+    /// Sends for entry `j` of each, if there is one.
     #[inline(always)]
-    unsafe fn entry(self, j: u32) -> [f64; 4] {
-        let mut out = [if j == ONES { 1.0 } else { 0.0 }; 4];
+    unsafe fn send(self, to: Slots<T>, i: u32, j: u32) {
         if j < self.d {
             // SAFETY: `j < d`, and the tile is filled up past the last row.
-            let four = unsafe { T::global_load4(self.x.wrapping_add((j * TILE_ROWS) as usize)) };
-            each(4, |i| out[i] = four[i].to_f64());
+            unsafe { to.ahead.send(to.at(i), self.x.wrapping_add((j * TILE_ROWS) as usize)) };
+        }
+    }
+}
+
+/// Where the columns of a unit arrive.
+#[derive(Clone, Copy)]
+struct Slots<T> {
+    ahead: Ahead,
+    first: u32,
+    d: u32,
+    of: core::marker::PhantomData<T>,
+}
+
+impl<T: Real> Slots<T> {
+    #[inline(always)]
+    fn at(self, i: u32) -> u32 {
+        self.first + i * Ahead::slots_of_four::<T>()
+    }
+
+    /// Entry `j` of each; 0 where there is none.
+    #[inline(always)]
+    fn entry(self, i: u32, j: u32) -> [f64; 4] {
+        let mut out = [if j == ONES { 1.0 } else { 0.0 }; 4];
+        if j < self.d {
+            let four = self.ahead.four::<T>(self.at(i));
+            each(4, |r| out[r] = four[r].to_f64());
         }
         out
     }
@@ -137,7 +180,10 @@ pub trait Down {
 }
 
 trait Operands: Down {
-    unsafe fn operands<T: Real>(choice: Choice, x: Rows<T>) -> Left;
+    /// Sends for the columns.
+    unsafe fn send<T: Real>(choice: Choice, x: Rows<T>, to: Slots<T>);
+    /// Operands of the columns that arrived.
+    unsafe fn operands<T: Real>(choice: Choice, from: Slots<T>, norm: *const f64) -> Left;
 }
 
 /// Columns as they are, and what is derived from them. A choice has the columns of features `g` and `g+8` of the first
@@ -174,14 +220,19 @@ impl Down for Columns {
 
 impl Operands for Columns {
     #[inline(always)]
-    unsafe fn operands<T: Real>(choice: Choice, x: Rows<T>) -> Left {
+    unsafe fn send<T: Real>(choice: Choice, x: Rows<T>, to: Slots<T>) {
+        // SAFETY: the caller's promise.
+        each(4, |i| unsafe { x.send(to, i as u32, choice[i] & !SQUARE) });
+    }
+
+    #[inline(always)]
+    unsafe fn operands<T: Real>(choice: Choice, from: Slots<T>, norm: *const f64) -> Left {
         let mut left = [[0.0; 8]; 2];
         each(4, |i| {
-            // SAFETY: the caller's promise.
-            let mut v = unsafe { x.entry(choice[i] & !SQUARE) };
+            let mut v = from.entry(i as u32, choice[i] & !SQUARE);
             if choice[i] == NORM {
                 // SAFETY: norms are a feature, so they are there.
-                v = unsafe { f64::global_load4(x.norm) };
+                v = unsafe { f64::global_load4(norm) };
             }
             each(4, |r| left[i / 2][2 * r + i % 2] = v[r] * if choice[i] & SQUARE != 0 { v[r] } else { 1.0 });
         });
@@ -229,16 +280,27 @@ impl Down for Products {
 
 impl Operands for Products {
     #[inline(always)]
-    unsafe fn operands<T: Real>([column, partner, last, before]: Choice, x: Rows<T>) -> Left {
+    unsafe fn send<T: Real>([column, partner, last, before]: Choice, x: Rows<T>, to: Slots<T>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            each(4, |i| x.send(to, i as u32, column + 4 * i as u32));
+            x.send(to, 4, partner);
+            if before < 4 {
+                x.send(to, 5, last);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn operands<T: Real>([column, partner, last, before]: Choice, from: Slots<T>, _: *const f64) -> Left {
         let mut left = [[0.0; 8]; 2];
-        // SAFETY: the caller's promise, here and below.
-        let by = unsafe { x.entry(partner) };
+        let by = from.entry(4, partner);
         let mut other = by;
         if before < 4 {
-            other = unsafe { x.entry(last) };
+            other = from.entry(5, last);
         }
         each(4, |i| {
-            let u = unsafe { x.entry(column + 4 * i as u32) };
+            let u = from.entry(i as u32, column + 4 * i as u32);
             each(4, |r| left[i / 2][2 * r + i % 2] = u[r] * if (i as u32) < before { by[r] } else { other[r] });
         });
         left
@@ -271,36 +333,70 @@ pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G
     let partials = a.partials.wrapping_add((split as u64 * place.sums()) as usize);
     let with_weights = unit == 0;
 
-    let choices = Shared::<f32>::at((G as u32 + 1) * THREADS * 8 + thread::thread_idx_x() * 16);
+    let choices = Shared::<f32>::at(G as u32 * THREADS * 8 + thread::thread_idx_x() * 16);
+    let choice_of = |u: usize| choices.load4(4 * THREADS * u as u32).map(f32::to_bits);
     each(U, |u| {
         let choice = F::choose(&a, unit * U as u32 + u as u32, lane);
         choices.store4(4 * THREADS * u as u32, choice.map(f32::from_bits));
     });
     let mut sums = [[[0.0; 4]; G]; S];
     let weights = Shared::<f64>::at(thread::thread_idx_x() * 8);
-    each(G + 1, |i| weights.store(i as u32 * THREADS, 0.0));
-    let likelihood_at = G as u32 * THREADS;
+    each(G, |i| weights.store(i as u32 * THREADS, 0.0));
 
+    let ahead = Ahead::at(ahead_at(G as u32));
+    let slots = |u: usize| Slots::<T> {
+        ahead,
+        first: columns_at::<T>(G as u32, u as u32),
+        d: a.d,
+        of: core::marker::PhantomData,
+    };
+    let rows = |sixteen: u64| {
+        let (tile, inside) = (sixteen / 8, (sixteen as u32 % 8 * GROUP + lane % 4 * 4) as u64);
+        Rows {
+            x: a.x.wrapping_add((tile * (TILE_ROWS * a.d) as u64 + inside) as usize),
+            norm: a.norms.wrapping_add((tile * TILE_ROWS as u64 + inside) as usize),
+            factors: a
+                .factors
+                .wrapping_add(((tile * pieces as u64 + piece as u64) * TILE_ROWS as u64 + inside) as usize),
+            exponentials: a.exponentials.wrapping_add(
+                ((sixteen * a.groups as u64 + (piece * G as u32) as u64) * 128 + (lane * 4) as u64) as usize,
+            ),
+            d: a.d,
+        }
+    };
     let sixteens = a.n.div_ceil(GROUP as u64);
     let mut sixteen = split as u64;
-    while sixteen < sixteens {
-        let (tile, inside) = (sixteen / 8, sixteen as u32 % 8 * GROUP + lane % 4 * 4);
-        let x = Rows {
-            x: a.x.wrapping_add((tile * (TILE_ROWS * a.d) as u64 + inside as u64) as usize),
-            norm: a.norms.wrapping_add((tile * TILE_ROWS as u64 + inside as u64) as usize),
-            d: a.d,
-        };
-        let factors = (tile * pieces as u64 + piece as u64) * TILE_ROWS as u64 + inside as u64;
-        let exponentials = (sixteen * a.groups as u64 + (piece * G as u32) as u64) * 128 + (lane * 4) as u64;
-        // SAFETY: a group of the chunk's rows; the buffers are as long as their fields say.
+    let mut next = rows(sixteen);
+    if sixteen < sixteens {
+        // SAFETY: a group of the chunk's rows; the buffers are as long as their fields say. Here and below.
         unsafe {
-            let factor = f64::global_load4(a.factors.wrapping_add(factors as usize));
+            ahead.send(0, next.factors);
+            each(U, |u| F::send(choice_of(u), next, slots(u)));
+            each(G, |i| ahead.send(exponentials_at::<T>(i as u32), next.exponentials.wrapping_add(128 * i)));
+        }
+    }
+    while sixteen < sixteens {
+        let norm = next.norm;
+        sixteen += a.splits as u64;
+        let more = sixteen < sixteens;
+        next = rows(sixteen);
+        // What arrived is used, and at once sent for again, for the rows that come next.
+        ahead.arrive();
+        unsafe {
+            let factor = ahead.four::<f64>(0);
+            if more {
+                ahead.send(0, next.factors);
+            }
             each(U, |u| {
-                let choice = choices.load4(4 * THREADS * u as u32).map(f32::to_bits);
-                let mut left = F::operands(choice, x);
+                let choice = choice_of(u);
+                let mut left = F::operands(choice, slots(u), norm);
+                if more {
+                    F::send(choice, next, slots(u));
+                }
                 each(2, |s| each(8, |v| left[s][v] *= factor[v / 2]));
                 each(G, |i| {
-                    let e = T::global_load4(a.exponentials.wrapping_add(exponentials as usize + 128 * i));
+                    let slot = exponentials_at::<T>(i as u32);
+                    let e = ahead.four::<T>(slot);
                     let mut right = [0.0; 4];
                     each(4, |r| right[r] = e[r].to_f64());
                     if with_weights && u == 0 {
@@ -310,13 +406,12 @@ pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G
                         weights.store(at, weight);
                     }
                     each(2, |s| mma::f64_16x8x16(&mut sums[2 * u + s][i], left[s], right));
+                    if more && u + 1 == U {
+                        ahead.send(slot, next.exponentials.wrapping_add(128 * i));
+                    }
                 });
             });
-            if with_weights {
-                weights.store(likelihood_at, weights.load(likelihood_at) + device::load(a.likelihoods, sixteen));
-            }
         }
-        sixteen += a.splits as u64;
     }
 
     let add = |at: u64, v: f64| {
@@ -344,7 +439,17 @@ pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G
             add(place.coefficients() + (8 * (piece * G as u32 + i as u32) + lane / 4) as u64, w);
         }
     });
+    let mut log_likelihood = 0.0;
+    if with_weights && piece == 0 {
+        let mut sixteen = split as u64 + lane as u64 * a.splits as u64;
+        while sixteen < sixteens {
+            // SAFETY: a group of the chunk's rows.
+            log_likelihood += unsafe { device::load(a.likelihoods, sixteen) };
+            sixteen += WARP as u64 * a.splits as u64;
+        }
+    }
+    each(5, |i| log_likelihood += warp::shuffle_xor(log_likelihood, 1 << i));
     if with_weights && piece == 0 && lane == 0 {
-        add(place.log_likelihood(), weights.load(likelihood_at));
+        add(place.log_likelihood(), log_likelihood);
     }
 }
