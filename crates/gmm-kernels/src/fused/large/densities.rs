@@ -120,8 +120,8 @@ impl<T: Real> Rows<T> {
     unsafe fn entry(self, j: u32) -> [f64; 4] {
         let mut out = [0.0; 4];
         if j < self.d {
-            // SAFETY: `j < d`, and the tile is filled up past the last row.
             each(4, |i| {
+                // SAFETY: `j < d`, and the tile is filled up past the last row.
                 out[i] = unsafe { device::load(self.x, (j * TILE_ROWS + 8 * i as u32) as u64) }.to_f64();
             });
         }
@@ -200,10 +200,12 @@ impl Across for Products {
             // For `m ≤ i`, and in half 0 for all.
             let mut below = [1.0; 4];
             if m < c && (half == 0 || m < first + 4) {
+                // SAFETY: as above.
                 below = unsafe { x.entry(4 * m + (class + 1 + half) % 4) };
             }
             let mut above = below;
             if half == 1 && m > first {
+                // SAFETY: as above.
                 above = unsafe { x.entry(4 * (m - 1) + class) };
             }
             let mut left = [[0.0; 8]; 2];

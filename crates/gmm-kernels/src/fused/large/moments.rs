@@ -249,8 +249,8 @@ pub struct Products;
 #[inline(always)]
 fn pair<T: Real>(a: &Moments<T>, unit: u32) -> (u32, u32) {
     let fours = a.d.div_ceil(16);
-    // There are dimensions: it says so to the compiler, which else would guard the division.
-    let m = if fours == 0 { 0 } else { unit / fours };
+    // There are dimensions; else the compiler would guard the division.
+    let m = unit.checked_div(fours).unwrap_or(0);
     let used = a.d.div_ceil(4);
     (4 * (unit - m * fours), if m <= used { m } else { m + a.classes - used - 1 })
 }
@@ -382,6 +382,7 @@ pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G
         next = rows(sixteen);
         // What arrived is used, and at once sent for again, for the rows that come next.
         ahead.arrive();
+        // SAFETY: as above, for `next` where there is more.
         unsafe {
             let factor = ahead.four::<f64>(0);
             if more {
