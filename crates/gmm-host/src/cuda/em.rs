@@ -252,7 +252,7 @@ impl<T: Number> CudaRows<T> {
         let of = Large::of(kind, shape.k, shape.d);
         let first = large::densities::<T>(of.family, of.at_once);
         let second = large::moments::<T>(of.family, of.at_once);
-        let (first_shared, second_shared) = large::shared_bytes(of);
+        let (first_shared, second_shared) = large::shared_bytes::<T>(of);
         if self.forced.variant() == Some(LoopKernels::Fused) || !self.gpu.has(first.name) {
             return Ok(None);
         }

@@ -16,10 +16,14 @@ use emulated as machine;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use emulated::{Buffer, emulate};
 
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+mod ahead;
 mod block;
 pub mod mma;
 mod shared;
 
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub use ahead::Ahead;
 pub use block::block_sum;
 pub use machine::unknown;
 pub use shared::Shared;

@@ -236,6 +236,25 @@ pub(crate) unsafe fn global_load_u64x2(p: *const u64) -> [u64; 2] {
     [a, b]
 }
 
+/// 16 bytes of global memory into shared memory, both 16-byte aligned, some time before [`copies_arrive`] returns.
+#[cfg(feature = "sm_80")]
+#[inline(always)]
+pub(crate) unsafe fn copy_ahead(offset: u32, from: *const u8) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("cp.async.ca.shared.global [{to}], [{from}], 16;", to = in(reg32) base() + offset,
+            from = in(reg64) from, options(nostack));
+    }
+}
+
+/// Waits for all copies that this thread started.
+#[cfg(feature = "sm_80")]
+#[inline(always)]
+pub(crate) fn copies_arrive() {
+    // SAFETY: see above.
+    unsafe { asm!("cp.async.wait_all;", options(nostack)) };
+}
+
 /// `mma.sync` m16n8k8, TF32 in, f32 sums.
 #[cfg(feature = "sm_80")]
 #[inline(always)]

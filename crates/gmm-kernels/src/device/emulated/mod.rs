@@ -113,3 +113,12 @@ pub(crate) unsafe fn global_load_u64x2(p: *const u64) -> [u64; 2] {
     // SAFETY: as above.
     unsafe { *p.cast() }
 }
+
+/// At once: a thread that reads before it waited is not found.
+pub(crate) unsafe fn copy_ahead(offset: u32, from: *const u8) {
+    // SAFETY: the caller's promise.
+    shared_store_u64x2(offset, unsafe { global_load_u64x2(from.cast()) });
+}
+
+/// Nothing is on its way.
+pub(crate) fn copies_arrive() {}

@@ -8,7 +8,7 @@
 use super::super::features::{GROUP, each};
 use super::super::pass::derive;
 use super::super::state::stopped;
-use crate::device::{self, Shared, WARP, mma, thread, warp};
+use crate::device::{self, Ahead, Shared, WARP, mma, thread, warp};
 use crate::layout::{TILE_ROWS, tiles};
 use crate::math::ln_f64;
 use crate::{Real, THREADS};
@@ -50,25 +50,31 @@ kernels! {
         likelihoods: *mut f64,
     }
     /// Products of entries, up to 32 components at a time.
-    full_narrow => densities_full_narrow_f32, densities_full_narrow_f64, body::<T, Products, 4>, shared_bytes;
+    full_narrow => densities_full_narrow_f32, densities_full_narrow_f64, body::<T, Products, 4>, shared_bytes::<T, 4>;
     /// Products of entries, up to 64 components at a time.
-    full_wide => densities_full_wide_f32, densities_full_wide_f64, body::<T, Products, 8>, shared_bytes;
+    full_wide => densities_full_wide_f32, densities_full_wide_f64, body::<T, Products, 8>, shared_bytes::<T, 8>;
     /// Columns, up to 32 components at a time.
-    linear_narrow => densities_linear_narrow_f32, densities_linear_narrow_f64, body::<T, Columns, 4>, shared_bytes;
+    linear_narrow => densities_linear_narrow_f32, densities_linear_narrow_f64, body::<T, Columns, 4>, shared_bytes::<T, 4>;
     /// Columns, up to 64 components at a time.
-    linear_wide => densities_linear_wide_f32, densities_linear_wide_f64, body::<T, Columns, 8>, shared_bytes;
+    linear_wide => densities_linear_wide_f32, densities_linear_wide_f64, body::<T, Columns, 8>, shared_bytes::<T, 8>;
 }
 
-/// Shared memory: each thread keeps, of four rows, the largest density and the sum, which registers have no room for.
+/// Shared memory: each thread keeps, of four rows, the largest density, the sum and four entries, which registers have no
+/// room for.
 #[cfg(not(target_arch = "nvptx64"))]
-pub(super) const SHARED_BYTES: u64 = 2 * 4 * THREADS as u64 * 8;
-
-#[cfg(not(target_arch = "nvptx64"))]
-fn shared_bytes<T: Real>(_: &Densities<T>) -> u64 {
-    SHARED_BYTES
+pub(super) const fn shared_len(groups: u32) -> u64 {
+    (AHEAD_AT + Ahead::bytes(2 * groups)) as u64
 }
 
-/// A row's number that waits in shared memory between two pieces; each thread has its own.
+#[cfg(not(target_arch = "nvptx64"))]
+fn shared_bytes<T: Real, const G: usize>(_: &Densities<T>) -> u64 {
+    shared_len(G as u32)
+}
+
+/// Where the coefficients of the next step arrive.
+const AHEAD_AT: u32 = (2 + 4) * 4 * THREADS * 8;
+
+/// A number of each of four rows that waits in shared memory; each thread has its own.
 #[derive(Clone, Copy)]
 struct Waiting(Shared<f64>);
 
@@ -114,8 +120,8 @@ impl<T: Real> Rows<T> {
     unsafe fn entry(self, j: u32) -> [f64; 4] {
         let mut out = [0.0; 4];
         if j < self.d {
-            // SAFETY: `j < d`, and the tile is filled up past the last row.
             each(4, |i| {
+                // SAFETY: `j < d`, and the tile is filled up past the last row.
                 out[i] = unsafe { device::load(self.x, (j * TILE_ROWS + 8 * i as u32) as u64) }.to_f64();
             });
         }
@@ -132,13 +138,16 @@ fn put(left: &mut Left, quarter: usize, rows: [f64; 4]) {
     each(4, |i| left[i / 2][2 * quarter + i % 2] = rows[i]);
 }
 
+/// No step follows.
+pub const END: u32 = u32::MAX;
+
 /// Features with rows down and features across.
 pub trait Across {
-    /// Calls `f(step, operands)` for every step.
+    /// Calls `f(step, next, operands)` for every step, from 0; `next` is the step that follows, or [`END`].
     ///
     /// # Safety
     /// The rows are there.
-    unsafe fn across<T: Real>(x: Rows<T>, lane: u32, f: impl FnMut(u32, Left));
+    unsafe fn across<T: Real>(x: Rows<T>, lane: u32, f: impl FnMut(u32, u32, Left));
 }
 
 /// Columns as they are, and what is derived from them.
@@ -146,7 +155,7 @@ pub struct Columns;
 
 impl Across for Columns {
     #[inline(always)]
-    unsafe fn across<T: Real>(x: Rows<T>, lane: u32, mut f: impl FnMut(u32, Left)) {
+    unsafe fn across<T: Real>(x: Rows<T>, lane: u32, mut f: impl FnMut(u32, u32, Left)) {
         let mut step = 0;
         while step < x.steps {
             let mut left = [[0.0; 8]; 2];
@@ -162,7 +171,7 @@ impl Across for Columns {
                 each(4, |i| rows[i] *= if square { rows[i] } else { 1.0 });
                 put(&mut left, quarter, rows);
             });
-            f(step, left);
+            f(step, if step + 1 < x.steps { step + 1 } else { END }, left);
             step += 1;
         }
     }
@@ -174,48 +183,50 @@ pub struct Products;
 
 impl Across for Products {
     #[inline(always)]
-    unsafe fn across<T: Real>(x: Rows<T>, lane: u32, mut f: impl FnMut(u32, Left)) {
+    unsafe fn across<T: Real>(x: Rows<T>, lane: u32, mut f: impl FnMut(u32, u32, Left)) {
         let (c, class) = (x.classes, lane % 4);
         let used = x.d.div_ceil(4);
-        let mut first = 0;
+        let u = [Waiting::at(2), Waiting::at(3), Waiting::at(4), Waiting::at(5)];
+        let step = |first: u32, half: u32, m: u32| ((half * (c + 1) + m) * c + first) / 4;
+        let (mut first, mut half, mut m) = (0, 0, 0);
         while first < used {
-            let mut u = [[0.0; 4]; 4];
-            // SAFETY: the caller's promise, here and below.
-            each(4, |i| u[i] = unsafe { x.entry(4 * (first + i as u32) + class) });
-            let mut half = 0;
-            while half < 2 {
-                let turned = (class + 1 + half) % 4;
-                let mut m = 0;
-                while m <= c {
-                    // For `m ≤ i`, and in half 0 for all.
-                    let mut below = [1.0; 4];
-                    if m < c && (half == 0 || m < first + 4) {
-                        below = unsafe { x.entry(4 * m + turned) };
-                    }
-                    let mut above = below;
-                    if half == 1 && m > first {
-                        above = unsafe { x.entry(4 * (m - 1) + class) };
-                    }
-                    let mut left = [[0.0; 8]; 2];
-                    each(4, |i| {
-                        let by = if m > first + i as u32 { above } else { below };
-                        let mut rows = u[i];
-                        each(4, |row| rows[row] *= by[row]);
-                        put(&mut left, i, rows);
-                    });
-                    f(((half * (c + 1) + m) * c + first) / 4, left);
-                    m += 1;
-                    // Partners that no row has.
-                    if half == 0 && m == used {
-                        m = c;
-                    }
-                    if half == 1 && m > used {
-                        m = c + 1;
-                    }
-                }
-                half += 1;
+            if half == 0 && m == 0 {
+                each(4, |i| {
+                    // SAFETY: the caller's promise, here and below.
+                    let rows = unsafe { x.entry(4 * (first + i as u32) + class) };
+                    each(4, |row| u[i].set(row, rows[row]));
+                });
             }
-            first += 4;
+            // For `m ≤ i`, and in half 0 for all.
+            let mut below = [1.0; 4];
+            if m < c && (half == 0 || m < first + 4) {
+                // SAFETY: as above.
+                below = unsafe { x.entry(4 * m + (class + 1 + half) % 4) };
+            }
+            let mut above = below;
+            if half == 1 && m > first {
+                // SAFETY: as above.
+                above = unsafe { x.entry(4 * (m - 1) + class) };
+            }
+            let mut left = [[0.0; 8]; 2];
+            each(4, |i| {
+                let mut rows = if m > first + i as u32 { above } else { below };
+                each(4, |row| rows[row] *= u[i].get(row));
+                put(&mut left, i, rows);
+            });
+            let here = step(first, half, m);
+            m += 1;
+            // Partners that no row has are passed over.
+            if half == 0 && m == used {
+                m = c;
+            }
+            if m > c || (half == 1 && m > used) {
+                (half, m) = (half + 1, 0);
+            }
+            if half == 2 {
+                (first, half) = (first + 4, 0);
+            }
+            f(here, if first < used { step(first, half, m) } else { END }, left);
         }
     }
 }
@@ -232,10 +243,32 @@ pub unsafe fn body<T: Real, F: Across, const G: usize>(a: Densities<T>) {
     }
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let mut tile = thread::block_idx_x() as u64;
+    // SAFETY: the first step's coefficients.
+    unsafe { send::<G>(a.coefficients.wrapping_add(2 * lane as usize)) };
     while tile < tiles(a.n) {
         // SAFETY: a tile of the chunk's.
         unsafe { rows_of_warp::<T, F, G>(&a, tile, me * ROWS, lane) };
         tile += thread::grid_dim_x() as u64;
+    }
+    Ahead::at(AHEAD_AT).arrive();
+}
+
+/// Sends for a lane's coefficients of a step and `G` groups.
+#[inline(always)]
+unsafe fn send<const G: usize>(from: *const f64) {
+    // SAFETY: the caller's promise.
+    each(G, |i| unsafe { send_group(i, from) });
+}
+
+/// Sends for those of one group: two and two.
+#[inline(always)]
+unsafe fn send_group(i: usize, from: *const f64) {
+    // Two at a time, as the lanes' pieces lie.
+    let ahead = Ahead::at(AHEAD_AT);
+    // SAFETY: the caller's promise.
+    unsafe {
+        ahead.send2(2 * i as u32, from.wrapping_add(128 * i));
+        ahead.send2(2 * i as u32 + 1, from.wrapping_add(128 * i + 64));
     }
 }
 
@@ -275,16 +308,25 @@ unsafe fn rows_of_warp<T: Real, F: Across, const G: usize>(a: &Densities<T>, til
             joint[0][i] = [even, odd, even, odd];
             joint[1][i] = joint[0][i];
         });
-        let coefficients = a.coefficients.wrapping_add((128 * group + 2 * lane) as usize);
+        let start = a.coefficients.wrapping_add(2 * lane as usize);
+        let coefficients = start.wrapping_add(128 * group as usize);
         // SAFETY: the rows are the chunk's; steps and groups are the coefficients'.
         unsafe {
-            F::across(rows, lane, |step, left| {
-                let tile = coefficients.wrapping_add((step as u64 * (128 * a.groups) as u64) as usize);
+            F::across(rows, lane, |_, next, left| {
+                let ahead = Ahead::at(AHEAD_AT);
+                // After the last step comes the first of the next piece, or of the next rows.
+                let after = if piece + 1 < pieces { coefficients.wrapping_add(128 * G) } else { start };
+                let next = if next == END {
+                    after
+                } else {
+                    coefficients.wrapping_add((next as u64 * (128 * a.groups) as u64) as usize)
+                };
+                ahead.arrive();
                 each(G, |i| {
-                    let at = tile.wrapping_add(128 * i);
-                    let ([p, q], [r, s]) = (two(at), two(at.wrapping_add(64)));
-                    mma::f64_16x8x16(&mut joint[0][i], left[0], [p, q, r, s]);
-                    mma::f64_16x8x16(&mut joint[1][i], left[1], [p, q, r, s]);
+                    let right = ahead.four::<f64>(2 * i as u32);
+                    mma::f64_16x8x16(&mut joint[0][i], left[0], right);
+                    mma::f64_16x8x16(&mut joint[1][i], left[1], right);
+                    send_group(i, next);
                 });
             });
         }
@@ -333,13 +375,6 @@ unsafe fn rows_of_warp<T: Real, F: Across, const G: usize>(a: &Densities<T>, til
             unsafe { device::store(a.likelihoods, sixteen + i as u64, v) };
         }
     });
-}
-
-/// Two numbers, 16-byte aligned.
-#[inline(always)]
-unsafe fn two(p: *const f64) -> [f64; 2] {
-    // SAFETY: the caller's promise.
-    unsafe { device::words::global_load_u64x2(p.cast()) }.map(f64::from_bits)
 }
 
 /// Where a lane leaves its exponentials.

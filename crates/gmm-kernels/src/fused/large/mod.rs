@@ -102,6 +102,6 @@ pub fn moments<T: crate::Real>(family: Family, at_once: u32) -> crate::Kernel<mo
 
 /// Shared memory of a block of the densities and of one of the moments, in bytes.
 #[cfg(not(target_arch = "nvptx64"))]
-pub const fn shared_bytes(of: Large) -> (u64, u64) {
-    (densities::SHARED_BYTES, moments::shared_len(of.at_once))
+pub const fn shared_bytes<T: crate::Real>(of: Large) -> (u64, u64) {
+    (densities::shared_len(of.at_once), moments::shared_len::<T>(of.at_once))
 }

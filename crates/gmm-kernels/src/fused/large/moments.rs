@@ -10,7 +10,7 @@ use super::super::pass::derive;
 use super::super::place::Place;
 use super::super::state::stopped;
 use super::Large;
-use crate::device::{self, Shared, WARP, mma, thread, warp};
+use crate::device::{self, Ahead, Shared, WARP, mma, thread, warp};
 use crate::layout::TILE_ROWS;
 use crate::{Real, THREADS};
 
@@ -60,15 +60,33 @@ kernels! {
     linear_wide => moments_linear_wide_f32, moments_linear_wide_f64, body::<T, Columns, 1, 2, 8>, shared_bytes::<T, 8>;
 }
 
-/// Shared memory: each thread keeps its part of Σ r of a component in each group, and of the likelihood, which registers have no room for.
+/// Where what the next sixteen rows need arrives, after choices of two units and each thread's part of Σ r in each group.
+const fn ahead_at(groups: u32) -> u32 {
+    THREADS * (2 * 16 + 8 * groups)
+}
+
+/// Slots of what arrives: factors, exponentials, and columns of the units.
+const fn exponentials_at<T: Real>(group: u32) -> u32 {
+    2 + group * Ahead::slots_of_four::<T>()
+}
+
+/// Columns that a unit of two steps reads at most.
+const COLUMNS: u32 = 6;
+
+const fn columns_at<T: Real>(groups: u32, unit: u32) -> u32 {
+    exponentials_at::<T>(groups) + unit * COLUMNS * Ahead::slots_of_four::<T>()
+}
+
+/// Bytes of shared memory.
 #[cfg(not(target_arch = "nvptx64"))]
-pub(super) const fn shared_len(groups: u32) -> u64 {
-    ((groups + 1) * THREADS * 8) as u64
+pub(super) const fn shared_len<T: Real>(groups: u32) -> u64 {
+    let units = if groups == super::GROUPS[0] { 2 } else { 1 };
+    (ahead_at(groups) + Ahead::bytes(columns_at::<T>(groups, units))) as u64
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn shared_bytes<T: Real, const G: usize>(_: &Moments<T>) -> u64 {
-    shared_len(G as u32)
+    shared_len::<T>(G as u32)
 }
 
 /// Units of two steps that the sums of a piece have.
@@ -101,18 +119,45 @@ struct Rows<T> {
     /// Entry `j` of the first is at `128 j`.
     x: *const T,
     norm: *const f64,
+    factors: *const f64,
+    /// Of this lane's component in the first group.
+    exponentials: *const T,
     d: u32,
 }
 
 impl<T: Real> Rows<T> {
-    /// Entry `j` of each; 0 where there is none.
+    /// Sends for entry `j` of each, if there is one.
     #[inline(always)]
-    unsafe fn entry(self, j: u32) -> [f64; 4] {
-        let mut out = [if j == ONES { 1.0 } else { 0.0 }; 4];
+    unsafe fn send(self, to: Slots<T>, i: u32, j: u32) {
         if j < self.d {
             // SAFETY: `j < d`, and the tile is filled up past the last row.
-            let four = unsafe { T::global_load4(self.x.wrapping_add((j * TILE_ROWS) as usize)) };
-            each(4, |i| out[i] = four[i].to_f64());
+            unsafe { to.ahead.send(to.at(i), self.x.wrapping_add((j * TILE_ROWS) as usize)) };
+        }
+    }
+}
+
+/// Where the columns of a unit arrive.
+#[derive(Clone, Copy)]
+struct Slots<T> {
+    ahead: Ahead,
+    first: u32,
+    d: u32,
+    of: core::marker::PhantomData<T>,
+}
+
+impl<T: Real> Slots<T> {
+    #[inline(always)]
+    fn at(self, i: u32) -> u32 {
+        self.first + i * Ahead::slots_of_four::<T>()
+    }
+
+    /// Entry `j` of each; 0 where there is none.
+    #[inline(always)]
+    fn entry(self, i: u32, j: u32) -> [f64; 4] {
+        let mut out = [if j == ONES { 1.0 } else { 0.0 }; 4];
+        if j < self.d {
+            let four = self.ahead.four::<T>(self.at(i));
+            each(4, |r| out[r] = four[r].to_f64());
         }
         out
     }
@@ -121,45 +166,50 @@ impl<T: Real> Rows<T> {
 /// Two operands, features down and rows across.
 type Left = [[f64; 8]; 2];
 
-/// A lane's features of two steps, chosen once.
-pub trait Down: Copy {
+/// A lane's features of two steps, chosen once, in four numbers.
+type Choice = [u32; 4];
+
+/// Features with features down and rows across.
+pub trait Down {
+    /// What they are made of.
+    const FAMILY: Family;
     /// Of two steps; `unit` counts them.
-    fn choose<T: Real>(a: &Moments<T>, unit: u32, lane: u32) -> Self;
-    /// Units of two steps.
-    fn units<T: Real>(a: &Moments<T>) -> u32;
+    fn choose<T: Real>(a: &Moments<T>, unit: u32, lane: u32) -> Choice;
     /// The first and the second of the two steps, as sums have them; `steps` or more where there is none.
     fn steps<T: Real>(a: &Moments<T>, unit: u32) -> [u32; 2];
 }
 
 trait Operands: Down {
-    unsafe fn operands<T: Real>(self, x: Rows<T>) -> Left;
+    /// Sends for the columns.
+    unsafe fn send<T: Real>(choice: Choice, x: Rows<T>, to: Slots<T>);
+    /// Operands of the columns that arrived.
+    unsafe fn operands<T: Real>(choice: Choice, from: Slots<T>, norm: *const f64) -> Left;
 }
 
-/// Columns as they are, and what is derived from them.
-#[derive(Clone, Copy)]
-pub struct Columns {
-    /// Of features `g` and `g+8` of the first step, then of the second.
-    columns: [u32; 4],
-    square: [bool; 4],
-    norm: [bool; 4],
-}
+/// Columns as they are, and what is derived from them. A choice has the columns of features `g` and `g+8` of the first
+/// step, then of the second.
+pub struct Columns;
+
+/// In a choice of [`Columns`]: the column's square, and the norm.
+const SQUARE: u32 = 1 << 31;
+const NORM: u32 = 1 << 30;
 
 impl Down for Columns {
-    #[inline(always)]
-    fn choose<T: Real>(a: &Moments<T>, unit: u32, lane: u32) -> Self {
-        let mut out = Self { columns: [0; 4], square: [false; 4], norm: [false; 4] };
-        each(4, |i| {
-            let feature = 32 * unit + 8 * i as u32 + lane / 4;
-            out.square[i] = a.derive == derive::SQUARES && feature >= 8 * a.steps;
-            out.norm[i] = a.derive == derive::NORM && feature == a.d;
-            out.columns[i] = if out.square[i] { feature - 8 * a.steps } else { feature };
-        });
-        out
-    }
+    const FAMILY: Family = Family::Linear;
 
     #[inline(always)]
-    fn units<T: Real>(a: &Moments<T>) -> u32 {
-        twos(Family::Linear, Place::linear(a.steps, a.groups), a.d)
+    fn choose<T: Real>(a: &Moments<T>, unit: u32, lane: u32) -> Choice {
+        let mut out = [0; 4];
+        each(4, |i| {
+            let feature = 32 * unit + 8 * i as u32 + lane / 4;
+            out[i] = match a.derive {
+                // Squares have the second half of the steps.
+                derive::SQUARES if feature >= 8 * a.steps => SQUARE | (feature - 8 * a.steps),
+                derive::NORM if feature == a.d => NORM,
+                _ => feature,
+            };
+        });
+        out
     }
 
     #[inline(always)]
@@ -170,61 +220,53 @@ impl Down for Columns {
 
 impl Operands for Columns {
     #[inline(always)]
-    unsafe fn operands<T: Real>(self, x: Rows<T>) -> Left {
+    unsafe fn send<T: Real>(choice: Choice, x: Rows<T>, to: Slots<T>) {
+        // SAFETY: the caller's promise.
+        each(4, |i| unsafe { x.send(to, i as u32, choice[i] & !SQUARE) });
+    }
+
+    #[inline(always)]
+    unsafe fn operands<T: Real>(choice: Choice, from: Slots<T>, norm: *const f64) -> Left {
         let mut left = [[0.0; 8]; 2];
         each(4, |i| {
-            // SAFETY: the caller's promise.
-            let mut v = unsafe { x.entry(self.columns[i]) };
-            if self.norm[i] {
+            let mut v = from.entry(i as u32, choice[i] & !SQUARE);
+            if choice[i] == NORM {
                 // SAFETY: norms are a feature, so they are there.
-                v = unsafe { f64::global_load4(x.norm) };
+                v = unsafe { f64::global_load4(norm) };
             }
-            each(4, |r| left[i / 2][2 * r + i % 2] = v[r] * if self.square[i] { v[r] } else { 1.0 });
+            each(4, |r| left[i / 2][2 * r + i % 2] = v[r] * if choice[i] & SQUARE != 0 { v[r] } else { 1.0 });
         });
         left
     }
 }
 
 /// Products of entries: see [`Full`](super::super::features::Full). Two steps have four entries of a class and one
-/// partner of them.
-#[derive(Clone, Copy)]
-pub struct Products {
-    /// Of the first of the four entries.
-    column: u32,
-    /// Of the partner of the first, and of the last.
-    partners: [u32; 2],
-    /// Of the four, how many have the first partner.
-    before: u32,
-}
+/// partner of them. A choice has the column of the first of the four, the column of the partner of the first, that of
+/// the last, and how many of the four have the first partner, if they differ.
+pub struct Products;
 
 /// Four entries, by the index of the first, and a partner.
 #[inline(always)]
 fn pair<T: Real>(a: &Moments<T>, unit: u32) -> (u32, u32) {
     let fours = a.d.div_ceil(16);
-    // There are dimensions: it says so to the compiler, which else would guard the division.
-    let m = if fours == 0 { 0 } else { unit / fours };
+    // There are dimensions; else the compiler would guard the division.
+    let m = unit.checked_div(fours).unwrap_or(0);
     let used = a.d.div_ceil(4);
     (4 * (unit - m * fours), if m <= used { m } else { m + a.classes - used - 1 })
 }
 
 impl Down for Products {
+    const FAMILY: Family = Family::Full;
+
     #[inline(always)]
-    fn choose<T: Real>(a: &Moments<T>, unit: u32, lane: u32) -> Self {
+    fn choose<T: Real>(a: &Moments<T>, unit: u32, lane: u32) -> Choice {
         let (class, half) = (lane / 4 % 4, lane / 16);
         let (first, m) = pair(a, unit);
         let below = if m < a.classes { 4 * m + (class + 1 + half) % 4 } else { ONES };
         let above = if half == 0 { below } else { 4 * (m.max(1) - 1) + class };
-        let before = if m > first { m - first } else { 0 };
-        Self {
-            column: 4 * first + class,
-            partners: [if m > first { above } else { below }, if m > first + 3 { above } else { below }],
-            before,
-        }
-    }
-
-    #[inline(always)]
-    fn units<T: Real>(a: &Moments<T>) -> u32 {
-        twos(Family::Full, Place { steps: a.steps, groups: a.groups, classes: a.classes }, a.d)
+        let partner = |i: u32| if m > i { above } else { below };
+        let before = if m > first && m < first + 4 { m - first } else { 4 };
+        [4 * first + class, partner(first), partner(first + 3), before]
     }
 
     #[inline(always)]
@@ -238,21 +280,28 @@ impl Down for Products {
 
 impl Operands for Products {
     #[inline(always)]
-    unsafe fn operands<T: Real>(self, x: Rows<T>) -> Left {
+    unsafe fn send<T: Real>([column, partner, last, before]: Choice, x: Rows<T>, to: Slots<T>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            each(4, |i| x.send(to, i as u32, column + 4 * i as u32));
+            x.send(to, 4, partner);
+            if before < 4 {
+                x.send(to, 5, last);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn operands<T: Real>([column, partner, last, before]: Choice, from: Slots<T>, _: *const f64) -> Left {
         let mut left = [[0.0; 8]; 2];
-        // SAFETY: the caller's promise, here and below.
-        let by = unsafe { x.entry(self.partners[0]) };
+        let by = from.entry(4, partner);
         let mut other = by;
-        // The same in all lanes.
-        if self.before > 0 && self.before < 4 {
-            other = unsafe { x.entry(self.partners[1]) };
+        if before < 4 {
+            other = from.entry(5, last);
         }
         each(4, |i| {
-            let u = unsafe { x.entry(self.column + 4 * i as u32) };
-            each(4, |r| {
-                let by = if (i as u32) < self.before || self.before == 0 { by[r] } else { other[r] };
-                left[i / 2][2 * r + i % 2] = u[r] * by;
-            });
+            let u = from.entry(i as u32, column + 4 * i as u32);
+            each(4, |r| left[i / 2][2 * r + i % 2] = u[r] * if (i as u32) < before { by[r] } else { other[r] });
         });
         left
     }
@@ -271,7 +320,8 @@ pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G
         return;
     }
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
-    let units = F::units(&a).div_ceil(U as u32);
+    let place = Place { steps: a.steps, groups: a.groups, classes: a.classes };
+    let units = twos(F::FAMILY, place, a.d).div_ceil(U as u32);
     let pieces = a.groups / G as u32;
     let at = thread::block_idx_x() * (THREADS / WARP) + me;
     // There are units: it says so to the compiler, which else would guard the division.
@@ -280,36 +330,74 @@ pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G
     }
     let (unit, rest) = (at % units, at / units);
     let (piece, split) = (rest % pieces, rest / pieces);
-    let place = Place { steps: a.steps, groups: a.groups, classes: a.classes };
     let partials = a.partials.wrapping_add((split as u64 * place.sums()) as usize);
     let with_weights = unit == 0;
 
-    let mut features = [F::choose(&a, unit * U as u32, lane); U];
-    each(U, |u| features[u] = F::choose(&a, unit * U as u32 + u as u32, lane));
+    let choices = Shared::<f32>::at(G as u32 * THREADS * 8 + thread::thread_idx_x() * 16);
+    let choice_of = |u: usize| choices.load4(4 * THREADS * u as u32).map(f32::to_bits);
+    each(U, |u| {
+        let choice = F::choose(&a, unit * U as u32 + u as u32, lane);
+        choices.store4(4 * THREADS * u as u32, choice.map(f32::from_bits));
+    });
     let mut sums = [[[0.0; 4]; G]; S];
     let weights = Shared::<f64>::at(thread::thread_idx_x() * 8);
-    each(G + 1, |i| weights.store(i as u32 * THREADS, 0.0));
-    let likelihood_at = G as u32 * THREADS;
+    each(G, |i| weights.store(i as u32 * THREADS, 0.0));
 
+    let ahead = Ahead::at(ahead_at(G as u32));
+    let slots = |u: usize| Slots::<T> {
+        ahead,
+        first: columns_at::<T>(G as u32, u as u32),
+        d: a.d,
+        of: core::marker::PhantomData,
+    };
+    let rows = |sixteen: u64| {
+        let (tile, inside) = (sixteen / 8, (sixteen as u32 % 8 * GROUP + lane % 4 * 4) as u64);
+        Rows {
+            x: a.x.wrapping_add((tile * (TILE_ROWS * a.d) as u64 + inside) as usize),
+            norm: a.norms.wrapping_add((tile * TILE_ROWS as u64 + inside) as usize),
+            factors: a
+                .factors
+                .wrapping_add(((tile * pieces as u64 + piece as u64) * TILE_ROWS as u64 + inside) as usize),
+            exponentials: a.exponentials.wrapping_add(
+                ((sixteen * a.groups as u64 + (piece * G as u32) as u64) * 128 + (lane * 4) as u64) as usize,
+            ),
+            d: a.d,
+        }
+    };
     let sixteens = a.n.div_ceil(GROUP as u64);
     let mut sixteen = split as u64;
-    while sixteen < sixteens {
-        let (tile, inside) = (sixteen / 8, sixteen as u32 % 8 * GROUP + lane % 4 * 4);
-        let x = Rows {
-            x: a.x.wrapping_add((tile * (TILE_ROWS * a.d) as u64 + inside as u64) as usize),
-            norm: a.norms.wrapping_add((tile * TILE_ROWS as u64 + inside as u64) as usize),
-            d: a.d,
-        };
-        let factors = (tile * pieces as u64 + piece as u64) * TILE_ROWS as u64 + inside as u64;
-        let exponentials = (sixteen * a.groups as u64 + (piece * G as u32) as u64) * 128 + (lane * 4) as u64;
-        // SAFETY: a group of the chunk's rows; the buffers are as long as their fields say.
+    let mut next = rows(sixteen);
+    if sixteen < sixteens {
+        // SAFETY: a group of the chunk's rows; the buffers are as long as their fields say. Here and below.
         unsafe {
-            let factor = f64::global_load4(a.factors.wrapping_add(factors as usize));
+            ahead.send(0, next.factors);
+            each(U, |u| F::send(choice_of(u), next, slots(u)));
+            each(G, |i| ahead.send(exponentials_at::<T>(i as u32), next.exponentials.wrapping_add(128 * i)));
+        }
+    }
+    while sixteen < sixteens {
+        let norm = next.norm;
+        sixteen += a.splits as u64;
+        let more = sixteen < sixteens;
+        next = rows(sixteen);
+        // What arrived is used, and at once sent for again, for the rows that come next.
+        ahead.arrive();
+        // SAFETY: as above, for `next` where there is more.
+        unsafe {
+            let factor = ahead.four::<f64>(0);
+            if more {
+                ahead.send(0, next.factors);
+            }
             each(U, |u| {
-                let mut left = features[u].operands(x);
+                let choice = choice_of(u);
+                let mut left = F::operands(choice, slots(u), norm);
+                if more {
+                    F::send(choice, next, slots(u));
+                }
                 each(2, |s| each(8, |v| left[s][v] *= factor[v / 2]));
                 each(G, |i| {
-                    let e = T::global_load4(a.exponentials.wrapping_add(exponentials as usize + 128 * i));
+                    let slot = exponentials_at::<T>(i as u32);
+                    let e = ahead.four::<T>(slot);
                     let mut right = [0.0; 4];
                     each(4, |r| right[r] = e[r].to_f64());
                     if with_weights && u == 0 {
@@ -319,13 +407,12 @@ pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G
                         weights.store(at, weight);
                     }
                     each(2, |s| mma::f64_16x8x16(&mut sums[2 * u + s][i], left[s], right));
+                    if more && u + 1 == U {
+                        ahead.send(slot, next.exponentials.wrapping_add(128 * i));
+                    }
                 });
             });
-            if with_weights {
-                weights.store(likelihood_at, weights.load(likelihood_at) + device::load(a.likelihoods, sixteen));
-            }
         }
-        sixteen += a.splits as u64;
     }
 
     let add = |at: u64, v: f64| {
@@ -353,7 +440,17 @@ pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G
             add(place.coefficients() + (8 * (piece * G as u32 + i as u32) + lane / 4) as u64, w);
         }
     });
+    let mut log_likelihood = 0.0;
+    if with_weights && piece == 0 {
+        let mut sixteen = split as u64 + lane as u64 * a.splits as u64;
+        while sixteen < sixteens {
+            // SAFETY: a group of the chunk's rows.
+            log_likelihood += unsafe { device::load(a.likelihoods, sixteen) };
+            sixteen += WARP as u64 * a.splits as u64;
+        }
+    }
+    each(5, |i| log_likelihood += warp::shuffle_xor(log_likelihood, 1 << i));
     if with_weights && piece == 0 && lane == 0 {
-        add(place.log_likelihood(), weights.load(likelihood_at));
+        add(place.log_likelihood(), log_likelihood);
     }
 }
