@@ -275,6 +275,7 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
         group += step;
         here = Group::of(&a, group, lane);
         if group < groups {
+            // SAFETY: as above.
             arriving = unsafe { here.arrive(ahead(S * NT), a.d, lane) };
         }
 
@@ -404,7 +405,7 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
             let share = [0, 4, 8, 12].map(|row| shares.load(lane % 4 + row));
             each(NT, |nt| {
                 let mut b = responsibilities(nt);
-                each(4, |i| b[i] = b[i] * share[i]);
+                each(4, |i| b[i] *= share[i]);
                 weights.add(tally, lane, nt, b);
                 each(S, |step| mma::f64_16x8x16(&mut sums[step][nt], features[step], b));
             });
@@ -503,9 +504,9 @@ impl Likelihood {
         }
         let counts = weight > 0.0;
         self.total += if counts { top } else { 0.0 };
-        self.product = self.product * if counts { sum } else { 1.0 };
+        self.product *= if counts { sum } else { 1.0 };
         let large = self.product > Self::LARGE;
-        self.product = self.product * if large { Self::SMALLER } else { 1.0 };
+        self.product *= if large { Self::SMALLER } else { 1.0 };
         self.lowered += if large { 1.0 } else { 0.0 };
     }
 

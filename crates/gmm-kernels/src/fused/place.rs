@@ -7,7 +7,7 @@
 /// for each two all partners.
 #[inline(always)]
 pub const fn slot_down(c: u32, m: u32, i: u32) -> u32 {
-    if i % 2 == 0 && i + 1 == c { i * (c + 1) + m } else { (i - i % 2) * (c + 1) + 2 * m + i % 2 }
+    if i.is_multiple_of(2) && i + 1 == c { i * (c + 1) + m } else { (i - i % 2) * (c + 1) + 2 * m + i % 2 }
 }
 
 /// Column of component `k` among the eight of its group, as sums have them: the even ones, then the odd.

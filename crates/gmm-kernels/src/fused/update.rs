@@ -318,8 +318,9 @@ impl Component<'_> {
             // `about` the shift, `moved` by the means' squares.
             let left = |about: f64, moved: f64, lost: &mut f64| {
                 let v = about - moved;
+                let enough = v >= a.least_left * about;
                 // Also where one is not a number.
-                if about != 0.0 && !(v >= a.least_left * about) {
+                if about != 0.0 && !enough {
                     *lost += 1.0;
                 }
                 v

@@ -350,8 +350,8 @@ pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G
         d: a.d,
         of: core::marker::PhantomData,
     };
-    let rows = |sixteen: u64| {
-        let (tile, inside) = (sixteen / 8, (sixteen as u32 % 8 * GROUP + lane % 4 * 4) as u64);
+    let rows = |sixteen: u32| {
+        let (tile, inside) = ((sixteen / 8) as u64, (sixteen % 8 * GROUP + lane % 4 * 4) as u64);
         Rows {
             x: a.x.wrapping_add((tile * (TILE_ROWS * a.d) as u64 + inside) as usize),
             norm: a.norms.wrapping_add((tile * TILE_ROWS as u64 + inside) as usize),
@@ -359,13 +359,14 @@ pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G
                 .factors
                 .wrapping_add(((tile * pieces as u64 + piece as u64) * TILE_ROWS as u64 + inside) as usize),
             exponentials: a.exponentials.wrapping_add(
-                ((sixteen * a.groups as u64 + (piece * G as u32) as u64) * 128 + (lane * 4) as u64) as usize,
+                ((sixteen as u64 * a.groups as u64 + (piece * G as u32) as u64) * 128 + (lane * 4) as u64) as usize,
             ),
             d: a.d,
         }
     };
-    let sixteens = a.n.div_ceil(GROUP as u64);
-    let mut sixteen = split as u64;
+    // So many rows as would pass 32 bits here no device holds.
+    let sixteens = a.n.div_ceil(GROUP as u64) as u32;
+    let mut sixteen = split;
     let mut next = rows(sixteen);
     if sixteen < sixteens {
         // SAFETY: a group of the chunk's rows; the buffers are as long as their fields say. Here and below.
@@ -377,7 +378,7 @@ pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G
     }
     while sixteen < sixteens {
         let norm = next.norm;
-        sixteen += a.splits as u64;
+        sixteen += a.splits;
         let more = sixteen < sixteens;
         next = rows(sixteen);
         // What arrived is used, and at once sent for again, for the rows that come next.
@@ -442,11 +443,11 @@ pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G
     });
     let mut log_likelihood = 0.0;
     if with_weights && piece == 0 {
-        let mut sixteen = split as u64 + lane as u64 * a.splits as u64;
+        let mut sixteen = split + lane * a.splits;
         while sixteen < sixteens {
             // SAFETY: a group of the chunk's rows.
-            log_likelihood += unsafe { device::load(a.likelihoods, sixteen) };
-            sixteen += WARP as u64 * a.splits as u64;
+            log_likelihood += unsafe { device::load(a.likelihoods, sixteen as u64) };
+            sixteen += WARP * a.splits;
         }
     }
     each(5, |i| log_likelihood += warp::shuffle_xor(log_likelihood, 1 << i));
