@@ -55,7 +55,7 @@ kernels! {
     /// Products of entries, 32 by 64.
     full_wide => moments_full_wide_f32, moments_full_wide_f64, body::<T, Products, 1, 2, 8>, shared_bytes::<T, 8>;
     /// Columns, 64 by 32.
-    linear_narrow => moments_linear_narrow_f32, moments_linear_narrow_f64, body::<T, Columns, 2, 4, 4>, shared_bytes::<T, 4>;
+    linear_narrow => moments_linear_narrow_f32, moments_linear_narrow_f64, body::<T, Columns, 1, 2, 4>, shared_bytes::<T, 4>;
     /// Columns, 32 by 64.
     linear_wide => moments_linear_wide_f32, moments_linear_wide_f64, body::<T, Columns, 1, 2, 8>, shared_bytes::<T, 8>;
 }
@@ -105,8 +105,9 @@ const fn partners(classes: u32, d: u32) -> u32 {
 
 /// Warps that share the sums of a split's rows.
 pub(super) const fn units(of: Large, d: u32) -> u32 {
-    // Two times two steps where components are few.
-    let each = if of.at_once == super::GROUPS[0] { 2 } else { 1 };
+    // Two times two steps of products where components are few; for columns there are too few registers on some chips.
+    let products = matches!(of.family, Family::Full | Family::FullAndOne);
+    let each = if products && of.at_once == super::GROUPS[0] { 2 } else { 1 };
     twos(of.family, of.place, d).div_ceil(each) * of.pieces()
 }
 
