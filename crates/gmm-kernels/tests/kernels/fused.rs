@@ -310,7 +310,7 @@ fn shapes(kind: Kind) -> Vec<(usize, usize, usize)> {
     let columns: &[usize] = match kind {
         Kind::Full => &[1, 2, 4, 8, 12, 11, 5, 9, 15, 13, 16],
         Kind::Tied => &[1, 7, 16, 17, 30, 32],
-        Kind::Diag => &[1, 8, 15, 16, 17, 30],
+        Kind::Diag => &[1, 8, 15, 30, 16, 17],
         Kind::Spherical => &[1, 2, 15, 16, 30, 31],
     };
     let mut out = Vec::new();
