@@ -101,6 +101,12 @@ pub(crate) enum LoopKernels {
     Large,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// A test of passes that the host puts together sets this, on its own thread.
+    pub(crate) static HOST_LOOP: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
 impl Forced {
     /// From `GMM_PLAN`.
     ///
@@ -111,7 +117,11 @@ impl Forced {
     }
 
     /// Whether the loop of EM is to stay on the host.
-    pub(crate) const fn host_loop(&self) -> bool {
+    pub(crate) fn host_loop(&self) -> bool {
+        #[cfg(test)]
+        if HOST_LOOP.get() {
+            return true;
+        }
         self.host_loop
     }
 

@@ -50,6 +50,7 @@ fn rest(from: &Mixture) -> Mixture {
 
 #[test]
 fn row_67_memory_that_lacks_in_mid_fit_is_found_by_smaller_chunks() {
+    crate::cuda::plan::HOST_LOOP.set(true);
     for kind in CovarianceType::ALL {
         let (_, want) = whole(kind);
         let fake = Fake::install(Machine::default());
@@ -71,6 +72,7 @@ fn row_67_memory_that_lacks_in_mid_fit_is_found_by_smaller_chunks() {
 
 #[test]
 fn row_67_memory_that_never_comes_is_an_error_with_bytes_and_the_state_is_kept() {
+    crate::cuda::plan::HOST_LOOP.set(true);
     let kind = CovarianceType::Full;
     let (all, want) = whole(kind);
     let fake = Fake::install(Machine::default());
@@ -93,6 +95,7 @@ fn row_67_memory_that_never_comes_is_an_error_with_bytes_and_the_state_is_kept()
 
 #[test]
 fn row_67_the_em_loop_needs_no_memory_and_the_evaluation_after_it_says_what_it_wants() {
+    crate::cuda::plan::HOST_LOOP.set(true);
     let kind = CovarianceType::Diag;
     let (all, _) = whole(kind);
     let fake = Fake::install(Machine::default());
@@ -106,6 +109,7 @@ fn row_67_the_em_loop_needs_no_memory_and_the_evaluation_after_it_says_what_it_w
 
 #[test]
 fn row_67_rows_outlive_a_pass_that_found_no_memory() {
+    crate::cuda::plan::HOST_LOOP.set(true);
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
     let mut rows = engine.load(&dataset(N, 2), Precision::F64, &[0.0, 0.0]).unwrap();
@@ -125,6 +129,7 @@ fn row_67_rows_outlive_a_pass_that_found_no_memory() {
 
 #[test]
 fn row_69_a_device_lost_in_mid_fit_is_an_error_of_the_device_and_what_was_reached_is_whole() {
+    crate::cuda::plan::HOST_LOOP.set(true);
     let kind = CovarianceType::Full;
     let (all, want) = whole(kind);
     for (code, advice) in [
@@ -159,6 +164,7 @@ fn row_69_a_device_lost_in_mid_fit_is_an_error_of_the_device_and_what_was_reache
 
 #[test]
 fn row_72_non_finite_statistics_stop_the_fit_and_name_iteration_and_component() {
+    crate::cuda::plan::HOST_LOOP.set(true);
     for kind in CovarianceType::ALL {
         let (all, _) = whole(kind);
         // Totals, then weights (2), first moments (2, 2), second moments.
@@ -191,6 +197,7 @@ fn row_72_non_finite_statistics_stop_the_fit_and_name_iteration_and_component() 
 
 #[test]
 fn row_72_a_number_that_is_none_never_reaches_a_model_from_wherever_it_comes() {
+    crate::cuda::plan::HOST_LOOP.set(true);
     for init in [start(CovarianceType::Full), Init::KMeans, Init::KMeansPlusPlus, Init::Random, Init::RandomRows] {
         let run = |copy: usize| {
             let fake = Fake::install(Machine::default());
