@@ -1,7 +1,7 @@
 //! Every kernel with its parameters, as one table.
 
 use crate::kernel::{Arguments, Kernel};
-use crate::{Real, e_step, fused, m_step, m_step_sums, nearest, prepare, probe, reduce, squared_distances, tile};
+use crate::{Real, e_step, fused, m_step_sums, nearest, probe, reduce, squared_distances, tile};
 
 /// An entry point of the PTX modules.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,9 +27,6 @@ fn generic<T: Real>() -> Vec<Signature> {
         one(tile::tile_from_f32::<T>()),
         one(tile::tile_from_f64::<T>()),
         one(tile::untile::<T>()),
-        one(prepare::prepare_means::<T>()),
-        one(prepare::prepare_panels::<T>()),
-        one(prepare::prepare_reciprocals::<T>()),
         one(e_step::full::<T>()),
         one(e_step::full_large::<T>()),
         one(e_step::tied::<T>()),
@@ -65,8 +62,6 @@ pub fn signatures() -> Vec<Signature> {
     large::<f64>(&mut all);
     all.push(tensor(one(fused::update::update())));
     all.extend([one(reduce::reduce_partials()), one(reduce::reduce_scalars()), one(reduce::reduce_blocks())]);
-    all.extend([one(m_step::m_step_full()), one(m_step::m_step_tied())]);
-    all.extend([one(m_step::m_step_diag()), one(m_step::m_step_spherical())]);
     all.extend([one(probe::probe_words()), one(probe::probe_mma())]);
     all
 }

@@ -5,11 +5,10 @@ use gmm_kernels::e_step::{self, EStep};
 use gmm_kernels::layout::{self, Kind, statistics_len, tiled_len};
 use gmm_kernels::m_step_sums::{self, Sums};
 use gmm_kernels::nearest::{self, Nearest};
-use gmm_kernels::prepare::{self, PrepareFactors, PrepareMeans};
 use gmm_kernels::reduce::{self, Reduce};
 use gmm_kernels::tile::{self, Tile, Untile};
 use gmm_kernels::{Kernel, Real};
-use gmm_model::{CovarianceType, Factors, Mixture, Statistics};
+use gmm_model::{Cholesky, CovarianceType, Factors, Mixture, Statistics};
 use ndarray::Array2;
 use std::ptr::{null, null_mut};
 
@@ -68,66 +67,52 @@ pub(crate) struct Parameters<T: Real> {
     weights: Buffer<T>,
 }
 
+/// `value` as two numbers of `T`.
+fn split<T: Real>(value: f64) -> (T, T) {
+    let high = T::from_f64(value);
+    (high, T::from_f64(value - high.to_f64()))
+}
+
 pub(crate) fn centres<T: Real>(points: &Array2<f64>, shift: &[f64]) -> Means<T> {
-    let (k, d) = points.dim();
-    let (points, shift) = (Buffer::new(points.as_slice().unwrap()), Buffer::new(shift));
-    let (mut high, mut low) = (poison((k * d) as u64), poison((k * d) as u64));
-    let arguments = PrepareMeans::<T> {
-        k: k as u32,
-        d: d as u32,
-        means: points.pointer(),
-        shift: shift.pointer(),
-        weights: null(),
-        log_normalizers: null(),
-        mean_high: high.pointer_mut(),
-        mean_low: low.pointer_mut(),
-        log_scale: null_mut(),
-        weights_out: null_mut(),
-    };
-    // SAFETY: buffers of these lengths.
-    unsafe { prepare::prepare_means::<T>().emulate((1, 1), arguments) };
-    Means { high, low }
+    let both: Vec<(T, T)> =
+        points.outer_iter().flat_map(|p| p.to_vec()).zip(shift.iter().cycle()).map(|(v, s)| split(v - s)).collect();
+    let (high, low): (Vec<T>, Vec<T>) = both.into_iter().unzip();
+    Means { high: Buffer::new(&high), low: Buffer::new(&low) }
+}
+
+/// A factor in panels: reciprocals on the diagonal, the identity past `d`.
+fn panels<T: Real>(l: &Cholesky) -> Vec<T> {
+    let d = l.dim();
+    let mut out = vec![T::from_f64(f64::NAN); layout::panel_len(d as u32) as usize];
+    for i in 0..d.next_multiple_of(8) {
+        for j in 0..i / 8 * 8 + 8 {
+            let there = i < d && j <= i;
+            let value = match (there, i == j) {
+                (true, true) => 1.0 / l.at(i, i),
+                (true, false) => l.at(i, j),
+                (false, same) => f64::from(u8::from(same)),
+            };
+            out[layout::panel_index(i as u32, j as u32) as usize] = T::from_f64(value);
+        }
+    }
+    out
 }
 
 pub(crate) fn parameters<T: Real>(mixture: &Mixture, shift: &[f64]) -> Parameters<T> {
-    let (k, d) = mixture.means().dim();
-    let means = Buffer::new(mixture.means().as_slice().unwrap());
-    let weights = Buffer::new(mixture.weights().as_slice().unwrap());
-    let normalizers = Buffer::new(&(0..k).map(|c| mixture.log_normalizer(c)).collect::<Vec<_>>());
-    let shift = Buffer::new(shift);
-    let (mut high, mut low) = (poison((k * d) as u64), poison((k * d) as u64));
-    let (mut log_scale, mut weights_out) = (poison(k as u64), poison(k as u64));
-    let arguments = PrepareMeans::<T> {
-        k: k as u32,
-        d: d as u32,
-        means: means.pointer(),
-        shift: shift.pointer(),
-        weights: weights.pointer(),
-        log_normalizers: normalizers.pointer(),
-        mean_high: high.pointer_mut(),
-        mean_low: low.pointer_mut(),
-        log_scale: log_scale.pointer_mut(),
-        weights_out: weights_out.pointer_mut(),
+    let numbers = |all: &mut dyn Iterator<Item = f64>| Buffer::new(&all.map(T::from_f64).collect::<Vec<_>>());
+    let factor = match mixture.factors() {
+        Factors::Full(all) => Buffer::new(&all.iter().flat_map(panels).collect::<Vec<T>>()),
+        Factors::Tied(one) => Buffer::new(&panels::<T>(one)),
+        Factors::Diag(sd) => numbers(&mut sd.iter().map(|v| 1.0 / v)),
+        Factors::Spherical(sd) => numbers(&mut sd.iter().map(|v| 1.0 / v)),
     };
-    // SAFETY: buffers of these lengths.
-    unsafe { prepare::prepare_means::<T>().emulate((2, 1), arguments) };
-
-    let kind = kind_of(mixture);
-    let (factors, count, panels): (Vec<f64>, u64, bool) = match mixture.factors() {
-        Factors::Full(all) => (all.iter().flat_map(|l| l.packed().to_vec()).collect(), k as u64, true),
-        Factors::Tied(one) => (one.packed().to_vec(), 1, true),
-        Factors::Diag(sd) => (sd.iter().copied().collect(), 1, false),
-        Factors::Spherical(sd) => (sd.to_vec(), 1, false),
-    };
-    let length = if panels { d } else { factors.len() };
-    let factors = Buffer::new(&factors);
-    let mut factor = poison(layout::factor_len(kind, k as u32, d as u32));
-    let kernel = if panels { prepare::prepare_panels::<T>() } else { prepare::prepare_reciprocals::<T>() };
-    let arguments =
-        PrepareFactors::<T> { count, d: length as u64, factors: factors.pointer(), out: factor.pointer_mut() };
-    // SAFETY: buffers of these lengths.
-    unsafe { kernel.emulate((2, 1), arguments) };
-    Parameters { means: Means { high, low }, factor, log_scale, weights: weights_out }
+    let components = 0..mixture.n_components();
+    Parameters {
+        means: centres(&mixture.means().to_owned(), shift),
+        factor,
+        log_scale: numbers(&mut components.map(|c| mixture.log_weight(c) + mixture.log_normalizer(c))),
+        weights: numbers(&mut mixture.weights().iter().copied()),
+    }
 }
 
 /// What the E-step leaves.

@@ -7,7 +7,6 @@ mod evaluate;
 mod fused;
 mod harness;
 mod k_means;
-mod m_step;
 mod math;
 mod moves;
 mod pass;

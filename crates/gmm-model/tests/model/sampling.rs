@@ -77,7 +77,7 @@ fn a_component_of_weight_zero_is_never_sampled() {
 fn row_48_a_sample_of_no_rows_is_an_error_that_names_the_parameter() {
     let m = mixture(1, 1, CovarianceType::Diag, 0);
     assert!(matches!(sample(&m, 0, 0), Err(ModelError::Range { what: "n_samples", .. })));
-    assert!(matches!(sample(&m, usize::MAX, 0), Err(ModelError::Range { what: "n_samples", .. })));
+    assert!(matches!(sample(&m, usize::MAX, 0), Err(ModelError::Memory { what: "the sample", .. })));
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn a_device_before_turing_is_refused() {
 #[test]
 fn a_module_that_the_driver_does_not_read_asks_for_a_newer_driver() {
     let machine = Machine { load: code::UNSUPPORTED_PTX_VERSION, ..Machine::default() };
-    refused(machine, 0, &["loading module sm_90a", "update the NVIDIA driver"]);
+    refused(machine, 0, &["loading kernel", "of module sm_90a", "update the NVIDIA driver"]);
     refused(Machine { load: code::INVALID_PTX, ..Machine::default() }, 0, &["update the NVIDIA driver"]);
 }
 
