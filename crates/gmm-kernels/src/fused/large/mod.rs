@@ -1,7 +1,7 @@
 //! The loop where no warp's registers hold all sums: two kernels instead of one pass.
 //!
-//! [`densities`] leaves, for a chunk of rows, the exponentials of their log joint densities and what each is to be
-//! multiplied by to become a responsibility; [`moments`] adds features times responsibilities into the sums, as
+//! [`densities()`] leaves, for a chunk of rows, the exponentials of their log joint densities and what each is to be
+//! multiplied by to become a responsibility; [`moments()`] adds features times responsibilities into the sums, as
 //! [`Place`] orders them, so that reduction and [`update`](super::update) are those of the other variants. Both are
 //! matrix products whose warps share nothing: operands come from global memory, which the caches make cheap, since each
 //! is used for 16 products at least.
