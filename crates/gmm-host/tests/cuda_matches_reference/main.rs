@@ -12,6 +12,7 @@ mod data;
 mod faults;
 mod fits;
 mod large;
+mod loops;
 mod small;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,7 +33,7 @@ struct Bench {
 /// A part of the tests: name, and what it does.
 type Section = (&'static str, fn(&Bench, &mut Tally));
 
-const SECTIONS: [Section; 18] = [
+const SECTIONS: [Section; 21] = [
     ("rows 1 to 300", small::every_row_count),
     ("dimensions 1 to 70, and around 96, 128, 256", small::every_dimension),
     ("components 1 to 40, and around 64, 128, 256; 300", small::every_component_count),
@@ -42,6 +43,9 @@ const SECTIONS: [Section; 18] = [
     ("rows far from every mean", small::underflow),
     ("moved between threads", small::threads),
     ("the same bits again", fits::same_bits),
+    ("loop on the device: small sizes", loops::small),
+    ("loop on the device: offsets", loops::offsets),
+    ("loop on the device: against the CPU engine", loops::large),
     ("fits as on the CPU", fits::as_on_the_cpu),
     ("fits from k-means", fits::from_k_means),
     ("N 1e5 to 3e6 against the CPU engine", large::many_rows),

@@ -1,0 +1,115 @@
+//! The loop on the device: an iteration against the reference's, and the same bits again.
+
+use std::ops::ControlFlow;
+
+use gmm_host::{EmOptions, EmRun, Engine, ReferenceEngine, Resident, run_em, shift};
+use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, Precision};
+
+use crate::compare::{Tally, allowed, size};
+use crate::{Bench, common, data};
+
+/// What is looped over.
+struct Case {
+    kind: CovarianceType,
+    precision: Precision,
+    n: usize,
+    d: usize,
+    k: usize,
+    offset: f64,
+}
+
+fn em(rows: &mut dyn Resident, case: &Case, max_iter: usize) -> EmRun {
+    let &Case { kind, precision, n, d, k, offset } = case;
+    let start = common::mixture(kind, k, d, offset, 1.0, (n * 1_000_003 + k * 1009 + d) as u64);
+    let options = EmOptions { tol: 0.0, max_iter, reg_covar: 1e-6, precision };
+    run_em(rows, start, &options, 0, &mut |_| ControlFlow::Continue(())).expect("a run")
+}
+
+/// Means about `at` and covariances, times the components' weights: moments, which is what the rows determine.
+fn moments(mixture: &Mixture, at: &[f64]) -> (Vec<f64>, Vec<f64>) {
+    let (k, d) = mixture.means().dim();
+    let weight = |c: usize| mixture.weights()[c];
+    let first = (0..k * d).map(|i| weight(i / d) * (mixture.means()[[i / d, i % d]] - at[i % d])).collect();
+    let second = match mixture.covariances() {
+        Covariances::Full(all) => all.iter().enumerate().map(|(i, v)| weight(i / (d * d)) * v).collect(),
+        Covariances::Tied(one) => one.iter().copied().collect(),
+        Covariances::Diag(all) => all.iter().enumerate().map(|(i, v)| weight(i / d) * v).collect(),
+        Covariances::Spherical(all) => all.iter().enumerate().map(|(i, v)| weight(i) * v).collect(),
+    };
+    (first, second)
+}
+
+/// One iteration from the same start on both, and three on the device twice.
+fn check(gpu: &dyn Engine, oracle: &dyn Engine, tally: &mut Tally, case: &Case, data: &Dataset) {
+    tally.cases += 1;
+    let &Case { kind, precision, n, d, k, offset } = case;
+    let what = format!("{kind} {precision} n={n} d={d} k={k} offset={offset:e}");
+    let at = shift::of_data(data);
+    let mut fast = gpu.load(data, precision, &at).expect("room on the device");
+    let mut slow = oracle.load(data, Precision::F64, &at).expect("room on the host");
+    let (got, want) = (em(fast.as_mut(), case, 1), em(slow.as_mut(), case, 1));
+    let looped = got.on_device.is_some_and(|on| on.iterations == 1);
+    // Where a component may have too few rows for its covariance, the device may leave the M-step to the host.
+    tally.expect(looped || n < 20 * k + 4 * d * k, || format!("{what}: the host had to do it"));
+    let tolerance = allowed(precision);
+    let ll = size(&want.trace).max(1.0);
+    tally.close(&got.trace, &want.trace, tolerance, ll, &format!("{what}: mean log-likelihood"));
+    let (a, b) = (got.mixture.weights().to_vec(), want.mixture.weights().to_vec());
+    tally.close(&a, &b, tolerance, 1.0, &format!("{what}: weights"));
+    let (a, b) = (moments(&got.mixture, &at), moments(&want.mixture, &at));
+    let second = size(&b.1);
+    // A mean is given about 0, with that much rounding.
+    let first = second.sqrt().max(size(&b.0)) + 2.0 * f64::EPSILON * offset / tolerance;
+    tally.close(&a.0, &b.0, tolerance, first, &format!("{what}: means"));
+    tally.close(&a.1, &b.1, tolerance, second, &format!("{what}: covariances"));
+    tally.expect(got.empty == want.empty, || format!("{what}: empty {:?}, want {:?}", got.empty, want.empty));
+    let mut thrice = || EmRun { on_device: None, ..em(fast.as_mut(), case, 3) };
+    let first = thrice();
+    tally.expect(thrice() == first, || format!("{what}: a repeat differs"));
+}
+
+fn every_kind(gpu: &dyn Engine, oracle: &dyn Engine, tally: &mut Tally, sizes: &[(usize, usize, usize)], offset: f64) {
+    for &(n, d, k) in sizes {
+        for precision in [Precision::F32, Precision::F64] {
+            // In single precision so far out, rows are only as good as four digits; both sides see the same.
+            let offset = if precision == Precision::F32 { offset.min(1e4) } else { offset };
+            let mut rows = common::rows(n, d, offset, 1.0, (n * 31 + d) as u64);
+            if precision == Precision::F32 {
+                rows.mapv_inplace(|v| f64::from(v as f32));
+            }
+            let mut data = Dataset::new(rows).expect("finite rows");
+            if n % 2 == 1 {
+                data = data.with_weights(data::weights(n)).expect("weights");
+            }
+            for kind in CovarianceType::ALL {
+                check(gpu, oracle, tally, &Case { kind, precision, n, d, k, offset }, &data);
+            }
+        }
+    }
+}
+
+pub(crate) fn small(bench: &Bench, tally: &mut Tally) {
+    let mut sizes: Vec<(usize, usize, usize)> = vec![(1, 1, 1), (17, 3, 2), (301, 9, 5), (3000, 2, 100), (6500, 33, 40)];
+    if !bench.quick {
+        sizes.extend((2..=300).step_by(7).map(|n| (n, 3, 2)));
+        sizes.extend((1..=70).chain([95, 96, 97, 127, 128, 129]).map(|d| (100 + 13 * d, d, 3)));
+        sizes.extend((1..=40).chain([63, 64, 65, 127, 128, 129, 300]).map(|k| (100 + 37 * k, 4, k)));
+        sizes.extend([(20_001, 13, 8), (20_001, 16, 16), (10_000, 30, 30), (20_001, 65, 64)]);
+    }
+    every_kind(&bench.gpu, &ReferenceEngine, tally, &sizes, 0.0);
+}
+
+pub(crate) fn offsets(bench: &Bench, tally: &mut Tally) {
+    for offset in [1e2, 1e4, 1e8] {
+        every_kind(&bench.gpu, &ReferenceEngine, tally, &[(401, 5, 3), (1002, 17, 4)], offset);
+    }
+}
+
+pub(crate) fn large(bench: &Bench, tally: &mut Tally) {
+    let sizes: &[(usize, usize, usize)] = if bench.quick {
+        &[(20_001, 3, 4)]
+    } else {
+        &[(1_000_000, 13, 8), (100_001, 30, 30), (300_000, 32, 64), (1_000_000, 2, 100), (3_000_000, 16, 16)]
+    };
+    every_kind(&bench.gpu, &bench.cpu, tally, sizes, 0.0);
+}
