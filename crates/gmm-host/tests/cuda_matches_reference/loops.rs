@@ -89,12 +89,11 @@ fn every_kind(gpu: &dyn Engine, oracle: &dyn Engine, tally: &mut Tally, sizes: &
 }
 
 pub(crate) fn small(bench: &Bench, tally: &mut Tally) {
-    let mut sizes: Vec<(usize, usize, usize)> = vec![(1, 1, 1), (17, 3, 2), (301, 9, 5), (3000, 2, 100), (6500, 33, 40)];
+    let mut sizes: Vec<(usize, usize, usize)> = vec![(1, 1, 1), (17, 3, 2), (301, 9, 5), (600, 2, 20), (900, 33, 5)];
     if !bench.quick {
         sizes.extend((2..=300).step_by(7).map(|n| (n, 3, 2)));
-        sizes.extend((1..=70).chain([95, 96, 97, 127, 128, 129]).map(|d| (100 + 13 * d, d, 3)));
-        sizes.extend((1..=40).chain([63, 64, 65, 127, 128, 129, 300]).map(|k| (100 + 37 * k, 4, k)));
-        sizes.extend([(20_001, 13, 8), (20_001, 16, 16), (10_000, 30, 30), (20_001, 65, 64)]);
+        sizes.extend((1..=34).chain([47, 48, 49, 63, 64, 65, 97, 127, 128, 129]).map(|d| (100 + 13 * d, d, 3)));
+        sizes.extend((1..=34).chain([63, 64, 65, 127, 128, 129, 300]).map(|k| (100 + 37 * k, 4, k)));
     }
     every_kind(&bench.gpu, &ReferenceEngine, tally, &sizes, 0.0);
 }
@@ -109,7 +108,15 @@ pub(crate) fn large(bench: &Bench, tally: &mut Tally) {
     let sizes: &[(usize, usize, usize)] = if bench.quick {
         &[(20_001, 3, 4)]
     } else {
-        &[(1_000_000, 13, 8), (100_001, 30, 30), (300_000, 32, 64), (1_000_000, 2, 100), (3_000_000, 16, 16)]
+        &[
+            (1_000_000, 13, 8),
+            (100_001, 30, 30),
+            (6501, 33, 40),
+            (20_001, 65, 64),
+            (300_000, 32, 64),
+            (1_000_000, 2, 100),
+            (3_000_000, 16, 16),
+        ]
     };
     every_kind(&bench.gpu, &bench.cpu, tally, sizes, 0.0);
 }
