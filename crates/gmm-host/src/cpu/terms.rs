@@ -28,8 +28,9 @@ pub(crate) enum Scales<T> {
     Full(Vec<Triangle<T>>),
     /// One factor, and the means solved by it, `(k, d)`.
     Tied(Triangle<T>, Vec<T>),
-    /// Reciprocal standard deviations, and the means in units of them with the sign turned, both `(k, d)`.
-    Diag(Vec<T>, Vec<T>),
+    /// Reciprocal standard deviations, and the means in units of them with the sign turned, both `(k, d)`; no such means
+    /// where one of them is more than `T` can hold.
+    Diag(Vec<T>, Option<Vec<T>>),
     /// Reciprocal standard deviations, `(k,)`.
     Spherical(Vec<T>),
 }
@@ -67,10 +68,14 @@ pub(crate) fn relative<T: Real>(centres: ArrayView2<'_, f64>, shift: &[f64]) -> 
 /// `−(mean − shift) scale`, `(k, d)`, for a distance by one multiplication and addition.
 ///
 /// Rounded once, and by the scales as they are in `T`: the same as a mean rounded in its last place, as `means` are too.
-fn offsets<T: Real>(mixture: &Mixture, shift: &[f64], scales: &[T]) -> Vec<T> {
+///
+/// None where one overflows, as with a standard deviation of 1e-20 at 1e20 from the shift in f32: a row there would be at
+/// a difference of infinities, where the difference itself is finite.
+fn offsets<T: Real>(mixture: &Mixture, shift: &[f64], scales: &[T]) -> Option<Vec<T>> {
     let means = mixture.means();
     let all = means.iter().zip(shift.iter().cycle()).zip(scales);
-    all.map(|((m, s), scale)| T::of((s - m) * scale.to_f64())).collect()
+    let offset = |((m, s), scale): ((&f64, &f64), &T)| T::of((s - m) * scale.to_f64());
+    all.map(offset).map(|v| v.to_f64().is_finite().then_some(v)).collect()
 }
 
 fn solved_means<T: Real>(mixture: &Mixture, factor: &Cholesky, shift: &[f64]) -> Vec<T> {
