@@ -52,8 +52,29 @@ macro_rules! kernels {
             $(#[$entry_doc])*
             #[cfg(not(target_arch = "nvptx64"))]
             pub fn $entry<T: $crate::Real>() -> $crate::Kernel<$args<T>> {
-                let name = if T::BYTES == 4 { stringify!($f32) } else { stringify!($f64) };
-                $crate::Kernel { name, shared_bytes: $shared, body: $body }
+                // Not generic, so that they are compiled here, once, and not in every crate that launches.
+                unsafe fn single(a: $args<f32>) {
+                    #[allow(dead_code)]
+                    type T = f32;
+                    // SAFETY: the caller's promise.
+                    unsafe { $body(a) }
+                }
+                unsafe fn double(a: $args<f64>) {
+                    #[allow(dead_code)]
+                    type T = f64;
+                    // SAFETY: the caller's promise.
+                    unsafe { $body(a) }
+                }
+                let (name, body) = if T::BYTES == 4 {
+                    // SAFETY: `T` is `f32`.
+                    let body = unsafe { core::mem::transmute::<unsafe fn($args<f32>), unsafe fn($args<T>)>(single) };
+                    (stringify!($f32), body)
+                } else {
+                    // SAFETY: `T` is `f64`.
+                    let body = unsafe { core::mem::transmute::<unsafe fn($args<f64>), unsafe fn($args<T>)>(double) };
+                    (stringify!($f64), body)
+                };
+                $crate::Kernel { name, shared_bytes: $shared, body }
             }
             kernels!(@entry $args $fields $f32 f32 $body);
             kernels!(@entry $args $fields $f64 f64 $body);

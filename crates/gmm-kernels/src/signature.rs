@@ -45,12 +45,24 @@ fn generic<T: Real>() -> Vec<Signature> {
     ]
 }
 
+fn large<T: Real>(all: &mut Vec<Signature>) {
+    for family in [fused::Family::Full, fused::Family::Linear] {
+        for at_once in fused::large::GROUPS {
+            all.push(tensor(one(fused::large::densities::<T>(family, at_once))));
+            all.push(tensor(one(fused::large::moments::<T>(family, at_once))));
+        }
+    }
+    all.push(tensor(one(fused::large::norms::norms::<T>())));
+}
+
 /// Every entry point, in the order of a pass.
 pub fn signatures() -> Vec<Signature> {
     let mut all = generic::<f32>();
     all.extend(generic::<f64>());
     all.extend(fused::Variant::all().map(|v| tensor(one(fused::kernel::<f32>(v)))));
     all.extend(fused::Variant::all().map(|v| tensor(one(fused::kernel::<f64>(v)))));
+    large::<f32>(&mut all);
+    large::<f64>(&mut all);
     all.push(tensor(one(fused::update::update())));
     all.extend([one(reduce::reduce_partials()), one(reduce::reduce_scalars()), one(reduce::reduce_blocks())]);
     all.extend([one(m_step::m_step_full()), one(m_step::m_step_tied())]);

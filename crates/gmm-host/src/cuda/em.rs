@@ -2,15 +2,17 @@
 
 use cust::event::{Event, EventFlags};
 use cust::memory::{AsyncCopyDestination, LockedBuffer};
+use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
-use gmm_kernels::fused::update::TRACE;
+use gmm_kernels::fused::update::{self, TRACE};
 use gmm_kernels::fused::{self, Variant};
-use gmm_kernels::layout::packed_len;
+use gmm_kernels::layout::{packed_len, tiled_len};
 use gmm_model::{CovarianceType, Covariances, Mixture, Precision};
 use ndarray::{Array1, Array2, Array3};
 
 use super::device::Gpu;
-use super::launch::{Launcher, LoopBuffers, LoopPlan};
+use super::launch::{Between, Kernels, Launcher, LoopBuffers, LoopPlan};
+use super::plan::{self, LoopKernels, Shape};
 use super::rows::CudaRows;
 use super::upload::Number;
 use super::workspace::{Slot, pin, pinned_empty};
@@ -54,12 +56,16 @@ struct Arena {
     sums: usize,
     scatter: usize,
     partials: usize,
+    norms: usize,
+    exponentials: usize,
+    factors: usize,
+    likelihoods: usize,
     len: usize,
 }
 
 impl Arena {
     fn of(plan: &LoopPlan) -> Self {
-        let (shape, place) = (&plan.shape, plan.variant.place());
+        let (shape, place) = (&plan.shape, plan.kernels.place());
         let (k, d) = (shape.k as usize, shape.d as usize);
         // Each part starts 16-byte aligned.
         let up = |len: usize| len.next_multiple_of(2);
@@ -74,8 +80,38 @@ impl Arena {
         let scatter = sums + up(place.sums() as usize);
         let tied = if shape.kind == CovarianceType::Tied { packed_len(shape.d) as usize } else { 0 };
         let partials = scatter + up(tied);
-        let len = partials + plan.blocks as usize * place.sums() as usize;
-        Self { weights, means, covariances, seen, carry, constants, coefficients, sums, scatter, partials, len }
+        let norms = partials + up(plan.kernels.partials() as usize * place.sums() as usize);
+        // What the two kernels of a chunk leave to one another.
+        let [with_norms, exponents, multiples, chunk_likelihoods] = match &plan.kernels {
+            Kernels::Fused(..) => [0; 4],
+            Kernels::Large(of, chunks) => {
+                let rows = chunks.chunk.min(shape.n);
+                let norms = if shape.kind == CovarianceType::Spherical { tiled_len(shape.n, 1) } else { 0 };
+                let exponentials = of.exponentials(rows) * shape.number_bytes() / 8;
+                [norms, exponentials, of.factors(rows), large::likelihoods(rows)]
+            }
+        };
+        let exponentials = norms + with_norms as usize;
+        let factors = exponentials + exponents as usize;
+        let likelihoods = factors + multiples as usize;
+        let len = likelihoods + chunk_likelihoods as usize;
+        Self {
+            weights,
+            means,
+            covariances,
+            seen,
+            carry,
+            constants,
+            coefficients,
+            sums,
+            scatter,
+            partials,
+            norms,
+            exponentials,
+            factors,
+            likelihoods,
+            len,
+        }
     }
 }
 
@@ -128,7 +164,7 @@ impl<T: Number> CudaRows<T> {
             let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
             self.gpu.check("an event", from.record(&self.queue.stream))?;
             for iteration in next..=last {
-                launcher.fused_pass(&plan, iteration, &chunk, &buffers)?;
+                launcher.loop_pass(&plan, iteration, &chunk, &buffers)?;
                 launcher.update(&plan, iteration, &buffers)?;
             }
             self.gpu.check("an event", to.record(&self.queue.stream))?;
@@ -165,25 +201,25 @@ impl<T: Number> CudaRows<T> {
         let (kind, k) = (mixture.covariance_type(), mixture.n_components());
         let shape = self.shape(kind, k);
         let left = u32::try_from(options.max_iter.saturating_sub(done)).unwrap_or(u32::MAX - 1);
-        let Some(variant) = Variant::of(shape.kernel_kind(), shape.k, shape.d) else { return Ok(None) };
-        let kernel = fused::kernel::<T>(variant);
         // An iteration before the first is known only to the host, which compares likelihoods.
-        if left == 0 || done > 0 || self.forced.host_loop() || !self.gpu.has(kernel.name) {
+        if left == 0 || done > 0 || self.forced.host_loop() {
             return Ok(None);
         }
-        let shared = fused::shared_bytes::<T>(variant);
-        if shared > u64::from(self.gpu.limits.shared_bytes) {
+        // The M-step has room for its matrices.
+        let update = update::shared_len(update::number(shape.kernel_kind()), shape.k, shape.d);
+        if update > u64::from(self.gpu.limits.shared_bytes) {
             return Ok(None);
         }
-        let each = self.gpu.occupancy(kernel.name, gmm_kernels::THREADS, shared)?;
-        let groups = shape.n.div_ceil(fused::ROWS_OF_BLOCK);
-        let blocks = u64::from(each * self.gpu.limits.multiprocessors).min(groups) as u32;
+        let kernels = match self.fused_kernels(&shape)? {
+            Some(kernels) => Some(kernels),
+            None => self.large_kernels(&shape)?,
+        };
+        let Some(kernels) = kernels else { return Ok(None) };
         let (most_terms, least_left) = limits(self.precision);
-        tracing::debug!(plan = format!("{}_{}_{}", kernel.name, blocks, each), "loop on the device");
+        tracing::debug!(plan = format!("{kernels:?}"), "loop on the device");
         Ok(Some(LoopPlan {
             shape,
-            variant,
-            blocks,
+            kernels,
             max_iter: left,
             tol: options.tol,
             reg_covar: options.reg_covar,
@@ -191,6 +227,41 @@ impl<T: Number> CudaRows<T> {
             most_terms,
             least_left,
         }))
+    }
+
+    /// One kernel for a pass, where its sums fit into a warp's registers.
+    fn fused_kernels(&self, shape: &Shape) -> Result<Option<Kernels>, Error> {
+        if self.forced.variant() == Some(LoopKernels::Large) {
+            return Ok(None);
+        }
+        let Some(variant) = Variant::of(shape.kernel_kind(), shape.k, shape.d) else { return Ok(None) };
+        let kernel = fused::kernel::<T>(variant);
+        let shared = fused::shared_bytes::<T>(variant);
+        if !self.gpu.has(kernel.name) || shared > u64::from(self.gpu.limits.shared_bytes) {
+            return Ok(None);
+        }
+        let each = self.gpu.occupancy(kernel.name, gmm_kernels::THREADS, shared)?;
+        let groups = shape.n.div_ceil(fused::ROWS_OF_BLOCK);
+        let blocks = u64::from(each * self.gpu.limits.multiprocessors).min(groups) as u32;
+        Ok(Some(Kernels::Fused(variant, blocks)))
+    }
+
+    /// Two kernels for each chunk of rows.
+    fn large_kernels(&self, shape: &Shape) -> Result<Option<Kernels>, Error> {
+        let kind = shape.kernel_kind();
+        let of = Large::of(kind, shape.k, shape.d);
+        let first = large::densities::<T>(of.family, of.at_once);
+        let second = large::moments::<T>(of.family, of.at_once);
+        let (first_shared, second_shared) = large::shared_bytes(of);
+        if self.forced.variant() == Some(LoopKernels::Fused) || !self.gpu.has(first.name) {
+            return Ok(None);
+        }
+        let at_once = |name: &'static str, shared: u64| {
+            let each = self.gpu.occupancy(name, gmm_kernels::THREADS, shared)?;
+            Ok::<u32, Error>(each * self.gpu.limits.multiprocessors)
+        };
+        let waves = (at_once(first.name, first_shared)?, at_once(second.name, second_shared)?);
+        Ok(Some(Kernels::Large(of, plan::chunks(shape, of, &self.gpu.limits, &self.forced, waves))))
     }
 
     fn reserve_loop(&mut self, plan: &LoopPlan, arena: &Arena) -> Result<(), Error> {
@@ -231,7 +302,13 @@ impl<T: Number> CudaRows<T> {
             coefficients: numbers.index(arena.coefficients..arena.sums),
             sums: numbers.index(arena.sums..arena.scatter),
             scatter: tied.then(|| numbers.index(arena.scatter..arena.partials)),
-            partials: numbers.index(arena.partials..arena.len),
+            partials: numbers.index(arena.partials..arena.norms),
+            between: matches!(plan.kernels, Kernels::Large(..)).then(|| Between {
+                norms: (arena.norms < arena.exponentials).then(|| numbers.index(arena.norms..arena.exponentials)),
+                exponentials: numbers.index(arena.exponentials..arena.factors),
+                factors: numbers.index(arena.factors..arena.likelihoods),
+                likelihoods: numbers.index(arena.likelihoods..arena.len),
+            }),
         }
     }
 
@@ -266,7 +343,11 @@ impl<T: Number> CudaRows<T> {
         // SAFETY: the loop's own buffers, and the stream keeps the order.
         let set = unsafe { coefficients.set_8_async(0, stream).and_then(|()| flags.set_8_async(0, stream)) };
         self.gpu.check("clearing a loop's state", set)?;
-        Launcher { gpu: &self.gpu, queue: &self.queue }.update(plan, 0, &b)
+        let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
+        if let Some(norms) = b.between.and_then(|between| between.norms) {
+            launcher.norms(&plan.shape, &self.whole(), &norms)?;
+        }
+        launcher.update(plan, 0, &b)
     }
 
     /// Brings trace, parameters and flags, and waits for them.
@@ -301,8 +382,7 @@ impl<T: Number> CudaRows<T> {
 
 /// Seconds that an iteration may take: to decide when to look for the first time.
 fn guess(plan: &LoopPlan) -> f64 {
-    let place = plan.variant.place();
-    let products = plan.shape.n as f64 * place.coefficients() as f64 / 8.0;
+    let products = plan.shape.n as f64 * plan.kernels.place().coefficients() as f64 / 8.0;
     1e-5 + products / 1e12
 }
 

@@ -1,10 +1,13 @@
 //! Which variant of the kernels, which chunk of rows and which grids: one pure function of shape and device limits.
 //!
-//! `GMM_PLAN` forces parts of it: `chunk=4096,blocks=64,splits=3,solved=scratch,loop=host`.
+//! `GMM_PLAN` forces parts of it: `chunk=4096,blocks=64,splits=3,solved=scratch,loop=host,variant=large`.
 
 use std::fmt;
 
+use gmm_kernels::THREADS;
+use gmm_kernels::device::WARP;
 use gmm_kernels::e_step::solved_columns;
+use gmm_kernels::fused::large::Large;
 use gmm_kernels::layout::{Kind, TILE_ROWS, statistics_len, tiles};
 use gmm_kernels::m_step_sums;
 use gmm_model::{CovarianceType, Precision};
@@ -86,6 +89,16 @@ pub(crate) struct Forced {
     splits: Option<u32>,
     solved: Option<Solved>,
     host_loop: bool,
+    variant: Option<LoopKernels>,
+}
+
+/// Which kernels a loop on the device has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LoopKernels {
+    /// One for a pass: where its sums fit into a warp's registers.
+    Fused,
+    /// Two for each chunk of rows.
+    Large,
 }
 
 impl Forced {
@@ -102,13 +115,19 @@ impl Forced {
         self.host_loop
     }
 
+    /// The loop's kernels, if they were asked for.
+    pub(crate) const fn variant(&self) -> Option<LoopKernels> {
+        self.variant
+    }
+
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         let mut forced = Self::default();
         for part in text.split(',').filter(|p| !p.trim().is_empty()) {
             forced.set(part.trim()).ok_or_else(|| Error::Option {
                 option: "GMM_PLAN",
                 value: text.to_owned(),
-                must: "like chunk=4096,blocks=64,splits=3,solved=shared|scratch,loop=device|host, numbers from 1"
+                must: "like chunk=4096,blocks=64,splits=3,solved=shared|scratch,loop=device|host,variant=fused|large, \
+                       numbers from 1"
                     .to_owned(),
             })?;
         }
@@ -126,6 +145,8 @@ impl Forced {
             "solved" if value == "scratch" => self.solved = Some(Solved::Scratch),
             "loop" if value == "host" => self.host_loop = true,
             "loop" if value == "device" => self.host_loop = false,
+            "variant" if value == "fused" => self.variant = Some(LoopKernels::Fused),
+            "variant" if value == "large" => self.variant = Some(LoopKernels::Large),
             _ => return None,
         }
         Some(())
@@ -194,6 +215,39 @@ fn splits(shape: &Shape, limits: &Limits) -> u32 {
     let busy = (limits.multiprocessors * SUM_BLOCKS_PER_MULTIPROCESSOR).div_ceil(each);
     let most = (PARTIAL_BYTES / (8 * shape.statistics())).max(1);
     u64::from(busy).min(most) as u32
+}
+
+/// How the kernels of [`fused::large`](gmm_kernels::fused::large) go over the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chunks {
+    /// Rows at a time: a multiple of 128.
+    pub(crate) chunk: u64,
+    /// Blocks of the densities.
+    pub(crate) blocks: u32,
+    /// Parts into which the moments split the rows of a chunk.
+    pub(crate) splits: u32,
+}
+
+/// Chunks for a device that runs so many blocks of each of the two kernels at a time: whole waves of the densities, so
+/// that none runs half empty, as many as half of the L2 cache has room for; and splits that fill one wave of the moments.
+pub(crate) fn chunks(
+    shape: &Shape,
+    of: Large,
+    limits: &Limits,
+    forced: &Forced,
+    (first, second): (u32, u32),
+) -> Chunks {
+    let per_row = u64::from(8 * of.place.groups) * shape.number_bytes();
+    let wave = u64::from(first) * TILE;
+    let cached = u64::from(limits.l2_bytes) / 2 / per_row / wave * wave;
+    let chunk = forced.chunk.unwrap_or_else(|| cached.max(wave)).min(tiles(shape.n) * TILE);
+    let blocks = forced.blocks.unwrap_or(first).min(u32::try_from(chunk / TILE).unwrap_or(u32::MAX));
+    let filling = second * (THREADS / WARP) / of.units(shape.d);
+    let most = (PARTIAL_BYTES / (8 * of.place.sums())).max(1);
+    let splits = forced.splits.unwrap_or_else(|| u64::from(filling.max(1)).min(most) as u32);
+    // Sixteen rows at least for each.
+    let splits = u64::from(splits).min(chunk / 16) as u32;
+    Chunks { chunk, blocks, splits }
 }
 
 impl fmt::Display for Plan {
@@ -273,6 +327,23 @@ mod tests {
     }
 
     #[test]
+    fn chunks_of_a_loop_are_whole_waves() {
+        let at = |kind, precision, n, k, d| {
+            let shape = shape(kind, precision, n, k, d);
+            chunks(&shape, Large::of(shape.kernel_kind(), k, d), &H200, &Forced::default(), (264, 264))
+        };
+        let wave = 264 * TILE;
+        let one = at(CovarianceType::Full, Precision::F64, 1_000_000, 64, 32);
+        assert_eq!(one, Chunks { chunk: wave, blocks: 264, splits: 58 });
+        let all = at(CovarianceType::Full, Precision::F64, 100_000, 30, 30);
+        assert_eq!((all.chunk, all.blocks), (100_096, 264));
+        // One wave at least, whatever it takes.
+        assert_eq!(at(CovarianceType::Diag, Precision::F32, 1_000_000, 1024, 128).chunk, wave);
+        let few = at(CovarianceType::Full, Precision::F64, 40, 30, 30);
+        assert_eq!((few.chunk, few.blocks, few.splits), (128, 1, 8));
+    }
+
+    #[test]
     fn the_same_shape_gets_the_same_plan() {
         let shape = shape(CovarianceType::Tied, Precision::F64, 123_456, 7, 20);
         assert_eq!(chosen(&shape, &H200), chosen(&shape, &H200));
@@ -289,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_forced_plan_that_makes_no_sense_says_what_would() {
-        for text in ["chunk=0", "chunk", "tile=3", "solved=there", "splits=-1"] {
+        for text in ["chunk=0", "chunk", "tile=3", "solved=there", "splits=-1", "variant=small"] {
             let error = Forced::parse(text).unwrap_err().to_string();
             assert!(error.contains("GMM_PLAN") && error.contains("chunk=4096"), "{text}: {error}");
         }

@@ -21,14 +21,15 @@ pub mod mma;
 mod shared;
 
 pub use block::block_sum;
+pub use machine::unknown;
 pub use shared::Shared;
 
 pub(crate) mod words {
     //! Bit-level words behind [`Real`](crate::Real) and [`Shared`](super::Shared).
     pub(crate) use super::machine::{
-        fma_f32, fma_f64, global_load_u32x4, global_load_u64x2, shared_load_u32, shared_load_u32x4, shared_load_u64,
-        shared_load_u64x2, shared_store_u32, shared_store_u32x4, shared_store_u64, shared_store_u64x2, sqrt_f32,
-        sqrt_f64,
+        exp2_approx_f32, fma_f32, fma_f64, global_load_u32x4, global_load_u64x2, reciprocal_approx_f64,
+        shared_load_u32, shared_load_u32x4, shared_load_u64, shared_load_u64x2, shared_store_u32, shared_store_u32x4,
+        shared_store_u64, shared_store_u64x2, sqrt_f32, sqrt_f64,
     };
 }
 
@@ -38,7 +39,7 @@ pub const WARP: u32 = 32;
 /// Thread and block indices, and the block's barrier.
 pub mod thread {
     pub use super::machine::{
-        block_dim_x, block_idx_x, block_idx_y, grid_dim_x, grid_dim_y, sync_threads, thread_idx_x,
+        block_dim_x, block_idx_x, block_idx_y, grid_dim_x, grid_dim_y, sync_threads, thread_idx_x, thread_idx_x_anew,
     };
 
     /// Index of this thread among all threads of a one-dimensional grid.

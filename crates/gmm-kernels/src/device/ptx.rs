@@ -95,6 +95,46 @@ macro_rules! arithmetic {
 arithmetic!(f32, reg32, "f32", fma_f32, sqrt_f32);
 arithmetic!(f64, reg64, "f64", fma_f64, sqrt_f64);
 
+/// 2 to the power of `a`, with a relative error of 2⁻²² or so; subnormal results are 0.
+#[inline(always)]
+pub(crate) fn exp2_approx_f32(a: f32) -> f32 {
+    let out: f32;
+    // SAFETY: see above.
+    unsafe {
+        asm!("ex2.approx.ftz.f32 {o}, {a};", o = lateout(reg32) out, a = in(reg32) a, options(pure, nomem, nostack));
+    }
+    out
+}
+
+/// `1/a` to 20 bits or so, for `a` in the normal range.
+#[inline(always)]
+pub(crate) fn reciprocal_approx_f64(a: f64) -> f64 {
+    let out: f64;
+    // SAFETY: see above.
+    unsafe {
+        asm!("rcp.approx.ftz.f64 {o}, {a};", o = lateout(reg64) out, a = in(reg64) a, options(pure, nomem, nostack));
+    }
+    out
+}
+
+/// The same number, of which the compiler knows nothing: a loop of that many turns stays a loop.
+#[inline(always)]
+pub fn unknown(n: u32) -> u32 {
+    let out: u32;
+    // SAFETY: see above.
+    unsafe { asm!("mov.u32 {o}, {n};", o = lateout(reg32) out, n = in(reg32) n, options(nomem, nostack)) };
+    out
+}
+
+/// `thread_idx_x`, read anew: the compiler does not keep it in a register until then.
+#[inline(always)]
+pub fn thread_idx_x_anew() -> u32 {
+    let out: u32;
+    // SAFETY: reads a special register.
+    unsafe { asm!("mov.u32 {o}, %tid.x;", o = lateout(reg32) out, options(nomem, nostack)) };
+    out
+}
+
 /// The emulator checks global addresses; the chip does not.
 #[inline(always)]
 pub(crate) fn check_global(_: *const u8, _: usize, _: usize) {}

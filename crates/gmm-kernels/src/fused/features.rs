@@ -6,7 +6,7 @@
 //! Lane `4g + t` of a warp holds, of a 16×16 operand, rows `g`, `g+8` and columns `t`, `t+4`, `t+8`, `t+12`.
 
 use super::place;
-use crate::device::Shared;
+use crate::device::{Shared, warp};
 
 /// Rows that a warp takes at a time.
 pub const GROUP: u32 = 16;
@@ -72,6 +72,32 @@ impl<const S: usize> Features for Linear<S> {
     }
 }
 
+/// Entries and their squares: `H` groups of sixteen entries, then their squares, formed where they are used.
+pub struct Squares<const H: usize>;
+
+impl<const H: usize> Features for Squares<H> {
+    const STEPS: usize = 2 * H;
+    const COLUMNS: u32 = 16 * H as u32;
+    const ENTRIES: u32 = 16 * H as u32;
+    const ONES: Option<u32> = None;
+
+    #[inline(always)]
+    fn across(x: Shared<f64>, lane: u32, mut f: impl FnMut(usize, [f64; 8])) {
+        Linear::<H>::across(x, lane, |step, a| {
+            f(step, a);
+            f(H + step, a.map(|v| v * v));
+        });
+    }
+
+    #[inline(always)]
+    fn down(x: Shared<f64>, lane: u32, mut f: impl FnMut(usize, [f64; 8])) {
+        Linear::<H>::down(x, lane, |step, a| {
+            f(step, a);
+            f(H + step, a.map(|v| v * v));
+        });
+    }
+}
+
 /// Entries and products of two entries, up to `4 C` columns.
 ///
 /// Column `4i + q` is entry `i` of *class* `q`. A lane must form its features with indices known to the compiler, while
@@ -93,6 +119,18 @@ impl<const C: usize> Features for Full<C> {
 
     #[inline(always)]
     fn across(x: Shared<f64>, lane: u32, mut f: impl FnMut(usize, [f64; 8])) {
+        Self::across_with(x, lane, &mut f);
+    }
+
+    #[inline(always)]
+    fn down(x: Shared<f64>, lane: u32, mut f: impl FnMut(usize, [f64; 8])) {
+        Self::down_with(x, lane, 4 * C as u32, &mut f);
+    }
+}
+
+impl<const C: usize> Full<C> {
+    #[inline(always)]
+    fn across_with(x: Shared<f64>, lane: u32, f: &mut impl FnMut(usize, [f64; 8])) {
         let (row, class) = (lane / 4, lane % 4);
         let start = |turn: u32| (class + turn) % 4 * STRIDE + row;
         let (own, next, opposite) = (start(0), start(1), start(2));
@@ -121,8 +159,9 @@ impl<const C: usize> Features for Full<C> {
         });
     }
 
+    /// `ones` is the column that holds 1 in every row.
     #[inline(always)]
-    fn down(x: Shared<f64>, lane: u32, mut f: impl FnMut(usize, [f64; 8])) {
+    fn down_with(x: Shared<f64>, lane: u32, ones: u32, f: &mut impl FnMut(usize, [f64; 8])) {
         let (row, class, half) = (lane % 4, lane / 4 % 4, lane / 16);
         // The halves differ in where they read and not in what they do.
         let own = class * STRIDE + row;
@@ -132,7 +171,7 @@ impl<const C: usize> Features for Full<C> {
         // What multiplies `u[i]` for `m > i`. Half 0: entry `m` of the next class, or 1 past the last; half 1: entry
         // `m − 1` of its own.
         let above = |m: usize| {
-            let zero = if m < C { column(low, m) } else { 4 * C as u32 * STRIDE + row };
+            let zero = if m < C { column(low, m) } else { ones * STRIDE + row };
             if half == 0 { zero } else { column(own, m - 1) }
         };
         let mut a = [0.0; 8];
@@ -142,6 +181,10 @@ impl<const C: usize> Features for Full<C> {
             let both = first + 1 < C;
             let u = [four(column(own, first)), if both { four(column(own, first + 1)) } else { [0.0; 4] }];
             each(C + 1, |m| {
+                if C >= 4 {
+                    // Keeps what comes after from being read ahead, into registers of which there are none left.
+                    warp::sync_warp();
+                }
                 let below = if m <= first || (both && m == first + 1) { four(column(low, m)) } else { [0.0; 4] };
                 let above = if m > first { four(above(m)) } else { [0.0; 4] };
                 each(2, |odd| {
@@ -158,5 +201,59 @@ impl<const C: usize> Features for Full<C> {
                 });
             });
         });
+    }
+}
+
+/// As [`Full`], with one entry more, `z`, which takes sixteen features more: `z` times each other entry, times itself,
+/// and alone. For `C` up to 3.
+pub struct FullAndOne<const C: usize>;
+
+impl<const C: usize> FullAndOne<C> {
+    /// Columns after the entries: `z`, ones, zeros.
+    const Z: u32 = 4 * C as u32;
+
+    /// The column that `z` is multiplied with in feature `class` of the `i`th four.
+    #[inline(always)]
+    fn partner(i: u32, class: u32) -> u32 {
+        if i < C as u32 {
+            4 * i + class
+        } else if i == C as u32 && class < 2 {
+            Self::Z + class
+        } else {
+            Self::Z + 2
+        }
+    }
+}
+
+impl<const C: usize> Features for FullAndOne<C> {
+    const STEPS: usize = Full::<C>::STEPS + 1;
+    const COLUMNS: u32 = 4 * C as u32 + 3;
+    const ENTRIES: u32 = 4 * C as u32 + 1;
+    const ONES: Option<u32> = Some(4 * C as u32 + 1);
+
+    #[inline(always)]
+    fn across(x: Shared<f64>, lane: u32, mut f: impl FnMut(usize, [f64; 8])) {
+        Full::<C>::across_with(x, lane, &mut f);
+        let (row, class) = (lane / 4, lane % 4);
+        let z = [0, 8].map(|r| x.load(Self::Z * STRIDE + row + r));
+        let mut a = [0.0; 8];
+        each(C + 1, |i| {
+            let at = Self::partner(i as u32, class) * STRIDE + row;
+            each(2, |half| a[2 * i + half] = z[half] * x.load(at + 8 * half as u32));
+        });
+        f(Full::<C>::STEPS, a);
+    }
+
+    #[inline(always)]
+    fn down(x: Shared<f64>, lane: u32, mut f: impl FnMut(usize, [f64; 8])) {
+        Full::<C>::down_with(x, lane, Self::Z + 1, &mut f);
+        let (row, class, half) = (lane % 4, lane / 4 % 4, lane / 16);
+        let z = [0, 4, 8, 12].map(|r| x.load(Self::Z * STRIDE + row + r));
+        let mut a = [0.0; 8];
+        each(2, |slot| {
+            let at = Self::partner(2 * slot as u32 + half, class) * STRIDE + row;
+            each(4, |r| a[2 * r + slot] = z[r] * x.load(at + 4 * r as u32));
+        });
+        f(Full::<C>::STEPS, a);
     }
 }

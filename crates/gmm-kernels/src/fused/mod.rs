@@ -8,12 +8,13 @@
 //! tensor cores, where that costs what `f32` costs elsewhere.
 
 pub mod features;
+pub mod large;
 pub mod pass;
 pub mod place;
 pub mod state;
 pub mod update;
 
-use features::{Full, Linear};
+use features::{Full, FullAndOne, Linear, Squares};
 use place::Place;
 
 use crate::layout::Kind;
@@ -66,6 +67,20 @@ kernels! {
     full_4_1 => pass_full_4_1_f32, pass_full_4_1_f64, pass::body::<T, Full<4>, 10, 1>, pass::shared_bytes::<T, Full<4>, 1>;
     /// Up to 16 entries and their products, up to 16 components.
     full_4_2 => pass_full_4_2_f32, pass_full_4_2_f64, pass::body::<T, Full<4>, 10, 2>, pass::shared_bytes::<T, Full<4>, 2>;
+    /// Up to 5 entries and their products, up to 8 components.
+    full_and_one_1_1 => pass_full_and_one_1_1_f32, pass_full_and_one_1_1_f64, pass::body::<T, FullAndOne<1>, 2, 1>, pass::shared_bytes::<T, FullAndOne<1>, 1>;
+    /// Up to 5 entries and their products, up to 16 components.
+    full_and_one_1_2 => pass_full_and_one_1_2_f32, pass_full_and_one_1_2_f64, pass::body::<T, FullAndOne<1>, 2, 2>, pass::shared_bytes::<T, FullAndOne<1>, 2>;
+    /// Up to 5 entries and their products, up to 32 components.
+    full_and_one_1_4 => pass_full_and_one_1_4_f32, pass_full_and_one_1_4_f64, pass::body::<T, FullAndOne<1>, 2, 4>, pass::shared_bytes::<T, FullAndOne<1>, 4>;
+    /// Up to 9 entries and their products, up to 8 components.
+    full_and_one_2_1 => pass_full_and_one_2_1_f32, pass_full_and_one_2_1_f64, pass::body::<T, FullAndOne<2>, 4, 1>, pass::shared_bytes::<T, FullAndOne<2>, 1>;
+    /// Up to 9 entries and their products, up to 16 components.
+    full_and_one_2_2 => pass_full_and_one_2_2_f32, pass_full_and_one_2_2_f64, pass::body::<T, FullAndOne<2>, 4, 2>, pass::shared_bytes::<T, FullAndOne<2>, 2>;
+    /// Up to 13 entries and their products, up to 8 components.
+    full_and_one_3_1 => pass_full_and_one_3_1_f32, pass_full_and_one_3_1_f64, pass::body::<T, FullAndOne<3>, 7, 1>, pass::shared_bytes::<T, FullAndOne<3>, 1>;
+    /// Up to 13 entries and their products, up to 16 components.
+    full_and_one_3_2 => pass_full_and_one_3_2_f32, pass_full_and_one_3_2_f64, pass::body::<T, FullAndOne<3>, 7, 2>, pass::shared_bytes::<T, FullAndOne<3>, 2>;
     /// Up to 16 columns, up to 8 components.
     linear_1_1 => pass_linear_1_1_f32, pass_linear_1_1_f64, pass::body::<T, Linear<1>, 1, 1>, pass::shared_bytes::<T, Linear<1>, 1>;
     /// Up to 16 columns, up to 16 components.
@@ -82,14 +97,18 @@ kernels! {
     linear_2_2 => pass_linear_2_2_f32, pass_linear_2_2_f64, pass::body::<T, Linear<2>, 2, 2>, pass::shared_bytes::<T, Linear<2>, 2>;
     /// Up to 32 columns, up to 32 components.
     linear_2_4 => pass_linear_2_4_f32, pass_linear_2_4_f64, pass::body::<T, Linear<2>, 2, 4>, pass::shared_bytes::<T, Linear<2>, 4>;
-    /// Up to 32 columns, up to 64 components.
-    linear_2_8 => pass_linear_2_8_f32, pass_linear_2_8_f64, pass::body::<T, Linear<2>, 2, 8>, pass::shared_bytes::<T, Linear<2>, 8>;
-    /// Up to 64 columns, up to 8 components.
-    linear_4_1 => pass_linear_4_1_f32, pass_linear_4_1_f64, pass::body::<T, Linear<4>, 4, 1>, pass::shared_bytes::<T, Linear<4>, 1>;
-    /// Up to 64 columns, up to 16 components.
-    linear_4_2 => pass_linear_4_2_f32, pass_linear_4_2_f64, pass::body::<T, Linear<4>, 4, 2>, pass::shared_bytes::<T, Linear<4>, 2>;
-    /// Up to 64 columns, up to 32 components.
-    linear_4_4 => pass_linear_4_4_f32, pass_linear_4_4_f64, pass::body::<T, Linear<4>, 4, 4>, pass::shared_bytes::<T, Linear<4>, 4>;
+    /// Up to 16 entries and their squares, up to 8 components.
+    squares_1_1 => pass_squares_1_1_f32, pass_squares_1_1_f64, pass::body::<T, Squares<1>, 2, 1>, pass::shared_bytes::<T, Squares<1>, 1>;
+    /// Up to 16 entries and their squares, up to 16 components.
+    squares_1_2 => pass_squares_1_2_f32, pass_squares_1_2_f64, pass::body::<T, Squares<1>, 2, 2>, pass::shared_bytes::<T, Squares<1>, 2>;
+    /// Up to 16 entries and their squares, up to 32 components.
+    squares_1_4 => pass_squares_1_4_f32, pass_squares_1_4_f64, pass::body::<T, Squares<1>, 2, 4>, pass::shared_bytes::<T, Squares<1>, 4>;
+    /// Up to 32 entries and their squares, up to 8 components.
+    squares_2_1 => pass_squares_2_1_f32, pass_squares_2_1_f64, pass::body::<T, Squares<2>, 4, 1>, pass::shared_bytes::<T, Squares<2>, 1>;
+    /// Up to 32 entries and their squares, up to 16 components.
+    squares_2_2 => pass_squares_2_2_f32, pass_squares_2_2_f64, pass::body::<T, Squares<2>, 4, 2>, pass::shared_bytes::<T, Squares<2>, 2>;
+    /// Up to 32 entries and their squares, up to 32 components.
+    squares_2_4 => pass_squares_2_4_f32, pass_squares_2_4_f64, pass::body::<T, Squares<2>, 4, 4>, pass::shared_bytes::<T, Squares<2>, 4>;
 }
 
 /// What features are made of.
@@ -97,8 +116,27 @@ kernels! {
 pub enum Family {
     /// Entries and their products: full covariances.
     Full,
-    /// Entries, and what is derived of them: diagonal, spherical and tied covariances.
+    /// The same, one entry more than a multiple of four.
+    FullAndOne,
+    /// Entries, and what is derived of them: spherical and tied covariances.
     Linear,
+    /// Entries and their squares: diagonal covariances.
+    Squares,
+}
+
+impl Family {
+    /// All.
+    const ALL: [Self; 4] = [Self::Full, Self::FullAndOne, Self::Linear, Self::Squares];
+
+    /// Sizes, each with the groups of components that there are kernels for.
+    const fn sizes(self) -> &'static [(u32, &'static [u32])] {
+        match self {
+            Self::Full => &[(1, &[1, 2, 4, 8, 13]), (2, &[1, 2, 4]), (3, &[1, 2]), (4, &[1, 2])],
+            Self::FullAndOne => &[(1, &[1, 2, 4]), (2, &[1, 2]), (3, &[1, 2])],
+            Self::Linear => &[(1, &[1, 2, 4, 8, 13]), (2, &[1, 2, 4])],
+            Self::Squares => &[(1, &[1, 2, 4]), (2, &[1, 2, 4])],
+        }
+    }
 }
 
 /// A kernel of this module.
@@ -112,21 +150,17 @@ pub struct Variant {
     pub groups: u32,
 }
 
-/// Sizes of the full family, each with the groups of components that there are.
-const FULL: [(u32, &[u32]); 4] = [(1, &[1, 2, 4, 8, 13]), (2, &[1, 2, 4]), (3, &[1, 2]), (4, &[1, 2])];
-/// Sizes of the linear family.
-const LINEAR: [(u32, &[u32]); 3] = [(1, &[1, 2, 4, 8, 13]), (2, &[1, 2, 4, 8]), (4, &[1, 2, 4])];
-
 impl Variant {
     /// The smallest that takes a shape, if one does.
     pub fn of(kind: Kind, k: u32, d: u32) -> Option<Self> {
-        let (family, sizes, size) = match kind {
-            Kind::Full => (Family::Full, &FULL[..], d.div_ceil(4)),
-            Kind::Tied => (Family::Linear, &LINEAR[..], d.div_ceil(16)),
-            Kind::Diag => (Family::Linear, &LINEAR[..], (2 * d).div_ceil(16)),
-            Kind::Spherical => (Family::Linear, &LINEAR[..], (d + 1).div_ceil(16)),
+        let (family, size) = match kind {
+            Kind::Full if d % 4 == 1 && d > 1 && d <= 13 => (Family::FullAndOne, d / 4),
+            Kind::Full => (Family::Full, d.div_ceil(4)),
+            Kind::Tied => (Family::Linear, d.div_ceil(16)),
+            Kind::Diag => (Family::Squares, d.div_ceil(16)),
+            Kind::Spherical => (Family::Linear, (d + 1).div_ceil(16)),
         };
-        let (size, groups) = sizes.iter().find(|(s, _)| *s >= size)?;
+        let (size, groups) = family.sizes().iter().find(|(s, _)| *s >= size)?;
         let groups = *groups.iter().find(|g| 8 * **g >= k)?;
         Some(Self { family, size: *size, groups })
     }
@@ -135,18 +169,19 @@ impl Variant {
     pub const fn place(self) -> Place {
         match self.family {
             Family::Full => Place::full(self.size, self.groups),
+            Family::FullAndOne => Place::full_and_one(self.size, self.groups),
             Family::Linear => Place::linear(self.size, self.groups),
+            Family::Squares => Place::linear(2 * self.size, self.groups),
         }
     }
 
     /// All there are.
     pub fn all() -> impl Iterator<Item = Self> {
-        let of = |family, sizes: &'static [(u32, &'static [u32])]| {
-            sizes.iter().flat_map(move |(size, groups)| {
+        Family::ALL.into_iter().flat_map(|family| {
+            family.sizes().iter().flat_map(move |(size, groups)| {
                 groups.iter().map(move |groups| Self { family, size: *size, groups: *groups })
             })
-        };
-        of(Family::Full, &FULL).chain(of(Family::Linear, &LINEAR))
+        })
     }
 }
 
@@ -178,6 +213,13 @@ pub fn kernel<T: crate::Real>(variant: Variant) -> crate::Kernel<Pass<T>> {
         (Family::Full, 3, 2) => full_3_2::<T>(),
         (Family::Full, 4, 1) => full_4_1::<T>(),
         (Family::Full, 4, 2) => full_4_2::<T>(),
+        (Family::FullAndOne, 1, 1) => full_and_one_1_1::<T>(),
+        (Family::FullAndOne, 1, 2) => full_and_one_1_2::<T>(),
+        (Family::FullAndOne, 1, 4) => full_and_one_1_4::<T>(),
+        (Family::FullAndOne, 2, 1) => full_and_one_2_1::<T>(),
+        (Family::FullAndOne, 2, 2) => full_and_one_2_2::<T>(),
+        (Family::FullAndOne, 3, 1) => full_and_one_3_1::<T>(),
+        (Family::FullAndOne, 3, 2) => full_and_one_3_2::<T>(),
         (Family::Linear, 1, 1) => linear_1_1::<T>(),
         (Family::Linear, 1, 2) => linear_1_2::<T>(),
         (Family::Linear, 1, 4) => linear_1_4::<T>(),
@@ -186,10 +228,12 @@ pub fn kernel<T: crate::Real>(variant: Variant) -> crate::Kernel<Pass<T>> {
         (Family::Linear, 2, 1) => linear_2_1::<T>(),
         (Family::Linear, 2, 2) => linear_2_2::<T>(),
         (Family::Linear, 2, 4) => linear_2_4::<T>(),
-        (Family::Linear, 2, 8) => linear_2_8::<T>(),
-        (Family::Linear, 4, 1) => linear_4_1::<T>(),
-        (Family::Linear, 4, 2) => linear_4_2::<T>(),
-        (Family::Linear, 4, 4) => linear_4_4::<T>(),
+        (Family::Squares, 1, 1) => squares_1_1::<T>(),
+        (Family::Squares, 1, 2) => squares_1_2::<T>(),
+        (Family::Squares, 1, 4) => squares_1_4::<T>(),
+        (Family::Squares, 2, 1) => squares_2_1::<T>(),
+        (Family::Squares, 2, 2) => squares_2_2::<T>(),
+        (Family::Squares, 2, 4) => squares_2_4::<T>(),
         _ => panic!("{variant:?} is not there"),
     }
 }

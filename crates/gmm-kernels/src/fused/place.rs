@@ -10,6 +10,12 @@ pub const fn slot_down(c: u32, m: u32, i: u32) -> u32 {
     if i % 2 == 0 && i + 1 == c { i * (c + 1) + m } else { (i - i % 2) * (c + 1) + 2 * m + i % 2 }
 }
 
+/// Column of component `k` among the eight of its group, as sums have them: the even ones, then the odd.
+#[inline(always)]
+const fn among_sums(k: u32) -> u32 {
+    k % 2 * 4 + k % 8 / 2
+}
+
 /// A family of features, as numbers that a kernel can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -26,6 +32,12 @@ impl Place {
     #[inline(always)]
     pub const fn full(c: u32, groups: u32) -> Self {
         Self { steps: c * (c + 1) / 2, groups, classes: c }
+    }
+
+    /// Products of entries of up to `4 c + 1` columns.
+    #[inline(always)]
+    pub const fn full_and_one(c: u32, groups: u32) -> Self {
+        Self { steps: c * (c + 1) / 2 + 1, groups, classes: c }
     }
 
     /// `steps` times sixteen columns.
@@ -49,7 +61,7 @@ impl Place {
     /// Position of Σ r of component `k`.
     #[inline(always)]
     pub const fn weight(self, k: u32) -> u64 {
-        self.coefficients() + k as u64
+        self.coefficients() + (k / 8 * 8 + among_sums(k)) as u64
     }
 
     /// Position of Σ w ln p(x).
@@ -88,8 +100,9 @@ impl Place {
 
     #[inline(always)]
     const fn sum(self, step: u32, index: u32, k: u32) -> u64 {
-        let lane = index % 8 * 4 + k % 8 / 2;
-        let register = index / 8 * 2 + k % 2;
+        let column = among_sums(k);
+        let lane = index % 8 * 4 + column / 2;
+        let register = index / 8 * 2 + column % 2;
         ((step * self.groups + k / 8) as u64 * 4 + register as u64) * 32 + lane as u64
     }
 
@@ -105,6 +118,12 @@ impl Place {
         self.sum(f / 16, f % 16, k)
     }
 
+    /// The column of entry `j`'s square, where half of the steps are squares.
+    #[inline(always)]
+    pub const fn square(self, j: u32) -> u32 {
+        8 * self.steps + j
+    }
+
     #[inline(always)]
     const fn slot_coefficient(self, (q, h, m, i): (u32, u32, u32, u32), k: u32) -> u64 {
         let slot = (h * (self.classes + 1) + m) * self.classes + i;
@@ -117,27 +136,53 @@ impl Place {
         self.sum(slot / 2, slot % 2 * 8 + 4 * h + q, k)
     }
 
+    /// Index among the last sixteen features of the product of `a` and `b`, if one of them is the entry past the
+    /// classes' ([`full_and_one`](Self::full_and_one)).
+    #[inline(always)]
+    const fn with_one(self, a: u32, b: u32) -> Option<u32> {
+        let last = 4 * self.classes;
+        if a == last {
+            Some(b)
+        } else if b == last {
+            Some(a)
+        } else {
+            None
+        }
+    }
+
     /// Where component `k`'s coefficient of the product of entries `a` and `b` lies ([`full`](Self::full)).
     #[inline(always)]
     pub const fn product_coefficient(self, a: u32, b: u32, k: u32) -> u64 {
+        if let Some(index) = self.with_one(a, b) {
+            return self.coefficient(self.steps - 1, index, k);
+        }
         self.slot_coefficient(Self::product(a, b), k)
     }
 
     /// Where component `k`'s sum of the product of entries `a` and `b` lies ([`full`](Self::full)).
     #[inline(always)]
     pub const fn product_sum(self, a: u32, b: u32, k: u32) -> u64 {
+        if let Some(index) = self.with_one(a, b) {
+            return self.sum(self.steps - 1, index, k);
+        }
         self.slot_sum(Self::product(a, b), k)
     }
 
     /// Where component `k`'s coefficient of entry `a` lies ([`full`](Self::full)).
     #[inline(always)]
     pub const fn entry_coefficient(self, a: u32, k: u32) -> u64 {
+        if a == 4 * self.classes {
+            return self.coefficient(self.steps - 1, a + 1, k);
+        }
         self.slot_coefficient((a % 4, 0, self.classes, a / 4), k)
     }
 
     /// Where component `k`'s sum of entry `a` lies ([`full`](Self::full)).
     #[inline(always)]
     pub const fn entry_sum(self, a: u32, k: u32) -> u64 {
+        if a == 4 * self.classes {
+            return self.sum(self.steps - 1, a + 1, k);
+        }
         self.slot_sum((a % 4, 0, self.classes, a / 4), k)
     }
 }

@@ -1,4 +1,4 @@
-//! Between two passes: sums into a new component, its Cholesky factor, and the coefficients of the next densities.
+//! Between two passes: sums into a new component, its precision, and the coefficients of the next densities.
 //!
 //! One block per component, everything in shared memory and `f64`. All moments are about the rows' shift, so a mean's
 //! square is taken out of them here; and densities are expanded about it, so that a component's own terms cancel there.
@@ -86,21 +86,22 @@ pub const TRACE: u64 = 256;
 
 const LN_2PI: f64 = 1.837_877_066_409_345_5;
 
-/// Rows of a matrix in shared memory are this long.
-const fn side(d: u32) -> u32 {
-    d + 1
-}
-
 /// Whether the kind has matrices.
 const fn has_matrix(kind: u32) -> bool {
     kind == kind::FULL || kind == kind::TIED
 }
 
-/// Bytes of shared memory: a sum's scratch, three vectors, and for full and tied covariances two matrices.
+/// Bytes of shared memory: a sum's scratch, six vectors, for full and tied covariances a packed matrix, and for tied
+/// ones all components' means and weights.
+pub const fn shared_len(kind: u32, k: u32, d: u32) -> u64 {
+    let matrix = if has_matrix(kind) { packed_len(d) } else { 0 };
+    let means = if kind == kind::TIED { k as u64 * (d as u64 + 1) } else { 0 };
+    8 * (4 + 6 * d as u64 + matrix + means)
+}
+
 #[cfg(not(target_arch = "nvptx64"))]
-pub fn shared_bytes(a: &Update) -> u64 {
-    let matrices = if has_matrix(a.kind) { 2 } else { 0 };
-    8 * (4 + 3 * u64::from(a.d) + matrices * u64::from(a.d) * u64::from(side(a.d)))
+fn shared_bytes(a: &Update) -> u64 {
+    shared_len(a.kind, a.k, a.d)
 }
 
 /// The number of a kind.
@@ -119,23 +120,42 @@ struct Work {
     sum: Shared<f64>,
     /// The component's mean.
     mean: Shared<f64>,
-    /// Its variances, before regularisation and then with it.
+    /// Its variances, with regularisation.
     variance: Shared<f64>,
     /// How far from the shift its rows are, about.
     reach: Shared<f64>,
-    /// Covariance, then its factor.
+    /// Pivots of the covariance.
+    pivot: Shared<f64>,
+    /// A column of the matrix, in turn in one and the other.
+    column: [Shared<f64>; 2],
+    /// The covariance, then its negative inverse: packed.
     a: Shared<f64>,
-    /// The factor's inverse.
-    w: Shared<f64>,
+    /// All components' weights and means, `(k, d+1)`.
+    all: Shared<f64>,
 }
 
 impl Work {
     #[inline(always)]
-    fn new(d: u32) -> Self {
+    fn new(kind: u32, d: u32) -> Self {
         let vector = |i: u32| Shared::at(8 * (4 + i * d));
-        let matrix = |i: u32| Shared::at(8 * (4 + 3 * d + i * d * side(d)));
-        Self { sum: Shared::at(0), mean: vector(0), variance: vector(1), reach: vector(2), a: matrix(0), w: matrix(1) }
+        let matrix = if has_matrix(kind) { packed_len(d) as u32 } else { 0 };
+        Self {
+            sum: Shared::at(0),
+            mean: vector(0),
+            variance: vector(1),
+            reach: vector(2),
+            pivot: vector(3),
+            column: [vector(4), vector(5)],
+            a: vector(6),
+            all: Shared::at(8 * (4 + 6 * d + matrix)),
+        }
     }
+}
+
+/// Position of entry `(i, j)` or `(j, i)` of a packed symmetric matrix.
+#[inline(always)]
+fn symmetric(i: u32, j: u32) -> u32 {
+    (if j <= i { packed_index(i, j) } else { packed_index(j, i) }) as u32
 }
 
 /// Calls `f(i)` for this thread's part of `0..n`.
@@ -148,13 +168,13 @@ fn share(n: u32, mut f: impl FnMut(u32)) {
     }
 }
 
-/// Calls `f(i, j)` for this thread's part of the entries `j ≤ i` of rows `first..n`, columns from `first`.
+/// Calls `f(i, j)` for this thread's part of the entries `j ≤ i < n`.
 #[inline(always)]
-fn share_triangle(first: u32, n: u32, mut f: impl FnMut(u32, u32)) {
+fn share_triangle(n: u32, mut f: impl FnMut(u32, u32)) {
     let t = thread::thread_idx_x();
-    let mut i = first + t / 8;
+    let mut i = t / 8;
     while i < n {
-        let mut j = first + t % 8;
+        let mut j = t % 8;
         while j <= i {
             f(i, j);
             j += 8;
@@ -175,7 +195,7 @@ pub unsafe fn body(a: Update) {
     }
     let place = Place { steps: a.steps, groups: a.groups, classes: a.classes };
     let k = thread::block_idx_x();
-    let one = Component { a: &a, place, k, w: Work::new(a.d) };
+    let one = Component { a: &a, place, k, w: Work::new(a.kind, a.d) };
     // SAFETY: the caller's promise; the same branch in all threads.
     unsafe {
         if k >= a.k {
@@ -251,9 +271,9 @@ impl Component<'_> {
         unsafe {
             share(a.d, |j| w.mean.store(j, device::load(a.means.cast_const(), self.mean_at(j))));
             if has_matrix(a.kind) {
-                share_triangle(0, a.d, |i, j| {
+                share_triangle(a.d, |i, j| {
                     let v = device::load(a.covariances.cast_const(), at + packed_index(i, j));
-                    w.a.store(i * side(a.d) + j, v);
+                    w.a.store(packed_index(i, j) as u32, v);
                     if i == j {
                         w.variance.store(i, v);
                     }
@@ -284,6 +304,9 @@ impl Component<'_> {
             if empty && a.kind != kind::TIED {
                 return self.recall();
             }
+            if a.kind == kind::TIED {
+                self.gather();
+            }
             let mut lost = 0.0;
             share(d, |j| {
                 let old = device::load(a.means.cast_const(), self.mean_at(j));
@@ -302,7 +325,7 @@ impl Component<'_> {
                 v
             };
             match a.kind {
-                kind::FULL | kind::TIED => share_triangle(0, d, |i, j| {
+                kind::FULL | kind::TIED => share_triangle(d, |i, j| {
                     let (about, moved) = if a.kind == kind::FULL {
                         let raw = self.sum_at(p.product_sum(i, j, self.k));
                         (raw / weight, w.mean.load(i) * w.mean.load(j))
@@ -311,7 +334,7 @@ impl Component<'_> {
                         (raw / a.total_weight, self.pooled(i, j))
                     };
                     let v = if i == j { left(about, moved, &mut lost) + a.reg_covar } else { about - moved };
-                    w.a.store(i * side(d) + j, v);
+                    w.a.store(packed_index(i, j) as u32, v);
                     if i == j {
                         w.variance.store(i, v);
                     }
@@ -320,7 +343,7 @@ impl Component<'_> {
                     }
                 }),
                 kind::DIAG => share(d, |j| {
-                    let about = self.sum_at(p.column_sum(d + j, self.k)) / weight;
+                    let about = self.sum_at(p.column_sum(p.square(j), self.k)) / weight;
                     let v = left(about, w.mean.load(j) * w.mean.load(j), &mut lost) + a.reg_covar;
                     w.variance.store(j, v);
                     device::store(a.covariances, at + j as u64, v);
@@ -341,19 +364,50 @@ impl Component<'_> {
         }
     }
 
-    /// Σ over components of their share of the squares of the means, for a tied covariance.
+    /// All components' weights, 0 for the empty, and means into shared memory, a component per warp.
     #[inline(always)]
-    unsafe fn pooled(&self, i: u32, j: u32) -> f64 {
-        let mut moved = 0.0;
-        let mut c = 0;
+    unsafe fn gather(&self) {
+        let (d, t) = (self.a.d, thread::thread_idx_x());
+        let mut c = t / WARP;
         while c < self.a.k {
-            // SAFETY: `c` is a component, `i, j < d`.
+            // SAFETY: `c` is a component, `j < d`.
             unsafe {
                 let (weight, empty) = self.weight(c);
-                if !empty {
-                    moved += self.first(c, i) * (self.first(c, j) / weight);
+                let mut j = t % WARP;
+                while j <= d {
+                    let v = match (empty, j == d) {
+                        (true, _) => 0.0,
+                        (false, true) => weight,
+                        (false, false) => self.first(c, j) / weight,
+                    };
+                    self.w.all.store(c * (d + 1) + j, v);
+                    j += WARP;
                 }
             }
+            c += THREADS / WARP;
+        }
+        thread::sync_threads();
+    }
+
+    /// Σ over components of their share of the squares of the means, for a tied covariance, after [`gather`](Self::gather).
+    #[inline(always)]
+    fn pooled(&self, i: u32, j: u32) -> f64 {
+        let (all, d) = (self.w.all, self.a.d);
+        let one = |c: u32| {
+            let at = c * (d + 1);
+            all.load(at + d) * (all.load(at + i) * all.load(at + j))
+        };
+        let mut moved = 0.0;
+        let mut c = 0;
+        // Eight at a time, so that their latencies pass together.
+        while c + 8 <= self.a.k {
+            let [a, b, e, f] = [one(c), one(c + 1), one(c + 2), one(c + 3)];
+            let [g, h, l, m] = [one(c + 4), one(c + 5), one(c + 6), one(c + 7)];
+            moved += ((a + b) + (e + f)) + ((g + h) + (l + m));
+            c += 8;
+        }
+        while c < self.a.k {
+            moved += one(c);
             c += 1;
         }
         moved / self.a.total_weight
@@ -402,7 +456,7 @@ impl Component<'_> {
             unsafe {
                 device::store(a.coefficients, p.column_coefficient(j, self.k), mean / v);
                 if a.kind == kind::DIAG {
-                    device::store(a.coefficients, p.column_coefficient(d + j, self.k), -0.5 / v);
+                    device::store(a.coefficients, p.column_coefficient(p.square(j), self.k), -0.5 / v);
                 } else if j == 0 {
                     device::store(a.coefficients, p.column_coefficient(d, self.k), -0.5 / v);
                 }
@@ -416,26 +470,16 @@ impl Component<'_> {
     #[inline(always)]
     unsafe fn expand_matrix(&self) -> (f64, f64, f64, bool) {
         let (a, w, p, d) = (self.a, self.w, self.place, self.a.d);
-        let n = side(d);
-        if !self.factor() {
+        if !self.invert() {
             return (0.0, 0.0, 0.0, false);
         }
-        self.invert();
         let mut ln_det = 0.0;
-        share(d, |j| ln_det += ln_f64(w.a.load(j * n + j)));
-        let half_ln_det = block_sum(ln_det, w.sum);
-        // The precision WᵀW, an entry per thread; it goes where the factor was, whose last use was above.
+        share(d, |j| ln_det += ln_f64(w.pivot.load(j)));
         let (mut terms, mut log_share) = (0.0, 0.0);
-        share_triangle(0, d, |i, j| {
-            let mut v = 0.0;
-            let mut m = i;
-            while m < d {
-                v += w.w.load(m * n + i) * w.w.load(m * n + j);
-                m += 1;
-            }
+        share_triangle(d, |i, j| {
+            let v = -w.a.load(packed_index(i, j) as u32);
             let twice = if i == j { 1.0 } else { 2.0 };
             terms += twice * (if v < 0.0 { -v } else { v }) * w.reach.load(i) * w.reach.load(j);
-            w.a.store(i * n + j, v);
             // SAFETY: places within the arrays.
             unsafe {
                 if a.kind == kind::FULL {
@@ -445,16 +489,12 @@ impl Component<'_> {
                 }
             }
         });
-        // Both sums wait for the matrix as well.
-        let terms = block_sum(terms, w.sum);
-        let log_share = block_sum(log_share, w.sum);
         let mut square = 0.0;
         share(d, |i| {
             let mut v = 0.0;
             let mut j = 0;
             while j < d {
-                let at = if j <= i { i * n + j } else { j * n + i };
-                v += w.a.load(at) * w.mean.load(j);
+                v -= w.a.load(symmetric(i, j)) * w.mean.load(j);
                 j += 1;
             }
             square += v * w.mean.load(i);
@@ -463,64 +503,62 @@ impl Component<'_> {
             // SAFETY: a place within the coefficients.
             unsafe { device::store(a.coefficients, at, v) };
         });
-        let square = block_sum(square, w.sum);
-        if a.kind == kind::TIED && self.k == 0 && thread::thread_idx_x() == 0 {
-            // SAFETY: two numbers.
-            unsafe { device::store(a.carry, (a.iteration % 2) as u64, log_share) };
+        let all = |v: f64| block_sum(v, w.sum);
+        let (ln_det, terms, square) = (all(ln_det), all(terms), all(square));
+        if a.kind == kind::TIED && self.k == 0 {
+            let log_share = all(log_share);
+            if thread::thread_idx_x() == 0 {
+                // SAFETY: two numbers.
+                unsafe { device::store(a.carry, (a.iteration % 2) as u64, log_share) };
+            }
         }
-        (half_ln_det, square, terms, true)
+        (0.5 * ln_det, square, terms, true)
     }
 
-    /// The lower Cholesky factor in place; whether the matrix was positive definite. The same in all threads.
+    /// The covariance's negative inverse in its place, and its pivots; whether it was positive definite, the same in all
+    /// threads.
+    ///
+    /// A sweep for each column: with `v` what is left of column `m` and `p` its pivot, the entry `(i, j)` loses `vᵢvⱼ/p`,
+    /// and row and column `m` become `v/p`, the pivot `−1/p`. The pivots are those of the Cholesky factor, squared, and
+    /// one barrier a column is enough: who changes an entry of the next column also writes it where all will read it.
     #[inline(always)]
-    fn factor(&self) -> bool {
+    fn invert(&self) -> bool {
         let (w, d) = (self.w, self.a.d);
-        let n = side(d);
-        let mut j = 0;
-        while j < d {
-            // Written before the last barrier.
-            let pivot = w.a.load(j * n + j);
-            let least = 1e-9 * w.variance.load(j);
+        share(d, |i| w.column[0].store(i, w.a.load(packed_index(i, 0) as u32)));
+        let mut m = 0;
+        while m < d {
+            let odd = m % 2 == 1;
+            let (now, next) = if odd { (w.column[1], w.column[0]) } else { (w.column[0], w.column[1]) };
+            thread::sync_threads();
+            let pivot = now.load(m);
             // Also false where it is not a number. What is that small the host judges.
-            if !(pivot > least && pivot > 0.0 && pivot < f64::INFINITY) {
+            if !(pivot > 1e-9 * w.variance.load(m) && pivot > 0.0 && pivot < f64::INFINITY) {
                 return false;
             }
-            let root = Real::sqrt(pivot);
-            thread::sync_threads();
-            share(d - j, |i| {
-                let v = if i == 0 { root } else { w.a.load((j + i) * n + j) / root };
-                w.a.store((j + i) * n + j, v);
-            });
-            thread::sync_threads();
-            share_triangle(j + 1, d, |i, m| {
-                let v = Real::fma(-w.a.load(i * n + j), w.a.load(m * n + j), w.a.load(i * n + m));
-                w.a.store(i * n + m, v);
-            });
-            thread::sync_threads();
-            j += 1;
-        }
-        true
-    }
-
-    /// The factor's inverse, a column per thread.
-    #[inline(always)]
-    fn invert(&self) {
-        let (w, d) = (self.w, self.a.d);
-        let n = side(d);
-        share(d, |c| {
-            let mut i = c;
-            while i < d {
-                let mut v = if i == c { 1.0 } else { 0.0 };
-                let mut m = c;
-                while m < i {
-                    v = Real::fma(-w.a.load(i * n + m), w.w.load(m * n + c), v);
-                    m += 1;
-                }
-                w.w.store(i * n + c, v / w.a.load(i * n + i));
-                i += 1;
+            let share_of = 1.0 / pivot;
+            if thread::thread_idx_x() == 0 {
+                w.pivot.store(m, pivot);
             }
-        });
+            share_triangle(d, |i, j| {
+                let at = packed_index(i, j) as u32;
+                let (vi, vj) = (now.load(i), now.load(j));
+                let v = match (i == m, j == m) {
+                    (true, true) => -share_of,
+                    (true, false) => vj * share_of,
+                    (false, true) => vi * share_of,
+                    (false, false) => Real::fma(-vi, vj * share_of, w.a.load(at)),
+                };
+                w.a.store(at, v);
+                if i == m + 1 {
+                    next.store(j, v);
+                } else if j == m + 1 {
+                    next.store(i, v);
+                }
+            });
+            m += 1;
+        }
         thread::sync_threads();
+        true
     }
 
     /// The likelihood of the pass that this ends, and whether to go on; one thread of one block.

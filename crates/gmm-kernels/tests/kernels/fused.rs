@@ -1,12 +1,18 @@
 //! The loop on the device: pass, reduction and update, against reference passes and `gmm_model::m_step`.
 
-use crate::harness::{KINDS, Random, close, column_means, mixture, poison, rows, tiled};
+use crate::compare::close;
+use crate::data::{Random, column_means, mixture, rows};
+use crate::harness::{KINDS, poison, tiled};
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
+use gmm_kernels::fused::large::densities::Densities;
+use gmm_kernels::fused::large::moments::Moments;
+use gmm_kernels::fused::large::norms::{Norms, norms};
+use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
 use gmm_kernels::fused::update::{self, Update};
 use gmm_kernels::fused::{self, Pass, Variant};
-use gmm_kernels::layout::{Kind, packed_len, second_len};
+use gmm_kernels::layout::{Kind, packed_len, second_len, tiled_len};
 use gmm_kernels::reduce::{self, Reduce};
 use gmm_model::{CovarianceType, Covariances, Mixture, m_step, reference};
 use ndarray::{Array2, array};
@@ -43,15 +49,28 @@ struct Options<'a> {
     tol: f64,
     reg_covar: f64,
     blocks: u32,
+    how: How,
 }
 
-const PLAIN: Options<'static> = Options { row_weights: None, iterations: 1, tol: 0.0, reg_covar: 1e-6, blocks: 2 };
+/// Which kernels make a pass.
+#[derive(Clone, Copy, PartialEq)]
+enum How {
+    /// One.
+    Fused,
+    /// Two for each so many rows.
+    Large(usize),
+}
+
+const PLAIN: Options<'static> =
+    Options { row_weights: None, iterations: 1, tol: 0.0, reg_covar: 1e-6, blocks: 2, how: How::Fused };
 
 fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &Options<'_>) -> Loop {
     let ((n, d), k) = (data.dim(), start.n_components());
     let shift = column_means(data);
-    let variant = Variant::of(kind, k as u32, d as u32).unwrap();
-    let place = variant.place();
+    let place = match o.how {
+        How::Fused => Variant::of(kind, k as u32, d as u32).unwrap().place(),
+        How::Large(_) => Large::of(kind, k as u32, d as u32).place,
+    };
     let x = tiled::<T>(data, Some(&shift), None);
     let row_weights = o.row_weights.map(Buffer::new);
     let total_weight = o.row_weights.map_or(n as f64, |w| w.iter().sum());
@@ -76,22 +95,16 @@ fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &Options<'_>
     let mut trace = poison::<f64>(update::TRACE);
     let mut partials = poison::<f64>(u64::from(o.blocks) * place.sums());
     let mut sums = poison::<f64>(place.sums());
+    let pass = Passes::<T> { kind, n: n as u64, k: k as u32, d: d as u32, o, x: &x, row_weights: row_weights.as_ref() };
     for iteration in 0..=o.iterations {
         if iteration > 0 {
-            let arguments = Pass::<T> {
-                state: state.pointer(),
-                iteration,
-                x: x.pointer(),
-                row_weights: row_weights.as_ref().map_or(null(), Buffer::pointer),
-                n: n as u64,
-                d: d as u32,
-                derive: fused::derived(kind),
-                coefficients: coefficients.pointer(),
-                constants: constants.pointer(),
-                partials: partials.pointer_mut(),
-            };
-            // SAFETY: buffers of these lengths, here and below.
-            unsafe { fused::kernel::<T>(variant).emulate((o.blocks, 1), arguments) };
+            let (state, coefficients) = (state.pointer(), coefficients.pointer());
+            match o.how {
+                How::Fused => pass.fused(iteration, state, coefficients, constants.pointer(), &mut partials),
+                How::Large(chunk) => {
+                    pass.large(chunk, iteration, state, coefficients, constants.pointer(), &mut partials)
+                }
+            }
             let arguments = Reduce {
                 partials: partials.pointer(),
                 count: o.blocks.into(),
@@ -139,6 +152,111 @@ fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &Options<'_>
         means,
         covariances: covariances.to_vec(),
         empty: empty.to_vec(),
+    }
+}
+
+/// What passes over the same rows have in common.
+struct Passes<'a, T: Real> {
+    kind: Kind,
+    n: u64,
+    k: u32,
+    d: u32,
+    o: &'a Options<'a>,
+    x: &'a Buffer<T>,
+    row_weights: Option<&'a Buffer<f64>>,
+}
+
+impl<T: Real> Passes<'_, T> {
+    fn fused(
+        &self,
+        iteration: u32,
+        state: *const u32,
+        coefficients: *const f64,
+        constants: *const f64,
+        partials: &mut Buffer<f64>,
+    ) {
+        let variant = Variant::of(self.kind, self.k, self.d).unwrap();
+        let arguments = Pass::<T> {
+            state,
+            iteration,
+            x: self.x.pointer(),
+            row_weights: self.row_weights.map_or(null(), Buffer::pointer),
+            n: self.n,
+            d: self.d,
+            derive: fused::derived(self.kind),
+            coefficients,
+            constants,
+            partials: partials.pointer_mut(),
+        };
+        // SAFETY: buffers of these lengths, here and below.
+        unsafe { fused::kernel::<T>(variant).emulate((self.o.blocks, 1), arguments) };
+    }
+
+    fn large(
+        &self,
+        chunk: usize,
+        iteration: u32,
+        state: *const u32,
+        coefficients: *const f64,
+        constants: *const f64,
+        partials: &mut Buffer<f64>,
+    ) {
+        let of = Large::of(self.kind, self.k, self.d);
+        let (d, chunk, derive) = (self.d, chunk as u64, fused::derived(self.kind));
+        let mut norm = poison::<f64>(tiled_len(self.n, 1));
+        let arguments = Norms::<T> { x: self.x.pointer(), n: self.n, d, norms: norm.pointer_mut() };
+        // SAFETY: as above.
+        unsafe { norms::<T>().emulate((2, 1), arguments) };
+        let mut exponentials = poison::<T>(of.exponentials(chunk));
+        let mut factors = poison::<f64>(of.factors(chunk));
+        let mut likelihoods = poison::<f64>(large::likelihoods(chunk));
+        for start in (0..self.n).step_by(chunk as usize) {
+            let n = chunk.min(self.n - start);
+            let x = self.x.pointer().wrapping_add((start * u64::from(d)) as usize);
+            let norms = norm.pointer().wrapping_add(start as usize);
+            let densities = Densities::<T> {
+                state,
+                iteration,
+                x,
+                norms,
+                row_weights: self.row_weights.map_or(null(), |w| w.pointer().wrapping_add(start as usize)),
+                n,
+                d,
+                derive,
+                steps: of.place.steps,
+                groups: of.place.groups,
+                classes: of.place.classes,
+                coefficients,
+                constants,
+                exponentials: exponentials.pointer_mut(),
+                factors: factors.pointer_mut(),
+                likelihoods: likelihoods.pointer_mut(),
+            };
+            let moments = Moments::<T> {
+                state,
+                iteration,
+                x,
+                norms,
+                n,
+                d,
+                derive,
+                steps: of.place.steps,
+                groups: of.place.groups,
+                classes: of.place.classes,
+                exponentials: exponentials.pointer(),
+                factors: factors.pointer(),
+                likelihoods: likelihoods.pointer(),
+                splits: self.o.blocks,
+                accumulate: (start > 0).into(),
+                partials: partials.pointer_mut(),
+            };
+            let grid = ((of.units(d) * self.o.blocks).div_ceil(4), 1);
+            // SAFETY: as above.
+            unsafe {
+                large::densities::<T>(of.family, of.at_once).emulate((2, 1), densities);
+                large::moments::<T>(of.family, of.at_once).emulate(grid, moments);
+            }
+        }
     }
 }
 
@@ -190,10 +308,10 @@ fn check<T: Real>(kind: (CovarianceType, Kind), (n, d, k): (usize, usize, usize)
 /// A shape for every variant, at its edges or inside them.
 fn shapes(kind: Kind) -> Vec<(usize, usize, usize)> {
     let columns: &[usize] = match kind {
-        Kind::Full => &[1, 2, 4, 5, 8, 9, 11, 12, 13, 15, 16],
-        Kind::Tied => &[1, 7, 16, 17, 32, 33, 50],
-        Kind::Diag => &[1, 8, 9, 16, 17, 30],
-        Kind::Spherical => &[1, 2, 15, 16, 31, 40],
+        Kind::Full => &[1, 2, 4, 8, 12, 11, 5, 9, 15, 13, 16],
+        Kind::Tied => &[1, 7, 16, 17, 30, 32],
+        Kind::Diag => &[1, 8, 15, 16, 17, 30],
+        Kind::Spherical => &[1, 2, 15, 16, 30, 31],
     };
     let mut out = Vec::new();
     for (i, d) in columns.iter().enumerate() {
@@ -335,6 +453,35 @@ fn trouble_is_told() {
     let o = Options { iterations: 3, reg_covar: 0.0, ..PLAIN };
     let got = run::<f64>(Kind::Full, &full, &double, &o);
     assert_eq!((got.state[TROUBLE as usize], got.state[FINISHED as usize]), (1, 1));
+}
+
+/// Shapes beyond a warp's registers: about sixteen and thirty-two columns, and about a warp's components and twice that.
+const LARGE: [(usize, usize, usize); 7] =
+    [(190, 30, 30), (257, 17, 33), (100, 33, 4), (300, 4, 130), (400, 18, 65), (129, 32, 5), (64, 16, 3)];
+
+#[test]
+fn rows_in_chunks_are_the_references() {
+    for kind in KINDS {
+        for (i, shape) in LARGE.into_iter().enumerate() {
+            // Components have fewer rows than dimensions.
+            let o = Options { reg_covar: 0.1, how: How::Large([128, 256, 384][i % 3]), ..PLAIN };
+            check::<f64>(kind, shape, 0.0, &o);
+            if i % 2 == 1 {
+                check::<f32>(kind, shape, 0.0, &o);
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_in_chunks_with_weights_and_an_offset() {
+    let random = &mut Random(5);
+    let weights: Vec<f64> = (0..290).map(|i| if i % 5 == 3 { 0.0 } else { 0.25 + random.uniform() }).collect();
+    let o = Options { row_weights: Some(&weights), iterations: 2, blocks: 3, how: How::Large(128), ..PLAIN };
+    for kind in KINDS {
+        check::<f64>(kind, (290, 6, 4), 1e6, &o);
+        check::<f32>(kind, (290, 6, 4), 1e3, &o);
+    }
 }
 
 #[test]

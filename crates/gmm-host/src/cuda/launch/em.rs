@@ -1,15 +1,21 @@
 //! Launches of the loop on the device.
 
 use cust::memory::DeviceSlice;
+use gmm_kernels::fused::large::densities::Densities;
+use gmm_kernels::fused::large::moments::Moments;
+use gmm_kernels::fused::large::norms::{Norms, norms as norms_kernel};
+use gmm_kernels::fused::large::{self, Large};
+use gmm_kernels::fused::place::Place;
 use gmm_kernels::fused::state::STATE_LEN;
 use gmm_kernels::fused::update::{self, TRACE, Update, update as update_kernel};
 use gmm_kernels::fused::{self, Pass, Variant};
-use gmm_kernels::layout::{packed_len, second_len};
+use gmm_kernels::layout::{Kind, packed_len, second_len, tiled_len, tiles};
 use gmm_kernels::reduce::{NUMBERS, Reduce, reduce_blocks};
+use gmm_kernels::{THREADS, device::WARP};
 
 use super::{Chunk, Launcher, at_least, check_chunk, or_null, pointer};
 use crate::Error;
-use crate::cuda::plan::Shape;
+use crate::cuda::plan::{Chunks, Shape};
 use crate::cuda::upload::Number;
 
 /// The buffers of a loop.
@@ -37,17 +43,57 @@ pub(crate) struct LoopBuffers {
     pub(crate) sums: DeviceSlice<f64>,
     /// `(d*(d+1)/2,)` where the covariance is tied.
     pub(crate) scatter: Option<DeviceSlice<f64>>,
-    /// `(blocks, sums)`.
+    /// `(blocks, sums)` or `(splits, sums)`.
     pub(crate) partials: DeviceSlice<f64>,
+    /// What the two kernels of a chunk leave to one another.
+    pub(crate) between: Option<Between>,
+}
+
+/// The buffers between the two kernels of [`Kernels::Large`].
+#[derive(Clone, Copy)]
+pub(crate) struct Between {
+    /// `tiled_len(n, 1)`, of all rows, where norms are a feature.
+    pub(crate) norms: Option<DeviceSlice<f64>>,
+    /// [`Large::exponentials`] of a chunk, of the rows' type.
+    pub(crate) exponentials: DeviceSlice<f64>,
+    /// [`Large::factors`] of a chunk.
+    pub(crate) factors: DeviceSlice<f64>,
+    /// [`large::likelihoods`] of a chunk.
+    pub(crate) likelihoods: DeviceSlice<f64>,
+}
+
+/// The kernels of a pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kernels {
+    /// One, with so many blocks.
+    Fused(Variant, u32),
+    /// Two for each chunk.
+    Large(Large, Chunks),
+}
+
+impl Kernels {
+    /// Where features lie.
+    pub(crate) const fn place(&self) -> Place {
+        match self {
+            Self::Fused(variant, _) => variant.place(),
+            Self::Large(of, _) => of.place,
+        }
+    }
+
+    /// Partial results that a pass leaves.
+    pub(crate) const fn partials(&self) -> u32 {
+        match self {
+            Self::Fused(_, blocks) => *blocks,
+            Self::Large(_, chunks) => chunks.splits,
+        }
+    }
 }
 
 /// What stays the same in a loop.
 #[derive(Clone, Copy)]
 pub(crate) struct LoopPlan {
     pub(crate) shape: Shape,
-    pub(crate) variant: Variant,
-    /// Blocks of a pass.
-    pub(crate) blocks: u32,
+    pub(crate) kernels: Kernels,
     pub(crate) max_iter: u32,
     pub(crate) tol: f64,
     pub(crate) reg_covar: f64,
@@ -59,52 +105,153 @@ pub(crate) struct LoopPlan {
 }
 
 impl Launcher<'_> {
-    /// A pass over all rows, and its blocks' partial results into the sums.
-    pub(crate) fn fused_pass<T: Number>(
+    /// A pass over all rows, and its partial results into the sums.
+    pub(crate) fn loop_pass<T: Number>(
         self,
         plan: &LoopPlan,
         iteration: u32,
-        chunk: &Chunk<T>,
+        rows: &Chunk<T>,
         b: &LoopBuffers,
     ) -> Result<(), Error> {
-        let (shape, place) = (&plan.shape, plan.variant.place());
-        check_chunk(shape, chunk);
+        let (shape, place) = (&plan.shape, plan.kernels.place());
+        check_chunk(shape, rows);
         at_least(&b.state, STATE_LEN as u64, "state");
         at_least(&b.coefficients, place.coefficients(), "coefficients");
         at_least(&b.constants, 8 * u64::from(place.groups), "constants");
-        at_least(&b.partials, u64::from(plan.blocks) * place.sums(), "partial sums");
+        at_least(&b.partials, u64::from(plan.kernels.partials()) * place.sums(), "partial sums");
         at_least(&b.sums, place.sums(), "sums");
-        assert_eq!(Variant::of(shape.kernel_kind(), shape.k, shape.d), Some(plan.variant));
+        match plan.kernels {
+            Kernels::Fused(variant, blocks) => self.fused_pass(shape, variant, blocks, iteration, rows, b)?,
+            Kernels::Large(of, chunks) => self.large_pass(shape, of, &chunks, iteration, rows, b)?,
+        }
+        let reduce = Reduce {
+            partials: pointer(&b.partials),
+            count: plan.kernels.partials().into(),
+            len: place.sums(),
+            out: pointer(&b.sums),
+            accumulate: 0,
+        };
+        // More blocks than that take several numbers one after another.
+        let grid = place.sums().div_ceil(NUMBERS.into()).min(1 << 16) as u32;
+        // SAFETY: every length was checked against the field's formula.
+        unsafe { self.launch(reduce_blocks(), (grid, 1), reduce) }
+    }
+
+    fn fused_pass<T: Number>(
+        self,
+        shape: &Shape,
+        variant: Variant,
+        blocks: u32,
+        iteration: u32,
+        rows: &Chunk<T>,
+        b: &LoopBuffers,
+    ) -> Result<(), Error> {
+        assert_eq!(Variant::of(shape.kernel_kind(), shape.k, shape.d), Some(variant));
         let pass = Pass::<T> {
             state: pointer(&b.state),
             iteration,
-            x: pointer(&chunk.x),
-            row_weights: or_null(chunk.row_weights.as_ref()),
-            n: chunk.n,
+            x: pointer(&rows.x),
+            row_weights: or_null(rows.row_weights.as_ref()),
+            n: rows.n,
             d: shape.d,
             derive: fused::derived(shape.kernel_kind()),
             coefficients: pointer(&b.coefficients),
             constants: pointer(&b.constants),
             partials: pointer(&b.partials),
         };
-        let reduce = Reduce {
-            partials: pointer(&b.partials),
-            count: plan.blocks.into(),
-            len: place.sums(),
-            out: pointer(&b.sums),
-            accumulate: 0,
-        };
-        let numbers = place.sums().div_ceil(NUMBERS.into()) as u32;
-        // SAFETY: every length was checked against the field's formula, and the variant takes the shape.
-        unsafe {
-            self.launch(fused::kernel::<T>(plan.variant), (plan.blocks, 1), pass)?;
-            self.launch(reduce_blocks(), (numbers, 1), reduce)
+        // SAFETY: the caller checked lengths against the fields' formulas, and the variant takes the shape.
+        unsafe { self.launch(fused::kernel::<T>(variant), (blocks, 1), pass) }
+    }
+
+    fn large_pass<T: Number>(
+        self,
+        shape: &Shape,
+        of: Large,
+        chunks: &Chunks,
+        iteration: u32,
+        rows: &Chunk<T>,
+        b: &LoopBuffers,
+    ) -> Result<(), Error> {
+        let (kind, d, place) = (shape.kernel_kind(), shape.d, of.place);
+        let between = b.between.as_ref().expect("a plan of chunks has buffers for them");
+        let most = chunks.chunk.min(rows.n);
+        at_least(&between.exponentials, of.exponentials(most) * shape.number_bytes() / 8, "exponentials");
+        at_least(&between.factors, of.factors(most), "factors");
+        at_least(&between.likelihoods, large::likelihoods(most), "likelihoods");
+        between.norms.iter().for_each(|norms| at_least(norms, tiled_len(rows.n, 1), "norms"));
+        assert_eq!(between.norms.is_some(), kind == Kind::Spherical, "norms");
+        assert_eq!(of, Large::of(kind, shape.k, d));
+        let exponentials = pointer(&between.exponentials).cast::<T>();
+        let mut start = 0;
+        while start < rows.n {
+            let n = chunks.chunk.min(rows.n - start);
+            // Chunks are whole tiles, so the pieces follow one another.
+            let at = start as usize;
+            let x = rows.x.index(at * d as usize..);
+            let norms = between.norms.map(|all| all.index(at..));
+            let row_weights = rows.row_weights.map(|all| all.index(at..));
+            let densities = Densities::<T> {
+                state: pointer(&b.state),
+                iteration,
+                x: pointer(&x),
+                norms: or_null(norms.as_ref()),
+                row_weights: or_null(row_weights.as_ref()),
+                n,
+                d,
+                derive: fused::derived(kind),
+                steps: place.steps,
+                groups: place.groups,
+                classes: place.classes,
+                coefficients: pointer(&b.coefficients),
+                constants: pointer(&b.constants),
+                exponentials,
+                factors: pointer(&between.factors),
+                likelihoods: pointer(&between.likelihoods),
+            };
+            let moments = Moments::<T> {
+                state: pointer(&b.state),
+                iteration,
+                x: pointer(&x),
+                norms: or_null(norms.as_ref()),
+                n,
+                d,
+                derive: fused::derived(kind),
+                steps: place.steps,
+                groups: place.groups,
+                classes: place.classes,
+                exponentials,
+                factors: pointer(&between.factors),
+                likelihoods: pointer(&between.likelihoods),
+                splits: chunks.splits,
+                accumulate: (start > 0).into(),
+                partials: pointer(&b.partials),
+            };
+            let blocks = u64::from(chunks.blocks).min(tiles(n)) as u32;
+            let warps = of.units(d) * chunks.splits;
+            // SAFETY: lengths were checked against the fields' formulas, here and by the caller.
+            unsafe {
+                self.launch(large::densities::<T>(of.family, of.at_once), (blocks, 1), densities)?;
+                let grid = (warps.div_ceil(THREADS / WARP), 1);
+                self.launch(large::moments::<T>(of.family, of.at_once), grid, moments)?;
+            }
+            start += n;
         }
+        Ok(())
+    }
+
+    /// Squared norms of all rows, `tiled_len(n, 1)`.
+    pub(crate) fn norms<T: Number>(self, shape: &Shape, rows: &Chunk<T>, out: &DeviceSlice<f64>) -> Result<(), Error> {
+        check_chunk(shape, rows);
+        at_least(out, tiled_len(rows.n, 1), "norms");
+        let a = Norms::<T> { x: pointer(&rows.x), n: rows.n, d: shape.d, norms: pointer(out) };
+        let grid = tiles(rows.n).min(1 << 16) as u32;
+        // SAFETY: lengths were checked against the fields' formulas.
+        unsafe { self.launch(norms_kernel::<T>(), (grid, 1), a) }
     }
 
     /// The M-step that ends an iteration; at iteration 0, coefficients of the parameters that are there.
     pub(crate) fn update(self, plan: &LoopPlan, iteration: u32, b: &LoopBuffers) -> Result<(), Error> {
-        let (shape, place) = (&plan.shape, plan.variant.place());
+        let (shape, place) = (&plan.shape, plan.kernels.place());
         let (kind, k, d) = (shape.kernel_kind(), u64::from(shape.k), u64::from(shape.d));
         at_least(&b.state, STATE_LEN as u64, "state");
         at_least(&b.sums, place.sums(), "sums");

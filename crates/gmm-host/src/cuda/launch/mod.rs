@@ -5,7 +5,7 @@
 
 mod em;
 
-pub(crate) use em::{LoopBuffers, LoopPlan};
+pub(crate) use em::{Between, Kernels, LoopBuffers, LoopPlan};
 
 use cust::memory::{DeviceCopy, DeviceSlice};
 use cust::sys::cuLaunchKernel;

@@ -1,0 +1,51 @@
+//! Squared norms of rows, which spherical covariances have as a feature: once for a loop.
+
+use crate::device::{self, thread};
+use crate::layout::{TILE_ROWS, tiles};
+use crate::{Real, THREADS};
+
+kernels! {
+    /// Any grid in `x`; a block takes a tile at a time.
+    Norms<T> {
+        /// `(n, d)` tiled.
+        x: *const T,
+        /// Rows.
+        n: u64,
+        /// Dimensions.
+        d: u32,
+        /// `(ceil(n/128)*128,)`, written.
+        norms: *mut f64,
+    }
+    /// The kernel.
+    norms => norms_f32, norms_f64, body, no_shared;
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn no_shared<T: Real>(_: &Norms<T>) -> u64 {
+    0
+}
+
+/// The kernel.
+///
+/// # Safety
+/// As the fields of [`Norms`] say.
+#[inline(always)]
+pub unsafe fn body<T: Real>(a: Norms<T>) {
+    let (t, rows) = (thread::thread_idx_x() as u64, TILE_ROWS as u64);
+    let mut tile = thread::block_idx_x() as u64;
+    while tile < tiles(a.n) {
+        let mut sum = 0.0;
+        let mut j = 0;
+        while j < a.d {
+            // SAFETY: a column of the tile, which is filled up past the last row.
+            let v = unsafe { device::load(a.x, (tile * a.d as u64 + j as u64) * rows + t) }.to_f64();
+            sum += v * v;
+            j += 1;
+        }
+        // SAFETY: a row of the tile.
+        unsafe { device::store(a.norms, tile * rows + t, sum) };
+        tile += thread::grid_dim_x() as u64;
+    }
+}
+
+const _: () = assert!(THREADS == TILE_ROWS);
