@@ -6,7 +6,7 @@ use ndarray::ArrayView2;
 use super::simd::Real;
 
 /// Rows of a factor that are solved together; see [`Triangle`].
-pub(crate) const TILE: usize = 4;
+pub(crate) const TILE: usize = 6;
 
 /// Parameters of one pass.
 pub(crate) struct Terms<T> {
@@ -28,8 +28,9 @@ pub(crate) enum Scales<T> {
     Full(Vec<Triangle<T>>),
     /// One factor, and the means solved by it, `(k, d)`.
     Tied(Triangle<T>, Vec<T>),
-    /// Reciprocal standard deviations, and the means in units of them with the sign turned, both `(k, d)`.
-    Diag(Vec<T>, Vec<T>),
+    /// Reciprocal standard deviations, and the means in units of them with the sign turned, both `(k, d)`; no such means
+    /// where one of them is more than `T` can hold.
+    Diag(Vec<T>, Option<Vec<T>>),
     /// Reciprocal standard deviations, `(k,)`.
     Spherical(Vec<T>),
 }
@@ -39,8 +40,13 @@ impl<T: Real> Terms<T> {
         let (k, d) = mixture.means().dim();
         let means = relative(mixture.means(), shift);
         let scales = match mixture.factors() {
-            Factors::Full(all) => Scales::Full(all.iter().map(Triangle::new).collect()),
-            Factors::Tied(one) => Scales::Tied(Triangle::new(one), solved_means(mixture, one, shift)),
+            Factors::Full(all) => {
+                let factors = all.iter().zip(means.chunks_exact(d)).map(|(l, mean)| Triangle::new(l, mean));
+                Scales::Full(factors.collect())
+            }
+            Factors::Tied(one) => {
+                Scales::Tied(Triangle::new(one, &vec![T::ZERO; d]), solved_means(mixture, one, shift))
+            }
             Factors::Diag(sd) => {
                 let scales: Vec<T> = sd.iter().map(|v| T::of(1.0 / v)).collect();
                 let offsets = offsets(mixture, shift, &scales);
@@ -62,10 +68,14 @@ pub(crate) fn relative<T: Real>(centres: ArrayView2<'_, f64>, shift: &[f64]) -> 
 /// `−(mean − shift) scale`, `(k, d)`, for a distance by one multiplication and addition.
 ///
 /// Rounded once, and by the scales as they are in `T`: the same as a mean rounded in its last place, as `means` are too.
-fn offsets<T: Real>(mixture: &Mixture, shift: &[f64], scales: &[T]) -> Vec<T> {
+///
+/// None where one overflows, as with a standard deviation of 1e-20 at 1e20 from the shift in f32: a row there would be at
+/// a difference of infinities, where the difference itself is finite.
+fn offsets<T: Real>(mixture: &Mixture, shift: &[f64], scales: &[T]) -> Option<Vec<T>> {
     let means = mixture.means();
     let all = means.iter().zip(shift.iter().cycle()).zip(scales);
-    all.map(|((m, s), scale)| T::of((s - m) * scale.to_f64())).collect()
+    let offset = |((m, s), scale): ((&f64, &f64), &T)| T::of((s - m) * scale.to_f64());
+    all.map(offset).map(|v| v.to_f64().is_finite().then_some(v)).collect()
 }
 
 fn solved_means<T: Real>(mixture: &Mixture, factor: &Cholesky, shift: &[f64]) -> Vec<T> {
@@ -78,34 +88,43 @@ fn solved_means<T: Real>(mixture: &Mixture, factor: &Cholesky, shift: &[f64]) ->
     out
 }
 
-/// A Cholesky factor laid out for forward substitution by tiles of [`TILE`] rows.
+/// A Cholesky factor and a mean laid out for forward substitution by tiles of [`TILE`] rows,
+/// the first one of those that fill no tile.
 ///
-/// With `M[i,j] = L[i,j] / L[i,i]`, the solution of `L y = z` is `y[i] = z[i]/L[i,i] − Σ_{j<i} M[i,j] y[j]`, so that
-/// no division stands in the chain. For each tile of rows, `panel` holds column by column the `M` of all rows before
-/// the tile; `corner` the `M` inside it, row by row below the diagonal.
+/// With `M[i,j] = L[i,j] / L[i,i]`, the solution of `L y = x − mean` is `y[i] = (x[i] − mean[i])/L[i,i] − Σ_{j<i} M[i,j]
+/// y[j]`, so that no division stands in the chain. `cells` holds what that takes in the order in which it is taken; for
+/// each tile of rows their means, then their `1 / L[i,i]`, then column by column the `M` of all rows before the tile,
+/// then the `M` inside it, row by row below the diagonal: `d*(d+3)/2` values in all.
 pub(crate) struct Triangle<T> {
     pub(crate) d: usize,
-    /// `1 / L[i,i]`, `(d,)`.
-    pub(crate) inverse_diagonal: Vec<T>,
-    pub(crate) panels: Vec<T>,
-    pub(crate) corners: Vec<T>,
+    pub(crate) cells: Vec<T>,
 }
 
 impl<T: Real> Triangle<T> {
-    fn new(l: &Cholesky) -> Self {
+    /// For rows less `mean`, `(d,)`.
+    fn new(l: &Cholesky, mean: &[T]) -> Self {
         let d = l.dim();
         let m = |i: usize, j: usize| T::of(l.at(i, j) / l.at(i, i));
-        let mut panels = Vec::with_capacity(d * d / 2);
-        let mut corners = Vec::new();
-        for top in (0..d).step_by(TILE) {
-            let rows = top..d.min(top + TILE);
+        let mut cells = Vec::with_capacity(Self::len(d));
+        // The first tile has the rows that fill none; empty where there are no such rows.
+        let odd = d % TILE;
+        for end in (odd..=d).step_by(TILE) {
+            let top = end.saturating_sub(TILE);
+            let rows = top..end;
+            cells.extend_from_slice(&mean[rows.clone()]);
+            cells.extend(rows.clone().map(|i| T::of(1.0 / l.at(i, i))));
             for j in 0..top {
-                panels.extend(rows.clone().map(|i| m(i, j)));
+                cells.extend(rows.clone().map(|i| m(i, j)));
             }
             for i in rows {
-                corners.extend((top..i).map(|j| m(i, j)));
+                cells.extend((top..i).map(|j| m(i, j)));
             }
         }
-        Self { d, inverse_diagonal: (0..d).map(|i| T::of(1.0 / l.at(i, i))).collect(), panels, corners }
+        Self { d, cells }
+    }
+
+    /// Length of `cells`.
+    pub(crate) const fn len(d: usize) -> usize {
+        2 * d + d * (d - 1) / 2
     }
 }

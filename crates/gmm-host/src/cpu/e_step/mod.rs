@@ -118,7 +118,9 @@ fn distances_to<T: Real, W: Words<T>, const C: usize>(
         match &terms.scales {
             Scales::Full(_) => {}
             Scales::Tied(_, means) => tied::log_joint::<T, W, C>(w, terms, means, c, row, scratch, joint),
-            Scales::Diag(scales, offsets) => diag::log_joint::<T, W, C>(w, terms, scales, offsets, c, x, joint),
+            Scales::Diag(scales, offsets) => {
+                diag::log_joint::<T, W, C>(w, terms, scales, offsets.as_deref(), c, x, joint);
+            }
             Scales::Spherical(scales) => {
                 spherical::log_joint::<T, W, C>(w, terms, scales, c, x, joint, &mut distances[row..]);
             }

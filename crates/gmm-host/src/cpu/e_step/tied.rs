@@ -14,10 +14,7 @@ pub(super) fn solve_rows<T: Real, W: Words<T>, const G: usize>(
     row: usize,
     scratch: &mut [T],
 ) {
-    let (zero, solved) = scratch.split_at_mut(factor.d * STRIDE);
-    let zero = &mut zero[..factor.d];
-    zero.fill(T::ZERO);
-    solve::<T, W, G>(w, factor, zero, x, &mut solved[row..], STRIDE);
+    solve::<T, W, G>(w, factor, x, &mut scratch[factor.d * STRIDE + row..], STRIDE);
 }
 
 /// `joint[c] = constant[c] − ½ |L⁻¹x − means[c]|²` of `C` components from `c` on for `WIDE` vectors of solved rows, where
