@@ -12,47 +12,50 @@ use std::ops::Range;
 
 use super::layout::{BLOCK, STRIDE};
 use super::math;
-use super::simd::{Real, Words};
+use super::simd::{Kernel, Real, Words};
 use super::terms::{Scales, Terms};
 
 use full::solve;
 pub(crate) use spherical::squared_distances;
 
-/// Writes the responsibilities of `rows` rows, a multiple of `WIDE * LANES`, times the row weights, into `joint`.
-///
-/// `x` is `(d, STRIDE)`; `scratch` holds `2*d*STRIDE` values; `weights` are the rows' weights. For
-/// the spherical kind `distances`, `(k, STRIDE)`, receives the squared distances to the means.
-#[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "the workspace's parts, which have different lives")]
-pub(crate) fn responsibilities<T: Real, W: Words<T>>(
-    w: W,
-    terms: &Terms<T>,
-    x: &[T],
-    rows: usize,
-    weights: &[T],
-    joint: &mut [T],
-    distances: &mut [T],
-    scratch: &mut [T],
-    out: &mut RowOutputs<'_, T>,
-) {
-    assert!(x.len() >= terms.d * STRIDE && joint.len() >= terms.k * STRIDE && scratch.len() >= 2 * terms.d * STRIDE);
-    assert!(rows <= BLOCK && rows.is_multiple_of(WIDE * W::LANES));
-    let step = resident_rows::<T, W>(terms.d);
-    for first in (0..rows).step_by(step) {
-        let some = first..rows.min(first + step);
-        if W::GROUP == 4 {
-            solve_all::<T, W, 4>(w, terms, x, some.clone(), joint, scratch);
-        } else {
-            solve_all::<T, W, 2>(w, terms, x, some.clone(), joint, scratch);
-        }
-        for c in (0..terms.k).step_by(SIDE_BY_SIDE) {
-            if terms.k - c >= SIDE_BY_SIDE {
-                distances_to::<T, W, SIDE_BY_SIDE>(w, terms, c, x, some.clone(), joint, distances, scratch);
-            } else {
-                distances_to::<T, W, 1>(w, terms, c, x, some.clone(), joint, distances, scratch);
+/// Writes the responsibilities of a tile, times the row weights, into `joint`.
+pub(crate) struct Responsibilities<'a, T> {
+    pub(crate) terms: &'a Terms<T>,
+    /// `(d, STRIDE)`.
+    pub(crate) x: &'a [T],
+    /// How many rows, a multiple of `WIDE * LANES`.
+    pub(crate) rows: usize,
+    /// The rows' weights.
+    pub(crate) weights: &'a [T],
+    /// `(k, STRIDE)`.
+    pub(crate) joint: &'a mut [T],
+    /// For the spherical kind `(k, STRIDE)`: receives the squared distances to the means.
+    pub(crate) distances: &'a mut [T],
+    /// `(2*d, STRIDE)`.
+    pub(crate) scratch: &'a mut [T],
+    pub(crate) out: RowOutputs<'a, T>,
+}
+
+impl<T: Real> Kernel<T> for Responsibilities<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Words<T>>(self, w: W) {
+        let Self { terms, x, rows, weights, joint, distances, scratch, mut out } = self;
+        let (k, d) = (terms.k, terms.d);
+        assert!(x.len() >= d * STRIDE && joint.len() >= k * STRIDE && scratch.len() >= 2 * d * STRIDE);
+        assert!(rows <= BLOCK && rows.is_multiple_of(WIDE * W::LANES));
+        let step = resident_rows::<T, W>(d);
+        for first in (0..rows).step_by(step) {
+            let rows = first..rows.min(first + step);
+            if matches!(terms.scales, Scales::Full(_) | Scales::Tied(..)) {
+                w.apart(Solve { terms, x, rows: rows.clone(), joint, scratch });
             }
+            if !matches!(terms.scales, Scales::Full(_)) {
+                w.apart(Distances { terms, x, rows: rows.clone(), joint, distances, scratch });
+            }
+            w.apart(Normalise { terms, rows, weights, joint, out: &mut out });
         }
-        normalise(w, terms, some, weights, joint, out);
     }
 }
 
@@ -71,7 +74,28 @@ pub(crate) const WIDE: usize = 4;
 pub(crate) const SIDE_BY_SIDE: usize = 2;
 
 /// What forward substitution does: the log joint densities of the full kind, the solved rows of the tied one.
-///
+struct Solve<'a, T> {
+    terms: &'a Terms<T>,
+    x: &'a [T],
+    rows: Range<usize>,
+    joint: &'a mut [T],
+    scratch: &'a mut [T],
+}
+
+impl<T: Real> Kernel<T> for Solve<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Words<T>>(self, w: W) {
+        let Self { terms, x, rows, joint, scratch } = self;
+        if W::GROUP == 4 {
+            solve_all::<T, W, 4>(w, terms, x, rows, joint, scratch);
+        } else {
+            solve_all::<T, W, 2>(w, terms, x, rows, joint, scratch);
+        }
+    }
+}
+
 /// Components go outside and rows inside, so that a factor too stays in cache.
 #[inline(always)]
 fn solve_all<T: Real, W: Words<T>, const G: usize>(
@@ -99,10 +123,35 @@ fn solve_all<T: Real, W: Words<T>, const G: usize>(
     }
 }
 
-/// Log joint densities of `C` components from `c` on, for the kinds that need no more than distances column by column;
-/// −∞ where a distance overflows.
+/// The log joint densities of the kinds that need no more than distances column by column.
+struct Distances<'a, T> {
+    terms: &'a Terms<T>,
+    x: &'a [T],
+    rows: Range<usize>,
+    joint: &'a mut [T],
+    distances: &'a mut [T],
+    scratch: &'a [T],
+}
+
+impl<T: Real> Kernel<T> for Distances<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Words<T>>(self, w: W) {
+        let Self { terms, x, rows, joint, distances, scratch } = self;
+        for c in (0..terms.k).step_by(SIDE_BY_SIDE) {
+            if terms.k - c >= SIDE_BY_SIDE {
+                distances_to::<T, W, SIDE_BY_SIDE>(w, terms, c, x, rows.clone(), joint, distances, scratch);
+            } else {
+                distances_to::<T, W, 1>(w, terms, c, x, rows.clone(), joint, distances, scratch);
+            }
+        }
+    }
+}
+
+/// Those of `C` components from `c` on; −∞ where a distance overflows.
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "as above")]
+#[expect(clippy::too_many_arguments, reason = "the workspace's parts, which have different lives")]
 fn distances_to<T: Real, W: Words<T>, const C: usize>(
     w: W,
     terms: &Terms<T>,
@@ -160,7 +209,7 @@ pub(crate) fn store<T: Real, W: Words<T>, const G: usize>(w: W, values: [W::V; G
     }
 }
 
-/// What [`responsibilities`] leaves per row besides the responsibilities, `BLOCK` values each.
+/// What [`Responsibilities`] leaves per row besides the responsibilities, `BLOCK` values each.
 pub(crate) struct RowOutputs<'a, T> {
     /// The largest log joint density.
     pub(crate) top: &'a mut [T],
@@ -172,7 +221,26 @@ pub(crate) struct RowOutputs<'a, T> {
 
 /// Turns log joint densities into responsibilities times the row weight, in place.
 ///
-/// `weights` are the rows' weights. Where all densities underflow the responsibilities are the component weights.
+/// Where all densities underflow the responsibilities are the component weights.
+struct Normalise<'a, 'b, T> {
+    terms: &'a Terms<T>,
+    rows: Range<usize>,
+    /// The rows' weights.
+    weights: &'a [T],
+    joint: &'a mut [T],
+    out: &'a mut RowOutputs<'b, T>,
+}
+
+impl<T: Real> Kernel<T> for Normalise<'_, '_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Words<T>>(self, w: W) {
+        let Self { terms, rows, weights, joint, out } = self;
+        normalise(w, terms, rows, weights, joint, out);
+    }
+}
+
 #[inline(always)]
 fn normalise<T: Real, W: Words<T>>(
     w: W,

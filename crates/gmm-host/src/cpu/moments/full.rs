@@ -5,35 +5,45 @@ use std::ops::Range;
 use gmm_model::packed_index;
 
 use super::super::layout::{BLOCK, STRIDE};
-use super::super::simd::{Real, Words};
+use super::super::simd::{Kernel, Real, Words};
 use super::{AT_ONCE, sums_of_lanes};
 
 /// `first[j] += Σ r z_j`, `second[i,j] += Σ r z_i z_j` for `j <= i`, packed, with `z = x − centre`.
 ///
-/// `r` is a multiple of `AT_ONCE * LANES` long; `scratch` holds `2*d*STRIDE` values. Cost `d*(d+1)` flops a row.
-#[inline(always)]
-pub(super) fn accumulate<T: Real, W: Words<T>>(
-    w: W,
-    centre: &[T],
-    x: &[T],
-    r: &[T],
-    scratch: &mut [T],
-    first: &mut [f64],
-    second: &mut [f64],
-) {
-    let d = centre.len();
-    let (z, roots) = scratch.split_at_mut(d * STRIDE);
-    let roots = &mut roots[..r.len()];
-    for (root, r) in roots.chunks_exact_mut(W::LANES).zip(r.chunks_exact(W::LANES)) {
-        // SAFETY: both chunks hold LANES values.
-        unsafe { w.store(root.as_mut_ptr(), w.sqrt(w.load(r.as_ptr()))) };
-    }
-    if W::GROUP == 4 {
-        form::<T, W, 4>(w, centre, x, roots, z, first, second);
-        tiles::<T, W, 4>(w, d, r.len(), RESIDENT * 4, z, z, second);
-    } else {
-        form::<T, W, 3>(w, centre, x, roots, z, first, second);
-        tiles::<T, W, 3>(w, d, r.len(), RESIDENT * 3, z, z, second);
+/// Cost `d*(d+1)` flops a row.
+pub(super) struct Moments<'a, T> {
+    /// `(d,)`.
+    pub(super) centre: &'a [T],
+    /// `(d, STRIDE)`.
+    pub(super) x: &'a [T],
+    /// A multiple of `AT_ONCE * LANES` rows.
+    pub(super) r: &'a [T],
+    /// `(2*d, STRIDE)`.
+    pub(super) scratch: &'a mut [T],
+    pub(super) first: &'a mut [f64],
+    pub(super) second: &'a mut [f64],
+}
+
+impl<T: Real> Kernel<T> for Moments<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Words<T>>(self, w: W) {
+        let Self { centre, x, r, scratch, first, second } = self;
+        let d = centre.len();
+        let (z, roots) = scratch.split_at_mut(d * STRIDE);
+        let roots = &mut roots[..r.len()];
+        for (root, r) in roots.chunks_exact_mut(W::LANES).zip(r.chunks_exact(W::LANES)) {
+            // SAFETY: both chunks hold LANES values.
+            unsafe { w.store(root.as_mut_ptr(), w.sqrt(w.load(r.as_ptr()))) };
+        }
+        if W::GROUP == 4 {
+            form::<T, W, 4>(w, centre, x, roots, z, first, second);
+            tiles::<T, W, 4>(w, d, r.len(), RESIDENT * 4, z, z, second);
+        } else {
+            form::<T, W, 3>(w, centre, x, roots, z, first, second);
+            tiles::<T, W, 3>(w, d, r.len(), RESIDENT * 3, z, z, second);
+        }
     }
 }
 
@@ -142,19 +152,35 @@ fn add_sums<T: Real, W: Words<T>, const N: usize>(w: W, sums: [W::V; N], slots: 
 }
 
 /// `second[i,j] += Σ_row rz[i,row] z[j,row]` for `j <= i`, packed.
-#[inline(always)]
-pub(super) fn products<T: Real, W: Words<T>>(w: W, d: usize, rows: usize, z: &[T], rz: &[T], second: &mut [f64]) {
-    assert!(z.len() >= d * STRIDE && rz.len() >= d * STRIDE && rows <= BLOCK);
-    assert!(rows.is_multiple_of(AT_ONCE * W::LANES));
-    // 16 running sums where there are 32 registers, else 9: with their factors they fill the registers.
-    if W::GROUP == 4 {
-        tiles::<T, W, 4>(w, d, rows, 0, z, rz, second);
-    } else {
-        tiles::<T, W, 3>(w, d, rows, 0, z, rz, second);
+pub(super) struct Products<'a, T> {
+    pub(super) d: usize,
+    /// A multiple of `AT_ONCE * LANES`.
+    pub(super) rows: usize,
+    /// `(d, STRIDE)`.
+    pub(super) z: &'a [T],
+    /// `(d, STRIDE)`.
+    pub(super) rz: &'a [T],
+    pub(super) second: &'a mut [f64],
+}
+
+impl<T: Real> Kernel<T> for Products<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Words<T>>(self, w: W) {
+        let Self { d, rows, z, rz, second } = self;
+        assert!(z.len() >= d * STRIDE && rz.len() >= d * STRIDE && rows <= BLOCK);
+        assert!(rows.is_multiple_of(AT_ONCE * W::LANES));
+        // 16 running sums where there are 32 registers, else 9: with their factors they fill the registers.
+        if W::GROUP == 4 {
+            tiles::<T, W, 4>(w, d, rows, 0, z, rz, second);
+        } else {
+            tiles::<T, W, 3>(w, d, rows, 0, z, rz, second);
+        }
     }
 }
 
-/// [`products`] by register tiles of `N` rows by `N` columns of the moment matrix, each a vector over rows of the data.
+/// [`Products`] by register tiles of `N` rows by `N` columns of the moment matrix, each a vector over rows of the data.
 #[inline(always)]
 fn tiles<T: Real, W: Words<T>, const N: usize>(
     w: W,

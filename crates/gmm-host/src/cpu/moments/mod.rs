@@ -12,7 +12,7 @@ mod tied;
 use gmm_model::{CovarianceType, packed_len};
 
 use super::layout::{BLOCK, STRIDE};
-use super::simd::{Real, Words};
+use super::simd::{Kernel, Real, Words};
 
 pub(crate) use scatter::scatter;
 pub(crate) use tied::{finish as finish_tied, pays as pairs_pay};
@@ -105,18 +105,31 @@ pub(crate) fn floors<T: Real>(component_weights: &[T], mean_row_weight: f64) -> 
     component_weights.iter().map(|w| T::of(w.to_f64() * share)).collect()
 }
 
-/// Adds the moments of a tile about `centres`, `(k, d)`. `scratch` holds `SCRATCH*d*STRIDE` values,
-/// `dense` has room for `k`.
+/// Adds the moments of a tile about centres.
+pub(crate) struct Accumulate<'a, T> {
+    pub(crate) kind: CovarianceType,
+    /// `(k, d)`.
+    pub(crate) centres: &'a [T],
+    pub(crate) tile: Tile<'a, T>,
+    /// `(SCRATCH*d, STRIDE)`.
+    pub(crate) scratch: &'a mut [T],
+    /// With room for `k`.
+    pub(crate) dense: &'a mut Vec<u32>,
+    pub(crate) sums: &'a mut Sums,
+}
+
+impl<T: Real> Kernel<T> for Accumulate<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Words<T>>(self, w: W) {
+        accumulate(w, self);
+    }
+}
+
 #[inline(always)]
-pub(crate) fn accumulate<T: Real, W: Words<T>>(
-    w: W,
-    kind: CovarianceType,
-    centres: &[T],
-    tile: Tile<'_, T>,
-    scratch: &mut [T],
-    dense: &mut Vec<u32>,
-    sums: &mut Sums,
-) {
+fn accumulate<T: Real, W: Words<T>>(w: W, all: Accumulate<'_, T>) {
+    let Accumulate { kind, centres, tile, scratch, dense, sums } = all;
     let k = sums.weight.len();
     let d = centres.len() / k;
     let Tile { x, rows, responsibilities, distances, floors } = tile;
@@ -124,7 +137,7 @@ pub(crate) fn accumulate<T: Real, W: Words<T>>(
     let pairs = !sums.pairs.is_empty();
     let mut labels = [0; BLOCK];
     if pairs {
-        tied::accumulate(w, centres, tile, scratch, &mut sums.second, &mut labels);
+        w.apart(tied::Pooled { centres, tile, scratch, second: &mut sums.second, labels: &mut labels });
     }
     let mut list = [0u16; BLOCK];
     let mut gathered_r = [T::ZERO; BLOCK];
@@ -160,11 +173,13 @@ pub(crate) fn accumulate<T: Real, W: Words<T>>(
         match kind {
             CovarianceType::Full => {
                 let second = &mut sums.second[c * packed_len(d)..][..packed_len(d)];
-                full::accumulate(w, centre, x, r, scratch, first, second);
+                w.apart(full::Moments { centre, x, r, scratch, first, second });
             }
             CovarianceType::Spherical if known => diag::firsts(w, centre, x, r, first),
             CovarianceType::Tied if pairs => diag::firsts(w, centre, x, r, first),
-            CovarianceType::Tied => full::accumulate(w, centre, x, r, scratch, first, &mut sums.second),
+            CovarianceType::Tied => {
+                w.apart(full::Moments { centre, x, r, scratch, first, second: &mut sums.second });
+            }
             CovarianceType::Diag => diag::accumulate(w, centre, x, r, first, &mut sums.second[c * d..][..d]),
             CovarianceType::Spherical => spherical::accumulate(w, centre, x, r, first, &mut sums.second[c]),
         }

@@ -12,9 +12,9 @@
 use gmm_model::packed_index;
 
 use super::super::layout::{BLOCK, STRIDE};
-use super::super::simd::{Real, Words};
+use super::super::simd::{Kernel, Real, Words};
 use super::Tile;
-use super::full::products;
+use super::full::Products;
 
 /// Columns at a time: each load of a responsibility then serves four.
 const COLUMNS: usize = 4;
@@ -29,17 +29,28 @@ pub(crate) const fn pays(n: usize, k: usize, d: usize) -> bool {
 
 /// Adds one tile's pooled second moments but for the pairs' part, and finds the rows' labels. The caller adds the pairs
 /// and the first moments.
-///
-/// `centres` is `(k, d)`; `scratch` holds `3*d*STRIDE` values.
+pub(super) struct Pooled<'a, T> {
+    /// `(k, d)`.
+    pub(super) centres: &'a [T],
+    pub(super) tile: Tile<'a, T>,
+    /// `(3*d, STRIDE)`.
+    pub(super) scratch: &'a mut [T],
+    pub(super) second: &'a mut [f64],
+    pub(super) labels: &'a mut [u32; BLOCK],
+}
+
+impl<T: Real> Kernel<T> for Pooled<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Words<T>>(self, w: W) {
+        accumulate(w, self);
+    }
+}
+
 #[inline(always)]
-pub(super) fn accumulate<T: Real, W: Words<T>>(
-    w: W,
-    centres: &[T],
-    tile: Tile<'_, T>,
-    scratch: &mut [T],
-    second: &mut [f64],
-    labels: &mut [u32; BLOCK],
-) {
+fn accumulate<T: Real, W: Words<T>>(w: W, all: Pooled<'_, T>) {
+    let Pooled { centres, tile, scratch, second, labels } = all;
     let Tile { x, rows, responsibilities, floors, .. } = tile;
     let k = floors.len();
     let d = centres.len() / k;
@@ -68,9 +79,9 @@ pub(super) fn accumulate<T: Real, W: Words<T>>(
         let (e, left) = (&mut e[column.clone()], &mut left[column.clone()]);
         residual(w, rows, &x[column.clone()], &weight, &a[column], e, left);
     }
-    products(w, d, rows, e, left, second);
+    w.apart(Products { d, rows, z: e, rz: left, second });
     negate_over_weight(w, d, rows, &weight, a, left);
-    products(w, d, rows, a, left, second);
+    w.apart(Products { d, rows, z: a, rz: left, second });
 }
 
 /// The component of largest responsibility (as `T`, exact below 2^24) and the sum of responsibilities of each row.

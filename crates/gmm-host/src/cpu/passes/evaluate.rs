@@ -1,6 +1,6 @@
 //! Log densities, responsibilities and labels, row by row, and their totals.
 
-use super::super::e_step::{self, RowOutputs};
+use super::super::e_step::{Responsibilities, RowOutputs};
 use super::super::layout::{BLOCK, Layout, STRIDE};
 use super::super::simd::{Dispatch, Kernel, Real, Words};
 use super::super::terms::Terms;
@@ -81,18 +81,16 @@ impl<T: Real> Kernel<T> for Evaluate<'_, T> {
         let wide = padded::<T, W>(rows);
         // Responsibilities without the row weights; rows past the data are computed and dropped.
         let ones = [T::ONE; BLOCK];
-        let mut per_row = RowOutputs { top: &mut work.top, rest: &mut work.rest, entropy: Some(&mut work.entropy) };
-        e_step::responsibilities(
-            w,
+        w.apart(Responsibilities {
             terms,
             x,
-            wide,
-            &ones,
-            &mut work.joint,
-            &mut work.distances,
-            &mut work.scratch,
-            &mut per_row,
-        );
+            rows: wide,
+            weights: &ones,
+            joint: &mut work.joint,
+            distances: &mut work.distances,
+            scratch: &mut work.scratch,
+            out: RowOutputs { top: &mut work.top, rest: &mut work.rest, entropy: Some(&mut work.entropy) },
+        });
         if let Some(slots) = out.log_densities {
             for (row, slot) in slots.iter_mut().enumerate() {
                 *slot = work.top[row].to_f64() + work.rest[row].to_f64();

@@ -1,8 +1,8 @@
 //! The fused E- and M-pass.
 
-use super::super::e_step::{self, RowOutputs};
+use super::super::e_step::{Responsibilities, RowOutputs};
 use super::super::layout::Layout;
-use super::super::moments::{self, Tile};
+use super::super::moments::{self, Accumulate, Tile};
 use super::super::simd::{Dispatch, Kernel, Real, Words};
 use super::super::terms::Terms;
 use super::{Passes, Share, padded};
@@ -36,21 +36,26 @@ impl<T: Real> Kernel<T> for Expectation<'_, T> {
         for block in share.blocks.clone() {
             let (x, weights, rows) = (layout.block(block), layout.weights(block), layout.rows_in(block));
             let wide = padded::<T, W>(rows);
-            let mut out = RowOutputs { top: &mut work.top, rest: &mut work.rest, entropy: None };
-            e_step::responsibilities(
-                w,
+            w.apart(Responsibilities {
                 terms,
                 x,
-                wide,
+                rows: wide,
                 weights,
-                &mut work.joint,
-                &mut work.distances,
-                &mut work.scratch,
-                &mut out,
-            );
+                joint: &mut work.joint,
+                distances: &mut work.distances,
+                scratch: &mut work.scratch,
+                out: RowOutputs { top: &mut work.top, rest: &mut work.rest, entropy: None },
+            });
             share.sums.log_likelihood += log_likelihood(&work.top[..rows], &work.rest[..rows], weights);
             let tile = Tile { x, rows: wide, responsibilities: &work.joint, distances: &work.distances, floors };
-            moments::accumulate(w, terms.kind, &terms.means, tile, &mut work.scratch, &mut work.dense, &mut share.sums);
+            w.apart(Accumulate {
+                kind: terms.kind,
+                centres: &terms.means,
+                tile,
+                scratch: &mut work.scratch,
+                dense: &mut work.dense,
+                sums: &mut share.sums,
+            });
         }
     }
 }

@@ -3,7 +3,7 @@
 use gmm_model::CovarianceType;
 
 use super::super::layout::{BLOCK, Layout, STRIDE};
-use super::super::moments::{self, Tile};
+use super::super::moments::{Accumulate, Tile};
 use super::super::simd::{Dispatch, Kernel, Real, Words};
 use super::{Passes, Share, padded};
 use crate::{Error, FillResponsibilities};
@@ -58,7 +58,14 @@ impl<T: Real> Kernel<T> for Given<'_, T> {
             }
             let wide = padded::<T, W>(rows);
             let tile = Tile { x, rows: wide, responsibilities: &work.joint, distances: &[], floors: &floors };
-            moments::accumulate(w, kind, centres, tile, &mut work.scratch, &mut work.dense, &mut share.sums);
+            w.apart(Accumulate {
+                kind,
+                centres,
+                tile,
+                scratch: &mut work.scratch,
+                dense: &mut work.dense,
+                sums: &mut share.sums,
+            });
         }
     }
 }

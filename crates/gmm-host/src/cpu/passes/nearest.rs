@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::super::e_step::{SIDE_BY_SIDE, WIDE, squared_distances, store};
 use super::super::layout::{BLOCK, Layout, STRIDE};
-use super::super::moments::{self, Tile};
+use super::super::moments::{self, Accumulate, Tile};
 use super::super::simd::{Dispatch, Kernel, Real, Words};
 use super::{Passes, Share, padded};
 use crate::Error;
@@ -75,7 +75,14 @@ impl<T: Real> Kernel<T> for Nearest<'_, T> {
                 work.joint[label as usize * STRIDE + row] = weights[row];
             }
             let tile = Tile { x, rows: wide, responsibilities: &work.joint, distances: &[], floors: &floors };
-            moments::accumulate(w, kind, centres, tile, &mut work.scratch, &mut work.dense, &mut share.sums);
+            w.apart(Accumulate {
+                kind,
+                centres,
+                tile,
+                scratch: &mut work.scratch,
+                dense: &mut work.dense,
+                sums: &mut share.sums,
+            });
         }
     }
 }

@@ -15,6 +15,7 @@ pub(crate) struct Avx2(());
 /// # Safety
 /// The processor has AVX2 and FMA.
 #[target_feature(enable = "avx2,fma")]
+#[inline(never)]
 pub(super) unsafe fn enter<T: Real, K: Kernel<T>>(kernel: K) -> K::Output
 where
     Avx2: Words<T>,
@@ -93,6 +94,12 @@ impl Words<f64> for Avx2 {
     type V = __m256d;
     const LANES: usize = 4;
     const GROUP: usize = 2;
+
+    #[inline(always)]
+    fn apart<K: Kernel<f64>>(self, kernel: K) -> K::Output {
+        // SAFETY: there is a token.
+        unsafe { enter::<f64, K>(kernel) }
+    }
     plain_words!(
         f64,
         __m256d,
@@ -151,6 +158,12 @@ impl Words<f32> for Avx2 {
     type V = __m256;
     const LANES: usize = 8;
     const GROUP: usize = 2;
+
+    #[inline(always)]
+    fn apart<K: Kernel<f32>>(self, kernel: K) -> K::Output {
+        // SAFETY: there is a token.
+        unsafe { enter::<f32, K>(kernel) }
+    }
     plain_words!(
         f32,
         __m256,

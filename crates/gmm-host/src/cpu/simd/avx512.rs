@@ -15,6 +15,7 @@ pub(crate) struct Avx512(());
 /// # Safety
 /// The processor has AVX-512 F and DQ.
 #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
+#[inline(never)]
 pub(super) unsafe fn enter<T: Real, K: Kernel<T>>(kernel: K) -> K::Output
 where
     Avx512: Words<T>,
@@ -33,6 +34,12 @@ impl Words<f64> for Avx512 {
     type V = __m512d;
     const LANES: usize = 8;
     const GROUP: usize = 4;
+
+    #[inline(always)]
+    fn apart<K: Kernel<f64>>(self, kernel: K) -> K::Output {
+        // SAFETY: there is a token.
+        unsafe { enter::<f64, K>(kernel) }
+    }
 
     #[inline(always)]
     fn splat(self, value: f64) -> __m512d {
@@ -120,6 +127,12 @@ impl Words<f32> for Avx512 {
     type V = __m512;
     const LANES: usize = 16;
     const GROUP: usize = 4;
+
+    #[inline(always)]
+    fn apart<K: Kernel<f32>>(self, kernel: K) -> K::Output {
+        // SAFETY: there is a token.
+        unsafe { enter::<f32, K>(kernel) }
+    }
 
     #[inline(always)]
     fn splat(self, value: f32) -> __m512 {

@@ -152,6 +152,8 @@ pub(crate) trait Words<T: Real>: Copy + Send + Sync {
     fn shift_to_exponent(self, a: Self::V) -> Self::V;
     /// Splits a positive normal number into an exponent and a significand in [1, 2).
     fn split(self, a: Self::V) -> (Self::V, Self::V);
+    /// Runs `kernel` as a function of its own. All that callers share is then compiled once, and not into each of them.
+    fn apart<K: Kernel<T>>(self, kernel: K) -> K::Output;
     /// Sum of the lanes, in a fixed order.
     fn sum(self, a: Self::V) -> T;
     /// Sums of four vectors' lanes.
@@ -161,7 +163,7 @@ pub(crate) trait Words<T: Real>: Copy + Send + Sync {
     }
 }
 
-/// An algorithm over the words, entered through [`Dispatch::dispatch`].
+/// An algorithm over the words, entered through [`Dispatch::dispatch`] or, from another one, [`Words::apart`].
 pub(crate) trait Kernel<T: Real> {
     type Output;
     /// Must be `#[inline(always)]`, as must be all that it calls with the token.
@@ -234,7 +236,7 @@ macro_rules! dispatch {
                     }
                 }
                 let _ = machine;
-                kernel.run(Portable)
+                Portable.apart(kernel)
             }
         }
     };

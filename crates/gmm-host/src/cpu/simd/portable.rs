@@ -1,10 +1,18 @@
 //! Words as plain arrays of 32 bytes, which the compiler turns into what the machine has.
 
-use super::{Real, Words};
+use super::{Kernel, Real, Words};
 
 /// Token of the portable words.
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;
+
+#[inline(never)]
+fn apart<T: Real, K: Kernel<T>>(kernel: K) -> K::Output
+where
+    Portable: Words<T>,
+{
+    kernel.run(Portable)
+}
 
 macro_rules! portable {
     ($t:ident, $lanes:expr, $bits:ident, $mantissa:expr, $bias:expr) => {
@@ -12,6 +20,11 @@ macro_rules! portable {
             type V = [$t; $lanes];
             const LANES: usize = $lanes;
             const GROUP: usize = 2;
+
+            #[inline(always)]
+            fn apart<K: Kernel<$t>>(self, kernel: K) -> K::Output {
+                apart::<$t, K>(kernel)
+            }
 
             #[inline(always)]
             fn splat(self, value: $t) -> Self::V {
