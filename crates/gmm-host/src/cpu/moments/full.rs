@@ -1,12 +1,27 @@
 //! First moments and packed second moments: the costly half of a full-covariance pass.
-
-use std::ops::Range;
+//!
+//! The moment matrix is cut into rows of [`tall`] by columns of [`WIDE`], so many that their running sums with the
+//! factors fill the registers, each sum a vector over rows of the data. A tile's sums lie side by side in the packed
+//! triangle, so that four vectors are added up at a time.
 
 use gmm_model::packed_index;
 
 use super::super::layout::{BLOCK, STRIDE};
 use super::super::simd::{Kernel, Real, Words};
 use super::{AT_ONCE, sums_of_lanes};
+
+/// Columns of a tile.
+const WIDE: usize = 4;
+
+/// Columns that stay in the first-level cache while all rows of the moment matrix are gone through: with the row's own,
+/// 24 KiB at most.
+const RESIDENT: usize = 2 * WIDE;
+
+/// Rows of a tile: 16 sums where there are 32 registers, else 12 where there are 16.
+#[inline(always)]
+const fn tall<T: Real, W: Words<T>>() -> usize {
+    if W::GROUP == 4 { 4 } else { 3 }
+}
 
 /// `first[j] += Σ r z_j`, `second[i,j] += Σ r z_i z_j` for `j <= i`, packed, with `z = x − centre`.
 ///
@@ -37,48 +52,28 @@ impl<T: Real> Kernel<T> for Moments<'_, T> {
             // SAFETY: both chunks hold LANES values.
             unsafe { w.store(root.as_mut_ptr(), w.sqrt(w.load(r.as_ptr()))) };
         }
-        if W::GROUP == 4 {
-            form::<T, W, 4>(w, centre, x, roots, z, first, second);
-            tiles::<T, W, 4>(w, d, r.len(), RESIDENT * 4, z, z, second);
-        } else {
-            form::<T, W, 3>(w, centre, x, roots, z, first, second);
-            tiles::<T, W, 3>(w, d, r.len(), RESIDENT * 3, z, z, second);
+        for i in (0..d).step_by(tall::<T, W>()) {
+            let (centre, x, z, first) = (&centre[i..], &x[i * STRIDE..], &mut z[i * STRIDE..], &mut first[i..]);
+            match tall::<T, W>().min(d - i) {
+                1 => form::<T, W, 1>(w, i, centre, x, roots, z, first, second),
+                2 => form::<T, W, 2>(w, i, centre, x, roots, z, first, second),
+                3 => form::<T, W, 3>(w, i, centre, x, roots, z, first, second),
+                _ => form::<T, W, 4>(w, i, centre, x, roots, z, first, second),
+            }
         }
+        below_diagonal(w, d, r.len(), z, z, second);
     }
 }
 
-/// `z = √r (x − centre)`, `(d, STRIDE)`, the first moments, and the second ones in the first `RESIDENT*N` columns of the
-/// moment matrix.
+/// `R` columns of `z = √r (x − centre)`, `(d, STRIDE)`, from column `i` of the data on, their first moments, and their
+/// second ones with each other.
 ///
 /// The root shares a responsibility out to both factors of a product, so that one array serves as both: half the stores,
 /// and half the cache. Each `z` goes into its first products while it is written: by itself the writing would wait for
 /// the second-level cache.
 #[inline(always)]
-fn form<T: Real, W: Words<T>, const N: usize>(
-    w: W,
-    centre: &[T],
-    x: &[T],
-    roots: &[T],
-    z: &mut [T],
-    first: &mut [f64],
-    second: &mut [f64],
-) {
-    let d = centre.len();
-    for i in (0..d).step_by(N) {
-        let firsts = &mut first[i..];
-        match N.min(d - i) {
-            1 => form_row::<T, W, N, 1>(w, i, centre, x, roots, z, firsts, second),
-            2 => form_row::<T, W, N, 2>(w, i, centre, x, roots, z, firsts, second),
-            3 => form_row::<T, W, N, 3>(w, i, centre, x, roots, z, firsts, second),
-            _ => form_row::<T, W, N, 4>(w, i, centre, x, roots, z, firsts, second),
-        }
-    }
-}
-
-/// `R` columns of `z` from column `i` on, and their products with the first `RESIDENT*N` columns.
-#[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "inputs and outputs of two sums")]
-fn form_row<T: Real, W: Words<T>, const N: usize, const R: usize>(
+fn form<T: Real, W: Words<T>, const R: usize>(
     w: W,
     i: usize,
     centre: &[T],
@@ -88,67 +83,33 @@ fn form_row<T: Real, W: Words<T>, const N: usize, const R: usize>(
     first: &mut [f64],
     second: &mut [f64],
 ) {
-    let (before, own) = z.split_at_mut(i * STRIDE);
-    let (centre, x) = (&centre[i..], &x[i * STRIDE..]);
-    if i == 0 {
-        form_tile::<T, W, 0, R>(w, (i, 0), centre, x, roots, before, own, first, second);
-    } else {
-        form_tile::<T, W, N, R>(w, (i, 0), centre, x, roots, before, own, first, second);
-    }
-    row_of_tiles::<T, W, N, R>(w, (i, 0), N.min(i)..i.min(RESIDENT * N), roots.len(), z, &z[i * STRIDE..], second);
-}
-
-/// `R` columns of `z`, and their products with the `N` columns `before`.
-#[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "as above")]
-fn form_tile<T: Real, W: Words<T>, const N: usize, const R: usize>(
-    w: W,
-    (i, j): (usize, usize),
-    centre: &[T],
-    x: &[T],
-    roots: &[T],
-    before: &[T],
-    own: &mut [T],
-    first: &mut [f64],
-    second: &mut [f64],
-) {
     let rows = roots.len();
-    assert!(rows <= BLOCK && rows.is_multiple_of(W::LANES) && before.len() >= N * STRIDE);
-    assert!(x.len() >= R * STRIDE && own.len() >= R * STRIDE);
+    assert!(rows <= BLOCK && rows.is_multiple_of(W::LANES));
+    assert!(x.len() >= (R - 1) * STRIDE + BLOCK && z.len() >= (R - 1) * STRIDE + BLOCK);
     let mut means = [w.splat(T::ZERO); R];
     for a in 0..R {
         means[a] = w.splat(centre[a]);
     }
     let mut firsts = [w.splat(T::ZERO); R];
-    let mut tile = [[w.splat(T::ZERO); N]; R];
+    let mut tile = [[w.splat(T::ZERO); R]; R];
     for row in (0..rows).step_by(W::LANES) {
         // SAFETY: row + LANES <= rows <= BLOCK, and the columns are that long, as asserted.
         unsafe {
             let root = w.load(roots.as_ptr().add(row));
+            let mut own = [root; R];
             for a in 0..R {
                 let x = w.load(x.as_ptr().add(a * STRIDE + row));
-                let z = w.mul(root, w.sub(x, means[a]));
-                w.store(own.as_mut_ptr().add(a * STRIDE + row), z);
-                firsts[a] = w.fma(root, z, firsts[a]);
-                for b in 0..N {
-                    let column = w.load(before.as_ptr().add(b * STRIDE + row));
-                    tile[a][b] = w.fma(z, column, tile[a][b]);
+                own[a] = w.mul(root, w.sub(x, means[a]));
+                w.store(z.as_mut_ptr().add(a * STRIDE + row), own[a]);
+                firsts[a] = w.fma(root, own[a], firsts[a]);
+                for b in 0..=a {
+                    tile[a][b] = w.fma(own[a], own[b], tile[a][b]);
                 }
             }
         }
     }
-    for (a, sums) in tile.into_iter().enumerate() {
-        first[a] += w.sum(firsts[a]).to_f64();
-        add_sums(w, sums, &mut second[packed_index(i + a, j)..]);
-    }
-}
-
-/// Adds the sum of each vector's lanes.
-#[inline(always)]
-fn add_sums<T: Real, W: Words<T>, const N: usize>(w: W, sums: [W::V; N], slots: &mut [f64]) {
-    for (slot, sum) in slots[..N].iter_mut().zip(sums_of_lanes::<T, W, N>(w, sums)) {
-        *slot += sum.to_f64();
-    }
+    add_sums(w, firsts, first);
+    add_corner(w, i, tile, second);
 }
 
 /// `second[i,j] += Σ_row rz[i,row] z[j,row]` for `j <= i`, packed.
@@ -170,67 +131,82 @@ impl<T: Real> Kernel<T> for Products<'_, T> {
     fn run<W: Words<T>>(self, w: W) {
         let Self { d, rows, z, rz, second } = self;
         assert!(z.len() >= d * STRIDE && rz.len() >= d * STRIDE && rows <= BLOCK);
-        assert!(rows.is_multiple_of(AT_ONCE * W::LANES));
-        // 16 running sums where there are 32 registers, else 9: with their factors they fill the registers.
-        if W::GROUP == 4 {
-            tiles::<T, W, 4>(w, d, rows, 0, z, rz, second);
-        } else {
-            tiles::<T, W, 3>(w, d, rows, 0, z, rz, second);
+        for i in (0..d).step_by(tall::<T, W>()) {
+            let (z, rz) = (&z[i * STRIDE..], &rz[i * STRIDE..]);
+            match tall::<T, W>().min(d - i) {
+                1 => corner::<T, W, 1>(w, i, rows, z, rz, second),
+                2 => corner::<T, W, 2>(w, i, rows, z, rz, second),
+                3 => corner::<T, W, 3>(w, i, rows, z, rz, second),
+                _ => corner::<T, W, 4>(w, i, rows, z, rz, second),
+            }
         }
+        below_diagonal(w, d, rows, z, rz, second);
     }
 }
 
-/// [`Products`] by register tiles of `N` rows by `N` columns of the moment matrix, each a vector over rows of the data.
+/// The lower triangle of the `R` by `R` entries on the diagonal from row `i` on.
 #[inline(always)]
-fn tiles<T: Real, W: Words<T>, const N: usize>(
-    w: W,
-    d: usize,
-    rows: usize,
-    from: usize,
-    z: &[T],
-    rz: &[T],
-    second: &mut [f64],
-) {
-    for left in (from..d).step_by(RESIDENT * N) {
-        for i in (left..d).step_by(N) {
-            let (rz, columns) = (&rz[i * STRIDE..], left..i.min(left + RESIDENT * N));
-            match N.min(d - i) {
-                1 => row_of_tiles::<T, W, N, 1>(w, (i, left), columns, rows, z, rz, second),
-                2 => row_of_tiles::<T, W, N, 2>(w, (i, left), columns, rows, z, rz, second),
-                3 => row_of_tiles::<T, W, N, 3>(w, (i, left), columns, rows, z, rz, second),
-                _ => row_of_tiles::<T, W, N, 4>(w, (i, left), columns, rows, z, rz, second),
+fn corner<T: Real, W: Words<T>, const R: usize>(w: W, i: usize, rows: usize, z: &[T], rz: &[T], second: &mut [f64]) {
+    assert!(z.len() >= (R - 1) * STRIDE + rows && rz.len() >= (R - 1) * STRIDE + rows);
+    let mut tile = [[w.splat(T::ZERO); R]; R];
+    for row in (0..rows).step_by(W::LANES) {
+        // SAFETY: row + LANES <= rows, and the columns are that long, as asserted.
+        unsafe {
+            let mut columns = [w.splat(T::ZERO); R];
+            for a in 0..R {
+                columns[a] = w.load(z.as_ptr().add(a * STRIDE + row));
+                let rz = w.load(rz.as_ptr().add(a * STRIDE + row));
+                for b in 0..=a {
+                    tile[a][b] = w.fma(rz, columns[b], tile[a][b]);
+                }
+            }
+        }
+    }
+    add_corner(w, i, tile, second);
+}
+
+/// The entries of [`Products`] that are in no corner.
+#[inline(always)]
+fn below_diagonal<T: Real, W: Words<T>>(w: W, d: usize, rows: usize, z: &[T], rz: &[T], second: &mut [f64]) {
+    for left in (0..d).step_by(RESIDENT) {
+        let first = (left + 1).next_multiple_of(tall::<T, W>());
+        for i in (first..d).step_by(tall::<T, W>()) {
+            let mut j = left;
+            let end = i.min(left + RESIDENT);
+            while j < end {
+                // Five as three and two: with fewer sums than six a tile waits for its own additions.
+                let wide = match end - j {
+                    5 | 6 => 3,
+                    rest => rest.min(WIDE),
+                };
+                let (z, rz) = (&z[j * STRIDE..], &rz[i * STRIDE..]);
+                match (wide, tall::<T, W>().min(d - i)) {
+                    (1, 1) => rectangle::<T, W, 1, 1>(w, (i, j), rows, z, rz, second),
+                    (1, 2) => rectangle::<T, W, 1, 2>(w, (i, j), rows, z, rz, second),
+                    (1, 3) => rectangle::<T, W, 1, 3>(w, (i, j), rows, z, rz, second),
+                    (1, _) => rectangle::<T, W, 1, 4>(w, (i, j), rows, z, rz, second),
+                    (2, 1) => rectangle::<T, W, 2, 1>(w, (i, j), rows, z, rz, second),
+                    (2, 2) => rectangle::<T, W, 2, 2>(w, (i, j), rows, z, rz, second),
+                    (2, 3) => rectangle::<T, W, 2, 3>(w, (i, j), rows, z, rz, second),
+                    (2, _) => rectangle::<T, W, 2, 4>(w, (i, j), rows, z, rz, second),
+                    (3, 1) => rectangle::<T, W, 3, 1>(w, (i, j), rows, z, rz, second),
+                    (3, 2) => rectangle::<T, W, 3, 2>(w, (i, j), rows, z, rz, second),
+                    (3, 3) => rectangle::<T, W, 3, 3>(w, (i, j), rows, z, rz, second),
+                    (3, _) => rectangle::<T, W, 3, 4>(w, (i, j), rows, z, rz, second),
+                    (_, 1) => rectangle::<T, W, 4, 1>(w, (i, j), rows, z, rz, second),
+                    (_, 2) => rectangle::<T, W, 4, 2>(w, (i, j), rows, z, rz, second),
+                    (_, 3) => rectangle::<T, W, 4, 3>(w, (i, j), rows, z, rz, second),
+                    (_, _) => rectangle::<T, W, 4, 4>(w, (i, j), rows, z, rz, second),
+                }
+                j += wide;
             }
         }
     }
 }
 
-/// Tiles of columns that stay in the first-level cache while all rows of the moment matrix are gone through: with the
-/// row's own, 24 KiB at most.
-const RESIDENT: usize = 2;
-
-/// `R` rows of the moment matrix from row `i` on, by some of the resident columns from `left` on, and with them the
-/// corner on the diagonal where it is among these.
+/// `N` columns from column `j` on by `R` rows from row `i` on, wholly below the diagonal.
 #[inline(always)]
-fn row_of_tiles<T: Real, W: Words<T>, const N: usize, const R: usize>(
-    w: W,
-    (i, left): (usize, usize),
-    columns: Range<usize>,
-    rows: usize,
-    z: &[T],
-    rz: &[T],
-    second: &mut [f64],
-) {
-    for j in columns.step_by(N) {
-        square::<T, W, N, R>(w, (i, j), rows, &z[j * STRIDE..], rz, second);
-    }
-    if i < left + RESIDENT * N {
-        corner::<T, W, R>(w, i, rows, &z[i * STRIDE..], rz, second);
-    }
-}
-
-/// `R` by `N` entries wholly below the diagonal.
-#[inline(always)]
-fn square<T: Real, W: Words<T>, const N: usize, const R: usize>(
+fn rectangle<T: Real, W: Words<T>, const N: usize, const R: usize>(
     w: W,
     (i, j): (usize, usize),
     rows: usize,
@@ -239,56 +215,49 @@ fn square<T: Real, W: Words<T>, const N: usize, const R: usize>(
     second: &mut [f64],
 ) {
     assert!(z.len() >= (N - 1) * STRIDE + rows && rz.len() >= (R - 1) * STRIDE + rows);
+    assert!(rows.is_multiple_of(AT_ONCE * W::LANES));
     let mut tile = [[w.splat(T::ZERO); N]; R];
     for start in (0..rows).step_by(AT_ONCE * W::LANES) {
         for turn in 0..AT_ONCE {
             let row = start + turn * W::LANES;
             // SAFETY: row + LANES <= rows, and the columns are that long, as asserted.
             unsafe {
-                let mut columns = [w.splat(T::ZERO); N];
-                for (b, column) in columns.iter_mut().enumerate() {
-                    *column = w.load(z.as_ptr().add(b * STRIDE + row));
+                let mut own = [w.splat(T::ZERO); R];
+                for b in 0..R {
+                    own[b] = w.load(rz.as_ptr().add(b * STRIDE + row));
                 }
-                for (a, sums) in tile.iter_mut().enumerate() {
-                    let rz = w.load(rz.as_ptr().add(a * STRIDE + row));
-                    for (sum, z) in sums.iter_mut().zip(columns) {
-                        *sum = w.fma(rz, z, *sum);
+                for a in 0..N {
+                    let column = w.load(z.as_ptr().add(a * STRIDE + row));
+                    for b in 0..R {
+                        tile[b][a] = w.fma(own[b], column, tile[b][a]);
                     }
                 }
             }
         }
     }
-    for (a, sums) in tile.into_iter().enumerate() {
-        add_sums(w, sums, &mut second[packed_index(i + a, j)..]);
+    for b in 0..R {
+        add_sums(w, tile[b], &mut second[packed_index(i + b, j)..]);
     }
 }
 
-/// The lower triangle of the `R` by `R` entries on the diagonal.
+/// Adds the sum of each vector's lanes.
 #[inline(always)]
-fn corner<T: Real, W: Words<T>, const R: usize>(w: W, i: usize, rows: usize, z: &[T], rz: &[T], second: &mut [f64]) {
-    assert!(z.len() >= (R - 1) * STRIDE + rows && rz.len() >= (R - 1) * STRIDE + rows);
-    let mut tile = [[w.splat(T::ZERO); R]; R];
-    for start in (0..rows).step_by(AT_ONCE * W::LANES) {
-        for turn in 0..AT_ONCE {
-            let row = start + turn * W::LANES;
-            // SAFETY: row + LANES <= rows, and the columns are that long, as asserted.
-            unsafe {
-                let mut columns = [w.splat(T::ZERO); R];
-                for (b, column) in columns.iter_mut().enumerate() {
-                    *column = w.load(z.as_ptr().add(b * STRIDE + row));
-                }
-                for a in 0..R {
-                    let rz = w.load(rz.as_ptr().add(a * STRIDE + row));
-                    for b in 0..=a {
-                        tile[a][b] = w.fma(rz, columns[b], tile[a][b]);
-                    }
-                }
-            }
-        }
+fn add_sums<T: Real, W: Words<T>, const N: usize>(w: W, sums: [W::V; N], slots: &mut [f64]) {
+    let slots = &mut slots[..N];
+    let sums = sums_of_lanes::<T, W, N>(w, sums);
+    for a in 0..N {
+        slots[a] += sums[a].to_f64();
     }
+}
+
+/// Adds the lower triangle of a tile on the diagonal.
+#[inline(always)]
+fn add_corner<T: Real, W: Words<T>, const R: usize>(w: W, i: usize, tile: [[W::V; R]; R], second: &mut [f64]) {
     for a in 0..R {
+        let sums = sums_of_lanes::<T, W, R>(w, tile[a]);
+        let slots = &mut second[packed_index(i + a, i)..][..=a];
         for b in 0..=a {
-            second[packed_index(i + a, i + b)] += w.sum(tile[a][b]).to_f64();
+            slots[b] += sums[b].to_f64();
         }
     }
 }
