@@ -6,7 +6,7 @@ use ndarray::ArrayView2;
 use super::simd::Real;
 
 /// Rows of a factor that are solved together; see [`Triangle`].
-pub(crate) const TILE: usize = 6;
+pub(crate) const TILE: usize = 3;
 
 /// Parameters of one pass.
 pub(crate) struct Terms<T> {

@@ -47,9 +47,6 @@ pub(crate) fn solve<T: Real, W: Words<T>, const G: usize>(
         match odd {
             1 => cells = tile::<T, W, G, 1>(w, cells, (0, 0), x, y, stride, sums),
             2 => cells = tile::<T, W, G, 2>(w, cells, (0, 0), x, y, stride, sums),
-            3 => cells = tile::<T, W, G, 3>(w, cells, (0, 0), x, y, stride, sums),
-            4 => cells = tile::<T, W, G, 4>(w, cells, (0, 0), x, y, stride, sums),
-            5 => cells = tile::<T, W, G, 5>(w, cells, (0, 0), x, y, stride, sums),
             _ => {}
         }
         x = x.add(odd * STRIDE);
@@ -131,14 +128,14 @@ unsafe fn column<T: Real, W: Words<T>, const G: usize, const R: usize>(
 ) {
     // SAFETY: the caller's.
     unsafe {
-        let mut column = [w.splat(T::ZERO); G];
-        for g in 0..G {
-            column[g] = w.load(y.add(g * W::LANES));
-        }
+        let mut m = [w.splat(T::ZERO); R];
         for r in 0..R {
-            let m = w.splat(*cells.add(r));
-            for g in 0..G {
-                tile[r][g] = w.neg_fma(m, column[g], tile[r][g]);
+            m[r] = w.splat(*cells.add(r));
+        }
+        for g in 0..G {
+            let y = w.load(y.add(g * W::LANES));
+            for r in 0..R {
+                tile[r][g] = w.neg_fma(m[r], y, tile[r][g]);
             }
         }
     }

@@ -88,11 +88,7 @@ impl<T: Real> Kernel<T> for Solve<'_, T> {
     #[inline(always)]
     fn run<W: Words<T>>(self, w: W) {
         let Self { terms, x, rows, joint, scratch } = self;
-        if W::GROUP == 4 {
-            solve_all::<T, W, 4>(w, terms, x, rows, joint, scratch);
-        } else {
-            solve_all::<T, W, 2>(w, terms, x, rows, joint, scratch);
-        }
+        solve_all::<T, W, WIDE>(w, terms, x, rows, joint, scratch);
     }
 }
 
