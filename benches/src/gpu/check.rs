@@ -283,10 +283,17 @@ pub(crate) fn check_kmeans(engine: &dyn Engine, source: &Source, workload: &Work
     let squared =
         |x: ArrayView1<'_, f64>, y: ArrayView1<'_, f64>| -> f64 { x.iter().zip(y).map(|(a, b)| (a - b).powi(2)).sum() };
     let centre = distinct.row(0);
-    let mut found = vec![f64::INFINITY; n];
-    rows.squared_distances(&centre.to_vec(), &mut found)?;
+    rows.forget_centres();
+    let sums = rows.add_centre(&centre.to_vec())?;
+    #[expect(clippy::single_range_in_vec_init, reason = "one range of rows: all of them")]
+    let found = rows.near(&[0..n])?;
     let truth: Vec<f64> = (0..n).map(|i| squared(distinct.row(i % checked), centre)).collect();
-    let distances = frobenius(&found, &truth, 1.0);
+    let far = distinct.row(checked / 2);
+    let left: f64 = (0..n).map(|i| truth[i].min(squared(distinct.row(i % checked), far))).sum();
+    let potential = rows.potentials(far.insert_axis(ndarray::Axis(0)))?[0];
+    rows.forget_centres();
+    let of_sums = (sums.iter().sum::<f64>() / truth.iter().sum::<f64>() - 1.0).abs();
+    let distances = frobenius(&found, &truth, 1.0).max((potential / left - 1.0).abs()).max(of_sums);
     let centres = start.means();
     let nearest = rows.nearest(CovarianceType::Spherical, centres)?;
     let least = |i: usize| centres.outer_iter().map(|c| squared(distinct.row(i), c)).fold(f64::INFINITY, f64::min);

@@ -1,5 +1,6 @@
 //! The harness on the CPU engine: a record that parses, and wrong answers that fail.
 
+use std::ops::Range;
 use std::path::Path;
 
 use gmm_host::{CpuEngine, Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
@@ -62,8 +63,20 @@ impl Resident for SpoiledRows {
         self.rows.given(kind, centres, fill)
     }
 
-    fn squared_distances(&mut self, centre: &[f64], out: &mut [f64]) -> Result<(), Error> {
-        self.rows.squared_distances(centre, out)
+    fn forget_centres(&mut self) {
+        self.rows.forget_centres();
+    }
+
+    fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
+        self.rows.add_centre(centre)
+    }
+
+    fn potentials(&mut self, candidates: ArrayView2<'_, f64>) -> Result<Vec<f64>, Error> {
+        self.rows.potentials(candidates)
+    }
+
+    fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
+        self.rows.near(ranges)
     }
 
     fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {

@@ -1,5 +1,7 @@
 //! The one trait behind which every engine stands.
 
+use std::ops::Range;
+
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
 use ndarray::ArrayView2;
 
@@ -8,6 +10,9 @@ use crate::em::{EmOptions, EmRun};
 
 /// Writes the responsibilities, `(m, k)` row by row, of the `m` rows that start at the given row.
 pub type FillResponsibilities<'a> = dyn Fn(usize, &mut [f64]) + Sync + 'a;
+
+/// Rows of which [`Resident::add_centre`] adds up the weighted distances.
+pub const DISTANCE_ROWS: usize = 1024;
 
 /// A machine that can hold rows and run passes over them.
 pub trait Engine: Send + Sync {
@@ -81,11 +86,33 @@ pub trait Resident: Send {
         fill: &FillResponsibilities<'_>,
     ) -> Result<Statistics, Error>;
 
-    /// `out[i] = min(out[i], |x_i − centre|²)`, `(n,)`; row weights do not enter.
+    /// Forgets the centres of [`add_centre`](Self::add_centre), and the memory that goes with them.
+    fn forget_centres(&mut self);
+
+    /// One centre more, `(d,)`, from which rows may be near: `near_i = min(near_i, |x_i − centre|²)`, infinite before the
+    /// first. Returns `Σ w near` of each [`DISTANCE_ROWS`] rows in turn, `(ceil(n/1024),)`. Keeps 8 bytes a row.
     ///
     /// # Errors
     /// As for [`pass`](Self::pass).
-    fn squared_distances(&mut self, centre: &[f64], out: &mut [f64]) -> Result<(), Error>;
+    fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error>;
+
+    /// `Σ w min(near, |x − candidate|²)` for each of `candidates`, `(t, d)`: what adding it would leave.
+    ///
+    /// # Errors
+    /// As for [`pass`](Self::pass).
+    ///
+    /// # Panics
+    /// Where no centre was added.
+    fn potentials(&mut self, candidates: ArrayView2<'_, f64>) -> Result<Vec<f64>, Error>;
+
+    /// `near` of some ranges of rows, one after another.
+    ///
+    /// # Errors
+    /// As for [`pass`](Self::pass).
+    ///
+    /// # Panics
+    /// Where no centre was added, or a range ends beyond the rows.
+    fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error>;
 
     /// Evaluates `mixture` on every row and writes what was asked for. A row's values do not depend on other rows.
     ///

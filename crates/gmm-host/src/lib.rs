@@ -22,7 +22,7 @@ pub use cpu::CpuEngine;
 pub use cuda::{CudaDevice, CudaEngine, CudaReport, UploadRates, cuda_report};
 pub use device::{Device, Opened};
 pub use em::{EmOptions, EmRun, Iteration, Observer, run as run_em};
-pub use engine::{Engine, Evaluation, FillResponsibilities, Resident, Wanted};
+pub use engine::{DISTANCE_ROWS, Engine, Evaluation, FillResponsibilities, Resident, Wanted};
 pub use error::Error;
 pub use fit::{Fit, FitOptions, Warning, fit, fit_observed};
 pub use init::Init;

@@ -1,9 +1,11 @@
 //! The reference engine: [`gmm_model::reference`](mod@gmm_model::reference) behind the [`Engine`] trait. Slow, sequential, the oracle.
 
-use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics, reference};
-use ndarray::{Array2, ArrayView2};
+use std::ops::Range;
 
-use crate::engine::check_features;
+use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics, reference};
+use ndarray::{Array2, ArrayView1, ArrayView2};
+
+use crate::engine::{DISTANCE_ROWS, check_features};
 use crate::{Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
 
 /// The naive engine: `f64` whatever is asked for, one thread, no blocking, no shift.
@@ -24,13 +26,28 @@ impl Engine for ReferenceEngine {
     }
 
     fn load(&self, data: &Dataset, _precision: Precision, _shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        Ok(Box::new(ReferenceRows { rows: data.rows().to_f64(), weights: data.weights().map(<[f64]>::to_vec) }))
+        Ok(Box::new(ReferenceRows {
+            rows: data.rows().to_f64(),
+            weights: data.weights().map(<[f64]>::to_vec),
+            near: Vec::new(),
+        }))
     }
 }
 
 struct ReferenceRows {
     rows: Array2<f64>,
     weights: Option<Vec<f64>>,
+    /// `(n,)`; empty until there is a centre.
+    near: Vec<f64>,
+}
+
+fn squared_distance(x: ArrayView1<'_, f64>, centre: ArrayView1<'_, f64>) -> f64 {
+    x.iter().zip(centre).map(|(a, b)| (a - b) * (a - b)).sum()
+}
+
+/// `weight value`, 0 where the row weighs nothing, however far it is.
+fn weighted(weight: f64, value: f64) -> f64 {
+    if weight > 0.0 { weight * value } else { 0.0 }
 }
 
 impl ReferenceRows {
@@ -78,13 +95,32 @@ impl Resident for ReferenceRows {
         Ok(out)
     }
 
-    fn squared_distances(&mut self, centre: &[f64], out: &mut [f64]) -> Result<(), Error> {
+    fn forget_centres(&mut self) {
+        self.near = Vec::new();
+    }
+
+    fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
         check_features(self.rows.ncols(), centre.len())?;
-        for (x, slot) in self.rows.outer_iter().zip(out) {
-            let distance: f64 = x.iter().zip(centre).map(|(a, b)| (a - b) * (a - b)).sum();
-            *slot = slot.min(distance);
+        self.near.resize(self.rows.nrows(), f64::INFINITY);
+        for (x, near) in self.rows.outer_iter().zip(&mut self.near) {
+            *near = near.min(squared_distance(x, centre.into()));
         }
-        Ok(())
+        let weighted: Vec<f64> = self.near.iter().enumerate().map(|(i, q)| weighted(self.weight(i), *q)).collect();
+        Ok(weighted.chunks(DISTANCE_ROWS).map(|some| some.iter().sum()).collect())
+    }
+
+    fn potentials(&mut self, candidates: ArrayView2<'_, f64>) -> Result<Vec<f64>, Error> {
+        check_features(self.rows.ncols(), candidates.ncols())?;
+        assert!(!self.near.is_empty(), "no centre was added");
+        let left = |candidate: ArrayView1<'_, f64>| {
+            let rows = self.rows.outer_iter().zip(&self.near).enumerate();
+            rows.map(|(i, (x, near))| weighted(self.weight(i), near.min(squared_distance(x, candidate)))).sum()
+        };
+        Ok(candidates.outer_iter().map(left).collect())
+    }
+
+    fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
+        Ok(ranges.iter().flat_map(|rows| self.near[rows.clone()].to_vec()).collect())
     }
 
     fn evaluate(&mut self, mixture: &Mixture, mut want: Wanted<'_>) -> Result<Evaluation, Error> {

@@ -38,7 +38,8 @@ fn generic<T: Real>() -> Vec<Signature> {
         one(m_step_sums::diag::<T>()),
         one(m_step_sums::spherical::<T>()),
         one(nearest::nearest::<T>()),
-        one(squared_distances::squared_distances::<T>()),
+        one(squared_distances::add_centre::<T>()),
+        one(squared_distances::potentials::<T>()),
     ]
 }
 

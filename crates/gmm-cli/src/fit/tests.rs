@@ -1,6 +1,7 @@
 //! What is left when an engine fails in the middle of a fit, rows 67, 69 and 72 of the table of bad input.
 
 use std::fs;
+use std::ops::Range;
 
 use gmm_host::{CpuEngine, Error, Evaluation, FillResponsibilities, Resident, Wanted, fit};
 use gmm_model::{Mixture, Precision, Statistics};
@@ -68,8 +69,20 @@ impl Resident for FailingRows {
         self.rows.given(kind, centres, fill)
     }
 
-    fn squared_distances(&mut self, centre: &[f64], out: &mut [f64]) -> Result<(), Error> {
-        self.rows.squared_distances(centre, out)
+    fn forget_centres(&mut self) {
+        self.rows.forget_centres();
+    }
+
+    fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
+        self.rows.add_centre(centre)
+    }
+
+    fn potentials(&mut self, candidates: ArrayView2<'_, f64>) -> Result<Vec<f64>, Error> {
+        self.rows.potentials(candidates)
+    }
+
+    fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
+        self.rows.near(ranges)
     }
 
     fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {

@@ -13,13 +13,14 @@ mod passes;
 mod simd;
 mod terms;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
 use ndarray::ArrayView2;
 
 use crate::engine::check_features;
-use crate::{Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
+use crate::{Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted, memory};
 use layout::Layout;
 use passes::Passes;
 use simd::{Dispatch, Machine};
@@ -73,7 +74,7 @@ impl CpuEngine {
 
     fn rows<T: Dispatch>(&self, data: &Dataset, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
         let layout = self.pool.install(|| Layout::<T>::new(data, shift))?;
-        Ok(Box::new(CpuRows { passes: Passes::new(self.machine, self.pool.clone()), layout }))
+        Ok(Box::new(CpuRows { passes: Passes::new(self.machine, self.pool.clone()), layout, near: Vec::new() }))
     }
 }
 
@@ -100,6 +101,8 @@ impl Engine for CpuEngine {
 struct CpuRows<T> {
     layout: Layout<T>,
     passes: Passes<T>,
+    /// Squared distances to the nearest of the centres that were added; empty until there is one.
+    near: Vec<f64>,
 }
 
 impl<T: Dispatch> Resident for CpuRows<T> {
@@ -133,11 +136,29 @@ impl<T: Dispatch> Resident for CpuRows<T> {
         Ok(self.passes.statistics(&self.layout, kind, centres, &points))
     }
 
-    fn squared_distances(&mut self, centre: &[f64], out: &mut [f64]) -> Result<(), Error> {
+    fn forget_centres(&mut self) {
+        self.near = Vec::new();
+    }
+
+    fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
         check_features(self.layout.d, centre.len())?;
+        if self.near.is_empty() {
+            memory::check("the distances to centres", 8 * self.layout.n as u128)?;
+            self.near = vec![f64::INFINITY; self.layout.n];
+        }
         let point: Vec<T> = centre.iter().zip(&self.layout.shift).map(|(c, s)| T::of(c - s)).collect();
-        self.passes.squared_distances(&self.layout, &point, out);
-        Ok(())
+        Ok(self.passes.add_centre(&self.layout, &point, &mut self.near))
+    }
+
+    fn potentials(&mut self, candidates: ArrayView2<'_, f64>) -> Result<Vec<f64>, Error> {
+        check_features(self.layout.d, candidates.ncols())?;
+        assert!(!self.near.is_empty(), "no centre was added");
+        let points = relative(candidates, &self.layout.shift);
+        Ok(self.passes.potentials(&self.layout, &points, &self.near))
+    }
+
+    fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
+        Ok(ranges.iter().flat_map(|rows| self.near[rows.clone()].iter().copied()).collect())
     }
 
     fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {

@@ -3,7 +3,8 @@
 //! This is the only place that knows cust. [`driver`] is the floor: the driver's functions, opened at run time, which
 //! tests replace. [`report`] lists devices, [`device`] opens one, [`ptx`] chooses the module, [`plan`] the variant and the grids,
 //! [`workspace`] states and takes the memory, [`upload`] brings rows in through [`staging`]'s pinned chunks,
-//! [`launch`] has one safe function per kernel, and [`rows`] puts passes together from them.
+//! [`launch`] has one safe function per kernel, [`rows`] puts passes together from them, [`em`]
+//! EM's loop and [`seeding`] what k-means++ asks.
 
 mod device;
 mod driver;
@@ -17,6 +18,7 @@ mod plan;
 mod ptx;
 mod report;
 mod rows;
+mod seeding;
 mod staging;
 #[cfg(test)]
 mod tests;

@@ -8,15 +8,11 @@ use rayon::prelude::*;
 use super::upload::Number;
 use super::workspace::Parameters;
 
-/// Writes `centre − shift` as two numbers of `T`, so that the pair has twice the digits of one.
-pub(crate) fn centres<T: Number>(centres: ArrayView2<'_, f64>, shift: &[f64], at: &Parameters, out: &mut [T]) {
-    let d = shift.len();
-    for (c, centre) in centres.outer_iter().enumerate() {
-        for (j, (m, s)) in centre.iter().zip(shift).enumerate() {
-            let (high, low) = split::<T>(*m, *s);
-            out[at.mean_high + c * d + j] = high;
-            out[at.mean_low + c * d + j] = low;
-        }
+/// Writes `centre − shift` as two numbers of `T`, so that the pair has twice the digits of one; both `(k, d)`.
+pub(crate) fn centres<T: Number>(centres: ArrayView2<'_, f64>, shift: &[f64], high: &mut [T], low: &mut [T]) {
+    let values = centres.iter().zip(shift.iter().cycle());
+    for ((m, s), (high, low)) in values.zip(high.iter_mut().zip(low)) {
+        (*high, *low) = split::<T>(*m, *s);
     }
 }
 
@@ -32,7 +28,8 @@ fn split<T: Number>(m: f64, s: f64) -> (T, T) {
 
 /// Writes all parameters; how many numbers they are.
 pub(crate) fn fill<T: Number>(mixture: &Mixture, shift: &[f64], at: &Parameters, out: &mut [T]) -> usize {
-    centres(mixture.means(), shift, at, out);
+    let (high, low) = out.split_at_mut(at.mean_low);
+    centres(mixture.means(), shift, &mut high[at.mean_high..], low);
     for (c, w) in mixture.weights().iter().enumerate() {
         out[at.log_scale + c] = T::from_f64(mixture.log_weight(c) + mixture.log_normalizer(c));
         out[at.weights + c] = T::from_f64(*w);

@@ -1,5 +1,6 @@
 //! Rows resident on a device, and the passes over them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use cust::memory::{AsyncCopyDestination, DeviceBuffer};
@@ -13,6 +14,7 @@ use super::em::LoopMemory;
 use super::launch::{Chunk, Launcher, Model, StepOutputs};
 use super::parameters;
 use super::plan::{self, Forced, Plan, Shape};
+use super::seeding::SeedMemory;
 use super::staging::{receive, send};
 use super::upload::{self, Number};
 use super::workspace::{self, Extras, Parameters, Sizes, TOTALS, Workspace};
@@ -22,10 +24,6 @@ use crate::{Error, Evaluation, FillResponsibilities, Resident, Wanted};
 
 /// Rows that one call of the caller's function fills with responsibilities.
 const FILLED: usize = 256;
-
-/// Each byte of this `f64` is the same, so that memory can be set to it; no distance is as large.
-const FAR_BYTE: u8 = 0x7f;
-const FAR: f64 = f64::from_bits(u64::from_ne_bytes([FAR_BYTE; 8]));
 
 /// Rows on a device. Everything that it holds is freed with its context current: see `Drop`.
 pub(crate) struct CudaRows<T: Number> {
@@ -41,6 +39,7 @@ pub(crate) struct CudaRows<T: Number> {
     row_weights: Option<DeviceBuffer<f64>>,
     workspace: Workspace<T>,
     pub(super) loop_memory: LoopMemory,
+    pub(super) seeding: SeedMemory<T>,
     pub(super) forced: Forced,
     /// What the workspace is made for.
     planned: Option<(Shape, Extras, Plan)>,
@@ -89,6 +88,7 @@ impl<T: Number> CudaRows<T> {
             row_weights: weights,
             workspace: Workspace::empty(),
             loop_memory: LoopMemory::empty(),
+            seeding: SeedMemory::empty(),
             forced,
             planned: None,
             most_rows: n as u64,
@@ -180,7 +180,8 @@ impl<T: Number> CudaRows<T> {
 
     fn centres(&mut self, shape: &Shape, centres: ArrayView2<'_, f64>) -> Result<Model<T>, Error> {
         self.parameters(shape, |shift, at, out| {
-            parameters::centres(centres, shift, at, out);
+            let (high, low) = out.split_at_mut(at.mean_low);
+            parameters::centres(centres, shift, &mut high[at.mean_high..], low);
             at.log_scale
         })
     }
@@ -229,7 +230,7 @@ impl<T: Number> CudaRows<T> {
     }
 
     /// Waits for results of a range, which the pass has written.
-    fn results(&mut self, range: std::ops::Range<usize>) -> Result<&[f64], Error> {
+    fn results(&mut self, range: Range<usize>) -> Result<&[f64], Error> {
         let host = &mut self.workspace.host_results.as_mut_slice()[..range.len()];
         let device = self.workspace.results.first(range.end).index(range);
         // SAFETY: pinned; read only after the wait below.
@@ -306,30 +307,6 @@ impl<T: Number> CudaRows<T> {
             self.sums(&shape, &plan, start, &chunk, &model)?;
         }
         self.statistics(&shape, centres, false)
-    }
-
-    fn squared_distances_here(&mut self, centre: &[f64], out: &mut [f64]) -> Result<(), Error> {
-        assert_eq!(out.len(), self.n, "a distance per row");
-        let extras = Extras { log_densities: true, ..Extras::default() };
-        let (shape, plan) = self.prepare(CovarianceType::Spherical, 1, extras)?;
-        let centre = ArrayView2::from_shape((1, centre.len()), centre).expect("one row");
-        let model = self.centres(&shape, centre)?;
-        for (start, chunk) in self.chunks(&plan) {
-            let mut distances = self.workspace.log_densities.first(chunk.n as usize);
-            // SAFETY: the buffer is this pass's own, and the stream keeps the order.
-            let set = unsafe { distances.set_8_async(FAR_BYTE, &self.queue.stream) };
-            self.gpu.check("setting distances", set)?;
-            self.launcher().squared_distances(&shape, &plan, &chunk, &model, &distances)?;
-            let out = &mut out[start..start + chunk.n as usize];
-            receive(&self.gpu, &self.queue, &distances, |piece, found| {
-                let lower = |(out, found): (&mut f64, &f64)| {
-                    // What no distance lowered is infinite.
-                    *out = out.min(if *found == FAR { f64::INFINITY } else { *found });
-                };
-                out[piece].par_iter_mut().with_min_len(1 << 16).zip(found).for_each(lower);
-            })?;
-        }
-        Ok(())
     }
 
     fn evaluate_here(&mut self, mixture: &Mixture, want: &mut Wanted<'_>) -> Result<Evaluation, Error> {
@@ -409,7 +386,7 @@ impl<T: Number> CudaRows<T> {
 }
 
 /// Copies pieces to their places, on several threads where they are long: one does not keep up with the device.
-fn copy_to<A: Copy + Send + Sync>(to: &mut [A]) -> impl FnMut(std::ops::Range<usize>, &[A]) {
+fn copy_to<A: Copy + Send + Sync>(to: &mut [A]) -> impl FnMut(Range<usize>, &[A]) {
     const LONG: usize = 1 << 17;
     move |piece, from| {
         let to = &mut to[piece];
@@ -456,9 +433,23 @@ impl<T: Number> Resident for CudaRows<T> {
         self.run(|rows| rows.given_here(kind, centres, fill))
     }
 
-    fn squared_distances(&mut self, centre: &[f64], out: &mut [f64]) -> Result<(), Error> {
+    fn forget_centres(&mut self) {
+        self.gpu.enter_to_drop();
+        self.seeding.forget();
+    }
+
+    fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
         check_features(self.d, centre.len())?;
-        self.run(|rows| rows.squared_distances_here(centre, out))
+        self.run(|rows| rows.add_centre_here(centre))
+    }
+
+    fn potentials(&mut self, candidates: ArrayView2<'_, f64>) -> Result<Vec<f64>, Error> {
+        check_features(self.d, candidates.ncols())?;
+        self.run(|rows| rows.potentials_here(candidates))
+    }
+
+    fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
+        self.run(|rows| rows.near_here(ranges))
     }
 
     fn evaluate(&mut self, mixture: &Mixture, mut want: Wanted<'_>) -> Result<Evaluation, Error> {

@@ -1,9 +1,12 @@
 //! k-means: greedy k-means++ seeding (Arthur and Vassilvitskii 2007) and Lloyd's iteration, on the engine in use.
 
+use std::ops::Range;
+
 use gmm_model::{CovarianceType, Dataset, Draws};
 use ndarray::{Array2, ArrayView2};
 
 use crate::em::check;
+use crate::engine::DISTANCE_ROWS;
 use crate::{Error, Resident};
 
 /// Lloyd stops when the centres' squared moves sum to this times the mean column variance (scikit-learn's default).
@@ -29,52 +32,66 @@ pub struct KMeans {
 /// proportion to weight times squared distance from those before it.
 ///
 /// Of `2 + ln k` candidates for each place, the one that leaves the smallest sum of distances is kept. Where all rows
-/// lie on chosen ones, the rest are drawn by weight. Cost: `k (2 + ln k)` passes of distances to one point.
+/// lie on chosen ones, the rest are drawn by weight. Cost: `k` passes of distances to `2 + ln k` points and `k` to one;
+/// of `near` only the rows are fetched among which a draw falls, [`DISTANCE_ROWS`] each.
 ///
 /// # Errors
 /// Whatever the engine reports.
 pub fn seed(rows: &mut dyn Resident, data: &Dataset, k: usize, draws: &mut Draws) -> Result<Array2<f64>, Error> {
     let (n, d) = rows.dim();
     let trials = 2 + (k as f64).ln() as usize;
+    let group = |g: usize| g * DISTANCE_ROWS..n.min((g + 1) * DISTANCE_ROWS);
+    let point = |row: usize| (0..d).map(move |j| data.rows().at(row, j));
+    let by_weight = || -> Vec<f64> {
+        let groups = 0..n.div_ceil(DISTANCE_ROWS);
+        groups.map(|g| data.weights().map_or(group(g).len() as f64, |w| w[group(g)].iter().sum())).collect()
+    };
     let mut centres = Array2::zeros((k, d));
-    // Infinite distances to no centre at all: the first draw is by weight.
-    let mut nearest = vec![f64::INFINITY; n];
-    let mut cumulative = vec![0.0; n];
-    let (mut candidate, mut best) = (vec![0.0; n], vec![0.0; n]);
+    // Σ weight of each group of rows times their distances to the centres that there are.
+    let mut left: Vec<f64> = Vec::new();
+    rows.forget_centres();
     for c in 0..k {
-        let potential = accumulate(&mut cumulative, |i| data.weight(i) * nearest[i]);
-        let by_weight = c == 0 || !(potential > 0.0 && potential.is_finite());
-        if by_weight {
-            accumulate(&mut cumulative, |i| data.weight(i));
+        let potential: f64 = left.iter().sum();
+        let apart = potential > 0.0 && potential.is_finite();
+        let cumulative = cumulative(if apart { left } else { by_weight() });
+        let groups: Vec<usize> =
+            (0..if apart { trials } else { 1 }).map(|_| draws.weighted_index(&cumulative)).collect();
+        let ranges: Vec<Range<usize>> = groups.iter().map(|&g| group(g)).collect();
+        let mut near = if apart { rows.near(&ranges)? } else { Vec::new() }.into_iter();
+        let mut candidates = Array2::zeros((groups.len(), d));
+        for (mut candidate, rows) in candidates.outer_iter_mut().zip(ranges) {
+            let weight = |i: usize| data.weights().map_or(1.0, |w| w[i]);
+            let distances = rows.clone().map(|i| {
+                let near = if apart { near.next().expect("a distance for each row") } else { 1.0 };
+                if weight(i) > 0.0 { weight(i) * near } else { 0.0 }
+            });
+            let row = rows.start + draws.weighted_index(&self::cumulative(distances.collect()));
+            candidate.iter_mut().zip(point(row)).for_each(|(slot, v)| *slot = v);
         }
-        let mut least = f64::INFINITY;
-        let mut point = Vec::new();
-        for _ in 0..if by_weight { 1 } else { trials } {
-            let row = draws.weighted_index(&cumulative);
-            let x: Vec<f64> = (0..d).map(|j| data.rows().at(row, j)).collect();
-            candidate.copy_from_slice(&nearest);
-            rows.squared_distances(&x, &mut candidate)?;
-            let left: f64 = candidate.iter().enumerate().map(|(i, q)| data.weight(i) * q).sum();
-            if left < least || point.is_empty() {
-                (least, point) = (left, x);
-                std::mem::swap(&mut candidate, &mut best);
-            }
-        }
-        std::mem::swap(&mut nearest, &mut best);
-        centres.row_mut(c).assign(&ndarray::ArrayView1::from(&point));
+        let best = match candidates.nrows() {
+            1 => 0,
+            _ => least(&rows.potentials(candidates.view())?),
+        };
+        centres.row_mut(c).assign(&candidates.row(best));
+        left = rows.add_centre(&candidates.row(best).to_vec())?;
     }
+    rows.forget_centres();
     Ok(centres)
 }
 
-fn accumulate(cumulative: &mut [f64], value: impl Fn(usize) -> f64) -> f64 {
+/// Running sums.
+fn cumulative(mut values: Vec<f64>) -> Vec<f64> {
     let mut sum = 0.0;
-    for (i, slot) in cumulative.iter_mut().enumerate() {
-        let v = value(i);
-        // A weight of 0 at an infinite distance is still nothing.
-        sum += if v.is_nan() { 0.0 } else { v };
+    for slot in &mut values {
+        sum += *slot;
         *slot = sum;
     }
-    sum
+    values
+}
+
+/// Where the least value stands, the first among equals.
+fn least(values: &[f64]) -> usize {
+    (1..values.len()).fold(0, |best, i| if values[i] < values[best] { i } else { best })
 }
 
 /// Moves each centre to the mean of its rows until the centres rest. A cluster that loses all its rows restarts at
@@ -122,22 +139,26 @@ fn revive(rows: &mut dyn Resident, data: &Dataset, centres: &mut Array2<f64>, em
     if empty.is_empty() {
         return Ok(false);
     }
-    let mut nearest = vec![f64::INFINITY; rows.dim().0];
+    let n = rows.dim().0;
+    rows.forget_centres();
     for c in (0..centres.nrows()).filter(|c| !empty.contains(c)) {
-        rows.squared_distances(&centres.row(c).to_vec(), &mut nearest)?;
+        rows.add_centre(&centres.row(c).to_vec())?;
     }
     let mut revived = false;
     for &c in empty {
-        let present = (0..nearest.len()).filter(|&i| data.weight(i) > 0.0);
+        #[expect(clippy::single_range_in_vec_init, reason = "one range of rows: all of them")]
+        let near = rows.near(&[0..n])?;
+        let present = (0..n).filter(|&i| data.weight(i) > 0.0);
         let far = present.fold(None, |best: Option<usize>, i| match best {
-            Some(b) if nearest[b] >= nearest[i] => best,
+            Some(b) if near[b] >= near[i] => best,
             _ => Some(i),
         });
-        let Some(far) = far.filter(|&i| nearest[i] > 0.0) else { break };
+        let Some(far) = far.filter(|&i| near[i] > 0.0) else { break };
         let x: Vec<f64> = (0..centres.ncols()).map(|j| data.rows().at(far, j)).collect();
-        rows.squared_distances(&x, &mut nearest)?;
+        rows.add_centre(&x)?;
         centres.row_mut(c).assign(&ndarray::ArrayView1::from(&x));
         revived = true;
     }
+    rows.forget_centres();
     Ok(revived)
 }

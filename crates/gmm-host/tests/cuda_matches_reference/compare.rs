@@ -90,15 +90,17 @@ impl Tally {
         };
         let given = |rows: &mut dyn Resident| rows.given(kind, centres, &fill).expect("a pass");
         self.statistics(&given(fast), &given(slow), tolerance, &format!("{what}: given"));
-        let centre = centres.row(k - 1).to_vec();
-        let distances = |rows: &mut dyn Resident| {
-            let mut out = vec![f64::INFINITY; n];
-            out[n / 2] = 0.0;
-            rows.squared_distances(&centre, &mut out).expect("a pass");
-            out
+        let near = |rows: &mut dyn Resident| {
+            let last = rows.add_centre(&centres.row(k - 1).to_vec()).expect("a pass");
+            let sums = rows.add_centre(&centres.row(0).to_vec()).expect("a pass");
+            let left = rows.potentials(centres).expect("a pass");
+            let near = rows.near(&[n / 2..n, 0..n / 2]).expect("a pass");
+            rows.forget_centres();
+            ([last, sums, left].concat(), near)
         };
-        let want = distances(slow);
-        self.close(&distances(fast), &want, tolerance, size(&want), &format!("{what}: squared distances"));
+        let (got, want) = (near(fast), near(slow));
+        self.close(&got.0, &want.0, tolerance, size(&want.0), &format!("{what}: sums of squared distances"));
+        self.close(&got.1, &want.1, tolerance, size(&want.1), &format!("{what}: squared distances"));
         self.evaluation(fast, slow, mixture, tolerance, what);
     }
 

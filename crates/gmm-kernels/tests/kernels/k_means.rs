@@ -2,12 +2,13 @@
 
 use crate::compare::{close, same_statistics, tolerance};
 use crate::data::{Random, column_means, mixture, rows};
-use crate::harness::{KINDS, centres, nearest, statistics, sums, tiled};
+use crate::harness::{KINDS, centres, nearest, poison, statistics, sums, tiled};
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
-use gmm_kernels::squared_distances::{SquaredDistances, squared_distances};
+use gmm_kernels::squared_distances::{AddCentre, CANDIDATES, Potentials, add_centre, potentials};
 use gmm_model::{CovarianceType, Statistics, reference};
 use ndarray::{Array1, Array2, ArrayView1, array};
+use std::ptr::null;
 
 fn squared(a: ArrayView1<'_, f64>, b: ArrayView1<'_, f64>) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
@@ -60,37 +61,76 @@ fn the_first_of_equal_centres_wins() {
     assert_eq!(labels, want);
 }
 
-fn check_distances<T: Real>(n: usize, d: usize) {
+fn check_distances<T: Real>(n: usize, d: usize, weighted: bool) {
     let random = &mut Random(n as u64);
     let mixture = mixture(CovarianceType::Diag, 2, d, 100.0, random);
     let rows = rows::<T>(&mixture, n, random);
     let shift = column_means(&rows);
     let x = tiled::<T>(&rows, Some(&shift), None);
-    let mut out = Buffer::new(&vec![f64::INFINITY; n]);
+    let weights: Vec<f64> = (0..n).map(|i| if weighted { (i % 3) as f64 } else { 1.0 }).collect();
+    let row_weights = Buffer::new(&weights);
+    let row_weights = if weighted { row_weights.pointer() } else { null() };
+    let groups = n.div_ceil(1024);
+    let (mut near, mut sums) = (poison(n as u64), poison(groups as u64));
+    let mut want = vec![f64::INFINITY; n];
     for c in 0..2 {
         let centre = mixture.means().row(c).to_owned().insert_axis(ndarray::Axis(0));
         let prepared = centres::<T>(&centre, &shift);
-        let arguments = SquaredDistances {
+        let arguments = AddCentre {
             x: x.pointer(),
+            row_weights,
             n: n as u64,
             d: d as u32,
             centre_high: prepared.high.pointer(),
             centre_low: prepared.low.pointer(),
-            out: out.pointer_mut(),
+            first: u32::from(c == 0),
+            near: near.pointer_mut(),
+            sums: sums.pointer_mut(),
         };
         // SAFETY: buffers of these lengths.
-        unsafe { squared_distances::<T>().emulate((1, 1), arguments) };
+        unsafe { add_centre::<T>().emulate((2, 1), arguments) };
+        want.iter_mut().zip(rows.outer_iter()).for_each(|(w, row)| *w = w.min(squared(row, mixture.means().row(c))));
     }
-    for (i, (got, row)) in out.to_vec().iter().zip(rows.outer_iter()).enumerate() {
-        let want = squared(row, mixture.means().row(0)).min(squared(row, mixture.means().row(1)));
-        close(*got, want, want, tolerance::<T>(), &format!("distance of {i}"));
+    for (i, (got, want)) in near.to_vec().iter().zip(&want).enumerate() {
+        close(*got, *want, *want, tolerance::<T>(), &format!("distance of {i}"));
+    }
+    for (got, rows) in sums.to_vec().iter().zip(want.chunks(1024).zip(weights.chunks(1024))) {
+        let want: f64 = rows.0.iter().zip(rows.1).map(|(q, w)| q * w).sum();
+        close(*got, want, want, tolerance::<T>(), "sum of distances");
+    }
+    for k in 1..=CANDIDATES {
+        let points = Array2::from_shape_fn((k, d), |(c, j)| mixture.means()[[c % 2, j]] + c as f64);
+        let prepared = centres::<T>(&points, &shift);
+        let mut partials = poison(3 * CANDIDATES as u64);
+        let arguments = Potentials {
+            x: x.pointer(),
+            row_weights,
+            n: n as u64,
+            d: d as u32,
+            candidates: k as u32,
+            centre_high: prepared.high.pointer(),
+            centre_low: prepared.low.pointer(),
+            near: near.pointer(),
+            partials: partials.pointer_mut(),
+        };
+        // SAFETY: buffers of these lengths.
+        unsafe { potentials::<T>().emulate((3, 1), arguments) };
+        let partials = partials.to_vec();
+        for (c, point) in points.outer_iter().enumerate() {
+            let got: f64 = (0..3).map(|block| partials[block * CANDIDATES + c]).sum();
+            let left = rows.outer_iter().zip(&want).zip(&weights).map(|((row, q), w)| w * q.min(squared(row, point)));
+            let left: f64 = left.sum();
+            close(got, left, left, tolerance::<T>(), &format!("potential of candidate {c} of {k}"));
+        }
     }
 }
 
 #[test]
-fn distances_are_lowered() {
-    for (n, d) in [(1, 1), (300, 5), (128, 40)] {
-        check_distances::<f32>(n, d);
-        check_distances::<f64>(n, d);
+fn distances_are_lowered_and_candidates_weighed() {
+    for (n, d) in [(1, 1), (300, 5), (128, 40), (2100, 3)] {
+        for weighted in [false, true] {
+            check_distances::<f32>(n, d, weighted);
+            check_distances::<f64>(n, d, weighted);
+        }
     }
 }

@@ -9,6 +9,7 @@ use super::super::moments::{self, Accumulate, Tile};
 use super::super::simd::{Dispatch, Kernel, Real, Words};
 use super::{Passes, Share, padded};
 use crate::Error;
+use crate::engine::DISTANCE_ROWS;
 
 impl<T: Dispatch> Passes<T> {
     /// Moments about `centres`, `(k, d)`, with each row in the cluster of its nearest centre.
@@ -20,19 +21,47 @@ impl<T: Dispatch> Passes<T> {
         Ok(())
     }
 
-    /// `out[i] = min(out[i], |x_i − centre|²)`.
-    pub(crate) fn squared_distances(&self, layout: &Layout<T>, centre: &[T], out: &mut [f64]) {
+    /// `near[i] = min(near[i], |x_i − centre|²)`; `Σ w near` of each [`DISTANCE_ROWS`] rows.
+    pub(crate) fn add_centre(&self, layout: &Layout<T>, centre: &[T], near: &mut [f64]) -> Vec<f64> {
         let machine = self.machine;
-        let work = |(block, out): (usize, &mut [f64])| {
-            T::dispatch(machine, Minimum { x: layout.block(block), centre, out });
+        let work = |(group, near): (usize, &mut [f64])| {
+            let blocks = near.chunks_mut(BLOCK).zip(group * DISTANCE_ROWS / BLOCK..);
+            blocks.map(|(near, block)| T::dispatch(machine, Minimum { layout, block, centre, near })).sum()
         };
-        if layout.n * layout.d < 50_000 {
-            out.chunks_mut(BLOCK).enumerate().for_each(work);
+        if layout.n * layout.d < SMALL {
+            near.chunks_mut(DISTANCE_ROWS).enumerate().map(|(i, near)| work((i, near))).collect()
         } else {
-            self.pool.install(|| out.par_chunks_mut(BLOCK).enumerate().for_each(work));
+            self.pool.install(|| near.par_chunks_mut(DISTANCE_ROWS).enumerate().map(work).collect())
         }
     }
+
+    /// `Σ w min(near, |x − candidate|²)` for each of `candidates`, `(t, d)`.
+    pub(crate) fn potentials(&self, layout: &Layout<T>, candidates: &[T], near: &[f64]) -> Vec<f64> {
+        let machine = self.machine;
+        let count = candidates.len() / layout.d;
+        let work = |(group, near): (usize, &[f64])| {
+            let mut out = vec![0.0; count];
+            for (near, block) in near.chunks(BLOCK).zip(group * DISTANCE_ROWS / BLOCK..) {
+                T::dispatch(machine, Left { layout, block, candidates, near, out: &mut out });
+            }
+            out
+        };
+        let parts: Vec<Vec<f64>> = if layout.n * layout.d * count < SMALL {
+            near.chunks(DISTANCE_ROWS).enumerate().map(work).collect()
+        } else {
+            self.pool.install(|| near.par_chunks(DISTANCE_ROWS).enumerate().map(work).collect())
+        };
+        let mut out = vec![0.0; count];
+        // In order, whichever thread had which.
+        for part in parts {
+            out.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+        }
+        out
+    }
 }
+
+/// Below this many differences a pass runs on the calling thread.
+const SMALL: usize = 50_000;
 
 struct Nearest<'a, T: Real> {
     layout: &'a Layout<T>,
@@ -87,23 +116,64 @@ impl<T: Real> Kernel<T> for Nearest<'_, T> {
     }
 }
 
+/// Lowers the distances of a block's rows; returns their weighted sum.
 struct Minimum<'a, T> {
-    x: &'a [T],
+    layout: &'a Layout<T>,
+    block: usize,
     centre: &'a [T],
-    out: &'a mut [f64],
+    near: &'a mut [f64],
 }
 
 impl<T: Real> Kernel<T> for Minimum<'_, T> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run<W: Words<T>>(self, w: W) -> f64 {
+        let Self { layout, block, centre, near } = self;
+        let mut found = [T::ZERO; STRIDE];
+        distances(w, centre, layout.d, layout.block(block), padded::<T, W>(near.len()), &mut found);
+        let mut sum = 0.0;
+        for ((near, distance), &weight) in near.iter_mut().zip(found).zip(layout.weights(block)) {
+            *near = near.min(distance.to_f64());
+            sum += weighted(weight, *near);
+        }
+        sum
+    }
+}
+
+/// What each candidate would leave of a block's distances, added to `out`.
+struct Left<'a, T> {
+    layout: &'a Layout<T>,
+    block: usize,
+    candidates: &'a [T],
+    near: &'a [f64],
+    out: &'a mut [f64],
+}
+
+impl<T: Real> Kernel<T> for Left<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn run<W: Words<T>>(self, w: W) {
-        let mut out = [T::ZERO; STRIDE];
-        distances(w, self.centre, self.centre.len(), self.x, padded::<T, W>(self.out.len()), &mut out);
-        for (out, distance) in self.out.iter_mut().zip(out) {
-            *out = out.min(distance.to_f64());
+        let Self { layout, block, candidates, near, out } = self;
+        let d = layout.d;
+        let (x, weights, rows) = (layout.block(block), layout.weights(block), padded::<T, W>(near.len()));
+        let mut found = [T::ZERO; SIDE_BY_SIDE * STRIDE];
+        for (some, out) in candidates.chunks(SIDE_BY_SIDE * d).zip(out.chunks_mut(SIDE_BY_SIDE)) {
+            distances(w, some, d, x, rows, &mut found);
+            for (out, found) in out.iter_mut().zip(found.chunks_exact(STRIDE)) {
+                for ((near, distance), &weight) in near.iter().zip(found).zip(weights) {
+                    *out += weighted(weight, near.min(distance.to_f64()));
+                }
+            }
         }
     }
+}
+
+/// `weight value`, 0 where the row weighs nothing, however far it is.
+#[inline(always)]
+fn weighted<T: Real>(weight: T, value: f64) -> f64 {
+    if weight > T::ZERO { weight.to_f64() * value } else { 0.0 }
 }
 
 /// Squared distances of `rows` rows to each of `centres`, `(k, d)`, into `out`, `(k, STRIDE)`.

@@ -4,6 +4,7 @@
 //! which owns the buffers and waits for its stream before it lets go of one.
 
 mod em;
+mod seeding;
 
 pub(crate) use em::{Between, Kernels, LoopBuffers, LoopPlan};
 
@@ -14,7 +15,6 @@ use gmm_kernels::layout::{TILE_ROWS, factor_len, statistics_len, tiled_len, tile
 use gmm_kernels::m_step_sums::{self, Sums};
 use gmm_kernels::nearest::{Nearest, nearest as nearest_kernel};
 use gmm_kernels::reduce::{Reduce, reduce_partials, reduce_scalars};
-use gmm_kernels::squared_distances::{SquaredDistances, squared_distances as squared_distances_kernel};
 use gmm_kernels::tile::{Tile, Untile, tile_from_f64, untile as untile_kernel};
 use gmm_kernels::{Arguments, Kernel, THREADS};
 use gmm_model::CovarianceType;
@@ -219,30 +219,6 @@ impl Launcher<'_> {
         };
         // SAFETY: every length was checked against the field's formula.
         unsafe { self.launch(nearest_kernel::<T>(), (blocks(plan, chunk.n), 1), a) }
-    }
-
-    /// Lowers `out`, `(n,)`, to the squared distances to the one centre.
-    pub(crate) fn squared_distances<T: Number>(
-        self,
-        shape: &Shape,
-        plan: &Plan,
-        chunk: &Chunk<T>,
-        centre: &Model<T>,
-        out: &DeviceSlice<f64>,
-    ) -> Result<(), Error> {
-        check_chunk(shape, chunk);
-        check_centres(shape, centre);
-        at_least(out, chunk.n, "distances");
-        let a = SquaredDistances {
-            x: pointer(&chunk.x),
-            n: chunk.n,
-            d: shape.d,
-            centre_high: pointer(&centre.mean_high),
-            centre_low: pointer(&centre.mean_low),
-            out: pointer(out),
-        };
-        // SAFETY: every length was checked against the field's formula.
-        unsafe { self.launch(squared_distances_kernel::<T>(), (blocks(plan, chunk.n), 1), a) }
     }
 
     /// Many numbers, few partial results: `out = (out +) Σ partials`.

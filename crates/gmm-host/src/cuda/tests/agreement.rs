@@ -40,13 +40,16 @@ fn agrees(kind: CovarianceType, precision: Precision, n: usize, d: usize, k: usi
     };
     let given = fast.given(kind, centres, &fill).unwrap();
     same(given, slow.given(kind, centres, &fill).unwrap(), &format!("{what} given"));
-    let (mut a, mut b) = (vec![f64::INFINITY; n], vec![f64::INFINITY; n]);
-    b[0] = 0.0;
-    a[0] = 0.0;
-    let centre = mixture.means().row(0).to_vec();
-    fast.squared_distances(&centre, &mut a).unwrap();
-    slow.squared_distances(&centre, &mut b).unwrap();
-    close(&a, &b, tolerance, &format!("{what}: squared distances"));
+    let near = |rows: &mut dyn Resident| {
+        let sums: Vec<f64> = centres.outer_iter().take(2).flat_map(|c| rows.add_centre(&c.to_vec()).unwrap()).collect();
+        let ranges = [n / 2..n, 0..n.min(2)];
+        (sums, rows.potentials(centres).unwrap(), rows.near(&ranges).unwrap())
+    };
+    let (a, b) = (near(fast.as_mut()), near(slow.as_mut()));
+    fast.forget_centres();
+    close(&a.0, &b.0, tolerance, &format!("{what}: sums of squared distances"));
+    close(&a.1, &b.1, tolerance, &format!("{what}: potentials"));
+    close(&a.2, &b.2, tolerance, &format!("{what}: squared distances"));
     let run = |rows: &mut dyn Resident| {
         let (mut densities, mut r, mut labels) = (vec![f64::NAN; n], vec![f64::NAN; n * k], vec![u32::MAX; n]);
         let want =
