@@ -132,6 +132,16 @@ fn models_go_from_json_to_safetensors_and_back() {
 }
 
 #[test]
+fn doctor_plans_a_shape_without_a_gpu() {
+    let folder = Folder::new();
+    let text = folder.gmm("doctor --plan -k 8 -d 13 --covariance full").ok().stdout;
+    assert!(text.contains("as on an NVIDIA H200") && text.contains("* fused: one kernel a pass"), "{text}");
+    assert!(text.contains("full f32") && text.contains("full f64") && !text.contains("diag"), "{text}");
+    folder.refuses("doctor --plan -k 8", 2, &["-d"]);
+    folder.refuses("doctor -k 8 -d 3", 2, &["--plan"]);
+}
+
+#[test]
 fn doctor_says_what_there_is_and_promises_no_gpu() {
     let text = Folder::new().gmm("doctor").ok().stdout;
     for part in ["gmm 0.", "threads", "reference", "cuda:0", "--device auto"] {

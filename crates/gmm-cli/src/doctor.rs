@@ -1,22 +1,67 @@
 //! `gmm doctor`: what this machine has, and what the program makes of it.
 
+use std::fmt::Write;
 use std::fs;
 
 use clap::Args;
-use gmm_host::{Device, Opened, cuda_report, memory};
+use gmm_host::{CudaEngine, Device, Engine, Opened, cuda_report, loop_candidates, memory};
+use gmm_model::{CovarianceType, Precision};
 
+use crate::args;
 use crate::output::{self, Console, paint};
 
 const EXAMPLES: &str = "\
-Example:
-  gmm doctor";
+Examples:
+  gmm doctor
+  gmm doctor --plan -k 8 -d 13 -n 1e6          # how EM would run on this GPU, or, without one, on an H200";
 
 /// Say what this machine has, which engines run on it, and which one --device auto takes
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct DoctorArgs {}
+pub(crate) struct DoctorArgs {
+    /// Say instead which kernels EM would run on the GPU for a shape, and why not the others
+    #[arg(long, requires_all = ["k", "d"])]
+    plan: bool,
+    /// Number of components, for --plan
+    #[arg(short, value_name = "K", requires = "plan", value_parser = args::at_least_one, allow_negative_numbers = true)]
+    k: Option<usize>,
+    /// Number of columns, for --plan
+    #[arg(short, value_name = "D", requires = "plan", value_parser = args::at_least_one, allow_negative_numbers = true)]
+    d: Option<usize>,
+    /// Number of rows, for --plan
+    #[arg(short, value_name = "N", requires = "plan", default_value = "1000000", value_parser = args::at_least_one,
+          allow_negative_numbers = true)]
+    n: usize,
+    /// Only this kind of covariances, for --plan; all four if not given
+    #[arg(long, value_name = "KIND", requires = "plan", value_parser = args::covariance())]
+    covariance: Option<CovarianceType>,
+}
 
-pub(crate) fn run(_args: &DoctorArgs, console: &Console) -> anyhow::Result<()> {
+/// What `--plan` says.
+fn plan(args: &DoctorArgs, shape: (usize, usize, usize)) -> anyhow::Result<String> {
+    let (gpu, why) = match CudaEngine::new(0) {
+        Ok(gpu) => (Some(gpu), String::new()),
+        Err(error) => (None, error.to_string()),
+    };
+    let mut text = match &gpu {
+        Some(gpu) => format!("on {}\n", gpu.description()),
+        None => format!("as on an NVIDIA H200, since here is none: {why}\n"),
+    };
+    for kind in CovarianceType::ALL.into_iter().filter(|kind| args.covariance.is_none_or(|only| only == *kind)) {
+        for precision in [Precision::F32, Precision::F64] {
+            let _ = writeln!(text, "\n{kind} {precision}");
+            for candidate in loop_candidates(gpu.as_ref(), kind, precision, shape)? {
+                let _ = writeln!(text, "  {candidate}");
+            }
+        }
+    }
+    Ok(text)
+}
+
+pub(crate) fn run(args: &DoctorArgs, console: &Console) -> anyhow::Result<()> {
+    if let (true, Some(k), Some(d)) = (args.plan, args.k, args.d) {
+        return Ok(output::print(&plan(args, (args.n, d, k))?)?);
+    }
     let cores = std::thread::available_parallelism().map_or_else(|e| e.to_string(), |n| n.to_string());
     let mut lines = vec![
         ("version", format!("gmm {} ({} {})", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, std::env::consts::OS)),

@@ -19,7 +19,7 @@ mod select;
 pub mod shift;
 
 pub use cpu::CpuEngine;
-pub use cuda::{CudaDevice, CudaEngine, CudaReport, UploadRates, cuda_report};
+pub use cuda::{CudaDevice, CudaEngine, CudaReport, LoopCandidate, UploadRates, cuda_report, loop_candidates};
 pub use device::{Device, Opened};
 pub use em::{EmOptions, EmRun, Iteration, Observer, run as run_em};
 pub use engine::{DISTANCE_ROWS, Engine, Evaluation, FillResponsibilities, Resident, Wanted};

@@ -4,7 +4,7 @@ use cust::event::{Event, EventFlags};
 use cust::memory::{AsyncCopyDestination, LockedBuffer};
 use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
-use gmm_kernels::fused::update::{self, TRACE};
+use gmm_kernels::fused::update::TRACE;
 use gmm_kernels::fused::{self, Variant};
 use gmm_kernels::layout::{packed_len, tiled_len};
 use gmm_model::{CovarianceType, Covariances, Mixture, Precision};
@@ -12,9 +12,10 @@ use ndarray::{Array1, Array2, Array3};
 
 use super::device::Gpu;
 use super::launch::{Between, Kernels, Launcher, LoopBuffers, LoopPlan};
-use super::plan::{self, LoopKernels, Shape};
+use super::plan::{self, Shape};
 use super::rows::CudaRows;
 use super::upload::Number;
+use super::ways::{self, Way};
 use super::workspace::{Slot, pin, pinned_empty};
 use crate::em::{EmOptions, EmRun, OnDevice};
 use crate::{Error, Resident};
@@ -202,19 +203,16 @@ impl<T: Number> CudaRows<T> {
         let shape = self.shape(kind, k);
         let left = u32::try_from(options.max_iter.saturating_sub(done)).unwrap_or(u32::MAX - 1);
         // An iteration before the first is known only to the host, which compares likelihoods.
-        if left == 0 || done > 0 || self.forced.host_loop() {
+        if left == 0 || done > 0 {
             return Ok(None);
         }
-        // The M-step has room for its matrices.
-        let update = update::shared_len(update::number(shape.kernel_kind()), shape.k, shape.d);
-        if update > u64::from(self.gpu.limits.shared_bytes) {
-            return Ok(None);
-        }
-        let kernels = match self.fused_kernels(&shape)? {
-            Some(kernels) => Some(kernels),
-            None => self.large_kernels(&shape)?,
+        let ways = ways::consider::<T>(&shape, &self.gpu.limits, &self.forced, |name| self.gpu.has(name));
+        let (way, _) = ways.into_iter().find(|(_, why_not)| why_not.is_none()).expect("the host always can");
+        let kernels = match way {
+            Way::Fused(variant) => self.fused_kernels(&shape, variant)?,
+            Way::Large(of) => self.large_kernels(&shape, of)?,
+            Way::Host => return Ok(None),
         };
-        let Some(kernels) = kernels else { return Ok(None) };
         let (most_terms, least_left) = limits(self.precision);
         tracing::debug!(plan = format!("{kernels:?}"), "loop on the device");
         Ok(Some(LoopPlan {
@@ -229,39 +227,26 @@ impl<T: Number> CudaRows<T> {
         }))
     }
 
-    /// One kernel for a pass, where its sums fit into a warp's registers.
-    fn fused_kernels(&self, shape: &Shape) -> Result<Option<Kernels>, Error> {
-        if self.forced.variant() == Some(LoopKernels::Large) {
-            return Ok(None);
-        }
-        let Some(variant) = Variant::of(shape.kernel_kind(), shape.k, shape.d) else { return Ok(None) };
-        let kernel = fused::kernel::<T>(variant);
+    /// One kernel for a pass, whose sums fit into a warp's registers.
+    fn fused_kernels(&self, shape: &Shape, variant: Variant) -> Result<Kernels, Error> {
         let shared = fused::shared_bytes::<T>(variant);
-        if !self.gpu.has(kernel.name) || shared > u64::from(self.gpu.limits.shared_bytes) {
-            return Ok(None);
-        }
-        let each = self.gpu.occupancy(kernel.name, gmm_kernels::THREADS, shared)?;
+        let each = self.gpu.occupancy(fused::kernel::<T>(variant).name, gmm_kernels::THREADS, shared)?;
         let groups = shape.n.div_ceil(fused::ROWS_OF_BLOCK);
         let blocks = u64::from(each * self.gpu.limits.multiprocessors).min(groups) as u32;
-        Ok(Some(Kernels::Fused(variant, blocks)))
+        Ok(Kernels::Fused(variant, blocks))
     }
 
     /// Two kernels for each chunk of rows.
-    fn large_kernels(&self, shape: &Shape) -> Result<Option<Kernels>, Error> {
-        let kind = shape.kernel_kind();
-        let of = Large::of(kind, shape.k, shape.d);
+    fn large_kernels(&self, shape: &Shape, of: Large) -> Result<Kernels, Error> {
         let first = large::densities::<T>(of.family, of.at_once);
         let second = large::moments::<T>(of.family, of.at_once);
         let (first_shared, second_shared) = large::shared_bytes::<T>(of);
-        if self.forced.variant() == Some(LoopKernels::Fused) || !self.gpu.has(first.name) {
-            return Ok(None);
-        }
         let at_once = |name: &'static str, shared: u64| {
             let each = self.gpu.occupancy(name, gmm_kernels::THREADS, shared)?;
             Ok::<u32, Error>(each * self.gpu.limits.multiprocessors)
         };
         let waves = (at_once(first.name, first_shared)?, at_once(second.name, second_shared)?);
-        Ok(Some(Kernels::Large(of, plan::chunks(shape, of, &self.gpu.limits, &self.forced, waves))))
+        Ok(Kernels::Large(of, plan::chunks(shape, of, &self.gpu.limits, &self.forced, waves)))
     }
 
     fn reserve_loop(&mut self, plan: &LoopPlan, arena: &Arena) -> Result<(), Error> {

@@ -4,7 +4,7 @@
 //! tests replace. [`report`] lists devices, [`device`] opens one, [`ptx`] chooses the module, [`plan`] the variant and the grids,
 //! [`workspace`] states and takes the memory, [`upload`] brings rows in through [`staging`]'s pinned chunks,
 //! [`launch`] has one safe function per kernel, [`rows`] puts passes together from them, [`em`]
-//! EM's loop and [`seeding`] what k-means++ asks.
+//! EM's loop, whose kernels [`ways`] chooses, and [`seeding`] what k-means++ asks.
 
 mod device;
 mod driver;
@@ -23,6 +23,7 @@ mod staging;
 #[cfg(test)]
 mod tests;
 mod upload;
+mod ways;
 mod workspace;
 
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use rows::CudaRows;
 
 pub use report::{CudaDevice, CudaReport, cuda_report};
 pub use staging::UploadRates;
+pub use ways::{LoopCandidate, loop_candidates};
 
 /// One NVIDIA GPU. Clones share its context and kernels.
 ///

@@ -80,7 +80,7 @@ fn every_fault_of_a_fit_from_random_responsibilities_is_an_error_and_leaks_nothi
 }
 
 #[test]
-fn a_failed_launch_names_the_kernel() {
+fn row_70_a_failed_launch_names_the_kernel() {
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
     let mut rows = engine.load(&dataset(10, 2), Precision::F32, &[0.0, 0.0]).unwrap();
@@ -96,7 +96,7 @@ fn a_failed_launch_names_the_kernel() {
 }
 
 #[test]
-fn after_an_illegal_address_nothing_is_tried_again() {
+fn row_68_after_an_illegal_address_nothing_is_tried_again() {
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
     let data = dataset(10, 2);

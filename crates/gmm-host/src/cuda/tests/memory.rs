@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 
 #[test]
-fn too_little_memory_for_the_rows_is_said_before_any_is_taken() {
+fn row_66_too_little_memory_for_the_rows_is_said_before_any_is_taken() {
     let fake = Fake::install(Machine { memory: 1000, ..Machine::default() });
     let engine = CudaEngine::new(0).unwrap();
     let error = text(engine.load(&dataset(300, 2), Precision::F64, &[0.0, 0.0]));
@@ -14,7 +14,7 @@ fn too_little_memory_for_the_rows_is_said_before_any_is_taken() {
 }
 
 #[test]
-fn too_little_memory_for_a_pass_gives_smaller_chunks_and_then_an_error() {
+fn row_66_too_little_memory_for_a_pass_gives_smaller_chunks_and_then_an_error() {
     let (n, d, k) = (4000, 2, 40);
     let mixture = mixture(CovarianceType::Spherical, k, d, 0.0);
     let data = dataset(n, d);

@@ -4,7 +4,7 @@ use super::super::driver::INSTEAD;
 use super::*;
 
 #[test]
-fn without_a_driver_cuda_is_an_error_and_auto_takes_the_cpu() {
+fn row_60_without_a_driver_cuda_is_an_error_and_auto_takes_the_cpu() {
     INSTEAD.set(Some(None));
     let error = text(Device::Cuda(0).open(1));
     assert!(error.contains("no NVIDIA driver") && error.contains("install"), "{error}");
@@ -29,34 +29,34 @@ fn refused(machine: Machine, ordinal: usize, words: &[&str]) {
 }
 
 #[test]
-fn the_toolkits_stub_is_recognised() {
+fn row_61_the_toolkits_stub_is_recognised() {
     refused(Machine { init: code::STUB_LIBRARY, ..Machine::default() }, 0, &["stub", "LD_LIBRARY_PATH"]);
 }
 
 #[test]
-fn an_old_driver_is_told_from_what_is_needed() {
+fn row_62_an_old_driver_is_told_from_what_is_needed() {
     refused(Machine { version: 10_020, ..Machine::default() }, 0, &["too old", "CUDA 10.2", "update"]);
 }
 
 #[test]
-fn no_device_says_where_to_look() {
+fn row_65_no_device_says_where_to_look() {
     refused(Machine { init: code::NO_DEVICE, ..Machine::default() }, 0, &["CUDA_VISIBLE_DEVICES", "nvidia-smi"]);
     refused(Machine { devices: 0, ..Machine::default() }, 0, &["no CUDA device is visible", "CUDA_VISIBLE_DEVICES"]);
 }
 
 #[test]
-fn an_ordinal_that_is_not_there_says_which_are() {
+fn row_65_an_ordinal_that_is_not_there_says_which_are() {
     refused(Machine::default(), 3, &["no such device", "cuda:0 is there"]);
     refused(Machine { devices: 2, ..Machine::default() }, 2, &["cuda:0 to cuda:1 are there"]);
 }
 
 #[test]
-fn a_device_before_turing_is_refused() {
+fn row_64_a_device_before_turing_is_refused() {
     refused(Machine { capability: (6, 1), ..Machine::default() }, 0, &["6.1 is too low", "7.5"]);
 }
 
 #[test]
-fn a_module_that_the_driver_does_not_read_asks_for_a_newer_driver() {
+fn row_63_a_module_that_the_driver_does_not_read_asks_for_a_newer_driver() {
     let machine = Machine { load: code::UNSUPPORTED_PTX_VERSION, ..Machine::default() };
     refused(machine, 0, &["loading kernel", "of module sm_90a", "update the NVIDIA driver"]);
     refused(Machine { load: code::INVALID_PTX, ..Machine::default() }, 0, &["update the NVIDIA driver"]);

@@ -1,0 +1,197 @@
+//! Ways to run EM's loop over a shape: which there are, which would run, and why not the others.
+
+use std::fmt;
+
+use gmm_kernels::Real;
+use gmm_kernels::fused::large::{self, Large};
+use gmm_kernels::fused::update;
+use gmm_kernels::fused::{self, Variant};
+use gmm_kernels::ptx;
+use gmm_model::{CovarianceType, Precision};
+
+use super::plan::{Forced, Limits, LoopKernels, Shape};
+use super::{CudaEngine, Gpu};
+use crate::Error;
+
+/// A way to run the loop.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Way {
+    /// On the device, a kernel for a pass.
+    Fused(Variant),
+    /// On the device, two kernels for each chunk of rows.
+    Large(Large),
+    /// By the host, pass by pass.
+    Host,
+}
+
+/// All ways, best first, each with what speaks against it; the first with nothing runs. The last always can.
+pub(super) fn consider<T: Real>(
+    shape: &Shape,
+    limits: &Limits,
+    forced: &Forced,
+    has: impl Fn(&'static str) -> bool,
+) -> Vec<(Way, Option<String>)> {
+    let (kind, k, d) = (shape.kernel_kind(), shape.k, shape.d);
+    let room = u64::from(limits.shared_bytes);
+    let update = update::shared_len(update::number(kind), k, d);
+    let loops = if forced.host_loop() {
+        Some("GMM_PLAN has loop=host".to_owned())
+    } else {
+        // The M-step has its matrices in shared memory.
+        (update > room)
+            .then(|| format!("the M-step of {d} columns wants {update} bytes of shared memory, {room} are there"))
+    };
+    let other = |way: LoopKernels| forced.variant().is_some_and(|asked| asked != way);
+    let forced = || Some("GMM_PLAN asks for another variant".to_owned());
+    let absent =
+        || Some("the module has no kernel for it: tensor cores for f64 came with compute capability 8.0".to_owned());
+    let mut ways = Vec::new();
+    if let Some(variant) = Variant::of(kind, k, d) {
+        let shared = fused::shared_bytes::<T>(variant);
+        let why_not = || match () {
+            () if other(LoopKernels::Fused) => forced(),
+            () if !has(fused::kernel::<T>(variant).name) => absent(),
+            () => (shared > room).then(|| format!("it wants {shared} bytes of shared memory, {room} are there")),
+        };
+        ways.push((Way::Fused(variant), loops.clone().or_else(why_not)));
+    }
+    let of = Large::of(kind, k, d);
+    let why_not = || match () {
+        () if other(LoopKernels::Large) => forced(),
+        () => {
+            if has(large::densities::<T>(of.family, of.at_once).name) {
+                None
+            } else {
+                absent()
+            }
+        }
+    };
+    ways.push((Way::Large(of), loops.or_else(why_not)));
+    ways.push((Way::Host, None));
+    ways
+}
+
+/// A way to run EM's loop on a GPU, for people.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoopCandidate {
+    /// What it is.
+    pub name: &'static str,
+    /// Whether it is the one that runs.
+    pub runs: bool,
+    /// Why it would, or why it does not.
+    pub reason: String,
+}
+
+impl fmt::Display for LoopCandidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", if self.runs { "*" } else { "-" }, self.name, self.reason)
+    }
+}
+
+/// The ways to run EM over `n` rows of `d` columns with `k` components on `engine`, or, without one, on an H200; best
+/// first. One of them runs. Nothing is launched.
+///
+/// # Errors
+/// [`Error::Option`] where `GMM_PLAN` says what cannot be, or a number is beyond what the kernels count with.
+pub fn loop_candidates(
+    engine: Option<&CudaEngine>,
+    kind: CovarianceType,
+    precision: Precision,
+    (n, d, k): (usize, usize, usize),
+) -> Result<Vec<LoopCandidate>, Error> {
+    const H200: Limits = Limits { multiprocessors: 132, shared_bytes: 232_448, l2_bytes: 62_914_560 };
+    let count = |option: &'static str, value: usize| {
+        u32::try_from(value).ok().filter(|v| *v > 0).ok_or_else(|| Error::Option {
+            option,
+            value: value.to_string(),
+            must: "from 1 to 4294967295".to_owned(),
+        })
+    };
+    let shape = Shape { kind, precision, n: n as u64, k: count("k", k)?, d: count("d", d)? };
+    let forced = Forced::from_environment()?;
+    let limits = engine.map_or(H200, |engine| engine.gpu.limits);
+    let has = |name: &'static str| match engine {
+        Some(engine) => Gpu::has(&engine.gpu, name),
+        None => ptx::MODULES[0].alone(name).is_some(),
+    };
+    let ways = match precision {
+        Precision::F32 => consider::<f32>(&shape, &limits, &forced, has),
+        Precision::F64 => consider::<f64>(&shape, &limits, &forced, has),
+    };
+    let best = ways.iter().position(|(_, why_not)| why_not.is_none());
+    let mut out: Vec<LoopCandidate> = ways
+        .into_iter()
+        .enumerate()
+        .map(|(i, (way, why_not))| {
+            let (name, reason) = describe(way, &shape);
+            let runs = best == Some(i);
+            LoopCandidate { name, runs, reason: why_not.unwrap_or(reason) }
+        })
+        .collect();
+    if Variant::of(shape.kernel_kind(), shape.k, shape.d).is_none() {
+        let reason = format!("the sums of {k} components of {d} columns do not fit into a warp's registers");
+        out.insert(0, LoopCandidate { name: FUSED, runs: false, reason });
+    }
+    Ok(out)
+}
+
+const FUSED: &str = "fused";
+
+fn describe(way: Way, shape: &Shape) -> (&'static str, String) {
+    match way {
+        Way::Fused(variant) => {
+            let (sums, kernel) = (variant.place().sums(), fused::kernel::<f32>(variant).name);
+            let kernel = kernel.trim_end_matches("_f32");
+            (FUSED, format!("one kernel a pass, {kernel}; each warp holds all {sums} sums in its registers"))
+        }
+        Way::Large(of) => {
+            let (sums, at_once) = (of.place.sums(), 8 * of.at_once);
+            ("large", format!("two kernels for each chunk of rows, {at_once} components at a time; {sums} sums"))
+        }
+        Way::Host => {
+            let statistics = shape.statistics();
+            let why = "passes about the means, M-step on the host; also where the others would lose digits";
+            ("host", format!("{why}; {statistics} sums"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(kind: CovarianceType, shape: (usize, usize, usize)) -> Vec<(&'static str, bool)> {
+        let all = loop_candidates(None, kind, Precision::F32, shape).unwrap();
+        all.iter().map(|c| (c.name, c.runs)).collect()
+    }
+
+    #[test]
+    fn the_best_way_that_there_is_runs() {
+        let fused = vec![("fused", true), ("large", false), ("host", false)];
+        assert_eq!(names(CovarianceType::Full, (1_000_000, 13, 8)), fused);
+        let large = vec![("fused", false), ("large", true), ("host", false)];
+        assert_eq!(names(CovarianceType::Full, (1_000_000, 32, 64)), large);
+        let host = vec![("fused", false), ("large", false), ("host", true)];
+        assert_eq!(names(CovarianceType::Full, (1000, 500, 2)), host);
+    }
+
+    #[test]
+    fn what_speaks_against_a_way_is_said() {
+        let all = loop_candidates(None, CovarianceType::Full, Precision::F64, (1000, 500, 2)).unwrap();
+        assert!(all[0].reason.contains("registers") && all[1].reason.contains("shared memory"), "{all:?}");
+        let none = |_: &'static str| false;
+        let shape = Shape { kind: CovarianceType::Diag, precision: Precision::F32, n: 100, k: 3, d: 4 };
+        let limits = Limits { multiprocessors: 14, shared_bytes: 65_536, l2_bytes: 1_048_576 };
+        let ways = consider::<f32>(&shape, &limits, &Forced::default(), none);
+        assert!(ways[0].1.as_ref().unwrap().contains("8.0") && ways[2] == (Way::Host, None), "{ways:?}");
+        let large = Forced::parse("variant=large").unwrap();
+        let ways = consider::<f32>(&shape, &limits, &large, |_| true);
+        assert!(ways[0].1.as_ref().unwrap().contains("GMM_PLAN") && ways[1].1.is_none(), "{ways:?}");
+    }
+
+    #[test]
+    fn numbers_beyond_the_kernels_are_an_error() {
+        let error = loop_candidates(None, CovarianceType::Diag, Precision::F64, (10, 0, 3)).unwrap_err();
+        assert!(error.to_string().contains("from 1"), "{error}");
+    }
+}
