@@ -1,5 +1,6 @@
 //! Helpers of the end-to-end tests: the program as a user calls it, in a folder of its own.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -220,6 +221,18 @@ pub fn f8(values: &[f64]) -> Vec<u8> {
 /// Values as the bytes of `<f4`.
 pub fn f4(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+/// The bytes of an npz file: arrays of `f8` with their names and shapes, as NumPy's `savez` writes them.
+pub fn npz(arrays: &[(&str, &[usize], &[f64])]) -> Vec<u8> {
+    let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    let stored = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    for (name, shape, values) in arrays {
+        let shape: String = shape.iter().map(|len| format!("{len},")).collect();
+        archive.start_file(format!("{name}.npy"), stored).expect("a new member");
+        archive.write_all(&npy("<f8", false, &format!("({shape})"), &f8(values))).expect("memory takes all");
+    }
+    archive.finish().expect("memory takes all").into_inner()
 }
 
 /// All numbers of a JSON value, in order.

@@ -161,9 +161,19 @@ fn completions_know_the_options() {
 fn help_has_an_example_for_every_command() {
     let folder = Folder::new();
     let top = folder.gmm("--help").ok().stdout;
-    for command in
-        ["fit", "predict", "score", "sample", "generate", "select", "convert", "show", "doctor", "completions"]
-    {
+    for command in [
+        "fit",
+        "predict",
+        "score",
+        "loglik",
+        "sample",
+        "generate",
+        "select",
+        "convert",
+        "show",
+        "doctor",
+        "completions",
+    ] {
         assert!(top.contains(&format!("\n  {command} ")), "{top}");
         let help = folder.gmm(&format!("{command} --help")).ok().stdout;
         assert!(help.contains(&format!("\n  gmm {command} ")) || help.contains("Example"), "{help}");

@@ -9,7 +9,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use gmm_host::Device;
 use gmm_model::{CovarianceType, Criterion, Precision};
 
-use crate::{completions, convert, doctor, exit, fit, generate, predict, sample, score, select, show};
+use crate::{completions, convert, doctor, exit, fit, generate, loglik, predict, sample, score, select, show};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -41,6 +41,7 @@ pub(crate) enum Command {
     Fit(fit::FitArgs),
     Predict(predict::PredictArgs),
     Score(score::ScoreArgs),
+    Loglik(loglik::LoglikArgs),
     Sample(sample::SampleArgs),
     Generate(generate::GenerateArgs),
     Select(select::SelectArgs),

@@ -116,7 +116,9 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             Error::Option { option: "rows", .. } => BAD_DATA,
             Error::Option { .. } => USAGE,
             Error::Model(model) => model_code(model),
-            Error::Singular { .. } | Error::NotFinite { .. } | Error::Likelihood { .. } => NUMERICAL,
+            Error::Singular { .. } | Error::NotFinite { .. } | Error::Likelihood { .. } | Error::Undefined { .. } => {
+                NUMERICAL
+            }
             Error::Memory { .. } | Error::Device(_) => DEVICE,
             Error::Interrupted { .. } => interrupt::received().map_or(FAULT, interrupt::code),
             _ => BAD_DATA,
@@ -172,6 +174,7 @@ mod tests {
             (Error::Model(ModelError::Memory { what: "the sample", wanted: 2 }).into(), DEVICE),
             (Error::NotFinite { iteration: 3, component: 1 }.into(), NUMERICAL),
             (Error::Likelihood { iteration: 3, value: f64::NAN }.into(), NUMERICAL),
+            (Error::Undefined { what: "log-likelihood", value: f64::NAN }.into(), NUMERICAL),
             (ModelError::Range { what: "n_samples", value: "0".to_owned(), must: "at least 1" }.into(), USAGE),
         ] {
             let text = error.to_string();

@@ -12,6 +12,7 @@ mod fit;
 mod generate;
 mod input;
 mod interrupt;
+mod loglik;
 mod output;
 mod predict;
 mod progress;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Fit(args) => fit::run(args, &console),
         Command::Predict(args) => predict::run(args, &console),
         Command::Score(args) => score::run(args, &console),
+        Command::Loglik(args) => loglik::run(args, &console),
         Command::Sample(args) => sample::run(args, &console),
         Command::Generate(args) => generate::run(args, &console),
         Command::Select(args) => select::run(args, &console),

@@ -1,8 +1,8 @@
 //! Data sets and models on disk.
 //!
 //! [`read_table`] reads csv, tsv, npy, npz, parquet and Arrow IPC into a [`Table`]; [`write_table`] and
-//! [`write_column`] write; [`read_model`] and [`write_model`] keep mixtures as JSON or safetensors. Files appear whole
-//! or not at all ([`atomic`]). Every failure is a [`FileError`]: the file, the place in it, and what to try.
+//! [`write_column`] write; [`read_model`] and [`write_model`] keep mixtures as JSON or safetensors, [`read_mixtures`]
+//! reads many of them from one npz. Files appear whole or not at all ([`atomic`]). Every failure is a [`FileError`]: the file, the place in it, and what to try.
 //!
 //! ```
 //! use gmm_data::{ReadOptions, read_stream};
@@ -31,8 +31,8 @@ mod write;
 pub use error::{ColumnError, FileError, Place, Problem};
 pub use format::Format;
 pub use model::{
-    MODEL_FORMAT, MODEL_VERSION, ModelFile, model_to_json, model_to_safetensors, read_model, read_model_bytes,
-    write_model,
+    MODEL_FORMAT, MODEL_VERSION, ModelFile, model_to_json, model_to_safetensors, read_mixtures, read_model,
+    read_model_bytes, write_model,
 };
 pub use npy::npz::{Array, read_npz, read_npz_array};
 pub use read::{ReadOptions, file_of, read_stream, read_table};

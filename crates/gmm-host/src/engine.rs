@@ -122,6 +122,16 @@ pub trait Resident: Send {
     /// # Errors
     /// As for [`pass`](Self::pass).
     fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error>;
+
+    /// Σ w ln p(x) over all rows under each mixture, `(mixtures.len(),)`: what [`evaluate`](Self::evaluate) gives, for
+    /// engines that can do it for many mixtures at once or for less than an evaluation. A mixture's value does not
+    /// depend on the others.
+    ///
+    /// # Errors
+    /// As for [`pass`](Self::pass).
+    fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
+        mixtures.iter().map(|m| Ok(self.evaluate(m, Wanted::default())?.log_likelihood)).collect()
+    }
 }
 
 /// What [`Resident::evaluate`] writes per row, besides the totals that it returns.

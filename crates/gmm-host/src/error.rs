@@ -96,6 +96,17 @@ pub enum Error {
         /// −∞ or NaN.
         value: f64,
     },
+    /// A log-likelihood that is no number, or a gradient where there is none.
+    #[error(
+        "the {what} is {value} at these parameters: rows lie so far from the components, in units of their deviations, \
+         that densities vanish or squares overflow"
+    )]
+    Undefined {
+        /// Which number.
+        what: &'static str,
+        /// What came out.
+        value: f64,
+    },
     /// A covariance that stopped being positive definite during the fit.
     #[error("iteration {iteration}: {source}")]
     Singular {

@@ -2,7 +2,8 @@
 //!
 //! The way through: a [`Dataset`](gmm_model::Dataset) is loaded on an [`Engine`], which leaves a [`Resident`]; an
 //! initialisation gives a first mixture; the EM loop alternates [`Resident::pass`] and
-//! [`m_step`](gmm_model::m_step()); [`fit()`] does all of it.
+//! [`m_step`](gmm_model::m_step()); [`fit()`] does all of it. [`Likelihood`] keeps the rows where they are and answers for
+//! any number of mixtures.
 
 mod cpu;
 mod cuda;
@@ -13,6 +14,7 @@ mod error;
 pub mod evaluate;
 mod fit;
 pub mod init;
+mod likelihood;
 pub mod memory;
 mod reference;
 mod select;
@@ -26,5 +28,6 @@ pub use engine::{DISTANCE_ROWS, Engine, Evaluation, FillResponsibilities, Reside
 pub use error::Error;
 pub use fit::{Fit, FitOptions, Warning, fit, fit_observed};
 pub use init::Init;
+pub use likelihood::{ComponentCache, ComponentChange, Gradient, Likelihood, Unconstrained};
 pub use reference::ReferenceEngine;
 pub use select::{Candidate, best, select};

@@ -3,6 +3,7 @@
 mod json;
 mod parts;
 mod safetensors;
+mod sets;
 
 use std::path::Path;
 
@@ -10,6 +11,8 @@ use gmm_model::{FitSummary, Mixture};
 
 use crate::error::Fault;
 use crate::{FileError, Problem, atomic};
+
+pub use sets::read_mixtures;
 
 /// The version of the model format that this program writes, and the latest that it reads.
 pub const MODEL_VERSION: u64 = 1;

@@ -8,6 +8,7 @@
 mod e_step;
 mod layout;
 mod math;
+mod mixing;
 mod moments;
 mod passes;
 mod simd;
@@ -25,6 +26,14 @@ use layout::Layout;
 use passes::Passes;
 use simd::{Dispatch, Machine};
 use terms::{Terms, relative};
+
+pub(crate) use mixing::Mixing;
+
+/// Mixtures that go over a block of rows at a time: after a few dozen the block's way into the cache is paid for.
+const SETS: usize = 64;
+
+/// Fewer where their parameters are more bytes than a core's share of the last-level cache is likely to be.
+const SETS_BYTES: usize = 4 << 20;
 
 /// All cores of this machine.
 #[derive(Clone)]
@@ -165,5 +174,24 @@ impl<T: Dispatch> Resident for CpuRows<T> {
         check_features(self.layout.d, mixture.n_features())?;
         let terms = Terms::new(mixture, &self.layout.shift);
         self.passes.evaluate(&self.layout, &terms, want)
+    }
+
+    fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
+        for mixture in mixtures {
+            check_features(self.layout.d, mixture.n_features())?;
+        }
+        let mut out = vec![0.0; mixtures.len()];
+        let mut left = out.as_mut_slice();
+        let shape = |m: &Mixture| (m.covariance_type(), m.n_components());
+        for alike in mixtures.chunk_by(|a, b| shape(a) == shape(b)) {
+            let at_once = (SETS_BYTES / (alike[0].n_parameters() * size_of::<T>())).clamp(1, SETS);
+            for sets in alike.chunks(at_once) {
+                let (here, rest) = left.split_at_mut(sets.len());
+                let terms: Vec<Terms<T>> = sets.iter().map(|m| Terms::new(m, &self.layout.shift)).collect();
+                self.passes.log_likelihoods(&self.layout, &terms, here)?;
+                left = rest;
+            }
+        }
+        Ok(out)
     }
 }

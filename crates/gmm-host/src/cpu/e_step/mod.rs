@@ -5,6 +5,7 @@
 
 mod diag;
 mod full;
+mod log_densities;
 mod spherical;
 mod tied;
 
@@ -16,6 +17,7 @@ use super::simd::{Kernel, Real, Words};
 use super::terms::{Scales, Terms};
 
 use full::solve;
+pub(crate) use log_densities::LogDensities;
 pub(crate) use spherical::squared_distances;
 
 /// Writes the responsibilities of a tile, times the row weights, into `joint`.
@@ -48,14 +50,28 @@ impl<T: Real> Kernel<T> for Responsibilities<'_, T> {
         let step = resident_rows::<T, W>(d);
         for first in (0..rows).step_by(step) {
             let rows = first..rows.min(first + step);
-            if matches!(terms.scales, Scales::Full(_) | Scales::Tied(..)) {
-                w.apart(Solve { terms, x, rows: rows.clone(), joint, scratch });
-            }
-            if !matches!(terms.scales, Scales::Full(_)) {
-                w.apart(Distances { terms, x, rows: rows.clone(), joint, distances, scratch });
-            }
+            log_joint(w, terms, x, rows.clone(), joint, distances, scratch);
             w.apart(Normalise { terms, rows, weights, joint, out: &mut out });
         }
+    }
+}
+
+/// Log joint densities of some rows of a tile, whatever the kind.
+#[inline(always)]
+fn log_joint<T: Real, W: Words<T>>(
+    w: W,
+    terms: &Terms<T>,
+    x: &[T],
+    rows: Range<usize>,
+    joint: &mut [T],
+    distances: &mut [T],
+    scratch: &mut [T],
+) {
+    if matches!(terms.scales, Scales::Full(_) | Scales::Tied(..)) {
+        w.apart(Solve { terms, x, rows: rows.clone(), joint, scratch });
+    }
+    if !matches!(terms.scales, Scales::Full(_)) {
+        w.apart(Distances { terms, x, rows, joint, distances, scratch });
     }
 }
 

@@ -3,6 +3,7 @@
 mod evaluate;
 mod expectation;
 mod given;
+mod likelihood;
 mod nearest;
 
 use std::ops::Range;
@@ -43,6 +44,15 @@ struct Shape {
     d: usize,
 }
 
+impl Shape {
+    /// Floating-point operations of a pass over `n` rows, roughly.
+    const fn work(self, n: usize) -> u128 {
+        let Self { kind, k, d } = self;
+        let per_component = if matches!(kind, CovarianceType::Full) { d * (d + 1) } else { 4 * d };
+        2 * n as u128 * k as u128 * per_component as u128
+    }
+}
+
 /// One share of the blocks, and what working on it takes.
 struct Share<T> {
     blocks: Range<usize>,
@@ -66,6 +76,30 @@ struct Workspace<T> {
     dense: Vec<u32>,
     /// `(BLOCK, k)` responsibilities as a caller gives them; empty until then.
     given: Vec<f64>,
+    /// One log-likelihood for each of several mixtures; empty until a pass has several.
+    likelihoods: Vec<f64>,
+}
+
+impl<T: Real> Workspace<T> {
+    fn new(Shape { kind, k, d }: Shape) -> Self {
+        Self {
+            joint: Buffer::zeroed(k * STRIDE),
+            distances: Buffer::zeroed(if kind == CovarianceType::Spherical { k * STRIDE } else { 0 }),
+            scratch: Buffer::zeroed(SCRATCH * d * STRIDE),
+            top: Buffer::zeroed(BLOCK),
+            rest: Buffer::zeroed(BLOCK),
+            entropy: Buffer::zeroed(BLOCK),
+            labels: vec![0; BLOCK],
+            dense: Vec::with_capacity(k),
+            given: Vec::new(),
+            likelihoods: Vec::new(),
+        }
+    }
+
+    /// Bytes of a workspace, rounded up.
+    fn bytes(Shape { k, d, .. }: Shape) -> u128 {
+        (2 * k as u128 + (SCRATCH * d) as u128 + 4) * (STRIDE * size_of::<T>()) as u128
+    }
 }
 
 impl<T: Dispatch> Passes<T> {
@@ -83,25 +117,14 @@ impl<T: Dispatch> Passes<T> {
         (self.shares, self.shape) = (Vec::new(), None);
         let pairs = kind == CovarianceType::Tied && moments::pairs_pay(layout.n, k, layout.d);
         let sums = Sums::bytes(kind, k, layout.d, pairs);
-        let workspace = (2 * k as u128 + (SCRATCH * layout.d) as u128 + 4) * (STRIDE * size_of::<T>()) as u128;
         let count = self.count(layout, shape, sums);
-        memory::check("the workspace of a pass", count as u128 * (sums + workspace))?;
+        memory::check("the workspace of a pass", count as u128 * (sums + Workspace::<T>::bytes(shape)))?;
         let blocks = layout.blocks();
         self.shares = (0..count)
             .map(|i| Share {
                 blocks: i * blocks / count..(i + 1) * blocks / count,
                 sums: Sums::zero(kind, k, layout.d, pairs),
-                workspace: Workspace {
-                    joint: Buffer::zeroed(k * STRIDE),
-                    distances: Buffer::zeroed(if kind == CovarianceType::Spherical { k * STRIDE } else { 0 }),
-                    scratch: Buffer::zeroed(SCRATCH * layout.d * STRIDE),
-                    top: Buffer::zeroed(BLOCK),
-                    rest: Buffer::zeroed(BLOCK),
-                    entropy: Buffer::zeroed(BLOCK),
-                    labels: vec![0; BLOCK],
-                    dense: Vec::with_capacity(k),
-                    given: Vec::new(),
-                },
+                workspace: Workspace::new(shape),
             })
             .collect();
         self.shape = Some(shape);
@@ -109,10 +132,8 @@ impl<T: Dispatch> Passes<T> {
     }
 
     /// Number of shares: a function of the shape and the thread count alone, since it decides the order of additions.
-    fn count(&self, layout: &Layout<T>, Shape { kind, k, d }: Shape, sums: u128) -> usize {
-        let per_component = if kind == CovarianceType::Full { d * (d + 1) } else { 4 * d };
-        let work = 2 * layout.n as u128 * k as u128 * per_component as u128;
-        if work < SMALL_PASS {
+    fn count(&self, layout: &Layout<T>, shape: Shape, sums: u128) -> usize {
+        if shape.work(layout.n) < SMALL_PASS {
             return 1;
         }
         let threads = self.pool.current_num_threads();

@@ -2,6 +2,7 @@
 
 mod agreement;
 mod faults;
+mod likelihood;
 mod memory;
 mod mid_fit;
 mod missing;

@@ -1,0 +1,187 @@
+//! `gmm loglik`: the log-likelihood of one data set under many models, which is loaded once.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use gmm_data::{Column, Table};
+use gmm_host::{Likelihood, memory};
+use gmm_model::{CovarianceType, Dataset, Mixture};
+use ndarray::Array2;
+use serde_json::{Value, json};
+
+use crate::args::{EngineArgs, InputArgs, covariance};
+use crate::exit::Failure;
+use crate::output::{self, Console, is_stdio};
+use crate::{input, interrupt, render};
+
+const EXAMPLES: &str = "\
+Prints a line for each model: log-likelihood, the same per row, number of rows, model. With -o a table has the first two
+in full, a row for each model. With --per-row it writes a column `log_density`, or one for each of several models.
+
+FILE.npz holds many sets of parameters, B of them: weights (B, K), means (B, K, d), and covariances of shape (B, K, d, d),
+(B, d, d), (B, K, d) or (B, K) for full, tied, diag or spherical. They are evaluated together, after the models.
+
+Examples:
+  gmm loglik data.csv model.json other.json
+  gmm loglik data.npy --batch draws.npz -o log_likelihoods.npy
+  gmm loglik data.csv model.json --per-row -o log_densities.parquet";
+
+/// Evaluate the likelihood of rows under many models
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct LoglikArgs {
+    #[command(flatten)]
+    input: InputArgs,
+    /// Models: json or safetensors; - is standard input
+    #[arg(value_name = "PARAMS", required_unless_present = "batch")]
+    models: Vec<PathBuf>,
+    /// Many sets of parameters: npz with weights, means and covariances
+    #[arg(long, value_name = "FILE.npz")]
+    batch: Option<PathBuf>,
+    /// Kind of the batch's covariances, where their shape does not tell (tied and diag with K = d)
+    #[arg(long, value_name = "KIND", value_parser = covariance(), requires = "batch")]
+    covariance: Option<CovarianceType>,
+    /// Column of row weights: a row of weight 2 is the row twice
+    #[arg(long, value_name = "COLUMN")]
+    weights: Option<String>,
+    /// Write the log density of each row, as csv on standard output or to -o
+    #[arg(long)]
+    per_row: bool,
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// Write a table: csv, tsv, npy, parquet or arrow
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+    /// Print one JSON object in place of the lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// Parameters, and what they are called.
+struct Sets {
+    mixtures: Vec<Mixture>,
+    names: Vec<String>,
+}
+
+pub(crate) fn run(args: &LoglikArgs, console: &Console) -> anyhow::Result<()> {
+    check(args)?;
+    let data = input::rows(&args.input, args.weights.as_deref(), console)?;
+    let sets = sets(args, &data)?;
+    let opened = input::engine(&args.engine, console)?;
+    let precision = args.engine.precision.unwrap_or(data.rows().precision());
+    let mut likelihood = Likelihood::new(opened.engine.as_ref(), &data, precision)?;
+    let values = if args.per_row {
+        let (densities, values) = per_row(&mut likelihood, &sets.mixtures)?;
+        write_densities(args.output.as_deref().unwrap_or(Path::new("-")), densities)?;
+        values
+    } else {
+        likelihood.batch(&sets.mixtures)?
+    };
+    let total = likelihood.total_weight();
+    if let Some(path) = args.output.as_deref().filter(|_| !args.per_row) {
+        let rows =
+            Array2::from_shape_fn((values.len(), 2), |(i, j)| if j == 0 { values[i] } else { values[i] / total });
+        let names = ["log_likelihood", "mean_log_likelihood"].map(str::to_owned).to_vec();
+        let _whole = interrupt::hold();
+        gmm_data::write_table(path, &Table::with_names(rows, names)?)?;
+    }
+    if to_stdout(args) {
+        return Ok(());
+    }
+    if args.json {
+        return Ok(output::print_json(&as_json(&sets.names, &values, total, data.n_rows()))?);
+    }
+    if args.output.is_none() || !console.quiet {
+        output::print(&lines(&sets.names, &values, total, data.n_rows()))?;
+    }
+    Ok(())
+}
+
+/// Whether a table goes to standard output.
+fn to_stdout(args: &LoglikArgs) -> bool {
+    args.output.as_deref().map_or(args.per_row, is_stdio)
+}
+
+/// What can be refused before anything is read.
+fn check(args: &LoglikArgs) -> anyhow::Result<()> {
+    if to_stdout(args) && args.json {
+        let why = "--json and the table both want standard output: give the table a file by -o";
+        return Err(Failure::Usage(why.to_owned()).into());
+    }
+    let inputs = || args.models.iter().chain([&args.input.input]).chain(&args.batch);
+    if inputs().filter(|path| is_stdio(path)).count() > 1 {
+        return Err(Failure::Usage("only one input can come from standard input".to_owned()).into());
+    }
+    if let Some(path) = &args.output {
+        output::check_table_path(path)?;
+        output::check_apart(path, &inputs().map(PathBuf::as_path).collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
+/// Reads all parameters: the models, then the batch.
+fn sets(args: &LoglikArgs, data: &Dataset) -> anyhow::Result<Sets> {
+    let mut sets = Sets { mixtures: Vec::new(), names: Vec::new() };
+    for path in &args.models {
+        let model = input::model(path)?;
+        input::check_columns(&model, data).map_err(|e| anyhow::Error::new(e).context(input::display(path)))?;
+        sets.mixtures.push(model.mixture);
+        sets.names.push(input::display(path));
+    }
+    if let Some(path) = &args.batch {
+        let batch = gmm_data::read_mixtures(path, args.covariance)?;
+        let name = input::display(path);
+        if let Some(first) = batch.first() {
+            let (found, expected) = (data.n_features(), first.n_features());
+            if found != expected {
+                let error = gmm_host::Error::Features { found, expected };
+                return Err(anyhow::Error::new(error).context(name));
+            }
+        }
+        sets.names.extend((0..batch.len()).map(|i| format!("{name}[{i}]")));
+        sets.mixtures.extend(batch);
+    }
+    Ok(sets)
+}
+
+/// Log densities, `(n, sets)`, and the totals.
+fn per_row(likelihood: &mut Likelihood, mixtures: &[Mixture]) -> anyhow::Result<(Array2<f64>, Vec<f64>)> {
+    let shape = (likelihood.dim().0, mixtures.len());
+    memory::check("the log densities of all rows and sets", 8 * (shape.0 as u128 + 1) * (shape.1 as u128 + 1))?;
+    let mut densities = Array2::zeros(shape);
+    let mut column = vec![0.0; shape.0];
+    let mut values = Vec::with_capacity(shape.1);
+    for (mixture, mut out) in mixtures.iter().zip(densities.columns_mut()) {
+        values.push(likelihood.per_row(mixture, &mut column)?);
+        out.assign(&ndarray::aview1(&column));
+    }
+    Ok((densities, values))
+}
+
+fn write_densities(path: &Path, densities: Array2<f64>) -> anyhow::Result<()> {
+    let _whole = interrupt::hold();
+    if densities.ncols() == 1 {
+        let column = densities.as_slice().expect("row-major");
+        return Ok(gmm_data::write_column(path, "log_density", Column::Values(column))?);
+    }
+    let names = (0..densities.ncols()).map(|i| format!("log_density_{i}")).collect();
+    Ok(gmm_data::write_table(path, &Table::with_names(densities, names)?)?)
+}
+
+/// A line for each model under a heading, right-aligned but for the names.
+fn lines(names: &[String], values: &[f64], total: f64, n_rows: usize) -> String {
+    let heading = ["log-likelihood", "per row", "rows", "model"].map(str::to_owned);
+    let line = |(name, &value): (&String, &f64)| {
+        [render::fixed(value), render::short(value / total), n_rows.to_string(), name.clone()]
+    };
+    let rows: Vec<[String; 4]> = [heading].into_iter().chain(names.iter().zip(values).map(line)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let (a, b, c) = (width(0), width(1), width(2));
+    rows.iter().map(|[value, mean, n, name]| format!("{value:>a$}  {mean:>b$}  {n:>c$}  {name}\n")).collect()
+}
+
+/// JSON has no infinities: a log-likelihood of −∞ is null.
+fn as_json(names: &[String], values: &[f64], total: f64, n_rows: usize) -> Value {
+    let each = |(name, value): (&String, &f64)| json!({"model": name, "log_likelihood": value, "mean_log_likelihood": value / total});
+    json!({"n_rows": n_rows, "models": names.iter().zip(values).map(each).collect::<Vec<_>>()})
+}

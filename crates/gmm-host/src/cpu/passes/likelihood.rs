@@ -1,0 +1,90 @@
+//! Log-likelihoods of many mixtures, and nothing else: every block of rows is gone through by all of them in turn.
+
+use super::super::e_step::LogDensities;
+use super::super::layout::Layout;
+use super::super::simd::{Dispatch, Kernel, Real, Words};
+use super::super::terms::Terms;
+use super::expectation::log_likelihood;
+use super::{Passes, SMALL_PASS, Shape, Workspace, padded};
+use crate::{Error, memory};
+use rayon::prelude::*;
+use std::ops::Range;
+
+impl<T: Dispatch> Passes<T> {
+    /// Σ w ln p(x) under each of `sets`, which are of one kind and number of components, into `out`.
+    ///
+    /// The blocks go to the threads in the shares of every other pass, so the bits are those of
+    /// [`expectation`](Self::expectation), whatever else is in the batch. Where the rows are too few to be shared,
+    /// the sets are.
+    pub(crate) fn log_likelihoods(
+        &mut self,
+        layout: &Layout<T>,
+        sets: &[Terms<T>],
+        out: &mut [f64],
+    ) -> Result<(), Error> {
+        let Some(first) = sets.first() else { return Ok(()) };
+        let shape = Shape { kind: first.kind, k: first.k, d: layout.d };
+        debug_assert!(sets.iter().all(|s| (s.kind, s.k) == (shape.kind, shape.k)) && sets.len() == out.len());
+        self.prepare(layout, shape.kind, shape.k)?;
+        let machine = self.machine;
+        if self.shares.len() == 1 && sets.len() as u128 * shape.work(layout.n) > 2 * SMALL_PASS {
+            let each = sets.len().div_ceil(self.pool.current_num_threads());
+            let threads = sets.len().div_ceil(each);
+            memory::check("the workspace of a batch", threads as u128 * Workspace::<T>::bytes(shape))?;
+            let blocks = 0..layout.blocks();
+            self.pool.install(|| {
+                sets.par_chunks(each).zip(out.par_chunks_mut(each)).for_each(|(sets, out)| {
+                    let work = &mut Workspace::new(shape);
+                    T::dispatch(machine, Likelihoods { layout, sets, blocks: blocks.clone(), work });
+                    out.copy_from_slice(&work.likelihoods);
+                });
+            });
+            return Ok(());
+        }
+        self.for_each(|share| {
+            let (blocks, work) = (share.blocks.clone(), &mut share.workspace);
+            T::dispatch(machine, Likelihoods { layout, sets, blocks, work });
+        });
+        for (i, slot) in out.iter_mut().enumerate() {
+            *slot = self.shares.iter().map(|share| share.workspace.likelihoods[i]).sum();
+        }
+        Ok(())
+    }
+}
+
+/// Log-likelihoods of some blocks under each set, into the workspace.
+struct Likelihoods<'a, T: Real> {
+    layout: &'a Layout<T>,
+    sets: &'a [Terms<T>],
+    blocks: Range<usize>,
+    work: &'a mut Workspace<T>,
+}
+
+impl<T: Real> Kernel<T> for Likelihoods<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Words<T>>(self, w: W) {
+        let Self { layout, sets, blocks, work } = self;
+        work.likelihoods.clear();
+        work.likelihoods.resize(sets.len(), 0.0);
+        for block in blocks {
+            let (x, weights, rows) = (layout.block(block), layout.weights(block), layout.rows_in(block));
+            let wide = padded::<T, W>(rows);
+            // The block stays in the second-level cache while the sets go by.
+            for (terms, sum) in sets.iter().zip(&mut work.likelihoods) {
+                w.apart(LogDensities {
+                    terms,
+                    x,
+                    rows: wide,
+                    joint: &mut work.joint,
+                    distances: &mut work.distances,
+                    scratch: &mut work.scratch,
+                    top: &mut work.top,
+                    rest: &mut work.rest,
+                });
+                *sum += log_likelihood(&work.top[..rows], &work.rest[..rows], weights);
+            }
+        }
+    }
+}
