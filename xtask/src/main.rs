@@ -7,6 +7,8 @@ mod deny;
 mod gpu_test;
 mod shell;
 mod test;
+mod test_python;
+mod venv;
 
 use std::process::ExitCode;
 
@@ -23,6 +25,8 @@ struct Arguments {
 enum Command {
     /// Run every test of the workspace, doctests included.
     Test(test::Options),
+    /// Build the Python package's wheel, install it beside scikit-learn, and run its tests.
+    TestPython(test_python::Options),
     /// Compile the kernels to PTX; `--check` fails where the committed modules are stale.
     BuildPtx {
         /// [--check] [--rustc PATH] [--ptxas PATH|auto]
@@ -40,6 +44,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Test(options) => test::run(&options),
+        Command::TestPython(options) => test_python::run(&options),
         Command::BuildPtx { arguments } => build_ptx::run(&arguments),
         Command::GpuTest(options) => gpu_test::run(&options),
         Command::Ci(options) => ci::run(&options),

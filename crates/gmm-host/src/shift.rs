@@ -1,7 +1,8 @@
 //! The point about which rows are held: within the bulk of the data, so that a common offset costs no digits.
 
+use std::thread;
+
 use gmm_model::{Dataset, Matrix, Mixture, Precision};
-use rayon::prelude::*;
 
 use crate::Error;
 
@@ -88,7 +89,13 @@ pub(crate) fn check_weights(data: &Dataset, precision: Precision) -> Result<(), 
     }
 }
 
+/// Fewer numbers than this are read sooner than a thread is started.
+const SMALL: usize = 1 << 16;
+
 /// The largest |x − shift| of each column.
+///
+/// The threads live as long as the call. A pool that all engines share would be dead in a forked process, and the first
+/// fit there would wait for it for ever.
 fn largest<T: Copy + Into<f64> + Sync>(rows: &[T], shift: &[f64]) -> Vec<f64> {
     let d = shift.len();
     let of_chunk = |rows: &[T]| {
@@ -100,6 +107,14 @@ fn largest<T: Copy + Into<f64> + Sync>(rows: &[T], shift: &[f64]) -> Vec<f64> {
         }
         out
     };
-    let both = |a: Vec<f64>, b: Vec<f64>| a.iter().zip(&b).map(|(a, b)| a.max(*b)).collect();
-    rows.par_chunks(d * 4096).map(of_chunk).reduce(|| vec![0.0; d], both)
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    if rows.len() < SMALL || threads == 1 {
+        return of_chunk(rows);
+    }
+    let share = (rows.len() / d).div_ceil(threads) * d;
+    thread::scope(|scope| {
+        let started: Vec<_> = rows.chunks(share).map(|rows| scope.spawn(move || of_chunk(rows))).collect();
+        let found = started.into_iter().map(|one| one.join().expect("comparing numbers does not panic"));
+        found.fold(vec![0.0; d], |a: Vec<f64>, b| a.iter().zip(&b).map(|(a, b)| a.max(*b)).collect())
+    })
 }

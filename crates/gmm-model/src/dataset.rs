@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ndarray::{Array2, ArrayView2};
+use ndarray::{Array2, ArrayView2, CowArray, Ix2};
 
 use crate::{DataError, ModelError};
 
@@ -45,28 +45,45 @@ impl FromStr for Precision {
 }
 
 /// An `(n, d)` array of either precision, in row-major order. May hold NaN: [`Dataset`] is the checked form.
+///
+/// The values are owned, or those of an array that outlives every use: a caller that shares another program's memory
+/// (a binding to another language) need not copy it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Matrix {
     /// Single precision.
-    F32(Array2<f32>),
+    F32(CowArray<'static, f32, Ix2>),
     /// Double precision.
-    F64(Array2<f64>),
+    F64(CowArray<'static, f64, Ix2>),
 }
 
 impl From<Array2<f32>> for Matrix {
     fn from(rows: Array2<f32>) -> Self {
-        Self::F32(standard(rows))
+        Self::F32(standard(rows.into()))
     }
 }
 
 impl From<Array2<f64>> for Matrix {
     fn from(rows: Array2<f64>) -> Self {
-        Self::F64(standard(rows))
+        Self::F64(standard(rows.into()))
     }
 }
 
-fn standard<T: Clone>(rows: Array2<T>) -> Array2<T> {
-    if rows.is_standard_layout() { rows } else { rows.as_standard_layout().into_owned() }
+/// No copy where the rows are in row-major order.
+impl From<ArrayView2<'static, f32>> for Matrix {
+    fn from(rows: ArrayView2<'static, f32>) -> Self {
+        Self::F32(standard(rows.into()))
+    }
+}
+
+/// No copy where the rows are in row-major order.
+impl From<ArrayView2<'static, f64>> for Matrix {
+    fn from(rows: ArrayView2<'static, f64>) -> Self {
+        Self::F64(standard(rows.into()))
+    }
+}
+
+fn standard<T: Clone>(rows: CowArray<'static, T, Ix2>) -> CowArray<'static, T, Ix2> {
+    if rows.is_standard_layout() { rows } else { rows.as_standard_layout().into_owned().into() }
 }
 
 impl Matrix {
@@ -98,7 +115,7 @@ impl Matrix {
     pub fn to_f64(&self) -> Array2<f64> {
         match self {
             Self::F32(a) => a.mapv(f64::from),
-            Self::F64(a) => a.clone(),
+            Self::F64(a) => a.to_owned(),
         }
     }
 

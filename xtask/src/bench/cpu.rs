@@ -2,8 +2,7 @@
 
 use anyhow::Result;
 
-use super::venv;
-use crate::shell;
+use crate::{shell, venv};
 
 /// Options of `cargo xtask bench cpu`.
 #[derive(clap::Args)]

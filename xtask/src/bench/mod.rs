@@ -2,7 +2,6 @@
 
 mod cpu;
 mod gpu;
-mod venv;
 
 use anyhow::Result;
 

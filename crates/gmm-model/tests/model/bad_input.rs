@@ -1,8 +1,8 @@
 //! The rows of the table of bad input that the model library decides, by number: shapes, types and parameters. The
 //! degenerate numbers, rows 21 to 38, are in `bad_numbers.rs`.
 
-use gmm_model::{CovarianceType, Covariances, DataError, Dataset, Mixture, ModelError};
-use ndarray::{Array1, Array2, Array3, Axis, array};
+use gmm_model::{CovarianceType, Covariances, DataError, Dataset, Matrix, Mixture, ModelError};
+use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, array};
 
 use crate::{not_positive_definite, try_step, unit};
 
@@ -31,6 +31,18 @@ fn fortran(x: &Array2<f64>) -> Array2<f64> {
 fn row_16_column_order_is_the_same_data() {
     let x = Array2::from_shape_fn((4, 3), |(i, j)| (i * 10 + j) as f64);
     assert_eq!(Dataset::new(fortran(&x)), Dataset::new(x));
+}
+
+#[test]
+fn rows_of_another_are_used_where_they_lie_if_their_order_allows() {
+    static ROWS: [f64; 6] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
+    let view = ArrayView2::from_shape((2, 3), &ROWS).expect("six numbers");
+    let data = Dataset::new(view).expect("rows");
+    let Matrix::F64(found) = data.rows() else { panic!("f64 in") };
+    assert_eq!(found.as_ptr(), ROWS.as_ptr());
+    let turned = Dataset::new(view.reversed_axes()).expect("rows");
+    assert_eq!(turned, Dataset::new(view.reversed_axes().to_owned()).expect("rows"));
+    assert_ne!(data, turned);
 }
 
 #[test]

@@ -1,0 +1,269 @@
+"""Between an estimator with scikit-learn's parameters and attributes, and the engines of `gmm_rs._core`.
+
+Everything is a function of an estimator, so that the class of `gmm_rs.mixture` and the one that `gmm_rs.accel` puts in
+scikit-learn's place share it.
+"""
+
+import numbers
+import warnings
+
+import numpy as np
+from joblib import effective_n_jobs
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from gmm_rs import _core
+from gmm_rs._verbose import Verbose
+from gmm_rs.exceptions import DataWarning, NumericalError, ParameterError
+
+# scikit-learn's words for where to start, and the engines' words.
+STARTS = {
+    "kmeans": "kmeans",
+    "k-means++": "kmeans++",
+    "random": "random",
+    "random_from_data": "random-rows",
+}
+
+_ILL_DEFINED = (
+    "Fitting the mixture model failed because some components have ill-defined empirical covariance (for instance "
+    "caused by singleton or collapsed samples). Try to decrease the number of components, increase reg_covar, or scale "
+    "the input data."
+)
+
+# From `_warn` to the line of the user's program: `fit` here, `_fit`, the public method, and scikit-learn's wrapper.
+_CALLER = 6
+
+_NOT_CONVERGED = (
+    "Best performing initialization did not converge. Try different init parameters, or increase max_iter, tol, or "
+    "check for degenerate data."
+)
+
+
+def fit(model, X, sample_weight=None):
+    """Fit `model` to `X` and set its attributes.
+
+    Parameters
+    ----------
+    model : estimator
+        With scikit-learn's parameters, checked.
+    X : ndarray of shape (n, d), float32 or float64
+    sample_weight : ndarray of shape (n,), float64, or None
+
+    Returns
+    -------
+    engine : str
+        Name of the engine that ran.
+    """
+    n_rows, n_features = X.shape
+    if n_rows < model.n_components:
+        raise ParameterError(
+            f"Expected n_samples >= n_components but got n_components = {model.n_components}, n_samples = {n_rows}"
+        )
+    run = _Run(model, X, sample_weight)
+    if model.warm_start and hasattr(model, "converged_"):
+        found = run.go_on()
+    else:
+        given = _given(model, n_features)
+        if all(part is None for part in given):
+            found = run.start(STARTS[model.init_params])
+        elif any(part is None for part in given):
+            found = run.start_partly(given)
+        else:
+            found = run.start(given)
+    run.verbose.end()
+    _warn(found["warnings"], converged=found["converged"], max_iter=model.max_iter)
+    set_parameters(model, found, X.dtype)
+    model.converged_ = found["converged"]
+    model.n_iter_ = found["iterations"]
+    model.lower_bounds_ = found["trace"]
+    model.lower_bound_ = found["trace"][-1] if found["trace"] else -np.inf
+    return found["engine"]
+
+
+class _Run:
+    """One call of `fit`: the data, the options, and the ways to start."""
+
+    def __init__(self, model, X, sample_weight):
+        self.model = model
+        self.rows = contiguous(X)
+        self.weights = sample_weight
+        self.place = place(model)
+        self.seed = seed(model.random_state)
+        self.verbose = Verbose(model.verbose, model.verbose_interval, model.tol)
+
+    def start(self, init, **changed):
+        """Fit from a word, from `(weights, means, covariances)`, or from `parameters(model)`."""
+        model = self.model
+        options = {
+            "n_components": model.n_components,
+            "covariance_type": model.covariance_type,
+            "n_init": model.n_init,
+            "tol": model.tol,
+            "max_iter": model.max_iter,
+            "reg_covar": model.reg_covar,
+            "seed": self.seed,
+        }
+        options.update(changed)
+        try:
+            return _core.fit(self.rows, options, self.place, init, self.weights, self.verbose.follow)
+        except NumericalError as error:
+            # scikit-learn's words, which programs may look for, then what is known beyond them.
+            raise NumericalError(f"{_ILL_DEFINED} Here: {error}") from None
+
+    def start_partly(self, given):
+        """Fit from parameters of which some are given, once for each start of the rest; the best fit is kept."""
+        best = None
+        word = STARTS[self.model.init_params]
+        for restart in range(self.model.n_init):
+            self.verbose.restart = restart
+            found = self.start(word, max_iter=0, n_init=1, seed=(self.seed + restart) % 2**64)
+            rest = (found["weights"], found["means"], found["covariances"])
+            found = self.start(tuple(r if g is None else g for g, r in zip(given, rest)))
+            if best is None or found["log_likelihood"] > best["log_likelihood"]:
+                best = found
+        return best
+
+    def go_on(self):
+        """Fit from where the last fit ended, whose lower bound the first iteration's is compared with."""
+        model = self.model
+        start = parameters(model)
+        if model.max_iter > 0:
+            follow, self.verbose.follow = self.verbose.follow, None
+            first = self.start(start, max_iter=1)
+            self.verbose.follow = follow
+            first["converged"] = abs(first["trace"][0] - model.lower_bound_) < model.tol
+            if first["converged"] or model.max_iter == 1:
+                return first
+        return self.start(start)
+
+
+def _given(model, n_features):
+    """Weights, means and covariances that the user gave, float64, or None each."""
+    k, d = model.n_components, n_features
+    weights = _checked(model.weights_init, "weights", (k,))
+    means = _checked(model.means_init, "means", (k, d))
+    if weights is not None:
+        outside = (weights < 0) | (weights > 1)
+        if outside.any():
+            raise ParameterError(
+                "The parameter 'weights' should be in the range [0, 1], but got max value "
+                f"{weights.max():.5f}, min value {weights.min():.5f} (component {np.argmax(outside)})"
+            )
+        # A sum of float32 weights is as close to 1 as float32 allows.
+        if abs(weights.sum() - 1.0) > 1e-6:
+            raise ParameterError(
+                f"The parameter 'weights' should be normalized, but got sum(weights) = {weights.sum():.5f}"
+            )
+    kind = model.covariance_type
+    shape = {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}[kind]
+    precisions = _checked(model.precisions_init, f"{kind} precision", shape)
+    if precisions is None:
+        return weights, means, None
+    try:
+        return weights, means, _core.covariances_of_precisions(kind, precisions, k, d)
+    except ParameterError as error:
+        should = "symmetric, positive-definite" if kind in ("full", "tied") else "positive"
+        raise ParameterError(f"'{kind} precision' should be {should}: {error}") from None
+
+
+def _checked(given, name, shape):
+    """`given` as a float64 array of this shape, all finite; None stays None. The words are scikit-learn's."""
+    if given is None:
+        return None
+    array = np.asarray(given)
+    if array.dtype.kind == "c":
+        raise ParameterError(f"The parameter '{name}': complex data not supported")
+    try:
+        array = np.ascontiguousarray(array, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"The parameter '{name}': {error}") from None
+    if array.shape != shape:
+        raise ParameterError(f"The parameter '{name}' should have the shape of {shape}, but got {array.shape}")
+    if not np.isfinite(array).all():
+        at = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
+        raise ParameterError(f"The parameter '{name}' contains NaN or infinity, first at {at}")
+    return array
+
+
+def set_parameters(model, found, dtype):
+    """Set the mixture's attributes, in the data's own type."""
+    factors = found["precision_factors"]
+    if model.covariance_type in ("full", "tied"):
+        precisions = factors @ factors.swapaxes(-1, -2)
+    else:
+        precisions = factors**2
+    for name, array in (
+        ("weights_", found["weights"]),
+        ("means_", found["means"]),
+        ("covariances_", found["covariances"]),
+        ("precisions_cholesky_", factors),
+        ("precisions_", precisions),
+    ):
+        setattr(model, name, array.astype(dtype, copy=False))
+
+
+def _warn(found, *, converged, max_iter):
+    for kind, text in found:
+        if kind == "not-converged":
+            continue
+        category = DataWarning if kind == "regularisation" else ConvergenceWarning
+        warnings.warn(text, category, stacklevel=_CALLER)
+    # max_iter=0 asks for the start alone.
+    if not converged and max_iter > 0:
+        warnings.warn(_NOT_CONVERGED, ConvergenceWarning, stacklevel=_CALLER)
+
+
+def parameters(model):
+    """What predictions rest on, as `gmm_rs._core` takes it: the attributes that scikit-learn's predictions rest on."""
+    arrays = (model.weights_, model.means_, model.precisions_cholesky_)
+    return (model.covariance_type, *(np.ascontiguousarray(a, dtype=np.float64) for a in arrays))
+
+
+def log_densities(model, X):
+    """Log density of each row, `(n,)`, in the wider type of rows and parameters."""
+    found = _core.log_densities(contiguous(X), parameters(model), place(model))
+    return found.astype(_width(model, X), copy=False)
+
+
+def responsibilities(model, X):
+    """Responsibilities, `(n, k)`, in the wider type of rows and parameters."""
+    found = _core.responsibilities(contiguous(X), parameters(model), place(model))
+    return found.astype(_width(model, X), copy=False)
+
+
+def labels(model, X):
+    """Component of largest responsibility, `(n,)`."""
+    return _core.labels(contiguous(X), parameters(model), place(model))
+
+
+def score(model, X, sample_weight=None):
+    """Mean log density, weighted where weights are given."""
+    total, weight = _core.score(contiguous(X), parameters(model), place(model), sample_weight)
+    return total / weight
+
+
+def _width(model, X):
+    return np.result_type(X.dtype, np.asarray(model.means_).dtype)
+
+
+def contiguous(X):
+    """`X` itself where the engines can read it as it is, else a copy in row-major order."""
+    return np.require(X, requirements=["C_CONTIGUOUS", "ALIGNED"])
+
+
+def place(model):
+    """Where to compute."""
+    n_jobs = getattr(model, "n_jobs", None)
+    return {
+        "device": getattr(model, "device", "auto"),
+        # 0 stands for all cores that the process may use.
+        "threads": 0 if n_jobs is None or n_jobs == -1 else effective_n_jobs(n_jobs),
+        "precision": getattr(model, "precision", None),
+    }
+
+
+def seed(random_state):
+    """The engines' seed: an integer as it is, else one drawn from the generator."""
+    if isinstance(random_state, numbers.Integral) and random_state >= 0:
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**63 - 1, dtype=np.int64))

@@ -1,0 +1,113 @@
+"""The class that stands in for ``sklearn.mixture.GaussianMixture``."""
+
+import copy
+import copyreg
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn import get_config
+from sklearn.base import _fit_context
+from sklearn.mixture._gaussian_mixture import GaussianMixture as Original
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from gmm_rs import _bridge
+from gmm_rs.accel import logger
+
+_KNOWN = frozenset(Original().get_params())
+
+
+class GaussianMixture(Original):
+    """scikit-learn's class, whose work is done by this package's engines where they can do it."""
+
+    # A parameter that scikit-learn adds later is not ours to interpret.
+    _understood = frozenset(
+        "n_components covariance_type tol reg_covar max_iter n_init init_params weights_init means_init "
+        "precisions_init random_state warm_start verbose verbose_interval".split()
+    )
+
+    def fit(self, X, y=None):
+        if self._is_left("fit", X):
+            return super().fit(X, y)
+        self._fit(X)
+        return self
+
+    def fit_predict(self, X, y=None):
+        if self._is_left("fit_predict", X):
+            return super().fit_predict(X, y)
+        return _bridge.labels(self, self._fit(X))
+
+    def predict(self, X):
+        if self._is_left("predict", X):
+            return super().predict(X)
+        return _bridge.labels(self, self._rows(X))
+
+    def predict_proba(self, X):
+        if self._is_left("predict_proba", X):
+            return super().predict_proba(X)
+        return _bridge.responsibilities(self, self._rows(X))
+
+    def score_samples(self, X):
+        if self._is_left("score_samples", X):
+            return super().score_samples(X)
+        return _bridge.log_densities(self, self._rows(X))
+
+    def score(self, X, y=None):
+        if self._is_left("score", X):
+            return super().score(X, y)
+        return float(_bridge.score(self, self._rows(X)))
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def _fit(self, X):
+        kinds = [np.float64, np.float32]
+        X = validate_data(self, X, dtype=kinds, ensure_min_samples=2, ensure_all_finite=False)
+        engine = _bridge.fit(self, X)
+        logger.info("fit of %d × %d rows ran on %s, %d iterations", *X.shape, engine, self.n_iter_)
+        return X
+
+    def _rows(self, X):
+        check_is_fitted(self)
+        return validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False)
+
+    def _is_left(self, method, X):
+        """Whether scikit-learn itself should run this, for a reason that is logged."""
+        reason = self._reason(X)
+        if reason:
+            logger.info("%s is left to scikit-learn: %s", method, reason)
+        return bool(reason)
+
+    def _reason(self, X):
+        if type(self) is not GaussianMixture:
+            return f"{type(self).__name__} is a subclass, which may have methods of its own"
+        unknown = _KNOWN - self._understood
+        if unknown:
+            return f"this scikit-learn has parameters that are not known here: {', '.join(sorted(unknown))}"
+        if self.init_params not in _bridge.STARTS:
+            return f"init_params={self.init_params!r} is not known here"
+        if issparse(X):
+            return "the input is sparse"
+        if get_config().get("array_api_dispatch"):
+            return "array API dispatch is on"
+        return None
+
+    def _plain(self):
+        plain = Original.__new__(Original)
+        plain.__dict__.update(self.__dict__)
+        return plain
+
+    def __reduce_ex__(self, protocol):
+        # Subclasses are the user's own, and pickle as they are.
+        if type(self) is not GaussianMixture:
+            return super().__reduce_ex__(protocol)
+        # pickle refuses the usual constructor for an object of another class; this one takes any.
+        return copyreg._reconstructor, (Original, object, None), self._plain().__getstate__()
+
+    def __copy__(self):
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin
+
+    def __deepcopy__(self, memo):
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin

@@ -1,0 +1,39 @@
+"""What can go wrong, as exceptions. All are `ValueError`, which is what users of scikit-learn catch."""
+
+__all__ = [
+    "DataError",
+    "DataWarning",
+    "DeviceError",
+    "GmmError",
+    "NumericalError",
+    "OutOfMemoryError",
+    "ParameterError",
+]
+
+
+class GmmError(ValueError):
+    """Any error of this package's engines."""
+
+
+class DataError(GmmError):
+    """Data that cannot be used: names row and column."""
+
+
+class ParameterError(GmmError):
+    """A parameter outside its range, or parameters that do not fit together or to the data."""
+
+
+class NumericalError(GmmError):
+    """A fit that ran into a singular covariance or into numbers that are none: names iteration and component."""
+
+
+class OutOfMemoryError(GmmError, MemoryError):
+    """More memory wanted than is free, found out before any was taken: names both in bytes."""
+
+
+class DeviceError(GmmError, RuntimeError):
+    """A device that is not there or cannot be used."""
+
+
+class DataWarning(UserWarning):
+    """Data on which a fit goes through but may not mean what it should."""

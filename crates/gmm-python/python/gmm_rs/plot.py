@@ -1,0 +1,177 @@
+"""Pictures of mixtures and of fits, on matplotlib axes that come back to the caller.
+
+matplotlib is optional: ``pip install gmm_rs[plot]``.
+"""
+
+import numpy as np
+
+__all__ = ["bic", "density", "ellipses", "trace"]
+
+
+def ellipses(model, X=None, *, columns=(0, 1), levels=(1.0, 2.0), ax=None):
+    """Each component's ellipses in two columns, in units of standard deviations.
+
+    Parameters
+    ----------
+    model : GaussianMixture
+        Fitted, ``d`` columns.
+
+    X : array-like of shape (n, d), default=None
+        Rows, drawn in the colour of their component.
+
+    columns : pair of int, default=(0, 1)
+        Which columns.
+
+    levels : sequence of float, default=(1.0, 2.0)
+        Radii.
+
+    ax : matplotlib axes, default=None
+        None takes the current ones.
+
+    Returns
+    -------
+    ax : matplotlib axes
+    """
+    from matplotlib.patches import Ellipse
+
+    ax = _axes(ax)
+    pair = list(columns)
+    if X is not None:
+        labels = model.predict(X)
+        X = np.asarray(X)
+        for component in range(len(model.means_)):
+            rows = X[labels == component]
+            ax.scatter(rows[:, pair[0]], rows[:, pair[1]], s=4, alpha=0.5, color=f"C{component % 10}")
+    for component, (mean, covariance) in enumerate(zip(model.means_, _covariances(model))):
+        variances, directions = np.linalg.eigh(covariance[np.ix_(pair, pair)])
+        angle = np.degrees(np.arctan2(directions[1, 1], directions[0, 1]))
+        for level in levels:
+            height, width = 2 * level * np.sqrt(variances)
+            shape = {"angle": angle, "fill": False, "color": f"C{component % 10}"}
+            ax.add_patch(Ellipse(mean[pair], width, height, **shape))
+        ax.plot(*mean[pair], "+", color=f"C{component % 10}")
+    ax.autoscale_view()
+    return _named(ax, model, pair)
+
+
+def density(model, *, columns=(0, 1), limits=None, resolution=100, ax=None):
+    """Contours of the log density in two columns, the others integrated out.
+
+    Parameters
+    ----------
+    model : GaussianMixture
+        Fitted, ``d`` columns.
+
+    columns : pair of int, default=(0, 1)
+        Which columns.
+
+    limits : ((left, right), (bottom, top)), default=None
+        None spans three standard deviations about every component.
+
+    resolution : int, default=100
+        Points a side.
+
+    ax : matplotlib axes, default=None
+        None takes the current ones.
+
+    Returns
+    -------
+    ax : matplotlib axes
+    """
+    ax = _axes(ax)
+    pair = list(columns)
+    means = np.asarray(model.means_, dtype=np.float64)[:, pair]
+    covariances = _covariances(model)[:, pair][:, :, pair]
+    if limits is None:
+        reach = 3 * np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))
+        limits = np.stack([(means - reach).min(axis=0), (means + reach).max(axis=0)], axis=1)
+    x, y = (np.linspace(*limit, resolution) for limit in limits)
+    points = np.stack(np.meshgrid(x, y), axis=-1)
+    total = np.full(points.shape[:2], -np.inf)
+    for weight, mean, covariance in zip(model.weights_, means, covariances):
+        scaled = np.linalg.solve(np.linalg.cholesky(covariance), (points - mean)[..., None])[..., 0]
+        log = np.log(weight) - 0.5 * np.linalg.slogdet(2 * np.pi * covariance)[1] - 0.5 * (scaled**2).sum(axis=-1)
+        total = np.logaddexp(total, log)
+    # Below e⁻¹² of the peak there is nothing to see.
+    ax.contourf(x, y, total, levels=np.linspace(total.max() - 12, total.max(), 13), extend="min")
+    return _named(ax, model, pair)
+
+
+def trace(model, *, ax=None):
+    """Mean log-likelihood at each iteration of the fit.
+
+    Parameters
+    ----------
+    model : GaussianMixture
+        Fitted.
+
+    ax : matplotlib axes, default=None
+        None takes the current ones.
+
+    Returns
+    -------
+    ax : matplotlib axes
+    """
+    ax = _axes(ax)
+    ax.plot(np.arange(1, len(model.lower_bounds_) + 1), model.lower_bounds_, marker=".")
+    ax.set_xlabel("iteration")
+    ax.set_ylabel("mean log-likelihood")
+    return ax
+
+
+def bic(models, X, *, ax=None):
+    """The Bayesian information criterion of several fits on the same rows; lower is better.
+
+    Parameters
+    ----------
+    models : iterable of GaussianMixture
+        Fitted; one line for each kind of covariance.
+
+    X : array-like of shape (n, d)
+
+    ax : matplotlib axes, default=None
+        None takes the current ones.
+
+    Returns
+    -------
+    ax : matplotlib axes
+    """
+    ax = _axes(ax)
+    lines = {}
+    for model in models:
+        lines.setdefault(model.covariance_type, []).append((model.n_components, model.bic(X)))
+    for kind, points in lines.items():
+        ax.plot(*zip(*sorted(points)), marker="o", label=kind)
+    ax.set_xlabel("components")
+    ax.set_ylabel("BIC")
+    ax.legend()
+    return ax
+
+
+def _covariances(model):
+    """Written out, (k, d, d) of float64."""
+    k, d = model.means_.shape
+    given = np.asarray(model.covariances_, dtype=np.float64)
+    if model.covariance_type == "full":
+        return given
+    if model.covariance_type == "tied":
+        return np.broadcast_to(given, (k, d, d))
+    variances = given if model.covariance_type == "diag" else np.repeat(given[:, None], d, axis=1)
+    return variances[:, :, None] * np.eye(d)
+
+
+def _axes(ax):
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError("gmm_rs.plot needs matplotlib: pip install gmm_rs[plot]") from error
+    return pyplot.gca()
+
+
+def _named(ax, model, pair):
+    names = getattr(model, "feature_names_in_", [f"column {i}" for i in range(model.means_.shape[1])])
+    ax.set_xlabel(names[pair[0]])
+    ax.set_ylabel(names[pair[1]])
+    return ax

@@ -1,0 +1,105 @@
+//! Fitting: an array and options in, a dictionary of arrays out.
+
+use std::ops::ControlFlow;
+
+use gmm_host::{Error, Fit, FitOptions, Init, Iteration, Warning, fit_observed};
+use gmm_model::{CovarianceType, Mixture};
+use numpy::PyReadonlyArray1;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use crate::engines;
+use crate::errors::raise;
+use crate::options::{Fitting, Place, word};
+use crate::parameters;
+use crate::rows::Rows;
+use crate::stoppable::Stoppable;
+use crate::supervise::{Progress, supervise};
+
+/// Fits a mixture to `rows`, `(n, d)` of float32 or float64, on the engine that `place` names.
+///
+/// `init` is a word, `(weights, means, covariances)`, or [`Parameters`](parameters::Parameters); `weights`, `(n,)`, are the rows' weights; `follow(restart,
+/// iteration, mean_log_likelihood, change)` is called after each iteration. Other Python threads run meanwhile, and
+/// signals are looked at.
+#[pyfunction]
+#[pyo3(signature = (rows, options, place, init, weights=None, follow=None))]
+pub(crate) fn fit<'py>(
+    py: Python<'py>,
+    rows: &Bound<'py, PyAny>,
+    options: Fitting,
+    place: Place,
+    init: &Bound<'py, PyAny>,
+    weights: Option<PyReadonlyArray1<'py, f64>>,
+    follow: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let Fitting { options } = options;
+    let init = start(init, options.covariance_type)?;
+    let options = FitOptions { init, precision: place.precision, ..options };
+    let (unchecked, owner) = Rows::new(rows, weights)?.split();
+    let done = supervise(py, owner, follow, move |line| -> Result<Fit, Error> {
+        options.validate()?;
+        let data = unchecked.check()?;
+        let opened = engines::open(&place)?;
+        let mut observer = |seen: &Iteration<'_>| {
+            line.say(Progress {
+                restart: seen.restart,
+                iteration: seen.iteration,
+                mean_log_likelihood: seen.mean_log_likelihood,
+                change: seen.change,
+            });
+            if line.is_cut() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let engine = Stoppable { engine: opened.engine.as_ref(), stop: line.stop() };
+        fit_observed(&engine, &data, &options, &mut observer)
+    })?;
+    as_dict(py, done.map_err(|error| raise(py, error))?)
+}
+
+fn start(init: &Bound<'_, PyAny>, kind: CovarianceType) -> PyResult<Init> {
+    if init.is_instance_of::<PyString>() {
+        return word(init);
+    }
+    let mixture = if init.len()? == 4 {
+        init.extract::<parameters::Parameters>()?.mixture()
+    } else {
+        let (weights, means, covariances) = init.extract()?;
+        parameters::mixture(kind, &weights, &means, &covariances)
+    };
+    Ok(Init::Given(Box::new(mixture.map_err(|error| raise(init.py(), error))?)))
+}
+
+fn as_dict<'py>(py: Python<'py>, fit: Fit) -> PyResult<Bound<'py, PyDict>> {
+    let Fit { mixture, summary, warnings, .. } = fit;
+    let out = arrays(py, &mixture)?;
+    out.set_item("log_likelihood", summary.log_likelihood)?;
+    out.set_item("iterations", summary.iterations)?;
+    out.set_item("converged", summary.converged)?;
+    out.set_item("trace", summary.trace)?;
+    out.set_item("engine", summary.engine)?;
+    out.set_item("precision", summary.precision)?;
+    // A fall smaller than `tol` is convergence, as scikit-learn has it.
+    let matters = |w: &&Warning| !matches!(w, Warning::LikelihoodFell { by, .. } if *by < summary.tol);
+    let warnings: Vec<(&str, String)> = warnings.iter().filter(matters).map(|w| (name(w), w.to_string())).collect();
+    out.set_item("warnings", warnings)?;
+    Ok(out)
+}
+
+/// A mixture's arrays by name, in scikit-learn's shapes.
+pub(crate) fn arrays<'py>(py: Python<'py>, mixture: &Mixture) -> PyResult<Bound<'py, PyDict>> {
+    let out = PyDict::new(py);
+    out.set_item("weights", parameters::to_numpy(py, mixture.weights()))?;
+    out.set_item("means", parameters::to_numpy(py, mixture.means()))?;
+    out.set_item("covariances", parameters::array(py, mixture.covariances().clone()))?;
+    out.set_item("precision_factors", parameters::array(py, parameters::precision_factors(mixture)))?;
+    Ok(out)
+}
+
+const fn name(warning: &Warning) -> &'static str {
+    match warning {
+        Warning::NotConverged { .. } => "not-converged",
+        Warning::FewerClusters { .. } => "fewer-clusters",
+        Warning::EmptyComponents { .. } => "empty-components",
+        Warning::LikelihoodFell { .. } => "likelihood-fell",
+        Warning::RegularisationDominates { .. } => "regularisation",
+    }
+}

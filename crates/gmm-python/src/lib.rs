@@ -1,0 +1,35 @@
+//! `gmm_rs._core`: the engines, with NumPy arrays in and out.
+//!
+//! Everything here is a thin way through: arrays are checked and borrowed ([`rows`]), parameters become a
+//! [`Mixture`](gmm_model::Mixture) ([`parameters`]), the work runs on a thread that knows no Python ([`supervise`]), and
+//! errors become the classes of `gmm_rs.exceptions` ([`errors`]). What scikit-learn's interface asks for is written in
+//! Python, under `python/gmm_rs`.
+
+mod engines;
+mod errors;
+mod evaluate;
+mod fit;
+mod options;
+mod parameters;
+mod rows;
+mod sample;
+mod stoppable;
+mod supervise;
+
+use pyo3::prelude::*;
+
+/// The engines of gmm_rs. Private: use `gmm_rs.mixture`.
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_function(wrap_pyfunction!(engines::engine, module)?)?;
+    module.add_function(wrap_pyfunction!(fit::fit, module)?)?;
+    module.add_function(wrap_pyfunction!(evaluate::log_densities, module)?)?;
+    module.add_function(wrap_pyfunction!(evaluate::responsibilities, module)?)?;
+    module.add_function(wrap_pyfunction!(evaluate::labels, module)?)?;
+    module.add_function(wrap_pyfunction!(evaluate::score, module)?)?;
+    module.add_function(wrap_pyfunction!(sample::sample, module)?)?;
+    module.add_function(wrap_pyfunction!(sample::synthetic, module)?)?;
+    module.add_function(wrap_pyfunction!(parameters::covariances_of_precisions, module)?)?;
+    Ok(())
+}

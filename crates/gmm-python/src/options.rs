@@ -1,0 +1,80 @@
+//! What Python passes in dictionaries, checked once.
+
+use std::str::FromStr;
+
+use gmm_host::{Device, FitOptions, Init};
+use gmm_model::{CovarianceType, Precision};
+use pyo3::prelude::*;
+
+use crate::errors::raise;
+
+/// Where to compute: `{"device": str, "threads": int, "precision": str | None}`.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) device: Device,
+    pub(crate) threads: usize,
+    pub(crate) precision: Option<Precision>,
+}
+
+impl Place {
+    /// Whether one engine serves both; the precision is a matter of each call.
+    pub(crate) fn same_engine(&self, other: &Self) -> bool {
+        (self.device, self.threads) == (other.device, other.threads)
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Place {
+    type Error = PyErr;
+
+    fn extract(from: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        Ok(Self {
+            device: word(&from.get_item("device")?)?,
+            threads: from.get_item("threads")?.extract()?,
+            precision: match from.get_item("precision")? {
+                none if none.is_none() => None,
+                name => Some(word(&name)?),
+            },
+        })
+    }
+}
+
+/// A fit's options, all but where it starts from: the fields of [`FitOptions`] under their names.
+pub(crate) struct Fitting {
+    pub(crate) options: FitOptions,
+}
+
+impl<'py> FromPyObject<'_, 'py> for Fitting {
+    type Error = PyErr;
+
+    fn extract(from: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let options = FitOptions {
+            n_components: from.get_item("n_components")?.extract()?,
+            covariance_type: word(&from.get_item("covariance_type")?)?,
+            init: Init::KMeans,
+            n_init: from.get_item("n_init")?.extract()?,
+            tol: from.get_item("tol")?.extract()?,
+            max_iter: from.get_item("max_iter")?.extract()?,
+            reg_covar: from.get_item("reg_covar")?.extract()?,
+            seed: from.get_item("seed")?.extract()?,
+            precision: None,
+        };
+        Ok(Self { options })
+    }
+}
+
+/// A covariance kind by name.
+pub(crate) struct Kind(pub(crate) CovarianceType);
+
+impl<'py> FromPyObject<'_, 'py> for Kind {
+    type Error = PyErr;
+
+    fn extract(from: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        word(&from).map(Self)
+    }
+}
+
+/// A word that names one of a few things; another one is an error that lists them.
+pub(crate) fn word<T: FromStr<Err = gmm_model::ModelError>>(from: &Bound<'_, PyAny>) -> PyResult<T> {
+    let text: String = from.extract()?;
+    text.parse().map_err(|error: gmm_model::ModelError| raise(from.py(), error))
+}

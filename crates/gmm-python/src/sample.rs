@@ -1,0 +1,47 @@
+//! Rows drawn from a mixture, and mixtures drawn to test with.
+
+use gmm_host::Error;
+use gmm_model::{SyntheticOptions, sample as draw, synthetic as draw_mixture};
+use numpy::{IntoPyArray, PyArray1, PyArray2};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::errors::raise;
+use crate::fit::arrays;
+use crate::options::Kind;
+use crate::parameters::Parameters;
+
+/// Rows, `(n, d)`, and the components they come from, `(n,)`.
+type Sample<'py> = (Bound<'py, PyArray2<f64>>, Bound<'py, PyArray1<i64>>);
+
+/// Draws `n` rows and the components that they come from.
+#[pyfunction]
+pub(crate) fn sample(py: Python<'_>, parameters: Parameters, n: usize, seed: u64) -> PyResult<Sample<'_>> {
+    let drawn = py.detach(|| -> Result<_, Error> {
+        let (rows, labels) = draw(&parameters.mixture()?, n, seed)?;
+        Ok((rows, labels.mapv(|label| label as i64)))
+    });
+    let (rows, labels) = drawn.map_err(|error| raise(py, error))?;
+    Ok((rows.into_pyarray(py), labels.into_pyarray(py)))
+}
+
+/// Draws a mixture of `k` components in `d` dimensions; `options` has `concentration`, `separation`,
+/// `degrees_of_freedom` and `scale`.
+#[pyfunction]
+pub(crate) fn synthetic<'py>(
+    py: Python<'py>,
+    k: usize,
+    d: usize,
+    kind: Kind,
+    seed: u64,
+    options: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let options = SyntheticOptions {
+        concentration: options.get_item("concentration")?.extract()?,
+        separation: options.get_item("separation")?.extract()?,
+        degrees_of_freedom: options.get_item("degrees_of_freedom")?.extract()?,
+        scale: options.get_item("scale")?.extract()?,
+    };
+    let mixture = draw_mixture(k, d, kind.0, seed, &options).map_err(|error| raise(py, error))?;
+    arrays(py, &mixture)
+}

@@ -1,0 +1,88 @@
+//! An engine that stops between passes when it is told to: initialisations have many passes and no observer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gmm_host::{EmOptions, EmRun, Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
+use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
+use ndarray::ArrayView2;
+
+/// `engine`, whose passes end in [`Error::Interrupted`] once `stop` is set.
+pub(crate) struct Stoppable<'a> {
+    pub(crate) engine: &'a dyn Engine,
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+impl Engine for Stoppable<'_> {
+    fn name(&self) -> String {
+        self.engine.name()
+    }
+
+    fn description(&self) -> String {
+        self.engine.description()
+    }
+
+    fn precision(&self, asked: Precision) -> Precision {
+        self.engine.precision(asked)
+    }
+
+    fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        let rows = self.engine.load(data, precision, shift)?;
+        Ok(Box::new(StoppableRows { rows, stop: self.stop.clone() }))
+    }
+}
+
+struct StoppableRows {
+    rows: Box<dyn Resident>,
+    stop: Arc<AtomicBool>,
+}
+
+impl StoppableRows {
+    /// The rows, for one more pass.
+    fn going(&mut self) -> Result<&mut dyn Resident, Error> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted { iterations: 0 });
+        }
+        Ok(self.rows.as_mut())
+    }
+}
+
+impl Resident for StoppableRows {
+    fn dim(&self) -> (usize, usize) {
+        self.rows.dim()
+    }
+
+    fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
+        self.going()?.pass(mixture)
+    }
+
+    fn iterate(
+        &mut self,
+        run: &mut EmRun,
+        options: &EmOptions,
+        seen: &mut dyn FnMut(&mut EmRun, usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.going()?.iterate(run, options, seen)
+    }
+
+    fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
+        self.going()?.nearest(kind, centres)
+    }
+
+    fn given(
+        &mut self,
+        kind: CovarianceType,
+        centres: ArrayView2<'_, f64>,
+        fill: &FillResponsibilities<'_>,
+    ) -> Result<Statistics, Error> {
+        self.going()?.given(kind, centres, fill)
+    }
+
+    fn squared_distances(&mut self, centre: &[f64], out: &mut [f64]) -> Result<(), Error> {
+        self.going()?.squared_distances(centre, out)
+    }
+
+    fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
+        self.going()?.evaluate(mixture, want)
+    }
+}

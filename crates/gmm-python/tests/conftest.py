@@ -1,0 +1,35 @@
+"""What several tests use."""
+
+import numpy as np
+import pytest
+
+from gmm_rs.datasets import make_gmm
+from gmm_rs.mixture import GaussianMixture
+
+KINDS = ["full", "tied", "diag", "spherical"]
+
+
+@pytest.fixture(scope="session")
+def rows():
+    """300 rows in 3 columns from 3 well-separated components."""
+    return make_gmm(300, 3, 3, separation=3.0, random_state=0)[0]
+
+
+def start(X, k, kind, seed=0):
+    """Weights, means and precisions near enough to `X` that EM has something to do from there."""
+    rng = np.random.default_rng(seed)
+    d = X.shape[1]
+    means = X[rng.choice(len(X), k, replace=False)].astype(np.float64)
+    precision = np.linalg.inv(np.cov(X.T.astype(np.float64)).reshape(d, d) + 1e-6 * np.eye(d))
+    precisions = {
+        "full": np.array([precision] * k),
+        "tied": precision,
+        "diag": np.array([np.diag(precision)] * k),
+        "spherical": np.full(k, np.diag(precision).mean()),
+    }[kind]
+    return {"weights_init": np.full(k, 1.0 / k), "means_init": means, "precisions_init": precisions}
+
+
+def model(k=3, kind="full", **parameters):
+    """An estimator that uses the CPU, whatever else there is."""
+    return GaussianMixture(k, covariance_type=kind, device="cpu", **parameters)
