@@ -12,7 +12,9 @@ pub(crate) fn raise(py: Python<'_>, error: impl Into<Error>) -> PyErr {
     let class = match &error {
         Error::Data(_) | Error::Scale { .. } => "DataError",
         Error::Memory { .. } | Error::Model(ModelError::Memory { .. }) => "OutOfMemoryError",
-        Error::Singular { .. } | Error::NotFinite { .. } | Error::Likelihood { .. } => "NumericalError",
+        Error::Singular { .. } | Error::NotFinite { .. } | Error::Likelihood { .. } | Error::Undefined { .. } => {
+            "NumericalError"
+        }
         Error::Device(_) => "DeviceError",
         Error::Interrupted { .. } => return PyKeyboardInterrupt::new_err(error.to_string()),
         Error::Model(_)

@@ -1,5 +1,6 @@
 //! An engine that stops between passes when it is told to: initialisations have many passes and no observer.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -78,11 +79,27 @@ impl Resident for StoppableRows {
         self.going()?.given(kind, centres, fill)
     }
 
-    fn squared_distances(&mut self, centre: &[f64], out: &mut [f64]) -> Result<(), Error> {
-        self.going()?.squared_distances(centre, out)
+    fn forget_centres(&mut self) {
+        self.rows.forget_centres();
+    }
+
+    fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
+        self.going()?.add_centre(centre)
+    }
+
+    fn potentials(&mut self, candidates: ArrayView2<'_, f64>) -> Result<Vec<f64>, Error> {
+        self.going()?.potentials(candidates)
+    }
+
+    fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
+        self.going()?.near(ranges)
     }
 
     fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
         self.going()?.evaluate(mixture, want)
+    }
+
+    fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
+        self.going()?.log_likelihoods(mixtures)
     }
 }

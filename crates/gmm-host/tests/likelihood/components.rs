@@ -1,7 +1,6 @@
 //! The cache of log densities by component: its bits, its undo, what it evaluates, and what it refuses.
 
 use std::ops::Range;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
