@@ -18,7 +18,7 @@ use crate::supervise::{Progress, supervise};
 
 /// Fits a mixture to `rows`, `(n, d)` of float32 or float64, on the engine that `place` names.
 ///
-/// `init` is a word, `(weights, means, covariances)`, or [`Parameters`](parameters::Parameters); `weights`, `(n,)`, are the rows' weights; `follow(restart,
+/// `init` is a word, `(weights, means, covariances)`, or `Parameters`; `weights`, `(n,)`, are the rows' weights; `follow(restart,
 /// iteration, mean_log_likelihood, change)` is called after each iteration. Other Python threads run meanwhile, and
 /// signals are looked at.
 #[pyfunction]
