@@ -18,7 +18,7 @@ use crate::supervise::{Progress, supervise};
 
 /// Fits a mixture to `rows`, `(n, d)` of float32 or float64, on the engine that `place` names.
 ///
-/// `init` is a word, `(weights, means, covariances)`, or [`Parameters`](parameters::Parameters); `weights`, `(n,)`, are the rows' weights; `follow(restart,
+/// `init` is a word, `(weights, means, covariances)`, or `Parameters`; `weights`, `(n,)`, are the rows' weights; `follow(restart,
 /// iteration, mean_log_likelihood, change)` is called after each iteration. Other Python threads run meanwhile, and
 /// signals are looked at.
 #[pyfunction]
@@ -77,11 +77,20 @@ fn as_dict<'py>(py: Python<'py>, fit: Fit) -> PyResult<Bound<'py, PyDict>> {
     out.set_item("trace", summary.trace)?;
     out.set_item("engine", summary.engine)?;
     out.set_item("precision", summary.precision)?;
-    // A fall smaller than `tol` is convergence, as scikit-learn has it.
-    let matters = |w: &&Warning| !matches!(w, Warning::LikelihoodFell { by, .. } if *by < summary.tol);
-    let warnings: Vec<(&str, String)> = warnings.iter().filter(matters).map(|w| (name(w), w.to_string())).collect();
+    let warnings = told(&warnings, summary.tol);
     out.set_item("warnings", warnings)?;
     Ok(out)
+}
+
+/// Name and text of each warning. Of all falls of the likelihood the largest stands for all; one below `tol` is
+/// convergence, as scikit-learn has it.
+fn told(warnings: &[Warning], tol: f64) -> Vec<(&'static str, String)> {
+    let fall = |warning: &Warning| if let Warning::LikelihoodFell { by, .. } = warning { Some(*by) } else { None };
+    let falls = || warnings.iter().filter(|w| fall(w).is_some_and(|by| by >= tol));
+    let largest = falls().max_by(|a, b| fall(a).unwrap_or(0.0).total_cmp(&fall(b).unwrap_or(0.0)));
+    let others = warnings.iter().filter(|w| fall(w).is_none()).map(|w| (name(w), w.to_string()));
+    let largest = largest.map(|w| (name(w), format!("{w} (the largest of {} falls)", falls().count())));
+    others.chain(largest).collect()
 }
 
 /// A mixture's arrays by name, in scikit-learn's shapes.

@@ -1,8 +1,8 @@
 //! `gmm_rs._core`: the engines, with NumPy arrays in and out.
 //!
-//! Everything here is a thin way through: arrays are checked and borrowed ([`rows`]), parameters become a
-//! [`Mixture`](gmm_model::Mixture) ([`parameters`]), the work runs on a thread that knows no Python ([`supervise`]), and
-//! errors become the classes of `gmm_rs.exceptions` ([`errors`]). What scikit-learn's interface asks for is written in
+//! Everything here is a thin way through: arrays are checked and borrowed (`rows.rs`), parameters become a
+//! [`Mixture`](gmm_model::Mixture) (`parameters.rs`), the work runs on a thread that knows no Python (`supervise.rs`), and
+//! errors become the classes of `gmm_rs.exceptions` (`errors.rs`). What scikit-learn's interface asks for is written in
 //! Python, under `python/gmm_rs`.
 
 mod engines;

@@ -162,6 +162,13 @@ def test_row_40_no_iterations_and_one():
         assert not fits(X, max_iter=1).converged_
 
 
+@pytest.mark.filterwarnings("ignore::gmm_rs.exceptions.DataWarning")
+def test_row_41_a_falling_likelihood_is_reported_once():
+    with pytest.warns(ConvergenceWarning, match=r"fell by .* \(the largest of \d+ falls\)") as seen:
+        fits(X, kind="spherical", reg_covar=0.5, tol=1e-6, init_params="random")
+    assert sum("fell by" in str(one.message) for one in seen) == 1
+
+
 def test_row_42_more_components_than_memory_holds():
     rows = np.zeros((50_000, 400), dtype=np.float32)
     with pytest.raises(exceptions.OutOfMemoryError, match=r"needs \d+ bytes of memory, \d+ are free"):
