@@ -1,6 +1,7 @@
 """scikit-learn's GaussianMixture, driven by JSON lines: one request on stdin, one answer on stdout.
 
-An iteration is what GaussianMixture.fit_predict does in its loop: _e_step, _m_step, _compute_lower_bound.
+An iteration is what GaussianMixture.fit_predict does in its loop: _e_step, _m_step, _compute_lower_bound. A score is
+score_samples, as a user calls it.
 """
 
 import json
@@ -46,15 +47,28 @@ def start(request):
     return {}
 
 
-def iterate(request):
+def turn(request, work):
     seconds = []
     while len(seconds) < request["at_least"] or (sum(seconds) < request["seconds"] and len(seconds) < request["at_most"]):
         begin = time.perf_counter()
-        log_prob_norm, log_resp = GM._e_step(X)
-        GM._m_step(X, log_resp)
-        GM._compute_lower_bound(log_resp, log_prob_norm)
+        result = work()
         seconds.append(time.perf_counter() - begin)
-    return {"seconds": sum(seconds) / len(seconds)}
+    return sum(seconds) / len(seconds), result
+
+
+def iteration():
+    log_prob_norm, log_resp = GM._e_step(X)
+    GM._m_step(X, log_resp)
+    GM._compute_lower_bound(log_resp, log_prob_norm)
+
+
+def iterate(request):
+    return {"seconds": turn(request, iteration)[0]}
+
+
+def score(request):
+    seconds, log_densities = turn(request, lambda: GM.score_samples(X))
+    return {"seconds": seconds, "log_likelihood": float(np.sum(log_densities, dtype=np.float64))}
 
 
 def parameters(_):
@@ -62,7 +76,7 @@ def parameters(_):
     return {name: np.asarray(a, dtype=np.float64).ravel().tolist() for name, a in arrays.items()}
 
 
-REQUESTS = {f.__name__: f for f in (versions, load, start, iterate, parameters)}
+REQUESTS = {f.__name__: f for f in (versions, load, start, iterate, score, parameters)}
 
 for line in sys.stdin:
     request = json.loads(line)

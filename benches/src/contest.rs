@@ -20,7 +20,7 @@ const ONE: Turn = Turn { at_least: 1, at_most: 1, seconds: 0.0 };
 /// After this many iterations the programs must still agree.
 const CHECKED: usize = 3;
 /// One turn of a pair: at least one iteration, and enough of them that a timer's or scheduler's tick does not matter.
-const TURN: Turn = Turn { at_least: 1, at_most: 40, seconds: 0.15 };
+pub(crate) const TURN: Turn = Turn { at_least: 1, at_most: 40, seconds: 0.15 };
 /// Time for the other program's threads to stop spinning.
 const PAUSE: Duration = Duration::from_millis(300);
 /// Share of the machine above which others disturb a pair: a tenth slows neither program much.
@@ -119,7 +119,12 @@ impl<'a> Contest<'a> {
             error,
             peer_error,
             disagreement,
-            times: if right { Some(time(&mut ours, peer, pairs)?) } else { None },
+            times: if right {
+                let id = peer.id();
+                Some(time(pairs, id, || ours.iterate(TURN), || peer.iterate(TURN))?)
+            } else {
+                None
+            },
         })
     }
 }
@@ -135,12 +140,17 @@ struct Pair {
 /// Turns of both programs, one after the other, so that whatever else the machine does slows both.
 ///
 /// Pairs in which others took more than [`DISTURBED`] are made again, up to [`ATTEMPTS`] per pair; then the least
-/// disturbed count. What was measured has no say in which.
-fn time(ours: &mut Ours, peer: &mut Peer, wanted: usize) -> Result<Times> {
+/// disturbed count. What was measured has no say in which. `peer` is the process that does `theirs`.
+pub(crate) fn time(
+    wanted: usize,
+    peer: u32,
+    mut ours: impl FnMut() -> Result<f64>,
+    mut theirs: impl FnMut() -> Result<f64>,
+) -> Result<Times> {
     let mut pairs = Vec::new();
     let mut quiet = 0;
     while quiet < wanted && pairs.len() < ATTEMPTS * wanted {
-        let pair = pair(ours, peer)?;
+        let pair = pair(peer, &mut ours, &mut theirs)?;
         if pair.others <= DISTURBED {
             quiet += 1;
         } else {
@@ -159,13 +169,13 @@ fn time(ours: &mut Ours, peer: &mut Peer, wanted: usize) -> Result<Times> {
     })
 }
 
-fn pair(ours: &mut Ours, peer: &mut Peer) -> Result<Pair> {
+fn pair(peer: u32, ours: &mut impl FnMut() -> Result<f64>, theirs: &mut impl FnMut() -> Result<f64>) -> Result<Pair> {
     sleep(PAUSE);
-    let watch = Watch::begin(peer.id());
-    let theirs = peer.iterate(TURN)?;
+    let watch = Watch::begin(peer);
+    let peer = theirs()?;
     sleep(PAUSE);
-    let own = ours.iterate(TURN)?;
-    Ok(Pair { ours: own, peer: theirs, others: watch.others().unwrap_or(0.0) })
+    let ours = ours()?;
+    Ok(Pair { ours, peer, others: watch.others().unwrap_or(0.0) })
 }
 
 fn overlap(workload: &Workload, mixture: &Mixture) -> f64 {

@@ -7,30 +7,30 @@ use gmm_host::{CpuEngine, Engine};
 
 use crate::{ceiling, contest, definition, machine, peer, record, workload};
 
-/// Times EM iterations of the CPU engine and of scikit-learn in turns, on the same data from the same start.
+/// Times the CPU engine and scikit-learn in turns, on the same data from the same start.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// A few small shapes instead of those of the definition.
     #[arg(long)]
-    quick: bool,
+    pub(crate) quick: bool,
     /// Threads of either program; every core if not given.
     #[arg(long)]
-    threads: Option<usize>,
+    pub(crate) threads: Option<usize>,
     /// A Python that has scikit-learn.
     #[arg(long)]
-    python: PathBuf,
+    pub(crate) python: PathBuf,
     /// Repository root, where definitions and peers are.
     #[arg(long)]
-    root: PathBuf,
+    pub(crate) root: PathBuf,
     /// Folder for the data that both programs read.
     #[arg(long)]
-    scratch: PathBuf,
-    /// Folder below which the record goes: `MACHINE/DATE-cpu.csv`.
+    pub(crate) scratch: PathBuf,
+    /// Folder below which the record goes: `MACHINE/DATE-NAME.csv`.
     #[arg(long)]
-    record: PathBuf,
+    pub(crate) record: PathBuf,
     /// The command to be named in the record.
     #[arg(long)]
-    command: String,
+    pub(crate) command: String,
 }
 
 /// Checks, times and records.
@@ -47,6 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let before = ceiling::measure(threads);
     let mut peer = peer::Peer::start(&arguments.python, &arguments.root.join("benches/peers/sklearn_cpu.py"), threads)?;
     let header = record::Header {
+        what: "milliseconds per EM iteration",
         machine: &machine,
         commit: machine::commit(&arguments.root),
         command: &arguments.command,

@@ -6,6 +6,7 @@ mod cpu;
 mod definition;
 mod flops;
 mod gpu;
+mod likelihood;
 mod machine;
 mod ours;
 mod parameters;
@@ -23,6 +24,8 @@ use clap::Parser;
 enum Command {
     /// One EM iteration of the CPU engine and of scikit-learn, in turns.
     Cpu(cpu::Arguments),
+    /// Log-likelihoods of the CPU engine and of scikit-learn, in turns.
+    Likelihood(cpu::Arguments),
     /// EM iterations, initialisation and small fits on the GPU, against the chip's floor.
     Gpu(gpu::Arguments),
 }
@@ -30,6 +33,7 @@ enum Command {
 fn main() -> Result<()> {
     match Command::parse() {
         Command::Cpu(arguments) => cpu::run(&arguments),
+        Command::Likelihood(arguments) => likelihood::run(&arguments),
         Command::Gpu(arguments) => gpu::run(&arguments),
     }
 }

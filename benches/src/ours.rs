@@ -1,7 +1,5 @@
 //! Our side: rows held by an engine, iterated with the library's own M-step.
 
-use std::time::Instant;
-
 use anyhow::Result;
 use gmm_host::{Engine, Resident};
 use gmm_model::{Dataset, Matrix, Mixture, Precision, m_step};
@@ -28,29 +26,30 @@ impl Ours {
         mixture: Mixture,
         reg_covar: f64,
     ) -> Result<Self> {
-        let rows: Matrix = match precision {
-            Precision::F64 => workload.rows.clone().into(),
-            Precision::F32 => workload.rows.mapv(|v| v as f32).into(),
-        };
-        let rows = engine.load(&Dataset::new(rows)?, precision, &workload.shift())?;
+        let rows = engine.load(&dataset(workload, precision)?, precision, &workload.shift())?;
         Ok(Self { rows, mixture, reg_covar })
     }
 
     /// Iterates for one turn: mean seconds per iteration.
     pub(crate) fn iterate(&mut self, turn: Turn) -> Result<f64> {
-        let (mut seconds, mut iterations) = (0.0, 0);
-        while iterations < turn.at_least || (seconds < turn.seconds && iterations < turn.at_most) {
-            let begin = Instant::now();
+        turn.of(|| {
             let statistics = self.rows.pass(&self.mixture)?;
             self.mixture = m_step(&statistics, self.reg_covar, Some(&self.mixture))?.mixture;
-            seconds += begin.elapsed().as_secs_f64();
-            iterations += 1;
-        }
-        Ok(seconds / iterations as f64)
+            Ok(())
+        })
     }
 
     /// The mixture arrived at.
     pub(crate) const fn mixture(&self) -> &Mixture {
         &self.mixture
     }
+}
+
+/// The rows in a precision, rounded as the peer rounds them.
+pub(crate) fn dataset(workload: &Workload, precision: Precision) -> Result<Dataset> {
+    let rows: Matrix = match precision {
+        Precision::F64 => workload.rows.clone().into(),
+        Precision::F32 => workload.rows.mapv(|v| v as f32).into(),
+    };
+    Ok(Dataset::new(rows)?)
 }

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use gmm_model::{Mixture, Precision};
@@ -26,6 +27,20 @@ pub(crate) struct Turn {
     pub(crate) at_most: usize,
     /// Time after which no further iteration begins.
     pub(crate) seconds: f64,
+}
+
+impl Turn {
+    /// Does `work` as often as the turn asks for: mean seconds.
+    pub(crate) fn of(self, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
+        let (mut seconds, mut times) = (0.0, 0);
+        while times < self.at_least || (seconds < self.seconds && times < self.at_most) {
+            let begin = Instant::now();
+            work()?;
+            seconds += begin.elapsed().as_secs_f64();
+            times += 1;
+        }
+        Ok(seconds / times as f64)
+    }
 }
 
 impl Peer {
@@ -83,10 +98,20 @@ impl Peer {
 
     /// Iterates for one turn: mean seconds per iteration.
     pub(crate) fn iterate(&mut self, turn: Turn) -> Result<f64> {
-        let Turn { at_least, at_most, seconds } = turn;
-        let answer =
-            self.ask(&json!({"do": "iterate", "at_least": at_least, "at_most": at_most, "seconds": seconds}))?;
+        let answer = self.take_turn("iterate", turn)?;
         answer["seconds"].as_f64().context("the peer answered without a time")
+    }
+
+    /// Scores all rows for one turn: mean seconds, and the sum of the log densities.
+    pub(crate) fn score(&mut self, turn: Turn) -> Result<(f64, f64)> {
+        let answer = self.take_turn("score", turn)?;
+        let seconds = answer["seconds"].as_f64().context("the peer answered without a time")?;
+        Ok((seconds, answer["log_likelihood"].as_f64().context("the peer answered without a log-likelihood")?))
+    }
+
+    fn take_turn(&mut self, what: &str, turn: Turn) -> Result<Value> {
+        let Turn { at_least, at_most, seconds } = turn;
+        self.ask(&json!({"do": what, "at_least": at_least, "at_most": at_most, "seconds": seconds}))
     }
 
     /// The mixture that it has arrived at.

@@ -17,6 +17,8 @@ const COLUMNS: &str = "precision,covariance,n,k,d,status,ms,ms_min,ms_max,peer_m
 
 /// What a record says before its rows.
 pub(crate) struct Header<'a> {
+    /// What is measured, in words.
+    pub(crate) what: &'a str,
     pub(crate) machine: &'a Machine,
     pub(crate) commit: String,
     pub(crate) command: &'a str,
@@ -30,10 +32,7 @@ impl Header<'_> {
     pub(crate) fn lines(&self) -> String {
         let Machine { processor, cores, flags, system, compiler, load, .. } = self.machine;
         let facts = [
-            (
-                "what",
-                "milliseconds per EM iteration, ours and scikit-learn's in turns; see benches/README.md".to_owned(),
-            ),
+            ("what", format!("{}, ours and scikit-learn's in turns; see benches/README.md", self.what)),
             ("date", today()),
             ("commit", self.commit.clone()),
             ("command", self.command.to_owned()),
@@ -82,20 +81,28 @@ impl Record {
     /// # Errors
     /// Where it cannot be written.
     pub(crate) fn write(&self, header: &Header<'_>, ceilings: [Ceiling; 2], below: &Path) -> Result<PathBuf> {
-        let folder = below.join(&header.machine.slug);
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        let names = (1..).map(|i| if i == 1 { String::new() } else { format!("-{i}") });
-        let mut paths = names.map(|suffix| folder.join(format!("{}-cpu{suffix}.csv", today())));
-        let path = paths.find(|path| !path.exists()).expect("names do not end");
         let [before, after] = ceilings;
         let mut text = header.lines();
         let _ = writeln!(text, "# ceiling before: {before}\n# ceiling after: {after}\n{COLUMNS}");
         for outcome in &self.outcomes {
             let _ = writeln!(text, "{}", fields(outcome, &before.better(after)).join(","));
         }
-        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(path)
+        keep(below, header.machine, "cpu", &text)
     }
+}
+
+/// Writes `below/MACHINE/DATE-NAME.csv`, or with `-2` and so on: no record is ever overwritten.
+///
+/// # Errors
+/// Where it cannot be written.
+pub(crate) fn keep(below: &Path, machine: &Machine, name: &str, text: &str) -> Result<PathBuf> {
+    let folder = below.join(&machine.slug);
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let names = (1..).map(|i| if i == 1 { String::new() } else { format!("-{i}") });
+    let mut paths = names.map(|suffix| folder.join(format!("{}-{name}{suffix}.csv", today())));
+    let path = paths.find(|path| !path.exists()).expect("names do not end");
+    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
 }
 
 /// GFLOP/s and their share of the ceiling, where there are times and a ceiling.

@@ -1,10 +1,10 @@
-//! `cargo xtask bench cpu`: builds the bench program, makes the venv of its peer, and runs both.
+//! `cargo xtask bench cpu` and `likelihood`: builds the bench program, makes the venv of its peer, and runs both.
 
 use anyhow::Result;
 
 use crate::{shell, venv};
 
-/// Options of `cargo xtask bench cpu`.
+/// Options of `cargo xtask bench cpu` and `likelihood`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// A few small shapes, in a minute; recorded under `target/` only.
@@ -19,15 +19,15 @@ pub(crate) struct Options {
 ///
 /// # Errors
 /// Where Python is missing, a package cannot be fetched, or an answer is wrong.
-pub(crate) fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(what: &str, options: &Options) -> Result<()> {
     let python = venv::python("bench-venv", &["scikit-learn==1.9.1"])?;
     shell::run(&mut shell::cargo(&["build", "--release", "--package", "gmm-benches"]))?;
 
     let scratch = shell::target().join("bench");
     let record = if options.quick { scratch.join("record") } else { shell::root().join("benches/record") };
-    let mut command = "cargo xtask bench cpu".to_owned();
+    let mut command = format!("cargo xtask bench {what}");
     let mut bench = shell::program(shell::target().join("release/gmm-benches"));
-    bench.arg("cpu").arg("--python").arg(python).arg("--root").arg(shell::root());
+    bench.arg(what).arg("--python").arg(python).arg("--root").arg(shell::root());
     bench.arg("--scratch").arg(scratch).arg("--record").arg(record);
     if options.quick {
         bench.arg("--quick");

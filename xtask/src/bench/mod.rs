@@ -16,6 +16,8 @@ pub(crate) struct Options {
 enum What {
     /// One EM iteration of the CPU engine and of scikit-learn, in turns.
     Cpu(cpu::Options),
+    /// Log-likelihoods of the CPU engine and of scikit-learn, in turns.
+    Likelihood(cpu::Options),
     /// EM iterations, initialisation and small fits on the GPU, against the chip's floor.
     Gpu(gpu::Options),
 }
@@ -26,7 +28,8 @@ enum What {
 /// Where a program is missing or an answer is wrong.
 pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.what {
-        What::Cpu(options) => cpu::run(options),
+        What::Cpu(options) => cpu::run("cpu", options),
+        What::Likelihood(options) => cpu::run("likelihood", options),
         What::Gpu(options) => gpu::run(options),
     }
 }
