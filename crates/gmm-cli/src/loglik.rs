@@ -182,6 +182,9 @@ fn lines(names: &[String], values: &[f64], total: f64, n_rows: usize) -> String 
 
 /// JSON has no infinities: a log-likelihood of −∞ is null.
 fn as_json(names: &[String], values: &[f64], total: f64, n_rows: usize) -> Value {
-    let each = |(name, value): (&String, &f64)| json!({"model": name, "log_likelihood": value, "mean_log_likelihood": value / total});
+    let each = |(name, value): (&String, &f64)| {
+        let mean = value / total;
+        json!({"model": name, "log_likelihood": value, "mean_log_likelihood": mean})
+    };
     json!({"n_rows": n_rows, "models": names.iter().zip(values).map(each).collect::<Vec<_>>()})
 }

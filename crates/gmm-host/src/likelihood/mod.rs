@@ -27,8 +27,8 @@ pub use unconstrained::Unconstrained;
 /// the same bits, in a batch or alone.
 ///
 /// **Parameters** come as a [`Mixture`], which cannot be wrong: [`Mixture::new`] refuses weights that miss a sum of 1
-/// by more than 1e-6 ([`ModelError::WeightSum`]; less than that is rounding of text, and divided out) and covariances that are singular
-/// ([`ModelError::NotPositiveDefinite`]) or not finite. A component of weight 0 counts for nothing.
+/// by more than 1e-6 ([`ModelError::WeightSum`]; less than that is rounding of text, and divided out) and covariances
+/// that are singular ([`ModelError::NotPositiveDefinite`]) or not finite. A component of weight 0 counts for nothing.
 ///
 /// **Precision.** Rows are held as `x − shift` about a median of the data, rounded once to `precision`; sums are f64.
 ///
@@ -69,7 +69,8 @@ struct RowWeights {
 impl Likelihood {
     /// Loads the rows, as `x − shift` with `shift` a median of the data, in `precision`.
     ///
-    /// Cost: one read of the data, and as much memory on the engine as the rows take in `precision` (a copy of the row weights here besides).
+    /// Cost: one read of the data, and as much memory on the engine as the rows take in `precision`; a
+    /// copy of the row weights here besides.
     ///
     /// # Errors
     /// [`Error::Memory`] before anything is taken; [`Error::Option`] for row weights out of the range of `precision`;

@@ -105,8 +105,8 @@ impl Unconstrained {
     /// The point of a mixture, `(dim(),)`.
     ///
     /// # Errors
-    /// [`Error::Option`] for a mixture of another kind, [`ModelError::Shape`] of another shape; [`ModelError::Range`] where a weight is 0, which
-    /// is at infinity.
+    /// [`Error::Option`] for a mixture of another kind, [`ModelError::Shape`] of another shape; [`ModelError::Range`]
+    /// where a weight is 0, which is at infinity.
     pub fn from_mixture(&self, mixture: &Mixture) -> Result<Vec<f64>, Error> {
         self.check(mixture)?;
         if let Some(c) = mixture.weights().iter().position(|w| *w == 0.0) {
