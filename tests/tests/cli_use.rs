@@ -137,8 +137,11 @@ fn doctor_plans_a_shape_without_a_gpu() {
     let text = folder.gmm("doctor --plan -k 8 -d 13 --covariance full").ok().stdout;
     assert!(text.contains("as on an NVIDIA H200") && text.contains("* fused: one kernel a pass"), "{text}");
     assert!(text.contains("full f32") && text.contains("full f64") && !text.contains("diag"), "{text}");
-    folder.refuses("doctor --plan -k 8", 2, &["-d"]);
-    folder.refuses("doctor -k 8 -d 3", 2, &["--plan"]);
+    for (wrong, missing) in [("doctor --plan -k 8", "-d <D>"), ("doctor -k 8 -d 3", "--plan")] {
+        let run = folder.gmm(wrong);
+        assert!(run.code == Some(2) && run.stdout.is_empty() && run.stderr.contains(missing), "{}", run.stderr);
+    }
+    folder.refuses("doctor --plan -k 0 -d 3", 2, &["-k"]);
 }
 
 #[test]
