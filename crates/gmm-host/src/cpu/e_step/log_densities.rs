@@ -46,7 +46,7 @@ impl<T: Real> Kernel<T> for LogDensities<'_, T> {
     }
 }
 
-/// ln Σ_c exp(joint[c]) of some rows, in two parts.
+/// `ln Σ_c exp(joint[c])` of some rows, in two parts.
 struct LogSumExp<'a, T> {
     k: usize,
     rows: Range<usize>,
