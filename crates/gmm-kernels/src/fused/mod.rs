@@ -8,9 +8,12 @@
 //! tensor cores, where that costs what `f32` costs elsewhere.
 
 pub mod features;
+mod lanes;
 pub mod large;
+mod likelihood;
 pub mod pass;
 pub mod place;
+mod staging;
 pub mod state;
 pub mod update;
 

@@ -11,10 +11,12 @@
 //! result. The grid decides the order of additions; the same grid gives the same bits.
 
 use super::features::{Features, GROUP, STRIDE, each};
+use super::lanes::{larger, quad, row_weight};
+use super::likelihood::Likelihood;
+use super::staging::{AHEAD, Arriving, Columns, Group};
 use super::state::stopped;
 use crate::device::{self, Shared, WARP, mma, thread, warp};
-use crate::layout::TILE_ROWS;
-use crate::math::{ln_f64, reciprocal};
+use crate::math::reciprocal;
 use crate::{Real, THREADS};
 
 /// What is derived from a row's entries while they are staged.
@@ -31,9 +33,6 @@ pub mod derive {
 pub(super) use super::Pass;
 
 const WARPS: u32 = THREADS / WARP;
-
-/// Entries of the next group that a lane may have on their way while the current one is worked on.
-const AHEAD: usize = 8;
 
 /// Whether densities are kept in registers; else they wait in shared memory, which for many steps would need more
 /// registers for the features.
@@ -117,91 +116,6 @@ const fn shared_len(steps: u32, groups: u32, columns: u32) -> u32 {
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn shared_bytes<T: Real, F: Features, const NT: usize>(_: &Pass<T>) -> u64 {
     8 * u64::from(shared_len(F::STEPS as u32, NT as u32, F::COLUMNS))
-}
-
-/// Rows on their way: sixteen rows, two columns at a time, half a warp each.
-#[derive(Clone, Copy)]
-struct Arriving<T>([T; AHEAD]);
-
-/// Where a lane finds its row of a group.
-#[derive(Clone, Copy)]
-struct Group<T> {
-    /// Entry `j` of this lane's row is at `128 j`.
-    x: *const T,
-}
-
-impl<T: Real> Group<T> {
-    #[inline(always)]
-    fn of(a: &Pass<T>, group: u32, lane: u32) -> Self {
-        let row = group as u64 * GROUP as u64 + (lane % GROUP) as u64;
-        let (tile, inside) = (row / TILE_ROWS as u64, row % TILE_ROWS as u64);
-        let at = tile * TILE_ROWS as u64 * a.d as u64 + inside;
-        Self { x: a.x.wrapping_add(at as usize) }
-    }
-
-    /// Entry `j` of the row; the tile is filled up with zeros past the last row.
-    #[inline(always)]
-    unsafe fn entry(self, j: u32) -> T {
-        // SAFETY: the group is one of the chunk's, `j < d`.
-        unsafe { device::load(self.x, j as u64 * TILE_ROWS as u64) }
-    }
-
-    #[inline(always)]
-    unsafe fn arrive(self, ahead: usize, d: u32, lane: u32) -> Arriving<T> {
-        let mut out = [T::ZERO; AHEAD];
-        each(ahead, |i| {
-            let j = 2 * i as u32 + lane / GROUP;
-            if j < d {
-                // SAFETY: `j < d`.
-                out[i] = unsafe { self.entry(j) };
-            }
-        });
-        Arriving(out)
-    }
-}
-
-/// The columns of one warp.
-#[derive(Clone, Copy)]
-struct Columns {
-    x: Shared<f64>,
-    lane: u32,
-    d: u32,
-    derive: u32,
-}
-
-impl Columns {
-    #[inline(always)]
-    fn put(self, j: u32, v: f64) {
-        self.x.store(j * STRIDE + self.lane % GROUP, v);
-    }
-
-    /// Writes a group's columns; all lanes.
-    #[inline(always)]
-    unsafe fn stage<T: Real>(self, group: Group<T>, ahead: usize, arrived: Arriving<T>) {
-        let mut norm = 0.0;
-        each(ahead, |i| {
-            let j = 2 * i as u32 + self.lane / GROUP;
-            let v = arrived.0[i].to_f64();
-            if j < self.d {
-                self.put(j, v);
-            }
-            norm += v * v;
-        });
-        let mut j = 2 * ahead as u32 + self.lane / GROUP;
-        while j < self.d {
-            // SAFETY: `j < d`.
-            let v = unsafe { group.entry(j) }.to_f64();
-            self.put(j, v);
-            norm += v * v;
-            j += 2;
-        }
-        if self.derive == derive::NORM {
-            norm += warp::shuffle_xor(norm, GROUP);
-            if self.lane < GROUP {
-                self.x.store(self.d * STRIDE + self.lane, norm);
-            }
-        }
-    }
 }
 
 /// The kernel: `S` is `F::STEPS`, `NT` groups of eight components.
@@ -303,7 +217,8 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
                 });
             });
             each(2, |half| {
-                let weight = row_weight(&a, first + 8 * half as u64);
+                // SAFETY: the weights are as the arguments' field says.
+                let weight = unsafe { row_weight(a.row_weights, a.n, first + 8 * half as u64) };
                 let of = |nt: usize, i: usize| joint[nt][2 * half + i];
                 let mut top = of(0, 0);
                 each(NT, |nt| top = larger(larger(top, of(nt, 0)), of(nt, 1)));
@@ -346,7 +261,8 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
                 nt += 1;
             }
             each(2, |half| {
-                let weight = row_weight(&a, first + 8 * half as u64);
+                // SAFETY: the weights are as the arguments' field says.
+                let weight = unsafe { row_weight(a.row_weights, a.n, first + 8 * half as u64) };
                 let top = quad(top[half], larger);
                 let mut sum = 0.0;
                 let mut nt = 0;
@@ -465,70 +381,6 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
     }
 }
 
-/// Σ w ln p(x) of a lane's rows. Rows of weight 1 need no logarithm each: that of a product is the sum of theirs.
-#[derive(Clone, Copy)]
-struct Likelihood {
-    total: f64,
-    product: f64,
-    /// How often the product was made smaller by 2²⁵⁶.
-    lowered: f64,
-}
-
-impl Likelihood {
-    const LARGE: f64 = f64::from_bits((1023 + 256) << 52);
-    const SMALLER: f64 = f64::from_bits((1023 - 256) << 52);
-
-    const START: Self = Self { total: 0.0, product: 1.0, lowered: 0.0 };
-
-    /// Puts it into shared memory, where each lane has its own.
-    #[inline(always)]
-    fn leave(self, at: Shared<f64>, lane: u32) {
-        at.store(lane, self.total);
-        at.store(lane + WARP, self.product);
-        at.store(lane + 2 * WARP, self.lowered);
-    }
-
-    #[inline(always)]
-    fn fetch(at: Shared<f64>, lane: u32) -> Self {
-        Self { total: at.load(lane), product: at.load(lane + WARP), lowered: at.load(lane + 2 * WARP) }
-    }
-
-    /// A row: the largest of its joint densities' logarithms, and the sum of all in terms of that, at least 1.
-    #[inline(always)]
-    fn add(&mut self, weighted: bool, weight: f64, top: f64, sum: f64) {
-        if weighted {
-            if weight > 0.0 {
-                self.total += weight * (top + ln_f64(sum));
-            }
-            return;
-        }
-        let counts = weight > 0.0;
-        self.total += if counts { top } else { 0.0 };
-        self.product *= if counts { sum } else { 1.0 };
-        let large = self.product > Self::LARGE;
-        self.product *= if large { Self::SMALLER } else { 1.0 };
-        self.lowered += if large { 1.0 } else { 0.0 };
-    }
-
-    #[inline(always)]
-    fn total(self) -> f64 {
-        self.total + (self.lowered * (256.0 * core::f64::consts::LN_2) + ln_f64(self.product))
-    }
-}
-
-/// A row's weight; 0 past the last.
-#[inline(always)]
-fn row_weight<T: Real>(a: &Pass<T>, row: u64) -> f64 {
-    if row >= a.n {
-        0.0
-    } else if a.row_weights.is_null() {
-        1.0
-    } else {
-        // SAFETY: `row < n`.
-        unsafe { device::load(a.row_weights, row) }
-    }
-}
-
 /// Constants of a group of components, as the densities of this lane's entries start.
 #[inline(always)]
 fn constant(constants: Shared<f64>, nt: usize, lane: u32) -> [f64; 4] {
@@ -542,16 +394,4 @@ fn coefficient(coefficients: Shared<f64>, tile: usize, lane: u32) -> [f64; 4] {
     let at = tile as u32 * 128 + lane * 2;
     let ([a, b], [c, d]) = (coefficients.load2(at), coefficients.load2(at + 64));
     [a, b, c, d]
-}
-
-/// A reduction over the four lanes that share a row.
-#[inline(always)]
-fn quad(v: f64, with: impl Fn(f64, f64) -> f64) -> f64 {
-    let v = with(v, warp::shuffle_xor(v, 1));
-    with(v, warp::shuffle_xor(v, 2))
-}
-
-#[inline(always)]
-fn larger(a: f64, b: f64) -> f64 {
-    if b > a { b } else { a }
 }

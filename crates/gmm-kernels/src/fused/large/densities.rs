@@ -6,9 +6,10 @@
 //! exponentials are written once, rounded to `T`, and nothing of size `n×k` is read again here.
 
 use super::super::features::{GROUP, each};
-use super::super::pass::derive;
+use super::super::lanes::{larger, quad, row_weight};
 use super::super::state::stopped;
-use crate::device::{self, Ahead, Shared, WARP, mma, thread, warp};
+use super::across::{Across, Columns, END, Products, Rows, Waiting};
+use crate::device::{self, Ahead, WARP, mma, thread, warp};
 use crate::layout::{TILE_ROWS, tiles};
 use crate::math::ln_f64;
 use crate::{Real, THREADS};
@@ -74,169 +75,18 @@ fn shared_bytes<T: Real, const G: usize>(_: &Densities<T>) -> u64 {
 /// Where the coefficients of the next step arrive.
 const AHEAD_AT: u32 = (2 + 4) * 4 * THREADS * 8;
 
-/// A number of each of four rows that waits in shared memory; each thread has its own.
-#[derive(Clone, Copy)]
-struct Waiting(Shared<f64>);
-
-impl Waiting {
-    #[inline(always)]
-    fn at(which: u32) -> Self {
-        Self(Shared::at((which * 4 * THREADS + thread::thread_idx_x()) * 8))
-    }
-
-    #[inline(always)]
-    fn get(self, r: usize) -> f64 {
-        self.0.load(r as u32 * THREADS)
-    }
-
-    #[inline(always)]
-    fn set(self, r: usize, v: f64) {
-        self.0.store(r as u32 * THREADS, v);
-    }
-}
-
 /// Rows of a warp.
 const ROWS: u32 = 2 * GROUP;
 
 /// What is less than every density, and finite, so that a difference to −∞ is a number.
 const LOWEST: f64 = -1e300;
 
-/// Four of the rows of a warp: those of a lane, `g`, `g+8`, `g+16`, `g+24`.
-#[derive(Clone, Copy)]
-pub struct Rows<T> {
-    /// Entry `j` of the first is at `128 j`.
-    x: *const T,
-    /// Of the first, where norms are a feature.
-    norm: *const f64,
-    d: u32,
-    derive: u32,
-    classes: u32,
-    steps: u32,
-}
-
-impl<T: Real> Rows<T> {
-    /// Entry `j` of each; 0 where there is none.
-    #[inline(always)]
-    unsafe fn entry(self, j: u32) -> [f64; 4] {
-        let mut out = [0.0; 4];
-        if j < self.d {
-            each(4, |i| {
-                // SAFETY: `j < d`, and the tile is filled up past the last row.
-                out[i] = unsafe { device::load(self.x, (j * TILE_ROWS + 8 * i as u32) as u64) }.to_f64();
-            });
-        }
-        out
-    }
-}
-
-/// Left operands of two times sixteen rows: sixteen features of each.
-type Left = [[f64; 8]; 2];
-
-/// Puts feature `quarter` of a lane into its operands.
-#[inline(always)]
-fn put(left: &mut Left, quarter: usize, rows: [f64; 4]) {
-    each(4, |i| left[i / 2][2 * quarter + i % 2] = rows[i]);
-}
-
-/// No step follows.
-pub const END: u32 = u32::MAX;
-
-/// Features with rows down and features across.
-pub trait Across {
-    /// Calls `f(step, next, operands)` for every step, from 0; `next` is the step that follows, or [`END`].
-    ///
-    /// # Safety
-    /// The rows are there.
-    unsafe fn across<T: Real>(x: Rows<T>, lane: u32, f: impl FnMut(u32, u32, Left));
-}
-
-/// Columns as they are, and what is derived from them.
-pub struct Columns;
-
-impl Across for Columns {
-    #[inline(always)]
-    unsafe fn across<T: Real>(x: Rows<T>, lane: u32, mut f: impl FnMut(u32, u32, Left)) {
-        let mut step = 0;
-        while step < x.steps {
-            let mut left = [[0.0; 8]; 2];
-            each(4, |quarter| {
-                let feature = 16 * step + 4 * quarter as u32 + lane % 4;
-                let square = x.derive == derive::SQUARES && feature >= 8 * x.steps;
-                // SAFETY: the caller's promise.
-                let mut rows = unsafe { x.entry(if square { feature - 8 * x.steps } else { feature }) };
-                if x.derive == derive::NORM && feature == x.d {
-                    // SAFETY: norms are a feature, so they are there.
-                    each(4, |i| rows[i] = unsafe { device::load(x.norm, 8 * i as u64) });
-                }
-                each(4, |i| rows[i] *= if square { rows[i] } else { 1.0 });
-                put(&mut left, quarter, rows);
-            });
-            f(step, if step + 1 < x.steps { step + 1 } else { END }, left);
-            step += 1;
-        }
-    }
-}
-
-/// Products of entries: see [`Full`](super::super::features::Full). A step has entries `first..first+4` of a lane's class
-/// times one partner, so the entries are read once for all partners.
-pub struct Products;
-
-impl Across for Products {
-    #[inline(always)]
-    unsafe fn across<T: Real>(x: Rows<T>, lane: u32, mut f: impl FnMut(u32, u32, Left)) {
-        let (c, class) = (x.classes, lane % 4);
-        let used = x.d.div_ceil(4);
-        let u = [Waiting::at(2), Waiting::at(3), Waiting::at(4), Waiting::at(5)];
-        let step = |first: u32, half: u32, m: u32| ((half * (c + 1) + m) * c + first) / 4;
-        let (mut first, mut half, mut m) = (0, 0, 0);
-        while first < used {
-            if half == 0 && m == 0 {
-                each(4, |i| {
-                    // SAFETY: the caller's promise, here and below.
-                    let rows = unsafe { x.entry(4 * (first + i as u32) + class) };
-                    each(4, |row| u[i].set(row, rows[row]));
-                });
-            }
-            // For `m ≤ i`, and in half 0 for all.
-            let mut below = [1.0; 4];
-            if m < c && (half == 0 || m < first + 4) {
-                // SAFETY: as above.
-                below = unsafe { x.entry(4 * m + (class + 1 + half) % 4) };
-            }
-            let mut above = below;
-            if half == 1 && m > first {
-                // SAFETY: as above.
-                above = unsafe { x.entry(4 * (m - 1) + class) };
-            }
-            let mut left = [[0.0; 8]; 2];
-            each(4, |i| {
-                let mut rows = if m > first + i as u32 { above } else { below };
-                each(4, |row| rows[row] *= u[i].get(row));
-                put(&mut left, i, rows);
-            });
-            let here = step(first, half, m);
-            m += 1;
-            // Partners that no row has are passed over.
-            if half == 0 && m == used {
-                m = c;
-            }
-            if m > c || (half == 1 && m > used) {
-                (half, m) = (half + 1, 0);
-            }
-            if half == 2 {
-                (first, half) = (first + 4, 0);
-            }
-            f(here, if first < used { step(first, half, m) } else { END }, left);
-        }
-    }
-}
-
 /// The kernel: `G` groups of components at a time.
 ///
 /// # Safety
 /// As the fields of [`Densities`] say.
 #[inline(always)]
-pub unsafe fn body<T: Real, F: Across, const G: usize>(a: Densities<T>) {
+unsafe fn body<T: Real, F: Across, const G: usize>(a: Densities<T>) {
     // SAFETY: the state is as `state` says.
     if unsafe { stopped(a.state, a.iteration) } {
         return;
@@ -350,7 +200,7 @@ unsafe fn rows_of_warp<T: Real, F: Across, const G: usize>(a: &Densities<T>, til
     each(4, |r| {
         let (top, sum) = (top.get(r), sum.get(r));
         // SAFETY: `row` is below `n` where it is read.
-        let weight = unsafe { row_weight(a, row + 8 * r as u64) };
+        let weight = unsafe { row_weight(a.row_weights, a.n, row + 8 * r as u64) };
         if weight > 0.0 {
             likelihood[r / 2] += weight * (top + ln_f64(sum));
         }
@@ -417,31 +267,6 @@ impl<T: Real> Exponentials<T> {
         sum.set(r, sum.get(r) * Real::exp(before - most) + quad(new, core::ops::Add::add));
         top.set(r, most);
     }
-}
-
-/// A row's weight; 0 past the last.
-#[inline(always)]
-unsafe fn row_weight<T: Real>(a: &Densities<T>, row: u64) -> f64 {
-    if row >= a.n {
-        0.0
-    } else if a.row_weights.is_null() {
-        1.0
-    } else {
-        // SAFETY: `row < n`.
-        unsafe { device::load(a.row_weights, row) }
-    }
-}
-
-/// A reduction over the four lanes that share a row.
-#[inline(always)]
-fn quad(v: f64, with: impl Fn(f64, f64) -> f64) -> f64 {
-    let v = with(v, warp::shuffle_xor(v, 1));
-    with(v, warp::shuffle_xor(v, 2))
-}
-
-#[inline(always)]
-fn larger(a: f64, b: f64) -> f64 {
-    if b > a { b } else { a }
 }
 
 const _: () = assert!(THREADS / WARP * ROWS == TILE_ROWS);

@@ -6,7 +6,9 @@
 //! matrix products whose warps share nothing: operands come from global memory, which the caches make cheap, since each
 //! is used for 16 products at least.
 
+mod across;
 pub mod densities;
+mod down;
 pub mod moments;
 pub mod norms;
 

@@ -6,10 +6,11 @@
 
 use super::super::Family;
 use super::super::features::{GROUP, each};
-use super::super::pass::derive;
 use super::super::place::Place;
 use super::super::state::stopped;
 use super::Large;
+use super::down::Down;
+use super::down::{Columns, Products, Rows, Slots};
 use crate::device::{self, Ahead, Shared, WARP, mma, thread, warp};
 use crate::layout::TILE_ROWS;
 use crate::{Real, THREADS};
@@ -111,210 +112,12 @@ pub(super) const fn units(of: Large, d: u32) -> u32 {
     twos(of.family, of.place, d).div_ceil(each) * of.pieces()
 }
 
-/// No column: 1 in every row.
-const ONES: u32 = u32::MAX;
-
-/// Rows `4t..4t+4` of sixteen.
-#[derive(Clone, Copy)]
-struct Rows<T> {
-    /// Entry `j` of the first is at `128 j`.
-    x: *const T,
-    norm: *const f64,
-    factors: *const f64,
-    /// Of this lane's component in the first group.
-    exponentials: *const T,
-    d: u32,
-}
-
-impl<T: Real> Rows<T> {
-    /// Sends for entry `j` of each, if there is one.
-    #[inline(always)]
-    unsafe fn send(self, to: Slots<T>, i: u32, j: u32) {
-        if j < self.d {
-            // SAFETY: `j < d`, and the tile is filled up past the last row.
-            unsafe { to.ahead.send(to.at(i), self.x.wrapping_add((j * TILE_ROWS) as usize)) };
-        }
-    }
-}
-
-/// Where the columns of a unit arrive.
-#[derive(Clone, Copy)]
-struct Slots<T> {
-    ahead: Ahead,
-    first: u32,
-    d: u32,
-    of: core::marker::PhantomData<T>,
-}
-
-impl<T: Real> Slots<T> {
-    #[inline(always)]
-    fn at(self, i: u32) -> u32 {
-        self.first + i * Ahead::slots_of_four::<T>()
-    }
-
-    /// Entry `j` of each; 0 where there is none.
-    #[inline(always)]
-    fn entry(self, i: u32, j: u32) -> [f64; 4] {
-        let mut out = [if j == ONES { 1.0 } else { 0.0 }; 4];
-        if j < self.d {
-            let four = self.ahead.four::<T>(self.at(i));
-            each(4, |r| out[r] = four[r].to_f64());
-        }
-        out
-    }
-}
-
-/// Two operands, features down and rows across.
-type Left = [[f64; 8]; 2];
-
-/// A lane's features of two steps, chosen once, in four numbers.
-type Choice = [u32; 4];
-
-/// Features with features down and rows across.
-pub trait Down {
-    /// What they are made of.
-    const FAMILY: Family;
-    /// Of two steps; `unit` counts them.
-    fn choose<T: Real>(a: &Moments<T>, unit: u32, lane: u32) -> Choice;
-    /// The first and the second of the two steps, as sums have them; `steps` or more where there is none.
-    fn steps<T: Real>(a: &Moments<T>, unit: u32) -> [u32; 2];
-}
-
-trait Operands: Down {
-    /// Sends for the columns.
-    unsafe fn send<T: Real>(choice: Choice, x: Rows<T>, to: Slots<T>);
-    /// Operands of the columns that arrived.
-    unsafe fn operands<T: Real>(choice: Choice, from: Slots<T>, norm: *const f64) -> Left;
-}
-
-/// Columns as they are, and what is derived from them. A choice has the columns of features `g` and `g+8` of the first
-/// step, then of the second.
-pub struct Columns;
-
-/// In a choice of [`Columns`]: the column's square, and the norm.
-const SQUARE: u32 = 1 << 31;
-const NORM: u32 = 1 << 30;
-
-impl Down for Columns {
-    const FAMILY: Family = Family::Linear;
-
-    #[inline(always)]
-    fn choose<T: Real>(a: &Moments<T>, unit: u32, lane: u32) -> Choice {
-        let mut out = [0; 4];
-        each(4, |i| {
-            let feature = 32 * unit + 8 * i as u32 + lane / 4;
-            out[i] = match a.derive {
-                // Squares have the second half of the steps.
-                derive::SQUARES if feature >= 8 * a.steps => SQUARE | (feature - 8 * a.steps),
-                derive::NORM if feature == a.d => NORM,
-                _ => feature,
-            };
-        });
-        out
-    }
-
-    #[inline(always)]
-    fn steps<T: Real>(_: &Moments<T>, unit: u32) -> [u32; 2] {
-        [2 * unit, 2 * unit + 1]
-    }
-}
-
-impl Operands for Columns {
-    #[inline(always)]
-    unsafe fn send<T: Real>(choice: Choice, x: Rows<T>, to: Slots<T>) {
-        // SAFETY: the caller's promise.
-        each(4, |i| unsafe { x.send(to, i as u32, choice[i] & !SQUARE) });
-    }
-
-    #[inline(always)]
-    unsafe fn operands<T: Real>(choice: Choice, from: Slots<T>, norm: *const f64) -> Left {
-        let mut left = [[0.0; 8]; 2];
-        each(4, |i| {
-            let mut v = from.entry(i as u32, choice[i] & !SQUARE);
-            if choice[i] == NORM {
-                // SAFETY: norms are a feature, so they are there.
-                v = unsafe { f64::global_load4(norm) };
-            }
-            each(4, |r| left[i / 2][2 * r + i % 2] = v[r] * if choice[i] & SQUARE != 0 { v[r] } else { 1.0 });
-        });
-        left
-    }
-}
-
-/// Products of entries: see [`Full`](super::super::features::Full). Two steps have four entries of a class and one
-/// partner of them. A choice has the column of the first of the four, the column of the partner of the first, that of
-/// the last, and how many of the four have the first partner, if they differ.
-pub struct Products;
-
-/// Four entries, by the index of the first, and a partner.
-#[inline(always)]
-fn pair<T: Real>(a: &Moments<T>, unit: u32) -> (u32, u32) {
-    let fours = a.d.div_ceil(16);
-    // There are dimensions; else the compiler would guard the division.
-    let m = unit.checked_div(fours).unwrap_or(0);
-    let used = a.d.div_ceil(4);
-    (4 * (unit - m * fours), if m <= used { m } else { m + a.classes - used - 1 })
-}
-
-impl Down for Products {
-    const FAMILY: Family = Family::Full;
-
-    #[inline(always)]
-    fn choose<T: Real>(a: &Moments<T>, unit: u32, lane: u32) -> Choice {
-        let (class, half) = (lane / 4 % 4, lane / 16);
-        let (first, m) = pair(a, unit);
-        let below = if m < a.classes { 4 * m + (class + 1 + half) % 4 } else { ONES };
-        let above = if half == 0 { below } else { 4 * (m.max(1) - 1) + class };
-        let partner = |i: u32| if m > i { above } else { below };
-        let before = if m > first && m < first + 4 { m - first } else { 4 };
-        [4 * first + class, partner(first), partner(first + 3), before]
-    }
-
-    #[inline(always)]
-    fn steps<T: Real>(a: &Moments<T>, unit: u32) -> [u32; 2] {
-        let (first, m) = pair(a, unit);
-        let step = first / 2 * (a.classes + 1) + m;
-        // A unit past the last has no partner.
-        if m > a.classes { [a.steps; 2] } else { [step, step + a.classes + 1] }
-    }
-}
-
-impl Operands for Products {
-    #[inline(always)]
-    unsafe fn send<T: Real>([column, partner, last, before]: Choice, x: Rows<T>, to: Slots<T>) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            each(4, |i| x.send(to, i as u32, column + 4 * i as u32));
-            x.send(to, 4, partner);
-            if before < 4 {
-                x.send(to, 5, last);
-            }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn operands<T: Real>([column, partner, last, before]: Choice, from: Slots<T>, _: *const f64) -> Left {
-        let mut left = [[0.0; 8]; 2];
-        let by = from.entry(4, partner);
-        let mut other = by;
-        if before < 4 {
-            other = from.entry(5, last);
-        }
-        each(4, |i| {
-            let u = from.entry(i as u32, column + 4 * i as u32);
-            each(4, |r| left[i / 2][2 * r + i % 2] = u[r] * if (i as u32) < before { by[r] } else { other[r] });
-        });
-        left
-    }
-}
-
 /// The kernel: `U` units of two steps, `S` steps, by `G` groups of components.
 ///
 /// # Safety
 /// As the fields of [`Moments`] say.
 #[inline(always)]
-#[allow(private_bounds)]
-pub unsafe fn body<T: Real, F: Operands, const U: usize, const S: usize, const G: usize>(a: Moments<T>) {
+unsafe fn body<T: Real, F: Down, const U: usize, const S: usize, const G: usize>(a: Moments<T>) {
     const { assert!(S == 2 * U) };
     // SAFETY: the state is as `state` says.
     if unsafe { stopped(a.state, a.iteration) } {

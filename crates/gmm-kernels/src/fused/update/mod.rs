@@ -1,0 +1,293 @@
+//! Between two passes: sums into a new component, its precision, and the coefficients of the next densities.
+//!
+//! One block per component, everything in shared memory and `f64`. All moments are about the rows' shift, so a mean's
+//! square is taken out of them here; and densities are expanded about it, so that a component's own terms cancel there.
+//! Both lose digits where a component is narrow and far from the shift. The block measures both losses; where one is
+//! too large it reports trouble, as it does for a covariance that is not positive definite or a sum that is not finite,
+//! and the host goes on from the last good mixture by passes about the means.
+
+mod expand;
+mod maximise;
+
+use super::place::Place;
+use super::state::{DONE, FINISHED, TROUBLE, stopped};
+use crate::THREADS;
+use crate::device::{self, Shared, WARP, thread};
+use crate::layout::{Kind, packed_index, packed_len};
+
+/// The kinds of covariance as numbers.
+pub mod kind {
+    /// Own matrices.
+    pub const FULL: u32 = 0;
+    /// One matrix.
+    pub const TIED: u32 = 1;
+    /// Own variances.
+    pub const DIAG: u32 = 2;
+    /// One variance each.
+    pub const SPHERICAL: u32 = 3;
+}
+
+kernels! {
+    /// The grid is `8*groups` blocks: one per component, and those past the last write what makes them count nothing.
+    Update {
+        /// State of the loop, or null.
+        state: *mut u32,
+        /// The iteration that this ends, from 1; 0 makes coefficients of the parameters that are there, and no M-step.
+        iteration: u32,
+        /// The loop's last iteration.
+        max_iter: u32,
+        /// Stop where the mean log-likelihood changes by less.
+        tol: f64,
+        /// One of [`kind`].
+        kind: u32,
+        /// Components.
+        k: u32,
+        /// Dimensions.
+        d: u32,
+        /// [`Place::steps`].
+        steps: u32,
+        /// [`Place::groups`].
+        groups: u32,
+        /// [`Place::classes`].
+        classes: u32,
+        /// [`Place::sums`]; not read at iteration 0.
+        sums: *const f64,
+        /// Packed Σ w x xᵀ, `(d*(d+1)/2,)`, for a tied covariance; else null.
+        scatter: *const f64,
+        /// Σ w.
+        total_weight: f64,
+        /// Added to variances.
+        reg_covar: f64,
+        /// The most that a component's terms may add up to before they cancel.
+        most_terms: f64,
+        /// The least that may be left of a moment when the mean's square is taken out, as a share of it.
+        least_left: f64,
+        /// `(k,)`: component weights; read and written.
+        weights: *mut f64,
+        /// `(k, d)`: means less the shift; read and written.
+        means: *mut f64,
+        /// Packed covariances or variances; read and written.
+        covariances: *mut f64,
+        /// `(k,)`, written: 1 where the component was empty.
+        empty: *mut u32,
+        /// [`Place::coefficients`], written where they are not 0 for good: zeroed beforehand.
+        coefficients: *mut f64,
+        /// `(8*groups,)`, written: what a log joint density is at the shift.
+        constants: *mut f64,
+        /// `(2,)`: for a tied covariance, by iteration's parity, the part of Σ w ln p(x) that all components share.
+        carry: *mut f64,
+        /// `(TRACE,)`: mean log-likelihood of iteration `i` at `(i − 1) % TRACE`, written.
+        trace: *mut f64,
+    }
+    /// The kernel.
+    update => body, shared_bytes;
+}
+
+/// Iterations whose likelihoods a loop remembers.
+pub const TRACE: u64 = 256;
+
+/// Whether the kind has matrices.
+const fn has_matrix(kind: u32) -> bool {
+    kind == kind::FULL || kind == kind::TIED
+}
+
+/// Bytes of shared memory: a sum's scratch, six vectors, for full and tied covariances a packed matrix, and for tied
+/// ones all components' means and weights.
+pub const fn shared_len(kind: u32, k: u32, d: u32) -> u64 {
+    let matrix = if has_matrix(kind) { packed_len(d) } else { 0 };
+    let means = if kind == kind::TIED { k as u64 * (d as u64 + 1) } else { 0 };
+    8 * (4 + 6 * d as u64 + matrix + means)
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn shared_bytes(a: &Update) -> u64 {
+    shared_len(a.kind, a.k, a.d)
+}
+
+/// The number of a kind.
+pub const fn number(of: Kind) -> u32 {
+    match of {
+        Kind::Full => kind::FULL,
+        Kind::Tied => kind::TIED,
+        Kind::Diag => kind::DIAG,
+        Kind::Spherical => kind::SPHERICAL,
+    }
+}
+
+/// A block's memory.
+#[derive(Clone, Copy)]
+struct Work {
+    sum: Shared<f64>,
+    /// The component's mean.
+    mean: Shared<f64>,
+    /// Its variances, with regularisation.
+    variance: Shared<f64>,
+    /// How far from the shift its rows are, about.
+    reach: Shared<f64>,
+    /// Pivots of the covariance.
+    pivot: Shared<f64>,
+    /// A column of the matrix, in turn in one and the other.
+    column: [Shared<f64>; 2],
+    /// The covariance, then its negative inverse: packed.
+    a: Shared<f64>,
+    /// All components' weights and means, `(k, d+1)`.
+    all: Shared<f64>,
+}
+
+impl Work {
+    #[inline(always)]
+    fn new(kind: u32, d: u32) -> Self {
+        let vector = |i: u32| Shared::at(8 * (4 + i * d));
+        let matrix = if has_matrix(kind) { packed_len(d) as u32 } else { 0 };
+        Self {
+            sum: Shared::at(0),
+            mean: vector(0),
+            variance: vector(1),
+            reach: vector(2),
+            pivot: vector(3),
+            column: [vector(4), vector(5)],
+            a: vector(6),
+            all: Shared::at(8 * (4 + 6 * d + matrix)),
+        }
+    }
+}
+
+/// Position of entry `(i, j)` or `(j, i)` of a packed symmetric matrix.
+#[inline(always)]
+fn symmetric(i: u32, j: u32) -> u32 {
+    (if j <= i { packed_index(i, j) } else { packed_index(j, i) }) as u32
+}
+
+/// Calls `f(i)` for this thread's part of `0..n`.
+#[inline(always)]
+fn share(n: u32, mut f: impl FnMut(u32)) {
+    let mut i = thread::thread_idx_x();
+    while i < n {
+        f(i);
+        i += THREADS;
+    }
+}
+
+/// Calls `f(i, j)` for this thread's part of the entries `j ≤ i < n`.
+#[inline(always)]
+fn share_triangle(n: u32, mut f: impl FnMut(u32, u32)) {
+    let t = thread::thread_idx_x();
+    let mut i = t / 8;
+    while i < n {
+        let mut j = t % 8;
+        while j <= i {
+            f(i, j);
+            j += 8;
+        }
+        i += THREADS / 8;
+    }
+}
+
+/// The kernel.
+///
+/// # Safety
+/// As the fields of [`Update`] say.
+#[inline(always)]
+pub unsafe fn body(a: Update) {
+    // SAFETY: the state is as `state` says.
+    if unsafe { stopped(a.state.cast_const(), a.iteration) } {
+        return;
+    }
+    let place = Place { steps: a.steps, groups: a.groups, classes: a.classes };
+    let k = thread::block_idx_x();
+    let one = Component { a: &a, place, k, w: Work::new(a.kind, a.d) };
+    // SAFETY: the caller's promise; the same branch in all threads.
+    unsafe {
+        if k >= a.k {
+            if thread::thread_idx_x() == 0 {
+                device::store(a.constants, k as u64, f64::NEG_INFINITY);
+            }
+            return;
+        }
+        let well = if a.iteration == 0 { one.recall() } else { one.maximise() };
+        let well = one.expand() && well;
+        if thread::thread_idx_x() == 0 && !well {
+            device::store(a.state, TROUBLE, a.iteration.max(1));
+        }
+        if k == 0 && a.iteration > 0 && thread::thread_idx_x() == 0 {
+            one.book();
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Component<'a> {
+    a: &'a Update,
+    place: Place,
+    k: u32,
+    w: Work,
+}
+
+impl Component<'_> {
+    #[inline(always)]
+    unsafe fn sum_at(&self, at: u64) -> f64 {
+        // SAFETY: a place within the sums.
+        unsafe { device::load(self.a.sums, at) }
+    }
+
+    /// Σ r of a component, and whether that is nothing.
+    #[inline(always)]
+    unsafe fn weight(&self, k: u32) -> (f64, bool) {
+        // SAFETY: `k` is a component.
+        let weight = unsafe { self.sum_at(self.place.weight(k)) };
+        (weight, weight <= f64::EPSILON * self.a.total_weight)
+    }
+
+    /// Σ r x of a component and an entry.
+    #[inline(always)]
+    unsafe fn first(&self, k: u32, j: u32) -> f64 {
+        let p = self.place;
+        // SAFETY: `k` is a component, `j < d`.
+        unsafe { self.sum_at(if p.classes > 0 { p.entry_sum(j, k) } else { p.column_sum(j, k) }) }
+    }
+
+    #[inline(always)]
+    fn mean_at(&self, j: u32) -> u64 {
+        self.k as u64 * self.a.d as u64 + j as u64
+    }
+
+    /// Where the component's covariances start.
+    #[inline(always)]
+    fn covariance_at(&self) -> u64 {
+        let (k, d) = (self.k as u64, self.a.d as u64);
+        match self.a.kind {
+            kind::FULL => k * packed_len(self.a.d),
+            kind::TIED => 0,
+            kind::DIAG => k * d,
+            _ => k,
+        }
+    }
+
+    /// The likelihood of the pass that this ends, and whether to go on; one thread of one block.
+    #[inline(always)]
+    unsafe fn book(&self) {
+        let a = self.a;
+        // SAFETY: places within the sums, the trace and the state.
+        unsafe {
+            let mut total = self.sum_at(self.place.log_likelihood());
+            if a.kind == kind::TIED {
+                total -= device::load(a.carry.cast_const(), ((a.iteration - 1) % 2) as u64);
+            }
+            let mean = total / a.total_weight;
+            let at = (a.iteration - 1) as u64;
+            device::store(a.trace, at % TRACE, mean);
+            if !(mean > f64::NEG_INFINITY && mean < f64::INFINITY) {
+                device::store(a.state, TROUBLE, a.iteration);
+            }
+            let change =
+                if at > 0 { mean - device::load(a.trace.cast_const(), (at - 1) % TRACE) } else { f64::INFINITY };
+            let size = if change < 0.0 { -change } else { change };
+            device::store(a.state, FINISHED, a.iteration);
+            if size < a.tol || a.iteration == a.max_iter {
+                device::store(a.state, DONE, a.iteration);
+            }
+        }
+    }
+}
+
+const _: () = assert!(THREADS.is_multiple_of(WARP));
