@@ -6,6 +6,7 @@
 //! [`launch`] has one safe function per kernel, [`rows`] puts passes together from them, [`em`]
 //! EM's loop, whose kernels [`ways`] chooses, and [`seeding`] what k-means++ asks.
 
+mod arena;
 mod device;
 mod driver;
 mod em;

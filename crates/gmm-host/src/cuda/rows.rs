@@ -36,7 +36,7 @@ pub(crate) struct CudaRows<T: Number> {
     /// `(n, d)` tiled.
     x: DeviceBuffer<T>,
     /// `(n,)`.
-    row_weights: Option<DeviceBuffer<f64>>,
+    pub(super) row_weights: Option<DeviceBuffer<f64>>,
     workspace: Workspace<T>,
     pub(super) loop_memory: LoopMemory,
     pub(super) seeding: SeedMemory<T>,

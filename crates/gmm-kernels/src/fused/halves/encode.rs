@@ -1,6 +1,7 @@
 //! Coefficients of the next densities as halves, in the order in which they are read.
 
 use super::super::features::each;
+use super::super::large::GROUPS;
 use super::super::place::Place;
 use super::super::update::kind;
 use super::operand::right;
@@ -28,7 +29,7 @@ kernels! {
         steps: u32,
         /// [`Place::groups`].
         groups: u32,
-        /// Groups that the densities take at a time.
+        /// Groups that the densities take at a time, one of [`GROUPS`].
         at_once: u32,
         /// `(d+1,)`: of columns and norms.
         scales: *const f32,
@@ -136,7 +137,9 @@ unsafe fn columns(a: &Encode, k: u32) -> f64 {
         f += THREADS;
     }
     let (scale, back) = scale_for(block_max(most));
-    let (piece, group) = (k / (8 * a.at_once), k / 8 % a.at_once);
+    let narrow = GROUPS[0];
+    let (piece, group) =
+        if a.at_once == narrow { (k / (8 * narrow), k / 8 % narrow) } else { (k / (8 * GROUPS[1]), k / 8 % GROUPS[1]) };
     // A thread has four features of a step: those of a lane.
     let mut i = thread::thread_idx_x();
     while i < 4 * a.steps {

@@ -21,6 +21,7 @@ mod rows;
 pub mod scales;
 mod softmax;
 
+#[cfg(not(target_arch = "nvptx64"))]
 use super::Family;
 use super::large::Large;
 use crate::device::ring::{MOST, OPERAND};

@@ -115,7 +115,7 @@ unsafe fn body<F: Down, const U: usize, const S: usize, const G: usize>(a: Momen
     let partials = a.partials.wrapping_add((split as u64 * place.sums()) as usize);
     let of = Of { d: a.d, derive: a.derive, steps: a.steps, classes: a.classes };
     // Σ r of a group is one warp's, so that no warp has more to do than another.
-    let has_weight_of = |i: usize| i as u32 % units == unit;
+    let has_weight_of = |i: usize| if units > i as u32 { unit == i as u32 } else { unit + 1 == units };
 
     let aside =
         |which: u32| Shared::<f32>::at(8 * G as u32 * THREADS + (which * THREADS + thread::thread_idx_x()) * 16);

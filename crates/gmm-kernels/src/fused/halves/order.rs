@@ -55,7 +55,11 @@ impl Full {
     /// Components at a time.
     #[inline(always)]
     pub(super) const fn components(self) -> u32 {
-        MOST / self.tiles
+        match self.tiles {
+            2 => MOST / 2,
+            4 => MOST / 4,
+            _ => MOST / 8,
+        }
     }
 
     /// Times 64 rows of a component.

@@ -46,7 +46,10 @@ fn check<T: Real>(kind: (CovarianceType, Kind), (n, d, k): (usize, usize, usize)
     // What rounding the rows' differences leaves: more than that is an error.
     eprintln!("{} n={n} d={d} k={k}", kind.0);
     let tolerance = if T::BYTES == 4 { 2e-6 } else { 1e-11 } * f64::from(o.iterations);
-    if std::env::var("DBG").is_ok() { eprintln!("{:?} {:?} {:?} {:?} {:?}", got.state, got.trace, trace, &got.weights[..4.min(k)], mixture.weights()); eprintln!("{:?}\n{:?}", &got.means[..d.min(8)], mixture.means().row(0)); }
+    if std::env::var("DBG").is_ok() {
+        eprintln!("{:?} {:?} {:?} {:?} {:?}", got.state, got.trace, trace, &got.weights[..4.min(k)], mixture.weights());
+        eprintln!("{:?}\n{:?}", &got.means[..d.min(8)], mixture.means().row(0));
+    }
     assert_eq!(got.state[TROUBLE as usize], 0, "{}", what("trouble"));
     assert_eq!(got.state[FINISHED as usize], o.iterations, "{}", what("finished"));
     assert_eq!(got.state[DONE as usize], o.iterations, "{}", what("done"));
