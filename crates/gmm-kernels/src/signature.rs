@@ -71,6 +71,7 @@ fn halves(all: &mut Vec<Signature>) {
             all.push(tensor(one(fused::halves::moments(of))));
         }
     }
+    all.push(tensor(one(fused::halves::scales::halves_norms())));
     all.push(tensor(one(fused::halves::scales::halves_scales())));
     all.push(tensor(one(fused::halves::encode::halves_encode())));
 }

@@ -87,7 +87,11 @@ impl Arena {
             let with_norms = shape.kind == CovarianceType::Spherical;
             let factors = of.factors(rows);
             RangesBetween {
-                norms: take(if with_norms { tiled_len(shape.n, 1) as usize } else { 0 }),
+                norms: take(match (with_norms, coded.is_some()) {
+                    (true, false) => tiled_len(shape.n, 1) as usize,
+                    (true, true) => words(tiled_len(shape.n, 1)),
+                    _ => 0,
+                }),
                 exponentials: take((of.exponentials(rows) * shape.number_bytes() / 8) as usize),
                 factors: take(if coded.is_some() { words(factors) } else { factors as usize }),
                 likelihoods: take(large::likelihoods(rows) as usize),

@@ -8,6 +8,7 @@ use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
 use gmm_kernels::fused::update::TRACE;
 use gmm_kernels::fused::{self, Variant};
 use gmm_kernels::layout::packed_len;
+use gmm_kernels::{THREADS, device::WARP};
 use gmm_model::{CovarianceType, Covariances, Mixture, Precision};
 use ndarray::{Array1, Array2, Array3};
 
@@ -176,12 +177,16 @@ impl<T: Number> CudaRows<T> {
             Way::Halves(of) => {
                 let (first, second) = (halves::densities(of, shape.d).name, halves::moments(of).name);
                 let shared = halves::shared_bytes(of, shape.kernel_kind(), shape.d);
-                Kernels::Halves(of, self.chunks_of(&shape, of, (first, second), shared)?)
+                let (each, blocks) = (halves::lanes(of, shape.d), halves::blocks_of_split(of, shape.d));
+                let blocks = (blocks, each, each);
+                Kernels::Halves(of, self.chunks_of(&shape, of, blocks, (first, second), shared)?)
             }
             Way::Large(of) => {
                 let first = large::densities::<T>(of.family, of.at_once).name;
                 let second = large::moments::<T>(of.family, of.at_once).name;
-                Kernels::Large(of, self.chunks_of(&shape, of, (first, second), large::shared_bytes::<T>(of))?)
+                // A warp leaves a partial result of its own.
+                let blocks = (of.units(shape.d), THREADS / WARP, 1);
+                Kernels::Large(of, self.chunks_of(&shape, of, blocks, (first, second), large::shared_bytes::<T>(of))?)
             }
             Way::Host => return Ok(None),
         };
@@ -202,7 +207,7 @@ impl<T: Number> CudaRows<T> {
     /// One kernel for a pass, whose sums fit into a warp's registers.
     fn fused_kernels(&self, shape: &Shape, variant: Variant) -> Result<Kernels, Error> {
         let shared = fused::shared_bytes::<T>(variant);
-        let each = self.gpu.occupancy(fused::kernel::<T>(variant).name, gmm_kernels::THREADS, shared)?;
+        let each = self.gpu.occupancy(fused::kernel::<T>(variant).name, THREADS, shared)?;
         let groups = shape.n.div_ceil(fused::ROWS_OF_BLOCK);
         let blocks = u64::from(each * self.gpu.limits.multiprocessors).min(groups) as u32;
         Ok(Kernels::Fused(variant, blocks))
@@ -213,15 +218,16 @@ impl<T: Number> CudaRows<T> {
         &self,
         shape: &Shape,
         of: Large,
+        second_blocks: (u32, u32, u32),
         (first, second): (&'static str, &'static str),
         (first_shared, second_shared): (u64, u64),
     ) -> Result<Chunks, Error> {
         let at_once = |name: &'static str, shared: u64| {
-            let each = self.gpu.occupancy(name, gmm_kernels::THREADS, shared)?;
+            let each = self.gpu.occupancy(name, THREADS, shared)?;
             Ok::<u32, Error>(each * self.gpu.limits.multiprocessors)
         };
         let waves = (at_once(first, first_shared)?, at_once(second, second_shared)?);
-        Ok(plan::chunks(shape, of, &self.gpu.limits, &self.forced, waves))
+        Ok(plan::chunks(shape, of, &self.gpu.limits, &self.forced, waves, second_blocks))
     }
 
     fn reserve_loop(&mut self, plan: &LoopPlan, arena: &Arena) -> Result<(), Error> {
@@ -300,10 +306,11 @@ impl<T: Number> CudaRows<T> {
         let set = unsafe { zeroed.set_8_async(0, stream).and_then(|()| flags.set_8_async(0, stream)) };
         self.gpu.check("clearing a loop's state", set)?;
         let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
-        if let Some(norms) = b.between.and_then(|between| between.norms) {
-            launcher.norms(&plan.shape, &self.whole(), &norms)?;
+        match (plan.kernels, b.between.and_then(|between| between.norms)) {
+            (Kernels::Halves(of, _), _) => launcher.scales(of, &plan.shape, &self.whole(), &b)?,
+            (_, Some(norms)) => launcher.norms(&plan.shape, &self.whole(), &norms)?,
+            _ => {}
         }
-        launcher.scales(plan, &self.whole(), &b)?;
         launcher.update(plan, 0, &b)
     }
 

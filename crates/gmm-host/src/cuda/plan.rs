@@ -4,8 +4,6 @@
 
 use std::fmt;
 
-use gmm_kernels::THREADS;
-use gmm_kernels::device::WARP;
 use gmm_kernels::e_step::solved_columns;
 use gmm_kernels::fused::large::Large;
 use gmm_kernels::layout::{Kind, TILE_ROWS, statistics_len, tiles};
@@ -249,24 +247,26 @@ pub(crate) struct Chunks {
 const CACHES: u64 = 16;
 
 /// Chunks for a device that runs so many blocks of each of the two kernels at a time: whole waves of the densities, so
-/// that none runs half empty, and splits that fill one wave of the moments.
+/// that none runs half empty, and splits that fill one wave of the moments, of which `of_split` blocks have `each` splits. A
+/// multiple of `together` splits.
 pub(crate) fn chunks(
     shape: &Shape,
     of: Large,
     limits: &Limits,
     forced: &Forced,
     (first, second): (u32, u32),
+    (of_split, each, together): (u32, u32, u32),
 ) -> Chunks {
     let per_row = u64::from(8 * of.place.groups) * shape.number_bytes();
     let wave = u64::from(first) * TILE;
     let most = CACHES * u64::from(limits.l2_bytes) / per_row / wave * wave;
     let chunk = forced.chunk.unwrap_or_else(|| most.max(wave)).min(tiles(shape.n) * TILE);
     let blocks = forced.blocks.unwrap_or(first).min(u32::try_from(chunk / TILE).unwrap_or(u32::MAX));
-    let filling = second * (THREADS / WARP) / of.units(shape.d);
+    let filling = second * each / of_split;
     let most = (PARTIAL_BYTES / (8 * of.place.sums())).max(1);
     let splits = forced.splits.unwrap_or_else(|| u64::from(filling.max(1)).min(most) as u32);
     // Sixteen rows at least for each.
-    let splits = u64::from(splits).min(chunk / 16) as u32;
+    let splits = (u64::from(splits).min(chunk / 16) as u32 / together).max(1) * together;
     Chunks { chunk, blocks, splits }
 }
 
@@ -350,7 +350,14 @@ mod tests {
     fn chunks_of_a_loop_are_whole_waves() {
         let at = |kind, precision, n, k, d| {
             let shape = shape(kind, precision, n, k, d);
-            chunks(&shape, Large::of(shape.kernel_kind(), k, d), &H200, &Forced::default(), (264, 264))
+            chunks(
+                &shape,
+                Large::of(shape.kernel_kind(), k, d),
+                &H200,
+                &Forced::default(),
+                (264, 264),
+                (Large::of(shape.kernel_kind(), k, d).units(d), 4, 1),
+            )
         };
         let wave = 264 * TILE;
         let one = at(CovarianceType::Full, Precision::F64, 1_000_000, 64, 32);

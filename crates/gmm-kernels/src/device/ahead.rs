@@ -75,3 +75,24 @@ impl Ahead {
         }
     }
 }
+
+/// Copies to anywhere in shared memory, which a block shares behind its barriers.
+pub mod copies {
+    use super::{copies_arrive, copy_ahead};
+
+    /// Sends for 16 bytes.
+    ///
+    /// # Safety
+    /// They lie in a live allocation, 16-byte aligned as is their place, and nobody writes them in this launch.
+    #[inline(always)]
+    pub unsafe fn send(to: u32, from: *const u8) {
+        // SAFETY: the caller's promise.
+        unsafe { copy_ahead(to, from) };
+    }
+
+    /// Waits for all that this thread sent for.
+    #[inline(always)]
+    pub fn arrive() {
+        copies_arrive();
+    }
+}

@@ -25,7 +25,7 @@ pub mod ring;
 mod shared;
 
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
-pub use ahead::Ahead;
+pub use ahead::{Ahead, copies};
 pub use block::block_sum;
 pub use machine::unknown;
 pub use shared::Shared;

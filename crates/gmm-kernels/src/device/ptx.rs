@@ -255,22 +255,6 @@ pub(crate) fn copies_arrive() {
     unsafe { asm!("cp.async.wait_all;", options(nostack)) };
 }
 
-/// Ends the group of copies that this thread started since the last.
-#[cfg(feature = "sm_80")]
-#[inline(always)]
-pub(crate) fn copies_end_group() {
-    // SAFETY: see above.
-    unsafe { asm!("cp.async.commit_group;", options(nostack)) };
-}
-
-/// Waits for the copies of all groups but the last.
-#[cfg(feature = "sm_80")]
-#[inline(always)]
-pub(crate) fn copies_arrive_but_last() {
-    // SAFETY: see above.
-    unsafe { asm!("cp.async.wait_group 1;", options(nostack)) };
-}
-
 /// Two numbers rounded to half precision, the first in the lower bits.
 #[cfg(feature = "sm_80")]
 #[inline(always)]

@@ -4,12 +4,11 @@ use cust::memory::DeviceSlice;
 use gmm_kernels::fused::halves::densities::Densities;
 use gmm_kernels::fused::halves::encode::{Encode, halves_encode};
 use gmm_kernels::fused::halves::moments::Moments;
-use gmm_kernels::fused::halves::scales::{Scales, halves_scales};
+use gmm_kernels::fused::halves::scales::{Norms, Scales, halves_norms, halves_scales};
 use gmm_kernels::fused::halves::{self};
 use gmm_kernels::fused::large::Large;
 use gmm_kernels::fused::{self, update};
 use gmm_kernels::layout::{Kind, packed_len, tiled_len, tiles};
-use gmm_kernels::{THREADS, device::WARP};
 
 use super::em::{Kernels, LoopBuffers, LoopPlan};
 use super::{Chunk, Launcher, at_least, or_null, pointer};
@@ -63,7 +62,7 @@ impl Launcher<'_> {
         at_least(&between.exponentials, halves::exponentials(of, most).div_ceil(2), "exponentials");
         at_least(&between.factors, of.factors(most).div_ceil(2), "factors");
         at_least(&between.likelihoods, halves::likelihoods(most), "likelihoods");
-        between.norms.iter().for_each(|norms| at_least(norms, tiled_len(rows.n, 1), "norms"));
+        between.norms.iter().for_each(|norms| at_least(norms, tiled_len(rows.n, 1).div_ceil(2), "norms"));
         coded.check(of, shape);
         assert_eq!(between.norms.is_some(), kind == Kind::Spherical, "norms");
         assert_eq!(of, Large::of(kind, shape.k, d));
@@ -74,12 +73,13 @@ impl Launcher<'_> {
             // Chunks are whole tiles, so the pieces follow one another.
             let at = start as usize;
             let x = pointer(&rows.x.index(at * d as usize..)).cast_const().cast::<f32>();
-            let norms = between.norms.map(|all| all.index(at..));
+            let norms =
+                between.norms.map_or(std::ptr::null(), |all| pointer(&all).cast_const().cast::<f32>().wrapping_add(at));
             let densities = Densities {
                 state: pointer(&b.state),
                 iteration,
                 x,
-                norms: or_null(norms.as_ref()),
+                norms,
                 n,
                 d,
                 derive: fused::derived(kind),
@@ -97,7 +97,7 @@ impl Launcher<'_> {
                 state: pointer(&b.state),
                 iteration,
                 x,
-                norms: or_null(norms.as_ref()),
+                norms,
                 n,
                 d,
                 derive: fused::derived(kind),
@@ -113,31 +113,41 @@ impl Launcher<'_> {
                 partials: pointer(&b.partials),
             };
             let blocks = u64::from(chunks.blocks).min(tiles(n)) as u32;
-            let warps = of.units(d) * chunks.splits;
+            let moment_blocks = halves::blocks_of_split(of, d) * (chunks.splits / halves::lanes(of, d));
             // SAFETY: lengths were checked against the fields' formulas, here and by the caller.
             unsafe {
                 self.launch(halves::densities(of, d), (blocks, 1), densities)?;
-                self.launch(halves::moments(of), (warps.div_ceil(THREADS / WARP), 1), moments)?;
+                self.launch(halves::moments(of), (moment_blocks, 1), moments)?;
             }
             start += n;
         }
         Ok(())
     }
 
-    /// Scales of the columns; nothing where the plan has no halves.
-    pub(crate) fn scales<T: Number>(self, plan: &LoopPlan, rows: &Chunk<T>, b: &LoopBuffers) -> Result<(), Error> {
-        let (Kernels::Halves(of, _), Some(coded)) = (plan.kernels, b.coded.as_ref()) else { return Ok(()) };
-        coded.check(of, &plan.shape);
+    /// Norms and scales of the columns, before the first iteration.
+    pub(crate) fn scales<T: Number>(
+        self,
+        of: Large,
+        shape: &Shape,
+        rows: &Chunk<T>,
+        b: &LoopBuffers,
+    ) -> Result<(), Error> {
+        let coded = b.coded.as_ref().expect("a plan of halves has buffers for them");
+        coded.check(of, shape);
         assert_eq!(T::BYTES, 4, "rows in halves are f32");
-        let a = Scales {
-            x: pointer(&rows.x).cast(),
-            norms: or_null(b.between.and_then(|between| between.norms).as_ref()),
-            n: rows.n,
-            d: plan.shape.d,
-            scales: pointer(&coded.scales).cast(),
-        };
-        // SAFETY: lengths were checked against the fields' formulas, those of the rows by the caller.
-        unsafe { self.launch(halves_scales(), (plan.shape.d + 1, 1), a) }
+        let x = pointer(&rows.x).cast_const().cast();
+        let norms = b.between.and_then(|between| between.norms);
+        let (n, d) = (rows.n, shape.d);
+        if let Some(norms) = &norms {
+            at_least(norms, tiled_len(n, 1).div_ceil(2), "norms");
+            let a = Norms { x, n, d, norms: pointer(norms).cast() };
+            // SAFETY: lengths were checked against the fields' formulas, here and below; those of the rows by the caller.
+            unsafe { self.launch(halves_norms(), (tiles(n).min(1 << 16) as u32, 1), a)? };
+        }
+        let norms = norms.map_or(std::ptr::null(), |norms| pointer(&norms).cast_const().cast());
+        let a = Scales { x, norms, n, d, scales: pointer(&coded.scales).cast() };
+        // SAFETY: as above.
+        unsafe { self.launch(halves_scales(), (d + 1, 1), a) }
     }
 
     /// Coefficients in halves from those in `f64`; nothing where the plan has no halves.

@@ -125,9 +125,3 @@ pub(crate) unsafe fn copy_ahead(offset: u32, from: *const u8) {
 
 /// Nothing is on its way.
 pub(crate) fn copies_arrive() {}
-
-/// Nor in groups.
-pub(crate) fn copies_end_group() {}
-
-/// As [`copies_arrive`].
-pub(crate) fn copies_arrive_but_last() {}

@@ -10,11 +10,11 @@
 use super::super::features::each;
 use super::super::state::stopped;
 use super::operand::{Right, products, right_of};
-use super::order::{Factors, Full, Linear};
-use super::rows::{ROWS, Rows};
+use super::order::Full;
+use super::rows::{ROWS, Rows, pair};
 use super::softmax::{Joint, SoFar};
-use crate::device::ring::{OPERAND, Ring};
-use crate::device::{self, Shared, WARP, thread, warp};
+use crate::device::ring::{Ring, TOGETHER};
+use crate::device::{Shared, WARP, thread, warp};
 use crate::layout::{TILE_ROWS, tiles};
 use crate::{Real, THREADS};
 
@@ -28,7 +28,7 @@ kernels! {
         /// `(n, d)` tiled: rows less the shift.
         x: *const f32,
         /// `(ceil(n/128)*128,)`: squared norms of the rows, where they are a feature; else null.
-        norms: *const f64,
+        norms: *const f32,
         /// Rows of the chunk.
         n: u64,
         /// Dimensions.
@@ -43,7 +43,7 @@ kernels! {
         scales: *const f32,
         /// [`operands`](super::operands), 16-byte aligned.
         operands: *const u32,
-        /// [`offsets`](super::offsets): `Wμ` as `W` is scaled, or null.
+        /// [`offsets`](super::offsets): `−Wμ` as `W` is scaled, or null.
         offsets: *const f32,
         /// `(8*groups, 2)`, 16-byte aligned: constants of the log joint densities, −∞ past the last component; and what
         /// products, or their squared norm, are multiplied with.
@@ -85,25 +85,25 @@ const fn joint_bytes(groups: u32) -> u32 {
 
 /// Bytes of shared memory: the ring, then each warp's rows, then their densities.
 #[cfg(not(target_arch = "nvptx64"))]
-pub(super) const fn shared_len(full: bool, steps: u32, groups: u32) -> u64 {
+pub(super) const fn shared_len(full: bool, derive: u32, steps: u32, groups: u32) -> u64 {
     let joint = if full { joint_bytes(groups) } else { 0 };
-    (Ring::<Linear>::BYTES + WARPS * (Rows::bytes(steps) + joint)) as u64
+    (Ring::BYTES + WARPS * (Rows::bytes(steps, derive) + joint)) as u64
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn shared_linear<const G: usize>(a: &Densities) -> u64 {
-    shared_len(false, a.steps, G as u32)
+    shared_len(false, a.derive, a.steps, G as u32)
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn shared_full<const G: usize>(a: &Densities) -> u64 {
-    shared_len(true, a.steps, G as u32)
+    shared_len(true, a.derive, a.steps, G as u32)
 }
 
-/// Of a part of the stream.
+/// The `i`th of the stream from a place on.
 #[inline(always)]
-fn operand(part: u32, i: u32, lane: u32) -> Right {
-    right_of(Shared::<f32>::at(part + i * OPERAND + 16 * lane).load4(0))
+fn operand(ring: &Ring, place: u32, i: u32, lane: u32) -> Right {
+    right_of(Shared::<f32>::at(ring.operand(place, i) + 16 * lane).load4(0))
 }
 
 /// Constants and multipliers of a lane's two components of a group.
@@ -126,8 +126,8 @@ unsafe fn linear<const G: usize>(a: Densities) {
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let pieces = a.groups / G as u32;
     // SAFETY: as the fields say.
-    let mut ring = unsafe { Ring::start(0, a.operands, Linear::new(a.steps, a.groups, G as u32)) };
-    let rows = Rows::at(Ring::<Linear>::BYTES + me * Rows::bytes(a.steps), lane);
+    let mut ring = unsafe { Ring::start(0, a.operands, (a.steps * a.groups).div_ceil(TOGETHER)) };
+    let rows = Rows::at(Ring::BYTES + me * Rows::bytes(a.steps, a.derive), &a, lane);
     let mut tile = thread::block_idx_x() as u64;
     while tile < tiles(a.n) {
         // SAFETY: a tile of the chunk's.
@@ -138,11 +138,11 @@ unsafe fn linear<const G: usize>(a: Densities) {
             let mut joint: Joint<G> = [[[0.0; 4]; G]; 2];
             let mut step = 0;
             while step < a.steps {
-                let part = ring.advance();
-                let left = rows.left(step);
+                let place = ring.take(G as u32);
+                let left = rows.left_or_squares(step);
                 each(G / 4, |four| {
                     let mut right = [[[0; 2]; 2]; 4];
-                    each(4, |i| right[i] = operand(part, (4 * four + i) as u32, lane));
+                    each(4, |i| right[i] = operand(&ring, place, (4 * four + i) as u32, lane));
                     let new = products(&left, &right);
                     each(2, |s| each(4, |i| each(4, |v| joint[s][4 * four + i][v] += new[s][i][v])));
                 });
@@ -160,6 +160,7 @@ unsafe fn linear<const G: usize>(a: Densities) {
             unsafe { so_far.add::<G>(&a, piece, &joint) };
             piece += 1;
         }
+        ring.rewind(a.steps * a.groups);
         // SAFETY: all pieces were added.
         unsafe { so_far.finish(&a, pieces) };
         tile += thread::grid_dim_x() as u64;
@@ -183,13 +184,11 @@ unsafe fn full<const NT: usize, const C: usize, const G: usize>(a: Densities) {
     let (g, t) = (lane / 4, lane % 4);
     let pieces = a.groups / G as u32;
     let order = Full::of(a.d);
-    let mut ring = {
-        let stream = Factors::new(order, 8 * a.groups);
-        // SAFETY: as the fields say.
-        unsafe { Ring::start(0, a.operands, stream) }
-    };
-    let own = Ring::<Factors>::BYTES + me * (Rows::bytes(a.steps) + joint_bytes(G as u32));
-    let rows = Rows::at(own + joint_bytes(G as u32), lane);
+    let all = order.all(8 * a.groups);
+    // SAFETY: as the fields say.
+    let mut ring = unsafe { Ring::start(0, a.operands, all.div_ceil(TOGETHER)) };
+    let own = Ring::BYTES + me * (Rows::bytes(a.steps, a.derive) + joint_bytes(G as u32));
+    let rows = Rows::at(own + joint_bytes(G as u32), &a, lane);
     let waiting = own;
     let mut tile = thread::block_idx_x() as u64;
     while tile < tiles(a.n) {
@@ -208,24 +207,29 @@ unsafe fn full<const NT: usize, const C: usize, const G: usize>(a: Densities) {
                     each(8, |v| {
                         let at = (first + (v / NT) as u32) * order.rows() + 64 * block + 8 * (v % NT) as u32 + 2 * t;
                         // SAFETY: rows of a component's factor, filled up.
-                        let (even, odd) =
-                            unsafe { (device::load(a.offsets, at as u64), device::load(a.offsets, at as u64 + 1)) };
-                        w[0][v] = [-even, -odd, -even, -odd];
+                        let [even, odd] = unsafe { pair(a.offsets, at as u64) };
+                        w[0][v] = [even, odd, even, odd];
                         w[1][v] = w[0][v];
                     });
-                    let mut step = 0;
-                    while step < order.steps(block) {
-                        let part = ring.advance();
-                        let left = rows.left(step);
+                    let mut add = |step: u32, w: &mut [[[f32; 4]; 8]; 2]| {
                         let (from, end) = (order.first(block, step), order.end(block));
-                        each(8, |v| {
-                            let tile = (v % NT) as u32;
+                        let place = ring.take(C as u32 * (end - from));
+                        let left = rows.left(step);
+                        each(4, |pair| {
+                            let tile = (2 * pair % NT) as u32;
                             if tile >= from && tile < end {
-                                let at = (v / NT) as u32 * (end - from) + (tile - from);
-                                let new = products(&left, &[operand(part, at, lane)]);
-                                each(2, |s| each(4, |i| w[s][v][i] += new[s][0][i]));
+                                let at = (2 * pair / NT) as u32 * (end - from) + (tile - from);
+                                let right = [operand(&ring, place, at, lane), operand(&ring, place, at + 1, lane)];
+                                let new = products(&left, &right);
+                                each(2, |s| each(2, |v| each(4, |i| w[s][2 * pair + v][i] += new[s][v][i])));
                             }
                         });
+                    };
+                    // The first is apart, so that nothing need be set before it.
+                    add(0, &mut w);
+                    let mut step = 1;
+                    while step < order.steps(block) {
+                        add(step, &mut w);
                         step += 1;
                     }
                     each(8, |v| {
@@ -273,6 +277,7 @@ unsafe fn full<const NT: usize, const C: usize, const G: usize>(a: Densities) {
             unsafe { so_far.add::<G>(&a, piece, &joint) };
             piece += 1;
         }
+        ring.rewind(all);
         // SAFETY: all pieces were added.
         unsafe { so_far.finish(&a, pieces) };
         tile += thread::grid_dim_x() as u64;

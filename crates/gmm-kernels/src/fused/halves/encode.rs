@@ -212,7 +212,7 @@ unsafe fn factor(a: &Encode, k: u32) -> f64 {
             // SAFETY: as above.
             unsafe {
                 let root = device::load(a.roots, k as u64 * packed_len(d) + packed_index(i, j));
-                sum = Real::fma(root, device::load(a.means, k as u64 * d as u64 + j as u64), sum);
+                sum = Real::fma(-root, device::load(a.means, k as u64 * d as u64 + j as u64), sum);
             }
             j += 1;
         }

@@ -20,11 +20,12 @@ mod order;
 mod rows;
 pub mod scales;
 mod softmax;
+mod staged;
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::Family;
 use super::large::Large;
-use crate::device::ring::{MOST, OPERAND};
+use crate::device::ring::{OPERAND, TOGETHER};
 use crate::layout::{Kind, TILE_ROWS, tiles};
 
 /// Numbers in a chunk's exponentials: each is two halves in a word.
@@ -34,11 +35,11 @@ pub const fn exponentials(of: Large, n: u64) -> u64 {
 
 /// Words of the coefficients of the densities.
 pub const fn operands(of: Large, kind: Kind, d: u32) -> u64 {
-    let words = (OPERAND / 4) as u64;
-    match kind {
-        Kind::Full => words * order::Full::of(d).all(8 * of.place.groups) as u64,
-        _ => words * (of.place.steps * of.place.groups) as u64,
-    }
+    let count = match kind {
+        Kind::Full => order::Full::of(d).all(8 * of.place.groups),
+        _ => of.place.steps * of.place.groups,
+    };
+    (count.next_multiple_of(TOGETHER) * OPERAND / 4) as u64
 }
 
 /// Numbers in the offsets of full covariances' densities.
@@ -88,12 +89,21 @@ pub fn moments(of: Large) -> crate::Kernel<moments::Moments> {
 #[cfg(not(target_arch = "nvptx64"))]
 pub const fn shared_bytes(of: Large, kind: Kind, d: u32) -> (u64, u64) {
     let full = matches!(kind, Kind::Full);
-    (densities::shared_len(full, steps(of, kind, d), of.at_once), moments::shared_len(of.at_once))
+    let densities = densities::shared_len(full, super::derived(kind), steps(of, kind, d), of.at_once);
+    (densities, moments::shared_len(of.at_once, d))
+}
+
+/// Partial results that a block of the moments leaves.
+pub const fn lanes(of: Large, d: u32) -> u32 {
+    moments::lanes(of, d)
+}
+
+/// Blocks of the moments that share a split's rows.
+pub const fn blocks_of_split(of: Large, d: u32) -> u32 {
+    moments::blocks(of, d)
 }
 
 /// Numbers in the likelihoods of a chunk: one for each sixteen rows.
 pub const fn likelihoods(n: u64) -> u64 {
     tiles(n) * (TILE_ROWS / super::features::GROUP) as u64
 }
-
-const _: () = assert!(MOST == 8);

@@ -1,19 +1,23 @@
-//! Sums of features times responsibilities over a chunk of rows, one partial result for each split of them: as
-//! [`large`](crate::fused::large::moments), in halves.
+//! Sums of features times responsibilities over a chunk of rows, one partial result for each split of them.
+//!
+//! As in [`large`](crate::fused::large::moments) a warp owns some tiles of the sums; here the warps of a block share what
+//! they read of the rows ([`staged`](super::staged)), and each forms its own features of them.
 
-use super::super::features::{GROUP, each};
-use super::super::large;
-use super::super::large::down::{Columns, Down, Of, Products, Rows, Slots};
+use super::super::features::each;
+use super::super::large::down::{Columns, Of, Products};
+use super::super::large::{self, Large};
+use super::super::pass::derive;
 use super::super::place::Place;
 use super::super::state::stopped;
-use super::operand::{EXPONENTIAL, Left, left, products};
+use super::operand::{EXPONENTIAL, Left, left_down, products};
+use super::staged::{Features, Lane, SIXTEENS, Stage};
 use crate::device::mma::from_halves;
-use crate::device::{self, Ahead, Shared, WARP, thread, warp};
-use crate::layout::TILE_ROWS;
+use crate::device::{self, Shared, WARP, copies, thread, warp};
+use crate::layout::tiles;
 use crate::{Real, THREADS};
 
 kernels! {
-    /// The grid is `ceil(units*splits/4)` blocks, with [`Large::units`](super::Large::units).
+    /// The grid is `blocks*splits/lanes` blocks, with [`blocks`](super::blocks_of_split) and [`lanes`](super::lanes).
     Moments {
         /// State of the loop, or null.
         state: *const u32,
@@ -22,7 +26,7 @@ kernels! {
         /// `(n, d)` tiled: rows less the shift; 16-byte aligned.
         x: *const f32,
         /// `(ceil(n/128)*128,)`: squared norms of the rows, where they are a feature; else null.
-        norms: *const f64,
+        norms: *const f32,
         /// Rows of the chunk.
         n: u64,
         /// Dimensions.
@@ -43,7 +47,7 @@ kernels! {
         factors: *const f32,
         /// [`likelihoods`](super::likelihoods).
         likelihoods: *const f64,
-        /// Parts into which the rows are split.
+        /// Partial results: a multiple of [`lanes`](super::lanes).
         splits: u32,
         /// Not 0: add to what is there.
         accumulate: u32,
@@ -60,34 +64,51 @@ kernels! {
     halves_moments_linear_wide => body::<Columns, 1, 2, 8>, shared_bytes::<8>;
 }
 
-/// Sixteens of rows that are summed in `f32`.
-const RUN: u32 = 512;
+/// Stages that are summed in `f32`.
+const RUN: u32 = 128;
 
-/// Where what the next sixteen rows need arrives: after choices and scales of two units, and each thread's part of Σ r in
-/// each group.
-const fn ahead_at(groups: u32) -> u32 {
-    THREADS * (2 * 2 * 16 + 8 * groups)
+/// Units of a block: as many as there are, up to its warps; those that are left over take every second, or third and
+/// fourth, sixteen rows.
+const fn units_of_block(units: u32) -> u32 {
+    match units {
+        1 => 1,
+        2 => 2,
+        _ => WARPS,
+    }
 }
 
-/// Slots of what arrives: factors, exponentials, and columns of the units.
-const EXPONENTIALS: u32 = 1;
+const WARPS: u32 = THREADS / WARP;
 
-/// Columns that a unit of two steps reads at most.
-const COLUMNS: u32 = 6;
+/// Units that a piece has, as warps take them.
+const fn units(of: Large, d: u32) -> u32 {
+    of.units(d) / of.pieces()
+}
 
-const fn columns_at(groups: u32, unit: u32) -> u32 {
-    EXPONENTIALS + groups + unit * COLUMNS
+/// Partial results of a block.
+pub(super) const fn lanes(of: Large, d: u32) -> u32 {
+    WARPS / units_of_block(units(of, d))
+}
+
+/// Blocks that share the sums of a split's rows.
+pub(super) const fn blocks(of: Large, d: u32) -> u32 {
+    let units = units(of, d);
+    units.div_ceil(units_of_block(units)) * of.pieces()
+}
+
+/// Where stages start: after each thread's part of Σ r in each group, and what lanes know of two units.
+const fn stages_at(groups: u32) -> u32 {
+    THREADS * (8 * groups + 2 * 2 * 16)
 }
 
 /// Bytes of shared memory.
 #[cfg(not(target_arch = "nvptx64"))]
-pub(super) const fn shared_len(groups: u32) -> u64 {
-    (ahead_at(groups) + Ahead::bytes(columns_at(groups, 2))) as u64
+pub(super) const fn shared_len(groups: u32, d: u32) -> u64 {
+    (stages_at(groups) + 2 * Stage::bytes(groups, d)) as u64
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-fn shared_bytes<const G: usize>(_: &Moments) -> u64 {
-    shared_len(G as u32)
+fn shared_bytes<const G: usize>(a: &Moments) -> u64 {
+    shared_len(G as u32, a.d)
 }
 
 /// The kernel: `U` units of two steps, `S` steps, by `G` groups of components.
@@ -95,7 +116,7 @@ fn shared_bytes<const G: usize>(_: &Moments) -> u64 {
 /// # Safety
 /// As the fields of [`Moments`] say.
 #[inline(always)]
-unsafe fn body<F: Down, const U: usize, const S: usize, const G: usize>(a: Moments) {
+unsafe fn body<F: Features, const U: usize, const S: usize, const G: usize>(a: Moments) {
     const { assert!(S == 2 * U) };
     // SAFETY: the state is as `state` says.
     if unsafe { stopped(a.state, a.iteration) } {
@@ -104,27 +125,32 @@ unsafe fn body<F: Down, const U: usize, const S: usize, const G: usize>(a: Momen
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let place = Place { steps: a.steps, groups: a.groups, classes: a.classes };
     let units = large::moments::twos(F::FAMILY, place, a.d).div_ceil(U as u32);
-    let pieces = a.groups / G as u32;
-    let at = thread::block_idx_x() * (THREADS / WARP) + me;
+    let at_once = units_of_block(units);
+    // Powers of two.
+    let (lanes, shift) = (WARPS / at_once, at_once.trailing_zeros());
+    let (pieces, parts) = (a.groups / G as u32, (units + at_once - 1) >> shift);
+    let at = thread::block_idx_x();
     // There are units: it says so to the compiler, which else would guard the division.
-    if units == 0 || pieces == 0 || at >= units * pieces * a.splits {
+    if parts == 0 || pieces == 0 {
         return;
     }
-    let (unit, rest) = (at % units, at / units);
+    let (part, rest) = (at % parts, at / parts);
     let (piece, split) = (rest % pieces, rest / pieces);
-    let partials = a.partials.wrapping_add((split as u64 * place.sums()) as usize);
+    // This warp's unit, which may be past the last, and which of the sixteens it takes.
+    let (unit, turn) = ((part << shift) + (me & (at_once - 1)), me >> shift);
+    let partials = a.partials.wrapping_add(((split * lanes + turn) as u64 * place.sums()) as usize);
     let of = Of { d: a.d, derive: a.derive, steps: a.steps, classes: a.classes };
     // Σ r of a group is one warp's, so that no warp has more to do than another.
     let has_weight_of = |i: usize| if units > i as u32 { unit == i as u32 } else { unit + 1 == units };
 
-    let aside =
-        |which: u32| Shared::<f32>::at(8 * G as u32 * THREADS + (which * THREADS + thread::thread_idx_x()) * 16);
-    let choice_of = |u: usize| aside(u as u32).load4(0).map(f32::to_bits);
-    // Of a lane's four features of a unit.
-    let scales_of = |u: usize| aside(2 + u as u32).load4(0);
+    // What a lane knows of its features waits in shared memory: there are not registers for it too.
+    let aside = |which: usize| {
+        let at = 8 * G as u32 * THREADS + (which as u32 * THREADS + thread::thread_idx_x()) * 16;
+        Shared::<f32>::at(at)
+    };
+    let lane_of = |u: usize| Lane::unpack(aside(2 * u).load4(0).map(f32::to_bits), aside(2 * u + 1).load4(0));
     each(U, |u| {
         let choice = F::choose(of, unit * U as u32 + u as u32, lane);
-        aside(u as u32).store4(0, choice.map(f32::from_bits));
         let mut scales = [1.0; 4];
         each(4, |i| {
             // SAFETY: a column, or `d`.
@@ -132,110 +158,81 @@ unsafe fn body<F: Down, const U: usize, const S: usize, const G: usize>(a: Momen
             let [j, k] = F::columns(of, choice, i);
             scales[i] = one(j) * one(k);
         });
-        aside(2 + u as u32).store4(0, scales);
+        aside(2 * u).store4(0, F::lane(of, choice, lane).map(f32::from_bits));
+        aside(2 * u + 1).store4(0, scales);
     });
     let weights = Shared::<f64>::at(thread::thread_idx_x() * 8);
     each(G, |i| weights.store(i as u32 * THREADS, 0.0));
+    let first = stages_at(G as u32);
+    let stage = |odd: u32| Stage::at(first + odd * Stage::bytes(G as u32, a.d), G as u32, a.d);
+    each(2, |odd| stage(odd as u32).fill(a.derive == derive::NORM));
 
-    let ahead = Ahead::at(ahead_at(G as u32));
-    let slots =
-        |u: usize| Slots::<f32> { ahead, first: columns_at(G as u32, u as u32), d: a.d, of: core::marker::PhantomData };
-    let rows = |sixteen: u32| {
-        let (tile, inside) = ((sixteen / 8) as u64, (sixteen % 8 * GROUP + lane % 4 * 4) as u64);
-        Rows {
-            x: a.x.wrapping_add((tile * (TILE_ROWS * a.d) as u64 + inside) as usize),
-            norm: a.norms.wrapping_add((tile * TILE_ROWS as u64 + inside) as usize),
-            factors: a
-                .factors
-                .wrapping_add(((tile * pieces as u64 + piece as u64) * TILE_ROWS as u64 + inside) as usize),
-            exponentials: a
-                .exponentials
-                .wrapping_add(
-                    ((sixteen as u64 * a.groups as u64 + (piece * G as u32) as u64) * 128 + (lane * 4) as u64) as usize,
-                )
-                .cast(),
-            d: a.d,
-        }
-    };
-    // So many rows as would pass 32 bits here no device holds.
-    let sixteens = a.n.div_ceil(GROUP as u64) as u32;
-    let mut sixteen = split;
-    let mut next = rows(sixteen);
-    if sixteen < sixteens {
-        // SAFETY: a group of the chunk's rows; the buffers are as long as their fields say. Here and below.
-        unsafe {
-            ahead.send(0, next.factors);
-            each(U, |u| F::send(choice_of(u), next, slots(u)));
-            each(G, |i| ahead.send(EXPONENTIALS + i as u32, next.exponentials.wrapping_add(128 * i)));
-        }
+    // Halves of tiles; those past the last row are filled up, with factors of 0.
+    let halves = 2 * tiles(a.n) as u32;
+    let splits = a.splits / lanes;
+    let mut half = split;
+    let mut odd = 0;
+    if half < halves {
+        // SAFETY: half of a tile of the chunk's, here and below.
+        unsafe { stage(odd).send(&a, half, piece) };
     }
     // A split without rows leaves zeros.
     let mut accumulate = a.accumulate != 0;
-    let mut first = true;
-    while first || sixteen < sixteens {
-        first = false;
+    let mut again = true;
+    while again {
         let mut sums = [[[0.0_f32; 4]; G]; S];
         let mut left_in_run = RUN;
-        while left_in_run > 0 && sixteen < sixteens {
+        while left_in_run > 0 && half < halves {
             left_in_run -= 1;
-            let norm = next.norm;
-            sixteen += a.splits;
-            let more = sixteen < sixteens;
-            next = rows(sixteen);
-            // What arrived is used, and at once sent for again, for the rows that come next.
-            ahead.arrive();
-            // SAFETY: as above, for `next` where there is more.
-            unsafe {
-                let factor = ahead.four::<f32>(0);
-                if more {
-                    ahead.send(0, next.factors);
-                }
+            copies::arrive();
+            // What each thread waited for is there for all, and the other stage is read by none any more.
+            thread::sync_threads();
+            half += splits;
+            if half < halves {
+                // SAFETY: as above.
+                unsafe { stage(1 - odd).send(&a, half, piece) };
+            }
+            let here = stage(odd);
+            odd = 1 - odd;
+            let mut sixteen = turn;
+            while sixteen < SIXTEENS && unit < units {
+                let factors = here.factors(sixteen, lane);
                 each(U, |u| {
-                    let choice = choice_of(u);
-                    let mut values = F::operands::<f32, f32>(choice, slots(u), norm);
-                    if more {
-                        F::send(choice, next, slots(u));
-                    }
-                    let scales = scales_of(u);
-                    each(2, |s| each(8, |v| values[s][v] *= factor[v / 2] * scales[2 * s + v % 2]));
-                    let operands: [Left; 2] = [left(values[0]), left(values[1])];
+                    let v = F::features(lane_of(u), here, sixteen, factors);
+                    let operands: [Left; 2] = [left_down(v[0], v[1]), left_down(v[2], v[3])];
                     each(G / 4, |four| {
                         let mut right = [[[0; 2]; 2]; 4];
                         each(4, |j| {
                             let i = 4 * four + j;
-                            let slot = EXPONENTIALS + i as u32;
-                            let [a, b, c, d] = ahead.four::<f32>(slot).map(f32::to_bits);
-                            right[j] = [[a, c], [b, d]];
+                            right[j] = here.exponentials(sixteen, i, lane);
                             if u == 0 && has_weight_of(i) {
                                 let mut weight = 0.0;
                                 each(4, |r| {
                                     let [head, tail] =
                                         [from_halves(right[j][0][r / 2]), from_halves(right[j][1][r / 2])];
-                                    weight = Real::fma(head[r % 2] + tail[r % 2], factor[r], weight);
+                                    weight = Real::fma(head[r % 2] + tail[r % 2], factors[r], weight);
                                 });
                                 let at = i as u32 * THREADS;
                                 weights.store(at, weights.load(at) + weight.to_f64());
-                            }
-                            if more && u + 1 == U {
-                                ahead.send(slot, next.exponentials.wrapping_add(128 * i));
                             }
                         });
                         let new = products(&operands, &right);
                         each(2, |s| each(4, |j| each(4, |v| sums[2 * u + s][4 * four + j][v] += new[s][j][v])));
                     });
                 });
+                sixteen += lanes;
             }
         }
         each(U, |u| {
-            let (steps, scales) = (F::steps(of, unit * U as u32 + u as u32), scales_of(u));
+            let (steps, scales) = (F::steps(of, unit * U as u32 + u as u32), lane_of(u).scales);
             each(2, |s| {
-                if steps[s] < a.steps {
+                if unit < units && steps[s] < a.steps {
                     let at = (steps[s] * a.groups + piece * G as u32) as u64 * 128 + lane as u64;
                     each(G, |i| {
                         each(4, |v| {
                             // Powers of two: nothing is rounded.
                             let sum = (sums[2 * u + s][i][v] / (EXPONENTIAL * scales[2 * s + v / 2])).to_f64();
-                            // SAFETY: a place within the split's sums, which this lane alone has.
+                            // SAFETY: a place within the partial result, which this lane alone has.
                             unsafe { add(partials, accumulate, at + (128 * i + 32 * v) as u64, sum) };
                         });
                     });
@@ -243,6 +240,7 @@ unsafe fn body<F: Down, const U: usize, const S: usize, const G: usize>(a: Momen
             });
         });
         accumulate = true;
+        again = half < halves;
     }
     let accumulate = a.accumulate != 0;
     // Shuffles are for all lanes, so they stand outside.
@@ -250,7 +248,7 @@ unsafe fn body<F: Down, const U: usize, const S: usize, const G: usize>(a: Momen
         let mut w = weights.load(i as u32 * THREADS) / EXPONENTIAL.to_f64();
         w += warp::shuffle_xor(w, 1);
         w += warp::shuffle_xor(w, 2);
-        if has_weight_of(i) && lane % 4 == 0 {
+        if has_weight_of(i) && unit < units && lane % 4 == 0 {
             let at = place.coefficients() + (8 * (piece * G as u32 + i as u32) + lane / 4) as u64;
             // SAFETY: as above.
             unsafe { add(partials, accumulate, at, w) };
@@ -259,11 +257,16 @@ unsafe fn body<F: Down, const U: usize, const S: usize, const G: usize>(a: Momen
     let has_likelihood = unit == 0 && piece == 0;
     let mut log_likelihood = 0.0;
     if has_likelihood {
-        let mut sixteen = split + lane * a.splits;
-        while sixteen < sixteens {
-            // SAFETY: a group of the chunk's rows.
-            log_likelihood += unsafe { device::load(a.likelihoods, sixteen as u64) };
-            sixteen += WARP * a.splits;
+        // Lane by lane, the sixteens of this warp's.
+        let mut half = split + lane * splits;
+        while half < halves {
+            let mut sixteen = turn;
+            while sixteen < SIXTEENS {
+                // SAFETY: one of the chunk's.
+                log_likelihood += unsafe { device::load(a.likelihoods, (half * SIXTEENS + sixteen) as u64) };
+                sixteen += lanes;
+            }
+            half += WARP * splits;
         }
     }
     each(5, |i| log_likelihood += warp::shuffle_xor(log_likelihood, 1 << i));

@@ -31,6 +31,28 @@ pub(super) fn left(v: [f32; 8]) -> Left {
     out
 }
 
+/// Of two features in a lane's four rows.
+#[inline(always)]
+pub(super) fn left_down(v: [f32; 4], w: [f32; 4]) -> Left {
+    let ([a, b], [c, d]) = (two(v[0], v[1]), two(w[0], w[1]));
+    let ([e, f], [g, h]) = (two(v[2], v[3]), two(w[2], w[3]));
+    [[a, c, e, g], [b, d, f, h]]
+}
+
+/// The squares of a left operand's numbers.
+#[inline(always)]
+pub(super) fn squares([heads, tails]: Left) -> Left {
+    let mut out = [[0; 4]; 2];
+    each(4, |i| {
+        let ([a, b], [c, d]) = (from_halves(heads[i]), from_halves(tails[i]));
+        let (v, w) = (a + c, b + d);
+        let [head, tail] = two(v * v, w * w);
+        out[0][i] = head;
+        out[1][i] = tail;
+    });
+    out
+}
+
 /// A right operand: heads, tails.
 pub(super) type Right = [[u32; 2]; 2];
 

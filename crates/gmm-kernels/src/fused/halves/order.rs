@@ -1,29 +1,7 @@
-//! The order in which the densities read their coefficients, part by part, so that they are one stream.
+//! The order in which the densities of full covariances read their coefficients, so that they are one stream.
 
-use crate::device::ring::{MOST, Stream};
-
-/// Coefficients of columns: for each piece of components its steps, for each step the piece's groups.
-pub(super) struct Linear {
-    at: u32,
-    groups: u32,
-    all: u32,
-}
-
-impl Linear {
-    #[inline(always)]
-    pub(super) fn new(steps: u32, groups: u32, at_once: u32) -> Self {
-        Self { at: 0, groups: at_once, all: steps * groups }
-    }
-}
-
-impl Stream for Linear {
-    #[inline(always)]
-    fn next(&mut self) -> (u32, u32) {
-        let at = self.at;
-        self.at = if at + self.groups == self.all { 0 } else { at + self.groups };
-        (at, self.groups)
-    }
-}
+/// Tiles at a time: with 32 rows, what a warp has registers for.
+const MOST: u32 = 8;
 
 /// Triangular factors: some components at a time, so that their rows make eight tiles; of long ones 64 rows at a time.
 /// A part has all tiles of sixteen columns that are not above the diagonal.
@@ -81,10 +59,11 @@ impl Full {
         (2 * step).saturating_sub(8 * block)
     }
 
-    /// The tile past the last of a component's block.
+    /// The tile past the last of a component's block. Tiles are taken two by two, so that products do not wait for one
+    /// another.
     #[inline(always)]
     pub(super) const fn end(self, block: u32) -> u32 {
-        let left = self.d.div_ceil(8) - 8 * block;
+        let left = 2 * self.d.div_ceil(16) - 8 * block;
         if left < self.tiles { left } else { self.tiles }
     }
 
@@ -106,36 +85,5 @@ impl Full {
             block += 1;
         }
         components * sum
-    }
-}
-
-/// All components' factors.
-pub(super) struct Factors {
-    order: Full,
-    at: u32,
-    block: u32,
-    step: u32,
-    all: u32,
-}
-
-impl Factors {
-    #[inline(always)]
-    pub(super) fn new(order: Full, components: u32) -> Self {
-        Self { order, at: 0, block: 0, step: 0, all: order.all(components) }
-    }
-}
-
-impl Stream for Factors {
-    #[inline(always)]
-    fn next(&mut self) -> (u32, u32) {
-        let (order, at) = (self.order, self.at);
-        let count = order.components() * order.width(self.block, self.step);
-        self.at = if at + count == self.all { 0 } else { at + count };
-        self.step += 1;
-        if self.step == order.steps(self.block) {
-            self.step = 0;
-            self.block = if self.block + 1 == order.blocks() { 0 } else { self.block + 1 };
-        }
-        (at, count)
     }
 }

@@ -1,7 +1,9 @@
-//! Powers of two by which columns are scaled: squares of what they hold then fit into half precision.
+//! What is found about the rows before the first iteration: squared norms, and powers of two by which columns are scaled, so
+//! that squares of what they hold fit into half precision.
 
 use crate::THREADS;
 use crate::device::{self, Shared, WARP, thread, warp};
+use crate::fused::large::norms::squared_norm;
 use crate::layout::{TILE_ROWS, tiles};
 
 kernels! {
@@ -10,7 +12,7 @@ kernels! {
         /// `(n, d)` tiled: rows less the shift.
         x: *const f32,
         /// `(ceil(n/128)*128,)`: squared norms, or null.
-        norms: *const f64,
+        norms: *const f32,
         /// Rows.
         n: u64,
         /// Dimensions.
@@ -25,6 +27,44 @@ kernels! {
 #[cfg(not(target_arch = "nvptx64"))]
 fn shared_bytes(_: &Scales) -> u64 {
     4 * (THREADS / WARP) as u64
+}
+
+kernels! {
+    /// Any grid in `x`; a block takes a tile at a time.
+    Norms {
+        /// `(n, d)` tiled: rows less the shift.
+        x: *const f32,
+        /// Rows.
+        n: u64,
+        /// Dimensions.
+        d: u32,
+        /// `(ceil(n/128)*128,)`, written: squared norms.
+        norms: *mut f32,
+    }
+    /// The kernel.
+    halves_norms => norms_of_rows, no_shared;
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn no_shared(_: &Norms) -> u64 {
+    0
+}
+
+/// The kernel of [`Norms`].
+///
+/// # Safety
+/// As the fields of [`Norms`] say.
+#[inline(always)]
+unsafe fn norms_of_rows(a: Norms) {
+    let mut tile = thread::block_idx_x() as u64;
+    while tile < tiles(a.n) {
+        // SAFETY: a row of the tile.
+        unsafe {
+            let norm = squared_norm(a.x, a.d, tile);
+            device::store(a.norms, tile * TILE_ROWS as u64 + thread::thread_idx_x() as u64, norm as f32);
+        }
+        tile += thread::grid_dim_x() as u64;
+    }
 }
 
 /// Columns stay below `2^COLUMN`, so squares below `2^(2*COLUMN)`; norms below that.
@@ -80,7 +120,7 @@ pub unsafe fn body(a: Scales) {
             if j < a.d {
                 device::load(a.x, (tile * a.d as u64 + j as u64) * rows + t)
             } else {
-                device::load(a.norms, tile * rows + t) as f32
+                device::load(a.norms, tile * rows + t)
             }
         };
         let v = if v < 0.0 { -v } else { v };

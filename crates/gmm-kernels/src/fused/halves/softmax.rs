@@ -77,7 +77,7 @@ impl SoFar {
             // Pairs of rows, in words: for each component sixteen rows are neighbours, as are the components of a group
             // and the groups.
             let start = ((sixteen + half as u64) * a.groups as u64 + (piece * G as u32) as u64) * 128;
-            let to = a.exponentials.wrapping_add(start as usize).cast::<u64>();
+            let to = a.exponentials.wrapping_add(start as usize);
             each(G, |i| {
                 each(2, |which| {
                     let mut e = [0.0; 2];
@@ -86,9 +86,13 @@ impl SoFar {
                         self.sum[2 * half + odd] += e[odd];
                     });
                     let [heads, tails] = two(e[0] * EXPONENTIAL, e[1] * EXPONENTIAL);
-                    let at = (64 * i as u32 + 8 * columns[which] + g) as u64;
+                    // Of two pairs first the heads: operands are neighbours then.
+                    let at = (128 * i as u32 + 16 * columns[which] + 4 * (g / 2) + g % 2) as u64;
                     // SAFETY: each lane has rows and components of its own.
-                    unsafe { device::store(to, at, heads as u64 | (tails as u64) << 32) };
+                    unsafe {
+                        device::store(to, at, heads);
+                        device::store(to, at + 2, tails);
+                    }
                 });
             });
         });

@@ -8,7 +8,7 @@ use crate::device::Ahead;
 use crate::layout::TILE_ROWS;
 
 /// No column: 1 in every row.
-const ONES: u32 = u32::MAX;
+pub(in crate::fused) const ONES: u32 = u32::MAX;
 
 /// Rows `4t..4t+4` of sixteen.
 #[derive(Clone, Copy)]
@@ -151,6 +151,14 @@ impl Down for Columns {
             each(4, |r| left[i / 2][2 * r + i % 2] = v[r] * if choice[i] & SQUARE != 0 { v[r] } else { V::ONE });
         });
         left
+    }
+}
+
+impl Columns {
+    /// Whether feature `i` of a lane's four is a square.
+    #[inline(always)]
+    pub(in crate::fused) fn is_square(choice: Choice, i: usize) -> bool {
+        choice[i] & SQUARE != 0
     }
 }
 

@@ -31,21 +31,33 @@ fn no_shared<T: Real>(_: &Norms<T>) -> u64 {
 /// As the fields of [`Norms`] say.
 #[inline(always)]
 pub unsafe fn body<T: Real>(a: Norms<T>) {
-    let (t, rows) = (thread::thread_idx_x() as u64, TILE_ROWS as u64);
     let mut tile = thread::block_idx_x() as u64;
     while tile < tiles(a.n) {
-        let mut sum = 0.0;
-        let mut j = 0;
-        while j < a.d {
-            // SAFETY: a column of the tile, which is filled up past the last row.
-            let v = unsafe { device::load(a.x, (tile * a.d as u64 + j as u64) * rows + t) }.to_f64();
-            sum += v * v;
-            j += 1;
-        }
         // SAFETY: a row of the tile.
-        unsafe { device::store(a.norms, tile * rows + t, sum) };
+        unsafe {
+            let norm = squared_norm(a.x, a.d, tile);
+            device::store(a.norms, tile * TILE_ROWS as u64 + thread::thread_idx_x() as u64, norm);
+        }
         tile += thread::grid_dim_x() as u64;
     }
+}
+
+/// Of this thread's row of a tile.
+///
+/// # Safety
+/// The tile is one of `x`, `(n, d)` tiled.
+#[inline(always)]
+pub(in crate::fused) unsafe fn squared_norm<T: Real>(x: *const T, d: u32, tile: u64) -> f64 {
+    let mut sum = 0.0;
+    let mut j = 0;
+    while j < d {
+        let at = (tile * d as u64 + j as u64) * TILE_ROWS as u64 + thread::thread_idx_x() as u64;
+        // SAFETY: a column of the tile, which is filled up past the last row.
+        let v = unsafe { device::load(x, at) }.to_f64();
+        sum += v * v;
+        j += 1;
+    }
+    sum
 }
 
 const _: () = assert!(THREADS == TILE_ROWS);

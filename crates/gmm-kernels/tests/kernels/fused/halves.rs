@@ -7,11 +7,11 @@ use gmm_kernels::device::Buffer;
 use gmm_kernels::fused::halves::densities::Densities;
 use gmm_kernels::fused::halves::encode::{Encode, halves_encode};
 use gmm_kernels::fused::halves::moments::Moments;
-use gmm_kernels::fused::halves::scales::{Scales, halves_scales};
+use gmm_kernels::fused::halves::scales::{Norms, Scales, halves_norms, halves_scales};
 use gmm_kernels::fused::halves::{self};
 use gmm_kernels::fused::large::Large;
 use gmm_kernels::fused::{self, update};
-use gmm_kernels::layout::Kind;
+use gmm_kernels::layout::{Kind, tiled_len};
 
 use super::harness::Passes;
 use crate::harness::poison;
@@ -19,7 +19,7 @@ use crate::harness::poison;
 /// What the densities read.
 pub(super) struct Coded {
     scales: Buffer<f32>,
-    norms: Buffer<f64>,
+    norms: Buffer<f32>,
     operands: Buffer<u32>,
     offsets: Buffer<f32>,
     scalars: Buffer<f32>,
@@ -35,11 +35,22 @@ impl<T: Real> Passes<'_, T> {
         Large::of(self.kind, self.k, self.d)
     }
 
+    /// Squared norms of the rows, where the rows are `f32`.
+    fn norms_f32(&self) -> Buffer<f32> {
+        let mut norms = poison(tiled_len(self.n, 1));
+        if T::BYTES == 4 {
+            let arguments = Norms { x: self.rows(), n: self.n, d: self.d, norms: norms.pointer_mut() };
+            // SAFETY: buffers of these lengths, here and below.
+            unsafe { halves_norms().emulate((2, 1), arguments) };
+        }
+        norms
+    }
+
     pub(super) fn coded(&self) -> Coded {
         let (of, kind, d) = (self.of(), self.kind, self.d);
         Coded {
             scales: poison(u64::from(d) + 1),
-            norms: self.norms(),
+            norms: self.norms_f32(),
             operands: Buffer::new(&vec![0; halves::operands(of, kind, d) as usize]),
             offsets: Buffer::new(&vec![0.0; halves::offsets(of, kind, d) as usize]),
             scalars: poison(16 * u64::from(of.place.groups)),
@@ -147,7 +158,9 @@ impl<T: Real> Passes<'_, T> {
                 accumulate: (start > 0).into(),
                 partials: partials.pointer_mut(),
             };
-            let grid = ((of.units(d) * self.o.blocks).div_ceil(4), 1);
+            let lanes = halves::lanes(of, d);
+            assert_eq!(self.o.blocks % lanes, 0, "{} partial results, {lanes} of each block", self.o.blocks);
+            let grid = (halves::blocks_of_split(of, d) * self.o.blocks / lanes, 1);
             // SAFETY: as above.
             unsafe {
                 halves::densities(of, d).emulate((2, 1), densities);

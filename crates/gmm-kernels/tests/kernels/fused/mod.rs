@@ -46,10 +46,6 @@ fn check<T: Real>(kind: (CovarianceType, Kind), (n, d, k): (usize, usize, usize)
     // What rounding the rows' differences leaves: more than that is an error.
     eprintln!("{} n={n} d={d} k={k}", kind.0);
     let tolerance = if T::BYTES == 4 { 2e-6 } else { 1e-11 } * f64::from(o.iterations);
-    if std::env::var("DBG").is_ok() {
-        eprintln!("{:?} {:?} {:?} {:?} {:?}", got.state, got.trace, trace, &got.weights[..4.min(k)], mixture.weights());
-        eprintln!("{:?}\n{:?}", &got.means[..d.min(8)], mixture.means().row(0));
-    }
     assert_eq!(got.state[TROUBLE as usize], 0, "{}", what("trouble"));
     assert_eq!(got.state[FINISHED as usize], o.iterations, "{}", what("finished"));
     assert_eq!(got.state[DONE as usize], o.iterations, "{}", what("done"));
@@ -267,8 +263,12 @@ fn rows_in_halves_are_the_references() {
     for kind in KINDS {
         for (i, shape) in HALVES.into_iter().enumerate() {
             let how = How::Halves([128, 256, 384][i % 3]);
-            check::<f32>(kind, shape, 0.0, &Options { reg_covar: 0.1, how, ..PLAIN });
-            check::<f32>(kind, shape, 1e3, &Options { reg_covar: 0.1, iterations: 2, blocks: 3, how, ..PLAIN });
+            // Some take whole partial results from each warp of a block.
+            let o = Options { reg_covar: 0.1, blocks: 4, how, ..PLAIN };
+            match i % 2 {
+                0 => check::<f32>(kind, shape, 0.0, &o),
+                _ => check::<f32>(kind, shape, 1e3, &Options { iterations: 2, blocks: 8, ..o }),
+            }
         }
     }
 }
