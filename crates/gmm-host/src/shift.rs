@@ -14,17 +14,42 @@ const SAMPLE: usize = 1023;
 /// Any point within the bulk serves. The median is one even where a few rows are at 1e200, which would drag a mean
 /// along and cost all other rows their digits; and it is a value of the data, so a constant column becomes exact zeros.
 pub fn of_data(data: &Dataset) -> Vec<f64> {
-    let n = data.n_rows();
-    let take = n.min(SAMPLE);
-    // 128 bits, since n * SAMPLE may pass 2^64 on no machine but costs nothing here.
-    let row = |i: usize| (i as u128 * n as u128 / take as u128) as usize;
     (0..data.n_features())
         .map(|column| {
-            let mut values: Vec<f64> = (0..take).map(|i| data.rows().at(row(i), column)).collect();
-            let (_, median, _) = values.select_nth_unstable_by(take / 2, f64::total_cmp);
+            let mut values: Vec<f64> = sample(data.n_rows()).map(|row| data.rows().at(row, column)).collect();
+            let middle = values.len() / 2;
+            let (_, median, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
             *median
         })
         .collect()
+}
+
+/// Up to 1023 rows of `n`, evenly strided.
+fn sample(n: usize) -> impl Iterator<Item = usize> {
+    let take = n.min(SAMPLE);
+    // 128 bits, since n * SAMPLE may pass 2^64 on no machine but costs nothing here.
+    (0..take).map(move |i| (i as u128 * n as u128 / take as u128) as usize)
+}
+
+/// Per column, a number that the variance of the rows is no smaller than, `(d,)`, from the sample that [`of_data`] takes;
+/// `at` is what that found.
+///
+/// All rows' weighted squares about their mean are no fewer than the sample's about it, and these no fewer than the
+/// sample's about its own mean.
+pub(crate) fn variances_at_least(data: &Dataset, at: &[f64]) -> Vec<f64> {
+    let all = data.total_weight();
+    let column = |(column, at): (usize, &f64)| {
+        let (mut weight, mut first, mut second) = (0.0, 0.0, 0.0);
+        for row in sample(data.n_rows()) {
+            let (w, z) = (data.weight(row), data.rows().at(row, column) - at);
+            weight += w;
+            first += w * z;
+            second += w * z * z;
+        }
+        // Less than what rounding may have added. 0, of which nothing follows, where it overflowed.
+        ((1.0 - 1e-9) * second - first * first / weight).max(0.0) / all
+    };
+    at.iter().enumerate().map(column).collect()
 }
 
 /// Per column, the weighted median of the components' means, `(d,)`: for evaluation, so that a row's result does not
@@ -107,8 +132,9 @@ fn largest<T: Copy + Into<f64> + Sync>(rows: &[T], shift: &[f64]) -> Vec<f64> {
         }
         out
     };
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    if rows.len() < SMALL || threads == 1 {
+    // To ask how many there are takes as long as some thousand rows.
+    let threads = if rows.len() < SMALL { 1 } else { thread::available_parallelism().map_or(1, usize::from) };
+    if threads == 1 {
         return of_chunk(rows);
     }
     let share = (rows.len() / d).div_ceil(threads) * d;
