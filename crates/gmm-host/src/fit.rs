@@ -183,10 +183,15 @@ pub fn fit_observed(
     let mut rows = engine.load(data, precision, &at)?;
     let mut warnings = regularisation(rows.as_mut(), data, &at, options.reg_covar)?;
     let (best, empty_at_start) = best_run(rows.as_mut(), data, &at, options, precision, observer)?;
-    // Held about the mixture's mean as every later evaluation holds them: the saved model scores these data to the
-    // same bits. The rows go first, so that no more memory is taken.
-    drop(rows);
-    let evaluation = evaluate::score(engine, &best.mixture, data, precision)?;
+    // Held about a median of the mixture's means as every later evaluation holds them: the saved model scores these data
+    // to the same bits.
+    let evaluation = if rows.hold_about(&shift::of_mixture(&best.mixture))? {
+        rows.evaluate(&best.mixture, Wanted::default())?
+    } else {
+        // The rows go first, so that no more memory is taken.
+        drop(rows);
+        evaluate::score(engine, &best.mixture, data, precision)?
+    };
     if evaluation.log_likelihood.is_nan() || evaluation.entropy.is_nan() {
         return Err(Error::Likelihood { iteration: best.iterations, value: f64::NAN });
     }

@@ -1,7 +1,6 @@
 //! EM on the device: the host enqueues iterations, and looks now and then.
 
-use cust::event::{Event, EventFlags};
-use cust::memory::{AsyncCopyDestination, LockedBuffer};
+use cust::memory::AsyncCopyDestination;
 use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
 use gmm_kernels::fused::update::TRACE;
@@ -10,13 +9,12 @@ use gmm_kernels::layout::{packed_len, tiled_len};
 use gmm_model::{CovarianceType, Covariances, Mixture, Precision};
 use ndarray::{Array1, Array2, Array3};
 
-use super::device::Gpu;
 use super::launch::{Between, Kernels, Launcher, LoopBuffers, LoopPlan};
 use super::plan::{self, Shape};
 use super::rows::CudaRows;
 use super::upload::Number;
 use super::ways::{self, Way};
-use super::workspace::{Slot, pin, pinned_empty};
+use super::workspace::{Pinned, Slot, pin, pinned_empty};
 use crate::em::{EmOptions, EmRun, OnDevice};
 use crate::{Error, Resident};
 
@@ -25,8 +23,8 @@ pub(crate) struct LoopMemory {
     numbers: Slot<f64>,
     flags: Slot<u32>,
     /// What a look brings, pinned.
-    seen: LockedBuffer<f64>,
-    seen_flags: LockedBuffer<u32>,
+    seen: Pinned<f64>,
+    seen_flags: Pinned<u32>,
     /// Packed Σ w x xᵀ about the shift, once it was needed.
     scatter: Option<Vec<f64>>,
 }
@@ -154,8 +152,8 @@ impl<T: Number> CudaRows<T> {
         let on_device = run.on_device.get_or_insert_default();
         let mut first_guess = guess(&plan);
         let before = run.iterations;
-        let timed = |gpu: &Gpu| gpu.check("an event", Event::new(EventFlags::DEFAULT));
-        let (from, to) = (timed(&self.gpu)?, timed(&self.gpu)?);
+        let clock = self.queue.clock.clone();
+        let (from, to) = &*clock;
         let mut time = OnDevice { iterations: 0, ..*on_device };
         let mut next = 1;
         loop {
@@ -170,7 +168,7 @@ impl<T: Number> CudaRows<T> {
             }
             self.gpu.check("an event", to.record(&self.queue.stream))?;
             self.look(&arena, &buffers)?;
-            let seconds = f64::from(self.gpu.check("an event", to.elapsed_time_f32(&from))?) / 1e3;
+            let seconds = f64::from(self.gpu.check("an event", to.elapsed_time_f32(from))?) / 1e3;
             let flags = self.loop_memory.seen_flags.as_slice();
             let (done, trouble, finished) = (flags[DONE as usize], flags[TROUBLE as usize], flags[FINISHED as usize]);
             // What came before a trouble is good, but its parameters are gone: the host goes on from the last look.
@@ -259,12 +257,7 @@ impl<T: Number> CudaRows<T> {
         let wanted = 8 * arena.len as u128 + 4 * flags as u128;
         let (gpu, memory) = (&self.gpu, &mut self.loop_memory);
         let have = memory.numbers.bytes() + memory.flags.bytes();
-        if wanted > have {
-            let free = gpu.free()? + have;
-            if wanted > free {
-                return Err(Error::Memory { what: "the loop on the GPU", wanted, free });
-            }
-        }
+        gpu.room("the loop on the GPU", wanted, have)?;
         memory.numbers.reserve(gpu, arena.len)?;
         memory.flags.reserve(gpu, flags)?;
         pin(gpu, &mut memory.seen, arena.seen)?;

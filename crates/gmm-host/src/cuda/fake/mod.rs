@@ -184,6 +184,11 @@ impl Fake {
         self.state().calls.get(name).copied().unwrap_or(0)
     }
 
+    /// Calls of every function so far.
+    pub(super) fn tally(&self) -> BTreeMap<&'static str, usize> {
+        self.state().calls.clone()
+    }
+
     /// Calls of a class so far.
     pub(super) fn calls_of(&self, class: Class) -> usize {
         self.state().calls.iter().filter(|(name, _)| class.counts(name)).map(|(_, n)| n).sum()

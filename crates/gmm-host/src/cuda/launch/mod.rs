@@ -5,6 +5,7 @@
 
 mod em;
 mod seeding;
+mod source;
 
 pub(crate) use em::{Between, Kernels, LoopBuffers, LoopPlan};
 
@@ -20,8 +21,9 @@ use gmm_kernels::{Arguments, Kernel, THREADS};
 use gmm_model::CovarianceType;
 
 use crate::Error;
-use crate::cuda::device::{Gpu, Queue};
+use crate::cuda::device::Gpu;
 use crate::cuda::plan::{Plan, Shape, Solved, scratch_len};
+use crate::cuda::queue::Queue;
 use crate::cuda::upload::Number;
 use crate::cuda::workspace::TOTALS;
 
@@ -102,7 +104,7 @@ impl Launcher<'_> {
             let (parameters, extra) = (pointers.as_mut_ptr(), std::ptr::null_mut());
             cuLaunchKernel(function, grid.0, grid.1, 1, THREADS, 1, 1, shared as u32, stream, parameters, extra)
         };
-        self.gpu.check_code(&format!("launching kernel {name}"), code)?;
+        self.gpu.check_code(|| format!("launching kernel {name}"), code)?;
         self.queue.launched(name);
         Ok(())
     }
