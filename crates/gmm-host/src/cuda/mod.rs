@@ -51,6 +51,10 @@ pub use ways::{LoopCandidate, loop_candidates};
 
 /// One NVIDIA GPU. Clones share its context and kernels.
 ///
+/// What rows held goes to the next ones: up to 64 MiB of device memory and 16 MiB of pinned memory in small pieces lie idle
+/// between them, beside the 32 MiB that uploads go through. They count as free here, and go back to the driver with the
+/// last clone, or before anything is refused for want of memory.
+///
 /// ```
 /// use gmm_host::{CpuEngine, CudaEngine, Engine};
 ///
@@ -88,7 +92,7 @@ impl CudaEngine {
         Ok(Self { gpu: Arc::new(Gpu::open(ordinal, Some(module))?) })
     }
 
-    /// Bytes of device memory that are free.
+    /// Bytes of device memory that rows can have: those that are free, and those that this engine keeps idle.
     ///
     /// # Errors
     /// [`Error::Device`].

@@ -1,8 +1,7 @@
 //! What rows leave for the next ones: buffers on the device, pinned buffers, streams and events.
 //!
 //! A fit of small data takes some thirty of them, and the driver needs longer to give and to take back any one than a
-//! pass over such data takes. So they are kept, within [`MOST_BLOCK`], [`MOST_BYTES`] and [`MOST_LANES`], those that lay
-//! idle longest going first; and all go back to the driver when an allocation or a launch lacks memory, before that is
+//! pass over such data takes. So they are kept, within the bounds below, those that lay idle longest going first; and all go back to the driver when an allocation or a launch lacks memory, before that is
 //! an error, and with the device.
 //!
 //! What comes here must be in use by nothing on the device. Rows wait for their stream before they let go of anything,
@@ -17,8 +16,11 @@ use cust::stream::Stream;
 /// Longer blocks are given back at once: work on so much data takes longer than the driver does.
 const MOST_BLOCK: usize = 4 << 20;
 
-/// Idle bytes of either sort, at most.
+/// Idle bytes of device memory, at most.
 const MOST_BYTES: usize = 64 << 20;
+
+/// Idle bytes of pinned memory, at most: less of it is needed, and it is every program's.
+const MOST_PINNED: usize = 16 << 20;
 
 /// Idle streams, at most.
 const MOST_LANES: usize = 8;
@@ -34,10 +36,13 @@ pub(crate) struct Lane {
 struct Shelf<B> {
     blocks: Vec<(usize, B)>,
     bytes: usize,
+    most: usize,
 }
 
 impl<B> Shelf<B> {
-    const EMPTY: Self = Self { blocks: Vec::new(), bytes: 0 };
+    const fn new(most: usize) -> Self {
+        Self { blocks: Vec::new(), bytes: 0, most }
+    }
 
     fn take(&mut self, bytes: usize) -> Option<B> {
         let at = self.blocks.iter().rposition(|(have, _)| *have == bytes)?;
@@ -51,9 +56,14 @@ impl<B> Shelf<B> {
         }
         self.blocks.push((bytes, block));
         self.bytes += bytes;
-        while self.bytes > MOST_BYTES {
+        while self.bytes > self.most {
             self.bytes -= self.blocks.remove(0).0;
         }
+    }
+
+    fn clear(&mut self) {
+        self.blocks.clear();
+        self.bytes = 0;
     }
 }
 
@@ -80,7 +90,8 @@ pub(crate) fn rounded(bytes: usize) -> usize {
 
 impl Pool {
     pub(crate) fn new() -> Arc<Self> {
-        let idle = Idle { device: Shelf::EMPTY, pinned: Shelf::EMPTY, lanes: Vec::new(), closed: false };
+        let (device, pinned) = (Shelf::new(MOST_BYTES), Shelf::new(MOST_PINNED));
+        let idle = Idle { device, pinned, lanes: Vec::new(), closed: false };
         Arc::new(Self { idle: Mutex::new(idle) })
     }
 
@@ -132,7 +143,8 @@ impl Pool {
     pub(crate) fn drain(&self) -> bool {
         let mut idle = self.idle();
         let memory = idle.device.bytes + idle.pinned.bytes > 0;
-        (idle.device, idle.pinned) = (Shelf::EMPTY, Shelf::EMPTY);
+        idle.device.clear();
+        idle.pinned.clear();
         idle.lanes.clear();
         memory
     }
@@ -161,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_shelf_is_bounded_and_drops_what_lay_longest() {
-        let mut shelf = Shelf::EMPTY;
+        let mut shelf = Shelf::new(MOST_BYTES);
         for i in 0..=MOST_BYTES / MOST_BLOCK {
             shelf.put(MOST_BLOCK, i);
         }
