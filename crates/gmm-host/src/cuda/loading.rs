@@ -30,7 +30,7 @@ impl Functions {
 
 /// A kernel that the driver has compiled, alone: a fit needs a few of the many.
 pub(super) struct Loaded {
-    function: CUfunction,
+    entry: Entered,
     /// Bytes of shared memory that it may be launched with.
     shared: u64,
     /// Blocks that run on a multiprocessor together, by threads and bytes of shared memory: as often as it was asked.
@@ -39,8 +39,19 @@ pub(super) struct Loaded {
     _module: Module,
 }
 
+/// A kernel as launches need it.
+#[derive(Clone, Copy)]
+pub(crate) struct Entered {
+    pub(crate) function: CUfunction,
+    /// Whether it waits by itself for the grids before it.
+    pub(crate) waits: bool,
+}
+
 // SAFETY: a function's handle belongs to the context and may be used from any thread in which that is current.
 unsafe impl Send for Loaded {}
+
+/// The instruction by which a kernel waits for the grids before it: a module for devices without it has none.
+const WAITS: &str = "griddepcontrol.wait;";
 
 /// Shared memory that a block gets without asking.
 const SHARED_WITHOUT_ASKING: u64 = 48 << 10;
@@ -59,7 +70,7 @@ impl Gpu {
     ///
     /// # Errors
     /// [`Error::Device`].
-    pub(crate) fn function(&self, kernel: &'static str, shared: u64) -> Result<CUfunction, Error> {
+    pub(crate) fn function(&self, kernel: &'static str, shared: u64) -> Result<Entered, Error> {
         let mut functions = self.functions();
         let loaded = match functions.loaded.entry(kernel) {
             Entry::Occupied(there) => there.into_mut(),
@@ -68,11 +79,11 @@ impl Gpu {
         if shared > loaded.shared {
             let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             // SAFETY: a function of a loaded module; the driver checks the value.
-            let code = unsafe { cuFuncSetAttribute(loaded.function, attribute, shared as i32) };
+            let code = unsafe { cuFuncSetAttribute(loaded.entry.function, attribute, shared as i32) };
             self.check_code(|| format!("shared memory of kernel {kernel}"), code)?;
             loaded.shared = shared;
         }
-        Ok(loaded.function)
+        Ok(loaded.entry)
     }
 
     /// Blocks of a kernel that run on a multiprocessor together.
@@ -80,7 +91,7 @@ impl Gpu {
     /// # Errors
     /// [`Error::Device`].
     pub(crate) fn occupancy(&self, kernel: &'static str, threads: u32, shared: u64) -> Result<u32, Error> {
-        let function = self.function(kernel, shared)?;
+        let function = self.function(kernel, shared)?.function;
         let known = |(t, s, _): &&(u32, u64, u32)| (*t, *s) == (threads, shared);
         if let Some(&(.., blocks)) = self.functions().loaded.get(kernel).and_then(|l| l.together.iter().find(known)) {
             return Ok(blocks);
@@ -117,7 +128,8 @@ fn load(choice: &Choice, kernel: &'static str) -> Result<Loaded, Error> {
         }
     })?;
     let function = module.get_function(kernel).map(|f| f.to_raw()).map_err(|e| fault::error(&what, e))?;
-    Ok(Loaded { function, shared: SHARED_WITHOUT_ASKING, together: Vec::new(), _module: module })
+    let entry = Entered { function, waits: text.contains(WAITS) };
+    Ok(Loaded { entry, shared: SHARED_WITHOUT_ASKING, together: Vec::new(), _module: module })
 }
 
 /// What the driver's compiler says about a kernel that it refused.
@@ -147,4 +159,46 @@ fn compiler_log(text: &str) -> Option<String> {
     let text = String::from_utf8_lossy(&log);
     let text = text.trim_end_matches('\0').trim();
     (!text.is_empty()).then(|| format!("\n{text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use gmm_kernels::ptx::MODULES;
+
+    use super::*;
+
+    /// Names and texts of a module's kernels.
+    fn kernels(text: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+        text.split("\n.visible .entry ").skip(1).map(|rest| {
+            let end = rest.find("\n}\n").unwrap_or(rest.len());
+            (rest.split('(').next().unwrap_or_default(), &rest[..end])
+        })
+    }
+
+    #[test]
+    fn a_kernel_that_waits_by_itself_does_so_before_it_branches_or_touches_memory() {
+        let later =
+            ["bra", "bar.", "ld.global", "st.global", "ld.shared", "st.shared", "atom", "red.", "cp.async", "mma"];
+        for module in &MODULES {
+            let mut waiting = 0;
+            for (name, text) in kernels(module.text) {
+                let Some(wait) = text.find(WAITS) else { continue };
+                waiting += 1;
+                let body = text.find('{').unwrap();
+                let word = later.iter().find(|word| text[body..wait].contains(**word));
+                assert_eq!(word, None, "{}: {name}", module.target);
+                // Such a load is of what does not change while the kernel runs, which what it waits for does.
+                assert!(!text.contains("ld.global.nc"), "{}: {name}", module.target);
+            }
+            assert_eq!(waiting > 0, module.target == "sm_90a", "{}", module.target);
+        }
+    }
+
+    #[test]
+    fn the_kernels_between_which_the_loop_does_not_pause_wait_by_themselves() {
+        let module = MODULES.iter().find(|m| m.target == "sm_90a").unwrap();
+        let fused = |name: &str| name.starts_with("pass_full") || matches!(name, "reduce_blocks" | "update");
+        let all: Vec<_> = kernels(module.text).filter(|(name, _)| fused(name)).collect();
+        assert!(all.len() > 10 && all.iter().all(|(_, text)| text.contains(WAITS)));
+    }
 }

@@ -67,6 +67,17 @@ fn a_fit_from_given_parameters_waits_twice_and_takes_nothing_from_the_driver() {
 }
 
 #[test]
+fn the_loops_kernels_are_launched_while_those_before_them_run_where_the_device_can() {
+    let case = (300, 2, 2, false);
+    for (capability, waiting) in [((9, 0), 1 + 3 * 4), ((8, 0), 0), ((10, 0), 0)] {
+        let fake = Fake::install(Machine { capability, ..Machine::default() });
+        let engine = CudaEngine::new(0).unwrap();
+        fit(&engine, &data_of(case), &options_of(case, 4)).unwrap();
+        assert_eq!(fake.0.waiting_launches(), waiting, "{capability:?}");
+    }
+}
+
+#[test]
 fn a_second_fit_allocates_nothing_and_makes_no_stream_and_no_event() {
     let asking = ["Alloc", "Free", "Create", "Destroy", "GetInfo", "Module", "Occupancy", "Attribute"];
     for kind in CovarianceType::ALL {
