@@ -1,6 +1,7 @@
 //! Every kernel with its parameters, as one table.
 
 use crate::kernel::{Arguments, Kernel};
+use crate::layout::Kind;
 use crate::{Real, e_step, fused, m_step_sums, nearest, probe, reduce, squared_distances, tile};
 
 /// An entry point of the PTX modules.
@@ -53,6 +54,27 @@ fn large<T: Real>(all: &mut Vec<Signature>) {
     all.push(tensor(one(fused::large::norms::norms::<T>())));
 }
 
+fn halves(all: &mut Vec<Signature>) {
+    use fused::large::Large;
+    // Sizes of factors, and components for pieces of both widths.
+    for d in [16, 32, 64] {
+        for k in [30, 64] {
+            all.push(tensor(one(fused::halves::densities(Large::of(Kind::Full, k, d), d))));
+        }
+    }
+    for kind in [Kind::Full, Kind::Spherical] {
+        for k in [30, 64] {
+            let of = Large::of(kind, k, 64);
+            if kind == Kind::Spherical {
+                all.push(tensor(one(fused::halves::densities(of, 64))));
+            }
+            all.push(tensor(one(fused::halves::moments(of))));
+        }
+    }
+    all.push(tensor(one(fused::halves::scales::halves_scales())));
+    all.push(tensor(one(fused::halves::encode::halves_encode())));
+}
+
 /// Every entry point, in the order of a pass.
 pub fn signatures() -> Vec<Signature> {
     let mut all = generic::<f32>();
@@ -61,6 +83,7 @@ pub fn signatures() -> Vec<Signature> {
     all.extend(fused::Variant::all().map(|v| tensor(one(fused::kernel::<f64>(v)))));
     large::<f32>(&mut all);
     large::<f64>(&mut all);
+    halves(&mut all);
     all.push(tensor(one(fused::update::update())));
     all.extend([one(reduce::reduce_partials()), one(reduce::reduce_scalars()), one(reduce::reduce_blocks())]);
     all.extend([one(probe::probe_words()), one(probe::probe_mma())]);

@@ -1,16 +1,18 @@
 //! EM on the device: the host enqueues iterations, and looks now and then.
 
 use cust::memory::AsyncCopyDestination;
+use gmm_kernels::fused::halves;
 use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
 use gmm_kernels::fused::update::TRACE;
 use gmm_kernels::fused::{self, Variant};
-use gmm_kernels::layout::{packed_len, tiled_len};
+use gmm_kernels::layout::packed_len;
 use gmm_model::{CovarianceType, Covariances, Mixture, Precision};
 use ndarray::{Array1, Array2, Array3};
 
-use super::launch::{Between, Kernels, Launcher, LoopBuffers, LoopPlan};
-use super::plan::{self, Shape};
+use super::arena::Arena;
+use super::launch::{Kernels, Launcher, LoopBuffers, LoopPlan};
+use super::plan::{self, Chunks, Shape};
 use super::rows::CudaRows;
 use super::upload::Number;
 use super::ways::{self, Way};
@@ -41,88 +43,17 @@ impl LoopMemory {
     }
 }
 
-/// Where things lie in the loop's numbers: first what a look brings, then what stays on the device.
-#[derive(Clone, Copy)]
-struct Arena {
-    weights: usize,
-    means: usize,
-    covariances: usize,
-    /// End of what a look brings.
-    seen: usize,
-    carry: usize,
-    constants: usize,
-    coefficients: usize,
-    sums: usize,
-    scatter: usize,
-    partials: usize,
-    norms: usize,
-    exponentials: usize,
-    factors: usize,
-    likelihoods: usize,
-    len: usize,
-}
-
-impl Arena {
-    fn of(plan: &LoopPlan) -> Self {
-        let (shape, place) = (&plan.shape, plan.kernels.place());
-        let (k, d) = (shape.k as usize, shape.d as usize);
-        // Each part starts 16-byte aligned.
-        let up = |len: usize| len.next_multiple_of(2);
-        let weights = TRACE as usize;
-        let means = weights + up(k);
-        let covariances = means + up(k * d);
-        let seen = covariances + up(shape.kind.second_len(k, d));
-        let carry = seen;
-        let constants = carry + 2;
-        let coefficients = constants + 8 * place.groups as usize;
-        let sums = coefficients + place.coefficients() as usize;
-        let scatter = sums + up(place.sums() as usize);
-        let tied = if shape.kind == CovarianceType::Tied { packed_len(shape.d) as usize } else { 0 };
-        let partials = scatter + up(tied);
-        let norms = partials + up(plan.kernels.partials() as usize * place.sums() as usize);
-        // What the two kernels of a chunk leave to one another.
-        let [with_norms, exponents, multiples, chunk_likelihoods] = match &plan.kernels {
-            Kernels::Fused(..) => [0; 4],
-            Kernels::Large(of, chunks) => {
-                let rows = chunks.chunk.min(shape.n);
-                let norms = if shape.kind == CovarianceType::Spherical { tiled_len(shape.n, 1) } else { 0 };
-                let exponentials = of.exponentials(rows) * shape.number_bytes() / 8;
-                [norms, exponentials, of.factors(rows), large::likelihoods(rows)]
-            }
-        };
-        let exponentials = norms + with_norms as usize;
-        let factors = exponentials + exponents as usize;
-        let likelihoods = factors + multiples as usize;
-        let len = likelihoods + chunk_likelihoods as usize;
-        Self {
-            weights,
-            means,
-            covariances,
-            seen,
-            carry,
-            constants,
-            coefficients,
-            sums,
-            scatter,
-            partials,
-            norms,
-            exponentials,
-            factors,
-            likelihoods,
-            len,
-        }
-    }
-}
-
 /// Losses of digits that a loop takes: [`Update`](gmm_kernels::fused::update::Update)'s `most_terms` and `least_left`.
 ///
 /// Terms of size `m` leave an error of `m eps` in a log density, here 1e-9 at most in `f64`, and as much as the rounding
 /// of the rows does in `f32`. A variance that is the share `s` of the square that it is the rest of has an error of
-/// `eps/s`.
-const fn limits(precision: Precision) -> (f64, f64) {
-    match precision {
-        Precision::F64 => (4e6, 2e-6),
-        Precision::F32 => (4e9, 2e-8),
+/// `eps/s`. In halves `eps` is 2⁻²², and terms of full covariances are squares of what cancels.
+const fn limits(shape: &Shape, way: Way) -> (f64, f64) {
+    match (way, shape.precision, shape.kind) {
+        (Way::Halves(_), _, CovarianceType::Full) => (2e5, 5e-3),
+        (Way::Halves(_), ..) => (2e4, 5e-3),
+        (_, Precision::F64, _) => (4e6, 2e-6),
+        (_, Precision::F32, _) => (4e9, 2e-8),
     }
 }
 
@@ -132,29 +63,69 @@ const BETWEEN_LOOKS: f64 = 0.03;
 /// Iterations between looks at most.
 const MOST_BETWEEN_LOOKS: f64 = 64.0;
 
+/// Why a loop came to an end.
+enum Left {
+    /// It converged, or was asked for no more iterations.
+    AtTheEnd,
+    /// Too many digits would have been lost, or a covariance was not positive definite.
+    ForDigits,
+    ForMemory,
+}
+
 impl<T: Number> CudaRows<T> {
-    /// [`Resident::iterate`].
+    /// [`Resident::iterate`]: by the best way that there is; where that loses too many digits by the next, and in the end
+    /// by none, so that the host goes on.
     pub(crate) fn iterate_here(
         &mut self,
         run: &mut EmRun,
         options: &EmOptions,
         seen: &mut dyn FnMut(&mut EmRun, usize) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let Some(plan) = self.loop_plan(&run.mixture, options, run.iterations)? else { return Ok(()) };
-        let arena = Arena::of(&plan);
-        match self.reserve_loop(&plan, &arena) {
+        // An iteration before the first is known only to the host, which compares likelihoods.
+        if run.iterations > 0 || options.max_iter == 0 {
+            return Ok(());
+        }
+        let shape = self.shape(run.mixture.covariance_type(), run.mixture.n_components());
+        let weighted = self.row_weights.is_some();
+        let ways = ways::consider::<T>(&shape, weighted, &self.gpu.limits, &self.forced, |name| self.gpu.has(name));
+        let start = run.mixture.clone();
+        for (way, _) in ways.into_iter().filter(|(_, why_not)| why_not.is_none()) {
+            let Some(plan) = self.loop_plan(shape, way, options)? else { return Ok(()) };
+            match self.iterate_as(&plan, run, options, seen)? {
+                Left::AtTheEnd => return Ok(()),
+                // What halves lose the others may keep; what those lose is lost by all that have features.
+                Left::ForDigits if !matches!(way, Way::Halves(_)) => return Ok(()),
+                Left::ForDigits => {
+                    run.mixture = start.clone();
+                    (run.iterations, run.on_device) = (0, None);
+                    run.trace.clear();
+                    run.falls.clear();
+                }
+                Left::ForMemory => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn iterate_as(
+        &mut self,
+        plan: &LoopPlan,
+        run: &mut EmRun,
+        options: &EmOptions,
+        seen: &mut dyn FnMut(&mut EmRun, usize) -> Result<(), Error>,
+    ) -> Result<Left, Error> {
+        let arena = Arena::of(plan);
+        match self.reserve_loop(plan, &arena) {
             // Passes in chunks need less.
-            Err(Error::Memory { .. }) => return Ok(()),
+            Err(Error::Memory { .. }) => return Ok(Left::ForMemory),
             other => other?,
         }
-        self.begin(&plan, &arena, &run.mixture)?;
-        let buffers = self.loop_buffers(&plan, &arena);
-        let on_device = run.on_device.get_or_insert_default();
-        let mut first_guess = guess(&plan);
-        let before = run.iterations;
+        self.begin(plan, &arena, &run.mixture)?;
+        let buffers = self.loop_buffers(plan, &arena);
+        let mut first_guess = guess(plan);
         let clock = self.queue.clock.clone();
         let (from, to) = &*clock;
-        let mut time = OnDevice { iterations: 0, ..*on_device };
+        let mut time = OnDevice::default();
         let mut next = 1;
         loop {
             let batch = (BETWEEN_LOOKS / first_guess).clamp(1.0, MOST_BETWEEN_LOOKS) as u32;
@@ -163,25 +134,25 @@ impl<T: Number> CudaRows<T> {
             let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
             self.gpu.check("an event", from.record(&self.queue.stream))?;
             for iteration in next..=last {
-                launcher.loop_pass(&plan, iteration, &chunk, &buffers)?;
-                launcher.update(&plan, iteration, &buffers)?;
+                launcher.loop_pass(plan, iteration, &chunk, &buffers)?;
+                launcher.update(plan, iteration, &buffers)?;
             }
             self.gpu.check("an event", to.record(&self.queue.stream))?;
             self.look(&arena, &buffers)?;
             let seconds = f64::from(self.gpu.check("an event", to.elapsed_time_f32(from))?) / 1e3;
             let flags = self.loop_memory.seen_flags.as_slice();
             let (done, trouble, finished) = (flags[DONE as usize], flags[TROUBLE as usize], flags[FINISHED as usize]);
-            // What came before a trouble is good, but its parameters are gone: the host goes on from the last look.
+            // What came before a trouble is good, but its parameters are gone: who goes on does so from the last look.
             if trouble != 0 {
-                tracing::debug!(iteration = before + trouble as usize, "the loop on the device leaves off");
-                return Ok(());
+                tracing::debug!(iteration = trouble, "the loop on the device leaves off");
+                return Ok(Left::ForDigits);
             }
-            let Some(mixture) = self.seen_mixture(&plan, &arena) else { return Ok(()) };
+            let Some(mixture) = self.seen_mixture(plan, &arena) else { return Ok(Left::ForDigits) };
             let known = run.iterations;
             let values = self.loop_memory.seen.as_slice();
             run.trace.extend((next..=finished).map(|i| values[((i - 1) as u64 % TRACE) as usize]));
             run.mixture = mixture;
-            run.iterations = before + finished as usize;
+            run.iterations = finished as usize;
             run.empty = (0..plan.shape.k as usize).filter(|c| flags[STATE_LEN + c] != 0).collect();
             run.converged = done != 0 && last_change(&run.trace) < options.tol;
             time.iterations = finished as usize;
@@ -189,34 +160,35 @@ impl<T: Number> CudaRows<T> {
             run.on_device = Some(time);
             seen(run, known)?;
             if done != 0 {
-                return Ok(());
+                return Ok(Left::AtTheEnd);
             }
             first_guess = seconds / f64::from(last - next + 1);
             next = last + 1;
         }
     }
 
-    fn loop_plan(&self, mixture: &Mixture, options: &EmOptions, done: usize) -> Result<Option<LoopPlan>, Error> {
-        let (kind, k) = (mixture.covariance_type(), mixture.n_components());
-        let shape = self.shape(kind, k);
-        let left = u32::try_from(options.max_iter.saturating_sub(done)).unwrap_or(u32::MAX - 1);
-        // An iteration before the first is known only to the host, which compares likelihoods.
-        if left == 0 || done > 0 {
-            return Ok(None);
-        }
-        let ways = ways::consider::<T>(&shape, &self.gpu.limits, &self.forced, |name| self.gpu.has(name));
-        let (way, _) = ways.into_iter().find(|(_, why_not)| why_not.is_none()).expect("the host always can");
+    /// None where the host is to do it.
+    fn loop_plan(&self, shape: Shape, way: Way, options: &EmOptions) -> Result<Option<LoopPlan>, Error> {
         let kernels = match way {
             Way::Fused(variant) => self.fused_kernels(&shape, variant)?,
-            Way::Large(of) => self.large_kernels(&shape, of)?,
+            Way::Halves(of) => {
+                let (first, second) = (halves::densities(of, shape.d).name, halves::moments(of).name);
+                let shared = halves::shared_bytes(of, shape.kernel_kind(), shape.d);
+                Kernels::Halves(of, self.chunks_of(&shape, of, (first, second), shared)?)
+            }
+            Way::Large(of) => {
+                let first = large::densities::<T>(of.family, of.at_once).name;
+                let second = large::moments::<T>(of.family, of.at_once).name;
+                Kernels::Large(of, self.chunks_of(&shape, of, (first, second), large::shared_bytes::<T>(of))?)
+            }
             Way::Host => return Ok(None),
         };
-        let (most_terms, least_left) = limits(self.precision);
+        let (most_terms, least_left) = limits(&shape, way);
         tracing::debug!(plan = format!("{kernels:?}"), "loop on the device");
         Ok(Some(LoopPlan {
             shape,
             kernels,
-            max_iter: left,
+            max_iter: u32::try_from(options.max_iter).unwrap_or(u32::MAX - 1),
             tol: options.tol,
             reg_covar: options.reg_covar,
             total_weight: self.total_weight,
@@ -234,17 +206,20 @@ impl<T: Number> CudaRows<T> {
         Ok(Kernels::Fused(variant, blocks))
     }
 
-    /// Two kernels for each chunk of rows.
-    fn large_kernels(&self, shape: &Shape, of: Large) -> Result<Kernels, Error> {
-        let first = large::densities::<T>(of.family, of.at_once);
-        let second = large::moments::<T>(of.family, of.at_once);
-        let (first_shared, second_shared) = large::shared_bytes::<T>(of);
+    /// Chunks for two kernels.
+    fn chunks_of(
+        &self,
+        shape: &Shape,
+        of: Large,
+        (first, second): (&'static str, &'static str),
+        (first_shared, second_shared): (u64, u64),
+    ) -> Result<Chunks, Error> {
         let at_once = |name: &'static str, shared: u64| {
             let each = self.gpu.occupancy(name, gmm_kernels::THREADS, shared)?;
             Ok::<u32, Error>(each * self.gpu.limits.multiprocessors)
         };
-        let waves = (at_once(first.name, first_shared)?, at_once(second.name, second_shared)?);
-        Ok(Kernels::Large(of, plan::chunks(shape, of, &self.gpu.limits, &self.forced, waves)))
+        let waves = (at_once(first, first_shared)?, at_once(second, second_shared)?);
+        Ok(plan::chunks(shape, of, &self.gpu.limits, &self.forced, waves))
     }
 
     fn reserve_loop(&mut self, plan: &LoopPlan, arena: &Arena) -> Result<(), Error> {
@@ -260,33 +235,29 @@ impl<T: Number> CudaRows<T> {
         gpu.room("the loop on the GPU", wanted, have)?;
         memory.numbers.reserve(gpu, arena.len)?;
         memory.flags.reserve(gpu, flags)?;
-        pin(gpu, &mut memory.seen, arena.seen)?;
+        pin(gpu, &mut memory.seen, arena.seen())?;
         pin(gpu, &mut memory.seen_flags, flags)
     }
 
     fn loop_buffers(&self, plan: &LoopPlan, arena: &Arena) -> LoopBuffers {
-        let numbers = self.loop_memory.numbers.first(arena.len);
+        let numbers = arena.all(&self.loop_memory.numbers);
         let flags = self.loop_memory.flags.first(STATE_LEN + plan.shape.k as usize);
-        let tied = plan.shape.kind == CovarianceType::Tied;
+        let at = |range: &std::ops::Range<usize>| numbers.index(range.clone());
         LoopBuffers {
             state: flags.index(..STATE_LEN),
             empty: flags.index(STATE_LEN..),
-            trace: numbers.index(..arena.weights),
-            weights: numbers.index(arena.weights..arena.means),
-            means: numbers.index(arena.means..arena.covariances),
-            covariances: numbers.index(arena.covariances..arena.seen),
-            carry: numbers.index(arena.carry..arena.constants),
-            constants: numbers.index(arena.constants..arena.coefficients),
-            coefficients: numbers.index(arena.coefficients..arena.sums),
-            sums: numbers.index(arena.sums..arena.scatter),
-            scatter: tied.then(|| numbers.index(arena.scatter..arena.partials)),
-            partials: numbers.index(arena.partials..arena.norms),
-            between: matches!(plan.kernels, Kernels::Large(..)).then(|| Between {
-                norms: (arena.norms < arena.exponentials).then(|| numbers.index(arena.norms..arena.exponentials)),
-                exponentials: numbers.index(arena.exponentials..arena.factors),
-                factors: numbers.index(arena.factors..arena.likelihoods),
-                likelihoods: numbers.index(arena.likelihoods..arena.len),
-            }),
+            trace: at(&arena.trace),
+            weights: at(&arena.weights),
+            means: at(&arena.means),
+            covariances: at(&arena.covariances),
+            carry: at(&arena.carry),
+            constants: at(&arena.constants),
+            coefficients: at(&arena.coefficients),
+            sums: at(&arena.sums),
+            scatter: (!arena.scatter.is_empty()).then(|| at(&arena.scatter)),
+            partials: at(&arena.partials),
+            between: arena.between(&numbers),
+            coded: arena.coded(&numbers),
         }
     }
 
@@ -296,19 +267,18 @@ impl<T: Number> CudaRows<T> {
         let b = self.loop_buffers(plan, arena);
         let memory = &mut self.loop_memory;
         let host = memory.seen.as_mut_slice();
-        host[..arena.weights].fill(0.0);
-        host[arena.weights..arena.means].fill(0.0);
-        for (slot, w) in host[arena.weights..].iter_mut().zip(start.weights()) {
+        host[..arena.seen()].fill(0.0);
+        for (slot, w) in host[arena.weights.clone()].iter_mut().zip(start.weights()) {
             *slot = *w;
         }
-        for (i, (slot, m)) in host[arena.means..].iter_mut().zip(start.means()).enumerate() {
+        for (i, (slot, m)) in host[arena.means.clone()].iter_mut().zip(start.means()).enumerate() {
             *slot = m - self.shift[i % d];
         }
-        pack(start.covariances(), &mut host[arena.covariances..arena.seen]);
+        pack(start.covariances(), &mut host[arena.covariances.clone()]);
         let stream = &self.queue.stream;
-        let seen = &memory.seen.as_slice()[..arena.seen];
+        let seen = &memory.seen.as_slice()[..arena.seen()];
         // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
-        let copied = unsafe { memory.numbers.first(arena.seen).async_copy_from(seen, stream) };
+        let copied = unsafe { memory.numbers.first(arena.seen()).async_copy_from(seen, stream) };
         self.gpu.check("a copy of parameters to the device", copied)?;
         if let (Some(mut to), Some(scatter)) = (b.scatter, &memory.scatter) {
             let to_len = scatter.len();
@@ -317,14 +287,16 @@ impl<T: Number> CudaRows<T> {
             let _ = &mut to;
             self.gpu.check("a copy of moments to the device", copied)?;
         }
-        let (mut coefficients, mut flags) = (b.coefficients, memory.flags.first(STATE_LEN + plan.shape.k as usize));
+        let mut zeroed = arena.all(&memory.numbers).index(arena.zeroed.clone());
+        let mut flags = memory.flags.first(STATE_LEN + plan.shape.k as usize);
         // SAFETY: the loop's own buffers, and the stream keeps the order.
-        let set = unsafe { coefficients.set_8_async(0, stream).and_then(|()| flags.set_8_async(0, stream)) };
+        let set = unsafe { zeroed.set_8_async(0, stream).and_then(|()| flags.set_8_async(0, stream)) };
         self.gpu.check("clearing a loop's state", set)?;
         let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
         if let Some(norms) = b.between.and_then(|between| between.norms) {
             launcher.norms(&plan.shape, &self.whole(), &norms)?;
         }
+        launcher.scales(plan, &self.whole(), &b)?;
         launcher.update(plan, 0, &b)
     }
 
@@ -336,8 +308,8 @@ impl<T: Number> CudaRows<T> {
         let copied = unsafe {
             memory
                 .numbers
-                .first(arena.seen)
-                .async_copy_to(&mut memory.seen.as_mut_slice()[..arena.seen], stream)
+                .first(arena.seen())
+                .async_copy_to(&mut memory.seen.as_mut_slice()[..arena.seen()], stream)
                 .and_then(|()| {
                     memory.flags.first(flags).async_copy_to(&mut memory.seen_flags.as_mut_slice()[..flags], stream)
                 })
@@ -350,10 +322,10 @@ impl<T: Number> CudaRows<T> {
     fn seen_mixture(&self, plan: &LoopPlan, arena: &Arena) -> Option<Mixture> {
         let (k, d) = (plan.shape.k as usize, self.d);
         let seen = self.loop_memory.seen.as_slice();
-        let mut weights = Array1::from_iter(seen[arena.weights..][..k].iter().copied());
+        let mut weights = Array1::from_iter(seen[arena.weights.clone()].iter().copied());
         weights /= weights.sum();
-        let means = Array2::from_shape_fn((k, d), |(c, j)| seen[arena.means + c * d + j] + self.shift[j]);
-        let covariances = unpack(plan.shape.kind, k, d, &seen[arena.covariances..arena.seen]);
+        let means = Array2::from_shape_fn((k, d), |(c, j)| seen[arena.means.start + c * d + j] + self.shift[j]);
+        let covariances = unpack(plan.shape.kind, k, d, &seen[arena.covariances.clone()]);
         Mixture::new(weights, means, covariances).ok()
     }
 }

@@ -8,6 +8,7 @@
 //! from which [`passes`] are put together, [`em`] EM's loop, whose kernels [`ways`] chooses, and [`seeding`] what k-means++
 //! asks; [`resident`] is their face.
 
+mod arena;
 mod buffers;
 mod device;
 mod driver;

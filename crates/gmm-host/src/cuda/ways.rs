@@ -3,9 +3,11 @@
 use std::fmt;
 
 use gmm_kernels::Real;
+use gmm_kernels::fused::halves;
 use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::update;
 use gmm_kernels::fused::{self, Variant};
+use gmm_kernels::layout::Kind;
 use gmm_kernels::ptx;
 use gmm_model::{CovarianceType, Precision};
 
@@ -18,6 +20,8 @@ use crate::Error;
 pub(super) enum Way {
     /// On the device, a kernel for a pass.
     Fused(Variant),
+    /// On the device, two kernels for each chunk of rows, whose products are of halves.
+    Halves(Large),
     /// On the device, two kernels for each chunk of rows.
     Large(Large),
     /// By the host, pass by pass.
@@ -27,6 +31,7 @@ pub(super) enum Way {
 /// All ways, best first, each with what speaks against it; the first with nothing runs. The last always can.
 pub(super) fn consider<T: Real>(
     shape: &Shape,
+    weighted: bool,
     limits: &Limits,
     forced: &Forced,
     has: impl Fn(&'static str) -> bool,
@@ -56,6 +61,18 @@ pub(super) fn consider<T: Real>(
         ways.push((Way::Fused(variant), loops.clone().or_else(why_not)));
     }
     let of = Large::of(kind, k, d);
+    if shape.precision == Precision::F32 {
+        let (first, second) = halves::shared_bytes(of, kind, d);
+        let why_not = || match () {
+            () if other(LoopKernels::Halves) => forced(),
+            () if weighted => Some("rows have weights, whose range halves need not hold".to_owned()),
+            () if !has(halves::densities(of, d).name) => absent(),
+            () if kind == Kind::Full && d < 8 => Some("of eight rows of a factor most would be empty".to_owned()),
+            () => (first.max(second) > room)
+                .then(|| format!("it wants {} bytes of shared memory, {room} are there", first.max(second))),
+        };
+        ways.push((Way::Halves(of), loops.clone().or_else(why_not)));
+    }
     let why_not = || match () {
         () if other(LoopKernels::Large) => forced(),
         () => {
@@ -115,8 +132,8 @@ pub fn loop_candidates(
         None => ptx::MODULES[0].alone(name).is_some(),
     };
     let ways = match precision {
-        Precision::F32 => consider::<f32>(&shape, &limits, &forced, has),
-        Precision::F64 => consider::<f64>(&shape, &limits, &forced, has),
+        Precision::F32 => consider::<f32>(&shape, false, &limits, &forced, has),
+        Precision::F64 => consider::<f64>(&shape, false, &limits, &forced, has),
     };
     let best = ways.iter().position(|(_, why_not)| why_not.is_none());
     let mut out: Vec<LoopCandidate> = ways
@@ -144,6 +161,11 @@ fn describe(way: Way, shape: &Shape) -> (&'static str, String) {
             let kernel = kernel.trim_end_matches("_f32");
             (FUSED, format!("one kernel a pass, {kernel}; each warp holds all {sums} sums in its registers"))
         }
+        Way::Halves(of) => {
+            let (sums, at_once) = (of.place.sums(), 8 * of.at_once);
+            let how = "two kernels for each chunk of rows, products of two half-precision numbers each, 22 bits";
+            ("halves", format!("{how}; {at_once} components at a time; {sums} sums"))
+        }
         Way::Large(of) => {
             let (sums, at_once) = (of.place.sums(), 8 * of.at_once);
             ("large", format!("two kernels for each chunk of rows, {at_once} components at a time; {sums} sums"))
@@ -167,11 +189,11 @@ mod tests {
 
     #[test]
     fn the_best_way_that_there_is_runs() {
-        let fused = vec![("fused", true), ("large", false), ("host", false)];
+        let fused = vec![("fused", true), ("halves", false), ("large", false), ("host", false)];
         assert_eq!(names(CovarianceType::Full, (1_000_000, 13, 8)), fused);
-        let large = vec![("fused", false), ("large", true), ("host", false)];
-        assert_eq!(names(CovarianceType::Full, (1_000_000, 32, 64)), large);
-        let host = vec![("fused", false), ("large", false), ("host", true)];
+        let halves = vec![("fused", false), ("halves", true), ("large", false), ("host", false)];
+        assert_eq!(names(CovarianceType::Full, (1_000_000, 32, 64)), halves);
+        let host = vec![("fused", false), ("halves", false), ("large", false), ("host", true)];
         assert_eq!(names(CovarianceType::Full, (1000, 500, 2)), host);
     }
 
@@ -182,11 +204,11 @@ mod tests {
         let none = |_: &'static str| false;
         let shape = Shape { kind: CovarianceType::Diag, precision: Precision::F32, n: 100, k: 3, d: 4 };
         let limits = Limits { multiprocessors: 14, shared_bytes: 65_536, l2_bytes: 1_048_576 };
-        let ways = consider::<f32>(&shape, &limits, &Forced::default(), none);
-        assert!(ways[0].1.as_ref().unwrap().contains("8.0") && ways[2] == (Way::Host, None), "{ways:?}");
+        let ways = consider::<f32>(&shape, false, &limits, &Forced::default(), none);
+        assert!(ways[0].1.as_ref().unwrap().contains("8.0") && ways[3] == (Way::Host, None), "{ways:?}");
         let large = Forced::parse("variant=large").unwrap();
-        let ways = consider::<f32>(&shape, &limits, &large, |_| true);
-        assert!(ways[0].1.as_ref().unwrap().contains("GMM_PLAN") && ways[1].1.is_none(), "{ways:?}");
+        let ways = consider::<f32>(&shape, false, &limits, &large, |_| true);
+        assert!(ways[0].1.as_ref().unwrap().contains("GMM_PLAN") && ways[2].1.is_none(), "{ways:?}");
     }
 
     #[test]

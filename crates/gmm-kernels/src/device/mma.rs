@@ -14,6 +14,13 @@ pub use super::machine::mma_m16n8k8_tf32;
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub use super::machine::mma_m16n8k16_bf16;
 
+/// `A` and `B` as for [`mma_m16n8k16_bf16`], F16 as [`to_halves`] makes them.
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub use super::machine::mma_m16n8k16_f16;
+
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub use super::machine::{from_halves, to_halves};
+
 /// `A` is 8×4: `(g,t)`; `B` is 4×8: `(t,g)`.
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub use super::machine::mma_m8n8k4_f64;

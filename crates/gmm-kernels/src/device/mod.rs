@@ -20,6 +20,8 @@ pub use emulated::{Buffer, emulate};
 mod ahead;
 mod block;
 pub mod mma;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub mod ring;
 mod shared;
 
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]

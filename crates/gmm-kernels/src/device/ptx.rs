@@ -273,6 +273,61 @@ pub(crate) fn copies_arrive() {
     unsafe { asm!("cp.async.wait_all;", options(nostack)) };
 }
 
+/// Ends the group of copies that this thread started since the last.
+#[cfg(feature = "sm_80")]
+#[inline(always)]
+pub(crate) fn copies_end_group() {
+    // SAFETY: see above.
+    unsafe { asm!("cp.async.commit_group;", options(nostack)) };
+}
+
+/// Waits for the copies of all groups but the last.
+#[cfg(feature = "sm_80")]
+#[inline(always)]
+pub(crate) fn copies_arrive_but_last() {
+    // SAFETY: see above.
+    unsafe { asm!("cp.async.wait_group 1;", options(nostack)) };
+}
+
+/// Two numbers rounded to half precision, the first in the lower bits.
+#[cfg(feature = "sm_80")]
+#[inline(always)]
+pub fn to_halves(a: f32, b: f32) -> u32 {
+    let out: u32;
+    // SAFETY: see above.
+    unsafe {
+        asm!("cvt.rn.f16x2.f32 {o}, {b}, {a};", o = lateout(reg32) out, a = in(reg32) a, b = in(reg32) b,
+            options(pure, nomem, nostack));
+    }
+    out
+}
+
+/// The numbers of two halves, the one in the lower bits first.
+#[cfg(feature = "sm_80")]
+#[inline(always)]
+pub fn from_halves(pair: u32) -> [f32; 2] {
+    let (a, b): (f32, f32);
+    // SAFETY: see above.
+    unsafe {
+        asm!("{{ .reg .b16 l, h; mov.b32 {{l, h}}, {p}; cvt.f32.f16 {a}, l; cvt.f32.f16 {b}, h; }}", a = out(reg32) a,
+            b = out(reg32) b, p = in(reg32) pair, options(pure, nomem, nostack));
+    }
+    [a, b]
+}
+
+/// `mma.sync` m16n8k16, F16 in, f32 sums.
+#[cfg(feature = "sm_80")]
+#[inline(always)]
+pub fn mma_m16n8k16_f16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
+    // SAFETY: see above.
+    unsafe {
+        asm!("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{{c0},{c1},{c2},{c3}}}, {{{a0},{a1},{a2},{a3}}}, {{{b0},{b1}}}, {{{c0},{c1},{c2},{c3}}};",
+            c0 = inout(reg32) c[0], c1 = inout(reg32) c[1], c2 = inout(reg32) c[2], c3 = inout(reg32) c[3],
+            a0 = in(reg32) a[0], a1 = in(reg32) a[1], a2 = in(reg32) a[2], a3 = in(reg32) a[3],
+            b0 = in(reg32) b[0], b1 = in(reg32) b[1], options(nomem, nostack));
+    }
+}
+
 /// `mma.sync` m16n8k8, TF32 in, f32 sums.
 #[cfg(feature = "sm_80")]
 #[inline(always)]

@@ -8,6 +8,7 @@
 //! tensor cores, where that costs what `f32` costs elsewhere.
 
 pub mod features;
+pub mod halves;
 mod lanes;
 pub mod large;
 mod likelihood;

@@ -13,6 +13,7 @@ use gmm_kernels::layout::{Kind, packed_len, second_len, tiled_len, tiles};
 use gmm_kernels::reduce::{NUMBERS, Reduce, reduce_blocks};
 use gmm_kernels::{THREADS, device::WARP};
 
+use super::halves::Coded;
 use super::{Chunk, Launcher, at_least, check_chunk, or_null, pointer};
 use crate::Error;
 use crate::cuda::plan::{Chunks, Shape};
@@ -47,16 +48,18 @@ pub(crate) struct LoopBuffers {
     pub(crate) partials: DeviceSlice<f64>,
     /// What the two kernels of a chunk leave to one another.
     pub(crate) between: Option<Between>,
+    /// What [`Kernels::Halves`] reads.
+    pub(crate) coded: Option<Coded>,
 }
 
-/// The buffers between the two kernels of [`Kernels::Large`].
+/// The buffers between the two kernels of [`Kernels::Large`], and of [`Kernels::Halves`].
 #[derive(Clone, Copy)]
 pub(crate) struct Between {
     /// `tiled_len(n, 1)`, of all rows, where norms are a feature.
     pub(crate) norms: Option<DeviceSlice<f64>>,
     /// [`Large::exponentials`] of a chunk, of the rows' type.
     pub(crate) exponentials: DeviceSlice<f64>,
-    /// [`Large::factors`] of a chunk.
+    /// [`Large::factors`] of a chunk; `f32` for halves.
     pub(crate) factors: DeviceSlice<f64>,
     /// [`large::likelihoods`] of a chunk.
     pub(crate) likelihoods: DeviceSlice<f64>,
@@ -69,6 +72,8 @@ pub(crate) enum Kernels {
     Fused(Variant, u32),
     /// Two for each chunk.
     Large(Large, Chunks),
+    /// The same in halves.
+    Halves(Large, Chunks),
 }
 
 impl Kernels {
@@ -76,7 +81,7 @@ impl Kernels {
     pub(crate) const fn place(&self) -> Place {
         match self {
             Self::Fused(variant, _) => variant.place(),
-            Self::Large(of, _) => of.place,
+            Self::Large(of, _) | Self::Halves(of, _) => of.place,
         }
     }
 
@@ -84,7 +89,15 @@ impl Kernels {
     pub(crate) const fn partials(&self) -> u32 {
         match self {
             Self::Fused(_, blocks) => *blocks,
-            Self::Large(_, chunks) => chunks.splits,
+            Self::Large(_, chunks) | Self::Halves(_, chunks) => chunks.splits,
+        }
+    }
+
+    /// What those for chunks have in common.
+    pub(crate) const fn large(&self) -> Option<(Large, Chunks)> {
+        match self {
+            Self::Fused(..) => None,
+            Self::Large(of, chunks) | Self::Halves(of, chunks) => Some((*of, *chunks)),
         }
     }
 }
@@ -123,6 +136,7 @@ impl Launcher<'_> {
         match plan.kernels {
             Kernels::Fused(variant, blocks) => self.fused_pass(shape, variant, blocks, iteration, rows, b)?,
             Kernels::Large(of, chunks) => self.large_pass(shape, of, &chunks, iteration, rows, b)?,
+            Kernels::Halves(of, chunks) => self.halves_pass(shape, of, &chunks, iteration, rows, b)?,
         }
         let reduce = Reduce {
             partials: pointer(&b.partials),
@@ -249,7 +263,7 @@ impl Launcher<'_> {
         unsafe { self.launch(norms_kernel::<T>(), (grid, 1), a) }
     }
 
-    /// The M-step that ends an iteration; at iteration 0, coefficients of the parameters that are there.
+    /// The M-step that ends an iteration, and the next coefficients; at iteration 0, those of the parameters that are there.
     pub(crate) fn update(self, plan: &LoopPlan, iteration: u32, b: &LoopBuffers) -> Result<(), Error> {
         let (shape, place) = (&plan.shape, plan.kernels.place());
         let (kind, k, d) = (shape.kernel_kind(), u64::from(shape.k), u64::from(shape.d));
@@ -288,10 +302,12 @@ impl Launcher<'_> {
             empty: pointer(&b.empty),
             coefficients: pointer(&b.coefficients),
             constants: pointer(&b.constants),
+            roots: or_null(b.coded.as_ref().and_then(|coded| coded.roots.as_ref())),
             carry: pointer(&b.carry),
             trace: pointer(&b.trace),
         };
         // SAFETY: every length was checked against the field's formula.
-        unsafe { self.launch(update_kernel(), (8 * place.groups, 1), a) }
+        unsafe { self.launch(update_kernel(), (8 * place.groups, 1), a)? };
+        self.encode(plan, iteration, b)
     }
 }

@@ -4,10 +4,12 @@
 //! which owns the buffers and waits for its stream before it lets go of one.
 
 mod em;
+mod halves;
 mod seeding;
 mod source;
 
 pub(crate) use em::{Between, Kernels, LoopBuffers, LoopPlan};
+pub(crate) use halves::Coded;
 
 use std::os::raw::c_void;
 

@@ -89,6 +89,23 @@ pub fn mma_m16n8k16_bf16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
     rounded(c, |c| multiply(all.lane(), 16, c, a, b));
 }
 
+/// `mma.sync` m16n8k16, F16 in, f32 sums.
+pub fn mma_m16n8k16_f16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
+    let all = bring("mma_m16n8k16_f16", &[a[0], a[1], a[2], a[3], b[0], b[1]].map(u64::from));
+    let f16 = |lane, i, half: u32| f64::from(super::from_halves(all.get(lane, i) as u32)[half as usize]);
+    let a = |row: u32, k: u32| f16(row % 8 * 4 + k % 8 / 2, row / 8 + 2 * (k / 8), k % 2);
+    let b = |k: u32, column: u32| f16(column * 4 + k % 8 / 2, 4 + k / 8, k % 2);
+    let mut wide = c.map(f64::from);
+    multiply(all.lane(), 16, &mut wide, a, b);
+    *c = wide.map(towards_zero);
+}
+
+/// As the chip rounds its sums.
+fn towards_zero(v: f64) -> f32 {
+    let nearest = v as f32;
+    if f64::from(nearest).abs() > v.abs() { f32::from_bits(nearest.to_bits() - 1) } else { nearest }
+}
+
 /// `mma.sync` m8n8k4, f64.
 pub fn mma_m8n8k4_f64(c: &mut [f64; 2], a: f64, b: f64) {
     let all = bring("mma_m8n8k4_f64", &[a, b].map(f64::to_bits));

@@ -11,14 +11,17 @@
 mod block;
 mod buffer;
 mod collective;
+mod halves;
 mod shadow;
 
 pub use block::emulate;
 pub use buffer::Buffer;
 pub(crate) use buffer::check_global;
 pub use collective::{
-    mma_m8n8k4_f64, mma_m16n8k8_tf32, mma_m16n8k16_bf16, mma_m16n8k16_f64, shuffle_idx_u32, shuffle_xor_u32, sync_warp,
+    mma_m8n8k4_f64, mma_m16n8k8_tf32, mma_m16n8k16_bf16, mma_m16n8k16_f16, mma_m16n8k16_f64, shuffle_idx_u32,
+    shuffle_xor_u32, sync_warp,
 };
+pub use halves::{from_halves, to_halves};
 
 use block::{Stop, me};
 
@@ -125,3 +128,9 @@ pub(crate) unsafe fn copy_ahead(offset: u32, from: *const u8) {
 
 /// Nothing is on its way.
 pub(crate) fn copies_arrive() {}
+
+/// Nor in groups.
+pub(crate) fn copies_end_group() {}
+
+/// As [`copies_arrive`].
+pub(crate) fn copies_arrive_but_last() {}

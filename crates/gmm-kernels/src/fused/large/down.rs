@@ -3,7 +3,6 @@
 use super::super::Family;
 use super::super::features::each;
 use super::super::pass::derive;
-use super::moments::Moments;
 use crate::Real;
 use crate::device::Ahead;
 use crate::layout::TILE_ROWS;
@@ -13,17 +12,17 @@ const ONES: u32 = u32::MAX;
 
 /// Rows `4t..4t+4` of sixteen.
 #[derive(Clone, Copy)]
-pub(super) struct Rows<T> {
+pub(in crate::fused) struct Rows<T, F> {
     /// Entry `j` of the first is at `128 j`.
-    pub(super) x: *const T,
-    pub(super) norm: *const f64,
-    pub(super) factors: *const f64,
+    pub(in crate::fused) x: *const T,
+    pub(in crate::fused) norm: *const f64,
+    pub(in crate::fused) factors: *const F,
     /// Of this lane's component in the first group.
-    pub(super) exponentials: *const T,
-    pub(super) d: u32,
+    pub(in crate::fused) exponentials: *const T,
+    pub(in crate::fused) d: u32,
 }
 
-impl<T: Real> Rows<T> {
+impl<T: Real, F: Real> Rows<T, F> {
     /// Sends for entry `j` of each, if there is one.
     #[inline(always)]
     unsafe fn send(self, to: Slots<T>, i: u32, j: u32) {
@@ -36,11 +35,11 @@ impl<T: Real> Rows<T> {
 
 /// Where the columns of a unit arrive.
 #[derive(Clone, Copy)]
-pub(super) struct Slots<T> {
-    pub(super) ahead: Ahead,
-    pub(super) first: u32,
-    pub(super) d: u32,
-    pub(super) of: core::marker::PhantomData<T>,
+pub(in crate::fused) struct Slots<T> {
+    pub(in crate::fused) ahead: Ahead,
+    pub(in crate::fused) first: u32,
+    pub(in crate::fused) d: u32,
+    pub(in crate::fused) of: core::marker::PhantomData<T>,
 }
 
 impl<T: Real> Slots<T> {
@@ -51,39 +50,52 @@ impl<T: Real> Slots<T> {
 
     /// Entry `j` of each; 0 where there is none.
     #[inline(always)]
-    fn entry(self, i: u32, j: u32) -> [f64; 4] {
-        let mut out = [if j == ONES { 1.0 } else { 0.0 }; 4];
+    fn entry<V: Real>(self, i: u32, j: u32) -> [V; 4] {
+        let mut out = [if j == ONES { V::ONE } else { V::ZERO }; 4];
         if j < self.d {
             let four = self.ahead.four::<T>(self.at(i));
-            each(4, |r| out[r] = four[r].to_f64());
+            each(4, |r| out[r] = V::from_f64(four[r].to_f64()));
         }
         out
     }
 }
 
 /// Two operands, features down and rows across.
-pub(super) type Left = [[f64; 8]; 2];
+pub(in crate::fused) type Left<V> = [[V; 8]; 2];
+
+/// What decides where features lie.
+#[derive(Clone, Copy)]
+pub(in crate::fused) struct Of {
+    pub(in crate::fused) d: u32,
+    /// One of [`mod@derive`].
+    pub(in crate::fused) derive: u32,
+    /// Of [`Place`](super::Place), as are the classes.
+    pub(in crate::fused) steps: u32,
+    pub(in crate::fused) classes: u32,
+}
 
 /// A lane's features of two steps, chosen once, in four numbers.
-pub(super) type Choice = [u32; 4];
+pub(in crate::fused) type Choice = [u32; 4];
 
 /// Features with features down and rows across.
-pub(super) trait Down {
+pub(in crate::fused) trait Down {
     /// What they are made of.
     const FAMILY: Family;
     /// Of two steps; `unit` counts them.
-    fn choose<T: Real>(a: &Moments<T>, unit: u32, lane: u32) -> Choice;
+    fn choose(a: Of, unit: u32, lane: u32) -> Choice;
     /// The first and the second of the two steps, as sums have them; `steps` or more where there is none.
-    fn steps<T: Real>(a: &Moments<T>, unit: u32) -> [u32; 2];
+    fn steps(a: Of, unit: u32) -> [u32; 2];
+    /// The columns whose product feature `i` of a lane's four is, `d` for the norm; past it where there is none.
+    fn columns(of: Of, choice: Choice, i: usize) -> [u32; 2];
     /// Sends for the columns.
-    unsafe fn send<T: Real>(choice: Choice, x: Rows<T>, to: Slots<T>);
+    unsafe fn send<T: Real, F: Real>(choice: Choice, x: Rows<T, F>, to: Slots<T>);
     /// Operands of the columns that arrived.
-    unsafe fn operands<T: Real>(choice: Choice, from: Slots<T>, norm: *const f64) -> Left;
+    unsafe fn operands<T: Real, V: Real>(choice: Choice, from: Slots<T>, norm: *const f64) -> Left<V>;
 }
 
 /// Columns as they are, and what is derived from them. A choice has the columns of features `g` and `g+8` of the first
 /// step, then of the second.
-pub(super) struct Columns;
+pub(in crate::fused) struct Columns;
 
 /// In a choice of [`Columns`]: the column's square, and the norm.
 const SQUARE: u32 = 1 << 31;
@@ -93,7 +105,7 @@ impl Down for Columns {
     const FAMILY: Family = Family::Linear;
 
     #[inline(always)]
-    fn choose<T: Real>(a: &Moments<T>, unit: u32, lane: u32) -> Choice {
+    fn choose(a: Of, unit: u32, lane: u32) -> Choice {
         let mut out = [0; 4];
         each(4, |i| {
             let feature = 32 * unit + 8 * i as u32 + lane / 4;
@@ -108,26 +120,35 @@ impl Down for Columns {
     }
 
     #[inline(always)]
-    fn steps<T: Real>(_: &Moments<T>, unit: u32) -> [u32; 2] {
+    fn steps(_: Of, unit: u32) -> [u32; 2] {
         [2 * unit, 2 * unit + 1]
     }
 
     #[inline(always)]
-    unsafe fn send<T: Real>(choice: Choice, x: Rows<T>, to: Slots<T>) {
+    fn columns(of: Of, choice: Choice, i: usize) -> [u32; 2] {
+        match choice[i] {
+            NORM => [of.d, ONES],
+            c if c & SQUARE != 0 => [c & !SQUARE; 2],
+            c => [c, ONES],
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn send<T: Real, F: Real>(choice: Choice, x: Rows<T, F>, to: Slots<T>) {
         // SAFETY: the caller's promise.
         each(4, |i| unsafe { x.send(to, i as u32, choice[i] & !SQUARE) });
     }
 
     #[inline(always)]
-    unsafe fn operands<T: Real>(choice: Choice, from: Slots<T>, norm: *const f64) -> Left {
-        let mut left = [[0.0; 8]; 2];
+    unsafe fn operands<T: Real, V: Real>(choice: Choice, from: Slots<T>, norm: *const f64) -> Left<V> {
+        let mut left = [[V::ZERO; 8]; 2];
         each(4, |i| {
-            let mut v = from.entry(i as u32, choice[i] & !SQUARE);
+            let mut v = from.entry::<V>(i as u32, choice[i] & !SQUARE);
             if choice[i] == NORM {
                 // SAFETY: norms are a feature, so they are there.
-                v = unsafe { f64::global_load4(norm) };
+                v = unsafe { f64::global_load4(norm) }.map(V::from_f64);
             }
-            each(4, |r| left[i / 2][2 * r + i % 2] = v[r] * if choice[i] & SQUARE != 0 { v[r] } else { 1.0 });
+            each(4, |r| left[i / 2][2 * r + i % 2] = v[r] * if choice[i] & SQUARE != 0 { v[r] } else { V::ONE });
         });
         left
     }
@@ -136,11 +157,11 @@ impl Down for Columns {
 /// Products of entries: see [`Full`](super::super::features::Full). Two steps have four entries of a class and one
 /// partner of them. A choice has the column of the first of the four, the column of the partner of the first, that of
 /// the last, and how many of the four have the first partner, if they differ.
-pub(super) struct Products;
+pub(in crate::fused) struct Products;
 
 /// Four entries, by the index of the first, and a partner.
 #[inline(always)]
-fn pair<T: Real>(a: &Moments<T>, unit: u32) -> (u32, u32) {
+fn pair(a: Of, unit: u32) -> (u32, u32) {
     let fours = a.d.div_ceil(16);
     // There are dimensions; else the compiler would guard the division.
     let m = unit.checked_div(fours).unwrap_or(0);
@@ -152,7 +173,7 @@ impl Down for Products {
     const FAMILY: Family = Family::Full;
 
     #[inline(always)]
-    fn choose<T: Real>(a: &Moments<T>, unit: u32, lane: u32) -> Choice {
+    fn choose(a: Of, unit: u32, lane: u32) -> Choice {
         let (class, half) = (lane / 4 % 4, lane / 16);
         let (first, m) = pair(a, unit);
         let below = if m < a.classes { 4 * m + (class + 1 + half) % 4 } else { ONES };
@@ -163,7 +184,7 @@ impl Down for Products {
     }
 
     #[inline(always)]
-    fn steps<T: Real>(a: &Moments<T>, unit: u32) -> [u32; 2] {
+    fn steps(a: Of, unit: u32) -> [u32; 2] {
         let (first, m) = pair(a, unit);
         let step = first / 2 * (a.classes + 1) + m;
         // A unit past the last has no partner.
@@ -171,7 +192,12 @@ impl Down for Products {
     }
 
     #[inline(always)]
-    unsafe fn send<T: Real>([column, partner, last, before]: Choice, x: Rows<T>, to: Slots<T>) {
+    fn columns(_: Of, [column, partner, last, before]: Choice, i: usize) -> [u32; 2] {
+        [column + 4 * i as u32, if (i as u32) < before { partner } else { last }]
+    }
+
+    #[inline(always)]
+    unsafe fn send<T: Real, F: Real>([column, partner, last, before]: Choice, x: Rows<T, F>, to: Slots<T>) {
         // SAFETY: the caller's promise.
         unsafe {
             each(4, |i| x.send(to, i as u32, column + 4 * i as u32));
@@ -183,15 +209,19 @@ impl Down for Products {
     }
 
     #[inline(always)]
-    unsafe fn operands<T: Real>([column, partner, last, before]: Choice, from: Slots<T>, _: *const f64) -> Left {
-        let mut left = [[0.0; 8]; 2];
-        let by = from.entry(4, partner);
+    unsafe fn operands<T: Real, V: Real>(
+        [column, partner, last, before]: Choice,
+        from: Slots<T>,
+        _: *const f64,
+    ) -> Left<V> {
+        let mut left = [[V::ZERO; 8]; 2];
+        let by = from.entry::<V>(4, partner);
         let mut other = by;
         if before < 4 {
-            other = from.entry(5, last);
+            other = from.entry::<V>(5, last);
         }
         each(4, |i| {
-            let u = from.entry(i as u32, column + 4 * i as u32);
+            let u = from.entry::<V>(i as u32, column + 4 * i as u32);
             each(4, |r| left[i / 2][2 * r + i % 2] = u[r] * if (i as u32) < before { by[r] } else { other[r] });
         });
         left

@@ -8,7 +8,7 @@
 
 mod across;
 pub mod densities;
-mod down;
+pub(super) mod down;
 pub mod moments;
 pub mod norms;
 
@@ -70,7 +70,7 @@ impl Large {
 
 /// Column of component `k` among the eight of its group, as sums have them.
 #[inline(always)]
-const fn column(k: u32) -> u32 {
+pub(super) const fn column(k: u32) -> u32 {
     // Their weights are in that order too.
     Place { steps: 0, groups: 0, classes: 0 }.weight(k % 8) as u32
 }

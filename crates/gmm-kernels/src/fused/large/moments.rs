@@ -9,8 +9,7 @@ use super::super::features::{GROUP, each};
 use super::super::place::Place;
 use super::super::state::stopped;
 use super::Large;
-use super::down::Down;
-use super::down::{Columns, Products, Rows, Slots};
+use super::down::{Columns, Down, Of, Products, Rows, Slots};
 use crate::device::{self, Ahead, Shared, WARP, mma, thread, warp};
 use crate::layout::TILE_ROWS;
 use crate::{Real, THREADS};
@@ -91,7 +90,7 @@ fn shared_bytes<T: Real, const G: usize>(_: &Moments<T>) -> u64 {
 }
 
 /// Units of two steps that the sums of a piece have.
-const fn twos(family: Family, place: Place, d: u32) -> u32 {
+pub(in crate::fused) const fn twos(family: Family, place: Place, d: u32) -> u32 {
     match family {
         Family::Linear | Family::Squares => place.steps.div_ceil(2),
         Family::Full | Family::FullAndOne => d.div_ceil(16) * partners(place.classes, d),
@@ -136,11 +135,12 @@ unsafe fn body<T: Real, F: Down, const U: usize, const S: usize, const G: usize>
     let (piece, split) = (rest % pieces, rest / pieces);
     let partials = a.partials.wrapping_add((split as u64 * place.sums()) as usize);
     let with_weights = unit == 0;
+    let of = Of { d: a.d, derive: a.derive, steps: a.steps, classes: a.classes };
 
     let choices = Shared::<f32>::at(G as u32 * THREADS * 8 + thread::thread_idx_x() * 16);
     let choice_of = |u: usize| choices.load4(4 * THREADS * u as u32).map(f32::to_bits);
     each(U, |u| {
-        let choice = F::choose(&a, unit * U as u32 + u as u32, lane);
+        let choice = F::choose(of, unit * U as u32 + u as u32, lane);
         choices.store4(4 * THREADS * u as u32, choice.map(f32::from_bits));
     });
     let mut sums = [[[0.0; 4]; G]; S];
@@ -195,7 +195,7 @@ unsafe fn body<T: Real, F: Down, const U: usize, const S: usize, const G: usize>
             }
             each(U, |u| {
                 let choice = choice_of(u);
-                let mut left = F::operands(choice, slots(u), norm);
+                let mut left = F::operands::<T, f64>(choice, slots(u), norm);
                 if more {
                     F::send(choice, next, slots(u));
                 }
@@ -228,7 +228,7 @@ unsafe fn body<T: Real, F: Down, const U: usize, const S: usize, const G: usize>
         }
     };
     each(U, |u| {
-        let steps = F::steps(&a, unit * U as u32 + u as u32);
+        let steps = F::steps(of, unit * U as u32 + u as u32);
         each(2, |s| {
             if steps[s] < a.steps {
                 let at = (steps[s] * a.groups + piece * G as u32) as u64 * 128 + lane as u64;

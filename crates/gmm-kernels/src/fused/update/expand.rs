@@ -3,7 +3,7 @@
 use super::{Component, has_matrix, kind, share, share_triangle, symmetric};
 use crate::Real;
 use crate::device::{self, block_sum, thread};
-use crate::layout::packed_index;
+use crate::layout::{packed_index, packed_len};
 use crate::math::ln_f64;
 
 const LN_2PI: f64 = 1.837_877_066_409_345_5;
@@ -30,7 +30,8 @@ impl Component<'_> {
             unsafe {
                 let weight = device::load(a.weights.cast_const(), self.k as u64);
                 let log_scale = ln_f64(weight) - 0.5 * a.d as f64 * LN_2PI - half_ln_det;
-                device::store(a.constants, self.k as u64, log_scale - 0.5 * square);
+                let at_shift = if a.roots.is_null() { 0.5 * square } else { 0.0 };
+                device::store(a.constants, self.k as u64, log_scale - at_shift);
             }
         }
         well
@@ -132,6 +133,17 @@ impl Component<'_> {
                 return false;
             }
             let share_of = 1.0 / pivot;
+            if !self.a.roots.is_null() {
+                // Row `m` of the factor's inverse: what is left of column `m` is, before it, how the row's entry depends on
+                // the entries before.
+                let by = 1.0 / Real::sqrt(pivot);
+                share(m + 1, |j| {
+                    let at = self.k as u64 * packed_len(d) + packed_index(m, j);
+                    let v = if j == m { by } else { -now.load(j) * by };
+                    // SAFETY: an entry of the component's own.
+                    unsafe { device::store(self.a.roots, at, v) };
+                });
+            }
             if thread::thread_idx_x() == 0 {
                 w.pivot.store(m, pivot);
             }

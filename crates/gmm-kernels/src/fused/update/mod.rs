@@ -74,6 +74,9 @@ kernels! {
         coefficients: *mut f64,
         /// `(8*groups,)`, written: what a log joint density is at the shift.
         constants: *mut f64,
+        /// Packed inverses of the Cholesky factors of full covariances, `(k, d*(d+1)/2)`, written; or null. Constants are then
+        /// what a log joint density is at the mean.
+        roots: *mut f64,
         /// `(2,)`: for a tied covariance, by iteration's parity, the part of Σ w ln p(x) that all components share.
         carry: *mut f64,
         /// `(TRACE,)`: mean log-likelihood of iteration `i` at `(i − 1) % TRACE`, written.

@@ -1,268 +1,21 @@
 //! The loop on the device: pass, reduction and update, against reference passes and `gmm_model::m_step`.
 
 use crate::compare::close;
-use crate::data::{Random, column_means, mixture, rows};
-use crate::harness::{KINDS, poison, tiled};
+use crate::data::{Random, mixture, rows};
+use crate::harness::{KINDS, poison};
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
-use gmm_kernels::fused::large::densities::Densities;
-use gmm_kernels::fused::large::moments::Moments;
-use gmm_kernels::fused::large::norms::{Norms, norms};
-use gmm_kernels::fused::large::{self, Large};
-use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
-use gmm_kernels::fused::update::{self, Update};
-use gmm_kernels::fused::{self, Pass, Variant};
-use gmm_kernels::layout::{Kind, packed_len, second_len, tiled_len};
+use gmm_kernels::fused::Variant;
+use gmm_kernels::fused::state::{DONE, FINISHED, TROUBLE};
+use gmm_kernels::layout::{Kind, second_len};
 use gmm_kernels::reduce::{self, Reduce};
 use gmm_model::{CovarianceType, Covariances, Mixture, m_step, reference};
 use ndarray::{Array2, array};
-use std::ptr::null;
 
-/// A loop of EM and what it left.
-struct Loop {
-    state: Vec<u32>,
-    trace: Vec<f64>,
-    weights: Vec<f64>,
-    /// `(k, d)`, with the shift.
-    means: Vec<f64>,
-    covariances: Vec<f64>,
-    empty: Vec<u32>,
-}
+mod halves;
+mod harness;
 
-/// Covariances in the packing of the statistics.
-fn packed(mixture: &Mixture) -> Vec<f64> {
-    let (k, d) = mixture.means().dim();
-    let lower = |a: ndarray::ArrayView2<'_, f64>| {
-        (0..d).flat_map(|i| (0..=i).map(move |j| (i, j))).map(|at| a[at]).collect::<Vec<_>>()
-    };
-    match mixture.covariances() {
-        Covariances::Full(all) => (0..k).flat_map(|c| lower(all.index_axis(ndarray::Axis(0), c))).collect(),
-        Covariances::Tied(one) => lower(one.view()),
-        Covariances::Diag(all) => all.iter().copied().collect(),
-        Covariances::Spherical(all) => all.to_vec(),
-    }
-}
-
-struct Options<'a> {
-    row_weights: Option<&'a [f64]>,
-    iterations: u32,
-    tol: f64,
-    reg_covar: f64,
-    blocks: u32,
-    how: How,
-}
-
-/// Which kernels make a pass.
-#[derive(Clone, Copy, PartialEq)]
-enum How {
-    /// One.
-    Fused,
-    /// Two for each so many rows.
-    Large(usize),
-}
-
-const PLAIN: Options<'static> =
-    Options { row_weights: None, iterations: 1, tol: 0.0, reg_covar: 1e-6, blocks: 2, how: How::Fused };
-
-fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &Options<'_>) -> Loop {
-    let ((n, d), k) = (data.dim(), start.n_components());
-    let shift = column_means(data);
-    let place = match o.how {
-        How::Fused => Variant::of(kind, k as u32, d as u32).unwrap().place(),
-        How::Large(_) => Large::of(kind, k as u32, d as u32).place,
-    };
-    let x = tiled::<T>(data, Some(&shift), None);
-    let row_weights = o.row_weights.map(Buffer::new);
-    let total_weight = o.row_weights.map_or(n as f64, |w| w.iter().sum());
-    let scatter: Vec<f64> = (0..d)
-        .flat_map(|i| (0..=i).map(move |j| (i, j)))
-        .map(|(i, j)| {
-            let held = |r: usize, c: usize| T::from_f64(data[[r, c]] - shift[c]).to_f64();
-            (0..n).map(|r| o.row_weights.map_or(1.0, |w| w[r]) * held(r, i) * held(r, j)).sum()
-        })
-        .collect();
-    assert_eq!(scatter.len() as u64, packed_len(d as u32));
-    let scatter = Buffer::new(&scatter);
-    let mut state = Buffer::new(&[0_u32; STATE_LEN]);
-    let mut weights = Buffer::new(start.weights().as_slice().unwrap());
-    let means: Vec<f64> = start.means().outer_iter().flat_map(|m| (&m - &array_of(&shift)).to_vec()).collect();
-    let mut means = Buffer::new(&means);
-    let mut covariances = Buffer::new(&packed(start));
-    let mut empty = Buffer::new(&vec![u32::MAX; k]);
-    let mut coefficients = Buffer::new(&vec![0.0; place.coefficients() as usize]);
-    let mut constants = poison::<f64>(8 * u64::from(place.groups));
-    let mut carry = poison::<f64>(2);
-    let mut trace = poison::<f64>(update::TRACE);
-    let mut partials = poison::<f64>(u64::from(o.blocks) * place.sums());
-    let mut sums = poison::<f64>(place.sums());
-    let pass = Passes::<T> { kind, n: n as u64, k: k as u32, d: d as u32, o, x: &x, row_weights: row_weights.as_ref() };
-    for iteration in 0..=o.iterations {
-        if iteration > 0 {
-            let (state, coefficients) = (state.pointer(), coefficients.pointer());
-            match o.how {
-                How::Fused => pass.fused(iteration, state, coefficients, constants.pointer(), &mut partials),
-                How::Large(chunk) => {
-                    pass.large(chunk, iteration, state, coefficients, constants.pointer(), &mut partials)
-                }
-            }
-            let arguments = Reduce {
-                partials: partials.pointer(),
-                count: o.blocks.into(),
-                len: place.sums(),
-                out: sums.pointer_mut(),
-                accumulate: 0,
-            };
-            // SAFETY: as above.
-            unsafe { reduce::reduce_blocks().emulate((5, 1), arguments) };
-        }
-        let arguments = Update {
-            state: state.pointer_mut(),
-            iteration,
-            max_iter: o.iterations,
-            tol: o.tol,
-            kind: update::number(kind),
-            k: k as u32,
-            d: d as u32,
-            steps: place.steps,
-            groups: place.groups,
-            classes: place.classes,
-            sums: sums.pointer(),
-            scatter: scatter.pointer(),
-            total_weight,
-            reg_covar: o.reg_covar,
-            most_terms: 1e7,
-            least_left: 1e-6,
-            weights: weights.pointer_mut(),
-            means: means.pointer_mut(),
-            covariances: covariances.pointer_mut(),
-            empty: empty.pointer_mut(),
-            coefficients: coefficients.pointer_mut(),
-            constants: constants.pointer_mut(),
-            carry: carry.pointer_mut(),
-            trace: trace.pointer_mut(),
-        };
-        // SAFETY: as above.
-        unsafe { update::update().emulate((8 * place.groups, 1), arguments) };
-    }
-    let means = means.to_vec().iter().enumerate().map(|(i, m)| m + shift[i % d]).collect();
-    Loop {
-        state: state.to_vec(),
-        trace: trace.to_vec()[..o.iterations as usize].to_vec(),
-        weights: weights.to_vec(),
-        means,
-        covariances: covariances.to_vec(),
-        empty: empty.to_vec(),
-    }
-}
-
-/// What passes over the same rows have in common.
-struct Passes<'a, T: Real> {
-    kind: Kind,
-    n: u64,
-    k: u32,
-    d: u32,
-    o: &'a Options<'a>,
-    x: &'a Buffer<T>,
-    row_weights: Option<&'a Buffer<f64>>,
-}
-
-impl<T: Real> Passes<'_, T> {
-    fn fused(
-        &self,
-        iteration: u32,
-        state: *const u32,
-        coefficients: *const f64,
-        constants: *const f64,
-        partials: &mut Buffer<f64>,
-    ) {
-        let variant = Variant::of(self.kind, self.k, self.d).unwrap();
-        let arguments = Pass::<T> {
-            state,
-            iteration,
-            x: self.x.pointer(),
-            row_weights: self.row_weights.map_or(null(), Buffer::pointer),
-            n: self.n,
-            d: self.d,
-            derive: fused::derived(self.kind),
-            coefficients,
-            constants,
-            partials: partials.pointer_mut(),
-        };
-        // SAFETY: buffers of these lengths, here and below.
-        unsafe { fused::kernel::<T>(variant).emulate((self.o.blocks, 1), arguments) };
-    }
-
-    fn large(
-        &self,
-        chunk: usize,
-        iteration: u32,
-        state: *const u32,
-        coefficients: *const f64,
-        constants: *const f64,
-        partials: &mut Buffer<f64>,
-    ) {
-        let of = Large::of(self.kind, self.k, self.d);
-        let (d, chunk, derive) = (self.d, chunk as u64, fused::derived(self.kind));
-        let mut norm = poison::<f64>(tiled_len(self.n, 1));
-        let arguments = Norms::<T> { x: self.x.pointer(), n: self.n, d, norms: norm.pointer_mut() };
-        // SAFETY: as above.
-        unsafe { norms::<T>().emulate((2, 1), arguments) };
-        let mut exponentials = poison::<T>(of.exponentials(chunk));
-        let mut factors = poison::<f64>(of.factors(chunk));
-        let mut likelihoods = poison::<f64>(large::likelihoods(chunk));
-        for start in (0..self.n).step_by(chunk as usize) {
-            let n = chunk.min(self.n - start);
-            let x = self.x.pointer().wrapping_add((start * u64::from(d)) as usize);
-            let norms = norm.pointer().wrapping_add(start as usize);
-            let densities = Densities::<T> {
-                state,
-                iteration,
-                x,
-                norms,
-                row_weights: self.row_weights.map_or(null(), |w| w.pointer().wrapping_add(start as usize)),
-                n,
-                d,
-                derive,
-                steps: of.place.steps,
-                groups: of.place.groups,
-                classes: of.place.classes,
-                coefficients,
-                constants,
-                exponentials: exponentials.pointer_mut(),
-                factors: factors.pointer_mut(),
-                likelihoods: likelihoods.pointer_mut(),
-            };
-            let moments = Moments::<T> {
-                state,
-                iteration,
-                x,
-                norms,
-                n,
-                d,
-                derive,
-                steps: of.place.steps,
-                groups: of.place.groups,
-                classes: of.place.classes,
-                exponentials: exponentials.pointer(),
-                factors: factors.pointer(),
-                likelihoods: likelihoods.pointer(),
-                splits: self.o.blocks,
-                accumulate: (start > 0).into(),
-                partials: partials.pointer_mut(),
-            };
-            let grid = ((of.units(d) * self.o.blocks).div_ceil(4), 1);
-            // SAFETY: as above.
-            unsafe {
-                large::densities::<T>(of.family, of.at_once).emulate((2, 1), densities);
-                large::moments::<T>(of.family, of.at_once).emulate(grid, moments);
-            }
-        }
-    }
-}
-
-fn array_of(v: &[f64]) -> ndarray::ArrayView1<'_, f64> {
-    ndarray::ArrayView1::from(v)
-}
+use harness::{How, Options, PLAIN, packed, run};
 
 /// The same by the reference.
 fn expected(start: &Mixture, data: &Array2<f64>, o: &Options<'_>) -> (Mixture, Vec<f64>) {
@@ -293,6 +46,10 @@ fn check<T: Real>(kind: (CovarianceType, Kind), (n, d, k): (usize, usize, usize)
     // What rounding the rows' differences leaves: more than that is an error.
     eprintln!("{} n={n} d={d} k={k}", kind.0);
     let tolerance = if T::BYTES == 4 { 2e-6 } else { 1e-11 } * f64::from(o.iterations);
+    if std::env::var("DBG").is_ok() {
+        eprintln!("{:?} {:?} {:?} {:?} {:?}", got.state, got.trace, trace, &got.weights[..4.min(k)], mixture.weights());
+        eprintln!("{:?}\n{:?}", &got.means[..d.min(8)], mixture.means().row(0));
+    }
     assert_eq!(got.state[TROUBLE as usize], 0, "{}", what("trouble"));
     assert_eq!(got.state[FINISHED as usize], o.iterations, "{}", what("finished"));
     assert_eq!(got.state[DONE as usize], o.iterations, "{}", what("done"));
@@ -497,6 +254,21 @@ fn partial_results_are_added_whatever_their_number() {
         for (i, got) in out.to_vec().iter().enumerate() {
             let want: f64 = (0..count as usize).map(|s| values[s * len as usize + i]).sum();
             close(*got, want, count as f64, 1e-14, &format!("{count} of {len}: {i}"));
+        }
+    }
+}
+
+/// Shapes for halves: factors of one, two, and three times sixteen columns, of more than 64, and of more than 128.
+const HALVES: [(usize, usize, usize); 8] =
+    [(190, 30, 30), (257, 17, 33), (100, 33, 4), (300, 4, 130), (400, 70, 9), (129, 32, 5), (64, 16, 3), (300, 131, 2)];
+
+#[test]
+fn rows_in_halves_are_the_references() {
+    for kind in KINDS {
+        for (i, shape) in HALVES.into_iter().enumerate() {
+            let how = How::Halves([128, 256, 384][i % 3]);
+            check::<f32>(kind, shape, 0.0, &Options { reg_covar: 0.1, how, ..PLAIN });
+            check::<f32>(kind, shape, 1e3, &Options { reg_covar: 0.1, iterations: 2, blocks: 3, how, ..PLAIN });
         }
     }
 }

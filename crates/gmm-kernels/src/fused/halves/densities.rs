@@ -1,0 +1,283 @@
+//! Exponentials of the log joint densities of a chunk of rows, and their factors: see [`large`](crate::fused::large).
+//!
+//! A block takes a tile of 128 rows, a warp 32 of them, as operands in shared memory; coefficients pass by in a
+//! [`Ring`], so that the block reads each once for all its rows.
+//!
+//! Columns: a log joint density is a constant and the product of features and coefficients. Full covariances: `W`, the
+//! inverse of the covariance's Cholesky factor, times a row, less `Wμ`: of the eight tiles of rows of `W` that are taken
+//! at a time, those above the diagonal are left out. A density is a constant less half the squared norm of that.
+
+use super::super::features::each;
+use super::super::state::stopped;
+use super::operand::{Right, products, right_of};
+use super::order::{Factors, Full, Linear};
+use super::rows::{ROWS, Rows};
+use super::softmax::{Joint, SoFar};
+use crate::device::ring::{OPERAND, Ring};
+use crate::device::{self, Shared, WARP, thread, warp};
+use crate::layout::{TILE_ROWS, tiles};
+use crate::{Real, THREADS};
+
+kernels! {
+    /// Any grid in `x`; a block takes a tile of 128 rows at a time.
+    Densities {
+        /// State of the loop, or null.
+        state: *const u32,
+        /// The iteration that this belongs to, from 1.
+        iteration: u32,
+        /// `(n, d)` tiled: rows less the shift.
+        x: *const f32,
+        /// `(ceil(n/128)*128,)`: squared norms of the rows, where they are a feature; else null.
+        norms: *const f64,
+        /// Rows of the chunk.
+        n: u64,
+        /// Dimensions.
+        d: u32,
+        /// One of [`derive`](crate::fused::pass::derive).
+        derive: u32,
+        /// [`steps`](super::steps).
+        steps: u32,
+        /// [`Place::groups`](super::super::place::Place::groups), a multiple of the groups that are taken at a time.
+        groups: u32,
+        /// `(d+1,)`: of columns and norms; powers of two.
+        scales: *const f32,
+        /// [`operands`](super::operands), 16-byte aligned.
+        operands: *const u32,
+        /// [`offsets`](super::offsets): `Wμ` as `W` is scaled, or null.
+        offsets: *const f32,
+        /// `(8*groups, 2)`, 16-byte aligned: constants of the log joint densities, −∞ past the last component; and what
+        /// products, or their squared norm, are multiplied with.
+        scalars: *const f32,
+        /// [`exponentials`](super::exponentials), written.
+        exponentials: *mut u32,
+        /// [`Large::factors`](crate::fused::large::Large::factors), written: for each tile, piece by piece, 128 rows.
+        factors: *mut f32,
+        /// [`likelihoods`](super::likelihoods), written: Σ ln p(x) of each sixteen rows.
+        likelihoods: *mut f64,
+    }
+    /// Columns, up to 32 components at a time.
+    halves_densities_linear_narrow => linear::<4>, shared_linear::<4>;
+    /// Columns, up to 64 components at a time.
+    halves_densities_linear_wide => linear::<8>, shared_linear::<8>;
+    /// Full covariances of up to 16 columns, 32 components at a time.
+    halves_densities_full_2_narrow => full::<2, 4, 4>, shared_full::<4>;
+    /// Full covariances of up to 16 columns, 64 components at a time.
+    halves_densities_full_2_wide => full::<2, 4, 8>, shared_full::<8>;
+    /// Full covariances of up to 32 columns, 32 components at a time.
+    halves_densities_full_4_narrow => full::<4, 2, 4>, shared_full::<4>;
+    /// Full covariances of up to 32 columns, 64 components at a time.
+    halves_densities_full_4_wide => full::<4, 2, 8>, shared_full::<8>;
+    /// Full covariances of more columns, 32 components at a time.
+    halves_densities_full_8_narrow => full::<8, 1, 4>, shared_full::<4>;
+    /// Full covariances of more columns, 64 components at a time.
+    halves_densities_full_8_wide => full::<8, 1, 8>, shared_full::<8>;
+}
+
+const WARPS: u32 = THREADS / WARP;
+
+/// Distance of a component's densities from those of the one before: four more than the rows, against bank conflicts.
+const STRIDE: u32 = ROWS + 4;
+
+/// Bytes of a warp's densities of a piece, which full covariances yield component by component.
+const fn joint_bytes(groups: u32) -> u32 {
+    4 * 8 * groups * STRIDE
+}
+
+/// Bytes of shared memory: the ring, then each warp's rows, then their densities.
+#[cfg(not(target_arch = "nvptx64"))]
+pub(super) const fn shared_len(full: bool, steps: u32, groups: u32) -> u64 {
+    let joint = if full { joint_bytes(groups) } else { 0 };
+    (Ring::<Linear>::BYTES + WARPS * (Rows::bytes(steps) + joint)) as u64
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn shared_linear<const G: usize>(a: &Densities) -> u64 {
+    shared_len(false, a.steps, G as u32)
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn shared_full<const G: usize>(a: &Densities) -> u64 {
+    shared_len(true, a.steps, G as u32)
+}
+
+/// Of a part of the stream.
+#[inline(always)]
+fn operand(part: u32, i: u32, lane: u32) -> Right {
+    right_of(Shared::<f32>::at(part + i * OPERAND + 16 * lane).load4(0))
+}
+
+/// Constants and multipliers of a lane's two components of a group.
+#[inline(always)]
+unsafe fn scalars(a: &Densities, group: u32, t: u32) -> [f32; 4] {
+    // SAFETY: a group that there is.
+    unsafe { f32::global_load4(a.scalars.wrapping_add((16 * group + 4 * t) as usize)) }
+}
+
+/// The kernel for columns: `G` groups of components at a time.
+///
+/// # Safety
+/// As the fields of [`Densities`] say.
+#[inline(always)]
+unsafe fn linear<const G: usize>(a: Densities) {
+    // SAFETY: the state is as `state` says.
+    if unsafe { stopped(a.state, a.iteration) } {
+        return;
+    }
+    let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
+    let pieces = a.groups / G as u32;
+    // SAFETY: as the fields say.
+    let mut ring = unsafe { Ring::start(0, a.operands, Linear::new(a.steps, a.groups, G as u32)) };
+    let rows = Rows::at(Ring::<Linear>::BYTES + me * Rows::bytes(a.steps), lane);
+    let mut tile = thread::block_idx_x() as u64;
+    while tile < tiles(a.n) {
+        // SAFETY: a tile of the chunk's.
+        unsafe { rows.stage(&a, tile, me * ROWS) };
+        let mut so_far = SoFar::start(tile, me * ROWS, lane);
+        let mut piece = 0;
+        while piece < pieces {
+            let mut joint: Joint<G> = [[[0.0; 4]; G]; 2];
+            let mut step = 0;
+            while step < a.steps {
+                let part = ring.advance();
+                let left = rows.left(step);
+                each(G / 4, |four| {
+                    let mut right = [[[0; 2]; 2]; 4];
+                    each(4, |i| right[i] = operand(part, (4 * four + i) as u32, lane));
+                    let new = products(&left, &right);
+                    each(2, |s| each(4, |i| each(4, |v| joint[s][4 * four + i][v] += new[s][i][v])));
+                });
+                step += 1;
+            }
+            each(G, |i| {
+                // SAFETY: a group that there is.
+                let [c, m, d, n] = unsafe { scalars(&a, piece * G as u32 + i as u32, lane % 4) };
+                each(2, |s| {
+                    let [p, q, r, t] = joint[s][i];
+                    joint[s][i] = [Real::fma(m, p, c), Real::fma(n, q, d), Real::fma(m, r, c), Real::fma(n, t, d)];
+                });
+            });
+            // SAFETY: the lane's rows; `piece` is one of the pieces.
+            unsafe { so_far.add::<G>(&a, piece, &joint) };
+            piece += 1;
+        }
+        // SAFETY: all pieces were added.
+        unsafe { so_far.finish(&a, pieces) };
+        tile += thread::grid_dim_x() as u64;
+    }
+    ring.end();
+}
+
+/// The kernel for full covariances: components have `NT` tiles of eight rows at a time, `C` of them make eight; `G` groups
+/// of components in a piece.
+///
+/// # Safety
+/// As the fields of [`Densities`] say.
+#[inline(always)]
+unsafe fn full<const NT: usize, const C: usize, const G: usize>(a: Densities) {
+    const { assert!(NT * C == 8) };
+    // SAFETY: the state is as `state` says.
+    if unsafe { stopped(a.state, a.iteration) } {
+        return;
+    }
+    let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
+    let (g, t) = (lane / 4, lane % 4);
+    let pieces = a.groups / G as u32;
+    let order = Full::of(a.d);
+    let mut ring = {
+        let stream = Factors::new(order, 8 * a.groups);
+        // SAFETY: as the fields say.
+        unsafe { Ring::start(0, a.operands, stream) }
+    };
+    let own = Ring::<Factors>::BYTES + me * (Rows::bytes(a.steps) + joint_bytes(G as u32));
+    let rows = Rows::at(own + joint_bytes(G as u32), lane);
+    let waiting = own;
+    let mut tile = thread::block_idx_x() as u64;
+    while tile < tiles(a.n) {
+        // SAFETY: a tile of the chunk's.
+        unsafe { rows.stage(&a, tile, me * ROWS) };
+        let mut so_far = SoFar::start(tile, me * ROWS, lane);
+        let mut piece = 0;
+        while piece < pieces {
+            let mut some = 0;
+            while some < 8 * G as u32 {
+                let first = piece * 8 * G as u32 + some;
+                let mut norms = [[0.0; 4]; C];
+                let mut block = 0;
+                while block < order.blocks() {
+                    let mut w = [[[0.0; 4]; 8]; 2];
+                    each(8, |v| {
+                        let at = (first + (v / NT) as u32) * order.rows() + 64 * block + 8 * (v % NT) as u32 + 2 * t;
+                        // SAFETY: rows of a component's factor, filled up.
+                        let (even, odd) =
+                            unsafe { (device::load(a.offsets, at as u64), device::load(a.offsets, at as u64 + 1)) };
+                        w[0][v] = [-even, -odd, -even, -odd];
+                        w[1][v] = w[0][v];
+                    });
+                    let mut step = 0;
+                    while step < order.steps(block) {
+                        let part = ring.advance();
+                        let left = rows.left(step);
+                        let (from, end) = (order.first(block, step), order.end(block));
+                        each(8, |v| {
+                            let tile = (v % NT) as u32;
+                            if tile >= from && tile < end {
+                                let at = (v / NT) as u32 * (end - from) + (tile - from);
+                                let new = products(&left, &[operand(part, at, lane)]);
+                                each(2, |s| each(4, |i| w[s][v][i] += new[s][0][i]));
+                            }
+                        });
+                        step += 1;
+                    }
+                    each(8, |v| {
+                        each(4, |r| {
+                            let [p, q] = [w[r / 2][v][r % 2 * 2], w[r / 2][v][r % 2 * 2 + 1]];
+                            norms[v / NT][r] = Real::fma(q, q, Real::fma(p, p, norms[v / NT][r]));
+                        });
+                    });
+                    block += 1;
+                }
+                each(C, |c| {
+                    let mut mine = 0.0;
+                    each(4, |r| {
+                        let mut v: f32 = norms[c][r];
+                        v += warp::shuffle_xor(v, 1);
+                        v += warp::shuffle_xor(v, 2);
+                        if r as u32 == t {
+                            mine = v;
+                        }
+                    });
+                    let row = 16 * (t / 2) + 2 * g + t % 2;
+                    Shared::<f32>::at(waiting).store((some + c as u32) * STRIDE + row, mine);
+                });
+                some += C as u32;
+            }
+            warp::sync_warp();
+            let mut joint: Joint<G> = [[[0.0; 4]; G]; 2];
+            each(G, |i| {
+                // SAFETY: a group that there is.
+                let [c, m, d, n] = unsafe { scalars(&a, piece * G as u32 + i as u32, t) };
+                each(2, |s| {
+                    each(2, |which| {
+                        let at = (8 * i as u32 + 2 * t + which as u32) * STRIDE + 16 * s as u32 + 2 * g;
+                        let both = Shared::<f64>::at(waiting + 4 * at).load(0).to_bits();
+                        let [even, odd] = [both as u32, (both >> 32) as u32].map(f32::from_bits);
+                        let (constant, by) = if which == 0 { (c, m) } else { (d, n) };
+                        joint[s][i][which] = Real::fma(by, even, constant);
+                        joint[s][i][2 + which] = Real::fma(by, odd, constant);
+                    });
+                });
+            });
+            // The next piece writes where this one reads.
+            warp::sync_warp();
+            // SAFETY: the lane's rows; `piece` is one of the pieces.
+            unsafe { so_far.add::<G>(&a, piece, &joint) };
+            piece += 1;
+        }
+        // SAFETY: all pieces were added.
+        unsafe { so_far.finish(&a, pieces) };
+        tile += thread::grid_dim_x() as u64;
+    }
+    ring.end();
+}
+
+const _: () = assert!(WARPS * ROWS == TILE_ROWS);

@@ -1,0 +1,236 @@
+//! Coefficients of the next densities as halves, in the order in which they are read.
+
+use super::super::features::each;
+use super::super::large::GROUPS;
+use super::super::place::Place;
+use super::super::update::kind;
+use super::operand::right;
+use super::order::Full;
+use super::scales::{exponent, power_of_two};
+use crate::device::ring::OPERAND;
+use crate::device::{self, Shared, WARP, thread, warp};
+use crate::layout::{packed_index, packed_len};
+use crate::{Real, THREADS};
+
+kernels! {
+    /// The grid is `8*groups` blocks: one per component, those that are not there included.
+    Encode {
+        /// State of the loop, or null.
+        state: *const u32,
+        /// The iteration that this ends; 0 before the first.
+        iteration: u32,
+        /// One of [`kind`].
+        kind: u32,
+        /// Components.
+        k: u32,
+        /// Dimensions.
+        d: u32,
+        /// [`Place::steps`].
+        steps: u32,
+        /// [`Place::groups`].
+        groups: u32,
+        /// Groups that the densities take at a time, one of [`GROUPS`].
+        at_once: u32,
+        /// `(d+1,)`: of columns and norms.
+        scales: *const f32,
+        /// Of columns: [`Place::coefficients`].
+        coefficients: *const f64,
+        /// Of full covariances: packed `W` of each component, `(k, d*(d+1)/2)`; else null.
+        roots: *const f64,
+        /// `(k, d)`: means less the shift.
+        means: *const f64,
+        /// `(8*groups,)`: constants of the densities.
+        constants: *const f64,
+        /// [`operands`](super::operands), written; where nothing is written they were zeroed beforehand.
+        operands: *mut u32,
+        /// [`offsets`](super::offsets), written; zeroed beforehand.
+        offsets: *mut f32,
+        /// `(8*groups, 2)`, written.
+        scalars: *mut f32,
+    }
+    /// The kernel.
+    halves_encode => body, shared_bytes;
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn shared_bytes(_: &Encode) -> u64 {
+    4 * (THREADS / WARP) as u64
+}
+
+/// Coefficients stay below `2^TOP`.
+const TOP: i32 = 14;
+
+/// The largest of all threads' `v`, none of which is negative.
+#[inline(always)]
+fn block_max(mut v: f32) -> f32 {
+    let (scratch, larger) = (Shared::<f32>::at(0), |a: f32, b: f32| if b > a { b } else { a });
+    each(5, |i| v = larger(v, warp::shuffle_xor(v, 1 << i)));
+    if warp::lane_id() == 0 {
+        scratch.store(thread::thread_idx_x() / WARP, v);
+    }
+    thread::sync_threads();
+    each((THREADS / WARP) as usize, |w| v = larger(v, scratch.load(w as u32)));
+    v
+}
+
+/// The power of two that brings what is at most `most` below `2^TOP`, and the one that takes it back.
+#[inline(always)]
+fn scale_for(most: f32) -> (f64, f64) {
+    // Within what a product of columns and coefficients leaves room for in `f32`.
+    let e = (TOP - 1 - exponent(most)).clamp(-60, 60);
+    (power_of_two(e).to_f64(), power_of_two(-e).to_f64())
+}
+
+/// The kernel.
+///
+/// # Safety
+/// As the fields of [`Encode`] say.
+#[inline(always)]
+pub unsafe fn body(a: Encode) {
+    let k = thread::block_idx_x();
+    // SAFETY: `k` is below `8*groups`, its scalars are this block's.
+    unsafe {
+        if a.iteration > 0 && super::super::state::stopped(a.state, a.iteration) {
+            return;
+        }
+        let (constant, by) = match k < a.k {
+            false => (f32::NEG_INFINITY, 0.0),
+            true => {
+                let back = if a.kind == kind::FULL { factor(&a, k) } else { columns(&a, k) };
+                (device::load(a.constants, k as u64) as f32, back as f32)
+            }
+        };
+        if thread::thread_idx_x() == 0 {
+            device::store(a.scalars, 2 * k as u64, constant);
+            device::store(a.scalars, 2 * k as u64 + 1, by);
+        }
+    }
+}
+
+/// The power of two by which feature `f` of columns is scaled.
+#[inline(always)]
+unsafe fn scale(a: &Encode, f: u32) -> f64 {
+    let square = a.kind == kind::DIAG && f >= 8 * a.steps;
+    let j = if square { f - 8 * a.steps } else { f };
+    if j > a.d {
+        return 1.0;
+    }
+    // SAFETY: `j ≤ d`.
+    let s = unsafe { device::load(a.scales, j as u64) }.to_f64();
+    if square { s * s } else { s }
+}
+
+/// Writes coefficients of a component's columns; what takes a product back to its size.
+#[inline(always)]
+unsafe fn columns(a: &Encode, k: u32) -> f64 {
+    let place = Place { steps: a.steps, groups: a.groups, classes: 0 };
+    let of = |f: u32| {
+        // SAFETY: a feature that there is.
+        unsafe { device::load(a.coefficients, place.column_coefficient(f, k)) / scale(a, f) }
+    };
+    let mut most = 0.0_f32;
+    let mut f = thread::thread_idx_x();
+    while f < 16 * a.steps {
+        let v = of(f) as f32;
+        let v = if v < 0.0 { -v } else { v };
+        most = if v > most { v } else { most };
+        f += THREADS;
+    }
+    let (scale, back) = scale_for(block_max(most));
+    let narrow = GROUPS[0];
+    let (piece, group) =
+        if a.at_once == narrow { (k / (8 * narrow), k / 8 % narrow) } else { (k / (8 * GROUPS[1]), k / 8 % GROUPS[1]) };
+    // A thread has four features of a step: those of a lane.
+    let mut i = thread::thread_idx_x();
+    while i < 4 * a.steps {
+        let (step, t) = (i / 4, i % 4);
+        let operand = (piece * a.steps + step) * a.at_once + group;
+        let mut v = [0.0; 4];
+        each(4, |quarter| v[quarter] = (of(16 * step + 4 * quarter as u32 + t) * scale) as f32);
+        // SAFETY: an operand that there is.
+        unsafe { write(a.operands, operand, k % 8 * 4 + t, v) };
+        i += THREADS;
+    }
+    back
+}
+
+/// Writes a component's factor and offsets; what takes a squared norm to the logarithm of a density.
+#[inline(always)]
+unsafe fn factor(a: &Encode, k: u32) -> f64 {
+    let (order, d) = (Full::of(a.d), a.d);
+    let of = |i: u32, j: u32| {
+        if j > i || i >= d {
+            return 0.0;
+        }
+        // SAFETY: an entry of the component's factor, and `j < d`.
+        unsafe {
+            let root = device::load(a.roots, k as u64 * packed_len(d) + packed_index(i, j));
+            root / device::load(a.scales, j as u64).to_f64()
+        }
+    };
+    let (warp, lane) = (thread::thread_idx_x() / WARP, thread::thread_idx_x() % WARP);
+    let (g, t) = (lane / 4, lane % 4);
+    let mut most = 0.0_f32;
+    let mut i = warp;
+    while i < d {
+        let mut j = lane;
+        while j <= i {
+            let v = of(i, j) as f32;
+            let v = if v < 0.0 { -v } else { v };
+            most = if v > most { v } else { most };
+            j += WARP;
+        }
+        i += THREADS / WARP;
+    }
+    let (scale, back) = scale_for(block_max(most));
+    let among = k % order.components();
+    let mut base = order.all(k - among);
+    let mut block = 0;
+    while block < order.blocks() {
+        let mut step = 0;
+        while step < order.steps(block) {
+            let width = order.width(block, step);
+            let mut tile = warp;
+            while tile < width {
+                let row = 64 * block + 8 * (order.first(block, step) + tile) + g;
+                let mut v = [0.0; 4];
+                each(4, |quarter| v[quarter] = (of(row, 16 * step + 4 * quarter as u32 + t) * scale) as f32);
+                // SAFETY: an operand that there is.
+                unsafe { write(a.operands, base + among * width + tile, lane, v) };
+                tile += THREADS / WARP;
+            }
+            base += order.components() * width;
+            step += 1;
+        }
+        block += 1;
+    }
+    let mut i = thread::thread_idx_x();
+    while i < d {
+        let mut sum = 0.0;
+        let mut j = 0;
+        while j <= i {
+            // SAFETY: as above.
+            unsafe {
+                let root = device::load(a.roots, k as u64 * packed_len(d) + packed_index(i, j));
+                sum = Real::fma(root, device::load(a.means, k as u64 * d as u64 + j as u64), sum);
+            }
+            j += 1;
+        }
+        // SAFETY: a row of the component's.
+        unsafe { device::store(a.offsets, (k * order.rows() + i) as u64, (sum * scale) as f32) };
+        i += THREADS;
+    }
+    -0.5 * back * back
+}
+
+/// A lane's part of an operand.
+#[inline(always)]
+unsafe fn write(operands: *mut u32, operand: u32, lane: u32, v: [f32; 4]) {
+    let [heads, tails] = right(v);
+    let at = operand as u64 * (OPERAND / 4) as u64 + 4 * lane as u64;
+    // SAFETY: the caller's promise.
+    unsafe {
+        each(2, |i| device::store(operands, at + i as u64, heads[i]));
+        each(2, |i| device::store(operands, at + 2 + i as u64, tails[i]));
+    }
+}

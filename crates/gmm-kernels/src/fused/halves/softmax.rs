@@ -1,0 +1,139 @@
+//! From log joint densities, some components at a time, to exponentials, their factors and the likelihood of rows.
+
+use super::super::features::each;
+use super::densities::Densities;
+use super::operand::{EXPONENTIAL, two};
+use super::rows::ROWS;
+use crate::Real;
+use crate::device::{self, warp};
+use crate::layout::TILE_ROWS;
+use crate::math::ln_f64;
+
+/// What is less than every density, and finite, so that a difference to −∞ is a number.
+const LOWEST: f32 = -3e38;
+
+/// A lane's log joint densities: of each sixteen rows and each group of components, those of rows `2g`, `2g+1` and
+/// components `2t`, `2t+1`, row by row.
+pub(super) type Joint<const G: usize> = [[[f32; 4]; G]; 2];
+
+/// What is known of a lane's four rows so far, and where it goes.
+pub(super) struct SoFar {
+    /// Largest density of each row.
+    top: [f32; 4],
+    /// Σ exp(density − top) over the lane's own components.
+    sum: [f32; 4],
+    tile: u64,
+    /// The warp's first row in the tile.
+    first: u32,
+    lane: u32,
+}
+
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    if b > a { b } else { a }
+}
+
+#[inline(always)]
+fn quad_f32(v: f32, with: impl Fn(f32, f32) -> f32) -> f32 {
+    let v = with(v, warp::shuffle_xor(v, 1));
+    with(v, warp::shuffle_xor(v, 2))
+}
+
+impl SoFar {
+    #[inline(always)]
+    pub(super) fn start(tile: u64, first: u32, lane: u32) -> Self {
+        Self { top: [LOWEST; 4], sum: [0.0; 4], tile, first, lane }
+    }
+
+    /// Row `r` of the lane's four, in the tile.
+    #[inline(always)]
+    fn row(&self, r: usize) -> u32 {
+        self.first + 16 * (r / 2) as u32 + self.lane / 4 * 2 + r as u32 % 2
+    }
+
+    #[inline(always)]
+    fn factor_at(&self, pieces: u32, piece: u32, r: usize) -> u64 {
+        (self.tile * pieces as u64 + piece as u64) * TILE_ROWS as u64 + self.row(r) as u64
+    }
+
+    /// Exponentials of a piece of components, written.
+    #[inline(always)]
+    pub(super) unsafe fn add<const G: usize>(&mut self, a: &Densities, piece: u32, joint: &Joint<G>) {
+        let (g, t) = (self.lane / 4, self.lane % 4);
+        let columns = [super::super::large::column(2 * t), super::super::large::column(2 * t + 1)];
+        let sixteen = self.tile * (TILE_ROWS / 16) as u64 + (self.first / 16) as u64;
+        each(2, |half| {
+            let mut most = [0.0; 2];
+            each(2, |odd| {
+                let r = 2 * half + odd;
+                let before = self.top[r];
+                let mut top = before;
+                each(G, |i| top = larger(larger(top, joint[half][i][2 * odd]), joint[half][i][2 * odd + 1]));
+                top = quad_f32(top, larger);
+                self.sum[r] *= (before - top).exp_below();
+                self.top[r] = top;
+                most[odd] = top;
+            });
+            // Pairs of rows, in words: for each component sixteen rows are neighbours, as are the components of a group
+            // and the groups.
+            let start = ((sixteen + half as u64) * a.groups as u64 + (piece * G as u32) as u64) * 128;
+            let to = a.exponentials.wrapping_add(start as usize).cast::<u64>();
+            each(G, |i| {
+                each(2, |which| {
+                    let mut e = [0.0; 2];
+                    each(2, |odd| {
+                        e[odd] = (joint[half][i][2 * odd + which] - most[odd]).exp_below();
+                        self.sum[2 * half + odd] += e[odd];
+                    });
+                    let [heads, tails] = two(e[0] * EXPONENTIAL, e[1] * EXPONENTIAL);
+                    let at = (64 * i as u32 + 8 * columns[which] + g) as u64;
+                    // SAFETY: each lane has rows and components of its own.
+                    unsafe { device::store(to, at, heads as u64 | (tails as u64) << 32) };
+                });
+            });
+        });
+        // A lane finishes the pieces that it keeps here.
+        if piece % 4 == t {
+            let pieces = a.groups / G as u32;
+            // SAFETY: rows of the tile.
+            each(4, |r| unsafe { device::store(a.factors, self.factor_at(pieces, piece, r), self.top[r]) });
+        }
+    }
+
+    /// Factors and likelihoods.
+    #[inline(always)]
+    pub(super) unsafe fn finish(self, a: &Densities, pieces: u32) {
+        let t = self.lane % 4;
+        let mut likelihood = [0.0; 2];
+        each(4, |r| {
+            let (top, sum) = (self.top[r], quad_f32(self.sum[r], |a, b| a + b));
+            let there = self.tile * (TILE_ROWS as u64) + (self.row(r) as u64) < a.n;
+            if there {
+                likelihood[r / 2] += top.to_f64() + ln_f64(sum.to_f64());
+            }
+            // Not a number where a density is: it shows in the sums.
+            let share = if there { 1.0 / sum } else { 0.0 };
+            let mut piece = t;
+            while piece < pieces {
+                let at = self.factor_at(pieces, piece, r);
+                // SAFETY: what this lane wrote in `add`.
+                unsafe {
+                    let below = device::load(a.factors.cast_const(), at) - top;
+                    device::store(a.factors, at, below.exp_below() * share);
+                }
+                piece += 4;
+            }
+        });
+        each(2, |half| {
+            let mut v = likelihood[half];
+            each(3, |by| v += warp::shuffle_xor(v, 4 << by));
+            if self.lane == 0 {
+                let sixteen = self.tile * (TILE_ROWS / 16) as u64 + (self.first / 16) as u64;
+                // SAFETY: sixteen rows of the tile.
+                unsafe { device::store(a.likelihoods, sixteen + half as u64, v) };
+            }
+        });
+    }
+}
+
+const _: () = assert!(ROWS == 32);

@@ -1,0 +1,158 @@
+//! Passes in halves, as the host puts them together.
+
+use std::ptr::null;
+
+use gmm_kernels::Real;
+use gmm_kernels::device::Buffer;
+use gmm_kernels::fused::halves::densities::Densities;
+use gmm_kernels::fused::halves::encode::{Encode, halves_encode};
+use gmm_kernels::fused::halves::moments::Moments;
+use gmm_kernels::fused::halves::scales::{Scales, halves_scales};
+use gmm_kernels::fused::halves::{self};
+use gmm_kernels::fused::large::Large;
+use gmm_kernels::fused::{self, update};
+use gmm_kernels::layout::Kind;
+
+use super::harness::Passes;
+use crate::harness::poison;
+
+/// What the densities read.
+pub(super) struct Coded {
+    scales: Buffer<f32>,
+    norms: Buffer<f64>,
+    operands: Buffer<u32>,
+    offsets: Buffer<f32>,
+    scalars: Buffer<f32>,
+}
+
+impl<T: Real> Passes<'_, T> {
+    fn rows(&self) -> *const f32 {
+        assert_eq!(T::BYTES, 4, "rows in halves are f32");
+        self.x.pointer().cast()
+    }
+
+    fn of(&self) -> Large {
+        Large::of(self.kind, self.k, self.d)
+    }
+
+    pub(super) fn coded(&self) -> Coded {
+        let (of, kind, d) = (self.of(), self.kind, self.d);
+        Coded {
+            scales: poison(u64::from(d) + 1),
+            norms: self.norms(),
+            operands: Buffer::new(&vec![0; halves::operands(of, kind, d) as usize]),
+            offsets: Buffer::new(&vec![0.0; halves::offsets(of, kind, d) as usize]),
+            scalars: poison(16 * u64::from(of.place.groups)),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn encode(
+        &self,
+        iteration: u32,
+        state: &Buffer<u32>,
+        coefficients: &Buffer<f64>,
+        roots: &Buffer<f64>,
+        means: &Buffer<f64>,
+        constants: &Buffer<f64>,
+        coded: &mut Coded,
+    ) {
+        let of = self.of();
+        if iteration == 0 {
+            let with_norms = self.kind == Kind::Spherical;
+            let arguments = Scales {
+                x: self.rows(),
+                norms: if with_norms { coded.norms.pointer() } else { null() },
+                n: self.n,
+                d: self.d,
+                scales: coded.scales.pointer_mut(),
+            };
+            // SAFETY: buffers of these lengths, here and below.
+            unsafe { halves_scales().emulate((self.d + 1, 1), arguments) };
+        }
+        let arguments = Encode {
+            state: state.pointer(),
+            iteration,
+            kind: update::number(self.kind),
+            k: self.k,
+            d: self.d,
+            steps: of.place.steps,
+            groups: of.place.groups,
+            at_once: of.at_once,
+            scales: coded.scales.pointer(),
+            coefficients: coefficients.pointer(),
+            roots: if self.kind == Kind::Full { roots.pointer() } else { null() },
+            means: means.pointer(),
+            constants: constants.pointer(),
+            operands: coded.operands.pointer_mut(),
+            offsets: coded.offsets.pointer_mut(),
+            scalars: coded.scalars.pointer_mut(),
+        };
+        // SAFETY: as above.
+        unsafe { halves_encode().emulate((8 * of.place.groups, 1), arguments) };
+    }
+
+    pub(super) fn halves(
+        &self,
+        chunk: usize,
+        iteration: u32,
+        state: *const u32,
+        coded: &Coded,
+        partials: &mut Buffer<f64>,
+    ) {
+        assert!(self.row_weights.is_none(), "rows in halves have no weights");
+        let of = self.of();
+        let (kind, d, chunk, derive) = (self.kind, self.d, chunk as u64, fused::derived(self.kind));
+        let mut exponentials = Buffer::new(&vec![u32::MAX; halves::exponentials(of, chunk) as usize]);
+        let mut factors = poison::<f32>(of.factors(chunk));
+        let mut likelihoods = poison::<f64>(halves::likelihoods(chunk));
+        for start in (0..self.n).step_by(chunk as usize) {
+            let n = chunk.min(self.n - start);
+            let x = self.rows().wrapping_add((start * u64::from(d)) as usize);
+            let norms = coded.norms.pointer().wrapping_add(start as usize);
+            let densities = Densities {
+                state,
+                iteration,
+                x,
+                norms,
+                n,
+                d,
+                derive,
+                steps: halves::steps(of, kind, d),
+                groups: of.place.groups,
+                scales: coded.scales.pointer(),
+                operands: coded.operands.pointer(),
+                offsets: coded.offsets.pointer(),
+                scalars: coded.scalars.pointer(),
+                exponentials: exponentials.pointer_mut(),
+                factors: factors.pointer_mut(),
+                likelihoods: likelihoods.pointer_mut(),
+            };
+            let moments = Moments {
+                state,
+                iteration,
+                x,
+                norms,
+                n,
+                d,
+                derive,
+                steps: of.place.steps,
+                groups: of.place.groups,
+                classes: of.place.classes,
+                scales: coded.scales.pointer(),
+                exponentials: exponentials.pointer(),
+                factors: factors.pointer(),
+                likelihoods: likelihoods.pointer(),
+                splits: self.o.blocks,
+                accumulate: (start > 0).into(),
+                partials: partials.pointer_mut(),
+            };
+            let grid = ((of.units(d) * self.o.blocks).div_ceil(4), 1);
+            // SAFETY: as above.
+            unsafe {
+                halves::densities(of, d).emulate((2, 1), densities);
+                halves::moments(of).emulate(grid, moments);
+            }
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! A loop in the emulator, by each of the ways to make a pass.
+
+use crate::data::column_means;
+use crate::harness::{poison, tiled};
+use gmm_kernels::Real;
+use gmm_kernels::device::Buffer;
+use gmm_kernels::fused::large::densities::Densities;
+use gmm_kernels::fused::large::moments::Moments;
+use gmm_kernels::fused::large::norms::{Norms, norms};
+use gmm_kernels::fused::large::{self, Large};
+use gmm_kernels::fused::state::STATE_LEN;
+use gmm_kernels::fused::update::{self, Update};
+use gmm_kernels::fused::{self, Pass, Variant};
+use gmm_kernels::layout::{Kind, packed_len, tiled_len};
+use gmm_kernels::reduce::{self, Reduce};
+use gmm_model::{Covariances, Mixture};
+use ndarray::Array2;
+use std::ptr::{null, null_mut};
+
+/// A loop of EM and what it left.
+pub(super) struct Loop {
+    pub(super) state: Vec<u32>,
+    pub(super) trace: Vec<f64>,
+    pub(super) weights: Vec<f64>,
+    /// `(k, d)`, with the shift.
+    pub(super) means: Vec<f64>,
+    pub(super) covariances: Vec<f64>,
+    pub(super) empty: Vec<u32>,
+}
+
+/// Covariances in the packing of the statistics.
+pub(super) fn packed(mixture: &Mixture) -> Vec<f64> {
+    let (k, d) = mixture.means().dim();
+    let lower = |a: ndarray::ArrayView2<'_, f64>| {
+        (0..d).flat_map(|i| (0..=i).map(move |j| (i, j))).map(|at| a[at]).collect::<Vec<_>>()
+    };
+    match mixture.covariances() {
+        Covariances::Full(all) => (0..k).flat_map(|c| lower(all.index_axis(ndarray::Axis(0), c))).collect(),
+        Covariances::Tied(one) => lower(one.view()),
+        Covariances::Diag(all) => all.iter().copied().collect(),
+        Covariances::Spherical(all) => all.to_vec(),
+    }
+}
+
+pub(super) struct Options<'a> {
+    pub(super) row_weights: Option<&'a [f64]>,
+    pub(super) iterations: u32,
+    pub(super) tol: f64,
+    pub(super) reg_covar: f64,
+    pub(super) blocks: u32,
+    pub(super) how: How,
+}
+
+/// Which kernels make a pass.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum How {
+    /// One.
+    Fused,
+    /// Two for each so many rows.
+    Large(usize),
+    /// The same in halves.
+    Halves(usize),
+}
+
+pub(super) const PLAIN: Options<'static> =
+    Options { row_weights: None, iterations: 1, tol: 0.0, reg_covar: 1e-6, blocks: 2, how: How::Fused };
+
+pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &Options<'_>) -> Loop {
+    let ((n, d), k) = (data.dim(), start.n_components());
+    let shift = column_means(data);
+    let place = match o.how {
+        How::Fused => Variant::of(kind, k as u32, d as u32).unwrap().place(),
+        How::Large(_) | How::Halves(_) => Large::of(kind, k as u32, d as u32).place,
+    };
+    let x = tiled::<T>(data, Some(&shift), None);
+    let row_weights = o.row_weights.map(Buffer::new);
+    let total_weight = o.row_weights.map_or(n as f64, |w| w.iter().sum());
+    let scatter: Vec<f64> = (0..d)
+        .flat_map(|i| (0..=i).map(move |j| (i, j)))
+        .map(|(i, j)| {
+            let held = |r: usize, c: usize| T::from_f64(data[[r, c]] - shift[c]).to_f64();
+            (0..n).map(|r| o.row_weights.map_or(1.0, |w| w[r]) * held(r, i) * held(r, j)).sum()
+        })
+        .collect();
+    assert_eq!(scatter.len() as u64, packed_len(d as u32));
+    let scatter = Buffer::new(&scatter);
+    let mut state = Buffer::new(&[0_u32; STATE_LEN]);
+    let mut weights = Buffer::new(start.weights().as_slice().unwrap());
+    let means: Vec<f64> = start.means().outer_iter().flat_map(|m| (&m - &array_of(&shift)).to_vec()).collect();
+    let mut means = Buffer::new(&means);
+    let mut covariances = Buffer::new(&packed(start));
+    let mut empty = Buffer::new(&vec![u32::MAX; k]);
+    let mut coefficients = Buffer::new(&vec![0.0; place.coefficients() as usize]);
+    let mut constants = poison::<f64>(8 * u64::from(place.groups));
+    let mut carry = poison::<f64>(2);
+    let mut trace = poison::<f64>(update::TRACE);
+    let mut partials = poison::<f64>(u64::from(o.blocks) * place.sums());
+    let mut sums = poison::<f64>(place.sums());
+    let pass = Passes::<T> { kind, n: n as u64, k: k as u32, d: d as u32, o, x: &x, row_weights: row_weights.as_ref() };
+    let has_roots = kind == Kind::Full && matches!(o.how, How::Halves(_));
+    let mut roots = poison::<f64>(k as u64 * packed_len(d as u32));
+    let mut coded = pass.coded();
+    for iteration in 0..=o.iterations {
+        if iteration > 0 {
+            let (state, coefficients) = (state.pointer(), coefficients.pointer());
+            match o.how {
+                How::Fused => pass.fused(iteration, state, coefficients, constants.pointer(), &mut partials),
+                How::Large(chunk) => {
+                    pass.large(chunk, iteration, state, coefficients, constants.pointer(), &mut partials)
+                }
+                How::Halves(chunk) => pass.halves(chunk, iteration, state, &coded, &mut partials),
+            }
+            let arguments = Reduce {
+                partials: partials.pointer(),
+                count: o.blocks.into(),
+                len: place.sums(),
+                out: sums.pointer_mut(),
+                accumulate: 0,
+            };
+            // SAFETY: as above.
+            unsafe { reduce::reduce_blocks().emulate((5, 1), arguments) };
+        }
+        let arguments = Update {
+            state: state.pointer_mut(),
+            iteration,
+            max_iter: o.iterations,
+            tol: o.tol,
+            kind: update::number(kind),
+            k: k as u32,
+            d: d as u32,
+            steps: place.steps,
+            groups: place.groups,
+            classes: place.classes,
+            sums: sums.pointer(),
+            scatter: scatter.pointer(),
+            total_weight,
+            reg_covar: o.reg_covar,
+            most_terms: 1e7,
+            least_left: 1e-6,
+            weights: weights.pointer_mut(),
+            means: means.pointer_mut(),
+            covariances: covariances.pointer_mut(),
+            empty: empty.pointer_mut(),
+            coefficients: coefficients.pointer_mut(),
+            constants: constants.pointer_mut(),
+            roots: if has_roots { roots.pointer_mut() } else { null_mut() },
+            carry: carry.pointer_mut(),
+            trace: trace.pointer_mut(),
+        };
+        // SAFETY: as above.
+        unsafe { update::update().emulate((8 * place.groups, 1), arguments) };
+        if let How::Halves(_) = o.how {
+            pass.encode(iteration, &state, &coefficients, &roots, &means, &constants, &mut coded);
+        }
+    }
+    let means = means.to_vec().iter().enumerate().map(|(i, m)| m + shift[i % d]).collect();
+    Loop {
+        state: state.to_vec(),
+        trace: trace.to_vec()[..o.iterations as usize].to_vec(),
+        weights: weights.to_vec(),
+        means,
+        covariances: covariances.to_vec(),
+        empty: empty.to_vec(),
+    }
+}
+
+/// What passes over the same rows have in common.
+pub(super) struct Passes<'a, T: Real> {
+    pub(super) kind: Kind,
+    pub(super) n: u64,
+    pub(super) k: u32,
+    pub(super) d: u32,
+    pub(super) o: &'a Options<'a>,
+    pub(super) x: &'a Buffer<T>,
+    pub(super) row_weights: Option<&'a Buffer<f64>>,
+}
+
+impl<T: Real> Passes<'_, T> {
+    fn fused(
+        &self,
+        iteration: u32,
+        state: *const u32,
+        coefficients: *const f64,
+        constants: *const f64,
+        partials: &mut Buffer<f64>,
+    ) {
+        let variant = Variant::of(self.kind, self.k, self.d).unwrap();
+        let arguments = Pass::<T> {
+            state,
+            iteration,
+            x: self.x.pointer(),
+            row_weights: self.row_weights.map_or(null(), Buffer::pointer),
+            n: self.n,
+            d: self.d,
+            derive: fused::derived(self.kind),
+            coefficients,
+            constants,
+            partials: partials.pointer_mut(),
+        };
+        // SAFETY: buffers of these lengths, here and below.
+        unsafe { fused::kernel::<T>(variant).emulate((self.o.blocks, 1), arguments) };
+    }
+
+    /// Squared norms of the rows.
+    pub(super) fn norms(&self) -> Buffer<f64> {
+        let mut norm = poison::<f64>(tiled_len(self.n, 1));
+        let arguments = Norms::<T> { x: self.x.pointer(), n: self.n, d: self.d, norms: norm.pointer_mut() };
+        // SAFETY: as above.
+        unsafe { norms::<T>().emulate((2, 1), arguments) };
+        norm
+    }
+
+    fn large(
+        &self,
+        chunk: usize,
+        iteration: u32,
+        state: *const u32,
+        coefficients: *const f64,
+        constants: *const f64,
+        partials: &mut Buffer<f64>,
+    ) {
+        let of = Large::of(self.kind, self.k, self.d);
+        let (d, chunk, derive) = (self.d, chunk as u64, fused::derived(self.kind));
+        let norm = self.norms();
+        let mut exponentials = poison::<T>(of.exponentials(chunk));
+        let mut factors = poison::<f64>(of.factors(chunk));
+        let mut likelihoods = poison::<f64>(large::likelihoods(chunk));
+        for start in (0..self.n).step_by(chunk as usize) {
+            let n = chunk.min(self.n - start);
+            let x = self.x.pointer().wrapping_add((start * u64::from(d)) as usize);
+            let norms = norm.pointer().wrapping_add(start as usize);
+            let densities = Densities::<T> {
+                state,
+                iteration,
+                x,
+                norms,
+                row_weights: self.row_weights.map_or(null(), |w| w.pointer().wrapping_add(start as usize)),
+                n,
+                d,
+                derive,
+                steps: of.place.steps,
+                groups: of.place.groups,
+                classes: of.place.classes,
+                coefficients,
+                constants,
+                exponentials: exponentials.pointer_mut(),
+                factors: factors.pointer_mut(),
+                likelihoods: likelihoods.pointer_mut(),
+            };
+            let moments = Moments::<T> {
+                state,
+                iteration,
+                x,
+                norms,
+                n,
+                d,
+                derive,
+                steps: of.place.steps,
+                groups: of.place.groups,
+                classes: of.place.classes,
+                exponentials: exponentials.pointer(),
+                factors: factors.pointer(),
+                likelihoods: likelihoods.pointer(),
+                splits: self.o.blocks,
+                accumulate: (start > 0).into(),
+                partials: partials.pointer_mut(),
+            };
+            let grid = ((of.units(d) * self.o.blocks).div_ceil(4), 1);
+            // SAFETY: as above.
+            unsafe {
+                large::densities::<T>(of.family, of.at_once).emulate((2, 1), densities);
+                large::moments::<T>(of.family, of.at_once).emulate(grid, moments);
+            }
+        }
+    }
+}
+
+pub(super) fn array_of(v: &[f64]) -> ndarray::ArrayView1<'_, f64> {
+    ndarray::ArrayView1::from(v)
+}
