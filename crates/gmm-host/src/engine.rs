@@ -45,6 +45,17 @@ pub trait Resident: Send {
     /// `(n, d)`.
     fn dim(&self) -> (usize, usize);
 
+    /// Holds the rows about another point, `(d,)`, where that is cheaper than to [load](Engine::load) them again: every
+    /// result is then, to the bit, that of rows which were loaded so. False where they must be loaded, as for engines
+    /// that keep no more than what they hold; nothing has changed then.
+    ///
+    /// # Errors
+    /// As for [`pass`](Self::pass).
+    fn hold_about(&mut self, shift: &[f64]) -> Result<bool, Error> {
+        let _ = shift;
+        Ok(false)
+    }
+
     /// One fused E- and M-pass: responsibilities under `mixture`, and their sufficient statistics about its means.
     ///
     /// # Errors

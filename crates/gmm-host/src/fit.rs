@@ -181,12 +181,17 @@ pub fn fit_observed(
     let at = shift::of_data(data);
     shift::check_scale(data, &at, precision)?;
     let mut rows = engine.load(data, precision, &at)?;
-    let mut warnings = regularisation(rows.as_mut(), &at, options.reg_covar)?;
+    let mut warnings = regularisation(rows.as_mut(), data, &at, options.reg_covar)?;
     let (best, empty_at_start) = best_run(rows.as_mut(), data, &at, options, precision, observer)?;
-    // Held about the mixture's mean as every later evaluation holds them: the saved model scores these data to the
-    // same bits. The rows go first, so that no more memory is taken.
-    drop(rows);
-    let evaluation = evaluate::score(engine, &best.mixture, data, precision)?;
+    // Held about a median of the mixture's means as every later evaluation holds them: the saved model scores these data
+    // to the same bits.
+    let evaluation = if rows.hold_about(&shift::of_mixture(&best.mixture))? {
+        rows.evaluate(&best.mixture, Wanted::default())?
+    } else {
+        // The rows go first, so that no more memory is taken.
+        drop(rows);
+        evaluate::score(engine, &best.mixture, data, precision)?
+    };
     if evaluation.log_likelihood.is_nan() || evaluation.entropy.is_nan() {
         return Err(Error::Likelihood { iteration: best.iterations, value: f64::NAN });
     }
@@ -288,7 +293,11 @@ fn best_run(
 }
 
 /// Warns of columns whose variance is below `reg_covar`.
-fn regularisation(rows: &mut dyn Resident, at: &[f64], reg_covar: f64) -> Result<Vec<Warning>, Error> {
+fn regularisation(rows: &mut dyn Resident, data: &Dataset, at: &[f64], reg_covar: f64) -> Result<Vec<Warning>, Error> {
+    // Twice, so that no rounding of a pass could say otherwise.
+    if shift::variances_at_least(data, at).iter().all(|&least| least >= 2.0 * reg_covar) {
+        return Ok(Vec::new());
+    }
     let centre = Array2::from_shape_vec((1, at.len()), at.to_vec()).expect("d values");
     let s = rows.nearest(CovarianceType::Diag, centre.view())?;
     em::check(&s, 0)?;

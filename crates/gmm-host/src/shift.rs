@@ -14,17 +14,58 @@ const SAMPLE: usize = 1023;
 /// Any point within the bulk serves. The median is one even where a few rows are at 1e200, which would drag a mean
 /// along and cost all other rows their digits; and it is a value of the data, so a constant column becomes exact zeros.
 pub fn of_data(data: &Dataset) -> Vec<f64> {
-    let n = data.n_rows();
+    match data.rows() {
+        Matrix::F32(a) => medians(a.as_slice().expect("row-major"), data.n_features()),
+        Matrix::F64(a) => medians(a.as_slice().expect("row-major"), data.n_features()),
+    }
+}
+
+fn medians<T: Copy + Into<f64>>(rows: &[T], d: usize) -> Vec<f64> {
+    let median = |column: usize| {
+        let mut values: Vec<f64> = sample(rows.len() / d).map(|row| rows[row * d + column].into()).collect();
+        let middle = values.len() / 2;
+        let (_, median, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
+        *median
+    };
+    (0..d).map(median).collect()
+}
+
+/// Up to 1023 rows of `n`, evenly strided: `i*n/1023` of each `i`, without the product, which might not fit.
+fn sample(n: usize) -> impl Iterator<Item = usize> {
     let take = n.min(SAMPLE);
-    // 128 bits, since n * SAMPLE may pass 2^64 on no machine but costs nothing here.
-    let row = |i: usize| (i as u128 * n as u128 / take as u128) as usize;
-    (0..data.n_features())
-        .map(|column| {
-            let mut values: Vec<f64> = (0..take).map(|i| data.rows().at(row(i), column)).collect();
-            let (_, median, _) = values.select_nth_unstable_by(take / 2, f64::total_cmp);
-            *median
-        })
-        .collect()
+    let (whole, rest) = (n / take, n % take);
+    (0..take).map(move |i| i * whole + i * rest / take)
+}
+
+/// Per column, a number that the variance of the rows is no smaller than, `(d,)`, from the sample that [`of_data`] takes;
+/// `at` is what that found.
+///
+/// All rows' weighted squares about their mean are no fewer than the sample's about it, and these no fewer than the
+/// sample's about its own mean.
+pub(crate) fn variances_at_least(data: &Dataset, at: &[f64]) -> Vec<f64> {
+    let (weight, sums) = match data.rows() {
+        Matrix::F32(a) => sampled_sums(a.as_slice().expect("row-major"), data.weights(), at),
+        Matrix::F64(a) => sampled_sums(a.as_slice().expect("row-major"), data.weights(), at),
+    };
+    // Less than what rounding may have added. 0, of which nothing follows, where it overflowed.
+    let least = |(first, second): (f64, f64)| ((1.0 - 1e-9) * second - first * first / weight).max(0.0);
+    sums.into_iter().map(|sums| least(sums) / data.total_weight()).collect()
+}
+
+/// Σ w, and Σ w z and Σ w z² of each column, of a sample.
+fn sampled_sums<T: Copy + Into<f64>>(rows: &[T], weights: Option<&[f64]>, at: &[f64]) -> (f64, Vec<(f64, f64)>) {
+    let d = at.len();
+    let (mut weight, mut sums) = (0.0, vec![(0.0, 0.0); d]);
+    for row in sample(rows.len() / d) {
+        let w = weights.map_or(1.0, |weights| weights[row]);
+        weight += w;
+        for (((first, second), &v), at) in sums.iter_mut().zip(&rows[row * d..]).zip(at) {
+            let z = v.into() - at;
+            *first += w * z;
+            *second += w * z * z;
+        }
+    }
+    (weight, sums)
 }
 
 /// Per column, the weighted median of the components' means, `(d,)`: for evaluation, so that a row's result does not
@@ -98,17 +139,22 @@ const SMALL: usize = 1 << 16;
 /// fit there would wait for it for ever.
 fn largest<T: Copy + Into<f64> + Sync>(rows: &[T], shift: &[f64]) -> Vec<f64> {
     let d = shift.len();
+    // Several rows at a time where they are short, so that there is enough for the machine's vectors.
+    let width = d * (32 / d).max(1);
+    let at: Vec<f64> = shift.iter().copied().cycle().take(width).collect();
     let of_chunk = |rows: &[T]| {
-        let mut out = vec![0.0f64; d];
-        for row in rows.chunks_exact(d) {
-            for ((slot, &v), s) in out.iter_mut().zip(row).zip(shift) {
-                *slot = slot.max((v.into() - s).abs());
+        let mut out = vec![0.0f64; width];
+        for rows in rows.chunks(width) {
+            for ((slot, &v), s) in out.iter_mut().zip(rows).zip(&at) {
+                let distance = (v.into() - s).abs();
+                *slot = if distance > *slot { distance } else { *slot };
             }
         }
-        out
+        (0..d).map(|column| out[column..].iter().step_by(d).fold(0.0f64, |m, v| m.max(*v))).collect()
     };
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    if rows.len() < SMALL || threads == 1 {
+    // To ask how many there are takes as long as some thousand rows.
+    let threads = if rows.len() < SMALL { 1 } else { thread::available_parallelism().map_or(1, usize::from) };
+    if threads == 1 {
         return of_chunk(rows);
     }
     let share = (rows.len() / d).div_ceil(threads) * d;
@@ -117,4 +163,63 @@ fn largest<T: Copy + Into<f64> + Sync>(rows: &[T], shift: &[f64]) -> Vec<f64> {
         let found = started.into_iter().map(|one| one.join().expect("comparing numbers does not panic"));
         found.fold(vec![0.0; d], |a: Vec<f64>, b| a.iter().zip(&b).map(|(a, b)| a.max(*b)).collect())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::{Array2, array};
+
+    use super::*;
+
+    #[test]
+    fn a_sample_is_strided_evenly() {
+        assert_eq!(sample(5).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        for n in [1023, 1024, 2000, 123_457, usize::MAX] {
+            let wanted = (0..1023).map(|i| (i as u128 * n as u128 / 1023) as usize);
+            assert!(sample(n).eq(wanted), "{n}");
+        }
+    }
+
+    #[test]
+    fn no_column_varies_less_than_is_said() {
+        let value = |i: usize, j: usize| ((i * 7919 + j * 104_729) % 1013) as f64 * [1.0, 1e-9, 0.0, 1e5][j] + 3e3;
+        for n in [2, 1000, 5000] {
+            let rows = Array2::from_shape_fn((n, 4), |(i, j)| value(i, j));
+            for weights in [vec![1.0; n], (0..n).map(|i| 1.0 + (i % 9) as f64).collect()] {
+                let data = Dataset::new(rows.clone()).unwrap().with_weights(weights.clone()).unwrap();
+                let least = variances_at_least(&data, &of_data(&data));
+                for (column, &least) in least.iter().enumerate() {
+                    let all: f64 = weights.iter().sum();
+                    let column = rows.column(column);
+                    let mean = column.iter().zip(&weights).map(|(v, w)| w * v).sum::<f64>() / all;
+                    let variance = column.iter().zip(&weights).map(|(v, w)| w * (v - mean).powi(2)).sum::<f64>() / all;
+                    // Exact where the sample is all there is.
+                    let share = if n > SAMPLE { 0.01 } else { 1.0 - 1e-6 };
+                    assert!(
+                        least >= share * variance && least <= variance * (1.0 + 1e-9),
+                        "{n}: {least} of {variance}"
+                    );
+                }
+            }
+        }
+        let huge = Dataset::new(array![[1e300], [-1e300], [1e300]]).unwrap();
+        assert_eq!(variances_at_least(&huge, &[1e300]), [0.0]);
+    }
+
+    #[test]
+    fn the_largest_of_each_column_is_found_wherever_it_lies() {
+        for d in [1, 3, 16, 31, 33, 70] {
+            let n = 50;
+            for row in [0, 1, 48, 49] {
+                for column in [0, d / 2, d - 1] {
+                    let mut rows = vec![1.0f32; n * d];
+                    rows[row * d + column] = -9.0;
+                    let shift: Vec<f64> = (0..d).map(|j| j as f64 / 100.0).collect();
+                    let found = largest(&rows, &shift);
+                    let wanted = (0..d).map(|j| if j == column { 9.0 + shift[j] } else { (1.0 - shift[j]).abs() });
+                    assert!(found.iter().copied().eq(wanted), "{d} {row} {column}: {found:?}");
+                }
+            }
+        }
+    }
 }

@@ -107,6 +107,7 @@ const AT_ONCE: usize = 8;
 /// As the fields of [`Reduce`] say.
 #[inline(always)]
 pub unsafe fn blocks_body(a: Reduce) {
+    device::await_previous_grid();
     let t = thread::thread_idx_x();
     let (number, part) = (t % NUMBERS, t / NUMBERS);
     let parts = Shared::<f64>::at(0);

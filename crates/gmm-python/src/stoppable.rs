@@ -53,6 +53,10 @@ impl Resident for StoppableRows {
         self.rows.dim()
     }
 
+    fn hold_about(&mut self, shift: &[f64]) -> Result<bool, Error> {
+        self.going()?.hold_about(shift)
+    }
+
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
         self.going()?.pass(mixture)
     }

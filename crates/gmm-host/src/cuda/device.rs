@@ -1,23 +1,18 @@
-//! A device opened for use: its context, its kernels, and the faults that it meets.
+//! A device opened for use: its context, its memory, and the faults that it meets.
 
-use std::cell::Cell;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cust::context::{Context, CurrentContext};
 use cust::device::{Device, DeviceAttribute};
-use cust::error::CudaResult;
-use cust::module::Module;
-use cust::stream::{Stream, StreamFlags};
-use cust::sys::{
-    CUdevice_attribute, CUfunction, CUfunction_attribute, cuFuncSetAttribute,
-    cuOccupancyMaxActiveBlocksPerMultiprocessor, cudaError_enum,
-};
+use cust::error::{CudaError, CudaResult};
+use cust::memory::{DeviceBuffer, LockedBuffer};
+use cust::sys::{CUdevice_attribute, cudaError_enum};
 use cust::{CudaApiVersion, CudaFlags};
 
 use super::driver::{self, code};
+use super::loading::Functions;
+use super::pool::{self, Pool};
 use super::ptx::{self, Choice, version_text};
 use super::report::library_path;
 use super::staging::Staging;
@@ -107,7 +102,7 @@ fn shared_opt_in(device: Device) -> Result<u32, Error> {
     let code = unsafe { cust::sys::cuDeviceGetAttribute(&raw mut value, attribute, device.as_raw()) };
     match code {
         cust::sys::cudaError_enum::CUDA_SUCCESS => Ok(value as u32),
-        _ => Err(fault::error("the device's shared memory", cust::error::CudaError::UnknownError)),
+        _ => Err(fault::error("the device's shared memory", CudaError::UnknownError)),
     }
 }
 
@@ -128,25 +123,12 @@ pub(crate) struct Gpu {
     lacked_memory: AtomicUsize,
     /// Chunks of pinned memory that no upload is using: pinning takes longer than a small fit.
     pub(crate) staging: Mutex<Option<Staging>>,
+    /// What rows that are gone have left.
+    pub(crate) pool: Arc<Pool>,
     // Dropped in this order, the context last.
-    functions: Mutex<HashMap<&'static str, Loaded>>,
+    pub(super) functions: Mutex<Functions>,
     context: Context,
 }
-
-/// A kernel that the driver has compiled, alone: a fit needs a few of the many.
-struct Loaded {
-    function: CUfunction,
-    /// Bytes of shared memory that it may be launched with.
-    shared: u64,
-    /// Whose it is.
-    _module: Module,
-}
-
-// SAFETY: a function's handle belongs to the context and may be used from any thread in which that is current.
-unsafe impl Send for Loaded {}
-
-/// Shared memory that a block gets without asking.
-const SHARED_WITHOUT_ASKING: u64 = 48 << 10;
 
 impl Gpu {
     /// Opens a device and loads its module, or the one of that name.
@@ -188,7 +170,8 @@ impl Gpu {
             lost: AtomicBool::new(false),
             lacked_memory: AtomicUsize::new(0),
             staging: Mutex::new(None),
-            functions: Mutex::new(HashMap::new()),
+            pool: Pool::new(),
+            functions: Mutex::default(),
             context,
         };
         // A driver that cannot compile the kernels says so now.
@@ -196,51 +179,11 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// Whether the module that was chosen has a kernel.
-    pub(crate) fn has(&self, kernel: &str) -> bool {
-        self.choice.module.alone(kernel).is_some()
-    }
-
-    /// A kernel, for launches with this much shared memory; compiled when it is first asked for.
-    ///
-    /// # Errors
-    /// [`Error::Device`].
-    pub(crate) fn function(&self, kernel: &'static str, shared: u64) -> Result<CUfunction, Error> {
-        let mut functions = self.functions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let loaded = match functions.entry(kernel) {
-            Entry::Occupied(there) => there.into_mut(),
-            Entry::Vacant(place) => place.insert(load(&self.choice, kernel)?),
-        };
-        if shared > loaded.shared {
-            let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            // SAFETY: a function of a loaded module; the driver checks the value.
-            let code = unsafe { cuFuncSetAttribute(loaded.function, attribute, shared as i32) };
-            self.check_code(&format!("shared memory of kernel {kernel}"), code)?;
-            loaded.shared = shared;
-        }
-        Ok(loaded.function)
-    }
-
-    /// Blocks of a kernel that run on a multiprocessor together.
-    ///
-    /// # Errors
-    /// [`Error::Device`].
-    pub(crate) fn occupancy(&self, kernel: &'static str, threads: u32, shared: u64) -> Result<u32, Error> {
-        let function = self.function(kernel, shared)?;
-        let mut blocks = 0;
-        // SAFETY: writes one integer.
-        let code = unsafe {
-            cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut blocks, function, threads as i32, shared as usize)
-        };
-        self.check_code(&format!("blocks of kernel {kernel}"), code)?;
-        Ok(blocks.max(1) as u32)
-    }
-
     /// [`check`](Self::check) for a function that cust does not wrap.
-    pub(crate) fn check_code(&self, what: &str, code: cudaError_enum) -> Result<(), Error> {
+    pub(crate) fn check_code(&self, what: impl FnOnce() -> String, code: cudaError_enum) -> Result<(), Error> {
         match code {
             cudaError_enum::CUDA_SUCCESS => Ok(()),
-            _ => self.check(what, Err(cust::error::CudaError::UnknownError)),
+            _ => self.check(&what(), Err(CudaError::UnknownError)),
         }
     }
 
@@ -291,7 +234,7 @@ impl Gpu {
 
     /// As [`check`](Self::check), with [`Error::Memory`] where memory is what lacks.
     pub(crate) fn check_memory<A>(&self, what: &'static str, bytes: u128, answer: CudaResult<A>) -> Result<A, Error> {
-        if matches!(answer, Err(cust::error::CudaError::OutOfMemory)) {
+        if matches!(answer, Err(CudaError::OutOfMemory)) {
             driver::take_failure();
             return Err(Error::Memory { what, wanted: bytes, free: self.free().unwrap_or(0) });
         }
@@ -303,9 +246,63 @@ impl Gpu {
         self.lacked_memory.load(Ordering::Relaxed)
     }
 
-    /// Bytes of device memory that are free.
+    /// Bytes of device memory that can be had: those that are free, and those that lie idle in the pool.
     pub(crate) fn free(&self) -> Result<u128, Error> {
-        Ok(self.check("free memory", cust::memory::mem_get_info())?.0 as u128)
+        Ok(self.check("free memory", cust::memory::mem_get_info())?.0 as u128 + self.pool.device_bytes() as u128)
+    }
+
+    /// [`free`](Self::free) and `have`, which the caller would give for it. Where what this process holds is `enough` the
+    /// driver is not asked, and the answer is less than the truth: asking takes longer than a pass over small data.
+    pub(crate) fn within_reach(&self, enough: u128, have: u128) -> Result<u128, Error> {
+        let held = self.pool.device_bytes() as u128 + have;
+        if held >= enough { Ok(held) } else { Ok(self.free()? + have) }
+    }
+
+    /// Refuses what would not fit, before any of it is taken; `have` as for [`within_reach`](Self::within_reach).
+    ///
+    /// # Errors
+    /// [`Error::Memory`] with the bytes wanted and free.
+    pub(crate) fn room(&self, what: &'static str, wanted: u128, have: u128) -> Result<(), Error> {
+        if wanted <= have {
+            return Ok(());
+        }
+        let free = self.within_reach(wanted, have)?;
+        if wanted > free { Err(Error::Memory { what, wanted, free }) } else { Ok(()) }
+    }
+
+    /// Device memory of `bytes` bytes or a little more, from the pool where it has some. Where there is none the pool goes
+    /// back to the driver first.
+    ///
+    /// # Errors
+    /// [`Error::Memory`]; [`Error::Device`].
+    pub(crate) fn take_memory(&self, what: &'static str, bytes: usize) -> Result<DeviceBuffer<u8>, Error> {
+        let length = pool::rounded(bytes);
+        if let Some(block) = self.pool.take_device(length) {
+            return Ok(block);
+        }
+        // SAFETY: kernels and copies write every number that later ones read.
+        let take = |length| unsafe { DeviceBuffer::uninitialized(length) };
+        let mut answer = take(length);
+        if matches!(answer, Err(CudaError::OutOfMemory)) && self.pool.drain() {
+            answer = take(length);
+        }
+        self.check_memory(what, bytes as u128, answer)
+    }
+
+    /// Pinned host memory of `bytes` bytes or a little more, as [`take_memory`](Self::take_memory).
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub(crate) fn take_pinned(&self, bytes: usize) -> Result<LockedBuffer<u64>, Error> {
+        let words = pool::rounded(bytes).div_ceil(8);
+        if let Some(block) = self.pool.take_pinned(words) {
+            return Ok(block);
+        }
+        let mut answer = LockedBuffer::new(&0, words);
+        if matches!(answer, Err(CudaError::OutOfMemory)) && self.pool.drain() {
+            answer = LockedBuffer::new(&0, words);
+        }
+        self.check("pinned host memory", answer)
     }
 }
 
@@ -316,92 +313,9 @@ impl Drop for Gpu {
             return;
         }
         // What it holds belongs to the context, which is current now.
-        self.functions.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
-        drop(self.staging.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take());
-    }
-}
-
-/// Hands a kernel to the driver, which compiles it for the device and keeps the result in its own cache.
-fn load(choice: &Choice, kernel: &'static str) -> Result<Loaded, Error> {
-    let what = format!("loading kernel {kernel} of module {}", choice.module.target);
-    let Some(text) = choice.module.alone(kernel) else {
-        return Err(Error::Device(format!("{what}: it has none of that name")));
-    };
-    let module = Module::from_ptx(&text, &[]).map_err(|error| {
-        let failure = driver::take_failure();
-        match failure {
-            Some(f) if f.code == code::INVALID_PTX => {
-                let log = compiler_log(&text).unwrap_or_default();
-                Error::Device(format!("{}{log}", fault::text(&what, f.function, f.code)))
-            }
-            Some(f) => Error::Device(fault::text(&what, f.function, f.code)),
-            None => Error::Device(format!("{what}: {error:?}")),
-        }
-    })?;
-    let function = module.get_function(kernel).map(|f| f.to_raw()).map_err(|e| fault::error(&what, e))?;
-    Ok(Loaded { function, shared: SHARED_WITHOUT_ASKING, _module: module })
-}
-
-/// What the driver's compiler says about a kernel that it refused.
-fn compiler_log(text: &str) -> Option<String> {
-    use cust::sys::CUjit_option::{CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
-    let driver = driver::open().ok()?;
-    let source = std::ffi::CString::new(text).ok()?;
-    let mut log = vec![0_u8; 4096];
-    let mut options = [CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-    let mut values = [log.as_mut_ptr().cast(), log.len() as *mut std::ffi::c_void];
-    let mut module = std::ptr::null_mut();
-    // SAFETY: two options with two values; the log is as long as stated. The driver takes sizes by value there.
-    let code = unsafe {
-        (driver.cuModuleLoadDataEx)(
-            &raw mut module,
-            source.as_ptr().cast(),
-            2,
-            options.as_mut_ptr(),
-            values.as_mut_ptr(),
-        )
-    };
-    if code == 0 {
-        // SAFETY: just loaded, and nothing refers to it.
-        unsafe { (driver.cuModuleUnload)(module) };
-        return None;
-    }
-    let text = String::from_utf8_lossy(&log);
-    let text = text.trim_end_matches('\0').trim();
-    (!text.is_empty()).then(|| format!("\n{text}"))
-}
-
-/// Work in order: a stream, and the name of the last kernel put on it, since a kernel's fault shows at a later wait.
-pub(crate) struct Queue {
-    pub(crate) stream: Stream,
-    last: Cell<&'static str>,
-}
-
-impl Queue {
-    pub(crate) fn new(gpu: &Gpu) -> Result<Self, Error> {
-        let stream = gpu.check("a stream", Stream::new(StreamFlags::DEFAULT, None))?;
-        Ok(Self { stream, last: Cell::new("") })
-    }
-
-    /// Notes that a kernel was put on the stream.
-    pub(crate) fn launched(&self, kernel: &'static str) {
-        self.last.set(kernel);
-    }
-
-    /// Waits for everything on the stream.
-    ///
-    /// # Errors
-    /// [`Error::Device`] that names the last kernel.
-    pub(crate) fn wait(&self, gpu: &Gpu) -> Result<(), Error> {
-        self.explain(gpu, self.stream.synchronize())
-    }
-
-    /// [`Gpu::check`] for an answer that tells of work done earlier.
-    pub(crate) fn explain<A>(&self, gpu: &Gpu, answer: CudaResult<A>) -> Result<A, Error> {
-        match self.last.get() {
-            "" => gpu.check("a copy", answer),
-            kernel => gpu.check(&format!("kernel {kernel}"), answer),
-        }
+        self.functions.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
+        drop(self.staging.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+        self.pool.drain();
     }
 }
 

@@ -59,6 +59,8 @@ macro_rules! forwarded {
         #[allow(non_snake_case)]
         pub(crate) struct Functions {
             $(pub(crate) $name: unsafe extern "C" fn($($type),*) -> Code,)*
+            /// Since CUDA 11.8.
+            pub(crate) cuLaunchKernelEx: Option<LaunchKernelEx>,
         }
 
         impl Functions {
@@ -78,6 +80,8 @@ macro_rules! forwarded {
                         };
                         *symbol.map_err(|_| stringify!($name))?
                     },)*
+                    // SAFETY: as above, where there is one.
+                    cuLaunchKernelEx: unsafe { library.get::<LaunchKernelEx>(b"cuLaunchKernelEx\0") }.ok().map(|f| *f),
                 })
             }
         }
@@ -152,6 +156,57 @@ forwarded! {
     fn cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream);
     fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
     fn cuMemsetD8Async(to: CUdeviceptr, value: c_uchar, bytes: usize, stream: CUstream);
+}
+
+/// `cuLaunchKernelEx`, of which cust knows nothing.
+pub(crate) type LaunchKernelEx =
+    unsafe extern "C" fn(*const LaunchConfig, CUfunction, *mut *mut c_void, *mut *mut c_void) -> Code;
+
+/// `CUlaunchConfig` of `cuda.h`.
+#[repr(C)]
+pub(crate) struct LaunchConfig {
+    pub(crate) grid: [c_uint; 3],
+    pub(crate) block: [c_uint; 3],
+    pub(crate) shared: c_uint,
+    pub(crate) stream: CUstream,
+    pub(crate) attributes: *const LaunchAttribute,
+    pub(crate) attributes_len: c_uint,
+}
+
+/// `CUlaunchAttribute` of `cuda.h`: a number, and a union of 64 bytes that is 8-byte aligned.
+#[repr(C)]
+pub(crate) struct LaunchAttribute {
+    pub(crate) id: c_uint,
+    pub(crate) value: LaunchValue,
+}
+
+/// The union, by its only member that is used here.
+#[repr(C, align(8))]
+pub(crate) struct LaunchValue {
+    pub(crate) allowed: c_int,
+    rest: [c_int; 15],
+}
+
+impl LaunchAttribute {
+    /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`: the kernel waits by itself for those before it.
+    pub(crate) const WAITS_BY_ITSELF: Self = Self { id: 6, value: LaunchValue { allowed: 1, rest: [0; 15] } };
+}
+
+const _: () = assert!(size_of::<LaunchConfig>() == 56 && size_of::<LaunchAttribute>() == 72);
+
+/// Puts a kernel on a stream with attributes; `None` where the driver is too old for them.
+///
+/// # Safety
+/// As for `cuLaunchKernel`; a kernel with [`LaunchAttribute::WAITS_BY_ITSELF`] does so before it touches memory.
+pub(crate) unsafe fn launch_with_attributes(
+    config: &LaunchConfig,
+    function: CUfunction,
+    parameters: *mut *mut c_void,
+) -> Option<CUresult> {
+    let launch = functions()?.cuLaunchKernelEx?;
+    // SAFETY: the caller's promise.
+    let code = unsafe { launch(config, function, parameters, std::ptr::null_mut()) };
+    Some(noted("cuLaunchKernelEx", code))
 }
 
 macro_rules! refused {

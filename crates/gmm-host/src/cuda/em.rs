@@ -1,7 +1,6 @@
 //! EM on the device: the host enqueues iterations, and looks now and then.
 
-use cust::event::{Event, EventFlags};
-use cust::memory::{AsyncCopyDestination, LockedBuffer};
+use cust::memory::AsyncCopyDestination;
 use gmm_kernels::fused::halves;
 use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
@@ -13,13 +12,12 @@ use gmm_model::{CovarianceType, Covariances, Mixture, Precision};
 use ndarray::{Array1, Array2, Array3};
 
 use super::arena::Arena;
-use super::device::Gpu;
 use super::launch::{Kernels, Launcher, LoopBuffers, LoopPlan};
 use super::plan::{self, Chunks, Shape};
 use super::rows::CudaRows;
 use super::upload::Number;
 use super::ways::{self, Way};
-use super::workspace::{Slot, pin, pinned_empty};
+use super::workspace::{Pinned, Slot, pin, pinned_empty};
 use crate::em::{EmOptions, EmRun, OnDevice};
 use crate::{Error, Resident};
 
@@ -28,8 +26,8 @@ pub(crate) struct LoopMemory {
     numbers: Slot<f64>,
     flags: Slot<u32>,
     /// What a look brings, pinned.
-    seen: LockedBuffer<f64>,
-    seen_flags: LockedBuffer<u32>,
+    seen: Pinned<f64>,
+    seen_flags: Pinned<u32>,
     /// Packed Σ w x xᵀ about the shift, once it was needed.
     scatter: Option<Vec<f64>>,
 }
@@ -126,8 +124,8 @@ impl<T: Number> CudaRows<T> {
         self.begin(plan, &arena, &run.mixture)?;
         let buffers = self.loop_buffers(plan, &arena);
         let mut first_guess = guess(plan);
-        let timed = |gpu: &Gpu| gpu.check("an event", Event::new(EventFlags::DEFAULT));
-        let (from, to) = (timed(&self.gpu)?, timed(&self.gpu)?);
+        let clock = self.queue.clock.clone();
+        let (from, to) = &*clock;
         let mut time = OnDevice::default();
         let mut next = 1;
         loop {
@@ -142,7 +140,7 @@ impl<T: Number> CudaRows<T> {
             }
             self.gpu.check("an event", to.record(&self.queue.stream))?;
             self.look(&arena, &buffers)?;
-            let seconds = f64::from(self.gpu.check("an event", to.elapsed_time_f32(&from))?) / 1e3;
+            let seconds = f64::from(self.gpu.check("an event", to.elapsed_time_f32(from))?) / 1e3;
             let flags = self.loop_memory.seen_flags.as_slice();
             let (done, trouble, finished) = (flags[DONE as usize], flags[TROUBLE as usize], flags[FINISHED as usize]);
             // What came before a trouble is good, but its parameters are gone: who goes on does so from the last look.
@@ -240,12 +238,7 @@ impl<T: Number> CudaRows<T> {
         let wanted = 8 * arena.len as u128 + 4 * flags as u128;
         let (gpu, memory) = (&self.gpu, &mut self.loop_memory);
         let have = memory.numbers.bytes() + memory.flags.bytes();
-        if wanted > have {
-            let free = gpu.free()? + have;
-            if wanted > free {
-                return Err(Error::Memory { what: "the loop on the GPU", wanted, free });
-            }
-        }
+        gpu.room("the loop on the GPU", wanted, have)?;
         memory.numbers.reserve(gpu, arena.len)?;
         memory.flags.reserve(gpu, flags)?;
         pin(gpu, &mut memory.seen, arena.seen())?;

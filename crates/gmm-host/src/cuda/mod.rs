@@ -1,12 +1,15 @@
 //! The GPU engine: the kernels of `gmm-kernels`, launched through cust, over rows that stay on the device.
 //!
 //! This is the only place that knows cust. [`driver`] is the floor: the driver's functions, opened at run time, which
-//! tests replace. [`report`] lists devices, [`device`] opens one, [`ptx`] chooses the module, [`plan`] the variant and the grids,
-//! [`workspace`] states and takes the memory, [`upload`] brings rows in through [`staging`]'s pinned chunks,
-//! [`launch`] has one safe function per kernel, [`rows`] puts passes together from them, [`em`]
-//! EM's loop, whose kernels [`ways`] chooses, and [`seeding`] what k-means++ asks.
+//! tests replace. [`report`] lists devices, [`device`] opens one, [`ptx`] chooses the module, of which [`loading`] loads
+//! kernels, [`plan`] the variant and the grids. [`workspace`] states what memory a pass needs, in [`buffers`] that come
+//! from a [`pool`], as do the streams of [`queue`]. [`rows`] are what lies on the device; [`upload`] brings them through
+//! [`staging`]'s pinned chunks, or [`source`] as they are where they are few. [`launch`] has one safe function per kernel,
+//! from which [`passes`] are put together, [`em`] EM's loop, whose kernels [`ways`] chooses, and [`seeding`] what k-means++
+//! asks; [`resident`] is their face.
 
 mod arena;
+mod buffers;
 mod device;
 mod driver;
 mod em;
@@ -14,12 +17,18 @@ mod em;
 mod fake;
 mod fault;
 mod launch;
+mod loading;
 mod parameters;
+mod passes;
 mod plan;
+mod pool;
 mod ptx;
+mod queue;
 mod report;
+mod resident;
 mod rows;
 mod seeding;
+mod source;
 mod staging;
 #[cfg(test)]
 mod tests;
@@ -42,6 +51,10 @@ pub use staging::UploadRates;
 pub use ways::{LoopCandidate, loop_candidates};
 
 /// One NVIDIA GPU. Clones share its context and kernels.
+///
+/// What rows held goes to the next ones: up to 64 MiB of device memory and 16 MiB of pinned memory in small pieces lie idle
+/// between them, beside the 32 MiB that uploads go through. They count as free here, and go back to the driver with the
+/// last clone, or before anything is refused for want of memory.
 ///
 /// ```
 /// use gmm_host::{CpuEngine, CudaEngine, Engine};
@@ -80,7 +93,7 @@ impl CudaEngine {
         Ok(Self { gpu: Arc::new(Gpu::open(ordinal, Some(module))?) })
     }
 
-    /// Bytes of device memory that are free.
+    /// Bytes of device memory that rows can have: those that are free, and those that this engine keeps idle.
     ///
     /// # Errors
     /// [`Error::Device`].

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use cust::memory::{AsyncCopyDestination, LockedBuffer};
+use cust::memory::AsyncCopyDestination;
 use gmm_kernels::layout::tiles;
 use gmm_kernels::squared_distances::{CANDIDATES, SUMMED_ROWS};
 use gmm_model::CovarianceType;
@@ -13,7 +13,7 @@ use super::launch::Launcher;
 use super::parameters;
 use super::rows::CudaRows;
 use super::upload::Number;
-use super::workspace::{Slot, pin, pinned_empty};
+use super::workspace::{Pinned, Slot, pin, pinned_empty};
 use crate::Error;
 use crate::engine::DISTANCE_ROWS;
 
@@ -31,8 +31,8 @@ pub(crate) struct SeedMemory<T: Number> {
     sums: Slot<f64>,
     /// A centre or four candidates, high parts before low ones.
     centres: Slot<T>,
-    host_centres: LockedBuffer<T>,
-    host_sums: LockedBuffer<f64>,
+    host_centres: Pinned<T>,
+    host_sums: Pinned<f64>,
 }
 
 impl<T: Number> SeedMemory<T> {
@@ -115,12 +115,7 @@ impl<T: Number> CudaRows<T> {
         let centres = 2 * CANDIDATES * self.d;
         let wanted = 8 * (self.n as u128 + sums as u128) + (centres * size_of::<T>()) as u128;
         let have = memory.near.bytes() + memory.sums.bytes() + memory.centres.bytes();
-        if wanted > have {
-            let free = gpu.free()? + have;
-            if wanted > free {
-                return Err(Error::Memory { what: WHAT, wanted, free });
-            }
-        }
+        gpu.room(WHAT, wanted, have)?;
         // Never replaced once it holds something: its length does not change.
         memory.near.reserve(gpu, self.n)?;
         memory.sums.reserve(gpu, sums)?;

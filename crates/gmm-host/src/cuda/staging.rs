@@ -7,7 +7,8 @@ use cust::event::{Event, EventFlags};
 use cust::memory::bytemuck::{Pod, cast_slice, cast_slice_mut};
 use cust::memory::{AsyncCopyDestination, DeviceBuffer, DeviceCopy, DeviceSlice, LockedBuffer};
 
-use super::device::{Gpu, Queue};
+use super::device::Gpu;
+use super::queue::Queue;
 use crate::Error;
 
 /// Bytes of one chunk: long enough that a copy's start costs nothing, short enough to pin in a few milliseconds.
@@ -158,8 +159,7 @@ fn with_halves<A>(
         }
         Err(error) => {
             // What was put on the stream before may still use the chunks; a failure of this changes nothing.
-            let _ = queue.stream.synchronize();
-            super::driver::take_failure();
+            queue.recover();
             Err(error)
         }
     }

@@ -4,12 +4,13 @@
 //! ([`gmm_kernels::layout`]) on the way.
 
 use cust::memory::bytemuck::Pod;
-use cust::memory::{DeviceBuffer, DeviceCopy};
+use cust::memory::{DeviceCopy, DeviceSlice};
 use gmm_kernels::layout::TILE_ROWS;
 use gmm_model::{Dataset, Matrix};
 use rayon::prelude::*;
 
-use super::device::{Gpu, Queue};
+use super::device::Gpu;
+use super::queue::Queue;
 use super::staging::send;
 use crate::Error;
 
@@ -26,7 +27,7 @@ impl Number for f32 {}
 impl Number for f64 {}
 
 /// Copies row weights, `(n,)`, to the device.
-pub(crate) fn weights(gpu: &Gpu, queue: &Queue, weights: &[f64], to: &mut DeviceBuffer<f64>) -> Result<(), Error> {
+pub(crate) fn weights(gpu: &Gpu, queue: &Queue, weights: &[f64], to: &mut DeviceSlice<f64>) -> Result<(), Error> {
     send(gpu, queue, to, 1, |piece, chunk| chunk.copy_from_slice(&weights[piece]))
 }
 
@@ -36,7 +37,7 @@ pub(crate) fn rows<T: Number>(
     queue: &Queue,
     data: &Dataset,
     shift: &[f64],
-    to: &mut DeviceBuffer<T>,
+    to: &mut DeviceSlice<T>,
 ) -> Result<(), Error> {
     send(gpu, queue, to, TILE * shift.len(), |piece, chunk| match data.rows() {
         Matrix::F32(a) => convert(a.as_slice().expect("a Matrix is row-major"), shift, piece.start, chunk),

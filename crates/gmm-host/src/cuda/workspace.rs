@@ -1,8 +1,8 @@
 //! What a pass needs on the device besides the rows: lengths as one pure function, then buffers of those lengths.
 
-use cust::memory::{DeviceBuffer, DeviceCopy, LockedBuffer};
 use gmm_kernels::layout::factor_len;
 
+pub(crate) use super::buffers::{Pinned, Slot, pin, pinned_empty};
 use super::device::Gpu;
 use super::plan::{self, Plan, Shape};
 use super::upload::Number;
@@ -137,37 +137,6 @@ pub(crate) const fn smaller(plan: &Plan) -> Option<u64> {
 
 pub(crate) const WHAT: &str = "a pass on the GPU";
 
-/// A device buffer that is replaced where a longer one is needed.
-pub(crate) struct Slot<A: DeviceCopy>(DeviceBuffer<A>);
-
-impl<A: DeviceCopy> Slot<A> {
-    pub(crate) fn empty() -> Self {
-        // SAFETY: of length 0: nothing is taken and nothing can be read.
-        Self(unsafe { DeviceBuffer::uninitialized(0) }.expect("an empty buffer asks nothing of the driver"))
-    }
-
-    pub(crate) fn bytes(&self) -> u128 {
-        (self.0.len() * size_of::<A>()) as u128
-    }
-
-    /// The first `len` elements.
-    pub(crate) fn first(&self, len: usize) -> cust::memory::DeviceSlice<A> {
-        self.0.index(..len)
-    }
-
-    pub(crate) fn reserve(&mut self, gpu: &Gpu, len: usize) -> Result<(), Error> {
-        if len <= self.0.len() {
-            return Ok(());
-        }
-        // The old one goes first: both may not fit.
-        self.0 = Self::empty().0;
-        // SAFETY: kernels write every element that later ones or copies read.
-        let buffer = unsafe { DeviceBuffer::uninitialized(len) };
-        self.0 = gpu.check_memory(WHAT, (len * size_of::<A>()) as u128, buffer)?;
-        Ok(())
-    }
-}
-
 /// The buffers of all passes. They grow where a pass needs more, else stay: the EM loop takes none.
 pub(crate) struct Workspace<T: Number> {
     pub(crate) parameters: Slot<T>,
@@ -180,8 +149,8 @@ pub(crate) struct Workspace<T: Number> {
     pub(crate) log_densities: Slot<f64>,
     pub(crate) labels: Slot<u32>,
     /// Pinned, so that copies of them run in the stream.
-    pub(crate) host_parameters: LockedBuffer<T>,
-    pub(crate) host_results: LockedBuffer<f64>,
+    pub(crate) host_parameters: Pinned<T>,
+    pub(crate) host_results: Pinned<f64>,
 }
 
 impl<T: Number> Workspace<T> {
@@ -211,15 +180,15 @@ impl<T: Number> Workspace<T> {
     /// Whether all buffers are that long.
     pub(crate) fn holds(&self, s: &Sizes) -> bool {
         let long = |have: usize, want: usize| have >= want;
-        long(self.parameters.0.len(), s.parameters)
-            && long(self.responsibilities.0.len(), s.responsibilities)
-            && long(self.scratch.0.len(), s.scratch)
-            && long(self.step_partials.0.len(), s.step_partials)
-            && long(self.sum_partials.0.len(), s.sum_partials)
-            && long(self.results.0.len(), s.results)
-            && long(self.row_major.0.len(), s.row_major)
-            && long(self.log_densities.0.len(), s.log_densities)
-            && long(self.labels.0.len(), s.labels)
+        long(self.parameters.room(), s.parameters)
+            && long(self.responsibilities.room(), s.responsibilities)
+            && long(self.scratch.room(), s.scratch)
+            && long(self.step_partials.room(), s.step_partials)
+            && long(self.sum_partials.room(), s.sum_partials)
+            && long(self.results.room(), s.results)
+            && long(self.row_major.room(), s.row_major)
+            && long(self.log_densities.room(), s.log_densities)
+            && long(self.labels.room(), s.labels)
             && long(self.host_parameters.len(), s.parameters)
             && long(self.host_results.len(), s.results)
     }
@@ -246,19 +215,6 @@ impl<T: Number> Workspace<T> {
     pub(crate) fn clear(&mut self) {
         *self = Self::empty();
     }
-}
-
-pub(crate) fn pinned_empty<A: DeviceCopy>() -> LockedBuffer<A> {
-    // SAFETY: of length 0: nothing is taken and nothing can be read.
-    unsafe { LockedBuffer::uninitialized(0) }.expect("an empty buffer asks nothing of the driver")
-}
-
-pub(crate) fn pin<A: DeviceCopy + Default>(gpu: &Gpu, buffer: &mut LockedBuffer<A>, len: usize) -> Result<(), Error> {
-    if len > buffer.len() {
-        *buffer = pinned_empty();
-        *buffer = gpu.check("pinned host memory", LockedBuffer::new(&A::default(), len))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ mod shared;
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub use ahead::{Ahead, copies};
 pub use block::block_sum;
-pub use machine::unknown;
+pub use machine::{await_previous_grid, unknown};
 pub use shared::Shared;
 
 pub(crate) mod words {

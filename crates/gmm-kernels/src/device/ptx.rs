@@ -31,6 +31,24 @@ pub fn sync_threads() {
     unsafe { nvptx::_syncthreads() }
 }
 
+/// Waits until the grids before this one in the stream have ended, and sees what they wrote; then lets the next grid take
+/// its places, where it says the same before it touches memory. The host launches a kernel that says this without waiting
+/// for the one before it: the launch itself then costs nothing.
+#[cfg(feature = "sm_90a")]
+#[inline(always)]
+pub fn await_previous_grid() {
+    // SAFETY: no operands; nothing is moved across it, since it may touch any memory.
+    unsafe {
+        asm!("griddepcontrol.wait;", options(nostack));
+        asm!("griddepcontrol.launch_dependents;", options(nostack));
+    }
+}
+
+/// Nothing: before Hopper every launch waits for the one before it.
+#[cfg(not(feature = "sm_90a"))]
+#[inline(always)]
+pub fn await_previous_grid() {}
+
 // Warp words are LLVM's intrinsics and not `asm!`: the compiler knows of an intrinsic that lanes must reach it together,
 // and may duplicate an `asm!` into branches where they do not. (`mma` below is `asm!` still: kernels say it in code that
 // no branch of theirs divides.)

@@ -125,6 +125,7 @@ pub fn shared_bytes<T: Real, F: Features, const NT: usize>(_: &Pass<T>) -> u64 {
 #[inline(always)]
 pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pass<T>) {
     const { assert!(S == F::STEPS) };
+    device::await_previous_grid();
     // SAFETY: the state is as `state` says.
     if unsafe { stopped(a.state, a.iteration) } {
         return;

@@ -11,7 +11,7 @@ use cust::sys::{
 use gmm_kernels::THREADS;
 use gmm_kernels::device::Buffer;
 
-use super::super::driver::{Code, Functions, code};
+use super::super::driver::{Code, Functions, LaunchConfig, code};
 use super::{CURRENT, NEXT, call};
 
 fn write<A>(to: *mut A, value: A) -> Code {
@@ -179,6 +179,24 @@ extern "C" fn launch(
     code
 }
 
+/// A launch with attributes is a launch.
+extern "C" fn launch_ex(
+    config: *const LaunchConfig,
+    function: CUfunction,
+    parameters: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Code {
+    // SAFETY: a configuration of the caller, with as many attributes as it says.
+    let (config, attributes) = unsafe {
+        let config = &*config;
+        (config, std::slice::from_raw_parts(config.attributes, config.attributes_len as usize))
+    };
+    assert!(attributes.iter().all(|a| (a.id, a.value.allowed) == (6, 1)));
+    super::note_waiting_launch();
+    let ([x, y, z], [block_x, block_y, block_z]) = (config.grid, config.block);
+    launch(function, x, y, z, block_x, block_y, block_z, config.shared, config.stream, parameters, extra)
+}
+
 extern "C" fn stream_new(out: *mut CUstream, _: c_uint, _: c_int) -> Code {
     call("cuStreamCreate", true, |s| write(out, s.handle() as CUstream))
 }
@@ -333,4 +351,5 @@ pub(super) static FUNCTIONS: Functions = Functions {
     cuMemcpyHtoDAsync_v2: copy_in,
     cuMemcpyDtoHAsync_v2: copy_out,
     cuMemsetD8Async: set,
+    cuLaunchKernelEx: Some(launch_ex),
 };

@@ -103,6 +103,8 @@ struct State {
     handles: BTreeSet<usize>,
     last_handle: usize,
     complaints: Vec<String>,
+    /// Launches of kernels that wait by themselves for those before them.
+    waiting: usize,
     /// The copy to the host, counted from the next, that brings a NaN, and the `f64` of it that is one.
     spoilt: Option<(usize, usize)>,
 }
@@ -184,6 +186,16 @@ impl Fake {
         self.state().calls.get(name).copied().unwrap_or(0)
     }
 
+    /// Calls of every function so far.
+    pub(super) fn tally(&self) -> BTreeMap<&'static str, usize> {
+        self.state().calls.clone()
+    }
+
+    /// Launches so far of kernels that wait by themselves for those before them.
+    pub(super) fn waiting_launches(&self) -> usize {
+        self.state().waiting
+    }
+
     /// Calls of a class so far.
     pub(super) fn calls_of(&self, class: Class) -> usize {
         self.state().calls.iter().filter(|(name, _)| class.counts(name)).map(|(_, n)| n).sum()
@@ -252,6 +264,10 @@ fn call(name: &'static str, needs_context: bool, body: impl FnOnce(&mut State) -
         return state.complain(format!("{name} with no live context current"));
     }
     body(&mut state)
+}
+
+fn note_waiting_launch() {
+    HERE.with_borrow(|fake| fake.iter().for_each(|fake| fake.state().waiting += 1));
 }
 
 /// Notes what the next launch is to run; the driver is given pointers to arguments, whose types it does not know.

@@ -6,12 +6,15 @@
 mod em;
 mod halves;
 mod seeding;
+mod source;
 
 pub(crate) use em::{Between, Kernels, LoopBuffers, LoopPlan};
 pub(crate) use halves::Coded;
 
+use std::os::raw::c_void;
+
 use cust::memory::{DeviceCopy, DeviceSlice};
-use cust::sys::cuLaunchKernel;
+use cust::sys::{CUresult, CUstream, cuLaunchKernel};
 use gmm_kernels::e_step::{self, EStep};
 use gmm_kernels::layout::{TILE_ROWS, factor_len, statistics_len, tiled_len, tiles};
 use gmm_kernels::m_step_sums::{self, Sums};
@@ -22,8 +25,11 @@ use gmm_kernels::{Arguments, Kernel, THREADS};
 use gmm_model::CovarianceType;
 
 use crate::Error;
-use crate::cuda::device::{Gpu, Queue};
+use crate::cuda::device::Gpu;
+use crate::cuda::driver::{LaunchAttribute, LaunchConfig, launch_with_attributes};
+use crate::cuda::loading::Entered;
 use crate::cuda::plan::{Plan, Shape, Solved, scratch_len};
+use crate::cuda::queue::Queue;
 use crate::cuda::upload::Number;
 use crate::cuda::workspace::TOTALS;
 
@@ -93,18 +99,15 @@ impl Launcher<'_> {
     unsafe fn launch<A: Arguments + 'static>(self, kernel: Kernel<A>, grid: (u32, u32), a: A) -> Result<(), Error> {
         let name = kernel.name;
         let shared = (kernel.shared_bytes)(&a);
-        let function = self.gpu.function(name, shared)?;
+        let entry = self.gpu.function(name, shared)?;
         let stream = self.queue.stream.as_inner();
         let mut pointers = a.pointers();
         #[cfg(test)]
         crate::cuda::fake::launching(kernel, grid, a);
         // SAFETY: the list has the values in the order of the entry point's parameters, since one macro makes both;
         // the rest is the caller's promise.
-        let code = unsafe {
-            let (parameters, extra) = (pointers.as_mut_ptr(), std::ptr::null_mut());
-            cuLaunchKernel(function, grid.0, grid.1, 1, THREADS, 1, 1, shared as u32, stream, parameters, extra)
-        };
-        self.gpu.check_code(&format!("launching kernel {name}"), code)?;
+        let code = unsafe { enter(entry, grid, shared as u32, stream, pointers.as_mut_ptr()) };
+        self.gpu.check_code(|| format!("launching kernel {name}"), code)?;
         self.queue.launched(name);
         Ok(())
     }
@@ -292,6 +295,30 @@ impl Launcher<'_> {
         // SAFETY: every length was checked against the field's formula.
         unsafe { self.launch(untile_kernel::<T>(), (blocks(plan, n), 1), a) }
     }
+}
+
+/// Launches a kernel; one that waits by itself for those before it is launched while they run, where the driver can.
+///
+/// # Safety
+/// As for `cuLaunchKernel`.
+unsafe fn enter(
+    Entered { function, waits }: Entered,
+    (x, y): (u32, u32),
+    shared: u32,
+    stream: CUstream,
+    parameters: *mut *mut c_void,
+) -> CUresult {
+    if waits {
+        let attribute = LaunchAttribute::WAITS_BY_ITSELF;
+        let (grid, block) = ([x, y, 1], [THREADS, 1, 1]);
+        let config = LaunchConfig { grid, block, shared, stream, attributes: &raw const attribute, attributes_len: 1 };
+        // SAFETY: the caller's promise, and the kernel's text has the instruction, before its first access to memory.
+        if let Some(code) = unsafe { launch_with_attributes(&config, function, parameters) } {
+            return code;
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { cuLaunchKernel(function, x, y, 1, THREADS, 1, 1, shared, stream, parameters, std::ptr::null_mut()) }
 }
 
 /// Blocks for a chunk of `n` rows: no more than it has tiles.

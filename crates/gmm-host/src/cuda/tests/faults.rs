@@ -11,10 +11,20 @@ const N: usize = 129;
 
 /// A fit small enough to run at every fault; everything that a fit does is in it.
 fn small_fit(init: &Init) -> Result<Fit, Error> {
+    fit_on(&CudaEngine::new(0)?, init)
+}
+
+fn fit_on(engine: &CudaEngine, init: &Init) -> Result<Fit, Error> {
     let options = FitOptions { init: init.clone(), max_iter: 2, tol: 0.0, n_init: 1, ..FitOptions::new(2) };
     let rows = Array2::from_shape_fn((N, 1), |(i, _)| (i % 2) as f64 * 9.0 + noise(i));
     let data = Dataset::new(rows).unwrap().with_weights(vec![1.0; N]).unwrap();
-    fit(&CudaEngine::new(0)?, &data, &options)
+    fit(engine, &data, &options)
+}
+
+/// Parameters to start from.
+fn given() -> Init {
+    let start = Mixture::new(array![0.5, 0.5], array![[0.0], [8.0]], Covariances::Full(Array3::ones((2, 1, 1))));
+    Init::Given(Box::new(start.unwrap()))
 }
 
 /// At the n-th call of a class, for every n of a fit, the fit fails with a message, leaves nothing behind, and panics
@@ -25,8 +35,8 @@ fn every_fault(init: &Init, class: Class, code: Code) {
     let calls = fake.0.calls_of(class);
     fake.0.assert_clean("no fault");
     drop(fake);
-    // Two passes copy, launch and wait once each at least.
-    assert!(calls > 2, "{class:?}: {calls}");
+    // EM and the evaluation after it copy, launch and wait once each at least.
+    assert!(calls >= 2, "{class:?}: {calls}");
     for at in 1..=calls {
         let fake = Fake::with(Machine::default(), Some(Fault::once(class, at, code)));
         let what = format!("{class:?} {at} of {calls}, code {code}");
@@ -48,6 +58,58 @@ fn every_fault(init: &Init, class: Class, code: Code) {
     }
 }
 
+/// The same for the second fit of an engine, which takes everything from what the first left: a third one is right where
+/// the device was not lost, and all goes back to the driver with the engine.
+fn every_fault_of_a_warm_fit(init: &Init, class: Class, code: Code) {
+    let whole = {
+        let _fake = Fake::install(Machine::default());
+        small_fit(init).unwrap()
+    };
+    for at in 1.. {
+        let what = format!("{class:?} {at}, code {code}");
+        let fake = Fake::install(Machine::default());
+        let engine = CudaEngine::new(0).unwrap();
+        assert_eq!(fit_on(&engine, init).unwrap().mixture, whole.mixture, "{what}");
+        fake.0.fail(Fault::once(class, at, code));
+        let end = fit_on(&engine, init);
+        let failed = fake.0.failed();
+        match end {
+            Err(error) => assert!(matches!(error, Error::Device(_) | Error::Memory { .. }), "{what}: {error}"),
+            Ok(fitted) if code == code::OUT_OF_MEMORY => {
+                close(&fitted.summary.trace, &whole.summary.trace, 1e-12, &what);
+            }
+            Ok(fitted) => {
+                assert_eq!(fitted.mixture, whole.mixture, "{what}");
+                // Destructors pass over it.
+                assert!(matches!(failed, None | Some("cuCtxSetCurrent")), "{what}: the fit went on after {failed:?}");
+            }
+        }
+        fake.0.recover();
+        if !fault::is_fatal(code) {
+            assert_eq!(fit_on(&engine, init).unwrap().mixture, whole.mixture, "{what}: a third fit");
+        }
+        drop(engine);
+        fake.0.assert_clean(&what);
+        if failed.is_none() {
+            assert!(at > 2, "{what}");
+            break;
+        }
+    }
+}
+
+#[test]
+fn every_fault_of_a_fit_that_takes_what_another_left_is_an_error_and_leaks_nothing() {
+    for (class, code) in [
+        (Class::Any, code::UNKNOWN),
+        (Class::Launch, code::OUT_OF_MEMORY),
+        (Class::Wait, code::ILLEGAL_ADDRESS),
+        (Class::Wait, code::UNKNOWN),
+    ] {
+        every_fault_of_a_warm_fit(&given(), class, code);
+    }
+    every_fault_of_a_warm_fit(&Init::KMeans, Class::Any, code::UNKNOWN);
+}
+
 /// Every n of every kind of call, with the answers that such calls give; other calls, such as those that open the
 /// device, are among `Any`.
 fn every_kind_of_fault(init: &Init) {
@@ -65,8 +127,7 @@ fn every_kind_of_fault(init: &Init) {
 
 #[test]
 fn every_fault_of_a_fit_from_given_parameters_is_an_error_and_leaks_nothing() {
-    let start = Mixture::new(array![0.5, 0.5], array![[0.0], [8.0]], Covariances::Full(Array3::ones((2, 1, 1))));
-    every_kind_of_fault(&Init::Given(Box::new(start.unwrap())));
+    every_kind_of_fault(&given());
 }
 
 #[test]

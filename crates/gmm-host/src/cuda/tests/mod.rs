@@ -6,6 +6,7 @@ mod likelihood;
 mod memory;
 mod mid_fit;
 mod missing;
+mod warm;
 
 use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, Precision};
 use ndarray::{Array1, Array2, Array3};

@@ -192,6 +192,7 @@ fn share_triangle(n: u32, mut f: impl FnMut(u32, u32)) {
 /// As the fields of [`Update`] say.
 #[inline(always)]
 pub unsafe fn body(a: Update) {
+    device::await_previous_grid();
     // SAFETY: the state is as `state` says.
     if unsafe { stopped(a.state.cast_const(), a.iteration) } {
         return;

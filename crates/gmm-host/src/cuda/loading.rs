@@ -1,0 +1,204 @@
+//! Kernels on a device: each is compiled when it is first asked for, and what was asked about it is remembered.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{MutexGuard, PoisonError};
+
+use cust::module::Module;
+use cust::sys::{CUfunction, CUfunction_attribute, cuFuncSetAttribute, cuOccupancyMaxActiveBlocksPerMultiprocessor};
+
+use super::device::Gpu;
+use super::driver::{self, code};
+use super::fault;
+use super::ptx::Choice;
+use crate::Error;
+
+/// What is known of a device's kernels, by name.
+#[derive(Default)]
+pub(super) struct Functions {
+    loaded: HashMap<&'static str, Loaded>,
+    /// Whether the module has one: reading through its megabytes takes longer than a small fit.
+    there: HashMap<&'static str, bool>,
+}
+
+impl Functions {
+    /// Lets go of all kernels. The context is current.
+    pub(super) fn clear(&mut self) {
+        self.loaded.clear();
+    }
+}
+
+/// A kernel that the driver has compiled, alone: a fit needs a few of the many.
+pub(super) struct Loaded {
+    entry: Entered,
+    /// Bytes of shared memory that it may be launched with.
+    shared: u64,
+    /// Blocks that run on a multiprocessor together, by threads and bytes of shared memory: as often as it was asked.
+    together: Vec<(u32, u64, u32)>,
+    /// Whose it is.
+    _module: Module,
+}
+
+/// A kernel as launches need it.
+#[derive(Clone, Copy)]
+pub(crate) struct Entered {
+    pub(crate) function: CUfunction,
+    /// Whether it waits by itself for the grids before it.
+    pub(crate) waits: bool,
+}
+
+// SAFETY: a function's handle belongs to the context and may be used from any thread in which that is current.
+unsafe impl Send for Loaded {}
+
+/// The instruction by which a kernel waits for the grids before it: a module for devices without it has none.
+const WAITS: &str = "griddepcontrol.wait;";
+
+/// Shared memory that a block gets without asking.
+const SHARED_WITHOUT_ASKING: u64 = 48 << 10;
+
+impl Gpu {
+    fn functions(&self) -> MutexGuard<'_, Functions> {
+        self.functions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the module that was chosen has a kernel.
+    pub(crate) fn has(&self, kernel: &'static str) -> bool {
+        *self.functions().there.entry(kernel).or_insert_with(|| self.choice.module.alone(kernel).is_some())
+    }
+
+    /// A kernel, for launches with this much shared memory; compiled when it is first asked for.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub(crate) fn function(&self, kernel: &'static str, shared: u64) -> Result<Entered, Error> {
+        let mut functions = self.functions();
+        let loaded = match functions.loaded.entry(kernel) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(place) => place.insert(load(&self.choice, kernel)?),
+        };
+        if shared > loaded.shared {
+            let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: a function of a loaded module; the driver checks the value.
+            let code = unsafe { cuFuncSetAttribute(loaded.entry.function, attribute, shared as i32) };
+            self.check_code(|| format!("shared memory of kernel {kernel}"), code)?;
+            loaded.shared = shared;
+        }
+        Ok(loaded.entry)
+    }
+
+    /// Blocks of a kernel that run on a multiprocessor together.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub(crate) fn occupancy(&self, kernel: &'static str, threads: u32, shared: u64) -> Result<u32, Error> {
+        let function = self.function(kernel, shared)?.function;
+        let known = |(t, s, _): &&(u32, u64, u32)| (*t, *s) == (threads, shared);
+        if let Some(&(.., blocks)) = self.functions().loaded.get(kernel).and_then(|l| l.together.iter().find(known)) {
+            return Ok(blocks);
+        }
+        let mut blocks = 0;
+        // SAFETY: writes one integer.
+        let code = unsafe {
+            cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut blocks, function, threads as i32, shared as usize)
+        };
+        self.check_code(|| format!("blocks of kernel {kernel}"), code)?;
+        let blocks = blocks.max(1) as u32;
+        if let Some(loaded) = self.functions().loaded.get_mut(kernel) {
+            loaded.together.push((threads, shared, blocks));
+        }
+        Ok(blocks)
+    }
+}
+
+/// Hands a kernel to the driver, which compiles it for the device and keeps the result in its own cache.
+fn load(choice: &Choice, kernel: &'static str) -> Result<Loaded, Error> {
+    let what = format!("loading kernel {kernel} of module {}", choice.module.target);
+    let Some(text) = choice.module.alone(kernel) else {
+        return Err(Error::Device(format!("{what}: it has none of that name")));
+    };
+    let module = Module::from_ptx(&text, &[]).map_err(|error| {
+        let failure = driver::take_failure();
+        match failure {
+            Some(f) if f.code == code::INVALID_PTX => {
+                let log = compiler_log(&text).unwrap_or_default();
+                Error::Device(format!("{}{log}", fault::text(&what, f.function, f.code)))
+            }
+            Some(f) => Error::Device(fault::text(&what, f.function, f.code)),
+            None => Error::Device(format!("{what}: {error:?}")),
+        }
+    })?;
+    let function = module.get_function(kernel).map(|f| f.to_raw()).map_err(|e| fault::error(&what, e))?;
+    let entry = Entered { function, waits: text.contains(WAITS) };
+    Ok(Loaded { entry, shared: SHARED_WITHOUT_ASKING, together: Vec::new(), _module: module })
+}
+
+/// What the driver's compiler says about a kernel that it refused.
+fn compiler_log(text: &str) -> Option<String> {
+    use cust::sys::CUjit_option::{CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    let driver = driver::open().ok()?;
+    let source = std::ffi::CString::new(text).ok()?;
+    let mut log = vec![0_u8; 4096];
+    let mut options = [CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+    let mut values = [log.as_mut_ptr().cast(), log.len() as *mut std::ffi::c_void];
+    let mut module = std::ptr::null_mut();
+    // SAFETY: two options with two values; the log is as long as stated. The driver takes sizes by value there.
+    let code = unsafe {
+        (driver.cuModuleLoadDataEx)(
+            &raw mut module,
+            source.as_ptr().cast(),
+            2,
+            options.as_mut_ptr(),
+            values.as_mut_ptr(),
+        )
+    };
+    if code == 0 {
+        // SAFETY: just loaded, and nothing refers to it.
+        unsafe { (driver.cuModuleUnload)(module) };
+        return None;
+    }
+    let text = String::from_utf8_lossy(&log);
+    let text = text.trim_end_matches('\0').trim();
+    (!text.is_empty()).then(|| format!("\n{text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use gmm_kernels::ptx::MODULES;
+
+    use super::*;
+
+    /// Names and texts of a module's kernels.
+    fn kernels(text: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+        text.split("\n.visible .entry ").skip(1).map(|rest| {
+            let end = rest.find("\n}\n").unwrap_or(rest.len());
+            (rest.split('(').next().unwrap_or_default(), &rest[..end])
+        })
+    }
+
+    #[test]
+    fn a_kernel_that_waits_by_itself_does_so_before_it_branches_or_touches_memory() {
+        let later =
+            ["bra", "bar.", "ld.global", "st.global", "ld.shared", "st.shared", "atom", "red.", "cp.async", "mma"];
+        for module in &MODULES {
+            let mut waiting = 0;
+            for (name, text) in kernels(module.text) {
+                let Some(wait) = text.find(WAITS) else { continue };
+                waiting += 1;
+                let body = text.find('{').unwrap();
+                let word = later.iter().find(|word| text[body..wait].contains(**word));
+                assert_eq!(word, None, "{}: {name}", module.target);
+                // Such a load is of what does not change while the kernel runs, which what it waits for does.
+                assert!(!text.contains("ld.global.nc"), "{}: {name}", module.target);
+            }
+            assert_eq!(waiting > 0, module.target == "sm_90a", "{}", module.target);
+        }
+    }
+
+    #[test]
+    fn the_kernels_between_which_the_loop_does_not_pause_wait_by_themselves() {
+        let module = MODULES.iter().find(|m| m.target == "sm_90a").unwrap();
+        let fused = |name: &str| name.starts_with("pass_full") || matches!(name, "reduce_blocks" | "update");
+        let all: Vec<_> = kernels(module.text).filter(|(name, _)| fused(name)).collect();
+        assert!(all.len() > 10 && all.iter().all(|(_, text)| text.contains(WAITS)));
+    }
+}

@@ -1,0 +1,185 @@
+//! What rows leave for the next ones: buffers on the device, pinned buffers, streams and events.
+//!
+//! A fit of small data takes some thirty of them, and the driver needs longer to give and to take back any one than a
+//! pass over such data takes. So they are kept, within the bounds below, those that lay idle longest going first; and all go back to the driver when an allocation or a launch lacks memory, before that is
+//! an error, and with the device.
+//!
+//! What comes here must be in use by nothing on the device. Rows wait for their stream before they let go of anything,
+//! and [close](Pool::close) the pool where that fails. The context is current wherever something is taken or left.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cust::event::Event;
+use cust::memory::{DeviceBuffer, LockedBuffer};
+use cust::stream::Stream;
+
+/// Longer blocks are given back at once: work on so much data takes longer than the driver does.
+const MOST_BLOCK: usize = 4 << 20;
+
+/// Idle bytes of device memory, at most.
+const MOST_BYTES: usize = 64 << 20;
+
+/// Idle bytes of pinned memory, at most: less of it is needed, and it is every program's.
+const MOST_PINNED: usize = 16 << 20;
+
+/// Idle streams, at most.
+const MOST_LANES: usize = 8;
+
+/// A stream, and the two events between which time is measured on it.
+#[derive(Clone)]
+pub(crate) struct Lane {
+    pub(crate) stream: Arc<Stream>,
+    pub(crate) clock: Arc<(Event, Event)>,
+}
+
+/// Blocks with their bytes, the one that came last at the end.
+struct Shelf<B> {
+    blocks: Vec<(usize, B)>,
+    bytes: usize,
+    most: usize,
+}
+
+impl<B> Shelf<B> {
+    const fn new(most: usize) -> Self {
+        Self { blocks: Vec::new(), bytes: 0, most }
+    }
+
+    fn take(&mut self, bytes: usize) -> Option<B> {
+        let at = self.blocks.iter().rposition(|(have, _)| *have == bytes)?;
+        self.bytes -= bytes;
+        Some(self.blocks.remove(at).1)
+    }
+
+    fn put(&mut self, bytes: usize, block: B) {
+        if bytes > MOST_BLOCK {
+            return;
+        }
+        self.blocks.push((bytes, block));
+        self.bytes += bytes;
+        while self.bytes > self.most {
+            self.bytes -= self.blocks.remove(0).0;
+        }
+    }
+
+    fn clear(&mut self) {
+        self.blocks.clear();
+        self.bytes = 0;
+    }
+}
+
+struct Idle {
+    device: Shelf<DeviceBuffer<u8>>,
+    pinned: Shelf<LockedBuffer<u64>>,
+    lanes: Vec<Lane>,
+    closed: bool,
+}
+
+/// See the module.
+pub(crate) struct Pool {
+    idle: Mutex<Idle>,
+}
+
+/// Bytes of the block that is taken for so many: a few sizes, so that the same one is found again by shapes that differ
+/// little, and at most an eighth more than was asked for, or 256 bytes, which is what a driver deals in.
+pub(crate) fn rounded(bytes: usize) -> usize {
+    if bytes > MOST_BLOCK {
+        return bytes;
+    }
+    bytes.next_multiple_of((bytes.next_power_of_two() / 16).max(256))
+}
+
+impl Pool {
+    pub(crate) fn new() -> Arc<Self> {
+        let (device, pinned) = (Shelf::new(MOST_BYTES), Shelf::new(MOST_PINNED));
+        let idle = Idle { device, pinned, lanes: Vec::new(), closed: false };
+        Arc::new(Self { idle: Mutex::new(idle) })
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A block of just so many bytes.
+    pub(crate) fn take_device(&self, bytes: usize) -> Option<DeviceBuffer<u8>> {
+        self.idle().device.take(bytes)
+    }
+
+    /// A block of just so many words.
+    pub(crate) fn take_pinned(&self, words: usize) -> Option<LockedBuffer<u64>> {
+        self.idle().pinned.take(8 * words)
+    }
+
+    pub(crate) fn take_lane(&self) -> Option<Lane> {
+        self.idle().lanes.pop()
+    }
+
+    pub(crate) fn leave_device(&self, block: DeviceBuffer<u8>) {
+        let mut idle = self.idle();
+        if !idle.closed {
+            idle.device.put(block.len(), block);
+        }
+    }
+
+    pub(crate) fn leave_pinned(&self, block: LockedBuffer<u64>) {
+        let mut idle = self.idle();
+        if !idle.closed {
+            idle.pinned.put(8 * block.len(), block);
+        }
+    }
+
+    pub(crate) fn leave_lane(&self, lane: Lane) {
+        let mut idle = self.idle();
+        if !idle.closed && idle.lanes.len() < MOST_LANES {
+            idle.lanes.push(lane);
+        }
+    }
+
+    /// Bytes of device memory that lie here.
+    pub(crate) fn device_bytes(&self) -> usize {
+        self.idle().device.bytes
+    }
+
+    /// Gives everything back to the driver; whether there was any memory.
+    pub(crate) fn drain(&self) -> bool {
+        let mut idle = self.idle();
+        let memory = idle.device.bytes + idle.pinned.bytes > 0;
+        idle.device.clear();
+        idle.pinned.clear();
+        idle.lanes.clear();
+        memory
+    }
+
+    /// Keeps nothing from now on: the device may still use what comes.
+    pub(crate) fn close(&self) {
+        self.idle().closed = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_little_longer_than_asked_for_and_of_few_sizes() {
+        for bytes in (1..3000).chain((1 << 20) - 999..(1 << 20) + 999).chain(MOST_BLOCK - 99..MOST_BLOCK + 99) {
+            let block = rounded(bytes);
+            assert!(block >= bytes && block <= (bytes + bytes / 8).max(bytes + 255), "{bytes}: {block}");
+            assert_eq!(rounded(block), block, "{bytes}");
+        }
+        let mut sizes: Vec<usize> = (1 << 19..=1 << 20).step_by(64).map(rounded).collect();
+        sizes.dedup();
+        assert!(sizes.len() <= 9, "{sizes:?}");
+    }
+
+    #[test]
+    fn a_shelf_is_bounded_and_drops_what_lay_longest() {
+        let mut shelf = Shelf::new(MOST_BYTES);
+        for i in 0..=MOST_BYTES / MOST_BLOCK {
+            shelf.put(MOST_BLOCK, i);
+        }
+        shelf.put(MOST_BLOCK + 1, usize::MAX);
+        assert_eq!((shelf.bytes, shelf.blocks.len(), shelf.blocks[0].1), (MOST_BYTES, MOST_BYTES / MOST_BLOCK, 1));
+        assert_eq!(shelf.take(MOST_BLOCK), Some(MOST_BYTES / MOST_BLOCK));
+        assert_eq!((shelf.take(256), shelf.bytes), (None, MOST_BYTES - MOST_BLOCK));
+    }
+}

@@ -1,0 +1,78 @@
+//! Resident rows as the engines' trait has them.
+
+use std::ops::Range;
+
+use gmm_model::{CovarianceType, Mixture, Statistics};
+use ndarray::ArrayView2;
+
+use super::rows::CudaRows;
+use super::upload::Number;
+use crate::em::{EmOptions, EmRun};
+use crate::engine::check_features;
+use crate::{Error, Evaluation, FillResponsibilities, Resident, Wanted};
+
+impl<T: Number> Resident for CudaRows<T> {
+    fn dim(&self) -> (usize, usize) {
+        (self.n, self.d)
+    }
+
+    fn hold_about(&mut self, shift: &[f64]) -> Result<bool, Error> {
+        check_features(self.d, shift.len())?;
+        self.run(|rows| rows.hold_about_here(shift))
+    }
+
+    fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
+        check_features(self.d, mixture.n_features())?;
+        self.run(|rows| rows.pass_here(mixture))
+    }
+
+    fn iterate(
+        &mut self,
+        run: &mut EmRun,
+        options: &EmOptions,
+        seen: &mut dyn FnMut(&mut EmRun, usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        check_features(self.d, run.mixture.n_features())?;
+        self.run(|rows| rows.iterate_here(run, options, seen))
+    }
+
+    fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
+        check_features(self.d, centres.ncols())?;
+        self.run(|rows| rows.nearest_here(kind, centres))
+    }
+
+    fn given(
+        &mut self,
+        kind: CovarianceType,
+        centres: ArrayView2<'_, f64>,
+        fill: &FillResponsibilities<'_>,
+    ) -> Result<Statistics, Error> {
+        check_features(self.d, centres.ncols())?;
+        self.run(|rows| rows.given_here(kind, centres, fill))
+    }
+
+    fn forget_centres(&mut self) {
+        self.gpu.enter_to_drop();
+        // Nothing uses it: every pass that did was waited for, or closed the pool.
+        self.seeding.forget();
+    }
+
+    fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
+        check_features(self.d, centre.len())?;
+        self.run(|rows| rows.add_centre_here(centre))
+    }
+
+    fn potentials(&mut self, candidates: ArrayView2<'_, f64>) -> Result<Vec<f64>, Error> {
+        check_features(self.d, candidates.ncols())?;
+        self.run(|rows| rows.potentials_here(candidates))
+    }
+
+    fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
+        self.run(|rows| rows.near_here(ranges))
+    }
+
+    fn evaluate(&mut self, mixture: &Mixture, mut want: Wanted<'_>) -> Result<Evaluation, Error> {
+        check_features(self.d, mixture.n_features())?;
+        self.run(|rows| rows.evaluate_here(mixture, &mut want))
+    }
+}

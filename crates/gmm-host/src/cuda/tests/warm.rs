@@ -1,0 +1,232 @@
+//! A fit on an engine that made one before: what it asks of the driver, and what the first left behind.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::{ReferenceEngine, shift};
+
+/// A small fit: rows, columns, components, and whether it starts from k-means.
+type Small = (usize, usize, usize, bool);
+
+fn data_of((n, d, ..): Small) -> Dataset {
+    Dataset::new(rows(n, d, 0.0).mapv(|v| v as f32)).unwrap()
+}
+
+fn options_of((_, d, k, kmeans): Small, max_iter: usize) -> FitOptions {
+    let init = if kmeans { Init::KMeans } else { Init::Given(Box::new(mixture(CovarianceType::Full, k, d, 0.0))) };
+    FitOptions { tol: 0.0, max_iter, init, ..FitOptions::new(k) }
+}
+
+/// Calls of the driver in the second of two fits, by name.
+fn calls_of_second(case: Small, max_iter: usize) -> BTreeMap<&'static str, usize> {
+    let (data, options) = (data_of(case), options_of(case, max_iter));
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let first = fit(&engine, &data, &options).unwrap();
+    let before = fake.0.tally();
+    let second = fit(&engine, &data, &options).unwrap();
+    assert_eq!((second.mixture, second.summary), (first.mixture, first.summary), "{case:?}");
+    let new = |(name, count)| (name, count - before.get(name).copied().unwrap_or(0));
+    let calls = fake.0.tally().into_iter().map(new).filter(|(_, count)| *count > 0).collect();
+    drop(engine);
+    fake.0.assert_clean("two fits");
+    calls
+}
+
+#[test]
+fn a_fit_from_given_parameters_waits_twice_and_takes_nothing_from_the_driver() {
+    for kept in [true, false] {
+        source::KEEP_NONE.set(!kept);
+        let calls = calls_of_second((272, 2, 2, false), 20);
+        let expected = match kept {
+            // Rows with their shift, parameters, another shift, parameters; pass, reduction and update of each iteration,
+            // an update before and an E-step with its reduction after them, and the difference from each shift.
+            true => [
+                ("cuEventElapsedTime", 1),
+                ("cuEventRecord", 2),
+                ("cuLaunchKernel", 65),
+                ("cuMemcpyDtoHAsync", 3),
+                ("cuMemcpyHtoDAsync", 4),
+                ("cuMemsetD8Async", 2),
+                ("cuStreamSynchronize", 2),
+            ],
+            // Rows go to a pinned chunk, whose copy is recorded and waited for, twice.
+            false => [
+                ("cuEventElapsedTime", 1),
+                ("cuEventRecord", 4),
+                ("cuLaunchKernel", 63),
+                ("cuMemcpyDtoHAsync", 3),
+                ("cuMemcpyHtoDAsync", 4),
+                ("cuMemsetD8Async", 2),
+                ("cuStreamSynchronize", 4),
+            ],
+        };
+        let calls: Vec<_> = calls.into_iter().filter(|(name, _)| *name != "cuCtxSetCurrent").collect();
+        assert_eq!(calls, expected, "rows kept: {kept}");
+    }
+}
+
+#[test]
+fn the_loops_kernels_are_launched_while_those_before_them_run_where_the_device_can() {
+    let case = (300, 2, 2, false);
+    for (capability, waiting) in [((9, 0), 1 + 3 * 4), ((8, 0), 0), ((10, 0), 0)] {
+        let fake = Fake::install(Machine { capability, ..Machine::default() });
+        let engine = CudaEngine::new(0).unwrap();
+        fit(&engine, &data_of(case), &options_of(case, 4)).unwrap();
+        assert_eq!(fake.0.waiting_launches(), waiting, "{capability:?}");
+    }
+}
+
+#[test]
+fn a_second_fit_allocates_nothing_and_makes_no_stream_and_no_event() {
+    let asking = ["Alloc", "Free", "Create", "Destroy", "GetInfo", "Module", "Occupancy", "Attribute"];
+    for kind in CovarianceType::ALL {
+        for kmeans in [true, false] {
+            let case = (400, 3, 3, kmeans);
+            let (data, init) = (data_of(case), Init::Given(Box::new(mixture(kind, 3, 3, 0.0))));
+            let init = if kmeans { Init::KMeans } else { init };
+            let options = FitOptions { tol: 0.0, max_iter: 3, covariance_type: kind, init, ..FitOptions::new(3) };
+            let fake = Fake::install(Machine::default());
+            let engine = CudaEngine::new(0).unwrap();
+            fit(&engine, &data, &options).unwrap();
+            let before = fake.0.tally();
+            fit(&engine, &data, &options).unwrap();
+            for (name, count) in fake.0.tally() {
+                let asked = asking.iter().any(|word| name.contains(word));
+                assert!(!asked || before.get(name) == Some(&count), "{kind} {kmeans}: {name}");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "lists the calls of a second fit, for people"]
+fn the_calls_of_a_second_fit() {
+    for case in [(272, 2, 2, false), (272, 2, 2, true), (10_000, 4, 3, false), (10_000, 4, 3, true)] {
+        println!("{case:?}: {:#?}", calls_of_second(case, 20));
+    }
+}
+
+#[test]
+fn the_score_of_a_fit_is_that_of_an_evaluation_later_to_the_bit() {
+    for kind in CovarianceType::ALL {
+        for (precision, weighted) in [(Precision::F32, false), (Precision::F64, true)] {
+            for stored in [Precision::F32, Precision::F64] {
+                let all = rows(700, 3, 1e3);
+                let data = match stored {
+                    Precision::F32 => Dataset::new(all.mapv(|v| v as f32)),
+                    Precision::F64 => Dataset::new(all),
+                };
+                let mut data = data.unwrap();
+                if weighted {
+                    data = data.with_weights((0..700).map(|i| 0.5 + (i % 3) as f64).collect()).unwrap();
+                }
+                let options =
+                    FitOptions { covariance_type: kind, max_iter: 4, precision: Some(precision), ..FitOptions::new(3) };
+                let _fake = Fake::install(Machine::default());
+                let mut found = Vec::new();
+                for kept in [true, false] {
+                    source::KEEP_NONE.set(!kept);
+                    let engine = CudaEngine::new(0).unwrap();
+                    let fitted = fit(&engine, &data, &options).unwrap();
+                    let later = CudaEngine::new(0).unwrap();
+                    let score = evaluate::score(&later, &fitted.mixture, &data, precision).unwrap();
+                    let what = format!("{kind} {precision} of {stored}, kept: {kept}");
+                    assert_eq!(fitted.summary.log_likelihood.to_bits(), score.log_likelihood.to_bits(), "{what}");
+                    found.push((fitted.mixture, fitted.summary));
+                }
+                assert_eq!(found[0], found[1], "{kind} {precision} of {stored}: kept or loaded again");
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_held_about_another_point_are_those_that_were_loaded_so() {
+    for stored in [Precision::F32, Precision::F64] {
+        for precision in [Precision::F32, Precision::F64] {
+            // Numbers that no difference keeps, and such as are smaller than any normal one.
+            let at = |i: usize| noise(i) * [1.0, 1e4, 1e-41][i % 3];
+            let all = Array2::from_shape_fn((300, 3), |(i, j)| at(3 * i + j));
+            let data = match stored {
+                Precision::F32 => Dataset::new(all.mapv(|v| v as f32)),
+                Precision::F64 => Dataset::new(all),
+            };
+            let data = data.unwrap();
+            let _fake = Fake::install(Machine::default());
+            let engine = CudaEngine::new(0).unwrap();
+            let (near, far) = (shift::of_data(&data), vec![0.1, -7e3, 3e-42]);
+            let mixture = mixture(CovarianceType::Full, 2, 3, 0.0);
+            let mut moved = engine.load(&data, precision, &near).unwrap();
+            moved.add_centre(&near).unwrap();
+            let before = moved.pass(&mixture).unwrap();
+            assert!(moved.hold_about(&far).unwrap());
+            source::KEEP_NONE.set(true);
+            let mut loaded = engine.load(&data, precision, &far).unwrap();
+            assert_eq!(moved.pass(&mixture).unwrap(), loaded.pass(&mixture).unwrap());
+            assert!(!loaded.hold_about(&near).unwrap(), "these must be loaded again");
+            source::KEEP_NONE.set(false);
+            assert!(moved.hold_about(&near).unwrap() && moved.hold_about(&near).unwrap());
+            assert_eq!(moved.pass(&mixture).unwrap(), before, "and back");
+            assert!(matches!(moved.hold_about(&[0.0]), Err(Error::Features { .. })));
+            let mut slow = ReferenceEngine.load(&data, Precision::F64, &near).unwrap();
+            assert!(!slow.hold_about(&far).unwrap());
+        }
+    }
+}
+
+#[test]
+fn what_lies_idle_goes_back_when_memory_lacks() {
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let load = |n: usize| engine.load(&dataset(n, 2), Precision::F64, &[0.0, 0.0]);
+    let mixture = mixture(CovarianceType::Full, 3, 2, 0.0);
+    load(500).unwrap().pass(&mixture).unwrap();
+    let idle = fake.0.taken();
+    assert!(idle > 0, "the pool keeps something");
+    assert_eq!(engine.free_memory().unwrap(), 1 << 30, "and says that it can be had");
+    // Room for the larger rows, but not beside what lies idle.
+    let wanted = 2 * 8 * 5120;
+    fake.0.set_memory(wanted + idle / 2);
+    let larger = load(5000).unwrap();
+    assert!(fake.0.taken() <= wanted + idle / 2);
+    drop(larger);
+    // More than there is at all, the idle bytes included.
+    let error = text(load(20_000));
+    assert!(
+        error.contains("the data on the GPU needs") && error.contains(&format!("{} are free", wanted + idle / 2)),
+        "{error}"
+    );
+    // A launch that lacks memory gets what is idle too.
+    fake.0.set_memory(1 << 30);
+    let mut rows = load(100).unwrap();
+    let before = rows.pass(&mixture).unwrap();
+    load(5000).unwrap().pass(&mixture).unwrap();
+    let taken = fake.0.taken();
+    fake.0.fail(Fault::once(Class::Launch, 1, code::OUT_OF_MEMORY));
+    assert_eq!(rows.pass(&mixture).unwrap(), before, "though there is no smaller chunk than one tile");
+    assert!(fake.0.taken() < taken, "{taken} bytes before");
+    drop((rows, engine));
+    fake.0.assert_clean("idle memory");
+}
+
+#[test]
+fn rows_on_several_threads_share_an_engine_and_nothing_else() {
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let case = (300, 2, 2, false);
+    let want = fit(&engine, &data_of(case), &options_of(case, 3)).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let _here = fake.0.enter();
+                for _ in 0..3 {
+                    let found = fit(&engine, &data_of(case), &options_of(case, 3)).unwrap();
+                    assert_eq!((found.mixture, found.summary), (want.mixture.clone(), want.summary.clone()));
+                }
+            });
+        }
+    });
+    drop(engine);
+    fake.0.assert_clean("threads");
+}
