@@ -1,7 +1,7 @@
 //! Every kernel with its parameters, as one table.
 
 use crate::kernel::{Arguments, Kernel};
-use crate::{Real, e_step, fused, m_step_sums, nearest, probe, reduce, squared_distances, tile};
+use crate::{Real, e_step, fused, lloyd, m_step_sums, nearest, probe, reduce, squared_distances, tile};
 
 /// An entry point of the PTX modules.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,6 +53,11 @@ fn large<T: Real>(all: &mut Vec<Signature>) {
     all.push(tensor(one(fused::large::norms::norms::<T>())));
 }
 
+fn k_means<T: Real>(all: &mut Vec<Signature>) {
+    all.extend([1, 2, 4].map(|at_once| tensor(one(lloyd::assign::kernel::<T>(at_once)))));
+    all.push(tensor(one(lloyd::sums::hard_sums::<T>())));
+}
+
 /// Every entry point, in the order of a pass.
 pub fn signatures() -> Vec<Signature> {
     let mut all = generic::<f32>();
@@ -62,6 +67,10 @@ pub fn signatures() -> Vec<Signature> {
     large::<f32>(&mut all);
     large::<f64>(&mut all);
     all.push(tensor(one(fused::update::update())));
+    k_means::<f32>(&mut all);
+    k_means::<f64>(&mut all);
+    all.push(tensor(one(lloyd::centres::lloyd_move())));
+    all.push(tensor(one(lloyd::centres::lloyd_settle())));
     all.extend([one(reduce::reduce_partials()), one(reduce::reduce_scalars()), one(reduce::reduce_blocks())]);
     all.extend([one(probe::probe_words()), one(probe::probe_mma())]);
     all

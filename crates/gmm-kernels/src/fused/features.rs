@@ -35,7 +35,7 @@ pub trait Features {
 
 /// `f` of 0 to `n − 1`, written out for a constant `n` of at most 36, so that arrays indexed by it stay in registers.
 #[inline(always)]
-pub(super) fn each(n: usize, mut f: impl FnMut(usize)) {
+pub(crate) fn each(n: usize, mut f: impl FnMut(usize)) {
     macro_rules! written_out {
         ($($i:literal)*) => { $(if $i < n { f($i); })* };
     }
