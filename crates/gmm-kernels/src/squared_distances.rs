@@ -5,6 +5,7 @@ use crate::Real;
 use crate::device::{self, Shared, block_sum, thread};
 use crate::layout::{TILE_ROWS, tiles};
 use crate::nearest::squared_distance;
+#[cfg(not(target_arch = "nvptx64"))]
 use crate::reduce::SUM_BYTES;
 
 /// Rows of which the weighted distances are added up: eight tiles.

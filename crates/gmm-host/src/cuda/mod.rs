@@ -4,7 +4,7 @@
 //! tests replace. [`report`] lists devices, [`device`] opens one, [`ptx`] chooses the module, [`plan`] the variant and the grids,
 //! [`workspace`] states and takes the memory, [`upload`] brings rows in through [`staging`]'s pinned chunks,
 //! [`launch`] has one safe function per kernel, [`rows`] puts passes together from them, [`em`]
-//! EM's loop, whose kernels [`ways`] chooses, and [`seeding`] what k-means++ asks.
+//! EM's loop, whose kernels [`ways`] chooses, [`seeding`] what k-means++ asks, and [`lloyd`] Lloyd's iterations.
 
 mod device;
 mod driver;
@@ -13,6 +13,7 @@ mod em;
 mod fake;
 mod fault;
 mod launch;
+mod lloyd;
 mod parameters;
 mod plan;
 mod ptx;

@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use super::device::{Gpu, Queue};
 use super::em::LoopMemory;
 use super::launch::{Chunk, Launcher, Model, StepOutputs};
+use super::lloyd::LloydMemory;
 use super::parameters;
 use super::plan::{self, Forced, Plan, Shape};
 use super::seeding::SeedMemory;
@@ -20,6 +21,7 @@ use super::upload::{self, Number};
 use super::workspace::{self, Extras, Parameters, Sizes, TOTALS, Workspace};
 use crate::em::{EmOptions, EmRun};
 use crate::engine::check_features;
+use crate::init::{LloydPasses, lloyd_pass};
 use crate::{Error, Evaluation, FillResponsibilities, Resident, Wanted};
 
 /// Rows that one call of the caller's function fills with responsibilities.
@@ -40,6 +42,7 @@ pub(crate) struct CudaRows<T: Number> {
     workspace: Workspace<T>,
     pub(super) loop_memory: LoopMemory,
     pub(super) seeding: SeedMemory<T>,
+    pub(super) lloyd: LloydMemory,
     pub(super) forced: Forced,
     /// What the workspace is made for.
     planned: Option<(Shape, Extras, Plan)>,
@@ -89,6 +92,7 @@ impl<T: Number> CudaRows<T> {
             workspace: Workspace::empty(),
             loop_memory: LoopMemory::empty(),
             seeding: SeedMemory::empty(),
+            lloyd: LloydMemory::empty(),
             forced,
             planned: None,
             most_rows: n as u64,
@@ -423,6 +427,14 @@ impl<T: Number> Resident for CudaRows<T> {
         self.run(|rows| rows.nearest_here(kind, centres))
     }
 
+    fn lloyd(&mut self, centres: &mut Array2<f64>, most: usize, rest: f64) -> Result<LloydPasses, Error> {
+        check_features(self.d, centres.ncols())?;
+        match self.run(|rows| rows.lloyd_here(centres, most, rest))? {
+            Some(passes) => Ok(passes),
+            None => lloyd_pass(self, centres),
+        }
+    }
+
     fn given(
         &mut self,
         kind: CovarianceType,
@@ -436,6 +448,7 @@ impl<T: Number> Resident for CudaRows<T> {
     fn forget_centres(&mut self) {
         self.gpu.enter_to_drop();
         self.seeding.forget();
+        self.lloyd.forget();
     }
 
     fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {

@@ -179,7 +179,8 @@ pub unsafe fn body<T: Real, const G: usize>(a: Assign<T>) {
         each(8, |e| {
             let (r, by) = (e % 4, 1 + e as u32 / 4);
             let (value, other) = (warp::shuffle_xor(best[r], by), warp::shuffle_xor_u32(label[r], by));
-            if value > best[r] || (value == best[r] && other < label[r]) {
+            // No short cut: a branch would divide the warp between two of its words.
+            if (value > best[r]) | ((value == best[r]) & (other < label[r])) {
                 (best[r], label[r]) = (value, other);
             }
         });

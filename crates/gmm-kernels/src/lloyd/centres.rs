@@ -1,10 +1,11 @@
 //! Between two passes of Lloyd's: each centre to the mean of its rows, then whether they rest.
 
 use super::Place;
+use crate::THREADS;
 use crate::device::{self, Shared, block_sum, thread};
 use crate::fused::state::{DONE, FINISHED, TROUBLE, stopped};
+#[cfg(not(target_arch = "nvptx64"))]
 use crate::reduce::SUM_BYTES;
-use crate::THREADS;
 
 kernels! {
     /// The grid is `8*groups` blocks, one for each centre and those past the last.
@@ -163,8 +164,7 @@ pub unsafe fn settle_body(a: Settle) {
         i += THREADS;
     }
     let scratch = Shared::at(0);
-    let (moved, empty, inertia) =
-        (block_sum(moved, scratch), block_sum(empty, scratch), block_sum(inertia, scratch));
+    let (moved, empty, inertia) = (block_sum(moved, scratch), block_sum(empty, scratch), block_sum(inertia, scratch));
     if t == 0 {
         let finite = moved < f64::INFINITY && inertia < f64::INFINITY;
         // SAFETY: state and report are that long.

@@ -51,11 +51,13 @@ impl Place {
 
     /// Position of column `j` of centre `c`: as the lanes of a product take them, two and two.
     #[inline(always)]
-    pub const fn at(self, c: u32, j: u32) -> u64 {
-        let (piece, group) = (c / 8 / self.at_once, c / 8 % self.at_once);
+    pub fn at(self, c: u32, j: u32) -> u64 {
+        // At least one, which the compiler does not know: a division by 0 would be a call to a panic.
+        let at_once = self.at_once.max(1);
+        let (piece, group) = (c / 8 / at_once, c / 8 % at_once);
         let (step, q, t) = (j / 16, j % 16 / 4, j % 4);
         let lane = c % 8 * 4 + t;
-        let entry = (piece as u64 * self.steps as u64 + step as u64) * self.at_once as u64 + group as u64;
+        let entry = (piece as u64 * self.steps as u64 + step as u64) * at_once as u64 + group as u64;
         entry * GROUP_LEN as u64 + (q / 2 * 64 + 2 * lane + q % 2) as u64
     }
 }

@@ -111,17 +111,18 @@ pub unsafe fn body<T: Real>(a: HardSums<T>) {
     if unsafe { stopped(a.state, a.iteration) } {
         return;
     }
-    let cut = Cut { columns: a.columns, ranges: a.ranges, splits: a.splits };
+    // None is 0, which the compiler does not know: a division by 0 would be a call to a panic.
+    let cut = Cut { columns: a.columns.max(1), ranges: a.ranges.max(1), splits: a.splits.max(1) };
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let unit = thread::block_idx_x() as u64 * (THREADS / WARP) as u64 + me as u64;
     if unit >= cut.warps() {
         return;
     }
     // Neighbours have neighbouring columns of the same rows: they share their labels in the cache.
-    let column = (unit % a.columns as u64) as u32;
-    let range = (unit / a.columns as u64 % a.ranges as u64) as u32;
-    let split = unit / a.columns as u64 / a.ranges as u64;
-    let each_range = a.k.div_ceil(a.ranges);
+    let column = (unit % cut.columns as u64) as u32;
+    let range = (unit / cut.columns as u64 % cut.ranges as u64) as u32;
+    let split = unit / cut.columns as u64 / cut.ranges as u64;
+    let each_range = a.k.div_ceil(cut.ranges);
     let first = range * each_range;
     // The last ranges may have fewer, or none.
     let count = if first >= a.k {
@@ -157,28 +158,23 @@ pub unsafe fn body<T: Real>(a: HardSums<T>) {
     unsafe {
         of.begin();
         warp::sync_warp();
-        let (from, to) = (most_splits(a.n) * split / a.splits as u64, most_splits(a.n) * (split + 1) / a.splits as u64);
-        let mut inertia = 0.0;
-        if from < to {
-            let mut next = of.load(from);
-            let mut group = from;
-            while group < to {
-                let now = next;
-                next = of.load(if group + 1 < to { group + 1 } else { group });
-                // Written out: a closure of that size stays a call.
-                of.add::<0>(group, &now, &mut inertia);
-                of.add::<4>(group, &now, &mut inertia);
-                of.add::<8>(group, &now, &mut inertia);
-                of.add::<12>(group, &now, &mut inertia);
-                group += 1;
-            }
-        }
+        let groups = most_splits(a.n);
+        let (from, to) = (groups * split / cut.splits as u64, groups * (split + 1) / cut.splits as u64);
+        // Written out, so that the loop over the rows asks nothing twice.
+        let mut inertia = match (power, a.row_weights.is_null()) {
+            (0, true) => of.run::<0, false>(from, to),
+            (0, false) => of.run::<0, true>(from, to),
+            (1, true) => of.run::<1, false>(from, to),
+            (1, false) => of.run::<1, true>(from, to),
+            (_, true) => of.run::<2, false>(from, to),
+            (_, false) => of.run::<2, true>(from, to),
+        };
         warp::sync_warp();
         let out = a.partials.wrapping_add((split * cut.len(a.k)) as usize);
         of.end(out.wrapping_add((column as u64 * a.k as u64 + first as u64) as usize));
         each(5, |by| inertia += warp::shuffle_xor(inertia, 1 << by));
         if lane == 0 {
-            let place = a.columns as u64 * a.k as u64 + column as u64 * a.ranges as u64 + range as u64;
+            let place = cut.columns as u64 * a.k as u64 + column as u64 * cut.ranges as u64 + range as u64;
             device::store(out, place, if power == 1 { inertia } else { 0.0 });
         }
     }
@@ -230,47 +226,80 @@ impl<T: Real> Column<'_, T> {
         out
     }
 
-    /// Adds four of the sixteen to their centres: read together and written together, so that their latencies pass
-    /// together. Where some have the same centre, a later one's sum has the earlier ones too, and is written last.
+    /// Adds the rows of some groups of tiles; their part of the inertia.
     #[inline(always)]
-    unsafe fn add<const FROM: usize>(self, group: u64, some: &Some16<T>, inertia: &mut f64) {
-        let mut slot = [0; 4];
-        let mut value = [0.0; 4];
-        let mut weight = [1.0; 4];
-        each(4, |i| {
-            let c = some.labels[FROM + i].wrapping_sub(self.first);
-            slot[i] = if c < self.count { c } else { self.count };
-        });
-        if !self.a.row_weights.is_null() {
-            each(4, |i| {
-                let (tile, row) = self.place(group, FROM + i);
-                if slot[i] < self.count {
-                    // SAFETY: a row with a label is one of the `n`.
-                    weight[i] = unsafe { device::load(self.a.row_weights, tile * TILE_ROWS as u64 + row as u64) };
-                }
-            });
+    unsafe fn run<const POWER: u32, const WEIGHTED: bool>(self, from: u64, to: u64) -> f64 {
+        let mut inertia = 0.0;
+        if from == to {
+            return inertia;
         }
-        each(4, |i| {
-            let z = some.x[FROM + i].to_f64() - self.centres.load(slot[i]);
-            let square = weight[i] * z * z;
-            *inertia += if slot[i] < self.count { square } else { 0.0 };
-            value[i] = match self.power {
-                0 => weight[i],
-                1 => weight[i] * z,
-                _ => square,
-            };
-        });
-        let [a, b, c, d] = value;
-        let same = |i: usize, j: usize, v: f64| if slot[i] == slot[j] { v } else { 0.0 };
-        let with = [
-            a,
-            same(0, 1, a) + b,
-            same(0, 2, a) + same(1, 2, b) + c,
-            (same(0, 3, a) + same(1, 3, b)) + (same(2, 3, c) + d),
-        ];
-        let mut before = [0.0; 4];
-        each(4, |i| before[i] = self.sums.load(slot[i] * WARP + self.lane));
-        each(4, |i| self.sums.store(slot[i] * WARP + self.lane, before[i] + with[i]));
+        // SAFETY: groups of the rows'.
+        unsafe {
+            let mut next = self.load(from);
+            let mut group = from;
+            while group < to {
+                let now = next;
+                next = self.load(if group + 1 < to { group + 1 } else { group });
+                each(8, |pair| self.add::<POWER, WEIGHTED>(group, pair, &now, &mut inertia));
+                group += 1;
+            }
+        }
+        inertia
+    }
+
+    /// Adds two of the sixteen to their centres: read together and written together, so that their latencies pass
+    /// together. Where both have the same centre, the second's sum has the first too, and is written last.
+    #[inline(always)]
+    unsafe fn add<const POWER: u32, const WEIGHTED: bool>(
+        self,
+        group: u64,
+        pair: usize,
+        some: &Some16<T>,
+        inertia: &mut f64,
+    ) {
+        // SAFETY: the caller's promise.
+        let ((p, a), (q, b)) = unsafe {
+            (
+                self.term::<POWER, WEIGHTED>(group, 2 * pair, some, inertia),
+                self.term::<POWER, WEIGHTED>(group, 2 * pair + 1, some, inertia),
+            )
+        };
+        let (at, then) = (p * WARP + self.lane, q * WARP + self.lane);
+        let (before, other) = (self.sums.load(at), self.sums.load(then));
+        let both = if p == q { a + b } else { b };
+        self.sums.store(at, before + a);
+        self.sums.store(then, other + both);
+    }
+
+    /// Where one of the sixteen belongs, and what it adds there.
+    #[inline(always)]
+    unsafe fn term<const POWER: u32, const WEIGHTED: bool>(
+        self,
+        group: u64,
+        i: usize,
+        some: &Some16<T>,
+        inertia: &mut f64,
+    ) -> (u32, f64) {
+        let c = some.labels[i].wrapping_sub(self.first);
+        let counts = c < self.count;
+        let slot = if counts { c } else { self.count };
+        let mut weight = 1.0;
+        if WEIGHTED && counts {
+            let (tile, row) = self.place(group, i);
+            // SAFETY: a row with a label is one of the `n`.
+            weight = unsafe { device::load(self.a.row_weights, tile * TILE_ROWS as u64 + row as u64) };
+        }
+        if POWER == 0 {
+            return (slot, weight);
+        }
+        let away = some.x[i].to_f64() - self.centres.load(slot);
+        let z = if counts { away } else { 0.0 };
+        let once = if WEIGHTED { weight * z } else { z };
+        if POWER == 1 {
+            *inertia = once.fma(z, *inertia);
+            return (slot, once);
+        }
+        (slot, once * z)
     }
 
     /// The lanes' sums of each centre added up; each lane begins with another lane's, so that they meet no bank twice.

@@ -316,7 +316,10 @@ fn passes_go_on_until_the_centres_rest_and_later_launches_change_nothing() {
         device.centres = Buffer::new(&[0.0; 4]);
         device.pass(iteration + 1);
         assert_eq!(device.centres.to_vec(), [0.0; 4], "later launches do nothing");
-        assert_eq!((before.1, before.2, before.3), (device.seen.to_vec(), device.labels.to_vec(), device.state.to_vec()));
+        assert_eq!(
+            (before.1, before.2, before.3),
+            (device.seen.to_vec(), device.labels.to_vec(), device.state.to_vec())
+        );
     }
     run::<f32>();
     run::<f64>();

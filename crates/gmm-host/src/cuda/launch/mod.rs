@@ -4,9 +4,11 @@
 //! which owns the buffers and waits for its stream before it lets go of one.
 
 mod em;
+mod lloyd;
 mod seeding;
 
 pub(crate) use em::{Between, Kernels, LoopBuffers, LoopPlan};
+pub(crate) use lloyd::{LloydBuffers, LloydPlan};
 
 use cust::memory::{DeviceCopy, DeviceSlice};
 use cust::sys::cuLaunchKernel;

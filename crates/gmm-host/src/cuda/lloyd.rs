@@ -1,0 +1,323 @@
+//! Lloyd's iterations on the device: the host enqueues passes, and looks now and then.
+
+use std::time::Instant;
+
+use cust::memory::{AsyncCopyDestination, LockedBuffer};
+use gmm_kernels::THREADS;
+use gmm_kernels::device::WARP;
+use gmm_kernels::fused::state::STATE_LEN;
+use gmm_kernels::lloyd::centres::SEEN;
+use gmm_kernels::lloyd::{Cut, Place, assign, labels_len, sums};
+use gmm_model::{CovarianceType, Precision, Statistics};
+use ndarray::{Array2, ArrayView2};
+
+use super::launch::{Launcher, LloydBuffers, LloydPlan};
+use super::rows::CudaRows;
+use super::upload::Number;
+use super::workspace::{Slot, pin, pinned_empty};
+use crate::Error;
+use crate::init::LloydPasses;
+
+/// What Lloyd's iterations keep between calls.
+pub(crate) struct LloydMemory {
+    numbers: Slot<f64>,
+    labels: Slot<u32>,
+    state: Slot<u32>,
+    /// What a look brings, pinned.
+    seen: LockedBuffer<f64>,
+    /// Set where products cost these rows digits, or overflow: from then on passes take differences.
+    by_host: bool,
+}
+
+impl LloydMemory {
+    pub(crate) fn empty() -> Self {
+        Self {
+            numbers: Slot::empty(),
+            labels: Slot::empty(),
+            state: Slot::empty(),
+            seen: pinned_empty(),
+            by_host: false,
+        }
+    }
+
+    /// Frees everything. The context is current.
+    pub(crate) fn forget(&mut self) {
+        *self = Self { by_host: self.by_host, ..Self::empty() };
+    }
+}
+
+/// Where things lie in the numbers: first what a look brings.
+#[derive(Clone, Copy)]
+struct Arena {
+    weights: usize,
+    centres: usize,
+    /// End of what a look brings.
+    seen: usize,
+    moved: usize,
+    constants: usize,
+    coefficients: usize,
+    sums: usize,
+    partials: usize,
+    len: usize,
+}
+
+impl Arena {
+    fn of(plan: &LloydPlan) -> Self {
+        let (k, d) = (plan.shape.k as usize, plan.shape.d as usize);
+        let sums_len = plan.cut.len(plan.shape.k) as usize;
+        // Each part starts 16-byte aligned.
+        let up = |len: usize| len.next_multiple_of(2);
+        let weights = SEEN;
+        let centres = weights + up(k);
+        let seen = centres + up(k * d);
+        let moved = seen;
+        let constants = moved + up(k);
+        let coefficients = constants + 8 * plan.place.groups as usize;
+        let sums = coefficients + plan.place.coefficients() as usize;
+        let partials = sums + up(sums_len);
+        let len = partials + plan.cut.splits as usize * sums_len;
+        Self { weights, centres, seen, moved, constants, coefficients, sums, partials, len }
+    }
+}
+
+/// A call ends at the first look after so many seconds: an interrupt is answered.
+const AT_MOST: f64 = 0.03;
+
+/// Passes between looks at most. A launch after the end costs some microseconds, and so does a look.
+const MOST_BETWEEN_LOOKS: usize = 8;
+
+/// Shared memory that a block of `assign` may keep coefficients in: what it gets without asking leaves room for others.
+const RESIDENT_BYTES: u64 = 48 << 10;
+
+/// Warps of a multiprocessor that add sums up: as many hide the latency of device memory.
+const WARPS: u32 = 32;
+
+/// The largest share of the clusters' spread that the error of a product may have.
+const LARGEST_LOSS: f64 = 1e-6;
+
+/// Parts of the rows for `units` warps each, of which `resident` run at a time, when `groups` of four tiles are to be
+/// shared out: what ends first, where a warp takes as long to begin and to end as for some groups.
+fn splits(groups: u64, k: u32, units: u64, resident: u64) -> u32 {
+    let around = 4.0 + f64::from(k) / 64.0;
+    let cost = |s: u64| (units * s).div_ceil(resident) as f64 * (groups.div_ceil(s) as f64 + around);
+    let most = groups.min(4 * resident / units + 1);
+    (1..=most).min_by(|a, b| cost(*a).total_cmp(&cost(*b))).expect("at least one") as u32
+}
+
+impl<T: Number> CudaRows<T> {
+    /// [`Resident::lloyd`](crate::Resident::lloyd), or none where it is the host's to do.
+    pub(super) fn lloyd_here(
+        &mut self,
+        centres: &mut Array2<f64>,
+        most: usize,
+        rest: f64,
+    ) -> Result<Option<LloydPasses>, Error> {
+        let Some(plan) = self.lloyd_plan(centres.nrows(), false)? else { return Ok(None) };
+        let arena = Arena::of(&plan);
+        match self.reserve_lloyd(&plan, &arena) {
+            // Passes in chunks need less.
+            Err(Error::Memory { .. }) => return Ok(None),
+            other => other?,
+        }
+        let (started, mut next) = (Instant::now(), 1);
+        let mut found = None;
+        self.begin_lloyd(&plan, &arena, centres.view())?;
+        let buffers = self.lloyd_buffers(&plan, &arena);
+        let mut between = ((AT_MOST / guess(&plan)) as usize).clamp(1, MOST_BETWEEN_LOOKS);
+        let mut latest = centres.clone();
+        while next <= most {
+            let last = most.min(next + between - 1);
+            let rows = self.whole();
+            let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
+            for pass in next..=last {
+                launcher.hard_pass(&plan, pass as u32, &rows, &buffers)?;
+                launcher.move_centres(&plan, pass as u32, &buffers)?;
+                launcher.settle(&plan, pass as u32, rest, &buffers)?;
+            }
+            self.look_at_centres(&arena)?;
+            let Some(passes) = self.seen_passes(&arena, next..=last) else {
+                self.lloyd.by_host = true;
+                break;
+            };
+            let values = &self.lloyd.seen.as_slice()[arena.centres..arena.seen];
+            latest = Array2::from_shape_fn(centres.dim(), |(c, j)| values[c * self.d + j] + self.shift[j]);
+            let ended = passes.passes < last || passes.move_squared <= rest || !passes.empty.is_empty();
+            found = Some(passes);
+            let seconds = started.elapsed().as_secs_f64();
+            if ended || seconds > AT_MOST {
+                break;
+            }
+            between = ((AT_MOST / seconds * last as f64) as usize).clamp(1, MOST_BETWEEN_LOOKS);
+            next = last + 1;
+        }
+        if found.is_some() {
+            centres.assign(&latest);
+        }
+        Ok(found)
+    }
+
+    /// [`Resident::nearest`](crate::Resident::nearest) for variances, which need no responsibilities; or none where it is the
+    /// host's to do.
+    pub(super) fn hard_statistics(
+        &mut self,
+        kind: CovarianceType,
+        centres: ArrayView2<'_, f64>,
+    ) -> Result<Option<Statistics>, Error> {
+        if !matches!(kind, CovarianceType::Spherical | CovarianceType::Diag) {
+            return Ok(None);
+        }
+        let Some(plan) = self.lloyd_plan(centres.nrows(), true)? else { return Ok(None) };
+        let arena = Arena::of(&plan);
+        match self.reserve_lloyd(&plan, &arena) {
+            Err(Error::Memory { .. }) => return Ok(None),
+            other => other?,
+        }
+        self.begin_lloyd(&plan, &arena, centres)?;
+        let buffers = self.lloyd_buffers(&plan, &arena);
+        Launcher { gpu: &self.gpu, queue: &self.queue }.hard_pass(&plan, 1, &self.whole(), &buffers)?;
+        let (k, d) = centres.dim();
+        let len = plan.cut.columns as usize * k;
+        pin(&self.gpu, &mut self.lloyd.seen, len)?;
+        let host = &mut self.lloyd.seen.as_mut_slice()[..len];
+        // SAFETY: pinned; read only after the wait below.
+        let copy = unsafe { buffers.sums.index(..len).async_copy_to(&mut *host, &self.queue.stream) };
+        self.gpu.check("a copy of sums from the device", copy)?;
+        self.queue.wait(&self.gpu)?;
+        let sums = &self.lloyd.seen.as_slice()[..len];
+        let mut out = Statistics::zero(kind, centres.to_owned());
+        out.weight.copy_from_slice(&sums[d * k..(d + 1) * k]);
+        out.first = Array2::from_shape_fn((k, d), |(c, j)| sums[j * k + c]);
+        let second = |c: usize, j: usize| sums[(d + 1 + j) * k + c];
+        match kind {
+            CovarianceType::Diag => (0..k * d).for_each(|i| out.second[i] = second(i / d, i % d)),
+            _ => (0..k).for_each(|c| out.second[c] = (0..d).map(|j| second(c, j)).sum()),
+        }
+        out.total_weight = self.total_weight;
+        out.n_rows = self.n as u64;
+        let relative = |c: usize, j: usize| centres[[c, j]] - self.shift[j];
+        let norms = (0..k).map(|c| out.weight[c] * (0..d).map(|j| relative(c, j).powi(2)).sum::<f64>()).sum();
+        let inertia = out.second.iter().sum();
+        // A single centre is the nearest in any case.
+        if out.is_finite() && (k == 1 || !self.loses(norms, inertia)) {
+            return Ok(Some(out));
+        }
+        self.lloyd.by_host = true;
+        Ok(None)
+    }
+
+    /// Whether products cost too many digits: Σ w |c|² about the shift, and Σ w |x − c|². Rows in `f32` have none where
+    /// `f64` loses them.
+    fn loses(&self, norms: f64, inertia: f64) -> bool {
+        self.precision == Precision::F64 && 4.0 * f64::EPSILON * norms > LARGEST_LOSS * inertia
+    }
+
+    /// How to cut a pass, with second moments or without; none where the module has no kernels for it or the host is to.
+    fn lloyd_plan(&self, k: usize, second: bool) -> Result<Option<LloydPlan>, Error> {
+        let shape = self.shape(CovarianceType::Spherical, k);
+        let place = Place::of(shape.k, shape.d);
+        let (assign, sums) = (assign::kernel::<T>(place.at_once).name, sums::hard_sums::<T>().name);
+        if self.lloyd.by_host || self.forced.host_loop() || !self.gpu.has(assign) || !self.gpu.has(sums) {
+            return Ok(None);
+        }
+        let limits = self.gpu.limits;
+        let resident = assign::shared_len(place, true) <= RESIDENT_BYTES;
+        let each = self.gpu.occupancy(assign, THREADS, assign::shared_len(place, resident))?;
+        let columns = if second { 2 * shape.d + 1 } else { shape.d + 1 };
+        let ranges = sums::ranges(shape.k, limits.shared_bytes);
+        let warps_of_block = THREADS / WARP;
+        let at_once = self.gpu.occupancy(sums, THREADS, sums::shared_len(shape.k, ranges))?.min(WARPS / warps_of_block);
+        let units = u64::from(columns) * u64::from(ranges);
+        let at_once = u64::from(at_once * warps_of_block * limits.multiprocessors);
+        let splits = splits(sums::most_splits(shape.n), shape.k.div_ceil(ranges), units, at_once);
+        let cut = Cut { columns, ranges, splits };
+        let plan = LloydPlan { shape, place, resident, blocks: each * limits.multiprocessors, cut };
+        tracing::debug!(plan = format!("{plan:?}"), "Lloyd's iterations on the device");
+        Ok(Some(plan))
+    }
+
+    fn reserve_lloyd(&mut self, plan: &LloydPlan, arena: &Arena) -> Result<(), Error> {
+        let labels = labels_len(plan.shape.n) as usize;
+        let wanted = 8 * arena.len as u128 + 4 * (labels + STATE_LEN) as u128;
+        let (gpu, memory) = (&self.gpu, &mut self.lloyd);
+        let have = memory.numbers.bytes() + memory.labels.bytes() + memory.state.bytes();
+        if wanted > have {
+            let free = gpu.free()? + have;
+            if wanted > free {
+                return Err(Error::Memory { what: "k-means on the GPU", wanted, free });
+            }
+        }
+        memory.numbers.reserve(gpu, arena.len)?;
+        memory.labels.reserve(gpu, labels)?;
+        memory.state.reserve(gpu, STATE_LEN)?;
+        pin(gpu, &mut memory.seen, arena.seen)
+    }
+
+    fn lloyd_buffers(&self, plan: &LloydPlan, at: &Arena) -> LloydBuffers {
+        let numbers = self.lloyd.numbers.first(at.len);
+        LloydBuffers {
+            state: self.lloyd.state.first(STATE_LEN),
+            labels: self.lloyd.labels.first(labels_len(plan.shape.n) as usize),
+            seen: numbers.index(..at.weights),
+            weights: numbers.index(at.weights..at.centres),
+            centres: numbers.index(at.centres..at.seen),
+            moved: numbers.index(at.moved..at.constants),
+            constants: numbers.index(at.constants..at.coefficients),
+            coefficients: numbers.index(at.coefficients..at.sums),
+            sums: numbers.index(at.sums..at.partials),
+            partials: numbers.index(at.partials..),
+        }
+    }
+
+    /// Centres to the device, and coefficients from them.
+    fn begin_lloyd(&mut self, plan: &LloydPlan, arena: &Arena, centres: ArrayView2<'_, f64>) -> Result<(), Error> {
+        let b = self.lloyd_buffers(plan, arena);
+        let memory = &mut self.lloyd;
+        let host = &mut memory.seen.as_mut_slice()[..arena.seen];
+        host.fill(0.0);
+        for (slot, (v, s)) in host[arena.centres..].iter_mut().zip(centres.iter().zip(self.shift.iter().cycle())) {
+            *slot = v - s;
+        }
+        let stream = &self.queue.stream;
+        // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
+        let copied = unsafe { memory.numbers.first(arena.seen).async_copy_from(&*host, stream) };
+        self.gpu.check("a copy of centres to the device", copied)?;
+        let (mut coefficients, mut state) = (b.coefficients, b.state);
+        // SAFETY: the loop's own buffers, and the stream keeps the order.
+        let set = unsafe { coefficients.set_8_async(0, stream).and_then(|()| state.set_8_async(0, stream)) };
+        self.gpu.check("clearing a loop's state", set)?;
+        Launcher { gpu: &self.gpu, queue: &self.queue }.move_centres(plan, 0, &b)
+    }
+
+    /// Waits for what the passes so far left.
+    fn look_at_centres(&mut self, arena: &Arena) -> Result<(), Error> {
+        let host = &mut self.lloyd.seen.as_mut_slice()[..arena.seen];
+        // SAFETY: pinned; read only after the wait below.
+        let copy = unsafe { self.lloyd.numbers.first(arena.seen).async_copy_to(&mut *host, &self.queue.stream) };
+        self.gpu.check("a copy of centres from the device", copy)?;
+        self.queue.wait(&self.gpu)
+    }
+
+    /// What the look brought; none where it is not of one of these passes, not finite, or has lost too many digits.
+    fn seen_passes(&self, arena: &Arena, expected: std::ops::RangeInclusive<usize>) -> Option<LloydPasses> {
+        let seen = &self.lloyd.seen.as_slice()[..arena.seen];
+        let [number, _, inertia, move_squared] = seen[..SEEN] else { unreachable!("four numbers") };
+        if !seen.iter().all(|v| v.is_finite()) || !expected.contains(&(number as usize)) {
+            return None;
+        }
+        let weights = &seen[arena.weights..arena.centres];
+        let centres = seen[arena.centres..].chunks_exact(self.d);
+        let norms: f64 = weights.iter().zip(centres).map(|(w, c)| w * c.iter().map(|v| v * v).sum::<f64>()).sum();
+        if self.loses(norms, inertia) {
+            return None;
+        }
+        let k = (arena.seen - arena.centres) / self.d;
+        let empty = (0..k).filter(|c| weights[*c] == 0.0).collect();
+        Some(LloydPasses { passes: number as usize, inertia, move_squared, empty })
+    }
+}
+
+/// Seconds that a pass may take: to decide when to look for the first time.
+fn guess(plan: &LloydPlan) -> f64 {
+    let bytes = plan.shape.n as f64 * f64::from(plan.shape.d) * plan.shape.number_bytes() as f64;
+    2e-5 + plan.shape.n as f64 * plan.place.coefficients() as f64 / 2e13 + bytes / 1e12
+}
