@@ -26,7 +26,7 @@ pub(crate) struct LloydMemory {
     /// What a look brings, pinned.
     seen: LockedBuffer<f64>,
     /// Set where products cost these rows digits, or overflow: from then on passes take differences.
-    by_host: bool,
+    pub(super) by_host: bool,
 }
 
 impl LloydMemory {
@@ -49,6 +49,8 @@ impl LloydMemory {
 /// Where things lie in the numbers: first what a look brings.
 #[derive(Clone, Copy)]
 struct Arena {
+    /// Centres, of which places may be filled up to an even number.
+    k: usize,
     weights: usize,
     centres: usize,
     /// End of what a look brings.
@@ -76,7 +78,7 @@ impl Arena {
         let sums = coefficients + plan.place.coefficients() as usize;
         let partials = sums + up(sums_len);
         let len = partials + plan.cut.splits as usize * sums_len;
-        Self { weights, centres, seen, moved, constants, coefficients, sums, partials, len }
+        Self { k, weights, centres, seen, moved, constants, coefficients, sums, partials, len }
     }
 }
 
@@ -177,7 +179,6 @@ impl<T: Number> CudaRows<T> {
         Launcher { gpu: &self.gpu, queue: &self.queue }.hard_pass(&plan, 1, &self.whole(), &buffers)?;
         let (k, d) = centres.dim();
         let len = plan.cut.columns as usize * k;
-        pin(&self.gpu, &mut self.lloyd.seen, len)?;
         let host = &mut self.lloyd.seen.as_mut_slice()[..len];
         // SAFETY: pinned; read only after the wait below.
         let copy = unsafe { buffers.sums.index(..len).async_copy_to(&mut *host, &self.queue.stream) };
@@ -249,7 +250,8 @@ impl<T: Number> CudaRows<T> {
         memory.numbers.reserve(gpu, arena.len)?;
         memory.labels.reserve(gpu, labels)?;
         memory.state.reserve(gpu, STATE_LEN)?;
-        pin(gpu, &mut memory.seen, arena.seen)
+        // Of either call, so that it is not replaced while a copy of it is on its way.
+        pin(gpu, &mut memory.seen, arena.seen.max(plan.cut.len(plan.shape.k) as usize))
     }
 
     fn lloyd_buffers(&self, plan: &LloydPlan, at: &Arena) -> LloydBuffers {
@@ -310,8 +312,7 @@ impl<T: Number> CudaRows<T> {
         if self.loses(norms, inertia) {
             return None;
         }
-        let k = (arena.seen - arena.centres) / self.d;
-        let empty = (0..k).filter(|c| weights[*c] == 0.0).collect();
+        let empty = (0..arena.k).filter(|c| weights[*c] == 0.0).collect();
         Some(LloydPasses { passes: number as usize, inertia, move_squared, empty })
     }
 }
@@ -320,4 +321,22 @@ impl<T: Number> CudaRows<T> {
 fn guess(plan: &LloydPlan) -> f64 {
     let bytes = plan.shape.n as f64 * f64::from(plan.shape.d) * plan.shape.number_bytes() as f64;
     2e-5 + plan.shape.n as f64 * plan.place.coefficients() as f64 / 2e13 + bytes / 1e12
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_split_so_that_warps_end_together() {
+        // A million rows of 13 columns, eight centres: one wave of short warps, no more than there are groups.
+        let groups = sums::most_splits(1_000_000);
+        let one_wave = splits(groups, 8, 14, 132 * 16);
+        assert!((100..=150).contains(&one_wave), "{one_wave}");
+        // More warps than run at a time even without splits: some waves, so that the last is not mostly idle.
+        let units = 129 * 5;
+        let some = u64::from(splits(groups, 205, units, 528));
+        assert!((units * some).div_ceil(528) * 528 < units * some * 11 / 10, "{some}");
+        assert_eq!(splits(1, 1, 2, 4000), 1);
+    }
 }

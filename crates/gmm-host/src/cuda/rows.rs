@@ -424,7 +424,10 @@ impl<T: Number> Resident for CudaRows<T> {
 
     fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
         check_features(self.d, centres.ncols())?;
-        self.run(|rows| rows.nearest_here(kind, centres))
+        match self.run(|rows| rows.hard_statistics(kind, centres))? {
+            Some(statistics) => Ok(statistics),
+            None => self.run(|rows| rows.nearest_here(kind, centres)),
+        }
     }
 
     fn lloyd(&mut self, centres: &mut Array2<f64>, most: usize, rest: f64) -> Result<LloydPasses, Error> {

@@ -89,8 +89,6 @@ struct Column<'a, T: Real> {
     a: &'a HardSums<T>,
     /// The column of the rows.
     j: u32,
-    /// 0: Σ w; 1: Σ w z; 2: Σ w z².
-    power: u32,
     /// Centres of the range.
     first: u32,
     count: u32,
@@ -133,6 +131,7 @@ pub unsafe fn body<T: Real>(a: HardSums<T>) {
         each_range
     };
     let at = me * warp_bytes(each_range);
+    // 0: Σ w; 1: Σ w z; 2: Σ w z².
     let power = if column < a.d {
         1
     } else if column == a.d {
@@ -147,7 +146,6 @@ pub unsafe fn body<T: Real>(a: HardSums<T>) {
             1 => column,
             _ => column - a.d - 1,
         },
-        power,
         first,
         count,
         sums: Shared::at(at),

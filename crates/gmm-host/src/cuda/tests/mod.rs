@@ -3,6 +3,7 @@
 mod agreement;
 mod faults;
 mod likelihood;
+mod lloyd;
 mod memory;
 mod mid_fit;
 mod missing;
