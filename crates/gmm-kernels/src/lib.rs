@@ -39,6 +39,7 @@ mod kernel;
 
 pub mod device;
 pub mod e_step;
+mod each;
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub mod fused;
 pub mod layout;

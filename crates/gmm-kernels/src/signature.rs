@@ -39,7 +39,9 @@ fn generic<T: Real>() -> Vec<Signature> {
         one(m_step_sums::spherical::<T>()),
         one(nearest::nearest::<T>()),
         one(squared_distances::add_centre::<T>()),
-        one(squared_distances::potentials::<T>()),
+        one(squared_distances::potentials_4::<T>()),
+        one(squared_distances::potentials_8::<T>()),
+        one(squared_distances::lower::<T>()),
     ]
 }
 

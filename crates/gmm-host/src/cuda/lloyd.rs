@@ -40,9 +40,10 @@ impl LloydMemory {
         }
     }
 
-    /// Frees everything. The context is current.
+    /// Frees what is on the device. The context is current.
     pub(crate) fn forget(&mut self) {
-        *self = Self { by_host: self.by_host, ..Self::empty() };
+        let seen = std::mem::replace(&mut self.seen, pinned_empty());
+        *self = Self { by_host: self.by_host, seen, ..Self::empty() };
     }
 }
 

@@ -449,9 +449,7 @@ impl<T: Number> Resident for CudaRows<T> {
     }
 
     fn forget_centres(&mut self) {
-        self.gpu.enter_to_drop();
-        self.seeding.forget();
-        self.lloyd.forget();
+        self.forget_centres_here();
     }
 
     fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
@@ -477,6 +475,6 @@ impl<T: Number> Resident for CudaRows<T> {
 impl<T: Number> Drop for CudaRows<T> {
     fn drop(&mut self) {
         // The buffers, which are dropped after this, belong to the context.
-        self.gpu.enter_to_drop();
+        self.forget_centres_here();
     }
 }

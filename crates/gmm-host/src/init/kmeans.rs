@@ -32,7 +32,7 @@ pub struct KMeans {
 /// proportion to weight times squared distance from those before it.
 ///
 /// Of `2 + ln k` candidates for each place, the one that leaves the smallest sum of distances is kept. Where all rows
-/// lie on chosen ones, the rest are drawn by weight. Cost: `k` passes of distances to `2 + ln k` points and `k` to one;
+/// lie on chosen ones, the rest are drawn by weight. Cost: `k − 1` passes of distances to `2 + ln k` points and as many to one;
 /// of `near` only the rows are fetched among which a draw falls, [`DISTANCE_ROWS`] each.
 ///
 /// # Errors
@@ -73,7 +73,8 @@ pub fn seed(rows: &mut dyn Resident, data: &Dataset, k: usize, draws: &mut Draws
             _ => least(&rows.potentials(candidates.view())?),
         };
         centres.row_mut(c).assign(&candidates.row(best));
-        left = rows.add_centre(&candidates.row(best).to_vec())?;
+        // Nothing is drawn after the last.
+        left = if c + 1 < k { rows.add_centre(&candidates.row(best).to_vec())? } else { Vec::new() };
     }
     rows.forget_centres();
     Ok(centres)

@@ -6,7 +6,7 @@
 
 use super::{GROUP_LEN, NONE};
 use crate::device::{self, Ahead, Shared, WARP, mma, thread, warp};
-use crate::fused::features::each;
+use crate::each::each;
 use crate::fused::state::stopped;
 use crate::layout::{TILE_ROWS, tiles};
 use crate::{Real, THREADS};

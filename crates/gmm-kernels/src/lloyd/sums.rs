@@ -6,7 +6,7 @@
 
 use super::Cut;
 use crate::device::{self, Shared, WARP, thread, warp};
-use crate::fused::features::each;
+use crate::each::each;
 use crate::fused::state::stopped;
 use crate::layout::{TILE_ROWS, tiles};
 use crate::{Real, THREADS};
