@@ -25,6 +25,9 @@ pub(crate) struct LloydMemory {
     state: Slot<u32>,
     /// What a look brings, pinned.
     seen: LockedBuffer<f64>,
+    /// The centres that the last call left, which are on the device with all their digits: a call that goes on from them
+    /// takes those, so that it does not matter to the result where a call ended.
+    left: Option<Array2<f64>>,
     /// Set where products cost these rows digits, or overflow: from then on passes take differences.
     pub(super) by_host: bool,
 }
@@ -36,6 +39,7 @@ impl LloydMemory {
             labels: Slot::empty(),
             state: Slot::empty(),
             seen: pinned_empty(),
+            left: None,
             by_host: false,
         }
     }
@@ -123,11 +127,11 @@ impl<T: Number> CudaRows<T> {
             other => other?,
         }
         let (started, mut next) = (Instant::now(), 1);
-        let mut found = None;
-        self.begin_lloyd(&plan, &arena, centres.view())?;
+        let goes_on = self.lloyd.left.take().is_some_and(|left| left == *centres);
+        self.begin_lloyd(&plan, &arena, (!goes_on).then_some(centres.view()))?;
         let buffers = self.lloyd_buffers(&plan, &arena);
-        let mut between = ((AT_MOST / guess(&plan)) as usize).clamp(1, MOST_BETWEEN_LOOKS);
-        let mut latest = centres.clone();
+        let between = between_looks(&plan);
+        let mut found = None;
         while next <= most {
             let last = most.min(next + between - 1);
             let rows = self.whole();
@@ -139,22 +143,22 @@ impl<T: Number> CudaRows<T> {
             }
             self.look_at_centres(&arena)?;
             let Some(passes) = self.seen_passes(&arena, next..=last) else {
+                // The caller goes on from the look before, if there was one.
                 self.lloyd.by_host = true;
                 break;
             };
             let values = &self.lloyd.seen.as_slice()[arena.centres..arena.seen];
-            latest = Array2::from_shape_fn(centres.dim(), |(c, j)| values[c * self.d + j] + self.shift[j]);
+            self.lloyd.left =
+                Some(Array2::from_shape_fn(centres.dim(), |(c, j)| values[c * self.d + j] + self.shift[j]));
             let ended = passes.passes < last || passes.move_squared <= rest || !passes.empty.is_empty();
             found = Some(passes);
-            let seconds = started.elapsed().as_secs_f64();
-            if ended || seconds > AT_MOST {
+            if ended || started.elapsed().as_secs_f64() > AT_MOST {
                 break;
             }
-            between = ((AT_MOST / seconds * last as f64) as usize).clamp(1, MOST_BETWEEN_LOOKS);
             next = last + 1;
         }
-        if found.is_some() {
-            centres.assign(&latest);
+        if let Some(left) = &self.lloyd.left {
+            centres.assign(left);
         }
         Ok(found)
     }
@@ -175,7 +179,8 @@ impl<T: Number> CudaRows<T> {
             Err(Error::Memory { .. }) => return Ok(None),
             other => other?,
         }
-        self.begin_lloyd(&plan, &arena, centres)?;
+        self.lloyd.left = None;
+        self.begin_lloyd(&plan, &arena, Some(centres))?;
         let buffers = self.lloyd_buffers(&plan, &arena);
         Launcher { gpu: &self.gpu, queue: &self.queue }.hard_pass(&plan, 1, &self.whole(), &buffers)?;
         let (k, d) = centres.dim();
@@ -271,23 +276,30 @@ impl<T: Number> CudaRows<T> {
         }
     }
 
-    /// Centres to the device, and coefficients from them.
-    fn begin_lloyd(&mut self, plan: &LloydPlan, arena: &Arena, centres: ArrayView2<'_, f64>) -> Result<(), Error> {
+    /// Clears the state, and puts centres, if they are not there yet, and coefficients from them on the device.
+    fn begin_lloyd(
+        &mut self,
+        plan: &LloydPlan,
+        arena: &Arena,
+        centres: Option<ArrayView2<'_, f64>>,
+    ) -> Result<(), Error> {
         let b = self.lloyd_buffers(plan, arena);
+        let (mut coefficients, mut state) = (b.coefficients, b.state);
+        let stream = &self.queue.stream;
+        // SAFETY: the loop's own buffer, and the stream keeps the order.
+        self.gpu.check("clearing a loop's state", unsafe { state.set_8_async(0, stream) })?;
+        let Some(centres) = centres else { return Ok(()) };
         let memory = &mut self.lloyd;
         let host = &mut memory.seen.as_mut_slice()[..arena.seen];
         host.fill(0.0);
         for (slot, (v, s)) in host[arena.centres..].iter_mut().zip(centres.iter().zip(self.shift.iter().cycle())) {
             *slot = v - s;
         }
-        let stream = &self.queue.stream;
         // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
         let copied = unsafe { memory.numbers.first(arena.seen).async_copy_from(&*host, stream) };
         self.gpu.check("a copy of centres to the device", copied)?;
-        let (mut coefficients, mut state) = (b.coefficients, b.state);
-        // SAFETY: the loop's own buffers, and the stream keeps the order.
-        let set = unsafe { coefficients.set_8_async(0, stream).and_then(|()| state.set_8_async(0, stream)) };
-        self.gpu.check("clearing a loop's state", set)?;
+        // SAFETY: as above.
+        self.gpu.check("clearing coefficients", unsafe { coefficients.set_8_async(0, stream) })?;
         Launcher { gpu: &self.gpu, queue: &self.queue }.move_centres(plan, 0, &b)
     }
 
@@ -318,10 +330,12 @@ impl<T: Number> CudaRows<T> {
     }
 }
 
-/// Seconds that a pass may take: to decide when to look for the first time.
-fn guess(plan: &LloydPlan) -> f64 {
-    let bytes = plan.shape.n as f64 * f64::from(plan.shape.d) * plan.shape.number_bytes() as f64;
-    2e-5 + plan.shape.n as f64 * plan.place.coefficients() as f64 / 2e13 + bytes / 1e12
+/// Passes between looks: of the shape alone, and not of a clock, since what a look finds decides how to go on.
+fn between_looks(plan: &LloydPlan) -> usize {
+    let n = plan.shape.n as f64;
+    let bytes = n * f64::from(plan.shape.d) * plan.shape.number_bytes() as f64;
+    let seconds = 2e-5 + n * plan.place.coefficients() as f64 / 2e13 + bytes / 1e12;
+    ((AT_MOST / seconds) as usize).clamp(1, MOST_BETWEEN_LOOKS)
 }
 
 #[cfg(test)]

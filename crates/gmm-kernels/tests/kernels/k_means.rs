@@ -102,7 +102,7 @@ fn check_distances<T: Real>(n: usize, d: usize, weighted: bool) {
         let points = Array2::from_shape_fn((count, d), |(c, j)| mixture.means()[[c % 2, j]] + c as f64);
         let prepared = centres::<T>(&points, &shift);
         let (high, low) = (prepared.high.to_vec(), prepared.low.to_vec());
-        let part = |i: usize| if i / count % 2 == 0 { &high } else { &low };
+        let part = |i: usize| if (i / count).is_multiple_of(2) { &high } else { &low };
         let candidates: Vec<T> = (0..2 * count * d).map(|i| part(i)[i % count * d + i / (2 * count)]).collect();
         let candidates = Buffer::new(&candidates);
         let mut distances = poison::<T>((count * n) as u64);

@@ -56,6 +56,26 @@ fn passes_are_the_references() {
 }
 
 #[test]
+fn it_does_not_matter_where_a_call_ends() {
+    let (data, start) = problem(Precision::F64, (400, 3, 5), 1e3);
+    let at = shift::of_data(&data);
+    let _fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let run = |calls: usize, most: usize| {
+        let mut rows = engine.load(&data, Precision::F64, &at).unwrap();
+        let mut centres = start.clone();
+        let last = (0..calls).map(|_| rows.lloyd(&mut centres, most, -1.0).unwrap()).last().unwrap();
+        // Only as long as nobody else has moved them.
+        let mut elsewhere = start.clone();
+        rows.lloyd(&mut elsewhere, 1, -1.0).unwrap();
+        (last.inertia.to_bits(), last.move_squared.to_bits(), centres, elsewhere)
+    };
+    let (whole, steps) = (run(1, 4), run(4, 1));
+    assert_eq!(whole, steps);
+    assert_ne!(whole.2, whole.3);
+}
+
+#[test]
 fn several_passes_take_one_wait() {
     let (data, mut centres) = problem(Precision::F64, (300, 4, 3), 0.0);
     centres *= 0.3;
