@@ -102,6 +102,16 @@ const WARPS: u32 = 32;
 /// The largest share of the clusters' spread that the error of a product may have.
 const LARGEST_LOSS: f64 = 1e-6;
 
+/// Ranges of centres: more than must be where a quarter more warps run together for each, since rows are read for each. A
+/// multiprocessor has about as much shared memory as one block may ask for.
+fn ranges(k: u32, shared_bytes: u32) -> u32 {
+    let most = (WARPS * WARP / THREADS) as u64;
+    let together = |r: u32| (u64::from(shared_bytes) / sums::shared_len(k, r)).min(most) as f64 / f64::from(r);
+    let fewest = sums::ranges(k, shared_bytes);
+    let better = |a: u32, b: u32| if together(b) > 1.25 * together(a) { b } else { a };
+    (fewest..=(4 * fewest).min(k)).fold(fewest, better)
+}
+
 /// Parts of the rows for `units` warps each, of which `resident` run at a time, when `groups` of four tiles are to be
 /// shared out: what ends first, where a warp takes as long to begin and to end as for some groups.
 fn splits(groups: u64, k: u32, units: u64, resident: u64) -> u32 {
@@ -230,7 +240,7 @@ impl<T: Number> CudaRows<T> {
         let resident = assign::shared_len(place, true) <= RESIDENT_BYTES;
         let each = self.gpu.occupancy(assign, THREADS, assign::shared_len(place, resident))?;
         let columns = if second { 2 * shape.d + 1 } else { shape.d + 1 };
-        let ranges = sums::ranges(shape.k, limits.shared_bytes);
+        let ranges = ranges(shape.k, limits.shared_bytes);
         let warps_of_block = THREADS / WARP;
         let at_once = self.gpu.occupancy(sums, THREADS, sums::shared_len(shape.k, ranges))?.min(WARPS / warps_of_block);
         let units = u64::from(columns) * u64::from(ranges);
@@ -341,6 +351,16 @@ fn between_looks(plan: &LloydPlan) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn centres_are_cut_into_ranges_where_more_warps_run_for_it() {
+        let hopper = 232_448;
+        assert_eq!([1, 8, 64, 128, 200].map(|k| ranges(k, hopper)), [1, 1, 1, 2, 1]);
+        for (k, shared) in [(1024, hopper), (5000, hopper), (300, 101_376), (1, 49_152)] {
+            let r = ranges(k, shared);
+            assert!(r <= k && sums::shared_len(k, r) <= u64::from(shared), "{k} {shared}: {r}");
+        }
+    }
 
     #[test]
     fn rows_are_split_so_that_warps_end_together() {

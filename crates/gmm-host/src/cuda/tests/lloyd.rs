@@ -57,7 +57,9 @@ fn passes_are_the_references() {
 
 #[test]
 fn it_does_not_matter_where_a_call_ends() {
-    let (data, start) = problem(Precision::F64, (400, 3, 5), 1e3);
+    let (data, _) = problem(Precision::F64, (400, 3, 5), 1e3);
+    // Rows of one clump, so that there is some way to go.
+    let start = Array2::from_shape_fn((5, 3), |(c, j)| data.rows().at(5 * c, j));
     let at = shift::of_data(&data);
     let _fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
@@ -65,6 +67,7 @@ fn it_does_not_matter_where_a_call_ends() {
         let mut rows = engine.load(&data, Precision::F64, &at).unwrap();
         let mut centres = start.clone();
         let last = (0..calls).map(|_| rows.lloyd(&mut centres, most, -1.0).unwrap()).last().unwrap();
+        assert_eq!((last.passes, last.empty.len()), (most, 0));
         // Only as long as nobody else has moved them.
         let mut elsewhere = start.clone();
         rows.lloyd(&mut elsewhere, 1, -1.0).unwrap();
@@ -73,6 +76,7 @@ fn it_does_not_matter_where_a_call_ends() {
     let (whole, steps) = (run(1, 4), run(4, 1));
     assert_eq!(whole, steps);
     assert_ne!(whole.2, whole.3);
+    assert_ne!(run(1, 3).2, whole.2, "the fourth still moves");
 }
 
 #[test]
