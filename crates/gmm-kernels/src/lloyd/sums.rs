@@ -158,14 +158,11 @@ pub unsafe fn body<T: Real>(a: HardSums<T>) {
         warp::sync_warp();
         let groups = most_splits(a.n);
         let (from, to) = (groups * split / cut.splits as u64, groups * (split + 1) / cut.splits as u64);
-        // Written out, so that the loop over the rows asks nothing twice.
-        let mut inertia = match (power, a.row_weights.is_null()) {
-            (0, true) => of.run::<0, false>(from, to),
-            (0, false) => of.run::<0, true>(from, to),
-            (1, true) => of.run::<1, false>(from, to),
-            (1, false) => of.run::<1, true>(from, to),
-            (_, true) => of.run::<2, false>(from, to),
-            (_, false) => of.run::<2, true>(from, to),
+        // What most warps of most fits do has a loop of its own, which asks nothing for each row.
+        let mut inertia = if power == 1 && a.row_weights.is_null() {
+            of.run::<true>(1, from, to)
+        } else {
+            of.run::<false>(power, from, to)
         };
         warp::sync_warp();
         let out = a.partials.wrapping_add((split * cut.len(a.k)) as usize);
@@ -226,7 +223,7 @@ impl<T: Real> Column<'_, T> {
 
     /// Adds the rows of some groups of tiles; their part of the inertia.
     #[inline(always)]
-    unsafe fn run<const POWER: u32, const WEIGHTED: bool>(self, from: u64, to: u64) -> f64 {
+    unsafe fn run<const PLAIN: bool>(self, power: u32, from: u64, to: u64) -> f64 {
         let mut inertia = 0.0;
         if from == to {
             return inertia;
@@ -238,7 +235,7 @@ impl<T: Real> Column<'_, T> {
             while group < to {
                 let now = next;
                 next = self.load(if group + 1 < to { group + 1 } else { group });
-                each(8, |pair| self.add::<POWER, WEIGHTED>(group, pair, &now, &mut inertia));
+                each(8, |pair| self.add::<PLAIN>(power, group, pair, &now, &mut inertia));
                 group += 1;
             }
         }
@@ -248,18 +245,12 @@ impl<T: Real> Column<'_, T> {
     /// Adds two of the sixteen to their centres: read together and written together, so that their latencies pass
     /// together. Where both have the same centre, the second's sum has the first too, and is written last.
     #[inline(always)]
-    unsafe fn add<const POWER: u32, const WEIGHTED: bool>(
-        self,
-        group: u64,
-        pair: usize,
-        some: &Some16<T>,
-        inertia: &mut f64,
-    ) {
+    unsafe fn add<const PLAIN: bool>(self, power: u32, group: u64, pair: usize, some: &Some16<T>, inertia: &mut f64) {
         // SAFETY: the caller's promise.
         let ((p, a), (q, b)) = unsafe {
             (
-                self.term::<POWER, WEIGHTED>(group, 2 * pair, some, inertia),
-                self.term::<POWER, WEIGHTED>(group, 2 * pair + 1, some, inertia),
+                self.term::<PLAIN>(power, group, 2 * pair, some, inertia),
+                self.term::<PLAIN>(power, group, 2 * pair + 1, some, inertia),
             )
         };
         let (at, then) = (p * WARP + self.lane, q * WARP + self.lane);
@@ -271,8 +262,9 @@ impl<T: Real> Column<'_, T> {
 
     /// Where one of the sixteen belongs, and what it adds there.
     #[inline(always)]
-    unsafe fn term<const POWER: u32, const WEIGHTED: bool>(
+    unsafe fn term<const PLAIN: bool>(
         self,
+        power: u32,
         group: u64,
         i: usize,
         some: &Some16<T>,
@@ -281,23 +273,28 @@ impl<T: Real> Column<'_, T> {
         let c = some.labels[i].wrapping_sub(self.first);
         let counts = c < self.count;
         let slot = if counts { c } else { self.count };
+        let away = some.x[i].to_f64() - self.centres.load(slot);
+        let z = if counts { away } else { 0.0 };
+        if PLAIN {
+            *inertia = z.fma(z, *inertia);
+            return (slot, z);
+        }
         let mut weight = 1.0;
-        if WEIGHTED && counts {
+        if !self.a.row_weights.is_null() && counts {
             let (tile, row) = self.place(group, i);
             // SAFETY: a row with a label is one of the `n`.
             weight = unsafe { device::load(self.a.row_weights, tile * TILE_ROWS as u64 + row as u64) };
         }
-        if POWER == 0 {
-            return (slot, weight);
-        }
-        let away = some.x[i].to_f64() - self.centres.load(slot);
-        let z = if counts { away } else { 0.0 };
-        let once = if WEIGHTED { weight * z } else { z };
-        if POWER == 1 {
-            *inertia = once.fma(z, *inertia);
-            return (slot, once);
-        }
-        (slot, once * z)
+        let (once, square) = (weight * z, weight * z * z);
+        *inertia += square;
+        (
+            slot,
+            match power {
+                0 => weight,
+                1 => once,
+                _ => square,
+            },
+        )
     }
 
     /// The lanes' sums of each centre added up; each lane begins with another lane's, so that they meet no bank twice.
