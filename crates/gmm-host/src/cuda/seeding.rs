@@ -90,6 +90,8 @@ impl<T: Number> CudaRows<T> {
         if let Some(sums) = self.add_weighed(centre)? {
             return Ok(sums);
         }
+        // What they would leave is less with another centre.
+        self.seeding.weighed.clear();
         let groups = self.n.div_ceil(DISTANCE_ROWS);
         self.reserve_seeding(groups, CANDIDATES)?;
         let shape = self.shape(CovarianceType::Spherical, 1);

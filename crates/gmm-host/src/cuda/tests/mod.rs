@@ -7,6 +7,7 @@ mod lloyd;
 mod memory;
 mod mid_fit;
 mod missing;
+mod seeding;
 
 use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, Precision};
 use ndarray::{Array1, Array2, Array3};
