@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
-use ndarray::ArrayView2;
+use ndarray::{Array2, ArrayView2};
 
 use crate::Error;
 use crate::em::{EmOptions, EmRun};
+use crate::init::{LloydPasses, lloyd_pass};
 
 /// Writes the responsibilities, `(m, k)` row by row, of the `m` rows that start at the given row.
 pub type FillResponsibilities<'a> = dyn Fn(usize, &mut [f64]) + Sync + 'a;
@@ -86,6 +87,18 @@ pub trait Resident: Send {
     /// As for [`pass`](Self::pass).
     fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error>;
 
+    /// Lloyd's passes from `centres`, `(k, d)`, each of which moves every centre to the mean of the rows that are nearest
+    /// to it; one without rows stays. At least one pass and at most `most`, from 1: as many as an engine likes to do
+    /// without its caller, and none after one that leaves a centre without rows, or whose moves have squares that sum to
+    /// `rest` at most. `centres` are left as the last pass moved them.
+    ///
+    /// # Errors
+    /// As for [`pass`](Self::pass), and [`Error::NotFinite`].
+    fn lloyd(&mut self, centres: &mut Array2<f64>, most: usize, rest: f64) -> Result<LloydPasses, Error> {
+        let _ = (most, rest);
+        lloyd_pass(self, centres)
+    }
+
     /// Statistics under responsibilities that the caller gives, about `centres`, `(k, d)`.
     ///
     /// # Errors
@@ -97,7 +110,8 @@ pub trait Resident: Send {
         fill: &FillResponsibilities<'_>,
     ) -> Result<Statistics, Error>;
 
-    /// Forgets the centres of [`add_centre`](Self::add_centre), and the memory that goes with them.
+    /// Forgets the centres of [`add_centre`](Self::add_centre), and the memory that goes with them and with
+    /// [`lloyd`](Self::lloyd).
     fn forget_centres(&mut self);
 
     /// One centre more, `(d,)`, from which rows may be near: `near_i = min(near_i, |x_i − centre|²)`, infinite before the

@@ -21,8 +21,8 @@
 //! 3. [`reduce`]: partial results into the statistics, in a fixed order. No atomics: the same rows, parameters and
 //!    grid give the same bits.
 //!
-//! Since Ampere, [`fused`] does whole iterations without the host, on the tensor cores; the passes above remain for
-//! everything else: older chips, starts, evaluation, and mixtures for which features would lose digits.
+//! Since Ampere, [`fused`] does whole iterations without the host, on the tensor cores, and [`lloyd`] those of k-means; the
+//! passes above remain for everything else: older chips, starts, evaluation, and mixtures for which features would lose digits.
 //!
 //! **What keeps `f32` exact.** The shift is taken out before rounding; means come as two numbers, `high + low`, so that
 //! `x − mean` has an error relative to itself and not to the mean; products are `f32`, at most 16 or 32 are added in
@@ -39,9 +39,12 @@ mod kernel;
 
 pub mod device;
 pub mod e_step;
+mod each;
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub mod fused;
 pub mod layout;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub mod lloyd;
 pub mod m_step_sums;
 pub mod math;
 pub mod nearest;

@@ -2,6 +2,7 @@
 
 use crate::Real;
 use crate::device::{self, thread};
+use crate::each::each;
 use crate::layout::{TILE_ROWS, tiles};
 
 kernels! {
@@ -80,14 +81,32 @@ pub unsafe fn body<T: Real>(a: Nearest<T>) {
 /// `|x − centre|²` of the row that starts at `x` in its tile and the centre that starts at `at`.
 #[inline(always)]
 pub(crate) unsafe fn squared_distance<T: Real>(x: *const T, d: u32, high: *const T, low: *const T, at: u64) -> T {
+    // Read together, so that their latencies pass together.
+    const AT_ONCE: u64 = 8;
+    let (rows, d) = (TILE_ROWS as u64, d as u64);
     let mut sum = T::ZERO;
     let mut j = 0;
-    while j < d as u64 {
+    while j + AT_ONCE <= d {
+        let mut some = [T::ZERO; AT_ONCE as usize];
+        // SAFETY: `j + i < d`.
+        unsafe {
+            each(AT_ONCE as usize, |i| some[i] = device::load(x, (j + i as u64) * rows));
+            each(AT_ONCE as usize, |i| sum = add_square(some[i], high, low, at + j + i as u64, sum));
+        }
+        j += AT_ONCE;
+    }
+    while j < d {
         // SAFETY: `j < d`.
-        let z =
-            unsafe { device::load(x, j * TILE_ROWS as u64) - device::load(high, at + j) - device::load(low, at + j) };
-        sum = z.fma(z, sum);
+        sum = unsafe { add_square(device::load(x, j * rows), high, low, at + j, sum) };
         j += 1;
     }
     sum
+}
+
+/// `sum + (value − centre)²` in one column.
+#[inline(always)]
+unsafe fn add_square<T: Real>(value: T, high: *const T, low: *const T, at: u64, sum: T) -> T {
+    // SAFETY: the caller's promise.
+    let z = unsafe { value - device::load(high, at) - device::load(low, at) };
+    z.fma(z, sum)
 }

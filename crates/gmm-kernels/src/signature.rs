@@ -2,7 +2,7 @@
 
 use crate::kernel::{Arguments, Kernel};
 use crate::layout::Kind;
-use crate::{Real, e_step, fused, m_step_sums, nearest, probe, reduce, squared_distances, tile};
+use crate::{Real, e_step, fused, lloyd, m_step_sums, nearest, probe, reduce, squared_distances, tile};
 
 /// An entry point of the PTX modules.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +40,9 @@ fn generic<T: Real>() -> Vec<Signature> {
         one(m_step_sums::spherical::<T>()),
         one(nearest::nearest::<T>()),
         one(squared_distances::add_centre::<T>()),
-        one(squared_distances::potentials::<T>()),
+        one(squared_distances::potentials_4::<T>()),
+        one(squared_distances::potentials_8::<T>()),
+        one(squared_distances::lower::<T>()),
     ]
 }
 
@@ -76,6 +78,11 @@ fn halves(all: &mut Vec<Signature>) {
     all.push(tensor(one(fused::halves::encode::halves_encode())));
 }
 
+fn k_means<T: Real>(all: &mut Vec<Signature>) {
+    all.extend([1, 2, 4].map(|at_once| tensor(one(lloyd::assign::kernel::<T>(at_once)))));
+    all.push(tensor(one(lloyd::sums::hard_sums::<T>())));
+}
+
 /// Every entry point, in the order of a pass.
 pub fn signatures() -> Vec<Signature> {
     let mut all = generic::<f32>();
@@ -86,6 +93,10 @@ pub fn signatures() -> Vec<Signature> {
     large::<f64>(&mut all);
     halves(&mut all);
     all.push(tensor(one(fused::update::update())));
+    k_means::<f32>(&mut all);
+    k_means::<f64>(&mut all);
+    all.push(tensor(one(lloyd::centres::lloyd_move())));
+    all.push(tensor(one(lloyd::centres::lloyd_settle())));
     all.extend([one(reduce::reduce_partials()), one(reduce::reduce_scalars()), one(reduce::reduce_blocks())]);
     all.extend([one(probe::probe_words()), one(probe::probe_mma())]);
     all

@@ -1,19 +1,20 @@
 //! Squared distances to the nearest of some centres, which k-means++ draws by: one centre more, and what candidates
 //! for the next would leave.
 
-use crate::Real;
-use crate::device::{self, Shared, block_sum, thread};
+use crate::device::{self, Shared, WARP, block_sum, thread, warp};
+use crate::each::each;
 use crate::layout::{TILE_ROWS, tiles};
 use crate::nearest::squared_distance;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::reduce::SUM_BYTES;
+use crate::{Real, THREADS};
 
 /// Rows of which the weighted distances are added up: eight tiles.
 pub const SUMMED_ROWS: u64 = TILES * TILE_ROWS as u64;
 const TILES: u64 = 8;
 
-/// Candidates of one launch.
-pub const CANDIDATES: usize = 4;
+/// Candidates of one launch at most.
+pub const CANDIDATES: usize = 8;
 
 kernels! {
     /// `n` rows; a grid of any number of blocks in `x` strides over groups of 1024 of them.
@@ -42,7 +43,7 @@ kernels! {
 }
 
 kernels! {
-    /// `n` rows; a grid of any number of blocks in `x` strides over their tiles.
+    /// `n` rows and `C` candidates, 4 or 8; a grid of any number of blocks in `x` strides over groups of 1024 rows.
     Potentials<T> {
         /// `(n, d)` tiled: rows less the shift.
         x: *const T,
@@ -52,19 +53,33 @@ kernels! {
         n: u64,
         /// Dimensions.
         d: u32,
-        /// From 1 to 4.
-        candidates: u32,
-        /// `(candidates, d)`: candidates less the shift.
-        centre_high: *const T,
-        /// `(candidates, d)`: what rounding took from them.
-        centre_low: *const T,
+        /// `(d, 2, C)`, 16-byte aligned: candidates less the shift, and what rounding took from them.
+        candidates: *const T,
         /// `(n,)`.
         near: *const f64,
-        /// `(blocks, 4)`: Σ weight min(near, |x − candidate|²).
-        partials: *mut f64,
+        /// `(C, n)`, or null: `|x − candidate|²`.
+        distances: *mut T,
+        /// `(C, ceil(n/1024))`: Σ weight min(near, |x − candidate|²) of each group of rows.
+        sums: *mut f64,
+    }
+    /// Up to four candidates.
+    potentials_4 => potentials_4_f32, potentials_4_f64, potentials_body::<T, 4>, potentials_shared::<T, 4>;
+    /// Up to eight candidates.
+    potentials_8 => potentials_8_f32, potentials_8_f64, potentials_body::<T, 8>, potentials_shared::<T, 8>;
+}
+
+kernels! {
+    /// `n` rows, one a thread; any grid in `x`.
+    Lower<T> {
+        /// Rows.
+        n: u64,
+        /// `(n,)`: distances to a new centre.
+        distances: *const T,
+        /// `(n,)`: `min(near, distance)`.
+        near: *mut f64,
     }
     /// The kernel.
-    potentials => potentials_f32, potentials_f64, potentials_body, potentials_shared;
+    lower => lower_f32, lower_f64, lower_body, no_shared;
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -73,9 +88,17 @@ fn add_centre_shared<T: Real>(_: &AddCentre<T>) -> u64 {
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-fn potentials_shared<T: Real>(_: &Potentials<T>) -> u64 {
-    u64::from(SUM_BYTES)
+fn potentials_shared<T: Real, const C: usize>(_: &Potentials<T>) -> u64 {
+    u64::from(THREADS / WARP * 8) * C as u64
 }
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn no_shared<T: Real>(_: &Lower<T>) -> u64 {
+    0
+}
+
+/// Columns of a row that are read together, so that their latencies pass together.
+const AT_ONCE: u32 = 8;
 
 /// `weight value`, 0 where the row weighs nothing, however far it is.
 #[inline(always)]
@@ -125,73 +148,100 @@ pub unsafe fn add_centre_body<T: Real>(a: AddCentre<T>) {
     }
 }
 
-/// [`potentials`].
+/// [`potentials_4`] and [`potentials_8`].
 ///
 /// # Safety
 /// As the fields of [`Potentials`] say.
 #[inline(always)]
-pub unsafe fn potentials_body<T: Real>(a: Potentials<T>) {
-    let (rows, lane, d) = (TILE_ROWS as u64, thread::thread_idx_x() as u64, a.d as u64);
-    let mut sums = (0.0, 0.0, 0.0, 0.0);
-    // Where there are fewer candidates the last stands in for the others.
-    let last = (a.candidates - 1) as u64;
-    let (second, third, fourth) = (last.min(1) * d, last.min(2) * d, last.min(3) * d);
-    let mut tile = thread::block_idx_x() as u64;
-    while tile < tiles(a.n) {
-        let row = tile * rows + lane;
-        if row < a.n {
-            // SAFETY: `row < n`, `j < d`.
-            unsafe {
-                let x = a.x.wrapping_add((tile * rows * d + lane) as usize);
-                let (mut p, mut q, mut r, mut s) = (T::ZERO, T::ZERO, T::ZERO, T::ZERO);
-                let mut j = 0;
-                while j < d {
-                    let value = device::load(x, j * rows);
-                    p = add_square(value, &a, j, p);
-                    q = add_square(value, &a, second + j, q);
-                    r = add_square(value, &a, third + j, r);
-                    s = add_square(value, &a, fourth + j, s);
-                    j += 1;
+pub unsafe fn potentials_body<T: Real, const C: usize>(a: Potentials<T>) {
+    let (rows, lane, d) = (TILE_ROWS as u64, thread::thread_idx_x() as u64, a.d);
+    let groups = tiles(a.n).div_ceil(TILES);
+    let of_warps = Shared::<f64>::at(0);
+    let mut group = thread::block_idx_x() as u64;
+    while group < groups {
+        let mut sums = [0.0; C];
+        let mut tile = group * TILES;
+        while tile < (group + 1) * TILES {
+            let row = tile * rows + lane;
+            if row < a.n {
+                // SAFETY: `row < n`, `j < d`.
+                unsafe {
+                    let x = a.x.wrapping_add((tile * rows * d as u64 + lane) as usize);
+                    let mut squares = [T::ZERO; C];
+                    let mut j = 0;
+                    while j + AT_ONCE <= d {
+                        let mut some = [T::ZERO; AT_ONCE as usize];
+                        each(AT_ONCE as usize, |i| some[i] = device::load(x, (j + i as u32) as u64 * rows));
+                        each(AT_ONCE as usize, |i| add_squares(&a, j + i as u32, some[i], &mut squares));
+                        j += AT_ONCE;
+                    }
+                    while j < d {
+                        add_squares(&a, j, device::load(x, j as u64 * rows), &mut squares);
+                        j += 1;
+                    }
+                    let near = device::load(a.near, row);
+                    each(C, |c| {
+                        let distance = squares[c].to_f64();
+                        sums[c] += weighted(a.row_weights, row, if distance < near { distance } else { near });
+                        if !a.distances.is_null() {
+                            device::store(a.distances, c as u64 * a.n + row, squares[c]);
+                        }
+                    });
                 }
-                let near = device::load(a.near, row);
-                sums.0 += left(&a, row, near, p);
-                sums.1 += left(&a, row, near, q);
-                sums.2 += left(&a, row, near, r);
-                sums.3 += left(&a, row, near, s);
+            }
+            tile += 1;
+        }
+        // A block's sums, all together: within warps, then over them in order.
+        each(C, |c| {
+            each(5, |by| sums[c] += warp::shuffle_xor(sums[c], 1 << by));
+            if warp::lane_id() == 0 {
+                of_warps.store(c as u32 * (THREADS / WARP) + thread::thread_idx_x() / WARP, sums[c]);
+            }
+        });
+        thread::sync_threads();
+        if lane < C as u64 {
+            let mut sum = 0.0;
+            each((THREADS / WARP) as usize, |w| sum += of_warps.load(lane as u32 * (THREADS / WARP) + w as u32));
+            // SAFETY: a sum per candidate and group.
+            unsafe { device::store(a.sums, lane * groups + group, sum) };
+        }
+        thread::sync_threads();
+        group += thread::grid_dim_x() as u64;
+    }
+}
+
+/// `squares + (value − candidates)²` in column `j`.
+#[inline(always)]
+unsafe fn add_squares<T: Real, const C: usize>(a: &Potentials<T>, j: u32, value: T, squares: &mut [T; C]) {
+    let at = a.candidates.wrapping_add(2 * C * j as usize);
+    each(C / 4, |q| {
+        // SAFETY: `j < d`; four numbers that start at a multiple of 16 bytes.
+        let (high, low) =
+            unsafe { (T::global_load4(at.wrapping_add(4 * q)), T::global_load4(at.wrapping_add(C + 4 * q))) };
+        let z =
+            [value - high[0] - low[0], value - high[1] - low[1], value - high[2] - low[2], value - high[3] - low[3]];
+        squares[4 * q] = z[0].fma(z[0], squares[4 * q]);
+        squares[4 * q + 1] = z[1].fma(z[1], squares[4 * q + 1]);
+        squares[4 * q + 2] = z[2].fma(z[2], squares[4 * q + 2]);
+        squares[4 * q + 3] = z[3].fma(z[3], squares[4 * q + 3]);
+    });
+}
+
+/// [`lower`].
+///
+/// # Safety
+/// As the fields of [`Lower`] say.
+#[inline(always)]
+pub unsafe fn lower_body<T: Real>(a: Lower<T>) {
+    let mut row = thread::index_1d();
+    while row < a.n {
+        // SAFETY: `row < n`.
+        unsafe {
+            let distance = device::load(a.distances, row).to_f64();
+            if distance < device::load(a.near.cast_const(), row) {
+                device::store(a.near, row, distance);
             }
         }
-        tile += thread::grid_dim_x() as u64;
+        row += thread::count_1d();
     }
-    let totals = [
-        block_sum(sums.0, Shared::at(0)),
-        block_sum(sums.1, Shared::at(0)),
-        block_sum(sums.2, Shared::at(0)),
-        block_sum(sums.3, Shared::at(0)),
-    ];
-    if lane == 0 {
-        let out = a.partials.wrapping_add(thread::block_idx_x() as usize * CANDIDATES);
-        // SAFETY: four numbers per block.
-        unsafe {
-            device::store(out, 0, totals[0]);
-            device::store(out, 1, totals[1]);
-            device::store(out, 2, totals[2]);
-            device::store(out, 3, totals[3]);
-        }
-    }
-}
-
-/// `sum + (value − centre)²` in one column.
-#[inline(always)]
-unsafe fn add_square<T: Real>(value: T, a: &Potentials<T>, at: u64, sum: T) -> T {
-    // SAFETY: `at < candidates*d`.
-    let z = unsafe { value - device::load(a.centre_high, at) - device::load(a.centre_low, at) };
-    z.fma(z, sum)
-}
-
-/// `weight min(near, distance)`.
-#[inline(always)]
-unsafe fn left<T: Real>(a: &Potentials<T>, row: u64, near: f64, distance: T) -> f64 {
-    let distance = distance.to_f64();
-    // SAFETY: `row < n`.
-    unsafe { weighted(a.row_weights, row, if distance < near { distance } else { near }) }
 }

@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use gmm_host::init::LloydPasses;
 use gmm_host::{EmOptions, EmRun, Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
-use ndarray::ArrayView2;
+use ndarray::{Array2, ArrayView2};
 
 /// `engine`, whose passes end in [`Error::Interrupted`] once `stop` is set.
 pub(crate) struct Stoppable<'a> {
@@ -72,6 +73,10 @@ impl Resident for StoppableRows {
 
     fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
         self.going()?.nearest(kind, centres)
+    }
+
+    fn lloyd(&mut self, centres: &mut Array2<f64>, most: usize, rest: f64) -> Result<LloydPasses, Error> {
+        self.going()?.lloyd(centres, most, rest)
     }
 
     fn given(

@@ -98,7 +98,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 
 /// The committed form: header and text.
 fn module(codegen: &impl Codegen, target: &Target, hash: &str) -> Result<String> {
-    let ptx = source::clean(&codegen.compile(target)?)?;
+    let ptx = source::with_residents(&source::clean(&codegen.compile(target)?)?, target.name)?;
     let version = ptx
         .lines()
         .find_map(|line| line.strip_prefix(".version "))

@@ -60,6 +60,21 @@ pub(super) fn clean(ptx: &str) -> Result<String> {
     Ok(out)
 }
 
+/// Kernels that gain where so many blocks of 128 threads have room on a multiprocessor, and lose no register to memory for
+/// it: the assembler of that module's target is told. Rust has no attribute for it.
+const RESIDENT: [(&str, &str, u32); 1] = [("sm_90a", "halves_moments_full_wide", 3)];
+
+/// The text with those directives.
+pub(super) fn with_residents(ptx: &str, target: &str) -> Result<String> {
+    let mut out = ptx.to_owned();
+    for (_, kernel, blocks) in RESIDENT.iter().filter(|(of, ..)| *of == target) {
+        let entry = out.find(&format!(".visible .entry {kernel}(")).with_context(|| format!("no {kernel}"))?;
+        let body = entry + out[entry..].find("\n{").with_context(|| format!("{kernel} has no body"))? + 1;
+        out.insert_str(body, &format!(".maxntid 128, 1, 1\n.minnctapersm {blocks}\n"));
+    }
+    Ok(out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +85,15 @@ mod tests {
         assert_eq!(clean(text).unwrap(), ".version 8.0\n\tret;\n");
         assert!(clean(".func panic\n").is_err());
         assert!(clean("\tcall.uni panic, ();\n").is_err());
+    }
+
+    #[test]
+    fn the_assembler_is_told_how_many_blocks_there_should_be() {
+        let text = ".visible .entry halves_moments_full_wide(\n\t.param .u64 a\n)\n{\n\tret;\n}\n";
+        let told = with_residents(text, "sm_90a").unwrap();
+        assert!(told.contains(")\n.maxntid 128, 1, 1\n.minnctapersm 3\n{\n\tret;"), "{told}");
+        assert_eq!(with_residents(text, "sm_80").unwrap(), text);
+        assert!(with_residents("nothing", "sm_90a").is_err());
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! kernels, [`plan`] the variant and the grids. [`workspace`] states what memory a pass needs, in [`buffers`] that come
 //! from a [`pool`], as do the streams of [`queue`]. [`rows`] are what lies on the device; [`upload`] brings them through
 //! [`staging`]'s pinned chunks, or [`source`] as they are where they are few. [`launch`] has one safe function per kernel,
-//! from which [`passes`] are put together, [`em`] EM's loop, whose kernels [`ways`] chooses, and [`seeding`] what k-means++
-//! asks; [`resident`] is their face.
+//! from which [`passes`] are put together, [`em`] EM's loop, whose kernels [`ways`] chooses, [`seeding`] what k-means++
+//! asks, and [`lloyd`] Lloyd's iterations; [`resident`] is their face.
 
 mod arena;
 mod buffers;
@@ -17,6 +17,7 @@ mod em;
 mod fake;
 mod fault;
 mod launch;
+mod lloyd;
 mod loading;
 mod parameters;
 mod passes;

@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use gmm_model::{CovarianceType, Mixture, Statistics};
-use ndarray::ArrayView2;
+use ndarray::{Array2, ArrayView2};
 
 use super::rows::CudaRows;
 use super::upload::Number;
 use crate::em::{EmOptions, EmRun};
 use crate::engine::check_features;
+use crate::init::{LloydPasses, lloyd_pass};
 use crate::{Error, Evaluation, FillResponsibilities, Resident, Wanted};
 
 impl<T: Number> Resident for CudaRows<T> {
@@ -38,7 +39,18 @@ impl<T: Number> Resident for CudaRows<T> {
 
     fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
         check_features(self.d, centres.ncols())?;
-        self.run(|rows| rows.nearest_here(kind, centres))
+        match self.run(|rows| rows.hard_statistics(kind, centres))? {
+            Some(statistics) => Ok(statistics),
+            None => self.run(|rows| rows.nearest_here(kind, centres)),
+        }
+    }
+
+    fn lloyd(&mut self, centres: &mut Array2<f64>, most: usize, rest: f64) -> Result<LloydPasses, Error> {
+        check_features(self.d, centres.ncols())?;
+        match self.run(|rows| rows.lloyd_here(centres, most, rest))? {
+            Some(passes) => Ok(passes),
+            None => lloyd_pass(self, centres),
+        }
     }
 
     fn given(
@@ -52,9 +64,7 @@ impl<T: Number> Resident for CudaRows<T> {
     }
 
     fn forget_centres(&mut self) {
-        self.gpu.enter_to_drop();
-        // Nothing uses it: every pass that did was waited for, or closed the pool.
-        self.seeding.forget();
+        self.forget_centres_here();
     }
 
     fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {

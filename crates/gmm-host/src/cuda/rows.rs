@@ -8,6 +8,7 @@ use gmm_model::{CovarianceType, Dataset, Precision};
 use super::device::Gpu;
 use super::em::LoopMemory;
 use super::launch::Chunk;
+use super::lloyd::LloydMemory;
 use super::plan::{self, Forced, Plan, Shape};
 use super::queue::Queue;
 use super::seeding::SeedMemory;
@@ -33,6 +34,7 @@ pub(crate) struct CudaRows<T: Number> {
     pub(super) workspace: Workspace<T>,
     pub(super) loop_memory: LoopMemory,
     pub(super) seeding: SeedMemory<T>,
+    pub(super) lloyd: LloydMemory,
     pub(super) forced: Forced,
     /// What the workspace is made for.
     pub(super) planned: Option<(Shape, Extras, Plan)>,
@@ -77,6 +79,7 @@ impl<T: Number> CudaRows<T> {
             workspace: Workspace::empty(),
             loop_memory: LoopMemory::empty(),
             seeding: SeedMemory::empty(),
+            lloyd: LloydMemory::empty(),
             forced,
             planned: None,
             most_rows: n as u64,

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use gmm_model::{CovarianceType, Dataset, Draws};
-use ndarray::{Array2, ArrayView2};
+use gmm_model::{CovarianceType, Dataset, Draws, Statistics};
+use ndarray::{Array1, Array2, ArrayView2};
 
 use crate::em::check;
 use crate::engine::DISTANCE_ROWS;
@@ -32,7 +32,7 @@ pub struct KMeans {
 /// proportion to weight times squared distance from those before it.
 ///
 /// Of `2 + ln k` candidates for each place, the one that leaves the smallest sum of distances is kept. Where all rows
-/// lie on chosen ones, the rest are drawn by weight. Cost: `k` passes of distances to `2 + ln k` points and `k` to one;
+/// lie on chosen ones, the rest are drawn by weight. Cost: `k − 1` passes of distances to `2 + ln k` points and as many to one;
 /// of `near` only the rows are fetched among which a draw falls, [`DISTANCE_ROWS`] each.
 ///
 /// # Errors
@@ -73,7 +73,8 @@ pub fn seed(rows: &mut dyn Resident, data: &Dataset, k: usize, draws: &mut Draws
             _ => least(&rows.potentials(candidates.view())?),
         };
         centres.row_mut(c).assign(&candidates.row(best));
-        left = rows.add_centre(&candidates.row(best).to_vec())?;
+        // Nothing is drawn after the last.
+        left = if c + 1 < k { rows.add_centre(&candidates.row(best).to_vec())? } else { Vec::new() };
     }
     rows.forget_centres();
     Ok(centres)
@@ -109,29 +110,53 @@ pub fn lloyd(
     let whole = ArrayView2::from_shape((1, d), shift).expect("d values");
     let spread = rows.nearest(CovarianceType::Spherical, whole)?;
     check(&spread, 0)?;
-    let moved_by = |s: &gmm_model::Statistics, c: usize| s.first.row(c).mapv(|v| v / s.weight[c]);
     let offset = moved_by(&spread, 0);
     let variance = (spread.second[0] / spread.weight[0] - offset.dot(&offset)) / d as f64;
     let rest = TOLERANCE * variance.max(0.0);
     let mut out = KMeans { centres: Array2::zeros((0, d)), inertia: f64::INFINITY, iterations: 0, converged: false };
     while out.iterations < MAX_ITER && !out.converged {
-        let statistics = rows.nearest(CovarianceType::Spherical, centres.view())?;
-        check(&statistics, 0)?;
-        out.inertia = statistics.second.iter().sum();
-        out.iterations += 1;
-        let mut move_squared = 0.0;
-        let empty: Vec<usize> = (0..centres.nrows()).filter(|&c| statistics.weight[c] == 0.0).collect();
-        for c in (0..centres.nrows()).filter(|c| !empty.contains(c)) {
-            let step = moved_by(&statistics, c);
-            move_squared += step.dot(&step);
-            let mut centre = centres.row_mut(c);
-            centre += &step;
-        }
-        let revived = revive(rows, data, &mut centres, &empty)?;
-        out.converged = !revived && move_squared <= rest;
+        let last = rows.lloyd(&mut centres, MAX_ITER - out.iterations, rest)?;
+        out.inertia = last.inertia;
+        out.iterations += last.passes;
+        let revived = revive(rows, data, &mut centres, &last.empty)?;
+        out.converged = !revived && last.move_squared <= rest;
     }
+    rows.forget_centres();
     out.centres = centres;
     Ok(out)
+}
+
+/// What some of Lloyd's passes came to: [`Resident::lloyd`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct LloydPasses {
+    /// How many they were.
+    pub passes: usize,
+    /// Σ weight of the squared distances to the nearest centre, before the last move.
+    pub inertia: f64,
+    /// Σ of the squares of the last moves.
+    pub move_squared: f64,
+    /// Centres that had no rows in the last pass.
+    pub empty: Vec<usize>,
+}
+
+/// One of Lloyd's passes, on any engine.
+pub(crate) fn lloyd_pass<R: Resident + ?Sized>(rows: &mut R, centres: &mut Array2<f64>) -> Result<LloydPasses, Error> {
+    let statistics = rows.nearest(CovarianceType::Spherical, centres.view())?;
+    check(&statistics, 0)?;
+    let empty: Vec<usize> = (0..centres.nrows()).filter(|&c| statistics.weight[c] == 0.0).collect();
+    let mut move_squared = 0.0;
+    for c in (0..centres.nrows()).filter(|c| !empty.contains(c)) {
+        let step = moved_by(&statistics, c);
+        move_squared += step.dot(&step);
+        let mut centre = centres.row_mut(c);
+        centre += &step;
+    }
+    Ok(LloydPasses { passes: 1, inertia: statistics.second.iter().sum(), move_squared, empty })
+}
+
+/// From a centre to the mean of its rows.
+fn moved_by(statistics: &Statistics, c: usize) -> Array1<f64> {
+    statistics.first.row(c).mapv(|v| v / statistics.weight[c])
 }
 
 /// Puts each empty centre on the row that is farthest from all others; false where every row lies on a centre.

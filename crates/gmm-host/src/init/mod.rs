@@ -10,7 +10,9 @@ use ndarray::{Array1, Array2, Axis};
 use crate::em::{check, singular};
 use crate::{Error, Resident};
 
-pub use kmeans::{KMeans, lloyd, seed};
+pub use kmeans::{KMeans, LloydPasses, lloyd, seed};
+
+pub(crate) use kmeans::lloyd_pass;
 
 /// How the first mixture is found.
 #[derive(Clone, Debug, PartialEq)]

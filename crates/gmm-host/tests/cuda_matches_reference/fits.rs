@@ -73,6 +73,47 @@ pub(crate) fn from_k_means(bench: &Bench, tally: &mut Tally) {
     }
 }
 
+/// Lloyd's passes from the same centres, as many as the device does in a call; and the same bits again.
+pub(crate) fn lloyd(bench: &Bench, tally: &mut Tally) {
+    let mut sizes = vec![(1, 1, 1), (130, 3, 2), (1001, 13, 8), (517, 33, 40), (300, 140, 5)];
+    if !bench.quick {
+        sizes.extend([(100_003, 13, 8), (300_000, 16, 16), (60_001, 32, 64), (40_000, 30, 30), (1_000_000, 13, 8)]);
+        // Coefficients that do not stay in shared memory; centres in ranges.
+        sizes.extend([(20_001, 128, 300), (50_000, 2, 700), (5001, 300, 9)]);
+        sizes.extend((1..=70).map(|k| (40 * k + 100, 5, k)));
+        sizes.extend((1..=70).map(|d| (777, d, 5)));
+    }
+    for (n, d, k) in sizes {
+        let mut data = clumps(n, d, k);
+        if n % 2 == 1 {
+            data = data.with_weights(data::weights(n)).expect("weights");
+        }
+        let at = gmm_host::shift::of_data(&data);
+        let start = ndarray::Array2::from_shape_fn((k, d), |(c, j)| data.rows().at(c * (n / k), j));
+        for precision in [Precision::F32, Precision::F64] {
+            tally.cases += 1;
+            let what = format!("{precision} n={n} d={d} k={k}");
+            let mut fast = bench.gpu.load(&data, precision, &at).expect("room on the device");
+            let mut slow = bench.cpu.load(&data, Precision::F64, &at).expect("room on the host");
+            let (mut a, mut b) = (start.clone(), start.clone());
+            let got = fast.lloyd(&mut a, 6, 0.0).expect("passes on the GPU");
+            let passes = (0..got.passes).map(|_| slow.lloyd(&mut b, 1, 0.0).expect("a pass on the CPU"));
+            let want = passes.last().expect("at least one");
+            // A row between two centres may change sides with its last digit.
+            let tolerance = if precision == Precision::F32 { 1e-4 } else { 1e-9 };
+            let (a, b) = (a.into_raw_vec_and_offset().0, b.into_raw_vec_and_offset().0);
+            tally.close(&a, &b, tolerance, size(&b).max(1.0), &format!("{what}: centres"));
+            let scale = want.inertia.max(1.0);
+            tally.close(&[got.inertia], &[want.inertia], tolerance, scale, &format!("{what}: inertia"));
+            tally.expect(got.empty == want.empty, || format!("{what}: empty {:?}, want {:?}", got.empty, want.empty));
+            let mut again = start.clone();
+            let repeat = fast.lloyd(&mut again, 6, 0.0).expect("passes on the GPU");
+            let same = repeat == got && again.iter().zip(&a).all(|(x, y)| x == y);
+            tally.expect(same || repeat.passes != got.passes, || format!("{what}: a repeat differs"));
+        }
+    }
+}
+
 fn compare(bench: &Bench, tally: &mut Tally, data: &Dataset, options: &FitOptions, what: &str) {
     tally.cases += 1;
     let got = fit(&bench.gpu, data, options).expect("a fit on the GPU");

@@ -56,6 +56,23 @@ impl Ahead {
         unsafe { copy_ahead(self.offset + slot * SLOT, from.cast()) };
     }
 
+    /// Sends for two numbers, to so many bytes into the block's shared memory, a multiple of 16, where all threads may
+    /// read them: after [`arrive_shared`](Self::arrive_shared) in this thread and a barrier.
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send).
+    #[inline(always)]
+    pub unsafe fn send_shared(to: u32, from: *const f64) {
+        // SAFETY: the caller's promise.
+        unsafe { copy_ahead(to, from.cast()) };
+    }
+
+    /// Waits for all that this thread sent for.
+    #[inline(always)]
+    pub fn arrive_shared() {
+        copies_arrive();
+    }
+
     /// Waits for all that was sent for.
     #[inline(always)]
     pub fn arrive(self) {

@@ -7,6 +7,7 @@
 
 use super::place;
 use crate::device::{Shared, warp};
+pub(super) use crate::each::each;
 
 /// Rows that a warp takes at a time.
 pub const GROUP: u32 = 16;
@@ -31,15 +32,6 @@ pub trait Features {
 
     /// Calls `f(step, operand)` with features down and rows across.
     fn down(x: Shared<f64>, lane: u32, f: impl FnMut(usize, [f64; 8]));
-}
-
-/// `f` of 0 to `n − 1`, written out for a constant `n` of at most 36, so that arrays indexed by it stay in registers.
-#[inline(always)]
-pub(super) fn each(n: usize, mut f: impl FnMut(usize)) {
-    macro_rules! written_out {
-        ($($i:literal)*) => { $(if $i < n { f($i); })* };
-    }
-    written_out!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35);
 }
 
 /// Staged columns as they are: entries, and what was derived from them while they were staged. `S` groups of sixteen.

@@ -1,4 +1,4 @@
-//! What an EM loop on the device remembers between launches: whether it ended, and why.
+//! What a loop on the device, of EM or of Lloyd's iterations, remembers between launches: whether it ended, and why.
 
 use crate::device;
 
@@ -20,7 +20,7 @@ pub const FINISHED: u64 = 2;
 /// # Safety
 /// `state` is null or `STATE_LEN` numbers long.
 #[inline(always)]
-pub(super) unsafe fn stopped(state: *const u32, iteration: u32) -> bool {
+pub(crate) unsafe fn stopped(state: *const u32, iteration: u32) -> bool {
     if state.is_null() {
         return false;
     }

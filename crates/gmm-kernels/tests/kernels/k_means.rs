@@ -5,10 +5,10 @@ use crate::data::{Random, column_means, mixture, rows};
 use crate::harness::{KINDS, centres, nearest, poison, statistics, sums, tiled};
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
-use gmm_kernels::squared_distances::{AddCentre, CANDIDATES, Potentials, add_centre, potentials};
+use gmm_kernels::squared_distances::{AddCentre, Lower, Potentials, add_centre, lower, potentials_4, potentials_8};
 use gmm_model::{CovarianceType, Statistics, reference};
 use ndarray::{Array1, Array2, ArrayView1, array};
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 
 fn squared(a: ArrayView1<'_, f64>, b: ArrayView1<'_, f64>) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
@@ -98,29 +98,52 @@ fn check_distances<T: Real>(n: usize, d: usize, weighted: bool) {
         let want: f64 = rows.0.iter().zip(rows.1).map(|(q, w)| q * w).sum();
         close(*got, want, want, tolerance::<T>(), "sum of distances");
     }
-    for k in 1..=CANDIDATES {
-        let points = Array2::from_shape_fn((k, d), |(c, j)| mixture.means()[[c % 2, j]] + c as f64);
+    for (count, kernel) in [(4, potentials_4::<T>()), (8, potentials_8::<T>())] {
+        let points = Array2::from_shape_fn((count, d), |(c, j)| mixture.means()[[c % 2, j]] + c as f64);
         let prepared = centres::<T>(&points, &shift);
-        let mut partials = poison(3 * CANDIDATES as u64);
-        let arguments = Potentials {
+        let (high, low) = (prepared.high.to_vec(), prepared.low.to_vec());
+        let part = |i: usize| if (i / count).is_multiple_of(2) { &high } else { &low };
+        let candidates: Vec<T> = (0..2 * count * d).map(|i| part(i)[i % count * d + i / (2 * count)]).collect();
+        let candidates = Buffer::new(&candidates);
+        let mut distances = poison::<T>((count * n) as u64);
+        let mut sums = poison((count * groups) as u64);
+        let mut arguments = Potentials {
             x: x.pointer(),
             row_weights,
             n: n as u64,
             d: d as u32,
-            candidates: k as u32,
-            centre_high: prepared.high.pointer(),
-            centre_low: prepared.low.pointer(),
+            candidates: candidates.pointer(),
             near: near.pointer(),
-            partials: partials.pointer_mut(),
+            distances: distances.pointer_mut(),
+            sums: sums.pointer_mut(),
         };
         // SAFETY: buffers of these lengths.
-        unsafe { potentials::<T>().emulate((3, 1), arguments) };
-        let partials = partials.to_vec();
+        unsafe { kernel.emulate((2, 1), arguments) };
+        let kept = sums.to_vec();
+        // The same without room for the distances.
+        sums = poison((count * groups) as u64);
+        (arguments.sums, arguments.distances) = (sums.pointer_mut(), null_mut());
+        // SAFETY: as above.
+        unsafe { kernel.emulate((3, 1), arguments) };
+        assert_eq!(kept, sums.to_vec());
         for (c, point) in points.outer_iter().enumerate() {
-            let got: f64 = (0..3).map(|block| partials[block * CANDIDATES + c]).sum();
             let left = rows.outer_iter().zip(&want).zip(&weights).map(|((row, q), w)| w * q.min(squared(row, point)));
-            let left: f64 = left.sum();
-            close(got, left, left, tolerance::<T>(), &format!("potential of candidate {c} of {k}"));
+            let left: Vec<f64> = left.collect();
+            for (group, left) in left.chunks(1024).enumerate() {
+                let left: f64 = left.iter().sum();
+                let what = format!("potential of candidate {c} of {count}, group {group}");
+                close(kept[c * groups + group], left, left, tolerance::<T>(), &what);
+            }
+            let mut lowered = Buffer::new(&near.to_vec());
+            let of_one = &distances.to_vec()[c * n..(c + 1) * n];
+            let of_one = Buffer::new(of_one);
+            let arguments = Lower { n: n as u64, distances: of_one.pointer(), near: lowered.pointer_mut() };
+            // SAFETY: buffers of these lengths.
+            unsafe { lower::<T>().emulate((2, 1), arguments) };
+            for (i, (got, row)) in lowered.to_vec().iter().zip(rows.outer_iter()).enumerate() {
+                let least = want[i].min(squared(row, point));
+                close(*got, least, least, tolerance::<T>(), &format!("row {i} with candidate {c} of {count}"));
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ mod evaluate;
 mod fused;
 mod harness;
 mod k_means;
+mod lloyd;
 mod math;
 mod moves;
 mod pass;

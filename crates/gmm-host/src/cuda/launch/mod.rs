@@ -5,11 +5,13 @@
 
 mod em;
 mod halves;
+mod lloyd;
 mod seeding;
 mod source;
 
 pub(crate) use em::{Between, Kernels, LoopBuffers, LoopPlan};
 pub(crate) use halves::Coded;
+pub(crate) use lloyd::{LloydBuffers, LloydPlan};
 
 use std::os::raw::c_void;
 

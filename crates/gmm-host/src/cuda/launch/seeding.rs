@@ -2,12 +2,12 @@
 
 use cust::memory::DeviceSlice;
 use gmm_kernels::layout::tiles;
-use gmm_kernels::reduce::reduce_scalars;
 use gmm_kernels::squared_distances::{
-    AddCentre, CANDIDATES, Potentials, SUMMED_ROWS, add_centre as add_centre_kernel, potentials as potentials_kernel,
+    AddCentre, Lower, Potentials, SUMMED_ROWS, add_centre as add_centre_kernel, lower as lower_kernel, potentials_4,
+    potentials_8,
 };
 
-use super::{Chunk, Launcher, at_least, check_chunk, or_null, pointer, reduction};
+use super::{Chunk, Launcher, at_least, check_chunk, or_null, pointer};
 use crate::Error;
 use crate::cuda::plan::Shape;
 use crate::cuda::upload::Number;
@@ -44,41 +44,52 @@ impl Launcher<'_> {
         unsafe { self.launch(add_centre_kernel::<T>(), (grid, 1), a) }
     }
 
-    /// What each of `shape.k` candidates, `(2, k, d)` in high and low parts, would leave: four numbers at the end of
-    /// `sums`, `(blocks + 1, 4)`.
+    /// What each of 4 or 8 candidates, `(d, 2, C)` in high and low parts, would leave: sums of each 1024 rows,
+    /// `(C, ceil(n/1024))`; and, where there is room for them, the distances, `(C, n)`.
     pub(crate) fn potentials<T: Number>(
         self,
         shape: &Shape,
         rows: &Chunk<T>,
         candidates: &DeviceSlice<T>,
         near: &DeviceSlice<f64>,
-        blocks: u32,
+        distances: Option<&DeviceSlice<T>>,
         sums: &DeviceSlice<f64>,
     ) -> Result<(), Error> {
-        let (count, each) = (shape.k as usize, shape.k as usize * shape.d as usize);
-        let partials = blocks as usize * CANDIDATES;
+        let groups = rows.n.div_ceil(SUMMED_ROWS);
+        let (kernel, count) = match candidates.len() / (2 * shape.d as usize) {
+            4 => (potentials_4::<T>(), 4),
+            8 => (potentials_8::<T>(), 8),
+            other => panic!("no kernel takes {other} candidates"),
+        };
         check_chunk(shape, rows);
-        assert!((1..=CANDIDATES).contains(&count) && u64::from(blocks) <= tiles(rows.n), "candidates");
-        at_least(candidates, 2 * each as u64, "candidates");
         at_least(near, rows.n, "distances");
-        at_least(sums, (partials + CANDIDATES) as u64, "potentials");
+        at_least(sums, count * groups, "potentials");
+        distances.iter().for_each(|to| at_least(to, count * rows.n, "distances to candidates"));
         let a = Potentials {
             x: pointer(&rows.x),
             row_weights: or_null(rows.row_weights.as_ref()),
             n: rows.n,
             d: shape.d,
-            candidates: shape.k,
-            centre_high: pointer(&candidates.index(..each)),
-            centre_low: pointer(&candidates.index(each..)),
+            candidates: pointer(candidates),
             near: pointer(near),
-            partials: pointer(sums),
+            distances: or_null(distances),
+            sums: pointer(sums),
         };
-        let reduce =
-            reduction(&sums.index(..partials), blocks.into(), CANDIDATES as u64, &sums.index(partials..), false);
-        // SAFETY: every length was checked against the field's formula; the second reads what the first leaves.
-        unsafe {
-            self.launch(potentials_kernel::<T>(), (blocks, 1), a)?;
-            self.launch(reduce_scalars(), (CANDIDATES as u32, 1), reduce)
-        }
+        // SAFETY: every length was checked against the field's formula; candidates start 16-byte aligned.
+        unsafe { self.launch(kernel, (groups.min(1 << 16) as u32, 1), a) }
+    }
+
+    /// `near = min(near, distances)`, `(n,)` each.
+    pub(crate) fn lower<T: Number>(
+        self,
+        n: u64,
+        distances: &DeviceSlice<T>,
+        near: &DeviceSlice<f64>,
+    ) -> Result<(), Error> {
+        at_least(distances, n, "distances to a centre");
+        at_least(near, n, "distances");
+        let a = Lower::<T> { n, distances: pointer(distances), near: pointer(near) };
+        // SAFETY: lengths were checked against the fields' formulas.
+        unsafe { self.launch(lower_kernel::<T>(), (tiles(n).min(1 << 16) as u32, 1), a) }
     }
 }

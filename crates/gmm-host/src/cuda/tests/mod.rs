@@ -3,9 +3,11 @@
 mod agreement;
 mod faults;
 mod likelihood;
+mod lloyd;
 mod memory;
 mod mid_fit;
 mod missing;
+mod seeding;
 mod warm;
 
 use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, Precision};
