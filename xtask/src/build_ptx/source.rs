@@ -62,7 +62,11 @@ pub(super) fn clean(ptx: &str) -> Result<String> {
 
 /// Kernels that gain where so many blocks of 128 threads have room on a multiprocessor, and lose no register to memory for
 /// it: the assembler of that module's target is told. Rust has no attribute for it.
-const RESIDENT: [(&str, &str, u32); 1] = [("sm_90a", "halves_moments_full_wide", 3)];
+const RESIDENT: [(&str, &str, u32); 3] = [
+    ("sm_90a", "halves_densities_full_4_narrow", 3),
+    ("sm_90a", "halves_densities_full_4_wide", 3),
+    ("sm_90a", "halves_moments_full_wide", 3),
+];
 
 /// The text with those directives.
 pub(super) fn with_residents(ptx: &str, target: &str) -> Result<String> {
@@ -89,10 +93,12 @@ mod tests {
 
     #[test]
     fn the_assembler_is_told_how_many_blocks_there_should_be() {
-        let text = ".visible .entry halves_moments_full_wide(\n\t.param .u64 a\n)\n{\n\tret;\n}\n";
-        let told = with_residents(text, "sm_90a").unwrap();
-        assert!(told.contains(")\n.maxntid 128, 1, 1\n.minnctapersm 3\n{\n\tret;"), "{told}");
-        assert_eq!(with_residents(text, "sm_80").unwrap(), text);
+        let one = |name: &str| format!(".visible .entry {name}(\n\t.param .u64 a\n)\n{{\n\tret;\n}}\n");
+        let text: String = RESIDENT.iter().map(|(_, name, _)| one(name)).collect();
+        let told = with_residents(&text, "sm_90a").unwrap();
+        let directive = ")\n.maxntid 128, 1, 1\n.minnctapersm 3\n{\n\tret;";
+        assert_eq!(told.matches(directive).count(), RESIDENT.len(), "{told}");
+        assert_eq!(with_residents(&text, "sm_80").unwrap(), text);
         assert!(with_residents("nothing", "sm_90a").is_err());
     }
 

@@ -18,6 +18,9 @@ use crate::engine::DISTANCE_ROWS;
 
 const _: () = assert!(SUMMED_ROWS == DISTANCE_ROWS as u64);
 
+/// Bytes that are taken without asking what is free.
+const SMALL: u128 = 1 << 20;
+
 const WHAT: &str = "distances to centres on the GPU";
 
 /// What seeding keeps on the device, from the first centre until it is told to forget.
@@ -186,7 +189,8 @@ impl<T: Number> CudaRows<T> {
         let wanted = slots * self.n;
         let have = self.seeding.distances.bytes();
         let bytes = (wanted * size_of::<T>()) as u128;
-        if bytes > have && bytes > (self.gpu.free()? + have) / 2 {
+        // To ask takes longer than a place of a small fit, which needs next to nothing.
+        if bytes > have.max(SMALL) && bytes > (self.gpu.free()? + have) / 2 {
             return Ok(false);
         }
         match self.seeding.distances.reserve(&self.gpu, wanted) {

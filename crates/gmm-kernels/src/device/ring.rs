@@ -3,21 +3,19 @@
 use super::machine::{copies_arrive, copy_ahead};
 use super::thread;
 use crate::THREADS;
+use crate::each::each;
 
 /// Bytes of an operand: 16 of each lane.
 pub const OPERAND: u32 = 512;
 
-/// Operands that are sent for at a time.
-pub const TOGETHER: u32 = 8;
-
-/// Operands that are there: what is in use, what follows, and what is on its way.
-const PLACES: u32 = 3 * TOGETHER;
-
-/// Some of a stream's operands, which goes from its end to its beginning, in shared memory.
-pub struct Ring {
+/// Some of a stream's operands, which goes from its end to its beginning, in shared memory: `8*T` are sent for at a time.
+///
+/// What is taken together lies together. Where it may not end where the ring ends, as it does if all that is taken divides
+/// the ring, `MORE` is 8: so many operands of the ring's beginning lie behind its end once more.
+pub struct Ring<const T: usize, const MORE: usize> {
     offset: u32,
     operands: *const u32,
-    /// Times [`TOGETHER`] operands in the stream, and which of them is to be sent for next.
+    /// Times [`TOGETHER`](Self::TOGETHER) operands in the stream, and which of them is to be sent for next.
     turns: u32,
     next: u32,
     /// The place where that goes.
@@ -28,16 +26,24 @@ pub struct Ring {
     there: u32,
 }
 
-impl Ring {
-    /// Bytes of a block.
-    pub const BYTES: u32 = PLACES * OPERAND;
+impl<const T: usize, const MORE: usize> Ring<T, MORE> {
+    /// Operands that are sent for at a time.
+    pub const TOGETHER: u32 = 8 * T as u32;
 
-    /// Sends for the first operands of `turns` times [`TOGETHER`]; all threads of the block do.
+    /// Operands that are there: what is in use, what follows, and what is on its way.
+    const PLACES: u32 = 3 * Self::TOGETHER;
+
+    /// Bytes of a block.
+    pub const BYTES: u32 = (Self::PLACES + MORE as u32) * OPERAND;
+
+    /// Sends for the first operands of a stream of `count`, which is filled up to a multiple of
+    /// [`TOGETHER`](Self::TOGETHER); all threads of the block do.
     ///
     /// # Safety
     /// The operands are a live allocation, 16-byte aligned, which nobody writes in this launch.
     #[inline(always)]
-    pub unsafe fn start(offset: u32, operands: *const u32, turns: u32) -> Self {
+    pub unsafe fn start(offset: u32, operands: *const u32, count: u32) -> Self {
+        let turns = count.div_ceil(Self::TOGETHER);
         let mut ring = Self { offset, operands, turns, next: 0, to: 0, at: 0, there: 0 };
         ring.send();
         ring
@@ -46,22 +52,23 @@ impl Ring {
     #[inline(always)]
     fn send(&mut self) {
         let t = thread::thread_idx_x();
-        let from = self.operands.wrapping_add((self.next as u64 * (TOGETHER * OPERAND / 4) as u64) as usize);
+        let from = self.operands.wrapping_add((self.next as u64 * (Self::TOGETHER * OPERAND / 4) as u64) as usize);
         let (from, to) = (from.wrapping_add(4 * t as usize), self.offset + self.to * OPERAND + 16 * t);
-        macro_rules! copy {
-            ($($i:literal)*) => {$(
-                // SAFETY: the promise made to `start`.
-                unsafe { copy_ahead(to + $i * 16 * THREADS, from.wrapping_add(($i * 4 * THREADS) as usize).cast()) };
-            )*};
+        let copy = |i: usize, to: u32| {
+            // SAFETY: the promise made to `start`.
+            unsafe { copy_ahead(to + i as u32 * 16 * THREADS, from.wrapping_add(i * 4 * THREADS as usize).cast()) };
+        };
+        each(2 * T, |i| copy(i, to));
+        if MORE > 0 && self.to == 0 {
+            each(2, |i| copy(i, to + Self::PLACES * OPERAND));
         }
-        const { assert!(2 * 16 * THREADS == TOGETHER * OPERAND) };
-        copy!(0 1);
+        const { assert!(16 * THREADS * 2 == 8 * OPERAND && (MORE == 0 || MORE == 8)) };
         self.next = if self.next + 1 == self.turns { 0 } else { self.next + 1 };
-        self.to = if self.to + TOGETHER == PLACES { 0 } else { self.to + TOGETHER };
+        self.to = if self.to + Self::TOGETHER == Self::PLACES { 0 } else { self.to + Self::TOGETHER };
     }
 
-    /// The place of the first of the `count` operands that follow, at most [`TOGETHER`]; they stay until the next are
-    /// taken. All threads of the block take the same.
+    /// Where the first of the `count` operands that follow is, in bytes, at most 8; the others follow it, and they stay until
+    /// the next are taken. All threads of the block take the same.
     #[inline(always)]
     pub fn take(&mut self, count: u32) -> u32 {
         if self.there < count {
@@ -70,9 +77,9 @@ impl Ring {
             // nobody is further behind than what is in use.
             thread::sync_threads();
             self.send();
-            self.there += TOGETHER;
+            self.there += Self::TOGETHER;
         }
-        let at = self.at;
+        let at = self.offset + self.at * OPERAND;
         self.pass(count);
         at
     }
@@ -82,20 +89,13 @@ impl Ring {
     fn pass(&mut self, count: u32) {
         self.there -= count;
         let at = self.at + count;
-        self.at = if at >= PLACES { at - PLACES } else { at };
+        self.at = if at >= Self::PLACES { at - Self::PLACES } else { at };
     }
 
     /// Passes over what fills the stream up after `count` operands.
     #[inline(always)]
     pub fn rewind(&mut self, count: u32) {
-        self.pass((TOGETHER - count % TOGETHER) % TOGETHER);
-    }
-
-    /// Where the `i`th operand from a place on is, in bytes.
-    #[inline(always)]
-    pub fn operand(&self, place: u32, i: u32) -> u32 {
-        let at = place + i;
-        self.offset + OPERAND * if at >= PLACES { at - PLACES } else { at }
+        self.pass((Self::TOGETHER - count % Self::TOGETHER) % Self::TOGETHER);
     }
 
     /// Waits for what is on its way and will not be used.

@@ -13,7 +13,7 @@ use super::operand::{Right, products, right_of};
 use super::order::Full;
 use super::rows::{ROWS, Rows, pair};
 use super::softmax::{Joint, SoFar};
-use crate::device::ring::{Ring, TOGETHER};
+use crate::device::ring;
 use crate::device::{Shared, WARP, thread, warp};
 use crate::layout::{TILE_ROWS, tiles};
 use crate::{Real, THREADS};
@@ -75,6 +75,11 @@ kernels! {
 
 const WARPS: u32 = THREADS / WARP;
 
+/// Steps of columns are long, and what follows must be sent for early.
+type Wide = ring::Ring<2, 0>;
+/// Full covariances leave less room.
+type Narrow = ring::Ring<1, 8>;
+
 /// Distance of a component's densities from those of the one before: four more than the rows, against bank conflicts.
 const STRIDE: u32 = ROWS + 4;
 
@@ -86,8 +91,8 @@ const fn joint_bytes(groups: u32) -> u32 {
 /// Bytes of shared memory: the ring, then each warp's rows, then their densities.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(super) const fn shared_len(full: bool, derive: u32, steps: u32, groups: u32) -> u64 {
-    let joint = if full { joint_bytes(groups) } else { 0 };
-    (Ring::BYTES + WARPS * (Rows::bytes(steps, derive) + joint)) as u64
+    let (ring, joint) = if full { (Narrow::BYTES, joint_bytes(groups)) } else { (Wide::BYTES, 0) };
+    (ring + WARPS * (Rows::bytes(steps, derive) + joint)) as u64
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -100,10 +105,10 @@ fn shared_full<const G: usize>(a: &Densities) -> u64 {
     shared_len(true, a.derive, a.steps, G as u32)
 }
 
-/// The `i`th of the stream from a place on.
+/// The `i`th operand from a place on.
 #[inline(always)]
-fn operand(ring: &Ring, place: u32, i: u32, lane: u32) -> Right {
-    right_of(Shared::<f32>::at(ring.operand(place, i) + 16 * lane).load4(0))
+fn operand(place: u32, i: u32, lane: u32) -> Right {
+    right_of(Shared::<f32>::at(place + i * ring::OPERAND + 16 * lane).load4(0))
 }
 
 /// Constants and multipliers of a lane's two components of a group.
@@ -126,8 +131,8 @@ unsafe fn linear<const G: usize>(a: Densities) {
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let pieces = a.groups / G as u32;
     // SAFETY: as the fields say.
-    let mut ring = unsafe { Ring::start(0, a.operands, (a.steps * a.groups).div_ceil(TOGETHER)) };
-    let rows = Rows::at(Ring::BYTES + me * Rows::bytes(a.steps, a.derive), &a, lane);
+    let mut ring = unsafe { Wide::start(0, a.operands, a.steps * a.groups) };
+    let rows = Rows::at(Wide::BYTES + me * Rows::bytes(a.steps, a.derive), &a, lane);
     let mut tile = thread::block_idx_x() as u64;
     while tile < tiles(a.n) {
         // SAFETY: a tile of the chunk's.
@@ -142,7 +147,7 @@ unsafe fn linear<const G: usize>(a: Densities) {
                 let left = rows.left_or_squares(step);
                 each(G / 4, |four| {
                     let mut right = [[[0; 2]; 2]; 4];
-                    each(4, |i| right[i] = operand(&ring, place, (4 * four + i) as u32, lane));
+                    each(4, |i| right[i] = operand(place, (4 * four + i) as u32, lane));
                     let new = products(&left, &right);
                     each(2, |s| each(4, |i| each(4, |v| joint[s][4 * four + i][v] += new[s][i][v])));
                 });
@@ -186,8 +191,8 @@ unsafe fn full<const NT: usize, const C: usize, const G: usize>(a: Densities) {
     let order = Full::of(a.d);
     let all = order.all(8 * a.groups);
     // SAFETY: as the fields say.
-    let mut ring = unsafe { Ring::start(0, a.operands, all.div_ceil(TOGETHER)) };
-    let own = Ring::BYTES + me * (Rows::bytes(a.steps, a.derive) + joint_bytes(G as u32));
+    let mut ring = unsafe { Narrow::start(0, a.operands, all) };
+    let own = Narrow::BYTES + me * (Rows::bytes(a.steps, a.derive) + joint_bytes(G as u32));
     let rows = Rows::at(own + joint_bytes(G as u32), &a, lane);
     let waiting = own;
     let mut tile = thread::block_idx_x() as u64;
@@ -212,14 +217,16 @@ unsafe fn full<const NT: usize, const C: usize, const G: usize>(a: Densities) {
                         w[1][v] = w[0][v];
                     });
                     let mut add = |step: u32, w: &mut [[[f32; 4]; 8]; 2]| {
-                        let (from, end) = (order.first(block, step), order.end(block));
+                        // Known to the compiler where there is one block: no branch then in the first step.
+                        let from = if C > 1 && step == 0 { 0 } else { order.first(block, step) };
+                        let end = if C > 1 { NT as u32 } else { order.end(block) };
                         let place = ring.take(C as u32 * (end - from));
                         let left = rows.left(step);
                         each(4, |pair| {
                             let tile = (2 * pair % NT) as u32;
                             if tile >= from && tile < end {
                                 let at = (2 * pair / NT) as u32 * (end - from) + (tile - from);
-                                let right = [operand(&ring, place, at, lane), operand(&ring, place, at + 1, lane)];
+                                let right = [operand(place, at, lane), operand(place, at + 1, lane)];
                                 let new = products(&left, &right);
                                 each(2, |s| each(2, |v| each(4, |i| w[s][2 * pair + v][i] += new[s][v][i])));
                             }

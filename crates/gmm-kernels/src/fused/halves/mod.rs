@@ -25,7 +25,7 @@ mod staged;
 #[cfg(not(target_arch = "nvptx64"))]
 use super::Family;
 use super::large::Large;
-use crate::device::ring::{OPERAND, TOGETHER};
+use crate::device::ring::OPERAND;
 use crate::layout::{Kind, TILE_ROWS, tiles};
 
 /// Numbers in a chunk's exponentials: each is two halves in a word.
@@ -39,7 +39,8 @@ pub const fn operands(of: Large, kind: Kind, d: u32) -> u64 {
         Kind::Full => order::Full::of(d).all(8 * of.place.groups),
         _ => of.place.steps * of.place.groups,
     };
-    (count.next_multiple_of(TOGETHER) * OPERAND / 4) as u64
+    // Filled up to what is sent for at a time.
+    (count.next_multiple_of(16) * OPERAND / 4) as u64
 }
 
 /// Numbers in the offsets of full covariances' densities.

@@ -256,7 +256,7 @@ fn partial_results_are_added_whatever_their_number() {
 
 /// Shapes for halves: factors of one, two, and three times sixteen columns, of more than 64, and of more than 128.
 const HALVES: [(usize, usize, usize); 8] =
-    [(190, 30, 30), (257, 17, 33), (100, 33, 4), (140, 4, 130), (150, 70, 9), (129, 32, 5), (64, 16, 3), (140, 131, 2)];
+    [(190, 30, 30), (257, 17, 33), (100, 33, 4), (300, 4, 130), (150, 70, 9), (129, 32, 5), (64, 16, 3), (140, 131, 2)];
 
 #[test]
 fn rows_in_halves_are_the_references() {
