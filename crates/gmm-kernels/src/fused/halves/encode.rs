@@ -3,6 +3,7 @@
 use super::super::features::each;
 use super::super::large::GROUPS;
 use super::super::place::Place;
+use super::super::state::{TROUBLE, stopped};
 use super::super::update::kind;
 use super::operand::right;
 use super::order::Full;
@@ -15,8 +16,8 @@ use crate::{Real, THREADS};
 kernels! {
     /// The grid is `8*groups` blocks: one per component, those that are not there included.
     Encode {
-        /// State of the loop, or null.
-        state: *const u32,
+        /// State of the loop; trouble is told where a component is too narrow for the scales.
+        state: *mut u32,
         /// The iteration that this ends; 0 before the first.
         iteration: u32,
         /// One of [`kind`].
@@ -60,11 +61,18 @@ fn shared_bytes(_: &Encode) -> u64 {
 /// Coefficients stay below `2^TOP`.
 const TOP: i32 = 14;
 
+/// The most that a scaled column's precision may be. Halves of what is below 2⁻¹⁴ lose digits: products of entries as small
+/// as a standard deviation of 1/16 have an error of 2⁻¹⁷ each at most, and less the more rows there are. Columns reach 64
+/// at least, so a component may be a thousand times as narrow.
+const NARROWEST: f32 = 256.0;
+
 /// The largest of all threads' `v`, none of which is negative.
 #[inline(always)]
 fn block_max(mut v: f32) -> f32 {
     let (scratch, larger) = (Shared::<f32>::at(0), |a: f32, b: f32| if b > a { b } else { a });
     each(5, |i| v = larger(v, warp::shuffle_xor(v, 1 << i)));
+    // The scratch may be read still from the call before.
+    thread::sync_threads();
     if warp::lane_id() == 0 {
         scratch.store(thread::thread_idx_x() / WARP, v);
     }
@@ -90,13 +98,19 @@ pub unsafe fn body(a: Encode) {
     let k = thread::block_idx_x();
     // SAFETY: `k` is below `8*groups`, its scalars are this block's.
     unsafe {
-        if a.iteration > 0 && super::super::state::stopped(a.state, a.iteration) {
+        if a.iteration > 0 && stopped(a.state.cast_const(), a.iteration) {
             return;
         }
         let (constant, by) = match k < a.k {
             false => (f32::NEG_INFINITY, 0.0),
             true => {
-                let back = if a.kind == kind::FULL { factor(&a, k) } else { columns(&a, k) };
+                let (back, narrow) = if a.kind == kind::FULL { factor(&a, k) } else { columns(&a, k) };
+                let narrow = block_max(narrow);
+                // Also where it is not a number.
+                let wide_enough = narrow <= NARROWEST;
+                if thread::thread_idx_x() == 0 && !wide_enough {
+                    device::store(a.state, TROUBLE, a.iteration.max(1));
+                }
                 (device::load(a.constants, k as u64) as f32, back as f32)
             }
         };
@@ -120,26 +134,34 @@ unsafe fn scale(a: &Encode, f: u32) -> f64 {
     if square { s * s } else { s }
 }
 
-/// Writes coefficients of a component's columns; what takes a product back to its size.
+/// Writes coefficients of a component's columns; what takes a product back to its size, and the largest precision of those
+/// that this thread saw.
 #[inline(always)]
-unsafe fn columns(a: &Encode, k: u32) -> f64 {
+unsafe fn columns(a: &Encode, k: u32) -> (f64, f32) {
     let place = Place { steps: a.steps, groups: a.groups, classes: 0 };
     let of = |f: u32| {
         // SAFETY: a feature that there is.
         unsafe { device::load(a.coefficients, place.column_coefficient(f, k)) / scale(a, f) }
     };
-    let mut most = 0.0_f32;
+    let (mut most, mut narrow) = (0.0_f32, 0.0_f32);
     let mut f = thread::thread_idx_x();
     while f < 16 * a.steps {
         let v = of(f) as f32;
         let v = if v < 0.0 { -v } else { v };
         most = if v > most { v } else { most };
+        // What multiplies squares is half a precision; of norms, which have so many squares, of them all.
+        let precision = match a.kind {
+            kind::DIAG if f >= 8 * a.steps => 2.0 * v,
+            kind::SPHERICAL if f == a.d => 2.0 * v / a.d as f32,
+            _ => 0.0,
+        };
+        narrow = if precision <= narrow { narrow } else { precision };
         f += THREADS;
     }
     let (scale, back) = scale_for(block_max(most));
-    let narrow = GROUPS[0];
+    let few = GROUPS[0];
     let (piece, group) =
-        if a.at_once == narrow { (k / (8 * narrow), k / 8 % narrow) } else { (k / (8 * GROUPS[1]), k / 8 % GROUPS[1]) };
+        if a.at_once == few { (k / (8 * few), k / 8 % few) } else { (k / (8 * GROUPS[1]), k / 8 % GROUPS[1]) };
     // A thread has four features of a step: those of a lane.
     let mut i = thread::thread_idx_x();
     while i < 4 * a.steps {
@@ -151,12 +173,13 @@ unsafe fn columns(a: &Encode, k: u32) -> f64 {
         unsafe { write(a.operands, operand, k % 8 * 4 + t, v) };
         i += THREADS;
     }
-    back
+    (back, narrow)
 }
 
-/// Writes a component's factor and offsets; what takes a squared norm to the logarithm of a density.
+/// Writes a component's factor and offsets; what takes a squared norm to the logarithm of a density, and the largest
+/// precision of a column, given those before it, of those that this thread saw.
 #[inline(always)]
-unsafe fn factor(a: &Encode, k: u32) -> f64 {
+unsafe fn factor(a: &Encode, k: u32) -> (f64, f32) {
     let (order, d) = (Full::of(a.d), a.d);
     let of = |i: u32, j: u32| {
         if j > i || i >= d {
@@ -170,7 +193,7 @@ unsafe fn factor(a: &Encode, k: u32) -> f64 {
     };
     let (warp, lane) = (thread::thread_idx_x() / WARP, thread::thread_idx_x() % WARP);
     let (g, t) = (lane / 4, lane % 4);
-    let mut most = 0.0_f32;
+    let (mut most, mut narrow) = (0.0_f32, 0.0_f32);
     let mut i = warp;
     while i < d {
         let mut j = lane;
@@ -178,6 +201,9 @@ unsafe fn factor(a: &Encode, k: u32) -> f64 {
             let v = of(i, j) as f32;
             let v = if v < 0.0 { -v } else { v };
             most = if v > most { v } else { most };
+            if i == j {
+                narrow = if v * v <= narrow { narrow } else { v * v };
+            }
             j += WARP;
         }
         i += THREADS / WARP;
@@ -220,7 +246,7 @@ unsafe fn factor(a: &Encode, k: u32) -> f64 {
         unsafe { device::store(a.offsets, (k * order.rows() + i) as u64, (sum * scale) as f32) };
         i += THREADS;
     }
-    -0.5 * back * back
+    (-0.5 * back * back, narrow)
 }
 
 /// A lane's part of an operand.

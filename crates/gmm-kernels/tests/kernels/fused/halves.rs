@@ -61,7 +61,7 @@ impl<T: Real> Passes<'_, T> {
     pub(super) fn encode(
         &self,
         iteration: u32,
-        state: &Buffer<u32>,
+        state: &mut Buffer<u32>,
         coefficients: &Buffer<f64>,
         roots: &Buffer<f64>,
         means: &Buffer<f64>,
@@ -82,7 +82,7 @@ impl<T: Real> Passes<'_, T> {
             unsafe { halves_scales().emulate((self.d + 1, 1), arguments) };
         }
         let arguments = Encode {
-            state: state.pointer(),
+            state: state.pointer_mut(),
             iteration,
             kind: update::number(self.kind),
             k: self.k,

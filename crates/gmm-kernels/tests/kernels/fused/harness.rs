@@ -150,7 +150,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
         // SAFETY: as above.
         unsafe { update::update().emulate((8 * place.groups, 1), arguments) };
         if let How::Halves(_) = o.how {
-            pass.encode(iteration, &state, &coefficients, &roots, &means, &constants, &mut coded);
+            pass.encode(iteration, &mut state, &coefficients, &roots, &means, &constants, &mut coded);
         }
     }
     let means = means.to_vec().iter().enumerate().map(|(i, m)| m + shift[i % d]).collect();

@@ -272,3 +272,19 @@ fn rows_in_halves_are_the_references() {
         }
     }
 }
+
+/// An outlier sets a column's scale; what is a thousandth of it has few digits in halves.
+#[test]
+fn components_too_narrow_for_halves_are_told() {
+    for (kind, number) in KINDS {
+        let random = &mut Random(21);
+        let start = mixture(kind, 3, 9, 0.0, random);
+        let mut data = rows::<f32>(&start, 200, random);
+        let o = Options { how: How::Halves(128), blocks: 4, reg_covar: 0.1, ..PLAIN };
+        assert_eq!(run::<f32>(number, &start, &data, &o).state[TROUBLE as usize], 0, "{kind}");
+        data[[7, 4]] = 1e5;
+        let told = run::<f32>(number, &start, &data, &o).state[TROUBLE as usize];
+        // The second moments of a tied covariance do not come from halves.
+        assert_eq!(told, u32::from(number != Kind::Tied), "{kind}");
+    }
+}
