@@ -18,7 +18,7 @@ use super::rows::CudaRows;
 use super::upload::Number;
 use super::ways::{self, Way};
 use super::workspace::{Pinned, Slot, pin, pinned_empty};
-use crate::em::{EmOptions, EmRun, OnDevice};
+use crate::em::{EmOptions, EmRun};
 use crate::{Error, Resident};
 
 /// What the loop keeps between fits of the same rows.
@@ -74,8 +74,8 @@ enum Left {
 }
 
 impl<T: Number> CudaRows<T> {
-    /// [`Resident::iterate`]: by the best way that there is; where that loses too many digits by the next, and in the end
-    /// by none, so that the host goes on.
+    /// [`Resident::iterate`]: by the best way that there is; where that loses too many digits the next goes on from the last
+    /// look, and in the end none does, but the host.
     pub(crate) fn iterate_here(
         &mut self,
         run: &mut EmRun,
@@ -89,20 +89,13 @@ impl<T: Number> CudaRows<T> {
         let shape = self.shape(run.mixture.covariance_type(), run.mixture.n_components());
         let weighted = self.row_weights.is_some();
         let ways = ways::consider::<T>(&shape, weighted, &self.gpu.limits, &self.forced, |name| self.gpu.has(name));
-        let start = run.mixture.clone();
         for (way, _) in ways.into_iter().filter(|(_, why_not)| why_not.is_none()) {
-            let Some(plan) = self.loop_plan(shape, way, options)? else { return Ok(()) };
+            let Some(plan) = self.loop_plan(shape, way, options, run.iterations)? else { return Ok(()) };
             match self.iterate_as(&plan, run, options, seen)? {
                 Left::AtTheEnd => return Ok(()),
                 // What halves lose the others may keep; what those lose is lost by all that have features.
                 Left::ForDigits if !matches!(way, Way::Halves(_)) => return Ok(()),
-                Left::ForDigits => {
-                    run.mixture = start.clone();
-                    (run.iterations, run.on_device) = (0, None);
-                    run.trace.clear();
-                    run.falls.clear();
-                }
-                Left::ForMemory => {}
+                Left::ForDigits | Left::ForMemory => {}
             }
         }
         Ok(())
@@ -126,7 +119,9 @@ impl<T: Number> CudaRows<T> {
         let mut first_guess = guess(plan);
         let clock = self.queue.clock.clone();
         let (from, to) = &*clock;
-        let mut time = OnDevice::default();
+        let before = run.iterations;
+        let earlier = run.on_device.unwrap_or_default();
+        let mut time = earlier;
         let mut next = 1;
         loop {
             let batch = (BETWEEN_LOOKS / first_guess).clamp(1.0, MOST_BETWEEN_LOOKS) as u32;
@@ -145,7 +140,7 @@ impl<T: Number> CudaRows<T> {
             let (done, trouble, finished) = (flags[DONE as usize], flags[TROUBLE as usize], flags[FINISHED as usize]);
             // What came before a trouble is good, but its parameters are gone: who goes on does so from the last look.
             if trouble != 0 {
-                tracing::debug!(iteration = trouble, "the loop on the device leaves off");
+                tracing::debug!(iteration = before + trouble as usize, "the loop on the device leaves off");
                 return Ok(Left::ForDigits);
             }
             let Some(mixture) = self.seen_mixture(plan, &arena) else { return Ok(Left::ForDigits) };
@@ -153,10 +148,10 @@ impl<T: Number> CudaRows<T> {
             let values = self.loop_memory.seen.as_slice();
             run.trace.extend((next..=finished).map(|i| values[((i - 1) as u64 % TRACE) as usize]));
             run.mixture = mixture;
-            run.iterations = finished as usize;
+            run.iterations = before + finished as usize;
             run.empty = (0..plan.shape.k as usize).filter(|c| flags[STATE_LEN + c] != 0).collect();
             run.converged = done != 0 && last_change(&run.trace) < options.tol;
-            time.iterations = finished as usize;
+            time.iterations = earlier.iterations + finished as usize;
             time.time += std::time::Duration::from_secs_f64(seconds);
             run.on_device = Some(time);
             seen(run, known)?;
@@ -169,7 +164,7 @@ impl<T: Number> CudaRows<T> {
     }
 
     /// None where the host is to do it.
-    fn loop_plan(&self, shape: Shape, way: Way, options: &EmOptions) -> Result<Option<LoopPlan>, Error> {
+    fn loop_plan(&self, shape: Shape, way: Way, options: &EmOptions, done: usize) -> Result<Option<LoopPlan>, Error> {
         let kernels = match way {
             Way::Fused(variant) => self.fused_kernels(&shape, variant)?,
             Way::Halves(of) => {
@@ -193,7 +188,7 @@ impl<T: Number> CudaRows<T> {
         Ok(Some(LoopPlan {
             shape,
             kernels,
-            max_iter: u32::try_from(options.max_iter).unwrap_or(u32::MAX - 1),
+            max_iter: u32::try_from(options.max_iter - done).unwrap_or(u32::MAX - 1),
             tol: options.tol,
             reg_covar: options.reg_covar,
             total_weight: self.total_weight,

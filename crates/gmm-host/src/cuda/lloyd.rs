@@ -47,7 +47,7 @@ impl LloydMemory {
     /// Frees what is on the device. The context is current.
     pub(crate) fn forget(&mut self) {
         let seen = std::mem::replace(&mut self.seen, pinned_empty());
-        *self = Self { by_host: self.by_host, seen, ..Self::empty() };
+        *self = Self { seen, ..Self::empty() };
     }
 }
 
@@ -131,17 +131,20 @@ impl<T: Number> CudaRows<T> {
     ) -> Result<Option<LloydPasses>, Error> {
         let Some(plan) = self.lloyd_plan(centres.nrows(), false)? else { return Ok(None) };
         let arena = Arena::of(&plan);
+        // A buffer that is replaced no longer has what was left in it.
+        let (left, room) = (self.lloyd.left.take(), self.lloyd.numbers.bytes());
         match self.reserve_lloyd(&plan, &arena) {
             // Passes in chunks need less.
             Err(Error::Memory { .. }) => return Ok(None),
             other => other?,
         }
         let (started, mut next) = (Instant::now(), 1);
-        let goes_on = self.lloyd.left.take().is_some_and(|left| left == *centres);
+        let goes_on = room == self.lloyd.numbers.bytes() && left.is_some_and(|left| left == *centres);
         self.begin_lloyd(&plan, &arena, (!goes_on).then_some(centres.view()))?;
         let buffers = self.lloyd_buffers(&plan, &arena);
         let between = between_looks(&plan);
         let mut found = None;
+        let most = most.max(1);
         while next <= most {
             let last = most.min(next + between - 1);
             let rows = self.whole();
@@ -185,11 +188,11 @@ impl<T: Number> CudaRows<T> {
         }
         let Some(plan) = self.lloyd_plan(centres.nrows(), true)? else { return Ok(None) };
         let arena = Arena::of(&plan);
+        self.lloyd.left = None;
         match self.reserve_lloyd(&plan, &arena) {
             Err(Error::Memory { .. }) => return Ok(None),
             other => other?,
         }
-        self.lloyd.left = None;
         self.begin_lloyd(&plan, &arena, Some(centres))?;
         let buffers = self.lloyd_buffers(&plan, &arena);
         Launcher { gpu: &self.gpu, queue: &self.queue }.hard_pass(&plan, 1, &self.whole(), &buffers)?;

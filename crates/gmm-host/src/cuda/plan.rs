@@ -1,6 +1,6 @@
 //! Which variant of the kernels, which chunk of rows and which grids: one pure function of shape and device limits.
 //!
-//! `GMM_PLAN` forces parts of it: `chunk=4096,blocks=64,splits=3,solved=scratch,loop=host,variant=large`.
+//! `GMM_PLAN` forces parts of it: `chunk=4096,blocks=64,splits=3,solved=scratch,loop=host,variant=halves`.
 
 use std::fmt;
 

@@ -113,6 +113,11 @@ impl<T: Number> CudaRows<T> {
         // A kernel weighs four or eight; the last stands in for those that are not there.
         let slots = candidates.nrows().next_multiple_of(CANDIDATES / 2);
         self.seeding.weighed.clear();
+        if self.seeding.pending {
+            // What is replaced below goes where others find it, and must be in use by nothing.
+            self.queue.wait(&self.gpu)?;
+            self.seeding.pending = false;
+        }
         self.reserve_seeding(slots * groups, slots)?;
         let keep = self.reserve_distances(slots)?;
         self.send_candidates(candidates, slots)?;

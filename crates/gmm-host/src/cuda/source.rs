@@ -115,6 +115,7 @@ impl<T: Number> CudaRows<T> {
         self.shift = shift.to_vec();
         self.loop_memory = LoopMemory::empty();
         self.seeding.forget();
+        self.lloyd.forget();
         (self.planned, self.most_rows) = (None, self.n as u64);
         Ok(true)
     }

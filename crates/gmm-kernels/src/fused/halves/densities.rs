@@ -217,9 +217,9 @@ unsafe fn full<const NT: usize, const C: usize, const G: usize>(a: Densities) {
                         w[1][v] = w[0][v];
                     });
                     let mut add = |step: u32, w: &mut [[[f32; 4]; 8]; 2]| {
-                        // Known to the compiler where there is one block: no branch then in the first step.
-                        let from = if C > 1 && step == 0 { 0 } else { order.first(block, step) };
-                        let end = if C > 1 { NT as u32 } else { order.end(block) };
+                        // Known to the compiler for the one block of 17 to 32 columns: no branch then in the first step.
+                        let from = if C == 2 && step == 0 { 0 } else { order.first(block, step) };
+                        let end = if C == 2 { NT as u32 } else { order.end(block) };
                         let place = ring.take(C as u32 * (end - from));
                         let left = rows.left(step);
                         each(4, |pair| {
@@ -232,9 +232,12 @@ unsafe fn full<const NT: usize, const C: usize, const G: usize>(a: Densities) {
                             }
                         });
                     };
-                    // The first is apart, so that nothing need be set before it.
-                    add(0, &mut w);
-                    let mut step = 1;
+                    let mut step = 0;
+                    // The first is apart, so that nothing need be set before it; where that takes no registers too many.
+                    if C <= 2 {
+                        add(0, &mut w);
+                        step = 1;
+                    }
                     while step < order.steps(block) {
                         add(step, &mut w);
                         step += 1;

@@ -98,7 +98,9 @@ pub unsafe fn body(a: Encode) {
     let k = thread::block_idx_x();
     // SAFETY: `k` is below `8*groups`, its scalars are this block's.
     unsafe {
-        if a.iteration > 0 && stopped(a.state.cast_const(), a.iteration) {
+        // After a trouble there may be no factor to be read.
+        let trouble = device::load(a.state.cast_const(), TROUBLE) != 0;
+        if trouble || (a.iteration > 0 && stopped(a.state.cast_const(), a.iteration)) {
             return;
         }
         let (constant, by) = match k < a.k {
@@ -243,7 +245,7 @@ unsafe fn factor(a: &Encode, k: u32) -> (f64, f32) {
             j += 1;
         }
         // SAFETY: a row of the component's.
-        unsafe { device::store(a.offsets, (k * order.rows() + i) as u64, (sum * scale) as f32) };
+        unsafe { device::store(a.offsets, k as u64 * order.rows() as u64 + i as u64, (sum * scale) as f32) };
         i += THREADS;
     }
     (-0.5 * back * back, narrow)

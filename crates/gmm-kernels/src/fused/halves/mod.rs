@@ -2,8 +2,9 @@
 //!
 //! A number is two halves: its head, and what the head leaves. Three products of them, head by head, head by tail, tail
 //! by head, are a product to 22 bits, and a product of halves costs an eighth of one in `f64`. What makes that safe:
-//! - columns are scaled by powers of two, and coefficients by one for each component, so that halves neither overflow
-//!   nor lose what counts ([`scales`], [`encode`]);
+//! - columns are scaled by powers of two, and coefficients by one for each component, so that halves do not overflow
+//!   ([`scales`]); a component so narrow beside its columns' largest entries that they would lose what counts is told
+//!   ([`encode`]);
 //! - the tensor cores round towards zero, so a sum is taken out of them after each sixteen terms and goes on in `f32`
 //!   rounded to nearest, and in `f64` after some thousand rows;
 //! - densities of full covariances are |W(x − μ)|², with `WᵀW` the precision matrix, and not features times coefficients:
@@ -40,7 +41,7 @@ pub const fn operands(of: Large, kind: Kind, d: u32) -> u64 {
         _ => of.place.steps * of.place.groups,
     };
     // Filled up to what is sent for at a time.
-    (count.next_multiple_of(16) * OPERAND / 4) as u64
+    count.next_multiple_of(16) as u64 * (OPERAND / 4) as u64
 }
 
 /// Numbers in the offsets of full covariances' densities.

@@ -95,9 +95,11 @@ pub(super) const fn blocks(of: Large, d: u32) -> u32 {
     units.div_ceil(units_of_block(units)) * of.pieces()
 }
 
-/// Where stages start: after each thread's part of Σ r in each group, and what lanes know of two units.
+/// Where stages start: after each thread's part of Σ r in each group, and what lanes know of their units, two where groups
+/// are few. Two blocks have room on a Hopper for 128 columns.
 const fn stages_at(groups: u32) -> u32 {
-    THREADS * (8 * groups + 2 * 2 * 16)
+    let units = if groups == large::GROUPS[0] { 2 } else { 1 };
+    THREADS * (8 * groups + units * 2 * 16)
 }
 
 /// Bytes of shared memory.
@@ -231,7 +233,8 @@ unsafe fn body<F: Features, const U: usize, const S: usize, const G: usize>(a: M
                     each(G, |i| {
                         each(4, |v| {
                             // Powers of two: nothing is rounded.
-                            let sum = (sums[2 * u + s][i][v] / (EXPONENTIAL * scales[2 * s + v / 2])).to_f64();
+                            let sum = sums[2 * u + s][i][v] * (1.0 / EXPONENTIAL) * back(scales[2 * s + v / 2]);
+                            let sum = sum.to_f64();
                             // SAFETY: a place within the partial result, which this lane alone has.
                             unsafe { add(partials, accumulate, at + (128 * i + 32 * v) as u64, sum) };
                         });
@@ -274,6 +277,12 @@ unsafe fn body<F: Features, const U: usize, const S: usize, const G: usize>(a: M
         // SAFETY: as above.
         unsafe { add(partials, accumulate, place.log_likelihood(), log_likelihood) };
     }
+}
+
+/// One over a power of two.
+#[inline(always)]
+fn back(scale: f32) -> f32 {
+    f32::from_bits((254 << 23) - scale.to_bits())
 }
 
 /// Adds to what is there, or to nothing.

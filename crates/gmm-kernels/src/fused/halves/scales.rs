@@ -130,7 +130,9 @@ pub unsafe fn body(a: Scales) {
     let most = block_max(most, Shared::at(0));
     if t == 0 {
         let limit = if j < a.d { COLUMN } else { 2 * COLUMN };
-        let scale = if most > 0.0 { power_of_two(limit - 1 - exponent(most)) } else { 1.0 };
+        // Two of them have a product within `f32`.
+        let e = (limit - 1 - exponent(most)).clamp(-60, 60);
+        let scale = if most > 0.0 { power_of_two(e) } else { 1.0 };
         // SAFETY: one of `d+1`.
         unsafe { device::store(a.scales, j as u64, scale) };
     }
