@@ -62,11 +62,8 @@ pub(super) fn clean(ptx: &str) -> Result<String> {
 
 /// Kernels that gain where so many blocks of 128 threads have room on a multiprocessor, and lose no register to memory for
 /// it: the assembler of that module's target is told. Rust has no attribute for it.
-const RESIDENT: [(&str, &str, u32); 3] = [
-    ("sm_90a", "halves_densities_full_4_narrow", 3),
-    ("sm_90a", "halves_densities_full_4_wide", 3),
-    ("sm_90a", "halves_moments_full_wide", 3),
-];
+const RESIDENT: [(&str, &str, u32); 2] =
+    [("sm_90a", "halves_densities_full_4_narrow", 3), ("sm_90a", "halves_densities_full_4_wide", 3)];
 
 /// The text with those directives.
 pub(super) fn with_residents(ptx: &str, target: &str) -> Result<String> {
