@@ -36,7 +36,7 @@ kernels! {
         coefficients: *const f64,
         /// `(8*groups,)`: `−|c|²/2`, −∞ past the last centre.
         constants: *const f64,
-        /// `labels_len(n)`, written: the nearest centre, the first among equals, or [`NONE`](super::NONE).
+        /// `labels_len(n)`, written: the nearest centre, the first among equals, or [`NONE`].
         labels: *mut u32,
     }
     /// Eight centres at a time.

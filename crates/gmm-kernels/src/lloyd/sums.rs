@@ -71,7 +71,7 @@ fn shared_bytes<T: Real>(a: &HardSums<T>) -> u64 {
 /// Tiles that a warp reads at once, a row of each quarter of a tile for each lane.
 const TILES: u64 = 4;
 
-/// Parts of the rows that there can be: groups of [`TILES`] tiles.
+/// Parts of the rows that there can be: groups of `TILES` tiles.
 pub const fn most_splits(n: u64) -> u64 {
     tiles(n).div_ceil(TILES)
 }

@@ -1,7 +1,7 @@
 //! Exponentials of the log joint densities of a chunk of rows, and their factors: see [`large`](crate::fused::large).
 //!
 //! A block takes a tile of 128 rows, a warp 32 of them, as operands in shared memory; coefficients pass by in a
-//! [`Ring`], so that the block reads each once for all its rows.
+//! [`Ring`](ring::Ring), so that the block reads each once for all its rows.
 //!
 //! Columns: a log joint density is a constant and the product of features and coefficients. Full covariances: `W`, the
 //! inverse of the covariance's Cholesky factor, times a row, less `Wμ`: of the eight tiles of rows of `W` that are taken

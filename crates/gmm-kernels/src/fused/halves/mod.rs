@@ -8,7 +8,7 @@
 //! - the tensor cores round towards zero, so a sum is taken out of them after each sixteen terms and goes on in `f32`
 //!   rounded to nearest, and in `f64` after some thousand rows;
 //! - densities of full covariances are |W(x − μ)|², with `WᵀW` the precision matrix, and not features times coefficients:
-//!   what cancels there is no square ([`densities`]).
+//!   what cancels there is no square ([`mod@densities`]).
 //!
 //! The M-step's losses are told as in the other variants; their limits are tighter here, and the host goes on with those
 //! where they are passed.

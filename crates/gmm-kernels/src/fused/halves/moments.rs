@@ -1,7 +1,7 @@
 //! Sums of features times responsibilities over a chunk of rows, one partial result for each split of them.
 //!
-//! As in [`large`](crate::fused::large::moments) a warp owns some tiles of the sums; here the warps of a block share what
-//! they read of the rows ([`staged`](super::staged)), and each forms its own features of them.
+//! As in [`large`](mod@crate::fused::large::moments) a warp owns some tiles of the sums; here the warps of a block share what
+//! they read of the rows (`staged`), and each forms its own features of them.
 
 use super::super::features::each;
 use super::super::large::down::{Columns, Of, Products};
@@ -31,7 +31,7 @@ kernels! {
         n: u64,
         /// Dimensions.
         d: u32,
-        /// One of [`derive`](crate::fused::pass::derive).
+        /// One of [`mod@derive`].
         derive: u32,
         /// [`Place::steps`].
         steps: u32,

@@ -31,7 +31,7 @@ kernels! {
         n: u64,
         /// Dimensions.
         d: u32,
-        /// One of [`mod@derive`].
+        /// One of [`derive`](crate::fused::pass::derive).
         derive: u32,
         /// [`Place::steps`](super::Place::steps).
         steps: u32,

@@ -29,7 +29,7 @@ kernels! {
         n: u64,
         /// Dimensions.
         d: u32,
-        /// One of [`mod@derive`].
+        /// One of [`derive`](crate::fused::pass::derive).
         derive: u32,
         /// [`Place::steps`].
         steps: u32,
