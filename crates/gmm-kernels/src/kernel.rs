@@ -21,6 +21,8 @@ pub struct Kernel<A> {
     pub name: &'static str,
     /// Bytes of dynamic shared memory that a launch with these arguments needs.
     pub shared_bytes: fn(&A) -> u64,
+    /// Threads of each block in a launch with these arguments: [`THREADS`](crate::THREADS) but for few.
+    pub threads: fn(&A) -> u32,
     /// What each thread runs; for the emulator.
     ///
     /// # Safety
@@ -30,7 +32,7 @@ pub struct Kernel<A> {
 
 #[cfg(not(target_arch = "nvptx64"))]
 impl<A: Arguments> Kernel<A> {
-    /// Runs the kernel in the emulator over a grid of blocks of [`THREADS`](crate::THREADS).
+    /// Runs the kernel in the emulator over a grid of blocks.
     ///
     /// # Safety
     /// Pointers and lengths are as the arguments' fields say. Accesses outside of live
@@ -38,12 +40,13 @@ impl<A: Arguments> Kernel<A> {
     pub unsafe fn emulate(&self, grid: (u32, u32), arguments: A) {
         let shared = u32::try_from((self.shared_bytes)(&arguments)).expect("shared memory is small");
         // SAFETY: the caller's promise.
-        crate::device::emulate(grid, crate::THREADS, shared, || unsafe { (self.body)(arguments) });
+        crate::device::emulate(grid, (self.threads)(&arguments), shared, || unsafe { (self.body)(arguments) });
     }
 }
 
 /// Declares an argument struct and its kernels: `entry => name_f32, name_f64, body, shared bytes;`, or, where the
-/// struct has no `T`, `entry => name, body, shared bytes;`.
+/// struct has no `T`, `entry => name, body, shared bytes;`, and after it `, threads` where they are not
+/// [`THREADS`](crate::THREADS).
 macro_rules! kernels {
     ($(#[$doc:meta])* $args:ident<T> $fields:tt
      $($(#[$entry_doc:meta])* $entry:ident => $f32:ident, $f64:ident, $body:path, $shared:path;)+) => {
@@ -74,23 +77,30 @@ macro_rules! kernels {
                     let body = unsafe { core::mem::transmute::<unsafe fn($args<f64>), unsafe fn($args<T>)>(double) };
                     (stringify!($f64), body)
                 };
-                $crate::Kernel { name, shared_bytes: $shared, body }
+                $crate::Kernel { name, shared_bytes: $shared, threads: |_| $crate::THREADS, body }
             }
             kernels!(@entry $args $fields $f32 f32 $body);
             kernels!(@entry $args $fields $f64 f64 $body);
         )+
     };
     ($(#[$doc:meta])* $args:ident $fields:tt
-     $($(#[$entry_doc:meta])* $entry:ident => $body:path, $shared:path;)+) => {
+     $($(#[$entry_doc:meta])* $entry:ident => $body:path, $shared:path $(, $threads:path)?;)+) => {
         kernels!(@args [$(#[$doc])*] $args () () $fields);
         $(
             $(#[$entry_doc])*
             #[cfg(not(target_arch = "nvptx64"))]
             pub fn $entry() -> $crate::Kernel<$args> {
-                $crate::Kernel { name: stringify!($entry), shared_bytes: $shared, body: $body }
+                let threads = kernels!(@threads $args $($threads)?);
+                $crate::Kernel { name: stringify!($entry), shared_bytes: $shared, threads, body: $body }
             }
             kernels!(@entry $args $fields $entry f64 $body);
         )+
+    };
+    (@threads $args:ident) => {
+        |_: &$args| $crate::THREADS
+    };
+    (@threads $args:ident $threads:path) => {
+        $threads
     };
     (@args [$($doc:tt)*] $args:ident ($($t:tt)*) ($($bound:tt)*)
      { $($(#[$field_doc:meta])* $field:ident: $type:ty,)+ }) => {

@@ -25,8 +25,8 @@
 //! passes above remain for everything else: older chips, starts, evaluation, and mixtures for which features would lose digits.
 //!
 //! **What keeps `f32` exact.** The shift is taken out before rounding; means come as two numbers, `high + low`, so that
-//! `x − mean` has an error relative to itself and not to the mean; products are `f32`, at most 16 or 32 are added in
-//! `f32`, and everything longer is added in `f64`.
+//! `x − mean` has an error relative to itself and not to the mean; products are `f32`, and in the passes above at most 16
+//! or 32 of them are added in `f32`, and everything longer in `f64`. [`fused`] says what its kernels do.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, stdarch_nvptx, asm_experimental_arch, link_llvm_intrinsics))]
 // `link_llvm_intrinsics`: warp shuffles.
@@ -66,7 +66,8 @@ pub use kernel::{Arguments, Kernel};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use signature::{Signature, signatures};
 
-/// Threads in a block, of every kernel: one for each row of a tile.
+/// Threads in a block: one for each row of a tile. Of every kernel but those of [`fused::narrow`], whose blocks have a warp for
+/// each few components.
 pub const THREADS: u32 = layout::TILE_ROWS;
 
 #[cfg(target_arch = "nvptx64")]

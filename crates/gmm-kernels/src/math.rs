@@ -78,7 +78,7 @@ exp!(
 
 macro_rules! ln {
     ($name:ident, $t:ident, $bits:ident, $int:ident, $fma:ident, $mantissa:literal, $bias:literal,
-     $lift:literal, $up:literal, $ln2_high:literal, $ln2_low:literal, [$($odd:literal),*]) => {
+     $lift:literal, $up:literal, $ln2_high:literal, $ln2_low:literal, $over:expr, [$($odd:literal),*]) => {
         /// The natural logarithm of `x = 2ⁿ m`, `m` in `[√½, √2)`: with `f = m − 1` and `s = f / (2 + f)`,
         /// `ln m = f − (½f² − s (½f² + Σ 2 s^(2i) / (2i+1)))`, which rounds well near 1.
         #[inline(always)]
@@ -103,7 +103,7 @@ macro_rules! ln {
                 n += 1;
             }
             let f = m - 1.0;
-            let s = f / (2.0 + f);
+            let s = ($over)(f, 2.0 + f);
             let z = s * s;
             let mut series: $t = 0.0;
             $(series = $fma(series, z, 2.0 / $odd);)*
@@ -127,9 +127,25 @@ ln!(
     18_014_398_509_481_984.0,
     6.931_471_803_691_238e-1,
     1.908_214_929_270_587_7e-10,
+    // A division would bring a branch and registers for numbers that this one cannot be.
+    |a: f64, b: f64| a * reciprocal(b),
     [23.0, 21.0, 19.0, 17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0]
 );
-ln!(ln_f32, f32, u32, i64, fma_f32, 23, 127, 25, 33_554_432.0, 6.931_381e-1, 9.058_001e-6, [11.0, 9.0, 7.0, 5.0, 3.0]);
+ln!(
+    ln_f32,
+    f32,
+    u32,
+    i64,
+    fma_f32,
+    23,
+    127,
+    25,
+    33_554_432.0,
+    6.931_381e-1,
+    9.058_001e-6,
+    |a: f32, b: f32| a / b,
+    [11.0, 9.0, 7.0, 5.0, 3.0]
+);
 
 /// `1/x` within an ulp, for `x` in the normal range and its reciprocal too: two steps of Newton's from 20 bits.
 #[inline(always)]
@@ -171,4 +187,10 @@ pub fn exp_below_f64(x: f64) -> f64 {
 #[inline(always)]
 pub fn exp_below_f32(x: f32) -> f32 {
     exp2_approx_f32(x * core::f32::consts::LOG2_E)
+}
+
+/// 2 to the power of `x ≤ 0`, within 2⁻²² of itself; 0 where that is subnormal.
+#[inline(always)]
+pub fn exp2_f32(x: f32) -> f32 {
+    exp2_approx_f32(x)
 }

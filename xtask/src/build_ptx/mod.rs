@@ -98,7 +98,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 
 /// The committed form: header and text.
 fn module(codegen: &impl Codegen, target: &Target, hash: &str) -> Result<String> {
-    let ptx = source::with_residents(&source::clean(&codegen.compile(target)?)?, target.name)?;
+    let ptx = source::with_bounds(&source::clean(&codegen.compile(target)?)?, target.name, target.feature.is_some())?;
     let version = ptx
         .lines()
         .find_map(|line| line.strip_prefix(".version "))

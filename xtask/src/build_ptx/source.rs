@@ -60,24 +60,44 @@ pub(super) fn clean(ptx: &str) -> Result<String> {
     Ok(out)
 }
 
-/// Kernels that gain where so many blocks of 128 threads have room on a multiprocessor, and lose no register to memory for
-/// it: the assembler of that module's target is told. Rust has no attribute for it.
-const RESIDENT: [(&str, &str, u32); 2] =
-    [("sm_90a", "halves_densities_full_4_narrow", 3), ("sm_90a", "halves_densities_full_4_wide", 3)];
+/// What the assembler is told of a kernel: threads of its blocks at most, and how many blocks shall have room on a
+/// multiprocessor. Rust has no attribute for it.
+struct Bounds {
+    /// The only module that is told, if not all are.
+    target: Option<&'static str>,
+    kernel: &'static str,
+    threads: u32,
+    blocks: u32,
+}
 
-/// The text with those directives.
-pub(super) fn with_residents(ptx: &str, target: &str) -> Result<String> {
+/// Kernels that gain by it and lose no register to memory, and those whose blocks have more than 128 threads, which could not
+/// be launched with more registers.
+const BOUNDS: [Bounds; 7] = [
+    Bounds { target: Some("sm_90a"), kernel: "halves_densities_full_4_narrow", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_90a"), kernel: "halves_densities_full_4_wide", threads: 128, blocks: 3 },
+    Bounds { target: None, kernel: "narrow_1", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "narrow_2_13", threads: 256, blocks: 2 },
+    Bounds { target: Some("sm_80"), kernel: "narrow_2_13", threads: 256, blocks: 1 },
+    Bounds { target: None, kernel: "narrow_2_8", threads: 512, blocks: 1 },
+    Bounds { target: None, kernel: "narrow_3", threads: 512, blocks: 1 },
+];
+
+/// The text of a target's module with those directives. The module without tensor cores has none of these kernels.
+pub(super) fn with_bounds(ptx: &str, target: &str, tensor_cores: bool) -> Result<String> {
     let mut out = ptx.to_owned();
-    for (_, kernel, blocks) in RESIDENT.iter().filter(|(of, ..)| *of == target) {
+    let told = BOUNDS.iter().filter(|bounds| tensor_cores && bounds.target.is_none_or(|of| of == target));
+    for Bounds { kernel, threads, blocks, .. } in told {
         let entry = out.find(&format!(".visible .entry {kernel}(")).with_context(|| format!("no {kernel}"))?;
         let body = entry + out[entry..].find("\n{").with_context(|| format!("{kernel} has no body"))? + 1;
-        out.insert_str(body, &format!(".maxntid 128, 1, 1\n.minnctapersm {blocks}\n"));
+        out.insert_str(body, &format!(".maxntid {threads}, 1, 1\n.minnctapersm {blocks}\n"));
     }
     Ok(out)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -91,12 +111,16 @@ mod tests {
     #[test]
     fn the_assembler_is_told_how_many_blocks_there_should_be() {
         let one = |name: &str| format!(".visible .entry {name}(\n\t.param .u64 a\n)\n{{\n\tret;\n}}\n");
-        let text: String = RESIDENT.iter().map(|(_, name, _)| one(name)).collect();
-        let told = with_residents(&text, "sm_90a").unwrap();
-        let directive = ")\n.maxntid 128, 1, 1\n.minnctapersm 3\n{\n\tret;";
-        assert_eq!(told.matches(directive).count(), RESIDENT.len(), "{told}");
-        assert_eq!(with_residents(&text, "sm_80").unwrap(), text);
-        assert!(with_residents("nothing", "sm_90a").is_err());
+        let names: BTreeSet<&str> = BOUNDS.iter().map(|bounds| bounds.kernel).collect();
+        let text: String = names.into_iter().map(one).collect();
+        let directive = |threads, blocks| format!(")\n.maxntid {threads}, 1, 1\n.minnctapersm {blocks}\n{{\n\tret;");
+        let count = |target, threads, blocks| {
+            with_bounds(&text, target, true).unwrap().matches(&directive(threads, blocks)).count()
+        };
+        assert_eq!((count("sm_90a", 128, 3), count("sm_90a", 512, 1)), (2, 3));
+        assert_eq!((count("sm_80", 128, 3), count("sm_80", 256, 1)), (0, 1));
+        assert_eq!(with_bounds(&text, "sm_75", false).unwrap(), text);
+        assert!(with_bounds("nothing", "sm_90a", true).is_err());
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub(super) struct Arena {
     /// Also what halves are made of them: zeroed at the beginning.
     pub(super) zeroed: Range<usize>,
     pub(super) coefficients: Range<usize>,
+    /// Where a kernel takes densities about the means.
+    pub(super) roots: Range<usize>,
     pub(super) sums: Range<usize>,
     pub(super) scatter: Range<usize>,
     pub(super) partials: Range<usize>,
@@ -47,7 +49,6 @@ struct CodedRanges {
     offsets: Range<usize>,
     scalars: Range<usize>,
     scales: Range<usize>,
-    roots: Range<usize>,
 }
 
 impl Arena {
@@ -74,12 +75,12 @@ impl Arena {
                 offsets: take(words(halves::offsets(*of, kind, shape.d))),
                 scalars: take(words(16 * u64::from(place.groups))),
                 scales: take(words(u64::from(shape.d) + 1)),
-                roots: take(if shape.kind == CovarianceType::Full { k * packed_len(shape.d) as usize } else { 0 }),
             }),
             _ => None,
         };
         let zeroed = coefficients.start..coded.as_ref().map_or(coefficients.end, |c| c.offsets.end);
         let sums = take(place.sums() as usize);
+        let roots = take(if plan.kernels.wants_roots(kind) { k * packed_len(shape.d) as usize } else { 0 });
         let scatter = take(if shape.kind == CovarianceType::Tied { packed_len(shape.d) as usize } else { 0 });
         let partials = take(plan.kernels.partials() as usize * place.sums() as usize);
         let between = plan.kernels.large().map(|(of, chunks)| {
@@ -106,6 +107,7 @@ impl Arena {
             constants,
             zeroed,
             coefficients,
+            roots,
             sums,
             scatter,
             partials,
@@ -135,7 +137,6 @@ impl Arena {
             offsets: numbers.index(at.offsets.clone()),
             scalars: numbers.index(at.scalars.clone()),
             scales: numbers.index(at.scales.clone()),
-            roots: (!at.roots.is_empty()).then(|| numbers.index(at.roots.clone())),
         })
     }
 

@@ -3,6 +3,7 @@
 use cust::memory::AsyncCopyDestination;
 use gmm_kernels::fused::halves;
 use gmm_kernels::fused::large::{self, Large};
+use gmm_kernels::fused::narrow;
 use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
 use gmm_kernels::fused::update::TRACE;
 use gmm_kernels::fused::{self, Variant};
@@ -51,6 +52,8 @@ impl LoopMemory {
 /// `eps/s`. In halves `eps` is 2⁻²², and terms of full covariances are squares of what cancels.
 const fn limits(shape: &Shape, way: Way) -> (f64, f64) {
     match (way, shape.precision, shape.kind) {
+        // Terms are of differences here, and a density loses the root of what is counted.
+        (Way::Narrow(_), ..) => (1e5, 2e-8),
         (Way::Halves(_), _, CovarianceType::Full) => (2e5, 5e-3),
         (Way::Halves(_), ..) => (2e4, 5e-3),
         (_, Precision::F64, _) => (4e6, 2e-6),
@@ -93,8 +96,8 @@ impl<T: Number> CudaRows<T> {
             let Some(plan) = self.loop_plan(shape, way, options, run.iterations)? else { return Ok(()) };
             match self.iterate_as(&plan, run, options, seen)? {
                 Left::AtTheEnd => return Ok(()),
-                // What halves lose the others may keep; what those lose is lost by all that have features.
-                Left::ForDigits if !matches!(way, Way::Halves(_)) => return Ok(()),
+                // What these two lose the others may keep; what those lose is lost by all that have features.
+                Left::ForDigits if !matches!(way, Way::Halves(_) | Way::Narrow(_)) => return Ok(()),
                 Left::ForDigits | Left::ForMemory => {}
             }
         }
@@ -167,6 +170,13 @@ impl<T: Number> CudaRows<T> {
     fn loop_plan(&self, shape: Shape, way: Way, options: &EmOptions, done: usize) -> Result<Option<LoopPlan>, Error> {
         let kernels = match way {
             Way::Fused(variant) => self.fused_kernels(&shape, variant)?,
+            Way::Narrow(cut) => {
+                let threads = cut.warps * WARP;
+                let each = self.gpu.occupancy(narrow::kernel(cut).name, threads, narrow::shared_bytes(cut))?;
+                let parts = shape.n.div_ceil(cut.rows_of_block());
+                let blocks = u64::from(each * self.gpu.limits.multiprocessors).min(parts) as u32;
+                Kernels::Narrow(cut, shape.k, blocks)
+            }
             Way::Halves(of) => {
                 let (first, second) = (halves::densities(of, shape.d).name, halves::moments(of).name);
                 let shared = halves::shared_bytes(of, shape.kernel_kind(), shape.d);
@@ -254,6 +264,7 @@ impl<T: Number> CudaRows<T> {
             carry: at(&arena.carry),
             constants: at(&arena.constants),
             coefficients: at(&arena.coefficients),
+            roots: (!arena.roots.is_empty()).then(|| at(&arena.roots)),
             sums: at(&arena.sums),
             scatter: (!arena.scatter.is_empty()).then(|| at(&arena.scatter)),
             partials: at(&arena.partials),

@@ -99,6 +99,8 @@ pub(crate) enum LoopKernels {
     Large,
     /// The same in halves, for `f32` rows.
     Halves,
+    /// One for a pass over `f32` rows of few columns, with full covariances.
+    Narrow,
 }
 
 #[cfg(test)]
@@ -136,7 +138,7 @@ impl Forced {
             forced.set(part.trim()).ok_or_else(|| Error::Option {
                 option: "GMM_PLAN",
                 value: text.to_owned(),
-                must: "like chunk=4096,blocks=64,splits=3,solved=shared|scratch,loop=device|host,variant=fused|large|halves, \
+                must: "like chunk=4096,blocks=64,splits=3,solved=shared|scratch,loop=device|host,variant=fused|narrow|large|halves, \
                        numbers from 1"
                     .to_owned(),
             })?;
@@ -156,6 +158,7 @@ impl Forced {
             "loop" if value == "host" => self.host_loop = true,
             "loop" if value == "device" => self.host_loop = false,
             "variant" if value == "fused" => self.variant = Some(LoopKernels::Fused),
+            "variant" if value == "narrow" => self.variant = Some(LoopKernels::Narrow),
             "variant" if value == "large" => self.variant = Some(LoopKernels::Large),
             "variant" if value == "halves" => self.variant = Some(LoopKernels::Halves),
             _ => return None,

@@ -5,6 +5,7 @@ use std::fmt;
 use gmm_kernels::Real;
 use gmm_kernels::fused::halves;
 use gmm_kernels::fused::large::{self, Large};
+use gmm_kernels::fused::narrow::{self, Cut};
 use gmm_kernels::fused::update;
 use gmm_kernels::fused::{self, Variant};
 use gmm_kernels::layout::Kind;
@@ -20,6 +21,8 @@ use crate::Error;
 pub(super) enum Way {
     /// On the device, a kernel for a pass.
     Fused(Variant),
+    /// On the device, a kernel for a pass whose warps have components of their own.
+    Narrow(Cut),
     /// On the device, two kernels for each chunk of rows, whose products are of halves.
     Halves(Large),
     /// On the device, two kernels for each chunk of rows.
@@ -27,6 +30,9 @@ pub(super) enum Way {
     /// By the host, pass by pass.
     Host,
 }
+
+/// Components from which few columns have a kernel of their own; below, products of matrices are as fast.
+const NARROW_FROM: u32 = 17;
 
 /// All ways, best first, each with what speaks against it; the first with nothing runs. The last always can.
 pub(super) fn consider<T: Real>(
@@ -46,11 +52,23 @@ pub(super) fn consider<T: Real>(
         (update > room)
             .then(|| format!("the M-step of {d} columns wants {update} bytes of shared memory, {room} are there"))
     };
-    let other = |way: LoopKernels| forced.variant().is_some_and(|asked| asked != way);
+    let asked = forced.variant();
+    let other = |way: LoopKernels| asked.is_some_and(|asked| asked != way);
     let forced = || Some("GMM_PLAN asks for another variant".to_owned());
     let absent =
         || Some("the module has no kernel for it: tensor cores for f64 came with compute capability 8.0".to_owned());
     let mut ways = Vec::new();
+    if let (Some(cut), Kind::Full, Precision::F32) = (Cut::of(k, d), kind, shape.precision) {
+        let shared = narrow::shared_bytes(cut);
+        let why_not = || match () {
+            () if other(LoopKernels::Narrow) => forced(),
+            () if !has(narrow::kernel(cut).name) => absent(),
+            () if shared > room => Some(format!("it wants {shared} bytes of shared memory, {room} are there")),
+            () => (asked.is_none() && k < NARROW_FROM)
+                .then(|| format!("fewer than {NARROW_FROM} components leave warps without work")),
+        };
+        ways.push((Way::Narrow(cut), loops.clone().or_else(why_not)));
+    }
     if let Some(variant) = Variant::of(kind, k, d) {
         let shared = fused::shared_bytes::<T>(variant);
         let why_not = || match () {
@@ -160,6 +178,13 @@ fn describe(way: Way, shape: &Shape) -> (&'static str, String) {
             let (sums, kernel) = (variant.place().sums(), fused::kernel::<f32>(variant).name);
             let kernel = kernel.trim_end_matches("_f32");
             (FUSED, format!("one kernel a pass, {kernel}; each warp holds all {sums} sums in its registers"))
+        }
+        Way::Narrow(cut) => {
+            let (each, warps) = (cut.each, cut.warps);
+            (
+                "narrow",
+                format!("one kernel a pass; {warps} warps of a block take the same rows, each {each} components"),
+            )
         }
         Way::Halves(of) => {
             let (sums, at_once) = (of.place.sums(), 8 * of.at_once);

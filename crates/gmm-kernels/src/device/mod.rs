@@ -26,7 +26,7 @@ mod shared;
 
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub use ahead::{Ahead, copies};
-pub use block::block_sum;
+pub use block::{block_max, block_sum};
 pub use machine::{await_previous_grid, unknown};
 pub use shared::Shared;
 
@@ -63,7 +63,7 @@ pub mod thread {
 
 /// Words of a warp: all 32 lanes must say them together.
 pub mod warp {
-    pub use super::machine::{shuffle_idx_u32, shuffle_xor_u32, sync_warp};
+    pub use super::machine::{any, shuffle_idx_u32, shuffle_xor_u32, sync_warp};
 
     /// Index of this thread within its warp.
     #[inline(always)]

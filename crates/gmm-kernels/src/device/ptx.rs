@@ -59,6 +59,8 @@ unsafe extern "C" {
     fn shfl_idx(lanes: u32, value: u32, lane: u32, clamp: u32) -> u32;
     #[link_name = "llvm.nvvm.bar.warp.sync"]
     fn bar_warp_sync(lanes: u32);
+    #[link_name = "llvm.nvvm.vote.any.sync"]
+    fn vote_any(lanes: u32, value: bool) -> bool;
 }
 
 /// All lanes; and the segment of a shuffle: the whole warp.
@@ -84,6 +86,13 @@ pub fn shuffle_xor_u32(value: u32, mask: u32) -> u32 {
 pub fn shuffle_idx_u32(value: u32, lane: u32) -> u32 {
     // SAFETY: as above.
     unsafe { shfl_idx(ALL, value, lane, WHOLE) }
+}
+
+/// Whether it is true in some lane.
+#[inline(always)]
+pub fn any(value: bool) -> bool {
+    // SAFETY: as above.
+    unsafe { vote_any(ALL, value) }
 }
 
 macro_rules! arithmetic {

@@ -1,17 +1,20 @@
 //! EM without a host: one kernel for a whole pass, one for the M-step, and a state that says when to stop.
 //!
-//! For shapes whose sums fit into a warp's registers. A loop enqueues, per iteration, a pass ([`pass`]), the reduction
+//! A loop enqueues, per iteration, a pass ([`pass`]), the reduction
 //! of its blocks' partial results ([`reduce_blocks`](crate::reduce::reduce_blocks)), and [`update`]; the host looks at
 //! [`state`] when it likes. A launch after the end finds that out and returns.
 //!
-//! Everything between the rows and the new parameters is `f64` (only the exponential is in the rows' precision), on the
-//! tensor cores, where that costs what `f32` costs elsewhere.
+//! In [`pass`] and [`large`] everything between the rows and the new parameters is `f64` (only the exponential is in the
+//! rows' precision), on the tensor cores, where that costs what `f32` costs elsewhere. For `f32` rows there are two faster
+//! ways, which add up some hundred ([`narrow`]) or thousand ([`halves`]) rows in `f32` before they go on in `f64`, and say so
+//! where they would lose digits by what they do.
 
 pub mod features;
 pub mod halves;
 mod lanes;
 pub mod large;
 mod likelihood;
+pub mod narrow;
 pub mod pass;
 pub mod place;
 mod staging;

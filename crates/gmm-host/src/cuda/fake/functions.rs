@@ -8,7 +8,6 @@ use cust::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute, CUjit_option,
     CUmodule, CUstream,
 };
-use gmm_kernels::THREADS;
 use gmm_kernels::device::Buffer;
 
 use super::super::driver::{Code, Functions, LaunchConfig, code};
@@ -162,9 +161,9 @@ extern "C" fn launch(
 ) -> Code {
     let mut next = None;
     let code = call("cuLaunchKernel", true, |s| {
-        let (name, grid, run) = NEXT.take().expect("launches go through the launcher");
+        let (name, grid, threads, run) = NEXT.take().expect("launches go through the launcher");
         let wanted = &gmm_kernels::signatures()[function as usize - 1];
-        assert_eq!((wanted.name, (x, y, z), (block_x, block_y, block_z)), (name, (grid.0, grid.1, 1), (THREADS, 1, 1)));
+        assert_eq!((wanted.name, (x, y, z), (block_x, block_y, block_z)), (name, (grid.0, grid.1, 1), (threads, 1, 1)));
         assert!(x > 0 && y > 0 && y < 65_536 && shared <= 99 << 10 && !parameters.is_null());
         assert!(s.handles.contains(&(stream as usize)));
         next = Some((name, run));

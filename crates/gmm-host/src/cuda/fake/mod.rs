@@ -113,8 +113,8 @@ pub(super) struct Fake {
     state: Mutex<State>,
 }
 
-/// A launch to come: kernel, grid, and what runs it.
-type Next = (&'static str, (u32, u32), Box<dyn FnOnce()>);
+/// A launch to come: kernel, grid, threads of a block, and what runs it.
+type Next = (&'static str, (u32, u32), u32, Box<dyn FnOnce()>);
 
 thread_local! {
     static HERE: RefCell<Option<Arc<Fake>>> = const { RefCell::new(None) };
@@ -274,5 +274,5 @@ fn note_waiting_launch() {
 pub(super) fn launching<A: Arguments + 'static>(kernel: Kernel<A>, grid: (u32, u32), a: A) {
     // SAFETY: the launcher's promise to the driver.
     let run = move || unsafe { kernel.emulate(grid, a) };
-    NEXT.set(Some((kernel.name, grid, Box::new(run))));
+    NEXT.set(Some((kernel.name, grid, (kernel.threads)(&a), Box::new(run))));
 }

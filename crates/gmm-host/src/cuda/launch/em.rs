@@ -5,6 +5,7 @@ use gmm_kernels::fused::large::densities::Densities;
 use gmm_kernels::fused::large::moments::Moments;
 use gmm_kernels::fused::large::norms::{Norms, norms as norms_kernel};
 use gmm_kernels::fused::large::{self, Large};
+use gmm_kernels::fused::narrow::{self, Cut, Narrow};
 use gmm_kernels::fused::place::Place;
 use gmm_kernels::fused::state::STATE_LEN;
 use gmm_kernels::fused::update::{self, TRACE, Update, update as update_kernel};
@@ -40,6 +41,8 @@ pub(crate) struct LoopBuffers {
     pub(crate) constants: DeviceSlice<f64>,
     /// [`Place::coefficients`](fused::place::Place::coefficients).
     pub(crate) coefficients: DeviceSlice<f64>,
+    /// `(k, d*(d+1)/2)` where [`Kernels::wants_roots`].
+    pub(crate) roots: Option<DeviceSlice<f64>>,
     /// [`Place::sums`](fused::place::Place::sums).
     pub(crate) sums: DeviceSlice<f64>,
     /// `(d*(d+1)/2,)` where the covariance is tied.
@@ -70,6 +73,8 @@ pub(crate) struct Between {
 pub(crate) enum Kernels {
     /// One, with so many blocks.
     Fused(Variant, u32),
+    /// One for few columns, with components `k` and so many blocks.
+    Narrow(Cut, u32, u32),
     /// Two for each chunk.
     Large(Large, Chunks),
     /// The same in halves.
@@ -81,6 +86,7 @@ impl Kernels {
     pub(crate) const fn place(&self) -> Place {
         match self {
             Self::Fused(variant, _) => variant.place(),
+            Self::Narrow(_, k, _) => narrow::place(*k),
             Self::Large(of, _) | Self::Halves(of, _) => of.place,
         }
     }
@@ -88,15 +94,24 @@ impl Kernels {
     /// Partial results that a pass leaves.
     pub(crate) const fn partials(&self) -> u32 {
         match self {
-            Self::Fused(_, blocks) => *blocks,
+            Self::Fused(_, blocks) | Self::Narrow(.., blocks) => *blocks,
             Self::Large(_, chunks) | Self::Halves(_, chunks) => chunks.splits,
+        }
+    }
+
+    /// Whether densities are taken about the means, of the inverses of the Cholesky factors.
+    pub(crate) const fn wants_roots(&self, kind: Kind) -> bool {
+        match self {
+            Self::Fused(..) | Self::Large(..) => false,
+            Self::Narrow(..) => true,
+            Self::Halves(..) => matches!(kind, Kind::Full),
         }
     }
 
     /// What those for chunks have in common.
     pub(crate) const fn large(&self) -> Option<(Large, Chunks)> {
         match self {
-            Self::Fused(..) => None,
+            Self::Fused(..) | Self::Narrow(..) => None,
             Self::Large(of, chunks) | Self::Halves(of, chunks) => Some((*of, *chunks)),
         }
     }
@@ -135,6 +150,7 @@ impl Launcher<'_> {
         at_least(&b.sums, place.sums(), "sums");
         match plan.kernels {
             Kernels::Fused(variant, blocks) => self.fused_pass(shape, variant, blocks, iteration, rows, b)?,
+            Kernels::Narrow(cut, _, blocks) => self.narrow_pass(shape, cut, blocks, iteration, rows, b)?,
             Kernels::Large(of, chunks) => self.large_pass(shape, of, &chunks, iteration, rows, b)?,
             Kernels::Halves(of, chunks) => self.halves_pass(shape, of, &chunks, iteration, rows, b)?,
         }
@@ -175,6 +191,36 @@ impl Launcher<'_> {
         };
         // SAFETY: the caller checked lengths against the fields' formulas, and the variant takes the shape.
         unsafe { self.launch(fused::kernel::<T>(variant), (blocks, 1), pass) }
+    }
+
+    fn narrow_pass<T: Number>(
+        self,
+        shape: &Shape,
+        cut: Cut,
+        blocks: u32,
+        iteration: u32,
+        rows: &Chunk<T>,
+        b: &LoopBuffers,
+    ) -> Result<(), Error> {
+        assert_eq!(Cut::of(shape.k, shape.d), Some(cut));
+        assert!(T::BYTES == 4 && shape.kernel_kind() == Kind::Full, "few columns are f32 with full covariances");
+        let roots = b.roots.as_ref().expect("a plan of few columns has roots");
+        let pass = Narrow {
+            state: pointer(&b.state),
+            iteration,
+            x: pointer(&rows.x).cast_const().cast(),
+            row_weights: or_null(rows.row_weights.as_ref()),
+            n: rows.n,
+            k: shape.k,
+            groups: narrow::place(shape.k).groups,
+            warps: cut.warps,
+            means: pointer(&b.means),
+            roots: pointer(roots),
+            constants: pointer(&b.constants),
+            partials: pointer(&b.partials),
+        };
+        // SAFETY: lengths were checked against the fields' formulas, here, in `update` and by the caller.
+        unsafe { self.launch(narrow::kernel(cut), (blocks, 1), pass) }
     }
 
     fn large_pass<T: Number>(
@@ -278,6 +324,8 @@ impl Launcher<'_> {
         at_least(&b.coefficients, place.coefficients(), "coefficients");
         at_least(&b.constants, 8 * u64::from(place.groups), "constants");
         at_least(&b.carry, 2, "carry");
+        assert_eq!(b.roots.is_some(), plan.kernels.wants_roots(kind), "roots");
+        b.roots.iter().for_each(|roots| at_least(roots, k * packed_len(shape.d), "roots"));
         at_least(&b.trace, TRACE, "trace");
         let a = Update {
             state: pointer(&b.state),
@@ -302,7 +350,7 @@ impl Launcher<'_> {
             empty: pointer(&b.empty),
             coefficients: pointer(&b.coefficients),
             constants: pointer(&b.constants),
-            roots: or_null(b.coded.as_ref().and_then(|coded| coded.roots.as_ref())),
+            roots: or_null(b.roots.as_ref()),
             carry: pointer(&b.carry),
             trace: pointer(&b.trace),
         };

@@ -6,9 +6,9 @@ use gmm_kernels::fused::halves::encode::{Encode, halves_encode};
 use gmm_kernels::fused::halves::moments::Moments;
 use gmm_kernels::fused::halves::scales::{Norms, Scales, halves_norms, halves_scales};
 use gmm_kernels::fused::halves::{self};
-use gmm_kernels::fused::large::Large;
+use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::{self, update};
-use gmm_kernels::layout::{Kind, packed_len, tiled_len, tiles};
+use gmm_kernels::layout::{Kind, tiled_len, tiles};
 
 use super::em::{Kernels, LoopBuffers, LoopPlan};
 use super::{Chunk, Launcher, at_least, or_null, pointer};
@@ -27,21 +27,17 @@ pub(crate) struct Coded {
     pub(crate) scalars: DeviceSlice<f64>,
     /// `f32`: `(d+1,)`.
     pub(crate) scales: DeviceSlice<f64>,
-    /// `(k, d*(d+1)/2)` for full covariances.
-    pub(crate) roots: Option<DeviceSlice<f64>>,
 }
 
 impl Coded {
     /// Checks lengths.
     fn check(&self, of: Large, shape: &Shape) {
-        let (kind, k, d) = (shape.kernel_kind(), u64::from(shape.k), shape.d);
+        let (kind, d) = (shape.kernel_kind(), shape.d);
         let words = |slice: &DeviceSlice<f64>, len: u64, what: &str| at_least(slice, len.div_ceil(2), what);
         words(&self.operands, halves::operands(of, kind, d), "operands");
         words(&self.offsets, halves::offsets(of, kind, d), "offsets");
         words(&self.scalars, 16 * u64::from(of.place.groups), "scalars");
         words(&self.scales, u64::from(d) + 1, "scales");
-        assert_eq!(self.roots.is_some(), kind == Kind::Full, "roots");
-        self.roots.iter().for_each(|roots| at_least(roots, k * packed_len(d), "roots"));
     }
 }
 
@@ -59,9 +55,9 @@ impl Launcher<'_> {
         let between = b.between.as_ref().expect("a plan of chunks has buffers for them");
         let coded = b.coded.as_ref().expect("a plan of halves has buffers for them");
         let most = chunks.chunk.min(rows.n);
-        at_least(&between.exponentials, halves::exponentials(of, most).div_ceil(2), "exponentials");
+        at_least(&between.exponentials, of.exponentials(most).div_ceil(2), "exponentials");
         at_least(&between.factors, of.factors(most).div_ceil(2), "factors");
-        at_least(&between.likelihoods, halves::likelihoods(most), "likelihoods");
+        at_least(&between.likelihoods, large::likelihoods(most), "likelihoods");
         between.norms.iter().for_each(|norms| at_least(norms, tiled_len(rows.n, 1).div_ceil(2), "norms"));
         coded.check(of, shape);
         assert_eq!(between.norms.is_some(), kind == Kind::Spherical, "norms");
@@ -166,7 +162,7 @@ impl Launcher<'_> {
             at_once: of.at_once,
             scales: pointer(&coded.scales).cast(),
             coefficients: pointer(&b.coefficients),
-            roots: or_null(coded.roots.as_ref()),
+            roots: or_null(b.roots.as_ref()),
             means: pointer(&b.means),
             constants: pointer(&b.constants),
             operands: pointer(&coded.operands).cast(),

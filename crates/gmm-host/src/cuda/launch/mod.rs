@@ -108,7 +108,7 @@ impl Launcher<'_> {
         crate::cuda::fake::launching(kernel, grid, a);
         // SAFETY: the list has the values in the order of the entry point's parameters, since one macro makes both;
         // the rest is the caller's promise.
-        let code = unsafe { enter(entry, grid, shared as u32, stream, pointers.as_mut_ptr()) };
+        let code = unsafe { enter(entry, grid, (kernel.threads)(&a), shared as u32, stream, pointers.as_mut_ptr()) };
         self.gpu.check_code(|| format!("launching kernel {name}"), code)?;
         self.queue.launched(name);
         Ok(())
@@ -306,13 +306,14 @@ impl Launcher<'_> {
 unsafe fn enter(
     Entered { function, waits }: Entered,
     (x, y): (u32, u32),
+    threads: u32,
     shared: u32,
     stream: CUstream,
     parameters: *mut *mut c_void,
 ) -> CUresult {
     if waits {
         let attribute = LaunchAttribute::WAITS_BY_ITSELF;
-        let (grid, block) = ([x, y, 1], [THREADS, 1, 1]);
+        let (grid, block) = ([x, y, 1], [threads, 1, 1]);
         let config = LaunchConfig { grid, block, shared, stream, attributes: &raw const attribute, attributes_len: 1 };
         // SAFETY: the caller's promise, and the kernel's text has the instruction, before its first access to memory.
         if let Some(code) = unsafe { launch_with_attributes(&config, function, parameters) } {
@@ -320,7 +321,7 @@ unsafe fn enter(
         }
     }
     // SAFETY: the caller's promise.
-    unsafe { cuLaunchKernel(function, x, y, 1, THREADS, 1, 1, shared, stream, parameters, std::ptr::null_mut()) }
+    unsafe { cuLaunchKernel(function, x, y, 1, threads, 1, 1, shared, stream, parameters, std::ptr::null_mut()) }
 }
 
 /// Blocks for a chunk of `n` rows: no more than it has tiles.

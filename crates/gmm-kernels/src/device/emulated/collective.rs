@@ -53,6 +53,12 @@ pub fn shuffle_idx_u32(value: u32, lane: u32) -> u32 {
     all.get(lane, 0) as u32
 }
 
+/// Whether it is true in some lane.
+pub fn any(value: bool) -> bool {
+    let all = bring("any", &[value.into()]);
+    (0..WARP).any(|lane| all.get(lane, 0) != 0)
+}
+
 /// `Σ_k A(row, k)·B(k, column)` for this lane's entries of `D`, two to each group of eight rows.
 fn multiply(lane: u32, depth: u32, c: &mut [f64], a: impl Fn(u32, u32) -> f64, b: impl Fn(u32, u32) -> f64) {
     for (i, c) in (0..).zip(c) {

@@ -48,11 +48,11 @@ kernels! {
         /// `(8*groups, 2)`, 16-byte aligned: constants of the log joint densities, −∞ past the last component; and what
         /// products, or their squared norm, are multiplied with.
         scalars: *const f32,
-        /// [`exponentials`](super::exponentials), written.
+        /// [`Large::exponentials`](crate::fused::large::Large::exponentials), each two halves in a word, written.
         exponentials: *mut u32,
         /// [`Large::factors`](crate::fused::large::Large::factors), written: for each tile, piece by piece, 128 rows.
         factors: *mut f32,
-        /// [`likelihoods`](super::likelihoods), written: Σ ln p(x) of each sixteen rows.
+        /// [`likelihoods`](crate::fused::large::likelihoods), written: Σ ln p(x) of each sixteen rows.
         likelihoods: *mut f64,
     }
     /// Columns, up to 32 components at a time.

@@ -9,7 +9,7 @@ use super::operand::right;
 use super::order::Full;
 use super::scales::{exponent, power_of_two};
 use crate::device::ring::OPERAND;
-use crate::device::{self, Shared, WARP, thread, warp};
+use crate::device::{self, Shared, WARP, block_max, thread};
 use crate::layout::{packed_index, packed_len};
 use crate::{Real, THREADS};
 
@@ -66,21 +66,6 @@ const TOP: i32 = 14;
 /// at least, so a component may be a thousand times as narrow.
 const NARROWEST: f32 = 256.0;
 
-/// The largest of all threads' `v`, none of which is negative.
-#[inline(always)]
-fn block_max(mut v: f32) -> f32 {
-    let (scratch, larger) = (Shared::<f32>::at(0), |a: f32, b: f32| if b > a { b } else { a });
-    each(5, |i| v = larger(v, warp::shuffle_xor(v, 1 << i)));
-    // The scratch may be read still from the call before.
-    thread::sync_threads();
-    if warp::lane_id() == 0 {
-        scratch.store(thread::thread_idx_x() / WARP, v);
-    }
-    thread::sync_threads();
-    each((THREADS / WARP) as usize, |w| v = larger(v, scratch.load(w as u32)));
-    v
-}
-
 /// The power of two that brings what is at most `most` below `2^TOP`, and the one that takes it back.
 #[inline(always)]
 fn scale_for(most: f32) -> (f64, f64) {
@@ -107,7 +92,7 @@ pub unsafe fn body(a: Encode) {
             false => (f32::NEG_INFINITY, 0.0),
             true => {
                 let (back, narrow) = if a.kind == kind::FULL { factor(&a, k) } else { columns(&a, k) };
-                let narrow = block_max(narrow);
+                let narrow = block_max(narrow, Shared::at(0));
                 // Also where it is not a number.
                 let wide_enough = narrow <= NARROWEST;
                 if thread::thread_idx_x() == 0 && !wide_enough {
@@ -160,7 +145,7 @@ unsafe fn columns(a: &Encode, k: u32) -> (f64, f32) {
         narrow = if precision <= narrow { narrow } else { precision };
         f += THREADS;
     }
-    let (scale, back) = scale_for(block_max(most));
+    let (scale, back) = scale_for(block_max(most, Shared::at(0)));
     let few = GROUPS[0];
     let (piece, group) =
         if a.at_once == few { (k / (8 * few), k / 8 % few) } else { (k / (8 * GROUPS[1]), k / 8 % GROUPS[1]) };
@@ -210,7 +195,7 @@ unsafe fn factor(a: &Encode, k: u32) -> (f64, f32) {
         }
         i += THREADS / WARP;
     }
-    let (scale, back) = scale_for(block_max(most));
+    let (scale, back) = scale_for(block_max(most, Shared::at(0)));
     let among = k % order.components();
     let mut base = order.all(k - among);
     let mut block = 0;

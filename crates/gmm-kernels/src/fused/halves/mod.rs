@@ -27,12 +27,7 @@ mod staged;
 use super::Family;
 use super::large::Large;
 use crate::device::ring::OPERAND;
-use crate::layout::{Kind, TILE_ROWS, tiles};
-
-/// Numbers in a chunk's exponentials: each is two halves in a word.
-pub const fn exponentials(of: Large, n: u64) -> u64 {
-    of.exponentials(n)
-}
+use crate::layout::Kind;
 
 /// Words of the coefficients of the densities.
 pub const fn operands(of: Large, kind: Kind, d: u32) -> u64 {
@@ -103,9 +98,4 @@ pub const fn lanes(of: Large, d: u32) -> u32 {
 /// Blocks of the moments that share a split's rows.
 pub const fn blocks_of_split(of: Large, d: u32) -> u32 {
     moments::blocks(of, d)
-}
-
-/// Numbers in the likelihoods of a chunk: one for each sixteen rows.
-pub const fn likelihoods(n: u64) -> u64 {
-    tiles(n) * (TILE_ROWS / super::features::GROUP) as u64
 }

@@ -41,11 +41,11 @@ kernels! {
         classes: u32,
         /// `(d+1,)`: of columns and norms; powers of two.
         scales: *const f32,
-        /// [`exponentials`](super::exponentials); 16-byte aligned.
+        /// [`Large::exponentials`](crate::fused::large::Large::exponentials), each two halves in a word; 16-byte aligned.
         exponentials: *const u32,
         /// [`Large::factors`](super::Large::factors); 16-byte aligned.
         factors: *const f32,
-        /// [`likelihoods`](super::likelihoods).
+        /// [`likelihoods`](crate::fused::large::likelihoods).
         likelihoods: *const f64,
         /// Partial results: a multiple of [`lanes`](super::lanes).
         splits: u32,

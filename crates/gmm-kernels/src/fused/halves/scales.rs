@@ -2,7 +2,7 @@
 //! that squares of what they hold fit into half precision.
 
 use crate::THREADS;
-use crate::device::{self, Shared, WARP, thread, warp};
+use crate::device::{self, Shared, block_max, thread};
 use crate::fused::large::norms::squared_norm;
 use crate::layout::{TILE_ROWS, tiles};
 
@@ -26,7 +26,7 @@ kernels! {
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn shared_bytes(_: &Scales) -> u64 {
-    4 * (THREADS / WARP) as u64
+    4 * (THREADS / crate::device::WARP) as u64
 }
 
 kernels! {
@@ -80,27 +80,6 @@ pub(super) fn power_of_two(exponent: i32) -> f32 {
 #[inline(always)]
 pub(super) fn exponent(v: f32) -> i32 {
     (v.to_bits() >> 23 & 0xff) as i32 - 127
-}
-
-/// The largest of all threads' `v`, which are not negative.
-#[inline(always)]
-fn block_max(mut v: f32, scratch: Shared<f32>) -> f32 {
-    let larger = |a: f32, b: f32| if b > a { b } else { a };
-    let mut step = WARP / 2;
-    while step > 0 {
-        v = larger(v, warp::shuffle_xor(v, step));
-        step /= 2;
-    }
-    if warp::lane_id() == 0 {
-        scratch.store(thread::thread_idx_x() / WARP, v);
-    }
-    thread::sync_threads();
-    let mut w = 0;
-    while w < THREADS / WARP {
-        v = larger(v, scratch.load(w));
-        w += 1;
-    }
-    v
 }
 
 /// The kernel.

@@ -1,6 +1,7 @@
 //! From log joint densities, some components at a time, to exponentials, their factors and the likelihood of rows.
 
 use super::super::features::each;
+use super::super::lanes::{larger, quad};
 use super::densities::Densities;
 use super::operand::{EXPONENTIAL, two};
 use super::rows::ROWS;
@@ -26,17 +27,6 @@ pub(super) struct SoFar {
     /// The warp's first row in the tile.
     first: u32,
     lane: u32,
-}
-
-#[inline(always)]
-fn larger(a: f32, b: f32) -> f32 {
-    if b > a { b } else { a }
-}
-
-#[inline(always)]
-fn quad_f32(v: f32, with: impl Fn(f32, f32) -> f32) -> f32 {
-    let v = with(v, warp::shuffle_xor(v, 1));
-    with(v, warp::shuffle_xor(v, 2))
 }
 
 impl SoFar {
@@ -69,7 +59,7 @@ impl SoFar {
                 let before = self.top[r];
                 let mut top = before;
                 each(G, |i| top = larger(larger(top, joint[half][i][2 * odd]), joint[half][i][2 * odd + 1]));
-                top = quad_f32(top, larger);
+                top = quad(top, larger);
                 self.sum[r] *= (before - top).exp_below();
                 self.top[r] = top;
                 most[odd] = top;
@@ -110,7 +100,7 @@ impl SoFar {
         let t = self.lane % 4;
         let mut likelihood = [0.0; 2];
         each(4, |r| {
-            let (top, sum) = (self.top[r], quad_f32(self.sum[r], |a, b| a + b));
+            let (top, sum) = (self.top[r], quad(self.sum[r], |a, b| a + b));
             let there = self.tile * (TILE_ROWS as u64) + (self.row(r) as u64) < a.n;
             if there {
                 likelihood[r / 2] += top.to_f64() + ln_f64(sum.to_f64());

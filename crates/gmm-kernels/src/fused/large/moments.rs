@@ -54,7 +54,7 @@ kernels! {
     full_narrow => moments_full_narrow_f32, moments_full_narrow_f64, body::<T, Products, 2, 4, 4>, shared_bytes::<T, 4>;
     /// Products of entries, 32 by 64.
     full_wide => moments_full_wide_f32, moments_full_wide_f64, body::<T, Products, 1, 2, 8>, shared_bytes::<T, 8>;
-    /// Columns, 64 by 32.
+    /// Columns, 32 by 32.
     linear_narrow => moments_linear_narrow_f32, moments_linear_narrow_f64, body::<T, Columns, 1, 2, 4>, shared_bytes::<T, 4>;
     /// Columns, 32 by 64.
     linear_wide => moments_linear_wide_f32, moments_linear_wide_f64, body::<T, Columns, 1, 2, 8>, shared_bytes::<T, 8>;

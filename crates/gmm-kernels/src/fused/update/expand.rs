@@ -1,6 +1,6 @@
 //! Coefficients of the next densities from a component's parameters, and what of their digits is lost in them.
 
-use super::{Component, has_matrix, kind, share, share_triangle, symmetric};
+use super::{Component, has_matrix, kind, share, share_triangle, share_triangle_of, symmetric};
 use crate::Real;
 use crate::device::{self, block_sum, thread};
 use crate::layout::{packed_index, packed_len};
@@ -73,7 +73,11 @@ impl Component<'_> {
         let mut ln_det = 0.0;
         share(d, |j| ln_det += ln_f64(w.pivot.load(j)));
         let (mut terms, mut log_share) = (0.0, 0.0);
-        share_triangle(d, |i, j| {
+        let counts = a.kind == kind::TIED && self.k == 0;
+        // SAFETY: an entry of the scatter.
+        let scatter =
+            |i: u32, j: u32| if counts { unsafe { device::load(a.scatter, packed_index(i, j)) } } else { 0.0 };
+        share_triangle_of(d, scatter, |i, j, scatter| {
             let v = -w.a.load(packed_index(i, j) as u32);
             let twice = if i == j { 1.0 } else { 2.0 };
             terms += twice * (if v < 0.0 { -v } else { v }) * w.reach.load(i) * w.reach.load(j);
@@ -81,9 +85,8 @@ impl Component<'_> {
             unsafe {
                 if a.kind == kind::FULL {
                     device::store(a.coefficients, p.product_coefficient(i, j, self.k), -0.5 * twice * v);
-                } else if self.k == 0 {
-                    log_share += 0.5 * twice * v * device::load(a.scatter, packed_index(i, j));
                 }
+                log_share += 0.5 * twice * v * scatter;
             }
         });
         let mut square = 0.0;
@@ -102,7 +105,7 @@ impl Component<'_> {
         });
         let all = |v: f64| block_sum(v, w.sum);
         let (ln_det, terms, square) = (all(ln_det), all(terms), all(square));
-        if a.kind == kind::TIED && self.k == 0 {
+        if counts {
             let log_share = all(log_share);
             if thread::thread_idx_x() == 0 {
                 // SAFETY: two numbers.

@@ -1,8 +1,9 @@
 //! The M-step of a component: its parameters from the sums.
 
-use super::{Component, has_matrix, kind, share, share_triangle};
+use super::{AT_ONCE, Component, has_matrix, kind, share, share_triangle, share_triangle_of};
 use crate::THREADS;
-use crate::device::{self, WARP, block_sum, thread};
+use crate::device::{self, block_sum, thread};
+use crate::each::each;
 use crate::layout::packed_index;
 
 impl Component<'_> {
@@ -69,23 +70,25 @@ impl Component<'_> {
                 v
             };
             match a.kind {
-                kind::FULL | kind::TIED => share_triangle(d, |i, j| {
-                    let (about, moved) = if a.kind == kind::FULL {
-                        let raw = self.sum_at(p.product_sum(i, j, self.k));
-                        (raw / weight, w.mean.load(i) * w.mean.load(j))
-                    } else {
-                        let raw = device::load(a.scatter, packed_index(i, j));
-                        (raw / a.total_weight, self.pooled(i, j))
-                    };
-                    let v = if i == j { left(about, moved, &mut lost) + a.reg_covar } else { about - moved };
-                    w.a.store(packed_index(i, j) as u32, v);
-                    if i == j {
-                        w.variance.store(i, v);
-                    }
-                    if a.kind == kind::FULL || self.k == 0 {
-                        device::store(a.covariances, at + packed_index(i, j), v);
-                    }
-                }),
+                kind::FULL | kind::TIED => share_triangle_of(
+                    d,
+                    |i, j| self.raw(i, j),
+                    |i, j, raw| {
+                        let (about, moved) = if a.kind == kind::FULL {
+                            (raw / weight, w.mean.load(i) * w.mean.load(j))
+                        } else {
+                            (raw / a.total_weight, self.pooled(i, j))
+                        };
+                        let v = if i == j { left(about, moved, &mut lost) + a.reg_covar } else { about - moved };
+                        w.a.store(packed_index(i, j) as u32, v);
+                        if i == j {
+                            w.variance.store(i, v);
+                        }
+                        if a.kind == kind::FULL || self.k == 0 {
+                            device::store(a.covariances, at + packed_index(i, j), v);
+                        }
+                    },
+                ),
                 kind::DIAG => share(d, |j| {
                     let about = self.sum_at(p.column_sum(p.square(j), self.k)) / weight;
                     let v = left(about, w.mean.load(j) * w.mean.load(j), &mut lost) + a.reg_covar;
@@ -108,27 +111,49 @@ impl Component<'_> {
         }
     }
 
-    /// All components' weights, 0 for the empty, and means into shared memory, a component per warp.
+    /// Σ r xᵢ xⱼ of the component, or of all rows for a tied covariance.
+    #[inline(always)]
+    unsafe fn raw(&self, i: u32, j: u32) -> f64 {
+        // SAFETY: a place within the sums, or within the scatter.
+        unsafe {
+            match self.a.kind {
+                kind::FULL => self.sum_at(self.place.product_sum(i, j, self.k)),
+                _ => device::load(self.a.scatter, packed_index(i, j)),
+            }
+        }
+    }
+
+    /// All components' weights, 0 for the empty, and means into shared memory.
     #[inline(always)]
     unsafe fn gather(&self) {
-        let (d, t) = (self.a.d, thread::thread_idx_x());
-        let mut c = t / WARP;
-        while c < self.a.k {
-            // SAFETY: `c` is a component, `j < d`.
-            unsafe {
-                let (weight, empty) = self.weight(c);
-                let mut j = t % WARP;
-                while j <= d {
-                    let v = match (empty, j == d) {
+        let d = self.a.d;
+        // Not 0, which a division would have to look for.
+        let one = (d + 1).max(1);
+        let len = self.a.k * one;
+        let mut from = thread::thread_idx_x();
+        while from < len {
+            let place = |s: usize| from + s as u32 * THREADS;
+            // Read together, so that their latencies pass together.
+            let mut found = [((0.0, true), 0.0); AT_ONCE];
+            each(AT_ONCE, |s| {
+                let (c, j) = (place(s) / one, place(s) % one);
+                if c < self.a.k {
+                    // SAFETY: `c` is a component, `j < d` where it is a column.
+                    unsafe { found[s] = (self.weight(c), if j < d { self.first(c, j) } else { 0.0 }) };
+                }
+            });
+            each(AT_ONCE, |s| {
+                let ((weight, empty), first) = found[s];
+                if place(s) < len {
+                    let v = match (empty, place(s) % one == d) {
                         (true, _) => 0.0,
                         (false, true) => weight,
-                        (false, false) => self.first(c, j) / weight,
+                        (false, false) => first / weight,
                     };
-                    self.w.all.store(c * (d + 1) + j, v);
-                    j += WARP;
+                    self.w.all.store(place(s), v);
                 }
-            }
-            c += THREADS / WARP;
+            });
+            from += AT_ONCE as u32 * THREADS;
         }
         thread::sync_threads();
     }

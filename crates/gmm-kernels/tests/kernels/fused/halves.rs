@@ -26,8 +26,8 @@ pub(super) struct Coded {
 }
 
 impl<T: Real> Passes<'_, T> {
-    fn rows(&self) -> *const f32 {
-        assert_eq!(T::BYTES, 4, "rows in halves are f32");
+    pub(super) fn rows(&self) -> *const f32 {
+        assert_eq!(T::BYTES, 4, "only f32 rows are taken so");
         self.x.pointer().cast()
     }
 
@@ -114,9 +114,9 @@ impl<T: Real> Passes<'_, T> {
         assert!(self.row_weights.is_none(), "rows in halves have no weights");
         let of = self.of();
         let (kind, d, chunk, derive) = (self.kind, self.d, chunk as u64, fused::derived(self.kind));
-        let mut exponentials = Buffer::new(&vec![u32::MAX; halves::exponentials(of, chunk) as usize]);
+        let mut exponentials = Buffer::new(&vec![u32::MAX; of.exponentials(chunk) as usize]);
         let mut factors = poison::<f32>(of.factors(chunk));
-        let mut likelihoods = poison::<f64>(halves::likelihoods(chunk));
+        let mut likelihoods = poison::<f64>(gmm_kernels::fused::large::likelihoods(chunk));
         for start in (0..self.n).step_by(chunk as usize) {
             let n = chunk.min(self.n - start);
             let x = self.rows().wrapping_add((start * u64::from(d)) as usize);

@@ -8,6 +8,7 @@ use gmm_kernels::fused::large::densities::Densities;
 use gmm_kernels::fused::large::moments::Moments;
 use gmm_kernels::fused::large::norms::{Norms, norms};
 use gmm_kernels::fused::large::{self, Large};
+use gmm_kernels::fused::narrow::{self, Cut, Narrow};
 use gmm_kernels::fused::state::STATE_LEN;
 use gmm_kernels::fused::update::{self, Update};
 use gmm_kernels::fused::{self, Pass, Variant};
@@ -60,6 +61,8 @@ pub(super) enum How {
     Large(usize),
     /// The same in halves.
     Halves(usize),
+    /// One whose warps have components of their own.
+    Narrow,
 }
 
 pub(super) const PLAIN: Options<'static> =
@@ -70,6 +73,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
     let shift = column_means(data);
     let place = match o.how {
         How::Fused => Variant::of(kind, k as u32, d as u32).unwrap().place(),
+        How::Narrow => narrow::place(k as u32),
         How::Large(_) | How::Halves(_) => Large::of(kind, k as u32, d as u32).place,
     };
     let x = tiled::<T>(data, Some(&shift), None);
@@ -97,7 +101,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
     let mut partials = poison::<f64>(u64::from(o.blocks) * place.sums());
     let mut sums = poison::<f64>(place.sums());
     let pass = Passes::<T> { kind, n: n as u64, k: k as u32, d: d as u32, o, x: &x, row_weights: row_weights.as_ref() };
-    let has_roots = kind == Kind::Full && matches!(o.how, How::Halves(_));
+    let has_roots = kind == Kind::Full && matches!(o.how, How::Halves(_) | How::Narrow);
     let mut roots = poison::<f64>(k as u64 * packed_len(d as u32));
     let mut coded = pass.coded();
     for iteration in 0..=o.iterations {
@@ -109,6 +113,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
                     pass.large(chunk, iteration, state, coefficients, constants.pointer(), &mut partials)
                 }
                 How::Halves(chunk) => pass.halves(chunk, iteration, state, &coded, &mut partials),
+                How::Narrow => pass.narrow(iteration, state, &means, &roots, &constants, &mut partials),
             }
             let arguments = Reduce {
                 partials: partials.pointer(),
@@ -199,6 +204,34 @@ impl<T: Real> Passes<'_, T> {
         };
         // SAFETY: buffers of these lengths, here and below.
         unsafe { fused::kernel::<T>(variant).emulate((self.o.blocks, 1), arguments) };
+    }
+
+    fn narrow(
+        &self,
+        iteration: u32,
+        state: *const u32,
+        means: &Buffer<f64>,
+        roots: &Buffer<f64>,
+        constants: &Buffer<f64>,
+        partials: &mut Buffer<f64>,
+    ) {
+        let cut = Cut::of(self.k, self.d).unwrap();
+        let arguments = Narrow {
+            state,
+            iteration,
+            x: self.rows(),
+            row_weights: self.row_weights.map_or(null(), Buffer::pointer),
+            n: self.n,
+            k: self.k,
+            groups: narrow::place(self.k).groups,
+            warps: cut.warps,
+            means: means.pointer(),
+            roots: roots.pointer(),
+            constants: constants.pointer(),
+            partials: partials.pointer_mut(),
+        };
+        // SAFETY: as above.
+        unsafe { narrow::kernel(cut).emulate((self.o.blocks, 1), arguments) };
     }
 
     /// Squared norms of the rows.
