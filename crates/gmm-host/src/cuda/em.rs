@@ -50,7 +50,7 @@ impl LoopMemory {
 /// Terms of size `m` leave an error of `m eps` in a log density, here 1e-9 at most in `f64`, and as much as the rounding
 /// of the rows does in `f32`. A variance that is the share `s` of the square that it is the rest of has an error of
 /// `eps/s`. In halves `eps` is 2⁻²², and terms of full covariances are squares of what cancels.
-const fn limits(shape: &Shape, way: Way) -> (f64, f64) {
+pub(super) const fn limits(shape: &Shape, way: Way) -> (f64, f64) {
     match (way, shape.precision, shape.kind) {
         // Terms are of differences here, and a density loses the root of what is counted.
         (Way::Narrow(_), ..) => (1e5, 2e-8),

@@ -1,8 +1,10 @@
 //! Rows made quickly: a number is a function of its position.
 
-use gmm_model::Dataset;
+use gmm_model::{CovarianceType, Dataset, Mixture, Precision};
 use ndarray::Array2;
 use rayon::prelude::*;
+
+use super::common;
 
 /// Roughly normal with standard deviation 1: the sum of eight bytes of a hash, centred and scaled.
 pub(crate) fn noise(i: u64) -> f64 {
@@ -34,4 +36,34 @@ pub(crate) fn dataset(n: usize, d: usize, seed: u64) -> Dataset {
 /// Weights 0, ½, 1, 0, ...; at least one above 0.
 pub(crate) fn weights(n: usize) -> Vec<f64> {
     (0..n).map(|i| (i % 3) as f64 * 0.5 + if n < 3 { 1.0 } else { 0.0 }).collect()
+}
+
+/// What a loop of EM goes over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoopCase {
+    pub(crate) kind: CovarianceType,
+    pub(crate) precision: Precision,
+    pub(crate) n: usize,
+    pub(crate) d: usize,
+    pub(crate) k: usize,
+    pub(crate) offset: f64,
+}
+
+impl LoopCase {
+    /// Rows that the precision holds exactly, with weights where their number is odd; the same for every kind.
+    pub(crate) fn data(&self) -> Dataset {
+        let &Self { precision, n, d, offset, .. } = self;
+        let mut rows = common::rows(n, d, offset, 1.0, (n * 31 + d) as u64);
+        if precision == Precision::F32 {
+            rows.mapv_inplace(|v| f64::from(v as f32));
+        }
+        let data = Dataset::new(rows).expect("finite rows");
+        if n % 2 == 1 { data.with_weights(weights(n)).expect("weights") } else { data }
+    }
+
+    /// Where the loop starts.
+    pub(crate) fn start(&self) -> Mixture {
+        let &Self { kind, n, d, k, offset, .. } = self;
+        common::mixture(kind, k, d, offset, 1.0, (n * 1_000_003 + k * 1009 + d) as u64)
+    }
 }

@@ -11,6 +11,7 @@ mod compare;
 mod data;
 mod faults;
 mod fits;
+mod hand_over;
 mod large;
 mod loops;
 mod small;
