@@ -82,6 +82,9 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     if args.require_convergence && !fit.summary.converged {
         return Err(Failure::NotConverged { iterations: fit.summary.iterations }.into());
     }
+    if let Some(on_device) = fit.on_device {
+        console.note(|| on_device.to_string());
+    }
     let engine = input::describe(&opened, args.engine.device, Some(&fit.summary.precision));
     let feature_names = data.names().map(<[String]>::to_vec);
     let Fit { mixture, summary, elapsed, .. } = fit;

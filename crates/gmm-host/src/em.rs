@@ -1,5 +1,6 @@
 //! The EM loop. It knows no machine: a pass gives statistics, the M-step gives a mixture.
 
+use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -63,8 +64,22 @@ pub struct EmRun {
 pub struct OnDevice {
     /// Iterations.
     pub iterations: usize,
+    /// How the last of them ran, in the words of [`loop_candidates`](crate::loop_candidates).
+    pub way: &'static str,
     /// From the first kernel to the last, the host's looks left out.
     pub time: Duration,
+}
+
+impl fmt::Display for OnDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} iterations on the device, way {}, {:.1} ms",
+            self.iterations,
+            self.way,
+            1e3 * self.time.as_secs_f64()
+        )
+    }
 }
 
 /// Runs EM from `start` until converged, `max_iter`, or the observer's word.

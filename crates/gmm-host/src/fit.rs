@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use gmm_model::{CovarianceType, Criteria, Dataset, Draws, FitSummary, Mixture, Precision};
 use ndarray::Array2;
 
-use crate::em::{self, EmOptions, EmRun, Observer};
+use crate::em::{self, EmOptions, EmRun, Observer, OnDevice};
 use crate::init::{self, Init, Start};
 use crate::{Engine, Error, Resident, Wanted, evaluate, memory, shift};
 
@@ -138,6 +138,8 @@ pub struct Fit {
     pub warnings: Vec<Warning>,
     /// Time of initialisation and EM, the rows' way to the engine included.
     pub elapsed: Duration,
+    /// Iterations of the best run that the engine did without the host, if it did any.
+    pub on_device: Option<OnDevice>,
 }
 
 /// Fits a mixture to `data` on `engine`.
@@ -227,7 +229,8 @@ pub fn fit_observed(
         precision: engine.precision(precision).name().to_owned(),
         trace: best.trace,
     };
-    Ok(Fit { mixture: best.mixture, summary, warnings, elapsed: started.elapsed() })
+    let on_device = best.on_device;
+    Ok(Fit { mixture: best.mixture, summary, warnings, elapsed: started.elapsed(), on_device })
 }
 
 fn check(data: &Dataset, options: &FitOptions) -> Result<(), Error> {

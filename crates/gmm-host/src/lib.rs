@@ -23,7 +23,7 @@ pub mod shift;
 pub use cpu::CpuEngine;
 pub use cuda::{CudaDevice, CudaEngine, CudaReport, LoopCandidate, UploadRates, cuda_report, loop_candidates};
 pub use device::{Device, Opened};
-pub use em::{EmOptions, EmRun, Iteration, Observer, run as run_em};
+pub use em::{EmOptions, EmRun, Iteration, Observer, OnDevice, run as run_em};
 pub use engine::{DISTANCE_ROWS, Engine, Evaluation, FillResponsibilities, Resident, Wanted};
 pub use error::Error;
 pub use fit::{Fit, FitOptions, Warning, fit, fit_observed};

@@ -19,7 +19,7 @@ use super::rows::CudaRows;
 use super::upload::Number;
 use super::ways::{self, Way};
 use super::workspace::{Pinned, Slot, pin, pinned_empty};
-use crate::em::{EmOptions, EmRun};
+use crate::em::{EmOptions, EmRun, OnDevice};
 use crate::{Error, Resident};
 
 /// What the loop keeps between fits of the same rows.
@@ -67,6 +67,12 @@ const BETWEEN_LOOKS: f64 = 0.03;
 /// Iterations between looks at most.
 const MOST_BETWEEN_LOOKS: f64 = 64.0;
 
+#[cfg(test)]
+thread_local! {
+    /// A test of what looks leave sets how many iterations lie between them at most, on its own thread.
+    pub(super) static LOOK_AFTER: std::cell::Cell<u32> = const { std::cell::Cell::new(u32::MAX) };
+}
+
 /// Why a loop came to an end.
 enum Left {
     /// It converged, or was asked for no more iterations.
@@ -94,7 +100,7 @@ impl<T: Number> CudaRows<T> {
         let ways = ways::consider::<T>(&shape, weighted, &self.gpu.limits, &self.forced, |name| self.gpu.has(name));
         for (way, _) in ways.into_iter().filter(|(_, why_not)| why_not.is_none()) {
             let Some(plan) = self.loop_plan(shape, way, options, run.iterations)? else { return Ok(()) };
-            match self.iterate_as(&plan, run, options, seen)? {
+            match self.iterate_as(way, &plan, run, options, seen)? {
                 Left::AtTheEnd => return Ok(()),
                 // What these two lose the others may keep; what those lose is lost by all that have features.
                 Left::ForDigits if !matches!(way, Way::Halves(_) | Way::Narrow(_)) => return Ok(()),
@@ -106,6 +112,7 @@ impl<T: Number> CudaRows<T> {
 
     fn iterate_as(
         &mut self,
+        way: Way,
         plan: &LoopPlan,
         run: &mut EmRun,
         options: &EmOptions,
@@ -124,10 +131,12 @@ impl<T: Number> CudaRows<T> {
         let (from, to) = &*clock;
         let before = run.iterations;
         let earlier = run.on_device.unwrap_or_default();
-        let mut time = earlier;
+        let mut time = OnDevice { way: way.name(), ..earlier };
         let mut next = 1;
         loop {
             let batch = (BETWEEN_LOOKS / first_guess).clamp(1.0, MOST_BETWEEN_LOOKS) as u32;
+            #[cfg(test)]
+            let batch = batch.min(LOOK_AFTER.get());
             let last = plan.max_iter.min(next + batch - 1);
             let chunk = self.whole();
             let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
@@ -143,7 +152,11 @@ impl<T: Number> CudaRows<T> {
             let (done, trouble, finished) = (flags[DONE as usize], flags[TROUBLE as usize], flags[FINISHED as usize]);
             // What came before a trouble is good, but its parameters are gone: who goes on does so from the last look.
             if trouble != 0 {
-                tracing::debug!(iteration = before + trouble as usize, "the loop on the device leaves off");
+                tracing::debug!(
+                    way = way.name(),
+                    iteration = before + trouble as usize,
+                    "the loop on the device leaves off"
+                );
                 return Ok(Left::ForDigits);
             }
             let Some(mixture) = self.seen_mixture(plan, &arena) else { return Ok(Left::ForDigits) };

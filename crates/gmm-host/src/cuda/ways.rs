@@ -34,6 +34,19 @@ pub(super) enum Way {
 /// Components from which few columns have a kernel of their own; below, products of matrices are as fast.
 const NARROW_FROM: u32 = 17;
 
+impl Way {
+    /// Its name, for people.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Fused(_) => FUSED,
+            Self::Narrow(_) => "narrow",
+            Self::Halves(_) => "halves",
+            Self::Large(_) => "large",
+            Self::Host => "host",
+        }
+    }
+}
+
 /// All ways, best first, each with what speaks against it; the first with nothing runs. The last always can.
 pub(super) fn consider<T: Real>(
     shape: &Shape,
@@ -158,9 +171,8 @@ pub fn loop_candidates(
         .into_iter()
         .enumerate()
         .map(|(i, (way, why_not))| {
-            let (name, reason) = describe(way, &shape);
-            let runs = best == Some(i);
-            LoopCandidate { name, runs, reason: why_not.unwrap_or(reason) }
+            let reason = why_not.unwrap_or_else(|| describe(way, &shape));
+            LoopCandidate { name: way.name(), runs: best == Some(i), reason }
         })
         .collect();
     if Variant::of(shape.kernel_kind(), shape.k, shape.d).is_none() {
@@ -172,33 +184,31 @@ pub fn loop_candidates(
 
 const FUSED: &str = "fused";
 
-fn describe(way: Way, shape: &Shape) -> (&'static str, String) {
+/// How a way runs, and what decides its cost.
+fn describe(way: Way, shape: &Shape) -> String {
     match way {
         Way::Fused(variant) => {
             let (sums, kernel) = (variant.place().sums(), fused::kernel::<f32>(variant).name);
             let kernel = kernel.trim_end_matches("_f32");
-            (FUSED, format!("one kernel a pass, {kernel}; each warp holds all {sums} sums in its registers"))
+            format!("one kernel a pass, {kernel}; each warp holds all {sums} sums in its registers")
         }
         Way::Narrow(cut) => {
             let (each, warps) = (cut.each, cut.warps);
-            (
-                "narrow",
-                format!("one kernel a pass; {warps} warps of a block take the same rows, each {each} components"),
-            )
+            format!("one kernel a pass; {warps} warps of a block take the same rows, each {each} components")
         }
         Way::Halves(of) => {
             let (sums, at_once) = (of.place.sums(), 8 * of.at_once);
             let how = "two kernels for each chunk of rows, products of two half-precision numbers each, 22 bits";
-            ("halves", format!("{how}; {at_once} components at a time; {sums} sums"))
+            format!("{how}; {at_once} components at a time; {sums} sums")
         }
         Way::Large(of) => {
             let (sums, at_once) = (of.place.sums(), 8 * of.at_once);
-            ("large", format!("two kernels for each chunk of rows, {at_once} components at a time; {sums} sums"))
+            format!("two kernels for each chunk of rows, {at_once} components at a time; {sums} sums")
         }
         Way::Host => {
             let statistics = shape.statistics();
             let why = "passes about the means, M-step on the host; also where the others would lose digits";
-            ("host", format!("{why}; {statistics} sums"))
+            format!("{why}; {statistics} sums")
         }
     }
 }

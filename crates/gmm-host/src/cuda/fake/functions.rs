@@ -166,6 +166,7 @@ extern "C" fn launch(
         assert_eq!((wanted.name, (x, y, z), (block_x, block_y, block_z)), (name, (grid.0, grid.1, 1), (threads, 1, 1)));
         assert!(x > 0 && y > 0 && y < 65_536 && shared <= 99 << 10 && !parameters.is_null());
         assert!(s.handles.contains(&(stream as usize)));
+        *s.launches.entry(name).or_default() += 1;
         next = Some((name, run));
         0
     });

@@ -103,6 +103,8 @@ struct State {
     handles: BTreeSet<usize>,
     last_handle: usize,
     complaints: Vec<String>,
+    /// Launches of each kernel.
+    launches: BTreeMap<&'static str, usize>,
     /// Launches of kernels that wait by themselves for those before them.
     waiting: usize,
     /// The copy to the host, counted from the next, that brings a NaN, and the `f64` of it that is one.
@@ -189,6 +191,11 @@ impl Fake {
     /// Calls of every function so far.
     pub(super) fn tally(&self) -> BTreeMap<&'static str, usize> {
         self.state().calls.clone()
+    }
+
+    /// Launches so far of kernels whose names start so.
+    pub(super) fn launches(&self, prefix: &str) -> usize {
+        self.state().launches.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, n)| n).sum()
     }
 
     /// Launches so far of kernels that wait by themselves for those before them.

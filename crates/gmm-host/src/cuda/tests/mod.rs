@@ -2,6 +2,7 @@
 
 mod agreement;
 mod faults;
+mod halves;
 mod hand_over;
 mod likelihood;
 mod lloyd;

@@ -1,0 +1,188 @@
+//! EM in halves as the host puts it together: the reference's answers, who goes on where halves give up, and the other
+//! ways when they are asked for.
+
+use std::ops::ControlFlow;
+
+use super::*;
+use crate::em::run;
+use crate::{EmOptions, EmRun, ReferenceEngine, shift};
+
+/// What is allowed in `f32`, relative to the size of what is compared: a product in halves has an error of 2⁻²², and what is
+/// lost on top of it stays within `limits` of `cuda/em.rs`.
+const ALLOWED: f64 = 2e-5;
+
+/// Rows of `f32` around `k` corners, and a mixture with its means near them.
+fn problem(kind: CovarianceType, (n, d, k): (usize, usize, usize)) -> (Array2<f64>, Mixture) {
+    let corner = |c: usize, j: usize| 3.0 * noise(77 + c * d + j);
+    let rows = Array2::from_shape_fn((n, d), |(i, j)| {
+        let v = corner(i * 7 % k, j) + noise(i * d + j) + noise(90_000 + i * d + j);
+        f64::from(v as f32)
+    });
+    let like = mixture(kind, k, d, 0.0);
+    let means = Array2::from_shape_fn((k, d), |(c, j)| corner(c, j) + 0.2 * noise(991 + c * d + j));
+    (rows, Mixture::new(like.weights().to_owned(), means, like.covariances().clone()).unwrap())
+}
+
+fn em(rows: &mut dyn Resident, start: &Mixture, max_iter: usize) -> EmRun {
+    let options = EmOptions { tol: 0.0, max_iter, reg_covar: 1e-6, precision: Precision::F32 };
+    run(rows, start.clone(), &options, 0, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// As the engine chooses, or as `GMM_PLAN` would make it.
+fn on_device(fake: &Fake, plan: &str, data: &Dataset, start: &Mixture, max_iter: usize) -> EmRun {
+    let engine = CudaEngine::new(0).unwrap();
+    let forced = plan::Forced::parse(plan).unwrap();
+    let at = shift::of_data(data);
+    let mut rows = CudaRows::<f32>::load(engine.gpu.clone(), data, Precision::F32, &at, forced).unwrap();
+    let run = em(&mut rows, start, max_iter);
+    drop((rows, engine));
+    fake.assert_clean("a loop");
+    run
+}
+
+fn reference(data: &Dataset, start: &Mixture, max_iter: usize) -> EmRun {
+    em(ReferenceEngine.load(data, Precision::F64, &[]).unwrap().as_mut(), start, max_iter)
+}
+
+fn same(got: &EmRun, want: &EmRun, tolerance: f64, what: &str) {
+    let covariances = |run: &EmRun| match run.mixture.covariances() {
+        Covariances::Full(all) => all.iter().copied().collect::<Vec<_>>(),
+        Covariances::Tied(one) => one.iter().copied().collect(),
+        Covariances::Diag(all) => all.iter().copied().collect(),
+        Covariances::Spherical(all) => all.to_vec(),
+    };
+    let (a, b) = (&got.mixture, &want.mixture);
+    close(&got.trace, &want.trace, tolerance, &format!("{what}: trace"));
+    close(&a.weights().to_vec(), &b.weights().to_vec(), tolerance, &format!("{what}: weights"));
+    close(a.means().as_slice().unwrap(), b.means().as_slice().unwrap(), tolerance, &format!("{what}: means"));
+    close(&covariances(got), &covariances(want), tolerance, &format!("{what}: covariances"));
+    assert_eq!(got.empty, want.empty, "{what}");
+}
+
+/// The way that the iterations ran, all of which are to have been the device's.
+fn way(run: &EmRun, what: &str) -> &'static str {
+    let on = run.on_device.unwrap_or_else(|| panic!("{what}: the host had to do it"));
+    assert_eq!(on.iterations, run.iterations, "{what}: the host went on");
+    on.way
+}
+
+#[test]
+fn shapes_beyond_a_warps_registers_run_in_halves_and_agree_with_the_reference() {
+    let shapes = [
+        (CovarianceType::Full, (270, 17, 3)),
+        (CovarianceType::Full, (500, 9, 33)),
+        (CovarianceType::Full, (140, 40, 2)),
+        (CovarianceType::Diag, (300, 33, 3)),
+        (CovarianceType::Diag, (600, 4, 33)),
+        (CovarianceType::Tied, (300, 33, 3)),
+        (CovarianceType::Tied, (600, 5, 107)),
+        (CovarianceType::Spherical, (300, 33, 3)),
+        (CovarianceType::Spherical, (600, 17, 33)),
+    ];
+    for (kind, size) in shapes {
+        let what = format!("{kind} {size:?}");
+        let (rows, start) = problem(kind, size);
+        let data = Dataset::new(rows).unwrap();
+        let fake = Fake::install(Machine::default());
+        let got = on_device(&fake.0, "", &data, &start, 2);
+        assert_eq!(way(&got, &what), "halves", "{what}");
+        same(&got, &reference(&data, &start, 2), ALLOWED, &what);
+    }
+}
+
+#[test]
+fn a_fit_says_by_which_way_it_ran() {
+    let (rows, start) = problem(CovarianceType::Diag, (200, 33, 2));
+    let data = Dataset::new(rows.mapv(|v| v as f32)).unwrap();
+    let init = Init::Given(Box::new(start));
+    let options =
+        FitOptions { covariance_type: CovarianceType::Diag, init, max_iter: 2, tol: 0.0, ..FitOptions::new(2) };
+    let _fake = Fake::install(Machine::default());
+    let fit = fit(&CudaEngine::new(0).unwrap(), &data, &options).unwrap();
+    // The driver of the tests says that every batch takes a millisecond.
+    assert_eq!(fit.on_device.unwrap().to_string(), "2 iterations on the device, way halves, 1.0 ms");
+}
+
+#[test]
+fn rows_with_weights_do_not_run_in_halves() {
+    let (rows, start) = problem(CovarianceType::Diag, (200, 33, 2));
+    let data = Dataset::new(rows).unwrap().with_weights((0..200).map(|i| 0.5 + (i % 2) as f64).collect()).unwrap();
+    let fake = Fake::install(Machine::default());
+    let got = on_device(&fake.0, "", &data, &start, 2);
+    assert_eq!(way(&got, "weights"), "large");
+    assert_eq!(fake.0.launches("halves"), 0);
+    same(&got, &reference(&data, &start, 2), ALLOWED, "weights");
+}
+
+#[test]
+fn a_column_with_a_far_outlier_is_not_for_halves_and_the_others_start_anew() {
+    for kind in [CovarianceType::Full, CovarianceType::Diag, CovarianceType::Spherical] {
+        let what = format!("{kind} with an outlier");
+        let (mut rows, start) = problem(kind, (200, 33, 3));
+        // Beyond what halves scaled by it leave of a standard deviation of 1.
+        rows[[7, 2]] = 2e4;
+        let data = Dataset::new(rows).unwrap();
+        let fake = Fake::install(Machine::default());
+        let got = on_device(&fake.0, "", &data, &start, 2);
+        assert_eq!((fake.0.launches("halves_scales"), way(&got, &what)), (1, "large"), "{what}");
+        same(&got, &reference(&data, &start, 2), ALLOWED, &what);
+    }
+}
+
+#[test]
+fn a_far_outlier_costs_a_tied_covariance_that_stays_in_halves_no_digits() {
+    let d = 33;
+    // Components that share every row, so that responsibilities have digits to lose.
+    let mut rows = Array2::from_shape_fn((200, d), |(i, j)| f64::from((1.7 * noise(i * d + j)) as f32));
+    rows[[7, 2]] = 2e4;
+    let data = Dataset::new(rows).unwrap();
+    let means = Array2::from_shape_fn((3, d), |(c, j)| 0.3 * noise(991 + c * d + j));
+    let like = mixture(CovarianceType::Tied, 3, d, 0.0);
+    let start = Mixture::new(like.weights().to_owned(), means, like.covariances().clone()).unwrap();
+    let fake = Fake::install(Machine::default());
+    let got = on_device(&fake.0, "", &data, &start, 2);
+    assert_eq!(way(&got, "tied"), "halves");
+    let want = reference(&data, &start, 2);
+    same(&got, &want, ALLOWED, "tied");
+}
+
+#[test]
+fn where_a_component_grows_too_narrow_for_halves_the_others_go_on_from_the_last_look() {
+    let d = 33;
+    // A third of the rows are all but one point, which is where the second component ends.
+    let rows = Array2::from_shape_fn((300, d), |(i, j)| {
+        let width = if i % 3 == 0 { 1e-3 } else { 8.0 };
+        f64::from((width * noise(i * d + j)) as f32)
+    });
+    let data = Dataset::new(rows).unwrap();
+    let covariances = Covariances::Diag(Array2::from_shape_fn((2, d), |(c, _)| if c == 0 { 21.0 } else { 6.4 }));
+    let start = Mixture::new(Array1::from_vec(vec![0.5, 0.5]), Array2::zeros((2, d)), covariances).unwrap();
+    crate::cuda::em::LOOK_AFTER.set(1);
+    let fake = Fake::install(Machine::default());
+    let got = on_device(&fake.0, "", &data, &start, 4);
+    let passes = |kernels: &str| fake.0.launches(kernels);
+    assert_eq!(way(&got, "narrow"), "large");
+    let (halves, large) = (passes("halves_moments"), passes("moments_linear"));
+    assert!(halves >= 2 && large == 4 - (halves - 1), "{halves} passes in halves, the last in vain, then {large}");
+    same(&got, &reference(&data, &start, 4), ALLOWED, "narrow");
+}
+
+#[test]
+fn every_way_that_is_asked_for_gives_the_same_answer() {
+    for kind in CovarianceType::ALL {
+        let (rows, start) = problem(kind, (300, 13, 3));
+        let data = Dataset::new(rows).unwrap();
+        let want = reference(&data, &start, 2);
+        for asked in ["fused", "halves", "large"] {
+            let what = format!("{kind} {asked}");
+            let fake = Fake::install(Machine::default());
+            let got = on_device(&fake.0, &format!("variant={asked}"), &data, &start, 2);
+            assert_eq!(way(&got, &what), asked, "{what}");
+            same(&got, &want, ALLOWED, &what);
+        }
+        let fake = Fake::install(Machine::default());
+        let got = on_device(&fake.0, "loop=host", &data, &start, 2);
+        assert_eq!(got.on_device, None, "{kind}");
+        same(&got, &want, ALLOWED, &format!("{kind} by the host"));
+    }
+}
