@@ -1,11 +1,9 @@
 //! The harness on the CPU engine: a record that parses, and wrong answers that fail.
 
-use std::ops::Range;
 use std::path::Path;
 
-use gmm_host::{CpuEngine, Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
-use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
-use ndarray::ArrayView2;
+use gmm_host::{CpuEngine, Error, Hooks, Wrapped};
+use gmm_model::Statistics;
 
 use super::line::COLUMNS;
 use super::{Arguments, run_on};
@@ -13,74 +11,13 @@ use super::{Arguments, run_on};
 /// What a spoiled engine does to the statistics of a pass.
 type Spoil = fn(&mut Statistics);
 
-/// The CPU engine with something done to the sums of its passes.
-struct Spoiled {
-    engine: CpuEngine,
-    spoil: Spoil,
-}
+/// Rows with something done to the sums of their passes.
+struct Spoiled(Spoil);
 
-impl Engine for Spoiled {
-    fn name(&self) -> String {
-        "spoiled".to_owned()
-    }
-
-    fn description(&self) -> String {
-        self.engine.description()
-    }
-
-    fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        let rows = self.engine.load(data, precision, shift)?;
-        Ok(Box::new(SpoiledRows { rows, spoil: self.spoil }))
-    }
-}
-
-struct SpoiledRows {
-    rows: Box<dyn Resident>,
-    spoil: Spoil,
-}
-
-impl Resident for SpoiledRows {
-    fn dim(&self) -> (usize, usize) {
-        self.rows.dim()
-    }
-
-    fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
-        let mut statistics = self.rows.pass(mixture)?;
-        (self.spoil)(&mut statistics);
+impl Hooks for Spoiled {
+    fn passed(&mut self, mut statistics: Statistics) -> Result<Statistics, Error> {
+        (self.0)(&mut statistics);
         Ok(statistics)
-    }
-
-    fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
-        self.rows.nearest(kind, centres)
-    }
-
-    fn given(
-        &mut self,
-        kind: CovarianceType,
-        centres: ArrayView2<'_, f64>,
-        fill: &FillResponsibilities<'_>,
-    ) -> Result<Statistics, Error> {
-        self.rows.given(kind, centres, fill)
-    }
-
-    fn forget_centres(&mut self) {
-        self.rows.forget_centres();
-    }
-
-    fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
-        self.rows.add_centre(centre)
-    }
-
-    fn potentials(&mut self, candidates: ArrayView2<'_, f64>) -> Result<Vec<f64>, Error> {
-        self.rows.potentials(candidates)
-    }
-
-    fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
-        self.rows.near(ranges)
-    }
-
-    fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
-        self.rows.evaluate(mixture, want)
     }
 }
 
@@ -101,7 +38,8 @@ fn arguments(workloads: &[&str], out: &Path) -> Arguments {
 fn run(spoil: Spoil, workloads: &[&str]) -> (bool, Vec<Vec<String>>) {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("record.csv");
-    let engine = Spoiled { engine: CpuEngine::new(2).unwrap(), spoil };
+    let cpu = CpuEngine::new(2).unwrap();
+    let engine = Wrapped::new(&cpu, || Spoiled(spoil));
     let done = run_on(&engine, &arguments(workloads, &out));
     let text = std::fs::read_to_string(&out).unwrap();
     let rows = text.lines().filter(|line| !line.starts_with('#')).skip(1);

@@ -19,6 +19,7 @@ pub mod memory;
 mod reference;
 mod select;
 pub mod shift;
+mod wrapped;
 
 pub use cpu::CpuEngine;
 pub use cuda::{CudaDevice, CudaEngine, CudaReport, LoopCandidate, UploadRates, cuda_report, loop_candidates};
@@ -31,3 +32,4 @@ pub use init::Init;
 pub use likelihood::{ComponentCache, ComponentChange, Gradient, Likelihood, Unconstrained};
 pub use reference::ReferenceEngine;
 pub use select::{Candidate, best, select};
+pub use wrapped::{Hooks, Wrapped};

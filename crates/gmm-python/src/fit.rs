@@ -13,7 +13,7 @@ use crate::errors::raise;
 use crate::options::{Fitting, Place, word};
 use crate::parameters;
 use crate::rows::Rows;
-use crate::stoppable::Stoppable;
+use crate::stoppable::stoppable;
 use crate::supervise::{Progress, supervise};
 
 /// Fits a mixture to `rows`, `(n, d)` of float32 or float64, on the engine that `place` names.
@@ -49,7 +49,7 @@ pub(crate) fn fit<'py>(
             });
             if line.is_cut() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let engine = Stoppable { engine: opened.engine.as_ref(), stop: line.stop() };
+        let engine = stoppable(opened.engine.as_ref(), line.stop());
         fit_observed(&engine, &data, &options, &mut observer)
     })?;
     as_dict(py, done.map_err(|error| raise(py, error))?)

@@ -1,11 +1,10 @@
 //! What is left when an engine fails in the middle of a fit, rows 67, 69 and 72 of the table of bad input.
 
 use std::fs;
-use std::ops::Range;
 
-use gmm_host::{CpuEngine, Error, Evaluation, FillResponsibilities, Resident, Wanted, fit};
-use gmm_model::{Mixture, Precision, Statistics};
-use ndarray::{Array2, ArrayView2};
+use gmm_host::{CpuEngine, Error, Hooks, Wrapped, fit};
+use gmm_model::Statistics;
+use ndarray::Array2;
 use tempfile::TempDir;
 
 use super::*;
@@ -16,77 +15,17 @@ const AT: usize = 4;
 /// What a failing pass answers in place of its statistics.
 type Answer = fn(Statistics) -> Result<Statistics, Error>;
 
-/// The CPU engine, one pass of which fails.
+/// Rows one pass of which fails.
 struct Failing {
-    engine: CpuEngine,
-    at: usize,
-    answer: Answer,
-}
-
-struct FailingRows {
-    rows: Box<dyn Resident>,
     passes: usize,
     at: usize,
     answer: Answer,
 }
 
-impl Engine for Failing {
-    fn name(&self) -> String {
-        self.engine.name()
-    }
-
-    fn description(&self) -> String {
-        self.engine.description()
-    }
-
-    fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        let rows = self.engine.load(data, precision, shift)?;
-        Ok(Box::new(FailingRows { rows, passes: 0, at: self.at, answer: self.answer }))
-    }
-}
-
-impl Resident for FailingRows {
-    fn dim(&self) -> (usize, usize) {
-        self.rows.dim()
-    }
-
-    fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
+impl Hooks for Failing {
+    fn passed(&mut self, statistics: Statistics) -> Result<Statistics, Error> {
         self.passes += 1;
-        let statistics = self.rows.pass(mixture)?;
         if self.passes == self.at { (self.answer)(statistics) } else { Ok(statistics) }
-    }
-
-    fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
-        self.rows.nearest(kind, centres)
-    }
-
-    fn given(
-        &mut self,
-        kind: CovarianceType,
-        centres: ArrayView2<'_, f64>,
-        fill: &FillResponsibilities<'_>,
-    ) -> Result<Statistics, Error> {
-        self.rows.given(kind, centres, fill)
-    }
-
-    fn forget_centres(&mut self) {
-        self.rows.forget_centres();
-    }
-
-    fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
-        self.rows.add_centre(centre)
-    }
-
-    fn potentials(&mut self, candidates: ArrayView2<'_, f64>) -> Result<Vec<f64>, Error> {
-        self.rows.potentials(candidates)
-    }
-
-    fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
-        self.rows.near(ranges)
-    }
-
-    fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
-        self.rows.evaluate(mixture, want)
     }
 }
 
@@ -105,7 +44,8 @@ fn failed(at: usize, answer: Answer, older: Option<&str>) -> (u8, String, TempDi
     if let Some(text) = older {
         fs::write(&path, text).unwrap();
     }
-    let engine = Failing { engine: CpuEngine::new(1).unwrap(), at, answer };
+    let cpu = CpuEngine::new(1).unwrap();
+    let engine = Wrapped::new(&cpu, || Failing { passes: 0, at, answer });
     let error = observed(Some(&path), &data(), &options(10), &engine, &Console::new(true, false)).unwrap_err();
     (exit::code(&error), exit::message(&error), folder)
 }

@@ -19,6 +19,7 @@ mod fault;
 mod launch;
 mod lloyd;
 mod loading;
+mod packing;
 mod parameters;
 mod passes;
 mod plan;

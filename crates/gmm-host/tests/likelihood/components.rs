@@ -1,15 +1,11 @@
 //! The cache of log densities by component: its bits, its undo, what it evaluates, and what it refuses.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gmm_host::{
-    ComponentCache, ComponentChange, CpuEngine, Engine, Error, Evaluation, FillResponsibilities, Likelihood, Resident,
-    Wanted,
-};
-use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, ModelError, Precision, Statistics};
-use ndarray::{ArrayView2, Axis};
+use gmm_host::{ComponentCache, ComponentChange, Error, Hooks, Likelihood, Wrapped};
+use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, ModelError, Precision};
+use ndarray::Axis;
 
 use super::{case, cpu, every_case, naive, on_cpu};
 
@@ -80,60 +76,13 @@ fn a_cache_gives_the_naive_sum() {
     });
 }
 
-/// The CPU engine, which counts its evaluations.
-struct Counting(CpuEngine, Arc<AtomicUsize>);
+/// Counts what goes over the rows.
+struct Counting(Arc<AtomicUsize>);
 
-struct CountingRows(Box<dyn Resident>, Arc<AtomicUsize>);
-
-impl Engine for Counting {
-    fn name(&self) -> String {
-        self.0.name()
-    }
-    fn description(&self) -> String {
-        self.0.description()
-    }
-    fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        Ok(Box::new(CountingRows(self.0.load(data, precision, shift)?, self.1.clone())))
-    }
-}
-
-impl Resident for CountingRows {
-    fn dim(&self) -> (usize, usize) {
-        self.0.dim()
-    }
-    fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
-        self.0.pass(mixture)
-    }
-    fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
-        self.0.nearest(kind, centres)
-    }
-    fn given(
-        &mut self,
-        kind: CovarianceType,
-        centres: ArrayView2<'_, f64>,
-        fill: &FillResponsibilities<'_>,
-    ) -> Result<Statistics, Error> {
-        self.0.given(kind, centres, fill)
-    }
-    fn forget_centres(&mut self) {
-        self.0.forget_centres();
-    }
-
-    fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
-        self.0.add_centre(centre)
-    }
-
-    fn potentials(&mut self, candidates: ArrayView2<'_, f64>) -> Result<Vec<f64>, Error> {
-        self.0.potentials(candidates)
-    }
-
-    fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
-        self.0.near(ranges)
-    }
-    fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
-        assert_eq!(mixture.n_components(), 1);
-        self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.evaluate(mixture, want)
+impl Hooks for Counting {
+    fn before(&mut self) -> Result<(), Error> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 }
 
@@ -142,7 +91,9 @@ fn only_what_changes_is_evaluated() {
     for kind in CovarianceType::ALL {
         let (data, start) = case(kind, 300, 3, 5, 0.0, false);
         let count = Arc::new(AtomicUsize::new(0));
-        let mut likelihood = Likelihood::new(&Counting(cpu(), count.clone()), &data, Precision::F64).unwrap();
+        let cpu = cpu();
+        let counting = Wrapped::new(&cpu, || Counting(count.clone()));
+        let mut likelihood = Likelihood::new(&counting, &data, Precision::F64).unwrap();
         let since = || count.swap(0, Ordering::Relaxed);
         let mut cache = ComponentCache::new(&mut likelihood, start.clone()).unwrap();
         assert_eq!(since(), 5, "{kind}");

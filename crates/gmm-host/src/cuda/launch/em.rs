@@ -11,7 +11,6 @@ use gmm_kernels::fused::state::STATE_LEN;
 use gmm_kernels::fused::update::{self, TRACE, Update, update as update_kernel};
 use gmm_kernels::fused::{self, Pass, Variant};
 use gmm_kernels::layout::{Kind, packed_len, second_len, tiled_len, tiles};
-use gmm_kernels::reduce::{NUMBERS, Reduce, reduce_blocks};
 use gmm_kernels::{THREADS, device::WARP};
 
 use super::halves::Coded;
@@ -117,6 +116,13 @@ impl Kernels {
     }
 }
 
+impl Chunks {
+    /// First row and rows of each chunk of `n` rows. Chunks are whole tiles, so what belongs to them lies one after another.
+    pub(super) fn over(self, n: u64) -> impl Iterator<Item = (u64, u64)> {
+        (0..n).step_by(self.chunk as usize).map(move |start| (start, self.chunk.min(n - start)))
+    }
+}
+
 /// What stays the same in a loop.
 #[derive(Clone, Copy)]
 pub(crate) struct LoopPlan {
@@ -147,24 +153,13 @@ impl Launcher<'_> {
         at_least(&b.coefficients, place.coefficients(), "coefficients");
         at_least(&b.constants, 8 * u64::from(place.groups), "constants");
         at_least(&b.partials, u64::from(plan.kernels.partials()) * place.sums(), "partial sums");
-        at_least(&b.sums, place.sums(), "sums");
         match plan.kernels {
             Kernels::Fused(variant, blocks) => self.fused_pass(shape, variant, blocks, iteration, rows, b)?,
             Kernels::Narrow(cut, _, blocks) => self.narrow_pass(shape, cut, blocks, iteration, rows, b)?,
             Kernels::Large(of, chunks) => self.large_pass(shape, of, &chunks, iteration, rows, b)?,
             Kernels::Halves(of, chunks) => self.halves_pass(shape, of, &chunks, iteration, rows, b)?,
         }
-        let reduce = Reduce {
-            partials: pointer(&b.partials),
-            count: plan.kernels.partials().into(),
-            len: place.sums(),
-            out: pointer(&b.sums),
-            accumulate: 0,
-        };
-        // More blocks than that take several numbers one after another.
-        let grid = place.sums().div_ceil(NUMBERS.into()).min(1 << 16) as u32;
-        // SAFETY: every length was checked against the field's formula.
-        unsafe { self.launch(reduce_blocks(), (grid, 1), reduce) }
+        self.reduce_blocks(&b.partials, plan.kernels.partials().into(), place.sums(), &b.sums)
     }
 
     fn fused_pass<T: Number>(
@@ -242,10 +237,7 @@ impl Launcher<'_> {
         assert_eq!(between.norms.is_some(), kind == Kind::Spherical, "norms");
         assert_eq!(of, Large::of(kind, shape.k, d));
         let exponentials = pointer(&between.exponentials).cast::<T>();
-        let mut start = 0;
-        while start < rows.n {
-            let n = chunks.chunk.min(rows.n - start);
-            // Chunks are whole tiles, so the pieces follow one another.
+        for (start, n) in chunks.over(rows.n) {
             let at = start as usize;
             let x = rows.x.index(at * d as usize..);
             let norms = between.norms.map(|all| all.index(at..));
@@ -294,7 +286,6 @@ impl Launcher<'_> {
                 let grid = (warps.div_ceil(THREADS / WARP), 1);
                 self.launch(large::moments::<T>(of.family, of.at_once), grid, moments)?;
             }
-            start += n;
         }
         Ok(())
     }

@@ -63,10 +63,7 @@ impl Launcher<'_> {
         assert_eq!(between.norms.is_some(), kind == Kind::Spherical, "norms");
         assert_eq!(of, Large::of(kind, shape.k, d));
         assert!(T::BYTES == 4 && rows.row_weights.is_none(), "rows in halves are f32 and weigh 1");
-        let mut start = 0;
-        while start < rows.n {
-            let n = chunks.chunk.min(rows.n - start);
-            // Chunks are whole tiles, so the pieces follow one another.
+        for (start, n) in chunks.over(rows.n) {
             let at = start as usize;
             let x = pointer(&rows.x.index(at * d as usize..)).cast_const().cast::<f32>();
             let norms =
@@ -115,7 +112,6 @@ impl Launcher<'_> {
                 self.launch(halves::densities(of, d), (blocks, 1), densities)?;
                 self.launch(halves::moments(of), (moment_blocks, 1), moments)?;
             }
-            start += n;
         }
         Ok(())
     }

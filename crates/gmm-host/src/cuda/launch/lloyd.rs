@@ -9,9 +9,8 @@ use gmm_kernels::lloyd::assign::{self, Assign};
 use gmm_kernels::lloyd::centres::{MoveCentres, SEEN, Settle, lloyd_move, lloyd_settle};
 use gmm_kernels::lloyd::sums::{HardSums, hard_sums};
 use gmm_kernels::lloyd::{Cut, Place, labels_len};
-use gmm_kernels::reduce::{NUMBERS, reduce_blocks};
 
-use super::{Chunk, Launcher, at_least, check_chunk, or_null, pointer, reduction};
+use super::{Chunk, Launcher, at_least, check_chunk, or_null, pointer};
 use crate::Error;
 use crate::cuda::plan::Shape;
 use crate::cuda::upload::Number;
@@ -69,6 +68,7 @@ impl Launcher<'_> {
         assert!(cut.columns == shape.d + 1 || cut.columns == 2 * shape.d + 1, "columns of sums");
         at_least(&b.state, STATE_LEN as u64, "state");
         at_least(&b.labels, labels_len(rows.n), "labels");
+        at_least(&b.partials, u64::from(cut.splits) * len, "partial sums");
         at_least(&b.centres, u64::from(k) * u64::from(shape.d), "centres");
         at_least(&b.constants, 8 * u64::from(place.groups), "constants");
         at_least(&b.coefficients, place.coefficients(), "coefficients");
@@ -101,16 +101,14 @@ impl Launcher<'_> {
             splits: cut.splits,
             partials: pointer(&b.partials),
         };
-        let reduce = reduction(&b.partials, cut.splits.into(), len, &b.sums, false);
         let blocks = u64::from(plan.blocks).min(tiles(rows.n)) as u32;
         let warps = u32::try_from(cut.warps().div_ceil(u64::from(THREADS / WARP))).expect("a grid of blocks");
         // SAFETY: every length was checked against the field's formula; coefficients start 16-byte aligned.
         unsafe {
             self.launch(assign::kernel::<T>(place.at_once), (blocks, 1), assign)?;
             self.launch(hard_sums::<T>(), (warps, 1), sums)?;
-            let grid = len.div_ceil(NUMBERS.into()).min(1 << 16) as u32;
-            self.launch(reduce_blocks(), (grid, 1), reduce)
         }
+        self.reduce_blocks(&b.partials, cut.splits.into(), len, &b.sums)
     }
 
     /// Centres to the means of their rows; at iteration 0, coefficients of the centres that are there.

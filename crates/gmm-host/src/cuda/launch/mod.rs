@@ -21,7 +21,7 @@ use gmm_kernels::e_step::{self, EStep};
 use gmm_kernels::layout::{TILE_ROWS, factor_len, statistics_len, tiled_len, tiles};
 use gmm_kernels::m_step_sums::{self, Sums};
 use gmm_kernels::nearest::{Nearest, nearest as nearest_kernel};
-use gmm_kernels::reduce::{Reduce, reduce_partials, reduce_scalars};
+use gmm_kernels::reduce::{NUMBERS, Reduce, reduce_blocks, reduce_partials, reduce_scalars};
 use gmm_kernels::tile::{Tile, Untile, tile_from_f64, untile as untile_kernel};
 use gmm_kernels::{Arguments, Kernel, THREADS};
 use gmm_model::CovarianceType;
@@ -243,6 +243,21 @@ impl Launcher<'_> {
         let grid = len.div_ceil(u64::from(THREADS)).min(1 << 16) as u32;
         // SAFETY: lengths were checked by `reduction`.
         unsafe { self.launch(reduce_partials(), (grid, 1), a) }
+    }
+
+    /// Many numbers, many partial results, as the loops without the host leave them: `out = Σ partials`.
+    fn reduce_blocks(
+        self,
+        partials: &DeviceSlice<f64>,
+        count: u64,
+        len: u64,
+        out: &DeviceSlice<f64>,
+    ) -> Result<(), Error> {
+        let a = reduction(partials, count, len, out, false);
+        // More blocks than that take several numbers one after another.
+        let grid = len.div_ceil(NUMBERS.into()).min(1 << 16) as u32;
+        // SAFETY: lengths were checked by `reduction`.
+        unsafe { self.launch(reduce_blocks(), (grid, 1), a) }
     }
 
     /// Few numbers, many partial results: the E-step's totals over the blocks that it had for a chunk of `n` rows.

@@ -1,0 +1,160 @@
+//! An engine around another: what is to happen before a pass over its rows, and to what a pass gives.
+
+use std::ops::Range;
+
+use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
+use ndarray::{Array2, ArrayView2};
+
+use crate::em::{EmOptions, EmRun};
+use crate::init::LloydPasses;
+use crate::{Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
+
+/// What happens around the passes of other rows; nothing, where a method is left out.
+pub trait Hooks: Send {
+    /// Before anything that goes over the rows.
+    ///
+    /// # Errors
+    /// Whatever is to be the answer in place of the rows' own.
+    fn before(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// What a [`pass`](Resident::pass) gave, on its way to the caller. Iterations that an engine does by itself have none.
+    ///
+    /// # Errors
+    /// Whatever is to be the answer in its place.
+    fn passed(&mut self, statistics: Statistics) -> Result<Statistics, Error> {
+        Ok(statistics)
+    }
+}
+
+/// An engine that is another's in all but the [`Hooks`] of its rows: to stop between passes, to count them, or to see what
+/// becomes of a failure.
+///
+/// ```
+/// use gmm_host::{CpuEngine, Error, FitOptions, Hooks, Wrapped, fit};
+/// use gmm_model::Dataset;
+/// use ndarray::array;
+///
+/// struct Stopped;
+///
+/// impl Hooks for Stopped {
+///     fn before(&mut self) -> Result<(), Error> {
+///         Err(Error::Interrupted { iterations: 0 })
+///     }
+/// }
+///
+/// let data = Dataset::new(array![[0.0], [0.2], [5.0], [5.2]])?;
+/// let cpu = CpuEngine::new(1)?;
+/// let stopped = fit(&Wrapped::new(&cpu, || Stopped), &data, &FitOptions::new(2));
+/// assert!(matches!(stopped, Err(Error::Interrupted { .. })));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Wrapped<'a, F> {
+    engine: &'a dyn Engine,
+    hooks: F,
+}
+
+impl<'a, H: Hooks + 'static, F: Fn() -> H + Send + Sync> Wrapped<'a, F> {
+    /// Around `engine`, with hooks of their own for all rows that are loaded.
+    pub fn new(engine: &'a dyn Engine, hooks: F) -> Self {
+        Self { engine, hooks }
+    }
+}
+
+impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> Engine for Wrapped<'_, F> {
+    fn name(&self) -> String {
+        self.engine.name()
+    }
+
+    fn description(&self) -> String {
+        self.engine.description()
+    }
+
+    fn precision(&self, asked: Precision) -> Precision {
+        self.engine.precision(asked)
+    }
+
+    fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        let rows = self.engine.load(data, precision, shift)?;
+        Ok(Box::new(Rows { rows, hooks: (self.hooks)() }))
+    }
+}
+
+struct Rows<H> {
+    rows: Box<dyn Resident>,
+    hooks: H,
+}
+
+impl<H: Hooks> Rows<H> {
+    /// The rows, for something that goes over them.
+    fn next(&mut self) -> Result<&mut dyn Resident, Error> {
+        self.hooks.before()?;
+        Ok(self.rows.as_mut())
+    }
+}
+
+impl<H: Hooks> Resident for Rows<H> {
+    fn dim(&self) -> (usize, usize) {
+        self.rows.dim()
+    }
+
+    fn hold_about(&mut self, shift: &[f64]) -> Result<bool, Error> {
+        self.next()?.hold_about(shift)
+    }
+
+    fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
+        let statistics = self.next()?.pass(mixture)?;
+        self.hooks.passed(statistics)
+    }
+
+    fn iterate(
+        &mut self,
+        run: &mut EmRun,
+        options: &EmOptions,
+        seen: &mut dyn FnMut(&mut EmRun, usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.next()?.iterate(run, options, seen)
+    }
+
+    fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
+        self.next()?.nearest(kind, centres)
+    }
+
+    fn lloyd(&mut self, centres: &mut Array2<f64>, most: usize, rest: f64) -> Result<LloydPasses, Error> {
+        self.next()?.lloyd(centres, most, rest)
+    }
+
+    fn given(
+        &mut self,
+        kind: CovarianceType,
+        centres: ArrayView2<'_, f64>,
+        fill: &FillResponsibilities<'_>,
+    ) -> Result<Statistics, Error> {
+        self.next()?.given(kind, centres, fill)
+    }
+
+    fn forget_centres(&mut self) {
+        self.rows.forget_centres();
+    }
+
+    fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
+        self.next()?.add_centre(centre)
+    }
+
+    fn potentials(&mut self, candidates: ArrayView2<'_, f64>) -> Result<Vec<f64>, Error> {
+        self.next()?.potentials(candidates)
+    }
+
+    fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
+        self.next()?.near(ranges)
+    }
+
+    fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
+        self.next()?.evaluate(mixture, want)
+    }
+
+    fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
+        self.next()?.log_likelihoods(mixtures)
+    }
+}
