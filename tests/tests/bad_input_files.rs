@@ -217,3 +217,23 @@ fn row_72_a_fit_that_fails_on_its_way_leaves_the_mixture_before_in_the_checkpoin
     }
     folder.gmm("fit x.csv --init run.json -o y.json").ok();
 }
+
+#[test]
+fn an_output_that_could_not_be_written_is_refused_before_anything_is_read() {
+    // The model and the rows are not there: whoever looked at them first would complain of them.
+    let folder = Folder::new();
+    for (output, code, part) in [
+        ("y.txt", 2, "use csv, tsv, npy, parquet"),
+        ("y.npz", 2, "use csv, tsv, npy, parquet"),
+        ("y", 2, "unknown"),
+        (".", 6, "directory"),
+    ] {
+        for command in ["predict no.json no.csv", "score no.json no.csv --per-row", "sample no.json -n 3"] {
+            folder.refuses(&format!("{command} -o {output}"), code, &[output, part]);
+        }
+    }
+    for (name, command) in [("there.csv", "predict no.json no.csv"), ("there.json", "fit no.csv -k 2")] {
+        std::fs::create_dir(folder.path(name)).unwrap();
+        folder.gmm(&format!("{command} -o {name}")).failed(6, &[name, "is a directory"]);
+    }
+}

@@ -118,3 +118,22 @@ fn row_50_a_column_that_is_not_there_or_twice() {
     let folder = Folder::with("x.csv", "a,a,b\n1,2,3\n4,5,6\n");
     folder.refuses("fit x.csv -k 1 --columns a,b -o m.json", 3, &["several columns are called 'a'"]);
 }
+
+#[test]
+fn row_44_a_seed_that_is_no_number_or_negative_says_its_range() {
+    let folder = Folder::new();
+    let fit = format!("fit {} -k 2 -o m.json", data("old_faithful.csv"));
+    for command in [fit.as_str(), "generate -n 5 -k 2 -d 2 -o y.csv", "sample m.json -n 3 -o y.csv"] {
+        for seed in ["-1", "2.5", "today"] {
+            folder.refuses(&format!("{command} --seed {seed}"), 2, &["--seed", "whole number from 0"]);
+        }
+    }
+}
+
+#[test]
+fn row_44_a_range_of_components_in_other_words_says_how_one_is_written() {
+    for k in ["1-3", "one", "1..", "..3"] {
+        let command = format!("select {} -k {k}", data("old_faithful.csv"));
+        Folder::new().refuses(&command, 2, &["-k", "whole number", "1..10"]);
+    }
+}

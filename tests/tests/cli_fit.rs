@@ -209,6 +209,9 @@ fn a_device_that_is_not_there_is_never_replaced() {
     Folder::new().refuses(&fit("-k 2 --device cuda:97 -o m.json"), 5, &["cuda:97"]);
     let run = Folder::new().gmm(&fit("-k 2 --device auto -v")).ok();
     assert!(run.stderr.contains("auto: "), "{}", run.stderr);
+    // The record says it in a few words; how a driver was looked for is for those who ask.
+    let engine = run.stdout.lines().find(|line| line.starts_with("engine")).expect("the engine's line");
+    assert!(engine.contains("auto: ") && engine.len() < 120, "{engine}");
 }
 
 #[test]

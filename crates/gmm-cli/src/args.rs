@@ -91,7 +91,7 @@ pub(crate) struct EmArgs {
     #[arg(long, value_name = "R", default_value = "1e-6", allow_hyphen_values = true)]
     pub(crate) reg_covar: f64,
     /// Seed of every random draw
-    #[arg(long, value_name = "SEED", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 }
 
@@ -131,6 +131,11 @@ pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
         Err(why) if why.contains("negative") => Err("it must be at least 1".to_owned()),
         other => other,
     }
+}
+
+/// Any number that a seed can be.
+pub(crate) fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("it must be a whole number from 0 to {}", u64::MAX))
 }
 
 fn threads(text: &str) -> Result<usize, String> {

@@ -75,7 +75,10 @@ pub(crate) fn run(args: &DoctorArgs, console: &Console) -> anyhow::Result<()> {
     lines.extend(
         cuda.lines().map(|line| line.split_once(": ").unwrap_or(("cuda", line))).map(|(a, b)| (a, b.to_owned())),
     );
-    let auto = Device::Auto.open(0).map(|Opened { engine, reason }| format!("{}, since {reason}", engine.name()));
+    // What stands in the way of each GPU was said above.
+    let briefly = |reason: &str| reason.split(": ").next().unwrap_or_default().to_owned();
+    let auto =
+        Device::Auto.open(0).map(|Opened { engine, reason }| format!("{}, since {}", engine.name(), briefly(&reason)));
     lines.push(("--device auto", engine(auto)));
     let text =
         lines.iter().map(|(label, text)| format!("{} {text}\n", paint(console.colour, "1", &format!("{label:<14}"))));

@@ -85,7 +85,7 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     if let Some(on_device) = fit.on_device {
         console.note(|| on_device.to_string());
     }
-    let engine = input::describe(&opened, args.engine.device, Some(&fit.summary.precision));
+    let engine = input::describe(&opened, args.engine.device, &fit.summary.precision);
     let feature_names = data.names().map(<[String]>::to_vec);
     let Fit { mixture, summary, elapsed, .. } = fit;
     let model = ModelFile { mixture, feature_names, fit: Some(summary) };

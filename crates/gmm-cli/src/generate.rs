@@ -38,7 +38,7 @@ pub(crate) struct GenerateArgs {
     #[arg(long, value_name = "C", default_value_t = 2.0, allow_hyphen_values = true)]
     separation: f64,
     /// Seed of the mixture and of the rows
-    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = args::seed, allow_negative_numbers = true)]
     seed: u64,
     /// Where the rows go: csv, tsv, npy, parquet or arrow; - is csv on standard output
     #[arg(short, long, value_name = "OUT", required = true)]

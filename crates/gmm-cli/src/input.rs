@@ -119,17 +119,27 @@ pub(crate) fn check_columns(model: &ModelFile, data: &Dataset) -> Result<(), gmm
 /// Where the device is not to be had.
 pub(crate) fn engine(args: &EngineArgs, console: &Console) -> anyhow::Result<Opened> {
     let opened = args.device.open(args.threads)?;
-    console.note(|| format!("engine {}", describe(&opened, args.device, None)));
+    console.note(|| match args.device {
+        Device::Auto => format!("engine {}; auto: {}", line(&opened), opened.reason),
+        _ => format!("engine {}", line(&opened)),
+    });
     Ok(opened)
 }
 
-/// An engine for people, with the precision of a fit, and why it is this one.
-pub(crate) fn describe(opened: &Opened, device: Device, precision: Option<&str>) -> String {
-    let mut text = format!("{} ({})", opened.engine.name(), opened.engine.description());
-    if let Some(precision) = precision {
-        text += &format!(", {precision}");
+/// An engine in one line.
+fn line(opened: &Opened) -> String {
+    format!("{} ({})", opened.engine.name(), opened.engine.description())
+}
+
+/// An engine and its precision in one line, as a fit's record has it. Why there is no GPU is a long story on a machine that
+/// never had one: `-v` and `gmm doctor` tell it.
+pub(crate) fn describe(opened: &Opened, device: Device, precision: &str) -> String {
+    let text = format!("{}, {precision}", line(opened));
+    match device {
+        Device::Auto if opened.engine.name() == "cpu" => format!("{text}; auto: no GPU can be used, see gmm doctor"),
+        Device::Auto => format!("{text}; auto: {}", opened.reason),
+        _ => text,
     }
-    if device == Device::Auto { format!("{text}; auto: {}", opened.reason) } else { text }
 }
 
 /// A path in a message.

@@ -105,13 +105,14 @@ pub(crate) fn write_model(path: &Path, model: &ModelFile) -> anyhow::Result<()> 
 /// Refuses, before any work is done, a model path that could not be written in the end.
 ///
 /// # Errors
-/// [`FileError`] for an unknown extension or a folder that is not there.
+/// [`FileError`] for a folder, an unknown extension, or a folder that is not there.
 pub(crate) fn check_model_path(path: &Path) -> Result<(), FileError> {
+    check_folder(path)?;
     let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
     if !is_stdio(path) && !is_model_path(path) {
         return Err(file_error(path, Problem::Extension { extension, choices: "json or safetensors" }));
     }
-    check_folder(path)
+    Ok(())
 }
 
 /// Refuses, before any work is done, a table's path that could not be written in the end.
@@ -119,10 +120,11 @@ pub(crate) fn check_model_path(path: &Path) -> Result<(), FileError> {
 /// # Errors
 /// As [`check_model_path`].
 pub(crate) fn check_table_path(path: &Path) -> Result<(), FileError> {
+    check_folder(path)?;
     if !is_stdio(path) {
-        Format::of_path(path).map_err(|problem| file_error(path, problem))?;
+        Format::of_output(path).map_err(|problem| file_error(path, problem))?;
     }
-    check_folder(path)
+    Ok(())
 }
 
 /// Refuses, before any work is done, an output that is one of the inputs by another spelling or through a link: reading
@@ -150,6 +152,9 @@ pub(crate) fn is_model_path(path: &Path) -> bool {
 }
 
 fn check_folder(path: &Path) -> Result<(), FileError> {
+    if path.is_dir() {
+        return Err(file_error(path, io::Error::from(io::ErrorKind::IsADirectory).into()));
+    }
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
             let why = format!("there is no folder '{}'", folder.display());

@@ -31,7 +31,7 @@ pub(crate) struct SampleArgs {
     #[arg(short, value_name = "N", value_parser = args::at_least_one, allow_negative_numbers = true)]
     n: usize,
     /// Seed of the draws
-    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = args::seed, allow_negative_numbers = true)]
     seed: u64,
     /// Write to a file: csv, tsv, npy, parquet or arrow [default: csv on standard output]
     #[arg(short, long, value_name = "OUT", default_value = "-", hide_default_value = true)]

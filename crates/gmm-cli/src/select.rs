@@ -132,7 +132,8 @@ fn components(text: &str) -> Result<Vec<usize>, String> {
             None => (part, part),
         };
         let [first, last] = [first, last].map(|number| args::at_least_one(number.trim()));
-        let (first, last) = (first?, last?);
+        let like = |why| format!("{why}; a list is written 1..10 or 2,3,5");
+        let (first, last) = (first.map_err(like)?, last.map_err(like)?);
         if first > last {
             return Err(format!("{first}..{last} runs backwards"));
         }

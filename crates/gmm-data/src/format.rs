@@ -46,6 +46,20 @@ impl Format {
         }
     }
 
+    /// The format in which a file of this name is written.
+    ///
+    /// # Errors
+    /// [`Problem::Extension`], also for formats that are only read.
+    pub fn of_output(path: &Path) -> Result<Self, Problem> {
+        match Self::of_path(path) {
+            Ok(format) if !matches!(format, Self::Npz | Self::Txt) => Ok(format),
+            Ok(_) | Err(_) => {
+                let extension = path.extension().unwrap_or_default().to_string_lossy();
+                Err(Problem::Extension { extension: crate::error::one_line(&extension), choices: WRITABLE })
+            }
+        }
+    }
+
     /// The format that a stream's first bytes stand for; text where they say nothing else.
     pub fn of_bytes(start: &[u8]) -> Self {
         const MAGICS: [(&[u8], Format); 6] = [

@@ -101,16 +101,6 @@ fn write(path: &Path, fill: impl FnOnce(&mut Sink<'_>, Format) -> io::Result<()>
         });
     }
     let in_file = |problem: Problem| Fault::from(problem).in_file(path);
-    let format = match Format::of_path(path) {
-        Ok(Format::Npz | Format::Txt) => {
-            let extension = path.extension().unwrap_or_default().to_string_lossy().into_owned();
-            return Err(in_file(Problem::Extension { extension, choices: WRITABLE }));
-        }
-        Ok(format) => format,
-        Err(Problem::Extension { extension, .. }) => {
-            return Err(in_file(Problem::Extension { extension, choices: WRITABLE }));
-        }
-        Err(problem) => return Err(in_file(problem)),
-    };
+    let format = Format::of_output(path).map_err(in_file)?;
     atomic::write(path, |out| fill(&mut Sink::File(out), format).map_err(|e| in_file(e.into())))
 }
