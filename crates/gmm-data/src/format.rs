@@ -25,7 +25,7 @@ pub enum Format {
 
 /// The extensions that name a format, for messages.
 pub(crate) const READABLE: &str = "csv, tsv, txt, npy, npz, parquet, arrow, ipc or feather";
-pub(crate) const WRITABLE: &str = "csv, tsv, npy, parquet, arrow, ipc or feather";
+const WRITABLE: &str = "csv, tsv, npy, parquet, arrow, ipc or feather";
 
 impl Format {
     /// The format that a file's name stands for.

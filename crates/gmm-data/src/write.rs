@@ -6,7 +6,6 @@ use std::path::Path;
 
 use crate::columnar::Kind;
 use crate::error::Fault;
-use crate::format::WRITABLE;
 use crate::{FileError, Format, Problem, Table, atomic, columnar, npy, text};
 
 /// One column of `n` values, such as the labels or the log densities of the rows.
