@@ -3,7 +3,9 @@
 //! Coefficients are those of the power series themselves, taken far enough that what is left out is below a tenth of
 //! an ulp on the reduced range; `tests/kernels/math.rs` measures both against the host's library.
 
-use crate::device::words::{exp2_approx_f32, fma_f32, fma_f64, reciprocal_approx_f64};
+use crate::device::words::{
+    exp2_approx_f32, fma_f32, fma_f64, log2_approx_f32, reciprocal_approx_f32, reciprocal_approx_f64,
+};
 
 macro_rules! exp {
     ($name:ident, $t:ident, $bits:ident, $int:ident, $fma:ident, $mantissa:literal, $bias:literal, $round:literal,
@@ -153,6 +155,18 @@ pub fn reciprocal(x: f64) -> f64 {
     let mut r = reciprocal_approx_f64(x);
     r = fma_f64(fma_f64(-x, r, 1.0), r, r);
     fma_f64(fma_f64(-x, r, 1.0), r, r)
+}
+
+/// The binary logarithm of `x` in the normal range, within 2⁻²² or an ulp.
+#[inline(always)]
+pub fn log2_f32(x: f32) -> f32 {
+    log2_approx_f32(x)
+}
+
+/// `1/x` within an ulp, for `x` in the normal range and its reciprocal too.
+#[inline(always)]
+pub fn reciprocal_f32(x: f32) -> f32 {
+    reciprocal_approx_f32(x)
 }
 
 /// e to the power of `x ≤ 0`, within 2 ulp; 0 below −708, where the result would be all but subnormal. Not a number

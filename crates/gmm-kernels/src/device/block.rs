@@ -1,30 +1,34 @@
 //! Reductions over a block, in a fixed order.
 
 use super::{Shared, WARP, thread, warp};
+use crate::THREADS;
+use crate::each::each;
 
 /// Sum of `value` over the block's threads, in the same order every time; every thread gets it.
 ///
 /// `scratch` holds one number per warp. All threads call this; it starts and ends with a barrier, so `scratch` may be
-/// used before and after.
+/// used before and after. Blocks have [`THREADS`] threads.
 #[inline(always)]
 pub fn block_sum(value: f64, scratch: Shared<f64>) -> f64 {
-    let mut sum = value;
+    block_sums([value], scratch)[0]
+}
+
+/// Several sums at the price of one's barriers; `scratch` holds `M` numbers per warp.
+#[inline(always)]
+pub fn block_sums<const M: usize>(values: [f64; M], scratch: Shared<f64>) -> [f64; M] {
+    let mut sums = values;
     let mut step = WARP / 2;
     while step > 0 {
-        sum += warp::shuffle_xor(sum, step);
+        each(M, |i| sums[i] += warp::shuffle_xor(sums[i], step));
         step /= 2;
     }
     thread::sync_threads();
     if warp::lane_id() == 0 {
-        scratch.store(thread::thread_idx_x() / WARP, sum);
+        each(M, |i| scratch.store(thread::thread_idx_x() / WARP * M as u32 + i as u32, sums[i]));
     }
     thread::sync_threads();
-    let mut total = 0.0;
-    let mut w = 0;
-    while w < thread::block_dim_x() / WARP {
-        total += scratch.load(w);
-        w += 1;
-    }
+    let mut total = [0.0; M];
+    each((THREADS / WARP) as usize, |w| each(M, |i| total[i] += scratch.load((w * M + i) as u32)));
     thread::sync_threads();
     total
 }
@@ -47,10 +51,6 @@ pub fn block_max(value: f32, scratch: Shared<f32>) -> f32 {
         scratch.store(thread::thread_idx_x() / WARP, most);
     }
     thread::sync_threads();
-    let mut w = 0;
-    while w < thread::block_dim_x() / WARP {
-        most = larger(most, scratch.load(w));
-        w += 1;
-    }
+    each((THREADS / WARP) as usize, |w| most = larger(most, scratch.load(w as u32)));
     most
 }

@@ -99,13 +99,13 @@ macro_rules! arithmetic {
     ($t:ty, $reg:ident, $suffix:literal, $fma:ident, $sqrt:ident) => {
         #[inline(always)]
         pub(crate) fn $fma(a: $t, b: $t, c: $t) -> $t {
-            let out: $t;
-            // SAFETY: see above.
-            unsafe {
-                asm!(concat!("fma.rn.", $suffix, " {o}, {a}, {b}, {c};"), o = lateout($reg) out,
-                    a = in($reg) a, b = in($reg) b, c = in($reg) c, options(pure, nomem, nostack));
+            unsafe extern "C" {
+                // Not `asm!`, so that a sign goes into the instruction.
+                #[link_name = concat!("llvm.fma.", $suffix)]
+                fn fma(a: $t, b: $t, c: $t) -> $t;
             }
-            out
+            // SAFETY: arithmetic.
+            unsafe { fma(a, b, c) }
         }
         #[inline(always)]
         pub(crate) fn $sqrt(a: $t) -> $t {
@@ -129,6 +129,28 @@ pub(crate) fn exp2_approx_f32(a: f32) -> f32 {
     // SAFETY: see above.
     unsafe {
         asm!("ex2.approx.ftz.f32 {o}, {a};", o = lateout(reg32) out, a = in(reg32) a, options(pure, nomem, nostack));
+    }
+    out
+}
+
+/// The binary logarithm of a number in the normal range, within 2⁻²² or an ulp.
+#[inline(always)]
+pub(crate) fn log2_approx_f32(a: f32) -> f32 {
+    let out: f32;
+    // SAFETY: see above.
+    unsafe {
+        asm!("lg2.approx.ftz.f32 {o}, {a};", o = lateout(reg32) out, a = in(reg32) a, options(pure, nomem, nostack));
+    }
+    out
+}
+
+/// `1/a` within an ulp; subnormal numbers are 0.
+#[inline(always)]
+pub(crate) fn reciprocal_approx_f32(a: f32) -> f32 {
+    let out: f32;
+    // SAFETY: see above.
+    unsafe {
+        asm!("rcp.approx.ftz.f32 {o}, {a};", o = lateout(reg32) out, a = in(reg32) a, options(pure, nomem, nostack));
     }
     out
 }

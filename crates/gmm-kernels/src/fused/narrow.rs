@@ -13,13 +13,12 @@
 
 use super::features::each;
 use super::lanes::{larger, row_weight};
-use super::likelihood::Likelihood;
 use super::place::Place;
 use super::state::stopped;
 use crate::Real;
 use crate::device::{self, Shared, WARP, thread, warp};
 use crate::layout::{TILE_ROWS, packed_index, packed_len};
-use crate::math::{exp2_f32, reciprocal};
+use crate::math::{exp2_f32, log2_f32, reciprocal_f32};
 
 kernels! {
     /// Any grid in `x`, blocks of [`Cut::warps`].
@@ -50,17 +49,14 @@ kernels! {
         partials: *mut f64,
     }
     /// One column.
-    narrow_1 => body::<1, 1, 16, 1>, shared::<1, 16, 1>, threads;
-    /// Two columns, 13 components for each warp.
-    narrow_2_13 => body::<2, 3, 13, 1>, shared::<2, 13, 1>, threads;
-    /// Two columns, 8 components for each warp.
-    narrow_2_8 => body::<2, 3, 8, 2>, shared::<2, 8, 2>, threads;
+    narrow_1 => body::<1, 1, 12, 4>, shared::<1, 12, 4>, threads;
+    /// Two columns.
+    narrow_2 => body::<2, 3, 8, 4>, shared::<2, 8, 4>, threads;
     /// Three columns.
-    narrow_3 => body::<3, 6, 8, 1>, shared::<3, 8, 1>, threads;
+    narrow_3 => body::<3, 6, 6, 2>, shared::<3, 6, 2>, threads;
 }
 
-/// Warps of a block at most: with 128 registers for each thread they fill a multiprocessor. Half as many where a thread needs
-/// more before Hopper.
+/// Warps of a block at most: with 128 registers for each thread they fill a multiprocessor.
 const MOST_WARPS: u32 = 16;
 
 /// Times 64 rows of which sums are kept in `f32`.
@@ -86,18 +82,16 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// With the fewest places left empty; none where a block has too few warps.
+    /// None where rows have too many columns, or a block has too few warps.
     pub fn of(k: u32, d: u32) -> Option<Self> {
-        // Of each kernel: components of a warp, rows of a lane, warps at most.
-        let sizes: &[(u32, u32, u32)] = match d {
-            1 => &[(16, 1, MOST_WARPS)],
-            2 => &[(13, 1, MOST_WARPS / 2), (8, 2, MOST_WARPS)],
-            3 => &[(8, 1, MOST_WARPS)],
-            _ => &[],
+        let (each, rows) = match d {
+            1 => (12, 4),
+            2 => (8, 4),
+            3 => (6, 2),
+            _ => return None,
         };
-        let fits = sizes.iter().filter(|(each, _, most)| k.div_ceil(*each) <= *most);
-        let cuts = fits.map(|(each, rows, _)| Self { d, each: *each, rows: *rows, warps: k.div_ceil(*each) });
-        cuts.min_by_key(|cut| cut.warps * cut.each)
+        let warps = k.div_ceil(each);
+        (warps <= MOST_WARPS).then_some(Self { d, each, rows, warps })
     }
 
     /// Rows that a block takes at a time.
@@ -117,11 +111,10 @@ pub const fn place(k: u32) -> Place {
 /// Where there is none; [`Cut::of`] gives those that there are.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn kernel(cut: Cut) -> crate::Kernel<Narrow> {
-    match (cut.d, cut.each) {
-        (1, 16) => narrow_1(),
-        (2, 13) => narrow_2_13(),
-        (2, 8) => narrow_2_8(),
-        (3, 8) => narrow_3(),
+    match cut.d {
+        1 => narrow_1(),
+        2 => narrow_2(),
+        3 => narrow_3(),
         _ => panic!("{cut:?} is not there"),
     }
 }
@@ -136,7 +129,7 @@ const fn sums_len(d: u32) -> u32 {
     1 + d + packed_len(d) as u32
 }
 
-/// Where the largest of the constants lies, `f64`; after it what warps have of the rows' sums, twice, so that one barrier is
+/// Where the largest of the constants lies, as a binary logarithm in `f64`; after it what warps have of the rows' sums, twice, so that one barrier is
 /// enough.
 const TOP: u32 = 0;
 const SHARES: u32 = 16;
@@ -156,7 +149,7 @@ const fn first(rows: u32) -> u32 {
 struct Part {
     /// Its components' sums so far, `f64`; before them their parameters.
     sums: u32,
-    /// Its likelihood, three numbers a lane, `f64`.
+    /// Σ w log₂ p(x) of each lane, `f64`.
     likelihood: u32,
     /// Where its sums cross the lanes.
     crossing: u32,
@@ -167,7 +160,7 @@ impl Part {
     const fn new(d: u32, each: u32) -> Self {
         let sums = (4 * parameters(d) * each).next_multiple_of(16);
         let likelihood = sums + 8 * each * sums_len(d);
-        let crossing = likelihood + 8 * 3 * WARP;
+        let crossing = likelihood + 8 * WARP;
         Self { sums, likelihood, crossing, end: (crossing + 4 * WARP * CROSSING).next_multiple_of(16) }
     }
 }
@@ -461,7 +454,7 @@ unsafe fn prepare<const D: usize, const S: usize, const C: usize, const R: usize
         c += thread::block_dim_x();
     }
     if t == 0 {
-        Shared::<f64>::at(TOP).store(0, top);
+        Shared::<f64>::at(TOP).store(0, top * core::f64::consts::LOG2_E);
     }
     thread::sync_threads();
 }
@@ -486,7 +479,7 @@ unsafe fn body<const D: usize, const S: usize, const C: usize, const R: usize>(a
         mine.totals.store(i, 0.0);
         i += WARP;
     }
-    Likelihood::START.leave(mine.likelihood, mine.lane);
+    mine.likelihood.store(mine.lane, 0.0);
     warp::sync_warp();
 
     let place = |own: u32, c: usize| Shared::<f32>::at(own + 4 * c as u32 * parameters(D as u32));
@@ -548,19 +541,17 @@ unsafe fn body<const D: usize, const S: usize, const C: usize, const R: usize>(a
             // SAFETY: the weights are as the arguments' field says.
             weight[r] = unsafe { row_weight(a.row_weights, a.n, first + row(r) as u64) };
             // Not a number where a density is: it shows in the sums, and the pass is made another way.
-            share[r] = if weight[r] > 0.0 { (weight[r] * reciprocal(total[r].to_f64())) as f32 } else { 0.0 };
+            share[r] = if weight[r] > 0.0 { weight[r] as f32 * reciprocal_f32(total[r]) } else { 0.0 };
         });
         // The warps take turns with the likelihood.
         if turn == mine.warp {
-            let mut likelihood = Likelihood::fetch(mine.likelihood, mine.lane);
+            let mut likelihood = mine.likelihood.load(mine.lane);
             let top = Shared::<f64>::at(TOP).load(0);
             each(R, |r| {
-                // In terms of 2⁻⁶⁰ a sum is at least 1.
-                let top = top + (about[r].to_f64() - 60.0) * core::f64::consts::LN_2;
-                let sum = total[r].to_f64() * f64::from_bits((1023 + 60) << 52);
-                likelihood.add(!a.row_weights.is_null(), weight[r], top, sum);
+                let log = top + (about[r] + log2_f32(total[r])).to_f64();
+                likelihood += if weight[r] > 0.0 { weight[r] * log } else { 0.0 };
             });
-            likelihood.leave(mine.likelihood, mine.lane);
+            mine.likelihood.store(mine.lane, likelihood);
         }
         turn = if turn + 1 == a.warps { 0 } else { turn + 1 };
         now += thread::grid_dim_x();
@@ -587,7 +578,7 @@ unsafe fn body<const D: usize, const S: usize, const C: usize, const R: usize>(a
     }
     let mine = Mine::new::<D, C, R>();
     sums.flush(mine);
-    let mut likelihood = Likelihood::fetch(mine.likelihood, mine.lane).total();
+    let mut likelihood = mine.likelihood.load(mine.lane) * core::f64::consts::LN_2;
     each(5, |by| likelihood += warp::shuffle_xor(likelihood, 1 << by));
     let likelihoods = Shared::<f64>::at(SHARES);
     thread::sync_threads();

@@ -83,6 +83,17 @@ pub(crate) fn exp2_approx_f32(a: f32) -> f32 {
     if exact < f32::MIN_POSITIVE { 0.0 } else { exact }
 }
 
+/// With an error as large as the chip's.
+pub(crate) fn log2_approx_f32(a: f32) -> f32 {
+    a.log2() + 2.0_f32.powi(-23)
+}
+
+/// `1/a` within an ulp; subnormal numbers are 0.
+pub(crate) fn reciprocal_approx_f32(a: f32) -> f32 {
+    let flushed = |v: f32| if v.abs() < f32::MIN_POSITIVE { 0.0 * v } else { v };
+    flushed(1.0 / flushed(a))
+}
+
 /// To 20 bits, as on the chip.
 pub(crate) fn reciprocal_approx_f64(a: f64) -> f64 {
     f64::from_bits((1.0 / a).to_bits() & !((1 << 32) - 1))

@@ -1,10 +1,10 @@
 //! Coefficients of the next densities from a component's parameters, and what of their digits is lost in them.
 
-use super::{Component, has_matrix, kind, share, share_triangle, share_triangle_of, symmetric};
+use super::{Component, has_matrix, kind, share, share_triangle, symmetric};
 use crate::Real;
-use crate::device::{self, block_sum, thread};
+use crate::device::{self, block_sums, thread};
 use crate::layout::{packed_index, packed_len};
-use crate::math::ln_f64;
+use crate::math::{ln_f64, reciprocal};
 
 const LN_2PI: f64 = 1.837_877_066_409_345_5;
 
@@ -47,20 +47,20 @@ impl Component<'_> {
                 bad += 1.0;
             }
             ln_det += ln_f64(v);
-            square += mean * mean / v;
-            terms += reach * reach / v;
+            let precision = reciprocal(v);
+            square += mean * mean * precision;
+            terms += reach * reach * precision;
             // SAFETY: places within the coefficients.
             unsafe {
-                device::store(a.coefficients, p.column_coefficient(j, self.k), mean / v);
+                device::store(a.coefficients, p.column_coefficient(j, self.k), mean * precision);
                 if a.kind == kind::DIAG {
-                    device::store(a.coefficients, p.column_coefficient(p.square(j), self.k), -0.5 / v);
+                    device::store(a.coefficients, p.column_coefficient(p.square(j), self.k), -0.5 * precision);
                 } else if j == 0 {
-                    device::store(a.coefficients, p.column_coefficient(d, self.k), -0.5 / v);
+                    device::store(a.coefficients, p.column_coefficient(d, self.k), -0.5 * precision);
                 }
             }
         });
-        let all = |v: f64| block_sum(v, w.sum);
-        let (ln_det, square, terms, bad) = (all(ln_det), all(square), all(terms), all(bad));
+        let [ln_det, square, terms, bad] = block_sums([ln_det, square, terms, bad], w.sum);
         (0.5 * ln_det, square, terms, bad == 0.0)
     }
 
@@ -73,11 +73,7 @@ impl Component<'_> {
         let mut ln_det = 0.0;
         share(d, |j| ln_det += ln_f64(w.pivot.load(j)));
         let (mut terms, mut log_share) = (0.0, 0.0);
-        let counts = a.kind == kind::TIED && self.k == 0;
-        // SAFETY: an entry of the scatter.
-        let scatter =
-            |i: u32, j: u32| if counts { unsafe { device::load(a.scatter, packed_index(i, j)) } } else { 0.0 };
-        share_triangle_of(d, scatter, |i, j, scatter| {
+        share_triangle(d, |i, j| {
             let v = -w.a.load(packed_index(i, j) as u32);
             let twice = if i == j { 1.0 } else { 2.0 };
             terms += twice * (if v < 0.0 { -v } else { v }) * w.reach.load(i) * w.reach.load(j);
@@ -85,8 +81,9 @@ impl Component<'_> {
             unsafe {
                 if a.kind == kind::FULL {
                     device::store(a.coefficients, p.product_coefficient(i, j, self.k), -0.5 * twice * v);
+                } else if self.k == 0 {
+                    log_share += 0.5 * twice * v * device::load(a.scatter, packed_index(i, j));
                 }
-                log_share += 0.5 * twice * v * scatter;
             }
         });
         let mut square = 0.0;
@@ -103,14 +100,10 @@ impl Component<'_> {
             // SAFETY: a place within the coefficients.
             unsafe { device::store(a.coefficients, at, v) };
         });
-        let all = |v: f64| block_sum(v, w.sum);
-        let (ln_det, terms, square) = (all(ln_det), all(terms), all(square));
-        if counts {
-            let log_share = all(log_share);
-            if thread::thread_idx_x() == 0 {
-                // SAFETY: two numbers.
-                unsafe { device::store(a.carry, (a.iteration % 2) as u64, log_share) };
-            }
+        let [ln_det, terms, square, log_share] = block_sums([ln_det, terms, square, log_share], w.sum);
+        if a.kind == kind::TIED && self.k == 0 && thread::thread_idx_x() == 0 {
+            // SAFETY: two numbers.
+            unsafe { device::store(a.carry, (a.iteration % 2) as u64, log_share) };
         }
         (0.5 * ln_det, square, terms, true)
     }
@@ -135,11 +128,11 @@ impl Component<'_> {
             if !(pivot > 1e-9 * w.variance.load(m) && pivot > 0.0 && pivot < f64::INFINITY) {
                 return false;
             }
-            let share_of = 1.0 / pivot;
+            let share_of = reciprocal(pivot);
             if !self.a.roots.is_null() {
                 // Row `m` of the factor's inverse: what is left of column `m` is, before it, how the row's entry depends on
                 // the entries before.
-                let by = 1.0 / Real::sqrt(pivot);
+                let by = Real::sqrt(share_of);
                 share(m + 1, |j| {
                     let at = self.k as u64 * packed_len(d) + packed_index(m, j);
                     let v = if j == m { by } else { -now.load(j) * by };

@@ -1,10 +1,10 @@
 //! The M-step of a component: its parameters from the sums.
 
-use super::{AT_ONCE, Component, has_matrix, kind, share, share_triangle, share_triangle_of};
+use super::{Component, has_matrix, kind, share, share_triangle};
 use crate::THREADS;
-use crate::device::{self, block_sum, thread};
-use crate::each::each;
+use crate::device::{self, WARP, block_sum, thread};
 use crate::layout::packed_index;
+use crate::math::reciprocal;
 
 impl Component<'_> {
     /// The parameters that are there, into shared memory.
@@ -51,10 +51,11 @@ impl Component<'_> {
             if a.kind == kind::TIED {
                 self.gather();
             }
+            let (of_component, of_all) = (reciprocal(weight), reciprocal(a.total_weight));
             let mut lost = 0.0;
             share(d, |j| {
                 let old = device::load(a.means.cast_const(), self.mean_at(j));
-                let mean = if empty { old } else { self.first(self.k, j) / weight };
+                let mean = if empty { old } else { self.first(self.k, j) * of_component };
                 device::store(a.means, self.mean_at(j), mean);
                 w.mean.store(j, mean);
             });
@@ -70,27 +71,25 @@ impl Component<'_> {
                 v
             };
             match a.kind {
-                kind::FULL | kind::TIED => share_triangle_of(
-                    d,
-                    |i, j| self.raw(i, j),
-                    |i, j, raw| {
-                        let (about, moved) = if a.kind == kind::FULL {
-                            (raw / weight, w.mean.load(i) * w.mean.load(j))
-                        } else {
-                            (raw / a.total_weight, self.pooled(i, j))
-                        };
-                        let v = if i == j { left(about, moved, &mut lost) + a.reg_covar } else { about - moved };
-                        w.a.store(packed_index(i, j) as u32, v);
-                        if i == j {
-                            w.variance.store(i, v);
-                        }
-                        if a.kind == kind::FULL || self.k == 0 {
-                            device::store(a.covariances, at + packed_index(i, j), v);
-                        }
-                    },
-                ),
+                kind::FULL | kind::TIED => share_triangle(d, |i, j| {
+                    let (about, moved) = if a.kind == kind::FULL {
+                        let raw = self.sum_at(p.product_sum(i, j, self.k));
+                        (raw * of_component, w.mean.load(i) * w.mean.load(j))
+                    } else {
+                        let raw = device::load(a.scatter, packed_index(i, j));
+                        (raw * of_all, self.pooled(i, j) * of_all)
+                    };
+                    let v = if i == j { left(about, moved, &mut lost) + a.reg_covar } else { about - moved };
+                    w.a.store(packed_index(i, j) as u32, v);
+                    if i == j {
+                        w.variance.store(i, v);
+                    }
+                    if a.kind == kind::FULL || self.k == 0 {
+                        device::store(a.covariances, at + packed_index(i, j), v);
+                    }
+                }),
                 kind::DIAG => share(d, |j| {
-                    let about = self.sum_at(p.column_sum(p.square(j), self.k)) / weight;
+                    let about = self.sum_at(p.column_sum(p.square(j), self.k)) * of_component;
                     let v = left(about, w.mean.load(j) * w.mean.load(j), &mut lost) + a.reg_covar;
                     w.variance.store(j, v);
                     device::store(a.covariances, at + j as u64, v);
@@ -99,7 +98,7 @@ impl Component<'_> {
                     let mut squares = 0.0;
                     share(d, |j| squares += w.mean.load(j) * w.mean.load(j));
                     let moved = block_sum(squares, w.sum);
-                    let about = self.sum_at(p.column_sum(d, self.k)) / weight;
+                    let about = self.sum_at(p.column_sum(d, self.k)) * of_component;
                     let v = left(about, moved, &mut lost) / d as f64 + a.reg_covar;
                     share(d, |j| w.variance.store(j, v));
                     if t == 0 {
@@ -111,54 +110,33 @@ impl Component<'_> {
         }
     }
 
-    /// Σ r xᵢ xⱼ of the component, or of all rows for a tied covariance.
-    #[inline(always)]
-    unsafe fn raw(&self, i: u32, j: u32) -> f64 {
-        // SAFETY: a place within the sums, or within the scatter.
-        unsafe {
-            match self.a.kind {
-                kind::FULL => self.sum_at(self.place.product_sum(i, j, self.k)),
-                _ => device::load(self.a.scatter, packed_index(i, j)),
-            }
-        }
-    }
-
-    /// All components' weights, 0 for the empty, and means into shared memory.
+    /// All components' weights, 0 for the empty, and means into shared memory, a component per warp.
     #[inline(always)]
     unsafe fn gather(&self) {
-        let d = self.a.d;
-        // Not 0, which a division would have to look for.
-        let one = (d + 1).max(1);
-        let len = self.a.k * one;
-        let mut from = thread::thread_idx_x();
-        while from < len {
-            let place = |s: usize| from + s as u32 * THREADS;
-            // Read together, so that their latencies pass together.
-            let mut found = [((0.0, true), 0.0); AT_ONCE];
-            each(AT_ONCE, |s| {
-                let (c, j) = (place(s) / one, place(s) % one);
-                if c < self.a.k {
-                    // SAFETY: `c` is a component, `j < d` where it is a column.
-                    unsafe { found[s] = (self.weight(c), if j < d { self.first(c, j) } else { 0.0 }) };
-                }
-            });
-            each(AT_ONCE, |s| {
-                let ((weight, empty), first) = found[s];
-                if place(s) < len {
-                    let v = match (empty, place(s) % one == d) {
+        let (d, t) = (self.a.d, thread::thread_idx_x());
+        let mut c = t / WARP;
+        while c < self.a.k {
+            // SAFETY: `c` is a component, `j < d`.
+            unsafe {
+                let (weight, empty) = self.weight(c);
+                let of_component = reciprocal(weight);
+                let mut j = t % WARP;
+                while j <= d {
+                    let v = match (empty, j == d) {
                         (true, _) => 0.0,
                         (false, true) => weight,
-                        (false, false) => first / weight,
+                        (false, false) => self.first(c, j) * of_component,
                     };
-                    self.w.all.store(place(s), v);
+                    self.w.all.store(c * (d + 1) + j, v);
+                    j += WARP;
                 }
-            });
-            from += AT_ONCE as u32 * THREADS;
+            }
+            c += THREADS / WARP;
         }
         thread::sync_threads();
     }
 
-    /// Σ over components of their share of the squares of the means, for a tied covariance, after [`gather`](Self::gather).
+    /// Σ over components of their weight times the squares of the means, for a tied covariance, after [`gather`](Self::gather).
     #[inline(always)]
     fn pooled(&self, i: u32, j: u32) -> f64 {
         let (all, d) = (self.w.all, self.a.d);
@@ -179,6 +157,6 @@ impl Component<'_> {
             moved += one(c);
             c += 1;
         }
-        moved / self.a.total_weight
+        moved
     }
 }

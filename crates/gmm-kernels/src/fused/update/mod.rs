@@ -13,7 +13,6 @@ use super::place::Place;
 use super::state::{DONE, FINISHED, TROUBLE, stopped};
 use crate::THREADS;
 use crate::device::{self, Shared, WARP, thread};
-use crate::each::each;
 use crate::layout::{Kind, packed_index, packed_len};
 
 /// The kinds of covariance as numbers.
@@ -95,12 +94,15 @@ const fn has_matrix(kind: u32) -> bool {
     kind == kind::FULL || kind == kind::TIED
 }
 
-/// Bytes of shared memory: a sum's scratch, six vectors, for full and tied covariances a packed matrix, and for tied
+/// Numbers of the scratch in which threads' sums meet, four at once at most.
+const SUMS: u32 = 4 * THREADS / WARP;
+
+/// Bytes of shared memory: the sums' scratch, six vectors, for full and tied covariances a packed matrix, and for tied
 /// ones all components' means and weights.
 pub const fn shared_len(kind: u32, k: u32, d: u32) -> u64 {
     let matrix = if has_matrix(kind) { packed_len(d) } else { 0 };
     let means = if kind == kind::TIED { k as u64 * (d as u64 + 1) } else { 0 };
-    8 * (4 + 6 * d as u64 + matrix + means)
+    8 * (SUMS as u64 + 6 * d as u64 + matrix + means)
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -141,7 +143,7 @@ struct Work {
 impl Work {
     #[inline(always)]
     fn new(kind: u32, d: u32) -> Self {
-        let vector = |i: u32| Shared::at(8 * (4 + i * d));
+        let vector = |i: u32| Shared::at(8 * (SUMS + i * d));
         let matrix = if has_matrix(kind) { packed_len(d) as u32 } else { 0 };
         Self {
             sum: Shared::at(0),
@@ -151,7 +153,7 @@ impl Work {
             pivot: vector(3),
             column: [vector(4), vector(5)],
             a: vector(6),
-            all: Shared::at(8 * (4 + 6 * d + matrix)),
+            all: Shared::at(8 * (SUMS + 6 * d + matrix)),
         }
     }
 }
@@ -165,10 +167,12 @@ fn symmetric(i: u32, j: u32) -> u32 {
 /// Calls `f(i)` for this thread's part of `0..n`.
 #[inline(always)]
 fn share(n: u32, mut f: impl FnMut(u32)) {
-    let mut i = thread::thread_idx_x();
+    // A step that the compiler does not know keeps it from writing loops out: what this kernel waits for is its own
+    // instructions, most of which run once.
+    let (mut i, step) = (thread::thread_idx_x(), device::unknown(THREADS));
     while i < n {
         f(i);
-        i += THREADS;
+        i += step;
     }
 }
 
@@ -176,45 +180,14 @@ fn share(n: u32, mut f: impl FnMut(u32)) {
 #[inline(always)]
 fn share_triangle(n: u32, mut f: impl FnMut(u32, u32)) {
     let t = thread::thread_idx_x();
-    let mut i = t / 8;
+    let (mut i, down, right) = (t / 8, device::unknown(THREADS / 8), device::unknown(8));
     while i < n {
         let mut j = t % 8;
         while j <= i {
             f(i, j);
-            j += 8;
+            j += right;
         }
-        i += THREADS / 8;
-    }
-}
-
-/// Entries that a thread reads at once, so that their latencies pass together.
-const AT_ONCE: usize = 8;
-
-/// As [`share_triangle`], with what `load` finds for each entry; an entry of 32 by 32 at a time.
-#[inline(always)]
-fn share_triangle_of(n: u32, load: impl Fn(u32, u32) -> f64, mut f: impl FnMut(u32, u32, f64)) {
-    let t = thread::thread_idx_x();
-    let mut top = 0;
-    while top < n {
-        let mut left = 0;
-        while left <= top {
-            let place = |s: usize| (top + t / 8 + 16 * (s as u32 / 4), left + t % 8 + 8 * (s as u32 % 4));
-            let mut found = [0.0; AT_ONCE];
-            each(AT_ONCE, |s| {
-                let (i, j) = place(s);
-                if i < n && j <= i {
-                    found[s] = load(i, j);
-                }
-            });
-            each(AT_ONCE, |s| {
-                let (i, j) = place(s);
-                if i < n && j <= i {
-                    f(i, j, found[s]);
-                }
-            });
-            left += 32;
-        }
-        top += 32;
+        i += down;
     }
 }
 
@@ -326,4 +299,4 @@ impl Component<'_> {
     }
 }
 
-const _: () = assert!(THREADS == 128 && THREADS.is_multiple_of(WARP));
+const _: () = assert!(THREADS.is_multiple_of(WARP));

@@ -331,11 +331,8 @@ fn rows_far_from_every_component_of_few_columns_count() {
 }
 
 #[test]
-fn a_mixture_is_cut_with_few_places_left() {
+fn a_mixture_of_few_columns_is_cut_into_warps() {
     let cut = |k, d| Cut::of(k, d).map(|cut| (cut.each, cut.warps));
-    assert_eq!(cut(100, 2), Some((13, 8)));
-    assert_eq!(cut(40, 2), Some((8, 5)));
-    assert_eq!(cut(104, 2), Some((13, 8)));
-    assert_eq!(cut(105, 2), Some((8, 14)));
-    assert_eq!((cut(129, 2), cut(3, 4), cut(257, 1)), (None, None, None));
+    assert_eq!((cut(100, 2), cut(128, 2)), (Some((8, 13)), Some((8, 16))));
+    assert_eq!((cut(129, 2), cut(3, 4), cut(193, 1), cut(97, 3)), (None, None, None, None));
 }
