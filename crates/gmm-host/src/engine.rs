@@ -63,6 +63,14 @@ pub trait Resident: Send {
     /// [`Error::Features`] where `d` differs; [`Error::Memory`].
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error>;
 
+    /// [`pass`](Self::pass) under each mixture, to the same bits: for engines that can do several at once.
+    ///
+    /// # Errors
+    /// As for [`pass`](Self::pass).
+    fn passes(&mut self, mixtures: &[Mixture]) -> Result<Vec<Statistics>, Error> {
+        mixtures.iter().map(|mixture| self.pass(mixture)).collect()
+    }
+
     /// Goes on with EM from `run.mixture` by itself, as far as it can without the host: iterations, trace, mixture and
     /// whether it converged are noted in `run`, and `seen(run, from)` is called at each of the host's looks, with the
     /// iterations that were known before. What is left is the caller's to do, by [`pass`](Self::pass); this does nothing

@@ -145,6 +145,22 @@ impl Likelihood {
         }
     }
 
+    /// Value and gradient under each mixture, to the bits that [`value_and_gradient`](Self::value_and_gradient) gives
+    /// each alone; `None` for one that has none, which does not concern the others.
+    ///
+    /// For several chains that move together. Cost: [`Resident::passes`].
+    ///
+    /// # Errors
+    /// As for [`value`](Self::value).
+    pub fn values_and_gradients(&mut self, mixtures: &[Mixture]) -> Result<Vec<Option<(f64, Gradient)>>, Error> {
+        let statistics = self.rows.passes(mixtures)?;
+        let each = mixtures.iter().zip(&statistics).map(|(mixture, statistics)| {
+            let gradient = statistics.log_likelihood.is_finite().then(|| Gradient::of(mixture, statistics))?;
+            gradient.first_not_finite().is_none().then_some((statistics.log_likelihood, gradient))
+        });
+        Ok(each.collect())
+    }
+
     /// The value at a point of the unconstrained space, and its gradient there, `(map.dim(),)`, into `gradient`. The
     /// transformation's Jacobian is not in it: [`Unconstrained::log_jacobian`] is a function of its own.
     ///

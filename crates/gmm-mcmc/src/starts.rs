@@ -1,0 +1,74 @@
+//! Points from which chains start: about a mixture, further apart than the posterior is wide.
+
+use gmm_host::Likelihood;
+use gmm_model::{Draws, Mixture};
+
+use crate::{Error, Target};
+
+/// How far a start is moved, in standard deviations of a component (means), and as logarithms (deviations, ratios of
+/// weights): several posterior deviations wherever a component has a few dozen rows.
+const SPREAD: f64 = 0.3;
+/// Tries at half the distance each before a start without density is an error.
+const TRIES: usize = 12;
+
+/// A point about `mixture` for chain number `chain`, moved at random, `(m,)`. Weights below half a row become that.
+///
+/// Components keep the order in which the mixture has them, and chains about one mixture look for other modes only as
+/// far as they mix: the diagnostics cannot see what no chain has visited. Chains about mixtures of their own, such as
+/// fits from several seeds, say more, and are slower to agree.
+///
+/// # Errors
+/// [`Error::Start`] where there is no finite density near the mixture, as with rows beyond the range of squares.
+pub fn about(
+    mixture: &Mixture,
+    target: &Target,
+    likelihood: &mut Likelihood,
+    seed: u64,
+    chain: usize,
+) -> Result<Vec<f64>, Error> {
+    let least = 0.5 / likelihood.total_weight().max(1.0);
+    let weights = mixture.weights().mapv(|w| w.max(least));
+    let weights = &weights / weights.sum();
+    let mixture = Mixture::new(weights, mixture.means().to_owned(), mixture.covariances().clone())?;
+    let centre = target.map().from_mixture(&mixture)?;
+    let (k, d) = mixture.means().dim();
+    let deviations = scales(&mixture);
+    let mut draws = Draws::for_purpose("mcmc start", seed, chain as u64);
+    let mut reach = SPREAD;
+    for _ in 0..TRIES {
+        let mut point = centre.clone();
+        for (at, slot) in point.iter_mut().enumerate() {
+            let unit = match at.checked_sub(k - 1) {
+                None => 1.0,
+                Some(at) if at < k * d => deviations[at],
+                Some(at) => factor_unit(&mixture, at - k * d, d),
+            };
+            *slot += reach * unit * draws.normal();
+        }
+        if let [Some(_)] = target.values_and_gradients(likelihood, std::slice::from_ref(&point))?[..] {
+            return Ok(point);
+        }
+        reach *= 0.5;
+    }
+    Err(Error::Start { chain, why: "no finite density near its start".to_owned() })
+}
+
+/// Standard deviation of each component and column, `(k*d,)`.
+fn scales(mixture: &Mixture) -> Vec<f64> {
+    let (k, d) = mixture.means().dim();
+    let of = |c: usize| mixture.covariances().matrix(c, d).diag().to_vec();
+    (0..k).flat_map(of).map(f64::sqrt).collect()
+}
+
+/// What one unit of a scale is: 1 for logarithms, the diagonal entry of its row for what stands below the diagonal.
+fn factor_unit(mixture: &Mixture, at: usize, d: usize) -> f64 {
+    use gmm_model::{Factors, packed_len};
+    let (l, at) = match mixture.factors() {
+        Factors::Full(all) => (&all[at / packed_len(d)], at % packed_len(d)),
+        Factors::Tied(one) => (one, at),
+        Factors::Diag(_) | Factors::Spherical(_) => return 1.0,
+    };
+    // The row of a packed entry.
+    let row = (0..d).rev().find(|&i| gmm_model::packed_index(i, 0) <= at).unwrap_or(0);
+    if at == gmm_model::packed_index(row, row) { 1.0 } else { l.at(row, row) }
+}

@@ -1,0 +1,185 @@
+//! Chains on threads of their own, whose questions meet and are answered as one batch.
+//!
+//! A chain asks for the density at one point at a time and can do nothing until it knows. The engine is best asked for
+//! many at once. So each question waits until every chain that is still running has one, and all are answered together,
+//! in the chains' order. What a chain is told depends on its own question alone, so the draws do not depend on timing.
+
+use std::cell::Cell;
+use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use crate::Error;
+
+/// The log density and its gradient at a point; `None` where there is none.
+pub(crate) type Answer = Option<(f64, Vec<f64>)>;
+
+/// What a chain says.
+enum Said<R> {
+    Ask(Vec<f64>),
+    Tell(R),
+    End(Result<(), Error>),
+}
+
+/// A chain's way to the one who answers.
+pub(crate) struct Line<R> {
+    chain: usize,
+    out: Sender<(usize, Said<R>)>,
+    answers: Receiver<Answer>,
+    closed: Cell<bool>,
+}
+
+impl<R> Line<R> {
+    /// The density at a point, as soon as all other chains have asked or ended.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] where nobody answers any more.
+    pub(crate) fn ask(&self, point: &[f64]) -> Result<Answer, Error> {
+        let sent = self.out.send((self.chain, Said::Ask(point.to_vec())));
+        let answer = sent.ok().and_then(|()| self.answers.recv().ok());
+        self.closed.set(answer.is_none());
+        answer.ok_or(Error::Stopped)
+    }
+
+    /// Whether the last question found nobody to answer it.
+    pub(crate) const fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    /// Hands something over, and does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] where nobody listens any more.
+    pub(crate) fn tell(&self, what: R) -> Result<(), Error> {
+        self.out.send((self.chain, Said::Tell(what))).map_err(|_| Error::Stopped)
+    }
+}
+
+/// Runs `chain(i, line)` for each of `chains` on a thread of its own, answers what they ask by `answer` and passes on
+/// what they tell to `heard`, both on the calling thread. Once `heard` breaks, chains that ask or tell are stopped.
+///
+/// # Errors
+/// [`Error::Stopped`] where `heard` broke; what `answer` said, which stops all; the first chain's own error.
+pub(crate) fn together<R: Send>(
+    chains: usize,
+    chain: impl Fn(usize, &Line<R>) -> Result<(), Error> + Sync,
+    mut answer: impl FnMut(&[Vec<f64>]) -> Result<Vec<Answer>, Error>,
+    mut heard: impl FnMut(usize, R) -> Result<ControlFlow<()>, Error>,
+) -> Result<(), Error> {
+    thread::scope(|scope| {
+        let (out, said) = channel();
+        let mut lines = Vec::with_capacity(chains);
+        for i in 0..chains {
+            let (reply, answers) = channel();
+            lines.push(reply);
+            let line = Line { chain: i, out: out.clone(), answers, closed: Cell::new(false) };
+            let chain = &chain;
+            scope.spawn(move || {
+                // A chain that panics ends too: the others must not wait for it. The scope passes the panic on.
+                let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| chain(i, &line)));
+                let (said, panic) = match result {
+                    Ok(result) => (result, None),
+                    Err(panic) => (Err(Error::Stopped), Some(panic)),
+                };
+                let _ = line.out.send((i, Said::End(said)));
+                if let Some(panic) = panic {
+                    std::panic::resume_unwind(panic);
+                }
+            });
+        }
+        drop(out);
+        serve(&said, &lines, &mut answer, &mut heard)
+        // Lines and receiver go away here, which stops whoever still runs; the scope then waits for them.
+    })
+}
+
+fn serve<R>(
+    said: &Receiver<(usize, Said<R>)>,
+    lines: &[Sender<Answer>],
+    answer: &mut impl FnMut(&[Vec<f64>]) -> Result<Vec<Answer>, Error>,
+    heard: &mut impl FnMut(usize, R) -> Result<ControlFlow<()>, Error>,
+) -> Result<(), Error> {
+    let mut running = lines.len();
+    let mut waiting: Vec<Option<Vec<f64>>> = lines.iter().map(|_| None).collect();
+    let mut failed = None;
+    while running > 0 {
+        let Ok((chain, what)) = said.recv() else { break };
+        match what {
+            Said::Ask(point) => waiting[chain] = Some(point),
+            Said::Tell(what) => {
+                if heard(chain, what)?.is_break() {
+                    return Err(Error::Stopped);
+                }
+            }
+            Said::End(result) => {
+                running -= 1;
+                if let Err(error) = result {
+                    failed.get_or_insert(error);
+                }
+            }
+        }
+        let asked: Vec<usize> = (0..lines.len()).filter(|&i| waiting[i].is_some()).collect();
+        if failed.is_some() {
+            break;
+        }
+        if running > 0 && asked.len() == running {
+            let points: Vec<Vec<f64>> = asked.iter().filter_map(|&i| waiting[i].take()).collect();
+            for (i, found) in asked.into_iter().zip(answer(&points)?) {
+                // A chain that is gone has said so, or will.
+                let _ = lines[i].send(found);
+            }
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Chains that ask `10 + i` times each; how large the batches were.
+    fn batches(chains: usize) -> Vec<usize> {
+        let mut sizes = Vec::new();
+        let chain = |i: usize, line: &Line<usize>| {
+            for step in 0..10 + i {
+                let (value, gradient) = line.ask(&[i as f64, step as f64])?.expect("an answer");
+                assert_eq!((value, gradient), (i as f64 + step as f64, vec![i as f64]));
+            }
+            line.tell(i)
+        };
+        let answer = |points: &[Vec<f64>]| {
+            sizes.push(points.len());
+            Ok(points.iter().map(|p| Some((p[0] + p[1], vec![p[0]]))).collect())
+        };
+        together(chains, chain, answer, |_, _| Ok(ControlFlow::Continue(()))).unwrap();
+        sizes
+    }
+
+    #[test]
+    fn every_batch_has_a_question_of_every_chain_that_still_runs() {
+        let sizes = batches(4);
+        assert_eq!(sizes, [vec![4; 10], vec![3, 2, 1]].concat());
+        assert_eq!(batches(1), [1; 10]);
+    }
+
+    #[test]
+    fn what_fails_or_breaks_stops_all_and_is_told() {
+        let forever = |_: usize, line: &Line<()>| -> Result<(), Error> {
+            loop {
+                line.ask(&[0.0])?;
+                line.tell(())?;
+            }
+        };
+        let nothing = |points: &[Vec<f64>]| Ok(points.iter().map(|_| None).collect());
+        let stopped = together(3, forever, nothing, |_, ()| Ok(ControlFlow::Break(())));
+        assert!(matches!(stopped, Err(Error::Stopped)));
+        let failing = |_: &[Vec<f64>]| Err(Error::Prior("no".to_owned()));
+        let failed = together(3, forever, failing, |_, ()| Ok(ControlFlow::Continue(())));
+        assert!(matches!(failed, Err(Error::Prior(_))));
+        let one_fails = |i: usize, line: &Line<()>| {
+            if i == 1 { Err(Error::Start { chain: 1, why: "no".to_owned() }) } else { forever(i, line) }
+        };
+        let failed = together(3, one_fails, nothing, |_, ()| Ok(ControlFlow::Continue(())));
+        assert!(matches!(failed, Err(Error::Start { chain: 1, .. })));
+    }
+}
