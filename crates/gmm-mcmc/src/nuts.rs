@@ -14,8 +14,8 @@ use gmm_model::Draws;
 use nuts_rs::rand::SeedableRng;
 use nuts_rs::rand::rngs::ChaCha8Rng;
 use nuts_rs::{
-    Chain as _, CpuLogpFunc, CpuMath, CpuMathError, DiagNutsSettings, FlowNutsSettings, HasDims, LogpError, Settings,
-    StepSizeAdaptMethod,
+    Chain as _, CpuLogpFunc, CpuMath, CpuMathError, DiagNutsSettings, FlowNutsSettings, HasDims, KineticEnergyKind,
+    LogpError, Settings, StepSizeAdaptMethod,
 };
 
 use crate::run::{Chain, Event, Observer, Options, Run, Stat};
@@ -123,6 +123,8 @@ fn segment(chain: &mut Chain, draws: Range<u64>, i: usize, options: &Options, li
     let mut settings = FlowNutsSettings { num_tune: 0, num_draws: 0, ..Default::default() };
     settings.maxdepth = options.max_depth;
     settings.gradient_clipping = None;
+    // As in the warm-up, whose step size this is.
+    settings.trajectory_kind = KineticEnergyKind::Euclidean;
     settings.adapt_options.step_size_settings.adapt_options.method = StepSizeAdaptMethod::Fixed(chain.tuning[0]);
     let density = Density { line, scales: chain.tuning[1..].to_vec() };
     let mut sampler = settings

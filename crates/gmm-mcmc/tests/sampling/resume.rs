@@ -1,1 +1,133 @@
-//! x
+//! A run that is stopped, kept as bytes and gone on with is the run that was never stopped, to the bit.
+
+use std::ops::ControlFlow;
+
+use gmm_mcmc::{
+    Checkpoint, Error, Event, Options, Prior, PriorOptions, Run, Sampler, Target, WeightsPrior, fingerprint,
+};
+use gmm_model::{CovarianceType, Covariances, Dataset, Mixture};
+use ndarray::array;
+
+use crate::Case;
+
+fn case() -> Case {
+    let covariances = Covariances::Diag(array![[1.0, 2.0], [0.5, 1.0]]);
+    let truth = Mixture::new(array![0.5, 0.5], array![[-2.0, 0.0], [2.0, 1.0]], covariances).unwrap();
+    Case::of(&truth, 60, &PriorOptions::default())
+}
+
+fn options(sampler: Sampler) -> Options {
+    Options { sampler, chains: 3, draws: 90, warmup: 60, thin: 2, seed: 9, ..Options::new(sampler) }
+}
+
+/// The bytes of a run that was stopped after each of these numbers of steps and read back each time.
+fn stopped_at(case: &mut Case, options: &Options, stops: &[usize]) -> Run {
+    let mut run = case.run(options.clone());
+    let print = fingerprint(&case.data);
+    for &stop in stops {
+        let mut left = stop;
+        let mut observer = |event: Event, _: &Run| {
+            left -= usize::from(matches!(event, Event::Step { .. }) || options.sampler == Sampler::Rwm);
+            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let stopped = run.go_on(&mut case.likelihood, &case.target, &mut observer);
+        assert!(matches!(stopped, Err(Error::Stopped)), "{stopped:?}");
+        assert!(!run.is_complete());
+        let bytes = Checkpoint::new(run, case.target.prior(), print).to_bytes();
+        run = Checkpoint::from_bytes(&bytes).unwrap().resume(options, &case.target, print).unwrap();
+    }
+    case.finish(&mut run);
+    assert!(run.is_complete());
+    run
+}
+
+#[test]
+fn a_run_that_was_stopped_and_read_back_ends_in_the_same_bits() {
+    for sampler in [Sampler::Rwm, Sampler::Nuts] {
+        let (mut case, options) = (case(), options(sampler));
+        let whole = stopped_at(&mut case, &options, &[]);
+        assert_eq!(whole.chains.len(), 3);
+        assert!(whole.chains.iter().all(|c| c.n_draws() == 90 && c.points.len() == 90 * case.target.dim()));
+        assert!(whole.chains[0].points != whole.chains[1].points);
+        // In the warm-up, between two draws, and in the middle of a segment.
+        let stops: &[usize] = if sampler == Sampler::Rwm { &[31, 100, 200, 77] } else { &[50, 280, 260] };
+        assert!(whole == stopped_at(&mut case, &options, stops), "{sampler:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bits_and_another_seed_others() {
+    for sampler in [Sampler::Rwm, Sampler::Nuts] {
+        let draw = |seed: u64| {
+            let mut case = case();
+            let mut run = case.run(Options { seed, ..options(sampler) });
+            case.finish(&mut run);
+            run.chains
+        };
+        assert!(draw(1) == draw(1), "{sampler:?}");
+        assert!(draw(1) != draw(2), "{sampler:?}");
+    }
+}
+
+#[test]
+fn a_finished_run_goes_on_to_more_draws_and_keeps_those_that_it_has() {
+    for sampler in [Sampler::Rwm, Sampler::Nuts] {
+        let (mut case, options) = (case(), options(sampler));
+        let short = stopped_at(&mut case, &options, &[]);
+        let print = fingerprint(&case.data);
+        let more = Options { draws: 140, ..options };
+        let checkpoint = Checkpoint::new(short.clone(), case.target.prior(), print);
+        let mut long = checkpoint.resume(&more, &case.target, print).unwrap();
+        case.finish(&mut long);
+        for (short, long) in short.chains.iter().zip(&long.chains) {
+            assert_eq!(long.n_draws(), 140);
+            assert_eq!(long.points[..short.points.len()], short.points);
+        }
+        if sampler == Sampler::Rwm {
+            let mut whole = case.run(more);
+            case.finish(&mut whole);
+            assert!(whole == long, "a random walk does not know how long it will be");
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_of_another_run_is_refused_and_says_what_differs() {
+    let (mut case, options) = (case(), options(Sampler::Rwm));
+    let run = stopped_at(&mut case, &options, &[]);
+    let print = fingerprint(&case.data);
+    let checkpoint = Checkpoint::new(run, case.target.prior(), print);
+    let refused = |options: &Options, target: &Target, print: u64, part: &str| {
+        let error = checkpoint.clone().resume(options, target, print).unwrap_err().to_string();
+        assert!(error.contains(part), "'{part}' is not in: {error}");
+    };
+    refused(&Options { seed: 10, ..options.clone() }, &case.target, print, "seed 9, not 10");
+    refused(&Options { thin: 3, ..options.clone() }, &case.target, print, "thin 2, not 3");
+    refused(&Options { sampler: Sampler::Nuts, ..options.clone() }, &case.target, print, "sampler Rwm, not Nuts");
+    refused(&Options { chains: 2, ..options.clone() }, &case.target, print, "chains 3, not 2");
+    refused(&options, &case.target, print + 1, "other rows");
+    let weights = Some(WeightsPrior::Dirichlet { concentration: Some(3.0) });
+    let other = PriorOptions { weights, ..PriorOptions::default() };
+    let other = Target::new(Prior::new(&other, CovarianceType::Diag, 2, &case.data).unwrap()).unwrap();
+    refused(&options, &other, print, "prior");
+    let three = Prior::new(&PriorOptions::default(), CovarianceType::Diag, 3, &case.data).unwrap();
+    refused(&options, &Target::new(three).unwrap(), print, "number of components");
+
+    let bytes = checkpoint.to_bytes();
+    assert_eq!(Checkpoint::from_bytes(&bytes).unwrap(), checkpoint);
+    for end in [0, 7, 100, bytes.len() / 2, bytes.len() - 1] {
+        assert!(matches!(Checkpoint::from_bytes(&bytes[..end]), Err(Error::Checkpoint(_))), "{end}");
+    }
+}
+
+#[test]
+fn a_fingerprint_tells_rows_and_weights_apart() {
+    let one = Dataset::new(array![[1.0, 2.0], [3.0, 4.0]]).unwrap();
+    let shape = Dataset::new(array![[1.0], [2.0], [3.0], [4.0]]).unwrap();
+    let value = Dataset::new(array![[1.0, 2.0], [3.0, 5.0]]).unwrap();
+    let order = Dataset::new(array![[3.0, 4.0], [1.0, 2.0]]).unwrap();
+    let weights = one.clone().with_weights(vec![1.0, 2.0]).unwrap();
+    let prints: Vec<u64> = [&one, &shape, &value, &order, &weights].map(fingerprint).to_vec();
+    (0..prints.len()).for_each(|i| assert!(!prints[..i].contains(&prints[i]), "{i}"));
+    assert_eq!(prints[0], fingerprint(&Dataset::new(array![[1.0f32, 2.0], [3.0, 4.0]]).unwrap()));
+}
