@@ -9,7 +9,9 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use gmm_host::Device;
 use gmm_model::{CovarianceType, Criterion, Precision};
 
-use crate::{completions, convert, doctor, exit, fit, generate, loglik, predict, sample, score, select, show};
+use crate::{
+    classify, completions, convert, doctor, exit, fit, generate, loglik, mcmc, predict, sample, score, select, show,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -42,6 +44,8 @@ pub(crate) enum Command {
     Predict(predict::PredictArgs),
     Score(score::ScoreArgs),
     Loglik(loglik::LoglikArgs),
+    Mcmc(mcmc::McmcArgs),
+    Classify(classify::ClassifyArgs),
     Sample(sample::SampleArgs),
     Generate(generate::GenerateArgs),
     Select(select::SelectArgs),

@@ -42,6 +42,16 @@ pub(crate) enum Failure {
         /// Where the mixture is kept, if it is.
         kept: String,
     },
+    /// A signal stopped a sampler.
+    #[error("interrupted after {draws} of {wanted} draws{kept}")]
+    SamplingInterrupted {
+        /// Draws kept, of all chains.
+        draws: usize,
+        /// Draws asked for.
+        wanted: usize,
+        /// Where they are, if they are.
+        kept: String,
+    },
     /// A fit failed on its way, and there is a checkpoint.
     #[error("{what}; {kept}")]
     Stopped {
@@ -106,7 +116,9 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             Failure::Usage(_) => USAGE,
             Failure::BadData(_) => BAD_DATA,
             Failure::NotConverged { .. } => NOT_CONVERGED,
-            Failure::Interrupted { .. } => interrupt::received().map_or(FAULT, interrupt::code),
+            Failure::Interrupted { .. } | Failure::SamplingInterrupted { .. } => {
+                interrupt::received().map_or(FAULT, interrupt::code)
+            }
             // What stopped it decides: the next in the chain.
             Failure::Stopped { .. } => return None,
         });
@@ -123,6 +135,16 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             Error::Interrupted { .. } => interrupt::received().map_or(FAULT, interrupt::code),
             _ => BAD_DATA,
         });
+    }
+    if let Some(error) = cause.downcast_ref::<gmm_mcmc::Error>() {
+        return match error {
+            // The next in the chain, which says nothing else, decides.
+            gmm_mcmc::Error::Host(error) => code_of(error),
+            gmm_mcmc::Error::Option { .. } => Some(USAGE),
+            gmm_mcmc::Error::Prior(_) | gmm_mcmc::Error::Checkpoint(_) => Some(BAD_DATA),
+            gmm_mcmc::Error::Start { .. } | gmm_mcmc::Error::Sampler { .. } => Some(NUMERICAL),
+            gmm_mcmc::Error::Stopped => Some(interrupt::received().map_or(FAULT, interrupt::code)),
+        };
     }
     if let Some(error) = cause.downcast_ref::<FileError>() {
         return Some(match error.problem {

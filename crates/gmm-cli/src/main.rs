@@ -4,6 +4,7 @@
 
 mod args;
 mod checkpoint;
+mod classify;
 mod completions;
 mod convert;
 mod doctor;
@@ -13,6 +14,7 @@ mod generate;
 mod input;
 mod interrupt;
 mod loglik;
+mod mcmc;
 mod output;
 mod predict;
 mod progress;
@@ -39,6 +41,8 @@ fn main() -> ExitCode {
         Command::Predict(args) => predict::run(args, &console),
         Command::Score(args) => score::run(args, &console),
         Command::Loglik(args) => loglik::run(args, &console),
+        Command::Mcmc(args) => mcmc::run(args, &console),
+        Command::Classify(args) => classify::run(args, &console),
         Command::Sample(args) => sample::run(args, &console),
         Command::Generate(args) => generate::run(args, &console),
         Command::Select(args) => select::run(args, &console),

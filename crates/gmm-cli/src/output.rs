@@ -151,7 +151,11 @@ pub(crate) fn is_model_path(path: &Path) -> bool {
     path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json") || e.eq_ignore_ascii_case("safetensors"))
 }
 
-fn check_folder(path: &Path) -> Result<(), FileError> {
+/// Refuses, before any work is done, a folder, and a path in a folder that is not there.
+///
+/// # Errors
+/// [`FileError`] with the folder.
+pub(crate) fn check_folder(path: &Path) -> Result<(), FileError> {
     if path.is_dir() {
         return Err(file_error(path, io::Error::from(io::ErrorKind::IsADirectory).into()));
     }

@@ -1,6 +1,9 @@
-//! The progress of a fit: a bar on a terminal, lines with `-v` elsewhere.
+//! The progress of a fit or a sampler: a bar on a terminal, lines with `-v` elsewhere.
+
+use std::cell::Cell;
 
 use gmm_host::Iteration;
+use gmm_mcmc::{Event, Run, Sampler};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::Console;
@@ -45,6 +48,75 @@ impl<'a> Progress<'a> {
                 bar.set_message(text());
             }
             None => self.console.note(|| format!("run {run}, {}", text())),
+        }
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(&self) {
+        self.console.finish();
+    }
+}
+
+/// A bar over the steps of all chains of a sampler.
+pub(crate) struct Sampling<'a> {
+    console: &'a Console,
+    bar: Option<ProgressBar>,
+    /// Steps of all chains: done, in their warm-up, and in all.
+    done: Cell<u64>,
+    warmup: u64,
+    total: u64,
+    diverging: Cell<u64>,
+    /// Whether steps are told one by one; else what was kept is the step.
+    by_step: bool,
+}
+
+impl<'a> Sampling<'a> {
+    /// A bar for what is missing of a run.
+    pub(crate) fn new(console: &'a Console, run: &Run) -> Self {
+        let options = &run.options;
+        let chains = options.chains as u64;
+        let total = chains * (options.draws * options.thin + options.warmup) as u64;
+        let done = run.chains.iter().map(|chain| chain.steps).sum();
+        let bar = console.shows_progress().then(|| {
+            let bar = ProgressBar::new(total).with_position(done);
+            let style = "{spinner} {msg}  [{bar:24}] {pos}/{len} steps, {elapsed}, about {eta} left";
+            bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.reset_eta();
+            console.attach(&bar);
+            bar
+        });
+        console.note(|| format!("{chains} chains, {} steps of {total} to do", total - done));
+        let (done, diverging) = (Cell::new(done), Cell::new(0));
+        let warmup = chains * options.warmup as u64;
+        Self { console, bar, done, warmup, total, diverging, by_step: options.sampler == Sampler::Nuts }
+    }
+
+    /// Shows what a chain did.
+    pub(crate) fn see(&self, event: Event) {
+        match event {
+            Event::Kept { .. } if self.by_step => return,
+            Event::Step { warmup: false, diverging: true, .. } => self.diverging.set(self.diverging.get() + 1),
+            _ => {}
+        }
+        self.done.set(self.done.get() + 1);
+        let done = self.done.get();
+        let text = || {
+            let what = if done <= self.warmup { "warm-up" } else { "sampling" };
+            match self.diverging.get() {
+                0 => what.to_owned(),
+                n => format!("{what}, {n} diverged"),
+            }
+        };
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(done);
+                bar.set_message(text());
+            }
+            // A line for each tenth.
+            None if done * 10 / self.total != (done - 1) * 10 / self.total => {
+                self.console.note(|| format!("{done} of {} steps, {}", self.total, text()));
+            }
+            None => {}
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! [`read_table`] reads csv, tsv, npy, npz, parquet and Arrow IPC into a [`Table`]; [`write_table`] and
 //! [`write_column`] write; [`read_model`] and [`write_model`] keep mixtures as JSON or safetensors, [`read_mixtures`]
-//! reads many of them from one npz. Files appear whole or not at all ([`atomic`]). Every failure is a [`FileError`]: the file, the place in it, and what to try.
+//! reads many of them from one file, such as [`write_draws`] writes. Files appear whole or not at all ([`atomic`]). Every failure is a [`FileError`]: the file, the place in it, and what to try.
 //!
 //! ```
 //! use gmm_data::{ReadOptions, read_stream};
@@ -19,6 +19,7 @@
 
 pub mod atomic;
 mod columnar;
+mod draws;
 mod error;
 mod format;
 mod model;
@@ -28,6 +29,7 @@ mod table;
 mod text;
 mod write;
 
+pub use draws::{DrawStat, DrawsFile, check_draws_path, write_draws};
 pub use error::{ColumnError, FileError, Place, Problem};
 pub use format::Format;
 pub use model::{

@@ -5,4 +5,4 @@ mod read;
 mod write;
 
 pub(crate) use read::{read_arrow, read_parquet};
-pub(crate) use write::{Kind, write_column, write_table};
+pub(crate) use write::{Kind, write_batch, write_column, write_table};

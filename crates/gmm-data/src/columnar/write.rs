@@ -75,6 +75,12 @@ pub(crate) fn write_column(
     write(out, &schema, std::iter::once(batch), kind)
 }
 
+/// Writes columns that are there already.
+pub(crate) fn write_batch(out: &mut (impl Write + Send), batch: RecordBatch, kind: Kind) -> io::Result<()> {
+    let schema = batch.schema();
+    write(out, &schema, std::iter::once(Ok(batch)), kind)
+}
+
 fn write(
     out: &mut (impl Write + Send),
     schema: &Arc<Schema>,

@@ -7,21 +7,81 @@ use ndarray::{ArrayD, Axis, Ix1, Ix2, Ix3};
 
 use crate::error::Fault;
 use crate::npy::npz::read_npz_array;
-use crate::{FileError, Problem};
+use crate::{FileError, Format, Problem, ReadOptions, Table, read_table};
 
-/// Reads `B` mixtures of `k` components in `d` dimensions from an npz file with the arrays `weights`, `(B, k)`, `means`,
-/// `(B, k, d)`, and `covariances`: full `(B, k, d, d)`, tied `(B, d, d)`, diag `(B, k, d)`, spherical `(B, k)`.
+/// Reads `B` mixtures of `k` components in `d` dimensions: from an npz file with the arrays `weights`, `(B, k)`, `means`,
+/// `(B, k, d)`, and `covariances`: full `(B, k, d, d)`, tied `(B, d, d)`, diag `(B, k, d)`, spherical `(B, k)`; or from
+/// the draws of [`write_draws`](crate::write_draws), npz, parquet or Arrow, whose chains follow one another. Any npz
+/// may have `(chain, draw)` in the place of `B`.
 ///
-/// The covariances' shape says their kind. Where `k = d`, those of tied and diag are the same: there `kind` decides, and
-/// without it that is an error. A `kind` that the shape contradicts is one too.
+/// The covariances' shape says their kind. Where `k = d`, those of tied and diag are the same: there `kind` decides, or
+/// what an npz of draws says itself; without either that is an error. A `kind` that the shape contradicts is one too.
 ///
 /// # Errors
-/// [`FileError`] with the array, and for parameters that are no mixture with the set's index as the row.
+/// [`FileError`] with the array or column, and for parameters that are no mixture with the set's index as the row.
 pub fn read_mixtures(path: impl AsRef<Path>, kind: Option<CovarianceType>) -> Result<Vec<Mixture>, FileError> {
     let path = path.as_ref();
+    if let Ok(Format::Parquet | Format::Arrow) = Format::of_path(path) {
+        let table = read_table(path, &ReadOptions::default())?;
+        return from_columns(&table, kind).map_err(|fault| fault.in_file(path));
+    }
     let read = |name: &str| read_npz_array(path, name).map(|a| a.to_f64());
     let (weights, means, covariances) = (read("weights")?, read("means")?, read("covariances")?);
-    assemble(&weights, &means, &covariances, kind).map_err(|fault| fault.in_file(path))
+    let said = read("covariance_type").ok().and_then(|codes| {
+        let word: String = codes.iter().map(|&code| char::from(code as u8)).collect();
+        word.parse().ok()
+    });
+    let (weights, means, covariances) = if means.ndim() == 4 {
+        (flattened("weights", weights), flattened("means", means), flattened("covariances", covariances))
+    } else {
+        (Ok(weights), Ok(means), Ok(covariances))
+    };
+    let all = || assemble(&weights?, &means?, &covariances?, kind.or(said));
+    all().map_err(|fault| fault.in_file(path))
+}
+
+/// The first two dimensions as one.
+fn flattened(name: &str, array: ArrayD<f64>) -> Result<ArrayD<f64>, Fault> {
+    let Some((&[chains, draws], rest)) = array.shape().split_first_chunk() else {
+        return Err(wrong(name, format!("shape {:?}, where the means have chains and draws in front", array.shape())));
+    };
+    let shape: Vec<usize> = [&[chains * draws], rest].concat();
+    array.into_shape_with_order(shape).map_err(|e| wrong(name, e.to_string()))
+}
+
+/// Mixtures from columns called `weights[0]`, `means[0,0]`, `covariances[0,0,0]`, .., a row for each.
+fn from_columns(table: &Table, kind: Option<CovarianceType>) -> Result<Vec<Mixture>, Fault> {
+    let rows = table.matrix.to_f64();
+    let array = |name: &str| -> Result<ArrayD<f64>, Fault> {
+        let found: Vec<(Vec<usize>, usize)> = table
+            .names
+            .iter()
+            .flatten()
+            .enumerate()
+            .filter_map(|(column, full)| {
+                let inner = full.strip_prefix(name)?.strip_prefix('[')?.strip_suffix(']')?;
+                Some((inner.split(',').map(|i| i.parse().ok()).collect::<Option<_>>()?, column))
+            })
+            .collect();
+        let Some((first, _)) = found.first() else {
+            return Err(wrong(name, format!("no column '{name}[..]': these are not draws of mixtures")));
+        };
+        let length =
+            |axis: usize| found.iter().filter_map(|(i, _)| i.get(axis)).max().map_or(0, |m| m.saturating_add(1));
+        let shape: Vec<usize> = (0..first.len()).map(length).collect();
+        let size = shape.iter().try_fold(1usize, |a, &b| a.checked_mul(b));
+        if size != Some(found.len()) || found.iter().any(|(i, _)| i.len() != shape.len()) {
+            return Err(wrong(name, format!("{} columns, where their indices ask for {shape:?}", found.len())));
+        }
+        let mut out = ArrayD::zeros([&[rows.nrows()][..], &shape].concat());
+        for (indices, column) in found {
+            for (i, value) in rows.column(column).iter().enumerate() {
+                out[&[&[i][..], &indices].concat()[..]] = *value;
+            }
+        }
+        Ok(out)
+    };
+    assemble(&array("weights")?, &array("means")?, &array("covariances")?, kind)
 }
 
 fn assemble(

@@ -11,11 +11,11 @@ pub(crate) fn write_matrix(out: &mut impl Write, matrix: &Matrix) -> io::Result<
     let (n, d) = matrix.dim();
     match matrix {
         Matrix::F32(a) => {
-            header(out, "<f4", &format!("({n}, {d})"))?;
+            write_header(out, "<f4", &format!("({n}, {d})"))?;
             a.iter().try_for_each(|v| out.write_all(&v.to_le_bytes()))
         }
         Matrix::F64(a) => {
-            header(out, "<f8", &format!("({n}, {d})"))?;
+            write_header(out, "<f8", &format!("({n}, {d})"))?;
             a.iter().try_for_each(|v| out.write_all(&v.to_le_bytes()))
         }
     }
@@ -25,17 +25,18 @@ pub(crate) fn write_matrix(out: &mut impl Write, matrix: &Matrix) -> io::Result<
 pub(crate) fn write_column(out: &mut impl Write, column: Column<'_>) -> io::Result<()> {
     match column {
         Column::Labels(labels) => {
-            header(out, "<i8", &format!("({},)", labels.len()))?;
+            write_header(out, "<i8", &format!("({},)", labels.len()))?;
             labels.iter().try_for_each(|&v| out.write_all(&i64::from(v).to_le_bytes()))
         }
         Column::Values(values) => {
-            header(out, "<f8", &format!("({},)", values.len()))?;
+            write_header(out, "<f8", &format!("({},)", values.len()))?;
             values.iter().try_for_each(|v| out.write_all(&v.to_le_bytes()))
         }
     }
 }
 
-fn header(out: &mut impl Write, descr: &str, shape: &str) -> io::Result<()> {
+/// Writes the header of an array of type `descr`; `shape` is a tuple, `(3, 4)`.
+pub(crate) fn write_header(out: &mut impl Write, descr: &str, shape: &str) -> io::Result<()> {
     let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
     // Magic, version and length are 10 bytes; the values start at a multiple of 64, so that they can be mapped.
     let padded = (10 + text.len() + 1).next_multiple_of(64) - 10;

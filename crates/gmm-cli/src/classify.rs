@@ -1,0 +1,199 @@
+//! `gmm classify`: which of several models each row comes from, by the likelihood that draws of them give on average.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use gmm_data::{Column, Table};
+use gmm_host::{Likelihood, memory};
+use gmm_model::{CovarianceType, Dataset, Mixture};
+use ndarray::Array2;
+use serde_json::json;
+
+use crate::args::{EngineArgs, InputArgs, covariance};
+use crate::exit::Failure;
+use crate::output::{self, Console, is_stdio};
+use crate::{input, interrupt};
+
+const EXAMPLES: &str = "\
+Each class has a model: JSON or safetensors, or draws of one (npz, parquet or arrow, as gmm mcmc writes them). A row's
+density under draws is their mean, the posterior predictive density. The row belongs to the class of the largest density
+times prior. Writes one column `class`, the index of the class in the order given; with --proba the columns
+proba_NAME, .., which sum to 1 in each row, and after them log_density_NAME, ..
+
+Examples:
+  gmm classify new.csv --model setosa=setosa.npz --model other=other.json
+  gmm classify new.csv --model a=a.npz --model b=b.npz --class-prior a=0.9 --class-prior b=0.1 --proba -o proba.parquet";
+
+/// Say which of several models each row comes from
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ClassifyArgs {
+    #[command(flatten)]
+    input: InputArgs,
+    /// A class and its model or draws, at least twice
+    #[arg(long = "model", value_name = "NAME=FILE", required = true, value_parser = named)]
+    models: Vec<(String, String)>,
+    /// Prior weight of a class; all or none, divided by their sum [default: all alike]
+    #[arg(long = "class-prior", value_name = "NAME=P", value_parser = named)]
+    priors: Vec<(String, String)>,
+    /// Kind of the draws' covariances, where a file does not tell (tied and diag with K = d)
+    #[arg(long, value_name = "KIND", value_parser = covariance())]
+    covariance: Option<CovarianceType>,
+    /// Write the probabilities of all classes, and the rows' log densities
+    #[arg(long)]
+    proba: bool,
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// Write to a file: csv, tsv, npy, parquet or arrow [default: csv on standard output]
+    #[arg(short, long, value_name = "OUT", default_value = "-", hide_default_value = true)]
+    output: PathBuf,
+    /// Print one JSON object, how many rows each class has; needs -o
+    #[arg(long)]
+    json: bool,
+}
+
+/// `NAME=VALUE`.
+fn named(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("it must be NAME=VALUE".to_owned()),
+    }
+}
+
+pub(crate) fn run(args: &ClassifyArgs, console: &Console) -> anyhow::Result<()> {
+    let log_priors = check(args)?;
+    let data = input::rows(&args.input, None, console)?;
+    let classes =
+        args.models.iter().map(|(_, file)| class(args, Path::new(file), &data)).collect::<Result<Vec<_>, _>>()?;
+    let opened = input::engine(&args.engine, console)?;
+    let precision = args.engine.precision.unwrap_or(data.rows().precision());
+    let mut likelihood = Likelihood::new(opened.engine.as_ref(), &data, precision)?;
+    let (n, classes_n) = (data.n_rows(), classes.len());
+    memory::check("the densities of all rows and classes", 8 * (n as u128 + 1) * (2 * classes_n as u128 + 2))?;
+    let mut densities = Array2::zeros((n, classes_n));
+    for ((mixtures, (name, _)), mut out) in classes.iter().zip(&args.models).zip(densities.columns_mut()) {
+        out.assign(&ndarray::aview1(&mean_density(&mut likelihood, mixtures)?));
+        console.note(|| format!("class {name}: {} mixtures", mixtures.len()));
+    }
+    let mut proba = &densities + &ndarray::aview1(&log_priors);
+    let labels: Vec<u32> = proba.outer_iter().map(|row| largest(row.as_slice().expect("row-major"))).collect();
+    if args.proba {
+        proba.outer_iter_mut().for_each(|mut row| normalise(row.as_slice_mut().expect("row-major"), &log_priors));
+        let columns = |stem: &str| args.models.iter().map(|(name, _)| format!("{stem}_{name}")).collect::<Vec<_>>();
+        let all = ndarray::concatenate![ndarray::Axis(1), proba, densities];
+        let table = Table::with_names(all, [columns("proba"), columns("log_density")].concat())?;
+        let _whole = interrupt::hold();
+        gmm_data::write_table(&args.output, &table)?;
+    } else {
+        let _whole = interrupt::hold();
+        gmm_data::write_column(&args.output, "class", Column::Labels(&labels))?;
+    }
+    if args.json {
+        let count = |c: usize| labels.iter().filter(|&&label| label as usize == c).count();
+        let each: Vec<_> =
+            args.models.iter().enumerate().map(|(c, (name, _))| json!({"class": name, "rows": count(c)})).collect();
+        output::print_json(&json!({"n_rows": n, "classes": each}))?;
+    }
+    Ok(())
+}
+
+/// What can be refused before anything is read; the logarithms of the classes' priors.
+fn check(args: &ClassifyArgs) -> anyhow::Result<Vec<f64>> {
+    let usage = |why: String| Err(Failure::Usage(why).into());
+    let names: Vec<&String> = args.models.iter().map(|(name, _)| name).collect();
+    if names.len() < 2 {
+        return usage("--model is needed at least twice: one class is no choice".to_owned());
+    }
+    if let Some((_, name)) = names.iter().enumerate().find(|(i, name)| names[..*i].contains(name)) {
+        return usage(format!("--model names the class '{name}' twice"));
+    }
+    output::check_table_path(&args.output)?;
+    let files = args.models.iter().map(|(_, file)| Path::new(file));
+    let inputs: Vec<&Path> = files.chain([args.input.input.as_path()]).collect();
+    if inputs.iter().filter(|path| is_stdio(path)).count() > 1 {
+        return usage("only one input can come from standard input".to_owned());
+    }
+    output::check_apart(&args.output, &inputs)?;
+    if args.json && is_stdio(&args.output) {
+        return usage("--json and the table both want standard output: give the table a file by -o".to_owned());
+    }
+    if args.priors.is_empty() {
+        return Ok(vec![-(names.len() as f64).ln(); names.len()]);
+    }
+    let mut priors = vec![None; names.len()];
+    for (name, value) in &args.priors {
+        let Some(at) = names.iter().position(|n| *n == name) else {
+            return usage(format!("--class-prior {name}: there is no such class"));
+        };
+        let value: f64 = value.parse().ok().filter(|v: &f64| *v >= 0.0 && v.is_finite()).ok_or_else(|| {
+            Failure::Usage(format!("--class-prior {name}={value}: it must be a number, finite and not negative"))
+        })?;
+        if priors[at].replace(value).is_some() {
+            return usage(format!("--class-prior names the class '{name}' twice"));
+        }
+    }
+    if let Some(at) = priors.iter().position(Option::is_none) {
+        return usage(format!("--class-prior is missing for the class '{}': give all or none", names[at]));
+    }
+    let total: f64 = priors.iter().flatten().sum();
+    if !(total > 0.0 && total.is_finite()) {
+        return usage("--class-prior: the weights sum to 0, or to infinity".to_owned());
+    }
+    Ok(priors.into_iter().flatten().map(|p| (p / total).ln()).collect())
+}
+
+/// The mixture of a model file, or all those of draws.
+fn class(args: &ClassifyArgs, path: &Path, data: &Dataset) -> anyhow::Result<Vec<Mixture>> {
+    if is_stdio(path) || output::is_model_path(path) {
+        let model = input::model(path)?;
+        input::check_columns(&model, data).with_context(|| input::display(path))?;
+        return Ok(vec![model.mixture]);
+    }
+    let mixtures = gmm_data::read_mixtures(path, args.covariance)?;
+    let (found, expected) = (data.n_features(), mixtures[0].n_features());
+    if found != expected {
+        let error = gmm_host::Error::Features { found, expected };
+        return Err(anyhow::Error::new(error).context(input::display(path)));
+    }
+    Ok(mixtures)
+}
+
+/// ln of the mean of the mixtures' densities at each row, `(n,)`, with the largest taken out as they come.
+fn mean_density(likelihood: &mut Likelihood, mixtures: &[Mixture]) -> anyhow::Result<Vec<f64>> {
+    let n = likelihood.dim().0;
+    let (mut top, mut sum, mut here) = (vec![f64::NEG_INFINITY; n], vec![0.0; n], vec![0.0; n]);
+    for mixture in mixtures {
+        likelihood.per_row(mixture, &mut here)?;
+        for ((top, sum), &value) in top.iter_mut().zip(&mut sum).zip(&here) {
+            if value > *top {
+                // The first finite one meets a sum of nothing.
+                *sum = *sum * (*top - value).exp() + 1.0;
+                *top = value;
+            } else if value > f64::NEG_INFINITY {
+                *sum += (value - *top).exp();
+            }
+        }
+    }
+    let count = (mixtures.len() as f64).ln();
+    Ok(top.iter().zip(&sum).map(|(top, sum)| if *sum > 0.0 { top + sum.ln() - count } else { *top }).collect())
+}
+
+/// The first of the largest.
+fn largest(row: &[f64]) -> u32 {
+    let mut best = 0;
+    (1..row.len()).for_each(|c| best = if row[c] > row[best] { c } else { best });
+    best as u32
+}
+
+/// Log joint densities into probabilities; where none is finite, the priors.
+fn normalise(row: &mut [f64], log_priors: &[f64]) {
+    let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if top == f64::NEG_INFINITY {
+        row.iter_mut().zip(log_priors).for_each(|(slot, prior)| *slot = prior.exp());
+        return;
+    }
+    row.iter_mut().for_each(|v| *v = (*v - top).exp());
+    let total: f64 = row.iter().sum();
+    row.iter_mut().for_each(|v| *v /= total);
+}

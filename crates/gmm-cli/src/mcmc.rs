@@ -1,0 +1,374 @@
+//! `gmm mcmc`: draws of the posterior of a mixture's parameters.
+
+mod report;
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use gmm_data::{DrawStat, DrawsFile};
+use gmm_host::{Engine, FitOptions, Likelihood, fit};
+use gmm_mcmc::{
+    Checkpoint, Error, Event, Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Target, fingerprint,
+    starts,
+};
+use gmm_model::{CovarianceType, Dataset, Mixture};
+
+use crate::args::{self, EngineArgs, InputArgs};
+use crate::exit::Failure;
+use crate::output::{self, Console, is_stdio};
+use crate::progress::Sampling;
+use crate::{input, interrupt};
+
+const EXAMPLES: &str = "\
+Writes the draws of weights, means and covariances, and prints what they say. Chains start about one EM fit; with
+--start each, about fits from seeds of their own.
+
+PRIOR.toml has the tables [weights], [means] and [covariances], each of which may be left out:
+  [weights]      prior = \"dirichlet\" (concentration = 1.0) or \"flat\"
+  [means]        prior = \"normal\" (mean = middle of the range, sd = range) or, with -k 1, \"flat\"
+  [covariances]  full, tied: prior = \"inverse-wishart\" (degrees_of_freedom = d + 2, scale = variances * k^(-2/d))
+                 or \"lkj\" (eta = 2.0, scale = standard deviations)
+                 diag, spherical: prior = \"inverse-gamma\" (shape = 1.5, scale = variances * k^(-2/d) / 2)
+                 or \"half-normal\" (scale = standard deviations)
+Defaults, in parentheses, come from the columns; mean, sd and scale are one number or one for each column.
+
+An npz holds weights (chain, draw, K), means (chain, draw, K, d), covariances (chain, draw, ..), lp, acceptance_rate and,
+of nuts, diverging, n_steps, step_size, tree_depth. For ArviZ:
+  z = np.load(\"draws.npz\"); v = (\"weights\", \"means\", \"covariances\")
+  az.from_dict(posterior={k: z[k] for k in v},
+               sample_stats={k: z[k] for k in z if k not in v + (\"covariance_type\",)})
+A parquet or Arrow file has a row for each draw: chain, draw, weights[0], .., means[0,0], .., covariances[0,0,0], ..
+
+Every few seconds, and at Ctrl-C, the chains are kept in DRAWS.checkpoint; the same command with --resume goes on from
+there, to the draws that it would have made. Nuts keeps nothing of a warm-up that has not ended.
+
+Examples:
+  gmm mcmc data/old_faithful.csv -k 2 -o draws.npz
+  gmm mcmc rows.npy -k 3 --covariance diag --chains 8 --draws 5000 --thin 5 --sampler rwm -o draws.parquet
+  gmm mcmc rows.csv -k 2 --prior prior.toml --relabel pivot -o draws.npz --resume";
+
+/// Draw from the posterior of a mixture's parameters
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct McmcArgs {
+    #[command(flatten)]
+    input: InputArgs,
+    /// Number of components
+    #[arg(short, value_name = "K", value_parser = args::at_least_one, allow_negative_numbers = true)]
+    k: usize,
+    /// Kind of the covariances
+    #[arg(long, value_name = "KIND", default_value = "full", value_parser = args::covariance())]
+    covariance: CovarianceType,
+    /// nuts (No-U-Turn, by gradients) or rwm (random-walk Metropolis, a component at a time)
+    #[arg(long, value_name = "WORD", default_value = "nuts", value_parser = sampler)]
+    sampler: Sampler,
+    /// Chains
+    #[arg(long, value_name = "C", default_value_t = 4, value_parser = args::at_least_one, allow_negative_numbers = true)]
+    chains: usize,
+    /// Draws that each chain keeps
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = args::at_least_one, allow_negative_numbers = true)]
+    draws: usize,
+    /// Steps before them, in which the sampler adapts
+    #[arg(long, value_name = "W", default_value_t = 1000, value_parser = args::count, allow_negative_numbers = true)]
+    warmup: usize,
+    /// Steps for each draw that is kept
+    #[arg(long, value_name = "T", default_value_t = 1, value_parser = args::at_least_one, allow_negative_numbers = true)]
+    thin: usize,
+    /// Mean acceptance that nuts adapts its step size to; closer to 1 where trajectories diverge
+    #[arg(long, value_name = "P", default_value = "0.8", allow_negative_numbers = true)]
+    target_accept: f64,
+    /// Prior [default: weakly informative, from the data]
+    #[arg(long, value_name = "FILE.toml")]
+    prior: Option<PathBuf>,
+    /// Where chains start: all about one fit, or each about a fit of its own
+    #[arg(long, value_name = "fit|each", default_value = "fit", value_parser = ["fit", "each"])]
+    start: String,
+    /// What to do about components that change places: none, order, order:COLUMN (by ascending means), or pivot
+    /// (most like the best draw)
+    #[arg(long, value_name = "HOW", default_value = "none")]
+    relabel: Relabel,
+    /// Seed of every draw
+    #[arg(long, value_name = "SEED", default_value_t = 0, allow_negative_numbers = true)]
+    seed: u64,
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// Column of row weights: a row of weight 2 is the row twice
+    #[arg(long, value_name = "COLUMN")]
+    weights: Option<String>,
+    /// Write the draws: npz, parquet or arrow
+    #[arg(short, long, value_name = "DRAWS")]
+    output: PathBuf,
+    /// Go on from the checkpoint, to more draws if --draws says so
+    #[arg(long)]
+    resume: bool,
+    /// Keep the chains here, also when they are done [default: DRAWS.checkpoint, until they are]
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
+    /// Replace draws that are there, and forget a checkpoint
+    #[arg(long, conflicts_with = "resume")]
+    overwrite: bool,
+    /// Print one JSON object in place of the table
+    #[arg(long)]
+    json: bool,
+}
+
+fn sampler(word: &str) -> Result<Sampler, String> {
+    match word {
+        "nuts" => Ok(Sampler::Nuts),
+        "rwm" => Ok(Sampler::Rwm),
+        _ => Err("choose one of nuts, rwm".to_owned()),
+    }
+}
+
+pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
+    let options = Options {
+        chains: args.chains,
+        draws: args.draws,
+        warmup: args.warmup,
+        thin: args.thin,
+        seed: args.seed,
+        target_accept: args.target_accept,
+        ..Options::new(args.sampler)
+    };
+    options.validate()?;
+    let kept = Kept::new(args)?;
+    let prior = prior_options(args.prior.as_deref())?;
+    let earlier = args.resume.then(|| kept.read()).transpose()?;
+    let data = input::rows(&args.input, args.weights.as_deref(), console)?;
+    if let Relabel::Order { column } = args.relabel
+        && column >= data.n_features()
+    {
+        let why = format!("--relabel order:{column}, but the data have {} columns", data.n_features());
+        return Err(Failure::Usage(why).into());
+    }
+    let prior = Prior::new(&prior, args.covariance, args.k, &data)?;
+    if let Some(rows) = prior.improper_at(&data) {
+        console.warn(&format!(
+            "{rows}: with half-normal scales the posterior has no finite integral about them, only a spike that chains \
+             seldom find; inverse-wishart and inverse-gamma have none"
+        ));
+    }
+    let target = Target::new(prior)?;
+    let opened = input::engine(&args.engine, console)?;
+    let precision = args.engine.precision.unwrap_or(data.rows().precision());
+    let mut likelihood = Likelihood::new(opened.engine.as_ref(), &data, precision)?;
+    let print = fingerprint(&data);
+    let mut run = match earlier {
+        Some(checkpoint) => checkpoint.resume(&options, &target, print)?,
+        None => begin(args, options, opened.engine.as_ref(), &data, &target, &mut likelihood)?,
+    };
+    let started = Instant::now();
+    kept.go_on(&mut run, &target, &mut likelihood, print, console)?;
+    let elapsed = started.elapsed();
+    let posterior = Posterior::new(&run, &target, args.relabel)?;
+    drop(run);
+    let summary = posterior.summary();
+    for warning in report::warnings(&posterior, &summary) {
+        console.warn(&warning);
+    }
+    let text = if args.json {
+        format!("{:#}\n", report::json(&posterior, &summary, elapsed))
+    } else {
+        report::table(&posterior, &summary, elapsed, console.colour)
+    };
+    write(&args.output, posterior)?;
+    kept.done();
+    if args.json || !console.quiet {
+        output::print(&text)?;
+    }
+    Ok(())
+}
+
+fn prior_options(path: Option<&Path>) -> anyhow::Result<PriorOptions> {
+    let Some(path) = path else { return Ok(PriorOptions::default()) };
+    let text = std::fs::read_to_string(path).with_context(|| input::display(path))?;
+    PriorOptions::from_toml(&text).with_context(|| input::display(path))
+}
+
+/// A run that has not begun: chains about a fit, or each about its own.
+fn begin(
+    args: &McmcArgs,
+    options: Options,
+    engine: &dyn Engine,
+    data: &Dataset,
+    target: &Target,
+    likelihood: &mut Likelihood,
+) -> anyhow::Result<Run> {
+    let fitted = |seed: u64| -> anyhow::Result<Mixture> {
+        let options = FitOptions {
+            covariance_type: args.covariance,
+            n_init: if args.start == "fit" { 5 } else { 1 },
+            seed,
+            precision: args.engine.precision,
+            // A start may be narrow, but not on a single row.
+            reg_covar: 1e-4 * least_variance(data),
+            ..FitOptions::new(args.k)
+        };
+        fit(engine, data, &options).map(|fit| fit.mixture).map_err(|e| crate::fit::named(e, data))
+    };
+    let mut common = None;
+    let mut points = Vec::with_capacity(options.chains);
+    for chain in 0..options.chains {
+        let mixture = match (&common, args.start == "fit") {
+            (Some(mixture), true) => mixture,
+            (_, true) => common.insert(fitted(options.seed)?),
+            // Seeds of chains differ, and from those of the run's neighbours.
+            (_, false) => common.insert(fitted(options.seed.wrapping_mul(1 << 20).wrapping_add(chain as u64))?),
+        };
+        points.push(starts::about(mixture, target, likelihood, options.seed, chain)?);
+    }
+    Ok(Run::new(options, points)?)
+}
+
+/// The least variance of a column that is not constant; 1 where all are.
+fn least_variance(data: &Dataset) -> f64 {
+    let rows = data.rows();
+    let variance = |j: usize| {
+        let n = data.n_rows() as f64;
+        let mean = (0..data.n_rows()).map(|i| rows.at(i, j) / n).sum::<f64>();
+        (0..data.n_rows()).map(|i| (rows.at(i, j) - mean).powi(2) / n).sum::<f64>()
+    };
+    let least = (0..data.n_features()).map(variance).filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
+    if least.is_finite() { least } else { 1.0 }
+}
+
+fn write(path: &Path, posterior: Posterior) -> anyhow::Result<()> {
+    let stats = posterior.sample_stats().into_iter().map(|(name, values)| {
+        let stat = match name {
+            "diverging" => DrawStat::Flags(values.iter().map(|v| *v != 0.0).collect()),
+            "n_steps" | "tree_depth" => DrawStat::Counts(values.iter().map(|v| *v as i64).collect()),
+            _ => DrawStat::Values(values),
+        };
+        (name.to_owned(), stat)
+    });
+    let stats = stats.collect();
+    let Posterior { kind, chains, draws, k, d, weights, means, covariances, .. } = posterior;
+    let file = DrawsFile { kind, chains, draws, k, d, weights, means, covariances, stats };
+    let _whole = interrupt::hold();
+    Ok(gmm_data::write_draws(path, &file)?)
+}
+
+/// Where chains are kept while they run.
+struct Kept {
+    path: PathBuf,
+    /// Whether the user named it: it then stays when all is done.
+    asked_for: bool,
+}
+
+/// Often enough to lose little, seldom enough to cost nothing.
+const EVERY: Duration = Duration::from_secs(10);
+
+impl Kept {
+    /// Checks all paths before anything is read.
+    fn new(args: &McmcArgs) -> anyhow::Result<Self> {
+        let usage = |why: String| Err(Failure::Usage(why).into());
+        if is_stdio(&args.output) {
+            return usage("draws go to a file: -o draws.npz, draws.parquet or draws.arrow".to_owned());
+        }
+        gmm_data::check_draws_path(&args.output)?;
+        output::check_folder(&args.output)?;
+        let asked_for = args.checkpoint.is_some();
+        let path = args.checkpoint.clone().unwrap_or_else(|| {
+            let mut name = args.output.clone().into_os_string();
+            name.push(".checkpoint");
+            name.into()
+        });
+        if is_stdio(&path) {
+            return usage("--checkpoint needs a file".to_owned());
+        }
+        output::check_folder(&path)?;
+        let inputs: Vec<&Path> =
+            [Some(&args.input.input), args.prior.as_ref()].into_iter().flatten().map(PathBuf::as_path).collect();
+        output::check_apart(&args.output, &inputs)?;
+        output::check_apart(&path, &inputs)?;
+        if path == args.output {
+            return usage("the draws and the checkpoint are one file: give them different names".to_owned());
+        }
+        if !args.overwrite && !args.resume {
+            for there in [&args.output, &path].into_iter().filter(|p| p.is_file()) {
+                let there = there.display();
+                return usage(format!(
+                    "{there} is there already: --resume goes on from {}, --overwrite begins anew, or give -o another name",
+                    path.display()
+                ));
+            }
+        }
+        Ok(Self { path, asked_for })
+    }
+
+    fn read(&self) -> anyhow::Result<Checkpoint> {
+        let name = || self.path.display().to_string();
+        let bytes = std::fs::read(&self.path).with_context(name)?;
+        Checkpoint::from_bytes(&bytes).with_context(name)
+    }
+
+    fn write(&self, run: &Run, target: &Target, print: u64) -> anyhow::Result<()> {
+        let bytes = Checkpoint::new(run.clone(), target.prior(), print).to_bytes();
+        Ok(gmm_data::atomic::write_bytes(&self.path, &bytes)?)
+    }
+
+    /// Draws what is missing, shows the progress, keeps the chains, and stops at a signal.
+    fn go_on(
+        &self,
+        run: &mut Run,
+        target: &Target,
+        likelihood: &mut Likelihood,
+        print: u64,
+        console: &Console,
+    ) -> anyhow::Result<()> {
+        let progress = Sampling::new(console, run);
+        let _held = interrupt::hold();
+        let mut written = Instant::now();
+        let mut failed = None;
+        let mut observer = |event: Event, run: &Run| {
+            progress.see(event);
+            if interrupt::received().is_some() {
+                return ControlFlow::Break(());
+            }
+            if matches!(event, Event::Kept { .. }) && written.elapsed() > EVERY {
+                if let Err(error) = self.write(run, target, print) {
+                    failed = Some(error);
+                    return ControlFlow::Break(());
+                }
+                written = Instant::now();
+            }
+            ControlFlow::Continue(())
+        };
+        let result = run.go_on(likelihood, target, &mut observer);
+        progress.finish();
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let Err(error) = result else {
+            return if self.asked_for { self.write(run, target, print) } else { Ok(()) };
+        };
+        // Whatever it was: what was drawn is kept, where it is more than nothing.
+        let draws = run.chains.iter().map(|chain| chain.n_draws()).sum::<usize>();
+        if run.chains.iter().any(|chain| chain.steps > 0) {
+            self.write(run, target, print)?;
+        }
+        let kept = match run.chains.iter().any(|chain| chain.steps > 0) {
+            true => format!("; {} has them, and --resume goes on", self.path.display()),
+            false => String::new(),
+        };
+        match error {
+            Error::Stopped => {
+                let wanted = run.options.draws * run.options.chains;
+                Err(Failure::SamplingInterrupted { draws, wanted, kept }.into())
+            }
+            error if kept.is_empty() => Err(error.into()),
+            error => Err(anyhow::Error::new(error).context(format!("after {draws} draws{kept}"))),
+        }
+    }
+
+    /// Forgets the checkpoint, unless it was asked for by name: the draws are written.
+    fn done(&self) {
+        if !self.asked_for {
+            // What was never written, or cannot be deleted, is no error now.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What the draws say, as a table, as JSON, and as warnings.
+
+use std::time::Duration;
+
+use gmm_mcmc::{Posterior, Sampler, SummaryRow};
+use serde_json::{Value, json};
+
+use crate::output::paint;
+use crate::render;
+
+/// Lines that are printed; `--json` has all.
+const LINES: usize = 40;
+/// Above this, chains have not mixed (Vehtari and others 2021).
+const R_HAT: f64 = 1.01;
+/// Draws worth this many independent ones for each chain are asked for there too.
+const ESS_PER_CHAIN: f64 = 100.0;
+
+/// The summary, a line for each parameter, and a last one about the run.
+pub(crate) fn table(posterior: &Posterior, summary: &[SummaryRow], elapsed: Duration, colour: bool) -> String {
+    let heading = ["", "mean", "sd", "5%", "95%", "ess_bulk", "ess_tail", "r_hat"].map(str::to_owned);
+    let line = |row: &SummaryRow| {
+        let number = |v: f64| decimals(v, row.sd);
+        [
+            row.name.clone(),
+            number(row.mean),
+            number(row.sd),
+            number(row.q5),
+            number(row.q95),
+            format!("{:.0}", row.ess_bulk),
+            format!("{:.0}", row.ess_tail),
+            if row.r_hat.is_nan() { "–".to_owned() } else { format!("{:.3}", row.r_hat) },
+        ]
+    };
+    // The last row is the density's.
+    let hidden = summary.len().saturating_sub(LINES);
+    let shown = summary.iter().enumerate().filter(|(i, _)| *i < LINES - 1 || *i + 1 == summary.len() || hidden == 0);
+    let rows: Vec<_> = [heading].into_iter().chain(shown.map(|(_, row)| line(row))).collect();
+    let length = |text: &str| text.chars().count();
+    let width = |column: usize| rows.iter().map(|row| length(&row[column])).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    let mut out = String::new();
+    for (i, row) in rows.iter().enumerate() {
+        let mut line = format!("{:<1$}", row[0], widths[0]);
+        for (cell, width) in row.iter().zip(&widths).skip(1) {
+            line += &format!("  {}{cell}", " ".repeat(width - length(cell)));
+        }
+        out += &paint(colour && i == 0, "1", &line);
+        out.push('\n');
+    }
+    if hidden > 0 {
+        out += &format!(".. and {hidden} more: see --json\n");
+    }
+    let Posterior { chains, draws, .. } = posterior;
+    let acceptance = mean(posterior.stats.iter().map(|s| s.acceptance_rate));
+    out + &format!("\n{chains} chains of {draws} draws, acceptance {acceptance:.2}, in {elapsed:.3?}\n")
+}
+
+/// What should be seen before the draws are believed.
+pub(crate) fn warnings(posterior: &Posterior, summary: &[SummaryRow]) -> Vec<String> {
+    let mut all = Vec::new();
+    let worst = |rows: &[&SummaryRow], value: &dyn Fn(&SummaryRow) -> f64| {
+        let worst = rows.iter().max_by(|a, b| value(a).total_cmp(&value(b)));
+        worst.map(|row| row.name.clone()).unwrap_or_default()
+    };
+    let apart: Vec<&SummaryRow> = summary.iter().filter(|row| row.r_hat > R_HAT).collect();
+    if !apart.is_empty() {
+        let name = worst(&apart, &|row| row.r_hat);
+        let top = apart.iter().map(|row| row.r_hat).fold(0.0, f64::max);
+        all.push(format!(
+            "r_hat is above {R_HAT} for {} of {} numbers (largest {top:.3}, {name}): the chains have not mixed; more \
+             --warmup and --draws, or, where components changed places, --relabel pivot",
+            apart.len(),
+            summary.len()
+        ));
+    }
+    let wanted = ESS_PER_CHAIN * posterior.chains as f64;
+    let ess = |row: &SummaryRow| row.ess_bulk.min(row.ess_tail);
+    let few: Vec<&SummaryRow> = summary.iter().filter(|row| row.sd > 0.0 && ess(row) < wanted).collect();
+    if !few.is_empty() {
+        let name = worst(&few, &|row| -ess(row));
+        let least = few.iter().map(|row| ess(row)).fold(f64::INFINITY, f64::min);
+        all.push(format!(
+            "{} of {} numbers have an effective sample size below {wanted:.0} (least {least:.0}, {name}): their quantiles \
+             are rough; more --draws",
+            few.len(),
+            summary.len()
+        ));
+    }
+    let diverging = posterior.stats.iter().filter(|s| s.diverging).count();
+    if diverging > 0 {
+        all.push(format!(
+            "{diverging} of {} draws diverged: what lies beyond is not drawn from; raise --target-accept, or the prior \
+             leaves a component too free",
+            posterior.stats.len()
+        ));
+    }
+    all
+}
+
+/// The summary with the run's own numbers; what is no number is null.
+pub(crate) fn json(posterior: &Posterior, summary: &[SummaryRow], elapsed: Duration) -> Value {
+    let line = |row: &SummaryRow| {
+        json!({
+            "name": row.name, "mean": row.mean, "sd": row.sd, "q5": row.q5, "q95": row.q95,
+            "ess_bulk": row.ess_bulk, "ess_tail": row.ess_tail, "r_hat": row.r_hat,
+        })
+    };
+    let stats = &posterior.stats;
+    let mut value = json!({
+        "sampler": match posterior.sampler { Sampler::Nuts => "nuts", Sampler::Rwm => "rwm" },
+        "covariance_type": posterior.kind.name(),
+        "chains": posterior.chains,
+        "draws": posterior.draws,
+        "acceptance_rate": mean(stats.iter().map(|s| s.acceptance_rate)),
+        "elapsed_s": elapsed.as_secs_f64(),
+        "parameters": summary.iter().map(line).collect::<Vec<_>>(),
+    });
+    if posterior.sampler == Sampler::Nuts {
+        value["divergences"] = stats.iter().filter(|s| s.diverging).count().into();
+        value["gradients"] = stats.iter().map(|s| u64::from(s.n_steps)).sum::<u64>().into();
+    }
+    value
+}
+
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let n = values.len() as f64;
+    values.sum::<f64>() / n
+}
+
+/// As many decimals as give the standard deviation three digits.
+fn decimals(value: f64, sd: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    // A constant has no deviation; its own size then says.
+    let size = if sd > 0.0 { sd } else { value.abs() };
+    let decimals = 2.0 - size.log10().floor();
+    if value.abs() >= 1e9 || !(0.0..=9.0).contains(&decimals) {
+        return if decimals < 0.0 && value.abs() < 1e9 { format!("{value:.0}") } else { render::short(value) };
+    }
+    format!("{value:.*}", decimals as usize)
+}

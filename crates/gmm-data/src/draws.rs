@@ -1,0 +1,221 @@
+//! Draws of mixtures' parameters on disk, in the layout that ArviZ reads.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch};
+use arrow_schema::{DataType, Field, Schema};
+use gmm_model::CovarianceType;
+use zip::CompressionMethod;
+use zip::write::{SimpleFileOptions, ZipWriter};
+
+use crate::columnar::{Kind, write_batch};
+use crate::error::Fault;
+use crate::{FileError, Format, Problem, atomic, npy};
+
+/// The formats in which draws are written.
+const WRITABLE: &str = "npz, parquet, arrow, ipc or feather";
+
+/// One number for each draw, `(C, N)`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DrawStat {
+    /// Numbers.
+    Values(Vec<f64>),
+    /// Whole numbers.
+    Counts(Vec<i64>),
+    /// Yes or no.
+    Flags(Vec<bool>),
+}
+
+/// `N` draws of each of `C` chains: of the parameters of mixtures of `k` components in `d` dimensions, and of what a
+/// sampler has to say. All arrays have (chain, draw) in front, row-major.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DrawsFile {
+    /// The covariance kind.
+    pub kind: CovarianceType,
+    /// Chains `C`.
+    pub chains: usize,
+    /// Draws of each, `N`.
+    pub draws: usize,
+    /// Components.
+    pub k: usize,
+    /// Dimensions.
+    pub d: usize,
+    /// `(C, N, k)`.
+    pub weights: Vec<f64>,
+    /// `(C, N, k, d)`.
+    pub means: Vec<f64>,
+    /// `(C, N)` and the kind's shape: full `(k, d, d)`, tied `(d, d)`, diag `(k, d)`, spherical `(k,)`.
+    pub covariances: Vec<f64>,
+    /// The sampler's words, each by its name.
+    pub stats: Vec<(String, DrawStat)>,
+}
+
+/// Refuses a path in whose format draws are not written.
+///
+/// # Errors
+/// [`FileError`] with the formats that are.
+pub fn check_draws_path(path: impl AsRef<Path>) -> Result<(), FileError> {
+    format(path.as_ref()).map(drop)
+}
+
+fn format(path: &Path) -> Result<Format, FileError> {
+    match Format::of_path(path) {
+        Ok(format @ (Format::Npz | Format::Parquet | Format::Arrow)) => Ok(format),
+        Err(problem) if !matches!(problem, Problem::Extension { .. }) => Err(Fault::from(problem).in_file(path)),
+        _ => {
+            let extension = path.extension().unwrap_or_default().to_string_lossy().into_owned();
+            Err(Fault::from(Problem::Extension { extension, choices: WRITABLE }).in_file(path))
+        }
+    }
+}
+
+/// Writes draws, in the format that the extension says.
+///
+/// An npz has the arrays `weights`, `means`, `covariances` and those of [`DrawsFile::stats`], in the shapes above, and
+/// `covariance_type`, the kind's name as ASCII codes. A parquet or Arrow file has a row for each draw and the columns
+/// `chain`, `draw`, `weights[0]`, .., `means[0,0]`, .., `covariances[0,0,0]`, .., and the stats.
+/// [`read_mixtures`](crate::read_mixtures) reads either.
+///
+/// # Errors
+/// [`FileError`] for another extension, or from the system; the file appears whole or not at all.
+///
+/// # Panics
+/// Where an array's length is not what its shape says.
+pub fn write_draws(path: impl AsRef<Path>, draws: &DrawsFile) -> Result<(), FileError> {
+    let path = path.as_ref();
+    let format = format(path)?;
+    draws.check();
+    atomic::write(path, |out| {
+        let written = match format {
+            Format::Npz => draws.npz(out),
+            Format::Parquet => draws.columns().and_then(|batch| write_batch(out, batch, Kind::Parquet)),
+            _ => draws.columns().and_then(|batch| write_batch(out, batch, Kind::Arrow)),
+        };
+        written.map_err(|e| Fault::from(e).in_file(path))
+    })
+}
+
+impl DrawsFile {
+    /// The parameters: name, shape of one draw, values.
+    fn parameters(&self) -> [(&'static str, Vec<usize>, &[f64]); 3] {
+        let (k, d) = (self.k, self.d);
+        let covariances = match self.kind {
+            CovarianceType::Full => vec![k, d, d],
+            CovarianceType::Tied => vec![d, d],
+            CovarianceType::Diag => vec![k, d],
+            CovarianceType::Spherical => vec![k],
+        };
+        [
+            ("weights", vec![k], &self.weights),
+            ("means", vec![k, d], &self.means),
+            ("covariances", covariances, &self.covariances),
+        ]
+    }
+
+    fn check(&self) {
+        let total = self.chains * self.draws;
+        for (name, shape, values) in self.parameters() {
+            assert_eq!(values.len(), total * shape.iter().product::<usize>(), "{name}");
+        }
+        for (name, stat) in &self.stats {
+            let len = match stat {
+                DrawStat::Values(v) => v.len(),
+                DrawStat::Counts(v) => v.len(),
+                DrawStat::Flags(v) => v.len(),
+            };
+            assert_eq!(len, total, "{name}");
+        }
+    }
+
+    fn npz(&self, out: &mut BufWriter<File>) -> io::Result<()> {
+        let mut archive = ZipWriter::new(out);
+        let mut array = |name: &str, descr: &str, shape: &[usize], values: &mut dyn Iterator<Item = Bytes>| {
+            // Without compression, as NumPy's savez: draws do not shrink. Sizes beyond 32 bits need a longer header.
+            let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored).large_file(true);
+            archive.start_file(format!("{name}.npy"), options).map_err(io::Error::other)?;
+            let mut out = BufWriter::new(&mut archive);
+            let shape: String = shape.iter().map(|len| format!("{len},")).collect();
+            npy::write_header(&mut out, descr, &format!("({shape})"))?;
+            for Bytes { bytes, len } in values {
+                out.write_all(&bytes[..len])?;
+            }
+            out.flush()
+        };
+        let each = [self.chains, self.draws];
+        for (name, shape, values) in self.parameters() {
+            array(name, "<f8", &[&each[..], &shape].concat(), &mut values.iter().map(|v| v.to_le_bytes().into()))?;
+        }
+        for (name, stat) in &self.stats {
+            match stat {
+                DrawStat::Values(v) => array(name, "<f8", &each, &mut v.iter().map(|v| v.to_le_bytes().into()))?,
+                DrawStat::Counts(v) => array(name, "<i8", &each, &mut v.iter().map(|v| v.to_le_bytes().into()))?,
+                DrawStat::Flags(v) => array(name, "|b1", &each, &mut v.iter().map(|&v| u8::from(v).into()))?,
+            }
+        }
+        let word = self.kind.name().as_bytes();
+        array("covariance_type", "|u1", &[word.len()], &mut word.iter().map(|&letter| letter.into()))?;
+        archive.finish().map_err(io::Error::other)?.flush()
+    }
+
+    fn columns(&self) -> io::Result<RecordBatch> {
+        let (mut fields, mut columns): (Vec<Field>, Vec<ArrayRef>) = (Vec::new(), Vec::new());
+        let mut push = |name: String, kind: DataType, column: ArrayRef| {
+            fields.push(Field::new(name, kind, false));
+            columns.push(column);
+        };
+        let whole = |values: &mut dyn Iterator<Item = usize>| {
+            Arc::new(Int64Array::from_iter_values(values.map(|v| v as i64))) as ArrayRef
+        };
+        let total = self.chains * self.draws;
+        push("chain".to_owned(), DataType::Int64, whole(&mut (0..total).map(|i| i / self.draws)));
+        push("draw".to_owned(), DataType::Int64, whole(&mut (0..total).map(|i| i % self.draws)));
+        for (name, shape, values) in self.parameters() {
+            let size: usize = shape.iter().product();
+            for at in 0..size {
+                let column = Float64Array::from_iter_values(values.iter().skip(at).step_by(size).copied());
+                push(format!("{name}[{}]", indices(at, &shape)), DataType::Float64, Arc::new(column));
+            }
+        }
+        for (name, stat) in &self.stats {
+            let (kind, column): (_, ArrayRef) = match stat {
+                DrawStat::Values(v) => (DataType::Float64, Arc::new(Float64Array::from_iter_values(v.iter().copied()))),
+                DrawStat::Counts(v) => (DataType::Int64, Arc::new(Int64Array::from_iter_values(v.iter().copied()))),
+                DrawStat::Flags(v) => (DataType::Boolean, Arc::new(BooleanArray::from(v.clone()))),
+            };
+            push(name.clone(), kind, column);
+        }
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(io::Error::other)
+    }
+}
+
+/// Up to eight bytes of one value.
+struct Bytes {
+    bytes: [u8; 8],
+    len: usize,
+}
+
+impl From<[u8; 8]> for Bytes {
+    fn from(bytes: [u8; 8]) -> Self {
+        Self { bytes, len: 8 }
+    }
+}
+
+impl From<u8> for Bytes {
+    fn from(byte: u8) -> Self {
+        Self { bytes: [byte; 8], len: 1 }
+    }
+}
+
+/// A row-major position as indices with commas.
+fn indices(mut at: usize, shape: &[usize]) -> String {
+    let mut indices = Vec::with_capacity(shape.len());
+    for len in shape.iter().rev() {
+        indices.push((at % len).to_string());
+        at /= len;
+    }
+    indices.reverse();
+    indices.join(",")
+}
