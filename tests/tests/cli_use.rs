@@ -177,6 +177,8 @@ fn help_has_an_example_for_every_command() {
         "predict",
         "score",
         "loglik",
+        "mcmc",
+        "classify",
         "sample",
         "generate",
         "select",

@@ -8,13 +8,14 @@ use regex_lite::Regex;
 const MAX_LINES: usize = 600;
 
 /// Which crates of ours a crate may use. A crate that is not listed must first be given its place.
-const DIRECTION: [(&str, &[&str]); 7] = [
+const DIRECTION: [(&str, &[&str]); 8] = [
     ("find_cuda_helper", &[]),
     ("gmm-model", &[]),
     ("gmm-data", &["gmm-model"]),
     ("gmm-kernels", &["gmm-model"]),
     ("gmm-host", &["gmm-model", "gmm-kernels"]),
-    ("gmm-cli", &["gmm-model", "gmm-data", "gmm-host"]),
+    ("gmm-mcmc", &["gmm-model", "gmm-host"]),
+    ("gmm-cli", &["gmm-model", "gmm-data", "gmm-host", "gmm-mcmc"]),
     ("gmm-python", &["gmm-model", "gmm-data", "gmm-host"]),
 ];
 

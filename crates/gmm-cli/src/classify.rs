@@ -16,14 +16,16 @@ use crate::output::{self, Console, is_stdio};
 use crate::{input, interrupt};
 
 const EXAMPLES: &str = "\
-Each class has a model: JSON or safetensors, or draws of one (npz, parquet or arrow, as gmm mcmc writes them). A row's
-density under draws is their mean, the posterior predictive density. The row belongs to the class of the largest density
-times prior. Writes one column `class`, the index of the class in the order given; with --proba the columns
-proba_NAME, .., which sum to 1 in each row, and after them log_density_NAME, ..
+Each class has a model: JSON or safetensors, or draws (npz, parquet or arrow, as gmm mcmc writes
+them). A row's density under draws is their mean, the posterior predictive density. The row
+belongs to the class of the largest density times prior. Writes one column `class`, the index of
+the class in the order given; with --proba the columns proba_NAME, .. which sum to 1 in each row,
+and then log_density_NAME, ..
 
 Examples:
   gmm classify new.csv --model setosa=setosa.npz --model other=other.json
-  gmm classify new.csv --model a=a.npz --model b=b.npz --class-prior a=0.9 --class-prior b=0.1 --proba -o proba.parquet";
+  gmm classify new.csv --model a=a.npz --model b=b.npz --class-prior a=0.9 --class-prior b=0.1
+  gmm classify new.csv --model a=a.npz --model b=b.npz --proba -o proba.parquet";
 
 /// Say which of several models each row comes from
 #[derive(Args)]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::Args;
 use gmm_data::{DrawStat, DrawsFile};
-use gmm_host::{Engine, FitOptions, Likelihood, fit};
+use gmm_host::{Engine, FitOptions, Likelihood, fit, memory};
 use gmm_mcmc::{
     Checkpoint, Error, Event, Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Target, fingerprint,
     starts,
@@ -23,31 +23,36 @@ use crate::progress::Sampling;
 use crate::{input, interrupt};
 
 const EXAMPLES: &str = "\
-Writes the draws of weights, means and covariances, and prints what they say. Chains start about one EM fit; with
---start each, about fits from seeds of their own.
+Writes draws of weights, means and covariances, and prints what they say. Chains start about
+one EM fit; with --start each, about fits from seeds of their own.
 
-PRIOR.toml has the tables [weights], [means] and [covariances], each of which may be left out:
+PRIOR.toml has the tables [weights], [means] and [covariances]; each may be left out:
   [weights]      prior = \"dirichlet\" (concentration = 1.0) or \"flat\"
-  [means]        prior = \"normal\" (mean = middle of the range, sd = range) or, with -k 1, \"flat\"
-  [covariances]  full, tied: prior = \"inverse-wishart\" (degrees_of_freedom = d + 2, scale = variances * k^(-2/d))
-                 or \"lkj\" (eta = 2.0, scale = standard deviations)
-                 diag, spherical: prior = \"inverse-gamma\" (shape = 1.5, scale = variances * k^(-2/d) / 2)
-                 or \"half-normal\" (scale = standard deviations)
-Defaults, in parentheses, come from the columns; mean, sd and scale are one number or one for each column.
+  [means]        prior = \"normal\" (mean = middle of the range, sd = range)
+                 or, with -k 1, \"flat\"
+  [covariances]  full, tied: prior = \"inverse-wishart\"
+                   (degrees_of_freedom = d + 2, scale = variances * k^(-2/d))
+                   or \"lkj\" (eta = 2.0, scale = standard deviations)
+                 diag, spherical: prior = \"inverse-gamma\"
+                   (shape = 1.5, scale = variances * k^(-2/d) / 2)
+                   or \"half-normal\" (scale = standard deviations)
+In parentheses the defaults, from the columns. mean, sd and scale are one number or one for
+each column.
 
-An npz holds weights (chain, draw, K), means (chain, draw, K, d), covariances (chain, draw, ..), lp, acceptance_rate and,
-of nuts, diverging, n_steps, step_size, tree_depth. For ArviZ:
+An npz holds weights (chain, draw, K), means (chain, draw, K, d), covariances (chain, draw, ..),
+lp, acceptance_rate and, of nuts, diverging, n_steps, step_size, tree_depth. For ArviZ:
   z = np.load(\"draws.npz\"); v = (\"weights\", \"means\", \"covariances\")
   az.from_dict(posterior={k: z[k] for k in v},
                sample_stats={k: z[k] for k in z if k not in v + (\"covariance_type\",)})
-A parquet or Arrow file has a row for each draw: chain, draw, weights[0], .., means[0,0], .., covariances[0,0,0], ..
+A parquet or Arrow file has a row for each draw: chain, draw, weights[0], .., means[0,0], ..
 
-Every few seconds, and at Ctrl-C, the chains are kept in DRAWS.checkpoint; the same command with --resume goes on from
-there, to the draws that it would have made. Nuts keeps nothing of a warm-up that has not ended.
+Every few seconds, and at Ctrl-C, the chains are kept in DRAWS.checkpoint. The same command with
+--resume goes on from there, to the draws that it would have made; of nuts' warm-up nothing is
+kept before its end.
 
 Examples:
   gmm mcmc data/old_faithful.csv -k 2 -o draws.npz
-  gmm mcmc rows.npy -k 3 --covariance diag --chains 8 --draws 5000 --thin 5 --sampler rwm -o draws.parquet
+  gmm mcmc rows.npy -k 3 --sampler rwm --draws 5000 --thin 5 -o draws.parquet
   gmm mcmc rows.csv -k 2 --prior prior.toml --relabel pivot -o draws.npz --resume";
 
 /// Draw from the posterior of a mixture's parameters
@@ -152,12 +157,17 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
         ));
     }
     let target = Target::new(prior)?;
+    // Points, what is made of them, and a copy of the points for the checkpoint.
+    let bytes = 8 * options.chains as u128 * options.draws as u128 * 4 * target.dim() as u128;
+    memory::check("the draws", bytes)?;
     let opened = input::engine(&args.engine, console)?;
     let precision = args.engine.precision.unwrap_or(data.rows().precision());
     let mut likelihood = Likelihood::new(opened.engine.as_ref(), &data, precision)?;
     let print = fingerprint(&data);
     let mut run = match earlier {
-        Some(checkpoint) => checkpoint.resume(&options, &target, print)?,
+        Some(checkpoint) => {
+            checkpoint.resume(&options, &target, print).with_context(|| kept.path.display().to_string())?
+        }
         None => begin(args, options, opened.engine.as_ref(), &data, &target, &mut likelihood)?,
     };
     let started = Instant::now();
@@ -258,8 +268,10 @@ struct Kept {
     asked_for: bool,
 }
 
-/// Often enough to lose little, seldom enough to cost nothing.
+/// Often enough to lose little, seldom enough to cost nothing: and no more than a part in [`SHARE`] of the time, since
+/// each time all draws are written.
 const EVERY: Duration = Duration::from_secs(10);
+const SHARE: u32 = 20;
 
 impl Kept {
     /// Checks all paths before anything is read.
@@ -289,10 +301,10 @@ impl Kept {
         }
         if !args.overwrite && !args.resume {
             for there in [&args.output, &path].into_iter().filter(|p| p.is_file()) {
+                let resume = if path.is_file() { "--resume goes on with it, " } else { "" };
                 let there = there.display();
                 return usage(format!(
-                    "{there} is there already: --resume goes on from {}, --overwrite begins anew, or give -o another name",
-                    path.display()
+                    "{there} is there already: {resume}--overwrite begins anew, -o takes another name"
                 ));
             }
         }
@@ -321,19 +333,21 @@ impl Kept {
     ) -> anyhow::Result<()> {
         let progress = Sampling::new(console, run);
         let _held = interrupt::hold();
-        let mut written = Instant::now();
+        let (mut written, mut every) = (Instant::now(), EVERY);
         let mut failed = None;
         let mut observer = |event: Event, run: &Run| {
             progress.see(event);
             if interrupt::received().is_some() {
                 return ControlFlow::Break(());
             }
-            if matches!(event, Event::Kept { .. }) && written.elapsed() > EVERY {
+            if matches!(event, Event::Kept { .. }) && written.elapsed() > every {
+                let began = Instant::now();
                 if let Err(error) = self.write(run, target, print) {
                     failed = Some(error);
                     return ControlFlow::Break(());
                 }
                 written = Instant::now();
+                every = EVERY.max(SHARE * began.elapsed());
             }
             ControlFlow::Continue(())
         };
@@ -345,14 +359,13 @@ impl Kept {
         let Err(error) = result else {
             return if self.asked_for { self.write(run, target, print) } else { Ok(()) };
         };
-        // Whatever it was: what was drawn is kept, where it is more than nothing.
+        // Whatever it was: what was done is kept, where it is more than nothing.
         let draws = run.chains.iter().map(|chain| chain.n_draws()).sum::<usize>();
-        if run.chains.iter().any(|chain| chain.steps > 0) {
+        let kept = if run.chains.iter().any(|chain| chain.steps > 0) {
             self.write(run, target, print)?;
-        }
-        let kept = match run.chains.iter().any(|chain| chain.steps > 0) {
-            true => format!("; {} has them, and --resume goes on", self.path.display()),
-            false => String::new(),
+            format!("; {} keeps the chains, and --resume goes on", self.path.display())
+        } else {
+            String::new()
         };
         match error {
             Error::Stopped => {

@@ -1,0 +1,227 @@
+//! `gmm mcmc`: draws of a posterior, where they go, and what stops them.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use gmm_tests::{Folder, close, data, numbers, program};
+use serde_json::Value;
+
+fn faithful() -> String {
+    data("old_faithful.csv")
+}
+
+/// Few draws: enough for what these tests ask.
+const SHORT: &str = "-k 2 --chains 2 --draws 150 --warmup 150 --seed 3";
+
+/// The exit code and the words of a call to which a signal is sent once it has said `when`.
+fn stopped(folder: &Folder, command: &str, signal: &str, when: &str) -> (Option<i32>, String) {
+    let mut child = Command::new(program());
+    child.current_dir(folder.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.args(command.split_whitespace()).spawn().unwrap();
+    let mut said = String::new();
+    let mut words = BufReader::new(child.stderr.take().unwrap());
+    while !said.contains(when) {
+        assert!(words.read_line(&mut said).unwrap() > 0, "it ended before it said '{when}': {said}");
+    }
+    Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
+    words.read_to_string(&mut said).unwrap();
+    (child.wait().unwrap().code(), said)
+}
+
+/// A parameter of a `--json` summary.
+fn parameter<'a>(run: &'a Value, name: &str) -> &'a Value {
+    let all = run["parameters"].as_array().unwrap();
+    all.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name} in {run}"))
+}
+
+#[test]
+fn a_table_has_a_line_for_each_parameter_and_json_the_same_numbers() {
+    let folder = Folder::new();
+    let run = folder.gmm(&format!("mcmc {} {SHORT} -o a.npz", faithful())).ok();
+    let lines: Vec<Vec<&str>> = run.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["mean", "sd", "5%", "95%", "ess_bulk", "ess_tail", "r_hat"]);
+    let names: Vec<&str> = lines[1..14].iter().map(|line| line[0]).collect();
+    assert_eq!(names[..4], ["weights[0]", "weights[1]", "means[0,0]", "means[0,1]"]);
+    assert_eq!(
+        names[7..],
+        [
+            "covariances[0,1,0]",
+            "covariances[0,1,1]",
+            "covariances[1,0,0]",
+            "covariances[1,1,0]",
+            "covariances[1,1,1]",
+            "lp"
+        ]
+    );
+    assert!(run.stdout.contains("2 chains of 150 draws, acceptance 0."), "{}", run.stdout);
+
+    let again = folder.gmm(&format!("mcmc {} {SHORT} -o b.npz --json", faithful())).ok().json();
+    assert_eq!((&again["sampler"], &again["draws"], &again["divergences"]), (&"nuts".into(), &150.into(), &0.into()));
+    // The fit's means, a posterior deviation or so away.
+    for (name, fitted) in [("means[0,0]", 2.036), ("means[0,1]", 54.48), ("means[1,0]", 4.290), ("means[1,1]", 79.97)] {
+        let row = parameter(&again, name);
+        let (mean, sd) = (row["mean"].as_f64().unwrap(), row["sd"].as_f64().unwrap());
+        assert!((mean - fitted).abs() < 2.0 * sd, "{row}, the fit has {fitted}");
+        let [low, high] = ["q5", "q95"].map(|q| row[q].as_f64().unwrap());
+        assert!(low < mean && mean < high && high - low < 5.0 * sd, "{row}");
+    }
+    assert!(folder.read("a.npz") == folder.read("b.npz"), "the same seed gives the same bytes");
+    assert_eq!(folder.files(), ["a.npz", "b.npz"], "no checkpoint is left");
+    let other = SHORT.replace("--seed 3", "--seed 4");
+    folder.gmm(&format!("mcmc {} {other} -o c.npz -q", faithful())).ok();
+    assert!(folder.read("a.npz") != folder.read("c.npz"));
+}
+
+#[test]
+fn every_format_holds_the_same_draws() {
+    let folder = Folder::new();
+    let x = faithful();
+    for name in ["a.npz", "a.parquet", "a.arrow"] {
+        folder.gmm(&format!("mcmc {x} {SHORT} --covariance tied -q -o {name}")).ok();
+        // Tied and diag have one shape here: an npz says which it is, columns do not.
+        let kind = if name == "a.npz" { "" } else { "--covariance tied" };
+        folder.gmm(&format!("loglik {x} --batch {name} {kind} -o {name}.csv -q")).ok();
+        assert_eq!(folder.text(&format!("{name}.csv")), folder.text("a.npz.csv"));
+    }
+    assert_eq!(folder.text("a.npz.csv").lines().count(), 301);
+    folder.refuses(&format!("loglik {x} --batch a.parquet"), 3, &["a.parquet", "tied or diag"]);
+    let table = folder.gmm("convert a.parquet -").ok().stdout;
+    let names = table.lines().next().unwrap();
+    assert!(names.starts_with("chain,draw,weights[0],weights[1],\"means[0,0]\",\"means[0,1]\","), "{names}");
+    assert!(names.ends_with(",lp,acceptance_rate,diverging,n_steps,step_size,tree_depth"), "{names}");
+    let first: Vec<&str> = table.lines().nth(151).unwrap().split(',').collect();
+    assert_eq!(first[..2], ["1.0", "0.0"], "the second chain follows the first");
+    let weights: Vec<f64> = first[2..4].iter().map(|v| v.parse().unwrap()).collect();
+    close(&[weights[0] + weights[1]], &[1.0], 1e-12);
+}
+
+#[test]
+fn a_run_that_is_interrupted_goes_on_to_the_draws_of_one_that_was_not() {
+    for (sampler, draws) in [("rwm", 8000), ("nuts", 4000)] {
+        let folder = Folder::new();
+        let command = format!("mcmc {} -k 2 --sampler {sampler} --draws {draws} --warmup 200 --chains 2", faithful());
+        folder.gmm(&format!("{command} -q -o whole.npz")).ok();
+        // A tenth of all steps is done, and the warm-up with it.
+        let (code, stderr) = stopped(&folder, &format!("{command} -o a.npz -v"), "INT", "steps, sampling");
+        assert_eq!(code, Some(130), "{stderr}");
+        assert!(stderr.contains("error: interrupted after ") && stderr.contains("a.npz.checkpoint keeps"), "{stderr}");
+        assert_eq!(folder.files(), ["a.npz.checkpoint", "whole.npz"]);
+        // A new run would lose it.
+        folder.refuses(&format!("{command} -o a.npz"), 2, &["a.npz.checkpoint is there", "--resume", "--overwrite"]);
+        folder.refuses(&format!("{command} -o a.npz --resume --seed 5"), 3, &["a.npz.checkpoint", "seed 0, not 5"]);
+        let other = command.replace(&faithful(), &data("iris.csv")) + " --columns 0,1";
+        folder.refuses(&format!("{other} -o a.npz --resume"), 3, &["a.npz.checkpoint", "other rows"]);
+        folder.gmm(&format!("{command} -q -o a.npz --resume")).ok();
+        assert!(folder.read("a.npz") == folder.read("whole.npz"), "{sampler}");
+        assert_eq!(folder.files(), ["a.npz", "whole.npz"]);
+    }
+}
+
+#[test]
+fn a_checkpoint_that_is_named_stays_and_takes_more_draws() {
+    let folder = Folder::new();
+    let command = format!("mcmc {} {SHORT} --sampler rwm --checkpoint run.ckpt", faithful());
+    folder.gmm(&format!("{command} -q -o a.npz")).ok();
+    assert_eq!(folder.files(), ["a.npz", "run.ckpt"]);
+    let longer = command.replace("--draws 150", "--draws 400");
+    folder.gmm(&format!("{longer} -q -o b.npz --resume")).ok();
+    folder.gmm(&format!("{longer} -q -o c.npz --overwrite")).ok();
+    assert!(folder.read("b.npz") == folder.read("c.npz"));
+}
+
+#[test]
+fn priors_relabelling_and_starts_change_what_they_are_for() {
+    let folder = Folder::new();
+    let x = faithful();
+    let mean = |options: &str| {
+        let run = folder.gmm(&format!("mcmc {x} {SHORT} --json -q --overwrite -o a.npz {options}")).ok().json();
+        parameter(&run, "means[0,1]")["mean"].as_f64().unwrap()
+    };
+    // A narrow prior draws the means to itself.
+    folder.write("near.toml", "[means]\nprior = 'normal'\nmean = [3.0, 60.0]\nsd = [10.0, 0.5]\n");
+    assert!((mean("--prior near.toml --relabel order") - 60.0).abs() < 2.0);
+    close(&[mean("--relabel order:1")], &[54.5], 0.01);
+    close(&[mean("--relabel pivot --start each")], &[mean("--relabel pivot --start each")], 0.0);
+    // Old Faithful is rounded: values repeat, which half-normals do not bear.
+    folder.write("lkj.toml", "[covariances]\nprior = 'lkj'\neta = 3.0\n");
+    let run = folder.gmm(&format!("mcmc {x} {SHORT} --prior lkj.toml --overwrite -o a.npz")).ok();
+    assert!(run.stderr.contains("warning: rows ") && run.stderr.contains("half-normal"), "{}", run.stderr);
+    // Two chains about fits in which components stand the other way round, as it happens, or a run that is too short.
+    let short = folder.gmm(&format!("mcmc {x} -k 3 --chains 2 --draws 20 --warmup 20 -o b.npz")).ok();
+    assert!(short.stderr.contains("warning: ") && short.stderr.contains("effective sample size"), "{}", short.stderr);
+}
+
+#[test]
+fn what_cannot_be_drawn_is_refused_before_anything_is_written() {
+    let folder = Folder::with("x.csv", "a,b\n1,2\n3,4\n5,7\n2,2\n");
+    folder.write("text.csv", "a\nb\nc\n");
+    folder.write("flat.toml", "[covariances]\nprior = 'flat'\n");
+    folder.write("means.toml", "[means]\nprior = 'flat'\n");
+    folder.write("key.toml", "[weights]\nprior = 'dirichlet'\nalpha = 1.0\n");
+    folder.write("there.npz", "something");
+    for (options, code, parts) in [
+        ("-k 0 -o d.npz", 2, &["at least 1"][..]),
+        ("-k 2 --chains 0 -o d.npz", 2, &["--chains", "at least 1"]),
+        ("-k 2 --draws 0 -o d.npz", 2, &["--draws", "at least 1"]),
+        ("-k 2 --thin 0 -o d.npz", 2, &["--thin", "at least 1"]),
+        ("-k 2 --warmup 3 -o d.npz", 2, &["warmup", "at least 20"]),
+        ("-k 2 --target-accept 1 -o d.npz", 2, &["target_accept"]),
+        ("-k 2 --sampler gibbs -o d.npz", 2, &["gibbs", "nuts, rwm"]),
+        ("-k 2 --relabel sorted -o d.npz", 2, &["sorted", "none, order, order:COLUMN, pivot"]),
+        ("-k 2 --relabel order:2 -o d.npz", 2, &["order:2", "2 columns"]),
+        ("-k 5 -o d.npz", 3, &["5 components for 4 rows"]),
+        ("-k 2 -o there.npz", 2, &["there.npz is there already", "--overwrite"]),
+        ("-k 2 -o d.csv", 2, &["csv", "npz, parquet"]),
+        ("-k 2 -o -", 2, &["-o draws.npz"]),
+        ("-k 2 -o none/d.npz", 6, &["no folder 'none'"]),
+        ("-k 2 -o d.npz --resume", 6, &["d.npz.checkpoint"]),
+        ("-k 2 -o there.npz --checkpoint there.npz", 2, &["different names"]),
+        ("-k 2 --prior none.toml -o d.npz", 6, &["none.toml"]),
+        ("-k 2 --prior flat.toml -o d.npz", 3, &["prior", "covariances", "improper"]),
+        ("-k 2 --prior means.toml -o d.npz", 3, &["prior", "means", "improper"]),
+        ("-k 2 --prior key.toml -o d.npz", 3, &["key.toml", "alpha", "line 1"]),
+        ("-k 2 --weights c -o d.npz", 3, &["x.csv", "'c'"]),
+        ("-k 2 --device cuda:9 -o d.npz", 5, &["cuda"]),
+        ("-k 2 --draws 1e11 -o d.npz", 5, &["the draws", "bytes"]),
+    ] {
+        folder.refuses(&format!("mcmc x.csv {options}"), code, parts);
+    }
+    folder.refuses("mcmc text.csv -k 1 -o d.npz", 3, &["text.csv"]);
+    folder.write("constant.csv", "a,b\n1,2\n3,2\n5,2\n");
+    folder.refuses("mcmc constant.csv -k 1 -o d.npz", 3, &["prior", "column 1", "constant"]);
+    folder.write("d.npz.checkpoint", "no checkpoint at all");
+    folder.refuses("mcmc x.csv -k 2 -o d.npz --resume", 3, &["d.npz.checkpoint", "truncated, corrupt"]);
+}
+
+#[test]
+fn a_signal_in_the_warm_up_of_nuts_leaves_nothing() {
+    let folder = Folder::new();
+    let started = Instant::now();
+    let command = format!("mcmc {} -k 2 --warmup 1e7 -o a.npz -v", faithful());
+    let (code, stderr) = stopped(&folder, &command, "TERM", "4 chains, ");
+    assert!(started.elapsed() < Duration::from_secs(30));
+    assert_eq!(code, Some(143), "{stderr}");
+    assert!(stderr.ends_with("error: interrupted after 0 of 4000 draws\n"), "{stderr}");
+    assert!(folder.files().is_empty());
+}
+
+#[test]
+fn row_weights_count_rows_as_often() {
+    let folder = Folder::new();
+    let rows = [(1.0, 0), (2.0, 2), (1.5, 1), (7.0, 2), (8.0, 1), (7.3, 3), (2.2, 1)];
+    let weighted: String = rows.iter().map(|(x, w)| format!("{x},{w}\n")).collect();
+    let repeated: String = rows.iter().flat_map(|(x, w)| std::iter::repeat_n(format!("{x}\n"), *w)).collect();
+    folder.write("w.csv", format!("x,w\n{weighted}"));
+    folder.write("r.csv", format!("x\n{repeated}"));
+    let means = |command: &str, out: &str| {
+        let options = "-k 1 --chains 2 --draws 4000 --warmup 500 --sampler rwm --json -q";
+        let run = folder.gmm(&format!("mcmc {command} {options} -o {out}")).ok().json();
+        let row = parameter(&run, "means[0,0]").clone();
+        let number = |key: &str| numbers(&row[key])[0];
+        (number("mean"), number("sd"), number("sd") / number("ess_bulk").sqrt())
+    };
+    let (a, b) = (means("w.csv --weights w", "w.npz"), means("r.csv", "r.npz"));
+    assert!((a.0 - b.0).abs() < 5.0 * a.2.hypot(b.2), "{a:?} and {b:?}");
+    assert!((a.1 / b.1).ln().abs() < 0.15, "{a:?} and {b:?}");
+}
