@@ -126,6 +126,26 @@ impl<T: Dispatch> Resident for CpuRows<T> {
         Ok(self.passes.statistics(&self.layout, mixture.covariance_type(), mixture.means(), &terms.means))
     }
 
+    fn passes(&mut self, mixtures: &[Mixture]) -> Result<Vec<Statistics>, Error> {
+        for mixture in mixtures {
+            check_features(self.layout.d, mixture.n_features())?;
+        }
+        let shape = |m: &Mixture| (m.covariance_type(), m.n_components());
+        let mut all = Vec::with_capacity(mixtures.len());
+        for alike in mixtures.chunk_by(|a, b| shape(a) == shape(b)) {
+            let (kind, k) = shape(&alike[0]);
+            if self.passes.shares_sets(&self.layout, kind, k, alike.len())? {
+                let sets: Vec<_> = alike.iter().map(|m| (Terms::new(m, &self.layout.shift), m.means())).collect();
+                all.extend(self.passes.expectations(&self.layout, &sets)?);
+            } else {
+                for mixture in alike {
+                    all.push(self.pass(mixture)?);
+                }
+            }
+        }
+        Ok(all)
+    }
+
     fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
         check_features(self.layout.d, centres.ncols())?;
         let points = relative(centres, &self.layout.shift);

@@ -33,6 +33,35 @@ fn a_gradient_in_single_precision_has_its_digits() {
     }
 }
 
+#[test]
+fn gradients_of_several_mixtures_are_those_of_each_alone_to_the_bit() {
+    for kind in CovarianceType::ALL {
+        // Too few rows for a second thread; rows for one thread, mixtures for several; rows for all threads.
+        for (n, d) in [(40, 2), (4000, 2), (20_000, 3)] {
+            let (data, first) = case(kind, n, d, 3, 5.0, true);
+            let mut likelihood = on_cpu(&data);
+            let near = |seed: u64| common::mixture(kind, 3, d, 5.0, 1.0, seed);
+            // Another number of components between them, and one under which a row has no density.
+            let far = first.means().mapv(|v| v + 1e200);
+            let narrow = Mixture::new(first.weights().to_owned(), far, first.covariances().clone());
+            let other = common::mixture(kind, 2, d, 5.0, 1.0, 9);
+            let mixtures = [first, near(1), near(2), other, near(3), narrow.unwrap(), near(4)];
+            let found = likelihood.values_and_gradients(&mixtures).unwrap();
+            assert_eq!(found.len(), mixtures.len());
+            for (i, (mixture, found)) in mixtures.iter().zip(&found).enumerate() {
+                let alone = likelihood.value_and_gradient(mixture).ok();
+                assert_eq!((found.is_none(), found), (i == 5, &alone), "{kind} {n}: {i}");
+            }
+            let again = likelihood.values_and_gradients(&mixtures[..3]).unwrap();
+            assert_eq!(again, found[..3], "{kind} {n}");
+        }
+    }
+    let (data, mixture) = case(CovarianceType::Full, 30, 2, 2, 0.0, false);
+    let wide = common::mixture(CovarianceType::Full, 2, 3, 0.0, 1.0, 1);
+    assert!(on_cpu(&data).values_and_gradients(&[mixture, wide]).is_err(), "another number of columns");
+    assert!(on_cpu(&data).values_and_gradients(&[]).unwrap().is_empty());
+}
+
 /// The covariances of the mixture with entry `at` of its factors (or log standard deviations) moved by `by`.
 fn moved(mixture: &Mixture, at: usize, by: f64) -> Covariances {
     let (k, d) = mixture.means().dim();

@@ -2,11 +2,14 @@
 
 use super::super::e_step::{Responsibilities, RowOutputs};
 use super::super::layout::Layout;
-use super::super::moments::{self, Accumulate, Tile};
+use super::super::moments::{self, Accumulate, Sums, Tile};
 use super::super::simd::{Dispatch, Kernel, Real, Words};
 use super::super::terms::Terms;
-use super::{Passes, Share, padded};
-use crate::Error;
+use super::{Passes, SMALL_PASS, Shape, Share, Workspace, collect, padded};
+use crate::{Error, memory};
+use gmm_model::{CovarianceType, Statistics};
+use ndarray::ArrayView2;
+use rayon::prelude::*;
 
 impl<T: Dispatch> Passes<T> {
     /// Responsibilities under `terms` and their moments about its means, into the shares' sums.
@@ -16,6 +19,51 @@ impl<T: Dispatch> Passes<T> {
         let floors = &moments::floors(&terms.weights, layout.total_weight / layout.n as f64);
         self.for_each(|share| T::dispatch(machine, Expectation { layout, terms, floors, share }));
         Ok(())
+    }
+
+    /// Whether `sets` mixtures of a shape are better shared out than the rows: where a pass has one share, and all of
+    /// them are more work than to wake another thread.
+    pub(crate) fn shares_sets(
+        &mut self,
+        layout: &Layout<T>,
+        kind: CovarianceType,
+        k: usize,
+        sets: usize,
+    ) -> Result<bool, Error> {
+        self.prepare(layout, kind, k)?;
+        let shape = Shape { kind, k, d: layout.d };
+        Ok(self.shares.len() == 1 && sets > 1 && sets as u128 * shape.work(layout.n) > 2 * SMALL_PASS)
+    }
+
+    /// Statistics under each of `sets`, with its means, for which [`shares_sets`](Self::shares_sets) was asked: what
+    /// [`expectation`](Self::expectation) and [`statistics`](Self::statistics) give each alone, to the bit.
+    pub(crate) fn expectations(
+        &mut self,
+        layout: &Layout<T>,
+        sets: &[(Terms<T>, ArrayView2<'_, f64>)],
+    ) -> Result<Vec<Statistics>, Error> {
+        let Some((first, _)) = sets.first() else { return Ok(Vec::new()) };
+        let shape = Shape { kind: first.kind, k: first.k, d: layout.d };
+        debug_assert!(self.shape == Some(shape) && sets.iter().all(|(s, _)| (s.kind, s.k) == (shape.kind, shape.k)));
+        let pairs = !self.shares[0].sums.pairs.is_empty();
+        let missing = sets.len().saturating_sub(self.alone.len());
+        let each = Sums::bytes(shape.kind, shape.k, shape.d, pairs) + Workspace::<T>::bytes(shape);
+        memory::check("the workspace of several passes", missing as u128 * each)?;
+        self.alone.extend((0..missing).map(|_| Share {
+            blocks: 0..layout.blocks(),
+            sums: Sums::zero(shape.kind, shape.k, shape.d, pairs),
+            workspace: Workspace::new(shape),
+        }));
+        let machine = self.machine;
+        let weight = layout.total_weight / layout.n as f64;
+        let run = |(share, (terms, centres)): (&mut Share<T>, &(Terms<T>, ArrayView2<'_, f64>))| {
+            share.sums.clear();
+            let floors = &moments::floors(&terms.weights, weight);
+            T::dispatch(machine, Expectation { layout, terms, floors, share });
+            collect(std::slice::from_mut(share), layout, terms.kind, *centres, &terms.means)
+        };
+        let alone = &mut self.alone[..sets.len()];
+        Ok(self.pool.install(|| alone.par_iter_mut().zip(sets).map(run).collect()))
     }
 }
 

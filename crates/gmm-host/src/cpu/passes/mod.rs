@@ -33,6 +33,8 @@ pub(crate) struct Passes<T> {
     machine: Machine,
     pool: Arc<rayon::ThreadPool>,
     shares: Vec<Share<T>>,
+    /// All blocks each, for several mixtures at once; empty until a pass has several.
+    alone: Vec<Share<T>>,
     shape: Option<Shape>,
 }
 
@@ -104,7 +106,7 @@ impl<T: Real> Workspace<T> {
 
 impl<T: Dispatch> Passes<T> {
     pub(crate) const fn new(machine: Machine, pool: Arc<rayon::ThreadPool>) -> Self {
-        Self { machine, pool, shares: Vec::new(), shape: None }
+        Self { machine, pool, shares: Vec::new(), alone: Vec::new(), shape: None }
     }
 
     /// Makes the workspace fit, and clears the sums.
@@ -114,7 +116,7 @@ impl<T: Dispatch> Passes<T> {
             self.shares.iter_mut().for_each(|share| share.sums.clear());
             return Ok(());
         }
-        (self.shares, self.shape) = (Vec::new(), None);
+        (self.shares, self.alone, self.shape) = (Vec::new(), Vec::new(), None);
         let pairs = kind == CovarianceType::Tied && moments::pairs_pay(layout.n, k, layout.d);
         let sums = Sums::bytes(kind, k, layout.d, pairs);
         let count = self.count(layout, shape, sums);
@@ -158,30 +160,41 @@ impl<T: Dispatch> Passes<T> {
         centres: ArrayView2<'_, f64>,
         points: &[T],
     ) -> Statistics {
-        let (first, others) = self.shares.split_first_mut().expect("at least one share");
-        for share in others {
-            first.sums.add(&share.sums);
-        }
-        let sums = &mut first.sums;
-        if !sums.pairs.is_empty() {
-            moments::finish_tied(points, layout.d, &sums.pairs, &mut sums.second);
-        }
-        let mut out = Statistics::zero(kind, centres.to_owned());
-        out.weight.copy_from_slice(&sums.weight);
-        out.first = Array2::from_shape_vec(centres.dim(), sums.first.clone()).expect("k*d sums");
-        out.second.copy_from_slice(&sums.second);
-        out.log_likelihood = sums.log_likelihood;
-        out.total_weight = layout.total_weight;
-        out.n_rows = layout.n as u64;
-        for (c, (centre, point)) in centres.outer_iter().zip(points.chunks_exact(layout.d)).enumerate() {
-            let rounding = centre.iter().zip(&layout.shift).zip(point).map(|((m, s), p)| p.to_f64() - (m - s));
-            let delta: Vec<f64> = rounding.collect();
-            if delta.iter().any(|v| *v != 0.0) {
-                translate(&mut out, c, &delta);
-            }
-        }
-        out
+        collect(&mut self.shares, layout, kind, centres, points)
     }
+}
+
+/// [`Passes::statistics`] of some shares.
+fn collect<T: Real>(
+    shares: &mut [Share<T>],
+    layout: &Layout<T>,
+    kind: CovarianceType,
+    centres: ArrayView2<'_, f64>,
+    points: &[T],
+) -> Statistics {
+    let (first, others) = shares.split_first_mut().expect("at least one share");
+    for share in others {
+        first.sums.add(&share.sums);
+    }
+    let sums = &mut first.sums;
+    if !sums.pairs.is_empty() {
+        moments::finish_tied(points, layout.d, &sums.pairs, &mut sums.second);
+    }
+    let mut out = Statistics::zero(kind, centres.to_owned());
+    out.weight.copy_from_slice(&sums.weight);
+    out.first = Array2::from_shape_vec(centres.dim(), sums.first.clone()).expect("k*d sums");
+    out.second.copy_from_slice(&sums.second);
+    out.log_likelihood = sums.log_likelihood;
+    out.total_weight = layout.total_weight;
+    out.n_rows = layout.n as u64;
+    for (c, (centre, point)) in centres.outer_iter().zip(points.chunks_exact(layout.d)).enumerate() {
+        let rounding = centre.iter().zip(&layout.shift).zip(point).map(|((m, s), p)| p.to_f64() - (m - s));
+        let delta: Vec<f64> = rounding.collect();
+        if delta.iter().any(|v| *v != 0.0) {
+            translate(&mut out, c, &delta);
+        }
+    }
+    out
 }
 
 /// Moves the moments of component `c` to the centre less `delta`: `z` becomes `z + delta`.
