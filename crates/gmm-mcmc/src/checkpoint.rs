@@ -8,7 +8,7 @@ use safetensors::{SafeTensors, serialize};
 use serde::{Deserialize, Serialize};
 
 use crate::run::{Chain, Run, Stat};
-use crate::{Error, Options, Prior, Target};
+use crate::{Error, Options, Prior, Sampler, Target};
 
 /// The word by which a checkpoint says what it is.
 const FORMAT: &str = "gmm-mcmc-checkpoint";
@@ -35,6 +35,8 @@ struct Header {
     prior: String,
     fingerprint: u64,
     steps: Vec<u64>,
+    /// A hash of all numbers.
+    checksum: u64,
 }
 
 impl Checkpoint {
@@ -86,7 +88,8 @@ impl Checkpoint {
         let options = self.run.options.clone();
         let steps = self.run.chains.iter().map(|chain| chain.steps).collect();
         let (format, prior, fingerprint) = (FORMAT.to_owned(), self.prior.clone(), self.fingerprint);
-        let header = Header { format, version: VERSION, options, prior, fingerprint, steps };
+        let checksum = checksum(&self.run.chains);
+        let header = Header { format, version: VERSION, options, prior, fingerprint, steps, checksum };
         let header = serde_json::to_string(&header).expect("a plain structure");
         let parts: Vec<(String, Vec<u8>)> = self.run.chains.iter().enumerate().flat_map(parts).collect();
         let views = parts.iter().map(|(name, bytes)| {
@@ -126,12 +129,48 @@ impl Checkpoint {
             chains.push(Chain { point, steps, tuning, points, stats });
         }
         header.options.validate()?;
-        let whole = |chain: &Chain| chain.points.len() == chain.stats.len() * chain.point.len();
-        if chains.len() != header.options.chains || !chains.iter().all(whole) {
+        let agree = chains.len() == header.options.chains && chains.iter().all(|c| agrees(c, &header.options));
+        if !agree || checksum(&chains) != header.checksum {
             return Err(none(&"its parts disagree"));
         }
         let run = Run { options: header.options, chains };
         Ok(Self { run, fingerprint: header.fingerprint, prior: header.prior })
+    }
+}
+
+/// Whether a chain has as many draws as its steps leave, and NUTS what a warm-up gives it.
+fn agrees(chain: &Chain, options: &Options) -> bool {
+    let (m, warmup, thin) = (chain.point.len(), options.warmup as u64, options.thin as u64);
+    let drawn = chain.steps.saturating_sub(warmup);
+    let tuned = match options.sampler {
+        Sampler::Rwm => true,
+        Sampler::Nuts if chain.steps == 0 => chain.tuning.is_empty(),
+        Sampler::Nuts => chain.steps >= warmup && drawn.is_multiple_of(thin) && chain.tuning.len() == 1 + m,
+    };
+    tuned && chain.n_draws() as u64 == drawn / thin && chain.points.len() == chain.n_draws() * m
+}
+
+fn checksum(chains: &[Chain]) -> u64 {
+    let mut hash = Hash::new();
+    for chain in chains {
+        hash.add(chain.steps);
+        let stats = chain.stats.iter().flat_map(numbers);
+        let all = [&chain.point, &chain.tuning, &chain.points].into_iter().flatten().copied();
+        all.chain(stats).for_each(|v| hash.add(v.to_bits()));
+    }
+    hash.0
+}
+
+/// FNV-1a over words, with a rotation that brings high bits down.
+struct Hash(u64);
+
+impl Hash {
+    const fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+
+    const fn add(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
     }
 }
 
@@ -159,14 +198,12 @@ fn stat(&[lp, acceptance_rate, diverging, n_steps, step_size, tree_depth]: &[f64
 /// A number that tells one data set from another: a hash of shape, values (as `f64`) and row weights. Cost: one read.
 pub fn fingerprint(data: &Dataset) -> u64 {
     let (n, d) = data.rows().dim();
-    // FNV-1a over words.
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut add = |word: u64| hash = (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
-    add(n as u64);
-    add(d as u64);
+    let mut hash = Hash::new();
+    hash.add(n as u64);
+    hash.add(d as u64);
     for i in 0..n {
-        (0..d).for_each(|j| add(data.rows().at(i, j).to_bits()));
-        add(data.weight(i).to_bits());
+        (0..d).for_each(|j| hash.add(data.rows().at(i, j).to_bits()));
+        hash.add(data.weight(i).to_bits());
     }
-    hash
+    hash.0
 }

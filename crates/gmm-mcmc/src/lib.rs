@@ -24,4 +24,4 @@ pub use labels::Relabel;
 pub use posterior::{Posterior, SummaryRow};
 pub use prior::{CovariancesPrior, MeansPrior, PerColumn, Prior, PriorOptions, WeightsPrior};
 pub use run::{Chain, Event, Observer, Options, Run, Sampler, Stat};
-pub use target::Target;
+pub use target::{Evaluated, Target};

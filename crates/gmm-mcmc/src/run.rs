@@ -133,7 +133,7 @@ pub struct Run {
 /// Something that an observer may want to know.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event {
-    /// A chain made a step.
+    /// A chain made a step (random-walk Metropolis: in its warm-up).
     Step {
         /// Chain, from 0.
         chain: usize,
@@ -174,13 +174,18 @@ impl Run {
     /// Goes on until every chain has its draws.
     ///
     /// Same run, target, engine and thread count: same bits, however the chains' threads are timed, and also where the
-    /// run was stopped in between, or came from a [checkpoint](crate::Checkpoint). Random-walk Metropolis stops after any sweep of
-    /// all chains. NUTS keeps what it drew in segments of about 50 steps, each of which begins anew from a point, the
-    /// scales and the step size alone; a stop loses at most a segment of each chain, and a stop in a chain's warm-up
-    /// all of that, which is then done again.
+    /// run was stopped in between or came from a [checkpoint](crate::Checkpoint). Random-walk Metropolis stops after any
+    /// sweep. NUTS keeps what it drew in segments of about 50 steps, each of which begins anew from a point, the scales
+    /// and the step size alone; a stop loses at most a segment of each chain, and in a chain's warm-up all of that, which
+    /// is then done again.
     ///
-    /// Cost: a value and gradient for each of NUTS' steps along a trajectory, of all chains in one call of the engine;
-    /// for random-walk Metropolis a pass of one component for each mean and covariance of a sweep.
+    /// A run that is complete goes on where its options want more draws than before, and keeps those that it has. Of
+    /// random-walk Metropolis it then is the longer run to the bit; of NUTS it is another one, unless it was complete at
+    /// the end of a segment.
+    ///
+    /// Cost: a value and gradient for each of NUTS' steps along a trajectory, of all chains in one call of the engine.
+    /// For random-walk Metropolis a pass of one component for each mean and covariance of a sweep, chain by chain, and
+    /// [`ComponentCache::bytes`](gmm_host::ComponentCache::bytes) for each chain.
     ///
     /// # Errors
     /// [`Error::Stopped`] where `observer` broke; [`Error::Start`] where a chain has no density at its start; what the

@@ -5,6 +5,9 @@ use gmm_model::Mixture;
 
 use crate::{Error, Prior};
 
+/// A log density and its gradient, `(m,)`; `None` where there is none.
+pub type Evaluated = Option<(f64, Vec<f64>)>;
+
 /// The density that is sampled: likelihood, prior and the Jacobian of [`Unconstrained`], at points of ℝᵐ.
 ///
 /// Its logarithm is `Σ w ln p(x) + ln prior + ln |J|`, so that draws of points, mapped back, are draws of the posterior
@@ -92,7 +95,7 @@ impl Target {
         &self,
         likelihood: &mut Likelihood,
         points: &[Vec<f64>],
-    ) -> Result<Vec<Option<(f64, Vec<f64>)>>, Error> {
+    ) -> Result<Vec<Evaluated>, Error> {
         let found = points.iter().map(|point| self.mixture(point)).collect::<Result<Vec<_>, _>>()?;
         let mixtures: Vec<Mixture> = found.iter().flatten().cloned().collect();
         let mut evaluated = mixtures.iter().zip(likelihood.values_and_gradients(&mixtures)?);

@@ -10,9 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use crate::Error;
-
-/// The log density and its gradient at a point; `None` where there is none.
-pub(crate) type Answer = Option<(f64, Vec<f64>)>;
+use crate::target::Evaluated as Answer;
 
 /// What a chain says.
 enum Said<R> {

@@ -81,7 +81,6 @@ fn calibrated(sampler: Sampler, apart: usize) {
     for (counts, name) in counts.iter().zip(["weight", "mean", "variance", "overall mean", "log-likelihood"]) {
         let chi_square: f64 = counts.iter().map(|&c| (c as f64 - expected).powi(2) / expected).sum();
         assert!(chi_square < BOUND, "{sampler:?} {name}: {counts:?}, χ² {chi_square}");
-        println!("{sampler:?} {name}: {counts:?}, χ² {chi_square}");
     }
 }
 

@@ -121,6 +121,31 @@ fn a_checkpoint_of_another_run_is_refused_and_says_what_differs() {
 }
 
 #[test]
+fn a_byte_that_is_another_is_an_error_or_does_not_matter() {
+    for sampler in [Sampler::Rwm, Sampler::Nuts] {
+        let mut case = case();
+        let options = Options { chains: 1, draws: 3, warmup: 25, ..options(sampler) };
+        let run = stopped_at(&mut case, &options, &[]);
+        let print = fingerprint(&case.data);
+        let checkpoint = Checkpoint::new(run, case.target.prior(), print);
+        let bytes = checkpoint.to_bytes();
+        let mut refused = 0;
+        for at in 0..bytes.len() {
+            let mut wrong = bytes.clone();
+            wrong[at] ^= 1 << (at % 8);
+            let read = Checkpoint::from_bytes(&wrong);
+            let resumed = read.and_then(|c| c.resume(&options, &case.target, print));
+            // What still stands for this run has all its numbers; spaces and names of JSON's may differ.
+            match resumed {
+                Err(_) => refused += 1,
+                Ok(run) => assert!(run.chains == checkpoint.run.chains, "{sampler:?} {at}"),
+            }
+        }
+        assert!(refused > bytes.len() * 9 / 10, "{refused} of {}", bytes.len());
+    }
+}
+
+#[test]
 fn a_fingerprint_tells_rows_and_weights_apart() {
     let one = Dataset::new(array![[1.0, 2.0], [3.0, 4.0]]).unwrap();
     let shape = Dataset::new(array![[1.0], [2.0], [3.0], [4.0]]).unwrap();
