@@ -173,7 +173,7 @@ impl Run {
 
     /// Goes on until every chain has its draws.
     ///
-    /// Same run, target, engine and thread count: same bits, however the chains' threads are timed, and also where the
+    /// Same run, target, engine, machine and thread count: same bits, however the chains' threads are timed, and also where the
     /// run was stopped in between or came from a [checkpoint](crate::Checkpoint). Random-walk Metropolis stops after any
     /// sweep. NUTS keeps what it drew in segments of about 50 steps, each of which begins anew from a point, the scales
     /// and the step size alone; a stop loses at most a segment of each chain, and in a chain's warm-up all of that, which

@@ -52,14 +52,11 @@ impl Kept {
         if path == args.output {
             return usage("the draws and the checkpoint are one file: give them different names".to_owned());
         }
-        if !args.overwrite && !args.resume {
-            for there in [&args.output, &path].into_iter().filter(|p| p.is_file()) {
-                let resume = if path.is_file() { "--resume goes on with it, " } else { "" };
-                let there = there.display();
-                return usage(format!(
-                    "{there} is there already: {resume}--overwrite begins anew, -o takes another name"
-                ));
-            }
+        let there = [&args.output, &path].into_iter().find(|p| p.is_file());
+        if let Some(there) = there.filter(|_| !args.overwrite && !args.resume) {
+            let resume = if path.is_file() { "--resume goes on with it, " } else { "" };
+            let there = there.display();
+            return usage(format!("{there} is there already: {resume}--overwrite begins anew, -o takes another name"));
         }
         Ok(Self { path, asked_for })
     }
