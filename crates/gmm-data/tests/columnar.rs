@@ -2,8 +2,12 @@
 
 mod common;
 
+use std::sync::Arc;
+
+use arrow_array::{Float64Array, Int32Array, RecordBatch, RecordBatchIterator, RecordBatchReader};
+use arrow_schema::{DataType, Field, Schema};
 use common::{check, golden, read, rows};
-use gmm_data::{Column, Format, ReadOptions, read_stream, read_table, write_column, write_table};
+use gmm_data::{Column, Format, ReadOptions, read_stream, read_table, table_of_batches, write_column, write_table};
 use gmm_model::Precision;
 
 const FRAMES: [&str; 3] = ["pandas.parquet", "pandas_zstd.parquet", "pandas.feather"];
@@ -111,4 +115,35 @@ fn what_is_written_is_read_back() {
         let table = read_table(&path, &ReadOptions::default()).unwrap();
         assert_eq!((rows(&table), table.names.unwrap()), (vec![vec![2.0], vec![0.0], vec![1.0]], vec!["label".into()]));
     }
+}
+
+/// Batches of columns `a`, all their index, and `b`, ten times that, in chunks of these sizes.
+fn batches(sizes: &[usize], null_at: Option<usize>) -> impl RecordBatchReader + use<> {
+    let fields = [("a", DataType::Int32), ("b", DataType::Float64)];
+    let schema = Arc::new(Schema::new(fields.map(|(name, kind)| Field::new(name, kind, true)).to_vec()));
+    let mut first = 0;
+    let of_size = |&size: &usize| {
+        let rows = first..first + size;
+        first = rows.end;
+        let a = Int32Array::from_iter_values(rows.clone().map(|row| row as i32));
+        let b = Float64Array::from_iter(rows.map(|row| (Some(row) != null_at).then_some(10.0 * row as f64)));
+        RecordBatch::try_new(schema.clone(), vec![Arc::new(a), Arc::new(b)]).unwrap()
+    };
+    let all: Vec<_> = sizes.iter().map(of_size).map(Ok).collect();
+    RecordBatchIterator::new(all, schema.clone())
+}
+
+#[test]
+fn batches_in_memory_become_rows_whatever_their_sizes() {
+    for sizes in [&[1500][..], &[1, 0, 511, 513, 475], &[512, 988], &[]] {
+        let table = table_of_batches(batches(sizes, None), "X").unwrap();
+        let n: usize = sizes.iter().sum();
+        assert_eq!(rows(&table), (0..n).map(|row| [row as f64, 10.0 * row as f64]).collect::<Vec<_>>(), "{sizes:?}");
+        assert_eq!(table.names.unwrap(), ["a", "b"]);
+    }
+}
+
+#[test]
+fn row_9_a_null_in_memory_names_column_and_row() {
+    check(table_of_batches(batches(&[600, 700], Some(1299)), "X"), &["X: row 1299, column 1 ('b'): missing value"]);
 }

@@ -61,24 +61,33 @@ impl Plan {
 
     /// Collects batches that hold the projected columns.
     pub(super) fn collect(&self, batches: impl Iterator<Item = Result<RecordBatch, Fault>>) -> Result<Table, Fault> {
-        if self.single { self.gather::<f32>(batches) } else { self.gather::<f64>(batches) }
+        if self.single { self.gather::<f32>(batches, 0) } else { self.gather::<f64>(batches, 0) }
     }
 
-    fn gather<T: Value>(&self, batches: impl Iterator<Item = Result<RecordBatch, Fault>>) -> Result<Table, Fault>
+    /// The same for batches in memory, a few rows at a time.
+    pub(super) fn collect_all(&self, batches: &[RecordBatch]) -> Result<Table, Fault> {
+        let n = batches.iter().map(RecordBatch::num_rows).sum();
+        let pieces = pieces(batches).map(Ok);
+        if self.single { self.gather::<f32>(pieces, n) } else { self.gather::<f64>(pieces, n) }
+    }
+
+    /// Rows of all batches, of which `expected` are known to come.
+    fn gather<T: Value>(
+        &self,
+        batches: impl Iterator<Item = Result<RecordBatch, Fault>>,
+        expected: usize,
+    ) -> Result<Table, Fault>
     where
         Matrix: From<Array2<T>>,
     {
         let d = self.columns.len();
         let positions = self.positions();
         let (mut values, mut n) = (Vec::<T>::new(), 0);
+        reserve(&mut values, expected, d)?;
         for batch in batches {
             let batch = batch?;
             let rows = batch.num_rows();
-            let grown = rows.checked_mul(d).filter(|&more| values.try_reserve(more).is_ok());
-            let Some(grown) = grown else {
-                let bytes = (rows as u64).saturating_mul(8 * d as u64);
-                return Err(Problem::Memory { bytes }.into());
-            };
+            let grown = reserve(&mut values, rows, d)?;
             let start = values.len();
             values.resize(start + grown, T::default());
             for (column, &position) in positions.iter().enumerate() {
@@ -108,6 +117,12 @@ impl Plan {
     }
 }
 
+/// Makes room for so many rows more, and returns how many values they are.
+fn reserve<T>(values: &mut Vec<T>, rows: usize, d: usize) -> Result<usize, Fault> {
+    let grown = rows.checked_mul(d).filter(|&more| values.try_reserve(more).is_ok());
+    grown.ok_or_else(|| Problem::Memory { bytes: (rows as u64).saturating_mul(8 * d as u64) }.into())
+}
+
 fn is_numeric(kind: &DataType) -> bool {
     kind.is_integer() || kind.is_floating() || *kind == DataType::Boolean
 }
@@ -122,6 +137,18 @@ fn not_numeric(column: usize, field: &Field, others: &[String]) -> Fault {
     let problem = Problem::Type { dtype: crate::error::one_line(&field.data_type().to_string()), why: others };
     let place = Place { column: Some(column), name: Some(field.name().clone()), ..Place::default() };
     Fault { place: Box::new(place), problem }
+}
+
+/// Rows that are turned from columns into rows together: with a hundred columns of f64 still less than a second-level
+/// cache, so that a row which is written to by each column in turn does not leave it meanwhile.
+const PIECE: usize = 512;
+
+/// The same rows in batches of [`PIECE`] rows at most.
+fn pieces(batches: &[RecordBatch]) -> impl Iterator<Item = RecordBatch> {
+    batches.iter().flat_map(|batch| {
+        let starts = (0..batch.num_rows()).step_by(PIECE);
+        starts.map(|start| batch.slice(start, PIECE.min(batch.num_rows() - start)))
+    })
 }
 
 /// What columns are converted to.

@@ -1,8 +1,10 @@
-//! Parquet and Arrow IPC: tables in columns.
+//! Parquet, Arrow IPC and Arrow in memory: tables in columns.
 
 mod batch;
 mod read;
+mod stream;
 mod write;
 
 pub(crate) use read::{read_arrow, read_parquet};
+pub use stream::table_of_batches;
 pub(crate) use write::{Kind, write_batch, write_column, write_table};
