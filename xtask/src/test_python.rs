@@ -1,15 +1,36 @@
 //! `cargo xtask test-python`: the Python package as a user gets it, a wheel in an environment of its own.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use crate::{shell, venv};
 
+/// What builds the wheel.
+pub(crate) const MATURIN: &str = "maturin>=1.9.4,<2";
+
 /// What the tests compare with and run on. scikit-learn's version is fixed: its checks grow with every release.
-const PACKAGES: [&str; 7] =
-    ["maturin>=1.9.4,<2", "scikit-learn==1.9.1", "pytest", "hypothesis", "pandas", "polars", "matplotlib"];
+const PACKAGES: [&str; 15] = [
+    MATURIN,
+    "scikit-learn==1.9.1",
+    "pytest",
+    "hypothesis",
+    "matplotlib",
+    // Where rows come from.
+    "pandas",
+    "polars",
+    "array-api-strict",
+    "pyarrow",
+    // Where fits and likelihoods go to.
+    "emcee",
+    "onnxruntime",
+    "skl2onnx",
+    "skops",
+    // What holds the stubs and the docstrings to the code.
+    "mypy",
+    "numpydoc",
+];
 
 /// Options of `cargo xtask test-python`.
 #[derive(clap::Args)]
@@ -28,20 +49,27 @@ pub(crate) struct Options {
 /// Where there is no Python 3.11 or later, a package cannot be had, or a test fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let python = venv::python("python-venv", &PACKAGES)?;
-    let wheels = shell::target().join("wheels");
-    // A wheel of an earlier version would be found beside the new one.
-    fs::remove_dir_all(&wheels).or_else(|error| if wheels.exists() { Err(error) } else { Ok(()) })?;
-    let profile = if options.release { "release" } else { "dev" };
-    let manifest = "crates/gmm-python/Cargo.toml";
-    let build = ["-m", "maturin", "build", "--locked", "--auditwheel", "skip", "--manifest-path", manifest];
-    shell::run(shell::program(&python).args(build).args(["--profile", profile, "--out"]).arg(&wheels))?;
-    let install = ["-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps"];
-    shell::run(shell::program(&python).args(install).arg(only_wheel(&wheels)?))?;
+    install(&python, if options.release { "release" } else { "dev" })?;
     let tests = ["-m", "pytest", "-c", "crates/gmm-python/pyproject.toml", "--doctest-modules", "--pyargs", "gmm_rs"];
     shell::run(shell::program(&python).args(tests).arg("crates/gmm-python/tests").args(&options.arguments))
 }
 
-fn only_wheel(folder: &PathBuf) -> Result<PathBuf> {
+/// Builds the wheel in a profile of cargo's, and installs it where maturin is.
+///
+/// # Errors
+/// Where it does not build.
+pub(crate) fn install(python: &Path, profile: &str) -> Result<()> {
+    let wheels = shell::target().join("wheels");
+    // A wheel of an earlier version would be found beside the new one.
+    fs::remove_dir_all(&wheels).or_else(|error| if wheels.exists() { Err(error) } else { Ok(()) })?;
+    let manifest = "crates/gmm-python/Cargo.toml";
+    let build = ["-m", "maturin", "build", "--locked", "--auditwheel", "skip", "--manifest-path", manifest];
+    shell::run(shell::program(python).args(build).args(["--profile", profile, "--out"]).arg(&wheels))?;
+    let install = ["-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps"];
+    shell::run(shell::program(python).args(install).arg(only_wheel(&wheels)?))
+}
+
+fn only_wheel(folder: &Path) -> Result<PathBuf> {
     let found = fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
     found.into_iter().find(|path| path.extension().is_some_and(|e| e == "whl")).context("no wheel was built")
 }

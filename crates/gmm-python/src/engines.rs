@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use gmm_host::{Device, Error, Opened};
 use pyo3::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::errors::raise;
 use crate::options::Place;
@@ -16,9 +17,23 @@ struct Engines {
     /// Whether a process that this one was forked from had opened CUDA, which does not survive that.
     lost_cuda: bool,
     all: Vec<(Place, Arc<Opened>)>,
+    /// Threads for work that is no engine's, by their number as it was asked for.
+    pools: Vec<(usize, Arc<ThreadPool>)>,
 }
 
 impl Engines {
+    /// Those of this process, with nothing opened where it is a forked one.
+    fn of_this_process(slot: &mut Option<Self>) -> &mut Self {
+        let process = std::process::id();
+        let mut lost_cuda = false;
+        if let Some(old) = slot.take_if(|engines| engines.process != process) {
+            lost_cuda = old.lost_cuda || old.has_cuda();
+            // Its threads and contexts are the parent's: to end them from here would wait for ever.
+            std::mem::forget(old);
+        }
+        slot.get_or_insert_with(|| Self { process, lost_cuda, all: Vec::new(), pools: Vec::new() })
+    }
+
     fn has_cuda(&self) -> bool {
         self.all.iter().any(|(_, opened)| opened.engine.name().starts_with("cuda"))
     }
@@ -30,14 +45,7 @@ impl Engines {
 /// [`Error::Device`], also for CUDA in a process forked after CUDA was opened; `auto` takes the CPU there.
 pub(crate) fn open(place: &Place) -> Result<Arc<Opened>, Error> {
     let mut slot = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    let process = std::process::id();
-    let mut lost_cuda = false;
-    if let Some(old) = slot.take_if(|engines| engines.process != process) {
-        lost_cuda = old.lost_cuda || old.has_cuda();
-        // Its threads and contexts are the parent's: to end them from here would wait for ever.
-        std::mem::forget(old);
-    }
-    let engines = slot.get_or_insert_with(|| Engines { process, lost_cuda, all: Vec::new() });
+    let engines = Engines::of_this_process(&mut slot);
     if let Some((_, opened)) = engines.all.iter().find(|(known, _)| known.same_engine(place)) {
         return Ok(opened.clone());
     }
@@ -51,6 +59,22 @@ pub(crate) fn open(place: &Place) -> Result<Arc<Opened>, Error> {
     });
     engines.all.push((place.clone(), opened.clone()));
     Ok(opened)
+}
+
+/// Threads of this process, 0 for all cores: the global ones of a forked process would never answer.
+///
+/// # Errors
+/// [`Error::Device`] where they cannot be started.
+pub(crate) fn pool(threads: usize) -> Result<Arc<ThreadPool>, Error> {
+    let mut slot = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    let engines = Engines::of_this_process(&mut slot);
+    if let Some((_, pool)) = engines.pools.iter().find(|(known, _)| *known == threads) {
+        return Ok(pool.clone());
+    }
+    let pool = ThreadPoolBuilder::new().num_threads(threads).build();
+    let pool = Arc::new(pool.map_err(|e| Error::Device(format!("cannot start {threads} threads: {e}")))?);
+    engines.pools.push((threads, pool.clone()));
+    Ok(pool)
 }
 
 const FORKED: &str = "CUDA was in use before this process was forked, and does not survive that: start processes with \

@@ -13,7 +13,7 @@ use crate::rows::Rows;
 use crate::supervise::supervise;
 
 /// Work of fewer densities times dimensions than this is over before anybody could interrupt it.
-const SHORT: usize = 1 << 22;
+pub(crate) const SHORT: usize = 1 << 22;
 
 /// Log density of each row, `(n,)`.
 #[pyfunction]

@@ -4,12 +4,13 @@ use std::ops::ControlFlow;
 
 use gmm_host::{Error, Fit, FitOptions, Init, Iteration, Warning, fit_observed};
 use gmm_model::{CovarianceType, Mixture};
-use numpy::PyReadonlyArray1;
+use numpy::{PyReadonlyArray1, PyReadonlyArrayDyn};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use crate::engines;
 use crate::errors::raise;
+use crate::given;
 use crate::options::{Fitting, Place, word};
 use crate::parameters;
 use crate::rows::Rows;
@@ -18,9 +19,9 @@ use crate::supervise::{Progress, supervise};
 
 /// Fits a mixture to `rows`, `(n, d)` of float32 or float64, on the engine that `place` names.
 ///
-/// `init` is a word, `(weights, means, covariances)`, or `Parameters`; `weights`, `(n,)`, are the rows' weights; `follow(restart,
-/// iteration, mean_log_likelihood, change)` is called after each iteration. Other Python threads run meanwhile, and
-/// signals are looked at.
+/// `init` is a word, `(weights, means, covariances)`, or `Parameters`; `weights`, `(n,)`, are the rows' weights;
+/// `follow(restart, iteration, mean_log_likelihood, change)` is called after each iteration. Other Python threads run
+/// meanwhile, and signals are looked at.
 #[pyfunction]
 #[pyo3(signature = (rows, options, place, init, weights=None, follow=None))]
 pub(crate) fn fit<'py>(
@@ -55,6 +56,8 @@ pub(crate) fn fit<'py>(
     as_dict(py, done.map_err(|error| raise(py, error))?)
 }
 
+type Array<'py> = PyReadonlyArrayDyn<'py, f64>;
+
 fn start(init: &Bound<'_, PyAny>, kind: CovarianceType) -> PyResult<Init> {
     if init.is_instance_of::<PyString>() {
         return word(init);
@@ -62,8 +65,8 @@ fn start(init: &Bound<'_, PyAny>, kind: CovarianceType) -> PyResult<Init> {
     let mixture = if init.len()? == 4 {
         init.extract::<parameters::Parameters>()?.mixture()
     } else {
-        let (weights, means, covariances) = init.extract()?;
-        parameters::mixture(kind, &weights, &means, &covariances)
+        let (weights, means, covariances) = init.extract::<(Array<'_>, Array<'_>, Array<'_>)>()?;
+        given::mixture(kind, weights.as_array(), means.as_array(), covariances.as_array())
     };
     Ok(Init::Given(Box::new(mixture.map_err(|error| raise(init.py(), error))?)))
 }
@@ -93,12 +96,18 @@ fn told(warnings: &[Warning], tol: f64) -> Vec<(&'static str, String)> {
     others.chain(largest).collect()
 }
 
-/// A mixture's arrays by name, in scikit-learn's shapes.
-pub(crate) fn arrays<'py>(py: Python<'py>, mixture: &Mixture) -> PyResult<Bound<'py, PyDict>> {
+/// A mixture's weights, means and covariances by name, in scikit-learn's shapes.
+pub(crate) fn moments<'py>(py: Python<'py>, mixture: &Mixture) -> PyResult<Bound<'py, PyDict>> {
     let out = PyDict::new(py);
     out.set_item("weights", parameters::to_numpy(py, mixture.weights()))?;
     out.set_item("means", parameters::to_numpy(py, mixture.means()))?;
     out.set_item("covariances", parameters::array(py, mixture.covariances().clone()))?;
+    Ok(out)
+}
+
+/// The same, and factors of the precisions.
+pub(crate) fn arrays<'py>(py: Python<'py>, mixture: &Mixture) -> PyResult<Bound<'py, PyDict>> {
+    let out = moments(py, mixture)?;
     out.set_item("precision_factors", parameters::array(py, parameters::precision_factors(mixture)))?;
     Ok(out)
 }

@@ -5,16 +5,21 @@
 //! errors become the classes of `gmm_rs.exceptions` (`errors.rs`). What scikit-learn's interface asks for is written in
 //! Python, under `python/gmm_rs`.
 
+mod components;
 mod engines;
 mod errors;
 mod evaluate;
 mod fit;
+mod given;
+mod likelihood;
 mod options;
 mod parameters;
 mod rows;
 mod sample;
 mod stoppable;
 mod supervise;
+mod table;
+mod unconstrained;
 
 use pyo3::prelude::*;
 
@@ -30,6 +35,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(evaluate::score, module)?)?;
     module.add_function(wrap_pyfunction!(sample::sample, module)?)?;
     module.add_function(wrap_pyfunction!(sample::synthetic, module)?)?;
+    module.add_function(wrap_pyfunction!(table::table, module)?)?;
     module.add_function(wrap_pyfunction!(parameters::covariances_of_precisions, module)?)?;
+    module.add_class::<likelihood::Held>()?;
+    module.add_class::<components::Components>()?;
+    module.add_class::<unconstrained::Unconstrained>()?;
     Ok(())
 }

@@ -6,6 +6,7 @@ use numpy::{IntoPyArray, PyArray, PyArrayDyn, PyReadonlyArrayDyn};
 use pyo3::prelude::*;
 
 use crate::errors::with_class;
+use crate::given::{covariances, owned, shaped};
 use crate::options::{Kind, word};
 
 /// What an estimator's predictions rest on: `(covariance_type, weights_, means_, precisions_cholesky_)`, float64.
@@ -24,8 +25,7 @@ impl<'py> FromPyObject<'_, 'py> for Parameters {
         type Array<'py> = PyReadonlyArrayDyn<'py, f64>;
         let (kind, weights, means, factors): (Bound<'py, PyAny>, Array<'py>, Array<'py>, Array<'py>) =
             from.extract()?;
-        let owned = |array: Array<'py>| array.as_array().to_owned();
-        Ok(Self { kind: word(&kind)?, weights: owned(weights), means: owned(means), factors: owned(factors) })
+        Ok(Self { kind: word(&kind)?, weights: owned(&weights), means: owned(&means), factors: owned(&factors) })
     }
 }
 
@@ -41,11 +41,11 @@ impl Parameters {
     /// [`ModelError`], as for [`Mixture::new`].
     pub(crate) fn mixture(&self) -> Result<Mixture, ModelError> {
         let (weights, means) = (self.weights.clone(), self.means.clone());
-        let means = shaped::<Ix2>("means_", means, 2)?;
+        let means = shaped::<Ix2>("means_", means)?;
         let (k, d) = means.dim();
         let covariances = match self.kind {
             CovarianceType::Full => {
-                let factors = shaped::<Ix3>("precisions_cholesky_", self.factors.clone(), 3)?;
+                let factors = shaped::<Ix3>("precisions_cholesky_", self.factors.clone())?;
                 check_shape("precisions_cholesky_", factors.shape(), &[k, d, d])?;
                 let mut all = Array3::zeros((k, d, d));
                 for (c, factor) in factors.outer_iter().enumerate() {
@@ -54,49 +54,14 @@ impl Parameters {
                 Covariances::Full(all)
             }
             CovarianceType::Tied => {
-                let factor = shaped::<Ix2>("precisions_cholesky_", self.factors.clone(), 2)?;
+                let factor = shaped::<Ix2>("precisions_cholesky_", self.factors.clone())?;
                 check_shape("precisions_cholesky_", factor.shape(), &[d, d])?;
                 Covariances::Tied(covariance_of_factor(factor.view(), 0, self.kind)?)
             }
             kind => covariances(kind, self.factors.mapv(|u| 1.0 / (u * u)))?,
         };
-        Mixture::new(shaped::<Ix1>("weights_", weights, 1)?, means, covariances)
+        Mixture::new(shaped::<Ix1>("weights_", weights)?, means, covariances)
     }
-}
-
-/// The checked mixture of these arrays.
-///
-/// # Errors
-/// [`ModelError`], as for [`Mixture::new`].
-pub(crate) fn mixture(
-    kind: CovarianceType,
-    weights: &PyReadonlyArrayDyn<'_, f64>,
-    means: &PyReadonlyArrayDyn<'_, f64>,
-    all: &PyReadonlyArrayDyn<'_, f64>,
-) -> Result<Mixture, ModelError> {
-    let weights = shaped::<Ix1>("weights", weights.as_array().to_owned(), 1)?;
-    let means = shaped::<Ix2>("means", means.as_array().to_owned(), 2)?;
-    Mixture::new(weights, means, covariances(kind, all.as_array().to_owned())?)
-}
-
-fn covariances(kind: CovarianceType, all: ArrayD<f64>) -> Result<Covariances, ModelError> {
-    Ok(match kind {
-        CovarianceType::Full => Covariances::Full(shaped::<Ix3>("covariances", all, 3)?),
-        CovarianceType::Tied => Covariances::Tied(shaped::<Ix2>("covariances", all, 2)?),
-        CovarianceType::Diag => Covariances::Diag(shaped::<Ix2>("covariances", all, 2)?),
-        CovarianceType::Spherical => Covariances::Spherical(shaped::<Ix1>("covariances", all, 1)?),
-    })
-}
-
-fn shaped<D: Dimension>(
-    what: &'static str,
-    array: ArrayD<f64>,
-    axes: usize,
-) -> Result<ndarray::Array<f64, D>, ModelError> {
-    let found = array.shape().to_vec();
-    // Which lengths it should have is said by the mixture's own check; here it is the number of axes alone.
-    let expected = (0..axes).map(|axis| found.get(axis).copied().unwrap_or(1)).collect();
-    array.into_dimensionality().map_err(|_| ModelError::Shape { what, found, expected })
 }
 
 fn check_shape(what: &'static str, found: &[usize], expected: &[usize]) -> Result<(), ModelError> {

@@ -102,6 +102,4 @@ def test_row_39_a_row_of_weight_two_is_the_row_twice(rows):
     np.testing.assert_allclose(weighted.means_, repeated.means_, rtol=1e-9)
     np.testing.assert_allclose(weighted.covariances_, repeated.covariances_, rtol=1e-8, atol=1e-10)
     assert weighted.score(rows, sample_weight=weights) == pytest.approx(repeated.score(rows.repeat(weights, axis=0)))
-    np.testing.assert_array_equal(
-        model(**given).fit_predict(rows, sample_weight=weights), weighted.predict(rows)
-    )
+    np.testing.assert_array_equal(model(**given).fit_predict(rows, sample_weight=weights), weighted.predict(rows))

@@ -1,10 +1,12 @@
 """Pictures come back as axes that show what they should."""
 
 import numpy as np
+import polars as pl
 import pytest
 from conftest import KINDS, model
+from sklearn.exceptions import NotFittedError
 
-from gmm_rs import plot
+from gmm_rs import exceptions, plot
 
 pytest.importorskip("matplotlib").use("agg")
 pyplot = pytest.importorskip("matplotlib.pyplot")
@@ -45,3 +47,21 @@ def test_the_criterion_has_a_line_for_each_kind(rows):
     models = [model(k, kind, random_state=0).fit(rows) for k in (1, 2, 3) for kind in ("full", "diag")]
     ax = plot.bic(models, rows)
     assert [line.get_label() for line in ax.lines] == ["full", "diag"]
+
+
+def test_a_frame_is_drawn_with_its_names(rows):
+    frame = pl.DataFrame({name: rows[:, i] for i, name in enumerate("abc")})
+    ax = plot.ellipses(model(random_state=0).fit(frame), frame, columns=(2, 0))
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("c", "a")
+    assert sum(len(group.get_offsets()) for group in ax.collections) == len(rows)
+
+
+def test_what_cannot_be_drawn_is_refused_before_a_figure_appears(rows):
+    for columns in [(0, 3), (-1, 0), (0,), (0, 1, 2)]:
+        for draw in (plot.ellipses, plot.density):
+            with pytest.raises(exceptions.ParameterError, match="two are drawn, of 0 to 2"):
+                draw(model(random_state=0).fit(rows), columns=columns)
+    for draw in (plot.ellipses, plot.density, plot.trace):
+        with pytest.raises(NotFittedError):
+            draw(model())
+    assert pyplot.get_fignums() == []

@@ -7,22 +7,25 @@ Three lines to a fitted model::
     model = GaussianMixture(n_components=3).fit(X)
     labels = model.predict(X)
 
-A program that uses ``sklearn.mixture.GaussianMixture`` need not change: see `gmm_rs.accel`.
+A program that uses ``sklearn.mixture.GaussianMixture`` need not change: see `gmm_rs.accel`. Samplers and searches keep
+rows loaded and move the parameters: see `gmm_rs.Likelihood`.
 """
 
 from importlib import import_module
 
 from gmm_rs._core import __version__
 
-__all__ = ["__version__", "accel", "datasets", "exceptions", "mixture", "plot"]
+__all__ = ["Likelihood", "__version__", "accel", "datasets", "exceptions", "likelihood", "mixture", "plot"]
 
-_MODULES = {"accel", "datasets", "exceptions", "mixture", "plot"}
+_MODULES = {"accel", "datasets", "exceptions", "likelihood", "mixture", "plot"}
 
 
 def __getattr__(name):
     # scikit-learn takes a second to import, so it waits for whoever needs it.
     if name in _MODULES:
         return import_module(f"gmm_rs.{name}")
+    if name == "Likelihood":
+        return import_module("gmm_rs.likelihood").Likelihood
     raise AttributeError(f"module 'gmm_rs' has no attribute {name!r}")
 
 

@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from gmm_rs import _core
+from gmm_rs._inputs import contiguous
 from gmm_rs._verbose import Verbose
 from gmm_rs.exceptions import DataWarning, NumericalError, ParameterError
 
@@ -244,11 +245,6 @@ def score(model, X, sample_weight=None):
 
 def _width(model, X):
     return np.result_type(X.dtype, np.asarray(model.means_).dtype)
-
-
-def contiguous(X):
-    """`X` itself where the engines can read it as it is, else a copy in row-major order."""
-    return np.require(X, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
 
 def place(model):

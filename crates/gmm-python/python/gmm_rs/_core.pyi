@@ -5,24 +5,47 @@
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Protocol, TypedDict, final
 
 import numpy as np
 from numpy.typing import NDArray
+
+__all__ = [
+    "Components",
+    "Likelihood",
+    "Unconstrained",
+    "__version__",
+    "covariances_of_precisions",
+    "engine",
+    "fit",
+    "labels",
+    "log_densities",
+    "responsibilities",
+    "sample",
+    "score",
+    "synthetic",
+    "table",
+]
 
 __version__: str
 
 _Float = NDArray[np.float64]
 _Rows = NDArray[np.float32] | NDArray[np.float64]
 _Kind = Literal["full", "tied", "diag", "spherical"]
+_Precision = Literal["f32", "f64"]
 _Parameters = tuple[str, _Float, _Float, _Float]
 
-class Place(TypedDict):
+class _Table(Protocol):
+    """A table that comes by Arrow's PyCapsule interface."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+class _Place(TypedDict):
     device: str
     threads: int
-    precision: Literal["f32", "f64"] | None
+    precision: _Precision | None
 
-class Options(TypedDict):
+class _Options(TypedDict):
     n_components: int
     covariance_type: _Kind
     n_init: int
@@ -31,11 +54,15 @@ class Options(TypedDict):
     reg_covar: float
     seed: int
 
-class Fit(TypedDict):
+class _Moments(TypedDict):
     weights: _Float
     means: _Float
     covariances: _Float
+
+class _Mixture(_Moments):
     precision_factors: _Float
+
+class _Fit(_Mixture):
     log_likelihood: float
     iterations: int
     converged: bool
@@ -44,21 +71,55 @@ class Fit(TypedDict):
     precision: str
     warnings: list[tuple[str, str]]
 
-def engine(place: Place) -> tuple[str, str, str]: ...
+def engine(place: _Place) -> tuple[str, str, str]: ...
 def fit(
     rows: _Rows,
-    options: Options,
-    place: Place,
+    options: _Options,
+    place: _Place,
     init: str | tuple[_Float, _Float, _Float] | _Parameters,
     weights: _Float | None = None,
     follow: Callable[[int, int, float, float], Any] | None = None,
-) -> Fit: ...
-def log_densities(rows: _Rows, parameters: _Parameters, place: Place) -> _Float: ...
-def responsibilities(rows: _Rows, parameters: _Parameters, place: Place) -> _Float: ...
-def labels(rows: _Rows, parameters: _Parameters, place: Place) -> NDArray[np.int64]: ...
+) -> _Fit: ...
+def log_densities(rows: _Rows, parameters: _Parameters, place: _Place) -> _Float: ...
+def responsibilities(rows: _Rows, parameters: _Parameters, place: _Place) -> _Float: ...
+def labels(rows: _Rows, parameters: _Parameters, place: _Place) -> NDArray[np.int64]: ...
 def score(
-    rows: _Rows, parameters: _Parameters, place: Place, weights: _Float | None = None
+    rows: _Rows, parameters: _Parameters, place: _Place, weights: _Float | None = None
 ) -> tuple[float, float]: ...
 def sample(parameters: _Parameters, n: int, seed: int) -> tuple[_Float, NDArray[np.int64]]: ...
-def synthetic(k: int, d: int, kind: _Kind, seed: int, options: dict[str, float | None]) -> dict[str, _Float]: ...
+def synthetic(k: int, d: int, kind: _Kind, seed: int, options: dict[str, float | None]) -> _Mixture: ...
 def covariances_of_precisions(kind: _Kind, precisions: _Float, k: int, d: int) -> _Float: ...
+def table(stream: object) -> _Rows: ...
+
+@final
+class Likelihood:
+    def __new__(cls, rows: _Rows, place: _Place, weights: _Float | None = None) -> Likelihood: ...
+    def value(self, parameters: _Parameters) -> float: ...
+    def batch(self, parameters: _Parameters) -> _Float: ...
+    def log_densities(self, parameters: _Parameters) -> _Float: ...
+    def value_and_gradient(self, parameters: _Parameters) -> tuple[float, _Float, _Float, _Float]: ...
+    def at_points(self, map: Unconstrained, points: _Float) -> _Float: ...
+    def at_point_with_gradient(self, map: Unconstrained, point: _Float) -> tuple[float, _Float]: ...
+
+@final
+class Components:
+    def __new__(cls, likelihood: Likelihood, parameters: _Parameters) -> Components: ...
+    def value(self) -> float: ...
+    def parameters(self) -> _Moments: ...
+    def log_densities(self) -> _Float: ...
+    def update(self, parameters: _Parameters) -> float: ...
+    def update_component(
+        self, c: int, weights: _Float | None = None, mean: _Float | None = None, covariance: _Float | None = None
+    ) -> float: ...
+    def update_weights(self, weights: _Float) -> float: ...
+    def undo(self) -> bool: ...
+
+@final
+class Unconstrained:
+    def __new__(cls, kind: _Kind, k: int, d: int) -> Unconstrained: ...
+    @property
+    def n_dim(self) -> int: ...
+    def point(self, parameters: _Parameters) -> _Float: ...
+    def parameters(self, point: _Float) -> _Moments: ...
+    def log_jacobian(self, points: _Float) -> _Float: ...
+    def log_jacobian_gradient(self, point: _Float) -> _Float: ...

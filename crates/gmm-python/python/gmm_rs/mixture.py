@@ -3,12 +3,11 @@
 import math
 from numbers import Integral, Real
 
-import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _bridge, _core
+from gmm_rs import _bridge, _core, _inputs
 from gmm_rs._convert import from_sklearn, to_sklearn
 
 __all__ = ["GaussianMixture"]
@@ -229,16 +228,12 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         -------
         labels : ndarray of shape (n,)
         """
-        return _bridge.labels(self, self._fit(X, sample_weight))
+        return _inputs.like(X, _bridge.labels(self, self._fit(X, sample_weight)))
 
     def _fit(self, X, sample_weight):
-        # Whether all is finite is looked at once, by the engine, which says in which row and column it is not.
-        X = self._rows(X, reset=True, ensure_min_samples=2)
-        self.engine_ = _bridge.fit(self, X, _weights(sample_weight, X))
+        X = _inputs.rows(self, X, reset=True, ensure_min_samples=2)
+        self.engine_ = _bridge.fit(self, X, _inputs.weights(sample_weight, X))
         return X
-
-    def _rows(self, X, **options):
-        return validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, **options)
 
     def predict(self, X):
         """The most probable component of each row.
@@ -253,7 +248,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
             The first among equals.
         """
         check_is_fitted(self)
-        return _bridge.labels(self, self._rows(X, reset=False))
+        return _inputs.like(X, _bridge.labels(self, _inputs.rows(self, X, reset=False)))
 
     def predict_proba(self, X):
         """The probability of each component for each row.
@@ -268,7 +263,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
             Each row sums to 1.
         """
         check_is_fitted(self)
-        return _bridge.responsibilities(self, self._rows(X, reset=False))
+        return _inputs.like(X, _bridge.responsibilities(self, _inputs.rows(self, X, reset=False)))
 
     def score_samples(self, X):
         """Log density of each row.
@@ -283,7 +278,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
             ``-inf`` where every component's density underflows.
         """
         check_is_fitted(self)
-        return _bridge.log_densities(self, self._rows(X, reset=False))
+        return _inputs.like(X, _bridge.log_densities(self, _inputs.rows(self, X, reset=False)))
 
     def score(self, X, y=None, sample_weight=None):
         """Mean log density of the rows.
@@ -302,8 +297,8 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         log_likelihood : float
         """
         check_is_fitted(self)
-        X = self._rows(X, reset=False)
-        return _bridge.score(self, X, _weights(sample_weight, X))
+        X = _inputs.rows(self, X, reset=False)
+        return _bridge.score(self, X, _inputs.weights(sample_weight, X))
 
     def sample(self, n_samples=1):
         """Draw rows from the mixture.
@@ -337,8 +332,8 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         -------
         bic : float
         """
-        n = _num_samples(X)
-        return -2 * self.score(X) * n + self._n_parameters() * math.log(n)
+        n, log_likelihood = self._rows_and_log_likelihood(X)
+        return -2 * log_likelihood + self._n_parameters() * math.log(n)
 
     def aic(self, X):
         """Akaike's information criterion on `X`; lower is better.
@@ -351,10 +346,15 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         -------
         aic : float
         """
-        return -2 * self.score(X) * _num_samples(X) + 2 * self._n_parameters()
+        _, log_likelihood = self._rows_and_log_likelihood(X)
+        return -2 * log_likelihood + 2 * self._n_parameters()
+
+    def _rows_and_log_likelihood(self, X):
+        check_is_fitted(self)
+        X = _inputs.rows(self, X, reset=False)
+        return len(X), _bridge.score(self, X) * len(X)
 
     def _n_parameters(self):
-        check_is_fitted(self)
         k, d = self.means_.shape
         free = {"full": k * d * (d + 1) // 2, "tied": d * (d + 1) // 2, "diag": k * d, "spherical": k}
         return free[self.covariance_type] + k * d + k - 1
@@ -384,10 +384,3 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         estimator : GaussianMixture
         """
         return from_sklearn(cls, estimator, parameters)
-
-
-def _weights(sample_weight, X):
-    if sample_weight is None:
-        return None
-    weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
-    return np.ascontiguousarray(weights, dtype=np.float64)

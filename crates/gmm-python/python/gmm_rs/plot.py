@@ -4,6 +4,10 @@ matplotlib is optional: ``pip install gmm_rs[plot]``.
 """
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from gmm_rs import _inputs
+from gmm_rs.exceptions import ParameterError
 
 __all__ = ["bic", "density", "ellipses", "trace"]
 
@@ -34,11 +38,11 @@ def ellipses(model, X=None, *, columns=(0, 1), levels=(1.0, 2.0), ax=None):
     """
     from matplotlib.patches import Ellipse
 
+    pair = _pair(model, columns)
     ax = _axes(ax)
-    pair = list(columns)
     if X is not None:
         labels = model.predict(X)
-        X = np.asarray(X)
+        X = _inputs.array(X)
         for component in range(len(model.means_)):
             rows = X[labels == component]
             ax.scatter(rows[:, pair[0]], rows[:, pair[1]], s=4, alpha=0.5, color=f"C{component % 10}")
@@ -78,8 +82,8 @@ def density(model, *, columns=(0, 1), limits=None, resolution=100, ax=None):
     -------
     ax : matplotlib axes
     """
+    pair = _pair(model, columns)
     ax = _axes(ax)
-    pair = list(columns)
     means = np.asarray(model.means_, dtype=np.float64)[:, pair]
     covariances = _covariances(model)[:, pair][:, :, pair]
     if limits is None:
@@ -112,6 +116,7 @@ def trace(model, *, ax=None):
     -------
     ax : matplotlib axes
     """
+    check_is_fitted(model)
     ax = _axes(ax)
     ax.plot(np.arange(1, len(model.lower_bounds_) + 1), model.lower_bounds_, marker=".")
     ax.set_xlabel("iteration")
@@ -146,6 +151,16 @@ def bic(models, X, *, ax=None):
     ax.set_ylabel("BIC")
     ax.legend()
     return ax
+
+
+def _pair(model, columns):
+    """Two columns that the mixture has."""
+    check_is_fitted(model)
+    d = model.means_.shape[1]
+    pair = list(columns)
+    if len(pair) != 2 or not all(0 <= column < d for column in pair):
+        raise ParameterError(f"columns={columns!r}: two are drawn, of 0 to {d - 1}")
+    return pair
 
 
 def _covariances(model):

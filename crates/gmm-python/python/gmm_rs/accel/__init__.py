@@ -42,7 +42,12 @@ def uninstall():
 
 
 def is_installed():
-    """Whether ``sklearn.mixture.GaussianMixture`` is this package's."""
+    """Whether ``sklearn.mixture.GaussianMixture`` is this package's.
+
+    Returns
+    -------
+    installed : bool
+    """
     import sklearn.mixture
 
     from gmm_rs.accel._estimator import Original

@@ -3,14 +3,13 @@
 import copy
 import copyreg
 
-import numpy as np
 from scipy.sparse import issparse
 from sklearn import get_config
 from sklearn.base import _fit_context
 from sklearn.mixture._gaussian_mixture import GaussianMixture as Original
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _bridge
+from gmm_rs import _bridge, _inputs
 from gmm_rs.accel import logger
 
 _KNOWN = frozenset(Original().get_params())
@@ -58,15 +57,14 @@ class GaussianMixture(Original):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def _fit(self, X):
-        kinds = [np.float64, np.float32]
-        X = validate_data(self, X, dtype=kinds, ensure_min_samples=2, ensure_all_finite=False)
+        X = _inputs.rows(self, X, reset=True, ensure_min_samples=2)
         engine = _bridge.fit(self, X)
         logger.info("fit of %d × %d rows ran on %s, %d iterations", *X.shape, engine, self.n_iter_)
         return X
 
     def _rows(self, X):
         check_is_fitted(self)
-        return validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False)
+        return _inputs.rows(self, X, reset=False)
 
     def _is_left(self, method, X):
         """Whether scikit-learn itself should run this, for a reason that is logged."""

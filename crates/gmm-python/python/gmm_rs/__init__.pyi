@@ -1,0 +1,12 @@
+from gmm_rs import accel as accel
+from gmm_rs import datasets as datasets
+from gmm_rs import exceptions as exceptions
+from gmm_rs import likelihood as likelihood
+from gmm_rs import mixture as mixture
+from gmm_rs import plot as plot
+from gmm_rs._core import __version__ as __version__
+from gmm_rs.likelihood import Likelihood as Likelihood
+
+__all__ = ["Likelihood", "__version__", "accel", "datasets", "exceptions", "likelihood", "mixture", "plot"]
+
+def __dir__() -> list[str]: ...

@@ -1,0 +1,101 @@
+//! Tables that come by Arrow's C interface (polars, pyarrow, DuckDB, ..) as NumPy arrays of rows.
+
+use arrow_array::cast::AsArray;
+use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
+use arrow_array::types::{ArrowPrimitiveType, Float32Type, Float64Type};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchIterator, RecordBatchReader};
+use arrow_schema::DataType;
+use arrow_select::concat::concat_batches;
+use gmm_data::table_of_batches;
+use gmm_model::Matrix;
+use ndarray::ArrayView2;
+use numpy::{Element, PyArray2};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::errors::with_class;
+
+/// The rows, `(n, d)`, of what `__arrow_c_stream__` gave: float32 where all columns are of at most that width, else
+/// float64.
+///
+/// They are not copied, and read-only, where they lie one behind the other: in one column of floats, or one of
+/// fixed-size lists of floats, in one piece. Else they are copied once.
+///
+/// # Errors
+/// `DataError` for a column that holds no numbers, and for a null, with its row and column.
+#[pyfunction]
+pub(crate) fn table<'py>(py: Python<'py>, stream: &Bound<'py, PyCapsule>) -> PyResult<Bound<'py, PyAny>> {
+    let refused = |message: String| with_class(py, "DataError", message);
+    let raw = stream.pointer_checked(Some(c"arrow_array_stream"))?.cast::<FFI_ArrowArrayStream>();
+    // SAFETY: a capsule of that name holds such a stream (Arrow's PyCapsule interface). It is moved out; what stays in
+    // the capsule is a released one.
+    let reader = unsafe { RecordBatchStreamReader::from_raw(raw.as_ptr()) };
+    let reader = reader.map_err(|error| refused(format!("X: {error}")))?;
+    let schema = reader.schema();
+    // Their owner is asked for the batches, who may need the interpreter, and time.
+    let batches: Result<Vec<RecordBatch>, _> = py.detach(|| reader.collect());
+    let mut batches = batches.map_err(|error| refused(format!("X: {error}")))?;
+    if let [field] = schema.fields().as_ref() {
+        let is_list = matches!(field.data_type(), DataType::FixedSizeList(..));
+        if is_list && batches.len() > 1 {
+            let whole = concat_batches(&schema, &batches).map_err(|error| refused(format!("X: {error}")))?;
+            batches = vec![whole];
+        }
+        if let [batch] = batches.as_slice()
+            && let Some(array) = in_place(py, batch.column(0))?
+        {
+            return Ok(array);
+        }
+        if is_list {
+            let what = format!("X: column 0 ('{}') holds {}", field.name(), field.data_type());
+            return Err(refused(what + ": of lists, those of float32 or float64 without missing values are read"));
+        }
+    }
+    let batches = RecordBatchIterator::new(batches.into_iter().map(Ok), schema);
+    let table = py.detach(|| table_of_batches(batches, "X")).map_err(|error| refused(error.to_string()))?;
+    Ok(match table.matrix {
+        Matrix::F32(rows) => PyArray2::from_owned_array(py, rows.into_owned()).into_any(),
+        Matrix::F64(rows) => PyArray2::from_owned_array(py, rows.into_owned()).into_any(),
+    })
+}
+
+/// Keeps a column while a NumPy array shows its memory.
+#[pyclass(frozen)]
+struct Keeper {
+    _column: ArrayRef,
+}
+
+/// The rows where they are, if they can be read there: one column's floats, or its lists of floats.
+fn in_place<'py>(py: Python<'py>, column: &ArrayRef) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let (values, d) = match column.data_type() {
+        DataType::FixedSizeList(_, d) => {
+            let (list, d) = (column.as_fixed_size_list(), *d as usize);
+            (list.values().slice(0, list.len() * d), d)
+        }
+        _ => (column.clone(), 1),
+    };
+    if column.null_count() > 0 || values.null_count() > 0 || values.is_empty() {
+        return Ok(None);
+    }
+    match values.data_type() {
+        DataType::Float32 => shown::<Float32Type>(py, &values, d).map(Some),
+        DataType::Float64 => shown::<Float64Type>(py, &values, d).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Values as rows of `d`, read-only.
+fn shown<'py, T>(py: Python<'py>, values: &ArrayRef, d: usize) -> PyResult<Bound<'py, PyAny>>
+where
+    T: ArrowPrimitiveType,
+    T::Native: Element,
+{
+    let keeper = Bound::new(py, Keeper { _column: values.clone() })?.into_any();
+    let values = values.as_primitive::<T>().values();
+    let rows = ArrayView2::from_shape((values.len() / d, d), values).expect("whole rows");
+    // SAFETY: `keeper`, which becomes the array's base, shares the buffer that the view shows; Arrow's buffers are
+    // never moved or written to.
+    let array = unsafe { PyArray2::borrow_from_array(&rows, keeper) }.into_any();
+    array.call_method1("setflags", (false,))?;
+    Ok(array)
+}
