@@ -1,5 +1,8 @@
 //! Helpers of the end-to-end tests: the program as a user calls it, in a folder of its own.
 
+#[cfg(doctest)]
+mod book;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;

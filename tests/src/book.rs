@@ -1,0 +1,10 @@
+//! The book's examples in Rust, which run as documentation tests; `tests/book.rs` runs its commands, and the Python
+//! package's tests the rest.
+
+/// docs/src/first-fit.md
+#[doc = include_str!("../../docs/src/first-fit.md")]
+pub struct FirstFit;
+
+/// docs/src/likelihood.md
+#[doc = include_str!("../../docs/src/likelihood.md")]
+pub struct Likelihood;

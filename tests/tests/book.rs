@@ -1,0 +1,72 @@
+//! The book: its commands run and print what stands below them, and its contents list every page.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use gmm_tests::{Folder, program, root};
+use regex_lite::Regex;
+
+/// Pages of the book, in order.
+fn pages() -> Vec<PathBuf> {
+    let entries =
+        fs::read_dir(root().join("docs/src")).expect("the book is there").map(|e| e.expect("an entry").path());
+    let mut pages: Vec<_> = entries.filter(|path| path.extension().is_some_and(|e| e == "md")).collect();
+    pages.sort();
+    pages
+}
+
+/// Fenced blocks of a page: what they are in, and their text.
+fn blocks(page: &Path) -> Vec<(String, String)> {
+    let text = fs::read_to_string(page).expect("a page");
+    let block = Regex::new(r"(?ms)^```(\w*)\n(.*?)^```$").expect("a pattern");
+    block.captures_iter(&text).map(|found| (found[1].to_owned(), found[2].to_owned())).collect()
+}
+
+/// A folder with the program's name on its path and the repository's `data/` in it.
+fn run(folder: &Folder, commands: &str) -> String {
+    let place = program().parent().expect("the program lies in a folder").display();
+    folder.bash(&format!("set -euo pipefail; export PATH=\"{place}:$PATH\"\n{commands}")).ok().stdout
+}
+
+#[test]
+fn commands_print_what_the_book_shows() {
+    let mut shown = 0;
+    for page in pages() {
+        let folder = Folder::new();
+        fs::create_dir(folder.path("data")).expect("a new folder");
+        fs::copy(root().join("data/old_faithful.csv"), folder.path("data/old_faithful.csv")).expect("a copy");
+        let blocks = blocks(&page);
+        for (i, (kind, text)) in blocks.iter().enumerate().filter(|(_, (kind, _))| kind == "sh") {
+            let printed = run(&folder, text);
+            // What stands right below commands is what they print.
+            if let Some((_, output)) = blocks.get(i + 1).filter(|(below, _)| below == "text") {
+                assert_eq!(&printed, output, "{}: {kind}\n{text}", page.display());
+                shown += 1;
+            }
+        }
+    }
+    assert!(shown > 3, "{shown} outputs");
+}
+
+#[test]
+fn every_block_says_what_it_is() {
+    let known = ["python", "rust", "sh", "text"];
+    for page in pages() {
+        for (kind, text) in blocks(&page) {
+            assert!(known.contains(&kind.as_str()), "{}: a block of '{kind}':\n{text}", page.display());
+        }
+    }
+}
+
+#[test]
+fn the_contents_list_every_page_once() {
+    let summary = fs::read_to_string(root().join("docs/src/SUMMARY.md")).expect("contents");
+    let link = Regex::new(r"\]\((\S+\.md)\)").expect("a pattern");
+    let mut listed: Vec<_> = link.captures_iter(&summary).map(|found| found[1].to_owned()).collect();
+    listed.sort();
+    let name = |page: &PathBuf| page.file_name().expect("a name").to_string_lossy().into_owned();
+    let there: Vec<_> = pages().iter().map(name).filter(|page| page != "SUMMARY.md").collect();
+    assert_eq!(listed, there);
+    let book: toml::Table = fs::read_to_string(root().join("docs/book.toml")).expect("settings").parse().expect("TOML");
+    assert_eq!(book["book"]["src"].as_str(), Some("src"));
+}
