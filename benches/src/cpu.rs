@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let before = ceiling::measure(threads);
     let mut peer = peer::Peer::start(&arguments.python, &arguments.root.join("benches/peers/sklearn_cpu.py"), threads)?;
     let header = record::Header {
-        what: "milliseconds per EM iteration",
+        what: "milliseconds per EM iteration, ours and scikit-learn's in turns",
         machine: &machine,
         commit: machine::commit(&arguments.root),
         command: &arguments.command,

@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut peer = Peer::start(&arguments.python, &arguments.root.join("benches/peers/sklearn_cpu.py"), threads)?;
     let machine = machine::describe();
     let header = record::Header {
-        what: "milliseconds per log-likelihood",
+        what: "milliseconds per log-likelihood, ours and scikit-learn's in turns",
         machine: &machine,
         commit: machine::commit(&arguments.root),
         command: &arguments.command,

@@ -11,6 +11,7 @@ mod machine;
 mod ours;
 mod parameters;
 mod peer;
+mod python;
 mod quiet;
 mod record;
 mod spread;
@@ -26,6 +27,8 @@ enum Command {
     Cpu(cpu::Arguments),
     /// Log-likelihoods of the CPU engine and of scikit-learn, in turns.
     Likelihood(cpu::Arguments),
+    /// Fits by the Rust call and by the Python package, in turns.
+    Python(cpu::Arguments),
     /// EM iterations, initialisation and small fits on the GPU, against the chip's floor.
     Gpu(gpu::Arguments),
 }
@@ -34,6 +37,7 @@ fn main() -> Result<()> {
     match Command::parse() {
         Command::Cpu(arguments) => cpu::run(&arguments),
         Command::Likelihood(arguments) => likelihood::run(&arguments),
+        Command::Python(arguments) => python::run(&arguments),
         Command::Gpu(arguments) => gpu::run(&arguments),
     }
 }

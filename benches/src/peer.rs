@@ -109,6 +109,14 @@ impl Peer {
         Ok((seconds, answer["log_likelihood"].as_f64().context("the peer answered without a log-likelihood")?))
     }
 
+    /// Fits all rows once from the start, by `gmm_rs` or `sklearn`: seconds, and the mean log-likelihood at the last
+    /// E-step.
+    pub(crate) fn fit(&mut self, by: &str, max_iter: usize, threads: usize) -> Result<(f64, f64)> {
+        let answer = self.ask(&json!({"do": "fit", "by": by, "max_iter": max_iter, "threads": threads}))?;
+        let seconds = answer["seconds"].as_f64().context("the peer answered without a time")?;
+        Ok((seconds, answer["lower_bound"].as_f64().context("the peer answered without a lower bound")?))
+    }
+
     fn take_turn(&mut self, what: &str, turn: Turn) -> Result<Value> {
         let Turn { at_least, at_most, seconds } = turn;
         self.ask(&json!({"do": what, "at_least": at_least, "at_most": at_most, "seconds": seconds}))

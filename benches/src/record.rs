@@ -17,7 +17,7 @@ const COLUMNS: &str = "precision,covariance,n,k,d,status,ms,ms_min,ms_max,peer_m
 
 /// What a record says before its rows.
 pub(crate) struct Header<'a> {
-    /// What is measured, in words.
+    /// What is measured, and beside what.
     pub(crate) what: &'a str,
     pub(crate) machine: &'a Machine,
     pub(crate) commit: String,
@@ -32,7 +32,7 @@ impl Header<'_> {
     pub(crate) fn lines(&self) -> String {
         let Machine { processor, cores, flags, system, compiler, load, .. } = self.machine;
         let facts = [
-            ("what", format!("{}, ours and scikit-learn's in turns; see benches/README.md", self.what)),
+            ("what", format!("{}; see benches/README.md", self.what)),
             ("date", today()),
             ("commit", self.commit.clone()),
             ("command", self.command.to_owned()),

@@ -1,10 +1,10 @@
-//! `cargo xtask bench cpu` and `likelihood`: builds the bench program, makes the venv of its peer, and runs both.
+//! `cargo xtask bench cpu`, `likelihood` and `python`: builds the bench program, makes the venv of its peer, and runs both.
 
 use anyhow::Result;
 
-use crate::{shell, venv};
+use crate::{shell, test_python, venv};
 
-/// Options of `cargo xtask bench cpu` and `likelihood`.
+/// Options of `cargo xtask bench cpu`, `likelihood` and `python`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// A few small shapes, in a minute; recorded under `target/` only.
@@ -20,7 +20,10 @@ pub(crate) struct Options {
 /// # Errors
 /// Where Python is missing, a package cannot be fetched, or an answer is wrong.
 pub(crate) fn run(what: &str, options: &Options) -> Result<()> {
-    let python = venv::python("bench-venv", &["scikit-learn==1.9.1"])?;
+    let python = venv::python("bench-venv", &["scikit-learn==1.9.1", test_python::MATURIN])?;
+    if what == "python" {
+        test_python::install(&python, "release")?;
+    }
     shell::run(&mut shell::cargo(&["build", "--release", "--package", "gmm-benches"]))?;
 
     let scratch = shell::target().join("bench");

@@ -18,6 +18,8 @@ enum What {
     Cpu(cpu::Options),
     /// Log-likelihoods of the CPU engine and of scikit-learn, in turns.
     Likelihood(cpu::Options),
+    /// Fits by the Rust call and by the Python package, in turns.
+    Python(cpu::Options),
     /// EM iterations, initialisation and small fits on the GPU, against the chip's floor.
     Gpu(gpu::Options),
 }
@@ -30,6 +32,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.what {
         What::Cpu(options) => cpu::run("cpu", options),
         What::Likelihood(options) => cpu::run("likelihood", options),
+        What::Python(options) => cpu::run("python", options),
         What::Gpu(options) => gpu::run(options),
     }
 }
