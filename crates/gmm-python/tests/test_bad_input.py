@@ -73,7 +73,7 @@ def test_row_11_text():
     refused("could not convert string", np.array([["a", "b"]] * 20))
 
 
-def test_rows_12_complex_and_sparse():
+def test_rows_12_and_13_complex_and_sparse():
     refused("Complex data not supported", X + 1j)
     refused("Sparse data was passed", sparse.csr_array(X), error=TypeError)
 

@@ -3,6 +3,7 @@
 import io
 import re
 from contextlib import redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 
 import matplotlib
@@ -32,6 +33,8 @@ def test_a_page_prints_what_it_shows(page, monkeypatch):
     monkeypatch.chdir(ROOT)
     names = {"__name__": "__main__"}
     for code, shown in examples(page):
+        if "import pymc" in code and find_spec("pymc") is None:
+            continue
         printed = io.StringIO()
         with redirect_stdout(printed):
             exec(compile(code, str(page), "exec"), names)
