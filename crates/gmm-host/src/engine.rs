@@ -5,9 +5,9 @@ use std::ops::Range;
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
 use ndarray::{Array2, ArrayView2};
 
-use crate::Error;
 use crate::em::{EmOptions, EmRun};
 use crate::init::{LloydPasses, lloyd_pass};
+use crate::{CudaEngine, Error};
 
 /// Writes the responsibilities, `(m, k)` row by row, of the `m` rows that start at the given row.
 pub type FillResponsibilities<'a> = dyn Fn(usize, &mut [f64]) + Sync + 'a;
@@ -22,6 +22,11 @@ pub trait Engine: Send + Sync {
 
     /// One line for people: threads and instruction set, or device and module.
     fn description(&self) -> String;
+
+    /// The GPU engine, where this is one: it can take in rows that lie on its device already.
+    fn as_cuda(&self) -> Option<&CudaEngine> {
+        None
+    }
 
     /// The precision in which rows are held where `asked` is asked for.
     fn precision(&self, asked: Precision) -> Precision {

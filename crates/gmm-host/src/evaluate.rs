@@ -3,7 +3,7 @@
 use gmm_model::{Dataset, Mixture, Precision};
 use ndarray::{Array1, Array2};
 
-use crate::{Engine, Error, Evaluation, Wanted, memory, shift};
+use crate::{Engine, Error, Evaluation, Resident, Wanted, memory, shift};
 
 /// Log density of each row, `(n,)`, and the totals.
 ///
@@ -17,9 +17,16 @@ pub fn log_densities(
     data: &Dataset,
     precision: Precision,
 ) -> Result<(Array1<f64>, Evaluation), Error> {
-    let mut out = vec![0.0; data.n_rows()];
-    let totals =
-        evaluate(engine, mixture, data, precision, Wanted { log_densities: Some(&mut out), ..Wanted::default() })?;
+    log_densities_of(load(engine, mixture, data, precision)?.as_mut(), mixture)
+}
+
+/// [`log_densities`] of rows that are loaded.
+///
+/// # Errors
+/// As for [`log_densities`].
+pub fn log_densities_of(rows: &mut dyn Resident, mixture: &Mixture) -> Result<(Array1<f64>, Evaluation), Error> {
+    let mut out = vec![0.0; rows.dim().0];
+    let totals = rows.evaluate(mixture, Wanted { log_densities: Some(&mut out), ..Wanted::default() })?;
     Ok((Array1::from_vec(out), totals))
 }
 
@@ -33,7 +40,7 @@ pub fn score(
     data: &Dataset,
     precision: Precision,
 ) -> Result<Evaluation, Error> {
-    evaluate(engine, mixture, data, precision, Wanted::default())
+    load(engine, mixture, data, precision)?.evaluate(mixture, Wanted::default())
 }
 
 /// Responsibilities, `(n, k)`; each row sums to 1.
@@ -46,12 +53,26 @@ pub fn responsibilities(
     data: &Dataset,
     precision: Precision,
 ) -> Result<Array2<f64>, Error> {
-    let shape = (data.n_rows(), mixture.n_components());
-    memory::check("the responsibilities", 8 * shape.0 as u128 * shape.1 as u128)?;
+    // Before the rows are loaded.
+    check_room(data.n_rows(), mixture.n_components())?;
+    responsibilities_of(load(engine, mixture, data, precision)?.as_mut(), mixture)
+}
+
+/// [`responsibilities`] of rows that are loaded.
+///
+/// # Errors
+/// As for [`responsibilities`].
+pub fn responsibilities_of(rows: &mut dyn Resident, mixture: &Mixture) -> Result<Array2<f64>, Error> {
+    let shape = (rows.dim().0, mixture.n_components());
+    check_room(shape.0, shape.1)?;
     let mut out = Array2::zeros(shape);
     let slots = out.as_slice_mut().expect("row-major");
-    evaluate(engine, mixture, data, precision, Wanted { responsibilities: Some(slots), ..Wanted::default() })?;
+    rows.evaluate(mixture, Wanted { responsibilities: Some(slots), ..Wanted::default() })?;
     Ok(out)
+}
+
+fn check_room(n: usize, k: usize) -> Result<(), Error> {
+    memory::check("the responsibilities", 8 * n as u128 * k as u128)
 }
 
 /// Component of largest responsibility of each row, `(n,)`, the first among equals.
@@ -64,8 +85,16 @@ pub fn labels(
     data: &Dataset,
     precision: Precision,
 ) -> Result<Array1<u32>, Error> {
-    let mut out = vec![0; data.n_rows()];
-    evaluate(engine, mixture, data, precision, Wanted { labels: Some(&mut out), ..Wanted::default() })?;
+    labels_of(load(engine, mixture, data, precision)?.as_mut(), mixture)
+}
+
+/// [`labels`] of rows that are loaded.
+///
+/// # Errors
+/// As for [`labels`].
+pub fn labels_of(rows: &mut dyn Resident, mixture: &Mixture) -> Result<Array1<u32>, Error> {
+    let mut out = vec![0; rows.dim().0];
+    rows.evaluate(mixture, Wanted { labels: Some(&mut out), ..Wanted::default() })?;
     Ok(Array1::from_vec(out))
 }
 
@@ -83,14 +112,17 @@ pub fn check_names(found: Option<&[String]>, expected: Option<&[String]>) -> Res
     }
 }
 
-fn evaluate(
+/// Loads rows to be evaluated under `mixture`: about a median of its means.
+///
+/// # Errors
+/// As for [`log_densities`].
+pub fn load(
     engine: &dyn Engine,
     mixture: &Mixture,
     data: &Dataset,
     precision: Precision,
-    want: Wanted<'_>,
-) -> Result<Evaluation, Error> {
+) -> Result<Box<dyn Resident>, Error> {
     crate::engine::check_features(data.n_features(), mixture.n_features())?;
     shift::check_weights(data, engine.precision(precision))?;
-    engine.load(data, precision, &shift::of_mixture(mixture))?.evaluate(mixture, want)
+    engine.load(data, precision, &shift::of_mixture(mixture))
 }

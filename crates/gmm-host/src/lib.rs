@@ -22,7 +22,9 @@ pub mod shift;
 mod wrapped;
 
 pub use cpu::CpuEngine;
-pub use cuda::{CudaDevice, CudaEngine, CudaReport, LoopCandidate, UploadRates, cuda_report, loop_candidates};
+pub use cuda::{
+    CudaDevice, CudaEngine, CudaReport, DeviceRows, LoopCandidate, UploadRates, cuda_report, loop_candidates,
+};
 pub use device::{Device, Opened};
 pub use em::{EmOptions, EmRun, Iteration, Observer, OnDevice, run as run_em};
 pub use engine::{DISTANCE_ROWS, Engine, Evaluation, FillResponsibilities, Resident, Wanted};

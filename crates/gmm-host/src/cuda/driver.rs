@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 use cust::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute, CUjit_option,
-    CUmodule, CUresult, CUstream, cudaError_enum,
+    CUmodule, CUpointer_attribute, CUresult, CUstream, cudaError_enum,
 };
 
 /// What a driver function returns: 0, or a number of `cuda.h`.
@@ -155,6 +155,7 @@ forwarded! {
     fn cuMemFreeHost(pointer: *mut c_void);
     fn cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream);
     fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
+    fn cuPointerGetAttribute(value: *mut c_void, attribute: CUpointer_attribute, pointer: CUdeviceptr);
     fn cuMemsetD8Async(to: CUdeviceptr, value: c_uchar, bytes: usize, stream: CUstream);
 }
 

@@ -4,7 +4,8 @@
 //! tests replace. [`report`] lists devices, [`device`] opens one, [`ptx`] chooses the module, of which [`loading`] loads
 //! kernels, [`plan`] the variant and the grids. [`workspace`] states what memory a pass needs, in [`buffers`] that come
 //! from a [`pool`], as do the streams of [`queue`]. [`rows`] are what lies on the device; [`upload`] brings them through
-//! [`staging`]'s pinned chunks, or [`source`] as they are where they are few. [`launch`] has one safe function per kernel,
+//! [`staging`]'s pinned chunks, or [`source`] as they are where they are few; [`foreign`] takes those in that lie there
+//! already. [`launch`] has one safe function per kernel,
 //! from which [`passes`] are put together, [`em`] EM's loop, whose kernels [`ways`] chooses, [`seeding`] what k-means++
 //! asks, and [`lloyd`] Lloyd's iterations; [`resident`] is their face.
 
@@ -16,6 +17,7 @@ mod em;
 #[cfg(test)]
 mod fake;
 mod fault;
+mod foreign;
 mod launch;
 mod lloyd;
 mod loading;
@@ -48,6 +50,7 @@ use device::Gpu;
 use plan::Forced;
 use rows::CudaRows;
 
+pub use foreign::DeviceRows;
 pub use report::{CudaDevice, CudaReport, cuda_report};
 pub use staging::UploadRates;
 pub use ways::{LoopCandidate, loop_candidates};
@@ -114,6 +117,10 @@ impl CudaEngine {
 }
 
 impl Engine for CudaEngine {
+    fn as_cuda(&self) -> Option<&CudaEngine> {
+        Some(self)
+    }
+
     fn name(&self) -> String {
         format!("cuda:{}", self.gpu.ordinal)
     }

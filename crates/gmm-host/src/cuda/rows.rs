@@ -56,23 +56,42 @@ impl<T: Number> CudaRows<T> {
         shift: &[f64],
         forced: Forced,
     ) -> Result<Self, Error> {
-        const WHAT: &str = "the data on the GPU";
         gpu.enter()?;
-        let (n, d) = data.rows().dim();
+        let total_weight = data.weights().map(|_| data.total_weight());
+        let mut rows = Self::with_room(gpu, data.rows().dim(), total_weight, precision, shift, forced)?;
+        if !rows.keep_source(data)? {
+            rows.upload(data)?;
+        }
+        Ok(rows)
+    }
+
+    /// Room for `(n, d)` rows, and for their weights where there is a total of these. The context is current.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load).
+    pub(super) fn with_room(
+        gpu: Arc<Gpu>,
+        (n, d): (usize, usize),
+        total_weight: Option<f64>,
+        precision: Precision,
+        shift: &[f64],
+        forced: Forced,
+    ) -> Result<Self, Error> {
+        const WHAT: &str = "the data on the GPU";
         let len = usize::try_from(tiled_len(n as u64, d as u32)).unwrap_or(usize::MAX);
-        let weighted = data.weights().is_some();
+        let weighted = total_weight.is_some();
         let wanted = len as u128 * size_of::<T>() as u128 + if weighted { 8 * n as u128 } else { 0 };
         gpu.room(WHAT, wanted, 0)?;
         let queue = Queue::new(&gpu)?;
         let x = Slot::taken(&gpu, WHAT, len)?;
         let row_weights = weighted.then(|| Slot::taken(&gpu, WHAT, n)).transpose()?;
-        let mut rows = Self {
+        Ok(Self {
             queue,
             precision,
             n,
             d,
             shift: shift.to_vec(),
-            total_weight: data.total_weight(),
+            total_weight: total_weight.unwrap_or(n as f64),
             x,
             row_weights,
             source: None,
@@ -84,11 +103,7 @@ impl<T: Number> CudaRows<T> {
             planned: None,
             most_rows: n as u64,
             gpu,
-        };
-        if !rows.keep_source(data)? {
-            rows.upload(data)?;
-        }
-        Ok(rows)
+        })
     }
 
     fn upload(&mut self, data: &Dataset) -> Result<(), Error> {

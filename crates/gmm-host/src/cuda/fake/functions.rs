@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cust::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute, CUjit_option,
-    CUmodule, CUstream,
+    CUmodule, CUpointer_attribute, CUstream,
 };
 use gmm_kernels::device::Buffer;
 
@@ -316,6 +316,15 @@ extern "C" fn set(to: CUdeviceptr, value: c_uchar, bytes: usize, _: CUstream) ->
     })
 }
 
+/// All memory is the first device's.
+extern "C" fn pointer_attribute(out: *mut c_void, attribute: CUpointer_attribute, at: CUdeviceptr) -> Code {
+    call("cuPointerGetAttribute", true, |s| {
+        assert_eq!(attribute as u32, 9, "the device's ordinal");
+        // CUDA_ERROR_INVALID_VALUE, as for any address that is not the driver's.
+        if s.holds(at, 1) { write(out.cast::<c_int>(), 0) } else { 1 }
+    })
+}
+
 pub(super) static FUNCTIONS: Functions = Functions {
     cuInit: init,
     cuDriverGetVersion: version,
@@ -351,5 +360,6 @@ pub(super) static FUNCTIONS: Functions = Functions {
     cuMemcpyHtoDAsync_v2: copy_in,
     cuMemcpyDtoHAsync_v2: copy_out,
     cuMemsetD8Async: set,
+    cuPointerGetAttribute: pointer_attribute,
     cuLaunchKernelEx: Some(launch_ex),
 };

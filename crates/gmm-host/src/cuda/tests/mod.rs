@@ -4,6 +4,7 @@ mod agreement;
 mod faults;
 mod halves;
 mod hand_over;
+mod foreign;
 mod likelihood;
 mod lloyd;
 mod memory;

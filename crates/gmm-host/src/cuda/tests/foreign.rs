@@ -1,0 +1,159 @@
+//! Rows that another library put on the device.
+
+use cust::memory::{AsyncCopyDestination, DeviceBuffer, DeviceCopy};
+use gmm_model::DataError;
+
+use super::queue::Queue;
+use super::*;
+use crate::Wanted;
+
+/// Rows in device memory that is not the engine's own, and their description.
+fn placed<A: DeviceCopy>(
+    engine: &CudaEngine,
+    rows: &[A],
+    d: usize,
+    precision: Precision,
+) -> (DeviceBuffer<A>, DeviceRows) {
+    engine.gpu.enter().unwrap();
+    let queue = Queue::new(&engine.gpu).unwrap();
+    // SAFETY: written below before anything reads it; what is copied lives until the stream was waited for.
+    let buffer = unsafe {
+        let mut buffer = DeviceBuffer::uninitialized(rows.len()).unwrap();
+        buffer.async_copy_from(rows, &queue.stream).unwrap();
+        buffer
+    };
+    queue.wait(&engine.gpu).unwrap();
+    let (address, n) = (buffer.as_device_ptr().as_raw(), rows.len() / d);
+    (buffer, DeviceRows { address, n, d, precision, stream: None })
+}
+
+fn loaded(
+    engine: &CudaEngine,
+    rows: &DeviceRows,
+    precision: Precision,
+    shift: &[f64],
+) -> Result<Box<dyn Resident>, Error> {
+    // SAFETY: the buffers of these tests outlive every call, and hold what the description says.
+    unsafe { engine.load_device_rows(rows, precision, shift) }
+}
+
+fn densities(rows: &mut dyn Resident, mixture: &Mixture) -> (Vec<f64>, crate::Evaluation) {
+    let mut out = vec![f64::NAN; rows.dim().0];
+    let totals = rows.evaluate(mixture, Wanted { log_densities: Some(&mut out), ..Wanted::default() }).unwrap();
+    (out, totals)
+}
+
+#[test]
+fn rows_on_the_device_have_the_bits_of_rows_that_were_brought_there() {
+    // An odd number of f32, and more rows than distances are summed of at a time.
+    for (n, d) in [(300, 3), (1029, 5)] {
+        let values = rows(n, d, 10.0);
+        let single = values.mapv(|v| v as f32);
+        let mixture = mixture(CovarianceType::Full, 3, d, 10.0);
+        let shift = crate::shift::of_mixture(&mixture);
+        for precision in [Precision::F32, Precision::F64] {
+            let fake = Fake::install(Machine::default());
+            let engine = CudaEngine::new(0).unwrap();
+            let (double_buffer, double_rows) = placed(&engine, values.as_slice().unwrap(), d, Precision::F64);
+            let (single_buffer, single_rows) = placed(&engine, single.as_slice().unwrap(), d, Precision::F32);
+            for (data, there) in
+                [(Dataset::new(values.clone()), double_rows), (Dataset::new(single.clone()), single_rows)]
+            {
+                let data = data.unwrap();
+                let mut brought = engine.load(&data, precision, &shift).unwrap();
+                let before = fake.0.calls("cuMemcpyHtoDAsync");
+                let mut held = loaded(&engine, &there, precision, &shift).unwrap();
+                // The shift, and the centre from which distances are taken: no row.
+                assert_eq!(fake.0.calls("cuMemcpyHtoDAsync"), before + 2);
+                assert_eq!(
+                    densities(held.as_mut(), &mixture),
+                    densities(brought.as_mut(), &mixture),
+                    "{precision} {there:?}"
+                );
+                let statistics = held.pass(&mixture).unwrap();
+                assert_eq!(statistics, brought.pass(&mixture).unwrap());
+                // SAFETY: as for `loaded`.
+                assert_eq!(&unsafe { engine.fetch_device_rows(&there) }.unwrap(), data.rows());
+            }
+            drop((double_buffer, single_buffer, engine));
+            fake.0.assert_clean("foreign rows");
+        }
+    }
+}
+
+#[test]
+fn the_first_number_that_is_none_is_named_and_numbers_that_are_large_are_not() {
+    let (n, d) = (2500, 2);
+    let shift = [0.0, 0.0];
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let mut values = rows(n, d, 0.0);
+    // Its square is infinite in either precision.
+    values[[7, 0]] = 1e200;
+    let (buffer, there) = placed(&engine, values.as_slice().unwrap(), d, Precision::F64);
+    assert!(loaded(&engine, &there, Precision::F64, &shift).is_ok());
+    drop(buffer);
+    for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        (values[[2100, 1]], values[[2101, 0]]) = (bad, bad);
+        let (buffer, there) = placed(&engine, values.as_slice().unwrap(), d, Precision::F64);
+        for precision in [Precision::F32, Precision::F64] {
+            let error = loaded(&engine, &there, precision, &shift).err().expect("a number that is none");
+            assert!(matches!(error, Error::Data(DataError::NotFinite { row: 2100, column: 1, .. })), "{error}");
+        }
+        drop(buffer);
+    }
+    drop(engine);
+    fake.0.assert_clean("numbers that are none");
+}
+
+#[test]
+fn rows_that_lie_elsewhere_or_nowhere_are_refused() {
+    let fake = Fake::install(Machine { devices: 2, ..Machine::default() });
+    let engine = CudaEngine::new(0).unwrap();
+    let (buffer, there) = placed(&engine, &[1.0, 2.0, 3.0, 4.0], 2, Precision::F64);
+    let refused = |rows: DeviceRows| text(loaded(&engine, &rows, Precision::F64, &[0.0, 0.0]));
+    assert!(refused(DeviceRows { address: 4096, ..there }).contains("memory that the driver does not know"));
+    assert!(refused(DeviceRows { address: there.address + 4, ..there }).contains("a multiple of 8 bytes"));
+    assert!(
+        refused(DeviceRows { n: 0, ..there }).contains("(0, 2)") || refused(DeviceRows { n: 0, ..there }).contains('0')
+    );
+    let other = CudaEngine::new(1).unwrap();
+    let error = text(loaded(&other, &there, Precision::F64, &[0.0, 0.0]));
+    assert!(error.contains("cuda:0") && error.contains("on cuda:1"), "{error}");
+    assert!(text(loaded(&engine, &there, Precision::F64, &[0.0])).contains("columns"));
+    drop((buffer, engine, other));
+    fake.0.assert_clean("rows elsewhere");
+}
+
+#[test]
+fn the_stream_that_writes_the_rows_is_waited_for() {
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let (buffer, there) = placed(&engine, &[1.0, 2.0, 3.0, 4.0], 2, Precision::F64);
+    let queue = Queue::new(&engine.gpu).unwrap();
+    let waits = |rows: DeviceRows| {
+        let before = fake.0.calls("cuStreamSynchronize");
+        loaded(&engine, &rows, Precision::F64, &[0.0, 0.0]).unwrap();
+        fake.0.calls("cuStreamSynchronize") - before
+    };
+    let alone = waits(there);
+    assert_eq!(waits(DeviceRows { stream: Some(queue.stream.as_inner() as u64), ..there }), alone + 1);
+    drop((queue, buffer, engine));
+    fake.0.assert_clean("a stream");
+}
+
+#[test]
+fn a_failure_on_the_way_leaves_nothing_behind() {
+    for of in [Class::Allocation, Class::Copy, Class::Launch, Class::Wait] {
+        for at in 1..12 {
+            let fake = Fake::install(Machine::default());
+            let engine = CudaEngine::new(0).unwrap();
+            let (buffer, there) = placed(&engine, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2, Precision::F64);
+            fake.0.fail(Fault::once(of, at, code::LAUNCH_FAILED));
+            let result = loaded(&engine, &there, Precision::F64, &[0.0, 0.0]).map(drop);
+            assert_eq!(result.is_err(), fake.0.failed().is_some(), "{of:?} {at}");
+            drop((buffer, engine));
+            fake.0.assert_clean(&format!("{of:?} {at}"));
+        }
+    }
+}
