@@ -6,6 +6,7 @@
 //! Python, under `python/gmm_rs`.
 
 mod components;
+mod device_array;
 mod engines;
 mod errors;
 mod evaluate;
@@ -37,6 +38,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sample::synthetic, module)?)?;
     module.add_function(wrap_pyfunction!(table::table, module)?)?;
     module.add_function(wrap_pyfunction!(parameters::covariances_of_precisions, module)?)?;
+    module.add_class::<device_array::DeviceArray>()?;
     module.add_class::<likelihood::Held>()?;
     module.add_class::<components::Components>()?;
     module.add_class::<unconstrained::Unconstrained>()?;

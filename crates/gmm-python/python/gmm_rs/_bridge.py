@@ -8,12 +8,13 @@ import numbers
 import warnings
 
 import numpy as np
-from joblib import effective_n_jobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from gmm_rs import _core
+from gmm_rs._gpu import OnGpu
 from gmm_rs._inputs import contiguous
+from gmm_rs._place import place
 from gmm_rs._verbose import Verbose
 from gmm_rs.exceptions import DataWarning, NumericalError, ParameterError
 
@@ -239,23 +240,15 @@ def labels(model, X):
 
 def score(model, X, sample_weight=None):
     """Mean log density, weighted where weights are given."""
+    if sample_weight is not None and isinstance(X, OnGpu):
+        # Row weights lie on the host, where rows and weights meet.
+        X = X.on_host(place(model))
     total, weight = _core.score(contiguous(X), parameters(model), place(model), sample_weight)
     return total / weight
 
 
 def _width(model, X):
     return np.result_type(X.dtype, np.asarray(model.means_).dtype)
-
-
-def place(model):
-    """Where to compute."""
-    n_jobs = getattr(model, "n_jobs", None)
-    return {
-        "device": getattr(model, "device", "auto"),
-        # 0 stands for all cores that the process may use.
-        "threads": 0 if n_jobs is None or n_jobs == -1 else effective_n_jobs(n_jobs),
-        "precision": getattr(model, "precision", None),
-    }
 
 
 def seed(random_state):

@@ -5,7 +5,7 @@ from sklearn import get_config
 from sklearn.utils._array_api import _convert_to_numpy, get_namespace, get_namespace_and_device
 from sklearn.utils.validation import _check_n_features, _check_sample_weight, check_array, validate_data
 
-from gmm_rs import _core
+from gmm_rs import _core, _gpu, _place
 
 # float32 and float64 stay as they are, everything else becomes float64.
 _FLOATS = [np.float64, np.float32]
@@ -30,6 +30,8 @@ def rows(model, X, *, reset, **checks):
     X : ndarray of shape (n, d)
     """
     checks.update(dtype=_FLOATS, ensure_all_finite=False)
+    if _gpu.is_on_gpu(X):
+        return _rows_on_gpu(model, X, reset=reset, **checks)
     array = _array(X)
     if array is X:
         return validate_data(model, X, reset=reset, **checks)
@@ -42,8 +44,25 @@ def rows(model, X, *, reset, **checks):
     return validate_data(model, array, reset=reset, **checks)
 
 
-def array(X, **checks):
-    """`X` as an array of shape (n, d), float32 or float64, for those who know no columns."""
+def _rows_on_gpu(model, X, *, reset, **checks):
+    """Rows on a GPU for a prediction, in place unless the CPU is to make it; for a fit, on the host.
+
+    A fit asks for single rows, where it starts, and would ask the device for each.
+    """
+    X, place = _gpu.OnGpu(X), _place.place(model)
+    if reset or place["device"] in ("cpu", "reference"):
+        return validate_data(model, X.on_host(place), reset=reset, **checks)
+    _check_n_features(model, X, reset=False)
+    return X
+
+
+def array(X, place=None, **checks):
+    """`X` as an array of shape (n, d), float32 or float64, for those who know no columns.
+
+    From a GPU it is brought by the engine of `place`.
+    """
+    if _gpu.is_on_gpu(X):
+        X = _gpu.OnGpu(X).on_host(place or _place.place(None))
     return check_array(_array(X), dtype=_FLOATS, ensure_all_finite=False, input_name="X", **checks)
 
 
@@ -56,6 +75,8 @@ def weights(sample_weight, X):
 
 def contiguous(X):
     """`X` itself where the engines can read it as it is, else a copy in row-major order."""
+    if isinstance(X, _gpu.OnGpu):
+        return X.core
     return np.require(X, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
 

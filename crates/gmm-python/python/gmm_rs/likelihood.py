@@ -12,9 +12,10 @@ and ``d`` are rows, components and dimensions. Covariances have the shapes that 
 (d, d) for 'tied', (k, d) variances for 'diag', (k,) for 'spherical'.
 """
 
-from gmm_rs import _bridge, _core, _inputs
+from gmm_rs import _core, _inputs
 from gmm_rs._components import Components
 from gmm_rs._given import Gradient, Parameters, float64
+from gmm_rs._place import place
 from gmm_rs._unconstrained import Unconstrained
 from gmm_rs.exceptions import ParameterError
 
@@ -83,13 +84,13 @@ class Likelihood:
         if covariance_type not in ("full", "tied", "diag", "spherical"):
             choices = "full, tied, diag, spherical"
             raise ParameterError(f"unknown covariance_type {covariance_type!r}: choose one of {choices}")
-        self._rows = _inputs.contiguous(_inputs.array(X))
+        self._rows = _inputs.contiguous(_inputs.array(X, place(self)))
         self._weights = _inputs.weights(sample_weight, self._rows)
         self.n_samples, self.n_features = self._rows.shape
         self._load()
 
     def _load(self):
-        self._core = _core.Likelihood(self._rows, _bridge.place(self), self._weights)
+        self._core = _core.Likelihood(self._rows, place(self), self._weights)
 
     def __getstate__(self):
         return {name: value for name, value in self.__dict__.items() if name != "_core"}

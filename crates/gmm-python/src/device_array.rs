@@ -1,0 +1,70 @@
+//! Arrays that lie on a GPU already.
+
+use gmm_host::{CudaEngine, DeviceRows, Error, Opened};
+use gmm_model::{Matrix, Precision};
+use numpy::PyArray2;
+use pyo3::prelude::*;
+
+use crate::engines;
+use crate::errors::raise;
+use crate::options::{Place, word};
+use crate::supervise::supervise;
+
+/// Rows in the memory of a GPU, `(n, d)` in row-major order, and the Python object that they belong to. See
+/// `gmm_rs._gpu`, which checks what another library says of them.
+#[pyclass(frozen)]
+pub(crate) struct DeviceArray {
+    rows: DeviceRows,
+    owner: Py<PyAny>,
+}
+
+impl DeviceArray {
+    pub(crate) const fn rows(&self) -> DeviceRows {
+        self.rows
+    }
+
+    pub(crate) fn owner(&self, py: Python<'_>) -> Py<PyAny> {
+        self.owner.clone_ref(py)
+    }
+}
+
+/// The GPU engine among engines.
+///
+/// # Errors
+/// [`Error::Device`] where another one was opened, and why.
+pub(crate) fn cuda(opened: &Opened) -> Result<&CudaEngine, Error> {
+    opened.engine.as_cuda().ok_or_else(|| {
+        let (name, reason) = (opened.engine.name(), &opened.reason);
+        Error::Device(format!("the rows lie on a GPU, and the engine is '{name}' ({reason})"))
+    })
+}
+
+#[pymethods]
+impl DeviceArray {
+    #[new]
+    fn new(
+        owner: Py<PyAny>,
+        address: u64,
+        shape: (usize, usize),
+        precision: &Bound<'_, PyAny>,
+        stream: Option<u64>,
+    ) -> PyResult<Self> {
+        let precision: Precision = word(precision)?;
+        let (n, d) = shape;
+        Ok(Self { rows: DeviceRows { address, n, d, precision, stream }, owner })
+    }
+
+    /// The rows on the host, a new array.
+    fn fetch<'py>(&self, py: Python<'py>, place: Place) -> PyResult<Bound<'py, PyAny>> {
+        let rows = self.rows;
+        let fetched = supervise(py, self.owner(py), None, move |_| {
+            let opened = engines::open(&place)?;
+            // SAFETY: memory of `owner`, which `supervise` keeps; its library said where it is.
+            unsafe { cuda(&opened)?.fetch_device_rows(&rows) }
+        })?;
+        Ok(match fetched.map_err(|error| raise(py, error))? {
+            Matrix::F32(rows) => PyArray2::from_owned_array(py, rows.into_owned()).into_any(),
+            Matrix::F64(rows) => PyArray2::from_owned_array(py, rows.into_owned()).into_any(),
+        })
+    }
+}
