@@ -116,13 +116,15 @@ impl Held {
                 if is_cut() {
                     return Err(Error::Interrupted { iterations: 0 });
                 }
-                let made: Vec<_> = (first..count.min(first + most)).map(&mixtures).collect::<Result<_, _>>()?;
-                let there: Vec<Mixture> = made.iter().flatten().cloned().collect();
+                let (mut there, mut is_there) = (Vec::new(), Vec::new());
+                for index in first..count.min(first + most) {
+                    let mixture = mixtures(index)?;
+                    is_there.push(mixture.is_some());
+                    there.extend(mixture);
+                }
                 let mut found = likelihood.batch(&there)?.into_iter();
-                values.extend(made.iter().map(|mixture| match mixture {
-                    Some(_) => found.next().expect("a value for each"),
-                    None => f64::NEG_INFINITY,
-                }));
+                let mut value = |is_there| if is_there { found.next() } else { Some(f64::NEG_INFINITY) };
+                values.extend(is_there.into_iter().map(|one| value(one).expect("a value for each mixture")));
             }
             Ok(values)
         })
