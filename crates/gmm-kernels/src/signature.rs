@@ -78,6 +78,15 @@ fn halves(all: &mut Vec<Signature>) {
     all.push(tensor(one(fused::halves::encode::halves_encode())));
 }
 
+fn scores<T: Real>(all: &mut Vec<Signature>) {
+    use fused::scores::{Columns, Form, kernel};
+    for form in Form::ALL {
+        for columns in [Columns::Components, Columns::Mixtures] {
+            all.push(tensor(one(kernel::<T>(form, columns))));
+        }
+    }
+}
+
 fn k_means<T: Real>(all: &mut Vec<Signature>) {
     all.extend([1, 2, 4].map(|at_once| tensor(one(lloyd::assign::kernel::<T>(at_once)))));
     all.push(tensor(one(lloyd::sums::hard_sums::<T>())));
@@ -97,6 +106,8 @@ pub fn signatures() -> Vec<Signature> {
     large::<f64>(&mut all);
     halves(&mut all);
     all.push(tensor(one(fused::update::update())));
+    scores::<f32>(&mut all);
+    scores::<f64>(&mut all);
     k_means::<f32>(&mut all);
     k_means::<f64>(&mut all);
     all.push(tensor(one(lloyd::centres::lloyd_move())));

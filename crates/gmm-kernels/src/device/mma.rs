@@ -29,6 +29,14 @@ pub use super::machine::mma_m8n8k4_f64;
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
 pub use super::machine::mma_m16n8k16_f64;
 
+/// `A` is 16×8 and `B` is 8×8: the first half of what [`mma_m16n8k16_f64`] takes.
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
+pub use super::machine::mma_m16n8k8_f64 as f64_16x8x8;
+
+/// `A` is 16×4 and `B` is 4×8: the first quarter of what [`mma_m16n8k16_f64`] takes.
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
+pub use super::machine::mma_m16n8k4_f64 as f64_16x8x4;
+
 /// `A` is 16×16 and `B` is 16×8, laid out as for [`mma_m16n8k16_f64`]; in several steps where the chip has smaller ones.
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
 #[inline(always)]
@@ -40,9 +48,29 @@ pub fn f64_16x8x16(c: &mut [f64; 4], a: [f64; 8], b: [f64; 4]) {
 #[cfg(all(target_arch = "nvptx64", feature = "sm_80", not(feature = "sm_90a")))]
 #[inline(always)]
 pub fn f64_16x8x16(c: &mut [f64; 4], a: [f64; 8], b: [f64; 4]) {
+    in_steps(c, a, b);
+}
+
+/// `A` is 16×8 and `B` is 8×8: the first half of what [`f64_16x8x16`] takes.
+#[cfg(all(target_arch = "nvptx64", feature = "sm_80", not(feature = "sm_90a")))]
+#[inline(always)]
+pub fn f64_16x8x8(c: &mut [f64; 4], a: [f64; 4], b: [f64; 2]) {
+    in_steps(c, a, b);
+}
+
+/// `A` is 16×4 and `B` is 4×8: the first quarter of what [`f64_16x8x16`] takes.
+#[cfg(all(target_arch = "nvptx64", feature = "sm_80", not(feature = "sm_90a")))]
+#[inline(always)]
+pub fn f64_16x8x4(c: &mut [f64; 4], a: [f64; 2], b: [f64; 1]) {
+    in_steps(c, a, b);
+}
+
+#[cfg(all(target_arch = "nvptx64", feature = "sm_80", not(feature = "sm_90a")))]
+#[inline(always)]
+fn in_steps<const A: usize, const B: usize>(c: &mut [f64; 4], a: [f64; A], b: [f64; B]) {
     let [mut upper, mut lower] = [[c[0], c[1]], [c[2], c[3]]];
     let mut q = 0;
-    while q < 4 {
+    while q < B {
         mma_m8n8k4_f64(&mut upper, a[2 * q], b[q]);
         mma_m8n8k4_f64(&mut lower, a[2 * q + 1], b[q]);
         q += 1;

@@ -395,3 +395,28 @@ pub fn mma_m16n8k16_f64(c: &mut [f64; 4], a: [f64; 8], b: [f64; 4]) {
             options(nomem, nostack));
     }
 }
+
+/// `mma.sync` m16n8k8, f64.
+#[cfg(feature = "sm_90a")]
+#[inline(always)]
+pub fn mma_m16n8k8_f64(c: &mut [f64; 4], a: [f64; 4], b: [f64; 2]) {
+    // SAFETY: see above.
+    unsafe {
+        asm!("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {{{c0},{c1},{c2},{c3}}}, {{{a0},{a1},{a2},{a3}}}, {{{b0},{b1}}}, {{{c0},{c1},{c2},{c3}}};",
+            c0 = inout(reg64) c[0], c1 = inout(reg64) c[1], c2 = inout(reg64) c[2], c3 = inout(reg64) c[3],
+            a0 = in(reg64) a[0], a1 = in(reg64) a[1], a2 = in(reg64) a[2], a3 = in(reg64) a[3],
+            b0 = in(reg64) b[0], b1 = in(reg64) b[1], options(nomem, nostack));
+    }
+}
+
+/// `mma.sync` m16n8k4, f64.
+#[cfg(feature = "sm_90a")]
+#[inline(always)]
+pub fn mma_m16n8k4_f64(c: &mut [f64; 4], a: [f64; 2], b: [f64; 1]) {
+    // SAFETY: see above.
+    unsafe {
+        asm!("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {{{c0},{c1},{c2},{c3}}}, {{{a0},{a1}}}, {{{b0}}}, {{{c0},{c1},{c2},{c3}}};",
+            c0 = inout(reg64) c[0], c1 = inout(reg64) c[1], c2 = inout(reg64) c[2], c3 = inout(reg64) c[3],
+            a0 = in(reg64) a[0], a1 = in(reg64) a[1], b0 = in(reg64) b[0], options(nomem, nostack));
+    }
+}

@@ -101,6 +101,7 @@ impl<const H: usize> Features for Squares<H> {
 ///
 /// `u[i] w[i]` comes from both `q` and `q+2`; the one with `q < 2` counts. That is `8 C (C+1)` features, `C (C+1)` for
 /// each half of each class: a multiple of sixteen, and for 16 columns 160 where 152 are needed.
+#[derive(Clone, Copy)]
 pub struct Full<const C: usize>;
 
 impl<const C: usize> Features for Full<C> {
@@ -198,6 +199,7 @@ impl<const C: usize> Full<C> {
 
 /// As [`Full`], with one entry more, `z`, which takes sixteen features more: `z` times each other entry, times itself,
 /// and alone. For `C` up to 3.
+#[derive(Clone, Copy)]
 pub struct FullAndOne<const C: usize>;
 
 impl<const C: usize> FullAndOne<C> {

@@ -17,6 +17,7 @@ mod likelihood;
 pub mod narrow;
 pub mod pass;
 pub mod place;
+pub mod scores;
 mod staging;
 pub mod state;
 pub mod update;

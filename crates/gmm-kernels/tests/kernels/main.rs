@@ -11,4 +11,5 @@ mod lloyd;
 mod math;
 mod moves;
 mod pass;
+mod scores;
 mod words;

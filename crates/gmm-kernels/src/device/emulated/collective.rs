@@ -121,12 +121,27 @@ pub fn mma_m8n8k4_f64(c: &mut [f64; 2], a: f64, b: f64) {
 
 /// `mma.sync` m16n8k16, f64.
 pub fn mma_m16n8k16_f64(c: &mut [f64; 4], a: [f64; 8], b: [f64; 4]) {
+    f64_rows_16("mma_m16n8k16_f64", c, &a, &b);
+}
+
+/// `mma.sync` m16n8k8, f64.
+pub fn mma_m16n8k8_f64(c: &mut [f64; 4], a: [f64; 4], b: [f64; 2]) {
+    f64_rows_16("mma_m16n8k8_f64", c, &a, &b);
+}
+
+/// `mma.sync` m16n8k4, f64.
+pub fn mma_m16n8k4_f64(c: &mut [f64; 4], a: [f64; 2], b: [f64; 1]) {
+    f64_rows_16("mma_m16n8k4_f64", c, &a, &b);
+}
+
+/// 16 rows and four columns for each number of `b`.
+fn f64_rows_16(word: &'static str, c: &mut [f64; 4], a: &[f64], b: &[f64]) {
     let mut bits = [0; 12];
-    for (slot, v) in bits.iter_mut().zip(a.iter().chain(&b)) {
+    for (slot, v) in bits.iter_mut().zip(a.iter().chain(b)) {
         *slot = v.to_bits();
     }
-    let all = bring("mma_m16n8k16_f64", &bits);
+    let (all, quarters) = (bring(word, &bits[..a.len() + b.len()]), b.len() as u32);
     let a = |row: u32, k: u32| all.f64(row % 8 * 4 + k % 4, row / 8 + 2 * (k / 4));
-    let b = |k: u32, column: u32| all.f64(column * 4 + k % 4, 8 + k / 4);
-    multiply(all.lane(), 16, c, a, b);
+    let b = |k: u32, column: u32| all.f64(column * 4 + k % 4, 2 * quarters + k / 4);
+    multiply(all.lane(), 4 * quarters, c, a, b);
 }

@@ -1,0 +1,181 @@
+//! Features that are entries and what is made of each alone: from device memory into registers, with no other between.
+//!
+//! Lane `4g + t` of a warp holds, of rows `g` and `g+8`, the features `t`, `t+4`, `t+8`, ..: a *four* is the features that
+//! the four lanes of a row have at the same place. So lanes that read the same column read neighbouring rows.
+
+use super::Scores;
+use super::pass::Rows;
+use crate::Real;
+use crate::device::{self, Shared, mma, warp};
+use crate::fused::features::{GROUP, each};
+use crate::fused::lanes::quad;
+use crate::layout::TILE_ROWS;
+
+/// Entries, and their norm where it was asked for, in `Q` fours.
+#[derive(Clone, Copy)]
+pub(super) struct Linear<const Q: usize>([[f64; 2]; Q]);
+
+/// Entries and their squares, in `Q` fours: a four of entries and that of their squares in turn. Where `Q` is odd the last
+/// has two entries and their squares.
+#[derive(Clone, Copy)]
+pub(super) struct Squares<const Q: usize>([[f64; 2]; Q]);
+
+/// Among the features of [`Squares`], entry `j` and its square.
+#[inline(always)]
+pub(super) const fn place(fours: u32, j: u32) -> [u32; 2] {
+    let whole = 4 * (fours / 2);
+    if j < whole {
+        let at = j / 4 * 8 + j % 4;
+        [at, at + 4]
+    } else {
+        let at = 4 * (fours - 1) + j - whole;
+        [at, at + 2]
+    }
+}
+
+/// Entry `column` of rows `g` and `g+8` of a group; 0 past the last.
+#[inline(always)]
+unsafe fn two<T: Real>(a: &Scores<T>, group: u32, lane: u32, column: u32) -> [T; 2] {
+    let mut out = [T::ZERO; 2];
+    if column < a.d {
+        let row = group as u64 * GROUP as u64 + (lane / 4) as u64;
+        let (tile, inside) = (row / TILE_ROWS as u64, row % TILE_ROWS as u64);
+        let at = (tile * a.d as u64 + column as u64) * TILE_ROWS as u64 + inside;
+        // SAFETY: the group is one of the rows', and its tile is filled up.
+        unsafe { out = [device::load(a.x, at), device::load(a.x, at + 8)] };
+    }
+    out
+}
+
+/// Sums of products of `Q` fours, of several groups of rows, for each tile.
+#[inline(always)]
+fn multiply<const Q: usize, const TILES: usize, const G: usize>(
+    features: [&[[f64; 2]; Q]; G],
+    lane: u32,
+    tiles: Shared<f64>,
+    sums: &mut [[[f64; 4]; TILES]; G],
+) {
+    let len = super::tile_len(Q);
+    let pair = |tile: usize, pair: usize| tiles.load2(tile as u32 * len + pair as u32 * 64 + lane * 2);
+    each(Q.div_ceil(4), |step| {
+        each(TILES, |tile| {
+            let left = Q - 4 * step;
+            let [b0, b1] = pair(tile, 2 * step);
+            let [b2, b3] = if left > 2 { pair(tile, 2 * step + 1) } else { [0.0; 2] };
+            each(G, |g| {
+                let of = |four: usize| features[g][4 * step + four];
+                let sum = &mut sums[g][tile];
+                if left >= 4 {
+                    let [x, y, z, w] = [of(0), of(1), of(2), of(3)];
+                    mma::f64_16x8x16(sum, [x[0], x[1], y[0], y[1], z[0], z[1], w[0], w[1]], [b0, b1, b2, b3]);
+                } else if left >= 2 {
+                    let [x, y] = [of(0), of(1)];
+                    mma::f64_16x8x8(sum, [x[0], x[1], y[0], y[1]], [b0, b1]);
+                    if left == 3 {
+                        mma::f64_16x8x4(sum, of(2), [b2]);
+                    }
+                } else {
+                    mma::f64_16x8x4(sum, of(0), [b0]);
+                }
+            });
+        });
+    });
+}
+
+impl<const Q: usize> Rows for Linear<Q> {
+    const FOURS: usize = Q;
+    const SHARED: u32 = 0;
+    type Arriving<T: Real> = [[T; 2]; Q];
+
+    #[inline(always)]
+    fn begin(_: Shared<f64>, _: u32) {}
+
+    #[inline(always)]
+    unsafe fn arrive<T: Real>(a: &Scores<T>, group: u32, lane: u32) -> [[T; 2]; Q] {
+        let mut out = [[T::ZERO; 2]; Q];
+        // SAFETY: the caller's promise.
+        each(Q, |q| out[q] = unsafe { two(a, group, lane, 4 * q as u32 + lane % 4) });
+        out
+    }
+
+    #[inline(always)]
+    fn stage<T: Real>(a: &Scores<T>, arrived: [[T; 2]; Q], _: Shared<f64>, lane: u32) -> Self {
+        let mut out = [[0.0; 2]; Q];
+        each(Q, |q| out[q] = arrived[q].map(T::to_f64));
+        if a.norm != 0 {
+            each(2, |half| {
+                let mut norm = 0.0;
+                each(Q, |q| norm += out[q][half] * out[q][half]);
+                let norm = quad(norm, core::ops::Add::add);
+                each(Q, |q| {
+                    if 4 * q as u32 + lane % 4 == a.d {
+                        out[q][half] = norm;
+                    }
+                });
+            });
+        }
+        // The norm's shuffles are for all lanes, and the products that follow too.
+        warp::sync_warp();
+        Self(out)
+    }
+
+    #[inline(always)]
+    fn multiply<const TILES: usize, const G: usize>(
+        rows: &[Self; G],
+        _: Shared<f64>,
+        lane: u32,
+        tiles: Shared<f64>,
+        sums: &mut [[[f64; 4]; TILES]; G],
+    ) {
+        multiply(rows.each_ref().map(|rows| &rows.0), lane, tiles, sums);
+    }
+}
+
+impl<const Q: usize> Rows for Squares<Q> {
+    const FOURS: usize = Q;
+    const SHARED: u32 = 0;
+    // Half of them are not used.
+    type Arriving<T: Real> = [[T; 2]; Q];
+
+    #[inline(always)]
+    fn begin(_: Shared<f64>, _: u32) {}
+
+    #[inline(always)]
+    unsafe fn arrive<T: Real>(a: &Scores<T>, group: u32, lane: u32) -> [[T; 2]; Q] {
+        let mut out = [[T::ZERO; 2]; Q];
+        // SAFETY: the caller's promise, here and below.
+        each(Q / 2, |q| out[q] = unsafe { two(a, group, lane, 4 * q as u32 + lane % 4) });
+        if Q % 2 == 1 {
+            out[Q / 2] = unsafe { two(a, group, lane, 4 * (Q / 2) as u32 + lane % 2) };
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn stage<T: Real>(_: &Scores<T>, arrived: [[T; 2]; Q], _: Shared<f64>, lane: u32) -> Self {
+        let mut out = [[0.0; 2]; Q];
+        each(Q / 2, |q| {
+            let entries = arrived[q].map(T::to_f64);
+            out[2 * q] = entries;
+            out[2 * q + 1] = entries.map(|v| v * v);
+        });
+        if Q % 2 == 1 {
+            out[Q - 1] = arrived[Q / 2].map(|v| {
+                let v = v.to_f64();
+                if lane % 4 < 2 { v } else { v * v }
+            });
+        }
+        Self(out)
+    }
+
+    #[inline(always)]
+    fn multiply<const TILES: usize, const G: usize>(
+        rows: &[Self; G],
+        _: Shared<f64>,
+        lane: u32,
+        tiles: Shared<f64>,
+        sums: &mut [[[f64; 4]; TILES]; G],
+    ) {
+        multiply(rows.each_ref().map(|rows| &rows.0), lane, tiles, sums);
+    }
+}
