@@ -101,7 +101,6 @@ impl<const H: usize> Features for Squares<H> {
 ///
 /// `u[i] w[i]` comes from both `q` and `q+2`; the one with `q < 2` counts. That is `8 C (C+1)` features, `C (C+1)` for
 /// each half of each class: a multiple of sixteen, and for 16 columns 160 where 152 are needed.
-#[derive(Clone, Copy)]
 pub struct Full<const C: usize>;
 
 impl<const C: usize> Features for Full<C> {
@@ -199,7 +198,6 @@ impl<const C: usize> Full<C> {
 
 /// As [`Full`], with one entry more, `z`, which takes sixteen features more: `z` times each other entry, times itself,
 /// and alone. For `C` up to 3.
-#[derive(Clone, Copy)]
 pub struct FullAndOne<const C: usize>;
 
 impl<const C: usize> FullAndOne<C> {
@@ -208,7 +206,7 @@ impl<const C: usize> FullAndOne<C> {
 
     /// The column that `z` is multiplied with in feature `class` of the `i`th four.
     #[inline(always)]
-    fn partner(i: u32, class: u32) -> u32 {
+    pub(super) fn partner(i: u32, class: u32) -> u32 {
         if i < C as u32 {
             4 * i + class
         } else if i == C as u32 && class < 2 {

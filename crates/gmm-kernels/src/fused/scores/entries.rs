@@ -7,7 +7,8 @@ use super::Scores;
 use super::pass::Rows;
 use crate::Real;
 use crate::device::{self, Shared, mma, warp};
-use crate::fused::features::{GROUP, each};
+use crate::each::each;
+use crate::fused::features::GROUP;
 use crate::fused::lanes::quad;
 use crate::layout::TILE_ROWS;
 
@@ -55,31 +56,31 @@ fn multiply<const Q: usize, const TILES: usize, const G: usize>(
     tiles: Shared<f64>,
     sums: &mut [[[f64; 4]; TILES]; G],
 ) {
-    let len = super::tile_len(Q);
-    let pair = |tile: usize, pair: usize| tiles.load2(tile as u32 * len + pair as u32 * 64 + lane * 2);
     each(Q.div_ceil(4), |step| {
         each(TILES, |tile| {
-            let left = Q - 4 * step;
-            let [b0, b1] = pair(tile, 2 * step);
-            let [b2, b3] = if left > 2 { pair(tile, 2 * step + 1) } else { [0.0; 2] };
-            each(G, |g| {
-                let of = |four: usize| features[g][4 * step + four];
-                let sum = &mut sums[g][tile];
-                if left >= 4 {
-                    let [x, y, z, w] = [of(0), of(1), of(2), of(3)];
-                    mma::f64_16x8x16(sum, [x[0], x[1], y[0], y[1], z[0], z[1], w[0], w[1]], [b0, b1, b2, b3]);
-                } else if left >= 2 {
-                    let [x, y] = [of(0), of(1)];
-                    mma::f64_16x8x8(sum, [x[0], x[1], y[0], y[1]], [b0, b1]);
-                    if left == 3 {
-                        mma::f64_16x8x4(sum, of(2), [b2]);
-                    }
-                } else {
-                    mma::f64_16x8x4(sum, of(0), [b0]);
-                }
-            });
+            let at = tile as u32 * super::tile_len(Q) + step as u32 * 128 + lane * 2;
+            let low = tiles.load2(at);
+            let high = if Q - 4 * step > 2 { tiles.load2(at + 64) } else { [0.0; 2] };
+            each(G, |g| product(&features[g][4 * step..], [low[0], low[1], high[0], high[1]], &mut sums[g][tile]));
         });
     });
+}
+
+/// Adds a product of up to four fours with as many of a tile's.
+#[inline(always)]
+fn product(fours: &[[f64; 2]], [b0, b1, b2, b3]: [f64; 4], sum: &mut [f64; 4]) {
+    match *fours {
+        [x, y, z, w, ..] => {
+            mma::f64_16x8x16(sum, [x[0], x[1], y[0], y[1], z[0], z[1], w[0], w[1]], [b0, b1, b2, b3]);
+        }
+        [x, y, z] => {
+            mma::f64_16x8x8(sum, [x[0], x[1], y[0], y[1]], [b0, b1]);
+            mma::f64_16x8x4(sum, z, [b2]);
+        }
+        [x, y] => mma::f64_16x8x8(sum, [x[0], x[1], y[0], y[1]], [b0, b1]),
+        [x] => mma::f64_16x8x4(sum, x, [b0]),
+        [] => {}
+    }
 }
 
 impl<const Q: usize> Rows for Linear<Q> {

@@ -17,11 +17,11 @@
 //! row's features or densities leave the range of `f64`; the host then takes another way.
 
 mod entries;
+mod logs;
 pub mod pass;
 mod staged;
 mod top;
 
-use super::features::{Full, FullAndOne};
 use super::place::Place;
 use crate::layout::Kind;
 use entries::{Linear, Squares};
@@ -78,25 +78,25 @@ kernels! {
     /// Up to 32 entries and their squares; eight mixtures.
     squares_16_eight => scores_squares_16_eight_f32, scores_squares_16_eight_f64, pass::body::<T, Squares<16>, 8, 1>, pass::shared_bytes::<T, Squares<16>, 8>;
     /// Up to 4 entries and their products; one mixture.
-    full_1_one => scores_full_1_one_f32, scores_full_1_one_f64, pass::body::<T, Staged<Full<1>>, 1, 1>, pass::shared_bytes::<T, Staged<Full<1>>, 1>;
+    full_1_one => scores_full_1_one_f32, scores_full_1_one_f64, pass::body::<T, Staged<1, 0>, 1, 1>, pass::shared_bytes::<T, Staged<1, 0>, 1>;
     /// Up to 4 entries and their products; eight mixtures.
-    full_1_eight => scores_full_1_eight_f32, scores_full_1_eight_f64, pass::body::<T, Staged<Full<1>>, 8, 1>, pass::shared_bytes::<T, Staged<Full<1>>, 8>;
+    full_1_eight => scores_full_1_eight_f32, scores_full_1_eight_f64, pass::body::<T, Staged<1, 0>, 8, 1>, pass::shared_bytes::<T, Staged<1, 0>, 8>;
     /// Up to 8 entries and their products; one mixture.
-    full_2_one => scores_full_2_one_f32, scores_full_2_one_f64, pass::body::<T, Staged<Full<2>>, 1, 1>, pass::shared_bytes::<T, Staged<Full<2>>, 1>;
+    full_2_one => scores_full_2_one_f32, scores_full_2_one_f64, pass::body::<T, Staged<2, 0>, 1, 1>, pass::shared_bytes::<T, Staged<2, 0>, 1>;
     /// Up to 8 entries and their products; eight mixtures.
-    full_2_eight => scores_full_2_eight_f32, scores_full_2_eight_f64, pass::body::<T, Staged<Full<2>>, 8, 1>, pass::shared_bytes::<T, Staged<Full<2>>, 8>;
+    full_2_eight => scores_full_2_eight_f32, scores_full_2_eight_f64, pass::body::<T, Staged<2, 0>, 8, 1>, pass::shared_bytes::<T, Staged<2, 0>, 8>;
     /// Up to 12 entries and their products; one mixture.
-    full_3_one => scores_full_3_one_f32, scores_full_3_one_f64, pass::body::<T, Staged<Full<3>>, 1, 1>, pass::shared_bytes::<T, Staged<Full<3>>, 1>;
+    full_3_one => scores_full_3_one_f32, scores_full_3_one_f64, pass::body::<T, Staged<3, 0>, 1, 1>, pass::shared_bytes::<T, Staged<3, 0>, 1>;
     /// Up to 12 entries and their products; eight mixtures.
-    full_3_eight => scores_full_3_eight_f32, scores_full_3_eight_f64, pass::body::<T, Staged<Full<3>>, 8, 1>, pass::shared_bytes::<T, Staged<Full<3>>, 8>;
+    full_3_eight => scores_full_3_eight_f32, scores_full_3_eight_f64, pass::body::<T, Staged<3, 0>, 8, 1>, pass::shared_bytes::<T, Staged<3, 0>, 8>;
     /// Up to 13 entries and their products; one mixture.
-    full_and_one_3_one => scores_full_and_one_3_one_f32, scores_full_and_one_3_one_f64, pass::body::<T, Staged<FullAndOne<3>>, 1, 1>, pass::shared_bytes::<T, Staged<FullAndOne<3>>, 1>;
+    full_and_one_3_one => scores_full_and_one_3_one_f32, scores_full_and_one_3_one_f64, pass::body::<T, Staged<3, 1>, 1, 1>, pass::shared_bytes::<T, Staged<3, 1>, 1>;
     /// Up to 13 entries and their products; eight mixtures.
-    full_and_one_3_eight => scores_full_and_one_3_eight_f32, scores_full_and_one_3_eight_f64, pass::body::<T, Staged<FullAndOne<3>>, 8, 1>, pass::shared_bytes::<T, Staged<FullAndOne<3>>, 8>;
+    full_and_one_3_eight => scores_full_and_one_3_eight_f32, scores_full_and_one_3_eight_f64, pass::body::<T, Staged<3, 1>, 8, 1>, pass::shared_bytes::<T, Staged<3, 1>, 8>;
     /// Up to 16 entries and their products; one mixture.
-    full_4_one => scores_full_4_one_f32, scores_full_4_one_f64, pass::body::<T, Staged<Full<4>>, 1, 1>, pass::shared_bytes::<T, Staged<Full<4>>, 1>;
+    full_4_one => scores_full_4_one_f32, scores_full_4_one_f64, pass::body::<T, Staged<4, 0>, 1, 1>, pass::shared_bytes::<T, Staged<4, 0>, 1>;
     /// Up to 16 entries and their products; eight mixtures.
-    full_4_eight => scores_full_4_eight_f32, scores_full_4_eight_f64, pass::body::<T, Staged<Full<4>>, 8, 1>, pass::shared_bytes::<T, Staged<Full<4>>, 8>;
+    full_4_eight => scores_full_4_eight_f32, scores_full_4_eight_f64, pass::body::<T, Staged<4, 0>, 8, 1>, pass::shared_bytes::<T, Staged<4, 0>, 8>;
 }
 
 /// The constant of what counts nothing, such as a component of weight 0: finite, so that it may stand alone among others

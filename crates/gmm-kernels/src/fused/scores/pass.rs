@@ -1,11 +1,12 @@
 //! The pass: densities of sixteen rows at a time under the mixtures of a unit, and their logarithms' sums.
 
+use super::logs::Logs;
 use super::top::{key, least};
 use super::{Scores, tile_len};
 use crate::device::{self, Shared, WARP, copies, thread, warp};
-use crate::fused::features::{GROUP, each};
+use crate::each::each;
+use crate::fused::features::GROUP;
 use crate::fused::lanes::{larger, row_weight};
-use crate::fused::likelihood::Likelihood;
 use crate::{Real, THREADS};
 
 const WARPS: u32 = THREADS / WARP;
@@ -103,6 +104,26 @@ fn of_both<T: Real>(a: Density, b: Density) -> Density {
     (top, a.1 * by(a.0) + b.1 * by(b.0))
 }
 
+/// Densities of this lane's two rows, `[half][odd]`: under its two mixtures, or its one.
+type Densities = [[Density; 2]; 2];
+
+/// Takes eight components more into account.
+#[inline(always)]
+fn add<T: Real, const TILES: usize>(first: bool, joint: &[[f64; 4]; TILES], densities: &mut Densities) {
+    each(2, |half| {
+        each(of_a_lane::<TILES>(), |odd| {
+            let eight = of_eight::<T, TILES>(joint, half, odd);
+            let all = &mut densities[half][odd];
+            *all = if first { eight } else { of_both::<T>(*all, eight) };
+        });
+    });
+}
+
+/// Mixtures that a lane has numbers of.
+const fn of_a_lane<const TILES: usize>() -> usize {
+    if TILES == 1 { 1 } else { 2 }
+}
+
 /// The kernel: `TILES` is 1 where columns are components, and 8 where they are mixtures; a warp takes `G` groups of rows
 /// at a time, which changes nothing in what it computes.
 ///
@@ -132,20 +153,20 @@ pub(super) unsafe fn body<T: Real, R: Rows, const TILES: usize, const G: usize>(
     // A group that is not there has rows of weight 0 alone: it may as well be the last.
     let there = |group: u32| if group < groups { group } else { groups - 1 };
     // SAFETY: one of the groups, here and below.
-    let arrive = |group: u32| {
+    let arrive = |group: u32, lane: u32| {
         core::array::from_fn::<_, G, _>(|g| unsafe { R::arrive(&a, there(group + g as u32 * step), lane) })
     };
-    let mut arriving = arrive(group);
+    let mut arriving = arrive(group, lane);
     copies::arrive();
     thread::sync_threads();
 
-    let mut likelihoods = [Likelihood::START; 2];
+    let mut likelihoods = [Logs::START; 2];
     while group < groups {
+        // What follows from it is found anew for each group, and takes no register in between.
+        let lane = device::unknown(lane);
         let arrived = arriving;
         let rows: [R; G] = core::array::from_fn(|g| R::stage(&a, arrived[g], x, lane));
-        let first = group;
-        group += G as u32 * step;
-        arriving = arrive(group);
+        arriving = arrive(group + G as u32 * step, lane);
 
         let mut densities = [[[(0.0, 0.0); 2]; 2]; G];
         let mut at = 0;
@@ -159,33 +180,28 @@ pub(super) unsafe fn body<T: Real, R: Rows, const TILES: usize, const G: usize>(
             });
             R::multiply(&rows, x, lane, tiles, &mut joint);
             each(G, |g| {
-                each(2, |half| {
-                    each(if TILES == 1 { 1 } else { 2 }, |odd| {
-                        let eight = of_eight::<T, TILES>(&joint[g], half, odd);
-                        let all = &mut densities[g][half][odd];
-                        *all = if at == 0 { eight } else { of_both::<T>(*all, eight) };
-                    });
-                });
+                add::<T, TILES>(at == 0, &joint[g], &mut densities[g]);
             });
             at += TILES as u32 * tile_len(R::FOURS);
         }
         each(G, |g| {
             each(2, |half| {
-                let row = (first + g as u32 * step) as u64 * GROUP as u64 + (lane / 4 + 8 * half as u32) as u64;
+                let row = (group + g as u32 * step) as u64 * GROUP as u64 + (lane / 4 + 8 * half as u32) as u64;
                 // SAFETY: the weights are as the arguments' field says.
                 let weight = unsafe { row_weight(a.row_weights, a.n, row) };
-                each(if TILES == 1 { 1 } else { 2 }, |odd| {
+                each(of_a_lane::<TILES>(), |odd| {
                     let (top, sum) = densities[g][half][odd];
                     likelihoods[odd].add(!a.row_weights.is_null(), weight, top, sum);
                 });
             });
         });
+        group += G as u32 * step;
     }
 
     // The warps' sums, where the coefficients were.
     thread::sync_threads();
     let all = Shared::<f64>::at(0);
-    each(if TILES == 1 { 1 } else { 2 }, |odd| {
+    each(of_a_lane::<TILES>(), |odd| {
         let mut sum = likelihoods[odd].total();
         each(3, |i| sum += warp::shuffle_xor(sum, 4 << i));
         if TILES == 8 && lane < 4 || lane == 0 {
