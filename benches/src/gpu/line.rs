@@ -22,6 +22,8 @@ pub(crate) enum What {
     Init,
     /// A fit of small data.
     Fit,
+    /// The log-likelihood under one set of parameters.
+    Likelihood,
 }
 
 /// Times in seconds.
@@ -112,6 +114,7 @@ impl Line {
             What::Em => "em",
             What::Init => "init",
             What::Fit => "fit",
+            What::Likelihood => "likelihood",
         };
         let mut fields = vec![what.to_owned(), self.name.clone(), self.kind.to_string(), self.precision.to_string()];
         fields.extend([n, k, d].map(|size| size.to_string()));

@@ -1,9 +1,10 @@
-//! `bench gpu`: EM iterations, initialisation and small fits, answers checked first, against floors and goals.
+//! `bench gpu`: EM iterations, initialisation, small fits and likelihoods, answers checked first, against floors and goals.
 
 mod check;
 mod data;
 mod hardware;
 mod init;
+mod likelihood;
 mod line;
 mod plan_name;
 mod record;
@@ -27,7 +28,7 @@ use crate::machine;
 /// Times EM iterations on the GPU and writes a record.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Arguments {
-    /// Words of which a workload's name must contain one: W1, diag, W4-full-f64, init, fit.
+    /// Words of which a workload's name must contain one: W1, diag, W4-full-f64, init, fit, likelihood.
     workloads: Vec<String>,
     /// cuda, cuda:I, or cpu to try the program where there is no GPU.
     #[arg(long, default_value = "cuda")]
@@ -105,7 +106,10 @@ fn facts(arguments: &Arguments, commit: String) -> Vec<(&'static str, String)> {
         workloads.join(" ")
     );
     vec![
-        ("what", "milliseconds per EM iteration, initialisation or small fit; see benches/README.md".to_owned()),
+        (
+            "what",
+            "milliseconds per EM iteration, initialisation, small fit or likelihood; see benches/README.md".to_owned(),
+        ),
         ("date", machine::today()),
         ("commit", commit),
         ("command", command.trim_end().to_owned()),

@@ -8,8 +8,10 @@ use super::check::{self, Checked, Errors};
 use super::data::Source;
 use super::line::{Failure, Line, Timed, What};
 use super::timing::{self, Limits};
-use super::workloads::{FIT_GOAL_MS, FITS, INIT_GOAL_ITERATIONS, SmallFit, WORKLOADS, Workload};
-use super::{Arguments, init, plan_name, small_fit};
+use super::workloads::{
+    EVALUATIONS, Evaluations, FIT_GOAL_MS, FITS, INIT_GOAL_ITERATIONS, SmallFit, WORKLOADS, Workload,
+};
+use super::{Arguments, init, likelihood, plan_name, small_fit};
 
 /// Where lines go.
 type Take<'a> = dyn FnMut(Line) -> Result<()> + 'a;
@@ -26,13 +28,21 @@ pub(crate) fn everything(engine: &dyn Engine, arguments: &Arguments, take: &mut 
         take(small(engine, case, arguments, limits))?;
     }
     let mut source: Option<Source> = None;
+    for case in EVALUATIONS.iter().filter(|case| wanted(case.name)) {
+        let case = if arguments.quick { case.quick() } else { *case };
+        // The truth of a size serves all of its kinds.
+        let source = match source.take().filter(|source| source.shape == case.shape) {
+            Some(same) => source.insert(same),
+            None => source.insert(Source::new(case.shape, arguments.seed)?),
+        };
+        take(evaluated(engine, &case, source, arguments, limits))?;
+    }
     for workload in &WORKLOADS {
         let init = workload.init && wanted(&workload.init_name());
         if !init && !wanted(&workload.name()) {
             continue;
         }
         let workload = if arguments.quick { workload.quick() } else { *workload };
-        // The truth of a size serves all of its kinds.
         let source = match source.take().filter(|source| source.shape == workload.shape) {
             Some(same) => source.insert(same),
             None => source.insert(Source::new(workload.shape, arguments.seed)?),
@@ -125,6 +135,29 @@ impl Case<'_> {
             ..empty(what, name, kind, precision, shape)
         }
     }
+}
+
+fn evaluated(engine: &dyn Engine, case: &Evaluations, source: &Source, arguments: &Arguments, limits: Limits) -> Line {
+    plan_name::take();
+    let real = !arguments.quick;
+    let mut line = Line {
+        goal_ms: case.goal_ms.filter(|_| real),
+        floor_ms: real.then_some(case.floor_ms),
+        ..empty(What::Likelihood, case.name.to_owned(), case.kind, Precision::F32, case.shape)
+    };
+    match likelihood::run(engine, case, source, limits) {
+        Err(why) => line.timed = Err(Failure::Error(format!("{why:#}"))),
+        Ok(done) => {
+            line.errors[0] = Some(done.errors);
+            line.checked = Some(case.shape.n);
+            line.plan = plan_name::take();
+            line.note = done.note;
+            let wall = done.time.median;
+            let timed = Timed { time: done.time, clock: "wall", wall, samples: done.samples, iterations: None };
+            line.timed = done.wrong.map_or(Ok(timed), |why| Err(Failure::Wrong(why)));
+        }
+    }
+    line
 }
 
 fn small(engine: &dyn Engine, case: &SmallFit, arguments: &Arguments, limits: Limits) -> Line {

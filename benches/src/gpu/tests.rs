@@ -54,7 +54,7 @@ fn field<'a>(row: &'a [String], column: &str) -> &'a str {
 fn every_workload_runs_and_every_row_parses() {
     let (succeeded, rows) = run(|_| {}, &[]);
     assert!(succeeded, "{rows:?}");
-    assert_eq!(rows.len(), 16 + 5 + 4);
+    assert_eq!(rows.len(), 16 + 5 + 4 + 9);
     for row in &rows {
         assert_eq!(row.len(), COLUMNS.split(',').count(), "{row:?}");
         assert_eq!(field(row, "verdict"), "ok", "{row:?}");
@@ -84,6 +84,13 @@ fn a_wrong_sum_fails_and_is_not_timed() {
 #[test]
 fn small_fits_with_a_wrong_sum_fail_too() {
     let (succeeded, rows) = run(|s| s.second[0] *= 1.001, &["fit-272-given"]);
+    assert!(!succeeded);
+    assert_eq!((field(&rows[0], "verdict"), field(&rows[0], "ms")), ("wrong", ""));
+}
+
+#[test]
+fn likelihoods_with_a_wrong_sum_fail_too() {
+    let (succeeded, rows) = run(|s| s.second[0] *= 1.001, &["likelihood-diag-1"]);
     assert!(!succeeded);
     assert_eq!((field(&rows[0], "verdict"), field(&rows[0], "ms")), ("wrong", ""));
 }

@@ -39,6 +39,34 @@ pub(crate) struct SmallFit {
     pub(crate) kmeans: bool,
 }
 
+/// Log-likelihoods of rows in `f32`: milliseconds for each set of parameters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Evaluations {
+    /// Name.
+    pub(crate) name: &'static str,
+    /// Covariance kind.
+    pub(crate) kind: CovarianceType,
+    /// Rows, components, dimensions.
+    pub(crate) shape: Shape,
+    /// What is evaluated.
+    pub(crate) what: Evaluated,
+    /// As for [`Workload`].
+    pub(crate) floor_ms: f64,
+    /// As for [`Workload`].
+    pub(crate) goal_ms: Option<f64>,
+}
+
+/// What is timed together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Evaluated {
+    /// So many sets in a call.
+    Sets(usize),
+    /// One set with its gradient.
+    Gradient,
+    /// Sets in batches, made anew for each, for seconds.
+    Million,
+}
+
 /// k-means++ and Lloyd together may take as long as this many iterations of EM.
 pub(crate) const INIT_GOAL_ITERATIONS: f64 = 10.0;
 /// A small fit's goal.
@@ -84,6 +112,30 @@ pub(crate) const FITS: [SmallFit; 4] = [
     SmallFit { name: "fit-1e4-kmeans", shape: Shape { n: 10_000, k: 3, d: 4 }, kmeans: true },
 ];
 
+/// Log-likelihoods. The gradient's goal is three values, and a million are to take 15 s.
+#[rustfmt::skip]
+pub(crate) const EVALUATIONS: [Evaluations; 9] = [
+    evaluations("likelihood-diag-1",        Diag, Evaluated::Sets(1),   0.013, Some(0.025)),
+    evaluations("likelihood-diag-8",        Diag, Evaluated::Sets(8),   0.007, None),
+    evaluations("likelihood-diag-64",       Diag, Evaluated::Sets(64),  0.007, Some(0.009)),
+    evaluations("likelihood-diag-512",      Diag, Evaluated::Sets(512), 0.007, None),
+    evaluations("likelihood-diag-gradient", Diag, Evaluated::Gradient,  0.026, Some(0.075)),
+    evaluations("likelihood-diag-million",  Diag, Evaluated::Million,   0.007, Some(0.015)),
+    evaluations("likelihood-full-1",        Full, Evaluated::Sets(1),   0.027, None),
+    evaluations("likelihood-full-64",       Full, Evaluated::Sets(64),  0.027, None),
+    evaluations("likelihood-full-gradient", Full, Evaluated::Gradient,  0.053, None),
+];
+
+const fn evaluations(
+    name: &'static str,
+    kind: CovarianceType,
+    what: Evaluated,
+    floor_ms: f64,
+    goal_ms: Option<f64>,
+) -> Evaluations {
+    Evaluations { name, kind, shape: W1, what, floor_ms, goal_ms }
+}
+
 #[expect(clippy::too_many_arguments, reason = "a row of the table above")]
 const fn workload(
     size: &'static str,
@@ -114,6 +166,17 @@ impl Workload {
         let Shape { k, d, .. } = self.shape;
         self.shape = Shape { n: 2_000, k: k.min(8), d: d.min(8) };
         self.checked = 500;
+        self
+    }
+}
+
+impl Evaluations {
+    /// As for [`Workload`].
+    pub(crate) fn quick(mut self) -> Self {
+        self.shape = Shape { n: 2_000, ..self.shape };
+        if let Evaluated::Sets(sets) = &mut self.what {
+            *sets = (*sets).min(20);
+        }
         self
     }
 }
@@ -160,6 +223,7 @@ mod tests {
         let mut names: Vec<String> = WORKLOADS.iter().map(Workload::name).collect();
         names.extend(WORKLOADS.iter().filter(|w| w.init).map(Workload::init_name));
         names.extend(FITS.iter().map(|fit| fit.name.to_owned()));
+        names.extend(EVALUATIONS.iter().map(|case| case.name.to_owned()));
         let all = names.len();
         names.sort();
         names.dedup();

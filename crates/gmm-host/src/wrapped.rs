@@ -108,6 +108,16 @@ impl<H: Hooks> Resident for Rows<H> {
         self.hooks.passed(statistics)
     }
 
+    fn expectation(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
+        let statistics = self.next()?.expectation(mixture)?;
+        self.hooks.passed(statistics)
+    }
+
+    fn passes(&mut self, mixtures: &[Mixture]) -> Result<Vec<Statistics>, Error> {
+        let all = self.next()?.passes(mixtures)?;
+        all.into_iter().map(|statistics| self.hooks.passed(statistics)).collect()
+    }
+
     fn iterate(
         &mut self,
         run: &mut EmRun,

@@ -30,7 +30,7 @@ pub(crate) struct LoopMemory {
     seen: Pinned<f64>,
     seen_flags: Pinned<u32>,
     /// Packed Σ w x xᵀ about the shift, once it was needed.
-    scatter: Option<Vec<f64>>,
+    pub(super) scatter: Option<Vec<f64>>,
 }
 
 impl LoopMemory {
@@ -56,8 +56,15 @@ pub(super) const fn limits(shape: &Shape, way: Way) -> (f64, f64) {
         (Way::Narrow(_), ..) => (1e5, 2e-8),
         (Way::Halves(_), _, CovarianceType::Full) => (2e5, 5e-3),
         (Way::Halves(_), ..) => (2e4, 5e-3),
-        (_, Precision::F64, _) => (4e6, 2e-6),
-        (_, Precision::F32, _) => (4e9, 2e-8),
+        (_, precision, _) => limits_of_features(precision),
+    }
+}
+
+/// Those of features and sums in `f64`, about the shift of rows of a precision.
+pub(super) const fn limits_of_features(precision: Precision) -> (f64, f64) {
+    match precision {
+        Precision::F64 => (4e6, 2e-6),
+        Precision::F32 => (4e9, 2e-8),
     }
 }
 
@@ -221,7 +228,7 @@ impl<T: Number> CudaRows<T> {
     }
 
     /// One kernel for a pass, whose sums fit into a warp's registers.
-    fn fused_kernels(&self, shape: &Shape, variant: Variant) -> Result<Kernels, Error> {
+    pub(super) fn fused_kernels(&self, shape: &Shape, variant: Variant) -> Result<Kernels, Error> {
         let shared = fused::shared_bytes::<T>(variant);
         let each = self.gpu.occupancy(fused::kernel::<T>(variant).name, THREADS, shared)?;
         let groups = shape.n.div_ceil(fused::ROWS_OF_BLOCK);
@@ -246,11 +253,19 @@ impl<T: Number> CudaRows<T> {
         Ok(plan::chunks(shape, of, &self.gpu.limits, &self.forced, waves, second_blocks))
     }
 
-    fn reserve_loop(&mut self, plan: &LoopPlan, arena: &Arena) -> Result<(), Error> {
-        if plan.shape.kind == CovarianceType::Tied && self.loop_memory.scatter.is_none() {
+    /// Sees to it that Σ w x xᵀ about the shift is known.
+    pub(super) fn know_scatter(&mut self) -> Result<(), Error> {
+        if self.loop_memory.scatter.is_none() {
             let centre = Array2::from_shape_vec((1, self.d), self.shift.clone()).expect("d values");
             let statistics = self.nearest(CovarianceType::Tied, centre.view())?;
             self.loop_memory.scatter = Some(statistics.second);
+        }
+        Ok(())
+    }
+
+    fn reserve_loop(&mut self, plan: &LoopPlan, arena: &Arena) -> Result<(), Error> {
+        if plan.shape.kind == CovarianceType::Tied {
+            self.know_scatter()?;
         }
         let flags = STATE_LEN + plan.shape.k as usize;
         let wanted = 8 * arena.len as u128 + 4 * flags as u128;

@@ -7,13 +7,16 @@
 //! [`staging`]'s pinned chunks, or [`source`] as they are where they are few; [`foreign`] takes those in that lie there
 //! already. [`launch`] has one safe function per kernel,
 //! from which [`passes`] are put together, [`em`] EM's loop, whose kernels [`ways`] chooses, [`seeding`] what k-means++
-//! asks, and [`lloyd`] Lloyd's iterations; [`resident`] is their face.
+//! asks, [`lloyd`] Lloyd's iterations, [`scores`] likelihoods of many mixtures, and [`expectation`] the pass of a gradient,
+//! both from coefficients that [`expand`] makes; [`resident`] is their face.
 
 mod arena;
 mod buffers;
 mod device;
 mod driver;
 mod em;
+mod expand;
+mod expectation;
 #[cfg(test)]
 mod fake;
 mod fault;
@@ -31,6 +34,7 @@ mod queue;
 mod report;
 mod resident;
 mod rows;
+mod scores;
 mod seeding;
 mod source;
 mod staging;

@@ -85,4 +85,21 @@ impl<T: Number> Resident for CudaRows<T> {
         check_features(self.d, mixture.n_features())?;
         self.run(|rows| rows.evaluate_here(mixture, &mut want))
     }
+
+    fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
+        mixtures.iter().try_for_each(|mixture| check_features(self.d, mixture.n_features()))?;
+        let mut values = self.run(|rows| rows.scores_here(mixtures))?;
+        for (value, mixture) in values.iter_mut().zip(mixtures).filter(|(value, _)| !value.is_finite()) {
+            *value = self.evaluate(mixture, Wanted::default())?.log_likelihood;
+        }
+        Ok(values)
+    }
+
+    fn expectation(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
+        check_features(self.d, mixture.n_features())?;
+        match self.run(|rows| rows.expectation_here(mixture))? {
+            Some(statistics) => Ok(statistics),
+            None => self.pass(mixture),
+        }
+    }
 }

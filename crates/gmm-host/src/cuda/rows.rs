@@ -11,6 +11,7 @@ use super::launch::Chunk;
 use super::lloyd::LloydMemory;
 use super::plan::{self, Forced, Plan, Shape};
 use super::queue::Queue;
+use super::scores::ScoreMemory;
 use super::seeding::SeedMemory;
 use super::source::Source;
 use super::upload::{self, Number};
@@ -35,6 +36,7 @@ pub(crate) struct CudaRows<T: Number> {
     pub(super) loop_memory: LoopMemory,
     pub(super) seeding: SeedMemory<T>,
     pub(super) lloyd: LloydMemory,
+    pub(super) score_memory: ScoreMemory,
     pub(super) forced: Forced,
     /// What the workspace is made for.
     pub(super) planned: Option<(Shape, Extras, Plan)>,
@@ -99,6 +101,7 @@ impl<T: Number> CudaRows<T> {
             loop_memory: LoopMemory::empty(),
             seeding: SeedMemory::empty(),
             lloyd: LloydMemory::empty(),
+            score_memory: ScoreMemory::empty(),
             forced,
             planned: None,
             most_rows: n as u64,

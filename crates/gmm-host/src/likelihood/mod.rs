@@ -115,7 +115,7 @@ impl Likelihood {
         Ok(values)
     }
 
-    /// The value, and the log density of each row, `(n,)`, into `out`; row weights do not enter the latter.
+    /// The value, up to rounding, and the log density of each row, `(n,)`, into `out`; row weights do not enter the latter.
     ///
     /// # Errors
     /// As for [`value`](Self::value); [`ModelError::Shape`] where `out` has another length than `n`.
@@ -128,13 +128,13 @@ impl Likelihood {
 
     /// The value and its gradient; see [`Gradient`] for the directions.
     ///
-    /// Cost: one [`Resident::pass`], and `3*k*d³` flops for full covariances.
+    /// Cost: one [`Resident::expectation`], and `3*k*d³` flops for full covariances.
     ///
     /// # Errors
     /// As for [`value`](Self::value); [`Error::Undefined`] where the value is −∞ or a moment overflows: there is no
     /// gradient at such parameters.
     pub fn value_and_gradient(&mut self, mixture: &Mixture) -> Result<(f64, Gradient), Error> {
-        let statistics = self.rows.pass(mixture)?;
+        let statistics = self.rows.expectation(mixture)?;
         if !statistics.log_likelihood.is_finite() {
             return Err(Error::Undefined { what: "log-likelihood", value: statistics.log_likelihood });
         }

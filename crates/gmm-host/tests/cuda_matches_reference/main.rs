@@ -13,6 +13,7 @@ mod faults;
 mod fits;
 mod hand_over;
 mod large;
+mod likelihood;
 mod loops;
 mod small;
 
@@ -34,7 +35,7 @@ struct Bench {
 /// A part of the tests: name, and what it does.
 type Section = (&'static str, fn(&Bench, &mut Tally));
 
-const SECTIONS: [Section; 22] = [
+const SECTIONS: [Section; 25] = [
     ("rows 1 to 300", small::every_row_count),
     ("dimensions 1 to 70, and around 96, 128, 256", small::every_dimension),
     ("components 1 to 40, and around 64, 128, 256; 300", small::every_component_count),
@@ -50,6 +51,9 @@ const SECTIONS: [Section; 22] = [
     ("fits as on the CPU", fits::as_on_the_cpu),
     ("fits from k-means", fits::from_k_means),
     ("Lloyd's iterations on the device", fits::lloyd),
+    ("likelihoods: every form of the kernels", likelihood::small),
+    ("likelihoods: large sizes", likelihood::large),
+    ("likelihoods: steps of one component", likelihood::components),
     ("N 1e5 to 3e6 against the CPU engine", large::many_rows),
     ("K to 300, d to 256, against the CPU engine", large::wide),
     ("values that overflow, ordinals that are not there", faults::refused),

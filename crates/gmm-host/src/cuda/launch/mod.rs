@@ -6,12 +6,14 @@
 mod em;
 mod halves;
 mod lloyd;
+mod scores;
 mod seeding;
 mod source;
 
 pub(crate) use em::{Between, Kernels, LoopBuffers, LoopPlan};
 pub(crate) use halves::Coded;
 pub(crate) use lloyd::{LloydBuffers, LloydPlan};
+pub(crate) use scores::ScorePlan;
 
 use std::os::raw::c_void;
 

@@ -28,7 +28,7 @@ fn values_batches_gradients_and_components_are_those_of_the_reference() {
             let (mut a, mut b) = (vec![f64::NAN; n], vec![f64::NAN; n]);
             for (mixture, value) in sets.iter().zip(batch) {
                 assert_eq!(fast.value(mixture).unwrap(), value, "{what}: alone and in a batch");
-                assert_eq!(fast.per_row(mixture, &mut a).unwrap(), value, "{what}: with its rows");
+                close(&[fast.per_row(mixture, &mut a).unwrap()], &[value], tolerance, &what);
                 slow.per_row(mixture, &mut b).unwrap();
                 close(&a, &b, tolerance, &what);
                 let (_, got) = fast.value_and_gradient(mixture).unwrap();
@@ -66,6 +66,142 @@ fn a_row_without_density_makes_the_value_minus_infinity_and_takes_the_gradient_a
             let gradient = likelihood.value_and_gradient(&mixture);
             assert!(matches!(gradient, Err(Error::Undefined { .. })), "{kind} {precision}");
             assert_eq!(ComponentCache::new(&mut likelihood, mixture.clone()).unwrap().value(), f64::NEG_INFINITY);
+        }
+    }
+}
+
+/// Launches, allocations and waits of some work.
+fn calls<A>(fake: &Fake, work: impl FnOnce() -> A) -> ([usize; 3], A) {
+    let count = || [Class::Launch, Class::Allocation, Class::Wait].map(|class| fake.calls_of(class));
+    let before = count();
+    let out = work();
+    let after = count();
+    (std::array::from_fn(|i| after[i] - before[i]), out)
+}
+
+#[test]
+fn a_batch_takes_a_few_launches_and_one_wait_and_a_gradient_two() {
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    for kind in CovarianceType::ALL {
+        for precision in [Precision::F32, Precision::F64] {
+            let what = format!("{kind} {precision}");
+            let mut likelihood = Likelihood::new(&engine, &dataset(200, 3), precision).unwrap();
+            let sets: Vec<Mixture> = (0..21).map(|i| mixture(kind, 4, 3, 0.01 * f64::from(i))).collect();
+            likelihood.batch(&sets).unwrap();
+            likelihood.value_and_gradient(&sets[0]).unwrap();
+            // Units of 8, 8 and then of 5 mixtures, the first alone; and one reduction.
+            let (count, all) = calls(&fake.0, || likelihood.batch(&sets).unwrap());
+            assert_eq!(count, [4 - 1, 0, 1], "{what}: 21 sets");
+            let (count, one) = calls(&fake.0, || likelihood.value(&sets[20]).unwrap());
+            assert_eq!((count, one), ([2, 0, 1], all[20]), "{what}: one set");
+            let (count, (value, _)) = calls(&fake.0, || likelihood.value_and_gradient(&sets[20]).unwrap());
+            assert_eq!(count, [2, 0, 1], "{what}: a gradient");
+            close(&[value], &[one], 1e-6, &what);
+        }
+    }
+}
+
+#[test]
+fn mixtures_that_would_lose_digits_take_the_accurate_way_and_no_others_do() {
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    for kind in CovarianceType::ALL {
+        // Two narrow clumps a hundred thousand of their widths apart: the shift lies in one of them.
+        let all = Array2::from_shape_fn((256, 2), |(i, j)| (i % 2) as f64 + 1e-5 * noise(2 * i + j));
+        let data = Dataset::new(all).unwrap();
+        let narrow = |sd: f64| {
+            let means = ndarray::array![[0.0, 0.0], [1.0, 1.0]];
+            let unit = mixture(kind, 2, 2, 0.0);
+            let covariances = match unit.covariances() {
+                Covariances::Full(a) => Covariances::Full(a * (sd * sd)),
+                Covariances::Tied(a) => Covariances::Tied(a * (sd * sd)),
+                Covariances::Diag(a) => Covariances::Diag(a * (sd * sd)),
+                Covariances::Spherical(a) => Covariances::Spherical(a * (sd * sd)),
+            };
+            Mixture::new(ndarray::array![0.5, 0.5], means, covariances).unwrap()
+        };
+        let sets = [narrow(0.5), narrow(1e-5), narrow(0.4)];
+        let mut fast = Likelihood::new(&engine, &data, Precision::F64).unwrap();
+        let mut slow = Likelihood::new(&ReferenceEngine, &data, Precision::F64).unwrap();
+        let want = slow.batch(&sets).unwrap();
+        fast.batch(&sets).unwrap();
+        let (count, got) = calls(&fake.0, || fast.batch(&sets).unwrap());
+        close(&got, &want, 1e-13, kind.name());
+        // Two launches for all three, and two for the evaluation of the second.
+        assert_eq!((count[0], count[2]), (4, 2), "{kind}");
+        let (_, got) = fast.value_and_gradient(&sets[1]).unwrap();
+        let (_, want) = slow.value_and_gradient(&sets[1]).unwrap();
+        close(&got.scales, &want.scales, 1e-10, kind.name());
+    }
+}
+
+#[test]
+fn a_shape_without_a_kernel_and_a_device_without_tensor_cores_take_the_other_way() {
+    let sets = |d: usize| [mixture(CovarianceType::Full, 2, d, 0.0), mixture(CovarianceType::Full, 2, d, 0.1)];
+    for (d, capability) in [(17, (9, 0)), (3, (7, 5))] {
+        let _fake = Fake::install(Machine { capability, ..Machine::default() });
+        let engine = CudaEngine::new(0).unwrap();
+        let data = dataset(150, d);
+        let got = Likelihood::new(&engine, &data, Precision::F64).unwrap().batch(&sets(d)).unwrap();
+        let want = Likelihood::new(&ReferenceEngine, &data, Precision::F64).unwrap().batch(&sets(d)).unwrap();
+        close(&got, &want, 1e-12, "another way");
+    }
+}
+
+#[test]
+fn every_fault_of_a_batch_is_an_error_or_leaves_the_right_answer_and_leaks_nothing() {
+    let data = dataset(130, 2);
+    let sets: Vec<Mixture> = (0..10).map(|i| mixture(CovarianceType::Tied, 3, 2, 0.1 * f64::from(i))).collect();
+    let work = |likelihood: &mut Likelihood| {
+        let values = likelihood.batch(&sets)?;
+        Ok::<_, Error>((values, likelihood.value_and_gradient(&sets[3])?.0))
+    };
+    let whole = {
+        let _fake = Fake::install(Machine::default());
+        work(&mut Likelihood::new(&CudaEngine::new(0).unwrap(), &data, Precision::F32).unwrap()).unwrap()
+    };
+    for (class, code) in [
+        (Class::Any, code::UNKNOWN),
+        (Class::Allocation, code::OUT_OF_MEMORY),
+        (Class::Copy, code::ECC_UNCORRECTABLE),
+        (Class::Launch, code::LAUNCH_OUT_OF_RESOURCES),
+        (Class::Launch, code::OUT_OF_MEMORY),
+        (Class::Wait, code::ILLEGAL_ADDRESS),
+    ] {
+        for warm in [false, true] {
+            for at in 1.. {
+                let what = format!("{class:?} {at}, code {code}, warm: {warm}");
+                let fake = Fake::install(Machine::default());
+                let engine = CudaEngine::new(0).unwrap();
+                let mut likelihood = Likelihood::new(&engine, &data, Precision::F32).unwrap();
+                if warm {
+                    work(&mut likelihood).unwrap();
+                }
+                fake.0.fail(Fault::once(class, at, code));
+                let end = work(&mut likelihood);
+                let failed = fake.0.failed();
+                match end {
+                    Err(error) => assert!(matches!(error, Error::Device(_) | Error::Memory { .. }), "{what}: {error}"),
+                    // For want of memory another way may do; and then it has done it right.
+                    Ok((values, _)) if code == code::OUT_OF_MEMORY => close(&values, &whole.0, 1e-6, &what),
+                    Ok(got) => {
+                        assert_eq!(got, whole, "{what}");
+                        assert!(matches!(failed, None | Some("cuCtxSetCurrent")), "{what}: went on after {failed:?}");
+                    }
+                }
+                fake.0.recover();
+                if !fault::is_fatal(code) {
+                    close(&work(&mut likelihood).unwrap().0, &whole.0, 1e-6, &format!("{what}: once more"));
+                }
+                drop((likelihood, engine));
+                fake.0.assert_clean(&what);
+                if failed.is_none() {
+                    // A warm engine allocates nothing.
+                    assert!(at > 2 || (warm && class == Class::Allocation), "{what}");
+                    break;
+                }
+            }
         }
     }
 }

@@ -1,0 +1,142 @@
+//! Likelihoods of fixed rows under parameters that move: one set, batches, with gradients, a million one after another.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use gmm_host::{Engine, Likelihood, shift};
+use gmm_model::{Dataset, Mixture, Precision};
+
+use super::check::{Errors, statistics};
+use super::data::Source;
+use super::timing::Limits;
+use super::workloads::{Evaluated, Evaluations, tolerance};
+use crate::spread::Spread;
+
+/// Sets whose values are compared with the reference.
+const CHECKED: usize = 3;
+/// Seconds that what is timed together should take: far above the clock.
+const TOGETHER: f64 = 2e-3;
+/// Sets of which a sampler's chains evaluate one each.
+const CHAINS: usize = 64;
+/// Evaluations that the longest workload is about.
+const MILLION: f64 = 1e6;
+
+/// What a check and timing found.
+pub(crate) struct Outcome {
+    /// Seconds for each set.
+    pub(crate) time: Spread,
+    /// Measurements.
+    pub(crate) samples: usize,
+    pub(crate) errors: Errors,
+    /// What is wrong, if anything is; the times are then not to be shown.
+    pub(crate) wrong: Option<String>,
+    pub(crate) note: String,
+}
+
+/// Compares with the reference, then times.
+///
+/// # Errors
+/// What the engine says.
+pub(crate) fn run(engine: &dyn Engine, case: &Evaluations, source: &Source, limits: Limits) -> Result<Outcome> {
+    let data = source.rows(case.shape.n, Precision::F32)?;
+    let start = source.start(case.kind, false)?;
+    let mut likelihood = Likelihood::new(engine, &data, Precision::F32)?;
+    let (errors, wrong) = check(engine, case, &data, &start, &mut likelihood)?;
+    let mut out = Outcome { time: Spread::of(vec![f64::NAN]), samples: 0, errors, wrong, note: String::new() };
+    if out.wrong.is_some() {
+        return Ok(out);
+    }
+    let seconds = match case.what {
+        Evaluated::Sets(sets) => {
+            let sets = moved(&start, sets)?;
+            let each = time(limits, || Ok(likelihood.batch(&sets).map(drop)?))?;
+            each.into_iter().map(|seconds| seconds / sets.len() as f64).collect()
+        }
+        Evaluated::Gradient => {
+            let value = Spread::of(time(limits, || Ok(likelihood.value(&start).map(drop)?))?).median;
+            let each = time(limits, || Ok(likelihood.value_and_gradient(&start).map(drop)?))?;
+            out.note = format!("{:.2} values", Spread::of(each.clone()).median / value);
+            each
+        }
+        Evaluated::Million => {
+            let mut evaluations = 0;
+            let began = Instant::now();
+            // Chains that move: parameters are checked and made into mixtures anew each time, as a sampler does.
+            let longer = Limits { repeats: usize::MAX, seconds: 2.0 * limits.seconds };
+            let each = time(longer, || {
+                let sets = moved_by(&start, CHAINS, evaluations)?;
+                evaluations += CHAINS;
+                Ok(likelihood.batch(&sets).map(drop)?)
+            })?;
+            let (took, done) = (began.elapsed().as_secs_f64(), evaluations as f64);
+            out.note = format!("a million: {:.2} s, from {done} in {took:.2} s", MILLION * took / done);
+            each.into_iter().map(|seconds| seconds / CHAINS as f64).collect()
+        }
+    };
+    out.samples = seconds.len();
+    out.time = Spread::of(seconds);
+    Ok(out)
+}
+
+/// Values, alone and in a batch, and the pass of the gradient, against the reference.
+fn check(
+    engine: &dyn Engine,
+    case: &Evaluations,
+    data: &Dataset,
+    start: &Mixture,
+    likelihood: &mut Likelihood,
+) -> Result<(Errors, Option<String>)> {
+    let rows = data.rows().to_f64();
+    let allowed = tolerance(Precision::F32);
+    let sets = moved(start, if let Evaluated::Sets(sets) = case.what { sets } else { CHAINS })?;
+    let values = likelihood.batch(&sets)?;
+    let truth = statistics(&sets[0], rows.view());
+    let found = engine.load(data, Precision::F32, &shift::of_data(data))?.expectation(&sets[0])?;
+    let mut errors = Errors::of(&found, &truth, 1.0);
+    let pass = errors.sums() <= allowed.sums && errors.log_likelihood <= allowed.log_likelihood;
+    let mut wrong = (!pass).then(|| format!("the gradient's pass: {errors}"));
+    for i in (0..CHECKED.min(sets.len())).map(|i| i * (sets.len() - 1) / CHECKED.max(2)) {
+        let truth = statistics(&sets[i], rows.view()).log_likelihood;
+        let alone = likelihood.value(&sets[i])?;
+        let error = ((values[i] - truth) / rows.nrows() as f64).abs();
+        errors.log_likelihood = if error > errors.log_likelihood { error } else { errors.log_likelihood };
+        // Also where it is not a number.
+        let right = error <= allowed.log_likelihood;
+        if !right || alone != values[i] {
+            let why = format!("set {i}: {}, alone {alone}, in truth {truth}", values[i]);
+            wrong.get_or_insert(why);
+        }
+    }
+    Ok((errors, wrong))
+}
+
+/// So many sets around a start, all different.
+fn moved(start: &Mixture, sets: usize) -> Result<Vec<Mixture>> {
+    moved_by(start, sets, 0)
+}
+
+fn moved_by(start: &Mixture, sets: usize, first: usize) -> Result<Vec<Mixture>> {
+    (first..first + sets)
+        .map(|i| {
+            let means = start.means().mapv(|m| m + 1e-3 * (i % 1000) as f64);
+            Ok(Mixture::new(start.weights().to_owned(), means, start.covariances().clone())?)
+        })
+        .collect()
+}
+
+/// Seconds of one piece of work, several times; short work is repeated and its mean taken.
+fn time(limits: Limits, mut work: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
+    work()?;
+    let begin = Instant::now();
+    work()?;
+    let often = (TOGETHER / begin.elapsed().as_secs_f64()).ceil().clamp(1.0, 1e4) as usize;
+    let (began, mut seconds) = (Instant::now(), Vec::new());
+    while limits.more(seconds.len(), began) {
+        let begin = Instant::now();
+        for _ in 0..often {
+            work()?;
+        }
+        seconds.push(begin.elapsed().as_secs_f64() / often as f64);
+    }
+    Ok(seconds)
+}

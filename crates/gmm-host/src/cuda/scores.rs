@@ -1,0 +1,251 @@
+//! Likelihoods of many mixtures: coefficients in, one number each out, and the host waits once for hundreds of them.
+
+use cust::memory::AsyncCopyDestination;
+use gmm_kernels::fused::scores::{self, Columns, Form, NOTHING};
+use gmm_model::{CovarianceType, Mixture};
+
+use super::expand::{Places, Work, most_terms};
+use super::launch::ScorePlan;
+use super::plan::Shape;
+use super::rows::CudaRows;
+use super::upload::Number;
+use super::workspace::{Pinned, Slot, pin, pinned_empty};
+use crate::Error;
+
+/// What likelihoods keep between calls, those with gradients too.
+pub(super) struct ScoreMemory {
+    pub(super) numbers: Slot<f64>,
+    /// Coefficients on their way, pinned.
+    pub(super) coefficients: Pinned<f64>,
+    /// What comes back, pinned.
+    pub(super) values: Pinned<f64>,
+    pub(super) work: Work,
+}
+
+impl ScoreMemory {
+    pub(super) fn empty() -> Self {
+        let work = Work::default();
+        Self { numbers: Slot::empty(), coefficients: pinned_empty(), values: pinned_empty(), work }
+    }
+}
+
+/// Blocks that share the rows, on each multiprocessor: as many as find room there with a unit of eight mixtures. It is part
+/// of the result's bits, so that it is the same for every unit of a shape.
+const BLOCKS_PER_MULTIPROCESSOR: u32 = 3;
+
+/// Mixtures that the host waits for at a time, at most, a multiple of eight: what a wait costs is nothing beside them.
+const AT_A_TIME: usize = 512;
+
+/// Numbers of coefficients that wait to be copied, at most, where one unit has fewer: 4 MiB.
+const WAITING: u64 = 1 << 19;
+
+/// Of how many mixtures that do not fill a unit of eight each becomes a unit of its own: a unit of eight takes the tensor
+/// cores as long as eight units of one, but each of those reads the rows.
+const FEW: usize = 4;
+
+impl<T: Number> CudaRows<T> {
+    /// How the likelihoods of a shape are computed; none where there is no kernel for it.
+    fn score_plan(&self, shape: Shape) -> Option<ScorePlan> {
+        let room = u64::from(self.gpu.limits.shared_bytes);
+        let form = Form::of(shape.kernel_kind(), shape.d)?;
+        let shared = |columns| scores::shared_bytes::<T>(form, columns, shape.k);
+        let there = |columns| self.gpu.has(scores::kernel::<T>(form, columns).name);
+        if self.forced.host_loop() || shared(Columns::Components) > room || !there(Columns::Components) {
+            return None;
+        }
+        // Two blocks on a multiprocessor at least, which has as much as one may ask for and little more.
+        let eights = 2 * shared(Columns::Mixtures) <= room && there(Columns::Mixtures);
+        let groups = shape.n.div_ceil(gmm_kernels::fused::ROWS_OF_BLOCK);
+        let blocks = u64::from(self.gpu.limits.multiprocessors * BLOCKS_PER_MULTIPROCESSOR).min(groups) as u32;
+        Some(ScorePlan { shape, form, eights, blocks })
+    }
+
+    /// Σ w ln p(x) under each mixture; not a finite number where another way is to be taken: for want of a kernel, of memory
+    /// or of digits, or where a row has no density.
+    pub(super) fn scores_here(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
+        let mut out = vec![f64::NAN; mixtures.len()];
+        let mut first = 0;
+        let alike = |a: &Mixture, b: &Mixture| {
+            (a.covariance_type(), a.n_components()) == (b.covariance_type(), b.n_components())
+        };
+        for run in mixtures.chunk_by(alike) {
+            let out = &mut out[first..][..run.len()];
+            first += run.len();
+            let Some(plan) = self.score_plan(self.shape(run[0].covariance_type(), run[0].n_components())) else {
+                continue;
+            };
+            let one = plan.unit(Columns::Components);
+            let each = if plan.eights { one.max(plan.unit(Columns::Mixtures) / 8) } else { one };
+            let most = ((WAITING / each) as usize / 8 * 8).clamp(8, AT_A_TIME);
+            for (mixtures, out) in run.chunks(most).zip(out.chunks_mut(most)) {
+                match self.scores_at_once(&plan, mixtures, out) {
+                    // Evaluation in chunks needs less.
+                    Err(Error::Memory { .. }) => {}
+                    other => other?,
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// Those of mixtures alike, for which there is room at once.
+    fn scores_at_once(&mut self, plan: &ScorePlan, mixtures: &[Mixture], out: &mut [f64]) -> Result<(), Error> {
+        if plan.shape.kind == CovarianceType::Tied {
+            self.know_scatter()?;
+        }
+        let pieces = pieces(mixtures.len(), plan.eights);
+        let coefficients: u64 = pieces.iter().map(|p| u64::from(p.units) * plan.unit(p.columns)).sum();
+        let stride: usize = pieces.iter().map(|p| p.mixtures()).sum();
+        let (coefficients, partials) = (coefficients as usize, plan.blocks as usize * stride);
+        self.reserve_scores(coefficients + partials + stride, coefficients, stride)?;
+        let numbers = self.score_memory.numbers.first(coefficients + partials + stride);
+        let (mut at, mut first) = (0, 0);
+        let places = places(plan);
+        for piece in pieces {
+            let here = &mixtures[first..mixtures.len().min(first + piece.mixtures())];
+            let len = (u64::from(piece.units) * plan.unit(piece.columns)) as usize;
+            let memory = &mut self.score_memory;
+            let host = &mut memory.coefficients.as_mut_slice()[at..][..len];
+            let tied = self.loop_memory.scatter.as_deref().filter(|_| plan.shape.kind == CovarianceType::Tied);
+            fill(plan, piece, here, &self.shift, &places, &mut memory.work, tied, host, &mut out[first..]);
+            let mut device = numbers.index(at..at + len);
+            // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
+            let copied = unsafe { device.async_copy_from(&*host, &self.queue.stream) };
+            self.gpu.check("a copy of parameters to the device", copied)?;
+            let to = numbers.index(coefficients + first..coefficients + partials);
+            self.launcher().scores(plan, piece.columns, piece.units, &self.whole(), &device, &to, stride as u64)?;
+            at += len;
+            first += piece.mixtures();
+        }
+        let sums = numbers.index(coefficients + partials..);
+        let partials = numbers.index(coefficients..coefficients + partials);
+        self.launcher().add_blocks(&partials, plan.blocks, stride as u64, &sums)?;
+        let values = &mut self.score_memory.values.as_mut_slice()[..stride];
+        // SAFETY: pinned; read only after the wait below.
+        let copied = unsafe { sums.async_copy_to(&mut *values, &self.queue.stream) };
+        self.gpu.check("a copy of results from the device", copied)?;
+        self.queue.wait(&self.gpu)?;
+        out.iter_mut().zip(&*values).for_each(|(out, value)| *out += value);
+        Ok(())
+    }
+
+    /// Makes room for so many numbers on the device, coefficients on their way, and numbers that come back.
+    pub(super) fn reserve_scores(&mut self, numbers: usize, coefficients: usize, values: usize) -> Result<(), Error> {
+        let (gpu, memory) = (&self.gpu, &mut self.score_memory);
+        gpu.room("likelihoods on the GPU", 8 * numbers as u128, memory.numbers.bytes())?;
+        memory.numbers.reserve(gpu, numbers)?;
+        pin(gpu, &mut memory.coefficients, coefficients)?;
+        pin(gpu, &mut memory.values, values)
+    }
+}
+
+/// Units of one kind that go to the device together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Piece {
+    columns: Columns,
+    units: u32,
+}
+
+impl Piece {
+    /// Mixtures that it has room for.
+    const fn mixtures(self) -> usize {
+        (self.units * self.columns.mixtures()) as usize
+    }
+}
+
+/// Units of so many mixtures, in order. Each piece is twice the one before: while the device works on one the host fills
+/// the next, and the device waits for the first alone.
+fn pieces(mixtures: usize, eights: bool) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let (mut left, mut most) = (mixtures, 1);
+    while left > 0 {
+        let columns = if eights && left > FEW { Columns::Mixtures } else { Columns::Components };
+        let each = columns.mixtures() as usize;
+        // A unit that is not full is a piece's last, and stays behind where it is better cut up.
+        let units = if eights && left > 8 && left % 8 <= FEW { left / each } else { left.div_ceil(each) };
+        let units = units.min(most * 8 / each);
+        pieces.push(Piece { columns, units: units as u32 });
+        left = left.saturating_sub(units * each);
+        most *= 2;
+    }
+    pieces
+}
+
+/// Where a component's coefficients lie in a tile's first column.
+fn places(plan: &ScorePlan) -> Places {
+    let (form, d) = (plan.form, plan.shape.d);
+    Places::of(plan.shape.kernel_kind(), d, |j| form.entry(j, 0), |i, j| form.product(i, j, 0), || form.entry(d, 0))
+}
+
+/// Writes a piece's coefficients, and what is to be added to each mixture's value: what the components share, and nothing
+/// that is a number where digits would be lost.
+#[allow(clippy::too_many_arguments)]
+fn fill(
+    plan: &ScorePlan,
+    piece: Piece,
+    mixtures: &[Mixture],
+    shift: &[f64],
+    places: &Places,
+    work: &mut Work,
+    scatter: Option<&[f64]>,
+    out: &mut [f64],
+    values: &mut [f64],
+) {
+    let (tile, form, most) = (plan.form.tile() as usize, plan.form, most_terms(&plan.shape));
+    let tiles = piece.columns.tiles(plan.shape.k) as usize;
+    // Columns past the last component or mixture, and features past the last entry, count nothing.
+    out.fill(0.0);
+    for (i, (mixture, value)) in mixtures.iter().zip(values).enumerate() {
+        work.begin(mixture);
+        let mut good = true;
+        for c in 0..tiles * 8 / piece.columns.mixtures() as usize {
+            let (tile_at, column) = match piece.columns {
+                Columns::Components => (i * tiles + c / 8, c % 8),
+                Columns::Mixtures => (i / 8 * tiles + c, i % 8),
+            };
+            let mut constant = NOTHING;
+            if c < mixture.n_components() {
+                let own = tile_at * tile + 8 * column;
+                let expanded = work.component(mixture, c, shift, places, own, out);
+                // Nothing is lost of what counts nothing.
+                good &= expanded.terms <= most || expanded.constant == f64::NEG_INFINITY;
+                constant = expanded.constant.max(NOTHING);
+            }
+            out[tile_at * tile + form.constant(column as u32) as usize] = constant;
+        }
+        *value = match (good, scatter) {
+            (false, _) => f64::NAN,
+            (true, None) => 0.0,
+            (true, Some(scatter)) => work.shared(scatter),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mixture_has_its_place_in_one_piece() {
+        for eights in [false, true] {
+            for mixtures in 1..200 {
+                let all = pieces(mixtures, eights);
+                let room: usize = all.iter().map(|p| p.mixtures()).sum();
+                let full: usize = all[..all.len() - 1].iter().map(|p| p.mixtures()).sum();
+                assert!(room >= mixtures && full < mixtures, "{mixtures}: {all:?}");
+                assert!(all.iter().all(|p| p.units > 0 && (eights || p.columns == Columns::Components)));
+                assert!(room == mixtures || (eights && room == mixtures.next_multiple_of(8)), "{mixtures}: {all:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_few_are_units_of_their_own_and_pieces_grow() {
+        let units = |mixtures| pieces(mixtures, true).iter().map(|p| (p.columns, p.units)).collect::<Vec<_>>();
+        assert_eq!(units(1), [(Columns::Components, 1)]);
+        assert_eq!(units(5), [(Columns::Mixtures, 1)]);
+        assert_eq!(units(10), [(Columns::Mixtures, 1), (Columns::Components, 2)]);
+        let eights = [1, 2, 4, 1].map(|units| (Columns::Mixtures, units));
+        assert_eq!(units(64), eights);
+    }
+}
