@@ -92,6 +92,17 @@ impl<A: Pod> Pinned<A> {
         &cast_slice(words)[..self.len]
     }
 
+    /// The first `len` elements as the device sees them, which has one address space with the host: for a few numbers that a
+    /// kernel writes, which are there once the stream was waited for, and need no copy.
+    pub(crate) fn on_device(&self, len: usize) -> DeviceSlice<A>
+    where
+        A: DeviceCopy,
+    {
+        let start = &self.as_slice()[..len];
+        // SAFETY: within the block. As long as it: see `launch`.
+        unsafe { DeviceSlice::from_raw_parts(DevicePointer::from_raw(start.as_ptr() as u64), len) }
+    }
+
     /// All elements, to be written.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [A] {
         let words = self.block.as_mut().map_or(&mut [][..], |(block, _)| block.as_mut_slice());

@@ -45,9 +45,8 @@ impl<T: Number> CudaRows<T> {
         let place = variant.place();
         let (coefficients, sums) = (place.coefficients() as usize, place.sums() as usize);
         let parameters = coefficients + 8 * place.groups as usize;
-        // Sums are an odd number.
-        let partials = (blocks as usize * sums).next_multiple_of(2);
-        self.reserve_scores(parameters + partials + sums, parameters, sums)?;
+        let partials = blocks as usize * sums;
+        self.reserve_scores(parameters + partials, parameters, sums)?;
         let memory = &mut self.score_memory;
         let host = &mut memory.coefficients.as_mut_slice()[..parameters];
         memory.work.begin(mixture);
@@ -64,20 +63,17 @@ impl<T: Number> CudaRows<T> {
             host[coefficients + c] = expanded.constant;
         }
         let shared = self.loop_memory.scatter.as_deref().filter(|_| tied).map_or(0.0, |s| memory.work.shared(s));
-        let numbers = memory.numbers.first(parameters + partials + sums);
+        let numbers = memory.numbers.first(parameters + partials);
         // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
         let copied = unsafe { numbers.index(..parameters).async_copy_from(&*host, &self.queue.stream) };
         self.gpu.check("a copy of parameters to the device", copied)?;
-        let (from, out) = (numbers.index(parameters..parameters + partials), numbers.index(parameters + partials..));
+        let (from, out) = (numbers.index(parameters..), memory.values.on_device(sums));
         let (theta, constants) = (numbers.index(..coefficients), numbers.index(coefficients..parameters));
         let launcher = self.launcher();
         launcher.expect(shape, variant, blocks, &self.whole(), &theta, &constants, &from)?;
         launcher.add_blocks(&from, blocks, sums as u64, &out)?;
-        let values = &mut self.score_memory.values.as_mut_slice()[..sums];
-        // SAFETY: pinned; read only after the wait below.
-        let copied = unsafe { out.async_copy_to(&mut *values, &self.queue.stream) };
-        self.gpu.check("a copy of results from the device", copied)?;
         self.queue.wait(&self.gpu)?;
+        let values = &self.score_memory.values.as_slice()[..sums];
         let scatter = self.loop_memory.scatter.as_deref().unwrap_or_default();
         let mut out = about_the_means(shape, place, mixture, &self.shift, values, scatter);
         if let Some(out) = &mut out {

@@ -17,15 +17,17 @@ pub(super) struct ScoreMemory {
     pub(super) numbers: Slot<f64>,
     /// Coefficients on their way, pinned.
     pub(super) coefficients: Pinned<f64>,
-    /// What comes back, pinned.
+    /// What comes back, pinned: kernels write there.
     pub(super) values: Pinned<f64>,
     pub(super) work: Work,
+    /// The shape that likelihoods were last computed for, and how.
+    planned: Option<(Shape, Option<ScorePlan>)>,
 }
 
 impl ScoreMemory {
     pub(super) fn empty() -> Self {
         let work = Work::default();
-        Self { numbers: Slot::empty(), coefficients: pinned_empty(), values: pinned_empty(), work }
+        Self { numbers: Slot::empty(), coefficients: pinned_empty(), values: pinned_empty(), work, planned: None }
     }
 }
 
@@ -45,7 +47,19 @@ const FEW: usize = 4;
 
 impl<T: Number> CudaRows<T> {
     /// How the likelihoods of a shape are computed; none where there is no kernel for it.
-    fn score_plan(&self, shape: Shape) -> Option<ScorePlan> {
+    fn score_plan(&mut self, shape: Shape) -> Option<ScorePlan> {
+        match self.score_memory.planned {
+            Some((known, plan)) if known == shape => plan,
+            _ => {
+                let plan = self.new_score_plan(shape);
+                tracing::debug!(plan = format!("{plan:?}"), "likelihoods on the device");
+                self.score_memory.planned = Some((shape, plan));
+                plan
+            }
+        }
+    }
+
+    fn new_score_plan(&self, shape: Shape) -> Option<ScorePlan> {
         let room = u64::from(self.gpu.limits.shared_bytes);
         let form = Form::of(shape.kernel_kind(), shape.d)?;
         let shared = |columns| scores::shared_bytes::<T>(form, columns, shape.k);
@@ -71,9 +85,8 @@ impl<T: Number> CudaRows<T> {
         for run in mixtures.chunk_by(alike) {
             let out = &mut out[first..][..run.len()];
             first += run.len();
-            let Some(plan) = self.score_plan(self.shape(run[0].covariance_type(), run[0].n_components())) else {
-                continue;
-            };
+            let shape = self.shape(run[0].covariance_type(), run[0].n_components());
+            let Some(plan) = self.score_plan(shape) else { continue };
             let one = plan.unit(Columns::Components);
             let each = if plan.eights { one.max(plan.unit(Columns::Mixtures) / 8) } else { one };
             let most = ((WAITING / each) as usize / 8 * 8).clamp(8, AT_A_TIME);
@@ -97,8 +110,8 @@ impl<T: Number> CudaRows<T> {
         let coefficients: u64 = pieces.iter().map(|p| u64::from(p.units) * plan.unit(p.columns)).sum();
         let stride: usize = pieces.iter().map(|p| p.mixtures()).sum();
         let (coefficients, partials) = (coefficients as usize, plan.blocks as usize * stride);
-        self.reserve_scores(coefficients + partials + stride, coefficients, stride)?;
-        let numbers = self.score_memory.numbers.first(coefficients + partials + stride);
+        self.reserve_scores(coefficients + partials, coefficients, stride)?;
+        let numbers = self.score_memory.numbers.first(coefficients + partials);
         let (mut at, mut first) = (0, 0);
         let places = places(plan);
         for piece in pieces {
@@ -112,20 +125,17 @@ impl<T: Number> CudaRows<T> {
             // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
             let copied = unsafe { device.async_copy_from(&*host, &self.queue.stream) };
             self.gpu.check("a copy of parameters to the device", copied)?;
-            let to = numbers.index(coefficients + first..coefficients + partials);
+            let to = numbers.index(coefficients + first..);
             self.launcher().scores(plan, piece.columns, piece.units, &self.whole(), &device, &to, stride as u64)?;
             at += len;
             first += piece.mixtures();
         }
-        let sums = numbers.index(coefficients + partials..);
-        let partials = numbers.index(coefficients..coefficients + partials);
+        let sums = self.score_memory.values.on_device(stride);
+        let partials = numbers.index(coefficients..);
         self.launcher().add_blocks(&partials, plan.blocks, stride as u64, &sums)?;
-        let values = &mut self.score_memory.values.as_mut_slice()[..stride];
-        // SAFETY: pinned; read only after the wait below.
-        let copied = unsafe { sums.async_copy_to(&mut *values, &self.queue.stream) };
-        self.gpu.check("a copy of results from the device", copied)?;
         self.queue.wait(&self.gpu)?;
-        out.iter_mut().zip(&*values).for_each(|(out, value)| *out += value);
+        let values = self.score_memory.values.as_slice();
+        out.iter_mut().zip(values).for_each(|(out, value)| *out += value);
         Ok(())
     }
 

@@ -147,7 +147,7 @@ fn every_form_gives_the_values_of_the_reference_whatever_its_columns_are() {
 #[test]
 fn any_number_of_components_and_of_rows_will_do() {
     for kind in KINDS {
-        for (n, k) in [(1, 1), (16, 8), (129, 9), (300, 20)] {
+        for (n, k) in [(1, 1), (16, 8), (129, 9), (300, 20), (1001, 3)] {
             check::<f32>(kind, n, 3, k, false);
             check::<f64>(kind, n, 3, k, n > 16);
         }

@@ -260,8 +260,8 @@ extern "C" fn free(at: CUdeviceptr) -> Code {
 
 extern "C" fn allocate_pinned(out: *mut *mut c_void, bytes: usize) -> Code {
     call("cuMemAllocHost", true, |s| {
-        let mut block = vec![u128::MAX; bytes.div_ceil(16)].into_boxed_slice();
-        let at = block.as_mut_ptr();
+        let mut block = Buffer::new(&vec![u128::MAX; bytes.div_ceil(16)]);
+        let at = block.pointer_mut();
         s.pinned.insert(at as usize, block);
         write(out, at.cast())
     })

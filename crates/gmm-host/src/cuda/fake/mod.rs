@@ -98,7 +98,8 @@ struct State {
     dead: Option<Code>,
     calls: BTreeMap<&'static str, usize>,
     memory: BTreeMap<u64, (usize, Buffer<u128>)>,
-    pinned: BTreeMap<usize, Box<[u128]>>,
+    /// Kernels may write there too.
+    pinned: BTreeMap<usize, Buffer<u128>>,
     contexts: usize,
     handles: BTreeSet<usize>,
     last_handle: usize,

@@ -70,7 +70,7 @@ kernels! {
     /// Up to 14 entries and their squares; eight mixtures.
     squares_7_eight => scores_squares_7_eight_f32, scores_squares_7_eight_f64, pass::body::<T, Squares<7>, 8, 1>, pass::shared_bytes::<T, Squares<7>, 8>;
     /// Up to 16 entries and their squares; one mixture.
-    squares_8_one => scores_squares_8_one_f32, scores_squares_8_one_f64, pass::body::<T, Squares<8>, 1, 2>, pass::shared_bytes::<T, Squares<8>, 1>;
+    squares_8_one => scores_squares_8_one_f32, scores_squares_8_one_f64, pass::body::<T, Squares<8>, 1, 1>, pass::shared_bytes::<T, Squares<8>, 1>;
     /// Up to 16 entries and their squares; eight mixtures.
     squares_8_eight => scores_squares_8_eight_f32, scores_squares_8_eight_f64, pass::body::<T, Squares<8>, 8, 1>, pass::shared_bytes::<T, Squares<8>, 8>;
     /// Up to 32 entries and their squares; one mixture.

@@ -124,6 +124,19 @@ const fn of_a_lane<const TILES: usize>() -> usize {
     if TILES == 1 { 1 } else { 2 }
 }
 
+/// Groups of rows, `G` at a time, that may be on their way.
+const AHEAD: usize = 2;
+
+/// How many are: one mixture's products take less time than rows need to arrive, and those of eight more. None where
+/// features fill the registers.
+const fn ahead<T: Real, R: Rows, const TILES: usize>() -> usize {
+    match TILES {
+        1 if T::BYTES == 4 => AHEAD,
+        8 if R::FOURS >= 16 && R::SHARED == 0 => 0,
+        _ => 1,
+    }
+}
+
 /// The kernel: `TILES` is 1 where columns are components, and 8 where they are mixtures; a warp takes `G` groups of rows
 /// at a time, which changes nothing in what it computes.
 ///
@@ -156,53 +169,56 @@ pub(super) unsafe fn body<T: Real, R: Rows, const TILES: usize, const G: usize>(
     let arrive = |group: u32, lane: u32| {
         core::array::from_fn::<_, G, _>(|g| unsafe { R::arrive(&a, there(group + g as u32 * step), lane) })
     };
-    let mut arriving = arrive(group, lane);
+    let ahead = ahead::<T, R, TILES>();
+    let mut arriving = [arrive(group, lane); AHEAD];
+    each(ahead.saturating_sub(1), |i| arriving[i + 1] = arrive(group + (i + 1) as u32 * G as u32 * step, lane));
     copies::arrive();
     thread::sync_threads();
 
-    let mut likelihoods = [Logs::START; 2];
+    let mut logs = [Logs::START; 2];
     while group < groups {
-        // What follows from it is found anew for each group, and takes no register in between.
-        let lane = device::unknown(lane);
-        let arrived = arriving;
-        let rows: [R; G] = core::array::from_fn(|g| R::stage(&a, arrived[g], x, lane));
-        arriving = arrive(group + G as u32 * step, lane);
-
-        let mut densities = [[[(0.0, 0.0); 2]; 2]; G];
-        let mut at = 0;
-        while at < len {
-            let tiles = Shared::<f64>::at(8 * at);
-            let mut joint = [[[0.0; 4]; TILES]; G];
-            each(TILES, |tile| {
-                let constants = (tile as u32 + 1) * tile_len(R::FOURS) - 8;
-                let [even, odd] = tiles.load2(constants + lane % 4 * 2);
-                each(G, |g| joint[g][tile] = [even, odd, even, odd]);
-            });
-            R::multiply(&rows, x, lane, tiles, &mut joint);
+        each(if ahead > 1 { ahead } else { 1 }, |round| {
+            // What follows from it is found anew for each group, and takes no register in between.
+            let lane = device::unknown(lane);
+            let arrived = if ahead > 0 { arriving[round] } else { arrive(group, lane) };
+            let rows: [R; G] = core::array::from_fn(|g| R::stage(&a, arrived[g], x, lane));
+            if ahead > 0 {
+                arriving[round] = arrive(group + (ahead * G) as u32 * step, lane);
+            }
+            let mut densities = [[[(0.0, 0.0); 2]; 2]; G];
+            let mut at = 0;
+            while at < len {
+                let tiles = Shared::<f64>::at(8 * at);
+                let mut joint = [[[0.0; 4]; TILES]; G];
+                each(TILES, |tile| {
+                    let constants = (tile as u32 + 1) * tile_len(R::FOURS) - 8;
+                    let [even, odd] = tiles.load2(constants + lane % 4 * 2);
+                    each(G, |g| joint[g][tile] = [even, odd, even, odd]);
+                });
+                R::multiply(&rows, x, lane, tiles, &mut joint);
+                each(G, |g| add::<T, TILES>(at == 0, &joint[g], &mut densities[g]));
+                at += TILES as u32 * tile_len(R::FOURS);
+            }
             each(G, |g| {
-                add::<T, TILES>(at == 0, &joint[g], &mut densities[g]);
-            });
-            at += TILES as u32 * tile_len(R::FOURS);
-        }
-        each(G, |g| {
-            each(2, |half| {
-                let row = (group + g as u32 * step) as u64 * GROUP as u64 + (lane / 4 + 8 * half as u32) as u64;
-                // SAFETY: the weights are as the arguments' field says.
-                let weight = unsafe { row_weight(a.row_weights, a.n, row) };
-                each(of_a_lane::<TILES>(), |odd| {
-                    let (top, sum) = densities[g][half][odd];
-                    likelihoods[odd].add(!a.row_weights.is_null(), weight, top, sum);
+                each(2, |half| {
+                    let row = (group + g as u32 * step) as u64 * GROUP as u64 + (lane / 4 + 8 * half as u32) as u64;
+                    // SAFETY: the weights are as the arguments' field says.
+                    let weight = unsafe { row_weight(a.row_weights, a.n, row) };
+                    each(of_a_lane::<TILES>(), |odd| {
+                        let (top, sum) = densities[g][half][odd];
+                        logs[odd].add(!a.row_weights.is_null(), weight, top, sum);
+                    });
                 });
             });
+            group += G as u32 * step;
         });
-        group += G as u32 * step;
     }
 
     // The warps' sums, where the coefficients were.
     thread::sync_threads();
     let all = Shared::<f64>::at(0);
     each(of_a_lane::<TILES>(), |odd| {
-        let mut sum = likelihoods[odd].total();
+        let mut sum = logs[odd].total();
         each(3, |i| sum += warp::shuffle_xor(sum, 4 << i));
         if TILES == 8 && lane < 4 || lane == 0 {
             all.store(me * TILES as u32 + 2 * lane + odd as u32, sum);
