@@ -34,34 +34,52 @@ pub(super) const fn place(fours: u32, j: u32) -> [u32; 2] {
     }
 }
 
-/// Entry `column` of rows `g` and `g+8` of a group; 0 past the last.
-#[inline(always)]
-unsafe fn two<T: Real>(a: &Scores<T>, group: u32, lane: u32, column: u32) -> [T; 2] {
-    let mut out = [T::ZERO; 2];
-    if column < a.d {
-        let row = group as u64 * GROUP as u64 + (lane / 4) as u64;
-        let (tile, inside) = (row / TILE_ROWS as u64, row % TILE_ROWS as u64);
-        let at = (tile * a.d as u64 + column as u64) * TILE_ROWS as u64 + inside;
-        // SAFETY: the group is one of the rows', and its tile is filled up.
-        unsafe { out = [device::load(a.x, at), device::load(a.x, at + 8)] };
-    }
-    out
+/// Where a lane finds its two rows of a group.
+#[derive(Clone, Copy)]
+struct Places<T> {
+    /// Column 0 of row `g`; that of row `g+8` is 8 further, and a column 128.
+    x: *const T,
+    d: u32,
 }
 
-/// Sums of products of `Q` fours, of several groups of rows, for each tile.
+impl<T: Real> Places<T> {
+    #[inline(always)]
+    fn of(a: &Scores<T>, group: u32, lane: u32) -> Self {
+        let (tile, inside) = (group / GROUPS, group % GROUPS * GROUP + lane / 4);
+        let at = tile as u64 * (a.d * TILE_ROWS) as u64 + inside as u64;
+        Self { x: a.x.wrapping_add(at as usize), d: a.d }
+    }
+
+    /// A column of both rows; 0 past the last.
+    #[inline(always)]
+    unsafe fn two(self, column: u32) -> [T; 2] {
+        let mut out = [T::ZERO; 2];
+        let at = (column * TILE_ROWS) as u64;
+        if column < self.d {
+            // SAFETY: the group is one of the rows', and its tile is filled up.
+            out = unsafe { [device::load(self.x, at), device::load(self.x, at + 8)] };
+        }
+        out
+    }
+}
+
+/// Groups of a tile.
+const GROUPS: u32 = TILE_ROWS / GROUP;
+
+/// Adds products of `Q` fours with each tile's.
 #[inline(always)]
-fn multiply<const Q: usize, const TILES: usize, const G: usize>(
-    features: [&[[f64; 2]; Q]; G],
+fn multiply<const Q: usize, const TILES: usize>(
+    features: &[[f64; 2]; Q],
     lane: u32,
     tiles: Shared<f64>,
-    sums: &mut [[[f64; 4]; TILES]; G],
+    sums: &mut [[f64; 4]; TILES],
 ) {
     each(Q.div_ceil(4), |step| {
         each(TILES, |tile| {
             let at = tile as u32 * super::tile_len(Q) + step as u32 * 128 + lane * 2;
             let low = tiles.load2(at);
             let high = if Q - 4 * step > 2 { tiles.load2(at + 64) } else { [0.0; 2] };
-            each(G, |g| product(&features[g][4 * step..], [low[0], low[1], high[0], high[1]], &mut sums[g][tile]));
+            product(&features[4 * step..], [low[0], low[1], high[0], high[1]], &mut sums[tile]);
         });
     });
 }
@@ -93,9 +111,9 @@ impl<const Q: usize> Rows for Linear<Q> {
 
     #[inline(always)]
     unsafe fn arrive<T: Real>(a: &Scores<T>, group: u32, lane: u32) -> [[T; 2]; Q] {
-        let mut out = [[T::ZERO; 2]; Q];
+        let (mut out, at) = ([[T::ZERO; 2]; Q], Places::of(a, group, lane));
         // SAFETY: the caller's promise.
-        each(Q, |q| out[q] = unsafe { two(a, group, lane, 4 * q as u32 + lane % 4) });
+        each(Q, |q| out[q] = unsafe { at.two(4 * q as u32 + lane % 4) });
         out
     }
 
@@ -121,14 +139,14 @@ impl<const Q: usize> Rows for Linear<Q> {
     }
 
     #[inline(always)]
-    fn multiply<const TILES: usize, const G: usize>(
-        rows: &[Self; G],
+    fn multiply<const TILES: usize>(
+        &self,
         _: Shared<f64>,
         lane: u32,
         tiles: Shared<f64>,
-        sums: &mut [[[f64; 4]; TILES]; G],
+        sums: &mut [[f64; 4]; TILES],
     ) {
-        multiply(rows.each_ref().map(|rows| &rows.0), lane, tiles, sums);
+        multiply(&self.0, lane, tiles, sums);
     }
 }
 
@@ -143,11 +161,12 @@ impl<const Q: usize> Rows for Squares<Q> {
 
     #[inline(always)]
     unsafe fn arrive<T: Real>(a: &Scores<T>, group: u32, lane: u32) -> [[T; 2]; Q] {
-        let mut out = [[T::ZERO; 2]; Q];
-        // SAFETY: the caller's promise, here and below.
-        each(Q / 2, |q| out[q] = unsafe { two(a, group, lane, 4 * q as u32 + lane % 4) });
+        let (mut out, at) = ([[T::ZERO; 2]; Q], Places::of(a, group, lane));
+        // SAFETY: the caller's promise.
+        each(Q / 2, |q| out[q] = unsafe { at.two(4 * q as u32 + lane % 4) });
         if Q % 2 == 1 {
-            out[Q / 2] = unsafe { two(a, group, lane, 4 * (Q / 2) as u32 + lane % 2) };
+            // SAFETY: as above.
+            out[Q / 2] = unsafe { at.two(4 * (Q / 2) as u32 + lane % 2) };
         }
         out
     }
@@ -170,13 +189,13 @@ impl<const Q: usize> Rows for Squares<Q> {
     }
 
     #[inline(always)]
-    fn multiply<const TILES: usize, const G: usize>(
-        rows: &[Self; G],
+    fn multiply<const TILES: usize>(
+        &self,
         _: Shared<f64>,
         lane: u32,
         tiles: Shared<f64>,
-        sums: &mut [[[f64; 4]; TILES]; G],
+        sums: &mut [[f64; 4]; TILES],
     ) {
-        multiply(rows.each_ref().map(|rows| &rows.0), lane, tiles, sums);
+        multiply(&self.0, lane, tiles, sums);
     }
 }

@@ -1,5 +1,6 @@
 //! Σ w ln p(x) as a lane keeps it.
 
+use crate::each::each;
 use crate::math::ln_f64;
 
 /// As [`Likelihood`](crate::fused::likelihood::Likelihood), in two numbers where it has three: registers are scarce here.
@@ -16,22 +17,26 @@ impl Logs {
 
     pub(super) const START: Self = Self { total: 0.0, product: 1.0 };
 
-    /// A row: a number near the largest of its joint densities' logarithms, and the sum of all in terms of that, at least 1.
+    /// Two rows of weight 1, or 0 where one does not count: of each a number near the largest of its joint densities'
+    /// logarithms, and the sum of all in terms of that, at least 1.
     #[inline(always)]
-    pub(super) fn add(&mut self, weighted: bool, weight: f64, top: f64, sum: f64) {
-        if weighted {
-            if weight > 0.0 {
-                self.total += weight * (top + ln_f64(sum));
-            }
-            return;
-        }
-        let counts = weight > 0.0;
-        self.total += if counts { top } else { 0.0 };
-        self.product *= if counts { sum } else { 1.0 };
-        // Once in some hundred rows.
-        if self.product > Self::LARGE {
-            self.product *= Self::SMALLER;
-            self.total += 256.0 * core::f64::consts::LN_2;
+    pub(super) fn add(&mut self, counts: [bool; 2], densities: [(f64, f64); 2]) {
+        each(2, |half| {
+            let (top, sum) = densities[half];
+            self.total += if counts[half] { top } else { 0.0 };
+            self.product *= if counts[half] { sum } else { 1.0 };
+        });
+        // Without a branch, which would keep the compiler from going on with other rows meanwhile.
+        let large = self.product > Self::LARGE;
+        self.product *= if large { Self::SMALLER } else { 1.0 };
+        self.total += if large { 256.0 * core::f64::consts::LN_2 } else { 0.0 };
+    }
+
+    /// A row that has a weight.
+    #[inline(always)]
+    pub(super) fn add_weighted(&mut self, weight: f64, (top, sum): (f64, f64)) {
+        if weight > 0.0 {
+            self.total += weight * (top + ln_f64(sum));
         }
     }
 

@@ -50,53 +50,53 @@ kernels! {
         partials: *mut f64,
     }
     /// Up to 16 entries; one mixture.
-    linear_4_one => scores_linear_4_one_f32, scores_linear_4_one_f64, pass::body::<T, Linear<4>, 1, 2>, pass::shared_bytes::<T, Linear<4>, 1>;
+    linear_4_one => scores_linear_4_one_f32, scores_linear_4_one_f64, pass::body::<T, Linear<4>, 1>, pass::shared_bytes::<T, Linear<4>, 1>;
     /// Up to 16 entries; eight mixtures.
-    linear_4_eight => scores_linear_4_eight_f32, scores_linear_4_eight_f64, pass::body::<T, Linear<4>, 8, 1>, pass::shared_bytes::<T, Linear<4>, 8>;
+    linear_4_eight => scores_linear_4_eight_f32, scores_linear_4_eight_f64, pass::body::<T, Linear<4>, 8>, pass::shared_bytes::<T, Linear<4>, 8>;
     /// Up to 32 entries; one mixture.
-    linear_8_one => scores_linear_8_one_f32, scores_linear_8_one_f64, pass::body::<T, Linear<8>, 1, 1>, pass::shared_bytes::<T, Linear<8>, 1>;
+    linear_8_one => scores_linear_8_one_f32, scores_linear_8_one_f64, pass::body::<T, Linear<8>, 1>, pass::shared_bytes::<T, Linear<8>, 1>;
     /// Up to 32 entries; eight mixtures.
-    linear_8_eight => scores_linear_8_eight_f32, scores_linear_8_eight_f64, pass::body::<T, Linear<8>, 8, 1>, pass::shared_bytes::<T, Linear<8>, 8>;
+    linear_8_eight => scores_linear_8_eight_f32, scores_linear_8_eight_f64, pass::body::<T, Linear<8>, 8>, pass::shared_bytes::<T, Linear<8>, 8>;
     /// Up to 8 entries and their squares; one mixture.
-    squares_4_one => scores_squares_4_one_f32, scores_squares_4_one_f64, pass::body::<T, Squares<4>, 1, 2>, pass::shared_bytes::<T, Squares<4>, 1>;
+    squares_4_one => scores_squares_4_one_f32, scores_squares_4_one_f64, pass::body::<T, Squares<4>, 1>, pass::shared_bytes::<T, Squares<4>, 1>;
     /// Up to 8 entries and their squares; eight mixtures.
-    squares_4_eight => scores_squares_4_eight_f32, scores_squares_4_eight_f64, pass::body::<T, Squares<4>, 8, 1>, pass::shared_bytes::<T, Squares<4>, 8>;
+    squares_4_eight => scores_squares_4_eight_f32, scores_squares_4_eight_f64, pass::body::<T, Squares<4>, 8>, pass::shared_bytes::<T, Squares<4>, 8>;
     /// Up to 12 entries and their squares; one mixture.
-    squares_6_one => scores_squares_6_one_f32, scores_squares_6_one_f64, pass::body::<T, Squares<6>, 1, 2>, pass::shared_bytes::<T, Squares<6>, 1>;
+    squares_6_one => scores_squares_6_one_f32, scores_squares_6_one_f64, pass::body::<T, Squares<6>, 1>, pass::shared_bytes::<T, Squares<6>, 1>;
     /// Up to 12 entries and their squares; eight mixtures.
-    squares_6_eight => scores_squares_6_eight_f32, scores_squares_6_eight_f64, pass::body::<T, Squares<6>, 8, 1>, pass::shared_bytes::<T, Squares<6>, 8>;
+    squares_6_eight => scores_squares_6_eight_f32, scores_squares_6_eight_f64, pass::body::<T, Squares<6>, 8>, pass::shared_bytes::<T, Squares<6>, 8>;
     /// Up to 14 entries and their squares; one mixture.
-    squares_7_one => scores_squares_7_one_f32, scores_squares_7_one_f64, pass::body::<T, Squares<7>, 1, 2>, pass::shared_bytes::<T, Squares<7>, 1>;
+    squares_7_one => scores_squares_7_one_f32, scores_squares_7_one_f64, pass::body::<T, Squares<7>, 1>, pass::shared_bytes::<T, Squares<7>, 1>;
     /// Up to 14 entries and their squares; eight mixtures.
-    squares_7_eight => scores_squares_7_eight_f32, scores_squares_7_eight_f64, pass::body::<T, Squares<7>, 8, 1>, pass::shared_bytes::<T, Squares<7>, 8>;
+    squares_7_eight => scores_squares_7_eight_f32, scores_squares_7_eight_f64, pass::body::<T, Squares<7>, 8>, pass::shared_bytes::<T, Squares<7>, 8>;
     /// Up to 16 entries and their squares; one mixture.
-    squares_8_one => scores_squares_8_one_f32, scores_squares_8_one_f64, pass::body::<T, Squares<8>, 1, 1>, pass::shared_bytes::<T, Squares<8>, 1>;
+    squares_8_one => scores_squares_8_one_f32, scores_squares_8_one_f64, pass::body::<T, Squares<8>, 1>, pass::shared_bytes::<T, Squares<8>, 1>;
     /// Up to 16 entries and their squares; eight mixtures.
-    squares_8_eight => scores_squares_8_eight_f32, scores_squares_8_eight_f64, pass::body::<T, Squares<8>, 8, 1>, pass::shared_bytes::<T, Squares<8>, 8>;
+    squares_8_eight => scores_squares_8_eight_f32, scores_squares_8_eight_f64, pass::body::<T, Squares<8>, 8>, pass::shared_bytes::<T, Squares<8>, 8>;
     /// Up to 32 entries and their squares; one mixture.
-    squares_16_one => scores_squares_16_one_f32, scores_squares_16_one_f64, pass::body::<T, Squares<16>, 1, 1>, pass::shared_bytes::<T, Squares<16>, 1>;
+    squares_16_one => scores_squares_16_one_f32, scores_squares_16_one_f64, pass::body::<T, Squares<16>, 1>, pass::shared_bytes::<T, Squares<16>, 1>;
     /// Up to 32 entries and their squares; eight mixtures.
-    squares_16_eight => scores_squares_16_eight_f32, scores_squares_16_eight_f64, pass::body::<T, Squares<16>, 8, 1>, pass::shared_bytes::<T, Squares<16>, 8>;
+    squares_16_eight => scores_squares_16_eight_f32, scores_squares_16_eight_f64, pass::body::<T, Squares<16>, 8>, pass::shared_bytes::<T, Squares<16>, 8>;
     /// Up to 4 entries and their products; one mixture.
-    full_1_one => scores_full_1_one_f32, scores_full_1_one_f64, pass::body::<T, Staged<1, 0>, 1, 1>, pass::shared_bytes::<T, Staged<1, 0>, 1>;
+    full_1_one => scores_full_1_one_f32, scores_full_1_one_f64, pass::body::<T, Staged<1, 0>, 1>, pass::shared_bytes::<T, Staged<1, 0>, 1>;
     /// Up to 4 entries and their products; eight mixtures.
-    full_1_eight => scores_full_1_eight_f32, scores_full_1_eight_f64, pass::body::<T, Staged<1, 0>, 8, 1>, pass::shared_bytes::<T, Staged<1, 0>, 8>;
+    full_1_eight => scores_full_1_eight_f32, scores_full_1_eight_f64, pass::body::<T, Staged<1, 0>, 8>, pass::shared_bytes::<T, Staged<1, 0>, 8>;
     /// Up to 8 entries and their products; one mixture.
-    full_2_one => scores_full_2_one_f32, scores_full_2_one_f64, pass::body::<T, Staged<2, 0>, 1, 1>, pass::shared_bytes::<T, Staged<2, 0>, 1>;
+    full_2_one => scores_full_2_one_f32, scores_full_2_one_f64, pass::body::<T, Staged<2, 0>, 1>, pass::shared_bytes::<T, Staged<2, 0>, 1>;
     /// Up to 8 entries and their products; eight mixtures.
-    full_2_eight => scores_full_2_eight_f32, scores_full_2_eight_f64, pass::body::<T, Staged<2, 0>, 8, 1>, pass::shared_bytes::<T, Staged<2, 0>, 8>;
+    full_2_eight => scores_full_2_eight_f32, scores_full_2_eight_f64, pass::body::<T, Staged<2, 0>, 8>, pass::shared_bytes::<T, Staged<2, 0>, 8>;
     /// Up to 12 entries and their products; one mixture.
-    full_3_one => scores_full_3_one_f32, scores_full_3_one_f64, pass::body::<T, Staged<3, 0>, 1, 1>, pass::shared_bytes::<T, Staged<3, 0>, 1>;
+    full_3_one => scores_full_3_one_f32, scores_full_3_one_f64, pass::body::<T, Staged<3, 0>, 1>, pass::shared_bytes::<T, Staged<3, 0>, 1>;
     /// Up to 12 entries and their products; eight mixtures.
-    full_3_eight => scores_full_3_eight_f32, scores_full_3_eight_f64, pass::body::<T, Staged<3, 0>, 8, 1>, pass::shared_bytes::<T, Staged<3, 0>, 8>;
+    full_3_eight => scores_full_3_eight_f32, scores_full_3_eight_f64, pass::body::<T, Staged<3, 0>, 8>, pass::shared_bytes::<T, Staged<3, 0>, 8>;
     /// Up to 13 entries and their products; one mixture.
-    full_and_one_3_one => scores_full_and_one_3_one_f32, scores_full_and_one_3_one_f64, pass::body::<T, Staged<3, 1>, 1, 1>, pass::shared_bytes::<T, Staged<3, 1>, 1>;
+    full_and_one_3_one => scores_full_and_one_3_one_f32, scores_full_and_one_3_one_f64, pass::body::<T, Staged<3, 1>, 1>, pass::shared_bytes::<T, Staged<3, 1>, 1>;
     /// Up to 13 entries and their products; eight mixtures.
-    full_and_one_3_eight => scores_full_and_one_3_eight_f32, scores_full_and_one_3_eight_f64, pass::body::<T, Staged<3, 1>, 8, 1>, pass::shared_bytes::<T, Staged<3, 1>, 8>;
+    full_and_one_3_eight => scores_full_and_one_3_eight_f32, scores_full_and_one_3_eight_f64, pass::body::<T, Staged<3, 1>, 8>, pass::shared_bytes::<T, Staged<3, 1>, 8>;
     /// Up to 16 entries and their products; one mixture.
-    full_4_one => scores_full_4_one_f32, scores_full_4_one_f64, pass::body::<T, Staged<4, 0>, 1, 1>, pass::shared_bytes::<T, Staged<4, 0>, 1>;
+    full_4_one => scores_full_4_one_f32, scores_full_4_one_f64, pass::body::<T, Staged<4, 0>, 1>, pass::shared_bytes::<T, Staged<4, 0>, 1>;
     /// Up to 16 entries and their products; eight mixtures.
-    full_4_eight => scores_full_4_eight_f32, scores_full_4_eight_f64, pass::body::<T, Staged<4, 0>, 8, 1>, pass::shared_bytes::<T, Staged<4, 0>, 8>;
+    full_4_eight => scores_full_4_eight_f32, scores_full_4_eight_f64, pass::body::<T, Staged<4, 0>, 8>, pass::shared_bytes::<T, Staged<4, 0>, 8>;
 }
 
 /// The constant of what counts nothing, such as a component of weight 0: finite, so that it may stand alone among others

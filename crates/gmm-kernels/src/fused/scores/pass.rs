@@ -32,14 +32,8 @@ pub(super) trait Rows: Copy {
     /// Features of what arrived.
     fn stage<T: Real>(a: &Scores<T>, arrived: Self::Arriving<T>, x: Shared<f64>, lane: u32) -> Self;
 
-    /// Adds products of the features of `G` groups with the coefficients of tiles, which lie one after another.
-    fn multiply<const TILES: usize, const G: usize>(
-        rows: &[Self; G],
-        x: Shared<f64>,
-        lane: u32,
-        tiles: Shared<f64>,
-        sums: &mut [[[f64; 4]; TILES]; G],
-    );
+    /// Adds products of the features with the coefficients of tiles, which lie one after another.
+    fn multiply<const TILES: usize>(&self, x: Shared<f64>, lane: u32, tiles: Shared<f64>, sums: &mut [[f64; 4]; TILES]);
 }
 
 /// Numbers of a unit's tiles.
@@ -55,95 +49,96 @@ pub(super) fn shared_bytes<T: Real, R: Rows, const TILES: usize>(a: &Scores<T>) 
     8 * (unit + u64::from(WARPS * R::SHARED))
 }
 
-/// Of a row under a mixture: a number near the largest of its joint densities' logarithms, and the sum of all in terms of
-/// that, at least 1.
-type Density = (f64, f64);
-
-/// Of components of one mixture, `TILES` tiles of eight columns, in this lane's row `half`; `odd` is which of its columns
-/// the mixture is, or both where columns are components.
-#[inline(always)]
-fn of_eight<T: Real, const TILES: usize>(joint: &[[f64; 4]; TILES], half: usize, odd: usize) -> Density {
-    let mut top = i32::MIN;
-    let mut all = [0.0; 8];
-    if TILES == 1 {
-        all[0] = joint[0][2 * half];
-        all[1] = joint[0][2 * half + 1];
-    } else {
-        each(TILES, |tile| all[tile] = joint[tile][2 * half + odd]);
-    }
-    let here = if TILES == 1 { 2 } else { 8 };
-    each(here, |i| {
-        let key = key(all[i]);
-        top = if key > top { key } else { top };
-    });
-    if TILES == 1 {
-        each(2, |i| {
-            let other = warp::shuffle_xor_u32(top as u32, 1 << i) as i32;
-            top = if other > top { other } else { top };
-        });
-    }
-    let top = least(top);
-    let mut e = [T::ZERO; 8];
-    each(here, |i| e[i] = T::from_f64(all[i] - top).exp_below());
-    // The same tree in both: two columns of a lane, then lanes one and two apart.
-    let sum = if TILES == 1 {
-        let v = e[0] + e[1];
-        let v = v + warp::shuffle_xor(v, 1);
-        v + warp::shuffle_xor(v, 2)
-    } else {
-        ((e[0] + e[1]) + (e[2] + e[3])) + ((e[4] + e[5]) + (e[6] + e[7]))
-    };
-    (top, sum.to_f64())
-}
-
-/// Of more components.
-#[inline(always)]
-fn of_both<T: Real>(a: Density, b: Density) -> Density {
-    let top = larger(a.0, b.0);
-    let by = |v: f64| T::from_f64(v - top).exp_below().to_f64();
-    (top, a.1 * by(a.0) + b.1 * by(b.0))
-}
-
-/// Densities of this lane's two rows, `[half][odd]`: under its two mixtures, or its one.
-type Densities = [[Density; 2]; 2];
-
-/// Takes eight components more into account.
-#[inline(always)]
-fn add<T: Real, const TILES: usize>(first: bool, joint: &[[f64; 4]; TILES], densities: &mut Densities) {
-    each(2, |half| {
-        each(of_a_lane::<TILES>(), |odd| {
-            let eight = of_eight::<T, TILES>(joint, half, odd);
-            let all = &mut densities[half][odd];
-            *all = if first { eight } else { of_both::<T>(*all, eight) };
-        });
-    });
-}
-
 /// Mixtures that a lane has numbers of.
 const fn of_a_lane<const TILES: usize>() -> usize {
     if TILES == 1 { 1 } else { 2 }
 }
 
-/// Groups of rows, `G` at a time, that may be on their way.
-const AHEAD: usize = 2;
+/// Densities of this lane's two rows, under its two mixtures or its one, `[half][odd]`: a number near the largest of the joint
+/// densities' logarithms, and the sum of all in terms of that, at least 1.
+type Densities = [[(f64, f64); 2]; 2];
 
-/// How many are: one mixture's products take less time than rows need to arrive, and those of eight more. None where
-/// features fill the registers.
+/// Calls `f(half, odd)` for every density that a lane has.
+#[inline(always)]
+fn every<const TILES: usize>(mut f: impl FnMut(usize, usize)) {
+    each(2, |half| each(of_a_lane::<TILES>(), |odd| f(half, odd)));
+}
+
+/// Densities of a group under eight components.
+#[inline(always)]
+fn of_eight<T: Real, const TILES: usize>(joint: &[[f64; 4]; TILES]) -> Densities {
+    let mut out = [[(0.0, 0.0); 2]; 2];
+    if TILES == 1 {
+        let densities = of_columns::<T>(joint[0]);
+        each(2, |half| out[half][0] = densities[half]);
+    } else {
+        every::<TILES>(|half, odd| {
+            let mut all = [0.0; 8];
+            each(TILES, |tile| all[tile] = joint[tile][2 * half + odd]);
+            out[half][odd] = of_tiles::<T>(all);
+        });
+    }
+    out
+}
+
+/// Of eight components that a lane has itself.
+#[inline(always)]
+fn of_tiles<T: Real>(all: [f64; 8]) -> (f64, f64) {
+    let mut top = i32::MIN;
+    each(8, |i| top = top.max(key(all[i])));
+    let top = least(top);
+    let [a, b, c, d, e, f, g, h] = all.map(|v| T::from_f64(v - top).exp_below());
+    // As the four lanes of `of_columns` add them.
+    (top, (((a + b) + (c + d)) + ((e + f) + (g + h))).to_f64())
+}
+
+/// Of eight components of which four lanes have two each, for two rows: step by step for both, so that one does not wait for
+/// the other's shuffles.
+#[inline(always)]
+fn of_columns<T: Real>([a, b, c, d]: [f64; 4]) -> [(f64, f64); 2] {
+    let mut tops = [key(a).max(key(b)), key(c).max(key(d))];
+    each(2, |i| {
+        let other = tops.map(|top| warp::shuffle_xor_u32(top as u32, 1 << i) as i32);
+        each(2, |half| tops[half] = tops[half].max(other[half]));
+    });
+    let tops = tops.map(least);
+    let exp = |v: f64, half: usize| T::from_f64(v - tops[half]).exp_below();
+    let mut sums = [exp(a, 0) + exp(b, 0), exp(c, 1) + exp(d, 1)];
+    each(2, |i| {
+        let other = sums.map(|sum| warp::shuffle_xor(sum, 1 << i));
+        each(2, |half| sums[half] += other[half]);
+    });
+    [(tops[0], sums[0].to_f64()), (tops[1], sums[1].to_f64())]
+}
+
+/// Of the components of both.
+#[inline(always)]
+fn of_both<T: Real>(a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
+    let top = larger(a.0, b.0);
+    let by = |v: f64| T::from_f64(v - top).exp_below().to_f64();
+    (top, a.1 * by(a.0) + b.1 * by(b.0))
+}
+
+/// Groups of rows of a warp that may be on their way.
+const AHEAD: usize = 4;
+
+/// How many are. One mixture's products take much less time than rows need to arrive, and those of eight more; features of
+/// many columns leave room for fewer, or for none.
 const fn ahead<T: Real, R: Rows, const TILES: usize>() -> usize {
     match TILES {
-        1 if T::BYTES == 4 => AHEAD,
-        8 if R::FOURS >= 16 && R::SHARED == 0 => 0,
+        1 if T::BYTES == 4 && R::FOURS <= 8 => AHEAD,
+        1 => 2,
+        _ if R::FOURS >= 16 && R::SHARED == 0 => 0,
         _ => 1,
     }
 }
 
-/// The kernel: `TILES` is 1 where columns are components, and 8 where they are mixtures; a warp takes `G` groups of rows
-/// at a time, which changes nothing in what it computes.
+/// The kernel: `TILES` is 1 where columns are components, and 8 where they are mixtures.
 ///
 /// # Safety
 /// As the fields of [`Scores`] say.
 #[inline(always)]
-pub(super) unsafe fn body<T: Real, R: Rows, const TILES: usize, const G: usize>(a: Scores<T>) {
+pub(super) unsafe fn body<T: Real, R: Rows, const TILES: usize>(a: Scores<T>) {
     const { assert!(TILES == 1 || TILES == 8) };
     device::await_previous_grid();
     let (t, lane, me) = (thread::thread_idx_x(), warp::lane_id(), thread::thread_idx_x() / WARP);
@@ -165,13 +160,11 @@ pub(super) unsafe fn body<T: Real, R: Rows, const TILES: usize, const G: usize>(
     let mut group = thread::block_idx_x() * WARPS + me;
     // A group that is not there has rows of weight 0 alone: it may as well be the last.
     let there = |group: u32| if group < groups { group } else { groups - 1 };
-    // SAFETY: one of the groups, here and below.
-    let arrive = |group: u32, lane: u32| {
-        core::array::from_fn::<_, G, _>(|g| unsafe { R::arrive(&a, there(group + g as u32 * step), lane) })
-    };
+    // SAFETY: one of the groups.
+    let arrive = |group: u32, lane: u32| unsafe { R::arrive(&a, there(group), lane) };
     let ahead = ahead::<T, R, TILES>();
     let mut arriving = [arrive(group, lane); AHEAD];
-    each(ahead.saturating_sub(1), |i| arriving[i + 1] = arrive(group + (i + 1) as u32 * G as u32 * step, lane));
+    each(ahead.saturating_sub(1), |i| arriving[i + 1] = arrive(group + (i + 1) as u32 * step, lane));
     copies::arrive();
     thread::sync_threads();
 
@@ -181,36 +174,47 @@ pub(super) unsafe fn body<T: Real, R: Rows, const TILES: usize, const G: usize>(
             // What follows from it is found anew for each group, and takes no register in between.
             let lane = device::unknown(lane);
             let arrived = if ahead > 0 { arriving[round] } else { arrive(group, lane) };
-            let rows: [R; G] = core::array::from_fn(|g| R::stage(&a, arrived[g], x, lane));
+            let rows = R::stage(&a, arrived, x, lane);
             if ahead > 0 {
-                arriving[round] = arrive(group + (ahead * G) as u32 * step, lane);
+                arriving[round] = arrive(group + ahead as u32 * step, lane);
             }
-            let mut densities = [[[(0.0, 0.0); 2]; 2]; G];
+            let mut densities = [[(0.0, 0.0); 2]; 2];
             let mut at = 0;
             while at < len {
                 let tiles = Shared::<f64>::at(8 * at);
-                let mut joint = [[[0.0; 4]; TILES]; G];
+                let mut joint = [[0.0; 4]; TILES];
                 each(TILES, |tile| {
                     let constants = (tile as u32 + 1) * tile_len(R::FOURS) - 8;
                     let [even, odd] = tiles.load2(constants + lane % 4 * 2);
-                    each(G, |g| joint[g][tile] = [even, odd, even, odd]);
+                    joint[tile] = [even, odd, even, odd];
                 });
-                R::multiply(&rows, x, lane, tiles, &mut joint);
-                each(G, |g| add::<T, TILES>(at == 0, &joint[g], &mut densities[g]));
+                rows.multiply(x, lane, tiles, &mut joint);
+                let eight = of_eight::<T, TILES>(&joint);
+                if at == 0 {
+                    densities = eight;
+                } else {
+                    every::<TILES>(|half, odd| {
+                        densities[half][odd] = of_both::<T>(densities[half][odd], eight[half][odd]);
+                    });
+                }
                 at += TILES as u32 * tile_len(R::FOURS);
             }
-            each(G, |g| {
+            let inside = [0, 8].map(|half| lane / 4 + half);
+            if a.row_weights.is_null() {
+                let left = a.n as i64 - (group as u64 * GROUP as u64) as i64;
+                let [first, second] = densities;
+                each(of_a_lane::<TILES>(), |odd| {
+                    logs[odd].add(inside.map(|row| (row as i64) < left), [first[odd], second[odd]]);
+                });
+            } else {
                 each(2, |half| {
-                    let row = (group + g as u32 * step) as u64 * GROUP as u64 + (lane / 4 + 8 * half as u32) as u64;
+                    let row = group as u64 * GROUP as u64 + inside[half] as u64;
                     // SAFETY: the weights are as the arguments' field says.
                     let weight = unsafe { row_weight(a.row_weights, a.n, row) };
-                    each(of_a_lane::<TILES>(), |odd| {
-                        let (top, sum) = densities[g][half][odd];
-                        logs[odd].add(!a.row_weights.is_null(), weight, top, sum);
-                    });
+                    each(of_a_lane::<TILES>(), |odd| logs[odd].add_weighted(weight, densities[half][odd]));
                 });
-            });
-            group += G as u32 * step;
+            }
+            group += step;
         });
     }
 

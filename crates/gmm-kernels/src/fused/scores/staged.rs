@@ -143,19 +143,18 @@ impl<const C: usize, const ONE: usize> Rows for Staged<C, ONE> {
     }
 
     #[inline(always)]
-    fn multiply<const TILES: usize, const G: usize>(
-        _: &[Self; G],
+    fn multiply<const TILES: usize>(
+        &self,
         x: Shared<f64>,
         lane: u32,
         tiles: Shared<f64>,
-        sums: &mut [[[f64; 4]; TILES]; G],
+        sums: &mut [[f64; 4]; TILES],
     ) {
-        const { assert!(G == 1, "there are one group's columns") };
         let len = super::tile_len(Self::FOURS);
         let mut walk = Walk::<C>::new(x, lane);
         each(Self::STEPS, |step| {
             let features = if step < Full::<C>::STEPS { walk.step(step) } else { with_one::<C>(x, lane) };
-            products(features, step as u32 * 128 + lane * 2, len, tiles, &mut sums[0]);
+            products(features, step as u32 * 128 + lane * 2, len, tiles, sums);
         });
     }
 }
