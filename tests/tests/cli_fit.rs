@@ -215,6 +215,23 @@ fn a_device_that_is_not_there_is_never_replaced() {
 }
 
 #[test]
+fn autotune_says_where_there_is_nothing_to_choose_and_changes_no_bit() {
+    let folder = Folder::new();
+    for engine in ["cpu", "reference"] {
+        for command in [fit("-k 2 --json"), format!("select {} -k 1..2 --json", data("old_faithful.csv"))] {
+            let command = format!("{command} --device {engine}");
+            let plain = folder.gmm(&command).ok().stdout;
+            let tuned = folder.gmm(&format!("{command} --autotune")).ok();
+            let said = &tuned.stderr;
+            assert!(said.contains(&format!("engine {engine} has nothing to choose")), "{command}: {said}");
+            assert_eq!(said.matches("nothing to choose").count(), 1, "{command}: {said}");
+            let steady = |text: &str| text.lines().filter(|l| !l.contains("elapsed_s")).collect::<String>();
+            assert_eq!(steady(&tuned.stdout), steady(&plain), "{command}");
+        }
+    }
+}
+
+#[test]
 fn selection_keeps_the_lowest_criterion() {
     let folder = Folder::new();
     let run = folder.gmm(&format!("select {} -k 1..4 --n-init 2 -o best.json", data("old_faithful.csv"))).ok();

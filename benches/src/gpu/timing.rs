@@ -77,7 +77,7 @@ fn device_time(run: &EmRun) -> Option<Duration> {
 pub(crate) fn em(rows: &mut dyn Resident, start: &Mixture, precision: Precision, limits: Limits) -> Result<Times> {
     let mut run = |iterations: usize| -> Result<(f64, Option<f64>)> {
         let start = start.clone();
-        let options = EmOptions { tol: 0.0, max_iter: iterations, reg_covar: REG_COVAR, precision };
+        let options = EmOptions { tol: 0.0, max_iter: iterations, reg_covar: REG_COVAR, precision, autotune: false };
         let begin = Instant::now();
         let done = run_em(rows, start, &options, 0, &mut |_| ControlFlow::Continue(()))?;
         Ok((begin.elapsed().as_secs_f64(), device_time(&done).map(|time| time.as_secs_f64())))

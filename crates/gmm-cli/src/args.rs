@@ -97,6 +97,9 @@ pub(crate) struct EmArgs {
     /// Seed of every random draw
     #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: u64,
+    /// Time the ways in which a GPU can run EM on these rows and take the fastest; it is remembered for shapes like this one
+    #[arg(long)]
+    pub(crate) autotune: bool,
 }
 
 /// A parser for one of a few words, which help and completions list.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use gmm_data::ModelFile;
-use gmm_host::{Engine, Fit, FitOptions, Init, Iteration, fit_observed};
+use gmm_host::{Engine, Fit, FitOptions, Init, Iteration, Tuning, fit_observed};
 use gmm_model::{CovarianceType, Dataset};
 use serde_json::Value;
 
@@ -78,6 +78,9 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     let fit = observed(args.checkpoint.as_deref(), &data, &options, opened.engine.as_ref(), console)?;
     for warning in &fit.warnings {
         console.warn(&output::warning(warning, data.names()));
+    }
+    if args.em.autotune {
+        tuned(fit.tuning.as_ref(), opened.engine.as_ref(), console);
     }
     if args.require_convergence && !fit.summary.converged {
         return Err(Failure::NotConverged { iterations: fit.summary.iterations }.into());
@@ -172,7 +175,20 @@ pub(crate) fn em_options(em: &EmArgs, engine: &EngineArgs, k: usize) -> FitOptio
         reg_covar: em.reg_covar,
         seed: em.seed,
         precision: engine.precision,
+        autotune: em.autotune,
         ..FitOptions::new(k)
+    }
+}
+
+/// Says what `--autotune` found.
+pub(crate) fn tuned(tuning: Option<&Tuning>, engine: &dyn Engine, console: &Console) {
+    match tuning {
+        Some(tuning) => {
+            tuning.warnings.iter().for_each(|warning| console.warn(warning));
+            console.note(|| tuning.to_string());
+        }
+        None if engine.name().starts_with("cuda") => console.note(|| "autotune: nothing could be timed".to_owned()),
+        None => console.warn(&format!("--autotune: engine {} has nothing to choose", engine.name())),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use gmm_data::ModelFile;
-use gmm_host::{Candidate, Init, Iteration, best, select};
+use gmm_host::{Candidate, Engine, Init, Iteration, best, select};
 use gmm_model::{CovarianceType, Criterion};
 use serde_json::{Value, json};
 
@@ -101,6 +101,9 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         error => fit::named(error, &data),
     })?;
     drop(held);
+    if args.em.autotune {
+        tuned(&candidates, opened.engine.as_ref(), console);
+    }
     let Some(at) = best(&candidates, args.criterion) else {
         let error = candidates.into_iter().find_map(|c| c.outcome.err());
         return Err(fit::named(error.expect("a fit that is none has an error"), &data));
@@ -119,6 +122,20 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         _ => output::print(&text)?,
     }
     Ok(())
+}
+
+/// Says what `--autotune` found for each candidate that has a fit, and once what is the same for all.
+fn tuned(candidates: &[Candidate], engine: &dyn Engine, console: &Console) {
+    let fits = candidates.iter().filter_map(|candidate| Some((candidate, candidate.outcome.as_ref().ok()?)));
+    let mut warned = Vec::new();
+    for (Candidate { k, kind, .. }, found) in fits {
+        let Some(tuning) = &found.tuning else { return fit::tuned(None, engine, console) };
+        for warning in tuning.warnings.iter().filter(|warning| !warned.contains(*warning)).collect::<Vec<_>>() {
+            console.warn(warning);
+            warned.push(warning.clone());
+        }
+        console.note(|| format!("{k} {kind}: {tuning}"));
+    }
 }
 
 /// Reads `1..10`, `1..=10`, `2,4,8` and mixtures of them, both ends counting; each number once, in the order given.

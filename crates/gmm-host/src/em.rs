@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gmm_model::{Mixture, ModelError, Precision, Statistics, m_step};
 
-use crate::{Error, Resident};
+use crate::{Error, Resident, Tuning};
 
 /// When to stop, and what is added to the diagonals.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,6 +19,8 @@ pub struct EmOptions {
     pub reg_covar: f64,
     /// Precision on the engine, which sets the size of rounding in the likelihood.
     pub precision: Precision,
+    /// Whether an engine that has several ways to iterate times them, and takes the fastest.
+    pub autotune: bool,
 }
 
 /// One finished iteration, as an observer sees it.
@@ -57,6 +59,24 @@ pub struct EmRun {
     pub falls: Vec<(usize, f64)>,
     /// Iterations that the engine did by itself ([`Resident::iterate`]), and the time that they took on the device.
     pub on_device: Option<OnDevice>,
+    /// How the engine chose its way, where it was asked to time them.
+    pub tuning: Option<Tuning>,
+}
+
+impl EmRun {
+    /// Before the first iteration.
+    pub(crate) const fn new(start: Mixture) -> Self {
+        Self {
+            mixture: start,
+            iterations: 0,
+            converged: false,
+            trace: Vec::new(),
+            empty: Vec::new(),
+            falls: Vec::new(),
+            on_device: None,
+            tuning: None,
+        }
+    }
 }
 
 /// What an engine did without the host.
@@ -94,15 +114,7 @@ pub fn run(
     restart: usize,
     observer: &mut Observer<'_>,
 ) -> Result<EmRun, Error> {
-    let mut run = EmRun {
-        mixture: start,
-        iterations: 0,
-        converged: false,
-        trace: Vec::new(),
-        empty: Vec::new(),
-        falls: Vec::new(),
-        on_device: None,
-    };
+    let mut run = EmRun::new(start);
     let mut see = |run: &mut EmRun, from: usize| note(run, from, options, restart, observer);
     rows.iterate(&mut run, options, &mut see)?;
     while run.iterations < options.max_iter && !run.converged {

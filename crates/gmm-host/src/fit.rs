@@ -8,7 +8,7 @@ use ndarray::Array2;
 
 use crate::em::{self, EmOptions, EmRun, Observer, OnDevice};
 use crate::init::{self, Init, Start};
-use crate::{Engine, Error, Resident, Wanted, evaluate, memory, shift};
+use crate::{Engine, Error, Resident, Tuning, Wanted, evaluate, memory, shift};
 
 /// What to fit and when to stop. Names and defaults are scikit-learn's.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +31,11 @@ pub struct FitOptions {
     pub seed: u64,
     /// Precision on the engine; `None` takes that of the data.
     pub precision: Option<Precision>,
+    /// Whether a GPU's ways to run EM are timed on these rows, and the fastest is taken in place of the plan's; what was
+    /// found is kept in a file ([`CudaEngine::tuning_file`](crate::CudaEngine::tuning_file)) for shapes like this one.
+    /// Engines with one way have nothing to choose. Which way is fastest may change with the machine's load, and ways
+    /// differ in rounding: without this, the same data give the same bits.
+    pub autotune: bool,
 }
 
 impl FitOptions {
@@ -46,6 +51,7 @@ impl FitOptions {
             reg_covar: 1e-6,
             seed: 0,
             precision: None,
+            autotune: false,
         }
     }
 
@@ -140,6 +146,8 @@ pub struct Fit {
     pub elapsed: Duration,
     /// Iterations of the best run that the engine did without the host, if it did any.
     pub on_device: Option<OnDevice>,
+    /// How the best run's way was chosen, where [`FitOptions::autotune`] asked and the engine had a choice.
+    pub tuning: Option<Tuning>,
 }
 
 /// Fits a mixture to `data` on `engine`.
@@ -229,8 +237,8 @@ pub fn fit_observed(
         precision: engine.precision(precision).name().to_owned(),
         trace: best.trace,
     };
-    let on_device = best.on_device;
-    Ok(Fit { mixture: best.mixture, summary, warnings, elapsed: started.elapsed(), on_device })
+    let (on_device, tuning) = (best.on_device, best.tuning);
+    Ok(Fit { mixture: best.mixture, summary, warnings, elapsed: started.elapsed(), on_device, tuning })
 }
 
 fn check(data: &Dataset, options: &FitOptions) -> Result<(), Error> {
@@ -267,7 +275,8 @@ fn best_run(
 ) -> Result<(EmRun, usize), Error> {
     let start =
         Start { data, shift: at, kind: options.covariance_type, k: options.n_components, reg_covar: options.reg_covar };
-    let em = EmOptions { tol: options.tol, max_iter: options.max_iter, reg_covar: options.reg_covar, precision };
+    let FitOptions { tol, max_iter, reg_covar, autotune, .. } = *options;
+    let em = EmOptions { tol, max_iter, reg_covar, precision, autotune };
     let restarts = if options.init.is_deterministic() { 1 } else { options.n_init };
     let mut best: Option<(f64, EmRun, usize)> = None;
     let mut failure = None;

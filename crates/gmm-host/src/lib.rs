@@ -19,6 +19,7 @@ pub mod memory;
 mod reference;
 mod select;
 pub mod shift;
+mod tuning;
 mod wrapped;
 
 pub use cpu::CpuEngine;
@@ -34,4 +35,5 @@ pub use init::Init;
 pub use likelihood::{ComponentCache, ComponentChange, Gradient, Likelihood, Unconstrained};
 pub use reference::ReferenceEngine;
 pub use select::{Candidate, best, select};
+pub use tuning::{Tuning, TuningSource};
 pub use wrapped::{Hooks, Wrapped};

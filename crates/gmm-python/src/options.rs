@@ -57,6 +57,7 @@ impl<'py> FromPyObject<'_, 'py> for Fitting {
             reg_covar: from.get_item("reg_covar")?.extract()?,
             seed: from.get_item("seed")?.extract()?,
             precision: None,
+            autotune: false,
         };
         Ok(Self { options })
     }

@@ -1,5 +1,6 @@
 //! A device opened for use: its context, its memory, and the faults that it meets.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,7 +18,7 @@ use super::ptx::{self, Choice, version_text};
 use super::report::library_path;
 use super::staging::Staging;
 use super::{fault, plan};
-use crate::Error;
+use crate::{Error, Tuning};
 
 /// Opens the driver; its version as `cuDriverGetVersion` counts.
 ///
@@ -115,6 +116,7 @@ pub(crate) struct Gpu {
     pub(crate) name: String,
     pub(crate) choice: Choice,
     pub(crate) driver: u32,
+    pub(crate) capability: (u32, u32),
     pub(crate) limits: plan::Limits,
     process: u32,
     /// Set once the context is lost.
@@ -123,6 +125,8 @@ pub(crate) struct Gpu {
     lacked_memory: AtomicUsize,
     /// Chunks of pinned memory that no upload is using: pinning takes longer than a small fit.
     pub(crate) staging: Mutex<Option<Staging>>,
+    /// Ways that were timed for shapes, or that the file of earlier times had.
+    pub(super) tuned: Mutex<HashMap<String, Tuning>>,
     /// What rows that are gone have left.
     pub(crate) pool: Arc<Pool>,
     // Dropped in this order, the context last.
@@ -165,11 +169,13 @@ impl Gpu {
             name: facts.name,
             choice,
             driver,
+            capability: facts.capability,
             limits: facts.limits,
             process: std::process::id(),
             lost: AtomicBool::new(false),
             lacked_memory: AtomicUsize::new(0),
             staging: Mutex::new(None),
+            tuned: Mutex::default(),
             pool: Pool::new(),
             functions: Mutex::default(),
             context,

@@ -17,7 +17,7 @@ use super::packing::{pack, unpack};
 use super::plan::{self, Chunks, Shape};
 use super::rows::CudaRows;
 use super::upload::Number;
-use super::ways::{self, Way};
+use super::ways::Way;
 use super::workspace::{Pinned, Slot, pin, pinned_empty};
 use crate::em::{EmOptions, EmRun, OnDevice};
 use crate::{Error, Resident};
@@ -81,7 +81,7 @@ thread_local! {
 }
 
 /// Why a loop came to an end.
-enum Left {
+pub(super) enum Left {
     /// It converged, or was asked for no more iterations.
     AtTheEnd,
     /// Too many digits would have been lost, or a covariance was not positive definite.
@@ -103,9 +103,11 @@ impl<T: Number> CudaRows<T> {
             return Ok(());
         }
         let shape = self.shape(run.mixture.covariance_type(), run.mixture.n_components());
-        let weighted = self.row_weights.is_some();
-        let ways = ways::consider::<T>(&shape, weighted, &self.gpu.limits, &self.forced, |name| self.gpu.has(name));
-        for (way, _) in ways.into_iter().filter(|(_, why_not)| why_not.is_none()) {
+        let mut ways = self.possible(&shape, &self.forced);
+        if options.autotune {
+            self.tune(&shape, &mut ways, run, options)?;
+        }
+        for way in ways {
             let Some(plan) = self.loop_plan(shape, way, options, run.iterations)? else { return Ok(()) };
             match self.iterate_as(way, &plan, run, options, seen)? {
                 Left::AtTheEnd => return Ok(()),
@@ -117,7 +119,7 @@ impl<T: Number> CudaRows<T> {
         Ok(())
     }
 
-    fn iterate_as(
+    pub(super) fn iterate_as(
         &mut self,
         way: Way,
         plan: &LoopPlan,
@@ -187,7 +189,13 @@ impl<T: Number> CudaRows<T> {
     }
 
     /// None where the host is to do it.
-    fn loop_plan(&self, shape: Shape, way: Way, options: &EmOptions, done: usize) -> Result<Option<LoopPlan>, Error> {
+    pub(super) fn loop_plan(
+        &self,
+        shape: Shape,
+        way: Way,
+        options: &EmOptions,
+        done: usize,
+    ) -> Result<Option<LoopPlan>, Error> {
         let kernels = match way {
             Way::Fused(variant) => self.fused_kernels(&shape, variant)?,
             Way::Narrow(cut) => {

@@ -5,10 +5,10 @@
 //! kernels, [`plan`] the variant and the grids. [`workspace`] states what memory a pass needs, in [`buffers`] that come
 //! from a [`pool`], as do the streams of [`queue`]. [`rows`] are what lies on the device; [`upload`] brings them through
 //! [`staging`]'s pinned chunks, or [`source`] as they are where they are few; [`foreign`] takes those in that lie there
-//! already. [`launch`] has one safe function per kernel,
-//! from which [`passes`] are put together, [`em`] EM's loop, whose kernels [`ways`] chooses, [`seeding`] what k-means++
-//! asks, [`lloyd`] Lloyd's iterations, [`scores`] likelihoods of many mixtures, and [`expectation`] the pass of a gradient,
-//! both from coefficients that [`expand`] makes; [`resident`] is their face.
+//! already. [`launch`] has one safe function per kernel, from which [`passes`] are put together, [`em`] EM's loop, whose
+//! kernels [`ways`] chooses, or [`tune`] by timing them, [`seeding`] what k-means++ asks, [`lloyd`] Lloyd's iterations,
+//! [`scores`] likelihoods of many mixtures, and [`expectation`] the pass of a gradient, both from coefficients that
+//! [`expand`] makes; [`resident`] is their face.
 
 mod arena;
 mod buffers;
@@ -40,6 +40,7 @@ mod source;
 mod staging;
 #[cfg(test)]
 mod tests;
+mod tune;
 mod upload;
 mod ways;
 mod workspace;

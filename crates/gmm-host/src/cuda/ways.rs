@@ -65,7 +65,7 @@ pub(super) fn consider<T: Real>(
         (update > room)
             .then(|| format!("the M-step of {d} columns wants {update} bytes of shared memory, {room} are there"))
     };
-    let asked = forced.variant();
+    let (asked, slower_too) = (forced.variant(), forced.allows_slower());
     let other = |way: LoopKernels| asked.is_some_and(|asked| asked != way);
     let forced = || Some("GMM_PLAN asks for another variant".to_owned());
     let absent =
@@ -77,7 +77,7 @@ pub(super) fn consider<T: Real>(
             () if other(LoopKernels::Narrow) => forced(),
             () if !has(narrow::kernel(cut).name) => absent(),
             () if shared > room => Some(format!("it wants {shared} bytes of shared memory, {room} are there")),
-            () => (asked.is_none() && k < NARROW_FROM)
+            () => (asked.is_none() && !slower_too && k < NARROW_FROM)
                 .then(|| format!("fewer than {NARROW_FROM} components leave warps without work")),
         };
         ways.push((Way::Narrow(cut), loops.clone().or_else(why_not)));
@@ -98,7 +98,9 @@ pub(super) fn consider<T: Real>(
             () if other(LoopKernels::Halves) => forced(),
             () if weighted => Some("rows have weights, whose range halves need not hold".to_owned()),
             () if !has(halves::densities(of, d).name) => absent(),
-            () if kind == Kind::Full && d < 8 => Some("of eight rows of a factor most would be empty".to_owned()),
+            () if !slower_too && kind == Kind::Full && d < 8 => {
+                Some("of eight rows of a factor most would be empty".to_owned())
+            }
             () => (first.max(second) > room)
                 .then(|| format!("it wants {} bytes of shared memory, {room} are there", first.max(second))),
         };

@@ -14,7 +14,7 @@ use crate::hand_over::Losses;
 const REG_COVAR: f64 = 1e-6;
 
 fn em(rows: &mut dyn Resident, case: &LoopCase, max_iter: usize) -> EmRun {
-    let options = EmOptions { tol: 0.0, max_iter, reg_covar: REG_COVAR, precision: case.precision };
+    let options = EmOptions { tol: 0.0, max_iter, reg_covar: REG_COVAR, precision: case.precision, autotune: false };
     run_em(rows, case.start(), &options, 0, &mut |_| ControlFlow::Continue(())).expect("a run")
 }
 

@@ -231,7 +231,10 @@ extern "C" fn event_wait(event: CUevent) -> Code {
 }
 
 extern "C" fn event_elapsed(out: *mut f32, _: CUevent, _: CUevent) -> Code {
-    call("cuEventElapsedTime", true, |_| write(out, 1.0))
+    call("cuEventElapsedTime", true, |s| {
+        let elapsed = s.elapsed();
+        write(out, elapsed)
+    })
 }
 
 extern "C" fn event_destroy(event: CUevent) -> Code {

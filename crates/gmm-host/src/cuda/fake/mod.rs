@@ -108,6 +108,8 @@ struct State {
     launches: BTreeMap<&'static str, usize>,
     /// Launches of kernels that wait by themselves for those before them.
     waiting: usize,
+    /// Kernels whose names start so make a batch slow: milliseconds, and how many had been launched at the last look.
+    slow: Option<(&'static str, f32, usize)>,
     /// The copy to the host, counted from the next, that brings a NaN, and the `f64` of it that is one.
     spoilt: Option<(usize, usize)>,
 }
@@ -173,6 +175,13 @@ impl Fake {
         self.state().machine.memory = bytes;
     }
 
+    /// From now on the time between two events in which a kernel whose name starts so was launched is that many
+    /// milliseconds; without one it is 1.
+    pub(super) fn slow(&self, prefix: &'static str, milliseconds: f32) {
+        let before = self.launches(prefix);
+        self.state().slow = Some((prefix, milliseconds, before));
+    }
+
     /// Puts a NaN in the place of the `f64` at `word` of the `copy`-th copy to the host from now, as memory that lost a
     /// bit might.
     pub(super) fn spoil(&self, copy: usize, word: usize) {
@@ -196,7 +205,7 @@ impl Fake {
 
     /// Launches so far of kernels whose names start so.
     pub(super) fn launches(&self, prefix: &str) -> usize {
-        self.state().launches.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, n)| n).sum()
+        self.state().launches(prefix)
     }
 
     /// Launches so far of kernels that wait by themselves for those before them.
@@ -226,6 +235,18 @@ impl Fake {
 impl State {
     fn taken(&self) -> usize {
         self.memory.values().map(|(bytes, _)| bytes).sum()
+    }
+
+    fn launches(&self, prefix: &str) -> usize {
+        self.launches.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, n)| n).sum()
+    }
+
+    /// Milliseconds between two events, of which the second is the last call's.
+    fn elapsed(&mut self) -> f32 {
+        let Some((prefix, milliseconds, before)) = self.slow else { return 1.0 };
+        let now = self.launches(prefix);
+        self.slow = Some((prefix, milliseconds, now));
+        if now > before { milliseconds } else { 1.0 }
     }
 
     fn handle(&mut self) -> usize {

@@ -24,7 +24,7 @@ fn problem(kind: CovarianceType, (n, d, k): (usize, usize, usize)) -> (Array2<f6
 }
 
 fn em(rows: &mut dyn Resident, start: &Mixture, max_iter: usize) -> EmRun {
-    let options = EmOptions { tol: 0.0, max_iter, reg_covar: 1e-6, precision: Precision::F32 };
+    let options = EmOptions { tol: 0.0, max_iter, reg_covar: 1e-6, precision: Precision::F32, autotune: false };
     run(rows, start.clone(), &options, 0, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 

@@ -11,6 +11,7 @@ mod memory;
 mod mid_fit;
 mod missing;
 mod seeding;
+mod tuning;
 mod warm;
 
 use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, Precision};

@@ -1,0 +1,186 @@
+//! The file of timed choices, which may be lost, damaged or read-only at any time, and costs a timing then.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Tuning, TuningSource};
+
+/// Times of another version are no longer true, and leave the file with its next change.
+pub(super) const VERSION: &str = concat!("gmm ", env!("CARGO_PKG_VERSION"));
+
+/// What the file's form is called.
+const FORMAT: u32 = 1;
+
+/// Choices beyond which the file begins anew, a MiB or so: a grid of shapes may have left more than anybody reads.
+const MOST: usize = 4096;
+
+#[cfg(test)]
+thread_local! {
+    /// A test's own folder, in the place of the environment's; none is as if there were no such folder.
+    pub(in crate::cuda) static FOLDER: std::cell::RefCell<Option<PathBuf>> = const { std::cell::RefCell::new(None) };
+}
+
+#[derive(Serialize, Deserialize)]
+struct Content {
+    format: u32,
+    /// By everything that a time depends on.
+    ways: BTreeMap<String, Entry>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Entry {
+    way: String,
+    /// Milliseconds an iteration, of each way that was timed.
+    ms: BTreeMap<String, f64>,
+}
+
+/// The file as it was read.
+pub(super) struct Cache {
+    path: Option<PathBuf>,
+    content: Content,
+    /// Whether it may be replaced: not where it is there and could not be read.
+    writable: bool,
+    warnings: Vec<String>,
+}
+
+impl Cache {
+    pub(super) fn open() -> Self {
+        let content = Content { format: FORMAT, ways: BTreeMap::new() };
+        let mut cache = Self { path: file(), content, writable: true, warnings: Vec::new() };
+        let Some(path) = &cache.path else {
+            cache.warn("there is no folder to keep it in: set GMM_CACHE_DIR");
+            return cache;
+        };
+        match fs::read(path) {
+            Ok(bytes) => match serde_json::from_slice::<Content>(&bytes) {
+                Ok(content) if content.format == FORMAT => cache.content = content,
+                Ok(content) => {
+                    cache.warn(format!("the file is of format {}, not {FORMAT}, and begins anew", content.format));
+                }
+                Err(why) => cache.warn(format!("the file is damaged and begins anew: {why}")),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                cache.writable = false;
+                cache.warn(format!("it cannot be read: {error}"));
+            }
+        }
+        cache
+    }
+
+    fn warn(&mut self, why: impl std::fmt::Display) {
+        let place = self.path.as_ref().map_or_else(String::new, |path| format!("{}: ", path.display()));
+        self.warnings.push(format!("autotune: {place}{why}"));
+    }
+
+    pub(super) fn warnings(self) -> Vec<String> {
+        self.warnings
+    }
+
+    /// What was kept, if it is one of the ways that there are now.
+    pub(super) fn find(&self, key: &str, ways: &[&'static str]) -> Option<Tuning> {
+        let entry = self.content.ways.get(key)?;
+        let name = |of: &str| ways.iter().copied().find(|way| *way == of);
+        let mut seconds: Vec<_> = entry.ms.iter().filter_map(|(way, ms)| Some((name(way)?, ms / 1e3))).collect();
+        seconds.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let source = TuningSource::File(self.path.clone()?);
+        Some(Tuning { way: name(&entry.way)?, source, seconds, warnings: Vec::new() })
+    }
+
+    /// Adds a choice to the file, whose first way is the one. Of two programs that do so at once, one may be left out.
+    pub(super) fn keep(&mut self, key: &str, seconds: &[(&'static str, f64)]) {
+        let (Some(path), Some((way, _)), true) = (self.path.clone(), seconds.first(), self.writable) else { return };
+        let ways = &mut self.content.ways;
+        ways.retain(|key, _| key.ends_with(VERSION));
+        if ways.len() >= MOST {
+            ways.clear();
+        }
+        let ms = seconds.iter().map(|(way, seconds)| ((*way).to_owned(), 1e3 * seconds)).collect();
+        ways.insert(key.to_owned(), Entry { way: (*way).to_owned(), ms });
+        if let Err(error) = write(&path, &self.content) {
+            self.warn(format!("it cannot be written, and the choice is kept for this process only: {error}"));
+        }
+    }
+}
+
+/// As a temporary file in the same folder, then renamed: whoever reads finds the old file or the new one.
+fn write(path: &Path, content: &Content) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    serde_json::to_writer_pretty(&mut file, content)?;
+    file.write_all(b"\n")?;
+    file.persist(path)?;
+    Ok(())
+}
+
+/// Where the file is.
+pub(super) fn file() -> Option<PathBuf> {
+    folder().map(|folder| folder.join("autotune.json"))
+}
+
+#[cfg(test)]
+fn folder() -> Option<PathBuf> {
+    FOLDER.with_borrow(Clone::clone)
+}
+
+#[cfg(not(test))]
+fn folder() -> Option<PathBuf> {
+    folder_of(|name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from))
+}
+
+/// As each system has it; relative paths in `XDG_CACHE_HOME` are to be ignored, says its specification.
+fn folder_of(set: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    if let Some(folder) = set("GMM_CACHE_DIR") {
+        return Some(folder);
+    }
+    let home = || set("HOME");
+    let caches = if cfg!(windows) {
+        set("LOCALAPPDATA")
+    } else if cfg!(target_os = "macos") {
+        home().map(|home| home.join("Library/Caches"))
+    } else {
+        set("XDG_CACHE_HOME").filter(|path| path.is_absolute()).or_else(|| home().map(|home| home.join(".cache")))
+    };
+    caches.map(|caches| caches.join("gmm"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_folder_is_the_users_own_unless_another_is_named() {
+        let at = |all: &[(&str, &str)]| {
+            let found = folder_of(|name| all.iter().find(|(of, _)| *of == name).map(|(_, value)| PathBuf::from(value)));
+            found.map(|path| path.display().to_string())
+        };
+        assert_eq!(at(&[("HOME", "/h"), ("GMM_CACHE_DIR", "/c")]).unwrap(), "/c");
+        assert_eq!(at(&[("HOME", "/h"), ("XDG_CACHE_HOME", "/x")]).unwrap(), "/x/gmm");
+        assert_eq!(at(&[("HOME", "/h"), ("XDG_CACHE_HOME", "x")]).unwrap(), "/h/.cache/gmm");
+        assert_eq!(at(&[]), None);
+    }
+
+    #[test]
+    fn a_full_file_and_one_of_another_version_begin_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        FOLDER.set(Some(folder.path().join("new")));
+        let mut cache = Cache::open();
+        let old = Entry { way: "host".to_owned(), ms: BTreeMap::new() };
+        cache.content.ways.insert("a shape, gmm 0.0.0".to_owned(), old.clone());
+        cache.keep(&format!("one, {VERSION}"), &[("large", 1e-3)]);
+        let mut cache = Cache::open();
+        assert_eq!(cache.content.ways.len(), 1);
+        assert_eq!(cache.find(&format!("one, {VERSION}"), &["large", "host"]).unwrap().seconds, [("large", 1e-3)]);
+        assert_eq!(cache.find(&format!("one, {VERSION}"), &["host"]), None, "a way that there is no longer");
+        cache.content.ways.extend((0..MOST).map(|i| (format!("{i}, {VERSION}"), old.clone())));
+        cache.keep(&format!("two, {VERSION}"), &[("large", 1e-3)]);
+        assert_eq!(Cache::open().content.ways.len(), 1);
+        assert_eq!(cache.warnings(), Vec::<String>::new());
+    }
+}
