@@ -31,6 +31,10 @@ enum Command {
     Python(cpu::Arguments),
     /// EM iterations, initialisation and small fits on the GPU, against the chip's floor.
     Gpu(gpu::Arguments),
+    /// EM iterations on the GPU as rows, components and columns grow.
+    Growth(gpu::growth::Arguments),
+    /// Pictures of a record of growth.
+    Plot(gpu::growth::PlotArguments),
 }
 
 fn main() -> Result<()> {
@@ -39,5 +43,7 @@ fn main() -> Result<()> {
         Command::Likelihood(arguments) => likelihood::run(&arguments),
         Command::Python(arguments) => python::run(&arguments),
         Command::Gpu(arguments) => gpu::run(&arguments),
+        Command::Growth(arguments) => gpu::growth::run(&arguments),
+        Command::Plot(arguments) => gpu::growth::plot(&arguments),
     }
 }

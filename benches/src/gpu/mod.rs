@@ -2,6 +2,7 @@
 
 mod check;
 mod data;
+pub(crate) mod growth;
 mod hardware;
 mod init;
 mod likelihood;

@@ -51,6 +51,8 @@ pub(crate) struct Times {
     pub(crate) slopes: usize,
     /// Iterations of the shorter and of the longer run.
     pub(crate) iterations: [usize; 2],
+    /// How the iterations ran, in the engine's words; `host` where it has no loop of its own for them.
+    pub(crate) way: &'static str,
 }
 
 impl Times {
@@ -75,12 +77,15 @@ fn device_time(run: &EmRun) -> Option<Duration> {
 /// # Errors
 /// What the engine says.
 pub(crate) fn em(rows: &mut dyn Resident, start: &Mixture, precision: Precision, limits: Limits) -> Result<Times> {
+    let mut way = "host";
     let mut run = |iterations: usize| -> Result<(f64, Option<f64>)> {
         let start = start.clone();
         let options = EmOptions { tol: 0.0, max_iter: iterations, reg_covar: REG_COVAR, precision, autotune: false };
         let begin = Instant::now();
         let done = run_em(rows, start, &options, 0, &mut |_| ControlFlow::Continue(()))?;
-        Ok((begin.elapsed().as_secs_f64(), device_time(&done).map(|time| time.as_secs_f64())))
+        let seconds = begin.elapsed().as_secs_f64();
+        way = done.on_device.map_or("host", |on| on.way);
+        Ok((seconds, device_time(&done).map(|time| time.as_secs_f64())))
     };
     run(1)?;
     let one = run(1)?.0;
@@ -102,5 +107,5 @@ pub(crate) fn em(rows: &mut dyn Resident, start: &Mixture, precision: Precision,
     }
     let slopes = wall.len();
     let device = (device.len() == slopes).then(|| Spread::of(device));
-    Ok(Times { device, wall: Spread::of(wall), slopes, iterations: [few, more] })
+    Ok(Times { device, wall: Spread::of(wall), slopes, iterations: [few, more], way })
 }

@@ -22,6 +22,10 @@ enum What {
     Python(cpu::Options),
     /// EM iterations, initialisation and small fits on the GPU, against the chip's floor.
     Gpu(gpu::Options),
+    /// EM iterations on the GPU as rows, components and columns grow.
+    Growth(gpu::Options),
+    /// Pictures of a record of growth, below `docs/`.
+    Plot(gpu::Options),
 }
 
 /// Runs the benchmark that was asked for.
@@ -33,6 +37,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         What::Cpu(options) => cpu::run("cpu", options),
         What::Likelihood(options) => cpu::run("likelihood", options),
         What::Python(options) => cpu::run("python", options),
-        What::Gpu(options) => gpu::run(options),
+        What::Gpu(options) => gpu::run("gpu", options),
+        What::Growth(options) => gpu::run("growth", options),
+        What::Plot(options) => gpu::run("plot", options),
     }
 }

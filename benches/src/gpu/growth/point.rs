@@ -1,0 +1,120 @@
+//! One measured size: as it stands in the record, and read back from it.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::points::{NEIGHBOURS, Sweep};
+use crate::definition::Shape;
+use crate::flops;
+
+/// Columns of the record.
+pub(super) const COLUMNS: &str = "sweep,covariance,precision,n,k,d,verdict,ms,floor_ms,floor_share,gflops,way,clock,samples,\
+     checked_rows,sums_error,offset_error,loop_error,note";
+
+/// A size of a sweep, and what an iteration of it takes.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Point {
+    pub(super) sweep: Sweep,
+    /// `full-f32`.
+    pub(super) series: String,
+    pub(super) shape: Shape,
+    /// Milliseconds; none where the answer is wrong, there is none, or it was left out.
+    pub(super) ms: Option<f64>,
+    pub(super) floor_ms: f64,
+}
+
+impl Point {
+    pub(super) fn share(&self) -> Option<f64> {
+        Some(self.floor_ms / self.ms?)
+    }
+
+    /// Picoseconds of a counted operation.
+    fn cost(&self) -> Option<f64> {
+        let kind = self.series.split('-').next()?.parse().ok()?;
+        Some(1e9 * self.ms? / flops::per_iteration(kind, self.shape))
+    }
+}
+
+/// Reads a record's points.
+///
+/// # Errors
+/// Where it cannot be read, or is no record of growth.
+pub(super) fn read(path: &Path) -> Result<Vec<Point>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    parse(&text).with_context(|| format!("in {}", path.display()))
+}
+
+pub(super) fn parse(text: &str) -> Result<Vec<Point>> {
+    let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+    ensure!(lines.next() == Some(COLUMNS), "these are not the columns of a record of growth");
+    lines
+        .map(|line| {
+            let fields: Vec<&str> = line.split(',').collect();
+            let [sweep, kind, precision, n, k, d, _, ms, floor, ..] = fields[..] else {
+                bail!("too few fields: {line}")
+            };
+            let sweep = Sweep::ALL.into_iter().find(|s| s.name() == sweep).with_context(|| format!("sweep {sweep}"))?;
+            let ms = if ms.is_empty() { None } else { Some(ms.parse()?) };
+            let shape = Shape { n: n.parse()?, k: k.parse()?, d: d.parse()? };
+            Ok(Point { sweep, series: format!("{kind}-{precision}"), shape, ms, floor_ms: floor.parse()? })
+        })
+        .collect()
+}
+
+/// Factor between neighbours' costs of a unit of work beyond which there is a cliff.
+const CLIFF: f64 = 1.5;
+
+/// Neighbours between which a unit of work changes its cost by more than [`CLIFF`], in words, and how many were compared.
+pub(super) fn cliffs(points: &[Point]) -> (Vec<String>, usize) {
+    let (mut out, mut compared) = (Vec::new(), 0);
+    let mut series: Vec<&str> = points.iter().map(|point| point.series.as_str()).collect();
+    series.sort_unstable();
+    series.dedup();
+    for (sweep, sizes) in NEIGHBOURS {
+        for series in &series {
+            let near = points.iter().filter(|p| p.sweep == sweep && p.series == *series);
+            let near = near.filter(|p| sizes.contains(&sweep.of(p.shape)));
+            let costs: Vec<(usize, f64)> = near.filter_map(|p| Some((sweep.of(p.shape), p.cost()?))).collect();
+            let by_cost = |a: &&(usize, f64), b: &&(usize, f64)| a.1.total_cmp(&b.1);
+            let (Some(least), Some(most)) = (costs.iter().min_by(by_cost), costs.iter().max_by(by_cost)) else {
+                continue;
+            };
+            compared += usize::from(costs.len() > 1);
+            let factor = most.1 / least.1;
+            if factor > CLIFF {
+                let name = sweep.name();
+                let [dear, cheap] = [most, least].map(|(size, ps)| format!("{name}={size} ({ps:.4} ps an operation)"));
+                out.push(format!("{series}: {dear} costs {factor:.2} times {cheap}"));
+            }
+        }
+    }
+    (out, compared)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(k: usize, ms: &str) -> String {
+        format!("k,diag,f32,100000,{k},16,ok,{ms},0.03125,0.25,1.0,large,device,5,1000,1e-7,1e-7,1e-7,")
+    }
+
+    #[test]
+    fn a_record_is_read_back_and_a_cliff_in_it_is_found() {
+        let record = |at_33: &str| format!("# date: now\n{COLUMNS}\n{}\n{}\n", line(32, "0.12500"), line(33, at_33));
+        let points = parse(&record("0.13000")).unwrap();
+        assert_eq!((points[0].series.as_str(), points[0].share()), ("diag-f32", Some(0.25)));
+        assert_eq!(cliffs(&points), (Vec::new(), 1));
+        let (found, compared) = cliffs(&parse(&record("0.25000")).unwrap());
+        assert!(compared == 1 && found.len() == 1 && found[0].contains("k=33"), "{found:?}");
+        assert!(found[0].contains("1.94 times k=32"), "{found:?}");
+        // What has no time is compared with nothing.
+        assert_eq!(cliffs(&parse(&record("")).unwrap()), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn what_is_no_record_of_growth_is_refused() {
+        assert!(parse("what,ms\nem,1\n").is_err() && parse(&format!("{COLUMNS}\nk,diag\n")).is_err());
+    }
+}
