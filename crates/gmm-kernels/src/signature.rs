@@ -98,8 +98,9 @@ pub fn signatures() -> Vec<Signature> {
     all.extend(generic::<f64>());
     all.extend(fused::Variant::all().map(|v| tensor(one(fused::kernel::<f32>(v)))));
     all.extend(fused::Variant::all().map(|v| tensor(one(fused::kernel::<f64>(v)))));
-    all.extend([1, 2, 3].map(|d| {
-        let cut = fused::narrow::Cut::of(1, d).expect("few columns");
+    // Components for each cut.
+    all.extend([(1, 1), (2, 7), (2, 64), (3, 1)].map(|(d, k)| {
+        let cut = fused::narrow::Cut::of(k, d).expect("few columns");
         tensor(one(fused::narrow::kernel(cut)))
     }));
     large::<f32>(&mut all);

@@ -50,8 +50,10 @@ kernels! {
     }
     /// One column.
     narrow_1 => body::<1, 1, 12, 4>, shared::<1, 12, 4>, threads;
-    /// Two columns.
-    narrow_2 => body::<2, 3, 8, 4>, shared::<2, 8, 4>, threads;
+    /// Two columns, 7 components for each warp.
+    narrow_2_7 => body::<2, 3, 7, 4>, shared::<2, 7, 4>, threads;
+    /// Two columns, 8 components for each warp.
+    narrow_2_8 => body::<2, 3, 8, 4>, shared::<2, 8, 4>, threads;
     /// Three columns.
     narrow_3 => body::<3, 6, 6, 2>, shared::<3, 6, 2>, threads;
 }
@@ -84,14 +86,15 @@ pub struct Cut {
 impl Cut {
     /// None where rows have too many columns, or a block has too few warps.
     pub fn of(k: u32, d: u32) -> Option<Self> {
-        let (each, rows) = match d {
-            1 => (12, 4),
-            2 => (8, 4),
-            3 => (6, 2),
+        let (sizes, rows): (&[u32], u32) = match d {
+            1 => (&[12], 4),
+            2 => (&[8, 7], 4),
+            3 => (&[6], 2),
             _ => return None,
         };
-        let warps = k.div_ceil(each);
-        (warps <= MOST_WARPS).then_some(Self { d, each, rows, warps })
+        let cuts = sizes.iter().map(|each| Self { d, each: *each, rows, warps: k.div_ceil(*each) });
+        // Each quarter of a multiprocessor has every fourth warp: what counts is the one with the most.
+        cuts.filter(|cut| cut.warps <= MOST_WARPS).min_by_key(|cut| cut.warps.div_ceil(4) * cut.each)
     }
 
     /// Rows that a block takes at a time.
@@ -111,10 +114,11 @@ pub const fn place(k: u32) -> Place {
 /// Where there is none; [`Cut::of`] gives those that there are.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn kernel(cut: Cut) -> crate::Kernel<Narrow> {
-    match cut.d {
-        1 => narrow_1(),
-        2 => narrow_2(),
-        3 => narrow_3(),
+    match (cut.d, cut.each) {
+        (1, _) => narrow_1(),
+        (2, 7) => narrow_2_7(),
+        (2, _) => narrow_2_8(),
+        (3, _) => narrow_3(),
         _ => panic!("{cut:?} is not there"),
     }
 }

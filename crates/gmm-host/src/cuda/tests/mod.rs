@@ -2,9 +2,9 @@
 
 mod agreement;
 mod faults;
+mod foreign;
 mod halves;
 mod hand_over;
-mod foreign;
 mod likelihood;
 mod lloyd;
 mod memory;
