@@ -103,7 +103,7 @@ impl<T: Number> CudaRows<T> {
             return Ok(());
         }
         let shape = self.shape(run.mixture.covariance_type(), run.mixture.n_components());
-        let mut ways = self.possible(&shape, &self.forced);
+        let mut ways = self.possible(&shape, false);
         if options.autotune {
             self.tune(&shape, &mut ways, run, options)?;
         }

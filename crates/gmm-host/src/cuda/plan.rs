@@ -87,8 +87,6 @@ pub(crate) struct Forced {
     splits: Option<u32>,
     solved: Option<Solved>,
     host_loop: bool,
-    /// Rules of thumb speak against no way of the loop: all are to be timed.
-    every_way: bool,
     variant: Option<LoopKernels>,
 }
 
@@ -118,16 +116,6 @@ impl Forced {
     /// [`Error::Option`] that says what can be forced.
     pub(crate) fn from_environment() -> Result<Self, Error> {
         std::env::var("GMM_PLAN").map_or(Ok(Self::default()), |text| Self::parse(&text))
-    }
-
-    /// Nothing forced, and no rule of thumb followed.
-    pub(crate) fn every_way() -> Self {
-        Self { every_way: true, ..Self::default() }
-    }
-
-    /// Whether a way of the loop that is likely to be slower than another may run.
-    pub(crate) const fn allows_slower(&self) -> bool {
-        self.every_way
     }
 
     /// Whether the loop of EM is to stay on the host.

@@ -47,12 +47,14 @@ impl Way {
     }
 }
 
-/// All ways, best first, each with what speaks against it; the first with nothing runs. The last always can.
+/// All ways, best first, each with what speaks against it; the first with nothing runs. The last always can. With
+/// `slower_too` rules of thumb speak against none.
 pub(super) fn consider<T: Real>(
     shape: &Shape,
     weighted: bool,
     limits: &Limits,
     forced: &Forced,
+    slower_too: bool,
     has: impl Fn(&'static str) -> bool,
 ) -> Vec<(Way, Option<String>)> {
     let (kind, k, d) = (shape.kernel_kind(), shape.k, shape.d);
@@ -65,7 +67,7 @@ pub(super) fn consider<T: Real>(
         (update > room)
             .then(|| format!("the M-step of {d} columns wants {update} bytes of shared memory, {room} are there"))
     };
-    let (asked, slower_too) = (forced.variant(), forced.allows_slower());
+    let asked = forced.variant();
     let other = |way: LoopKernels| asked.is_some_and(|asked| asked != way);
     let forced = || Some("GMM_PLAN asks for another variant".to_owned());
     let absent =
@@ -165,8 +167,8 @@ pub fn loop_candidates(
         None => ptx::MODULES[0].alone(name).is_some(),
     };
     let ways = match precision {
-        Precision::F32 => consider::<f32>(&shape, false, &limits, &forced, has),
-        Precision::F64 => consider::<f64>(&shape, false, &limits, &forced, has),
+        Precision::F32 => consider::<f32>(&shape, false, &limits, &forced, false, has),
+        Precision::F64 => consider::<f64>(&shape, false, &limits, &forced, false, has),
     };
     let best = ways.iter().position(|(_, why_not)| why_not.is_none());
     let mut out: Vec<LoopCandidate> = ways
@@ -241,10 +243,10 @@ mod tests {
         let none = |_: &'static str| false;
         let shape = Shape { kind: CovarianceType::Diag, precision: Precision::F32, n: 100, k: 3, d: 4 };
         let limits = Limits { multiprocessors: 14, shared_bytes: 65_536, l2_bytes: 1_048_576 };
-        let ways = consider::<f32>(&shape, false, &limits, &Forced::default(), none);
+        let ways = consider::<f32>(&shape, false, &limits, &Forced::default(), false, none);
         assert!(ways[0].1.as_ref().unwrap().contains("8.0") && ways[3] == (Way::Host, None), "{ways:?}");
         let large = Forced::parse("variant=large").unwrap();
-        let ways = consider::<f32>(&shape, false, &limits, &large, |_| true);
+        let ways = consider::<f32>(&shape, false, &limits, &large, false, |_| true);
         assert!(ways[0].1.as_ref().unwrap().contains("GMM_PLAN") && ways[2].1.is_none(), "{ways:?}");
     }
 

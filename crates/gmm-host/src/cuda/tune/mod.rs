@@ -54,7 +54,7 @@ impl<T: Number> CudaRows<T> {
             run.tuning = Some(Tuning { way, source, seconds, warnings });
             return Ok(());
         }
-        let candidates = self.possible(shape, &Forced::every_way());
+        let candidates = self.possible(shape, true);
         let Some(tuning) = self.known_or_timed(shape, &candidates, &run.mixture, options)? else { return Ok(()) };
         if let Some(best) = candidates.into_iter().find(|way| way.name() == tuning.way) {
             ways.retain(|way| *way != best);
@@ -64,10 +64,10 @@ impl<T: Number> CudaRows<T> {
         Ok(())
     }
 
-    /// The ways against which nothing speaks, best first.
-    pub(super) fn possible(&self, shape: &Shape, forced: &Forced) -> Vec<Way> {
+    /// The ways against which nothing speaks, best first; with `slower_too` also those that only rules of thumb leave out.
+    pub(super) fn possible(&self, shape: &Shape, slower_too: bool) -> Vec<Way> {
         let (weighted, limits) = (self.row_weights.is_some(), &self.gpu.limits);
-        let ways = ways::consider::<T>(shape, weighted, limits, forced, |name| self.gpu.has(name));
+        let ways = ways::consider::<T>(shape, weighted, limits, &self.forced, slower_too, |name| self.gpu.has(name));
         ways.into_iter().filter(|(_, why_not)| why_not.is_none()).map(|(way, _)| way).collect()
     }
 
