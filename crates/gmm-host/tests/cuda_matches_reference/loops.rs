@@ -87,13 +87,16 @@ pub(crate) fn small(bench: &Bench, tally: &mut Tally) {
         sizes.extend((2..=300).step_by(7).map(|n| (n, 3, 2)));
         sizes.extend((1..=34).chain([47, 48, 49, 63, 64, 65, 97, 127, 128, 129]).map(|d| (100 + 13 * d, d, 3)));
         sizes.extend((1..=34).chain([63, 64, 65, 127, 128, 129, 300]).map(|k| (100 + 37 * k, 4, k)));
+        // Few columns, to the last component that their kernels take and beyond.
+        sizes.extend([17, 40, 64, 65, 105, 128, 129].map(|k| (91 + 30 * k, 2, k)));
+        sizes.extend([(17, 1), (192, 1), (193, 1), (17, 3), (96, 3), (97, 3)].map(|(k, d)| (91 + 30 * k, d, k)));
     }
     every_kind(&bench.gpu, &ReferenceEngine, tally, &sizes, 0.0);
 }
 
 pub(crate) fn offsets(bench: &Bench, tally: &mut Tally) {
     for offset in [1e2, 1e4, 1e8] {
-        every_kind(&bench.gpu, &ReferenceEngine, tally, &[(401, 5, 3), (1002, 17, 4)], offset);
+        every_kind(&bench.gpu, &ReferenceEngine, tally, &[(401, 5, 3), (1002, 17, 4), (2003, 2, 30)], offset);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Where things lie in a block's shared memory, and who has what of it.
 
-use super::{CROSSING, Cut, MOST_WARPS, Narrow};
+use super::{CROSSING, MOST_WARPS};
+#[cfg(not(target_arch = "nvptx64"))]
+use super::{Cut, Narrow};
 use crate::device::{Shared, WARP, thread};
 use crate::layout::packed_len;
 
@@ -51,6 +53,7 @@ impl Part {
 }
 
 /// Bytes of shared memory of a block.
+#[cfg(not(target_arch = "nvptx64"))]
 pub const fn shared_bytes(cut: Cut) -> u64 {
     (first(cut.rows) + cut.warps * Part::new(cut.d, cut.each).end) as u64
 }
