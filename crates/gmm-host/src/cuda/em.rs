@@ -340,6 +340,13 @@ impl<T: Number> CudaRows<T> {
         // SAFETY: the loop's own buffers, and the stream keeps the order.
         let set = unsafe { zeroed.set_8_async(0, stream).and_then(|()| flags.set_8_async(0, stream)) };
         self.gpu.check("clearing a loop's state", set)?;
+        if plan.kernels.large().is_some() {
+            // Features that fill up a last step have no lane that writes them, and are added up with the others.
+            let mut partials = b.partials;
+            // SAFETY: as above.
+            let set = unsafe { partials.set_8_async(0, stream) };
+            self.gpu.check("clearing partial results", set)?;
+        }
         let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
         match (plan.kernels, b.between.and_then(|between| between.norms)) {
             (Kernels::Halves(of, _), _) => launcher.scales(of, &plan.shape, &self.whole(), &b)?,
