@@ -2,7 +2,7 @@
 //!
 //! ln w N(x | μ, Σ) = constant + Σ⁻¹m·x − ½ x·Σ⁻¹x with m and x less the shift. Where a component is narrow and far from the
 //! shift the terms are large and cancel; [`Expanded::terms`] says how large. What the components of a tied covariance share
-//! of it, −½ x·Σ⁻¹x, is no feature's: see [`shared`].
+//! of it, −½ x·Σ⁻¹x, is no feature's: see [`Work::shared`].
 
 use gmm_kernels::layout::{Kind, packed_index, packed_len};
 use gmm_model::{Cholesky, Factors, Mixture};
