@@ -16,9 +16,9 @@ pub(super) const fn sums_len(d: u32) -> u32 {
     1 + d + packed_len(d) as u32
 }
 
-/// Where the largest of the constants lies, as a binary logarithm in `f64`; after it what warps have of the rows' sums, twice, so that one barrier is
-/// enough.
+/// Where the largest of the constants lies, as a binary logarithm in `f64`.
 pub(super) const TOP: u32 = 0;
+/// Where what warps have of the rows' sums lies, twice, so that one barrier is enough.
 pub(super) const SHARES: u32 = 16;
 
 /// Bytes of what warps have of the sums of `rows` rows a lane.

@@ -1,14 +1,14 @@
 //! One whole E- and M-pass over `f32` rows of few columns, with many components: each warp has components of its own.
 //!
 //! Where a row has two entries, products of matrices have next to nothing to add up, and what costs is one exponential and
-//! some twenty operations for each row and component. So all warps of a block take the same 64 rows, two to a lane, and
-//! each its own components, whose sums stay in its registers:
+//! some twenty operations for each row and component. So all warps of a block take the same rows, two or four to a lane,
+//! and each its own components, whose sums stay in its registers:
 //! 1. densities about the means, `2^(c − |W(x − μ)|²)` of `c` less the largest: no row is above 1, and the largest of a
 //!    row need not be known. Rows so far from everything that this could underflow are done again about their own largest;
-//! 2. what warps have of a row's sum passes through shared memory, one barrier for 64 rows;
+//! 2. what warps have of a row's sum passes through shared memory, one barrier for all these rows;
 //! 3. moments about the means, of the same exponentials.
 //!
-//! `x − μ` is formed of `μ` as two numbers, so its error is relative to itself. A lane adds up at most [`FLUSH`] times two
+//! `x − μ` is formed of `μ` as two numbers, so its error is relative to itself. A lane adds up at most [`FLUSH`] times its
 //! rows in `f32`; everything longer is added in `f64`, in a fixed order.
 
 mod component;
@@ -74,7 +74,7 @@ kernels! {
 /// Warps of a block at most: with 128 registers for each thread they fill a multiprocessor.
 const MOST_WARPS: u32 = 16;
 
-/// Times 64 rows of which sums are kept in `f32`.
+/// Turns, of [`Cut::rows`] rows for each lane, of which sums are kept in `f32`.
 const FLUSH: u32 = 128;
 
 /// Distance of one number of all lanes from the next, where they cross: one more than the lanes, against bank conflicts.
@@ -202,7 +202,7 @@ unsafe fn body<const D: usize, const S: usize, const C: usize, const R: usize>(a
         let mut total = exchange(done, a.warps, sum, |a, b| a + b);
         let mine = Mine::new::<D, C, R>();
         let first = device::unknown(now) as u64 * (WARP as u64 * R as u64);
-        // Of the 64 rows.
+        // Of the block's rows in this turn.
         let there =
             if a.n - first < (WARP as u64 * R as u64) { (a.n - first) as u32 } else { (WARP as u64 * R as u64) as u32 };
         let row = |r: usize| r as u32 * WARP + mine.lane;
