@@ -39,19 +39,20 @@ pub(crate) struct DoctorArgs {
 
 /// What `--plan` says.
 fn plan(args: &DoctorArgs, shape: (usize, usize, usize)) -> anyhow::Result<String> {
-    let (gpu, why) = match CudaEngine::new(0) {
-        Ok(gpu) => (Some(gpu), String::new()),
-        Err(error) => (None, error.to_string()),
-    };
+    let gpu = CudaEngine::new(0).ok();
     let mut text = match &gpu {
         Some(gpu) => format!("on {}\n", gpu.description()),
-        None => format!("as on an NVIDIA H200, since here is none: {why}\n"),
+        None => "as on an NVIDIA H200, since no GPU can be used here: `gmm doctor` says why\n".to_owned(),
     };
     for kind in CovarianceType::ALL.into_iter().filter(|kind| args.covariance.is_none_or(|only| only == *kind)) {
         for precision in [Precision::F32, Precision::F64] {
             let _ = writeln!(text, "\n{kind} {precision}");
             for candidate in loop_candidates(gpu.as_ref(), kind, precision, shape)? {
                 let _ = writeln!(text, "  {candidate}");
+            }
+            let kept = gpu.as_ref().map(|gpu| gpu.kept_tuning(kind, precision, shape)).transpose()?;
+            if let Some(kept) = kept.flatten() {
+                let _ = writeln!(text, "  with --autotune, {kept}");
             }
         }
     }

@@ -8,7 +8,7 @@ use gmm_kernels::layout::{Kind, packed_index, packed_len};
 use gmm_model::{Cholesky, Factors, Mixture};
 
 use super::em::limits_of_features;
-use super::plan::Shape;
+use super::shape::Shape;
 
 /// Where the coefficients of one component lie, from a place that is the component's own.
 pub(super) struct Places {

@@ -9,8 +9,8 @@ use gmm_model::{CovarianceType, Mixture, Statistics};
 use super::em::limits_of_features;
 use super::expand::{Places, most_terms};
 use super::launch::Kernels;
-use super::plan::Shape;
 use super::rows::CudaRows;
+use super::shape::Shape;
 use super::upload::Number;
 use crate::Error;
 

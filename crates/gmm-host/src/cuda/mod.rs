@@ -36,6 +36,7 @@ mod resident;
 mod rows;
 mod scores;
 mod seeding;
+mod shape;
 mod source;
 mod staging;
 #[cfg(test)]

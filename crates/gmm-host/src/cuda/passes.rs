@@ -10,8 +10,9 @@ use rayon::prelude::*;
 
 use super::launch::{Chunk, Launcher, Model, StepOutputs};
 use super::parameters;
-use super::plan::{self, Plan, Shape};
+use super::plan::{self, Plan};
 use super::rows::CudaRows;
+use super::shape::Shape;
 use super::staging::{receive, send};
 use super::upload::Number;
 use super::workspace::{Extras, Parameters, TOTALS};

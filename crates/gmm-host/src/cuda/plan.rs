@@ -6,48 +6,15 @@ use std::fmt;
 
 use gmm_kernels::e_step::solved_columns;
 use gmm_kernels::fused::large::Large;
-use gmm_kernels::layout::{Kind, TILE_ROWS, statistics_len, tiles};
+use gmm_kernels::layout::{TILE_ROWS, tiles};
 use gmm_kernels::m_step_sums;
-use gmm_model::{CovarianceType, Precision};
+use gmm_model::CovarianceType;
 
+use super::shape::Shape;
 use crate::Error;
 
 /// Rows of a tile.
 const TILE: u64 = TILE_ROWS as u64;
-
-/// What is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
-    pub(crate) kind: CovarianceType,
-    pub(crate) precision: Precision,
-    pub(crate) n: u64,
-    pub(crate) k: u32,
-    pub(crate) d: u32,
-}
-
-impl Shape {
-    /// The kind as the kernels name it.
-    pub(crate) const fn kernel_kind(&self) -> Kind {
-        match self.kind {
-            CovarianceType::Full => Kind::Full,
-            CovarianceType::Tied => Kind::Tied,
-            CovarianceType::Diag => Kind::Diag,
-            CovarianceType::Spherical => Kind::Spherical,
-        }
-    }
-
-    pub(crate) const fn number_bytes(&self) -> u64 {
-        match self.precision {
-            Precision::F32 => 4,
-            Precision::F64 => 8,
-        }
-    }
-
-    /// Numbers in the statistics.
-    pub(crate) const fn statistics(&self) -> u64 {
-        statistics_len(self.kernel_kind(), self.k, self.d)
-    }
-}
 
 /// What a device has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,6 +252,8 @@ impl fmt::Display for Plan {
 
 #[cfg(test)]
 mod tests {
+    use gmm_model::Precision;
+
     use super::*;
 
     const H200: Limits = Limits { multiprocessors: 132, shared_bytes: 232_448, l2_bytes: 62_914_560 };

@@ -6,8 +6,8 @@ use gmm_model::{CovarianceType, Mixture};
 
 use super::expand::{Places, Work, most_terms};
 use super::launch::ScorePlan;
-use super::plan::Shape;
 use super::rows::CudaRows;
+use super::shape::Shape;
 use super::upload::Number;
 use super::workspace::{Pinned, Slot, pin, pinned_empty};
 use crate::Error;

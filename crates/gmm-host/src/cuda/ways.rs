@@ -12,7 +12,8 @@ use gmm_kernels::layout::Kind;
 use gmm_kernels::ptx;
 use gmm_model::{CovarianceType, Precision};
 
-use super::plan::{Forced, Limits, LoopKernels, Shape};
+use super::plan::{Forced, Limits, LoopKernels};
+use super::shape::Shape;
 use super::{CudaEngine, Gpu};
 use crate::Error;
 
@@ -141,7 +142,7 @@ impl fmt::Display for LoopCandidate {
     }
 }
 
-/// The ways to run EM over `n` rows of `d` columns with `k` components on `engine`, or, without one, on an H200; best
+/// The ways to run EM over `shape`, `n` rows of `d` columns with `k` components, on `engine`, or, without one, on an H200; best
 /// first. One of them runs. Nothing is launched.
 ///
 /// # Errors
@@ -150,17 +151,10 @@ pub fn loop_candidates(
     engine: Option<&CudaEngine>,
     kind: CovarianceType,
     precision: Precision,
-    (n, d, k): (usize, usize, usize),
+    shape: (usize, usize, usize),
 ) -> Result<Vec<LoopCandidate>, Error> {
     const H200: Limits = Limits { multiprocessors: 132, shared_bytes: 232_448, l2_bytes: 62_914_560 };
-    let count = |option: &'static str, value: usize| {
-        u32::try_from(value).ok().filter(|v| *v > 0).ok_or_else(|| Error::Option {
-            option,
-            value: value.to_string(),
-            must: "from 1 to 4294967295".to_owned(),
-        })
-    };
-    let shape = Shape { kind, precision, n: n as u64, k: count("k", k)?, d: count("d", d)? };
+    let shape = Shape::new(kind, precision, shape)?;
     let forced = Forced::from_environment()?;
     let limits = engine.map_or(H200, |engine| engine.gpu.limits);
     let has = |name: &'static str| match engine {
@@ -181,6 +175,7 @@ pub fn loop_candidates(
         })
         .collect();
     if Variant::of(shape.kernel_kind(), shape.k, shape.d).is_none() {
+        let Shape { k, d, .. } = shape;
         let reason = format!("the sums of {k} components of {d} columns do not fit into a warp's registers");
         out.insert(0, LoopCandidate { name: FUSED, runs: false, reason });
     }

@@ -4,7 +4,8 @@ use gmm_kernels::layout::factor_len;
 
 pub(crate) use super::buffers::{Pinned, Slot, pin, pinned_empty};
 use super::device::Gpu;
-use super::plan::{self, Plan, Shape};
+use super::plan::{self, Plan};
+use super::shape::Shape;
 use super::upload::Number;
 use crate::Error;
 

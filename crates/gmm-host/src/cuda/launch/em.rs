@@ -16,7 +16,8 @@ use gmm_kernels::{THREADS, device::WARP};
 use super::halves::Coded;
 use super::{Chunk, Launcher, at_least, check_chunk, or_null, pointer};
 use crate::Error;
-use crate::cuda::plan::{Chunks, Shape};
+use crate::cuda::plan::Chunks;
+use crate::cuda::shape::Shape;
 use crate::cuda::upload::Number;
 
 /// The buffers of a loop.

@@ -13,7 +13,8 @@ use gmm_kernels::layout::{Kind, tiled_len, tiles};
 use super::em::{Kernels, LoopBuffers, LoopPlan};
 use super::{Chunk, Launcher, at_least, or_null, pointer};
 use crate::Error;
-use crate::cuda::plan::{Chunks, Shape};
+use crate::cuda::plan::Chunks;
+use crate::cuda::shape::Shape;
 use crate::cuda::upload::Number;
 
 /// Coefficients in halves. Lengths are in `f64`; what lies there says its field.

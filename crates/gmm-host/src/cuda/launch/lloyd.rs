@@ -12,7 +12,7 @@ use gmm_kernels::lloyd::{Cut, Place, labels_len};
 
 use super::{Chunk, Launcher, at_least, check_chunk, or_null, pointer};
 use crate::Error;
-use crate::cuda::plan::Shape;
+use crate::cuda::shape::Shape;
 use crate::cuda::upload::Number;
 
 /// How the launches of a pass are cut.

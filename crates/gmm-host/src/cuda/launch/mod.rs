@@ -32,8 +32,9 @@ use crate::Error;
 use crate::cuda::device::Gpu;
 use crate::cuda::driver::{LaunchAttribute, LaunchConfig, launch_with_attributes};
 use crate::cuda::loading::Entered;
-use crate::cuda::plan::{Plan, Shape, Solved, scratch_len};
+use crate::cuda::plan::{Plan, Solved, scratch_len};
 use crate::cuda::queue::Queue;
+use crate::cuda::shape::Shape;
 use crate::cuda::upload::Number;
 use crate::cuda::workspace::TOTALS;
 

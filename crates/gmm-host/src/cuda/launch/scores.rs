@@ -8,7 +8,7 @@ use gmm_kernels::reduce::{NUMBERS, reduce_blocks};
 
 use super::{Chunk, Launcher, at_least, check_chunk, or_null, pointer, reduction};
 use crate::Error;
-use crate::cuda::plan::Shape;
+use crate::cuda::shape::Shape;
 use crate::cuda::upload::Number;
 
 /// How likelihoods of many mixtures are computed.

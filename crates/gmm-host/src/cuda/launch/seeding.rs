@@ -9,7 +9,7 @@ use gmm_kernels::squared_distances::{
 
 use super::{Chunk, Launcher, at_least, check_chunk, or_null, pointer};
 use crate::Error;
-use crate::cuda::plan::Shape;
+use crate::cuda::shape::Shape;
 use crate::cuda::upload::Number;
 
 impl Launcher<'_> {

@@ -13,7 +13,8 @@ mod data;
 use std::ops::ControlFlow;
 
 use super::*;
-use crate::cuda::{em, plan, ways};
+use crate::cuda::shape::Shape;
+use crate::cuda::{em, ways};
 use crate::em::run;
 use crate::{CpuEngine, EmOptions, EmRun, shift};
 use criterion::Losses;
@@ -47,7 +48,7 @@ fn handed_over(case: &LoopCase, data: &Dataset, start: &Mixture) -> bool {
 fn the_criterion_has_the_limits_of_the_last_way_before_the_host() {
     for kind in CovarianceType::ALL {
         for precision in [Precision::F32, Precision::F64] {
-            let shape = plan::Shape { kind, precision, n: 100, k: 3, d: 4 };
+            let shape = Shape { kind, precision, n: 100, k: 3, d: 4 };
             let large = ways::Way::Large(gmm_kernels::fused::large::Large::of(shape.kernel_kind(), 3, 4));
             assert_eq!(criterion::limits(precision), em::limits(&shape, large), "{kind} {precision}");
         }

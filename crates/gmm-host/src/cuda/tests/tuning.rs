@@ -100,6 +100,10 @@ fn ways_are_timed_once_for_all_fits_of_a_decade_of_rows() {
     assert_eq!(first.seconds.len(), second.seconds.len());
     assert_eq!(passes(true, 1000).0.unwrap().source, TuningSource::Timed, "another decade");
     let engine = CudaEngine::new(0).unwrap();
+    let d = data(1).n_features();
+    let kept = |n, kind| engine.kept_tuning(kind, Precision::F32, (n, d, 3)).unwrap().map(|tuning| tuning.way);
+    assert_eq!(kept(999, CovarianceType::Diag), Some(first.way), "as a fit of that decade begins");
+    assert_eq!((kept(99, CovarianceType::Diag), kept(999, CovarianceType::Full)), (None, None), "what was not timed");
     let again = |file: bool| {
         if !file {
             fs::remove_dir_all(&inner).unwrap();

@@ -8,14 +8,16 @@ mod cache;
 use std::sync::PoisonError;
 use std::time::Instant;
 
-use gmm_model::{Mixture, m_step};
+use gmm_model::{CovarianceType, Mixture, Precision, m_step};
 
-use super::CudaEngine;
+use super::device::Gpu;
 use super::em::{Left, LoopMemory};
-use super::plan::{Forced, Shape};
+use super::plan::Forced;
 use super::rows::CudaRows;
+use super::shape::Shape;
 use super::upload::Number;
 use super::ways::{self, Way};
+use super::{CudaEngine, loop_candidates};
 use crate::em::{self, EmOptions, EmRun};
 use crate::{Error, Tuning, TuningSource};
 
@@ -79,7 +81,7 @@ impl<T: Number> CudaRows<T> {
         start: &Mixture,
         options: &EmOptions,
     ) -> Result<Option<Tuning>, Error> {
-        let key = self.key(shape);
+        let key = key(&self.gpu, shape, self.row_weights.is_some());
         let known = self.gpu.tuned.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         if known.is_some() {
             return Ok(known);
@@ -101,21 +103,6 @@ impl<T: Number> CudaRows<T> {
         }
         self.gpu.tuned.lock().unwrap_or_else(PoisonError::into_inner).insert(key, tuning.clone());
         Ok(Some(tuning))
-    }
-
-    /// Whatever a time depends on. Rows with weights have fewer ways.
-    fn key(&self, shape: &Shape) -> String {
-        let Shape { kind, precision, n, k, d } = *shape;
-        let gpu = &self.gpu;
-        let (decade, (major, minor)) = (n.max(1).ilog10(), gpu.capability);
-        let weighted = if self.row_weights.is_some() { " weighted" } else { "" };
-        format!(
-            "{kind} {precision} d={d} k={k} n=1e{decade}{weighted}, {} {major}.{minor} {}, driver {}, {}",
-            gpu.name,
-            gpu.choice.module.target,
-            gpu.driver,
-            cache::VERSION
-        )
     }
 
     /// Seconds an iteration of each way that goes through with it, fastest first; of equals the plan's first.
@@ -192,10 +179,40 @@ impl<T: Number> CudaRows<T> {
     }
 }
 
+/// Whatever a time depends on. Rows with weights have fewer ways.
+fn key(gpu: &Gpu, shape: &Shape, weighted: bool) -> String {
+    let Shape { kind, precision, n, k, d } = *shape;
+    let (decade, (major, minor)) = (n.max(1).ilog10(), gpu.capability);
+    let weighted = if weighted { " weighted" } else { "" };
+    format!(
+        "{kind} {precision} d={d} k={k} n=1e{decade}{weighted}, {} {major}.{minor} {}, driver {}, {}",
+        gpu.name,
+        gpu.choice.module.target,
+        gpu.driver,
+        cache::VERSION
+    )
+}
+
 impl CudaEngine {
     /// Where fits with [`autotune`](crate::FitOptions::autotune) keep what they find: `autotune.json` in `GMM_CACHE_DIR`, or
     /// in the folder `gmm` of the user's cache folder; none where there is no such folder.
     pub fn tuning_file() -> Option<std::path::PathBuf> {
         cache::file()
+    }
+
+    /// What that file has for `n` rows of `d` columns and `k` components, all of weight 1: with autotune fits of such a shape
+    /// begin so. None where none was timed.
+    ///
+    /// # Errors
+    /// As for [`loop_candidates`](crate::loop_candidates).
+    pub fn kept_tuning(
+        &self,
+        kind: CovarianceType,
+        precision: Precision,
+        shape: (usize, usize, usize),
+    ) -> Result<Option<Tuning>, Error> {
+        let names: Vec<_> = loop_candidates(Some(self), kind, precision, shape)?.iter().map(|way| way.name).collect();
+        let key = key(&self.gpu, &Shape::new(kind, precision, shape)?, false);
+        Ok(cache::Cache::open().find(&key, &names))
     }
 }
