@@ -7,10 +7,10 @@
 #![allow(dead_code, reason = "each target uses its own function")]
 
 use gmm_data::{
-    FileError, Format, ReadOptions, Table, model_to_json, model_to_safetensors, read_model_bytes, read_stream,
-    write_csv,
+    FileError, Format, ReadOptions, Table, model_to_json, model_to_safetensors, read_mixtures, read_model_bytes,
+    read_stream, write_csv,
 };
-use gmm_model::{Matrix, Statistics};
+use gmm_model::{Matrix, Mixture, Statistics};
 
 const NAME: &str = "input";
 
@@ -77,6 +77,23 @@ pub(crate) fn model(bytes: &[u8]) {
         }
         Err(error) => check(&error),
     }
+}
+
+/// Sets of parameters and draws in NumPy's archives, which are read from files alone.
+pub(crate) fn mixtures(bytes: &[u8]) {
+    let path = std::env::temp_dir().join(format!("gmm-fuzz-{}.npz", std::process::id()));
+    std::fs::write(&path, bytes).expect("a temporary file can be written");
+    match read_mixtures(&path, None) {
+        Ok(all) => {
+            let shape = |mixture: &Mixture| (mixture.covariance_type(), mixture.means().dim());
+            assert!(all.iter().all(|mixture| shape(mixture) == shape(&all[0])));
+        }
+        Err(error) => {
+            let text = error.to_string();
+            assert!(text.starts_with(&*path.to_string_lossy()) && !text.contains('\n') && text.len() < 4000, "{text}");
+        }
+    }
+    std::fs::remove_file(&path).expect("it was written");
 }
 
 /// The byte form of statistics, as given and with its checksum made right, so that what lies behind it is reached.

@@ -90,6 +90,11 @@ fn npy_inputs_of_the_fuzzer_hold() {
 }
 
 #[test]
+fn mixtures_inputs_of_the_fuzzer_hold() {
+    replay("mixtures", targets::mixtures);
+}
+
+#[test]
 fn model_inputs_of_the_fuzzer_hold() {
     replay("model", targets::model);
 }
