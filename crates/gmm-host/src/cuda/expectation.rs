@@ -1,4 +1,4 @@
-//! One pass under a mixture in one kernel, for a gradient: sums about the rows' shift, moved to the means here.
+//! Passes under mixtures in one kernel each, for gradients: sums about the rows' shift, moved to the means here.
 
 use cust::memory::AsyncCopyDestination;
 use gmm_kernels::fused::place::Place;
@@ -7,81 +7,132 @@ use gmm_kernels::layout::{Kind, packed_index};
 use gmm_model::{CovarianceType, Mixture, Statistics};
 
 use super::em::limits_of_features;
-use super::expand::{Places, most_terms};
+use super::expand::{Places, Work, most_terms};
 use super::launch::Kernels;
 use super::rows::CudaRows;
 use super::shape::Shape;
 use super::upload::Number;
 use crate::Error;
 
+/// Bytes of parameters that wait in pinned memory together.
+const WAITING: usize = 4 << 20;
+
 impl<T: Number> CudaRows<T> {
-    /// [`Resident::expectation`](crate::Resident::expectation); none where there is no such kernel for the shape, no memory,
-    /// or digits would be lost.
-    pub(super) fn expectation_here(&mut self, mixture: &Mixture) -> Result<Option<Statistics>, Error> {
-        let shape = self.shape(mixture.covariance_type(), mixture.n_components());
-        let Some(variant) = Variant::of(shape.kernel_kind(), shape.k, shape.d) else { return Ok(None) };
-        let there = self.gpu.has(fused::kernel::<T>(variant).name);
-        let fits = fused::shared_bytes::<T>(variant) <= u64::from(self.gpu.limits.shared_bytes);
-        if self.forced.host_loop() || !there || !fits {
-            return Ok(None);
+    /// [`Resident::passes`](crate::Resident::passes): those of a kind and of as many components that follow one another go to
+    /// the device together, which is waited for once. None where there is no such kernel for the shape, no memory, or digits
+    /// would be lost.
+    pub(super) fn expectations_here(&mut self, mixtures: &[Mixture]) -> Result<Vec<Option<Statistics>>, Error> {
+        let like = |a: &Mixture, b: &Mixture| {
+            a.covariance_type() == b.covariance_type() && a.n_components() == b.n_components()
+        };
+        let mut out = Vec::with_capacity(mixtures.len());
+        for alike in mixtures.chunk_by(like) {
+            let shape = self.shape(alike[0].covariance_type(), alike[0].n_components());
+            let variant = Variant::of(shape.kernel_kind(), shape.k, shape.d).filter(|variant| {
+                let there = self.gpu.has(fused::kernel::<T>(*variant).name);
+                there && fused::shared_bytes::<T>(*variant) <= u64::from(self.gpu.limits.shared_bytes)
+            });
+            let Some(variant) = variant.filter(|_| !self.forced.host_loop()) else {
+                out.extend(alike.iter().map(|_| None));
+                continue;
+            };
+            for some in alike.chunks((WAITING / 8 / parameters(variant.place())).max(1)) {
+                match self.fused_expectations(&shape, variant, some) {
+                    Ok(all) => out.extend(all),
+                    Err(Error::Memory { .. }) => {
+                        // What is still on its way reads what the next ones are written to.
+                        self.queue.wait(&self.gpu)?;
+                        out.extend(some.iter().map(|_| None));
+                    }
+                    Err(other) => return Err(other),
+                }
+            }
         }
-        match self.fused_expectation(&shape, variant, mixture) {
-            Err(Error::Memory { .. }) => Ok(None),
-            other => other,
-        }
+        Ok(out)
     }
 
-    fn fused_expectation(
+    /// While the device works on one mixture the host makes the next one's coefficients.
+    fn fused_expectations(
         &mut self,
         shape: &Shape,
         variant: Variant,
-        mixture: &Mixture,
-    ) -> Result<Option<Statistics>, Error> {
+        mixtures: &[Mixture],
+    ) -> Result<Vec<Option<Statistics>>, Error> {
         let tied = shape.kind == CovarianceType::Tied;
         if tied {
             self.know_scatter()?;
         }
-        let Kernels::Fused(_, blocks) = self.fused_kernels(shape, variant)? else { return Ok(None) };
+        let Kernels::Fused(_, blocks) = self.fused_kernels(shape, variant)? else {
+            return Ok(mixtures.iter().map(|_| None).collect());
+        };
         let place = variant.place();
-        let (coefficients, sums) = (place.coefficients() as usize, place.sums() as usize);
-        let parameters = coefficients + 8 * place.groups as usize;
+        let (each, sums, count) = (parameters(place), place.sums() as usize, mixtures.len());
+        // One mixture's partial results at a time: kernels of a stream follow one another.
         let partials = blocks as usize * sums;
-        self.reserve_scores(parameters + partials, parameters, sums)?;
-        let memory = &mut self.score_memory;
-        let host = &mut memory.coefficients.as_mut_slice()[..parameters];
-        memory.work.begin(mixture);
-        let (places, most) = (places(shape, place), most_terms(shape));
-        host.fill(0.0);
-        host[coefficients..].fill(f64::NEG_INFINITY);
-        for c in 0..mixture.n_components() {
-            // A component's place from that of the first: a tile on, or some columns.
-            let own = c / 8 * 128 + c % 8 * 8;
-            let expanded = memory.work.component(mixture, c, &self.shift, &places, own, host);
-            if expanded.terms.is_nan() || expanded.terms > most {
-                return Ok(None);
+        self.reserve_scores(count * each + partials, count * each, count * sums)?;
+        let places = places(shape, place);
+        let numbers = self.score_memory.numbers.first(count * each + partials);
+        let (from, values) = (numbers.index(count * each..), self.score_memory.values.on_device(count * sums));
+        // What is to be added to each log-likelihood, where it can be had so.
+        let mut more = Vec::with_capacity(count);
+        for (i, mixture) in mixtures.iter().enumerate() {
+            let memory = &mut self.score_memory;
+            let host = &mut memory.coefficients.as_mut_slice()[i * each..(i + 1) * each];
+            memory.work.begin(mixture);
+            if !expand(shape, place, &places, mixture, &self.shift, &mut memory.work, host) {
+                more.push(None);
+                continue;
             }
-            host[coefficients + c] = expanded.constant;
+            let scatter = self.loop_memory.scatter.as_deref().filter(|_| tied);
+            more.push(Some(scatter.map_or(0.0, |scatter| memory.work.shared(scatter))));
+            let mut own = numbers.index(i * each..(i + 1) * each);
+            // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
+            let copied = unsafe { own.async_copy_from(&*host, &self.queue.stream) };
+            self.gpu.check("a copy of parameters to the device", copied)?;
+            let coefficients = place.coefficients() as usize;
+            let (theta, constants) = (own.index(..coefficients), own.index(coefficients..));
+            let launcher = self.launcher();
+            launcher.expect(shape, variant, blocks, &self.whole(), &theta, &constants, &from)?;
+            launcher.add_blocks(&from, blocks, sums as u64, &values.index(i * sums..(i + 1) * sums))?;
         }
-        let shared = self.loop_memory.scatter.as_deref().filter(|_| tied).map_or(0.0, |s| memory.work.shared(s));
-        let numbers = memory.numbers.first(parameters + partials);
-        // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
-        let copied = unsafe { numbers.index(..parameters).async_copy_from(&*host, &self.queue.stream) };
-        self.gpu.check("a copy of parameters to the device", copied)?;
-        let (from, out) = (numbers.index(parameters..), memory.values.on_device(sums));
-        let (theta, constants) = (numbers.index(..coefficients), numbers.index(coefficients..parameters));
-        let launcher = self.launcher();
-        launcher.expect(shape, variant, blocks, &self.whole(), &theta, &constants, &from)?;
-        launcher.add_blocks(&from, blocks, sums as u64, &out)?;
         self.queue.wait(&self.gpu)?;
-        let values = &self.score_memory.values.as_slice()[..sums];
         let scatter = self.loop_memory.scatter.as_deref().unwrap_or_default();
-        let mut out = about_the_means(shape, place, mixture, &self.shift, values, scatter);
-        if let Some(out) = &mut out {
+        let values = self.score_memory.values.as_slice().chunks_exact(sums);
+        let about = |((mixture, values), more): ((&Mixture, &[f64]), Option<f64>)| {
+            let mut out = about_the_means(shape, place, mixture, &self.shift, values, scatter)?;
             (out.total_weight, out.n_rows) = (self.total_weight, self.n as u64);
-            out.log_likelihood += shared;
-        }
-        Ok(out.filter(Statistics::is_finite))
+            out.log_likelihood += more?;
+            out.is_finite().then_some(out)
+        };
+        Ok(mixtures.iter().zip(values).zip(more).map(about).collect())
     }
+}
+
+/// Numbers of a mixture's parameters: coefficients, then constants.
+const fn parameters(place: Place) -> usize {
+    place.coefficients() as usize + 8 * place.groups as usize
+}
+
+/// Writes a mixture's parameters; whether no digits are lost by them.
+fn expand(
+    shape: &Shape,
+    place: Place,
+    places: &Places,
+    mixture: &Mixture,
+    shift: &[f64],
+    work: &mut Work,
+    out: &mut [f64],
+) -> bool {
+    let (coefficients, most) = (place.coefficients() as usize, most_terms(shape));
+    out.fill(0.0);
+    out[coefficients..].fill(f64::NEG_INFINITY);
+    (0..mixture.n_components()).all(|c| {
+        // A component's place from that of the first: a tile on, or some columns.
+        let own = c / 8 * 128 + c % 8 * 8;
+        let expanded = work.component(mixture, c, shift, places, own, out);
+        out[coefficients + c] = expanded.constant;
+        expanded.terms <= most
+    })
 }
 
 /// Where the first component's coefficients lie.

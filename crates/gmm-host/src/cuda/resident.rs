@@ -96,10 +96,13 @@ impl<T: Number> Resident for CudaRows<T> {
     }
 
     fn expectation(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
-        check_features(self.d, mixture.n_features())?;
-        match self.run(|rows| rows.expectation_here(mixture))? {
-            Some(statistics) => Ok(statistics),
-            None => self.pass(mixture),
-        }
+        let mut all = self.passes(std::slice::from_ref(mixture))?;
+        Ok(all.remove(0))
+    }
+
+    fn passes(&mut self, mixtures: &[Mixture]) -> Result<Vec<Statistics>, Error> {
+        mixtures.iter().try_for_each(|mixture| check_features(self.d, mixture.n_features()))?;
+        let all = self.run(|rows| rows.expectations_here(mixtures))?;
+        all.into_iter().zip(mixtures).map(|(found, mixture)| found.map_or_else(|| self.pass(mixture), Ok)).collect()
     }
 }

@@ -80,7 +80,7 @@ fn calls<A>(fake: &Fake, work: impl FnOnce() -> A) -> ([usize; 3], A) {
 }
 
 #[test]
-fn a_batch_takes_a_few_launches_and_one_wait_and_a_gradient_two() {
+fn a_batch_takes_a_few_launches_and_one_wait_and_each_gradient_two() {
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
     for kind in CovarianceType::ALL {
@@ -98,6 +98,15 @@ fn a_batch_takes_a_few_launches_and_one_wait_and_a_gradient_two() {
             let (count, (value, _)) = calls(&fake.0, || likelihood.value_and_gradient(&sets[20]).unwrap());
             assert_eq!(count, [2, 0, 1], "{what}: a gradient");
             close(&[value], &[one], 1e-6, &what);
+            // Chains that ask together wait once; a set of another shape goes on its own.
+            let mut chains = sets[..5].to_vec();
+            chains.push(mixture(kind, 3, 3, 0.1));
+            likelihood.values_and_gradients(&chains).unwrap();
+            let (count, together) = calls(&fake.0, || likelihood.values_and_gradients(&chains).unwrap());
+            assert_eq!(count, [12, 0, 2], "{what}: gradients of several");
+            for (mixture, together) in chains.iter().zip(together) {
+                assert_eq!(likelihood.value_and_gradient(mixture).unwrap(), together.unwrap(), "{what}: alone");
+            }
         }
     }
 }
@@ -130,9 +139,12 @@ fn mixtures_that_would_lose_digits_take_the_accurate_way_and_no_others_do() {
         close(&got, &want, 1e-13, kind.name());
         // Two launches for all three, and two for the evaluation of the second.
         assert_eq!((count[0], count[2]), (4, 2), "{kind}");
-        let (_, got) = fast.value_and_gradient(&sets[1]).unwrap();
-        let (_, want) = slow.value_and_gradient(&sets[1]).unwrap();
-        close(&got.scales, &want.scales, 1e-10, kind.name());
+        let (got, want) = (fast.values_and_gradients(&sets).unwrap(), slow.values_and_gradients(&sets).unwrap());
+        for (got, want) in got.into_iter().zip(want) {
+            let ((value, got), (wanted, want)) = (got.unwrap(), want.unwrap());
+            close(&[value], &[wanted], 1e-13, kind.name());
+            close(&got.scales, &want.scales, 1e-10, kind.name());
+        }
     }
 }
 
@@ -155,7 +167,8 @@ fn every_fault_of_a_batch_is_an_error_or_leaves_the_right_answer_and_leaks_nothi
     let sets: Vec<Mixture> = (0..10).map(|i| mixture(CovarianceType::Tied, 3, 2, 0.1 * f64::from(i))).collect();
     let work = |likelihood: &mut Likelihood| {
         let values = likelihood.batch(&sets)?;
-        Ok::<_, Error>((values, likelihood.value_and_gradient(&sets[3])?.0))
+        let gradients = likelihood.values_and_gradients(&sets[3..6])?;
+        Ok::<_, Error>((values, gradients.into_iter().map(|one| one.map(|(value, _)| value)).collect::<Vec<_>>()))
     };
     let whole = {
         let _fake = Fake::install(Machine::default());
