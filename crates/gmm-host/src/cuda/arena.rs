@@ -78,7 +78,7 @@ impl Arena {
             }),
             _ => None,
         };
-        let zeroed = coefficients.start..coded.as_ref().map_or(coefficients.end, |c| c.offsets.end);
+        let zeroed = coefficients.start..coded.as_ref().map_or(coefficients.end, |c| c.scalars.end);
         let sums = take(place.sums() as usize);
         let roots = take(if plan.kernels.wants_roots(kind) { k * packed_len(shape.d) as usize } else { 0 });
         let scatter = take(if shape.kind == CovarianceType::Tied { packed_len(shape.d) as usize } else { 0 });

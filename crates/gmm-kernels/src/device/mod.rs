@@ -86,7 +86,7 @@ pub mod warp {
 #[inline(always)]
 pub unsafe fn load<T: Copy>(p: *const T, i: u64) -> T {
     let at = p.wrapping_add(i as usize);
-    machine::check_global(at.cast(), size_of::<T>(), align_of::<T>());
+    machine::check_load(at, 1);
     // SAFETY: the caller's promise.
     unsafe { *at }
 }
@@ -98,7 +98,7 @@ pub unsafe fn load<T: Copy>(p: *const T, i: u64) -> T {
 #[inline(always)]
 pub unsafe fn store<T: Copy>(p: *mut T, i: u64, value: T) {
     let at = p.wrapping_add(i as usize);
-    machine::check_global(at.cast_const().cast(), size_of::<T>(), align_of::<T>());
+    machine::check_store(at.cast_const(), 1);
     // SAFETY: the caller's promise.
     unsafe { *at = value };
 }

@@ -190,9 +190,13 @@ pub fn thread_idx_x_anew() -> u32 {
     out
 }
 
-/// The emulator checks global addresses; the chip does not.
+/// The emulator checks what is read of global memory, and where is written; the chip does not.
 #[inline(always)]
-pub(crate) fn check_global(_: *const u8, _: usize, _: usize) {}
+pub(crate) fn check_load<T>(_: *const T, _: usize) {}
+
+/// As [`check_load`].
+#[inline(always)]
+pub(crate) fn check_store<T>(_: *const T, _: usize) {}
 
 #[inline(always)]
 fn base() -> u32 {

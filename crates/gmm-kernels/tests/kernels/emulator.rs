@@ -106,3 +106,20 @@ fn global_memory_has_an_end() {
         unsafe { load(from, thread::index_1d()) };
     });
 }
+
+#[test]
+#[should_panic(expected = "thread 3: global memory read before written")]
+fn global_memory_starts_unwritten() {
+    let mut buffer = Buffer::<f64>::unwritten(32);
+    let at = buffer.pointer_mut();
+    emulate((1, 1), 32, 0, || {
+        let t = thread::index_1d();
+        // SAFETY: the emulator checks it.
+        unsafe {
+            if t != 3 {
+                store(at, t, 1.0);
+            }
+            load(at.cast_const(), t);
+        }
+    });
+}

@@ -246,8 +246,7 @@ extern "C" fn allocate(out: *mut CUdeviceptr, bytes: usize) -> Code {
         if s.taken() + bytes > s.machine.memory {
             return code::OUT_OF_MEMORY;
         }
-        // NaN to either type of number, so that what is read before it is written shows.
-        let buffer = Buffer::new(&vec![u128::MAX; bytes.div_ceil(16)]);
+        let buffer = Buffer::unwritten(bytes.div_ceil(16));
         let at = buffer.pointer() as u64;
         s.memory.insert(at, (bytes, buffer));
         write(out, at)
@@ -263,7 +262,7 @@ extern "C" fn free(at: CUdeviceptr) -> Code {
 
 extern "C" fn allocate_pinned(out: *mut *mut c_void, bytes: usize) -> Code {
     call("cuMemAllocHost", true, |s| {
-        let mut block = Buffer::new(&vec![u128::MAX; bytes.div_ceil(16)]);
+        let mut block = Buffer::unwritten(bytes.div_ceil(16));
         let at = block.pointer_mut();
         s.pinned.insert(at as usize, block);
         write(out, at.cast())

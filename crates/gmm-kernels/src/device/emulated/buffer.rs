@@ -7,6 +7,9 @@ use std::sync::Mutex;
 /// Start and end of every live buffer.
 static LIVE: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
+/// What a word holds that nobody wrote, see [`Buffer::unwritten`]: NaN as `f32` and as `f64`, and one that no arithmetic makes.
+const NOTHING: u32 = 0xfff7_dead;
+
 thread_local!(static SEEN: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) });
 
 fn live() -> std::sync::MutexGuard<'static, BTreeMap<usize, usize>> {
@@ -32,6 +35,17 @@ impl<T: Copy> Buffer<T> {
         unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), start.cast(), values.len()) };
         live().insert(start as usize, start as usize + bytes);
         Self { memory, len: values.len(), of: std::marker::PhantomData }
+    }
+
+    /// Room for `len` values, none of which a kernel may read before it was written.
+    pub fn unwritten(len: usize) -> Self {
+        let bytes = len * size_of::<T>();
+        let word = u128::from(NOTHING);
+        let all = word | word << 32 | word << 64 | word << 96;
+        let memory = vec![all; bytes.div_ceil(16).max(1)].into_boxed_slice();
+        let start = memory.as_ptr() as usize;
+        live().insert(start, start + bytes);
+        Self { memory, len, of: std::marker::PhantomData }
     }
 
     /// Where it starts.
@@ -63,15 +77,28 @@ pub(super) fn snapshot() {
     SEEN.with(|seen| *seen.borrow_mut() = all);
 }
 
-/// Panics unless the bytes lie in one live buffer, aligned.
-pub(crate) fn check_global(p: *const u8, bytes: usize, align: usize) {
-    let at = p as usize;
+/// Panics unless `count` values of type `T` lie in one live buffer, aligned to all of them, and something was written to each.
+pub(crate) fn check_load<T: Copy>(p: *const T, count: usize) {
+    check_store(p, count);
+    const { assert!(size_of::<T>().is_multiple_of(4)) };
+    let words = size_of::<T>() / 4;
+    // SAFETY: within a live buffer, as was just seen.
+    let unwritten = |i: usize| (0..words).all(|w| unsafe { p.cast::<u32>().add(i * words + w).read() } == NOTHING);
+    if (0..count).any(unwritten) {
+        let thread = super::me();
+        panic!("block {:?}, thread {}: global memory read before written", thread.block.at, thread.index);
+    }
+}
+
+/// Panics unless `count` values of type `T` lie in one live buffer, aligned to all of them.
+pub(crate) fn check_store<T>(p: *const T, count: usize) {
+    let (at, bytes) = (p as usize, count * size_of::<T>());
     let inside = SEEN.with(|seen| {
         let seen = seen.borrow();
         let after = seen.partition_point(|(start, _)| *start <= at);
         after > 0 && at + bytes <= seen[after - 1].1
     });
-    if !(inside && at.is_multiple_of(align)) {
+    if !(inside && at.is_multiple_of(count * align_of::<T>())) {
         let thread = super::me();
         let what = if inside { "misaligned" } else { "outside every buffer" };
         panic!("block {:?}, thread {}: access to {bytes} bytes of global memory {what}", thread.block.at, thread.index);

@@ -6,7 +6,7 @@
 //! - a barrier or warp word that some threads never reach, because they returned or wait elsewhere;
 //! - two threads that touch the same shared word, one writing, with no barrier between them;
 //! - shared memory read before it was written (it is also filled with NaN), or out of bounds, or misaligned;
-//! - global memory outside every live [`Buffer`].
+//! - global memory outside every live [`Buffer`], or read before it was written.
 
 mod block;
 mod buffer;
@@ -16,7 +16,7 @@ mod shadow;
 
 pub use block::emulate;
 pub use buffer::Buffer;
-pub(crate) use buffer::check_global;
+pub(crate) use buffer::{check_load, check_store};
 pub use collective::{
     any, mma_m8n8k4_f64, mma_m16n8k4_f64, mma_m16n8k8_f64, mma_m16n8k8_tf32, mma_m16n8k16_bf16, mma_m16n8k16_f16,
     mma_m16n8k16_f64, shuffle_idx_u32, shuffle_xor_u32, sync_warp,
@@ -120,13 +120,13 @@ shared!([u32; 4], 4, shared_load_u32x4, shared_store_u32x4);
 shared!([u64; 2], 4, shared_load_u64x2, shared_store_u64x2);
 
 pub(crate) unsafe fn global_load_u32x4(p: *const u32) -> [u32; 4] {
-    check_global(p.cast(), 16, 16);
+    check_load(p, 4);
     // SAFETY: the caller's promise, and checked just now.
     unsafe { *p.cast() }
 }
 
 pub(crate) unsafe fn global_load_u64x2(p: *const u64) -> [u64; 2] {
-    check_global(p.cast(), 16, 16);
+    check_load(p, 2);
     // SAFETY: as above.
     unsafe { *p.cast() }
 }

@@ -46,7 +46,7 @@ kernels! {
         operands: *mut u32,
         /// [`offsets`](super::offsets), written; zeroed beforehand.
         offsets: *mut f32,
-        /// `(8*groups, 2)`, written.
+        /// `(8*groups, 2)`, written; zeroed beforehand, since after a trouble not all are.
         scalars: *mut f32,
     }
     /// The kernel.
