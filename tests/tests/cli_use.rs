@@ -182,6 +182,7 @@ fn help_has_an_example_for_every_command() {
         "sample",
         "generate",
         "select",
+        "plot",
         "convert",
         "show",
         "doctor",

@@ -8,14 +8,15 @@ use regex_lite::Regex;
 const MAX_LINES: usize = 600;
 
 /// Which crates of ours a crate may use. A crate that is not listed must first be given its place.
-const DIRECTION: [(&str, &[&str]); 8] = [
+const DIRECTION: [(&str, &[&str]); 9] = [
     ("find_cuda_helper", &[]),
     ("gmm-model", &[]),
     ("gmm-data", &["gmm-model"]),
     ("gmm-kernels", &["gmm-model"]),
     ("gmm-host", &["gmm-model", "gmm-kernels"]),
     ("gmm-mcmc", &["gmm-model", "gmm-host"]),
-    ("gmm-cli", &["gmm-model", "gmm-data", "gmm-host", "gmm-mcmc"]),
+    ("gmm-plot", &["gmm-model"]),
+    ("gmm-cli", &["gmm-model", "gmm-data", "gmm-host", "gmm-mcmc", "gmm-plot"]),
     ("gmm-python", &["gmm-model", "gmm-data", "gmm-host"]),
 ];
 

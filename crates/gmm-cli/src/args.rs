@@ -10,7 +10,8 @@ use gmm_host::Device;
 use gmm_model::{CovarianceType, Criterion, Precision};
 
 use crate::{
-    classify, completions, convert, doctor, exit, fit, generate, loglik, mcmc, predict, sample, score, select, show,
+    classify, completions, convert, doctor, exit, fit, generate, loglik, mcmc, plot, predict, sample, score, select,
+    show,
 };
 
 const EXAMPLES: &str = "\
@@ -49,6 +50,7 @@ pub(crate) enum Command {
     Sample(sample::SampleArgs),
     Generate(generate::GenerateArgs),
     Select(select::SelectArgs),
+    Plot(plot::PlotArgs),
     Convert(convert::ConvertArgs),
     Show(show::ShowArgs),
     Doctor(doctor::DoctorArgs),

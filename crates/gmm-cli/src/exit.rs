@@ -146,6 +146,9 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             gmm_mcmc::Error::Stopped => Some(interrupt::received().map_or(FAULT, interrupt::code)),
         };
     }
+    if let Some(error) = cause.downcast_ref::<gmm_plot::Error>() {
+        return Some(if matches!(error, gmm_plot::Error::Size { .. }) { USAGE } else { BAD_DATA });
+    }
     if let Some(error) = cause.downcast_ref::<FileError>() {
         return Some(match error.problem {
             Problem::Io(_) => FILE,

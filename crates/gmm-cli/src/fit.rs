@@ -17,13 +17,14 @@ use crate::input;
 use crate::interrupt::{self, Hold};
 use crate::output::{self, Console, is_stdio};
 use crate::progress::Progress;
-use crate::render;
+use crate::{plot, render};
 
 const EXAMPLES: &str = "\
 Names and defaults are scikit-learn's. Without -o the model is printed; with it a short summary is.
 
 Examples:
   gmm fit data/old_faithful.csv -k 2
+  gmm fit data/old_faithful.csv -k 2 --plot fit.svg
   gmm fit rows.npy -k 16 --covariance diag --n-init 5 --seed 1 -o model.safetensors
   gmm fit survey.csv -k 4 --columns age,income,hours --weights w -o model.json --json
   gmm fit more.csv --init model.json -o model.json         go on from a model
@@ -60,6 +61,9 @@ pub(crate) struct FitArgs {
     /// Write the model: .json or .safetensors; - is JSON on standard output
     #[arg(short, long, value_name = "MODEL")]
     output: Option<PathBuf>,
+    /// Draw rows and components: .svg or .png; gmm plot fit has options for it
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
     /// Print one JSON object in place of the summary
     #[arg(long)]
     json: bool,
@@ -96,6 +100,12 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
         output::write_model(path, &model)?;
         console.note(|| format!("wrote {}", path.display()));
     }
+    if let Some(path) = &args.plot {
+        let names = model.feature_names.as_deref();
+        let what =
+            plot::fit::What { names, columns: None, points: None, seed: args.em.seed, source: &args.input.input };
+        plot::write(path, &plot::fit::picture(&model.mixture, &data, &what, console)?, console)?;
+    }
     let summary = model.fit.as_ref().expect("a fit has a summary");
     if args.json {
         return Ok(output::print_json(&json(summary, elapsed.as_secs_f64()))?);
@@ -119,6 +129,9 @@ fn check_paths(args: &FitArgs) -> anyhow::Result<()> {
         if args.json && is_stdio(path) {
             return Err(Failure::Usage("--json and -o - both want standard output".to_owned()).into());
         }
+    }
+    if let Some(path) = &args.plot {
+        plot::check_option(path, &args.input.input)?;
     }
     if let Some(path) = &args.checkpoint {
         output::check_model_path(path)?;

@@ -16,6 +16,7 @@ mod interrupt;
 mod loglik;
 mod mcmc;
 mod output;
+mod plot;
 mod predict;
 mod progress;
 mod render;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Command::Generate(args) => generate::run(args, &console),
         Command::Select(args) => select::run(args, &console),
         Command::Convert(args) => convert::run(args, &console),
+        Command::Plot(args) => plot::run(args, &console),
         Command::Show(args) => show::run(args, &console),
         Command::Doctor(args) => doctor::run(args, &console),
         Command::Completions(args) => completions::run(args, &console),

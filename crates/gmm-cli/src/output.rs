@@ -168,7 +168,8 @@ pub(crate) fn check_folder(path: &Path) -> Result<(), FileError> {
     }
 }
 
-fn file_error(path: &Path, problem: Problem) -> FileError {
+/// What is wrong with a file, by its name.
+pub(crate) fn file_error(path: &Path, problem: Problem) -> FileError {
     FileError { path: path.display().to_string(), place: Box::default(), problem }
 }
 

@@ -14,14 +14,15 @@ use crate::exit::Failure;
 use crate::interrupt::{self, Hold};
 use crate::output::{self, Console, is_stdio, paint};
 use crate::progress::Progress;
-use crate::{fit, input, render};
+use crate::{fit, input, plot, render};
 
 const EXAMPLES: &str = "\
 Fits every combination and prints one line for each; the best, of the lowest criterion, is marked by *.
 
 Examples:
   gmm select data/old_faithful.csv -k 1..6
-  gmm select rows.npy -k 2,4,8,16 --covariance full,diag --criterion icl --n-init 3 -o best.json";
+  gmm select rows.npy -k 2,4,8,16 --covariance full,diag --criterion icl --n-init 3 -o best.json
+  gmm select data.csv -k 1..10 --covariance full,tied,diag --plot bic.svg";
 
 /// Choose the number of components, and the covariance kind, by an information criterion
 #[derive(Args)]
@@ -52,6 +53,9 @@ pub(crate) struct SelectArgs {
     /// Write the best model: .json or .safetensors; - is JSON on standard output
     #[arg(short, long, value_name = "MODEL")]
     output: Option<PathBuf>,
+    /// Draw the criterion over the components: .svg or .png
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
     /// Print one JSON object in place of the table
     #[arg(long)]
     json: bool,
@@ -65,6 +69,9 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         if args.json && is_stdio(path) {
             return Err(Failure::Usage("--json and -o - both want standard output".to_owned()).into());
         }
+    }
+    if let Some(path) = &args.plot {
+        plot::check_option(path, &args.input.input)?;
     }
     let mut options = fit::em_options(&args.em, &args.engine, components[0]);
     options.init = args.init.clone();
@@ -108,8 +115,8 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         let error = candidates.into_iter().find_map(|c| c.outcome.err());
         return Err(fit::named(error.expect("a fit that is none has an error"), &data));
     };
-    let text =
-        if args.json { format!("{:#}\n", as_json(&candidates, at, args)) } else { table(&candidates, at, console) };
+    let object = as_json(&candidates, at, args);
+    let text = if args.json { format!("{object:#}\n") } else { table(&candidates, at, console) };
     if let Some(path) = &args.output {
         let Candidate { outcome, .. } = candidates.swap_remove(at);
         let Ok(found) = outcome else { unreachable!("the best candidate has a fit") };
@@ -121,7 +128,12 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         Some(_) if console.quiet && !args.json => {}
         _ => output::print(&text)?,
     }
-    Ok(())
+    let Some(path) = &args.plot else { return Ok(()) };
+    let picture = plot::select::picture(&object, None).map_err(|why| match why {
+        plot::select::Why::Form(why) => unreachable!("the object is this program's own: {why}"),
+        plot::select::Why::Picture(error) => error,
+    })?;
+    plot::write(path, &picture, console)
 }
 
 /// Says what `--autotune` found for each candidate that has a fit, and once what is the same for all.
@@ -139,7 +151,7 @@ fn tuned(candidates: &[Candidate], engine: &dyn Engine, console: &Console) {
 }
 
 /// Reads `1..10`, `1..=10`, `2,4,8` and mixtures of them, both ends counting; each number once, in the order given.
-fn components(text: &str) -> Result<Vec<usize>, String> {
+pub(crate) fn components(text: &str) -> Result<Vec<usize>, String> {
     /// Nobody waits for more fits than this.
     const MOST: usize = 10_000;
     let mut out = Vec::new();

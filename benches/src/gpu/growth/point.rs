@@ -1,8 +1,7 @@
 //! One measured size: as it stands in the record, and read back from it.
 
-use std::path::Path;
-
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use gmm_plot::Record;
 
 use super::points::{NEIGHBOURS, Sweep};
 use crate::definition::Shape;
@@ -36,28 +35,23 @@ impl Point {
     }
 }
 
-/// Reads a record's points.
+/// The points of a record of growth.
 ///
 /// # Errors
-/// Where it cannot be read, or is no record of growth.
-pub(super) fn read(path: &Path) -> Result<Vec<Point>> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    parse(&text).with_context(|| format!("in {}", path.display()))
-}
-
-pub(super) fn parse(text: &str) -> Result<Vec<Point>> {
-    let mut lines = text.lines().filter(|line| !line.starts_with('#'));
-    ensure!(lines.next() == Some(COLUMNS), "these are not the columns of a record of growth");
-    lines
+/// Where it is another record, or a field is none of its column's.
+pub(super) fn points(record: &Record) -> Result<Vec<Point>> {
+    ensure!(record.columns().join(",") == COLUMNS, "these are not the columns of a record of growth");
+    record
+        .lines()
         .map(|line| {
-            let fields: Vec<&str> = line.split(',').collect();
-            let [sweep, kind, precision, n, k, d, _, ms, floor, ..] = fields[..] else {
-                bail!("too few fields: {line}")
-            };
+            let text = |column: &str| line.text(column).with_context(|| format!("a line without {column}"));
+            let size = |column: &str| Ok::<usize, anyhow::Error>(text(column)?.parse()?);
+            let sweep = text("sweep")?;
             let sweep = Sweep::ALL.into_iter().find(|s| s.name() == sweep).with_context(|| format!("sweep {sweep}"))?;
-            let ms = if ms.is_empty() { None } else { Some(ms.parse()?) };
-            let shape = Shape { n: n.parse()?, k: k.parse()?, d: d.parse()? };
-            Ok(Point { sweep, series: format!("{kind}-{precision}"), shape, ms, floor_ms: floor.parse()? })
+            let ms = line.text("ms").map(str::parse).transpose()?;
+            let shape = Shape { n: size("n")?, k: size("k")?, d: size("d")? };
+            let series = format!("{}-{}", text("covariance")?, text("precision")?);
+            Ok(Point { sweep, series, shape, ms, floor_ms: text("floor_ms")?.parse()? })
         })
         .collect()
 }
@@ -103,18 +97,23 @@ mod tests {
     #[test]
     fn a_record_is_read_back_and_a_cliff_in_it_is_found() {
         let record = |at_33: &str| format!("# date: now\n{COLUMNS}\n{}\n{}\n", line(32, "0.12500"), line(33, at_33));
-        let points = parse(&record("0.13000")).unwrap();
+        let parse = |text: String| points(&Record::parse(&text).unwrap()).unwrap();
+        let points = parse(record("0.13000"));
         assert_eq!((points[0].series.as_str(), points[0].share()), ("diag-f32", Some(0.25)));
         assert_eq!(cliffs(&points), (Vec::new(), 1));
-        let (found, compared) = cliffs(&parse(&record("0.25000")).unwrap());
+        let (found, compared) = cliffs(&parse(record("0.25000")));
         assert!(compared == 1 && found.len() == 1 && found[0].contains("k=33"), "{found:?}");
         assert!(found[0].contains("1.94 times k=32"), "{found:?}");
         // What has no time is compared with nothing.
-        assert_eq!(cliffs(&parse(&record("")).unwrap()), (Vec::new(), 0));
+        assert_eq!(cliffs(&parse(record(""))), (Vec::new(), 0));
     }
 
     #[test]
     fn what_is_no_record_of_growth_is_refused() {
-        assert!(parse("what,ms\nem,1\n").is_err() && parse(&format!("{COLUMNS}\nk,diag\n")).is_err());
+        let refused = |text: &str| Record::parse(text).map_or(true, |record| points(&record).is_err());
+        assert!(refused("what,ms\nem,1\n") && refused(&format!("{COLUMNS}\nk,diag\n")));
+        assert!(
+            refused(&format!("{COLUMNS}\n{}\n", line(3, "much"))) && !refused(&format!("{COLUMNS}\n{}\n", line(3, "")))
+        );
     }
 }

@@ -1,0 +1,180 @@
+//! `gmm plot fit`: rows as points, components as ellipses.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use gmm_data::ColumnError;
+use gmm_host::{CpuEngine, evaluate};
+use gmm_model::{Dataset, Mixture};
+use gmm_plot::{Fit, MOST_POINTS, Picture, drawn, points_of};
+
+use super::OutputArgs;
+use crate::args::{self, InputArgs};
+use crate::exit::Failure;
+use crate::input;
+use crate::output::Console;
+
+const EXAMPLES: &str = "\
+Two columns are a panel, more a grid of all pairs with each column's density, one its density alone. Points have the \
+colour and the marker of the component that they most likely belong to; of many rows some are drawn, always the same \
+ones. Histograms count all rows.
+
+Examples:
+  gmm plot fit model.json data/old_faithful.csv -o fit.svg
+  gmm plot fit model.json rows.npy --axes 0,3,7 --points 1000 -o fit.png
+  gmm plot fit model.json rows.npy --axes 0 -o density.svg";
+
+/// Columns drawn where none are named: a grid of more is hard to read.
+const COLUMNS: usize = 6;
+
+/// Draw rows and the mixture fitted to them: ellipses on pairs of columns, or the density of one
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct FitArgs {
+    /// Model: json or safetensors; - is standard input
+    model: PathBuf,
+    #[command(flatten)]
+    input: InputArgs,
+    /// Columns of the model to draw, by name or by index from 0 [default: all, or the first 6]
+    #[arg(long, value_name = "A,B,..", value_delimiter = ',')]
+    axes: Option<Vec<String>>,
+    /// Rows drawn as points, at most [default: 3000, in a grid fewer]
+    #[arg(long, value_name = "N", value_parser = points, allow_negative_numbers = true)]
+    points: Option<usize>,
+    /// Seed by which rows are drawn, where there are more
+    #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = args::seed, allow_negative_numbers = true)]
+    seed: u64,
+    /// Column of row weights, by which histograms count
+    #[arg(long, value_name = "COLUMN")]
+    weights: Option<String>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
+    args.output.check(&[&args.model, &args.input.input])?;
+    let (model, data) = input::model_and_rows(&args.model, &args.input, args.weights.as_deref(), console)?;
+    let d = model.mixture.n_features();
+    let names = model.feature_names.as_deref().or(data.names());
+    let columns = match &args.axes {
+        Some(wanted) => Some(axes(wanted, names, d).map_err(|e| Failure::BadData(format!("--axes: {e}")))?),
+        None => None,
+    };
+    let what = What { names, columns, points: args.points, seed: args.seed, source: &args.input.input };
+    args.output.write(&picture(&model.mixture, &data, &what, console)?, console)
+}
+
+/// What is drawn of a fit.
+pub(crate) struct What<'a> {
+    /// Names of all columns, where they have some.
+    pub(crate) names: Option<&'a [String]>,
+    /// Columns that are drawn; all, or the first few, where none are chosen.
+    pub(crate) columns: Option<Vec<usize>>,
+    /// Points, at most.
+    pub(crate) points: Option<usize>,
+    /// Seed by which rows are drawn.
+    pub(crate) seed: u64,
+    /// Where the rows are from.
+    pub(crate) source: &'a Path,
+}
+
+/// Draws rows and mixture.
+///
+/// # Errors
+/// Those of an evaluation of the rows drawn, and where columns are too many.
+pub(crate) fn picture(
+    mixture: &Mixture,
+    data: &Dataset,
+    what: &What<'_>,
+    console: &Console,
+) -> anyhow::Result<Picture> {
+    let (n, d) = (data.n_rows(), mixture.n_features());
+    let names: Vec<String> = match what.names {
+        Some(names) => names.to_vec(),
+        None => (0..d).map(|j| format!("column {j}")).collect(),
+    };
+    let columns = match &what.columns {
+        Some(columns) => columns.clone(),
+        None => (0..d.min(COLUMNS)).collect(),
+    };
+    if what.columns.is_none() && d > COLUMNS {
+        console.warn(&format!("the first {COLUMNS} of {d} columns are drawn: gmm plot fit --axes A,B,.. draws others"));
+    }
+    let most = what.points.unwrap_or_else(|| points_of(columns.len()));
+    let rows = drawn(n, most, what.seed);
+    let points = Dataset::new(data.rows().select_rows(&rows))?;
+    // A few thousand rows: opening another engine would take longer than they do.
+    let responsibilities = evaluate::responsibilities(&CpuEngine::new(1)?, mixture, &points, data.rows().precision())?;
+    let mut note = format!("{}, {n} rows", file_name(what.source));
+    if rows.len() < n && columns.len() > 1 {
+        note += &format!(", of which {} are drawn (seed {})", rows.len(), what.seed);
+    }
+    note += match columns.len() {
+        1 => "; histogram, density, and each component's share of it",
+        _ => "; ellipses: 1 and 2 standard deviations",
+    };
+    let fit = Fit {
+        mixture,
+        data,
+        drawn: &rows,
+        responsibilities: responsibilities.view(),
+        columns: &columns,
+        names: &names,
+        note,
+    };
+    Ok(gmm_plot::fit(&fit)?)
+}
+
+/// A path's last part, which is enough above a picture.
+fn file_name(path: &Path) -> String {
+    path.file_name().map_or_else(
+        || input::display(path),
+        |name| match name.to_string_lossy().as_ref() {
+            "-" => "standard input".to_owned(),
+            name => name.to_owned(),
+        },
+    )
+}
+
+/// Columns by name, or by index where none has that name.
+fn axes(wanted: &[String], names: Option<&[String]>, d: usize) -> Result<Vec<usize>, ColumnError> {
+    let available = || names.map(<[String]>::to_vec).unwrap_or_default();
+    let mut out = Vec::with_capacity(wanted.len());
+    for word in wanted {
+        let named = names.and_then(|names| names.iter().position(|name| name == word));
+        let column = named.or_else(|| word.trim().parse().ok().filter(|column| *column < d));
+        let Some(column) = column else {
+            return Err(ColumnError::Unknown { wanted: word.clone(), available: available(), d });
+        };
+        if out.contains(&column) {
+            return Err(ColumnError::Twice { wanted: word.clone(), available: available(), d });
+        }
+        out.push(column);
+    }
+    Ok(out)
+}
+
+fn points(text: &str) -> Result<usize, String> {
+    match args::at_least_one(text)? {
+        n if n > MOST_POINTS => {
+            Err(format!("it must be at most {MOST_POINTS}: more make a file that no browser shows"))
+        }
+        n => Ok(n),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_go_by_name_before_index_and_each_once() {
+        let names = ["b", "1", "a"].map(str::to_owned);
+        let of = |wanted: &[&str]| axes(&wanted.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>(), Some(&names), 3);
+        assert_eq!(of(&["a", "b"]).unwrap(), [2, 0]);
+        assert_eq!(of(&["1", "2"]).unwrap(), [1, 2]);
+        assert!(of(&["c"]).unwrap_err().to_string().contains("no column 'c': there are b, 1, a"));
+        assert!(of(&["a", "2"]).unwrap_err().to_string().contains("twice"));
+        assert!(axes(&["3".to_owned()], None, 3).is_err());
+    }
+}

@@ -1,0 +1,84 @@
+//! `gmm plot select`: a criterion over the number of components.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use gmm_model::Criterion;
+use gmm_plot::{Candidate, Picture};
+use serde_json::Value;
+
+use super::OutputArgs;
+use crate::args;
+use crate::exit::Failure;
+use crate::input;
+use crate::output::Console;
+
+const EXAMPLES: &str = "\
+Examples:
+  gmm select data.csv -k 1..10 --covariance full,diag --json > candidates.json
+  gmm plot select candidates.json -o bic.svg
+  gmm plot select candidates.json --criterion icl -o icl.png";
+
+/// Draw what gmm select --json wrote: a criterion over the number of components, a line for each kind of covariance
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct SelectArgs {
+    /// What gmm select --json wrote; - is standard input
+    candidates: PathBuf,
+    /// Criterion, of which the lowest is best [default: the one that was selected by]
+    #[arg(long, value_name = "WORD", value_parser = args::criterion())]
+    criterion: Option<Criterion>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
+    args.output.check(&[&args.candidates])?;
+    let name = input::display(&args.candidates);
+    let text = super::text(&args.candidates)?;
+    let wrong = |why: String| Failure::BadData(format!("{name}: not what gmm select --json writes: {why}"));
+    let value: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    let picture = picture(&value, args.criterion).map_err(|why| match why {
+        Why::Form(why) => anyhow::Error::new(wrong(why)),
+        Why::Picture(error) => anyhow::Error::new(error).context(name.clone()),
+    })?;
+    args.output.write(&picture, console)
+}
+
+/// Why there is no picture.
+pub(crate) enum Why {
+    /// The object lacks something, or has another form.
+    Form(String),
+    /// It has nothing to draw.
+    Picture(gmm_plot::Error),
+}
+
+/// Draws the object that `gmm select --json` writes, by the criterion given or its own.
+///
+/// # Errors
+/// [`Why`].
+pub(crate) fn picture(value: &Value, criterion: Option<Criterion>) -> Result<Picture, Why> {
+    let form = |what: &str| Why::Form(what.to_owned());
+    let own = value["criterion"].as_str().ok_or_else(|| form("there is no 'criterion'"))?;
+    let criterion = match criterion {
+        Some(criterion) => criterion,
+        None => own.parse().map_err(|error: gmm_model::ModelError| Why::Form(error.to_string()))?,
+    };
+    let all = value["candidates"].as_array().ok_or_else(|| form("there is no list 'candidates'"))?;
+    let candidate = |(i, one): (usize, &Value)| {
+        let kind = one["covariance_type"].as_str();
+        let k = one["n_components"].as_u64().and_then(|k| usize::try_from(k).ok()).filter(|k| *k > 0);
+        let (Some(kind), Some(k)) = (kind, k) else {
+            return Err(Why::Form(format!("candidate {i} has no 'covariance_type' or no 'n_components'")));
+        };
+        // A candidate without a fit has an 'error', and JSON has null for a number that is none.
+        let value = one[criterion.name()].as_f64().unwrap_or(f64::NAN);
+        Ok(Candidate { kind: kind.to_owned(), k, value, converged: one["converged"].as_bool().unwrap_or(true) })
+    };
+    let candidates = all.iter().enumerate().map(candidate).collect::<Result<Vec<_>, _>>()?;
+    let rows = all.iter().find_map(|one| one["n_rows"].as_u64());
+    let note = rows.map_or_else(String::new, |n| format!("{} fits to {n} rows", candidates.len()));
+    let name = criterion.name().to_uppercase();
+    gmm_plot::select(&candidates, &name, &format!("{name} against the number of components"), &note)
+        .map_err(Why::Picture)
+}

@@ -1,0 +1,52 @@
+//! `gmm plot trace`: how a fit converged.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use gmm_plot::{Trace, trace};
+
+use super::OutputArgs;
+use crate::exit::Failure;
+use crate::input;
+use crate::output::Console;
+
+const EXAMPLES: &str = "\
+Examples:
+  gmm plot trace model.json -o trace.svg
+  gmm fit data.csv -k 3 -o - | gmm plot trace - -o trace.png";
+
+/// Draw the log-likelihood of each iteration of a fit, and how much it changed
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct TraceArgs {
+    /// Model with the record of its fit: json or safetensors; - is standard input
+    model: PathBuf,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(crate) fn run(args: &TraceArgs, console: &Console) -> anyhow::Result<()> {
+    args.output.check(&[&args.model])?;
+    let (model, name) = (input::model(&args.model)?, input::display(&args.model));
+    let Some(summary) = &model.fit else {
+        let why = format!("{name}: the model has no record of a fit, and so no trace: gmm fit writes one");
+        return Err(Failure::BadData(why).into());
+    };
+    let m = &model.mixture;
+    let components =
+        if m.n_components() == 1 { "1 component".to_owned() } else { format!("{} components", m.n_components()) };
+    let ended = if summary.converged { "converged" } else { "not converged" };
+    let picture = trace(&Trace {
+        values: &summary.trace,
+        tol: summary.tol,
+        title: format!(
+            "EM: {components}, {} covariances, {} columns, {} rows",
+            m.covariance_type(),
+            m.n_features(),
+            summary.n_rows
+        ),
+        note: format!("{ended} after {} iterations on {}, {}", summary.iterations, summary.engine, summary.precision),
+    });
+    let picture = picture.map_err(|error| anyhow::Error::new(error).context(name))?;
+    args.output.write(&picture, console)
+}

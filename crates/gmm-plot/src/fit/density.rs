@@ -1,0 +1,148 @@
+//! The density of one column: a histogram of all rows, the mixture upon it, and each component's share.
+
+use gmm_model::{Mixture, reference};
+use ndarray::Array2;
+
+use super::Figure;
+use crate::canvas::{Anchor, At, Canvas, Stroke, Text};
+use crate::lines;
+use crate::panel::Panel;
+use crate::scale::Scale;
+use crate::style::{INK, Look, TEXT, darker};
+
+/// A histogram and curves, as densities.
+pub(super) struct Density {
+    /// Where the bars begin and end; one more than bars.
+    edges: Vec<f64>,
+    /// Heights of the bars.
+    bars: Vec<f64>,
+    mixture: Vec<At>,
+    /// Weight times density of each component.
+    components: Vec<Vec<At>>,
+}
+
+/// Places at which curves are evaluated, besides those near the means.
+const STEPS: usize = 400;
+/// Height of a curve over that of the highest bar, at most: a component of almost no width would leave no room for the rest.
+const HIGHEST: f64 = 2.5;
+
+impl Density {
+    pub(super) fn new(figure: &Figure<'_, '_>, at: usize, scale: &Scale) -> Self {
+        let mixture = figure.mixture.marginal(&[at]).expect("the column is there");
+        let (edges, bars) = histogram(figure, at, scale);
+        let places = places(&mixture, scale);
+        let rows = Array2::from_shape_fn((places.len(), 1), |(i, _)| places[i]);
+        let value = |log: f64| log.exp();
+        let log_densities = reference::log_densities(&mixture, rows.view());
+        let components = (0..mixture.n_components()).map(|c| {
+            places
+                .iter()
+                .zip(rows.outer_iter())
+                .map(|(x, row)| (*x, value(reference::log_joint(&mixture, c, row))))
+                .collect()
+        });
+        let components = components.collect();
+        let mixture = places.iter().zip(log_densities).map(|(x, log)| (*x, value(log))).collect();
+        Self { edges, bars, mixture, components }
+    }
+
+    /// From 0 to above the highest bar and, mostly, the curve.
+    pub(super) fn scale(&self) -> Scale {
+        let bar = self.bars.iter().copied().filter(|v| v.is_finite()).fold(0.0, f64::max);
+        let curve = self.mixture.iter().map(|at| at.1).filter(|v| v.is_finite()).fold(0.0, f64::max);
+        let most = if bar > 0.0 { bar.max(curve.min(HIGHEST * bar)) } else { curve };
+        let most = if most > 0.0 && most < f64::MAX / 4.0 { most } else { 1.0 };
+        Scale::between(0.0, 1.08 * most)
+    }
+
+    pub(super) fn draw(&self, canvas: &mut Canvas, panel: &Panel, numbers: bool) {
+        panel.grid(canvas);
+        let line = panel.width > 300.0;
+        canvas.inside((panel.left, panel.top), (panel.width, panel.height), |canvas| {
+            for (edge, bar) in self.edges.windows(2).zip(&self.bars).filter(|(_, bar)| bar.is_finite() && **bar > 0.0) {
+                let ((x0, bottom), (x1, top)) = (panel.place(edge[0], 0.0), panel.place(edge[1], *bar));
+                canvas.rect((x0, top), (x1 - x0, bottom - top), "#dddddd", Some(Stroke::new("#ffffff", 0.5)));
+            }
+            for (c, curve) in self.components.iter().enumerate().filter(|_| self.components.len() > 1) {
+                let look = Look::of(c);
+                let colour = darker(look.colour);
+                let dash = if look.dash.is_empty() { "4 2" } else { look.dash };
+                lines::join(
+                    canvas,
+                    panel,
+                    curve,
+                    Stroke { colour: &colour, width: if line { 1.5 } else { 1.0 }, dash },
+                );
+            }
+            lines::join(canvas, panel, &self.mixture, Stroke::new(INK, if line { 1.8 } else { 1.2 }));
+        });
+        panel.axes(canvas);
+        if numbers && self.components.len() > 1 {
+            self.number(canvas, panel);
+        }
+    }
+
+    /// Each component's number above its highest place, moved up where others are near.
+    fn number(&self, canvas: &mut Canvas, panel: &Panel) {
+        let mut taken: Vec<At> = Vec::new();
+        for (c, curve) in self.components.iter().enumerate() {
+            let Some(top) = curve.iter().filter(|at| at.1.is_finite()).max_by(|a, b| a.1.total_cmp(&b.1)) else {
+                continue;
+            };
+            let (x, y) = panel.place(top.0, top.1);
+            let mut at = (x, (y - TEXT).clamp(panel.top + TEXT, panel.bottom() - TEXT));
+            while taken.iter().any(|other| (other.0 - at.0).abs() < 18.0 && (other.1 - at.1).abs() < TEXT + 2.0) {
+                at.1 -= TEXT + 2.0;
+            }
+            if at.1 < panel.top + TEXT / 2.0 || !x.is_finite() || x < panel.left || x > panel.right() {
+                continue;
+            }
+            let colour = darker(Look::of(c).colour);
+            canvas.text(
+                at,
+                &c.to_string(),
+                Text { rim: true, ..Text::new(Anchor::Middle).size(TEXT + 1.0).colour(&colour) },
+            );
+            taken.push(at);
+        }
+    }
+}
+
+/// Bars over the span of a column, as many as the square root of the rows, from 8 to 60; weight over total weight and
+/// width.
+fn histogram(figure: &Figure<'_, '_>, at: usize, scale: &Scale) -> (Vec<f64>, Vec<f64>) {
+    let (data, column) = (figure.fit.data, figure.fit.columns[at]);
+    let (least, most) = figure.spans[at];
+    // A constant column is one bar, as wide as leaves some of the axis to see.
+    let (from, to, count) = if most > least {
+        (least, most, (data.n_rows() as f64).sqrt().ceil().clamp(8.0, 60.0) as usize)
+    } else {
+        let (low, high) = scale.ends();
+        (least - 0.02 * (high - low), least + 0.02 * (high - low), 1)
+    };
+    let mut bars = vec![0.0; count];
+    let whole = Scale::between(from, to);
+    for row in 0..data.n_rows() {
+        let bin = (whole.share(data.rows().at(row, column)) * count as f64) as usize;
+        bars[bin.min(count - 1)] += data.weight(row);
+    }
+    let width = (to / count as f64) - (from / count as f64);
+    let total = data.total_weight();
+    bars.iter_mut().for_each(|bar| *bar = *bar / total / width);
+    let edges = (0..=count).map(|i| from + (i as f64 * width)).collect();
+    (edges, bars)
+}
+
+/// Ascending places over the axis, close together about each mean: a narrow component would else be missed.
+fn places(mixture: &Mixture, scale: &Scale) -> Vec<f64> {
+    let (from, to) = scale.ends();
+    let even = (0..=STEPS).map(|i| from + i as f64 * (to / STEPS as f64 - from / STEPS as f64));
+    let near = (0..mixture.n_components()).flat_map(|c| {
+        let (mean, deviation) = (mixture.means()[[c, 0]], mixture.covariances().matrix(c, 1)[[0, 0]].sqrt());
+        (-16..=16).map(move |i| mean + f64::from(i) / 4.0 * deviation)
+    });
+    let mut places: Vec<f64> = even.chain(near).filter(|x| scale.has(*x)).collect();
+    places.sort_by(f64::total_cmp);
+    places.dedup();
+    places
+}

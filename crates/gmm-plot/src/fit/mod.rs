@@ -1,0 +1,227 @@
+//! Rows and the mixture fitted to them: a pair of columns, a grid of pairs, or the density of one column.
+
+mod density;
+mod ellipse;
+mod scatter;
+
+use gmm_model::{Dataset, Draws, Mixture};
+use ndarray::ArrayView2;
+
+use crate::canvas::{Anchor, Canvas, Text};
+use crate::panel::{self, Axis, Panel};
+use crate::scale::Scale;
+use crate::style::{INK, Look, MARGIN, TEXT};
+use crate::{Error, Picture};
+
+/// Columns of a grid, at most: with more, panels are too small to be read.
+pub const MOST_COLUMNS: usize = 8;
+/// Points of a picture, at most: files that a browser shows at once.
+pub const MOST_POINTS: usize = 50_000;
+
+/// Components that have a number upon them and a line in the legend; more would hide the data.
+const NAMED: usize = 24;
+
+/// What is drawn.
+#[derive(Clone, Debug)]
+pub struct Fit<'a> {
+    /// The mixture, `k` components in `d` dimensions.
+    pub mixture: &'a Mixture,
+    /// All rows, `(n, d)`: histograms count them, by their weights, and axes reach as far as they do.
+    pub data: &'a Dataset,
+    /// Rows that are drawn as points: see [`drawn`].
+    pub drawn: &'a [usize],
+    /// Responsibilities of the rows drawn, `(drawn, k)`.
+    pub responsibilities: ArrayView2<'a, f64>,
+    /// Columns that are drawn: one for its density, two for a panel, up to [`MOST_COLUMNS`] for a grid of all pairs.
+    pub columns: &'a [usize],
+    /// Names of all `d` columns.
+    pub names: &'a [String],
+    /// Second line above the picture: where the rows are from, and which of them are drawn.
+    pub note: String,
+}
+
+/// How many points a picture of this many columns has at most unless its caller says otherwise.
+pub fn points_of(columns: usize) -> usize {
+    match columns * columns.saturating_sub(1) / 2 {
+        0 | 1 => 3000,
+        panels => (15_000 / panels).clamp(500, 3000),
+    }
+}
+
+/// `most` of `n` rows, each as likely as any other, in ascending order; all where there are no more.
+///
+/// The same seed draws the same rows on every machine.
+pub fn drawn(n: usize, most: usize, seed: u64) -> Vec<usize> {
+    if n <= most {
+        return (0..n).collect();
+    }
+    let mut rows = Draws::for_purpose("rows of a picture", seed, 0).distinct_indices(n, most);
+    rows.sort_unstable();
+    rows
+}
+
+/// Draws rows and mixture: points in the colour of the component that they belong to (mixed where they belong to several)
+/// and with its marker, and for each component the ellipses of one and two standard deviations of its two columns; of a
+/// single column, or on the diagonal of a grid, a histogram with the mixture's density and each component's share.
+///
+/// # Errors
+/// [`Error::Columns`] for columns that are not there, are given twice, or are none or too many; for names, rows or
+/// responsibilities of another size than the mixture. [`Error::Nothing`] where no row counts.
+///
+/// Cost `n` reads for each column drawn.
+pub fn fit(fit: &Fit<'_>) -> Result<Picture, Error> {
+    check(fit)?;
+    let mixture = fit.mixture.marginal(fit.columns).map_err(|error| Error::Columns(error.to_string()))?;
+    let spans: Vec<(f64, f64)> = fit
+        .columns
+        .iter()
+        .map(|j| span(fit.data, *j))
+        .collect::<Option<_>>()
+        .ok_or_else(|| Error::Nothing("every row has a weight of 0".to_owned()))?;
+    let figure = Figure { fit, mixture, spans, points: scatter::points(fit) };
+    Ok(match fit.columns.len() {
+        1 => figure.one(),
+        2 => figure.pair(),
+        _ => figure.grid(),
+    })
+}
+
+fn check(fit: &Fit<'_>) -> Result<(), Error> {
+    let (n, d, k) = (fit.data.n_rows(), fit.mixture.n_features(), fit.mixture.n_components());
+    let wrong = |what: String| Err(Error::Columns(what));
+    if fit.columns.is_empty() || fit.columns.len() > MOST_COLUMNS {
+        return wrong(format!("{} columns to draw: from 1 to {MOST_COLUMNS} can be", fit.columns.len()));
+    }
+    if fit.data.n_features() != d || fit.names.len() != d {
+        let (rows, names) = (fit.data.n_features(), fit.names.len());
+        return wrong(format!("the mixture has {d} columns, the rows {rows}, and {names} are named"));
+    }
+    if fit.responsibilities.dim() != (fit.drawn.len(), k) || fit.drawn.iter().any(|row| *row >= n) {
+        let (rows, drawn) = (fit.responsibilities.dim(), fit.drawn.len());
+        return wrong(format!("responsibilities are {rows:?} for {drawn} rows of {n} and {k} components"));
+    }
+    Ok(())
+}
+
+/// Least and largest value of a column, of rows that count.
+fn span(data: &Dataset, column: usize) -> Option<(f64, f64)> {
+    let values = (0..data.n_rows()).filter(|row| data.weight(*row) > 0.0).map(|row| data.rows().at(row, column));
+    values.fold(None, |ends, v| Some(ends.map_or((v, v), |(least, most): (f64, f64)| (least.min(v), most.max(v)))))
+}
+
+/// What all panels of a picture draw from.
+struct Figure<'f, 'a> {
+    fit: &'f Fit<'a>,
+    /// Of the columns drawn alone.
+    mixture: Mixture,
+    /// Least and largest value of each column drawn.
+    spans: Vec<(f64, f64)>,
+    points: Vec<scatter::Point>,
+}
+
+impl Figure<'_, '_> {
+    fn heading(&self, canvas: &mut Canvas) -> f64 {
+        let (k, kind) = (self.mixture.n_components(), self.mixture.covariance_type());
+        let components = if k == 1 { "1 component".to_owned() } else { format!("{k} components") };
+        canvas.heading(
+            &format!("Gaussian mixture: {components}, {kind} covariances"),
+            std::slice::from_ref(&self.fit.note),
+        )
+    }
+
+    fn name(&self, at: usize) -> &str {
+        &self.fit.names[self.fit.columns[at]]
+    }
+
+    /// Values of the column: all rows, and the ellipses as far as they reach a little beyond.
+    fn scale(&self, at: usize) -> Scale {
+        let (least, most) = self.spans[at];
+        let beyond = 0.25 * (most - least);
+        let reach = (0..self.mixture.n_components()).flat_map(|c| {
+            let (mean, deviation) = (self.mixture.means()[[c, at]], self.deviation(c, at));
+            [mean - 2.0 * deviation, mean + 2.0 * deviation]
+        });
+        let reach: Vec<f64> = match most > least {
+            true => reach.map(|v| v.clamp(least - beyond, most + beyond)).collect(),
+            // A constant column has no span to go by: that of its component is all there is.
+            false => reach.filter(|v| (v - least).abs() < 1e3 * least.abs().max(1.0)).collect(),
+        };
+        Scale::linear([least, most].into_iter().chain(reach), 0.03)
+    }
+
+    fn deviation(&self, c: usize, at: usize) -> f64 {
+        ellipse::covariance(&self.mixture, c, [at, at])[0].sqrt()
+    }
+
+    fn one(&self) -> Picture {
+        let mut canvas = Canvas::new(640.0, 420.0);
+        let top = self.heading(&mut canvas);
+        let x = Axis::new(self.scale(0), self.name(0));
+        let density = density::Density::new(self, 0, &x.scale);
+        let y = Axis::new(density.scale(), "density");
+        let panel = Panel::within((MARGIN, top), (640.0 - 2.0 * MARGIN - 4.0, 420.0 - top - MARGIN), x, y);
+        density.draw(&mut canvas, &panel, self.mixture.n_components() <= NAMED);
+        Picture::new(canvas)
+    }
+
+    fn pair(&self) -> Picture {
+        let mut canvas = Canvas::new(640.0, 460.0);
+        let top = self.heading(&mut canvas);
+        let (x, y) = (Axis::new(self.scale(0), self.name(0)), Axis::new(self.scale(1), self.name(1)));
+        let panel = Panel::within((MARGIN, top), (640.0 - 2.0 * MARGIN - 4.0, 460.0 - top - MARGIN), x, y);
+        scatter::draw(&mut canvas, &panel, self, [0, 1], self.mixture.n_components() <= NAMED);
+        Picture::new(canvas)
+    }
+
+    fn grid(&self) -> Picture {
+        let d = self.fit.columns.len();
+        let cell = (960.0 / d as f64).clamp(130.0, 230.0);
+        let gap = 10.0;
+        let scales: Vec<Scale> = (0..d).map(|at| self.scale(at)).collect();
+        // Room left of all panels for the widest numbers and a title.
+        let axis = |at: usize| Axis::new(scales[at], self.name(at));
+        let room = (0..d).map(|at| panel::beside(&axis(at), cell)).fold(0.0, f64::max);
+        let side = d as f64 * cell + (d as f64 - 1.0) * gap;
+        let mut canvas = Canvas::new(2.0 * MARGIN + room + side + 6.0, 0.0);
+        let top = self.heading(&mut canvas);
+        canvas.height = top + side + panel::BELOW + MARGIN;
+        let left = MARGIN + room;
+        let place = |row: usize, column: usize| {
+            let [down, right] = [row, column].map(|at| at as f64 * (cell + gap));
+            (left + right, top + down)
+        };
+        let few = self.mixture.n_components() <= 9;
+        for row in 0..d {
+            for column in 0..=row {
+                let x = if row == d - 1 { axis(column) } else { Axis::bare(scales[column]) };
+                if row == column {
+                    let density = density::Density::new(self, row, &x.scale);
+                    let panel = Panel::at(place(row, column), (cell, cell), x, Axis::bare(density.scale()));
+                    density.draw(&mut canvas, &panel.with_y_ticks(crate::scale::Ticks::default()), false);
+                } else {
+                    let y = if column == 0 { axis(row) } else { Axis::bare(scales[row]) };
+                    let panel = Panel::at(place(row, column), (cell, cell), x, y);
+                    scatter::draw(&mut canvas, &panel, self, [column, row], few);
+                }
+            }
+        }
+        self.legend(&mut canvas, place(0, d / 2 + 1), (d - 1) as f64 * (cell + gap) - (d / 2) as f64 * (cell + gap));
+        Picture::new(canvas)
+    }
+
+    /// Components by marker and weight, in the empty corner of a grid; `room` is its height above the diagonal's panels.
+    fn legend(&self, canvas: &mut Canvas, (left, top): (f64, f64), room: f64) {
+        let (k, step) = (self.mixture.n_components(), TEXT + 6.0);
+        let most = ((room / step) as usize).min(NAMED).max(2);
+        for (i, c) in (0..k.min(most)).enumerate() {
+            let (look, y) = (Look::of(c), top + step * (i as f64 + 0.5));
+            let text = if k > most && i == most - 1 {
+                format!(".. and {} more", k - i)
+            } else {
+                canvas.markers(look.marker, &[(left + 10.0, y)], 4.0, look.colour, false);
+                format!("component {c}, weight {:.3}", self.mixture.weights()[c])
+            };
+            canvas.text((left + 24.0, y), &text, Text::new(Anchor::Start).size(TEXT).colour(INK));
+        }
+    }
+}

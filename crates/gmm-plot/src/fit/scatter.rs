@@ -1,0 +1,129 @@
+//! Rows as points over two columns, and the ellipses of the components upon them.
+
+use super::Figure;
+use super::ellipse::ellipse;
+use crate::canvas::{Anchor, At, Canvas, Stroke, Text};
+use crate::fit::Fit;
+use crate::font;
+use crate::panel::Panel;
+use crate::style::{COLOURS, Look, Marker, TEXT, channels, colour_of, darker};
+
+/// A row that is drawn.
+pub(super) struct Point {
+    row: usize,
+    /// The component that it most likely belongs to.
+    component: usize,
+    colour: String,
+}
+
+/// Responsibility from which a point has its component's colour alone.
+const SURE: f64 = 0.98;
+
+/// The rows drawn, those of weight 0 left out.
+pub(super) fn points(fit: &Fit<'_>) -> Vec<Point> {
+    let k = fit.mixture.n_components();
+    let counted =
+        fit.drawn.iter().zip(fit.responsibilities.outer_iter()).filter(|(row, _)| fit.data.weight(**row) > 0.0);
+    let point = |(row, r): (&usize, ndarray::ArrayView1<'_, f64>)| {
+        let component = (0..k).fold(0, |best, c| if r[c] > r[best] { c } else { best });
+        let own = Look::of(component).colour;
+        // Where colours repeat a mixture of them says nothing.
+        let colour = if k > COLOURS.len() || r[component] > SURE {
+            own.to_owned()
+        } else {
+            let mixed = |channel: usize| (0..k).map(|c| r[c] * channels(Look::of(c).colour)[channel]).sum::<f64>();
+            // To an eighth of the range: as fine as an eye tells, and few groups of points.
+            colour_of([0, 1, 2].map(|channel| (mixed(channel) / 16.0).round() * 16.0))
+        };
+        Point { row: *row, component, colour }
+    };
+    counted.map(point).collect()
+}
+
+/// Draws a panel of two of the columns drawn; `numbers` stand at the means.
+pub(super) fn draw(canvas: &mut Canvas, panel: &Panel, figure: &Figure<'_, '_>, columns: [usize; 2], numbers: bool) {
+    panel.grid(canvas);
+    let k = figure.mixture.n_components();
+    canvas.inside((panel.left, panel.top), (panel.width, panel.height), |canvas| {
+        dots(canvas, panel, figure, columns);
+        let width = (panel.width / 320.0).clamp(0.9, 1.8) * if k > 12 { 0.8 } else { 1.0 };
+        for c in 0..k {
+            let colour = darker(Look::of(c).colour);
+            for (sigma, dash) in [(1.0, ""), (2.0, "6 3")] {
+                if let Some(of) = ellipse(&figure.mixture, c, columns, sigma, panel) {
+                    // A white rim sets the line off from points of its own colour.
+                    canvas.ellipse(
+                        of.centre,
+                        of.radii,
+                        of.degrees,
+                        Stroke { colour: "#ffffff", width: width + 1.6, dash },
+                    );
+                    canvas.ellipse(of.centre, of.radii, of.degrees, Stroke { colour: &colour, width, dash });
+                }
+            }
+        }
+    });
+    panel.axes(canvas);
+    if numbers {
+        let [i, j] = columns;
+        let means: Vec<At> =
+            (0..k).map(|c| panel.place(figure.mixture.means()[[c, i]], figure.mixture.means()[[c, j]])).collect();
+        number(canvas, panel, &means);
+    }
+}
+
+/// Points in groups of one marker and colour.
+fn dots(canvas: &mut Canvas, panel: &Panel, figure: &Figure<'_, '_>, columns: [usize; 2]) {
+    let columns = columns.map(|at| figure.fit.columns[at]);
+    let n = figure.points.len() as f64;
+    // As large as leaves half of the panel white were they spread over it, so that few rows are seen and many do not merge.
+    let size =
+        (0.1 * panel.width * panel.height / n.max(1.0)).sqrt().clamp(1.2, if panel.width > 300.0 { 3.2 } else { 2.4 });
+    let mut order: Vec<&Point> = figure.points.iter().collect();
+    order.sort_by_key(|point| (point.component, &point.colour));
+    canvas.faint(if n > 1000.0 { 0.45 } else { 0.65 }, |canvas| {
+        for group in order.chunk_by(|a, b| (a.component, &a.colour) == (b.component, &b.colour)) {
+            let place = |point: &&Point| {
+                let rows = figure.fit.data.rows();
+                panel.place(rows.at(point.row, columns[0]), rows.at(point.row, columns[1]))
+            };
+            let places: Vec<At> = group.iter().map(place).collect();
+            let marker = Look::of(group[0].component).marker;
+            let size = if marker == Marker::Cross { 1.1 * size } else { size };
+            canvas.markers(marker, &places, size, &group[0].colour, false);
+        }
+    });
+}
+
+/// Numbers at the means, moved aside where they would lie on one another; those for which there is no room near are left
+/// out.
+fn number(canvas: &mut Canvas, panel: &Panel, means: &[At]) {
+    let size = if panel.width > 300.0 { TEXT + 2.0 } else { TEXT };
+    let mut taken: Vec<(At, f64)> = Vec::new();
+    for (c, (x, y)) in means.iter().enumerate() {
+        let text = c.to_string();
+        let half = font::width(&text, size) / 2.0 + 1.5;
+        let free = |place: &At| {
+            let inside = place.0 - half > panel.left && place.0 + half < panel.right();
+            let inside = inside && place.1 - size / 2.0 > panel.top && place.1 + size / 2.0 < panel.bottom();
+            inside
+                && taken
+                    .iter()
+                    .all(|(at, other)| (at.0 - place.0).abs() > half + other || (at.1 - place.1).abs() > size)
+        };
+        let around = (0..5).flat_map(|ring| {
+            let away = f64::from(ring) * (size + 1.0);
+            let turns = if ring == 0 { 1 } else { 8 };
+            (0..turns)
+                .map(move |turn| (f64::from(turn) * 45.0).to_radians().sin_cos())
+                .map(move |(sin, cos)| (away * cos, away * sin))
+        });
+        let Some(place) = around.map(|(dx, dy)| (x + dx, y + dy)).find(free) else { continue };
+        if (place.0 - x).hypot(place.1 - y) > 1.0 {
+            canvas.line((*x, *y), place, Stroke::new(&darker(Look::of(c).colour), 0.8));
+        }
+        let colour = darker(&darker(Look::of(c).colour));
+        canvas.text(place, &text, Text { rim: true, ..Text::new(Anchor::Middle).size(size).colour(&colour) });
+        taken.push((place, half));
+    }
+}

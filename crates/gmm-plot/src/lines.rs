@@ -1,0 +1,138 @@
+//! Lines of several series in a panel, each named at its right end: no legend that could cover data.
+
+use crate::canvas::{Anchor, At, Canvas, Stroke, Text};
+use crate::font;
+use crate::panel::Panel;
+use crate::scale::{Scale, Ticks};
+use crate::style::{GREY, Look, TEXT};
+
+/// Points in the order in which they are joined; one that is not finite, or not on the scale, leaves a gap.
+pub(crate) struct Series {
+    pub(crate) name: String,
+    pub(crate) points: Vec<At>,
+    pub(crate) look: Look,
+    /// Points whose markers are white inside.
+    pub(crate) open: Vec<bool>,
+}
+
+impl Series {
+    pub(crate) const fn new(name: String, points: Vec<At>, look: Look) -> Self {
+        Self { name, points, look, open: Vec::new() }
+    }
+}
+
+/// Points of a line beyond which none has a marker.
+const MARKED: usize = 80;
+const MARKER: f64 = 3.6;
+/// Length of the sample of a line before its name, and space about it.
+const KEY: f64 = 26.0;
+const SPACE: f64 = 6.0;
+/// Between the panel and the samples, for the lines that lead there.
+const LEAD: f64 = 18.0;
+/// Height of a name.
+const STEP: f64 = TEXT + 4.0;
+
+/// Width that names right of a panel need.
+pub(crate) fn beside<'a>(names: impl IntoIterator<Item = &'a str>) -> f64 {
+    let widest = names.into_iter().map(|name| font::width(name, TEXT)).fold(0.0, f64::max);
+    LEAD + KEY + SPACE + widest
+}
+
+/// Joins what can be joined of places.
+pub(crate) fn join(canvas: &mut Canvas, panel: &Panel, points: &[At], stroke: Stroke<'_>) {
+    let places: Vec<At> = points.iter().map(|(x, y)| panel.place(*x, *y)).collect();
+    for run in places.split(|(x, y)| !x.is_finite() || !y.is_finite()).filter(|run| run.len() > 1) {
+        canvas.polyline(run, stroke);
+    }
+}
+
+/// Draws lines and markers, within the panel.
+pub(crate) fn draw(canvas: &mut Canvas, panel: &Panel, series: &[Series]) {
+    // A marker at the edge is whole.
+    let rim = MARKER + 1.5;
+    let size = (panel.width + 2.0 * rim, panel.height + 2.0 * rim);
+    canvas.inside((panel.left - rim, panel.top - rim), size, |canvas| {
+        for Series { points, look, open, .. } in series {
+            join(canvas, panel, points, Stroke { colour: look.colour, width: 1.8, dash: look.dash });
+            if points.len() > MARKED {
+                continue;
+            }
+            for white in [false, true] {
+                let own = points.iter().enumerate().filter(|(i, _)| open.get(*i).is_some_and(|o| *o) == white);
+                let places = own.map(|(_, (x, y))| panel.place(*x, *y)).filter(|(x, y)| x.is_finite() && y.is_finite());
+                canvas.markers(look.marker, &places.collect::<Vec<_>>(), MARKER, look.colour, white);
+            }
+        }
+    });
+}
+
+/// Names the series right of the panel, in the order of their ends, a line leading there from each.
+pub(crate) fn names(canvas: &mut Canvas, panel: &Panel, series: &[Series]) {
+    let mut ends: Vec<(f64, At, &Series)> = Vec::new();
+    for one in series {
+        let places = one.points.iter().map(|(x, y)| panel.place(*x, *y));
+        if let Some(end) = places.filter(|(x, y)| x.is_finite() && y.is_finite()).last() {
+            ends.push((end.1.clamp(panel.top, panel.bottom()), end, one));
+        }
+    }
+    ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let heights = spread(&ends.iter().map(|(y, ..)| *y).collect::<Vec<_>>(), STEP, panel.top, panel.bottom());
+    let left = panel.right() + LEAD;
+    for ((_, (x, y), one), height) in ends.into_iter().zip(heights) {
+        let look = one.look;
+        let y = y.clamp(panel.top, panel.bottom());
+        let lead = Stroke { colour: GREY, width: 0.6, dash: "1 2" };
+        canvas.polyline(&[(x + MARKER + 2.0, y), (panel.right().max(x) + MARKER + 2.0, y), (left - 2.0, height)], lead);
+        canvas.line((left, height), (left + KEY, height), Stroke { colour: look.colour, width: 1.8, dash: look.dash });
+        canvas.markers(look.marker, &[(left + KEY / 2.0, height)], MARKER, look.colour, false);
+        canvas.text((left + KEY + SPACE, height), &one.name, Text::new(Anchor::Start).size(TEXT));
+    }
+}
+
+/// Ascending heights moved as little as keeps them a step apart and, where there is room, within the bounds.
+pub(crate) fn spread(wanted: &[f64], step: f64, top: f64, bottom: f64) -> Vec<f64> {
+    let mut out: Vec<f64> = Vec::with_capacity(wanted.len());
+    for height in wanted {
+        let least = out.last().map_or(top, |last| last + step);
+        out.push(height.max(least));
+    }
+    let mut most = bottom.max(top + step * wanted.len().saturating_sub(1) as f64);
+    for height in out.iter_mut().rev() {
+        *height = height.min(most);
+        most = *height - step;
+    }
+    out
+}
+
+/// Ticks of an axis that counts: whole numbers only.
+pub(crate) fn whole(scale: Scale, length: f64) -> Ticks {
+    let mut ticks = scale.ticks(length, true);
+    ticks.major.retain(|(value, _)| (value - value.round()).abs() < 1e-6);
+    for (value, label) in &mut ticks.major {
+        if *value < 1e6 && ticks.less.is_empty() {
+            *label = format!("{value:.0}");
+        }
+    }
+    ticks.minor.retain(|value| (value - value.round()).abs() < 1e-6);
+    ticks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_keep_a_step_and_their_order() {
+        assert_eq!(spread(&[10.0, 50.0], 16.0, 0.0, 100.0), [10.0, 50.0]);
+        assert_eq!(spread(&[10.0, 11.0, 12.0], 16.0, 0.0, 100.0), [10.0, 26.0, 42.0]);
+        assert_eq!(spread(&[98.0, 99.0, 100.0], 16.0, 0.0, 100.0), [68.0, 84.0, 100.0]);
+        // More than there is room for go on below.
+        assert_eq!(spread(&[0.0, 0.0, 0.0], 16.0, 0.0, 10.0), [0.0, 16.0, 32.0]);
+    }
+
+    #[test]
+    fn what_counts_has_whole_ticks() {
+        let labels: Vec<String> = whole(Scale::between(1.0, 4.0), 500.0).major.into_iter().map(|t| t.1).collect();
+        assert_eq!(labels, ["1", "2", "3", "4"]);
+    }
+}

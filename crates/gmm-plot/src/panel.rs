@@ -1,0 +1,154 @@
+//! Axes about an area: frame, grid, ticks, numbers and titles.
+
+use crate::canvas::{Anchor, At, Canvas, Stroke, Text};
+use crate::font;
+use crate::scale::{Scale, Ticks};
+use crate::style::{FRAME, GREY, GRID, SMALL, TEXT};
+
+/// Between the frame and the numbers.
+const GAP: f64 = 7.0;
+
+/// An axis: its values and what they are.
+#[derive(Clone, Debug)]
+pub(crate) struct Axis {
+    pub(crate) scale: Scale,
+    /// With the unit; empty where a neighbouring panel has it.
+    pub(crate) title: String,
+    /// Whether numbers stand at the ticks.
+    pub(crate) numbers: bool,
+}
+
+impl Axis {
+    pub(crate) fn new(scale: Scale, title: impl Into<String>) -> Self {
+        Self { scale, title: title.into(), numbers: true }
+    }
+
+    /// Ticks whose numbers and title another panel has.
+    pub(crate) const fn bare(scale: Scale) -> Self {
+        Self { scale, title: String::new(), numbers: false }
+    }
+}
+
+/// An area with axes.
+#[derive(Clone, Debug)]
+pub(crate) struct Panel {
+    pub(crate) left: f64,
+    pub(crate) top: f64,
+    pub(crate) width: f64,
+    pub(crate) height: f64,
+    x: Axis,
+    y: Axis,
+    x_ticks: Ticks,
+    y_ticks: Ticks,
+}
+
+/// Height of the numbers and the title below a panel.
+pub(crate) const BELOW: f64 = GAP + SMALL + 6.0 + TEXT + 2.0;
+
+/// Width of the numbers and the title left of a panel of this height.
+pub(crate) fn beside(axis: &Axis, height: f64) -> f64 {
+    let ticks = axis.scale.ticks(height, false);
+    let widest = ticks.major.iter().map(|(_, label)| font::width(label, SMALL)).fold(0.0, f64::max);
+    GAP + widest + if axis.title.is_empty() { 0.0 } else { TEXT + 8.0 }
+}
+
+impl Panel {
+    /// A panel within a place and size that hold its numbers and titles too.
+    pub(crate) fn within((left, top): At, (width, height): At, x: Axis, y: Axis) -> Self {
+        let below = if x.numbers { BELOW } else { 0.0 };
+        let beside = beside(&y, height - below);
+        Self::at((left + beside, top), (width - beside, height - below), x, y)
+    }
+
+    /// A panel whose frame has this place and size.
+    pub(crate) fn at((left, top): At, (width, height): At, x: Axis, y: Axis) -> Self {
+        let (x_ticks, y_ticks) = (x.scale.ticks(width, true), y.scale.ticks(height, false));
+        Self { left, top, width, height, x, y, x_ticks, y_ticks }
+    }
+
+    /// With ticks of its own along the horizontal axis, such as whole numbers.
+    pub(crate) fn with_x_ticks(mut self, ticks: Ticks) -> Self {
+        self.x_ticks = ticks;
+        self
+    }
+
+    /// With ticks of its own along the vertical axis, or with none.
+    pub(crate) fn with_y_ticks(mut self, ticks: Ticks) -> Self {
+        self.y_ticks = ticks;
+        self
+    }
+
+    pub(crate) const fn right(&self) -> f64 {
+        self.left + self.width
+    }
+
+    pub(crate) const fn bottom(&self) -> f64 {
+        self.top + self.height
+    }
+
+    /// Where two values lie in the picture.
+    pub(crate) fn place(&self, x: f64, y: f64) -> At {
+        (self.left + self.x.scale.share(x) * self.width, self.bottom() - self.y.scale.share(y) * self.height)
+    }
+
+    /// The grid, which lies below the data.
+    pub(crate) fn grid(&self, canvas: &mut Canvas) {
+        let line = Stroke::new(GRID, 1.0);
+        for (value, _) in &self.x_ticks.major {
+            let (x, _) = self.place(*value, self.y.scale.ends().0);
+            canvas.line((x, self.top), (x, self.bottom()), line);
+        }
+        for (value, _) in &self.y_ticks.major {
+            let (_, y) = self.place(self.x.scale.ends().0, *value);
+            canvas.line((self.left, y), (self.right(), y), line);
+        }
+    }
+
+    /// Frame, ticks, numbers and titles, which lie above the data.
+    pub(crate) fn axes(&self, canvas: &mut Canvas) {
+        let frame = Stroke::new(FRAME, 1.0);
+        canvas.rect((self.left, self.top), (self.width, self.height), "none", Some(frame));
+        let number = Text::new(Anchor::Middle).colour(GREY);
+        for (value, label) in &self.x_ticks.major {
+            let (x, _) = self.place(*value, self.y.scale.ends().0);
+            canvas.line((x, self.bottom()), (x, self.bottom() + 4.0), frame);
+            if self.x.numbers {
+                canvas.text((x, self.bottom() + GAP + SMALL / 2.0), label, number);
+            }
+        }
+        for value in &self.x_ticks.minor {
+            let (x, _) = self.place(*value, self.y.scale.ends().0);
+            canvas.line((x, self.bottom()), (x, self.bottom() + 2.0), frame);
+        }
+        for (value, label) in &self.y_ticks.major {
+            let (_, y) = self.place(self.x.scale.ends().0, *value);
+            canvas.line((self.left - 4.0, y), (self.left, y), frame);
+            if self.y.numbers {
+                canvas.text((self.left - GAP, y), label, Text { anchor: Anchor::End, ..number });
+            }
+        }
+        for value in &self.y_ticks.minor {
+            let (_, y) = self.place(self.x.scale.ends().0, *value);
+            canvas.line((self.left - 2.0, y), (self.left, y), frame);
+        }
+        self.titles(canvas);
+    }
+
+    fn titles(&self, canvas: &mut Canvas) {
+        let title = Text::new(Anchor::Middle).size(TEXT);
+        if !self.x.title.is_empty() {
+            let at = (self.left + self.width / 2.0, self.bottom() + GAP + SMALL + 6.0 + TEXT / 2.0);
+            canvas.text(at, &with(&self.x.title, &self.x_ticks.less, self.width), title);
+        }
+        if !self.y.title.is_empty() {
+            let widest = self.y_ticks.major.iter().map(|(_, label)| font::width(label, SMALL)).fold(0.0, f64::max);
+            let at = (self.left - GAP - widest - 8.0 - TEXT / 2.0, self.top + self.height / 2.0);
+            canvas.text(at, &with(&self.y.title, &self.y_ticks.less, self.height), Text { upright: true, ..title });
+        }
+    }
+}
+
+/// A title with what its numbers lack; the title is cut where both are too long.
+fn with(title: &str, less: &str, most: f64) -> String {
+    font::fitted(title, TEXT, most - font::width(less, TEXT)) + less
+}

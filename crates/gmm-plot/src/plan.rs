@@ -1,0 +1,141 @@
+//! Which of several ways is taken, as a map over columns and components.
+
+use crate::canvas::{Anchor, Canvas, Stroke, Text};
+use crate::font;
+use crate::style::{COLOURS, GREY, INK, MARGIN, SMALL, TEXT, channels, colour_of};
+use crate::{Error, Picture};
+
+/// A map. Names come from the caller: what they mean is not this crate's.
+#[derive(Clone, Debug)]
+pub struct Map<'a> {
+    /// Numbers of columns, ascending: from left to right.
+    pub columns: &'a [usize],
+    /// Numbers of components, ascending: from below.
+    pub components: &'a [usize],
+    /// The way at each, a row of all `columns` for each of `components`.
+    pub ways: &'a [String],
+    /// What each way is, in the order in which the legend has them.
+    pub legend: &'a [(String, String)],
+    /// First line above the picture.
+    pub title: String,
+    /// Second line: the device, for one.
+    pub note: String,
+}
+
+const CELL: (f64, f64) = (30.0, 20.0);
+
+/// Draws the map: a cell for each size, with a letter and a shade that stand for its way.
+///
+/// # Errors
+/// [`Error::Nothing`] where there are no sizes, or not as many ways as sizes.
+pub fn plan(map: &Map<'_>) -> Result<Picture, Error> {
+    let Map { columns, components, ways, legend, title, note } = map;
+    if ways.is_empty() || ways.len() != columns.len() * components.len() {
+        let (found, wanted) = (ways.len(), columns.len() * components.len());
+        return Err(Error::Nothing(format!("{found} ways for {wanted} sizes")));
+    }
+    // What the legend lacks goes behind it.
+    let mut named: Vec<(&str, &str)> = legend.iter().map(|(name, what)| (name.as_str(), what.as_str())).collect();
+    for way in *ways {
+        if !named.iter().any(|(name, _)| name == way) {
+            named.push((way, ""));
+        }
+    }
+    named.retain(|(name, _)| ways.iter().any(|way| way == name));
+    let letters = letters(&named.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    let number = |n: &usize| if *n >= 100_000 { format!("{n:e}") } else { n.to_string() };
+    let beside = components.iter().map(|k| font::width(&number(k), SMALL)).fold(0.0, f64::max) + TEXT + 20.0;
+    let (wide, high) = (CELL.0 * columns.len() as f64, CELL.1 * components.len() as f64);
+    let rows = named.len() as f64 * (TEXT + 8.0);
+    let legend_width = named.iter().map(|(name, what)| key_width(name, what)).fold(0.0, f64::max);
+    let width = (MARGIN * 2.0 + beside + wide).max(460.0).max(MARGIN * 2.0 + legend_width.min(860.0));
+    let mut canvas = Canvas::new(width, 0.0);
+    let top = canvas.heading(title, std::slice::from_ref(note));
+    let bottom = top + high;
+    canvas.height = bottom + SMALL + TEXT + 24.0 + 12.0 + rows + MARGIN;
+    let left = MARGIN + beside;
+    for (i, way) in ways.iter().enumerate() {
+        let at = named.iter().position(|(name, _)| name == way).unwrap_or(0);
+        let (column, row) = (i % columns.len(), i / columns.len());
+        let place = (left + CELL.0 * column as f64, bottom - CELL.1 * (row as f64 + 1.0));
+        cell(&mut canvas, place, at, &letters[at]);
+    }
+    // A thick line where neighbours differ, so that the borders are seen without colours.
+    let way = |column: usize, row: usize| &ways[row * columns.len() + column];
+    let border = Stroke::new(INK, 1.6);
+    for row in 0..components.len() {
+        for column in 0..columns.len() {
+            let (x, y) = (left + CELL.0 * (column as f64 + 1.0), bottom - CELL.1 * (row as f64 + 1.0));
+            if column + 1 < columns.len() && way(column, row) != way(column + 1, row) {
+                canvas.line((x, y), (x, y + CELL.1), border);
+            }
+            if row + 1 < components.len() && way(column, row) != way(column, row + 1) {
+                canvas.line((x - CELL.0, y), (x, y), border);
+            }
+        }
+    }
+    canvas.rect((left, top), (wide, high), "none", Some(Stroke::new(INK, 1.0)));
+    let text = Text::new(Anchor::Middle).colour(GREY);
+    for (i, d) in columns.iter().enumerate() {
+        canvas.text((left + CELL.0 * (i as f64 + 0.5), bottom + 5.0 + SMALL / 2.0), &number(d), text);
+    }
+    for (i, k) in components.iter().enumerate() {
+        let at = (left - 6.0, bottom - CELL.1 * (i as f64 + 0.5));
+        canvas.text(at, &number(k), Text { anchor: Anchor::End, ..text });
+    }
+    let below = bottom + SMALL + 12.0 + TEXT / 2.0;
+    canvas.text((left + wide / 2.0, below), "columns, d", Text::new(Anchor::Middle).size(TEXT));
+    let aside = (MARGIN + TEXT / 2.0, f64::midpoint(top, bottom));
+    canvas.text(aside, "components, K", Text { upright: true, ..Text::new(Anchor::Middle).size(TEXT) });
+    let mut y = below + TEXT + 12.0 + CELL.1 / 2.0;
+    for (i, (name, what)) in named.iter().enumerate() {
+        cell(&mut canvas, (MARGIN, y - CELL.1 / 2.0), i, &letters[i]);
+        let most = width - 2.0 * MARGIN - CELL.0 - 8.0;
+        canvas.text(
+            (MARGIN + CELL.0 + 8.0, y),
+            &font::fitted(&key(name, what), TEXT, most),
+            Text::new(Anchor::Start).size(TEXT),
+        );
+        y += TEXT + 8.0;
+    }
+    Ok(Picture::new(canvas))
+}
+
+fn cell(canvas: &mut Canvas, place: (f64, f64), way: usize, letter: &str) {
+    // Pale enough for the letter to be read, and from way to way paler.
+    let tint = [0.45, 0.75, 0.25, 0.9, 0.6, 0.35][way % 6];
+    let fill = colour_of(channels(COLOURS[way % COLOURS.len()]).map(|v| v + (255.0 - v) * tint));
+    canvas.rect(place, CELL, &fill, Some(Stroke::new("#ffffff", 0.6)));
+    canvas.text((place.0 + CELL.0 / 2.0, place.1 + CELL.1 / 2.0), letter, Text::new(Anchor::Middle));
+}
+
+fn key(name: &str, what: &str) -> String {
+    if what.is_empty() { name.to_owned() } else { format!("{name}: {what}") }
+}
+
+fn key_width(name: &str, what: &str) -> f64 {
+    CELL.0 + 8.0 + font::width(&key(name, what), TEXT)
+}
+
+/// For each name its first letters, as many as tell it from the others, three at most.
+fn letters(names: &[&str]) -> Vec<String> {
+    let first = |name: &str, n: usize| name.chars().take(n).collect::<String>();
+    let differ = |n: &usize| (0..names.len()).all(|i| (0..i).all(|j| first(names[i], *n) != first(names[j], *n)));
+    names
+        .iter()
+        .map(|name| {
+            let n = (1..3).find(|n| names.iter().filter(|other| first(other, *n) == first(name, *n)).count() == 1);
+            first(name, n.unwrap_or_else(|| (1..3).find(differ).unwrap_or(3)))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_have_letters_that_differ() {
+        assert_eq!(letters(&["fused", "narrow", "halves", "host", "large"]), ["f", "n", "ha", "ho", "l"]);
+    }
+}

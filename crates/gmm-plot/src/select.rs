@@ -1,0 +1,92 @@
+//! A criterion against the number of components, a line for each kind of covariance, the lowest marked.
+
+use crate::canvas::{Canvas, Stroke};
+use crate::lines::{self, Series};
+use crate::panel::{Axis, Panel};
+use crate::scale::Scale;
+use crate::style::{INK, Look, MARGIN};
+use crate::{Error, Picture};
+
+/// A fit among those compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// Kind of its covariances; a line of the picture.
+    pub kind: String,
+    /// Number of components.
+    pub k: usize,
+    /// The criterion, of which the lowest is best; not finite where there is no fit.
+    pub value: f64,
+    /// Whether the fit converged.
+    pub converged: bool,
+}
+
+const SIZE: (f64, f64) = (640.0, 420.0);
+/// Largest over smallest number of components from which the axis is logarithmic.
+const WIDE: f64 = 24.0;
+
+/// Draws a line for each kind; a ring stands about the lowest value, and fits that did not converge are white inside.
+///
+/// `criterion` is its name, such as `BIC`; `title` and `note` stand above.
+///
+/// # Errors
+/// [`Error::Nothing`] where no candidate has a finite value.
+pub fn select(candidates: &[Candidate], criterion: &str, title: &str, note: &str) -> Result<Picture, Error> {
+    let fits = || candidates.iter().filter(|candidate| candidate.value.is_finite());
+    let Some(best) = fits().min_by(|a, b| a.value.total_cmp(&b.value)) else {
+        return Err(Error::Nothing("no candidate has a finite criterion".to_owned()));
+    };
+    let mut kinds: Vec<&str> = Vec::new();
+    for candidate in fits() {
+        if !kinds.contains(&candidate.kind.as_str()) {
+            kinds.push(&candidate.kind);
+        }
+    }
+    let series: Vec<Series> = kinds
+        .iter()
+        .enumerate()
+        .map(|(i, kind)| {
+            let mut own: Vec<&Candidate> = fits().filter(|candidate| candidate.kind == *kind).collect();
+            own.sort_by_key(|candidate| candidate.k);
+            let points = own.iter().map(|candidate| (candidate.k as f64, candidate.value)).collect();
+            let open = own.iter().map(|candidate| !candidate.converged).collect();
+            Series { name: (*kind).to_owned(), points, look: Look::of(i), open }
+        })
+        .collect();
+    let (failed, early) = (candidates.len() - fits().count(), fits().filter(|candidate| !candidate.converged).count());
+    let mut notes = vec![format!("lowest {criterion}: {}, {} (ringed)", components(best.k), best.kind)];
+    if early > 0 {
+        notes.push(format!("{early} not converged (white inside)"));
+    }
+    if failed > 0 {
+        notes.push(format!("{failed} without a fit"));
+    }
+    let mut canvas = Canvas::new(SIZE.0, SIZE.1);
+    let top = canvas.heading(title, &[note.to_owned(), notes.join("; ")]);
+    let right = lines::beside(kinds.iter().copied());
+    let ks = || fits().map(|candidate| candidate.k as f64);
+    let (least, most) = ks().fold((f64::INFINITY, 0.0_f64), |(l, m), k| (l.min(k), m.max(k)));
+    let across = match most / least {
+        ratio if ratio >= WIDE => Scale::logarithmic(ks(), 0.04),
+        _ if most == least => Scale::between(least - 1.0, most + 1.0),
+        _ => Scale::linear(ks(), 0.04),
+    };
+    let y = Axis::new(
+        Scale::linear(fits().map(|candidate| candidate.value), 0.06),
+        format!("{criterion} (lower is better)"),
+    );
+    let size = (SIZE.0 - right - 2.0 * MARGIN, SIZE.1 - top - MARGIN);
+    let panel = Panel::within((MARGIN, top), size, Axis::new(across, "components"), y);
+    let width = panel.width;
+    let panel = panel.with_x_ticks(lines::whole(across, width));
+    panel.grid(&mut canvas);
+    lines::draw(&mut canvas, &panel, &series);
+    let at = panel.place(best.k as f64, best.value);
+    canvas.ellipse(at, (8.5, 8.5), 0.0, Stroke::new(INK, 1.8));
+    panel.axes(&mut canvas);
+    lines::names(&mut canvas, &panel, &series);
+    Ok(Picture::new(canvas))
+}
+
+fn components(k: usize) -> String {
+    if k == 1 { "1 component".to_owned() } else { format!("{k} components") }
+}

@@ -1,0 +1,274 @@
+//! Every kind of picture, of ordinary and of awkward input: text stays on the canvas and apart, bytes repeat, and a PNG can
+//! be had. With `GMM_PLOT_LOOK=FOLDER` the pictures are left there, to be looked at.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use gmm_model::{Covariances, CovarianceType, Dataset, Mixture, SyntheticOptions, reference, sample, synthetic};
+use gmm_plot::{Candidate, Error, Fit, Map, Picture, Record, Sweep, Trace, bench, drawn, fit, plan, points_of, select, trace};
+use ndarray::{Array2, array};
+use resvg::usvg::{self, Node, Rect};
+
+/// Boxes of all text, as a renderer of SVG lays it out.
+fn texts(picture: &Picture) -> Vec<(String, Rect)> {
+    let mut options = usvg::Options { font_family: "DejaVu Sans".to_owned(), ..usvg::Options::default() };
+    let fonts = Arc::make_mut(&mut options.fontdb);
+    fonts.load_font_data(include_bytes!("../font/DejaVuSans-subset.ttf").to_vec());
+    fonts.set_sans_serif_family("DejaVu Sans");
+    let tree = usvg::Tree::from_str(picture.svg(), &options).expect("a picture is SVG");
+    let mut out = Vec::new();
+    collect(tree.root(), &mut out);
+    out
+}
+
+fn collect(group: &usvg::Group, out: &mut Vec<(String, Rect)>) {
+    for node in group.children() {
+        match node {
+            Node::Group(group) => collect(group, out),
+            Node::Text(text) => {
+                let words = text.chunks().iter().map(|chunk| chunk.text()).collect();
+                out.push((words, text.abs_bounding_box()));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Asserts what holds for every picture; leaves it where it can be looked at.
+#[track_caller]
+fn check(name: &str, picture: &Picture) {
+    let (width, height) = picture.size();
+    let texts = texts(picture);
+    assert!(!texts.is_empty(), "{name}: no text");
+    for (i, (text, at)) in texts.iter().enumerate() {
+        let inside = at.left() >= 0.0 && at.top() >= 0.0 && at.right() <= width as f32 && at.bottom() <= height as f32;
+        assert!(inside, "{name}: '{text}' leaves the picture of {width} × {height}: {at:?}");
+        for (other, there) in &texts[..i] {
+            // Boxes hold the font's whole height, of which letters take two thirds.
+            let across = at.right().min(there.right()) - at.left().max(there.left());
+            let down = at.bottom().min(there.bottom()) - at.top().max(there.top());
+            let apart = across <= 0.5 || down <= 0.34 * at.height().min(there.height()).min(at.width()).min(there.width());
+            assert!(apart, "{name}: '{text}' and '{other}' overlap: {at:?}, {there:?}");
+        }
+    }
+    let png = picture.png(1.0).unwrap();
+    assert!(png.starts_with(b"\x89PNG\r\n") && png == picture.png(1.0).unwrap(), "{name}");
+    assert!(!picture.svg().contains("NaN") && !picture.svg().contains("inf"), "{name}: a place that is none");
+    if let Some(folder) = std::env::var_os("GMM_PLOT_LOOK") {
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(Path::new(&folder).join(format!("{name}.svg")), picture.svg()).unwrap();
+        std::fs::write(Path::new(&folder).join(format!("{name}.png")), picture.png(1.5).unwrap()).unwrap();
+    }
+}
+
+fn fitted(mixture: &Mixture, data: &Dataset, columns: &[usize], names: &[&str]) -> Result<Picture, Error> {
+    let names: Vec<String> = match names {
+        [] => (0..mixture.n_features()).map(|j| format!("column {j}")).collect(),
+        names => names.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    let drawn = drawn(data.n_rows(), points_of(columns.len()), 0);
+    let responsibilities = reference::responsibilities(mixture, data.rows().select_rows(&drawn).to_f64().view());
+    let note = format!("rows.csv, {} rows; ellipses: 1 and 2 standard deviations", data.n_rows());
+    fit(&Fit { mixture, data, drawn: &drawn, responsibilities: responsibilities.view(), columns, names: &names, note })
+}
+
+/// A mixture and rows drawn from it.
+#[track_caller]
+fn made(k: usize, d: usize, n: usize, kind: CovarianceType) -> (Mixture, Dataset) {
+    let mixture = synthetic(k, d, kind, 3, &SyntheticOptions { separation: 2.5, ..SyntheticOptions::default() }).unwrap();
+    let rows = sample(&mixture, n, 5).unwrap().0;
+    (mixture, Dataset::new(rows).unwrap())
+}
+
+#[test]
+fn a_pair_of_columns_is_a_panel() {
+    let (mixture, data) = made(2, 2, 300, CovarianceType::Full);
+    let picture = fitted(&mixture, &data, &[0, 1], &["length (mm)", "mass (kg)"]).unwrap();
+    check("pair", &picture);
+    assert_eq!(picture, fitted(&mixture, &data, &[0, 1], &["length (mm)", "mass (kg)"]).unwrap());
+    // Two ellipses for each component, each with a rim; a point for each row.
+    assert_eq!(picture.svg().matches("<ellipse").count(), 8);
+}
+
+#[test]
+fn twenty_components_can_be_told_apart() {
+    let (mixture, data) = made(20, 2, 20_000, CovarianceType::Full);
+    check("pair-20", &fitted(&mixture, &data, &[0, 1], &[]).unwrap());
+    check("density-20", &fitted(&mixture, &data, &[1], &[]).unwrap());
+}
+
+#[test]
+fn several_columns_are_a_grid_of_pairs() {
+    let (mixture, data) = made(3, 3, 1000, CovarianceType::Full);
+    check("grid-3", &fitted(&mixture, &data, &[0, 1, 2], &[]).unwrap());
+    let (mixture, data) = made(5, 8, 4000, CovarianceType::Diag);
+    let long = ["a", "total_household_income_before_taxes_in_thousands", "x<y & z", "größe", "d", "e", "f", "a very long name with blanks"];
+    check("grid-6", &fitted(&mixture, &data, &[0, 1, 2, 3, 5, 7], &long).unwrap());
+    check("grid-8", &fitted(&mixture, &data, &[0, 1, 2, 3, 4, 5, 6, 7], &long).unwrap());
+    let (mixture, data) = made(20, 4, 4000, CovarianceType::Spherical);
+    check("grid-4-of-20", &fitted(&mixture, &data, &[3, 2, 1, 0], &[]).unwrap());
+}
+
+#[test]
+fn one_column_is_a_density() {
+    let (mixture, data) = made(3, 1, 5000, CovarianceType::Full);
+    check("density", &fitted(&mixture, &data, &[0], &["waiting, minutes"]).unwrap());
+}
+
+#[test]
+fn awkward_values_have_axes_too() {
+    let narrow = |mean: [f64; 2], deviations: [f64; 2]| {
+        let covariance = array![[deviations[0].powi(2), deviations[1].powi(2)]];
+        Mixture::new(array![1.0], array![mean], Covariances::Diag(covariance)).unwrap()
+    };
+    for (name, mean, deviations) in [
+        ("huge", [-3e17, 2e-12], [1e16, 1e-13]),
+        ("far", [1e9, -1e9], [1.0, 0.01]),
+        ("constant", [7.0, 0.0], [1e-3, 1.0]),
+        ("all-constant", [0.0, -5e6], [1e-3, 1e-3]),
+        ("beyond-squares", [1e140, -1e-140], [1e139, 1e-141]),
+    ] {
+        let mixture = narrow(mean, deviations);
+        let constant = name.contains("constant");
+        let value = |i: usize, j: usize| {
+            let fixed = constant && (j == 0 || name.starts_with("all"));
+            mean[j] + if fixed { 0.0 } else { deviations[j] * (((i * 37 + j * 11) % 50) as f64 / 12.5 - 2.0) }
+        };
+        let data = Dataset::new(Array2::from_shape_fn((200, 2), |(i, j)| value(i, j))).unwrap();
+        check(name, &fitted(&mixture, &data, &[0, 1], &[]).unwrap());
+        check(&format!("{name}-one"), &fitted(&mixture, &data, &[0], &[]).unwrap());
+    }
+}
+
+#[test]
+fn an_outlier_and_empty_components_leave_a_picture() {
+    let (mixture, _) = made(2, 2, 10, CovarianceType::Full);
+    let mut rows = sample(&mixture, 100, 1).unwrap().0;
+    rows[[3, 0]] = 1e250;
+    check("outlier", &fitted(&mixture, &Dataset::new(rows.clone()).unwrap(), &[0, 1], &[]).unwrap());
+    let weights: Vec<f64> = (0..100).map(|i| if i == 3 { 0.0 } else { 1.5 }).collect();
+    let weighted = Dataset::new(rows.clone()).unwrap().with_weights(weights).unwrap();
+    let picture = fitted(&mixture, &weighted, &[0, 1], &[]).unwrap();
+    check("outlier-of-weight-0", &picture);
+    assert!(!picture.svg().contains("10²"), "the axis reaches as far as rows that count");
+    let one = Dataset::new(rows.slice(ndarray::s![..2, ..]).to_owned()).unwrap();
+    check("two-rows", &fitted(&mixture, &one, &[0, 1], &[]).unwrap());
+}
+
+#[test]
+fn columns_that_cannot_be_drawn_are_refused() {
+    let (mixture, data) = made(2, 3, 50, CovarianceType::Full);
+    let refused = |columns: &[usize], part: &str| {
+        let error = fitted(&mixture, &data, columns, &[]).unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+    };
+    refused(&[], "0 columns");
+    refused(&[0, 3], "no such column");
+    refused(&[1, 1], "twice");
+    refused(&[0; 9], "from 1 to 8");
+}
+
+#[test]
+fn the_rows_drawn_are_the_same_for_the_same_seed() {
+    let rows = drawn(10_000_000, 3000, 4);
+    assert_eq!((rows.len(), drawn(5, 9, 0)), (3000, vec![0, 1, 2, 3, 4]));
+    assert!(rows.windows(2).all(|two| two[0] < two[1]) && rows == drawn(10_000_000, 3000, 4) && rows != drawn(10_000_000, 3000, 5));
+    // Spread over all of them: half within one percent of a half, were the draw fair, but once in 10⁸ times.
+    let half = rows.iter().filter(|row| **row < 5_000_000).count();
+    assert!((1340..1660).contains(&half), "{half}");
+}
+
+#[test]
+fn traces_of_every_length_are_drawn() {
+    let of = |name: &str, values: &[f64]| {
+        let title = "EM: 2 components, full covariances, 2 columns, 272 rows".to_owned();
+        let note = "converged after 8 iterations on cpu, f64".to_owned();
+        check(name, &trace(&Trace { values, tol: 1e-3, title, note }).unwrap());
+    };
+    let rising: Vec<f64> = (0..14).map(|i| -4.1 - 0.4 * f64::from(-i).exp()).collect();
+    of("trace", &rising);
+    of("trace-1", &[-4.0]);
+    of("trace-2", &[-4.2, -4.1]);
+    of("trace-falls", &[-9.0, -5.0, -4.0, -4.01, -3.99, -3.99, f64::NAN, -3.9, -3.8999]);
+    of("trace-constant", &[2.5, 2.5, 2.5]);
+    of("trace-long", &(0..1000).map(|i| 1e9 - 1e6 / f64::from(i + 1)).collect::<Vec<_>>());
+    let none = trace(&Trace { values: &[f64::NAN], tol: 0.0, title: String::new(), note: String::new() });
+    assert!(matches!(none, Err(Error::Nothing(_))), "{none:?}");
+}
+
+#[test]
+fn selections_mark_the_lowest() {
+    let candidate = |kind: &str, k: usize, value: f64| Candidate { kind: kind.to_owned(), k, value, converged: k != 5 };
+    let kinds = ["full", "tied", "diag", "spherical"];
+    let value = |i: usize, k: usize| 2300.0 + 40.0 * i as f64 + 900.0 / k as f64 + 14.0 * (k as f64) * (4.0 - i as f64);
+    let all: Vec<Candidate> =
+        kinds.iter().enumerate().flat_map(|(i, kind)| (1..=8).map(move |k| candidate(kind, k, value(i, k)))).collect();
+    check("select", &select(&all, "BIC", "BIC against the number of components", "32 fits to 272 rows").unwrap());
+    let mut powers: Vec<Candidate> = (0..8).map(|i| candidate("diag", 1 << i, 1e8 - 1e3 * f64::from(i))).collect();
+    powers.push(candidate("full", 3, f64::NAN));
+    let picture = select(&powers, "AIC", "AIC against the number of components", "9 fits").unwrap();
+    check("select-powers", &picture);
+    assert!(picture.svg().contains("128 components, diag (ringed)") && picture.svg().contains("1 without a fit"));
+    check("select-one", &select(&[candidate("full", 3, -5.0)], "ICL", "ICL", "").unwrap());
+    // Lines that end at the same place have names apart.
+    let same: Vec<Candidate> = kinds.iter().flat_map(|kind| [1, 2].map(|k| candidate(kind, k, 7.0))).collect();
+    check("select-same", &select(&same, "BIC", "BIC", "").unwrap());
+    assert!(matches!(select(&[candidate("full", 3, f64::INFINITY)], "BIC", "", ""), Err(Error::Nothing(_))));
+}
+
+#[test]
+fn records_of_the_repository_are_drawn() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/record");
+    let mut drawn = 0;
+    for machine in std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()) {
+        let files = std::fs::read_dir(&machine).unwrap().map(|entry| entry.unwrap().path());
+        for file in files.filter(|path| path.extension().is_some_and(|e| e == "csv")) {
+            let record = Record::parse(&std::fs::read_to_string(&file).unwrap()).unwrap();
+            let name = file.file_stem().unwrap().to_string_lossy().into_owned();
+            check(&format!("bench-{name}"), &bench(&record, None).unwrap_or_else(|e| panic!("{name}: {e}")));
+            if name.starts_with("growth") {
+                for sweep in Sweep::ALL {
+                    check(&format!("bench-{name}-{}", sweep.name()), &bench(&record, Some(sweep)).unwrap());
+                }
+            }
+            drawn += 1;
+        }
+    }
+    assert!(drawn > 3, "{drawn} records");
+    let empty = Record::parse("workload,ms\na,\n").unwrap();
+    assert!(matches!(bench(&empty, None), Err(Error::Record(_))));
+    assert!(matches!(bench(&empty, Some(Sweep::Rows)), Err(Error::Record(_))));
+}
+
+#[test]
+fn plans_are_maps() {
+    let (columns, components) = ([1, 2, 4, 8, 16, 32, 64, 128, 256, 512], [1, 4, 16, 64, 256, 1024]);
+    let of = |k: usize, d: usize| match k * d {
+        0..=64 => "fused",
+        65..=2048 => "halves",
+        2049..=65_536 => "large",
+        _ => "host",
+    };
+    let ways: Vec<String> = components.iter().flat_map(|k| columns.iter().map(|d| of(*k, *d).to_owned())).collect();
+    let legend = [("fused", "one kernel a pass"), ("narrow", "not in it"), ("halves", "two kernels"), ("host", "")];
+    let legend = legend.map(|(name, what)| (name.to_owned(), what.to_owned()));
+    let map = |ways: &[String]| {
+        let (title, note) = ("How EM runs: full covariances, f32, 1000000 rows".to_owned(), "as on a GPU".to_owned());
+        plan(&Map { columns: &columns, components: &components, ways, legend: &legend, title, note })
+    };
+    let picture = map(&ways).unwrap();
+    check("plan", &picture);
+    // A way without an explanation is in the legend, one that is nowhere is not.
+    assert!(picture.svg().contains(">large<") && !picture.svg().contains("narrow"));
+    assert!(matches!(map(&ways[1..]), Err(Error::Nothing(_))));
+}
+
+#[test]
+fn scales_out_of_range_are_refused_and_pixels_follow_them() {
+    let picture = select(&[Candidate { kind: "full".to_owned(), k: 3, value: 1.0, converged: true }], "BIC", "t", "").unwrap();
+    assert!(matches!(picture.png(0.0), Err(Error::Size { .. })) && picture.png(f64::NAN).is_err() && picture.png(100.0).is_err());
+    let png = picture.png(2.0).unwrap();
+    let side = |at: usize| u32::from_be_bytes(png[at..at + 4].try_into().unwrap());
+    let (width, height) = picture.size();
+    assert_eq!((side(16), side(20)), (2 * width as u32, 2 * height as u32));
+}
