@@ -121,10 +121,12 @@ impl Canvas {
         if places.is_empty() {
             return;
         }
-        let line = if marker == Marker::Cross { 0.45 * size } else { 0.3 * size };
-        let look = match (open, marker) {
-            (true, _) => format!("fill=\"#ffffff\" stroke=\"{colour}\" stroke-width=\"{}\"", short(line.max(1.2))),
-            (_, Marker::Cross) => {
+        // Those that are lines alone have nothing to be filled.
+        let thin = matches!(marker, Marker::Cross | Marker::Bar);
+        let line = if thin { 0.5 * size } else { 0.3 * size };
+        let look = match (open, thin) {
+            (true, false) => format!("fill=\"#ffffff\" stroke=\"{colour}\" stroke-width=\"{}\"", short(line.max(1.2))),
+            (_, true) => {
                 format!("fill=\"none\" stroke=\"{colour}\" stroke-width=\"{}\"", short(line.max(1.0)))
             }
             _ => format!("fill=\"{colour}\""),
@@ -157,6 +159,7 @@ impl Canvas {
             Marker::Diamond => {
                 writeln!(out, "<path d=\"M{left} {top}m0-{tip}l{tip} {tip}-{tip} {tip}-{tip}-{tip}z\"/>")
             }
+            Marker::Bar => writeln!(out, "<path d=\"M{left} {top}m0-{side}v{}\"/>", short(3.52 * size)),
             Marker::Cross => {
                 writeln!(out, "<path d=\"M{left} {top}m-{half}-{half}l{side} {side}m0-{side}l-{side} {side}\"/>")
             }

@@ -106,14 +106,15 @@ pub(crate) fn spread(wanted: &[f64], step: f64, top: f64, bottom: f64) -> Vec<f6
 
 /// Ticks of an axis that counts: whole numbers only.
 pub(crate) fn whole(scale: Scale, length: f64) -> Ticks {
-    let mut ticks = scale.ticks(length, true);
-    ticks.major.retain(|(value, _)| (value - value.round()).abs() < 1e-6);
+    let is_whole = |value: f64| (value - value.round()).abs() < 1e-6;
+    let mut ticks = scale.ticks_where(length, true, |ticks| ticks.major.iter().all(|(value, _)| is_whole(*value)));
+    ticks.major.retain(|(value, _)| is_whole(*value));
     for (value, label) in &mut ticks.major {
         if *value < 1e6 && ticks.less.is_empty() {
             *label = format!("{value:.0}");
         }
     }
-    ticks.minor.retain(|value| (value - value.round()).abs() < 1e-6);
+    ticks.minor.retain(|value| is_whole(*value));
     ticks
 }
 

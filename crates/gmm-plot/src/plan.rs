@@ -119,7 +119,11 @@ fn key_width(name: &str, what: &str) -> f64 {
 
 /// For each name its first letters, as many as tell it from the others, three at most.
 fn letters(names: &[&str]) -> Vec<String> {
-    let first = |name: &str, n: usize| name.chars().take(n).collect::<String>();
+    // The first as a capital: an l alone could be a line.
+    let first = |name: &str, n: usize| {
+        let mut letters = name.chars().take(n);
+        letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect::<String>()
+    };
     let differ = |n: &usize| (0..names.len()).all(|i| (0..i).all(|j| first(names[i], *n) != first(names[j], *n)));
     names
         .iter()
@@ -136,6 +140,6 @@ mod tests {
 
     #[test]
     fn ways_have_letters_that_differ() {
-        assert_eq!(letters(&["fused", "narrow", "halves", "host", "large"]), ["f", "n", "ha", "ho", "l"]);
+        assert_eq!(letters(&["fused", "narrow", "halves", "host", "large"]), ["F", "N", "Ha", "Ho", "L"]);
     }
 }

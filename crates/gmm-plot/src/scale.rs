@@ -30,13 +30,17 @@ impl Scale {
     /// one get a span about it.
     pub(crate) fn linear(values: impl IntoIterator<Item = f64>, share: f64) -> Self {
         let (least, most) = ends(values.into_iter().filter(|v| v.is_finite())).unwrap_or((0.0, 1.0));
-        // A span that f64 can divide, and that does not overflow.
         let size = least.abs().max(most.abs());
-        let span = (most / 2.0 - least / 2.0).max(1e-13 * size);
-        let span = if span == 0.0 { 0.5 } else { span };
+        let span = match most / 2.0 - least / 2.0 {
+            0.0 if size == 0.0 => 0.5,
+            0.0 => 0.05 * size,
+            // One that f64 can divide.
+            span => span.max(1e-13 * size),
+        };
+        let span = span.max(1e-290);
         let middle = least / 2.0 + most / 2.0;
         let half = span * (1.0 + 2.0 * share);
-        Self { from: (middle - half).max(f64::MIN / 2.0), to: (middle + half).min(f64::MAX / 2.0), log: false }
+        Self { from: (middle - half).max(f64::MIN), to: (middle + half).min(f64::MAX), log: false }
     }
 
     /// The same for values above 0, by their logarithms.
@@ -77,6 +81,11 @@ impl Scale {
     /// As many ticks as have room on an axis of this length: labels side by side where it is `across`, else one above
     /// the other.
     pub(crate) fn ticks(&self, length: f64, across: bool) -> Ticks {
+        self.ticks_where(length, across, |_| true)
+    }
+
+    /// The same, as many as a test allows.
+    pub(crate) fn ticks_where(&self, length: f64, across: bool, allowed: impl Fn(&Ticks) -> bool) -> Ticks {
         let most = (length / if across { 44.0 } else { 26.0 }).clamp(2.0, 9.0) as usize;
         let fits = |ticks: &Ticks| {
             let mut end = f64::NEG_INFINITY;
@@ -89,7 +98,7 @@ impl Scale {
             })
         };
         let of = |count| if self.log { self.decades(count) } else { self.steps(count) };
-        (2..=most).rev().map(of).find(fits).unwrap_or_else(|| {
+        (2..=most).rev().map(of).find(|ticks| fits(ticks) && allowed(ticks)).unwrap_or_else(|| {
             let mut ticks = of(2);
             ticks.major.truncate(1);
             ticks
@@ -98,21 +107,19 @@ impl Scale {
 
     /// At most `count` multiples of 1, 2 or 5 times a power of ten (one more, where both ends are).
     fn steps(&self, count: usize) -> Ticks {
-        let half = self.to / 2.0 - self.from / 2.0;
-        let wanted = half / count as f64;
+        // The span by its half, since it may be larger than any number.
+        let wanted = (self.to / 2.0 - self.from / 2.0) * (2.0 / count as f64);
         let power = wanted.log10().floor() as i32;
-        // Half a step, as all here is halved; a power of ten below f64's normal range is none.
-        let steps = [1, 2, 5, 10].map(|digit| (digit, power));
-        let of = |(digit, power): (i32, i32)| f64::from(digit) * 10f64.powi(power);
-        let (digit, power) = steps.into_iter().find(|step| of(*step) >= wanted * (1.0 - 1e-9)).unwrap_or((10, power));
-        let step = 2.0 * of((digit, power));
+        let of = |digit: i32| f64::from(digit) * 10f64.powi(power);
+        let digit = [1, 2, 5, 10].into_iter().find(|digit| of(*digit) >= wanted * (1.0 - 1e-9)).unwrap_or(10);
+        let step = of(digit);
         if !step.is_normal() {
             return Ticks::default();
         }
         let (first, last) = ((self.from / step - 1e-9).ceil(), (self.to / step + 1e-9).floor());
         let indices: Vec<f64> = (0..=(last - first).clamp(0.0, 20.0) as usize).map(|i| first + i as f64).collect();
-        // 2 · 1, 2 · 2, 2 · 5 and 2 · 10 times a power of ten: the last digit that differs.
-        let digits = power + i32::from(digit >= 5);
+        // The last digit that differs.
+        let digits = power + i32::from(digit == 10);
         let largest = (first.abs().max(last.abs()) * step).max(step);
         let magnitude = largest.log10().floor() as i32;
         // Multiples of the first tick's round part are taken away where labels would be long with them.
@@ -241,7 +248,7 @@ mod tests {
         assert_eq!(labels(Scale::between(0.0, 10.0), 300.0), ["0", "2", "4", "6", "8", "10"]);
         assert_eq!(labels(Scale::between(-0.3, 0.31), 300.0), ["−0.2", "0.0", "0.2"]);
         assert_eq!(labels(Scale::between(1e6, 5e6), 400.0), ["1×10⁶", "2×10⁶", "3×10⁶", "4×10⁶", "5×10⁶"]);
-        assert_eq!(labels(Scale::between(-2e-9, 2e-9), 300.0), ["−2×10⁻⁹", "0", "2×10⁻⁹"]);
+        assert_eq!(labels(Scale::between(-2e-9, 2e-9), 300.0), ["−2×10⁻⁹", "−1×10⁻⁹", "0", "1×10⁻⁹", "2×10⁻⁹"]);
         for (from, to) in
             [(0.1, 0.7), (-1e200, 3e200), (1e-200, 2e-200), (f64::MIN, f64::MAX), (-7.0, 1e-3), (1e9, 1e9 + 3.0)]
         {
@@ -250,7 +257,7 @@ mod tests {
                 let ticks = scale.ticks(260.0, across);
                 assert!(
                     ticks.major.len() > 1 && ticks.major.iter().all(|(v, _)| scale.has(*v)),
-                    "{from} {to}: {ticks:?}"
+                    "{from:e} {to:e}: {ticks:?}"
                 );
                 let mut labels: Vec<_> = ticks.major.iter().map(|(_, label)| label).collect();
                 labels.dedup();

@@ -32,6 +32,8 @@ pub(crate) enum Marker {
     Diamond,
     Cross,
     Down,
+    /// A stroke up and down: a mark to be reached, seen though a point lies on it.
+    Bar,
 }
 
 const MARKERS: [Marker; 6] =

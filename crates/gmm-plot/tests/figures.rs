@@ -4,8 +4,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use gmm_model::{Covariances, CovarianceType, Dataset, Mixture, SyntheticOptions, reference, sample, synthetic};
-use gmm_plot::{Candidate, Error, Fit, Map, Picture, Record, Sweep, Trace, bench, drawn, fit, plan, points_of, select, trace};
+use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, SyntheticOptions, reference, sample, synthetic};
+use gmm_plot::{
+    Candidate, Error, Fit, Map, Picture, Record, Sweep, Trace, bench, drawn, fit, plan, points_of, select, trace,
+};
 use ndarray::{Array2, array};
 use resvg::usvg::{self, Node, Rect};
 
@@ -47,7 +49,8 @@ fn check(name: &str, picture: &Picture) {
             // Boxes hold the font's whole height, of which letters take two thirds.
             let across = at.right().min(there.right()) - at.left().max(there.left());
             let down = at.bottom().min(there.bottom()) - at.top().max(there.top());
-            let apart = across <= 0.5 || down <= 0.34 * at.height().min(there.height()).min(at.width()).min(there.width());
+            let apart =
+                across <= 0.5 || down <= 0.34 * at.height().min(there.height()).min(at.width()).min(there.width());
             assert!(apart, "{name}: '{text}' and '{other}' overlap: {at:?}, {there:?}");
         }
     }
@@ -75,7 +78,8 @@ fn fitted(mixture: &Mixture, data: &Dataset, columns: &[usize], names: &[&str]) 
 /// A mixture and rows drawn from it.
 #[track_caller]
 fn made(k: usize, d: usize, n: usize, kind: CovarianceType) -> (Mixture, Dataset) {
-    let mixture = synthetic(k, d, kind, 3, &SyntheticOptions { separation: 2.5, ..SyntheticOptions::default() }).unwrap();
+    let mixture =
+        synthetic(k, d, kind, 3, &SyntheticOptions { separation: 2.5, ..SyntheticOptions::default() }).unwrap();
     let rows = sample(&mixture, n, 5).unwrap().0;
     (mixture, Dataset::new(rows).unwrap())
 }
@@ -102,7 +106,16 @@ fn several_columns_are_a_grid_of_pairs() {
     let (mixture, data) = made(3, 3, 1000, CovarianceType::Full);
     check("grid-3", &fitted(&mixture, &data, &[0, 1, 2], &[]).unwrap());
     let (mixture, data) = made(5, 8, 4000, CovarianceType::Diag);
-    let long = ["a", "total_household_income_before_taxes_in_thousands", "x<y & z", "größe", "d", "e", "f", "a very long name with blanks"];
+    let long = [
+        "a",
+        "total_household_income_before_taxes_in_thousands",
+        "x<y & z",
+        "größe",
+        "d",
+        "e",
+        "f",
+        "a very long name with blanks",
+    ];
     check("grid-6", &fitted(&mixture, &data, &[0, 1, 2, 3, 5, 7], &long).unwrap());
     check("grid-8", &fitted(&mixture, &data, &[0, 1, 2, 3, 4, 5, 6, 7], &long).unwrap());
     let (mixture, data) = made(20, 4, 4000, CovarianceType::Spherical);
@@ -172,7 +185,11 @@ fn columns_that_cannot_be_drawn_are_refused() {
 fn the_rows_drawn_are_the_same_for_the_same_seed() {
     let rows = drawn(10_000_000, 3000, 4);
     assert_eq!((rows.len(), drawn(5, 9, 0)), (3000, vec![0, 1, 2, 3, 4]));
-    assert!(rows.windows(2).all(|two| two[0] < two[1]) && rows == drawn(10_000_000, 3000, 4) && rows != drawn(10_000_000, 3000, 5));
+    assert!(
+        rows.windows(2).all(|two| two[0] < two[1])
+            && rows == drawn(10_000_000, 3000, 4)
+            && rows != drawn(10_000_000, 3000, 5)
+    );
     // Spread over all of them: half within one percent of a half, were the draw fair, but once in 10⁸ times.
     let half = rows.iter().filter(|row| **row < 5_000_000).count();
     assert!((1340..1660).contains(&half), "{half}");
@@ -265,8 +282,13 @@ fn plans_are_maps() {
 
 #[test]
 fn scales_out_of_range_are_refused_and_pixels_follow_them() {
-    let picture = select(&[Candidate { kind: "full".to_owned(), k: 3, value: 1.0, converged: true }], "BIC", "t", "").unwrap();
-    assert!(matches!(picture.png(0.0), Err(Error::Size { .. })) && picture.png(f64::NAN).is_err() && picture.png(100.0).is_err());
+    let picture =
+        select(&[Candidate { kind: "full".to_owned(), k: 3, value: 1.0, converged: true }], "BIC", "t", "").unwrap();
+    assert!(
+        matches!(picture.png(0.0), Err(Error::Size { .. }))
+            && picture.png(f64::NAN).is_err()
+            && picture.png(100.0).is_err()
+    );
     let png = picture.png(2.0).unwrap();
     let side = |at: usize| u32::from_be_bytes(png[at..at + 4].try_into().unwrap());
     let (width, height) = picture.size();

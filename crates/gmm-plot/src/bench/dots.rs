@@ -22,7 +22,7 @@ const fn look(i: usize, marker: Marker) -> Look {
 }
 
 const OTHERS: [Other; 7] = [
-    Other { column: "goal_ms", spread: None, name: "goal", look: look(1, Marker::Down), open: true },
+    Other { column: "goal_ms", spread: None, name: "goal", look: look(1, Marker::Bar), open: false },
     Other {
         column: "floor_ms",
         spread: None,

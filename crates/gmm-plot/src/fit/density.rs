@@ -61,7 +61,9 @@ impl Density {
         canvas.inside((panel.left, panel.top), (panel.width, panel.height), |canvas| {
             for (edge, bar) in self.edges.windows(2).zip(&self.bars).filter(|(_, bar)| bar.is_finite() && **bar > 0.0) {
                 let ((x0, bottom), (x1, top)) = (panel.place(edge[0], 0.0), panel.place(edge[1], *bar));
-                canvas.rect((x0, top), (x1 - x0, bottom - top), "#dddddd", Some(Stroke::new("#ffffff", 0.5)));
+                // Bars of a few pixels are one area.
+                let rim = if x1 - x0 > 5.0 { Stroke::new("#ffffff", 0.5) } else { Stroke::new("#dddddd", 0.5) };
+                canvas.rect((x0, top), (x1 - x0, bottom - top), "#dddddd", Some(rim));
             }
             for (c, curve) in self.components.iter().enumerate().filter(|_| self.components.len() > 1) {
                 let look = Look::of(c);
