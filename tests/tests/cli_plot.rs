@@ -37,6 +37,9 @@ fn a_fit_is_drawn_as_svg_and_png() {
     let one = folder.gmm("plot fit m.json x.csv --axes waiting -o -").ok().stdout;
     assert!(one.contains(">density<") && !one.contains(">eruptions<"));
     assert_eq!(folder.gmm("plot fit m.json x.csv --axes 1 -o -").ok().stdout, one);
+    let units = folder.gmm("plot fit m.json x.csv --units waiting=min -o -").ok().stdout;
+    assert!(units.contains(">waiting (min)<") && units.contains(">eruptions<"));
+    folder.refuses("plot fit m.json x.csv --units height=m -o a.svg", 2, &["--units", "no column 'height'"]);
     let turned = folder.gmm("plot fit m.json x.csv --axes waiting,eruptions -o -").ok().stdout;
     assert_ne!(turned, svg);
 }
@@ -46,7 +49,11 @@ fn many_rows_are_drawn_in_part_and_many_columns_too() {
     let folder = Folder::new();
     folder.gmm("generate -n 2e5 -k 3 -d 8 --seed 2 -o x.npy --truth m.json").ok();
     let run = folder.gmm("plot fit m.json x.npy --points 200 --seed 3 -o grid.svg").ok();
-    assert!(run.stderr.contains("the first 6 of 8 columns are drawn") && run.stderr.contains("--axes"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("the first 6 of 8 columns are drawn") && run.stderr.contains("--axes"),
+        "{}",
+        run.stderr
+    );
     let svg = folder.text("grid.svg");
     assert!(svg.contains("200000 rows, of which 200 are drawn (seed 3)"), "no note");
     assert!(svg.contains(">column 5<") && !svg.contains(">column 6<"));
@@ -93,7 +100,10 @@ fn pictures_that_cannot_be_written_or_drawn_are_refused() {
 fn a_trace_is_drawn_of_a_model_that_has_one() {
     let folder = fitted();
     let svg = folder.gmm("plot trace m.json -o -").ok().stdout;
-    assert!(svg.contains("log-likelihood, nats per row") && svg.contains("tol 1e-3") && svg.contains("272 rows"), "{svg}");
+    assert!(
+        svg.contains("log-likelihood, nats per row") && svg.contains("tol 1e-3") && svg.contains("272 rows"),
+        "{svg}"
+    );
     assert_eq!(folder.bash("cat m.json | $GMM plot trace - -o -").ok().stdout, svg);
     folder.gmm("generate -n 10 -k 2 -d 2 -o y.csv --truth truth.json").ok();
     folder.refuses("plot trace truth.json -o a.svg", 3, &["truth.json", "no record of a fit"]);

@@ -122,9 +122,11 @@ impl Scale {
         let digits = power + i32::from(digit == 10);
         let largest = (first.abs().max(last.abs()) * step).max(step);
         let magnitude = largest.log10().floor() as i32;
-        // Multiples of the first tick's round part are taken away where labels would be long with them.
-        let (base, less) = if magnitude - digits >= LONG - 1 {
-            let base = (first / 10.0).floor() * 10.0;
+        // The roundest of the ticks is taken away from all of them where labels would be long.
+        let long = if magnitude >= 6 || digits < -5 { LONG - 3 } else { LONG - 1 };
+        let (base, less) = if magnitude - digits >= long {
+            let multiple = |power: i32| (first / 10f64.powi(power)).ceil() * 10f64.powi(power);
+            let base = (0..=15).rev().map(multiple).find(|index| *index <= last).unwrap_or(first);
             let value = base * step;
             (base, format!(" {} {}", if value < 0.0 { '+' } else { '−' }, exact(value.abs(), digits)))
         } else {
@@ -271,9 +273,10 @@ mod tests {
     fn digits_that_do_not_differ_are_taken_out_of_the_labels() {
         let ticks = Scale::between(1e9, 1e9 + 4.0).ticks(300.0, true);
         assert_eq!(ticks.less, " − 1000000000");
+        assert_eq!(Scale::between(1e8 - 700.0, 1e8 + 50.0).ticks(300.0, true).less, " − 100000000");
         assert_eq!(ticks.major.iter().map(|(_, l)| l.as_str()).collect::<Vec<_>>(), ["0", "1", "2", "3", "4"]);
         let ticks = Scale::between(-1e9 - 4.0, -1e9).ticks(300.0, true);
-        assert!(ticks.less.starts_with(" + 10000000"), "{ticks:?}");
+        assert!(ticks.less == " + 1000000000", "{ticks:?}");
     }
 
     #[test]

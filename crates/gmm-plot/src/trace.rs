@@ -38,7 +38,11 @@ pub fn trace(trace: &Trace<'_>) -> Result<Picture, Error> {
     let below = sizes().next().is_some();
     let mut canvas = Canvas::new(WIDTH, if below { 560.0 } else { 360.0 });
     let falls = changes.iter().filter(|(_, change)| *change < 0.0).count();
-    let fell = if falls > 0 { format!("; falls {falls} times, by the open markers") } else { String::new() };
+    let fell = match falls {
+        0 => String::new(),
+        1 => "; 1 fall (white inside)".to_owned(),
+        _ => format!("; {falls} falls (white inside)"),
+    };
     let top = canvas.heading(title, &[format!("{note}{fell}")]);
     let tolerance = format!("tol {tol:e}");
     let shows_tol = below && *tol > 0.0;

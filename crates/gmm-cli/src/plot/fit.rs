@@ -20,7 +20,7 @@ colour and the marker of the component that they most likely belong to; of many 
 ones. Histograms count all rows.
 
 Examples:
-  gmm plot fit model.json data/old_faithful.csv -o fit.svg
+  gmm plot fit model.json data/old_faithful.csv --units minutes -o fit.svg
   gmm plot fit model.json rows.npy --axes 0,3,7 --points 1000 -o fit.png
   gmm plot fit model.json rows.npy --axes 0 -o density.svg";
 
@@ -38,6 +38,9 @@ pub(crate) struct FitArgs {
     /// Columns of the model to draw, by name or by index from 0 [default: all, or the first 6]
     #[arg(long, value_name = "A,B,..", value_delimiter = ',')]
     axes: Option<Vec<String>>,
+    /// Units of the columns, for the axes: one for all, or COLUMN=UNIT for each that has one
+    #[arg(long, value_name = "UNIT|A=UNIT,..", value_delimiter = ',')]
+    units: Vec<String>,
     /// Rows drawn as points, at most [default: 3000, in a grid fewer]
     #[arg(long, value_name = "N", value_parser = points, allow_negative_numbers = true)]
     points: Option<usize>,
@@ -60,6 +63,8 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
         Some(wanted) => Some(axes(wanted, names, d).map_err(|e| Failure::BadData(format!("--axes: {e}")))?),
         None => None,
     };
+    let titles = titles(&args.units, names, d).map_err(|e| Failure::Usage(format!("--units: {e}")))?;
+    let names = if args.units.is_empty() { names } else { Some(titles.as_slice()) };
     let what = What { names, columns, points: args.points, seed: args.seed, source: &args.input.input };
     args.output.write(&picture(&model.mixture, &data, &what, console)?, console)
 }
@@ -89,10 +94,7 @@ pub(crate) fn picture(
     console: &Console,
 ) -> anyhow::Result<Picture> {
     let (n, d) = (data.n_rows(), mixture.n_features());
-    let names: Vec<String> = match what.names {
-        Some(names) => names.to_vec(),
-        None => (0..d).map(|j| format!("column {j}")).collect(),
-    };
+    let names = all_names(what.names, d);
     let columns = match &what.columns {
         Some(columns) => columns.clone(),
         None => (0..d.min(COLUMNS)).collect(),
@@ -136,6 +138,25 @@ fn file_name(path: &Path) -> String {
     )
 }
 
+fn all_names(names: Option<&[String]>, d: usize) -> Vec<String> {
+    names.map_or_else(|| (0..d).map(|j| format!("column {j}")).collect(), <[String]>::to_vec)
+}
+
+/// Names of all columns, with their units behind them.
+fn titles(units: &[String], names: Option<&[String]>, d: usize) -> Result<Vec<String>, ColumnError> {
+    let mut titles = all_names(names, d);
+    for word in units {
+        match word.rsplit_once('=') {
+            Some((column, unit)) => {
+                let column = axes(&[column.to_owned()], names, d)?[0];
+                titles[column] += &format!(" ({unit})");
+            }
+            None => titles.iter_mut().for_each(|title| *title += &format!(" ({word})")),
+        }
+    }
+    Ok(titles)
+}
+
 /// Columns by name, or by index where none has that name.
 fn axes(wanted: &[String], names: Option<&[String]>, d: usize) -> Result<Vec<usize>, ColumnError> {
     let available = || names.map(<[String]>::to_vec).unwrap_or_default();
@@ -176,5 +197,10 @@ mod tests {
         assert!(of(&["c"]).unwrap_err().to_string().contains("no column 'c': there are b, 1, a"));
         assert!(of(&["a", "2"]).unwrap_err().to_string().contains("twice"));
         assert!(axes(&["3".to_owned()], None, 3).is_err());
+        let titles =
+            |units: &[&str]| titles(&units.iter().map(|u| (*u).to_owned()).collect::<Vec<_>>(), Some(&names), 3);
+        assert_eq!(titles(&["m"]).unwrap(), ["b (m)", "1 (m)", "a (m)"]);
+        assert_eq!(titles(&["a=m/s", "0=kg"]).unwrap(), ["b (kg)", "1", "a (m/s)"]);
+        assert!(titles(&["c=m"]).is_err());
     }
 }
