@@ -41,13 +41,14 @@ pub fn plan(map: &Map<'_>) -> Result<Picture, Error> {
             named.push((way, ""));
         }
     }
-    named.retain(|(name, _)| ways.iter().any(|way| way == name));
+    // Letters and shades are those of the whole legend, so that maps of one caller's can be laid side by side.
     let letters = letters(&named.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    let shown: Vec<usize> = (0..named.len()).filter(|i| ways.iter().any(|way| way == named[*i].0)).collect();
     let number = |n: &usize| if *n >= 100_000 { format!("{n:e}") } else { n.to_string() };
     let beside = components.iter().map(|k| font::width(&number(k), SMALL)).fold(0.0, f64::max) + TEXT + 20.0;
     let (wide, high) = (CELL.0 * columns.len() as f64, CELL.1 * components.len() as f64);
-    let rows = named.len() as f64 * (TEXT + 8.0);
-    let legend_width = named.iter().map(|(name, what)| key_width(name, what)).fold(0.0, f64::max);
+    let rows = shown.len() as f64 * (TEXT + 8.0);
+    let legend_width = shown.iter().map(|i| key_width(named[*i].0, named[*i].1)).fold(0.0, f64::max);
     let width = (MARGIN * 2.0 + beside + wide).max(460.0).max(MARGIN * 2.0 + legend_width.min(860.0));
     let mut canvas = Canvas::new(width, 0.0);
     let top = canvas.heading(title, std::slice::from_ref(note));
@@ -88,7 +89,8 @@ pub fn plan(map: &Map<'_>) -> Result<Picture, Error> {
     let aside = (MARGIN + TEXT / 2.0, f64::midpoint(top, bottom));
     canvas.text(aside, "components, K", Text { upright: true, ..Text::new(Anchor::Middle).size(TEXT) });
     let mut y = below + TEXT + 12.0 + CELL.1 / 2.0;
-    for (i, (name, what)) in named.iter().enumerate() {
+    for i in shown {
+        let (name, what) = named[i];
         cell(&mut canvas, (MARGIN, y - CELL.1 / 2.0), i, &letters[i]);
         let most = width - 2.0 * MARGIN - CELL.0 - 8.0;
         canvas.text(

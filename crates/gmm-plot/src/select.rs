@@ -2,7 +2,7 @@
 
 use crate::canvas::{Canvas, Stroke};
 use crate::lines::{self, Series};
-use crate::panel::{Axis, Panel};
+use crate::panel::{Axis, BELOW, Panel, beside};
 use crate::scale::Scale;
 use crate::style::{INK, Look, MARGIN};
 use crate::{Error, Picture};
@@ -20,11 +20,14 @@ pub struct Candidate {
     pub converged: bool,
 }
 
-const SIZE: (f64, f64) = (640.0, 420.0);
+const WIDTH: f64 = 640.0;
+/// Of the criterion, and of its difference from the lowest, with numbers and titles.
+const HEIGHTS: [f64; 2] = [350.0, 270.0];
 /// Largest over smallest number of components from which the axis is logarithmic.
 const WIDE: f64 = 24.0;
 
-/// Draws a line for each kind; a ring stands about the lowest value, and fits that did not converge are white inside.
+/// Draws a line for each kind; a ring stands about the lowest value, and fits that did not converge are white inside. Below
+/// stands how far each is above the lowest, on a logarithmic scale: differences among the best are seen there.
 ///
 /// `criterion` is its name, such as `BIC`; `title` and `note` stand above.
 ///
@@ -60,7 +63,7 @@ pub fn select(candidates: &[Candidate], criterion: &str, title: &str, note: &str
     if failed > 0 {
         notes.push(format!("{failed} without a fit"));
     }
-    let mut canvas = Canvas::new(SIZE.0, SIZE.1);
+    let mut canvas = Canvas::new(WIDTH, 0.0);
     let top = canvas.heading(title, &[note.to_owned(), notes.join("; ")]);
     let right = lines::beside(kinds.iter().copied());
     let ks = || fits().map(|candidate| candidate.k as f64);
@@ -70,20 +73,36 @@ pub fn select(candidates: &[Candidate], criterion: &str, title: &str, note: &str
         _ if most == least => Scale::between(least - 1.0, most + 1.0),
         _ => Scale::linear(ks(), 0.04),
     };
-    let y = Axis::new(
-        Scale::linear(fits().map(|candidate| candidate.value), 0.06),
-        format!("{criterion} (lower is better)"),
-    );
-    let size = (SIZE.0 - right - 2.0 * MARGIN, SIZE.1 - top - MARGIN);
-    let panel = Panel::within((MARGIN, top), size, Axis::new(across, "components"), y);
-    let width = panel.width;
-    let panel = panel.with_x_ticks(lines::whole(across, width));
-    panel.grid(&mut canvas);
-    lines::draw(&mut canvas, &panel, &series);
-    let at = panel.place(best.k as f64, best.value);
-    canvas.ellipse(at, (8.5, 8.5), 0.0, Stroke::new(INK, 1.8));
-    panel.axes(&mut canvas);
-    lines::names(&mut canvas, &panel, &series);
+    let values = fits().map(|candidate| candidate.value);
+    let y = Axis::new(Scale::linear(values, 0.06), format!("{criterion} (lower is better)"));
+    let gaps = || fits().map(|candidate| candidate.value - best.value).filter(|gap| *gap > 0.0 && gap.is_finite());
+    let gap = Axis::new(Scale::logarithmic(gaps(), 0.06), format!("{criterion} above the lowest"));
+    // Differences among the best are lost beside a line that is far off.
+    let below = gaps().count() > 2;
+    canvas.height = if below { top + HEIGHTS[0] + HEIGHTS[1] + MARGIN } else { top + HEIGHTS[0] };
+    let margin = beside(&y, HEIGHTS[0] - BELOW).max(if below { beside(&gap, HEIGHTS[1] - BELOW) } else { 0.0 });
+    let mut draw = |top: f64, height: f64, y: Axis, series: &[Series], ring: bool| {
+        let size = (WIDTH - right - margin - 2.0 * MARGIN, height - BELOW - MARGIN);
+        let panel = Panel::at((MARGIN + margin, top), size, Axis::new(across, "components"), y);
+        let panel = panel.with_x_ticks(lines::whole(across, size.0));
+        panel.grid(&mut canvas);
+        lines::draw(&mut canvas, &panel, series);
+        if ring {
+            let at = panel.place(best.k as f64, best.value);
+            canvas.ellipse(at, (8.5, 8.5), 0.0, Stroke::new(INK, 1.8));
+        }
+        panel.axes(&mut canvas);
+        lines::names(&mut canvas, &panel, series);
+    };
+    draw(top, HEIGHTS[0], y, &series, true);
+    if below {
+        // The lowest itself has no place on a logarithmic scale.
+        let above = |value: f64| if value > best.value { value - best.value } else { f64::NAN };
+        let gaps = series
+            .into_iter()
+            .map(|one| Series { points: one.points.iter().map(|(k, value)| (*k, above(*value))).collect(), ..one });
+        draw(top + HEIGHTS[0] + MARGIN, HEIGHTS[1], gap, &gaps.collect::<Vec<_>>(), false);
+    }
     Ok(Picture::new(canvas))
 }
 
