@@ -56,10 +56,12 @@ fn many_rows_are_drawn_in_part_and_many_columns_too() {
     );
     let svg = folder.text("grid.svg");
     assert!(svg.contains("200000 rows, of which 200 are drawn (seed 3)"), "no note");
-    assert!(svg.contains(">column 5<") && !svg.contains(">column 6<"));
+    assert!(svg.contains(">x5<") && !svg.contains(">x6<"));
     assert!(svg.len() < 1_000_000, "{} bytes", svg.len());
     assert_ne!(folder.gmm("plot fit m.json x.npy --points 200 --seed 4 -o -").ok().stdout, svg);
     folder.gmm("-q plot fit m.json x.npy --axes 7,6 -o pair.png").ok();
+    folder.gmm("generate -n 300 -k 2 -d 1 -o one.npy --truth one.json").ok();
+    assert!(folder.gmm("plot fit one.json one.npy -o -").ok().stdout.contains(">density<"));
     folder.refuses("plot fit m.json x.npy --points 0 -o a.svg", 2, &["--points"]);
     folder.refuses("plot fit m.json x.npy --points 1e6 -o a.svg", 2, &["--points", "50000"]);
     folder.refuses("plot fit m.json x.npy --axes 8,1 -o a.svg", 3, &["--axes", "no column '8'", "0 to 7"]);

@@ -100,23 +100,25 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
         output::write_model(path, &model)?;
         console.note(|| format!("wrote {}", path.display()));
     }
+    let summary = model.fit.as_ref().expect("a fit has a summary");
+    if args.json {
+        output::print_json(&json(summary, elapsed.as_secs_f64()))?;
+    } else {
+        let record = render::fit(summary, Some(&engine), Some(elapsed));
+        match &args.output {
+            None => output::print(&format!("{}\n{record}", render::mixture(&model, false, console.colour)))?,
+            // Standard output holds the model; the summary may still be of interest.
+            Some(path) if is_stdio(path) => console.note(|| record),
+            Some(_) if console.quiet => {}
+            Some(_) => output::print(&record)?,
+        }
+    }
+    // Last: a picture that fails loses nothing of the fit.
     if let Some(path) = &args.plot {
         let names = model.feature_names.as_deref();
         let what =
             plot::fit::What { names, columns: None, points: None, seed: args.em.seed, source: &args.input.input };
         plot::write(path, &plot::fit::picture(&model.mixture, &data, &what, console)?, console)?;
-    }
-    let summary = model.fit.as_ref().expect("a fit has a summary");
-    if args.json {
-        return Ok(output::print_json(&json(summary, elapsed.as_secs_f64()))?);
-    }
-    let record = render::fit(summary, Some(&engine), Some(elapsed));
-    match &args.output {
-        None => output::print(&format!("{}\n{record}", render::mixture(&model, false, console.colour)))?,
-        // Standard output holds the model; the summary may still be of interest.
-        Some(path) if is_stdio(path) => console.note(|| record),
-        Some(_) if console.quiet => {}
-        Some(_) => output::print(&record)?,
     }
     Ok(())
 }

@@ -71,7 +71,7 @@ pub(crate) fn names(canvas: &mut Canvas, panel: &Panel, series: &[Series]) {
     let mut ends: Vec<(f64, At, &Series)> = Vec::new();
     for one in series {
         let places = one.points.iter().map(|(x, y)| panel.place(*x, *y));
-        if let Some(end) = places.filter(|(x, y)| x.is_finite() && y.is_finite()).last() {
+        if let Some(end) = places.filter(|(x, y)| x.is_finite() && y.is_finite()).next_back() {
             ends.push((end.1.clamp(panel.top, panel.bottom()), end, one));
         }
     }

@@ -212,7 +212,7 @@ impl Figure<'_, '_> {
     /// Components by marker and weight, in the empty corner of a grid; `room` is its height above the diagonal's panels.
     fn legend(&self, canvas: &mut Canvas, (left, top): (f64, f64), room: f64) {
         let (k, step) = (self.mixture.n_components(), TEXT + 6.0);
-        let most = ((room / step) as usize).min(NAMED).max(2);
+        let most = ((room / step) as usize).clamp(2, NAMED);
         for (i, c) in (0..k.min(most)).enumerate() {
             let (look, y) = (Look::of(c), top + step * (i as f64 + 0.5));
             let text = if k > most && i == most - 1 {
