@@ -86,7 +86,8 @@ impl Scale {
 
     /// The same, as many as a test allows.
     pub(crate) fn ticks_where(&self, length: f64, across: bool, allowed: impl Fn(&Ticks) -> bool) -> Ticks {
-        let most = (length / if across { 30.0 } else { 26.0 }).clamp(2.0, 9.0) as usize;
+        // Narrow axes try for four, which short labels have room for.
+        let most = if across { (length / 44.0).max(4.0) } else { (length / 26.0).max(2.0) }.min(9.0) as usize;
         let fits = |ticks: &Ticks| {
             let mut end = f64::NEG_INFINITY;
             ticks.major.iter().all(|(value, label)| {

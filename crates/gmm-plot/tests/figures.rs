@@ -102,6 +102,14 @@ fn twenty_components_can_be_told_apart() {
 }
 
 #[test]
+fn hundreds_of_components_make_a_file_that_can_be_opened() {
+    let (mixture, data) = made(400, 3, 3000, CovarianceType::Diag);
+    let picture = fitted(&mixture, &data, &[0, 1, 2], &[]).unwrap();
+    check("grid-of-400", &picture);
+    assert!(picture.svg().len() < 2_000_000, "{} bytes", picture.svg().len());
+}
+
+#[test]
 fn several_columns_are_a_grid_of_pairs() {
     let (mixture, data) = made(3, 3, 1000, CovarianceType::Full);
     check("grid-3", &fitted(&mixture, &data, &[0, 1, 2], &[]).unwrap());

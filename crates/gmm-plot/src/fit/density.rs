@@ -1,7 +1,7 @@
 //! The density of one column: a histogram of all rows, the mixture upon it, and each component's share.
 
 use gmm_model::{Mixture, reference};
-use ndarray::Array2;
+use ndarray::{ArrayView1, aview1};
 
 use super::Figure;
 use crate::canvas::{Anchor, At, Canvas, Stroke, Text};
@@ -17,7 +17,7 @@ pub(super) struct Density {
     /// Heights of the bars.
     bars: Vec<f64>,
     mixture: Vec<At>,
-    /// Weight times density of each component.
+    /// Weight times density of each component, where they are few.
     components: Vec<Vec<At>>,
 }
 
@@ -30,19 +30,14 @@ impl Density {
     pub(super) fn new(figure: &Figure<'_, '_>, at: usize, scale: &Scale) -> Self {
         let mixture = figure.mixture.marginal(&[at]).expect("the column is there");
         let (edges, bars) = histogram(figure, at, scale);
-        let places = places(&mixture, scale);
-        let rows = Array2::from_shape_fn((places.len(), 1), |(i, _)| places[i]);
-        let value = |log: f64| log.exp();
-        let log_densities = reference::log_densities(&mixture, rows.view());
-        let components = (0..mixture.n_components()).map(|c| {
-            places
-                .iter()
-                .zip(rows.outer_iter())
-                .map(|(x, row)| (*x, value(reference::log_joint(&mixture, c, row))))
-                .collect()
-        });
-        let components = components.collect();
-        let mixture = places.iter().zip(log_densities).map(|(x, log)| (*x, value(log))).collect();
+        let k = mixture.n_components();
+        // One curve for each of many would hide the histogram, and be most of the file.
+        let shares = if k <= super::NAMED { 0..k } else { 0..0 };
+        let share = |c: usize| curve(&places(&mixture, &[c], 60, scale), |x| reference::log_joint(&mixture, c, x));
+        let components = shares.map(share).collect();
+        let all: Vec<usize> = (0..k).collect();
+        let places = places(&mixture, &all, STEPS, scale);
+        let mixture = curve(&places, |x| reference::posterior(&mixture, x).0);
         Self { edges, bars, mixture, components }
     }
 
@@ -135,13 +130,21 @@ fn histogram(figure: &Figure<'_, '_>, at: usize, scale: &Scale) -> (Vec<f64>, Ve
     (edges, bars)
 }
 
-/// Ascending places over the axis, close together about each mean: a narrow component would else be missed.
-fn places(mixture: &Mixture, scale: &Scale) -> Vec<f64> {
+/// A density at these places, from its logarithm.
+fn curve(places: &[f64], log: impl Fn(ArrayView1<'_, f64>) -> f64) -> Vec<At> {
+    places.iter().map(|x| (*x, log(aview1(&[*x])).exp())).collect()
+}
+
+/// Ascending places: `steps` over the axis, and more about the means of these components, of which narrow ones would else
+/// be missed.
+fn places(mixture: &Mixture, components: &[usize], steps: usize, scale: &Scale) -> Vec<f64> {
     let (from, to) = scale.ends();
-    let even = (0..=STEPS).map(|i| from + i as f64 * (to / STEPS as f64 - from / STEPS as f64));
-    let near = (0..mixture.n_components()).flat_map(|c| {
-        let (mean, deviation) = (mixture.means()[[c, 0]], mixture.covariances().matrix(c, 1)[[0, 0]].sqrt());
-        (-16..=16).map(move |i| mean + f64::from(i) / 4.0 * deviation)
+    let even = (0..=steps).map(|i| from + i as f64 * (to / steps as f64 - from / steps as f64));
+    let near = components.iter().flat_map(|c| {
+        let (mean, deviation) = (mixture.means()[[*c, 0]], mixture.covariances().matrix(*c, 1)[[0, 0]].sqrt());
+        // Of many components some places do.
+        let each = if components.len() > super::NAMED { 4 } else { 20 };
+        (-each..=each).map(move |i| mean + f64::from(i) * 4.0 / f64::from(each) * deviation)
     });
     let mut places: Vec<f64> = even.chain(near).filter(|x| scale.has(*x)).collect();
     places.sort_by(f64::total_cmp);

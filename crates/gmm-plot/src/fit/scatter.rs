@@ -51,13 +51,15 @@ pub(super) fn draw(canvas: &mut Canvas, panel: &Panel, figure: &Figure<'_, '_>, 
             let colour = darker(Look::of(c).colour);
             for (sigma, dash) in [(1.0, ""), (2.0, "6 3")] {
                 if let Some(of) = ellipse(&figure.mixture, c, columns, sigma, panel) {
-                    // A white rim sets the line off from points of its own colour.
-                    canvas.ellipse(
-                        of.centre,
-                        of.radii,
-                        of.degrees,
-                        Stroke { colour: "#ffffff", width: width + 1.6, dash },
-                    );
+                    // A white rim sets the line off from points of its own colour; of many it would hide them.
+                    if k <= super::NAMED {
+                        canvas.ellipse(
+                            of.centre,
+                            of.radii,
+                            of.degrees,
+                            Stroke { colour: "#ffffff", width: width + 1.6, dash },
+                        );
+                    }
                     canvas.ellipse(of.centre, of.radii, of.degrees, Stroke { colour: &colour, width, dash });
                 }
             }
