@@ -70,8 +70,8 @@ pub(crate) fn draw(canvas: &mut Canvas, panel: &Panel, series: &[Series]) {
 pub(crate) fn names(canvas: &mut Canvas, panel: &Panel, series: &[Series]) {
     let mut ends: Vec<(f64, At, &Series)> = Vec::new();
     for one in series {
-        let places = one.points.iter().map(|(x, y)| panel.place(*x, *y));
-        if let Some(end) = places.filter(|(x, y)| x.is_finite() && y.is_finite()).next_back() {
+        let mut places = one.points.iter().map(|(x, y)| panel.place(*x, *y));
+        if let Some(end) = places.rfind(|(x, y)| x.is_finite() && y.is_finite()) {
             ends.push((end.1.clamp(panel.top, panel.bottom()), end, one));
         }
     }
