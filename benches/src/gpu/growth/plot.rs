@@ -58,8 +58,8 @@ mod tests {
         let names: Vec<_> = std::fs::read_dir(&out).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(names, ["growth-k.svg"]);
         let svg = std::fs::read_to_string(out.join("growth-k.svg")).unwrap();
-        // Two sizes and the sample beside the name, in two panels.
-        assert_eq!((svg.matches("<circle").count(), svg.matches("full f32").count()), (6, 2), "{svg}");
+        // Two sizes and the sample beside the name, in two panels, and the end of the floor in one.
+        assert_eq!((svg.matches("<circle").count(), svg.matches("full f32").count()), (7, 2), "{svg}");
         std::fs::write(&record, format!("{}\n{}", point::COLUMNS, line(16, ""))).unwrap();
         assert!(run(&Arguments { record, out }).unwrap_err().to_string().contains("no times"));
     }

@@ -113,13 +113,12 @@ pub fn growth(record: &Record, only: Option<Sweep>) -> Result<Picture, Error> {
             let size = (WIDTH - beside - room, height - crate::panel::BELOW - 12.0);
             let panel = Panel::at((left + room, top), size, Axis::new(across, title.clone()), y);
             panel.grid(&mut canvas);
-            for floor in floors {
-                lines::join(
-                    &mut canvas,
-                    &panel,
-                    &floor.points,
-                    Stroke { colour: floor.look.colour, width: 1.3, dash: "1 3" },
-                );
+            for Series { points, look, .. } in floors {
+                let stroke = Stroke { colour: look.colour, width: 1.3, dash: "1 3" };
+                lines::join(&mut canvas, &panel, points, stroke);
+                // Its series' marker at the end tells whose it is, without colours too.
+                let end = points.last().map(|(x, y)| panel.place(*x, *y));
+                canvas.markers(look.marker, end.as_slice(), 2.6, look.colour, true);
             }
             lines::draw(&mut canvas, &panel, series);
             panel.axes(&mut canvas);
