@@ -78,6 +78,26 @@ impl Panel {
         self
     }
 
+    /// Without the numbers that reach far beyond the frame, where the next panel's stand.
+    pub(crate) fn among_others(mut self) -> Self {
+        const BEYOND: f64 = 3.0;
+        let inside = |share: f64, length: f64, half: f64| {
+            let at = share * length;
+            at - half >= -BEYOND && at + half <= length + BEYOND
+        };
+        for (value, label) in &mut self.x_ticks.major {
+            if !inside(self.x.scale.share(*value), self.width, font::width(label, SMALL) / 2.0) {
+                label.clear();
+            }
+        }
+        for (value, label) in &mut self.y_ticks.major {
+            if !inside(self.y.scale.share(*value), self.height, SMALL / 2.0) {
+                label.clear();
+            }
+        }
+        self
+    }
+
     pub(crate) const fn right(&self) -> f64 {
         self.left + self.width
     }
@@ -112,7 +132,7 @@ impl Panel {
         for (value, label) in &self.x_ticks.major {
             let (x, _) = self.place(*value, self.y.scale.ends().0);
             canvas.line((x, self.bottom()), (x, self.bottom() + 4.0), frame);
-            if self.x.numbers {
+            if self.x.numbers && !label.is_empty() {
                 canvas.text((x, self.bottom() + GAP + SMALL / 2.0), label, number);
             }
         }
@@ -123,7 +143,7 @@ impl Panel {
         for (value, label) in &self.y_ticks.major {
             let (_, y) = self.place(self.x.scale.ends().0, *value);
             canvas.line((self.left - 4.0, y), (self.left, y), frame);
-            if self.y.numbers {
+            if self.y.numbers && !label.is_empty() {
                 canvas.text((self.left - GAP, y), label, Text { anchor: Anchor::End, ..number });
             }
         }

@@ -197,10 +197,11 @@ impl Figure<'_, '_> {
                 if row == column {
                     let density = density::Density::new(self, row, &x.scale);
                     let panel = Panel::at(place(row, column), (cell, cell), x, Axis::bare(density.scale()));
-                    density.draw(&mut canvas, &panel.with_y_ticks(crate::scale::Ticks::default()), false);
+                    let panel = panel.with_y_ticks(crate::scale::Ticks::default()).among_others();
+                    density.draw(&mut canvas, &panel, false);
                 } else {
                     let y = if column == 0 { axis(row) } else { Axis::bare(scales[row]) };
-                    let panel = Panel::at(place(row, column), (cell, cell), x, y);
+                    let panel = Panel::at(place(row, column), (cell, cell), x, y).among_others();
                     scatter::draw(&mut canvas, &panel, self, [column, row], few);
                 }
             }
