@@ -195,11 +195,27 @@ fn an_output_that_is_the_input_is_refused() {
 }
 
 #[test]
-fn a_sample_that_memory_cannot_hold_is_no_matter_of_usage() {
+fn a_sample_that_the_disk_cannot_hold_is_refused_before_it_is_drawn() {
     let folder = model_with("version", json!(1));
-    folder.refuses("sample m.json -n 9e15 -o y.npy", 5, &["the sample needs", "bytes of memory"]);
-    // On standard output nothing but a chunk is held: that begins at once, and is cut off here.
+    for name in ["y.npy", "y.csv", "y.parquet", "y.arrow"] {
+        folder.refuses(&format!("sample m.json -n 9e15 -o {name}"), 6, &[name, "no room", "bytes are needed"]);
+    }
+    folder.refuses("generate -n 9e15 -k 2 -d 3 -o y.npy --truth t.json", 6, &["y.npy", "no room", "free on this disk"]);
+    // On standard output that begins at once, and is cut off here.
     assert_eq!(folder.bash("$GMM sample m.json -n 9e15 | head -n 2 | wc -l").ok().stdout.trim(), "2");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn rows_beyond_memory_are_generated() {
+    // 768 MB of rows in 500 MB of address space (KiB, as bash counts), of which each thread reserves 64; to a device, since
+    // what counts here is memory. A group of parquet's is 64 MB, and held twice.
+    for name in ["x.npy", "x.parquet"] {
+        let folder = Folder::new();
+        std::os::unix::fs::symlink("/dev/null", folder.path(name)).unwrap();
+        let limit = "ulimit -v 500000; export RAYON_NUM_THREADS=2";
+        folder.bash(&format!("{limit}; exec $GMM generate -n 1e6 -k 3 -d 96 --covariance diag -o {name}")).ok();
+    }
 }
 
 #[test]

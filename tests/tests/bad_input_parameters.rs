@@ -88,7 +88,7 @@ fn row_48_a_sample_of_no_rows_names_the_parameter() {
         folder.refuses(&format!("sample m.json -n {n} -o y.csv"), 2, &[&format!("'{n}'"), "-n <N>"]);
         folder.refuses(&format!("generate -n {n} -k 2 -d 2 -o y.csv"), 2, &[&format!("'{n}'"), "-n <N>"]);
     }
-    folder.refuses("sample m.json -n 9e14 -o y.csv", 5, &["bytes", "free"]);
+    folder.refuses("sample m.json -n 9e14 -o y.csv", 6, &["bytes", "free"]);
 }
 
 #[test]

@@ -179,20 +179,40 @@ fn row_56_a_signal_while_reading_ends_at_once() {
     assert!(folder.files().is_empty());
 }
 
-#[test]
-fn row_56_a_second_signal_during_a_write_leaves_no_temporary_file() {
-    let folder = Folder::with("m.json", MODEL);
+/// The program while it writes a file of the folder.
+fn writing(folder: &Folder, arguments: &str) -> Child {
     let mut command = Command::new(program());
     command.current_dir(folder.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.args("sample m.json -n 3e6 -o y.csv".split(' ')).spawn().unwrap();
+    let child = command.args(arguments.split(' ')).spawn().unwrap();
     wait_for("temporary file", || folder.files().iter().any(|name| name.ends_with(".tmp")));
+    child
+}
+
+#[test]
+fn row_56_a_second_signal_during_a_write_leaves_no_temporary_file() {
+    let folder = Folder::new();
+    folder.gmm("generate -n 2e6 -k 2 -d 2 -o x.npy").ok();
+    let mut child = writing(&folder, "convert x.npy y.csv");
     signal(&child, "INT");
     std::thread::sleep(Duration::from_millis(50));
     assert!(child.try_wait().unwrap().is_none(), "the first signal waits until the file is whole");
     signal(&child, "INT");
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.stderr), (Some(130), b"error: interrupted\n".to_vec()));
-    assert_eq!(folder.files(), ["m.json"]);
+    assert_eq!(folder.files(), ["x.npy"]);
+}
+
+#[test]
+fn row_56_a_signal_ends_rows_that_are_drawn_and_leaves_no_file() {
+    for (name, code) in [("INT", 130), ("TERM", 143)] {
+        let folder = Folder::new();
+        // Seconds of rows.
+        let child = writing(&folder, "generate -n 2e8 -k 2 -d 1 -o x.npy --truth t.json");
+        signal(&child, name);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), output.stderr), (Some(code), b"error: interrupted\n".to_vec()));
+        assert!(folder.files().is_empty(), "{:?}", folder.files());
+    }
 }
 
 #[test]

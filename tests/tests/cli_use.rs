@@ -99,6 +99,23 @@ fn synthetic_rows_come_with_their_truth() {
 }
 
 #[test]
+fn rows_do_not_depend_on_threads_nor_on_how_many_follow() {
+    let folder = Folder::new();
+    for extension in ["npy", "parquet", "csv"] {
+        // A piece has 65536 rows at most.
+        for (threads, n, name) in [(1, 70_000, "a"), (3, 70_000, "b"), (2, 66_000, "c")] {
+            let command = format!("generate -n {n} -k 3 -d 2 --seed 5 -o {name}.{extension} --truth {name}.json");
+            folder.bash(&format!("RAYON_NUM_THREADS={threads} exec $GMM {command}")).ok();
+        }
+        assert!(folder.read(&format!("a.{extension}")) == folder.read(&format!("b.{extension}")));
+        assert_eq!(folder.read("a.json"), folder.read("c.json"));
+    }
+    assert!(folder.text("a.csv").starts_with(&folder.text("c.csv")));
+    // 128 bytes of header.
+    assert!(folder.read("a.npy")[128..].starts_with(&folder.read("c.npy")[128..]));
+}
+
+#[test]
 fn tables_go_through_every_format_and_back() {
     let folder = Folder::new();
     std::fs::copy(data("wine.csv"), folder.path("x.csv")).unwrap();

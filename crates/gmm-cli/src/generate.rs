@@ -12,11 +12,13 @@ use crate::{args, sample};
 
 const EXAMPLES: &str = "\
 Weights come from a Dirichlet, covariances from a Wishart (really correlated), means are spread as asked for.
-The same options give the same bits on any machine.
+The same options give the same bits on any machine and any number of threads. Rows are written as they are drawn, so \
+that -n may be far beyond memory.
 
 Examples:
   gmm generate -n 10000 -k 5 -d 3 -o rows.npy --truth truth.json
-  gmm generate -n 1e6 -k 16 -d 13 --covariance diag --separation 1 --seed 3 -o rows.parquet";
+  gmm generate -n 1e6 -k 16 -d 13 --covariance diag --separation 1 --seed 3 -o rows.parquet
+  gmm generate -n 1e8 -k 16 -d 16 -o rows.npy --truth truth.json";
 
 /// Make rows from a random mixture, to test with
 #[derive(Args)]
@@ -68,7 +70,8 @@ pub(crate) fn run(args: &GenerateArgs, console: &Console) -> anyhow::Result<()> 
     let options = SyntheticOptions { separation: args.separation, ..SyntheticOptions::default() };
     let mixture = synthetic(args.k, args.d, args.covariance, args.seed, &options)?;
     let names: Vec<String> = (0..args.d).map(|j| format!("x{j}")).collect();
-    sample::write(&mixture, args.n, args.seed, Some(names.clone()), &args.output)?;
+    // Rows and truth belong together: once the last row is drawn, a signal waits for both.
+    let _both = sample::write(&mixture, args.n, args.seed, Some(names.clone()), &args.output, console)?;
     if let Some(path) = &args.truth {
         output::write_model(path, &ModelFile { feature_names: Some(names), ..ModelFile::from(mixture) })?;
     }

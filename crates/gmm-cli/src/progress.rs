@@ -1,4 +1,4 @@
-//! The progress of a fit or a sampler: a bar on a terminal, lines with `-v` elsewhere.
+//! The progress of a fit, a sampler or a write: a bar on a terminal, lines with `-v` elsewhere.
 
 use std::cell::Cell;
 
@@ -117,6 +117,46 @@ impl<'a> Sampling<'a> {
                 self.console.note(|| format!("{done} of {} steps, {}", self.total, text()));
             }
             None => {}
+        }
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(&self) {
+        self.console.finish();
+    }
+}
+
+/// A bar over the rows that are drawn and written.
+pub(crate) struct Rows<'a> {
+    console: &'a Console,
+    bar: Option<ProgressBar>,
+    n: usize,
+    tenths: Cell<usize>,
+}
+
+impl<'a> Rows<'a> {
+    /// A bar for `n` rows.
+    pub(crate) fn new(console: &'a Console, n: usize) -> Self {
+        let bar = console.shows_progress().then(|| {
+            let bar = ProgressBar::new(n as u64);
+            let style = "{spinner} {human_pos} of {human_len} rows  [{bar:24}] {elapsed}, about {eta} left";
+            bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+            console.attach(&bar);
+            bar
+        });
+        Self { console, bar, n, tenths: Cell::new(0) }
+    }
+
+    /// So many rows are drawn.
+    pub(crate) fn at(&self, done: usize) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(done as u64);
+            return;
+        }
+        // A line for each tenth.
+        let tenths = (done as f64 / self.n as f64 * 10.0) as usize;
+        if tenths > self.tenths.replace(tenths) {
+            self.console.note(|| format!("{done} of {} rows", self.n));
         }
     }
 

@@ -117,6 +117,37 @@ pub fn write_bytes(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     write(path, |out| out.write_all(bytes).map_err(|e| Fault::from(e).in_file(path)))
 }
 
+/// Refuses a file of at least `least` bytes where the disk of its folder has not as many free. Where the system does not say,
+/// and for what is no regular file (a pipe, `/dev/null`), nothing is refused.
+///
+/// # Errors
+/// [`FileError`] with the bytes needed and free, as of a full disk.
+pub fn check_room(path: &Path, least: u128) -> Result<(), FileError> {
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if fs::metadata(&target).is_ok_and(|m| !m.is_file()) {
+        return Ok(());
+    }
+    match free(&folder_of(&target)) {
+        Some(free) if least > free => {
+            let why = format!("no room: at least {least} bytes are needed, {free} are free on this disk");
+            Err(Fault::from(io::Error::new(io::ErrorKind::StorageFull, why)).in_file(path))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Bytes that a user may still write on a folder's disk.
+#[cfg(unix)]
+fn free(folder: &Path) -> Option<u128> {
+    let disk = rustix::fs::statvfs(folder).ok()?;
+    Some(u128::from(disk.f_bavail) * u128::from(disk.f_frsize))
+}
+
+#[cfg(not(unix))]
+const fn free(_folder: &Path) -> Option<u128> {
+    None
+}
+
 fn folder_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),

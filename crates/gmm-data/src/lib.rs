@@ -1,7 +1,8 @@
 //! Data sets and models on disk.
 //!
 //! [`read_table`] reads csv, tsv, npy, npz, parquet and Arrow IPC into a [`Table`], and [`table_of_batches`] takes what
-//! another library holds in Arrow's form; [`write_table`] and [`write_column`] write. [`read_model`] and [`write_model`]
+//! another library holds in Arrow's form; [`write_table`] and [`write_column`] write, [`write_table_chunks`] rows that were never
+//! all in memory. [`read_model`] and [`write_model`]
 //! keep mixtures as JSON or safetensors, [`read_mixtures`] reads many of them from one file, such as [`write_draws`] writes.
 //! Files appear whole or not at all ([`atomic`]). Every failure is a [`FileError`]: the file, the place in it, and what to
 //! try.
@@ -20,6 +21,7 @@
 //! ```
 
 pub mod atomic;
+mod chunks;
 mod columnar;
 mod draws;
 mod error;
@@ -31,6 +33,7 @@ mod table;
 mod text;
 mod write;
 
+pub use chunks::{TableHead, rows_at_a_time, write_table_chunks};
 pub use columnar::table_of_batches;
 pub use draws::{DrawStat, DrawsFile, check_draws_path, write_draws};
 pub use error::{ColumnError, FileError, Place, Problem};

@@ -66,7 +66,7 @@ pub fn write_csv_column(out: &mut impl Write, name: &str, column: Column<'_>) ->
 }
 
 /// A standard stream or a file, so that writers are compiled once.
-enum Sink<'a> {
+pub(crate) enum Sink<'a> {
     Stdout(BufWriter<io::Stdout>),
     File(&'a mut BufWriter<File>),
 }
@@ -87,7 +87,7 @@ impl Write for Sink<'_> {
     }
 }
 
-fn write(path: &Path, fill: impl FnOnce(&mut Sink<'_>, Format) -> io::Result<()>) -> Result<(), FileError> {
+pub(crate) fn write(path: &Path, fill: impl FnOnce(&mut Sink<'_>, Format) -> io::Result<()>) -> Result<(), FileError> {
     if path.as_os_str() == "-" {
         let mut out = Sink::Stdout(BufWriter::with_capacity(1 << 16, io::stdout()));
         let written = fill(&mut out, Format::Csv).and_then(|()| out.flush());

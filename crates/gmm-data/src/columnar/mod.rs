@@ -7,4 +7,4 @@ mod write;
 
 pub(crate) use read::{read_arrow, read_parquet};
 pub use stream::table_of_batches;
-pub(crate) use write::{Kind, write_batch, write_column, write_table};
+pub(crate) use write::{Batches, Kind, write_batch, write_column, write_table};

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, Float32Array, Float64Array, Int64Array, RecordBatch};
 use arrow_ipc::writer::FileWriter;
 use arrow_schema::{DataType, Schema};
-use gmm_model::Matrix;
-use ndarray::{Axis, Slice};
+use gmm_model::{Matrix, Precision};
+use ndarray::{ArrayView1, ArrayView2, Axis, Slice};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 
 use super::batch::schema;
+use crate::chunks::rows_at_a_time;
 use crate::{Column, Table};
 
 /// Which of the two.
@@ -22,40 +23,105 @@ pub(crate) enum Kind {
     Arrow,
 }
 
-/// Rows turned into columns at a time, so that the table is not held twice.
-const ROWS: usize = 1 << 16;
-
 /// Writes a table; columns without names are called `0`, `1`, ..
 pub(crate) fn write_table(out: &mut (impl Write + Send), table: &Table, kind: Kind) -> io::Result<()> {
     let (n, d) = table.matrix.dim();
-    let names = table.names.clone().unwrap_or_else(|| (0..d).map(|i| i.to_string()).collect());
-    let schema = schema(
-        &names,
-        &match &table.matrix {
-            Matrix::F32(_) => DataType::Float32,
-            Matrix::F64(_) => DataType::Float64,
-        },
-    );
-    let batches = (0..n).step_by(ROWS).map(|start| {
-        let rows = Slice::from(start..n.min(start + ROWS));
-        let columns: Vec<ArrayRef> = match &table.matrix {
-            Matrix::F32(a) => a
-                .slice_axis(Axis(0), rows)
-                .columns()
-                .into_iter()
-                .map(|c| Arc::new(Float32Array::from_iter_values(c.iter().copied())) as ArrayRef)
-                .collect(),
-            Matrix::F64(a) => a
-                .slice_axis(Axis(0), rows)
-                .columns()
-                .into_iter()
-                .map(|c| Arc::new(Float64Array::from_iter_values(c.iter().copied())) as ArrayRef)
-                .collect(),
-        };
-        RecordBatch::try_new(schema.clone(), columns).map_err(io::Error::other)
-    });
-    write(out, &schema, batches, kind)
+    let rows = rows_at_a_time(d);
+    let mut batches = Batches::new(out, table.names.as_deref(), d, table.matrix.precision(), kind)?;
+    for start in (0..n).step_by(rows) {
+        let rows = Slice::from(start..n.min(start + rows));
+        match &table.matrix {
+            Matrix::F32(a) => batches.push32(a.slice_axis(Axis(0), rows))?,
+            Matrix::F64(a) => batches.push64(a.slice_axis(Axis(0), rows))?,
+        }
+    }
+    batches.finish()
 }
+
+/// A file that takes rows batch by batch, [`rows_at_a_time`] each but for the last: its bytes then depend on the rows alone.
+pub(crate) struct Batches<W: Write + Send> {
+    schema: Arc<Schema>,
+    writer: Writer<W>,
+}
+
+enum Writer<W: Write + Send> {
+    Parquet(Box<ArrowWriter<W>>),
+    Arrow(Box<FileWriter<W>>),
+}
+
+impl<W: Write + Send> Batches<W> {
+    /// Writes the head; columns without names are called `0`, `1`, ..
+    pub(crate) fn new(
+        out: W,
+        names: Option<&[String]>,
+        d: usize,
+        precision: Precision,
+        kind: Kind,
+    ) -> io::Result<Self> {
+        let names = names.map_or_else(|| (0..d).map(|i| i.to_string()).collect(), <[String]>::to_vec);
+        let data = match precision {
+            Precision::F32 => DataType::Float32,
+            Precision::F64 => DataType::Float64,
+        };
+        Self::open(out, schema(&names, &data), d, kind)
+    }
+
+    fn open(out: W, schema: Arc<Schema>, d: usize, kind: Kind) -> io::Result<Self> {
+        let writer = match kind {
+            Kind::Parquet => {
+                let properties = WriterProperties::builder()
+                    .set_compression(Compression::SNAPPY)
+                    // A group is held until it is whole.
+                    .set_max_row_group_row_count(Some(GROUP * rows_at_a_time(d)))
+                    .build();
+                let writer = ArrowWriter::try_new(out, schema.clone(), Some(properties)).map_err(io::Error::other)?;
+                Writer::Parquet(Box::new(writer))
+            }
+            Kind::Arrow => Writer::Arrow(Box::new(FileWriter::try_new(out, &schema).map_err(io::Error::other)?)),
+        };
+        Ok(Self { schema, writer })
+    }
+
+    /// Rows of a matrix, of the precision that the file has.
+    pub(crate) fn push(&mut self, rows: &Matrix) -> io::Result<()> {
+        match rows {
+            Matrix::F32(a) => self.push32(a.view()),
+            Matrix::F64(a) => self.push64(a.view()),
+        }
+    }
+
+    fn push32(&mut self, rows: ArrayView2<'_, f32>) -> io::Result<()> {
+        let column = |c: ArrayView1<'_, f32>| Arc::new(Float32Array::from_iter_values(c.iter().copied())) as ArrayRef;
+        self.push_columns(rows.columns().into_iter().map(column).collect())
+    }
+
+    fn push64(&mut self, rows: ArrayView2<'_, f64>) -> io::Result<()> {
+        let column = |c: ArrayView1<'_, f64>| Arc::new(Float64Array::from_iter_values(c.iter().copied())) as ArrayRef;
+        self.push_columns(rows.columns().into_iter().map(column).collect())
+    }
+
+    fn push_columns(&mut self, columns: Vec<ArrayRef>) -> io::Result<()> {
+        self.push_batch(&RecordBatch::try_new(self.schema.clone(), columns).map_err(io::Error::other)?)
+    }
+
+    fn push_batch(&mut self, batch: &RecordBatch) -> io::Result<()> {
+        match &mut self.writer {
+            Writer::Parquet(writer) => writer.write(batch).map_err(io::Error::other),
+            Writer::Arrow(writer) => writer.write(batch).map_err(io::Error::other),
+        }
+    }
+
+    /// Writes what belongs to the end.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        match self.writer {
+            Writer::Parquet(writer) => writer.close().map(drop).map_err(io::Error::other),
+            Writer::Arrow(mut writer) => writer.finish().map_err(io::Error::other),
+        }
+    }
+}
+
+/// Batches in a row group of Parquet's.
+const GROUP: usize = 8;
 
 /// Writes one column under its name.
 pub(crate) fn write_column(
@@ -71,37 +137,12 @@ pub(crate) fn write_column(
         Column::Values(values) => (Arc::new(Float64Array::from_iter_values(values.iter().copied())), DataType::Float64),
     };
     let schema = schema(&[name.to_owned()], &data);
-    let batch = RecordBatch::try_new(schema.clone(), vec![array]).map_err(io::Error::other);
-    write(out, &schema, std::iter::once(batch), kind)
+    write_batch(out, RecordBatch::try_new(schema, vec![array]).map_err(io::Error::other)?, kind)
 }
 
 /// Writes columns that are there already.
 pub(crate) fn write_batch(out: &mut (impl Write + Send), batch: RecordBatch, kind: Kind) -> io::Result<()> {
-    let schema = batch.schema();
-    write(out, &schema, std::iter::once(Ok(batch)), kind)
-}
-
-fn write(
-    out: &mut (impl Write + Send),
-    schema: &Arc<Schema>,
-    batches: impl Iterator<Item = io::Result<RecordBatch>>,
-    kind: Kind,
-) -> io::Result<()> {
-    match kind {
-        Kind::Parquet => {
-            let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
-            let mut writer = ArrowWriter::try_new(out, schema.clone(), Some(properties)).map_err(io::Error::other)?;
-            for batch in batches {
-                writer.write(&batch?).map_err(io::Error::other)?;
-            }
-            writer.close().map(|_| ()).map_err(io::Error::other)
-        }
-        Kind::Arrow => {
-            let mut writer = FileWriter::try_new(out, schema).map_err(io::Error::other)?;
-            for batch in batches {
-                writer.write(&batch?).map_err(io::Error::other)?;
-            }
-            writer.finish().map_err(io::Error::other)
-        }
-    }
+    let mut batches = Batches::open(out, batch.schema(), batch.num_columns(), kind)?;
+    batches.push_batch(&batch)?;
+    batches.finish()
 }

@@ -10,7 +10,7 @@ use std::io::Read;
 use gmm_model::Matrix;
 use ndarray::{Array2, ArrayD, IxDyn, ShapeBuilder};
 
-pub(crate) use write::{write_column, write_header, write_matrix};
+pub(crate) use write::{write_column, write_header, write_matrix, write_matrix_header, write_rows};
 
 use crate::error::Fault;
 use crate::{Array, Problem, ReadOptions, Table};

@@ -2,22 +2,34 @@
 
 use std::io::{self, Write};
 
-use gmm_model::Matrix;
+use gmm_model::{Matrix, Precision};
 
 use crate::Column;
 
 /// Writes an `(n, d)` array of the matrix's own type.
 pub(crate) fn write_matrix(out: &mut impl Write, matrix: &Matrix) -> io::Result<()> {
-    let (n, d) = matrix.dim();
-    match matrix {
-        Matrix::F32(a) => {
-            write_header(out, "<f4", &format!("({n}, {d})"))?;
-            a.iter().try_for_each(|v| out.write_all(&v.to_le_bytes()))
-        }
-        Matrix::F64(a) => {
-            write_header(out, "<f8", &format!("({n}, {d})"))?;
-            a.iter().try_for_each(|v| out.write_all(&v.to_le_bytes()))
-        }
+    write_matrix_header(out, matrix.dim(), matrix.precision())?;
+    write_rows(out, matrix)
+}
+
+/// Writes the header of an `(n, d)` array, whose rows follow by [`write_rows`].
+pub(crate) fn write_matrix_header(
+    out: &mut impl Write,
+    (n, d): (usize, usize),
+    precision: Precision,
+) -> io::Result<()> {
+    let descr = match precision {
+        Precision::F32 => "<f4",
+        Precision::F64 => "<f8",
+    };
+    write_header(out, descr, &format!("({n}, {d})"))
+}
+
+/// Writes the values of some rows, of the type that the header says.
+pub(crate) fn write_rows(out: &mut impl Write, rows: &Matrix) -> io::Result<()> {
+    match rows {
+        Matrix::F32(a) => a.iter().try_for_each(|v| out.write_all(&v.to_le_bytes())),
+        Matrix::F64(a) => a.iter().try_for_each(|v| out.write_all(&v.to_le_bytes())),
     }
 }
 
