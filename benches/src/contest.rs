@@ -11,6 +11,7 @@ use crate::definition::{Definition, Shape};
 use crate::ours::Ours;
 use crate::parameters::Parameters;
 use crate::peer::{Peer, Turn};
+pub(crate) use crate::quiet::DISTURBED;
 use crate::quiet::Watch;
 use crate::spread::Spread;
 use crate::workload::Workload;
@@ -23,8 +24,6 @@ const CHECKED: usize = 3;
 pub(crate) const TURN: Turn = Turn { at_least: 1, at_most: 40, seconds: 0.15 };
 /// Time for the other program's threads to stop spinning.
 const PAUSE: Duration = Duration::from_millis(300);
-/// Share of the machine above which others disturb a pair: a tenth slows neither program much.
-pub(crate) const DISTURBED: f64 = 0.1;
 /// Pairs that are tried for each that is wanted.
 const ATTEMPTS: usize = 3;
 /// Time for others to finish.
@@ -171,7 +170,7 @@ pub(crate) fn time(
 
 fn pair(peer: u32, ours: &mut impl FnMut() -> Result<f64>, theirs: &mut impl FnMut() -> Result<f64>) -> Result<Pair> {
     sleep(PAUSE);
-    let watch = Watch::begin(peer);
+    let watch = Watch::begin(Some(peer));
     let peer = theirs()?;
     sleep(PAUSE);
     let ours = ours()?;

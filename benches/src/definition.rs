@@ -1,8 +1,10 @@
-//! Reading `benches/definitions/*.toml`.
+//! Reading `benches/definitions/cpu.toml`.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
+pub(crate) use gmm_bench::Shape;
+use gmm_bench::definition::Tolerance;
 use gmm_model::{CovarianceType, Precision};
 use serde::{Deserialize, Deserializer};
 
@@ -27,24 +29,6 @@ pub(crate) struct Definition {
     pub(crate) quick: Plan,
 }
 
-/// Relative tolerances by precision.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Tolerance {
-    f64: f64,
-    f32: f64,
-}
-
-impl Tolerance {
-    /// The tolerance for one precision.
-    pub(crate) const fn of(&self, precision: Precision) -> f64 {
-        match precision {
-            Precision::F64 => self.f64,
-            Precision::F32 => self.f32,
-        }
-    }
-}
-
 /// Shapes, and how often each is timed.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -53,18 +37,6 @@ pub(crate) struct Plan {
     pub(crate) pairs: usize,
     /// Shapes in the order in which they are run.
     pub(crate) shapes: Vec<Shape>,
-}
-
-/// Rows, components, dimensions.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Shape {
-    /// Rows.
-    pub(crate) n: usize,
-    /// Components.
-    pub(crate) k: usize,
-    /// Dimensions.
-    pub(crate) d: usize,
 }
 
 /// Reads a definition.

@@ -4,21 +4,19 @@ mod ceiling;
 mod contest;
 mod cpu;
 mod definition;
-mod flops;
 mod gpu;
 mod likelihood;
-mod machine;
 mod ours;
-mod parameters;
-mod peer;
 mod python;
-mod quiet;
 mod record;
-mod spread;
+mod report;
+mod run;
 mod workload;
 
 use anyhow::Result;
 use clap::Parser;
+// What every benchmark shares stands in the library, which `gmm bench` has too.
+use gmm_bench::{flops, machine, parameters, peer, quiet, spread};
 
 /// Benchmarks that check their answers before they time.
 #[derive(Parser)]
@@ -33,6 +31,10 @@ enum Command {
     Gpu(gpu::Arguments),
     /// EM iterations on the GPU as rows, components and columns grow.
     Growth(gpu::growth::Arguments),
+    /// One of the definitions that `gmm bench` runs, recorded for the repository.
+    Run(run::Arguments),
+    /// `docs/BENCHMARKS.md` from the records.
+    Report(report::Arguments),
     /// Pictures of a record of growth.
     Plot(gpu::growth::PlotArguments),
 }
@@ -44,6 +46,8 @@ fn main() -> Result<()> {
         Command::Python(arguments) => python::run(&arguments),
         Command::Gpu(arguments) => gpu::run(&arguments),
         Command::Growth(arguments) => gpu::growth::run(&arguments),
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
         Command::Plot(arguments) => gpu::growth::plot(&arguments),
     }
 }

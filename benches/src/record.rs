@@ -96,11 +96,7 @@ impl Record {
 /// # Errors
 /// Where it cannot be written.
 pub(crate) fn keep(below: &Path, machine: &Machine, name: &str, text: &str) -> Result<PathBuf> {
-    let folder = below.join(&machine.slug);
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let names = (1..).map(|i| if i == 1 { String::new() } else { format!("-{i}") });
-    let mut paths = names.map(|suffix| folder.join(format!("{}-{name}{suffix}.csv", today())));
-    let path = paths.find(|path| !path.exists()).expect("names do not end");
+    let path = gmm_bench::record::new_path(below, &machine.slug, &format!("{}-{name}", today()))?;
     std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
 }

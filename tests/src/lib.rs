@@ -38,9 +38,9 @@ pub fn program() -> &'static Path {
         let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_owned();
         let program = folder.join(format!("gmm{}", std::env::consts::EXE_SUFFIX));
         // `cargo test --workspace` has built it; a build here could take other features of the dependencies.
-        let parts = ["gmm-model", "gmm-data", "gmm-host", "gmm-mcmc", "gmm-plot", "gmm-cli"]
+        let parts = ["gmm-model", "gmm-data", "gmm-host", "gmm-mcmc", "gmm-plot", "gmm-bench", "gmm-cli"]
             .map(|name| root().join("crates").join(name));
-        let newest = parts.iter().map(|part| newest_source(part)).max().expect("six crates");
+        let newest = parts.iter().map(|part| newest_source(part)).max().expect("crates");
         if modified(&program).is_none_or(|built| built < newest) {
             let mut build = Command::new(env!("CARGO"));
             build.current_dir(root()).args(["build", "--quiet", "--package", "gmm-cli", "--target-dir"]);

@@ -202,6 +202,7 @@ fn help_has_an_example_for_every_command() {
         "plot",
         "convert",
         "show",
+        "bench",
         "doctor",
         "completions",
     ] {

@@ -8,7 +8,7 @@ use regex_lite::Regex;
 const MAX_LINES: usize = 600;
 
 /// Which crates of ours a crate may use. A crate that is not listed must first be given its place.
-const DIRECTION: [(&str, &[&str]); 9] = [
+const DIRECTION: [(&str, &[&str]); 10] = [
     ("find_cuda_helper", &[]),
     ("gmm-model", &[]),
     ("gmm-data", &["gmm-model"]),
@@ -16,7 +16,8 @@ const DIRECTION: [(&str, &[&str]); 9] = [
     ("gmm-host", &["gmm-model", "gmm-kernels"]),
     ("gmm-mcmc", &["gmm-model", "gmm-host"]),
     ("gmm-plot", &["gmm-model"]),
-    ("gmm-cli", &["gmm-model", "gmm-data", "gmm-host", "gmm-mcmc", "gmm-plot"]),
+    ("gmm-bench", &["gmm-model", "gmm-data", "gmm-host"]),
+    ("gmm-cli", &["gmm-model", "gmm-data", "gmm-host", "gmm-mcmc", "gmm-plot", "gmm-bench"]),
     ("gmm-python", &["gmm-model", "gmm-data", "gmm-host"]),
 ];
 
@@ -97,6 +98,31 @@ fn every_speed_in_the_readme_is_in_a_committed_record() {
 }
 
 #[test]
+fn every_speed_in_the_readme_is_on_the_page_of_benchmarks() {
+    let page = fs::read_to_string(root().join("docs/BENCHMARKS.md")).unwrap_or_default();
+    let readme = fs::read_to_string(root().join("README.md")).unwrap_or_default();
+    none(unrecorded(&readme, |record| section(&page, record)), "figures that docs/BENCHMARKS.md lacks");
+}
+
+#[test]
+fn a_record_is_on_the_page_where_its_figures_are_and_not_where_it_is_an_earlier_one() {
+    let page = "# Page\n## m\n### cpu\n[b](../benches/record/m/b.csv)\n|ms|\n|12.345|\n\nEarlier: [a](../benches/record/m/a.csv)\n";
+    let check = |text: &str, expected: usize| {
+        assert_eq!(unrecorded(text, |record| section(page, record)).len(), expected, "{text}");
+    };
+    check("12.3 ms <!-- record: m/b.csv -->", 0);
+    check("12.4 ms <!-- record: m/b.csv -->", 1);
+    check("12.3 ms <!-- record: m/a.csv -->", 1);
+}
+
+/// The part of the page that shows a record.
+fn section(page: &str, record: &str) -> Option<String> {
+    let link = format!("](../benches/record/{record})");
+    let shown = page.split("\n### ").filter_map(|section| section.split("\nEarlier: ").next());
+    shown.into_iter().find(|section| section.contains(&link)).map(str::to_owned)
+}
+
+#[test]
 fn a_figure_without_a_record_or_other_than_in_the_record_is_found() {
     let record = |name: &str| (name == "m/a.csv").then(|| "# run 99\nkind,ms,ratio\nfull,12.345,15.04\n".to_owned());
     let check = |text: &str, expected: usize| {
@@ -116,7 +142,6 @@ fn a_figure_without_a_record_or_other_than_in_the_record_is_found() {
 /// The figures with a unit of speed whose block names no record that holds them.
 fn unrecorded(text: &str, record: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let marker = Regex::new(r"<!-- record: (\S+) -->").unwrap();
-    let number = Regex::new(r"\d+(?:\.\d+)?(?:e-?\d+)?").unwrap();
     let text = without_fences(text);
     let blocks = text.split("\n\n").filter(|block| !block.trim().is_empty());
     let wrong = blocks.flat_map(|block| {
@@ -125,16 +150,28 @@ fn unrecorded(text: &str, record: impl Fn(&str) -> Option<String>) -> Vec<String
             .iter()
             .filter_map(|name| record(name))
             .flat_map(|text| text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>())
-            .flat_map(|line| number.find_iter(&line).filter_map(|n| n.as_str().parse().ok()).collect::<Vec<f64>>())
+            .flat_map(|line| numbers(&line))
             .collect();
-        let is_recorded = |figure: &String| {
-            let decimals = figure.split_once('.').map_or(0, |(_, after)| after.len());
-            recorded.iter().any(|value| format!("{value:.decimals$}") == *figure)
-        };
-        let wrong = figures(&marker.replace_all(block, "")).into_iter().filter(|figure| !is_recorded(figure));
+        let wrong = figures(&without_markers(block)).into_iter().filter(|figure| !is_among(figure, &recorded));
         wrong.map(|figure| format!("'{figure}' is not in {names:?}")).collect::<Vec<_>>()
     });
     wrong.collect()
+}
+
+fn without_markers(block: &str) -> String {
+    Regex::new(r"<!-- record: (\S+) -->").unwrap().replace_all(block, "").into_owned()
+}
+
+/// All numbers of a text.
+fn numbers(text: &str) -> Vec<f64> {
+    let number = Regex::new(r"\d+(?:\.\d+)?(?:e-?\d+)?").unwrap();
+    number.find_iter(text).filter_map(|n| n.as_str().parse().ok()).collect()
+}
+
+/// Whether one of the values, rounded to as many decimals, is the figure.
+fn is_among(figure: &str, values: &[f64]) -> bool {
+    let decimals = figure.split_once('.').map_or(0, |(_, after)| after.len());
+    values.iter().any(|value| format!("{value:.decimals$}") == figure)
 }
 
 /// Numbers followed by a unit of speed, and the numbers of table columns whose heading names such a unit.

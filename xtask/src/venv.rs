@@ -1,11 +1,16 @@
 //! Python environments under `target/`, made once.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use crate::shell;
+
+/// The Python of an environment.
+pub(crate) fn python_of(folder: &Path) -> PathBuf {
+    folder.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" })
+}
 
 /// The Python of `target/NAME`, with these packages at these versions.
 ///
@@ -13,7 +18,7 @@ use crate::shell;
 /// Where there is no Python 3 with venv, or pip cannot get a package.
 pub(crate) fn python(name: &str, packages: &[&str]) -> Result<PathBuf> {
     let folder = shell::target().join(name);
-    let python = folder.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
+    let python = python_of(&folder);
     // Written last, so that an interrupted installation is begun again.
     let finished = folder.join("packages.txt");
     let wanted = packages.join("\n");

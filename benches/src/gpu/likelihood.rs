@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use anyhow::Result;
+use gmm_bench::timing::calls;
 use gmm_host::{Engine, Likelihood, shift};
 use gmm_model::{Dataset, Mixture, Precision};
 
@@ -14,8 +15,6 @@ use crate::spread::Spread;
 
 /// Sets whose values are compared with the reference.
 const CHECKED: usize = 3;
-/// Seconds that what is timed together should take: far above the clock.
-const TOGETHER: f64 = 2e-3;
 /// Sets of which a sampler's chains evaluate one each.
 const CHAINS: usize = 64;
 /// Evaluations that the longest workload is about.
@@ -49,12 +48,12 @@ pub(crate) fn run(engine: &dyn Engine, case: &Evaluations, source: &Source, limi
     let seconds = match case.what {
         Evaluated::Sets(sets) => {
             let sets = moved(&start, sets)?;
-            let each = time(limits, || Ok(likelihood.batch(&sets).map(drop)?))?;
+            let each = calls(limits, || Ok(likelihood.batch(&sets).map(drop)?))?;
             each.into_iter().map(|seconds| seconds / sets.len() as f64).collect()
         }
         Evaluated::Gradient => {
-            let value = Spread::of(time(limits, || Ok(likelihood.value(&start).map(drop)?))?).median;
-            let each = time(limits, || Ok(likelihood.value_and_gradient(&start).map(drop)?))?;
+            let value = Spread::of(calls(limits, || Ok(likelihood.value(&start).map(drop)?))?).median;
+            let each = calls(limits, || Ok(likelihood.value_and_gradient(&start).map(drop)?))?;
             out.note = format!("{:.2} values", Spread::of(each.clone()).median / value);
             each
         }
@@ -63,7 +62,7 @@ pub(crate) fn run(engine: &dyn Engine, case: &Evaluations, source: &Source, limi
             let began = Instant::now();
             // Chains that move: parameters are checked and made into mixtures anew each time, as a sampler does.
             let longer = Limits { repeats: usize::MAX, seconds: 2.0 * limits.seconds };
-            let each = time(longer, || {
+            let each = calls(longer, || {
                 let sets = moved_by(&start, CHAINS, evaluations)?;
                 evaluations += CHAINS;
                 Ok(likelihood.batch(&sets).map(drop)?)
@@ -122,21 +121,4 @@ fn moved_by(start: &Mixture, sets: usize, first: usize) -> Result<Vec<Mixture>> 
             Ok(Mixture::new(start.weights().to_owned(), means, start.covariances().clone())?)
         })
         .collect()
-}
-
-/// Seconds of one piece of work, several times; short work is repeated and its mean taken.
-fn time(limits: Limits, mut work: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
-    work()?;
-    let begin = Instant::now();
-    work()?;
-    let often = (TOGETHER / begin.elapsed().as_secs_f64()).ceil().clamp(1.0, 1e4) as usize;
-    let (began, mut seconds) = (Instant::now(), Vec::new());
-    while limits.more(seconds.len(), began) {
-        let begin = Instant::now();
-        for _ in 0..often {
-            work()?;
-        }
-        seconds.push(begin.elapsed().as_secs_f64() / often as f64);
-    }
-    Ok(seconds)
 }

@@ -1,9 +1,7 @@
 //! `bench gpu`: EM iterations, initialisation, small fits and likelihoods, answers checked first, against floors and goals.
 
 mod check;
-mod data;
 pub(crate) mod growth;
-mod hardware;
 mod init;
 mod likelihood;
 mod line;
@@ -20,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Result, bail};
+use gmm_bench::{hardware, source as data};
 use gmm_host::{Device, Engine};
 
 use self::line::Line;

@@ -23,18 +23,7 @@ impl Record {
     /// # Errors
     /// Where it cannot be written, or is there already.
     pub(crate) fn create(out: &Path, hardware: &Hardware, facts: &[(&'static str, String)]) -> Result<Self> {
-        let path = match out.extension().is_some_and(|e| e == "csv") {
-            true => out.to_owned(),
-            false => {
-                let folder = out.join(&hardware.slug);
-                let names = (1..).map(|i| if i == 1 { String::new() } else { format!("-{i}") });
-                let mut paths = names.map(|suffix| folder.join(format!("{}{suffix}.csv", today())));
-                paths.find(|path| !path.exists()).expect("names do not end")
-            }
-        };
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        }
+        let path = gmm_bench::record::new_path(out, &hardware.slug, &today())?;
         let file = File::create_new(&path).with_context(|| format!("cannot write {}", path.display()))?;
         let mut record = Self { path, file };
         for (name, value) in facts.iter().chain(&hardware.facts) {

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+pub(crate) use gmm_bench::timing::Limits;
 use gmm_host::{EmOptions, EmRun, Resident, run_em};
 use gmm_model::{Mixture, Precision};
 
@@ -18,27 +19,6 @@ pub(crate) const REG_COVAR: f64 = 1e-6;
 const LONGER_BY: f64 = 0.02;
 /// Iterations beyond which EM has nothing left to change.
 const MOST: usize = 200;
-/// Fewer than so many slopes are no median, unless one takes very long.
-const LEAST_SLOPES: usize = 5;
-
-/// How long to measure.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Slopes at most.
-    pub(crate) repeats: usize,
-    /// Seconds after which no slope begins, once there are five; before that, five times as many.
-    pub(crate) seconds: f64,
-}
-
-impl Limits {
-    /// Whether to measure once more.
-    pub(crate) fn more(&self, done: usize, began: Instant) -> bool {
-        let seconds = began.elapsed().as_secs_f64();
-        done == 0
-            || (done < self.repeats
-                && (seconds < self.seconds || (done < LEAST_SLOPES && seconds < 5.0 * self.seconds)))
-    }
-}
 
 /// Seconds per EM iteration.
 #[derive(Clone, Copy, Debug)]

@@ -10,8 +10,8 @@ use gmm_host::Device;
 use gmm_model::{CovarianceType, Criterion, Precision};
 
 use crate::{
-    classify, completions, convert, doctor, exit, fit, generate, loglik, mcmc, plot, predict, sample, score, select,
-    show,
+    bench, classify, completions, convert, doctor, exit, fit, generate, loglik, mcmc, plot, predict, sample, score,
+    select, show,
 };
 
 const EXAMPLES: &str = "\
@@ -53,6 +53,7 @@ pub(crate) enum Command {
     Plot(plot::PlotArgs),
     Convert(convert::ConvertArgs),
     Show(show::ShowArgs),
+    Bench(bench::BenchArgs),
     Doctor(doctor::DoctorArgs),
     Completions(completions::CompletionsArgs),
 }
@@ -147,7 +148,7 @@ pub(crate) fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("it must be a whole number from 0 to {}", u64::MAX))
 }
 
-fn threads(text: &str) -> Result<usize, String> {
+pub(crate) fn threads(text: &str) -> Result<usize, String> {
     /// More than any machine has; rayon would try to start them all.
     const MOST: usize = 1024;
     match count(text)? {

@@ -63,6 +63,14 @@ pub(crate) enum Failure {
         #[source]
         error: anyhow::Error,
     },
+    /// A benchmark found answers outside their tolerance, or none.
+    #[error("{failed} of {rows} answers are wrong or did not come, and were not timed: see the lines above")]
+    WrongAnswers {
+        /// Rows without a right answer.
+        failed: usize,
+        /// Rows in all.
+        rows: usize,
+    },
     /// `--require-convergence` was given.
     #[error("not converged after {iterations} iterations: raise --max-iter or --tol")]
     NotConverged {
@@ -116,6 +124,7 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             Failure::Usage(_) => USAGE,
             Failure::BadData(_) => BAD_DATA,
             Failure::NotConverged { .. } => NOT_CONVERGED,
+            Failure::WrongAnswers { .. } => NUMERICAL,
             Failure::Interrupted { .. } | Failure::SamplingInterrupted { .. } => {
                 interrupt::received().map_or(FAULT, interrupt::code)
             }

@@ -3,6 +3,7 @@
 //! Data go to standard output, everything else to standard error; [`exit`] lists the exit codes.
 
 mod args;
+mod bench;
 mod checkpoint;
 mod classify;
 mod completions;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         Command::Convert(args) => convert::run(args, &console),
         Command::Plot(args) => plot::run(args, &console),
         Command::Show(args) => show::run(args, &console),
+        Command::Bench(args) => bench::run(args, &console),
         Command::Doctor(args) => doctor::run(args, &console),
         Command::Completions(args) => completions::run(args, &console),
     };

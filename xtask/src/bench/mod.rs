@@ -2,6 +2,7 @@
 
 mod cpu;
 mod gpu;
+mod harness;
 
 use anyhow::Result;
 
@@ -24,6 +25,16 @@ enum What {
     Gpu(gpu::Options),
     /// EM iterations on the GPU as rows, components and columns grow.
     Growth(gpu::Options),
+    /// A definition of `gmm bench` on the engines and peers that are here, recorded.
+    Run(harness::Options),
+    /// Make the Python environment of the other programs; what cannot be installed is named and left out.
+    Peers,
+    /// `docs/BENCHMARKS.md` from the records; `--check` fails where it is stale.
+    Report {
+        /// Write nothing.
+        #[arg(long)]
+        check: bool,
+    },
     /// Pictures of a record of growth, below `docs/`.
     Plot(gpu::Options),
 }
@@ -39,6 +50,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         What::Python(options) => cpu::run("python", options),
         What::Gpu(options) => gpu::run("gpu", options),
         What::Growth(options) => gpu::run("growth", options),
+        What::Run(options) => harness::run(options),
+        What::Peers => harness::peers().map(drop),
+        What::Report { check } => harness::report(*check),
         What::Plot(options) => gpu::run("plot", options),
     }
 }

@@ -2,20 +2,20 @@
 
 /// What is recorded of several measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Spread {
+pub struct Spread {
     /// The middle one, or the mean of the two in the middle.
-    pub(crate) median: f64,
+    pub median: f64,
     /// The least.
-    pub(crate) min: f64,
+    pub min: f64,
     /// The largest.
-    pub(crate) max: f64,
+    pub max: f64,
     /// The middle of the half below the median, and of that above it.
-    pub(crate) quartiles: [f64; 2],
+    pub quartiles: [f64; 2],
 }
 
 impl Spread {
     /// Of at least one measurement.
-    pub(crate) fn of(mut values: Vec<f64>) -> Self {
+    pub fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let n = values.len();
         let middle = |values: &[f64]| (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0;

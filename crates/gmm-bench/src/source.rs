@@ -7,24 +7,24 @@ use gmm_model::{
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use rayon::prelude::*;
 
-use crate::definition::Shape;
+use crate::Shape;
 
 /// Least distance of two means in standard deviations of a component: neighbours overlap.
-pub(crate) const SEPARATION: f64 = 2.0;
+pub const SEPARATION: f64 = 2.0;
 /// Distance of a mean of the start from the truth, in standard deviations of a component.
-pub(crate) const MOVED: f64 = 0.5;
+pub const MOVED: f64 = 0.5;
 /// Covariances of the start over the truth's.
-pub(crate) const WIDENED: f64 = 1.2;
+pub const WIDENED: f64 = 1.2;
 /// The second place at which answers are checked: this many standard deviations of each column from the origin.
-pub(crate) const OFFSET: f64 = 100.0;
+pub const OFFSET: f64 = 100.0;
 
 /// Rows drawn at once by one thread.
 const PIECE: usize = 4096;
 
 /// A size's truth.
-pub(crate) struct Source {
+pub struct Source {
     /// Rows, components, dimensions.
-    pub(crate) shape: Shape,
+    pub shape: Shape,
     truth: Mixture,
     seed: u64,
     /// [`OFFSET`] standard deviations of each column, `(d,)`.
@@ -34,7 +34,7 @@ pub(crate) struct Source {
 impl Source {
     /// Draws the truth: full covariances from a Wishart with so many degrees of freedom that components differ in
     /// shape, but not so much (d²/2ν ≈ 2 at most) that shape alone tells them apart in many dimensions.
-    pub(crate) fn new(shape: Shape, seed: u64) -> Result<Self> {
+    pub fn new(shape: Shape, seed: u64) -> Result<Self> {
         let Shape { k, d, .. } = shape;
         let wide = d as f64;
         let options = SyntheticOptions {
@@ -53,12 +53,12 @@ impl Source {
     }
 
     /// The first `n` rows, at the origin.
-    pub(crate) fn rows(&self, n: usize, precision: Precision) -> Result<Dataset> {
+    pub fn rows(&self, n: usize, precision: Precision) -> Result<Dataset> {
         Ok(Dataset::new(self.draw(n, precision, false)?)?)
     }
 
     /// The first `distinct` rows as the type holds them, widened to `f64`, and `n` rows that repeat them in order.
-    pub(crate) fn repeated(
+    pub fn repeated(
         &self,
         distinct: usize,
         n: usize,
@@ -76,7 +76,7 @@ impl Source {
 
     /// Where iterations start: the truth in the given kind, with its means [moved](MOVED) and covariances
     /// [widened](WIDENED).
-    pub(crate) fn start(&self, kind: CovarianceType, offset: bool) -> Result<Mixture> {
+    pub fn start(&self, kind: CovarianceType, offset: bool) -> Result<Mixture> {
         let Shape { k, d, .. } = self.shape;
         let mut draws = Draws::for_purpose("start", self.seed, 0);
         let step = MOVED / (d as f64).sqrt();

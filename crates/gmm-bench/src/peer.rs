@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::parameters::Parameters;
 
 /// A running peer. It ends when its stdin closes.
-pub(crate) struct Peer {
+pub struct Peer {
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
     process: Child,
@@ -20,18 +20,18 @@ pub(crate) struct Peer {
 
 /// How long to iterate in one turn.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn {
+pub struct Turn {
     /// Iterations that are done in any case.
-    pub(crate) at_least: usize,
+    pub at_least: usize,
     /// Iterations that are not exceeded.
-    pub(crate) at_most: usize,
+    pub at_most: usize,
     /// Time after which no further iteration begins.
-    pub(crate) seconds: f64,
+    pub seconds: f64,
 }
 
 impl Turn {
     /// Does `work` as often as the turn asks for: mean seconds.
-    pub(crate) fn of(self, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
+    pub fn of(self, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
         let (mut seconds, mut times) = (0.0, 0);
         while times < self.at_least || (seconds < self.seconds && times < self.at_most) {
             let begin = Instant::now();
@@ -48,9 +48,28 @@ impl Peer {
     ///
     /// # Errors
     /// Where it does not start.
-    pub(crate) fn start(python: &Path, script: &Path, threads: usize) -> Result<Self> {
+    pub fn start(python: &Path, script: &Path, threads: usize) -> Result<Self> {
         let mut command = Command::new(python);
-        command.arg(script).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.arg(script);
+        Self::spawn(command, python, threads)
+    }
+
+    /// Starts one of the peers that this crate has a script for: `scikit-learn`, `scikit-learn-cuda` (torch tensors on a GPU,
+    /// by its array API), `gmmx`, `torch` or `torch-cuda` (log-likelihoods only).
+    ///
+    /// # Errors
+    /// Where Python does not start, or lacks what the peer needs.
+    pub fn named(python: &Path, name: &str, threads: usize) -> Result<Self> {
+        let mut command = Command::new(python);
+        command.args(["-c", include_str!("peers.py"), name]);
+        let mut peer = Self::spawn(command, python, threads)?;
+        // Its first line says that it could import what it needs.
+        peer.ready()?;
+        Ok(peer)
+    }
+
+    fn spawn(mut command: Command, python: &Path, threads: usize) -> Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         for variable in ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"] {
             command.env(variable, threads.to_string());
         }
@@ -61,19 +80,19 @@ impl Peer {
     }
 
     /// Its process.
-    pub(crate) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.process.id()
     }
 
     /// Name, version, and the libraries below it.
-    pub(crate) fn versions(&mut self) -> Result<String> {
+    pub fn versions(&mut self) -> Result<String> {
         let answer = self.ask(&json!({"do": "versions"}))?;
         let field = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
         Ok(format!("{} {}, {}", field("name"), field("version"), field("details")))
     }
 
     /// Reads an npy file and holds it in the given precision.
-    pub(crate) fn load(&mut self, path: &Path, precision: Precision) -> Result<()> {
+    pub fn load(&mut self, path: &Path, precision: Precision) -> Result<()> {
         let dtype = match precision {
             Precision::F32 => "float32",
             Precision::F64 => "float64",
@@ -82,7 +101,7 @@ impl Peer {
     }
 
     /// Sets the mixture from which iterations start.
-    pub(crate) fn start_from(&mut self, mixture: &Mixture, reg_covar: f64) -> Result<()> {
+    pub fn start_from(&mut self, mixture: &Mixture, reg_covar: f64) -> Result<()> {
         let Parameters { weights, means, covariances } = Parameters::of(mixture);
         self.ask(&json!({
             "do": "start",
@@ -97,13 +116,21 @@ impl Peer {
     }
 
     /// Iterates for one turn: mean seconds per iteration.
-    pub(crate) fn iterate(&mut self, turn: Turn) -> Result<f64> {
+    pub fn iterate(&mut self, turn: Turn) -> Result<f64> {
         let answer = self.take_turn("iterate", turn)?;
         answer["seconds"].as_f64().context("the peer answered without a time")
     }
 
+    /// Fits all rows once from the start: seconds, and the mean log-likelihood at the last E-step.
+    ///
+    /// # Errors
+    /// Where it cannot.
+    pub fn fit_once(&mut self, max_iter: usize) -> Result<(f64, f64)> {
+        self.fit("", max_iter, 0)
+    }
+
     /// Scores all rows for one turn: mean seconds, and the sum of the log densities.
-    pub(crate) fn score(&mut self, turn: Turn) -> Result<(f64, f64)> {
+    pub fn score(&mut self, turn: Turn) -> Result<(f64, f64)> {
         let answer = self.take_turn("score", turn)?;
         let seconds = answer["seconds"].as_f64().context("the peer answered without a time")?;
         Ok((seconds, answer["log_likelihood"].as_f64().context("the peer answered without a log-likelihood")?))
@@ -111,7 +138,7 @@ impl Peer {
 
     /// Fits all rows once from the start, by `gmm_rs` or `sklearn`: seconds, and the mean log-likelihood at the last
     /// E-step.
-    pub(crate) fn fit(&mut self, by: &str, max_iter: usize, threads: usize) -> Result<(f64, f64)> {
+    pub fn fit(&mut self, by: &str, max_iter: usize, threads: usize) -> Result<(f64, f64)> {
         let answer = self.ask(&json!({"do": "fit", "by": by, "max_iter": max_iter, "threads": threads}))?;
         let seconds = answer["seconds"].as_f64().context("the peer answered without a time")?;
         Ok((seconds, answer["lower_bound"].as_f64().context("the peer answered without a lower bound")?))
@@ -123,19 +150,27 @@ impl Peer {
     }
 
     /// The mixture that it has arrived at.
-    pub(crate) fn parameters(&mut self) -> Result<Parameters> {
+    pub fn parameters(&mut self) -> Result<Parameters> {
         Ok(serde_json::from_value(self.ask(&json!({"do": "parameters"}))?)?)
     }
 
     fn ask(&mut self, request: &Value) -> Result<Value> {
         writeln!(self.requests, "{request}").context("the peer is gone")?;
+        self.answer(&request["do"])
+    }
+
+    fn ready(&mut self) -> Result<()> {
+        self.answer(&json!("its imports")).map(drop)
+    }
+
+    fn answer(&mut self, to: &Value) -> Result<Value> {
         let mut line = String::new();
         if self.answers.read_line(&mut line)? == 0 {
-            bail!("the peer ended without an answer to {}; see its own message above", request["do"]);
+            bail!("the peer ended without an answer to {to}; see its own message above");
         }
         let answer: Value = serde_json::from_str(&line).with_context(|| format!("the peer said {line:?}"))?;
         match answer.get("error") {
-            Some(error) => bail!("the peer could not do {}: {error}", request["do"]),
+            Some(error) => bail!("the peer could not do {to}: {error}"),
             None => Ok(answer),
         }
     }

@@ -1,19 +1,19 @@
-//! What `bench gpu` was run on and with.
+//! What engines ran on: the GPU and its driver, or the processor, and the system.
 
 use gmm_host::{Engine, cuda_report};
 
 use crate::machine::{self, Machine, slug};
 
 /// For the record's folder and its head.
-pub(crate) struct Hardware {
+pub struct Hardware {
     /// The device's name as a folder: `nvidia-h200`.
-    pub(crate) slug: String,
+    pub slug: String,
     /// Facts, one for each line of the head.
-    pub(crate) facts: Vec<(&'static str, String)>,
+    pub facts: Vec<(&'static str, String)>,
 }
 
 /// Asks the engine, the driver and the system.
-pub(crate) fn describe(engine: &dyn Engine) -> Hardware {
+pub fn describe(engine: &dyn Engine) -> Hardware {
     let Machine { slug: processor_slug, processor, cores, flags, system, load, .. } = machine::describe();
     let mut facts = vec![("engine", format!("{}: {}", engine.name(), engine.description()))];
     let mut folder = processor_slug;

@@ -2,7 +2,7 @@
 
 use gmm_model::CovarianceType;
 
-use crate::definition::Shape;
+use crate::Shape;
 
 /// Additions and multiplications of one iteration, E-step and then M-step; exp, log and the `k`-sized rest not counted.
 ///
@@ -11,7 +11,7 @@ use crate::definition::Shape;
 ///   `2*n*k*d` for the first moments;
 /// - diag: `4*n*k*d` for the distances, `4*n*k*d` for first and second moments;
 /// - spherical: `2*n*k*d` for the distances, `2*n*k*d` for the first moments.
-pub(crate) fn per_iteration(kind: CovarianceType, Shape { n, k, d }: Shape) -> f64 {
+pub fn per_iteration(kind: CovarianceType, Shape { n, k, d }: Shape) -> f64 {
     let (n, k, d) = (n as f64, k as f64, d as f64);
     match kind {
         CovarianceType::Full => 2.0 * n * k * d * (d + 1.0),

@@ -8,25 +8,25 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const TOLD_FLAGS: [&str; 6] = ["sse4_2", "avx2", "fma", "avx512f", "asimd", "sve"];
 
 /// Processor, system and compiler.
-pub(crate) struct Machine {
+pub struct Machine {
     /// For the folder: processor and cores, in lower case.
-    pub(crate) slug: String,
+    pub slug: String,
     /// Name, family and model of the processor.
-    pub(crate) processor: String,
+    pub processor: String,
     /// Cores that this process may use.
-    pub(crate) cores: usize,
+    pub cores: usize,
     /// Instruction sets of [`TOLD_FLAGS`] that it has.
-    pub(crate) flags: String,
+    pub flags: String,
     /// Operating system.
-    pub(crate) system: String,
+    pub system: String,
     /// The compiler on the path.
-    pub(crate) compiler: String,
+    pub compiler: String,
     /// Load averages at the start.
-    pub(crate) load: String,
+    pub load: String,
 }
 
 /// Asks the system, and says `unknown` where it does not answer.
-pub(crate) fn describe() -> Machine {
+pub fn describe() -> Machine {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
         let line = info.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name));
@@ -51,12 +51,12 @@ pub(crate) fn describe() -> Machine {
 }
 
 /// The commit of the working tree, with `-dirty` where it was changed.
-pub(crate) fn commit(root: &Path) -> String {
+pub fn commit(root: &Path) -> String {
     output("git", &["-C", &root.to_string_lossy(), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"])
 }
 
 /// Today, as `2026-01-31`, in UTC.
-pub(crate) fn today() -> String {
+pub fn today() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     date(seconds / 86_400)
 }
@@ -82,13 +82,13 @@ fn date(days: u64) -> String {
 }
 
 /// A text as a folder name.
-pub(crate) fn slug(text: &str) -> String {
+pub fn slug(text: &str) -> String {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join("-").to_lowercase()
 }
 
 /// What a program prints, or `unknown` where it is not there or fails.
-pub(crate) fn output(program: &str, arguments: &[&str]) -> String {
+pub fn output(program: &str, arguments: &[&str]) -> String {
     let done = Command::new(program).args(arguments).output().ok().filter(|done| done.status.success());
     done.map_or_else(|| "unknown".to_owned(), |done| String::from_utf8_lossy(&done.stdout).trim().to_owned())
 }

@@ -5,18 +5,18 @@ use serde::Deserialize;
 
 /// Weights `k`, means `k*d`, covariances in their kind's shape, all flat in row-major order.
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Parameters {
+pub struct Parameters {
     /// `k` weights.
-    pub(crate) weights: Vec<f64>,
+    pub weights: Vec<f64>,
     /// `k*d` means.
-    pub(crate) means: Vec<f64>,
+    pub means: Vec<f64>,
     /// Covariances.
-    pub(crate) covariances: Vec<f64>,
+    pub covariances: Vec<f64>,
 }
 
 impl Parameters {
     /// Those of a mixture.
-    pub(crate) fn of(mixture: &Mixture) -> Self {
+    pub fn of(mixture: &Mixture) -> Self {
         let covariances = match mixture.covariances() {
             Covariances::Full(a) => a.iter().copied().collect(),
             Covariances::Tied(a) | Covariances::Diag(a) => a.iter().copied().collect(),
@@ -26,7 +26,7 @@ impl Parameters {
     }
 
     /// The largest difference from `truth`, relative to the largest entry of the same array. NaN counts as infinite.
-    pub(crate) fn error(&self, truth: &Self) -> f64 {
+    pub fn error(&self, truth: &Self) -> f64 {
         let pairs =
             [(&self.weights, &truth.weights), (&self.means, &truth.means), (&self.covariances, &truth.covariances)];
         pairs.into_iter().map(|(found, truth)| relative(found, truth)).fold(0.0, f64::max)

@@ -10,34 +10,37 @@ struct Ticks {
     own: f64,
 }
 
+/// Share of the machine above which others disturb a measurement: a tenth slows neither program much.
+pub const DISTURBED: f64 = 0.1;
+
 /// Watches the processors from its creation on. Knows nothing where there is no `/proc`.
-pub(crate) struct Watch {
-    peer: u32,
+pub struct Watch {
+    peer: Option<u32>,
     begin: Option<Ticks>,
 }
 
 impl Watch {
-    /// Begins; `peer` is the process that counts as ours too.
-    pub(crate) fn begin(peer: u32) -> Self {
+    /// Begins; `peer` is the process that counts as ours too, if there is one.
+    pub fn begin(peer: Option<u32>) -> Self {
         Self { peer, begin: ticks(peer) }
     }
 
     /// Share of all cores' time since the beginning that neither this process nor the peer used, nor was idle.
     /// To about a hundredth per second and core. Time that a virtual machine was not given is in it.
-    pub(crate) fn others(&self) -> Option<f64> {
+    pub fn others(&self) -> Option<f64> {
         let (begin, end) = (self.begin?, ticks(self.peer)?);
         let others = (end.busy - begin.busy) - (end.own - begin.own);
         Some((others / (end.all - begin.all).max(1.0)).clamp(0.0, 1.0))
     }
 }
 
-fn ticks(peer: u32) -> Option<Ticks> {
+fn ticks(peer: Option<u32>) -> Option<Ticks> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     // user nice system idle iowait irq softirq steal; guest time, which follows, is in user already.
     let spent: Vec<f64> =
         stat.lines().next()?.split_whitespace().skip(1).take(8).filter_map(|t| t.parse().ok()).collect();
     let all: f64 = spent.iter().sum();
-    let own = own_ticks("self")? + own_ticks(&peer.to_string())?;
+    let own = own_ticks("self")? + peer.map_or(Some(0.0), |peer| own_ticks(&peer.to_string()))?;
     Some(Ticks { all, busy: all - spent.get(3)? - spent.get(4)?, own })
 }
 
@@ -54,7 +57,7 @@ mod tests {
 
     #[test]
     fn the_share_of_others_is_a_share() {
-        let watch = Watch::begin(std::process::id());
+        let watch = Watch::begin(None);
         std::thread::sleep(std::time::Duration::from_millis(50));
         let others = watch.others().expect("there is /proc");
         assert!((0.0..=1.0).contains(&others), "{others}");

@@ -1,0 +1,280 @@
+//! What is run: `benches/definitions/*.toml`, of which some are in the program.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use gmm_model::{CovarianceType, Precision};
+use serde::{Deserialize, Deserializer};
+
+/// The definitions that the program has in it: name and text.
+pub const BUILT_IN: [(&str, &str); 3] = [
+    ("em-sweeps", include_str!("../../../benches/definitions/em-sweeps.toml")),
+    ("likelihood-sweep", include_str!("../../../benches/definitions/likelihood-sweep.toml")),
+    ("variants", include_str!("../../../benches/definitions/variants.toml")),
+];
+
+/// A whole definition.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Definition {
+    /// One line for people.
+    pub title: String,
+    /// What is timed.
+    pub what: What,
+    /// Iterations of a fit; of no meaning for likelihoods.
+    #[serde(default)]
+    pub iterations: usize,
+    /// Kinds, each at every size.
+    pub covariances: Vec<CovarianceType>,
+    /// Precisions, each at every size.
+    #[serde(deserialize_with = "precisions")]
+    pub precisions: Vec<Precision>,
+    /// Engines by their names: reference, cpu, cuda. One that is not there is a note.
+    pub engines: Vec<String>,
+    /// Other programs, run where a Python is named that has them.
+    #[serde(default)]
+    pub peers: Vec<String>,
+    /// Seed of data and start.
+    pub seed: u64,
+    /// Seconds of a call beyond which a size is left out, judged by the size before it.
+    pub longest: f64,
+    /// How far an answer may be from the reference, relative.
+    pub tolerance: Tolerance,
+    /// How often is measured.
+    pub repeats: Repeats,
+    /// What `--quick` runs.
+    pub quick: Quick,
+    /// Series of sizes.
+    #[serde(rename = "sweep")]
+    pub sweeps: Vec<Sweep>,
+}
+
+/// What a call is.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum What {
+    /// A fit from given parameters: from the call to the model.
+    Em,
+    /// A log-likelihood of resident rows under parameters.
+    Likelihood,
+}
+
+impl What {
+    /// As it stands in definitions and records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Em => "em",
+            Self::Likelihood => "likelihood",
+        }
+    }
+}
+
+/// Relative tolerances by precision.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tolerance {
+    f64: f64,
+    f32: f64,
+}
+
+impl Tolerance {
+    /// The tolerance for one precision.
+    pub const fn of(&self, precision: Precision) -> f64 {
+        match precision {
+            Precision::F64 => self.f64,
+            Precision::F32 => self.f32,
+        }
+    }
+}
+
+/// How often a call is measured.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Repeats {
+    /// Calls before anything is measured, after the first.
+    pub warm_up: usize,
+    /// Measurements at most.
+    pub most: usize,
+    /// Seconds after which no measurement begins.
+    pub seconds: f64,
+}
+
+/// What `--quick` leaves.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quick {
+    /// Largest `n*k*d`; a sweep of which nothing is left gets its smallest `k` and `d`, and as few rows.
+    pub work: f64,
+    /// Measurements at most.
+    pub most: usize,
+}
+
+/// All sizes that its lists make.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sweep {
+    /// Short name, as it stands in the record.
+    pub name: String,
+    /// Rows.
+    pub n: Sizes,
+    /// Components.
+    pub k: Sizes,
+    /// Columns.
+    pub d: Sizes,
+}
+
+/// One size or several.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Sizes {
+    /// The same throughout.
+    One(usize),
+    /// One after another.
+    Many(Vec<usize>),
+}
+
+impl Sizes {
+    /// All of them.
+    pub fn all(&self) -> &[usize] {
+        match self {
+            Self::One(size) => std::slice::from_ref(size),
+            Self::Many(sizes) => sizes,
+        }
+    }
+}
+
+/// Rows, components, dimensions.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct Shape {
+    /// Rows.
+    pub n: usize,
+    /// Components.
+    pub k: usize,
+    /// Dimensions.
+    pub d: usize,
+}
+
+impl Shape {
+    /// `n*k*d`.
+    pub const fn work(self) -> f64 {
+        self.n as f64 * self.k as f64 * self.d as f64
+    }
+}
+
+impl Sweep {
+    /// Its sizes, `d` outermost and `n` innermost.
+    pub fn shapes(&self) -> Vec<Shape> {
+        let nk = |d: usize| self.k.all().iter().flat_map(move |k| self.n.all().iter().map(move |n| (*n, *k, d)));
+        self.d.all().iter().flat_map(|d| nk(*d)).map(|(n, k, d)| Shape { n, k, d }).collect()
+    }
+}
+
+impl Definition {
+    /// The definition of this name in the program, or the file of this path; gives the name for its record too.
+    ///
+    /// # Errors
+    /// Where there is neither, the file cannot be read, or a field is missing, unknown or makes no sense.
+    pub fn open(word: &str) -> Result<(String, Self)> {
+        if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == word) {
+            return Ok(((*name).to_owned(), Self::parse(text).with_context(|| format!("in the definition {name}"))?));
+        }
+        let path = Path::new(word);
+        let names = BUILT_IN.map(|(name, _)| name).join(", ");
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {word}, nor is it one of the definitions {names}"))?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Ok((name, Self::parse(&text).with_context(|| format!("in {word}"))?))
+    }
+
+    /// Reads a definition.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn parse(text: &str) -> Result<Self> {
+        let definition: Self = toml::from_str(text)?;
+        let Self { sweeps, covariances, precisions, engines, what, iterations, .. } = &definition;
+        ensure!(!sweeps.is_empty(), "there is no [[sweep]]");
+        ensure!(!covariances.is_empty() && !precisions.is_empty(), "covariances or precisions are empty");
+        ensure!(!engines.is_empty(), "engines is empty");
+        ensure!(*what != What::Em || *iterations > 0, "a fit needs iterations, at least 1");
+        for sweep in sweeps {
+            let sizes = [&sweep.n, &sweep.k, &sweep.d].map(|sizes| sizes.all());
+            ensure!(sizes.iter().all(|all| !all.is_empty()), "sweep {} has an empty list", sweep.name);
+            ensure!(sizes.concat().iter().all(|size| *size > 0), "sweep {} has a size of 0", sweep.name);
+            let fewest = sweep.n.all().iter().min().copied().unwrap_or(0);
+            ensure!(
+                fewest >= sweep.k.all().iter().max().copied().unwrap_or(0).max(2),
+                "sweep {}: n below k",
+                sweep.name
+            );
+        }
+        Ok(definition)
+    }
+
+    /// The same for `--quick`: small sizes, few measurements.
+    pub fn quick(mut self) -> Self {
+        let Quick { work, most } = self.quick;
+        self.repeats =
+            Repeats { warm_up: 0, most: most.min(self.repeats.most), seconds: self.repeats.seconds.min(0.05) };
+        for sweep in &mut self.sweeps {
+            let least = |sizes: &Sizes| sizes.all().iter().min().copied().unwrap_or(1);
+            let (k, d) = (least(&sweep.k), least(&sweep.d));
+            // Where even the fewest rows are many, fewer are taken than the sweep has.
+            let n = least(&sweep.n).min((work / (k * d) as f64) as usize).max(k.max(2));
+            let cut = |sizes: &Sizes, least: usize, rest: usize| {
+                let small = sizes.all().iter().copied().filter(|s| (s * rest) as f64 <= work).collect::<Vec<_>>();
+                Sizes::Many(if small.is_empty() { vec![least] } else { small })
+            };
+            (sweep.n, sweep.k, sweep.d) = (cut(&sweep.n, n, k * d), cut(&sweep.k, k, n * d), cut(&sweep.d, d, n * k));
+        }
+        self
+    }
+}
+
+fn precisions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Precision>, D::Error> {
+    let words = Vec::<String>::deserialize(from)?;
+    words.iter().map(|word| word.parse().map_err(serde::de::Error::custom)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definitions_in_the_program_are_read_and_have_the_sizes_that_were_published() {
+        for (name, _) in BUILT_IN {
+            let (_, definition) = Definition::open(name).unwrap();
+            let work = definition.quick.work;
+            for sweep in definition.quick().sweeps {
+                let shapes = sweep.shapes();
+                assert!(!shapes.is_empty() && shapes[0].work() <= work, "{name}: {shapes:?}");
+                assert!(shapes.iter().all(|shape| shape.n >= shape.k), "{name}: {shapes:?}");
+            }
+        }
+        let (_, em) = Definition::open("em-sweeps").unwrap();
+        let ends = |at: usize| {
+            let shapes = em.sweeps[at].shapes();
+            (shapes[0], shapes[shapes.len() - 1])
+        };
+        assert_eq!(ends(0), (Shape { n: 128, k: 8, d: 2 }, Shape { n: 524_288, k: 8, d: 2 }));
+        assert_eq!(ends(1), (Shape { n: 524_288, k: 1, d: 2 }, Shape { n: 524_288, k: 64, d: 2 }));
+        assert_eq!(ends(2), (Shape { n: 8192, k: 4, d: 8 }, Shape { n: 8192, k: 4, d: 64 }));
+        assert_eq!((em.iterations, em.sweeps[0].shapes().len()), (20, 13));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let text = BUILT_IN[0].1;
+        let refused = |from: &str, to: &str, why: &str| {
+            assert!(text.contains(from), "{from}");
+            let error = format!("{:#}", Definition::parse(&text.replace(from, to)).unwrap_err());
+            assert!(error.contains(why), "{error}");
+        };
+        refused("iterations = 20", "iterations = 0", "at least 1");
+        refused("what = \"em\"", "what = \"dance\"", "dance");
+        refused("seed = ", "speed = ", "speed");
+        refused("k = 4", "k = 9000", "n below k");
+        refused("k = 4", "k = []", "empty list");
+    }
+}

@@ -1,0 +1,176 @@
+//! One page of all records: `docs/BENCHMARKS.md`. It holds nothing that no record holds.
+
+mod pivot;
+mod stored;
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::Result;
+
+use self::stored::Stored;
+use crate::published::Published;
+
+const HEAD: &str = "\
+<!-- Written by `cargo xtask bench report` from benches/record and benches/published: change those. -->
+
+# Benchmarks
+
+Every figure here is in the record that its section names, on the machine that heads it; answers were checked before anything
+was timed, and a row without a time says why. [benches/README.md](../benches/README.md) explains columns and how to make a
+record of your own machine; `gmm bench` times one on the spot. Of several records of a kind the newest is shown.
+";
+
+/// Columns that the page shows of records other than the shared harness's, in the order in which those have them.
+const SHOWN: [&str; 27] = [
+    "what",
+    "workload",
+    "sweep",
+    "precision",
+    "covariance",
+    "n",
+    "k",
+    "d",
+    "iterations",
+    "status",
+    "verdict",
+    "ms",
+    "goal_ms",
+    "floor_ms",
+    "floor_share",
+    "peer_ms",
+    "python_ms",
+    "ratio",
+    "ratio_min",
+    "ratio_max",
+    "sklearn_ms",
+    "batch_ms",
+    "gradient_ms",
+    "ceiling_share",
+    "clock",
+    "way",
+    "note",
+];
+
+/// The page, from a folder of records (`MACHINE/*.csv`) and what others published.
+///
+/// # Errors
+/// Where a record cannot be read.
+pub fn page(records: &Path, published: &[Published]) -> Result<String> {
+    let machines = stored::read_all(records)?;
+    let mut page = HEAD.to_owned();
+    for (machine, all) in &machines {
+        let _ = write!(page, "\n## {machine}\n");
+        for (newest, older) in stored::by_kind(all) {
+            section(&mut page, machine, newest, &older);
+        }
+    }
+    others(&mut page, published, &machines);
+    Ok(page)
+}
+
+/// One record: its facts, its tables, and where older ones are.
+fn section(page: &mut String, machine: &str, record: &Stored, older: &[&Stored]) {
+    let link = |record: &Stored| format!("[{0}](../benches/record/{machine}/{0})", record.file);
+    let _ = write!(page, "\n### {}: {}\n\n{}", record.kind, record.title(), link(record));
+    for fact in ["date", "commit", "processor", "gpu", "driver", "threads", "ours", "peer", "ceiling after"] {
+        if let Some(value) = record.fact(fact) {
+            let _ = write!(page, " · {fact} {value}");
+        }
+    }
+    for (name, value) in record.facts.iter().filter(|(name, _)| name.starts_with("engine") || name.starts_with("peer "))
+    {
+        let _ = write!(page, " · {name}: {value}");
+    }
+    page.push('\n');
+    for (_, note) in record.facts.iter().filter(|(name, _)| name == "note") {
+        let _ = write!(page, "\n- {note}");
+    }
+    if record.facts.iter().any(|(name, _)| name == "note") {
+        page.push('\n');
+    }
+    match pivot::tables(record) {
+        Some(tables) => page.push_str(&tables),
+        None => page.push_str(&plain(record)),
+    }
+    if !older.is_empty() {
+        let links: Vec<String> = older.iter().map(|record| link(record)).collect();
+        let _ = write!(page, "\nEarlier: {}\n", links.join(", "));
+    }
+}
+
+/// The record's rows as they stand, less the columns that explain rather than tell.
+fn plain(record: &Stored) -> String {
+    let filled = |at: &usize| record.rows.iter().any(|row| row.get(*at).is_some_and(|cell| !cell.is_empty()));
+    let shown: Vec<usize> =
+        (0..record.columns.len()).filter(|at| SHOWN.contains(&record.columns[*at].as_str())).filter(filled).collect();
+    let heading: Vec<String> = shown.iter().map(|at| record.columns[*at].clone()).collect();
+    let rows = record.rows.iter().map(|row| shown.iter().map(|at| row.get(*at).cloned().unwrap_or_default()).collect());
+    table(&heading, rows.collect())
+}
+
+/// A table of Markdown, with an empty line above.
+fn table(heading: &[String], rows: Vec<Vec<String>>) -> String {
+    let mut text = format!("\n| {} |\n|{}\n", heading.join(" | "), "---|".repeat(heading.len()));
+    for row in rows {
+        let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "/")).collect();
+        let _ = writeln!(text, "| {} |", cells.join(" | "));
+    }
+    text
+}
+
+/// What others published, each with where ours of the same definition are.
+fn others(page: &mut String, published: &[Published], machines: &[(String, Vec<Stored>)]) {
+    let _ = write!(
+        page,
+        "\n## Published by others\n\nData with a source, not measured here. Figures that may not be held against ours as they stand say why.\n"
+    );
+    for Published { title, source, url, hardware, definition, comparable, why, missing, figures } in published {
+        let place = if url == "none" { source.clone() } else { format!("[{source}]({url})") };
+        let _ = write!(page, "\n### {title}\n\n{place}\n\n- Hardware: {hardware}\n");
+        let word = if *comparable { "Comparable" } else { "Not comparable" };
+        let _ = writeln!(page, "- {word}: {why}");
+        if let Some(missing) = missing {
+            let _ = writeln!(page, "- Not found: {missing}");
+        }
+        let ours: Vec<String> = machines
+            .iter()
+            .flat_map(|(machine, all)| all.iter().map(move |record| (machine, record)))
+            .filter(|(_, record)| record.kind == *definition)
+            .map(|(machine, record)| format!("[{machine}](../benches/record/{machine}/{})", record.file))
+            .collect();
+        let ours = if ours.is_empty() { "no record yet".to_owned() } else { ours.join(", ") };
+        let _ = writeln!(page, "- Ours: `gmm bench {definition}`, {ours}");
+        if !figures.is_empty() {
+            let size = |v: Option<usize>| v.map_or_else(String::new, |v| v.to_string());
+            let rows = figures
+                .iter()
+                .map(|f| vec![f.what.clone(), size(f.n), size(f.k), size(f.d), format!("{} {}", f.value, f.unit)]);
+            let heading = ["published", "n", "k", "d", "figure"].map(str::to_owned);
+            page.push_str(&table(&heading, rows.collect()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_shows_the_newest_record_of_a_kind_and_names_the_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let machine = folder.path().join("machine");
+        std::fs::create_dir(&machine).unwrap();
+        let record = |name: &str, ms: &str| {
+            let text =
+                format!("# what: milliseconds; see x\n# date: 2026-01-02\nprecision,n,ms,error\nf64,10,{ms},1e-9\n");
+            std::fs::write(machine.join(name), text).unwrap();
+        };
+        record("2026-01-02-cpu-9.csv", "9.25");
+        record("2026-01-02-cpu-10.csv", "10.25");
+        record("2026-01-01-cpu.csv", "1.25");
+        let page = page(folder.path(), &[]).unwrap();
+        assert!(page.contains("| f64 | 10 | 10.25 |") && !page.contains("9.25"), "{page}");
+        assert!(page.contains("Earlier: [2026-01-02-cpu-9.csv]") && !page.contains("1e-9"), "{page}");
+    }
+}
