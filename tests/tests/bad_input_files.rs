@@ -208,13 +208,13 @@ fn a_sample_that_the_disk_cannot_hold_is_refused_before_it_is_drawn() {
 #[cfg(target_os = "linux")]
 #[test]
 fn rows_beyond_memory_are_generated() {
-    // 768 MB of rows in 500 MB of address space (KiB, as bash counts), of which each thread reserves 64; to a device, since
-    // what counts here is memory. A group of parquet's is 64 MB, and held twice.
+    // 512 MB of rows in 430 MB of address space (KiB, as bash counts), of which each thread reserves 64; to a device, since
+    // what counts here is memory. Parquet holds a group of 64 MB.
     for name in ["x.npy", "x.parquet"] {
         let folder = Folder::new();
         std::os::unix::fs::symlink("/dev/null", folder.path(name)).unwrap();
-        let limit = "ulimit -v 500000; export RAYON_NUM_THREADS=2";
-        folder.bash(&format!("{limit}; exec $GMM generate -n 1e6 -k 3 -d 96 --covariance diag -o {name}")).ok();
+        let limit = "ulimit -v 420000; export RAYON_NUM_THREADS=2";
+        folder.bash(&format!("{limit}; exec $GMM generate -n 8e6 -k 3 -d 8 --covariance diag -o {name}")).ok();
     }
 }
 
