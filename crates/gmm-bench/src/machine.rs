@@ -15,7 +15,7 @@ pub struct Machine {
     pub processor: String,
     /// Cores that this process may use.
     pub cores: usize,
-    /// Instruction sets of [`TOLD_FLAGS`] that it has.
+    /// Instruction sets that it has, of those that explain a speed.
     pub flags: String,
     /// Operating system.
     pub system: String,

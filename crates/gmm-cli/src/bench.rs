@@ -12,15 +12,15 @@ use crate::exit::Failure;
 use crate::output::{self, Console};
 
 const EXAMPLES: &str = "\
-Every answer is compared with the naive reference before it is timed. ms is the wall clock from the call to its result, the
-median of several calls; load, em (iterations alone) and device (on the device's clock) are parts of it. Engines and other
+Every answer is compared with the naive reference before it is timed. ms is the wall clock from the call to its result, the \
+median of several calls; load, em (iterations alone) and device (on the device's clock) are parts of it. Engines and other \
 programs that are not there are noted and left out.
 
 Examples:
   gmm bench --quick                            some seconds: does it work, and how fast about
   gmm bench likelihood-sweep --engine cpu
   gmm bench em-sweeps --out bench --json > em.json
-  gmm bench my.toml --python .venv/bin/python  beside scikit-learn, gmmx and torch, where that Python has them";
+  gmm bench my.toml --python .venv/bin/python  beside scikit-learn, gmmx and torch";
 
 /// Time this machine on a definition's sizes, answers checked first
 #[derive(Args)]
