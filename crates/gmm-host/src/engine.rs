@@ -7,6 +7,7 @@ use ndarray::{Array2, ArrayView2};
 
 use crate::em::{EmOptions, EmRun};
 use crate::init::{LloydPasses, lloyd_pass};
+use crate::products::Multiplier;
 use crate::{CudaEngine, Error};
 
 /// Writes the responsibilities, `(m, k)` row by row, of the `m` rows that start at the given row.
@@ -31,6 +32,15 @@ pub trait Engine: Send + Sync {
     /// The precision in which rows are held where `asked` is asked for.
     fn precision(&self, asked: Precision) -> Precision {
         asked
+    }
+
+    /// What multiplies matrices here, for a [`ResidentMatrix`](crate::ResidentMatrix).
+    ///
+    /// # Errors
+    /// [`Error::Device`] where this engine does not: so far, a GPU's.
+    fn multiplier(&self) -> Result<Multiplier, Error> {
+        let why = "has no kernels for products of matrices yet: use the CPU (--device cpu, CpuEngine)";
+        Err(Error::Device(format!("{} {why}", self.name())))
     }
 
     /// Takes the rows in, as `x − shift` rounded once to `precision`; `shift` is `(d,)`.

@@ -115,6 +115,25 @@ pub enum Error {
         /// Which component, column and pivot.
         source: ModelError,
     },
+    /// A matrix without a Cholesky factor.
+    #[error(
+        "the matrix is not positive definite: pivot {pivot} of column {column}; drop constant or collinear columns, or add \
+         to the diagonal"
+    )]
+    NotPositiveDefinite {
+        /// Column at which the factorisation failed, from 0.
+        column: usize,
+        /// The pivot found there.
+        pivot: f64,
+    },
+    /// A matrix whose two triangles differ, where only a symmetric one has a Cholesky factor.
+    #[error("the matrix is not symmetric: entries ({row}, {column}) and ({column}, {row}) differ; take (A + Aᵀ)/2")]
+    NotSymmetric {
+        /// Row of the offending entry, from 0.
+        row: usize,
+        /// Column of the offending entry, from 0.
+        column: usize,
+    },
     /// The observer asked to stop.
     #[error("interrupted after {iterations} iterations")]
     Interrupted {

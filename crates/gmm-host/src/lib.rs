@@ -3,7 +3,7 @@
 //! The way through: a [`Dataset`](gmm_model::Dataset) is loaded on an [`Engine`], which leaves a [`Resident`]; an
 //! initialisation gives a first mixture; the EM loop alternates [`Resident::pass`] and
 //! [`m_step`](gmm_model::m_step()); [`fit()`] does all of it. [`Likelihood`] keeps the rows where they are and answers for
-//! any number of mixtures.
+//! any number of mixtures. [`ResidentMatrix`] is for products with a matrix that stays, which knows nothing of mixtures.
 
 mod cpu;
 mod cuda;
@@ -16,6 +16,7 @@ mod fit;
 pub mod init;
 mod likelihood;
 pub mod memory;
+pub mod products;
 mod reference;
 mod sample;
 mod select;
@@ -34,6 +35,7 @@ pub use error::Error;
 pub use fit::{Fit, FitOptions, Warning, fit, fit_observed};
 pub use init::Init;
 pub use likelihood::{ComponentCache, ComponentChange, Gradient, Likelihood, Unconstrained};
+pub use products::{ResidentFactor, ResidentMatrix};
 pub use reference::ReferenceEngine;
 pub use sample::sample_rows;
 pub use select::{Candidate, best, select};

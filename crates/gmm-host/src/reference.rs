@@ -6,6 +6,7 @@ use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics, referen
 use ndarray::{Array2, ArrayView1, ArrayView2};
 
 use crate::engine::{DISTANCE_ROWS, check_features};
+use crate::products::{Kind, Multiplier};
 use crate::{Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
 
 /// The naive engine: `f64` whatever is asked for, one thread, no blocking, no shift.
@@ -23,6 +24,10 @@ impl Engine for ReferenceEngine {
 
     fn precision(&self, _asked: Precision) -> Precision {
         Precision::F64
+    }
+
+    fn multiplier(&self) -> Result<Multiplier, Error> {
+        Ok(Multiplier(Kind::Reference))
     }
 
     fn load(&self, data: &Dataset, _precision: Precision, _shift: &[f64]) -> Result<Box<dyn Resident>, Error> {

@@ -7,6 +7,7 @@ use ndarray::{Array2, ArrayView2};
 
 use crate::em::{EmOptions, EmRun};
 use crate::init::LloydPasses;
+use crate::products::Multiplier;
 use crate::{Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
 
 /// What happens around the passes of other rows; nothing, where a method is left out.
@@ -73,6 +74,10 @@ impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> Engine for Wrapped<'_, F> {
 
     fn precision(&self, asked: Precision) -> Precision {
         self.engine.precision(asked)
+    }
+
+    fn multiplier(&self) -> Result<Multiplier, Error> {
+        self.engine.multiplier()
     }
 
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {

@@ -11,6 +11,7 @@ mod math;
 mod mixing;
 mod moments;
 mod passes;
+pub(crate) mod products;
 mod simd;
 mod terms;
 
@@ -21,6 +22,7 @@ use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
 use ndarray::ArrayView2;
 
 use crate::engine::check_features;
+use crate::products::{Kind, Multiplier};
 use crate::{Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted, memory};
 use layout::Layout;
 use passes::Passes;
@@ -95,6 +97,10 @@ impl Engine for CpuEngine {
     fn description(&self) -> String {
         let threads = self.threads();
         format!("{threads} thread{}, {}", if threads == 1 { "" } else { "s" }, self.machine.name())
+    }
+
+    fn multiplier(&self) -> Result<Multiplier, Error> {
+        Ok(Multiplier(Kind::Cpu(self.clone())))
     }
 
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {

@@ -1,0 +1,301 @@
+//! Products with a matrix that stays on an engine: inner products, quadratic forms, distances and searches, in batches.
+//!
+//! [`ResidentMatrix`] has nothing to do with mixtures, and is not to be confused with [`Resident`](crate::Resident): that
+//! is the rows of a data set under an engine's passes, this a plain matrix that is multiplied.
+
+mod factor;
+mod quadratic;
+mod reference;
+mod scalar;
+#[cfg(test)]
+mod tests;
+mod top;
+
+use gmm_model::ModelError;
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, CowArray, Ix2};
+
+use crate::cpu::products::{TILE, each, workspace_bytes};
+use crate::{CpuEngine, Engine, Error, memory};
+
+pub use factor::ResidentFactor;
+pub(crate) use scalar::Element;
+pub use scalar::Scalar;
+pub use top::TopK;
+
+/// What multiplies matrices for an engine: see [`Engine::multiplier`].
+#[derive(Clone)]
+pub struct Multiplier(pub(crate) Kind);
+
+#[derive(Clone)]
+pub(crate) enum Kind {
+    Cpu(CpuEngine),
+    /// Naive loops, the oracle.
+    Reference,
+}
+
+/// A matrix `A`, `(m, k)`, that stays where it is while questions come in batches.
+///
+/// A batch of questions is a matrix with a question in each row, `(q, k)`; its strides are free, so a transposed view needs
+/// no copy. Every question has a form that writes into the caller's memory (`.._into`) and one that allocates.
+///
+/// **Accuracy.** Sums are f64 whatever the type: f32 numbers are multiplied exactly, added in f64 and rounded once, so an
+/// f32 entry is off by half a unit in its last place and `k * 2⁻⁵³ * Σ|a||b|` at most, however long the sum is. f64 entries
+/// are off by `k * 2⁻⁵³ * Σ|a||b|` at most. [`fast`](Self::fast) gives some of it away.
+///
+/// **Numbers that are none** go the way that IEEE 754 gives them: a NaN or infinity in an operand touches the entries whose
+/// sums it is in, and no others. Results beyond the range of the type are infinite. What [`quadratic_form`](Self::quadratic_form),
+/// [`ResidentFactor::mahalanobis`] and [`top_k`](Self::top_k) make of them stands there.
+///
+/// **Determinism.** Same machine, matrix, batch: same bits, for any number of threads. The same question in a batch of
+/// another size may differ in its last digits.
+///
+/// ```
+/// use gmm_host::{CpuEngine, ResidentMatrix};
+/// use ndarray::array;
+///
+/// let pages = array![[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]];
+/// let matrix = ResidentMatrix::new(&CpuEngine::new(1)?, pages)?;
+/// assert_eq!(matrix.inner(array![[1.0, 1.0]].view())?, array![[1.0, 1.4, 1.0]]);
+///
+/// let best = matrix.top_k(array![[1.0, 1.0], [-1.0, 0.0]].view(), 2)?;
+/// assert_eq!(best.indices, array![[1, 0], [2, 1]]); // equal values: the first row first
+/// assert_eq!(best.values, array![[1.4, 1.0], [0.0, -0.6]]);
+/// # Ok::<(), gmm_host::Error>(())
+/// ```
+pub struct ResidentMatrix<T: Scalar> {
+    matrix: CowArray<'static, T, Ix2>,
+    multiplier: Multiplier,
+    fast: bool,
+    /// The matrix folded onto its lower triangle, from the first quadratic form on.
+    folded: std::sync::OnceLock<Array2<T>>,
+}
+
+impl<T: Scalar> ResidentMatrix<T> {
+    /// Puts the matrix, `(m, k)`, on the engine. Either side may be 0.
+    ///
+    /// Cost: none on a CPU, where the matrix is kept as it is; a copy where it is not in row-major order.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the engine does not multiply matrices: so far CPU and reference do. [`Error::Memory`].
+    pub fn new(engine: &dyn Engine, matrix: impl Into<CowArray<'static, T, Ix2>>) -> Result<Self, Error> {
+        let (matrix, multiplier) = (matrix.into(), engine.multiplier()?);
+        let matrix = if matrix.is_standard_layout() {
+            matrix
+        } else {
+            memory::check("the matrix in row-major order", bytes::<T>(matrix.dim()))?;
+            matrix.as_standard_layout().into_owned().into()
+        };
+        Ok(Self { matrix, multiplier, fast: false, folded: std::sync::OnceLock::new() })
+    }
+
+    /// The same matrix, whose f32 products are added in f32, 256 terms at a time, and those sums in f64: entries are then off
+    /// by `2⁻¹⁶ * Σ|a||b|` at most and by some `2⁻²¹` of it as a rule, however long the sums are, for up to twice the speed.
+    /// f64 stays as it is, and so do quadratic forms, distances, and batches of fewer than 64 questions, which wait for
+    /// memory.
+    #[must_use]
+    pub fn fast(self) -> Self {
+        Self { fast: true, ..self }
+    }
+
+    /// `(m, k)`.
+    pub fn dim(&self) -> (usize, usize) {
+        self.matrix.dim()
+    }
+
+    /// The matrix.
+    pub fn view(&self) -> ArrayView2<'_, T> {
+        self.matrix.view()
+    }
+
+    /// `A B`, `(m, n)` from `(k, n)`. Cost: `2*m*k*n` flops.
+    ///
+    /// # Errors
+    /// [`ModelError::Shape`] where `b` has another number of rows than `k`; [`Error::Memory`] before anything is computed.
+    pub fn matmul(&self, b: ArrayView2<'_, T>) -> Result<Array2<T>, Error> {
+        let mut out = allocated((self.dim().0, b.ncols()))?;
+        self.matmul_into(b, out.view_mut())?;
+        Ok(out)
+    }
+
+    /// As [`matmul`](Self::matmul), into `out`, `(m, n)`, of any strides.
+    ///
+    /// # Errors
+    /// As for [`matmul`](Self::matmul), also where `out` has another shape.
+    pub fn matmul_into(&self, b: ArrayView2<'_, T>, out: ArrayViewMut2<'_, T>) -> Result<(), Error> {
+        let (m, k) = self.dim();
+        check_shape("the right factor", b.dim(), (k, b.ncols()))?;
+        check_shape("the array for the product", out.dim(), (m, b.ncols()))?;
+        match &self.multiplier.0 {
+            Kind::Cpu(engine) => self.product(engine, b, out),
+            Kind::Reference => reference::matmul(self.view(), b, out),
+        }
+    }
+
+    /// Inner products of every question, `(q, k)`, with every row of the matrix: `X Aᵀ`, `(q, m)`.
+    ///
+    /// Cost: `2*q*k*m` flops; of a few questions, one walk through the matrix.
+    ///
+    /// # Errors
+    /// [`ModelError::Shape`] where `questions` has another number of columns than `k`; [`Error::Memory`].
+    pub fn inner(&self, questions: ArrayView2<'_, T>) -> Result<Array2<T>, Error> {
+        let mut out = allocated((questions.nrows(), self.dim().0))?;
+        self.inner_into(questions, out.view_mut())?;
+        Ok(out)
+    }
+
+    /// As [`inner`](Self::inner), into `out`, `(q, m)`, of any strides.
+    ///
+    /// # Errors
+    /// As for [`inner`](Self::inner), also where `out` has another shape.
+    pub fn inner_into(&self, questions: ArrayView2<'_, T>, out: ArrayViewMut2<'_, T>) -> Result<(), Error> {
+        self.check_questions(questions)?;
+        check_shape("the array for the inner products", out.dim(), (questions.nrows(), self.dim().0))?;
+        self.matmul_into(questions.reversed_axes(), out.reversed_axes())
+    }
+
+    /// xᵀ A x of every question, `(q,)` from `(q, k)`, for a square matrix, symmetric or not. NaN where a question holds a
+    /// number that is none.
+    ///
+    /// Cost: `q*k²` flops, half of those of a product, since the matrix is folded onto its lower triangle; that takes its
+    /// memory a second time, from the first call on. An entry of the fold, (aᵢⱼ + aⱼᵢ)/2, is rounded to `T` once.
+    ///
+    /// # Errors
+    /// [`ModelError::Shape`] where the matrix is not square or `questions` has another number of columns;
+    /// [`Error::Memory`].
+    pub fn quadratic_form(&self, questions: ArrayView2<'_, T>) -> Result<Vec<f64>, Error> {
+        let mut out = zeros(questions.nrows())?;
+        self.quadratic_form_into(questions, &mut out)?;
+        Ok(out)
+    }
+
+    /// As [`quadratic_form`](Self::quadratic_form), into `out`, `(q,)`.
+    ///
+    /// # Errors
+    /// As for [`quadratic_form`](Self::quadratic_form), also where `out` has another length.
+    pub fn quadratic_form_into(&self, questions: ArrayView2<'_, T>, out: &mut [f64]) -> Result<(), Error> {
+        self.check_square("the matrix of a quadratic form")?;
+        self.check_questions(questions)?;
+        check_shape("the slice for the quadratic forms", (out.len(), 1), (questions.nrows(), 1))?;
+        match &self.multiplier.0 {
+            Kind::Cpu(engine) => quadratic::forms(engine, self.folded()?, questions, out),
+            Kind::Reference => {
+                reference::forms(self.view(), questions, out);
+                Ok(())
+            }
+        }
+    }
+
+    /// The Cholesky factor of a symmetric positive definite matrix, for Mahalanobis distances.
+    ///
+    /// Cost: `k³/3` flops on one thread, in f64, and `12*k²` bytes.
+    ///
+    /// # Errors
+    /// [`ModelError::Shape`] where the matrix is not square; [`Error::NotPositiveDefinite`]; [`Error::NotSymmetric`];
+    /// [`Error::Memory`].
+    pub fn factor(&self) -> Result<ResidentFactor, Error> {
+        self.check_square("the matrix to factor")?;
+        ResidentFactor::new(self.multiplier.clone(), self.view())
+    }
+
+    /// The `count` rows of the matrix with the largest inner products with each question, `(q, k)`, best first.
+    ///
+    /// They are ranked by the numbers that [`inner`](Self::inner) gives. Equal ones (0 and −0 are) keep the order of the
+    /// rows; −∞ comes last but for NaN. Nothing of size `q*m` is held: `16*count` bytes for each question and thread.
+    ///
+    /// # Errors
+    /// [`Error::Option`] where there are fewer than `count` rows; [`ModelError::Shape`]; [`Error::Memory`].
+    pub fn top_k(&self, questions: ArrayView2<'_, T>, count: usize) -> Result<TopK<T>, Error> {
+        self.check_questions(questions)?;
+        let m = self.dim().0;
+        if count > m {
+            let must = format!("at most {m}, the rows of the matrix");
+            return Err(Error::Option { option: "count", value: count.to_string(), must });
+        }
+        match &self.multiplier.0 {
+            Kind::Cpu(engine) => top::search(engine, self.view(), questions, count, self.fast),
+            Kind::Reference => top::sorted(&self.inner(questions)?, count),
+        }
+    }
+
+    fn product(&self, engine: &CpuEngine, b: ArrayView2<'_, T>, out: ArrayViewMut2<'_, T>) -> Result<(), Error> {
+        memory::check("the workspace of a product", workspace_bytes(engine))?;
+        let (matrix, cost) = (self.view(), cost(self.dim(), b.ncols()));
+        each(
+            engine,
+            cost,
+            tiles(out).into_iter(),
+            || (),
+            |workspace, (), (row, column, mut out)| {
+                let (r, c) = out.dim();
+                let a = matrix.slice(ndarray::s![row..row + r, ..]);
+                let b = b.slice(ndarray::s![.., column..column + c]);
+                out.zip_mut_with(&workspace.tile(a, b, self.fast), |out, &sum| *out = T::of(sum));
+            },
+        );
+        Ok(())
+    }
+
+    fn folded(&self) -> Result<ArrayView2<'_, T>, Error> {
+        if self.folded.get().is_none() {
+            memory::check("the folded matrix", bytes::<T>(self.dim()))?;
+        }
+        Ok(self.folded.get_or_init(|| quadratic::fold(self.view())).view())
+    }
+
+    fn check_square(&self, what: &'static str) -> Result<(), Error> {
+        let (m, k) = self.dim();
+        check_shape(what, (m, k), (k, k))
+    }
+
+    fn check_questions(&self, questions: ArrayView2<'_, T>) -> Result<(), Error> {
+        check_shape("the batch of questions", questions.dim(), (questions.nrows(), self.dim().1))
+    }
+}
+
+/// Multiplications of a product.
+pub(crate) fn cost((m, k): (usize, usize), n: usize) -> u128 {
+    m as u128 * k as u128 * n as u128
+}
+
+/// A matrix in pieces of the size of a tile, with the row and column at which each begins.
+fn tiles<T>(whole: ArrayViewMut2<'_, T>) -> Vec<(usize, usize, ArrayViewMut2<'_, T>)> {
+    let mut all = Vec::new();
+    let (mut row, mut below) = (0, whole);
+    while below.nrows() > 0 {
+        let r = TILE.min(below.nrows());
+        let (mut right, rest) = below.split_at(Axis(0), r);
+        below = rest;
+        let mut column = 0;
+        while right.ncols() > 0 {
+            let c = TILE.min(right.ncols());
+            let (tile, rest) = right.split_at(Axis(1), c);
+            right = rest;
+            all.push((row, column, tile));
+            column += c;
+        }
+        row += r;
+    }
+    all
+}
+
+fn bytes<T>((rows, columns): (usize, usize)) -> u128 {
+    rows as u128 * columns as u128 * size_of::<T>() as u128
+}
+
+fn allocated<T: Scalar>(shape: (usize, usize)) -> Result<Array2<T>, Error> {
+    memory::check("the result of a product", bytes::<T>(shape))?;
+    Ok(Array2::zeros(shape))
+}
+
+fn zeros(len: usize) -> Result<Vec<f64>, Error> {
+    memory::check("the results of a batch", 8 * len as u128)?;
+    Ok(vec![0.0; len])
+}
+
+fn check_shape(what: &'static str, found: (usize, usize), expected: (usize, usize)) -> Result<(), Error> {
+    if found == expected {
+        return Ok(());
+    }
+    let (found, expected) = (vec![found.0, found.1], vec![expected.0, expected.1]);
+    Err(ModelError::Shape { what, found, expected }.into())
+}

@@ -1,0 +1,66 @@
+//! Quadratic forms: xᵀ A x as Σᵢ xᵢ Σⱼ≤ᵢ lᵢⱼ xⱼ, half the multiplications of A x.
+
+use ndarray::{Array2, ArrayView2, s};
+
+use super::{Element, cost};
+use crate::cpu::products::{TILE, each, workspace_bytes};
+use crate::{CpuEngine, Error, memory};
+
+/// The lower triangle of (A + Aᵀ)/2 with half the diagonal: its form, twice, is that of `A`. Halves do not overflow.
+pub(super) fn fold<T: Element>(matrix: ArrayView2<'_, T>) -> Array2<T> {
+    let (zero, half) = (T::zero(), T::of(0.5));
+    Array2::from_shape_fn(matrix.dim(), |(i, j)| match i.cmp(&j) {
+        std::cmp::Ordering::Less => zero,
+        std::cmp::Ordering::Equal => matrix[[i, i]] * half,
+        std::cmp::Ordering::Greater => T::of(0.5 * (matrix[[i, j]].to_f64()) + 0.5 * matrix[[j, i]].to_f64()),
+    })
+}
+
+/// The forms of a folded matrix, `(d, d)`, at `questions`, `(q, d)`, into `out`, `(q,)`.
+pub(super) fn forms<T: Element>(
+    engine: &CpuEngine,
+    folded: ArrayView2<'_, T>,
+    questions: ArrayView2<'_, T>,
+    out: &mut [f64],
+) -> Result<(), Error> {
+    let ((q, d), bands) = (questions.dim(), folded.nrows().div_ceil(TILE));
+    out.fill(0.0);
+    memory::check("the quadratic forms", workspace_bytes(engine) + 8 * q as u128 * bands as u128)?;
+    // What each band of the matrix's rows contributes, `(bands, q)`; added up in order below.
+    let mut parts = vec![0.0; bands * q];
+    // The last bands are the longest: first, so that no thread is left with one.
+    let jobs = parts.chunks_mut(q.max(1)).enumerate().rev().flat_map(|(band, parts)| {
+        parts.chunks_mut(TILE).enumerate().map(move |(block, part)| (band * TILE, block * TILE, part))
+    });
+    each(
+        engine,
+        cost((d, d), q) / 2,
+        jobs,
+        || (),
+        |workspace, (), (row, first, part)| {
+            let end = d.min(row + TILE);
+            let here = s![first..first + part.len(), ..end];
+            let x = questions.slice(here);
+            // Never fast: terms of a form cancel.
+            let products = workspace.tile(folded.slice(s![row..end, ..end]), x.t(), false);
+            for (i, products) in products.rows().into_iter().enumerate() {
+                let x = x.column(row + i);
+                part.iter_mut().zip(products).zip(x).for_each(|((part, product), x)| *part += product * x.to_f64());
+            }
+        },
+    );
+    for part in parts.chunks(q.max(1)) {
+        out.iter_mut().zip(part).for_each(|(out, part)| *out += 2.0 * part);
+    }
+    undefined(questions, out);
+    Ok(())
+}
+
+/// NaN for questions with a number that is none: what zeros of a triangle make of it says nothing.
+pub(super) fn undefined<T: Element>(questions: ArrayView2<'_, T>, out: &mut [f64]) {
+    for (out, x) in out.iter_mut().zip(questions.rows()) {
+        if x.iter().any(|x| !x.to_f64().is_finite()) {
+            *out = f64::NAN;
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The two types that a matrix may have.
+
+use ndarray::linalg::general_mat_mul;
+use ndarray::{ArrayView2, ArrayViewMut2, LinalgScalar};
+
+/// `f32` or `f64`: the type of a [`ResidentMatrix`](super::ResidentMatrix), of the questions to it and of its answers.
+pub trait Scalar: Element {}
+
+/// What this library needs to know of either; sealed thereby.
+pub trait Element: LinalgScalar + PartialOrd + Send + Sync {
+    /// The distance of 1 to the next number.
+    const EPSILON: f64;
+    /// Rounded once.
+    fn of(value: f64) -> Self;
+    /// Exact.
+    fn to_f64(self) -> f64;
+    /// The matrix itself, where it is in f64.
+    fn as_f64(matrix: ArrayView2<'_, Self>) -> Option<ArrayView2<'_, f64>>;
+    /// `a b` with sums in f32, for f32 alone.
+    fn multiply_in_f32(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>, to: &mut ArrayViewMut2<'_, f32>);
+}
+
+impl Scalar for f32 {}
+impl Scalar for f64 {}
+
+impl Element for f32 {
+    const EPSILON: f64 = f32::EPSILON as f64;
+
+    fn of(value: f64) -> Self {
+        value as Self
+    }
+
+    fn to_f64(self) -> f64 {
+        f64::from(self)
+    }
+
+    fn as_f64(_: ArrayView2<'_, Self>) -> Option<ArrayView2<'_, f64>> {
+        None
+    }
+
+    fn multiply_in_f32(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>, to: &mut ArrayViewMut2<'_, f32>) {
+        general_mat_mul(1.0, &a, &b, 0.0, to);
+    }
+}
+
+impl Element for f64 {
+    const EPSILON: f64 = Self::EPSILON;
+
+    fn of(value: f64) -> Self {
+        value
+    }
+
+    fn to_f64(self) -> f64 {
+        self
+    }
+
+    fn as_f64(matrix: ArrayView2<'_, Self>) -> Option<ArrayView2<'_, f64>> {
+        Some(matrix)
+    }
+
+    fn multiply_in_f32(_: ArrayView2<'_, Self>, _: ArrayView2<'_, Self>, _: &mut ArrayViewMut2<'_, f32>) {
+        unreachable!("f64 is multiplied in f64");
+    }
+}

@@ -1,0 +1,126 @@
+//! The best rows for each question, without the inner products of all.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use ndarray::{Array2, ArrayView2, s};
+
+use super::{Element, Scalar, cost};
+use crate::cpu::products::{TILE, each, workspace_bytes};
+use crate::{CpuEngine, Error, memory};
+
+/// What a search found, best first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TopK<T> {
+    /// Rows of the matrix, from 0, `(q, count)`.
+    pub indices: Array2<usize>,
+    /// Their inner products, `(q, count)`.
+    pub values: Array2<T>,
+}
+
+/// A row and its value. The greatest is the worst: the one that a heap offers to give up.
+#[derive(Clone, Copy)]
+struct Found {
+    value: f64,
+    index: usize,
+}
+
+impl Ord for Found {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_value = match other.value.partial_cmp(&self.value) {
+            Some(order) => order,
+            None => self.value.is_nan().cmp(&other.value.is_nan()),
+        };
+        by_value.then(self.index.cmp(&other.index))
+    }
+}
+
+impl PartialOrd for Found {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Found {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Found {}
+
+type Heap = BinaryHeap<Found>;
+
+/// Keeps the best `count`.
+fn offer(heap: &mut Heap, count: usize, found: Found) {
+    if heap.len() < count {
+        heap.push(found);
+    } else if let Some(mut worst) = heap.peek_mut()
+        && found < *worst
+    {
+        *worst = found;
+    }
+}
+
+/// The best `count` rows of `matrix`, `(m, k)`, for each of `questions`, `(q, k)`.
+pub(super) fn search<T: Scalar>(
+    engine: &CpuEngine,
+    matrix: ArrayView2<'_, T>,
+    questions: ArrayView2<'_, T>,
+    count: usize,
+    fast: bool,
+) -> Result<TopK<T>, Error> {
+    let ((m, _), q) = (matrix.dim(), questions.nrows());
+    // Entries of a heap for each thread and question of a block, and the answer.
+    let entries = (engine.threads() as u128 + 1) * TILE.min(q) as u128 + q as u128;
+    let wanted = workspace_bytes(engine) + entries * count as u128 * size_of::<Found>() as u128;
+    memory::check("the best rows of a search", wanted)?;
+    let mut best = TopK { indices: Array2::zeros((q, count)), values: Array2::zeros((q, count)) };
+    if count == 0 {
+        return Ok(best);
+    }
+    for first in (0..q).step_by(TILE) {
+        let here = questions.slice(s![first..q.min(first + TILE), ..]);
+        let heaps = || vec![Heap::with_capacity(count); here.nrows()];
+        // Which thread saw which rows does not matter: the order of `Found` is one of all rows.
+        let all =
+            each(engine, cost(matrix.dim(), here.nrows()), (0..m).step_by(TILE), heaps, |workspace, heaps, row| {
+                let rows = matrix.slice(s![row..m.min(row + TILE), ..]);
+                let values = workspace.tile(rows, here.t(), fast);
+                for (i, values) in values.rows().into_iter().enumerate() {
+                    for (heap, &value) in heaps.iter_mut().zip(values) {
+                        offer(heap, count, Found { value: T::of(value).to_f64(), index: row + i });
+                    }
+                }
+            });
+        for question in 0..here.nrows() {
+            let mut found = Heap::with_capacity(count);
+            all.iter().flat_map(|heaps| &heaps[question]).for_each(|&one| offer(&mut found, count, one));
+            best.put(first + question, found.into_sorted_vec());
+        }
+    }
+    Ok(best)
+}
+
+/// The same from all inner products, `(q, m)`: for the reference.
+pub(super) fn sorted<T: Scalar>(inner: &Array2<T>, count: usize) -> Result<TopK<T>, Error> {
+    let q = inner.nrows();
+    let mut best = TopK { indices: Array2::zeros((q, count)), values: Array2::zeros((q, count)) };
+    for (question, values) in inner.rows().into_iter().enumerate() {
+        let found = values.iter().enumerate().map(|(index, value)| Found { value: value.to_f64(), index });
+        let mut found: Vec<Found> = found.collect();
+        found.sort_unstable();
+        found.truncate(count);
+        best.put(question, found);
+    }
+    Ok(best)
+}
+
+impl<T: Element> TopK<T> {
+    fn put(&mut self, question: usize, found: Vec<Found>) {
+        for (at, found) in found.into_iter().enumerate() {
+            self.indices[[question, at]] = found.index;
+            self.values[[question, at]] = T::of(found.value);
+        }
+    }
+}
