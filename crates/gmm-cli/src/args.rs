@@ -10,8 +10,8 @@ use gmm_host::Device;
 use gmm_model::{CovarianceType, Criterion, Precision};
 
 use crate::{
-    bench, classify, completions, convert, doctor, exit, fit, generate, loglik, mcmc, plot, predict, sample, score,
-    select, show,
+    bench, classify, completions, convert, doctor, exit, fit, generate, loglik, matmul, mcmc, plot, predict, sample,
+    score, select, show,
 };
 
 const EXAMPLES: &str = "\
@@ -47,6 +47,7 @@ pub(crate) enum Command {
     Loglik(loglik::LoglikArgs),
     Mcmc(mcmc::McmcArgs),
     Classify(classify::ClassifyArgs),
+    Matmul(matmul::MatmulArgs),
     Sample(sample::SampleArgs),
     Generate(generate::GenerateArgs),
     Select(select::SelectArgs),

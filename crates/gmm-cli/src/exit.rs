@@ -137,9 +137,11 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             Error::Option { option: "rows", .. } => BAD_DATA,
             Error::Option { .. } => USAGE,
             Error::Model(model) => model_code(model),
-            Error::Singular { .. } | Error::NotFinite { .. } | Error::Likelihood { .. } | Error::Undefined { .. } => {
-                NUMERICAL
-            }
+            Error::NotPositiveDefinite { .. }
+            | Error::Singular { .. }
+            | Error::NotFinite { .. }
+            | Error::Likelihood { .. }
+            | Error::Undefined { .. } => NUMERICAL,
             Error::Memory { .. } | Error::Device(_) => DEVICE,
             Error::Interrupted { .. } => interrupt::received().map_or(FAULT, interrupt::code),
             _ => BAD_DATA,

@@ -118,12 +118,24 @@ pub(crate) fn check_columns(model: &ModelFile, data: &Dataset) -> Result<(), gmm
 /// # Errors
 /// Where the device is not to be had.
 pub(crate) fn engine(args: &EngineArgs, console: &Console) -> anyhow::Result<Opened> {
-    let opened = args.device.open(args.threads)?;
+    Ok(told(args, args.device.open(args.threads)?, console))
+}
+
+/// As [`engine`], for products of matrices.
+///
+/// # Errors
+/// As for [`engine`].
+pub(crate) fn engine_for_products(args: &EngineArgs, console: &Console) -> anyhow::Result<Opened> {
+    Ok(told(args, args.device.open_for_products(args.threads)?, console))
+}
+
+/// Says with `-v` which engine it is.
+fn told(args: &EngineArgs, opened: Opened, console: &Console) -> Opened {
     console.note(|| match args.device {
         Device::Auto => format!("engine {}; auto: {}", line(&opened), opened.reason),
         _ => format!("engine {}", line(&opened)),
     });
-    Ok(opened)
+    opened
 }
 
 /// An engine in one line.

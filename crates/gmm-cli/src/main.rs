@@ -15,6 +15,7 @@ mod generate;
 mod input;
 mod interrupt;
 mod loglik;
+mod matmul;
 mod mcmc;
 mod output;
 mod plot;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Loglik(args) => loglik::run(args, &console),
         Command::Mcmc(args) => mcmc::run(args, &console),
         Command::Classify(args) => classify::run(args, &console),
+        Command::Matmul(args) => matmul::run(args, &console),
         Command::Sample(args) => sample::run(args, &console),
         Command::Generate(args) => generate::run(args, &console),
         Command::Select(args) => select::run(args, &console),

@@ -9,9 +9,10 @@ use std::time::Instant;
 use anyhow::Context;
 use clap::Args;
 use gmm_data::{DrawStat, DrawsFile};
-use gmm_host::{Engine, FitOptions, Likelihood, fit, memory};
-use gmm_mcmc::{Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Target, fingerprint, starts};
-use gmm_model::{CovarianceType, Dataset, Mixture};
+use gmm_host::{Likelihood, memory};
+use gmm_mcmc::starts::{self, Centre};
+use gmm_mcmc::{Error, Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Target, fingerprint};
+use gmm_model::CovarianceType;
 
 use crate::args::{self, EngineArgs, InputArgs};
 use crate::exit::Failure;
@@ -165,7 +166,16 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
         Some(checkpoint) => {
             checkpoint.resume(&options, &target, print).with_context(|| kept.path.display().to_string())?
         }
-        None => begin(args, options, opened.engine.as_ref(), &data, &target, &mut likelihood)?,
+        None => {
+            let centre = if args.start == "fit" { Centre::Fit } else { Centre::Each };
+            let engine = opened.engine.as_ref();
+            let starts = starts::about_fits(centre, engine, &data, precision, &options, &target, &mut likelihood);
+            let starts = starts.map_err(|error| match error {
+                Error::Host(error) => crate::fit::named(error, &data),
+                other => other.into(),
+            })?;
+            Run::new(options, starts)?
+        }
     };
     let started = Instant::now();
     kept.go_on(&mut run, &target, &mut likelihood, print, console)?;
@@ -193,53 +203,6 @@ fn prior_options(path: Option<&Path>) -> anyhow::Result<PriorOptions> {
     let Some(path) = path else { return Ok(PriorOptions::default()) };
     let text = std::fs::read_to_string(path).with_context(|| input::display(path))?;
     PriorOptions::from_toml(&text).with_context(|| input::display(path))
-}
-
-/// A run that has not begun: chains about a fit, or each about its own.
-fn begin(
-    args: &McmcArgs,
-    options: Options,
-    engine: &dyn Engine,
-    data: &Dataset,
-    target: &Target,
-    likelihood: &mut Likelihood,
-) -> anyhow::Result<Run> {
-    let fitted = |seed: u64| -> anyhow::Result<Mixture> {
-        let options = FitOptions {
-            covariance_type: args.covariance,
-            n_init: if args.start == "fit" { 5 } else { 1 },
-            seed,
-            precision: args.engine.precision,
-            // A start may be narrow, but not on a single row.
-            reg_covar: 1e-4 * least_variance(data),
-            ..FitOptions::new(args.k)
-        };
-        fit(engine, data, &options).map(|fit| fit.mixture).map_err(|e| crate::fit::named(e, data))
-    };
-    let mut common = None;
-    let mut points = Vec::with_capacity(options.chains);
-    for chain in 0..options.chains {
-        let mixture = match (&common, args.start == "fit") {
-            (Some(mixture), true) => mixture,
-            (_, true) => common.insert(fitted(options.seed)?),
-            // Seeds of chains differ, and from those of the run's neighbours.
-            (_, false) => common.insert(fitted(options.seed.wrapping_mul(1 << 20).wrapping_add(chain as u64))?),
-        };
-        points.push(starts::about(mixture, target, likelihood, options.seed, chain)?);
-    }
-    Ok(Run::new(options, points)?)
-}
-
-/// The least variance of a column that is not constant; 1 where all are.
-fn least_variance(data: &Dataset) -> f64 {
-    let rows = data.rows();
-    let variance = |j: usize| {
-        let n = data.n_rows() as f64;
-        let mean = (0..data.n_rows()).map(|i| rows.at(i, j) / n).sum::<f64>();
-        (0..data.n_rows()).map(|i| (rows.at(i, j) - mean).powi(2) / n).sum::<f64>()
-    };
-    let least = (0..data.n_features()).map(variance).filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
-    if least.is_finite() { least } else { 1.0 }
 }
 
 fn write(path: &Path, posterior: Posterior) -> anyhow::Result<()> {

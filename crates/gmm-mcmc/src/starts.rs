@@ -1,15 +1,78 @@
 //! Points from which chains start: about a mixture, further apart than the posterior is wide.
 
-use gmm_host::Likelihood;
-use gmm_model::{Draws, Mixture};
+use gmm_host::{Engine, FitOptions, Likelihood, fit};
+use gmm_model::{Dataset, Draws, Mixture, Precision};
 
-use crate::{Error, Target};
+use crate::{Error, Options, Target};
 
 /// How far a start is moved, in standard deviations of a component (means), and as logarithms (deviations, ratios of
 /// weights): several posterior deviations wherever a component has a few dozen rows.
 const SPREAD: f64 = 0.3;
 /// Tries at half the distance each before a start without density is an error.
 const TRIES: usize = 12;
+
+/// Which mixtures chains start about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Centre {
+    /// All about one: the best of five fits.
+    Fit,
+    /// Each about a fit of its own, from a seed of its own.
+    Each,
+}
+
+/// A point for each chain, about fits by EM of as many components as the target has.
+///
+/// Cost: five fits, or one for each chain.
+///
+/// # Errors
+/// As for [`fit`](gmm_host::fit) and [`about`].
+pub fn about_fits(
+    centre: Centre,
+    engine: &dyn Engine,
+    data: &Dataset,
+    precision: Precision,
+    options: &Options,
+    target: &Target,
+    likelihood: &mut Likelihood,
+) -> Result<Vec<Vec<f64>>, Error> {
+    let fitted = |n_init: usize, seed: u64| -> Result<Mixture, Error> {
+        let options = FitOptions {
+            covariance_type: target.prior().kind(),
+            n_init,
+            seed,
+            precision: Some(precision),
+            // A start may be narrow, but not on a single row.
+            reg_covar: 1e-4 * least_variance(data),
+            ..FitOptions::new(target.prior().dim().0)
+        };
+        Ok(fit(engine, data, &options)?.mixture)
+    };
+    let common = match centre {
+        Centre::Fit => Some(fitted(5, options.seed)?),
+        Centre::Each => None,
+    };
+    let mut points = Vec::with_capacity(options.chains);
+    for chain in 0..options.chains {
+        // Seeds of chains differ, and from those of the run's neighbours.
+        let seed = options.seed.wrapping_mul(1 << 20).wrapping_add(chain as u64);
+        let own = if common.is_none() { Some(fitted(1, seed)?) } else { None };
+        let mixture = common.as_ref().or(own.as_ref()).expect("one of the two");
+        points.push(about(mixture, target, likelihood, options.seed, chain)?);
+    }
+    Ok(points)
+}
+
+/// The least variance of a column that is not constant; 1 where all are.
+fn least_variance(data: &Dataset) -> f64 {
+    let rows = data.rows();
+    let variance = |j: usize| {
+        let n = data.n_rows() as f64;
+        let mean = (0..data.n_rows()).map(|i| rows.at(i, j) / n).sum::<f64>();
+        (0..data.n_rows()).map(|i| (rows.at(i, j) - mean).powi(2) / n).sum::<f64>()
+    };
+    let least = (0..data.n_features()).map(variance).filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
+    if least.is_finite() { least } else { 1.0 }
+}
 
 /// A point about `mixture` for chain number `chain`, moved at random, `(m,)`. Weights below half a row become that.
 ///
