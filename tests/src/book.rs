@@ -5,6 +5,10 @@
 #[doc = include_str!("../../docs/src/first-fit.md")]
 pub struct FirstFit;
 
+/// docs/src/products.md
+#[doc = include_str!("../../docs/src/products.md")]
+pub struct Products;
+
 /// docs/src/likelihood.md
 #[doc = include_str!("../../docs/src/likelihood.md")]
 pub struct Likelihood;

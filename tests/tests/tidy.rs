@@ -18,7 +18,7 @@ const DIRECTION: [(&str, &[&str]); 10] = [
     ("gmm-plot", &["gmm-model"]),
     ("gmm-bench", &["gmm-model", "gmm-data", "gmm-host"]),
     ("gmm-cli", &["gmm-model", "gmm-data", "gmm-host", "gmm-mcmc", "gmm-plot", "gmm-bench"]),
-    ("gmm-python", &["gmm-model", "gmm-data", "gmm-host"]),
+    ("gmm-python", &["gmm-model", "gmm-data", "gmm-host", "gmm-mcmc"]),
 ];
 
 #[test]

@@ -11,7 +11,7 @@ use crate::{shell, venv};
 pub(crate) const MATURIN: &str = "maturin>=1.9.4,<2";
 
 /// What the tests compare with and run on. scikit-learn's version is fixed: its checks grow with every release.
-const PACKAGES: [&str; 15] = [
+const PACKAGES: [&str; 16] = [
     MATURIN,
     "scikit-learn==1.9.1",
     "pytest",
@@ -24,6 +24,7 @@ const PACKAGES: [&str; 15] = [
     "pyarrow",
     // Where fits and likelihoods go to.
     "emcee",
+    "arviz",
     "onnxruntime",
     "skl2onnx",
     "skops",

@@ -12,14 +12,17 @@ pub(crate) fn raise(py: Python<'_>, error: impl Into<Error>) -> PyErr {
     let class = match &error {
         Error::Data(_) | Error::Scale { .. } => "DataError",
         Error::Memory { .. } | Error::Model(ModelError::Memory { .. }) => "OutOfMemoryError",
-        Error::Singular { .. } | Error::NotFinite { .. } | Error::Likelihood { .. } | Error::Undefined { .. } => {
-            "NumericalError"
-        }
+        Error::NotPositiveDefinite { .. }
+        | Error::Singular { .. }
+        | Error::NotFinite { .. }
+        | Error::Likelihood { .. }
+        | Error::Undefined { .. } => "NumericalError",
         Error::Device(_) => "DeviceError",
         Error::Interrupted { .. } => return PyKeyboardInterrupt::new_err(error.to_string()),
         Error::Model(_)
         | Error::Statistics(_)
         | Error::Option { .. }
+        | Error::NotSymmetric { .. }
         | Error::TooFewRows { .. }
         | Error::Features { .. }
         | Error::FeatureNames { .. } => "ParameterError",

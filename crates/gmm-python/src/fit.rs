@@ -42,7 +42,7 @@ pub(crate) fn fit<'py>(
         let data = unchecked.check()?;
         let opened = engines::open(&place)?;
         let mut observer = |seen: &Iteration<'_>| {
-            line.say(Progress {
+            line.say(Progress::Iteration {
                 restart: seen.restart,
                 iteration: seen.iteration,
                 mean_log_likelihood: seen.mean_log_likelihood,

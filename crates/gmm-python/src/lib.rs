@@ -13,8 +13,10 @@ mod evaluate;
 mod fit;
 mod given;
 mod likelihood;
+mod mcmc;
 mod options;
 mod parameters;
+mod products;
 mod rows;
 mod sample;
 mod stoppable;
@@ -38,9 +40,14 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sample::synthetic, module)?)?;
     module.add_function(wrap_pyfunction!(table::table, module)?)?;
     module.add_function(wrap_pyfunction!(parameters::covariances_of_precisions, module)?)?;
+    module.add_function(wrap_pyfunction!(parameters::mixture, module)?)?;
+    module.add_function(wrap_pyfunction!(mcmc::mcmc, module)?)?;
+    module.add_function(wrap_pyfunction!(mcmc::summary, module)?)?;
+    module.add_function(wrap_pyfunction!(mcmc::write_draws, module)?)?;
     module.add_class::<device_array::DeviceArray>()?;
     module.add_class::<likelihood::Held>()?;
     module.add_class::<components::Components>()?;
+    module.add_class::<products::Resident>()?;
     module.add_class::<unconstrained::Unconstrained>()?;
     Ok(())
 }

@@ -4,9 +4,11 @@ use gmm_model::{Cholesky, CovarianceType, Covariances, Factors, Mixture, ModelEr
 use ndarray::{Array1, Array2, Array3, ArrayBase, ArrayD, ArrayView2, Axis, Data, Dimension, Ix1, Ix2, Ix3};
 use numpy::{IntoPyArray, PyArray, PyArrayDyn, PyReadonlyArrayDyn};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
-use crate::errors::with_class;
-use crate::given::{covariances, owned, shaped};
+use crate::errors::{raise, with_class};
+use crate::fit;
+use crate::given::{Given, covariances, owned, shaped};
 use crate::options::{Kind, word};
 
 /// What an estimator's predictions rest on: `(covariance_type, weights_, means_, precisions_cholesky_)`, float64.
@@ -242,4 +244,11 @@ pub(crate) fn array(py: Python<'_>, all: Covariances) -> Bound<'_, PyArrayDyn<f6
         Covariances::Spherical(a) => Array1::into_dyn(a),
     }
     .into_pyarray(py)
+}
+
+/// A mixture from its moments, with the factors of its precisions.
+#[pyfunction]
+pub(crate) fn mixture<'py>(py: Python<'py>, given: Given) -> PyResult<Bound<'py, PyDict>> {
+    let mixture = given.mixture().map_err(|error| raise(py, error))?;
+    fit::arrays(py, &mixture)
 }

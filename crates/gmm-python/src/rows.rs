@@ -38,6 +38,12 @@ impl Rows {
         self.matrix.dim()
     }
 
+    /// The numbers as they are, for who takes any, and what keeps their memory and `other`'s: it must outlive them.
+    pub(crate) fn into_matrix(self, py: Python<'_>, other: &Py<PyAny>) -> PyResult<(Matrix, Py<PyAny>)> {
+        let both = (self.owner, other.clone_ref(py)).into_pyobject(py)?;
+        Ok((self.matrix, both.into_any().unbind()))
+    }
+
     /// The rows still to be checked, and what keeps their memory: it must outlive them.
     pub(crate) fn split(self) -> (Unchecked, Py<PyAny>) {
         (Unchecked { matrix: self.matrix, weights: self.weights }, self.owner)

@@ -19,12 +19,23 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long interrupted work may take to its end before it is left to itself.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// One finished iteration, for whoever follows.
-pub(crate) struct Progress {
-    pub(crate) restart: usize,
-    pub(crate) iteration: usize,
-    pub(crate) mean_log_likelihood: f64,
-    pub(crate) change: f64,
+/// What whoever follows is told, argument by argument.
+pub(crate) enum Progress {
+    /// One finished iteration of a fit.
+    Iteration { restart: usize, iteration: usize, mean_log_likelihood: f64, change: f64 },
+    /// Steps of all chains, of so many, and divergences.
+    Steps { done: usize, steps: usize, diverging: usize },
+}
+
+impl Progress {
+    fn call(self, follow: &Bound<'_, PyAny>) -> PyResult<()> {
+        match self {
+            Self::Iteration { restart, iteration, mean_log_likelihood, change } => {
+                follow.call1((restart, iteration, mean_log_likelihood, change)).map(drop)
+            }
+            Self::Steps { done, steps, diverging } => follow.call1((done, steps, diverging)).map(drop),
+        }
+    }
 }
 
 /// What the work hears and says.
@@ -44,7 +55,7 @@ impl Line {
         self.stop.clone()
     }
 
-    /// Tells of an iteration.
+    /// Tells of what was done.
     pub(crate) fn say(&self, progress: Progress) {
         (self.report)(progress);
     }
@@ -61,8 +72,7 @@ static LEFT: Mutex<Vec<(JoinHandle<()>, Py<PyAny>)>> = Mutex::new(Vec::new());
 /// Runs `work` to its end and gives what it gives; `owner` is kept until then.
 ///
 /// # Errors
-/// `KeyboardInterrupt` and whatever else a signal handler raises; what `follow`, called with restart, iteration, mean
-/// log-likelihood and its change after each iteration, raises.
+/// `KeyboardInterrupt` and whatever else a signal handler raises; what `follow`, called with each [`Progress`], raises.
 pub(crate) fn supervise<R: Send + 'static>(
     py: Python<'_>,
     owner: Py<PyAny>,
@@ -84,9 +94,7 @@ pub(crate) fn supervise<R: Send + 'static>(
         let listen = &mut messages;
         let heard = match py.detach(move || listen.recv_timeout(LOOK)) {
             Ok(Message::Done(result)) => return Ok(result),
-            Ok(Message::Progress(p)) => follow.map_or(Ok(()), |follow| {
-                follow.call1((p.restart, p.iteration, p.mean_log_likelihood, p.change)).map(drop)
-            }),
+            Ok(Message::Progress(progress)) => follow.map_or(Ok(()), |follow| progress.call(follow)),
             Err(RecvTimeoutError::Timeout) => Ok(()),
             // The work panicked: a fault of this library, which must reach the user as one.
             Err(RecvTimeoutError::Disconnected) => match thread.join() {

@@ -10,12 +10,12 @@ import pytest
 from numpydoc.docscrape import ClassDoc, FunctionDoc
 
 import gmm_rs
-from gmm_rs import accel, datasets, likelihood, mixture, plot
+from gmm_rs import accel, datasets, likelihood, mixture, plot, posterior, products
 
 PROGRAM = """
     import numpy as np
     from numpy.typing import NDArray
-    from gmm_rs import Likelihood
+    from gmm_rs import Likelihood, Resident, mcmc
     from gmm_rs.datasets import make_gmm
     from gmm_rs.mixture import GaussianMixture
 
@@ -24,7 +24,11 @@ PROGRAM = """
     labels: NDArray[np.int64] = model.predict(X)
     value, gradient = Likelihood(X).value_and_gradient(truth.weights_, truth.means_, truth.covariances_)
     total: float = value + gradient.means.sum() + model.bic(X)
+    indices, values = Resident(X).top_k(X[:3], 2)
+    first: int = int(indices[0, 0])
+    ends: NDArray[np.float64] = mcmc(X, 2, draws=20, warmup=20).summary()["r_hat"]
     Likelihood(X, "round")  # E: arg-type
+    mcmc(X, 2, sampler="gibbs")  # E: arg-type
     GaussianMixture(3, covariance_type=1)  # E: arg-type
     model.fit()  # E: call-arg
 """
@@ -69,7 +73,7 @@ def test_a_program_that_is_checked_strictly_gets_its_types(tmp_path):
 
 
 def documented():
-    for module in (accel, datasets, likelihood, mixture, plot):
+    for module in (accel, datasets, likelihood, mixture, plot, posterior, products):
         for name in module.__all__:
             yield f"{module.__name__}.{name}", getattr(module, name)
 
@@ -95,7 +99,7 @@ def test_a_function_documents_its_parameters_and_what_it_returns(name, function)
     assert doc["Returns"] or name in ("gmm_rs.accel.install", "gmm_rs.accel.uninstall")
 
 
-@pytest.mark.parametrize("one", [mixture.GaussianMixture, likelihood.Likelihood], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("one", [mixture.GaussianMixture, likelihood.Likelihood, products.Resident, posterior.Draws], ids=lambda one: one.__name__)
 def test_a_class_documents_its_parameters_and_attributes(one):
     doc = ClassDoc(one)
     taken = [name for name in inspect.signature(one).parameters]

@@ -4,9 +4,26 @@ from gmm_rs import exceptions as exceptions
 from gmm_rs import likelihood as likelihood
 from gmm_rs import mixture as mixture
 from gmm_rs import plot as plot
+from gmm_rs import posterior as posterior
+from gmm_rs import products as products
 from gmm_rs._core import __version__ as __version__
 from gmm_rs.likelihood import Likelihood as Likelihood
+from gmm_rs.posterior import mcmc as mcmc
+from gmm_rs.products import Resident as Resident
 
-__all__ = ["Likelihood", "__version__", "accel", "datasets", "exceptions", "likelihood", "mixture", "plot"]
+__all__ = [
+    "Likelihood",
+    "Resident",
+    "__version__",
+    "accel",
+    "datasets",
+    "exceptions",
+    "likelihood",
+    "mcmc",
+    "mixture",
+    "plot",
+    "posterior",
+    "products",
+]
 
 def __dir__() -> list[str]: ...

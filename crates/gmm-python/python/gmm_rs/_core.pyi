@@ -14,6 +14,7 @@ __all__ = [
     "Components",
     "DeviceArray",
     "Likelihood",
+    "Resident",
     "Unconstrained",
     "__version__",
     "covariances_of_precisions",
@@ -21,11 +22,15 @@ __all__ = [
     "fit",
     "labels",
     "log_densities",
+    "mcmc",
+    "mixture",
     "responsibilities",
     "sample",
     "score",
+    "summary",
     "synthetic",
     "table",
+    "write_draws",
 ]
 
 __version__: str
@@ -63,6 +68,29 @@ class _Moments(TypedDict):
 class _Mixture(_Moments):
     precision_factors: _Float
 
+class _Asked(TypedDict):
+    n_components: int
+    covariance_type: _Kind
+    sampler: str
+    chains: int
+    draws: int
+    warmup: int
+    thin: int
+    target_accept: float
+    prior: tuple[bool, str] | None
+    start: str
+    relabel: str
+    seed: int | None
+
+class _Drawn(_Moments):
+    stats: dict[str, NDArray[Any]]
+    checkpoint: bytes
+    improper: str | None
+
+# Kind, weights, means, covariances, and the log density of each draw.
+_Draws = tuple[str, _Float, _Float, _Float, _Float]
+_Line = tuple[str, float, float, float, float, float, float, float]
+
 class _Fit(_Mixture):
     log_likelihood: float
     iterations: int
@@ -90,6 +118,17 @@ def score(
 def sample(parameters: _Parameters, n: int, seed: int) -> tuple[_Float, NDArray[np.int64]]: ...
 def synthetic(k: int, d: int, kind: _Kind, seed: int, options: dict[str, float | None]) -> _Mixture: ...
 def covariances_of_precisions(kind: _Kind, precisions: _Float, k: int, d: int) -> _Float: ...
+def mixture(given: _Parameters) -> _Mixture: ...
+def mcmc(
+    rows: _Rows,
+    asked: _Asked,
+    place: _Place,
+    weights: _Float | None = None,
+    checkpoint: bytes | None = None,
+    follow: Callable[[int, int, int], Any] | None = None,
+) -> _Drawn: ...
+def summary(draws: _Draws) -> list[_Line]: ...
+def write_draws(path: str, draws: _Draws, stats: dict[str, NDArray[Any]]) -> None: ...
 def table(stream: object) -> _Rows: ...
 
 @final
@@ -108,6 +147,15 @@ class Likelihood:
     def value_and_gradient(self, parameters: _Parameters) -> tuple[float, _Float, _Float, _Float]: ...
     def at_points(self, map: Unconstrained, points: _Float) -> _Float: ...
     def at_point_with_gradient(self, map: Unconstrained, point: _Float) -> tuple[float, _Float]: ...
+
+@final
+class Resident:
+    def __new__(cls, matrix: _Rows, place: _Place, fast: bool) -> Resident: ...
+    def matmul(self, b: _Rows) -> _Rows: ...
+    def inner(self, questions: _Rows) -> _Rows: ...
+    def quadratic_form(self, questions: _Rows) -> _Float: ...
+    def mahalanobis(self, questions: _Rows, mean: _Float | None = None) -> _Float: ...
+    def top_k(self, questions: _Rows, count: int) -> tuple[NDArray[np.int64], _Rows]: ...
 
 @final
 class Components:

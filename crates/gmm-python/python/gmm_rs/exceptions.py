@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions. All are `ValueError`, which is what users of scikit-learn catch."""
+"""What can go wrong, as exceptions. All errors are `ValueError`, which is what users of scikit-learn catch."""
 
 __all__ = [
     "DataError",
@@ -8,6 +8,7 @@ __all__ = [
     "NumericalError",
     "OutOfMemoryError",
     "ParameterError",
+    "SamplingInterrupted",
 ]
 
 
@@ -37,3 +38,17 @@ class DeviceError(GmmError, RuntimeError):
 
 class DataWarning(UserWarning):
     """Data on which a fit goes through but may not mean what it should."""
+
+
+class SamplingInterrupted(KeyboardInterrupt):
+    """Ctrl-C while chains were drawn.
+
+    Attributes
+    ----------
+    checkpoint : bytes
+        The chains so far, for the `checkpoint` of :func:`gmm_rs.mcmc`.
+    """
+
+    def __init__(self, checkpoint):
+        super().__init__("interrupted; .checkpoint keeps the chains")
+        self.checkpoint = checkpoint

@@ -1,0 +1,196 @@
+"""Products with a matrix that stays loaded: inner products, quadratic forms, distances and searches, in batches.
+
+Three lines to the best pages for each question::
+
+    from gmm_rs import Resident
+
+    pages = Resident(X)
+    indices, scores = pages.top_k(questions, 10)
+
+``m`` and ``k`` are rows and columns of the matrix; a batch of ``q`` questions is an array of shape (q, k). Products run on
+the CPU so far: ``device="auto"`` takes it, and a GPU asked for by name is refused.
+"""
+
+import numpy as np
+
+from gmm_rs import _core, _inputs
+from gmm_rs._given import float64, index
+from gmm_rs._place import place
+
+__all__ = ["Resident"]
+
+
+class Resident:
+    """A matrix that stays on an engine while questions come in batches.
+
+    Sums are float64 whatever the type: float32 numbers are multiplied exactly, added in float64 and rounded once. NaN and
+    infinity go the way of IEEE 754. Same matrix, same batch: same bits, for any number of threads. Other Python threads run
+    meanwhile, and Ctrl-C stops long work.
+
+    It pickles, and works in forked processes: each process loads the matrix for itself.
+
+    Parameters
+    ----------
+    matrix : array-like of shape (m, k)
+        In any form that rows of a fit have. Where it is read in place it is kept, and must not be written to.
+
+    device : str, default='auto'
+        'auto', 'cpu' or 'reference'.
+
+    precision : {'f32', 'f64'}, default=None
+        Type of the matrix, of what is asked and of the answers. None takes the matrix's own.
+
+    fast : bool, default=False
+        Whether 256 products of float32 at a time may be added in float32: up to twice as fast in large batches, and off by
+        2**-16 of the sum of absolute products at most, some 2**-21 as a rule.
+
+    n_jobs : int, default=None
+        Threads. None and -1 mean all cores.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        ``(m, k)``.
+
+    dtype : dtype
+        float32 or float64.
+
+    Raises
+    ------
+    ValueError
+        For arrays that cannot be used, also from the methods; see :mod:`gmm_rs.exceptions`.
+
+    Examples
+    --------
+    >>> from gmm_rs import Resident
+    >>> pages = Resident([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
+    >>> pages.inner([[1.0, 1.0]])
+    array([[1. , 1.4, 1. ]])
+    >>> indices, values = pages.top_k([[1.0, 1.0]], 2)
+    >>> indices
+    array([[1, 0]])
+    """
+
+    def __init__(self, matrix, *, device="auto", precision=None, fast=False, n_jobs=None):
+        self.device = device
+        self.precision = precision
+        self.fast = bool(fast)
+        self.n_jobs = n_jobs
+        self._matrix = _array(matrix)
+        self.shape = self._matrix.shape
+        self.dtype = np.dtype({"f32": "float32", "f64": "float64", None: self._matrix.dtype}.get(precision, "float64"))
+        self._load()
+
+    def _load(self):
+        self._core = _core.Resident(self._matrix, place(self), self.fast)
+
+    def __getstate__(self):
+        return {name: value for name, value in self.__dict__.items() if name != "_core"}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self._load()
+
+    def __repr__(self):
+        return f"Resident(<{self.shape[0]} × {self.shape[1]} matrix of {self.dtype}>)"
+
+    def matmul(self, b):
+        """The product with a right factor; ``resident @ b`` is the same.
+
+        Parameters
+        ----------
+        b : array-like of shape (k, n)
+
+        Returns
+        -------
+        product : ndarray of shape (m, n)
+        """
+        return self._core.matmul(_array(b))
+
+    __matmul__ = matmul
+
+    def inner(self, questions):
+        """Inner products of every question with every row of the matrix.
+
+        Parameters
+        ----------
+        questions : array-like of shape (q, k) or (k,)
+
+        Returns
+        -------
+        values : ndarray of shape (q, m) or (m,)
+        """
+        return self._asked(self._core.inner, questions)
+
+    def quadratic_form(self, questions):
+        """``x @ A @ x`` of every question, for a square matrix, symmetric or not, in float64.
+
+        The first call folds the matrix onto its triangle, which takes its memory a second time and halves the work.
+
+        Parameters
+        ----------
+        questions : array-like of shape (q, k) or (k,)
+
+        Returns
+        -------
+        values : ndarray of shape (q,) or float
+            NaN where a question holds NaN or infinity.
+        """
+        return self._asked(self._core.quadratic_form, questions)
+
+    def mahalanobis(self, questions, mean=None):
+        """Squared Mahalanobis distances ``(x - mean) @ inv(A) @ (x - mean)``, for a covariance matrix.
+
+        They come by the matrix's Cholesky factor, which the first call makes, all in float64.
+
+        Parameters
+        ----------
+        questions : array-like of shape (q, k) or (k,)
+
+        mean : array-like of shape (k,), default=None
+            None is 0.
+
+        Returns
+        -------
+        values : ndarray of shape (q,) or float
+            NaN where a question holds NaN or infinity.
+
+        Raises
+        ------
+        NumericalError
+            Where the matrix is not positive definite: names column and pivot.
+        """
+        mean = None if mean is None else np.ascontiguousarray(float64(mean)).reshape(-1)
+        return self._asked(lambda x: self._core.mahalanobis(x, mean), questions)
+
+    def top_k(self, questions, count):
+        """The rows with the largest inner products, best first, without those of all rows in memory.
+
+        Parameters
+        ----------
+        questions : array-like of shape (q, k) or (k,)
+
+        count : int
+            At most ``m``.
+
+        Returns
+        -------
+        indices : ndarray of shape (q, count) or (count,)
+            Equal values keep the order of the rows; NaN comes last.
+
+        values : ndarray of shape (q, count) or (count,)
+        """
+        count = index(count, "count", 0)
+        return self._asked(lambda x: self._core.top_k(x, count), questions)
+
+    def _asked(self, ask, questions):
+        array = questions if hasattr(questions, "ndim") else np.asarray(questions)
+        if array.ndim != 1:
+            return ask(_array(array))
+        found = ask(_array(np.asarray(array).reshape(1, -1)))
+        return tuple(one[0] for one in found) if isinstance(found, tuple) else found[0]
+
+
+def _array(matrix):
+    """Any sides: a batch may be empty, and so may a matrix."""
+    return _inputs.contiguous(_inputs.array(matrix, ensure_min_samples=0, ensure_min_features=0))

@@ -1,0 +1,304 @@
+//! Draws of the posterior: rows and options in, arrays of draws out.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use gmm_data::{DrawStat, DrawsFile};
+use gmm_host::{Error, Likelihood, memory};
+use gmm_mcmc::starts::{self, Centre};
+use gmm_mcmc::{Checkpoint, Event, Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Stat, Target};
+use gmm_mcmc::{SummaryRow, fingerprint};
+use gmm_model::{CovarianceType, Dataset};
+use ndarray::{ArrayD, IxDyn};
+use numpy::{IntoPyArray, PyReadonlyArray1, PyReadonlyArrayDyn};
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::engines;
+use crate::errors::{raise, with_class};
+use crate::options::{Kind, Place, word};
+use crate::rows::Rows;
+use crate::stoppable::stoppable;
+use crate::supervise::{Line, Progress, supervise};
+
+/// How often progress is told of.
+const TELL: Duration = Duration::from_millis(200);
+
+/// What to draw, as Python says it.
+pub(crate) struct Asked {
+    options: Options,
+    kind: CovarianceType,
+    k: usize,
+    centre: Centre,
+    relabel: Relabel,
+    /// Whether the seed is that of a run which is gone on with.
+    any_seed: bool,
+    /// Whether it is JSON, not TOML, and its text.
+    prior: Option<(bool, String)>,
+}
+
+impl<'py> FromPyObject<'_, 'py> for Asked {
+    type Error = PyErr;
+
+    fn extract(from: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let text = |name: &str| -> PyResult<String> { from.get_item(name)?.extract() };
+        let number = |name: &str| -> PyResult<usize> { from.get_item(name)?.extract() };
+        let sampler = if text("sampler")? == "nuts" { Sampler::Nuts } else { Sampler::Rwm };
+        let seed: Option<u64> = from.get_item("seed")?.extract()?;
+        let options = Options {
+            chains: number("chains")?,
+            draws: number("draws")?,
+            warmup: number("warmup")?,
+            thin: number("thin")?,
+            seed: seed.unwrap_or(0),
+            target_accept: from.get_item("target_accept")?.extract()?,
+            ..Options::new(sampler)
+        };
+        let relabel = text("relabel")?.parse();
+        Ok(Self {
+            options,
+            any_seed: seed.is_none(),
+            kind: word(&from.get_item("covariance_type")?)?,
+            k: number("n_components")?,
+            centre: if text("start")? == "each" { Centre::Each } else { Centre::Fit },
+            relabel: relabel.map_err(|why| with_class(from.py(), "ParameterError", format!("relabel: {why}")))?,
+            prior: from.get_item("prior")?.extract()?,
+        })
+    }
+}
+
+/// Draws from the posterior of `rows`, `(n, d)`. `checkpoint` holds bytes of a run to go on with; `follow(done, steps,
+/// diverging)` is called now and then.
+///
+/// The dictionary has the parameters, `stats`, `checkpoint` (bytes), and `improper`, the rows about which a prior leaves the
+/// posterior without an integral. Where it is interrupted, what was drawn until then comes with the exception.
+#[pyfunction]
+#[pyo3(signature = (rows, asked, place, weights=None, checkpoint=None, follow=None))]
+pub(crate) fn mcmc<'py>(
+    py: Python<'py>,
+    rows: &Bound<'py, PyAny>,
+    asked: Asked,
+    place: Place,
+    weights: Option<PyReadonlyArray1<'py, f64>>,
+    checkpoint: Option<Vec<u8>>,
+    follow: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let (unchecked, owner) = Rows::new(rows, weights)?.split();
+    // Where work that is cut leaves its chains.
+    let kept = Arc::new(Mutex::new(None));
+    let keep = kept.clone();
+    let done = supervise(py, owner, follow, move |line| {
+        let data = unchecked.check().map_err(gmm_mcmc::Error::from)?;
+        draw(&asked, &place, &data, checkpoint, line, &keep)
+    });
+    let done = done.map_err(|error| match kept.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        Some(bytes) => interrupted(py, error, &bytes),
+        None => error,
+    })?;
+    let (posterior, checkpoint, improper) = done.map_err(|error| raise_mcmc(py, error))?;
+    let out = arrays(py, &posterior)?;
+    out.set_item("checkpoint", PyBytes::new(py, &checkpoint))?;
+    out.set_item("improper", improper)?;
+    Ok(out)
+}
+
+/// What was drawn, its checkpoint, and where the posterior is improper.
+type Drawn = (Posterior, Vec<u8>, Option<String>);
+
+fn draw(
+    asked: &Asked,
+    place: &Place,
+    data: &Dataset,
+    checkpoint: Option<Vec<u8>>,
+    line: &Line,
+    keep: &Mutex<Option<Vec<u8>>>,
+) -> Result<Drawn, gmm_mcmc::Error> {
+    asked.options.validate()?;
+    let prior = match &asked.prior {
+        None => PriorOptions::default(),
+        Some((true, text)) => serde_json::from_str(text).map_err(|e| gmm_mcmc::Error::Prior(e.to_string()))?,
+        Some((false, text)) => PriorOptions::from_toml(text)?,
+    };
+    let prior = Prior::new(&prior, asked.kind, asked.k, data)?;
+    let improper = prior.improper_at(data);
+    let target = Target::new(prior)?;
+    // Points, what is made of them, and a copy of the points for the checkpoint.
+    let Options { chains, draws, .. } = asked.options;
+    memory::check("the draws", 8 * chains as u128 * draws as u128 * 4 * target.dim() as u128)?;
+    let opened = engines::open(place)?;
+    let engine = stoppable(opened.engine.as_ref(), line.stop());
+    let precision = place.precision.unwrap_or(data.rows().precision());
+    let mut likelihood = Likelihood::new(&engine, data, precision)?;
+    let print = fingerprint(data);
+    let mut run = match checkpoint {
+        Some(bytes) => {
+            let checkpoint = Checkpoint::from_bytes(&bytes)?;
+            let seed = if asked.any_seed { checkpoint.run.options.seed } else { asked.options.seed };
+            checkpoint.resume(&Options { seed, ..asked.options.clone() }, &target, print)?
+        }
+        None => {
+            let centre = asked.centre;
+            let starts =
+                starts::about_fits(centre, &engine, data, precision, &asked.options, &target, &mut likelihood)?;
+            Run::new(asked.options.clone(), starts)?
+        }
+    };
+    let bytes = |run: &Run| Checkpoint::new(run.clone(), target.prior(), print).to_bytes();
+    let before: u64 = run.chains.iter().map(|chain| chain.steps).sum();
+    let steps = asked.options.warmup + asked.options.draws * asked.options.thin;
+    let (mut done, mut diverging, mut told) = (before as usize, 0, Instant::now());
+    let mut observer = |event: Event, run: &Run| {
+        match event {
+            Event::Step { warmup, diverging: diverged, .. } => {
+                done += 1;
+                diverging += usize::from(diverged && !warmup);
+            }
+            // Random-walk Metropolis tells of no other steps after its warm-up.
+            Event::Kept { .. } => done = done.max(run.chains.iter().map(|chain| chain.steps as usize).sum()),
+        }
+        if told.elapsed() > TELL {
+            told = Instant::now();
+            line.say(Progress::Steps { done, steps: steps * chains, diverging });
+        }
+        if line.is_cut() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let went = run.go_on(&mut likelihood, &target, &mut observer);
+    if let Err(error) = went {
+        if line.is_cut() && run.chains.iter().any(|chain| chain.steps > 0) {
+            *keep.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes(&run));
+        }
+        return Err(error);
+    }
+    let checkpoint = bytes(&run);
+    Ok((Posterior::new(&run, &target, asked.relabel)?, checkpoint, improper.map(|rows| rows.to_string())))
+}
+
+/// The exception that carries what was drawn, in place of the one that came.
+fn interrupted(py: Python<'_>, error: PyErr, checkpoint: &[u8]) -> PyErr {
+    if !error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py) {
+        return error;
+    }
+    let made = || -> PyResult<PyErr> {
+        let class = py.import("gmm_rs.exceptions")?.getattr("SamplingInterrupted")?;
+        Ok(PyErr::from_value(class.call1((PyBytes::new(py, checkpoint),))?))
+    };
+    made().unwrap_or_else(|other| other)
+}
+
+/// The Python exception for an error of sampling.
+fn raise_mcmc(py: Python<'_>, error: gmm_mcmc::Error) -> PyErr {
+    use gmm_mcmc::Error as Mcmc;
+    let class = match &error {
+        Mcmc::Host(_) => {
+            let Mcmc::Host(error) = error else { unreachable!("matched above") };
+            return raise(py, error);
+        }
+        Mcmc::Start { .. } | Mcmc::Sampler { .. } => "NumericalError",
+        Mcmc::Stopped => return raise(py, Error::Interrupted { iterations: 0 }),
+        Mcmc::Option { .. } | Mcmc::Prior(_) | Mcmc::Checkpoint(_) => "ParameterError",
+    };
+    with_class(py, class, error.to_string())
+}
+
+fn arrays<'py>(py: Python<'py>, posterior: &Posterior) -> PyResult<Bound<'py, PyDict>> {
+    let each = [posterior.chains, posterior.draws];
+    let shaped = |shape: &[usize], values: Vec<f64>| {
+        let shape = [&each[..], shape].concat();
+        ArrayD::from_shape_vec(IxDyn(&shape), values).expect("a posterior's shapes")
+    };
+    let out = PyDict::new(py);
+    for (name, shape, values) in posterior.parameters() {
+        out.set_item(name, shaped(&shape, values.to_vec()).into_pyarray(py))?;
+    }
+    let stats = PyDict::new(py);
+    for (name, values) in posterior.sample_stats() {
+        let values = shaped(&[], values);
+        match name {
+            "diverging" => stats.set_item(name, values.mapv(|v| v != 0.0).into_pyarray(py))?,
+            "n_steps" | "tree_depth" => stats.set_item(name, values.mapv(|v| v as i64).into_pyarray(py))?,
+            _ => stats.set_item(name, values.into_pyarray(py))?,
+        }
+    }
+    out.set_item("stats", stats)?;
+    Ok(out)
+}
+
+/// Draws as they come back from Python: kind, weights (C, N, k), means (C, N, k, d), covariances, and `lp` (C, N).
+pub(crate) struct GivenDraws(Posterior);
+
+impl<'py> FromPyObject<'_, 'py> for GivenDraws {
+    type Error = PyErr;
+
+    fn extract(from: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        type Array<'py> = PyReadonlyArrayDyn<'py, f64>;
+        let (kind, weights, means, covariances, lp): (Kind, Array<'py>, Array<'py>, Array<'py>, Array<'py>) =
+            from.extract()?;
+        let flat = |array: &Array<'py>| array.as_array().iter().copied().collect::<Vec<f64>>();
+        let shape = means.as_array().shape().to_vec();
+        let wrong = || {
+            with_class(
+                from.py(),
+                "ParameterError",
+                format!("draws of means have shape {shape:?}, expected (C, N, k, d)"),
+            )
+        };
+        let [chains, draws, k, d] = shape[..] else { return Err(wrong()) };
+        let stats = flat(&lp).into_iter().map(|lp| Stat { lp, ..Stat::default() }).collect();
+        let (weights, means, covariances) = (flat(&weights), flat(&means), flat(&covariances));
+        let sampler = Sampler::Rwm;
+        let given = Posterior { sampler, kind: kind.0, chains, draws, k, d, weights, means, covariances, stats };
+        let size: usize = given.covariance_shape().iter().product();
+        let total = chains * draws;
+        let fit =
+            given.weights.len() == total * k && given.covariances.len() == total * size && given.stats.len() == total;
+        if fit { Ok(Self(given)) } else { Err(wrong()) }
+    }
+}
+
+/// A line about each parameter.
+type Line8 = (String, f64, f64, f64, f64, f64, f64, f64);
+
+/// Name, mean, sd, 5 % and 95 % quantiles, ess_bulk, ess_tail and r_hat of each parameter, and of `lp`.
+#[pyfunction]
+pub(crate) fn summary(py: Python<'_>, draws: GivenDraws) -> Vec<Line8> {
+    let rows = py.detach(|| draws.0.summary());
+    let line = |r: SummaryRow| (r.name, r.mean, r.sd, r.q5, r.q95, r.ess_bulk, r.ess_tail, r.r_hat);
+    rows.into_iter().map(line).collect()
+}
+
+/// Writes draws as `gmm mcmc` does: npz, parquet or Arrow, by the extension. `stats` are arrays of shape (C, N).
+#[pyfunction]
+pub(crate) fn write_draws(py: Python<'_>, path: String, draws: GivenDraws, stats: &Bound<'_, PyDict>) -> PyResult<()> {
+    let mut all = Vec::new();
+    for (name, values) in stats {
+        let stat = if let Ok(values) = values.extract::<PyReadonlyArrayDyn<'_, bool>>() {
+            DrawStat::Flags(values.as_array().iter().copied().collect())
+        } else if let Ok(values) = values.extract::<PyReadonlyArrayDyn<'_, i64>>() {
+            DrawStat::Counts(values.as_array().iter().copied().collect())
+        } else {
+            DrawStat::Values(values.extract::<PyReadonlyArrayDyn<'_, f64>>()?.as_array().iter().copied().collect())
+        };
+        let len = match &stat {
+            DrawStat::Values(v) => v.len(),
+            DrawStat::Counts(v) => v.len(),
+            DrawStat::Flags(v) => v.len(),
+        };
+        let name: String = name.extract()?;
+        if len != draws.0.chains * draws.0.draws {
+            return Err(with_class(
+                py,
+                "ParameterError",
+                format!("{name} has {len} numbers, expected one for each draw"),
+            ));
+        }
+        all.push((name, stat));
+    }
+    let Posterior { kind, chains, draws, k, d, weights, means, covariances, .. } = draws.0;
+    let file = DrawsFile { kind, chains, draws, k, d, weights, means, covariances, stats: all };
+    py.detach(|| gmm_data::write_draws(&path, &file)).map_err(|error| match error.problem {
+        gmm_data::Problem::Extension { .. } => with_class(py, "ParameterError", error.to_string()),
+        _ => PyOSError::new_err(error.to_string()),
+    })
+}

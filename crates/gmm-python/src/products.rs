@@ -1,0 +1,298 @@
+//! Products with a matrix that stays loaded.
+
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gmm_host::products::{Scalar, TopK};
+use gmm_host::{Error, ResidentFactor, ResidentMatrix, memory};
+use gmm_model::{Matrix, ModelError};
+use ndarray::{Array2, ArrayView2, CowArray, Ix2, s};
+use numpy::{Element, IntoPyArray, PyReadonlyArray1};
+use pyo3::prelude::*;
+
+use crate::engines;
+use crate::errors::raise;
+use crate::evaluate::SHORT;
+use crate::options::Place;
+use crate::rows::Rows;
+use crate::supervise::supervise;
+
+/// Multiplications after which a batch looks whether it should go on: far less than a second's work.
+const LONG: usize = 1 << 32;
+
+/// The least part of a batch. Parts of a multiple of it have the bits that the batch has as a whole.
+const TOGETHER: usize = 256;
+
+/// A matrix loaded once, for any number of questions. See `gmm_rs.Resident`, which converts arguments.
+#[pyclass(frozen, name = "Resident")]
+pub(crate) struct Resident {
+    held: Arc<Mutex<Loadable>>,
+    /// What the matrix's memory belongs to.
+    owner: Py<PyAny>,
+    dim: (usize, usize),
+}
+
+/// A matrix on an engine, and what it takes to load it once more: a forked process has no threads of the engine's.
+struct Loadable {
+    matrix: Matrix,
+    place: Place,
+    fast: bool,
+    loaded: Option<(u32, Loaded)>,
+}
+
+enum Loaded {
+    F32(Held<f32>),
+    F64(Held<f64>),
+}
+
+struct Held<T: Scalar> {
+    matrix: ResidentMatrix<T>,
+    /// From the first distance on.
+    factor: Option<ResidentFactor>,
+}
+
+#[derive(Clone)]
+enum Question {
+    Product,
+    Inner,
+    Form,
+    Distance(Option<Vec<f64>>),
+    Best(usize),
+}
+
+enum Answer<T> {
+    Matrix(Array2<T>),
+    Numbers(Vec<f64>),
+    Best(TopK<T>),
+}
+
+impl Loadable {
+    fn get(&mut self) -> Result<&mut Loaded, Error> {
+        self.forget_others();
+        let (_, loaded) = match &mut self.loaded {
+            Some(loaded) => loaded,
+            none => {
+                let opened = engines::open_for_products(&self.place)?;
+                let engine = opened.engine.as_ref();
+                let loaded = match self.matrix.clone() {
+                    Matrix::F32(matrix) => Loaded::F32(Held::new(ResidentMatrix::new(engine, matrix)?, self.fast)),
+                    Matrix::F64(matrix) => Loaded::F64(Held::new(ResidentMatrix::new(engine, matrix)?, self.fast)),
+                };
+                none.insert((std::process::id(), loaded))
+            }
+        };
+        Ok(loaded)
+    }
+
+    /// What another process loaded has threads that are not here, and cannot be given back from here.
+    fn forget_others(&mut self) {
+        if let Some(other) = self.loaded.take_if(|(process, _)| *process != std::process::id()) {
+            mem::forget(other);
+        }
+    }
+}
+
+impl Drop for Loadable {
+    fn drop(&mut self) {
+        self.forget_others();
+    }
+}
+
+impl<T: Scalar> Held<T> {
+    fn new(matrix: ResidentMatrix<T>, fast: bool) -> Self {
+        Self { matrix: if fast { matrix.fast() } else { matrix }, factor: None }
+    }
+
+    fn factor(&mut self) -> Result<&ResidentFactor, Error> {
+        let factor = match self.factor.take() {
+            Some(factor) => factor,
+            None => self.matrix.factor()?,
+        };
+        Ok(self.factor.insert(factor))
+    }
+
+    /// The answer, in parts between which it looks whether it should go on.
+    fn ask(
+        &mut self,
+        x: ArrayView2<'_, T>,
+        question: &Question,
+        is_cut: &dyn Fn() -> bool,
+    ) -> Result<Answer<T>, Error> {
+        let (m, k) = self.matrix.dim();
+        let is_product = matches!(question, Question::Product);
+        // A product's questions are the columns of its right factor.
+        let (len, width) = if is_product { (x.ncols(), x.nrows()) } else { x.dim() };
+        if width != k {
+            let what = if is_product { "the right factor" } else { "the batch of questions" };
+            let expected = if is_product { vec![k, len] } else { vec![len, k] };
+            return Err(ModelError::Shape { what, found: vec![x.nrows(), x.ncols()], expected }.into());
+        }
+        let part = (LONG / m.saturating_mul(k).max(1)).next_multiple_of(TOGETHER).max(TOGETHER);
+        let parts = (0..len).step_by(part).map(|first| first..len.min(first + part));
+        let parts = parts.map(|part| if is_cut() { Err(Error::Interrupted { iterations: 0 }) } else { Ok(part) });
+        let of = |count: usize| -> Result<Array2<T>, Error> {
+            memory::check("the answers of a batch", (count as u128) * len as u128 * size_of::<T>() as u128)?;
+            Ok(Array2::zeros(if is_product { (count, len) } else { (len, count) }))
+        };
+        match question {
+            Question::Product => {
+                let mut out = of(m)?;
+                for part in parts {
+                    let part = s![.., part?];
+                    self.matrix.matmul_into(x.slice(part.clone()), out.slice_mut(part))?;
+                }
+                Ok(Answer::Matrix(out))
+            }
+            Question::Inner => {
+                let mut out = of(m)?;
+                for part in parts {
+                    let part = s![part?, ..];
+                    self.matrix.inner_into(x.slice(part.clone()), out.slice_mut(part))?;
+                }
+                Ok(Answer::Matrix(out))
+            }
+            Question::Form => {
+                let mut out = Vec::new();
+                // Also without questions, so that a matrix that is not square is refused.
+                out.extend(self.matrix.quadratic_form(x.slice(s![..0, ..]))?);
+                for part in parts {
+                    out.extend(self.matrix.quadratic_form(x.slice(s![part?, ..]))?);
+                }
+                Ok(Answer::Numbers(out))
+            }
+            Question::Distance(mean) => {
+                let factor = self.factor()?;
+                let mut out = Vec::new();
+                for part in parts {
+                    out.extend(factor.mahalanobis(x.slice(s![part?, ..]), mean.as_deref())?);
+                }
+                Ok(Answer::Numbers(out))
+            }
+            Question::Best(count) => {
+                let mut all = self.matrix.top_k(x.slice(s![..0, ..]), *count)?;
+                (all.values, all.indices) = (of(*count)?, Array2::zeros((len, *count)));
+                for part in parts {
+                    let part = part?;
+                    let found = self.matrix.top_k(x.slice(s![part.clone(), ..]), *count)?;
+                    all.values.slice_mut(s![part.clone(), ..]).assign(&found.values);
+                    all.indices.slice_mut(s![part, ..]).assign(&found.indices);
+                }
+                Ok(Answer::Best(all))
+            }
+        }
+    }
+}
+
+impl Loaded {
+    /// Questions are rounded, or widened, to the matrix's type.
+    fn ask(&mut self, x: &Matrix, question: &Question, is_cut: &dyn Fn() -> bool) -> Result<Told, Error> {
+        Ok(match (self, x) {
+            (Self::F32(held), Matrix::F32(x)) => Told::F32(held.ask(x.view(), question, is_cut)?),
+            (Self::F32(held), Matrix::F64(x)) => Told::F32(held.ask(x.mapv(|v| v as f32).view(), question, is_cut)?),
+            (Self::F64(held), Matrix::F64(x)) => Told::F64(held.ask(x.view(), question, is_cut)?),
+            (Self::F64(held), Matrix::F32(x)) => Told::F64(held.ask(x.mapv(f64::from).view(), question, is_cut)?),
+        })
+    }
+}
+
+enum Told {
+    F32(Answer<f32>),
+    F64(Answer<f64>),
+}
+
+fn to_numpy<'py, T: Element>(py: Python<'py>, answer: Answer<T>) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match answer {
+        Answer::Matrix(matrix) => matrix.into_pyarray(py).into_any(),
+        Answer::Numbers(numbers) => numbers.into_pyarray(py).into_any(),
+        Answer::Best(TopK { indices, values }) => {
+            let indices = indices.mapv(|index| index as i64);
+            (indices.into_pyarray(py), values.into_pyarray(py)).into_pyobject(py)?.into_any()
+        }
+    })
+}
+
+impl Resident {
+    fn ask<'py>(
+        &self,
+        py: Python<'py>,
+        questions: &Bound<'py, PyAny>,
+        question: Question,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let questions = Rows::new(questions, None)?;
+        let (q, columns) = questions.dim();
+        let ((m, k), is_product) = (self.dim, matches!(question, Question::Product));
+        let count = if is_product { columns } else { q };
+        let (questions, memory_of_both) = questions.into_matrix(py, &self.owner)?;
+        let held = self.held.clone();
+        // What a panic left is as good as what an error leaves: a matrix is never half loaded.
+        let work = move |is_cut: &dyn Fn() -> bool| {
+            held.lock().unwrap_or_else(PoisonError::into_inner).get()?.ask(&questions, &question, is_cut)
+        };
+        let done = if m.saturating_mul(k).saturating_mul(count) < SHORT {
+            py.detach(|| work(&|| false))
+        } else {
+            supervise(py, memory_of_both, None, move |line| work(&|| line.is_cut()))?
+        };
+        match done.map_err(|error| raise(py, error))? {
+            Told::F32(answer) => to_numpy(py, answer),
+            Told::F64(answer) => to_numpy(py, answer),
+        }
+    }
+}
+
+#[pymethods]
+impl Resident {
+    #[new]
+    fn new(py: Python<'_>, matrix: &Bound<'_, PyAny>, place: Place, fast: bool) -> PyResult<Self> {
+        let matrix = Rows::new(matrix, None)?;
+        let dim = matrix.dim();
+        let (matrix, owner) = matrix.into_matrix(py, &py.None())?;
+        let made = py.detach(|| {
+            let matrix = match (matrix, place.precision) {
+                (Matrix::F64(a), Some(gmm_model::Precision::F32)) => Matrix::F32(owned(a.mapv(|v| v as f32))),
+                (Matrix::F32(a), Some(gmm_model::Precision::F64)) => Matrix::F64(owned(a.mapv(f64::from))),
+                (matrix, _) => matrix,
+            };
+            let mut held = Loadable { matrix, place, fast, loaded: None };
+            held.get()?;
+            Ok::<_, Error>(held)
+        });
+        let held = made.map_err(|error| raise(py, error))?;
+        Ok(Self { held: Arc::new(Mutex::new(held)), owner, dim })
+    }
+
+    /// `A b`, `(m, n)` from `(k, n)`.
+    fn matmul<'py>(&self, py: Python<'py>, b: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.ask(py, b, Question::Product)
+    }
+
+    /// `X Aᵀ`, `(q, m)` from `(q, k)`.
+    fn inner<'py>(&self, py: Python<'py>, questions: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.ask(py, questions, Question::Inner)
+    }
+
+    /// xᵀ A x, `(q,)`.
+    fn quadratic_form<'py>(&self, py: Python<'py>, questions: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.ask(py, questions, Question::Form)
+    }
+
+    /// (x − mean)ᵀ A⁻¹ (x − mean), `(q,)`.
+    #[pyo3(signature = (questions, mean=None))]
+    fn mahalanobis<'py>(
+        &self,
+        py: Python<'py>,
+        questions: &Bound<'py, PyAny>,
+        mean: Option<PyReadonlyArray1<'py, f64>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.ask(py, questions, Question::Distance(mean.map(|mean| mean.as_array().to_vec())))
+    }
+
+    /// Indices and values, `(q, count)` each.
+    fn top_k<'py>(&self, py: Python<'py>, questions: &Bound<'py, PyAny>, count: usize) -> PyResult<Bound<'py, PyAny>> {
+        self.ask(py, questions, Question::Best(count))
+    }
+}
+
+fn owned<T>(matrix: Array2<T>) -> CowArray<'static, T, Ix2> {
+    matrix.into()
+}
