@@ -139,7 +139,7 @@ impl<T: Scalar> Held<T> {
                 let mut out = of(m)?;
                 for part in parts {
                     let part = s![.., part?];
-                    self.matrix.matmul_into(x.slice(part.clone()), out.slice_mut(part))?;
+                    self.matrix.matmul_into(x.slice(part), out.slice_mut(part))?;
                 }
                 Ok(Answer::Matrix(out))
             }
@@ -147,7 +147,7 @@ impl<T: Scalar> Held<T> {
                 let mut out = of(m)?;
                 for part in parts {
                     let part = s![part?, ..];
-                    self.matrix.inner_into(x.slice(part.clone()), out.slice_mut(part))?;
+                    self.matrix.inner_into(x.slice(part), out.slice_mut(part))?;
                 }
                 Ok(Answer::Matrix(out))
             }

@@ -76,9 +76,13 @@ impl Narrow<'_> {
             }
         }
         for i in 0..R.min(r - row) {
+            // Four at a time: a sum over lanes takes as long as several products.
+            let mut four = [words.splat(0.0); 4];
+            four[..C].copy_from_slice(&sums[i]);
+            let found = words.sum4(four);
             for j in 0..C.min(c - column) {
                 let rest: f64 = a[i][whole..].iter().zip(&b[j][whole..]).map(|(a, b)| a * b).sum();
-                self.sums[[row + i, column + j]] += words.sum(sums[i][j]) + rest;
+                self.sums[[row + i, column + j]] += found[j] + rest;
             }
         }
         R
