@@ -194,6 +194,7 @@ fn help_has_an_example_for_every_command() {
         "predict",
         "score",
         "loglik",
+        "matmul",
         "mcmc",
         "classify",
         "sample",

@@ -26,10 +26,12 @@ impl Scalar for f64 {}
 impl Element for f32 {
     const EPSILON: f64 = f32::EPSILON as f64;
 
+    #[inline]
     fn of(value: f64) -> Self {
         value as Self
     }
 
+    #[inline]
     fn to_f64(self) -> f64 {
         f64::from(self)
     }
@@ -46,10 +48,12 @@ impl Element for f32 {
 impl Element for f64 {
     const EPSILON: f64 = Self::EPSILON;
 
+    #[inline]
     fn of(value: f64) -> Self {
         value
     }
 
+    #[inline]
     fn to_f64(self) -> f64 {
         self
     }
