@@ -25,7 +25,7 @@ pub enum Centre {
 /// Cost: five fits, or one for each chain.
 ///
 /// # Errors
-/// As for [`fit`](gmm_host::fit) and [`about`].
+/// As for [`fit()`] and [`about`].
 pub fn about_fits(
     centre: Centre,
     engine: &dyn Engine,
