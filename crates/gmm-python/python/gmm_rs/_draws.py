@@ -1,0 +1,266 @@
+"""Draws of mixtures' parameters, and what is made of them."""
+
+import os
+
+import numpy as np
+
+from gmm_rs import _bridge, _core
+from gmm_rs._given import index
+from gmm_rs.exceptions import ParameterError
+from gmm_rs.mixture import GaussianMixture
+
+KINDS = ("full", "tied", "diag", "spherical")
+
+# Above this, chains have not mixed; fewer effective draws for each chain than this make rough quantiles (Vehtari and
+# others 2021).
+R_HAT, ESS_PER_CHAIN = 1.01, 100.0
+
+
+class Draws:
+    """Draws of weights, means and covariances, with what the sampler had to say.
+
+    Parameters
+    ----------
+    covariance_type : {'full', 'tied', 'diag', 'spherical'}
+        Kind of the covariances.
+
+    weights : array-like of shape (C, N, k)
+        Component weights.
+
+    means : array-like of shape (C, N, k, d)
+        Component means.
+
+    covariances : array-like
+        (C, N) and the shape of the kind.
+
+    sample_stats : dict
+        Arrays of shape (C, N): 'lp', the log posterior density, 'acceptance_rate', and of NUTS 'diverging', 'n_steps',
+        'step_size' and 'tree_depth'.
+
+    checkpoint : bytes, default=None
+        The chains, for :func:`~gmm_rs.mcmc` to go on with.
+
+    Attributes
+    ----------
+    n_chains : int
+        Chains ``C``.
+
+    n_draws : int
+        Draws of each, ``N``.
+    """
+
+    def __init__(self, covariance_type, weights, means, covariances, sample_stats, *, checkpoint=None):
+        self.covariance_type = covariance_type
+        self.weights, self.means, self.covariances = (
+            np.ascontiguousarray(array, dtype=np.float64) for array in (weights, means, covariances)
+        )
+        self.sample_stats = {name: np.asarray(values) for name, values in sample_stats.items()}
+        self.checkpoint = checkpoint
+        if covariance_type not in KINDS:
+            raise ParameterError(f"unknown covariance_type {covariance_type!r}: choose one of {', '.join(KINDS)}")
+        if self.means.ndim != 4:
+            raise ParameterError(f"draws of means have shape {self.means.shape}, expected (C, N, k, d)")
+        each, (k, d) = self.means.shape[:2], self.means.shape[2:]
+        kind = {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}[covariance_type]
+        for name, array, shape in [("weights", self.weights, (k,)), ("covariances", self.covariances, kind)]:
+            if array.shape != each + shape:
+                raise ParameterError(f"draws of {name} have shape {array.shape}, expected {each + shape}")
+        for name, values in self.sample_stats.items():
+            if values.shape != each:
+                raise ParameterError(f"{name} has shape {values.shape}, expected {each}")
+        self.n_chains, self.n_draws = each
+
+    def __repr__(self):
+        k, d = self.means.shape[2:]
+        return f"Draws(<{self.n_chains} chains of {self.n_draws} draws, {k} components in {d} columns>)"
+
+    def _given(self):
+        lp = self.sample_stats.get("lp", np.full(self.means.shape[:2], np.nan))
+        return (self.covariance_type, self.weights, self.means, self.covariances, np.asarray(lp, dtype=np.float64))
+
+    def summary(self):
+        """A line about each number: mean, deviation, quantiles, effective sample sizes, R-hat.
+
+        Of a matrix the lower triangle. ``pandas.DataFrame(draws.summary())`` makes a table of it.
+
+        Returns
+        -------
+        summary : dict
+            Arrays of one length under 'name', 'mean', 'sd', 'q5', 'q95', 'ess_bulk', 'ess_tail' and 'r_hat'.
+        """
+        names = ("name", "mean", "sd", "q5", "q95", "ess_bulk", "ess_tail", "r_hat")
+        lines = _core.summary(self._given())
+        columns = zip(*lines) if lines else [()] * len(names)
+        return {name: np.array(column) for name, column in zip(names, columns)}
+
+    def concerns(self):
+        """What should be seen before the draws are believed; :func:`~gmm_rs.mcmc` warns of it.
+
+        Returns
+        -------
+        concerns : list of str
+            Empty where chains mixed, draws are enough and none diverged.
+        """
+        lines, found = self.summary(), []
+        apart = int((lines["r_hat"] > R_HAT).sum())
+        if apart:
+            top = np.nanargmax(lines["r_hat"])
+            found.append(
+                f"r_hat is above {R_HAT} for {apart} of {len(lines['name'])} numbers (largest {lines['r_hat'][top]:.3f}, "
+                f"{lines['name'][top]}): the chains have not mixed; take more warmup and draws, or, where components "
+                "changed places, relabel='pivot'"
+            )
+        ess = np.fmin(lines["ess_bulk"], lines["ess_tail"])
+        few = (lines["sd"] > 0.0) & (ess < ESS_PER_CHAIN * self.n_chains)
+        if few.any():
+            found.append(
+                f"{int(few.sum())} of {len(few)} numbers have an effective sample size below "
+                f"{ESS_PER_CHAIN * self.n_chains:.0f} (least {ess[few].min():.0f}): their quantiles are rough; take more "
+                "draws"
+            )
+        diverging = int(np.sum(self.sample_stats.get("diverging", 0)))
+        if diverging:
+            found.append(
+                f"{diverging} of {self.n_chains * self.n_draws} draws diverged: what lies beyond is not drawn from; raise "
+                "target_accept, or the prior leaves a component too free"
+            )
+        return found
+
+    def mixture(self, i):
+        """One draw as an estimator that predicts.
+
+        Parameters
+        ----------
+        i : int or tuple of int
+            The draw's number in all chains, one after another, or ``(chain, draw)``.
+
+        Returns
+        -------
+        mixture : GaussianMixture
+        """
+        at = np.unravel_index(i, self.means.shape[:2]) if np.ndim(i) == 0 else tuple(i)
+        weights, means, covariances = self.weights[at], self.means[at], self.covariances[at]
+        if weights.ndim != 1:
+            raise ParameterError(f"i is {i!r}: it must be one draw")
+        model = GaussianMixture(len(weights), covariance_type=self.covariance_type)
+        _bridge.set_parameters(model, _core.mixture((self.covariance_type, weights, means, covariances)), np.float64)
+        model.n_features_in_ = means.shape[1]
+        return model
+
+    def score_samples(self, X, *, n_draws=200):
+        """Log posterior predictive density of rows: the logarithm of the mean density over draws.
+
+        Components that change places do not matter.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+
+        n_draws : int, default=200
+            Draws to average over, at equal distances; all where there are no more.
+
+        Returns
+        -------
+        log_prob : ndarray of shape (n,)
+        """
+        total, count = None, 0
+        for model in self._some(n_draws):
+            here = model.score_samples(X)
+            total, count = here if total is None else np.logaddexp(total, here), count + 1
+        return total - np.log(count)
+
+    def predict_proba(self, X, *, n_draws=200):
+        """Probabilities of the components, averaged over draws.
+
+        They mean something where components keep their places: see `relabel` of :func:`~gmm_rs.mcmc`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+
+        n_draws : int, default=200
+            Draws to average over, at equal distances; all where there are no more.
+
+        Returns
+        -------
+        resp : ndarray of shape (n, k)
+        """
+        found = [model.predict_proba(X) for model in self._some(n_draws)]
+        return np.mean(found, axis=0)
+
+    def predict(self, X, *, n_draws=200):
+        """The component of largest probability, averaged over draws.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+
+        n_draws : int, default=200
+            Draws to average over, at equal distances; all where there are no more.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,)
+        """
+        return self.predict_proba(X, n_draws=n_draws).argmax(axis=1)
+
+    def _some(self, n_draws):
+        total = self.n_chains * self.n_draws
+        count = min(index(n_draws, "n_draws", 1), total)
+        if count == 0:
+            raise ParameterError("there are no draws to average over")
+        return (self.mixture(i) for i in np.arange(count) * total // count)
+
+    def to_arviz(self):
+        """The draws as ArviZ has them; needs `arviz`.
+
+        Returns
+        -------
+        data : InferenceData or DataTree
+            Groups `posterior` and `sample_stats`.
+        """
+        import inspect
+
+        import arviz
+
+        posterior = {name: getattr(self, name) for name in ("weights", "means", "covariances")}
+        if "posterior" in inspect.signature(arviz.from_dict).parameters:
+            return arviz.from_dict(posterior=posterior, sample_stats=self.sample_stats)
+        # From version 1 on groups are one dictionary.
+        return arviz.from_dict({"posterior": posterior, "sample_stats": self.sample_stats})
+
+    def save(self, path):
+        """Writes the draws as ``gmm mcmc`` does. The file appears whole or not at all; the checkpoint is not in it.
+
+        Parameters
+        ----------
+        path : path
+            Ends in .npz, or in .parquet or .arrow, which :meth:`load` does not read.
+
+        Returns
+        -------
+        self : Draws
+        """
+        _core.write_draws(os.fspath(path), self._given(), self.sample_stats)
+        return self
+
+    @classmethod
+    def load(cls, path):
+        """Reads an npz, such as :meth:`save` and ``gmm mcmc`` write.
+
+        Parameters
+        ----------
+        path : path
+
+        Returns
+        -------
+        draws : Draws
+        """
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+        try:
+            kind = arrays.pop("covariance_type").tobytes().decode("ascii")
+            parameters = [arrays.pop(name) for name in ("weights", "means", "covariances")]
+        except (KeyError, UnicodeDecodeError) as error:
+            raise ParameterError(f"{path} holds no draws: it lacks {error}") from None
+        return cls(kind, *parameters, arrays)
