@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use clap::Args;
-use gmm_data::{DrawStat, DrawsFile};
+use gmm_data::DrawsFile;
 use gmm_host::{Likelihood, memory};
 use gmm_mcmc::starts::{self, Centre};
 use gmm_mcmc::{Error, Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Target, fingerprint};
@@ -206,17 +206,7 @@ fn prior_options(path: Option<&Path>) -> anyhow::Result<PriorOptions> {
 }
 
 fn write(path: &Path, posterior: Posterior) -> anyhow::Result<()> {
-    let stats = posterior.sample_stats().into_iter().map(|(name, values)| {
-        let stat = match name {
-            "diverging" => DrawStat::Flags(values.iter().map(|v| *v != 0.0).collect()),
-            "n_steps" | "tree_depth" => DrawStat::Counts(values.iter().map(|v| *v as i64).collect()),
-            _ => DrawStat::Values(values),
-        };
-        (name.to_owned(), stat)
-    });
-    let stats = stats.collect();
-    let Posterior { kind, chains, draws, k, d, weights, means, covariances, .. } = posterior;
-    let file = DrawsFile { kind, chains, draws, k, d, weights, means, covariances, stats };
+    let file = DrawsFile { stats: posterior.sample_stats(), parameters: posterior.draws };
     let _whole = interrupt::hold();
     Ok(gmm_data::write_draws(path, &file)?)
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
-use gmm_model::CovarianceType;
+use gmm_model::{DrawStat, ParameterDraws};
 use zip::CompressionMethod;
 use zip::write::{SimpleFileOptions, ZipWriter};
 
@@ -18,38 +18,12 @@ use crate::{FileError, Format, Problem, atomic, npy};
 /// The formats in which draws are written.
 const WRITABLE: &str = "npz, parquet, arrow, ipc or feather";
 
-/// One number for each draw, `(C, N)`.
-#[derive(Clone, Debug, PartialEq)]
-pub enum DrawStat {
-    /// Numbers.
-    Values(Vec<f64>),
-    /// Whole numbers.
-    Counts(Vec<i64>),
-    /// Yes or no.
-    Flags(Vec<bool>),
-}
-
-/// `N` draws of each of `C` chains: of the parameters of mixtures of `k` components in `d` dimensions, and of what a
-/// sampler has to say. All arrays have (chain, draw) in front, row-major.
+/// Draws of parameters, and what a sampler has to say of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DrawsFile {
-    /// The covariance kind.
-    pub kind: CovarianceType,
-    /// Chains `C`.
-    pub chains: usize,
-    /// Draws of each, `N`.
-    pub draws: usize,
-    /// Components.
-    pub k: usize,
-    /// Dimensions.
-    pub d: usize,
-    /// `(C, N, k)`.
-    pub weights: Vec<f64>,
-    /// `(C, N, k, d)`.
-    pub means: Vec<f64>,
-    /// `(C, N)` and the kind's shape: full `(k, d, d)`, tied `(d, d)`, diag `(k, d)`, spherical `(k,)`.
-    pub covariances: Vec<f64>,
-    /// The sampler's words, each by its name.
+    /// Of `C` chains, `N` each.
+    pub parameters: ParameterDraws,
+    /// The sampler's words, each by its name, `(C, N)`.
     pub stats: Vec<(String, DrawStat)>,
 }
 
@@ -99,35 +73,10 @@ pub fn write_draws(path: impl AsRef<Path>, draws: &DrawsFile) -> Result<(), File
 }
 
 impl DrawsFile {
-    /// The parameters: name, shape of one draw, values.
-    fn parameters(&self) -> [(&'static str, Vec<usize>, &[f64]); 3] {
-        let (k, d) = (self.k, self.d);
-        let covariances = match self.kind {
-            CovarianceType::Full => vec![k, d, d],
-            CovarianceType::Tied => vec![d, d],
-            CovarianceType::Diag => vec![k, d],
-            CovarianceType::Spherical => vec![k],
-        };
-        [
-            ("weights", vec![k], &self.weights),
-            ("means", vec![k, d], &self.means),
-            ("covariances", covariances, &self.covariances),
-        ]
-    }
-
     fn check(&self) {
-        let total = self.chains * self.draws;
-        for (name, shape, values) in self.parameters() {
-            assert_eq!(values.len(), total * shape.iter().product::<usize>(), "{name}");
-        }
-        for (name, stat) in &self.stats {
-            let len = match stat {
-                DrawStat::Values(v) => v.len(),
-                DrawStat::Counts(v) => v.len(),
-                DrawStat::Flags(v) => v.len(),
-            };
-            assert_eq!(len, total, "{name}");
-        }
+        assert!(self.parameters.is_whole(), "arrays of draws are as long as their shapes say");
+        let total = self.parameters.chains * self.parameters.draws;
+        self.stats.iter().for_each(|(name, stat)| assert_eq!(stat.len(), total, "{name}"));
     }
 
     fn npz(&self, out: &mut BufWriter<File>) -> io::Result<()> {
@@ -144,8 +93,8 @@ impl DrawsFile {
             }
             out.flush()
         };
-        let each = [self.chains, self.draws];
-        for (name, shape, values) in self.parameters() {
+        let each = [self.parameters.chains, self.parameters.draws];
+        for (name, shape, values) in self.parameters.parameters() {
             array(name, "<f8", &[&each[..], &shape].concat(), &mut values.iter().map(|v| v.to_le_bytes().into()))?;
         }
         for (name, stat) in &self.stats {
@@ -155,7 +104,7 @@ impl DrawsFile {
                 DrawStat::Flags(v) => array(name, "|b1", &each, &mut v.iter().map(|&v| u8::from(v).into()))?,
             }
         }
-        let word = self.kind.name().as_bytes();
+        let word = self.parameters.kind.name().as_bytes();
         array("covariance_type", "|u1", &[word.len()], &mut word.iter().map(|&letter| letter.into()))?;
         archive.finish().map_err(io::Error::other)?.flush()
     }
@@ -169,15 +118,12 @@ impl DrawsFile {
         let whole = |values: &mut dyn Iterator<Item = usize>| {
             Arc::new(Int64Array::from_iter_values(values.map(|v| v as i64))) as ArrayRef
         };
-        let total = self.chains * self.draws;
-        push("chain".to_owned(), DataType::Int64, whole(&mut (0..total).map(|i| i / self.draws)));
-        push("draw".to_owned(), DataType::Int64, whole(&mut (0..total).map(|i| i % self.draws)));
-        for (name, shape, values) in self.parameters() {
-            let size: usize = shape.iter().product();
-            for at in 0..size {
-                let column = Float64Array::from_iter_values(values.iter().skip(at).step_by(size).copied());
-                push(format!("{name}[{}]", indices(at, &shape)), DataType::Float64, Arc::new(column));
-            }
+        let ParameterDraws { chains, draws, .. } = self.parameters;
+        let total = chains * draws;
+        push("chain".to_owned(), DataType::Int64, whole(&mut (0..total).map(|i| i / draws)));
+        push("draw".to_owned(), DataType::Int64, whole(&mut (0..total).map(|i| i % draws)));
+        for (name, values) in self.parameters.scalars() {
+            push(name, DataType::Float64, Arc::new(Float64Array::from(values)));
         }
         for (name, stat) in &self.stats {
             let (kind, column): (_, ArrayRef) = match stat {
@@ -207,15 +153,4 @@ impl From<u8> for Bytes {
     fn from(byte: u8) -> Self {
         Self { bytes: [byte; 8], len: 1 }
     }
-}
-
-/// A row-major position as indices with commas.
-fn indices(mut at: usize, shape: &[usize]) -> String {
-    let mut indices = Vec::with_capacity(shape.len());
-    for len in shape.iter().rev() {
-        indices.push((at % len).to_string());
-        at /= len;
-    }
-    indices.reverse();
-    indices.join(",")
 }

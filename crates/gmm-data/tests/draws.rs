@@ -1,7 +1,7 @@
 //! Draws of mixtures: what is written is read back, and what is none is refused.
 
-use gmm_data::{DrawStat, DrawsFile, Table, read_mixtures, read_npz_array, read_table, write_draws, write_table};
-use gmm_model::{CovarianceType, Covariances};
+use gmm_data::{DrawsFile, Table, read_mixtures, read_npz_array, read_table, write_draws, write_table};
+use gmm_model::{CovarianceType, Covariances, DrawStat, ParameterDraws};
 use ndarray::Array2;
 
 /// Two chains of three draws of `k` components in `d` dimensions; every number is another.
@@ -28,7 +28,8 @@ fn draws(kind: CovarianceType, k: usize, d: usize) -> DrawsFile {
         ("diverging".to_owned(), DrawStat::Flags((0..total).map(|i| i == 4).collect())),
     ];
     let means = (0..total * k * d).map(|i| 10.0 * number(i + 1000)).collect();
-    DrawsFile { kind, chains, draws, k, d, weights: weights.collect(), means, covariances, stats }
+    let parameters = ParameterDraws { kind, chains, draws, k, d, weights: weights.collect(), means, covariances };
+    DrawsFile { parameters, stats }
 }
 
 #[test]
@@ -46,14 +47,17 @@ fn every_kind_comes_back_from_every_format_chain_after_chain() {
                 assert_eq!(mixtures.len(), 6);
                 for (i, mixture) in mixtures.iter().enumerate() {
                     assert_eq!(mixture.covariance_type(), kind, "{name}");
-                    assert_eq!(mixture.weights().to_vec(), draws.weights[i * k..][..k]);
-                    assert_eq!(mixture.means().iter().copied().collect::<Vec<_>>(), draws.means[i * k * d..][..k * d]);
+                    assert_eq!(mixture.weights().to_vec(), draws.parameters.weights[i * k..][..k]);
+                    assert_eq!(
+                        mixture.means().iter().copied().collect::<Vec<_>>(),
+                        draws.parameters.means[i * k * d..][..k * d]
+                    );
                     let found: Vec<f64> = match mixture.covariances() {
                         Covariances::Full(a) => a.iter().copied().collect(),
                         Covariances::Tied(a) | Covariances::Diag(a) => a.iter().copied().collect(),
                         Covariances::Spherical(a) => a.to_vec(),
                     };
-                    assert_eq!(found, draws.covariances[i * found.len()..][..found.len()], "{kind} {name}");
+                    assert_eq!(found, draws.parameters.covariances[i * found.len()..][..found.len()], "{kind} {name}");
                 }
             }
         }

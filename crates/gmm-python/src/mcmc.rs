@@ -4,12 +4,12 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use gmm_data::{DrawStat, DrawsFile};
+use gmm_data::DrawsFile;
 use gmm_host::{Error, Likelihood, memory};
 use gmm_mcmc::starts::{self, Centre};
 use gmm_mcmc::{Checkpoint, Event, Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Stat, Target};
 use gmm_mcmc::{SummaryRow, fingerprint};
-use gmm_model::{CovarianceType, Dataset};
+use gmm_model::{CovarianceType, Dataset, DrawStat, ParameterDraws};
 use ndarray::{ArrayD, IxDyn};
 use numpy::{IntoPyArray, PyReadonlyArray1, PyReadonlyArrayDyn};
 use pyo3::exceptions::PyOSError;
@@ -202,23 +202,22 @@ fn raise_mcmc(py: Python<'_>, error: gmm_mcmc::Error) -> PyErr {
     with_class(py, class, error.to_string())
 }
 
+fn shaped<T>(shape: &[usize], values: Vec<T>) -> ArrayD<T> {
+    ArrayD::from_shape_vec(IxDyn(shape), values).expect("a posterior's shapes")
+}
+
 fn arrays<'py>(py: Python<'py>, posterior: &Posterior) -> PyResult<Bound<'py, PyDict>> {
-    let each = [posterior.chains, posterior.draws];
-    let shaped = |shape: &[usize], values: Vec<f64>| {
-        let shape = [&each[..], shape].concat();
-        ArrayD::from_shape_vec(IxDyn(&shape), values).expect("a posterior's shapes")
-    };
+    let each = [posterior.draws.chains, posterior.draws.draws];
     let out = PyDict::new(py);
-    for (name, shape, values) in posterior.parameters() {
-        out.set_item(name, shaped(&shape, values.to_vec()).into_pyarray(py))?;
+    for (name, shape, values) in posterior.draws.parameters() {
+        out.set_item(name, shaped(&[&each[..], &shape].concat(), values.to_vec()).into_pyarray(py))?;
     }
     let stats = PyDict::new(py);
-    for (name, values) in posterior.sample_stats() {
-        let values = shaped(&[], values);
-        match name {
-            "diverging" => stats.set_item(name, values.mapv(|v| v != 0.0).into_pyarray(py))?,
-            "n_steps" | "tree_depth" => stats.set_item(name, values.mapv(|v| v as i64).into_pyarray(py))?,
-            _ => stats.set_item(name, values.into_pyarray(py))?,
+    for (name, stat) in posterior.sample_stats() {
+        match stat {
+            DrawStat::Values(values) => stats.set_item(name, shaped(&each, values).into_pyarray(py))?,
+            DrawStat::Counts(values) => stats.set_item(name, shaped(&each, values).into_pyarray(py))?,
+            DrawStat::Flags(values) => stats.set_item(name, shaped(&each, values).into_pyarray(py))?,
         }
     }
     out.set_item("stats", stats)?;
@@ -247,12 +246,9 @@ impl<'py> FromPyObject<'_, 'py> for GivenDraws {
         let [chains, draws, k, d] = shape[..] else { return Err(wrong()) };
         let stats = flat(&lp).into_iter().map(|lp| Stat { lp, ..Stat::default() }).collect();
         let (weights, means, covariances) = (flat(&weights), flat(&means), flat(&covariances));
-        let sampler = Sampler::Rwm;
-        let given = Posterior { sampler, kind: kind.0, chains, draws, k, d, weights, means, covariances, stats };
-        let size: usize = given.covariance_shape().iter().product();
-        let total = chains * draws;
-        let fit =
-            given.weights.len() == total * k && given.covariances.len() == total * size && given.stats.len() == total;
+        let parameters = ParameterDraws { kind: kind.0, chains, draws, k, d, weights, means, covariances };
+        let given = Posterior { sampler: Sampler::Rwm, draws: parameters, stats };
+        let fit = given.draws.is_whole() && given.stats.len() == chains * draws;
         if fit { Ok(Self(given)) } else { Err(wrong()) }
     }
 }
@@ -280,23 +276,17 @@ pub(crate) fn write_draws(py: Python<'_>, path: String, draws: GivenDraws, stats
         } else {
             DrawStat::Values(values.extract::<PyReadonlyArrayDyn<'_, f64>>()?.as_array().iter().copied().collect())
         };
-        let len = match &stat {
-            DrawStat::Values(v) => v.len(),
-            DrawStat::Counts(v) => v.len(),
-            DrawStat::Flags(v) => v.len(),
-        };
         let name: String = name.extract()?;
-        if len != draws.0.chains * draws.0.draws {
+        if stat.len() != draws.0.stats.len() {
             return Err(with_class(
                 py,
                 "ParameterError",
-                format!("{name} has {len} numbers, expected one for each draw"),
+                format!("{name} has {} numbers, expected one for each draw", stat.len()),
             ));
         }
         all.push((name, stat));
     }
-    let Posterior { kind, chains, draws, k, d, weights, means, covariances, .. } = draws.0;
-    let file = DrawsFile { kind, chains, draws, k, d, weights, means, covariances, stats: all };
+    let file = DrawsFile { parameters: draws.0.draws, stats: all };
     py.detach(|| gmm_data::write_draws(&path, &file)).map_err(|error| match error.problem {
         gmm_data::Problem::Extension { .. } => with_class(py, "ParameterError", error.to_string()),
         _ => PyOSError::new_err(error.to_string()),

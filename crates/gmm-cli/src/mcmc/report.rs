@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use gmm_mcmc::{Posterior, Sampler, SummaryRow};
+use gmm_model::ParameterDraws;
 use serde_json::{Value, json};
 
 use crate::output::paint;
@@ -50,7 +51,7 @@ pub(crate) fn table(posterior: &Posterior, summary: &[SummaryRow], elapsed: Dura
     if hidden > 0 {
         out += &format!(".. and {hidden} more: see --json\n");
     }
-    let Posterior { chains, draws, .. } = posterior;
+    let ParameterDraws { chains, draws, .. } = posterior.draws;
     let acceptance = mean(posterior.stats.iter().map(|s| s.acceptance_rate));
     out + &format!("\n{chains} chains of {draws} draws, acceptance {acceptance:.2}, in {elapsed:.3?}\n")
 }
@@ -73,7 +74,7 @@ pub(crate) fn warnings(posterior: &Posterior, summary: &[SummaryRow]) -> Vec<Str
             summary.len()
         ));
     }
-    let wanted = ESS_PER_CHAIN * posterior.chains as f64;
+    let wanted = ESS_PER_CHAIN * posterior.draws.chains as f64;
     let ess = |row: &SummaryRow| row.ess_bulk.min(row.ess_tail);
     let few: Vec<&SummaryRow> = summary.iter().filter(|row| row.sd > 0.0 && ess(row) < wanted).collect();
     if !few.is_empty() {
@@ -108,9 +109,9 @@ pub(crate) fn json(posterior: &Posterior, summary: &[SummaryRow], elapsed: Durat
     let stats = &posterior.stats;
     let mut value = json!({
         "sampler": match posterior.sampler { Sampler::Nuts => "nuts", Sampler::Rwm => "rwm" },
-        "covariance_type": posterior.kind.name(),
-        "chains": posterior.chains,
-        "draws": posterior.draws,
+        "covariance_type": posterior.draws.kind.name(),
+        "chains": posterior.draws.chains,
+        "draws": posterior.draws.draws,
         "acceptance_rate": mean(stats.iter().map(|s| s.acceptance_rate)),
         "elapsed_s": elapsed.as_secs_f64(),
         "parameters": summary.iter().map(line).collect::<Vec<_>>(),

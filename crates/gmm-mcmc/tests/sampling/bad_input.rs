@@ -81,7 +81,7 @@ fn components_are_put_in_order_by_a_column_or_after_the_best_draw() {
     }
     let means = |relabel| {
         let posterior = Posterior::new(&run, &case.target, relabel).unwrap();
-        posterior.means.chunks_exact(4).map(|m| m[0] < m[2]).collect::<Vec<bool>>()
+        posterior.draws.means.chunks_exact(4).map(|m| m[0] < m[2]).collect::<Vec<bool>>()
     };
     assert!(means(Relabel::None).chunks_exact(2).all(|two| two[0] != two[1]));
     assert!(means(Relabel::Order { column: 0 }).iter().all(|&ascending| ascending));
