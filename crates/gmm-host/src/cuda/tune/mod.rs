@@ -204,7 +204,7 @@ impl CudaEngine {
     /// begin so. None where none was timed.
     ///
     /// # Errors
-    /// As for [`loop_candidates`](crate::loop_candidates).
+    /// As for [`loop_candidates`].
     pub fn kept_tuning(
         &self,
         kind: CovarianceType,

@@ -8,7 +8,7 @@
 //! 2. what warps have of a row's sum passes through shared memory, one barrier for all these rows;
 //! 3. moments about the means, of the same exponentials.
 //!
-//! `x − μ` is formed of `μ` as two numbers, so its error is relative to itself. A lane adds up at most [`FLUSH`] times its
+//! `x − μ` is formed of `μ` as two numbers, so its error is relative to itself. A lane adds up at most `FLUSH` times its
 //! rows in `f32`; everything longer is added in `f64`, in a fixed order.
 
 mod component;
