@@ -131,6 +131,13 @@ fn row_44_a_seed_that_is_no_number_or_negative_says_its_range() {
 }
 
 #[test]
+fn row_44_a_count_beyond_all_counting_says_so() {
+    for n in ["1e30", "1e16"] {
+        Folder::new().refuses(&format!("generate -n {n} -k 2 -d 2 -o y.npy"), 2, &["-n", "at most 9e15"]);
+    }
+}
+
+#[test]
 fn row_44_a_range_of_components_in_other_words_says_how_one_is_written() {
     for k in ["1-3", "one", "1..", "..3"] {
         let command = format!("select {} -k {k}", data("old_faithful.csv"));

@@ -105,7 +105,8 @@ fn what_cannot_be_run_is_refused_in_a_line() {
     folder.write("tiny.toml", TINY);
     folder.refuses("bench bad.toml", 3, &["bad.toml", "at least 1"]);
     folder.refuses("bench word.toml", 3, &["word.toml", "dance"]);
-    folder.refuses("bench nothing", 6, &["nothing", "em-sweeps, likelihood-sweep, variants"]);
+    folder.refuses("bench nothing", 2, &["'nothing'", "em-sweeps, likelihood-sweep, variants"]);
+    folder.refuses("bench nothing.toml", 6, &["nothing.toml"]);
     folder.refuses("bench tiny.toml --engine tpu", 2, &["tpu", "auto, cpu"]);
     folder.refuses("bench tiny.toml --engine cuda:7", 5, &["none of the engines is there"]);
     folder.refuses("bench tiny.toml --python no/python --engine cuda:7", 5, &["cuda:7"]);

@@ -100,6 +100,9 @@ fn numbers_that_are_none_go_through_and_are_counted() {
     let run = folder.gmm("matmul a.npy odd.csv").ok();
     assert_eq!(run.stdout, "NaN,inf\nNaN,inf\n");
     assert!(run.stderr.contains("4 of 4 entries of the product are NaN or infinite"), "{}", run.stderr);
+    // What f32 cannot hold is not infinite in the file.
+    folder.write("large.csv", "1,0\n0,1e300\n0,1\n");
+    folder.refuses("matmul a.npy large.csv --precision f32", 3, &["large.csv: row 1, column 1", "--precision f64"]);
 }
 
 #[test]

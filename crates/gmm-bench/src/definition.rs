@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use gmm_model::{CovarianceType, Precision};
 use serde::{Deserialize, Deserializer};
 
@@ -170,19 +170,36 @@ impl Sweep {
     }
 }
 
+/// A name that no definition has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    word: String,
+    names: String,
+}
+
+impl std::fmt::Display for Unknown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "there is no definition '{}': choose one of {}, or give a .toml file", self.word, self.names)
+    }
+}
+
+impl std::error::Error for Unknown {}
+
 impl Definition {
     /// The definition of this name in the program, or the file of this path; gives the name for its record too.
     ///
     /// # Errors
-    /// Where there is neither, the file cannot be read, or a field is missing, unknown or makes no sense.
+    /// [`Unknown`] where there is neither; where the file cannot be read, or a field is missing, unknown or makes no sense.
     pub fn open(word: &str) -> Result<(String, Self)> {
         if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == word) {
             return Ok(((*name).to_owned(), Self::parse(text).with_context(|| format!("in the definition {name}"))?));
         }
         let path = Path::new(word);
-        let names = BUILT_IN.map(|(name, _)| name).join(", ");
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read {word}, nor is it one of the definitions {names}"))?;
+        if path.extension().is_none() && path.components().count() == 1 && !path.exists() {
+            let names = BUILT_IN.map(|(name, _)| name).join(", ");
+            bail!(Unknown { word: word.to_owned(), names });
+        }
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {word}"))?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         Ok((name, Self::parse(&text).with_context(|| format!("in {word}"))?))
     }

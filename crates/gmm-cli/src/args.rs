@@ -132,7 +132,12 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
     let value: f64 = plain.parse().map_err(|_| bad())?;
     // Above 2^53 not every whole number is an f64: 1e300 is no count that anyone means.
     let whole = value.fract() == 0.0 && (0.0..=9e15).contains(&value);
-    if whole { Ok(value as usize) } else { Err(if value < 0.0 { "it must not be negative".to_owned() } else { bad() }) }
+    match value {
+        _ if whole => Ok(value as usize),
+        _ if value < 0.0 => Err("it must not be negative".to_owned()),
+        _ if value > 9e15 && value.is_finite() => Err("it is beyond what can be counted: at most 9e15".to_owned()),
+        _ => Err(bad()),
+    }
 }
 
 /// A whole number of at least 1.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use gmm_bench::Definition;
-use gmm_bench::definition::BUILT_IN;
+use gmm_bench::definition::{BUILT_IN, Unknown};
 use gmm_bench::record::{Origin, Record, heading, line};
 use gmm_bench::run::{self, Cast, Options};
 
@@ -57,9 +57,14 @@ pub(crate) fn run(args: &BenchArgs, console: &Console) -> anyhow::Result<()> {
         return list();
     }
     // A file that cannot be read is an error of the file; what is in it, of the data.
-    let definition = Definition::open(&args.definition).map_err(|why| match why.is::<std::io::Error>() {
-        true => why,
-        false => Failure::BadData(format!("{why:#}")).into(),
+    let definition = Definition::open(&args.definition).map_err(|why| {
+        if why.is::<std::io::Error>() {
+            why
+        } else if why.is::<Unknown>() {
+            Failure::Usage(why.to_string()).into()
+        } else {
+            Failure::BadData(format!("{why:#}")).into()
+        }
     });
     let (name, mut definition) = definition?;
     if args.quick {

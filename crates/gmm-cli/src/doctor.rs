@@ -37,12 +37,15 @@ pub(crate) struct DoctorArgs {
     covariance: Option<CovarianceType>,
 }
 
+/// What a star means.
+const BEGINS: &str = "* is where a fit begins; it goes on by a later one where digits would be lost\n";
+
 /// What `--plan` says.
 fn plan(args: &DoctorArgs, shape: (usize, usize, usize)) -> anyhow::Result<String> {
     let gpu = CudaEngine::new(0).ok();
     let mut text = match &gpu {
-        Some(gpu) => format!("on {}\n", gpu.description()),
-        None => "as on an NVIDIA H200, since no GPU can be used here: `gmm doctor` says why\n".to_owned(),
+        Some(gpu) => format!("on {}\n{BEGINS}", gpu.description()),
+        None => format!("as on an NVIDIA H200, since no GPU can be used here: `gmm doctor` says why\n{BEGINS}"),
     };
     for kind in CovarianceType::ALL.into_iter().filter(|kind| args.covariance.is_none_or(|only| only == *kind)) {
         for precision in [Precision::F32, Precision::F64] {

@@ -62,7 +62,10 @@ pub(crate) fn run(args: &MatmulArgs, console: &Console) -> anyhow::Result<()> {
     let both = [a.matrix.precision(), b.matrix.precision()];
     let own = if both == [Precision::F32; 2] { Precision::F32 } else { Precision::F64 };
     let product: Matrix = match args.engine.precision.unwrap_or(own) {
-        Precision::F32 => multiply(args, opened.engine.as_ref(), as_f32(a.matrix), as_f32(b.matrix), console)?.into(),
+        Precision::F32 => {
+            let (a, b) = (as_f32(a.matrix, &args.a)?, as_f32(b.matrix, &args.b)?);
+            multiply(args, opened.engine.as_ref(), a, b, console)?.into()
+        }
         Precision::F64 => multiply(args, opened.engine.as_ref(), as_f64(a.matrix), as_f64(b.matrix), console)?.into(),
     };
     let table = match names {
@@ -114,11 +117,18 @@ fn multiply<T: Scalar>(
     Ok(product)
 }
 
-fn as_f32(matrix: Matrix) -> CowArray<'static, f32, Ix2> {
-    match matrix {
-        Matrix::F32(a) => a,
-        Matrix::F64(a) => a.mapv(|v| v as f32).into(),
+/// Rounded to f32; a number beyond its range is refused, since what it became would be taken for the data's.
+fn as_f32(matrix: Matrix, path: &Path) -> Result<CowArray<'static, f32, Ix2>, Failure> {
+    let a = match matrix {
+        Matrix::F32(a) => return Ok(a),
+        Matrix::F64(a) => a,
+    };
+    let beyond = |v: &f64| v.is_finite() && !(*v as f32).is_finite();
+    if let Some(((row, column), v)) = a.indexed_iter().find(|(_, v)| beyond(v)) {
+        let place = format!("{}: row {row}, column {column}", input::display(path));
+        return Err(Failure::BadData(format!("{place}: {v:e} is beyond the range of f32; choose --precision f64")));
     }
+    Ok(a.mapv(|v| v as f32).into())
 }
 
 fn as_f64(matrix: Matrix) -> CowArray<'static, f64, Ix2> {

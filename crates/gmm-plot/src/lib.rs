@@ -31,7 +31,7 @@ mod style;
 mod trace;
 
 pub use bench::{Line, Record, Sweep, bench, growth};
-pub use fit::{Fit, MOST_COLUMNS, MOST_POINTS, drawn, fit, points_of};
+pub use fit::{Fit, MOST_COLUMNS, MOST_POINTS, NAMED, drawn, fit, points_of};
 pub use picture::{Format, Picture, SCALES};
 pub use plan::{Map, plan};
 pub use select::{Candidate, select};

@@ -23,6 +23,8 @@ pub struct Map<'a> {
 }
 
 const CELL: (f64, f64) = (30.0, 20.0);
+/// What stands upright beside the map.
+const COMPONENTS: &str = "components, K";
 
 /// Draws the map: a cell for each size, with a letter and a shade that stand for its way.
 ///
@@ -47,11 +49,13 @@ pub fn plan(map: &Map<'_>) -> Result<Picture, Error> {
     let number = |n: &usize| if *n >= 100_000 { format!("{n:e}") } else { n.to_string() };
     let beside = components.iter().map(|k| font::width(&number(k), SMALL)).fold(0.0, f64::max) + TEXT + 20.0;
     let (wide, high) = (CELL.0 * columns.len() as f64, CELL.1 * components.len() as f64);
+    let upright = font::width(COMPONENTS, TEXT);
     let rows = shown.len() as f64 * (TEXT + 8.0);
     let legend_width = shown.iter().map(|i| key_width(named[*i].0, named[*i].1)).fold(0.0, f64::max);
     let width = (MARGIN * 2.0 + beside + wide).max(460.0).max(MARGIN * 2.0 + legend_width.min(860.0));
     let mut canvas = Canvas::new(width, 0.0);
-    let top = canvas.heading(title, std::slice::from_ref(note));
+    // A map of few rows leaves room for the words beside it.
+    let top = canvas.heading(title, std::slice::from_ref(note)) + (0.5 * (upright - high)).max(0.0);
     let bottom = top + high;
     canvas.height = bottom + SMALL + TEXT + 24.0 + 12.0 + rows + MARGIN;
     let left = MARGIN + beside;
@@ -87,7 +91,7 @@ pub fn plan(map: &Map<'_>) -> Result<Picture, Error> {
     let below = bottom + SMALL + 12.0 + TEXT / 2.0;
     canvas.text((left + wide / 2.0, below), "columns, d", Text::new(Anchor::Middle).size(TEXT));
     let aside = (MARGIN + TEXT / 2.0, f64::midpoint(top, bottom));
-    canvas.text(aside, "components, K", Text { upright: true, ..Text::new(Anchor::Middle).size(TEXT) });
+    canvas.text(aside, COMPONENTS, Text { upright: true, ..Text::new(Anchor::Middle).size(TEXT) });
     let mut y = below + TEXT + 12.0 + CELL.1 / 2.0;
     for i in shown {
         let (name, what) = named[i];

@@ -20,8 +20,8 @@ pub(crate) const GRID: &str = "#e6e6e6";
 /// Okabe and Ito's colours without yellow, which is lost on white: distinct for most eyes, and of several shades of grey.
 pub(crate) const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#3a3a3a"];
 
-/// Lengths of strokes and gaps; of none, an unbroken line.
-pub(crate) const DASHES: [&str; 6] = ["", "8 3", "2 3", "9 3 2 3", "5 3", "14 4"];
+/// Lengths of strokes and gaps; of none, an unbroken line. None is dotted: floors are.
+pub(crate) const DASHES: [&str; 6] = ["", "8 3", "9 3 2 3 2 3", "9 3 2 3", "4 3", "14 4"];
 
 /// What stands at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

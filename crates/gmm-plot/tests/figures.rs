@@ -286,6 +286,9 @@ fn plans_are_maps() {
     // A way without an explanation is in the legend, one that is nowhere is not.
     assert!(picture.svg().contains(">large<") && !picture.svg().contains("narrow"));
     assert!(matches!(map(&ways[1..]), Err(Error::Nothing(_))));
+    let (title, note) = ("How EM runs: full covariances, f32, 1000000 rows".to_owned(), "as on a GPU".to_owned());
+    let one = Map { columns: &[5], components: &[5], ways: &ways[..1], legend: &legend, title, note };
+    check("plan of one size", &plan(&one).unwrap());
 }
 
 #[test]

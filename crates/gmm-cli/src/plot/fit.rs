@@ -6,7 +6,7 @@ use clap::Args;
 use gmm_data::ColumnError;
 use gmm_host::{CpuEngine, evaluate};
 use gmm_model::{Dataset, Mixture};
-use gmm_plot::{Fit, MOST_POINTS, Picture, drawn, points_of};
+use gmm_plot::{Fit, MOST_POINTS, NAMED, Picture, drawn, points_of};
 
 use super::OutputArgs;
 use crate::args::{self, InputArgs};
@@ -111,9 +111,15 @@ pub(crate) fn picture(
     if rows.len() < n && columns.len() > 1 {
         note += &format!(", of which {} are drawn (seed {})", rows.len(), what.seed);
     }
+    if columns.len() > 1 && columns.len() < d {
+        note += &format!(", {} of {d} columns", columns.len());
+    }
+    let few = mixture.n_components() <= NAMED;
     note += match columns.len() {
-        1 => "; histogram, density, and each component's share of it",
-        _ => "; ellipses: 1 and 2 standard deviations",
+        1 if few => "; histogram, density, and each component's share of it",
+        1 => "; histogram and density",
+        _ if few => "; ellipses: 1 and 2 standard deviations",
+        _ => "; ellipses: 1 and 2 standard deviations, too many to be numbered",
     };
     let fit = Fit {
         mixture,

@@ -77,7 +77,10 @@ pub(crate) fn picture(value: &Value, criterion: Option<Criterion>) -> Result<Pic
     };
     let candidates = all.iter().enumerate().map(candidate).collect::<Result<Vec<_>, _>>()?;
     let rows = all.iter().find_map(|one| one["n_rows"].as_u64());
-    let note = rows.map_or_else(String::new, |n| format!("{} fits to {n} rows", candidates.len()));
+    let note = rows.map_or_else(String::new, |n| match candidates.len() {
+        1 => format!("1 fit to {n} rows"),
+        many => format!("{many} fits to {n} rows"),
+    });
     let name = criterion.name().to_uppercase();
     gmm_plot::select(&candidates, &name, &format!("{name} against the number of components"), &note)
         .map_err(Why::Picture)

@@ -84,7 +84,13 @@ pub fn growth(record: &Record, only: Option<Sweep>) -> Result<Picture, Error> {
         [(sweep, _)] => format!("Time of an EM iteration as {} grow; {}", words(*sweep), fixed(record, *sweep)),
         _ => "Time of an EM iteration as sizes grow".to_owned(),
     };
-    let top = canvas.heading(&title, &[record.source(), "dotted: the floor, what the chip needs at least".to_owned()]);
+    let mut note = "dotted: the floor, what the chip needs at least".to_owned();
+    match sweeps.iter().map(|(sweep, _)| wrong(record, *sweep)).sum::<usize>() {
+        0 => {}
+        1 => note += "; one size has no time, since its answer was wrong",
+        many => note += &format!("; {many} sizes have no time, since their answers were wrong"),
+    }
+    let top = canvas.heading(&title, &[record.source(), note]);
     canvas.height = top + HEIGHTS[0] + HEIGHTS[1] + MARGIN;
     for (i, (sweep, points)) in sweeps.iter().enumerate() {
         let left = MARGIN + i as f64 * (WIDTH + MARGIN);
@@ -131,6 +137,12 @@ pub fn growth(record: &Record, only: Option<Sweep>) -> Result<Picture, Error> {
         }
     }
     Ok(Picture::new(canvas))
+}
+
+/// Sizes whose answer was refused.
+fn wrong(record: &Record, sweep: Sweep) -> usize {
+    let refused = |line: &super::Line<'_>| line.text("verdict").or(line.text("status")) == Some("wrong");
+    record.lines().filter(|line| line.text("sweep") == Some(sweep.name()) && refused(line)).count()
 }
 
 fn points(record: &Record, sweep: Sweep) -> Vec<Point> {

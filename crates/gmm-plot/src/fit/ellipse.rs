@@ -21,6 +21,9 @@ pub(super) struct Ellipse {
     pub(super) degrees: f64,
 }
 
+/// Pixels beyond which what is seen of a rim is a straight line, whatever its length.
+const FAR: f64 = 1e5;
+
 /// The points at `sigma` standard deviations from the mean, (x − μ)ᵀ Σ⁻¹ (x − μ) = σ², in the picture: the panel's axes
 /// only scale, so an ellipse stays one. None where it has no size there that can be drawn.
 pub(super) fn ellipse(mixture: &Mixture, c: usize, columns: [usize; 2], sigma: f64, panel: &Panel) -> Option<Ellipse> {
@@ -38,10 +41,8 @@ pub(super) fn ellipse(mixture: &Mixture, c: usize, columns: [usize; 2], sigma: f
     let (long, short) = (f64::midpoint(a, e) + half, (f64::midpoint(a, e) - half).max(0.0));
     let degrees = 0.5 * (2.0 * b).atan2(a - e).to_degrees();
     let radii = (sigma * long.sqrt(), sigma * short.sqrt());
-    /// Pixels beyond which nothing of a rim is seen that would not be a straight line.
-    const FAR: f64 = 1e5;
-    let seen = [centre.0, centre.1, radii.0].iter().all(|v| v.is_finite() && v.abs() < FAR) && radii.0 > 0.05;
-    seen.then_some(Ellipse { centre, radii: (radii.0, radii.1.max(0.05)), degrees })
+    let seen = [centre.0, centre.1, radii.1].iter().all(|v| v.abs() < FAR) && radii.0.is_finite() && radii.0 > 0.05;
+    seen.then_some(Ellipse { centre, radii: (radii.0.min(FAR), radii.1.max(0.05)), degrees })
 }
 
 #[cfg(test)]
@@ -101,5 +102,10 @@ mod tests {
         };
         assert!(of(0.01, 0.5).is_some());
         assert!(of(1e200, 0.5).is_none() && of(0.01, 1e300).is_none() && of(1e-12, 0.5).is_none());
+        // Far wider than the panel in one column: two lines, where they belong.
+        let wide = Covariances::Diag(array![[0.01, 1e12]]);
+        let wide = Mixture::new(array![1.0], array![[0.5, 0.5]], wide).unwrap();
+        let Ellipse { radii, degrees, .. } = ellipse(&wide, 0, [0, 1], 2.0, &panel).unwrap();
+        assert!((radii.1 - 20.0).abs() < 1e-9 && radii.0 == FAR && (degrees.abs() - 90.0).abs() < 1e-9);
     }
 }

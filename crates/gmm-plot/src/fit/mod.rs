@@ -19,7 +19,7 @@ pub const MOST_COLUMNS: usize = 8;
 pub const MOST_POINTS: usize = 50_000;
 
 /// Components that have a number upon them and a line in the legend; more would hide the data.
-const NAMED: usize = 24;
+pub const NAMED: usize = 24;
 
 /// What is drawn.
 #[derive(Clone, Debug)]
