@@ -329,11 +329,10 @@ impl<T: Number> CudaRows<T> {
         // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
         let copied = unsafe { memory.numbers.first(arena.seen()).async_copy_from(seen, stream) };
         self.gpu.check("a copy of parameters to the device", copied)?;
-        if let (Some(mut to), Some(scatter)) = (b.scatter, &memory.scatter) {
+        if let (Some(to), Some(scatter)) = (b.scatter, &memory.scatter) {
             let to_len = scatter.len();
             // SAFETY: the driver takes pageable memory's content before it returns.
             let copied = unsafe { to.index(..to_len).async_copy_from(&scatter[..], stream) };
-            let _ = &mut to;
             self.gpu.check("a copy of moments to the device", copied)?;
         }
         let mut zeroed = arena.all(&memory.numbers).index(arena.zeroed.clone());
