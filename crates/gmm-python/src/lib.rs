@@ -16,6 +16,7 @@ mod likelihood;
 mod mcmc;
 mod options;
 mod parameters;
+mod per_process;
 mod products;
 mod rows;
 mod sample;

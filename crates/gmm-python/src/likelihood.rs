@@ -1,6 +1,5 @@
 //! The likelihood of rows that stay loaded, under parameters that move.
 
-use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gmm_host::{Error, Gradient, Likelihood};
@@ -15,6 +14,7 @@ use crate::evaluate::SHORT;
 use crate::given::{Given, GivenSets};
 use crate::options::Place;
 use crate::parameters::to_numpy;
+use crate::per_process::PerProcess;
 use crate::rows::Rows;
 use crate::supervise::supervise;
 use crate::unconstrained::Unconstrained;
@@ -41,41 +41,22 @@ pub(crate) struct Held {
 pub(crate) struct Loadable {
     data: Dataset,
     place: Place,
-    loaded: Option<(u32, Likelihood)>,
+    loaded: PerProcess<Likelihood>,
 }
 
 impl Loadable {
     /// The likelihood, loaded by this process.
     pub(crate) fn get(&mut self) -> Result<&mut Likelihood, Error> {
-        self.forget_others();
-        let (_, likelihood) = match &mut self.loaded {
-            Some(loaded) => loaded,
-            none => {
-                let opened = engines::open(&self.place)?;
-                let precision = self.place.precision.unwrap_or(self.data.rows().precision());
-                let likelihood = Likelihood::new(opened.engine.as_ref(), &self.data, precision)?;
-                none.insert((std::process::id(), likelihood))
-            }
-        };
-        Ok(likelihood)
+        let Self { data, place, loaded } = self;
+        loaded.get(|| {
+            let precision = place.precision.unwrap_or(data.rows().precision());
+            Likelihood::new(engines::open(place)?.engine.as_ref(), data, precision)
+        })
     }
 
     /// Threads of the engine, 0 for all cores.
     pub(crate) fn threads(&self) -> usize {
         self.place.threads
-    }
-
-    /// What another process loaded cannot be used here, nor be given back from here.
-    fn forget_others(&mut self) {
-        if let Some(other) = self.loaded.take_if(|(process, _)| *process != std::process::id()) {
-            mem::forget(other);
-        }
-    }
-}
-
-impl Drop for Loadable {
-    fn drop(&mut self) {
-        self.forget_others();
     }
 }
 
@@ -148,7 +129,7 @@ impl Held {
         let dim = rows.dim();
         let (unchecked, owner) = rows.split();
         let loaded = supervise(py, owner.clone_ref(py), None, move |_| {
-            let mut rows = Loadable { data: unchecked.check()?, place, loaded: None };
+            let mut rows = Loadable { data: unchecked.check()?, place, loaded: PerProcess::empty() };
             rows.get()?;
             Ok::<_, Error>(rows)
         })?;

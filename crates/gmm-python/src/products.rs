@@ -1,6 +1,5 @@
 //! Products with a matrix that stays loaded.
 
-use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gmm_host::products::{Scalar, TopK};
@@ -14,6 +13,7 @@ use crate::engines;
 use crate::errors::raise;
 use crate::evaluate::SHORT;
 use crate::options::Place;
+use crate::per_process::PerProcess;
 use crate::rows::Rows;
 use crate::supervise::supervise;
 
@@ -37,7 +37,7 @@ struct Loadable {
     matrix: Matrix,
     place: Place,
     fast: bool,
-    loaded: Option<(u32, Loaded)>,
+    loaded: PerProcess<Loaded>,
 }
 
 enum Loaded {
@@ -68,33 +68,15 @@ enum Answer<T> {
 
 impl Loadable {
     fn get(&mut self) -> Result<&mut Loaded, Error> {
-        self.forget_others();
-        let (_, loaded) = match &mut self.loaded {
-            Some(loaded) => loaded,
-            none => {
-                let opened = engines::open_for_products(&self.place)?;
-                let engine = opened.engine.as_ref();
-                let loaded = match self.matrix.clone() {
-                    Matrix::F32(matrix) => Loaded::F32(Held::new(ResidentMatrix::new(engine, matrix)?, self.fast)),
-                    Matrix::F64(matrix) => Loaded::F64(Held::new(ResidentMatrix::new(engine, matrix)?, self.fast)),
-                };
-                none.insert((std::process::id(), loaded))
-            }
-        };
-        Ok(loaded)
-    }
-
-    /// What another process loaded has threads that are not here, and cannot be given back from here.
-    fn forget_others(&mut self) {
-        if let Some(other) = self.loaded.take_if(|(process, _)| *process != std::process::id()) {
-            mem::forget(other);
-        }
-    }
-}
-
-impl Drop for Loadable {
-    fn drop(&mut self) {
-        self.forget_others();
+        let Self { matrix, place, fast, loaded } = self;
+        loaded.get(|| {
+            let opened = engines::open_for_products(place)?;
+            let engine = opened.engine.as_ref();
+            Ok(match matrix.clone() {
+                Matrix::F32(matrix) => Loaded::F32(Held::new(ResidentMatrix::new(engine, matrix)?, *fast)),
+                Matrix::F64(matrix) => Loaded::F64(Held::new(ResidentMatrix::new(engine, matrix)?, *fast)),
+            })
+        })
     }
 }
 
@@ -253,7 +235,7 @@ impl Resident {
                 (Matrix::F32(a), Some(gmm_model::Precision::F64)) => Matrix::F64(owned(a.mapv(f64::from))),
                 (matrix, _) => matrix,
             };
-            let mut held = Loadable { matrix, place, fast, loaded: None };
+            let mut held = Loadable { matrix, place, fast, loaded: PerProcess::empty() };
             held.get()?;
             Ok::<_, Error>(held)
         });
