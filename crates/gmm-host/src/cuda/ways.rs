@@ -61,7 +61,7 @@ pub(super) fn consider<T: Real>(
 ) -> Vec<(Way, Option<String>)> {
     let (kind, k, d) = (shape.kernel_kind(), shape.k, shape.d);
     let room = u64::from(limits.shared_bytes);
-    let update = update::shared_len(update::number(kind), k, d);
+    let update = update::shared_len(update::number(kind), d);
     let loops = if forced.host_loop() {
         Some("GMM_PLAN has loop=host".to_owned())
     } else {

@@ -306,6 +306,25 @@ pub(crate) unsafe fn copy_ahead(offset: u32, from: *const u8) {
     }
 }
 
+/// 8 bytes of global memory into shared memory, both 8-byte aligned, some time before [`copies_arrive`] returns.
+#[cfg(feature = "sm_80")]
+#[inline(always)]
+pub(crate) unsafe fn copy_ahead_u64(offset: u32, from: *const u64) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("cp.async.ca.shared.global [{to}], [{from}], 8;", to = in(reg32) base() + offset,
+            from = in(reg64) from, options(nostack));
+    }
+}
+
+/// 8 bytes of global memory into shared memory, both 8-byte aligned, at once: such copies came with Ampere.
+#[cfg(not(feature = "sm_80"))]
+#[inline(always)]
+pub(crate) unsafe fn copy_ahead_u64(offset: u32, from: *const u64) {
+    // SAFETY: the caller's promise.
+    shared_store_u64(offset, unsafe { *from });
+}
+
 /// Waits for all copies that this thread started.
 #[cfg(feature = "sm_80")]
 #[inline(always)]
@@ -313,3 +332,8 @@ pub(crate) fn copies_arrive() {
     // SAFETY: see above.
     unsafe { asm!("cp.async.wait_all;", options(nostack)) };
 }
+
+/// Nothing is on its way.
+#[cfg(not(feature = "sm_80"))]
+#[inline(always)]
+pub(crate) fn copies_arrive() {}

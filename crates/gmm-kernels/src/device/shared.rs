@@ -60,4 +60,21 @@ impl Shared<f64> {
     pub fn store2(self, i: u32, values: [f64; 2]) {
         super::words::shared_store_u64x2(self.offset + i * 8, values.map(f64::to_bits));
     }
+
+    /// Sends for element `i`: it is `*from` once this thread said [`arrive`](Self::arrive), for other threads after a barrier
+    /// more.
+    ///
+    /// # Safety
+    /// `from` is in a live allocation of the device, which nobody writes in this launch.
+    #[inline(always)]
+    pub unsafe fn send(self, i: u32, from: *const f64) {
+        // SAFETY: the caller's promise.
+        unsafe { super::words::copy_ahead_u64(self.offset + i * 8, from.cast()) };
+    }
+
+    /// Waits for all that this thread sent for.
+    #[inline(always)]
+    pub fn arrive() {
+        super::words::copies_arrive();
+    }
 }

@@ -137,5 +137,12 @@ pub(crate) unsafe fn copy_ahead(offset: u32, from: *const u8) {
     shared_store_u64x2(offset, unsafe { global_load_u64x2(from.cast()) });
 }
 
+/// At once, as [`copy_ahead`].
+pub(crate) unsafe fn copy_ahead_u64(offset: u32, from: *const u64) {
+    check_load(from, 1);
+    // SAFETY: the caller's promise, and checked just now.
+    shared_store_u64(offset, unsafe { *from });
+}
+
 /// Nothing is on its way.
 pub(crate) fn copies_arrive() {}

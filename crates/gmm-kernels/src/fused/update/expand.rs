@@ -1,8 +1,9 @@
 //! Coefficients of the next densities from a component's parameters, and what of their digits is lost in them.
 
-use super::{Component, has_matrix, kind, share, share_triangle, symmetric};
+use super::{Component, HELD, ROWS, has_matrix, kind, padded, share, share_triangle, symmetric};
 use crate::Real;
-use crate::device::{self, block_sums, thread};
+use crate::device::{self, Shared, WARP, block_sums, thread};
+use crate::each::each;
 use crate::layout::{packed_index, packed_len};
 use crate::math::{ln_f64, reciprocal};
 
@@ -80,7 +81,9 @@ impl Component<'_> {
             // SAFETY: places within the arrays.
             unsafe {
                 if a.kind == kind::FULL {
-                    device::store(a.coefficients, p.product_coefficient(i, j, self.k), -0.5 * twice * v);
+                    if a.roots.is_null() {
+                        device::store(a.coefficients, p.product_coefficient(i, j, self.k), -0.5 * twice * v);
+                    }
                 } else if self.k == 0 {
                     log_share += 0.5 * twice * v * device::load(a.scatter, packed_index(i, j));
                 }
@@ -95,10 +98,12 @@ impl Component<'_> {
                 j += 1;
             }
             square += v * w.mean.load(i);
-            let at =
-                if a.kind == kind::FULL { p.entry_coefficient(i, self.k) } else { p.column_coefficient(i, self.k) };
-            // SAFETY: a place within the coefficients.
-            unsafe { device::store(a.coefficients, at, v) };
+            if a.roots.is_null() {
+                let full = a.kind == kind::FULL;
+                let at = if full { p.entry_coefficient(i, self.k) } else { p.column_coefficient(i, self.k) };
+                // SAFETY: a place within the coefficients.
+                unsafe { device::store(a.coefficients, at, v) };
+            }
         });
         let [ln_det, terms, square, log_share] = block_sums([ln_det, terms, square, log_share], w.sum);
         if a.kind == kind::TIED && self.k == 0 && thread::thread_idx_x() == 0 {
@@ -117,32 +122,97 @@ impl Component<'_> {
     #[inline(always)]
     fn invert(&self) -> bool {
         let (w, d) = (self.w, self.a.d);
-        share(d, |i| w.column[0].store(i, w.a.load(packed_index(i, 0) as u32)));
+        share(padded(d), |i| {
+            w.column[0].store(i, if i < d { w.a.load(packed_index(i, 0) as u32) } else { 0.0 });
+            w.column[1].store(i, 0.0);
+        });
+        if d <= HELD { self.sweep_held() } else { self.sweep() }
+    }
+
+    /// The pivot of column `m`, and one over it; none where the matrix is not positive definite. Writes what is known of
+    /// the column for good: the pivot, and row `m` of the factor's inverse where that is asked for.
+    #[inline(always)]
+    fn pivot(&self, m: u32, now: Shared<f64>) -> Option<f64> {
+        let w = self.w;
+        let pivot = now.load(m);
+        // Also false where it is not a number. What is that small the host judges.
+        if !(pivot > 1e-9 * w.variance.load(m) && pivot > 0.0 && pivot < f64::INFINITY) {
+            return None;
+        }
+        let share_of = reciprocal(pivot);
+        if !self.a.roots.is_null() {
+            // What is left of column `m` is, before it, how the row's entry depends on the entries before.
+            let by = Real::sqrt(share_of);
+            share(m + 1, |j| {
+                let at = self.k as u64 * packed_len(self.a.d) + packed_index(m, j);
+                let v = if j == m { by } else { -now.load(j) * by };
+                // SAFETY: an entry of the component's own.
+                unsafe { device::store(self.a.roots, at, v) };
+            });
+        }
+        if thread::thread_idx_x() == 0 {
+            w.pivot.store(m, pivot);
+        }
+        Some(share_of)
+    }
+
+    /// Sweeps over a matrix of up to [`HELD`] columns, both triangles of which the block holds in registers: a lane has a
+    /// column, a warp eight rows. Each sweep is then eight operations between one barrier and the next.
+    #[inline(always)]
+    fn sweep_held(&self) -> bool {
+        let (w, d, t) = (self.w, self.a.d, thread::thread_idx_x());
+        let (first, j) = (t / WARP * ROWS as u32, t % WARP);
+        let mut held = [0.0; ROWS];
+        each(ROWS, |r| {
+            let i = first + r as u32;
+            if i < d && j < d {
+                held[r] = w.a.load(symmetric(i, j));
+            }
+        });
         let mut m = 0;
         while m < d {
-            let odd = m % 2 == 1;
-            let (now, next) = if odd { (w.column[1], w.column[0]) } else { (w.column[0], w.column[1]) };
+            let (now, next) = if m % 2 == 1 { (w.column[1], w.column[0]) } else { (w.column[0], w.column[1]) };
             thread::sync_threads();
-            let pivot = now.load(m);
-            // Also false where it is not a number. What is that small the host judges.
-            if !(pivot > 1e-9 * w.variance.load(m) && pivot > 0.0 && pivot < f64::INFINITY) {
-                return false;
-            }
-            let share_of = reciprocal(pivot);
-            if !self.a.roots.is_null() {
-                // Row `m` of the factor's inverse: what is left of column `m` is, before it, how the row's entry depends on
-                // the entries before.
-                let by = Real::sqrt(share_of);
-                share(m + 1, |j| {
-                    let at = self.k as u64 * packed_len(d) + packed_index(m, j);
-                    let v = if j == m { by } else { -now.load(j) * by };
-                    // SAFETY: an entry of the component's own.
-                    unsafe { device::store(self.a.roots, at, v) };
+            let Some(share_of) = self.pivot(m, now) else { return false };
+            let across = now.load(j) * share_of;
+            each(ROWS / 2, |two| {
+                let down = now.load2(first + 2 * two as u32);
+                each(2, |odd| {
+                    let (r, v) = (2 * two + odd, down[odd]);
+                    let i = first + r as u32;
+                    let swept = match (i == m, j == m) {
+                        (true, true) => -share_of,
+                        (true, false) => across,
+                        (false, true) => v * share_of,
+                        (false, false) => Real::fma(-v, across, held[r]),
+                    };
+                    held[r] = swept;
                 });
+            });
+            if j == m + 1 {
+                each(ROWS / 2, |two| next.store2(first + 2 * two as u32, [held[2 * two], held[2 * two + 1]]));
             }
-            if thread::thread_idx_x() == 0 {
-                w.pivot.store(m, pivot);
+            m += 1;
+        }
+        each(ROWS, |r| {
+            let i = first + r as u32;
+            if i < d && j <= i {
+                w.a.store(packed_index(i, j) as u32, held[r]);
             }
+        });
+        thread::sync_threads();
+        true
+    }
+
+    /// Sweeps over a matrix of any size, in shared memory.
+    #[inline(always)]
+    fn sweep(&self) -> bool {
+        let (w, d) = (self.w, self.a.d);
+        let mut m = 0;
+        while m < d {
+            let (now, next) = if m % 2 == 1 { (w.column[1], w.column[0]) } else { (w.column[0], w.column[1]) };
+            thread::sync_threads();
+            let Some(share_of) = self.pivot(m, now) else { return false };
             share_triangle(d, |i, j| {
                 let at = packed_index(i, j) as u32;
                 let (vi, vj) = (now.load(i), now.load(j));

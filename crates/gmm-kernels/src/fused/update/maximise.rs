@@ -1,10 +1,11 @@
 //! The M-step of a component: its parameters from the sums.
 
-use super::{Component, has_matrix, kind, share, share_triangle};
-use crate::THREADS;
-use crate::device::{self, WARP, block_sum, thread};
+use super::{Component, HELD, ROWS, TOGETHER, has_matrix, kind, pooled_stride, share, share_triangle};
+use crate::device::{self, Shared, WARP, block_sum, thread};
+use crate::each::each;
 use crate::layout::packed_index;
 use crate::math::reciprocal;
+use crate::{Real, THREADS};
 
 impl Component<'_> {
     /// The parameters that are there, into shared memory.
@@ -49,7 +50,13 @@ impl Component<'_> {
                 return self.recall();
             }
             if a.kind == kind::TIED {
-                self.gather();
+                self.pool();
+            }
+            if a.kind == kind::FULL {
+                // On their way while the means are found; who sends for one uses it.
+                share_triangle(d, |i, j| {
+                    w.a.send(packed_index(i, j) as u32, a.sums.wrapping_add(p.product_sum(i, j, self.k) as usize));
+                });
             }
             let (of_component, of_all) = (reciprocal(weight), reciprocal(a.total_weight));
             let mut lost = 0.0;
@@ -59,6 +66,7 @@ impl Component<'_> {
                 device::store(a.means, self.mean_at(j), mean);
                 w.mean.store(j, mean);
             });
+            Shared::arrive();
             thread::sync_threads();
             // `about` the shift, `moved` by the means' squares.
             let left = |about: f64, moved: f64, lost: &mut f64| {
@@ -72,12 +80,11 @@ impl Component<'_> {
             };
             match a.kind {
                 kind::FULL | kind::TIED => share_triangle(d, |i, j| {
+                    let there = w.a.load(packed_index(i, j) as u32);
                     let (about, moved) = if a.kind == kind::FULL {
-                        let raw = self.sum_at(p.product_sum(i, j, self.k));
-                        (raw * of_component, w.mean.load(i) * w.mean.load(j))
+                        (there * of_component, w.mean.load(i) * w.mean.load(j))
                     } else {
-                        let raw = device::load(a.scatter, packed_index(i, j));
-                        (raw * of_all, self.pooled(i, j) * of_all)
+                        (device::load(a.scatter, packed_index(i, j)) * of_all, there * of_all)
                     };
                     let v = if i == j { left(about, moved, &mut lost) + a.reg_covar } else { about - moved };
                     w.a.store(packed_index(i, j) as u32, v);
@@ -110,53 +117,93 @@ impl Component<'_> {
         }
     }
 
-    /// All components' weights, 0 for the empty, and means into shared memory, a component per warp.
+    /// Σ over components of their weight times the squares of the means, for a tied covariance, where the matrix will be.
     #[inline(always)]
-    unsafe fn gather(&self) {
-        let (d, t) = (self.a.d, thread::thread_idx_x());
-        let mut c = t / WARP;
-        while c < self.a.k {
-            // SAFETY: `c` is a component, `j < d`.
-            unsafe {
-                let (weight, empty) = self.weight(c);
-                let of_component = reciprocal(weight);
-                let mut j = t % WARP;
-                while j <= d {
-                    let v = match (empty, j == d) {
-                        (true, _) => 0.0,
-                        (false, true) => weight,
-                        (false, false) => self.first(c, j) * of_component,
-                    };
-                    self.w.all.store(c * (d + 1) + j, v);
-                    j += WARP;
+    unsafe fn pool(&self) {
+        let (w, d, t) = (self.w, self.a.d, thread::thread_idx_x());
+        let stride = pooled_stride(d);
+        let (first, j) = (t / WARP * ROWS as u32, t % WARP);
+        let mut held = [0.0; ROWS];
+        let mut from = 0;
+        while from < self.a.k {
+            thread::sync_threads();
+            // SAFETY: the caller's promise.
+            unsafe { self.gather(from) };
+            thread::sync_threads();
+            let mut c = 0;
+            if d <= HELD {
+                while c < TOGETHER {
+                    let at = c * stride;
+                    let across = w.some.load(at + j) * w.some.load(at + stride - 2);
+                    each(ROWS / 2, |two| {
+                        let down = w.some.load2(at + first + 2 * two as u32);
+                        each(2, |odd| held[2 * two + odd] = Real::fma(down[odd], across, held[2 * two + odd]));
+                    });
+                    c += 1;
                 }
+            } else {
+                share_triangle(d, |i, j| {
+                    let place = packed_index(i, j) as u32;
+                    let mut moved = if from == 0 { 0.0 } else { w.a.load(place) };
+                    let mut c = 0;
+                    while c < TOGETHER {
+                        let at = c * stride;
+                        moved += w.some.load(at + stride - 2) * (w.some.load(at + i) * w.some.load(at + j));
+                        c += 1;
+                    }
+                    w.a.store(place, moved);
+                });
             }
-            c += THREADS / WARP;
+            from += TOGETHER;
         }
-        thread::sync_threads();
+        if d <= HELD {
+            each(ROWS, |r| {
+                let i = first + r as u32;
+                if i < d && j <= i {
+                    w.a.store(packed_index(i, j) as u32, held[r]);
+                }
+            });
+        }
     }
 
-    /// Σ over components of their weight times the squares of the means, for a tied covariance, after [`gather`](Self::gather).
+    /// Some components' means into shared memory, filled up with zeros, and after them their weights: 0 for the empty and
+    /// those that are not there.
     #[inline(always)]
-    fn pooled(&self, i: u32, j: u32) -> f64 {
-        let (all, d) = (self.w.all, self.a.d);
-        let one = |c: u32| {
-            let at = c * (d + 1);
-            all.load(at + d) * (all.load(at + i) * all.load(at + j))
-        };
-        let mut moved = 0.0;
-        let mut c = 0;
-        // Eight at a time, so that their latencies pass together.
-        while c + 8 <= self.a.k {
-            let [a, b, e, f] = [one(c), one(c + 1), one(c + 2), one(c + 3)];
-            let [g, h, l, m] = [one(c + 4), one(c + 5), one(c + 6), one(c + 7)];
-            moved += ((a + b) + (e + f)) + ((g + h) + (l + m));
-            c += 8;
+    unsafe fn gather(&self, from: u32) {
+        let (d, stride, t) = (self.a.d, pooled_stride(self.a.d), thread::thread_idx_x());
+        let (lane, me) = (t % WARP, t / WARP * EACH as u32);
+        let mut weights = [0.0; EACH];
+        each(EACH, |i| {
+            let c = from + me + i as u32;
+            if c < self.a.k {
+                // SAFETY: `c` is a component.
+                let (weight, empty) = unsafe { self.weight(c) };
+                weights[i] = if empty { 0.0 } else { weight };
+            }
+        });
+        let mut j = lane;
+        while j < stride - 2 {
+            // All at once, so that their latencies pass together.
+            let mut some = [0.0; EACH];
+            each(EACH, |i| {
+                if weights[i] > 0.0 && j < d {
+                    // SAFETY: a component that is not empty, `j < d`.
+                    some[i] = unsafe { self.sum_at(self.place.column_sum(j, from + me + i as u32)) };
+                }
+            });
+            each(EACH, |i| {
+                let v = if weights[i] > 0.0 { some[i] * reciprocal(weights[i]) } else { 0.0 };
+                self.w.some.store((me + i as u32) * stride + j, v);
+            });
+            j += WARP;
         }
-        while c < self.a.k {
-            moved += one(c);
-            c += 1;
-        }
-        moved
+        each(EACH, |i| {
+            if lane == 0 {
+                self.w.some.store((me + i as u32) * stride + stride - 2, weights[i]);
+            }
+        });
     }
 }
+
+/// Components whose means a warp brings.
+const EACH: usize = (TOGETHER * WARP / THREADS) as usize;

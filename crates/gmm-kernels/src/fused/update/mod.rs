@@ -70,7 +70,7 @@ kernels! {
         covariances: *mut f64,
         /// `(k,)`, written: 1 where the component was empty.
         empty: *mut u32,
-        /// [`Place::coefficients`], written where they are not 0 for good: zeroed beforehand.
+        /// [`Place::coefficients`], written where they are not 0 for good: zeroed beforehand. With `roots` nothing is written.
         coefficients: *mut f64,
         /// `(8*groups,)`, written: what a log joint density is at the shift.
         constants: *mut f64,
@@ -97,17 +97,36 @@ const fn has_matrix(kind: u32) -> bool {
 /// Numbers of the scratch in which threads' sums meet, four at once at most.
 const SUMS: u32 = 4 * THREADS / WARP;
 
-/// Bytes of shared memory: the sums' scratch, six vectors, for full and tied covariances a packed matrix, and for tied
-/// ones all components' means and weights.
-pub const fn shared_len(kind: u32, k: u32, d: u32) -> u64 {
-    let matrix = if has_matrix(kind) { packed_len(d) } else { 0 };
-    let means = if kind == kind::TIED { k as u64 * (d as u64 + 1) } else { 0 };
-    8 * (SUMS as u64 + 6 * d as u64 + matrix + means)
+/// Columns up to which a block has a matrix in its registers while it is inverted.
+const HELD: u32 = 32;
+
+/// Length of a column of the matrix, filled up with zeros.
+const fn padded(d: u32) -> u32 {
+    if d < HELD { HELD } else { d.next_multiple_of(2) }
+}
+
+/// Rows of a warp where a block holds a matrix in its registers; a lane has a column.
+const ROWS: usize = (HELD * WARP / THREADS) as usize;
+
+/// Components whose means are in shared memory together, for a tied covariance.
+const TOGETHER: u32 = 16;
+
+/// Numbers of each of those: its mean, filled up, its weight, and one that keeps the next aligned.
+const fn pooled_stride(d: u32) -> u32 {
+    padded(d) + 2
+}
+
+/// Bytes of shared memory: the sums' scratch, for full and tied covariances two columns of a matrix, for tied ones some
+/// components' means and weights, four vectors, and the matrix, packed.
+pub const fn shared_len(kind: u32, d: u32) -> u64 {
+    let (columns, matrix) = if has_matrix(kind) { (2 * padded(d), packed_len(d)) } else { (0, 0) };
+    let means = if kind == kind::TIED { TOGETHER * pooled_stride(d) } else { 0 };
+    8 * ((SUMS + columns + means + 4 * d) as u64 + matrix)
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn shared_bytes(a: &Update) -> u64 {
-    shared_len(a.kind, a.k, a.d)
+    shared_len(a.kind, a.d)
 }
 
 /// The number of a kind.
@@ -132,28 +151,30 @@ struct Work {
     reach: Shared<f64>,
     /// Pivots of the covariance.
     pivot: Shared<f64>,
-    /// A column of the matrix, in turn in one and the other.
+    /// A column of the matrix, in turn in one and the other, [`padded`] and 16-byte aligned.
     column: [Shared<f64>; 2],
     /// The covariance, then its negative inverse: packed.
     a: Shared<f64>,
-    /// All components' weights and means, `(k, d+1)`.
-    all: Shared<f64>,
+    /// Some components' means and weights, `(TOGETHER, pooled_stride)`.
+    some: Shared<f64>,
 }
 
 impl Work {
     #[inline(always)]
     fn new(kind: u32, d: u32) -> Self {
-        let vector = |i: u32| Shared::at(8 * (SUMS + i * d));
-        let matrix = if has_matrix(kind) { packed_len(d) as u32 } else { 0 };
+        let column = if has_matrix(kind) { padded(d) } else { 0 };
+        let some = SUMS + 2 * column;
+        let vectors = some + if kind == kind::TIED { TOGETHER * pooled_stride(d) } else { 0 };
+        let vector = |i: u32| Shared::at(8 * (vectors + i * d));
         Self {
             sum: Shared::at(0),
+            column: [Shared::at(8 * SUMS), Shared::at(8 * (SUMS + column))],
             mean: vector(0),
             variance: vector(1),
             reach: vector(2),
             pivot: vector(3),
-            column: [vector(4), vector(5)],
-            a: vector(6),
-            all: Shared::at(8 * (SUMS + 6 * d + matrix)),
+            a: vector(4),
+            some: Shared::at(8 * some),
         }
     }
 }
@@ -299,4 +320,4 @@ impl Component<'_> {
     }
 }
 
-const _: () = assert!(THREADS.is_multiple_of(WARP));
+const _: () = assert!(THREADS.is_multiple_of(WARP) && HELD == WARP && SUMS.is_multiple_of(2));
