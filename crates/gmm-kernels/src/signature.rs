@@ -57,20 +57,20 @@ fn large<T: Real>(all: &mut Vec<Signature>) {
 }
 
 fn halves(all: &mut Vec<Signature>) {
+    use fused::halves::Halves;
     use fused::large::Large;
-    // Sizes of factors, and components for pieces of both widths.
-    for d in [16, 32, 64] {
+    for heads in [false, true] {
+        // Components for pieces of both widths.
         for k in [30, 64] {
-            all.push(tensor(one(fused::halves::densities(Large::of(Kind::Full, k, d), d))));
-        }
-    }
-    for kind in [Kind::Full, Kind::Spherical] {
-        for k in [30, 64] {
-            let of = Large::of(kind, k, 64);
-            if kind == Kind::Spherical {
-                all.push(tensor(one(fused::halves::densities(of, 64))));
+            let of = |kind: Kind, d: u32| Halves { of: Large::of(kind, k, d), one: heads };
+            // Sizes of factors.
+            for d in [16, 32, 64] {
+                all.push(tensor(one(of(Kind::Full, d).densities(d))));
             }
-            all.push(tensor(one(fused::halves::moments(of))));
+            all.push(tensor(one(of(Kind::Spherical, 64).densities(64))));
+            for kind in [Kind::Full, Kind::Spherical] {
+                all.push(tensor(one(of(kind, 64).moments())));
+            }
         }
     }
     all.push(tensor(one(fused::halves::scales::halves_norms())));

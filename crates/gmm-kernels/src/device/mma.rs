@@ -19,7 +19,7 @@ pub use super::machine::mma_m16n8k16_bf16;
 pub use super::machine::mma_m16n8k16_f16;
 
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
-pub use super::machine::{from_halves, to_halves};
+pub use super::machine::{from_halves, multiply_halves, to_halves};
 
 /// `A` is 8×4: `(g,t)`; `B` is 4×8: `(t,g)`.
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]

@@ -38,6 +38,12 @@ pub fn from_halves(pair: u32) -> [f32; 2] {
     [from_half(pair as u16), from_half((pair >> 16) as u16)]
 }
 
+/// Products of two halves and two others, rounded to halves; in `f32` they are exact.
+pub fn multiply_halves(a: u32, b: u32) -> u32 {
+    let ([p, q], [r, s]) = (from_halves(a), from_halves(b));
+    to_halves(p * r, q * s)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

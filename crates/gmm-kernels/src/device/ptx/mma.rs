@@ -28,6 +28,18 @@ pub fn from_halves(pair: u32) -> [f32; 2] {
     [a, b]
 }
 
+/// Products of two halves and two others, rounded to halves.
+#[inline(always)]
+pub fn multiply_halves(a: u32, b: u32) -> u32 {
+    let out: u32;
+    // SAFETY: see above.
+    unsafe {
+        asm!("mul.rn.f16x2 {o}, {a}, {b};", o = lateout(reg32) out, a = in(reg32) a, b = in(reg32) b,
+            options(pure, nomem, nostack));
+    }
+    out
+}
+
 /// `mma.sync` m16n8k16, F16 in, f32 sums.
 #[inline(always)]
 pub fn mma_m16n8k16_f16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {

@@ -9,7 +9,7 @@
 
 use super::super::features::each;
 use super::super::state::stopped;
-use super::operand::{Right, products, right_of};
+use super::operand::{Right, add_products, rights};
 use super::order::Full;
 use super::rows::{ROWS, Rows, pair};
 use super::softmax::{Joint, SoFar};
@@ -35,20 +35,20 @@ kernels! {
         d: u32,
         /// One of [`derive`](crate::fused::pass::derive).
         derive: u32,
-        /// [`steps`](super::steps).
+        /// [`Halves::steps`](super::Halves::steps).
         steps: u32,
         /// [`Place::groups`](super::super::place::Place::groups), a multiple of the groups that are taken at a time.
         groups: u32,
         /// `(d+1,)`: of columns and norms; powers of two.
         scales: *const f32,
-        /// [`operands`](super::operands), 16-byte aligned.
+        /// [`Halves::operands`](super::Halves::operands), 16-byte aligned.
         operands: *const u32,
-        /// [`offsets`](super::offsets): `−Wμ` as `W` is scaled, or null.
+        /// [`Halves::offsets`](super::Halves::offsets): `−Wμ` as `W` is scaled, or null.
         offsets: *const f32,
         /// `(8*groups, 2)`, 16-byte aligned: constants of the log joint densities, −∞ past the last component; and what
         /// products, or their squared norm, are multiplied with.
         scalars: *const f32,
-        /// [`Large::exponentials`](crate::fused::large::Large::exponentials), each two halves in a word, written.
+        /// [`Halves::exponentials`](super::Halves::exponentials), written.
         exponentials: *mut u32,
         /// [`Large::factors`](crate::fused::large::Large::factors), written: for each tile, piece by piece, 128 rows.
         factors: *mut f32,
@@ -56,21 +56,37 @@ kernels! {
         likelihoods: *mut f64,
     }
     /// Columns, up to 32 components at a time.
-    halves_densities_linear_narrow => linear::<4>, shared_linear::<4>;
+    halves_densities_linear_narrow => linear::<4, false>, shared_linear::<4, false>;
     /// Columns, up to 64 components at a time.
-    halves_densities_linear_wide => linear::<8>, shared_linear::<8>;
+    halves_densities_linear_wide => linear::<8, false>, shared_linear::<8, false>;
     /// Full covariances of up to 16 columns, 32 components at a time.
-    halves_densities_full_2_narrow => full::<2, 4, 4>, shared_full::<4>;
+    halves_densities_full_2_narrow => full::<2, 4, 4, false>, shared_full::<4, false>;
     /// Full covariances of up to 16 columns, 64 components at a time.
-    halves_densities_full_2_wide => full::<2, 4, 8>, shared_full::<8>;
+    halves_densities_full_2_wide => full::<2, 4, 8, false>, shared_full::<8, false>;
     /// Full covariances of up to 32 columns, 32 components at a time.
-    halves_densities_full_4_narrow => full::<4, 2, 4>, shared_full::<4>;
+    halves_densities_full_4_narrow => full::<4, 2, 4, false>, shared_full::<4, false>;
     /// Full covariances of up to 32 columns, 64 components at a time.
-    halves_densities_full_4_wide => full::<4, 2, 8>, shared_full::<8>;
+    halves_densities_full_4_wide => full::<4, 2, 8, false>, shared_full::<8, false>;
     /// Full covariances of more columns, 32 components at a time.
-    halves_densities_full_8_narrow => full::<8, 1, 4>, shared_full::<4>;
+    halves_densities_full_8_narrow => full::<8, 1, 4, false>, shared_full::<4, false>;
     /// Full covariances of more columns, 64 components at a time.
-    halves_densities_full_8_wide => full::<8, 1, 8>, shared_full::<8>;
+    halves_densities_full_8_wide => full::<8, 1, 8, false>, shared_full::<8, false>;
+    /// Heads alone: columns, up to 32 components at a time.
+    heads_densities_linear_narrow => linear::<4, true>, shared_linear::<4, true>;
+    /// Heads alone: columns, up to 64 components at a time.
+    heads_densities_linear_wide => linear::<8, true>, shared_linear::<8, true>;
+    /// Heads alone: full covariances of up to 16 columns, 32 components at a time.
+    heads_densities_full_2_narrow => full::<2, 4, 4, true>, shared_full::<4, true>;
+    /// Heads alone: full covariances of up to 16 columns, 64 components at a time.
+    heads_densities_full_2_wide => full::<2, 4, 8, true>, shared_full::<8, true>;
+    /// Heads alone: full covariances of up to 32 columns, 32 components at a time.
+    heads_densities_full_4_narrow => full::<4, 2, 4, true>, shared_full::<4, true>;
+    /// Heads alone: full covariances of up to 32 columns, 64 components at a time.
+    heads_densities_full_4_wide => full::<4, 2, 8, true>, shared_full::<8, true>;
+    /// Heads alone: full covariances of more columns, 32 components at a time.
+    heads_densities_full_8_narrow => full::<8, 1, 4, true>, shared_full::<4, true>;
+    /// Heads alone: full covariances of more columns, 64 components at a time.
+    heads_densities_full_8_wide => full::<8, 1, 8, true>, shared_full::<8, true>;
 }
 
 const WARPS: u32 = THREADS / WARP;
@@ -90,25 +106,30 @@ const fn joint_bytes(groups: u32) -> u32 {
 
 /// Bytes of shared memory: the ring, then each warp's rows, then their densities.
 #[cfg(not(target_arch = "nvptx64"))]
-pub(super) const fn shared_len(full: bool, derive: u32, steps: u32, groups: u32) -> u64 {
+pub(super) const fn shared_len<const ONE: bool>(full: bool, derive: u32, steps: u32, groups: u32) -> u64 {
     let (ring, joint) = if full { (Narrow::BYTES, joint_bytes(groups)) } else { (Wide::BYTES, 0) };
-    (ring + WARPS * (Rows::bytes(steps, derive) + joint)) as u64
+    (ring + WARPS * (Rows::<ONE>::bytes(steps, derive) + joint)) as u64
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-fn shared_linear<const G: usize>(a: &Densities) -> u64 {
-    shared_len(false, a.derive, a.steps, G as u32)
+fn shared_linear<const G: usize, const ONE: bool>(a: &Densities) -> u64 {
+    shared_len::<ONE>(false, a.derive, a.steps, G as u32)
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-fn shared_full<const G: usize>(a: &Densities) -> u64 {
-    shared_len(true, a.derive, a.steps, G as u32)
+fn shared_full<const G: usize, const ONE: bool>(a: &Densities) -> u64 {
+    shared_len::<ONE>(true, a.derive, a.steps, G as u32)
 }
 
-/// The `i`th operand from a place on.
+/// Operands in a unit of the stream.
+const fn in_unit(one: bool) -> u32 {
+    if one { 2 } else { 1 }
+}
+
+/// `N` operands from the `first` on of what was taken.
 #[inline(always)]
-fn operand(place: u32, i: u32, lane: u32) -> Right {
-    right_of(Shared::<f32>::at(place + i * ring::OPERAND + 16 * lane).load4(0))
+fn operands<const ONE: bool, const N: usize>(place: u32, first: u32, lane: u32) -> [Right; N] {
+    rights::<ONE, N>(first, |unit| Shared::<f32>::at(place + unit * ring::OPERAND + 16 * lane).load4(0))
 }
 
 /// Constants and multipliers of a lane's two components of a group.
@@ -118,21 +139,22 @@ unsafe fn scalars(a: &Densities, group: u32, t: u32) -> [f32; 4] {
     unsafe { f32::global_load4(a.scalars.wrapping_add((16 * group + 4 * t) as usize)) }
 }
 
-/// The kernel for columns: `G` groups of components at a time.
+/// The kernel for columns: `G` groups of components at a time; with `ONE` of heads alone.
 ///
 /// # Safety
 /// As the fields of [`Densities`] say.
 #[inline(always)]
-unsafe fn linear<const G: usize>(a: Densities) {
+unsafe fn linear<const G: usize, const ONE: bool>(a: Densities) {
     // SAFETY: the state is as `state` says.
     if unsafe { stopped(a.state, a.iteration) } {
         return;
     }
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let pieces = a.groups / G as u32;
+    let all = a.steps * a.groups / in_unit(ONE);
     // SAFETY: as the fields say.
-    let mut ring = unsafe { Wide::start(0, a.operands, a.steps * a.groups) };
-    let rows = Rows::at(Wide::BYTES + me * Rows::bytes(a.steps, a.derive), &a, lane);
+    let mut ring = unsafe { Wide::start(0, a.operands, all) };
+    let rows = Rows::<ONE>::at(Wide::BYTES + me * Rows::<ONE>::bytes(a.steps, a.derive), &a, lane);
     let mut tile = thread::block_idx_x() as u64;
     while tile < tiles(a.n) {
         // SAFETY: a tile of the chunk's.
@@ -143,13 +165,11 @@ unsafe fn linear<const G: usize>(a: Densities) {
             let mut joint: Joint<G> = [[[0.0; 4]; G]; 2];
             let mut step = 0;
             while step < a.steps {
-                let place = ring.take(G as u32);
+                let place = ring.take(G as u32 / in_unit(ONE));
                 let left = rows.left_or_squares(step);
                 each(G / 4, |four| {
-                    let mut right = [[[0; 2]; 2]; 4];
-                    each(4, |i| right[i] = operand(place, (4 * four + i) as u32, lane));
-                    let new = products(&left, &right);
-                    each(2, |s| each(4, |i| each(4, |v| joint[s][4 * four + i][v] += new[s][i][v])));
+                    let right = operands::<ONE, 4>(place, 4 * four as u32, lane);
+                    add_products::<ONE, 4, G>(&mut joint, (0, 4 * four), &left, &right);
                 });
                 step += 1;
             }
@@ -162,10 +182,10 @@ unsafe fn linear<const G: usize>(a: Densities) {
                 });
             });
             // SAFETY: the lane's rows; `piece` is one of the pieces.
-            unsafe { so_far.add::<G>(&a, piece, &joint) };
+            unsafe { so_far.add::<G, ONE>(&a, piece, &joint) };
             piece += 1;
         }
-        ring.rewind(a.steps * a.groups);
+        ring.rewind(all);
         // SAFETY: all pieces were added.
         unsafe { so_far.finish(&a, pieces) };
         tile += thread::grid_dim_x() as u64;
@@ -174,12 +194,12 @@ unsafe fn linear<const G: usize>(a: Densities) {
 }
 
 /// The kernel for full covariances: components have `NT` tiles of eight rows at a time, `C` of them make eight; `G` groups
-/// of components in a piece.
+/// of components in a piece; with `ONE` of heads alone.
 ///
 /// # Safety
 /// As the fields of [`Densities`] say.
 #[inline(always)]
-unsafe fn full<const NT: usize, const C: usize, const G: usize>(a: Densities) {
+unsafe fn full<const NT: usize, const C: usize, const G: usize, const ONE: bool>(a: Densities) {
     const { assert!(NT * C == 8) };
     // SAFETY: the state is as `state` says.
     if unsafe { stopped(a.state, a.iteration) } {
@@ -189,11 +209,11 @@ unsafe fn full<const NT: usize, const C: usize, const G: usize>(a: Densities) {
     let (g, t) = (lane / 4, lane % 4);
     let pieces = a.groups / G as u32;
     let order = Full::of(a.d);
-    let all = order.all(8 * a.groups);
+    let all = order.all(8 * a.groups) / in_unit(ONE);
     // SAFETY: as the fields say.
     let mut ring = unsafe { Narrow::start(0, a.operands, all) };
-    let own = Narrow::BYTES + me * (Rows::bytes(a.steps, a.derive) + joint_bytes(G as u32));
-    let rows = Rows::at(own + joint_bytes(G as u32), &a, lane);
+    let own = Narrow::BYTES + me * (Rows::<ONE>::bytes(a.steps, a.derive) + joint_bytes(G as u32));
+    let rows = Rows::<ONE>::at(own + joint_bytes(G as u32), &a, lane);
     let waiting = own;
     let mut tile = thread::block_idx_x() as u64;
     while tile < tiles(a.n) {
@@ -220,15 +240,14 @@ unsafe fn full<const NT: usize, const C: usize, const G: usize>(a: Densities) {
                         // Known to the compiler for the one block of 17 to 32 columns: no branch then in the first step.
                         let from = if C == 2 && step == 0 { 0 } else { order.first(block, step) };
                         let end = if C == 2 { NT as u32 } else { order.end(block) };
-                        let place = ring.take(C as u32 * (end - from));
+                        let place = ring.take(C as u32 * (end - from) / in_unit(ONE));
                         let left = rows.left(step);
                         each(4, |pair| {
                             let tile = (2 * pair % NT) as u32;
                             if tile >= from && tile < end {
                                 let at = (2 * pair / NT) as u32 * (end - from) + (tile - from);
-                                let right = [operand(place, at, lane), operand(place, at + 1, lane)];
-                                let new = products(&left, &right);
-                                each(2, |s| each(2, |v| each(4, |i| w[s][2 * pair + v][i] += new[s][v][i])));
+                                let right = operands::<ONE, 2>(place, at, lane);
+                                add_products::<ONE, 2, 8>(w, (0, 2 * pair), &left, &right);
                             }
                         });
                     };
@@ -284,7 +303,7 @@ unsafe fn full<const NT: usize, const C: usize, const G: usize>(a: Densities) {
             // The next piece writes where this one reads.
             warp::sync_warp();
             // SAFETY: the lane's rows; `piece` is one of the pieces.
-            unsafe { so_far.add::<G>(&a, piece, &joint) };
+            unsafe { so_far.add::<G, ONE>(&a, piece, &joint) };
             piece += 1;
         }
         ring.rewind(all);

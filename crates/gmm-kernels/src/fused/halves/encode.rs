@@ -8,9 +8,11 @@ use super::super::update::kind;
 use super::operand::right;
 use super::order::Full;
 use super::scales::{exponent, power_of_two};
+use crate::device::mma::{from_halves, to_halves};
 use crate::device::ring::OPERAND;
-use crate::device::{self, Shared, WARP, block_max, thread};
+use crate::device::{self, Shared, WARP, block_max, block_sum, thread};
 use crate::layout::{packed_index, packed_len};
+use crate::math::reciprocal;
 use crate::{Real, THREADS};
 
 kernels! {
@@ -32,6 +34,8 @@ kernels! {
         groups: u32,
         /// Groups that the densities take at a time, one of [`GROUPS`].
         at_once: u32,
+        /// Not 0: heads alone.
+        one: u32,
         /// `(d+1,)`: of columns and norms.
         scales: *const f32,
         /// Of columns: [`Place::coefficients`].
@@ -42,9 +46,9 @@ kernels! {
         means: *const f64,
         /// `(8*groups,)`: constants of the densities.
         constants: *const f64,
-        /// [`operands`](super::operands), written; where nothing is written they were zeroed beforehand.
+        /// [`Halves::operands`](super::Halves::operands), written; where nothing is written they were zeroed beforehand.
         operands: *mut u32,
-        /// [`offsets`](super::offsets), written; zeroed beforehand.
+        /// [`Halves::offsets`](super::Halves::offsets), written; zeroed beforehand.
         offsets: *mut f32,
         /// `(8*groups, 2)`, written; zeroed beforehand, since after a trouble not all are.
         scalars: *mut f32,
@@ -55,7 +59,7 @@ kernels! {
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn shared_bytes(_: &Encode) -> u64 {
-    4 * (THREADS / WARP) as u64
+    8 * (THREADS / WARP) as u64
 }
 
 /// Coefficients stay below `2^TOP`.
@@ -91,14 +95,14 @@ pub unsafe fn body(a: Encode) {
         let (constant, by) = match k < a.k {
             false => (f32::NEG_INFINITY, 0.0),
             true => {
-                let (back, narrow) = if a.kind == kind::FULL { factor(&a, k) } else { columns(&a, k) };
+                let (back, narrow, more) = if a.kind == kind::FULL { factor(&a, k) } else { columns(&a, k) };
                 let narrow = block_max(narrow, Shared::at(0));
                 // Also where it is not a number.
                 let wide_enough = narrow <= NARROWEST;
                 if thread::thread_idx_x() == 0 && !wide_enough {
                     device::store(a.state, TROUBLE, a.iteration.max(1));
                 }
-                (device::load(a.constants, k as u64) as f32, back as f32)
+                ((device::load(a.constants, k as u64) + more) as f32, back as f32)
             }
         };
         if thread::thread_idx_x() == 0 {
@@ -121,10 +125,37 @@ unsafe fn scale(a: &Encode, f: u32) -> f64 {
     if square { s * s } else { s }
 }
 
-/// Writes coefficients of a component's columns; what takes a product back to its size, and the largest precision of those
-/// that this thread saw.
+/// The expectation of feature `f` of columns over a component's rows, where `coefficient` is what multiplies it.
 #[inline(always)]
-unsafe fn columns(a: &Encode, k: u32) -> (f64, f32) {
+unsafe fn expected(a: &Encode, k: u32, f: u32, coefficient: f64) -> f64 {
+    // SAFETY: `j < d`.
+    let mean = |j: u32| unsafe { device::load(a.means, k as u64 * a.d as u64 + j as u64) };
+    // What multiplies a square is half a precision, negative.
+    let variance = || -0.5 * reciprocal(coefficient);
+    let first_square = 8 * a.steps;
+    match a.kind {
+        kind::DIAG if f >= first_square && f - first_square < a.d => {
+            let mean = mean(f - first_square);
+            Real::fma(mean, mean, variance())
+        }
+        kind::SPHERICAL if f == a.d => {
+            let mut sum = a.d as f64 * variance();
+            let mut j = 0;
+            while j < a.d {
+                sum = Real::fma(mean(j), mean(j), sum);
+                j += 1;
+            }
+            sum
+        }
+        _ if f < a.d => mean(f),
+        _ => 0.0,
+    }
+}
+
+/// Writes coefficients of a component's columns; what takes a product back to its size, the largest precision of those that
+/// this thread saw, and, for heads alone, what a component's rows lose of their log density on average.
+#[inline(always)]
+unsafe fn columns(a: &Encode, k: u32) -> (f64, f32, f64) {
     let place = Place { steps: a.steps, groups: a.groups, classes: 0 };
     let of = |f: u32| {
         // SAFETY: a feature that there is.
@@ -146,6 +177,22 @@ unsafe fn columns(a: &Encode, k: u32) -> (f64, f32) {
         f += THREADS;
     }
     let (scale, back) = scale_for(block_max(most, Shared::at(0)));
+    // What heads leave of coefficients would be a share of the distance from the shift; less its average it is one of the
+    // distance from the mean.
+    let mut left_over = 0.0;
+    let mut f = if a.one == 0 { 16 * a.steps } else { thread::thread_idx_x() };
+    while f < 16 * a.steps {
+        let v = of(f);
+        if v != 0.0 {
+            let head = head((v * scale) as f32).to_f64() * back;
+            // SAFETY: a feature that there is.
+            let by = unsafe { self::scale(a, f) };
+            // SAFETY: a component that there is.
+            left_over += (v - head) * by * unsafe { expected(a, k, f, v * by) };
+        }
+        f += THREADS;
+    }
+    let left_over = block_sum(left_over, Shared::at(0));
     let few = GROUPS[0];
     let (piece, group) =
         if a.at_once == few { (k / (8 * few), k / 8 % few) } else { (k / (8 * GROUPS[1]), k / 8 % GROUPS[1]) };
@@ -157,16 +204,16 @@ unsafe fn columns(a: &Encode, k: u32) -> (f64, f32) {
         let mut v = [0.0; 4];
         each(4, |quarter| v[quarter] = (of(16 * step + 4 * quarter as u32 + t) * scale) as f32);
         // SAFETY: an operand that there is.
-        unsafe { write(a.operands, operand, k % 8 * 4 + t, v) };
+        unsafe { write(a, operand, k % 8 * 4 + t, v) };
         i += THREADS;
     }
-    (back, narrow)
+    (back, narrow, left_over)
 }
 
-/// Writes a component's factor and offsets; what takes a squared norm to the logarithm of a density, and the largest
-/// precision of a column, given those before it, of those that this thread saw.
+/// Writes a component's factor and offsets; what takes a squared norm to the logarithm of a density, the largest precision of
+/// a column, given those before it, of those that this thread saw, and 0.
 #[inline(always)]
-unsafe fn factor(a: &Encode, k: u32) -> (f64, f32) {
+unsafe fn factor(a: &Encode, k: u32) -> (f64, f32, f64) {
     let (order, d) = (Full::of(a.d), a.d);
     let of = |i: u32, j: u32| {
         if j > i || i >= d {
@@ -209,7 +256,7 @@ unsafe fn factor(a: &Encode, k: u32) -> (f64, f32) {
                 let mut v = [0.0; 4];
                 each(4, |quarter| v[quarter] = (of(row, 16 * step + 4 * quarter as u32 + t) * scale) as f32);
                 // SAFETY: an operand that there is.
-                unsafe { write(a.operands, base + among * width + tile, lane, v) };
+                unsafe { write(a, base + among * width + tile, lane, v) };
                 tile += THREADS / WARP;
             }
             base += order.components() * width;
@@ -224,7 +271,12 @@ unsafe fn factor(a: &Encode, k: u32) -> (f64, f32) {
         while j <= i {
             // SAFETY: as above.
             unsafe {
-                let root = device::load(a.roots, k as u64 * packed_len(d) + packed_index(i, j));
+                let mut root = device::load(a.roots, k as u64 * packed_len(d) + packed_index(i, j));
+                if a.one != 0 {
+                    // As it multiplies the rows: then what is lost is a share of their distance from the mean.
+                    let by = device::load(a.scales, j as u64).to_f64();
+                    root = head((of(i, j) * scale) as f32).to_f64() * back * by;
+                }
                 sum = Real::fma(-root, device::load(a.means, k as u64 * d as u64 + j as u64), sum);
             }
             j += 1;
@@ -233,17 +285,28 @@ unsafe fn factor(a: &Encode, k: u32) -> (f64, f32) {
         unsafe { device::store(a.offsets, k as u64 * order.rows() as u64 + i as u64, (sum * scale) as f32) };
         i += THREADS;
     }
-    (-0.5 * back * back, narrow)
+    (-0.5 * back * back, narrow, 0.0)
+}
+
+/// A number as a half holds it.
+#[inline(always)]
+fn head(v: f32) -> f32 {
+    from_halves(to_halves(v, 0.0))[0]
 }
 
 /// A lane's part of an operand.
 #[inline(always)]
-unsafe fn write(operands: *mut u32, operand: u32, lane: u32, v: [f32; 4]) {
+unsafe fn write(a: &Encode, operand: u32, lane: u32, v: [f32; 4]) {
     let [heads, tails] = right(v);
-    let at = operand as u64 * (OPERAND / 4) as u64 + 4 * lane as u64;
+    let at = |unit: u32| unit as u64 * (OPERAND / 4) as u64 + 4 * lane as u64;
     // SAFETY: the caller's promise.
     unsafe {
-        each(2, |i| device::store(operands, at + i as u64, heads[i]));
-        each(2, |i| device::store(operands, at + 2 + i as u64, tails[i]));
+        if a.one != 0 {
+            let at = at(operand / 2) + 2 * (operand % 2) as u64;
+            each(2, |i| device::store(a.operands, at + i as u64, heads[i]));
+        } else {
+            each(2, |i| device::store(a.operands, at(operand) + i as u64, heads[i]));
+            each(2, |i| device::store(a.operands, at(operand) + 2 + i as u64, tails[i]));
+        }
     }
 }

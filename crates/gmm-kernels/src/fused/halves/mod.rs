@@ -10,6 +10,9 @@
 //! - densities of full covariances are |W(x − μ)|², with `WᵀW` the precision matrix, and not features times coefficients:
 //!   what cancels there is no square ([`mod@densities`]).
 //!
+//! Where speed counts more than digits, heads alone do: one product, to 11 bits, summed where it comes out. Constants then
+//! belong to the coefficients as they were rounded, so that what is lost is a share of a row's distance from the mean.
+//!
 //! The M-step's losses are told as in the other variants; their limits are tighter here, and the host goes on with those
 //! where they are passed.
 
@@ -29,73 +32,111 @@ use super::large::Large;
 use crate::device::ring::OPERAND;
 use crate::layout::Kind;
 
-/// Words of the coefficients of the densities.
-pub const fn operands(of: Large, kind: Kind, d: u32) -> u64 {
-    let count = match kind {
-        Kind::Full => order::Full::of(d).all(8 * of.place.groups),
-        _ => of.place.steps * of.place.groups,
-    };
-    // Filled up to what is sent for at a time.
-    count.next_multiple_of(16) as u64 * (OPERAND / 4) as u64
+/// Which kernels, and the shape they are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Halves {
+    /// Where things lie.
+    pub of: Large,
+    /// Of each number its head alone: one product for three, to 11 bits.
+    pub one: bool,
 }
 
-/// Numbers in the offsets of full covariances' densities.
-pub const fn offsets(of: Large, kind: Kind, d: u32) -> u64 {
-    match kind {
-        Kind::Full => (8 * of.place.groups) as u64 * order::Full::of(d).rows() as u64,
-        _ => 0,
+impl Halves {
+    /// Words of the coefficients of the densities.
+    pub const fn operands(self, kind: Kind, d: u32) -> u64 {
+        let count = match kind {
+            Kind::Full => order::Full::of(d).all(8 * self.of.place.groups),
+            _ => self.of.place.steps * self.of.place.groups,
+        };
+        // Filled up to what is sent for at a time.
+        let units = if self.one { count / 2 } else { count };
+        units.next_multiple_of(16) as u64 * (OPERAND / 4) as u64
     }
-}
 
-/// Steps of sixteen columns that the densities take.
-pub const fn steps(of: Large, kind: Kind, d: u32) -> u32 {
-    match kind {
-        Kind::Full => d.div_ceil(16),
-        _ => of.place.steps,
+    /// Numbers in the offsets of full covariances' densities.
+    pub const fn offsets(self, kind: Kind, d: u32) -> u64 {
+        match kind {
+            Kind::Full => (8 * self.of.place.groups) as u64 * order::Full::of(d).rows() as u64,
+            _ => 0,
+        }
     }
-}
 
-/// The kernel for densities.
-#[cfg(not(target_arch = "nvptx64"))]
-pub fn densities(of: Large, d: u32) -> crate::Kernel<densities::Densities> {
-    let narrow = of.at_once == super::large::GROUPS[0];
-    match (of.family, order::Full::of(d).tiles) {
-        (Family::Full | Family::FullAndOne, 2) if narrow => densities::halves_densities_full_2_narrow(),
-        (Family::Full | Family::FullAndOne, 2) => densities::halves_densities_full_2_wide(),
-        (Family::Full | Family::FullAndOne, 4) if narrow => densities::halves_densities_full_4_narrow(),
-        (Family::Full | Family::FullAndOne, 4) => densities::halves_densities_full_4_wide(),
-        (Family::Full | Family::FullAndOne, _) if narrow => densities::halves_densities_full_8_narrow(),
-        (Family::Full | Family::FullAndOne, _) => densities::halves_densities_full_8_wide(),
-        (Family::Linear | Family::Squares, _) if narrow => densities::halves_densities_linear_narrow(),
-        (Family::Linear | Family::Squares, _) => densities::halves_densities_linear_wide(),
+    /// Steps of sixteen columns that the densities take.
+    pub const fn steps(self, kind: Kind, d: u32) -> u32 {
+        match kind {
+            Kind::Full => d.div_ceil(16),
+            _ => self.of.place.steps,
+        }
     }
-}
 
-/// The kernel for moments.
-#[cfg(not(target_arch = "nvptx64"))]
-pub fn moments(of: Large) -> crate::Kernel<moments::Moments> {
-    match (of.family, of.at_once == super::large::GROUPS[0]) {
-        (Family::Full | Family::FullAndOne, true) => moments::halves_moments_full_narrow(),
-        (Family::Full | Family::FullAndOne, false) => moments::halves_moments_full_wide(),
-        (Family::Linear | Family::Squares, true) => moments::halves_moments_linear_narrow(),
-        (Family::Linear | Family::Squares, false) => moments::halves_moments_linear_wide(),
+    /// Words of a chunk's exponentials.
+    pub const fn exponentials(self, n: u64) -> u64 {
+        let numbers = self.of.exponentials(n);
+        if self.one { numbers / 2 } else { numbers }
     }
-}
 
-/// Shared memory of a block of the densities and of one of the moments, in bytes.
-#[cfg(not(target_arch = "nvptx64"))]
-pub const fn shared_bytes(of: Large, kind: Kind, d: u32) -> (u64, u64) {
-    let full = matches!(kind, Kind::Full);
-    let densities = densities::shared_len(full, super::derived(kind), steps(of, kind, d), of.at_once);
-    (densities, moments::shared_len(of.at_once, d))
-}
+    /// The kernel for densities.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub fn densities(self, d: u32) -> crate::Kernel<densities::Densities> {
+        let full = matches!(self.of.family, Family::Full | Family::FullAndOne);
+        let tiles = if full { order::Full::of(d).tiles } else { 0 };
+        match (self.one, tiles, self.of.at_once == super::large::GROUPS[0]) {
+            (false, 0, true) => densities::halves_densities_linear_narrow(),
+            (false, 0, false) => densities::halves_densities_linear_wide(),
+            (false, 2, true) => densities::halves_densities_full_2_narrow(),
+            (false, 2, false) => densities::halves_densities_full_2_wide(),
+            (false, 4, true) => densities::halves_densities_full_4_narrow(),
+            (false, 4, false) => densities::halves_densities_full_4_wide(),
+            (false, _, true) => densities::halves_densities_full_8_narrow(),
+            (false, _, false) => densities::halves_densities_full_8_wide(),
+            (true, 0, true) => densities::heads_densities_linear_narrow(),
+            (true, 0, false) => densities::heads_densities_linear_wide(),
+            (true, 2, true) => densities::heads_densities_full_2_narrow(),
+            (true, 2, false) => densities::heads_densities_full_2_wide(),
+            (true, 4, true) => densities::heads_densities_full_4_narrow(),
+            (true, 4, false) => densities::heads_densities_full_4_wide(),
+            (true, _, true) => densities::heads_densities_full_8_narrow(),
+            (true, _, false) => densities::heads_densities_full_8_wide(),
+        }
+    }
 
-/// Partial results that a block of the moments leaves.
-pub const fn lanes(of: Large, d: u32) -> u32 {
-    moments::lanes(of, d)
-}
+    /// The kernel for moments.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub fn moments(self) -> crate::Kernel<moments::Moments> {
+        let full = matches!(self.of.family, Family::Full | Family::FullAndOne);
+        match (self.one, full, self.of.at_once == super::large::GROUPS[0]) {
+            (false, true, true) => moments::halves_moments_full_narrow(),
+            (false, true, false) => moments::halves_moments_full_wide(),
+            (false, false, true) => moments::halves_moments_linear_narrow(),
+            (false, false, false) => moments::halves_moments_linear_wide(),
+            (true, true, true) => moments::heads_moments_full_narrow(),
+            (true, true, false) => moments::heads_moments_full_wide(),
+            (true, false, true) => moments::heads_moments_linear_narrow(),
+            (true, false, false) => moments::heads_moments_linear_wide(),
+        }
+    }
 
-/// Blocks of the moments that share a split's rows.
-pub const fn blocks_of_split(of: Large, d: u32) -> u32 {
-    moments::blocks(of, d)
+    /// Shared memory of a block of the densities and of one of the moments, in bytes.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub const fn shared_bytes(self, kind: Kind, d: u32) -> (u64, u64) {
+        let (of, full, derive) = (self.of, matches!(kind, Kind::Full), super::derived(kind));
+        let (steps, groups) = (self.steps(kind, d), of.at_once);
+        if self.one {
+            let densities = densities::shared_len::<true>(full, derive, steps, groups);
+            (densities, moments::shared_len::<true>(of.family, groups, d))
+        } else {
+            let densities = densities::shared_len::<false>(full, derive, steps, groups);
+            (densities, moments::shared_len::<false>(of.family, groups, d))
+        }
+    }
+
+    /// Partial results that a block of the moments leaves.
+    pub const fn lanes(self, d: u32) -> u32 {
+        moments::lanes(self.of, d, self.one)
+    }
+
+    /// Blocks of the moments that share a split's rows.
+    pub const fn blocks_of_split(self, d: u32) -> u32 {
+        moments::blocks(self.of, d, self.one)
+    }
 }

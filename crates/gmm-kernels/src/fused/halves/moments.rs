@@ -3,13 +3,14 @@
 //! As in [`large`](mod@crate::fused::large::moments) a warp owns some tiles of the sums; here the warps of a block share what
 //! they read of the rows (`staged`), and each forms its own features of them.
 
+use super::super::Family;
 use super::super::features::each;
 use super::super::large::down::{Columns, Of, Products};
 use super::super::large::{self, Large};
 use super::super::pass::derive;
 use super::super::place::Place;
 use super::super::state::stopped;
-use super::operand::{EXPONENTIAL, Left, left_down, products};
+use super::operand::{EXPONENTIAL, Left, add_products, left_down};
 use super::staged::{Features, Lane, SIXTEENS, Stage};
 use crate::device::mma::from_halves;
 use crate::device::{self, Shared, WARP, copies, thread, warp};
@@ -17,7 +18,8 @@ use crate::layout::tiles;
 use crate::{Real, THREADS};
 
 kernels! {
-    /// The grid is `blocks*splits/lanes` blocks, with [`blocks`](super::blocks_of_split) and [`lanes`](super::lanes).
+    /// The grid is `blocks*splits/lanes` blocks, with
+    /// [`blocks`](super::Halves::blocks_of_split) and [`lanes`](super::Halves::lanes).
     Moments {
         /// State of the loop, or null.
         state: *const u32,
@@ -41,13 +43,13 @@ kernels! {
         classes: u32,
         /// `(d+1,)`: of columns and norms; powers of two.
         scales: *const f32,
-        /// [`Large::exponentials`](crate::fused::large::Large::exponentials), each two halves in a word; 16-byte aligned.
+        /// [`exponentials`](super::Halves::exponentials); 16-byte aligned.
         exponentials: *const u32,
         /// [`Large::factors`](super::Large::factors); 16-byte aligned.
         factors: *const f32,
         /// [`likelihoods`](crate::fused::large::likelihoods).
         likelihoods: *const f64,
-        /// Partial results: a multiple of [`lanes`](super::lanes).
+        /// Partial results: a multiple of [`lanes`](super::Halves::lanes).
         splits: u32,
         /// Not 0: add to what is there.
         accumulate: u32,
@@ -55,13 +57,27 @@ kernels! {
         partials: *mut f64,
     }
     /// Products of entries, 64 by 32.
-    halves_moments_full_narrow => body::<Products, 2, 4, 4>, shared_bytes::<4>;
+    halves_moments_full_narrow => body::<Products, 2, 4, 4, false>, shared_bytes::<Products, 4, false>;
     /// Products of entries, 32 by 64.
-    halves_moments_full_wide => body::<Products, 1, 2, 8>, shared_bytes::<8>;
+    halves_moments_full_wide => body::<Products, 1, 2, 8, false>, shared_bytes::<Products, 8, false>;
     /// Columns, 32 by 32.
-    halves_moments_linear_narrow => body::<Columns, 1, 2, 4>, shared_bytes::<4>;
+    halves_moments_linear_narrow => body::<Columns, 1, 2, 4, false>, shared_bytes::<Columns, 4, false>;
     /// Columns, 32 by 64.
-    halves_moments_linear_wide => body::<Columns, 1, 2, 8>, shared_bytes::<8>;
+    halves_moments_linear_wide => body::<Columns, 1, 2, 8, false>, shared_bytes::<Columns, 8, false>;
+    /// Of heads alone: products of entries, 64 by 32.
+    heads_moments_full_narrow => body::<Products, 2, 4, 4, true>, shared_bytes::<Products, 4, true>;
+    /// Of heads alone: products of entries, 64 by 64.
+    heads_moments_full_wide => body::<Products, 2, 4, 8, true>, shared_bytes::<Products, 8, true>;
+    /// Of heads alone: columns, 32 by 32.
+    heads_moments_linear_narrow => body::<Columns, 1, 2, 4, true>, shared_bytes::<Columns, 4, true>;
+    /// Of heads alone: columns, 32 by 64.
+    heads_moments_linear_wide => body::<Columns, 1, 2, 8, true>, shared_bytes::<Columns, 8, true>;
+}
+
+/// Units of two steps that a warp takes: as many as it has registers for.
+const fn per_warp(family: Family, groups: u32, one: bool) -> u32 {
+    let products = matches!(family, Family::Full | Family::FullAndOne);
+    if products && (one || groups == large::GROUPS[0]) { 2 } else { 1 }
 }
 
 /// Stages that are summed in `f32`.
@@ -80,46 +96,45 @@ const fn units_of_block(units: u32) -> u32 {
 const WARPS: u32 = THREADS / WARP;
 
 /// Units that a piece has, as warps take them.
-const fn units(of: Large, d: u32) -> u32 {
-    of.units(d) / of.pieces()
+const fn units(of: Large, d: u32, one: bool) -> u32 {
+    large::moments::twos(of.family, of.place, d).div_ceil(per_warp(of.family, of.at_once, one))
 }
 
 /// Partial results of a block.
-pub(super) const fn lanes(of: Large, d: u32) -> u32 {
-    WARPS / units_of_block(units(of, d))
+pub(super) const fn lanes(of: Large, d: u32, one: bool) -> u32 {
+    WARPS / units_of_block(units(of, d, one))
 }
 
 /// Blocks that share the sums of a split's rows.
-pub(super) const fn blocks(of: Large, d: u32) -> u32 {
-    let units = units(of, d);
+pub(super) const fn blocks(of: Large, d: u32, one: bool) -> u32 {
+    let units = units(of, d, one);
     units.div_ceil(units_of_block(units)) * of.pieces()
 }
 
-/// Where stages start: after each thread's part of Σ r in each group, and what lanes know of their units, two where groups
-/// are few. Two blocks have room on a Hopper for 128 columns.
-const fn stages_at(groups: u32) -> u32 {
-    let units = if groups == large::GROUPS[0] { 2 } else { 1 };
+/// Where stages start: after each thread's part of Σ r in each group, and what lanes know of their units. Two blocks have
+/// room on a Hopper for 128 columns.
+const fn stages_at(groups: u32, units: u32) -> u32 {
     THREADS * (8 * groups + units * 2 * 16)
 }
 
 /// Bytes of shared memory.
 #[cfg(not(target_arch = "nvptx64"))]
-pub(super) const fn shared_len(groups: u32, d: u32) -> u64 {
-    (stages_at(groups) + 2 * Stage::bytes(groups, d)) as u64
+pub(super) const fn shared_len<const ONE: bool>(family: Family, groups: u32, d: u32) -> u64 {
+    (stages_at(groups, per_warp(family, groups, ONE)) + 2 * Stage::<ONE>::bytes(groups, d)) as u64
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-fn shared_bytes<const G: usize>(a: &Moments) -> u64 {
-    shared_len(G as u32, a.d)
+fn shared_bytes<F: Features, const G: usize, const ONE: bool>(a: &Moments) -> u64 {
+    shared_len::<ONE>(F::FAMILY, G as u32, a.d)
 }
 
-/// The kernel: `U` units of two steps, `S` steps, by `G` groups of components.
+/// The kernel: `U` units of two steps, `S` steps, by `G` groups of components; with `ONE` of heads alone.
 ///
 /// # Safety
 /// As the fields of [`Moments`] say.
 #[inline(always)]
-unsafe fn body<F: Features, const U: usize, const S: usize, const G: usize>(a: Moments) {
-    const { assert!(S == 2 * U) };
+unsafe fn body<F: Features, const U: usize, const S: usize, const G: usize, const ONE: bool>(a: Moments) {
+    const { assert!(S == 2 * U && U as u32 == per_warp(F::FAMILY, G as u32, ONE)) };
     // SAFETY: the state is as `state` says.
     if unsafe { stopped(a.state, a.iteration) } {
         return;
@@ -165,8 +180,8 @@ unsafe fn body<F: Features, const U: usize, const S: usize, const G: usize>(a: M
     });
     let weights = Shared::<f64>::at(thread::thread_idx_x() * 8);
     each(G, |i| weights.store(i as u32 * THREADS, 0.0));
-    let first = stages_at(G as u32);
-    let stage = |odd: u32| Stage::at(first + odd * Stage::bytes(G as u32, a.d), G as u32, a.d);
+    let first = stages_at(G as u32, U as u32);
+    let stage = |odd: u32| Stage::<ONE>::at(first + odd * Stage::<ONE>::bytes(G as u32, a.d), G as u32, a.d);
     each(2, |odd| stage(odd as u32).fill(a.derive == derive::NORM));
 
     // Halves of tiles; those past the last row are filled up, with factors of 0.
@@ -203,23 +218,22 @@ unsafe fn body<F: Features, const U: usize, const S: usize, const G: usize>(a: M
                     let v = F::features(lane_of(u), here, sixteen, factors);
                     let operands: [Left; 2] = [left_down(v[0], v[1]), left_down(v[2], v[3])];
                     each(G / 4, |four| {
-                        let mut right = [[[0; 2]; 2]; 4];
+                        let right = here.exponentials(sixteen, 4 * four, lane);
                         each(4, |j| {
                             let i = 4 * four + j;
-                            right[j] = here.exponentials(sixteen, i, lane);
                             if u == 0 && has_weight_of(i) {
                                 let mut weight = 0.0;
                                 each(4, |r| {
                                     let [head, tail] =
                                         [from_halves(right[j][0][r / 2]), from_halves(right[j][1][r / 2])];
-                                    weight = Real::fma(head[r % 2] + tail[r % 2], factors[r], weight);
+                                    let e = if ONE { head[r % 2] } else { head[r % 2] + tail[r % 2] };
+                                    weight = Real::fma(e, factors[r], weight);
                                 });
                                 let at = i as u32 * THREADS;
                                 weights.store(at, weights.load(at) + weight.to_f64());
                             }
                         });
-                        let new = products(&operands, &right);
-                        each(2, |s| each(4, |j| each(4, |v| sums[2 * u + s][4 * four + j][v] += new[s][j][v])));
+                        add_products::<ONE, 4, G>(&mut sums, (2 * u, 4 * four), &operands, &right);
                     });
                 });
                 sixteen += lanes;

@@ -1,7 +1,7 @@
 //! Numbers as two halves, as operands of the tensor cores.
 
 use super::super::features::each;
-use crate::device::mma::{from_halves, mma_m16n8k16_f16, to_halves};
+use crate::device::mma::{from_halves, mma_m16n8k16_f16, multiply_halves, to_halves};
 
 /// By how much exponentials are scaled: the largest is 1, and the halves of those that are a millionth of it still have
 /// all digits.
@@ -39,11 +39,15 @@ pub(super) fn left_down(v: [f32; 4], w: [f32; 4]) -> Left {
     [[a, c, e, g], [b, d, f, h]]
 }
 
-/// The squares of a left operand's numbers.
+/// The squares of a left operand's numbers; with `ONE` of its heads, rounded once more.
 #[inline(always)]
-pub(super) fn squares([heads, tails]: Left) -> Left {
+pub(super) fn squares<const ONE: bool>([heads, tails]: Left) -> Left {
     let mut out = [[0; 4]; 2];
     each(4, |i| {
+        if ONE {
+            out[0][i] = multiply_halves(heads[i], heads[i]);
+            return;
+        }
         let ([a, b], [c, d]) = (from_halves(heads[i]), from_halves(tails[i]));
         let (v, w) = (a + c, b + d);
         let [head, tail] = two(v * v, w * w);
@@ -70,14 +74,43 @@ pub(super) fn right_of(words: [f32; 4]) -> Right {
     [[a, b], [c, d]]
 }
 
-/// Three products for each of four tiles by two left operands, added to nothing: what was summed before would be rounded
-/// towards zero with them. The small ones first.
+/// `N` neighbouring operands of a stream whose units, 16 bytes of each lane, are the heads and tails of one or, with `ONE`,
+/// the heads of two; `first` is even.
 #[inline(always)]
-pub(super) fn products<const N: usize>(left: &[Left; 2], right: &[Right; N]) -> [[[f32; 4]; N]; 2] {
-    let mut out = [[[0.0; 4]; N]; 2];
+pub(super) fn rights<const ONE: bool, const N: usize>(first: u32, unit: impl Fn(u32) -> [f32; 4]) -> [Right; N] {
+    const { assert!(N.is_multiple_of(2)) };
+    let mut out = [[[0; 2]; 2]; N];
+    if ONE {
+        each(N / 2, |i| {
+            let [one, two] = right_of(unit(first / 2 + i as u32));
+            out[2 * i][0] = one;
+            out[2 * i + 1][0] = two;
+        });
+    } else {
+        each(N, |i| out[i] = right_of(unit(first + i as u32)));
+    }
+    out
+}
+
+/// Adds products of two left operands with some right ones to `sums[row + s][column + i]`.
+///
+/// Three for each, the small ones first, and to nothing: what was summed before would be rounded towards zero with them.
+/// With `ONE` heads alone, summed where they come out.
+#[inline(always)]
+pub(super) fn add_products<const ONE: bool, const N: usize, const M: usize>(
+    sums: &mut [[[f32; 4]; M]],
+    (row, column): (usize, usize),
+    left: &[Left; 2],
+    right: &[Right; N],
+) {
+    if ONE {
+        each(N, |i| each(2, |s| mma_m16n8k16_f16(&mut sums[row + s][column + i], left[s][0], right[i][0])));
+        return;
+    }
+    let mut new = [[[0.0; 4]; N]; 2];
     each(3, |turn| {
         let (l, r) = [(1, 0), (0, 1), (0, 0)][turn];
-        each(N, |i| each(2, |s| mma_m16n8k16_f16(&mut out[s][i], left[s][l], right[i][r])));
+        each(N, |i| each(2, |s| mma_m16n8k16_f16(&mut new[s][i], left[s][l], right[i][r])));
     });
-    out
+    each(2, |s| each(N, |i| each(4, |v| sums[row + s][column + i][v] += new[s][i][v])));
 }

@@ -14,9 +14,9 @@ pub(super) const ROWS: u32 = 2 * GROUP;
 const PART: u32 = 16 * WARP;
 
 /// Two operands for each step of sixteen columns; squares are made of the columns where they are used. Lane `4g + t` has rows `2g` and `2g+1` of sixteen, so that what it finds
-/// about them lies side by side; and columns `t`, `t+4`, `t+8`, `t+12`.
+/// about them lies side by side; and columns `t`, `t+4`, `t+8`, `t+12`. With `ONE` there are heads alone.
 #[derive(Clone, Copy)]
-pub(super) struct Rows {
+pub(super) struct Rows<const ONE: bool> {
     /// Of this lane.
     at: u32,
     lane: u32,
@@ -29,11 +29,14 @@ const fn held(steps: u32, with_squares: u32) -> u32 {
     if with_squares == derive::SQUARES { steps / 2 } else { steps }
 }
 
-impl Rows {
+impl<const ONE: bool> Rows<ONE> {
     /// Bytes of a warp.
     pub(super) const fn bytes(steps: u32, derive: u32) -> u32 {
-        4 * PART * held(steps, derive)
+        2 * Self::PARTS as u32 * PART * held(steps, derive)
     }
+
+    /// Parts of an operand.
+    const PARTS: usize = if ONE { 1 } else { 2 };
 
     #[inline(always)]
     pub(super) fn at(offset: u32, a: &Densities, lane: u32) -> Self {
@@ -67,7 +70,7 @@ impl Rows {
                     each(2, |odd| v[2 * quarter + odd] = two[odd]);
                 });
                 let parts = left(v);
-                each(2, |part| self.part(half, step, part).store4(0, parts[part].map(f32::from_bits)));
+                each(Self::PARTS, |part| self.part(half, step, part).store4(0, parts[part].map(f32::from_bits)));
             });
             step += 1;
         }
@@ -75,14 +78,16 @@ impl Rows {
 
     #[inline(always)]
     fn part(self, half: usize, step: u32, part: usize) -> Shared<f32> {
-        Shared::at(self.at + ((step * 2 + half as u32) * 2 + part as u32) * PART)
+        Shared::at(self.at + ((step * 2 + half as u32) * Self::PARTS as u32 + part as u32) * PART)
     }
 
     /// Both operands of a step that is held: a lane reads what it wrote.
     #[inline(always)]
     pub(super) fn left(self, step: u32) -> [Left; 2] {
         let mut out = [[[0; 4]; 2]; 2];
-        each(2, |half| each(2, |part| out[half][part] = self.part(half, step, part).load4(0).map(f32::to_bits)));
+        each(2, |half| {
+            each(Self::PARTS, |part| out[half][part] = self.part(half, step, part).load4(0).map(f32::to_bits))
+        });
         out
     }
 
@@ -93,7 +98,7 @@ impl Rows {
             return self.left(step);
         }
         let mut out = self.left(step - self.held);
-        each(2, |half| out[half] = squares(out[half]));
+        each(2, |half| out[half] = squares::<ONE>(out[half]));
         out
     }
 }

@@ -48,7 +48,7 @@ impl SoFar {
 
     /// Exponentials of a piece of components, written.
     #[inline(always)]
-    pub(super) unsafe fn add<const G: usize>(&mut self, a: &Densities, piece: u32, joint: &Joint<G>) {
+    pub(super) unsafe fn add<const G: usize, const ONE: bool>(&mut self, a: &Densities, piece: u32, joint: &Joint<G>) {
         let (g, t) = (self.lane / 4, self.lane % 4);
         let columns = [super::super::large::column(2 * t), super::super::large::column(2 * t + 1)];
         let sixteen = self.tile * (TILE_ROWS / 16) as u64 + (self.first / 16) as u64;
@@ -66,7 +66,8 @@ impl SoFar {
             });
             // Pairs of rows, in words: for each component sixteen rows are neighbours, as are the components of a group
             // and the groups.
-            let start = ((sixteen + half as u64) * a.groups as u64 + (piece * G as u32) as u64) * 128;
+            let words = if ONE { 64 } else { 128 };
+            let start = ((sixteen + half as u64) * a.groups as u64 + (piece * G as u32) as u64) * words;
             let to = a.exponentials.wrapping_add(start as usize);
             each(G, |i| {
                 each(2, |which| {
@@ -76,12 +77,15 @@ impl SoFar {
                         self.sum[2 * half + odd] += e[odd];
                     });
                     let [heads, tails] = two(e[0] * EXPONENTIAL, e[1] * EXPONENTIAL);
-                    // Of two pairs first the heads: operands are neighbours then.
-                    let at = (128 * i as u32 + 16 * columns[which] + 4 * (g / 2) + g % 2) as u64;
+                    // Of two pairs first the heads: operands are neighbours then. With `ONE` those of two groups.
+                    let unit = if ONE { 128 * (i as u32 / 2) + 2 * (i as u32 % 2) } else { 128 * i as u32 };
+                    let at = (unit + 16 * columns[which] + 4 * (g / 2) + g % 2) as u64;
                     // SAFETY: each lane has rows and components of its own.
                     unsafe {
                         device::store(to, at, heads);
-                        device::store(to, at + 2, tails);
+                        if !ONE {
+                            device::store(to, at + 2, tails);
+                        }
                     }
                 });
             });

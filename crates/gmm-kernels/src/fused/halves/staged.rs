@@ -4,6 +4,7 @@ use super::super::features::each;
 use super::super::large::down::{Choice, Columns, Down, ONES, Of, Products};
 use super::super::pass::derive;
 use super::moments::Moments;
+use super::operand::{Right, rights};
 use crate::THREADS;
 use crate::device::{Shared, copies};
 use crate::layout::TILE_ROWS;
@@ -17,19 +18,22 @@ pub(super) const STAGE: u32 = 16 * SIXTEENS;
 /// Columns after the entries: norms (0 where they are no feature), ones, zeros.
 const MORE: u32 = 3;
 
-/// A stage: exponentials, factors, then columns, each of sixteen rows.
+/// A stage: exponentials, with `ONE` heads alone, factors, then columns, each of sixteen rows.
 #[derive(Clone, Copy)]
-pub(super) struct Stage {
+pub(super) struct Stage<const ONE: bool> {
     offset: u32,
     groups: u32,
     columns: u32,
 }
 
-impl Stage {
+impl<const ONE: bool> Stage<ONE> {
     /// Bytes of a stage.
     pub(super) const fn bytes(groups: u32, d: u32) -> u32 {
-        SIXTEENS * (512 * groups + 64 + 64 * (d + MORE))
+        SIXTEENS * (Self::GROUP * groups + 64 + 64 * (d + MORE))
     }
+
+    /// Bytes of a group's exponentials.
+    const GROUP: u32 = if ONE { 256 } else { 512 };
 
     #[inline(always)]
     pub(super) fn at(offset: u32, groups: u32, d: u32) -> Self {
@@ -39,7 +43,7 @@ impl Stage {
     /// Where columns of a group of sixteen rows start.
     #[inline(always)]
     fn columns_at(self, sixteen: u32) -> u32 {
-        self.offset + SIXTEENS * (512 * self.groups + 64) + sixteen * 64 * self.columns
+        self.offset + SIXTEENS * (Self::GROUP * self.groups + 64) + sixteen * 64 * self.columns
     }
 
     /// The columns that are no entries and are not sent for; all threads of the block do it once.
@@ -76,13 +80,14 @@ impl Stage {
             copy(to, x.wrapping_add((column * TILE_ROWS + 4 * four) as usize));
             i += THREADS;
         }
-        let own = 32 * self.groups;
+        let own = Self::GROUP / 16 * self.groups;
         let sixteen = half as u64 * SIXTEENS as u64;
-        let start = (sixteen * a.groups as u64 + (piece * self.groups) as u64) * 128;
+        let words = Self::GROUP / 4;
+        let start = (sixteen * a.groups as u64 + (piece * self.groups) as u64) * words as u64;
         let e = a.exponentials.wrapping_add(start as usize);
         let t = thread();
         each(SIXTEENS as usize, |s| {
-            let (to, e) = (self.offset + 16 * own * s as u32, e.wrapping_add(s * 128 * a.groups as usize));
+            let (to, e) = (self.offset + 16 * own * s as u32, e.wrapping_add(s * (words * a.groups) as usize));
             let mut i = t;
             while i < own {
                 copy(to + 16 * i, e.wrapping_add(4 * i as usize).cast());
@@ -92,7 +97,7 @@ impl Stage {
         if t < 16 {
             let pieces_before = tile * (a.groups / self.groups) as u64 + piece as u64;
             let from = a.factors.wrapping_add((pieces_before * TILE_ROWS as u64 + (first + 4 * t) as u64) as usize);
-            copy(self.offset + SIXTEENS * 512 * self.groups + 16 * t, from);
+            copy(self.offset + SIXTEENS * Self::GROUP * self.groups + 16 * t, from);
         } else if t < 32 && a.derive == derive::NORM {
             let four = t - 16;
             let from = a.norms.wrapping_add((tile * TILE_ROWS as u64 + (first + 4 * four) as u64) as usize);
@@ -103,16 +108,15 @@ impl Stage {
     /// Of a lane's four rows of sixteen.
     #[inline(always)]
     pub(super) fn factors(self, sixteen: u32, lane: u32) -> [f32; 4] {
-        let at = self.offset + SIXTEENS * 512 * self.groups + 64 * sixteen + 16 * (lane % 4);
+        let at = self.offset + SIXTEENS * Self::GROUP * self.groups + 64 * sixteen + 16 * (lane % 4);
         Shared::<f32>::at(at).load4(0)
     }
 
-    /// A right operand: rows by the components of a group.
+    /// Four right operands: rows by the components of each group from `first` on.
     #[inline(always)]
-    pub(super) fn exponentials(self, sixteen: u32, group: usize, lane: u32) -> [[u32; 2]; 2] {
-        let at = self.offset + 512 * (sixteen * self.groups + group as u32) + 16 * lane;
-        let [a, b, c, d] = Shared::<f32>::at(at).load4(0).map(f32::to_bits);
-        [[a, b], [c, d]]
+    pub(super) fn exponentials(self, sixteen: u32, first: usize, lane: u32) -> [Right; 4] {
+        let here = self.offset + Self::GROUP * self.groups * sixteen + 16 * lane;
+        rights::<ONE, 4>(first as u32, |unit| Shared::<f32>::at(here + 512 * unit).load4(0))
     }
 
     /// Of a column, where a lane finds it: a [`place`].
@@ -164,7 +168,7 @@ pub(super) trait Features: Down {
     /// What a lane knows.
     fn lane(of: Of, choice: Choice, lane: u32) -> [u32; 4];
     /// Features in four rows each, times the rows' factors and the features' scales.
-    fn features(lane: Lane, stage: Stage, sixteen: u32, factors: [f32; 4]) -> [[f32; 4]; 4];
+    fn features<const ONE: bool>(lane: Lane, stage: Stage<ONE>, sixteen: u32, factors: [f32; 4]) -> [[f32; 4]; 4];
 }
 
 /// Where a lane finds a column; those past the entries are zeros. In fours of bytes, so that two places are a word.
@@ -196,7 +200,7 @@ impl Features for Columns {
     }
 
     #[inline(always)]
-    fn features(lane: Lane, stage: Stage, sixteen: u32, factors: [f32; 4]) -> [[f32; 4]; 4] {
+    fn features<const ONE: bool>(lane: Lane, stage: Stage<ONE>, sixteen: u32, factors: [f32; 4]) -> [[f32; 4]; 4] {
         let mut out = [[0.0; 4]; 4];
         each(4, |i| {
             let v = stage.column(sixteen, lane.place(i));
@@ -219,7 +223,7 @@ impl Features for Products {
     }
 
     #[inline(always)]
-    fn features(lane: Lane, stage: Stage, sixteen: u32, factors: [f32; 4]) -> [[f32; 4]; 4] {
+    fn features<const ONE: bool>(lane: Lane, stage: Stage<ONE>, sixteen: u32, factors: [f32; 4]) -> [[f32; 4]; 4] {
         let before = lane.more();
         let mut by = stage.column(sixteen, lane.place(4));
         each(4, |r| by[r] *= factors[r]);

@@ -4,16 +4,16 @@ use std::ptr::null;
 
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
+use gmm_kernels::fused::halves::Halves;
 use gmm_kernels::fused::halves::densities::Densities;
 use gmm_kernels::fused::halves::encode::{Encode, halves_encode};
 use gmm_kernels::fused::halves::moments::Moments;
 use gmm_kernels::fused::halves::scales::{Norms, Scales, halves_norms, halves_scales};
-use gmm_kernels::fused::halves::{self};
 use gmm_kernels::fused::large::Large;
 use gmm_kernels::fused::{self, update};
 use gmm_kernels::layout::{Kind, tiled_len};
 
-use super::harness::Passes;
+use super::harness::{How, Passes};
 use crate::harness::poison;
 
 /// What the densities read.
@@ -31,8 +31,9 @@ impl<T: Real> Passes<'_, T> {
         self.x.pointer().cast()
     }
 
-    fn of(&self) -> Large {
-        Large::of(self.kind, self.k, self.d)
+    fn of(&self) -> Halves {
+        let one = matches!(self.o.how, How::Halves { one: true, .. });
+        Halves { of: Large::of(self.kind, self.k, self.d), one }
     }
 
     /// Squared norms of the rows, where the rows are `f32`.
@@ -51,9 +52,9 @@ impl<T: Real> Passes<'_, T> {
         Coded {
             scales: poison(u64::from(d) + 1),
             norms: self.norms_f32(),
-            operands: Buffer::new(&vec![0; halves::operands(of, kind, d) as usize]),
-            offsets: Buffer::new(&vec![0.0; halves::offsets(of, kind, d) as usize]),
-            scalars: poison(16 * u64::from(of.place.groups)),
+            operands: Buffer::new(&vec![0; of.operands(kind, d) as usize]),
+            offsets: Buffer::new(&vec![0.0; of.offsets(kind, d) as usize]),
+            scalars: poison(16 * u64::from(of.of.place.groups)),
         }
     }
 
@@ -87,9 +88,10 @@ impl<T: Real> Passes<'_, T> {
             kind: update::number(self.kind),
             k: self.k,
             d: self.d,
-            steps: of.place.steps,
-            groups: of.place.groups,
-            at_once: of.at_once,
+            steps: of.of.place.steps,
+            groups: of.of.place.groups,
+            at_once: of.of.at_once,
+            one: of.one.into(),
             scales: coded.scales.pointer(),
             coefficients: coefficients.pointer(),
             roots: if self.kind == Kind::Full { roots.pointer() } else { null() },
@@ -100,7 +102,7 @@ impl<T: Real> Passes<'_, T> {
             scalars: coded.scalars.pointer_mut(),
         };
         // SAFETY: as above.
-        unsafe { halves_encode().emulate((8 * of.place.groups, 1), arguments) };
+        unsafe { halves_encode().emulate((8 * of.of.place.groups, 1), arguments) };
     }
 
     pub(super) fn halves(
@@ -115,7 +117,7 @@ impl<T: Real> Passes<'_, T> {
         let of = self.of();
         let (kind, d, chunk, derive) = (self.kind, self.d, chunk as u64, fused::derived(self.kind));
         let mut exponentials = Buffer::new(&vec![u32::MAX; of.exponentials(chunk) as usize]);
-        let mut factors = poison::<f32>(of.factors(chunk));
+        let mut factors = poison::<f32>(of.of.factors(chunk));
         let mut likelihoods = poison::<f64>(gmm_kernels::fused::large::likelihoods(chunk));
         for start in (0..self.n).step_by(chunk as usize) {
             let n = chunk.min(self.n - start);
@@ -129,8 +131,8 @@ impl<T: Real> Passes<'_, T> {
                 n,
                 d,
                 derive,
-                steps: halves::steps(of, kind, d),
-                groups: of.place.groups,
+                steps: of.steps(kind, d),
+                groups: of.of.place.groups,
                 scales: coded.scales.pointer(),
                 operands: coded.operands.pointer(),
                 offsets: coded.offsets.pointer(),
@@ -147,9 +149,9 @@ impl<T: Real> Passes<'_, T> {
                 n,
                 d,
                 derive,
-                steps: of.place.steps,
-                groups: of.place.groups,
-                classes: of.place.classes,
+                steps: of.of.place.steps,
+                groups: of.of.place.groups,
+                classes: of.of.place.classes,
                 scales: coded.scales.pointer(),
                 exponentials: exponentials.pointer(),
                 factors: factors.pointer(),
@@ -158,13 +160,13 @@ impl<T: Real> Passes<'_, T> {
                 accumulate: (start > 0).into(),
                 partials: partials.pointer_mut(),
             };
-            let lanes = halves::lanes(of, d);
+            let lanes = of.lanes(d);
             assert_eq!(self.o.blocks % lanes, 0, "{} partial results, {lanes} of each block", self.o.blocks);
-            let grid = (halves::blocks_of_split(of, d) * self.o.blocks / lanes, 1);
+            let grid = (of.blocks_of_split(d) * self.o.blocks / lanes, 1);
             // SAFETY: as above.
             unsafe {
-                halves::densities(of, d).emulate((2, 1), densities);
-                halves::moments(of).emulate(grid, moments);
+                of.densities(d).emulate((2, 1), densities);
+                of.moments().emulate(grid, moments);
             }
         }
     }

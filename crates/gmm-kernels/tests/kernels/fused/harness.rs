@@ -59,8 +59,8 @@ pub(super) enum How {
     Fused,
     /// Two for each so many rows.
     Large(usize),
-    /// The same in halves.
-    Halves(usize),
+    /// The same in halves, or in heads of them alone.
+    Halves { chunk: usize, one: bool },
     /// One whose warps have components of their own.
     Narrow,
 }
@@ -74,7 +74,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
     let place = match o.how {
         How::Fused => Variant::of(kind, k as u32, d as u32).unwrap().place(),
         How::Narrow => narrow::place(k as u32),
-        How::Large(_) | How::Halves(_) => Large::of(kind, k as u32, d as u32).place,
+        How::Large(_) | How::Halves { .. } => Large::of(kind, k as u32, d as u32).place,
     };
     let x = tiled::<T>(data, Some(&shift), None);
     let row_weights = o.row_weights.map(Buffer::new);
@@ -101,7 +101,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
     let mut partials = poison::<f64>(u64::from(o.blocks) * place.sums());
     let mut sums = poison::<f64>(place.sums());
     let pass = Passes::<T> { kind, n: n as u64, k: k as u32, d: d as u32, o, x: &x, row_weights: row_weights.as_ref() };
-    let has_roots = kind == Kind::Full && matches!(o.how, How::Halves(_) | How::Narrow);
+    let has_roots = kind == Kind::Full && matches!(o.how, How::Halves { .. } | How::Narrow);
     let mut roots = poison::<f64>(k as u64 * packed_len(d as u32));
     let mut coded = pass.coded();
     for iteration in 0..=o.iterations {
@@ -112,7 +112,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
                 How::Large(chunk) => {
                     pass.large(chunk, iteration, state, coefficients, constants.pointer(), &mut partials)
                 }
-                How::Halves(chunk) => pass.halves(chunk, iteration, state, &coded, &mut partials),
+                How::Halves { chunk, .. } => pass.halves(chunk, iteration, state, &coded, &mut partials),
                 How::Narrow => pass.narrow(iteration, state, &means, &roots, &constants, &mut partials),
             }
             let arguments = Reduce {
@@ -154,7 +154,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
         };
         // SAFETY: as above.
         unsafe { update::update().emulate((8 * place.groups, 1), arguments) };
-        if let How::Halves(_) = o.how {
+        if let How::Halves { .. } = o.how {
             pass.encode(iteration, &mut state, &coefficients, &roots, &means, &constants, &mut coded);
         }
     }
