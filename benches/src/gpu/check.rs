@@ -149,7 +149,8 @@ fn rows_of_passes(workload: &Workload) -> usize {
 
 /// What the loop leaves after so many iterations.
 fn looped(rows: &mut dyn Resident, start: &Mixture, precision: Precision, iterations: usize) -> Result<Stepped> {
-    let options = EmOptions { tol: 0.0, max_iter: iterations, reg_covar: REG_COVAR, precision, autotune: false };
+    let options =
+        EmOptions { tol: 0.0, max_iter: iterations, reg_covar: REG_COVAR, precision, autotune: false, fast: false };
     let run = run_em(rows, start.clone(), &options, 0, &mut |_| ControlFlow::Continue(()))?;
     let made = (run.iterations, run.trace.len());
     ensure!(made == (iterations, iterations), "{iterations} iterations were asked for, {made:?} made");

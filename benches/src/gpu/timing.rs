@@ -60,7 +60,8 @@ pub(crate) fn em(rows: &mut dyn Resident, start: &Mixture, precision: Precision,
     let mut way = "host";
     let mut run = |iterations: usize| -> Result<(f64, Option<f64>)> {
         let start = start.clone();
-        let options = EmOptions { tol: 0.0, max_iter: iterations, reg_covar: REG_COVAR, precision, autotune: false };
+        let options =
+            EmOptions { tol: 0.0, max_iter: iterations, reg_covar: REG_COVAR, precision, autotune: false, fast: false };
         let begin = Instant::now();
         let done = run_em(rows, start, &options, 0, &mut |_| ControlFlow::Continue(()))?;
         let seconds = begin.elapsed().as_secs_f64();

@@ -81,7 +81,8 @@ fn parts(
 ) -> Result<()> {
     let Definition { iterations, repeats, .. } = definition;
     let at = shift::of_data(data);
-    let options = EmOptions { tol: 0.0, max_iter: *iterations, reg_covar: REG_COVAR, precision, autotune: false };
+    let options =
+        EmOptions { tol: 0.0, max_iter: *iterations, reg_covar: REG_COVAR, precision, autotune: false, fast: false };
     let limits = Limits { repeats: repeats.most, seconds: repeats.seconds };
     let (mut load, mut em) = (Vec::new(), Vec::new());
     let began = Instant::now();

@@ -78,9 +78,40 @@ pub(crate) struct EngineArgs {
     /// Threads of the CPU engine; 0 takes one per core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = threads, allow_negative_numbers = true)]
     pub(crate) threads: usize,
-    /// Precision in which rows are held and multiplied (sums are f64) [default: that of the data]
-    #[arg(long, value_name = "f32|f64", value_parser = words::<Precision>(&["f32", "f64"]))]
-    pub(crate) precision: Option<Precision>,
+    /// Precision in which rows are held and multiplied (sums are f64) [default: that of the data]; fast is f32, and fit and
+    /// select may then iterate with 11 bits on a GPU where that is faster, and say what it cost
+    #[arg(long, value_name = "f32|f64|fast", value_parser = words::<Digits>(&["f32", "f64", "fast"]))]
+    precision: Option<Digits>,
+}
+
+impl EngineArgs {
+    /// The precision, if one was asked for.
+    pub(crate) fn precision(&self) -> Option<Precision> {
+        self.precision.map(|digits| match digits {
+            Digits::Of(precision) => precision,
+            Digits::Fast => Precision::F32,
+        })
+    }
+
+    /// Whether speed counts more than digits.
+    pub(crate) fn fast(&self) -> bool {
+        self.precision == Some(Digits::Fast)
+    }
+}
+
+/// What `--precision` takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Digits {
+    Of(Precision),
+    Fast,
+}
+
+impl std::str::FromStr for Digits {
+    type Err = gmm_model::ModelError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "fast" { Ok(Self::Fast) } else { text.parse().map(Self::Of) }
+    }
 }
 
 /// How EM runs; the same for `fit` and `select`.

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &ClassifyArgs, console: &Console) -> anyhow::Result<()> 
     let classes =
         args.models.iter().map(|(_, file)| class(args, Path::new(file), &data)).collect::<Result<Vec<_>, _>>()?;
     let opened = input::engine(&args.engine, console)?;
-    let precision = args.engine.precision.unwrap_or(data.rows().precision());
+    let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let mut likelihood = Likelihood::new(opened.engine.as_ref(), &data, precision)?;
     let (n, classes_n) = (data.n_rows(), classes.len());
     memory::check("the densities of all rows and classes", 8 * (n as u128 + 1) * (2 * classes_n as u128 + 2))?;

@@ -50,12 +50,16 @@ fn plan(args: &DoctorArgs, shape: (usize, usize, usize)) -> anyhow::Result<Strin
     for kind in CovarianceType::ALL.into_iter().filter(|kind| args.covariance.is_none_or(|only| only == *kind)) {
         for precision in [Precision::F32, Precision::F64] {
             let _ = writeln!(text, "\n{kind} {precision}");
-            for candidate in loop_candidates(gpu.as_ref(), kind, precision, shape)? {
+            for candidate in loop_candidates(gpu.as_ref(), kind, precision, shape, false)? {
                 let _ = writeln!(text, "  {candidate}");
             }
             let kept = gpu.as_ref().map(|gpu| gpu.kept_tuning(kind, precision, shape)).transpose()?;
             if let Some(kept) = kept.flatten() {
                 let _ = writeln!(text, "  with --autotune, {kept}");
+            }
+            let fast = loop_candidates(gpu.as_ref(), kind, precision, shape, true)?;
+            if let Some(heads) = fast.iter().find(|way| way.runs && way.name == "heads") {
+                let _ = writeln!(text, "  with --precision fast, {}: {}", heads.name, heads.reason);
             }
         }
     }

@@ -92,6 +92,12 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     if let Some(on_device) = fit.on_device {
         console.note(|| on_device.to_string());
     }
+    if args.engine.fast() {
+        console.note(|| match fit.fast {
+            Some(loss) => format!("fewer digits, {loss}"),
+            None => "nothing was faster with fewer digits: no digit was given away".to_owned(),
+        });
+    }
     let engine = input::describe(&opened, args.engine.device, &fit.summary.precision);
     let feature_names = data.names().map(<[String]>::to_vec);
     let Fit { mixture, summary, elapsed, .. } = fit;
@@ -189,7 +195,8 @@ pub(crate) fn em_options(em: &EmArgs, engine: &EngineArgs, k: usize) -> FitOptio
         max_iter: em.max_iter,
         reg_covar: em.reg_covar,
         seed: em.seed,
-        precision: engine.precision,
+        precision: engine.precision(),
+        fast: engine.fast(),
         autotune: em.autotune,
         ..FitOptions::new(k)
     }

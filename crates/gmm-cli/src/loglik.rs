@@ -68,7 +68,7 @@ pub(crate) fn run(args: &LoglikArgs, console: &Console) -> anyhow::Result<()> {
     let data = input::rows(&args.input, args.weights.as_deref(), console)?;
     let sets = sets(args, &data)?;
     let opened = input::engine(&args.engine, console)?;
-    let precision = args.engine.precision.unwrap_or(data.rows().precision());
+    let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let mut likelihood = Likelihood::new(opened.engine.as_ref(), &data, precision)?;
     let values = if args.per_row {
         let (densities, values) = per_row(&mut likelihood, &sets.mixtures)?;

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &MatmulArgs, console: &Console) -> anyhow::Result<()> {
     let opened = input::engine_for_products(&args.engine, console)?;
     let both = [a.matrix.precision(), b.matrix.precision()];
     let own = if both == [Precision::F32; 2] { Precision::F32 } else { Precision::F64 };
-    let product: Matrix = match args.engine.precision.unwrap_or(own) {
+    let product: Matrix = match args.engine.precision().unwrap_or(own) {
         Precision::F32 => {
             let (a, b) = (as_f32(a.matrix, &args.a)?, as_f32(b.matrix, &args.b)?);
             multiply(args, opened.engine.as_ref(), a, b, console)?.into()
@@ -102,7 +102,7 @@ fn multiply<T: Scalar>(
 ) -> anyhow::Result<Array2<T>> {
     let started = Instant::now();
     let a = ResidentMatrix::new(engine, a)?;
-    let a = if args.fast { a.fast() } else { a };
+    let a = if args.fast || args.engine.fast() { a.fast() } else { a };
     let b = if args.transpose_b { b.t() } else { b.view() };
     let product = a.matmul(b).with_context(|| format!("{} × {}", input::display(&args.a), input::display(&args.b)))?;
     let ((m, k), n) = (a.dim(), b.ncols());

@@ -159,7 +159,7 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
     let bytes = 8 * options.chains as u128 * options.draws as u128 * 4 * target.dim() as u128;
     memory::check("the draws", bytes)?;
     let opened = input::engine(&args.engine, console)?;
-    let precision = args.engine.precision.unwrap_or(data.rows().precision());
+    let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let mut likelihood = Likelihood::new(opened.engine.as_ref(), &data, precision)?;
     let print = fingerprint(&data);
     let mut run = match earlier {

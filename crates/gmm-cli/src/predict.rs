@@ -41,7 +41,7 @@ pub(crate) fn run(args: &PredictArgs, console: &Console) -> anyhow::Result<()> {
     output::check_apart(&args.output, &[&args.input.input, &args.model])?;
     let (model, data) = input::model_and_rows(&args.model, &args.input, None, console)?;
     let opened = input::engine(&args.engine, console)?;
-    let precision = args.engine.precision.unwrap_or(data.rows().precision());
+    let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let engine = opened.engine.as_ref();
     if args.proba {
         let responsibilities = evaluate::responsibilities(engine, &model.mixture, &data, precision)?;

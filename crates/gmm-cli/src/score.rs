@@ -55,7 +55,7 @@ pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
     }
     let (model, data) = input::model_and_rows(&args.model, &args.input, args.weights.as_deref(), console)?;
     let opened = input::engine(&args.engine, console)?;
-    let precision = args.engine.precision.unwrap_or(data.rows().precision());
+    let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let engine = opened.engine.as_ref();
     let totals = if args.per_row {
         let (densities, totals) = evaluate::log_densities(engine, &model.mixture, &data, precision)?;

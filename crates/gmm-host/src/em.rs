@@ -21,6 +21,9 @@ pub struct EmOptions {
     pub precision: Precision,
     /// Whether an engine that has several ways to iterate times them, and takes the fastest.
     pub autotune: bool,
+    /// Whether an engine may iterate with fewer digits where that is faster: see
+    /// [`FitOptions::fast`](crate::FitOptions::fast).
+    pub fast: bool,
 }
 
 /// One finished iteration, as an observer sees it.
@@ -146,7 +149,7 @@ fn note(
     for at in from..run.iterations {
         let mean = run.trace[at];
         let change = if at == 0 { f64::INFINITY } else { mean - run.trace[at - 1] };
-        if change < -rounding(mean, options.precision) {
+        if change < -rounding(mean, options) {
             run.falls.push((at + 1, -change));
         }
         let mixture = (at + 1 == run.iterations).then_some(&run.mixture);
@@ -160,8 +163,10 @@ fn note(
 
 /// A fall of the mean log-likelihood smaller than this is rounding: sums in f64 keep a few ulp of the mean, products
 /// in f32 leave each row's term uncertain by a few eps of its size.
-fn rounding(mean: f64, precision: Precision) -> f64 {
-    let eps = match precision {
+fn rounding(mean: f64, options: &EmOptions) -> f64 {
+    let eps = match options.precision {
+        // A half's.
+        Precision::F32 if options.fast => 1.0 / 2048.0,
         Precision::F32 => f64::from(f32::EPSILON),
         Precision::F64 => f64::EPSILON,
     };

@@ -8,7 +8,7 @@ use ndarray::Array2;
 
 use crate::em::{self, EmOptions, EmRun, Observer, OnDevice};
 use crate::init::{self, Init, Start};
-use crate::{Engine, Error, Resident, Tuning, Wanted, evaluate, memory, shift};
+use crate::{Engine, Error, FastLoss, Resident, Tuning, Wanted, evaluate, fast, memory, shift};
 
 /// What to fit and when to stop. Names and defaults are scikit-learn's.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +36,11 @@ pub struct FitOptions {
     /// Engines with one way have nothing to choose. Which way is fastest may change with the machine's load, and ways
     /// differ in rounding: without this, the same data give the same bits.
     pub autotune: bool,
+    /// Whether a GPU may iterate with one half-precision product, 11 bits, for each that is otherwise made of three, where that
+    /// is faster: `f32` rows without weights, with more components or columns than the kernels take that are exact and as
+    /// fast. Elsewhere it changes nothing. What it cost is measured at the end, on these rows: [`Fit::fast`]. The
+    /// log-likelihood of the result is that of every other fit.
+    pub fast: bool,
 }
 
 impl FitOptions {
@@ -52,6 +57,7 @@ impl FitOptions {
             seed: 0,
             precision: None,
             autotune: false,
+            fast: false,
         }
     }
 
@@ -148,6 +154,8 @@ pub struct Fit {
     pub on_device: Option<OnDevice>,
     /// How the best run's way was chosen, where [`FitOptions::autotune`] asked and the engine had a choice.
     pub tuning: Option<Tuning>,
+    /// What iterating with fewer digits costs, where [`FitOptions::fast`] asked for it and the best run did.
+    pub fast: Option<FastLoss>,
 }
 
 /// Fits a mixture to `data` on `engine`.
@@ -193,6 +201,11 @@ pub fn fit_observed(
     let mut rows = engine.load(data, precision, &at)?;
     let mut warnings = regularisation(rows.as_mut(), data, &at, options.reg_covar)?;
     let (best, empty_at_start) = best_run(rows.as_mut(), data, &at, options, precision, observer)?;
+    let on_device = best.on_device;
+    let fast = match on_device {
+        Some(on) if on.way == fast::WAY => fast::loss(rows.as_mut(), &best.mixture, &em_options(options, precision))?,
+        _ => None,
+    };
     // Held about a median of the mixture's means as every later evaluation holds them: the saved model scores these data
     // to the same bits.
     let evaluation = if rows.hold_about(&shift::of_mixture(&best.mixture))? {
@@ -237,8 +250,8 @@ pub fn fit_observed(
         precision: engine.precision(precision).name().to_owned(),
         trace: best.trace,
     };
-    let (on_device, tuning) = (best.on_device, best.tuning);
-    Ok(Fit { mixture: best.mixture, summary, warnings, elapsed: started.elapsed(), on_device, tuning })
+    let tuning = best.tuning;
+    Ok(Fit { mixture: best.mixture, summary, warnings, elapsed: started.elapsed(), on_device, tuning, fast })
 }
 
 fn check(data: &Dataset, options: &FitOptions) -> Result<(), Error> {
@@ -264,6 +277,11 @@ fn check(data: &Dataset, options: &FitOptions) -> Result<(), Error> {
     memory::check("a mixture of this size", 8 * 6 * (second + 2 * k as u128 * d as u128))
 }
 
+fn em_options(options: &FitOptions, precision: Precision) -> EmOptions {
+    let FitOptions { tol, max_iter, reg_covar, autotune, fast, .. } = *options;
+    EmOptions { tol, max_iter, reg_covar, precision, autotune, fast }
+}
+
 /// The best of all restarts by its last log-likelihood, and the components that its start left without rows.
 fn best_run(
     rows: &mut dyn Resident,
@@ -275,8 +293,7 @@ fn best_run(
 ) -> Result<(EmRun, usize), Error> {
     let start =
         Start { data, shift: at, kind: options.covariance_type, k: options.n_components, reg_covar: options.reg_covar };
-    let FitOptions { tol, max_iter, reg_covar, autotune, .. } = *options;
-    let em = EmOptions { tol, max_iter, reg_covar, precision, autotune };
+    let em = em_options(options, precision);
     let restarts = if options.init.is_deterministic() { 1 } else { options.n_init };
     let mut best: Option<(f64, EmRun, usize)> = None;
     let mut failure = None;

@@ -1,7 +1,7 @@
 //! Partial results into totals, in a fixed order.
 
 use crate::THREADS;
-use crate::device::{self, Shared, WARP, block_sum, thread};
+use crate::device::{self, Shared, WARP, block_sum, thread, warp};
 
 kernels! {
     /// `count` partial results of `len` numbers each.
@@ -21,7 +21,7 @@ kernels! {
     reduce_partials => partials_body, no_shared;
     /// Few numbers, many partial results: block `x` has number `x`, a grid of `len` blocks.
     reduce_scalars => scalars_body, sum_shared;
-    /// Both many: a block has eight numbers, and sixteen threads for each share its partial results. Any grid.
+    /// Both many: a block has [`numbers`] at a time, whose partial results its threads share. Any grid.
     reduce_blocks => blocks_body, blocks_shared;
 }
 
@@ -37,7 +37,16 @@ fn sum_shared(_: &Reduce) -> u64 {
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn blocks_shared(_: &Reduce) -> u64 {
-    u64::from(THREADS * 8)
+    u64::from(THREADS / WARP * MOST * 8)
+}
+
+/// Numbers that a block of [`reduce_blocks`] has at a time at most: neighbours make a read worth its while.
+const MOST: u32 = 8;
+
+/// Numbers that a block of [`reduce_blocks`] has at a time, where there are `len`: fewer where there would be few blocks.
+#[inline(always)]
+pub const fn numbers(len: u64) -> u32 {
+    if len <= 512 { 2 } else { MOST }
 }
 
 /// Scratch of a block sum: one `f64` per warp.
@@ -94,11 +103,7 @@ pub unsafe fn scalars_body(a: Reduce) {
     }
 }
 
-/// Numbers that a block of [`reduce_blocks`] has at a time.
-pub const NUMBERS: u32 = 8;
-
-/// Threads that share a number's partial results, and how many each of them reads at once.
-const PARTS: u32 = THREADS / NUMBERS;
+/// Partial results of a number that a thread of [`reduce_blocks`] reads at once.
 const AT_ONCE: usize = 8;
 
 /// [`reduce_blocks`].
@@ -109,9 +114,10 @@ const AT_ONCE: usize = 8;
 pub unsafe fn blocks_body(a: Reduce) {
     device::await_previous_grid();
     let t = thread::thread_idx_x();
-    let (number, part) = (t % NUMBERS, t / NUMBERS);
-    let parts = Shared::<f64>::at(0);
-    let mut first = thread::block_idx_x() as u64 * NUMBERS as u64;
+    let numbers = numbers(a.len);
+    let (number, part, parts) = (t & (numbers - 1), t / numbers, (THREADS / numbers) as u64);
+    let of_warps = Shared::<f64>::at(0);
+    let mut first = thread::block_idx_x() as u64 * numbers as u64;
     while first < a.len {
         let i = first + number as u64;
         let mut sum = 0.0;
@@ -121,7 +127,7 @@ pub unsafe fn blocks_body(a: Reduce) {
             let mut some = [0.0; AT_ONCE];
             let mut j = 0;
             while j < AT_ONCE {
-                let at = s + j as u64 * PARTS as u64;
+                let at = s + j as u64 * parts;
                 if at < a.count {
                     // SAFETY: `at < count`, `i < len`.
                     some[j] = unsafe { device::load(a.partials, at * a.len + i) };
@@ -130,21 +136,29 @@ pub unsafe fn blocks_body(a: Reduce) {
             }
             let [a, b, c, d, e, f, g, h] = some;
             sum += ((a + b) + (c + d)) + ((e + f) + (g + h));
-            s += AT_ONCE as u64 * PARTS as u64;
+            s += AT_ONCE as u64 * parts;
         }
-        parts.store(t, sum);
+        // First the lanes that have the same number, then the warps.
+        let mut by = WARP / 2;
+        while by >= numbers {
+            sum += warp::shuffle_xor(sum, by);
+            by /= 2;
+        }
+        if t % WARP < numbers {
+            of_warps.store(t / WARP * numbers + number, sum);
+        }
         thread::sync_threads();
-        if part == 0 && i < a.len {
+        if t < numbers && i < a.len {
             let mut total = 0.0;
-            let mut p = 0;
-            while p < PARTS {
-                total += parts.load(p * NUMBERS + number);
-                p += 1;
+            let mut w = 0;
+            while w < THREADS / WARP {
+                total += of_warps.load(w * numbers + t);
+                w += 1;
             }
             // SAFETY: the caller's promise.
             unsafe { finish(&a, i, total) };
         }
         thread::sync_threads();
-        first += thread::grid_dim_x() as u64 * NUMBERS as u64;
+        first += thread::grid_dim_x() as u64 * numbers as u64;
     }
 }

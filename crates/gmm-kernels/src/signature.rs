@@ -58,11 +58,10 @@ fn large<T: Real>(all: &mut Vec<Signature>) {
 
 fn halves(all: &mut Vec<Signature>) {
     use fused::halves::Halves;
-    use fused::large::Large;
     for heads in [false, true] {
         // Components for pieces of both widths.
         for k in [30, 64] {
-            let of = |kind: Kind, d: u32| Halves { of: Large::of(kind, k, d), one: heads };
+            let of = |kind: Kind, d: u32| Halves::of(kind, k, d, heads);
             // Sizes of factors.
             for d in [16, 32, 64] {
                 all.push(tensor(one(of(Kind::Full, d).densities(d))));

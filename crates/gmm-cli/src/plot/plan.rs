@@ -72,7 +72,7 @@ pub(crate) fn run(args: &PlanArgs, console: &Console) -> anyhow::Result<()> {
     let mut ways = Vec::with_capacity(ks.len() * ds.len());
     for k in &ks {
         for d in &ds {
-            let candidates = loop_candidates(gpu.as_ref(), args.covariance, args.precision, (args.n, *d, *k))?;
+            let candidates = loop_candidates(gpu.as_ref(), args.covariance, args.precision, (args.n, *d, *k), false)?;
             let runs = candidates.iter().find(|candidate| candidate.runs);
             ways.push(runs.map_or("none", |candidate| candidate.name).to_owned());
         }

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use gmm_kernels::fused::halves;
 use gmm_kernels::fused::large;
 use gmm_kernels::fused::update::TRACE;
 use gmm_kernels::layout::{packed_len, tiled_len};
@@ -70,9 +69,9 @@ impl Arena {
         let constants = take(8 * place.groups as usize);
         let coefficients = take(place.coefficients() as usize);
         let coded = match &plan.kernels {
-            Kernels::Halves(of, _) => Some(CodedRanges {
-                operands: take(words(halves::operands(*of, kind, shape.d))),
-                offsets: take(words(halves::offsets(*of, kind, shape.d))),
+            Kernels::Halves(halves, _) => Some(CodedRanges {
+                operands: take(words(halves.operands(kind, shape.d))),
+                offsets: take(words(halves.offsets(kind, shape.d))),
                 scalars: take(words(16 * u64::from(place.groups))),
                 scales: take(words(u64::from(shape.d) + 1)),
             }),
@@ -93,7 +92,10 @@ impl Arena {
                     (true, true) => words(tiled_len(shape.n, 1)),
                     _ => 0,
                 }),
-                exponentials: take((of.exponentials(rows) * shape.number_bytes() / 8) as usize),
+                exponentials: take(match &plan.kernels {
+                    Kernels::Halves(halves, _) => words(halves.exponentials(rows)),
+                    _ => (of.exponentials(rows) * shape.number_bytes() / 8) as usize,
+                }),
                 factors: take(if coded.is_some() { words(factors) } else { factors as usize }),
                 likelihoods: take(large::likelihoods(rows) as usize),
             }

@@ -1,7 +1,6 @@
 //! EM on the device: the host enqueues iterations, and looks now and then.
 
 use cust::memory::AsyncCopyDestination;
-use gmm_kernels::fused::halves;
 use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::narrow;
 use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
@@ -18,7 +17,7 @@ use super::plan::{self, Chunks};
 use super::rows::CudaRows;
 use super::shape::Shape;
 use super::upload::Number;
-use super::ways::Way;
+use super::ways::{Asked, Way};
 use super::workspace::{Pinned, Slot, pin, pinned_empty};
 use crate::em::{EmOptions, EmRun, OnDevice};
 use crate::{Error, Resident};
@@ -104,7 +103,7 @@ impl<T: Number> CudaRows<T> {
             return Ok(());
         }
         let shape = self.shape(run.mixture.covariance_type(), run.mixture.n_components());
-        let mut ways = self.possible(&shape, false);
+        let mut ways = self.possible(&shape, Asked { fast: options.fast, ..self.asked() });
         if options.autotune {
             self.tune(&shape, &mut ways, run, options)?;
         }
@@ -206,12 +205,12 @@ impl<T: Number> CudaRows<T> {
                 let blocks = u64::from(each * self.gpu.limits.multiprocessors).min(parts) as u32;
                 Kernels::Narrow(cut, shape.k, blocks)
             }
-            Way::Halves(of) => {
-                let (first, second) = (halves::densities(of, shape.d).name, halves::moments(of).name);
-                let shared = halves::shared_bytes(of, shape.kernel_kind(), shape.d);
-                let (each, blocks) = (halves::lanes(of, shape.d), halves::blocks_of_split(of, shape.d));
+            Way::Halves(halves) => {
+                let (first, second) = (halves.densities(shape.d).name, halves.moments().name);
+                let shared = halves.shared_bytes(shape.kernel_kind(), shape.d);
+                let (each, blocks) = (halves.lanes(shape.d), halves.blocks_of_split(shape.d));
                 let blocks = (blocks, each, each);
-                Kernels::Halves(of, self.chunks_of(&shape, of, blocks, (first, second), shared)?)
+                Kernels::Halves(halves, self.chunks_of(&shape, halves.of, blocks, (first, second), shared)?)
             }
             Way::Large(of) => {
                 let first = large::densities::<T>(of.family, of.at_once).name;
@@ -349,7 +348,7 @@ impl<T: Number> CudaRows<T> {
         }
         let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
         match (plan.kernels, b.between.and_then(|between| between.norms)) {
-            (Kernels::Halves(of, _), _) => launcher.scales(of, &plan.shape, &self.whole(), &b)?,
+            (Kernels::Halves(halves, _), _) => launcher.scales(halves, &plan.shape, &self.whole(), &b)?,
             (_, Some(norms)) => launcher.norms(&plan.shape, &self.whole(), &norms)?,
             _ => {}
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use gmm_kernels::Real;
-use gmm_kernels::fused::halves;
+use gmm_kernels::fused::halves::Halves;
 use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::narrow::{self, Cut};
 use gmm_kernels::fused::update;
@@ -24,8 +24,8 @@ pub(super) enum Way {
     Fused(Variant),
     /// On the device, a kernel for a pass whose warps have components of their own.
     Narrow(Cut),
-    /// On the device, two kernels for each chunk of rows, whose products are of halves.
-    Halves(Large),
+    /// On the device, two kernels for each chunk of rows, whose products are of halves, or of one half for each number.
+    Halves(Halves),
     /// On the device, two kernels for each chunk of rows.
     Large(Large),
     /// By the host, pass by pass.
@@ -42,24 +42,35 @@ impl Way {
         match self {
             Self::Fused(_) => FUSED,
             Self::Narrow(_) => "narrow",
-            Self::Halves(_) => "halves",
+            Self::Halves(Halves { one: false, .. }) => "halves",
+            Self::Halves(Halves { one: true, .. }) => crate::fast::WAY,
             Self::Large(_) => "large",
             Self::Host => "host",
         }
     }
 }
 
-/// All ways, best first, each with what speaks against it; the first with nothing runs. The last always can. With
-/// `slower_too` rules of thumb speak against none.
+/// What is asked of a loop beside its shape.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// Rows have weights.
+    pub(super) weighted: bool,
+    /// Speed counts more than digits.
+    pub(super) fast: bool,
+    /// Rules of thumb speak against no way.
+    pub(super) slower_too: bool,
+}
+
+/// All ways, best first, each with what speaks against it; the first with nothing runs. The last always can.
 pub(super) fn consider<T: Real>(
     shape: &Shape,
-    weighted: bool,
+    asked_for: Asked,
     limits: &Limits,
     forced: &Forced,
-    slower_too: bool,
     has: impl Fn(&'static str) -> bool,
 ) -> Vec<(Way, Option<String>)> {
     let (kind, k, d) = (shape.kernel_kind(), shape.k, shape.d);
+    let Asked { weighted, fast, slower_too } = asked_for;
     let room = u64::from(limits.shared_bytes);
     let update = update::shared_len(update::number(kind), d);
     let loops = if forced.host_loop() {
@@ -97,18 +108,24 @@ pub(super) fn consider<T: Real>(
     }
     let of = Large::of(kind, k, d);
     if shape.precision == Precision::F32 {
-        let (first, second) = halves::shared_bytes(of, kind, d);
-        let why_not = || match () {
-            () if other(LoopKernels::Halves) => forced(),
-            () if weighted => Some("rows have weights, whose range halves need not hold".to_owned()),
-            () if !has(halves::densities(of, d).name) => absent(),
-            () if !slower_too && kind == Kind::Full && d < 8 => {
-                Some("of eight rows of a factor most would be empty".to_owned())
+        for one in [true, false] {
+            if one && !fast {
+                continue;
             }
-            () => (first.max(second) > room)
-                .then(|| format!("it wants {} bytes of shared memory, {room} are there", first.max(second))),
-        };
-        ways.push((Way::Halves(of), loops.clone().or_else(why_not)));
+            let halves = Halves::of(kind, k, d, one);
+            let (first, second) = halves.shared_bytes(kind, d);
+            let why_not = || match () {
+                () if other(LoopKernels::Halves) => forced(),
+                () if weighted => Some("rows have weights, whose range halves need not hold".to_owned()),
+                () if !has(halves.densities(d).name) => absent(),
+                () if !slower_too && kind == Kind::Full && d < 8 => {
+                    Some("of eight rows of a factor most would be empty".to_owned())
+                }
+                () => (first.max(second) > room)
+                    .then(|| format!("it wants {} bytes of shared memory, {room} are there", first.max(second))),
+            };
+            ways.push((Way::Halves(halves), loops.clone().or_else(why_not)));
+        }
     }
     let why_not = || match () {
         () if other(LoopKernels::Large) => forced(),
@@ -143,7 +160,7 @@ impl fmt::Display for LoopCandidate {
 }
 
 /// The ways to run EM over `shape`, `n` rows of `d` columns with `k` components, on `engine`, or, without one, on an H200; best
-/// first. One of them runs. Nothing is launched.
+/// first. One of them runs. Nothing is launched. `fast`: as [`FitOptions::fast`](crate::FitOptions::fast).
 ///
 /// # Errors
 /// [`Error::Option`] where `GMM_PLAN` says what cannot be, or a number is beyond what the kernels count with.
@@ -152,9 +169,11 @@ pub fn loop_candidates(
     kind: CovarianceType,
     precision: Precision,
     shape: (usize, usize, usize),
+    fast: bool,
 ) -> Result<Vec<LoopCandidate>, Error> {
     const H200: Limits = Limits { multiprocessors: 132, shared_bytes: 232_448, l2_bytes: 62_914_560 };
     let shape = Shape::new(kind, precision, shape)?;
+    let asked_for = Asked { fast, ..Asked::default() };
     let forced = Forced::from_environment()?;
     let limits = engine.map_or(H200, |engine| engine.gpu.limits);
     let has = |name: &'static str| match engine {
@@ -162,8 +181,8 @@ pub fn loop_candidates(
         None => ptx::MODULES[0].alone(name).is_some(),
     };
     let ways = match precision {
-        Precision::F32 => consider::<f32>(&shape, false, &limits, &forced, false, has),
-        Precision::F64 => consider::<f64>(&shape, false, &limits, &forced, false, has),
+        Precision::F32 => consider::<f32>(&shape, asked_for, &limits, &forced, has),
+        Precision::F64 => consider::<f64>(&shape, asked_for, &limits, &forced, has),
     };
     let best = ways.iter().position(|(_, why_not)| why_not.is_none());
     let mut out: Vec<LoopCandidate> = ways
@@ -196,9 +215,13 @@ fn describe(way: Way, shape: &Shape) -> String {
             let (each, warps) = (cut.each, cut.warps);
             format!("one kernel a pass; {warps} warps of a block take the same rows, each {each} components")
         }
-        Way::Halves(of) => {
+        Way::Halves(Halves { of, one }) => {
             let (sums, at_once) = (of.place.sums(), 8 * of.at_once);
-            let how = "two kernels for each chunk of rows, products of two half-precision numbers each, 22 bits";
+            let how = if one {
+                "two kernels for each chunk of rows, products of one half-precision number each, 11 bits"
+            } else {
+                "two kernels for each chunk of rows, products of two half-precision numbers each, 22 bits"
+            };
             format!("{how}; {at_once} components at a time; {sums} sums")
         }
         Way::Large(of) => {
@@ -218,7 +241,7 @@ mod tests {
     use super::*;
 
     fn names(kind: CovarianceType, shape: (usize, usize, usize)) -> Vec<(&'static str, bool)> {
-        let all = loop_candidates(None, kind, Precision::F32, shape).unwrap();
+        let all = loop_candidates(None, kind, Precision::F32, shape, false).unwrap();
         all.iter().map(|c| (c.name, c.runs)).collect()
     }
 
@@ -233,22 +256,37 @@ mod tests {
     }
 
     #[test]
+    fn heads_run_where_speed_counts_more_than_digits_and_halves_would() {
+        let names = |shape, fast| -> Vec<(&'static str, bool)> {
+            let all = loop_candidates(None, CovarianceType::Diag, Precision::F32, shape, fast).unwrap();
+            all.iter().map(|c| (c.name, c.runs)).collect()
+        };
+        let large = (1_000_000, 128, 1024);
+        let heads = vec![("fused", false), ("heads", true), ("halves", false), ("large", false), ("host", false)];
+        assert_eq!(names(large, true), heads);
+        assert!(names(large, false).contains(&("halves", true)));
+        assert!(names((1_000_000, 13, 8), true).contains(&("fused", true)));
+        let all = loop_candidates(None, CovarianceType::Diag, Precision::F64, large, true).unwrap();
+        assert!(all.iter().all(|c| c.name != "heads"), "{all:?}");
+    }
+
+    #[test]
     fn what_speaks_against_a_way_is_said() {
-        let all = loop_candidates(None, CovarianceType::Full, Precision::F64, (1000, 500, 2)).unwrap();
+        let all = loop_candidates(None, CovarianceType::Full, Precision::F64, (1000, 500, 2), false).unwrap();
         assert!(all[0].reason.contains("registers") && all[1].reason.contains("shared memory"), "{all:?}");
         let none = |_: &'static str| false;
         let shape = Shape { kind: CovarianceType::Diag, precision: Precision::F32, n: 100, k: 3, d: 4 };
         let limits = Limits { multiprocessors: 14, shared_bytes: 65_536, l2_bytes: 1_048_576 };
-        let ways = consider::<f32>(&shape, false, &limits, &Forced::default(), false, none);
+        let ways = consider::<f32>(&shape, Asked::default(), &limits, &Forced::default(), none);
         assert!(ways[0].1.as_ref().unwrap().contains("8.0") && ways[3] == (Way::Host, None), "{ways:?}");
         let large = Forced::parse("variant=large").unwrap();
-        let ways = consider::<f32>(&shape, false, &limits, &large, false, |_| true);
+        let ways = consider::<f32>(&shape, Asked::default(), &limits, &large, |_| true);
         assert!(ways[0].1.as_ref().unwrap().contains("GMM_PLAN") && ways[2].1.is_none(), "{ways:?}");
     }
 
     #[test]
     fn numbers_beyond_the_kernels_are_an_error() {
-        let error = loop_candidates(None, CovarianceType::Diag, Precision::F64, (10, 0, 3)).unwrap_err();
+        let error = loop_candidates(None, CovarianceType::Diag, Precision::F64, (10, 0, 3), false).unwrap_err();
         assert!(error.to_string().contains("from 1"), "{error}");
     }
 }

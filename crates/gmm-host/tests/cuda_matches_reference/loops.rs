@@ -14,13 +14,14 @@ use crate::hand_over::Losses;
 const REG_COVAR: f64 = 1e-6;
 
 fn em(rows: &mut dyn Resident, case: &LoopCase, max_iter: usize) -> EmRun {
-    let options = EmOptions { tol: 0.0, max_iter, reg_covar: REG_COVAR, precision: case.precision, autotune: false };
+    let options =
+        EmOptions { tol: 0.0, max_iter, reg_covar: REG_COVAR, precision: case.precision, autotune: false, fast: false };
     run_em(rows, case.start(), &options, 0, &mut |_| ControlFlow::Continue(())).expect("a run")
 }
 
 /// Whether the device has kernels and shared memory for the shape.
 fn has_a_loop(gpu: &CudaEngine, &LoopCase { kind, precision, n, d, k, .. }: &LoopCase) -> bool {
-    let ways = loop_candidates(Some(gpu), kind, precision, (n, d, k)).expect("a shape");
+    let ways = loop_candidates(Some(gpu), kind, precision, (n, d, k), false).expect("a shape");
     ways.iter().any(|way| way.runs && way.name != "host")
 }
 

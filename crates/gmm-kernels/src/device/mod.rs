@@ -102,3 +102,21 @@ pub unsafe fn store<T: Copy>(p: *mut T, i: u64, value: T) {
     // SAFETY: the caller's promise.
     unsafe { *at = value };
 }
+
+/// Writes `p[i..i+4]` of global memory, 16-byte aligned.
+///
+/// # Safety
+/// As for [`store`].
+#[inline(always)]
+pub unsafe fn store4(p: *mut u32, i: u64, values: [u32; 4]) {
+    let at = p.wrapping_add(i as usize);
+    machine::check_store(at.cast_const(), 4);
+    // SAFETY: the caller's promise.
+    unsafe { machine::global_store_u32x4(at, values) };
+}
+
+/// Asks for what lies at `p` to be brought nearer; it need not be read, nor be there.
+#[inline(always)]
+pub fn prefetch<T>(p: *const T) {
+    machine::prefetch(p.cast());
+}

@@ -295,6 +295,23 @@ pub(crate) unsafe fn global_load_u64x2(p: *const u64) -> [u64; 2] {
     [a, b]
 }
 
+/// 16 bytes of global memory, 16-byte aligned.
+#[inline(always)]
+pub(crate) unsafe fn global_store_u32x4(p: *mut u32, [a, b, c, d]: [u32; 4]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("st.global.v4.u32 [{p}], {{{a},{b},{c},{d}}};", p = in(reg64) p, a = in(reg32) a, b = in(reg32) b,
+            c = in(reg32) c, d = in(reg32) d, options(nostack));
+    }
+}
+
+/// A line of global memory into the second cache, some time.
+#[inline(always)]
+pub(crate) fn prefetch(p: *const u8) {
+    // SAFETY: a hint: an address without memory has no effect.
+    unsafe { asm!("prefetch.global.L2 [{p}];", p = in(reg64) p, options(nostack)) };
+}
+
 /// 16 bytes of global memory into shared memory, both 16-byte aligned, some time before [`copies_arrive`] returns.
 #[cfg(feature = "sm_80")]
 #[inline(always)]

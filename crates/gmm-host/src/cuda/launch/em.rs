@@ -1,6 +1,7 @@
 //! Launches of the loop on the device.
 
 use cust::memory::DeviceSlice;
+use gmm_kernels::fused::halves::Halves;
 use gmm_kernels::fused::large::densities::Densities;
 use gmm_kernels::fused::large::moments::Moments;
 use gmm_kernels::fused::large::norms::{Norms, norms as norms_kernel};
@@ -78,7 +79,7 @@ pub(crate) enum Kernels {
     /// Two for each chunk.
     Large(Large, Chunks),
     /// The same in halves.
-    Halves(Large, Chunks),
+    Halves(Halves, Chunks),
 }
 
 impl Kernels {
@@ -87,7 +88,7 @@ impl Kernels {
         match self {
             Self::Fused(variant, _) => variant.place(),
             Self::Narrow(_, k, _) => narrow::place(*k),
-            Self::Large(of, _) | Self::Halves(of, _) => of.place,
+            Self::Large(of, _) | Self::Halves(Halves { of, .. }, _) => of.place,
         }
     }
 
@@ -112,7 +113,7 @@ impl Kernels {
     pub(crate) const fn large(&self) -> Option<(Large, Chunks)> {
         match self {
             Self::Fused(..) | Self::Narrow(..) => None,
-            Self::Large(of, chunks) | Self::Halves(of, chunks) => Some((*of, *chunks)),
+            Self::Large(of, chunks) | Self::Halves(Halves { of, .. }, chunks) => Some((*of, *chunks)),
         }
     }
 }
@@ -158,7 +159,7 @@ impl Launcher<'_> {
             Kernels::Fused(variant, blocks) => self.fused_pass(shape, variant, blocks, iteration, rows, b)?,
             Kernels::Narrow(cut, _, blocks) => self.narrow_pass(shape, cut, blocks, iteration, rows, b)?,
             Kernels::Large(of, chunks) => self.large_pass(shape, of, &chunks, iteration, rows, b)?,
-            Kernels::Halves(of, chunks) => self.halves_pass(shape, of, &chunks, iteration, rows, b)?,
+            Kernels::Halves(halves, chunks) => self.halves_pass(shape, halves, &chunks, iteration, rows, b)?,
         }
         self.reduce_blocks(&b.partials, plan.kernels.partials().into(), place.sums(), &b.sums)
     }

@@ -1,12 +1,12 @@
 //! Launches of passes in halves.
 
 use cust::memory::DeviceSlice;
+use gmm_kernels::fused::halves::Halves;
 use gmm_kernels::fused::halves::densities::Densities;
 use gmm_kernels::fused::halves::encode::{Encode, halves_encode};
 use gmm_kernels::fused::halves::moments::Moments;
 use gmm_kernels::fused::halves::scales::{Norms, Scales, halves_norms, halves_scales};
-use gmm_kernels::fused::halves::{self};
-use gmm_kernels::fused::large::{self, Large};
+use gmm_kernels::fused::large;
 use gmm_kernels::fused::{self, update};
 use gmm_kernels::layout::{Kind, tiled_len, tiles};
 
@@ -20,9 +20,9 @@ use crate::cuda::upload::Number;
 /// Coefficients in halves. Lengths are in `f64`; what lies there says its field.
 #[derive(Clone, Copy)]
 pub(crate) struct Coded {
-    /// `u32`: [`halves::operands`].
+    /// `u32`: [`Halves::operands`].
     pub(crate) operands: DeviceSlice<f64>,
-    /// `f32`: [`halves::offsets`].
+    /// `f32`: [`Halves::offsets`].
     pub(crate) offsets: DeviceSlice<f64>,
     /// `f32`: `(8*groups, 2)`.
     pub(crate) scalars: DeviceSlice<f64>,
@@ -32,12 +32,12 @@ pub(crate) struct Coded {
 
 impl Coded {
     /// Checks lengths.
-    fn check(&self, of: Large, shape: &Shape) {
+    fn check(&self, halves: Halves, shape: &Shape) {
         let (kind, d) = (shape.kernel_kind(), shape.d);
         let words = |slice: &DeviceSlice<f64>, len: u64, what: &str| at_least(slice, len.div_ceil(2), what);
-        words(&self.operands, halves::operands(of, kind, d), "operands");
-        words(&self.offsets, halves::offsets(of, kind, d), "offsets");
-        words(&self.scalars, 16 * u64::from(of.place.groups), "scalars");
+        words(&self.operands, halves.operands(kind, d), "operands");
+        words(&self.offsets, halves.offsets(kind, d), "offsets");
+        words(&self.scalars, 16 * u64::from(halves.of.place.groups), "scalars");
         words(&self.scales, u64::from(d) + 1, "scales");
     }
 }
@@ -46,23 +46,24 @@ impl Launcher<'_> {
     pub(super) fn halves_pass<T: Number>(
         self,
         shape: &Shape,
-        of: Large,
+        halves: Halves,
         chunks: &Chunks,
         iteration: u32,
         rows: &Chunk<T>,
         b: &LoopBuffers,
     ) -> Result<(), Error> {
-        let (kind, d, place) = (shape.kernel_kind(), shape.d, of.place);
+        let (of, kind, d) = (halves.of, shape.kernel_kind(), shape.d);
+        let place = of.place;
         let between = b.between.as_ref().expect("a plan of chunks has buffers for them");
         let coded = b.coded.as_ref().expect("a plan of halves has buffers for them");
         let most = chunks.chunk.min(rows.n);
-        at_least(&between.exponentials, of.exponentials(most).div_ceil(2), "exponentials");
+        at_least(&between.exponentials, halves.exponentials(most).div_ceil(2), "exponentials");
         at_least(&between.factors, of.factors(most).div_ceil(2), "factors");
         at_least(&between.likelihoods, large::likelihoods(most), "likelihoods");
         between.norms.iter().for_each(|norms| at_least(norms, tiled_len(rows.n, 1).div_ceil(2), "norms"));
-        coded.check(of, shape);
+        coded.check(halves, shape);
         assert_eq!(between.norms.is_some(), kind == Kind::Spherical, "norms");
-        assert_eq!(of, Large::of(kind, shape.k, d));
+        assert_eq!(halves, Halves::of(kind, shape.k, d, halves.one));
         assert!(T::BYTES == 4 && rows.row_weights.is_none(), "rows in halves are f32 and weigh 1");
         for (start, n) in chunks.over(rows.n) {
             let at = start as usize;
@@ -77,7 +78,7 @@ impl Launcher<'_> {
                 n,
                 d,
                 derive: fused::derived(kind),
-                steps: halves::steps(of, kind, d),
+                steps: halves.steps(kind, d),
                 groups: place.groups,
                 scales: pointer(&coded.scales).cast(),
                 operands: pointer(&coded.operands).cast(),
@@ -107,11 +108,11 @@ impl Launcher<'_> {
                 partials: pointer(&b.partials),
             };
             let blocks = u64::from(chunks.blocks).min(tiles(n)) as u32;
-            let moment_blocks = halves::blocks_of_split(of, d) * (chunks.splits / halves::lanes(of, d));
+            let moment_blocks = halves.blocks_of_split(d) * (chunks.splits / halves.lanes(d));
             // SAFETY: lengths were checked against the fields' formulas, here and by the caller.
             unsafe {
-                self.launch(halves::densities(of, d), (blocks, 1), densities)?;
-                self.launch(halves::moments(of), (moment_blocks, 1), moments)?;
+                self.launch(halves.densities(d), (blocks, 1), densities)?;
+                self.launch(halves.moments(), (moment_blocks, 1), moments)?;
             }
         }
         Ok(())
@@ -120,13 +121,13 @@ impl Launcher<'_> {
     /// Norms and scales of the columns, before the first iteration.
     pub(crate) fn scales<T: Number>(
         self,
-        of: Large,
+        halves: Halves,
         shape: &Shape,
         rows: &Chunk<T>,
         b: &LoopBuffers,
     ) -> Result<(), Error> {
         let coded = b.coded.as_ref().expect("a plan of halves has buffers for them");
-        coded.check(of, shape);
+        coded.check(halves, shape);
         assert_eq!(T::BYTES, 4, "rows in halves are f32");
         let x = pointer(&rows.x).cast_const().cast();
         let norms = b.between.and_then(|between| between.norms);
@@ -145,9 +146,9 @@ impl Launcher<'_> {
 
     /// Coefficients in halves from those in `f64`; nothing where the plan has no halves.
     pub(super) fn encode(self, plan: &LoopPlan, iteration: u32, b: &LoopBuffers) -> Result<(), Error> {
-        let (Kernels::Halves(of, _), Some(coded)) = (plan.kernels, b.coded.as_ref()) else { return Ok(()) };
-        let shape = &plan.shape;
-        coded.check(of, shape);
+        let (Kernels::Halves(halves, _), Some(coded)) = (plan.kernels, b.coded.as_ref()) else { return Ok(()) };
+        let (of, shape) = (halves.of, &plan.shape);
+        coded.check(halves, shape);
         let a = Encode {
             state: pointer(&b.state),
             iteration,
@@ -157,6 +158,7 @@ impl Launcher<'_> {
             steps: of.place.steps,
             groups: of.place.groups,
             at_once: of.at_once,
+            one: halves.one.into(),
             scales: pointer(&coded.scales).cast(),
             coefficients: pointer(&b.coefficients),
             roots: or_null(b.roots.as_ref()),

@@ -23,7 +23,7 @@ use gmm_kernels::e_step::{self, EStep};
 use gmm_kernels::layout::{TILE_ROWS, factor_len, statistics_len, tiled_len, tiles};
 use gmm_kernels::m_step_sums::{self, Sums};
 use gmm_kernels::nearest::{Nearest, nearest as nearest_kernel};
-use gmm_kernels::reduce::{NUMBERS, Reduce, reduce_blocks, reduce_partials, reduce_scalars};
+use gmm_kernels::reduce::{Reduce, numbers, reduce_blocks, reduce_partials, reduce_scalars};
 use gmm_kernels::tile::{Tile, Untile, tile_from_f64, untile as untile_kernel};
 use gmm_kernels::{Arguments, Kernel, THREADS};
 use gmm_model::CovarianceType;
@@ -258,7 +258,7 @@ impl Launcher<'_> {
     ) -> Result<(), Error> {
         let a = reduction(partials, count, len, out, false);
         // More blocks than that take several numbers one after another.
-        let grid = len.div_ceil(NUMBERS.into()).min(1 << 16) as u32;
+        let grid = len.div_ceil(numbers(len).into()).min(1 << 16) as u32;
         // SAFETY: lengths were checked by `reduction`.
         unsafe { self.launch(reduce_blocks(), (grid, 1), a) }
     }

@@ -4,7 +4,7 @@ use cust::memory::DeviceSlice;
 use gmm_kernels::fused::scores::{Columns, Form, Scores, kernel};
 use gmm_kernels::fused::{self, Pass, Variant};
 use gmm_kernels::layout::Kind;
-use gmm_kernels::reduce::{NUMBERS, reduce_blocks};
+use gmm_kernels::reduce::{numbers, reduce_blocks};
 
 use super::{Chunk, Launcher, at_least, check_chunk, or_null, pointer, reduction};
 use crate::Error;
@@ -109,7 +109,7 @@ impl Launcher<'_> {
     ) -> Result<(), Error> {
         let a = reduction(partials, count.into(), len, out, false);
         // More blocks than that take several numbers one after another.
-        let grid = len.div_ceil(NUMBERS.into()).min(1 << 16) as u32;
+        let grid = len.div_ceil(numbers(len).into()).min(1 << 16) as u32;
         // SAFETY: lengths were checked by `reduction`.
         unsafe { self.launch(reduce_blocks(), (grid, 1), a) }
     }

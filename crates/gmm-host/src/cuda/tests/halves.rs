@@ -24,7 +24,8 @@ fn problem(kind: CovarianceType, (n, d, k): (usize, usize, usize)) -> (Array2<f6
 }
 
 fn em(rows: &mut dyn Resident, start: &Mixture, max_iter: usize) -> EmRun {
-    let options = EmOptions { tol: 0.0, max_iter, reg_covar: 1e-6, precision: Precision::F32, autotune: false };
+    let options =
+        EmOptions { tol: 0.0, max_iter, reg_covar: 1e-6, precision: Precision::F32, autotune: false, fast: false };
     run(rows, start.clone(), &options, 0, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
@@ -185,4 +186,54 @@ fn every_way_that_is_asked_for_gives_the_same_answer() {
         assert_eq!(got.on_device, None, "{kind}");
         same(&got, &want, ALLOWED, &format!("{kind} by the host"));
     }
+}
+
+/// Eight times the rounding of a half.
+const ALLOWED_IN_HEADS: f64 = 8.0 / 2048.0;
+
+#[test]
+fn where_speed_counts_more_than_digits_heads_run_and_a_fit_says_what_they_cost() {
+    let _fake = Fake::new();
+    for (kind, shape) in [(CovarianceType::Full, (300, 20, 35)), (CovarianceType::Diag, (260, 33, 40))] {
+        let (rows, start) = problem(kind, shape);
+        let data = Dataset::new(rows.mapv(|v| v as f32)).unwrap();
+        let engine = CudaEngine::new(0).unwrap();
+        let options = FitOptions {
+            covariance_type: kind,
+            init: crate::Init::Given(Box::new(start.clone())),
+            tol: 0.0,
+            max_iter: 2,
+            reg_covar: 0.1,
+            ..FitOptions::new(shape.2)
+        };
+        let accurate = crate::fit(&engine, &data, &options).unwrap();
+        assert_eq!((accurate.on_device.unwrap().way, accurate.fast), ("halves", None), "{kind}");
+        let fast = crate::fit(&engine, &data, &FitOptions { fast: true, ..options }).unwrap();
+        assert_eq!(fast.on_device.unwrap().way, "heads", "{kind}");
+        let loss = fast.fast.unwrap();
+        for (what, loss) in [
+            ("log-likelihood", loss.log_likelihood / accurate.summary.mean_log_likelihood.abs()),
+            ("weights", loss.weights),
+            ("means", loss.means),
+            ("covariances", loss.covariances),
+        ] {
+            // Not all digits, and not none: what is measured are two different ways.
+            assert!(loss > 1e-9 && loss < ALLOWED_IN_HEADS, "{kind}: {what} {loss:e}");
+        }
+        let (a, b) = (fast.mixture.means(), accurate.mixture.means());
+        close(a.as_slice().unwrap(), b.as_slice().unwrap(), 2.0 * ALLOWED_IN_HEADS, "means");
+    }
+}
+
+#[test]
+fn a_shape_that_no_heads_take_runs_as_ever_and_gives_no_digit_away() {
+    let _fake = Fake::new();
+    let (rows, start) = problem(CovarianceType::Full, (200, 3, 4));
+    let data = Dataset::new(rows.mapv(|v| v as f32)).unwrap();
+    let options = FitOptions { init: crate::Init::Given(Box::new(start)), max_iter: 3, ..FitOptions::new(4) };
+    let engine = CudaEngine::new(0).unwrap();
+    let accurate = crate::fit(&engine, &data, &options).unwrap();
+    let fast = crate::fit(&engine, &data, &FitOptions { fast: true, ..options }).unwrap();
+    assert_eq!(fast.fast, None);
+    assert_eq!(fast.mixture, accurate.mixture);
 }

@@ -27,7 +27,8 @@ const fn case(kind: CovarianceType, precision: Precision, (n, d, k): (usize, usi
 /// One iteration of `start` on an engine, and what of its digits a loop on the device loses.
 fn iteration(engine: &dyn Engine, case: &LoopCase, data: &Dataset, start: &Mixture) -> (EmRun, Losses) {
     let at = shift::of_data(data);
-    let options = EmOptions { tol: 0.0, max_iter: 1, reg_covar: 1e-6, precision: case.precision, autotune: false };
+    let options =
+        EmOptions { tol: 0.0, max_iter: 1, reg_covar: 1e-6, precision: case.precision, autotune: false, fast: false };
     let mut rows = engine.load(data, case.precision, &at).unwrap();
     let run = run(rows.as_mut(), start.clone(), &options, 0, &mut |_| ControlFlow::Continue(())).unwrap();
     let losses = Losses::of(start, (&run.mixture, &run.empty), &at, options.reg_covar, case.precision);

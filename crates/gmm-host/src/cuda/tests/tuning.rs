@@ -31,8 +31,14 @@ fn forced(data: &Dataset, kind: CovarianceType, plan: &str) -> Mixture {
     let engine = CudaEngine::new(0).unwrap();
     let (at, forced) = (crate::shift::of_data(data), Forced::parse(plan).unwrap());
     let mut rows = CudaRows::<f32>::load(engine.gpu.clone(), data, Precision::F32, &at, forced).unwrap();
-    let options =
-        crate::EmOptions { tol: 0.0, max_iter: 2, reg_covar: 1e-6, precision: Precision::F32, autotune: true };
+    let options = crate::EmOptions {
+        tol: 0.0,
+        max_iter: 2,
+        reg_covar: 1e-6,
+        precision: Precision::F32,
+        autotune: true,
+        fast: false,
+    };
     let go_on = &mut |_: &crate::Iteration<'_>| std::ops::ControlFlow::Continue(());
     let run = crate::run_em(&mut rows, mixture(kind, 3, 9, 0.0), &options, 0, go_on).unwrap();
     assert_eq!(run.tuning.unwrap().source, TuningSource::Forced, "GMM_PLAN comes before any timing");

@@ -16,7 +16,7 @@ use super::plan::Forced;
 use super::rows::CudaRows;
 use super::shape::Shape;
 use super::upload::Number;
-use super::ways::{self, Way};
+use super::ways::{self, Asked, Way};
 use super::{CudaEngine, loop_candidates};
 use crate::em::{self, EmOptions, EmRun};
 use crate::{Error, Tuning, TuningSource};
@@ -56,7 +56,8 @@ impl<T: Number> CudaRows<T> {
             run.tuning = Some(Tuning { way, source, seconds, warnings });
             return Ok(());
         }
-        let candidates = self.possible(shape, true);
+        let asked = Asked { fast: options.fast, slower_too: true, ..self.asked() };
+        let candidates = self.possible(shape, asked);
         let Some(tuning) = self.known_or_timed(shape, &candidates, &run.mixture, options)? else { return Ok(()) };
         if let Some(best) = candidates.into_iter().find(|way| way.name() == tuning.way) {
             ways.retain(|way| *way != best);
@@ -66,10 +67,14 @@ impl<T: Number> CudaRows<T> {
         Ok(())
     }
 
-    /// The ways against which nothing speaks, best first; with `slower_too` also those that only rules of thumb leave out.
-    pub(super) fn possible(&self, shape: &Shape, slower_too: bool) -> Vec<Way> {
-        let (weighted, limits) = (self.row_weights.is_some(), &self.gpu.limits);
-        let ways = ways::consider::<T>(shape, weighted, limits, &self.forced, slower_too, |name| self.gpu.has(name));
+    /// What these rows ask of a loop.
+    pub(super) fn asked(&self) -> Asked {
+        Asked { weighted: self.row_weights.is_some(), ..Asked::default() }
+    }
+
+    /// The ways against which nothing speaks, best first.
+    pub(super) fn possible(&self, shape: &Shape, asked: Asked) -> Vec<Way> {
+        let ways = ways::consider::<T>(shape, asked, &self.gpu.limits, &self.forced, |name| self.gpu.has(name));
         ways.into_iter().filter(|(_, why_not)| why_not.is_none()).map(|(way, _)| way).collect()
     }
 
@@ -81,7 +86,7 @@ impl<T: Number> CudaRows<T> {
         start: &Mixture,
         options: &EmOptions,
     ) -> Result<Option<Tuning>, Error> {
-        let key = key(&self.gpu, shape, self.row_weights.is_some());
+        let key = key(&self.gpu, shape, Asked { fast: options.fast, ..self.asked() });
         let known = self.gpu.tuned.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         if known.is_some() {
             return Ok(known);
@@ -179,13 +184,14 @@ impl<T: Number> CudaRows<T> {
     }
 }
 
-/// Whatever a time depends on. Rows with weights have fewer ways.
-fn key(gpu: &Gpu, shape: &Shape, weighted: bool) -> String {
+/// Whatever a time depends on. Rows with weights have fewer ways, and where speed counts more than digits there is one more.
+fn key(gpu: &Gpu, shape: &Shape, asked: Asked) -> String {
     let Shape { kind, precision, n, k, d } = *shape;
     let (decade, (major, minor)) = (n.max(1).ilog10(), gpu.capability);
-    let weighted = if weighted { " weighted" } else { "" };
+    let weighted = if asked.weighted { " weighted" } else { "" };
+    let fast = if asked.fast { " fast" } else { "" };
     format!(
-        "{kind} {precision} d={d} k={k} n=1e{decade}{weighted}, {} {major}.{minor} {}, driver {}, {}",
+        "{kind} {precision} d={d} k={k} n=1e{decade}{weighted}{fast}, {} {major}.{minor} {}, driver {}, {}",
         gpu.name,
         gpu.choice.module.target,
         gpu.driver,
@@ -211,8 +217,9 @@ impl CudaEngine {
         precision: Precision,
         shape: (usize, usize, usize),
     ) -> Result<Option<Tuning>, Error> {
-        let names: Vec<_> = loop_candidates(Some(self), kind, precision, shape)?.iter().map(|way| way.name).collect();
-        let key = key(&self.gpu, &Shape::new(kind, precision, shape)?, false);
+        let names: Vec<_> =
+            loop_candidates(Some(self), kind, precision, shape, false)?.iter().map(|way| way.name).collect();
+        let key = key(&self.gpu, &Shape::new(kind, precision, shape)?, Asked::default());
         Ok(cache::Cache::open().find(&key, &names))
     }
 }

@@ -131,6 +131,14 @@ pub(crate) unsafe fn global_load_u64x2(p: *const u64) -> [u64; 2] {
     unsafe { *p.cast() }
 }
 
+pub(crate) unsafe fn global_store_u32x4(p: *mut u32, values: [u32; 4]) {
+    // SAFETY: the caller's promise, and checked by who calls.
+    unsafe { p.cast::<[u32; 4]>().write(values) };
+}
+
+/// Here all is near.
+pub(crate) fn prefetch(_: *const u8) {}
+
 /// At once: a thread that reads before it waited is not found.
 pub(crate) unsafe fn copy_ahead(offset: u32, from: *const u8) {
     // SAFETY: the caller's promise.

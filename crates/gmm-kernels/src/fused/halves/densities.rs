@@ -159,6 +159,7 @@ unsafe fn linear<const G: usize, const ONE: bool>(a: Densities) {
     while tile < tiles(a.n) {
         // SAFETY: a tile of the chunk's.
         unsafe { rows.stage(&a, tile, me * ROWS) };
+        rows.expect(&a, tile + thread::grid_dim_x() as u64, me * ROWS);
         let mut so_far = SoFar::start(tile, me * ROWS, lane);
         let mut piece = 0;
         while piece < pieces {
@@ -219,6 +220,7 @@ unsafe fn full<const NT: usize, const C: usize, const G: usize, const ONE: bool>
     while tile < tiles(a.n) {
         // SAFETY: a tile of the chunk's.
         unsafe { rows.stage(&a, tile, me * ROWS) };
+        rows.expect(&a, tile + thread::grid_dim_x() as u64, me * ROWS);
         let mut so_far = SoFar::start(tile, me * ROWS, lane);
         let mut piece = 0;
         while piece < pieces {

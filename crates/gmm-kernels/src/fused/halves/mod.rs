@@ -42,6 +42,18 @@ pub struct Halves {
 }
 
 impl Halves {
+    /// For a shape; there is one for every shape.
+    pub const fn of(kind: Kind, k: u32, d: u32, one: bool) -> Self {
+        let mut of = Large::of(kind, k, d);
+        // Then two blocks of the densities have room on a Hopper.
+        if matches!(kind, Kind::Full) && d > 64 && !one {
+            let narrow = super::large::GROUPS[0];
+            of.at_once = narrow;
+            of.place.groups = k.div_ceil(8 * narrow) * narrow;
+        }
+        Self { of, one }
+    }
+
     /// Words of the coefficients of the densities.
     pub const fn operands(self, kind: Kind, d: u32) -> u64 {
         let count = match kind {

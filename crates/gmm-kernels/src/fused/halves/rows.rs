@@ -5,7 +5,7 @@ use super::super::pass::derive;
 use super::densities::Densities;
 use super::operand::{Left, left, squares};
 use crate::device::{self, Shared, WARP};
-use crate::layout::TILE_ROWS;
+use crate::layout::{TILE_ROWS, tiles};
 
 /// Rows of a warp: two operands of sixteen.
 pub(super) const ROWS: u32 = 2 * GROUP;
@@ -73,6 +73,18 @@ impl<const ONE: bool> Rows<ONE> {
                 each(Self::PARTS, |part| self.part(half, step, part).store4(0, parts[part].map(f32::from_bits)));
             });
             step += 1;
+        }
+    }
+
+    /// Asks for the rows from `first` on of another tile, which may be past the last: a line of memory for each column.
+    #[inline(always)]
+    pub(super) fn expect(self, a: &Densities, tile: u64, first: u32) {
+        let mut j = self.lane;
+        while j < a.d && tile < tiles(a.n) {
+            device::prefetch(
+                a.x.wrapping_add(((tile * a.d as u64 + j as u64) * TILE_ROWS as u64 + first as u64) as usize),
+            );
+            j += WARP;
         }
     }
 

@@ -65,34 +65,39 @@ impl SoFar {
                 most[odd] = top;
             });
             // Pairs of rows, in words: for each component sixteen rows are neighbours, as are the components of a group
-            // and the groups.
+            // and the groups. Of two pairs first the heads, since operands are neighbours then, and after them the tails,
+            // or with `ONE` the heads of the next group.
             let words = if ONE { 64 } else { 128 };
             let start = ((sixteen + half as u64) * a.groups as u64 + (piece * G as u32) as u64) * words;
             let to = a.exponentials.wrapping_add(start as usize);
-            each(G, |i| {
-                each(2, |which| {
-                    let mut e = [0.0; 2];
-                    each(2, |odd| {
-                        e[odd] = (joint[half][i][2 * odd + which] - most[odd]).exp_below();
-                        self.sum[2 * half + odd] += e[odd];
-                    });
-                    let [heads, tails] = two(e[0] * EXPONENTIAL, e[1] * EXPONENTIAL);
-                    // Of two pairs first the heads: operands are neighbours then. With `ONE` those of two groups.
-                    let unit = if ONE { 128 * (i as u32 / 2) + 2 * (i as u32 % 2) } else { 128 * i as u32 };
-                    let at = (unit + 16 * columns[which] + 4 * (g / 2) + g % 2) as u64;
-                    // SAFETY: each lane has rows and components of its own.
-                    unsafe {
-                        device::store(to, at, heads);
-                        if !ONE {
-                            device::store(to, at + 2, tails);
-                        }
-                    }
+            let mut pair = |i: usize, which: usize| {
+                let mut e = [0.0; 2];
+                each(2, |odd| {
+                    e[odd] = (joint[half][i][2 * odd + which] - most[odd]).exp_below();
+                    self.sum[2 * half + odd] += e[odd];
                 });
+                two(e[0] * EXPONENTIAL, e[1] * EXPONENTIAL)
+            };
+            each(if ONE { G / 2 } else { G }, |unit| {
+                let mut words = [[0; 2]; 2];
+                each(2, |which| {
+                    words[which] =
+                        if ONE { [pair(2 * unit, which)[0], pair(2 * unit + 1, which)[0]] } else { pair(unit, which) };
+                });
+                // The lane that has the next two rows keeps the odd component, this one the even, so that each writes 16
+                // bytes of one component.
+                let (mine, theirs) = if g % 2 == 0 { (words[0], words[1]) } else { (words[1], words[0]) };
+                let theirs = theirs.map(|word| warp::shuffle_xor_u32(word, 4));
+                let (even, odd) = if g % 2 == 0 { (mine, theirs) } else { (theirs, mine) };
+                let column = if g % 2 == 0 { columns[0] } else { columns[1] };
+                let at = (128 * unit as u32 + 16 * column + 4 * (g / 2)) as u64;
+                // SAFETY: each lane has rows and components of its own; 16-byte aligned.
+                unsafe { device::store4(to, at, [even[0], odd[0], even[1], odd[1]]) };
             });
         });
-        // A lane finishes the pieces that it keeps here.
-        if piece % 4 == t {
-            let pieces = a.groups / G as u32;
+        // A lane finishes the pieces that it keeps here; a single one has no other to be compared with.
+        let pieces = a.groups / G as u32;
+        if pieces > 1 && piece % 4 == t {
             // SAFETY: rows of the tile.
             each(4, |r| unsafe { device::store(a.factors, self.factor_at(pieces, piece, r), self.top[r]) });
         }
@@ -116,8 +121,8 @@ impl SoFar {
                 let at = self.factor_at(pieces, piece, r);
                 // SAFETY: what this lane wrote in `add`.
                 unsafe {
-                    let below = device::load(a.factors.cast_const(), at) - top;
-                    device::store(a.factors, at, below.exp_below() * share);
+                    let of_piece = if pieces > 1 { device::load(a.factors.cast_const(), at) } else { top };
+                    device::store(a.factors, at, (of_piece - top).exp_below() * share);
                 }
                 piece += 4;
             }

@@ -126,7 +126,11 @@ impl Component<'_> {
             w.column[0].store(i, if i < d { w.a.load(packed_index(i, 0) as u32) } else { 0.0 });
             w.column[1].store(i, 0.0);
         });
-        if d <= HELD { self.sweep_held() } else { self.sweep() }
+        match d {
+            0..=16 => self.sweep_held::<{ ROWS / 2 }>(),
+            17..=HELD => self.sweep_held::<ROWS>(),
+            _ => self.sweep(),
+        }
     }
 
     /// The pivot of column `m`, and one over it; none where the matrix is not positive definite. Writes what is known of
@@ -157,15 +161,16 @@ impl Component<'_> {
     }
 
     /// Sweeps over a matrix of up to [`HELD`] columns, both triangles of which the block holds in registers: a lane has a
-    /// column, a warp eight rows. Each sweep is then eight operations between one barrier and the next.
+    /// column, a warp `R` rows. Each sweep is then `R` operations between one barrier and the next.
     #[inline(always)]
-    fn sweep_held(&self) -> bool {
+    fn sweep_held<const R: usize>(&self) -> bool {
         let (w, d, t) = (self.w, self.a.d, thread::thread_idx_x());
-        let (first, j) = (t / WARP * ROWS as u32, t % WARP);
-        let mut held = [0.0; ROWS];
-        each(ROWS, |r| {
+        let (first, j) = (t / WARP * R as u32, t % WARP);
+        let mut held = [0.0; R];
+        each(R, |r| {
             let i = first + r as u32;
-            if i < d && j < d {
+            // Column 0 is what the first sweep reads.
+            if i < d && j < d && j > 0 {
                 held[r] = w.a.load(symmetric(i, j));
             }
         });
@@ -174,27 +179,28 @@ impl Component<'_> {
             let (now, next) = if m % 2 == 1 { (w.column[1], w.column[0]) } else { (w.column[0], w.column[1]) };
             thread::sync_threads();
             let Some(share_of) = self.pivot(m, now) else { return false };
-            let across = now.load(j) * share_of;
-            each(ROWS / 2, |two| {
+            // Of column `m` nothing is held any more, so that this makes `v/p` of it, and of what is not there 0.
+            let across = if j == m { -share_of } else { now.load(j) * share_of };
+            each(R / 2, |two| {
                 let down = now.load2(first + 2 * two as u32);
-                each(2, |odd| {
-                    let (r, v) = (2 * two + odd, down[odd]);
-                    let i = first + r as u32;
-                    let swept = match (i == m, j == m) {
-                        (true, true) => -share_of,
-                        (true, false) => across,
-                        (false, true) => v * share_of,
-                        (false, false) => Real::fma(-v, across, held[r]),
-                    };
-                    held[r] = swept;
-                });
+                each(2, |odd| held[2 * two + odd] = Real::fma(-down[odd], across, held[2 * two + odd]));
             });
+            if m / R as u32 == t / WARP {
+                each(R, |r| {
+                    if first + r as u32 == m {
+                        held[r] = across;
+                    }
+                });
+            }
             if j == m + 1 {
-                each(ROWS / 2, |two| next.store2(first + 2 * two as u32, [held[2 * two], held[2 * two + 1]]));
+                each(R / 2, |two| {
+                    next.store2(first + 2 * two as u32, [held[2 * two], held[2 * two + 1]]);
+                    [held[2 * two], held[2 * two + 1]] = [0.0; 2];
+                });
             }
             m += 1;
         }
-        each(ROWS, |r| {
+        each(R, |r| {
             let i = first + r as u32;
             if i < d && j <= i {
                 w.a.store(packed_index(i, j) as u32, held[r]);

@@ -9,7 +9,6 @@ use gmm_kernels::fused::halves::densities::Densities;
 use gmm_kernels::fused::halves::encode::{Encode, halves_encode};
 use gmm_kernels::fused::halves::moments::Moments;
 use gmm_kernels::fused::halves::scales::{Norms, Scales, halves_norms, halves_scales};
-use gmm_kernels::fused::large::Large;
 use gmm_kernels::fused::{self, update};
 use gmm_kernels::layout::{Kind, tiled_len};
 
@@ -33,7 +32,7 @@ impl<T: Real> Passes<'_, T> {
 
     fn of(&self) -> Halves {
         let one = matches!(self.o.how, How::Halves { one: true, .. });
-        Halves { of: Large::of(self.kind, self.k, self.d), one }
+        Halves::of(self.kind, self.k, self.d, one)
     }
 
     /// Squared norms of the rows, where the rows are `f32`.

@@ -4,6 +4,7 @@ use crate::data::column_means;
 use crate::harness::{poison, tiled};
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
+use gmm_kernels::fused::halves::Halves;
 use gmm_kernels::fused::large::densities::Densities;
 use gmm_kernels::fused::large::moments::Moments;
 use gmm_kernels::fused::large::norms::{Norms, norms};
@@ -74,7 +75,8 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
     let place = match o.how {
         How::Fused => Variant::of(kind, k as u32, d as u32).unwrap().place(),
         How::Narrow => narrow::place(k as u32),
-        How::Large(_) | How::Halves { .. } => Large::of(kind, k as u32, d as u32).place,
+        How::Large(_) => Large::of(kind, k as u32, d as u32).place,
+        How::Halves { one, .. } => Halves::of(kind, k as u32, d as u32, one).of.place,
     };
     let x = tiled::<T>(data, Some(&shift), None);
     let row_weights = o.row_weights.map(Buffer::new);
