@@ -88,7 +88,7 @@ pub(crate) struct Checked {
 /// # Errors
 /// What the engine says; a wrong answer is no error but stands in [`Checked::wrong`].
 pub(crate) fn check(engine: &dyn Engine, source: &Source, workload: &Workload) -> Result<Checked> {
-    let Workload { kind, precision, shape: Shape { n, .. }, checked, .. } = *workload;
+    let Workload { kind, precision, shape: Shape { n, d, .. }, checked, fast, .. } = *workload;
     let mut out = Checked {
         origin: Errors::default(),
         offset: Errors::default(),
@@ -113,9 +113,9 @@ pub(crate) fn check(engine: &dyn Engine, source: &Source, workload: &Workload) -
         let passes = some.as_mut().unwrap_or(&mut rows).as_mut();
         let errors = Errors::of(&passes.pass(&start)?, &truth, (fewer / checked) as f64);
         let stepped = sums_again(&one_by_one(passes, &start)?, &start, fewer as u64);
-        let one = sums_again(&looped(rows.as_mut(), &start, precision, 1)?, &start, n as u64);
+        let one = sums_again(&looped(rows.as_mut(), &start, (precision, fast), 1)?, &start, n as u64);
         let first = Errors::of(&one, &truth, times);
-        let several = sums_again(&looped(rows.as_mut(), &start, precision, STEPS)?, &start, n as u64);
+        let several = sums_again(&looped(rows.as_mut(), &start, (precision, fast), STEPS)?, &start, n as u64);
         let later = Errors::of(&several, &stepped, (n / fewer) as f64);
         let place = if offset { "at the offset" } else { "at the origin" };
         let mut judge = |what: &str, errors: Errors, allowed: Tolerance| {
@@ -124,12 +124,12 @@ pub(crate) fn check(engine: &dyn Engine, source: &Source, workload: &Workload) -
             }
         };
         judge("pass", errors, tolerance(precision));
-        judge("loop", first, tolerance(precision).and(rounding_of_means(start.means(), &truth)));
-        judge(
-            "loop's later iterations",
-            later,
-            of_fit(precision, STEPS).and(rounding_of_means(start.means(), &stepped)),
-        );
+        let looped = |of: Tolerance, truth: &Statistics| {
+            let of = of.and(rounding_of_means(start.means(), truth));
+            if fast { of.and_halves(d) } else { of }
+        };
+        judge("loop", first, looped(tolerance(precision), &truth));
+        judge("loop's later iterations", later, looped(of_fit(precision, STEPS), &stepped));
         *(if offset { &mut out.offset } else { &mut out.origin }) = errors;
         out.looped = worst(out.looped, worst(first, later));
         if !offset {
@@ -148,9 +148,13 @@ fn rows_of_passes(workload: &Workload) -> usize {
 }
 
 /// What the loop leaves after so many iterations.
-fn looped(rows: &mut dyn Resident, start: &Mixture, precision: Precision, iterations: usize) -> Result<Stepped> {
-    let options =
-        EmOptions { tol: 0.0, max_iter: iterations, reg_covar: REG_COVAR, precision, autotune: false, fast: false };
+fn looped(
+    rows: &mut dyn Resident,
+    start: &Mixture,
+    (precision, fast): (Precision, bool),
+    iterations: usize,
+) -> Result<Stepped> {
+    let options = EmOptions { tol: 0.0, max_iter: iterations, reg_covar: REG_COVAR, precision, autotune: false, fast };
     let run = run_em(rows, start.clone(), &options, 0, &mut |_| ControlFlow::Continue(()))?;
     let made = (run.iterations, run.trace.len());
     ensure!(made == (iterations, iterations), "{iterations} iterations were asked for, {made:?} made");

@@ -92,7 +92,8 @@ impl Case<'_> {
         let data = self.source.rows(shape.n, precision)?;
         let at = shift::of_data(&data);
         let mut rows = self.engine.load(&data, precision, &at)?;
-        let times = timing::em(rows.as_mut(), &self.source.start(kind, false)?, precision, self.limits)?;
+        let times =
+            timing::em(rows.as_mut(), &self.source.start(kind, false)?, (precision, self.workload.fast), self.limits)?;
         line.plan = plan_name::take();
         let iteration = times.best();
         line.timed = Ok(Timed {

@@ -52,16 +52,21 @@ fn device_time(run: &EmRun) -> Option<Duration> {
     run.on_device.filter(|d| d.iterations == run.iterations).map(|d| d.time)
 }
 
-/// Measures slopes over resident rows, always from the same start.
+/// Measures slopes over resident rows, always from the same start, in a precision and with digits to be given away or none.
 ///
 /// # Errors
 /// What the engine says.
-pub(crate) fn em(rows: &mut dyn Resident, start: &Mixture, precision: Precision, limits: Limits) -> Result<Times> {
+pub(crate) fn em(
+    rows: &mut dyn Resident,
+    start: &Mixture,
+    (precision, fast): (Precision, bool),
+    limits: Limits,
+) -> Result<Times> {
     let mut way = "host";
     let mut run = |iterations: usize| -> Result<(f64, Option<f64>)> {
         let start = start.clone();
         let options =
-            EmOptions { tol: 0.0, max_iter: iterations, reg_covar: REG_COVAR, precision, autotune: false, fast: false };
+            EmOptions { tol: 0.0, max_iter: iterations, reg_covar: REG_COVAR, precision, autotune: false, fast };
         let begin = Instant::now();
         let done = run_em(rows, start, &options, 0, &mut |_| ControlFlow::Continue(()))?;
         let seconds = begin.elapsed().as_secs_f64();

@@ -173,8 +173,17 @@ impl Measured {
 fn measure(engine: &dyn Engine, source: &Source, kind: CovarianceType, precision: Precision, seconds: f64) -> Measured {
     let shape = source.shape;
     let (floor_ms, checked) = (floor_ms(kind, precision, shape), checked(shape));
-    let workload =
-        Workload { size: "growth", kind, precision, shape, checked, floor_ms, goal_ms: f64::INFINITY, init: false };
+    let workload = Workload {
+        size: "growth",
+        kind,
+        precision,
+        shape,
+        checked,
+        floor_ms,
+        goal_ms: f64::INFINITY,
+        init: false,
+        fast: false,
+    };
     let Checked { origin, offset, looped, wrong, .. } = match check::check(engine, source, &workload) {
         Ok(checked) => checked,
         Err(why) => return Measured::none("error", format!("{why:#}")),
@@ -198,7 +207,7 @@ fn time(
 ) -> Result<Times> {
     let data = source.rows(source.shape.n, precision)?;
     let mut rows = engine.load(&data, precision, &shift::of_data(&data))?;
-    timing::em(rows.as_mut(), &source.start(kind, false)?, precision, Limits { repeats: 40, seconds })
+    timing::em(rows.as_mut(), &source.start(kind, false)?, (precision, false), Limits { repeats: 40, seconds })
 }
 
 /// Opens the record, which is there not yet, and writes its head.
