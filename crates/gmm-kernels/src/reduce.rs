@@ -46,7 +46,11 @@ const MOST: u32 = 8;
 /// Numbers that a block of [`reduce_blocks`] has at a time, where there are `len`: fewer where there would be few blocks.
 #[inline(always)]
 pub const fn numbers(len: u64) -> u32 {
-    if len <= 512 { 2 } else { MOST }
+    match len {
+        0..=512 => 2,
+        513..=2048 => 4,
+        _ => MOST,
+    }
 }
 
 /// Scratch of a block sum: one `f64` per warp.

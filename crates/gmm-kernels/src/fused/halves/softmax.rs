@@ -6,7 +6,7 @@ use super::densities::Densities;
 use super::operand::{EXPONENTIAL, two};
 use super::rows::ROWS;
 use crate::Real;
-use crate::device::{self, warp};
+use crate::device::{self, WARP, thread, warp};
 use crate::layout::TILE_ROWS;
 use crate::math::ln_f64;
 
@@ -24,34 +24,44 @@ pub(super) struct SoFar {
     /// Σ exp(density − top) over the lane's own components.
     sum: [f32; 4],
     tile: u64,
-    /// The warp's first row in the tile.
-    first: u32,
-    lane: u32,
 }
 
 impl SoFar {
     #[inline(always)]
-    pub(super) fn start(tile: u64, first: u32, lane: u32) -> Self {
-        Self { top: [LOWEST; 4], sum: [0.0; 4], tile, first, lane }
+    pub(super) fn start(tile: u64) -> Self {
+        Self { top: [LOWEST; 4], sum: [0.0; 4], tile }
+    }
+
+    /// The warp's first row in the tile, and the lane; found anew, so that no register holds them while densities are made.
+    #[inline(always)]
+    fn place() -> (u32, u32) {
+        let t = thread::thread_idx_x_anew();
+        (t / WARP * ROWS, t % WARP)
     }
 
     /// Row `r` of the lane's four, in the tile.
     #[inline(always)]
-    fn row(&self, r: usize) -> u32 {
-        self.first + 16 * (r / 2) as u32 + self.lane / 4 * 2 + r as u32 % 2
+    fn row((first, lane): (u32, u32), r: usize) -> u32 {
+        first + 16 * (r / 2) as u32 + lane / 4 * 2 + r as u32 % 2
     }
 
     #[inline(always)]
-    fn factor_at(&self, pieces: u32, piece: u32, r: usize) -> u64 {
-        (self.tile * pieces as u64 + piece as u64) * TILE_ROWS as u64 + self.row(r) as u64
+    fn factor_at(&self, place: (u32, u32), pieces: u32, piece: u32, r: usize) -> u64 {
+        (self.tile * pieces as u64 + piece as u64) * TILE_ROWS as u64 + Self::row(place, r) as u64
     }
 
     /// Exponentials of a piece of components, written.
     #[inline(always)]
     pub(super) unsafe fn add<const G: usize, const ONE: bool>(&mut self, a: &Densities, piece: u32, joint: &Joint<G>) {
-        let (g, t) = (self.lane / 4, self.lane % 4);
-        let columns = [super::super::large::column(2 * t), super::super::large::column(2 * t + 1)];
-        let sixteen = self.tile * (TILE_ROWS / 16) as u64 + (self.first / 16) as u64;
+        let place = Self::place();
+        let (first, lane) = place;
+        let (g, t) = (lane / 4, lane % 4);
+        // Of two numbers the first in lanes of an even `g`, the second in the others; never by a branch, in which lanes would
+        // part.
+        let odd_lane = device::unknown((g % 2).wrapping_neg());
+        let pick = |even: u32, odd: u32| even ^ ((even ^ odd) & odd_lane);
+        let column = pick(super::super::large::column(2 * t), super::super::large::column(2 * t + 1));
+        let sixteen = self.tile * (TILE_ROWS / 16) as u64 + (first / 16) as u64;
         each(2, |half| {
             let mut most = [0.0; 2];
             each(2, |odd| {
@@ -86,31 +96,35 @@ impl SoFar {
                 });
                 // The lane that has the next two rows keeps the odd component, this one the even, so that each writes 16
                 // bytes of one component.
-                let (mine, theirs) = if g % 2 == 0 { (words[0], words[1]) } else { (words[1], words[0]) };
-                let theirs = theirs.map(|word| warp::shuffle_xor_u32(word, 4));
-                let (even, odd) = if g % 2 == 0 { (mine, theirs) } else { (theirs, mine) };
-                let column = if g % 2 == 0 { columns[0] } else { columns[1] };
+                let mut by_row = [[0; 2]; 2];
+                each(2, |word| {
+                    let [even, odd] = [words[0][word], words[1][word]];
+                    let (mine, theirs) = (pick(even, odd), warp::shuffle_xor_u32(pick(odd, even), 4));
+                    by_row[word] = [pick(mine, theirs), pick(theirs, mine)];
+                });
                 let at = (128 * unit as u32 + 16 * column + 4 * (g / 2)) as u64;
                 // SAFETY: each lane has rows and components of its own; 16-byte aligned.
-                unsafe { device::store4(to, at, [even[0], odd[0], even[1], odd[1]]) };
+                unsafe { device::store4(to, at, [by_row[0][0], by_row[0][1], by_row[1][0], by_row[1][1]]) };
             });
         });
         // A lane finishes the pieces that it keeps here; a single one has no other to be compared with.
         let pieces = a.groups / G as u32;
         if pieces > 1 && piece % 4 == t {
             // SAFETY: rows of the tile.
-            each(4, |r| unsafe { device::store(a.factors, self.factor_at(pieces, piece, r), self.top[r]) });
+            each(4, |r| unsafe { device::store(a.factors, self.factor_at(place, pieces, piece, r), self.top[r]) });
         }
     }
 
     /// Factors and likelihoods.
     #[inline(always)]
     pub(super) unsafe fn finish(self, a: &Densities, pieces: u32) {
-        let t = self.lane % 4;
+        let place = Self::place();
+        let (first, lane) = place;
+        let t = lane % 4;
         let mut likelihood = [0.0; 2];
         each(4, |r| {
             let (top, sum) = (self.top[r], quad(self.sum[r], |a, b| a + b));
-            let there = self.tile * (TILE_ROWS as u64) + (self.row(r) as u64) < a.n;
+            let there = self.tile * (TILE_ROWS as u64) + (Self::row(place, r) as u64) < a.n;
             if there {
                 likelihood[r / 2] += top.to_f64() + ln_f64(sum.to_f64());
             }
@@ -118,7 +132,7 @@ impl SoFar {
             let share = if there { 1.0 / sum } else { 0.0 };
             let mut piece = t;
             while piece < pieces {
-                let at = self.factor_at(pieces, piece, r);
+                let at = self.factor_at(place, pieces, piece, r);
                 // SAFETY: what this lane wrote in `add`.
                 unsafe {
                     let of_piece = if pieces > 1 { device::load(a.factors.cast_const(), at) } else { top };
@@ -130,8 +144,8 @@ impl SoFar {
         each(2, |half| {
             let mut v = likelihood[half];
             each(3, |by| v += warp::shuffle_xor(v, 4 << by));
-            if self.lane == 0 {
-                let sixteen = self.tile * (TILE_ROWS / 16) as u64 + (self.first / 16) as u64;
+            if lane == 0 {
+                let sixteen = self.tile * (TILE_ROWS / 16) as u64 + (first / 16) as u64;
                 // SAFETY: sixteen rows of the tile.
                 unsafe { device::store(a.likelihoods, sixteen + half as u64, v) };
             }
