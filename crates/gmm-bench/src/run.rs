@@ -257,8 +257,24 @@ impl Case<'_> {
         })
     }
 
-    /// A row without figures, and whether it is left out: where a call would take too much of the time that is left, if an
-    /// operation costs what it did at the size before.
+    /// Seconds of a call, judged by sizes before it, where there are any: operations cost what they did from the one but last to
+    /// the last, and what a call costs besides stays as it is.
+    fn estimate(&self, engine: &str, before: &[Row]) -> Option<f64> {
+        let like = |r: &&Row| (r.engine.as_str(), r.covariance, r.precision) == (engine, self.kind, self.precision);
+        let operations = |shape| match self.kind {
+            Some(kind) => flops::per_iteration(kind, shape),
+            None => flops::product(shape),
+        };
+        let mut timed = before.iter().rev().filter(like).filter_map(|r| Some((1e-3 * r.ms?, operations(r.shape()))));
+        let (last, work) = timed.next()?;
+        // Work alone, and nothing else, would grow so.
+        let most = last * operations(self.shape) / work;
+        let earlier = timed.find(|(seconds, less)| 1.5 * less < work && *seconds > 0.0);
+        let each = earlier.map_or(last / work, |(seconds, less)| ((last - seconds) / (work - less)).max(0.0));
+        Some((last + each * (operations(self.shape) - work)).clamp(most.min(last), most.max(last)))
+    }
+
+    /// A row without figures, and whether it is left out: where a call would take too much of the time that is left.
     fn row(&self, engine: &str, before: &[Row], left: f64, part: f64) -> Row {
         let mut row = Row::new(self.definition.what.name(), &self.sweep.name, engine, self.shape);
         (row.covariance, row.precision) = (self.kind, self.precision);
@@ -267,17 +283,10 @@ impl Case<'_> {
             (row.status, row.note) = (Status::Left, format!("the {budget:.0} s of the budget are over"));
             return row;
         }
-        let like = |r: &&Row| (&r.engine, r.covariance, r.precision) == (&row.engine, self.kind, self.precision);
-        let operations = |shape| match self.kind {
-            Some(kind) => flops::per_iteration(kind, shape),
-            None => flops::product(shape),
-        };
-        if let Some((ms, shape)) = before.iter().rev().filter(like).find_map(|r| Some((r.ms?, r.shape()))) {
-            let seconds = ms / 1e3 * operations(self.shape) / operations(shape);
-            if seconds > self.definition.longest.min(left / part) {
-                row.status = Status::Left;
-                row.note = format!("it would take some {seconds:.1} s a call and {left:.0} s of {budget:.0} are left");
-            }
+        let seconds = self.estimate(engine, before).unwrap_or(0.0);
+        if seconds > self.definition.longest.min(left / part) {
+            row.status = Status::Left;
+            row.note = format!("it would take some {seconds:.1} s a call and {left:.0} s of {budget:.0} are left");
         }
         row
     }
@@ -339,5 +348,37 @@ impl<'a> Contestant<'a> {
         // A peer that has no such thing is no fault.
         self.row.status = if self.peer.is_some() { Status::Left } else { Status::Error };
         self.row.note = format!("{why:#}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_judged_by_how_the_two_before_it_grew() {
+        let (_, definition) = Definition::open("likelihood-sweep").unwrap();
+        let (sweep, kind) = (&definition.sweeps[0], Some(CovarianceType::Diag));
+        let row = |n: usize, ms: f64| {
+            let mut row = Row::new("likelihood", "n", "cpu", Shape { n, k: 8, d: 13 });
+            (row.covariance, row.precision, row.ms) = (kind, Precision::F64, Some(ms));
+            row
+        };
+        let shape = Shape { n: 100_000, k: 8, d: 13 };
+        let case = Case { definition: &definition, sweep, shape, precision: Precision::F64, kind };
+        let check = |rows: &[Row], expected: Option<f64>| {
+            let found = case.estimate("cpu", rows);
+            assert!(found.zip(expected).map_or(found == expected, |(a, b)| (a / b - 1.0).abs() < 1e-9), "{found:?}");
+        };
+        check(&[], None);
+        check(&[row(1000, 5.0)], Some(0.5));
+        // All of it grows, a tenth of it does, none does, and what falls does not grow.
+        check(&[row(1000, 5.0), row(10_000, 50.0)], Some(0.5));
+        check(&[row(1000, 45.5), row(10_000, 50.0)], Some(0.095));
+        check(&[row(1000, 50.0), row(10_000, 50.0)], Some(0.05));
+        check(&[row(1000, 60.0), row(10_000, 50.0)], Some(0.05));
+        // From a larger size to a smaller one.
+        check(&[row(100_000, 10.0), row(1_000_000, 100.0)], Some(0.01));
+        check(&[row(1000, 5.0), Row { precision: Precision::F32, ..row(10_000, 1.0) }], Some(0.5));
     }
 }
