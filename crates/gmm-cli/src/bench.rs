@@ -13,8 +13,8 @@ use crate::output::{self, Console};
 
 const EXAMPLES: &str = "\
 Every answer is compared with the naive reference before it is timed. ms is the wall clock from the call to its result, the \
-median of several calls; load, em (iterations alone) and device (on the device's clock) are parts of it. Engines and other \
-programs that are not there are noted and left out.
+median of several calls; load, inner (iterations alone, one of a batch, or a product with A resident) and device (on the \
+device's clock) are parts of it. Engines and other programs that are not there are noted and left out.
 
 Examples:
   gmm bench --quick                            some seconds: does it work, and how fast about

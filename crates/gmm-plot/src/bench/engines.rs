@@ -159,9 +159,11 @@ fn single(canvas: &mut Canvas, (left, top): At, own: &[(Look, Own)], time: &str,
 /// Lines of times that a line of the record has: an engine's whole calls, and what of them was timed apart.
 fn own_names(line: Line<'_>) -> Vec<String> {
     let engine = line.text("engine").unwrap_or("?");
-    // Nothing has to be brought to a CPU, and of a fit the device's clock tells what the wall's does.
+    // Nothing has to be brought to a CPU, of a fit the device's clock tells what the wall's does, and the reference takes
+    // mixtures one by one.
     let apart = |column: &str| match column {
-        "ms" | "batch_ms" => true,
+        "ms" => true,
+        "batch_ms" => engine != "reference",
         _ => line.text("what") == Some("product") && engine.contains("cu"),
     };
     let has = |(column, _): &(&str, &str)| apart(column) && line.positive(column).is_some();
