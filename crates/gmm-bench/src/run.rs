@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use gmm_host::{Device, Engine};
+use gmm_host::{Device, Engine, ResidentMatrix};
 use gmm_model::{CovarianceType, Precision};
+use ndarray::Array2;
 
 use crate::check::Mixed;
 use crate::definition::{Definition, Sweep, What};
@@ -69,6 +70,14 @@ impl Cast {
             match device.open(options.threads) {
                 Ok(opened) => {
                     let engine = opened.engine;
+                    // Not every engine multiplies matrices.
+                    if definition.what == What::Product
+                        && let Err(why) = ResidentMatrix::<f64>::new(engine.as_ref(), Array2::zeros((1, 1)))
+                    {
+                        cast.notes.push(format!("engine {name} has no products: {why}"));
+                        last = Some(why);
+                        continue;
+                    }
                     let ms = 1e3 * began.elapsed().as_secs_f64();
                     let start = format!("{}; started in {ms:.1} ms", engine.description());
                     cast.facts.push((format!("engine {}", engine.name()), start));
