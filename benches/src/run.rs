@@ -3,16 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use gmm_bench::Definition;
 use gmm_bench::record::{Origin, Record, heading, line};
 use gmm_bench::run::{Cast, Options, run as run_definition};
+use gmm_bench::{Definition, overtaking};
 
 use crate::machine;
 
 /// Runs one definition on the engines and peers that are here.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// em-sweeps, likelihood-sweep, variants, or a file.
+    /// em-sweeps, likelihood-sweep, variants, products, or a file.
     definition: String,
     /// Engines in place of the definition's.
     #[arg(long, value_delimiter = ',')]
@@ -20,6 +20,9 @@ pub(crate) struct Arguments {
     /// Small sizes and few measurements: tries the program, not the machine.
     #[arg(long)]
     quick: bool,
+    /// Seconds that the whole may take, in place of the definition's.
+    #[arg(long)]
+    budget: Option<f64>,
     /// Threads of the CPU engine and of peers; every core if not given.
     #[arg(long, default_value_t = 0)]
     threads: usize,
@@ -39,15 +42,17 @@ pub(crate) struct Arguments {
 /// # Errors
 /// Where nothing can be run, the record cannot be written, or an answer is wrong.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let Arguments { engine, quick, threads, python, out, commit, .. } = arguments;
+    let Arguments { engine, quick, threads, python, out, commit, budget, .. } = arguments;
     let (name, mut definition) = Definition::open(&arguments.definition)?;
     if *quick {
         definition = definition.quick();
     }
+    definition.budget = budget.unwrap_or(definition.budget);
     let options = Options { engines: engine.clone(), threads: *threads, python: python.clone() };
     let mut cast = Cast::open(&definition, &options)?;
     let engines = if engine.is_empty() { String::new() } else { format!(" --engine {}", engine.join(",")) };
-    let command = format!("bench run {name}{engines}{}", if *quick { " --quick" } else { "" });
+    let budget = budget.map_or_else(String::new, |budget| format!(" --budget {budget}"));
+    let command = format!("bench run {name}{engines}{budget}{}", if *quick { " --quick" } else { "" });
     let origin = Origin {
         name: &name,
         title: &definition.title,
@@ -65,6 +70,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         record.push(row)
     })?;
     record.finish()?;
+    print!("{}", overtaking::text(&record.rows));
     eprintln!("recorded in {}", path.display());
     match record.failed() {
         0 => Ok(()),

@@ -12,6 +12,7 @@ engines = ["reference", "cpu", "cuda:7"]
 peers = ["scikit-learn"]
 seed = 1
 longest = 5.0
+budget = 60.0
 [tolerance]
 f64 = 1e-9
 f32 = 2e-5
@@ -74,7 +75,7 @@ fn the_definitions_in_the_program_are_listed_and_run() {
     let folder = Folder::new();
     let list = folder.gmm("bench --list").ok().stdout;
     let names: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(names, ["em-sweeps", "likelihood-sweep", "variants"]);
+    assert_eq!(names, ["em-sweeps", "likelihood-sweep", "variants", "products"]);
     for name in names {
         let run = folder.gmm(&format!("bench {name} --quick --engine cpu --threads 1")).ok();
         let rows: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("cpu ")).collect();
@@ -82,6 +83,31 @@ fn the_definitions_in_the_program_are_listed_and_run() {
         assert!(run.stdout.contains("# processor: ") && run.stdout.contains("started in"), "{}", run.stdout);
     }
     assert!(folder.files().is_empty(), "nothing is kept that was not asked for");
+}
+
+#[test]
+fn of_products_the_whole_way_and_that_with_a_resident_matrix_are_timed() {
+    let text = TINY.replace("\"em\"", "\"product\"").replace("covariances = [\"full\", \"diag\"]", "");
+    let text = text.replace("[50, 2000]", "[3, 70]").replace("k = 2\nd = 3", "k = \"n\"\nd = \"n\"");
+    let found = Folder::with("product.toml", &text).gmm("bench product.toml --json").ok().json();
+    let rows = found["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2 * 3, "{found}");
+    for row in rows {
+        let field = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name} of {row}"));
+        assert!(field("error") < 1e-6 && row["covariance"].is_null() && row["n"] == row["d"], "{row}");
+        assert!(field("ms") > 0.0 && field("resident_ms") > 0.0 && field("load_ms") >= 0.0, "{row}");
+    }
+}
+
+#[test]
+fn what_the_budget_has_no_time_for_is_left_and_no_fault() {
+    let folder = Folder::with("tiny.toml", TINY);
+    let found = folder.gmm("bench tiny.toml --json --budget 1e-9").ok().json();
+    let rows = found["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2 * 2 * 3);
+    for row in rows {
+        assert!(row["status"] == "left" && row["note"].as_str().unwrap().contains("budget"), "{row}");
+    }
 }
 
 #[test]
@@ -105,9 +131,10 @@ fn what_cannot_be_run_is_refused_in_a_line() {
     folder.write("tiny.toml", TINY);
     folder.refuses("bench bad.toml", 3, &["bad.toml", "at least 1"]);
     folder.refuses("bench word.toml", 3, &["word.toml", "dance"]);
-    folder.refuses("bench nothing", 2, &["'nothing'", "em-sweeps, likelihood-sweep, variants"]);
+    folder.refuses("bench nothing", 2, &["'nothing'", "em-sweeps, likelihood-sweep, variants, products"]);
     folder.refuses("bench nothing.toml", 6, &["nothing.toml"]);
     folder.refuses("bench tiny.toml --engine tpu", 2, &["tpu", "auto, cpu"]);
     folder.refuses("bench tiny.toml --engine cuda:7", 5, &["none of the engines is there"]);
+    folder.refuses("bench tiny.toml --budget 0", 2, &["--budget", "above 0"]);
     folder.refuses("bench tiny.toml --python no/python --engine cuda:7", 5, &["cuda:7"]);
 }

@@ -7,10 +7,11 @@ use gmm_model::{CovarianceType, Precision};
 use serde::{Deserialize, Deserializer};
 
 /// The definitions that the program has in it: name and text.
-pub const BUILT_IN: [(&str, &str); 3] = [
+pub const BUILT_IN: [(&str, &str); 4] = [
     ("em-sweeps", include_str!("../../../benches/definitions/em-sweeps.toml")),
     ("likelihood-sweep", include_str!("../../../benches/definitions/likelihood-sweep.toml")),
     ("variants", include_str!("../../../benches/definitions/variants.toml")),
+    ("products", include_str!("../../../benches/definitions/products.toml")),
 ];
 
 /// A whole definition.
@@ -21,10 +22,11 @@ pub struct Definition {
     pub title: String,
     /// What is timed.
     pub what: What,
-    /// Iterations of a fit; of no meaning for likelihoods.
+    /// Iterations of a fit; of no meaning for anything else.
     #[serde(default)]
     pub iterations: usize,
-    /// Kinds, each at every size.
+    /// Kinds, each at every size; none for products.
+    #[serde(default)]
     pub covariances: Vec<CovarianceType>,
     /// Precisions, each at every size.
     #[serde(deserialize_with = "precisions")]
@@ -38,6 +40,8 @@ pub struct Definition {
     pub seed: u64,
     /// Seconds of a call beyond which a size is left out, judged by the size before it.
     pub longest: f64,
+    /// Seconds that the whole may take; what is then not done is left out.
+    pub budget: f64,
     /// How far an answer may be from the reference, relative.
     pub tolerance: Tolerance,
     /// How often is measured.
@@ -57,6 +61,8 @@ pub enum What {
     Em,
     /// A log-likelihood of resident rows under parameters.
     Likelihood,
+    /// A product of matrices, `(n, k)` times `(k, d)`.
+    Product,
 }
 
 impl What {
@@ -65,6 +71,7 @@ impl What {
         match self {
             Self::Em => "em",
             Self::Likelihood => "likelihood",
+            Self::Product => "product",
         }
     }
 }
@@ -103,7 +110,8 @@ pub struct Repeats {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quick {
-    /// Largest `n*k*d`; a sweep of which nothing is left gets its smallest `k` and `d`, and as few rows.
+    /// Largest `n*k*d`; a sweep of which nothing is left gets its smallest `k` and `d`, and as few rows. Of products, it gets a
+    /// small `k`.
     pub work: f64,
     /// Measurements at most.
     pub most: usize,
@@ -127,18 +135,37 @@ pub struct Sweep {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Sizes {
+    /// That of the rows, whatever it is.
+    Same(Same),
     /// The same throughout.
     One(usize),
     /// One after another.
     Many(Vec<usize>),
 }
 
+/// Of what another size is.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+pub enum Same {
+    /// `"n"`: the rows.
+    #[serde(rename = "n")]
+    Rows,
+}
+
 impl Sizes {
-    /// All of them.
+    /// All of them; none where they are the rows'.
     pub fn all(&self) -> &[usize] {
         match self {
+            Self::Same(Same::Rows) => &[],
             Self::One(size) => std::slice::from_ref(size),
             Self::Many(sizes) => sizes,
+        }
+    }
+
+    /// Each, or nothing once, where it is the rows'.
+    fn each(&self) -> Vec<Option<usize>> {
+        match self {
+            Self::Same(Same::Rows) => vec![None],
+            _ => self.all().iter().copied().map(Some).collect(),
         }
     }
 }
@@ -165,8 +192,23 @@ impl Shape {
 impl Sweep {
     /// Its sizes, `d` outermost and `n` innermost.
     pub fn shapes(&self) -> Vec<Shape> {
-        let nk = |d: usize| self.k.all().iter().flat_map(move |k| self.n.all().iter().map(move |n| (*n, *k, d)));
-        self.d.all().iter().flat_map(|d| nk(*d)).map(|(n, k, d)| Shape { n, k, d }).collect()
+        let n = |d, k: Option<usize>| self.n.all().iter().map(move |n| (*n, k.unwrap_or(*n), d));
+        let nk = |d| self.k.each().into_iter().flat_map(move |k| n(d, k));
+        let all = self.d.each().into_iter().flat_map(nk);
+        all.map(|(n, k, d): (_, _, Option<usize>)| Shape { n, k, d: d.unwrap_or(n) }).collect()
+    }
+
+    /// Its sizes of so much work at most, or its first with as small a `k` as that needs.
+    fn quick_product(&mut self, work: f64) {
+        let first = self.shapes()[0];
+        let small: Vec<usize> =
+            self.shapes().into_iter().filter(|shape| shape.work() <= work).map(|shape| shape.n).collect();
+        if small.is_empty() {
+            let k = (work / (first.n * first.d) as f64) as usize;
+            (self.n, self.k, self.d) = (Sizes::One(first.n), Sizes::One(k.max(1)), Sizes::One(first.d));
+        } else {
+            self.n = Sizes::Many(small);
+        }
     }
 }
 
@@ -212,16 +254,20 @@ impl Definition {
         let definition: Self = toml::from_str(text)?;
         let Self { sweeps, covariances, precisions, engines, what, iterations, .. } = &definition;
         ensure!(!sweeps.is_empty(), "there is no [[sweep]]");
-        ensure!(!covariances.is_empty() && !precisions.is_empty(), "covariances or precisions are empty");
+        ensure!(!precisions.is_empty(), "precisions is empty");
+        let product = *what == What::Product;
+        ensure!(covariances.is_empty() == product, "fits and likelihoods need covariances, and products have none");
+        ensure!(definition.budget > 0.0, "budget is not above 0");
         ensure!(!engines.is_empty(), "engines is empty");
         ensure!(*what != What::Em || *iterations > 0, "a fit needs iterations, at least 1");
         for sweep in sweeps {
             let sizes = [&sweep.n, &sweep.k, &sweep.d].map(|sizes| sizes.all());
-            ensure!(sizes.iter().all(|all| !all.is_empty()), "sweep {} has an empty list", sweep.name);
+            ensure!(!matches!(sweep.n, Sizes::Same(_)), "sweep {}: n cannot be the rows', which it is", sweep.name);
+            ensure!(!sweep.shapes().is_empty(), "sweep {} has an empty list", sweep.name);
             ensure!(sizes.concat().iter().all(|size| *size > 0), "sweep {} has a size of 0", sweep.name);
             let fewest = sweep.n.all().iter().min().copied().unwrap_or(0);
             ensure!(
-                fewest >= sweep.k.all().iter().max().copied().unwrap_or(0).max(2),
+                product || fewest >= sweep.k.all().iter().max().copied().unwrap_or(0).max(2),
                 "sweep {}: n below k",
                 sweep.name
             );
@@ -235,6 +281,10 @@ impl Definition {
         self.repeats =
             Repeats { warm_up: 0, most: most.min(self.repeats.most), seconds: self.repeats.seconds.min(0.05) };
         for sweep in &mut self.sweeps {
+            if self.what == What::Product {
+                sweep.quick_product(work);
+                continue;
+            }
             let least = |sizes: &Sizes| sizes.all().iter().min().copied().unwrap_or(1);
             let (k, d) = (least(&sweep.k), least(&sweep.d));
             // Where even the fewest rows are many, fewer are taken than the sweep has.
@@ -263,10 +313,11 @@ mod tests {
         for (name, _) in BUILT_IN {
             let (_, definition) = Definition::open(name).unwrap();
             let work = definition.quick.work;
+            let product = definition.what == What::Product;
             for sweep in definition.quick().sweeps {
                 let shapes = sweep.shapes();
                 assert!(!shapes.is_empty() && shapes[0].work() <= work, "{name}: {shapes:?}");
-                assert!(shapes.iter().all(|shape| shape.n >= shape.k), "{name}: {shapes:?}");
+                assert!(product || shapes.iter().all(|shape| shape.n >= shape.k), "{name}: {shapes:?}");
             }
         }
         let (_, em) = Definition::open("em-sweeps").unwrap();
@@ -278,6 +329,10 @@ mod tests {
         assert_eq!(ends(1), (Shape { n: 524_288, k: 1, d: 2 }, Shape { n: 524_288, k: 64, d: 2 }));
         assert_eq!(ends(2), (Shape { n: 8192, k: 4, d: 8 }, Shape { n: 8192, k: 4, d: 64 }));
         assert_eq!((em.iterations, em.sweeps[0].shapes().len()), (20, 13));
+        let (_, products) = Definition::open("products").unwrap();
+        let [ladder, large] = [0, 1].map(|at: usize| products.sweeps[at].shapes());
+        assert!(ladder.iter().all(|shape| shape.n == shape.k && shape.n == shape.d) && ladder.len() == 7, "{ladder:?}");
+        assert_eq!(large, [Shape { n: 2000, k: 40_000, d: 2000 }]);
     }
 
     #[test]
@@ -293,5 +348,8 @@ mod tests {
         refused("seed = ", "speed = ", "speed");
         refused("k = 4", "k = 9000", "n below k");
         refused("k = 4", "k = []", "empty list");
+        refused("n = 8192", "n = \"n\"", "cannot be the rows'");
+        refused("covariances = [\"full\"]", "", "need covariances");
+        refused("budget = 150.0", "budget = 0.0", "not above 0");
     }
 }

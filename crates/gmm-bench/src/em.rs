@@ -1,99 +1,142 @@
 //! A fit from given parameters: from the call to the model, and what of that is loading and what iterations.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Result;
-use gmm_host::{EmOptions, Engine, FitOptions, Init, fit, run_em, shift};
-use gmm_model::{Dataset, Mixture, Precision};
+use gmm_host::{EmOptions, Engine, Fit, FitOptions, Init, fit, run_em, shift};
 
-use crate::definition::Definition;
+use crate::check::Mixed;
+use crate::peer::{Peer, PeerCalls};
 use crate::row::{Row, digits, ms};
 use crate::spread::Spread;
+use crate::task::{LONG, Task, Turns};
 use crate::timing::{Limits, once};
 
 /// scikit-learn's default.
 pub(crate) const REG_COVAR: f64 = 1e-6;
-/// A call that takes so long is not taken apart: its parts would take as long again.
-const TOO_LONG: f64 = 1.0;
 
-/// Times fits and notes them in the row.
-///
-/// # Errors
-/// What the engine says.
-pub(crate) fn time(
-    engine: &dyn Engine,
-    data: &Dataset,
-    start: &Mixture,
-    precision: Precision,
-    definition: &Definition,
-    row: &mut Row,
-) -> Result<()> {
-    let Definition { iterations, repeats, .. } = definition;
-    let options = FitOptions {
-        covariance_type: start.covariance_type(),
-        init: Init::Given(Box::new(start.clone())),
-        tol: 0.0,
-        max_iter: *iterations,
-        reg_covar: REG_COVAR,
-        precision: Some(precision),
-        ..FitOptions::new(start.n_components())
-    };
-    let call = || once(|| Ok(fit(engine, data, &options)?));
-    let (first, fitted) = call()?;
-    row.first_ms = ms(first);
-    row.iterations = Some(fitted.summary.iterations);
-    row.log_likelihood = fitted.summary.trace.last().and_then(|value| digits(*value, 12));
-    row.way = fitted.on_device.map_or("", |on| on.way).to_owned();
-    // One call tells enough of what takes long.
-    let warm_up = if first > TOO_LONG { 0 } else { repeats.warm_up };
-    for _ in 0..warm_up {
-        call()?;
-    }
-    let limits = Limits { repeats: repeats.most, seconds: repeats.seconds };
-    let (mut wall, mut device) = (Vec::new(), Vec::new());
-    let began = Instant::now();
-    while limits.more(wall.len(), began) {
-        let (seconds, fitted) = call()?;
-        wall.push(seconds);
-        device.extend(fitted.on_device.filter(|on| on.iterations == fitted.summary.iterations).map(|on| on.time));
-    }
-    let median = Spread::of(wall.clone()).median;
-    if device.len() == wall.len() {
-        let device = device.iter().map(std::time::Duration::as_secs_f64).collect();
-        row.device_ms = ms(Spread::of(device).median);
-    }
-    row.time(wall);
-    if median <= TOO_LONG {
-        parts(engine, data, start, precision, definition, row)?;
-    }
-    Ok(())
+/// Fits of so many iterations.
+pub(crate) struct Em {
+    pub(crate) mixed: Mixed,
+    pub(crate) iterations: usize,
 }
 
-/// Loading and iterations, one after the other, as often as the whole.
-fn parts(
-    engine: &dyn Engine,
-    data: &Dataset,
-    start: &Mixture,
-    precision: Precision,
-    definition: &Definition,
-    row: &mut Row,
-) -> Result<()> {
-    let Definition { iterations, repeats, .. } = definition;
-    let at = shift::of_data(data);
-    let options =
-        EmOptions { tol: 0.0, max_iter: *iterations, reg_covar: REG_COVAR, precision, autotune: false, fast: false };
-    let limits = Limits { repeats: repeats.most, seconds: repeats.seconds };
-    let (mut load, mut em) = (Vec::new(), Vec::new());
-    let began = Instant::now();
-    while limits.more(load.len(), began) {
-        let (seconds, mut rows) = once(|| Ok(engine.load(data, precision, &at)?))?;
-        load.push(seconds);
-        let from = start.clone();
-        let run = || Ok(run_em(rows.as_mut(), from, &options, 0, &mut |_| ControlFlow::Continue(()))?);
-        em.push(once(run)?.0);
+struct Fits<'a> {
+    task: &'a Em,
+    engine: &'a dyn Engine,
+    options: FitOptions,
+    wall: Vec<f64>,
+    device: Vec<f64>,
+}
+
+impl Task for Em {
+    fn error(&self, engine: &dyn Engine) -> Result<f64> {
+        self.mixed.em(engine)
     }
-    row.load_ms = ms(Spread::of(load).median);
-    row.em_ms = ms(Spread::of(em).median);
-    Ok(())
+
+    fn begin<'a>(&'a self, engine: &'a dyn Engine, warm_up: usize, row: &mut Row) -> Result<Box<dyn Turns + 'a>> {
+        let Mixed { start, precision, .. } = &self.mixed;
+        let options = FitOptions {
+            covariance_type: start.covariance_type(),
+            init: Init::Given(Box::new(start.clone())),
+            tol: 0.0,
+            max_iter: self.iterations,
+            reg_covar: REG_COVAR,
+            precision: Some(*precision),
+            ..FitOptions::new(start.n_components())
+        };
+        let mut fits = Fits { task: self, engine, options, wall: Vec::new(), device: Vec::new() };
+        let (first, fitted) = fits.call()?;
+        row.first_ms = ms(first);
+        row.iterations = Some(fitted.summary.iterations);
+        row.log_likelihood = fitted.summary.trace.last().and_then(|value| digits(*value, 12));
+        row.way = fitted.on_device.map_or("", |on| on.way).to_owned();
+        if first > LONG {
+            fits.keep(first, &fitted);
+        } else {
+            for _ in 0..warm_up {
+                fits.call()?;
+            }
+        }
+        Ok(Box::new(fits))
+    }
+
+    fn hand_out(&self, folder: &Path) -> Result<()> {
+        self.mixed.hand_out(folder)
+    }
+
+    fn begin_peer<'a>(
+        &'a self,
+        peer: &'a mut Peer,
+        folder: &Path,
+        ours: Option<f64>,
+        row: &mut Row,
+    ) -> Result<Box<dyn Turns + 'a>> {
+        self.mixed.load_peer(peer, folder)?;
+        row.iterations = Some(self.iterations);
+        let calls = PeerCalls::begin(peer, |peer, _| peer.fit_once(self.iterations), ours, row)?;
+        Ok(Box::new(calls))
+    }
+}
+
+impl Fits<'_> {
+    fn call(&self) -> Result<(f64, Fit)> {
+        once(|| Ok(fit(self.engine, &self.task.mixed.data, &self.options)?))
+    }
+
+    fn keep(&mut self, seconds: f64, fitted: &Fit) {
+        self.wall.push(seconds);
+        let on_device = fitted.on_device.filter(|on| on.iterations == fitted.summary.iterations);
+        self.device.extend(on_device.map(|on| on.time.as_secs_f64()));
+    }
+
+    /// Loading and iterations, one after the other.
+    fn parts(&self, limits: Limits, row: &mut Row) -> Result<()> {
+        let Mixed { data, start, precision, .. } = &self.task.mixed;
+        let at = shift::of_data(data);
+        let FitOptions { tol, max_iter, reg_covar, .. } = self.options;
+        let options = EmOptions { tol, max_iter, reg_covar, precision: *precision, autotune: false, fast: false };
+        let (mut load, mut em) = (Vec::new(), Vec::new());
+        let began = Instant::now();
+        while limits.more_in_turn(load.len(), began) {
+            let (seconds, mut rows) = once(|| Ok(self.engine.load(data, *precision, &at)?))?;
+            load.push(seconds);
+            let from = start.clone();
+            let run = || Ok(run_em(rows.as_mut(), from, &options, 0, &mut |_| ControlFlow::Continue(()))?);
+            em.push(once(run)?.0);
+        }
+        row.load_ms = ms(Spread::of(load).median);
+        row.em_ms = ms(Spread::of(em).median);
+        Ok(())
+    }
+}
+
+impl Turns for Fits<'_> {
+    fn turn(&mut self, limits: Limits) -> Result<()> {
+        let (began, mut done) = (Instant::now(), 0);
+        while limits.more_in_turn(done, began) {
+            let (seconds, fitted) = self.call()?;
+            self.keep(seconds, &fitted);
+            done += 1;
+        }
+        Ok(())
+    }
+
+    fn measured(&self) -> f64 {
+        self.wall.iter().sum()
+    }
+
+    fn finish(self: Box<Self>, limits: Limits, row: &mut Row) -> Result<()> {
+        // Only where the device did all of every one.
+        if self.device.len() == self.wall.len() {
+            row.device_ms = ms(Spread::of(self.device.clone()).median);
+        }
+        row.time(self.wall.clone());
+        if Spread::of(self.wall.clone()).median <= LONG / 2.0 {
+            self.parts(limits, row)?;
+        }
+        Ok(())
+    }
 }

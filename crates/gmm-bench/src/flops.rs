@@ -21,6 +21,11 @@ pub fn per_iteration(kind: CovarianceType, Shape { n, k, d }: Shape) -> f64 {
     }
 }
 
+/// Additions and multiplications of a product of `(n, k)` and `(k, d)`.
+pub fn product(Shape { n, k, d }: Shape) -> f64 {
+    2.0 * n as f64 * k as f64 * d as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

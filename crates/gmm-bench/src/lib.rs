@@ -12,8 +12,10 @@ pub mod flops;
 pub mod hardware;
 mod likelihood;
 pub mod machine;
+pub mod overtaking;
 pub mod parameters;
 pub mod peer;
+mod product;
 pub mod published;
 pub mod quiet;
 pub mod record;
@@ -23,6 +25,7 @@ pub mod run;
 pub mod source;
 pub mod spread;
 mod table;
+mod task;
 pub mod timing;
 
 pub use definition::{Definition, Shape};

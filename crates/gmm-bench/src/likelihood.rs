@@ -1,45 +1,97 @@
 //! Log-likelihoods of resident rows: one value, and one of many.
 
+use std::path::Path;
+
 use anyhow::Result;
 use gmm_host::{Engine, Likelihood};
-use gmm_model::{Dataset, Mixture, Precision};
 
-use crate::definition::Definition;
+use crate::check::Mixed;
+use crate::peer::{Peer, PeerCalls, Turn};
 use crate::row::{Row, digits, ms};
 use crate::spread::Spread;
-use crate::timing::{Limits, calls, once};
+use crate::task::{LONG, Task, Turns};
+use crate::timing::{Limits, Together, once};
 
 /// Mixtures in a batch: as many as a CPU takes over a block of rows at a time.
 const BATCH: usize = 64;
 /// A value that takes so long is not asked for 64 times.
 const TOO_LONG: f64 = 0.05;
 
-/// Times values and notes them in the row.
-///
-/// # Errors
-/// What the engine says.
-pub(crate) fn time(
-    engine: &dyn Engine,
-    data: &Dataset,
-    mixture: &Mixture,
-    precision: Precision,
-    definition: &Definition,
-    row: &mut Row,
-) -> Result<()> {
-    let repeats = definition.repeats;
-    let limits = Limits { repeats: repeats.most, seconds: repeats.seconds };
-    let (load, mut likelihood) = once(|| Ok(Likelihood::new(engine, data, precision)?))?;
-    row.load_ms = ms(load);
-    let (first, value) = once(|| Ok(likelihood.value(mixture)?))?;
-    row.first_ms = ms(first);
-    row.log_likelihood = digits(value / data.n_rows() as f64, 12);
-    let seconds = calls(limits, || Ok(likelihood.value(mixture).map(drop)?))?;
-    let median = Spread::of(seconds.clone()).median;
-    row.time(seconds);
-    if median <= TOO_LONG {
-        let sets = vec![mixture.clone(); BATCH];
-        let seconds = calls(limits, || Ok(likelihood.batch(&sets).map(drop)?))?;
-        row.batch_ms = ms(Spread::of(seconds).median / BATCH as f64);
+/// Values under the parameters of the start.
+pub(crate) struct Values {
+    pub(crate) mixed: Mixed,
+}
+
+struct Calls<'a> {
+    task: &'a Values,
+    likelihood: Likelihood,
+    together: Together,
+    seconds: Vec<f64>,
+}
+
+impl Task for Values {
+    fn error(&self, engine: &dyn Engine) -> Result<f64> {
+        self.mixed.likelihood(engine)
     }
-    Ok(())
+
+    fn begin<'a>(&'a self, engine: &'a dyn Engine, warm_up: usize, row: &mut Row) -> Result<Box<dyn Turns + 'a>> {
+        let Mixed { data, start, precision, .. } = &self.mixed;
+        let (load, mut likelihood) = once(|| Ok(Likelihood::new(engine, data, *precision)?))?;
+        row.load_ms = ms(load);
+        let (first, value) = once(|| Ok(likelihood.value(start)?))?;
+        row.first_ms = ms(first);
+        row.log_likelihood = digits(value / data.n_rows() as f64, 12);
+        if first > LONG {
+            return Ok(Box::new(Calls { task: self, likelihood, together: Together::ONE, seconds: vec![first] }));
+        }
+        for _ in 1..warm_up {
+            likelihood.value(start)?;
+        }
+        let together = Together::of(|| Ok(likelihood.value(start).map(drop)?))?;
+        Ok(Box::new(Calls { task: self, likelihood, together, seconds: Vec::new() }))
+    }
+
+    fn hand_out(&self, folder: &Path) -> Result<()> {
+        self.mixed.hand_out(folder)
+    }
+
+    fn begin_peer<'a>(
+        &'a self,
+        peer: &'a mut Peer,
+        folder: &Path,
+        ours: Option<f64>,
+        row: &mut Row,
+    ) -> Result<Box<dyn Turns + 'a>> {
+        self.mixed.load_peer(peer, folder)?;
+        let rows = self.mixed.data.n_rows() as f64;
+        let call = move |peer: &mut Peer, seconds| {
+            let (took, sum) = peer.score(Turn { at_least: 1, at_most: 10_000, seconds })?;
+            Ok((took, sum / rows))
+        };
+        Ok(Box::new(PeerCalls::begin(peer, call, ours, row)?))
+    }
+}
+
+impl Turns for Calls<'_> {
+    fn turn(&mut self, limits: Limits) -> Result<()> {
+        let (likelihood, start) = (&mut self.likelihood, &self.task.mixed.start);
+        self.seconds.extend(self.together.turn(limits, || Ok(likelihood.value(start).map(drop)?))?);
+        Ok(())
+    }
+
+    fn measured(&self) -> f64 {
+        self.seconds.iter().sum()
+    }
+
+    fn finish(mut self: Box<Self>, limits: Limits, row: &mut Row) -> Result<()> {
+        let median = Spread::of(self.seconds.clone()).median;
+        row.time(self.seconds);
+        if median <= TOO_LONG {
+            let sets = vec![self.task.mixed.start.clone(); BATCH];
+            let mut batch = || Ok(self.likelihood.batch(&sets).map(drop)?);
+            let seconds = Together::of(&mut batch)?.turn(limits, batch)?;
+            row.batch_ms = ms(Spread::of(seconds).median / BATCH as f64);
+        }
+        Ok(())
+    }
 }

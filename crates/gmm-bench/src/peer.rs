@@ -10,6 +10,9 @@ use gmm_model::{Mixture, Precision};
 use serde_json::{Value, json};
 
 use crate::parameters::Parameters;
+use crate::row::{Row, digits, ms};
+use crate::task::Turns;
+use crate::timing::Limits;
 
 /// A running peer. It ends when its stdin closes.
 pub struct Peer {
@@ -55,7 +58,8 @@ impl Peer {
     }
 
     /// Starts one of the peers that this crate has a script for: `scikit-learn`, `scikit-learn-cuda` (torch tensors on a GPU,
-    /// by its array API), `gmmx`, `torch` or `torch-cuda` (log-likelihoods only).
+    /// by its array API), `gmmx`, `torch` or `torch-cuda` (its distributions, and EM written in it), `numpy` or `cupy` (products
+    /// only).
     ///
     /// # Errors
     /// Where Python does not start, or lacks what the peer needs.
@@ -93,11 +97,7 @@ impl Peer {
 
     /// Reads an npy file and holds it in the given precision.
     pub fn load(&mut self, path: &Path, precision: Precision) -> Result<()> {
-        let dtype = match precision {
-            Precision::F32 => "float32",
-            Precision::F64 => "float64",
-        };
-        self.ask(&json!({"do": "load", "path": path, "dtype": dtype})).map(drop)
+        self.ask(&json!({"do": "load", "path": path, "dtype": dtype(precision)})).map(drop)
     }
 
     /// Sets the mixture from which iterations start.
@@ -144,6 +144,27 @@ impl Peer {
         Ok((seconds, answer["lower_bound"].as_f64().context("the peer answered without a lower bound")?))
     }
 
+    /// Reads the two factors of a product, and says which parts of the way there it can leave out: `resident`, `device`.
+    pub(crate) fn load_factors(&mut self, [a, b]: [&Path; 2], precision: Precision) -> Result<Vec<String>> {
+        let answer = self.ask(&json!({"do": "factors", "a": a, "b": b, "dtype": dtype(precision)}))?;
+        serde_json::from_value(answer["parts"].clone()).context("the peer did not say what it can leave out")
+    }
+
+    /// Multiplies for one turn: mean seconds. `part` is what is timed: `whole`, or one of those that it named.
+    pub(crate) fn product(&mut self, part: &str, turn: Turn) -> Result<f64> {
+        let Turn { at_least, at_most, seconds } = turn;
+        let answer = self.ask(&json!({
+            "do": "product", "part": part, "at_least": at_least, "at_most": at_most, "seconds": seconds,
+        }))?;
+        answer["seconds"].as_f64().context("the peer answered without a time")
+    }
+
+    /// Entries of the last product, by row and column.
+    pub(crate) fn entries(&mut self, places: &[(usize, usize)]) -> Result<Vec<f64>> {
+        let answer = self.ask(&json!({"do": "entries", "places": places}))?;
+        serde_json::from_value(answer["values"].clone()).context("the peer answered without entries")
+    }
+
     fn take_turn(&mut self, what: &str, turn: Turn) -> Result<Value> {
         let Turn { at_least, at_most, seconds } = turn;
         self.ask(&json!({"do": what, "at_least": at_least, "at_most": at_most, "seconds": seconds}))
@@ -173,5 +194,59 @@ impl Peer {
             Some(error) => bail!("the peer could not do {to}: {error}"),
             None => Ok(answer),
         }
+    }
+}
+
+/// NumPy's name.
+const fn dtype(precision: Precision) -> &'static str {
+    match precision {
+        Precision::F32 => "float32",
+        Precision::F64 => "float64",
+    }
+}
+
+/// A peer's fits or values in turns: `call` does one, or as many as take so many seconds, and gives mean seconds and a
+/// log-likelihood per row.
+pub(crate) struct PeerCalls<'a, F> {
+    peer: &'a mut Peer,
+    call: F,
+    seconds: Vec<f64>,
+}
+
+/// Calls that are shorter are timed together for so many seconds.
+pub(crate) const TOGETHER: f64 = 2e-3;
+
+impl<'a, F: FnMut(&mut Peer, f64) -> Result<(f64, f64)>> PeerCalls<'a, F> {
+    /// After a first call, which is noted with how far its answer is from ours. It may have compiled something, so it is no
+    /// measurement.
+    ///
+    /// # Errors
+    /// What the peer says.
+    pub(crate) fn begin(peer: &'a mut Peer, mut call: F, ours: Option<f64>, row: &mut Row) -> Result<Self> {
+        let (first, value) = call(peer, 0.0)?;
+        row.first_ms = ms(first);
+        row.log_likelihood = digits(value, 12);
+        row.error = ours.and_then(|ours| digits(crate::check::relative(value, ours), 2));
+        Ok(Self { peer, call, seconds: Vec::new() })
+    }
+}
+
+impl<F: FnMut(&mut Peer, f64) -> Result<(f64, f64)>> Turns for PeerCalls<'_, F> {
+    fn turn(&mut self, limits: Limits) -> Result<()> {
+        let (began, mut done) = (Instant::now(), 0);
+        while limits.more_in_turn(done, began) {
+            self.seconds.push((self.call)(self.peer, TOGETHER)?.0);
+            done += 1;
+        }
+        Ok(())
+    }
+
+    fn measured(&self) -> f64 {
+        self.seconds.iter().sum()
+    }
+
+    fn finish(self: Box<Self>, _: Limits, row: &mut Row) -> Result<()> {
+        row.time(self.seconds);
+        Ok(())
     }
 }

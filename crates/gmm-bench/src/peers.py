@@ -43,6 +43,8 @@ class Sklearn:
             "covariance_type": kind,
             "reg_covar": reg_covar,
             "tol": 0.0,
+            # Nothing is drawn, since all is given; by the array API it wants one of those that it could draw.
+            "init_params": "random",
             "weights_init": self.array(weights / weights.sum()),
             "means_init": self.array(means),
             "precisions_init": self.array(precisions),
@@ -95,7 +97,7 @@ class SklearnCuda(Sklearn):
 
 
 class Torch:
-    """torch.distributions: log-likelihoods of diagonal and full mixtures. It has no EM."""
+    """torch.distributions for log-likelihoods, and EM as one writes it in torch: the steps in the array's precision."""
 
     device = "cpu"
 
@@ -107,16 +109,22 @@ class Torch:
         if self.device == "cuda" and not torch.cuda.is_available():
             raise RuntimeError("torch finds no GPU")
         self.torch, self.version, self.details = torch, torch.__version__, self.device
+        if self.device == "cuda":
+            self.details = torch.cuda.get_device_name()
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+
+    def tensor(self, values):
+        return self.torch.as_tensor(np.asarray(values), dtype=self.X.dtype, device=self.device)
+
+    def wait(self):
+        if self.device == "cuda":
+            self.torch.cuda.synchronize()
 
     def load(self, X):
         self.X = self.torch.as_tensor(X, device=self.device)
 
     def start(self, kind, reg_covar, weights, means, covariances):
-        def tensor(values):
-            return self.torch.as_tensor(np.asarray(values), dtype=self.X.dtype, device=self.device)
-
-        d = self.torch.distributions
+        d, tensor = self.torch.distributions, self.tensor
         if kind == "diag":
             components = d.Independent(d.Normal(tensor(means), tensor(np.sqrt(covariances))), 1)
         elif kind == "full":
@@ -124,13 +132,66 @@ class Torch:
         else:
             raise NotImplementedError(f"no {kind} covariances")
         self.mixture = d.MixtureSameFamily(d.Categorical(tensor(weights)), components)
+        self.kind, self.reg_covar = kind, reg_covar
+        self.given = tensor(weights), tensor(means), tensor(covariances)
+
+    def log_densities(self, weights, means, covariances):
+        torch, X = self.torch, self.X
+        if self.kind == "full":
+            factors = torch.linalg.cholesky(covariances)
+            # (k, d, n): each component's rows, whitened.
+            white = torch.linalg.solve_triangular(factors, X.T - means[:, :, None], upper=False)
+            distances = (white * white).sum(1).T
+            logdets = 2 * factors.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        else:
+            differences = X[:, None] - means
+            distances = (differences * differences / covariances).sum(-1)
+            logdets = covariances.log().sum(-1)
+        return weights.log() - 0.5 * (X.shape[1] * np.log(2 * np.pi) + logdets + distances)
 
     def fit(self, iterations):
-        raise NotImplementedError("it has no EM")
+        torch, X = self.torch, self.X
+        weights, means, covariances = self.given
+        for _ in range(iterations):
+            joint = self.log_densities(weights, means, covariances)
+            rows = torch.logsumexp(joint, 1)
+            r = (joint - rows[:, None]).exp()
+            sums = r.sum(0) + 10 * torch.finfo(X.dtype).eps
+            weights, means = sums / X.shape[0], r.T @ X / sums[:, None]
+            differences = X - means[:, None]
+            if self.kind == "full":
+                covariances = (r.T[:, :, None] * differences).mT @ differences / sums[:, None, None]
+                covariances.diagonal(dim1=-2, dim2=-1).add_(self.reg_covar)
+            else:
+                covariances = torch.einsum("nk,knd->kd", r, differences**2) / sums[:, None] + self.reg_covar
+        bound = float(rows.mean(dtype=torch.float64))
+        self.wait()
+        return bound
 
     def score(self):
         with self.torch.no_grad():
             return float(self.mixture.log_prob(self.X).sum(dtype=self.torch.float64))
+
+    def factors(self, a, b):
+        self.a, self.b = self.torch.as_tensor(a), self.torch.as_tensor(b)
+        if self.device == "cpu":
+            return []
+        self.at = self.a.cuda(), self.b.cuda()
+        return ["resident", "device"]
+
+    def product(self, part):
+        if self.device == "cpu":
+            self.c = self.a @ self.b
+        elif part == "whole":
+            self.c = (self.a.cuda() @ self.b.cuda()).cpu()
+        elif part == "resident":
+            self.c = (self.at[0] @ self.b.cuda()).cpu()
+        else:
+            self.c = self.at[0] @ self.at[1]
+            self.wait()
+
+    def entries(self, rows, columns):
+        return self.c[rows, columns].tolist()
 
 
 class TorchCuda(Torch):
@@ -173,12 +234,61 @@ class Gmmx:
         return float(self.jax.numpy.sum(self.model.log_prob(self.X)))
 
 
+class Numpy:
+    """NumPy's product, by the BLAS that it has."""
+
+    def __init__(self):
+        global np
+        import numpy as np
+
+        self.version = np.__version__
+        blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+        self.details = f"{blas['name']} {blas['version']}"
+
+    def factors(self, a, b):
+        self.a, self.b = a, b
+        return []
+
+    def product(self, part):
+        self.c = self.a @ self.b
+
+    def entries(self, rows, columns):
+        return self.c[rows, columns].tolist()
+
+
+class Cupy(Numpy):
+    """CuPy's, on a GPU."""
+
+    def __init__(self):
+        super().__init__()
+        import cupy
+
+        self.cupy, self.version = cupy, cupy.__version__
+        self.details = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+
+    def factors(self, a, b):
+        self.a, self.b = a, b
+        self.at = self.cupy.asarray(a), self.cupy.asarray(b)
+        return ["resident", "device"]
+
+    def product(self, part):
+        if part == "whole":
+            self.c = self.cupy.asnumpy(self.cupy.asarray(self.a) @ self.cupy.asarray(self.b))
+        elif part == "resident":
+            self.c = self.cupy.asnumpy(self.at[0] @ self.cupy.asarray(self.b))
+        else:
+            self.c = self.at[0] @ self.at[1]
+            self.cupy.cuda.Device().synchronize()
+
+
 CLASSES = {
     "scikit-learn": Sklearn,
     "scikit-learn-cuda": SklearnCuda,
     "torch": Torch,
     "torch-cuda": TorchCuda,
     "gmmx": Gmmx,
+    "numpy": Numpy,
+    "cupy": Cupy,
 }
 
 
@@ -205,13 +315,34 @@ def fit(peer, request):
     return {"seconds": time.perf_counter() - begin, "lower_bound": bound}
 
 
-def score(peer, request):
+def turn(request, call):
     seconds = []
     while len(seconds) < request["at_least"] or (sum(seconds) < request["seconds"] and len(seconds) < request["at_most"]):
         begin = time.perf_counter()
-        value = peer.score()
+        value = call()
         seconds.append(time.perf_counter() - begin)
-    return {"seconds": sum(seconds) / len(seconds), "log_likelihood": value}
+    return sum(seconds) / len(seconds), value
+
+
+def score(peer, request):
+    seconds, value = turn(request, peer.score)
+    return {"seconds": seconds, "log_likelihood": value}
+
+
+def factors(peer, request):
+    a, b = (np.ascontiguousarray(np.load(request[name]), dtype=request["dtype"]) for name in "ab")
+    if not hasattr(peer, "factors"):
+        raise NotImplementedError("it multiplies no matrices here")
+    return {"parts": peer.factors(a, b)}
+
+
+def product(peer, request):
+    return {"seconds": turn(request, lambda: peer.product(request["part"]))[0]}
+
+
+def entries(peer, request):
+    rows, columns = np.array(request["places"]).T
+    return {"values": peer.entries(rows, columns)}
 
 
 def answer(work):
@@ -234,7 +365,7 @@ def ready():
 # Every fit here stops at max_iter.
 warnings.simplefilter("ignore")
 answer(ready)
-REQUESTS = {f.__name__: f for f in (versions, load, start, fit, score)}
+REQUESTS = {f.__name__: f for f in (versions, load, start, fit, score, factors, product, entries)}
 for line in sys.stdin:
     request = json.loads(line)
     answer(lambda: REQUESTS[request.pop("do")](PEER, request))

@@ -28,9 +28,39 @@ impl Watch {
     /// Share of all cores' time since the beginning that neither this process nor the peer used, nor was idle.
     /// To about a hundredth per second and core. Time that a virtual machine was not given is in it.
     pub fn others(&self) -> Option<f64> {
-        let (begin, end) = (self.begin?, ticks(self.peer)?);
-        let others = (end.busy - begin.busy) - (end.own - begin.own);
-        Some((others / (end.all - begin.all).max(1.0)).clamp(0.0, 1.0))
+        self.spent().share()
+    }
+
+    /// Ticks since the beginning.
+    pub(crate) fn spent(&self) -> Spent {
+        let Some((begin, end)) = self.begin.zip(ticks(self.peer)) else {
+            return Spent::default();
+        };
+        Spent { all: end.all - begin.all, others: (end.busy - begin.busy) - (end.own - begin.own) }
+    }
+}
+
+/// What was spent in several turns, in ticks of all cores.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spent {
+    all: f64,
+    others: f64,
+}
+
+impl Spent {
+    /// With those of another turn.
+    pub(crate) fn and(self, more: Self) -> Self {
+        Self { all: self.all + more.all, others: self.others + more.others }
+    }
+
+    /// The share of others; nothing where there is no `/proc`, or not a tick was spent.
+    pub(crate) fn share(self) -> Option<f64> {
+        (self.all > 0.0).then(|| (self.others / self.all).clamp(0.0, 1.0))
+    }
+
+    /// Whether others disturbed. A tick or two may be anybody's.
+    pub(crate) fn disturbed(self) -> bool {
+        self.others > 2.0 && self.share().is_some_and(|share| share > DISTURBED)
     }
 }
 
@@ -61,5 +91,13 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(50));
         let others = watch.others().expect("there is /proc");
         assert!((0.0..=1.0).contains(&others), "{others}");
+    }
+
+    #[test]
+    fn a_tick_of_others_disturbs_nobody_and_a_tenth_of_many_does() {
+        let spent = |all, others| Spent { all, others };
+        assert!(!spent(4.0, 1.0).disturbed() && !spent(100.0, 9.0).disturbed());
+        assert!(spent(60.0, 3.0).and(spent(40.0, 8.0)).disturbed());
+        assert_eq!((Spent::default().share(), spent(10.0, 5.0).share()), (None, Some(0.5)));
     }
 }

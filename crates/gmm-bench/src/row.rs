@@ -39,22 +39,22 @@ impl Status {
 /// in this order.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// `em` or `likelihood`.
+    /// `em`, `likelihood` or `product`.
     pub what: &'static str,
     /// The sweep it belongs to.
     pub sweep: String,
     /// `reference`, `cpu`, `cuda:0`, or a peer.
     pub engine: String,
-    /// Kind of the covariances.
-    pub covariance: CovarianceType,
-    /// Type in which rows are held.
+    /// Kind of the covariances, where there are any.
+    pub covariance: Option<CovarianceType>,
+    /// Type in which rows, or entries, are held.
     #[serde(serialize_with = "name")]
     pub precision: Precision,
-    /// Rows.
+    /// Rows; of a product, rows of A.
     pub n: usize,
-    /// Components.
+    /// Components; of a product, columns of A and rows of B.
     pub k: usize,
-    /// Dimensions.
+    /// Dimensions; of a product, columns of B.
     pub d: usize,
     /// Iterations of a fit.
     pub iterations: Option<usize>,
@@ -74,15 +74,17 @@ pub struct Row {
     pub samples: Option<usize>,
     /// The first call of this size: memory taken, kernels compiled.
     pub first_ms: Option<f64>,
-    /// Rows to the engine: transfer and layout.
+    /// Rows, or A, to the engine: transfer and layout.
     pub load_ms: Option<f64>,
     /// Iterations alone, rows resident, on the wall's clock.
     pub em_ms: Option<f64>,
-    /// Iterations alone on the device's clock.
+    /// A product with A on the engine already: B goes there, the product comes back.
+    pub resident_ms: Option<f64>,
+    /// Iterations alone on the device's clock; of a product, A, B and the product on the device throughout.
     pub device_ms: Option<f64>,
     /// One of 64 mixtures evaluated together.
     pub batch_ms: Option<f64>,
-    /// Largest relative difference from the reference; of a peer, of its log-likelihood from ours.
+    /// Largest relative difference from the reference; of a fit's or likelihood's peer, of its log-likelihood from ours.
     pub error: Option<f64>,
     /// The last mean log-likelihood on the timed rows.
     pub log_likelihood: Option<f64>,
@@ -116,7 +118,7 @@ impl Row {
             what,
             sweep: sweep.to_owned(),
             engine: engine.to_owned(),
-            covariance: CovarianceType::Full,
+            covariance: None,
             precision: Precision::F64,
             n,
             k,
@@ -132,6 +134,7 @@ impl Row {
             first_ms: None,
             load_ms: None,
             em_ms: None,
+            resident_ms: None,
             device_ms: None,
             batch_ms: None,
             error: None,
@@ -183,6 +186,7 @@ mod tests {
     #[test]
     fn fields_hold_what_was_measured_and_no_comma() {
         let mut row = Row::new("em", "n", "cpu", Shape { n: 10, k: 2, d: 3 });
+        row.covariance = Some(CovarianceType::Full);
         row.time(vec![0.001, 0.003, 0.002]);
         row.note = "first, second\nthird".to_owned();
         let fields = row.fields();

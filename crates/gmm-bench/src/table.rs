@@ -1,18 +1,21 @@
 //! The table on the terminal.
 
+use gmm_model::CovarianceType;
+
 use crate::row::{Row, Status};
 
 /// Its heading.
 pub(crate) fn heading() -> String {
-    let key = format!("{:12} {:9} {:4} {:>8} {:>4} {:>3}", "engine", "kind", "", "n", "k", "d");
-    let times = format!("{:>10} {:>23} {:>9} {:>9} {:>9}", "ms", "(quartiles)", "load", "em/batch", "device");
+    let key = format!("{:17} {:9} {:4} {:>8} {:>5} {:>4}", "engine", "kind", "", "n", "k", "d");
+    let times = format!("{:>10} {:>23} {:>9} {:>9} {:>9}", "ms", "(quartiles)", "load", "inner", "device");
     format!("{key} {times} {:>8}  {}", "error", "way, note")
 }
 
 /// One row.
 pub(crate) fn line(row: &Row) -> String {
     let Row { engine, covariance, precision, n, k, d, .. } = row;
-    let key = format!("{engine:12} {covariance:9} {precision:4} {n:>8} {k:>4} {d:>3}");
+    let covariance = covariance.map_or("", CovarianceType::name);
+    let key = format!("{engine:17} {covariance:9} {precision:4} {n:>8} {k:>5} {d:>4}");
     let Some(ms) = row.ms else {
         return format!("{key} {:>10} {}", row.status.name(), row.note);
     };
@@ -23,7 +26,8 @@ pub(crate) fn line(row: &Row) -> String {
     if row.status == Status::Disturbed {
         notes.push("disturbed");
     }
-    let [load, inner, device] = [row.load_ms, row.em_ms.or(row.batch_ms), row.device_ms].map(number);
+    let [load, inner, device] =
+        [row.load_ms, row.em_ms.or(row.batch_ms).or(row.resident_ms), row.device_ms].map(number);
     let times = format!("{:>10} {:>23} {load:>9} {inner:>9} {device:>9}", short(ms), quartiles.unwrap_or_default());
     format!("{key} {times} {error:>8}  {}", notes.join(", ")).trim_end().to_owned()
 }

@@ -24,6 +24,47 @@ impl Limits {
         let seconds = began.elapsed().as_secs_f64();
         done == 0 || (done < self.repeats && (seconds < self.seconds || (done < LEAST && seconds < 5.0 * self.seconds)))
     }
+
+    /// The same for one of several turns: at least once, and none begins when the time is over.
+    pub(crate) fn more_in_turn(&self, done: usize, began: Instant) -> bool {
+        done == 0 || (done < self.repeats && began.elapsed().as_secs_f64() < self.seconds)
+    }
+}
+
+/// How many calls are timed together, so that a clock's grain does not matter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Together(pub(crate) usize);
+
+impl Together {
+    /// Each call alone.
+    pub(crate) const ONE: Self = Self(1);
+
+    /// As many as take long enough, by one call, after one that warms up.
+    ///
+    /// # Errors
+    /// What the work says.
+    pub(crate) fn of(mut work: impl FnMut() -> Result<()>) -> Result<Self> {
+        work()?;
+        Ok(Self::taking(once(work)?.0))
+    }
+
+    /// As many as take long enough where one takes so many seconds.
+    pub(crate) fn taking(seconds: f64) -> Self {
+        Self((TOGETHER / seconds).ceil().clamp(1.0, 1e4) as usize)
+    }
+
+    /// Seconds of one call, measured several times in a turn.
+    ///
+    /// # Errors
+    /// What the work says.
+    pub(crate) fn turn(self, limits: Limits, mut work: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
+        let (began, mut seconds) = (Instant::now(), Vec::new());
+        while limits.more_in_turn(seconds.len(), began) {
+            let (whole, ()) = once(|| (0..self.0).try_for_each(|_| work()))?;
+            seconds.push(whole / self.0 as f64);
+        }
+        Ok(seconds)
+    }
 }
 
 /// Seconds of one piece of work, several times, after one call that warms up; short work is repeated and its mean taken.

@@ -45,11 +45,15 @@ pub(crate) struct Panel {
 /// Height of the numbers and the title below a panel.
 pub(crate) const BELOW: f64 = GAP + SMALL + 6.0 + TEXT + 2.0;
 
+/// From a line of an upright title to the next.
+const LINE: f64 = TEXT + 3.0;
+
 /// Width of the numbers and the title left of a panel of this height.
 pub(crate) fn beside(axis: &Axis, height: f64) -> f64 {
     let ticks = axis.scale.ticks(height, false);
     let widest = ticks.major.iter().map(|(_, label)| font::width(label, SMALL)).fold(0.0, f64::max);
-    GAP + widest + if axis.title.is_empty() { 0.0 } else { TEXT + 8.0 }
+    let lines = if axis.title.is_empty() { 0 } else { lines(&axis.title, &ticks.less, height).len() };
+    GAP + widest + if lines == 0 { 0.0 } else { 8.0 + TEXT + LINE * (lines - 1) as f64 }
 }
 
 impl Panel {
@@ -162,10 +166,21 @@ impl Panel {
         }
         if !self.y.title.is_empty() {
             let widest = self.y_ticks.major.iter().map(|(_, label)| font::width(label, SMALL)).fold(0.0, f64::max);
-            let at = (self.left - GAP - widest - 8.0 - TEXT / 2.0, self.top + self.height / 2.0);
-            canvas.text(at, &with(&self.y.title, &self.y_ticks.less, self.height), Text { upright: true, ..title });
+            // The last line stands next to the numbers.
+            for (i, line) in lines(&self.y.title, &self.y_ticks.less, self.height).iter().rev().enumerate() {
+                let x = self.left - GAP - widest - 8.0 - TEXT / 2.0 - LINE * i as f64;
+                canvas.text((x, self.top + self.height / 2.0), line, Text { upright: true, ..title });
+            }
         }
     }
+}
+
+/// A title with what its numbers lack, in one line where both fit, else in two.
+fn lines(title: &str, less: &str, most: f64) -> Vec<String> {
+    if less.is_empty() || font::width(title, TEXT) + font::width(less, TEXT) <= most {
+        return vec![with(title, less, most)];
+    }
+    vec![font::fitted(title, TEXT, most), font::fitted(less.trim_start(), TEXT, most)]
 }
 
 /// A title with what its numbers lack; the title is cut where both are too long.

@@ -108,11 +108,14 @@ pub fn plan(map: &Map<'_>) -> Result<Picture, Error> {
 }
 
 fn cell(canvas: &mut Canvas, place: (f64, f64), way: usize, letter: &str) {
-    // Pale enough for the letter to be read, and from way to way paler.
-    let tint = [0.45, 0.75, 0.25, 0.9, 0.6, 0.35][way % 6];
-    let fill = colour_of(channels(COLOURS[way % COLOURS.len()]).map(|v| v + (255.0 - v) * tint));
-    canvas.rect(place, CELL, &fill, Some(Stroke::new("#ffffff", 0.6)));
+    canvas.rect(place, CELL, &shade(way), Some(Stroke::new("#ffffff", 0.6)));
     canvas.text((place.0 + CELL.0 / 2.0, place.1 + CELL.1 / 2.0), letter, Text::new(Anchor::Middle));
+}
+
+/// A way's colour: pale enough for a letter to be read, and no two of the first six as pale.
+pub(crate) fn shade(way: usize) -> String {
+    let tint = [0.45, 0.75, 0.25, 0.9, 0.6, 0.35][way % 6];
+    colour_of(channels(COLOURS[way % COLOURS.len()]).map(|v| v + (255.0 - v) * tint))
 }
 
 fn key(name: &str, what: &str) -> String {
@@ -124,7 +127,7 @@ fn key_width(name: &str, what: &str) -> f64 {
 }
 
 /// For each name its first letters, as many as tell it from the others, three at most.
-fn letters(names: &[&str]) -> Vec<String> {
+pub(crate) fn letters(names: &[&str]) -> Vec<String> {
     // The first as a capital: an l alone could be a line.
     let first = |name: &str, n: usize| {
         let mut letters = name.chars().take(n);

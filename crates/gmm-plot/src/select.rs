@@ -1,6 +1,6 @@
 //! A criterion against the number of components, a line for each kind of covariance, the lowest marked.
 
-use crate::canvas::{Canvas, Stroke};
+use crate::canvas::{At, Canvas, Stroke};
 use crate::lines::{self, Series};
 use crate::panel::{Axis, BELOW, Panel, beside};
 use crate::scale::Scale;
@@ -76,32 +76,32 @@ pub fn select(candidates: &[Candidate], criterion: &str, title: &str, note: &str
     let values = fits().map(|candidate| candidate.value);
     let y = Axis::new(Scale::linear(values, 0.06), format!("{criterion} (lower is better)"));
     let gaps = || fits().map(|candidate| candidate.value - best.value).filter(|gap| *gap > 0.0 && gap.is_finite());
-    let gap = Axis::new(Scale::logarithmic(gaps(), 0.06), format!("{criterion} above the lowest"));
+    let gap = Axis::new(Scale::logarithmic(gaps(), 0.06), format!("{criterion} above the lowest (ringed)"));
     // Differences among the best are lost beside a line that is far off.
     let below = gaps().count() > 2;
     canvas.height = if below { top + HEIGHTS[0] + HEIGHTS[1] + MARGIN } else { top + HEIGHTS[0] };
-    let margin = beside(&y, HEIGHTS[0] - BELOW).max(if below { beside(&gap, HEIGHTS[1] - BELOW) } else { 0.0 });
-    let mut draw = |top: f64, height: f64, y: Axis, series: &[Series], ring: bool| {
-        let size = (WIDTH - right - margin - 2.0 * MARGIN, height - BELOW - MARGIN);
+    let heights = HEIGHTS.map(|height| height - BELOW - MARGIN);
+    let margin = beside(&y, heights[0]).max(if below { beside(&gap, heights[1]) } else { 0.0 });
+    // The lowest has no place on a logarithmic scale: it stands at the lower edge, where the lines that lead there go down to.
+    let zero = gap.scale.ends().0;
+    let mut draw = |top: f64, height: f64, y: Axis, series: &[Series], (lowest, ring): At| {
+        let size = (WIDTH - right - margin - 2.0 * MARGIN, height);
         let panel = Panel::at((MARGIN + margin, top), size, Axis::new(across, "components"), y);
         let panel = panel.with_x_ticks(lines::whole(across, size.0));
         panel.grid(&mut canvas);
         lines::draw(&mut canvas, &panel, series);
-        if ring {
-            let at = panel.place(best.k as f64, best.value);
-            canvas.ellipse(at, (8.5, 8.5), 0.0, Stroke::new(INK, 1.8));
-        }
+        let at = panel.place(best.k as f64, lowest);
+        canvas.ellipse(at, (ring, ring), 0.0, Stroke::new(INK, 1.8));
         panel.axes(&mut canvas);
         lines::names(&mut canvas, &panel, series);
     };
-    draw(top, HEIGHTS[0], y, &series, true);
+    draw(top, heights[0], y, &series, (best.value, 8.5));
     if below {
-        // The lowest itself has no place on a logarithmic scale.
-        let above = |value: f64| if value > best.value { value - best.value } else { f64::NAN };
+        let above = |value: f64| if value > best.value { value - best.value } else { zero };
         let gaps = series
             .into_iter()
             .map(|one| Series { points: one.points.iter().map(|(k, value)| (*k, above(*value))).collect(), ..one });
-        draw(top + HEIGHTS[0] + MARGIN, HEIGHTS[1], gap, &gaps.collect::<Vec<_>>(), false);
+        draw(top + HEIGHTS[0] + MARGIN, heights[1], gap, &gaps.collect::<Vec<_>>(), (zero, 6.0));
     }
     Ok(Picture::new(canvas))
 }

@@ -215,6 +215,7 @@ fn traces_of_every_length_are_drawn() {
     of("trace-1", &[-4.0]);
     of("trace-2", &[-4.2, -4.1]);
     of("trace-falls", &[-9.0, -5.0, -4.0, -4.01, -3.99, -3.99, f64::NAN, -3.9, -3.8999]);
+    of("trace-offset", &(0..40).map(|i| -1_234_567_890_123.0 - 1e-3 / f64::from(i + 1)).collect::<Vec<_>>());
     of("trace-constant", &[2.5, 2.5, 2.5]);
     of("trace-long", &(0..1000).map(|i| 1e9 - 1e6 / f64::from(i + 1)).collect::<Vec<_>>());
     let none = trace(&Trace { values: &[f64::NAN], tol: 0.0, title: String::new(), note: String::new() });
@@ -263,6 +264,72 @@ fn records_of_the_repository_are_drawn() {
     let empty = Record::parse("workload,ms\na,\n").unwrap();
     assert!(matches!(bench(&empty, None), Err(Error::Record(_))));
     assert!(matches!(bench(&empty, Some(Sweep::Rows)), Err(Error::Record(_))));
+}
+
+/// A record of `gmm bench` in which an engine's time grows with the work, from `more` milliseconds on.
+fn harness(what: &str, engines: &[(&str, f64)], sizes: &[(&str, [usize; 3])]) -> Record {
+    let mut text =
+        "# what: a: a sweep; see x\n# date: 2026-01-02\n# gpu: NVIDIA X; 9 GB\n# commit: gmm 0.1.0\n".to_owned();
+    text += "what,sweep,engine,covariance,precision,n,k,d,iterations,status,ms,samples,batch_ms,resident_ms,device_ms,way\n";
+    for (engine, more) in engines {
+        for (i, (sweep, [n, k, d])) in sizes.iter().enumerate() {
+            let ms = more + 1e-6 * (n * k * d) as f64 / more;
+            let status = if i % 5 == 1 { "disturbed" } else { "ok" };
+            let (covariance, parts) = match what {
+                "product" => ("", format!(",{},{}", 0.5 * ms, 0.2 * ms)),
+                "likelihood" => ("diag", format!("{},,", 0.3 * ms)),
+                _ => ("full", ",,".to_owned()),
+            };
+            let way = if engine.starts_with("cuda") { ["fused", "halves", "large"][(k * d / 900).min(2)] } else { "" };
+            for precision in ["f64", "f32"] {
+                text += &format!(
+                    "{what},{sweep},{engine},{covariance},{precision},{n},{k},{d},20,{status},{ms},9,{parts},{way}\n"
+                );
+            }
+        }
+    }
+    text += &format!("{what},{},cpu,,f64,{},1,1,,left,,,,,,\n", sizes[0].0, sizes[0].1[0]);
+    Record::parse(&text).unwrap()
+}
+
+#[test]
+fn records_of_gmm_bench_are_lines_of_engines_or_maps() {
+    let all = [
+        ("reference", 0.3),
+        ("cpu", 0.05),
+        ("cuda:0", 2.0),
+        ("scikit-learn", 1.0),
+        ("scikit-learn-cuda", 9.0),
+        ("gmmx", 5.0),
+        ("torch", 1.1),
+        ("torch-cuda", 4.0),
+    ];
+    let rows = (7..20).map(|i| ("n", [1 << i, 8, 2]));
+    let components = (0..7).map(|i| ("k", [524_288, 1 << i, 2]));
+    let columns = (3..7).map(|i| ("d", [8192, 4, 1 << i]));
+    let em = harness("em", &all, &rows.clone().chain(components).chain(columns).collect::<Vec<_>>());
+    check("bench-em-sweeps", &bench(&em, None).unwrap());
+    check("bench-em-sweeps-d", &bench(&em, Some(Sweep::Columns)).unwrap());
+    let likelihood = harness("likelihood", &all, &rows.collect::<Vec<_>>());
+    check("bench-likelihood-sweep", &bench(&likelihood, None).unwrap());
+    let square = (6..13).map(|i| ("square", [1 << i; 3])).chain([("large", [2000, 40_000, 2000])]);
+    let products = harness("product", &[all[1], all[2], ("numpy", 0.01), all[7]], &square.collect::<Vec<_>>());
+    let picture = bench(&products, None).unwrap();
+    check("bench-products", &picture);
+    let words: Vec<String> = texts(&picture).into_iter().map(|(words, _)| words).collect();
+    assert!(words.iter().any(|word| word == "cuda:0, A resident"), "{words:?}");
+    assert!(
+        !words.iter().any(|word| word == "cpu, A resident") && words.iter().any(|word| word.contains("1 size left"))
+    );
+    assert!(matches!(bench(&products, Some(Sweep::Rows)), Err(Error::Record(_))));
+    let mut grid = Vec::new();
+    for n in [10_000, 50_000, 90_000] {
+        for k in [1, 21, 41, 61, 81, 101] {
+            grid.extend([2, 12, 22, 32, 42].map(|d| ("grid", [n, k, d])));
+        }
+    }
+    check("bench-variants", &bench(&harness("em", &all[1..3], &grid), None).unwrap());
+    check("bench-variants-small", &bench(&harness("em", &all[1..2], &grid[..7]), None).unwrap());
 }
 
 #[test]

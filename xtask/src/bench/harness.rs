@@ -14,9 +14,16 @@ const PACKAGES: [&str; 3] = ["scikit-learn==1.9.1", "gmmx", "torch"];
 /// Options of `cargo xtask bench run`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// em-sweeps, likelihood-sweep, variants, or a file; then options of the bench program: `gmm-benches run --help`.
+    /// em-sweeps, likelihood-sweep, variants, products, or a file; then options of the bench program: `gmm-benches run --help`.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
+}
+
+/// Options of `cargo xtask bench peers`.
+#[derive(clap::Args)]
+pub(crate) struct Peers {
+    /// Packages in place of scikit-learn, gmmx and torch, as pip wants them.
+    packages: Vec<String>,
 }
 
 /// Builds, runs and records below `benches/record`, or `target/bench/record` for `--quick`, unless told where. Peers run
@@ -47,18 +54,20 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 ///
 /// # Errors
 /// Where there is no Python 3 with venv, or not one package can be had.
-pub(crate) fn peers() -> Result<PathBuf> {
+pub(crate) fn peers(options: &Peers) -> Result<PathBuf> {
     let folder = shell::target().join(PEERS);
     shell::run(shell::program("python3").args(["-m", "venv"]).arg(&folder))
         .context("python3 with its venv module is needed (Debian: apt install python3-venv)")?;
+    let ordinary = PACKAGES.map(str::to_owned);
+    let packages = if options.packages.is_empty() { &ordinary[..] } else { &options.packages };
     let mut installed = 0;
-    for package in PACKAGES {
-        match shell::run(shell::program(python()).args(["-m", "pip", "install", "--quiet", package])) {
+    for package in packages {
+        match shell::run(shell::program(python()).args(["-m", "pip", "install", "--quiet", package.as_str()])) {
             Ok(()) => installed += 1,
             Err(why) => eprintln!("note: {package} is left out: {why:#}"),
         }
     }
-    anyhow::ensure!(installed > 0, "none of {} could be installed", PACKAGES.join(", "));
+    anyhow::ensure!(installed > 0, "none of {} could be installed", packages.join(", "));
     Ok(python())
 }
 

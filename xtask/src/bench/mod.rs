@@ -28,7 +28,7 @@ enum What {
     /// A definition of `gmm bench` on the engines and peers that are here, recorded.
     Run(harness::Options),
     /// Make the Python environment of the other programs; what cannot be installed is named and left out.
-    Peers,
+    Peers(harness::Peers),
     /// `docs/BENCHMARKS.md` from the records; `--check` fails where it is stale.
     Report {
         /// Write nothing.
@@ -51,7 +51,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         What::Gpu(options) => gpu::run("gpu", options),
         What::Growth(options) => gpu::run("growth", options),
         What::Run(options) => harness::run(options),
-        What::Peers => harness::peers().map(drop),
+        What::Peers(options) => harness::peers(options).map(drop),
         What::Report { check } => harness::report(*check),
         What::Plot(options) => gpu::run("plot", options),
     }

@@ -9,6 +9,8 @@ use std::path::Path;
 use anyhow::Result;
 
 use self::stored::Stored;
+use crate::Definition;
+use crate::definition::BUILT_IN;
 use crate::published::Published;
 
 const HEAD: &str = "\
@@ -59,6 +61,7 @@ const SHOWN: [&str; 27] = [
 pub fn page(records: &Path, published: &[Published]) -> Result<String> {
     let machines = stored::read_all(records)?;
     let mut page = HEAD.to_owned();
+    definitions(&mut page, &machines)?;
     for (machine, all) in &machines {
         let _ = write!(page, "\n## {machine}\n");
         for (newest, older) in stored::by_kind(all) {
@@ -67,6 +70,26 @@ pub fn page(records: &Path, published: &[Published]) -> Result<String> {
     }
     others(&mut page, published, &machines);
     Ok(page)
+}
+
+/// What `gmm bench` runs, and on which machines there are records of it.
+fn definitions(page: &mut String, machines: &[(String, Vec<Stored>)]) -> Result<()> {
+    let mut rows = Vec::new();
+    for (name, _) in BUILT_IN {
+        let (_, definition) = Definition::open(name)?;
+        let sizes: usize = definition.sweeps.iter().map(|sweep| sweep.shapes().len()).sum();
+        let kinds = definition.precisions.len() * definition.covariances.len().max(1);
+        let of = machines.iter().filter(|(_, all)| all.iter().any(|record| record.kind == name));
+        let of: Vec<String> = of.map(|(machine, _)| format!("[{machine}](#{machine})")).collect();
+        let of = if of.is_empty() { "none yet".to_owned() } else { of.join(" ") };
+        let link = format!("[{name}](../benches/definitions/{name}.toml)");
+        let who = [&definition.engines[..], &definition.peers[..]].concat().join(" ");
+        rows.push(vec![link, definition.title, format!("{sizes} × {kinds}"), who, of]);
+    }
+    let _ = write!(page, "\n## What `gmm bench` runs\n");
+    let heading = ["definition", "what", "sizes × kinds and precisions", "engines and peers", "records"];
+    page.push_str(&table(&heading.map(str::to_owned), rows));
+    Ok(())
 }
 
 /// One record: its facts, its tables, and where older ones are.
@@ -170,6 +193,9 @@ mod tests {
         record("2026-01-02-cpu-10.csv", "10.25");
         record("2026-01-01-cpu.csv", "1.25");
         let page = page(folder.path(), &[]).unwrap();
+        for (name, _) in BUILT_IN {
+            assert!(page.contains(&format!("| [{name}](../benches/definitions/{name}.toml) |")), "{page}");
+        }
         assert!(page.contains("| f64 | 10 | 10.25 |") && !page.contains("9.25"), "{page}");
         assert!(page.contains("Earlier: [2026-01-02-cpu-9.csv]") && !page.contains("1e-9"), "{page}");
     }

@@ -2,6 +2,7 @@
 
 use super::stored::Stored;
 use super::table;
+use crate::overtaking::{self, Point};
 use crate::table::short;
 
 /// A table for each sweep, kind and precision; none where the record is not of the shared harness.
@@ -25,7 +26,7 @@ pub(super) fn tables(record: &Stored) -> Option<String> {
         let mut columns: Vec<(&str, &str)> = Vec::new();
         for engine in &engines {
             columns.push((engine, "ms"));
-            for name in ["load_ms", "device_ms", "batch_ms", "way"] {
+            for name in ["load_ms", "resident_ms", "device_ms", "batch_ms", "way"] {
                 if has(engine, name) {
                     columns.push((engine, name));
                 }
@@ -44,10 +45,41 @@ pub(super) fn tables(record: &Stored) -> Option<String> {
             size.iter().cloned().chain(cells).collect::<Vec<_>>()
         };
         let [sweep, covariance, precision] = &group;
-        out += &format!("\n**{sweep}**, {covariance}, {precision}, milliseconds\n");
+        let words: Vec<&str> = [covariance.as_str(), precision].into_iter().filter(|word| !word.is_empty()).collect();
+        out += &format!("\n**{sweep}**, {}, milliseconds\n", words.join(", "));
         out += &table(&heading, sizes.iter().map(line).collect());
     }
+    out += &overtaking(record);
     Some(out)
+}
+
+/// From where on a GPU is faster than the CPU; nothing for a record of anything but products.
+fn overtaking(record: &Stored) -> String {
+    let square = |row: &Vec<String>| {
+        let field = |name: &str| record.field(row, name);
+        let [n, k, d] = ["n", "k", "d"].map(|name| field(name).and_then(|size| size.parse::<usize>().ok()));
+        (field("what") == Some("product") && n == k && n == d).then_some(n).flatten()
+    };
+    let points: Vec<Point<'_>> = record
+        .rows
+        .iter()
+        .filter_map(|row| {
+            let ms = overtaking::columns().map(|name| record.field(row, name).and_then(|time| time.parse().ok()));
+            let (engine, precision) = (record.field(row, "engine")?, record.field(row, "precision")?);
+            Some(Point { engine, precision, n: square(row)?, ms })
+        })
+        .collect();
+    let found = overtaking::of(&points);
+    if found.is_empty() {
+        return String::new();
+    }
+    let heading = ["on a GPU", "precision", "time", "faster than cpu from n", "cpu ms over it, at n"];
+    let rows = found.into_iter().map(|one| {
+        let from = one.from.map_or_else(|| "not at the largest".to_owned(), |n| n.to_string());
+        vec![one.engine, one.precision, one.with.to_owned(), from, format!("{:.2}, {}", one.ratio, one.largest)]
+    });
+    let text = table(&heading.map(str::to_owned), rows.collect());
+    format!("\n**Where a GPU overtakes the CPU**, square products, both as in the tables above\n{text}")
 }
 
 /// A time with its status where that is not `ok`; the status alone where there is no time.
@@ -55,7 +87,7 @@ fn cell(record: &Stored, row: &[String], name: &str) -> String {
     let value = record.field(row, name).unwrap_or_default();
     let text = value.parse::<f64>().map_or_else(|_| value.to_owned(), short);
     match (name, record.field(row, "status").unwrap_or_default()) {
-        ("ms", "ok") | ("load_ms" | "device_ms" | "batch_ms" | "way", _) => text,
+        ("ms", "ok") | ("load_ms" | "resident_ms" | "device_ms" | "batch_ms" | "way", _) => text,
         ("ms", status) => format!("{text} {status}").trim().to_owned(),
         _ => text,
     }
@@ -92,5 +124,18 @@ mod tests {
         assert!(text.contains("| 20 | 2 | 3 | left |"), "{text}");
         let other = Stored::parse("# what: x\na,b\n1,2\n", "x", "x.csv".to_owned()).unwrap();
         assert!(tables(&other).is_none());
+    }
+
+    #[test]
+    fn of_products_the_page_says_where_the_gpu_overtakes() {
+        let head = "what,sweep,engine,covariance,precision,n,k,d,status,ms,resident_ms,device_ms,batch_ms";
+        let rows = "product,s,cpu,,f64,64,64,64,ok,1.0,,,\nproduct,s,cuda:0,,f64,64,64,64,ok,2.0,0.5,,\n\
+                    product,s,cpu,,f64,128,128,128,ok,8.0,,,\nproduct,s,cuda:0,,f64,128,128,128,ok,4.0,0.5,,\n\
+                    product,l,cuda:0,,f64,128,9,128,ok,4.0,0.5,,\n";
+        let record = Stored::parse(&format!("# what: x\n{head}\n{rows}"), "x", "x.csv".to_owned()).unwrap();
+        let text = tables(&record).unwrap();
+        assert!(text.contains("**s**, f64, milliseconds"), "{text}");
+        assert!(text.contains("| cuda:0 | f64 | with all transfers | 128 | 2.00, 128 |"), "{text}");
+        assert!(text.contains("| cuda:0 | f64 | A resident | 64 | 16.00, 128 |"), "{text}");
     }
 }

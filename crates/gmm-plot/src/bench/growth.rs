@@ -34,7 +34,7 @@ impl Sweep {
         }
     }
 
-    const fn title(self) -> &'static str {
+    pub(super) const fn title(self) -> &'static str {
         match self {
             Self::Rows => "rows, N",
             Self::Components => "components, K",

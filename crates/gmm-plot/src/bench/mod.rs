@@ -1,7 +1,9 @@
 //! Records of benchmarks: time as sizes grow, or of several workloads beside what they are measured by.
 
 mod dots;
+mod engines;
 mod growth;
+mod map;
 mod record;
 
 pub use growth::{Sweep, growth};
@@ -9,13 +11,17 @@ pub use record::{Line, Record};
 
 use crate::{Error, Picture};
 
-/// Draws a record by what its columns are: a record of growth as lines over what grows, any other as dots.
+/// Draws a record by what its columns are: one of `gmm bench` as lines of engines and other programs over what grows, or as
+/// maps where several sizes do; one of growth as lines with the floor; any other as dots.
 ///
 /// `sweep` chooses what grows; all that the record has, side by side, where it is none.
 ///
 /// # Errors
 /// [`Error::Record`] where it has no times, or no such sweep.
 pub fn bench(record: &Record, sweep: Option<Sweep>) -> Result<Picture, Error> {
+    if engines::is(record) {
+        return engines::engines(record, sweep);
+    }
     if record.columns().iter().any(|name| name == "sweep") {
         return growth(record, sweep);
     }

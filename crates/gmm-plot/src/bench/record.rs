@@ -72,10 +72,15 @@ impl Record {
     /// What was measured and where, in a line.
     pub(crate) fn source(&self) -> String {
         let gpu = self.fact("engine").map(|engine| engine.split(", module").next().unwrap_or(engine));
-        let machine = gpu.or_else(|| self.fact("processor"));
+        // A GPU's name comes first, and then all about it.
+        let device = self.fact("gpu").map(|gpu| gpu.split([';', ',']).next().unwrap_or(gpu));
+        let machine = gpu.or(device).or_else(|| self.fact("processor"));
         let parts = [machine, self.fact("date"), self.fact("commit")];
-        let commit =
-            |part: &str| if Some(part) == self.fact("commit") { format!("commit {part}") } else { part.to_owned() };
+        let commit = |part: &str| match part {
+            version if version.starts_with("gmm ") => version.to_owned(),
+            part if Some(part) == self.fact("commit") => format!("commit {part}"),
+            part => part.to_owned(),
+        };
         parts.into_iter().flatten().map(commit).collect::<Vec<_>>().join(", ")
     }
 }
