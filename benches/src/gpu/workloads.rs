@@ -100,12 +100,12 @@ pub(crate) const WORKLOADS: [Workload; 20] = [
     workload("W4", Diag,      F32, W4,    40_000,  0.26,   0.5,  false),
     workload("W5", Full,      F32, W5,   500_000,  1.5,    3.0,  true),
     workload("W6", Full,      F32, W6,   200_000,  0.05,   0.12, false),
-    workload("W3", Spherical, F32, W3,       250,  7.0,   14.0,  true),
-    workload("W3", Diag,      F32, W3,       250,  7.0,   14.0,  false),
+    workload("W3", Spherical, F32, W3,    10_000,  7.0,   14.0,  true),
+    workload("W3", Diag,      F32, W3,    10_000,  7.0,   14.0,  false),
     workload("W3", Full,      F32, W3,       250,  230.0, 450.0, false),
     fast(workload("W4", Full,      F32, W4, 40_000,  0.32,   2.2, false)),
-    fast(workload("W3", Spherical, F32, W3,    250,  2.3,    4.0, false)),
-    fast(workload("W3", Diag,      F32, W3,    250,  2.3,    4.0, false)),
+    fast(workload("W3", Spherical, F32, W3, 10_000,  2.3,    4.0, false)),
+    fast(workload("W3", Diag,      F32, W3, 10_000,  2.3,    4.0, false)),
     fast(workload("W3", Full,      F32, W3,    250, 77.0,  110.0, false)),
 ];
 

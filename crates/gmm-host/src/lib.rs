@@ -33,7 +33,7 @@ pub use device::{Device, Opened};
 pub use em::{EmOptions, EmRun, Iteration, Observer, OnDevice, run as run_em};
 pub use engine::{DISTANCE_ROWS, Engine, Evaluation, FillResponsibilities, Resident, Wanted};
 pub use error::Error;
-pub use fast::FastLoss;
+pub use fast::{FastLoss, loss as fast_loss};
 pub use fit::{Fit, FitOptions, Warning, fit, fit_observed};
 pub use init::Init;
 pub use likelihood::{ComponentCache, ComponentChange, Gradient, Likelihood, Unconstrained};
