@@ -90,7 +90,7 @@ pub(crate) fn mcmc<'py>(
     let kept = Arc::new(Mutex::new(None));
     let keep = kept.clone();
     let done = supervise(py, owner, follow, move |line| {
-        let data = unchecked.check().map_err(gmm_mcmc::Error::from)?;
+        let data = unchecked.on_host().map_err(gmm_mcmc::Error::from)?;
         draw(&asked, &place, &data, checkpoint, line, &keep)
     });
     let done = done.map_err(|error| match kept.lock().unwrap_or_else(PoisonError::into_inner).take() {
