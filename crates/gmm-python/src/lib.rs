@@ -45,6 +45,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(parameters::mixture, module)?)?;
     module.add_function(wrap_pyfunction!(mcmc::mcmc, module)?)?;
     module.add_function(wrap_pyfunction!(mcmc::summary, module)?)?;
+    module.add_function(wrap_pyfunction!(mcmc::concerns, module)?)?;
     module.add_function(wrap_pyfunction!(mcmc::write_draws, module)?)?;
     module.add_class::<device_array::DeviceArray>()?;
     module.add_class::<dlpack::Dlpack>()?;
