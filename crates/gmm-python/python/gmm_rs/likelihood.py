@@ -34,7 +34,8 @@ class Likelihood:
     Parameters
     ----------
     X : array-like of shape (n, d)
-        Rows, in any form that a fit takes. Where they are read in place they are kept, and must not be written to.
+        Rows, in any form that a fit takes. Where they are read in place, on the host or on a GPU, they are kept, and must not
+        be written to.
 
     covariance_type : {'full', 'tied', 'diag', 'spherical'}, default='full'
         Kind of the covariances that will be asked for.

@@ -191,7 +191,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n, d)
-            Rows. float32 and float64 in row-major order are not copied.
+            Rows. float32 and float64 in row-major order are not copied; those on an NVIDIA GPU stay there.
 
         y : Ignored
             For scikit-learn's conventions.
