@@ -1,6 +1,6 @@
 //! What a fit or a likelihood reads: rows on the host, or rows that lie on a GPU already.
 
-use gmm_model::{Dataset, Precision};
+use gmm_model::{Dataset, Matrix, Precision};
 use ndarray::Array2;
 
 use crate::{DeviceData, Engine, Error, Resident};
@@ -62,9 +62,10 @@ impl<'a> Data<'a> {
     /// [`Error::Device`] where they cannot be brought.
     pub(crate) fn pick(self, rows: &[usize]) -> Result<Array2<f64>, Error> {
         match self {
-            Self::Host(data) => {
-                Ok(Array2::from_shape_fn((rows.len(), data.n_features()), |(i, j)| data.rows().at(rows[i], j)))
-            }
+            Self::Host(data) => Ok(match data.rows() {
+                Matrix::F32(a) => picked(a.as_slice().expect("row-major"), data.n_features(), rows),
+                Matrix::F64(a) => picked(a.as_slice().expect("row-major"), data.n_features(), rows),
+            }),
             Self::Device(data) => data.pick(rows),
         }
     }
@@ -105,4 +106,10 @@ impl<'a> Data<'a> {
             Self::Device(data) => engine.load_there(data, precision, shift, limit),
         }
     }
+}
+
+fn picked<T: Copy + Into<f64>>(numbers: &[T], d: usize, rows: &[usize]) -> Array2<f64> {
+    let mut out = Vec::with_capacity(rows.len() * d);
+    rows.iter().for_each(|&row| out.extend(numbers[row * d..][..d].iter().map(|&v| v.into())));
+    Array2::from_shape_vec((rows.len(), d), out).expect("d numbers of each row")
 }
