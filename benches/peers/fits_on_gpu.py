@@ -166,7 +166,8 @@ class SklearnTorch(Sklearn):
         def put(array):
             return self.torch.as_tensor(array, device=self.device)
 
-        self.X, self.options = put(X), start.options(X.dtype, put)
+        # All is given; but its k-means does not know the array API, and it asks before it looks.
+        self.X, self.options = put(X), {**start.options(X.dtype, put), "init_params": "random_from_data"}
 
     def fit(self):
         with sklearn.config_context(array_api_dispatch=True):
