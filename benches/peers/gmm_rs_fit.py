@@ -15,7 +15,6 @@ import sklearn
 import sklearn.mixture
 from gmm_rs.mixture import GaussianMixture
 
-CLASSES = {"gmm_rs": GaussianMixture, "sklearn": sklearn.mixture.GaussianMixture}
 X = None
 START = {}
 
@@ -51,9 +50,10 @@ def start(request):
 
 def fit(request):
     options = {**START, "max_iter": request["max_iter"]}
-    if request["by"] == "gmm_rs":
-        options.update(device="cpu", n_jobs=request["threads"])
-    model = CLASSES[request["by"]](**options)
+    if request["by"] == "sklearn":
+        model = sklearn.mixture.GaussianMixture(**options)
+    else:
+        model = GaussianMixture(**options, device=request["by"], n_jobs=request["threads"])
     begin = time.perf_counter()
     model.fit(X)
     seconds = time.perf_counter() - begin

@@ -26,7 +26,7 @@ enum Command {
     /// Log-likelihoods of the CPU engine and of scikit-learn, in turns.
     Likelihood(cpu::Arguments),
     /// Fits by the Rust call and by the Python package, in turns.
-    Python(cpu::Arguments),
+    Python(python::PythonArguments),
     /// EM iterations, initialisation and small fits on the GPU, against the chip's floor.
     Gpu(gpu::Arguments),
     /// EM iterations on the GPU as rows, components and columns grow.

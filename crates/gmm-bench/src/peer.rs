@@ -136,7 +136,7 @@ impl Peer {
         Ok((seconds, answer["log_likelihood"].as_f64().context("the peer answered without a log-likelihood")?))
     }
 
-    /// Fits all rows once from the start, by `gmm_rs` or `sklearn`: seconds, and the mean log-likelihood at the last
+    /// Fits all rows once from the start, by `sklearn`, or by gmm_rs on the device of that name: seconds, and the mean log-likelihood at the last
     /// E-step.
     pub fn fit(&mut self, by: &str, max_iter: usize, threads: usize) -> Result<(f64, f64)> {
         let answer = self.ask(&json!({"do": "fit", "by": by, "max_iter": max_iter, "threads": threads}))?;

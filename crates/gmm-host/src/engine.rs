@@ -8,7 +8,7 @@ use ndarray::{Array2, ArrayView2};
 use crate::em::{EmOptions, EmRun};
 use crate::init::{LloydPasses, lloyd_pass};
 use crate::products::Multiplier;
-use crate::{CudaEngine, Error};
+use crate::{CudaEngine, DeviceData, Error};
 
 /// Writes the responsibilities, `(m, k)` row by row, of the `m` rows that start at the given row.
 pub type FillResponsibilities<'a> = dyn Fn(usize, &mut [f64]) + Sync + 'a;
@@ -51,6 +51,26 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// [`Error::Memory`] before anything is taken.
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error>;
+
+    /// As [`load`](Self::load), to the same bits, for rows that lie on this engine's device already, and do not come to the
+    /// host. Where there is a `limit`, no row may be farther than that from the shift in any column.
+    ///
+    /// Cost: two passes over the rows on the device, one of which sees whether all are finite.
+    ///
+    /// # Errors
+    /// [`Error::Data`] with the first row and column that is NaN or infinite; [`Error::Scale`] with the first column beyond
+    /// the limit; [`Error::Memory`] before anything is taken; [`Error::Device`], as from every engine that has no such
+    /// device.
+    fn load_there(
+        &self,
+        data: &DeviceData,
+        precision: Precision,
+        shift: &[f64],
+        limit: Option<f64>,
+    ) -> Result<Box<dyn Resident>, Error> {
+        let _ = (data, precision, shift, limit);
+        Err(Error::Device(format!("the rows lie on a GPU, and the engine is '{}'", self.name())))
+    }
 }
 
 /// Rows resident on an engine.

@@ -3,7 +3,7 @@
 use gmm_model::{Dataset, Mixture, Precision};
 use ndarray::{Array1, Array2};
 
-use crate::{Engine, Error, Evaluation, Resident, Wanted, memory, shift};
+use crate::{Data, Engine, Error, Evaluation, Resident, Wanted, memory, shift};
 
 /// Log density of each row, `(n,)`, and the totals.
 ///
@@ -34,10 +34,10 @@ pub fn log_densities_of(rows: &mut dyn Resident, mixture: &Mixture) -> Result<(A
 ///
 /// # Errors
 /// As for [`log_densities`].
-pub fn score(
+pub fn score<'a>(
     engine: &dyn Engine,
     mixture: &Mixture,
-    data: &Dataset,
+    data: impl Into<Data<'a>>,
     precision: Precision,
 ) -> Result<Evaluation, Error> {
     load(engine, mixture, data, precision)?.evaluate(mixture, Wanted::default())
@@ -116,13 +116,14 @@ pub fn check_names(found: Option<&[String]>, expected: Option<&[String]>) -> Res
 ///
 /// # Errors
 /// As for [`log_densities`].
-pub fn load(
+pub fn load<'a>(
     engine: &dyn Engine,
     mixture: &Mixture,
-    data: &Dataset,
+    data: impl Into<Data<'a>>,
     precision: Precision,
 ) -> Result<Box<dyn Resident>, Error> {
-    crate::engine::check_features(data.n_features(), mixture.n_features())?;
+    let data = data.into();
+    crate::engine::check_features(data.dim().1, mixture.n_features())?;
     shift::check_weights(data, engine.precision(precision))?;
-    engine.load(data, precision, &shift::of_mixture(mixture))
+    data.load(engine, precision, &shift::of_mixture(mixture), None)
 }

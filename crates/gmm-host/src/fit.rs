@@ -3,12 +3,13 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use gmm_model::{CovarianceType, Criteria, Dataset, Draws, FitSummary, Mixture, Precision};
+use gmm_model::{CovarianceType, Criteria, Draws, FitSummary, Mixture, Precision};
 use ndarray::Array2;
 
 use crate::em::{self, EmOptions, EmRun, Observer, OnDevice};
 use crate::init::{self, Init, Start};
-use crate::{Engine, Error, FastLoss, Resident, Tuning, Wanted, evaluate, fast, memory, shift};
+use crate::shift::Sample;
+use crate::{Data, Engine, Error, FastLoss, Resident, Tuning, Wanted, evaluate, fast, memory, shift};
 
 /// What to fit and when to stop. Names and defaults are scikit-learn's.
 #[derive(Clone, Debug, PartialEq)]
@@ -173,7 +174,7 @@ pub struct Fit {
 /// assert!((fitted.mixture.weights()[0] - 0.5).abs() < 1e-6);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn fit(engine: &dyn Engine, data: &Dataset, options: &FitOptions) -> Result<Fit, Error> {
+pub fn fit<'a>(engine: &dyn Engine, data: impl Into<Data<'a>>, options: &FitOptions) -> Result<Fit, Error> {
     fit_observed(engine, data, options, &mut |_| ControlFlow::Continue(()))
 }
 
@@ -183,23 +184,32 @@ pub fn fit(engine: &dyn Engine, data: &Dataset, options: &FitOptions) -> Result<
 /// [`Error`] for options or data that cannot be used, for memory (before it is taken), for a device that fails, for
 /// covariances that are not positive definite, and [`Error::Interrupted`] where the observer says so. The mixture that
 /// the observer saw last is right whatever came after it: [`Init::Given`] goes on from there.
-pub fn fit_observed(
+pub fn fit_observed<'a>(
     engine: &dyn Engine,
-    data: &Dataset,
+    data: impl Into<Data<'a>>,
+    options: &FitOptions,
+    observer: &mut Observer<'_>,
+) -> Result<Fit, Error> {
+    fit_data(engine, data.into(), options, observer)
+}
+
+fn fit_data(
+    engine: &dyn Engine,
+    data: Data<'_>,
     options: &FitOptions,
     observer: &mut Observer<'_>,
 ) -> Result<Fit, Error> {
     let started = Instant::now();
-    let all_rows = data.n_rows() as u64;
-    let present = data.without_absent_rows();
-    let data = present.as_ref().unwrap_or(data);
+    let all_rows = data.dim().0 as u64;
+    let present = data.without_absent_rows()?;
+    let data = present.as_ref().map_or(data, Data::Host);
     check(data, options)?;
-    let precision = options.precision.unwrap_or(data.rows().precision());
+    let precision = options.precision.unwrap_or(data.precision());
     shift::check_weights(data, precision)?;
-    let at = shift::of_data(data);
-    shift::check_scale(data, &at, precision)?;
-    let mut rows = engine.load(data, precision, &at)?;
-    let mut warnings = regularisation(rows.as_mut(), data, &at, options.reg_covar)?;
+    let sample = Sample::of(data)?;
+    let at = sample.medians();
+    let mut rows = data.load(engine, precision, &at, Some(shift::limit(at.len(), precision)))?;
+    let mut warnings = regularisation(rows.as_mut(), &sample, &at, options.reg_covar)?;
     let (best, empty_at_start) = best_run(rows.as_mut(), data, &at, options, precision, observer)?;
     let on_device = best.on_device;
     let fast = match on_device {
@@ -254,9 +264,9 @@ pub fn fit_observed(
     Ok(Fit { mixture: best.mixture, summary, warnings, elapsed: started.elapsed(), on_device, tuning, fast })
 }
 
-fn check(data: &Dataset, options: &FitOptions) -> Result<(), Error> {
+fn check(data: Data<'_>, options: &FitOptions) -> Result<(), Error> {
     options.validate()?;
-    let (n, k, d) = (data.n_rows(), options.n_components, data.n_features());
+    let ((n, d), k) = (data.dim(), options.n_components);
     if n < 2 {
         return Err(Error::Option {
             option: "rows",
@@ -285,7 +295,7 @@ fn em_options(options: &FitOptions, precision: Precision) -> EmOptions {
 /// The best of all restarts by its last log-likelihood, and the components that its start left without rows.
 fn best_run(
     rows: &mut dyn Resident,
-    data: &Dataset,
+    data: Data<'_>,
     at: &[f64],
     options: &FitOptions,
     precision: Precision,
@@ -322,9 +332,14 @@ fn best_run(
 }
 
 /// Warns of columns whose variance is below `reg_covar`.
-fn regularisation(rows: &mut dyn Resident, data: &Dataset, at: &[f64], reg_covar: f64) -> Result<Vec<Warning>, Error> {
+fn regularisation(
+    rows: &mut dyn Resident,
+    sample: &Sample<'_>,
+    at: &[f64],
+    reg_covar: f64,
+) -> Result<Vec<Warning>, Error> {
     // Twice, so that no rounding of a pass could say otherwise.
-    if shift::variances_at_least(data, at).iter().all(|&least| least >= 2.0 * reg_covar) {
+    if sample.variances_at_least(at).iter().all(|&least| least >= 2.0 * reg_covar) {
         return Ok(Vec::new());
     }
     let centre = Array2::from_shape_vec((1, at.len()), at.to_vec()).expect("d values");

@@ -7,6 +7,7 @@
 
 mod cpu;
 mod cuda;
+mod data;
 mod device;
 mod em;
 mod engine;
@@ -27,8 +28,10 @@ mod wrapped;
 
 pub use cpu::CpuEngine;
 pub use cuda::{
-    CudaDevice, CudaEngine, CudaReport, DeviceRows, LoopCandidate, UploadRates, cuda_report, loop_candidates,
+    CudaDevice, CudaEngine, CudaReport, DeviceData, DeviceRows, LoopCandidate, UploadRates, cuda_report,
+    loop_candidates,
 };
+pub use data::Data;
 pub use device::{Device, Opened};
 pub use em::{EmOptions, EmRun, Iteration, Observer, OnDevice, run as run_em};
 pub use engine::{DISTANCE_ROWS, Engine, Evaluation, FillResponsibilities, Resident, Wanted};

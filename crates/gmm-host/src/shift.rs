@@ -3,8 +3,9 @@
 use std::thread;
 
 use gmm_model::{Dataset, Matrix, Mixture, Precision};
+use ndarray::{Array2, ArrayView1};
 
-use crate::Error;
+use crate::{Data, Error};
 
 /// Rows looked at; more would not place the median better than it needs to be.
 const SAMPLE: usize = 1023;
@@ -14,58 +15,90 @@ const SAMPLE: usize = 1023;
 /// Any point within the bulk serves. The median is one even where a few rows are at 1e200, which would drag a mean
 /// along and cost all other rows their digits; and it is a value of the data, so a constant column becomes exact zeros.
 pub fn of_data(data: &Dataset) -> Vec<f64> {
-    match data.rows() {
-        Matrix::F32(a) => medians(a.as_slice().expect("row-major"), data.n_features()),
-        Matrix::F64(a) => medians(a.as_slice().expect("row-major"), data.n_features()),
+    match Sample::of(data.into()) {
+        Ok(sample) => sample.medians(),
+        Err(_) => unreachable!("rows on the host are at hand"),
     }
 }
 
-fn medians<T: Copy + Into<f64>>(rows: &[T], d: usize) -> Vec<f64> {
-    let median = |column: usize| {
-        let mut values: Vec<f64> = sample(rows.len() / d).map(|row| rows[row * d + column].into()).collect();
-        let middle = values.len() / 2;
-        let (_, median, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
-        *median
-    };
-    (0..d).map(median).collect()
+/// Evenly strided rows of so many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Strided {
+    pub(crate) of: usize,
 }
 
-/// Up to 1023 rows of `n`, evenly strided: `i*n/1023` of each `i`, without the product, which might not fit.
-fn sample(n: usize) -> impl Iterator<Item = usize> {
-    let take = n.min(SAMPLE);
-    let (whole, rest) = (n / take, n % take);
-    (0..take).map(move |i| i * whole + i * rest / take)
+impl Strided {
+    /// How many: 1023 at most.
+    pub(crate) fn len(self) -> usize {
+        self.of.min(SAMPLE)
+    }
+
+    /// From one to the next, or one more.
+    pub(crate) fn pitch(self) -> usize {
+        self.of / self.len()
+    }
+
+    /// Row `i*of/1023` for each `i`, without the product, which might not fit.
+    pub(crate) fn rows(self) -> impl Iterator<Item = usize> {
+        let (take, whole) = (self.len(), self.pitch());
+        let rest = self.of % take;
+        (0..take).map(move |i| i * whole + i * rest / take)
+    }
 }
 
-/// Per column, a number that the variance of the rows is no smaller than, `(d,)`, from the sample that [`of_data`] takes;
-/// `at` is what that found.
-///
-/// All rows' weighted squares about their mean are no fewer than the sample's about it, and these no fewer than the
-/// sample's about its own mean.
-pub(crate) fn variances_at_least(data: &Dataset, at: &[f64]) -> Vec<f64> {
-    let (weight, sums) = match data.rows() {
-        Matrix::F32(a) => sampled_sums(a.as_slice().expect("row-major"), data.weights(), at),
-        Matrix::F64(a) => sampled_sums(a.as_slice().expect("row-major"), data.weights(), at),
-    };
-    // Less than what rounding may have added. 0, of which nothing follows, where it overflowed.
-    let least = |(first, second): (f64, f64)| ((1.0 - 1e-9) * second - first * first / weight).max(0.0);
-    sums.into_iter().map(|sums| least(sums) / data.total_weight()).collect()
+/// Some rows, by which a fit judges where all are.
+pub(crate) struct Sample<'a> {
+    /// `(at most 1023, d)`.
+    rows: Array2<f64>,
+    data: Data<'a>,
 }
 
-/// Σ w, and Σ w z and Σ w z² of each column, of a sample.
-fn sampled_sums<T: Copy + Into<f64>>(rows: &[T], weights: Option<&[f64]>, at: &[f64]) -> (f64, Vec<(f64, f64)>) {
-    let d = at.len();
-    let (mut weight, mut sums) = (0.0, vec![(0.0, 0.0); d]);
-    for row in sample(rows.len() / d) {
-        let w = weights.map_or(1.0, |weights| weights[row]);
-        weight += w;
-        for (((first, second), &v), at) in sums.iter_mut().zip(&rows[row * d..]).zip(at) {
-            let z = v.into() - at;
-            *first += w * z;
-            *second += w * z * z;
+impl<'a> Sample<'a> {
+    /// Evenly strided rows.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where they cannot be brought from a GPU.
+    pub(crate) fn of(data: Data<'a>) -> Result<Self, Error> {
+        let strided = Strided { of: data.dim().0 };
+        let rows = match data {
+            Data::Host(_) => data.pick(&strided.rows().collect::<Vec<_>>()),
+            Data::Device(data) => data.sample(strided),
+        };
+        Ok(Self { rows: rows?, data })
+    }
+
+    /// What [`of_data`] gives.
+    pub(crate) fn medians(&self) -> Vec<f64> {
+        let median = |column: ArrayView1<'_, f64>| {
+            let mut values = column.to_vec();
+            let middle = values.len() / 2;
+            let (_, median, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
+            *median
+        };
+        self.rows.columns().into_iter().map(median).collect()
+    }
+
+    /// Per column, a number that the variance of the rows is no smaller than, `(d,)`; `at` is what [`of_data`] found.
+    ///
+    /// All rows' weighted squares about their mean are no fewer than the sample's about it, and these no fewer than the
+    /// sample's about its own mean.
+    pub(crate) fn variances_at_least(&self, at: &[f64]) -> Vec<f64> {
+        let weights = self.data.weights();
+        let (mut weight, mut sums) = (0.0, vec![(0.0, 0.0); at.len()]);
+        for (row, values) in (Strided { of: self.data.dim().0 }).rows().zip(self.rows.outer_iter()) {
+            let w = weights.map_or(1.0, |weights| weights[row]);
+            weight += w;
+            for (((first, second), &v), at) in sums.iter_mut().zip(values).zip(at) {
+                let z = v - at;
+                *first += w * z;
+                *second += w * z * z;
+            }
         }
+        // Less than what rounding may have added. 0, of which nothing follows, where it overflowed.
+        let least = |(first, second): (f64, f64)| ((1.0 - 1e-9) * second - first * first / weight).max(0.0);
+        let total = self.data.total_weight();
+        sums.into_iter().map(|sums| least(sums) / total).collect()
     }
-    (weight, sums)
 }
 
 /// Per column, the weighted median of the components' means, `(d,)`: for evaluation, so that a row's result does not
@@ -87,21 +120,34 @@ pub fn of_mixture(mixture: &Mixture) -> Vec<f64> {
     mixture.means().columns().into_iter().map(median).collect()
 }
 
-/// Refuses data whose squares, summed over columns and some thousand rows, would overflow. Cost: one read of the data.
-///
-/// # Errors
-/// [`Error::Scale`] with the first such column.
-pub(crate) fn check_scale(data: &Dataset, shift: &[f64], precision: Precision) -> Result<(), Error> {
+/// How far a row may be from the shift in a column: beyond, squares summed over `d` columns and some thousand rows would
+/// overflow.
+pub(crate) fn limit(d: usize, precision: Precision) -> f64 {
     let max = match precision {
         Precision::F32 => f64::from(f32::MAX),
         Precision::F64 => f64::MAX,
     };
     // A difference of two such values has a square four times as large.
-    let limit = (max / (4096.0 * shift.len() as f64)).sqrt();
+    (max / (4096.0 * d as f64)).sqrt()
+}
+
+/// Refuses data beyond a [`limit`]. Cost: one read of the data.
+///
+/// # Errors
+/// [`Error::Scale`] with the first such column.
+pub(crate) fn check_largest(data: &Dataset, shift: &[f64], precision: Precision, limit: f64) -> Result<(), Error> {
     let largest = match data.rows() {
         Matrix::F32(a) => largest(a.as_slice().expect("row-major"), shift),
         Matrix::F64(a) => largest(a.as_slice().expect("row-major"), shift),
     };
+    too_far(&largest, limit, precision)
+}
+
+/// Refuses a column whose largest distance from the shift is beyond a limit.
+///
+/// # Errors
+/// [`Error::Scale`] with the first such column.
+pub(crate) fn too_far(largest: &[f64], limit: f64, precision: Precision) -> Result<(), Error> {
     match largest.iter().position(|&v| v > limit) {
         Some(column) => Err(Error::Scale { column, value: largest[column], precision: precision.name() }),
         None => Ok(()),
@@ -112,7 +158,7 @@ pub(crate) fn check_scale(data: &Dataset, shift: &[f64], precision: Precision) -
 ///
 /// # Errors
 /// [`Error::Option`] with the offending size.
-pub(crate) fn check_weights(data: &Dataset, precision: Precision) -> Result<(), Error> {
+pub(crate) fn check_weights(data: Data<'_>, precision: Precision) -> Result<(), Error> {
     let Some(weights) = data.weights() else { return Ok(()) };
     // Far from both ends of the range, with room for the squares of scaled rows.
     let limit: f64 = match precision {
@@ -173,10 +219,10 @@ mod tests {
 
     #[test]
     fn a_sample_is_strided_evenly() {
-        assert_eq!(sample(5).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        assert_eq!(Strided { of: 5 }.rows().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
         for n in [1023, 1024, 2000, 123_457, usize::MAX] {
             let wanted = (0..1023).map(|i| (i as u128 * n as u128 / 1023) as usize);
-            assert!(sample(n).eq(wanted), "{n}");
+            assert!(Strided { of: n }.rows().eq(wanted), "{n}");
         }
     }
 
@@ -187,7 +233,7 @@ mod tests {
             let rows = Array2::from_shape_fn((n, 4), |(i, j)| value(i, j));
             for weights in [vec![1.0; n], (0..n).map(|i| 1.0 + (i % 9) as f64).collect()] {
                 let data = Dataset::new(rows.clone()).unwrap().with_weights(weights.clone()).unwrap();
-                let least = variances_at_least(&data, &of_data(&data));
+                let least = Sample::of((&data).into()).unwrap().variances_at_least(&of_data(&data));
                 for (column, &least) in least.iter().enumerate() {
                     let all: f64 = weights.iter().sum();
                     let column = rows.column(column);
@@ -203,7 +249,7 @@ mod tests {
             }
         }
         let huge = Dataset::new(array![[1e300], [-1e300], [1e300]]).unwrap();
-        assert_eq!(variances_at_least(&huge, &[1e300]), [0.0]);
+        assert_eq!(Sample::of((&huge).into()).unwrap().variances_at_least(&[1e300]), [0.0]);
     }
 
     #[test]

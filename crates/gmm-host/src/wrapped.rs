@@ -8,7 +8,7 @@ use ndarray::{Array2, ArrayView2};
 use crate::em::{EmOptions, EmRun};
 use crate::init::LloydPasses;
 use crate::products::Multiplier;
-use crate::{Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
+use crate::{DeviceData, Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
 
 /// What happens around the passes of other rows; nothing, where a method is left out.
 pub trait Hooks: Send {
@@ -82,6 +82,17 @@ impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> Engine for Wrapped<'_, F> {
 
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
         let rows = self.engine.load(data, precision, shift)?;
+        Ok(Box::new(Rows { rows, hooks: (self.hooks)() }))
+    }
+
+    fn load_there(
+        &self,
+        data: &DeviceData,
+        precision: Precision,
+        shift: &[f64],
+        limit: Option<f64>,
+    ) -> Result<Box<dyn Resident>, Error> {
+        let rows = self.engine.load_there(data, precision, shift, limit)?;
         Ok(Box::new(Rows { rows, hooks: (self.hooks)() }))
     }
 }

@@ -6,6 +6,7 @@
 //! components [relabelled](labels) where that is asked for, with [`diagnostics`] that say whether to believe it.
 
 mod checkpoint;
+mod concerns;
 pub mod diagnostics;
 mod error;
 pub mod labels;
@@ -19,6 +20,7 @@ mod target;
 mod together;
 
 pub use checkpoint::{Checkpoint, fingerprint};
+pub use concerns::{Concern, ESS_PER_CHAIN, R_HAT, concerns};
 pub use error::Error;
 pub use labels::Relabel;
 pub use posterior::{Posterior, SummaryRow};

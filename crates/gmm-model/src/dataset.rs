@@ -150,6 +150,21 @@ impl Matrix {
     }
 }
 
+/// Checks row weights for `n` rows.
+///
+/// # Errors
+/// [`DataError`] for a wrong length, a negative or non-finite weight, or a sum that is zero or infinite.
+pub fn check_weights(weights: &[f64], n: usize) -> Result<(), DataError> {
+    if weights.len() != n {
+        return Err(DataError::WeightLength { found: weights.len(), n });
+    }
+    if let Some((row, &value)) = weights.iter().enumerate().find(|(_, w)| !(w.is_finite() && **w >= 0.0)) {
+        return Err(DataError::Weight { row, value });
+    }
+    let sum: f64 = weights.iter().sum();
+    if sum > 0.0 && sum.is_finite() { Ok(()) } else { Err(DataError::WeightSum { sum }) }
+}
+
 /// An `(n, d)` data set: at least one row and column, all finite, with optional row weights and column names.
 ///
 /// A row of weight 2 is the row twice; a row of weight 0 is not there.
@@ -182,16 +197,7 @@ impl Dataset {
     /// # Errors
     /// [`DataError`] for a wrong length, a negative or non-finite weight, or a sum that is zero or infinite.
     pub fn with_weights(mut self, weights: Vec<f64>) -> Result<Self, DataError> {
-        if weights.len() != self.n_rows() {
-            return Err(DataError::WeightLength { found: weights.len(), n: self.n_rows() });
-        }
-        if let Some((row, &value)) = weights.iter().enumerate().find(|(_, w)| !(w.is_finite() && **w >= 0.0)) {
-            return Err(DataError::Weight { row, value });
-        }
-        let sum: f64 = weights.iter().sum();
-        if !(sum > 0.0 && sum.is_finite()) {
-            return Err(DataError::WeightSum { sum });
-        }
+        check_weights(&weights, self.n_rows())?;
         self.weights = Some(weights);
         Ok(self)
     }

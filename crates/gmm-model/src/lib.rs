@@ -35,7 +35,7 @@ mod synthetic;
 pub use cholesky::{Cholesky, NotPositiveDefinite};
 pub use covariance::{CovarianceType, Covariances, packed_index, packed_len};
 pub use criteria::{Criteria, Criterion, criteria, entropy};
-pub use dataset::{Dataset, Matrix, Precision};
+pub use dataset::{Dataset, Matrix, Precision, check_weights};
 pub use draw::Draws;
 pub use error::{DataError, ModelError, StatisticsError};
 pub use m_step::{MStep, m_step};

@@ -60,7 +60,7 @@ impl DeviceArray {
         let fetched = supervise(py, self.owner(py), None, move |_| {
             let opened = engines::open(&place)?;
             // SAFETY: memory of `owner`, which `supervise` keeps; its library said where it is.
-            unsafe { cuda(&opened)?.fetch_device_rows(&rows) }
+            unsafe { cuda(&opened)?.device_data(rows, None) }?.fetch()
         })?;
         Ok(match fetched.map_err(|error| raise(py, error))? {
             Matrix::F32(rows) => PyArray2::from_owned_array(py, rows.into_owned()).into_any(),

@@ -17,7 +17,7 @@ use crate::rows::Rows;
 use crate::stoppable::stoppable;
 use crate::supervise::{Progress, supervise};
 
-/// Fits a mixture to `rows`, `(n, d)` of float32 or float64, on the engine that `place` names.
+/// Fits a mixture to `rows`, `(n, d)` of float32 or float64, or a `DeviceArray`, on the engine that `place` names.
 ///
 /// `init` is a word, `(weights, means, covariances)`, or `Parameters`; `weights`, `(n,)`, are the rows' weights;
 /// `follow(restart, iteration, mean_log_likelihood, change)` is called after each iteration. Other Python threads run
@@ -39,8 +39,8 @@ pub(crate) fn fit<'py>(
     let (unchecked, owner) = Rows::new(rows, weights)?.split();
     let done = supervise(py, owner, follow, move |line| -> Result<Fit, Error> {
         options.validate()?;
-        let data = unchecked.check()?;
         let opened = engines::open(&place)?;
+        let rows = unchecked.check(&opened)?;
         let mut observer = |seen: &Iteration<'_>| {
             line.say(Progress::Iteration {
                 restart: seen.restart,
@@ -51,7 +51,7 @@ pub(crate) fn fit<'py>(
             if line.is_cut() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let engine = stoppable(opened.engine.as_ref(), line.stop());
-        fit_observed(&engine, &data, &options, &mut observer)
+        fit_observed(&engine, rows.data(), &options, &mut observer)
     })?;
     as_dict(py, done.map_err(|error| raise(py, error))?)
 }

@@ -7,6 +7,7 @@
 
 mod components;
 mod device_array;
+mod dlpack;
 mod engines;
 mod errors;
 mod evaluate;
@@ -44,8 +45,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(parameters::mixture, module)?)?;
     module.add_function(wrap_pyfunction!(mcmc::mcmc, module)?)?;
     module.add_function(wrap_pyfunction!(mcmc::summary, module)?)?;
+    module.add_function(wrap_pyfunction!(mcmc::concerns, module)?)?;
     module.add_function(wrap_pyfunction!(mcmc::write_draws, module)?)?;
     module.add_class::<device_array::DeviceArray>()?;
+    module.add_class::<dlpack::Dlpack>()?;
     module.add_class::<likelihood::Held>()?;
     module.add_class::<components::Components>()?;
     module.add_class::<products::Resident>()?;

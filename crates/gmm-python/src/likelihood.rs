@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gmm_host::{Error, Gradient, Likelihood};
-use gmm_model::{CovarianceType, Dataset, Mixture, ModelError, packed_index, packed_len};
+use gmm_model::{CovarianceType, Mixture, ModelError, packed_index, packed_len};
 use ndarray::{Array2, Array3};
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayDyn, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::prelude::*;
@@ -15,7 +15,7 @@ use crate::given::{Given, GivenSets};
 use crate::options::Place;
 use crate::parameters::to_numpy;
 use crate::per_process::PerProcess;
-use crate::rows::Rows;
+use crate::rows::{Checked, Rows};
 use crate::supervise::supervise;
 use crate::unconstrained::Unconstrained;
 
@@ -39,7 +39,7 @@ pub(crate) struct Held {
 
 /// Rows on an engine, and what it takes to load them once more: a forked process has no engine yet.
 pub(crate) struct Loadable {
-    data: Dataset,
+    rows: Checked,
     place: Place,
     loaded: PerProcess<Likelihood>,
 }
@@ -47,10 +47,10 @@ pub(crate) struct Loadable {
 impl Loadable {
     /// The likelihood, loaded by this process.
     pub(crate) fn get(&mut self) -> Result<&mut Likelihood, Error> {
-        let Self { data, place, loaded } = self;
+        let Self { rows, place, loaded } = self;
         loaded.get(|| {
-            let precision = place.precision.unwrap_or(data.rows().precision());
-            Likelihood::new(engines::open(place)?.engine.as_ref(), data, precision)
+            let precision = place.precision.unwrap_or(rows.data().precision());
+            Likelihood::new(engines::open(place)?.engine.as_ref(), rows.data(), precision)
         })
     }
 
@@ -129,7 +129,8 @@ impl Held {
         let dim = rows.dim();
         let (unchecked, owner) = rows.split();
         let loaded = supervise(py, owner.clone_ref(py), None, move |_| {
-            let mut rows = Loadable { data: unchecked.check()?, place, loaded: PerProcess::empty() };
+            let rows = unchecked.check(engines::open(&place)?.as_ref())?;
+            let mut rows = Loadable { rows, place, loaded: PerProcess::empty() };
             rows.get()?;
             Ok::<_, Error>(rows)
         })?;

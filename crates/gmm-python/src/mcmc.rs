@@ -8,7 +8,7 @@ use gmm_data::DrawsFile;
 use gmm_host::{Error, Likelihood, memory};
 use gmm_mcmc::starts::{self, Centre};
 use gmm_mcmc::{Checkpoint, Event, Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Stat, Target};
-use gmm_mcmc::{SummaryRow, fingerprint};
+use gmm_mcmc::{Concern, SummaryRow, fingerprint};
 use gmm_model::{CovarianceType, Dataset, DrawStat, ParameterDraws};
 use ndarray::{ArrayD, IxDyn};
 use numpy::{IntoPyArray, PyReadonlyArray1, PyReadonlyArrayDyn};
@@ -90,7 +90,7 @@ pub(crate) fn mcmc<'py>(
     let kept = Arc::new(Mutex::new(None));
     let keep = kept.clone();
     let done = supervise(py, owner, follow, move |line| {
-        let data = unchecked.check().map_err(gmm_mcmc::Error::from)?;
+        let data = unchecked.on_host().map_err(gmm_mcmc::Error::from)?;
         draw(&asked, &place, &data, checkpoint, line, &keep)
     });
     let done = done.map_err(|error| match kept.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -262,6 +262,22 @@ pub(crate) fn summary(py: Python<'_>, draws: GivenDraws) -> Vec<Line8> {
     let rows = py.detach(|| draws.0.summary());
     let line = |r: SummaryRow| (r.name, r.mean, r.sd, r.q5, r.q95, r.ess_bulk, r.ess_tail, r.r_hat);
     rows.into_iter().map(line).collect()
+}
+
+/// What should be seen before draws are believed, of which `diverging` came from steps that diverged: 'apart', 'few' or
+/// 'diverging', and a text.
+#[pyfunction]
+pub(crate) fn concerns(py: Python<'_>, draws: GivenDraws, diverging: usize) -> Vec<(&'static str, String)> {
+    let found = py.detach(|| gmm_mcmc::concerns(&draws.0, &draws.0.summary(), diverging));
+    let named = |concern: Concern| {
+        let name = match concern {
+            Concern::Apart { .. } => "apart",
+            Concern::Few { .. } => "few",
+            Concern::Diverging { .. } => "diverging",
+        };
+        (name, concern.to_string())
+    };
+    found.into_iter().map(named).collect()
 }
 
 /// Writes draws as `gmm mcmc` does: npz, parquet or Arrow, by the extension. `stats` are arrays of shape (C, N).

@@ -1,26 +1,39 @@
-//! NumPy arrays as rows, without a copy where they are in row-major order.
+//! Arrays as rows, without a copy where they are in row-major order: NumPy's, and those that lie on a GPU.
 
-use gmm_host::Error;
+use gmm_host::{Data, DeviceData, DeviceRows, Error, Opened};
 use gmm_model::{Dataset, Matrix};
 use ndarray::ArrayView2;
 use numpy::{Element, PyArray2, PyArrayMethods, PyReadonlyArray1, PyUntypedArrayMethods};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
+use crate::device_array::{DeviceArray, cuda};
+
 /// Rows, `(n, d)`, in memory that `owner` keeps.
 pub(crate) struct Rows {
-    matrix: Matrix,
+    at: At,
     weights: Option<Vec<f64>>,
     owner: Py<PyAny>,
 }
 
+/// Where rows lie.
+enum At {
+    Host(Matrix),
+    Device(DeviceRows),
+}
+
 impl Rows {
-    /// Borrows an array of float32 or float64, aligned and of native byte order; copies it where it is not in row-major
-    /// order.
+    /// Borrows an array of float32 or float64, aligned and of native byte order, which is copied where it is not in
+    /// row-major order; or one on a GPU.
     ///
     /// # Errors
     /// `TypeError` for anything else: the callers in Python convert.
     pub(crate) fn new(array: &Bound<'_, PyAny>, weights: Option<PyReadonlyArray1<'_, f64>>) -> PyResult<Self> {
+        let weights = weights.map(|weights| weights.as_array().to_vec());
+        if let Ok(array) = array.cast::<DeviceArray>() {
+            let (there, py) = (array.get(), array.py());
+            return Ok(Self { at: At::Device(there.rows()), weights, owner: there.owner(py) });
+        }
         let matrix = if let Ok(array) = array.cast::<PyArray2<f64>>() {
             Matrix::from(borrowed(array)?)
         } else if let Ok(array) = array.cast::<PyArray2<f32>>() {
@@ -29,44 +42,84 @@ impl Rows {
             let what = "rows must be an aligned two-dimensional array of float32 or float64 in native byte order";
             return Err(PyTypeError::new_err(what));
         };
-        let weights = weights.map(|weights| weights.as_array().to_vec());
-        Ok(Self { matrix, weights, owner: array.clone().unbind() })
+        Ok(Self { at: At::Host(matrix), weights, owner: array.clone().unbind() })
     }
 
     /// `(n, d)`.
     pub(crate) fn dim(&self) -> (usize, usize) {
-        self.matrix.dim()
+        match &self.at {
+            At::Host(matrix) => matrix.dim(),
+            At::Device(rows) => (rows.n, rows.d),
+        }
     }
 
     /// The numbers as they are, for who takes any, and what keeps their memory and `other`'s: it must outlive them.
+    ///
+    /// # Errors
+    /// `TypeError` for numbers on a GPU.
     pub(crate) fn into_matrix(self, py: Python<'_>, other: &Py<PyAny>) -> PyResult<(Matrix, Py<PyAny>)> {
+        let At::Host(matrix) = self.at else { return Err(PyTypeError::new_err(FETCH)) };
         let both = (self.owner, other.clone_ref(py)).into_pyobject(py)?;
-        Ok((self.matrix, both.into_any().unbind()))
+        Ok((matrix, both.into_any().unbind()))
     }
 
-    /// The rows still to be checked, and what keeps their memory: it must outlive them.
+    /// The rows still to be checked, and what keeps their memory: it must outlive them, and what they are checked into.
     pub(crate) fn split(self) -> (Unchecked, Py<PyAny>) {
-        (Unchecked { matrix: self.matrix, weights: self.weights }, self.owner)
+        (Unchecked { at: self.at, weights: self.weights }, self.owner)
     }
 }
 
+const FETCH: &str = "an array on a GPU is not read here: the callers in Python bring it";
+
 /// Rows and weights as they came.
 pub(crate) struct Unchecked {
-    matrix: Matrix,
+    at: At,
     weights: Option<Vec<f64>>,
 }
 
 impl Unchecked {
-    /// The checked data set. Cost: one pass over the rows, so not while Python waits.
+    /// The checked rows, wherever they lie. Cost: one pass over rows on the host, so not while Python waits; those on a GPU
+    /// are looked at when they are loaded.
     ///
     /// # Errors
-    /// [`Error::Data`] with row and column.
-    pub(crate) fn check(self) -> Result<Dataset, Error> {
-        let data = Dataset::new(self.matrix)?;
+    /// [`Error::Data`] with row and column; [`Error::Device`] and [`Error::Option`] where rows on a GPU lie on another than
+    /// the engine's.
+    pub(crate) fn check(self, opened: &Opened) -> Result<Checked, Error> {
+        let rows = match self.at {
+            At::Host(_) => return Ok(Checked::Host(self.on_host()?)),
+            At::Device(rows) => rows,
+        };
+        // SAFETY: the owner's library said where the rows are, and the owner is kept as for rows on the host. A program that
+        // writes there meanwhile gets a wrong fit, as it does there.
+        Ok(Checked::Device(unsafe { cuda(opened)?.device_data(rows, self.weights) }?))
+    }
+
+    /// The checked rows where they lie on the host.
+    ///
+    /// # Errors
+    /// [`Error::Data`] with row and column; [`Error::Device`] for rows on a GPU.
+    pub(crate) fn on_host(self) -> Result<Dataset, Error> {
+        let At::Host(matrix) = self.at else { return Err(Error::Device(FETCH.to_owned())) };
+        let data = Dataset::new(matrix)?;
         Ok(match self.weights {
             Some(weights) => data.with_weights(weights)?,
             None => data,
         })
+    }
+}
+
+/// Checked rows, wherever they lie.
+pub(crate) enum Checked {
+    Host(Dataset),
+    Device(DeviceData),
+}
+
+impl Checked {
+    pub(crate) const fn data(&self) -> Data<'_> {
+        match self {
+            Self::Host(data) => Data::Host(data),
+            Self::Device(data) => Data::Device(data),
+        }
     }
 }
 

@@ -3,8 +3,21 @@
 import numpy as np
 import pytest
 
+from gmm_rs import _core
 from gmm_rs.datasets import make_gmm
 from gmm_rs.mixture import GaussianMixture
+
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "gpu: runs on an NVIDIA GPU, and is skipped where there is none")
+
+
+def has_gpu():
+    """Whether the engine that 'auto' takes is a GPU's."""
+    name, _, _ = _core.engine({"device": "auto", "threads": 1, "precision": None})
+    return name.startswith("cuda")
+
 
 KINDS = ["full", "tied", "diag", "spherical"]
 

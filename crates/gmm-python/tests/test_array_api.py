@@ -23,10 +23,16 @@ PROGRAM = """
             assert one.score(X, sample_weight=weights) == want.score(rows, sample_weight=weights)
             # What did not come as such an array does not go as one.
             assert type(one.predict(rows)) is np.ndarray
+            attributes = (one.weights_, one.means_, one.covariances_, one.precisions_, one.precisions_cholesky_)
+            assert [type(array) for array in (*attributes, *one.sample(3))] == [kind] * 7
+            assert np.array_equal(np.from_dlpack(one.means_), want.means_)
+            # Their own library's arrays are what a fit goes on from, and parameters may be such too.
+            again = GaussianMixture(2, means_init=one.means_, random_state=0, device="cpu", warm_start=True)
+            assert type(again.fit(X).fit(X).means_) is kind
+            assert type(one.to_sklearn().means_) is kind
         wanted = [want.predict(rows), want.predict(rows), want.predict_proba(rows), want.score_samples(rows)]
         for a, b in zip(found, wanted):
             assert np.array_equal(np.from_dlpack(a), b) and np.from_dlpack(a).dtype == b.dtype
-    assert type(one.means_) is np.ndarray
     print("all is well")
 """
 

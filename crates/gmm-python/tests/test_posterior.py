@@ -58,6 +58,17 @@ def test_means_of_groups_far_apart_are_those_of_their_rows(line, draws):
     assert draws.concerns() == []
 
 
+def test_what_should_be_seen_is_said(line, draws):
+    rng = np.random.default_rng(0)
+    apart = rng.normal(size=(2, 50, 1, 1)) + np.array([0.0, 9.0]).reshape(2, 1, 1, 1)
+    stats = {"lp": rng.normal(size=(2, 50)), "diverging": np.arange(100).reshape(2, 50) < 3}
+    made = Draws("spherical", np.ones((2, 50, 1)), apart, np.ones((2, 50, 1)), stats)
+    mixed, few, diverging = made.concerns()
+    assert mixed.startswith("r_hat is above 1.01 for 1 of ") and "means[0,0])" in mixed and mixed.endswith("relabel='pivot'")
+    assert "effective sample size below 200" in few and few.endswith("; take more draws")
+    assert diverging.startswith("3 of 100 draws diverged") and "target_accept" in diverging
+
+
 def test_a_seed_fixes_the_draws(line):
     one, same, other = (mcmc(line, 2, **{**SHORT, "random_state": seed}) for seed in (0, 0, 1))
     np.testing.assert_array_equal(one.means, same.means)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gmm_mcmc::{Posterior, Sampler, SummaryRow};
+use gmm_mcmc::{Concern, Posterior, Sampler, SummaryRow, concerns};
 use gmm_model::ParameterDraws;
 use serde_json::{Value, json};
 
@@ -11,10 +11,6 @@ use crate::render;
 
 /// Lines that are printed; `--json` has all.
 const LINES: usize = 40;
-/// Above this, chains have not mixed (Vehtari and others 2021).
-const R_HAT: f64 = 1.01;
-/// Draws worth this many independent ones for each chain are asked for there too.
-const ESS_PER_CHAIN: f64 = 100.0;
 
 /// The summary, a line for each parameter, and a last one about the run.
 pub(crate) fn table(posterior: &Posterior, summary: &[SummaryRow], elapsed: Duration, colour: bool) -> String {
@@ -56,46 +52,18 @@ pub(crate) fn table(posterior: &Posterior, summary: &[SummaryRow], elapsed: Dura
     out + &format!("\n{chains} chains of {draws} draws, acceptance {acceptance:.2}, in {elapsed:.3?}\n")
 }
 
-/// What should be seen before the draws are believed.
+/// What should be seen before the draws are believed, and what to do about it.
 pub(crate) fn warnings(posterior: &Posterior, summary: &[SummaryRow]) -> Vec<String> {
-    let mut all = Vec::new();
-    let worst = |rows: &[&SummaryRow], value: &dyn Fn(&SummaryRow) -> f64| {
-        let worst = rows.iter().max_by(|a, b| value(a).total_cmp(&value(b)));
-        worst.map(|row| row.name.clone()).unwrap_or_default()
-    };
-    let apart: Vec<&SummaryRow> = summary.iter().filter(|row| row.r_hat > R_HAT).collect();
-    if !apart.is_empty() {
-        let name = worst(&apart, &|row| row.r_hat);
-        let top = apart.iter().map(|row| row.r_hat).fold(0.0, f64::max);
-        all.push(format!(
-            "r_hat is above {R_HAT} for {} of {} numbers (largest {top:.3}, {name}): the chains have not mixed; more \
-             --warmup and --draws, or, where components changed places, --relabel pivot",
-            apart.len(),
-            summary.len()
-        ));
-    }
-    let wanted = ESS_PER_CHAIN * posterior.draws.chains as f64;
-    let ess = |row: &SummaryRow| row.ess_bulk.min(row.ess_tail);
-    let few: Vec<&SummaryRow> = summary.iter().filter(|row| row.sd > 0.0 && ess(row) < wanted).collect();
-    if !few.is_empty() {
-        let name = worst(&few, &|row| -ess(row));
-        let least = few.iter().map(|row| ess(row)).fold(f64::INFINITY, f64::min);
-        all.push(format!(
-            "{} of {} numbers have an effective sample size below {wanted:.0} (least {least:.0}, {name}): their quantiles \
-             are rough; more --draws",
-            few.len(),
-            summary.len()
-        ));
-    }
     let diverging = posterior.stats.iter().filter(|s| s.diverging).count();
-    if diverging > 0 {
-        all.push(format!(
-            "{diverging} of {} draws diverged: what lies beyond is not drawn from; raise --target-accept, or the prior \
-             leaves a component too free",
-            posterior.stats.len()
-        ));
-    }
-    all
+    let advised = |concern: Concern| {
+        let advice = match concern {
+            Concern::Apart { .. } => "more --warmup and --draws, or, where components changed places, --relabel pivot",
+            Concern::Few { .. } => "more --draws",
+            Concern::Diverging { .. } => "raise --target-accept, or the prior leaves a component too free",
+        };
+        format!("{concern}; {advice}")
+    };
+    concerns(posterior, summary, diverging).into_iter().map(advised).collect()
 }
 
 /// The summary with the run's own numbers; what is no number is null.

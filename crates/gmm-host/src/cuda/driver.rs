@@ -11,8 +11,8 @@ use std::os::raw::{c_char, c_int, c_uchar, c_uint, c_void};
 use std::sync::OnceLock;
 
 use cust::sys::{
-    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute, CUjit_option,
-    CUmodule, CUpointer_attribute, CUresult, CUstream, cudaError_enum,
+    CUDA_MEMCPY2D, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute,
+    CUjit_option, CUmodule, CUpointer_attribute, CUresult, CUstream, cudaError_enum,
 };
 
 /// What a driver function returns: 0, or a number of `cuda.h`.
@@ -116,6 +116,7 @@ forwarded! {
     fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
     fn cuDevicePrimaryCtxRelease_v2(device: CUdevice);
     fn cuCtxSetCurrent(context: CUcontext);
+    fn cuCtxSynchronize();
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
     fn cuModuleLoadDataEx(
         module: *mut CUmodule,
@@ -155,6 +156,7 @@ forwarded! {
     fn cuMemFreeHost(pointer: *mut c_void);
     fn cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream);
     fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
+    fn cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D, stream: CUstream);
     fn cuPointerGetAttribute(value: *mut c_void, attribute: CUpointer_attribute, pointer: CUdeviceptr);
     fn cuMemsetD8Async(to: CUdeviceptr, value: c_uchar, bytes: usize, stream: CUstream);
 }
@@ -227,7 +229,7 @@ refused! {
     cuArray3DCreate_v2 cuArray3DGetDescriptor_v2 cuArrayDestroy cuCtxCreate_v2 cuCtxDestroy_v2 cuCtxGetApiVersion
     cuCtxGetCacheConfig cuCtxGetCurrent cuCtxGetDevice cuCtxGetFlags cuCtxGetLimit cuCtxGetSharedMemConfig
     cuCtxGetStreamPriorityRange cuCtxPopCurrent_v2 cuCtxPushCurrent_v2 cuCtxSetCacheConfig cuCtxSetLimit
-    cuCtxSetSharedMemConfig cuCtxSynchronize cuDestroyExternalMemory cuDevicePrimaryCtxReset_v2
+    cuCtxSetSharedMemConfig cuDestroyExternalMemory cuDevicePrimaryCtxReset_v2
     cuDevicePrimaryCtxSetFlags_v2 cuEventQuery cuExternalMemoryGetMappedBuffer cuFuncGetAttribute
     cuFuncSetCacheConfig cuFuncSetSharedMemConfig cuGraphAddKernelNode cuGraphCreate cuGraphDebugDotPrint
     cuGraphDestroy cuGraphGetEdges cuGraphGetNodes cuGraphKernelNodeGetParams cuGraphNodeGetType

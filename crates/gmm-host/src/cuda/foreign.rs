@@ -4,23 +4,27 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::Arc;
 
-use cust::memory::bytemuck::Pod;
+use cust::memory::bytemuck::{Pod, cast_slice};
 use cust::memory::{AsyncCopyDestination, DeviceCopy, DevicePointer, DeviceSlice};
-use cust::sys::{CUpointer_attribute, CUstream, cuPointerGetAttribute, cuStreamSynchronize};
+use cust::sys::{
+    CUDA_MEMCPY2D, CUmemorytype, CUpointer_attribute, CUstream, cuCtxSynchronize, cuMemcpy2DAsync_v2,
+    cuPointerGetAttribute, cuStreamSynchronize, cudaError_enum,
+};
 use gmm_kernels::layout::tiled_len;
-use gmm_model::{DataError, Matrix, Precision};
-use ndarray::Array2;
+use gmm_model::{DataError, Matrix, Precision, check_weights};
+use ndarray::{Array2, Axis};
 
 use super::CudaEngine;
-use super::buffers::Slot;
+use super::buffers::{Slot, pin, pinned_empty};
 use super::device::Gpu;
 use super::launch::Launcher;
 use super::plan::Forced;
 use super::queue::Queue;
 use super::rows::CudaRows;
 use super::staging::receive;
-use super::upload::Number;
+use super::upload::{Number, weights as upload_weights};
 use crate::engine::{DISTANCE_ROWS, check_features};
+use crate::shift::{Strided, too_far};
 use crate::{Error, Resident};
 
 /// Rows, `(n, d)` in row-major order and one behind the other, in the memory of a device.
@@ -42,70 +46,239 @@ impl DeviceRows {
     fn number_bytes(&self) -> usize {
         if self.precision == Precision::F32 { 4 } else { 8 }
     }
+}
 
-    /// Numbers of some rows.
-    ///
-    /// # Safety
-    /// As for [`CudaEngine::load_device_rows`]; the slice is not used after the call that makes it.
-    unsafe fn slice<A: DeviceCopy>(&self, rows: Range<usize>) -> DeviceSlice<A> {
-        let start = self.address + (rows.start * self.d * size_of::<A>()) as u64;
-        // SAFETY: within the numbers of which the caller speaks.
-        unsafe { DeviceSlice::from_raw_parts(DevicePointer::from_raw(start), rows.len() * self.d) }
-    }
+/// Rows of another library on this process's GPU, with optional row weights, which lie on the host. What a
+/// [`Dataset`](gmm_model::Dataset) is for rows on the host, but for one thing: whether all numbers are finite is seen when
+/// an engine takes them in.
+pub struct DeviceData {
+    gpu: Arc<Gpu>,
+    rows: DeviceRows,
+    weights: Option<Vec<f64>>,
 }
 
 impl CudaEngine {
-    /// Takes rows in as [`Engine::load`](crate::Engine::load) does those of a data set, to the same bits, without bringing
-    /// them to the host. They are read before this returns, and not needed after.
-    ///
-    /// Cost: two passes over the rows on the device, one of which sees whether all are finite.
+    /// Rows on this engine's device, to be read from there: to fit, to evaluate, to take the likelihood of. All work that
+    /// the process has put on the device until now is waited for.
     ///
     /// # Safety
-    /// `rows` are numbers that this process may read, and nobody writes to them or frees them during the call. Work that
-    /// wrote them is done, or on the stream that `rows` names, or on the device's default stream.
+    /// `rows` are numbers that this process may read, and nobody writes to them or frees them as long as the result lives.
+    /// Work that writes them is done, or was put on a stream of the device's primary context or on the one that `rows`
+    /// names.
     ///
     /// # Errors
-    /// [`Error::Data`] for no rows, and with the first row and column that is NaN or infinite; [`Error::Option`] where
-    /// `rows` lie on another device, or on none; [`Error::Memory`] before anything is taken; [`Error::Device`].
-    pub unsafe fn load_device_rows(
+    /// [`Error::Data`] for no rows, and for weights as [`Dataset::with_weights`](gmm_model::Dataset::with_weights) refuses
+    /// them; [`Error::Option`] where `rows` lie on another device, or on none; [`Error::Device`].
+    pub unsafe fn device_data(&self, rows: DeviceRows, weights: Option<Vec<f64>>) -> Result<DeviceData, Error> {
+        check(&rows)?;
+        if let Some(weights) = &weights {
+            check_weights(weights, rows.n)?;
+        }
+        self.gpu.enter()?;
+        ready(&self.gpu, &rows)?;
+        Ok(DeviceData { gpu: self.gpu.clone(), rows, weights })
+    }
+
+    /// [`Engine::load_there`](crate::Engine::load_there).
+    pub(super) fn load_device_data(
         &self,
-        rows: &DeviceRows,
+        data: &DeviceData,
         precision: Precision,
         shift: &[f64],
+        limit: Option<f64>,
     ) -> Result<Box<dyn Resident>, Error> {
-        check_features(rows.d, shift.len())?;
-        check(rows)?;
+        check_features(data.rows.d, shift.len())?;
+        if data.gpu.ordinal != self.gpu.ordinal {
+            return refused(&self.gpu, format!("cuda:{}", data.gpu.ordinal));
+        }
         let (gpu, forced) = (self.gpu.clone(), Forced::from_environment()?);
-        // SAFETY: the caller's promise.
-        unsafe {
-            Ok(match precision {
-                Precision::F32 => Box::new(CudaRows::<f32>::foreign(gpu, rows, precision, shift, forced)?),
-                Precision::F64 => Box::new(CudaRows::<f64>::foreign(gpu, rows, precision, shift, forced)?),
-            })
+        Ok(match precision {
+            Precision::F32 => Box::new(CudaRows::<f32>::foreign(gpu, data, precision, shift, limit, forced)?),
+            Precision::F64 => Box::new(CudaRows::<f64>::foreign(gpu, data, precision, shift, limit, forced)?),
+        })
+    }
+}
+
+impl DeviceData {
+    /// `(n, d)`.
+    pub const fn dim(&self) -> (usize, usize) {
+        (self.rows.n, self.rows.d)
+    }
+
+    /// Of the numbers.
+    pub const fn precision(&self) -> Precision {
+        self.rows.precision
+    }
+
+    /// Row weights, `(n,)`, if any.
+    pub fn weights(&self) -> Option<&[f64]> {
+        self.weights.as_deref()
+    }
+
+    /// Brings all rows to the host, as they are.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] before anything is taken; [`Error::Device`].
+    pub fn fetch(&self) -> Result<Matrix, Error> {
+        crate::memory::check("rows from the GPU", (self.rows.n * self.rows.d * self.rows.number_bytes()) as u128)?;
+        self.gpu.enter()?;
+        let queue = Queue::new(&self.gpu)?;
+        Ok(match self.rows.precision {
+            Precision::F32 => self.some::<f32>(&queue, 0..self.rows.n)?.into(),
+            Precision::F64 => self.some::<f64>(&queue, 0..self.rows.n)?.into(),
+        })
+    }
+
+    /// Some rows on the host, `(rows.len(), d)`.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub(crate) fn pick(&self, rows: &[usize]) -> Result<Array2<f64>, Error> {
+        let blocks = rows.iter().map(|&first| Block { first, pitch: 1, height: 1, width: 1 });
+        let picked = self.blocks(&blocks.collect::<Vec<_>>())?;
+        Ok(ndarray::concatenate(Axis(0), &picked.iter().map(|row| row.view()).collect::<Vec<_>>())
+            .expect("d columns each"))
+    }
+
+    /// Rows at some strides on the host, `(strided.len(), d)`. They are a thousand at most, and a copy for each would take
+    /// longer than to bring the whole of a small data set: they come in blocks, with rows around them.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub(crate) fn sample(&self, strided: Strided) -> Result<Array2<f64>, Error> {
+        let row_bytes = self.rows.d * self.rows.number_bytes();
+        let (blocks, picks) = blocks_of(strided, (BLOCK_BYTES / row_bytes).clamp(1, MOST_WIDE));
+        let found = self.blocks(&blocks)?;
+        let mut out = Array2::zeros((strided.len(), self.rows.d));
+        for (mut row, (block, at)) in out.outer_iter_mut().zip(picks) {
+            row.assign(&found[block].row(at));
+        }
+        Ok(out)
+    }
+
+    /// Each block's rows, `(height*width, d)`.
+    fn blocks(&self, blocks: &[Block]) -> Result<Vec<Array2<f64>>, Error> {
+        match self.rows.precision {
+            Precision::F32 => self.blocks_of_numbers::<f32>(blocks),
+            Precision::F64 => self.blocks_of_numbers::<f64>(blocks),
         }
     }
 
-    /// Brings rows to the host, as they are.
-    ///
-    /// # Safety
-    /// As for [`load_device_rows`](Self::load_device_rows).
-    ///
-    /// # Errors
-    /// [`Error::Option`] and [`Error::Device`] as there; [`Error::Memory`] before anything is taken.
-    pub unsafe fn fetch_device_rows(&self, rows: &DeviceRows) -> Result<Matrix, Error> {
-        check(rows)?;
-        crate::memory::check("rows from the GPU", (rows.n * rows.d * rows.number_bytes()) as u128)?;
-        self.gpu.enter()?;
-        ready(&self.gpu, rows)?;
-        let queue = Queue::new(&self.gpu)?;
-        // SAFETY: the caller's promise.
-        unsafe {
-            Ok(match rows.precision {
-                Precision::F32 => fetched::<f32>(&self.gpu, &queue, rows, 0..rows.n)?.into(),
-                Precision::F64 => fetched::<f64>(&self.gpu, &queue, rows, 0..rows.n)?.into(),
-            })
+    fn blocks_of_numbers<A: DeviceCopy + Pod + Into<f64>>(&self, blocks: &[Block]) -> Result<Vec<Array2<f64>>, Error> {
+        let (gpu, d) = (&self.gpu, self.rows.d);
+        gpu.enter()?;
+        let queue = Queue::new(gpu)?;
+        let mut host = pinned_empty::<u64>();
+        let len: usize = blocks.iter().map(|block| block.rows() * d).sum();
+        pin(gpu, &mut host, (len * size_of::<A>()).div_ceil(8).max(1))?;
+        let (base, row_bytes) = (host.as_mut_slice().as_mut_ptr().cast::<u8>(), d * size_of::<A>());
+        let mut at = 0;
+        let copies = blocks.iter().try_for_each(|block| {
+            let width = block.width * row_bytes;
+            let copy = CUDA_MEMCPY2D {
+                srcXInBytes: 0,
+                srcY: 0,
+                srcMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+                srcHost: std::ptr::null(),
+                srcDevice: self.rows.address + (block.first * row_bytes) as u64,
+                srcArray: std::ptr::null_mut(),
+                // Of one row nobody steps to the next.
+                srcPitch: if block.height == 1 { width } else { block.pitch * row_bytes },
+                dstXInBytes: 0,
+                dstY: 0,
+                dstMemoryType: CUmemorytype::CU_MEMORYTYPE_HOST,
+                // SAFETY: within the pinned block, which is as long as all blocks together.
+                dstHost: unsafe { base.add(at) }.cast::<c_void>(),
+                dstDevice: 0,
+                dstArray: std::ptr::null_mut(),
+                dstPitch: width,
+                WidthInBytes: width,
+                Height: block.height,
+            };
+            at += block.height * width;
+            queue.left();
+            // SAFETY: from within the rows, of which `device_data`'s caller spoke, to pinned memory that is neither read nor
+            // given back before the stream was waited for.
+            let code = unsafe { cuMemcpy2DAsync_v2(&raw const copy, queue.stream.as_inner()) };
+            gpu.check_code(|| "a copy of rows from the device".to_owned(), code)
+        });
+        if let Err(error) = copies.and_then(|()| queue.wait(gpu)) {
+            queue.recover();
+            return Err(error);
         }
+        let mut numbers = cast_slice::<u64, A>(host.as_slice());
+        Ok(blocks
+            .iter()
+            .map(|block| {
+                let (these, rest) = numbers.split_at(block.rows() * d);
+                numbers = rest;
+                let values = these.iter().map(|&v| v.into()).collect();
+                Array2::from_shape_vec((block.rows(), d), values).expect("as many as copied")
+            })
+            .collect())
     }
+
+    /// Some rows on the host, one behind the other.
+    fn some<A: DeviceCopy + Pod + Default>(&self, queue: &Queue, some: Range<usize>) -> Result<Array2<A>, Error> {
+        let d = self.rows.d;
+        let mut out = Array2::from_elem((some.len(), d), A::default());
+        let slots = out.as_slice_mut().expect("row-major");
+        let start = self.rows.address + (some.start * d * size_of::<A>()) as u64;
+        // SAFETY: within the rows, of which `device_data`'s caller spoke.
+        let from = unsafe { DeviceSlice::<A>::from_raw_parts(DevicePointer::from_raw(start), some.len() * d) };
+        receive(&self.gpu, queue, &from, |piece, numbers| slots[piece].copy_from_slice(numbers))?;
+        Ok(out)
+    }
+}
+
+/// Bytes of a block's rows side by side: a wider piece takes longer than a copy of its own.
+const BLOCK_BYTES: usize = 1 << 16;
+
+/// The most of them.
+const MOST_WIDE: usize = 16;
+
+/// Rows `first + i*pitch + j`, `i < height`, `j < width`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Block {
+    first: usize,
+    pitch: usize,
+    height: usize,
+    width: usize,
+}
+
+impl Block {
+    const fn rows(&self) -> usize {
+        self.height * self.width
+    }
+}
+
+/// The blocks, at most `wide` rows wide, in which all rows at some strides lie, and for each row its block and which of
+/// that block's rows it is. Where such blocks would overlap, one of all rows is no more.
+fn blocks_of(strided: Strided, wide: usize) -> (Vec<Block>, Vec<(usize, usize)>) {
+    let pitch = strided.pitch();
+    if pitch < wide {
+        let all = Block { first: 0, pitch: 1, height: 1, width: strided.of };
+        return (vec![all], strided.rows().map(|row| (0, row)).collect());
+    }
+    let (mut blocks, mut places) = (Vec::<Block>::new(), Vec::new());
+    for row in strided.rows() {
+        let joined = blocks.last_mut().and_then(|block| {
+            let (i, start) = (block.height, block.first + block.height * pitch);
+            let width = block.width.max(row - start + 1);
+            // No block may end behind the rows.
+            (width <= wide && start + width <= strided.of).then(|| {
+                (block.height, block.width) = (i + 1, width);
+                (i, row - start)
+            })
+        });
+        let (i, j) = joined.unwrap_or_else(|| {
+            blocks.push(Block { first: row, pitch, height: 1, width: 1 });
+            (0, 0)
+        });
+        places.push((blocks.len() - 1, i, j));
+    }
+    let picks = places.iter().map(|&(block, i, j)| (block, i * blocks[block].width + j)).collect();
+    (blocks, picks)
 }
 
 fn check(rows: &DeviceRows) -> Result<(), Error> {
@@ -120,75 +293,64 @@ fn check(rows: &DeviceRows) -> Result<(), Error> {
     Ok(())
 }
 
+fn refused<A>(gpu: &Gpu, value: String) -> Result<A, Error> {
+    let must = format!("on cuda:{}, the device that computes", gpu.ordinal);
+    Err(Error::Option { option: "the place of the rows", value, must })
+}
+
 /// Sees that rows lie on this device, whose context is current, and waits for whoever writes them.
 fn ready(gpu: &Gpu, rows: &DeviceRows) -> Result<(), Error> {
     let mut ordinal = -1_i32;
     let attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
     // SAFETY: writes one integer; the driver knows which addresses are its own.
     let code = unsafe { cuPointerGetAttribute((&raw mut ordinal).cast::<c_void>(), attribute, rows.address) };
-    let refused = |value: String| {
-        let must = format!("on cuda:{}, the device that computes", gpu.ordinal);
-        Err(Error::Option { option: "the place of the rows", value, must })
-    };
-    if code != cust::sys::cudaError_enum::CUDA_SUCCESS {
+    if code != cudaError_enum::CUDA_SUCCESS {
         super::driver::take_failure();
-        return refused("memory that the driver does not know".to_owned());
+        return refused(gpu, "memory that the driver does not know".to_owned());
     }
     if ordinal != gpu.ordinal as i32 {
-        return refused(format!("cuda:{ordinal}"));
+        return refused(gpu, format!("cuda:{ordinal}"));
     }
-    let Some(stream) = rows.stream else { return Ok(()) };
-    // SAFETY: the caller's stream, or one of the driver's own handles.
-    let code = unsafe { cuStreamSynchronize(stream as CUstream) };
+    if let Some(stream) = rows.stream {
+        // SAFETY: the caller's stream, or one of the driver's own handles.
+        let code = unsafe { cuStreamSynchronize(stream as CUstream) };
+        gpu.check_code(|| "waiting for rows".to_owned(), code)?;
+    }
+    // Libraries write on streams of their own, of which they tell or not.
+    // SAFETY: waits for the context's work, whoever put it there.
+    let code = unsafe { cuCtxSynchronize() };
     gpu.check_code(|| "waiting for rows".to_owned(), code)
-}
-
-/// Some rows on the host.
-///
-/// # Safety
-/// As for [`CudaEngine::load_device_rows`].
-unsafe fn fetched<A: DeviceCopy + Pod + Default>(
-    gpu: &Gpu,
-    queue: &Queue,
-    rows: &DeviceRows,
-    some: Range<usize>,
-) -> Result<Array2<A>, Error> {
-    let mut out = Array2::from_elem((some.len(), rows.d), A::default());
-    let slots = out.as_slice_mut().expect("row-major");
-    // SAFETY: the caller's promise.
-    let from = unsafe { rows.slice::<A>(some) };
-    receive(gpu, queue, &from, |piece, numbers| slots[piece].copy_from_slice(numbers))?;
-    Ok(out)
 }
 
 impl<T: Number> CudaRows<T> {
     /// Rows held about a shift, from where another library put them.
-    ///
-    /// # Safety
-    /// As for [`CudaEngine::load_device_rows`].
-    unsafe fn foreign(
+    fn foreign(
         gpu: Arc<Gpu>,
-        rows: &DeviceRows,
+        data: &DeviceData,
         precision: Precision,
         shift: &[f64],
+        limit: Option<f64>,
         forced: Forced,
     ) -> Result<Self, Error> {
         gpu.enter()?;
-        ready(&gpu, rows)?;
-        let mut held = Self::with_room(gpu, (rows.n, rows.d), None, precision, shift, forced)?;
+        let total_weight = data.weights().map(|weights| weights.iter().sum());
+        let mut held = Self::with_room(gpu, data.dim(), total_weight, precision, shift, forced)?;
         // Outside of `run`, which waits for the stream after a failure, and before this goes back to the pool.
-        let at = Slot::taken(&held.gpu, "a shift on the GPU", rows.d)?;
-        // SAFETY: the caller's promise.
-        held.run(|held| unsafe { held.take_foreign(rows, &at) })?;
-        // SAFETY: the caller's promise.
-        held.run(|held| unsafe { held.check_foreign(rows) })?;
+        let at = Slot::taken(&held.gpu, "a shift on the GPU", data.rows.d)?;
+        held.run(|held| held.take_foreign(&data.rows, &at))?;
+        // A row counts whatever it weighs.
+        let weights = held.row_weights.take();
+        let checked = held.run(|held| held.check_foreign(data, limit));
         held.forget_centres_here();
+        held.row_weights = weights;
+        checked?;
+        if let (Some(to), Some(weights)) = (&held.row_weights, data.weights()) {
+            upload_weights(&held.gpu, &held.queue, weights, &mut to.first(held.n))?;
+        }
         Ok(held)
     }
 
-    /// # Safety
-    /// As for [`CudaEngine::load_device_rows`].
-    unsafe fn take_foreign(&mut self, rows: &DeviceRows, shift: &Slot<f64>) -> Result<(), Error> {
+    fn take_foreign(&mut self, rows: &DeviceRows, shift: &Slot<f64>) -> Result<(), Error> {
         let (n, d) = (self.n as u64, self.d as u32);
         let words = (rows.n * rows.d * rows.number_bytes()).div_ceil(8);
         // SAFETY: the kernel reads numbers, of which the last word may have one only.
@@ -202,25 +364,56 @@ impl<T: Number> CudaRows<T> {
         self.queue.wait(&self.gpu)
     }
 
-    /// # Safety
-    /// As for [`CudaEngine::load_device_rows`].
-    unsafe fn check_foreign(&mut self, rows: &DeviceRows) -> Result<(), Error> {
-        let sums = self.add_centre_here(&self.shift.clone())?;
-        for group in (0..sums.len()).filter(|&group| !sums[group].is_finite()) {
-            let some = group * DISTANCE_ROWS..rows.n.min((group + 1) * DISTANCE_ROWS);
+    /// Squared distances from the shift, summed over some thousand rows, say where something may be amiss; the rows
+    /// themselves, on the host, what.
+    fn check_foreign(&mut self, data: &DeviceData, limit: Option<f64>) -> Result<(), Error> {
+        let shift = self.shift.clone();
+        let sums = self.add_centre_here(&shift)?;
+        // A distance beyond the limit has its square in the sum, up to rounding. Nothing is beyond an infinite one.
+        let most = limit.map_or(f64::MAX, |limit| 0.5 * limit * limit);
+        let mut largest = vec![0.0_f64; self.d];
+        for group in (0..sums.len()).filter(|&group| sums[group].is_nan() || sums[group] > most) {
+            let some = group * DISTANCE_ROWS..self.n.min((group + 1) * DISTANCE_ROWS);
             let first = some.start;
-            // SAFETY: the caller's promise.
-            let here = unsafe {
-                match rows.precision {
-                    Precision::F32 => fetched::<f32>(&self.gpu, &self.queue, rows, some)?.mapv(f64::from),
-                    Precision::F64 => fetched::<f64>(&self.gpu, &self.queue, rows, some)?,
-                }
+            let here = match data.rows.precision {
+                Precision::F32 => data.some::<f32>(&self.queue, some)?.mapv(f64::from),
+                Precision::F64 => data.some::<f64>(&self.queue, some)?,
             };
-            // All may be finite, and their squares too large: what that means for a density is no matter of here.
             if let Some(((row, column), &value)) = here.indexed_iter().find(|(_, v)| !v.is_finite()) {
                 return Err(DataError::NotFinite { row: first + row, column, value }.into());
             }
+            for ((_, column), value) in here.indexed_iter() {
+                largest[column] = largest[column].max((value - shift[column]).abs());
+            }
         }
-        Ok(())
+        // Without a limit all may be finite, and their squares too large: what that means for a density is no matter of here.
+        limit.map_or(Ok(()), |limit| too_far(&largest, limit, self.precision))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_hold_every_row_that_is_asked_for_and_none_behind_the_last() {
+        for n in [1, 2, 1022, 1023, 1024, 1535, 2000, 2045, 2046, 2047, 5000, 17_000, 100_003, 1_000_000] {
+            for wide in [1, 2, 16] {
+                let strided = Strided { of: n };
+                let (blocks, picks) = blocks_of(strided, wide);
+                let rows_of = |block: &Block| -> Vec<usize> {
+                    let Block { first, pitch, height, width } = *block;
+                    (0..height).flat_map(|i| (0..width).map(move |j| first + i * pitch + j)).collect()
+                };
+                let all: Vec<Vec<usize>> = blocks.iter().map(rows_of).collect();
+                assert!(all.iter().flatten().all(|&row| row < n), "{n} {wide}");
+                let brought: usize = blocks.iter().map(Block::rows).sum();
+                assert!(brought <= (wide * (strided.len() + 1)).max(n.min(wide * 1024)), "{n} {wide}: {brought}");
+                assert!(blocks.iter().all(|b| b.height == 1 || b.width <= b.pitch), "{n} {wide}");
+                assert!(picks.iter().map(|&(block, at)| all[block][at]).eq(strided.rows()), "{n} {wide}");
+            }
+        }
+        // A thousand rows take some dozens of copies.
+        assert!(blocks_of(Strided { of: 1_000_000 }, MOST_WIDE).0.len() < 70);
     }
 }

@@ -56,7 +56,7 @@ use device::Gpu;
 use plan::Forced;
 use rows::CudaRows;
 
-pub use foreign::DeviceRows;
+pub use foreign::{DeviceData, DeviceRows};
 pub use report::{CudaDevice, CudaReport, cuda_report};
 pub use staging::UploadRates;
 pub use ways::{LoopCandidate, loop_candidates};
@@ -148,5 +148,15 @@ impl Engine for CudaEngine {
             Precision::F32 => Box::new(CudaRows::<f32>::load(gpu, data, precision, shift, forced)?),
             Precision::F64 => Box::new(CudaRows::<f64>::load(gpu, data, precision, shift, forced)?),
         })
+    }
+
+    fn load_there(
+        &self,
+        data: &DeviceData,
+        precision: Precision,
+        shift: &[f64],
+        limit: Option<f64>,
+    ) -> Result<Box<dyn Resident>, Error> {
+        self.load_device_data(data, precision, shift, limit)
     }
 }

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use gmm_model::{CovarianceType, Dataset, Draws, Statistics};
+use gmm_model::{CovarianceType, Draws, Statistics};
 use ndarray::{Array1, Array2, ArrayView2};
 
 use crate::em::check;
 use crate::engine::DISTANCE_ROWS;
-use crate::{Error, Resident};
+use crate::{Data, Error, Resident};
 
 /// Lloyd stops when the centres' squared moves sum to this times the mean column variance (scikit-learn's default).
 const TOLERANCE: f64 = 1e-4;
@@ -37,11 +37,16 @@ pub struct KMeans {
 ///
 /// # Errors
 /// Whatever the engine reports.
-pub fn seed(rows: &mut dyn Resident, data: &Dataset, k: usize, draws: &mut Draws) -> Result<Array2<f64>, Error> {
+pub fn seed<'a>(
+    rows: &mut dyn Resident,
+    data: impl Into<Data<'a>>,
+    k: usize,
+    draws: &mut Draws,
+) -> Result<Array2<f64>, Error> {
+    let data = data.into();
     let (n, d) = rows.dim();
     let trials = 2 + (k as f64).ln() as usize;
     let group = |g: usize| g * DISTANCE_ROWS..n.min((g + 1) * DISTANCE_ROWS);
-    let point = |row: usize| (0..d).map(move |j| data.rows().at(row, j));
     let by_weight = || -> Vec<f64> {
         let groups = 0..n.div_ceil(DISTANCE_ROWS);
         groups.map(|g| data.weights().map_or(group(g).len() as f64, |w| w[group(g)].iter().sum())).collect()
@@ -58,16 +63,16 @@ pub fn seed(rows: &mut dyn Resident, data: &Dataset, k: usize, draws: &mut Draws
             (0..if apart { trials } else { 1 }).map(|_| draws.weighted_index(&cumulative)).collect();
         let ranges: Vec<Range<usize>> = groups.iter().map(|&g| group(g)).collect();
         let mut near = if apart { rows.near(&ranges)? } else { Vec::new() }.into_iter();
-        let mut candidates = Array2::zeros((groups.len(), d));
-        for (mut candidate, rows) in candidates.outer_iter_mut().zip(ranges) {
+        let mut chosen = Vec::with_capacity(ranges.len());
+        for rows in ranges {
             let weight = |i: usize| data.weights().map_or(1.0, |w| w[i]);
             let distances = rows.clone().map(|i| {
                 let near = if apart { near.next().expect("a distance for each row") } else { 1.0 };
                 if weight(i) > 0.0 { weight(i) * near } else { 0.0 }
             });
-            let row = rows.start + draws.weighted_index(&self::cumulative(distances.collect()));
-            candidate.iter_mut().zip(point(row)).for_each(|(slot, v)| *slot = v);
+            chosen.push(rows.start + draws.weighted_index(&self::cumulative(distances.collect())));
         }
+        let candidates = data.pick(&chosen)?;
         let best = match candidates.nrows() {
             1 => 0,
             _ => least(&rows.potentials(candidates.view())?),
@@ -100,12 +105,13 @@ fn least(values: &[f64]) -> usize {
 ///
 /// # Errors
 /// Whatever the engine reports.
-pub fn lloyd(
+pub fn lloyd<'a>(
     rows: &mut dyn Resident,
-    data: &Dataset,
+    data: impl Into<Data<'a>>,
     shift: &[f64],
     mut centres: Array2<f64>,
 ) -> Result<KMeans, Error> {
+    let data = data.into();
     let d = centres.ncols();
     let whole = ArrayView2::from_shape((1, d), shift).expect("d values");
     let spread = rows.nearest(CovarianceType::Spherical, whole)?;
@@ -160,7 +166,7 @@ fn moved_by(statistics: &Statistics, c: usize) -> Array1<f64> {
 }
 
 /// Puts each empty centre on the row that is farthest from all others; false where every row lies on a centre.
-fn revive(rows: &mut dyn Resident, data: &Dataset, centres: &mut Array2<f64>, empty: &[usize]) -> Result<bool, Error> {
+fn revive(rows: &mut dyn Resident, data: Data<'_>, centres: &mut Array2<f64>, empty: &[usize]) -> Result<bool, Error> {
     if empty.is_empty() {
         return Ok(false);
     }
@@ -173,15 +179,15 @@ fn revive(rows: &mut dyn Resident, data: &Dataset, centres: &mut Array2<f64>, em
     for &c in empty {
         #[expect(clippy::single_range_in_vec_init, reason = "one range of rows: all of them")]
         let near = rows.near(&[0..n])?;
-        let present = (0..n).filter(|&i| data.weight(i) > 0.0);
+        let present = (0..n).filter(|&i| data.weights().is_none_or(|w| w[i] > 0.0));
         let far = present.fold(None, |best: Option<usize>, i| match best {
             Some(b) if near[b] >= near[i] => best,
             _ => Some(i),
         });
         let Some(far) = far.filter(|&i| near[i] > 0.0) else { break };
-        let x: Vec<f64> = (0..centres.ncols()).map(|j| data.rows().at(far, j)).collect();
-        rows.add_centre(&x)?;
-        centres.row_mut(c).assign(&ndarray::ArrayView1::from(&x));
+        let x = data.pick(&[far])?;
+        rows.add_centre(x.as_slice().expect("one row"))?;
+        centres.row_mut(c).assign(&x.row(0));
         revived = true;
     }
     rows.forget_centres();

@@ -4,11 +4,11 @@ mod kmeans;
 
 use std::str::FromStr;
 
-use gmm_model::{CovarianceType, Covariances, Dataset, Draws, Mixture, ModelError, m_step};
+use gmm_model::{CovarianceType, Covariances, Draws, Mixture, ModelError, m_step};
 use ndarray::{Array1, Array2, Axis};
 
 use crate::em::{check, singular};
-use crate::{Error, Resident};
+use crate::{Data, Error, Resident};
 
 pub use kmeans::{KMeans, LloydPasses, lloyd, seed};
 
@@ -66,7 +66,7 @@ impl FromStr for Init {
 #[derive(Clone, Copy)]
 pub struct Start<'a> {
     /// The rows in their own coordinates, all of positive weight.
-    pub data: &'a Dataset,
+    pub data: Data<'a>,
     /// The point about which the engine holds them, `(d,)`.
     pub shift: &'a [f64],
     /// Covariance kind.
@@ -91,11 +91,11 @@ pub fn start(
     let statistics = match init {
         Init::Given(mixture) => return Ok((mixture.as_ref().clone(), 0)),
         Init::RandomRows => {
-            let chosen = draws.distinct_indices(data.n_rows(), k);
+            let chosen = draws.distinct_indices(data.dim().0, k);
             return Ok((around_rows(rows, start, &chosen)?, 0));
         }
         Init::Stride => {
-            let n = data.n_rows();
+            let n = data.dim().0;
             // The middle of each of k equal stretches.
             let chosen: Vec<usize> =
                 (0..k).map(|i| ((2 * i + 1) as u128 * n as u128 / (2 * k as u128)) as usize).collect();
@@ -111,7 +111,7 @@ pub fn start(
             rows.nearest(kind, seeds.view())?
         }
         Init::Random => {
-            let centres = Array2::from_shape_fn((k, data.n_features()), |(_, j)| start.shift[j]);
+            let centres = Array2::from_shape_fn((k, data.dim().1), |(_, j)| start.shift[j]);
             let draws = &*draws;
             rows.given(kind, centres.view(), &|first, out| random_responsibilities(draws, first, k, out))?
         }
@@ -138,7 +138,7 @@ fn around_rows(rows: &mut dyn Resident, start: Start<'_>, chosen: &[usize]) -> R
         }
         Covariances::Spherical(a) => Covariances::Spherical(Array1::from_elem(k, a[0])),
     };
-    let means = Array2::from_shape_fn((k, data.n_features()), |(c, j)| data.rows().at(chosen[c], j));
+    let means = data.pick(chosen)?;
     Ok(Mixture::new(Array1::from_elem(k, 1.0 / k as f64), means, covariances)?)
 }
 

@@ -7,9 +7,10 @@ mod unconstrained;
 
 use std::sync::Arc;
 
-use gmm_model::{Dataset, Mixture, ModelError, Precision};
+use gmm_model::{Mixture, ModelError, Precision};
 
-use crate::{Engine, Error, Resident, Wanted, shift};
+use crate::shift::Sample;
+use crate::{Data, Engine, Error, Resident, Wanted, shift};
 
 pub use change::ComponentChange;
 pub use components::ComponentCache;
@@ -75,9 +76,10 @@ impl Likelihood {
     /// # Errors
     /// [`Error::Memory`] before anything is taken; [`Error::Option`] for row weights out of the range of `precision`;
     /// what the device says.
-    pub fn new(engine: &dyn Engine, data: &Dataset, precision: Precision) -> Result<Self, Error> {
+    pub fn new<'a>(engine: &dyn Engine, data: impl Into<Data<'a>>, precision: Precision) -> Result<Self, Error> {
+        let data = data.into();
         shift::check_weights(data, engine.precision(precision))?;
-        let rows = engine.load(data, precision, &shift::of_data(data))?;
+        let rows = data.load(engine, precision, &Sample::of(data)?.medians(), None)?;
         let weights = RowWeights { each: data.weights().map(<[f64]>::to_vec), total: data.total_weight() };
         Ok(Self { rows, weights: Arc::new(weights) })
     }

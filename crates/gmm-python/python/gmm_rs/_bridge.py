@@ -12,8 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from gmm_rs import _core
-from gmm_rs._gpu import OnGpu
-from gmm_rs._inputs import contiguous
+from gmm_rs._gpu import to_host
+from gmm_rs._inputs import contiguous, like
 from gmm_rs._place import place
 from gmm_rs._verbose import Verbose
 from gmm_rs.exceptions import DataWarning, NumericalError, ParameterError
@@ -32,6 +32,9 @@ _ILL_DEFINED = (
     "the input data."
 )
 
+# The attributes that are arrays.
+_ARRAYS = ("weights_", "means_", "covariances_", "precisions_cholesky_", "precisions_")
+
 # From `_warn` to the line of the user's program: `fit` here, `_fit`, the public method, and scikit-learn's wrapper.
 _CALLER = 6
 
@@ -48,7 +51,7 @@ def fit(model, X, sample_weight=None):
     ----------
     model : estimator
         With scikit-learn's parameters, checked.
-    X : ndarray of shape (n, d), float32 or float64
+    X : ndarray of shape (n, d), float32 or float64, or OnGpu
     sample_weight : ndarray of shape (n,), float64, or None
 
     Returns
@@ -89,7 +92,7 @@ class _Run:
         self.model = model
         self.rows = contiguous(X)
         self.weights = sample_weight
-        self.place = place(model)
+        self.place = place(model, X)
         self.seed = seed(model.random_state)
         self.verbose = Verbose(model.verbose, model.verbose_interval, model.tol)
 
@@ -172,7 +175,7 @@ def _checked(given, name, shape):
     """`given` as a float64 array of this shape, all finite; None stays None. The words are scikit-learn's."""
     if given is None:
         return None
-    array = np.asarray(given)
+    array = np.asarray(to_host(given))
     if array.dtype.kind == "c":
         raise ParameterError(f"The parameter '{name}': complex data not supported")
     try:
@@ -194,14 +197,15 @@ def set_parameters(model, found, dtype):
         precisions = factors @ factors.swapaxes(-1, -2)
     else:
         precisions = factors**2
-    for name, array in (
-        ("weights_", found["weights"]),
-        ("means_", found["means"]),
-        ("covariances_", found["covariances"]),
-        ("precisions_cholesky_", factors),
-        ("precisions_", precisions),
-    ):
+    arrays = (found["weights"], found["means"], found["covariances"], factors, precisions)
+    for name, array in zip(_ARRAYS, arrays):
         setattr(model, name, array.astype(dtype, copy=False))
+
+
+def as_given(model, X):
+    """Set the mixture's attributes in the library and on the device of `X` where scikit-learn would have them there."""
+    for name in _ARRAYS:
+        setattr(model, name, like(X, getattr(model, name)))
 
 
 def _warn(found, *, converged, max_iter):
@@ -218,37 +222,34 @@ def _warn(found, *, converged, max_iter):
 def parameters(model):
     """What predictions rest on, as `gmm_rs._core` takes it: the attributes that scikit-learn's predictions rest on."""
     arrays = (model.weights_, model.means_, model.precisions_cholesky_)
-    return (model.covariance_type, *(np.ascontiguousarray(a, dtype=np.float64) for a in arrays))
+    return (model.covariance_type, *(np.ascontiguousarray(to_host(a), dtype=np.float64) for a in arrays))
 
 
 def log_densities(model, X):
     """Log density of each row, `(n,)`, in the wider type of rows and parameters."""
-    found = _core.log_densities(contiguous(X), parameters(model), place(model))
+    found = _core.log_densities(contiguous(X), parameters(model), place(model, X))
     return found.astype(_width(model, X), copy=False)
 
 
 def responsibilities(model, X):
     """Responsibilities, `(n, k)`, in the wider type of rows and parameters."""
-    found = _core.responsibilities(contiguous(X), parameters(model), place(model))
+    found = _core.responsibilities(contiguous(X), parameters(model), place(model, X))
     return found.astype(_width(model, X), copy=False)
 
 
 def labels(model, X):
     """Component of largest responsibility, `(n,)`."""
-    return _core.labels(contiguous(X), parameters(model), place(model))
+    return _core.labels(contiguous(X), parameters(model), place(model, X))
 
 
 def score(model, X, sample_weight=None):
     """Mean log density, weighted where weights are given."""
-    if sample_weight is not None and isinstance(X, OnGpu):
-        # Row weights lie on the host, where rows and weights meet.
-        X = X.on_host(place(model))
-    total, weight = _core.score(contiguous(X), parameters(model), place(model), sample_weight)
+    total, weight = _core.score(contiguous(X), parameters(model), place(model, X), sample_weight)
     return total / weight
 
 
 def _width(model, X):
-    return np.result_type(X.dtype, np.asarray(model.means_).dtype)
+    return np.result_type(X.dtype, np.asarray(to_host(model.means_)).dtype)
 
 
 def seed(random_state):

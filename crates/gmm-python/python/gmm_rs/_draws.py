@@ -11,9 +11,11 @@ from gmm_rs.mixture import GaussianMixture
 
 KINDS = ("full", "tied", "diag", "spherical")
 
-# Above this, chains have not mixed; fewer effective draws for each chain than this make rough quantiles (Vehtari and
-# others 2021).
-R_HAT, ESS_PER_CHAIN = 1.01, 100.0
+_ADVICE = {
+    "apart": "take more warmup and draws, or, where components changed places, relabel='pivot'",
+    "few": "take more draws",
+    "diverging": "raise target_accept, or the prior leaves a component too free",
+}
 
 
 class Draws:
@@ -101,30 +103,8 @@ class Draws:
         concerns : list of str
             Empty where chains mixed, draws are enough and none diverged.
         """
-        lines, found = self.summary(), []
-        apart = int((lines["r_hat"] > R_HAT).sum())
-        if apart:
-            top = np.nanargmax(lines["r_hat"])
-            found.append(
-                f"r_hat is above {R_HAT} for {apart} of {len(lines['name'])} numbers (largest {lines['r_hat'][top]:.3f}, "
-                f"{lines['name'][top]}): the chains have not mixed; take more warmup and draws, or, where components "
-                "changed places, relabel='pivot'"
-            )
-        ess = np.fmin(lines["ess_bulk"], lines["ess_tail"])
-        few = (lines["sd"] > 0.0) & (ess < ESS_PER_CHAIN * self.n_chains)
-        if few.any():
-            found.append(
-                f"{int(few.sum())} of {len(few)} numbers have an effective sample size below "
-                f"{ESS_PER_CHAIN * self.n_chains:.0f} (least {ess[few].min():.0f}): their quantiles are rough; take more "
-                "draws"
-            )
         diverging = int(np.sum(self.sample_stats.get("diverging", 0)))
-        if diverging:
-            found.append(
-                f"{diverging} of {self.n_chains * self.n_draws} draws diverged: what lies beyond is not drawn from; raise "
-                "target_accept, or the prior leaves a component too free"
-            )
-        return found
+        return [f"{text}; {_ADVICE[kind]}" for kind, text in _core.concerns(self._given(), diverging)]
 
     def mixture(self, i):
         """One draw as an estimator that predicts.

@@ -3,9 +3,16 @@
 import numpy as np
 from sklearn import get_config
 from sklearn.utils._array_api import _convert_to_numpy, get_namespace, get_namespace_and_device
-from sklearn.utils.validation import _check_n_features, _check_sample_weight, check_array, validate_data
+from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_n_features,
+    _check_sample_weight,
+    check_array,
+    validate_data,
+)
 
 from gmm_rs import _core, _gpu, _place
+from gmm_rs.exceptions import DataError
 
 # float32 and float64 stay as they are, everything else becomes float64.
 _FLOATS = [np.float64, np.float32]
@@ -27,7 +34,7 @@ def rows(model, X, *, reset, **checks):
 
     Returns
     -------
-    X : ndarray of shape (n, d)
+    X : ndarray of shape (n, d), or OnGpu
     """
     checks.update(dtype=_FLOATS, ensure_all_finite=False)
     if _gpu.is_on_gpu(X):
@@ -45,14 +52,21 @@ def rows(model, X, *, reset, **checks):
 
 
 def _rows_on_gpu(model, X, *, reset, **checks):
-    """Rows on a GPU for a prediction, in place unless the CPU is to make it; for a fit, on the host.
-
-    A fit asks for single rows, where it starts, and would ask the device for each.
-    """
+    """Rows on a GPU in place, unless the CPU is to compute."""
     X, place = _gpu.OnGpu(X), _place.place(model)
-    if reset or place["device"] in ("cpu", "reference"):
+    if place["device"] in ("cpu", "reference"):
         return validate_data(model, X.on_host(place), reset=reset, **checks)
-    _check_n_features(model, X, reset=False)
+    _check_feature_names(model, X, reset=reset)
+    _check_n_features(model, X, reset=reset)
+    return _enough(X, checks, type(model).__name__)
+
+
+def _enough(X, checks, who):
+    least = checks.get("ensure_min_samples", 1)
+    if len(X) < least:
+        raise DataError(
+            f"Found array with {len(X)} sample(s) (shape={X.shape}) while a minimum of {least} is required by {who}."
+        )
     return X
 
 
@@ -66,11 +80,21 @@ def array(X, place=None, **checks):
     return check_array(_array(X), dtype=_FLOATS, ensure_all_finite=False, input_name="X", **checks)
 
 
+def array_in_place(X, place):
+    """As :func:`array`, but rows on a GPU stay there, unless the CPU is to compute."""
+    if _gpu.is_on_gpu(X) and place["device"] not in ("cpu", "reference"):
+        return _gpu.OnGpu(X)
+    return contiguous(array(X, place))
+
+
 def weights(sample_weight, X):
     """Row weights as float64 of shape (n,); None stays None."""
     if sample_weight is None:
         return None
-    return np.ascontiguousarray(_check_sample_weight(sample_weight, X, dtype=np.float64))
+    if isinstance(X, _gpu.OnGpu):
+        # They lie on the host, whose libraries know nothing of those rows but how many they are.
+        X = np.broadcast_to(0.0, X.shape)
+    return np.ascontiguousarray(_check_sample_weight(_gpu.to_host(sample_weight), X, dtype=np.float64))
 
 
 def contiguous(X):
@@ -78,6 +102,11 @@ def contiguous(X):
     if isinstance(X, _gpu.OnGpu):
         return X.core
     return np.require(X, requirements=["C_CONTIGUOUS", "ALIGNED"])
+
+
+def on_host(X, place):
+    """Rows as a NumPy array: those on a GPU are copied."""
+    return X.on_host(place) if isinstance(X, _gpu.OnGpu) else X
 
 
 def _array(X):

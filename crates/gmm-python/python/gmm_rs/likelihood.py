@@ -28,12 +28,14 @@ class Likelihood:
     A value is the sum of ``sample_weight * log(p(x))`` over the rows: finite or ``-inf``, never NaN. Same rows,
     parameters and threads give the same bits. Other Python threads run meanwhile, and Ctrl-C stops long work.
 
-    It pickles, and works in forked processes: each process loads the rows for itself.
+    It pickles, and works in forked processes: each process loads the rows for itself. Rows on a GPU are pickled as NumPy's,
+    and cannot be used by a forked process, since CUDA cannot.
 
     Parameters
     ----------
     X : array-like of shape (n, d)
-        Rows, in any form that a fit takes. Where they are read in place they are kept, and must not be written to.
+        Rows, in any form that a fit takes. Where they are read in place, on the host or on a GPU, they are kept, and must not
+        be written to.
 
     covariance_type : {'full', 'tied', 'diag', 'spherical'}, default='full'
         Kind of the covariances that will be asked for.
@@ -84,16 +86,17 @@ class Likelihood:
         if covariance_type not in ("full", "tied", "diag", "spherical"):
             choices = "full, tied, diag, spherical"
             raise ParameterError(f"unknown covariance_type {covariance_type!r}: choose one of {choices}")
-        self._rows = _inputs.contiguous(_inputs.array(X, place(self)))
+        self._rows = _inputs.array_in_place(X, place(self))
         self._weights = _inputs.weights(sample_weight, self._rows)
         self.n_samples, self.n_features = self._rows.shape
         self._load()
 
     def _load(self):
-        self._core = _core.Likelihood(self._rows, place(self), self._weights)
+        self._core = _core.Likelihood(_inputs.contiguous(self._rows), place(self, self._rows), self._weights)
 
     def __getstate__(self):
-        return {name: value for name, value in self.__dict__.items() if name != "_core"}
+        # Rows on a GPU travel as NumPy's.
+        return {**self.__dict__, "_core": None, "_rows": _inputs.on_host(self._rows, place(self))}
 
     def __setstate__(self, state):
         self.__dict__.update(state)

@@ -191,7 +191,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n, d)
-            Rows. float32 and float64 in row-major order are not copied.
+            Rows. float32 and float64 in row-major order are not copied; those on an NVIDIA GPU stay there.
 
         y : Ignored
             For scikit-learn's conventions.
@@ -231,9 +231,10 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         return _inputs.like(X, _bridge.labels(self, self._fit(X, sample_weight)))
 
     def _fit(self, X, sample_weight):
-        X = _inputs.rows(self, X, reset=True, ensure_min_samples=2)
-        self.engine_ = _bridge.fit(self, X, _inputs.weights(sample_weight, X))
-        return X
+        rows = _inputs.rows(self, X, reset=True, ensure_min_samples=2)
+        self.engine_ = _bridge.fit(self, rows, _inputs.weights(sample_weight, rows))
+        _bridge.as_given(self, X)
+        return rows
 
     def predict(self, X):
         """The most probable component of each row.
@@ -319,7 +320,8 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         check_is_fitted(self)
         if not isinstance(n_samples, Integral) or isinstance(n_samples, bool) or n_samples < 1:
             raise ValueError(f"Invalid value for 'n_samples': {n_samples!r}. It must be an integer of at least 1.")
-        return _core.sample(_bridge.parameters(self), int(n_samples), _bridge.seed(self.random_state))
+        drawn = _core.sample(_bridge.parameters(self), int(n_samples), _bridge.seed(self.random_state))
+        return tuple(_inputs.like(self.means_, array) for array in drawn)
 
     def bic(self, X):
         """Bayesian information criterion on `X`; lower is better.

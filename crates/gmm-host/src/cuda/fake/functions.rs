@@ -5,8 +5,8 @@ use std::os::raw::{c_char, c_int, c_uchar, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cust::sys::{
-    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute, CUjit_option,
-    CUmodule, CUpointer_attribute, CUstream,
+    CUDA_MEMCPY2D, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute,
+    CUjit_option, CUmodule, CUpointer_attribute, CUstream,
 };
 use gmm_kernels::device::Buffer;
 
@@ -89,6 +89,10 @@ extern "C" fn context_set(context: CUcontext) -> Code {
         CURRENT.set(!context.is_null());
         0
     })
+}
+
+extern "C" fn context_wait() -> Code {
+    call("cuCtxSynchronize", true, |_| 0)
 }
 
 extern "C" fn memory_info(free: *mut usize, total: *mut usize) -> Code {
@@ -307,6 +311,31 @@ extern "C" fn copy_out(to: *mut c_void, from: CUdeviceptr, bytes: usize, _: CUst
     })
 }
 
+/// From the device to the host alone.
+extern "C" fn copy_block(copy: *const CUDA_MEMCPY2D, stream: CUstream) -> Code {
+    call("cuMemcpy2DAsync", true, |s| {
+        assert!(s.handles.contains(&(stream as usize)));
+        // SAFETY: a description of the caller.
+        let copy = unsafe { &*copy };
+        assert_eq!((copy.srcMemoryType as u32, copy.dstMemoryType as u32), (2, 1));
+        if copy.srcPitch < copy.WidthInBytes || copy.dstPitch < copy.WidthInBytes {
+            return 1;
+        }
+        for row in 0..copy.Height {
+            let from = copy.srcDevice + (row * copy.srcPitch) as u64;
+            if !s.holds(from, copy.WidthInBytes) {
+                return s.complain(format!("row {row} of a copied block is outside of every allocation"));
+            }
+            // SAFETY: checked just now; the caller's memory is as long as it says.
+            unsafe {
+                let to = copy.dstHost.cast::<u8>().add(row * copy.dstPitch);
+                std::ptr::copy_nonoverlapping(from as *const u8, to, copy.WidthInBytes);
+            }
+        }
+        0
+    })
+}
+
 extern "C" fn set(to: CUdeviceptr, value: c_uchar, bytes: usize, _: CUstream) -> Code {
     call("cuMemsetD8Async", true, |s| {
         if !s.holds(to, bytes) {
@@ -340,6 +369,7 @@ pub(super) static FUNCTIONS: Functions = Functions {
     cuDevicePrimaryCtxRetain: context_retain,
     cuDevicePrimaryCtxRelease_v2: context_release,
     cuCtxSetCurrent: context_set,
+    cuCtxSynchronize: context_wait,
     cuMemGetInfo_v2: memory_info,
     cuModuleLoadDataEx: module_load,
     cuModuleUnload: module_unload,
@@ -362,6 +392,7 @@ pub(super) static FUNCTIONS: Functions = Functions {
     cuMemcpyHtoDAsync_v2: copy_in,
     cuMemcpyDtoHAsync_v2: copy_out,
     cuMemsetD8Async: set,
+    cuMemcpy2DAsync_v2: copy_block,
     cuPointerGetAttribute: pointer_attribute,
     cuLaunchKernelEx: Some(launch_ex),
 };

@@ -80,7 +80,9 @@ impl Class {
                 !name.contains("Free") && !["Destroy", "Unload", "Release", "GetError"].iter().any(|w| name.contains(w))
             }
             Self::Allocation => matches!(name, "cuMemAlloc" | "cuMemAllocHost"),
-            Self::Copy => matches!(name, "cuMemcpyHtoDAsync" | "cuMemcpyDtoHAsync" | "cuMemsetD8Async"),
+            Self::Copy => {
+                matches!(name, "cuMemcpyHtoDAsync" | "cuMemcpyDtoHAsync" | "cuMemcpy2DAsync" | "cuMemsetD8Async")
+            }
             Self::Launch => name == "cuLaunchKernel",
             Self::Wait => name.contains("Synchronize"),
         }

@@ -5,7 +5,7 @@ use gmm_model::DataError;
 
 use super::queue::Queue;
 use super::*;
-use crate::Wanted;
+use crate::{FitOptions, Init, Wanted, fit_observed};
 
 /// Rows in device memory that is not the engine's own, and their description.
 fn placed<A: DeviceCopy>(
@@ -33,8 +33,12 @@ fn loaded(
     precision: Precision,
     shift: &[f64],
 ) -> Result<Box<dyn Resident>, Error> {
+    engine.load_there(&data(engine, rows, None)?, precision, shift, None)
+}
+
+fn data(engine: &CudaEngine, rows: &DeviceRows, weights: Option<Vec<f64>>) -> Result<DeviceData, Error> {
     // SAFETY: the buffers of these tests outlive every call, and hold what the description says.
-    unsafe { engine.load_device_rows(rows, precision, shift) }
+    unsafe { engine.device_data(*rows, weights) }
 }
 
 fn densities(rows: &mut dyn Resident, mixture: &Mixture) -> (Vec<f64>, crate::Evaluation) {
@@ -56,11 +60,11 @@ fn rows_on_the_device_have_the_bits_of_rows_that_were_brought_there() {
             let engine = CudaEngine::new(0).unwrap();
             let (double_buffer, double_rows) = placed(&engine, values.as_slice().unwrap(), d, Precision::F64);
             let (single_buffer, single_rows) = placed(&engine, single.as_slice().unwrap(), d, Precision::F32);
-            for (data, there) in
+            for (host, there) in
                 [(Dataset::new(values.clone()), double_rows), (Dataset::new(single.clone()), single_rows)]
             {
-                let data = data.unwrap();
-                let mut brought = engine.load(&data, precision, &shift).unwrap();
+                let host = host.unwrap();
+                let mut brought = engine.load(&host, precision, &shift).unwrap();
                 let before = fake.0.calls("cuMemcpyHtoDAsync");
                 let mut held = loaded(&engine, &there, precision, &shift).unwrap();
                 // The shift, and the centre from which distances are taken: no row.
@@ -72,13 +76,114 @@ fn rows_on_the_device_have_the_bits_of_rows_that_were_brought_there() {
                 );
                 let statistics = held.pass(&mixture).unwrap();
                 assert_eq!(statistics, brought.pass(&mixture).unwrap());
-                // SAFETY: as for `loaded`.
-                assert_eq!(&unsafe { engine.fetch_device_rows(&there) }.unwrap(), data.rows());
+                assert_eq!(&data(&engine, &there, None).unwrap().fetch().unwrap(), host.rows());
             }
             drop((double_buffer, single_buffer, engine));
             fake.0.assert_clean("foreign rows");
         }
     }
+}
+
+/// A fit and what its observer saw, or its error.
+fn fitted<'a>(
+    engine: &CudaEngine,
+    data: impl Into<crate::Data<'a>>,
+    options: &FitOptions,
+) -> Result<crate::Fit, String> {
+    let found = fit_observed(engine, data, options, &mut |_| std::ops::ControlFlow::Continue(()));
+    found.map(|fit| crate::Fit { elapsed: std::time::Duration::ZERO, ..fit }).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_fit_of_rows_on_the_device_is_that_of_rows_that_were_brought_there() {
+    let (n, d, k) = (1100, 2, 3);
+    let values = rows(n, d, 10.0);
+    let single = values.mapv(|v| v as f32);
+    let some = |row: usize| if row.is_multiple_of(7) { 0.0 } else { 1.0 + (row % 3) as f64 };
+    let given = Init::Given(Box::new(mixture(CovarianceType::Full, k, d, 10.0)));
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let (double_buffer, double_rows) = placed(&engine, values.as_slice().unwrap(), d, Precision::F64);
+    let (single_buffer, single_rows) = placed(&engine, single.as_slice().unwrap(), d, Precision::F32);
+    for (host, there) in [(Dataset::new(values.clone()), double_rows), (Dataset::new(single.clone()), single_rows)] {
+        for weights in [None, Some(vec![2.0; n]), Some((0..n).map(some).collect::<Vec<_>>())] {
+            let host = host.clone().unwrap();
+            let host = weights.clone().map_or(host.clone(), |weights| host.with_weights(weights).unwrap());
+            let data = data(&engine, &there, weights.clone()).unwrap();
+            for init in [Init::KMeans, Init::RandomRows, Init::Stride, Init::Random, given.clone()] {
+                let options = FitOptions { init, max_iter: 2, tol: 0.0, seed: 3, ..FitOptions::new(k) };
+                let want = fitted(&engine, &host, &options).unwrap();
+                let got = fitted(&engine, &data, &options).unwrap();
+                assert_eq!(got, want, "{:?} {there:?} {}", options.init, weights.is_some());
+            }
+            let shift = crate::shift::of_data(&host);
+            let sampled = crate::shift::Sample::of((&data).into()).unwrap();
+            assert_eq!(sampled.medians(), shift);
+        }
+    }
+    drop((double_buffer, single_buffer, engine));
+    fake.0.assert_clean("a fit of rows there");
+}
+
+#[test]
+fn a_fit_of_rows_on_the_device_refuses_what_one_of_brought_rows_does() {
+    let (n, d) = (2500, 2);
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let options = FitOptions { init: Init::Stride, max_iter: 1, ..FitOptions::new(2) };
+    for (value, precision) in [(1e200, None), (1e20, Some(Precision::F32)), (-3e153, None), (1e150, None)] {
+        let mut values = rows(n, d, 0.0);
+        (values[[1, 1]], values[[2400, 1]], values[[1500, 0]]) = (0.5 * value, value, 0.75 * value);
+        let (buffer, there) = placed(&engine, values.as_slice().unwrap(), d, Precision::F64);
+        let options = FitOptions { precision, ..options.clone() };
+        let want = fitted(&engine, &Dataset::new(values).unwrap(), &options);
+        assert_eq!(fitted(&engine, &data(&engine, &there, None).unwrap(), &options), want);
+        assert_eq!(
+            want.as_ref().err().is_some_and(|e| e.starts_with("column 0 reaches")),
+            value.abs() != 1e150,
+            "{want:?}"
+        );
+        drop(buffer);
+    }
+    let mut values = rows(n, d, 0.0);
+    (values[[3, 1]], values[[2100, 0]]) = (1e200, f64::NAN);
+    let (buffer, there) = placed(&engine, values.as_slice().unwrap(), d, Precision::F64);
+    let error = fitted(&engine, &data(&engine, &there, None).unwrap(), &options).unwrap_err();
+    assert!(error.contains("row 2100, column 0 is NaN"), "{error}");
+    let wrong = |weights: Vec<f64>| text(data(&engine, &there, Some(weights)));
+    assert!(
+        wrong(vec![1.0; 3]).contains('3')
+            && wrong(vec![-1.0; n]).contains("row 0")
+            && wrong(vec![0.0; n]).contains("sum")
+    );
+    let error = text(crate::CpuEngine::new(1).unwrap().load_there(
+        &data(&engine, &there, None).unwrap(),
+        Precision::F64,
+        &[0.0, 0.0],
+        None,
+    ));
+    assert_eq!(error, "the rows lie on a GPU, and the engine is 'cpu'");
+    drop((buffer, engine));
+    fake.0.assert_clean("refused rows there");
+}
+
+#[test]
+fn a_likelihood_of_rows_on_the_device_is_that_of_rows_that_were_brought_there() {
+    let (n, d, k) = (1100, 2, 3);
+    let values = rows(n, d, 10.0);
+    let mixture = mixture(CovarianceType::Full, k, d, 10.0);
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let (buffer, there) = placed(&engine, values.as_slice().unwrap(), d, Precision::F64);
+    let weights: Vec<f64> = (0..n).map(|row| (row % 5) as f64).collect();
+    let host = Dataset::new(values).unwrap().with_weights(weights.clone()).unwrap();
+    let there = data(&engine, &there, Some(weights)).unwrap();
+    let mut got = crate::Likelihood::new(&engine, &there, Precision::F64).unwrap();
+    let mut want = crate::Likelihood::new(&engine, &host, Precision::F64).unwrap();
+    assert_eq!(got.value_and_gradient(&mixture).unwrap(), want.value_and_gradient(&mixture).unwrap());
+    assert_eq!(got.total_weight(), want.total_weight());
+    drop((got, want, there, buffer, engine));
+    fake.0.assert_clean("a likelihood of rows there");
 }
 
 #[test]
@@ -150,7 +255,10 @@ fn a_failure_on_the_way_leaves_nothing_behind() {
             let engine = CudaEngine::new(0).unwrap();
             let (buffer, there) = placed(&engine, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2, Precision::F64);
             fake.0.fail(Fault::once(of, at, code::LAUNCH_FAILED));
-            let result = loaded(&engine, &there, Precision::F64, &[0.0, 0.0]).map(drop);
+            let result = data(&engine, &there, Some(vec![1.0, 2.0, 3.0])).and_then(|data| {
+                crate::shift::Sample::of((&data).into())?;
+                engine.load_there(&data, Precision::F64, &[0.0, 0.0], Some(10.0)).map(drop)
+            });
             assert_eq!(result.is_err(), fake.0.failed().is_some(), "{of:?} {at}");
             drop((buffer, engine));
             fake.0.assert_clean(&format!("{of:?} {at}"));

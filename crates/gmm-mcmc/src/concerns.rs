@@ -1,0 +1,143 @@
+//! What should be seen before draws are believed.
+
+use std::fmt;
+
+use crate::{Posterior, SummaryRow};
+
+/// Above this, chains have not mixed (Vehtari and others 2021).
+pub const R_HAT: f64 = 1.01;
+
+/// Draws worth this many independent ones for each chain are asked for there too.
+pub const ESS_PER_CHAIN: f64 = 100.0;
+
+/// One thing to be seen; as text without what to do about it, which whoever asks has a name for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Concern {
+    /// Chains have not mixed.
+    Apart {
+        /// Numbers whose R-hat is above [`R_HAT`].
+        numbers: usize,
+        /// Of so many.
+        of: usize,
+        /// The largest R-hat.
+        largest: f64,
+        /// Whose it is.
+        name: String,
+    },
+    /// Draws are few, and quantiles rough.
+    Few {
+        /// Numbers whose effective sample size is below what is wanted.
+        numbers: usize,
+        /// Of so many.
+        of: usize,
+        /// [`ESS_PER_CHAIN`] for each chain.
+        wanted: f64,
+        /// The least effective sample size.
+        least: f64,
+        /// Whose it is.
+        name: String,
+    },
+    /// Steps diverged.
+    Diverging {
+        /// Draws after such a step.
+        draws: usize,
+        /// Of so many.
+        of: usize,
+    },
+}
+
+impl fmt::Display for Concern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Apart { numbers, of, largest, name } => write!(
+                f,
+                "r_hat is above {R_HAT} for {numbers} of {of} numbers (largest {largest:.3}, {name}): the chains have not \
+                 mixed"
+            ),
+            Self::Few { numbers, of, wanted, least, name } => write!(
+                f,
+                "{numbers} of {of} numbers have an effective sample size below {wanted:.0} (least {least:.0}, {name}): \
+                 their quantiles are rough"
+            ),
+            Self::Diverging { draws, of } => {
+                write!(f, "{draws} of {of} draws diverged: what lies beyond is not drawn from")
+            }
+        }
+    }
+}
+
+/// What there is to see in a posterior and its [`summary`](Posterior::summary), of each kind once at most; `diverging` of
+/// its draws came from steps that diverged. Constants concern nobody.
+pub fn concerns(posterior: &Posterior, summary: &[SummaryRow], diverging: usize) -> Vec<Concern> {
+    let of = summary.len();
+    let mut all = Vec::new();
+    let apart = summary.iter().filter(|row| row.r_hat > R_HAT);
+    if let Some(top) = apart.clone().max_by(|a, b| a.r_hat.total_cmp(&b.r_hat)) {
+        all.push(Concern::Apart { numbers: apart.count(), of, largest: top.r_hat, name: top.name.clone() });
+    }
+    let wanted = ESS_PER_CHAIN * posterior.draws.chains as f64;
+    let ess = |row: &SummaryRow| row.ess_bulk.min(row.ess_tail);
+    let few = summary.iter().filter(|row| row.sd > 0.0 && ess(row) < wanted);
+    if let Some(least) = few.clone().min_by(|a, b| ess(a).total_cmp(&ess(b))) {
+        all.push(Concern::Few { numbers: few.count(), of, wanted, least: ess(least), name: least.name.clone() });
+    }
+    if diverging > 0 {
+        all.push(Concern::Diverging { draws: diverging, of: posterior.draws.chains * posterior.draws.draws });
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use gmm_model::{CovarianceType, ParameterDraws};
+
+    use super::*;
+    use crate::{Sampler, Stat};
+
+    fn posterior(chains: usize, draws: usize) -> Posterior {
+        let n = chains * draws;
+        let parameters = ParameterDraws {
+            kind: CovarianceType::Spherical,
+            chains,
+            draws,
+            k: 1,
+            d: 1,
+            weights: vec![1.0; n],
+            means: vec![0.0; n],
+            covariances: vec![1.0; n],
+        };
+        Posterior { sampler: Sampler::Nuts, draws: parameters, stats: vec![Stat::default(); n] }
+    }
+
+    fn row(name: &str, sd: f64, ess_bulk: f64, ess_tail: f64, r_hat: f64) -> SummaryRow {
+        SummaryRow { name: name.to_owned(), mean: 0.0, sd, q5: 0.0, q95: 0.0, ess_bulk, ess_tail, r_hat }
+    }
+
+    #[test]
+    fn the_worst_of_each_kind_is_named() {
+        let summary = [
+            row("a", 1.0, 500.0, 399.0, 1.02),
+            row("b", 1.0, 10.0, f64::NAN, 1.5),
+            row("c", 0.0, f64::NAN, f64::NAN, f64::NAN),
+            row("d", 1.0, 400.0, 400.0, 1.01),
+        ];
+        let found = concerns(&posterior(4, 25), &summary, 3);
+        assert_eq!(
+            found,
+            [
+                Concern::Apart { numbers: 2, of: 4, largest: 1.5, name: "b".to_owned() },
+                Concern::Few { numbers: 2, of: 4, wanted: 400.0, least: 10.0, name: "b".to_owned() },
+                Concern::Diverging { draws: 3, of: 100 },
+            ]
+        );
+        let texts: Vec<String> = found.iter().map(Concern::to_string).collect();
+        assert_eq!(texts[0], "r_hat is above 1.01 for 2 of 4 numbers (largest 1.500, b): the chains have not mixed");
+        assert!(texts[1].contains("below 400 (least 10, b)") && texts[2].starts_with("3 of 100 draws diverged"));
+    }
+
+    #[test]
+    fn draws_that_are_enough_concern_nobody() {
+        let summary = [row("a", 1.0, 400.0, 401.0, 1.0), row("b", 0.0, 1.0, 1.0, f64::NAN)];
+        assert_eq!(concerns(&posterior(4, 25), &summary, 0), []);
+    }
+}
