@@ -33,7 +33,7 @@ pub use shared::Shared;
 pub(crate) mod words {
     //! Bit-level words behind [`Real`](crate::Real) and [`Shared`](super::Shared).
     pub(crate) use super::machine::{
-        exp2_approx_f32, fma_f32, fma_f64, global_load_u32x4, global_load_u64x2, log2_approx_f32,
+        exp2_approx_f32, fma_f32, fma_f64, global_load_u32x4, global_load_u64x2, global_store_u32x4, log2_approx_f32,
         reciprocal_approx_f32, reciprocal_approx_f64, shared_load_u32, shared_load_u32x4, shared_load_u64,
         shared_load_u64x2, shared_store_u32, shared_store_u32x4, shared_store_u64, shared_store_u64x2, sqrt_f32,
         sqrt_f64,

@@ -295,6 +295,16 @@ pub(crate) unsafe fn global_load_u64x2(p: *const u64) -> [u64; 2] {
     [a, b]
 }
 
+/// 16 bytes into global memory, 16-byte aligned.
+#[inline(always)]
+pub(crate) unsafe fn global_store_u32x4(p: *mut u32, v: [u32; 4]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("st.global.v4.u32 [{p}], {{{a},{b},{c},{d}}};", a = in(reg32) v[0], b = in(reg32) v[1],
+            c = in(reg32) v[2], d = in(reg32) v[3], p = in(reg64) p, options(nostack));
+    }
+}
+
 /// 16 bytes of global memory into shared memory, both 16-byte aligned, some time before [`copies_arrive`] returns.
 #[cfg(feature = "sm_80")]
 #[inline(always)]
@@ -312,4 +322,31 @@ pub(crate) unsafe fn copy_ahead(offset: u32, from: *const u8) {
 pub(crate) fn copies_arrive() {
     // SAFETY: see above.
     unsafe { asm!("cp.async.wait_all;", options(nostack)) };
+}
+
+/// As [`copy_ahead`], by the L2 cache alone: for what a block reads once.
+#[cfg(feature = "sm_80")]
+#[inline(always)]
+pub(crate) unsafe fn copy_ahead_once(offset: u32, from: *const u8) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("cp.async.cg.shared.global [{to}], [{from}], 16;", to = in(reg32) base() + offset,
+            from = in(reg64) from, options(nostack));
+    }
+}
+
+/// Ends a group of copies: what this thread started since the last.
+#[cfg(feature = "sm_80")]
+#[inline(always)]
+pub(crate) fn copies_end_group() {
+    // SAFETY: see above.
+    unsafe { asm!("cp.async.commit_group;", options(nostack)) };
+}
+
+/// Waits for this thread's groups of copies but the `LATER` last.
+#[cfg(feature = "sm_80")]
+#[inline(always)]
+pub(crate) fn copies_arrive_but<const LATER: u32>() {
+    // SAFETY: see above.
+    unsafe { asm!("cp.async.wait_group {n};", n = const LATER, options(nostack)) };
 }

@@ -131,6 +131,12 @@ pub(crate) unsafe fn global_load_u64x2(p: *const u64) -> [u64; 2] {
     unsafe { *p.cast() }
 }
 
+pub(crate) unsafe fn global_store_u32x4(p: *mut u32, v: [u32; 4]) {
+    check_store(p.cast_const(), 4);
+    // SAFETY: the caller's promise, and checked just now.
+    unsafe { *p.cast() = v };
+}
+
 /// At once: a thread that reads before it waited is not found.
 pub(crate) unsafe fn copy_ahead(offset: u32, from: *const u8) {
     // SAFETY: the caller's promise.
@@ -139,3 +145,15 @@ pub(crate) unsafe fn copy_ahead(offset: u32, from: *const u8) {
 
 /// Nothing is on its way.
 pub(crate) fn copies_arrive() {}
+
+/// At once, as [`copy_ahead`].
+pub(crate) unsafe fn copy_ahead_once(offset: u32, from: *const u8) {
+    // SAFETY: the caller's promise.
+    unsafe { copy_ahead(offset, from) };
+}
+
+/// Nothing is on its way.
+pub(crate) fn copies_end_group() {}
+
+/// Nothing is on its way.
+pub(crate) fn copies_arrive_but<const LATER: u32>() {}
