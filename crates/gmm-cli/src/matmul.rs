@@ -19,7 +19,7 @@ use crate::{input, interrupt};
 const EXAMPLES: &str = "\
 Sums are f64: float32 numbers are multiplied exactly, added in float64 and rounded once. --fast adds 256
 products at a time in float32. On a GPU, float32 products of 2^31 multiplications or more are made of three
-products of halves, off by 2^-20 of the norms of row and column at most; with --fast of one, off by 2^-10.
+products of halves, off by some 2^-22 of the norms of row and column; with --fast of one, off by 2^-12.
 NaN and infinity in A or B make NaN or infinity of the entries that they touch, which a warning counts.
 
 Examples:

@@ -46,8 +46,9 @@ pub(crate) enum Kind {
 /// are off by `k * 2⁻⁵³ * Σ|a||b|` at most. [`fast`](Self::fast) gives some of it away.
 ///
 /// **On a GPU** that holds too, but for f32 products of 2³¹ multiplications or more, with `k` of 64 or more, on tensor cores
-/// (Ampere and later): there each number is two halves (f16) and three products are added for one, which leaves an entry off by
-/// `2⁻²⁰ |a||b|` at most, the norms of the row and the question, and by a fourth of that as a rule. Rows and questions are scaled by
+/// (Ampere and later): there each number is two halves (f16) and three products are added for one, at most 4128 terms in
+/// f32 and those sums in f64, which leaves an entry off by `2⁻¹⁶ |a||b|` at most, the norms of the row and the question, and
+/// by some `2⁻²²` of it as a rule, however long the sum is. Rows and questions are scaled by
 /// powers of two first. A product with numbers that halves cannot hold goes by f64, as the smaller ones do: NaN,
 /// infinities, a row whose largest number is beyond 2±¹⁰⁰, or one in which more than four of 64 neighbours are smaller than
 /// 2⁻¹⁸ of the largest and not 0. Forms, distances and f64 are always f64. The matrix goes to the device with the first question
@@ -57,8 +58,8 @@ pub(crate) enum Kind {
 /// sums it is in, and no others. Results beyond the range of the type are infinite. What [`quadratic_form`](Self::quadratic_form),
 /// [`ResidentFactor::mahalanobis`] and [`top_k`](Self::top_k) make of them stands there.
 ///
-/// **Determinism.** Same machine, matrix, batch: same bits, for any number of threads and however much memory is free. The same question in a batch of
-/// another size may differ in its last digits.
+/// **Determinism.** Same machine, matrix, batch: same bits, for any number of threads and however much memory is free. The
+/// same question in a batch of another size may differ in its last digits.
 ///
 /// ```
 /// use gmm_host::{CpuEngine, ResidentMatrix};
@@ -111,8 +112,8 @@ impl<T: Scalar> ResidentMatrix<T> {
     /// f64 stays as it is, and so do quadratic forms, distances, and batches of fewer than 64 questions, which wait for
     /// memory.
     ///
-    /// On a GPU it is one product of halves instead of three, where three would be taken: entries are off by
-    /// `2⁻¹⁰ Σ|a||b|` and `2⁻²⁰ |a||b|` at most, and by some `2⁻¹² |a||b|/√k` as a rule.
+    /// On a GPU it is one product of halves where three would be taken: entries are off by `2⁻⁹ |a||b|` at most, and by some
+    /// `2⁻¹² |a||b|/√k` as a rule.
     #[must_use]
     pub fn fast(self) -> Self {
         Self { fast: true, ..self }

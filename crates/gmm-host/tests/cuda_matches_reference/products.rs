@@ -185,9 +185,7 @@ pub(crate) fn memory(bench: &Bench, tally: &mut Tally) {
     let found = matrix.top_k(questions, 2);
     match found {
         // 16 GiB of sums for a block of questions.
-        Ok(best) => {
-            tally.expect(best.indices.row(511).to_vec() == [0, 1], || "equal rows in another order".to_owned())
-        }
+        Ok(best) => tally.expect(best.indices.row(511).to_vec() == [0, 1], || "equal rows in another order".to_owned()),
         Err(Error::Memory { wanted, .. }) => {
             tally.expect(wanted > u128::from(free), || format!("{wanted} bytes refused, {free} are free"));
         }

@@ -1,7 +1,7 @@
 //! Products of matrices, `A Bᵀ` of `(m, k)` and `(n, k)`, and what is made of them without the host.
 //!
 //! Both factors are *packed* first ([`pack`]): into operands of the tensor cores, 512 bytes that hold 8 rows and some
-//! columns, 16 bytes for each lane, so that a warp reads one without a conflict and either factor can be left or right. 16
+//! columns, 16 bytes for each lane, so that a warp reads one without a conflict (of the left factor two hold 16 rows). 16
 //! operands are a block of 128 rows, then come the next columns, so that all that a block of threads reads of a factor lies
 //! one behind the other. Rows and columns past the end are zeros. [`Form`] says what the numbers become:
 //! - `f64` as they are: sums of `f32` then lose nothing but a rounding at their end;
@@ -9,8 +9,9 @@
 //!   one, taken out of the tensor cores (which round towards zero) after 32 terms and out of `f32` after [`SLICE`];
 //! - the head alone.
 //!
-//! `multiply` (without tensor cores [`plain`]) leaves sums, one for each slice of the terms, from which [`finish`] makes the product, [`forms`] quadratic
-//! forms or squared norms, and [`select`] the largest of a row. Nothing is added in an order that depends on timing.
+//! `multiply`, or [`plain`] without tensor cores, leaves sums, one for each slice of the terms, from which [`finish`] makes
+//! the product, [`forms`] quadratic forms or squared norms, and [`select`] the largest of a row. Nothing is added in an
+//! order that depends on timing.
 
 pub mod finish;
 pub mod forms;
@@ -81,7 +82,7 @@ pub const fn blocks(rows: u64) -> u64 {
     rows.div_ceil(BLOCK as u64)
 }
 
-/// Numbers that `multiply` (without tensor cores [`plain`]) leaves for each slice: of `(m, n)` filled up to blocks, row by row.
+/// Numbers that `multiply` leaves for each slice: of `(m, n)` filled up to blocks, row by row.
 pub const fn sums_len(m: u64, n: u64) -> u64 {
     blocks(m) * blocks(n) * (BLOCK * BLOCK) as u64
 }

@@ -4,7 +4,7 @@
 //! it reads of both factors comes to shared memory two operands deep at a time, in a ring of three stages.
 
 use super::share::Share;
-use super::{Form, MULTIPLIERS, OPERAND, OPERANDS, STEPS};
+use super::{BLOCK, Form, MULTIPLIERS, OPERAND, OPERANDS, STEPS};
 use crate::Real;
 use crate::device::words::global_store_u32x4;
 use crate::device::{self, Shared, WARP, copies, mma, thread, warp};
@@ -29,7 +29,7 @@ type Sums<T> = [[[T; 4]; RIGHT]; LEFT / 2];
 kernels! {
     /// The grid is `left_blocks*right_blocks` in `x`, `ceil(steps/slice)` in `y`.
     Multiply {
-        /// Packed `(m, k)`, 16-byte aligned.
+        /// Packed `(m, k)`, as the left factor, 16-byte aligned.
         left: *const u32,
         /// Packed `(n, k)`, 16-byte aligned.
         right: *const u32,
@@ -151,7 +151,7 @@ fn corner(i: usize, j: usize) -> (u32, u32) {
 /// As the fields of [`Multiply`] say.
 #[inline(always)]
 unsafe fn doubles(a: Multiply) {
-    let triangle = if a.triangle == 0 { 0 } else { Form::Double.columns() };
+    let triangle = if a.triangle == 0 { 0 } else { BLOCK / Form::Double.columns() };
     let share = Share::of(thread::block_idx_x(), a.left_blocks, a.right_blocks, a.steps, a.slice, triangle);
     let mut sums: Sums<f64> = [[[0.0; 4]; RIGHT]; LEFT / 2];
     let add = |left: u32, right: u32| {
@@ -160,8 +160,8 @@ unsafe fn doubles(a: Multiply) {
             each(2, |s| {
                 let ([p, q], [r, t]) = (numbers(left, s, 2 * i), numbers(left, s, 2 * i + 1));
                 rows[i][4 * s] = p;
-                rows[i][4 * s + 1] = r;
-                rows[i][4 * s + 2] = q;
+                rows[i][4 * s + 1] = q;
+                rows[i][4 * s + 2] = r;
                 rows[i][4 * s + 3] = t;
             });
         });
@@ -207,7 +207,7 @@ unsafe fn store_singles(a: &Multiply, share: Share, sums: &Sums<f32>) {
 /// As the fields of [`Multiply`] say.
 #[inline(always)]
 unsafe fn halves(a: Multiply) {
-    let triangle = if a.triangle == 0 { 0 } else { Form::Halves.columns() };
+    let triangle = if a.triangle == 0 { 0 } else { BLOCK / Form::Halves.columns() };
     let share = Share::of(thread::block_idx_x(), a.left_blocks, a.right_blocks, a.steps, a.slice, triangle);
     let mut sums: Sums<f32> = [[[0.0; 4]; RIGHT]; LEFT / 2];
     let add = |left: u32, right: u32| {
@@ -215,8 +215,7 @@ unsafe fn halves(a: Multiply) {
         let mut rows = [[[[0; 4]; 2]; 2]; LEFT / 2];
         each(LEFT / 2, |i| {
             each(2, |s| {
-                let ([p, q, v, w], [r, t, x, y]) = (words(left, s, 2 * i), words(left, s, 2 * i + 1));
-                rows[i][s] = [[p, r, q, t], [v, x, w, y]];
+                rows[i][s] = [words(left, s, 2 * i), words(left, s, 2 * i + 1)];
             });
         });
         each(RIGHT, |j| {
@@ -247,16 +246,15 @@ unsafe fn halves(a: Multiply) {
 /// As the fields of [`Multiply`] say.
 #[inline(always)]
 unsafe fn heads(a: Multiply) {
-    let triangle = if a.triangle == 0 { 0 } else { Form::Heads.columns() };
+    let triangle = if a.triangle == 0 { 0 } else { BLOCK / Form::Heads.columns() };
     let share = Share::of(thread::block_idx_x(), a.left_blocks, a.right_blocks, a.steps, a.slice, triangle);
     let mut sums: Sums<f32> = [[[0.0; 4]; RIGHT]; LEFT / 2];
     let add = |left: u32, right: u32| {
         let mut rows = [[[0; 4]; 4]; LEFT / 2];
         each(LEFT / 2, |i| {
             each(2, |s| {
-                let ([p, q, v, w], [r, t, x, y]) = (words(left, s, 2 * i), words(left, s, 2 * i + 1));
-                rows[i][2 * s] = [p, r, q, t];
-                rows[i][2 * s + 1] = [v, x, w, y];
+                rows[i][2 * s] = words(left, s, 2 * i);
+                rows[i][2 * s + 1] = words(left, s, 2 * i + 1);
             });
         });
         each(RIGHT, |j| {

@@ -1,4 +1,7 @@
 //! Rows into operands: see [`products`](crate::products).
+//!
+//! The right factor's hold 8 rows each. The left one's come in pairs of 16 rows, as its tensor-core tiles are: a lane's 16 bytes
+//! are what an instruction takes in neighbouring registers, heads in the first of a pair and tails in the second.
 
 use super::{BLOCK, OPERAND, OPERAND_ROWS, OPERANDS};
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
@@ -27,6 +30,8 @@ kernels! {
         by_columns: u32,
         /// `(k,)`: taken off each row, in `f64`; or null.
         shift: *const f64,
+        /// Not 0: as the left factor of products.
+        left: u32,
         /// [`Form::steps`](super::Form::steps).
         steps: u64,
         /// [`Form::words`](super::Form::words), 16-byte aligned, written.
@@ -50,6 +55,8 @@ kernels! {
         by_columns: u32,
         /// `(rows,)`: powers of two.
         scales: *const f32,
+        /// As for [`Pack`].
+        left: u32,
         /// As for [`Pack`].
         steps: u64,
         /// As for [`Pack`].
@@ -96,26 +103,29 @@ struct Source<T> {
 unsafe fn stage<T: Real, V: Real>(source: Source<T>, row: u64, column: u64, f: impl Fn(T, u64, u64) -> V) {
     const AT_ONCE: usize = 8;
     let (t, to) = (thread::thread_idx_x(), Shared::<V>::at(0));
+    // What is past the end is read as the last, so that no load waits behind a branch.
+    let last = |at: u64, end: u64| if at < end { at } else { end - 1 };
     thread::sync_threads();
     let mut turn = 0;
     while turn < SIDE * SIDE / THREADS {
-        let mut values = [V::ZERO; AT_ONCE];
+        let mut values = [T::ZERO; AT_ONCE];
         let place = |i: usize| {
             let at = t + THREADS * (turn + i as u32);
             if source.by_columns { (at % SIDE, at / SIDE) } else { (at / SIDE, at % SIDE) }
         };
         each(AT_ONCE, |i| {
             let (r, c) = place(i);
-            let (r, c) = (row + r as u64, column + c as u64);
-            if r < source.rows && c < source.k {
-                let at = if source.by_columns { c * source.rows + r } else { r * source.k + c };
-                // SAFETY: a number of the matrix.
-                values[i] = f(unsafe { device::load(source.from, at) }, r, c);
-            }
+            let (r, c) = (last(row + r as u64, source.rows), last(column + c as u64, source.k));
+            let at = if source.by_columns { c * source.rows + r } else { r * source.k + c };
+            // SAFETY: a number of the matrix.
+            values[i] = unsafe { device::load(source.from, at) };
         });
         each(AT_ONCE, |i| {
             let (r, c) = place(i);
-            to.store(r * STRIDE + c, values[i]);
+            let (here, there) = ((row + r as u64, column + c as u64), source);
+            let value = f(values[i], last(here.0, there.rows), last(here.1, there.k));
+            let is_there = here.0 < there.rows && here.1 < there.k;
+            to.store(r * STRIDE + c, if is_there { value } else { V::ZERO });
         });
         turn += AT_ONCE as u32;
     }
@@ -141,9 +151,12 @@ pub unsafe fn doubles<T: Real>(a: Pack<T>) {
     let (row, staged) = (thread::block_idx_x() as u64 * SIDE as u64, Shared::<f64>::at(0));
     let mut column = thread::block_idx_y() as u64 * SIDE as u64;
     while column < a.steps * COLUMNS as u64 {
-        // SAFETY: a column that there is.
         let taken = |v: T, c: u64| {
-            if a.shift.is_null() { v.to_f64() } else { v.to_f64() - unsafe { device::load(a.shift, c) } }
+            if a.shift.is_null() {
+                return v.to_f64();
+            }
+            // SAFETY: a column that there is.
+            v.to_f64() - unsafe { device::load(a.shift, c) }
         };
         // SAFETY: as the fields say.
         unsafe { stage(source, row, column, |v, _, c| taken(v, c)) };
@@ -152,8 +165,10 @@ pub unsafe fn doubles<T: Real>(a: Pack<T>) {
             let (eight, some) = (i % (SIDE / OPERAND_ROWS), i / (SIDE / OPERAND_ROWS));
             let step = column / COLUMNS as u64 + some as u64;
             if step < a.steps {
-                let at = (8 * eight + lane / 4) * STRIDE + COLUMNS * some + lane % 4;
-                let [v, w] = [staged.load(at), staged.load(at + 4)].map(f64::to_bits);
+                let (down, by, next) =
+                    if a.left != 0 { (eight / 2 * 16, eight % 2 * 4, 8 * STRIDE) } else { (8 * eight, 0, 4) };
+                let at = (down + lane / 4) * STRIDE + COLUMNS * some + lane % 4 + by;
+                let [v, w] = [staged.load(at), staged.load(at + next)].map(f64::to_bits);
                 let words = [v as u32, (v >> 32) as u32, w as u32, (w >> 32) as u32];
                 // SAFETY: an operand that there is; each lane has its own words.
                 unsafe { global_store_u32x4(place(a.to, a.steps, row + 8 * eight as u64, step, lane), words) };
@@ -197,19 +212,30 @@ unsafe fn halves<const TERMS: u32>(a: Split) {
             let (eight, some) = (i % (SIDE / OPERAND_ROWS), i / (SIDE / OPERAND_ROWS));
             let step = column / columns as u64 + some as u64;
             if step < a.steps {
-                let at = (8 * eight + lane / 4) * STRIDE + columns * some + 2 * (lane % 4);
+                let down = if a.left != 0 { eight / 2 * 16 } else { 8 * eight };
+                let at = (down + lane / 4) * STRIDE + columns * some + 2 * (lane % 4);
                 let pair = |by: u32| [staged.load(at + by), staged.load(at + by + 1)];
-                let head = |[v, w]: [f32; 2]| to_halves(v, w);
-                let words = if TERMS == 2 {
-                    let (first, second) = (pair(0), pair(8));
-                    let heads = [head(first), head(second)];
-                    let tail = |[v, w]: [f32; 2], heads: u32| {
-                        let [x, y] = from_halves(heads);
-                        to_halves(v - x, w - y)
-                    };
-                    [heads[0], heads[1], tail(first, heads[0]), tail(second, heads[1])]
-                } else {
-                    [head(pair(0)), head(pair(8)), head(pair(16)), head(pair(24))]
+                let head = |by: u32| {
+                    let [v, w] = pair(by);
+                    to_halves(v, w)
+                };
+                let tail = |by: u32| {
+                    let [v, w] = pair(by);
+                    let [x, y] = from_halves(to_halves(v, w));
+                    to_halves(v - x, w - y)
+                };
+                // Eight rows further, and eight columns.
+                const DOWN: u32 = 8 * STRIDE;
+                const NEXT: u32 = 8;
+                let words = match (TERMS == 2, a.left != 0) {
+                    (true, true) if eight % 2 == 0 => [head(0), head(DOWN), head(NEXT), head(DOWN + NEXT)],
+                    (true, true) => [tail(0), tail(DOWN), tail(NEXT), tail(DOWN + NEXT)],
+                    (true, false) => [head(0), head(NEXT), tail(0), tail(NEXT)],
+                    (false, true) => {
+                        let by = 16 * (eight % 2);
+                        [head(by), head(by + DOWN), head(by + NEXT), head(by + DOWN + NEXT)]
+                    }
+                    (false, false) => [head(0), head(NEXT), head(2 * NEXT), head(3 * NEXT)],
                 };
                 // SAFETY: an operand that there is; each lane has its own words.
                 unsafe { global_store_u32x4(place(a.to, a.steps, row + 8 * eight as u64, step, lane), words) };

@@ -22,7 +22,7 @@ const COLUMNS: usize = 4;
 kernels! {
     /// The grid is `2*left_blocks*right_blocks` in `x`, `ceil(steps/slice)` in `y`.
     MultiplyPlain {
-        /// Packed `(m, k)`, 16-byte aligned.
+        /// Packed `(m, k)`, as the left factor, 16-byte aligned.
         left: *const u32,
         /// Packed `(n, k)`, 16-byte aligned.
         right: *const u32,
@@ -53,13 +53,22 @@ fn threads(_: &MultiplyPlain) -> u32 {
     MULTIPLIERS
 }
 
-/// Entry `(row, column)` of what is staged of a factor.
+/// Entry `(row, column)` of what is staged of the left factor.
 #[inline(always)]
-fn entry(factor: u32, row: u32, column: u32) -> f64 {
+fn left_entry(row: u32, column: u32) -> f64 {
+    const TERMS: u32 = Form::Double.columns();
+    let operand = column / TERMS * OPERANDS + row / 16 * 2 + column % TERMS / 4;
+    let lane = row % 8 * 4 + column % 4;
+    Shared::<f64>::at(operand * OPERAND * 4 + 16 * lane + 8 * (row % 16 / 8)).load(0)
+}
+
+/// Entry `(row, column)` of what is staged of the right factor.
+#[inline(always)]
+fn right_entry(row: u32, column: u32) -> f64 {
     const TERMS: u32 = Form::Double.columns();
     let operand = column / TERMS * OPERANDS + row / 8;
     let lane = row % 8 * 4 + column % 4;
-    Shared::<f64>::at(factor + operand * OPERAND * 4 + 16 * lane + 8 * (column % TERMS / 4)).load(0)
+    Shared::<f64>::at(FACTOR + operand * OPERAND * 4 + 16 * lane + 8 * (column % TERMS / 4)).load(0)
 }
 
 /// The kernel.
@@ -69,7 +78,7 @@ fn entry(factor: u32, row: u32, column: u32) -> f64 {
 #[inline(always)]
 unsafe fn body(a: MultiplyPlain) {
     const TERMS: u32 = Form::Double.columns();
-    let triangle = if a.triangle == 0 { 0 } else { TERMS };
+    let triangle = if a.triangle == 0 { 0 } else { BLOCK / TERMS };
     let (at, half) = (thread::block_idx_x() / 2, thread::block_idx_x() % 2);
     let share = Share::of(at, a.left_blocks, a.right_blocks, a.steps, a.slice, triangle);
     let t = thread::thread_idx_x();
@@ -94,9 +103,9 @@ unsafe fn body(a: MultiplyPlain) {
         let mut l = 0;
         while l < STEPS * TERMS {
             let mut left = [0.0; 8];
-            each(8, |i| left[i] = entry(0, row + APART * i as u32, l));
+            each(8, |i| left[i] = left_entry(row + APART * i as u32, l));
             each(COLUMNS, |j| {
-                let right = entry(FACTOR, column + APART * j as u32, l);
+                let right = right_entry(column + APART * j as u32, l);
                 each(8, |i| sums[i][j] = Real::fma(left[i], right, sums[i][j]));
             });
             l += 1;

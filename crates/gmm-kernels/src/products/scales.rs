@@ -72,11 +72,11 @@ fn no_shared_scales(_: &Scales) -> u64 {
     0
 }
 
-/// Bits of the size of entry `i`, 0 past `end`.
+/// Bits of the size of entry `i`.
 #[inline(always)]
-unsafe fn size(from: *const f32, i: u64, is_there: bool) -> u32 {
+unsafe fn size(from: *const f32, i: u64) -> u32 {
     // SAFETY: the caller's promise.
-    if is_there { unsafe { device::load(from, i) }.to_bits() & 0x7fff_ffff } else { 0 }
+    unsafe { device::load(from, i) }.to_bits() & 0x7fff_ffff
 }
 
 /// [`products_largest`].
@@ -91,6 +91,8 @@ unsafe fn sizes(a: Largest) {
     let first = piece * long;
     let end = if first + long < a.k { first + long } else { a.k };
     let block = thread::block_idx_x() as u64 * THREADS as u64;
+    // What is past the end is read as the last, which changes no maximum, so that no load waits behind a branch.
+    let last = |at: u64, end: u64| if at < end { at } else { end - 1 };
     let put = |row: u64, most: u32| {
         // SAFETY: a piece of a row that there is.
         unsafe { device::store(a.largest, piece * a.rows + row, most) };
@@ -101,9 +103,9 @@ unsafe fn sizes(a: Largest) {
         while l < end {
             let mut some = [0; AT_ONCE];
             each(AT_ONCE, |i| {
-                let l = l + i as u64;
-                // SAFETY: looked at where it is there.
-                some[i] = unsafe { size(a.from, l * a.rows + row, l < end && row < a.rows) };
+                let (l, row) = (last(l + i as u64, end), last(row, a.rows));
+                // SAFETY: a number of the matrix.
+                some[i] = unsafe { size(a.from, l * a.rows + row) };
             });
             each(AT_ONCE, |i| most = if some[i] > most { some[i] } else { most });
             l += AT_ONCE as u64;
@@ -121,9 +123,9 @@ unsafe fn sizes(a: Largest) {
         while l < end {
             let mut some = [0; AT_ONCE];
             each(AT_ONCE, |i| {
-                let l = l + (WARP * i as u32 + lane) as u64;
-                // SAFETY: looked at where it is there.
-                some[i] = unsafe { size(a.from, row * a.k + l, l < end && row < a.rows) };
+                let (l, row) = (last(l + (WARP * i as u32 + lane) as u64, end), last(row, a.rows));
+                // SAFETY: a number of the matrix.
+                some[i] = unsafe { size(a.from, row * a.k + l) };
             });
             each(AT_ONCE, |i| most = if some[i] > most { some[i] } else { most });
             l += (WARP * AT_ONCE as u32) as u64;
@@ -157,7 +159,7 @@ unsafe fn powers(a: Scales) {
         let exponent = (most >> 23) as i32 - 127;
         let mut scale = 1.0;
         if most > 0 {
-            if exponent > EXTREME || exponent < -EXTREME {
+            if !(-EXTREME..=EXTREME).contains(&exponent) {
                 // SAFETY: one word; whoever writes it writes the same.
                 unsafe { device::store(a.trouble, 0, 1) };
             } else {

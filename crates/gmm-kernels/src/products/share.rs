@@ -15,7 +15,8 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// The share with this index. Neighbours share columns of a few blocks of rows, which the L2 cache then has.
+    /// The share with this index; `triangle` is 0, or the steps of [`BLOCK`] columns. Neighbours share columns of a few blocks of
+    /// rows, which the L2 cache then has.
     #[inline(always)]
     pub(super) fn of(at: u32, left_blocks: u32, right_blocks: u32, steps: u32, slice: u32, triangle: u32) -> Self {
         const GROUP: u32 = 8;
@@ -25,8 +26,8 @@ impl Share {
         let high = if rest < GROUP { rest } else { GROUP };
         let right = within.checked_div(high).unwrap_or(0);
         let left = group * GROUP + within - right * high;
-        // Columns up to the block's last row.
-        let needed = if triangle > 0 { (left + 1) * (BLOCK / triangle) } else { steps };
+        // Up to the column of the block's last row.
+        let needed = if triangle == 0 { steps } else { (left + 1) * triangle };
         let all = if needed < steps { needed } else { steps };
         let first = thread::block_idx_y() * slice;
         let end = if first + slice < all { first + slice } else { all };

@@ -50,7 +50,7 @@ fn naive(a: &Matrix, b: &Matrix, i: usize, j: usize) -> (f64, f64) {
     (terms().sum(), terms().map(f64::abs).sum())
 }
 
-fn packed<T: Real>(a: &Matrix, by_columns: bool, shift: Option<&[f64]>) -> Buffer<u32> {
+fn packed<T: Real>(a: &Matrix, by_columns: bool, left: bool, shift: Option<&[f64]>) -> Buffer<u32> {
     let (rows, k) = (a.rows as u64, a.k as u64);
     let mut to = Buffer::unwritten(Form::Double.words(rows, k) as usize);
     let (from, shift) = (a.buffer::<T>(by_columns), shift.map(Buffer::new));
@@ -60,6 +60,7 @@ fn packed<T: Real>(a: &Matrix, by_columns: bool, shift: Option<&[f64]>) -> Buffe
         k,
         by_columns: by_columns.into(),
         shift: shift.as_ref().map_or(std::ptr::null(), Buffer::pointer),
+        left: left.into(),
         steps: Form::Double.steps(k),
         to: to.pointer_mut(),
     };
@@ -69,7 +70,7 @@ fn packed<T: Real>(a: &Matrix, by_columns: bool, shift: Option<&[f64]>) -> Buffe
 }
 
 /// Operands, scales, and whether there was trouble.
-fn split(a: &Matrix, by_columns: bool, form: Form) -> (Buffer<u32>, Buffer<f32>, bool) {
+fn split(a: &Matrix, by_columns: bool, left: bool, form: Form) -> (Buffer<u32>, Buffer<f32>, bool) {
     let (rows, k) = (a.rows as u64, a.k as u64);
     let (from, mut trouble) = (a.buffer::<f32>(by_columns), Buffer::new(&[0_u32]));
     let mut largest = Buffer::unwritten((pieces(k) * rows) as usize);
@@ -90,6 +91,7 @@ fn split(a: &Matrix, by_columns: bool, form: Form) -> (Buffer<u32>, Buffer<f32>,
         k,
         by_columns,
         scales: scales.pointer(),
+        left: left.into(),
         steps: form.steps(k),
         to: to.pointer_mut(),
         trouble: trouble.pointer_mut(),
@@ -123,7 +125,13 @@ fn slice(form: Form, k: usize, cut: Cut) -> (u32, u32) {
 
 /// Sums in `f64`, and their slices.
 fn doubles<T: Real>(a: &Matrix, b: &Matrix, by_columns: bool, cut: Cut, plain: bool) -> (Buffer<f64>, u32) {
-    sums_of(packed::<T>(a, false, None), packed::<T>(b, by_columns, None), (a.rows, b.rows, a.k), cut, plain)
+    sums_of(
+        packed::<T>(a, false, true, None),
+        packed::<T>(b, by_columns, false, None),
+        (a.rows, b.rows, a.k),
+        cut,
+        plain,
+    )
 }
 
 fn sums_of(
@@ -216,7 +224,7 @@ fn many_blocks_are_each_multiplied_once() {
 fn halves_error(a: &Matrix, b: &Matrix, form: Form, by_columns: bool, slices: u32) -> f64 {
     let (m, n, k) = (a.rows, b.rows, a.k);
     let ((left, left_scales, first), (right, right_scales, second)) =
-        (split(a, !by_columns, form), split(b, by_columns, form));
+        (split(a, !by_columns, true, form), split(b, by_columns, false, form));
     assert!(!first && !second, "{m} {n} {k}: digits are lost");
     let (slice, slices) = slice(form, k, Cut { slices, triangle: false });
     let (rows, columns) = (m as u64, n as u64);
@@ -295,7 +303,8 @@ fn rows_that_halves_cannot_hold_are_told() {
     let troubled = |change: &dyn Fn(&mut [f64])| {
         let mut a = Matrix::random::<f32>(70, 100, 1);
         change(&mut a.entries[6900..]);
-        [Form::Halves, Form::Heads].map(|form| [false, true].map(|by_columns| split(&a, by_columns, form).2))
+        [Form::Halves, Form::Heads]
+            .map(|form| [false, true].map(|by_columns| split(&a, by_columns, by_columns, form).2))
     };
     assert_eq!(troubled(&|_| ()), [[false; 2]; 2]);
     assert_eq!(troubled(&|row| row.fill(0.0)), [[false; 2]; 2]);
@@ -332,7 +341,7 @@ fn forms_are_those_of_naive_sums() {
         for by_columns in [false, true] {
             for plain in [false, true] {
                 let cut = Cut { slices, triangle: true };
-                let (left, right) = (packed::<f64>(&a, false, None), packed::<f32>(&x, by_columns, None));
+                let (left, right) = (packed::<f64>(&a, false, true, None), packed::<f32>(&x, by_columns, false, None));
                 let (sums, slices) = sums_of(left, right, (d, n, d), cut, plain);
                 let (mut to, from) = (Buffer::unwritten(n), x.buffer::<f32>(by_columns));
                 let args = |x: *const f32, to: *mut f64| Forms {
@@ -375,9 +384,9 @@ fn a_shift_is_taken_off_in_f64() {
     }
     let mut moved = x.clone();
     moved.entries.iter_mut().enumerate().for_each(|(i, v)| *v -= shift[i % 5]);
-    let right = packed::<f32>(&x, true, Some(&shift));
-    assert_eq!(right.to_vec(), packed::<f64>(&moved, false, None).to_vec());
-    let (sums, slices) = sums_of(packed::<f64>(&a, false, None), right, (3, 4, 5), WHOLE, false);
+    let right = packed::<f32>(&x, true, false, Some(&shift));
+    assert_eq!(right.to_vec(), packed::<f64>(&moved, false, false, None).to_vec());
+    let (sums, slices) = sums_of(packed::<f64>(&a, false, true, None), right, (3, 4, 5), WHOLE, false);
     let product = finished::<f64>(&sums, slices, 3, 4, false);
     for (at, found) in product.into_iter().enumerate() {
         let (want, size) = naive(&a, &moved, at / 4, at % 4);

@@ -24,9 +24,9 @@ class Resident:
     """A matrix that stays on an engine while questions come in batches.
 
     Sums are float64 whatever the type: float32 numbers are multiplied exactly, added in float64 and rounded once. On a GPU
-    float32 products of 2**31 multiplications or more are made of products of halves instead, and off by 2**-20 of the norms
-    of row and question at most. NaN and infinity go the way of IEEE 754. Same matrix, same batch: same bits, for any number of threads. Other Python threads run
-    meanwhile, and Ctrl-C stops long work.
+    float32 products of 2**31 multiplications or more are made of products of halves instead, and off by some 2**-22 of the
+    norms of row and question. NaN and infinity go the way of IEEE 754. Same matrix, same batch: same bits, for any number of
+    threads. Other Python threads run meanwhile, and Ctrl-C stops long work.
 
     It pickles, and works in forked processes: each process loads the matrix for itself.
 

@@ -33,6 +33,13 @@ impl<T: Number> Raw<T> {
     }
 }
 
+/// Which factor of products a matrix is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Left,
+    Right,
+}
+
 /// A factor as operands, with its rows' scales where it is of halves.
 #[derive(Clone, Copy)]
 pub(crate) struct Factor {
@@ -76,6 +83,7 @@ impl Launcher<'_> {
     pub(crate) fn pack<T: Number>(
         self,
         raw: &Raw<T>,
+        side: Side,
         shift: Option<&DeviceSlice<f64>>,
         to: &DeviceSlice<u32>,
     ) -> Result<(), Error> {
@@ -89,6 +97,7 @@ impl Launcher<'_> {
             k: raw.k,
             by_columns: raw.by_columns.into(),
             shift: or_null(shift),
+            left: (side == Side::Left).into(),
             steps,
             to: pointer(to),
         };
@@ -102,6 +111,7 @@ impl Launcher<'_> {
     pub(crate) fn split(
         self,
         raw: &Raw<f32>,
+        side: Side,
         form: Form,
         largest: &DeviceSlice<u32>,
         to: &Factor,
@@ -129,6 +139,7 @@ impl Launcher<'_> {
             k,
             by_columns,
             scales: pointer(&to.scales),
+            left: (side == Side::Left).into(),
             steps,
             to: pointer(&to.operands),
             trouble: pointer(trouble),

@@ -19,7 +19,7 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 
 use super::buffers::Slot;
 use super::device::Gpu;
-use super::launch::{Cut, Factor, Launcher, Raw};
+use super::launch::{Cut, Factor, Launcher, Raw, Side};
 use super::queue::Queue;
 use super::staging::{receive, send};
 use super::upload::Number;
@@ -420,7 +420,7 @@ impl<T: Number> State<T> {
                 scales: if form == Form::Double { whole.scales } else { whole.scales.index(first..end) },
                 rows: (end - first) as u64,
             };
-            self.pack(gpu, form, &raw, None, &to)?;
+            self.pack(gpu, form, Side::Left, &raw, None, &to)?;
             // Before the next rows come where these lie.
             self.queue.wait(gpu)?;
         }
@@ -432,17 +432,18 @@ impl<T: Number> State<T> {
         &self,
         gpu: &Gpu,
         form: Form,
+        side: Side,
         raw: &Raw<T>,
         shift: Option<&DeviceSlice<f64>>,
         to: &Factor,
     ) -> Result<(), Error> {
         let launcher = Launcher { gpu, queue: &self.queue };
         if form == Form::Double {
-            return launcher.pack(raw, shift, &to.operands);
+            return launcher.pack(raw, side, shift, &to.operands);
         }
         let raw = Raw { numbers: as_f32(&raw.numbers), rows: raw.rows, k: raw.k, by_columns: raw.by_columns };
         let largest = self.room.largest.first((pieces(raw.k) * raw.rows) as usize);
-        launcher.split(&raw, form, &largest, to, &self.room.trouble.first(1))
+        launcher.split(&raw, side, form, &largest, to, &self.room.trouble.first(1))
     }
 
     /// Slices, chunks, and the room that they take, before anything runs.
@@ -542,7 +543,7 @@ impl<T: Number> State<T> {
             self.forget_trouble(gpu)?;
         }
         record(0)?;
-        self.pack(gpu, form, raw, shift.as_ref(), &right)?;
+        self.pack(gpu, form, Side::Right, raw, shift.as_ref(), &right)?;
         record(1)?;
         let launcher = Launcher { gpu, queue: &self.queue };
         let (left, slices) = (self.kept(form).factor(), cut.slices());
