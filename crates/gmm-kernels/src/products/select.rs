@@ -15,7 +15,7 @@ kernels! {
         values: *const T,
         /// Rows.
         rows: u64,
-        /// Numbers of a row.
+        /// Numbers of a row, fewer than 2³¹.
         m: u32,
         /// How many are wanted, from 1 to `m`.
         count: u32,
@@ -29,6 +29,9 @@ kernels! {
 }
 
 const WARPS: u32 = THREADS / WARP;
+
+/// Numbers that a thread reads together.
+const AT_ONCE: usize = 8;
 
 /// Values of a digit.
 const DIGITS: u32 = 16;
@@ -69,8 +72,16 @@ pub unsafe fn body<T: Real>(a: Select<T>) {
     let mut row = thread::block_idx_x() as u64;
     while row < a.rows {
         let values = a.values.wrapping_add((row * a.m as u64) as usize);
-        // SAFETY: a number of the row.
-        let key = |i: u32| order(unsafe { device::load(values, i as u64) });
+        // Read together, so that their latencies pass together; those past the end are the last.
+        let keys = |first: u32, step: u32| {
+            let mut keys = [0; AT_ONCE];
+            each(AT_ONCE, |i| {
+                let at = first + step * i as u32;
+                // SAFETY: a number of the row.
+                keys[i] = order(unsafe { device::load(values, (if at < a.m { at } else { a.m - 1 }) as u64) });
+            });
+            keys
+        };
         // The first digits of the last that is wanted, and how many are still wanted of those that begin so.
         let (mut last, mut wanted) = (0_u64, a.count);
         let mut shift = 64;
@@ -80,13 +91,16 @@ pub unsafe fn body<T: Real>(a: Select<T>) {
             each(DIGITS as usize, |digit| shared_store_u32(own(digit as u32), 0));
             let mut i = t;
             while i < a.m {
-                let key = key(i);
-                // Of the first digit all begin alike.
-                if shift == 60 || key >> (shift + 4) == last {
-                    let at = own((key >> shift) as u32 % DIGITS);
-                    shared_store_u32(at, shared_load_u32(at) + 1);
-                }
-                i += THREADS;
+                let keys = keys(i, THREADS);
+                each(AT_ONCE, |turn| {
+                    let (key, is_there) = (keys[turn], i + THREADS * (turn as u32) < a.m);
+                    // Of the first digit all begin alike.
+                    if is_there && (shift == 60 || key >> (shift + 4) == last) {
+                        let at = own((key >> shift) as u32 % DIGITS);
+                        shared_store_u32(at, shared_load_u32(at) + 1);
+                    }
+                });
+                i += THREADS * AT_ONCE as u32;
             }
             thread::sync_threads();
             each((DIGITS / WARPS) as usize, |i| {
@@ -120,10 +134,13 @@ pub unsafe fn body<T: Real>(a: Select<T>) {
         let (mut above, mut equal) = (0, 0);
         let mut i = first;
         while i < end {
-            let key = key(i) >> shift;
-            above += (key > last) as u32;
-            equal += (key == last) as u32;
-            i += 1;
+            let keys = keys(i, 1);
+            each(AT_ONCE, |turn| {
+                let (key, is_there) = (keys[turn] >> shift, i + (turn as u32) < end);
+                above += (is_there && key > last) as u32;
+                equal += (is_there && key == last) as u32;
+            });
+            i += AT_ONCE as u32;
         }
         shared_store_u32(4 * t, above);
         shared_store_u32(4 * (THREADS + t), equal);
@@ -145,17 +162,20 @@ pub unsafe fn body<T: Real>(a: Select<T>) {
         };
         let mut i = first;
         while i < end {
-            let key = key(i) >> shift;
-            if key > last {
-                put(at, i);
-                at += 1;
-            } else if key == last {
-                if equals < wanted {
-                    put(a.count - wanted + equals, i);
+            let keys = keys(i, 1);
+            each(AT_ONCE, |turn| {
+                let (key, here) = (keys[turn] >> shift, i + turn as u32);
+                if here < end && key > last {
+                    put(at, here);
+                    at += 1;
+                } else if here < end && key == last {
+                    if equals < wanted {
+                        put(a.count - wanted + equals, here);
+                    }
+                    equals += 1;
                 }
-                equals += 1;
-            }
-            i += 1;
+            });
+            i += AT_ONCE as u32;
         }
         thread::sync_threads();
         row += thread::grid_dim_x() as u64;

@@ -276,7 +276,7 @@ impl Launcher<'_> {
         indices: &DeviceSlice<u32>,
         found: &DeviceSlice<T>,
     ) -> Result<(), Error> {
-        assert!((1..=m).contains(&count));
+        assert!((1..=m).contains(&count) && m < 1 << 31);
         at_least(values, rows * u64::from(m), "numbers to choose from");
         at_least(indices, rows * u64::from(count), "places");
         at_least(found, rows * u64::from(count), "chosen numbers");

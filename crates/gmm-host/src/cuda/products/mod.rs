@@ -194,8 +194,8 @@ impl<T: Number> CudaMatrix<T> {
         fast: bool,
     ) -> Result<(Array2<u32>, Array2<T>), Error> {
         let m = matrix.nrows();
-        if u32::try_from(m).is_err() {
-            let must = "at most 4294967295".to_owned();
+        if i32::try_from(m).is_err() {
+            let must = "at most 2147483647".to_owned();
             return Err(Error::Option { option: "rows of the matrix", value: m.to_string(), must });
         }
         let shape = (x.nrows(), count);
