@@ -162,20 +162,18 @@ pub unsafe fn body<T: Real>(a: Select<T>) {
         };
         let mut i = first;
         while i < end {
-            let keys = keys(i, 1);
-            each(AT_ONCE, |turn| {
-                let (key, here) = (keys[turn] >> shift, i + turn as u32);
-                if here < end && key > last {
-                    put(at, here);
-                    at += 1;
-                } else if here < end && key == last {
-                    if equals < wanted {
-                        put(a.count - wanted + equals, here);
-                    }
-                    equals += 1;
+            // SAFETY: a number of the row.
+            let key = order(unsafe { device::load(values, i as u64) }) >> shift;
+            if key > last {
+                put(at, i);
+                at += 1;
+            } else if key == last {
+                if equals < wanted {
+                    put(a.count - wanted + equals, i);
                 }
-            });
-            i += AT_ONCE as u32;
+                equals += 1;
+            }
+            i += 1;
         }
         thread::sync_threads();
         row += thread::grid_dim_x() as u64;

@@ -4,18 +4,20 @@
 //! multiplied by the matrix's rows, and made into what was asked. [`plan`] says in which form, slices and chunks: of these
 //! only chunks depend on memory, and they change no bit.
 
+mod factor;
 mod plan;
+mod room;
+mod times;
 mod transfer;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use cust::event::{Event, EventFlags};
+use cust::event::Event;
 use cust::memory::DeviceSlice;
 use gmm_kernels::products::multiply::multiply_halves;
 use gmm_kernels::products::scales::pieces;
 use gmm_kernels::products::{BLOCK, Form};
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
 use super::buffers::Slot;
 use super::device::Gpu;
@@ -25,7 +27,11 @@ use super::staging::{receive, send};
 use super::upload::Number;
 use crate::Error;
 use plan::Needs;
+use room::{Room, reserve};
 use transfer::{is_by_columns, put, take};
+
+pub(crate) use factor::CudaFactor;
+pub use times::DeviceTime;
 
 const WHAT: &str = "a product on the GPU";
 
@@ -72,45 +78,6 @@ struct State<T: Number> {
     room: Room<T>,
 }
 
-/// What questions take, kept for the next ones.
-struct Room<T: Number> {
-    raw: Slot<T>,
-    operands: Slot<u32>,
-    scales: Slot<f32>,
-    largest: Slot<u32>,
-    trouble: Slot<u32>,
-    sums: Slot<u32>,
-    product: Slot<T>,
-    numbers: Slot<f64>,
-    indices: Slot<u32>,
-    found: Slot<T>,
-    shift: Slot<f64>,
-}
-
-impl<T: Number> Room<T> {
-    const fn empty() -> Self {
-        Self {
-            raw: Slot::empty(),
-            operands: Slot::empty(),
-            scales: Slot::empty(),
-            largest: Slot::empty(),
-            trouble: Slot::empty(),
-            sums: Slot::empty(),
-            product: Slot::empty(),
-            numbers: Slot::empty(),
-            indices: Slot::empty(),
-            found: Slot::empty(),
-            shift: Slot::empty(),
-        }
-    }
-
-    fn bytes(&self) -> u128 {
-        let words = self.operands.bytes() + self.largest.bytes() + self.trouble.bytes() + self.indices.bytes();
-        let numbers = self.raw.bytes() + self.product.bytes() + self.found.bytes() + self.scales.bytes();
-        words + numbers + self.sums.bytes() + self.numbers.bytes() + self.shift.bytes()
-    }
-}
-
 /// What is asked of each question.
 enum Asked<'a, T: Number> {
     /// Its products with the matrix's rows, `(m, n)`.
@@ -121,17 +88,6 @@ enum Asked<'a, T: Number> {
     Norms(&'a mut [f64], Option<&'a [f64]>),
     /// The `count` rows of the largest products: rows and products, in no order.
     Largest { count: usize, indices: Array2<u32>, found: Array2<T> },
-}
-
-/// How long a product took on the device, where all of it stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceTime {
-    /// From the questions as they came to the answers.
-    pub total: Duration,
-    /// Of that, until questions were operands.
-    pub packing: Duration,
-    /// And until sums were there.
-    pub multiplying: Duration,
 }
 
 impl<T: Number> CudaMatrix<T> {
@@ -618,55 +574,6 @@ impl<T: Number> State<T> {
         receive(gpu, &self.queue, &self.room.trouble.first(1), |_, numbers: &[u32]| word = numbers[0])?;
         Ok(word != 0)
     }
-
-    fn times(
-        &mut self,
-        gpu: &Gpu,
-        matrix: ArrayView2<'_, T>,
-        x: ArrayView2<'_, T>,
-        forms: bool,
-        fast: bool,
-        repeats: usize,
-    ) -> Result<Vec<DeviceTime>, Error> {
-        let (m, n) = (matrix.nrows(), x.nrows());
-        // Never written: what is asked says no more here than what is to be made.
-        let (mut nothing, mut none) = (Array2::from_elem((0, 0), T::ZERO), []);
-        let asked = if forms { Asked::Forms(&mut none) } else { Asked::Product(nothing.view_mut()) };
-        let mut form = self.form(gpu, &asked, (m, matrix.ncols()), n, fast);
-        if !self.hold(gpu, form, matrix)? {
-            form = Form::Double;
-            self.hold(gpu, form, matrix)?;
-        }
-        let batch = self.plan(gpu, form, matrix.dim(), n, &asked)?;
-        if batch.chunk < n {
-            let (wanted, free) = (batch.needs.bytes(n as u64), gpu.free()?);
-            return Err(Error::Memory { what: WHAT, wanted, free });
-        }
-        let raw = self.bring(gpu, x)?;
-        let event = || gpu.check("an event", Event::new(EventFlags::DEFAULT));
-        let events = [event()?, event()?, event()?, event()?];
-        let mut times = Vec::with_capacity(repeats);
-        for _ in 0..repeats {
-            self.compute(gpu, &batch, &raw, &asked, Some(&events))?;
-            self.queue.wait(gpu)?;
-            let between = |from: usize, to: usize| {
-                let milliseconds = gpu.check("an event", events[to].elapsed_time_f32(&events[from]))?;
-                Ok::<_, Error>(Duration::from_secs_f64(f64::from(milliseconds) / 1e3))
-            };
-            times.push(DeviceTime { total: between(0, 3)?, packing: between(0, 1)?, multiplying: between(1, 2)? });
-        }
-        Ok(times)
-    }
-}
-
-/// Room for `len` numbers.
-fn reserve<A: cust::memory::DeviceCopy>(gpu: &Gpu, slot: &mut Slot<A>, len: usize) -> Result<(), Error> {
-    if len > slot.room() {
-        // The old one goes first: both may not fit.
-        *slot = Slot::empty();
-        *slot = Slot::taken(gpu, WHAT, len)?;
-    }
-    Ok(())
 }
 
 /// Numbers of a matrix of `f32`.
@@ -674,52 +581,6 @@ fn as_f32<T: Number>(numbers: &DeviceSlice<T>) -> DeviceSlice<f32> {
     assert!(T::BYTES == 4, "f64 is multiplied in f64");
     // SAFETY: `T` is `f32`.
     unsafe { DeviceSlice::from_raw_parts(numbers.as_device_ptr().cast(), numbers.len()) }
-}
-
-/// `W = L⁻¹`, `(d, d)`, on a device, for |W(x − mean)|².
-pub(crate) struct CudaFactor {
-    inverse: Array2<f64>,
-    matrix: CudaMatrix<f64>,
-}
-
-impl CudaFactor {
-    /// Of a Cholesky factor, zero above its diagonal, by forward substitution.
-    ///
-    /// # Errors
-    /// [`Error::Memory`]; [`Error::Device`].
-    pub(crate) fn new(multiplier: &CudaMultiplier, lower: ArrayView2<'_, f64>) -> Result<Self, Error> {
-        crate::memory::check("the inverse of the Cholesky factor", 8 * lower.len() as u128)?;
-        Ok(Self { inverse: inverse(lower), matrix: CudaMatrix::new(multiplier)? })
-    }
-
-    /// |W(x − mean)|² of each row of `(n, d)`.
-    ///
-    /// # Errors
-    /// As for [`new`](Self::new).
-    pub(crate) fn distances(&self, x: ArrayView2<'_, f64>, mean: Option<&[f64]>, out: &mut [f64]) -> Result<(), Error> {
-        if x.is_empty() {
-            out.fill(0.0);
-            return Ok(());
-        }
-        self.matrix.ask(self.inverse.view(), x, &mut Asked::Norms(out, mean), false)
-    }
-}
-
-/// The inverse of a triangle: row `i` is (eᵢ − Σⱼ lᵢⱼ rowⱼ) / lᵢᵢ.
-fn inverse(lower: ArrayView2<'_, f64>) -> Array2<f64> {
-    let mut out = Array2::<f64>::zeros(lower.raw_dim());
-    for i in 0..lower.nrows() {
-        let (above, mut rest) = out.view_mut().split_at(Axis(0), i);
-        let mut row = rest.row_mut(0);
-        row[i] = 1.0;
-        for (j, known) in above.rows().into_iter().enumerate() {
-            // Zero past its diagonal.
-            row.slice_mut(s![..=j]).scaled_add(-lower[[i, j]], &known.slice(s![..=j]));
-        }
-        let pivot = lower[[i, i]];
-        row.slice_mut(s![..=i]).mapv_inplace(|v| v / pivot);
-    }
-    out
 }
 
 #[cfg(test)]
