@@ -24,6 +24,8 @@ pub(crate) enum What {
     Fit,
     /// The log-likelihood under one set of parameters.
     Likelihood,
+    /// A question to a matrix that stays.
+    Product,
 }
 
 /// Times in seconds.
@@ -115,8 +117,11 @@ impl Line {
             What::Init => "init",
             What::Fit => "fit",
             What::Likelihood => "likelihood",
+            What::Product => "product",
         };
-        let mut fields = vec![what.to_owned(), self.name.clone(), self.kind.to_string(), self.precision.to_string()];
+        // Products have no covariances.
+        let kind = if self.what == What::Product { String::new() } else { self.kind.to_string() };
+        let mut fields = vec![what.to_owned(), self.name.clone(), kind, self.precision.to_string()];
         fields.extend([n, k, d].map(|size| size.to_string()));
         fields.push(self.verdict().to_owned());
         fields.push(ms(|time| time.median));

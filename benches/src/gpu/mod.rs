@@ -1,4 +1,4 @@
-//! `bench gpu`: EM iterations, initialisation, small fits and likelihoods, answers checked first, against floors and goals.
+//! `bench gpu`: EM iterations, initialisation, small fits, likelihoods and products, answers checked first, against floors and goals.
 
 mod check;
 pub(crate) mod growth;
@@ -6,6 +6,7 @@ mod init;
 mod likelihood;
 mod line;
 mod plan_name;
+mod products;
 mod record;
 mod run;
 mod small_fit;
@@ -28,7 +29,7 @@ use crate::machine;
 /// Times EM iterations on the GPU and writes a record.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Arguments {
-    /// Words of which a workload's name must contain one: W1, diag, W4-full-f64, init, fit, likelihood.
+    /// Words of which a workload's name must contain one: W1, diag, W4-full-f64, init, fit, likelihood, product, square.
     workloads: Vec<String>,
     /// cuda, cuda:I, or cpu to try the program where there is no GPU.
     #[arg(long, default_value = "cuda")]
@@ -108,7 +109,8 @@ fn facts(arguments: &Arguments, commit: String) -> Vec<(&'static str, String)> {
     vec![
         (
             "what",
-            "milliseconds per EM iteration, initialisation, small fit or likelihood; see benches/README.md".to_owned(),
+            "milliseconds per EM iteration, initialisation, small fit, likelihood or product; see benches/README.md"
+                .to_owned(),
         ),
         ("date", machine::today()),
         ("commit", commit),

@@ -9,9 +9,9 @@ use super::data::Source;
 use super::line::{Failure, Line, Timed, What};
 use super::timing::{self, Limits};
 use super::workloads::{
-    EVALUATIONS, Evaluations, FIT_GOAL_MS, FITS, INIT_GOAL_ITERATIONS, SmallFit, WORKLOADS, Workload,
+    EVALUATIONS, Evaluations, FIT_GOAL_MS, FITS, INIT_GOAL_ITERATIONS, PRODUCTS, SmallFit, WORKLOADS, Workload, squares,
 };
-use super::{Arguments, init, likelihood, plan_name, small_fit};
+use super::{Arguments, init, likelihood, plan_name, products, small_fit};
 
 /// Where lines go.
 type Take<'a> = dyn FnMut(Line) -> Result<()> + 'a;
@@ -26,6 +26,23 @@ pub(crate) fn everything(engine: &dyn Engine, arguments: &Arguments, take: &mut 
     let limits = Limits { repeats: arguments.repeats.max(1), seconds: arguments.seconds };
     for case in FITS.iter().filter(|case| wanted(case.name)) {
         take(small(engine, case, arguments, limits))?;
+    }
+    for case in PRODUCTS.iter().filter(|case| wanted(case.name)) {
+        let asked = if arguments.quick { case.quick() } else { *case };
+        let (m, k, n) = asked.shape;
+        let real = !arguments.quick;
+        let mut line = product_line(case.name.to_owned(), asked.precision, (m, k, n));
+        line.goal_ms = case.goal_ms.filter(|_| real);
+        line.floor_ms = real.then_some(case.floor_ms);
+        take(answered(line, products::run(engine, &asked, arguments.seed, limits)))?;
+    }
+    for case in squares().filter(|case| wanted(&case.name())) {
+        let name = case.name();
+        let case = if arguments.quick { case.quick() } else { case };
+        let line = product_line(name, case.precision, (case.side, case.side, case.side));
+        if let Some(done) = products::square(engine, &case, arguments.seed, limits).transpose() {
+            take(answered(line, done))?;
+        }
     }
     let mut source: Option<Source> = None;
     for case in EVALUATIONS.iter().filter(|case| wanted(case.name)) {
@@ -162,6 +179,27 @@ fn evaluated(engine: &dyn Engine, case: &Evaluations, source: &Source, arguments
             line.note = done.note;
             let wall = done.time.median;
             let timed = Timed { time: done.time, clock: "wall", wall, samples: done.samples, iterations: None };
+            line.timed = done.wrong.map_or(Ok(timed), |why| Err(Failure::Wrong(why)));
+        }
+    }
+    line
+}
+
+/// Rows and questions stand where a fit has rows and components.
+fn product_line(name: String, precision: Precision, (m, k, n): (usize, usize, usize)) -> Line {
+    let shape = crate::definition::Shape { n: m, k: n, d: k };
+    empty(What::Product, name, CovarianceType::Full, precision, shape)
+}
+
+fn answered(mut line: Line, done: Result<products::Outcome>) -> Line {
+    match done {
+        Err(why) => line.timed = Err(Failure::Error(format!("{why:#}"))),
+        Ok(done) => {
+            line.errors[0] = Some(done.errors);
+            line.checked = Some(done.checked);
+            line.note = done.note;
+            let wall = done.time.median;
+            let timed = Timed { time: done.time, clock: done.clock, wall, samples: done.samples, iterations: None };
             line.timed = done.wrong.map_or(Ok(timed), |why| Err(Failure::Wrong(why)));
         }
     }

@@ -69,6 +69,62 @@ pub(crate) enum Evaluated {
     Million,
 }
 
+/// A question to a matrix that stays.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Product {
+    /// Name.
+    pub(crate) name: &'static str,
+    /// Type of the matrix.
+    pub(crate) precision: Precision,
+    /// Whether digits are given for speed.
+    pub(crate) fast: bool,
+    /// What is asked.
+    pub(crate) asked: Asked,
+    /// Rows and columns of the matrix, questions.
+    pub(crate) shape: (usize, usize, usize),
+    /// As for [`Workload`].
+    pub(crate) floor_ms: f64,
+    /// As for [`Workload`].
+    pub(crate) goal_ms: Option<f64>,
+}
+
+/// What is asked of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// Products with its rows.
+    Product,
+    /// Quadratic forms.
+    Forms,
+    /// Mahalanobis distances, in f64.
+    Distances,
+    /// The best ten rows.
+    Best,
+}
+
+/// A product of two squares.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Square {
+    /// Rows and columns.
+    pub(crate) side: usize,
+    /// Type.
+    pub(crate) precision: Precision,
+    /// Where it is computed, and from what.
+    pub(crate) place: Where,
+}
+
+/// Where squares are multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Where {
+    /// On all cores.
+    Cpu,
+    /// On the GPU: both squares are sent and the product is brought back.
+    Sent,
+    /// On the GPU: one of the squares is there.
+    Asked,
+    /// On the GPU: all stays there.
+    Resident,
+}
+
 /// k-means++ and Lloyd together may take as long as this many iterations of EM.
 pub(crate) const INIT_GOAL_ITERATIONS: f64 = 10.0;
 /// A small fit's goal.
@@ -132,6 +188,45 @@ pub(crate) const EVALUATIONS: [Evaluations; 9] = [
     evaluations("likelihood-full-gradient", Full, Evaluated::Gradient,  0.053, None),
 ];
 
+const WIDE: (usize, usize, usize) = (2000, 40_000, 2000);
+const FORMS: (usize, usize, usize) = (1000, 1000, 50_000);
+
+/// Questions to a matrix. Floors: 66.3 TFLOP/s in f64, 558 of halves, of which three make one; forms and distances are triangles.
+#[rustfmt::skip]
+pub(crate) const PRODUCTS: [Product; 8] = [
+    product("product-f64",      F64, false, Asked::Product,   WIDE,  4.83, Some(6.5)),
+    product("product-f32",      F32, false, Asked::Product,   WIDE,  1.72, Some(3.2)),
+    product("product-f32-fast", F32, true,  Asked::Product,   WIDE,  0.57, None),
+    product("product-forms-f32",        F32, false, Asked::Forms,     FORMS, 0.75, Some(3.0)),
+    product("product-forms-f64",        F64, false, Asked::Forms,     FORMS, 0.75, None),
+    product("product-distances",        F64, false, Asked::Distances, FORMS, 0.75, None),
+    product("product-search-f32",       F32, false, Asked::Best, (1_000_000, 128, 100), 0.13, None),
+    product("product-search-1-f32",     F32, false, Asked::Best, (1_000_000, 128, 1),   0.13, None),
+];
+
+/// Sides of the squares with which CPU and GPU are compared.
+const SIDES: [usize; 7] = [64, 128, 256, 512, 1024, 2048, 4096];
+
+/// Products of squares, the smallest first.
+pub(crate) fn squares() -> impl Iterator<Item = Square> {
+    let places = [Where::Cpu, Where::Sent, Where::Asked, Where::Resident];
+    SIDES.into_iter().flat_map(move |side| {
+        [F32, F64].into_iter().flat_map(move |precision| places.map(move |place| Square { side, precision, place }))
+    })
+}
+
+const fn product(
+    name: &'static str,
+    precision: Precision,
+    fast: bool,
+    asked: Asked,
+    shape: (usize, usize, usize),
+    floor_ms: f64,
+    goal_ms: Option<f64>,
+) -> Product {
+    Product { name, precision, fast, asked, shape, floor_ms, goal_ms }
+}
+
 const fn evaluations(
     name: &'static str,
     kind: CovarianceType,
@@ -177,6 +272,50 @@ impl Workload {
         let Shape { k, d, .. } = self.shape;
         self.shape = Shape { n: 2_000, k: k.min(8), d: d.min(8) };
         self.checked = 500;
+        self
+    }
+}
+
+impl Product {
+    /// A product of two squares.
+    pub(crate) const fn square(side: usize) -> Self {
+        product("square", F64, false, Asked::Product, (side, side, side), 0.0, None)
+    }
+
+    /// What relative Frobenius may be: of forms in f32, the fold is rounded.
+    pub(crate) const fn tolerance(&self) -> f64 {
+        match (self.precision, self.fast) {
+            (F64, _) => 1e-12,
+            (F32, false) => 2e-6,
+            (F32, true) => 1e-3,
+        }
+    }
+
+    /// As for [`Workload`].
+    pub(crate) fn quick(mut self) -> Self {
+        let (m, k, n) = self.shape;
+        // Forms stay squares.
+        let most = if m == k { (100, 100) } else { (150, 300) };
+        self.shape = (m.min(most.0), k.min(most.1), n.min(200));
+        self
+    }
+}
+
+impl Square {
+    /// `square-512-f32-sent`.
+    pub(crate) fn name(&self) -> String {
+        let place = match self.place {
+            Where::Cpu => "cpu",
+            Where::Sent => "sent",
+            Where::Asked => "asked",
+            Where::Resident => "resident",
+        };
+        format!("square-{}-{}-{place}", self.side, self.precision)
+    }
+
+    /// As for [`Workload`].
+    pub(crate) fn quick(mut self) -> Self {
+        self.side = self.side.min(128);
         self
     }
 }
@@ -242,6 +381,8 @@ mod tests {
         names.extend(WORKLOADS.iter().filter(|w| w.init).map(Workload::init_name));
         names.extend(FITS.iter().map(|fit| fit.name.to_owned()));
         names.extend(EVALUATIONS.iter().map(|case| case.name.to_owned()));
+        names.extend(PRODUCTS.iter().map(|case| case.name.to_owned()));
+        names.extend(squares().map(|case| case.name()));
         let all = names.len();
         names.sort();
         names.dedup();

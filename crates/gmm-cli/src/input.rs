@@ -121,14 +121,6 @@ pub(crate) fn engine(args: &EngineArgs, console: &Console) -> anyhow::Result<Ope
     Ok(told(args, args.device.open(args.threads)?, console))
 }
 
-/// As [`engine`], for products of matrices.
-///
-/// # Errors
-/// As for [`engine`].
-pub(crate) fn engine_for_products(args: &EngineArgs, console: &Console) -> anyhow::Result<Opened> {
-    Ok(told(args, args.device.open_for_products(args.threads)?, console))
-}
-
 /// Says with `-v` which engine it is.
 fn told(args: &EngineArgs, opened: Opened, console: &Console) -> Opened {
     console.note(|| match args.device {

@@ -48,20 +48,6 @@ pub struct Opened {
 }
 
 impl Device {
-    /// As [`open`](Self::open), for products of matrices: `Auto` takes the CPU, which is the only one so far to have them.
-    ///
-    /// # Errors
-    /// As for [`open`](Self::open).
-    pub fn open_for_products(self, threads: usize) -> Result<Opened, Error> {
-        match self {
-            Self::Auto => {
-                let engine = Box::new(CpuEngine::new(threads)?);
-                Ok(Opened { engine, reason: "products of matrices have no GPU kernels yet".to_owned() })
-            }
-            other => other.open(threads),
-        }
-    }
-
     /// Opens the engine; `threads` is for the CPU, 0 for all cores.
     ///
     /// # Errors

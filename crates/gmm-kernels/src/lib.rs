@@ -49,6 +49,7 @@ pub mod m_step_sums;
 pub mod math;
 pub mod nearest;
 pub mod probe;
+pub mod products;
 pub mod reduce;
 pub mod squared_distances;
 pub mod tile;
@@ -67,7 +68,7 @@ pub use kernel::{Arguments, Kernel};
 pub use signature::{Signature, signatures};
 
 /// Threads in a block: one for each row of a tile. Of every kernel but those of [`fused::narrow`], whose blocks have a warp for
-/// each few components.
+/// each few components, and [`products::multiply`].
 pub const THREADS: u32 = layout::TILE_ROWS;
 
 #[cfg(target_arch = "nvptx64")]

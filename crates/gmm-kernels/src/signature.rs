@@ -2,7 +2,7 @@
 
 use crate::kernel::{Arguments, Kernel};
 use crate::layout::Kind;
-use crate::{Real, e_step, fused, lloyd, m_step_sums, nearest, probe, reduce, squared_distances, tile};
+use crate::{Real, e_step, fused, lloyd, m_step_sums, nearest, probe, products, reduce, squared_distances, tile};
 
 /// An entry point of the PTX modules.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +43,10 @@ fn generic<T: Real>() -> Vec<Signature> {
         one(squared_distances::potentials_4::<T>()),
         one(squared_distances::potentials_8::<T>()),
         one(squared_distances::lower::<T>()),
+        one(products::pack::pack_doubles::<T>()),
+        one(products::finish::finish::<T>()),
+        one(products::forms::forms::<T>()),
+        one(products::select::select::<T>()),
     ]
 }
 
@@ -91,6 +95,22 @@ fn k_means<T: Real>(all: &mut Vec<Signature>) {
     all.push(tensor(one(lloyd::sums::hard_sums::<T>())));
 }
 
+fn multiplication(all: &mut Vec<Signature>) {
+    use products::{finish, multiply, pack, plain, scales};
+    all.push(one(plain::multiply_plain()));
+    let of_tensor_cores = [
+        one(multiply::multiply_doubles()),
+        one(multiply::multiply_halves()),
+        one(multiply::multiply_heads()),
+        one(scales::products_largest()),
+        one(scales::products_scales()),
+        one(pack::split_halves()),
+        one(pack::split_heads()),
+        one(finish::finish_halves()),
+    ];
+    all.extend(of_tensor_cores.map(tensor));
+}
+
 /// Every entry point, in the order of a pass.
 pub fn signatures() -> Vec<Signature> {
     let mut all = generic::<f32>();
@@ -112,6 +132,7 @@ pub fn signatures() -> Vec<Signature> {
     k_means::<f64>(&mut all);
     all.push(tensor(one(lloyd::centres::lloyd_move())));
     all.push(tensor(one(lloyd::centres::lloyd_settle())));
+    multiplication(&mut all);
     all.extend([one(reduce::reduce_partials()), one(reduce::reduce_scalars()), one(reduce::reduce_blocks())]);
     all.extend([one(probe::probe_words()), one(probe::probe_mma())]);
     all

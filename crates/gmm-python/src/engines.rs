@@ -61,15 +61,6 @@ pub(crate) fn open(place: &Place) -> Result<Arc<Opened>, Error> {
     Ok(opened)
 }
 
-/// As [`open`], for products of matrices.
-///
-/// # Errors
-/// As for [`open`].
-pub(crate) fn open_for_products(place: &Place) -> Result<Arc<Opened>, Error> {
-    let device = if place.device == Device::Auto { Device::Cpu } else { place.device };
-    open(&Place { device, ..place.clone() })
-}
-
 /// Threads of this process, 0 for all cores: the global ones of a forked process would never answer.
 ///
 /// # Errors

@@ -20,7 +20,10 @@ use crate::supervise::supervise;
 /// Multiplications after which a batch looks whether it should go on: far less than a second's work.
 const LONG: usize = 1 << 32;
 
-/// The least part of a batch. Parts of a multiple of it have the bits that the batch has as a whole.
+/// The same for a GPU, to which a batch goes in as few parts as can be.
+const LONG_ON_GPU: usize = 1 << 42;
+
+/// The least part of a batch. Parts of a multiple of it have the bits that the batch has as a whole, on a CPU.
 const TOGETHER: usize = 256;
 
 /// A matrix loaded once, for any number of questions. See `gmm_rs.Resident`, which converts arguments.
@@ -49,6 +52,8 @@ struct Held<T: Scalar> {
     matrix: ResidentMatrix<T>,
     /// From the first distance on.
     factor: Option<ResidentFactor>,
+    /// Multiplications of a part.
+    long: usize,
 }
 
 #[derive(Clone)]
@@ -70,19 +75,20 @@ impl Loadable {
     fn get(&mut self) -> Result<&mut Loaded, Error> {
         let Self { matrix, place, fast, loaded } = self;
         loaded.get(|| {
-            let opened = engines::open_for_products(place)?;
+            let opened = engines::open(place)?;
             let engine = opened.engine.as_ref();
+            let long = if engine.as_cuda().is_some() { LONG_ON_GPU } else { LONG };
             Ok(match matrix.clone() {
-                Matrix::F32(matrix) => Loaded::F32(Held::new(ResidentMatrix::new(engine, matrix)?, *fast)),
-                Matrix::F64(matrix) => Loaded::F64(Held::new(ResidentMatrix::new(engine, matrix)?, *fast)),
+                Matrix::F32(matrix) => Loaded::F32(Held::new(ResidentMatrix::new(engine, matrix)?, *fast, long)),
+                Matrix::F64(matrix) => Loaded::F64(Held::new(ResidentMatrix::new(engine, matrix)?, *fast, long)),
             })
         })
     }
 }
 
 impl<T: Scalar> Held<T> {
-    fn new(matrix: ResidentMatrix<T>, fast: bool) -> Self {
-        Self { matrix: if fast { matrix.fast() } else { matrix }, factor: None }
+    fn new(matrix: ResidentMatrix<T>, fast: bool, long: usize) -> Self {
+        Self { matrix: if fast { matrix.fast() } else { matrix }, factor: None, long }
     }
 
     fn factor(&mut self) -> Result<&ResidentFactor, Error> {
@@ -109,7 +115,7 @@ impl<T: Scalar> Held<T> {
             let expected = if is_product { vec![k, len] } else { vec![len, k] };
             return Err(ModelError::Shape { what, found: vec![x.nrows(), x.ncols()], expected }.into());
         }
-        let part = (LONG / m.saturating_mul(k).max(1)).next_multiple_of(TOGETHER).max(TOGETHER);
+        let part = (self.long / m.saturating_mul(k).max(1)).next_multiple_of(TOGETHER).max(TOGETHER);
         let parts = (0..len).step_by(part).map(|first| first..len.min(first + part));
         let parts = parts.map(|part| if is_cut() { Err(Error::Interrupted { iterations: 0 }) } else { Ok(part) });
         let of = |count: usize| -> Result<Array2<T>, Error> {

@@ -8,7 +8,8 @@
 //! already. [`launch`] has one safe function per kernel, from which [`passes`] are put together, [`em`] EM's loop, whose
 //! kernels [`ways`] chooses, or [`tune`] by timing them, [`seeding`] what k-means++ asks, [`lloyd`] Lloyd's iterations,
 //! [`scores`] likelihoods of many mixtures, and [`expectation`] the pass of a gradient, both from coefficients that
-//! [`expand`] makes; [`resident`] is their face.
+//! [`expand`] makes; [`resident`] is their face. [`products`] has nothing to do with rows: matrices that stay, and what is
+//! multiplied by them.
 
 mod arena;
 mod buffers;
@@ -29,6 +30,7 @@ mod parameters;
 mod passes;
 mod plan;
 mod pool;
+pub(crate) mod products;
 mod ptx;
 mod queue;
 mod report;
@@ -51,14 +53,17 @@ use std::sync::Arc;
 use gmm_model::{Dataset, Precision};
 
 use crate::engine::check_features;
+use crate::products::{Kind, Multiplier};
 use crate::{Engine, Error, Resident};
 use device::Gpu;
 use plan::Forced;
+use products::CudaMultiplier;
 use rows::CudaRows;
 
 pub use foreign::{DeviceData, DeviceRows};
 pub use report::{CudaDevice, CudaReport, cuda_report};
 pub use staging::UploadRates;
+pub(crate) use upload::Number;
 pub use ways::{LoopCandidate, loop_candidates};
 
 /// One NVIDIA GPU. Clones share its context and kernels.
@@ -139,6 +144,10 @@ impl Engine for CudaEngine {
             choice.reason,
             ptx::version_text(*driver)
         )
+    }
+
+    fn multiplier(&self) -> Result<Multiplier, Error> {
+        Ok(Multiplier(Kind::Cuda(CudaMultiplier::new(self.gpu.clone()))))
     }
 
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {

@@ -21,7 +21,7 @@ pub(crate) const TILE: usize = TILE_ROWS as usize;
 const SMALL: usize = 1 << 16;
 
 /// A number as the device holds it.
-pub(crate) trait Number: gmm_kernels::Real + DeviceCopy + Pod + Send + Sync + Default {}
+pub trait Number: gmm_kernels::Real + DeviceCopy + Pod + Send + Sync + Default {}
 
 impl Number for f32 {}
 impl Number for f64 {}

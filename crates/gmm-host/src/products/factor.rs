@@ -6,6 +6,7 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 
 use super::{Kind, Multiplier, Scalar, check_shape, cost, quadratic, reference, zeros};
 use crate::cpu::products::{NARROW, TILE, Workspace, each, workspace_bytes};
+use crate::cuda::products::CudaFactor;
 use crate::{Error, memory};
 
 /// Questions that are solved for together.
@@ -18,7 +19,9 @@ const BASE: usize = 32;
 /// many rows, taken in two orders, do.
 const SKEW: f64 = 1024.0;
 
-/// The Cholesky factor of a covariance matrix `A = L Lᵀ`, `(d, d)`, in f64: answers |L⁻¹(x − mean)|², never by an inverse.
+/// The Cholesky factor of a covariance matrix `A = L Lᵀ`, `(d, d)`, in f64: answers |L⁻¹(x − mean)|², never by the
+/// inverse of `A`. A GPU multiplies by `L⁻¹`, which is made by substitution when the factor is: a distance is then off by some
+/// `d * 2⁻⁵² * √cond(A)` of itself, as one by substitution may be.
 ///
 /// ```
 /// use gmm_host::{CpuEngine, ResidentMatrix};
@@ -35,6 +38,8 @@ pub struct ResidentFactor {
     /// Zero above the diagonal.
     lower: Array2<f64>,
     ln_det: f64,
+    /// Its inverse, where a GPU multiplies.
+    on_device: Option<CudaFactor>,
 }
 
 impl ResidentFactor {
@@ -53,7 +58,11 @@ impl ResidentFactor {
         let factor = Cholesky::new(a.view())
             .map_err(|why| Error::NotPositiveDefinite { column: why.column, pivot: why.pivot })?;
         let lower = Array2::from_shape_fn((d, d), |(i, j)| if j <= i { factor.at(i, j) } else { 0.0 });
-        Ok(Self { multiplier, lower, ln_det: factor.ln_det() })
+        let on_device = match &multiplier.0 {
+            Kind::Cuda(gpu) => Some(CudaFactor::new(gpu, lower.view())?),
+            Kind::Cpu(_) | Kind::Reference => None,
+        };
+        Ok(Self { multiplier, lower, ln_det: factor.ln_det(), on_device })
     }
 
     /// Dimensions `d`.
@@ -124,6 +133,21 @@ impl ResidentFactor {
                         out.iter_mut().zip(z).for_each(|(out, z)| *out += z * z);
                     }
                 });
+            }
+            Kind::Cuda(_) => {
+                let gpu = self.on_device.as_ref().expect("made for this kind");
+                if let Some(questions) = T::as_f64(questions) {
+                    gpu.distances(questions, mean, out)?;
+                } else {
+                    // Differences are f64: so is what is sent.
+                    const WIDENED: usize = 1 << 23;
+                    let together = (WIDENED / d.max(1)).max(TOGETHER);
+                    memory::check("the questions in f64", 8 * together.min(q) as u128 * d as u128)?;
+                    let parts = questions.axis_chunks_iter(Axis(0), together).zip(out.chunks_mut(together));
+                    for (questions, out) in parts {
+                        gpu.distances(questions.mapv(T::to_f64).view(), mean, out)?;
+                    }
+                }
             }
             Kind::Reference => reference::distances(self.lower(), questions, mean, out),
         }

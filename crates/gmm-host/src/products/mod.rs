@@ -15,8 +15,10 @@ use gmm_model::ModelError;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, CowArray, Ix2};
 
 use crate::cpu::products::{TILE, each, workspace_bytes};
+use crate::cuda::products::{CudaMatrix, CudaMultiplier};
 use crate::{CpuEngine, Engine, Error, memory};
 
+pub use crate::cuda::products::DeviceTime;
 pub use factor::ResidentFactor;
 pub(crate) use scalar::Element;
 pub use scalar::Scalar;
@@ -29,6 +31,7 @@ pub struct Multiplier(pub(crate) Kind);
 #[derive(Clone)]
 pub(crate) enum Kind {
     Cpu(CpuEngine),
+    Cuda(CudaMultiplier),
     /// Naive loops, the oracle.
     Reference,
 }
@@ -42,12 +45,21 @@ pub(crate) enum Kind {
 /// f32 entry is off by half a unit in its last place and `k * 2⁻⁵³ * Σ|a||b|` at most, however long the sum is. f64 entries
 /// are off by `k * 2⁻⁵³ * Σ|a||b|` at most. [`fast`](Self::fast) gives some of it away.
 ///
+/// **On a GPU** that holds too, but for f32 products of 2³¹ multiplications or more, with `k` of 64 or more, on tensor cores
+/// (Ampere and later): there each number is two halves (f16) and three products are added for one, at most 4128 terms in
+/// f32 and those sums in f64, which leaves an entry off by `2⁻¹⁶ |a||b|` at most, the norms of the row and the question, and
+/// by some `2⁻²²` of it as a rule, however long the sum is. Rows and questions are scaled by
+/// powers of two first. A product with numbers that halves cannot hold goes by f64, as the smaller ones do: NaN,
+/// infinities, a row whose largest number is beyond 2±¹⁰⁰, or one in which more than four of 64 neighbours are smaller than
+/// 2⁻¹⁸ of the largest and not 0. Forms, distances and f64 are always f64. The matrix goes to the device with the first question
+/// that needs it in a form, and stays: 8 bytes for each number as f64, 4 as halves. Batches go in chunks that fit there.
+///
 /// **Numbers that are none** go the way that IEEE 754 gives them: a NaN or infinity in an operand touches the entries whose
 /// sums it is in, and no others. Results beyond the range of the type are infinite. What [`quadratic_form`](Self::quadratic_form),
 /// [`ResidentFactor::mahalanobis`] and [`top_k`](Self::top_k) make of them stands there.
 ///
-/// **Determinism.** Same machine, matrix, batch: same bits, for any number of threads. The same question in a batch of
-/// another size may differ in its last digits.
+/// **Determinism.** Same machine, matrix, batch: same bits, for any number of threads and however much memory is free. The
+/// same question in a batch of another size may differ in its last digits.
 ///
 /// ```
 /// use gmm_host::{CpuEngine, ResidentMatrix};
@@ -68,15 +80,18 @@ pub struct ResidentMatrix<T: Scalar> {
     fast: bool,
     /// The matrix folded onto its lower triangle, from the first quadratic form on.
     folded: std::sync::OnceLock<Array2<T>>,
+    /// The matrix where a GPU has it, and the folded one.
+    on_device: Option<[CudaMatrix<T::Number>; 2]>,
 }
 
 impl<T: Scalar> ResidentMatrix<T> {
     /// Puts the matrix, `(m, k)`, on the engine. Either side may be 0.
     ///
-    /// Cost: none on a CPU, where the matrix is kept as it is; a copy where it is not in row-major order.
+    /// Cost: none on a CPU, where the matrix is kept as it is; a copy where it is not in row-major order. For a GPU the matrix
+    /// is kept too, and sent with the first question.
     ///
     /// # Errors
-    /// [`Error::Device`] where the engine does not multiply matrices: so far CPU and reference do. [`Error::Memory`].
+    /// [`Error::Device`] where the engine does not multiply matrices, or the device fails. [`Error::Memory`].
     pub fn new(engine: &dyn Engine, matrix: impl Into<CowArray<'static, T, Ix2>>) -> Result<Self, Error> {
         let (matrix, multiplier) = (matrix.into(), engine.multiplier()?);
         let matrix = if matrix.is_standard_layout() {
@@ -85,13 +100,20 @@ impl<T: Scalar> ResidentMatrix<T> {
             memory::check("the matrix in row-major order", bytes::<T>(matrix.dim()))?;
             matrix.as_standard_layout().into_owned().into()
         };
-        Ok(Self { matrix, multiplier, fast: false, folded: std::sync::OnceLock::new() })
+        let on_device = match &multiplier.0 {
+            Kind::Cuda(gpu) => Some([CudaMatrix::new(gpu)?, CudaMatrix::new(gpu)?]),
+            Kind::Cpu(_) | Kind::Reference => None,
+        };
+        Ok(Self { matrix, multiplier, fast: false, folded: std::sync::OnceLock::new(), on_device })
     }
 
     /// The same matrix, whose f32 products are added in f32, 256 terms at a time, and those sums in f64: entries are then off
     /// by `2⁻¹⁶ * Σ|a||b|` at most and by some `2⁻²¹` of it as a rule, however long the sums are, for up to twice the speed.
     /// f64 stays as it is, and so do quadratic forms, distances, and batches of fewer than 64 questions, which wait for
     /// memory.
+    ///
+    /// On a GPU it is one product of halves where three would be taken: entries are off by `2⁻⁹ |a||b|` at most, and by some
+    /// `2⁻¹² |a||b|/√k` as a rule.
     #[must_use]
     pub fn fast(self) -> Self {
         Self { fast: true, ..self }
@@ -127,6 +149,11 @@ impl<T: Scalar> ResidentMatrix<T> {
         check_shape("the array for the product", out.dim(), (m, b.ncols()))?;
         match &self.multiplier.0 {
             Kind::Cpu(engine) => self.product(engine, b, out),
+            Kind::Cuda(_) => {
+                let [matrix, _] = self.on_device();
+                let (x, out) = (T::on_device(b.reversed_axes()), T::on_device_mut(out));
+                matrix.product(T::on_device(self.view()), x, out, self.fast)
+            }
             Kind::Reference => reference::matmul(self.view(), b, out),
         }
     }
@@ -178,6 +205,12 @@ impl<T: Scalar> ResidentMatrix<T> {
         check_shape("the slice for the quadratic forms", (out.len(), 1), (questions.nrows(), 1))?;
         match &self.multiplier.0 {
             Kind::Cpu(engine) => quadratic::forms(engine, self.folded()?, questions, out),
+            Kind::Cuda(_) => {
+                let [_, folded] = self.on_device();
+                folded.forms(T::on_device(self.folded()?), T::on_device(questions), out)?;
+                quadratic::undefined(questions, out);
+                Ok(())
+            }
             Kind::Reference => {
                 reference::forms(self.view(), questions, out);
                 Ok(())
@@ -213,8 +246,42 @@ impl<T: Scalar> ResidentMatrix<T> {
         }
         match &self.multiplier.0 {
             Kind::Cpu(engine) => top::search(engine, self.view(), questions, count, self.fast),
+            Kind::Cuda(_) => {
+                let [matrix, _] = self.on_device();
+                let (view, questions) = (T::on_device(self.view()), T::on_device(questions));
+                memory::check("the best rows of a search", questions.nrows() as u128 * count as u128 * 48)?;
+                let (indices, found) = matrix.largest(view, questions, count, self.fast)?;
+                Ok(top::ranked(&indices, &found.mapv(T::from_device)))
+            }
             Kind::Reference => top::sorted(&self.inner(questions)?, count),
         }
+    }
+
+    /// How long a product with `questions`, `(q, k)`, takes on the device when everything stays there, or their quadratic
+    /// forms where `forms`: of each of `repeats` repetitions. None where the engine is no GPU. The questions are sent first
+    /// and not counted, and results are not brought back.
+    ///
+    /// # Errors
+    /// As for [`inner`](Self::inner) and [`quadratic_form`](Self::quadratic_form); [`Error::Memory`] where the batch needs
+    /// more than one chunk.
+    pub fn device_times(
+        &self,
+        questions: ArrayView2<'_, T>,
+        forms: bool,
+        repeats: usize,
+    ) -> Result<Option<Vec<DeviceTime>>, Error> {
+        self.check_questions(questions)?;
+        let Some([matrix, folded]) = &self.on_device else { return Ok(None) };
+        let questions = T::on_device(questions);
+        if forms {
+            self.check_square("the matrix of a quadratic form")?;
+            return folded.times(T::on_device(self.folded()?), questions, true, false, repeats).map(Some);
+        }
+        matrix.times(T::on_device(self.view()), questions, false, self.fast, repeats).map(Some)
+    }
+
+    fn on_device(&self) -> &[CudaMatrix<T::Number>; 2] {
+        self.on_device.as_ref().expect("made for this kind")
     }
 
     fn product(&self, engine: &CpuEngine, b: ArrayView2<'_, T>, out: ArrayViewMut2<'_, T>) -> Result<(), Error> {

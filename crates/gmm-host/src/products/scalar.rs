@@ -3,6 +3,8 @@
 use ndarray::linalg::general_mat_mul;
 use ndarray::{ArrayView2, ArrayViewMut2, LinalgScalar};
 
+use crate::cuda::Number;
+
 /// `f32` or `f64`: the type of a [`ResidentMatrix`](super::ResidentMatrix), of the questions to it and of its answers.
 pub trait Scalar: Element {}
 
@@ -16,6 +18,14 @@ pub trait Element: LinalgScalar + PartialOrd + Send + Sync {
     fn to_f64(self) -> f64;
     /// The matrix itself, where it is in f64.
     fn as_f64(matrix: ArrayView2<'_, Self>) -> Option<ArrayView2<'_, f64>>;
+    /// The same type, as a device knows it.
+    type Number: Number;
+    /// The same matrix.
+    fn on_device(matrix: ArrayView2<'_, Self>) -> ArrayView2<'_, Self::Number>;
+    /// The same matrix.
+    fn on_device_mut(matrix: ArrayViewMut2<'_, Self>) -> ArrayViewMut2<'_, Self::Number>;
+    /// The same number.
+    fn from_device(number: Self::Number) -> Self;
     /// `a b` with sums in f32, for f32 alone.
     fn multiply_in_f32(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>, to: &mut ArrayViewMut2<'_, f32>);
 }
@@ -24,6 +34,20 @@ impl Scalar for f32 {}
 impl Scalar for f64 {}
 
 impl Element for f32 {
+    type Number = Self;
+
+    fn on_device(matrix: ArrayView2<'_, Self>) -> ArrayView2<'_, Self> {
+        matrix
+    }
+
+    fn on_device_mut(matrix: ArrayViewMut2<'_, Self>) -> ArrayViewMut2<'_, Self> {
+        matrix
+    }
+
+    fn from_device(number: Self) -> Self {
+        number
+    }
+
     const EPSILON: f64 = f32::EPSILON as f64;
 
     #[inline]
@@ -46,6 +70,20 @@ impl Element for f32 {
 }
 
 impl Element for f64 {
+    type Number = Self;
+
+    fn on_device(matrix: ArrayView2<'_, Self>) -> ArrayView2<'_, Self> {
+        matrix
+    }
+
+    fn on_device_mut(matrix: ArrayViewMut2<'_, Self>) -> ArrayViewMut2<'_, Self> {
+        matrix
+    }
+
+    fn from_device(number: Self) -> Self {
+        number
+    }
+
     const EPSILON: f64 = Self::EPSILON;
 
     #[inline]

@@ -116,6 +116,18 @@ pub(super) fn sorted<T: Scalar>(inner: &Array2<T>, count: usize) -> Result<TopK<
     Ok(best)
 }
 
+/// Rows that were found for each question, `(q, count)`, in the order of a search.
+pub(super) fn ranked<T: Scalar>(indices: &Array2<u32>, values: &Array2<T>) -> TopK<T> {
+    let mut best = TopK { indices: Array2::zeros(indices.raw_dim()), values: Array2::zeros(values.raw_dim()) };
+    for (question, (indices, values)) in indices.rows().into_iter().zip(values.rows()).enumerate() {
+        let found = indices.iter().zip(values).map(|(i, value)| Found { value: value.to_f64(), index: *i as usize });
+        let mut found: Vec<Found> = found.collect();
+        found.sort_unstable();
+        best.put(question, found);
+    }
+    best
+}
+
 impl<T: Element> TopK<T> {
     fn put(&mut self, question: usize, found: Vec<Found>) {
         for (at, found) in found.into_iter().enumerate() {

@@ -15,6 +15,7 @@ mod hand_over;
 mod large;
 mod likelihood;
 mod loops;
+mod products;
 mod small;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,7 +36,7 @@ struct Bench {
 /// A part of the tests: name, and what it does.
 type Section = (&'static str, fn(&Bench, &mut Tally));
 
-const SECTIONS: [Section; 25] = [
+const SECTIONS: [Section; 28] = [
     ("rows 1 to 300", small::every_row_count),
     ("dimensions 1 to 70, and around 96, 128, 256", small::every_dimension),
     ("components 1 to 40, and around 64, 128, 256; 300", small::every_component_count),
@@ -54,6 +55,9 @@ const SECTIONS: [Section; 25] = [
     ("likelihoods: every form of the kernels", likelihood::small),
     ("likelihoods: large sizes", likelihood::large),
     ("likelihoods: steps of one component", likelihood::components),
+    ("products: every form of the kernels", products::small),
+    ("products: large sizes", products::large),
+    ("products: memory", products::memory),
     ("N 1e5 to 3e6 against the CPU engine", large::many_rows),
     ("K to 300, d to 256, against the CPU engine", large::wide),
     ("values that overflow, ordinals that are not there", faults::refused),

@@ -96,6 +96,7 @@ impl Ahead {
 /// Copies to anywhere in shared memory, which a block shares behind its barriers.
 pub mod copies {
     use super::{copies_arrive, copy_ahead};
+    use crate::device::machine::{copies_arrive_but, copies_end_group, copy_ahead_once};
 
     /// Sends for 16 bytes.
     ///
@@ -111,5 +112,27 @@ pub mod copies {
     #[inline(always)]
     pub fn arrive() {
         copies_arrive();
+    }
+
+    /// As [`send`], for what a block reads once and no other block of the multiprocessor soon.
+    ///
+    /// # Safety
+    /// As for [`send`].
+    #[inline(always)]
+    pub unsafe fn send_once(to: u32, from: *const u8) {
+        // SAFETY: the caller's promise.
+        unsafe { copy_ahead_once(to, from) };
+    }
+
+    /// Ends a group: what this thread sent for since the last.
+    #[inline(always)]
+    pub fn end_group() {
+        copies_end_group();
+    }
+
+    /// Waits for this thread's groups but the `LATER` last.
+    #[inline(always)]
+    pub fn arrive_but<const LATER: u32>() {
+        copies_arrive_but::<LATER>();
     }
 }

@@ -34,9 +34,9 @@ pub(crate) mod words {
     //! Bit-level words behind [`Real`](crate::Real) and [`Shared`](super::Shared).
     pub(crate) use super::machine::{
         copies_arrive, copy_ahead_u64, exp2_approx_f32, fma_f32, fma_f64, global_load_u32x4, global_load_u64x2,
-        log2_approx_f32, reciprocal_approx_f32, reciprocal_approx_f64, shared_load_u32, shared_load_u32x4,
-        shared_load_u64, shared_load_u64x2, shared_store_u32, shared_store_u32x4, shared_store_u64, shared_store_u64x2,
-        sqrt_f32, sqrt_f64,
+        global_store_u32x4, log2_approx_f32, reciprocal_approx_f32, reciprocal_approx_f64, shared_load_u32,
+        shared_load_u32x4, shared_load_u64, shared_load_u64x2, shared_store_u32, shared_store_u32x4, shared_store_u64,
+        shared_store_u64x2, sqrt_f32, sqrt_f64,
     };
 }
 
@@ -109,10 +109,8 @@ pub unsafe fn store<T: Copy>(p: *mut T, i: u64, value: T) {
 /// As for [`store`].
 #[inline(always)]
 pub unsafe fn store4(p: *mut u32, i: u64, values: [u32; 4]) {
-    let at = p.wrapping_add(i as usize);
-    machine::check_store(at.cast_const(), 4);
     // SAFETY: the caller's promise.
-    unsafe { machine::global_store_u32x4(at, values) };
+    unsafe { machine::global_store_u32x4(p.wrapping_add(i as usize), values) };
 }
 
 /// Asks for what lies at `p` to be brought nearer; it need not be read, nor be there.

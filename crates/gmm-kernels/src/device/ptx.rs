@@ -354,3 +354,30 @@ pub(crate) fn copies_arrive() {
 #[cfg(not(feature = "sm_80"))]
 #[inline(always)]
 pub(crate) fn copies_arrive() {}
+
+/// As [`copy_ahead`], by the L2 cache alone: for what a block reads once.
+#[cfg(feature = "sm_80")]
+#[inline(always)]
+pub(crate) unsafe fn copy_ahead_once(offset: u32, from: *const u8) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("cp.async.cg.shared.global [{to}], [{from}], 16;", to = in(reg32) base() + offset,
+            from = in(reg64) from, options(nostack));
+    }
+}
+
+/// Ends a group of copies: what this thread started since the last.
+#[cfg(feature = "sm_80")]
+#[inline(always)]
+pub(crate) fn copies_end_group() {
+    // SAFETY: see above.
+    unsafe { asm!("cp.async.commit_group;", options(nostack)) };
+}
+
+/// Waits for this thread's groups of copies but the `LATER` last.
+#[cfg(feature = "sm_80")]
+#[inline(always)]
+pub(crate) fn copies_arrive_but<const LATER: u32>() {
+    // SAFETY: see above.
+    unsafe { asm!("cp.async.wait_group {n};", n = const LATER, options(nostack)) };
+}

@@ -11,5 +11,6 @@ mod lloyd;
 mod math;
 mod moves;
 mod pass;
+mod products;
 mod scores;
 mod words;

@@ -7,8 +7,8 @@ Three lines to the best pages for each question::
     pages = Resident(X)
     indices, scores = pages.top_k(questions, 10)
 
-``m`` and ``k`` are rows and columns of the matrix; a batch of ``q`` questions is an array of shape (q, k). Products run on
-the CPU so far: ``device="auto"`` takes it, and a GPU asked for by name is refused.
+``m`` and ``k`` are rows and columns of the matrix; a batch of ``q`` questions is an array of shape (q, k). On a GPU the
+matrix is sent with the first question, and stays.
 """
 
 import numpy as np
@@ -23,9 +23,10 @@ __all__ = ["Resident"]
 class Resident:
     """A matrix that stays on an engine while questions come in batches.
 
-    Sums are float64 whatever the type: float32 numbers are multiplied exactly, added in float64 and rounded once. NaN and
-    infinity go the way of IEEE 754. Same matrix, same batch: same bits, for any number of threads. Other Python threads run
-    meanwhile, and Ctrl-C stops long work.
+    Sums are float64 whatever the type: float32 numbers are multiplied exactly, added in float64 and rounded once. On a GPU
+    float32 products of 2**31 multiplications or more are made of products of halves instead, and off by some 2**-22 of the
+    norms of row and question. NaN and infinity go the way of IEEE 754. Same matrix, same batch: same bits, for any number of
+    threads. Other Python threads run meanwhile, and Ctrl-C stops long work.
 
     It pickles, and works in forked processes: each process loads the matrix for itself.
 
@@ -35,14 +36,15 @@ class Resident:
         In any form that rows of a fit have. Where it is read in place it is kept, and must not be written to.
 
     device : str, default='auto'
-        'auto', 'cpu' or 'reference'.
+        'auto', 'cpu', 'cuda', 'cuda:I' or 'reference'.
 
     precision : {'f32', 'f64'}, default=None
         Type of the matrix, of what is asked and of the answers. None takes the matrix's own.
 
     fast : bool, default=False
         Whether 256 products of float32 at a time may be added in float32: up to twice as fast in large batches, and off by
-        2**-16 of the sum of absolute products at most, some 2**-21 as a rule.
+        2**-16 of the sum of absolute products at most, some 2**-21 as a rule. On a GPU large products are then products of
+        halves, and off by 2**-10 of that sum.
 
     n_jobs : int, default=None
         Threads. None and -1 mean all cores.

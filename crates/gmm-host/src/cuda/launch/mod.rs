@@ -6,6 +6,7 @@
 mod em;
 mod halves;
 mod lloyd;
+mod products;
 mod scores;
 mod seeding;
 mod source;
@@ -13,6 +14,7 @@ mod source;
 pub(crate) use em::{Between, Kernels, LoopBuffers, LoopPlan};
 pub(crate) use halves::Coded;
 pub(crate) use lloyd::{LloydBuffers, LloydPlan};
+pub(crate) use products::{Cut, Factor, Raw, Side};
 pub(crate) use scores::ScorePlan;
 
 use std::os::raw::c_void;

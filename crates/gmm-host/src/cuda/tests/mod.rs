@@ -10,6 +10,7 @@ mod lloyd;
 mod memory;
 mod mid_fit;
 mod missing;
+mod products;
 mod seeding;
 mod tuning;
 mod warm;

@@ -131,9 +131,10 @@ pub(crate) unsafe fn global_load_u64x2(p: *const u64) -> [u64; 2] {
     unsafe { *p.cast() }
 }
 
-pub(crate) unsafe fn global_store_u32x4(p: *mut u32, values: [u32; 4]) {
-    // SAFETY: the caller's promise, and checked by who calls.
-    unsafe { p.cast::<[u32; 4]>().write(values) };
+pub(crate) unsafe fn global_store_u32x4(p: *mut u32, v: [u32; 4]) {
+    check_store(p.cast_const(), 4);
+    // SAFETY: the caller's promise, and checked just now.
+    unsafe { *p.cast() = v };
 }
 
 /// Here all is near.
@@ -154,3 +155,15 @@ pub(crate) unsafe fn copy_ahead_u64(offset: u32, from: *const u64) {
 
 /// Nothing is on its way.
 pub(crate) fn copies_arrive() {}
+
+/// At once, as [`copy_ahead`].
+pub(crate) unsafe fn copy_ahead_once(offset: u32, from: *const u8) {
+    // SAFETY: the caller's promise.
+    unsafe { copy_ahead(offset, from) };
+}
+
+/// Nothing is on its way.
+pub(crate) fn copies_end_group() {}
+
+/// Nothing is on its way.
+pub(crate) fn copies_arrive_but<const LATER: u32>() {}

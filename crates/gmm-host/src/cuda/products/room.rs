@@ -1,0 +1,59 @@
+//! Buffers that questions take, kept for the next ones.
+
+use cust::memory::DeviceCopy;
+
+use super::WHAT;
+use crate::Error;
+use crate::cuda::buffers::Slot;
+use crate::cuda::device::Gpu;
+use crate::cuda::upload::Number;
+
+/// What questions take, kept for the next ones.
+pub(super) struct Room<T: Number> {
+    pub(super) raw: Slot<T>,
+    pub(super) operands: Slot<u32>,
+    pub(super) scales: Slot<f32>,
+    pub(super) largest: Slot<u32>,
+    pub(super) trouble: Slot<u32>,
+    pub(super) sums: Slot<u32>,
+    pub(super) product: Slot<T>,
+    pub(super) numbers: Slot<f64>,
+    pub(super) indices: Slot<u32>,
+    pub(super) found: Slot<T>,
+    pub(super) shift: Slot<f64>,
+}
+
+impl<T: Number> Room<T> {
+    pub(super) const fn empty() -> Self {
+        Self {
+            raw: Slot::empty(),
+            operands: Slot::empty(),
+            scales: Slot::empty(),
+            largest: Slot::empty(),
+            trouble: Slot::empty(),
+            sums: Slot::empty(),
+            product: Slot::empty(),
+            numbers: Slot::empty(),
+            indices: Slot::empty(),
+            found: Slot::empty(),
+            shift: Slot::empty(),
+        }
+    }
+
+    /// Bytes held.
+    pub(super) fn bytes(&self) -> u128 {
+        let words = self.operands.bytes() + self.largest.bytes() + self.trouble.bytes() + self.indices.bytes();
+        let numbers = self.raw.bytes() + self.product.bytes() + self.found.bytes() + self.scales.bytes();
+        words + numbers + self.sums.bytes() + self.numbers.bytes() + self.shift.bytes()
+    }
+}
+
+/// Room for `len` numbers.
+pub(super) fn reserve<A: DeviceCopy>(gpu: &Gpu, slot: &mut Slot<A>, len: usize) -> Result<(), Error> {
+    if len > slot.room() {
+        // The old one goes first: both may not fit.
+        *slot = Slot::empty();
+        *slot = Slot::taken(gpu, WHAT, len)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! What a product takes on the device, where all of it stays.
+
+use std::time::Duration;
+
+use cust::event::{Event, EventFlags};
+use gmm_kernels::products::Form;
+use ndarray::{Array2, ArrayView2};
+
+use super::{Asked, State, WHAT};
+use crate::Error;
+use crate::cuda::device::Gpu;
+use crate::cuda::upload::Number;
+
+/// How long a product took on the device, where all of it stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceTime {
+    /// From the questions as they came to the answers.
+    pub total: Duration,
+    /// Of that, until questions were operands.
+    pub packing: Duration,
+    /// And until sums were there.
+    pub multiplying: Duration,
+}
+
+impl<T: Number> State<T> {
+    /// See [`CudaMatrix::times`](super::CudaMatrix::times).
+    pub(super) fn times(
+        &mut self,
+        gpu: &Gpu,
+        matrix: ArrayView2<'_, T>,
+        x: ArrayView2<'_, T>,
+        forms: bool,
+        fast: bool,
+        repeats: usize,
+    ) -> Result<Vec<DeviceTime>, Error> {
+        let (m, n) = (matrix.nrows(), x.nrows());
+        // Never written: what is asked says no more here than what is to be made.
+        let (mut nothing, mut none) = (Array2::from_elem((0, 0), T::ZERO), []);
+        let asked = if forms { Asked::Forms(&mut none) } else { Asked::Product(nothing.view_mut()) };
+        let mut form = self.form(gpu, &asked, (m, matrix.ncols()), n, fast);
+        if !self.hold(gpu, form, matrix)? {
+            form = Form::Double;
+            self.hold(gpu, form, matrix)?;
+        }
+        let batch = self.plan(gpu, form, matrix.dim(), n, &asked)?;
+        if batch.chunk < n {
+            let (wanted, free) = (batch.needs.bytes(n as u64), gpu.free()?);
+            return Err(Error::Memory { what: WHAT, wanted, free });
+        }
+        let raw = self.bring(gpu, x)?;
+        let event = || gpu.check("an event", Event::new(EventFlags::DEFAULT));
+        let events = [event()?, event()?, event()?, event()?];
+        let mut times = Vec::with_capacity(repeats);
+        for _ in 0..repeats {
+            self.compute(gpu, &batch, &raw, &asked, Some(&events))?;
+            self.queue.wait(gpu)?;
+            let between = |from: usize, to: usize| {
+                let milliseconds = gpu.check("an event", events[to].elapsed_time_f32(&events[from]))?;
+                Ok::<_, Error>(Duration::from_secs_f64(f64::from(milliseconds) / 1e3))
+            };
+            times.push(DeviceTime { total: between(0, 3)?, packing: between(0, 1)?, multiplying: between(1, 2)? });
+        }
+        Ok(times)
+    }
+}

@@ -1,0 +1,159 @@
+//! The product from its sums: slices added in their order, in `f64`, unscaled and rounded once.
+
+use super::BLOCK;
+use crate::device::{self, Shared, WARP, thread, warp};
+use crate::each::each;
+use crate::{Real, THREADS};
+
+/// Rows, and columns, that a block of threads takes at a time.
+pub const SIDE: u32 = 32;
+
+kernels! {
+    /// The grid is `ceil(n/32)` blocks in `x`, any number in `y`.
+    Finish<T> {
+        /// `(slices, sums_len(m, n))`.
+        sums: *const f64,
+        /// Slices.
+        slices: u32,
+        /// Rows of the product.
+        m: u64,
+        /// Columns of the product.
+        n: u64,
+        /// Not 0: column by column; else row by row.
+        by_columns: u32,
+        /// `(m, n)`, written.
+        to: *mut T,
+    }
+    /// The kernel.
+    finish => finish_f32, finish_f64, doubles::<T>, shared_doubles::<T>;
+}
+
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+kernels! {
+    /// As for [`Finish`].
+    FinishHalves {
+        /// `(slices, sums_len(m, n))`.
+        sums: *const f32,
+        /// Slices.
+        slices: u32,
+        /// Rows of the product.
+        m: u64,
+        /// Columns of the product.
+        n: u64,
+        /// As for [`Finish`].
+        by_columns: u32,
+        /// `(m,)`: powers of two by which rows of the left factor were scaled.
+        left: *const f32,
+        /// `(n,)`: the same of the right factor.
+        right: *const f32,
+        /// `(m, n)`, written.
+        to: *mut f32,
+    }
+    /// The kernel.
+    finish_halves => halves, shared_halves;
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn shared_doubles<T: Real>(_: &Finish<T>) -> u64 {
+    u64::from(T::BYTES * SIDE * STRIDE)
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn shared_halves(_: &FinishHalves) -> u64 {
+    u64::from(4 * SIDE * STRIDE)
+}
+
+/// Numbers from a row in shared memory to the next: one more, against bank conflicts.
+const STRIDE: u32 = SIDE + 1;
+
+/// What is written.
+#[derive(Clone, Copy)]
+struct Product<T> {
+    m: u64,
+    n: u64,
+    by_columns: bool,
+    to: *mut T,
+}
+
+/// Σ over slices of sum `(row, column)`, in `f64`.
+#[inline(always)]
+pub(super) unsafe fn total<S: Real>(sums: *const S, slices: u32, (m, n): (u64, u64), row: u64, column: u64) -> f64 {
+    let (wide, slice) = (super::blocks(n) * BLOCK as u64, super::sums_len(m, n));
+    let (mut sum, mut s) = (0.0, 0);
+    while s < slices {
+        // SAFETY: the caller's promise.
+        sum += unsafe { device::load(sums, s as u64 * slice + row * wide + column) }.to_f64();
+        s += 1;
+    }
+    sum
+}
+
+/// Writes entries as `entry` gives them.
+#[inline(always)]
+unsafe fn write<T: Real>(product: Product<T>, entry: impl Fn(u64, u64) -> T) {
+    const ROWS: usize = (SIDE / (THREADS / WARP)) as usize;
+    let Product { m, n, by_columns, to } = product;
+    let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
+    let (column, turned) = (thread::block_idx_x() as u64 * SIDE as u64, Shared::<T>::at(0));
+    let mut row = thread::block_idx_y() as u64 * SIDE as u64;
+    while row < m {
+        let mut values = [T::ZERO; ROWS];
+        each(ROWS, |i| {
+            let (r, c) = (row + (me * ROWS as u32 + i as u32) as u64, column + lane as u64);
+            if r < m && c < n {
+                values[i] = entry(r, c);
+                if !by_columns {
+                    // SAFETY: an entry that is this thread's alone.
+                    unsafe { device::store(to, r * n + c, values[i]) };
+                }
+            }
+        });
+        if by_columns {
+            thread::sync_threads();
+            each(ROWS, |i| turned.store((me * ROWS as u32 + i as u32) * STRIDE + lane, values[i]));
+            thread::sync_threads();
+            each(ROWS, |i| {
+                let at = me * ROWS as u32 + i as u32;
+                let (r, c) = (row + lane as u64, column + at as u64);
+                let value = turned.load(lane * STRIDE + at);
+                if r < m && c < n {
+                    // SAFETY: an entry that is this thread's alone.
+                    unsafe { device::store(to, c * m + r, value) };
+                }
+            });
+        }
+        row += thread::grid_dim_y() as u64 * SIDE as u64;
+    }
+}
+
+/// [`finish`].
+///
+/// # Safety
+/// As the fields of [`Finish`] say.
+#[inline(always)]
+unsafe fn doubles<T: Real>(a: Finish<T>) {
+    let product = Product { m: a.m, n: a.n, by_columns: a.by_columns != 0, to: a.to };
+    // SAFETY: as the fields say.
+    unsafe { write(product, |r, c| T::from_f64(total(a.sums, a.slices, (a.m, a.n), r, c))) };
+}
+
+/// [`finish_halves`].
+///
+/// # Safety
+/// As the fields of [`FinishHalves`] say.
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+#[inline(always)]
+unsafe fn halves(a: FinishHalves) {
+    let product = Product { m: a.m, n: a.n, by_columns: a.by_columns != 0, to: a.to };
+    // Powers of two: a division is exact, but for what is beyond the range.
+    let entry = |r: u64, c: u64| {
+        // SAFETY: an entry of the product.
+        let (sum, by) = unsafe {
+            let by = device::load(a.left, r).to_f64() * device::load(a.right, c).to_f64();
+            (total(a.sums, a.slices, (a.m, a.n), r, c), by)
+        };
+        (sum / by) as f32
+    };
+    // SAFETY: as the fields say.
+    unsafe { write(product, entry) };
+}

@@ -1,0 +1,247 @@
+//! Rows into operands: see [`products`](crate::products).
+//!
+//! The right factor's hold 8 rows each. The left one's come in pairs of 16 rows, as its tensor-core tiles are: a lane's 16 bytes
+//! are what an instruction takes in neighbouring registers, heads in the first of a pair and tails in the second.
+
+use super::{BLOCK, OPERAND, OPERAND_ROWS, OPERANDS};
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+use crate::device::mma::{from_halves, to_halves};
+use crate::device::words::global_store_u32x4;
+use crate::device::{self, Shared, WARP, thread, warp};
+use crate::each::each;
+use crate::{Real, THREADS};
+
+/// Rows, and columns, that a block of threads takes at a time.
+pub const SIDE: u32 = 64;
+
+/// Numbers from a row in shared memory to the next: one more, against bank conflicts.
+const STRIDE: u32 = SIDE + 1;
+
+kernels! {
+    /// The grid is `2*ceil(rows/128)` blocks in `x`, any number in `y`.
+    Pack<T> {
+        /// `(rows, k)`.
+        from: *const T,
+        /// Rows.
+        rows: u64,
+        /// Columns.
+        k: u64,
+        /// Not 0: column by column; else row by row.
+        by_columns: u32,
+        /// `(k,)`: taken off each row, in `f64`; or null.
+        shift: *const f64,
+        /// Not 0: as the left factor of products.
+        left: u32,
+        /// [`Form::steps`](super::Form::steps).
+        steps: u64,
+        /// [`Form::words`](super::Form::words), 16-byte aligned, written.
+        to: *mut u32,
+    }
+    /// To `f64`.
+    pack_doubles => pack_doubles_f32, pack_doubles_f64, doubles::<T>, shared_doubles::<T>;
+}
+
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+kernels! {
+    /// As for [`Pack`].
+    Split {
+        /// As for [`Pack`].
+        from: *const f32,
+        /// Rows.
+        rows: u64,
+        /// Columns.
+        k: u64,
+        /// As for [`Pack`].
+        by_columns: u32,
+        /// `(rows,)`: powers of two.
+        scales: *const f32,
+        /// As for [`Pack`].
+        left: u32,
+        /// As for [`Pack`].
+        steps: u64,
+        /// As for [`Pack`].
+        to: *mut u32,
+        /// One word: set to 1 where halves lose digits, see [`LOST`].
+        trouble: *mut u32,
+    }
+    /// To heads and tails.
+    split_halves => halves::<2>, shared_halves;
+    /// To heads.
+    split_heads => halves::<1>, shared_halves;
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn shared_doubles<T: Real>(_: &Pack<T>) -> u64 {
+    u64::from(8 * SIDE * STRIDE)
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn shared_halves(_: &Split) -> u64 {
+    u64::from(4 * SIDE * STRIDE)
+}
+
+/// Of 64 neighbours in a row, so many may be so small beside the row's largest number that their tail loses digits.
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub const LOST: u32 = 4;
+
+/// Scaled numbers below this lose digits: a tail's last digit is 2⁻²⁴, and heads have 11.
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub const SMALL: f32 = 0.125;
+
+/// Where entries lie.
+#[derive(Clone, Copy)]
+struct Source<T> {
+    from: *const T,
+    rows: u64,
+    k: u64,
+    by_columns: bool,
+}
+
+/// A tile of 64 × 64 numbers into shared memory, row by row: those that there are as `f` of them, their row and column; zeros
+/// past the end. Starts and ends with a barrier.
+#[inline(always)]
+unsafe fn stage<T: Real, V: Real>(source: Source<T>, row: u64, column: u64, f: impl Fn(T, u64, u64) -> V) {
+    const AT_ONCE: usize = 8;
+    let (t, to) = (thread::thread_idx_x(), Shared::<V>::at(0));
+    // What is past the end is read as the last, so that no load waits behind a branch.
+    let last = |at: u64, end: u64| if at < end { at } else { end - 1 };
+    thread::sync_threads();
+    let mut turn = 0;
+    while turn < SIDE * SIDE / THREADS {
+        let mut values = [T::ZERO; AT_ONCE];
+        let place = |i: usize| {
+            let at = t + THREADS * (turn + i as u32);
+            if source.by_columns { (at % SIDE, at / SIDE) } else { (at / SIDE, at % SIDE) }
+        };
+        each(AT_ONCE, |i| {
+            let (r, c) = place(i);
+            let (r, c) = (last(row + r as u64, source.rows), last(column + c as u64, source.k));
+            let at = if source.by_columns { c * source.rows + r } else { r * source.k + c };
+            // SAFETY: a number of the matrix.
+            values[i] = unsafe { device::load(source.from, at) };
+        });
+        each(AT_ONCE, |i| {
+            let (r, c) = place(i);
+            let (here, there) = ((row + r as u64, column + c as u64), source);
+            let value = f(values[i], last(here.0, there.rows), last(here.1, there.k));
+            let is_there = here.0 < there.rows && here.1 < there.k;
+            to.store(r * STRIDE + c, if is_there { value } else { V::ZERO });
+        });
+        turn += AT_ONCE as u32;
+    }
+    thread::sync_threads();
+}
+
+/// Where the operand of eight rows from `row` on and a step begins, and this lane's words of it.
+#[inline(always)]
+fn place(to: *mut u32, steps: u64, row: u64, step: u64, lane: u32) -> *mut u32 {
+    let (block, eight) = (row / BLOCK as u64, row % BLOCK as u64 / OPERAND_ROWS as u64);
+    to.wrapping_add((((block * steps + step) * OPERANDS as u64 + eight) * OPERAND as u64 + 4 * lane as u64) as usize)
+}
+
+/// [`pack_doubles`].
+///
+/// # Safety
+/// As the fields of [`Pack`] say.
+#[inline(always)]
+pub unsafe fn doubles<T: Real>(a: Pack<T>) {
+    const COLUMNS: u32 = super::Form::Double.columns();
+    let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
+    let source = Source { from: a.from, rows: a.rows, k: a.k, by_columns: a.by_columns != 0 };
+    let (row, staged) = (thread::block_idx_x() as u64 * SIDE as u64, Shared::<f64>::at(0));
+    let mut column = thread::block_idx_y() as u64 * SIDE as u64;
+    while column < a.steps * COLUMNS as u64 {
+        let taken = |v: T, c: u64| {
+            if a.shift.is_null() {
+                return v.to_f64();
+            }
+            // SAFETY: a column that there is.
+            v.to_f64() - unsafe { device::load(a.shift, c) }
+        };
+        // SAFETY: as the fields say.
+        unsafe { stage(source, row, column, |v, _, c| taken(v, c)) };
+        let mut i = me;
+        while i < (SIDE / OPERAND_ROWS) * (SIDE / COLUMNS) {
+            let (eight, some) = (i % (SIDE / OPERAND_ROWS), i / (SIDE / OPERAND_ROWS));
+            let step = column / COLUMNS as u64 + some as u64;
+            if step < a.steps {
+                let (down, by, next) =
+                    if a.left != 0 { (eight / 2 * 16, eight % 2 * 4, 8 * STRIDE) } else { (8 * eight, 0, 4) };
+                let at = (down + lane / 4) * STRIDE + COLUMNS * some + lane % 4 + by;
+                let [v, w] = [staged.load(at), staged.load(at + next)].map(f64::to_bits);
+                let words = [v as u32, (v >> 32) as u32, w as u32, (w >> 32) as u32];
+                // SAFETY: an operand that there is; each lane has its own words.
+                unsafe { global_store_u32x4(place(a.to, a.steps, row + 8 * eight as u64, step, lane), words) };
+            }
+            i += THREADS / WARP;
+        }
+        column += thread::grid_dim_y() as u64 * SIDE as u64;
+    }
+}
+
+/// [`split_halves`] and [`split_heads`].
+///
+/// # Safety
+/// As the fields of [`Split`] say.
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+#[inline(always)]
+unsafe fn halves<const TERMS: u32>(a: Split) {
+    let columns = 32 / TERMS;
+    let (lane, me, t) = (warp::lane_id(), thread::thread_idx_x() / WARP, thread::thread_idx_x());
+    let source = Source { from: a.from, rows: a.rows, k: a.k, by_columns: a.by_columns != 0 };
+    let (row, staged) = (thread::block_idx_x() as u64 * SIDE as u64, Shared::<f32>::at(0));
+    let mut column = thread::block_idx_y() as u64 * SIDE as u64;
+    while column < a.steps * columns as u64 {
+        // SAFETY: as the fields say; a row that there is.
+        unsafe { stage(source, row, column, |v: f32, r, _| v * device::load(a.scales, r)) };
+        if t < SIDE {
+            let (mut lost, mut c) = (0, 0);
+            while c < SIDE {
+                let v = staged.load(t * STRIDE + c);
+                let size = if v < 0.0 { -v } else { v };
+                lost += (size > 0.0 && size < SMALL) as u32;
+                c += 1;
+            }
+            if lost > LOST {
+                // SAFETY: one word; whoever writes it writes the same.
+                unsafe { device::store(a.trouble, 0, 1) };
+            }
+        }
+        let mut i = me;
+        while i < (SIDE / OPERAND_ROWS) * (SIDE / columns) {
+            let (eight, some) = (i % (SIDE / OPERAND_ROWS), i / (SIDE / OPERAND_ROWS));
+            let step = column / columns as u64 + some as u64;
+            if step < a.steps {
+                let down = if a.left != 0 { eight / 2 * 16 } else { 8 * eight };
+                let at = (down + lane / 4) * STRIDE + columns * some + 2 * (lane % 4);
+                let pair = |by: u32| [staged.load(at + by), staged.load(at + by + 1)];
+                let head = |by: u32| {
+                    let [v, w] = pair(by);
+                    to_halves(v, w)
+                };
+                let tail = |by: u32| {
+                    let [v, w] = pair(by);
+                    let [x, y] = from_halves(to_halves(v, w));
+                    to_halves(v - x, w - y)
+                };
+                // Eight rows further, and eight columns.
+                const DOWN: u32 = 8 * STRIDE;
+                const NEXT: u32 = 8;
+                let words = match (TERMS == 2, a.left != 0) {
+                    (true, true) if eight % 2 == 0 => [head(0), head(DOWN), head(NEXT), head(DOWN + NEXT)],
+                    (true, true) => [tail(0), tail(DOWN), tail(NEXT), tail(DOWN + NEXT)],
+                    (true, false) => [head(0), head(NEXT), tail(0), tail(NEXT)],
+                    (false, true) => {
+                        let by = 16 * (eight % 2);
+                        [head(by), head(by + DOWN), head(by + NEXT), head(by + DOWN + NEXT)]
+                    }
+                    (false, false) => [head(0), head(NEXT), head(2 * NEXT), head(3 * NEXT)],
+                };
+                // SAFETY: an operand that there is; each lane has its own words.
+                unsafe { global_store_u32x4(place(a.to, a.steps, row + 8 * eight as u64, step, lane), words) };
+            }
+            i += THREADS / WARP;
+        }
+        column += thread::grid_dim_y() as u64 * SIDE as u64;
+    }
+}
