@@ -151,6 +151,17 @@ fn a_saved_model_scores_its_data_to_the_last_bit() {
 }
 
 #[test]
+fn the_fast_precision_gives_nothing_away_where_nothing_is_faster() {
+    let folder = Folder::new();
+    let fit = |precision: &str| folder.gmm(&fit(&format!("-k 2 --device cpu --precision {precision} --json"))).ok();
+    let (fast, single) = (fit("fast"), fit("f32"));
+    assert!(fast.stderr.contains("no digit was given away"), "{}", fast.stderr);
+    for field in ["precision", "log_likelihood", "trace"] {
+        assert_eq!(fast.json()[field].to_string(), single.json()[field].to_string(), "{field}");
+    }
+}
+
+#[test]
 fn a_fit_goes_on_from_a_model() {
     let folder = Folder::new();
     folder.gmm(&fit("-k 2 --max-iter 3 --tol 0 -o half.json")).ok();

@@ -2,11 +2,11 @@
 
 use std::ops::ControlFlow;
 
-use gmm_host::{Error, Fit, FitOptions, Init, Iteration, Warning, fit_observed};
+use gmm_host::{Error, FastLoss, Fit, FitOptions, Init, Iteration, Warning, fit_observed};
 use gmm_model::{CovarianceType, Mixture};
 use numpy::{PyReadonlyArray1, PyReadonlyArrayDyn};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{IntoPyDict, PyDict, PyString};
 
 use crate::engines;
 use crate::errors::raise;
@@ -35,7 +35,7 @@ pub(crate) fn fit<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let Fitting { options } = options;
     let init = start(init, options.covariance_type)?;
-    let options = FitOptions { init, precision: place.precision, ..options };
+    let options = FitOptions { init, precision: place.precision, fast: place.fast, ..options };
     let (unchecked, owner) = Rows::new(rows, weights)?.split();
     let done = supervise(py, owner, follow, move |line| -> Result<Fit, Error> {
         options.validate()?;
@@ -72,7 +72,7 @@ fn start(init: &Bound<'_, PyAny>, kind: CovarianceType) -> PyResult<Init> {
 }
 
 fn as_dict<'py>(py: Python<'py>, fit: Fit) -> PyResult<Bound<'py, PyDict>> {
-    let Fit { mixture, summary, warnings, .. } = fit;
+    let Fit { mixture, summary, warnings, fast, .. } = fit;
     let out = arrays(py, &mixture)?;
     out.set_item("log_likelihood", summary.log_likelihood)?;
     out.set_item("iterations", summary.iterations)?;
@@ -80,6 +80,11 @@ fn as_dict<'py>(py: Python<'py>, fit: Fit) -> PyResult<Bound<'py, PyDict>> {
     out.set_item("trace", summary.trace)?;
     out.set_item("engine", summary.engine)?;
     out.set_item("precision", summary.precision)?;
+    let loss = fast.map(|loss| {
+        let FastLoss { log_likelihood, weights, means, covariances } = loss;
+        [("log_likelihood", log_likelihood), ("weights", weights), ("means", means), ("covariances", covariances)]
+    });
+    out.set_item("fast_loss", loss.map(|loss| loss.into_py_dict(py)).transpose()?)?;
     let warnings = told(&warnings, summary.tol);
     out.set_item("warnings", warnings)?;
     Ok(out)

@@ -8,12 +8,14 @@ use pyo3::prelude::*;
 
 use crate::errors::raise;
 
-/// Where to compute: `{"device": str, "threads": int, "precision": str | None}`.
+/// Where to compute: `{"device": str, "threads": int, "precision": str | None}`. The precision `fast` is `f32` in which a fit
+/// may give digits away ([`FitOptions::fast`]).
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) device: Device,
     pub(crate) threads: usize,
     pub(crate) precision: Option<Precision>,
+    pub(crate) fast: bool,
 }
 
 impl Place {
@@ -27,13 +29,17 @@ impl<'py> FromPyObject<'_, 'py> for Place {
     type Error = PyErr;
 
     fn extract(from: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let precision = from.get_item("precision")?;
+        let fast = precision.extract::<&str>().is_ok_and(|word| word == "fast");
         Ok(Self {
             device: word(&from.get_item("device")?)?,
             threads: from.get_item("threads")?.extract()?,
-            precision: match from.get_item("precision")? {
+            precision: match precision {
                 none if none.is_none() => None,
+                _ if fast => Some(Precision::F32),
                 name => Some(word(&name)?),
             },
+            fast,
         })
     }
 }
@@ -58,6 +64,7 @@ impl<'py> FromPyObject<'_, 'py> for Fitting {
             seed: from.get_item("seed")?.extract()?,
             precision: None,
             autotune: false,
+            fast: false,
         };
         Ok(Self { options })
     }

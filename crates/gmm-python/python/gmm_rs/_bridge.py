@@ -81,6 +81,7 @@ def fit(model, X, sample_weight=None):
     model.converged_ = found["converged"]
     model.n_iter_ = found["iterations"]
     model.lower_bounds_ = found["trace"]
+    model.fast_loss_ = found["fast_loss"]
     model.lower_bound_ = found["trace"][-1] if found["trace"] else -np.inf
     return found["engine"]
 

@@ -51,7 +51,7 @@ class _Table(Protocol):
 class _Place(TypedDict):
     device: str
     threads: int
-    precision: _Precision | None
+    precision: _Precision | Literal["fast"] | None
 
 class _Options(TypedDict):
     n_components: int
@@ -100,6 +100,7 @@ class _Fit(_Mixture):
     trace: list[float]
     engine: str
     precision: str
+    fast_loss: dict[str, float] | None
     warnings: list[tuple[str, str]]
 
 def engine(place: _Place) -> tuple[str, str, str]: ...

@@ -71,8 +71,9 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         'auto' takes the first NVIDIA GPU where there is one, else the CPU; 'cpu'; 'cuda' or 'cuda:1' fail where that
         GPU cannot be used; 'reference' is slow and plain, for checks.
 
-    precision : {'f32', 'f64'}, default=None
-        Type in which rows are held and multiplied; sums are float64 in any case. None takes the data's own.
+    precision : {'f32', 'f64', 'fast'}, default=None
+        Type in which rows are held and multiplied; sums are float64 in any case. None takes the data's own. 'fast' is
+        'f32', and `fit` may then iterate with 11 bits on a GPU where that is faster; `fast_loss_` says what it cost.
 
     n_jobs : int, default=None
         Threads on the CPU. None and -1 mean all cores.
@@ -115,6 +116,10 @@ class GaussianMixture(DensityMixin, BaseEstimator):
     engine_ : str
         The engine that ran: 'cpu', 'cuda:0', ..
 
+    fast_loss_ : dict of float, or None
+        Where `precision='fast'` gave digits away, how far one iteration with fewer is from the same with all, measured at
+        the end: 'log_likelihood' a row, 'weights', 'means' in standard deviations, 'covariances' relative.
+
     Examples
     --------
     >>> import numpy as np
@@ -141,7 +146,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         "verbose": ["verbose"],
         "verbose_interval": [Interval(Integral, 1, None, closed="left")],
         "device": [str],
-        "precision": [StrOptions({"f32", "f64"}), None],
+        "precision": [StrOptions({"f32", "f64", "fast"}), None],
         "n_jobs": [Integral, None],
     }
 

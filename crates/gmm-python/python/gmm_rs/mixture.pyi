@@ -27,7 +27,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
     verbose: int | bool
     verbose_interval: int
     device: str
-    precision: _Precision | None
+    precision: _Precision | Literal["fast"] | None
     n_jobs: int | None
 
     weights_: _Float
@@ -42,6 +42,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
     engine_: str
+    fast_loss_: dict[str, float] | None
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
         verbose: int | bool = 0,
         verbose_interval: int = 10,
         device: str = "auto",
-        precision: _Precision | None = None,
+        precision: _Precision | Literal["fast"] | None = None,
         n_jobs: int | None = None,
     ) -> None: ...
     def fit(self, X: ArrayLike | _Table, y: object = None, sample_weight: ArrayLike | None = None) -> Self: ...
