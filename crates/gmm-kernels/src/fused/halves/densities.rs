@@ -160,7 +160,7 @@ unsafe fn linear<const G: usize, const ONE: bool>(a: Densities) {
         // SAFETY: a tile of the chunk's.
         unsafe { rows.stage(&a, tile, me * ROWS) };
         rows.expect(&a, tile + thread::grid_dim_x() as u64, me * ROWS);
-        let mut so_far = SoFar::start(tile);
+        let mut so_far = SoFar::<false>::start(tile);
         let mut piece = 0;
         while piece < pieces {
             let mut joint: Joint<G> = [[[0.0; 4]; G]; 2];
@@ -221,7 +221,7 @@ unsafe fn full<const NT: usize, const C: usize, const G: usize, const ONE: bool>
         // SAFETY: a tile of the chunk's.
         unsafe { rows.stage(&a, tile, me * ROWS) };
         rows.expect(&a, tile + thread::grid_dim_x() as u64, me * ROWS);
-        let mut so_far = SoFar::start(tile);
+        let mut so_far = SoFar::<true>::start(tile);
         let mut piece = 0;
         while piece < pieces {
             let mut some = 0;

@@ -18,25 +18,28 @@ const LOWEST: f32 = -3e38;
 pub(super) type Joint<const G: usize> = [[[f32; 4]; G]; 2];
 
 /// What is known of a lane's four rows so far, and where it goes.
-pub(super) struct SoFar {
+///
+/// With `ANEW` places are found again where they are needed, so that no register holds them while densities are made: full
+/// covariances have none to spare, and for columns it would be too few for products on their way.
+pub(super) struct SoFar<const ANEW: bool> {
     /// Largest density of each row.
     top: [f32; 4],
     /// Σ exp(density − top) over the lane's own components.
     sum: [f32; 4],
     tile: u64,
+    /// The warp's first row in the tile, and the lane.
+    place: (u32, u32),
 }
 
-impl SoFar {
+impl<const ANEW: bool> SoFar<ANEW> {
     #[inline(always)]
     pub(super) fn start(tile: u64) -> Self {
-        Self { top: [LOWEST; 4], sum: [0.0; 4], tile }
+        Self { top: [LOWEST; 4], sum: [0.0; 4], tile, place: place(thread::thread_idx_x()) }
     }
 
-    /// The warp's first row in the tile, and the lane; found anew, so that no register holds them while densities are made.
     #[inline(always)]
-    fn place() -> (u32, u32) {
-        let t = thread::thread_idx_x_anew();
-        (t / WARP * ROWS, t % WARP)
+    fn place(&self) -> (u32, u32) {
+        if ANEW { place(thread::thread_idx_x_anew()) } else { self.place }
     }
 
     /// Row `r` of the lane's four, in the tile.
@@ -53,14 +56,12 @@ impl SoFar {
     /// Exponentials of a piece of components, written.
     #[inline(always)]
     pub(super) unsafe fn add<const G: usize, const ONE: bool>(&mut self, a: &Densities, piece: u32, joint: &Joint<G>) {
-        let place = Self::place();
+        let place = self.place();
         let (first, lane) = place;
         let (g, t) = (lane / 4, lane % 4);
-        // Of two numbers the first in lanes of an even `g`, the second in the others; never by a branch, in which lanes would
-        // part.
-        let odd_lane = device::unknown((g % 2).wrapping_neg());
-        let pick = |even: u32, odd: u32| even ^ ((even ^ odd) & odd_lane);
-        let column = pick(super::super::large::column(2 * t), super::super::large::column(2 * t + 1));
+        // Of two the first in lanes of an even `g`, the second in the others.
+        let even_lane = g % 2 == 0;
+        let columns = [super::super::large::column(2 * t), super::super::large::column(2 * t + 1)];
         let sixteen = self.tile * (TILE_ROWS / 16) as u64 + (first / 16) as u64;
         each(2, |half| {
             let mut most = [0.0; 2];
@@ -96,15 +97,13 @@ impl SoFar {
                 });
                 // The lane that has the next two rows keeps the odd component, this one the even, so that each writes 16
                 // bytes of one component.
-                let mut by_row = [[0; 2]; 2];
-                each(2, |word| {
-                    let [even, odd] = [words[0][word], words[1][word]];
-                    let (mine, theirs) = (pick(even, odd), warp::shuffle_xor_u32(pick(odd, even), 4));
-                    by_row[word] = [pick(mine, theirs), pick(theirs, mine)];
-                });
+                let (mine, theirs) = if even_lane { (words[0], words[1]) } else { (words[1], words[0]) };
+                let theirs = theirs.map(|word| warp::shuffle_xor_u32(word, 4));
+                let (even, odd) = if even_lane { (mine, theirs) } else { (theirs, mine) };
+                let column = if even_lane { columns[0] } else { columns[1] };
                 let at = (128 * unit as u32 + 16 * column + 4 * (g / 2)) as u64;
                 // SAFETY: each lane has rows and components of its own; 16-byte aligned.
-                unsafe { device::store4(to, at, [by_row[0][0], by_row[0][1], by_row[1][0], by_row[1][1]]) };
+                unsafe { device::store4(to, at, [even[0], odd[0], even[1], odd[1]]) };
             });
         });
         // A lane finishes the pieces that it keeps here; a single one has no other to be compared with.
@@ -118,7 +117,7 @@ impl SoFar {
     /// Factors and likelihoods.
     #[inline(always)]
     pub(super) unsafe fn finish(self, a: &Densities, pieces: u32) {
-        let place = Self::place();
+        let place = self.place();
         let (first, lane) = place;
         let t = lane % 4;
         let mut likelihood = [0.0; 2];
@@ -151,6 +150,12 @@ impl SoFar {
             }
         });
     }
+}
+
+/// A thread's first row of its warp in a tile, and its lane.
+#[inline(always)]
+fn place(thread: u32) -> (u32, u32) {
+    (thread / WARP * ROWS, thread % WARP)
 }
 
 const _: () = assert!(ROWS == 32);
