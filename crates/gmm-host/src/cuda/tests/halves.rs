@@ -213,13 +213,14 @@ fn where_speed_counts_more_than_digits_heads_run_and_a_fit_says_what_they_cost()
         let loss = fast.fast.unwrap();
         for (what, loss) in [
             ("log-likelihood", loss.log_likelihood / accurate.summary.mean_log_likelihood.abs()),
-            ("weights", loss.weights),
             ("means", loss.means),
             ("covariances", loss.covariances),
         ] {
             // Not all digits, and not none: what is measured are two different ways.
             assert!(loss > 1e-9 && loss < ALLOWED_IN_HEADS, "{kind}: {what} {loss:e}");
         }
+        // Rows that are sure of their component weigh the same.
+        assert!(loss.weights < ALLOWED_IN_HEADS, "{kind}: {:e}", loss.weights);
         let (a, b) = (fast.mixture.means(), accurate.mixture.means());
         close(a.as_slice().unwrap(), b.as_slice().unwrap(), 2.0 * ALLOWED_IN_HEADS, "means");
     }
