@@ -11,7 +11,8 @@ use crate::{Error, Resident};
 /// The word for the way that has fewer digits, in those of [`loop_candidates`](crate::loop_candidates).
 pub(crate) const WAY: &str = "heads";
 
-/// How far one iteration with fewer digits is from the same with all of them, from the fitted mixture over all rows.
+/// How far one iteration with fewer digits is from the same with all of them, from the fitted mixture over all rows; NaN where
+/// either comes to no end, as where a covariance would be singular.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FastLoss {
     /// Difference of the mean log-likelihoods at the E-step, in nats a row.
@@ -41,13 +42,21 @@ impl fmt::Display for FastLoss {
 /// Cost: one iteration of each kind.
 ///
 /// # Errors
-/// As for the iterations of a fit.
+/// What the engine says.
 pub fn loss(rows: &mut dyn Resident, fitted: &Mixture, options: &EmOptions) -> Result<Option<FastLoss>, Error> {
     let mut one = |fast: bool| {
         let options = EmOptions { max_iter: 1, tol: 0.0, autotune: false, fast, ..*options };
         em::run(rows, fitted.clone(), &options, 0, &mut |_| ControlFlow::Continue(()))
     };
-    let (fast, accurate) = (one(true)?, one(false)?);
+    let (fast, accurate) = match (one(true), one(false)) {
+        (Ok(fast), Ok(accurate)) => (fast, accurate),
+        // The fit is done, and good as far as it went.
+        (Err(error), _) | (_, Err(error)) if is_numerical(&error) => {
+            let none = f64::NAN;
+            return Ok(Some(FastLoss { log_likelihood: none, weights: none, means: none, covariances: none }));
+        }
+        (Err(error), _) | (_, Err(error)) => return Err(error),
+    };
     if fast.on_device.is_none_or(|on| on.way != WAY) {
         return Ok(None);
     }
@@ -72,6 +81,10 @@ pub fn loss(rows: &mut dyn Resident, fitted: &Mixture, options: &EmOptions) -> R
         means: (means / (k * d) as f64).sqrt(),
         covariances: (off / norm).sqrt(),
     }))
+}
+
+const fn is_numerical(error: &Error) -> bool {
+    matches!(error, Error::Singular { .. } | Error::NotFinite { .. } | Error::Likelihood { .. })
 }
 
 fn values(covariances: &Covariances) -> Box<dyn Iterator<Item = f64> + '_> {
