@@ -93,10 +93,10 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
         console.note(|| on_device.to_string());
     }
     if args.engine.fast() {
-        console.note(|| match fit.fast {
-            Some(loss) => format!("fewer digits, {loss}"),
-            None => "nothing was faster with fewer digits: no digit was given away".to_owned(),
-        });
+        console.tell(&fit.fast.map_or_else(
+            || "nothing was faster with fewer digits: no digit was given away".to_owned(),
+            |loss| format!("fewer digits, {loss}"),
+        ));
     }
     let engine = input::describe(&opened, args.engine.device, &fit.summary.precision);
     let feature_names = data.names().map(<[String]>::to_vec);

@@ -35,6 +35,13 @@ impl Console {
         }
     }
 
+    /// What was asked for and is no result, unless it is to be quiet.
+    pub(crate) fn tell(&self, text: &str) {
+        if !self.quiet {
+            self.line(text);
+        }
+    }
+
     /// What is being done, with `-v`.
     pub(crate) fn note(&self, text: impl FnOnce() -> String) {
         if self.verbose {
