@@ -37,13 +37,21 @@ def test_the_parameters_are_scikit_learns_and_three_more():
     assert set(ours) - set(theirs) == {"device", "precision", "n_jobs"}
 
 
+def test_the_fast_precision_is_f32_where_nothing_is_faster(rows):
+    fast, single = (model(random_state=0, precision=precision).fit(rows) for precision in ("fast", "f32"))
+    np.testing.assert_array_equal(fast.means_, single.means_)
+    np.testing.assert_array_equal(fast.predict(rows), single.predict(rows))
+    assert fast.fast_loss_ is None
+
+
 def test_a_fit_leaves_scikit_learns_attributes_and_the_engine(rows):
     theirs = vars(Original(3, random_state=0).fit(rows))
     ours = vars(model(random_state=0).fit(rows))
     fitted = {name for name in theirs if name.endswith("_")}
     assert fitted <= set(ours)
-    assert {name for name in ours if name.endswith("_")} - fitted == {"engine_"}
+    assert {name for name in ours if name.endswith("_")} - fitted == {"engine_", "fast_loss_"}
     assert ours["engine_"] == "cpu"
+    assert ours["fast_loss_"] is None
     for name in fitted:
         assert type(ours[name]) is type(theirs[name]) or np.isscalar(ours[name]), name
 
