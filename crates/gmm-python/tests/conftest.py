@@ -1,5 +1,11 @@
 """What several tests use."""
 
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
 import numpy as np
 import pytest
 
@@ -46,3 +52,17 @@ def start(X, k, kind, seed=0):
 def model(k=3, kind="full", **parameters):
     """An estimator that uses the CPU, whatever else there is."""
     return GaussianMixture(k, covariance_type=kind, device="cpu", **parameters)
+
+
+def stopped_within_a_second(program, after):
+    """Runs `program`, sends it Ctrl-C some seconds after it says "begun", and returns what it prints after "stopped TIME"."""
+    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "begun\n"
+    time.sleep(after)
+    sent = time.time()
+    child.send_signal(signal.SIGINT)
+    word, at = child.stdout.readline().split()
+    assert word == "stopped" and float(at) - sent < 1.0
+    rest = child.stdout.read()
+    assert child.wait(60) == 0
+    return rest

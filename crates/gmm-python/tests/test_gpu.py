@@ -4,17 +4,15 @@ import ctypes
 import gc
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import textwrap
 import threading
-import time
 import warnings
 
 import numpy as np
 import pytest
-from conftest import KINDS, has_gpu, start
+from conftest import KINDS, has_gpu, start, stopped_within_a_second
 
 from gmm_rs import Likelihood, Resident, _gpu, exceptions, mcmc
 from gmm_rs.datasets import make_gmm
@@ -511,16 +509,7 @@ print(GaussianMixture(2, device="cuda", random_state=0).fit(X[:100, :2]).engine_
 def test_ctrl_c_stops_a_fit_on_the_gpu_within_a_second(size, there):
     if there:
         pytest.importorskip("torch")
-    text = INTERRUPTED.format(**size, there=there)
-    child = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
-    assert child.stdout.readline() == "begun\n"
-    time.sleep(1.5)
-    sent = time.time()
-    child.send_signal(signal.SIGINT)
-    word, at = child.stdout.readline().split()
-    assert word == "stopped" and float(at) - sent < 1.0
-    assert child.stdout.readline() == "cuda:0\n"
-    assert child.wait(60) == 0
+    assert stopped_within_a_second(INTERRUPTED.format(**size, there=there), after=1.5) == "cuda:0\n"
 
 
 SCRIPT = """

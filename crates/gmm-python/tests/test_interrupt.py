@@ -1,12 +1,11 @@
 """Ctrl-C stops a fit within a second and leaves Python usable."""
 
-import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
+from conftest import stopped_within_a_second
 
 # A fit that never ends by itself; then a second one, to see that the first left everything in order.
 PROGRAM = """
@@ -37,16 +36,7 @@ print(GaussianMixture(2, device="cpu", random_state=0).fit(X[:100, :2]).converge
     ids=["in-many-short-iterations", "in-a-long-initialization"],
 )
 def test_ctrl_c_stops_a_fit_within_a_second(size):
-    program = textwrap.dedent(PROGRAM.format(**size))
-    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    assert child.stdout.readline() == "begun\n"
-    time.sleep(0.7)
-    sent = time.time()
-    child.send_signal(signal.SIGINT)
-    word, at = child.stdout.readline().split()
-    assert word == "stopped" and float(at) - sent < 1.0
-    assert child.stdout.readline() == "True\n"
-    assert child.wait(60) == 0
+    assert stopped_within_a_second(PROGRAM.format(**size), after=0.7) == "True\n"
 
 
 def test_other_python_threads_run_during_a_fit():

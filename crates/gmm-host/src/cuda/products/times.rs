@@ -6,7 +6,8 @@ use cust::event::{Event, EventFlags};
 use gmm_kernels::products::Form;
 use ndarray::{Array2, ArrayView2};
 
-use super::{Asked, State, WHAT};
+use super::state::State;
+use super::{Asked, WHAT};
 use crate::Error;
 use crate::cuda::device::Gpu;
 use crate::cuda::upload::Number;

@@ -1,0 +1,299 @@
+//! What of a matrix is on the device, and how a batch of questions goes through it.
+
+use cust::event::Event;
+use gmm_kernels::products::multiply::multiply_halves;
+use gmm_kernels::products::scales::pieces;
+use gmm_kernels::products::{BLOCK, Form};
+use ndarray::{ArrayView2, s};
+
+use super::kept::{Kept, as_f32};
+use super::plan::{self, Needs};
+use super::room::{Room, reserve};
+use super::transfer::{is_by_columns, put, take};
+use super::{Asked, WHAT};
+use crate::Error;
+use crate::cuda::device::Gpu;
+use crate::cuda::launch::{Cut, Factor, Launcher, Raw, Side};
+use crate::cuda::queue::Queue;
+use crate::cuda::staging::{receive, send};
+use crate::cuda::upload::Number;
+
+/// The operands on the device, and what questions need beside them.
+pub(super) struct State<T: Number> {
+    pub(super) queue: Queue,
+    pub(super) doubles: Option<Kept>,
+    pub(super) halves: Option<Kept>,
+    pub(super) heads: Option<Kept>,
+    /// Whether the matrix has rows that halves cannot hold.
+    pub(super) troubled: bool,
+    pub(super) room: Room<T>,
+}
+
+/// How a batch is multiplied.
+#[derive(Clone, Copy)]
+pub(super) struct Batch {
+    cut: Cut,
+    pub(super) needs: Needs,
+    pub(super) chunk: usize,
+}
+
+impl<T: Number> State<T> {
+    pub(super) fn new(queue: Queue) -> Self {
+        Self { queue, doubles: None, halves: None, heads: None, troubled: false, room: Room::empty() }
+    }
+
+    /// Waits until nothing runs any more.
+    pub(super) fn come_to_rest(&mut self) {
+        self.queue.come_to_rest();
+    }
+
+    /// After a failure nothing runs any more, and what questions took goes back to the driver.
+    pub(super) fn settle<A>(&mut self, gpu: &Gpu, done: Result<A, Error>) -> Result<A, Error> {
+        if done.is_err() {
+            self.queue.recover();
+            self.room = Room::empty();
+            if matches!(done, Err(Error::Memory { .. })) {
+                gpu.pool.drain();
+            }
+        }
+        done
+    }
+
+    /// The form in which factors of this shape are multiplied.
+    pub(super) fn form(&self, gpu: &Gpu, asked: &Asked<'_, T>, (m, k): (usize, usize), n: usize, fast: bool) -> Form {
+        let sums = matches!(asked, Asked::Product(_) | Asked::Largest { .. });
+        if T::BYTES == 8 || self.troubled || !sums || !gpu.has(multiply_halves().name) {
+            return Form::Double;
+        }
+        #[cfg(test)]
+        if let Some(form) = super::FORM.get() {
+            return form;
+        }
+        plan::form((m as u64, k as u64), n as u64, fast)
+    }
+
+    pub(super) fn ask(
+        &mut self,
+        gpu: &Gpu,
+        matrix: ArrayView2<'_, T>,
+        x: ArrayView2<'_, T>,
+        asked: &mut Asked<'_, T>,
+        fast: bool,
+    ) -> Result<(), Error> {
+        let form = self.form(gpu, asked, matrix.dim(), x.nrows(), fast);
+        if form != Form::Double {
+            if self.answer(gpu, form, matrix, x, asked)? {
+                return Ok(());
+            }
+            // All again, so that no answer depends on how questions fell into chunks.
+            tracing::debug!("a product goes by f64: halves would lose digits");
+        }
+        let done = self.answer(gpu, Form::Double, matrix, x, asked)?;
+        assert!(done, "f64 holds all numbers");
+        Ok(())
+    }
+
+    /// False where halves would lose digits.
+    fn answer(
+        &mut self,
+        gpu: &Gpu,
+        form: Form,
+        matrix: ArrayView2<'_, T>,
+        x: ArrayView2<'_, T>,
+        asked: &mut Asked<'_, T>,
+    ) -> Result<bool, Error> {
+        if !self.hold(gpu, form, matrix)? {
+            return Ok(false);
+        }
+        let n = x.nrows();
+        let batch = self.plan(gpu, form, matrix.dim(), n, asked)?;
+        if let Asked::Norms(_, Some(shift)) = asked {
+            let mut to = self.room.shift.first(shift.len());
+            send(gpu, &self.queue, &mut to, 1, |piece, chunk: &mut [f64]| chunk.copy_from_slice(&shift[piece]))?;
+        }
+        for first in (0..n).step_by(batch.chunk) {
+            let here = first..n.min(first + batch.chunk);
+            let raw = self.bring(gpu, x.slice(s![here.clone(), ..]))?;
+            self.compute(gpu, &batch, &raw, asked, None)?;
+            if form != Form::Double && self.is_troubled(gpu)? {
+                return Ok(false);
+            }
+            self.fetch(gpu, asked, here)?;
+        }
+        self.queue.rest(gpu)?;
+        Ok(true)
+    }
+
+    /// Slices, chunks, and the room that they take, before anything runs.
+    pub(super) fn plan(
+        &mut self,
+        gpu: &Gpu,
+        form: Form,
+        (m, k): (usize, usize),
+        n: usize,
+        asked: &Asked<'_, T>,
+    ) -> Result<Batch, Error> {
+        let slice = plan::slice(form, m as u64, n as u64, k as u64, gpu.limits.multiprocessors);
+        let triangle = matches!(asked, Asked::Forms(_) | Asked::Norms(..));
+        let cut = Cut { form, k: k as u64, slice, triangle };
+        let count = if let Asked::Largest { count, .. } = asked { *count } else { 0 };
+        let needs = Needs {
+            form,
+            m: m as u64,
+            k: k as u64,
+            slices: cut.slices(),
+            number: T::BYTES.into(),
+            product: matches!(asked, Asked::Product(_) | Asked::Largest { .. }),
+            count: count as u64,
+        };
+        let shift = if matches!(asked, Asked::Norms(_, Some(_))) { k } else { 0 };
+        let have = self.room.bytes();
+        let more = 8 * shift as u128 + 4;
+        let all = needs.bytes((n as u64).next_multiple_of(BLOCK.into())) + more;
+        let free = gpu.within_reach(all, have)?;
+        let chunk = needs.chunk(n as u64, free.saturating_sub(more)) as usize;
+        let wanted = needs.bytes(chunk as u64) + more;
+        if wanted > free {
+            return Err(Error::Memory { what: WHAT, wanted, free });
+        }
+        if wanted > have {
+            // What is there may be of other sizes, and both might not fit.
+            self.room = Room::empty();
+        }
+        let (c, words) = (chunk as u64, if form == Form::Double { 2 } else { 1 });
+        let room = &mut self.room;
+        reserve(gpu, &mut room.raw, chunk * k)?;
+        reserve(gpu, &mut room.operands, form.words(c, k as u64) as usize)?;
+        let sums = gmm_kernels::products::sums_len(m as u64, c) * u64::from(needs.slices) * words;
+        reserve(gpu, &mut room.sums, sums as usize)?;
+        if form != Form::Double {
+            reserve(gpu, &mut room.scales, chunk)?;
+            reserve(gpu, &mut room.largest, pieces(k as u64) as usize * chunk)?;
+            reserve(gpu, &mut room.trouble, 1)?;
+        }
+        match asked {
+            Asked::Product(_) => reserve(gpu, &mut room.product, m * chunk)?,
+            Asked::Forms(_) | Asked::Norms(..) => reserve(gpu, &mut room.numbers, chunk)?,
+            Asked::Largest { .. } => {
+                reserve(gpu, &mut room.product, m * chunk)?;
+                reserve(gpu, &mut room.indices, chunk * count)?;
+                reserve(gpu, &mut room.found, chunk * count)?;
+            }
+        }
+        reserve(gpu, &mut room.shift, shift)?;
+        Ok(Batch { cut, needs, chunk })
+    }
+
+    /// Rows to the device as they lie: column by column where only columns are in one piece.
+    pub(super) fn bring(&self, gpu: &Gpu, x: ArrayView2<'_, T>) -> Result<Raw<T>, Error> {
+        let by_columns = is_by_columns(x);
+        let dense = if by_columns { x.reversed_axes() } else { x };
+        let mut numbers = self.room.raw.first(x.len());
+        send(gpu, &self.queue, &mut numbers, 1, |piece, chunk| put(dense, piece.start, chunk))?;
+        Ok(Raw { numbers, rows: x.nrows() as u64, k: x.ncols() as u64, by_columns })
+    }
+
+    /// From questions to answers on the device; events, where they are given, are recorded between.
+    pub(super) fn compute(
+        &mut self,
+        gpu: &Gpu,
+        batch: &Batch,
+        raw: &Raw<T>,
+        asked: &Asked<'_, T>,
+        events: Option<&[Event; 4]>,
+    ) -> Result<(), Error> {
+        let Batch { cut, needs, .. } = batch;
+        let (form, m, n) = (cut.form, needs.m, raw.rows);
+        let record = |i: usize| match events {
+            Some(events) => gpu.check("an event", events[i].record(&self.queue.stream)),
+            None => Ok(()),
+        };
+        let right = Factor {
+            operands: self.room.operands.first(form.words(n, raw.k) as usize),
+            scales: self.room.scales.first(if form == Form::Double { 0 } else { n as usize }),
+            rows: n,
+        };
+        let shift = match asked {
+            Asked::Norms(_, Some(shift)) => Some(self.room.shift.first(shift.len())),
+            _ => None,
+        };
+        if form != Form::Double {
+            self.forget_trouble(gpu)?;
+        }
+        record(0)?;
+        self.pack(gpu, form, Side::Right, raw, shift.as_ref(), &right)?;
+        record(1)?;
+        let launcher = Launcher { gpu, queue: &self.queue };
+        let (left, slices) = (self.kept(form).factor(), cut.slices());
+        let sums = self.room.sums.first(self.room.sums.room());
+        launcher.multiply(cut, &left, &right, &sums)?;
+        record(2)?;
+        let finish = |by_columns: bool| {
+            let to = self.room.product.first((m * n) as usize);
+            if form == Form::Double {
+                launcher.finish(slices, (m, n), &sums, by_columns, &to)
+            } else {
+                launcher.finish_halves(slices, &left, &right, &sums, by_columns, &as_f32(&to))
+            }
+        };
+        match asked {
+            Asked::Product(out) => finish(is_by_columns(out.view()))?,
+            Asked::Forms(_) => {
+                launcher.forms(slices, (m, n), &sums, Some(raw), &self.room.numbers.first(n as usize))?;
+            }
+            Asked::Norms(..) => {
+                launcher.forms::<T>(slices, (m, n), &sums, None, &self.room.numbers.first(n as usize))?;
+            }
+            Asked::Largest { count, .. } => {
+                finish(true)?;
+                let values = self.room.product.first((m * n) as usize);
+                let len = n as usize * count;
+                let (indices, found) = (self.room.indices.first(len), self.room.found.first(len));
+                launcher.select((n, m as u32), *count as u32, &values, &indices, &found)?;
+            }
+        }
+        record(3)
+    }
+
+    /// Brings the answers of some questions.
+    fn fetch(&self, gpu: &Gpu, asked: &mut Asked<'_, T>, here: std::ops::Range<usize>) -> Result<(), Error> {
+        let n = here.len();
+        match asked {
+            Asked::Product(out) => {
+                let out = out.slice_mut(s![.., here]);
+                let from = self.room.product.first(out.len());
+                // As `compute` had it from the whole.
+                let by_columns = is_by_columns(out.view());
+                let mut dense = if by_columns { out.reversed_axes() } else { out };
+                receive(gpu, &self.queue, &from, |piece, numbers| take(dense.view_mut(), piece.start, numbers))
+            }
+            Asked::Forms(out) | Asked::Norms(out, _) => {
+                let out = &mut out[here];
+                receive(gpu, &self.queue, &self.room.numbers.first(n), |piece, numbers: &[f64]| {
+                    out[piece].copy_from_slice(numbers);
+                })
+            }
+            Asked::Largest { count, indices, found } => {
+                let len = n * *count;
+                let mut to = indices.slice_mut(s![here.clone(), ..]);
+                receive(gpu, &self.queue, &self.room.indices.first(len), |piece, numbers| {
+                    take(to.view_mut(), piece.start, numbers);
+                })?;
+                let mut to = found.slice_mut(s![here, ..]);
+                receive(gpu, &self.queue, &self.room.found.first(len), |piece, numbers| {
+                    take(to.view_mut(), piece.start, numbers);
+                })
+            }
+        }
+    }
+
+    pub(super) fn forget_trouble(&self, gpu: &Gpu) -> Result<(), Error> {
+        send(gpu, &self.queue, &mut self.room.trouble.first(1), 1, |_, chunk: &mut [u32]| chunk.fill(0))
+    }
+
+    pub(super) fn is_troubled(&self, gpu: &Gpu) -> Result<bool, Error> {
+        let mut word = 0;
+        receive(gpu, &self.queue, &self.room.trouble.first(1), |_, numbers: &[u32]| word = numbers[0])?;
+        Ok(word != 0)
+    }
+}
