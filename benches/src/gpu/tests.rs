@@ -12,6 +12,7 @@ use super::{Arguments, run_on};
 type Spoil = fn(&mut Statistics);
 
 /// Rows with something done to the sums of their passes.
+#[derive(Clone)]
 struct Spoiled(Spoil);
 
 impl Hooks for Spoiled {

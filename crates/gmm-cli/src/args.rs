@@ -120,6 +120,9 @@ pub(crate) struct EmArgs {
     /// Starts, of which the best is kept
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one, allow_negative_numbers = true)]
     pub(crate) n_init: usize,
+    /// Rows that k-means looks at in each start, or `all` [default: 32768 or 64 K where there are more than twice as many]
+    #[arg(long, value_name = "N", value_parser = count_or_all, allow_negative_numbers = true)]
+    pub(crate) init_rows: Option<usize>,
     /// Stop when the mean log-likelihood changes by less than this; 0 runs all iterations
     #[arg(long, value_name = "T", default_value = "1e-3", allow_hyphen_values = true)]
     pub(crate) tol: f64,
@@ -151,6 +154,11 @@ pub(crate) fn covariance() -> impl TypedValueParser<Value = CovarianceType> {
 
 pub(crate) fn criterion() -> impl TypedValueParser<Value = Criterion> {
     words(&["bic", "aic", "icl"])
+}
+
+/// A whole number as [`count`] takes it; `all` is more than there can be.
+fn count_or_all(text: &str) -> Result<usize, String> {
+    if text == "all" { Ok(usize::MAX) } else { count(text).map_err(|why| format!("{why}, or 'all'")) }
 }
 
 /// A whole number, also in the form `1e6` or `1_000_000`.

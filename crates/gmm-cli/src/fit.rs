@@ -191,6 +191,7 @@ fn options(args: &FitArgs, start: Option<&ModelFile>) -> anyhow::Result<FitOptio
 pub(crate) fn em_options(em: &EmArgs, engine: &EngineArgs, k: usize) -> FitOptions {
     FitOptions {
         n_init: em.n_init,
+        init_rows: em.init_rows,
         tol: em.tol,
         max_iter: em.max_iter,
         reg_covar: em.reg_covar,

@@ -14,7 +14,7 @@ use crate::{CudaEngine, DeviceData, Error};
 pub type FillResponsibilities<'a> = dyn Fn(usize, &mut [f64]) + Sync + 'a;
 
 /// Rows of which [`Resident::add_centre`] adds up the weighted distances.
-pub const DISTANCE_ROWS: usize = 1024;
+pub const DISTANCE_ROWS: usize = 256;
 
 /// A machine that can hold rows and run passes over them.
 pub trait Engine: Send + Sync {
@@ -92,6 +92,16 @@ pub trait Resident: Send {
         Ok(false)
     }
 
+    /// Some of the rows by their indices, as rows of their own about the same point: to the bit what
+    /// [`load`](Engine::load) would give for them. Their weights, `(rows.len(),)`, are given where there are any.
+    ///
+    /// # Errors
+    /// As for [`load`](Engine::load).
+    ///
+    /// # Panics
+    /// Where there is no such row.
+    fn sample(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Box<dyn Resident>, Error>;
+
     /// One fused E- and M-pass: responsibilities under `mixture`, and their sufficient statistics about its means.
     ///
     /// # Errors
@@ -166,7 +176,7 @@ pub trait Resident: Send {
     fn forget_centres(&mut self);
 
     /// One centre more, `(d,)`, from which rows may be near: `near_i = min(near_i, |x_i − centre|²)`, infinite before the
-    /// first. Returns `Σ w near` of each [`DISTANCE_ROWS`] rows in turn, `(ceil(n/1024),)`. Keeps 8 bytes a row.
+    /// first. Returns `Σ w near` of each [`DISTANCE_ROWS`] rows in turn, `(ceil(n/256),)`. Keeps 8 bytes a row.
     ///
     /// # Errors
     /// As for [`pass`](Self::pass).

@@ -20,6 +20,9 @@ pub struct FitOptions {
     pub covariance_type: CovarianceType,
     /// Where EM starts from.
     pub init: Init,
+    /// Rows that k-means looks at in each start: a sample, evenly spread. `None`: the larger of 32768 and `64 k` where there are
+    /// more than twice as many, else all. Components that only a few rows of a million make need all: `Some(usize::MAX)`.
+    pub init_rows: Option<usize>,
     /// Restarts, of which the best is kept; ways of starting that draw nothing run once.
     pub n_init: usize,
     /// Stop when the mean log-likelihood changes by strictly less than this.
@@ -51,6 +54,7 @@ impl FitOptions {
             n_components: k,
             covariance_type: CovarianceType::Full,
             init: Init::KMeans,
+            init_rows: None,
             n_init: 1,
             tol: 1e-3,
             max_iter: 100,
@@ -80,6 +84,9 @@ impl FitOptions {
             if !(value >= 0.0 && value.is_finite()) {
                 return refuse(option, &value, "finite and not negative");
             }
+        }
+        if let Some(rows) = self.init_rows.filter(|rows| *rows < self.n_components) {
+            return refuse("init_rows", &rows, "at least n_components");
         }
         if let Init::Given(mixture) = &self.init {
             if mixture.n_components() != self.n_components {
@@ -301,8 +308,8 @@ fn best_run(
     precision: Precision,
     observer: &mut Observer<'_>,
 ) -> Result<(EmRun, usize), Error> {
-    let start =
-        Start { data, shift: at, kind: options.covariance_type, k: options.n_components, reg_covar: options.reg_covar };
+    let FitOptions { covariance_type: kind, n_components: k, reg_covar, init_rows, .. } = *options;
+    let start = Start { data, shift: at, kind, k, reg_covar, init_rows };
     let em = em_options(options, precision);
     let restarts = if options.init.is_deterministic() { 1 } else { options.n_init };
     let mut best: Option<(f64, EmRun, usize)> = None;

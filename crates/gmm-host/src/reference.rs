@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics, reference};
-use ndarray::{Array2, ArrayView1, ArrayView2};
+use ndarray::{Array2, ArrayView1, ArrayView2, Axis};
 
 use crate::engine::{DISTANCE_ROWS, check_features};
 use crate::products::{Kind, Multiplier};
@@ -64,6 +64,11 @@ impl ReferenceRows {
 impl Resident for ReferenceRows {
     fn dim(&self) -> (usize, usize) {
         self.rows.dim()
+    }
+
+    fn sample(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Box<dyn Resident>, Error> {
+        let weights = weights.map(<[f64]>::to_vec);
+        Ok(Box::new(Self { rows: self.rows.select(Axis(0), rows), weights, near: Vec::new() }))
     }
 
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {

@@ -10,8 +10,8 @@ use crate::init::LloydPasses;
 use crate::products::Multiplier;
 use crate::{DeviceData, Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
 
-/// What happens around the passes of other rows; nothing, where a method is left out.
-pub trait Hooks: Send {
+/// What happens around the passes of other rows; nothing, where a method is left out. A sample of the rows gets a clone.
+pub trait Hooks: Clone + Send {
     /// Before anything that goes over the rows.
     ///
     /// # Errors
@@ -37,6 +37,7 @@ pub trait Hooks: Send {
 /// use gmm_model::Dataset;
 /// use ndarray::array;
 ///
+/// #[derive(Clone)]
 /// struct Stopped;
 ///
 /// impl Hooks for Stopped {
@@ -110,13 +111,18 @@ impl<H: Hooks> Rows<H> {
     }
 }
 
-impl<H: Hooks> Resident for Rows<H> {
+impl<H: Hooks + 'static> Resident for Rows<H> {
     fn dim(&self) -> (usize, usize) {
         self.rows.dim()
     }
 
     fn hold_about(&mut self, shift: &[f64]) -> Result<bool, Error> {
         self.next()?.hold_about(shift)
+    }
+
+    fn sample(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Box<dyn Resident>, Error> {
+        let rows = self.next()?.sample(rows, weights)?;
+        Ok(Box::new(Self { rows, hooks: self.hooks.clone() }))
     }
 
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {

@@ -28,6 +28,7 @@ fn generic<T: Real>() -> Vec<Signature> {
         one(tile::tile_from_f32::<T>()),
         one(tile::tile_from_f64::<T>()),
         one(tile::untile::<T>()),
+        one(tile::pick::<T>()),
         one(e_step::full::<T>()),
         one(e_step::full_large::<T>()),
         one(e_step::tied::<T>()),

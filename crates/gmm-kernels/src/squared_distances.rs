@@ -9,15 +9,15 @@ use crate::nearest::squared_distance;
 use crate::reduce::SUM_BYTES;
 use crate::{Real, THREADS};
 
-/// Rows of which the weighted distances are added up: eight tiles.
+/// Rows of which the weighted distances are added up: few, so that some ten thousand rows keep all multiprocessors busy.
 pub const SUMMED_ROWS: u64 = TILES * TILE_ROWS as u64;
-const TILES: u64 = 8;
+const TILES: u64 = 2;
 
 /// Candidates of one launch at most.
 pub const CANDIDATES: usize = 8;
 
 kernels! {
-    /// `n` rows; a grid of any number of blocks in `x` strides over groups of 1024 of them.
+    /// `n` rows; a grid of any number of blocks in `x` strides over groups of [`SUMMED_ROWS`] of them.
     AddCentre<T> {
         /// `(n, d)` tiled: rows less the shift.
         x: *const T,
@@ -35,7 +35,7 @@ kernels! {
         first: u32,
         /// `(n,)`: `min(near, |x − centre|²)`.
         near: *mut f64,
-        /// `(ceil(n/1024),)`: Σ weight near of each group of rows.
+        /// `(ceil(n/256),)`: Σ weight near of each group of rows.
         sums: *mut f64,
     }
     /// The kernel.
@@ -43,7 +43,7 @@ kernels! {
 }
 
 kernels! {
-    /// `n` rows and `C` candidates, 4 or 8; a grid of any number of blocks in `x` strides over groups of 1024 rows.
+    /// `n` rows and `C` candidates, 4 or 8; a grid of any number of blocks in `x` strides over groups of [`SUMMED_ROWS`].
     Potentials<T> {
         /// `(n, d)` tiled: rows less the shift.
         x: *const T,
@@ -59,7 +59,7 @@ kernels! {
         near: *const f64,
         /// `(C, n)`, or null: `|x − candidate|²`.
         distances: *mut T,
-        /// `(C, ceil(n/1024))`: Σ weight min(near, |x − candidate|²) of each group of rows.
+        /// `(C, ceil(n/256))`: Σ weight min(near, |x − candidate|²) of each group of rows.
         sums: *mut f64,
     }
     /// Up to four candidates.

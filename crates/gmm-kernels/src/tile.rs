@@ -1,6 +1,6 @@
-//! Row-major to tiled and back, through shared memory, so that both sides are coalesced.
+//! Row-major to tiled and back, through shared memory, so that both sides are coalesced; and some rows of many.
 //!
-//! A block takes 32 rows and, one after another, 32 columns: each warp reads along one side and writes along the other.
+//! A block that turns takes 32 rows and, one after another, 32 columns: each warp reads along one side and writes along the other.
 
 use crate::device::{self, Shared, WARP, thread};
 use crate::layout::{TILE_ROWS, tiled_index, tiles};
@@ -44,6 +44,24 @@ kernels! {
     untile => untile_f32, untile_f64, untile_body, untile_shared_bytes;
 }
 
+kernels! {
+    /// Some rows of an `(n, columns)` tiled matrix; any grid, columns along `y`.
+    Pick<T> {
+        /// `tiled_len(n, columns)`.
+        from: *const T,
+        /// `(count,)`: which rows, each below `n`.
+        rows: *const u64,
+        /// How many.
+        count: u64,
+        /// Columns.
+        columns: u32,
+        /// `tiled_len(count, columns)`, written; rows past `count` become 0.
+        to: *mut T,
+    }
+    /// The kernel.
+    pick => pick_f32, pick_f64, pick_body, no_shared;
+}
+
 /// 32 rows of 32 numbers and one more, so that a column's numbers lie in different banks.
 const STRIDE: u32 = WARP + 1;
 
@@ -55,6 +73,11 @@ fn shared_bytes<T: Real>(_: &Tile<T>) -> u64 {
 #[cfg(not(target_arch = "nvptx64"))]
 fn untile_shared_bytes<T: Real>(_: &Untile<T>) -> u64 {
     u64::from(WARP * STRIDE * T::BYTES)
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn no_shared<T: Real>(_: &Pick<T>) -> u64 {
+    0
 }
 
 /// Goes over 32×32 pieces of an `(n, columns)` matrix, filled up to whole tiles: `get(row, column)` with the lanes along
@@ -158,3 +181,30 @@ pub unsafe fn untile_body<T: Real>(a: Untile<T>) {
     };
     transpose(a.n, a.columns, true, get, put);
 }
+
+/// [`pick`].
+///
+/// # Safety
+/// As the fields of [`Pick`] say.
+#[inline(always)]
+pub unsafe fn pick_body<T: Real>(a: Pick<T>) {
+    let mut tile = thread::block_idx_x() as u64;
+    while tile < tiles(a.count) {
+        let row = tile * TILE_ROWS as u64 + thread::thread_idx_x() as u64;
+        let is_there = row < a.count;
+        // SAFETY: `row < count`.
+        let from = if is_there { unsafe { device::load(a.rows, row) } } else { 0 };
+        let mut column = thread::block_idx_y();
+        while column < a.columns {
+            // SAFETY: a row that there is, or one of the last tile's; `column < columns`.
+            unsafe {
+                let v = if is_there { device::load(a.from, tiled_index(from, column, a.columns)) } else { T::ZERO };
+                device::store(a.to, tiled_index(row, column, a.columns), v);
+            }
+            column += thread::grid_dim_y();
+        }
+        tile += thread::grid_dim_x() as u64;
+    }
+}
+
+const _: () = assert!(THREADS == TILE_ROWS);

@@ -57,6 +57,7 @@ impl<'py> FromPyObject<'_, 'py> for Fitting {
             n_components: from.get_item("n_components")?.extract()?,
             covariance_type: word(&from.get_item("covariance_type")?)?,
             init: Init::KMeans,
+            init_rows: from.get_item("init_rows")?.extract()?,
             n_init: from.get_item("n_init")?.extract()?,
             tol: from.get_item("tol")?.extract()?,
             max_iter: from.get_item("max_iter")?.extract()?,

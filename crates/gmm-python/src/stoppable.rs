@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gmm_host::{Engine, Error, Hooks, Wrapped};
 
+#[derive(Clone)]
 struct Stop(Arc<AtomicBool>);
 
 impl Hooks for Stop {

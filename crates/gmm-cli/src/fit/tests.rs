@@ -16,6 +16,7 @@ const AT: usize = 4;
 type Answer = fn(Statistics) -> Result<Statistics, Error>;
 
 /// Rows one pass of which fails.
+#[derive(Clone)]
 struct Failing {
     passes: usize,
     at: usize,

@@ -1,5 +1,7 @@
 //! How rows lie in memory: blocks of 256 rows, each column of a block contiguous, so that a vector holds rows.
 
+use std::ops::Range;
+
 use gmm_model::{Dataset, Matrix};
 use rayon::prelude::*;
 
@@ -62,21 +64,42 @@ pub(crate) struct Layout<T> {
 impl<T: Real> Layout<T> {
     /// Takes a data set in. One pass over it; `n*d*size_of::<T>()` bytes and a sixteenth more, rounded up to whole blocks.
     pub(crate) fn new(data: &Dataset, shift: &[f64]) -> Result<Self, Error> {
-        let (n, d) = data.rows().dim();
-        let blocks = n.div_ceil(BLOCK);
-        let bytes =
-            (blocks * BLOCK) as u128 * (d + usize::from(data.weights().is_some())) as u128 * size_of::<T>() as u128;
+        let d = shift.len();
+        Self::filled(data.n_rows(), shift, data.weights(), |out, rows| match data.rows() {
+            Matrix::F32(a) => fill(out, &a.as_slice().expect("row-major")[rows.start * d..rows.end * d], shift),
+            Matrix::F64(a) => fill(out, &a.as_slice().expect("row-major")[rows.start * d..rows.end * d], shift),
+        })
+    }
+
+    /// Some of these rows, with weights of their own.
+    pub(crate) fn sample(&self, rows: &[usize], weights: Option<&[f64]>) -> Result<Self, Error> {
+        Self::filled(rows.len(), &self.shift, weights, |out, some| {
+            for (to, &row) in rows[some].iter().enumerate() {
+                let (block, at) = (self.block(row / BLOCK), row % BLOCK);
+                for column in 0..self.d {
+                    out[column * STRIDE + to] = block[column * STRIDE + at];
+                }
+            }
+        })
+    }
+
+    /// Blocks as `fill` writes them: the columns of one, zeros, and the rows that it has.
+    fn filled(
+        n: usize,
+        shift: &[f64],
+        weights: Option<&[f64]>,
+        fill: impl Fn(&mut [T], Range<usize>) + Sync,
+    ) -> Result<Self, Error> {
+        let (d, blocks) = (shift.len(), n.div_ceil(BLOCK));
+        let bytes = (blocks * BLOCK) as u128 * (d + usize::from(weights.is_some())) as u128 * size_of::<T>() as u128;
         memory::check("a copy of the data", bytes)?;
         let mut cells = Buffer::<T>::zeroed(blocks * STRIDE * d);
         cells.par_chunks_exact_mut(STRIDE * d).enumerate().for_each(|(block, out)| {
             let first = block * BLOCK;
-            let rows = first..n.min(first + BLOCK);
-            match data.rows() {
-                Matrix::F32(a) => fill(out, &a.as_slice().expect("row-major")[rows.start * d..rows.end * d], shift),
-                Matrix::F64(a) => fill(out, &a.as_slice().expect("row-major")[rows.start * d..rows.end * d], shift),
-            }
+            fill(out, first..n.min(first + BLOCK));
         });
-        let weights = data.weights().map(|all| {
+        let total_weight = weights.map_or(n as f64, |all| all.iter().sum());
+        let weights = weights.map(|all| {
             let mut buffer = Buffer::zeroed(blocks * BLOCK);
             for (slot, &w) in buffer.iter_mut().zip(all) {
                 *slot = T::of(w);
@@ -87,7 +110,7 @@ impl<T: Real> Layout<T> {
         ones.fill(T::ONE);
         let mut last = Buffer::zeroed(BLOCK);
         last[..n - (blocks - 1) * BLOCK].fill(T::ONE);
-        Ok(Self { n, d, shift: shift.to_vec(), total_weight: data.total_weight(), cells, weights, ones, last })
+        Ok(Self { n, d, shift: shift.to_vec(), total_weight, cells, weights, ones, last })
     }
 
     pub(crate) fn blocks(&self) -> usize {

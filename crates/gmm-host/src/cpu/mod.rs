@@ -125,6 +125,11 @@ impl<T: Dispatch> Resident for CpuRows<T> {
         (self.layout.n, self.layout.d)
     }
 
+    fn sample(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Box<dyn Resident>, Error> {
+        let layout = self.passes.install(|| self.layout.sample(rows, weights))?;
+        Ok(Box::new(Self { layout, passes: self.passes.anew(), near: Vec::new() }))
+    }
+
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
         check_features(self.layout.d, mixture.n_features())?;
         let terms = Terms::new(mixture, &self.layout.shift);

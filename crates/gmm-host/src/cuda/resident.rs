@@ -22,6 +22,15 @@ impl<T: Number> Resident for CudaRows<T> {
         self.run(|rows| rows.hold_about_here(shift))
     }
 
+    fn sample(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Box<dyn Resident>, Error> {
+        let mut some = None;
+        self.run(|all| {
+            some = Some(all.sample_here(rows, weights)?);
+            Ok(())
+        })?;
+        Ok(Box::new(some.expect("rows that were picked")))
+    }
+
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
         check_features(self.d, mixture.n_features())?;
         self.run(|rows| rows.pass_here(mixture))

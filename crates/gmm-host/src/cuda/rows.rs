@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use cust::memory::DeviceSlice;
 use gmm_kernels::layout::tiled_len;
 use gmm_model::{CovarianceType, Dataset, Precision};
 
 use super::device::Gpu;
 use super::em::LoopMemory;
-use super::launch::Chunk;
+use super::launch::{Chunk, Launcher};
 use super::lloyd::LloydMemory;
 use super::plan::{self, Forced, Plan};
 use super::queue::Queue;
@@ -15,6 +16,7 @@ use super::scores::ScoreMemory;
 use super::seeding::SeedMemory;
 use super::shape::Shape;
 use super::source::Source;
+use super::staging;
 use super::upload::{self, Number};
 use super::workspace::{self, Extras, Sizes, Slot, Workspace};
 use crate::Error;
@@ -117,6 +119,39 @@ impl<T: Number> CudaRows<T> {
             upload::weights(&self.gpu, &self.queue, weights, &mut to.first(self.n))?;
         }
         Ok(())
+    }
+
+    /// [`Resident::sample`](crate::Resident::sample).
+    pub(super) fn sample_here(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Self, Error> {
+        const WHAT: &str = "a sample of the data on the GPU";
+        assert!(rows.iter().all(|&row| row < self.n), "a row that there is");
+        let (dim, total_weight) = ((rows.len(), self.d), weights.map(|all| all.iter().sum()));
+        let mut some = Self::with_room(self.gpu.clone(), dim, total_weight, self.precision, &self.shift, self.forced)?;
+        let which = Slot::<u64>::taken(&self.gpu, WHAT, rows.len())?;
+        // What brings these rows is on their own stream.
+        self.queue.rest(&self.gpu)?;
+        let picked = some.pick_from(&self.whole().x, rows, &which, weights);
+        // Also where that failed, since `which` goes.
+        let rested = some.queue.wait(&self.gpu);
+        picked.and(rested).map(|()| some)
+    }
+
+    fn pick_from(
+        &mut self,
+        from: &DeviceSlice<T>,
+        rows: &[usize],
+        which: &Slot<u64>,
+        weights: Option<&[f64]>,
+    ) -> Result<(), Error> {
+        let mut which = which.first(rows.len());
+        staging::send(&self.gpu, &self.queue, &mut which, 1, |piece, chunk| {
+            chunk.iter_mut().zip(&rows[piece]).for_each(|(to, &row)| *to = row as u64);
+        })?;
+        if let (Some(to), Some(weights)) = (&self.row_weights, weights) {
+            upload::weights(&self.gpu, &self.queue, weights, &mut to.first(self.n))?;
+        }
+        let to = self.whole().x;
+        Launcher { gpu: &self.gpu, queue: &self.queue }.pick(self.d as u32, from, &which, &to)
     }
 
     pub(super) fn shape(&self, kind: CovarianceType, k: usize) -> Shape {

@@ -21,6 +21,9 @@ const _: () = assert!(SUMMED_ROWS == DISTANCE_ROWS as u64);
 /// Bytes that are taken without asking what is free.
 const SMALL: u128 = 1 << 20;
 
+/// Sums that a kernel writes to the host itself, at most: fewer than these are there sooner than a copy of them would be.
+const SUMS_TO_HOST: usize = 1 << 13;
+
 const WHAT: &str = "distances to centres on the GPU";
 
 /// What seeding keeps on the device, from the first centre until it is told to forget.
@@ -124,16 +127,25 @@ impl<T: Number> CudaRows<T> {
         let shape = self.shape(CovarianceType::Spherical, 1);
         let memory = &self.seeding;
         let near = memory.near.first(self.n);
+        let to_host = slots * groups <= SUMS_TO_HOST;
+        let all = if to_host { memory.host_sums.on_device(slots * groups) } else { memory.sums.first(slots * groups) };
         for first in (0..slots).step_by(CANDIDATES) {
             let these = first..slots.min(first + CANDIDATES);
             let points = memory.centres.first(slots * each).index(these.start * each..these.end * each);
             let distances =
                 keep.then(|| memory.distances.first(slots * self.n).index(these.start * self.n..these.end * self.n));
-            let sums = memory.sums.first(slots * groups).index(these.start * groups..these.end * groups);
+            let sums = all.index(these.start * groups..these.end * groups);
             let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
             launcher.potentials(&shape, &self.whole(), &points, &near, distances.as_ref(), &sums)?;
         }
-        let sums = self.seed_results(0..candidates.nrows() * groups)?.to_vec();
+        let len = candidates.nrows() * groups;
+        let sums = if to_host {
+            self.queue.wait(&self.gpu)?;
+            self.seeding.pending = false;
+            self.seeding.host_sums.as_slice()[..len].to_vec()
+        } else {
+            self.seed_results(0..len)?.to_vec()
+        };
         let of = |t: usize| &sums[t * groups..(t + 1) * groups];
         if keep {
             let all = candidates.outer_iter().enumerate();

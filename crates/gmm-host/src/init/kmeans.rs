@@ -5,6 +5,7 @@ use std::ops::Range;
 use gmm_model::{CovarianceType, Draws, Statistics};
 use ndarray::{Array1, Array2, ArrayView2};
 
+use super::picked::{self, Picked};
 use crate::em::check;
 use crate::engine::DISTANCE_ROWS;
 use crate::{Data, Error, Resident};
@@ -12,20 +13,64 @@ use crate::{Data, Error, Resident};
 /// Lloyd stops when the centres' squared moves sum to this times the mean column variance (scikit-learn's default).
 const TOLERANCE: f64 = 1e-4;
 
+/// On a sample, where they sum to this times the square of the error that its clusters' means have anyway.
+const OF_ERROR: f64 = 0.1;
+
 /// Lloyd's bound; it rarely takes more than some dozens.
 const MAX_ITER: usize = 300;
 
-/// Clusters as Lloyd left them.
+/// Clusters as Lloyd left them, or as they were seeded.
 #[derive(Clone, Debug)]
 pub struct KMeans {
     /// `(k, d)`.
     pub centres: Array2<f64>,
-    /// Σ weight of the squared distances to the nearest centre, at the last pass.
+    /// Σ weight of the squared distances to the nearest centre, at the last pass; infinite where there was none.
     pub inertia: f64,
     /// Passes done.
     pub iterations: usize,
     /// Whether the centres came to rest.
     pub converged: bool,
+}
+
+/// k-means over resident rows: [`seed`], and [`lloyd`] unless `seeds_alone`.
+///
+/// Of many rows a sample is taken, one row of each of equal stretches: `most` rows, or where that is not said the larger of
+/// 32768 and `64 k` if there are more than twice as many. A cluster that has no row in the sample can then have no centre:
+/// one of a few rows among millions. Where the sample has fewer different rows than `k`, all rows are looked at after all.
+/// Cost: that of [`seed`] and [`lloyd`] for so many rows, and to pick them.
+///
+/// # Errors
+/// Whatever the engine reports.
+pub fn k_means<'a>(
+    rows: &mut dyn Resident,
+    data: impl Into<Data<'a>>,
+    shift: &[f64],
+    k: usize,
+    seeds_alone: bool,
+    most: Option<usize>,
+    draws: &mut Draws,
+) -> Result<KMeans, Error> {
+    let (data, n) = (data.into(), rows.dim().0);
+    let run = |rows: &mut dyn Resident, data: &Picked<'_>, draws: &mut Draws| {
+        let (centres, ran_out) = seed_among(rows, data, k, draws)?;
+        let found = if seeds_alone {
+            KMeans { centres, inertia: f64::INFINITY, iterations: 0, converged: false }
+        } else {
+            lloyd_among(rows, data, shift, centres)?
+        };
+        Ok::<_, Error>((found, ran_out))
+    };
+    let count = most.unwrap_or_else(|| picked::rows_for(n, k));
+    if count < n {
+        let some = Picked::some(data, count, draws);
+        let chosen = some.chosen().expect("some rows");
+        let mut sample = rows.sample(chosen, some.weights())?;
+        let (found, ran_out) = run(sample.as_mut(), &some, draws)?;
+        if !ran_out {
+            return Ok(found);
+        }
+    }
+    Ok(run(rows, &Picked::all(data), draws)?.0)
 }
 
 /// Draws `k` rows far from each other, `(k, d)`: the first by weight, each further one with a probability in
@@ -43,7 +88,16 @@ pub fn seed<'a>(
     k: usize,
     draws: &mut Draws,
 ) -> Result<Array2<f64>, Error> {
-    let data = data.into();
+    Ok(seed_among(rows, &Picked::all(data.into()), k, draws)?.0)
+}
+
+/// [`seed`], and whether rows ran out: all lay on the chosen ones before there were `k`.
+fn seed_among(
+    rows: &mut dyn Resident,
+    data: &Picked<'_>,
+    k: usize,
+    draws: &mut Draws,
+) -> Result<(Array2<f64>, bool), Error> {
     let (n, d) = rows.dim();
     let trials = 2 + (k as f64).ln() as usize;
     let group = |g: usize| g * DISTANCE_ROWS..n.min((g + 1) * DISTANCE_ROWS);
@@ -54,10 +108,12 @@ pub fn seed<'a>(
     let mut centres = Array2::zeros((k, d));
     // Σ weight of each group of rows times their distances to the centres that there are.
     let mut left: Vec<f64> = Vec::new();
+    let mut ran_out = false;
     rows.forget_centres();
     for c in 0..k {
         let potential: f64 = left.iter().sum();
         let apart = potential > 0.0 && potential.is_finite();
+        ran_out |= c > 0 && !apart;
         let cumulative = cumulative(if apart { left } else { by_weight() });
         let groups: Vec<usize> =
             (0..if apart { trials } else { 1 }).map(|_| draws.weighted_index(&cumulative)).collect();
@@ -82,7 +138,7 @@ pub fn seed<'a>(
         left = if c + 1 < k { rows.add_centre(&candidates.row(best).to_vec())? } else { Vec::new() };
     }
     rows.forget_centres();
-    Ok(centres)
+    Ok((centres, ran_out))
 }
 
 /// Running sums.
@@ -109,19 +165,35 @@ pub fn lloyd<'a>(
     rows: &mut dyn Resident,
     data: impl Into<Data<'a>>,
     shift: &[f64],
+    centres: Array2<f64>,
+) -> Result<KMeans, Error> {
+    lloyd_among(rows, &Picked::all(data.into()), shift, centres)
+}
+
+fn lloyd_among(
+    rows: &mut dyn Resident,
+    data: &Picked<'_>,
+    shift: &[f64],
     mut centres: Array2<f64>,
 ) -> Result<KMeans, Error> {
-    let data = data.into();
     let d = centres.ncols();
     let whole = ArrayView2::from_shape((1, d), shift).expect("d values");
     let spread = rows.nearest(CovarianceType::Spherical, whole)?;
     check(&spread, 0)?;
     let offset = moved_by(&spread, 0);
     let variance = (spread.second[0] / spread.weight[0] - offset.dot(&offset)) / d as f64;
-    let rest = TOLERANCE * variance.max(0.0);
+    let mut rest = TOLERANCE * variance.max(0.0);
     let mut out = KMeans { centres: Array2::zeros((0, d)), inertia: f64::INFINITY, iterations: 0, converged: false };
+    let is_sample = data.chosen().is_some();
     while out.iterations < MAX_ITER && !out.converged {
-        let last = rows.lloyd(&mut centres, MAX_ITER - out.iterations, rest)?;
+        // The first pass of a sample tells how far its rows are from their centres.
+        let most = if is_sample && out.iterations == 0 { 1 } else { MAX_ITER - out.iterations };
+        let last = rows.lloyd(&mut centres, most, rest)?;
+        if is_sample {
+            let k = centres.nrows() as f64;
+            let error = k * k * last.inertia / (spread.weight[0] * rows.dim().0 as f64);
+            rest = rest.max(OF_ERROR * error);
+        }
         out.inertia = last.inertia;
         out.iterations += last.passes;
         let revived = revive(rows, data, &mut centres, &last.empty)?;
@@ -166,7 +238,12 @@ fn moved_by(statistics: &Statistics, c: usize) -> Array1<f64> {
 }
 
 /// Puts each empty centre on the row that is farthest from all others; false where every row lies on a centre.
-fn revive(rows: &mut dyn Resident, data: Data<'_>, centres: &mut Array2<f64>, empty: &[usize]) -> Result<bool, Error> {
+fn revive(
+    rows: &mut dyn Resident,
+    data: &Picked<'_>,
+    centres: &mut Array2<f64>,
+    empty: &[usize],
+) -> Result<bool, Error> {
     if empty.is_empty() {
         return Ok(false);
     }

@@ -1,6 +1,7 @@
 //! Where EM starts from.
 
 mod kmeans;
+mod picked;
 
 use std::str::FromStr;
 
@@ -10,16 +11,17 @@ use ndarray::{Array1, Array2, Axis};
 use crate::em::{check, singular};
 use crate::{Data, Error, Resident};
 
-pub use kmeans::{KMeans, LloydPasses, lloyd, seed};
+pub use kmeans::{KMeans, LloydPasses, k_means, lloyd, seed};
 
 pub(crate) use kmeans::lloyd_pass;
 
 /// How the first mixture is found.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Init {
-    /// k-means: k-means++ seeding, then Lloyd until it converges; each cluster gives a component.
+    /// k-means: k-means++ seeding, then Lloyd until it converges, on a sample of many rows ([`k_means`]); each cluster of all
+    /// rows gives a component.
     KMeans,
-    /// k-means++ seeding alone; each row goes to its nearest seed.
+    /// k-means++ seeding alone, on such a sample; each row goes to its nearest seed.
     KMeansPlusPlus,
     /// Means are different rows drawn at random; all components start with the data's covariance and equal weights.
     RandomRows,
@@ -75,6 +77,8 @@ pub struct Start<'a> {
     pub k: usize,
     /// Added to the covariances' diagonals.
     pub reg_covar: f64,
+    /// Rows that [`k_means`] looks at, if not as many as it takes by itself.
+    pub init_rows: Option<usize>,
 }
 
 /// The first mixture, and how many of its components have no rows.
@@ -101,14 +105,10 @@ pub fn start(
                 (0..k).map(|i| ((2 * i + 1) as u128 * n as u128 / (2 * k as u128)) as usize).collect();
             return Ok((around_rows(rows, start, &chosen)?, 0));
         }
-        Init::KMeans => {
-            let seeds = seed(rows, data, k, draws)?;
-            let clusters = lloyd(rows, data, start.shift, seeds)?;
+        Init::KMeans | Init::KMeansPlusPlus => {
+            let seeds_alone = *init == Init::KMeansPlusPlus;
+            let clusters = k_means(rows, data, start.shift, k, seeds_alone, start.init_rows, draws)?;
             rows.nearest(kind, clusters.centres.view())?
-        }
-        Init::KMeansPlusPlus => {
-            let seeds = seed(rows, data, k, draws)?;
-            rows.nearest(kind, seeds.view())?
         }
         Init::Random => {
             let centres = Array2::from_shape_fn((k, data.dim().1), |(_, j)| start.shift[j]);
@@ -123,7 +123,7 @@ pub fn start(
 
 /// Equal weights, the chosen rows as means, and the covariance of all the data for every component.
 fn around_rows(rows: &mut dyn Resident, start: Start<'_>, chosen: &[usize]) -> Result<Mixture, Error> {
-    let Start { data, shift, kind, k, reg_covar } = start;
+    let Start { data, shift, kind, k, reg_covar, .. } = start;
     let centre = Array2::from_shape_vec((1, shift.len()), shift.to_vec()).expect("d values");
     let statistics = rows.nearest(kind, centre.view())?;
     check(&statistics, 0)?;

@@ -159,3 +159,47 @@ fn devices_are_named_and_an_explicit_cuda_never_falls_back() {
     assert!(opened.engine.description().starts_with("3 threads"), "{}", opened.engine.description());
     assert_eq!(Device::Reference.open(0).unwrap().engine.name(), "reference");
 }
+
+/// Rows around three corners, in blocks: as files that were joined have them.
+fn in_blocks(n: usize) -> Dataset {
+    let noise = common::rows(n, 2, 0.0, 1.0, 12);
+    let corner = |i: usize| [0.0, 12.0, 24.0][i * 3 / n];
+    Dataset::new(Array2::from_shape_fn((n, 2), |(i, j)| noise[[i, j]] + corner(i) * (j + 1) as f64)).unwrap()
+}
+
+#[test]
+fn k_means_on_a_sample_finds_what_it_finds_on_all_rows() {
+    // More than twice what a sample has.
+    let data = in_blocks(70_000);
+    for init in [Init::KMeans, Init::KMeansPlusPlus] {
+        let options = FitOptions { init, max_iter: 0, ..FitOptions::new(3) };
+        let start = |init_rows| {
+            let found = fit(&cpu(), &data, &FitOptions { init_rows, ..options.clone() }).unwrap();
+            let mut means: Vec<f64> = found.mixture.means().column(0).to_vec();
+            means.sort_by(f64::total_cmp);
+            (means, found.mixture.weights().to_vec())
+        };
+        let (sample, all) = (start(None), start(Some(usize::MAX)));
+        // Means and weights are those of all rows, whatever was looked at to find the clusters.
+        for (a, b) in sample.0.iter().zip(&all.0) {
+            assert!((a - b).abs() < 1e-6, "{:?}: {:?} {:?}", options.init, sample.0, all.0);
+        }
+        assert!(sample.1.iter().all(|w| (w - 1.0 / 3.0).abs() < 1e-4), "{:?}", sample.1);
+        assert_eq!(start(Some(500)).0.len(), 3);
+    }
+}
+
+#[test]
+fn a_sample_with_too_few_different_rows_is_not_taken() {
+    // Nearly all rows are one; the sample has hardly any of the others.
+    let n = 70_000;
+    let rows = Array2::from_shape_fn((n, 1), |(i, _)| if i % 7000 == 0 { 1.0 + (i / 7000) as f64 } else { 0.0 });
+    let found = fit(&cpu(), &Dataset::new(rows).unwrap(), &FitOptions { max_iter: 0, ..FitOptions::new(8) }).unwrap();
+    assert!(found.mixture.weights().iter().all(|w| *w > 0.0), "{:?}", found.mixture.weights());
+}
+
+#[test]
+fn a_sample_smaller_than_the_mixture_is_refused() {
+    let refused = fit(&cpu(), &in_blocks(300), &FitOptions { init_rows: Some(2), ..FitOptions::new(3) }).unwrap_err();
+    assert_eq!(refused.to_string(), "init_rows is 2: it must be at least n_components");
+}

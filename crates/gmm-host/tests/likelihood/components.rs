@@ -77,6 +77,7 @@ fn a_cache_gives_the_naive_sum() {
 }
 
 /// Counts what goes over the rows.
+#[derive(Clone)]
 struct Counting(Arc<AtomicUsize>);
 
 impl Hooks for Counting {

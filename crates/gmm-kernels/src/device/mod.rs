@@ -46,7 +46,8 @@ pub const WARP: u32 = 32;
 /// Thread and block indices, and the block's barrier.
 pub mod thread {
     pub use super::machine::{
-        block_dim_x, block_idx_x, block_idx_y, grid_dim_x, grid_dim_y, sync_threads, thread_idx_x, thread_idx_x_anew,
+        block_dim_x, block_idx_x, block_idx_y, grid_dim_x, grid_dim_x_anew, grid_dim_y, sync_threads, thread_idx_x,
+        thread_idx_x_anew,
     };
 
     /// Index of this thread among all threads of a one-dimensional grid.

@@ -181,6 +181,15 @@ pub fn unknown(n: u32) -> u32 {
     out
 }
 
+/// `grid_dim_x`, read anew.
+#[inline(always)]
+pub fn grid_dim_x_anew() -> u32 {
+    let out: u32;
+    // SAFETY: reads a special register.
+    unsafe { asm!("mov.u32 {o}, %nctaid.x;", o = lateout(reg32) out, options(nomem, nostack)) };
+    out
+}
+
 /// `thread_idx_x`, read anew: the compiler does not keep it in a register until then.
 #[inline(always)]
 pub fn thread_idx_x_anew() -> u32 {

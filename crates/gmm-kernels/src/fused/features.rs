@@ -26,6 +26,8 @@ pub trait Features {
     const ENTRIES: u32;
     /// A column that holds 1 in every row, if there is one.
     const ONES: Option<u32>;
+    /// Whether the sum of a row's squares may be asked for as a column.
+    const NORMS: bool = false;
 
     /// Calls `f(step, operand)` with rows down and features across.
     fn across(x: Shared<f64>, lane: u32, f: impl FnMut(usize, [f64; 8]));
@@ -42,6 +44,7 @@ impl<const S: usize> Features for Linear<S> {
     const COLUMNS: u32 = 16 * S as u32;
     const ENTRIES: u32 = 16 * S as u32;
     const ONES: Option<u32> = None;
+    const NORMS: bool = true;
 
     #[inline(always)]
     fn across(x: Shared<f64>, lane: u32, mut f: impl FnMut(usize, [f64; 8])) {

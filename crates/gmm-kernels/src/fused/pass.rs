@@ -1,7 +1,7 @@
 //! One whole E- and M-pass in one kernel: no responsibility leaves the chip.
 //!
 //! A warp takes sixteen rows at a time, alone, from the rows' arrival to their part of the sums:
-//! 1. entries into shared memory as `f64`, and what the family derives of them;
+//! 1. entries into shared memory as `f64`, and what the family derives of them; the next rows are then sent for;
 //! 2. log joint densities: features times coefficients on the tensor cores, all in `f64`;
 //! 3. log-sum-exp within groups of four lanes, responsibilities into shared memory: the even components of a group, then
 //!    the odd, so that lanes write to different banks;
@@ -13,10 +13,9 @@
 use super::features::{Features, GROUP, STRIDE, each};
 use super::lanes::{larger, quad, row_weight};
 use super::likelihood::Likelihood;
-use super::staging::{AHEAD, Arriving, Columns, Group};
+use super::staging::{Rows, raw_len};
 use super::state::stopped;
 use crate::device::{self, Shared, WARP, mma, thread, warp};
-use crate::math::reciprocal;
 use crate::{Real, THREADS};
 
 /// What is derived from a row's entries while they are staged.
@@ -42,24 +41,13 @@ const fn in_registers(steps: usize, nt: usize) -> bool {
 
 /// Whether responsibilities are read once for all features, or for each again.
 const fn kept(steps: usize, nt: usize) -> bool {
-    steps * nt <= 12
+    steps * nt <= 7
 }
 
 /// Chains of products for each group of components at most, and for `nt` groups: four in all, or one for each.
-const CHAINS: usize = 4;
+const CHAINS: usize = 2;
 const fn of_chains(steps: usize, nt: usize) -> usize {
     if nt >= 4 || steps * nt > 12 { 1 } else { CHAINS / nt }
-}
-
-/// As many as there are registers for, beside this many tiles of sums.
-const fn ahead(tiles: usize) -> usize {
-    if tiles > 12 {
-        0
-    } else if tiles > 10 {
-        AHEAD / 2
-    } else {
-        AHEAD
-    }
 }
 
 /// Distance of a row's responsibilities from those of the row before: 4 more than the components, against bank
@@ -68,9 +56,11 @@ const fn row_stride(groups: u32) -> u32 {
     8 * groups + 4
 }
 
-/// Numbers of a warp: its columns, its rows' responsibilities and their shares, each lane's Σ r, and its likelihood.
-const fn warp_len(groups: u32, columns: u32) -> u32 {
-    columns * STRIDE + GROUP * row_stride(groups) + GROUP + WARP * (groups + 3)
+/// Numbers of a warp: its columns, its rows' responsibilities and their shares, each lane's Σ r, and its likelihood; then
+/// what is on its way.
+const fn warp_len<T: Real, F: Features>(groups: u32) -> u32 {
+    let len = F::COLUMNS * STRIDE + GROUP * row_stride(groups) + GROUP + WARP * (groups + 3);
+    len + raw_len::<T>(F::ENTRIES)
 }
 
 /// Σ r of each lane: in registers, or in shared memory where sums of features fill the registers.
@@ -106,16 +96,11 @@ impl<const NT: usize> Tally<NT> {
     }
 }
 
-/// Shared memory of a block, in `f64`: coefficients, constants, and for each warp columns and responsibilities.
-#[cfg(not(target_arch = "nvptx64"))]
-const fn shared_len(steps: u32, groups: u32, columns: u32) -> u32 {
-    128 * steps * groups + 8 * groups + WARPS * warp_len(groups, columns)
-}
-
-/// Bytes of shared memory.
+/// Bytes of shared memory: coefficients, constants, and for each warp its own.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn shared_bytes<T: Real, F: Features, const NT: usize>(_: &Pass<T>) -> u64 {
-    8 * u64::from(shared_len(F::STEPS as u32, NT as u32, F::COLUMNS))
+    let groups = NT as u32;
+    8 * u64::from(128 * F::STEPS as u32 * groups + 8 * groups + WARPS * warp_len::<T, F>(groups))
 }
 
 /// The kernel: `S` is `F::STEPS`, `NT` groups of eight components.
@@ -134,7 +119,8 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
     let (tiles, stride) = ((S * NT) as u32, row_stride(NT as u32));
     let coefficients = Shared::<f64>::at(0);
     let constants = Shared::<f64>::at(8 * 128 * tiles);
-    let own = 128 * tiles + 8 * NT as u32 + me * warp_len(NT as u32, F::COLUMNS);
+    let own_of = |warp: u32| 128 * tiles + 8 * NT as u32 + warp * warp_len::<T, F>(NT as u32);
+    let own = own_of(me);
     let parts = |own: u32| {
         let r = own + F::COLUMNS * STRIDE;
         let shares = r + GROUP * stride;
@@ -142,6 +128,7 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
         let aside = tally + WARP * NT as u32;
         [own, r, shares, tally, aside].map(|at| Shared::<f64>::at(8 * at))
     };
+    let raw = |own: u32| 8 * (own + const { warp_len::<T, F>(NT as u32) - raw_len::<T>(F::ENTRIES) });
     let [x, _, _, tally, aside] = parts(own);
 
     // SAFETY: positions below the lengths that the fields state.
@@ -170,30 +157,37 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
     }
     // So many rows as would pass 32 bits here no device holds.
     let groups = a.n.div_ceil(GROUP as u64) as u32;
-    let step = thread::grid_dim_x() * WARPS;
     let mut group = thread::block_idx_x() * WARPS + me;
-    let mut here = Group::of(&a, group, lane);
-    let mut arriving = Arriving([T::ZERO; AHEAD]);
+    Rows::new(&a, a.d, raw(own), lane).clear(F::ENTRIES);
     if group < groups {
         // SAFETY: one of the chunk's groups.
-        arriving = unsafe { here.arrive(ahead(S * NT), a.d, lane) };
+        unsafe { Rows::new(&a, a.d, raw(own), lane).send(F::ENTRIES, group) };
     }
     while group < groups {
-        // Where registers are scarce, places are found anew for each group, and not kept.
-        let (lane, own) = if kept(S, NT) { (lane, own) } else { (device::unknown(lane), device::unknown(own)) };
+        // Found anew for each group, so that no register holds places throughout the loop.
+        let t = thread::thread_idx_x_anew();
+        let (lane, d) = (t % WARP, device::unknown(a.d));
+        let own = own_of(t / WARP);
         let [x, r, shares, tally, aside] = parts(own);
-        let columns = Columns { x, lane, d: a.d, derive: a.derive };
-        // SAFETY: one of the chunk's groups, here and in `arrive` below.
-        unsafe { columns.stage(here, ahead(S * NT), arriving) };
-        warp::sync_warp();
-        let first = group as u64 * GROUP as u64 + (lane / 4) as u64;
-        group += step;
-        here = Group::of(&a, group, lane);
+        let rows = Rows::new(&a, d, raw(own), lane);
+        rows.stage(F::ENTRIES, F::NORMS, a.derive, x);
+        let here = device::unknown(group);
+        group = device::unknown(group) + thread::grid_dim_x_anew() * WARPS;
         if group < groups {
-            // SAFETY: as above.
-            arriving = unsafe { here.arrive(ahead(S * NT), a.d, lane) };
+            // SAFETY: one of the chunk's groups.
+            unsafe { rows.send(F::ENTRIES, group) };
         }
 
+        let inside = lane / 4;
+        let weights_here = if a.row_weights.is_null() {
+            let left = a.n - here as u64 * GROUP as u64;
+            let left = if left < GROUP as u64 { left as u32 } else { GROUP };
+            [0, 8].map(|half| if inside + half < left { 1.0 } else { 0.0 })
+        } else {
+            let row = here as u64 * GROUP as u64 + inside as u64;
+            // SAFETY: the weights are as the arguments' field says.
+            [0, 8].map(|half| unsafe { row_weight(a.row_weights, a.n, row + half) })
+        };
         // Of each of this lane's two rows: weight, largest joint density, sum of all in terms of that.
         let mut densities = [[0.0; 3]; 2];
         if in_registers(S, NT) {
@@ -208,32 +202,26 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
             });
             let mut joint = [[0.0; 4]; NT];
             each(NT, |nt| {
-                each(4, |i| {
-                    let [a, b, c, d] = [0, 1, 2, 3].map(|chain| chains[nt][chain][i]);
-                    joint[nt][i] = match of_chains(S, NT).min(S) {
-                        1 => a,
-                        2 => a + b,
-                        _ => (a + b) + (c + d),
-                    };
-                });
+                joint[nt] = chains[nt][0];
+                each(of_chains(S, NT).min(S) - 1, |chain| each(4, |i| joint[nt][i] += chains[nt][chain + 1][i]));
             });
             each(2, |half| {
-                // SAFETY: the weights are as the arguments' field says.
-                let weight = unsafe { row_weight(a.row_weights, a.n, first + 8 * half as u64) };
+                let weight = weights_here[half];
                 let of = |nt: usize, i: usize| joint[nt][2 * half + i];
                 let mut top = of(0, 0);
                 each(NT, |nt| top = larger(larger(top, of(nt, 0)), of(nt, 1)));
                 let top = quad(top, larger);
                 let mut e = [[T::ZERO; 2]; NT];
-                let mut sum = 0.0;
+                let mut sum = T::ZERO;
                 each(NT, |nt| {
                     each(2, |i| e[nt][i] = T::from_f64(of(nt, i) - top).exp_below());
-                    sum += e[nt][0].to_f64() + e[nt][1].to_f64();
+                    sum += e[nt][0] + e[nt][1];
                 });
+                // In the exponentials' precision: more of it would be theirs alone.
                 let sum = quad(sum, core::ops::Add::add);
                 // Not a number where a density is: it shows in the sums, and the pass is made another way.
-                let share = weight * reciprocal(sum);
-                densities[half] = [weight, top, sum];
+                let share = weight * sum.reciprocal().to_f64();
+                densities[half] = [weight, top, sum.to_f64()];
                 let at = (lane / 4 + 8 * half as u32) * stride + lane % 4;
                 each(NT, |nt| {
                     r.store(at + 8 * nt as u32, e[nt][0].to_f64() * share);
@@ -262,24 +250,23 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
                 nt += 1;
             }
             each(2, |half| {
-                // SAFETY: the weights are as the arguments' field says.
-                let weight = unsafe { row_weight(a.row_weights, a.n, first + 8 * half as u64) };
+                let weight = weights_here[half];
                 let top = quad(top[half], larger);
-                let mut sum = 0.0;
+                let mut sum = T::ZERO;
                 let mut nt = 0;
                 while nt < groups {
                     each(2, |i| {
                         let at = at(nt, half) + 4 * i as u32;
-                        let e = T::from_f64(r.load(at) - top).exp_below().to_f64();
+                        let e = T::from_f64(r.load(at) - top).exp_below();
                         sum += e;
-                        r.store(at, e);
+                        r.store(at, e.to_f64());
                     });
                     nt += 1;
                 }
                 let sum = quad(sum, core::ops::Add::add);
-                densities[half] = [weight, top, sum];
+                densities[half] = [weight, top, sum.to_f64()];
                 if lane % 4 == 0 {
-                    shares.store(lane / 4 + 8 * half as u32, weight * reciprocal(sum));
+                    shares.store(lane / 4 + 8 * half as u32, weight * sum.reciprocal().to_f64());
                 }
             });
         }
@@ -333,52 +320,66 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
     // Found anew, so that no register holds them throughout the loop.
     let t = thread::thread_idx_x_anew();
     let (lane, me) = (t % WARP, t / WARP);
-    let own = 128 * tiles + 8 * NT as u32 + me * warp_len(NT as u32, F::COLUMNS);
+    let own = own_of(me);
     let [_, _, _, tally, aside] = parts(own);
     if !kept(S, NT) {
         likelihood = Likelihood::fetch(aside, lane);
     }
     let mut weight = [0.0; NT];
-    each(NT, |nt| weight[nt] = weights.get(tally, lane, nt));
+    each(NT, |nt| {
+        weight[nt] = weights.get(tally, lane, nt);
+        each(2, |i| weight[nt] += warp::shuffle_xor(weight[nt], 1 << i));
+    });
+    // The four lanes of a row have the same: each gives a quarter, exactly.
+    let mut total = 0.25 * likelihood.total();
+    each(5, |i| total += warp::shuffle_xor(total, 1 << i));
 
-    // The warps' sums, one warp after another, where the coefficients and the columns were.
+    // The warps' sums, where the coefficients and the columns were: the later half's are added to the first's, and so on.
     let all = Shared::<f64>::at(0);
-    let weights_at = 128 * tiles;
-    let likelihood_at = weights_at + 8 * NT as u32;
-    let add = |i: u32, v: f64| all.store(i, if me == 0 { v } else { all.load(i) + v });
-    let mut turn = 0;
-    while turn < WARPS {
+    let len = 128 * tiles + 8 * NT as u32 + 1;
+    const { assert!(WARPS * warp_len::<T, F>(NT as u32) > (WARPS / 2 - 1) * (128 * S as u32 + 9) * NT as u32) };
+    let mut half = device::unknown(WARPS / 2);
+    while half > 0 {
         thread::sync_threads();
-        if turn == me {
-            each(S, |s| {
-                each(NT, |nt| {
-                    each(4, |i| add((((s * NT + nt) * 4 + i) * 32) as u32 + lane, sums[s][nt][i]));
-                });
-            });
+        // As above.
+        let t = thread::thread_idx_x_anew();
+        let (lane, me) = (t % WARP, t / WARP);
+        if me >= half && me < 2 * half {
+            every(&mut sums, &mut weight, &mut total, lane, |i, v| all.store((me - half) * len + i, *v));
         }
-        // Shuffles are for all lanes of all warps, so they stand outside.
-        each(NT, |nt| {
-            let mut w = weight[nt];
-            w += warp::shuffle_xor(w, 1);
-            w += warp::shuffle_xor(w, 2);
-            if turn == me && lane % 4 == 0 {
-                add(weights_at + 8 * nt as u32 + lane / 4, w);
-            }
-        });
-        let mut l = if lane % 4 == 0 { likelihood.total() } else { 0.0 };
-        each(5, |i| l += warp::shuffle_xor(l, 1 << i));
-        if turn == me && lane == 0 {
-            add(likelihood_at, l);
+        thread::sync_threads();
+        if me < half {
+            every(&mut sums, &mut weight, &mut total, lane, |i, v| *v += all.load(me * len + i));
         }
-        turn += 1;
+        half /= 2;
     }
-    thread::sync_threads();
-    let len = likelihood_at + 1;
-    let mut i = t;
-    while i < len {
+    let t = thread::thread_idx_x_anew();
+    let (lane, me) = (t % WARP, t / WARP);
+    if me == 0 {
+        let to = a.partials.wrapping_add((thread::block_idx_x() as u64 * len as u64) as usize);
         // SAFETY: a piece of `len` numbers for each block.
-        unsafe { device::store(a.partials, thread::block_idx_x() as u64 * len as u64 + i as u64, all.load(i)) };
-        i += THREADS;
+        every(&mut sums, &mut weight, &mut total, lane, |i, v| unsafe { device::store(to, i as u64, *v) });
+    }
+}
+
+/// Calls `f(place, number)` for what a lane has of its warp's sums.
+#[inline(always)]
+fn every<const S: usize, const NT: usize>(
+    sums: &mut [[[f64; 4]; NT]; S],
+    weight: &mut [f64; NT],
+    likelihood: &mut f64,
+    lane: u32,
+    mut f: impl FnMut(u32, &mut f64),
+) {
+    let weights_at = (128 * S * NT) as u32;
+    each(S, |s| {
+        each(NT, |nt| each(4, |i| f((((s * NT + nt) * 4 + i) * 32) as u32 + lane, &mut sums[s][nt][i])));
+    });
+    if lane % 4 == 0 {
+        each(NT, |nt| f(weights_at + 8 * nt as u32 + lane / 4, &mut weight[nt]));
+    }
+    if lane == 0 {
+        f(weights_at + 8 * NT as u32, likelihood);
     }
 }
 

@@ -1,95 +1,96 @@
-//! Rows of one warp on their way from device memory into shared memory, sixteen at a time.
+//! Rows of one warp on their way from device memory, sixteen at a time: their numbers come to shared memory as they are
+//! while the group before is worked on, and there they become columns of `f64`.
 
 use super::features::{GROUP, STRIDE, each};
 use super::pass::{Pass, derive};
 use crate::Real;
-use crate::device::{self, Shared, warp};
+use crate::device::{Shared, WARP, copies, warp};
 use crate::layout::TILE_ROWS;
 
-/// Entries of the next group that a lane may have on their way while the current one is worked on.
-pub(super) const AHEAD: usize = 8;
+/// What a warp needs of shared memory for numbers on their way, in `f64`.
+pub(super) const fn raw_len<T: Real>(entries: u32) -> u32 {
+    GROUP * entries * T::BYTES / 8
+}
 
-/// Rows on their way: sixteen rows, two columns at a time, half a warp each.
+/// A lane's part in bringing rows.
 #[derive(Clone, Copy)]
-pub(super) struct Arriving<T>(pub(super) [T; AHEAD]);
-
-/// Where a lane finds its row of a group.
-#[derive(Clone, Copy)]
-pub(super) struct Group<T> {
-    /// Entry `j` of this lane's row is at `128 j`.
+pub(super) struct Rows<T> {
+    /// The first 16 bytes that it sends for, of the first group.
     x: *const T,
+    d: u32,
+    /// Where the warp's numbers arrive, column by column.
+    raw: u32,
+    lane: u32,
 }
 
-impl<T: Real> Group<T> {
-    #[inline(always)]
-    pub(super) fn of(a: &Pass<T>, group: u32, lane: u32) -> Self {
-        let row = group as u64 * GROUP as u64 + (lane % GROUP) as u64;
-        let (tile, inside) = (row / TILE_ROWS as u64, row % TILE_ROWS as u64);
-        let at = tile * TILE_ROWS as u64 * a.d as u64 + inside;
-        Self { x: a.x.wrapping_add(at as usize) }
-    }
-
-    /// Entry `j` of the row; the tile is filled up with zeros past the last row.
-    #[inline(always)]
-    unsafe fn entry(self, j: u32) -> T {
-        // SAFETY: the group is one of the chunk's, `j < d`.
-        unsafe { device::load(self.x, j as u64 * TILE_ROWS as u64) }
-    }
+impl<T: Real> Rows<T> {
+    /// Numbers of 16 bytes, and such pieces of a group's column.
+    const PIECE: u32 = 16 / T::BYTES;
+    const PIECES: u32 = GROUP / Self::PIECE;
 
     #[inline(always)]
-    pub(super) unsafe fn arrive(self, ahead: usize, d: u32, lane: u32) -> Arriving<T> {
-        let mut out = [T::ZERO; AHEAD];
-        each(ahead, |i| {
-            let j = 2 * i as u32 + lane / GROUP;
-            if j < d {
-                // SAFETY: `j < d`.
-                out[i] = unsafe { self.entry(j) };
+    pub(super) fn new(a: &Pass<T>, d: u32, raw: u32, lane: u32) -> Self {
+        let at = lane / Self::PIECES * TILE_ROWS + lane % Self::PIECES * Self::PIECE;
+        Self { x: a.x.wrapping_add(at as usize), d, raw, lane }
+    }
+
+    /// Sends for a group, of so many entries at most. All lanes have read what arrived before.
+    ///
+    /// # Safety
+    /// The group is one of the chunk's; its tile is filled up with zeros past the last row.
+    #[inline(always)]
+    pub(super) unsafe fn send(self, entries: u32, group: u32) {
+        const GROUPS: u32 = TILE_ROWS / GROUP;
+        let first = (group / GROUPS) as u64 * (TILE_ROWS * self.d) as u64 + (group % GROUPS * GROUP) as u64;
+        let from = self.x.wrapping_add(first as usize);
+        each((entries * Self::PIECES).div_ceil(WARP) as usize, |i| {
+            let (i, by) = (i as u32, i * (WARP / Self::PIECES * TILE_ROWS) as usize);
+            if i * WARP + self.lane < self.d * Self::PIECES {
+                // SAFETY: a piece of one of `d` columns.
+                unsafe { copies::send_once(self.raw + 16 * (i * WARP + self.lane), from.wrapping_add(by).cast()) };
             }
         });
-        Arriving(out)
-    }
-}
-
-/// The columns of one warp.
-#[derive(Clone, Copy)]
-pub(super) struct Columns {
-    pub(super) x: Shared<f64>,
-    pub(super) lane: u32,
-    pub(super) d: u32,
-    pub(super) derive: u32,
-}
-
-impl Columns {
-    #[inline(always)]
-    fn put(self, j: u32, v: f64) {
-        self.x.store(j * STRIDE + self.lane % GROUP, v);
     }
 
-    /// Writes a group's columns; all lanes.
+    /// Zeros for the columns between `d` and `entries`, which never arrive.
     #[inline(always)]
-    pub(super) unsafe fn stage<T: Real>(self, group: Group<T>, ahead: usize, arrived: Arriving<T>) {
-        let mut norm = 0.0;
-        each(ahead, |i| {
-            let j = 2 * i as u32 + self.lane / GROUP;
-            let v = arrived.0[i].to_f64();
-            if j < self.d {
-                self.put(j, v);
-            }
-            norm += v * v;
-        });
-        let mut j = 2 * ahead as u32 + self.lane / GROUP;
-        while j < self.d {
-            // SAFETY: `j < d`.
-            let v = unsafe { group.entry(j) }.to_f64();
-            self.put(j, v);
-            norm += v * v;
-            j += 2;
+    pub(super) fn clear(self, entries: u32) {
+        let raw = Shared::<T>::at(self.raw);
+        let mut i = self.d * GROUP + self.lane;
+        while i < entries * GROUP {
+            raw.store(i, T::ZERO);
+            i += WARP;
         }
-        if self.derive == derive::NORM {
+    }
+
+    /// Makes columns of the group that was sent for last, all of `entries`, and of their squares' sum one more where it is
+    /// derived. All lanes.
+    #[inline(always)]
+    pub(super) fn stage(self, entries: u32, norms: bool, derived: u32, x: Shared<f64>) {
+        copies::arrive();
+        // What each lane waited for is there for all.
+        warp::sync_warp();
+        let raw = Shared::<T>::at(self.raw);
+        let to = self.lane / GROUP * STRIDE + self.lane % GROUP;
+        let mut norm = 0.0;
+        each(entries.div_ceil(2) as usize, |i| {
+            let i = i as u32;
+            // What follows an odd number of them is not theirs.
+            if 2 * i + 1 < entries || self.lane < GROUP {
+                let v = raw.load(i * WARP + self.lane).to_f64();
+                x.store(2 * i * STRIDE + to, v);
+                if norms {
+                    norm += v * v;
+                }
+            }
+        });
+        warp::sync_warp();
+        if norms && derived == derive::NORM {
             norm += warp::shuffle_xor(norm, GROUP);
             if self.lane < GROUP {
-                self.x.store(self.d * STRIDE + self.lane, norm);
+                x.store(self.d * STRIDE + self.lane, norm);
             }
+            warp::sync_warp();
         }
     }
 }

@@ -36,9 +36,6 @@ pub const OPERAND_ROWS: u32 = 8;
 /// Operands of a block's rows.
 pub const OPERANDS: u32 = BLOCK / OPERAND_ROWS;
 
-/// Threads of a block that multiplies.
-pub const MULTIPLIERS: u32 = 256;
-
 /// Operands along the columns that are multiplied at a time: their number is a multiple of it.
 pub const STEPS: u32 = 2;
 

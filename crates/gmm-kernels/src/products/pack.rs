@@ -14,8 +14,17 @@ use crate::{Real, THREADS};
 /// Rows, and columns, that a block of threads takes at a time.
 pub const SIDE: u32 = 64;
 
-/// Numbers from a row in shared memory to the next: one more, against bank conflicts.
-const STRIDE: u32 = SIDE + 1;
+/// Where number `c` of row `r` of a tile lies in shared memory, in numbers of `V`: columns change places by row, so that the
+/// banks differ along a row, along a column, and over the corner of eight rows that becomes an operand.
+#[inline(always)]
+fn staged_at<V: Real>(r: u32, c: u32) -> u32 {
+    let turned = if V::BYTES == 8 {
+        ((r & 3) << 2) | ((r >> 2) & 3)
+    } else {
+        ((r & 3) << 3) | (((r >> 3) & 3) << 1) | ((r >> 2) & 1)
+    };
+    r * SIDE + (c ^ turned)
+}
 
 kernels! {
     /// The grid is `2*ceil(rows/128)` blocks in `x`, any number in `y`.
@@ -72,12 +81,12 @@ kernels! {
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn shared_doubles<T: Real>(_: &Pack<T>) -> u64 {
-    u64::from(8 * SIDE * STRIDE)
+    u64::from(8 * SIDE * SIDE)
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn shared_halves(_: &Split) -> u64 {
-    u64::from(4 * SIDE * STRIDE)
+    u64::from(4 * SIDE * SIDE)
 }
 
 /// Of 64 neighbours in a row, so many may be so small beside the row's largest number that their tail loses digits.
@@ -97,36 +106,56 @@ struct Source<T> {
     by_columns: bool,
 }
 
-/// A tile of 64 × 64 numbers into shared memory, row by row: those that there are as `f` of them, their row and column; zeros
-/// past the end. Starts and ends with a barrier.
+/// A tile of 64 × 64 numbers into shared memory: those that there are as `f` of them, their row and column; zeros past the
+/// end. Starts and ends with a barrier.
 #[inline(always)]
 unsafe fn stage<T: Real, V: Real>(source: Source<T>, row: u64, column: u64, f: impl Fn(T, u64, u64) -> V) {
-    const AT_ONCE: usize = 8;
+    const AT_ONCE: usize = 16;
+    const APART: u32 = THREADS / SIDE;
     let (t, to) = (thread::thread_idx_x(), Shared::<V>::at(0));
+    // Along what is contiguous a thread has one place, and along the rest every second one.
+    let (along, first) = (t % SIDE, t / SIDE);
+    let place = |i: u32| {
+        let across = first ^ (APART * i);
+        if source.by_columns { (along, across) } else { (across, along) }
+    };
+    let wide = if source.by_columns { source.rows } else { source.k };
+    let (here, across) = if source.by_columns { (row, column) } else { (column, row) };
+    let from = source.from.wrapping_add(((across + first as u64) * wide + here + along as u64) as usize);
+    let is_whole = row + SIDE as u64 <= source.rows && column + SIDE as u64 <= source.k;
     // What is past the end is read as the last, so that no load waits behind a branch.
     let last = |at: u64, end: u64| if at < end { at } else { end - 1 };
     thread::sync_threads();
     let mut turn = 0;
-    while turn < SIDE * SIDE / THREADS {
+    while turn < SIDE / APART {
         let mut values = [T::ZERO; AT_ONCE];
-        let place = |i: usize| {
-            let at = t + THREADS * (turn + i as u32);
-            if source.by_columns { (at % SIDE, at / SIDE) } else { (at / SIDE, at % SIDE) }
-        };
-        each(AT_ONCE, |i| {
-            let (r, c) = place(i);
-            let (r, c) = (last(row + r as u64, source.rows), last(column + c as u64, source.k));
-            let at = if source.by_columns { c * source.rows + r } else { r * source.k + c };
-            // SAFETY: a number of the matrix.
-            values[i] = unsafe { device::load(source.from, at) };
-        });
-        each(AT_ONCE, |i| {
-            let (r, c) = place(i);
-            let (here, there) = ((row + r as u64, column + c as u64), source);
-            let value = f(values[i], last(here.0, there.rows), last(here.1, there.k));
-            let is_there = here.0 < there.rows && here.1 < there.k;
-            to.store(r * STRIDE + c, if is_there { value } else { V::ZERO });
-        });
+        if is_whole {
+            let mut at = from.wrapping_add(((APART * turn) as u64 * wide) as usize);
+            each(AT_ONCE, |i| {
+                // SAFETY: a number of the matrix.
+                values[i] = unsafe { device::load(at, 0) };
+                at = at.wrapping_add((APART as u64 * wide) as usize);
+            });
+            each(AT_ONCE, |i| {
+                let (r, c) = place(turn + i as u32);
+                to.store(staged_at::<V>(r, c), f(values[i], row + r as u64, column + c as u64));
+            });
+        } else {
+            each(AT_ONCE, |i| {
+                let (r, c) = place(turn + i as u32);
+                let (r, c) = (last(row + r as u64, source.rows), last(column + c as u64, source.k));
+                let at = if source.by_columns { c * source.rows + r } else { r * source.k + c };
+                // SAFETY: as above.
+                values[i] = unsafe { device::load(source.from, at) };
+            });
+            each(AT_ONCE, |i| {
+                let (r, c) = place(turn + i as u32);
+                let (here, there) = ((row + r as u64, column + c as u64), source);
+                let value = f(values[i], last(here.0, there.rows), last(here.1, there.k));
+                let is_there = here.0 < there.rows && here.1 < there.k;
+                to.store(staged_at::<V>(r, c), if is_there { value } else { V::ZERO });
+            });
+        }
         turn += AT_ONCE as u32;
     }
     thread::sync_threads();
@@ -165,10 +194,12 @@ pub unsafe fn doubles<T: Real>(a: Pack<T>) {
             let (eight, some) = (i % (SIDE / OPERAND_ROWS), i / (SIDE / OPERAND_ROWS));
             let step = column / COLUMNS as u64 + some as u64;
             if step < a.steps {
-                let (down, by, next) =
-                    if a.left != 0 { (eight / 2 * 16, eight % 2 * 4, 8 * STRIDE) } else { (8 * eight, 0, 4) };
-                let at = (down + lane / 4) * STRIDE + COLUMNS * some + lane % 4 + by;
-                let [v, w] = [staged.load(at), staged.load(at + next)].map(f64::to_bits);
+                // Where its first number is, and from there to the other.
+                let (down, by, to_row, to_column) =
+                    if a.left != 0 { (eight / 2 * 16, eight % 2 * 4, 8, 0) } else { (8 * eight, 0, 0, 4) };
+                let (r, c) = (down + lane / 4, COLUMNS * some + lane % 4 + by);
+                let two = [(r, c), (r + to_row, c + to_column)];
+                let [v, w] = two.map(|(r, c)| staged.load(staged_at::<f64>(r, c)).to_bits());
                 let words = [v as u32, (v >> 32) as u32, w as u32, (w >> 32) as u32];
                 // SAFETY: an operand that there is; each lane has its own words.
                 unsafe { global_store_u32x4(place(a.to, a.steps, row + 8 * eight as u64, step, lane), words) };
@@ -197,7 +228,7 @@ unsafe fn halves<const TERMS: u32>(a: Split) {
         if t < SIDE {
             let (mut lost, mut c) = (0, 0);
             while c < SIDE {
-                let v = staged.load(t * STRIDE + c);
+                let v = staged.load(staged_at::<f32>(t, c));
                 let size = if v < 0.0 { -v } else { v };
                 lost += (size > 0.0 && size < SMALL) as u32;
                 c += 1;
@@ -213,29 +244,26 @@ unsafe fn halves<const TERMS: u32>(a: Split) {
             let step = column / columns as u64 + some as u64;
             if step < a.steps {
                 let down = if a.left != 0 { eight / 2 * 16 } else { 8 * eight };
-                let at = (down + lane / 4) * STRIDE + columns * some + 2 * (lane % 4);
-                let pair = |by: u32| [staged.load(at + by), staged.load(at + by + 1)];
-                let head = |by: u32| {
-                    let [v, w] = pair(by);
-                    to_halves(v, w)
+                let (r, c) = (down + lane / 4, columns * some + 2 * (lane % 4));
+                let pair = |to_row: u32, to_column: u32| {
+                    [0, 1].map(|i| staged.load(staged_at::<f32>(r + to_row, c + to_column + i)))
                 };
-                let tail = |by: u32| {
-                    let [v, w] = pair(by);
+                let head = |[v, w]: [f32; 2]| to_halves(v, w);
+                let tail = |[v, w]: [f32; 2]| {
                     let [x, y] = from_halves(to_halves(v, w));
                     to_halves(v - x, w - y)
                 };
-                // Eight rows further, and eight columns.
-                const DOWN: u32 = 8 * STRIDE;
-                const NEXT: u32 = 8;
+                // Of eight rows and as many further, and of eight columns and the next.
+                let corners = |by: u32| [pair(0, by), pair(8, by), pair(0, by + 8), pair(8, by + 8)];
                 let words = match (TERMS == 2, a.left != 0) {
-                    (true, true) if eight % 2 == 0 => [head(0), head(DOWN), head(NEXT), head(DOWN + NEXT)],
-                    (true, true) => [tail(0), tail(DOWN), tail(NEXT), tail(DOWN + NEXT)],
-                    (true, false) => [head(0), head(NEXT), tail(0), tail(NEXT)],
-                    (false, true) => {
-                        let by = 16 * (eight % 2);
-                        [head(by), head(by + DOWN), head(by + NEXT), head(by + DOWN + NEXT)]
+                    (true, true) if eight % 2 == 0 => corners(0).map(head),
+                    (true, true) => corners(0).map(tail),
+                    (true, false) => {
+                        let two = [pair(0, 0), pair(0, 8)];
+                        [head(two[0]), head(two[1]), tail(two[0]), tail(two[1])]
                     }
-                    (false, false) => [head(0), head(NEXT), head(2 * NEXT), head(3 * NEXT)],
+                    (false, true) => corners(16 * (eight % 2)).map(head),
+                    (false, false) => [0, 8, 16, 24].map(|by| head(pair(0, by))),
                 };
                 // SAFETY: an operand that there is; each lane has its own words.
                 unsafe { global_store_u32x4(place(a.to, a.steps, row + 8 * eight as u64, step, lane), words) };

@@ -4,11 +4,14 @@
 //! sums, 16 rows and columns apart.
 
 use super::share::Share;
-use super::{BLOCK, Form, MULTIPLIERS, OPERAND, OPERANDS, STEPS};
+use super::{BLOCK, Form, OPERAND, OPERANDS, STEPS};
 use crate::Real;
 use crate::device::words::{global_load_u32x4, shared_store_u32x4};
 use crate::device::{self, Shared, thread};
 use crate::each::each;
+
+/// Threads of a block.
+const MULTIPLIERS: u32 = 256;
 
 /// Bytes of what is staged of one factor.
 const FACTOR: u32 = STEPS * OPERANDS * OPERAND * 4;

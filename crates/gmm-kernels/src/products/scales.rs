@@ -100,13 +100,23 @@ unsafe fn sizes(a: Largest) {
     if a.by_columns != 0 {
         let row = block + thread::thread_idx_x() as u64;
         let (mut most, mut l) = (0, first);
+        // One address from the next by an addition: there is nothing else to do here.
+        let mut at = a.from.wrapping_add((first * a.rows + last(row, a.rows)) as usize);
         while l < end {
             let mut some = [0; AT_ONCE];
-            each(AT_ONCE, |i| {
-                let (l, row) = (last(l + i as u64, end), last(row, a.rows));
-                // SAFETY: a number of the matrix.
-                some[i] = unsafe { size(a.from, l * a.rows + row) };
-            });
+            if l + AT_ONCE as u64 <= end {
+                each(AT_ONCE, |i| {
+                    // SAFETY: a number of the matrix.
+                    some[i] = unsafe { size(at, 0) };
+                    at = at.wrapping_add(a.rows as usize);
+                });
+            } else {
+                each(AT_ONCE, |i| {
+                    let by = last(l + i as u64, end) - l;
+                    // SAFETY: as above.
+                    some[i] = unsafe { size(at, by * a.rows) };
+                });
+            }
             each(AT_ONCE, |i| most = if some[i] > most { some[i] } else { most });
             l += AT_ONCE as u64;
         }

@@ -5,10 +5,15 @@ use crate::data::{Random, column_means, mixture, rows};
 use crate::harness::{KINDS, centres, nearest, poison, statistics, sums, tiled};
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
-use gmm_kernels::squared_distances::{AddCentre, Lower, Potentials, add_centre, lower, potentials_4, potentials_8};
+use gmm_kernels::squared_distances::{
+    AddCentre, Lower, Potentials, SUMMED_ROWS, add_centre, lower, potentials_4, potentials_8,
+};
 use gmm_model::{CovarianceType, Statistics, reference};
 use ndarray::{Array1, Array2, ArrayView1, array};
 use std::ptr::{null, null_mut};
+
+/// Rows of a sum.
+const SUMMED: usize = SUMMED_ROWS as usize;
 
 fn squared(a: ArrayView1<'_, f64>, b: ArrayView1<'_, f64>) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
@@ -70,7 +75,7 @@ fn check_distances<T: Real>(n: usize, d: usize, weighted: bool) {
     let weights: Vec<f64> = (0..n).map(|i| if weighted { (i % 3) as f64 } else { 1.0 }).collect();
     let row_weights = Buffer::new(&weights);
     let row_weights = if weighted { row_weights.pointer() } else { null() };
-    let groups = n.div_ceil(1024);
+    let groups = n.div_ceil(SUMMED);
     let (mut near, mut sums) = (poison(n as u64), poison(groups as u64));
     let mut want = vec![f64::INFINITY; n];
     for c in 0..2 {
@@ -94,7 +99,7 @@ fn check_distances<T: Real>(n: usize, d: usize, weighted: bool) {
     for (i, (got, want)) in near.to_vec().iter().zip(&want).enumerate() {
         close(*got, *want, *want, tolerance::<T>(), &format!("distance of {i}"));
     }
-    for (got, rows) in sums.to_vec().iter().zip(want.chunks(1024).zip(weights.chunks(1024))) {
+    for (got, rows) in sums.to_vec().iter().zip(want.chunks(SUMMED).zip(weights.chunks(SUMMED))) {
         let want: f64 = rows.0.iter().zip(rows.1).map(|(q, w)| q * w).sum();
         close(*got, want, want, tolerance::<T>(), "sum of distances");
     }
@@ -129,7 +134,7 @@ fn check_distances<T: Real>(n: usize, d: usize, weighted: bool) {
         for (c, point) in points.outer_iter().enumerate() {
             let left = rows.outer_iter().zip(&want).zip(&weights).map(|((row, q), w)| w * q.min(squared(row, point)));
             let left: Vec<f64> = left.collect();
-            for (group, left) in left.chunks(1024).enumerate() {
+            for (group, left) in left.chunks(SUMMED).enumerate() {
                 let left: f64 = left.iter().sum();
                 let what = format!("potential of candidate {c} of {count}, group {group}");
                 close(kept[c * groups + group], left, left, tolerance::<T>(), &what);

@@ -4,8 +4,8 @@ use crate::data::Random;
 use crate::harness::{poison, tiled, untiled};
 use gmm_kernels::device::Buffer;
 use gmm_kernels::layout::{tiled_index, tiled_len};
-use gmm_kernels::tile::{Tile, tile_from_f32};
-use ndarray::Array2;
+use gmm_kernels::tile::{Pick, Tile, pick, tile_from_f32};
+use ndarray::{Array2, Axis};
 use std::ptr::null;
 
 #[test]
@@ -41,4 +41,29 @@ fn f32_rows_widen_exactly() {
     // SAFETY: buffers of these lengths.
     unsafe { tile_from_f32::<f64>().emulate((4, 1), arguments) };
     assert!(untiled(&to, 200, 3).iter().zip(&rows).all(|(a, b)| *a == f64::from(*b)));
+}
+
+#[test]
+fn picked_rows_are_tiled_with_zeros_after_them() {
+    for (n, d, count) in [(1_usize, 1_usize, 1_usize), (300, 5, 129), (1000, 33, 128), (129, 3, 700)] {
+        let random = &mut Random(n as u64);
+        let rows = Array2::from_shape_fn((n, d), |_| random.normal());
+        let chosen: Vec<u64> = (0..count).map(|i| (i * 7919 % n) as u64).collect();
+        let want =
+            tiled::<f32>(&rows.select(Axis(0), &chosen.iter().map(|&i| i as usize).collect::<Vec<_>>()), None, None);
+        let (from, which) = (tiled::<f32>(&rows, None, None), Buffer::new(&chosen));
+        for grid in [(1, 1), (3, 2), (9, 40)] {
+            let mut to = poison::<f32>(tiled_len(count as u64, d as u32));
+            let arguments = Pick {
+                from: from.pointer(),
+                rows: which.pointer(),
+                count: count as u64,
+                columns: d as u32,
+                to: to.pointer_mut(),
+            };
+            // SAFETY: buffers of these lengths.
+            unsafe { pick::<f32>().emulate(grid, arguments) };
+            assert_eq!(to.to_vec(), want.to_vec(), "{count} of ({n}, {d})");
+        }
+    }
 }

@@ -144,7 +144,7 @@ fn sums_of(
     let (m, n) = (m as u64, n as u64);
     let (slice, slices) = slice(Form::Double, k, cut);
     let mut sums = Buffer::<f64>::unwritten((sums_len(m, n) * u64::from(slices)) as usize);
-    let grid = ((blocks(m) * blocks(n)) as u32, slices);
+    let grid = ((2 * blocks(m) * blocks(n)) as u32, slices);
     let (left_blocks, right_blocks) = (blocks(m) as u32, blocks(n) as u32);
     let (steps, triangle) = (Form::Double.steps(k as u64) as u32, cut.triangle.into());
     let (left, right, to) = (left.pointer(), right.pointer(), sums.pointer_mut());
@@ -152,7 +152,7 @@ fn sums_of(
     unsafe {
         if plain {
             let a = MultiplyPlain { left, right, left_blocks, right_blocks, steps, slice, triangle, sums: to };
-            multiply_plain().emulate((2 * grid.0, grid.1), a);
+            multiply_plain().emulate(grid, a);
         } else {
             let a = Multiply { left, right, left_blocks, right_blocks, steps, slice, triangle, sums: to.cast() };
             multiply_doubles().emulate(grid, a);
@@ -253,7 +253,7 @@ fn halves_error(a: &Matrix, b: &Matrix, form: Form, by_columns: bool, slices: u3
     let kernel = if form == Form::Halves { multiply_halves() } else { multiply_heads() };
     // SAFETY: as the fields say.
     unsafe {
-        kernel.emulate(((blocks(rows) * blocks(columns)) as u32, slices), args);
+        kernel.emulate(((2 * blocks(rows) * blocks(columns)) as u32, slices), args);
         finish_halves().emulate((n.div_ceil(32) as u32, 2), last);
     }
     let product: Vec<f64> = to.to_vec().into_iter().map(f64::from).collect();

@@ -104,6 +104,8 @@ class _Run:
             "n_components": model.n_components,
             "covariance_type": model.covariance_type,
             "n_init": model.n_init,
+            # scikit-learn's class has none.
+            "init_rows": getattr(model, "init_rows", None),
             "tol": model.tol,
             "max_iter": model.max_iter,
             "reg_covar": model.reg_covar,

@@ -57,6 +57,7 @@ class _Options(TypedDict):
     n_components: int
     covariance_type: _Kind
     n_init: int
+    init_rows: int | None
     tol: float
     max_iter: int
     reg_covar: float

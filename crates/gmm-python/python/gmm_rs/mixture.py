@@ -78,6 +78,10 @@ class GaussianMixture(DensityMixin, BaseEstimator):
     n_jobs : int, default=None
         Threads on the CPU. None and -1 mean all cores.
 
+    init_rows : int, default=None
+        Rows that 'kmeans' and 'k-means++' look at in each start, drawn evenly. None: the larger of 32768 and ``64 k``
+        where there are more than twice as many, else all. Clusters of a few rows among millions may need more.
+
     Attributes
     ----------
     weights_ : ndarray of shape (k,)
@@ -148,6 +152,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         "device": [str],
         "precision": [StrOptions({"f32", "f64", "fast"}), None],
         "n_jobs": [Integral, None],
+        "init_rows": [Interval(Integral, 1, None, closed="left"), None],
     }
 
     def __init__(
@@ -170,6 +175,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         device="auto",
         precision=None,
         n_jobs=None,
+        init_rows=None,
     ):
         self.n_components = n_components
         self.covariance_type = covariance_type
@@ -188,6 +194,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         self.device = device
         self.precision = precision
         self.n_jobs = n_jobs
+        self.init_rows = init_rows
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None, sample_weight=None):
@@ -372,7 +379,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         Returns
         -------
         estimator : sklearn.mixture.GaussianMixture
-            What only this class has (`device`, `precision`, `n_jobs`, `engine_`) is left out.
+            What only this class has (`device`, `precision`, `n_jobs`, `init_rows`, `engine_`) is left out.
         """
         return to_sklearn(self)
 

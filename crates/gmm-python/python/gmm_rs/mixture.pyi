@@ -29,6 +29,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
     device: str
     precision: _Precision | Literal["fast"] | None
     n_jobs: int | None
+    init_rows: int | None
 
     weights_: _Float
     means_: _Float
@@ -64,6 +65,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
         device: str = "auto",
         precision: _Precision | Literal["fast"] | None = None,
         n_jobs: int | None = None,
+        init_rows: int | None = None,
     ) -> None: ...
     def fit(self, X: ArrayLike | _Table, y: object = None, sample_weight: ArrayLike | None = None) -> Self: ...
     def fit_predict(

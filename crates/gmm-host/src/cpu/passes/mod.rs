@@ -109,6 +109,16 @@ impl<T: Dispatch> Passes<T> {
         Self { machine, pool, shares: Vec::new(), alone: Vec::new(), shape: None }
     }
 
+    /// For other rows, on the same threads.
+    pub(crate) fn anew(&self) -> Self {
+        Self::new(self.machine, self.pool.clone())
+    }
+
+    /// Runs something on the threads.
+    pub(crate) fn install<A: Send>(&self, f: impl FnOnce() -> A + Send) -> A {
+        self.pool.install(f)
+    }
+
     /// Makes the workspace fit, and clears the sums.
     fn prepare(&mut self, layout: &Layout<T>, kind: CovarianceType, k: usize) -> Result<(), Error> {
         let shape = Shape { kind, k, d: layout.d };

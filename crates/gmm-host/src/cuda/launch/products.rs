@@ -170,8 +170,8 @@ impl Launcher<'_> {
         at_least(&left.operands, cut.form.words(m, cut.k), "operands of the left factor");
         at_least(&right.operands, cut.form.words(n, cut.k), "operands of the right factor");
         at_least(sums, words * u64::from(cut.slices()) * sums_len(m, n), "sums of a product");
-        let grid = blocks(m) * blocks(n);
-        assert!(m > 0 && n > 0 && cut.slice > 0 && cut.slice.is_multiple_of(STEPS) && grid < 1 << 30);
+        let grid = 2 * blocks(m) * blocks(n);
+        assert!(m > 0 && n > 0 && cut.slice > 0 && cut.slice.is_multiple_of(STEPS) && grid < 1 << 31);
         assert!(steps < 1 << 31 && BLOCK.is_multiple_of(cut.form.columns()));
         let grid = (grid as u32, cut.slices());
         let (left, right) = (pointer(&left.operands).cast_const(), pointer(&right.operands).cast_const());
@@ -181,7 +181,7 @@ impl Launcher<'_> {
             let sums = pointer(sums).cast();
             let a = MultiplyPlain { left, right, left_blocks, right_blocks, steps, slice, triangle, sums };
             // SAFETY: every length was checked against the field's formula.
-            return unsafe { self.launch(multiply_plain(), (2 * grid.0, grid.1), a) };
+            return unsafe { self.launch(multiply_plain(), grid, a) };
         }
         let kernel = match cut.form {
             Form::Double => multiply_doubles(),

@@ -13,7 +13,7 @@ use crate::cuda::shape::Shape;
 use crate::cuda::upload::Number;
 
 impl Launcher<'_> {
-    /// One centre, `(2, d)` in high and low parts, more: distances `(n,)` and their sums `(ceil(n/1024),)`.
+    /// One centre, `(2, d)` in high and low parts, more: distances `(n,)` and their sums `(ceil(n/256),)`.
     pub(crate) fn add_centre<T: Number>(
         self,
         shape: &Shape,
@@ -44,8 +44,8 @@ impl Launcher<'_> {
         unsafe { self.launch(add_centre_kernel::<T>(), (grid, 1), a) }
     }
 
-    /// What each of 4 or 8 candidates, `(d, 2, C)` in high and low parts, would leave: sums of each 1024 rows,
-    /// `(C, ceil(n/1024))`; and, where there is room for them, the distances, `(C, n)`.
+    /// What each of 4 or 8 candidates, `(d, 2, C)` in high and low parts, would leave: sums of each 256 rows,
+    /// `(C, ceil(n/256))`; and, where there is room for them, the distances, `(C, n)`.
     pub(crate) fn potentials<T: Number>(
         self,
         shape: &Shape,

@@ -1,8 +1,8 @@
-//! Launches for rows that lie on the device as they came.
+//! Launches for rows that lie on the device as they came, and for some of many rows.
 
 use cust::memory::DeviceSlice;
 use gmm_kernels::layout::{TILE_ROWS, tiled_len, tiles};
-use gmm_kernels::tile::{Tile, tile_from_f32, tile_from_f64};
+use gmm_kernels::tile::{Pick, Tile, pick, tile_from_f32, tile_from_f64};
 use gmm_kernels::{THREADS, device::WARP};
 use gmm_model::Precision;
 
@@ -42,5 +42,22 @@ impl Launcher<'_> {
         let grid = (tiles(n) * u64::from(TILE_ROWS / WARP)).min(1 << 16) as u32;
         // SAFETY: every length was checked against the field's formula; the kernel takes numbers of this precision.
         unsafe { self.launch(kernel, (grid, 1), a) }
+    }
+
+    /// Some rows, `(count,)`, of others, each of which there is.
+    pub(crate) fn pick<T: Number>(
+        self,
+        d: u32,
+        from: &DeviceSlice<T>,
+        rows: &DeviceSlice<u64>,
+        to: &DeviceSlice<T>,
+    ) -> Result<(), Error> {
+        let count = rows.len() as u64;
+        at_least(to, tiled_len(count, d), "picked rows");
+        let (from, rows, to) = (pointer(from), pointer(rows), pointer(to));
+        let a = Pick { from, rows, count, columns: d, to };
+        let grid = (tiles(count).min(1 << 16) as u32, d.min(64));
+        // SAFETY: the length was checked against the field's formula; the caller chose rows that there are.
+        unsafe { self.launch(pick::<T>(), grid, a) }
     }
 }

@@ -53,3 +53,38 @@ fn a_candidate_becomes_a_centre_with_the_distances_that_it_was_weighed_by_or_wit
         }
     }
 }
+
+#[test]
+fn a_sample_is_as_if_its_rows_had_been_loaded() {
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    for precision in [Precision::F32, Precision::F64] {
+        for (n, d, weighted) in [(700, 3, false), (1000, 20, true)] {
+            let rows = Array2::from_shape_fn((n, d), |(i, j)| 100.0 + noise(i * d + j));
+            let weights: Vec<f64> = (0..n).map(|i| 0.5 * (1 + i % 3) as f64).collect();
+            let chosen: Vec<usize> = (0..300).map(|i| i * n / 300).collect();
+            let some = Dataset::new(rows.select(ndarray::Axis(0), &chosen)).unwrap();
+            let of_some: Vec<f64> = chosen.iter().map(|&i| weights[i]).collect();
+            let (data, some) = match weighted {
+                false => (Dataset::new(rows).unwrap(), some),
+                true => {
+                    let all = Dataset::new(rows).unwrap().with_weights(weights).unwrap();
+                    (all, some.with_weights(of_some.clone()).unwrap())
+                }
+            };
+            let at = vec![99.5; d];
+            let mut loaded = engine.load(&some, precision, &at).unwrap();
+            let mut all = engine.load(&data, precision, &at).unwrap();
+            let mut sample = all.sample(&chosen, weighted.then_some(&of_some[..])).unwrap();
+            // What it was taken from may go before it.
+            drop(all);
+            let centres = Array2::from_shape_fn((4, d), |(c, j)| 100.0 + noise(9 + c * d + j));
+            for kind in CovarianceType::ALL {
+                let want = loaded.nearest(kind, centres.view()).unwrap();
+                assert_eq!(sample.nearest(kind, centres.view()).unwrap(), want, "{precision} n={n} d={d} {kind}");
+            }
+        }
+    }
+    drop(engine);
+    fake.0.assert_clean("samples");
+}

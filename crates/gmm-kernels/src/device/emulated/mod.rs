@@ -72,6 +72,11 @@ pub fn thread_idx_x_anew() -> u32 {
     thread_idx_x()
 }
 
+/// `grid_dim_x`.
+pub fn grid_dim_x_anew() -> u32 {
+    grid_dim_x()
+}
+
 /// The same number.
 pub fn unknown(n: u32) -> u32 {
     n

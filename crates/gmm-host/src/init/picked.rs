@@ -1,0 +1,96 @@
+//! Some of many rows, on which k-means runs in place of all.
+
+use gmm_model::Draws;
+use ndarray::Array2;
+
+use crate::{Data, Error};
+
+/// Rows of a sample, at least: enough that a cluster of a thousandth of the rows has some thirty of them.
+const LEAST: usize = 1 << 15;
+
+/// Rows of a sample for each centre, at least: a cluster's mean is then known to an eighth of its spread, and the means that
+/// EM starts from are those of all rows.
+const EACH: usize = 64;
+
+/// Rows on which k-means runs where not told: the larger of 32768 and `64 k` where there are more than twice as many, else
+/// all.
+pub(super) fn rows_for(n: usize, k: usize) -> usize {
+    let some = LEAST.max(EACH.saturating_mul(k));
+    if n / 2 > some { some } else { n }
+}
+
+/// All rows of a data set, or some of them, as k-means draws from them.
+pub(super) struct Picked<'a> {
+    data: Data<'a>,
+    /// Which they are, ascending; all where there is none.
+    chosen: Option<Vec<usize>>,
+    /// Those of the chosen.
+    weights: Option<Vec<f64>>,
+}
+
+impl<'a> Picked<'a> {
+    pub(super) fn all(data: Data<'a>) -> Self {
+        Self { data, chosen: None, weights: None }
+    }
+
+    /// One row of each of `count` equal stretches, so that data in any order are covered evenly.
+    pub(super) fn some(data: Data<'a>, count: usize, draws: &mut Draws) -> Self {
+        let n = data.dim().0 as u128;
+        let start = |i: usize| (i as u128 * n / count as u128) as usize;
+        let one = |i: usize| {
+            let (first, long) = (start(i), start(i + 1) - start(i));
+            first + ((draws.uniform() * long as f64) as usize).min(long - 1)
+        };
+        let chosen: Vec<usize> = (0..count).map(one).collect();
+        let weights = data.weights().map(|all| chosen.iter().map(|&row| all[row]).collect());
+        Self { data, chosen: Some(chosen), weights }
+    }
+
+    /// Which rows of the data set they are; `None` for all.
+    pub(super) fn chosen(&self) -> Option<&[usize]> {
+        self.chosen.as_deref()
+    }
+
+    /// Their weights, if any.
+    pub(super) fn weights(&self) -> Option<&[f64]> {
+        if self.chosen.is_some() { self.weights.as_deref() } else { self.data.weights() }
+    }
+
+    /// [`Data::pick`] among these.
+    pub(super) fn pick(&self, rows: &[usize]) -> Result<Array2<f64>, Error> {
+        match &self.chosen {
+            None => self.data.pick(rows),
+            Some(chosen) => self.data.pick(&rows.iter().map(|&row| chosen[row]).collect::<Vec<_>>()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gmm_model::Dataset;
+
+    use super::*;
+
+    #[test]
+    fn a_sample_has_one_row_of_each_stretch() {
+        let data = Dataset::new(Array2::from_shape_fn((1003, 1), |(i, _)| i as f64)).unwrap();
+        let data = data.with_weights((0..1003).map(|i| 1.0 + i as f64).collect()).unwrap();
+        let mut draws = Draws::new(1, 0);
+        let some = Picked::some(Data::Host(&data), 100, &mut draws);
+        let chosen = some.chosen().unwrap();
+        assert_eq!(chosen.len(), 100);
+        for (i, &row) in chosen.iter().enumerate() {
+            assert!((i * 1003 / 100..(i + 1) * 1003 / 100).contains(&row), "{row} of stretch {i}");
+        }
+        assert_eq!(some.weights().unwrap()[99], 1.0 + chosen[99] as f64);
+        assert_eq!(some.pick(&[7, 3]).unwrap().column(0).to_vec(), [chosen[7] as f64, chosen[3] as f64]);
+        let others = Picked::some(Data::Host(&data), 100, &mut draws);
+        assert_ne!(others.chosen(), some.chosen(), "each start has a sample of its own");
+    }
+
+    #[test]
+    fn few_rows_are_all_taken() {
+        assert_eq!([rows_for(1000, 8), rows_for(65_537, 8), rows_for(65_538, 8)], [1000, 65_537, 32_768]);
+        assert_eq!([rows_for(1_000_000, 1024), rows_for(100_000, 1024)], [65_536, 100_000]);
+    }
+}
