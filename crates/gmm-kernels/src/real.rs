@@ -47,8 +47,6 @@ pub trait Real:
     /// e to the power of `self ≤ 0`, where sums of it need no more: within 2.5e-7 in `f32`, 2 ulp in `f64`; 0 where that
     /// is close to subnormal.
     fn exp_below(self) -> Self;
-    /// `1/self` within an ulp, for what is in the normal range with its reciprocal.
-    fn reciprocal(self) -> Self;
     /// The natural logarithm, within 2 ulp; −∞ at 0.
     fn ln(self) -> Self;
     /// The value of lane `lane_id() ^ mask`.
@@ -100,10 +98,6 @@ impl Real for f32 {
     #[inline(always)]
     fn exp_below(self) -> Self {
         math::exp_below_f32(self)
-    }
-    #[inline(always)]
-    fn reciprocal(self) -> Self {
-        math::reciprocal_f32(self)
     }
     #[inline(always)]
     fn ln(self) -> Self {
@@ -168,10 +162,6 @@ impl Real for f64 {
     #[inline(always)]
     fn exp_below(self) -> Self {
         math::exp_below_f64(self)
-    }
-    #[inline(always)]
-    fn reciprocal(self) -> Self {
-        math::reciprocal(self)
     }
     #[inline(always)]
     fn ln(self) -> Self {

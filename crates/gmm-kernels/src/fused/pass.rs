@@ -16,6 +16,7 @@ use super::likelihood::Likelihood;
 use super::staging::{Rows, raw_len};
 use super::state::stopped;
 use crate::device::{self, Shared, WARP, mma, thread, warp};
+use crate::math::reciprocal;
 use crate::{Real, THREADS};
 
 /// What is derived from a row's entries while they are staged.
@@ -217,11 +218,11 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
                     each(2, |i| e[nt][i] = T::from_f64(of(nt, i) - top).exp_below());
                     sum += e[nt][0] + e[nt][1];
                 });
-                // In the exponentials' precision: more of it would be theirs alone.
-                let sum = quad(sum, core::ops::Add::add);
+                // In the exponentials' precision: more of it would be the sum's alone.
+                let sum = quad(sum, core::ops::Add::add).to_f64();
                 // Not a number where a density is: it shows in the sums, and the pass is made another way.
-                let share = weight * sum.reciprocal().to_f64();
-                densities[half] = [weight, top, sum.to_f64()];
+                let share = weight * reciprocal(sum);
+                densities[half] = [weight, top, sum];
                 let at = (lane / 4 + 8 * half as u32) * stride + lane % 4;
                 each(NT, |nt| {
                     r.store(at + 8 * nt as u32, e[nt][0].to_f64() * share);
@@ -263,10 +264,10 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
                     });
                     nt += 1;
                 }
-                let sum = quad(sum, core::ops::Add::add);
-                densities[half] = [weight, top, sum.to_f64()];
+                let sum = quad(sum, core::ops::Add::add).to_f64();
+                densities[half] = [weight, top, sum];
                 if lane % 4 == 0 {
-                    shares.store(lane / 4 + 8 * half as u32, weight * sum.reciprocal().to_f64());
+                    shares.store(lane / 4 + 8 * half as u32, weight * reciprocal(sum));
                 }
             });
         }
@@ -375,7 +376,7 @@ fn every<const S: usize, const NT: usize>(
     each(S, |s| {
         each(NT, |nt| each(4, |i| f((((s * NT + nt) * 4 + i) * 32) as u32 + lane, &mut sums[s][nt][i])));
     });
-    if lane % 4 == 0 {
+    if lane.is_multiple_of(4) {
         each(NT, |nt| f(weights_at + 8 * nt as u32 + lane / 4, &mut weight[nt]));
     }
     if lane == 0 {
