@@ -213,13 +213,14 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
                 each(NT, |nt| top = larger(larger(top, of(nt, 0)), of(nt, 1)));
                 let top = quad(top, larger);
                 let mut e = [[T::ZERO; 2]; NT];
-                let mut sum = T::ZERO;
+                // In f64 whatever the exponentials are: responsibilities that do not add up to the weight would be a covariance's
+                // error times the mean's square.
+                let mut sum = 0.0;
                 each(NT, |nt| {
                     each(2, |i| e[nt][i] = T::from_f64(of(nt, i) - top).exp_below());
-                    sum += e[nt][0] + e[nt][1];
+                    sum += e[nt][0].to_f64() + e[nt][1].to_f64();
                 });
-                // In the exponentials' precision: more of it would be the sum's alone.
-                let sum = quad(sum, core::ops::Add::add).to_f64();
+                let sum = quad(sum, core::ops::Add::add);
                 // Not a number where a density is: it shows in the sums, and the pass is made another way.
                 let share = weight * reciprocal(sum);
                 densities[half] = [weight, top, sum];
@@ -253,18 +254,18 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
             each(2, |half| {
                 let weight = weights_here[half];
                 let top = quad(top[half], larger);
-                let mut sum = T::ZERO;
+                let mut sum = 0.0;
                 let mut nt = 0;
                 while nt < groups {
                     each(2, |i| {
                         let at = at(nt, half) + 4 * i as u32;
-                        let e = T::from_f64(r.load(at) - top).exp_below();
+                        let e = T::from_f64(r.load(at) - top).exp_below().to_f64();
                         sum += e;
-                        r.store(at, e.to_f64());
+                        r.store(at, e);
                     });
                     nt += 1;
                 }
-                let sum = quad(sum, core::ops::Add::add).to_f64();
+                let sum = quad(sum, core::ops::Add::add);
                 densities[half] = [weight, top, sum];
                 if lane % 4 == 0 {
                     shares.store(lane / 4 + 8 * half as u32, weight * reciprocal(sum));

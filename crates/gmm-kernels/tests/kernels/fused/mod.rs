@@ -102,6 +102,22 @@ fn one_iteration_in_f32_is_the_references() {
     }
 }
 
+/// A tied covariance subtracts them times the means' squares: what lacks there is an error so many times as large.
+#[test]
+fn responsibilities_of_f32_rows_add_up_to_the_rows() {
+    for (name, kind) in KINDS {
+        for (n, d, k) in [(2, 3, 2), (300, 3, 7), (130, 4, 90)] {
+            let random = &mut Random(n as u64);
+            let start = mixture(name, k, d, 0.0, random);
+            let Some(_) = Variant::of(kind, k as u32, d as u32) else { continue };
+            let data = rows::<f32>(&start, n, random);
+            let got = run::<f32>(kind, &start, &data, &PLAIN);
+            let sum: f64 = got.weights.iter().sum();
+            assert!((sum - 1.0).abs() < 1e-14, "{name} n={n} d={d} k={k}: {sum}");
+        }
+    }
+}
+
 #[test]
 fn every_variant_is_reached() {
     let mut reached: Vec<Variant> = Vec::new();
