@@ -14,7 +14,7 @@ use crate::{CudaEngine, DeviceData, Error};
 pub type FillResponsibilities<'a> = dyn Fn(usize, &mut [f64]) + Sync + 'a;
 
 /// Rows of which [`Resident::add_centre`] adds up the weighted distances.
-pub const DISTANCE_ROWS: usize = 256;
+pub const DISTANCE_ROWS: usize = 1024;
 
 /// A machine that can hold rows and run passes over them.
 pub trait Engine: Send + Sync {
@@ -176,7 +176,7 @@ pub trait Resident: Send {
     fn forget_centres(&mut self);
 
     /// One centre more, `(d,)`, from which rows may be near: `near_i = min(near_i, |x_i − centre|²)`, infinite before the
-    /// first. Returns `Σ w near` of each [`DISTANCE_ROWS`] rows in turn, `(ceil(n/256),)`. Keeps 8 bytes a row.
+    /// first. Returns `Σ w near` of each [`DISTANCE_ROWS`] rows in turn, `(ceil(n/1024),)`. Keeps 8 bytes a row.
     ///
     /// # Errors
     /// As for [`pass`](Self::pass).

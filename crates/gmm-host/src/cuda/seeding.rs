@@ -16,7 +16,16 @@ use super::workspace::{Pinned, Slot, pin, pinned_empty};
 use crate::Error;
 use crate::engine::DISTANCE_ROWS;
 
-const _: () = assert!(SUMMED_ROWS == DISTANCE_ROWS as u64);
+/// Rows of which a kernel adds up distances, and how many such sums are one of [`DISTANCE_ROWS`]: a kernel has blocks for
+/// more parts of few rows than draws need to tell apart.
+const SUMMED: usize = SUMMED_ROWS as usize;
+const TOGETHER: usize = DISTANCE_ROWS / SUMMED;
+const _: () = assert!(TOGETHER * SUMMED == DISTANCE_ROWS);
+
+/// Sums of [`DISTANCE_ROWS`] rows each.
+fn together(sums: &[f64]) -> Vec<f64> {
+    sums.chunks(TOGETHER).map(|some| some.iter().sum()).collect()
+}
 
 /// Bytes that are taken without asking what is free.
 const SMALL: u128 = 1 << 20;
@@ -96,7 +105,7 @@ impl<T: Number> CudaRows<T> {
         }
         // What they would leave is less with another centre.
         self.seeding.weighed.clear();
-        let groups = self.n.div_ceil(DISTANCE_ROWS);
+        let groups = self.n.div_ceil(SUMMED);
         self.reserve_seeding(groups, CANDIDATES)?;
         let shape = self.shape(CovarianceType::Spherical, 1);
         self.send_centres(ArrayView2::from_shape((1, self.d), centre).expect("d values"))?;
@@ -104,7 +113,7 @@ impl<T: Number> CudaRows<T> {
         let (near, sums) = (memory.near.first(self.n), memory.sums.first(groups));
         let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
         launcher.add_centre(&shape, &self.whole(), &memory.centres.first(2 * self.d), !memory.begun, &near, &sums)?;
-        let sums = self.seed_results(0..groups)?.to_vec();
+        let sums = together(self.seed_results(0..groups)?);
         self.seeding.begun = true;
         Ok(sums)
     }
@@ -112,7 +121,7 @@ impl<T: Number> CudaRows<T> {
     /// [`Resident::potentials`](crate::Resident::potentials).
     pub(super) fn potentials_here(&mut self, candidates: ArrayView2<'_, f64>) -> Result<Vec<f64>, Error> {
         assert!(self.seeding.begun, "no centre was added");
-        let (groups, each) = (self.n.div_ceil(DISTANCE_ROWS), 2 * self.d);
+        let (groups, each) = (self.n.div_ceil(SUMMED), 2 * self.d);
         // A kernel weighs four or eight; the last stands in for those that are not there.
         let slots = candidates.nrows().next_multiple_of(CANDIDATES / 2);
         self.seeding.weighed.clear();
@@ -149,7 +158,7 @@ impl<T: Number> CudaRows<T> {
         let of = |t: usize| &sums[t * groups..(t + 1) * groups];
         if keep {
             let all = candidates.outer_iter().enumerate();
-            self.seeding.weighed = all.map(|(t, c)| Weighed { point: c.to_vec(), sums: of(t).to_vec() }).collect();
+            self.seeding.weighed = all.map(|(t, c)| Weighed { point: c.to_vec(), sums: together(of(t)) }).collect();
         }
         Ok((0..candidates.nrows()).map(|t| of(t).iter().sum()).collect())
     }

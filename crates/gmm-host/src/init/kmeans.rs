@@ -62,6 +62,7 @@ pub fn k_means<'a>(
     };
     let count = most.unwrap_or_else(|| picked::rows_for(n, k));
     if count < n {
+        tracing::debug!(rows = count, of = n, "k-means on a sample");
         let some = Picked::some(data, count, draws);
         let chosen = some.chosen().expect("some rows");
         let mut sample = rows.sample(chosen, some.weights())?;
