@@ -31,10 +31,10 @@ def test_scikit_learns_checks_for_every_kind(kind):
     assert [r["check_name"] for r in results if r["status"] in ("failed", "xfail")] == []
 
 
-def test_the_parameters_are_scikit_learns_and_three_more():
+def test_the_parameters_are_scikit_learns_and_four_more():
     ours, theirs = GaussianMixture().get_params(), Original().get_params()
     assert {name: ours[name] for name in theirs} == theirs
-    assert set(ours) - set(theirs) == {"device", "precision", "n_jobs"}
+    assert set(ours) - set(theirs) == {"device", "precision", "n_jobs", "init_rows"}
 
 
 def test_the_fast_precision_is_f32_where_nothing_is_faster(rows):
@@ -150,3 +150,20 @@ def test_two_threads_fit_at_once(rows):
         joblib.delayed(lambda seed: model(random_state=seed).fit(rows).lower_bound_)(seed) for seed in [0, 0, 0, 0]
     )
     assert len(set(found)) == 1
+
+
+def test_k_means_of_many_rows_looks_at_a_sample_unless_told_otherwise():
+    rng = np.random.default_rng(0)
+    centre = np.repeat([0.0, 12.0, 24.0], 25_000)
+    X = rng.normal(size=(75_000, 2)) + centre[:, None]
+    means = {}
+    for init_rows in [None, 75_000, 500]:
+        model = GaussianMixture(3, init_rows=init_rows, max_iter=0, random_state=0, device="cpu").fit(X)
+        means[init_rows] = np.sort(model.means_[:, 0])
+    # The clusters of all rows make the components, whatever was looked at to find them.
+    for found in means.values():
+        np.testing.assert_allclose(found, [0, 12, 24], atol=0.05)
+    with pytest.raises(ValueError, match="init_rows"):
+        GaussianMixture(3, init_rows=2, device="cpu").fit(X)
+    with pytest.raises(ValueError, match="init_rows"):
+        GaussianMixture(3, init_rows=0).fit(X)
