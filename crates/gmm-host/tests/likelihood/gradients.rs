@@ -128,7 +128,7 @@ fn at_the_maximum_the_gradient_vanishes() {
     for kind in CovarianceType::ALL {
         let data = gmm_model::Dataset::new(common::rows(400, 2, 0.0, 1.0, 9)).unwrap();
         let options =
-            FitOptions { covariance_type: kind, tol: 0.0, max_iter: 30_000, reg_covar: 0.0, ..FitOptions::new(2) };
+            FitOptions { covariance_type: kind, tol: 0.0, max_iter: 3000, reg_covar: 0.0, ..FitOptions::new(2) };
         let fitted = fit(&cpu(), &data, &options).unwrap();
         let (_, gradient) = on_cpu(&data).value_and_gradient(&fitted.mixture).unwrap();
         // Each entry is a sum of 400 terms of size 1 or so.
