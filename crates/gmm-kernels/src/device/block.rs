@@ -16,6 +16,12 @@ pub fn block_sum(value: f64, scratch: Shared<f64>) -> f64 {
 /// Several sums at the price of one's barriers; `scratch` holds `M` numbers per warp.
 #[inline(always)]
 pub fn block_sums<const M: usize>(values: [f64; M], scratch: Shared<f64>) -> [f64; M] {
+    block_sums_of(values, scratch, THREADS / WARP)
+}
+
+/// [`block_sums`] of a block of so many warps.
+#[inline(always)]
+pub fn block_sums_of<const M: usize>(values: [f64; M], scratch: Shared<f64>, warps: u32) -> [f64; M] {
     let mut sums = values;
     let mut step = WARP / 2;
     while step > 0 {
@@ -28,7 +34,7 @@ pub fn block_sums<const M: usize>(values: [f64; M], scratch: Shared<f64>) -> [f6
     }
     thread::sync_threads();
     let mut total = [0.0; M];
-    each((THREADS / WARP) as usize, |w| each(M, |i| total[i] += scratch.load((w * M + i) as u32)));
+    each(warps as usize, |w| each(M, |i| total[i] += scratch.load((w * M + i) as u32)));
     thread::sync_threads();
     total
 }

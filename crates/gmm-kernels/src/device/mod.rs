@@ -26,7 +26,7 @@ mod shared;
 
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub use ahead::{Ahead, copies};
-pub use block::{block_max, block_sum, block_sums};
+pub use block::{block_max, block_sum, block_sums, block_sums_of};
 pub use machine::{await_previous_grid, unknown};
 pub use shared::Shared;
 

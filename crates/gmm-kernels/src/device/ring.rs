@@ -1,6 +1,6 @@
 //! A stream of operands that a whole block reads, on its way to shared memory while earlier ones are used.
 
-use super::machine::{copies_arrive, copy_ahead};
+use super::machine::{copies_arrive, copies_arrive_but, copies_end_group, copy_ahead};
 use super::thread;
 use crate::THREADS;
 use crate::each::each;
@@ -30,8 +30,8 @@ impl<const T: usize, const MORE: usize> Ring<T, MORE> {
     /// Operands that are sent for at a time.
     pub const TOGETHER: u32 = 8 * T as u32;
 
-    /// Operands that are there: what is in use, what follows, and what is on its way.
-    const PLACES: u32 = 3 * Self::TOGETHER;
+    /// Operands that are there: what is in use, what follows, and twice what is on its way.
+    const PLACES: u32 = 4 * Self::TOGETHER;
 
     /// Bytes of a block.
     pub const BYTES: u32 = (Self::PLACES + MORE as u32) * OPERAND;
@@ -45,6 +45,7 @@ impl<const T: usize, const MORE: usize> Ring<T, MORE> {
     pub unsafe fn start(offset: u32, operands: *const u32, count: u32) -> Self {
         let turns = count.div_ceil(Self::TOGETHER);
         let mut ring = Self { offset, operands, turns, next: 0, to: 0, at: 0, there: 0 };
+        ring.send();
         ring.send();
         ring
     }
@@ -63,6 +64,7 @@ impl<const T: usize, const MORE: usize> Ring<T, MORE> {
             each(2, |i| copy(i, to + Self::PLACES * OPERAND));
         }
         const { assert!(16 * THREADS * 2 == 8 * OPERAND && (MORE == 0 || MORE == 8)) };
+        copies_end_group();
         self.next = if self.next + 1 == self.turns { 0 } else { self.next + 1 };
         self.to = if self.to + Self::TOGETHER == Self::PLACES { 0 } else { self.to + Self::TOGETHER };
     }
@@ -72,7 +74,8 @@ impl<const T: usize, const MORE: usize> Ring<T, MORE> {
     #[inline(always)]
     pub fn take(&mut self, count: u32) -> u32 {
         if self.there < count {
-            copies_arrive();
+            // All but those that were sent for last: their way takes longer than the work on what is there.
+            copies_arrive_but::<1>();
             // What each thread waited for is there for all; and what lay where the next go is read by none any more, since
             // nobody is further behind than what is in use.
             thread::sync_threads();

@@ -44,9 +44,9 @@ kernels! {
         d: u32,
         /// One of [`derive`](pass::derive).
         derive: u32,
-        /// [`Place::coefficients`]: of the log joint densities.
+        /// [`Place::coefficients`]: of the log joint densities; 16-byte aligned.
         coefficients: *const f64,
-        /// `(8*groups,)`: constants of the log joint densities; −∞ past the last component.
+        /// `(8*groups,)`: constants of the log joint densities; −∞ past the last component; 16-byte aligned.
         constants: *const f64,
         /// `(blocks, Place::sums)`, written.
         partials: *mut f64,

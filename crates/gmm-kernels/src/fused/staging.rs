@@ -12,6 +12,9 @@ pub(super) const fn raw_len<T: Real>(entries: u32) -> u32 {
     GROUP * entries * T::BYTES / 8
 }
 
+/// Numbers that a lane reads together, so that their latencies pass together.
+const AT_ONCE: usize = 8;
+
 /// A lane's part in bringing rows.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<T> {
@@ -72,17 +75,29 @@ impl<T: Real> Rows<T> {
         warp::sync_warp();
         let raw = Shared::<T>::at(self.raw);
         let to = self.lane / GROUP * STRIDE + self.lane % GROUP;
+        // What follows an odd number of columns is not theirs.
+        let there = |i: usize| 2 * (i as u32) + 1 < entries || self.lane < GROUP;
+        let steps = entries.div_ceil(2) as usize;
         let mut norm = 0.0;
-        each(entries.div_ceil(2) as usize, |i| {
-            let i = i as u32;
-            // What follows an odd number of them is not theirs.
-            if 2 * i + 1 < entries || self.lane < GROUP {
-                let v = raw.load(i * WARP + self.lane).to_f64();
-                x.store(2 * i * STRIDE + to, v);
+        each(steps.div_ceil(AT_ONCE), |some| {
+            // Read before any is written: nobody else could know that the two places are different ones.
+            let mut v = [T::ZERO; AT_ONCE];
+            let of = |i: usize| some * AT_ONCE + i;
+            let some = AT_ONCE.min(steps - of(0));
+            each(some, |i| {
+                if there(of(i)) {
+                    v[i] = raw.load(of(i) as u32 * WARP + self.lane);
+                }
+            });
+            each(some, |i| {
+                let v = v[i].to_f64();
+                if there(of(i)) {
+                    x.store(2 * of(i) as u32 * STRIDE + to, v);
+                }
                 if norms {
                     norm += v * v;
                 }
-            }
+            });
         });
         warp::sync_warp();
         if norms && derived == derive::NORM {

@@ -139,26 +139,16 @@ unsafe fn body<F: Features, const U: usize, const S: usize, const G: usize, cons
     if unsafe { stopped(a.state, a.iteration) } {
         return;
     }
-    let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let place = Place { steps: a.steps, groups: a.groups, classes: a.classes };
-    let units = large::moments::twos(F::FAMILY, place, a.d).div_ceil(U as u32);
-    let at_once = units_of_block(units);
-    // Powers of two.
-    let (lanes, shift) = (WARPS / at_once, at_once.trailing_zeros());
-    let (pieces, parts) = (a.groups / G as u32, (units + at_once - 1) >> shift);
-    let at = thread::block_idx_x();
-    // There are units: it says so to the compiler, which else would guard the division.
-    if parts == 0 || pieces == 0 {
-        return;
-    }
-    let (part, rest) = (at % parts, at / parts);
-    let (piece, split) = (rest % pieces, rest / pieces);
-    // This warp's unit, which may be past the last, and which of the sixteens it takes.
-    let (unit, turn) = ((part << shift) + (me & (at_once - 1)), me >> shift);
-    let partials = a.partials.wrapping_add(((split * lanes + turn) as u64 * place.sums()) as usize);
+    let lane = warp::lane_id();
+    let Some(Cut { units, lanes, piece, split, unit, turn }) = Cut::new::<F, U, G>(&a, a.d) else { return };
+    let partials = |split: u32, lanes: u32, turn: u32| {
+        a.partials.wrapping_add(((split * lanes + turn) as u64 * place.sums()) as usize)
+    };
     let of = Of { d: a.d, derive: a.derive, steps: a.steps, classes: a.classes };
-    // Σ r of a group is one warp's, so that no warp has more to do than another.
-    let has_weight_of = |i: usize| if units > i as u32 { unit == i as u32 } else { unit + 1 == units };
+    // Σ r of a group is one warp's, so that no warp has more to do than another: of the group with its unit's number, and the
+    // last unit's of all from there on.
+    let past_weights = if unit + 1 == units { G as u32 } else { (G as u32).min(unit + 1) };
 
     // What a lane knows of its features waits in shared memory: there are not registers for it too.
     let aside = |which: usize| {
@@ -214,31 +204,34 @@ unsafe fn body<F: Features, const U: usize, const S: usize, const G: usize, cons
             let mut sixteen = turn;
             while sixteen < SIXTEENS && unit < units {
                 let factors = here.factors(sixteen, lane);
+                let mut i = unit;
+                while i < past_weights {
+                    let right = here.exponential(sixteen, i, lane);
+                    let mut weight = 0.0;
+                    each(4, |r| {
+                        let [head, tail] = [from_halves(right[0][r / 2]), from_halves(right[1][r / 2])];
+                        let e = if ONE { head[r % 2] } else { head[r % 2] + tail[r % 2] };
+                        weight = Real::fma(e, factors[r], weight);
+                    });
+                    weights.store(i * THREADS, weights.load(i * THREADS) + weight.to_f64());
+                    i += 1;
+                }
                 each(U, |u| {
                     let v = F::features(lane_of(u), here, sixteen, factors);
                     let operands: [Left; 2] = [left_down(v[0], v[1]), left_down(v[2], v[3])];
                     each(G / 4, |four| {
                         let right = here.exponentials(sixteen, 4 * four, lane);
-                        each(4, |j| {
-                            let i = 4 * four + j;
-                            if u == 0 && has_weight_of(i) {
-                                let mut weight = 0.0;
-                                each(4, |r| {
-                                    let [head, tail] =
-                                        [from_halves(right[j][0][r / 2]), from_halves(right[j][1][r / 2])];
-                                    let e = if ONE { head[r % 2] } else { head[r % 2] + tail[r % 2] };
-                                    weight = Real::fma(e, factors[r], weight);
-                                });
-                                let at = i as u32 * THREADS;
-                                weights.store(at, weights.load(at) + weight.to_f64());
-                            }
-                        });
                         add_products::<ONE, 4, G>(&mut sums, (2 * u, 4 * four), &operands, &right);
                     });
                 });
                 sixteen += lanes;
             }
         }
+        // Found anew, so that no register holds it throughout the loop.
+        let Some(Cut { units, lanes, piece, split, unit, turn }) = Cut::new::<F, U, G>(&a, device::unknown(a.d)) else {
+            return;
+        };
+        let partials = partials(split, lanes, turn);
         each(U, |u| {
             let (steps, scales) = (F::steps(of, unit * U as u32 + u as u32), lane_of(u).scales);
             each(2, |s| {
@@ -259,13 +252,13 @@ unsafe fn body<F: Features, const U: usize, const S: usize, const G: usize, cons
         accumulate = true;
         again = half < halves;
     }
-    let accumulate = a.accumulate != 0;
+    let (accumulate, partials) = (a.accumulate != 0, partials(split, lanes, turn));
     // Shuffles are for all lanes, so they stand outside.
     each(G, |i| {
         let mut w = weights.load(i as u32 * THREADS) / EXPONENTIAL.to_f64();
         w += warp::shuffle_xor(w, 1);
         w += warp::shuffle_xor(w, 2);
-        if has_weight_of(i) && unit < units && lane % 4 == 0 {
+        if (unit..past_weights).contains(&(i as u32)) && unit < units && lane % 4 == 0 {
             let at = place.coefficients() + (8 * (piece * G as u32 + i as u32) + lane / 4) as u64;
             // SAFETY: as above.
             unsafe { add(partials, accumulate, at, w) };
@@ -290,6 +283,41 @@ unsafe fn body<F: Features, const U: usize, const S: usize, const G: usize, cons
     if has_likelihood && lane == 0 {
         // SAFETY: as above.
         unsafe { add(partials, accumulate, place.log_likelihood(), log_likelihood) };
+    }
+}
+
+/// What a warp of a block has to do.
+struct Cut {
+    /// Of a piece.
+    units: u32,
+    /// Partial results of a block, whose warps take a sixteen in turns.
+    lanes: u32,
+    /// Of the components.
+    piece: u32,
+    /// Of the rows.
+    split: u32,
+    /// This warp's unit, which may be past the last, and which of the sixteens it takes.
+    unit: u32,
+    turn: u32,
+}
+
+impl Cut {
+    /// None where there is nothing to do: it says so to the compiler, which else would guard divisions.
+    #[inline(always)]
+    fn new<F: Features, const U: usize, const G: usize>(a: &Moments, d: u32) -> Option<Self> {
+        let place = Place { steps: a.steps, groups: a.groups, classes: a.classes };
+        let units = large::moments::twos(F::FAMILY, place, d).div_ceil(U as u32);
+        let at_once = units_of_block(units);
+        // Powers of two.
+        let (lanes, shift) = (WARPS / at_once, at_once.trailing_zeros());
+        let (pieces, parts) = (a.groups / G as u32, (units + at_once - 1) >> shift);
+        if parts == 0 || pieces == 0 {
+            return None;
+        }
+        let (at, me) = (thread::block_idx_x(), thread::thread_idx_x_anew() / WARP);
+        let (part, rest) = (at % parts, at / parts);
+        let (piece, split) = (rest % pieces, rest / pieces);
+        Some(Self { units, lanes, piece, split, unit: (part << shift) + (me & (at_once - 1)), turn: me >> shift })
     }
 }
 

@@ -49,26 +49,31 @@ impl<const ONE: bool> Rows<ONE> {
         let (g, t) = (self.lane / 4, self.lane % 4);
         let mut step = 0;
         while step < self.held {
-            each(2, |half| {
-                let row = first + GROUP * half as u32 + 2 * g;
-                let mut v = [0.0; 8];
-                each(4, |quarter| {
-                    let j = 16 * step + 4 * quarter as u32 + t;
-                    let mut two = [0.0; 2];
+            // All that is read of a step before any of it is written, so that latencies pass together.
+            let mut rows = [[[0.0; 2]; 4]; 2];
+            let mut scales = [0.0; 4];
+            each(4, |quarter| {
+                let j = 16 * step + 4 * quarter as u32 + t;
+                each(2, |half| {
+                    let row = first + GROUP * half as u32 + 2 * g;
                     // SAFETY: columns and norms that there are; the tile is filled up past the last row.
                     unsafe {
                         if j < a.d {
-                            two = pair(a.x, (tile * a.d as u64 + j as u64) * TILE_ROWS as u64 + row as u64);
+                            rows[half][quarter] =
+                                pair(a.x, (tile * a.d as u64 + j as u64) * TILE_ROWS as u64 + row as u64);
                         } else if a.derive == derive::NORM && j == a.d {
-                            two = pair(a.norms, tile * TILE_ROWS as u64 + row as u64);
-                        }
-                        if j <= a.d {
-                            let scale = device::load(a.scales, j as u64);
-                            two = two.map(|v| v * scale);
+                            rows[half][quarter] = pair(a.norms, tile * TILE_ROWS as u64 + row as u64);
                         }
                     }
-                    each(2, |odd| v[2 * quarter + odd] = two[odd]);
                 });
+                if j <= a.d {
+                    // SAFETY: of a column, or of the norms.
+                    scales[quarter] = unsafe { device::load(a.scales, j as u64) };
+                }
+            });
+            each(2, |half| {
+                let mut v = [0.0; 8];
+                each(8, |i| v[i] = rows[half][i / 2][i % 2] * scales[i / 2]);
                 let parts = left(v);
                 each(Self::PARTS, |part| self.part(half, step, part).store4(0, parts[part].map(f32::from_bits)));
             });

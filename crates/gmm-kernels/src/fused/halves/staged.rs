@@ -4,7 +4,7 @@ use super::super::features::each;
 use super::super::large::down::{Choice, Columns, Down, ONES, Of, Products};
 use super::super::pass::derive;
 use super::moments::Moments;
-use super::operand::{Right, rights};
+use super::operand::{Right, right_of, rights};
 use crate::THREADS;
 use crate::device::{Shared, copies};
 use crate::layout::TILE_ROWS;
@@ -72,27 +72,33 @@ impl<const ONE: bool> Stage<ONE> {
             unsafe { copies::send(to, from.cast()) };
         };
         let x = a.x.wrapping_add((tile * (TILE_ROWS * a.d) as u64 + first as u64) as usize);
-        // Pieces of four rows: of a column sixteen, four to each group of sixteen rows.
-        let mut i = thread();
-        while i < 16 * a.d {
-            let (column, four) = (i / 16, i % 16);
-            let to = self.columns_at(four / 4) + 64 * column + 16 * (four % 4);
-            copy(to, x.wrapping_add((column * TILE_ROWS + 4 * four) as usize));
-            i += THREADS;
+        // Pieces of four rows: of a column sixteen, four to each group of sixteen rows. Places are found anew, so that no
+        // register holds them while products are formed.
+        let t = crate::device::thread::thread_idx_x_anew();
+        let (mut column, four) = (t / 16, t % 16);
+        let mut to = self.columns_at(four / 4) + 64 * column + 16 * (four % 4);
+        let mut from = x.wrapping_add((column * TILE_ROWS + 4 * four) as usize);
+        while column < a.d {
+            copy(to, from);
+            column += THREADS / 16;
+            to += 64 * (THREADS / 16);
+            from = from.wrapping_add((TILE_ROWS * (THREADS / 16)) as usize);
         }
         let own = Self::GROUP / 16 * self.groups;
         let sixteen = half as u64 * SIXTEENS as u64;
         let words = Self::GROUP / 4;
         let start = (sixteen * a.groups as u64 + (piece * self.groups) as u64) * words as u64;
-        let e = a.exponentials.wrapping_add(start as usize);
-        let t = thread();
+        let e = a.exponentials.wrapping_add(start as usize + 4 * t as usize);
+        let to = self.offset + 16 * t;
         each(SIXTEENS as usize, |s| {
-            let (to, e) = (self.offset + 16 * own * s as u32, e.wrapping_add(s * (words * a.groups) as usize));
-            let mut i = t;
-            while i < own {
-                copy(to + 16 * i, e.wrapping_add(4 * i as usize).cast());
-                i += THREADS;
-            }
+            let e = e.wrapping_add(s * (words * a.groups) as usize);
+            // Whole rounds of all threads, which the compiler knows, and for the fewest half of one.
+            each(own.div_ceil(THREADS) as usize, |i| {
+                if own.is_multiple_of(THREADS) || i as u32 * THREADS + t < own {
+                    let by = i as u32 * THREADS;
+                    copy(to + 16 * (own * s as u32 + by), e.wrapping_add(4 * by as usize).cast());
+                }
+            });
         });
         if t < 16 {
             let pieces_before = tile * (a.groups / self.groups) as u64 + piece as u64;
@@ -117,6 +123,17 @@ impl<const ONE: bool> Stage<ONE> {
     pub(super) fn exponentials(self, sixteen: u32, first: usize, lane: u32) -> [Right; 4] {
         let here = self.offset + Self::GROUP * self.groups * sixteen + 16 * lane;
         rights::<ONE, 4>(first as u32, |unit| Shared::<f32>::at(here + 512 * unit).load4(0))
+    }
+
+    /// The right operand of one group.
+    #[inline(always)]
+    pub(super) fn exponential(self, sixteen: u32, group: u32, lane: u32) -> Right {
+        let here = self.offset + Self::GROUP * self.groups * sixteen + 16 * lane;
+        if ONE {
+            let [one, two] = right_of(Shared::<f32>::at(here + 512 * (group / 2)).load4(0));
+            return [if group.is_multiple_of(2) { one } else { two }, [0; 2]];
+        }
+        right_of(Shared::<f32>::at(here + 512 * group).load4(0))
     }
 
     /// Of a column, where a lane finds it: a [`place`].

@@ -1,19 +1,38 @@
 //! Coefficients of the next densities from a component's parameters, and what of their digits is lost in them.
 
-use super::{Component, HELD, ROWS, has_matrix, kind, padded, share, share_triangle, symmetric};
+use super::{
+    Component, HELD, LANES_OF_ROW, ROWS, has_matrix, kind, padded, share, share_rows, share_triangle, sums, symmetric,
+};
 use crate::Real;
-use crate::device::{self, Shared, WARP, block_sums, thread};
+use crate::device::{self, WARP, thread, warp};
 use crate::each::each;
 use crate::layout::{packed_index, packed_len};
 use crate::math::{ln_f64, reciprocal};
 
 const LN_2PI: f64 = 1.837_877_066_409_345_5;
 
+/// What the coefficients' constants and their use depend on, the same in all threads.
+struct Expanded {
+    /// Half the logarithm of the covariance's determinant.
+    half_ln_det: f64,
+    /// The mean's square in units of the covariance.
+    square: f64,
+    /// What the terms of a density add up to, at most, before they cancel.
+    terms: f64,
+    /// Moments without digits, variances and pivots that are not positive.
+    bad: f64,
+}
+
 impl Component<'_> {
-    /// Coefficients of the densities; whether they can be used.
+    /// Coefficients of the densities; whether they can be used. `lost` is how many moments this thread found without
+    /// their digits.
     #[inline(always)]
-    pub(super) unsafe fn expand(&self) -> bool {
+    pub(super) unsafe fn expand(&self, lost: f64) -> bool {
         let (a, w) = (self.a, self.w);
+        let one = thread::thread_idx_x() == 0;
+        // Sent for long before it is used.
+        // SAFETY: `k` is a component.
+        let weight = if one { unsafe { device::load(a.weights.cast_const(), self.k as u64) } } else { 1.0 };
         // How far from the shift rows of the component reach.
         share(a.d, |j| {
             let v = w.variance.load(j);
@@ -21,27 +40,22 @@ impl Component<'_> {
             let mean = w.mean.load(j);
             w.reach.store(j, (if mean < 0.0 { -mean } else { mean }) + 4.0 * sd);
         });
-        thread::sync_threads();
         // SAFETY: the caller's promise; the same branch in all threads.
-        let (half_ln_det, square, terms, well) =
-            unsafe { if has_matrix(a.kind) { self.expand_matrix() } else { self.expand_variances() } };
-        let well = well && terms <= a.most_terms;
-        if thread::thread_idx_x() == 0 {
+        let Expanded { half_ln_det, square, terms, bad } =
+            unsafe { if has_matrix(a.kind) { self.expand_matrix(lost) } else { self.expand_variances(lost) } };
+        if one {
+            let log_scale = ln_f64(weight) - 0.5 * a.d as f64 * LN_2PI - half_ln_det;
+            let at_shift = if a.roots.is_null() { 0.5 * square } else { 0.0 };
             // SAFETY: `k` is a component.
-            unsafe {
-                let weight = device::load(a.weights.cast_const(), self.k as u64);
-                let log_scale = ln_f64(weight) - 0.5 * a.d as f64 * LN_2PI - half_ln_det;
-                let at_shift = if a.roots.is_null() { 0.5 * square } else { 0.0 };
-                device::store(a.constants, self.k as u64, log_scale - at_shift);
-            }
+            unsafe { device::store(a.constants, self.k as u64, log_scale - at_shift) };
         }
-        well
+        bad == 0.0 && terms <= a.most_terms
     }
 
     #[inline(always)]
-    unsafe fn expand_variances(&self) -> (f64, f64, f64, bool) {
+    unsafe fn expand_variances(&self, lost: f64) -> Expanded {
         let (a, w, p, d) = (self.a, self.w, self.place, self.a.d);
-        let (mut ln_det, mut square, mut terms, mut bad) = (0.0, 0.0, 0.0, 0.0);
+        let (mut ln_det, mut square, mut terms, mut bad) = (0.0, 0.0, 0.0, lost);
         share(d, |j| {
             let (v, mean, reach) = (w.variance.load(j), w.mean.load(j), w.reach.load(j));
             if !(v > 0.0 && v < f64::INFINITY) {
@@ -61,18 +75,23 @@ impl Component<'_> {
                 }
             }
         });
-        let [ln_det, square, terms, bad] = block_sums([ln_det, square, terms, bad], w.sum);
-        (0.5 * ln_det, square, terms, bad == 0.0)
+        let [ln_det, square, terms, bad] = sums([ln_det, square, terms, bad], w.sum);
+        Expanded { half_ln_det: 0.5 * ln_det, square, terms, bad }
     }
 
     #[inline(always)]
-    unsafe fn expand_matrix(&self) -> (f64, f64, f64, bool) {
+    unsafe fn expand_matrix(&self, lost: f64) -> Expanded {
         let (a, w, p, d) = (self.a, self.w, self.place, self.a.d);
-        if !self.invert() {
-            return (0.0, 0.0, 0.0, false);
-        }
-        let mut ln_det = 0.0;
-        share(d, |j| ln_det += ln_f64(w.pivot.load(j)));
+        self.invert();
+        let (mut ln_det, mut bad) = (0.0, lost);
+        share(d, |j| {
+            let pivot = w.pivot.load(j);
+            // Also where it is not a number. What is that small the host judges.
+            if !(pivot > 1e-9 * w.variance.load(j) && pivot > 0.0 && pivot < f64::INFINITY) {
+                bad += 1.0;
+            }
+            ln_det += ln_f64(pivot);
+        });
         let (mut terms, mut log_share) = (0.0, 0.0);
         share_triangle(d, |i, j| {
             let v = -w.a.load(packed_index(i, j) as u32);
@@ -90,37 +109,41 @@ impl Component<'_> {
             }
         });
         let mut square = 0.0;
-        share(d, |i| {
+        share_rows(d, |i, from, step| {
             let mut v = 0.0;
-            let mut j = 0;
-            while j < d {
+            let mut j = from;
+            while i < d && j < d {
                 v -= w.a.load(symmetric(i, j)) * w.mean.load(j);
-                j += 1;
+                j += step;
             }
-            square += v * w.mean.load(i);
-            if a.roots.is_null() {
-                let full = a.kind == kind::FULL;
-                let at = if full { p.entry_coefficient(i, self.k) } else { p.column_coefficient(i, self.k) };
-                // SAFETY: a place within the coefficients.
-                unsafe { device::store(a.coefficients, at, v) };
+            // All of a row's lanes have it.
+            each(LANES_OF_ROW.ilog2() as usize, |i| v += warp::shuffle_xor(v, 1 << i));
+            if i < d && from == 0 {
+                square += v * w.mean.load(i);
+                if a.roots.is_null() {
+                    let full = a.kind == kind::FULL;
+                    let at = if full { p.entry_coefficient(i, self.k) } else { p.column_coefficient(i, self.k) };
+                    // SAFETY: a place within the coefficients.
+                    unsafe { device::store(a.coefficients, at, v) };
+                }
             }
         });
-        let [ln_det, terms, square, log_share] = block_sums([ln_det, terms, square, log_share], w.sum);
+        let [ln_det, terms, square, log_share, bad] = sums([ln_det, terms, square, log_share, bad], w.sum);
         if a.kind == kind::TIED && self.k == 0 && thread::thread_idx_x() == 0 {
             // SAFETY: two numbers.
             unsafe { device::store(a.carry, (a.iteration % 2) as u64, log_share) };
         }
-        (0.5 * ln_det, square, terms, true)
+        Expanded { half_ln_det: 0.5 * ln_det, square, terms, bad }
     }
 
-    /// The covariance's negative inverse in its place, and its pivots; whether it was positive definite, the same in all
-    /// threads.
+    /// The covariance's negative inverse in its place, and its pivots. Where it is not positive definite that shows in the
+    /// pivots, and nothing else is of use.
     ///
     /// A sweep for each column: with `v` what is left of column `m` and `p` its pivot, the entry `(i, j)` loses `vᵢvⱼ/p`,
     /// and row and column `m` become `v/p`, the pivot `−1/p`. The pivots are those of the Cholesky factor, squared, and
     /// one barrier a column is enough: who changes an entry of the next column also writes it where all will read it.
     #[inline(always)]
-    fn invert(&self) -> bool {
+    fn invert(&self) {
         let (w, d) = (self.w, self.a.d);
         share(padded(d), |i| {
             w.column[0].store(i, if i < d { w.a.load(packed_index(i, 0) as u32) } else { 0.0 });
@@ -133,39 +156,14 @@ impl Component<'_> {
         }
     }
 
-    /// The pivot of column `m`, and one over it; none where the matrix is not positive definite. Writes what is known of
-    /// the column for good: the pivot, and row `m` of the factor's inverse where that is asked for.
-    #[inline(always)]
-    fn pivot(&self, m: u32, now: Shared<f64>) -> Option<f64> {
-        let w = self.w;
-        let pivot = now.load(m);
-        // Also false where it is not a number. What is that small the host judges.
-        if !(pivot > 1e-9 * w.variance.load(m) && pivot > 0.0 && pivot < f64::INFINITY) {
-            return None;
-        }
-        let share_of = reciprocal(pivot);
-        if !self.a.roots.is_null() {
-            // What is left of column `m` is, before it, how the row's entry depends on the entries before.
-            let by = Real::sqrt(share_of);
-            share(m + 1, |j| {
-                let at = self.k as u64 * packed_len(self.a.d) + packed_index(m, j);
-                let v = if j == m { by } else { -now.load(j) * by };
-                // SAFETY: an entry of the component's own.
-                unsafe { device::store(self.a.roots, at, v) };
-            });
-        }
-        if thread::thread_idx_x() == 0 {
-            w.pivot.store(m, pivot);
-        }
-        Some(share_of)
-    }
-
     /// Sweeps over a matrix of up to [`HELD`] columns, both triangles of which the block holds in registers: a lane has a
-    /// column, a warp `R` rows. Each sweep is then `R` operations between one barrier and the next.
+    /// column, a warp `R` rows. Each sweep is then `R` operations between one barrier and the next, and whatever else can
+    /// wait waits for the last of them.
     #[inline(always)]
-    fn sweep_held<const R: usize>(&self) -> bool {
+    fn sweep_held<const R: usize>(&self) {
         let (w, d, t) = (self.w, self.a.d, thread::thread_idx_x());
-        let (first, j) = (t / WARP * R as u32, t % WARP);
+        let (me, j) = (t / WARP, t % WARP);
+        let first = me * R as u32;
         let mut held = [0.0; R];
         each(R, |r| {
             let i = first + r as u32;
@@ -178,17 +176,18 @@ impl Component<'_> {
         while m < d {
             let (now, next) = if m % 2 == 1 { (w.column[1], w.column[0]) } else { (w.column[0], w.column[1]) };
             thread::sync_threads();
-            let Some(share_of) = self.pivot(m, now) else { return false };
+            let (pivot, here) = (now.load(m), now.load(j));
             // Of column `m` nothing is held any more, so that this makes `v/p` of it, and of what is not there 0.
-            let across = if j == m { -share_of } else { now.load(j) * share_of };
+            let share_of = reciprocal(pivot);
+            let less = if j == m { share_of } else { -here * share_of };
             each(R / 2, |two| {
                 let down = now.load2(first + 2 * two as u32);
-                each(2, |odd| held[2 * two + odd] = Real::fma(-down[odd], across, held[2 * two + odd]));
+                each(2, |odd| held[2 * two + odd] = Real::fma(down[odd], less, held[2 * two + odd]));
             });
-            if m / R as u32 == t / WARP {
+            if m / R as u32 == me {
                 each(R, |r| {
                     if first + r as u32 == m {
-                        held[r] = across;
+                        held[r] = -less;
                     }
                 });
             }
@@ -198,7 +197,29 @@ impl Component<'_> {
                     [held[2 * two], held[2 * two + 1]] = [0.0; 2];
                 });
             }
+            // What was left of row `m`, where the matrix was.
+            if me == 0 && j <= m {
+                if j == m {
+                    w.pivot.store(m, pivot);
+                } else {
+                    w.a.store(packed_index(m, j) as u32, here);
+                }
+            }
             m += 1;
+        }
+        thread::sync_threads();
+        if !self.a.roots.is_null() {
+            share_rows(d, |i, from, step| {
+                if i < d {
+                    let by = Real::sqrt(reciprocal(w.pivot.load(i)));
+                    let mut j = from;
+                    while j <= i {
+                        self.store_root(i, j, if i == j { -1.0 } else { w.a.load(packed_index(i, j) as u32) }, by);
+                        j += step;
+                    }
+                }
+            });
+            thread::sync_threads();
         }
         each(R, |r| {
             let i = first + r as u32;
@@ -207,18 +228,34 @@ impl Component<'_> {
             }
         });
         thread::sync_threads();
-        true
+    }
+
+    /// An entry of the inverse of the covariance's factor: what was left of row `i` before its sweep is how its entry
+    /// depends on the entries before; for its own, −1.
+    #[inline(always)]
+    fn store_root(&self, i: u32, j: u32, left: f64, by: f64) {
+        let at = self.k as u64 * packed_len(self.a.d) + packed_index(i, j);
+        // SAFETY: an entry of the component's own.
+        unsafe { device::store(self.a.roots, at, -left * by) };
     }
 
     /// Sweeps over a matrix of any size, in shared memory.
     #[inline(always)]
-    fn sweep(&self) -> bool {
+    fn sweep(&self) {
         let (w, d) = (self.w, self.a.d);
         let mut m = 0;
         while m < d {
             let (now, next) = if m % 2 == 1 { (w.column[1], w.column[0]) } else { (w.column[0], w.column[1]) };
             thread::sync_threads();
-            let Some(share_of) = self.pivot(m, now) else { return false };
+            let pivot = now.load(m);
+            let share_of = reciprocal(pivot);
+            if thread::thread_idx_x() == 0 {
+                w.pivot.store(m, pivot);
+            }
+            if !self.a.roots.is_null() {
+                let by = Real::sqrt(share_of);
+                share(m + 1, |j| self.store_root(m, j, if j == m { -1.0 } else { now.load(j) }, by));
+            }
             share_triangle(d, |i, j| {
                 let at = packed_index(i, j) as u32;
                 let (vi, vj) = (now.load(i), now.load(j));
@@ -238,6 +275,5 @@ impl Component<'_> {
             m += 1;
         }
         thread::sync_threads();
-        true
     }
 }

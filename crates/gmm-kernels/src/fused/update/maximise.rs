@@ -1,16 +1,16 @@
 //! The M-step of a component: its parameters from the sums.
 
-use super::{Component, HELD, ROWS, TOGETHER, has_matrix, kind, pooled_stride, share, share_triangle};
-use crate::device::{self, Shared, WARP, block_sum, thread};
+use super::{Component, HELD, ROWS, THREADS, has_matrix, kind, pooled_stride, share, share_triangle, sums, together};
+use crate::Real;
+use crate::device::{self, Shared, WARP, thread};
 use crate::each::each;
 use crate::layout::packed_index;
 use crate::math::reciprocal;
-use crate::{Real, THREADS};
 
 impl Component<'_> {
-    /// The parameters that are there, into shared memory.
+    /// The parameters that are there, into shared memory; nothing is lost by that.
     #[inline(always)]
-    pub(super) unsafe fn recall(&self) -> bool {
+    pub(super) unsafe fn recall(&self) -> f64 {
         let (a, w, at) = (self.a, self.w, self.covariance_at());
         // SAFETY: `j < d`, places within the arrays.
         unsafe {
@@ -31,12 +31,26 @@ impl Component<'_> {
             }
         }
         thread::sync_threads();
-        true
+        0.0
     }
 
-    /// The M-step; whether its digits are good.
+    /// Sends for what takes longest and depends on nothing: who sends for an entry uses it, once it said that it
+    /// [`arrive`](Shared::arrive)d.
     #[inline(always)]
-    pub(super) unsafe fn maximise(&self) -> bool {
+    pub(super) unsafe fn send(&self) {
+        let (a, w, p) = (self.a, self.w, self.place);
+        if a.kind == kind::FULL {
+            share_triangle(a.d, |i, j| {
+                let from = a.sums.wrapping_add(p.product_sum(i, j, self.k) as usize);
+                // SAFETY: a place within the sums.
+                unsafe { w.a.send(packed_index(i, j) as u32, from) };
+            });
+        }
+    }
+
+    /// The M-step, after [`send`](Self::send); how many moments this thread found without their digits.
+    #[inline(always)]
+    pub(super) unsafe fn maximise(&self) -> f64 {
         let (a, w, p, t) = (self.a, self.w, self.place, thread::thread_idx_x());
         let (d, at) = (a.d, self.covariance_at());
         // SAFETY: `j < d`, places within the sums and the arrays; each entry is written by one thread.
@@ -47,16 +61,11 @@ impl Component<'_> {
                 device::store(a.empty, self.k as u64, empty as u32);
             }
             if empty && a.kind != kind::TIED {
+                Shared::arrive();
                 return self.recall();
             }
             if a.kind == kind::TIED {
                 self.pool();
-            }
-            if a.kind == kind::FULL {
-                // On their way while the means are found; who sends for one uses it.
-                share_triangle(d, |i, j| {
-                    w.a.send(packed_index(i, j) as u32, a.sums.wrapping_add(p.product_sum(i, j, self.k) as usize));
-                });
             }
             let (of_component, of_all) = (reciprocal(weight), reciprocal(a.total_weight));
             let mut lost = 0.0;
@@ -104,7 +113,7 @@ impl Component<'_> {
                 _ => {
                     let mut squares = 0.0;
                     share(d, |j| squares += w.mean.load(j) * w.mean.load(j));
-                    let moved = block_sum(squares, w.sum);
+                    let [moved] = sums([squares], w.sum);
                     let about = self.sum_at(p.column_sum(d, self.k)) * of_component;
                     let v = left(about, moved, &mut lost) / d as f64 + a.reg_covar;
                     share(d, |j| w.variance.store(j, v));
@@ -113,7 +122,8 @@ impl Component<'_> {
                     }
                 }
             }
-            block_sum(lost, w.sum) == 0.0
+            thread::sync_threads();
+            lost
         }
     }
 
@@ -121,7 +131,7 @@ impl Component<'_> {
     #[inline(always)]
     unsafe fn pool(&self) {
         let (w, d, t) = (self.w, self.a.d, thread::thread_idx_x());
-        let stride = pooled_stride(d);
+        let (stride, together) = (pooled_stride(d), together(d));
         let (first, j) = (t / WARP * ROWS as u32, t % WARP);
         let mut held = [0.0; ROWS];
         let mut from = 0;
@@ -132,7 +142,7 @@ impl Component<'_> {
             thread::sync_threads();
             let mut c = 0;
             if d <= HELD {
-                while c < TOGETHER {
+                while c < together {
                     let at = c * stride;
                     let across = w.some.load(at + j) * w.some.load(at + stride - 2);
                     each(ROWS / 2, |two| {
@@ -146,7 +156,7 @@ impl Component<'_> {
                     let place = packed_index(i, j) as u32;
                     let mut moved = if from == 0 { 0.0 } else { w.a.load(place) };
                     let mut c = 0;
-                    while c < TOGETHER {
+                    while c < together {
                         let at = c * stride;
                         moved += w.some.load(at + stride - 2) * (w.some.load(at + i) * w.some.load(at + j));
                         c += 1;
@@ -154,7 +164,7 @@ impl Component<'_> {
                     w.a.store(place, moved);
                 });
             }
-            from += TOGETHER;
+            from += together;
         }
         if d <= HELD {
             each(ROWS, |r| {
@@ -171,11 +181,12 @@ impl Component<'_> {
     #[inline(always)]
     unsafe fn gather(&self, from: u32) {
         let (d, stride, t) = (self.a.d, pooled_stride(self.a.d), thread::thread_idx_x());
-        let (lane, me) = (t % WARP, t / WARP * EACH as u32);
+        let mine = together(d) / (THREADS / WARP);
+        let (lane, me) = (t % WARP, t / WARP * mine);
         let mut weights = [0.0; EACH];
         each(EACH, |i| {
             let c = from + me + i as u32;
-            if c < self.a.k {
+            if c < self.a.k && (i as u32) < mine {
                 // SAFETY: `c` is a component.
                 let (weight, empty) = unsafe { self.weight(c) };
                 weights[i] = if empty { 0.0 } else { weight };
@@ -193,17 +204,19 @@ impl Component<'_> {
             });
             each(EACH, |i| {
                 let v = if weights[i] > 0.0 { some[i] * reciprocal(weights[i]) } else { 0.0 };
-                self.w.some.store((me + i as u32) * stride + j, v);
+                if (i as u32) < mine {
+                    self.w.some.store((me + i as u32) * stride + j, v);
+                }
             });
             j += WARP;
         }
         each(EACH, |i| {
-            if lane == 0 {
+            if lane == 0 && (i as u32) < mine {
                 self.w.some.store((me + i as u32) * stride + stride - 2, weights[i]);
             }
         });
     }
 }
 
-/// Components whose means a warp brings.
-const EACH: usize = (TOGETHER * WARP / THREADS) as usize;
+/// Components whose means a warp brings at most.
+const EACH: usize = (together(0) * WARP / THREADS) as usize;

@@ -11,8 +11,7 @@ mod maximise;
 
 use super::place::Place;
 use super::state::{DONE, FINISHED, TROUBLE, stopped};
-use crate::THREADS;
-use crate::device::{self, Shared, WARP, thread};
+use crate::device::{self, Shared, WARP, block_sums_of, thread};
 use crate::layout::{Kind, packed_index, packed_len};
 
 /// The kinds of covariance as numbers.
@@ -83,7 +82,15 @@ kernels! {
         trace: *mut f64,
     }
     /// The kernel.
-    update => body, shared_bytes;
+    update => body, shared_bytes, threads;
+}
+
+/// Threads of a block: with eight warps, two of a scheduler's wait in turns.
+const THREADS: u32 = 256;
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn threads(_: &Update) -> u32 {
+    THREADS
 }
 
 /// Iterations whose likelihoods a loop remembers.
@@ -94,8 +101,14 @@ const fn has_matrix(kind: u32) -> bool {
     kind == kind::FULL || kind == kind::TIED
 }
 
-/// Numbers of the scratch in which threads' sums meet, four at once at most.
-const SUMS: u32 = 4 * THREADS / WARP;
+/// Numbers of the scratch in which threads' sums meet, five at once at most.
+const SUMS: u32 = 5 * THREADS / WARP;
+
+/// Sums over the block's threads; every thread gets them.
+#[inline(always)]
+fn sums<const M: usize>(values: [f64; M], scratch: Shared<f64>) -> [f64; M] {
+    block_sums_of(values, scratch, THREADS / WARP)
+}
 
 /// Columns up to which a block has a matrix in its registers while it is inverted.
 const HELD: u32 = 32;
@@ -109,7 +122,9 @@ const fn padded(d: u32) -> u32 {
 const ROWS: usize = (HELD * WARP / THREADS) as usize;
 
 /// Components whose means are in shared memory together, for a tied covariance.
-const TOGETHER: u32 = 16;
+const fn together(d: u32) -> u32 {
+    if d <= 64 { 32 } else { 16 }
+}
 
 /// Numbers of each of those: its mean, filled up, its weight, and one that keeps the next aligned.
 const fn pooled_stride(d: u32) -> u32 {
@@ -120,7 +135,7 @@ const fn pooled_stride(d: u32) -> u32 {
 /// components' means and weights, four vectors, and the matrix, packed.
 pub const fn shared_len(kind: u32, d: u32) -> u64 {
     let (columns, matrix) = if has_matrix(kind) { (2 * padded(d), packed_len(d)) } else { (0, 0) };
-    let means = if kind == kind::TIED { TOGETHER * pooled_stride(d) } else { 0 };
+    let means = if kind == kind::TIED { together(d) * pooled_stride(d) } else { 0 };
     8 * ((SUMS + columns + means + 4 * d) as u64 + matrix)
 }
 
@@ -155,7 +170,7 @@ struct Work {
     column: [Shared<f64>; 2],
     /// The covariance, then its negative inverse: packed.
     a: Shared<f64>,
-    /// Some components' means and weights, `(TOGETHER, pooled_stride)`.
+    /// Some components' means and weights, `(together, pooled_stride)`.
     some: Shared<f64>,
 }
 
@@ -164,7 +179,7 @@ impl Work {
     fn new(kind: u32, d: u32) -> Self {
         let column = if has_matrix(kind) { padded(d) } else { 0 };
         let some = SUMS + 2 * column;
-        let vectors = some + if kind == kind::TIED { TOGETHER * pooled_stride(d) } else { 0 };
+        let vectors = some + if kind == kind::TIED { together(d) * pooled_stride(d) } else { 0 };
         let vector = |i: u32| Shared::at(8 * (vectors + i * d));
         Self {
             sum: Shared::at(0),
@@ -197,19 +212,31 @@ fn share(n: u32, mut f: impl FnMut(u32)) {
     }
 }
 
+/// Lanes that share a row of a matrix.
+const LANES_OF_ROW: u32 = 8;
+
+/// Calls `f(i, from, step)` for this thread's part of the rows `0..n`: entries `from`, `from + step`, ... of row `i`. Threads
+/// of a warp are called equally often, with rows past the last too.
+#[inline(always)]
+fn share_rows(n: u32, mut f: impl FnMut(u32, u32, u32)) {
+    let t = thread::thread_idx_x();
+    let (mut first, down, right) = (0, device::unknown(THREADS / LANES_OF_ROW), device::unknown(LANES_OF_ROW));
+    while first < n {
+        f(first + t / LANES_OF_ROW, t % LANES_OF_ROW, right);
+        first += down;
+    }
+}
+
 /// Calls `f(i, j)` for this thread's part of the entries `j ≤ i < n`.
 #[inline(always)]
 fn share_triangle(n: u32, mut f: impl FnMut(u32, u32)) {
-    let t = thread::thread_idx_x();
-    let (mut i, down, right) = (t / 8, device::unknown(THREADS / 8), device::unknown(8));
-    while i < n {
-        let mut j = t % 8;
-        while j <= i {
+    share_rows(n, |i, from, step| {
+        let mut j = from;
+        while i < n && j <= i {
             f(i, j);
-            j += right;
+            j += step;
         }
-        i += down;
-    }
+    });
 }
 
 /// The kernel.
@@ -219,23 +246,28 @@ fn share_triangle(n: u32, mut f: impl FnMut(u32, u32)) {
 #[inline(always)]
 pub unsafe fn body(a: Update) {
     device::await_previous_grid();
-    // SAFETY: the state is as `state` says.
-    if unsafe { stopped(a.state.cast_const(), a.iteration) } {
-        return;
-    }
     let place = Place { steps: a.steps, groups: a.groups, classes: a.classes };
     let k = thread::block_idx_x();
     let one = Component { a: &a, place, k, w: Work::new(a.kind, a.d) };
     // SAFETY: the caller's promise; the same branch in all threads.
     unsafe {
+        // Whether to stop is on its way meanwhile.
+        let stop = stopped(a.state.cast_const(), a.iteration);
+        if k < a.k && a.iteration > 0 {
+            one.send();
+        }
+        if stop {
+            Shared::<f64>::arrive();
+            return;
+        }
         if k >= a.k {
             if thread::thread_idx_x() == 0 {
                 device::store(a.constants, k as u64, f64::NEG_INFINITY);
             }
             return;
         }
-        let well = if a.iteration == 0 { one.recall() } else { one.maximise() };
-        let well = one.expand() && well;
+        let lost = if a.iteration == 0 { one.recall() } else { one.maximise() };
+        let well = one.expand(lost);
         if thread::thread_idx_x() == 0 && !well {
             device::store(a.state, TROUBLE, a.iteration.max(1));
         }

@@ -10,12 +10,15 @@
 //! So sums over all of a warp's rows are added up in `f64` without ever being written, and a block leaves one partial
 //! result. The grid decides the order of additions; the same grid gives the same bits.
 
+mod parts;
+
+use self::parts::{coefficient, constant, every};
 use super::features::{Features, GROUP, STRIDE, each};
 use super::lanes::{larger, quad, row_weight};
 use super::likelihood::Likelihood;
 use super::staging::{Rows, raw_len};
 use super::state::stopped;
-use crate::device::{self, Shared, WARP, mma, thread, warp};
+use crate::device::{self, Shared, WARP, copies, mma, thread, warp};
 use crate::math::reciprocal;
 use crate::{Real, THREADS};
 
@@ -111,11 +114,6 @@ pub fn shared_bytes<T: Real, F: Features, const NT: usize>(_: &Pass<T>) -> u64 {
 #[inline(always)]
 pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pass<T>) {
     const { assert!(S == F::STEPS) };
-    device::await_previous_grid();
-    // SAFETY: the state is as `state` says.
-    if unsafe { stopped(a.state, a.iteration) } {
-        return;
-    }
     let (t, lane, me) = (thread::thread_idx_x(), warp::lane_id(), thread::thread_idx_x() / WARP);
     let (tiles, stride) = ((S * NT) as u32, row_stride(NT as u32));
     let coefficients = Shared::<f64>::at(0);
@@ -132,21 +130,38 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
     let raw = |own: u32| 8 * (own + const { warp_len::<T, F>(NT as u32) - raw_len::<T>(F::ENTRIES) });
     let [x, _, _, tally, aside] = parts(own);
 
-    // SAFETY: positions below the lengths that the fields state.
-    unsafe {
-        let mut i = t;
-        while i < 128 * tiles {
-            coefficients.store(i, device::load(a.coefficients, i as u64));
-            i += THREADS;
-        }
-        if t < 8 * NT as u32 {
-            constants.store(t, device::load(a.constants, t as u64));
-        }
-    }
     let mut i = lane;
     while i < F::COLUMNS * STRIDE {
         x.store(i, if F::ONES == Some(i / STRIDE) { 1.0 } else { 0.0 });
         i += WARP;
+    }
+    // Rows are sent for before the grid that makes the coefficients has ended: it writes none of them, and whatever did has
+    // ended before it began. So many groups as would pass 32 bits no device holds.
+    let groups = a.n.div_ceil(GROUP as u64) as u32;
+    let mut group = thread::block_idx_x() * WARPS + me;
+    let rows = Rows::new(&a, a.d, raw(own), lane);
+    rows.clear(F::ENTRIES);
+    if group < groups {
+        // SAFETY: one of the chunk's groups.
+        unsafe { rows.send(F::ENTRIES, group) };
+    }
+    device::await_previous_grid();
+    // SAFETY: positions below the lengths that the fields state, which are 16-byte aligned; the state is as `state` says.
+    let stop = unsafe {
+        let mut i = t;
+        while i < 64 * tiles {
+            copies::send_once(16 * i, a.coefficients.wrapping_add(2 * i as usize).cast());
+            i += THREADS;
+        }
+        if t < 4 * NT as u32 {
+            copies::send_once(16 * (64 * tiles + t), a.constants.wrapping_add(2 * t as usize).cast());
+        }
+        stopped(a.state, a.iteration)
+    };
+    // What each thread waited for is there for all behind the barrier.
+    copies::arrive();
+    if stop {
+        return;
     }
     thread::sync_threads();
 
@@ -155,14 +170,6 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
     let mut likelihood = Likelihood::START;
     if !kept(S, NT) {
         likelihood.leave(aside, lane);
-    }
-    // So many rows as would pass 32 bits here no device holds.
-    let groups = a.n.div_ceil(GROUP as u64) as u32;
-    let mut group = thread::block_idx_x() * WARPS + me;
-    Rows::new(&a, a.d, raw(own), lane).clear(F::ENTRIES);
-    if group < groups {
-        // SAFETY: one of the chunk's groups.
-        unsafe { Rows::new(&a, a.d, raw(own), lane).send(F::ENTRIES, group) };
     }
     while group < groups {
         // Found anew for each group, so that no register holds places throughout the loop.
@@ -218,7 +225,8 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
                 let mut sum = 0.0;
                 each(NT, |nt| {
                     each(2, |i| e[nt][i] = T::from_f64(of(nt, i) - top).exp_below());
-                    sum += e[nt][0].to_f64() + e[nt][1].to_f64();
+                    let two = e[nt][0].to_f64() + e[nt][1].to_f64();
+                    sum = if nt == 0 { two } else { sum + two };
                 });
                 let sum = quad(sum, core::ops::Add::add);
                 // Not a number where a density is: it shows in the sums, and the pass is made another way.
@@ -362,40 +370,4 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
         // SAFETY: a piece of `len` numbers for each block.
         every(&mut sums, &mut weight, &mut total, lane, |i, v| unsafe { device::store(to, i as u64, *v) });
     }
-}
-
-/// Calls `f(place, number)` for what a lane has of its warp's sums.
-#[inline(always)]
-fn every<const S: usize, const NT: usize>(
-    sums: &mut [[[f64; 4]; NT]; S],
-    weight: &mut [f64; NT],
-    likelihood: &mut f64,
-    lane: u32,
-    mut f: impl FnMut(u32, &mut f64),
-) {
-    let weights_at = (128 * S * NT) as u32;
-    each(S, |s| {
-        each(NT, |nt| each(4, |i| f((((s * NT + nt) * 4 + i) * 32) as u32 + lane, &mut sums[s][nt][i])));
-    });
-    if lane.is_multiple_of(4) {
-        each(NT, |nt| f(weights_at + 8 * nt as u32 + lane / 4, &mut weight[nt]));
-    }
-    if lane == 0 {
-        f(weights_at + 8 * NT as u32, likelihood);
-    }
-}
-
-/// Constants of a group of components, as the densities of this lane's entries start.
-#[inline(always)]
-fn constant(constants: Shared<f64>, nt: usize, lane: u32) -> [f64; 4] {
-    let [even, odd] = constants.load2(8 * nt as u32 + lane % 4 * 2);
-    [even, odd, even, odd]
-}
-
-/// A tile of coefficients, as an operand.
-#[inline(always)]
-fn coefficient(coefficients: Shared<f64>, tile: usize, lane: u32) -> [f64; 4] {
-    let at = tile as u32 * 128 + lane * 2;
-    let ([a, b], [c, d]) = (coefficients.load2(at), coefficients.load2(at + 64));
-    [a, b, c, d]
 }
