@@ -112,7 +112,7 @@ impl<T: Number> CudaRows<T> {
         // What they would leave is less with another centre.
         self.seeding.weighed = Weighed::default();
         let groups = self.n.div_ceil(SUMMED);
-        // As many points as drawing one of few centres needs.
+        // As much as eight candidates will need, so that it stays.
         self.reserve_seeding(groups, 2 * CANDIDATES)?;
         pin(&self.gpu, &mut self.seeding.host_centres, 2 * self.d)?;
         let shape = self.shape(CovarianceType::Spherical, 1);

@@ -91,6 +91,53 @@ fn seeds_are_the_rows_that_the_cpu_draws_at_one_wait_each() {
 }
 
 #[test]
+fn a_fault_anywhere_in_a_seeding_is_an_error_and_the_next_one_is_right() {
+    let data = dataset(300, 2);
+    let seeds = |rows: &mut dyn Resident| init::seed(rows, &data, 5, &mut Draws::new(3, 0));
+    let load = |engine: &CudaEngine| engine.load(&data, Precision::F32, &[0.0; 2]).unwrap();
+    let want = {
+        let _fake = Fake::install(Machine::default());
+        seeds(load(&CudaEngine::new(0).unwrap()).as_mut()).unwrap()
+    };
+    for (class, code) in [
+        (Class::Any, code::UNKNOWN),
+        (Class::Allocation, code::OUT_OF_MEMORY),
+        (Class::Launch, code::LAUNCH_OUT_OF_RESOURCES),
+        (Class::Launch, code::OUT_OF_MEMORY),
+        (Class::Wait, code::UNKNOWN),
+    ] {
+        for at in 1.. {
+            let what = format!("{class:?} {at}, code {code}");
+            let fake = Fake::install(Machine::default());
+            let engine = CudaEngine::new(0).unwrap();
+            let mut rows = load(&engine);
+            fake.0.fail(Fault::once(class, at, code));
+            let end = seeds(rows.as_mut());
+            let failed = fake.0.failed();
+            match end {
+                Err(error) => assert!(matches!(error, Error::Device(_) | Error::Memory { .. }), "{what}: {error}"),
+                Ok(found) => {
+                    assert_eq!(found, want, "{what}");
+                    // Distances may do without memory, and cust passes over this answer.
+                    let passed = code == code::OUT_OF_MEMORY || matches!(failed, None | Some("cuCtxSetCurrent"));
+                    assert!(passed, "{what}: went on after {failed:?}");
+                }
+            }
+            fake.0.recover();
+            if !fault::is_fatal(code) {
+                assert_eq!(seeds(rows.as_mut()).unwrap(), want, "{what}: the next");
+            }
+            drop((rows, engine));
+            fake.0.assert_clean(&what);
+            if failed.is_none() {
+                assert!(at > 2, "{what}");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
 fn a_sample_is_as_if_its_rows_had_been_loaded() {
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
