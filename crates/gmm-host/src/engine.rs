@@ -190,7 +190,7 @@ pub trait Resident: Send {
     /// As for [`pass`](Self::pass).
     ///
     /// # Panics
-    /// Where no centre was added, or there is no such group.
+    /// Where no centre was added, there is no such group, or weights are given that the rows do not have, or none that they have.
     fn weigh_draws(&mut self, draws: &[RowDraw], weights: Option<&[f64]>) -> Result<WeighedRows, Error>;
 
     /// Makes a centre of the row that is at `which` of those that were weighed last: what [`add_centre`](Self::add_centre) does

@@ -124,8 +124,9 @@ impl Resident for ReferenceRows {
         Ok(weighted.chunks(DISTANCE_ROWS).map(|some| some.iter().sum()).collect())
     }
 
-    fn weigh_draws(&mut self, draws: &[RowDraw], _weights: Option<&[f64]>) -> Result<WeighedRows, Error> {
-        self.drawn = rows_of(draws, &self.near, self.weights.as_deref());
+    fn weigh_draws(&mut self, draws: &[RowDraw], weights: Option<&[f64]>) -> Result<WeighedRows, Error> {
+        assert_eq!(weights.is_some(), self.weights.is_some(), "row weights");
+        self.drawn = rows_of(draws, &self.near, weights);
         let left = |&row: &usize| {
             let rows = self.rows.outer_iter().zip(&self.near).enumerate();
             let distance = |x| squared_distance(x, self.rows.row(row));

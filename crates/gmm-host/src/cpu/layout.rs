@@ -131,6 +131,11 @@ impl<T: Real> Layout<T> {
         BLOCK.min(self.n - block * BLOCK)
     }
 
+    /// Whether weights were given.
+    pub(crate) fn is_weighted(&self) -> bool {
+        self.weights.is_some()
+    }
+
     /// Row weights of one block, `BLOCK` values.
     pub(crate) fn weights(&self, block: usize) -> &[T] {
         match &self.weights {

@@ -196,6 +196,7 @@ impl<T: Dispatch> Resident for CpuRows<T> {
     }
 
     fn weigh_draws(&mut self, draws: &[RowDraw], weights: Option<&[f64]>) -> Result<WeighedRows, Error> {
+        assert_eq!(weights.is_some(), self.layout.is_weighted(), "row weights");
         let rows = rows_of(draws, &self.near, weights);
         self.drawn = rows.iter().flat_map(|&row| self.layout.row(row)).collect();
         Ok(WeighedRows { rows, left: self.passes.potentials(&self.layout, &self.drawn, &self.near) })

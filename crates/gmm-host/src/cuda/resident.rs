@@ -81,7 +81,8 @@ impl<T: Number> Resident for CudaRows<T> {
         self.run(|rows| rows.add_centre_here(centre))
     }
 
-    fn weigh_draws(&mut self, draws: &[RowDraw], _weights: Option<&[f64]>) -> Result<WeighedRows, Error> {
+    fn weigh_draws(&mut self, draws: &[RowDraw], weights: Option<&[f64]>) -> Result<WeighedRows, Error> {
+        assert_eq!(weights.is_some(), self.row_weights.is_some(), "row weights");
         self.run(|rows| rows.weigh_draws_here(draws))
     }
 

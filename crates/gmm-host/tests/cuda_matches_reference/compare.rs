@@ -68,11 +68,11 @@ impl Tally {
         self.expect(got.is_finite(), || format!("{what}: not finite"));
     }
 
-    /// Every pass of the one engine against the other's.
+    /// Every pass of the one engine against the other's, over rows with these weights.
     pub(crate) fn passes(
         &mut self,
-        fast: &mut dyn Resident,
-        slow: &mut dyn Resident,
+        (fast, slow): (&mut dyn Resident, &mut dyn Resident),
+        weights: Option<&[f64]>,
         mixture: &Mixture,
         tolerance: f64,
         what: &str,
@@ -98,7 +98,7 @@ impl Tally {
             ([last, sums].concat(), near)
         };
         let (got, want) = (near(fast), near(slow));
-        self.draws(fast, slow, tolerance, what);
+        self.draws((fast, slow), weights, tolerance, what);
         fast.forget_centres();
         slow.forget_centres();
         self.close(&got.0, &want.0, tolerance, size(&want.0), &format!("{what}: sums of squared distances"));
@@ -107,10 +107,16 @@ impl Tally {
     }
 
     /// Rows that are drawn by their distances to the centres that there are, and what they would leave.
-    fn draws(&mut self, fast: &mut dyn Resident, slow: &mut dyn Resident, tolerance: f64, what: &str) {
+    fn draws(
+        &mut self,
+        (fast, slow): (&mut dyn Resident, &mut dyn Resident),
+        weights: Option<&[f64]>,
+        tolerance: f64,
+        what: &str,
+    ) {
         let groups = fast.dim().0.div_ceil(DISTANCE_ROWS);
         let draw = |i: usize, by: f64| RowDraw { group: i * 5 % groups, uniform: (i as f64 + 0.4) / 8.0 + by };
-        let mut weigh = |draws: &[RowDraw]| slow.weigh_draws(draws, None).expect("a pass");
+        let mut weigh = |draws: &[RowDraw]| slow.weigh_draws(draws, weights).expect("a pass");
         // Between two rows rounding may decide.
         let around = [-tolerance, tolerance].map(|by| weigh(&(0..8).map(|i| draw(i, by)).collect::<Vec<_>>()).rows);
         let settled = (0..8).filter(|&i| around[0][i] == around[1][i]);
@@ -118,7 +124,7 @@ impl Tally {
         if draws.is_empty() {
             return;
         }
-        let (got, want) = (fast.weigh_draws(&draws, None).expect("a pass"), weigh(&draws));
+        let (got, want) = (fast.weigh_draws(&draws, weights).expect("a pass"), weigh(&draws));
         self.expect(got.rows == want.rows, || format!("{what}: rows {:?}, not {:?}", got.rows, want.rows));
         self.close(&got.left, &want.left, tolerance, size(&want.left), &format!("{what}: what rows would leave"));
     }
