@@ -8,7 +8,8 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use anyhow::{Result, ensure};
-use gmm_host::{EmOptions, Engine, Resident, fast_loss, run_em, shift};
+use gmm_host::init::RowDraw;
+use gmm_host::{DISTANCE_ROWS, EmOptions, Engine, Resident, fast_loss, run_em, shift};
 use gmm_model::{CovarianceType, Mixture, Precision, Statistics, m_step, packed_index, packed_len, reference};
 use ndarray::{ArrayView1, ArrayView2, Axis};
 use rayon::prelude::*;
@@ -324,12 +325,12 @@ pub(crate) fn check_kmeans(engine: &dyn Engine, source: &Source, workload: &Work
     #[expect(clippy::single_range_in_vec_init, reason = "one range of rows: all of them")]
     let found = rows.near(&[0..n])?;
     let truth: Vec<f64> = (0..n).map(|i| squared(distinct.row(i % checked), centre)).collect();
-    let far = distinct.row(checked / 2);
+    let drawn = rows.weigh_draws(&[RowDraw { group: n / 2 / DISTANCE_ROWS, uniform: 0.5 }], None)?;
+    let far = distinct.row(drawn.rows[0] % checked);
     let left: f64 = (0..n).map(|i| truth[i].min(squared(distinct.row(i % checked), far))).sum();
-    let potential = rows.potentials(far.insert_axis(ndarray::Axis(0)))?[0];
     rows.forget_centres();
     let of_sums = (sums.iter().sum::<f64>() / truth.iter().sum::<f64>() - 1.0).abs();
-    let distances = frobenius(&found, &truth, 1.0).max((potential / left - 1.0).abs()).max(of_sums);
+    let distances = frobenius(&found, &truth, 1.0).max((drawn.left[0] / left - 1.0).abs()).max(of_sums);
     let centres = start.means();
     let nearest = rows.nearest(CovarianceType::Spherical, centres)?;
     let least = |i: usize| centres.outer_iter().map(|c| squared(distinct.row(i), c)).fold(f64::INFINITY, f64::min);

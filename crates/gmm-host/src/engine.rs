@@ -6,7 +6,7 @@ use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
 use ndarray::{Array2, ArrayView2};
 
 use crate::em::{EmOptions, EmRun};
-use crate::init::{LloydPasses, lloyd_pass};
+use crate::init::{LloydPasses, RowDraw, WeighedRows, lloyd_pass};
 use crate::products::Multiplier;
 use crate::{CudaEngine, DeviceData, Error};
 
@@ -182,14 +182,26 @@ pub trait Resident: Send {
     /// As for [`pass`](Self::pass).
     fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error>;
 
-    /// `Σ w min(near, |x − candidate|²)` for each of `candidates`, `(t, d)`: what adding it would leave.
+    /// The row of each of `draws`, from 1, which of the rows of its group has a probability in proportion to `w near`, and what
+    /// adding it would leave. Row weights, `(n,)`, are those that came along with the rows. Cost: distances of all rows to as
+    /// many points.
     ///
     /// # Errors
     /// As for [`pass`](Self::pass).
     ///
     /// # Panics
-    /// Where no centre was added.
-    fn potentials(&mut self, candidates: ArrayView2<'_, f64>) -> Result<Vec<f64>, Error>;
+    /// Where no centre was added, there is no such group, or weights are given that the rows do not have, or none that they have.
+    fn weigh_draws(&mut self, draws: &[RowDraw], weights: Option<&[f64]>) -> Result<WeighedRows, Error>;
+
+    /// Makes a centre of the row that is at `which` of those that were weighed last: what [`add_centre`](Self::add_centre) does
+    /// with it, and returns, for less.
+    ///
+    /// # Errors
+    /// As for [`pass`](Self::pass).
+    ///
+    /// # Panics
+    /// Where it was not weighed since the last centre.
+    fn add_drawn(&mut self, which: usize) -> Result<Vec<f64>, Error>;
 
     /// `near` of some ranges of rows, one after another.
     ///

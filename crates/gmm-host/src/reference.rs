@@ -6,6 +6,7 @@ use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics, referen
 use ndarray::{Array2, ArrayView1, ArrayView2, Axis};
 
 use crate::engine::{DISTANCE_ROWS, check_features};
+use crate::init::{RowDraw, WeighedRows, rows_of};
 use crate::products::{Kind, Multiplier};
 use crate::{Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
 
@@ -35,6 +36,7 @@ impl Engine for ReferenceEngine {
             rows: data.rows().to_f64(),
             weights: data.weights().map(<[f64]>::to_vec),
             near: Vec::new(),
+            drawn: Vec::new(),
         }))
     }
 }
@@ -44,6 +46,8 @@ struct ReferenceRows {
     weights: Option<Vec<f64>>,
     /// `(n,)`; empty until there is a centre.
     near: Vec<f64>,
+    /// Rows that were weighed since the last centre.
+    drawn: Vec<usize>,
 }
 
 fn squared_distance(x: ArrayView1<'_, f64>, centre: ArrayView1<'_, f64>) -> f64 {
@@ -68,7 +72,7 @@ impl Resident for ReferenceRows {
 
     fn sample(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Box<dyn Resident>, Error> {
         let weights = weights.map(<[f64]>::to_vec);
-        Ok(Box::new(Self { rows: self.rows.select(Axis(0), rows), weights, near: Vec::new() }))
+        Ok(Box::new(Self { rows: self.rows.select(Axis(0), rows), weights, near: Vec::new(), drawn: Vec::new() }))
     }
 
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
@@ -106,11 +110,12 @@ impl Resident for ReferenceRows {
     }
 
     fn forget_centres(&mut self) {
-        self.near = Vec::new();
+        (self.near, self.drawn) = (Vec::new(), Vec::new());
     }
 
     fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
         check_features(self.rows.ncols(), centre.len())?;
+        self.drawn.clear();
         self.near.resize(self.rows.nrows(), f64::INFINITY);
         for (x, near) in self.rows.outer_iter().zip(&mut self.near) {
             *near = near.min(squared_distance(x, centre.into()));
@@ -119,14 +124,19 @@ impl Resident for ReferenceRows {
         Ok(weighted.chunks(DISTANCE_ROWS).map(|some| some.iter().sum()).collect())
     }
 
-    fn potentials(&mut self, candidates: ArrayView2<'_, f64>) -> Result<Vec<f64>, Error> {
-        check_features(self.rows.ncols(), candidates.ncols())?;
-        assert!(!self.near.is_empty(), "no centre was added");
-        let left = |candidate: ArrayView1<'_, f64>| {
+    fn weigh_draws(&mut self, draws: &[RowDraw], weights: Option<&[f64]>) -> Result<WeighedRows, Error> {
+        assert_eq!(weights.is_some(), self.weights.is_some(), "row weights");
+        self.drawn = rows_of(draws, &self.near, weights);
+        let left = |&row: &usize| {
             let rows = self.rows.outer_iter().zip(&self.near).enumerate();
-            rows.map(|(i, (x, near))| weighted(self.weight(i), near.min(squared_distance(x, candidate)))).sum()
+            let distance = |x| squared_distance(x, self.rows.row(row));
+            rows.map(|(i, (x, near))| weighted(self.weight(i), near.min(distance(x)))).sum()
         };
-        Ok(candidates.outer_iter().map(left).collect())
+        Ok(WeighedRows { left: self.drawn.iter().map(left).collect(), rows: self.drawn.clone() })
+    }
+
+    fn add_drawn(&mut self, which: usize) -> Result<Vec<f64>, Error> {
+        self.add_centre(&self.rows.row(self.drawn[which]).to_vec())
     }
 
     fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {

@@ -6,7 +6,7 @@ use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
 use ndarray::{Array2, ArrayView2};
 
 use crate::em::{EmOptions, EmRun};
-use crate::init::LloydPasses;
+use crate::init::{LloydPasses, RowDraw, WeighedRows};
 use crate::products::Multiplier;
 use crate::{DeviceData, Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
 
@@ -174,8 +174,12 @@ impl<H: Hooks + 'static> Resident for Rows<H> {
         self.next()?.add_centre(centre)
     }
 
-    fn potentials(&mut self, candidates: ArrayView2<'_, f64>) -> Result<Vec<f64>, Error> {
-        self.next()?.potentials(candidates)
+    fn weigh_draws(&mut self, draws: &[RowDraw], weights: Option<&[f64]>) -> Result<WeighedRows, Error> {
+        self.next()?.weigh_draws(draws, weights)
+    }
+
+    fn add_drawn(&mut self, which: usize) -> Result<Vec<f64>, Error> {
+        self.next()?.add_drawn(which)
     }
 
     fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {

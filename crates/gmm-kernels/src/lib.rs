@@ -38,6 +38,7 @@
 mod kernel;
 
 pub mod device;
+pub mod draw_rows;
 pub mod e_step;
 mod each;
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]

@@ -2,7 +2,9 @@
 
 use crate::kernel::{Arguments, Kernel};
 use crate::layout::Kind;
-use crate::{Real, e_step, fused, lloyd, m_step_sums, nearest, probe, products, reduce, squared_distances, tile};
+use crate::{
+    Real, draw_rows, e_step, fused, lloyd, m_step_sums, nearest, probe, products, reduce, squared_distances, tile,
+};
 
 /// An entry point of the PTX modules.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +46,7 @@ fn generic<T: Real>() -> Vec<Signature> {
         one(squared_distances::potentials_4::<T>()),
         one(squared_distances::potentials_8::<T>()),
         one(squared_distances::lower::<T>()),
+        one(draw_rows::draw_rows::<T>()),
         one(products::pack::pack_doubles::<T>()),
         one(products::finish::finish::<T>()),
         one(products::forms::forms::<T>()),

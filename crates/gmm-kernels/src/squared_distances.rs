@@ -101,8 +101,11 @@ fn no_shared<T: Real>(_: &Lower<T>) -> u64 {
 const AT_ONCE: u32 = 8;
 
 /// `weight value`, 0 where the row weighs nothing, however far it is.
+///
+/// # Safety
+/// `(n,)` weights or null, and `row < n`.
 #[inline(always)]
-unsafe fn weighted(row_weights: *const f64, row: u64, value: f64) -> f64 {
+pub(crate) unsafe fn weighted(row_weights: *const f64, row: u64, value: f64) -> f64 {
     if row_weights.is_null() {
         return value;
     }

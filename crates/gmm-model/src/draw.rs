@@ -104,8 +104,16 @@ impl Draws {
     /// # Panics
     /// Where `cumulative` is empty.
     pub fn weighted_index(&mut self, cumulative: &[f64]) -> usize {
+        Self::index_at(cumulative, self.uniform())
+    }
+
+    /// The index that [`weighted_index`](Self::weighted_index) gives where `uniform`, in `[0, 1)`, is drawn.
+    ///
+    /// # Panics
+    /// Where `cumulative` is empty.
+    pub fn index_at(cumulative: &[f64], uniform: f64) -> usize {
         let total = *cumulative.last().expect("an index among no weights");
-        let mark = self.uniform() * total;
+        let mark = uniform * total;
         let found = cumulative.partition_point(|&c| c <= mark);
         // Rounding can put the mark on the total (subnormal totals): the last entry that has weight.
         if found < cumulative.len() { found } else { cumulative.partition_point(|&c| c < total) }

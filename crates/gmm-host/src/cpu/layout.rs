@@ -75,9 +75,8 @@ impl<T: Real> Layout<T> {
     pub(crate) fn sample(&self, rows: &[usize], weights: Option<&[f64]>) -> Result<Self, Error> {
         Self::filled(rows.len(), &self.shift, weights, |out, some| {
             for (to, &row) in rows[some].iter().enumerate() {
-                let (block, at) = (self.block(row / BLOCK), row % BLOCK);
-                for column in 0..self.d {
-                    out[column * STRIDE + to] = block[column * STRIDE + at];
+                for (column, value) in self.row(row).enumerate() {
+                    out[column * STRIDE + to] = value;
                 }
             }
         })
@@ -122,9 +121,19 @@ impl<T: Real> Layout<T> {
         &self.cells[block * self.d * STRIDE..][..self.d * STRIDE]
     }
 
+    /// One row, `d` values.
+    pub(crate) fn row(&self, row: usize) -> impl Iterator<Item = T> {
+        self.block(row / BLOCK).chunks_exact(STRIDE).map(move |column| column[row % BLOCK])
+    }
+
     /// Rows of one block that are rows of the data.
     pub(crate) fn rows_in(&self, block: usize) -> usize {
         BLOCK.min(self.n - block * BLOCK)
+    }
+
+    /// Whether weights were given.
+    pub(crate) fn is_weighted(&self) -> bool {
+        self.weights.is_some()
     }
 
     /// Row weights of one block, `BLOCK` values.

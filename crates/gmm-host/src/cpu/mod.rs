@@ -22,6 +22,7 @@ use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
 use ndarray::ArrayView2;
 
 use crate::engine::check_features;
+use crate::init::{RowDraw, WeighedRows, rows_of};
 use crate::products::{Kind, Multiplier};
 use crate::{Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted, memory};
 use layout::Layout;
@@ -85,7 +86,8 @@ impl CpuEngine {
 
     fn rows<T: Dispatch>(&self, data: &Dataset, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
         let layout = self.pool.install(|| Layout::<T>::new(data, shift))?;
-        Ok(Box::new(CpuRows { passes: Passes::new(self.machine, self.pool.clone()), layout, near: Vec::new() }))
+        let passes = Passes::new(self.machine, self.pool.clone());
+        Ok(Box::new(CpuRows { layout, passes, near: Vec::new(), drawn: Vec::new() }))
     }
 }
 
@@ -118,6 +120,8 @@ struct CpuRows<T> {
     passes: Passes<T>,
     /// Squared distances to the nearest of the centres that were added; empty until there is one.
     near: Vec<f64>,
+    /// Rows that were weighed since the last centre, `(t, d)`, less the shift.
+    drawn: Vec<T>,
 }
 
 impl<T: Dispatch> Resident for CpuRows<T> {
@@ -127,7 +131,7 @@ impl<T: Dispatch> Resident for CpuRows<T> {
 
     fn sample(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Box<dyn Resident>, Error> {
         let layout = self.passes.install(|| self.layout.sample(rows, weights))?;
-        Ok(Box::new(Self { layout, passes: self.passes.anew(), near: Vec::new() }))
+        Ok(Box::new(Self { layout, passes: self.passes.anew(), near: Vec::new(), drawn: Vec::new() }))
     }
 
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
@@ -177,7 +181,7 @@ impl<T: Dispatch> Resident for CpuRows<T> {
     }
 
     fn forget_centres(&mut self) {
-        self.near = Vec::new();
+        (self.near, self.drawn) = (Vec::new(), Vec::new());
     }
 
     fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
@@ -186,15 +190,22 @@ impl<T: Dispatch> Resident for CpuRows<T> {
             memory::check("the distances to centres", 8 * self.layout.n as u128)?;
             self.near = vec![f64::INFINITY; self.layout.n];
         }
+        self.drawn.clear();
         let point: Vec<T> = centre.iter().zip(&self.layout.shift).map(|(c, s)| T::of(c - s)).collect();
         Ok(self.passes.add_centre(&self.layout, &point, &mut self.near))
     }
 
-    fn potentials(&mut self, candidates: ArrayView2<'_, f64>) -> Result<Vec<f64>, Error> {
-        check_features(self.layout.d, candidates.ncols())?;
-        assert!(!self.near.is_empty(), "no centre was added");
-        let points = relative(candidates, &self.layout.shift);
-        Ok(self.passes.potentials(&self.layout, &points, &self.near))
+    fn weigh_draws(&mut self, draws: &[RowDraw], weights: Option<&[f64]>) -> Result<WeighedRows, Error> {
+        assert_eq!(weights.is_some(), self.layout.is_weighted(), "row weights");
+        let rows = rows_of(draws, &self.near, weights);
+        self.drawn = rows.iter().flat_map(|&row| self.layout.row(row)).collect();
+        Ok(WeighedRows { rows, left: self.passes.potentials(&self.layout, &self.drawn, &self.near) })
+    }
+
+    fn add_drawn(&mut self, which: usize) -> Result<Vec<f64>, Error> {
+        let drawn = std::mem::take(&mut self.drawn);
+        let point = &drawn[which * self.layout.d..][..self.layout.d];
+        Ok(self.passes.add_centre(&self.layout, point, &mut self.near))
     }
 
     fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {

@@ -9,7 +9,7 @@ use super::rows::CudaRows;
 use super::upload::Number;
 use crate::em::{EmOptions, EmRun};
 use crate::engine::check_features;
-use crate::init::{LloydPasses, lloyd_pass};
+use crate::init::{LloydPasses, RowDraw, WeighedRows, lloyd_pass};
 use crate::{Error, Evaluation, FillResponsibilities, Resident, Wanted};
 
 impl<T: Number> Resident for CudaRows<T> {
@@ -81,9 +81,13 @@ impl<T: Number> Resident for CudaRows<T> {
         self.run(|rows| rows.add_centre_here(centre))
     }
 
-    fn potentials(&mut self, candidates: ArrayView2<'_, f64>) -> Result<Vec<f64>, Error> {
-        check_features(self.d, candidates.ncols())?;
-        self.run(|rows| rows.potentials_here(candidates))
+    fn weigh_draws(&mut self, draws: &[RowDraw], weights: Option<&[f64]>) -> Result<WeighedRows, Error> {
+        assert_eq!(weights.is_some(), self.row_weights.is_some(), "row weights");
+        self.run(|rows| rows.weigh_draws_here(draws))
+    }
+
+    fn add_drawn(&mut self, which: usize) -> Result<Vec<f64>, Error> {
+        self.run(|rows| rows.add_drawn_here(which))
     }
 
     fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {

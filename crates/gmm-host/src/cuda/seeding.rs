@@ -1,26 +1,28 @@
-//! What k-means++ asks of resident rows: distances to the nearest centre stay on the device, and the host sees sums of
-//! them, and the few that a draw falls among.
+//! What k-means++ asks of resident rows: distances to the nearest centre stay on the device, rows are drawn by them there, and
+//! the host sees sums and the numbers of those rows, once for each centre.
 
 use std::ops::Range;
 
 use cust::memory::AsyncCopyDestination;
+use gmm_kernels::draw_rows::DRAWN_ROWS;
 use gmm_kernels::squared_distances::{CANDIDATES, SUMMED_ROWS};
 use gmm_model::CovarianceType;
 use ndarray::ArrayView2;
 
-use super::launch::Launcher;
+use super::launch::{DrawBuffers, Launcher};
 use super::parameters;
 use super::rows::CudaRows;
 use super::upload::Number;
 use super::workspace::{Pinned, Slot, pin, pinned_empty};
 use crate::Error;
 use crate::engine::DISTANCE_ROWS;
+use crate::init::{RowDraw, WeighedRows};
 
 /// Rows of which a kernel adds up distances, and how many such sums are one of [`DISTANCE_ROWS`]: a kernel has blocks for
 /// more parts of few rows than draws need to tell apart.
 const SUMMED: usize = SUMMED_ROWS as usize;
 const TOGETHER: usize = DISTANCE_ROWS / SUMMED;
-const _: () = assert!(TOGETHER * SUMMED == DISTANCE_ROWS);
+const _: () = assert!(TOGETHER * SUMMED == DISTANCE_ROWS && DRAWN_ROWS == DISTANCE_ROWS as u64);
 
 /// Sums of [`DISTANCE_ROWS`] rows each.
 fn together(sums: &[f64]) -> Vec<f64> {
@@ -43,24 +45,29 @@ pub(crate) struct SeedMemory<T: Number> {
     begun: bool,
     /// Sums of groups of rows, for each candidate.
     sums: Slot<f64>,
-    /// A centre, high parts before low ones, or candidates, `(d, 2, C)` for each launch.
+    /// A centre, high parts before low ones; or candidates, `(d, 2, C)` for each launch, and behind them the same one by one,
+    /// `(places, 2, d)`.
     centres: Slot<T>,
     /// `(candidates, n)`: distances to those that were weighed last, if there was room.
     distances: Slot<T>,
-    /// Those candidates.
-    weighed: Vec<Weighed>,
+    weighed: Weighed,
     /// Whether a kernel may still run over these buffers.
     pending: bool,
     host_centres: Pinned<T>,
     host_sums: Pinned<f64>,
+    /// Groups and uniforms of draws, and the rows that come of them: a kernel reads and writes them here.
+    host_draws: Pinned<u64>,
 }
 
-/// A candidate whose distances are on the device.
+/// Candidates that were weighed since the last centre.
+#[derive(Default)]
 struct Weighed {
-    /// `(d,)`.
-    point: Vec<f64>,
-    /// What it would leave of each group of rows.
-    sums: Vec<f64>,
+    /// What each would leave of each group of rows.
+    sums: Vec<Vec<f64>>,
+    /// Places that candidates have on the device.
+    places: usize,
+    /// Whether their distances are there too.
+    kept: bool,
 }
 
 impl<T: Number> SeedMemory<T> {
@@ -71,10 +78,11 @@ impl<T: Number> SeedMemory<T> {
             sums: Slot::empty(),
             centres: Slot::empty(),
             distances: Slot::empty(),
-            weighed: Vec::new(),
+            weighed: Weighed::default(),
             pending: false,
             host_centres: pinned_empty(),
             host_sums: pinned_empty(),
+            host_draws: pinned_empty(),
         }
     }
 
@@ -83,7 +91,8 @@ impl<T: Number> SeedMemory<T> {
         // Pinning takes longer than a place of a small fit.
         let host_centres = std::mem::replace(&mut self.host_centres, pinned_empty());
         let host_sums = std::mem::replace(&mut self.host_sums, pinned_empty());
-        *self = Self { host_centres, host_sums, ..Self::empty() };
+        let host_draws = std::mem::replace(&mut self.host_draws, pinned_empty());
+        *self = Self { host_centres, host_sums, host_draws, ..Self::empty() };
     }
 }
 
@@ -100,13 +109,12 @@ impl<T: Number> CudaRows<T> {
 
     /// [`Resident::add_centre`](crate::Resident::add_centre).
     pub(super) fn add_centre_here(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
-        if let Some(sums) = self.add_weighed(centre)? {
-            return Ok(sums);
-        }
         // What they would leave is less with another centre.
-        self.seeding.weighed.clear();
+        self.seeding.weighed = Weighed::default();
         let groups = self.n.div_ceil(SUMMED);
-        self.reserve_seeding(groups, CANDIDATES)?;
+        // As much as eight candidates will need, so that it stays.
+        self.reserve_seeding(groups, 2 * CANDIDATES)?;
+        pin(&self.gpu, &mut self.seeding.host_centres, 2 * self.d)?;
         let shape = self.shape(CovarianceType::Spherical, 1);
         self.send_centres(ArrayView2::from_shape((1, self.d), centre).expect("d values"))?;
         let memory = &self.seeding;
@@ -118,36 +126,32 @@ impl<T: Number> CudaRows<T> {
         Ok(sums)
     }
 
-    /// [`Resident::potentials`](crate::Resident::potentials).
-    pub(super) fn potentials_here(&mut self, candidates: ArrayView2<'_, f64>) -> Result<Vec<f64>, Error> {
+    /// [`Resident::weigh_draws`](crate::Resident::weigh_draws).
+    pub(super) fn weigh_draws_here(&mut self, draws: &[RowDraw]) -> Result<WeighedRows, Error> {
         assert!(self.seeding.begun, "no centre was added");
-        let (groups, each) = (self.n.div_ceil(SUMMED), 2 * self.d);
+        assert!(draws.iter().all(|draw| draw.group < self.n.div_ceil(DISTANCE_ROWS)), "a group that there is");
+        let (count, groups, each) = (draws.len(), self.n.div_ceil(SUMMED), 2 * self.d);
         // A kernel weighs four or eight; the last stands in for those that are not there.
-        let slots = candidates.nrows().next_multiple_of(CANDIDATES / 2);
-        self.seeding.weighed.clear();
-        if self.seeding.pending {
-            // What is replaced below goes where others find it, and must be in use by nothing.
-            self.queue.wait(&self.gpu)?;
-            self.seeding.pending = false;
-        }
-        self.reserve_seeding(slots * groups, slots)?;
-        let keep = self.reserve_distances(slots)?;
-        self.send_candidates(candidates, slots)?;
+        let places = count.next_multiple_of(CANDIDATES / 2);
+        self.seeding.weighed = Weighed::default();
+        let kept = self.reserve_draws(places, groups)?;
+        self.launch_draws(draws, places)?;
         let shape = self.shape(CovarianceType::Spherical, 1);
         let memory = &self.seeding;
         let near = memory.near.first(self.n);
-        let to_host = slots * groups <= SUMS_TO_HOST;
-        let all = if to_host { memory.host_sums.on_device(slots * groups) } else { memory.sums.first(slots * groups) };
-        for first in (0..slots).step_by(CANDIDATES) {
-            let these = first..slots.min(first + CANDIDATES);
-            let points = memory.centres.first(slots * each).index(these.start * each..these.end * each);
+        let to_host = places * groups <= SUMS_TO_HOST;
+        let all =
+            if to_host { memory.host_sums.on_device(places * groups) } else { memory.sums.first(places * groups) };
+        for first in (0..places).step_by(CANDIDATES) {
+            let these = first..places.min(first + CANDIDATES);
+            let points = memory.centres.first(places * each).index(these.start * each..these.end * each);
             let distances =
-                keep.then(|| memory.distances.first(slots * self.n).index(these.start * self.n..these.end * self.n));
+                kept.then(|| memory.distances.first(places * self.n).index(these.start * self.n..these.end * self.n));
             let sums = all.index(these.start * groups..these.end * groups);
             let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
             launcher.potentials(&shape, &self.whole(), &points, &near, distances.as_ref(), &sums)?;
         }
-        let len = candidates.nrows() * groups;
+        let len = count * groups;
         let sums = if to_host {
             self.queue.wait(&self.gpu)?;
             self.seeding.pending = false;
@@ -155,24 +159,56 @@ impl<T: Number> CudaRows<T> {
         } else {
             self.seed_results(0..len)?.to_vec()
         };
-        let of = |t: usize| &sums[t * groups..(t + 1) * groups];
-        if keep {
-            let all = candidates.outer_iter().enumerate();
-            self.seeding.weighed = all.map(|(t, c)| Weighed { point: c.to_vec(), sums: together(of(t)) }).collect();
-        }
-        Ok((0..candidates.nrows()).map(|t| of(t).iter().sum()).collect())
+        let rows = &self.seeding.host_draws.as_slice()[2 * places..][..count];
+        let rows = rows.iter().map(|&row| row as usize).collect();
+        let of_each = || sums.chunks_exact(groups);
+        self.seeding.weighed = Weighed { sums: of_each().map(together).collect(), places, kept };
+        Ok(WeighedRows { rows, left: of_each().map(|sums| sums.iter().sum()).collect() })
     }
 
-    /// A centre whose distances are there since it was weighed: its sums, and nothing to wait for. None where they are not.
-    fn add_weighed(&mut self, centre: &[f64]) -> Result<Option<Vec<f64>>, Error> {
-        let Some(t) = self.seeding.weighed.iter().position(|w| w.point == centre) else { return Ok(None) };
+    /// Puts draws where a kernel reads them, and the kernel on the stream that makes candidates of them.
+    fn launch_draws(&mut self, draws: &[RowDraw], places: usize) -> Result<(), Error> {
+        let points = 2 * places * self.d;
+        let shape = self.shape(CovarianceType::Spherical, 1);
+        let host = self.seeding.host_draws.as_mut_slice();
+        for (i, draw) in draws.iter().enumerate() {
+            (host[i], host[places + i]) = (draw.group as u64, draw.uniform.to_bits());
+        }
         let memory = &self.seeding;
-        let distances = memory.distances.first((t + 1) * self.n).index(t * self.n..);
+        let (there, centres) = (memory.host_draws.on_device(3 * places), memory.centres.first(2 * points));
+        let buffers = DrawBuffers {
+            groups: there.index(..places),
+            uniforms: there.index(places..2 * places),
+            rows: there.index(2 * places..),
+            candidates: centres.index(..points),
+            points: centres.index(points..),
+        };
         let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
-        launcher.lower(self.n as u64, &distances, &memory.near.first(self.n))?;
+        let (count, near) = (draws.len() as u32, memory.near.first(self.n));
+        launcher.draw_rows(&shape, &self.whole(), &near, (count, places as u32), &buffers)
+    }
+
+    /// [`Resident::add_drawn`](crate::Resident::add_drawn): what it leaves is known since it was weighed, and there is nothing to
+    /// wait for.
+    pub(super) fn add_drawn_here(&mut self, which: usize) -> Result<Vec<f64>, Error> {
+        let memory = &self.seeding;
+        let Weighed { sums, places, kept } = &memory.weighed;
+        assert!(which < sums.len(), "row {which} of {} that were weighed since the last centre", sums.len());
+        let near = memory.near.first(self.n);
+        let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
+        if *kept {
+            let distances = memory.distances.first((which + 1) * self.n).index(which * self.n..);
+            launcher.lower(self.n as u64, &distances, &near)?;
+        } else {
+            let each = 2 * self.d;
+            let point = memory.centres.first(2 * places * each).index((places + which) * each..);
+            let shape = self.shape(CovarianceType::Spherical, 1);
+            let sums = memory.sums.first(self.n.div_ceil(SUMMED));
+            launcher.add_centre(&shape, &self.whole(), &point, false, &near, &sums)?;
+        }
         let memory = &mut self.seeding;
         memory.pending = true;
-        Ok(Some(memory.weighed.drain(..).nth(t).expect("it is there").sums))
+        Ok(std::mem::take(&mut memory.weighed).sums.swap_remove(which))
     }
 
     /// [`Resident::near`](crate::Resident::near).
@@ -195,7 +231,7 @@ impl<T: Number> CudaRows<T> {
         Ok(self.seeding.host_sums.as_slice()[..len].to_vec())
     }
 
-    /// Room for `sums` sums, for distances, and for `points` centres or candidates.
+    /// Room for `sums` sums, for distances, and for `points` points.
     fn reserve_seeding(&mut self, sums: usize, points: usize) -> Result<(), Error> {
         let (gpu, memory) = (&self.gpu, &mut self.seeding);
         let centres = 2 * points * self.d;
@@ -206,13 +242,30 @@ impl<T: Number> CudaRows<T> {
         memory.near.reserve(gpu, self.n)?;
         memory.sums.reserve(gpu, sums)?;
         memory.centres.reserve(gpu, centres)?;
-        pin(gpu, &mut memory.host_centres, centres)?;
         pin(gpu, &mut memory.host_sums, sums)
     }
 
+    /// Room to draw candidates for so many places and to weigh them; and whether there is some for their distances.
+    fn reserve_draws(&mut self, places: usize, groups: usize) -> Result<bool, Error> {
+        let memory = &self.seeding;
+        let is_there = memory.centres.room() >= 4 * places * self.d
+            && memory.sums.room() >= places * groups
+            && memory.host_sums.len() >= places * groups
+            && memory.host_draws.len() >= 3 * places
+            && (memory.distances.room() >= places * self.n || memory.distances.room() == 0);
+        if memory.pending && !is_there {
+            // What is replaced goes where others find it, and must be in use by nothing.
+            self.queue.wait(&self.gpu)?;
+            self.seeding.pending = false;
+        }
+        self.reserve_seeding(places * groups, 2 * places)?;
+        pin(&self.gpu, &mut self.seeding.host_draws, 3 * places)?;
+        self.reserve_distances(places)
+    }
+
     /// Room for the distances to so many candidates, where there is some to spare: false where there is none.
-    fn reserve_distances(&mut self, slots: usize) -> Result<bool, Error> {
-        let wanted = slots * self.n;
+    fn reserve_distances(&mut self, places: usize) -> Result<bool, Error> {
+        let wanted = places * self.n;
         let have = self.seeding.distances.bytes();
         let bytes = (wanted * size_of::<T>()) as u128;
         // To ask takes longer than a place of a small fit, which needs next to nothing.
@@ -223,25 +276,6 @@ impl<T: Number> CudaRows<T> {
             Err(Error::Memory { .. }) => Ok(false),
             other => other.map(|()| true),
         }
-    }
-
-    /// Candidates as the kernels take them, four or eight at a time.
-    fn send_candidates(&mut self, candidates: ArrayView2<'_, f64>, slots: usize) -> Result<(), Error> {
-        let (d, shift, memory) = (self.d, &self.shift, &mut self.seeding);
-        let host = &mut memory.host_centres.as_mut_slice()[..2 * slots * d];
-        let (mut high, mut low) = (vec![T::ZERO; candidates.len()], vec![T::ZERO; candidates.len()]);
-        parameters::centres(candidates, shift, &mut high, &mut low);
-        for first in (0..slots).step_by(CANDIDATES) {
-            let count = CANDIDATES.min(slots - first);
-            for (i, slot) in host[2 * first * d..][..2 * count * d].iter_mut().enumerate() {
-                let (j, part, c) = (i / (2 * count), i / count % 2, i % count);
-                let at = (first + c).min(candidates.nrows() - 1) * d + j;
-                *slot = if part == 0 { high[at] } else { low[at] };
-            }
-        }
-        // SAFETY: pinned, and neither written again nor freed before the stream was waited for.
-        let copy = unsafe { memory.centres.first(host.len()).async_copy_from(&*host, &self.queue.stream) };
-        self.gpu.check("a copy of candidates to the device", copy)
     }
 
     fn send_centres(&mut self, centres: ArrayView2<'_, f64>) -> Result<(), Error> {

@@ -1,10 +1,9 @@
 //! k-means: greedy k-means++ seeding (Arthur and Vassilvitskii 2007) and Lloyd's iteration, on the engine in use.
 
-use std::ops::Range;
-
 use gmm_model::{CovarianceType, Draws, Statistics};
 use ndarray::{Array1, Array2, ArrayView2};
 
+use super::drawn::{RowDraw, cumulative, row_of};
 use super::picked::{self, Picked};
 use crate::em::check;
 use crate::engine::DISTANCE_ROWS;
@@ -78,8 +77,8 @@ pub fn k_means<'a>(
 /// proportion to weight times squared distance from those before it.
 ///
 /// Of `2 + ln k` candidates for each place, the one that leaves the smallest sum of distances is kept. Where all rows
-/// lie on chosen ones, the rest are drawn by weight. Cost: `k − 1` passes of distances to `2 + ln k` points and as many to one;
-/// of `near` only the rows are fetched among which a draw falls, [`DISTANCE_ROWS`] each.
+/// lie on chosen ones, the rest are drawn by weight. Cost: `k − 1` passes of distances to `2 + ln k` points and as many to one,
+/// for each of which a GPU is waited for once.
 ///
 /// # Errors
 /// Whatever the engine reports.
@@ -99,14 +98,15 @@ fn seed_among(
     k: usize,
     draws: &mut Draws,
 ) -> Result<(Array2<f64>, bool), Error> {
-    let (n, d) = rows.dim();
+    let n = rows.dim().0;
     let trials = 2 + (k as f64).ln() as usize;
-    let group = |g: usize| g * DISTANCE_ROWS..n.min((g + 1) * DISTANCE_ROWS);
+    let weight = |i: usize| data.weights().map_or(1.0, |w| w[i]);
     let by_weight = || -> Vec<f64> {
+        let group = |g: usize| g * DISTANCE_ROWS..n.min((g + 1) * DISTANCE_ROWS);
         let groups = 0..n.div_ceil(DISTANCE_ROWS);
         groups.map(|g| data.weights().map_or(group(g).len() as f64, |w| w[group(g)].iter().sum())).collect()
     };
-    let mut centres = Array2::zeros((k, d));
+    let mut chosen = Vec::with_capacity(k);
     // Σ weight of each group of rows times their distances to the centres that there are.
     let mut left: Vec<f64> = Vec::new();
     let mut ran_out = false;
@@ -118,38 +118,22 @@ fn seed_among(
         let cumulative = cumulative(if apart { left } else { by_weight() });
         let groups: Vec<usize> =
             (0..if apart { trials } else { 1 }).map(|_| draws.weighted_index(&cumulative)).collect();
-        let ranges: Vec<Range<usize>> = groups.iter().map(|&g| group(g)).collect();
-        let mut near = if apart { rows.near(&ranges)? } else { Vec::new() }.into_iter();
-        let mut chosen = Vec::with_capacity(ranges.len());
-        for rows in ranges {
-            let weight = |i: usize| data.weights().map_or(1.0, |w| w[i]);
-            let distances = rows.clone().map(|i| {
-                let near = if apart { near.next().expect("a distance for each row") } else { 1.0 };
-                if weight(i) > 0.0 { weight(i) * near } else { 0.0 }
-            });
-            chosen.push(rows.start + draws.weighted_index(&self::cumulative(distances.collect())));
-        }
-        let candidates = data.pick(&chosen)?;
-        let best = match candidates.nrows() {
-            1 => 0,
-            _ => least(&rows.potentials(candidates.view())?),
-        };
-        centres.row_mut(c).assign(&candidates.row(best));
+        let drawn: Vec<RowDraw> = groups.into_iter().map(|group| RowDraw { group, uniform: draws.uniform() }).collect();
         // Nothing is drawn after the last.
-        left = if c + 1 < k { rows.add_centre(&candidates.row(best).to_vec())? } else { Vec::new() };
+        let is_last = c + 1 == k;
+        left = if apart {
+            let weighed = rows.weigh_draws(&drawn, data.weights())?;
+            let best = least(&weighed.left);
+            chosen.push(weighed.rows[best]);
+            if is_last { Vec::new() } else { rows.add_drawn(best)? }
+        } else {
+            let row = row_of(drawn[0], n, weight);
+            chosen.push(row);
+            if is_last { Vec::new() } else { rows.add_centre(data.pick(&[row])?.as_slice().expect("one row"))? }
+        };
     }
     rows.forget_centres();
-    Ok((centres, ran_out))
-}
-
-/// Running sums.
-fn cumulative(mut values: Vec<f64>) -> Vec<f64> {
-    let mut sum = 0.0;
-    for slot in &mut values {
-        sum += *slot;
-        *slot = sum;
-    }
-    values
+    Ok((data.pick(&chosen)?, ran_out))
 }
 
 /// Where the least value stands, the first among equals.

@@ -1,5 +1,6 @@
 //! Where EM starts from.
 
+mod drawn;
 mod kmeans;
 mod picked;
 
@@ -11,8 +12,10 @@ use ndarray::{Array1, Array2, Axis};
 use crate::em::{check, singular};
 use crate::{Data, Error, Resident};
 
+pub use drawn::{RowDraw, WeighedRows};
 pub use kmeans::{KMeans, LloydPasses, k_means, lloyd, seed};
 
+pub(crate) use drawn::rows_of;
 pub(crate) use kmeans::lloyd_pass;
 
 /// How the first mixture is found.

@@ -1,6 +1,7 @@
 //! Comparisons that count, and remember the worst.
 
-use gmm_host::{Resident, Wanted};
+use gmm_host::init::RowDraw;
+use gmm_host::{DISTANCE_ROWS, Resident, Wanted};
 use gmm_model::{Mixture, Precision, Statistics};
 
 /// What a section found.
@@ -67,11 +68,11 @@ impl Tally {
         self.expect(got.is_finite(), || format!("{what}: not finite"));
     }
 
-    /// Every pass of the one engine against the other's.
+    /// Every pass of the one engine against the other's, over rows with these weights.
     pub(crate) fn passes(
         &mut self,
-        fast: &mut dyn Resident,
-        slow: &mut dyn Resident,
+        (fast, slow): (&mut dyn Resident, &mut dyn Resident),
+        weights: Option<&[f64]>,
         mixture: &Mixture,
         tolerance: f64,
         what: &str,
@@ -93,15 +94,39 @@ impl Tally {
         let near = |rows: &mut dyn Resident| {
             let last = rows.add_centre(&centres.row(k - 1).to_vec()).expect("a pass");
             let sums = rows.add_centre(&centres.row(0).to_vec()).expect("a pass");
-            let left = rows.potentials(centres).expect("a pass");
             let near = rows.near(&[n / 2..n, 0..n / 2]).expect("a pass");
-            rows.forget_centres();
-            ([last, sums, left].concat(), near)
+            ([last, sums].concat(), near)
         };
         let (got, want) = (near(fast), near(slow));
+        self.draws((fast, slow), weights, tolerance, what);
+        fast.forget_centres();
+        slow.forget_centres();
         self.close(&got.0, &want.0, tolerance, size(&want.0), &format!("{what}: sums of squared distances"));
         self.close(&got.1, &want.1, tolerance, size(&want.1), &format!("{what}: squared distances"));
         self.evaluation(fast, slow, mixture, tolerance, what);
+    }
+
+    /// Rows that are drawn by their distances to the centres that there are, and what they would leave.
+    fn draws(
+        &mut self,
+        (fast, slow): (&mut dyn Resident, &mut dyn Resident),
+        weights: Option<&[f64]>,
+        tolerance: f64,
+        what: &str,
+    ) {
+        let groups = fast.dim().0.div_ceil(DISTANCE_ROWS);
+        let draw = |i: usize, by: f64| RowDraw { group: i * 5 % groups, uniform: (i as f64 + 0.4) / 8.0 + by };
+        let mut weigh = |draws: &[RowDraw]| slow.weigh_draws(draws, weights).expect("a pass");
+        // Between two rows rounding may decide.
+        let around = [-tolerance, tolerance].map(|by| weigh(&(0..8).map(|i| draw(i, by)).collect::<Vec<_>>()).rows);
+        let settled = (0..8).filter(|&i| around[0][i] == around[1][i]);
+        let draws: Vec<RowDraw> = settled.map(|i| draw(i, 0.0)).collect();
+        if draws.is_empty() {
+            return;
+        }
+        let (got, want) = (fast.weigh_draws(&draws, weights).expect("a pass"), weigh(&draws));
+        self.expect(got.rows == want.rows, || format!("{what}: rows {:?}, not {:?}", got.rows, want.rows));
+        self.close(&got.left, &want.left, tolerance, size(&want.left), &format!("{what}: what rows would leave"));
     }
 
     /// Log densities, responsibilities, labels and totals.

@@ -15,7 +15,7 @@ fn check(bench: &Bench, tally: &mut Tally, kind: CovarianceType, (n, d, k): (usi
         let what = format!("{kind} {precision} n={n} d={d} k={k}");
         // N×K arrays of both engines in f64 on the host: at most 2 GB each.
         if n * k <= 100_000_000 {
-            tally.passes(fast.as_mut(), slow.as_mut(), &mixture, allowed(precision), &what);
+            tally.passes((fast.as_mut(), slow.as_mut()), data.weights(), &mixture, allowed(precision), &what);
         } else {
             tally.cases += 1;
             let pass = |rows: &mut dyn Resident| rows.pass(&mixture).expect("a pass");

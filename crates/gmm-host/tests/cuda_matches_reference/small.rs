@@ -39,7 +39,7 @@ fn check(
     let mut fast = gpu.load(&data, precision, &at).expect("room on the device");
     let mut slow = ReferenceEngine.load(&data, Precision::F64, &at).expect("room on the host");
     let what = format!("{kind} {precision} n={n} d={d} k={k} offset={offset:e} scale={scale:e}");
-    tally.passes(fast.as_mut(), slow.as_mut(), &mixture, allowed(precision), &what);
+    tally.passes((fast.as_mut(), slow.as_mut()), data.weights(), &mixture, allowed(precision), &what);
 }
 
 fn every_kind(gpu: &dyn Engine, tally: &mut Tally, sizes: &[(usize, usize, usize)]) {

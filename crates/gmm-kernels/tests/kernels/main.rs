@@ -2,6 +2,7 @@
 
 mod compare;
 mod data;
+mod draw_rows;
 mod emulator;
 mod evaluate;
 mod fused;

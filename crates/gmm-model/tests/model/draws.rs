@@ -205,6 +205,16 @@ fn weighted_indices_follow_the_weights_and_skip_zeros() {
 }
 
 #[test]
+fn an_index_is_that_of_the_uniform_that_is_drawn_for_it() {
+    let cumulative = [0.0, 1.0, 1.0, 4.0, 4.0];
+    let below_one = 1.0 - f64::EPSILON / 2.0;
+    let found = [0.0, 0.249, 0.25, below_one].map(|uniform| Draws::index_at(&cumulative, uniform));
+    assert_eq!(found, [1, 1, 3, 3]);
+    let (mut drawn, mut known) = (draws(), draws());
+    assert!((0..100).all(|_| drawn.weighted_index(&cumulative) == Draws::index_at(&cumulative, known.uniform())));
+}
+
+#[test]
 fn distinct_indices_are_a_uniform_ordered_choice() {
     let mut draws = draws();
     let mut counts = std::collections::BTreeMap::new();

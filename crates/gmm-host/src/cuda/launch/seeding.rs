@@ -1,6 +1,7 @@
 //! Launches for k-means++.
 
 use cust::memory::DeviceSlice;
+use gmm_kernels::draw_rows::{DrawRows, draw_rows as draw_rows_kernel};
 use gmm_kernels::layout::tiles;
 use gmm_kernels::squared_distances::{
     AddCentre, Lower, Potentials, SUMMED_ROWS, add_centre as add_centre_kernel, lower as lower_kernel, potentials_4,
@@ -12,7 +13,58 @@ use crate::Error;
 use crate::cuda::shape::Shape;
 use crate::cuda::upload::Number;
 
+/// Draws of rows, and what comes of them.
+#[derive(Clone, Copy)]
+pub(crate) struct DrawBuffers<T: Number> {
+    /// `(count,)`, each below `ceil(n/1024)`.
+    pub(crate) groups: DeviceSlice<u64>,
+    /// The bits of `(count,)` numbers.
+    pub(crate) uniforms: DeviceSlice<u64>,
+    /// `(count,)`.
+    pub(crate) rows: DeviceSlice<u64>,
+    /// `(d, 2, C)` for each launch of `C` candidates: `2*places*d`.
+    pub(crate) candidates: DeviceSlice<T>,
+    /// `(places, 2, d)`.
+    pub(crate) points: DeviceSlice<T>,
+}
+
 impl Launcher<'_> {
+    /// The rows that `count` draws mean, as candidates for `places`, and one by one.
+    pub(crate) fn draw_rows<T: Number>(
+        self,
+        shape: &Shape,
+        rows: &Chunk<T>,
+        near: &DeviceSlice<f64>,
+        (count, places): (u32, u32),
+        b: &DrawBuffers<T>,
+    ) -> Result<(), Error> {
+        let points = 2 * u64::from(places) * u64::from(shape.d);
+        check_chunk(shape, rows);
+        assert!(0 < count && count <= places && places.is_multiple_of(4), "{places} places for {count} draws");
+        at_least(near, rows.n, "distances");
+        at_least(&b.groups, count.into(), "groups of rows");
+        at_least(&b.uniforms, count.into(), "uniform numbers");
+        at_least(&b.rows, count.into(), "rows that were drawn");
+        at_least(&b.candidates, points, "candidates");
+        at_least(&b.points, points, "points");
+        let a = DrawRows {
+            x: pointer(&rows.x),
+            row_weights: or_null(rows.row_weights.as_ref()),
+            n: rows.n,
+            d: shape.d,
+            near: pointer(near),
+            groups: pointer(&b.groups),
+            uniforms: pointer(&b.uniforms).cast_const().cast(),
+            count,
+            rows: pointer(&b.rows),
+            candidates: pointer(&b.candidates),
+            points: pointer(&b.points),
+        };
+        // SAFETY: every length was checked against the field's formula; the caller's groups have rows, and its uniforms are the
+        // bits of numbers.
+        unsafe { self.launch(draw_rows_kernel::<T>(), (places, 1), a) }
+    }
+
     /// One centre, `(2, d)` in high and low parts, more: distances `(n,)` and their sums `(ceil(n/256),)`.
     pub(crate) fn add_centre<T: Number>(
         self,

@@ -1,7 +1,8 @@
 //! The same answers as the reference engine and the CPU engine give.
 
 use super::*;
-use crate::{ReferenceEngine, Wanted, shift};
+use crate::init::RowDraw;
+use crate::{DISTANCE_ROWS, ReferenceEngine, Wanted, shift};
 
 fn agrees(kind: CovarianceType, precision: Precision, n: usize, d: usize, k: usize, weighted: bool) {
     let what = format!("{kind} {precision} n={n} d={d} k={k}");
@@ -43,12 +44,15 @@ fn agrees(kind: CovarianceType, precision: Precision, n: usize, d: usize, k: usi
     let near = |rows: &mut dyn Resident| {
         let sums: Vec<f64> = centres.outer_iter().take(2).flat_map(|c| rows.add_centre(&c.to_vec()).unwrap()).collect();
         let ranges = [n / 2..n, 0..n.min(2)];
-        (sums, rows.potentials(centres).unwrap(), rows.near(&ranges).unwrap())
+        let draws = [0.3, 0.85].map(|uniform| RowDraw { group: n / 2 / DISTANCE_ROWS, uniform });
+        let weighed = rows.weigh_draws(&draws, data.weights()).unwrap();
+        (sums, weighed.left, rows.near(&ranges).unwrap(), weighed.rows)
     };
     let (a, b) = (near(fast.as_mut()), near(slow.as_mut()));
     fast.forget_centres();
     close(&a.0, &b.0, tolerance, &format!("{what}: sums of squared distances"));
-    close(&a.1, &b.1, tolerance, &format!("{what}: potentials"));
+    assert_eq!(a.3, b.3, "{what}: rows that are drawn");
+    close(&a.1, &b.1, tolerance, &format!("{what}: what they would leave"));
     close(&a.2, &b.2, tolerance, &format!("{what}: squared distances"));
     let run = |rows: &mut dyn Resident| {
         let (mut densities, mut r, mut labels) = (vec![f64::NAN; n], vec![f64::NAN; n * k], vec![u32::MAX; n]);

@@ -1,55 +1,138 @@
-//! What k-means++ asks: distances to candidates are kept where there is room, and measured again where there is none.
+//! What k-means++ asks: rows are drawn on the device, and distances to them are kept where there is room, and measured again
+//! where there is none.
+
+use gmm_model::Draws;
 
 use super::*;
-use crate::{ReferenceEngine, Resident};
+use crate::init::{self, RowDraw};
+use crate::{CpuEngine, ReferenceEngine, Resident};
 
-/// One centre, some candidates, of which one becomes a centre, and another centre that was none of them.
-fn ask(rows: &mut dyn Resident, candidates: &Array2<f64>, chosen: usize) -> Vec<Vec<f64>> {
+/// One centre, some rows that are drawn, of which the last becomes a centre, another centre that was none of them, and some
+/// rows again, of which the first does. Rows, and sums and distances.
+fn ask(rows: &mut dyn Resident, weights: &[f64], draws: &[RowDraw]) -> (Vec<usize>, Vec<Vec<f64>>) {
     let n = rows.dim().0;
     #[expect(clippy::single_range_in_vec_init, reason = "one range of rows: all of them")]
     let all = [0..n];
     let first = rows.add_centre(&[0.5, -0.5]).unwrap();
-    let potentials = rows.potentials(candidates.view()).unwrap();
-    let second = rows.add_centre(&candidates.row(chosen).to_vec()).unwrap();
+    let weighed = rows.weigh_draws(draws, Some(weights)).unwrap();
+    let second = rows.add_drawn(draws.len() - 1).unwrap();
     let near = rows.near(&all).unwrap();
     let third = rows.add_centre(&[2.0, 2.5]).unwrap();
-    let weighed_before = rows.add_centre(&candidates.row(0).to_vec()).unwrap();
-    let again = rows.potentials(candidates.view()).unwrap();
-    let last = rows.add_centre(&candidates.row(0).to_vec()).unwrap();
+    let again = rows.weigh_draws(draws, Some(weights)).unwrap();
+    let fourth = rows.add_drawn(0).unwrap();
     rows.forget_centres();
-    vec![first, potentials, second, near, third, weighed_before, again, last]
+    let drawn = [weighed.rows, again.rows].concat();
+    (drawn, vec![first, weighed.left, second, near, third, again.left, fourth])
 }
 
 #[test]
-fn a_candidate_becomes_a_centre_with_the_distances_that_it_was_weighed_by_or_without() {
+fn a_row_that_is_drawn_becomes_a_centre_with_the_distances_that_it_was_weighed_by_or_without() {
     let n = 2100;
-    let weights = (0..n).map(|i| 0.5 * (i % 4) as f64).collect();
-    let data = dataset(n, 2).with_weights(weights).unwrap();
-    for count in [1, 4, 5, 9] {
-        let candidates = Array2::from_shape_fn((count, 2), |(c, j)| c as f64 * 0.7 + noise(9 * c + j));
+    let weights: Vec<f64> = (0..n).map(|i| 0.5 * (i % 4) as f64).collect();
+    let data = dataset(n, 2).with_weights(weights.clone()).unwrap();
+    // Rows, as they came too, weights and distances take most of 120 KB, distances to four candidates 34 KB or more. Sums for
+    // very many candidates come by a copy, where a kernel writes those of few to the host.
+    for (count, little) in [(1, 120 << 10), (4, 120 << 10), (5, 120 << 10), (9, 120 << 10), (950, 1 << 20)] {
+        let draw = |i: usize| RowDraw { group: i % 3, uniform: 0.5 + 0.5 * noise(7 * i + count) };
+        let draws: Vec<RowDraw> = (0..count).map(draw).collect();
         for precision in [Precision::F32, Precision::F64] {
             let mut slow = ReferenceEngine.load(&data, Precision::F64, &[0.0; 2]).unwrap();
-            let want = ask(slow.as_mut(), &candidates, count - 1);
-            // Rows, as they came too, weights and distances take most of 120 KB, distances to four candidates 34 KB or more.
-            let waits: Vec<usize> = [1 << 30, 120 << 10]
-                .map(|memory| {
-                    let fake = Fake::install(Machine { memory, ..Machine::default() });
-                    let engine = CudaEngine::new(0).unwrap();
-                    let mut fast = engine.load(&data, precision, &[0.0; 2]).unwrap();
-                    let before = fake.0.calls_of(Class::Wait);
-                    let got = ask(fast.as_mut(), &candidates, count - 1);
-                    let waits = fake.0.calls_of(Class::Wait) - before;
-                    let tolerance = if precision == Precision::F32 { 2e-6 } else { 1e-12 };
-                    for (i, (a, b)) in got.iter().zip(&want).enumerate() {
-                        close(a, b, tolerance, &format!("{precision}, {count} candidates, {memory} bytes: answer {i}"));
-                    }
-                    drop((fast, engine));
-                    fake.0.assert_clean("seeding");
-                    waits
-                })
-                .to_vec();
-            // Two of them do not wait where distances were kept, but the last has to be waited for before it is freed.
-            assert_eq!(waits, [7, 8], "{precision}, {count}: waits");
+            let want = ask(slow.as_mut(), &weights, &draws);
+            let mut cpu = CpuEngine::new(1).unwrap().load(&data, precision, &[0.0; 2]).unwrap();
+            assert_eq!(ask(cpu.as_mut(), &weights, &draws).0, want.0, "{precision}, {count} rows on the CPU");
+            let all = [(1 << 30, 2), (little, 0)].map(|(memory, kept)| {
+                let fake = Fake::install(Machine { memory, ..Machine::default() });
+                let engine = CudaEngine::new(0).unwrap();
+                let mut fast = engine.load(&data, precision, &[0.0; 2]).unwrap();
+                let before = fake.0.calls_of(Class::Wait);
+                let got = ask(fast.as_mut(), &weights, &draws);
+                let waits = fake.0.calls_of(Class::Wait) - before;
+                let what = format!("{precision}, {count} rows, {memory} bytes");
+                // To add a row that was weighed does not wait, but the last has to be waited for before it is freed.
+                assert_eq!((waits, fake.0.launches("lower")), (6, kept), "{what}: waits, and distances that were kept");
+                assert_eq!(got.0, want.0, "{what}: rows");
+                let tolerance = if precision == Precision::F32 { 2e-6 } else { 1e-12 };
+                for (i, (a, b)) in got.1.iter().zip(&want.1).enumerate() {
+                    close(a, b, tolerance, &format!("{what}: answer {i}"));
+                }
+                drop((fast, engine));
+                fake.0.assert_clean("seeding");
+                got
+            });
+            assert_eq!(all[0], all[1], "{precision}, {count}: with little memory, the same bits");
+        }
+    }
+}
+
+#[test]
+fn seeds_are_the_rows_that_the_cpu_draws_at_one_wait_each() {
+    for (n, d, k) in [(600, 3, 2), (2500, 2, 9), (40_000, 1, 60)] {
+        let rows = rows(n, d, 50.0);
+        let weights: Vec<f64> = (0..n).map(|i| (i % 3) as f64).collect();
+        for (precision, data) in [
+            (Precision::F64, Dataset::new(rows.clone()).unwrap()),
+            (Precision::F32, Dataset::new(rows.mapv(|v| v as f32)).unwrap().with_weights(weights).unwrap()),
+        ] {
+            let at = vec![50.0; d];
+            let draws = || Draws::new(n as u64, 0);
+            let mut slow = CpuEngine::new(1).unwrap().load(&data, precision, &at).unwrap();
+            let want = init::seed(slow.as_mut(), &data, k, &mut draws()).unwrap();
+            let fake = Fake::install(Machine::default());
+            let engine = CudaEngine::new(0).unwrap();
+            let mut fast = engine.load(&data, precision, &at).unwrap();
+            let before = fake.0.calls_of(Class::Wait);
+            let got = init::seed(fast.as_mut(), &data, k, &mut draws()).unwrap();
+            assert_eq!(fake.0.calls_of(Class::Wait) - before, k, "{precision} n={n} k={k}: waits");
+            assert_eq!(got, want, "{precision} n={n} k={k}");
+            drop((fast, engine));
+            fake.0.assert_clean("seeding");
+        }
+    }
+}
+
+#[test]
+fn a_fault_anywhere_in_a_seeding_is_an_error_and_the_next_one_is_right() {
+    let data = dataset(300, 2);
+    let seeds = |rows: &mut dyn Resident| init::seed(rows, &data, 5, &mut Draws::new(3, 0));
+    let load = |engine: &CudaEngine| engine.load(&data, Precision::F32, &[0.0; 2]).unwrap();
+    let want = {
+        let _fake = Fake::install(Machine::default());
+        seeds(load(&CudaEngine::new(0).unwrap()).as_mut()).unwrap()
+    };
+    for (class, code) in [
+        (Class::Any, code::UNKNOWN),
+        (Class::Allocation, code::OUT_OF_MEMORY),
+        (Class::Launch, code::LAUNCH_OUT_OF_RESOURCES),
+        (Class::Launch, code::OUT_OF_MEMORY),
+        (Class::Wait, code::UNKNOWN),
+    ] {
+        for at in 1.. {
+            let what = format!("{class:?} {at}, code {code}");
+            let fake = Fake::install(Machine::default());
+            let engine = CudaEngine::new(0).unwrap();
+            let mut rows = load(&engine);
+            fake.0.fail(Fault::once(class, at, code));
+            let end = seeds(rows.as_mut());
+            let failed = fake.0.failed();
+            match end {
+                Err(error) => assert!(matches!(error, Error::Device(_) | Error::Memory { .. }), "{what}: {error}"),
+                Ok(found) => {
+                    assert_eq!(found, want, "{what}");
+                    // Distances may do without memory, and cust passes over this answer.
+                    let passed = code == code::OUT_OF_MEMORY || matches!(failed, None | Some("cuCtxSetCurrent"));
+                    assert!(passed, "{what}: went on after {failed:?}");
+                }
+            }
+            fake.0.recover();
+            if !fault::is_fatal(code) {
+                assert_eq!(seeds(rows.as_mut()).unwrap(), want, "{what}: the next");
+            }
+            drop((rows, engine));
+            fake.0.assert_clean(&what);
+            if failed.is_none() {
+                assert!(at > 2, "{what}");
+                break;
+            }
         }
     }
 }
