@@ -72,7 +72,7 @@ struct Bounds {
 
 /// Kernels that gain by it and lose no register to memory, and those whose blocks have more than 128 threads, which could not
 /// be launched with more registers.
-const BOUNDS: [Bounds; 17] = [
+const BOUNDS: [Bounds; 15] = [
     Bounds { target: Some("sm_90a"), kernel: "halves_densities_full_4_narrow", threads: 128, blocks: 3 },
     Bounds { target: Some("sm_90a"), kernel: "halves_densities_full_4_wide", threads: 128, blocks: 3 },
     Bounds { target: Some("sm_90a"), kernel: "halves_moments_full_narrow", threads: 128, blocks: 3 },
@@ -80,12 +80,10 @@ const BOUNDS: [Bounds; 17] = [
     Bounds { target: Some("sm_90a"), kernel: "halves_moments_linear_wide", threads: 128, blocks: 2 },
     Bounds { target: Some("sm_90a"), kernel: "pass_full_and_one_3_1_f32", threads: 128, blocks: 3 },
     Bounds { target: Some("sm_90a"), kernel: "pass_full_and_one_3_1_f64", threads: 128, blocks: 3 },
-    Bounds { target: Some("sm_90a"), kernel: "pass_linear_2_4_f32", threads: 128, blocks: 4 },
-    Bounds { target: Some("sm_90a"), kernel: "pass_linear_2_4_f64", threads: 128, blocks: 4 },
+    Bounds { target: Some("sm_90a"), kernel: "pass_linear_2_4_f32", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_90a"), kernel: "pass_linear_2_4_f64", threads: 128, blocks: 3 },
     Bounds { target: Some("sm_90a"), kernel: "pass_squares_1_1_f32", threads: 128, blocks: 5 },
     Bounds { target: Some("sm_90a"), kernel: "pass_squares_1_1_f64", threads: 128, blocks: 5 },
-    Bounds { target: Some("sm_90a"), kernel: "pass_squares_2_4_f32", threads: 128, blocks: 3 },
-    Bounds { target: Some("sm_90a"), kernel: "pass_squares_2_4_f64", threads: 128, blocks: 3 },
     Bounds { target: None, kernel: "narrow_1", threads: 512, blocks: 1 },
     Bounds { target: None, kernel: "narrow_2_7", threads: 512, blocks: 1 },
     Bounds { target: None, kernel: "narrow_2_8", threads: 512, blocks: 1 },

@@ -146,9 +146,7 @@ unsafe fn body<F: Features, const U: usize, const S: usize, const G: usize, cons
         a.partials.wrapping_add(((split * lanes + turn) as u64 * place.sums()) as usize)
     };
     let of = Of { d: a.d, derive: a.derive, steps: a.steps, classes: a.classes };
-    // Σ r of a group is one warp's, so that no warp has more to do than another: of the group with its unit's number, and the
-    // last unit's of all from there on.
-    let past_weights = if unit + 1 == units { G as u32 } else { (G as u32).min(unit + 1) };
+    let mine = OfWeights::new(units, unit, G as u32);
 
     // What a lane knows of its features waits in shared memory: there are not registers for it too.
     let aside = |which: usize| {
@@ -202,10 +200,10 @@ unsafe fn body<F: Features, const U: usize, const S: usize, const G: usize, cons
             let here = stage(odd);
             odd = 1 - odd;
             let mut sixteen = turn;
-            while sixteen < SIXTEENS && unit < units {
+            while sixteen < SIXTEENS && (unit < units || mine.first() < G as u32) {
                 let factors = here.factors(sixteen, lane);
-                let mut i = unit;
-                while i < past_weights {
+                let mut i = mine.first();
+                while i < mine.end() {
                     let right = here.exponential(sixteen, i, lane);
                     let mut weight = 0.0;
                     each(4, |r| {
@@ -214,9 +212,9 @@ unsafe fn body<F: Features, const U: usize, const S: usize, const G: usize, cons
                         weight = Real::fma(e, factors[r], weight);
                     });
                     weights.store(i * THREADS, weights.load(i * THREADS) + weight.to_f64());
-                    i += 1;
+                    i += mine.step();
                 }
-                each(U, |u| {
+                each(if unit < units { U } else { 0 }, |u| {
                     let v = F::features(lane_of(u), here, sixteen, factors);
                     let operands: [Left; 2] = [left_down(v[0], v[1]), left_down(v[2], v[3])];
                     each(G / 4, |four| {
@@ -258,7 +256,7 @@ unsafe fn body<F: Features, const U: usize, const S: usize, const G: usize, cons
         let mut w = weights.load(i as u32 * THREADS) / EXPONENTIAL.to_f64();
         w += warp::shuffle_xor(w, 1);
         w += warp::shuffle_xor(w, 2);
-        if (unit..past_weights).contains(&(i as u32)) && unit < units && lane % 4 == 0 {
+        if mine.has(i as u32) && lane.is_multiple_of(4) {
             let at = place.coefficients() + (8 * (piece * G as u32 + i as u32) + lane / 4) as u64;
             // SAFETY: as above.
             unsafe { add(partials, accumulate, at, w) };
@@ -318,6 +316,46 @@ impl Cut {
         let (part, rest) = (at % parts, at / parts);
         let (piece, split) = (rest % pieces, rest / pieces);
         Some(Self { units, lanes, piece, split, unit: (part << shift) + (me & (at_once - 1)), turn: me >> shift })
+    }
+}
+
+/// The groups of components of which a warp adds up Σ r: every `step`th from `first` up to `end`, in a byte each, since
+/// registers are few.
+#[derive(Clone, Copy)]
+struct OfWeights(u32);
+
+impl OfWeights {
+    /// Warps without a unit share them. If there are none, a warp has the group with its unit's number, and the last unit's
+    /// all from there on.
+    #[inline(always)]
+    fn new(units: u32, unit: u32, groups: u32) -> Self {
+        let idle = units.next_multiple_of(units_of_block(units)) - units;
+        let (first, end, step) = match (idle > 0, unit < units) {
+            (true, false) => (unit - units, groups, idle),
+            (true, true) => (groups, groups, 1),
+            (false, _) => (unit, if unit + 1 == units { groups } else { unit + 1 }, 1),
+        };
+        Self(first.min(groups) | end.min(groups) << 8 | step << 16)
+    }
+
+    #[inline(always)]
+    fn first(self) -> u32 {
+        self.0 & 0xff
+    }
+
+    #[inline(always)]
+    fn end(self) -> u32 {
+        self.0 >> 8 & 0xff
+    }
+
+    #[inline(always)]
+    fn step(self) -> u32 {
+        self.0 >> 16
+    }
+
+    #[inline(always)]
+    fn has(self, group: u32) -> bool {
+        group >= self.first() && group < self.end() && (group - self.first()).is_multiple_of(self.step())
     }
 }
 
