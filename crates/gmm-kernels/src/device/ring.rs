@@ -12,7 +12,9 @@ pub const OPERAND: u32 = 512;
 ///
 /// What is taken together lies together. Where it may not end where the ring ends, as it does if all that is taken divides
 /// the ring, `MORE` is 8: so many operands of the ring's beginning lie behind its end once more.
-pub struct Ring<const T: usize, const MORE: usize> {
+///
+/// Beside those that are waited for, `LATER` times as many are on their way.
+pub struct Ring<const T: usize, const MORE: usize, const LATER: u32> {
     offset: u32,
     operands: *const u32,
     /// Times [`TOGETHER`](Self::TOGETHER) operands in the stream, and which of them is to be sent for next.
@@ -26,12 +28,13 @@ pub struct Ring<const T: usize, const MORE: usize> {
     there: u32,
 }
 
-impl<const T: usize, const MORE: usize> Ring<T, MORE> {
+impl<const T: usize, const MORE: usize, const LATER: u32> Ring<T, MORE, LATER> {
     /// Operands that are sent for at a time.
     pub const TOGETHER: u32 = 8 * T as u32;
 
-    /// Operands that are there: what is in use, what follows, and twice what is on its way.
-    const PLACES: u32 = 4 * Self::TOGETHER;
+    /// Operands that are there: what is in use, which if not all that is taken divides the ring is of two times, what is waited
+    /// for next, and what is on its way besides.
+    const PLACES: u32 = (if MORE == 0 { 2 } else { 3 } + LATER) * Self::TOGETHER;
 
     /// Bytes of a block.
     pub const BYTES: u32 = (Self::PLACES + MORE as u32) * OPERAND;
@@ -45,8 +48,7 @@ impl<const T: usize, const MORE: usize> Ring<T, MORE> {
     pub unsafe fn start(offset: u32, operands: *const u32, count: u32) -> Self {
         let turns = count.div_ceil(Self::TOGETHER);
         let mut ring = Self { offset, operands, turns, next: 0, to: 0, at: 0, there: 0 };
-        ring.send();
-        ring.send();
+        each(1 + LATER as usize, |_| ring.send());
         ring
     }
 
@@ -74,8 +76,8 @@ impl<const T: usize, const MORE: usize> Ring<T, MORE> {
     #[inline(always)]
     pub fn take(&mut self, count: u32) -> u32 {
         if self.there < count {
-            // All but those that were sent for last: their way takes longer than the work on what is there.
-            copies_arrive_but::<1>();
+            // Not for those behind them: their way takes longer than the work on what is there.
+            copies_arrive_but::<LATER>();
             // What each thread waited for is there for all; and what lay where the next go is read by none any more, since
             // nobody is further behind than what is in use.
             thread::sync_threads();

@@ -31,7 +31,8 @@ impl Likelihood {
         Self { total: at.load(lane), product: at.load(lane + WARP), lowered: at.load(lane + 2 * WARP) }
     }
 
-    /// A row: the largest of its joint densities' logarithms, and the sum of all in terms of that, at least 1.
+    /// A row: a number near the largest of its joint densities' logarithms, and the sum of all in terms of that, so that it
+    /// is neither near 0 nor beyond 2²⁵⁶.
     #[inline(always)]
     pub(super) fn add(&mut self, weighted: bool, weight: f64, top: f64, sum: f64) {
         if weighted {

@@ -20,6 +20,7 @@ pub mod place;
 pub mod scores;
 mod staging;
 pub mod state;
+mod top;
 pub mod update;
 
 use features::{Full, FullAndOne, Linear, Squares};
@@ -44,9 +45,9 @@ kernels! {
         d: u32,
         /// One of [`derive`](pass::derive).
         derive: u32,
-        /// [`Place::coefficients`]: of the log joint densities; 16-byte aligned.
+        /// [`Place::coefficients`]: of the log joint densities.
         coefficients: *const f64,
-        /// `(8*groups,)`: constants of the log joint densities; −∞ past the last component; 16-byte aligned.
+        /// `(8*groups,)`: constants of the log joint densities; −∞ past the last component.
         constants: *const f64,
         /// `(blocks, Place::sums)`, written.
         partials: *mut f64,

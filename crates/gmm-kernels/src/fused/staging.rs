@@ -83,13 +83,13 @@ impl<T: Real> Rows<T> {
             // Read before any is written: nobody else could know that the two places are different ones.
             let mut v = [T::ZERO; AT_ONCE];
             let of = |i: usize| some * AT_ONCE + i;
-            let some = AT_ONCE.min(steps - of(0));
-            each(some, |i| {
+            let here = AT_ONCE.min(steps - of(0));
+            each(here, |i| {
                 if there(of(i)) {
                     v[i] = raw.load(of(i) as u32 * WARP + self.lane);
                 }
             });
-            each(some, |i| {
+            each(here, |i| {
                 let v = v[i].to_f64();
                 if there(of(i)) {
                     x.store(2 * of(i) as u32 * STRIDE + to, v);

@@ -60,41 +60,51 @@ kernels! {
     /// Columns, up to 64 components at a time.
     halves_densities_linear_wide => linear::<8, false>, shared_linear::<8, false>;
     /// Full covariances of up to 16 columns, 32 components at a time.
-    halves_densities_full_2_narrow => full::<2, 4, 4, false>, shared_full::<4, false>;
+    halves_densities_full_2_narrow => full::<2, 4, 4, 1, false>, shared_full::<4, false>;
     /// Full covariances of up to 16 columns, 64 components at a time.
-    halves_densities_full_2_wide => full::<2, 4, 8, false>, shared_full::<8, false>;
+    halves_densities_full_2_wide => full::<2, 4, 8, 1, false>, shared_full::<8, false>;
     /// Full covariances of up to 32 columns, 32 components at a time.
-    halves_densities_full_4_narrow => full::<4, 2, 4, false>, shared_full::<4, false>;
+    halves_densities_full_4_narrow => full::<4, 2, 4, 1, false>, shared_full::<4, false>;
     /// Full covariances of up to 32 columns, 64 components at a time.
-    halves_densities_full_4_wide => full::<4, 2, 8, false>, shared_full::<8, false>;
+    halves_densities_full_4_wide => full::<4, 2, 8, 1, false>, shared_full::<8, false>;
     /// Full covariances of more columns, 32 components at a time.
-    halves_densities_full_8_narrow => full::<8, 1, 4, false>, shared_full::<4, false>;
+    halves_densities_full_8_narrow => full::<8, 1, 4, 0, false>, shared_full::<4, false>;
     /// Full covariances of more columns, 64 components at a time.
-    halves_densities_full_8_wide => full::<8, 1, 8, false>, shared_full::<8, false>;
+    halves_densities_full_8_wide => full::<8, 1, 8, 0, false>, shared_full::<8, false>;
     /// Heads alone: columns, up to 32 components at a time.
     heads_densities_linear_narrow => linear::<4, true>, shared_linear::<4, true>;
     /// Heads alone: columns, up to 64 components at a time.
     heads_densities_linear_wide => linear::<8, true>, shared_linear::<8, true>;
     /// Heads alone: full covariances of up to 16 columns, 32 components at a time.
-    heads_densities_full_2_narrow => full::<2, 4, 4, true>, shared_full::<4, true>;
+    heads_densities_full_2_narrow => full::<2, 4, 4, 1, true>, shared_full::<4, true>;
     /// Heads alone: full covariances of up to 16 columns, 64 components at a time.
-    heads_densities_full_2_wide => full::<2, 4, 8, true>, shared_full::<8, true>;
+    heads_densities_full_2_wide => full::<2, 4, 8, 1, true>, shared_full::<8, true>;
     /// Heads alone: full covariances of up to 32 columns, 32 components at a time.
-    heads_densities_full_4_narrow => full::<4, 2, 4, true>, shared_full::<4, true>;
+    heads_densities_full_4_narrow => full::<4, 2, 4, 1, true>, shared_full::<4, true>;
     /// Heads alone: full covariances of up to 32 columns, 64 components at a time.
-    heads_densities_full_4_wide => full::<4, 2, 8, true>, shared_full::<8, true>;
+    heads_densities_full_4_wide => full::<4, 2, 8, 1, true>, shared_full::<8, true>;
     /// Heads alone: full covariances of more columns, 32 components at a time.
-    heads_densities_full_8_narrow => full::<8, 1, 4, true>, shared_full::<4, true>;
+    heads_densities_full_8_narrow => full::<8, 1, 4, 0, true>, shared_full::<4, true>;
     /// Heads alone: full covariances of more columns, 64 components at a time.
-    heads_densities_full_8_wide => full::<8, 1, 8, true>, shared_full::<8, true>;
+    heads_densities_full_8_wide => full::<8, 1, 8, 0, true>, shared_full::<8, true>;
 }
 
 const WARPS: u32 = THREADS / WARP;
 
 /// Steps of columns are long, and what follows must be sent for early.
-type Wide = ring::Ring<2, 0>;
-/// Full covariances leave less room.
-type Narrow = ring::Ring<1, 8>;
+type Wide = ring::Ring<2, 0, 1>;
+/// Full covariances leave less room, those of more than 32 columns least.
+type Narrow<const LATER: u32> = ring::Ring<1, 8, LATER>;
+
+/// What else is on its way where components have so many tiles of eight rows at a time.
+const fn later(tiles: usize) -> u32 {
+    if tiles < 8 { 1 } else { 0 }
+}
+
+/// Bytes of the ring for full covariances of so many steps.
+const fn narrow_bytes(steps: u32) -> u32 {
+    if steps <= 2 { Narrow::<{ later(4) }>::BYTES } else { Narrow::<{ later(8) }>::BYTES }
+}
 
 /// Distance of a component's densities from those of the one before: four more than the rows, against bank conflicts.
 const STRIDE: u32 = ROWS + 4;
@@ -107,7 +117,7 @@ const fn joint_bytes(groups: u32) -> u32 {
 /// Bytes of shared memory: the ring, then each warp's rows, then their densities.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(super) const fn shared_len<const ONE: bool>(full: bool, derive: u32, steps: u32, groups: u32) -> u64 {
-    let (ring, joint) = if full { (Narrow::BYTES, joint_bytes(groups)) } else { (Wide::BYTES, 0) };
+    let (ring, joint) = if full { (narrow_bytes(steps), joint_bytes(groups)) } else { (Wide::BYTES, 0) };
     (ring + WARPS * (Rows::<ONE>::bytes(steps, derive) + joint)) as u64
 }
 
@@ -200,8 +210,8 @@ unsafe fn linear<const G: usize, const ONE: bool>(a: Densities) {
 /// # Safety
 /// As the fields of [`Densities`] say.
 #[inline(always)]
-unsafe fn full<const NT: usize, const C: usize, const G: usize, const ONE: bool>(a: Densities) {
-    const { assert!(NT * C == 8) };
+unsafe fn full<const NT: usize, const C: usize, const G: usize, const LATER: u32, const ONE: bool>(a: Densities) {
+    const { assert!(NT * C == 8 && LATER == later(NT)) };
     // SAFETY: the state is as `state` says.
     if unsafe { stopped(a.state, a.iteration) } {
         return;
@@ -212,8 +222,8 @@ unsafe fn full<const NT: usize, const C: usize, const G: usize, const ONE: bool>
     let order = Full::of(a.d);
     let all = order.all(8 * a.groups) / in_unit(ONE);
     // SAFETY: as the fields say.
-    let mut ring = unsafe { Narrow::start(0, a.operands, all) };
-    let own = Narrow::BYTES + me * (Rows::<ONE>::bytes(a.steps, a.derive) + joint_bytes(G as u32));
+    let mut ring = unsafe { Narrow::<LATER>::start(0, a.operands, all) };
+    let own = Narrow::<LATER>::BYTES + me * (Rows::<ONE>::bytes(a.steps, a.derive) + joint_bytes(G as u32));
     let rows = Rows::<ONE>::at(own + joint_bytes(G as u32), &a, lane);
     let waiting = own;
     let mut tile = thread::block_idx_x() as u64;

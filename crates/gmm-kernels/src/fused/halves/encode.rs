@@ -87,7 +87,7 @@ pub unsafe fn body(a: Encode) {
     let k = thread::block_idx_x();
     // SAFETY: `k` is below `8*groups`, its scalars are this block's.
     unsafe {
-        // After a trouble there may be no factor to be read.
+        // After a trouble there is no factor worth reading.
         let trouble = device::load(a.state.cast_const(), TROUBLE) != 0;
         if trouble || (a.iteration > 0 && stopped(a.state.cast_const(), a.iteration)) {
             return;

@@ -14,11 +14,12 @@ mod parts;
 
 use self::parts::{coefficient, constant, every};
 use super::features::{Features, GROUP, STRIDE, each};
-use super::lanes::{larger, quad, row_weight};
+use super::lanes::{quad, row_weight};
 use super::likelihood::Likelihood;
 use super::staging::{Rows, raw_len};
 use super::state::stopped;
-use crate::device::{self, Shared, WARP, copies, mma, thread, warp};
+use super::top::{key, least_of_quads};
+use crate::device::{self, Shared, WARP, mma, thread, warp};
 use crate::math::reciprocal;
 use crate::{Real, THREADS};
 
@@ -48,10 +49,11 @@ const fn kept(steps: usize, nt: usize) -> bool {
     steps * nt <= 7
 }
 
-/// Chains of products for each group of components at most, and for `nt` groups: four in all, or one for each.
+/// Chains of products for each group of components at most, and how many: two in all, or one for each where there are few
+/// steps, which other warps' fill.
 const CHAINS: usize = 2;
 const fn of_chains(steps: usize, nt: usize) -> usize {
-    if nt >= 4 || steps * nt > 12 { 1 } else { CHAINS / nt }
+    if nt >= 2 || steps <= 2 { 1 } else { CHAINS }
 }
 
 /// Distance of a row's responsibilities from those of the row before: 4 more than the components, against bank
@@ -114,6 +116,11 @@ pub fn shared_bytes<T: Real, F: Features, const NT: usize>(_: &Pass<T>) -> u64 {
 #[inline(always)]
 pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pass<T>) {
     const { assert!(S == F::STEPS) };
+    device::await_previous_grid();
+    // SAFETY: the state is as `state` says.
+    if unsafe { stopped(a.state, a.iteration) } {
+        return;
+    }
     let (t, lane, me) = (thread::thread_idx_x(), warp::lane_id(), thread::thread_idx_x() / WARP);
     let (tiles, stride) = ((S * NT) as u32, row_stride(NT as u32));
     let coefficients = Shared::<f64>::at(0);
@@ -135,33 +142,16 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
         x.store(i, if F::ONES == Some(i / STRIDE) { 1.0 } else { 0.0 });
         i += WARP;
     }
-    // Rows are sent for before the grid that makes the coefficients has ended: it writes none of them, and whatever did has
-    // ended before it began. So many groups as would pass 32 bits no device holds.
-    let groups = a.n.div_ceil(GROUP as u64) as u32;
-    let mut group = thread::block_idx_x() * WARPS + me;
-    let rows = Rows::new(&a, a.d, raw(own), lane);
-    rows.clear(F::ENTRIES);
-    if group < groups {
-        // SAFETY: one of the chunk's groups.
-        unsafe { rows.send(F::ENTRIES, group) };
-    }
-    device::await_previous_grid();
-    // SAFETY: positions below the lengths that the fields state, which are 16-byte aligned; the state is as `state` says.
-    let stop = unsafe {
+    // SAFETY: positions below the lengths that the fields state.
+    unsafe {
         let mut i = t;
-        while i < 64 * tiles {
-            copies::send_once(16 * i, a.coefficients.wrapping_add(2 * i as usize).cast());
+        while i < 128 * tiles {
+            coefficients.store(i, device::load(a.coefficients, i as u64));
             i += THREADS;
         }
-        if t < 4 * NT as u32 {
-            copies::send_once(16 * (64 * tiles + t), a.constants.wrapping_add(2 * t as usize).cast());
+        if t < 8 * NT as u32 {
+            constants.store(t, device::load(a.constants, t as u64));
         }
-        stopped(a.state, a.iteration)
-    };
-    // What each thread waited for is there for all behind the barrier.
-    copies::arrive();
-    if stop {
-        return;
     }
     thread::sync_threads();
 
@@ -170,6 +160,15 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
     let mut likelihood = Likelihood::START;
     if !kept(S, NT) {
         likelihood.leave(aside, lane);
+    }
+    // So many rows as would pass 32 bits here no device holds.
+    let groups = a.n.div_ceil(GROUP as u64) as u32;
+    let mut group = thread::block_idx_x() * WARPS + me;
+    let rows = Rows::new(&a, a.d, raw(own), lane);
+    rows.clear(F::ENTRIES);
+    if group < groups {
+        // SAFETY: one of the chunk's groups.
+        unsafe { rows.send(F::ENTRIES, group) };
     }
     while group < groups {
         // Found anew for each group, so that no register holds places throughout the loop.
@@ -196,7 +195,7 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
             // SAFETY: the weights are as the arguments' field says.
             [0, 8].map(|half| unsafe { row_weight(a.row_weights, a.n, row + half) })
         };
-        // Of each of this lane's two rows: weight, largest joint density, sum of all in terms of that.
+        // Of each of this lane's two rows: weight, a number near the largest joint density, sum of all in terms of that.
         let mut densities = [[0.0; 3]; 2];
         if in_registers(S, NT) {
             // Several chains of products, so that one does not wait for the other's end.
@@ -213,18 +212,18 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
                 joint[nt] = chains[nt][0];
                 each(of_chains(S, NT).min(S) - 1, |chain| each(4, |i| joint[nt][i] += chains[nt][chain + 1][i]));
             });
+            let of = |half: usize, nt: usize, i: usize| joint[nt][2 * half + i];
+            let mut tops = [i32::MIN; 2];
+            each(2, |half| each(NT, |nt| each(2, |i| tops[half] = tops[half].max(key(of(half, nt, i))))));
+            let tops = least_of_quads(tops);
             each(2, |half| {
-                let weight = weights_here[half];
-                let of = |nt: usize, i: usize| joint[nt][2 * half + i];
-                let mut top = of(0, 0);
-                each(NT, |nt| top = larger(larger(top, of(nt, 0)), of(nt, 1)));
-                let top = quad(top, larger);
+                let (weight, top) = (weights_here[half], tops[half]);
                 let mut e = [[T::ZERO; 2]; NT];
                 // In f64 whatever the exponentials are: responsibilities that do not add up to the weight would be a covariance's
                 // error times the mean's square.
                 let mut sum = 0.0;
                 each(NT, |nt| {
-                    each(2, |i| e[nt][i] = T::from_f64(of(nt, i) - top).exp_below());
+                    each(2, |i| e[nt][i] = T::from_f64(of(half, nt, i) - top).exp_below());
                     let two = e[nt][0].to_f64() + e[nt][1].to_f64();
                     sum = if nt == 0 { two } else { sum + two };
                 });
@@ -242,7 +241,7 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
             // Log joint densities wait in shared memory, where each lane reads what it wrote itself.
             let mut features = [[0.0; 8]; S];
             F::across(x, lane, |step, some| features[step] = some);
-            let mut top = [f64::NEG_INFINITY; 2];
+            let mut tops = [i32::MIN; 2];
             let at = |nt: usize, half: usize| (lane / 4 + 8 * half as u32) * stride + 8 * nt as u32 + lane % 4;
             let groups = device::unknown(NT as u32) as usize;
             let mut nt = 0;
@@ -253,15 +252,15 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
                 });
                 each(2, |half| {
                     let two = [joint[2 * half], joint[2 * half + 1]];
-                    top[half] = larger(larger(top[half], two[0]), two[1]);
+                    tops[half] = tops[half].max(key(two[0])).max(key(two[1]));
                     r.store(at(nt, half), two[0]);
                     r.store(at(nt, half) + 4, two[1]);
                 });
                 nt += 1;
             }
+            let tops = least_of_quads(tops);
             each(2, |half| {
-                let weight = weights_here[half];
-                let top = quad(top[half], larger);
+                let (weight, top) = (weights_here[half], tops[half]);
                 let mut sum = 0.0;
                 let mut nt = 0;
                 while nt < groups {
@@ -283,10 +282,9 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
         if !kept(S, NT) {
             likelihood = Likelihood::fetch(aside, lane);
         }
-        each(2, |half| {
-            let [weight, top, sum] = densities[half];
-            likelihood.add(!a.row_weights.is_null(), weight, top, sum);
-        });
+        // The four lanes of two rows have the same of both: two keep one's, and two the other's.
+        let [weight, top, sum] = if lane.is_multiple_of(2) { densities[0] } else { densities[1] };
+        likelihood.add(!a.row_weights.is_null(), weight, top, sum);
         if !kept(S, NT) {
             likelihood.leave(aside, lane);
         }
@@ -340,8 +338,8 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
         weight[nt] = weights.get(tally, lane, nt);
         each(2, |i| weight[nt] += warp::shuffle_xor(weight[nt], 1 << i));
     });
-    // The four lanes of a row have the same: each gives a quarter, exactly.
-    let mut total = 0.25 * likelihood.total();
+    // Two lanes have the same: each gives half, exactly.
+    let mut total = 0.5 * likelihood.total();
     each(5, |i| total += warp::shuffle_xor(total, 1 << i));
 
     // The warps' sums, where the coefficients and the columns were: the later half's are added to the first's, and so on.

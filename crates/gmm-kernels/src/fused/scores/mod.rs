@@ -20,7 +20,6 @@ mod entries;
 mod logs;
 pub mod pass;
 mod staged;
-mod top;
 
 use super::place::Place;
 use crate::layout::Kind;

@@ -1,12 +1,12 @@
 //! The pass: densities of sixteen rows at a time under the mixtures of a unit, and their logarithms' sums.
 
 use super::logs::Logs;
-use super::top::{key, least};
 use super::{Scores, tile_len};
 use crate::device::{self, Shared, WARP, copies, thread, warp};
 use crate::each::each;
 use crate::fused::features::GROUP;
 use crate::fused::lanes::{larger, row_weight};
+use crate::fused::top::{key, least, least_of_quads};
 use crate::{Real, THREADS};
 
 const WARPS: u32 = THREADS / WARP;
@@ -96,12 +96,7 @@ fn of_tiles<T: Real>(all: [f64; 8]) -> (f64, f64) {
 /// the other's shuffles.
 #[inline(always)]
 fn of_columns<T: Real>([a, b, c, d]: [f64; 4]) -> [(f64, f64); 2] {
-    let mut tops = [key(a).max(key(b)), key(c).max(key(d))];
-    each(2, |i| {
-        let other = tops.map(|top| warp::shuffle_xor_u32(top as u32, 1 << i) as i32);
-        each(2, |half| tops[half] = tops[half].max(other[half]));
-    });
-    let tops = tops.map(least);
+    let tops = least_of_quads([key(a).max(key(b)), key(c).max(key(d))]);
     let exp = |v: f64, half: usize| T::from_f64(v - tops[half]).exp_below();
     let mut sums = [exp(a, 0) + exp(b, 0), exp(c, 1) + exp(d, 1)];
     each(2, |i| {

@@ -1,6 +1,8 @@
 //! The M-step of a component: its parameters from the sums.
 
-use super::{Component, HELD, ROWS, THREADS, has_matrix, kind, pooled_stride, share, share_triangle, sums, together};
+use super::{
+    Component, HELD, OWN_THREADS, ROWS, has_matrix, kind, pooled_stride, share, share_triangle, sums, together,
+};
 use crate::Real;
 use crate::device::{self, Shared, WARP, thread};
 use crate::each::each;
@@ -181,7 +183,7 @@ impl Component<'_> {
     #[inline(always)]
     unsafe fn gather(&self, from: u32) {
         let (d, stride, t) = (self.a.d, pooled_stride(self.a.d), thread::thread_idx_x());
-        let mine = together(d) / (THREADS / WARP);
+        let mine = together(d) / (OWN_THREADS / WARP);
         let (lane, me) = (t % WARP, t / WARP * mine);
         let mut weights = [0.0; EACH];
         each(EACH, |i| {
@@ -219,4 +221,4 @@ impl Component<'_> {
 }
 
 /// Components whose means a warp brings at most.
-const EACH: usize = (together(0) * WARP / THREADS) as usize;
+const EACH: usize = (together(0) * WARP / OWN_THREADS) as usize;

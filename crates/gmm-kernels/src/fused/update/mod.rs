@@ -86,11 +86,11 @@ kernels! {
 }
 
 /// Threads of a block: with eight warps, two of a scheduler's wait in turns.
-const THREADS: u32 = 256;
+const OWN_THREADS: u32 = 256;
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn threads(_: &Update) -> u32 {
-    THREADS
+    OWN_THREADS
 }
 
 /// Iterations whose likelihoods a loop remembers.
@@ -102,12 +102,12 @@ const fn has_matrix(kind: u32) -> bool {
 }
 
 /// Numbers of the scratch in which threads' sums meet, five at once at most.
-const SUMS: u32 = 5 * THREADS / WARP;
+const SUMS: u32 = 5 * OWN_THREADS / WARP;
 
 /// Sums over the block's threads; every thread gets them.
 #[inline(always)]
 fn sums<const M: usize>(values: [f64; M], scratch: Shared<f64>) -> [f64; M] {
-    block_sums_of(values, scratch, THREADS / WARP)
+    block_sums_of(values, scratch, OWN_THREADS / WARP)
 }
 
 /// Columns up to which a block has a matrix in its registers while it is inverted.
@@ -119,7 +119,7 @@ const fn padded(d: u32) -> u32 {
 }
 
 /// Rows of a warp where a block holds a matrix in its registers; a lane has a column.
-const ROWS: usize = (HELD * WARP / THREADS) as usize;
+const ROWS: usize = (HELD * WARP / OWN_THREADS) as usize;
 
 /// Components whose means are in shared memory together, for a tied covariance.
 const fn together(d: u32) -> u32 {
@@ -205,7 +205,7 @@ fn symmetric(i: u32, j: u32) -> u32 {
 fn share(n: u32, mut f: impl FnMut(u32)) {
     // A step that the compiler does not know keeps it from writing loops out: what this kernel waits for is its own
     // instructions, most of which run once.
-    let (mut i, step) = (thread::thread_idx_x(), device::unknown(THREADS));
+    let (mut i, step) = (thread::thread_idx_x(), device::unknown(OWN_THREADS));
     while i < n {
         f(i);
         i += step;
@@ -220,7 +220,7 @@ const LANES_OF_ROW: u32 = 8;
 #[inline(always)]
 fn share_rows(n: u32, mut f: impl FnMut(u32, u32, u32)) {
     let t = thread::thread_idx_x();
-    let (mut first, down, right) = (0, device::unknown(THREADS / LANES_OF_ROW), device::unknown(LANES_OF_ROW));
+    let (mut first, down, right) = (0, device::unknown(OWN_THREADS / LANES_OF_ROW), device::unknown(LANES_OF_ROW));
     while first < n {
         f(first + t / LANES_OF_ROW, t % LANES_OF_ROW, right);
         first += down;
@@ -352,4 +352,4 @@ impl Component<'_> {
     }
 }
 
-const _: () = assert!(THREADS.is_multiple_of(WARP) && HELD == WARP && SUMS.is_multiple_of(2));
+const _: () = assert!(OWN_THREADS.is_multiple_of(WARP) && HELD == WARP && SUMS.is_multiple_of(2));

@@ -1,6 +1,9 @@
 //! A number not far below the largest of some, which is found without arithmetic on `f64`: that would take the tensor cores'
 //! time, whose unit does both.
 
+use crate::device::warp;
+use crate::each::each;
+
 /// The upper half of a number's bits, in the order of the numbers.
 #[inline(always)]
 pub(super) fn key(v: f64) -> i32 {
@@ -15,4 +18,15 @@ pub(super) fn least(key: i32) -> f64 {
     let sign = key >> 31;
     let high = key ^ (sign & 0x7fff_ffff);
     f64::from_bits((high as u32 as u64) << 32 | sign as u32 as u64)
+}
+
+/// Of two rows that four lanes share, from the largest key that a lane has: step by step for both, so that one does not wait
+/// for the other's shuffles.
+#[inline(always)]
+pub(super) fn least_of_quads(mut keys: [i32; 2]) -> [f64; 2] {
+    each(2, |i| {
+        let other = keys.map(|key| warp::shuffle_xor_u32(key as u32, 1 << i) as i32);
+        each(2, |half| keys[half] = keys[half].max(other[half]));
+    });
+    keys.map(least)
 }
