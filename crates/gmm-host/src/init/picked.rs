@@ -35,11 +35,16 @@ impl<'a> Picked<'a> {
 
     /// One row of each of `count` equal stretches, so that data in any order are covered evenly.
     pub(super) fn some(data: Data<'a>, count: usize, draws: &mut Draws) -> Self {
-        let n = data.dim().0 as u128;
-        let start = |i: usize| (i as u128 * n / count as u128) as usize;
-        let one = |i: usize| {
-            let (first, long) = (start(i), start(i + 1) - start(i));
-            first + ((draws.uniform() * long as f64) as usize).min(long - 1)
+        let n = data.dim().0;
+        // Stretch `i` begins at `i n / count`, rounded down: by steps, since divisions would take longer than the draws.
+        let (mut first, mut left) = (0, 0);
+        let one = |_| {
+            left += n % count;
+            let more = usize::from(left >= count);
+            left -= more * count;
+            let (start, long) = (first, n / count + more);
+            first += long;
+            start + ((draws.uniform() * long as f64) as usize).min(long - 1)
         };
         let chosen: Vec<usize> = (0..count).map(one).collect();
         let weights = data.weights().map(|all| chosen.iter().map(|&row| all[row]).collect());
