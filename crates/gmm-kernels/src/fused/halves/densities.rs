@@ -102,6 +102,7 @@ const fn later(tiles: usize) -> u32 {
 }
 
 /// Bytes of the ring for full covariances of so many steps.
+#[cfg(not(target_arch = "nvptx64"))]
 const fn narrow_bytes(steps: u32) -> u32 {
     if steps <= 2 { Narrow::<{ later(4) }>::BYTES } else { Narrow::<{ later(8) }>::BYTES }
 }
