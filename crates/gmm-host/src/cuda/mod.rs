@@ -12,6 +12,7 @@
 //! multiplied by them.
 
 mod arena;
+mod blocks;
 mod buffers;
 mod device;
 mod driver;
