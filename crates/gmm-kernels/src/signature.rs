@@ -67,8 +67,9 @@ fn large<T: Real>(all: &mut Vec<Signature>) {
 fn halves(all: &mut Vec<Signature>) {
     use fused::halves::Halves;
     for heads in [false, true] {
-        // Components for pieces of both widths.
-        for k in [30, 64] {
+        // Components for pieces of all widths; heads have no kernels for the fewest.
+        let few = if heads { None } else { Some(16) };
+        for k in few.into_iter().chain([30, 64]) {
             let of = |kind: Kind, d: u32| Halves::of(kind, k, d, heads);
             // Sizes of factors.
             for d in [16, 32, 64] {
@@ -77,6 +78,9 @@ fn halves(all: &mut Vec<Signature>) {
             all.push(tensor(one(of(Kind::Spherical, 64).densities(64))));
             for kind in [Kind::Full, Kind::Spherical] {
                 all.push(tensor(one(of(kind, 64).moments())));
+            }
+            if (heads, k) == (false, 64) {
+                all.push(tensor(one(of(Kind::Full, 65).moments())));
             }
         }
     }

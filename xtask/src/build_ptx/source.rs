@@ -72,9 +72,18 @@ struct Bounds {
 
 /// Kernels that gain by it and lose no register to memory, and those whose blocks have more than 256 threads, which could not
 /// be launched with more registers.
-const BOUNDS: [Bounds; 15] = [
+const BOUNDS: [Bounds; 24] = [
+    Bounds { target: Some("sm_90a"), kernel: "heads_densities_full_8_narrow", threads: 128, blocks: 2 },
+    Bounds { target: Some("sm_90a"), kernel: "heads_densities_full_8_wide", threads: 128, blocks: 2 },
+    Bounds { target: Some("sm_90a"), kernel: "heads_densities_linear_wide", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_90a"), kernel: "heads_moments_full_narrow", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_90a"), kernel: "heads_moments_linear_wide", threads: 128, blocks: 3 },
     Bounds { target: Some("sm_90a"), kernel: "halves_densities_full_4_narrow", threads: 128, blocks: 3 },
     Bounds { target: Some("sm_90a"), kernel: "halves_densities_full_4_wide", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_90a"), kernel: "halves_densities_full_8_few", threads: 128, blocks: 2 },
+    Bounds { target: Some("sm_90a"), kernel: "halves_densities_full_8_narrow", threads: 128, blocks: 2 },
+    Bounds { target: Some("sm_90a"), kernel: "halves_densities_full_8_wide", threads: 128, blocks: 2 },
+    Bounds { target: Some("sm_90a"), kernel: "halves_moments_full_deep", threads: 128, blocks: 2 },
     Bounds { target: Some("sm_90a"), kernel: "halves_moments_full_narrow", threads: 128, blocks: 3 },
     Bounds { target: Some("sm_90a"), kernel: "halves_moments_full_wide", threads: 128, blocks: 3 },
     Bounds { target: Some("sm_90a"), kernel: "halves_moments_linear_wide", threads: 128, blocks: 2 },

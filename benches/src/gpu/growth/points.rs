@@ -9,20 +9,24 @@ use crate::flops;
 const ROWS: [usize; 11] =
     [1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000, 100_000_000];
 /// Components: powers of two, and neighbours at which kernels change.
-const COMPONENTS: [usize; 19] = [1, 2, 4, 8, 9, 16, 17, 32, 33, 64, 65, 104, 105, 128, 256, 512, 1024, 2048, 4096];
+const COMPONENTS: [usize; 23] =
+    [1, 2, 4, 8, 9, 16, 17, 32, 33, 48, 49, 64, 65, 80, 81, 104, 105, 128, 256, 512, 1024, 2048, 4096];
 /// Columns, likewise.
-const COLUMNS: [usize; 19] = [1, 2, 4, 8, 13, 14, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 256, 512];
+const COLUMNS: [usize; 21] = [1, 2, 4, 8, 13, 14, 16, 17, 31, 32, 33, 63, 64, 65, 96, 97, 127, 128, 129, 256, 512];
 
 /// Sizes so near to one another that a unit of work is to cost about the same.
-pub(super) const NEIGHBOURS: [(Sweep, &[usize]); 9] = [
+pub(super) const NEIGHBOURS: [(Sweep, &[usize]); 12] = [
     (Sweep::Components, &[8, 9]),
     (Sweep::Components, &[16, 17]),
     (Sweep::Components, &[32, 33]),
+    (Sweep::Components, &[48, 49]),
     (Sweep::Components, &[64, 65]),
+    (Sweep::Components, &[80, 81]),
     (Sweep::Components, &[104, 105]),
     (Sweep::Columns, &[13, 14, 16, 17]),
     (Sweep::Columns, &[31, 32, 33]),
     (Sweep::Columns, &[63, 64, 65]),
+    (Sweep::Columns, &[96, 97]),
     (Sweep::Columns, &[127, 128, 129]),
 ];
 

@@ -32,8 +32,8 @@ pub trait Features {
     /// Calls `f(step, operand)` with rows down and features across.
     fn across(x: Shared<f64>, lane: u32, f: impl FnMut(usize, [f64; 8]));
 
-    /// Calls `f(step, operand)` with features down and rows across.
-    fn down(x: Shared<f64>, lane: u32, f: impl FnMut(usize, [f64; 8]));
+    /// Calls `f(step, operand)` with features down and rows across, for each step that is wanted.
+    fn down(x: Shared<f64>, lane: u32, wanted: impl Fn(usize) -> bool, f: impl FnMut(usize, [f64; 8]));
 }
 
 /// Staged columns as they are: entries, and what was derived from them while they were staged. `S` groups of sixteen.
@@ -57,12 +57,16 @@ impl<const S: usize> Features for Linear<S> {
     }
 
     #[inline(always)]
-    fn down(x: Shared<f64>, lane: u32, mut f: impl FnMut(usize, [f64; 8])) {
+    fn down(x: Shared<f64>, lane: u32, wanted: impl Fn(usize) -> bool, mut f: impl FnMut(usize, [f64; 8])) {
         let first = lane / 4 * STRIDE + lane % 4;
         each(S, |step| {
-            let mut a = [0.0; 8];
-            each(8, |v| a[v] = x.load(first + (16 * step as u32 + 8 * (v as u32 % 2)) * STRIDE + 4 * (v as u32 / 2)));
-            f(step, a);
+            if wanted(step) {
+                let mut a = [0.0; 8];
+                each(8, |v| {
+                    a[v] = x.load(first + (16 * step as u32 + 8 * (v as u32 % 2)) * STRIDE + 4 * (v as u32 / 2));
+                });
+                f(step, a);
+            }
         });
     }
 }
@@ -85,10 +89,15 @@ impl<const H: usize> Features for Squares<H> {
     }
 
     #[inline(always)]
-    fn down(x: Shared<f64>, lane: u32, mut f: impl FnMut(usize, [f64; 8])) {
-        Linear::<H>::down(x, lane, |step, a| {
-            f(step, a);
-            f(H + step, a.map(|v| v * v));
+    fn down(x: Shared<f64>, lane: u32, wanted: impl Fn(usize) -> bool, mut f: impl FnMut(usize, [f64; 8])) {
+        let either = |step: usize| wanted(step) || wanted(H + step);
+        Linear::<H>::down(x, lane, either, |step, a| {
+            if wanted(step) {
+                f(step, a);
+            }
+            if wanted(H + step) {
+                f(H + step, a.map(|v| v * v));
+            }
         });
     }
 }
@@ -118,8 +127,8 @@ impl<const C: usize> Features for Full<C> {
     }
 
     #[inline(always)]
-    fn down(x: Shared<f64>, lane: u32, mut f: impl FnMut(usize, [f64; 8])) {
-        Self::down_with(x, lane, 4 * C as u32, &mut f);
+    fn down(x: Shared<f64>, lane: u32, wanted: impl Fn(usize) -> bool, mut f: impl FnMut(usize, [f64; 8])) {
+        Self::down_with(x, lane, 4 * C as u32, &wanted, &mut f);
     }
 }
 
@@ -156,46 +165,129 @@ impl<const C: usize> Full<C> {
 
     /// `ones` is the column that holds 1 in every row.
     #[inline(always)]
-    fn down_with(x: Shared<f64>, lane: u32, ones: u32, f: &mut impl FnMut(usize, [f64; 8])) {
+    fn down_with(
+        x: Shared<f64>,
+        lane: u32,
+        ones: u32,
+        wanted: &impl Fn(usize) -> bool,
+        f: &mut impl FnMut(usize, [f64; 8]),
+    ) {
+        const { assert!(C <= 8) };
+        // Two entries at a time, so that what multiplies them is read once for both. Written out: a closure of that size
+        // stays a call.
+        Self::two_down(x, lane, ones, 0, wanted, f);
+        if C > 2 {
+            Self::two_down(x, lane, ones, 2, wanted, f);
+        }
+        if C > 4 {
+            Self::two_down(x, lane, ones, 4, wanted, f);
+        }
+        if C > 6 {
+            Self::two_down(x, lane, ones, 6, wanted, f);
+        }
+    }
+
+    /// Features of entry `first` of each class and the one after it, if there is one, with features down.
+    #[inline(always)]
+    fn two_down(
+        x: Shared<f64>,
+        lane: u32,
+        ones: u32,
+        first: usize,
+        wanted: &impl Fn(usize) -> bool,
+        f: &mut impl FnMut(usize, [f64; 8]),
+    ) {
+        let mut any = false;
+        each(C + 1, |m| any = any || wanted(Self::step(first, m)));
+        if !any {
+            return;
+        }
         let (row, class, half) = (lane % 4, lane / 4 % 4, lane / 16);
         // The halves differ in where they read and not in what they do.
-        let own = class * STRIDE + row;
-        let low = (class + 1 + half) % 4 * STRIDE + row;
-        let four = |from: u32| [0, 4, 8, 12].map(|r| x.load(from + r));
-        let column = |from: u32, i: usize| from + 4 * i as u32 * STRIDE;
+        let at = Down {
+            x,
+            own: class * STRIDE + row,
+            low: (class + 1 + half) % 4 * STRIDE + row,
+            ones: ones * STRIDE + row,
+            half,
+        };
+        let mut u = [at.four(at.own, first), [0.0; 4]];
+        if first + 1 < C {
+            u[1] = at.four(at.own, first + 1);
+        }
+        let mut a = [0.0; 8];
+        macro_rules! partners {
+            ($($m:literal)*) => {
+                $(if $m < C + 1 && wanted(Self::step(first, $m)) {
+                    Self::partner_down(at, first, $m, &u, &mut a, f);
+                })*
+            };
+        }
+        partners!(0 1 2 3 4 5 6 7 8);
+    }
+
+    /// The step of entry `first`'s product with its `m`th partner; that of the entry after it is the same.
+    #[inline(always)]
+    const fn step(first: usize, m: usize) -> usize {
+        place::slot_down(C as u32, m as u32, first as u32) as usize / 2
+    }
+
+    /// The same for one partner.
+    #[inline(always)]
+    fn partner_down(
+        at: Down,
+        first: usize,
+        m: usize,
+        u: &[[f64; 4]; 2],
+        a: &mut [f64; 8],
+        f: &mut impl FnMut(usize, [f64; 8]),
+    ) {
+        if C >= 4 {
+            // Keeps what comes after from being read ahead, into registers of which there are none left.
+            warp::sync_warp();
+        }
+        let both = first + 1 < C;
+        let below = if m <= first || (both && m == first + 1) { at.four(at.low, m) } else { [0.0; 4] };
         // What multiplies `u[i]` for `m > i`. Half 0: entry `m` of the next class, or 1 past the last; half 1: entry
         // `m − 1` of its own.
-        let above = |m: usize| {
-            let zero = if m < C { column(low, m) } else { ones * STRIDE + row };
-            if half == 0 { zero } else { column(own, m - 1) }
-        };
-        let mut a = [0.0; 8];
-        // Two entries at a time, so that what multiplies them is read once for both.
-        each(C.div_ceil(2), |pair| {
-            let first = 2 * pair;
-            let both = first + 1 < C;
-            let u = [four(column(own, first)), if both { four(column(own, first + 1)) } else { [0.0; 4] }];
-            each(C + 1, |m| {
-                if C >= 4 {
-                    // Keeps what comes after from being read ahead, into registers of which there are none left.
-                    warp::sync_warp();
-                }
-                let below = if m <= first || (both && m == first + 1) { four(column(low, m)) } else { [0.0; 4] };
-                let above = if m > first { four(above(m)) } else { [0.0; 4] };
-                each(2, |odd| {
-                    if odd == 0 || both {
-                        let slot = place::slot_down(C as u32, m as u32, (first + odd) as u32) as usize;
-                        each(4, |r| {
-                            let by = if m <= first + odd { below[r] } else { above[r] };
-                            a[r * 2 + slot % 2] = u[odd][r] * by;
-                        });
-                        if slot % 2 == 1 {
-                            f(slot / 2, a);
-                        }
-                    }
-                });
+        let mut above = [0.0; 4];
+        if m > first {
+            let zero = if m < C { at.low + 4 * m as u32 * STRIDE } else { at.ones };
+            above = at.four(if at.half == 0 { zero } else { at.own + 4 * (m as u32 - 1) * STRIDE }, 0);
+        }
+        let mut one = |odd: usize| {
+            let slot = place::slot_down(C as u32, m as u32, (first + odd) as u32) as usize;
+            each(4, |r| {
+                let by = if m <= first + odd { below[r] } else { above[r] };
+                a[r * 2 + slot % 2] = u[odd][r] * by;
             });
-        });
+            slot
+        };
+        let mut slot = one(0);
+        if both {
+            slot = one(1);
+        }
+        if slot % 2 == 1 {
+            f(slot / 2, *a);
+        }
+    }
+}
+
+/// Where a lane reads, with features down.
+#[derive(Clone, Copy)]
+struct Down {
+    x: Shared<f64>,
+    own: u32,
+    low: u32,
+    ones: u32,
+    half: u32,
+}
+
+impl Down {
+    /// Four rows of the `i`th entry of a class that starts at `from`.
+    #[inline(always)]
+    fn four(self, from: u32, i: usize) -> [f64; 4] {
+        [0, 4, 8, 12].map(|row| self.x.load(from + 4 * i as u32 * STRIDE + row))
     }
 }
 
@@ -240,8 +332,11 @@ impl<const C: usize> Features for FullAndOne<C> {
     }
 
     #[inline(always)]
-    fn down(x: Shared<f64>, lane: u32, mut f: impl FnMut(usize, [f64; 8])) {
-        Full::<C>::down_with(x, lane, Self::Z + 1, &mut f);
+    fn down(x: Shared<f64>, lane: u32, wanted: impl Fn(usize) -> bool, mut f: impl FnMut(usize, [f64; 8])) {
+        Full::<C>::down_with(x, lane, Self::Z + 1, &wanted, &mut f);
+        if !wanted(Full::<C>::STEPS) {
+            return;
+        }
         let (row, class, half) = (lane % 4, lane / 4 % 4, lane / 16);
         let z = [0, 4, 8, 12].map(|r| x.load(Self::Z * STRIDE + row + r));
         let mut a = [0.0; 8];

@@ -75,7 +75,7 @@ kernels! {
     /// Up to 16 entries and their products, up to 8 components.
     full_4_1 => pass_full_4_1_f32, pass_full_4_1_f64, pass::body::<T, Full<4>, 10, 1>, pass::shared_bytes::<T, Full<4>, 1>;
     /// Up to 16 entries and their products, up to 16 components.
-    full_4_2 => pass_full_4_2_f32, pass_full_4_2_f64, pass::body::<T, Full<4>, 10, 2>, pass::shared_bytes::<T, Full<4>, 2>;
+    full_4_2 => pass_full_4_2_f32, pass_full_4_2_f64, pass::of_block::body::<T, Full<4>, 10, 2, 5>, pass::of_block::shared_bytes::<T, Full<4>, 2>;
     /// Up to 5 entries and their products, up to 8 components.
     full_and_one_1_1 => pass_full_and_one_1_1_f32, pass_full_and_one_1_1_f64, pass::body::<T, FullAndOne<1>, 2, 1>, pass::shared_bytes::<T, FullAndOne<1>, 1>;
     /// Up to 5 entries and their products, up to 16 components.
@@ -105,7 +105,7 @@ kernels! {
     /// Up to 32 columns, up to 16 components.
     linear_2_2 => pass_linear_2_2_f32, pass_linear_2_2_f64, pass::body::<T, Linear<2>, 2, 2>, pass::shared_bytes::<T, Linear<2>, 2>;
     /// Up to 32 columns, up to 32 components.
-    linear_2_4 => pass_linear_2_4_f32, pass_linear_2_4_f64, pass::body::<T, Linear<2>, 2, 4>, pass::shared_bytes::<T, Linear<2>, 4>;
+    linear_2_4 => pass_linear_2_4_f32, pass_linear_2_4_f64, pass::of_block::body::<T, Linear<2>, 2, 4, 2>, pass::of_block::shared_bytes::<T, Linear<2>, 4>;
     /// Up to 16 entries and their squares, up to 8 components.
     squares_1_1 => pass_squares_1_1_f32, pass_squares_1_1_f64, pass::body::<T, Squares<1>, 2, 1>, pass::shared_bytes::<T, Squares<1>, 1>;
     /// Up to 16 entries and their squares, up to 16 components.
@@ -118,6 +118,62 @@ kernels! {
     squares_2_2 => pass_squares_2_2_f32, pass_squares_2_2_f64, pass::body::<T, Squares<2>, 4, 2>, pass::shared_bytes::<T, Squares<2>, 2>;
     /// Up to 32 entries and their squares, up to 32 components.
     squares_2_4 => pass_squares_2_4_f32, pass_squares_2_4_f64, pass::body::<T, Squares<2>, 4, 4>, pass::shared_bytes::<T, Squares<2>, 4>;
+    /// Up to 16 entries and their products, up to 24 components.
+    full_4_3 => pass_full_4_3_f32, pass_full_4_3_f64, pass::of_block::body::<T, Full<4>, 10, 3, 8>, pass::of_block::shared_bytes::<T, Full<4>, 3>;
+    /// Up to 16 entries and their products, up to 32 components.
+    full_4_4 => pass_full_4_4_f32, pass_full_4_4_f64, pass::of_block::body::<T, Full<4>, 10, 4, 10>, pass::of_block::shared_bytes::<T, Full<4>, 4>;
+    /// Up to 16 entries and their products, up to 48 components.
+    full_4_6 => pass_full_4_6_f32, pass_full_4_6_f64, pass::of_block::body::<T, Full<4>, 10, 6, 15>, pass::of_block::shared_bytes::<T, Full<4>, 6>;
+    /// Up to 20 entries and their products, up to 8 components.
+    full_5_1 => pass_full_5_1_f32, pass_full_5_1_f64, pass::of_block::body::<T, Full<5>, 15, 1, 4>, pass::of_block::shared_bytes::<T, Full<5>, 1>;
+    /// Up to 20 entries and their products, up to 16 components.
+    full_5_2 => pass_full_5_2_f32, pass_full_5_2_f64, pass::of_block::body::<T, Full<5>, 15, 2, 8>, pass::of_block::shared_bytes::<T, Full<5>, 2>;
+    /// Up to 20 entries and their products, up to 32 components.
+    full_5_4 => pass_full_5_4_f32, pass_full_5_4_f64, pass::of_block::body::<T, Full<5>, 15, 4, 15>, pass::of_block::shared_bytes::<T, Full<5>, 4>;
+    /// Up to 24 entries and their products, up to 8 components.
+    full_6_1 => pass_full_6_1_f32, pass_full_6_1_f64, pass::of_block::body::<T, Full<6>, 21, 1, 6>, pass::of_block::shared_bytes::<T, Full<6>, 1>;
+    /// Up to 24 entries and their products, up to 16 components.
+    full_6_2 => pass_full_6_2_f32, pass_full_6_2_f64, pass::of_block::body::<T, Full<6>, 21, 2, 11>, pass::of_block::shared_bytes::<T, Full<6>, 2>;
+    /// Up to 28 entries and their products, up to 8 components.
+    full_7_1 => pass_full_7_1_f32, pass_full_7_1_f64, pass::of_block::body::<T, Full<7>, 28, 1, 7>, pass::of_block::shared_bytes::<T, Full<7>, 1>;
+    /// Up to 28 entries and their products, up to 16 components.
+    full_7_2 => pass_full_7_2_f32, pass_full_7_2_f64, pass::of_block::body::<T, Full<7>, 28, 2, 14>, pass::of_block::shared_bytes::<T, Full<7>, 2>;
+    /// Up to 32 entries and their products, up to 8 components.
+    full_8_1 => pass_full_8_1_f32, pass_full_8_1_f64, pass::of_block::body::<T, Full<8>, 36, 1, 9>, pass::of_block::shared_bytes::<T, Full<8>, 1>;
+    /// Up to 32 entries and their products, up to 16 components.
+    full_8_2 => pass_full_8_2_f32, pass_full_8_2_f64, pass::of_block::body::<T, Full<8>, 36, 2, 18>, pass::of_block::shared_bytes::<T, Full<8>, 2>;
+    /// Up to 32 columns, up to 64 components.
+    linear_2_8 => pass_linear_2_8_f32, pass_linear_2_8_f64, pass::of_block::body::<T, Linear<2>, 2, 8, 4>, pass::of_block::shared_bytes::<T, Linear<2>, 8>;
+    /// Up to 48 columns, up to 16 components.
+    linear_3_2 => pass_linear_3_2_f32, pass_linear_3_2_f64, pass::of_block::body::<T, Linear<3>, 3, 2, 2>, pass::of_block::shared_bytes::<T, Linear<3>, 2>;
+    /// Up to 48 columns, up to 32 components.
+    linear_3_4 => pass_linear_3_4_f32, pass_linear_3_4_f64, pass::of_block::body::<T, Linear<3>, 3, 4, 3>, pass::of_block::shared_bytes::<T, Linear<3>, 4>;
+    /// Up to 64 columns, up to 16 components.
+    linear_4_2 => pass_linear_4_2_f32, pass_linear_4_2_f64, pass::of_block::body::<T, Linear<4>, 4, 2, 2>, pass::of_block::shared_bytes::<T, Linear<4>, 2>;
+    /// Up to 64 columns, up to 32 components.
+    linear_4_4 => pass_linear_4_4_f32, pass_linear_4_4_f64, pass::of_block::body::<T, Linear<4>, 4, 4, 4>, pass::of_block::shared_bytes::<T, Linear<4>, 4>;
+    /// Up to 16 entries and their squares, up to 48 components.
+    squares_1_6 => pass_squares_1_6_f32, pass_squares_1_6_f64, pass::of_block::body::<T, Squares<1>, 2, 6, 3>, pass::of_block::shared_bytes::<T, Squares<1>, 6>;
+    /// Up to 16 entries and their squares, up to 64 components.
+    squares_1_8 => pass_squares_1_8_f32, pass_squares_1_8_f64, pass::of_block::body::<T, Squares<1>, 2, 8, 4>, pass::of_block::shared_bytes::<T, Squares<1>, 8>;
+    /// Up to 32 entries and their squares, up to 64 components.
+    squares_2_8 => pass_squares_2_8_f32, pass_squares_2_8_f64, pass::of_block::body::<T, Squares<2>, 4, 8, 8>, pass::of_block::shared_bytes::<T, Squares<2>, 8>;
+    /// Up to 48 entries and their squares, up to 16 components.
+    squares_3_2 => pass_squares_3_2_f32, pass_squares_3_2_f64, pass::of_block::body::<T, Squares<3>, 6, 2, 3>, pass::of_block::shared_bytes::<T, Squares<3>, 2>;
+    /// Up to 64 entries and their squares, up to 16 components.
+    squares_4_2 => pass_squares_4_2_f32, pass_squares_4_2_f64, pass::of_block::body::<T, Squares<4>, 8, 2, 4>, pass::of_block::shared_bytes::<T, Squares<4>, 2>;
+    /// Up to 64 entries and their squares, up to 32 components.
+    squares_4_4 => pass_squares_4_4_f32, pass_squares_4_4_f64, pass::of_block::body::<T, Squares<4>, 8, 4, 8>, pass::of_block::shared_bytes::<T, Squares<4>, 4>;
+    /// Up to 16 entries and their squares, up to 80 components.
+    squares_1_10 => pass_squares_1_10_f32, pass_squares_1_10_f64, pass::of_block::body::<T, Squares<1>, 2, 10, 5>, pass::of_block::shared_bytes::<T, Squares<1>, 10>;
+    /// Up to 80 entries and their squares, up to 16 components.
+    squares_5_2 => pass_squares_5_2_f32, pass_squares_5_2_f64, pass::of_block::body::<T, Squares<5>, 10, 2, 5>, pass::of_block::shared_bytes::<T, Squares<5>, 2>;
+    /// Up to 96 entries and their squares, up to 16 components.
+    squares_6_2 => pass_squares_6_2_f32, pass_squares_6_2_f64, pass::of_block::body::<T, Squares<6>, 12, 2, 6>, pass::of_block::shared_bytes::<T, Squares<6>, 2>;
+    /// Up to 80 columns, up to 16 components.
+    linear_5_2 => pass_linear_5_2_f32, pass_linear_5_2_f64, pass::of_block::body::<T, Linear<5>, 5, 2, 3>, pass::of_block::shared_bytes::<T, Linear<5>, 2>;
+    /// Up to 96 columns, up to 16 components.
+    linear_6_2 => pass_linear_6_2_f32, pass_linear_6_2_f64, pass::of_block::body::<T, Linear<6>, 6, 2, 3>, pass::of_block::shared_bytes::<T, Linear<6>, 2>;
 }
 
 /// What features are made of.
@@ -140,10 +196,23 @@ impl Family {
     /// Sizes, each with the groups of components that there are kernels for.
     const fn sizes(self) -> &'static [(u32, &'static [u32])] {
         match self {
-            Self::Full => &[(1, &[1, 2, 4, 8, 13]), (2, &[1, 2, 4]), (3, &[1, 2]), (4, &[1, 2])],
+            Self::Full => &[
+                (1, &[1, 2, 4, 8, 13]),
+                (2, &[1, 2, 4]),
+                (3, &[1, 2]),
+                (4, &[1, 2, 3, 4, 6]),
+                (5, &[1, 2, 4]),
+                (6, &[1, 2]),
+                (7, &[1, 2]),
+                (8, &[1, 2]),
+            ],
             Self::FullAndOne => &[(1, &[1, 2, 4]), (2, &[1, 2]), (3, &[1, 2])],
-            Self::Linear => &[(1, &[1, 2, 4, 8, 13]), (2, &[1, 2, 4])],
-            Self::Squares => &[(1, &[1, 2, 4]), (2, &[1, 2, 4])],
+            Self::Linear => {
+                &[(1, &[1, 2, 4, 8, 13]), (2, &[1, 2, 4, 8]), (3, &[2, 4]), (4, &[2, 4]), (5, &[2]), (6, &[2])]
+            }
+            Self::Squares => {
+                &[(1, &[1, 2, 4, 6, 8, 10]), (2, &[1, 2, 4, 8]), (3, &[2]), (4, &[2, 4]), (5, &[2]), (6, &[2])]
+            }
         }
     }
 }
@@ -162,16 +231,22 @@ pub struct Variant {
 impl Variant {
     /// The smallest that takes a shape, if one does.
     pub fn of(kind: Kind, k: u32, d: u32) -> Option<Self> {
-        let (family, size) = match kind {
-            Kind::Full if d % 4 == 1 && d > 1 && d <= 13 => (Family::FullAndOne, d / 4),
-            Kind::Full => (Family::Full, d.div_ceil(4)),
-            Kind::Tied => (Family::Linear, d.div_ceil(16)),
-            Kind::Diag => (Family::Squares, d.div_ceil(16)),
-            Kind::Spherical => (Family::Linear, (d + 1).div_ceil(16)),
+        let of = |family: Family, size: u32| {
+            // A size more at most: what would be of no use is little then.
+            let fits = family.sizes().iter().filter(|(s, _)| (size..=size + 1).contains(s));
+            let mut all = fits.flat_map(|(size, groups)| groups.iter().map(|groups| (*size, *groups)));
+            let (size, groups) = all.find(|(_, groups)| 8 * groups >= k)?;
+            Some(Self { family, size, groups })
         };
-        let (size, groups) = family.sizes().iter().find(|(s, _)| *s >= size)?;
-        let groups = *groups.iter().find(|g| 8 * **g >= k)?;
-        Some(Self { family, size: *size, groups })
+        match kind {
+            Kind::Full if d % 4 == 1 && d > 1 => {
+                of(Family::FullAndOne, d / 4).filter(|v| v.size == d / 4).or_else(|| of(Family::Full, d.div_ceil(4)))
+            }
+            Kind::Full => of(Family::Full, d.div_ceil(4)),
+            Kind::Tied => of(Family::Linear, d.div_ceil(16)),
+            Kind::Diag => of(Family::Squares, d.div_ceil(16)),
+            Kind::Spherical => of(Family::Linear, (d + 1).div_ceil(16)),
+        }
     }
 
     /// Where its features lie.
@@ -222,6 +297,34 @@ pub fn kernel<T: crate::Real>(variant: Variant) -> crate::Kernel<Pass<T>> {
         (Family::Full, 3, 2) => full_3_2::<T>(),
         (Family::Full, 4, 1) => full_4_1::<T>(),
         (Family::Full, 4, 2) => full_4_2::<T>(),
+        (Family::Full, 4, 3) => full_4_3::<T>(),
+        (Family::Full, 4, 4) => full_4_4::<T>(),
+        (Family::Full, 4, 6) => full_4_6::<T>(),
+        (Family::Full, 5, 1) => full_5_1::<T>(),
+        (Family::Full, 5, 2) => full_5_2::<T>(),
+        (Family::Full, 5, 4) => full_5_4::<T>(),
+        (Family::Full, 6, 1) => full_6_1::<T>(),
+        (Family::Full, 6, 2) => full_6_2::<T>(),
+        (Family::Full, 7, 1) => full_7_1::<T>(),
+        (Family::Full, 7, 2) => full_7_2::<T>(),
+        (Family::Full, 8, 1) => full_8_1::<T>(),
+        (Family::Full, 8, 2) => full_8_2::<T>(),
+        (Family::Linear, 2, 8) => linear_2_8::<T>(),
+        (Family::Linear, 3, 2) => linear_3_2::<T>(),
+        (Family::Linear, 3, 4) => linear_3_4::<T>(),
+        (Family::Linear, 4, 2) => linear_4_2::<T>(),
+        (Family::Linear, 4, 4) => linear_4_4::<T>(),
+        (Family::Squares, 1, 6) => squares_1_6::<T>(),
+        (Family::Squares, 1, 8) => squares_1_8::<T>(),
+        (Family::Squares, 2, 8) => squares_2_8::<T>(),
+        (Family::Squares, 3, 2) => squares_3_2::<T>(),
+        (Family::Squares, 4, 2) => squares_4_2::<T>(),
+        (Family::Squares, 4, 4) => squares_4_4::<T>(),
+        (Family::Squares, 1, 10) => squares_1_10::<T>(),
+        (Family::Squares, 5, 2) => squares_5_2::<T>(),
+        (Family::Squares, 6, 2) => squares_6_2::<T>(),
+        (Family::Linear, 5, 2) => linear_5_2::<T>(),
+        (Family::Linear, 6, 2) => linear_6_2::<T>(),
         (Family::FullAndOne, 1, 1) => full_and_one_1_1::<T>(),
         (Family::FullAndOne, 1, 2) => full_and_one_1_2::<T>(),
         (Family::FullAndOne, 1, 4) => full_and_one_1_4::<T>(),

@@ -55,18 +55,26 @@ kernels! {
         /// [`likelihoods`](crate::fused::large::likelihoods), written: Σ ln p(x) of each sixteen rows.
         likelihoods: *mut f64,
     }
+    /// Columns, up to 16 components.
+    halves_densities_linear_few => linear::<2, false>, shared_linear::<2, false>;
     /// Columns, up to 32 components at a time.
     halves_densities_linear_narrow => linear::<4, false>, shared_linear::<4, false>;
     /// Columns, up to 64 components at a time.
     halves_densities_linear_wide => linear::<8, false>, shared_linear::<8, false>;
+    /// Full covariances of up to 16 columns, up to 16 components.
+    halves_densities_full_2_few => full::<2, 4, 2, 1, false>, shared_full::<2, false>;
     /// Full covariances of up to 16 columns, 32 components at a time.
     halves_densities_full_2_narrow => full::<2, 4, 4, 1, false>, shared_full::<4, false>;
     /// Full covariances of up to 16 columns, 64 components at a time.
     halves_densities_full_2_wide => full::<2, 4, 8, 1, false>, shared_full::<8, false>;
+    /// Full covariances of up to 32 columns, up to 16 components.
+    halves_densities_full_4_few => full::<4, 2, 2, 1, false>, shared_full::<2, false>;
     /// Full covariances of up to 32 columns, 32 components at a time.
     halves_densities_full_4_narrow => full::<4, 2, 4, 1, false>, shared_full::<4, false>;
     /// Full covariances of up to 32 columns, 64 components at a time.
     halves_densities_full_4_wide => full::<4, 2, 8, 1, false>, shared_full::<8, false>;
+    /// Full covariances of more columns, up to 16 components.
+    halves_densities_full_8_few => full::<8, 1, 2, 0, false>, shared_full::<2, false>;
     /// Full covariances of more columns, 32 components at a time.
     halves_densities_full_8_narrow => full::<8, 1, 4, 0, false>, shared_full::<4, false>;
     /// Full covariances of more columns, 64 components at a time.
@@ -183,6 +191,10 @@ unsafe fn linear<const G: usize, const ONE: bool>(a: Densities) {
                     let right = operands::<ONE, 4>(place, 4 * four as u32, lane);
                     add_products::<ONE, 4, G>(&mut joint, (0, 4 * four), &left, &right);
                 });
+                if G < 4 {
+                    let right = operands::<ONE, 2>(place, 0, lane);
+                    add_products::<ONE, 2, G>(&mut joint, (0, 0), &left, &right);
+                }
                 step += 1;
             }
             each(G, |i| {

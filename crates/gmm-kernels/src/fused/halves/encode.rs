@@ -1,7 +1,6 @@
 //! Coefficients of the next densities as halves, in the order in which they are read.
 
 use super::super::features::each;
-use super::super::large::GROUPS;
 use super::super::place::Place;
 use super::super::state::{TROUBLE, stopped};
 use super::super::update::kind;
@@ -32,7 +31,7 @@ kernels! {
         steps: u32,
         /// [`Place::groups`].
         groups: u32,
-        /// Groups that the densities take at a time, one of [`GROUPS`].
+        /// Groups that the densities take at a time, one of [`GROUPS`](crate::fused::large::GROUPS).
         at_once: u32,
         /// Not 0: heads alone.
         one: u32,
@@ -193,9 +192,8 @@ unsafe fn columns(a: &Encode, k: u32) -> (f64, f32, f64) {
         f += THREADS;
     }
     let left_over = block_sum(left_over, Shared::at(0));
-    let few = GROUPS[0];
-    let (piece, group) =
-        if a.at_once == few { (k / (8 * few), k / 8 % few) } else { (k / (8 * GROUPS[1]), k / 8 % GROUPS[1]) };
+    // A power of two.
+    let (piece, group) = ((k / 8) >> a.at_once.trailing_zeros(), k / 8 & (a.at_once - 1));
     // A thread has four features of a step: those of a lane.
     let mut i = thread::thread_idx_x();
     while i < 4 * a.steps {

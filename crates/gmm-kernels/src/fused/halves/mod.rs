@@ -28,7 +28,7 @@ mod staged;
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::Family;
-use super::large::Large;
+use super::large::{FEW, Large, NARROW, WIDE};
 use crate::device::ring::OPERAND;
 use crate::layout::Kind;
 
@@ -45,11 +45,11 @@ impl Halves {
     /// For a shape; there is one for every shape.
     pub const fn of(kind: Kind, k: u32, d: u32, one: bool) -> Self {
         let mut of = Large::of(kind, k, d);
-        // Then two blocks of the densities have room on a Hopper.
-        if matches!(kind, Kind::Full) && d > 64 && !one {
-            let narrow = super::large::GROUPS[0];
-            of.at_once = narrow;
-            of.place.groups = k.div_ceil(8 * narrow) * narrow;
+        // With fewer of more columns two blocks of the densities have room on a Hopper. Heads of the fewest are as cheap.
+        let wide = of.at_once == WIDE && matches!(kind, Kind::Full) && d > 64 && !one;
+        if wide || (one && of.at_once == FEW) {
+            of.at_once = NARROW;
+            of.place.groups = k.div_ceil(8 * NARROW) * NARROW;
         }
         Self { of, one }
     }
@@ -92,23 +92,27 @@ impl Halves {
     pub fn densities(self, d: u32) -> crate::Kernel<densities::Densities> {
         let full = matches!(self.of.family, Family::Full | Family::FullAndOne);
         let tiles = if full { order::Full::of(d).tiles } else { 0 };
-        match (self.one, tiles, self.of.at_once == super::large::GROUPS[0]) {
-            (false, 0, true) => densities::halves_densities_linear_narrow(),
-            (false, 0, false) => densities::halves_densities_linear_wide(),
-            (false, 2, true) => densities::halves_densities_full_2_narrow(),
-            (false, 2, false) => densities::halves_densities_full_2_wide(),
-            (false, 4, true) => densities::halves_densities_full_4_narrow(),
-            (false, 4, false) => densities::halves_densities_full_4_wide(),
-            (false, _, true) => densities::halves_densities_full_8_narrow(),
-            (false, _, false) => densities::halves_densities_full_8_wide(),
-            (true, 0, true) => densities::heads_densities_linear_narrow(),
-            (true, 0, false) => densities::heads_densities_linear_wide(),
-            (true, 2, true) => densities::heads_densities_full_2_narrow(),
-            (true, 2, false) => densities::heads_densities_full_2_wide(),
-            (true, 4, true) => densities::heads_densities_full_4_narrow(),
-            (true, 4, false) => densities::heads_densities_full_4_wide(),
-            (true, _, true) => densities::heads_densities_full_8_narrow(),
-            (true, _, false) => densities::heads_densities_full_8_wide(),
+        match (self.one, tiles, self.of.at_once) {
+            (false, 0, FEW) => densities::halves_densities_linear_few(),
+            (false, 0, NARROW) => densities::halves_densities_linear_narrow(),
+            (false, 0, _) => densities::halves_densities_linear_wide(),
+            (false, 2, FEW) => densities::halves_densities_full_2_few(),
+            (false, 2, NARROW) => densities::halves_densities_full_2_narrow(),
+            (false, 2, _) => densities::halves_densities_full_2_wide(),
+            (false, 4, FEW) => densities::halves_densities_full_4_few(),
+            (false, 4, NARROW) => densities::halves_densities_full_4_narrow(),
+            (false, 4, _) => densities::halves_densities_full_4_wide(),
+            (false, _, FEW) => densities::halves_densities_full_8_few(),
+            (false, _, NARROW) => densities::halves_densities_full_8_narrow(),
+            (false, _, _) => densities::halves_densities_full_8_wide(),
+            (true, 0, NARROW) => densities::heads_densities_linear_narrow(),
+            (true, 0, _) => densities::heads_densities_linear_wide(),
+            (true, 2, NARROW) => densities::heads_densities_full_2_narrow(),
+            (true, 2, _) => densities::heads_densities_full_2_wide(),
+            (true, 4, NARROW) => densities::heads_densities_full_4_narrow(),
+            (true, 4, _) => densities::heads_densities_full_4_wide(),
+            (true, _, NARROW) => densities::heads_densities_full_8_narrow(),
+            (true, _, _) => densities::heads_densities_full_8_wide(),
         }
     }
 
@@ -116,15 +120,18 @@ impl Halves {
     #[cfg(not(target_arch = "nvptx64"))]
     pub fn moments(self) -> crate::Kernel<moments::Moments> {
         let full = matches!(self.of.family, Family::Full | Family::FullAndOne);
-        match (self.one, full, self.of.at_once == super::large::GROUPS[0]) {
-            (false, true, true) => moments::halves_moments_full_narrow(),
-            (false, true, false) => moments::halves_moments_full_wide(),
-            (false, false, true) => moments::halves_moments_linear_narrow(),
-            (false, false, false) => moments::halves_moments_linear_wide(),
-            (true, true, true) => moments::heads_moments_full_narrow(),
-            (true, true, false) => moments::heads_moments_full_wide(),
-            (true, false, true) => moments::heads_moments_linear_narrow(),
-            (true, false, false) => moments::heads_moments_linear_wide(),
+        match (self.one, full, self.of.at_once) {
+            (false, true, FEW) => moments::halves_moments_full_few(),
+            (false, true, NARROW) if self.of.place.classes > 16 => moments::halves_moments_full_deep(),
+            (false, true, NARROW) => moments::halves_moments_full_narrow(),
+            (false, true, _) => moments::halves_moments_full_wide(),
+            (false, false, FEW) => moments::halves_moments_linear_few(),
+            (false, false, NARROW) => moments::halves_moments_linear_narrow(),
+            (false, false, _) => moments::halves_moments_linear_wide(),
+            (true, true, NARROW) => moments::heads_moments_full_narrow(),
+            (true, true, _) => moments::heads_moments_full_wide(),
+            (true, false, NARROW) => moments::heads_moments_linear_narrow(),
+            (true, false, _) => moments::heads_moments_linear_wide(),
         }
     }
 

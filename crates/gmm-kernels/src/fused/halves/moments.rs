@@ -56,10 +56,16 @@ kernels! {
         /// `(splits, Place::sums)`, written or added to.
         partials: *mut f64,
     }
+    /// Products of entries, 64 by 16.
+    halves_moments_full_few => body::<Products, 2, 4, 2, false>, shared_bytes::<Products, 2, false>;
     /// Products of entries, 64 by 32.
     halves_moments_full_narrow => body::<Products, 2, 4, 4, false>, shared_bytes::<Products, 4, false>;
+    /// The same for more than 64 columns, whose stages leave room for fewer blocks, and so more registers.
+    halves_moments_full_deep => body::<Products, 2, 4, 4, false>, shared_bytes::<Products, 4, false>;
     /// Products of entries, 32 by 64.
     halves_moments_full_wide => body::<Products, 1, 2, 8, false>, shared_bytes::<Products, 8, false>;
+    /// Columns, 32 by 16.
+    halves_moments_linear_few => body::<Columns, 1, 2, 2, false>, shared_bytes::<Columns, 2, false>;
     /// Columns, 32 by 32.
     halves_moments_linear_narrow => body::<Columns, 1, 2, 4, false>, shared_bytes::<Columns, 4, false>;
     /// Columns, 32 by 64.
@@ -77,7 +83,7 @@ kernels! {
 /// Units of two steps that a warp takes: as many as it has registers for.
 const fn per_warp(family: Family, groups: u32, one: bool) -> u32 {
     let products = matches!(family, Family::Full | Family::FullAndOne);
-    if products && (one || groups == large::GROUPS[0]) { 2 } else { 1 }
+    if products && (one || groups != large::WIDE) { 2 } else { 1 }
 }
 
 /// Stages that are summed in `f32`.
@@ -218,9 +224,13 @@ unsafe fn body<F: Features, const U: usize, const S: usize, const G: usize, cons
                     let v = F::features(lane_of(u), here, sixteen, factors);
                     let operands: [Left; 2] = [left_down(v[0], v[1]), left_down(v[2], v[3])];
                     each(G / 4, |four| {
-                        let right = here.exponentials(sixteen, 4 * four, lane);
+                        let right = here.exponentials::<4>(sixteen, 4 * four, lane);
                         add_products::<ONE, 4, G>(&mut sums, (2 * u, 4 * four), &operands, &right);
                     });
+                    if G < 4 {
+                        let right = here.exponentials::<2>(sixteen, 0, lane);
+                        add_products::<ONE, 2, G>(&mut sums, (2 * u, 0), &operands, &right);
+                    }
                 });
                 sixteen += lanes;
             }

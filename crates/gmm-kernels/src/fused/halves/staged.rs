@@ -118,11 +118,11 @@ impl<const ONE: bool> Stage<ONE> {
         Shared::<f32>::at(at).load4(0)
     }
 
-    /// Four right operands: rows by the components of each group from `first` on.
+    /// `N` right operands: rows by the components of each group from `first` on.
     #[inline(always)]
-    pub(super) fn exponentials(self, sixteen: u32, first: usize, lane: u32) -> [Right; 4] {
+    pub(super) fn exponentials<const N: usize>(self, sixteen: u32, first: usize, lane: u32) -> [Right; N] {
         let here = self.offset + Self::GROUP * self.groups * sixteen + 16 * lane;
-        rights::<ONE, 4>(first as u32, |unit| Shared::<f32>::at(here + 512 * unit).load4(0))
+        rights::<ONE, N>(first as u32, |unit| Shared::<f32>::at(here + 512 * unit).load4(0))
     }
 
     /// The right operand of one group.

@@ -50,10 +50,14 @@ kernels! {
         /// [`likelihoods`](super::likelihoods), written: Σ w ln p(x) of each sixteen rows.
         likelihoods: *mut f64,
     }
+    /// Products of entries, up to 16 components.
+    full_few => densities_full_few_f32, densities_full_few_f64, body::<T, Products, 2>, shared_bytes::<T, 2>;
     /// Products of entries, up to 32 components at a time.
     full_narrow => densities_full_narrow_f32, densities_full_narrow_f64, body::<T, Products, 4>, shared_bytes::<T, 4>;
     /// Products of entries, up to 64 components at a time.
     full_wide => densities_full_wide_f32, densities_full_wide_f64, body::<T, Products, 8>, shared_bytes::<T, 8>;
+    /// Columns, up to 16 components.
+    linear_few => densities_linear_few_f32, densities_linear_few_f64, body::<T, Columns, 2>, shared_bytes::<T, 2>;
     /// Columns, up to 32 components at a time.
     linear_narrow => densities_linear_narrow_f32, densities_linear_narrow_f64, body::<T, Columns, 4>, shared_bytes::<T, 4>;
     /// Columns, up to 64 components at a time.

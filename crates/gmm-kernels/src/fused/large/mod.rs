@@ -16,8 +16,14 @@ use super::Family;
 use super::place::Place;
 use crate::layout::{Kind, TILE_ROWS, tiles};
 
-/// Groups of eight components that a warp takes at a time, in the narrow kernels and in the wide ones.
-pub const GROUPS: [u32; 2] = [4, 8];
+/// Groups of eight components that a warp takes at a time, in the kernels for few components, the narrow and the wide ones.
+pub const GROUPS: [u32; 3] = [FEW, NARROW, WIDE];
+/// Up to 16 components.
+pub(super) const FEW: u32 = 2;
+/// 32 components at a time.
+pub(super) const NARROW: u32 = 4;
+/// 64 components at a time.
+pub(super) const WIDE: u32 = 8;
 
 /// Which kernels, and the shape they are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +39,15 @@ pub struct Large {
 impl Large {
     /// For a shape; there is one for every shape.
     pub const fn of(kind: Kind, k: u32, d: u32) -> Self {
-        let [narrow, wide] = GROUPS;
         // The wide one reads features half as often; the narrow one has fewer components that are not there.
-        let (few, many) = (k.div_ceil(8 * narrow) * narrow, k.div_ceil(8 * wide) * wide);
-        let (groups, at_once) = if few * 5 <= many * 4 { (few, narrow) } else { (many, wide) };
+        let (few, many) = (k.div_ceil(8 * NARROW) * NARROW, k.div_ceil(8 * WIDE) * WIDE);
+        let (groups, at_once) = if k <= 8 * FEW {
+            (FEW, FEW)
+        } else if few * 5 <= many * 4 {
+            (few, NARROW)
+        } else {
+            (many, WIDE)
+        };
         let (family, place) = match kind {
             // Classes in fours: a step has four entries of each class.
             Kind::Full => (Family::Full, Place::full(4 * d.div_ceil(16), groups)),
@@ -83,22 +94,26 @@ pub const fn likelihoods(n: u64) -> u64 {
 /// The kernel for densities.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn densities<T: crate::Real>(family: Family, at_once: u32) -> crate::Kernel<densities::Densities<T>> {
-    match (family, at_once == GROUPS[0]) {
-        (Family::Full | Family::FullAndOne, true) => densities::full_narrow::<T>(),
-        (Family::Full | Family::FullAndOne, false) => densities::full_wide::<T>(),
-        (Family::Linear | Family::Squares, true) => densities::linear_narrow::<T>(),
-        (Family::Linear | Family::Squares, false) => densities::linear_wide::<T>(),
+    match (family, at_once) {
+        (Family::Full | Family::FullAndOne, FEW) => densities::full_few::<T>(),
+        (Family::Full | Family::FullAndOne, NARROW) => densities::full_narrow::<T>(),
+        (Family::Full | Family::FullAndOne, _) => densities::full_wide::<T>(),
+        (Family::Linear | Family::Squares, FEW) => densities::linear_few::<T>(),
+        (Family::Linear | Family::Squares, NARROW) => densities::linear_narrow::<T>(),
+        (Family::Linear | Family::Squares, _) => densities::linear_wide::<T>(),
     }
 }
 
 /// The kernel for moments.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn moments<T: crate::Real>(family: Family, at_once: u32) -> crate::Kernel<moments::Moments<T>> {
-    match (family, at_once == GROUPS[0]) {
-        (Family::Full | Family::FullAndOne, true) => moments::full_narrow::<T>(),
-        (Family::Full | Family::FullAndOne, false) => moments::full_wide::<T>(),
-        (Family::Linear | Family::Squares, true) => moments::linear_narrow::<T>(),
-        (Family::Linear | Family::Squares, false) => moments::linear_wide::<T>(),
+    match (family, at_once) {
+        (Family::Full | Family::FullAndOne, FEW) => moments::full_few::<T>(),
+        (Family::Full | Family::FullAndOne, NARROW) => moments::full_narrow::<T>(),
+        (Family::Full | Family::FullAndOne, _) => moments::full_wide::<T>(),
+        (Family::Linear | Family::Squares, FEW) => moments::linear_few::<T>(),
+        (Family::Linear | Family::Squares, NARROW) => moments::linear_narrow::<T>(),
+        (Family::Linear | Family::Squares, _) => moments::linear_wide::<T>(),
     }
 }
 

@@ -50,10 +50,14 @@ kernels! {
         /// `(splits, Place::sums)`, written or added to.
         partials: *mut f64,
     }
+    /// Products of entries, 64 by 16.
+    full_few => moments_full_few_f32, moments_full_few_f64, body::<T, Products, 2, 4, 2>, shared_bytes::<T, 2>;
     /// Products of entries, 64 by 32.
     full_narrow => moments_full_narrow_f32, moments_full_narrow_f64, body::<T, Products, 2, 4, 4>, shared_bytes::<T, 4>;
     /// Products of entries, 32 by 64.
     full_wide => moments_full_wide_f32, moments_full_wide_f64, body::<T, Products, 1, 2, 8>, shared_bytes::<T, 8>;
+    /// Columns, 32 by 16.
+    linear_few => moments_linear_few_f32, moments_linear_few_f64, body::<T, Columns, 1, 2, 2>, shared_bytes::<T, 2>;
     /// Columns, 32 by 32.
     linear_narrow => moments_linear_narrow_f32, moments_linear_narrow_f64, body::<T, Columns, 1, 2, 4>, shared_bytes::<T, 4>;
     /// Columns, 32 by 64.
@@ -80,7 +84,7 @@ const fn columns_at<T: Real>(groups: u32, unit: u32) -> u32 {
 /// Bytes of shared memory.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(super) const fn shared_len<T: Real>(groups: u32) -> u64 {
-    let units = if groups == super::GROUPS[0] { 2 } else { 1 };
+    let units = if groups == super::WIDE { 1 } else { 2 };
     (ahead_at(groups) + Ahead::bytes(columns_at::<T>(groups, units))) as u64
 }
 
@@ -107,7 +111,7 @@ const fn partners(classes: u32, d: u32) -> u32 {
 pub(super) const fn units(of: Large, d: u32) -> u32 {
     // Two times two steps of products where components are few; for columns there are too few registers on some chips.
     let products = matches!(of.family, Family::Full | Family::FullAndOne);
-    let each = if products && of.at_once == super::GROUPS[0] { 2 } else { 1 };
+    let each = if products && of.at_once != super::WIDE { 2 } else { 1 };
     twos(of.family, of.place, d).div_ceil(each) * of.pieces()
 }
 

@@ -10,11 +10,14 @@
 //! So sums over all of a warp's rows are added up in `f64` without ever being written, and a block leaves one partial
 //! result. The grid decides the order of additions; the same grid gives the same bits.
 
+mod joint;
+pub mod of_block;
 mod parts;
 
+use self::joint::{joint, respond, row_stride, weights_of_lane};
 use self::parts::{coefficient, constant, every};
 use super::features::{Features, GROUP, STRIDE, each};
-use super::lanes::{quad, row_weight};
+use super::lanes::quad;
 use super::likelihood::Likelihood;
 use super::staging::{Rows, raw_len};
 use super::state::stopped;
@@ -47,19 +50,6 @@ const fn in_registers(steps: usize, nt: usize) -> bool {
 /// Whether responsibilities are read once for all features, or for each again.
 const fn kept(steps: usize, nt: usize) -> bool {
     steps * nt <= 7
-}
-
-/// Chains of products for each group of components at most, and how many: two in all, or one for each where there are few
-/// steps, which other warps' fill.
-const CHAINS: usize = 2;
-const fn of_chains(steps: usize, nt: usize) -> usize {
-    if nt >= 2 || steps <= 2 { 1 } else { CHAINS }
-}
-
-/// Distance of a row's responsibilities from those of the row before: 4 more than the components, against bank
-/// conflicts along both.
-const fn row_stride(groups: u32) -> u32 {
-    8 * groups + 4
 }
 
 /// Numbers of a warp: its columns, its rows' responsibilities and their shares, each lane's Σ r, and its likelihood; then
@@ -185,58 +175,13 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
             unsafe { rows.send(F::ENTRIES, group) };
         }
 
-        let inside = lane / 4;
-        let weights_here = if a.row_weights.is_null() {
-            let left = a.n - here as u64 * GROUP as u64;
-            let left = if left < GROUP as u64 { left as u32 } else { GROUP };
-            [0, 8].map(|half| if inside + half < left { 1.0 } else { 0.0 })
-        } else {
-            let row = here as u64 * GROUP as u64 + inside as u64;
-            // SAFETY: the weights are as the arguments' field says.
-            [0, 8].map(|half| unsafe { row_weight(a.row_weights, a.n, row + half) })
-        };
+        // SAFETY: the weights are as the arguments' field says.
+        let weights_here = unsafe { weights_of_lane(a.row_weights, a.n, here, lane) };
         // Of each of this lane's two rows: weight, a number near the largest joint density, sum of all in terms of that.
         let mut densities = [[0.0; 3]; 2];
         if in_registers(S, NT) {
-            // Several chains of products, so that one does not wait for the other's end.
-            let mut chains = [[[0.0; 4]; CHAINS]; NT];
-            each(NT, |nt| chains[nt][0] = constant(constants, nt, lane));
-            F::across(x, lane, |step, features| {
-                each(NT, |nt| {
-                    let sum = &mut chains[nt][step % of_chains(S, NT)];
-                    mma::f64_16x8x16(sum, features, coefficient(coefficients, step * NT + nt, lane));
-                });
-            });
-            let mut joint = [[0.0; 4]; NT];
-            each(NT, |nt| {
-                joint[nt] = chains[nt][0];
-                each(of_chains(S, NT).min(S) - 1, |chain| each(4, |i| joint[nt][i] += chains[nt][chain + 1][i]));
-            });
-            let of = |half: usize, nt: usize, i: usize| joint[nt][2 * half + i];
-            let mut tops = [i32::MIN; 2];
-            each(2, |half| each(NT, |nt| each(2, |i| tops[half] = tops[half].max(key(of(half, nt, i))))));
-            let tops = least_of_quads(tops);
-            each(2, |half| {
-                let (weight, top) = (weights_here[half], tops[half]);
-                let mut e = [[T::ZERO; 2]; NT];
-                // In f64 whatever the exponentials are: responsibilities that do not add up to the weight would be a covariance's
-                // error times the mean's square.
-                let mut sum = 0.0;
-                each(NT, |nt| {
-                    each(2, |i| e[nt][i] = T::from_f64(of(half, nt, i) - top).exp_below());
-                    let two = e[nt][0].to_f64() + e[nt][1].to_f64();
-                    sum = if nt == 0 { two } else { sum + two };
-                });
-                let sum = quad(sum, core::ops::Add::add);
-                // Not a number where a density is: it shows in the sums, and the pass is made another way.
-                let share = weight * reciprocal(sum);
-                densities[half] = [weight, top, sum];
-                let at = (lane / 4 + 8 * half as u32) * stride + lane % 4;
-                each(NT, |nt| {
-                    r.store(at + 8 * nt as u32, e[nt][0].to_f64() * share);
-                    r.store(at + 8 * nt as u32 + 4, e[nt][1].to_f64() * share);
-                });
-            });
+            let joint = joint::<F, S, NT>(x, coefficients, constants, lane);
+            densities = respond::<T, NT>(&joint, weights_here, r, lane);
         } else {
             // Log joint densities wait in shared memory, where each lane reads what it wrote itself.
             let mut features = [[0.0; 8]; S];
@@ -298,22 +243,32 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
                 kept[nt] = responsibilities(nt);
                 weights.add(tally, lane, nt, kept[nt]);
             });
-            F::down(x, lane, |step, features| {
-                each(NT, |nt| mma::f64_16x8x16(&mut sums[step][nt], features, kept[nt]));
-            });
+            F::down(
+                x,
+                lane,
+                |_| true,
+                |step, features| {
+                    each(NT, |nt| mma::f64_16x8x16(&mut sums[step][nt], features, kept[nt]));
+                },
+            );
         } else if in_registers(S, NT) {
-            F::down(x, lane, |step, features| {
-                each(NT, |nt| {
-                    let b = responsibilities(nt);
-                    if step == 0 {
-                        weights.add(tally, lane, nt, b);
-                    }
-                    mma::f64_16x8x16(&mut sums[step][nt], features, b);
-                });
-            });
+            F::down(
+                x,
+                lane,
+                |_| true,
+                |step, features| {
+                    each(NT, |nt| {
+                        let b = responsibilities(nt);
+                        if step == 0 {
+                            weights.add(tally, lane, nt, b);
+                        }
+                        mma::f64_16x8x16(&mut sums[step][nt], features, b);
+                    });
+                },
+            );
         } else {
             let mut features = [[0.0; 8]; S];
-            F::down(x, lane, |step, some| features[step] = some);
+            F::down(x, lane, |_| true, |step, some| features[step] = some);
             let share = [0, 4, 8, 12].map(|row| shares.load(lane % 4 + row));
             each(NT, |nt| {
                 let mut b = responsibilities(nt);

@@ -66,9 +66,9 @@ fn check<T: Real>(kind: (CovarianceType, Kind), (n, d, k): (usize, usize, usize)
 /// A shape for every variant, at its edges or inside them.
 fn shapes(kind: Kind) -> Vec<(usize, usize, usize)> {
     let columns: &[usize] = match kind {
-        Kind::Full => &[1, 2, 4, 8, 12, 11, 5, 9, 15, 13, 16],
-        Kind::Tied => &[1, 7, 16, 17, 30, 32],
-        Kind::Diag => &[1, 8, 15, 30, 16, 17],
+        Kind::Full => &[1, 2, 4, 8, 12, 11, 5, 9, 15, 13, 16, 24, 17, 28, 29],
+        Kind::Tied => &[1, 7, 16, 17, 30, 32, 40, 33, 50, 64, 80, 81],
+        Kind::Diag => &[1, 8, 15, 30, 16, 17, 40, 33, 50, 64, 80, 81],
         Kind::Spherical => &[1, 2, 15, 16, 30, 31],
     };
     let mut out = Vec::new();

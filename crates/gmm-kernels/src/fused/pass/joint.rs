@@ -1,0 +1,102 @@
+//! From a warp's sixteen rows to their responsibilities: what the passes have in common.
+
+use super::super::features::{Features, GROUP, each};
+use super::super::lanes::{quad, row_weight};
+use super::super::top::{key, least_of_quads};
+use super::parts::{coefficient, constant};
+use crate::Real;
+use crate::device::{Shared, mma};
+use crate::math::reciprocal;
+
+/// Chains of products for each group of components at most, and how many: two in all, or one for each where there are few
+/// steps, which other warps' fill.
+const CHAINS: usize = 2;
+const fn of_chains(steps: usize, nt: usize) -> usize {
+    if nt >= 2 || steps <= 2 { 1 } else { CHAINS }
+}
+
+/// Distance of a row's responsibilities from those of the row before: 4 more than the components, against bank
+/// conflicts along both.
+pub(super) const fn row_stride(groups: u32) -> u32 {
+    8 * groups + 4
+}
+
+/// Weights of a lane's two rows of the `group`th sixteen.
+///
+/// # Safety
+/// The weights are `(n,)` or null.
+#[inline(always)]
+pub(super) unsafe fn weights_of_lane(row_weights: *const f64, n: u64, group: u32, lane: u32) -> [f64; 2] {
+    let inside = lane / 4;
+    if row_weights.is_null() {
+        let left = n - group as u64 * GROUP as u64;
+        let left = if left < GROUP as u64 { left as u32 } else { GROUP };
+        return [0, 8].map(|half| if inside + half < left { 1.0 } else { 0.0 });
+    }
+    let row = group as u64 * GROUP as u64 + inside as u64;
+    // SAFETY: the caller's promise.
+    [0, 8].map(|half| unsafe { row_weight(row_weights, n, row + half) })
+}
+
+/// Log joint densities of the rows whose columns are at `x`, as the tensor cores leave them.
+#[inline(always)]
+pub(super) fn joint<F: Features, const S: usize, const NT: usize>(
+    x: Shared<f64>,
+    coefficients: Shared<f64>,
+    constants: Shared<f64>,
+    lane: u32,
+) -> [[f64; 4]; NT] {
+    // Several chains of products, so that one does not wait for the other's end.
+    let mut chains = [[[0.0; 4]; CHAINS]; NT];
+    each(NT, |nt| chains[nt][0] = constant(constants, nt, lane));
+    F::across(x, lane, |step, features| {
+        each(NT, |nt| {
+            let sum = &mut chains[nt][step % of_chains(S, NT)];
+            mma::f64_16x8x16(sum, features, coefficient(coefficients, step * NT + nt, lane));
+        });
+    });
+    let mut joint = [[0.0; 4]; NT];
+    each(NT, |nt| {
+        joint[nt] = chains[nt][0];
+        each(of_chains(S, NT).min(S) - 1, |chain| each(4, |i| joint[nt][i] += chains[nt][chain + 1][i]));
+    });
+    joint
+}
+
+/// Responsibilities into `r`, [`row_stride`] apart; and of each of this lane's two rows: weight, a number near the largest
+/// joint density, sum of all in terms of that.
+#[inline(always)]
+pub(super) fn respond<T: Real, const NT: usize>(
+    joint: &[[f64; 4]; NT],
+    weights: [f64; 2],
+    r: Shared<f64>,
+    lane: u32,
+) -> [[f64; 3]; 2] {
+    let of = |half: usize, nt: usize, i: usize| joint[nt][2 * half + i];
+    let mut tops = [i32::MIN; 2];
+    each(2, |half| each(NT, |nt| each(2, |i| tops[half] = tops[half].max(key(of(half, nt, i))))));
+    let tops = least_of_quads(tops);
+    let mut densities = [[0.0; 3]; 2];
+    each(2, |half| {
+        let (weight, top) = (weights[half], tops[half]);
+        let mut e = [[T::ZERO; 2]; NT];
+        // In f64 whatever the exponentials are: responsibilities that do not add up to the weight would be a covariance's
+        // error times the mean's square.
+        let mut sum = 0.0;
+        each(NT, |nt| {
+            each(2, |i| e[nt][i] = T::from_f64(of(half, nt, i) - top).exp_below());
+            let two = e[nt][0].to_f64() + e[nt][1].to_f64();
+            sum = if nt == 0 { two } else { sum + two };
+        });
+        let sum = quad(sum, core::ops::Add::add);
+        // Not a number where a density is: it shows in the sums, and the pass is made another way.
+        let share = weight * reciprocal(sum);
+        densities[half] = [weight, top, sum];
+        let at = (lane / 4 + 8 * half as u32) * row_stride(NT as u32) + lane % 4;
+        each(NT, |nt| {
+            r.store(at + 8 * nt as u32, e[nt][0].to_f64() * share);
+            r.store(at + 8 * nt as u32 + 4, e[nt][1].to_f64() * share);
+        });
+    });
+    densities
+}
