@@ -11,8 +11,8 @@ pub enum Data<'a> {
     /// On the host.
     Host(&'a Dataset),
     /// In a GPU's memory, from where the rows do not come to the host: only those do that are asked for one by one. A fit with
-    /// row weights of 0 gathers the other rows there, and holds all beside them until it has: where the device has no room
-    /// for both, they come by the host after all.
+    /// row weights of 0 gathers the other rows there, and holds all beside them until it has, which takes `n*d` numbers of its
+    /// precision more and up to 16 bytes a row: where the device has no room for that, they come by the host after all.
     Device(&'a DeviceData),
 }
 

@@ -63,6 +63,26 @@ def test_row_weights_count_as_they_do_for_rows_from_the_host(rows, library):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_rows_of_weight_0_are_left_out_on_the_gpu(library, dtype, stays):
+    X, _ = make_gmm(123_457, 5, 7, separation=2.0, random_state=1)
+    X = X.astype(dtype)
+    weights = np.random.default_rng(3).integers(0, 3, len(X)).astype(float)
+    weights[:1000], weights[-1000:] = 0.0, 0.0
+    # Too far out for a row that counts.
+    X[500, 2] = 1e30
+    there = put(library, X)
+    parameters = {"max_iter": 5, "tol": 0.0, "n_init": 2}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        want = on_gpu(7, **parameters).fit(X, sample_weight=weights)
+        assert_same(on_gpu(7, **parameters).fit(there, sample_weight=weights), want)
+    X[501, 3] = np.inf
+    with pytest.raises(exceptions.DataError, match="row 501, column 3 is inf"):
+        on_gpu(7).fit(put(library, X), sample_weight=weights)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_parameters_may_lie_on_the_gpu_too(rows, library):
     if library == "driver":
         pytest.skip("it has no way to the host")

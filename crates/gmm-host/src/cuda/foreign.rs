@@ -86,9 +86,7 @@ impl CudaEngine {
         limit: Option<f64>,
     ) -> Result<Box<dyn Resident>, Error> {
         check_features(data.rows.d, shift.len())?;
-        if data.gpu.ordinal != self.gpu.ordinal {
-            return refused(&self.gpu, format!("cuda:{}", data.gpu.ordinal));
-        }
+        data.check_on(&self.gpu)?;
         let (gpu, forced) = (self.gpu.clone(), Forced::from_environment()?);
         Ok(match precision {
             Precision::F32 => Box::new(CudaRows::<f32>::foreign(gpu, data, precision, shift, limit, forced)?),
@@ -127,6 +125,14 @@ impl DeviceData {
             weights: Some(present.iter().map(|&row| weights[row]).collect()),
             present: Some(present),
         })
+    }
+
+    /// Refuses rows on another device than the one that computes.
+    ///
+    /// # Errors
+    /// [`Error::Option`].
+    pub(super) fn check_on(&self, gpu: &Gpu) -> Result<(), Error> {
+        if self.gpu.ordinal == gpu.ordinal { Ok(()) } else { refused(gpu, format!("cuda:{}", self.gpu.ordinal)) }
     }
 
     /// Whether a row counts.

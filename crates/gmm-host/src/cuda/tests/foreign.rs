@@ -8,7 +8,7 @@ use super::*;
 use crate::{FitOptions, Init, Wanted, fit_observed};
 
 /// Rows in device memory that is not the engine's own, and their description.
-fn placed<A: DeviceCopy>(
+pub(super) fn placed<A: DeviceCopy>(
     engine: &CudaEngine,
     rows: &[A],
     d: usize,
@@ -36,7 +36,7 @@ fn loaded(
     engine.load_there(&data(engine, rows, None)?, precision, shift, None)
 }
 
-fn data(engine: &CudaEngine, rows: &DeviceRows, weights: Option<Vec<f64>>) -> Result<DeviceData, Error> {
+pub(super) fn data(engine: &CudaEngine, rows: &DeviceRows, weights: Option<Vec<f64>>) -> Result<DeviceData, Error> {
     // SAFETY: the buffers of these tests outlive every call, and hold what the description says.
     unsafe { engine.device_data(*rows, weights) }
 }
