@@ -148,7 +148,7 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
         return Err(Failure::Usage(why).into());
     }
     let prior = Prior::new(&prior, args.covariance, args.k, &data)?;
-    if let Some(rows) = prior.improper_at(&data) {
+    if let Some(rows) = prior.improper_at(&data)? {
         console.warn(&format!(
             "{rows}: with half-normal scales the posterior has no finite integral about them, only a spike that chains \
              seldom find; inverse-wishart and inverse-gamma have none"
@@ -161,7 +161,7 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
     let opened = input::engine(&args.engine, console)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let mut likelihood = Likelihood::new(opened.engine.as_ref(), &data, precision)?;
-    let print = fingerprint(&data);
+    let print = fingerprint(&data)?;
     let mut run = match earlier {
         Some(checkpoint) => {
             checkpoint.resume(&options, &target, print).with_context(|| kept.path.display().to_string())?

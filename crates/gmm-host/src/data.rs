@@ -1,7 +1,7 @@
 //! What a fit or a likelihood reads: rows on the host, or rows that lie on a GPU already.
 
 use gmm_model::{Dataset, Matrix, Precision};
-use ndarray::Array2;
+use ndarray::{Array2, ArrayView2, Axis};
 
 use crate::{DeviceData, Engine, Error, Resident};
 
@@ -10,7 +10,9 @@ use crate::{DeviceData, Engine, Error, Resident};
 pub enum Data<'a> {
     /// On the host.
     Host(&'a Dataset),
-    /// In a GPU's memory, from where the rows do not come to the host: only those do that are asked for one by one.
+    /// In a GPU's memory, from where the rows do not come to the host: only those do that are asked for one by one. A fit with
+    /// row weights of 0 gathers the other rows there, and holds all beside them until it has, which takes `n*d` numbers of its
+    /// precision more and up to 16 bytes a row: where the device has no room for that, they come by the host after all.
     Device(&'a DeviceData),
 }
 
@@ -70,17 +72,35 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The rows of positive weight alone, where some have none; from a GPU they come to the host for that.
+    /// Shows all rows to `see` in their order, some at a time: the number of the first, and the rows, `(.., d)`, exactly. For
+    /// what no engine computes. Rows on a GPU come in pieces of some 16 MiB, and none is kept.
     ///
     /// # Errors
-    /// Whatever the device says; [`Error::Data`] for numbers that are none.
-    pub(crate) fn without_absent_rows(self) -> Result<Option<Dataset>, Error> {
+    /// None for rows on the host. [`Error::Data`] with the first row and column that is NaN or infinite; [`Error::Memory`];
+    /// [`Error::Device`].
+    pub fn walk(self, see: &mut dyn FnMut(usize, ArrayView2<'_, f64>)) -> Result<(), Error> {
+        /// Numbers that are widened at a time.
+        const PIECE: usize = 1 << 16;
         match self {
-            Self::Host(data) => Ok(data.without_absent_rows()),
-            Self::Device(data) => match data.weights().filter(|weights| weights.contains(&0.0)) {
-                None => Ok(None),
-                Some(weights) => Ok(Dataset::new(data.fetch()?)?.with_weights(weights.to_vec())?.without_absent_rows()),
+            Self::Host(data) => match data.rows() {
+                Matrix::F64(a) => see(0, a.view()),
+                Matrix::F32(a) => {
+                    let piece = (PIECE / data.n_features()).max(1);
+                    for (i, rows) in a.axis_chunks_iter(Axis(0), piece).enumerate() {
+                        see(i * piece, rows.mapv(f64::from).view());
+                    }
+                }
             },
+            Self::Device(data) => return data.walk(see),
+        }
+        Ok(())
+    }
+
+    /// The rows of positive weight alone, where some have none; those on a GPU stay there.
+    pub(crate) fn without_absent_rows(self) -> Option<Present> {
+        match self {
+            Self::Host(data) => data.without_absent_rows().map(Present::Host),
+            Self::Device(data) => data.without_absent_rows().map(Present::Device),
         }
     }
 
@@ -103,7 +123,31 @@ impl<'a> Data<'a> {
                 }
                 engine.load(data, precision, shift)
             }
-            Self::Device(data) => engine.load_there(data, precision, shift, limit),
+            Self::Device(data) => match engine.load_there(data, precision, shift, limit) {
+                // On the device all rows and those of positive weight lie side by side for a moment: these alone may fit.
+                Err(full @ Error::Memory { .. }) => match data.fetch_present()? {
+                    Some(present) => Data::Host(&present).load(engine, precision, shift, limit),
+                    None => Err(full),
+                },
+                loaded => loaded,
+            },
+        }
+    }
+}
+
+/// Rows of positive weight, of others.
+pub(crate) enum Present {
+    /// A copy of them.
+    Host(Dataset),
+    /// The same memory, and which they are. Not to outlive what it was made from.
+    Device(DeviceData),
+}
+
+impl<'a> From<&'a Present> for Data<'a> {
+    fn from(present: &'a Present) -> Self {
+        match present {
+            Present::Host(data) => Self::Host(data),
+            Present::Device(data) => Self::Device(data),
         }
     }
 }

@@ -208,8 +208,8 @@ fn fit_data(
 ) -> Result<Fit, Error> {
     let started = Instant::now();
     let all_rows = data.dim().0 as u64;
-    let present = data.without_absent_rows()?;
-    let data = present.as_ref().map_or(data, Data::Host);
+    let present = data.without_absent_rows();
+    let data = present.as_ref().map_or(data, Data::from);
     check(data, options)?;
     let precision = options.precision.unwrap_or(data.precision());
     shift::check_weights(data, precision)?;

@@ -59,10 +59,10 @@ impl<'a> Sample<'a> {
     /// # Errors
     /// [`Error::Device`] where they cannot be brought from a GPU.
     pub(crate) fn of(data: Data<'a>) -> Result<Self, Error> {
-        let strided = Strided { of: data.dim().0 };
+        let rows: Vec<usize> = Strided { of: data.dim().0 }.rows().collect();
         let rows = match data {
-            Data::Host(_) => data.pick(&strided.rows().collect::<Vec<_>>()),
-            Data::Device(data) => data.sample(strided),
+            Data::Host(_) => data.pick(&rows),
+            Data::Device(data) => data.sample(&rows),
         };
         Ok(Self { rows: rows?, data })
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use gmm_model::Dataset;
+use gmm_host::Data;
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensors, serialize};
 use serde::{Deserialize, Serialize};
@@ -195,15 +195,23 @@ fn stat(&[lp, acceptance_rate, diverging, n_steps, step_size, tree_depth]: &[f64
     Stat { lp, acceptance_rate, diverging: diverging != 0.0, n_steps, step_size, tree_depth }
 }
 
-/// A number that tells one data set from another: a hash of shape, values (as `f64`) and row weights. Cost: one read.
-pub fn fingerprint(data: &Dataset) -> u64 {
-    let (n, d) = data.rows().dim();
+/// A number that tells one data set from another: a hash of shape, values (as `f64`) and row weights, wherever they lie.
+///
+/// Cost: one walk through the rows ([`Data::walk`]).
+///
+/// # Errors
+/// None for rows on the host; of rows on a GPU what [`Data::walk`] says.
+pub fn fingerprint<'a>(data: impl Into<Data<'a>>) -> Result<u64, Error> {
+    let data = data.into();
+    let (n, d) = data.dim();
     let mut hash = Hash::new();
     hash.add(n as u64);
     hash.add(d as u64);
-    for i in 0..n {
-        (0..d).for_each(|j| hash.add(data.rows().at(i, j).to_bits()));
-        hash.add(data.weight(i).to_bits());
-    }
-    hash.0
+    data.walk(&mut |first, rows| {
+        for (i, row) in rows.outer_iter().enumerate() {
+            row.iter().for_each(|v| hash.add(v.to_bits()));
+            hash.add(data.weights().map_or(1.0, |weights| weights[first + i]).to_bits());
+        }
+    })?;
+    Ok(hash.0)
 }

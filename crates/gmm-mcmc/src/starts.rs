@@ -1,7 +1,7 @@
 //! Points from which chains start: about a mixture, further apart than the posterior is wide.
 
-use gmm_host::{Engine, FitOptions, Likelihood, fit};
-use gmm_model::{Dataset, Draws, Mixture, Precision};
+use gmm_host::{Data, Engine, FitOptions, Likelihood, fit};
+use gmm_model::{Draws, Mixture, Precision};
 
 use crate::{Error, Options, Target};
 
@@ -22,27 +22,29 @@ pub enum Centre {
 
 /// A point for each chain, about fits by EM of as many components as the target has.
 ///
-/// Cost: five fits, or one for each chain.
+/// Cost: five fits, or one for each chain, and two walks through the rows ([`Data::walk`]).
 ///
 /// # Errors
-/// As for [`fit()`] and [`about`].
-pub fn about_fits(
+/// As for [`fit()`] and [`about`], and of rows on a GPU what [`Data::walk`] says.
+pub fn about_fits<'a>(
     centre: Centre,
     engine: &dyn Engine,
-    data: &Dataset,
+    data: impl Into<Data<'a>>,
     precision: Precision,
     options: &Options,
     target: &Target,
     likelihood: &mut Likelihood,
 ) -> Result<Vec<Vec<f64>>, Error> {
+    let data = data.into();
+    // A start may be narrow, but not on a single row.
+    let reg_covar = 1e-4 * least_variance(data)?;
     let fitted = |n_init: usize, seed: u64| -> Result<Mixture, Error> {
         let options = FitOptions {
             covariance_type: target.prior().kind(),
             n_init,
             seed,
             precision: Some(precision),
-            // A start may be narrow, but not on a single row.
-            reg_covar: 1e-4 * least_variance(data),
+            reg_covar,
             ..FitOptions::new(target.prior().dim().0)
         };
         Ok(fit(engine, data, &options)?.mixture)
@@ -63,15 +65,23 @@ pub fn about_fits(
 }
 
 /// The least variance of a column that is not constant; 1 where all are.
-fn least_variance(data: &Dataset) -> f64 {
-    let rows = data.rows();
-    let variance = |j: usize| {
-        let n = data.n_rows() as f64;
-        let mean = (0..data.n_rows()).map(|i| rows.at(i, j) / n).sum::<f64>();
-        (0..data.n_rows()).map(|i| (rows.at(i, j) - mean).powi(2) / n).sum::<f64>()
-    };
-    let least = (0..data.n_features()).map(variance).filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
-    if least.is_finite() { least } else { 1.0 }
+fn least_variance(data: Data<'_>) -> Result<f64, Error> {
+    let (n, d) = data.dim();
+    let (mut mean, mut variance) = (vec![0.0; d], vec![0.0; d]);
+    data.walk(&mut |_, rows| {
+        for row in rows.outer_iter() {
+            row.iter().zip(&mut mean).for_each(|(v, mean)| *mean += v / n as f64);
+        }
+    })?;
+    data.walk(&mut |_, rows| {
+        for row in rows.outer_iter() {
+            for ((v, mean), variance) in row.iter().zip(&mean).zip(&mut variance) {
+                *variance += (v - mean).powi(2) / n as f64;
+            }
+        }
+    })?;
+    let least = variance.into_iter().filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
+    Ok(if least.is_finite() { least } else { 1.0 })
 }
 
 /// A point about `mixture` for chain number `chain`, moved at random, `(m,)`. Weights below half a row become that.

@@ -176,6 +176,10 @@ fn defaults_follow_the_data() {
     let moved = [2.0, 3.0 * factor, 0.3, 0.2 * factor, 0.1 + factor.ln()];
     let (a, b) = (new(&data).log_density(&point, None), new(&scaled).log_density(&moved, None));
     assert!((a - b - 4.0 * factor.ln()).abs() < 1e-9, "{a} and {b}");
+    // Rows in f32 are walked through in pieces, and say the same.
+    let many = Array2::from_shape_fn((70_000, 2), |(i, j)| ((i * 7919 + j * 104_729) % 1013) as f32);
+    let wide = Dataset::new(many.mapv(f64::from)).unwrap();
+    assert_eq!(new(&Dataset::new(many).unwrap()), new(&wide));
     // A row that counts twice is the row twice.
     let rows = data.rows().to_f64();
     let twice = Dataset::new(ndarray::concatenate![ndarray::Axis(0), rows, rows]).unwrap();
@@ -222,8 +226,9 @@ fn half_normals_are_improper_where_values_repeat() {
     let in_a_column = Dataset::new(array![[1.0, 2.0], [2.0, 3.0], [4.0, 2.0]]).unwrap();
     let in_rows = Dataset::new(array![[1.0, 2.0], [2.0, 3.0], [1.0, 2.0]]).unwrap();
     let weighted = distinct.clone().with_weights(vec![1.0, 2.0, 0.5]).unwrap();
-    let found =
-        |options: &PriorOptions, kind, k, data: &Dataset| Prior::new(options, kind, k, data).unwrap().improper_at(data);
+    let found = |options: &PriorOptions, kind, k, data: &Dataset| {
+        Prior::new(options, kind, k, data).unwrap().improper_at(data).unwrap()
+    };
     use CovarianceType::{Diag, Full, Spherical, Tied};
     for (options, kind) in [(&half_normal, Diag), (&half_normal, Spherical), (&lkj, Full)] {
         assert_eq!(found(options, kind, 2, &distinct), None);

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use gmm_data::DrawsFile;
-use gmm_host::{Error, Likelihood, memory};
+use gmm_host::{Data, Error, Likelihood, Opened, memory};
 use gmm_mcmc::starts::{self, Centre};
 use gmm_mcmc::{Checkpoint, Event, Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Stat, Target};
 use gmm_mcmc::{Concern, SummaryRow, fingerprint};
-use gmm_model::{CovarianceType, Dataset, DrawStat, ParameterDraws};
+use gmm_model::{CovarianceType, DrawStat, ParameterDraws};
 use ndarray::{ArrayD, IxDyn};
 use numpy::{IntoPyArray, PyReadonlyArray1, PyReadonlyArrayDyn};
 use pyo3::exceptions::PyOSError;
@@ -69,7 +69,7 @@ impl<'py> FromPyObject<'_, 'py> for Asked {
     }
 }
 
-/// Draws from the posterior of `rows`, `(n, d)`. `checkpoint` holds bytes of a run to go on with; `follow(done, steps,
+/// Draws from the posterior of `rows`, `(n, d)` or a `DeviceArray`. `checkpoint` holds bytes of a run to go on with; `follow(done, steps,
 /// diverging)` is called now and then.
 ///
 /// The dictionary has the parameters, `stats`, `checkpoint` (bytes), and `improper`, the rows about which a prior leaves the
@@ -90,8 +90,10 @@ pub(crate) fn mcmc<'py>(
     let kept = Arc::new(Mutex::new(None));
     let keep = kept.clone();
     let done = supervise(py, owner, follow, move |line| {
-        let data = unchecked.on_host().map_err(gmm_mcmc::Error::from)?;
-        draw(&asked, &place, &data, checkpoint, line, &keep)
+        asked.options.validate()?;
+        let opened = engines::open(&place)?;
+        let rows = unchecked.check(&opened)?;
+        draw(&asked, (&opened, &place), rows.data(), checkpoint, line, &keep)
     });
     let done = done.map_err(|error| match kept.lock().unwrap_or_else(PoisonError::into_inner).take() {
         Some(bytes) => interrupted(py, error, &bytes),
@@ -109,29 +111,27 @@ type Drawn = (Posterior, Vec<u8>, Option<String>);
 
 fn draw(
     asked: &Asked,
-    place: &Place,
-    data: &Dataset,
+    (opened, place): (&Opened, &Place),
+    data: Data<'_>,
     checkpoint: Option<Vec<u8>>,
     line: &Line,
     keep: &Mutex<Option<Vec<u8>>>,
 ) -> Result<Drawn, gmm_mcmc::Error> {
-    asked.options.validate()?;
     let prior = match &asked.prior {
         None => PriorOptions::default(),
         Some((true, text)) => serde_json::from_str(text).map_err(|e| gmm_mcmc::Error::Prior(e.to_string()))?,
         Some((false, text)) => PriorOptions::from_toml(text)?,
     };
     let prior = Prior::new(&prior, asked.kind, asked.k, data)?;
-    let improper = prior.improper_at(data);
+    let improper = prior.improper_at(data)?;
     let target = Target::new(prior)?;
     // Points, what is made of them, and a copy of the points for the checkpoint.
     let Options { chains, draws, .. } = asked.options;
     memory::check("the draws", 8 * chains as u128 * draws as u128 * 4 * target.dim() as u128)?;
-    let opened = engines::open(place)?;
     let engine = stoppable(opened.engine.as_ref(), line.stop());
-    let precision = place.precision.unwrap_or(data.rows().precision());
+    let precision = place.precision.unwrap_or(data.precision());
     let mut likelihood = Likelihood::new(&engine, data, precision)?;
-    let print = fingerprint(data);
+    let print = fingerprint(data)?;
     let mut run = match checkpoint {
         Some(bytes) => {
             let checkpoint = Checkpoint::from_bytes(&bytes)?;

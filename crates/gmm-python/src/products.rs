@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gmm_host::products::{Scalar, TopK};
-use gmm_host::{Error, ResidentFactor, ResidentMatrix, memory};
-use gmm_model::{Matrix, ModelError};
-use ndarray::{Array2, ArrayView2, CowArray, Ix2, s};
+use gmm_host::products::{Operand, Scalar, TopK};
+use gmm_host::{Engine, Error, Opened, ResidentFactor, ResidentMatrix, memory};
+use gmm_model::{Matrix, ModelError, Precision};
+use ndarray::{Array2, CowArray, Ix2, s};
 use numpy::{Element, IntoPyArray, PyReadonlyArray1};
 use pyo3::prelude::*;
 
@@ -14,7 +14,7 @@ use crate::errors::raise;
 use crate::evaluate::SHORT;
 use crate::options::Place;
 use crate::per_process::PerProcess;
-use crate::rows::Rows;
+use crate::rows::{At, Rows, there};
 use crate::supervise::supervise;
 
 /// Multiplications after which a batch looks whether it should go on: far less than a second's work.
@@ -37,7 +37,9 @@ pub(crate) struct Resident {
 
 /// A matrix on an engine, and what it takes to load it once more: a forked process has no threads of the engine's.
 struct Loadable {
-    matrix: Matrix,
+    matrix: At,
+    /// Of the matrix, of what is asked and of the answers.
+    precision: Precision,
     place: Place,
     fast: bool,
     loaded: PerProcess<Loaded>,
@@ -72,23 +74,40 @@ enum Answer<T> {
 }
 
 impl Loadable {
-    fn get(&mut self) -> Result<&mut Loaded, Error> {
-        let Self { matrix, place, fast, loaded } = self;
-        loaded.get(|| {
-            let opened = engines::open(place)?;
+    /// The matrix, loaded by this process, and its engine.
+    fn get(&mut self) -> Result<(&mut Loaded, Arc<Opened>), Error> {
+        let Self { matrix, precision, place, fast, loaded } = self;
+        let opened = engines::open(place)?;
+        let loaded = loaded.get(|| {
             let engine = opened.engine.as_ref();
             let long = if engine.as_cuda().is_some() { LONG_ON_GPU } else { LONG };
-            Ok(match matrix.clone() {
-                Matrix::F32(matrix) => Loaded::F32(Held::new(ResidentMatrix::new(engine, matrix)?, *fast, long)),
-                Matrix::F64(matrix) => Loaded::F64(Held::new(ResidentMatrix::new(engine, matrix)?, *fast, long)),
+            Ok::<_, Error>(match (matrix, precision) {
+                (At::Host(Matrix::F32(here)), _) => Loaded::F32(Held::here(engine, here.clone(), *fast, long)?),
+                (At::Host(Matrix::F64(here)), _) => Loaded::F64(Held::here(engine, here.clone(), *fast, long)?),
+                (At::Device(rows), precision) => {
+                    let matrix = there(&opened, *rows, None)?;
+                    match precision {
+                        Precision::F32 => {
+                            Loaded::F32(Held::new(ResidentMatrix::from_device(engine, matrix)?, *fast, long))
+                        }
+                        Precision::F64 => {
+                            Loaded::F64(Held::new(ResidentMatrix::from_device(engine, matrix)?, *fast, long))
+                        }
+                    }
+                }
             })
-        })
+        })?;
+        Ok((loaded, opened))
     }
 }
 
 impl<T: Scalar> Held<T> {
     fn new(matrix: ResidentMatrix<T>, fast: bool, long: usize) -> Self {
         Self { matrix: if fast { matrix.fast() } else { matrix }, factor: None, long }
+    }
+
+    fn here(engine: &dyn Engine, matrix: CowArray<'static, T, Ix2>, fast: bool, long: usize) -> Result<Self, Error> {
+        Ok(Self::new(ResidentMatrix::new(engine, matrix)?, fast, long))
     }
 
     fn factor(&mut self) -> Result<&ResidentFactor, Error> {
@@ -100,20 +119,16 @@ impl<T: Scalar> Held<T> {
     }
 
     /// The answer, in parts between which it looks whether it should go on.
-    fn ask(
-        &mut self,
-        x: ArrayView2<'_, T>,
-        question: &Question,
-        is_cut: &dyn Fn() -> bool,
-    ) -> Result<Answer<T>, Error> {
+    fn ask(&mut self, x: &Operand<'_, T>, question: &Question, is_cut: &dyn Fn() -> bool) -> Result<Answer<T>, Error> {
         let (m, k) = self.matrix.dim();
         let is_product = matches!(question, Question::Product);
         // A product's questions are the columns of its right factor.
-        let (len, width) = if is_product { (x.ncols(), x.nrows()) } else { x.dim() };
+        let (rows, columns) = x.dim();
+        let (len, width) = if is_product { (columns, rows) } else { (rows, columns) };
         if width != k {
             let what = if is_product { "the right factor" } else { "the batch of questions" };
             let expected = if is_product { vec![k, len] } else { vec![len, k] };
-            return Err(ModelError::Shape { what, found: vec![x.nrows(), x.ncols()], expected }.into());
+            return Err(ModelError::Shape { what, found: vec![rows, columns], expected }.into());
         }
         let part = (self.long / m.saturating_mul(k).max(1)).next_multiple_of(TOGETHER).max(TOGETHER);
         let parts = (0..len).step_by(part).map(|first| first..len.min(first + part));
@@ -126,25 +141,25 @@ impl<T: Scalar> Held<T> {
             Question::Product => {
                 let mut out = of(m)?;
                 for part in parts {
-                    let part = s![.., part?];
-                    self.matrix.matmul_into(x.slice(part), out.slice_mut(part))?;
+                    let part = part?;
+                    self.matrix.matmul_into(x.columns(part.clone()), out.slice_mut(s![.., part]))?;
                 }
                 Ok(Answer::Matrix(out))
             }
             Question::Inner => {
                 let mut out = of(m)?;
                 for part in parts {
-                    let part = s![part?, ..];
-                    self.matrix.inner_into(x.slice(part), out.slice_mut(part))?;
+                    let part = part?;
+                    self.matrix.inner_into(x.rows(part.clone()), out.slice_mut(s![part, ..]))?;
                 }
                 Ok(Answer::Matrix(out))
             }
             Question::Form => {
                 let mut out = Vec::new();
                 // Also without questions, so that a matrix that is not square is refused.
-                out.extend(self.matrix.quadratic_form(x.slice(s![..0, ..]))?);
+                out.extend(self.matrix.quadratic_form(x.rows(0..0))?);
                 for part in parts {
-                    out.extend(self.matrix.quadratic_form(x.slice(s![part?, ..]))?);
+                    out.extend(self.matrix.quadratic_form(x.rows(part?))?);
                 }
                 Ok(Answer::Numbers(out))
             }
@@ -152,16 +167,16 @@ impl<T: Scalar> Held<T> {
                 let factor = self.factor()?;
                 let mut out = Vec::new();
                 for part in parts {
-                    out.extend(factor.mahalanobis(x.slice(s![part?, ..]), mean.as_deref())?);
+                    out.extend(factor.mahalanobis(x.rows(part?), mean.as_deref())?);
                 }
                 Ok(Answer::Numbers(out))
             }
             Question::Best(count) => {
-                let mut all = self.matrix.top_k(x.slice(s![..0, ..]), *count)?;
+                let mut all = self.matrix.top_k(x.rows(0..0), *count)?;
                 (all.values, all.indices) = (of(*count)?, Array2::zeros((len, *count)));
                 for part in parts {
                     let part = part?;
-                    let found = self.matrix.top_k(x.slice(s![part.clone(), ..]), *count)?;
+                    let found = self.matrix.top_k(x.rows(part.clone()), *count)?;
                     all.values.slice_mut(s![part.clone(), ..]).assign(&found.values);
                     all.indices.slice_mut(s![part, ..]).assign(&found.indices);
                 }
@@ -173,12 +188,26 @@ impl<T: Scalar> Held<T> {
 
 impl Loaded {
     /// Questions are rounded, or widened, to the matrix's type.
-    fn ask(&mut self, x: &Matrix, question: &Question, is_cut: &dyn Fn() -> bool) -> Result<Told, Error> {
+    fn ask(&mut self, opened: &Opened, x: &At, question: &Question, is_cut: &dyn Fn() -> bool) -> Result<Told, Error> {
+        let x = match x {
+            At::Host(x) => x,
+            At::Device(rows) => {
+                let x = there(opened, *rows, None)?;
+                return Ok(match self {
+                    Self::F32(held) => Told::F32(held.ask(&(&x).into(), question, is_cut)?),
+                    Self::F64(held) => Told::F64(held.ask(&(&x).into(), question, is_cut)?),
+                });
+            }
+        };
         Ok(match (self, x) {
-            (Self::F32(held), Matrix::F32(x)) => Told::F32(held.ask(x.view(), question, is_cut)?),
-            (Self::F32(held), Matrix::F64(x)) => Told::F32(held.ask(x.mapv(|v| v as f32).view(), question, is_cut)?),
-            (Self::F64(held), Matrix::F64(x)) => Told::F64(held.ask(x.view(), question, is_cut)?),
-            (Self::F64(held), Matrix::F32(x)) => Told::F64(held.ask(x.mapv(f64::from).view(), question, is_cut)?),
+            (Self::F32(held), Matrix::F32(x)) => Told::F32(held.ask(&x.view().into(), question, is_cut)?),
+            (Self::F32(held), Matrix::F64(x)) => {
+                Told::F32(held.ask(&x.mapv(|v| v as f32).view().into(), question, is_cut)?)
+            }
+            (Self::F64(held), Matrix::F64(x)) => Told::F64(held.ask(&x.view().into(), question, is_cut)?),
+            (Self::F64(held), Matrix::F32(x)) => {
+                Told::F64(held.ask(&x.mapv(f64::from).view().into(), question, is_cut)?)
+            }
         })
     }
 }
@@ -210,11 +239,13 @@ impl Resident {
         let (q, columns) = questions.dim();
         let ((m, k), is_product) = (self.dim, matches!(question, Question::Product));
         let count = if is_product { columns } else { q };
-        let (questions, memory_of_both) = questions.into_matrix(py, &self.owner)?;
+        let (questions, memory_of_both) = questions.into_numbers(py, &self.owner)?;
         let held = self.held.clone();
         // What a panic left is as good as what an error leaves: a matrix is never half loaded.
         let work = move |is_cut: &dyn Fn() -> bool| {
-            held.lock().unwrap_or_else(PoisonError::into_inner).get()?.ask(&questions, &question, is_cut)
+            let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+            let (loaded, opened) = held.get()?;
+            loaded.ask(&opened, &questions, &question, is_cut)
         };
         let done = if m.saturating_mul(k).saturating_mul(count) < SHORT {
             py.detach(|| work(&|| false))
@@ -234,14 +265,20 @@ impl Resident {
     fn new(py: Python<'_>, matrix: &Bound<'_, PyAny>, place: Place, fast: bool) -> PyResult<Self> {
         let matrix = Rows::new(matrix, None)?;
         let dim = matrix.dim();
-        let (matrix, owner) = matrix.into_matrix(py, &py.None())?;
+        let (matrix, owner) = matrix.into_numbers(py, &py.None())?;
         let made = py.detach(|| {
-            let matrix = match (matrix, place.precision) {
-                (Matrix::F64(a), Some(gmm_model::Precision::F32)) => Matrix::F32(owned(a.mapv(|v| v as f32))),
-                (Matrix::F32(a), Some(gmm_model::Precision::F64)) => Matrix::F64(owned(a.mapv(f64::from))),
+            let own = match &matrix {
+                At::Host(matrix) => matrix.precision(),
+                At::Device(rows) => rows.precision,
+            };
+            let precision = place.precision.unwrap_or(own);
+            let matrix = match (matrix, precision) {
+                (At::Host(Matrix::F64(a)), Precision::F32) => At::Host(Matrix::F32(owned(a.mapv(|v| v as f32)))),
+                (At::Host(Matrix::F32(a)), Precision::F64) => At::Host(Matrix::F64(owned(a.mapv(f64::from)))),
+                // One on a GPU is converted where operands are made of it.
                 (matrix, _) => matrix,
             };
-            let mut held = Loadable { matrix, place, fast, loaded: PerProcess::empty() };
+            let mut held = Loadable { matrix, precision, place, fast, loaded: PerProcess::empty() };
             held.get()?;
             Ok::<_, Error>(held)
         });

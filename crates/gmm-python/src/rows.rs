@@ -17,7 +17,7 @@ pub(crate) struct Rows {
 }
 
 /// Where rows lie.
-enum At {
+pub(crate) enum At {
     Host(Matrix),
     Device(DeviceRows),
 }
@@ -56,11 +56,10 @@ impl Rows {
     /// The numbers as they are, for who takes any, and what keeps their memory and `other`'s: it must outlive them.
     ///
     /// # Errors
-    /// `TypeError` for numbers on a GPU.
-    pub(crate) fn into_matrix(self, py: Python<'_>, other: &Py<PyAny>) -> PyResult<(Matrix, Py<PyAny>)> {
-        let At::Host(matrix) = self.at else { return Err(PyTypeError::new_err(FETCH)) };
+    /// Whatever Python says of a tuple.
+    pub(crate) fn into_numbers(self, py: Python<'_>, other: &Py<PyAny>) -> PyResult<(At, Py<PyAny>)> {
         let both = (self.owner, other.clone_ref(py)).into_pyobject(py)?;
-        Ok((matrix, both.into_any().unbind()))
+        Ok((self.at, both.into_any().unbind()))
     }
 
     /// The rows still to be checked, and what keeps their memory: it must outlive them, and what they are checked into.
@@ -68,8 +67,6 @@ impl Rows {
         (Unchecked { at: self.at, weights: self.weights }, self.owner)
     }
 }
-
-const FETCH: &str = "an array on a GPU is not read here: the callers in Python bring it";
 
 /// Rows and weights as they came.
 pub(crate) struct Unchecked {
@@ -85,27 +82,27 @@ impl Unchecked {
     /// [`Error::Data`] with row and column; [`Error::Device`] and [`Error::Option`] where rows on a GPU lie on another than
     /// the engine's.
     pub(crate) fn check(self, opened: &Opened) -> Result<Checked, Error> {
-        let rows = match self.at {
-            At::Host(_) => return Ok(Checked::Host(self.on_host()?)),
-            At::Device(rows) => rows,
-        };
-        // SAFETY: the owner's library said where the rows are, and the owner is kept as for rows on the host. A program that
-        // writes there meanwhile gets a wrong fit, as it does there.
-        Ok(Checked::Device(unsafe { cuda(opened)?.device_data(rows, self.weights) }?))
+        match self.at {
+            At::Host(matrix) => {
+                let data = Dataset::new(matrix)?;
+                Ok(Checked::Host(match self.weights {
+                    Some(weights) => data.with_weights(weights)?,
+                    None => data,
+                }))
+            }
+            At::Device(rows) => Ok(Checked::Device(there(opened, rows, self.weights)?)),
+        }
     }
+}
 
-    /// The checked rows where they lie on the host.
-    ///
-    /// # Errors
-    /// [`Error::Data`] with row and column; [`Error::Device`] for rows on a GPU.
-    pub(crate) fn on_host(self) -> Result<Dataset, Error> {
-        let At::Host(matrix) = self.at else { return Err(Error::Device(FETCH.to_owned())) };
-        let data = Dataset::new(matrix)?;
-        Ok(match self.weights {
-            Some(weights) => data.with_weights(weights)?,
-            None => data,
-        })
-    }
+/// Rows on the GPU of an engine, for as long as what keeps their memory.
+///
+/// # Errors
+/// [`Error::Device`] and [`Error::Option`] where they lie on another than the engine's.
+pub(crate) fn there(opened: &Opened, rows: DeviceRows, weights: Option<Vec<f64>>) -> Result<DeviceData, Error> {
+    // SAFETY: the owner's library said where the rows are, and the owner is kept as for rows on the host. A program that
+    // writes there meanwhile gets a wrong fit, as it does there.
+    unsafe { cuda(opened)?.device_data(rows, weights) }
 }
 
 /// Checked rows, wherever they lie.

@@ -9,10 +9,9 @@ import time
 import numpy as np
 import pytest
 
-from gmm_rs import _core
+from gmm_rs import _core, _gpu
 from gmm_rs.datasets import make_gmm
 from gmm_rs.mixture import GaussianMixture
-
 
 
 def pytest_configure(config):
@@ -32,6 +31,16 @@ KINDS = ["full", "tied", "diag", "spherical"]
 def rows():
     """300 rows in 3 columns from 3 well-separated components."""
     return make_gmm(300, 3, 3, separation=3.0, random_state=0)[0]
+
+
+@pytest.fixture
+def stays(monkeypatch):
+    """Nothing brings rows to the host."""
+
+    def refuse(*_):
+        raise AssertionError("rows came to the host")
+
+    monkeypatch.setattr(_gpu.OnGpu, "on_host", refuse)
 
 
 def start(X, k, kind, seed=0):

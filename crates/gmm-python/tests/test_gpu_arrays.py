@@ -7,8 +7,12 @@ import numpy as np
 import pytest
 from conftest import has_gpu, model
 
-from gmm_rs import Likelihood, _core, _gpu, exceptions
+from gmm_rs import Likelihood, Resident, _core, _gpu, exceptions, mcmc
 from gmm_rs.mixture import GaussianMixture
+
+
+def draws(X):
+    return mcmc(X, 2, chains=1, draws=1, warmup=20)
 
 
 class Said:
@@ -36,7 +40,7 @@ class Said:
 )
 def test_what_cannot_be_read_is_refused_before_a_gpu_is_asked(rows, said, message):
     fitted = model(random_state=0).fit(rows[:, :2])
-    for call in (GaussianMixture(2).fit, fitted.predict, fitted.score, Likelihood):
+    for call in (GaussianMixture(2).fit, fitted.predict, fitted.score, Likelihood, Resident, draws):
         with pytest.raises(exceptions.DataError, match=message):
             call(Said(**said))
 
@@ -165,7 +169,7 @@ def test_a_version_that_is_not_known_stays_in_its_capsule():
 )
 def test_what_comes_by_dlpack_and_cannot_be_read_is_refused(rows, lent, message):
     fitted = model(random_state=0).fit(rows[:, :2])
-    for call in (GaussianMixture(2).fit, fitted.predict, fitted.score, Likelihood):
+    for call in (GaussianMixture(2).fit, fitted.predict, fitted.score, Likelihood, Resident, draws):
         one = Lent(**lent)
         with pytest.raises(exceptions.DataError, match=message):
             call(one)
@@ -233,8 +237,12 @@ def test_without_a_gpu_it_is_said_what_lacks(rows):
             GaussianMixture(2).fit(there)
         with pytest.raises(exceptions.DeviceError, match="cuda"):
             model(2).fit(there)
-        with pytest.raises(exceptions.DeviceError, match="the rows lie on a GPU|cuda:0"):
-            Likelihood(there)
+        for call in (Likelihood, Resident, draws):
+            with pytest.raises(exceptions.DeviceError, match="the rows lie on a GPU|cuda:0"):
+                call(there)
+    for ask in (Resident(rows).inner, Resident(rows).matmul, lambda X: Resident(rows).top_k(X, 1)):
+        with pytest.raises(exceptions.DeviceError, match="the rows lie on a GPU"):
+            ask(Said(shape=(3, 3)))
     with pytest.raises(ValueError, match="3 features.* expecting 2"):
         fitted.predict(Said(shape=(4, 3)))
     with pytest.raises(ValueError, match="1 sample.* minimum of 2 is required by GaussianMixture"):

@@ -1,31 +1,25 @@
 //! Rows that another library put on the device, taken in from where they lie.
 
 use std::ffi::c_void;
-use std::ops::Range;
 use std::sync::Arc;
 
-use cust::memory::bytemuck::{Pod, cast_slice};
-use cust::memory::{AsyncCopyDestination, DeviceCopy, DevicePointer, DeviceSlice};
+use cust::memory::{AsyncCopyDestination, DevicePointer, DeviceSlice};
 use cust::sys::{
-    CUDA_MEMCPY2D, CUmemorytype, CUpointer_attribute, CUstream, cuCtxSynchronize, cuMemcpy2DAsync_v2,
-    cuPointerGetAttribute, cuStreamSynchronize, cudaError_enum,
+    CUpointer_attribute, CUstream, cuCtxSynchronize, cuPointerGetAttribute, cuStreamSynchronize, cudaError_enum,
 };
 use gmm_kernels::layout::tiled_len;
-use gmm_model::{DataError, Matrix, Precision, check_weights};
-use ndarray::{Array2, Axis};
+use gmm_model::{DataError, Precision, check_weights};
 
 use super::CudaEngine;
-use super::blocks::{Block, blocks_of, widest};
-use super::buffers::{Slot, pin, pinned_empty};
+use super::brought::check_finite;
+use super::buffers::Slot;
 use super::device::Gpu;
 use super::launch::Launcher;
 use super::plan::Forced;
-use super::queue::Queue;
 use super::rows::CudaRows;
-use super::staging::receive;
 use super::upload::{Number, weights as upload_weights};
 use crate::engine::{DISTANCE_ROWS, check_features};
-use crate::shift::{Strided, too_far};
+use crate::shift::too_far;
 use crate::{Error, Resident};
 
 /// Rows, `(n, d)` in row-major order and one behind the other, in the memory of a device.
@@ -44,7 +38,7 @@ pub struct DeviceRows {
 }
 
 impl DeviceRows {
-    fn number_bytes(&self) -> usize {
+    pub(super) fn number_bytes(&self) -> usize {
         if self.precision == Precision::F32 { 4 } else { 8 }
     }
 }
@@ -53,9 +47,12 @@ impl DeviceRows {
 /// [`Dataset`](gmm_model::Dataset) is for rows on the host, but for one thing: whether all numbers are finite is seen when
 /// an engine takes them in.
 pub struct DeviceData {
-    gpu: Arc<Gpu>,
-    rows: DeviceRows,
+    pub(super) gpu: Arc<Gpu>,
+    pub(super) rows: DeviceRows,
+    /// Of the rows that count.
     weights: Option<Vec<f64>>,
+    /// Which rows count, ascending; all where there is none.
+    pub(super) present: Option<Vec<usize>>,
 }
 
 impl CudaEngine {
@@ -77,7 +74,7 @@ impl CudaEngine {
         }
         self.gpu.enter()?;
         ready(&self.gpu, &rows)?;
-        Ok(DeviceData { gpu: self.gpu.clone(), rows, weights })
+        Ok(DeviceData { gpu: self.gpu.clone(), rows, weights, present: None })
     }
 
     /// [`Engine::load_there`](crate::Engine::load_there).
@@ -89,9 +86,7 @@ impl CudaEngine {
         limit: Option<f64>,
     ) -> Result<Box<dyn Resident>, Error> {
         check_features(data.rows.d, shift.len())?;
-        if data.gpu.ordinal != self.gpu.ordinal {
-            return refused(&self.gpu, format!("cuda:{}", data.gpu.ordinal));
-        }
+        data.check_on(&self.gpu)?;
         let (gpu, forced) = (self.gpu.clone(), Forced::from_environment()?);
         Ok(match precision {
             Precision::F32 => Box::new(CudaRows::<f32>::foreign(gpu, data, precision, shift, limit, forced)?),
@@ -102,8 +97,8 @@ impl CudaEngine {
 
 impl DeviceData {
     /// `(n, d)`.
-    pub const fn dim(&self) -> (usize, usize) {
-        (self.rows.n, self.rows.d)
+    pub fn dim(&self) -> (usize, usize) {
+        (self.present.as_ref().map_or(self.rows.n, Vec::len), self.rows.d)
     }
 
     /// Of the numbers.
@@ -116,119 +111,33 @@ impl DeviceData {
         self.weights.as_deref()
     }
 
-    /// Brings all rows to the host, as they are.
+    /// The rows of positive weight alone, where some have none. They lie where all do, and must be gone before `self` is.
     ///
-    /// # Errors
-    /// [`Error::Memory`] before anything is taken; [`Error::Device`].
-    pub fn fetch(&self) -> Result<Matrix, Error> {
-        crate::memory::check("rows from the GPU", (self.rows.n * self.rows.d * self.rows.number_bytes()) as u128)?;
-        self.gpu.enter()?;
-        let queue = Queue::new(&self.gpu)?;
-        Ok(match self.rows.precision {
-            Precision::F32 => self.some::<f32>(&queue, 0..self.rows.n)?.into(),
-            Precision::F64 => self.some::<f64>(&queue, 0..self.rows.n)?.into(),
+    /// An engine that takes them in holds all rows first and gathers these on the device: for as long as that lasts it takes
+    /// `tiled_len(n, d)` numbers more than they do, and 16 bytes a row. All rows must be finite, as on the host; what is too
+    /// far counts in these alone.
+    pub(crate) fn without_absent_rows(&self) -> Option<Self> {
+        let weights = self.weights.as_ref()?;
+        let present: Vec<usize> = (0..weights.len()).filter(|&row| weights[row] > 0.0).collect();
+        (present.len() < weights.len()).then(|| Self {
+            gpu: self.gpu.clone(),
+            rows: self.rows,
+            weights: Some(present.iter().map(|&row| weights[row]).collect()),
+            present: Some(present),
         })
     }
 
-    /// Some rows on the host, `(rows.len(), d)`.
+    /// Refuses rows on another device than the one that computes.
     ///
     /// # Errors
-    /// [`Error::Device`].
-    pub(crate) fn pick(&self, rows: &[usize]) -> Result<Array2<f64>, Error> {
-        let blocks = rows.iter().map(|&first| Block { first, pitch: 1, height: 1, width: 1 });
-        let picked = self.blocks(&blocks.collect::<Vec<_>>())?;
-        Ok(ndarray::concatenate(Axis(0), &picked.iter().map(|row| row.view()).collect::<Vec<_>>())
-            .expect("d columns each"))
+    /// [`Error::Option`].
+    pub(super) fn check_on(&self, gpu: &Gpu) -> Result<(), Error> {
+        if self.gpu.ordinal == gpu.ordinal { Ok(()) } else { refused(gpu, format!("cuda:{}", self.gpu.ordinal)) }
     }
 
-    /// Rows at some strides on the host, `(strided.len(), d)`. They are a thousand at most, and a copy for each would take
-    /// longer than to bring the whole of a small data set: they come in blocks, with rows around them.
-    ///
-    /// # Errors
-    /// [`Error::Device`].
-    pub(crate) fn sample(&self, strided: Strided) -> Result<Array2<f64>, Error> {
-        let row_bytes = self.rows.d * self.rows.number_bytes();
-        let (blocks, picks) = blocks_of(strided, widest(row_bytes));
-        let found = self.blocks(&blocks)?;
-        let mut out = Array2::zeros((strided.len(), self.rows.d));
-        for (mut row, (block, at)) in out.outer_iter_mut().zip(picks) {
-            row.assign(&found[block].row(at));
-        }
-        Ok(out)
-    }
-
-    /// Each block's rows, `(height*width, d)`.
-    fn blocks(&self, blocks: &[Block]) -> Result<Vec<Array2<f64>>, Error> {
-        match self.rows.precision {
-            Precision::F32 => self.blocks_of_numbers::<f32>(blocks),
-            Precision::F64 => self.blocks_of_numbers::<f64>(blocks),
-        }
-    }
-
-    fn blocks_of_numbers<A: DeviceCopy + Pod + Into<f64>>(&self, blocks: &[Block]) -> Result<Vec<Array2<f64>>, Error> {
-        let (gpu, d) = (&self.gpu, self.rows.d);
-        gpu.enter()?;
-        let queue = Queue::new(gpu)?;
-        let mut host = pinned_empty::<u64>();
-        let len: usize = blocks.iter().map(|block| block.rows() * d).sum();
-        pin(gpu, &mut host, (len * size_of::<A>()).div_ceil(8).max(1))?;
-        let (base, row_bytes) = (host.as_mut_slice().as_mut_ptr().cast::<u8>(), d * size_of::<A>());
-        let mut at = 0;
-        let copies = blocks.iter().try_for_each(|block| {
-            let width = block.width * row_bytes;
-            let copy = CUDA_MEMCPY2D {
-                srcXInBytes: 0,
-                srcY: 0,
-                srcMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
-                srcHost: std::ptr::null(),
-                srcDevice: self.rows.address + (block.first * row_bytes) as u64,
-                srcArray: std::ptr::null_mut(),
-                // Of one row nobody steps to the next.
-                srcPitch: if block.height == 1 { width } else { block.pitch * row_bytes },
-                dstXInBytes: 0,
-                dstY: 0,
-                dstMemoryType: CUmemorytype::CU_MEMORYTYPE_HOST,
-                // SAFETY: within the pinned block, which is as long as all blocks together.
-                dstHost: unsafe { base.add(at) }.cast::<c_void>(),
-                dstDevice: 0,
-                dstArray: std::ptr::null_mut(),
-                dstPitch: width,
-                WidthInBytes: width,
-                Height: block.height,
-            };
-            at += block.height * width;
-            queue.left();
-            // SAFETY: from within the rows, of which `device_data`'s caller spoke, to pinned memory that is neither read nor
-            // given back before the stream was waited for.
-            let code = unsafe { cuMemcpy2DAsync_v2(&raw const copy, queue.stream.as_inner()) };
-            gpu.check_code(|| "a copy of rows from the device".to_owned(), code)
-        });
-        if let Err(error) = copies.and_then(|()| queue.wait(gpu)) {
-            queue.recover();
-            return Err(error);
-        }
-        let mut numbers = cast_slice::<u64, A>(host.as_slice());
-        Ok(blocks
-            .iter()
-            .map(|block| {
-                let (these, rest) = numbers.split_at(block.rows() * d);
-                numbers = rest;
-                let values = these.iter().map(|&v| v.into()).collect();
-                Array2::from_shape_vec((block.rows(), d), values).expect("as many as copied")
-            })
-            .collect())
-    }
-
-    /// Some rows on the host, one behind the other.
-    fn some<A: DeviceCopy + Pod + Default>(&self, queue: &Queue, some: Range<usize>) -> Result<Array2<A>, Error> {
-        let d = self.rows.d;
-        let mut out = Array2::from_elem((some.len(), d), A::default());
-        let slots = out.as_slice_mut().expect("row-major");
-        let start = self.rows.address + (some.start * d * size_of::<A>()) as u64;
-        // SAFETY: within the rows, of which `device_data`'s caller spoke.
-        let from = unsafe { DeviceSlice::<A>::from_raw_parts(DevicePointer::from_raw(start), some.len() * d) };
-        receive(&self.gpu, queue, &from, |piece, numbers| slots[piece].copy_from_slice(numbers))?;
-        Ok(out)
+    /// Whether a row counts.
+    fn has(&self, row: usize) -> bool {
+        self.present.as_ref().is_none_or(|present| present.binary_search(&row).is_ok())
     }
 }
 
@@ -284,18 +193,22 @@ impl<T: Number> CudaRows<T> {
         forced: Forced,
     ) -> Result<Self, Error> {
         gpu.enter()?;
-        let total_weight = data.weights().map(|weights| weights.iter().sum());
-        let mut held = Self::with_room(gpu, data.dim(), total_weight, precision, shift, forced)?;
+        let weights = data.weights().filter(|_| data.present.is_none());
+        let total_weight = weights.map(|weights| weights.iter().sum());
+        let mut held = Self::with_room(gpu, (data.rows.n, data.rows.d), total_weight, precision, shift, forced)?;
         // Outside of `run`, which waits for the stream after a failure, and before this goes back to the pool.
         let at = Slot::taken(&held.gpu, "a shift on the GPU", data.rows.d)?;
         held.run(|held| held.take_foreign(&data.rows, &at))?;
         // A row counts whatever it weighs.
-        let weights = held.row_weights.take();
+        let room = held.row_weights.take();
         let checked = held.run(|held| held.check_foreign(data, limit));
         held.forget_centres_here();
-        held.row_weights = weights;
+        held.row_weights = room;
         checked?;
-        if let (Some(to), Some(weights)) = (&held.row_weights, data.weights()) {
+        if let Some(present) = &data.present {
+            return held.run(|all| all.sample_here(present, data.weights()));
+        }
+        if let (Some(to), Some(weights)) = (&held.row_weights, weights) {
             upload_weights(&held.gpu, &held.queue, weights, &mut to.first(held.n))?;
         }
         Ok(held)
@@ -326,14 +239,9 @@ impl<T: Number> CudaRows<T> {
         for group in (0..sums.len()).filter(|&group| sums[group].is_nan() || sums[group] > most) {
             let some = group * DISTANCE_ROWS..self.n.min((group + 1) * DISTANCE_ROWS);
             let first = some.start;
-            let here = match data.rows.precision {
-                Precision::F32 => data.some::<f32>(&self.queue, some)?.mapv(f64::from),
-                Precision::F64 => data.some::<f64>(&self.queue, some)?,
-            };
-            if let Some(((row, column), &value)) = here.indexed_iter().find(|(_, v)| !v.is_finite()) {
-                return Err(DataError::NotFinite { row: first + row, column, value }.into());
-            }
-            for ((_, column), value) in here.indexed_iter() {
+            let here = data.numbers(&self.queue, some)?;
+            check_finite(&here, first)?;
+            for ((_, column), value) in here.indexed_iter().filter(|((row, _), _)| data.has(first + row)) {
                 largest[column] = largest[column].max((value - shift[column]).abs());
             }
         }

@@ -5,7 +5,7 @@
 //! kernels, [`plan`] the variant and the grids. [`workspace`] states what memory a pass needs, in [`buffers`] that come
 //! from a [`pool`], as do the streams of [`queue`]. [`rows`] are what lies on the device; [`upload`] brings them through
 //! [`staging`]'s pinned chunks, or [`source`] as they are where they are few; [`foreign`] takes those in that lie there
-//! already. [`launch`] has one safe function per kernel, from which [`passes`] are put together, [`em`] EM's loop, whose
+//! already, of which [`brought`] shows some to the host. [`launch`] has one safe function per kernel, from which [`passes`] are put together, [`em`] EM's loop, whose
 //! kernels [`ways`] chooses, or [`tune`] by timing them, [`seeding`] what k-means++ asks, [`lloyd`] Lloyd's iterations,
 //! [`scores`] likelihoods of many mixtures, and [`expectation`] the pass of a gradient, both from coefficients that
 //! [`expand`] makes; [`resident`] is their face. [`products`] has nothing to do with rows: matrices that stay, and what is
@@ -13,6 +13,7 @@
 
 mod arena;
 mod blocks;
+mod brought;
 mod buffers;
 mod device;
 mod driver;

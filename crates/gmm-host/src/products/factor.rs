@@ -4,7 +4,8 @@ use gmm_model::Cholesky;
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 
-use super::{Kind, Multiplier, Scalar, check_shape, cost, quadratic, reference, zeros};
+use super::operand::Lies;
+use super::{Kind, Multiplier, Operand, Scalar, check_shape, cost, reference, zeros};
 use crate::cpu::products::{NARROW, TILE, Workspace, each, workspace_bytes};
 use crate::cuda::products::CudaFactor;
 use crate::{Error, memory};
@@ -87,12 +88,13 @@ impl ResidentFactor {
     ///
     /// # Errors
     /// [`gmm_model::ModelError::Shape`] where `questions` or `mean` have another `d`; [`Error::Memory`].
-    pub fn mahalanobis<T: Scalar>(
+    pub fn mahalanobis<'b, T: Scalar>(
         &self,
-        questions: ArrayView2<'_, T>,
+        questions: impl Into<Operand<'b, T>>,
         mean: Option<&[f64]>,
     ) -> Result<Vec<f64>, Error> {
-        let mut out = zeros(questions.nrows())?;
+        let questions = questions.into();
+        let mut out = zeros(questions.dim().0)?;
         self.mahalanobis_into(questions, mean, &mut out)?;
         Ok(out)
     }
@@ -101,12 +103,13 @@ impl ResidentFactor {
     ///
     /// # Errors
     /// As for [`mahalanobis`](Self::mahalanobis), also where `out` has another length.
-    pub fn mahalanobis_into<T: Scalar>(
+    pub fn mahalanobis_into<'b, T: Scalar>(
         &self,
-        questions: ArrayView2<'_, T>,
+        questions: impl Into<Operand<'b, T>>,
         mean: Option<&[f64]>,
         out: &mut [f64],
     ) -> Result<(), Error> {
+        let questions = questions.into();
         let ((q, _), d) = (questions.dim(), self.dim());
         check_shape("the batch of questions", questions.dim(), (q, d))?;
         check_shape("the slice for the distances", (out.len(), 1), (q, 1))?;
@@ -115,6 +118,7 @@ impl ResidentFactor {
         }
         match &self.multiplier.0 {
             Kind::Cpu(engine) => {
+                let questions = questions.here()?;
                 let block = TOGETHER.min(q);
                 let solved = 8 * (engine.threads() * block) as u128 * d as u128;
                 memory::check("the distances", solved + workspace_bytes(engine))?;
@@ -136,24 +140,39 @@ impl ResidentFactor {
             }
             Kind::Cuda(_) => {
                 let gpu = self.on_device.as_ref().expect("made for this kind");
-                if let Some(questions) = T::as_f64(questions) {
-                    gpu.distances(questions, mean, out)?;
-                } else {
-                    // Differences are f64: so is what is sent.
-                    const WIDENED: usize = 1 << 23;
-                    let together = (WIDENED / d.max(1)).max(TOGETHER);
-                    memory::check("the questions in f64", 8 * together.min(q) as u128 * d as u128)?;
-                    let parts = questions.axis_chunks_iter(Axis(0), together).zip(out.chunks_mut(together));
-                    for (questions, out) in parts {
-                        gpu.distances(questions.mapv(T::to_f64).view(), mean, out)?;
+                match &questions.0 {
+                    // Rounded, where `T` is f32, and widened on the device.
+                    Lies::There(there) => {
+                        let there = if size_of::<T>() == 4 { there.single() } else { there.clone() };
+                        gpu.distances(&Operand(Lies::There(there)), mean, out)?;
                     }
+                    Lies::Here(questions) => match T::as_f64(questions.view()) {
+                        Some(questions) => gpu.distances(&questions.into(), mean, out)?,
+                        None => distances_of_f32(gpu, questions.view(), mean, out)?,
+                    },
                 }
             }
-            Kind::Reference => reference::distances(self.lower(), questions, mean, out),
+            Kind::Reference => reference::distances(self.lower(), questions.here()?, mean, out),
         }
-        quadratic::undefined(questions, out);
-        Ok(())
+        questions.undefined(out)
     }
+}
+
+/// Differences are f64: so is what is sent.
+fn distances_of_f32<T: Scalar>(
+    gpu: &CudaFactor,
+    questions: ArrayView2<'_, T>,
+    mean: Option<&[f64]>,
+    out: &mut [f64],
+) -> Result<(), Error> {
+    const WIDENED: usize = 1 << 23;
+    let (q, d) = questions.dim();
+    let together = (WIDENED / d.max(1)).max(TOGETHER);
+    memory::check("the questions in f64", 8 * together.min(q) as u128 * d as u128)?;
+    for (questions, out) in questions.axis_chunks_iter(Axis(0), together).zip(out.chunks_mut(together)) {
+        gpu.distances(&questions.mapv(T::to_f64).view().into(), mean, out)?;
+    }
+    Ok(())
 }
 
 /// `z = L⁻¹ z`, `(d, q)`.

@@ -4,6 +4,7 @@
 //! is the rows of a data set under an engine's passes, this a plain matrix that is multiplied.
 
 mod factor;
+pub(crate) mod operand;
 mod quadratic;
 mod reference;
 mod scalar;
@@ -16,10 +17,12 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, CowArray, Ix2};
 
 use crate::cpu::products::{TILE, each, workspace_bytes};
 use crate::cuda::products::{CudaMatrix, CudaMultiplier};
-use crate::{CpuEngine, Engine, Error, memory};
+use crate::{CpuEngine, DeviceData, Engine, Error, memory};
+use operand::Stays;
 
 pub use crate::cuda::products::DeviceTime;
 pub use factor::ResidentFactor;
+pub use operand::Operand;
 pub(crate) use scalar::Element;
 pub use scalar::Scalar;
 pub use top::TopK;
@@ -39,7 +42,7 @@ pub(crate) enum Kind {
 /// A matrix `A`, `(m, k)`, that stays where it is while questions come in batches.
 ///
 /// A batch of questions is a matrix with a question in each row, `(q, k)`; its strides are free, so a transposed view needs
-/// no copy. Every question has a form that writes into the caller's memory (`.._into`) and one that allocates.
+/// no copy, and it may lie on the GPU that multiplies ([`Operand`]). Every question has a form that writes into the caller's memory (`.._into`) and one that allocates.
 ///
 /// **Accuracy.** Sums are f64 whatever the type: f32 numbers are multiplied exactly, added in f64 and rounded once, so an
 /// f32 entry is off by half a unit in its last place and `k * 2⁻⁵³ * Σ|a||b|` at most, however long the sum is. f64 entries
@@ -75,7 +78,7 @@ pub(crate) enum Kind {
 /// # Ok::<(), gmm_host::Error>(())
 /// ```
 pub struct ResidentMatrix<T: Scalar> {
-    matrix: CowArray<'static, T, Ix2>,
+    matrix: Stays<T>,
     multiplier: Multiplier,
     fast: bool,
     /// The matrix folded onto its lower triangle, from the first quadratic form on.
@@ -100,6 +103,26 @@ impl<T: Scalar> ResidentMatrix<T> {
             memory::check("the matrix in row-major order", bytes::<T>(matrix.dim()))?;
             matrix.as_standard_layout().into_owned().into()
         };
+        Self::made(Stays::Here(matrix), multiplier)
+    }
+
+    /// As [`new`](Self::new), for a matrix that lies on the engine's device already, of either precision, and does not come to
+    /// the host: to the same bits. Only what the host makes of it does: the fold for the first
+    /// [`quadratic_form`](Self::quadratic_form), and the Cholesky factor. The data's row weights do not matter, and its numbers
+    /// may be NaN or infinite.
+    ///
+    /// Cost: none. The first question that needs the matrix in a form makes operands of it, which stay beside it.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the engine is no GPU's; [`Error::Option`] where it is another GPU's.
+    pub fn from_device(engine: &dyn Engine, matrix: DeviceData) -> Result<Self, Error> {
+        let multiplier = engine.multiplier()?;
+        let Kind::Cuda(gpu) = &multiplier.0 else { return Err(operand::elsewhere()) };
+        gpu.check(&matrix)?;
+        Self::made(Stays::There(matrix), multiplier)
+    }
+
+    fn made(matrix: Stays<T>, multiplier: Multiplier) -> Result<Self, Error> {
         let on_device = match &multiplier.0 {
             Kind::Cuda(gpu) => Some([CudaMatrix::new(gpu)?, CudaMatrix::new(gpu)?]),
             Kind::Cpu(_) | Kind::Reference => None,
@@ -124,17 +147,21 @@ impl<T: Scalar> ResidentMatrix<T> {
         self.matrix.dim()
     }
 
-    /// The matrix.
-    pub fn view(&self) -> ArrayView2<'_, T> {
-        self.matrix.view()
+    /// The matrix on the host: brought by each call where it lies on a GPU.
+    ///
+    /// # Errors
+    /// None where it is there; [`Error::Memory`]; [`Error::Device`].
+    pub fn on_host(&self) -> Result<CowArray<'_, T, Ix2>, Error> {
+        self.matrix.on_host()
     }
 
     /// `A B`, `(m, n)` from `(k, n)`. Cost: `2*m*k*n` flops.
     ///
     /// # Errors
     /// [`ModelError::Shape`] where `b` has another number of rows than `k`; [`Error::Memory`] before anything is computed.
-    pub fn matmul(&self, b: ArrayView2<'_, T>) -> Result<Array2<T>, Error> {
-        let mut out = allocated((self.dim().0, b.ncols()))?;
+    pub fn matmul<'b>(&self, b: impl Into<Operand<'b, T>>) -> Result<Array2<T>, Error> {
+        let b = b.into();
+        let mut out = allocated((self.dim().0, b.dim().1))?;
         self.matmul_into(b, out.view_mut())?;
         Ok(out)
     }
@@ -143,18 +170,19 @@ impl<T: Scalar> ResidentMatrix<T> {
     ///
     /// # Errors
     /// As for [`matmul`](Self::matmul), also where `out` has another shape.
-    pub fn matmul_into(&self, b: ArrayView2<'_, T>, out: ArrayViewMut2<'_, T>) -> Result<(), Error> {
-        let (m, k) = self.dim();
-        check_shape("the right factor", b.dim(), (k, b.ncols()))?;
-        check_shape("the array for the product", out.dim(), (m, b.ncols()))?;
+    pub fn matmul_into<'b>(&self, b: impl Into<Operand<'b, T>>, out: ArrayViewMut2<'_, T>) -> Result<(), Error> {
+        let (b, (m, k)) = (b.into(), self.dim());
+        let n = b.dim().1;
+        check_shape("the right factor", b.dim(), (k, n))?;
+        check_shape("the array for the product", out.dim(), (m, n))?;
         match &self.multiplier.0 {
-            Kind::Cpu(engine) => self.product(engine, b, out),
+            Kind::Cpu(engine) => self.product(engine, self.here()?, b.here()?, out),
             Kind::Cuda(_) => {
                 let [matrix, _] = self.on_device();
-                let (x, out) = (T::on_device(b.reversed_axes()), T::on_device_mut(out));
-                matrix.product(T::on_device(self.view()), x, out, self.fast)
+                let x = b.reversed_axes();
+                matrix.product(&self.matrix.operand().on_device(), &x.on_device(), T::on_device_mut(out), self.fast)
             }
-            Kind::Reference => reference::matmul(self.view(), b, out),
+            Kind::Reference => reference::matmul(self.here()?, b.here()?, out),
         }
     }
 
@@ -164,8 +192,9 @@ impl<T: Scalar> ResidentMatrix<T> {
     ///
     /// # Errors
     /// [`ModelError::Shape`] where `questions` has another number of columns than `k`; [`Error::Memory`].
-    pub fn inner(&self, questions: ArrayView2<'_, T>) -> Result<Array2<T>, Error> {
-        let mut out = allocated((questions.nrows(), self.dim().0))?;
+    pub fn inner<'b>(&self, questions: impl Into<Operand<'b, T>>) -> Result<Array2<T>, Error> {
+        let questions = questions.into();
+        let mut out = allocated((questions.dim().0, self.dim().0))?;
         self.inner_into(questions, out.view_mut())?;
         Ok(out)
     }
@@ -174,9 +203,10 @@ impl<T: Scalar> ResidentMatrix<T> {
     ///
     /// # Errors
     /// As for [`inner`](Self::inner), also where `out` has another shape.
-    pub fn inner_into(&self, questions: ArrayView2<'_, T>, out: ArrayViewMut2<'_, T>) -> Result<(), Error> {
-        self.check_questions(questions)?;
-        check_shape("the array for the inner products", out.dim(), (questions.nrows(), self.dim().0))?;
+    pub fn inner_into<'b>(&self, questions: impl Into<Operand<'b, T>>, out: ArrayViewMut2<'_, T>) -> Result<(), Error> {
+        let questions = questions.into();
+        self.check_questions(&questions)?;
+        check_shape("the array for the inner products", out.dim(), (questions.dim().0, self.dim().0))?;
         self.matmul_into(questions.reversed_axes(), out.reversed_axes())
     }
 
@@ -189,8 +219,9 @@ impl<T: Scalar> ResidentMatrix<T> {
     /// # Errors
     /// [`ModelError::Shape`] where the matrix is not square or `questions` has another number of columns;
     /// [`Error::Memory`].
-    pub fn quadratic_form(&self, questions: ArrayView2<'_, T>) -> Result<Vec<f64>, Error> {
-        let mut out = zeros(questions.nrows())?;
+    pub fn quadratic_form<'b>(&self, questions: impl Into<Operand<'b, T>>) -> Result<Vec<f64>, Error> {
+        let questions = questions.into();
+        let mut out = zeros(questions.dim().0)?;
         self.quadratic_form_into(questions, &mut out)?;
         Ok(out)
     }
@@ -199,20 +230,20 @@ impl<T: Scalar> ResidentMatrix<T> {
     ///
     /// # Errors
     /// As for [`quadratic_form`](Self::quadratic_form), also where `out` has another length.
-    pub fn quadratic_form_into(&self, questions: ArrayView2<'_, T>, out: &mut [f64]) -> Result<(), Error> {
+    pub fn quadratic_form_into<'b>(&self, questions: impl Into<Operand<'b, T>>, out: &mut [f64]) -> Result<(), Error> {
+        let questions = questions.into();
         self.check_square("the matrix of a quadratic form")?;
-        self.check_questions(questions)?;
-        check_shape("the slice for the quadratic forms", (out.len(), 1), (questions.nrows(), 1))?;
+        self.check_questions(&questions)?;
+        check_shape("the slice for the quadratic forms", (out.len(), 1), (questions.dim().0, 1))?;
         match &self.multiplier.0 {
-            Kind::Cpu(engine) => quadratic::forms(engine, self.folded()?, questions, out),
+            Kind::Cpu(engine) => quadratic::forms(engine, self.folded()?, questions.here()?, out),
             Kind::Cuda(_) => {
                 let [_, folded] = self.on_device();
-                folded.forms(T::on_device(self.folded()?), T::on_device(questions), out)?;
-                quadratic::undefined(questions, out);
-                Ok(())
+                folded.forms(&T::on_device(self.folded()?).into(), &questions.on_device(), out)?;
+                questions.undefined(out)
             }
             Kind::Reference => {
-                reference::forms(self.view(), questions, out);
+                reference::forms(self.here()?, questions.here()?, out);
                 Ok(())
             }
         }
@@ -227,7 +258,7 @@ impl<T: Scalar> ResidentMatrix<T> {
     /// [`Error::Memory`].
     pub fn factor(&self) -> Result<ResidentFactor, Error> {
         self.check_square("the matrix to factor")?;
-        ResidentFactor::new(self.multiplier.clone(), self.view())
+        ResidentFactor::new(self.multiplier.clone(), self.on_host()?.view())
     }
 
     /// The `count` rows of the matrix with the largest inner products with each question, `(q, k)`, best first.
@@ -237,20 +268,21 @@ impl<T: Scalar> ResidentMatrix<T> {
     ///
     /// # Errors
     /// [`Error::Option`] where there are fewer than `count` rows; [`ModelError::Shape`]; [`Error::Memory`].
-    pub fn top_k(&self, questions: ArrayView2<'_, T>, count: usize) -> Result<TopK<T>, Error> {
-        self.check_questions(questions)?;
+    pub fn top_k<'b>(&self, questions: impl Into<Operand<'b, T>>, count: usize) -> Result<TopK<T>, Error> {
+        let questions = questions.into();
+        self.check_questions(&questions)?;
         let m = self.dim().0;
         if count > m {
             let must = format!("at most {m}, the rows of the matrix");
             return Err(Error::Option { option: "count", value: count.to_string(), must });
         }
         match &self.multiplier.0 {
-            Kind::Cpu(engine) => top::search(engine, self.view(), questions, count, self.fast),
+            Kind::Cpu(engine) => top::search(engine, self.here()?, questions.here()?, count, self.fast),
             Kind::Cuda(_) => {
                 let [matrix, _] = self.on_device();
-                let (view, questions) = (T::on_device(self.view()), T::on_device(questions));
-                memory::check("the best rows of a search", questions.nrows() as u128 * count as u128 * 48)?;
-                let (indices, found) = matrix.largest(view, questions, count, self.fast)?;
+                memory::check("the best rows of a search", questions.dim().0 as u128 * count as u128 * 48)?;
+                let (all, questions) = (self.matrix.operand(), questions.on_device());
+                let (indices, found) = matrix.largest(&all.on_device(), &questions, count, self.fast)?;
                 Ok(top::ranked(&indices, &found.mapv(T::from_device)))
             }
             Kind::Reference => top::sorted(&self.inner(questions)?, count),
@@ -264,29 +296,44 @@ impl<T: Scalar> ResidentMatrix<T> {
     /// # Errors
     /// As for [`inner`](Self::inner) and [`quadratic_form`](Self::quadratic_form); [`Error::Memory`] where the batch needs
     /// more than one chunk.
-    pub fn device_times(
+    pub fn device_times<'b>(
         &self,
-        questions: ArrayView2<'_, T>,
+        questions: impl Into<Operand<'b, T>>,
         forms: bool,
         repeats: usize,
     ) -> Result<Option<Vec<DeviceTime>>, Error> {
-        self.check_questions(questions)?;
+        let questions = questions.into();
+        self.check_questions(&questions)?;
         let Some([matrix, folded]) = &self.on_device else { return Ok(None) };
-        let questions = T::on_device(questions);
+        let questions = questions.on_device();
         if forms {
             self.check_square("the matrix of a quadratic form")?;
-            return folded.times(T::on_device(self.folded()?), questions, true, false, repeats).map(Some);
+            return folded.times(&T::on_device(self.folded()?).into(), &questions, true, false, repeats).map(Some);
         }
-        matrix.times(T::on_device(self.view()), questions, false, self.fast, repeats).map(Some)
+        matrix.times(&self.matrix.operand().on_device(), &questions, false, self.fast, repeats).map(Some)
     }
 
     fn on_device(&self) -> &[CudaMatrix<T::Number>; 2] {
         self.on_device.as_ref().expect("made for this kind")
     }
 
-    fn product(&self, engine: &CpuEngine, b: ArrayView2<'_, T>, out: ArrayViewMut2<'_, T>) -> Result<(), Error> {
+    /// The matrix, where the host multiplies.
+    fn here(&self) -> Result<ArrayView2<'_, T>, Error> {
+        match &self.matrix {
+            Stays::Here(matrix) => Ok(matrix.view()),
+            Stays::There(_) => Err(operand::elsewhere()),
+        }
+    }
+
+    fn product(
+        &self,
+        engine: &CpuEngine,
+        matrix: ArrayView2<'_, T>,
+        b: ArrayView2<'_, T>,
+        out: ArrayViewMut2<'_, T>,
+    ) -> Result<(), Error> {
         memory::check("the workspace of a product", workspace_bytes(engine))?;
-        let (matrix, cost) = (self.view(), cost(self.dim(), b.ncols()));
+        let cost = cost(self.dim(), b.ncols());
         each(
             engine,
             cost,
@@ -303,10 +350,12 @@ impl<T: Scalar> ResidentMatrix<T> {
     }
 
     fn folded(&self) -> Result<ArrayView2<'_, T>, Error> {
-        if self.folded.get().is_none() {
-            memory::check("the folded matrix", bytes::<T>(self.dim()))?;
+        if let Some(folded) = self.folded.get() {
+            return Ok(folded.view());
         }
-        Ok(self.folded.get_or_init(|| quadratic::fold(self.view())).view())
+        memory::check("the folded matrix", bytes::<T>(self.dim()))?;
+        let matrix = self.on_host()?;
+        Ok(self.folded.get_or_init(|| quadratic::fold(matrix.view())).view())
     }
 
     fn check_square(&self, what: &'static str) -> Result<(), Error> {
@@ -314,8 +363,8 @@ impl<T: Scalar> ResidentMatrix<T> {
         check_shape(what, (m, k), (k, k))
     }
 
-    fn check_questions(&self, questions: ArrayView2<'_, T>) -> Result<(), Error> {
-        check_shape("the batch of questions", questions.dim(), (questions.nrows(), self.dim().1))
+    fn check_questions(&self, questions: &Operand<'_, T>) -> Result<(), Error> {
+        check_shape("the batch of questions", questions.dim(), (questions.dim().0, self.dim().1))
     }
 }
 

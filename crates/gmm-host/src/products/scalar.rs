@@ -1,7 +1,8 @@
 //! The two types that a matrix may have.
 
+use gmm_model::Matrix;
 use ndarray::linalg::general_mat_mul;
-use ndarray::{ArrayView2, ArrayViewMut2, LinalgScalar};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, LinalgScalar};
 
 use crate::cuda::Number;
 
@@ -26,6 +27,8 @@ pub trait Element: LinalgScalar + PartialOrd + Send + Sync {
     fn on_device_mut(matrix: ArrayViewMut2<'_, Self>) -> ArrayViewMut2<'_, Self::Number>;
     /// The same number.
     fn from_device(number: Self::Number) -> Self;
+    /// Numbers of either precision, rounded once or exactly.
+    fn from_matrix(matrix: Matrix) -> Array2<Self>;
     /// `a b` with sums in f32, for f32 alone.
     fn multiply_in_f32(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>, to: &mut ArrayViewMut2<'_, f32>);
 }
@@ -46,6 +49,13 @@ impl Element for f32 {
 
     fn from_device(number: Self) -> Self {
         number
+    }
+
+    fn from_matrix(matrix: Matrix) -> Array2<Self> {
+        match matrix {
+            Matrix::F32(a) => a.into_owned(),
+            Matrix::F64(a) => a.mapv(|v| v as Self),
+        }
     }
 
     const EPSILON: f64 = f32::EPSILON as f64;
@@ -82,6 +92,13 @@ impl Element for f64 {
 
     fn from_device(number: Self) -> Self {
         number
+    }
+
+    fn from_matrix(matrix: Matrix) -> Array2<Self> {
+        match matrix {
+            Matrix::F32(a) => a.mapv(Self::from),
+            Matrix::F64(a) => a.into_owned(),
+        }
     }
 
     const EPSILON: f64 = Self::EPSILON;

@@ -1,6 +1,7 @@
 //! What a prior takes from the data, and the checks of what the user gives.
 
-use gmm_model::{CovarianceType, Dataset};
+use gmm_host::Data;
+use gmm_model::{CovarianceType, Matrix};
 
 use super::{CovariancesPrior, MeansPrior, PerColumn, Scales, WeightsPrior};
 use crate::Error;
@@ -12,21 +13,31 @@ pub(super) struct Column {
     variance: f64,
 }
 
-/// Middle, range and variance of each column, of the rows of positive weight.
-pub(super) fn columns(data: &Dataset) -> Vec<Column> {
-    let rows = data.rows();
-    let total = data.total_weight();
-    (0..data.n_features())
-        .map(|j| {
-            let present =
-                || (0..data.n_rows()).filter(|&i| data.weight(i) > 0.0).map(|i| (rows.at(i, j), data.weight(i)));
-            let (low, high) =
-                present().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), (v, _)| (low.min(v), high.max(v)));
-            let mean = present().map(|(v, w)| w / total * v).sum::<f64>();
-            let variance = present().map(|(v, w)| w / total * (v - mean) * (v - mean)).sum();
-            Column { middle: low + 0.5 * (high - low), range: high - low, variance }
-        })
-        .collect()
+/// Middle, range and variance of each column, of the rows of positive weight. Cost: two walks through the rows.
+pub(super) fn columns(data: Data<'_>) -> Result<Vec<Column>, Error> {
+    let (d, total) = (data.dim().1, data.total_weight());
+    let weight = |row: usize| data.weights().map_or(1.0, |weights| weights[row]);
+    let (mut ends, mut mean) = (vec![(f64::INFINITY, f64::NEG_INFINITY); d], vec![0.0; d]);
+    data.walk(&mut |first, rows| {
+        for (i, row) in rows.outer_iter().enumerate().filter(|(i, _)| weight(first + i) > 0.0) {
+            let share = weight(first + i) / total;
+            for ((&v, (low, high)), mean) in row.iter().zip(&mut ends).zip(&mut mean) {
+                (*low, *high) = (low.min(v), high.max(v));
+                *mean += share * v;
+            }
+        }
+    })?;
+    let mut variance = vec![0.0; d];
+    data.walk(&mut |first, rows| {
+        for (i, row) in rows.outer_iter().enumerate().filter(|(i, _)| weight(first + i) > 0.0) {
+            let share = weight(first + i) / total;
+            for ((v, mean), variance) in row.iter().zip(&mean).zip(&mut variance) {
+                *variance += share * (v - mean) * (v - mean);
+            }
+        }
+    })?;
+    let column = |((low, high), variance)| Column { middle: low + 0.5 * (high - low), range: high - low, variance };
+    Ok(ends.into_iter().zip(variance).map(column).collect())
 }
 
 pub(super) fn concentration(options: Option<&WeightsPrior>) -> Result<f64, Error> {
@@ -169,19 +180,26 @@ fn positive(what: &str, values: Vec<f64>) -> Result<Vec<f64>, Error> {
 }
 
 /// The first column in which values of weight 2 or more in all are equal, or the first rows that are, as text.
-pub(super) fn repeated(data: &Dataset, whole_rows: bool) -> Option<String> {
-    let rows = data.rows();
+pub(super) fn repeated(data: Data<'_>, whole_rows: bool) -> Result<Option<String>, Error> {
+    Ok(match data {
+        Data::Host(here) => repeated_among(here.rows(), data.weights(), whole_rows),
+        Data::Device(there) => repeated_among(&there.fetch()?, data.weights(), whole_rows),
+    })
+}
+
+fn repeated_among(rows: &Matrix, weights: Option<&[f64]>, whole_rows: bool) -> Option<String> {
     let (n, d) = rows.dim();
+    let weight = |row: usize| weights.map_or(1.0, |weights| weights[row]);
     let groups: Vec<Vec<usize>> = if whole_rows { vec![(0..d).collect()] } else { (0..d).map(|j| vec![j]).collect() };
     for columns in groups {
         let order = |a: &usize, b: &usize| {
             let differs = |&j: &usize| rows.at(*a, j).partial_cmp(&rows.at(*b, j)).filter(|o| o.is_ne());
             columns.iter().find_map(differs).unwrap_or(std::cmp::Ordering::Equal)
         };
-        let mut sorted: Vec<usize> = (0..n).filter(|&i| data.weight(i) > 0.0).collect();
+        let mut sorted: Vec<usize> = (0..n).filter(|&i| weight(i) > 0.0).collect();
         sorted.sort_by(order);
         let equal = sorted.chunk_by(|a, b| order(a, b).is_eq());
-        let found = equal.into_iter().find(|rows| rows.iter().map(|&i| data.weight(i)).sum::<f64>() >= 2.0);
+        let found = equal.into_iter().find(|rows| rows.iter().map(|&i| weight(i)).sum::<f64>() >= 2.0);
         if let Some(found) = found {
             let (first, last) = (found[0], found[found.len() - 1]);
             let place = if whole_rows { String::new() } else { format!(" in column {}", columns[0]) };

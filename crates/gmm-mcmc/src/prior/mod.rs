@@ -6,7 +6,8 @@ mod triangle;
 
 use std::f64::consts::{LN_2, PI};
 
-use gmm_model::{CovarianceType, Dataset, packed_index, packed_len};
+use gmm_host::Data;
+use gmm_model::{CovarianceType, packed_index, packed_len};
 use libm::lgamma;
 use serde::Serialize;
 
@@ -63,16 +64,24 @@ enum Scales {
 impl Prior {
     /// The prior of `options` for mixtures of `k` components of the data's columns, defaults filled in from the data.
     ///
+    /// Cost: two walks through the rows ([`Data::walk`]), which come from a GPU in pieces for that.
+    ///
     /// # Errors
     /// [`Error::Prior`] for numbers out of range or of wrong length, a prior of another kind of covariance, a flat one
     /// where the posterior would not be proper, and a constant column where its spread is needed for a default.
-    /// [`Error::Option`] for `k` of 0.
-    pub fn new(options: &PriorOptions, kind: CovarianceType, k: usize, data: &Dataset) -> Result<Self, Error> {
+    /// [`Error::Option`] for `k` of 0. Of rows on a GPU what [`Data::walk`] says.
+    pub fn new<'a>(
+        options: &PriorOptions,
+        kind: CovarianceType,
+        k: usize,
+        data: impl Into<Data<'a>>,
+    ) -> Result<Self, Error> {
         if k == 0 {
             return crate::error::refuse("k", 0, "at least 1");
         }
-        let d = data.n_features();
-        let columns = defaults::columns(data);
+        let data = data.into();
+        let d = data.dim().1;
+        let columns = defaults::columns(data)?;
         let concentration = defaults::concentration(options.weights.as_ref())?;
         let means = defaults::means(options.means.as_ref(), k, &columns)?;
         let scales = defaults::scales(options.covariances.as_ref(), kind, k, &columns)?;
@@ -101,13 +110,16 @@ impl Prior {
     /// thin for most samplers to find, so this is for a warning. With one component, or one covariance for all, or a
     /// prior of the inverse-gamma family, there is none.
     ///
-    /// Cost: the values are sorted, column by column.
-    pub fn improper_at(&self, data: &Dataset) -> Option<String> {
+    /// Cost: the values are sorted, column by column, where they matter; those on a GPU come to the host for that.
+    ///
+    /// # Errors
+    /// None for rows on the host; of rows on a GPU what [`gmm_host::DeviceData::fetch`] says.
+    pub fn improper_at<'a>(&self, data: impl Into<Data<'a>>) -> Result<Option<String>, Error> {
         let vanishing = matches!(self.scales, Scales::Lkj { .. } | Scales::HalfNormal { .. });
         if self.k == 1 || self.kind == CovarianceType::Tied || !vanishing {
-            return None;
+            return Ok(None);
         }
-        defaults::repeated(data, self.kind == CovarianceType::Spherical)
+        defaults::repeated(data.into(), self.kind == CovarianceType::Spherical)
     }
 
     /// The log density at a point of the unconstrained space, `(m,)`, without the map's Jacobian; its gradient with

@@ -80,11 +80,11 @@ def array(X, place=None, **checks):
     return check_array(_array(X), dtype=_FLOATS, ensure_all_finite=False, input_name="X", **checks)
 
 
-def array_in_place(X, place):
+def array_in_place(X, place, **checks):
     """As :func:`array`, but rows on a GPU stay there, unless the CPU is to compute."""
     if _gpu.is_on_gpu(X) and place["device"] not in ("cpu", "reference"):
         return _gpu.OnGpu(X)
-    return contiguous(array(X, place))
+    return contiguous(array(X, place, **checks))
 
 
 def weights(sample_weight, X):

@@ -56,7 +56,8 @@ def mcmc(
     Parameters
     ----------
     X : array-like of shape (n, d)
-        Rows, in any form that a fit takes.
+        Rows, in any form that a fit takes. Those on a GPU are read there by chains and by the fits that these start from; a
+        few times they come to the host piece by piece, for what a prior takes from them and to know them again.
 
     n_components : int
         Components ``k``.
@@ -150,11 +151,14 @@ def mcmc(
         "relabel": relabel,
         "seed": None if checkpoint is not None and random_state is None else _bridge.seed(random_state),
     }
-    where = place(_Where(device, precision, n_jobs))
-    rows = _inputs.contiguous(_inputs.array(X, where))
+    where = _Where(device, precision, n_jobs)
+    rows = _inputs.array_in_place(X, place(where))
+    sample_weight = _inputs.weights(sample_weight, rows)
     follow = _told if progress else None
     try:
-        found = _core.mcmc(rows, options, where, _inputs.weights(sample_weight, rows), checkpoint, follow)
+        found = _core.mcmc(
+            _inputs.contiguous(rows), options, place(where, rows), sample_weight, checkpoint, follow
+        )
     finally:
         if progress:
             print(file=sys.stderr)

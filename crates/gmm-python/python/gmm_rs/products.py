@@ -8,12 +8,13 @@ Three lines to the best pages for each question::
     indices, scores = pages.top_k(questions, 10)
 
 ``m`` and ``k`` are rows and columns of the matrix; a batch of ``q`` questions is an array of shape (q, k). On a GPU the
-matrix is sent with the first question, and stays.
+matrix is sent with the first question, and stays. Matrix and questions that lie on that GPU already (torch's, CuPy's,
+JAX's) are read there; answers are NumPy's.
 """
 
 import numpy as np
 
-from gmm_rs import _core, _inputs
+from gmm_rs import _core, _gpu, _inputs
 from gmm_rs._given import float64, index
 from gmm_rs._place import place
 
@@ -28,12 +29,15 @@ class Resident:
     norms of row and question. NaN and infinity go the way of IEEE 754. Same matrix, same batch: same bits, for any number of
     threads. Other Python threads run meanwhile, and Ctrl-C stops long work.
 
-    It pickles, and works in forked processes: each process loads the matrix for itself.
+    It pickles, and works in forked processes: each process loads the matrix for itself. One on a GPU is pickled as NumPy's,
+    and cannot be used by a forked process, since CUDA cannot. It comes to the host for the first quadratic form, whose fold the
+    host makes, and for the first distance, whose Cholesky factor.
 
     Parameters
     ----------
     matrix : array-like of shape (m, k)
-        In any form that rows of a fit have. Where it is read in place it is kept, and must not be written to.
+        In any form that rows of a fit have. Where it is read in place, on the host or on a GPU, it is kept, and must not be
+        written to.
 
     device : str, default='auto'
         'auto', 'cpu', 'cuda', 'cuda:I' or 'reference'.
@@ -78,16 +82,19 @@ class Resident:
         self.precision = precision
         self.fast = bool(fast)
         self.n_jobs = n_jobs
-        self._matrix = _array(matrix)
+        self._matrix = self._array(matrix)
         self.shape = self._matrix.shape
         self.dtype = np.dtype({"f32": "float32", "f64": "float64", None: self._matrix.dtype}.get(precision, "float64"))
         self._load()
 
     def _load(self):
-        self._core = _core.Resident(self._matrix, place(self), self.fast)
+        self._core = _core.Resident(_inputs.contiguous(self._matrix), place(self, self._matrix), self.fast)
 
     def __getstate__(self):
-        return {name: value for name, value in self.__dict__.items() if name != "_core"}
+        # A matrix on a GPU travels as NumPy's.
+        state = {**self.__dict__, "_matrix": _inputs.on_host(self._matrix, place(self))}
+        del state["_core"]
+        return state
 
     def __setstate__(self, state):
         self.__dict__.update(state)
@@ -107,7 +114,7 @@ class Resident:
         -------
         product : ndarray of shape (m, n)
         """
-        return self._core.matmul(_array(b))
+        return self._core.matmul(_inputs.contiguous(self._array(b)))
 
     __matmul__ = matmul
 
@@ -162,7 +169,7 @@ class Resident:
         NumericalError
             Where the matrix is not positive definite: names column and pivot.
         """
-        mean = None if mean is None else np.ascontiguousarray(float64(mean)).reshape(-1)
+        mean = None if mean is None else np.ascontiguousarray(float64(_gpu.to_host(mean))).reshape(-1)
         return self._asked(lambda x: self._core.mahalanobis(x, mean), questions)
 
     def top_k(self, questions, count):
@@ -186,13 +193,14 @@ class Resident:
         return self._asked(lambda x: self._core.top_k(x, count), questions)
 
     def _asked(self, ask, questions):
-        array = questions if hasattr(questions, "ndim") else np.asarray(questions)
-        if array.ndim != 1:
-            return ask(_array(array))
-        found = ask(_array(np.asarray(array).reshape(1, -1)))
+        is_array = hasattr(questions, "ndim") or _gpu.is_on_gpu(questions)
+        array = questions if is_array else np.asarray(questions)
+        if getattr(array, "ndim", 2) != 1:
+            return ask(_inputs.contiguous(self._array(array)))
+        array = array if _gpu.is_on_gpu(array) else np.asarray(array)
+        found = ask(_inputs.contiguous(self._array(array.reshape(1, -1))))
         return tuple(one[0] for one in found) if isinstance(found, tuple) else found[0]
 
-
-def _array(matrix):
-    """Any sides: a batch may be empty, and so may a matrix."""
-    return _inputs.contiguous(_inputs.array(matrix, ensure_min_samples=0, ensure_min_features=0))
+    def _array(self, array):
+        """Any sides: a batch may be empty, and so may a matrix. One on a GPU stays there, unless the CPU multiplies."""
+        return _inputs.array_in_place(array, place(self), ensure_min_samples=0, ensure_min_features=0)

@@ -311,13 +311,14 @@ extern "C" fn copy_out(to: *mut c_void, from: CUdeviceptr, bytes: usize, _: CUst
     })
 }
 
-/// From the device to the host alone.
+/// From the device to the host, or to another place on the device.
 extern "C" fn copy_block(copy: *const CUDA_MEMCPY2D, stream: CUstream) -> Code {
     call("cuMemcpy2DAsync", true, |s| {
         assert!(s.handles.contains(&(stream as usize)));
         // SAFETY: a description of the caller.
         let copy = unsafe { &*copy };
-        assert_eq!((copy.srcMemoryType as u32, copy.dstMemoryType as u32), (2, 1));
+        let to_host = copy.dstMemoryType as u32 == 1;
+        assert!(copy.srcMemoryType as u32 == 2 && (to_host || copy.dstMemoryType as u32 == 2));
         if copy.srcPitch < copy.WidthInBytes || copy.dstPitch < copy.WidthInBytes {
             return 1;
         }
@@ -326,9 +327,13 @@ extern "C" fn copy_block(copy: *const CUDA_MEMCPY2D, stream: CUstream) -> Code {
             if !s.holds(from, copy.WidthInBytes) {
                 return s.complain(format!("row {row} of a copied block is outside of every allocation"));
             }
+            let into = copy.dstDevice + (row * copy.dstPitch) as u64;
+            if !to_host && !s.holds(into, copy.WidthInBytes) {
+                return s.complain(format!("row {row} of a copied block goes outside of every allocation"));
+            }
             // SAFETY: checked just now; the caller's memory is as long as it says.
             unsafe {
-                let to = copy.dstHost.cast::<u8>().add(row * copy.dstPitch);
+                let to = if to_host { copy.dstHost.cast::<u8>().add(row * copy.dstPitch) } else { into as *mut u8 };
                 std::ptr::copy_nonoverlapping(from as *const u8, to, copy.WidthInBytes);
             }
         }

@@ -4,6 +4,7 @@ use ndarray::{Array2, ArrayView2, Axis, s};
 
 use super::{Asked, CudaMatrix, CudaMultiplier};
 use crate::Error;
+use crate::products::Operand;
 
 /// `W = L⁻¹`, `(d, d)`, on a device, for |W(x − mean)|².
 pub(crate) struct CudaFactor {
@@ -25,12 +26,12 @@ impl CudaFactor {
     ///
     /// # Errors
     /// As for [`new`](Self::new).
-    pub(crate) fn distances(&self, x: ArrayView2<'_, f64>, mean: Option<&[f64]>, out: &mut [f64]) -> Result<(), Error> {
+    pub(crate) fn distances(&self, x: &Operand<'_, f64>, mean: Option<&[f64]>, out: &mut [f64]) -> Result<(), Error> {
         if x.is_empty() {
             out.fill(0.0);
             return Ok(());
         }
-        self.matrix.ask(self.inverse.view(), x, &mut Asked::Norms(out, mean), false)
+        self.matrix.ask(&self.inverse.view().into(), x, &mut Asked::Norms(out, mean), false)
     }
 }
 

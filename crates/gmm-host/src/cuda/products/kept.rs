@@ -3,7 +3,6 @@
 use cust::memory::DeviceSlice;
 use gmm_kernels::products::scales::pieces;
 use gmm_kernels::products::{BLOCK, Form};
-use ndarray::{ArrayView2, s};
 
 use super::room::{Room, reserve};
 use super::state::State;
@@ -12,6 +11,7 @@ use crate::cuda::buffers::Slot;
 use crate::cuda::device::Gpu;
 use crate::cuda::launch::{Factor, Launcher, Raw, Side};
 use crate::cuda::upload::Number;
+use crate::products::Operand;
 
 /// Operands that stay.
 pub(super) struct Kept {
@@ -38,7 +38,7 @@ impl<T: Number> State<T> {
     }
 
     /// Sees that the matrix is there in a form; false where halves cannot hold it.
-    pub(super) fn hold(&mut self, gpu: &Gpu, form: Form, matrix: ArrayView2<'_, T>) -> Result<bool, Error> {
+    pub(super) fn hold(&mut self, gpu: &Gpu, form: Form, matrix: &Operand<'_, T>) -> Result<bool, Error> {
         const WHAT: &str = "the matrix on the GPU";
         /// Bytes of rows that are on their way at a time.
         const PIECE: usize = 256 << 20;
@@ -50,7 +50,7 @@ impl<T: Number> State<T> {
         let one_block = BLOCK as usize * k * T::BYTES as usize;
         let piece = ((PIECE / one_block).max(1) * BLOCK as usize).min(rows);
         let largest = if is_split { pieces(k as u64) as usize * piece } else { 0 };
-        let on_the_way = (piece * k * T::BYTES as usize + 4 * largest) as u128;
+        let on_the_way = (matrix.room(piece) * T::BYTES as usize + 4 * largest) as u128;
         let wanted = 4 * (words + if is_split { rows } else { 0 }) as u128 + on_the_way;
         match gpu.room(WHAT, wanted, 0) {
             Err(Error::Memory { .. }) => {
@@ -83,12 +83,12 @@ impl<T: Number> State<T> {
         slot.as_ref().expect("held just now")
     }
 
-    /// Sends the matrix, some rows at a time, and makes operands of them.
-    fn fill(&mut self, gpu: &Gpu, form: Form, matrix: ArrayView2<'_, T>, piece: usize) -> Result<bool, Error> {
+    /// Sends the matrix where it is not on the device, some rows at a time, and makes operands of them.
+    fn fill(&mut self, gpu: &Gpu, form: Form, matrix: &Operand<'_, T>, piece: usize) -> Result<bool, Error> {
         let (rows, k) = matrix.dim();
         let whole = self.kept(form).factor();
         let block = form.words(BLOCK.into(), k as u64) as usize;
-        reserve(gpu, &mut self.room.raw, piece * k)?;
+        reserve(gpu, &mut self.room.raw, matrix.room(piece))?;
         if form != Form::Double {
             reserve(gpu, &mut self.room.trouble, 1)?;
             reserve(gpu, &mut self.room.largest, pieces(k as u64) as usize * piece)?;
@@ -96,7 +96,7 @@ impl<T: Number> State<T> {
         }
         for first in (0..rows).step_by(piece) {
             let end = rows.min(first + piece);
-            let raw = self.bring(gpu, matrix.slice(s![first..end, ..]))?;
+            let raw = self.bring(gpu, &matrix.rows(first..end))?;
             let from = first / BLOCK as usize * block;
             let to = Factor {
                 operands: whole.operands.index(from..from + (end - first).div_ceil(BLOCK as usize) * block),

@@ -9,6 +9,7 @@ mod kept;
 mod plan;
 mod room;
 mod state;
+mod there;
 mod times;
 mod transfer;
 
@@ -16,15 +17,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[cfg(test)]
 use gmm_kernels::products::Form;
-use ndarray::{Array2, ArrayView2, ArrayViewMut2};
+use ndarray::{Array2, ArrayViewMut2};
 
 use super::device::Gpu;
+use super::foreign::DeviceData;
 use super::queue::Queue;
 use super::upload::Number;
 use crate::Error;
+use crate::products::Operand;
 use state::State;
 
 pub(crate) use factor::CudaFactor;
+pub(crate) use there::There;
 pub use times::DeviceTime;
 
 const WHAT: &str = "a product on the GPU";
@@ -38,6 +42,14 @@ pub(crate) struct CudaMultiplier {
 impl CudaMultiplier {
     pub(crate) fn new(gpu: Arc<Gpu>) -> Self {
         Self { gpu }
+    }
+
+    /// Refuses a matrix on another device.
+    ///
+    /// # Errors
+    /// [`Error::Option`].
+    pub(crate) fn check(&self, matrix: &DeviceData) -> Result<(), Error> {
+        matrix.check_on(&self.gpu)
     }
 }
 
@@ -82,8 +94,8 @@ impl<T: Number> CudaMatrix<T> {
     /// [`Error::Memory`]; [`Error::Device`].
     pub(crate) fn product(
         &self,
-        matrix: ArrayView2<'_, T>,
-        x: ArrayView2<'_, T>,
+        matrix: &Operand<'_, T>,
+        x: &Operand<'_, T>,
         mut out: ArrayViewMut2<'_, T>,
         fast: bool,
     ) -> Result<(), Error> {
@@ -98,7 +110,7 @@ impl<T: Number> CudaMatrix<T> {
     ///
     /// # Errors
     /// As for [`product`](Self::product).
-    pub(crate) fn forms(&self, folded: ArrayView2<'_, T>, x: ArrayView2<'_, T>, out: &mut [f64]) -> Result<(), Error> {
+    pub(crate) fn forms(&self, folded: &Operand<'_, T>, x: &Operand<'_, T>, out: &mut [f64]) -> Result<(), Error> {
         if folded.is_empty() || x.is_empty() {
             out.fill(0.0);
             return Ok(());
@@ -112,22 +124,22 @@ impl<T: Number> CudaMatrix<T> {
     /// As for [`product`](Self::product); [`Error::Option`] for more rows than the device counts.
     pub(crate) fn largest(
         &self,
-        matrix: ArrayView2<'_, T>,
-        x: ArrayView2<'_, T>,
+        matrix: &Operand<'_, T>,
+        x: &Operand<'_, T>,
         count: usize,
         fast: bool,
     ) -> Result<(Array2<u32>, Array2<T>), Error> {
-        let m = matrix.nrows();
+        let m = matrix.dim().0;
         if i32::try_from(m).is_err() {
             let must = "at most 2147483647".to_owned();
             return Err(Error::Option { option: "rows of the matrix", value: m.to_string(), must });
         }
-        let shape = (x.nrows(), count);
+        let shape = (x.dim().0, count);
         let (indices, mut found) = (Array2::zeros(shape), Array2::from_elem(shape, T::ZERO));
         if shape.0 == 0 || count == 0 {
             return Ok((indices, found));
         }
-        if matrix.ncols() == 0 {
+        if matrix.dim().1 == 0 {
             // All products are 0: the first rows.
             found.fill(T::ZERO);
             return Ok((Array2::from_shape_fn(shape, |(_, i)| i as u32), found));
@@ -142,8 +154,8 @@ impl<T: Number> CudaMatrix<T> {
 
     fn ask(
         &self,
-        matrix: ArrayView2<'_, T>,
-        x: ArrayView2<'_, T>,
+        matrix: &Operand<'_, T>,
+        x: &Operand<'_, T>,
         asked: &mut Asked<'_, T>,
         fast: bool,
     ) -> Result<(), Error> {
@@ -160,8 +172,8 @@ impl<T: Number> CudaMatrix<T> {
     /// As for [`product`](Self::product); [`Error::Memory`] where it does not fit in one chunk.
     pub(crate) fn times(
         &self,
-        matrix: ArrayView2<'_, T>,
-        x: ArrayView2<'_, T>,
+        matrix: &Operand<'_, T>,
+        x: &Operand<'_, T>,
         forms: bool,
         fast: bool,
         repeats: usize,

@@ -21,6 +21,11 @@ pub(super) struct Room<T: Number> {
     pub(super) indices: Slot<u32>,
     pub(super) found: Slot<T>,
     pub(super) shift: Slot<f64>,
+    /// Numbers of another precision, one behind the other.
+    pub(super) strided: Slot<f64>,
+    /// Numbers that are rounded to f32 first.
+    pub(super) single: Slot<f32>,
+    pub(super) zero: Slot<f64>,
 }
 
 impl<T: Number> Room<T> {
@@ -37,14 +42,18 @@ impl<T: Number> Room<T> {
             indices: Slot::empty(),
             found: Slot::empty(),
             shift: Slot::empty(),
+            strided: Slot::empty(),
+            single: Slot::empty(),
+            zero: Slot::empty(),
         }
     }
 
     /// Bytes held.
     pub(super) fn bytes(&self) -> u128 {
         let words = self.operands.bytes() + self.largest.bytes() + self.trouble.bytes() + self.indices.bytes();
-        let numbers = self.raw.bytes() + self.product.bytes() + self.found.bytes() + self.scales.bytes();
-        words + numbers + self.sums.bytes() + self.numbers.bytes() + self.shift.bytes()
+        let numbers =
+            self.raw.bytes() + self.product.bytes() + self.found.bytes() + self.scales.bytes() + self.single.bytes();
+        words + numbers + self.sums.bytes() + self.numbers.bytes() + self.shift.bytes() + self.strided.bytes()
     }
 }
 

@@ -4,12 +4,12 @@ use cust::event::Event;
 use gmm_kernels::products::multiply::multiply_halves;
 use gmm_kernels::products::scales::pieces;
 use gmm_kernels::products::{BLOCK, Form};
-use ndarray::{ArrayView2, s};
+use ndarray::s;
 
 use super::kept::{Kept, as_f32};
 use super::plan::{self, Needs};
 use super::room::{Room, reserve};
-use super::transfer::{is_by_columns, put, take};
+use super::transfer::{is_by_columns, take};
 use super::{Asked, WHAT};
 use crate::Error;
 use crate::cuda::device::Gpu;
@@ -17,6 +17,7 @@ use crate::cuda::launch::{Cut, Factor, Launcher, Raw, Side};
 use crate::cuda::queue::Queue;
 use crate::cuda::staging::{receive, send};
 use crate::cuda::upload::Number;
+use crate::products::Operand;
 
 /// The operands on the device, and what questions need beside them.
 pub(super) struct State<T: Number> {
@@ -75,12 +76,13 @@ impl<T: Number> State<T> {
     pub(super) fn ask(
         &mut self,
         gpu: &Gpu,
-        matrix: ArrayView2<'_, T>,
-        x: ArrayView2<'_, T>,
+        matrix: &Operand<'_, T>,
+        x: &Operand<'_, T>,
         asked: &mut Asked<'_, T>,
         fast: bool,
     ) -> Result<(), Error> {
-        let form = self.form(gpu, asked, matrix.dim(), x.nrows(), fast);
+        x.check(gpu)?;
+        let form = self.form(gpu, asked, matrix.dim(), x.dim().0, fast);
         if form != Form::Double {
             if self.answer(gpu, form, matrix, x, asked)? {
                 return Ok(());
@@ -98,22 +100,22 @@ impl<T: Number> State<T> {
         &mut self,
         gpu: &Gpu,
         form: Form,
-        matrix: ArrayView2<'_, T>,
-        x: ArrayView2<'_, T>,
+        matrix: &Operand<'_, T>,
+        x: &Operand<'_, T>,
         asked: &mut Asked<'_, T>,
     ) -> Result<bool, Error> {
         if !self.hold(gpu, form, matrix)? {
             return Ok(false);
         }
-        let n = x.nrows();
-        let batch = self.plan(gpu, form, matrix.dim(), n, asked)?;
+        let n = x.dim().0;
+        let batch = self.plan(gpu, form, matrix.dim(), x, asked)?;
         if let Asked::Norms(_, Some(shift)) = asked {
             let mut to = self.room.shift.first(shift.len());
             send(gpu, &self.queue, &mut to, 1, |piece, chunk: &mut [f64]| chunk.copy_from_slice(&shift[piece]))?;
         }
         for first in (0..n).step_by(batch.chunk) {
             let here = first..n.min(first + batch.chunk);
-            let raw = self.bring(gpu, x.slice(s![here.clone(), ..]))?;
+            let raw = self.bring(gpu, &x.rows(here.clone()))?;
             self.compute(gpu, &batch, &raw, asked, None)?;
             if form != Form::Double && self.is_troubled(gpu)? {
                 return Ok(false);
@@ -130,9 +132,10 @@ impl<T: Number> State<T> {
         gpu: &Gpu,
         form: Form,
         (m, k): (usize, usize),
-        n: usize,
+        x: &Operand<'_, T>,
         asked: &Asked<'_, T>,
     ) -> Result<Batch, Error> {
+        let n = x.dim().0;
         let slice = plan::slice(form, m as u64, n as u64, k as u64, gpu.limits.multiprocessors);
         let triangle = matches!(asked, Asked::Forms(_) | Asked::Norms(..));
         let cut = Cut { form, k: k as u64, slice, triangle };
@@ -142,7 +145,7 @@ impl<T: Number> State<T> {
             m: m as u64,
             k: k as u64,
             slices: cut.slices(),
-            number: T::BYTES.into(),
+            number: x.number_bytes(),
             product: matches!(asked, Asked::Product(_) | Asked::Largest { .. }),
             count: count as u64,
         };
@@ -162,7 +165,7 @@ impl<T: Number> State<T> {
         }
         let (c, words) = (chunk as u64, if form == Form::Double { 2 } else { 1 });
         let room = &mut self.room;
-        reserve(gpu, &mut room.raw, chunk * k)?;
+        reserve(gpu, &mut room.raw, x.room(chunk))?;
         reserve(gpu, &mut room.operands, form.words(c, k as u64) as usize)?;
         let sums = gmm_kernels::products::sums_len(m as u64, c) * u64::from(needs.slices) * words;
         reserve(gpu, &mut room.sums, sums as usize)?;
@@ -182,15 +185,6 @@ impl<T: Number> State<T> {
         }
         reserve(gpu, &mut room.shift, shift)?;
         Ok(Batch { cut, needs, chunk })
-    }
-
-    /// Rows to the device as they lie: column by column where only columns are in one piece.
-    pub(super) fn bring(&self, gpu: &Gpu, x: ArrayView2<'_, T>) -> Result<Raw<T>, Error> {
-        let by_columns = is_by_columns(x);
-        let dense = if by_columns { x.reversed_axes() } else { x };
-        let mut numbers = self.room.raw.first(x.len());
-        send(gpu, &self.queue, &mut numbers, 1, |piece, chunk| put(dense, piece.start, chunk))?;
-        Ok(Raw { numbers, rows: x.nrows() as u64, k: x.ncols() as u64, by_columns })
     }
 
     /// From questions to answers on the device; events, where they are given, are recorded between.

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use cust::event::{Event, EventFlags};
 use gmm_kernels::products::Form;
-use ndarray::{Array2, ArrayView2};
+use ndarray::Array2;
 
 use super::state::State;
 use super::{Asked, WHAT};
 use crate::Error;
 use crate::cuda::device::Gpu;
 use crate::cuda::upload::Number;
+use crate::products::Operand;
 
 /// How long a product took on the device, where all of it stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,22 +29,23 @@ impl<T: Number> State<T> {
     pub(super) fn times(
         &mut self,
         gpu: &Gpu,
-        matrix: ArrayView2<'_, T>,
-        x: ArrayView2<'_, T>,
+        matrix: &Operand<'_, T>,
+        x: &Operand<'_, T>,
         forms: bool,
         fast: bool,
         repeats: usize,
     ) -> Result<Vec<DeviceTime>, Error> {
-        let (m, n) = (matrix.nrows(), x.nrows());
+        x.check(gpu)?;
+        let (n, (m, k)) = (x.dim().0, matrix.dim());
         // Never written: what is asked says no more here than what is to be made.
         let (mut nothing, mut none) = (Array2::from_elem((0, 0), T::ZERO), []);
         let asked = if forms { Asked::Forms(&mut none) } else { Asked::Product(nothing.view_mut()) };
-        let mut form = self.form(gpu, &asked, (m, matrix.ncols()), n, fast);
+        let mut form = self.form(gpu, &asked, (m, k), n, fast);
         if !self.hold(gpu, form, matrix)? {
             form = Form::Double;
             self.hold(gpu, form, matrix)?;
         }
-        let batch = self.plan(gpu, form, matrix.dim(), n, &asked)?;
+        let batch = self.plan(gpu, form, (m, k), x, &asked)?;
         if batch.chunk < n {
             let (wanted, free) = (batch.needs.bytes(n as u64), gpu.free()?);
             return Err(Error::Memory { what: WHAT, wanted, free });

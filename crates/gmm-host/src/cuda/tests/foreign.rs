@@ -8,7 +8,7 @@ use super::*;
 use crate::{FitOptions, Init, Wanted, fit_observed};
 
 /// Rows in device memory that is not the engine's own, and their description.
-fn placed<A: DeviceCopy>(
+pub(super) fn placed<A: DeviceCopy>(
     engine: &CudaEngine,
     rows: &[A],
     d: usize,
@@ -36,7 +36,7 @@ fn loaded(
     engine.load_there(&data(engine, rows, None)?, precision, shift, None)
 }
 
-fn data(engine: &CudaEngine, rows: &DeviceRows, weights: Option<Vec<f64>>) -> Result<DeviceData, Error> {
+pub(super) fn data(engine: &CudaEngine, rows: &DeviceRows, weights: Option<Vec<f64>>) -> Result<DeviceData, Error> {
     // SAFETY: the buffers of these tests outlive every call, and hold what the description says.
     unsafe { engine.device_data(*rows, weights) }
 }
@@ -123,6 +123,123 @@ fn a_fit_of_rows_on_the_device_is_that_of_rows_that_were_brought_there() {
     }
     drop((double_buffer, single_buffer, engine));
     fake.0.assert_clean("a fit of rows there");
+}
+
+/// Weights of which every seventh, and those of the first rows, are 0.
+fn with_absent(n: usize) -> Vec<f64> {
+    (0..n).map(|row| if row.is_multiple_of(7) || row < 20 { 0.0 } else { 1.0 + (row % 3) as f64 }).collect()
+}
+
+#[test]
+fn rows_of_weight_0_are_left_out_on_the_device() {
+    let (n, d, k) = (5000, 2, 3);
+    let mut values = rows(n, d, 10.0);
+    // Far beyond the limit of all rows that count.
+    values[[14, 1]] = 1e200;
+    let weights = with_absent(n);
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let host = Dataset::new(values.clone()).unwrap().with_weights(weights.clone()).unwrap();
+    let (buffer, there) = placed(&engine, values.as_slice().unwrap(), d, Precision::F64);
+    let data = data(&engine, &there, Some(weights)).unwrap();
+    for (init, precision) in [(Init::KMeans, None), (Init::Random, Some(Precision::F32)), (Init::Stride, None)] {
+        let options = FitOptions { init, precision, max_iter: 2, tol: 0.0, n_init: 2, ..FitOptions::new(k) };
+        let want = fitted(&engine, &host, &options).unwrap();
+        let before = fake.0.launches("pick");
+        let got = fitted(&engine, &data, &options).unwrap();
+        assert_eq!(got, want, "{:?} {precision:?}", options.init);
+        // For the fit, and for its score.
+        assert_eq!(fake.0.launches("pick"), before + 2);
+    }
+    let present = data.without_absent_rows().unwrap();
+    let count = host.without_absent_rows().unwrap();
+    assert_eq!(&present.fetch().unwrap(), count.rows());
+    assert_eq!(present.fetch_present().unwrap().as_ref(), Some(&count));
+    assert_eq!((present.dim(), present.weights()), (count.rows().dim(), count.weights()));
+    for some in [vec![0, 1, 7], vec![count.n_rows() - 1]] {
+        assert_eq!(present.pick(&some).unwrap(), crate::Data::from(&count).pick(&some).unwrap());
+    }
+    drop((present, data, buffer, engine));
+    fake.0.assert_clean("rows of weight 0");
+}
+
+#[test]
+fn rows_of_weight_0_come_to_the_host_where_the_device_has_no_room_to_leave_them_out() {
+    let (n, d) = (40_000, 2);
+    let values = rows(n, d, 0.0);
+    let bytes = 8 * n * d;
+    let weights: Vec<f64> = (0..n).map(|row| (row % 2) as f64).collect();
+    // Weights make room for passes: less than half as much as the rows.
+    let fake = Fake::install(Machine { memory: 3 * bytes, ..Machine::default() });
+    let engine = CudaEngine::new(0).unwrap();
+    let (buffer, there) = placed(&engine, values.as_slice().unwrap(), d, Precision::F64);
+    let options = FitOptions { max_iter: 1, tol: 0.0, init: Init::Stride, ..FitOptions::new(2) };
+    let data = data(&engine, &there, Some(weights.clone())).unwrap();
+    let got = fitted(&engine, &data, &options).unwrap();
+    assert_eq!(fake.0.launches("pick"), 0);
+    let host = Dataset::new(values).unwrap().with_weights(weights).unwrap();
+    assert_eq!(got, fitted(&engine, &host, &options).unwrap());
+    drop((data, buffer, engine));
+    fake.0.assert_clean("no room for both");
+}
+
+#[test]
+fn rows_of_weight_0_are_checked_as_those_from_the_host_are() {
+    let (n, d) = (2500, 2);
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let options = FitOptions { init: Init::Stride, max_iter: 1, ..FitOptions::new(2) };
+    let weights = with_absent(n);
+    // A number that is none counts in every row, one that is too large in those alone that do.
+    for (row, value) in [(14, f64::NAN), (15, f64::INFINITY), (2100, f64::NAN), (14, 1e200), (2101, 1e200)] {
+        let mut values = rows(n, d, 0.0);
+        values[[row, 1]] = value;
+        let (buffer, there) = placed(&engine, values.as_slice().unwrap(), d, Precision::F64);
+        let there = data(&engine, &there, Some(weights.clone())).unwrap();
+        let got = fitted(&engine, &there, &options);
+        let host = Dataset::new(values).map(|host| host.with_weights(weights.clone()).unwrap());
+        let want = host.map_err(|error| error.to_string()).and_then(|host| fitted(&engine, &host, &options));
+        assert_eq!(want.is_ok(), (row, value) == (14, 1e200), "{row} {value}: {want:?}");
+        assert_eq!(got, want, "{row} {value}");
+        drop((there, buffer));
+    }
+    // Fewer rows than components, and than two.
+    let (buffer, there) = placed(&engine, rows(n, d, 0.0).as_slice().unwrap(), d, Precision::F64);
+    for (present, k, word) in [(3, 4, "4"), (1, 1, "rows")] {
+        let some = (0..n).map(|row| f64::from(u8::from(row < present))).collect();
+        let there = data(&engine, &there, Some(some)).unwrap();
+        let error = fitted(&engine, &there, &FitOptions { n_components: k, ..options.clone() }).unwrap_err();
+        assert!(error.contains(word), "{error}");
+    }
+    drop((buffer, engine));
+    fake.0.assert_clean("refused rows of weight 0");
+}
+
+#[test]
+fn rows_on_the_device_are_walked_through_in_their_order() {
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    // More than a piece.
+    let (n, d) = (1_100_000, 2);
+    let mut values = Array2::from_shape_fn((n, d), |(i, j)| (i * d + j) as f32);
+    let walked = |data: &DeviceData| -> Result<usize, Error> {
+        let mut next = 0;
+        crate::Data::from(data).walk(&mut |first, rows| {
+            assert_eq!(first, next);
+            assert!(rows.indexed_iter().all(|((i, j), &v)| v == ((first + i) * d + j) as f32 as f64));
+            next += rows.nrows();
+        })?;
+        Ok(next)
+    };
+    let (buffer, there) = placed(&engine, values.as_slice().unwrap(), d, Precision::F32);
+    assert_eq!(walked(&data(&engine, &there, None).unwrap()).unwrap(), n);
+    drop(buffer);
+    values[[n - 1, 1]] = f32::NAN;
+    let (buffer, there) = placed(&engine, values.as_slice().unwrap(), d, Precision::F32);
+    let error = text(walked(&data(&engine, &there, None).unwrap()));
+    assert!(error.contains("row 1099999, column 1 is NaN"), "{error}");
+    drop((buffer, engine));
+    fake.0.assert_clean("a walk");
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod memory;
 mod mid_fit;
 mod missing;
 mod products;
+mod products_there;
 mod seeding;
 mod tuning;
 mod warm;

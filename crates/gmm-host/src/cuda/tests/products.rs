@@ -9,10 +9,10 @@ use crate::products::{Scalar, TopK};
 use crate::{ReferenceEngine, ResidentMatrix};
 
 /// Puts the form of products back.
-struct Forced;
+pub(super) struct Forced;
 
 impl Forced {
-    fn form(form: Form) -> Self {
+    pub(super) fn form(form: Form) -> Self {
         FORM.set(Some(form));
         Self
     }
@@ -24,7 +24,7 @@ impl Drop for Forced {
     }
 }
 
-fn numbers<T: Scalar>(rows: usize, columns: usize, seed: usize) -> Array2<T> {
+pub(super) fn numbers<T: Scalar>(rows: usize, columns: usize, seed: usize) -> Array2<T> {
     Array2::from_shape_fn((rows, columns), |(i, j)| T::of(noise(seed * 1_000_003 + i * columns + j)))
 }
 

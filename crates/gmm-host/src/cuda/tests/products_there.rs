@@ -1,0 +1,186 @@
+//! Products whose factors lie on the device already: the bits of factors that were brought there.
+
+use cust::memory::{DeviceBuffer, DeviceCopy};
+use gmm_kernels::products::Form;
+use ndarray::s;
+
+use super::foreign::{data, placed};
+use super::products::{Forced, numbers};
+use super::*;
+use crate::products::{Operand, Scalar};
+use crate::{CpuEngine, ResidentMatrix};
+
+/// An array on the device, and what owns its memory.
+struct On<A: DeviceCopy> {
+    data: DeviceData,
+    _buffer: DeviceBuffer<A>,
+}
+
+fn on<T: Scalar + DeviceCopy>(engine: &CudaEngine, array: &Array2<T>) -> On<T> {
+    let precision = if size_of::<T>() == 4 { Precision::F32 } else { Precision::F64 };
+    let (buffer, rows) = placed(engine, array.as_slice().unwrap(), array.ncols(), precision);
+    On { data: data(engine, &rows, None).unwrap(), _buffer: buffer }
+}
+
+/// All questions of a matrix of `T` whose factors come as `S`, on the device and from the host.
+fn check<T: Scalar + std::fmt::Debug, S: Scalar + DeviceCopy>(engine: &CudaEngine, d: usize, q: usize) {
+    let (a, x) = (numbers::<S>(d, d, 1), numbers::<S>(q, d, 2));
+    // Positive definite.
+    let a = a.dot(&a.t()) + Array2::<S>::eye(d);
+    let [here, questions] = [&a, &x].map(|array| array.mapv(|v| T::of(v.to_f64())));
+    let host = ResidentMatrix::new(engine, here).unwrap();
+    let (a, x, b) = (on(engine, &a), on(engine, &x), on(engine, &x.t().as_standard_layout().into_owned()));
+    let there = ResidentMatrix::<T>::from_device(engine, a.data).unwrap();
+    assert_eq!((there.dim(), there.on_host().unwrap()), (host.dim(), host.on_host().unwrap()));
+    let view = questions.view();
+    assert_eq!(there.inner(&x.data).unwrap(), host.inner(view).unwrap());
+    assert_eq!(there.inner(view).unwrap(), host.inner(&x.data).unwrap());
+    assert_eq!(there.matmul(&b.data).unwrap(), host.matmul(view.t()).unwrap());
+    assert_eq!(there.quadratic_form(&x.data).unwrap(), host.quadratic_form(view).unwrap());
+    assert_eq!(there.top_k(&x.data, 2).unwrap(), host.top_k(view, 2).unwrap());
+    let mean = vec![0.5; d];
+    let (one, other) = (there.factor().unwrap(), host.factor().unwrap());
+    for mean in [None, Some(&mean[..])] {
+        let found = one.mahalanobis(Operand::<T>::from(&x.data), mean).unwrap();
+        assert_eq!(found, other.mahalanobis(view, mean).unwrap());
+    }
+    // Parts, and parts of rows, which do not lie side by side.
+    let all = Operand::<T>::from(&x.data);
+    assert_eq!(there.inner(all.rows(1..q)).unwrap(), host.inner(view.slice(s![1.., ..])).unwrap());
+    let columns = Operand::<T>::from(&b.data);
+    assert_eq!(there.matmul(columns.columns(1..q)).unwrap(), host.matmul(view.slice(s![1.., ..]).t()).unwrap());
+    assert_eq!(there.matmul(columns.columns(1..2)).unwrap(), host.matmul(view.slice(s![1..2, ..]).t()).unwrap());
+    assert!(text(there.inner(all.columns(1..d))).contains("the batch of questions"));
+    assert!(there.inner(all.rows(1..1)).unwrap().is_empty());
+}
+
+#[test]
+fn factors_on_the_device_give_the_bits_of_those_that_were_brought_there() {
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    for (d, q) in [(2, 3), (5, 33)] {
+        check::<f64, f64>(&engine, d, q);
+        check::<f32, f64>(&engine, d, q);
+        check::<f64, f32>(&engine, d, q);
+        check::<f32, f32>(&engine, d, q);
+    }
+    // More rows than a block of operands has.
+    check::<f64, f32>(&engine, 130, 3);
+    let _form = Forced::form(Form::Halves);
+    check::<f32, f32>(&engine, 5, 33);
+    drop(engine);
+    fake.0.assert_clean("factors there");
+}
+
+#[test]
+fn nothing_goes_to_the_device_that_is_there() {
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let (a, x) = (on(&engine, &numbers::<f64>(20, 5, 1)), on(&engine, &numbers::<f64>(9, 5, 2)));
+    let before = fake.0.calls("cuMemcpyHtoDAsync");
+    let matrix = ResidentMatrix::<f64>::from_device(&engine, a.data).unwrap();
+    matrix.inner(&x.data).unwrap();
+    matrix.top_k(&x.data, 3).unwrap();
+    assert_eq!(fake.0.calls("cuMemcpyHtoDAsync"), before);
+    assert_eq!(matrix.device_times(&x.data, false, 2).unwrap().unwrap().len(), 2);
+}
+
+#[test]
+fn questions_on_the_device_go_in_chunks_where_memory_is_short() {
+    let (m, k, q) = (40, 30, 900);
+    let (a, b) = (numbers::<f64>(m, k, 1), numbers::<f32>(k, q, 2));
+    let found = |memory: usize| {
+        let fake = Fake::install(Machine { memory, ..Machine::default() });
+        let engine = CudaEngine::new(0).unwrap();
+        let (there, questions) = (on(&engine, &a), on(&engine, &b));
+        let matrix = ResidentMatrix::<f64>::from_device(&engine, there.data).unwrap();
+        let product = matrix.matmul(&questions.data).unwrap();
+        let (taken, launches) = (fake.0.taken(), fake.0.launches("pack_doubles"));
+        assert!(taken <= memory);
+        (product, taken, launches)
+    };
+    let (whole, taken, once) = found(1 << 30);
+    let (chunks, _, more) = found(taken / 2);
+    assert!(more > once, "{more} after {once}");
+    assert_eq!(chunks, whole);
+}
+
+#[test]
+fn questions_on_the_device_that_are_none_have_no_answer() {
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let a = ResidentMatrix::new(&engine, Array2::<f64>::eye(3) * 1e10).unwrap();
+    let single = ResidentMatrix::new(&engine, Array2::<f32>::eye(3)).unwrap();
+    let mut x = numbers::<f64>(6, 3, 2);
+    (x[[1, 2]], x[[2, 0]], x[[4, 1]], x[[5, 1]]) = (f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e200);
+    let there = on(&engine, &x);
+    let of = |found: Vec<f64>| found.iter().map(|v| if v.is_nan() { 0 } else { v.to_bits() }).collect::<Vec<_>>();
+    let forms = a.quadratic_form(&there.data).unwrap();
+    assert!(forms[1].is_nan() && forms[2].is_nan() && forms[4].is_nan() && forms[5] == f64::INFINITY);
+    assert_eq!(of(forms), of(a.quadratic_form(x.view()).unwrap()));
+    let factor = a.factor().unwrap();
+    let found = factor.mahalanobis(Operand::<f64>::from(&there.data), None).unwrap();
+    assert_eq!(of(found), of(factor.mahalanobis(x.view(), None).unwrap()));
+    // As f32 the last is infinite too.
+    assert!(single.quadratic_form(&there.data).unwrap()[5].is_nan());
+    let found = factor.mahalanobis(Operand::<f32>::from(&there.data), None).unwrap();
+    assert_eq!(of(found), of(factor.mahalanobis(x.mapv(|v| v as f32).view(), None).unwrap()));
+    drop((there, factor, a, single, engine));
+    fake.0.assert_clean("no questions");
+}
+
+#[test]
+fn factors_that_lie_elsewhere_are_refused() {
+    let fake = Fake::install(Machine { devices: 2, ..Machine::default() });
+    let (engine, other) = (CudaEngine::new(0).unwrap(), CudaEngine::new(1).unwrap());
+    let array = numbers::<f64>(4, 4, 1);
+    let there = on(&engine, &array);
+    let cpu = CpuEngine::new(1).unwrap();
+    for wrong in [
+        text(ResidentMatrix::new(&other, array.clone()).unwrap().inner(&there.data)),
+        text(ResidentMatrix::<f64>::from_device(&other, on(&engine, &array).data)),
+    ] {
+        assert!(wrong.contains("cuda:0") && wrong.contains("on cuda:1"), "{wrong}");
+    }
+    for wrong in [
+        text(ResidentMatrix::<f64>::from_device(&cpu, on(&engine, &array).data)),
+        text(ResidentMatrix::new(&cpu, array.clone()).unwrap().inner(&there.data)),
+        text(ResidentMatrix::new(&cpu, array.clone()).unwrap().quadratic_form(&there.data)),
+        text(ResidentMatrix::new(&cpu, array.clone()).unwrap().top_k(&there.data, 1)),
+    ] {
+        assert!(wrong.contains("lies on a GPU"), "{wrong}");
+    }
+    drop((there, engine, other));
+    fake.0.assert_clean("factors elsewhere");
+}
+
+#[test]
+fn a_fault_of_a_question_with_factors_there_leaves_nothing_behind() {
+    let rows = numbers::<f64>(5, 5, 1);
+    let (a, x) = (rows.dot(&rows.t()), numbers::<f32>(7, 5, 2));
+    for class in [Class::Allocation, Class::Copy, Class::Launch, Class::Wait] {
+        for at in 1.. {
+            let fake = Fake::install(Machine::default());
+            let engine = CudaEngine::new(0).unwrap();
+            let (On { data: a, _buffer: buffer }, x) = (on(&engine, &a), on(&engine, &x));
+            let b = on(&engine, &numbers::<f32>(5, 7, 3));
+            fake.0.fail(Fault::once(class, at, code::LAUNCH_FAILED));
+            let asked = || -> Result<(), Error> {
+                let matrix = ResidentMatrix::<f64>::from_device(&engine, a)?;
+                matrix.inner(&x.data)?;
+                matrix.matmul(Operand::<f64>::from(&b.data).columns(1..5))?;
+                matrix.quadratic_form(&x.data)?;
+                matrix.factor()?.mahalanobis(Operand::<f64>::from(&x.data), Some(&[0.5; 5]))?;
+                Ok(())
+            };
+            let (result, failed) = (asked(), fake.0.failed().is_some());
+            assert_eq!(result.is_err(), failed, "{class:?} {at}");
+            drop((buffer, x, b, engine));
+            fake.0.assert_clean(&format!("{class:?} {at}"));
+            if !failed {
+                assert!(at > 2, "{class:?}");
+                break;
+            }
+        }
+    }
+}
