@@ -58,7 +58,7 @@ const MOST: usize = 64;
 
 /// What the planner's names stand for, quickest to start first.
 const LEGEND: [(&str, &str); 5] = [
-    ("fused", "one kernel a pass, all sums in a warp's registers"),
+    ("fused", "one kernel a pass, all sums in registers"),
     ("narrow", "one kernel a pass, a warp its own components"),
     ("halves", "two kernels a chunk of rows, products of half-precision pairs"),
     ("large", "two kernels a chunk of rows, products on f64 tensor cores"),

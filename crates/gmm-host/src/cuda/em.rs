@@ -235,7 +235,7 @@ impl<T: Number> CudaRows<T> {
         }))
     }
 
-    /// One kernel for a pass, whose sums fit into a warp's registers.
+    /// One kernel for a pass, whose sums fit into registers.
     pub(super) fn fused_kernels(&self, shape: &Shape, variant: Variant) -> Result<Kernels, Error> {
         let shared = fused::shared_bytes::<T>(variant);
         let each = self.gpu.occupancy(fused::kernel::<T>(variant).name, THREADS, shared)?;

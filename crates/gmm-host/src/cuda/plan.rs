@@ -60,7 +60,7 @@ pub(crate) struct Forced {
 /// Which kernels a loop on the device has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoopKernels {
-    /// One for a pass: where its sums fit into a warp's registers.
+    /// One for a pass: where its sums fit into registers.
     Fused,
     /// Two for each chunk of rows.
     Large,

@@ -32,10 +32,6 @@ pub(super) enum Way {
     Host,
 }
 
-/// Components from which few columns have a kernel of their own: from here on it has at least two warps of work whatever the
-/// columns. Where exactly it begins to win is not measured; `--autotune` times both.
-const NARROW_FROM: u32 = 17;
-
 impl Way {
     /// Its name, for people.
     pub(super) const fn name(self) -> &'static str {
@@ -91,9 +87,7 @@ pub(super) fn consider<T: Real>(
         let why_not = || match () {
             () if other(LoopKernels::Narrow) => forced(),
             () if !has(narrow::kernel(cut).name) => absent(),
-            () if shared > room => Some(format!("it wants {shared} bytes of shared memory, {room} are there")),
-            () => (asked.is_none() && !slower_too && k < NARROW_FROM)
-                .then(|| format!("fewer than {NARROW_FROM} components leave warps without work")),
+            () => (shared > room).then(|| format!("it wants {shared} bytes of shared memory, {room} are there")),
         };
         ways.push((Way::Narrow(cut), loops.clone().or_else(why_not)));
     }
@@ -195,7 +189,7 @@ pub fn loop_candidates(
         .collect();
     if Variant::of(shape.kernel_kind(), shape.k, shape.d).is_none() {
         let Shape { k, d, .. } = shape;
-        let reason = format!("the sums of {k} components of {d} columns do not fit into a warp's registers");
+        let reason = format!("the sums of {k} components of {d} columns do not fit into registers");
         out.insert(0, LoopCandidate { name: FUSED, runs: false, reason });
     }
     Ok(out)
@@ -209,7 +203,7 @@ fn describe(way: Way, shape: &Shape) -> String {
         Way::Fused(variant) => {
             let (sums, kernel) = (variant.place().sums(), fused::kernel::<f32>(variant).name);
             let kernel = kernel.trim_end_matches("_f32");
-            format!("one kernel a pass, {kernel}; each warp holds all {sums} sums in its registers")
+            format!("one kernel a pass, {kernel}; its warps hold all {sums} sums in registers")
         }
         Way::Narrow(cut) => {
             let (each, warps) = (cut.each, cut.warps);

@@ -76,6 +76,30 @@ kernels! {
     full_4_1 => pass_full_4_1_f32, pass_full_4_1_f64, pass::body::<T, Full<4>, 10, 1>, pass::shared_bytes::<T, Full<4>, 1>;
     /// Up to 16 entries and their products, up to 16 components.
     full_4_2 => pass_full_4_2_f32, pass_full_4_2_f64, pass::of_block::body::<T, Full<4>, 10, 2, 5>, pass::of_block::shared_bytes::<T, Full<4>, 2>;
+    /// Up to 16 entries and their products, up to 24 components.
+    full_4_3 => pass_full_4_3_f32, pass_full_4_3_f64, pass::of_block::body::<T, Full<4>, 10, 3, 8>, pass::of_block::shared_bytes::<T, Full<4>, 3>;
+    /// Up to 16 entries and their products, up to 32 components.
+    full_4_4 => pass_full_4_4_f32, pass_full_4_4_f64, pass::of_block::body::<T, Full<4>, 10, 4, 10>, pass::of_block::shared_bytes::<T, Full<4>, 4>;
+    /// Up to 16 entries and their products, up to 48 components.
+    full_4_6 => pass_full_4_6_f32, pass_full_4_6_f64, pass::of_block::body::<T, Full<4>, 10, 6, 15>, pass::of_block::shared_bytes::<T, Full<4>, 6>;
+    /// Up to 20 entries and their products, up to 8 components.
+    full_5_1 => pass_full_5_1_f32, pass_full_5_1_f64, pass::of_block::body::<T, Full<5>, 15, 1, 4>, pass::of_block::shared_bytes::<T, Full<5>, 1>;
+    /// Up to 20 entries and their products, up to 16 components.
+    full_5_2 => pass_full_5_2_f32, pass_full_5_2_f64, pass::of_block::body::<T, Full<5>, 15, 2, 8>, pass::of_block::shared_bytes::<T, Full<5>, 2>;
+    /// Up to 20 entries and their products, up to 32 components.
+    full_5_4 => pass_full_5_4_f32, pass_full_5_4_f64, pass::of_block::body::<T, Full<5>, 15, 4, 15>, pass::of_block::shared_bytes::<T, Full<5>, 4>;
+    /// Up to 24 entries and their products, up to 8 components.
+    full_6_1 => pass_full_6_1_f32, pass_full_6_1_f64, pass::of_block::body::<T, Full<6>, 21, 1, 6>, pass::of_block::shared_bytes::<T, Full<6>, 1>;
+    /// Up to 24 entries and their products, up to 16 components.
+    full_6_2 => pass_full_6_2_f32, pass_full_6_2_f64, pass::of_block::body::<T, Full<6>, 21, 2, 11>, pass::of_block::shared_bytes::<T, Full<6>, 2>;
+    /// Up to 28 entries and their products, up to 8 components.
+    full_7_1 => pass_full_7_1_f32, pass_full_7_1_f64, pass::of_block::body::<T, Full<7>, 28, 1, 7>, pass::of_block::shared_bytes::<T, Full<7>, 1>;
+    /// Up to 28 entries and their products, up to 16 components.
+    full_7_2 => pass_full_7_2_f32, pass_full_7_2_f64, pass::of_block::body::<T, Full<7>, 28, 2, 14>, pass::of_block::shared_bytes::<T, Full<7>, 2>;
+    /// Up to 32 entries and their products, up to 8 components.
+    full_8_1 => pass_full_8_1_f32, pass_full_8_1_f64, pass::of_block::body::<T, Full<8>, 36, 1, 9>, pass::of_block::shared_bytes::<T, Full<8>, 1>;
+    /// Up to 32 entries and their products, up to 16 components.
+    full_8_2 => pass_full_8_2_f32, pass_full_8_2_f64, pass::of_block::body::<T, Full<8>, 36, 2, 18>, pass::of_block::shared_bytes::<T, Full<8>, 2>;
     /// Up to 5 entries and their products, up to 8 components.
     full_and_one_1_1 => pass_full_and_one_1_1_f32, pass_full_and_one_1_1_f64, pass::body::<T, FullAndOne<1>, 2, 1>, pass::shared_bytes::<T, FullAndOne<1>, 1>;
     /// Up to 5 entries and their products, up to 16 components.
@@ -106,42 +130,6 @@ kernels! {
     linear_2_2 => pass_linear_2_2_f32, pass_linear_2_2_f64, pass::body::<T, Linear<2>, 2, 2>, pass::shared_bytes::<T, Linear<2>, 2>;
     /// Up to 32 columns, up to 32 components.
     linear_2_4 => pass_linear_2_4_f32, pass_linear_2_4_f64, pass::of_block::body::<T, Linear<2>, 2, 4, 2>, pass::of_block::shared_bytes::<T, Linear<2>, 4>;
-    /// Up to 16 entries and their squares, up to 8 components.
-    squares_1_1 => pass_squares_1_1_f32, pass_squares_1_1_f64, pass::body::<T, Squares<1>, 2, 1>, pass::shared_bytes::<T, Squares<1>, 1>;
-    /// Up to 16 entries and their squares, up to 16 components.
-    squares_1_2 => pass_squares_1_2_f32, pass_squares_1_2_f64, pass::body::<T, Squares<1>, 2, 2>, pass::shared_bytes::<T, Squares<1>, 2>;
-    /// Up to 16 entries and their squares, up to 32 components.
-    squares_1_4 => pass_squares_1_4_f32, pass_squares_1_4_f64, pass::body::<T, Squares<1>, 2, 4>, pass::shared_bytes::<T, Squares<1>, 4>;
-    /// Up to 32 entries and their squares, up to 8 components.
-    squares_2_1 => pass_squares_2_1_f32, pass_squares_2_1_f64, pass::body::<T, Squares<2>, 4, 1>, pass::shared_bytes::<T, Squares<2>, 1>;
-    /// Up to 32 entries and their squares, up to 16 components.
-    squares_2_2 => pass_squares_2_2_f32, pass_squares_2_2_f64, pass::body::<T, Squares<2>, 4, 2>, pass::shared_bytes::<T, Squares<2>, 2>;
-    /// Up to 32 entries and their squares, up to 32 components.
-    squares_2_4 => pass_squares_2_4_f32, pass_squares_2_4_f64, pass::body::<T, Squares<2>, 4, 4>, pass::shared_bytes::<T, Squares<2>, 4>;
-    /// Up to 16 entries and their products, up to 24 components.
-    full_4_3 => pass_full_4_3_f32, pass_full_4_3_f64, pass::of_block::body::<T, Full<4>, 10, 3, 8>, pass::of_block::shared_bytes::<T, Full<4>, 3>;
-    /// Up to 16 entries and their products, up to 32 components.
-    full_4_4 => pass_full_4_4_f32, pass_full_4_4_f64, pass::of_block::body::<T, Full<4>, 10, 4, 10>, pass::of_block::shared_bytes::<T, Full<4>, 4>;
-    /// Up to 16 entries and their products, up to 48 components.
-    full_4_6 => pass_full_4_6_f32, pass_full_4_6_f64, pass::of_block::body::<T, Full<4>, 10, 6, 15>, pass::of_block::shared_bytes::<T, Full<4>, 6>;
-    /// Up to 20 entries and their products, up to 8 components.
-    full_5_1 => pass_full_5_1_f32, pass_full_5_1_f64, pass::of_block::body::<T, Full<5>, 15, 1, 4>, pass::of_block::shared_bytes::<T, Full<5>, 1>;
-    /// Up to 20 entries and their products, up to 16 components.
-    full_5_2 => pass_full_5_2_f32, pass_full_5_2_f64, pass::of_block::body::<T, Full<5>, 15, 2, 8>, pass::of_block::shared_bytes::<T, Full<5>, 2>;
-    /// Up to 20 entries and their products, up to 32 components.
-    full_5_4 => pass_full_5_4_f32, pass_full_5_4_f64, pass::of_block::body::<T, Full<5>, 15, 4, 15>, pass::of_block::shared_bytes::<T, Full<5>, 4>;
-    /// Up to 24 entries and their products, up to 8 components.
-    full_6_1 => pass_full_6_1_f32, pass_full_6_1_f64, pass::of_block::body::<T, Full<6>, 21, 1, 6>, pass::of_block::shared_bytes::<T, Full<6>, 1>;
-    /// Up to 24 entries and their products, up to 16 components.
-    full_6_2 => pass_full_6_2_f32, pass_full_6_2_f64, pass::of_block::body::<T, Full<6>, 21, 2, 11>, pass::of_block::shared_bytes::<T, Full<6>, 2>;
-    /// Up to 28 entries and their products, up to 8 components.
-    full_7_1 => pass_full_7_1_f32, pass_full_7_1_f64, pass::of_block::body::<T, Full<7>, 28, 1, 7>, pass::of_block::shared_bytes::<T, Full<7>, 1>;
-    /// Up to 28 entries and their products, up to 16 components.
-    full_7_2 => pass_full_7_2_f32, pass_full_7_2_f64, pass::of_block::body::<T, Full<7>, 28, 2, 14>, pass::of_block::shared_bytes::<T, Full<7>, 2>;
-    /// Up to 32 entries and their products, up to 8 components.
-    full_8_1 => pass_full_8_1_f32, pass_full_8_1_f64, pass::of_block::body::<T, Full<8>, 36, 1, 9>, pass::of_block::shared_bytes::<T, Full<8>, 1>;
-    /// Up to 32 entries and their products, up to 16 components.
-    full_8_2 => pass_full_8_2_f32, pass_full_8_2_f64, pass::of_block::body::<T, Full<8>, 36, 2, 18>, pass::of_block::shared_bytes::<T, Full<8>, 2>;
     /// Up to 32 columns, up to 64 components.
     linear_2_8 => pass_linear_2_8_f32, pass_linear_2_8_f64, pass::of_block::body::<T, Linear<2>, 2, 8, 4>, pass::of_block::shared_bytes::<T, Linear<2>, 8>;
     /// Up to 48 columns, up to 16 components.
@@ -152,10 +140,28 @@ kernels! {
     linear_4_2 => pass_linear_4_2_f32, pass_linear_4_2_f64, pass::of_block::body::<T, Linear<4>, 4, 2, 2>, pass::of_block::shared_bytes::<T, Linear<4>, 2>;
     /// Up to 64 columns, up to 32 components.
     linear_4_4 => pass_linear_4_4_f32, pass_linear_4_4_f64, pass::of_block::body::<T, Linear<4>, 4, 4, 4>, pass::of_block::shared_bytes::<T, Linear<4>, 4>;
+    /// Up to 80 columns, up to 16 components.
+    linear_5_2 => pass_linear_5_2_f32, pass_linear_5_2_f64, pass::of_block::body::<T, Linear<5>, 5, 2, 3>, pass::of_block::shared_bytes::<T, Linear<5>, 2>;
+    /// Up to 96 columns, up to 16 components.
+    linear_6_2 => pass_linear_6_2_f32, pass_linear_6_2_f64, pass::of_block::body::<T, Linear<6>, 6, 2, 3>, pass::of_block::shared_bytes::<T, Linear<6>, 2>;
+    /// Up to 16 entries and their squares, up to 8 components.
+    squares_1_1 => pass_squares_1_1_f32, pass_squares_1_1_f64, pass::body::<T, Squares<1>, 2, 1>, pass::shared_bytes::<T, Squares<1>, 1>;
+    /// Up to 16 entries and their squares, up to 16 components.
+    squares_1_2 => pass_squares_1_2_f32, pass_squares_1_2_f64, pass::body::<T, Squares<1>, 2, 2>, pass::shared_bytes::<T, Squares<1>, 2>;
+    /// Up to 16 entries and their squares, up to 32 components.
+    squares_1_4 => pass_squares_1_4_f32, pass_squares_1_4_f64, pass::body::<T, Squares<1>, 2, 4>, pass::shared_bytes::<T, Squares<1>, 4>;
     /// Up to 16 entries and their squares, up to 48 components.
     squares_1_6 => pass_squares_1_6_f32, pass_squares_1_6_f64, pass::of_block::body::<T, Squares<1>, 2, 6, 3>, pass::of_block::shared_bytes::<T, Squares<1>, 6>;
     /// Up to 16 entries and their squares, up to 64 components.
     squares_1_8 => pass_squares_1_8_f32, pass_squares_1_8_f64, pass::of_block::body::<T, Squares<1>, 2, 8, 4>, pass::of_block::shared_bytes::<T, Squares<1>, 8>;
+    /// Up to 16 entries and their squares, up to 80 components.
+    squares_1_10 => pass_squares_1_10_f32, pass_squares_1_10_f64, pass::of_block::body::<T, Squares<1>, 2, 10, 5>, pass::of_block::shared_bytes::<T, Squares<1>, 10>;
+    /// Up to 32 entries and their squares, up to 8 components.
+    squares_2_1 => pass_squares_2_1_f32, pass_squares_2_1_f64, pass::body::<T, Squares<2>, 4, 1>, pass::shared_bytes::<T, Squares<2>, 1>;
+    /// Up to 32 entries and their squares, up to 16 components.
+    squares_2_2 => pass_squares_2_2_f32, pass_squares_2_2_f64, pass::body::<T, Squares<2>, 4, 2>, pass::shared_bytes::<T, Squares<2>, 2>;
+    /// Up to 32 entries and their squares, up to 32 components.
+    squares_2_4 => pass_squares_2_4_f32, pass_squares_2_4_f64, pass::body::<T, Squares<2>, 4, 4>, pass::shared_bytes::<T, Squares<2>, 4>;
     /// Up to 32 entries and their squares, up to 64 components.
     squares_2_8 => pass_squares_2_8_f32, pass_squares_2_8_f64, pass::of_block::body::<T, Squares<2>, 4, 8, 8>, pass::of_block::shared_bytes::<T, Squares<2>, 8>;
     /// Up to 48 entries and their squares, up to 16 components.
@@ -164,16 +170,10 @@ kernels! {
     squares_4_2 => pass_squares_4_2_f32, pass_squares_4_2_f64, pass::of_block::body::<T, Squares<4>, 8, 2, 4>, pass::of_block::shared_bytes::<T, Squares<4>, 2>;
     /// Up to 64 entries and their squares, up to 32 components.
     squares_4_4 => pass_squares_4_4_f32, pass_squares_4_4_f64, pass::of_block::body::<T, Squares<4>, 8, 4, 8>, pass::of_block::shared_bytes::<T, Squares<4>, 4>;
-    /// Up to 16 entries and their squares, up to 80 components.
-    squares_1_10 => pass_squares_1_10_f32, pass_squares_1_10_f64, pass::of_block::body::<T, Squares<1>, 2, 10, 5>, pass::of_block::shared_bytes::<T, Squares<1>, 10>;
     /// Up to 80 entries and their squares, up to 16 components.
     squares_5_2 => pass_squares_5_2_f32, pass_squares_5_2_f64, pass::of_block::body::<T, Squares<5>, 10, 2, 5>, pass::of_block::shared_bytes::<T, Squares<5>, 2>;
     /// Up to 96 entries and their squares, up to 16 components.
     squares_6_2 => pass_squares_6_2_f32, pass_squares_6_2_f64, pass::of_block::body::<T, Squares<6>, 12, 2, 6>, pass::of_block::shared_bytes::<T, Squares<6>, 2>;
-    /// Up to 80 columns, up to 16 components.
-    linear_5_2 => pass_linear_5_2_f32, pass_linear_5_2_f64, pass::of_block::body::<T, Linear<5>, 5, 2, 3>, pass::of_block::shared_bytes::<T, Linear<5>, 2>;
-    /// Up to 96 columns, up to 16 components.
-    linear_6_2 => pass_linear_6_2_f32, pass_linear_6_2_f64, pass::of_block::body::<T, Linear<6>, 6, 2, 3>, pass::of_block::shared_bytes::<T, Linear<6>, 2>;
 }
 
 /// What features are made of.
@@ -309,22 +309,6 @@ pub fn kernel<T: crate::Real>(variant: Variant) -> crate::Kernel<Pass<T>> {
         (Family::Full, 7, 2) => full_7_2::<T>(),
         (Family::Full, 8, 1) => full_8_1::<T>(),
         (Family::Full, 8, 2) => full_8_2::<T>(),
-        (Family::Linear, 2, 8) => linear_2_8::<T>(),
-        (Family::Linear, 3, 2) => linear_3_2::<T>(),
-        (Family::Linear, 3, 4) => linear_3_4::<T>(),
-        (Family::Linear, 4, 2) => linear_4_2::<T>(),
-        (Family::Linear, 4, 4) => linear_4_4::<T>(),
-        (Family::Squares, 1, 6) => squares_1_6::<T>(),
-        (Family::Squares, 1, 8) => squares_1_8::<T>(),
-        (Family::Squares, 2, 8) => squares_2_8::<T>(),
-        (Family::Squares, 3, 2) => squares_3_2::<T>(),
-        (Family::Squares, 4, 2) => squares_4_2::<T>(),
-        (Family::Squares, 4, 4) => squares_4_4::<T>(),
-        (Family::Squares, 1, 10) => squares_1_10::<T>(),
-        (Family::Squares, 5, 2) => squares_5_2::<T>(),
-        (Family::Squares, 6, 2) => squares_6_2::<T>(),
-        (Family::Linear, 5, 2) => linear_5_2::<T>(),
-        (Family::Linear, 6, 2) => linear_6_2::<T>(),
         (Family::FullAndOne, 1, 1) => full_and_one_1_1::<T>(),
         (Family::FullAndOne, 1, 2) => full_and_one_1_2::<T>(),
         (Family::FullAndOne, 1, 4) => full_and_one_1_4::<T>(),
@@ -340,12 +324,28 @@ pub fn kernel<T: crate::Real>(variant: Variant) -> crate::Kernel<Pass<T>> {
         (Family::Linear, 2, 1) => linear_2_1::<T>(),
         (Family::Linear, 2, 2) => linear_2_2::<T>(),
         (Family::Linear, 2, 4) => linear_2_4::<T>(),
+        (Family::Linear, 2, 8) => linear_2_8::<T>(),
+        (Family::Linear, 3, 2) => linear_3_2::<T>(),
+        (Family::Linear, 3, 4) => linear_3_4::<T>(),
+        (Family::Linear, 4, 2) => linear_4_2::<T>(),
+        (Family::Linear, 4, 4) => linear_4_4::<T>(),
+        (Family::Linear, 5, 2) => linear_5_2::<T>(),
+        (Family::Linear, 6, 2) => linear_6_2::<T>(),
         (Family::Squares, 1, 1) => squares_1_1::<T>(),
         (Family::Squares, 1, 2) => squares_1_2::<T>(),
         (Family::Squares, 1, 4) => squares_1_4::<T>(),
+        (Family::Squares, 1, 6) => squares_1_6::<T>(),
+        (Family::Squares, 1, 8) => squares_1_8::<T>(),
+        (Family::Squares, 1, 10) => squares_1_10::<T>(),
         (Family::Squares, 2, 1) => squares_2_1::<T>(),
         (Family::Squares, 2, 2) => squares_2_2::<T>(),
         (Family::Squares, 2, 4) => squares_2_4::<T>(),
+        (Family::Squares, 2, 8) => squares_2_8::<T>(),
+        (Family::Squares, 3, 2) => squares_3_2::<T>(),
+        (Family::Squares, 4, 2) => squares_4_2::<T>(),
+        (Family::Squares, 4, 4) => squares_4_4::<T>(),
+        (Family::Squares, 5, 2) => squares_5_2::<T>(),
+        (Family::Squares, 6, 2) => squares_6_2::<T>(),
         _ => panic!("{variant:?} is not there"),
     }
 }

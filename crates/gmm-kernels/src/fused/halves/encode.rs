@@ -193,7 +193,7 @@ unsafe fn columns(a: &Encode, k: u32) -> (f64, f32, f64) {
     }
     let left_over = block_sum(left_over, Shared::at(0));
     // A power of two.
-    let (piece, group) = ((k / 8) >> a.at_once.trailing_zeros(), k / 8 & (a.at_once - 1));
+    let (piece, group) = ((k / 8) >> a.at_once.trailing_zeros(), (k / 8) & (a.at_once - 1));
     // A thread has four features of a step: those of a lane.
     let mut i = thread::thread_idx_x();
     while i < 4 * a.steps {
