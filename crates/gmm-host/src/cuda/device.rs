@@ -90,6 +90,7 @@ impl Facts {
                 multiprocessors: ask(DeviceAttribute::MultiprocessorCount)?,
                 shared_bytes: shared_opt_in(device)?,
                 l2_bytes: ask(DeviceAttribute::L2CacheSize)?,
+                f32_to_f64: ask(DeviceAttribute::SingleToDoublePrecisionPerfRatio)?,
             },
         })
     }

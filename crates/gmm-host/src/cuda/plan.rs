@@ -23,6 +23,8 @@ pub(crate) struct Limits {
     /// Shared memory that one block may ask for.
     pub(crate) shared_bytes: u32,
     pub(crate) l2_bytes: u32,
+    /// How many times as fast as f64 f32 is: 2 on GPUs for computing, 32 or 64 on others.
+    pub(crate) f32_to_f64: u32,
 }
 
 /// Where the E-step of full and tied covariances keeps what it has solved of a row.
@@ -256,8 +258,8 @@ mod tests {
 
     use super::*;
 
-    const H200: Limits = Limits { multiprocessors: 132, shared_bytes: 232_448, l2_bytes: 62_914_560 };
-    const TURING: Limits = Limits { multiprocessors: 14, shared_bytes: 65_536, l2_bytes: 1_048_576 };
+    const H200: Limits = Limits { multiprocessors: 132, shared_bytes: 232_448, l2_bytes: 62_914_560, f32_to_f64: 2 };
+    const TURING: Limits = Limits { multiprocessors: 14, shared_bytes: 65_536, l2_bytes: 1_048_576, f32_to_f64: 32 };
 
     fn shape(kind: CovarianceType, precision: Precision, n: u64, k: u32, d: u32) -> Shape {
         Shape { kind, precision, n, k, d }

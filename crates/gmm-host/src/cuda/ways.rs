@@ -32,6 +32,9 @@ pub(super) enum Way {
     Host,
 }
 
+/// How many times as fast as f64 f32 may be, for f32 rows to go by f64's tensor cores. There are GPUs of 2, and of 32 and more.
+const MOST_F32_TO_F64: u32 = 4;
+
 impl Way {
     /// Its name, for people.
     pub(super) const fn name(self) -> &'static str {
@@ -81,6 +84,13 @@ pub(super) fn consider<T: Real>(
     let forced = || Some("GMM_PLAN asks for another variant".to_owned());
     let absent =
         || Some("the module has no kernel for it: tensor cores for f64 came with compute capability 8.0".to_owned());
+    // Where f64 is rare, f32 rows are better off without its tensor cores.
+    let slow = (shape.precision == Precision::F32 && limits.f32_to_f64 > MOST_F32_TO_F64 && !slower_too)
+        .then_some(limits.f32_to_f64);
+    let slow = |way: LoopKernels| {
+        let times = slow.filter(|_| asked != Some(way))?;
+        Some(format!("it computes in f64, and f32 is {times} times as fast on this GPU"))
+    };
     let mut ways = Vec::new();
     if let (Some(cut), Kind::Full, Precision::F32) = (Cut::of(k, d), kind, shape.precision) {
         let shared = narrow::shared_bytes(cut);
@@ -96,7 +106,8 @@ pub(super) fn consider<T: Real>(
         let why_not = || match () {
             () if other(LoopKernels::Fused) => forced(),
             () if !has(fused::kernel::<T>(variant).name) => absent(),
-            () => (shared > room).then(|| format!("it wants {shared} bytes of shared memory, {room} are there")),
+            () if shared > room => Some(format!("it wants {shared} bytes of shared memory, {room} are there")),
+            () => slow(LoopKernels::Fused),
         };
         ways.push((Way::Fused(variant), loops.clone().or_else(why_not)));
     }
@@ -112,7 +123,7 @@ pub(super) fn consider<T: Real>(
                 () if other(LoopKernels::Halves) => forced(),
                 () if weighted => Some("rows have weights, whose range halves need not hold".to_owned()),
                 () if !has(halves.densities(d).name) => absent(),
-                () if !slower_too && kind == Kind::Full && d < 8 => {
+                () if !slower_too && slow(LoopKernels::Halves).is_none() && kind == Kind::Full && d < 8 => {
                     Some("of eight rows of a factor most would be empty".to_owned())
                 }
                 () => (first.max(second) > room)
@@ -125,7 +136,7 @@ pub(super) fn consider<T: Real>(
         () if other(LoopKernels::Large) => forced(),
         () => {
             if has(large::densities::<T>(of.family, of.at_once).name) {
-                None
+                slow(LoopKernels::Large)
             } else {
                 absent()
             }
@@ -165,7 +176,7 @@ pub fn loop_candidates(
     shape: (usize, usize, usize),
     fast: bool,
 ) -> Result<Vec<LoopCandidate>, Error> {
-    const H200: Limits = Limits { multiprocessors: 132, shared_bytes: 232_448, l2_bytes: 62_914_560 };
+    const H200: Limits = Limits { multiprocessors: 132, shared_bytes: 232_448, l2_bytes: 62_914_560, f32_to_f64: 2 };
     let shape = Shape::new(kind, precision, shape)?;
     let asked_for = Asked { fast, ..Asked::default() };
     let forced = Forced::from_environment()?;
@@ -250,6 +261,40 @@ mod tests {
     }
 
     #[test]
+    fn few_columns_run_by_their_own_kernel_however_few_components_there_are() {
+        for k in [1, 3, 16, 17] {
+            assert_eq!(names(CovarianceType::Full, (1_000_000, 2, k))[0], ("narrow", true), "{k}");
+        }
+        assert_eq!(names(CovarianceType::Full, (1_000_000, 4, 3))[0], ("fused", true));
+    }
+
+    #[test]
+    fn rows_in_f32_leave_f64_alone_where_it_is_slow() {
+        let gaming = Limits { multiprocessors: 128, shared_bytes: 101_376, l2_bytes: 75_497_472, f32_to_f64: 64 };
+        let first = |precision: Precision, kind, (n, d, k), asked: Asked, forced: &Forced| {
+            let shape = Shape { kind, precision, n, k, d };
+            let ways = match precision {
+                Precision::F32 => consider::<f32>(&shape, asked, &gaming, forced, |_| true),
+                Precision::F64 => consider::<f64>(&shape, asked, &gaming, forced, |_| true),
+            };
+            ways.into_iter().find(|(_, why_not)| why_not.is_none()).unwrap().0.name()
+        };
+        let (plain, free) = (Asked::default(), Forced::default());
+        for shape in [(1_000_000, 13, 8), (1_000_000, 5, 8), (100_000, 28, 16)] {
+            assert_eq!(first(Precision::F32, CovarianceType::Full, shape, plain, &free), "halves", "{shape:?}");
+            let double = first(Precision::F64, CovarianceType::Full, shape, plain, &free);
+            assert!(["fused", "large"].contains(&double), "{shape:?}: {double}");
+        }
+        // Halves take no weights: then the host's passes, which compute in f32.
+        let weighted = Asked { weighted: true, ..plain };
+        assert_eq!(first(Precision::F32, CovarianceType::Diag, (1000, 13, 8), weighted, &free), "host");
+        let timed = Asked { slower_too: true, ..plain };
+        assert_eq!(first(Precision::F32, CovarianceType::Full, (1000, 13, 8), timed, &free), "fused");
+        let large = Forced::parse("variant=large").unwrap();
+        assert_eq!(first(Precision::F32, CovarianceType::Full, (1000, 13, 8), plain, &large), "large");
+    }
+
+    #[test]
     fn heads_run_where_speed_counts_more_than_digits_and_halves_would() {
         let names = |shape, fast| -> Vec<(&'static str, bool)> {
             let all = loop_candidates(None, CovarianceType::Diag, Precision::F32, shape, fast).unwrap();
@@ -270,7 +315,7 @@ mod tests {
         assert!(all[0].reason.contains("registers") && all[1].reason.contains("shared memory"), "{all:?}");
         let none = |_: &'static str| false;
         let shape = Shape { kind: CovarianceType::Diag, precision: Precision::F32, n: 100, k: 3, d: 4 };
-        let limits = Limits { multiprocessors: 14, shared_bytes: 65_536, l2_bytes: 1_048_576 };
+        let limits = Limits { multiprocessors: 14, shared_bytes: 65_536, l2_bytes: 1_048_576, f32_to_f64: 2 };
         let ways = consider::<f32>(&shape, Asked::default(), &limits, &Forced::default(), none);
         assert!(ways[0].1.as_ref().unwrap().contains("8.0") && ways[3] == (Way::Host, None), "{ways:?}");
         let large = Forced::parse("variant=large").unwrap();

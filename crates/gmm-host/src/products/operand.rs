@@ -124,14 +124,20 @@ impl<'a, T: Scalar> Operand<'a, T> {
         if doubtful.is_empty() {
             return Ok(());
         }
-        for (&i, x) in doubtful.iter().zip(there.pick(&doubtful)?.outer_iter()) {
-            if x.iter().any(|&x| !T::of(x).to_f64().is_finite()) {
-                out[i] = f64::NAN;
+        // Some at a time: they may be all, which the host need not have room for.
+        for some in doubtful.chunks(AT_ONCE) {
+            for (&i, x) in some.iter().zip(there.pick(some)?.outer_iter()) {
+                if x.iter().any(|&x| !T::of(x).to_f64().is_finite()) {
+                    out[i] = f64::NAN;
+                }
             }
         }
         Ok(())
     }
 }
+
+/// Rows that come from a GPU together to be looked at.
+const AT_ONCE: usize = 1024;
 
 pub(super) fn elsewhere() -> Error {
     Error::Device("a factor of the product lies on a GPU, and what multiplies is none".to_owned())

@@ -110,16 +110,21 @@ impl Prior {
     /// thin for most samplers to find, so this is for a warning. With one component, or one covariance for all, or a
     /// prior of the inverse-gamma family, there is none.
     ///
-    /// Cost: the values are sorted, column by column, where they matter; those on a GPU come to the host for that.
+    /// Cost: the values are sorted, column by column, where they matter; those on a GPU come to the host for that, all at
+    /// once. Where the host has no room for them nothing is found.
     ///
     /// # Errors
-    /// None for rows on the host; of rows on a GPU what [`gmm_host::DeviceData::fetch`] says.
+    /// None for rows on the host; of rows on a GPU what [`gmm_host::DeviceData::fetch`] says, but for want of memory.
     pub fn improper_at<'a>(&self, data: impl Into<Data<'a>>) -> Result<Option<String>, Error> {
         let vanishing = matches!(self.scales, Scales::Lkj { .. } | Scales::HalfNormal { .. });
         if self.k == 1 || self.kind == CovarianceType::Tied || !vanishing {
             return Ok(None);
         }
-        defaults::repeated(data.into(), self.kind == CovarianceType::Spherical)
+        match defaults::repeated(data.into(), self.kind == CovarianceType::Spherical) {
+            // It is for a warning, which is not worth a run.
+            Err(Error::Host(gmm_host::Error::Memory { .. })) => Ok(None),
+            other => other,
+        }
     }
 
     /// The log density at a point of the unconstrained space, `(m,)`, without the map's Jacobian; its gradient with

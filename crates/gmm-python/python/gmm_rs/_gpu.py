@@ -71,6 +71,11 @@ def is_on_gpu(X):
     return _is_on_gpu_by_dlpack(X) or hasattr(X, "__cuda_array_interface__")
 
 
+def ordinal(X):
+    """Number of the GPU that `X` says it lies on; None where it does not."""
+    return X.__dlpack_device__()[1] if _is_on_gpu_by_dlpack(X) else None
+
+
 def to_host(array):
     """`array` as NumPy takes it: a copy on the host where it lies on a GPU, by the library that it is of."""
     if not is_on_gpu(array):

@@ -201,6 +201,15 @@ class Resident:
         found = ask(_inputs.contiguous(self._array(array.reshape(1, -1))))
         return tuple(one[0] for one in found) if isinstance(found, tuple) else found[0]
 
+    def _is_elsewhere(self, array):
+        """Whether a question says that it lies on another GPU than the one that multiplies."""
+        device = place(self, self._matrix)["device"]
+        there = _gpu.ordinal(array)
+        return there is not None and device not in ("cpu", "reference") and there != int(device.partition(":")[2] or 0)
+
     def _array(self, array):
-        """Any sides: a batch may be empty, and so may a matrix. One on a GPU stays there, unless the CPU multiplies."""
+        """Any sides: a batch may be empty, and so may a matrix. One on the GPU that multiplies stays there."""
+        matrix = getattr(self, "_matrix", None)
+        if _gpu.is_on_gpu(array) and (not all(array.shape) or (matrix is not None and self._is_elsewhere(array))):
+            array = _gpu.to_host(array)
         return _inputs.array_in_place(array, place(self), ensure_min_samples=0, ensure_min_features=0)

@@ -1,4 +1,4 @@
-//! The loop where no warp's registers hold all sums: two kernels instead of one pass.
+//! The loop where there are more sums than registers, a warp's or a block's: two kernels instead of one pass.
 //!
 //! [`densities()`] leaves, for a chunk of rows, the exponentials of their log joint densities and what each is to be
 //! multiplied by to become a responsibility; [`moments()`] adds features times responsibilities into the sums, as

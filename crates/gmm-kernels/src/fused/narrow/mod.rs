@@ -1,4 +1,4 @@
-//! One whole E- and M-pass over `f32` rows of few columns, with many components: each warp has components of its own.
+//! One whole E- and M-pass over `f32` rows of few columns: each warp has components of its own.
 //!
 //! Where a row has two entries, products of matrices have next to nothing to add up, and what costs is one exponential and
 //! some twenty operations for each row and component. So all warps of a block take the same rows, two or four to a lane,

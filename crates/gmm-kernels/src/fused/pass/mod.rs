@@ -1,6 +1,7 @@
 //! One whole E- and M-pass in one kernel: no responsibility leaves the chip.
 //!
-//! A warp takes sixteen rows at a time, alone, from the rows' arrival to their part of the sums:
+//! Here a warp takes sixteen rows at a time, alone, from the rows' arrival to their part of the sums; where it has not
+//! registers enough, a block's warps share the sums ([`of_block`]):
 //! 1. entries into shared memory as `f64`, and what the family derives of them; the next rows are then sent for;
 //! 2. log joint densities: features times coefficients on the tensor cores, all in `f64`;
 //! 3. log-sum-exp within groups of four lanes, responsibilities into shared memory: the even components of a group, then

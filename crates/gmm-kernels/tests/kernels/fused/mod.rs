@@ -148,6 +148,27 @@ fn several_iterations_with_row_weights() {
     }
 }
 
+/// Blocks that share sums: weights, iterations and an offset, and blocks that have rows for one warp or for none.
+#[test]
+fn sums_that_blocks_share_with_row_weights_and_few_rows() {
+    let random = &mut Random(6);
+    let weights: Vec<f64> = (0..170).map(|i| if i % 7 == 2 { 0.0 } else { 0.25 + random.uniform() }).collect();
+    let shapes = [(0, 17, 16), (0, 20, 2), (0, 16, 17), (1, 33, 20), (2, 33, 9), (2, 9, 70), (3, 47, 9)];
+    // Components have fewer rows than columns here, and would be singular.
+    let ridge = Options { reg_covar: 1.0, ..PLAIN };
+    for (kind, d, k) in shapes {
+        let weighted = Options { row_weights: Some(&weights), iterations: 2, blocks: 3, ..ridge };
+        check::<f64>(KINDS[kind], (170, d, k), 3.0, &weighted);
+        check::<f32>(KINDS[kind], (170, d, k), 3.0, &weighted);
+    }
+    // One block has rows for one or two of its warps, another none.
+    for (kind, d) in [(0, 17), (1, 40), (2, 64), (3, 33)] {
+        for n in [20, 90] {
+            check::<f64>(KINDS[kind], (n, d, 2), 0.0, &Options { blocks: 4, ..ridge });
+        }
+    }
+}
+
 #[test]
 fn a_loop_stops_where_it_converges() {
     let random = &mut Random(9);
@@ -229,7 +250,7 @@ fn trouble_is_told() {
     assert_eq!((got.state[TROUBLE as usize], got.state[FINISHED as usize]), (1, 1));
 }
 
-/// Shapes beyond a warp's registers: about sixteen and thirty-two columns, and about a warp's components and twice that.
+/// Shapes by chunks: about sixteen and thirty-two columns, and about the components of a piece and twice that.
 const LARGE: [(usize, usize, usize); 7] =
     [(190, 30, 30), (257, 17, 33), (100, 33, 4), (300, 4, 130), (400, 18, 65), (129, 32, 5), (64, 16, 3)];
 
