@@ -134,7 +134,7 @@ mod tests {
         let count = |target, threads, blocks| {
             with_bounds(&text, target, true).unwrap().matches(&directive(threads, blocks)).count()
         };
-        assert_eq!((count("sm_90a", 128, 3), count("sm_90a", 512, 1)), (8, 4));
+        assert_eq!((count("sm_90a", 128, 3), count("sm_90a", 512, 1)), (11, 4));
         assert_eq!((count("sm_80", 128, 3), count("sm_80", 512, 1)), (0, 4));
         assert_eq!(with_bounds(&text, "sm_75", false).unwrap(), text);
         assert!(with_bounds("nothing", "sm_90a", true).is_err());

@@ -91,7 +91,9 @@ pub(crate) fn small(bench: &Bench, tally: &mut Tally) {
         sizes.extend((1..=34).chain([63, 64, 65, 127, 128, 129, 300]).map(|k| (100 + 37 * k, 4, k)));
         // Sums that a block's warps share, by the kernel's components and columns.
         sizes.extend([(13, 33), (15, 47), (16, 17), (16, 48), (20, 30), (24, 16), (28, 12)].map(|(d, k)| (1501, d, k)));
-        sizes.extend([(31, 9), (30, 60), (40, 16), (40, 30), (64, 32), (80, 16), (96, 9)].map(|(d, k)| (1502, d, k)));
+        sizes.extend(
+            [(31, 9), (30, 60), (40, 16), (40, 30), (64, 32), (80, 16), (96, 9)].map(|(d, k)| (4 * d * k, d, k)),
+        );
         sizes.extend([(16, 41), (16, 64), (16, 80), (10, 70)].map(|(d, k)| (1503, d, k)));
         // Few columns, to the last component that their kernels take and beyond.
         sizes.extend([17, 40, 64, 65, 105, 128, 129].map(|k| (91 + 30 * k, 2, k)));

@@ -210,6 +210,8 @@ class Resident:
     def _array(self, array):
         """Any sides: a batch may be empty, and so may a matrix. One on the GPU that multiplies stays there."""
         matrix = getattr(self, "_matrix", None)
-        if _gpu.is_on_gpu(array) and (not all(array.shape) or (matrix is not None and self._is_elsewhere(array))):
+        # Some that lie there know no shape of their own.
+        is_empty = 0 in getattr(array, "shape", ())
+        if _gpu.is_on_gpu(array) and (is_empty or (matrix is not None and self._is_elsewhere(array))):
             array = _gpu.to_host(array)
         return _inputs.array_in_place(array, place(self), ensure_min_samples=0, ensure_min_features=0)

@@ -60,7 +60,7 @@ extern "C" fn device_attribute(out: *mut c_int, attribute: CUdevice_attribute, _
             76 => s.machine.capability.1,
             16 => 2,       // multiprocessors
             38 => 1 << 20, // L2
-            97 => 99 << 10,
+            97 => s.machine.shared,
             87 => 2, // f32 to f64
             other => return s.complain(format!("attribute {other} is not made up")),
         };
