@@ -85,11 +85,11 @@ pub(super) fn consider<T: Real>(
     let absent =
         || Some("the module has no kernel for it: tensor cores for f64 came with compute capability 8.0".to_owned());
     // Where f64 is rare, f32 rows are better off without its tensor cores.
-    let slow = (shape.precision == Precision::F32 && limits.f32_to_f64 > MOST_F32_TO_F64 && !slower_too)
-        .then_some(limits.f32_to_f64);
+    let times = limits.f32_to_f64;
+    let f64_is_slow = shape.precision == Precision::F32 && times > MOST_F32_TO_F64 && !slower_too;
     let slow = |way: LoopKernels| {
-        let times = slow.filter(|_| asked != Some(way))?;
-        Some(format!("it computes in f64, and f32 is {times} times as fast on this GPU"))
+        (f64_is_slow && asked != Some(way))
+            .then(|| format!("it computes in f64, and f32 is {times} times as fast on this GPU"))
     };
     let mut ways = Vec::new();
     if let (Some(cut), Kind::Full, Precision::F32) = (Cut::of(k, d), kind, shape.precision) {
@@ -123,7 +123,7 @@ pub(super) fn consider<T: Real>(
                 () if other(LoopKernels::Halves) => forced(),
                 () if weighted => Some("rows have weights, whose range halves need not hold".to_owned()),
                 () if !has(halves.densities(d).name) => absent(),
-                () if !slower_too && slow(LoopKernels::Halves).is_none() && kind == Kind::Full && d < 8 => {
+                () if !slower_too && !f64_is_slow && kind == Kind::Full && d < 8 => {
                     Some("of eight rows of a factor most would be empty".to_owned())
                 }
                 () => (first.max(second) > room)

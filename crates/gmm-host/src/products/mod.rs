@@ -3,6 +3,7 @@
 //! [`ResidentMatrix`] has nothing to do with mixtures, and is not to be confused with [`Resident`](crate::Resident): that
 //! is the rows of a data set under an engine's passes, this a plain matrix that is multiplied.
 
+mod answer;
 mod factor;
 pub(crate) mod operand;
 mod quadratic;
@@ -12,12 +13,12 @@ mod scalar;
 mod tests;
 mod top;
 
-use gmm_model::ModelError;
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, CowArray, Ix2};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, CowArray, Ix2};
 
-use crate::cpu::products::{TILE, each, workspace_bytes};
+use crate::cpu::products::{each, workspace_bytes};
 use crate::cuda::products::{CudaMatrix, CudaMultiplier};
 use crate::{CpuEngine, DeviceData, Engine, Error, memory};
+use answer::{allocated, bytes, check_shape, tiles, zeros};
 use operand::Stays;
 
 pub use crate::cuda::products::DeviceTime;
@@ -371,47 +372,4 @@ impl<T: Scalar> ResidentMatrix<T> {
 /// Multiplications of a product.
 pub(crate) fn cost((m, k): (usize, usize), n: usize) -> u128 {
     m as u128 * k as u128 * n as u128
-}
-
-/// A matrix in pieces of the size of a tile, with the row and column at which each begins.
-fn tiles<T>(whole: ArrayViewMut2<'_, T>) -> Vec<(usize, usize, ArrayViewMut2<'_, T>)> {
-    let mut all = Vec::new();
-    let (mut row, mut below) = (0, whole);
-    while below.nrows() > 0 {
-        let r = TILE.min(below.nrows());
-        let (mut right, rest) = below.split_at(Axis(0), r);
-        below = rest;
-        let mut column = 0;
-        while right.ncols() > 0 {
-            let c = TILE.min(right.ncols());
-            let (tile, rest) = right.split_at(Axis(1), c);
-            right = rest;
-            all.push((row, column, tile));
-            column += c;
-        }
-        row += r;
-    }
-    all
-}
-
-fn bytes<T>((rows, columns): (usize, usize)) -> u128 {
-    rows as u128 * columns as u128 * size_of::<T>() as u128
-}
-
-fn allocated<T: Scalar>(shape: (usize, usize)) -> Result<Array2<T>, Error> {
-    memory::check("the result of a product", bytes::<T>(shape))?;
-    Ok(Array2::zeros(shape))
-}
-
-fn zeros(len: usize) -> Result<Vec<f64>, Error> {
-    memory::check("the results of a batch", 8 * len as u128)?;
-    Ok(vec![0.0; len])
-}
-
-fn check_shape(what: &'static str, found: (usize, usize), expected: (usize, usize)) -> Result<(), Error> {
-    if found == expected {
-        return Ok(());
-    }
-    let (found, expected) = (vec![found.0, found.1], vec![expected.0, expected.1]);
-    Err(ModelError::Shape { what, found, expected }.into())
 }

@@ -11,13 +11,7 @@ use cust::sys::{
 use gmm_kernels::device::Buffer;
 
 use super::super::driver::{Code, Functions, LaunchConfig, code};
-use super::{CURRENT, NEXT, call};
-
-fn write<A>(to: *mut A, value: A) -> Code {
-    // SAFETY: a caller of the driver gives a place for each result.
-    unsafe { to.write(value) };
-    0
-}
+use super::{CURRENT, NEXT, call, give_back, write};
 
 extern "C" fn init(_: c_uint) -> Code {
     call("cuInit", false, |s| s.machine.init)
@@ -121,13 +115,6 @@ extern "C" fn module_load(
 
 extern "C" fn module_unload(module: CUmodule) -> Code {
     give_back("cuModuleUnload", module as usize)
-}
-
-fn give_back(name: &'static str, handle: usize) -> Code {
-    call(name, true, |s| match s.handles.remove(&handle) {
-        true => 0,
-        false => s.complain(format!("{name} of what is not there")),
-    })
 }
 
 extern "C" fn module_function(out: *mut CUfunction, module: CUmodule, name: *const c_char) -> Code {

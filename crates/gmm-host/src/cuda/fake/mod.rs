@@ -315,3 +315,18 @@ pub(super) fn launching<A: Arguments + 'static>(kernel: Kernel<A>, grid: (u32, u
     let run = move || unsafe { kernel.emulate(grid, a) };
     NEXT.set(Some((kernel.name, grid, (kernel.threads)(&a), Box::new(run))));
 }
+
+/// A function's result, where its caller wants it.
+fn write<A>(to: *mut A, value: A) -> Code {
+    // SAFETY: a caller of the driver gives a place for each result.
+    unsafe { to.write(value) };
+    0
+}
+
+/// A handle's end.
+fn give_back(name: &'static str, handle: usize) -> Code {
+    call(name, true, |s| match s.handles.remove(&handle) {
+        true => 0,
+        false => s.complain(format!("{name} of what is not there")),
+    })
+}
