@@ -159,7 +159,8 @@ impl<T: Scalar> ResidentMatrix<T> {
     /// `A B`, `(m, n)` from `(k, n)`. Cost: `2*m*k*n` flops.
     ///
     /// # Errors
-    /// [`ModelError::Shape`] where `b` has another number of rows than `k`; [`Error::Memory`] before anything is computed.
+    /// [`gmm_model::ModelError::Shape`] where `b` has another number of rows than `k`; [`Error::Memory`] before anything
+    /// is computed.
     pub fn matmul<'b>(&self, b: impl Into<Operand<'b, T>>) -> Result<Array2<T>, Error> {
         let b = b.into();
         let mut out = allocated((self.dim().0, b.dim().1))?;
@@ -192,7 +193,7 @@ impl<T: Scalar> ResidentMatrix<T> {
     /// Cost: `2*q*k*m` flops; of a few questions, one walk through the matrix.
     ///
     /// # Errors
-    /// [`ModelError::Shape`] where `questions` has another number of columns than `k`; [`Error::Memory`].
+    /// [`gmm_model::ModelError::Shape`] where `questions` has another number of columns than `k`; [`Error::Memory`].
     pub fn inner<'b>(&self, questions: impl Into<Operand<'b, T>>) -> Result<Array2<T>, Error> {
         let questions = questions.into();
         let mut out = allocated((questions.dim().0, self.dim().0))?;
@@ -218,7 +219,7 @@ impl<T: Scalar> ResidentMatrix<T> {
     /// memory a second time, from the first call on. An entry of the fold, (aᵢⱼ + aⱼᵢ)/2, is rounded to `T` once.
     ///
     /// # Errors
-    /// [`ModelError::Shape`] where the matrix is not square or `questions` has another number of columns;
+    /// [`gmm_model::ModelError::Shape`] where the matrix is not square or `questions` has another number of columns;
     /// [`Error::Memory`].
     pub fn quadratic_form<'b>(&self, questions: impl Into<Operand<'b, T>>) -> Result<Vec<f64>, Error> {
         let questions = questions.into();
@@ -255,8 +256,8 @@ impl<T: Scalar> ResidentMatrix<T> {
     /// Cost: `k³/3` flops on one thread, in f64, and `12*k²` bytes.
     ///
     /// # Errors
-    /// [`ModelError::Shape`] where the matrix is not square; [`Error::NotPositiveDefinite`]; [`Error::NotSymmetric`];
-    /// [`Error::Memory`].
+    /// [`gmm_model::ModelError::Shape`] where the matrix is not square; [`Error::NotPositiveDefinite`];
+    /// [`Error::NotSymmetric`]; [`Error::Memory`].
     pub fn factor(&self) -> Result<ResidentFactor, Error> {
         self.check_square("the matrix to factor")?;
         ResidentFactor::new(self.multiplier.clone(), self.on_host()?.view())
@@ -268,7 +269,7 @@ impl<T: Scalar> ResidentMatrix<T> {
     /// rows; −∞ comes last but for NaN. Nothing of size `q*m` is held: `16*count` bytes for each question and thread.
     ///
     /// # Errors
-    /// [`Error::Option`] where there are fewer than `count` rows; [`ModelError::Shape`]; [`Error::Memory`].
+    /// [`Error::Option`] where there are fewer than `count` rows; [`gmm_model::ModelError::Shape`]; [`Error::Memory`].
     pub fn top_k<'b>(&self, questions: impl Into<Operand<'b, T>>, count: usize) -> Result<TopK<T>, Error> {
         let questions = questions.into();
         self.check_questions(&questions)?;
