@@ -13,7 +13,7 @@ use super::compiler::Compiler;
 ///
 /// Today that is rustc's own NVPTX target. `rustc_codegen_nvvm`, driven by `cuda_builder`, would be a second
 /// implementation; its device crate differs in entry points and features, which `kernel.rs` and `device/ptx.rs` hold.
-pub(super) trait Codegen {
+pub(super) trait Codegen: Sync {
     /// One line that identifies it, version included: two runs of the same name make the same bytes.
     fn name(&self) -> String;
 
@@ -45,7 +45,8 @@ impl Codegen for Rustc {
     }
 
     fn compile(&self, target: &Target) -> Result<String> {
-        let folder = self.root.join("target/ptx");
+        // A folder for each target: cargo locks the one that it builds in, and targets are compiled side by side.
+        let folder = self.root.join("target/ptx").join(target.name);
         fs::create_dir_all(&folder)?;
         let asm = folder.join(format!("{}.s", target.name));
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -15,6 +15,7 @@ mod source;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -72,9 +73,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let codegen = codegen::Rustc { root: root.clone(), compiler };
 
     let mut stale = Vec::new();
-    for target in &TARGETS {
-        let path = committed(target);
-        let text = module(&codegen, target, &hash)?;
+    for (target, text) in TARGETS.iter().zip(side_by_side(&TARGETS, |target| module(&codegen, target, &hash))) {
+        let (path, text) = (committed(target), text?);
         if !options.check {
             fs::write(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
             println!("{}: {} kB", path.strip_prefix(&root)?.display(), text.len() / 1024);
@@ -88,12 +88,31 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     ensure!(stale.is_empty(), "stale PTX; run `cargo xtask build-ptx` and commit the result:\n{}", stale.join("\n"));
 
     match ptxas::find(&root, options.ptxas.as_deref())? {
-        Some(ptxas) => TARGETS.iter().try_for_each(|t| ptxas::assemble(&ptxas, &committed(t), t.assemble)),
+        Some(ptxas) => {
+            let modules = TARGETS.map(|target| (committed(&target), target.assemble));
+            ptxas::assemble(&ptxas, &modules)
+        }
         None => {
             println!("no ptxas: not assembled (--ptxas auto installs one under target/)");
             Ok(())
         }
     }
+}
+
+/// Does all jobs, as many at a time as there are cores; the results in the jobs' order.
+fn side_by_side<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+    let one = || {
+        let turns = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+        turns.take_while(|&at| at < jobs.len()).map(|at| (at, work(&jobs[at]))).collect::<Vec<_>>()
+    };
+    let mut all: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(one)).collect();
+        running.into_iter().flat_map(|thread| thread.join().expect("a job panicked")).collect()
+    });
+    all.sort_by_key(|&(at, _)| at);
+    all.into_iter().map(|(_, result)| result).collect()
 }
 
 /// The committed form: header and text.
@@ -164,6 +183,13 @@ mod tests {
         let old = text("rustc 1", "abc", "ret;");
         assert_eq!(staleness(&old, &text("rustc 2", "abc", "exit;"), "rustc 2", "abc"), None);
         assert!(staleness(&old, &text("rustc 2", "def", "exit;"), "rustc 2", "def").is_some());
+    }
+
+    #[test]
+    fn jobs_side_by_side_keep_their_order() {
+        let jobs: Vec<usize> = (0..50).collect();
+        assert_eq!(side_by_side(&jobs, |&job| 2 * job), (0..50).map(|job| 2 * job).collect::<Vec<_>>());
+        assert!(side_by_side(&[] as &[usize], |&job| job).is_empty());
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use super::side_by_side;
+
 /// As in the packages of CUDA 13.0, whose drivers the modules are for.
 const PACKAGE: &str = "nvidia-cuda-nvcc==13.0.*";
 
@@ -53,26 +55,30 @@ fn installed(folder: &Path) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// Assembles a module for each architecture and prints what its kernels take; a spill or a stack frame fails.
-pub(super) fn assemble(ptxas: &Path, module: &Path, architectures: &[&str]) -> Result<()> {
-    let mut table: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let mut wrong = Vec::new();
-    for architecture in architectures {
-        for usage in run(ptxas, module, architecture)? {
-            table.entry(usage.kernel.clone()).or_default().push(usage.registers.to_string());
-            if usage.spills > 0 || usage.stack > 0 {
-                let Usage { kernel, stack, spills, .. } = usage;
-                wrong.push(format!("{kernel} on {architecture}: {spills} bytes spilled, {stack} bytes of stack"));
+/// Assembles each module for each of its architectures and prints what its kernels take; a spill or a stack frame fails.
+pub(super) fn assemble(ptxas: &Path, modules: &[(PathBuf, &[&str])]) -> Result<()> {
+    let jobs: Vec<(&Path, &str)> =
+        modules.iter().flat_map(|(module, all)| all.iter().map(|&one| (module.as_path(), one))).collect();
+    let mut found = side_by_side(&jobs, |&(module, architecture)| run(ptxas, module, architecture)).into_iter();
+    for (module, architectures) in modules {
+        let mut table: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut wrong = Vec::new();
+        for (architecture, usages) in architectures.iter().zip(&mut found) {
+            for Usage { kernel, registers, stack, spills } in usages? {
+                if spills > 0 || stack > 0 {
+                    wrong.push(format!("{kernel} on {architecture}: {spills} bytes spilled, {stack} bytes of stack"));
+                }
+                table.entry(kernel).or_default().push(registers.to_string());
             }
         }
+        let name = module.file_name().unwrap_or_default().to_string_lossy();
+        println!("\n{name}: registers per thread{:>20}", architectures.join("  "));
+        for (kernel, registers) in &table {
+            println!("  {kernel:32}{}", registers.iter().map(|r| format!("{r:>7}")).collect::<String>());
+        }
+        ensure!(wrong.is_empty(), "{name}: kernels leave the registers:\n{}", wrong.join("\n"));
+        println!("  no spills, no stack frames");
     }
-    let name = module.file_name().unwrap_or_default().to_string_lossy();
-    println!("\n{name}: registers per thread{:>20}", architectures.join("  "));
-    for (kernel, registers) in &table {
-        println!("  {kernel:32}{}", registers.iter().map(|r| format!("{r:>7}")).collect::<String>());
-    }
-    ensure!(wrong.is_empty(), "{name}: kernels leave the registers:\n{}", wrong.join("\n"));
-    println!("  no spills, no stack frames");
     Ok(())
 }
 
