@@ -4,20 +4,19 @@ use gmm_model::ModelError;
 use ndarray::{Array2, ArrayViewMut2, Axis};
 
 use super::Scalar;
-use crate::cpu::products::TILE;
 use crate::{Error, memory};
 
-/// A matrix in pieces of the size of a tile, with the row and column at which each begins.
-pub(super) fn tiles<T>(whole: ArrayViewMut2<'_, T>) -> Vec<(usize, usize, ArrayViewMut2<'_, T>)> {
+/// A matrix in tiles of at most `side` rows and columns, with the row and column at which each begins.
+pub(super) fn tiles<T>(whole: ArrayViewMut2<'_, T>, side: usize) -> Vec<(usize, usize, ArrayViewMut2<'_, T>)> {
     let mut all = Vec::new();
     let (mut row, mut below) = (0, whole);
     while below.nrows() > 0 {
-        let r = TILE.min(below.nrows());
+        let r = side.min(below.nrows());
         let (mut right, rest) = below.split_at(Axis(0), r);
         below = rest;
         let mut column = 0;
         while right.ncols() > 0 {
-            let c = TILE.min(right.ncols());
+            let c = side.min(right.ncols());
             let (tile, rest) = right.split_at(Axis(1), c);
             right = rest;
             all.push((row, column, tile));

@@ -1,12 +1,11 @@
 //! Mahalanobis distances by a Cholesky factor: forward substitution for a batch of questions at a time.
 
 use gmm_model::Cholesky;
-use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 
 use super::operand::Lies;
 use super::{Kind, Multiplier, Operand, Scalar, check_shape, cost, reference, zeros};
-use crate::cpu::products::{NARROW, TILE, Workspace, each, workspace_bytes};
+use crate::cpu::products::{NARROW, TILE, Workspace, add_product, each, workspace_bytes};
 use crate::cuda::products::CudaFactor;
 use crate::{Error, memory};
 
@@ -119,12 +118,13 @@ impl ResidentFactor {
         match &self.multiplier.0 {
             Kind::Cpu(engine) => {
                 let questions = questions.here()?;
-                let block = TOGETHER.min(q);
+                let (block, cost) = (TOGETHER.min(q), cost((d, d), q) / 2);
                 let solved = 8 * (engine.threads() * block) as u128 * d as u128;
-                memory::check("the distances", solved + workspace_bytes(engine))?;
+                let workspace = workspace_bytes(engine, cost, (TILE.min(d), block.min(TILE)), d);
+                memory::check("the distances", solved + workspace)?;
                 let jobs = out.chunks_mut(TOGETHER).enumerate();
                 let state = || Array2::<f64>::zeros((d, block));
-                each(engine, cost((d, d), q) / 2, jobs, state, |workspace, solved, (at, out)| {
+                each(engine, cost, jobs, state, |workspace, solved, (at, out)| {
                     let x = questions.slice(s![at * TOGETHER..at * TOGETHER + out.len(), ..]);
                     let mut z = solved.slice_mut(s![.., ..out.len()]);
                     z.zip_mut_with(&x.t(), |z, x| *z = x.to_f64());
@@ -198,7 +198,7 @@ fn solve(workspace: &mut Workspace, lower: ArrayView2<'_, f64>, mut z: ArrayView
             to -= &workspace.tile(rows, first.view(), false);
         }
     } else {
-        general_mat_mul(-1.0, &across, &first, 1.0, &mut second);
+        add_product(-1.0, across, first.view(), second.view_mut());
     }
     solve(workspace, lower.slice(s![half.., half..]), second);
 }

@@ -15,7 +15,7 @@ mod top;
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, CowArray, Ix2};
 
-use crate::cpu::products::{each, workspace_bytes};
+use crate::cpu::products::{NARROW, each, side, workspace_bytes};
 use crate::cuda::products::{CudaMatrix, CudaMultiplier};
 use crate::{CpuEngine, DeviceData, Engine, Error, memory};
 use answer::{allocated, bytes, check_shape, tiles, zeros};
@@ -334,18 +334,23 @@ impl<T: Scalar> ResidentMatrix<T> {
         b: ArrayView2<'_, T>,
         out: ArrayViewMut2<'_, T>,
     ) -> Result<(), Error> {
-        memory::check("the workspace of a product", workspace_bytes(engine))?;
-        let cost = cost(self.dim(), b.ncols());
+        let (cost, (r, c), side) = (cost(self.dim(), b.ncols()), out.dim(), side(out.dim()));
+        memory::check(
+            "the workspace of a product",
+            workspace_bytes(engine, cost, (r.min(side), c.min(side)), b.nrows()),
+        )?;
         each(
             engine,
             cost,
-            tiles(out).into_iter(),
+            tiles(out, side).into_iter(),
             || (),
             |workspace, (), (row, column, mut out)| {
                 let (r, c) = out.dim();
                 let a = matrix.slice(ndarray::s![row..row + r, ..]);
                 let b = b.slice(ndarray::s![.., column..column + c]);
-                out.zip_mut_with(&workspace.tile(a, b, self.fast), |out, &sum| *out = T::of(sum));
+                if c < NARROW || !T::multiply_in_f64(a, b, &mut out) {
+                    out.zip_mut_with(&workspace.tile(a, b, self.fast), |out, &sum| *out = T::of(sum));
+                }
             },
         );
         Ok(())
@@ -370,7 +375,8 @@ impl<T: Scalar> ResidentMatrix<T> {
     }
 }
 
-/// Multiplications of a product.
-pub(crate) fn cost((m, k): (usize, usize), n: usize) -> u128 {
-    m as u128 * k as u128 * n as u128
+/// Multiplications of a product; each of a narrow one, which waits for memory, counts as eight.
+fn cost((m, k): (usize, usize), n: usize) -> u128 {
+    let one = if n < NARROW { 8 } else { 1 };
+    one * m as u128 * k as u128 * n as u128
 }

@@ -25,7 +25,9 @@ pub(super) fn forms<T: Element>(
 ) -> Result<(), Error> {
     let ((q, d), bands) = (questions.dim(), folded.nrows().div_ceil(TILE));
     out.fill(0.0);
-    memory::check("the quadratic forms", workspace_bytes(engine) + 8 * q as u128 * bands as u128)?;
+    let cost = cost((d, d), q) / 2;
+    let workspace = workspace_bytes(engine, cost, (TILE.min(d), TILE.min(q)), d);
+    memory::check("the quadratic forms", workspace + 8 * q as u128 * bands as u128)?;
     // What each band of the matrix's rows contributes, `(bands, q)`; added up in order below.
     let mut parts = vec![0.0; bands * q];
     // The last bands are the longest: first, so that no thread is left with one.
@@ -34,7 +36,7 @@ pub(super) fn forms<T: Element>(
     });
     each(
         engine,
-        cost((d, d), q) / 2,
+        cost,
         jobs,
         || (),
         |workspace, (), (row, first, part)| {

@@ -1,9 +1,9 @@
 //! The two types that a matrix may have.
 
 use gmm_model::Matrix;
-use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, LinalgScalar};
 
+use crate::cpu::products::multiply;
 use crate::cuda::Number;
 
 /// `f32` or `f64`: the type of a [`ResidentMatrix`](super::ResidentMatrix), of the questions to it and of its answers.
@@ -29,8 +29,10 @@ pub trait Element: LinalgScalar + PartialOrd + Send + Sync {
     fn from_device(number: Self::Number) -> Self;
     /// Numbers of either precision, rounded once or exactly.
     fn from_matrix(matrix: Matrix) -> Array2<Self>;
+    /// `a b` where these are f64; whether they are.
+    fn multiply_in_f64(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>, to: &mut ArrayViewMut2<'_, Self>) -> bool;
     /// `a b` with sums in f32, for f32 alone.
-    fn multiply_in_f32(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>, to: &mut ArrayViewMut2<'_, f32>);
+    fn multiply_in_f32(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>, to: ArrayViewMut2<'_, f32>);
 }
 
 impl Scalar for f32 {}
@@ -74,8 +76,12 @@ impl Element for f32 {
         None
     }
 
-    fn multiply_in_f32(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>, to: &mut ArrayViewMut2<'_, f32>) {
-        general_mat_mul(1.0, &a, &b, 0.0, to);
+    fn multiply_in_f64(_: ArrayView2<'_, Self>, _: ArrayView2<'_, Self>, _: &mut ArrayViewMut2<'_, Self>) -> bool {
+        false
+    }
+
+    fn multiply_in_f32(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>, to: ArrayViewMut2<'_, f32>) {
+        multiply(a, b, to);
     }
 }
 
@@ -117,7 +123,12 @@ impl Element for f64 {
         Some(matrix)
     }
 
-    fn multiply_in_f32(_: ArrayView2<'_, Self>, _: ArrayView2<'_, Self>, _: &mut ArrayViewMut2<'_, f32>) {
+    fn multiply_in_f64(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>, to: &mut ArrayViewMut2<'_, Self>) -> bool {
+        multiply(a, b, to.view_mut());
+        true
+    }
+
+    fn multiply_in_f32(_: ArrayView2<'_, Self>, _: ArrayView2<'_, Self>, _: ArrayViewMut2<'_, f32>) {
         unreachable!("f64 is multiplied in f64");
     }
 }

@@ -73,7 +73,8 @@ pub(super) fn search<T: Scalar>(
     let ((m, _), q) = (matrix.dim(), questions.nrows());
     // Entries of a heap for each thread and question of a block, and the answer.
     let entries = (engine.threads() as u128 + 1) * TILE.min(q) as u128 + q as u128;
-    let wanted = workspace_bytes(engine) + entries * count as u128 * size_of::<Found>() as u128;
+    let workspace = workspace_bytes(engine, u128::MAX, (TILE.min(m), TILE.min(q)), matrix.ncols());
+    let wanted = workspace + entries * count as u128 * size_of::<Found>() as u128;
     memory::check("the best rows of a search", wanted)?;
     let mut best = TopK { indices: Array2::zeros((q, count)), values: Array2::zeros((q, count)) };
     if count == 0 {

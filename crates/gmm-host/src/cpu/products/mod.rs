@@ -1,35 +1,47 @@
-//! Products of matrices by tiles: up to 256 × 256 entries each, summed in f64, shared out to the engine's threads.
+//! Products of matrices by tiles: up to 512 × 512 entries each, summed in f64, shared out to the engine's threads.
 //!
 //! An f32 operand is widened a block at a time, into a thread's workspace that stays in its cache: the product of two f32
 //! is exact in f64, and a sum is rounded once, when it is written. Which tiles there are and in which order their terms
 //! are added follows from the shapes alone, so neither the number of threads nor their timing changes a bit.
 
+mod multiply;
 mod narrow;
 
 use std::sync::{Mutex, PoisonError};
 
-use ndarray::linalg::general_mat_mul;
-use ndarray::{ArrayView2, ArrayViewMut2, ShapeBuilder, s};
+use ndarray::{ArrayView2, ArrayViewMut2, LinalgScalar, ShapeBuilder, s};
 
 use super::CpuEngine;
 use super::simd::{Dispatch, Machine};
 use crate::products::Element;
+pub(crate) use multiply::{add_product, multiply};
 use narrow::Narrow;
 
 /// Rows and columns of a tile: enough that a block of an operand, once in the cache, is used 256 times.
 pub(crate) const TILE: usize = 256;
 
-/// Terms of a sum for which blocks of both operands are widened at a time: with [`TILE`], 512 KiB each.
+/// Rows and columns of the tiles of a product of `shape`: more in a larger one, which then brings its operands less often,
+/// fewer in a smaller one, which then has tiles for all threads.
+pub(crate) fn side((rows, columns): (usize, usize)) -> usize {
+    // Measured: tiles of 128 rows and columns are as fast as larger ones up to 256, and a fifth slower beyond.
+    match (rows as f64 * columns as f64).sqrt() {
+        ..=256.0 => TILE / 2,
+        ..=1024.0 => TILE,
+        _ => 2 * TILE,
+    }
+}
+
+/// Terms of a sum for which blocks of both operands are widened at a time: 1 MiB each for the largest tiles.
 const BLOCK: usize = 256;
 
 /// Tiles of fewer columns than this are sums over rows as they lie: to pack them for a product of matrices would take
 /// longer than the product (measured: from about 64 columns on the packing is paid for).
 pub(crate) const NARROW: usize = 64;
 
-/// Multiplications below which threads cost more than they bring.
-const ALONE: u128 = 1 << 17;
+/// Multiplications below which threads cost more than they bring: 50 to 100 µs.
+const ALONE: u128 = 1 << 22;
 
-/// What a thread needs for one tile after another. What a shape does not use is never touched, and so never there.
+/// What a thread needs for one tile after another, taken as a shape wants it.
 pub(crate) struct Workspace {
     machine: Machine,
     left: Vec<f64>,
@@ -38,21 +50,25 @@ pub(crate) struct Workspace {
     short: Vec<f32>,
 }
 
-/// Bytes of the workspaces of all threads.
-pub(crate) fn workspace_bytes(engine: &CpuEngine) -> u128 {
-    (engine.threads() * (2 * TILE * BLOCK * size_of::<f64>() + TILE * TILE * (size_of::<f64>() + size_of::<f32>())))
-        as u128
+/// Bytes of the workspaces of all threads that take part, at the most, for tiles of `shape` with `terms` in a sum.
+pub(crate) fn workspace_bytes(engine: &CpuEngine, cost: u128, shape: (usize, usize), terms: usize) -> u128 {
+    let (r, c) = (shape.0 as u128, shape.1 as u128);
+    let widened = (r + c) * terms.min(BLOCK) as u128 * size_of::<f64>() as u128;
+    threads(engine, cost) as u128 * (widened + r * c * (size_of::<f64>() + size_of::<f32>()) as u128)
+}
+
+/// Threads that share work of so many multiplications.
+fn threads(engine: &CpuEngine, cost: u128) -> usize {
+    if cost < ALONE { 1 } else { engine.threads() }
 }
 
 impl Workspace {
     fn new(engine: &CpuEngine) -> Self {
-        let zeros = |len| vec![0.0; len];
-        let (left, right, sums) = (zeros(TILE * BLOCK), zeros(TILE * BLOCK), zeros(TILE * TILE));
-        Self { machine: engine.machine, left, right, sums, short: vec![0.0; TILE * TILE] }
+        Self { machine: engine.machine, left: vec![], right: vec![], sums: vec![], short: vec![] }
     }
 
-    /// `a b`, `(r, c)`, of at most [`TILE`] rows and columns, from `(r, k)` and `(k, c)`. Of f32, [`BLOCK`] terms at a time
-    /// may be added in f32 where it is to be `fast`.
+    /// `a b`, `(r, c)`, of at most two [`TILE`]s rows and columns, from `(r, k)` and `(k, c)`. Of f32, [`BLOCK`] terms at a
+    /// time may be added in f32 where it is to be `fast`.
     pub(crate) fn tile<T: Element>(
         &mut self,
         a: ArrayView2<'_, T>,
@@ -63,13 +79,13 @@ impl Workspace {
         let is_narrow = shape.1 < NARROW;
         let mut sums = view(&mut self.sums, shape);
         match (T::as_f64(a), T::as_f64(b)) {
-            (Some(a), Some(b)) if !is_narrow || !has_rows_in_place(a) => general_mat_mul(1.0, &a, &b, 0.0, &mut sums),
+            (Some(a), Some(b)) if !is_narrow || !has_rows_in_place(a) => multiply(a, b, sums),
             (None, _) if fast && !is_narrow => {
                 sums.fill(0.0);
                 for first in (0..k).step_by(BLOCK) {
                     let terms = first..k.min(first + BLOCK);
                     let mut found = view(&mut self.short, shape);
-                    T::multiply_in_f32(a.slice(s![.., terms.clone()]), b.slice(s![terms, ..]), &mut found);
+                    T::multiply_in_f32(a.slice(s![.., terms.clone()]), b.slice(s![terms, ..]), found.view_mut());
                     sums.zip_mut_with(&found, |sum, &value| *sum += f64::from(value));
                 }
             }
@@ -88,7 +104,7 @@ impl Workspace {
                     if is_narrow {
                         f64::dispatch(self.machine, Narrow { a, b, sums: sums.view_mut() });
                     } else {
-                        general_mat_mul(1.0, &a, &b.reversed_axes(), 1.0, &mut sums);
+                        add_product(1.0, a, b.reversed_axes(), sums.view_mut());
                     }
                 }
             }
@@ -97,9 +113,14 @@ impl Workspace {
     }
 }
 
-/// The first numbers of `memory`, as `shape`.
-fn view<T>(memory: &mut [T], shape: (usize, usize)) -> ArrayViewMut2<'_, T> {
-    ArrayViewMut2::from_shape(shape, &mut memory[..shape.0 * shape.1]).expect("a tile's length")
+/// The first numbers of `memory`, as `shape`; what they are says nothing.
+fn view<T: LinalgScalar>(memory: &mut Vec<T>, shape: (usize, usize)) -> ArrayViewMut2<'_, T> {
+    let len = shape.0 * shape.1;
+    if memory.len() < len {
+        // Zeros that the system has ready, not written one by one.
+        *memory = vec![T::zero(); len];
+    }
+    ArrayViewMut2::from_shape(shape, &mut memory[..len]).expect("a tile's length")
 }
 
 /// Whether each row's numbers lie side by side.
@@ -108,7 +129,7 @@ fn has_rows_in_place<T>(matrix: ArrayView2<'_, T>) -> bool {
 }
 
 /// A block in f64, row by row.
-fn widened<'m, T: Element>(memory: &'m mut [f64], block: ArrayView2<'_, T>) -> ArrayView2<'m, f64> {
+fn widened<'m, T: Element>(memory: &'m mut Vec<f64>, block: ArrayView2<'_, T>) -> ArrayView2<'m, f64> {
     let shape = block.dim();
     let mut to = view(memory, shape);
     if has_rows_in_place(block) {
@@ -150,5 +171,5 @@ pub(crate) fn each<J: Send, S: Send>(
             work(&mut workspace, &mut state, job);
         }
     };
-    if cost < ALONE || engine.threads() == 1 { vec![one()] } else { engine.pool.broadcast(|_| one()) }
+    if threads(engine, cost) == 1 { vec![one()] } else { engine.pool.broadcast(|_| one()) }
 }
