@@ -104,8 +104,8 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The rows on an engine: [`Engine::load`]. Those on a GPU are looked at only now: whether all are finite and, where
-    /// there is a `limit`, whether any is farther from the shift than that in any column.
+    /// The rows on an engine, for a fit where there is a `limit`: [`Engine::load_to_move`], else [`Engine::load`]. None of
+    /// them may be farther from the shift than that in any column; whether those on a GPU are finite is seen only now.
     ///
     /// # Errors
     /// As for [`Engine::load`]; of rows on a GPU [`Error::Data`] and [`Error::Scale`].
@@ -118,10 +118,9 @@ impl<'a> Data<'a> {
     ) -> Result<Box<dyn Resident>, Error> {
         match self {
             Self::Host(data) => {
-                if let Some(limit) = limit {
-                    crate::shift::check_largest(data, shift, precision, limit)?;
-                }
-                engine.load(data, precision, shift)
+                let Some(limit) = limit else { return engine.load(data, precision, shift) };
+                crate::shift::check_largest(data, shift, precision, limit)?;
+                engine.load_to_move(data, precision, shift)
             }
             Self::Device(data) => match engine.load_there(data, precision, shift, limit) {
                 // On the device all rows and those of positive weight lie side by side for a moment: these alone may fit.

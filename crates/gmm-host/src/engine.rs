@@ -52,6 +52,15 @@ pub trait Engine: Send + Sync {
     /// [`Error::Memory`] before anything is taken.
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error>;
 
+    /// As [`load`](Self::load), to the same bits, for rows that are to be [held](Resident::hold_about) about another point
+    /// later: an engine may keep them as they came, too, where it has room enough.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load).
+    fn load_to_move(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        self.load(data, precision, shift)
+    }
+
     /// As [`load`](Self::load), to the same bits, for rows that lie on this engine's device already, and do not come to the
     /// host. Where there is a `limit`, no row may be farther than that from the shift in any column.
     ///

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::thread;
 
 use ndarray::{Array2, ArrayView2, CowArray, Ix2};
 
@@ -136,11 +137,11 @@ impl Matrix {
     }
 
     fn first_not_finite(&self) -> Option<(usize, usize, f64)> {
-        fn first<T: Copy>(a: ArrayView2<'_, T>, finite: impl Fn(T) -> bool) -> Option<(usize, usize)> {
-            // One flat scan; the position is worked out only where there is something to report.
+        fn first<T: Copy + Sync>(a: ArrayView2<'_, T>, finite: impl Fn(T) -> bool + Sync) -> Option<(usize, usize)> {
+            // The position is worked out only where there is something to report.
             let d = a.ncols();
             let flat = a.to_slice().expect("a Matrix is row-major");
-            flat.iter().position(|&v| !finite(v)).map(|i| (i / d, i % d))
+            first_in_order(flat, |&v| !finite(v)).map(|i| (i / d, i % d))
         }
         let found = match self {
             Self::F32(a) => first(a.view(), f32::is_finite),
@@ -148,6 +149,31 @@ impl Matrix {
         };
         found.map(|(row, column)| (row, column, self.at(row, column)))
     }
+}
+
+/// Numbers that a thread looks at for as long as some threads take to start.
+const SHARE: usize = 1 << 19;
+
+/// Position of the first number that is wanted, sought by all cores where there are many numbers: one core reads a tenth of
+/// what memory gives, and a fit on a GPU takes no longer than its look at the rows would.
+///
+/// The threads live as long as the call: a pool would be dead in a forked process.
+fn first_in_order<T: Sync>(numbers: &[T], wanted: impl Fn(&T) -> bool + Sync) -> Option<usize> {
+    let alone = |numbers: &[T]| numbers.iter().position(&wanted);
+    let cores = if numbers.len() < 2 * SHARE { 1 } else { thread::available_parallelism().map_or(1, usize::from) };
+    let share = numbers.len().div_ceil(cores).max(SHARE);
+    if numbers.len() <= share {
+        return alone(numbers);
+    }
+    thread::scope(|scope| {
+        let mut parts = numbers.chunks(share).enumerate();
+        let here = parts.next();
+        let seek = |(at, part)| alone(part).map(|found| at * share + found);
+        let started: Vec<_> = parts.map(|part| scope.spawn(move || seek(part))).collect();
+        // In their order, so that the first is found whoever comes first.
+        let first = here.and_then(seek);
+        started.into_iter().fold(first, |first, one| first.or(one.join().expect("a look at numbers does not panic")))
+    })
 }
 
 /// Checks row weights for `n` rows.

@@ -4,7 +4,7 @@
 //! tests replace. [`report`] lists devices, [`device`] opens one, [`ptx`] chooses the module, of which [`loading`] loads
 //! kernels, [`plan`] the variant and the grids. [`workspace`] states what memory a pass needs, in [`buffers`] that come
 //! from a [`pool`], as do the streams of [`queue`]. [`rows`] are what lies on the device; [`upload`] brings them through
-//! [`staging`]'s pinned chunks, or [`source`] as they are where they are few; [`foreign`] takes those in that lie there
+//! [`staging`]'s pinned chunks, or [`source`] as they are where they are few or are to be moved; [`foreign`] takes those in that lie there
 //! already, of which [`brought`] shows some to the host. [`launch`] has one safe function per kernel, from which [`passes`] are put together, [`em`] EM's loop, whose
 //! kernels [`ways`] chooses, or [`tune`] by timing them, [`seeding`] what k-means++ asks, [`lloyd`] Lloyd's iterations,
 //! [`scores`] likelihoods of many mixtures, and [`expectation`] the pass of a gradient, both from coefficients that
@@ -129,6 +129,23 @@ impl CudaEngine {
     }
 }
 
+impl CudaEngine {
+    fn load_data(
+        &self,
+        data: &Dataset,
+        precision: Precision,
+        shift: &[f64],
+        to_move: bool,
+    ) -> Result<Box<dyn Resident>, Error> {
+        check_features(data.n_features(), shift.len())?;
+        let (gpu, forced) = (self.gpu.clone(), Forced::from_environment()?);
+        Ok(match precision {
+            Precision::F32 => Box::new(CudaRows::<f32>::load(gpu, data, precision, shift, forced, to_move)?),
+            Precision::F64 => Box::new(CudaRows::<f64>::load(gpu, data, precision, shift, forced, to_move)?),
+        })
+    }
+}
+
 impl Engine for CudaEngine {
     fn as_cuda(&self) -> Option<&CudaEngine> {
         Some(self)
@@ -153,12 +170,11 @@ impl Engine for CudaEngine {
     }
 
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        check_features(data.n_features(), shift.len())?;
-        let (gpu, forced) = (self.gpu.clone(), Forced::from_environment()?);
-        Ok(match precision {
-            Precision::F32 => Box::new(CudaRows::<f32>::load(gpu, data, precision, shift, forced)?),
-            Precision::F64 => Box::new(CudaRows::<f64>::load(gpu, data, precision, shift, forced)?),
-        })
+        self.load_data(data, precision, shift, false)
+    }
+
+    fn load_to_move(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        self.load_data(data, precision, shift, true)
     }
 
     fn load_there(

@@ -33,7 +33,7 @@ pub(crate) struct CudaRows<T: Number> {
     pub(super) x: Slot<T>,
     /// `(n,)`.
     pub(super) row_weights: Option<Slot<f64>>,
-    /// Few rows as they came.
+    /// The rows as they came, where they are kept.
     pub(super) source: Option<Source>,
     pub(super) workspace: Workspace<T>,
     pub(super) loop_memory: LoopMemory,
@@ -50,7 +50,8 @@ pub(crate) struct CudaRows<T: Number> {
 }
 
 impl<T: Number> CudaRows<T> {
-    /// Takes a data set in: `tiled_len(n, d)*size_of::<T>()` bytes on the device, and `8*n` for row weights.
+    /// Takes a data set in: `tiled_len(n, d)*size_of::<T>()` bytes on the device, and `8*n` for row weights. Where the rows
+    /// are `to_move` they may be kept as they came, too, as long as there is room.
     ///
     /// # Errors
     /// [`Error::Memory`] before anything is taken; [`Error::Device`].
@@ -60,11 +61,12 @@ impl<T: Number> CudaRows<T> {
         precision: Precision,
         shift: &[f64],
         forced: Forced,
+        to_move: bool,
     ) -> Result<Self, Error> {
         gpu.enter()?;
         let total_weight = data.weights().map(|_| data.total_weight());
         let mut rows = Self::with_room(gpu, data.rows().dim(), total_weight, precision, shift, forced)?;
-        if !rows.keep_source(data)? {
+        if !rows.keep_source(data, to_move)? {
             rows.upload(data)?;
         }
         Ok(rows)
@@ -191,7 +193,12 @@ impl<T: Number> CudaRows<T> {
             let budget = self.gpu.within_reach(most, self.workspace.bytes())?;
             let (plan, sizes) = match workspace::fitting(budget, shape, extras, &plan_for, most_rows) {
                 // Rows need not be kept as they came.
-                Err(_) if self.source.take().is_some() => continue,
+                Err(_) if self.source.is_some() => {
+                    // What reads them may still be under way.
+                    self.queue.rest(&self.gpu)?;
+                    self.source = None;
+                    continue;
+                }
                 other => other?,
             };
             let kept = self.workspace.bytes() > 0;

@@ -1,11 +1,15 @@
-//! Few rows, on the device as they came, so that they can be held about any point without coming again.
+//! Rows on the device as they came, so that they can be held about any point without coming again.
 //!
 //! A row less a shift is rounded once, and what that takes does not come back: rows held about one point cannot be turned
 //! into those held about another, bit by bit. So they are kept as they came, and the device forms the difference, in f64
-//! and rounded once as [`upload`](super::upload) does on the host: the bits are the same.
+//! and rounded once as [`upload`] does on the host: the bits are the same.
+//!
+//! A few come together with all that belongs to them, in one copy that nobody waits for. More of them come in pieces, as
+//! rows that are not kept do, and only where they are to be held about a second point: a fit's rows, which are scored about
+//! the mixture that was found.
 
-use cust::memory::AsyncCopyDestination;
 use cust::memory::bytemuck::{Pod, cast_slice_mut};
+use cust::memory::{AsyncCopyDestination, DeviceSlice};
 use gmm_kernels::layout::tiled_len;
 use gmm_model::{Dataset, Matrix, Precision};
 
@@ -13,37 +17,56 @@ use super::buffers::{Pinned, Slot, pin, pinned_empty};
 use super::em::LoopMemory;
 use super::launch::Launcher;
 use super::rows::CudaRows;
-use super::upload::Number;
+use super::staging::send;
+use super::upload::{self, Number};
 use crate::Error;
 
-/// Bytes of rows that are kept: with more of them, their way costs more than a fit's other steps, and is shorter where
+/// Bytes of rows that come together: with more of them, their way costs more than a fit's other steps, and is shorter where
 /// several threads prepare one piece while another is copied.
-const MOST_BYTES: usize = 1 << 20;
+const TOGETHER: usize = 1 << 20;
+
+/// Rows that come in pieces are kept where so many times their bytes are free: no pass should need smaller chunks for them.
+const SPARE: u128 = 8;
 
 /// See the module.
 pub(super) struct Source {
     /// The shift, `(d,)`, then the rows, `(n, d)` row-major, two numbers to a word where they are f32.
     device: Slot<f64>,
-    /// The same, pinned, and after it the row weights, `(n,)`.
+    /// Pinned: the shift, and where the rows came together also these, and the row weights, `(n,)`, after them.
     host: Pinned<f64>,
     /// Of the numbers of the rows.
     precision: Precision,
     words: usize,
 }
 
-#[cfg(test)]
-thread_local! {
-    /// A test of rows that are not kept sets this, on its own thread.
-    pub(super) static KEEP_NONE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+/// How rows come that are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// They are not.
+    No,
+    Together,
+    InPieces,
 }
 
-/// Whether rows of so many bytes are kept.
-fn kept(bytes: usize) -> bool {
-    #[cfg(test)]
-    if KEEP_NONE.get() {
-        return false;
+impl Kept {
+    /// Rows of so many bytes, which are to be held about a second point or not.
+    fn of(bytes: usize, to_move: bool) -> Self {
+        #[cfg(test)]
+        if let Some(kept) = FORCED.get() {
+            return kept;
+        }
+        match (bytes <= TOGETHER, to_move) {
+            (true, _) => Self::Together,
+            (false, true) => Self::InPieces,
+            (false, false) => Self::No,
+        }
     }
-    bytes <= MOST_BYTES
+}
+
+#[cfg(test)]
+thread_local! {
+    /// What a test wants, on its own thread.
+    pub(super) static FORCED: std::cell::Cell<Option<Kept>> = const { std::cell::Cell::new(None) };
 }
 
 /// Writes numbers to the beginning of some words.
@@ -52,40 +75,55 @@ fn write<A: Pod>(words: &mut [f64], numbers: &[A]) {
 }
 
 impl<T: Number> CudaRows<T> {
-    /// Brings the rows as they came and holds them about the shift; false where they are too many, or there is no room for
-    /// both. Their weights come along. Nobody waits for it.
-    pub(super) fn keep_source(&mut self, data: &Dataset) -> Result<bool, Error> {
+    /// Brings the rows as they came and holds them about the shift; false where they are too many to be kept, `to_move` or
+    /// not, or there is no room for both. Their weights come along.
+    pub(super) fn keep_source(&mut self, data: &Dataset, to_move: bool) -> Result<bool, Error> {
         let mut tried = false;
         self.run(|rows| {
             // A second time means that a launch lacked memory.
-            if std::mem::replace(&mut tried, true) { Ok(false) } else { rows.keep_source_here(data) }
+            if std::mem::replace(&mut tried, true) { Ok(false) } else { rows.keep_source_here(data, to_move) }
         })
     }
 
-    fn keep_source_here(&mut self, data: &Dataset) -> Result<bool, Error> {
+    fn keep_source_here(&mut self, data: &Dataset, to_move: bool) -> Result<bool, Error> {
         const WHAT: &str = "the data on the GPU, as they came";
         let (n, d, precision) = (self.n, self.d, data.rows().precision());
         let bytes = n * d * if precision == Precision::F32 { 4 } else { 8 };
-        if !kept(bytes) {
-            return Ok(false);
-        }
+        let kept = Kept::of(bytes, to_move);
         let words = d + bytes.div_ceil(8);
-        let room = self.gpu.room(WHAT, 8 * words as u128, 0);
+        let room = match kept {
+            Kept::No => return Ok(false),
+            Kept::Together => 1,
+            Kept::InPieces => SPARE,
+        };
+        let room = self.gpu.room(WHAT, room * 8 * words as u128, 0);
         let device = match room.and_then(|()| Slot::taken(&self.gpu, WHAT, words)) {
             Err(Error::Memory { .. }) => return Ok(false),
             other => other?,
         };
-        let mut host = pinned_empty();
-        pin(&self.gpu, &mut host, words + data.weights().map_or(0, <[f64]>::len))?;
-        let out = host.as_mut_slice();
+        // Kept before anything is on its way, so that it outlives a failure of what follows.
+        self.source = Some(Source { device, host: pinned_empty(), precision, words });
+        if kept == Kept::Together {
+            self.bring_together(data)?
+        } else {
+            self.bring_in_pieces(data)?
+        }
+        Ok(true)
+    }
+
+    /// Nobody waits for it.
+    fn bring_together(&mut self, data: &Dataset) -> Result<(), Error> {
+        let (n, d) = (self.n, self.d);
+        let source = self.source.as_mut().expect("a place for the rows");
+        let words = source.words;
+        pin(&self.gpu, &mut source.host, words + data.weights().map_or(0, <[f64]>::len))?;
+        let out = source.host.as_mut_slice();
         write(out, &self.shift);
         match data.rows() {
             Matrix::F32(a) => write(&mut out[d..], a.as_slice().expect("a Matrix is row-major")),
             Matrix::F64(a) => write(&mut out[d..], a.as_slice().expect("a Matrix is row-major")),
         }
         write(&mut out[words..], data.weights().unwrap_or_default());
-        // Kept before anything is on its way, so that it outlives a failure of what follows.
-        let source = self.source.insert(Source { device, host, precision, words });
         self.queue.left();
         let (stream, host) = (&self.queue.stream, source.host.as_slice());
         // SAFETY: pinned; `hold_about_here` waits before it writes there, and `Drop` before it goes.
@@ -95,8 +133,43 @@ impl<T: Number> CudaRows<T> {
             copied = copied.and_then(|()| unsafe { to.first(n).async_copy_from(&host[words..][..n], stream) });
         }
         self.gpu.check("a copy to the device", copied)?;
-        self.hold()?;
-        Ok(true)
+        self.hold()
+    }
+
+    fn bring_in_pieces(&mut self, data: &Dataset) -> Result<(), Error> {
+        let (n, d) = (self.n, self.d);
+        let source = self.source.as_mut().expect("a place for the rows");
+        pin(&self.gpu, &mut source.host, d)?;
+        write(source.host.as_mut_slice(), &self.shift);
+        let rows = source.device.first(source.words).index(d..);
+        // SAFETY: the same bytes, of which the last word may have one number only.
+        let narrow = unsafe { DeviceSlice::<f32>::from_raw_parts(rows.as_device_ptr().cast(), 2 * rows.len()) };
+        let (gpu, queue) = (&self.gpu, &self.queue);
+        match data.rows() {
+            Matrix::F32(a) => {
+                let from = a.as_slice().expect("a Matrix is row-major");
+                send(gpu, queue, &mut narrow.index(..n * d), 1, |piece, chunk| upload::copy(&from[piece], chunk))?;
+            }
+            Matrix::F64(a) => {
+                let from = a.as_slice().expect("a Matrix is row-major");
+                send(gpu, queue, &mut rows.index(..), 1, |piece, chunk| upload::copy(&from[piece], chunk))?;
+            }
+        }
+        if let (Some(to), Some(weights)) = (&self.row_weights, data.weights()) {
+            upload::weights(gpu, queue, weights, &mut to.first(n))?;
+        }
+        self.send_shift()?;
+        self.hold()
+    }
+
+    /// Puts the shift, as it is in pinned memory, on the stream.
+    fn send_shift(&mut self) -> Result<(), Error> {
+        let Some(source) = &mut self.source else { return Ok(()) };
+        self.queue.left();
+        let host = &source.host.as_slice()[..self.d];
+        // SAFETY: pinned; `hold_about_here` waits before it writes there, and `Drop` before it goes.
+        let copied = unsafe { source.device.first(self.d).async_copy_from(host, &self.queue.stream) };
+        self.gpu.check("a copy of a shift to the device", copied)
     }
 
     /// [`Resident::hold_about`](crate::Resident::hold_about).
@@ -104,11 +177,7 @@ impl<T: Number> CudaRows<T> {
         self.queue.rest(&self.gpu)?;
         let Some(source) = &mut self.source else { return Ok(false) };
         write(source.host.as_mut_slice(), shift);
-        self.queue.left();
-        let host = &source.host.as_slice()[..shift.len()];
-        // SAFETY: as where the rows came.
-        let copied = unsafe { source.device.first(shift.len()).async_copy_from(host, &self.queue.stream) };
-        self.gpu.check("a copy of a shift to the device", copied)?;
+        self.send_shift()?;
         self.hold()?;
         // As if they had just come: what the loop and the initialisation know is about the old shift, and chunks are as
         // large as for new rows, since they decide the order of sums.

@@ -26,6 +26,14 @@ pub trait Number: gmm_kernels::Real + DeviceCopy + Pod + Send + Sync + Default {
 impl Number for f32 {}
 impl Number for f64 {}
 
+/// Copies numbers, on several threads where they are many.
+pub(super) fn copy<A: Pod + Send + Sync>(from: &[A], to: &mut [A]) {
+    if to.len() < SMALL {
+        return to.copy_from_slice(from);
+    }
+    to.par_chunks_mut(SMALL).zip(from.par_chunks(SMALL)).for_each(|(to, from)| to.copy_from_slice(from));
+}
+
 /// Copies row weights, `(n,)`, to the device.
 pub(crate) fn weights(gpu: &Gpu, queue: &Queue, weights: &[f64], to: &mut DeviceSlice<f64>) -> Result<(), Error> {
     send(gpu, queue, to, 1, |piece, chunk| chunk.copy_from_slice(&weights[piece]))

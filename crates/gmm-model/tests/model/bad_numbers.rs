@@ -1,6 +1,6 @@
 //! Degenerate numbers: rows 21 to 38 of the table of bad input, by number.
 
-use gmm_model::{CovarianceType, Mixture, ModelError, m_step, reference};
+use gmm_model::{CovarianceType, DataError, Dataset, Mixture, ModelError, m_step, reference};
 use ndarray::{Array2, Axis, array};
 
 use crate::{close, em_step, flat, mixture, mixtures_close, not_positive_definite, rows, try_step, unit};
@@ -230,5 +230,18 @@ fn a_component_that_is_empty_changes_nothing_for_the_others() {
         let (a, b) = (em_step(&two, x.view(), None, 1e-6).mixture, em_step(&three, x.view(), None, 1e-6).mixture);
         let live = |m: &Mixture| (0..2).map(|c| m.component(c).expect("there")).collect::<Vec<_>>();
         live(&a).iter().zip(live(&b)).for_each(|(a, b)| mixtures_close(a, &b, 1e-12));
+    }
+}
+
+#[test]
+fn of_many_numbers_that_are_none_the_first_is_named_whoever_finds_it() {
+    let mut rows = Array2::<f32>::zeros((1_100_003, 3));
+    assert!(Dataset::new(rows.clone()).is_ok());
+    // The last, then earlier and earlier ones, in the share of each core that there may be.
+    for at in [1_100_002, 800_000, 550_000, 549_999, 300_000, 2, 0] {
+        rows[[at, at % 3]] = [f32::NAN, f32::INFINITY][at % 2];
+        let found = Dataset::new(rows.clone());
+        let named = matches!(&found, Err(DataError::NotFinite { row, column, .. }) if (*row, *column) == (at, at % 3));
+        assert!(named, "{at}: {found:?}");
     }
 }

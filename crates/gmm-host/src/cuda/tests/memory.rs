@@ -54,8 +54,8 @@ fn the_em_loop_takes_no_memory() {
 fn pinned_chunks_are_taken_once() {
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
-    for kept in [false, true] {
-        source::KEEP_NONE.set(!kept);
+    for kept in [Kept::No, Kept::InPieces, Kept::Together] {
+        source::FORCED.set(Some(kept));
         engine.load(&dataset(500, 3), Precision::F64, &[0.0; 3]).unwrap();
         let before = fake.0.calls("cuMemAllocHost");
         for _ in 0..3 {

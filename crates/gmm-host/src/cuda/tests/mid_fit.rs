@@ -100,8 +100,8 @@ fn row_67_memory_that_never_comes_is_an_error_with_bytes_and_the_state_is_kept()
 fn row_67_a_fit_needs_no_memory_after_its_start_and_an_evaluation_of_more_rows_says_what_it_wants() {
     crate::cuda::plan::HOST_LOOP.set(true);
     let kind = CovarianceType::Diag;
-    for kept in [true, false] {
-        source::KEEP_NONE.set(!kept);
+    for kept in [Kept::Together, Kept::InPieces, Kept::No] {
+        source::FORCED.set(Some(kept));
         let (all, want) = whole(kind);
         let fake = Fake::install(Machine::default());
         let engine = CudaEngine::new(0).unwrap();

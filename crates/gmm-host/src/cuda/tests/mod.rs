@@ -21,6 +21,7 @@ use ndarray::{Array1, Array2, Array3};
 
 use super::driver::code;
 use super::fake::{Class, Fake, Fault, Machine};
+use super::source::Kept;
 use super::*;
 use crate::{Device, FitOptions, Init, evaluate, fit};
 

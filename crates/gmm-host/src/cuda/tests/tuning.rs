@@ -30,7 +30,7 @@ fn cache_in(folder: &Path) {
 fn forced(data: &Dataset, kind: CovarianceType, plan: &str) -> Mixture {
     let engine = CudaEngine::new(0).unwrap();
     let (at, forced) = (crate::shift::of_data(data), Forced::parse(plan).unwrap());
-    let mut rows = CudaRows::<f32>::load(engine.gpu.clone(), data, Precision::F32, &at, forced).unwrap();
+    let mut rows = CudaRows::<f32>::load(engine.gpu.clone(), data, Precision::F32, &at, forced, false).unwrap();
     let options = crate::EmOptions {
         tol: 0.0,
         max_iter: 2,

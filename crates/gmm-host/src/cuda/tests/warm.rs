@@ -35,13 +35,13 @@ fn calls_of_second(case: Small, max_iter: usize) -> BTreeMap<&'static str, usize
 
 #[test]
 fn a_fit_from_given_parameters_waits_twice_and_takes_nothing_from_the_driver() {
-    for kept in [true, false] {
-        source::KEEP_NONE.set(!kept);
+    for kept in [Kept::Together, Kept::InPieces, Kept::No] {
+        source::FORCED.set(Some(kept));
         let calls = calls_of_second((272, 2, 2, false), 20);
         let expected = match kept {
             // Rows with their shift, parameters, another shift, parameters; pass, reduction and update of each iteration,
             // an update before and an E-step with its reduction after them, and the difference from each shift.
-            true => [
+            Kept::Together => vec![
                 ("cuEventElapsedTime", 1),
                 ("cuEventRecord", 2),
                 ("cuLaunchKernel", 65),
@@ -50,8 +50,20 @@ fn a_fit_from_given_parameters_waits_twice_and_takes_nothing_from_the_driver() {
                 ("cuMemsetD8Async", 2),
                 ("cuStreamSynchronize", 2),
             ],
-            // Rows go to a pinned chunk, whose copy is recorded and waited for, twice.
-            false => [
+            // Rows go to a pinned chunk, whose copy is recorded and waited for, and the shift by itself. Whether there is
+            // memory to spare is asked.
+            Kept::InPieces => vec![
+                ("cuEventElapsedTime", 1),
+                ("cuEventRecord", 3),
+                ("cuLaunchKernel", 65),
+                ("cuMemGetInfo", 1),
+                ("cuMemcpyDtoHAsync", 3),
+                ("cuMemcpyHtoDAsync", 5),
+                ("cuMemsetD8Async", 2),
+                ("cuStreamSynchronize", 3),
+            ],
+            // Such chunks go twice.
+            Kept::No => vec![
                 ("cuEventElapsedTime", 1),
                 ("cuEventRecord", 4),
                 ("cuLaunchKernel", 63),
@@ -62,7 +74,7 @@ fn a_fit_from_given_parameters_waits_twice_and_takes_nothing_from_the_driver() {
             ],
         };
         let calls: Vec<_> = calls.into_iter().filter(|(name, _)| *name != "cuCtxSetCurrent").collect();
-        assert_eq!(calls, expected, "rows kept: {kept}");
+        assert_eq!(calls, expected, "rows kept: {kept:?}");
     }
 }
 
@@ -125,17 +137,18 @@ fn the_score_of_a_fit_is_that_of_an_evaluation_later_to_the_bit() {
                     FitOptions { covariance_type: kind, max_iter: 4, precision: Some(precision), ..FitOptions::new(3) };
                 let _fake = Fake::install(Machine::default());
                 let mut found = Vec::new();
-                for kept in [true, false] {
-                    source::KEEP_NONE.set(!kept);
+                for kept in [Kept::Together, Kept::InPieces, Kept::No] {
+                    source::FORCED.set(Some(kept));
                     let engine = CudaEngine::new(0).unwrap();
                     let fitted = fit(&engine, &data, &options).unwrap();
                     let later = CudaEngine::new(0).unwrap();
                     let score = evaluate::score(&later, &fitted.mixture, &data, precision).unwrap();
-                    let what = format!("{kind} {precision} of {stored}, kept: {kept}");
+                    let what = format!("{kind} {precision} of {stored}, kept: {kept:?}");
                     assert_eq!(fitted.summary.log_likelihood.to_bits(), score.log_likelihood.to_bits(), "{what}");
                     found.push((fitted.mixture, fitted.summary));
                 }
-                assert_eq!(found[0], found[1], "{kind} {precision} of {stored}: kept or loaded again");
+                let what = format!("{kind} {precision} of {stored}: kept or loaded again");
+                assert!(found.iter().all(|one| *one == found[0]), "{what}");
             }
         }
     }
@@ -157,21 +170,39 @@ fn rows_held_about_another_point_are_those_that_were_loaded_so() {
             let engine = CudaEngine::new(0).unwrap();
             let (near, far) = (shift::of_data(&data), vec![0.1, -7e3, 3e-42]);
             let mixture = mixture(CovarianceType::Full, 2, 3, 0.0);
-            let mut moved = engine.load(&data, precision, &near).unwrap();
-            moved.add_centre(&near).unwrap();
-            let before = moved.pass(&mixture).unwrap();
-            assert!(moved.hold_about(&far).unwrap());
-            source::KEEP_NONE.set(true);
-            let mut loaded = engine.load(&data, precision, &far).unwrap();
-            assert_eq!(moved.pass(&mixture).unwrap(), loaded.pass(&mixture).unwrap());
-            assert!(!loaded.hold_about(&near).unwrap(), "these must be loaded again");
-            source::KEEP_NONE.set(false);
-            assert!(moved.hold_about(&near).unwrap() && moved.hold_about(&near).unwrap());
-            assert_eq!(moved.pass(&mixture).unwrap(), before, "and back");
-            assert!(matches!(moved.hold_about(&[0.0]), Err(Error::Features { .. })));
+            for kept in [Kept::Together, Kept::InPieces] {
+                source::FORCED.set(Some(kept));
+                let mut moved = engine.load(&data, precision, &near).unwrap();
+                moved.add_centre(&near).unwrap();
+                let before = moved.pass(&mixture).unwrap();
+                assert!(moved.hold_about(&far).unwrap());
+                source::FORCED.set(Some(Kept::No));
+                let mut loaded = engine.load(&data, precision, &far).unwrap();
+                assert_eq!(moved.pass(&mixture).unwrap(), loaded.pass(&mixture).unwrap(), "{kept:?}");
+                assert!(!loaded.hold_about(&near).unwrap(), "these must be loaded again");
+                assert!(moved.hold_about(&near).unwrap() && moved.hold_about(&near).unwrap());
+                assert_eq!(moved.pass(&mixture).unwrap(), before, "{kept:?}, and back");
+                assert!(matches!(moved.hold_about(&[0.0]), Err(Error::Features { .. })));
+            }
+            source::FORCED.set(None);
             let mut slow = ReferenceEngine.load(&data, Precision::F64, &near).unwrap();
             assert!(!slow.hold_about(&far).unwrap());
         }
+    }
+}
+
+#[test]
+fn many_rows_are_kept_for_a_fit_alone_and_where_there_is_memory_to_spare() {
+    let bytes = 70_000 * 2 * 8;
+    let data = dataset(70_000, 2);
+    for (memory, to_move, kept) in [(1 << 30, true, true), (1 << 30, false, false), (9 * bytes, true, false)] {
+        let fake = Fake::install(Machine { memory, ..Machine::default() });
+        let engine = CudaEngine::new(0).unwrap();
+        let load = if to_move { CudaEngine::load_to_move } else { CudaEngine::load };
+        let mut rows = load(&engine, &data, Precision::F64, &[0.0; 2]).unwrap();
+        assert_eq!(rows.hold_about(&[0.5; 2]).unwrap(), kept, "{memory} {to_move}");
+        drop((rows, engine));
+        fake.0.assert_clean("rows that are kept or not");
     }
 }
 
