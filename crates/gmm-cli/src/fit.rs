@@ -93,10 +93,7 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
         console.note(|| on_device.to_string());
     }
     if args.engine.fast() {
-        console.tell(&fit.fast.map_or_else(
-            || "nothing was faster with fewer digits: no digit was given away".to_owned(),
-            |loss| format!("fewer digits, {loss}"),
-        ));
+        console.tell(&fast_cost(&fit));
     }
     let engine = input::describe(&opened, args.engine.device, &fit.summary.precision);
     let feature_names = data.names().map(<[String]>::to_vec);
@@ -127,6 +124,14 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
         plot::write(path, &plot::fit::picture(&model.mixture, &data, &what, console)?, console)?;
     }
     Ok(())
+}
+
+/// What `--precision fast` cost.
+pub(crate) fn fast_cost(fit: &Fit) -> String {
+    fit.fast.map_or_else(
+        || "nothing was faster with fewer digits: no digit was given away".to_owned(),
+        |loss| format!("fewer digits, {loss}"),
+    )
 }
 
 /// `-o` and `--checkpoint` may be the model that `--init` names: a fit that goes on replaces it.

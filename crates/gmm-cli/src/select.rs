@@ -115,6 +115,11 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         let error = candidates.into_iter().find_map(|c| c.outcome.err());
         return Err(fit::named(error.expect("a fit that is none has an error"), &data));
     };
+    if args.engine.fast()
+        && let Ok(found) = &candidates[at].outcome
+    {
+        console.tell(&format!("the best one: {}", fit::fast_cost(found)));
+    }
     let object = as_json(&candidates, at, args);
     let text = if args.json { format!("{object:#}\n") } else { table(&candidates, at, console) };
     if let Some(path) = &args.output {

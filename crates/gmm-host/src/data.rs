@@ -125,7 +125,10 @@ impl<'a> Data<'a> {
             Self::Device(data) => match engine.load_there(data, precision, shift, limit) {
                 // On the device all rows and those of positive weight lie side by side for a moment: these alone may fit.
                 Err(full @ Error::Memory { .. }) => match data.fetch_present()? {
-                    Some(present) => Data::Host(&present).load(engine, precision, shift, limit),
+                    Some(present) => {
+                        tracing::warn!(%full, "rows of weight 0 are left out on the host, and the others sent again");
+                        Data::Host(&present).load(engine, precision, shift, limit)
+                    }
                     None => Err(full),
                 },
                 loaded => loaded,

@@ -169,10 +169,16 @@ fn first_in_order<T: Sync>(numbers: &[T], wanted: impl Fn(&T) -> bool + Sync) ->
         let mut parts = numbers.chunks(share).enumerate();
         let here = parts.next();
         let seek = |(at, part)| alone(part).map(|found| at * share + found);
-        let started: Vec<_> = parts.map(|part| scope.spawn(move || seek(part))).collect();
+        // Where the system has no thread to give, this one looks there itself.
+        let start = |part| thread::Builder::new().spawn_scoped(scope, move || seek(part)).map_err(|_| part);
+        let started: Vec<_> = parts.map(start).collect();
         // In their order, so that the first is found whoever comes first.
-        let first = here.and_then(seek);
-        started.into_iter().fold(first, |first, one| first.or(one.join().expect("a look at numbers does not panic")))
+        started.into_iter().fold(here.and_then(seek), |first, part| {
+            first.or_else(|| match part {
+                Ok(thread) => thread.join().expect("a look at numbers does not panic"),
+                Err(part) => seek(part),
+            })
+        })
     })
 }
 

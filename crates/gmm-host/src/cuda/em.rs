@@ -277,9 +277,9 @@ impl<T: Number> CudaRows<T> {
         }
         let flags = STATE_LEN + plan.shape.k as usize;
         let wanted = 8 * arena.len as u128 + 4 * flags as u128;
+        let have = self.loop_memory.numbers.bytes() + self.loop_memory.flags.bytes();
+        self.room("the loop on the GPU", wanted, have)?;
         let (gpu, memory) = (&self.gpu, &mut self.loop_memory);
-        let have = memory.numbers.bytes() + memory.flags.bytes();
-        gpu.room("the loop on the GPU", wanted, have)?;
         memory.numbers.reserve(gpu, arena.len)?;
         memory.flags.reserve(gpu, flags)?;
         pin(gpu, &mut memory.seen, arena.seen())?;

@@ -258,9 +258,9 @@ impl<T: Number> CudaRows<T> {
     fn reserve_lloyd(&mut self, plan: &LloydPlan, arena: &Arena) -> Result<(), Error> {
         let labels = labels_len(plan.shape.n) as usize;
         let wanted = 8 * arena.len as u128 + 4 * (labels + STATE_LEN) as u128;
+        let have = self.lloyd.numbers.bytes() + self.lloyd.labels.bytes() + self.lloyd.state.bytes();
+        self.room("k-means on the GPU", wanted, have)?;
         let (gpu, memory) = (&self.gpu, &mut self.lloyd);
-        let have = memory.numbers.bytes() + memory.labels.bytes() + memory.state.bytes();
-        gpu.room("k-means on the GPU", wanted, have)?;
         memory.numbers.reserve(gpu, arena.len)?;
         memory.labels.reserve(gpu, labels)?;
         memory.state.reserve(gpu, STATE_LEN)?;

@@ -1,15 +1,16 @@
 //! The GPU engine: the kernels of `gmm-kernels`, launched through cust, over rows that stay on the device.
 //!
 //! This is the only place that knows cust. [`driver`] is the floor: the driver's functions, opened at run time, which
-//! tests replace. [`report`] lists devices, [`device`] opens one, [`ptx`] chooses the module, of which [`loading`] loads
-//! kernels, [`plan`] the variant and the grids. [`workspace`] states what memory a pass needs, in [`buffers`] that come
-//! from a [`pool`], as do the streams of [`queue`]. [`rows`] are what lies on the device; [`upload`] brings them through
-//! [`staging`]'s pinned chunks, or [`source`] as they are where they are few or are to be moved; [`foreign`] takes those in that lie there
-//! already, of which [`brought`] shows some to the host. [`launch`] has one safe function per kernel, from which [`passes`] are put together, [`em`] EM's loop, whose
-//! kernels [`ways`] chooses, or [`tune`] by timing them, [`seeding`] what k-means++ asks, [`lloyd`] Lloyd's iterations,
-//! [`scores`] likelihoods of many mixtures, and [`expectation`] the pass of a gradient, both from coefficients that
-//! [`expand`] makes; [`resident`] is their face. [`products`] has nothing to do with rows: matrices that stay, and what is
-//! multiplied by them.
+//! tests replace. [`report`] lists devices, [`device`] opens one, [`ptx`] chooses the module, of which [`loading`]
+//! loads kernels, [`plan`] the variant and the grids. [`workspace`] states what memory a pass needs, in [`buffers`]
+//! that come from a [`pool`], as do the streams of [`queue`]. [`rows`] are what lies on the device; [`upload`] brings
+//! them through [`staging`]'s pinned chunks, or [`source`] as they are where they are few or are to be moved;
+//! [`foreign`] takes those in that lie there already, of which [`brought`] shows some to the host. [`launch`] has one
+//! safe function per kernel, from which [`passes`] are put together, [`em`] EM's loop, whose kernels [`ways`] chooses,
+//! or [`tune`] by timing them, [`seeding`] what k-means++ asks, [`lloyd`] Lloyd's iterations, [`scores`] likelihoods of
+//! many mixtures, and [`expectation`] the pass of a gradient, both from coefficients that [`expand`] makes;
+//! [`resident`] is their face. [`products`] has nothing to do with rows: matrices that stay, and what is multiplied by
+//! them.
 
 mod arena;
 mod blocks;

@@ -128,7 +128,12 @@ impl<T: Number> CudaRows<T> {
         const WHAT: &str = "a sample of the data on the GPU";
         assert!(rows.iter().all(|&row| row < self.n), "a row that there is");
         let (dim, total_weight) = ((rows.len(), self.d), weights.map(|all| all.iter().sum()));
-        let mut some = Self::with_room(self.gpu.clone(), dim, total_weight, self.precision, &self.shift, self.forced)?;
+        let room =
+            |all: &Self| Self::with_room(all.gpu.clone(), dim, total_weight, all.precision, &all.shift, all.forced);
+        let mut some = match room(self) {
+            Err(Error::Memory { .. }) if self.give_up_source()? => room(self)?,
+            answer => answer?,
+        };
         let which = Slot::<u64>::taken(&self.gpu, WHAT, rows.len())?;
         // What brings these rows is on their own stream.
         self.queue.rest(&self.gpu)?;
@@ -191,18 +196,14 @@ impl<T: Number> CudaRows<T> {
         loop {
             let most = Sizes::of(shape, &plan_for(most_rows), extras).bytes(shape.number_bytes());
             let budget = self.gpu.within_reach(most, self.workspace.bytes())?;
-            let (plan, sizes) = match workspace::fitting(budget, shape, extras, &plan_for, most_rows) {
-                // Rows need not be kept as they came.
-                Err(_) if self.source.is_some() => {
-                    // What reads them may still be under way.
-                    self.queue.rest(&self.gpu)?;
-                    self.source = None;
-                    continue;
-                }
-                other => other?,
-            };
+            if budget < most && self.give_up_source()? {
+                // They go before chunks get smaller.
+                continue;
+            }
+            let (plan, sizes) = workspace::fitting(budget, shape, extras, &plan_for, most_rows)?;
             let kept = self.workspace.bytes() > 0;
             match self.workspace.reserve(&self.gpu, &sizes) {
+                Err(Error::Memory { .. }) if self.give_up_source()? => {}
                 // What earlier passes left may stand in the way: once more without it, then with smaller chunks.
                 Err(Error::Memory { .. }) if kept => self.workspace.clear(),
                 Err(error @ Error::Memory { .. }) => {

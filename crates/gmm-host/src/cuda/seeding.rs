@@ -233,11 +233,11 @@ impl<T: Number> CudaRows<T> {
 
     /// Room for `sums` sums, for distances, and for `points` points.
     fn reserve_seeding(&mut self, sums: usize, points: usize) -> Result<(), Error> {
-        let (gpu, memory) = (&self.gpu, &mut self.seeding);
         let centres = 2 * points * self.d;
         let wanted = 8 * (self.n as u128 + sums as u128) + (centres * size_of::<T>()) as u128;
-        let have = memory.near.bytes() + memory.sums.bytes() + memory.centres.bytes();
-        gpu.room(WHAT, wanted, have)?;
+        let have = self.seeding.near.bytes() + self.seeding.sums.bytes() + self.seeding.centres.bytes();
+        self.room(WHAT, wanted, have)?;
+        let (gpu, memory) = (&self.gpu, &mut self.seeding);
         // Never replaced once it holds something: its length does not change.
         memory.near.reserve(gpu, self.n)?;
         memory.sums.reserve(gpu, sums)?;

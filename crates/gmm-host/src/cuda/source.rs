@@ -25,7 +25,7 @@ use crate::Error;
 /// several threads prepare one piece while another is copied.
 const TOGETHER: usize = 1 << 20;
 
-/// Rows that come in pieces are kept where so many times their bytes are free: no pass should need smaller chunks for them.
+/// Rows that come in pieces are kept where so many times their bytes are free: seldom must they go again for a pass.
 const SPARE: u128 = 8;
 
 /// See the module.
@@ -65,8 +65,20 @@ impl Kept {
 
 #[cfg(test)]
 thread_local! {
-    /// What a test wants, on its own thread.
-    pub(super) static FORCED: std::cell::Cell<Option<Kept>> = const { std::cell::Cell::new(None) };
+    static FORCED: std::cell::Cell<Option<Kept>> = const { std::cell::Cell::new(None) };
+}
+
+/// Rows are kept so, on a test's own thread, until what this gives is dropped.
+#[cfg(test)]
+pub(super) fn force(kept: Kept) -> impl Drop {
+    struct Free;
+    impl Drop for Free {
+        fn drop(&mut self) {
+            FORCED.set(None);
+        }
+    }
+    FORCED.set(Some(kept));
+    Free
 }
 
 /// Writes numbers to the beginning of some words.
@@ -187,6 +199,25 @@ impl<T: Number> CudaRows<T> {
         self.lloyd.forget();
         (self.planned, self.most_rows) = (None, self.n as u64);
         Ok(true)
+    }
+
+    /// Whether there were rows as they came, which are gone now.
+    pub(super) fn give_up_source(&mut self) -> Result<bool, Error> {
+        if self.source.is_none() {
+            return Ok(false);
+        }
+        // What reads them may still be under way.
+        self.queue.rest(&self.gpu)?;
+        self.source = None;
+        Ok(true)
+    }
+
+    /// As [`Gpu::room`](super::device::Gpu::room), but rows that are kept as they came go before anything is refused.
+    pub(super) fn room(&mut self, what: &'static str, wanted: u128, have: u128) -> Result<(), Error> {
+        match self.gpu.room(what, wanted, have) {
+            Err(Error::Memory { .. }) if self.give_up_source()? => self.gpu.room(what, wanted, have),
+            answer => answer,
+        }
     }
 
     /// Puts the difference on the stream.

@@ -143,7 +143,8 @@ fn forms_of_matrices_that_are_not_symmetric_are_those_of_naive_sums() {
 
 #[test]
 fn distances_are_those_of_naive_substitution() {
-    for (d, q) in [(1, 1), (2, 5), (33, 300), (100, 7), (200, 130)] {
+    // The last is enough for several threads.
+    for (d, q) in [(1, 1), (2, 5), (33, 300), (100, 7), (200, 130), (260, 300)] {
         let rows = numbers::<f64>(2 * d, d, 1);
         let a = rows.t().dot(&rows);
         let mean: Vec<f64> = (0..d).map(|j| j as f64 * 0.1).collect();
@@ -171,13 +172,48 @@ fn what_has_no_factor_is_named() {
 
 #[test]
 fn the_best_rows_are_those_of_all_inner_products_sorted() {
-    // Few distinct values, so that ties are everywhere.
-    let a = numbers::<f32>(1000, 6, 1).mapv(|v| (2.0 * v).round());
+    // Few distinct values, so that ties are everywhere; enough of them for several threads.
+    let a = numbers::<f32>(4000, 6, 1).mapv(|v| (2.0 * v).round());
     let x = numbers::<f32>(300, 6, 2).mapv(|v| (2.0 * v).round());
     for count in [0, 1, 10, 1000] {
         let want = on(&ReferenceEngine, &a).top_k(x.view(), count).unwrap();
         for threads in [1, 3] {
             assert_eq!(on(&cpu(threads), &a).top_k(x.view(), count).unwrap(), want);
+        }
+    }
+}
+
+#[test]
+fn the_best_rows_have_the_values_of_inner_products_to_the_bit() {
+    for (m, q) in [(100, 150), (300, 40), (1200, 300), (5000, 300)] {
+        let (a, x) = (numbers::<f32>(m, 700, 1), numbers::<f32>(q, 700, 2));
+        values_of_inner(&on(&cpu(2), &a), &x);
+        values_of_inner(&on(&cpu(2), &a).fast(), &x);
+        values_of_inner(&on(&cpu(2), &numbers::<f64>(m, 700, 1)), &numbers::<f64>(q, 700, 2));
+    }
+}
+
+fn values_of_inner<T: Scalar + std::fmt::Debug>(matrix: &ResidentMatrix<T>, x: &Array2<T>) {
+    let (best, inner) = (matrix.top_k(x.view(), 5).unwrap(), matrix.inner(x.view()).unwrap());
+    for ((question, rank), &row) in best.indices.indexed_iter() {
+        assert_eq!(best.values[[question, rank]], inner[[question, row]], "{question} {row}");
+    }
+}
+
+#[test]
+fn bits_do_not_depend_on_how_matrices_lie() {
+    fn turned<T: Scalar>(a: &Array2<T>) -> Array2<T> {
+        a.t().as_standard_layout().into_owned().reversed_axes()
+    }
+    for (m, k, n) in [(1, 700, 80), (3, 700, 80), (4, 1300, 64), (130, 700, 70), (257, 700, 65)] {
+        let (a, b) = (numbers::<f64>(m, k, 1), numbers::<f64>(k, n, 2));
+        let want = on(&cpu(1), &a).matmul(b.view()).unwrap();
+        for (a, b) in [(&a, &turned(&b)), (&turned(&a), &b), (&turned(&a), &turned(&b))] {
+            let matrix = ResidentMatrix::new(&cpu(1), a.clone()).unwrap();
+            assert_eq!(matrix.matmul(b.view()).unwrap(), want, "{m} {k} {n}");
+            let mut out = Array2::zeros((n, m)).reversed_axes();
+            matrix.matmul_into(b.view(), out.view_mut()).unwrap();
+            assert_eq!(out, want, "{m} {k} {n}, by columns");
         }
     }
 }

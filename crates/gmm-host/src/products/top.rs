@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use ndarray::{Array2, ArrayView2, s};
 
 use super::{Element, Scalar, cost};
-use crate::cpu::products::{TILE, each, workspace_bytes};
+use crate::cpu::products::{each, side, workspace_bytes};
 use crate::{CpuEngine, Error, memory};
 
 /// What a search found, best first.
@@ -71,22 +71,24 @@ pub(super) fn search<T: Scalar>(
     fast: bool,
 ) -> Result<TopK<T>, Error> {
     let ((m, _), q) = (matrix.dim(), questions.nrows());
+    // The tiles of all inner products: the same values.
+    let side = side((m, q));
     // Entries of a heap for each thread and question of a block, and the answer.
-    let entries = (engine.threads() as u128 + 1) * TILE.min(q) as u128 + q as u128;
-    let workspace = workspace_bytes(engine, u128::MAX, (TILE.min(m), TILE.min(q)), matrix.ncols());
+    let entries = (engine.threads() as u128 + 1) * side.min(q) as u128 + q as u128;
+    let workspace = workspace_bytes(engine, u128::MAX, (side.min(m), side.min(q)), matrix.ncols());
     let wanted = workspace + entries * count as u128 * size_of::<Found>() as u128;
     memory::check("the best rows of a search", wanted)?;
     let mut best = TopK { indices: Array2::zeros((q, count)), values: Array2::zeros((q, count)) };
     if count == 0 {
         return Ok(best);
     }
-    for first in (0..q).step_by(TILE) {
-        let here = questions.slice(s![first..q.min(first + TILE), ..]);
+    for first in (0..q).step_by(side) {
+        let here = questions.slice(s![first..q.min(first + side), ..]);
         let heaps = || vec![Heap::with_capacity(count); here.nrows()];
         // Which thread saw which rows does not matter: the order of `Found` is one of all rows.
         let all =
-            each(engine, cost(matrix.dim(), here.nrows()), (0..m).step_by(TILE), heaps, |workspace, heaps, row| {
-                let rows = matrix.slice(s![row..m.min(row + TILE), ..]);
+            each(engine, cost(matrix.dim(), here.nrows()), (0..m).step_by(side), heaps, |workspace, heaps, row| {
+                let rows = matrix.slice(s![row..m.min(row + side), ..]);
                 let values = workspace.tile(rows, here.t(), fast);
                 for (i, values) in values.rows().into_iter().enumerate() {
                     for (heap, &value) in heaps.iter_mut().zip(values) {

@@ -17,7 +17,8 @@ use crate::products::Element;
 pub(crate) use multiply::{add_product, multiply};
 use narrow::Narrow;
 
-/// Rows and columns of a tile: enough that a block of an operand, once in the cache, is used 256 times.
+/// Rows and columns of a tile, unless [`side`] has a better answer: a block of an operand, once in the cache, is used 256
+/// times.
 pub(crate) const TILE: usize = 256;
 
 /// Rows and columns of the tiles of a product of `shape`: more in a larger one, which then brings its operands less often,

@@ -1,9 +1,29 @@
 //! Products of matrices by the crate `gemm`, on the thread that calls.
+//!
+//! Their bits follow from the shapes: how operands and result lie in memory changes none.
 
 use gemm::{Parallelism, gemm};
+use ndarray::linalg::general_mat_mul;
 use ndarray::{ArrayView2, ArrayViewMut2};
 
 use crate::products::Element;
+
+/// Of so few entries, as of one row or column, `gemm` adds up the terms in an order that depends on how operands lie; of
+/// others along each sum, some hundred terms at a time.
+const FEW: usize = 256;
+
+/// Whether the processor has all that `gemm` takes for granted where it finds one instruction of a kind; it panics otherwise.
+fn supported() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::is_x86_feature_detected as has;
+        let avx2 = has!("avx2") && has!("bmi1") && has!("bmi2") && has!("lzcnt") && has!("popcnt");
+        let avx512 = has!("avx512bw") && has!("avx512cd") && has!("avx512dq") && has!("avx512vl");
+        (!has!("fma") || avx2) && (!has!("avx512f") || (has!("fma") && avx2 && avx512))
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    true
+}
 
 /// `to = a b`, `(r, c)` from `(r, k)` and `(k, c)`.
 pub(crate) fn multiply<T: Element>(a: ArrayView2<'_, T>, b: ArrayView2<'_, T>, to: ArrayViewMut2<'_, T>) {
@@ -24,6 +44,9 @@ fn product<T: Element>(
 ) {
     let ((r, k), c) = (a.dim(), b.ncols());
     assert!(b.nrows() == k && to.dim() == (r, c), "a product of {:?} and {:?} into {:?}", a.dim(), b.dim(), to.dim());
+    if r == 1 || c == 1 || r * c <= FEW || !supported() {
+        return general_mat_mul(factor, &a, &b, if is_added { T::one() } else { T::zero() }, &mut to);
+    }
     let [down, right] = [to.strides()[0], to.strides()[1]];
     // SAFETY: pointers, strides and shapes are those of views, the shapes fit together, and `to` is borrowed alone. `T` is
     // f32 or f64, which `gemm` knows.

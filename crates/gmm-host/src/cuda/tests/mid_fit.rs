@@ -101,7 +101,7 @@ fn row_67_a_fit_needs_no_memory_after_its_start_and_an_evaluation_of_more_rows_s
     crate::cuda::plan::HOST_LOOP.set(true);
     let kind = CovarianceType::Diag;
     for kept in [Kept::Together, Kept::InPieces, Kept::No] {
-        source::FORCED.set(Some(kept));
+        let _kept = source::force(kept);
         let (all, want) = whole(kind);
         let fake = Fake::install(Machine::default());
         let engine = CudaEngine::new(0).unwrap();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::staging::CHUNK_BYTES;
 use super::*;
 use crate::{ReferenceEngine, shift};
 
@@ -36,7 +37,7 @@ fn calls_of_second(case: Small, max_iter: usize) -> BTreeMap<&'static str, usize
 #[test]
 fn a_fit_from_given_parameters_waits_twice_and_takes_nothing_from_the_driver() {
     for kept in [Kept::Together, Kept::InPieces, Kept::No] {
-        source::FORCED.set(Some(kept));
+        let _kept = source::force(kept);
         let calls = calls_of_second((272, 2, 2, false), 20);
         let expected = match kept {
             // Rows with their shift, parameters, another shift, parameters; pass, reduction and update of each iteration,
@@ -138,7 +139,7 @@ fn the_score_of_a_fit_is_that_of_an_evaluation_later_to_the_bit() {
                 let _fake = Fake::install(Machine::default());
                 let mut found = Vec::new();
                 for kept in [Kept::Together, Kept::InPieces, Kept::No] {
-                    source::FORCED.set(Some(kept));
+                    let _kept = source::force(kept);
                     let engine = CudaEngine::new(0).unwrap();
                     let fitted = fit(&engine, &data, &options).unwrap();
                     let later = CudaEngine::new(0).unwrap();
@@ -171,12 +172,12 @@ fn rows_held_about_another_point_are_those_that_were_loaded_so() {
             let (near, far) = (shift::of_data(&data), vec![0.1, -7e3, 3e-42]);
             let mixture = mixture(CovarianceType::Full, 2, 3, 0.0);
             for kept in [Kept::Together, Kept::InPieces] {
-                source::FORCED.set(Some(kept));
+                let _kept = source::force(kept);
                 let mut moved = engine.load(&data, precision, &near).unwrap();
                 moved.add_centre(&near).unwrap();
                 let before = moved.pass(&mixture).unwrap();
                 assert!(moved.hold_about(&far).unwrap());
-                source::FORCED.set(Some(Kept::No));
+                let _not = source::force(Kept::No);
                 let mut loaded = engine.load(&data, precision, &far).unwrap();
                 assert_eq!(moved.pass(&mixture).unwrap(), loaded.pass(&mixture).unwrap(), "{kept:?}");
                 assert!(!loaded.hold_about(&near).unwrap(), "these must be loaded again");
@@ -184,7 +185,6 @@ fn rows_held_about_another_point_are_those_that_were_loaded_so() {
                 assert_eq!(moved.pass(&mixture).unwrap(), before, "{kept:?}, and back");
                 assert!(matches!(moved.hold_about(&[0.0]), Err(Error::Features { .. })));
             }
-            source::FORCED.set(None);
             let mut slow = ReferenceEngine.load(&data, Precision::F64, &near).unwrap();
             assert!(!slow.hold_about(&far).unwrap());
         }
@@ -204,6 +204,48 @@ fn many_rows_are_kept_for_a_fit_alone_and_where_there_is_memory_to_spare() {
         drop((rows, engine));
         fake.0.assert_clean("rows that are kept or not");
     }
+    // A fit asks for it: held about the data's medians, then about the mixture's mean.
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let init = Init::Given(Box::new(mixture(CovarianceType::Spherical, 1, 2, 0.0)));
+    let options = FitOptions { covariance_type: CovarianceType::Spherical, init, max_iter: 0, ..FitOptions::new(1) };
+    fit(&engine, &data, &options).unwrap();
+    assert_eq!(fake.0.launches("tile_from_f64"), 2);
+}
+
+#[test]
+fn rows_that_are_kept_go_before_a_pass_lacks_anything() {
+    let data = dataset(3000, 2);
+    let mixture = mixture(CovarianceType::Full, 4, 2, 0.0);
+    let mut given_up = 0;
+    for memory in (50..600).step_by(20) {
+        let found = [Kept::InPieces, Kept::No].map(|kept| {
+            let _kept = source::force(kept);
+            let fake = Fake::install(Machine::default());
+            let engine = CudaEngine::new(0).unwrap();
+            let mut rows = engine.load(&data, Precision::F64, &[0.0; 2]).unwrap();
+            fake.0.set_memory(memory << 10);
+            let passed = rows.pass(&mixture).map_err(|error| error.to_string());
+            given_up += usize::from(kept == Kept::InPieces && passed.is_ok() && !rows.hold_about(&[0.5; 2]).unwrap());
+            passed
+        });
+        assert_eq!(found[0].as_ref().ok(), found[1].as_ref().ok(), "{memory} KiB");
+    }
+    assert!(given_up > 0);
+}
+
+#[test]
+fn rows_that_come_in_several_pieces_are_those_that_were_loaded_otherwise() {
+    // 18 MB in pieces of 16, an odd number of them.
+    let (n, d) = (1_500_001, 3);
+    let data = Dataset::new(Array2::from_shape_fn((n, d), |(i, j)| noise(3 * i + j) as f32)).unwrap();
+    let which = [0, 1, 700_000, CHUNK_BYTES / 12, CHUNK_BYTES / 12 + 1, n - 2, n - 1];
+    let _fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let mixture = mixture(CovarianceType::Full, 2, 3, 0.0);
+    let some = |mut rows: Box<dyn Resident>| rows.sample(&which, None).unwrap().pass(&mixture).unwrap();
+    let kept = some(engine.load_to_move(&data, Precision::F32, &[0.1; 3]).unwrap());
+    assert_eq!(kept, some(engine.load(&data, Precision::F32, &[0.1; 3]).unwrap()));
 }
 
 #[test]
