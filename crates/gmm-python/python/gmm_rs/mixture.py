@@ -76,8 +76,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         'f32', and `fit` may then iterate with 11 bits on a GPU where that is faster; `fast_loss_` says what it cost.
 
     n_jobs : int, default=None
-        Threads on the CPU. None and -1 mean all cores. Whether all of many numbers are finite is looked at by all cores in
-        any case.
+        Threads on the CPU. None and -1 mean all cores, which in any case look whether all of many numbers are finite.
 
     init_rows : int, default=None
         Rows that 'kmeans' and 'k-means++' look at in each start, drawn evenly. None: the larger of 32768 and ``64 k``
