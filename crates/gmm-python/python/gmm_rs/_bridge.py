@@ -10,10 +10,11 @@ import warnings
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from gmm_rs import _core
 from gmm_rs._gpu import to_host
-from gmm_rs._inputs import contiguous, like
+from gmm_rs._inputs import contiguous, like, rows
 from gmm_rs._place import place
 from gmm_rs._verbose import Verbose
 from gmm_rs.exceptions import DataWarning, NumericalError, ParameterError
@@ -249,6 +250,20 @@ def score(model, X, sample_weight=None):
     """Mean log density, weighted where weights are given."""
     total, weight = _core.score(contiguous(X), parameters(model), place(model, X), sample_weight)
     return total / weight
+
+
+def rows_and_log_likelihood(model, X):
+    """How many rows there are, and the log density of all."""
+    check_is_fitted(model)
+    X = rows(model, X, reset=False)
+    return len(X), score(model, X) * len(X)
+
+
+def n_parameters(model):
+    """How many numbers of the mixture are free."""
+    k, d = model.means_.shape
+    free = {"full": k * d * (d + 1) // 2, "tied": d * (d + 1) // 2, "diag": k * d, "spherical": k}
+    return free[model.covariance_type] + k * d + k - 1
 
 
 def _width(model, X):

@@ -1,5 +1,6 @@
 """`GaussianMixture` with scikit-learn's interface, computed by this package's engines."""
 
+import functools
 import math
 from numbers import Integral, Real
 
@@ -196,6 +197,12 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.init_rows = init_rows
 
+    @classmethod
+    @functools.cache
+    def _get_param_names(cls):
+        # scikit-learn reads them out of the signature anew each time.
+        return super()._get_param_names()
+
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None, sample_weight=None):
         """Estimate the parameters by EM.
@@ -346,7 +353,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         -------
         bic : float
         """
-        n, log_likelihood = self._rows_and_log_likelihood(X)
+        n, log_likelihood = _bridge.rows_and_log_likelihood(self, X)
         return -2 * log_likelihood + self._n_parameters() * math.log(n)
 
     def aic(self, X):
@@ -360,18 +367,11 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         -------
         aic : float
         """
-        _, log_likelihood = self._rows_and_log_likelihood(X)
+        _, log_likelihood = _bridge.rows_and_log_likelihood(self, X)
         return -2 * log_likelihood + 2 * self._n_parameters()
 
-    def _rows_and_log_likelihood(self, X):
-        check_is_fitted(self)
-        X = _inputs.rows(self, X, reset=False)
-        return len(X), _bridge.score(self, X) * len(X)
-
     def _n_parameters(self):
-        k, d = self.means_.shape
-        free = {"full": k * d * (d + 1) // 2, "tied": d * (d + 1) // 2, "diag": k * d, "spherical": k}
-        return free[self.covariance_type] + k * d + k - 1
+        return _bridge.n_parameters(self)
 
     def to_sklearn(self):
         """The same estimator as :class:`sklearn.mixture.GaussianMixture`, fitted where this one is.
