@@ -7,6 +7,7 @@ import pytest
 from conftest import model
 
 from gmm_rs import _bridge
+from gmm_rs.mixture import GaussianMixture
 
 
 def fitted(X):
@@ -90,6 +91,29 @@ def test_frames_keep_their_columns_names(rows, frame):
     # Row 18.
     with pytest.raises(ValueError, match="same order"):
         one.predict(named[["c", "b", "a"]])
+
+
+def test_plain_arrays_are_told_what_scikit_learn_tells_them(rows):
+    one = fitted(pd.DataFrame(rows, columns=list("abc")))
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        one.predict(rows)
+    one.fit(rows)
+    assert not hasattr(one, "feature_names_in_") and one.n_features_in_ == 3
+    with pytest.raises(ValueError, match="X has 2 features, but GaussianMixture is expecting 3 features"):
+        one.predict(rows[:, :2])
+    for wrong, words in [(rows[0], "Expected 2D array"), (rows[:1], "minimum of 2"), (rows[:, :0], "0 feature")]:
+        with pytest.raises(ValueError, match=words):
+            one.fit(wrong)
+    np.testing.assert_array_equal(one.predict(rows.astype(">f8")), one.predict(rows))
+
+
+def test_parameters_are_those_of_the_class_that_is_asked():
+    class Other(GaussianMixture):
+        def __init__(self, n_components=3):
+            super().__init__(n_components)
+
+    assert list(Other().get_params()) == ["n_components"]
+    assert "covariance_type" in GaussianMixture().get_params()
 
 
 def test_row_39_a_row_of_weight_two_is_the_row_twice(rows):
