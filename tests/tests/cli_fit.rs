@@ -159,6 +159,11 @@ fn the_fast_precision_gives_nothing_away_where_nothing_is_faster() {
     for field in ["precision", "log_likelihood", "trace"] {
         assert_eq!(fast.json()[field].to_string(), single.json()[field].to_string(), "{field}");
     }
+    let select = |precision: &str| {
+        let line = format!("select {} -k 1,2 --device cpu --precision {precision}", data("iris.csv"));
+        folder.gmm(&line).ok().stderr
+    };
+    assert!(select("fast").contains("the best one: nothing was faster") && !select("f32").contains("the best one"));
 }
 
 #[test]

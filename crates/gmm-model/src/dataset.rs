@@ -154,8 +154,8 @@ impl Matrix {
 /// Numbers that a thread looks at for as long as some threads take to start.
 const SHARE: usize = 1 << 19;
 
-/// Position of the first number that is wanted, sought by all cores where there are many numbers: one core reads a tenth of
-/// what memory gives, and a fit on a GPU takes no longer than its look at the rows would.
+/// Position of the first number that is wanted, sought by all cores where there are many numbers: one core reads less than
+/// memory gives, and its look would be a good part of the time of a fit on a GPU.
 ///
 /// The threads live as long as the call: a pool would be dead in a forked process.
 fn first_in_order<T: Sync>(numbers: &[T], wanted: impl Fn(&T) -> bool + Sync) -> Option<usize> {
