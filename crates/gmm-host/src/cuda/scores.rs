@@ -1,6 +1,7 @@
 //! Likelihoods of many mixtures: coefficients in, one number each out, and the host waits once for hundreds of them.
 
 use cust::memory::AsyncCopyDestination;
+use gmm_kernels::THREADS;
 use gmm_kernels::fused::scores::{self, Columns, Form, NOTHING};
 use gmm_model::{CovarianceType, Mixture};
 
@@ -31,9 +32,8 @@ impl ScoreMemory {
     }
 }
 
-/// Blocks that share the rows, on each multiprocessor: as many as find room there with a unit of eight mixtures. It is part
-/// of the result's bits, so that it is the same for every unit of a shape.
-const BLOCKS_PER_MULTIPROCESSOR: u32 = 3;
+/// Blocks with a unit of eight mixtures that run on a multiprocessor together, by their registers.
+const EIGHTS_TOGETHER: u32 = 2;
 
 /// Mixtures that the host waits for at a time, at most, a multiple of eight: what a wait costs is nothing beside them.
 const AT_A_TIME: usize = 512;
@@ -45,33 +45,42 @@ const WAITING: u64 = 1 << 19;
 /// cores as long as eight units of one, but each of those reads the rows.
 const FEW: usize = 4;
 
+/// How much longer a piece is than the one before: a mixture takes the device many times as long as it takes the host to
+/// write, and each piece costs a launch.
+const GROWTH: usize = 8;
+
 impl<T: Number> CudaRows<T> {
     /// How the likelihoods of a shape are computed; none where there is no kernel for it.
-    fn score_plan(&mut self, shape: Shape) -> Option<ScorePlan> {
+    fn score_plan(&mut self, shape: Shape) -> Result<Option<ScorePlan>, Error> {
         match self.score_memory.planned {
-            Some((known, plan)) if known == shape => plan,
+            Some((known, plan)) if known == shape => Ok(plan),
             _ => {
-                let plan = self.new_score_plan(shape);
+                let plan = self.new_score_plan(shape)?;
                 tracing::debug!(plan = format!("{plan:?}"), "likelihoods on the device");
                 self.score_memory.planned = Some((shape, plan));
-                plan
+                Ok(plan)
             }
         }
     }
 
-    fn new_score_plan(&self, shape: Shape) -> Option<ScorePlan> {
+    fn new_score_plan(&self, shape: Shape) -> Result<Option<ScorePlan>, Error> {
         let room = u64::from(self.gpu.limits.shared_bytes);
-        let form = Form::of(shape.kernel_kind(), shape.d)?;
+        let Some(form) = Form::of(shape.kernel_kind(), shape.d) else { return Ok(None) };
         let shared = |columns| scores::shared_bytes::<T>(form, columns, shape.k);
         let there = |columns| self.gpu.has(scores::kernel::<T>(form, columns).name);
         if self.forced.host_loop() || shared(Columns::Components) > room || !there(Columns::Components) {
-            return None;
+            return Ok(None);
         }
-        // Two blocks on a multiprocessor at least, which has as much as one may ask for and little more.
-        let eights = 2 * shared(Columns::Mixtures) <= room && there(Columns::Mixtures);
+        // A multiprocessor has as much as one block may ask for, and little more.
+        let eights = u64::from(EIGHTS_TOGETHER) * shared(Columns::Mixtures) <= room && there(Columns::Mixtures);
+        // The number of blocks is part of the result's bits, so that it is the same for every unit of a shape: as many as run
+        // together with a unit of one mixture, if those with eight can come in full turns.
+        let one = scores::kernel::<T>(form, Columns::Components).name;
+        let together = self.gpu.occupancy(one, THREADS, shared(Columns::Components))?;
+        let each = if together >= 2 * EIGHTS_TOGETHER { 2 * EIGHTS_TOGETHER } else { EIGHTS_TOGETHER };
         let groups = shape.n.div_ceil(gmm_kernels::fused::ROWS_OF_BLOCK);
-        let blocks = u64::from(self.gpu.limits.multiprocessors * BLOCKS_PER_MULTIPROCESSOR).min(groups) as u32;
-        Some(ScorePlan { shape, form, eights, blocks })
+        let blocks = u64::from(self.gpu.limits.multiprocessors * each).min(groups) as u32;
+        Ok(Some(ScorePlan { shape, form, eights, blocks }))
     }
 
     /// Σ w ln p(x) under each mixture; not a finite number where another way is to be taken: for want of a kernel, of memory
@@ -86,7 +95,7 @@ impl<T: Number> CudaRows<T> {
             let out = &mut out[first..][..run.len()];
             first += run.len();
             let shape = self.shape(run[0].covariance_type(), run[0].n_components());
-            let Some(plan) = self.score_plan(shape) else { continue };
+            let Some(plan) = self.score_plan(shape)? else { continue };
             let one = plan.unit(Columns::Components);
             let each = if plan.eights { one.max(plan.unit(Columns::Mixtures) / 8) } else { one };
             let most = ((WAITING / each) as usize / 8 * 8).clamp(8, AT_A_TIME);
@@ -163,8 +172,8 @@ impl Piece {
     }
 }
 
-/// Units of so many mixtures, in order. Each piece is twice the one before: while the device works on one the host fills
-/// the next, and the device waits for the first alone.
+/// Units of so many mixtures, in order. Each piece is [`GROWTH`] times the one before: while the device works on one the host
+/// fills the next, and the device waits for the first alone.
 fn pieces(mixtures: usize, eights: bool) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let (mut left, mut most) = (mixtures, 1);
@@ -176,7 +185,7 @@ fn pieces(mixtures: usize, eights: bool) -> Vec<Piece> {
         let units = units.min(most * 8 / each);
         pieces.push(Piece { columns, units: units as u32 });
         left = left.saturating_sub(units * each);
-        most *= 2;
+        most *= GROWTH;
     }
     pieces
 }
@@ -255,7 +264,7 @@ mod tests {
         assert_eq!(units(1), [(Columns::Components, 1)]);
         assert_eq!(units(5), [(Columns::Mixtures, 1)]);
         assert_eq!(units(10), [(Columns::Mixtures, 1), (Columns::Components, 2)]);
-        let eights = [1, 2, 4, 1].map(|units| (Columns::Mixtures, units));
+        let eights = [1, 7].map(|units| (Columns::Mixtures, units));
         assert_eq!(units(64), eights);
     }
 }

@@ -114,18 +114,56 @@ fn of_both<T: Real>(a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
     (top, a.1 * by(a.0) + b.1 * by(b.0))
 }
 
-/// Groups of rows of a warp that may be on their way.
-const AHEAD: usize = 4;
+/// Adds the components of eight more, or the first eight.
+#[inline(always)]
+fn merge<T: Real, const TILES: usize>(densities: &mut Densities, joint: &[[f64; 4]; TILES], first: bool) {
+    let eight = of_eight::<T, TILES>(joint);
+    if first {
+        *densities = eight;
+    } else {
+        // Without a word to the warp compilers would compute it where it is not wanted, and choose afterwards.
+        warp::sync_warp();
+        every::<TILES>(|half, odd| densities[half][odd] = of_both::<T>(densities[half][odd], eight[half][odd]));
+    }
+}
 
-/// How many are. One mixture's products take much less time than rows need to arrive, and those of eight more; features of
-/// many columns leave room for fewer, or for none.
+/// Adds what a group's rows weigh of their logarithms; nothing of rows past the last.
+#[inline(always)]
+fn add<T: Real, const TILES: usize>(a: &Scores<T>, logs: &mut [Logs; 2], group: u32, lane: u32, densities: Densities) {
+    let inside = [0, 8].map(|half| lane / 4 + half);
+    if a.row_weights.is_null() {
+        let left = a.n as i64 - (group as u64 * GROUP as u64) as i64;
+        let [first, second] = densities;
+        each(of_a_lane::<TILES>(), |odd| {
+            logs[odd].add(inside.map(|row| (row as i64) < left), [first[odd], second[odd]]);
+        });
+    } else {
+        each(2, |half| {
+            let row = group as u64 * GROUP as u64 + inside[half] as u64;
+            // SAFETY: the weights are as the arguments' field says.
+            let weight = unsafe { row_weight(a.row_weights, a.n, row) };
+            each(of_a_lane::<TILES>(), |odd| logs[odd].add_weighted(weight, densities[half][odd]));
+        });
+    }
+}
+
+/// Groups of rows of a warp that may be on their way.
+const AHEAD: usize = 2;
+
+/// How many are: one mixture's products take much less time than rows need to arrive, those of eight more, and features of
+/// many columns leave no room for any.
 const fn ahead<T: Real, R: Rows, const TILES: usize>() -> usize {
     match TILES {
-        1 if T::BYTES == 4 && R::FOURS <= 8 => AHEAD,
-        1 => 2,
-        _ if R::FOURS >= 16 && R::SHARED == 0 => 0,
+        1 if T::BYTES == 4 && (R::FOURS <= 8 || R::SHARED > 0) => AHEAD,
+        8 if R::FOURS >= 16 && R::SHARED == 0 => 0,
         _ => 1,
     }
+}
+
+/// Whether densities are made of products while the tensor cores are at the next ones. It takes registers for both, and pays
+/// where the former take as long as the latter: not where there are many features.
+const fn overlaps<T: Real, R: Rows>() -> bool {
+    T::BYTES == 4 && R::FOURS <= 8
 }
 
 /// The kernel: `TILES` is 1 where columns are components, and 8 where they are mixtures.
@@ -157,60 +195,70 @@ pub(super) unsafe fn body<T: Real, R: Rows, const TILES: usize>(a: Scores<T>) {
     let there = |group: u32| if group < groups { group } else { groups - 1 };
     // SAFETY: one of the groups.
     let arrive = |group: u32, lane: u32| unsafe { R::arrive(&a, there(group), lane) };
-    let ahead = ahead::<T, R, TILES>();
+    let (ahead, overlaps) = const { (ahead::<T, R, TILES>(), overlaps::<T, R>()) };
+    let part = TILES as u32 * tile_len(R::FOURS);
     let mut arriving = [arrive(group, lane); AHEAD];
     each(ahead.saturating_sub(1), |i| arriving[i + 1] = arrive(group + (i + 1) as u32 * step, lane));
     copies::arrive();
     thread::sync_threads();
 
-    let mut logs = [Logs::START; 2];
-    while group < groups {
-        each(if ahead > 1 { ahead } else { 1 }, |round| {
-            // What follows from it is found anew for each group, and takes no register in between.
-            let lane = device::unknown(lane);
-            let arrived = if ahead > 0 { arriving[round] } else { arrive(group, lane) };
-            let rows = R::stage(&a, arrived, x, lane);
-            if ahead > 0 {
-                arriving[round] = arrive(group + ahead as u32 * step, lane);
-            }
-            let mut densities = [[(0.0, 0.0); 2]; 2];
-            let mut at = 0;
-            while at < len {
-                let tiles = Shared::<f64>::at(8 * at);
-                let mut joint = [[0.0; 4]; TILES];
-                each(TILES, |tile| {
-                    let constants = (tile as u32 + 1) * tile_len(R::FOURS) - 8;
-                    let [even, odd] = tiles.load2(constants + lane % 4 * 2);
-                    joint[tile] = [even, odd, even, odd];
-                });
-                rows.multiply(x, lane, tiles, &mut joint);
-                let eight = of_eight::<T, TILES>(&joint);
-                if at == 0 {
-                    densities = eight;
-                } else {
-                    every::<TILES>(|half, odd| {
-                        densities[half][odd] = of_both::<T>(densities[half][odd], eight[half][odd]);
-                    });
-                }
-                at += TILES as u32 * tile_len(R::FOURS);
-            }
-            let inside = [0, 8].map(|half| lane / 4 + half);
-            if a.row_weights.is_null() {
-                let left = a.n as i64 - (group as u64 * GROUP as u64) as i64;
-                let [first, second] = densities;
-                each(of_a_lane::<TILES>(), |odd| {
-                    logs[odd].add(inside.map(|row| (row as i64) < left), [first[odd], second[odd]]);
-                });
-            } else {
-                each(2, |half| {
-                    let row = group as u64 * GROUP as u64 + inside[half] as u64;
-                    // SAFETY: the weights are as the arguments' field says.
-                    let weight = unsafe { row_weight(a.row_weights, a.n, row) };
-                    each(of_a_lane::<TILES>(), |odd| logs[odd].add_weighted(weight, densities[half][odd]));
-                });
-            }
-            group += step;
+    let products = |rows: R, lane: u32, at: u32| {
+        let tiles = Shared::<f64>::at(8 * at);
+        let mut joint = [[0.0; 4]; TILES];
+        each(TILES, |tile| {
+            let constants = (tile as u32 + 1) * tile_len(R::FOURS) - 8;
+            let [even, odd] = tiles.load2(constants + lane % 4 * 2);
+            joint[tile] = [even, odd, even, odd];
         });
+        rows.multiply(x, lane, tiles, &mut joint);
+        joint
+    };
+    let mut logs = [Logs::START; 2];
+    if overlaps {
+        let mut rows = R::stage(&a, arriving[0], x, lane);
+        arriving[0] = arrive(group + ahead as u32 * step, lane);
+        // Of the part that ends at `at`.
+        let (mut joint, mut at) = (products(rows, lane, 0), part);
+        let mut densities = [[(0.0, 0.0); 2]; 2];
+        while group < groups {
+            each(ahead, |round| {
+                // What follows from it is found anew for each group, and takes no register in between.
+                let lane = device::unknown(lane);
+                while at < len {
+                    let next = products(rows, lane, at);
+                    merge::<T, TILES>(&mut densities, &joint, at == part);
+                    joint = next;
+                    at += part;
+                }
+                let round = (round + 1) % ahead;
+                rows = R::stage(&a, arriving[round], x, lane);
+                arriving[round] = arrive(group + (ahead + 1) as u32 * step, lane);
+                let next = products(rows, lane, 0);
+                merge::<T, TILES>(&mut densities, &joint, len == part);
+                (joint, at) = (next, part);
+                add::<T, TILES>(&a, &mut logs, group, lane, densities);
+                group += step;
+            });
+        }
+    } else {
+        while group < groups {
+            each(if ahead > 1 { ahead } else { 1 }, |round| {
+                let lane = device::unknown(lane);
+                let arrived = if ahead > 0 { arriving[round] } else { arrive(group, lane) };
+                let rows = R::stage(&a, arrived, x, lane);
+                if ahead > 0 {
+                    arriving[round] = arrive(group + ahead as u32 * step, lane);
+                }
+                let mut densities = [[(0.0, 0.0); 2]; 2];
+                let mut at = 0;
+                while at < len {
+                    merge::<T, TILES>(&mut densities, &products(rows, lane, at), at == 0);
+                    at += part;
+                }
+                add::<T, TILES>(&a, &mut logs, group, lane, densities);
+                group += step;
+            });
+        }
     }
 
     // The warps' sums, where the coefficients were.
