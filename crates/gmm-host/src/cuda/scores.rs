@@ -32,9 +32,6 @@ impl ScoreMemory {
     }
 }
 
-/// Blocks with a unit of eight mixtures that run on a multiprocessor together, by their registers.
-const EIGHTS_TOGETHER: u32 = 2;
-
 /// Mixtures that the host waits for at a time, at most, a multiple of eight: what a wait costs is nothing beside them.
 const AT_A_TIME: usize = 512;
 
@@ -71,13 +68,14 @@ impl<T: Number> CudaRows<T> {
         if self.forced.host_loop() || shared(Columns::Components) > room || !there(Columns::Components) {
             return Ok(None);
         }
-        // A multiprocessor has as much as one block may ask for, and little more.
-        let eights = u64::from(EIGHTS_TOGETHER) * shared(Columns::Mixtures) <= room && there(Columns::Mixtures);
+        // Two blocks on a multiprocessor at least, which has as much as one may ask for and little more.
+        let eights = 2 * shared(Columns::Mixtures) <= room && there(Columns::Mixtures);
         // The number of blocks is part of the result's bits, so that it is the same for every unit of a shape: as many as run
-        // together with a unit of one mixture, if those with eight can come in full turns.
-        let one = scores::kernel::<T>(form, Columns::Components).name;
-        let together = self.gpu.occupancy(one, THREADS, shared(Columns::Components))?;
-        let each = if together >= 2 * EIGHTS_TOGETHER { 2 * EIGHTS_TOGETHER } else { EIGHTS_TOGETHER };
+        // together with a unit of eight mixtures, or twice as many where those with one have the room.
+        let together = |columns| self.gpu.occupancy(scores::kernel::<T>(form, columns).name, THREADS, shared(columns));
+        let one = together(Columns::Components)?;
+        let eight = if eights { together(Columns::Mixtures)? } else { one };
+        let each = if one >= 2 * eight { 2 * eight } else { eight };
         let groups = shape.n.div_ceil(gmm_kernels::fused::ROWS_OF_BLOCK);
         let blocks = u64::from(self.gpu.limits.multiprocessors * each).min(groups) as u32;
         Ok(Some(ScorePlan { shape, form, eights, blocks }))
@@ -129,7 +127,18 @@ impl<T: Number> CudaRows<T> {
             let memory = &mut self.score_memory;
             let host = &mut memory.coefficients.as_mut_slice()[at..][..len];
             let tied = self.loop_memory.scatter.as_deref().filter(|_| plan.shape.kind == CovarianceType::Tied);
-            fill(plan, piece, here, &self.shift, &places, &mut memory.work, tied, host, &mut out[first..]);
+            fill(
+                plan,
+                piece,
+                here,
+                &self.shift,
+                &places,
+                &mut memory.work,
+                tied,
+                self.total_weight,
+                host,
+                &mut out[first..],
+            );
             let mut device = numbers.index(at..at + len);
             // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
             let copied = unsafe { device.async_copy_from(&*host, &self.queue.stream) };
@@ -196,6 +205,14 @@ fn places(plan: &ScorePlan) -> Places {
     Places::of(plan.shape.kernel_kind(), d, |j| form.entry(j, 0), |i, j| form.product(i, j, 0), || form.entry(d, 0))
 }
 
+/// About the log density of rows where the densest component has its own: what is taken from constants, and added for all rows
+/// at once, so that kernels can do with `f32`.
+fn typical(mixture: &Mixture) -> f64 {
+    let peak = |c| mixture.log_weight(c) + mixture.log_normalizer(c);
+    let densest = (0..mixture.n_components()).map(peak).fold(f64::NEG_INFINITY, f64::max);
+    if densest.is_finite() { densest - 0.5 * mixture.n_features() as f64 } else { 0.0 }
+}
+
 /// Writes a piece's coefficients, and what is to be added to each mixture's value: what the components share, and nothing
 /// that is a number where digits would be lost.
 #[allow(clippy::too_many_arguments)]
@@ -207,6 +224,7 @@ fn fill(
     places: &Places,
     work: &mut Work,
     scatter: Option<&[f64]>,
+    total_weight: f64,
     out: &mut [f64],
     values: &mut [f64],
 ) {
@@ -216,6 +234,7 @@ fn fill(
     out.fill(0.0);
     for (i, (mixture, value)) in mixtures.iter().zip(values).enumerate() {
         work.begin(mixture);
+        let typical = if form.is_whole() { typical(mixture) } else { 0.0 };
         let mut good = true;
         for c in 0..tiles * 8 / piece.columns.mixtures() as usize {
             let (tile_at, column) = match piece.columns {
@@ -228,13 +247,13 @@ fn fill(
                 let expanded = work.component(mixture, c, shift, places, own, out);
                 // Nothing is lost of what counts nothing.
                 good &= expanded.terms <= most || expanded.constant == f64::NEG_INFINITY;
-                constant = expanded.constant.max(NOTHING);
+                constant = (expanded.constant - typical).max(NOTHING);
             }
             out[tile_at * tile + form.constant(column as u32) as usize] = constant;
         }
         *value = match (good, scatter) {
             (false, _) => f64::NAN,
-            (true, None) => 0.0,
+            (true, None) => typical * total_weight,
             (true, Some(scatter)) => work.shared(scatter),
         };
     }

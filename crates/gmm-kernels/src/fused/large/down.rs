@@ -87,10 +87,24 @@ pub(in crate::fused) trait Down {
     fn steps(a: Of, unit: u32) -> [u32; 2];
     /// The columns whose product feature `i` of a lane's four is, `d` for the norm; past it where there is none.
     fn columns(of: Of, choice: Choice, i: usize) -> [u32; 2];
-    /// Sends for the columns.
+    /// Columns that the units of a bundle share, and at most each one's own.
+    const SHARED: u32;
+    const OWN: u32;
+    /// The unit that is number `u` of a bundle of `each`; one past the last has no steps.
+    fn of_bundle(a: Of, bundle: u32, u: u32, each: u32) -> u32;
+    /// Sends for the columns that the bundle of a unit shares.
+    unsafe fn send_shared<T: Real, F: Real>(choice: Choice, x: Rows<T, F>, to: Slots<T>);
+    /// Sends for a unit's own columns.
     unsafe fn send<T: Real, F: Real>(choice: Choice, x: Rows<T, F>, to: Slots<T>);
-    /// Operands of the columns that arrived.
-    unsafe fn operands<T: Real, V: Real>(choice: Choice, from: Slots<T>, norm: *const f64) -> Left<V>;
+    /// Shared column `i` of what arrived.
+    fn shared<T: Real, V: Real>(choice: Choice, from: Slots<T>, i: u32) -> [V; 4];
+    /// Operands of the shared columns, and of a unit's own that arrived.
+    unsafe fn operands<T: Real, V: Real>(
+        choice: Choice,
+        shared: impl Fn(u32) -> [V; 4],
+        from: Slots<T>,
+        norm: *const f64,
+    ) -> Left<V>;
 }
 
 /// Columns as they are, and what is derived from them. A choice has the columns of features `g` and `g+8` of the first
@@ -133,6 +147,17 @@ impl Down for Columns {
         }
     }
 
+    const SHARED: u32 = 0;
+    const OWN: u32 = 4;
+
+    #[inline(always)]
+    fn of_bundle(_: Of, bundle: u32, u: u32, each: u32) -> u32 {
+        bundle * each + u
+    }
+
+    #[inline(always)]
+    unsafe fn send_shared<T: Real, F: Real>(_: Choice, _: Rows<T, F>, _: Slots<T>) {}
+
     #[inline(always)]
     unsafe fn send<T: Real, F: Real>(choice: Choice, x: Rows<T, F>, to: Slots<T>) {
         // SAFETY: the caller's promise.
@@ -140,7 +165,17 @@ impl Down for Columns {
     }
 
     #[inline(always)]
-    unsafe fn operands<T: Real, V: Real>(choice: Choice, from: Slots<T>, norm: *const f64) -> Left<V> {
+    fn shared<T: Real, V: Real>(_: Choice, _: Slots<T>, _: u32) -> [V; 4] {
+        [V::ZERO; 4]
+    }
+
+    #[inline(always)]
+    unsafe fn operands<T: Real, V: Real>(
+        choice: Choice,
+        _: impl Fn(u32) -> [V; 4],
+        from: Slots<T>,
+        norm: *const f64,
+    ) -> Left<V> {
         let mut left = [[V::ZERO; 8]; 2];
         each(4, |i| {
             let mut v = from.entry::<V>(i as u32, choice[i] & !SQUARE);
@@ -195,8 +230,9 @@ impl Down for Products {
     fn steps(a: Of, unit: u32) -> [u32; 2] {
         let (first, m) = pair(a, unit);
         let step = first / 2 * (a.classes + 1) + m;
-        // A unit past the last has no partner.
-        if m > a.classes { [a.steps; 2] } else { [step, step + a.classes + 1] }
+        // A unit past the last may look like the last.
+        let units = a.d.div_ceil(16) * super::moments::partners(a.classes, a.d);
+        if unit >= units { [a.steps; 2] } else { [step, step + a.classes + 1] }
     }
 
     #[inline(always)]
@@ -204,32 +240,55 @@ impl Down for Products {
         [column + 4 * i as u32, if (i as u32) < before { partner } else { last }]
     }
 
+    const SHARED: u32 = 4;
+    const OWN: u32 = 2;
+
+    /// Units of a bundle have the same four entries, and partners one after another.
     #[inline(always)]
-    unsafe fn send<T: Real, F: Real>([column, partner, last, before]: Choice, x: Rows<T, F>, to: Slots<T>) {
+    fn of_bundle(a: Of, bundle: u32, u: u32, each: u32) -> u32 {
+        let (fours, bundles) = (a.d.div_ceil(16), super::moments::partners(a.classes, a.d).div_ceil(each));
+        // There are partners; else the compiler would guard the division.
+        let four = bundle.checked_div(bundles).unwrap_or(0);
+        ((bundle - four * bundles) * each + u) * fours + four
+    }
+
+    #[inline(always)]
+    unsafe fn send_shared<T: Real, F: Real>([column, ..]: Choice, x: Rows<T, F>, to: Slots<T>) {
+        // SAFETY: the caller's promise.
+        each(4, |i| unsafe { x.send(to, i as u32, column + 4 * i as u32) });
+    }
+
+    #[inline(always)]
+    unsafe fn send<T: Real, F: Real>([_, partner, last, before]: Choice, x: Rows<T, F>, to: Slots<T>) {
         // SAFETY: the caller's promise.
         unsafe {
-            each(4, |i| x.send(to, i as u32, column + 4 * i as u32));
-            x.send(to, 4, partner);
+            x.send(to, 0, partner);
             if before < 4 {
-                x.send(to, 5, last);
+                x.send(to, 1, last);
             }
         }
     }
 
     #[inline(always)]
+    fn shared<T: Real, V: Real>([column, ..]: Choice, from: Slots<T>, i: u32) -> [V; 4] {
+        from.entry(i, column + 4 * i)
+    }
+
+    #[inline(always)]
     unsafe fn operands<T: Real, V: Real>(
-        [column, partner, last, before]: Choice,
+        [_, partner, last, before]: Choice,
+        shared: impl Fn(u32) -> [V; 4],
         from: Slots<T>,
         _: *const f64,
     ) -> Left<V> {
         let mut left = [[V::ZERO; 8]; 2];
-        let by = from.entry::<V>(4, partner);
+        let by = from.entry::<V>(0, partner);
         let mut other = by;
         if before < 4 {
-            other = from.entry::<V>(5, last);
+            other = from.entry::<V>(1, last);
         }
         each(4, |i| {
-            let u = from.entry::<V>(i as u32, column + 4 * i as u32);
+            let u = shared(i as u32);
             each(4, |r| left[i / 2][2 * r + i % 2] = u[r] * if (i as u32) < before { by[r] } else { other[r] });
         });
         left

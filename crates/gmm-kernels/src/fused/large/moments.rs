@@ -50,8 +50,8 @@ kernels! {
         /// `(splits, Place::sums)`, written or added to.
         partials: *mut f64,
     }
-    /// Products of entries, 64 by 16.
-    full_few => moments_full_few_f32, moments_full_few_f64, body::<T, Products, 2, 4, 2>, shared_bytes::<T, 2>;
+    /// Products of entries, 96 by 16.
+    full_few => moments_full_few_f32, moments_full_few_f64, body::<T, Products, 3, 6, 2>, shared_bytes::<T, 2>;
     /// Products of entries, 64 by 32.
     full_narrow => moments_full_narrow_f32, moments_full_narrow_f64, body::<T, Products, 2, 4, 4>, shared_bytes::<T, 4>;
     /// Products of entries, 32 by 64.
@@ -64,28 +64,34 @@ kernels! {
     linear_wide => moments_linear_wide_f32, moments_linear_wide_f64, body::<T, Columns, 1, 2, 8>, shared_bytes::<T, 8>;
 }
 
-/// Where what the next sixteen rows need arrives, after choices of two units and each thread's part of Σ r in each group.
-const fn ahead_at(groups: u32) -> u32 {
-    THREADS * (2 * 16 + 8 * groups)
+/// Units of two steps that a warp takes: more where components are few; for columns there are too few registers on some chips.
+const fn at_once(products: bool, groups: u32) -> u32 {
+    match groups {
+        super::FEW if products => 3,
+        super::NARROW if products => 2,
+        _ => 1,
+    }
 }
 
-/// Slots of what arrives: factors, exponentials, and columns of the units.
+/// Where what the next sixteen rows need arrives, after the choices of the units and each thread's part of Σ r in each group.
+const fn ahead_at(groups: u32) -> u32 {
+    THREADS * (at_once(true, groups) * 16 + 8 * groups)
+}
+
+/// Slots of what arrives: factors, exponentials, and columns: those that the units share, then each one's own.
 const fn exponentials_at<T: Real>(group: u32) -> u32 {
     2 + group * Ahead::slots_of_four::<T>()
 }
 
-/// Columns that a unit of two steps reads at most.
-const COLUMNS: u32 = 6;
-
-const fn columns_at<T: Real>(groups: u32, unit: u32) -> u32 {
-    exponentials_at::<T>(groups) + unit * COLUMNS * Ahead::slots_of_four::<T>()
+const fn columns_at<T: Real>(groups: u32, column: u32) -> u32 {
+    exponentials_at::<T>(groups) + column * Ahead::slots_of_four::<T>()
 }
 
 /// Bytes of shared memory.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(super) const fn shared_len<T: Real>(groups: u32) -> u64 {
-    let units = if groups == super::WIDE { 1 } else { 2 };
-    (ahead_at(groups) + Ahead::bytes(columns_at::<T>(groups, units))) as u64
+    let columns = Products::SHARED + at_once(true, groups) * Products::OWN;
+    (ahead_at(groups) + Ahead::bytes(columns_at::<T>(groups, columns))) as u64
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -102,17 +108,23 @@ pub(in crate::fused) const fn twos(family: Family, place: Place, d: u32) -> u32 
 }
 
 /// Partners of an entry that rows of `d` entries have: those before the last there is, and 1.
-const fn partners(classes: u32, d: u32) -> u32 {
+pub(super) const fn partners(classes: u32, d: u32) -> u32 {
     let used = d.div_ceil(4);
     if used < classes { used + 2 } else { classes + 1 }
 }
 
+/// Bundles of `each` units, of which a warp takes one: of products those that have their four entries in common.
+const fn bundles(family: Family, place: Place, d: u32, each: u32) -> u32 {
+    match family {
+        Family::Linear | Family::Squares => twos(family, place, d).div_ceil(each),
+        Family::Full | Family::FullAndOne => d.div_ceil(16) * partners(place.classes, d).div_ceil(each),
+    }
+}
+
 /// Warps that share the sums of a split's rows.
 pub(super) const fn units(of: Large, d: u32) -> u32 {
-    // Two times two steps of products where components are few; for columns there are too few registers on some chips.
     let products = matches!(of.family, Family::Full | Family::FullAndOne);
-    let each = if products && of.at_once != super::WIDE { 2 } else { 1 };
-    twos(of.family, of.place, d).div_ceil(each) * of.pieces()
+    bundles(of.family, of.place, d, at_once(products, of.at_once)) * of.pieces()
 }
 
 /// The kernel: `U` units of two steps, `S` steps, by `G` groups of components.
@@ -121,14 +133,14 @@ pub(super) const fn units(of: Large, d: u32) -> u32 {
 /// As the fields of [`Moments`] say.
 #[inline(always)]
 unsafe fn body<T: Real, F: Down, const U: usize, const S: usize, const G: usize>(a: Moments<T>) {
-    const { assert!(S == 2 * U) };
+    const { assert!(S == 2 * U && U as u32 == at_once(F::SHARED > 0, G as u32)) };
     // SAFETY: the state is as `state` says.
     if unsafe { stopped(a.state, a.iteration) } {
         return;
     }
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let place = Place { steps: a.steps, groups: a.groups, classes: a.classes };
-    let units = twos(F::FAMILY, place, a.d).div_ceil(U as u32);
+    let units = bundles(F::FAMILY, place, a.d, U as u32);
     let pieces = a.groups / G as u32;
     let at = thread::block_idx_x() * (THREADS / WARP) + me;
     // There are units: it says so to the compiler, which else would guard the division.
@@ -144,7 +156,7 @@ unsafe fn body<T: Real, F: Down, const U: usize, const S: usize, const G: usize>
     let choices = Shared::<f32>::at(G as u32 * THREADS * 8 + thread::thread_idx_x() * 16);
     let choice_of = |u: usize| choices.load4(4 * THREADS * u as u32).map(f32::to_bits);
     each(U, |u| {
-        let choice = F::choose(of, unit * U as u32 + u as u32, lane);
+        let choice = F::choose(of, F::of_bundle(of, unit, u as u32, U as u32), lane);
         choices.store4(4 * THREADS * u as u32, choice.map(f32::from_bits));
     });
     let mut sums = [[[0.0; 4]; G]; S];
@@ -152,12 +164,13 @@ unsafe fn body<T: Real, F: Down, const U: usize, const S: usize, const G: usize>
     each(G, |i| weights.store(i as u32 * THREADS, 0.0));
 
     let ahead = Ahead::at(ahead_at(G as u32));
-    let slots = |u: usize| Slots::<T> {
+    let slots_at = |column: u32| Slots::<T> {
         ahead,
-        first: columns_at::<T>(G as u32, u as u32),
+        first: columns_at::<T>(G as u32, column),
         d: a.d,
         of: core::marker::PhantomData,
     };
+    let (shared_slots, slots) = (slots_at(0), |u: usize| slots_at(F::SHARED + u as u32 * F::OWN));
     let rows = |sixteen: u32| {
         let (tile, inside) = ((sixteen / 8) as u64, (sixteen % 8 * GROUP + lane % 4 * 4) as u64);
         Rows {
@@ -180,6 +193,7 @@ unsafe fn body<T: Real, F: Down, const U: usize, const S: usize, const G: usize>
         // SAFETY: a group of the chunk's rows; the buffers are as long as their fields say. Here and below.
         unsafe {
             ahead.send(0, next.factors);
+            F::send_shared(choice_of(0), next, shared_slots);
             each(U, |u| F::send(choice_of(u), next, slots(u)));
             each(G, |i| ahead.send(exponentials_at::<T>(i as u32), next.exponentials.wrapping_add(128 * i)));
         }
@@ -197,27 +211,58 @@ unsafe fn body<T: Real, F: Down, const U: usize, const S: usize, const G: usize>
             if more {
                 ahead.send(0, next.factors);
             }
+            // Of one group: exponentials, and once for all units what they add to the weights.
+            let exponentials = |i: usize, first: bool| {
+                let e = ahead.four::<T>(exponentials_at::<T>(i as u32));
+                let mut right = [0.0; 4];
+                each(4, |r| right[r] = e[r].to_f64());
+                if with_weights && first {
+                    let at = i as u32 * THREADS;
+                    let mut weight = weights.load(at);
+                    each(4, |r| weight = Real::fma(right[r], factor[r], weight));
+                    weights.store(at, weight);
+                }
+                right
+            };
+            let send_exponentials = |i: usize| {
+                if more {
+                    ahead.send(exponentials_at::<T>(i as u32), next.exponentials.wrapping_add(128 * i));
+                }
+            };
+            // Few groups' responsibilities and the shared columns have room for all units; else they are read for each, and the
+            // features get the factor.
+            let kept = G == super::FEW as usize;
+            let mut rights = [[0.0; 4]; G];
+            if kept {
+                each(G, |i| {
+                    rights[i] = exponentials(i, true);
+                    send_exponentials(i);
+                    each(4, |r| rights[i][r] *= factor[r]);
+                });
+            }
+            let mut shared = [[0.0; 4]; 4];
+            if kept {
+                let choice = choice_of(0);
+                each(4, |i| shared[i] = F::shared::<T, f64>(choice, shared_slots, i as u32));
+            }
             each(U, |u| {
                 let choice = choice_of(u);
-                let mut left = F::operands::<T, f64>(choice, slots(u), norm);
+                let column = |i: u32| if kept { shared[i as usize] } else { F::shared(choice, shared_slots, i) };
+                let mut left = F::operands::<T, f64>(choice, column, slots(u), norm);
                 if more {
                     F::send(choice, next, slots(u));
-                }
-                each(2, |s| each(8, |v| left[s][v] *= factor[v / 2]));
-                each(G, |i| {
-                    let slot = exponentials_at::<T>(i as u32);
-                    let e = ahead.four::<T>(slot);
-                    let mut right = [0.0; 4];
-                    each(4, |r| right[r] = e[r].to_f64());
-                    if with_weights && u == 0 {
-                        let at = i as u32 * THREADS;
-                        let mut weight = weights.load(at);
-                        each(4, |r| weight = Real::fma(right[r], factor[r], weight));
-                        weights.store(at, weight);
+                    if u + 1 == U {
+                        F::send_shared(choice, next, shared_slots);
                     }
+                }
+                if !kept {
+                    each(2, |s| each(8, |v| left[s][v] *= factor[v / 2]));
+                }
+                each(G, |i| {
+                    let right = if kept { rights[i] } else { exponentials(i, u == 0) };
                     each(2, |s| mma::f64_16x8x16(&mut sums[2 * u + s][i], left[s], right));
-                    if more && u + 1 == U {
-                        ahead.send(slot, next.exponentials.wrapping_add(128 * i));
+                    if !kept && u + 1 == U {
+                        send_exponentials(i);
                     }
                 });
             });
@@ -232,7 +277,7 @@ unsafe fn body<T: Real, F: Down, const U: usize, const S: usize, const G: usize>
         }
     };
     each(U, |u| {
-        let steps = F::steps(of, unit * U as u32 + u as u32);
+        let steps = F::steps(of, F::of_bundle(of, unit, u as u32, U as u32));
         each(2, |s| {
             if steps[s] < a.steps {
                 let at = (steps[s] * a.groups + piece * G as u32) as u64 * 128 + lane as u64;

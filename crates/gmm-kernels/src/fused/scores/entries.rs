@@ -103,6 +103,8 @@ fn product(fours: &[[f64; 2]], [b0, b1, b2, b3]: [f64; 4], sum: &mut [f64; 4]) {
 
 impl<const Q: usize> Rows for Linear<Q> {
     const FOURS: usize = Q;
+    // Of tied covariances the host adds what components share.
+    const WHOLE: bool = false;
     const SHARED: u32 = 0;
     type Arriving<T: Real> = [[T; 2]; Q];
 
@@ -152,6 +154,7 @@ impl<const Q: usize> Rows for Linear<Q> {
 
 impl<const Q: usize> Rows for Squares<Q> {
     const FOURS: usize = Q;
+    const WHOLE: bool = true;
     const SHARED: u32 = 0;
     // Half of them are not used.
     type Arriving<T: Real> = [[T; 2]; Q];

@@ -1,47 +1,70 @@
 //! Σ w ln p(x) as a lane keeps it.
 
+use super::pass::Density;
+use crate::Real;
 use crate::each::each;
 use crate::math::ln_f64;
 
-/// As [`Likelihood`](crate::fused::likelihood::Likelihood), in two numbers where it has three: registers are scarce here.
+/// As [`Likelihood`](crate::fused::likelihood::Likelihood), without arithmetic on `f64` where densities are rounded to `f32`:
+/// the tensor cores' unit does that, and a warp that wants it for one number waits for another's products.
 #[derive(Clone, Copy)]
 pub(super) struct Logs {
     total: f64,
+    /// Of rounded densities, what is not in `total`: a sum, and what rounding took from it.
+    sum: f32,
+    lost: f32,
     /// Of the rows of weight 1: the logarithm of a product is the sum of theirs.
     product: f64,
+    /// How often the product was made smaller by 2⁶⁴.
+    lowered: u32,
 }
 
+const LARGE: f64 = f64::from_bits((1023 + 64) << 52);
+const SMALLER: f64 = f64::from_bits((1023 - 64) << 52);
+
 impl Logs {
-    const LARGE: f64 = f64::from_bits((1023 + 256) << 52);
-    const SMALLER: f64 = f64::from_bits((1023 - 256) << 52);
+    pub(super) const START: Self = Self { total: 0.0, sum: 0.0, lost: 0.0, product: 1.0, lowered: 0 };
 
-    pub(super) const START: Self = Self { total: 0.0, product: 1.0 };
-
-    /// Two rows of weight 1, or 0 where one does not count: of each a number near the largest of its joint densities'
-    /// logarithms, and the sum of all in terms of that, at least 1.
+    /// Two rows of weight 1, or 0 where one does not count.
     #[inline(always)]
-    pub(super) fn add(&mut self, counts: [bool; 2], densities: [(f64, f64); 2]) {
+    pub(super) fn add<T: Real>(&mut self, rounded: bool, counts: [bool; 2], densities: [Density<T>; 2]) {
+        // The product is always a `T`: nothing is rounded here.
+        let mut product = T::from_f64(self.product);
         each(2, |half| {
-            let (top, sum) = densities[half];
-            self.total += if counts[half] { top } else { 0.0 };
-            self.product *= if counts[half] { sum } else { 1.0 };
+            let Density { top, rounded: short, sum } = densities[half];
+            if rounded {
+                self.add_rounded(if counts[half] { short } else { 0.0 });
+            } else {
+                self.total += if counts[half] { top } else { 0.0 };
+            }
+            product = product * if counts[half] { sum } else { T::ONE };
         });
         // Without a branch, which would keep the compiler from going on with other rows meanwhile.
-        let large = self.product > Self::LARGE;
-        self.product *= if large { Self::SMALLER } else { 1.0 };
-        self.total += if large { 256.0 * core::f64::consts::LN_2 } else { 0.0 };
+        let large = product > T::from_f64(LARGE);
+        self.product = (product * if large { T::from_f64(SMALLER) } else { T::ONE }).to_f64();
+        self.lowered += large as u32;
+    }
+
+    /// What rounding takes from the sum of two numbers is one, whichever is the larger.
+    #[inline(always)]
+    fn add_rounded(&mut self, v: f32) {
+        let sum = self.sum + v;
+        let of_v = sum - self.sum;
+        self.lost += (self.sum - (sum - of_v)) + (v - of_v);
+        self.sum = sum;
     }
 
     /// A row that has a weight.
     #[inline(always)]
-    pub(super) fn add_weighted(&mut self, weight: f64, (top, sum): (f64, f64)) {
+    pub(super) fn add_weighted<T: Real>(&mut self, weight: f64, Density { top, rounded, sum }: Density<T>) {
         if weight > 0.0 {
-            self.total += weight * (top + ln_f64(sum));
+            self.total += weight * (top + rounded as f64 + ln_f64(sum.to_f64()));
         }
     }
 
     #[inline(always)]
     pub(super) fn total(self) -> f64 {
-        self.total + ln_f64(self.product)
+        let logarithm = self.lowered as f64 * (64.0 * core::f64::consts::LN_2) + ln_f64(self.product);
+        self.total + (self.sum as f64 + self.lost as f64) + logarithm
     }
 }

@@ -10,7 +10,8 @@
 //! - [`Columns::Mixtures`]: the columns are eight mixtures, and a tile is one component of each. Eight tiles make a density
 //!   within a lane, without a word to another: a third of the instructions, so that they hide behind the products.
 //!
-//! Both form the same numbers in the same order, so that a mixture's value is to the bit the same in either, in a batch of
+//! Rows in `f32` have densities in `f32` where a density is all that is asked of the kernel; products stay in `f64`.
+//! Both ways form the same numbers in the same order, so that a mixture's value is to the bit the same in either, in a batch of
 //! any size, and beside any others: what decides is the grid in `x`, which the host keeps the same for a shape.
 //!
 //! Everything about a component that would be minus infinity is [`NOTHING`]. A sum that is not finite comes out where a
@@ -171,6 +172,12 @@ impl Form {
             Self::Squares(_) => matches!(kind, Kind::Diag),
             Self::Full(_) | Self::FullAndOne(_) => matches!(kind, Kind::Full),
         }
+    }
+
+    /// Whether what is computed are whole densities: a number may be taken from all constants of a mixture, near what its rows
+    /// typically have, and added to its value for each row.
+    pub const fn is_whole(self) -> bool {
+        !matches!(self, Self::Linear(_))
     }
 
     /// Entries that it has room for.

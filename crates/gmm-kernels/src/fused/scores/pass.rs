@@ -15,6 +15,8 @@ const WARPS: u32 = THREADS / WARP;
 pub(super) trait Rows: Copy {
     /// Features in fours.
     const FOURS: usize;
+    /// Whether what they are multiplied with makes whole densities, of which nothing is added elsewhere.
+    const WHOLE: bool;
     /// Numbers of shared memory of a warp.
     const SHARED: u32;
     /// Entries on their way.
@@ -54,9 +56,21 @@ const fn of_a_lane<const TILES: usize>() -> usize {
     if TILES == 1 { 1 } else { 2 }
 }
 
-/// Densities of this lane's two rows, under its two mixtures or its one, `[half][odd]`: a number near the largest of the joint
-/// densities' logarithms, and the sum of all in terms of that, at least 1.
-type Densities = [[(f64, f64); 2]; 2];
+/// A row's density: a number near the largest of the joint densities' logarithms, in one of two numbers, the other of which is
+/// 0; and the sum of all in terms of that, at least 1.
+#[derive(Clone, Copy)]
+pub(super) struct Density<T> {
+    pub(super) top: f64,
+    pub(super) rounded: f32,
+    pub(super) sum: T,
+}
+
+/// Those of this lane's two rows, under its two mixtures or its one, `[half][odd]`.
+type Densities<T> = [[Density<T>; 2]; 2];
+
+const fn no_densities<T: Real>() -> Densities<T> {
+    [[Density { top: 0.0, rounded: 0.0, sum: T::ZERO }; 2]; 2]
+}
 
 /// Calls `f(half, odd)` for every density that a lane has.
 #[inline(always)]
@@ -64,18 +78,28 @@ fn every<const TILES: usize>(mut f: impl FnMut(usize, usize)) {
     each(2, |half| each(of_a_lane::<TILES>(), |odd| f(half, odd)));
 }
 
+/// Whether joint densities are rounded to `f32` before anything is done with them. The tensor cores' unit does all
+/// arithmetic in `f64`, and a warp that wants it for one number waits for another's products. The host takes from the
+/// constants what typical rows have, so that few digits are before the point.
+const fn is_rounded<T: Real, R: Rows>() -> bool {
+    T::BYTES == 4 && R::WHOLE
+}
+
+/// The largest number that a density is told from none by, where it is rounded.
+const LEAST: f32 = f32::MIN / 4.0;
+
 /// Densities of a group under eight components.
 #[inline(always)]
-fn of_eight<T: Real, const TILES: usize>(joint: &[[f64; 4]; TILES]) -> Densities {
-    let mut out = [[(0.0, 0.0); 2]; 2];
+fn of_eight<T: Real, R: Rows, const TILES: usize>(joint: &[[f64; 4]; TILES]) -> Densities<T> {
+    let mut out = no_densities();
     if TILES == 1 {
-        let densities = of_columns::<T>(joint[0]);
+        let densities = of_columns::<T, R>(joint[0]);
         each(2, |half| out[half][0] = densities[half]);
     } else {
         every::<TILES>(|half, odd| {
             let mut all = [0.0; 8];
             each(TILES, |tile| all[tile] = joint[tile][2 * half + odd]);
-            out[half][odd] = of_tiles::<T>(all);
+            out[half][odd] = of_tiles::<T, R>(all);
         });
     }
     out
@@ -83,59 +107,90 @@ fn of_eight<T: Real, const TILES: usize>(joint: &[[f64; 4]; TILES]) -> Densities
 
 /// Of eight components that a lane has itself.
 #[inline(always)]
-fn of_tiles<T: Real>(all: [f64; 8]) -> (f64, f64) {
+fn of_tiles<T: Real, R: Rows>(all: [f64; 8]) -> Density<T> {
+    // As the four lanes of `of_columns` add them.
+    let add = |[a, b, c, d, e, f, g, h]: [T; 8]| ((a + b) + (c + d)) + ((e + f) + (g + h));
+    if is_rounded::<T, R>() {
+        let all = all.map(|v| v as f32);
+        let mut top = LEAST;
+        each(8, |i| top = top.max(all[i]));
+        return Density { top: 0.0, rounded: top, sum: add(all.map(|v| T::from_f64((v - top) as f64).exp_below())) };
+    }
     let mut top = i32::MIN;
     each(8, |i| top = top.max(key(all[i])));
     let top = least(top);
-    let [a, b, c, d, e, f, g, h] = all.map(|v| T::from_f64(v - top).exp_below());
-    // As the four lanes of `of_columns` add them.
-    (top, (((a + b) + (c + d)) + ((e + f) + (g + h))).to_f64())
+    Density { top, rounded: 0.0, sum: add(all.map(|v| T::from_f64(v - top).exp_below())) }
 }
 
 /// Of eight components of which four lanes have two each, for two rows: step by step for both, so that one does not wait for
 /// the other's shuffles.
 #[inline(always)]
-fn of_columns<T: Real>([a, b, c, d]: [f64; 4]) -> [(f64, f64); 2] {
-    let tops = least_of_quads([key(a).max(key(b)), key(c).max(key(d))]);
-    let exp = |v: f64, half: usize| T::from_f64(v - tops[half]).exp_below();
-    let mut sums = [exp(a, 0) + exp(b, 0), exp(c, 1) + exp(d, 1)];
+fn of_columns<T: Real, R: Rows>([a, b, c, d]: [f64; 4]) -> [Density<T>; 2] {
+    let (mut tops, mut rounded) = ([0.0; 2], [0.0; 2]);
+    let mut sums;
+    if is_rounded::<T, R>() {
+        let [a, b, c, d] = [a, b, c, d].map(|v| v as f32);
+        rounded = [LEAST.max(a).max(b), LEAST.max(c).max(d)];
+        each(2, |i| {
+            let other = rounded.map(|v| warp::shuffle_xor(v, 1 << i));
+            each(2, |half| rounded[half] = rounded[half].max(other[half]));
+        });
+        let exp = |v: f32, half: usize| T::from_f64((v - rounded[half]) as f64).exp_below();
+        sums = [exp(a, 0) + exp(b, 0), exp(c, 1) + exp(d, 1)];
+    } else {
+        tops = least_of_quads([key(a).max(key(b)), key(c).max(key(d))]);
+        let exp = |v: f64, half: usize| T::from_f64(v - tops[half]).exp_below();
+        sums = [exp(a, 0) + exp(b, 0), exp(c, 1) + exp(d, 1)];
+    }
     each(2, |i| {
         let other = sums.map(|sum| warp::shuffle_xor(sum, 1 << i));
         each(2, |half| sums[half] += other[half]);
     });
-    [(tops[0], sums[0].to_f64()), (tops[1], sums[1].to_f64())]
+    [0, 1].map(|half| Density { top: tops[half], rounded: rounded[half], sum: sums[half] })
 }
 
 /// Of the components of both.
 #[inline(always)]
-fn of_both<T: Real>(a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
-    let top = larger(a.0, b.0);
-    let by = |v: f64| T::from_f64(v - top).exp_below().to_f64();
-    (top, a.1 * by(a.0) + b.1 * by(b.0))
+fn of_both<T: Real, R: Rows>(a: Density<T>, b: Density<T>) -> Density<T> {
+    if is_rounded::<T, R>() {
+        let rounded = a.rounded.max(b.rounded);
+        let by = |v: f32| T::from_f64((v - rounded) as f64).exp_below();
+        return Density { top: 0.0, rounded, sum: a.sum * by(a.rounded) + b.sum * by(b.rounded) };
+    }
+    let top = larger(a.top, b.top);
+    let by = |v: f64| T::from_f64(v - top).exp_below();
+    Density { top, rounded: 0.0, sum: a.sum * by(a.top) + b.sum * by(b.top) }
 }
 
 /// Adds the components of eight more, or the first eight.
 #[inline(always)]
-fn merge<T: Real, const TILES: usize>(densities: &mut Densities, joint: &[[f64; 4]; TILES], first: bool) {
-    let eight = of_eight::<T, TILES>(joint);
+fn merge<T: Real, R: Rows, const TILES: usize>(densities: &mut Densities<T>, joint: &[[f64; 4]; TILES], first: bool) {
+    let eight = of_eight::<T, R, TILES>(joint);
     if first {
         *densities = eight;
     } else {
         // Without a word to the warp compilers would compute it where it is not wanted, and choose afterwards.
         warp::sync_warp();
-        every::<TILES>(|half, odd| densities[half][odd] = of_both::<T>(densities[half][odd], eight[half][odd]));
+        every::<TILES>(|half, odd| densities[half][odd] = of_both::<T, R>(densities[half][odd], eight[half][odd]));
     }
 }
 
 /// Adds what a group's rows weigh of their logarithms; nothing of rows past the last.
 #[inline(always)]
-fn add<T: Real, const TILES: usize>(a: &Scores<T>, logs: &mut [Logs; 2], group: u32, lane: u32, densities: Densities) {
+fn add<T: Real, R: Rows, const TILES: usize>(
+    a: &Scores<T>,
+    logs: &mut [Logs; 2],
+    group: u32,
+    lane: u32,
+    densities: Densities<T>,
+) {
     let inside = [0, 8].map(|half| lane / 4 + half);
     if a.row_weights.is_null() {
         let left = a.n as i64 - (group as u64 * GROUP as u64) as i64;
         let [first, second] = densities;
         each(of_a_lane::<TILES>(), |odd| {
-            logs[odd].add(inside.map(|row| (row as i64) < left), [first[odd], second[odd]]);
+            let counts = inside.map(|row| (row as i64) < left);
+            logs[odd].add(is_rounded::<T, R>(), counts, [first[odd], second[odd]]);
         });
     } else {
         each(2, |half| {
@@ -158,12 +213,6 @@ const fn ahead<T: Real, R: Rows, const TILES: usize>() -> usize {
         8 if R::FOURS >= 16 && R::SHARED == 0 => 0,
         _ => 1,
     }
-}
-
-/// Whether densities are made of products while the tensor cores are at the next ones. It takes registers for both, and pays
-/// where the former take as long as the latter: not where there are many features.
-const fn overlaps<T: Real, R: Rows>() -> bool {
-    T::BYTES == 4 && R::FOURS <= 8
 }
 
 /// The kernel: `TILES` is 1 where columns are components, and 8 where they are mixtures.
@@ -195,7 +244,7 @@ pub(super) unsafe fn body<T: Real, R: Rows, const TILES: usize>(a: Scores<T>) {
     let there = |group: u32| if group < groups { group } else { groups - 1 };
     // SAFETY: one of the groups.
     let arrive = |group: u32, lane: u32| unsafe { R::arrive(&a, there(group), lane) };
-    let (ahead, overlaps) = const { (ahead::<T, R, TILES>(), overlaps::<T, R>()) };
+    let ahead = const { ahead::<T, R, TILES>() };
     let part = TILES as u32 * tile_len(R::FOURS);
     let mut arriving = [arrive(group, lane); AHEAD];
     each(ahead.saturating_sub(1), |i| arriving[i + 1] = arrive(group + (i + 1) as u32 * step, lane));
@@ -214,51 +263,24 @@ pub(super) unsafe fn body<T: Real, R: Rows, const TILES: usize>(a: Scores<T>) {
         joint
     };
     let mut logs = [Logs::START; 2];
-    if overlaps {
-        let mut rows = R::stage(&a, arriving[0], x, lane);
-        arriving[0] = arrive(group + ahead as u32 * step, lane);
-        // Of the part that ends at `at`.
-        let (mut joint, mut at) = (products(rows, lane, 0), part);
-        let mut densities = [[(0.0, 0.0); 2]; 2];
-        while group < groups {
-            each(ahead, |round| {
-                // What follows from it is found anew for each group, and takes no register in between.
-                let lane = device::unknown(lane);
-                while at < len {
-                    let next = products(rows, lane, at);
-                    merge::<T, TILES>(&mut densities, &joint, at == part);
-                    joint = next;
-                    at += part;
-                }
-                let round = (round + 1) % ahead;
-                rows = R::stage(&a, arriving[round], x, lane);
-                arriving[round] = arrive(group + (ahead + 1) as u32 * step, lane);
-                let next = products(rows, lane, 0);
-                merge::<T, TILES>(&mut densities, &joint, len == part);
-                (joint, at) = (next, part);
-                add::<T, TILES>(&a, &mut logs, group, lane, densities);
-                group += step;
-            });
-        }
-    } else {
-        while group < groups {
-            each(if ahead > 1 { ahead } else { 1 }, |round| {
-                let lane = device::unknown(lane);
-                let arrived = if ahead > 0 { arriving[round] } else { arrive(group, lane) };
-                let rows = R::stage(&a, arrived, x, lane);
-                if ahead > 0 {
-                    arriving[round] = arrive(group + ahead as u32 * step, lane);
-                }
-                let mut densities = [[(0.0, 0.0); 2]; 2];
-                let mut at = 0;
-                while at < len {
-                    merge::<T, TILES>(&mut densities, &products(rows, lane, at), at == 0);
-                    at += part;
-                }
-                add::<T, TILES>(&a, &mut logs, group, lane, densities);
-                group += step;
-            });
-        }
+    while group < groups {
+        each(if ahead > 1 { ahead } else { 1 }, |round| {
+            // What follows from it is found anew for each group, and takes no register in between.
+            let lane = device::unknown(lane);
+            let arrived = if ahead > 0 { arriving[round] } else { arrive(group, lane) };
+            let rows = R::stage(&a, arrived, x, lane);
+            if ahead > 0 {
+                arriving[round] = arrive(group + ahead as u32 * step, lane);
+            }
+            let mut densities = no_densities();
+            let mut at = 0;
+            while at < len {
+                merge::<T, R, TILES>(&mut densities, &products(rows, lane, at), at == 0);
+                at += part;
+            }
+            add::<T, R, TILES>(&a, &mut logs, group, lane, densities);
+            group += step;
+        });
     }
 
     // The warps' sums, where the coefficients were.

@@ -97,6 +97,7 @@ impl<const C: usize, const ONE: usize> Staged<C, ONE> {
 
 impl<const C: usize, const ONE: usize> Rows for Staged<C, ONE> {
     const FOURS: usize = 4 * Self::STEPS;
+    const WHOLE: bool = true;
     const SHARED: u32 = Self::COLUMNS * STRIDE;
     type Arriving<T: Real> = [T; ARRIVING];
 

@@ -251,8 +251,17 @@ fn trouble_is_told() {
 }
 
 /// Shapes by chunks: about sixteen and thirty-two columns, and about the components of a piece and twice that.
-const LARGE: [(usize, usize, usize); 7] =
-    [(190, 30, 30), (257, 17, 33), (100, 33, 4), (300, 4, 130), (400, 18, 65), (129, 32, 5), (64, 16, 3)];
+const LARGE: [(usize, usize, usize); 9] = [
+    (190, 30, 30),
+    (257, 17, 33),
+    (100, 33, 4),
+    (300, 4, 130),
+    (400, 18, 65),
+    (129, 32, 5),
+    (64, 16, 3),
+    (400, 16, 20),
+    (300, 16, 70),
+];
 
 #[test]
 fn rows_in_chunks_are_the_references() {
