@@ -2,8 +2,9 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Instant;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use gmm_model::{Mixture, Precision};
@@ -17,9 +18,15 @@ use crate::timing::Limits;
 /// A running peer. It ends when its stdin closes.
 pub struct Peer {
     requests: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    /// Its lines, as a thread reads them.
+    answers: Receiver<std::io::Result<String>>,
+    /// How long an answer is waited for.
+    patience: Duration,
     process: Child,
 }
+
+/// What it takes at most to import what it needs, and each answer to who asks for no other.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// How long to iterate in one turn.
 #[derive(Clone, Copy, Debug)]
@@ -79,8 +86,16 @@ impl Peer {
         }
         let mut process = command.spawn().with_context(|| format!("cannot start {}", python.display()))?;
         let requests = process.stdin.take().expect("piped");
-        let answers = BufReader::new(process.stdout.take().expect("piped"));
-        Ok(Self { requests, answers, process })
+        let lines = BufReader::new(process.stdout.take().expect("piped")).lines();
+        let (said, answers) = channel();
+        // It ends with the process, or where nobody listens any more.
+        std::thread::spawn(move || lines.map(|line| said.send(line)).take_while(Result::is_ok).for_each(drop));
+        Ok(Self { requests, answers, patience: PATIENCE, process })
+    }
+
+    /// From now on no answer is waited for longer than that: a peer that gives none is stopped, and is none any more.
+    pub(crate) fn wait_at_most(&mut self, patience: Duration) {
+        self.patience = patience;
     }
 
     /// Its process.
@@ -185,10 +200,18 @@ impl Peer {
     }
 
     fn answer(&mut self, to: &Value) -> Result<Value> {
-        let mut line = String::new();
-        if self.answers.read_line(&mut line)? == 0 {
-            bail!("the peer ended without an answer to {to}; see its own message above");
-        }
+        let line = match self.answers.recv_timeout(self.patience) {
+            Ok(line) => line?,
+            Err(RecvTimeoutError::Disconnected) => {
+                bail!("the peer ended without an answer to {to}; see its own message above")
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                // It may have ended by itself just now.
+                let _ = self.process.kill();
+                let _ = self.process.wait();
+                bail!("the peer had not done {to} after {:.0} s, and was stopped", self.patience.as_secs_f64())
+            }
+        };
         let answer: Value = serde_json::from_str(&line).with_context(|| format!("the peer said {line:?}"))?;
         match answer.get("error") {
             Some(error) => bail!("the peer could not do {to}: {error}"),
@@ -248,5 +271,30 @@ impl<F: FnMut(&mut Peer, f64) -> Result<(f64, f64)>> Turns for PeerCalls<'_, F> 
     fn finish(self: Box<Self>, _: Limits, row: &mut Row) -> Result<()> {
         row.time(self.seconds);
         Ok(())
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_does_not_answer_is_stopped() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("peer.sh");
+        std::fs::write(
+            &script,
+            "read line\necho '{\"name\": \"p\", \"version\": \"1\", \"details\": \"d\"}'\nread line\nexec sleep 600\n",
+        )
+        .unwrap();
+        let mut peer = Peer::start(Path::new("sh"), &script, 1).unwrap();
+        assert_eq!(peer.versions().unwrap(), "p 1, d");
+        peer.wait_at_most(Duration::from_millis(200));
+        let began = Instant::now();
+        let error = peer.fit_once(1).unwrap_err().to_string();
+        assert!(error.contains("\"fit\" after 0 s, and was stopped"), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(60));
+        // It is gone: asking again is an error, and no wait.
+        assert!(peer.fit_once(1).is_err());
     }
 }

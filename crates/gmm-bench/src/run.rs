@@ -172,6 +172,11 @@ struct Clock {
     cases: usize,
 }
 
+/// How long a peer's answer may take: much more than it should, and less than would cost the budget.
+fn patience(clock: Clock) -> Duration {
+    Duration::from_secs_f64((clock.left / 4.0).max(20.0))
+}
+
 /// A size in one precision and kind.
 struct Case<'a> {
     definition: &'a Definition,
@@ -223,6 +228,7 @@ impl Case<'_> {
         for ((_, peer), row) in cast.peers.iter_mut().zip(of_peers) {
             let mut one = Contestant { row, turns: None, peer: Some(peer.id()), spent: Spent::default() };
             if let (Some(folder), false) = (folder, is_left(&one.row)) {
+                peer.wait_at_most(patience(clock));
                 one.begin(|row| task.begin_peer(peer, folder, ours, row).map(Some));
             }
             all.push(one);

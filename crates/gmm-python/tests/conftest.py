@@ -64,14 +64,26 @@ def model(k=3, kind="full", **parameters):
 
 
 def stopped_within_a_second(program, after):
-    """Runs `program`, sends it Ctrl-C some seconds after it says "begun", and returns what it prints after "stopped TIME"."""
+    """Runs `program`, sends it Ctrl-C some seconds after it says "begun", and returns what it prints after "stopped TIME".
+
+    A machine that is shared may stand still for longer than that, so the best of three tries counts: what is slow by
+    itself is slow each time.
+    """
+    for _ in range(3):
+        late, rest = _stopped(program, after)
+        if late < 1.0:
+            return rest
+    raise AssertionError(f"stopped {late:.1f} s after Ctrl-C")
+
+
+def _stopped(program, after):
     child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "begun\n"
     time.sleep(after)
     sent = time.time()
     child.send_signal(signal.SIGINT)
     word, at = child.stdout.readline().split()
-    assert word == "stopped" and float(at) - sent < 1.0
+    assert word == "stopped"
     rest = child.stdout.read()
     assert child.wait(60) == 0
-    return rest
+    return float(at) - sent, rest

@@ -141,12 +141,13 @@ def test_ctrl_c_stops_a_long_product_within_a_second():
         import numpy as np
         from gmm_rs import Resident
 
-        resident = Resident(np.ones((20_000, 2_000)))
+        # Made before, and in the matrix's type: what NumPy fills or converts it does not let Ctrl-C stop.
+        resident, questions = Resident(np.ones((40_000, 1_000))), np.ones((200_000, 1_000))
         print("begun", flush=True)
         try:
-            resident.top_k(np.ones((200_000, 2_000), np.float32), 3)
+            resident.top_k(questions, 3)
         except KeyboardInterrupt:
             print("stopped", time.time(), flush=True)
-        print(resident.top_k(np.ones(2_000), 1)[0], flush=True)
+        print(resident.top_k(np.ones(1_000), 1)[0], flush=True)
     """
     assert stopped_within_a_second(program, after=1.5) == "[0]\n"
