@@ -56,7 +56,7 @@ fn every_workload_runs_and_every_row_parses() {
     let (succeeded, rows) = run(|_| {}, &[]);
     assert!(succeeded, "{rows:?}");
     // Squares on the CPU alone.
-    assert_eq!(rows.len(), 20 + 5 + 4 + 9 + 8 + 14);
+    assert_eq!(rows.len(), 20 + 5 + 4 + 11 + 8 + 14);
     for row in &rows {
         assert_eq!(row.len(), COLUMNS.split(',').count(), "{row:?}");
         assert_eq!(field(row, "verdict"), "ok", "{row:?}");

@@ -65,6 +65,8 @@ pub(crate) enum Evaluated {
     Sets(usize),
     /// One set with its gradient.
     Gradient,
+    /// A step of one component, whose likelihood is mixed from what is kept of the others.
+    Step,
     /// Sets in batches, made anew for each, for seconds.
     Million,
 }
@@ -176,16 +178,19 @@ pub(crate) const FITS: [SmallFit; 4] = [
 
 /// Log-likelihoods. The gradient's goal is three values, and a million are to take 15 s.
 #[rustfmt::skip]
-pub(crate) const EVALUATIONS: [Evaluations; 9] = [
+pub(crate) const EVALUATIONS: [Evaluations; 11] = [
     evaluations("likelihood-diag-1",        Diag, Evaluated::Sets(1),   0.013, Some(0.025)),
     evaluations("likelihood-diag-8",        Diag, Evaluated::Sets(8),   0.007, None),
     evaluations("likelihood-diag-64",       Diag, Evaluated::Sets(64),  0.007, Some(0.009)),
     evaluations("likelihood-diag-512",      Diag, Evaluated::Sets(512), 0.007, None),
     evaluations("likelihood-diag-gradient", Diag, Evaluated::Gradient,  0.026, Some(0.075)),
+    // Rows once, the component's densities once there and all components' once back.
+    evaluations("likelihood-diag-step",     Diag, Evaluated::Step,      0.031, None),
     evaluations("likelihood-diag-million",  Diag, Evaluated::Million,   0.007, Some(0.015)),
     evaluations("likelihood-full-1",        Full, Evaluated::Sets(1),   0.027, None),
     evaluations("likelihood-full-64",       Full, Evaluated::Sets(64),  0.027, None),
     evaluations("likelihood-full-gradient", Full, Evaluated::Gradient,  0.053, None),
+    evaluations("likelihood-full-step",     Full, Evaluated::Step,      0.031, None),
 ];
 
 const WIDE: (usize, usize, usize) = (2000, 40_000, 2000);

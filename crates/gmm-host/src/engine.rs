@@ -8,7 +8,7 @@ use ndarray::{Array2, ArrayView2};
 use crate::em::{EmOptions, EmRun};
 use crate::init::{LloydPasses, RowDraw, WeighedRows, lloyd_pass};
 use crate::products::Multiplier;
-use crate::{CudaEngine, DeviceData, Error};
+use crate::{CudaEngine, DeviceColumn, DeviceData, Error};
 
 /// Writes the responsibilities, `(m, k)` row by row, of the `m` rows that start at the given row.
 pub type FillResponsibilities<'a> = dyn Fn(usize, &mut [f64]) + Sync + 'a;
@@ -238,6 +238,33 @@ pub trait Resident: Send {
     /// As for [`pass`](Self::pass).
     fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
         mixtures.iter().map(|m| Ok(self.evaluate(m, Wanted::default())?.log_likelihood)).collect()
+    }
+
+    /// Room for the log densities of all rows under one component, where the rows are: `8*n` bytes. None where they are as
+    /// well off with whoever asks, as for all engines but those of a GPU.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] before it is taken; [`Error::Device`].
+    fn column(&mut self) -> Result<Option<DeviceColumn>, Error> {
+        Ok(None)
+    }
+
+    /// Σ w ln p(x) of the mixture whose components have these [`column`](Self::column)s, which are of these rows, `(k,)`, and
+    /// these logarithms of weights, `(k,)`; ln p(x) of each row goes to `rows`, `(n,)`, where that is given. Before that the
+    /// components of `anew`, each of which is the only one of its mixture, are evaluated into their columns. All others hold
+    /// what they were evaluated to. Same columns, same bits, whichever of them are new.
+    ///
+    /// # Errors
+    /// As for [`pass`](Self::pass); what the columns of `anew` hold then is not said.
+    fn mix_columns(
+        &mut self,
+        columns: &[DeviceColumn],
+        log_weights: &[f64],
+        anew: &[(usize, Mixture)],
+        rows: Option<&mut [f64]>,
+    ) -> Result<f64, Error> {
+        let _ = (columns, log_weights, anew, rows);
+        Err(Error::Device("these rows have no columns on a device".to_owned()))
     }
 }
 

@@ -28,7 +28,7 @@ mod wrapped;
 
 pub use cpu::CpuEngine;
 pub use cuda::{
-    CudaDevice, CudaEngine, CudaReport, DeviceData, DeviceRows, LoopCandidate, UploadRates, cuda_report,
+    CudaDevice, CudaEngine, CudaReport, DeviceColumn, DeviceData, DeviceRows, LoopCandidate, UploadRates, cuda_report,
     loop_candidates,
 };
 pub use data::Data;

@@ -8,7 +8,7 @@ use ndarray::{Array2, ArrayView2};
 use crate::em::{EmOptions, EmRun};
 use crate::init::{LloydPasses, RowDraw, WeighedRows};
 use crate::products::Multiplier;
-use crate::{DeviceData, Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
+use crate::{DeviceColumn, DeviceData, Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
 
 /// What happens around the passes of other rows; nothing, where a method is left out. A sample of the rows gets a clone.
 pub trait Hooks: Clone + Send {
@@ -197,5 +197,19 @@ impl<H: Hooks + 'static> Resident for Rows<H> {
 
     fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
         self.next()?.log_likelihoods(mixtures)
+    }
+
+    fn column(&mut self) -> Result<Option<DeviceColumn>, Error> {
+        self.rows.column()
+    }
+
+    fn mix_columns(
+        &mut self,
+        columns: &[DeviceColumn],
+        log_weights: &[f64],
+        anew: &[(usize, Mixture)],
+        rows: Option<&mut [f64]>,
+    ) -> Result<f64, Error> {
+        self.next()?.mix_columns(columns, log_weights, anew, rows)
     }
 }

@@ -21,6 +21,8 @@
 //! 3. [`reduce`]: partial results into the statistics, in a fixed order. No atomics: the same rows, parameters and
 //!    grid give the same bits.
 //!
+//! [`mixing`] puts components together whose densities are kept.
+//!
 //! Since Ampere, [`fused`] does whole iterations without the host, on the tensor cores, and [`lloyd`] those of k-means; the
 //! passes above remain for everything else: older chips, starts, evaluation, and mixtures for which features would lose digits.
 //!
@@ -48,6 +50,7 @@ pub mod layout;
 pub mod lloyd;
 pub mod m_step_sums;
 pub mod math;
+pub mod mixing;
 pub mod nearest;
 pub mod probe;
 pub mod products;

@@ -3,7 +3,8 @@
 use crate::kernel::{Arguments, Kernel};
 use crate::layout::Kind;
 use crate::{
-    Real, draw_rows, e_step, fused, lloyd, m_step_sums, nearest, probe, products, reduce, squared_distances, tile,
+    Real, draw_rows, e_step, fused, lloyd, m_step_sums, mixing, nearest, probe, products, reduce, squared_distances,
+    tile,
 };
 
 /// An entry point of the PTX modules.
@@ -142,6 +143,7 @@ pub fn signatures() -> Vec<Signature> {
     all.push(tensor(one(lloyd::centres::lloyd_settle())));
     multiplication(&mut all);
     all.extend([one(reduce::reduce_partials()), one(reduce::reduce_scalars()), one(reduce::reduce_blocks())]);
+    all.push(one(mixing::mix_columns()));
     all.extend([one(probe::probe_words()), one(probe::probe_mma())]);
     all
 }

@@ -85,9 +85,9 @@ impl Components {
     /// Log density of each row, `(n,)`.
     fn log_densities<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<f64>>> {
         let n = self.likelihood.get().dim().0;
-        let found = self.run(py, self.k, move |cache, _| {
+        let found = self.run(py, self.k, move |cache, rows| {
             let mut out = vec![0.0; n];
-            cache.per_row(&mut out)?;
+            cache.per_row(rows.get()?, &mut out)?;
             Ok(out)
         })?;
         Ok(found.into_pyarray(py))
@@ -119,7 +119,7 @@ impl Components {
     /// Changes the component weights, and gives the value there.
     fn update_weights(&self, py: Python<'_>, weights: PyReadonlyArray1<'_, f64>) -> PyResult<f64> {
         let weights = weights.as_array().to_vec();
-        self.run(py, self.k, move |cache, _| cache.update_weights(&weights))
+        self.run(py, self.k, move |cache, rows| cache.update_weights(rows.get()?, &weights))
     }
 
     /// Takes the last update back; whether there was one.

@@ -8,14 +8,15 @@
 //! [`foreign`] takes those in that lie there already, of which [`brought`] shows some to the host. [`launch`] has one
 //! safe function per kernel, from which [`passes`] are put together, [`em`] EM's loop, whose kernels [`ways`] chooses,
 //! or [`tune`] by timing them, [`seeding`] what k-means++ asks, [`lloyd`] Lloyd's iterations, [`scores`] likelihoods of
-//! many mixtures, and [`expectation`] the pass of a gradient, both from coefficients that [`expand`] makes;
-//! [`resident`] is their face. [`products`] has nothing to do with rows: matrices that stay, and what is multiplied by
+//! many mixtures, and [`expectation`] the pass of a gradient, both from coefficients that [`expand`] makes, [`columns`]
+//! those of one component each, which stay; [`resident`] is their face. [`products`] has nothing to do with rows: matrices that stay, and what is multiplied by
 //! them.
 
 mod arena;
 mod blocks;
 mod brought;
 mod buffers;
+mod columns;
 mod device;
 mod driver;
 mod em;
@@ -63,6 +64,7 @@ use plan::Forced;
 use products::CudaMultiplier;
 use rows::CudaRows;
 
+pub use columns::DeviceColumn;
 pub use foreign::{DeviceData, DeviceRows};
 pub use report::{CudaDevice, CudaReport, cuda_report};
 pub use staging::UploadRates;

@@ -27,7 +27,7 @@ impl<T: Number> CudaRows<T> {
     }
 
     /// Writes parameters with `fill`, which says how many numbers it wrote, and puts their copy on the stream.
-    fn parameters(
+    pub(super) fn parameters(
         &mut self,
         shape: &Shape,
         fill: impl FnOnce(&[f64], &Parameters, &mut [T]) -> usize,
@@ -57,7 +57,7 @@ impl<T: Number> CudaRows<T> {
     }
 
     /// First row and piece of each chunk.
-    fn chunks(&self, plan: &Plan) -> impl Iterator<Item = (usize, Chunk<T>)> + use<T> {
+    pub(super) fn chunks(&self, plan: &Plan) -> impl Iterator<Item = (usize, Chunk<T>)> + use<T> {
         let (n, d, step) = (self.n, self.d, plan.chunk as usize);
         let Chunk { x, row_weights, .. } = self.whole();
         (0..n).step_by(step).map(move |start| {
@@ -70,7 +70,7 @@ impl<T: Number> CudaRows<T> {
     }
 
     /// One E-step of a chunk, and its totals into the results.
-    fn e_step(
+    pub(super) fn e_step(
         &self,
         shape: &Shape,
         plan: &Plan,
@@ -221,7 +221,7 @@ impl<T: Number> CudaRows<T> {
 }
 
 /// Copies pieces to their places, on several threads where they are long: one does not keep up with the device.
-fn copy_to<A: Copy + Send + Sync>(to: &mut [A]) -> impl FnMut(Range<usize>, &[A]) {
+pub(super) fn copy_to<A: Copy + Send + Sync>(to: &mut [A]) -> impl FnMut(Range<usize>, &[A]) {
     const LONG: usize = 1 << 17;
     move |piece, from| {
         let to = &mut to[piece];

@@ -5,6 +5,7 @@ use std::ops::Range;
 use gmm_model::{CovarianceType, Mixture, Statistics};
 use ndarray::{Array2, ArrayView2};
 
+use super::columns::DeviceColumn;
 use super::rows::CudaRows;
 use super::upload::Number;
 use crate::em::{EmOptions, EmRun};
@@ -97,6 +98,26 @@ impl<T: Number> Resident for CudaRows<T> {
     fn evaluate(&mut self, mixture: &Mixture, mut want: Wanted<'_>) -> Result<Evaluation, Error> {
         check_features(self.d, mixture.n_features())?;
         self.run(|rows| rows.evaluate_here(mixture, &mut want))
+    }
+
+    fn column(&mut self) -> Result<Option<DeviceColumn>, Error> {
+        let mut column = None;
+        self.run(|rows| {
+            column = Some(rows.column_here()?);
+            Ok(())
+        })?;
+        Ok(column)
+    }
+
+    fn mix_columns(
+        &mut self,
+        columns: &[DeviceColumn],
+        log_weights: &[f64],
+        anew: &[(usize, Mixture)],
+        mut rows: Option<&mut [f64]>,
+    ) -> Result<f64, Error> {
+        anew.iter().try_for_each(|(_, component)| check_features(self.d, component.n_features()))?;
+        self.run(|all| all.mix_columns_here(columns, log_weights, anew, rows.as_deref_mut()))
     }
 
     fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {

@@ -4,22 +4,20 @@ use std::mem;
 use std::sync::Arc;
 
 use gmm_model::{Mixture, ModelError};
-use rayon::prelude::*;
 
 use super::change::{ComponentChange, changed, differs};
+use super::columns::Columns;
 use super::{Likelihood, RowWeights, check_len, no_nan};
+use crate::Error;
 use crate::cpu::Mixing;
-use crate::{Error, Wanted, memory};
 
-/// Pieces of [`Mixing::ROWS`] rows that one task sums up: what a task costs is then nothing beside its exponentials.
-const PIECES: usize = 16;
-
-/// A [`Likelihood`] at one mixture with the log density of every row under every component kept, `8*n*(k+1)` bytes.
+/// A [`Likelihood`] at one mixture with the log density of every row under every component kept, `8*n*(k+1)` bytes: on a
+/// GPU where the rows are there and memory is left, else here.
 ///
 /// For samplers and searches that move one component, or the weights, at a time: [`update_component`] evaluates the
 /// components that change and no others, [`update_weights`] none, and [`undo`] takes the last step back for nothing.
-/// Whatever the steps were, the value is to the bit that of a new cache at the same mixture. It differs from
-/// [`Likelihood::value`] by rounding: here each component is evaluated on its own, and mixed in f64 on this machine.
+/// Whatever the steps were, the value is to the bit that of a new cache at the same mixture, kept in the same place. It
+/// differs from [`Likelihood::value`] by rounding: here each component is evaluated on its own, and all are mixed in f64.
 ///
 /// Several caches, one for each chain, can stand on one `Likelihood`.
 ///
@@ -48,21 +46,12 @@ const PIECES: usize = 16;
 pub struct ComponentCache {
     weights: Arc<RowWeights>,
     n: usize,
-    mixing: Mixing,
-    /// ln N(x | c), a column of `Mixing::column_len(n)` for each component.
-    columns: Vec<Vec<f64>>,
+    /// ln N(x | c), a column for each component.
+    columns: Columns,
     mixture: Mixture,
     value: f64,
     /// What the last update replaced.
-    before: Option<Before>,
-    /// Columns that nobody uses.
-    spare: Vec<Vec<f64>>,
-}
-
-struct Before {
-    mixture: Mixture,
-    value: f64,
-    columns: Vec<(usize, Vec<f64>)>,
+    before: Option<(Mixture, f64)>,
 }
 
 impl ComponentCache {
@@ -77,23 +66,11 @@ impl ComponentCache {
     /// As for [`Likelihood::value`]; [`Error::Memory`] before [`bytes`](Self::bytes) are taken.
     pub fn new(likelihood: &mut Likelihood, mixture: Mixture) -> Result<Self, Error> {
         let (n, k) = (likelihood.dim().0, mixture.n_components());
-        memory::check("log densities kept by component", Self::bytes(n, k))?;
-        let mut cache = Self {
-            weights: Arc::clone(&likelihood.weights),
-            n,
-            mixing: Mixing::detect(),
-            columns: vec![vec![0.0; Mixing::column_len(n)]; k],
-            mixture,
-            value: 0.0,
-            before: None,
-            spare: Vec::new(),
-        };
-        for c in 0..k {
-            component(likelihood, &cache.mixture, c, &mut cache.columns[c][..n])?;
-        }
-        cache.value = cache.total();
-        no_nan(cache.value)?;
-        Ok(cache)
+        let all: Vec<usize> = (0..k).collect();
+        let mut columns = Columns::new(likelihood, k)?;
+        let value = columns.value(likelihood, &mixture, &all)?;
+        no_nan(value)?;
+        Ok(Self { weights: Arc::clone(&likelihood.weights), n, columns, mixture, value, before: None })
     }
 
     /// The mixture that the cache is at.
@@ -109,16 +86,12 @@ impl ComponentCache {
     /// The log density of each row, `(n,)`, into `out`.
     ///
     /// # Errors
-    /// [`ModelError::Shape`] where `out` has another length.
-    pub fn per_row(&self, out: &mut [f64]) -> Result<(), Error> {
+    /// [`ModelError::Shape`] where `out` has another length; [`Error::Option`] where `likelihood` is not the one that the
+    /// cache was made from; what the device says.
+    pub fn per_row(&self, likelihood: &mut Likelihood, out: &mut [f64]) -> Result<(), Error> {
+        self.check_likelihood(likelihood)?;
         check_len("the slice for the rows' log densities", out.len(), self.n)?;
-        let log_weights = self.log_weights();
-        let mut piece = [0.0; Mixing::ROWS];
-        for (i, out) in out.chunks_mut(Mixing::ROWS).enumerate() {
-            self.mixing.log_densities(&self.columns, &log_weights, i * Mixing::ROWS, &mut piece);
-            out.copy_from_slice(&piece[..out.len()]);
-        }
-        Ok(())
+        self.columns.per_row(likelihood, &self.mixture, out)
     }
 
     /// Moves component `c`, and returns the new value.
@@ -142,11 +115,10 @@ impl ComponentCache {
     /// Changes all component weights, `(k,)`, and returns the new value. No row is evaluated.
     ///
     /// # Errors
-    /// [`ModelError`] for weights that are no distribution. The cache stays as it was.
-    pub fn update_weights(&mut self, weights: &[f64]) -> Result<f64, Error> {
+    /// [`ModelError`] for weights that are no distribution; as for [`update`](Self::update). The cache stays as it was.
+    pub fn update_weights(&mut self, likelihood: &mut Likelihood, weights: &[f64]) -> Result<f64, Error> {
         let change = ComponentChange { weights: Some(weights), ..ComponentChange::default() };
-        let mixture = changed(&self.mixture, 0, change)?;
-        self.commit(mixture, Vec::new())
+        self.update_component(likelihood, 0, change)
     }
 
     /// Moves to another mixture of the same kind and shape, evaluates the components whose mean or covariance is
@@ -154,61 +126,31 @@ impl ComponentCache {
     ///
     /// # Errors
     /// As for [`Likelihood::value`]; [`Error::Option`] where `likelihood` is not the one that the cache was made from, or
-    /// the mixture's kind differs; [`ModelError::Shape`] where its shape does. The cache stays as it was; only
-    /// [`undo`](Self::undo) has nothing to take back.
+    /// the mixture's kind differs; [`ModelError::Shape`] where its shape does; [`Error::Memory`] where more than one component
+    /// moves, and there is no room to keep what these were. The cache stays as it was; only [`undo`](Self::undo) has nothing to
+    /// take back.
     pub fn update(&mut self, likelihood: &mut Likelihood, mixture: Mixture) -> Result<f64, Error> {
         self.check(likelihood, &mixture)?;
-        self.forget();
-        let changed = (0..mixture.n_components()).filter(|&c| differs(&self.mixture, &mixture, c));
-        let mut columns = Vec::new();
-        for c in changed {
-            let mut column = self.spare.pop().unwrap_or_else(|| vec![0.0; Mixing::column_len(self.n)]);
-            let evaluated = component(likelihood, &mixture, c, &mut column[..self.n]);
-            columns.push((c, column));
-            if let Err(error) = evaluated {
-                self.spare.extend(columns.into_iter().map(|(_, column)| column));
-                return Err(error);
-            }
-        }
-        self.commit(mixture, columns)
+        self.before = None;
+        let changed: Vec<usize> =
+            (0..mixture.n_components()).filter(|&c| differs(&self.mixture, &mixture, c)).collect();
+        self.columns.renew(likelihood, &changed)?;
+        let value = self.columns.value(likelihood, &mixture, &changed).and_then(|value| no_nan(value).map(|()| value));
+        let value = value.inspect_err(|_| self.columns.undo())?;
+        self.before = Some((mem::replace(&mut self.mixture, mixture), mem::replace(&mut self.value, value)));
+        Ok(value)
     }
 
     /// Takes the last update back, to the bit; false where there is none, or it was taken back already.
     pub fn undo(&mut self) -> bool {
         let Some(before) = self.before.take() else { return false };
-        for (c, column) in before.columns {
-            self.spare.push(mem::replace(&mut self.columns[c], column));
-        }
-        (self.mixture, self.value) = (before.mixture, before.value);
+        self.columns.undo();
+        (self.mixture, self.value) = before;
         true
     }
 
-    /// Puts a mixture and the columns that belong to it in place, and keeps the old ones for [`undo`](Self::undo).
-    fn commit(&mut self, mixture: Mixture, columns: Vec<(usize, Vec<f64>)>) -> Result<f64, Error> {
-        self.forget();
-        let replace = |(c, column): (usize, Vec<f64>)| (c, mem::replace(&mut self.columns[c], column));
-        let columns = columns.into_iter().map(replace).collect();
-        let mixture = mem::replace(&mut self.mixture, mixture);
-        self.before = Some(Before { mixture, value: self.value, columns });
-        self.value = self.total();
-        no_nan(self.value).inspect_err(|_| {
-            self.undo();
-        })?;
-        Ok(self.value)
-    }
-
-    /// Makes the columns that an undo would bring back free for others.
-    fn forget(&mut self) {
-        if let Some(before) = self.before.take() {
-            self.spare.extend(before.columns.into_iter().map(|(_, column)| column));
-        }
-    }
-
     fn check(&self, likelihood: &Likelihood, mixture: &Mixture) -> Result<(), Error> {
-        if !Arc::ptr_eq(&self.weights, &likelihood.weights) {
-            let must = "the one that the components were evaluated with".to_owned();
-            return Err(Error::Option { option: "the likelihood", value: "another".to_owned(), must });
-        }
+        self.check_likelihood(likelihood)?;
         let (kind, must) = (mixture.covariance_type(), self.mixture.covariance_type());
         if kind != must {
             let must = format!("{must}, as before");
@@ -222,39 +164,11 @@ impl ComponentCache {
         Ok(())
     }
 
-    fn log_weights(&self) -> Vec<f64> {
-        (0..self.mixture.n_components()).map(|c| self.mixture.log_weight(c)).collect()
+    fn check_likelihood(&self, likelihood: &Likelihood) -> Result<(), Error> {
+        if Arc::ptr_eq(&self.weights, &likelihood.weights) {
+            return Ok(());
+        }
+        let must = "the one that the components were evaluated with".to_owned();
+        Err(Error::Option { option: "the likelihood", value: "another".to_owned(), must })
     }
-
-    /// Σ w ln p(x): pieces in order within a task, tasks in order.
-    fn total(&self) -> f64 {
-        let log_weights = self.log_weights();
-        let step = PIECES * Mixing::ROWS;
-        let task = |start: usize| {
-            let mut piece = [0.0; Mixing::ROWS];
-            let mut sum = 0.0;
-            for first in (start..self.n.min(start + step)).step_by(Mixing::ROWS) {
-                self.mixing.log_densities(&self.columns, &log_weights, first, &mut piece);
-                let rows = &piece[..Mixing::ROWS.min(self.n - first)];
-                sum += match &self.weights.each {
-                    None => rows.iter().sum::<f64>(),
-                    // A row of weight 0 is not there: not even its −∞ counts.
-                    Some(all) => {
-                        let terms = all[first..].iter().zip(rows);
-                        terms.map(|(w, v)| if *w > 0.0 { w * v } else { 0.0 }).sum::<f64>()
-                    }
-                };
-            }
-            sum
-        };
-        let sums: Vec<f64> = (0..self.n.div_ceil(step)).into_par_iter().map(|i| task(i * step)).collect();
-        sums.iter().sum()
-    }
-}
-
-/// Log density of each row under one component alone.
-fn component(likelihood: &mut Likelihood, mixture: &Mixture, c: usize, out: &mut [f64]) -> Result<(), Error> {
-    let alone = mixture.component(c)?;
-    let want = Wanted { log_densities: Some(out), ..Wanted::default() };
-    likelihood.rows.evaluate(&alone, want).map(drop)
 }

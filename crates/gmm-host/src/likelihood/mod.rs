@@ -1,6 +1,7 @@
 //! The likelihood of fixed data under parameters that move: evaluated a million times, in batches, with gradients.
 
 mod change;
+mod columns;
 mod components;
 mod gradient;
 mod unconstrained;

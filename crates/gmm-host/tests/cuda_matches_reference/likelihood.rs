@@ -121,6 +121,19 @@ pub(crate) fn components(bench: &Bench, tally: &mut Tally) {
             tally.expect(fresh.value() == value, || format!("{what}: {value}, a new cache {}", fresh.value()));
             let whole = likelihood.value(cache.mixture()).expect("a value");
             tally.close(&[value], &[whole], allowed(precision), whole.abs(), &what);
+            let (mut kept, mut anew) = (vec![f64::NAN; n], vec![f64::NAN; n]);
+            cache.per_row(&mut likelihood, &mut kept).expect("rows");
+            likelihood.per_row(cache.mixture(), &mut anew).expect("rows");
+            let scale = anew.iter().fold(0.0, |most: f64, v| most.max(v.abs()));
+            tally.close(&kept, &anew, allowed(precision), scale, &format!("{what}, rows"));
+            let equal = vec![1.0 / k as f64; k];
+            let value = cache.update_weights(&mut likelihood, &equal).expect("weights");
+            let fresh = ComponentCache::new(&mut likelihood, cache.mixture().clone()).expect("a cache");
+            tally.expect(fresh.value() == value, || format!("{what}, weights: {value}, a new cache {}", fresh.value()));
+            let all = cache.update(&mut likelihood, sets(kind, k, d, 2).remove(1)).expect("a step of all");
+            let fresh = ComponentCache::new(&mut likelihood, cache.mixture().clone()).expect("a cache");
+            tally.expect(fresh.value() == all, || format!("{what}, all: {all}, a new cache {}", fresh.value()));
+            tally.expect(cache.undo() && cache.value() == value, || format!("{what}: not taken back"));
         }
     }
 }

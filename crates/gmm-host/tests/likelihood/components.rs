@@ -53,8 +53,8 @@ fn a_walk_by_components_has_the_bits_of_a_full_evaluation_at_each_step() {
                     assert_eq!((cache.value(), cache.mixture()), (before, &mixture), "{what}");
                     let again = ComponentCache::new(&mut likelihood, mixture).unwrap();
                     let (mut a, mut b) = (vec![0.0; 5000], vec![1.0; 5000]);
-                    cache.per_row(&mut a).unwrap();
-                    again.per_row(&mut b).unwrap();
+                    cache.per_row(&mut likelihood, &mut a).unwrap();
+                    again.per_row(&mut likelihood, &mut b).unwrap();
                     assert_eq!(a, b, "{what}");
                 }
             }
@@ -66,13 +66,14 @@ fn a_walk_by_components_has_the_bits_of_a_full_evaluation_at_each_step() {
 fn a_cache_gives_the_naive_sum() {
     every_case(|what, data, mixture| {
         let want = naive::value(&mixture, &data);
-        let cache = ComponentCache::new(&mut on_cpu(&data), mixture).unwrap();
+        let mut likelihood = on_cpu(&data);
+        let cache = ComponentCache::new(&mut likelihood, mixture).unwrap();
         assert!((cache.value() - want).abs() <= 1e-9 * want.abs().max(1.0), "{what}: {} and {want}", cache.value());
         let mut each = vec![0.0; data.n_rows()];
-        cache.per_row(&mut each).unwrap();
+        cache.per_row(&mut likelihood, &mut each).unwrap();
         let sum: f64 = each.iter().enumerate().map(|(i, v)| data.weight(i) * v).sum();
         assert!((sum - want).abs() <= 1e-9 * want.abs().max(1.0), "{what}: rows sum to {sum}");
-        assert!(cache.per_row(&mut each[1..]).is_err());
+        assert!(cache.per_row(&mut likelihood, &mut each[1..]).is_err());
     });
 }
 
@@ -107,7 +108,7 @@ fn only_what_changes_is_evaluated() {
         let wide: Vec<f64> = covariance(&start, 1).iter().map(|v| v * 2.0).collect();
         cache.update_component(&mut likelihood, 1, ComponentChange { covariance: Some(&wide), ..none }).unwrap();
         assert_eq!(since(), if kind == CovarianceType::Tied { 5 } else { 1 }, "{kind}: a covariance");
-        cache.update_weights(&[0.1, 0.2, 0.3, 0.2, 0.2]).unwrap();
+        cache.update_weights(&mut likelihood, &[0.1, 0.2, 0.3, 0.2, 0.2]).unwrap();
         cache.undo();
         assert_eq!(since(), 0, "{kind}: weights, and a step back");
         cache.update(&mut likelihood, start).unwrap();
@@ -140,7 +141,7 @@ fn what_cannot_be_is_refused_and_leaves_the_cache_as_it_was() {
     assert!(matches!(error, ModelError::NotPositiveDefinite { component: 1, column: 1, .. }), "{error}");
     let error = refused(0, ComponentChange { weights: Some(&[0.5, 0.5, 0.5]), ..none });
     assert!(matches!(error, ModelError::WeightSum { .. }), "{error}");
-    assert!(cache.update_weights(&[0.5, 0.5]).is_err());
+    assert!(cache.update_weights(&mut likelihood, &[0.5, 0.5]).is_err());
     assert_eq!(cache.value(), value);
 
     let (_, other_kind) = case(CovarianceType::Full, 300, 2, 3, 0.0, false);

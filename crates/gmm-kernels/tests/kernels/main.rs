@@ -10,6 +10,7 @@ mod harness;
 mod k_means;
 mod lloyd;
 mod math;
+mod mixing;
 mod moves;
 mod pass;
 mod products;

@@ -6,6 +6,8 @@ from gmm_rs._given import Parameters, axes, float64, index
 class Components:
     """A likelihood at one mixture, with the log densities of every component kept: `8 n (k + 1)` bytes.
 
+    On a GPU they are kept there, where its memory allows, and nothing of a row's comes to the host.
+
     For samplers that move one component, or the weights, at a time: what does not move is not evaluated again, and a
     step that is refused costs nothing to take back. Made by :meth:`Likelihood.components`; any number of them, one for
     each chain, can stand on one likelihood.

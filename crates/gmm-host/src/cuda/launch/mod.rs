@@ -6,6 +6,7 @@
 mod em;
 mod halves;
 mod lloyd;
+mod mixing;
 mod products;
 mod scores;
 mod seeding;

@@ -1,10 +1,10 @@
-//! The likelihood of resident rows: values, batches, gradients, components, as the CPU engine gives them.
+//! The likelihood of resident rows: values, batches, gradients.
 
 use super::*;
-use crate::{ComponentCache, ComponentChange, CpuEngine, Likelihood, ReferenceEngine};
+use crate::{ComponentCache, Likelihood, ReferenceEngine};
 
 #[test]
-fn values_batches_gradients_and_components_are_those_of_the_reference() {
+fn values_batches_and_gradients_are_those_of_the_reference() {
     for kind in CovarianceType::ALL {
         for precision in [Precision::F32, Precision::F64] {
             let (n, d, k) = (300, 3, 4);
@@ -37,14 +37,6 @@ fn values_batches_gradients_and_components_are_those_of_the_reference() {
                 close(got.means.as_slice().unwrap(), want.means.as_slice().unwrap(), tolerance, &what);
                 close(&got.scales, &want.scales, tolerance, &what);
             }
-
-            let mut cache = ComponentCache::new(&mut fast, sets[0].clone()).unwrap();
-            let step = ComponentChange { mean: Some(&[11.0, 10.0, 12.0]), ..ComponentChange::default() };
-            let value = cache.update_component(&mut fast, 2, step).unwrap();
-            let fresh = ComponentCache::new(&mut fast, cache.mixture().clone()).unwrap();
-            assert_eq!(value, fresh.value(), "{what}: a step and a new cache");
-            let mut cpu = Likelihood::new(&CpuEngine::new(1).unwrap(), &data, precision).unwrap();
-            close(&[value], &[cpu.value(cache.mixture()).unwrap()], tolerance, &what);
             drop((fast, engine));
             fake.0.assert_clean(&what);
         }
@@ -68,15 +60,6 @@ fn a_row_without_density_makes_the_value_minus_infinity_and_takes_the_gradient_a
             assert_eq!(ComponentCache::new(&mut likelihood, mixture.clone()).unwrap().value(), f64::NEG_INFINITY);
         }
     }
-}
-
-/// Launches, allocations and waits of some work.
-fn calls<A>(fake: &Fake, work: impl FnOnce() -> A) -> ([usize; 3], A) {
-    let count = || [Class::Launch, Class::Allocation, Class::Wait].map(|class| fake.calls_of(class));
-    let before = count();
-    let out = work();
-    let after = count();
-    (std::array::from_fn(|i| after[i] - before[i]), out)
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The whole engine over a driver of the tests' own, whose launches run in the emulator: no GPU is needed.
 
 mod agreement;
+mod components;
 mod faults;
 mod foreign;
 mod halves;
@@ -75,4 +76,13 @@ fn text<A>(result: Result<A, Error>) -> String {
         Ok(_) => panic!("an error was expected"),
         Err(error) => error.to_string(),
     }
+}
+
+/// Launches, allocations and waits of some work.
+fn calls<A>(fake: &Fake, work: impl FnOnce() -> A) -> ([usize; 3], A) {
+    let count = || [Class::Launch, Class::Allocation, Class::Wait].map(|class| fake.calls_of(class));
+    let before = count();
+    let out = work();
+    let after = count();
+    (std::array::from_fn(|i| after[i] - before[i]), out)
 }

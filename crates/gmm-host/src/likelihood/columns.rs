@@ -1,0 +1,169 @@
+//! Log densities of all rows under one component each, on a device or here, and what they are together.
+
+use std::mem;
+
+use gmm_model::Mixture;
+use rayon::prelude::*;
+
+use super::{Likelihood, RowWeights};
+use crate::cpu::Mixing;
+use crate::{DeviceColumn, Error, Wanted, memory};
+
+/// Pieces of [`Mixing::ROWS`] rows that one task sums up: what a task costs is then nothing beside its exponentials.
+const PIECES: usize = 16;
+
+/// A column for each component, what the last step replaced, and columns for the next.
+pub(super) enum Columns {
+    /// On the device on which the rows are.
+    There(Kept<DeviceColumn>),
+    /// `Mixing::column_len(n)` numbers each.
+    Here(Kept<Vec<f64>>, Mixing),
+}
+
+pub(super) struct Kept<C> {
+    now: Vec<C>,
+    /// What an undo brings back.
+    before: Vec<(usize, C)>,
+    /// Columns that nobody uses.
+    spare: Vec<C>,
+}
+
+impl<C> Kept<C> {
+    const fn new(now: Vec<C>, spare: Vec<C>) -> Self {
+        Self { now, before: Vec::new(), spare }
+    }
+
+    /// Puts other columns in the place of some, and keeps those; on failure all stays as it was.
+    fn renew(&mut self, which: &[usize], mut make: impl FnMut() -> Result<C, Error>) -> Result<(), Error> {
+        self.spare.extend(self.before.drain(..).map(|(_, column)| column));
+        while self.spare.len() < which.len() {
+            self.spare.push(make()?);
+        }
+        for &c in which {
+            let other = self.spare.pop().expect("as many as that");
+            self.before.push((c, mem::replace(&mut self.now[c], other)));
+        }
+        Ok(())
+    }
+
+    fn undo(&mut self) {
+        for (c, column) in self.before.drain(..) {
+            self.spare.push(mem::replace(&mut self.now[c], column));
+        }
+    }
+}
+
+impl Columns {
+    /// Columns of `k` components, not evaluated yet.
+    pub(super) fn new(likelihood: &mut Likelihood, k: usize) -> Result<Self, Error> {
+        if let Some(there) = on_device(likelihood, k)? {
+            return Ok(Self::There(there));
+        }
+        let n = likelihood.dim().0;
+        memory::check("log densities kept by component", super::ComponentCache::bytes(n, k))?;
+        Ok(Self::Here(Kept::new(vec![vec![0.0; Mixing::column_len(n)]; k], Vec::new()), Mixing::detect()))
+    }
+
+    /// Puts columns that are to be evaluated in the place of some, until [`undo`](Self::undo).
+    pub(super) fn renew(&mut self, likelihood: &mut Likelihood, which: &[usize]) -> Result<(), Error> {
+        match self {
+            Self::There(kept) => kept.renew(which, || {
+                let column = likelihood.rows.column()?;
+                column.ok_or_else(|| Error::Device("the rows are on a device no longer".to_owned()))
+            }),
+            Self::Here(kept, _) => {
+                let len = kept.now[0].len();
+                kept.renew(which, || {
+                    memory::check("log densities kept by component", 8 * len as u128)?;
+                    Ok(vec![0.0; len])
+                })
+            }
+        }
+    }
+
+    /// Brings back what the last [`renew`](Self::renew) replaced.
+    pub(super) fn undo(&mut self) {
+        match self {
+            Self::There(kept) => kept.undo(),
+            Self::Here(kept, _) => kept.undo(),
+        }
+    }
+
+    /// Evaluates some components into their columns, and gives Σ w ln p(x).
+    pub(super) fn value(
+        &mut self,
+        likelihood: &mut Likelihood,
+        mixture: &Mixture,
+        anew: &[usize],
+    ) -> Result<f64, Error> {
+        let alone = |&c: &usize| Ok((c, mixture.component(c)?));
+        let anew = anew.iter().map(alone).collect::<Result<Vec<_>, Error>>()?;
+        match self {
+            Self::There(kept) => likelihood.rows.mix_columns(&kept.now, &log_weights(mixture), &anew, None),
+            Self::Here(kept, mixing) => {
+                let n = likelihood.dim().0;
+                for (c, component) in anew {
+                    let want = Wanted { log_densities: Some(&mut kept.now[c][..n]), ..Wanted::default() };
+                    likelihood.rows.evaluate(&component, want)?;
+                }
+                Ok(total(*mixing, &kept.now, &log_weights(mixture), n, &likelihood.weights))
+            }
+        }
+    }
+
+    /// ln p(x) of each row, `(n,)`.
+    pub(super) fn per_row(&self, likelihood: &mut Likelihood, mixture: &Mixture, out: &mut [f64]) -> Result<(), Error> {
+        let log_weights = log_weights(mixture);
+        match self {
+            Self::There(kept) => likelihood.rows.mix_columns(&kept.now, &log_weights, &[], Some(out)).map(drop),
+            Self::Here(kept, mixing) => {
+                let mut piece = [0.0; Mixing::ROWS];
+                for (i, out) in out.chunks_mut(Mixing::ROWS).enumerate() {
+                    mixing.log_densities(&kept.now, &log_weights, i * Mixing::ROWS, &mut piece);
+                    out.copy_from_slice(&piece[..out.len()]);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Columns on the device, and one to spare; none where rows are not on one, or it lacks the memory.
+fn on_device(likelihood: &mut Likelihood, k: usize) -> Result<Option<Kept<DeviceColumn>>, Error> {
+    match (0..=k).map(|_| likelihood.rows.column()).collect::<Result<Option<Vec<_>>, Error>>() {
+        Ok(None) | Err(Error::Memory { .. }) => Ok(None),
+        Ok(Some(mut all)) => {
+            let spare = all.split_off(k);
+            Ok(Some(Kept::new(all, spare)))
+        }
+        Err(other) => Err(other),
+    }
+}
+
+fn log_weights(mixture: &Mixture) -> Vec<f64> {
+    (0..mixture.n_components()).map(|c| mixture.log_weight(c)).collect()
+}
+
+/// Σ w ln p(x): pieces in order within a task, tasks in order.
+fn total(mixing: Mixing, columns: &[Vec<f64>], log_weights: &[f64], n: usize, weights: &RowWeights) -> f64 {
+    let step = PIECES * Mixing::ROWS;
+    let task = |start: usize| {
+        let mut piece = [0.0; Mixing::ROWS];
+        let mut sum = 0.0;
+        for first in (start..n.min(start + step)).step_by(Mixing::ROWS) {
+            mixing.log_densities(columns, log_weights, first, &mut piece);
+            let rows = &piece[..Mixing::ROWS.min(n - first)];
+            sum += match &weights.each {
+                None => rows.iter().sum::<f64>(),
+                // A row of weight 0 is not there: not even its −∞ counts.
+                Some(all) => {
+                    let terms = all[first..].iter().zip(rows);
+                    terms.map(|(w, v)| if *w > 0.0 { w * v } else { 0.0 }).sum::<f64>()
+                }
+            };
+        }
+        sum
+    };
+    let sums: Vec<f64> = (0..n.div_ceil(step)).into_par_iter().map(|i| task(i * step)).collect();
+    sums.iter().sum()
+}
