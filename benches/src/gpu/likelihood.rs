@@ -59,7 +59,7 @@ pub(crate) fn run(engine: &dyn Engine, case: &Evaluations, source: &Source, limi
         }
         Evaluated::Step => {
             let mut cache = ComponentCache::new(&mut likelihood, start.clone())?;
-            let (mut steps, k) = (0, start.n_components());
+            let (mut steps, k) = (1, start.n_components());
             calls(limits, || {
                 let means: Vec<f64> = start.means().row(steps % k).mapv(|m| m + 1e-3 * (steps % 1000) as f64).to_vec();
                 let step = ComponentChange { mean: Some(&means), ..ComponentChange::default() };

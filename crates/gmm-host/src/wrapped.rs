@@ -205,11 +205,14 @@ impl<H: Hooks + 'static> Resident for Rows<H> {
 
     fn mix_columns(
         &mut self,
-        columns: &[DeviceColumn],
+        columns: &mut [DeviceColumn],
         log_weights: &[f64],
         anew: &[(usize, Mixture)],
-        rows: Option<&mut [f64]>,
     ) -> Result<f64, Error> {
-        self.next()?.mix_columns(columns, log_weights, anew, rows)
+        self.next()?.mix_columns(columns, log_weights, anew)
+    }
+
+    fn mixed_rows(&mut self, columns: &[DeviceColumn], log_weights: &[f64], rows: &mut [f64]) -> Result<(), Error> {
+        self.next()?.mixed_rows(columns, log_weights, rows)
     }
 }

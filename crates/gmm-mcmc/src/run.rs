@@ -185,7 +185,8 @@ impl Run {
     ///
     /// Cost: a value and gradient for each of NUTS' steps along a trajectory, of all chains in one call of the engine.
     /// For random-walk Metropolis a pass of one component for each mean and covariance of a sweep, chain by chain, and
-    /// [`ComponentCache::bytes`](gmm_host::ComponentCache::bytes) for each chain.
+    /// [`ComponentCache::bytes`](gmm_host::ComponentCache::bytes) for each chain, on a GPU where it has the memory: whether it
+    /// has is a thing of the machine on which the bits depend.
     ///
     /// # Errors
     /// [`Error::Stopped`] where `observer` broke; [`Error::Start`] where a chain has no density at its start; what the

@@ -91,6 +91,8 @@ FORKED = """
     given = (want.weights_, want.means_, want.covariances_)
     likelihood = Likelihood(X, device="cuda")
     value = likelihood.value(*given)
+    components = Likelihood(X).components(*given)
+    moved = components.update_weights([0.3, 0.7])
     child = os.fork()
     if child == 0:
         code = 1
@@ -103,11 +105,14 @@ FORKED = """
                 else:
                     raise AssertionError("CUDA ran in a forked process")
             assert GaussianMixture(2, random_state=0).fit(X).engine_ == "cpu"
+            assert abs(components.update_weights([0.3, 0.7]) - moved) < 1e-9 * abs(moved)
+            del components
             code = 0
         finally:
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
     assert likelihood.value(*given) == value
+    assert components.undo() and components.update_weights([0.3, 0.7]) == moved
     assert np.array_equal(GaussianMixture(2, random_state=0, device="cuda").fit(X).means_, want.means_)
     print("all is well")
 """

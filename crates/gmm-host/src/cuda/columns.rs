@@ -29,23 +29,38 @@ impl DeviceColumn {
     fn all(&self) -> DeviceSlice<f64> {
         self.numbers.first(self.n)
     }
+
+    /// Whether it is for so many rows on that device.
+    pub(super) fn is_of(&self, gpu: &Arc<Gpu>, n: usize) -> bool {
+        self.n == n && Arc::ptr_eq(&self.gpu, gpu)
+    }
 }
 
 impl Drop for DeviceColumn {
     fn drop(&mut self) {
+        if self.gpu.is_inherited() {
+            // It belongs to the process that this one was forked off, as does the pool.
+            std::mem::forget(std::mem::replace(&mut self.numbers, Slot::empty()));
+            return;
+        }
         // Nothing reads it any more: who mixes waits for the device.
         self.gpu.enter_to_drop();
     }
 }
 
+const WHAT: &str = "log densities of a component on the GPU";
+
 /// Blocks for each multiprocessor: enough reads under way, and part of the result's bits.
 const BLOCKS: u32 = 8;
+
+/// Rows that are mixed for the host at a time.
+const PIECE: usize = 1 << 20;
 
 impl<T: Number> CudaRows<T> {
     /// [`Resident::column`](crate::Resident::column).
     pub(super) fn column_here(&mut self) -> Result<DeviceColumn, Error> {
-        const WHAT: &str = "log densities of a component on the GPU";
-        self.room(WHAT, 8 * self.n as u128, 0)?;
+        // It, and what passes of one component take besides, which may not become small for it.
+        self.room(WHAT, 3 * 8 * self.n as u128, 0)?;
         Ok(DeviceColumn { numbers: Slot::taken(&self.gpu, WHAT, self.n)?, n: self.n, gpu: self.gpu.clone() })
     }
 
@@ -55,48 +70,75 @@ impl<T: Number> CudaRows<T> {
         columns: &[DeviceColumn],
         log_weights: &[f64],
         anew: &[(usize, Mixture)],
-        rows: Option<&mut [f64]>,
     ) -> Result<f64, Error> {
-        assert!(columns.len() == log_weights.len() && columns.iter().all(|column| column.n == self.n), "columns");
         for (c, component) in anew {
             self.fill_column(component, &columns[*c].all())?;
         }
-        let k = columns.len();
-        let blocks = (self.gpu.limits.multiprocessors * BLOCKS).min(self.n.div_ceil(THREADS as usize) as u32);
-        let each = rows.as_ref().map_or(0, |_| self.n);
-        self.reserve_scores(2 * k + blocks as usize + each, 2 * k, 1)?;
+        let columns: Vec<DeviceSlice<f64>> = columns.iter().map(DeviceColumn::all).collect();
+        let weights = self.row_weights.as_ref().map(|weights| weights.first(self.n));
+        let (blocks, partials) = self.mix(&columns, log_weights, weights.as_ref(), None)?;
+        let sum = self.score_memory.values.on_device(1);
+        self.launcher().add_blocks(&partials, blocks, 1, &sum)?;
+        self.queue.wait(&self.gpu)?;
+        Ok(self.score_memory.values.as_slice()[0])
+    }
+
+    /// [`Resident::mixed_rows`](crate::Resident::mixed_rows).
+    pub(super) fn mixed_rows_here(
+        &mut self,
+        columns: &[DeviceColumn],
+        log_weights: &[f64],
+        rows: &mut [f64],
+    ) -> Result<(), Error> {
+        let piece = PIECE.min(self.n);
+        self.room(WHAT, 8 * piece as u128, 0)?;
+        let mixed = Slot::<f64>::taken(&self.gpu, WHAT, piece)?;
+        for (i, rows) in rows.chunks_mut(piece).enumerate() {
+            let here = i * piece..i * piece + rows.len();
+            let columns: Vec<DeviceSlice<f64>> = columns.iter().map(|c| c.all().index(here.clone())).collect();
+            let to = mixed.first(rows.len());
+            let received = self.mix(&columns, log_weights, None, Some(&to)).and_then(|_| {
+                // It waits for the stream.
+                receive(&self.gpu, &self.queue, &to, copy_to(rows))
+            });
+            // Before `mixed` goes.
+            received.inspect_err(|_| self.queue.recover())?;
+        }
+        Ok(())
+    }
+
+    /// Puts the mixing of columns on the stream: what each of so many blocks has of Σ w ln p(x), and that of each row.
+    fn mix(
+        &mut self,
+        columns: &[DeviceSlice<f64>],
+        log_weights: &[f64],
+        row_weights: Option<&DeviceSlice<f64>>,
+        rows: Option<&DeviceSlice<f64>>,
+    ) -> Result<(u32, DeviceSlice<f64>), Error> {
+        let (n, k) = (columns[0].len(), columns.len());
+        let blocks = n.div_ceil(THREADS as usize).min((self.gpu.limits.multiprocessors * BLOCKS) as usize);
+        self.reserve_scores(2 * k + blocks, 2 * k, 1)?;
         let memory = &mut self.score_memory;
-        let numbers = memory.numbers.first(2 * k + blocks as usize + each);
-        let slices: Vec<DeviceSlice<f64>> = columns.iter().map(DeviceColumn::all).collect();
+        let numbers = memory.numbers.first(2 * k + blocks);
         let host = &mut memory.coefficients.as_mut_slice()[..2 * k];
-        for (to, column) in host.iter_mut().zip(&slices) {
+        for (to, column) in host.iter_mut().zip(columns) {
             *to = f64::from_bits(column.as_device_ptr().as_raw());
         }
         host[k..].copy_from_slice(log_weights);
         // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
         let copied = unsafe { numbers.index(..2 * k).async_copy_from(&*host, &self.queue.stream) };
         self.gpu.check("a copy of addresses to the device", copied)?;
-        let sum = memory.values.on_device(1);
-        let partials = numbers.index(2 * k..2 * k + blocks as usize);
-        let to = rows.as_ref().map(|_| numbers.index(2 * k + blocks as usize..));
-        let weights = self.row_weights.as_ref().map(|weights| weights.first(self.n));
-        let (addresses, log_weights) = (numbers.index(..k), numbers.index(k..2 * k));
+        let (addresses, log_weights, partials) = (numbers.index(..k), numbers.index(k..2 * k), numbers.index(2 * k..));
         let launcher = self.launcher();
-        let n = self.n as u64;
-        launcher.mix(n, &slices, &addresses, &log_weights, weights.as_ref(), to.as_ref(), blocks, &partials)?;
-        launcher.add_blocks(&partials, blocks, 1, &sum)?;
-        if let (Some(rows), Some(from)) = (rows, &to) {
-            receive(&self.gpu, &self.queue, from, copy_to(rows))?;
-        }
-        self.queue.wait(&self.gpu)?;
-        Ok(self.score_memory.values.as_slice()[0])
+        launcher.mix(n as u64, columns, &addresses, &log_weights, row_weights, rows, blocks as u32, &partials)?;
+        Ok((blocks as u32, partials))
     }
 
     /// The log density of each row under one component, put on the stream.
     fn fill_column(&mut self, component: &Mixture, to: &DeviceSlice<f64>) -> Result<(), Error> {
-        let (shape, plan) = self.prepare(component.covariance_type(), 1, Extras::default())?;
         // The component before it may still be on its way from where this one's parameters are written.
         self.queue.rest(&self.gpu)?;
+        let (shape, plan) = self.prepare(component.covariance_type(), 1, Extras::default())?;
         let model = self.parameters(&shape, |shift, at, out| parameters::fill(component, shift, at, out))?;
         for (start, chunk) in self.chunks(&plan) {
             let log_densities = Some(to.index(start..start + chunk.n as usize));

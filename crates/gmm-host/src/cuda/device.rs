@@ -205,7 +205,7 @@ impl Gpu {
                 "cuda:{ordinal}: the device's context was lost in an earlier failure: start the program again"
             )));
         }
-        if std::process::id() != self.process {
+        if self.is_inherited() {
             return Err(Error::Device(format!(
                 "cuda:{ordinal}: opened before this process was forked off, and CUDA does not survive a fork: open the \
                  device after the fork, or start processes with 'spawn'"
@@ -214,9 +214,14 @@ impl Gpu {
         self.check("the device's context", CurrentContext::set_current(&self.context))
     }
 
+    /// Whether this process is a fork of the one that opened the device.
+    pub(crate) fn is_inherited(&self) -> bool {
+        std::process::id() != self.process
+    }
+
     /// [`enter`](Self::enter) for a destructor, whose frees fail harmlessly where this does.
     pub(crate) fn enter_to_drop(&self) {
-        if std::process::id() == self.process {
+        if !self.is_inherited() {
             let _ = CurrentContext::set_current(&self.context);
         }
         driver::take_failure();

@@ -111,13 +111,20 @@ impl<T: Number> Resident for CudaRows<T> {
 
     fn mix_columns(
         &mut self,
-        columns: &[DeviceColumn],
+        columns: &mut [DeviceColumn],
         log_weights: &[f64],
         anew: &[(usize, Mixture)],
-        mut rows: Option<&mut [f64]>,
     ) -> Result<f64, Error> {
+        self.check_columns(columns, log_weights);
+        assert!(anew.iter().all(|(c, alone)| *c < columns.len() && alone.n_components() == 1), "components");
         anew.iter().try_for_each(|(_, component)| check_features(self.d, component.n_features()))?;
-        self.run(|all| all.mix_columns_here(columns, log_weights, anew, rows.as_deref_mut()))
+        self.run(|all| all.mix_columns_here(columns, log_weights, anew))
+    }
+
+    fn mixed_rows(&mut self, columns: &[DeviceColumn], log_weights: &[f64], rows: &mut [f64]) -> Result<(), Error> {
+        self.check_columns(columns, log_weights);
+        assert_eq!(rows.len(), self.n, "rows");
+        self.run(|all| all.mixed_rows_here(columns, log_weights, rows))
     }
 
     fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
@@ -138,5 +145,13 @@ impl<T: Number> Resident for CudaRows<T> {
         mixtures.iter().try_for_each(|mixture| check_features(self.d, mixture.n_features()))?;
         let all = self.run(|rows| rows.expectations_here(mixtures))?;
         all.into_iter().zip(mixtures).map(|(found, mixture)| found.map_or_else(|| self.pass(mixture), Ok)).collect()
+    }
+}
+
+impl<T: Number> CudaRows<T> {
+    /// Columns of other rows would be read from where there is nothing.
+    fn check_columns(&self, columns: &[DeviceColumn], log_weights: &[f64]) {
+        let good = columns.iter().all(|column| column.is_of(&self.gpu, self.n));
+        assert!(good && !columns.is_empty() && columns.len() == log_weights.len(), "columns of these rows");
     }
 }

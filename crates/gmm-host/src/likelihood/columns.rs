@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use gmm_model::Mixture;
+use gmm_model::{CovarianceType, Mixture};
 use rayon::prelude::*;
 
 use super::{Likelihood, RowWeights};
@@ -33,11 +33,14 @@ impl<C> Kept<C> {
         Self { now, before: Vec::new(), spare }
     }
 
-    /// Puts other columns in the place of some, and keeps those; on failure all stays as it was.
+    /// Puts other columns in the place of some, and keeps those; on failure all stays as it was, but for what the last step
+    /// replaced.
     fn renew(&mut self, which: &[usize], mut make: impl FnMut() -> Result<C, Error>) -> Result<(), Error> {
         self.spare.extend(self.before.drain(..).map(|(_, column)| column));
+        let there = self.spare.len();
         while self.spare.len() < which.len() {
-            self.spare.push(make()?);
+            let column = make().inspect_err(|_| self.spare.truncate(there))?;
+            self.spare.push(column);
         }
         for &c in which {
             let other = self.spare.pop().expect("as many as that");
@@ -54,18 +57,42 @@ impl<C> Kept<C> {
 }
 
 impl Columns {
-    /// Columns of `k` components, not evaluated yet.
-    pub(super) fn new(likelihood: &mut Likelihood, k: usize) -> Result<Self, Error> {
-        if let Some(there) = on_device(likelihood, k)? {
-            return Ok(Self::There(there));
+    /// Columns of all components, evaluated, and Σ w ln p(x).
+    pub(super) fn new(likelihood: &mut Likelihood, mixture: &Mixture) -> Result<(Self, f64), Error> {
+        let (n, k) = (likelihood.dim().0, mixture.n_components());
+        let all: Vec<usize> = (0..k).collect();
+        // A tied covariance is that of all components.
+        let spare = if mixture.covariance_type() == CovarianceType::Tied { k } else { 1 };
+        let there = on_device(likelihood, k, spare).and_then(|there| match there.map(Self::There) {
+            None => Ok(None),
+            Some(mut there) => there.value(likelihood, mixture, &all).map(|value| Some((there, value))),
+        });
+        match there {
+            Ok(None) => {}
+            Err(Error::Memory { wanted, free, .. }) => {
+                tracing::info!(
+                    wanted,
+                    free,
+                    "the GPU lacks the memory for log densities of components: kept on the host"
+                );
+            }
+            Ok(Some(done)) => return Ok(done),
+            Err(other) => return Err(other),
         }
-        let n = likelihood.dim().0;
         memory::check("log densities kept by component", super::ComponentCache::bytes(n, k))?;
-        Ok(Self::Here(Kept::new(vec![vec![0.0; Mixing::column_len(n)]; k], Vec::new()), Mixing::detect()))
+        let now = vec![vec![0.0; Mixing::column_len(n)]; k];
+        let mut here = Self::Here(Kept::new(now, Vec::new()), Mixing::detect());
+        let value = here.value(likelihood, mixture, &all)?;
+        Ok((here, value))
     }
 
-    /// Puts columns that are to be evaluated in the place of some, until [`undo`](Self::undo).
-    pub(super) fn renew(&mut self, likelihood: &mut Likelihood, which: &[usize]) -> Result<(), Error> {
+    /// Puts columns that are to be evaluated in the place of some: a step, which is undone unless it is kept.
+    pub(super) fn step(&mut self, likelihood: &mut Likelihood, which: &[usize]) -> Result<Step<'_>, Error> {
+        self.renew(likelihood, which)?;
+        Ok(Step { columns: self, is_kept: false })
+    }
+
+    fn renew(&mut self, likelihood: &mut Likelihood, which: &[usize]) -> Result<(), Error> {
         match self {
             Self::There(kept) => kept.renew(which, || {
                 let column = likelihood.rows.column()?;
@@ -81,7 +108,7 @@ impl Columns {
         }
     }
 
-    /// Brings back what the last [`renew`](Self::renew) replaced.
+    /// Brings back what the last [`step`](Self::step) replaced.
     pub(super) fn undo(&mut self) {
         match self {
             Self::There(kept) => kept.undo(),
@@ -90,16 +117,11 @@ impl Columns {
     }
 
     /// Evaluates some components into their columns, and gives Σ w ln p(x).
-    pub(super) fn value(
-        &mut self,
-        likelihood: &mut Likelihood,
-        mixture: &Mixture,
-        anew: &[usize],
-    ) -> Result<f64, Error> {
+    fn value(&mut self, likelihood: &mut Likelihood, mixture: &Mixture, anew: &[usize]) -> Result<f64, Error> {
         let alone = |&c: &usize| Ok((c, mixture.component(c)?));
         let anew = anew.iter().map(alone).collect::<Result<Vec<_>, Error>>()?;
         match self {
-            Self::There(kept) => likelihood.rows.mix_columns(&kept.now, &log_weights(mixture), &anew, None),
+            Self::There(kept) => likelihood.rows.mix_columns(&mut kept.now, &log_weights(mixture), &anew),
             Self::Here(kept, mixing) => {
                 let n = likelihood.dim().0;
                 for (c, component) in anew {
@@ -115,7 +137,7 @@ impl Columns {
     pub(super) fn per_row(&self, likelihood: &mut Likelihood, mixture: &Mixture, out: &mut [f64]) -> Result<(), Error> {
         let log_weights = log_weights(mixture);
         match self {
-            Self::There(kept) => likelihood.rows.mix_columns(&kept.now, &log_weights, &[], Some(out)).map(drop),
+            Self::There(kept) => likelihood.rows.mixed_rows(&kept.now, &log_weights, out),
             Self::Here(kept, mixing) => {
                 let mut piece = [0.0; Mixing::ROWS];
                 for (i, out) in out.chunks_mut(Mixing::ROWS).enumerate() {
@@ -128,16 +150,43 @@ impl Columns {
     }
 }
 
-/// Columns on the device, and one to spare; none where rows are not on one, or it lacks the memory.
-fn on_device(likelihood: &mut Likelihood, k: usize) -> Result<Option<Kept<DeviceColumn>>, Error> {
-    match (0..=k).map(|_| likelihood.rows.column()).collect::<Result<Option<Vec<_>>, Error>>() {
-        Ok(None) | Err(Error::Memory { .. }) => Ok(None),
-        Ok(Some(mut all)) => {
-            let spare = all.split_off(k);
-            Ok(Some(Kept::new(all, spare)))
-        }
-        Err(other) => Err(other),
+/// Columns among which some are new: those before come back where this ends without [`keep`](Self::keep), by an error or a panic.
+pub(super) struct Step<'a> {
+    columns: &'a mut Columns,
+    is_kept: bool,
+}
+
+impl Step<'_> {
+    /// [`Columns::value`].
+    pub(super) fn value(
+        &mut self,
+        likelihood: &mut Likelihood,
+        mixture: &Mixture,
+        anew: &[usize],
+    ) -> Result<f64, Error> {
+        self.columns.value(likelihood, mixture, anew)
     }
+
+    pub(super) fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.columns.undo();
+        }
+    }
+}
+
+/// Columns on the device, and some to spare; none where the rows are not on one.
+fn on_device(likelihood: &mut Likelihood, k: usize, spare: usize) -> Result<Option<Kept<DeviceColumn>>, Error> {
+    let all = (0..k + spare).map(|_| likelihood.rows.column()).collect::<Result<Option<Vec<_>>, Error>>()?;
+    Ok(all.map(|mut all| {
+        let spare = all.split_off(k);
+        Kept::new(all, spare)
+    }))
 }
 
 fn log_weights(mixture: &Mixture) -> Vec<f64> {

@@ -55,7 +55,8 @@ pub struct ComponentCache {
 }
 
 impl ComponentCache {
-    /// Bytes that a cache holds for `n` rows and `k` components after its first update of one component.
+    /// Bytes that a cache holds for `n` rows and `k` components after its first update of one component. Where all components
+    /// move at once, as with a tied covariance, it holds each twice.
     pub const fn bytes(n: usize, k: usize) -> u128 {
         8 * Mixing::column_len(n) as u128 * (k as u128 + 1)
     }
@@ -63,14 +64,13 @@ impl ComponentCache {
     /// Evaluates every component. Cost: `k` passes of one component each.
     ///
     /// # Errors
-    /// As for [`Likelihood::value`]; [`Error::Memory`] before [`bytes`](Self::bytes) are taken.
+    /// As for [`Likelihood::value`]; [`Error::Memory`] before [`bytes`](Self::bytes) are taken here. A GPU that lacks the
+    /// memory is no error: they are then kept here.
     pub fn new(likelihood: &mut Likelihood, mixture: Mixture) -> Result<Self, Error> {
-        let (n, k) = (likelihood.dim().0, mixture.n_components());
-        let all: Vec<usize> = (0..k).collect();
-        let mut columns = Columns::new(likelihood, k)?;
-        let value = columns.value(likelihood, &mixture, &all)?;
+        let (columns, value) = Columns::new(likelihood, &mixture)?;
         no_nan(value)?;
-        Ok(Self { weights: Arc::clone(&likelihood.weights), n, columns, mixture, value, before: None })
+        let (weights, n) = (Arc::clone(&likelihood.weights), likelihood.dim().0);
+        Ok(Self { weights, n, columns, mixture, value, before: None })
     }
 
     /// The mixture that the cache is at.
@@ -134,9 +134,10 @@ impl ComponentCache {
         self.before = None;
         let changed: Vec<usize> =
             (0..mixture.n_components()).filter(|&c| differs(&self.mixture, &mixture, c)).collect();
-        self.columns.renew(likelihood, &changed)?;
-        let value = self.columns.value(likelihood, &mixture, &changed).and_then(|value| no_nan(value).map(|()| value));
-        let value = value.inspect_err(|_| self.columns.undo())?;
+        let mut step = self.columns.step(likelihood, &changed)?;
+        let value = step.value(likelihood, &mixture, &changed)?;
+        no_nan(value)?;
+        step.keep();
         self.before = Some((mem::replace(&mut self.mixture, mixture), mem::replace(&mut self.value, value)));
         Ok(value)
     }

@@ -3,6 +3,7 @@
 //! Their bits follow from the shapes: how operands and result lie in memory changes none.
 
 use gemm::{Parallelism, gemm};
+use gemm_common::cache::CACHE_INFO;
 use ndarray::linalg::general_mat_mul;
 use ndarray::{ArrayView2, ArrayViewMut2};
 
@@ -12,17 +13,29 @@ use crate::products::Element;
 /// others along each sum, some hundred terms at a time.
 const FEW: usize = 256;
 
-/// Whether the processor has all that `gemm` takes for granted where it finds one instruction of a kind; it panics otherwise.
+/// Whether the processor has all that `gemm` takes for granted; it panics otherwise.
 fn supported() -> bool {
+    let (whole, wide) = instructions();
+    whole && has_room(CACHE_INFO[1].cache_bytes, wide)
+}
+
+/// Whether all instructions are there where one of their kind is, and whether there are 512-bit ones.
+fn instructions() -> (bool, bool) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::is_x86_feature_detected as has;
         let avx2 = has!("avx2") && has!("bmi1") && has!("bmi2") && has!("lzcnt") && has!("popcnt");
         let avx512 = has!("avx512bw") && has!("avx512cd") && has!("avx512dq") && has!("avx512vl");
-        (!has!("fma") || avx2) && (!has!("avx512f") || (has!("fma") && avx2 && avx512))
+        ((!has!("fma") || avx2) && (!has!("avx512f") || (has!("fma") && avx2 && avx512)), has!("avx512f"))
     }
     #[cfg(not(target_arch = "x86_64"))]
-    true
+    (true, false)
+}
+
+/// Whether a block of `gemm`'s own, some hundred terms of a register tile's rows, has room in a second cache of so many bytes for
+/// each processor. No real one is too small, but virtual machines say that all of theirs share one.
+const fn has_room(cache_bytes: usize, wide: bool) -> bool {
+    cache_bytes >= if wide { 256 << 10 } else { 128 << 10 }
 }
 
 /// `to = a b`, `(r, c)` from `(r, k)` and `(k, c)`.

@@ -101,36 +101,89 @@ fn a_row_without_density_makes_the_value_minus_infinity_until_it_has_one() {
     assert_eq!(cache.value(), f64::NEG_INFINITY);
 }
 
+/// What comes of a cache, a step of one component, the rows' values and a step of all components.
+fn steps(likelihood: &mut Likelihood, kind: CovarianceType, k: usize) -> Result<Vec<f64>, Error> {
+    let mut cache = ComponentCache::new(likelihood, mixture(kind, k, 2, 0.0))?;
+    let mut out = vec![cache.value()];
+    let mut goes_on = |cache: &mut ComponentCache, likelihood: &mut Likelihood, end: Result<f64, Error>, was: f64| {
+        match end {
+            Ok(value) => out.push(value),
+            Err(error) => {
+                assert_eq!(cache.value(), was, "as it was");
+                assert!(!cache.undo());
+                // What memory a step of one component takes is there.
+                let weights = vec![1.0 / k as f64; k];
+                if matches!(error, Error::Memory { .. }) {
+                    let there = cache.update_weights(likelihood, &weights).unwrap();
+                    assert!(there.is_finite() && cache.undo() && cache.value() == was);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    };
+    let was = cache.value();
+    let end = cache.update_component(likelihood, 1, moved(&[1.0, 2.0]));
+    goes_on(&mut cache, likelihood, end, was)?;
+    let was = cache.value();
+    let end = cache.update(likelihood, mixture(kind, k, 2, 0.3));
+    goes_on(&mut cache, likelihood, end, was)?;
+    let mut rows = vec![f64::NAN; likelihood.dim().0];
+    cache.per_row(likelihood, &mut rows)?;
+    out.extend(rows);
+    Ok(out)
+}
+
 #[test]
 fn where_the_device_lacks_the_memory_the_host_keeps_them() {
-    let (n, k) = (20_000, 8);
+    let (n, k, kind) = (20_000, 8, CovarianceType::Diag);
     let data = dataset(n, 2);
-    let steps = |memory: usize| {
+    let column = 8 * n;
+    let run = |memory: usize| {
         let fake = Fake::install(Machine { memory, ..Machine::default() });
         let engine = CudaEngine::new(0).unwrap();
         let mut likelihood = Likelihood::new(&engine, &data, Precision::F64).unwrap();
-        let mut cache = ComponentCache::new(&mut likelihood, mixture(CovarianceType::Tied, k, 2, 0.0)).unwrap();
-        let one = cache.update_component(&mut likelihood, 3, moved(&[1.0, 2.0])).unwrap();
-        // All components move.
-        let all = cache.update(&mut likelihood, mixture(CovarianceType::Tied, k, 2, 0.3));
-        assert!(fake.0.taken() <= memory);
-        let fresh = ComponentCache::new(&mut likelihood, cache.mixture().clone()).unwrap();
-        (one, all.map(|all| (all, fresh.value())))
+        let end = steps(&mut likelihood, kind, k);
+        drop((likelihood, engine));
+        fake.0.assert_clean(&format!("{memory} bytes"));
+        end
     };
-    let column = 8 * n;
-    let (one, all) = steps(1 << 30);
-    let (all, fresh) = all.unwrap();
-    assert_eq!(all, fresh);
-    // Rows, and columns for none, some, all but the spare one, or one step, but not for a step of all: that is an error, and
-    // the cache goes on.
-    for room in [3, 6, 10, 14] {
-        let (fewer, end) = steps((2 + room) * column + (1 << 18));
-        close(&[fewer], &[one], 1e-12, &format!("room for {room} columns"));
-        match end {
-            Ok((value, _)) => close(&[value], &[all], 1e-12, &format!("room for {room} columns")),
-            Err(error) => assert!(matches!(error, Error::Memory { .. }) && room > 8, "{room}: {error}"),
+    let want = run(1 << 30).unwrap();
+    let mut ends = Vec::new();
+    // Rows, and columns for none, some, all, and all twice.
+    for room in [4, 7, 10, 13, 16, 19, 22] {
+        let end = run((2 + room) * column + (1 << 18));
+        match &end {
+            Ok(got) => close(got, &want, 1e-12, &format!("room for {room} columns")),
+            // There were enough for steps of one component.
+            Err(error) => assert!(matches!(error, Error::Memory { .. }), "room for {room} columns: {error}"),
         }
+        ends.push(end.is_ok());
     }
+    // On the host, on the device without room for a step of all, and on the device.
+    assert!(ends[0] && ends[ends.len() - 1] && ends.contains(&false), "{ends:?}");
+}
+
+#[test]
+fn a_tied_covariance_finds_room_for_its_steps_at_the_start() {
+    let (n, k) = (3000, 4);
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let mut likelihood = Likelihood::new(&engine, &dataset(n, 2), Precision::F64).unwrap();
+    let mut cache = ComponentCache::new(&mut likelihood, mixture(CovarianceType::Tied, k, 2, 0.0)).unwrap();
+    let next = mixture(CovarianceType::Tied, k, 2, 0.3);
+    let (count, _) = calls(&fake.0, || cache.update(&mut likelihood, next).unwrap());
+    assert_eq!(count[1], 0);
+}
+
+#[test]
+#[should_panic(expected = "columns of these rows")]
+fn columns_of_other_rows_are_refused_before_they_are_read() {
+    let _fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let load = |n: usize| engine.load(&dataset(n, 2), Precision::F64, &[0.0; 2]).unwrap();
+    let column = load(300).column().unwrap().unwrap();
+    let _ = load(200).mix_columns(&mut [column], &[0.0], &[]);
 }
 
 #[test]
@@ -187,6 +240,57 @@ fn every_fault_of_a_step_is_an_error_and_leaves_the_cache_as_it_was() {
                 // A step takes no memory once there was one.
                 assert!(at > 1 || class == Class::Allocation, "{what}");
                 break;
+            }
+        }
+    }
+}
+
+#[test]
+fn every_fault_from_the_making_on_is_an_error_or_leaves_the_right_answer_and_leaks_nothing() {
+    let data = dataset(130, 2);
+    for kind in [CovarianceType::Tied, CovarianceType::Spherical] {
+        let want = {
+            let _fake = Fake::install(Machine::default());
+            let engine = CudaEngine::new(0).unwrap();
+            steps(&mut Likelihood::new(&engine, &data, Precision::F64).unwrap(), kind, 3).unwrap()
+        };
+        for (class, code) in [
+            (Class::Any, code::UNKNOWN),
+            (Class::Allocation, code::OUT_OF_MEMORY),
+            (Class::Copy, code::ECC_UNCORRECTABLE),
+            (Class::Launch, code::OUT_OF_MEMORY),
+            (Class::Wait, code::ILLEGAL_ADDRESS),
+        ] {
+            for at in 1.. {
+                let what = format!("{kind}: {class:?} {at}, code {code}");
+                let fake = Fake::install(Machine::default());
+                let engine = CudaEngine::new(0).unwrap();
+                let mut likelihood = Likelihood::new(&engine, &data, Precision::F64).unwrap();
+                fake.0.fail(Fault::once(class, at, code));
+                let end = steps(&mut likelihood, kind, 3);
+                let failed = fake.0.failed();
+                fake.0.recover();
+                match end {
+                    // On the host, for want of memory, to other bits.
+                    Ok(got) => close(&got, &want, 1e-12, &what),
+                    Err(error) => {
+                        assert!(matches!(error, Error::Device(_) | Error::Memory { .. }), "{what}: {error}");
+                        if !fault::is_fatal(code) {
+                            close(
+                                &steps(&mut likelihood, kind, 3).unwrap(),
+                                &want,
+                                1e-12,
+                                &format!("{what}: once more"),
+                            );
+                        }
+                    }
+                }
+                drop((likelihood, engine));
+                fake.0.assert_clean(&what);
+                if failed.is_none() {
+                    assert!(at > 4, "{what}");
+                    break;
+                }
             }
         }
     }
