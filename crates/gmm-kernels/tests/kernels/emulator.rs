@@ -1,6 +1,6 @@
 //! The emulator catches what a GPU would let pass.
 
-use gmm_kernels::device::{Buffer, Shared, emulate, load, store, thread, warp};
+use gmm_kernels::device::{Buffer, Shared, copies, emulate, load, store, thread, warp};
 
 #[test]
 fn threads_see_what_others_stored_before_a_barrier() {
@@ -121,5 +121,104 @@ fn global_memory_starts_unwritten() {
             }
             load(at.cast_const(), t);
         }
+    });
+}
+
+/// Numbers for copies, and a block that sends each thread's own two to its place.
+fn sends(work: impl Fn(Shared<f64>, u32)) {
+    let numbers: Vec<f64> = (0..256).map(f64::from).collect();
+    let from = Buffer::new(&numbers);
+    let from = from.pointer();
+    emulate((1, 1), 64, 1024, || {
+        let (shared, t) = (Shared::<f64>::at(0), thread::thread_idx_x());
+        // SAFETY: two numbers of each thread, 16-byte aligned.
+        unsafe { copies::send(16 * t, from.wrapping_add(2 * t as usize).cast()) };
+        work(shared, t);
+    });
+}
+
+#[test]
+fn copies_are_there_for_their_thread_after_its_wait_and_for_others_after_a_barrier() {
+    sends(|shared, t| {
+        copies::arrive();
+        assert_eq!(shared.load(2 * t + 1), f64::from(2 * t + 1));
+        thread::sync_threads();
+        let other = 63 - t;
+        assert_eq!(shared.load(2 * other), f64::from(2 * other));
+    });
+}
+
+#[test]
+#[should_panic(expected = "thread 0 reads shared word 0 while a copy to it is on its way")]
+fn a_read_before_the_wait_is_told() {
+    sends(|shared, t| {
+        shared.load(2 * t);
+    });
+}
+
+#[test]
+#[should_panic(expected = "thread 0 writes shared word 8 while a copy to it is on its way")]
+fn a_store_under_a_copy_is_told() {
+    sends(|shared, t| shared.store(2 * t + 1, 0.0));
+}
+
+#[test]
+#[should_panic(expected = "thread 0 writes and thread 1 reads shared word 0 with no barrier between")]
+fn a_wait_is_no_barrier() {
+    sends(|shared, t| {
+        copies::arrive();
+        if t == 1 {
+            shared.load(0);
+        }
+    });
+}
+
+#[test]
+#[should_panic(expected = "thread 0 reads and thread 1 writes shared word 0 with no barrier between")]
+fn a_copy_over_what_others_still_read_is_a_race() {
+    let from = Buffer::new(&[1.0_f64, 2.0]);
+    let from = from.pointer();
+    emulate((1, 1), 32, 16, || {
+        let (shared, t) = (Shared::<f64>::at(0), thread::thread_idx_x());
+        if t == 0 {
+            shared.store(0, 1.0);
+        }
+        thread::sync_threads();
+        if t == 0 {
+            shared.load(0);
+        } else if t == 1 {
+            // SAFETY: two numbers.
+            unsafe { copies::send(0, from.cast()) };
+        }
+    });
+}
+
+#[test]
+fn groups_arrive_in_their_order() {
+    sends(|shared, t| {
+        copies::end_group();
+        // Nothing in it, but a group.
+        copies::end_group();
+        copies::arrive_but::<1>();
+        assert_eq!(shared.load(2 * t), f64::from(2 * t));
+    });
+}
+
+#[test]
+#[should_panic(expected = "thread 0 reads shared word 0 while a copy to it is on its way")]
+fn a_wait_for_all_groups_but_the_last_leaves_that_on_its_way() {
+    sends(|shared, t| {
+        copies::end_group();
+        copies::arrive_but::<1>();
+        shared.load(2 * t);
+    });
+}
+
+#[test]
+#[should_panic(expected = "thread 0 reads shared word 0 while a copy to it is on its way")]
+fn what_is_in_no_group_yet_no_group_waits_for() {
+    sends(|shared, t| {
+        copies::arrive_but::<0>();
+        shared.load(2 * t);
     });
 }

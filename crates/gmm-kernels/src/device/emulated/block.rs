@@ -1,6 +1,6 @@
 //! Threads, blocks and the scheduler between barriers.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use corosensei::stack::DefaultStack;
@@ -44,7 +44,19 @@ pub(super) struct Thread<'a> {
     pub(super) block: &'a Block,
     /// Warp words said so far, modulo 2.
     pub(super) turn: Cell<usize>,
+    /// Copies that it sent for and did not wait for.
+    coming: RefCell<Vec<Copy>>,
+    /// Groups of copies that it ended.
+    pub(super) groups: Cell<u32>,
     yielder: Cell<*const Yielder<(), Stop>>,
+}
+
+/// A copy to shared memory: the first `len` words, and in which group.
+struct Copy {
+    offset: u32,
+    words: [u32; 4],
+    len: usize,
+    group: u32,
 }
 
 thread_local!(static NOW: Cell<*const Thread<'static>> = const { Cell::new(std::ptr::null()) });
@@ -69,6 +81,26 @@ impl Thread<'_> {
     pub(super) fn stop(&self, why: Stop) {
         // SAFETY: set at the start of the coroutine whose turn it is.
         unsafe { (*self.yielder.get()).suspend(why) };
+    }
+
+    /// Sends for words to shared memory.
+    pub(super) fn send<const N: usize>(&self, offset: u32, numbers: [u32; N]) {
+        self.block.shared.expect::<N>(offset, self);
+        let mut words = [0; 4];
+        words[..N].copy_from_slice(&numbers);
+        self.coming.borrow_mut().push(Copy { offset, words, len: N, group: self.groups.get() });
+    }
+
+    /// Lets copies arrive, by their group and the groups that were ended.
+    pub(super) fn arrive(&self, is_there: impl Fn(u32, u32) -> bool) {
+        let ended = self.groups.get();
+        self.coming.borrow_mut().retain(|copy| {
+            let arrives = is_there(copy.group, ended);
+            if arrives {
+                self.block.shared.arrive(copy.offset, &copy.words[..copy.len], self);
+            }
+            !arrives
+        });
     }
 }
 
@@ -122,7 +154,14 @@ fn run_block(
         slots: (0..shape.threads).map(|_| Cell::new([[0; 12]; 2])).collect(),
     };
     let threads: Vec<Thread<'_>> = (0..shape.threads)
-        .map(|index| Thread { index, block: &block, turn: Cell::new(0), yielder: Cell::new(std::ptr::null()) })
+        .map(|index| Thread {
+            index,
+            block: &block,
+            turn: Cell::new(0),
+            coming: RefCell::default(),
+            groups: Cell::new(0),
+            yielder: Cell::new(std::ptr::null()),
+        })
         .collect();
     let mut fibers: Vec<Fiber> = threads
         .iter()

@@ -6,6 +6,7 @@
 //! - a barrier or warp word that some threads never reach, because they returned or wait elsewhere;
 //! - two threads that touch the same shared word, one writing, with no barrier between them;
 //! - shared memory read before it was written (it is also filled with NaN), or out of bounds, or misaligned;
+//! - shared memory touched while a copy to it is on its way: until the thread that sent for it waited;
 //! - global memory outside every live [`Buffer`], or read before it was written.
 
 mod block;
@@ -145,30 +146,40 @@ pub(crate) unsafe fn global_store_u32x4(p: *mut u32, v: [u32; 4]) {
 /// Here all is near.
 pub(crate) fn prefetch(_: *const u8) {}
 
-/// At once: a thread that reads before it waited is not found.
+/// It arrives when the thread waits for it, and no sooner.
 pub(crate) unsafe fn copy_ahead(offset: u32, from: *const u8) {
     // SAFETY: the caller's promise.
-    shared_store_u64x2(offset, unsafe { global_load_u64x2(from.cast()) });
+    let numbers = unsafe { global_load_u64x2(from.cast()) };
+    // SAFETY: both plain old data of 16 bytes.
+    me().send(offset, unsafe { std::mem::transmute::<[u64; 2], [u32; 4]>(numbers) });
 }
 
-/// At once, as [`copy_ahead`].
+/// As [`copy_ahead`].
 pub(crate) unsafe fn copy_ahead_u64(offset: u32, from: *const u64) {
     check_load(from, 1);
     // SAFETY: the caller's promise, and checked just now.
-    shared_store_u64(offset, unsafe { *from });
+    let number = unsafe { *from };
+    me().send(offset, [number as u32, (number >> 32) as u32]);
 }
 
-/// Nothing is on its way.
-pub(crate) fn copies_arrive() {}
+/// All that this thread sent for is there.
+pub(crate) fn copies_arrive() {
+    me().arrive(|_, _| true);
+}
 
-/// At once, as [`copy_ahead`].
+/// As [`copy_ahead`].
 pub(crate) unsafe fn copy_ahead_once(offset: u32, from: *const u8) {
     // SAFETY: the caller's promise.
     unsafe { copy_ahead(offset, from) };
 }
 
-/// Nothing is on its way.
-pub(crate) fn copies_end_group() {}
+/// Ends a group of what this thread sent for.
+pub(crate) fn copies_end_group() {
+    let groups = &me().groups;
+    groups.set(groups.get() + 1);
+}
 
-/// Nothing is on its way.
-pub(crate) fn copies_arrive_but<const LATER: u32>() {}
+/// All groups that this thread ended but the `LATER` last are there.
+pub(crate) fn copies_arrive_but<const LATER: u32>() {
+    me().arrive(|group, ended| group + LATER < ended);
+}

@@ -41,6 +41,8 @@ struct Word {
     bits: u32,
     read: Touch,
     written: Touch,
+    /// Whether a copy to it is on its way.
+    coming: bool,
 }
 
 pub(super) struct SharedMemory {
@@ -50,7 +52,7 @@ pub(super) struct SharedMemory {
 impl SharedMemory {
     /// All ones: NaN as `f32` and as `f64`.
     pub(super) fn poisoned(bytes: u32) -> Self {
-        let word = Word { bits: u32::MAX, read: Touch::NEVER, written: Touch::NEVER };
+        let word = Word { bits: u32::MAX, read: Touch::NEVER, written: Touch::NEVER, coming: false };
         Self { words: vec![Cell::new(word); bytes as usize / 4] }
     }
 
@@ -67,6 +69,7 @@ impl SharedMemory {
         let cells = self.at(offset, N, by, "load");
         std::array::from_fn(|i| {
             let mut word = cells[i].get();
+            Self::check_arrived(word, "reads", offset, by);
             if word.written.epoch == u32::MAX {
                 panic!("block {:?}, thread {}: shared word at {offset} read before written", by.block.at, by.index);
             }
@@ -92,9 +95,35 @@ impl SharedMemory {
     }
 
     pub(super) fn store<const N: usize>(&self, offset: u32, values: [u32; N], by: &Thread<'_>) {
+        self.write::<N>(offset, by, "store", |i, word| word.bits = values[i]);
+    }
+
+    /// Words are sent for: until they [arrive](Self::arrive) nobody may touch them.
+    pub(super) fn expect<const N: usize>(&self, offset: u32, by: &Thread<'_>) {
+        self.write::<N>(offset, by, "copy", |_, word| word.coming = true);
+    }
+
+    /// Words that were sent for are there, for the thread that waited: for others behind a barrier.
+    pub(super) fn arrive(&self, offset: u32, values: &[u32], by: &Thread<'_>) {
+        let written = Touch::now(by);
+        for (cell, &bits) in self.at(offset, values.len(), by, "copy").iter().zip(values) {
+            cell.set(Word { bits, written, coming: false, ..cell.get() });
+        }
+    }
+
+    fn check_arrived(word: Word, does: &str, offset: u32, by: &Thread<'_>) {
+        assert!(
+            !word.coming,
+            "block {:?}: thread {} {does} shared word {offset} while a copy to it is on its way",
+            by.block.at, by.index
+        );
+    }
+
+    fn write<const N: usize>(&self, offset: u32, by: &Thread<'_>, what: &str, write: impl Fn(usize, &mut Word)) {
         let now = Touch::now(by);
-        for (cell, bits) in self.at(offset, N, by, "store").iter().zip(values) {
+        for (i, cell) in self.at(offset, N, by, what).iter().enumerate() {
             let mut word = cell.get();
+            Self::check_arrived(word, "writes", offset, by);
             for (other, does) in [(word.written, "writes"), (word.read, "reads")] {
                 if other.races(now) {
                     let other = other.name();
@@ -104,7 +133,7 @@ impl SharedMemory {
                     );
                 }
             }
-            word.bits = bits;
+            write(i, &mut word);
             word.written = now;
             cell.set(word);
         }
