@@ -3,6 +3,8 @@
 //! Coefficients are those of the power series themselves, taken far enough that what is left out is below a tenth of
 //! an ulp on the reduced range; `tests/kernels/math.rs` measures both against the host's library.
 
+mod powers;
+
 use crate::device::words::{
     exp2_approx_f32, fma_f32, fma_f64, log2_approx_f32, reciprocal_approx_f32, reciprocal_approx_f64,
 };
@@ -171,30 +173,29 @@ pub fn reciprocal_f32(x: f32) -> f32 {
 
 /// e to the power of `x ≤ 0`, within 2 ulp; 0 below −708, where the result would be all but subnormal. Not a number
 /// stays one.
+///
+/// Eight operations on `f64` and no more: the tensor cores' unit does them, and warps wait for each other there. So the power of
+/// two next to the result comes from a table, which leaves a series of five terms, and which one that is, is found in `f32`.
 #[inline(always)]
 pub fn exp_below_f64(x: f64) -> f64 {
-    const ROUND: f64 = 6_755_399_441_055_744.0;
-    let shifted = fma_f64(x, core::f64::consts::LOG2_E, ROUND);
-    let n = shifted - ROUND;
-    let r = fma_f64(n, -2.319_046_813_846_299_6e-17, fma_f64(n, -core::f64::consts::LN_2, x));
-    // 1/13! .. 1/2!, odd and even terms side by side: half as long a chain.
-    let square = r * r;
-    let mut odd = 1.0 / 6_227_020_800.0;
-    odd = fma_f64(odd, square, 1.0 / 39_916_800.0);
-    odd = fma_f64(odd, square, 1.0 / 362_880.0);
-    odd = fma_f64(odd, square, 1.0 / 5_040.0);
-    odd = fma_f64(odd, square, 1.0 / 120.0);
-    odd = fma_f64(odd, square, 1.0 / 6.0);
-    let mut even = 1.0 / 479_001_600.0;
-    even = fma_f64(even, square, 1.0 / 3_628_800.0);
-    even = fma_f64(even, square, 1.0 / 40_320.0);
-    even = fma_f64(even, square, 1.0 / 720.0);
-    even = fma_f64(even, square, 1.0 / 24.0);
-    even = fma_f64(even, square, 0.5);
-    let e = fma_f64(fma_f64(odd, r, even), square, r) + 1.0;
-    let two = f64::from_bits(((shifted.to_bits() << 52) as i64).wrapping_add(1023_i64 << 52) as u64);
-    let value = e * two;
-    if x < -708.0 { 0.0 } else { value }
+    const ROUND: f32 = 12_582_912.0;
+    const STEPS: f64 = powers::STEPS as f64;
+    let short = x as f32;
+    let shifted = fma_f32(short, (STEPS * core::f64::consts::LOG2_E) as f32, ROUND);
+    let n = (shifted - ROUND) as f64;
+    let r = fma_f64(n, -2.319_046_813_846_299_6e-17 / STEPS, fma_f64(n, -core::f64::consts::LN_2 / STEPS, x));
+    let place = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
+    // 2ⁿ in steps of a 64th: not a number of places beyond the exponents of `x` that count.
+    let power = powers::POWERS[(place & (powers::STEPS - 1)) as usize];
+    let power = f64::from_bits(power.wrapping_add(((place >> powers::STEPS.ilog2()) as i64 as u64) << 52));
+    let mut series = 1.0 / 120.0;
+    series = fma_f64(series, r, 1.0 / 24.0);
+    series = fma_f64(series, r, 1.0 / 6.0);
+    series = fma_f64(series, r, 0.5);
+    series = fma_f64(series, r, 1.0);
+    let value = fma_f64(power, series * r, power);
+    // Of the rounded exponent, so that no comparison of `f64` is made of it.
+    if shifted < ROUND - (708.0 * STEPS * core::f64::consts::LOG2_E) as f32 { 0.0 } else { value }
 }
 
 /// e to the power of `x ≤ 0`, within 2.5e-7 of itself and a few ulp of 1; 0 where that is subnormal.

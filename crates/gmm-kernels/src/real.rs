@@ -51,6 +51,8 @@ pub trait Real:
     fn ln(self) -> Self;
     /// The value of lane `lane_id() ^ mask`.
     fn shuffle_xor(self, mask: u32) -> Self;
+    /// The value of lane `lane`.
+    fn shuffle_idx(self, lane: u32) -> Self;
     /// Shared memory at a byte offset.
     fn shared_load(offset: u32) -> Self;
     /// Sets shared memory at a byte offset.
@@ -106,6 +108,10 @@ impl Real for f32 {
     #[inline(always)]
     fn shuffle_xor(self, mask: u32) -> Self {
         Self::from_bits(warp::shuffle_xor_u32(self.to_bits(), mask))
+    }
+    #[inline(always)]
+    fn shuffle_idx(self, lane: u32) -> Self {
+        Self::from_bits(warp::shuffle_idx_u32(self.to_bits(), lane))
     }
     #[inline(always)]
     fn shared_load(offset: u32) -> Self {
@@ -172,6 +178,13 @@ impl Real for f64 {
         let bits = self.to_bits();
         let low = warp::shuffle_xor_u32(bits as u32, mask);
         let high = warp::shuffle_xor_u32((bits >> 32) as u32, mask);
+        Self::from_bits((high as u64) << 32 | low as u64)
+    }
+    #[inline(always)]
+    fn shuffle_idx(self, lane: u32) -> Self {
+        let bits = self.to_bits();
+        let low = warp::shuffle_idx_u32(bits as u32, lane);
+        let high = warp::shuffle_idx_u32((bits >> 32) as u32, lane);
         Self::from_bits((high as u64) << 32 | low as u64)
     }
     #[inline(always)]

@@ -72,7 +72,7 @@ struct Bounds {
 
 /// Kernels that gain by it and lose no register to memory, and those whose blocks have more than 256 threads, which could not
 /// be launched with more registers.
-const BOUNDS: [Bounds; 24] = [
+const BOUNDS: [Bounds; 25] = [
     Bounds { target: Some("sm_90a"), kernel: "heads_densities_full_8_narrow", threads: 128, blocks: 2 },
     Bounds { target: Some("sm_90a"), kernel: "heads_densities_full_8_wide", threads: 128, blocks: 2 },
     Bounds { target: Some("sm_90a"), kernel: "heads_densities_linear_wide", threads: 128, blocks: 3 },
@@ -93,6 +93,7 @@ const BOUNDS: [Bounds; 24] = [
     Bounds { target: Some("sm_90a"), kernel: "pass_linear_2_4_f64", threads: 128, blocks: 3 },
     Bounds { target: Some("sm_90a"), kernel: "pass_squares_1_1_f32", threads: 128, blocks: 5 },
     Bounds { target: Some("sm_90a"), kernel: "pass_squares_1_1_f64", threads: 128, blocks: 5 },
+    Bounds { target: Some("sm_90a"), kernel: "scores_squares_7_one_f32", threads: 128, blocks: 6 },
     Bounds { target: None, kernel: "narrow_1", threads: 512, blocks: 1 },
     Bounds { target: None, kernel: "narrow_2_7", threads: 512, blocks: 1 },
     Bounds { target: None, kernel: "narrow_2_8", threads: 512, blocks: 1 },

@@ -9,26 +9,32 @@ pub(super) struct Likelihood {
     total: f64,
     product: f64,
     /// How often the product was made smaller by 2²⁵⁶.
-    lowered: f64,
+    lowered: u32,
 }
 
 impl Likelihood {
-    const LARGE: f64 = f64::from_bits((1023 + 256) << 52);
-    const SMALLER: f64 = f64::from_bits((1023 - 256) << 52);
+    /// The upper half of a number's bits, from which on a product is made smaller, and by how much: without arithmetic on `f64`,
+    /// for which a warp waits where others multiply matrices.
+    const LARGE: u32 = (1023 + 256) << 20;
+    const SMALLER: u64 = 256 << 52;
 
-    pub(super) const START: Self = Self { total: 0.0, product: 1.0, lowered: 0.0 };
+    /// The same of infinity, and of what is no number where it is positive.
+    const NUMBERS: u32 = 0x7ff << 20;
+
+    pub(super) const START: Self = Self { total: 0.0, product: 1.0, lowered: 0 };
 
     /// Puts it into shared memory, where each lane has its own.
     #[inline(always)]
     pub(super) fn leave(self, at: Shared<f64>, lane: u32) {
         at.store(lane, self.total);
         at.store(lane + WARP, self.product);
-        at.store(lane + 2 * WARP, self.lowered);
+        at.store(lane + 2 * WARP, f64::from_bits(self.lowered as u64));
     }
 
     #[inline(always)]
     pub(super) fn fetch(at: Shared<f64>, lane: u32) -> Self {
-        Self { total: at.load(lane), product: at.load(lane + WARP), lowered: at.load(lane + 2 * WARP) }
+        let lowered = at.load(lane + 2 * WARP).to_bits() as u32;
+        Self { total: at.load(lane), product: at.load(lane + WARP), lowered }
     }
 
     /// A row: a number near the largest of its joint densities' logarithms, and the sum of all in terms of that, so that it
@@ -41,16 +47,19 @@ impl Likelihood {
             }
             return;
         }
-        let counts = weight > 0.0;
+        // It is 1 or 0.
+        let counts = weight.to_bits() != 0;
         self.total += if counts { top } else { 0.0 };
         self.product *= if counts { sum } else { 1.0 };
-        let large = self.product > Self::LARGE;
-        self.product *= if large { Self::SMALLER } else { 1.0 };
-        self.lowered += if large { 1.0 } else { 0.0 };
+        // Infinity and what is no number stay.
+        let high = (self.product.to_bits() >> 32) as u32;
+        let large = (Self::LARGE..Self::NUMBERS).contains(&high);
+        self.product = f64::from_bits(self.product.to_bits() - if large { Self::SMALLER } else { 0 });
+        self.lowered += large as u32;
     }
 
     #[inline(always)]
     pub(super) fn total(self) -> f64 {
-        self.total + (self.lowered * (256.0 * core::f64::consts::LN_2) + ln_f64(self.product))
+        self.total + (self.lowered as f64 * (256.0 * core::f64::consts::LN_2) + ln_f64(self.product))
     }
 }

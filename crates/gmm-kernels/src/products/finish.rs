@@ -88,24 +88,56 @@ pub(super) unsafe fn total<S: Real>(sums: *const S, slices: u32, (m, n): (u64, u
     sum
 }
 
-/// Writes entries as `entry` gives them.
+/// [`total`] of some rows, side by side, so that their latencies pass together.
 #[inline(always)]
-unsafe fn write<T: Real>(product: Product<T>, entry: impl Fn(u64, u64) -> T) {
-    const ROWS: usize = (SIDE / (THREADS / WARP)) as usize;
+unsafe fn totals<S: Real>(
+    sums: *const S,
+    slices: u32,
+    (m, n): (u64, u64),
+    rows: [u64; ROWS],
+    column: u64,
+) -> [f64; ROWS] {
+    let (wide, slice) = (super::blocks(n) * BLOCK as u64, super::sums_len(m, n));
+    let (mut sum, mut s) = ([0.0; ROWS], 0);
+    while s < slices {
+        let from = sums.wrapping_add((s as u64 * slice + column) as usize);
+        let mut some = [S::ZERO; ROWS];
+        // SAFETY: the caller's promise.
+        each(ROWS, |i| some[i] = unsafe { device::load(from, rows[i] * wide) });
+        each(ROWS, |i| sum[i] += some[i].to_f64());
+        s += 1;
+    }
+    sum
+}
+
+/// Rows that a warp has of a tile.
+const ROWS: usize = (SIDE / (THREADS / WARP)) as usize;
+
+/// Writes entries as `entries` gives them, of some rows and a column.
+#[inline(always)]
+unsafe fn write<T: Real>(product: Product<T>, entries: impl Fn([u64; ROWS], u64) -> [T; ROWS]) {
     let Product { m, n, by_columns, to } = product;
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let (column, turned) = (thread::block_idx_x() as u64 * SIDE as u64, Shared::<T>::at(0));
     let mut row = thread::block_idx_y() as u64 * SIDE as u64;
     while row < m {
+        let (first, c) = (row + (me * ROWS as u32) as u64, column + lane as u64);
         let mut values = [T::ZERO; ROWS];
-        each(ROWS, |i| {
-            let (r, c) = (row + (me * ROWS as u32 + i as u32) as u64, column + lane as u64);
-            if r < m && c < n {
-                values[i] = entry(r, c);
-                if !by_columns {
-                    // SAFETY: an entry that is this thread's alone.
-                    unsafe { device::store(to, r * n + c, values[i]) };
+        if c < n {
+            // What is past the last row is read as the last.
+            let mut rows = [m - 1; ROWS];
+            each(ROWS, |i| {
+                if first + (i as u64) < m {
+                    rows[i] = first + i as u64;
                 }
+            });
+            values = entries(rows, c);
+        }
+        each(ROWS, |i| {
+            let r = first + i as u64;
+            if !by_columns && r < m && c < n {
+                // SAFETY: an entry that is this thread's alone.
+                unsafe { device::store(to, r * n + c, values[i]) };
             }
         });
         if by_columns {
@@ -134,7 +166,7 @@ unsafe fn write<T: Real>(product: Product<T>, entry: impl Fn(u64, u64) -> T) {
 unsafe fn doubles<T: Real>(a: Finish<T>) {
     let product = Product { m: a.m, n: a.n, by_columns: a.by_columns != 0, to: a.to };
     // SAFETY: as the fields say.
-    unsafe { write(product, |r, c| T::from_f64(total(a.sums, a.slices, (a.m, a.n), r, c))) };
+    unsafe { write(product, |rows, c| totals(a.sums, a.slices, (a.m, a.n), rows, c).map(T::from_f64)) };
 }
 
 /// [`finish_halves`].
@@ -146,14 +178,15 @@ unsafe fn doubles<T: Real>(a: Finish<T>) {
 unsafe fn halves(a: FinishHalves) {
     let product = Product { m: a.m, n: a.n, by_columns: a.by_columns != 0, to: a.to };
     // Powers of two: a division is exact, but for what is beyond the range.
-    let entry = |r: u64, c: u64| {
-        // SAFETY: an entry of the product.
-        let (sum, by) = unsafe {
-            let by = device::load(a.left, r).to_f64() * device::load(a.right, c).to_f64();
-            (total(a.sums, a.slices, (a.m, a.n), r, c), by)
-        };
-        (sum / by) as f32
+    let entries = |rows: [u64; ROWS], c: u64| {
+        // SAFETY: entries of the product.
+        let (sums, right) =
+            unsafe { (totals(a.sums, a.slices, (a.m, a.n), rows, c), device::load(a.right, c).to_f64()) };
+        let mut out = [0.0; ROWS];
+        // SAFETY: as above.
+        each(ROWS, |i| out[i] = (sums[i] / (unsafe { device::load(a.left, rows[i]) }.to_f64() * right)) as f32);
+        out
     };
     // SAFETY: as the fields say.
-    unsafe { write(product, entry) };
+    unsafe { write(product, entries) };
 }

@@ -4,25 +4,25 @@
 //! are what an instruction takes in neighbouring registers, heads in the first of a pair and tails in the second.
 
 use super::{BLOCK, OPERAND, OPERAND_ROWS, OPERANDS};
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
-use crate::device::mma::{from_halves, to_halves};
 use crate::device::words::global_store_u32x4;
-use crate::device::{self, Shared, WARP, thread, warp};
+use crate::device::{self, WARP, thread, warp};
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+use crate::device::{
+    Shared,
+    mma::{from_halves, to_halves},
+};
 use crate::each::each;
 use crate::{Real, THREADS};
 
 /// Rows, and columns, that a block of threads takes at a time.
 pub const SIDE: u32 = 64;
 
-/// Where number `c` of row `r` of a tile lies in shared memory, in numbers of `V`: columns change places by row, so that the
-/// banks differ along a row, along a column, and over the corner of eight rows that becomes an operand.
+/// Where number `c` of row `r` of a tile of `f32` lies in shared memory: columns change places by row, so that the banks differ
+/// along a row, along a column, and over the corner of eight rows that becomes an operand.
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 #[inline(always)]
-fn staged_at<V: Real>(r: u32, c: u32) -> u32 {
-    let turned = if V::BYTES == 8 {
-        ((r & 3) << 2) | ((r >> 2) & 3)
-    } else {
-        ((r & 3) << 3) | (((r >> 3) & 3) << 1) | ((r >> 2) & 1)
-    };
+fn staged_at(r: u32, c: u32) -> u32 {
+    let turned = ((r & 3) << 3) | (((r >> 3) & 3) << 1) | ((r >> 2) & 1);
     r * SIDE + (c ^ turned)
 }
 
@@ -47,7 +47,7 @@ kernels! {
         to: *mut u32,
     }
     /// To `f64`.
-    pack_doubles => pack_doubles_f32, pack_doubles_f64, doubles::<T>, shared_doubles::<T>;
+    pack_doubles => pack_doubles_f32, pack_doubles_f64, doubles::<T>, no_shared::<T>;
 }
 
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
@@ -80,8 +80,8 @@ kernels! {
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-fn shared_doubles<T: Real>(_: &Pack<T>) -> u64 {
-    u64::from(8 * SIDE * SIDE)
+fn no_shared<T: Real>(_: &Pack<T>) -> u64 {
+    0
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -98,21 +98,23 @@ pub const LOST: u32 = 4;
 pub const SMALL: f32 = 0.125;
 
 /// Where entries lie.
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 #[derive(Clone, Copy)]
-struct Source<T> {
-    from: *const T,
+struct Source {
+    from: *const f32,
     rows: u64,
     k: u64,
     by_columns: bool,
 }
 
-/// A tile of 64 × 64 numbers into shared memory: those that there are as `f` of them, their row and column; zeros past the
-/// end. Starts and ends with a barrier.
+/// A tile of 64 × 64 numbers into shared memory: those that there are as `f` of them and their row; zeros past the end. Starts
+/// and ends with a barrier.
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 #[inline(always)]
-unsafe fn stage<T: Real, V: Real>(source: Source<T>, row: u64, column: u64, f: impl Fn(T, u64, u64) -> V) {
+unsafe fn stage(source: Source, row: u64, column: u64, f: impl Fn(f32, u64) -> f32) {
     const AT_ONCE: usize = 16;
     const APART: u32 = THREADS / SIDE;
-    let (t, to) = (thread::thread_idx_x(), Shared::<V>::at(0));
+    let (t, to) = (thread::thread_idx_x(), Shared::<f32>::at(0));
     // Along what is contiguous a thread has one place, and along the rest every second one.
     let (along, first) = (t % SIDE, t / SIDE);
     let place = |i: u32| {
@@ -128,7 +130,7 @@ unsafe fn stage<T: Real, V: Real>(source: Source<T>, row: u64, column: u64, f: i
     thread::sync_threads();
     let mut turn = 0;
     while turn < SIDE / APART {
-        let mut values = [T::ZERO; AT_ONCE];
+        let mut values = [0.0; AT_ONCE];
         if is_whole {
             let mut at = from.wrapping_add(((APART * turn) as u64 * wide) as usize);
             each(AT_ONCE, |i| {
@@ -138,7 +140,7 @@ unsafe fn stage<T: Real, V: Real>(source: Source<T>, row: u64, column: u64, f: i
             });
             each(AT_ONCE, |i| {
                 let (r, c) = place(turn + i as u32);
-                to.store(staged_at::<V>(r, c), f(values[i], row + r as u64, column + c as u64));
+                to.store(staged_at(r, c), f(values[i], row + r as u64));
             });
         } else {
             each(AT_ONCE, |i| {
@@ -151,9 +153,9 @@ unsafe fn stage<T: Real, V: Real>(source: Source<T>, row: u64, column: u64, f: i
             each(AT_ONCE, |i| {
                 let (r, c) = place(turn + i as u32);
                 let (here, there) = ((row + r as u64, column + c as u64), source);
-                let value = f(values[i], last(here.0, there.rows), last(here.1, there.k));
+                let value = f(values[i], last(here.0, there.rows));
                 let is_there = here.0 < there.rows && here.1 < there.k;
-                to.store(staged_at::<V>(r, c), if is_there { value } else { V::ZERO });
+                to.store(staged_at(r, c), if is_there { value } else { 0.0 });
             });
         }
         turn += AT_ONCE as u32;
@@ -168,45 +170,125 @@ fn place(to: *mut u32, steps: u64, row: u64, step: u64, lane: u32) -> *mut u32 {
     to.wrapping_add((((block * steps + step) * OPERANDS as u64 + eight) * OPERAND as u64 + 4 * lane as u64) as usize)
 }
 
+/// Steps of operands of `f64` that a warp has on their way at a time.
+const AHEAD: usize = 4;
+
+/// Rows of a warp.
+const OWN_ROWS: u32 = SIDE / (THREADS / WARP);
+
+/// A warp's numbers of some steps: of each, rows `lane/4` and eight more, columns `lane%4` and four more, `[row][column]`.
+type Steps<T> = [[[T; 2]; 2]; AHEAD];
+
+/// Where a warp's numbers lie.
+#[derive(Clone, Copy)]
+struct Part<T> {
+    from: *const T,
+    /// Of its first row and column.
+    row: u64,
+    column: u64,
+    rows: u64,
+    k: u64,
+    by_columns: bool,
+    lane: u32,
+}
+
+impl<T: Real> Part<T> {
+    const COLUMNS: u32 = super::Form::Double.columns();
+
+    /// Numbers where they belong: eight rows are neighbours in a column, and four columns in a row. What is past the end is read
+    /// as the last, so that no load waits behind a branch.
+    #[inline(always)]
+    unsafe fn as_they_lie(self) -> Steps<T> {
+        let last = |at: u64, end: u64| if at < end { at } else { end - 1 };
+        let (down, along) = if self.by_columns { (1, self.rows) } else { (self.k, 1) };
+        let rows = [0, 8].map(|by| last(self.row + (self.lane / 4 + by) as u64, self.rows) * down);
+        let mut values = [[[T::ZERO; 2]; 2]; AHEAD];
+        each(AHEAD, |s| {
+            each(2, |c| {
+                let column = self.column + (Self::COLUMNS * s as u32 + 4 * c as u32 + self.lane % 4) as u64;
+                let at = last(column, self.k) * along;
+                // SAFETY: a number of the matrix.
+                each(2, |r| values[s][r][c] = unsafe { device::load(self.from, rows[r] + at) });
+            });
+        });
+        values
+    }
+
+    /// The same of a matrix column by column that has them all, sixteen rows of two columns at a time: whole lines of the caches,
+    /// which take requests for halves as long. Lanes then exchange what they have.
+    #[inline(always)]
+    unsafe fn by_lines(self) -> Steps<T> {
+        const EACH: usize = AHEAD * Part::<f64>::COLUMNS as usize / 2;
+        let lane = self.lane;
+        let (row, odd) = (lane % OWN_ROWS, lane / OWN_ROWS);
+        let from = self.from.wrapping_add(((self.column + odd as u64) * self.rows + self.row + row as u64) as usize);
+        let mut lines = [T::ZERO; EACH];
+        // SAFETY: numbers of the matrix.
+        each(EACH, |i| lines[i] = unsafe { device::load(from, 2 * i as u64 * self.rows) });
+        // Columns `2i + odd` are here. A lane wants columns `4c + lane%4` of a step, in two rows; two lanes want different columns
+        // of the same lane, so that each gives one to each, in turns: in the first the upper eight rows' lanes their first.
+        let (low, second) = (row < 8, lane % 4 >= 2);
+        let source = |upper: bool| lane / 4 + if upper { 8 } else { 0 } + OWN_ROWS * (lane % 2);
+        let mut values = [[[T::ZERO; 2]; 2]; AHEAD];
+        each(AHEAD, |s| {
+            each(2, |c| {
+                let [v, w] = [lines[4 * s + 2 * c], lines[4 * s + 2 * c + 1]];
+                let [v, w] = if low { [v, w] } else { [w, v] };
+                let [v, w] = [v.shuffle_idx(source(second)), w.shuffle_idx(source(!second))];
+                [values[s][0][c], values[s][1][c]] = if second { [w, v] } else { [v, w] };
+            });
+        });
+        values
+    }
+}
+
 /// [`pack_doubles`].
+///
+/// A warp has sixteen rows, and makes operands of them in its registers.
 ///
 /// # Safety
 /// As the fields of [`Pack`] say.
 #[inline(always)]
 pub unsafe fn doubles<T: Real>(a: Pack<T>) {
-    const COLUMNS: u32 = super::Form::Double.columns();
+    const COLUMNS: u64 = super::Form::Double.columns() as u64;
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
-    let source = Source { from: a.from, rows: a.rows, k: a.k, by_columns: a.by_columns != 0 };
-    let (row, staged) = (thread::block_idx_x() as u64 * SIDE as u64, Shared::<f64>::at(0));
-    let mut column = thread::block_idx_y() as u64 * SIDE as u64;
-    while column < a.steps * COLUMNS as u64 {
-        let taken = |v: T, c: u64| {
-            if a.shift.is_null() {
-                return v.to_f64();
-            }
-            // SAFETY: a column that there is.
-            v.to_f64() - unsafe { device::load(a.shift, c) }
-        };
-        // SAFETY: as the fields say.
-        unsafe { stage(source, row, column, |v, _, c| taken(v, c)) };
-        let mut i = me;
-        while i < (SIDE / OPERAND_ROWS) * (SIDE / COLUMNS) {
-            let (eight, some) = (i % (SIDE / OPERAND_ROWS), i / (SIDE / OPERAND_ROWS));
-            let step = column / COLUMNS as u64 + some as u64;
-            if step < a.steps {
-                // Where its first number is, and from there to the other.
-                let (down, by, to_row, to_column) =
-                    if a.left != 0 { (eight / 2 * 16, eight % 2 * 4, 8, 0) } else { (8 * eight, 0, 0, 4) };
-                let (r, c) = (down + lane / 4, COLUMNS * some + lane % 4 + by);
-                let two = [(r, c), (r + to_row, c + to_column)];
-                let [v, w] = two.map(|(r, c)| staged.load(staged_at::<f64>(r, c)).to_bits());
-                let words = [v as u32, (v >> 32) as u32, w as u32, (w >> 32) as u32];
-                // SAFETY: an operand that there is; each lane has its own words.
-                unsafe { global_store_u32x4(place(a.to, a.steps, row + 8 * eight as u64, step, lane), words) };
-            }
-            i += THREADS / WARP;
-        }
-        column += thread::grid_dim_y() as u64 * SIDE as u64;
+    let row = (thread::block_idx_x() * SIDE + me * OWN_ROWS) as u64;
+    let there = [0, 8].map(|by| row + ((lane / 4) as u64 + by) < a.rows);
+    let mut first = thread::block_idx_y() as u64 * (SIDE as u64 / COLUMNS);
+    while first < a.steps {
+        each((SIDE as u64 / COLUMNS) as usize / AHEAD, |turn| {
+            let first = first + (turn * AHEAD) as u64;
+            let (column, by_columns) = (first * COLUMNS, a.by_columns != 0);
+            let part = Part { from: a.from, row, column, rows: a.rows, k: a.k, by_columns, lane };
+            let whole = row + OWN_ROWS as u64 <= a.rows && column + AHEAD as u64 * COLUMNS <= a.k;
+            // SAFETY: as the fields say.
+            let values = unsafe { if by_columns && whole { part.by_lines() } else { part.as_they_lie() } };
+            each(AHEAD, |s| {
+                let mut bits = [[0; 2]; 2];
+                each(2, |c| {
+                    let column = column + COLUMNS * s as u64 + (4 * c as u32 + lane % 4) as u64;
+                    let mut shift = 0.0;
+                    if !a.shift.is_null() && column < a.k {
+                        // SAFETY: a column that there is.
+                        shift = unsafe { device::load(a.shift, column) };
+                    }
+                    each(2, |r| {
+                        let v = values[s][r][c].to_f64() - shift;
+                        bits[r][c] = if there[r] && column < a.k { v.to_bits() } else { 0 };
+                    });
+                });
+                let step = first + s as u64;
+                if step < a.steps {
+                    each(2, |eight| {
+                        let [v, w] = if a.left != 0 { [bits[0][eight], bits[1][eight]] } else { bits[eight] };
+                        let words = [v as u32, (v >> 32) as u32, w as u32, (w >> 32) as u32];
+                        // SAFETY: an operand that there is; each lane has its own words.
+                        unsafe { global_store_u32x4(place(a.to, a.steps, row + 8 * eight as u64, step, lane), words) };
+                    });
+                }
+            });
+        });
+        first += thread::grid_dim_y() as u64 * (SIDE as u64 / COLUMNS);
     }
 }
 
@@ -224,11 +306,11 @@ unsafe fn halves<const TERMS: u32>(a: Split) {
     let mut column = thread::block_idx_y() as u64 * SIDE as u64;
     while column < a.steps * columns as u64 {
         // SAFETY: as the fields say; a row that there is.
-        unsafe { stage(source, row, column, |v: f32, r, _| v * device::load(a.scales, r)) };
+        unsafe { stage(source, row, column, |v, r| v * device::load(a.scales, r)) };
         if t < SIDE {
             let (mut lost, mut c) = (0, 0);
             while c < SIDE {
-                let v = staged.load(staged_at::<f32>(t, c));
+                let v = staged.load(staged_at(t, c));
                 let size = if v < 0.0 { -v } else { v };
                 lost += (size > 0.0 && size < SMALL) as u32;
                 c += 1;
@@ -245,9 +327,8 @@ unsafe fn halves<const TERMS: u32>(a: Split) {
             if step < a.steps {
                 let down = if a.left != 0 { eight / 2 * 16 } else { 8 * eight };
                 let (r, c) = (down + lane / 4, columns * some + 2 * (lane % 4));
-                let pair = |to_row: u32, to_column: u32| {
-                    [0, 1].map(|i| staged.load(staged_at::<f32>(r + to_row, c + to_column + i)))
-                };
+                let pair =
+                    |to_row: u32, to_column: u32| [0, 1].map(|i| staged.load(staged_at(r + to_row, c + to_column + i)));
                 let head = |[v, w]: [f32; 2]| to_halves(v, w);
                 let tail = |[v, w]: [f32; 2]| {
                     let [x, y] = from_halves(to_halves(v, w));

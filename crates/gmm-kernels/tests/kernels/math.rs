@@ -1,7 +1,7 @@
 //! exp and ln against the host's library, in units of the last place.
 
 use crate::data::Random;
-use gmm_kernels::math::{exp_f32, exp_f64, ln_f32, ln_f64};
+use gmm_kernels::math::{exp_below_f64, exp_f32, exp_f64, ln_f32, ln_f64};
 
 fn ulps_f64(got: f64, want: f64) -> f64 {
     if got == want || (got.is_nan() && want.is_nan()) {
@@ -39,6 +39,16 @@ fn exp_is_within_two_ulp() {
         let error = worst(points(low, high, 2), |x| ulps_f32(exp_f32(x as f32), f64::from(x as f32).exp()));
         assert!(error <= 2.0, "f32 on {low}..{high}: {error} ulp");
     }
+}
+
+#[test]
+fn exp_of_what_is_not_positive_is_within_two_ulp() {
+    for low in [-1e-9, -0.01, -1.0, -50.0, -708.0] {
+        let error = worst(points(low, 0.0, 5), |x| ulps_f64(exp_below_f64(x), x.exp()));
+        assert!(error <= 2.0, "{low}..0: {error} ulp");
+    }
+    assert_eq!([0.0, -0.0, -708.1, -1e4, -1e300, f64::NEG_INFINITY].map(exp_below_f64), [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
+    assert!(exp_below_f64(f64::NAN).is_nan());
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Exponentials of the log joint densities of a chunk of rows, and their factors.
 //!
-//! A warp takes 32 rows, as two operands of sixteen, so that each coefficient that it reads is used twice. Components
-//! come in pieces; the exponentials of a piece are about the largest density of the row so far, and the factor of row
+//! A warp takes 32 rows, as two operands of sixteen, so that each coefficient that it reads is used twice; and the four warps of
+//! a block go through the same steps, so that a step's coefficients come once for all, while the step before is worked on.
+//! Components come in pieces; the exponentials of a piece are about the largest density of the row so far, and the factor of row
 //! and piece sets that right, normalises and has the row's weight: exponential times factor is the responsibility. So
 //! exponentials are written once, rounded to `T`, and nothing of size `n×k` is read again here.
 
@@ -9,7 +10,7 @@ use super::super::features::{GROUP, each};
 use super::super::lanes::{larger, quad, row_weight};
 use super::super::state::stopped;
 use super::across::{Across, Columns, END, Products, Rows, Waiting};
-use crate::device::{self, Ahead, WARP, mma, thread, warp};
+use crate::device::{self, Shared, WARP, copies, mma, thread, warp};
 use crate::layout::{TILE_ROWS, tiles};
 use crate::math::ln_f64;
 use crate::{Real, THREADS};
@@ -65,10 +66,10 @@ kernels! {
 }
 
 /// Shared memory: each thread keeps, of four rows, the largest density, the sum and four entries, which registers have no
-/// room for.
+/// room for; and the block the coefficients of two steps.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(super) const fn shared_len(groups: u32) -> u64 {
-    (AHEAD_AT + Ahead::bytes(2 * groups)) as u64
+    (COEFFICIENTS_AT + 2 * step_bytes(groups)) as u64
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -76,8 +77,13 @@ fn shared_bytes<T: Real, const G: usize>(_: &Densities<T>) -> u64 {
     shared_len(G as u32)
 }
 
-/// Where the coefficients of the next step arrive.
-const AHEAD_AT: u32 = (2 + 4) * 4 * THREADS * 8;
+/// Where the coefficients of a step arrive, and behind them, in turn, those of the next.
+const COEFFICIENTS_AT: u32 = (2 + 4) * 4 * THREADS * 8;
+
+/// Bytes of a step's coefficients of so many groups.
+const fn step_bytes(groups: u32) -> u32 {
+    8 * 128 * groups
+}
 
 /// Rows of a warp.
 const ROWS: u32 = 2 * GROUP;
@@ -98,36 +104,63 @@ unsafe fn body<T: Real, F: Across, const G: usize>(a: Densities<T>) {
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let mut tile = thread::block_idx_x() as u64;
     // SAFETY: the first step's coefficients.
-    unsafe { send::<G>(a.coefficients.wrapping_add(2 * lane as usize)) };
+    let mut steps = unsafe { Steps::<G>::start(a.coefficients) };
     while tile < tiles(a.n) {
         // SAFETY: a tile of the chunk's.
-        unsafe { rows_of_warp::<T, F, G>(&a, tile, me * ROWS, lane) };
+        unsafe { rows_of_warp::<T, F, G>(&a, &mut steps, tile, me * ROWS, lane) };
         tile += thread::grid_dim_x() as u64;
     }
-    Ahead::at(AHEAD_AT).arrive();
+    copies::arrive();
 }
 
-/// Sends for a lane's coefficients of a step and `G` groups.
-#[inline(always)]
-unsafe fn send<const G: usize>(from: *const f64) {
-    // SAFETY: the caller's promise.
-    each(G, |i| unsafe { send_group(i, from) });
+/// Coefficients of `G` groups, step by step, as all warps of a block read them.
+struct Steps<const G: usize> {
+    /// Where those of the step are that is taken next, in bytes from those of the other.
+    at: u32,
 }
 
-/// Sends for those of one group: two and two.
-#[inline(always)]
-unsafe fn send_group(i: usize, from: *const f64) {
-    // Two at a time, as the lanes' pieces lie.
-    let ahead = Ahead::at(AHEAD_AT);
-    // SAFETY: the caller's promise.
-    unsafe {
-        ahead.send2(2 * i as u32, from.wrapping_add(128 * i));
-        ahead.send2(2 * i as u32 + 1, from.wrapping_add(128 * i + 64));
+impl<const G: usize> Steps<G> {
+    /// Sends for those of the first step.
+    #[inline(always)]
+    unsafe fn start(from: *const f64) -> Self {
+        let steps = Self { at: 0 };
+        // SAFETY: the caller's promise.
+        unsafe { steps.send(from) };
+        steps
+    }
+
+    #[inline(always)]
+    unsafe fn send(&self, from: *const f64) {
+        let t = thread::thread_idx_x();
+        // SAFETY: the caller's promise; 16 bytes for each thread at a time.
+        each(G / 2, |i| unsafe {
+            let part = i as u32 * THREADS + t;
+            copies::send(COEFFICIENTS_AT + self.at + 16 * part, from.wrapping_add(2 * part as usize).cast());
+        });
+    }
+
+    /// Those of a step that were sent for, for all groups; `next` are sent for. All threads of the block take the same.
+    #[inline(always)]
+    unsafe fn take(&mut self, next: *const f64) -> Shared<f64> {
+        copies::arrive();
+        // What each thread waited for is there for all; and nobody reads any more of the step before, where the next goes.
+        thread::sync_threads();
+        let here = Shared::at(COEFFICIENTS_AT + self.at);
+        self.at ^= step_bytes(G as u32);
+        // SAFETY: the caller's promise.
+        unsafe { self.send(next) };
+        here
     }
 }
 
 #[inline(always)]
-unsafe fn rows_of_warp<T: Real, F: Across, const G: usize>(a: &Densities<T>, tile: u64, first: u32, lane: u32) {
+unsafe fn rows_of_warp<T: Real, F: Across, const G: usize>(
+    a: &Densities<T>,
+    steps: &mut Steps<G>,
+    tile: u64,
+    first: u32,
+    lane: u32,
+) {
     let (g, t) = (lane / 4, lane % 4);
     let pieces = a.groups / G as u32;
     let row = tile * TILE_ROWS as u64 + (first + g) as u64;
@@ -162,25 +195,23 @@ unsafe fn rows_of_warp<T: Real, F: Across, const G: usize>(a: &Densities<T>, til
             joint[0][i] = [even, odd, even, odd];
             joint[1][i] = joint[0][i];
         });
-        let start = a.coefficients.wrapping_add(2 * lane as usize);
-        let coefficients = start.wrapping_add(128 * group as usize);
+        let coefficients = a.coefficients.wrapping_add(128 * group as usize);
         // SAFETY: the rows are the chunk's; steps and groups are the coefficients'.
         unsafe {
             F::across(rows, lane, |_, next, left| {
-                let ahead = Ahead::at(AHEAD_AT);
                 // After the last step comes the first of the next piece, or of the next rows.
-                let after = if piece + 1 < pieces { coefficients.wrapping_add(128 * G) } else { start };
+                let after = if piece + 1 < pieces { coefficients.wrapping_add(128 * G) } else { a.coefficients };
                 let next = if next == END {
                     after
                 } else {
                     coefficients.wrapping_add((next as u64 * (128 * a.groups) as u64) as usize)
                 };
-                ahead.arrive();
+                let here = steps.take(next);
                 each(G, |i| {
-                    let right = ahead.four::<f64>(2 * i as u32);
-                    mma::f64_16x8x16(&mut joint[0][i], left[0], right);
-                    mma::f64_16x8x16(&mut joint[1][i], left[1], right);
-                    send_group(i, next);
+                    let at = 128 * i as u32 + 2 * lane;
+                    let ([p, q], [r, s]) = (here.load2(at), here.load2(at + 64));
+                    mma::f64_16x8x16(&mut joint[0][i], left[0], [p, q, r, s]);
+                    mma::f64_16x8x16(&mut joint[1][i], left[1], [p, q, r, s]);
                 });
             });
         }
@@ -216,7 +247,7 @@ unsafe fn rows_of_warp<T: Real, F: Across, const G: usize>(a: &Densities<T>, til
             // SAFETY: what this lane wrote above.
             unsafe {
                 let below = device::load(factors.cast_const(), at) - top;
-                device::store(factors, at, Real::exp(below) * share);
+                device::store(factors, at, below.exp_below() * share);
             }
             piece += 4;
         }
@@ -261,14 +292,14 @@ impl<T: Real> Exponentials<T> {
         let start = (r / 2 * 128) as u64 * self.groups as u64 + (128 * group + 8 * (r as u32 % 2)) as u64;
         each(G, |i| {
             each(2, |odd| {
-                let e = T::from_f64(of(i, odd) - most).exp();
+                let e = T::from_f64(of(i, odd) - most).exp_below();
                 new += e.to_f64();
                 let at = start + (128 * i as u32 + 16 * self.columns[odd]) as u64;
                 // SAFETY: each lane has rows and components of its own.
                 unsafe { device::store(self.to, at, e) };
             });
         });
-        sum.set(r, sum.get(r) * Real::exp(before - most) + quad(new, core::ops::Add::add));
+        sum.set(r, sum.get(r) * (before - most).exp_below() + quad(new, core::ops::Add::add));
         top.set(r, most);
     }
 }

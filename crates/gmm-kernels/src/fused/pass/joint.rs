@@ -8,13 +8,6 @@ use crate::Real;
 use crate::device::{Shared, mma};
 use crate::math::reciprocal;
 
-/// Chains of products for each group of components at most, and how many: two in all, or one for each where there are few
-/// steps, which other warps' fill.
-const CHAINS: usize = 2;
-const fn of_chains(steps: usize, nt: usize) -> usize {
-    if nt >= 2 || steps <= 2 { 1 } else { CHAINS }
-}
-
 /// Distance of a row's responsibilities from those of the row before: 4 more than the components, against bank
 /// conflicts along both.
 pub(super) const fn row_stride(groups: u32) -> u32 {
@@ -46,19 +39,12 @@ pub(super) fn joint<F: Features, const S: usize, const NT: usize>(
     constants: Shared<f64>,
     lane: u32,
 ) -> [[f64; 4]; NT] {
-    // Several chains of products, so that one does not wait for the other's end.
-    let mut chains = [[[0.0; 4]; CHAINS]; NT];
-    each(NT, |nt| chains[nt][0] = constant(constants, nt, lane));
+    let mut joint = [[0.0; 4]; NT];
+    each(NT, |nt| joint[nt] = constant(constants, nt, lane));
     F::across(x, lane, |step, features| {
         each(NT, |nt| {
-            let sum = &mut chains[nt][step % of_chains(S, NT)];
-            mma::f64_16x8x16(sum, features, coefficient(coefficients, step * NT + nt, lane));
+            mma::f64_16x8x16(&mut joint[nt], features, coefficient(coefficients, step * NT + nt, lane));
         });
-    });
-    let mut joint = [[0.0; 4]; NT];
-    each(NT, |nt| {
-        joint[nt] = chains[nt][0];
-        each(of_chains(S, NT).min(S) - 1, |chain| each(4, |i| joint[nt][i] += chains[nt][chain + 1][i]));
     });
     joint
 }

@@ -8,13 +8,13 @@ use crate::math::ln_f64;
 /// As [`Likelihood`](crate::fused::likelihood::Likelihood), without arithmetic on `f64` where densities are rounded to `f32`:
 /// the tensor cores' unit does that, and a warp that wants it for one number waits for another's products.
 #[derive(Clone, Copy)]
-pub(super) struct Logs {
+pub(super) struct Logs<T> {
     total: f64,
     /// Of rounded densities, what is not in `total`: a sum, and what rounding took from it.
     sum: f32,
     lost: f32,
     /// Of the rows of weight 1: the logarithm of a product is the sum of theirs.
-    product: f64,
+    product: T,
     /// How often the product was made smaller by 2⁶⁴.
     lowered: u32,
 }
@@ -22,14 +22,13 @@ pub(super) struct Logs {
 const LARGE: f64 = f64::from_bits((1023 + 64) << 52);
 const SMALLER: f64 = f64::from_bits((1023 - 64) << 52);
 
-impl Logs {
-    pub(super) const START: Self = Self { total: 0.0, sum: 0.0, lost: 0.0, product: 1.0, lowered: 0 };
+impl<T: Real> Logs<T> {
+    pub(super) const START: Self = Self { total: 0.0, sum: 0.0, lost: 0.0, product: T::ONE, lowered: 0 };
 
     /// Two rows of weight 1, or 0 where one does not count.
     #[inline(always)]
-    pub(super) fn add<T: Real>(&mut self, rounded: bool, counts: [bool; 2], densities: [Density<T>; 2]) {
-        // The product is always a `T`: nothing is rounded here.
-        let mut product = T::from_f64(self.product);
+    pub(super) fn add(&mut self, rounded: bool, counts: [bool; 2], densities: [Density<T>; 2]) {
+        let mut product = self.product;
         each(2, |half| {
             let Density { top, rounded: short, sum } = densities[half];
             if rounded {
@@ -41,7 +40,7 @@ impl Logs {
         });
         // Without a branch, which would keep the compiler from going on with other rows meanwhile.
         let large = product > T::from_f64(LARGE);
-        self.product = (product * if large { T::from_f64(SMALLER) } else { T::ONE }).to_f64();
+        self.product = product * if large { T::from_f64(SMALLER) } else { T::ONE };
         self.lowered += large as u32;
     }
 
@@ -56,7 +55,7 @@ impl Logs {
 
     /// A row that has a weight.
     #[inline(always)]
-    pub(super) fn add_weighted<T: Real>(&mut self, weight: f64, Density { top, rounded, sum }: Density<T>) {
+    pub(super) fn add_weighted(&mut self, weight: f64, Density { top, rounded, sum }: Density<T>) {
         if weight > 0.0 {
             self.total += weight * (top + rounded as f64 + ln_f64(sum.to_f64()));
         }
@@ -64,7 +63,7 @@ impl Logs {
 
     #[inline(always)]
     pub(super) fn total(self) -> f64 {
-        let logarithm = self.lowered as f64 * (64.0 * core::f64::consts::LN_2) + ln_f64(self.product);
+        let logarithm = self.lowered as f64 * (64.0 * core::f64::consts::LN_2) + ln_f64(self.product.to_f64());
         self.total + (self.sum as f64 + self.lost as f64) + logarithm
     }
 }

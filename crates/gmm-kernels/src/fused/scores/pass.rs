@@ -179,7 +179,7 @@ fn merge<T: Real, R: Rows, const TILES: usize>(densities: &mut Densities<T>, joi
 #[inline(always)]
 fn add<T: Real, R: Rows, const TILES: usize>(
     a: &Scores<T>,
-    logs: &mut [Logs; 2],
+    logs: &mut [Logs<T>; 2],
     group: u32,
     lane: u32,
     densities: Densities<T>,
@@ -209,7 +209,7 @@ const AHEAD: usize = 2;
 /// many columns leave no room for any.
 const fn ahead<T: Real, R: Rows, const TILES: usize>() -> usize {
     match TILES {
-        1 if T::BYTES == 4 && (R::FOURS <= 8 || R::SHARED > 0) => AHEAD,
+        1 if T::BYTES == 4 && R::SHARED > 0 => AHEAD,
         8 if R::FOURS >= 16 && R::SHARED == 0 => 0,
         _ => 1,
     }
@@ -238,7 +238,8 @@ pub(super) unsafe fn body<T: Real, R: Rows, const TILES: usize>(a: Scores<T>) {
 
     // So many rows as would pass 32 bits here no device holds.
     let groups = a.n.div_ceil(GROUP as u64) as u32;
-    let step = thread::grid_dim_x() * WARPS;
+    // Read where it is wanted, so that no register holds it.
+    let step = || thread::grid_dim_x_anew() * WARPS;
     let mut group = thread::block_idx_x() * WARPS + me;
     // A group that is not there has rows of weight 0 alone: it may as well be the last.
     let there = |group: u32| if group < groups { group } else { groups - 1 };
@@ -247,7 +248,7 @@ pub(super) unsafe fn body<T: Real, R: Rows, const TILES: usize>(a: Scores<T>) {
     let ahead = const { ahead::<T, R, TILES>() };
     let part = TILES as u32 * tile_len(R::FOURS);
     let mut arriving = [arrive(group, lane); AHEAD];
-    each(ahead.saturating_sub(1), |i| arriving[i + 1] = arrive(group + (i + 1) as u32 * step, lane));
+    each(ahead.saturating_sub(1), |i| arriving[i + 1] = arrive(group + (i + 1) as u32 * step(), lane));
     copies::arrive();
     thread::sync_threads();
 
@@ -262,7 +263,7 @@ pub(super) unsafe fn body<T: Real, R: Rows, const TILES: usize>(a: Scores<T>) {
         rows.multiply(x, lane, tiles, &mut joint);
         joint
     };
-    let mut logs = [Logs::START; 2];
+    let mut logs = [Logs::<T>::START; 2];
     while group < groups {
         each(if ahead > 1 { ahead } else { 1 }, |round| {
             // What follows from it is found anew for each group, and takes no register in between.
@@ -270,7 +271,7 @@ pub(super) unsafe fn body<T: Real, R: Rows, const TILES: usize>(a: Scores<T>) {
             let arrived = if ahead > 0 { arriving[round] } else { arrive(group, lane) };
             let rows = R::stage(&a, arrived, x, lane);
             if ahead > 0 {
-                arriving[round] = arrive(group + ahead as u32 * step, lane);
+                arriving[round] = arrive(group + ahead as u32 * step(), lane);
             }
             let mut densities = no_densities();
             let mut at = 0;
@@ -279,7 +280,7 @@ pub(super) unsafe fn body<T: Real, R: Rows, const TILES: usize>(a: Scores<T>) {
                 at += part;
             }
             add::<T, R, TILES>(&a, &mut logs, group, lane, densities);
-            group += step;
+            group += step();
         });
     }
 
