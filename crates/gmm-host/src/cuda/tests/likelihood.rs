@@ -63,7 +63,7 @@ fn a_row_without_density_makes_the_value_minus_infinity_and_takes_the_gradient_a
 }
 
 #[test]
-fn a_batch_takes_a_few_launches_and_one_wait_and_each_gradient_two() {
+fn a_batch_takes_a_few_launches_and_one_wait_and_a_value_none() {
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
     for kind in CovarianceType::ALL {
@@ -77,7 +77,8 @@ fn a_batch_takes_a_few_launches_and_one_wait_and_each_gradient_two() {
             let (count, all) = calls(&fake.0, || likelihood.batch(&sets).unwrap());
             assert_eq!(count, [3, 0, 1], "{what}: 21 sets");
             let (count, one) = calls(&fake.0, || likelihood.value(&sets[20]).unwrap());
-            assert_eq!((count, one), ([2, 0, 1], all[20]), "{what}: one set");
+            // Its value is looked for where the kernel writes it.
+            assert_eq!((count, one), ([2, 0, 0], all[20]), "{what}: one set");
             let (count, (value, _)) = calls(&fake.0, || likelihood.value_and_gradient(&sets[20]).unwrap());
             assert_eq!(count, [2, 0, 1], "{what}: a gradient");
             close(&[value], &[one], 1e-6, &what);
@@ -120,8 +121,8 @@ fn mixtures_that_would_lose_digits_take_the_accurate_way_and_no_others_do() {
         fast.batch(&sets).unwrap();
         let (count, got) = calls(&fake.0, || fast.batch(&sets).unwrap());
         close(&got, &want, 1e-13, kind.name());
-        // Two launches for all three, and two for the evaluation of the second.
-        assert_eq!((count[0], count[2]), (4, 2), "{kind}");
+        // Two launches for all three, which nobody waits for, and two for the evaluation of the second.
+        assert_eq!((count[0], count[2]), (4, 1), "{kind}");
         let (got, want) = (fast.values_and_gradients(&sets).unwrap(), slow.values_and_gradients(&sets).unwrap());
         for (got, want) in got.into_iter().zip(want) {
             let ((value, got), (wanted, want)) = (got.unwrap(), want.unwrap());

@@ -3,8 +3,8 @@
 //! [`densities()`] leaves, for a chunk of rows, the exponentials of their log joint densities and what each is to be
 //! multiplied by to become a responsibility; [`moments()`] adds features times responsibilities into the sums, as
 //! [`Place`] orders them, so that reduction and [`update`](super::update) are those of the other variants. Both are
-//! matrix products whose warps share nothing: operands come from global memory, which the caches make cheap, since each
-//! is used for 16 products at least.
+//! matrix products. Operands come from global memory, which the caches make cheap, since each is used for 16 products at
+//! least; the warps of a block share coefficients, and nothing else.
 
 mod across;
 pub mod densities;
