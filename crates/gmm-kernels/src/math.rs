@@ -1,6 +1,6 @@
 //! exp and ln in plain arithmetic, the same on the device and in the emulator, so that tests test what runs.
 //!
-//! Coefficients are those of the power series themselves, taken far enough that what is left out is below a tenth of
+//! Coefficients are those of the power series themselves, taken far enough that what is left out is below a third of
 //! an ulp on the reduced range; `tests/kernels/math.rs` measures both against the host's library.
 
 mod powers;
@@ -171,8 +171,8 @@ pub fn reciprocal_f32(x: f32) -> f32 {
     reciprocal_approx_f32(x)
 }
 
-/// e to the power of `x ≤ 0`, within 2 ulp; 0 below −708, where the result would be all but subnormal. Not a number
-/// stays one.
+/// e to the power of `x ≤ 709`, within 2 ulp down to −708; 0 from −708.01 on, where the result would be all but subnormal. Not a
+/// number stays one.
 ///
 /// Eight operations on `f64` and no more: the tensor cores' unit does them, and warps wait for each other there. So the power of
 /// two next to the result comes from a table, which leaves a series of five terms, and which one that is, is found in `f32`.

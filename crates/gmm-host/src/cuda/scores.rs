@@ -1,6 +1,6 @@
 //! Likelihoods of many mixtures: coefficients in, one number each out, and the host waits once for hundreds of them.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cust::memory::AsyncCopyDestination;
@@ -143,7 +143,8 @@ impl<T: Number> CudaRows<T> {
                 &mut out[first..],
             );
             let mut device = numbers.index(at..at + len);
-            // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
+            // SAFETY: pinned, and neither written again nor freed before a value came that was computed of it, or the stream was
+            // waited for.
             let copied = unsafe { device.async_copy_from(&*host, &self.queue.stream) };
             self.gpu.check("a copy of parameters to the device", copied)?;
             let to = numbers.index(coefficients + first..);
@@ -155,7 +156,7 @@ impl<T: Number> CudaRows<T> {
         let partials = numbers.index(coefficients..);
         let expected = Expected::of(&mut self.score_memory.values, stride);
         self.launcher().add_blocks(&partials, plan.blocks, stride as u64, &sums)?;
-        if !expected.come(&self.score_memory.values) {
+        if !expected.come(&mut self.score_memory.values) {
             self.queue.wait(&self.gpu)?;
         }
         let values = self.score_memory.values.as_slice();
@@ -167,6 +168,11 @@ impl<T: Number> CudaRows<T> {
     pub(super) fn reserve_scores(&mut self, numbers: usize, coefficients: usize, values: usize) -> Result<(), Error> {
         let (gpu, memory) = (&self.gpu, &mut self.score_memory);
         gpu.room("likelihoods on the GPU", 8 * numbers as u128, memory.numbers.bytes())?;
+        let held = (memory.numbers.room(), memory.coefficients.len(), memory.values.len());
+        if held.0 < numbers || held.1 < coefficients || held.2 < values {
+            // What is given up may go to others, and nobody waited for the values that came last.
+            self.queue.rest(gpu)?;
+        }
         memory.numbers.reserve(gpu, numbers)?;
         pin(gpu, &mut memory.coefficients, coefficients)?;
         pin(gpu, &mut memory.values, values)
@@ -194,21 +200,26 @@ impl Expected {
 
     /// Whether all came within some hundred microseconds; else the stream is to be waited for, which tells of faults. With a
     /// value all is done that its kernel read or wrote.
-    fn come(self, values: &Pinned<f64>) -> bool {
+    fn come(self, values: &mut Pinned<f64>) -> bool {
         if self.0 > Self::MOST {
             return false;
         }
+        let first = values.as_mut_slice().as_mut_ptr();
+        let is_there = |i: usize| {
+            // SAFETY: a number of the buffer, which the device alone writes meanwhile, and as a whole.
+            let bits = unsafe { AtomicU64::from_ptr(first.add(i).cast()) };
+            bits.load(Ordering::Acquire) != Self::NOTHING
+        };
         let begin = Instant::now();
-        while begin.elapsed() < Duration::from_micros(300) {
-            // SAFETY: within the buffer, which the device writes; a number comes whole.
-            let here = |value: &f64| unsafe { std::ptr::from_ref(value).read_volatile() }.to_bits() != Self::NOTHING;
-            if values.as_slice()[..self.0].iter().all(here) {
-                fence(Ordering::Acquire);
+        loop {
+            if (0..self.0).all(is_there) {
                 return true;
+            }
+            if begin.elapsed() > Duration::from_micros(300) {
+                return false;
             }
             std::hint::spin_loop();
         }
-        false
     }
 }
 
@@ -307,6 +318,28 @@ fn fill(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::CudaEngine;
+    use crate::cuda::fake::{Fake, Machine};
+
+    #[test]
+    fn values_are_there_when_they_were_written_and_not_before() {
+        let fake = Fake::install(Machine::default());
+        let engine = CudaEngine::new(0).unwrap();
+        let mut values = pinned_empty();
+        pin(&engine.gpu, &mut values, Expected::MOST + 1).unwrap();
+        for count in [1, 3, Expected::MOST] {
+            // What came before does not count, and all must come.
+            values.as_mut_slice().fill(1.0);
+            assert!(!Expected::of(&mut values, count).come(&mut values), "{count}: none came");
+            values.as_mut_slice()[..count - 1].fill(2.0);
+            assert!(!Expected(count).come(&mut values), "{count}: one did not come");
+            values.as_mut_slice()[count - 1] = f64::NAN;
+            assert!(Expected(count).come(&mut values), "{count}: all came, one is no number");
+        }
+        assert!(!Expected::of(&mut values, Expected::MOST + 1).come(&mut values), "many are waited for");
+        drop((values, engine));
+        fake.0.assert_clean("values");
+    }
 
     #[test]
     fn every_mixture_has_its_place_in_one_piece() {

@@ -252,6 +252,7 @@ impl<T: Real> Part<T> {
 pub unsafe fn doubles<T: Real>(a: Pack<T>) {
     const COLUMNS: u64 = super::Form::Double.columns() as u64;
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
+    // So many rows as would pass 32 bits here no device holds.
     let row = (thread::block_idx_x() * SIDE + me * OWN_ROWS) as u64;
     let there = [0, 8].map(|by| row + ((lane / 4) as u64 + by) < a.rows);
     let mut first = thread::block_idx_y() as u64 * (SIDE as u64 / COLUMNS);

@@ -206,11 +206,11 @@ fn add<T: Real, R: Rows, const TILES: usize>(
 const AHEAD: usize = 2;
 
 /// How many are: one mixture's products take much less time than rows need to arrive, those of eight more, and features of
-/// many columns leave no room for any. One mixture's features that need no shared memory have as many warps as make up for a
-/// second: fewer registers make room for those.
+/// many columns leave no room for any. With 14 entries and their squares a second would cost a sixth block on Hopper, which
+/// brings more.
 const fn ahead<T: Real, R: Rows, const TILES: usize>() -> usize {
     match TILES {
-        1 if T::BYTES == 4 && R::SHARED > 0 => AHEAD,
+        1 if T::BYTES == 4 && (R::FOURS <= 8 && R::FOURS != 7 || R::SHARED > 0) => AHEAD,
         8 if R::FOURS >= 16 && R::SHARED == 0 => 0,
         _ => 1,
     }
