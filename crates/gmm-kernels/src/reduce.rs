@@ -2,6 +2,7 @@
 
 use crate::THREADS;
 use crate::device::{self, Shared, WARP, block_sum, thread, warp};
+use crate::each::each;
 
 kernels! {
     /// `count` partial results of `len` numbers each.
@@ -48,7 +49,7 @@ const MOST: u32 = 8;
 pub const fn numbers(len: u64) -> u32 {
     match len {
         0..=512 => 2,
-        513..=2048 => 4,
+        513..=8192 => 4,
         _ => MOST,
     }
 }
@@ -108,7 +109,7 @@ pub unsafe fn scalars_body(a: Reduce) {
 }
 
 /// Partial results of a number that a thread of [`reduce_blocks`] reads at once.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 16;
 
 /// [`reduce_blocks`].
 ///
@@ -129,17 +130,16 @@ pub unsafe fn blocks_body(a: Reduce) {
         while i < a.len && s < a.count {
             // Read together, so that their latencies pass together.
             let mut some = [0.0; AT_ONCE];
-            let mut j = 0;
-            while j < AT_ONCE {
+            each(AT_ONCE, |j| {
                 let at = s + j as u64 * parts;
                 if at < a.count {
                     // SAFETY: `at < count`, `i < len`.
                     some[j] = unsafe { device::load(a.partials, at * a.len + i) };
                 }
-                j += 1;
-            }
-            let [a, b, c, d, e, f, g, h] = some;
-            sum += ((a + b) + (c + d)) + ((e + f) + (g + h));
+            });
+            each(8, |j| some[j] += some[j + 8]);
+            each(4, |j| some[j] += some[j + 4]);
+            sum += (some[0] + some[2]) + (some[1] + some[3]);
             s += AT_ONCE as u64 * parts;
         }
         // First the lanes that have the same number, then the warps.

@@ -16,12 +16,11 @@ pub mod of_block;
 mod parts;
 
 use self::joint::{joint, respond, row_stride, weights_of_lane};
-use self::parts::{coefficient, constant, every};
+use self::parts::{begin, coefficient, constant, every};
 use super::features::{Features, GROUP, STRIDE, each};
 use super::lanes::quad;
 use super::likelihood::Likelihood;
 use super::staging::{Rows, raw_len};
-use super::state::stopped;
 use super::top::{key, least_of_quads};
 use crate::device::{self, Shared, WARP, mma, thread, warp};
 use crate::math::reciprocal;
@@ -107,12 +106,7 @@ pub fn shared_bytes<T: Real, F: Features, const NT: usize>(_: &Pass<T>) -> u64 {
 #[inline(always)]
 pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pass<T>) {
     const { assert!(S == F::STEPS) };
-    device::await_previous_grid();
-    // SAFETY: the state is as `state` says.
-    if unsafe { stopped(a.state, a.iteration) } {
-        return;
-    }
-    let (t, lane, me) = (thread::thread_idx_x(), warp::lane_id(), thread::thread_idx_x() / WARP);
+    let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let (tiles, stride) = ((S * NT) as u32, row_stride(NT as u32));
     let coefficients = Shared::<f64>::at(0);
     let constants = Shared::<f64>::at(8 * 128 * tiles);
@@ -133,25 +127,7 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
         x.store(i, if F::ONES == Some(i / STRIDE) { 1.0 } else { 0.0 });
         i += WARP;
     }
-    // SAFETY: positions below the lengths that the fields state.
-    unsafe {
-        let mut i = t;
-        while i < 128 * tiles {
-            coefficients.store(i, device::load(a.coefficients, i as u64));
-            i += THREADS;
-        }
-        if t < 8 * NT as u32 {
-            constants.store(t, device::load(a.constants, t as u64));
-        }
-    }
-    thread::sync_threads();
-
-    let mut sums = [[[0.0; 4]; NT]; S];
-    let mut weights = Tally::<NT>::new(kept(S, NT), tally, lane);
-    let mut likelihood = Likelihood::START;
-    if !kept(S, NT) {
-        likelihood.leave(aside, lane);
-    }
+    // Rows do not change in a loop: the first may come while the grids before this one end.
     // So many rows as would pass 32 bits here no device holds.
     let groups = a.n.div_ceil(GROUP as u64) as u32;
     let mut group = thread::block_idx_x() * WARPS + me;
@@ -160,6 +136,18 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
     if group < groups {
         // SAFETY: one of the chunk's groups.
         unsafe { rows.send(F::ENTRIES, group) };
+    }
+    device::await_previous_grid();
+    // SAFETY: as the fields say.
+    if unsafe { begin(&a, tiles, NT as u32) } {
+        return;
+    }
+
+    let mut sums = [[[0.0; 4]; NT]; S];
+    let mut weights = Tally::<NT>::new(kept(S, NT), tally, lane);
+    let mut likelihood = Likelihood::START;
+    if !kept(S, NT) {
+        likelihood.leave(aside, lane);
     }
     while group < groups {
         // Found anew for each group, so that no register holds places throughout the loop.

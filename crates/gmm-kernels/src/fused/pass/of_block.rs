@@ -8,11 +8,11 @@
 use super::super::features::{Features, GROUP, STRIDE, each};
 use super::super::likelihood::Likelihood;
 use super::super::staging::{Rows, raw_len};
-use super::super::state::stopped;
 use super::joint::{joint, respond, row_stride, weights_of_lane};
+use super::parts::begin;
 use super::{Pass, WARPS};
+use crate::Real;
 use crate::device::{self, Shared, WARP, mma, thread, warp};
-use crate::{Real, THREADS};
 
 /// Numbers of a warp: its columns, its rows' responsibilities, each lane's likelihood, then what is on its way.
 const fn warp_len<T: Real, F: Features>(groups: u32) -> u32 {
@@ -46,12 +46,7 @@ pub fn shared_bytes<T: Real, F: Features, const NT: usize>(_: &Pass<T>) -> u64 {
 #[inline(always)]
 pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const P: usize>(a: Pass<T>) {
     const { assert!(S == F::STEPS && P == share(S * NT) && NT <= WEIGHTS * WARPS as usize && WARPS == 4) };
-    device::await_previous_grid();
-    // SAFETY: the state is as `state` says.
-    if unsafe { stopped(a.state, a.iteration) } {
-        return;
-    }
-    let (t, lane, me) = (thread::thread_idx_x(), warp::lane_id(), thread::thread_idx_x() / WARP);
+    let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let tiles = (S * NT) as u32;
     let coefficients = Shared::<f64>::at(0);
     let constants = Shared::<f64>::at(8 * 128 * tiles);
@@ -69,22 +64,7 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const 
         x.store(i, if F::ONES == Some(i / STRIDE) { 1.0 } else { 0.0 });
         i += WARP;
     }
-    // SAFETY: positions below the lengths that the fields state.
-    unsafe {
-        let mut i = t;
-        while i < 128 * tiles {
-            coefficients.store(i, device::load(a.coefficients, i as u64));
-            i += THREADS;
-        }
-        if t < 8 * NT as u32 {
-            constants.store(t, device::load(a.constants, t as u64));
-        }
-    }
-    thread::sync_threads();
-
-    let mut sums = [[0.0; 4]; P];
-    let mut weights = [0.0; WEIGHTS];
-    Likelihood::START.leave(aside, lane);
+    // Rows do not change in a loop: the first may come while the grids before this one end.
     // So many rows as would pass 32 bits here no device holds.
     let groups = a.n.div_ceil(GROUP as u64) as u32;
     let mut first = thread::block_idx_x() * WARPS;
@@ -94,6 +74,15 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const 
         // SAFETY: one of the chunk's groups.
         unsafe { rows.send(F::ENTRIES, first + me) };
     }
+    device::await_previous_grid();
+    // SAFETY: as the fields say.
+    if unsafe { begin(&a, tiles, NT as u32) } {
+        return;
+    }
+
+    let mut sums = [[0.0; 4]; P];
+    let mut weights = [0.0; WEIGHTS];
+    Likelihood::START.leave(aside, lane);
     while first < groups {
         // Found anew each time, so that no register holds places throughout the loop.
         let t = thread::thread_idx_x_anew();

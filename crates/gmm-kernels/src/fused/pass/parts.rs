@@ -1,7 +1,38 @@
 //! What a lane has of a pass: operands of the densities, and its part of the sums.
 
-use crate::device::Shared;
+use super::Pass;
+use crate::device::{Shared, copies, thread};
 use crate::each::each;
+use crate::fused::state::stopped;
+use crate::{Real, THREADS};
+
+/// Brings the coefficients of `tiles` and after them the constants of `groups` to the start of the block's shared memory;
+/// whether the loop ended before this iteration, which is looked at meanwhile. All threads.
+///
+/// # Safety
+/// As the fields of [`Pass`] say.
+#[inline(always)]
+pub(super) unsafe fn begin<T: Real>(a: &Pass<T>, tiles: u32, groups: u32) -> bool {
+    let t = thread::thread_idx_x();
+    let two = |from: *const f64, i: u32| from.wrapping_add(2 * i as usize).cast();
+    // SAFETY: positions below the lengths that the fields state.
+    let stop = unsafe {
+        let mut i = t;
+        while i < 64 * tiles {
+            copies::send(16 * i, two(a.coefficients, i));
+            i += THREADS;
+        }
+        let mut i = t;
+        while i < 4 * groups {
+            copies::send(8 * 128 * tiles + 16 * i, two(a.constants, i));
+            i += THREADS;
+        }
+        stopped(a.state, a.iteration)
+    };
+    copies::arrive();
+    thread::sync_threads();
+    stop
+}
 
 /// Calls `f(place, number)` for what a lane has of its warp's sums.
 #[inline(always)]

@@ -1,7 +1,8 @@
 //! Coefficients of the next densities from a component's parameters, and what of their digits is lost in them.
 
 use super::{
-    Component, HELD, LANES_OF_ROW, ROWS, has_matrix, kind, padded, share, share_rows, share_triangle, sums, symmetric,
+    Component, HELD, LANES_OF_ROW, ONE, ROWS, has_matrix, kind, padded, share, share_rows, share_triangle, sums,
+    symmetric,
 };
 use crate::Real;
 use crate::device::{self, WARP, thread, warp};
@@ -24,15 +25,14 @@ struct Expanded {
 }
 
 impl Component<'_> {
-    /// Coefficients of the densities; whether they can be used. `lost` is how many moments this thread found without
-    /// their digits.
+    /// Coefficients of the densities; whether they can be used. `weight` is the component's, and `lost` how many moments
+    /// this thread found without their digits.
     #[inline(always)]
-    pub(super) unsafe fn expand(&self, lost: f64) -> bool {
+    pub(super) unsafe fn expand(&self, weight: f64, lost: f64) -> bool {
         let (a, w) = (self.a, self.w);
-        let one = thread::thread_idx_x() == 0;
-        // Sent for long before it is used.
-        // SAFETY: `k` is a component.
-        let weight = if one { unsafe { device::load(a.weights.cast_const(), self.k as u64) } } else { 1.0 };
+        let one = thread::thread_idx_x() == ONE;
+        // What nothing has to wait for comes before the barriers.
+        let log_weight = if one { ln_f64(weight) - 0.5 * a.d as f64 * LN_2PI } else { 0.0 };
         // How far from the shift rows of the component reach.
         share(a.d, |j| {
             let v = w.variance.load(j);
@@ -44,7 +44,7 @@ impl Component<'_> {
         let Expanded { half_ln_det, square, terms, bad } =
             unsafe { if has_matrix(a.kind) { self.expand_matrix(lost) } else { self.expand_variances(lost) } };
         if one {
-            let log_scale = ln_f64(weight) - 0.5 * a.d as f64 * LN_2PI - half_ln_det;
+            let log_scale = log_weight - half_ln_det;
             let at_shift = if a.roots.is_null() { 0.5 * square } else { 0.0 };
             // SAFETY: `k` is a component.
             unsafe { device::store(a.constants, self.k as u64, log_scale - at_shift) };
@@ -104,7 +104,7 @@ impl Component<'_> {
                         device::store(a.coefficients, p.product_coefficient(i, j, self.k), -0.5 * twice * v);
                     }
                 } else if self.k == 0 {
-                    log_share += 0.5 * twice * v * device::load(a.scatter, packed_index(i, j));
+                    log_share += 0.5 * twice * v * self.scatter(i, j);
                 }
             }
         });

@@ -1,7 +1,8 @@
 //! The M-step of a component: its parameters from the sums.
 
 use super::{
-    Component, HELD, OWN_THREADS, ROWS, has_matrix, kind, pooled_stride, share, share_triangle, sums, together,
+    Component, HELD, ONE, OWN_THREADS, ROWS, brings_scatter, has_matrix, kind, pooled_stride, share, share_triangle,
+    sums, together,
 };
 use crate::Real;
 use crate::device::{self, Shared, WARP, thread};
@@ -14,6 +15,7 @@ impl Component<'_> {
     #[inline(always)]
     pub(super) unsafe fn recall(&self) -> f64 {
         let (a, w, at) = (self.a, self.w, self.covariance_at());
+        Shared::arrive();
         // SAFETY: `j < d`, places within the arrays.
         unsafe {
             share(a.d, |j| w.mean.store(j, device::load(a.means.cast_const(), self.mean_at(j))));
@@ -36,48 +38,81 @@ impl Component<'_> {
         0.0
     }
 
-    /// Sends for what takes longest and depends on nothing: who sends for an entry uses it, once it said that it
-    /// [`arrive`](Shared::arrive)d.
+    /// Sends for the component's sums, and all else that depends on nothing: who sends for an entry uses it, once it said
+    /// that it [`arrive`](Shared::arrive)d.
     #[inline(always)]
     pub(super) unsafe fn send(&self) {
         let (a, w, p) = (self.a, self.w, self.place);
-        if a.kind == kind::FULL {
-            share_triangle(a.d, |i, j| {
-                let from = a.sums.wrapping_add(p.product_sum(i, j, self.k) as usize);
-                // SAFETY: a place within the sums.
-                unsafe { w.a.send(packed_index(i, j) as u32, from) };
+        let sum = |at: u64| a.sums.wrapping_add(at as usize);
+        // SAFETY: places within the sums and the scatter matrix.
+        unsafe {
+            if brings_scatter(a.kind, a.d) {
+                share_triangle(a.d, |i, j| {
+                    let at = packed_index(i, j);
+                    w.scatter.send(at as u32, a.scatter.wrapping_add(at as usize));
+                });
+            }
+            if a.iteration == 0 {
+                return;
+            }
+            share(a.d, |j| {
+                w.mean.send(j, sum(if p.classes > 0 { p.entry_sum(j, self.k) } else { p.column_sum(j, self.k) }));
             });
+            match a.kind {
+                kind::FULL => share_triangle(a.d, |i, j| {
+                    w.a.send(packed_index(i, j) as u32, sum(p.product_sum(i, j, self.k)));
+                }),
+                kind::TIED => {}
+                kind::DIAG => share(a.d, |j| w.variance.send(j, sum(p.column_sum(p.square(j), self.k)))),
+                _ => share(1, |i| w.pivot.send(i, sum(p.column_sum(a.d, self.k)))),
+            }
         }
     }
 
-    /// The M-step, after [`send`](Self::send); how many moments this thread found without their digits.
+    /// An entry of the scatter matrix, of those that this thread sent for.
     #[inline(always)]
-    pub(super) unsafe fn maximise(&self) -> f64 {
-        let (a, w, p, t) = (self.a, self.w, self.place, thread::thread_idx_x());
+    pub(super) unsafe fn scatter(&self, i: u32, j: u32) -> f64 {
+        let at = packed_index(i, j);
+        if brings_scatter(self.a.kind, self.a.d) {
+            self.w.scatter.load(at as u32)
+        } else {
+            // SAFETY: a place within the scatter matrix.
+            unsafe { device::load(self.a.scatter, at) }
+        }
+    }
+
+    /// The M-step, after [`send`](Self::send); the component's weight, and how many moments this thread found without their
+    /// digits.
+    #[inline(always)]
+    pub(super) unsafe fn maximise(&self) -> (f64, f64) {
+        let (a, w, t) = (self.a, self.w, thread::thread_idx_x());
         let (d, at) = (a.d, self.covariance_at());
         // SAFETY: `j < d`, places within the sums and the arrays; each entry is written by one thread.
         unsafe {
             let (weight, empty) = self.weight(self.k);
-            if t == 0 {
-                device::store(a.weights, self.k as u64, weight / a.total_weight);
+            let share_of_all = weight / a.total_weight;
+            if t == ONE {
+                device::store(a.weights, self.k as u64, share_of_all);
                 device::store(a.empty, self.k as u64, empty as u32);
             }
             if empty && a.kind != kind::TIED {
-                Shared::arrive();
-                return self.recall();
+                return (share_of_all, self.recall());
             }
             if a.kind == kind::TIED {
                 self.pool();
             }
             let (of_component, of_all) = (reciprocal(weight), reciprocal(a.total_weight));
             let mut lost = 0.0;
+            Shared::arrive();
             share(d, |j| {
-                let old = device::load(a.means.cast_const(), self.mean_at(j));
-                let mean = if empty { old } else { self.first(self.k, j) * of_component };
+                let mean = if empty {
+                    device::load(a.means.cast_const(), self.mean_at(j))
+                } else {
+                    w.mean.load(j) * of_component
+                };
                 device::store(a.means, self.mean_at(j), mean);
                 w.mean.store(j, mean);
             });
-            Shared::arrive();
             thread::sync_threads();
             // `about` the shift, `moved` by the means' squares.
             let left = |about: f64, moved: f64, lost: &mut f64| {
@@ -95,7 +130,7 @@ impl Component<'_> {
                     let (about, moved) = if a.kind == kind::FULL {
                         (there * of_component, w.mean.load(i) * w.mean.load(j))
                     } else {
-                        (device::load(a.scatter, packed_index(i, j)) * of_all, there * of_all)
+                        (self.scatter(i, j) * of_all, there * of_all)
                     };
                     let v = if i == j { left(about, moved, &mut lost) + a.reg_covar } else { about - moved };
                     w.a.store(packed_index(i, j) as u32, v);
@@ -107,7 +142,7 @@ impl Component<'_> {
                     }
                 }),
                 kind::DIAG => share(d, |j| {
-                    let about = self.sum_at(p.column_sum(p.square(j), self.k)) * of_component;
+                    let about = w.variance.load(j) * of_component;
                     let v = left(about, w.mean.load(j) * w.mean.load(j), &mut lost) + a.reg_covar;
                     w.variance.store(j, v);
                     device::store(a.covariances, at + j as u64, v);
@@ -116,7 +151,7 @@ impl Component<'_> {
                     let mut squares = 0.0;
                     share(d, |j| squares += w.mean.load(j) * w.mean.load(j));
                     let [moved] = sums([squares], w.sum);
-                    let about = self.sum_at(p.column_sum(d, self.k)) * of_component;
+                    let about = w.pivot.load(0) * of_component;
                     let v = left(about, moved, &mut lost) / d as f64 + a.reg_covar;
                     share(d, |j| w.variance.store(j, v));
                     if t == 0 {
@@ -125,7 +160,7 @@ impl Component<'_> {
                 }
             }
             thread::sync_threads();
-            lost
+            (share_of_all, lost)
         }
     }
 
@@ -185,25 +220,32 @@ impl Component<'_> {
         let (d, stride, t) = (self.a.d, pooled_stride(self.a.d), thread::thread_idx_x());
         let mine = together(d) / (OWN_THREADS / WARP);
         let (lane, me) = (t % WARP, t / WARP * mine);
+        // All at once, so that their latencies pass together.
+        let there = |i: usize| from + me + (i as u32) < self.a.k && (i as u32) < mine;
+        let first = |j: u32| {
+            let mut some = [0.0; EACH];
+            each(EACH, |i| {
+                if there(i) && j < d {
+                    // SAFETY: a component, `j < d`.
+                    some[i] = unsafe { self.sum_at(self.place.column_sum(j, from + me + i as u32)) };
+                }
+            });
+            some
+        };
+        let mut some = first(lane);
         let mut weights = [0.0; EACH];
         each(EACH, |i| {
-            let c = from + me + i as u32;
-            if c < self.a.k && (i as u32) < mine {
-                // SAFETY: `c` is a component.
-                let (weight, empty) = unsafe { self.weight(c) };
+            if there(i) {
+                // SAFETY: a component.
+                let (weight, empty) = unsafe { self.weight(from + me + i as u32) };
                 weights[i] = if empty { 0.0 } else { weight };
             }
         });
         let mut j = lane;
         while j < stride - 2 {
-            // All at once, so that their latencies pass together.
-            let mut some = [0.0; EACH];
-            each(EACH, |i| {
-                if weights[i] > 0.0 && j < d {
-                    // SAFETY: a component that is not empty, `j < d`.
-                    some[i] = unsafe { self.sum_at(self.place.column_sum(j, from + me + i as u32)) };
-                }
-            });
+            if j != lane {
+                some = first(j);
+            }
             each(EACH, |i| {
                 let v = if weights[i] > 0.0 { some[i] * reciprocal(weights[i]) } else { 0.0 };
                 if (i as u32) < mine {

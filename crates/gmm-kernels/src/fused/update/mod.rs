@@ -93,6 +93,10 @@ fn threads(_: &Update) -> u32 {
     OWN_THREADS
 }
 
+/// The thread that sees to the constants, and the one that books likelihoods: not of the same warp.
+const ONE: u32 = OWN_THREADS - WARP;
+const BOOKS: u32 = OWN_THREADS - 2 * WARP;
+
 /// Iterations whose likelihoods a loop remembers.
 pub const TRACE: u64 = 256;
 
@@ -131,12 +135,18 @@ const fn pooled_stride(d: u32) -> u32 {
     padded(d) + 2
 }
 
+/// Whether the block brings the scatter matrix into shared memory before it is asked for.
+const fn brings_scatter(kind: u32, d: u32) -> bool {
+    kind == kind::TIED && d <= HELD
+}
+
 /// Bytes of shared memory: the sums' scratch, for full and tied covariances two columns of a matrix, for tied ones some
-/// components' means and weights, four vectors, and the matrix, packed.
+/// components' means and weights, four vectors, the matrix, packed, and the scatter matrix where it is brought.
 pub const fn shared_len(kind: u32, d: u32) -> u64 {
     let (columns, matrix) = if has_matrix(kind) { (2 * padded(d), packed_len(d)) } else { (0, 0) };
     let means = if kind == kind::TIED { together(d) * pooled_stride(d) } else { 0 };
-    8 * ((SUMS + columns + means + 4 * d) as u64 + matrix)
+    let scatter = if brings_scatter(kind, d) { packed_len(d) } else { 0 };
+    8 * ((SUMS + columns + means + 4 * d) as u64 + matrix + scatter)
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -164,7 +174,7 @@ struct Work {
     variance: Shared<f64>,
     /// How far from the shift its rows are, about.
     reach: Shared<f64>,
-    /// Pivots of the covariance.
+    /// Pivots of the covariance; where it has one variance, before that what its second moment is made of.
     pivot: Shared<f64>,
     /// A column of the matrix, in turn in one and the other, [`padded`] and 16-byte aligned.
     column: [Shared<f64>; 2],
@@ -172,6 +182,8 @@ struct Work {
     a: Shared<f64>,
     /// Some components' means and weights, `(together, pooled_stride)`.
     some: Shared<f64>,
+    /// The scatter matrix, where it [is brought](brings_scatter).
+    scatter: Shared<f64>,
 }
 
 impl Work {
@@ -190,6 +202,7 @@ impl Work {
             pivot: vector(3),
             a: vector(4),
             some: Shared::at(8 * some),
+            scatter: Shared::at(8 * (vectors + 4 * d + packed_len(d) as u32)),
         }
     }
 }
@@ -251,11 +264,13 @@ pub unsafe fn body(a: Update) {
     let one = Component { a: &a, place, k, w: Work::new(a.kind, a.d) };
     // SAFETY: the caller's promise; the same branch in all threads.
     unsafe {
-        // Whether to stop is on its way meanwhile.
-        let stop = stopped(a.state.cast_const(), a.iteration);
-        if k < a.k && a.iteration > 0 {
+        if k < a.k {
             one.send();
         }
+        let books = k == 0 && a.iteration > 0 && thread::thread_idx_x() == BOOKS;
+        let seen = if books { one.look() } else { Seen::NOTHING };
+        // All that is on its way meanwhile.
+        let stop = stopped(a.state.cast_const(), a.iteration);
         if stop {
             Shared::<f64>::arrive();
             return;
@@ -266,13 +281,17 @@ pub unsafe fn body(a: Update) {
             }
             return;
         }
-        let lost = if a.iteration == 0 { one.recall() } else { one.maximise() };
-        let well = one.expand(lost);
-        if thread::thread_idx_x() == 0 && !well {
+        let (weight, lost) = if a.iteration == 0 {
+            (device::load(a.weights.cast_const(), k as u64), one.recall())
+        } else {
+            one.maximise()
+        };
+        let well = one.expand(weight, lost);
+        if thread::thread_idx_x() == ONE && !well {
             device::store(a.state, TROUBLE, a.iteration.max(1));
         }
-        if k == 0 && a.iteration > 0 && thread::thread_idx_x() == 0 {
-            one.book();
+        if books {
+            one.book(seen);
         }
     }
 }
@@ -300,14 +319,6 @@ impl Component<'_> {
         (weight, weight <= f64::EPSILON * self.a.total_weight)
     }
 
-    /// Σ r x of a component and an entry.
-    #[inline(always)]
-    unsafe fn first(&self, k: u32, j: u32) -> f64 {
-        let p = self.place;
-        // SAFETY: `k` is a component, `j < d`.
-        unsafe { self.sum_at(if p.classes > 0 { p.entry_sum(j, k) } else { p.column_sum(j, k) }) }
-    }
-
     #[inline(always)]
     fn mean_at(&self, j: u32) -> u64 {
         self.k as u64 * self.a.d as u64 + j as u64
@@ -325,31 +336,55 @@ impl Component<'_> {
         }
     }
 
+    /// What [`book`](Self::book) needs, sent for long before.
+    #[inline(always)]
+    unsafe fn look(&self) -> Seen {
+        let a = self.a;
+        // SAFETY: places within the sums, the carry and the trace.
+        unsafe {
+            let load = |from: *mut f64, at: u64| device::load(from.cast_const(), at);
+            Seen {
+                total: self.sum_at(self.place.log_likelihood()),
+                carry: if a.kind == kind::TIED { load(a.carry, ((a.iteration - 1) % 2) as u64) } else { 0.0 },
+                before: if a.iteration > 1 { load(a.trace, (a.iteration - 2) as u64 % TRACE) } else { 0.0 },
+            }
+        }
+    }
+
     /// The likelihood of the pass that this ends, and whether to go on; one thread of one block.
     #[inline(always)]
-    unsafe fn book(&self) {
+    unsafe fn book(&self, seen: Seen) {
         let a = self.a;
-        // SAFETY: places within the sums, the trace and the state.
+        let mean = (seen.total - seen.carry) / a.total_weight;
+        let change = if a.iteration > 1 { mean - seen.before } else { f64::INFINITY };
+        let size = if change < 0.0 { -change } else { change };
+        // SAFETY: places within the trace and the state.
         unsafe {
-            let mut total = self.sum_at(self.place.log_likelihood());
-            if a.kind == kind::TIED {
-                total -= device::load(a.carry.cast_const(), ((a.iteration - 1) % 2) as u64);
-            }
-            let mean = total / a.total_weight;
-            let at = (a.iteration - 1) as u64;
-            device::store(a.trace, at % TRACE, mean);
+            device::store(a.trace, (a.iteration - 1) as u64 % TRACE, mean);
             if !(mean > f64::NEG_INFINITY && mean < f64::INFINITY) {
                 device::store(a.state, TROUBLE, a.iteration);
             }
-            let change =
-                if at > 0 { mean - device::load(a.trace.cast_const(), (at - 1) % TRACE) } else { f64::INFINITY };
-            let size = if change < 0.0 { -change } else { change };
             device::store(a.state, FINISHED, a.iteration);
             if size < a.tol || a.iteration == a.max_iter {
                 device::store(a.state, DONE, a.iteration);
             }
         }
     }
+}
+
+/// What an iteration's likelihood is made of.
+#[derive(Clone, Copy)]
+struct Seen {
+    /// Σ w ln p(x), but for what all components share.
+    total: f64,
+    /// See [`Update`].
+    carry: f64,
+    /// The mean of the iteration before.
+    before: f64,
+}
+
+impl Seen {
+    const NOTHING: Self = Self { total: 0.0, carry: 0.0, before: 0.0 };
 }
 
 const _: () = assert!(OWN_THREADS.is_multiple_of(WARP) && HELD == WARP && SUMS.is_multiple_of(2));
