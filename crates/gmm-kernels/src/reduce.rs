@@ -23,7 +23,9 @@ kernels! {
     /// Few numbers, many partial results: block `x` has number `x`, a grid of `len` blocks.
     reduce_scalars => scalars_body, sum_shared;
     /// Both many: a block has [`numbers`] at a time, whose partial results its threads share. Any grid.
-    reduce_blocks => blocks_body, blocks_shared;
+    reduce_blocks => blocks_body::<8>, blocks_shared;
+    /// The same, with more partial results read at once: for fewer numbers.
+    reduce_many_blocks => blocks_body::<16>, blocks_shared;
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -52,6 +54,13 @@ pub const fn numbers(len: u64) -> u32 {
         513..=8192 => 4,
         _ => MOST,
     }
+}
+
+/// The kernel for `len` numbers, both many. Where they are few, a thread reads more partial results at once, with registers
+/// that no other block wants.
+#[cfg(not(target_arch = "nvptx64"))]
+pub fn of_blocks(len: u64) -> crate::Kernel<Reduce> {
+    if numbers(len) < MOST { reduce_many_blocks() } else { reduce_blocks() }
 }
 
 /// Scratch of a block sum: one `f64` per warp.
@@ -108,15 +117,12 @@ pub unsafe fn scalars_body(a: Reduce) {
     }
 }
 
-/// Partial results of a number that a thread of [`reduce_blocks`] reads at once.
-const AT_ONCE: usize = 16;
-
-/// [`reduce_blocks`].
+/// [`reduce_blocks`] and [`reduce_many_blocks`]: a thread reads `M` partial results of a number at once.
 ///
 /// # Safety
 /// As the fields of [`Reduce`] say.
 #[inline(always)]
-pub unsafe fn blocks_body(a: Reduce) {
+pub unsafe fn blocks_body<const M: usize>(a: Reduce) {
     device::await_previous_grid();
     let t = thread::thread_idx_x();
     let numbers = numbers(a.len);
@@ -129,18 +135,21 @@ pub unsafe fn blocks_body(a: Reduce) {
         let mut s = part as u64;
         while i < a.len && s < a.count {
             // Read together, so that their latencies pass together.
-            let mut some = [0.0; AT_ONCE];
-            each(AT_ONCE, |j| {
+            let mut some = [0.0; M];
+            each(M, |j| {
                 let at = s + j as u64 * parts;
                 if at < a.count {
                     // SAFETY: `at < count`, `i < len`.
                     some[j] = unsafe { device::load(a.partials, at * a.len + i) };
                 }
             });
-            each(8, |j| some[j] += some[j + 8]);
-            each(4, |j| some[j] += some[j + 4]);
-            sum += (some[0] + some[2]) + (some[1] + some[3]);
-            s += AT_ONCE as u64 * parts;
+            let mut left = M;
+            each(M.ilog2() as usize, |_| {
+                left /= 2;
+                each(left, |j| some[j] = some[2 * j] + some[2 * j + 1]);
+            });
+            sum += some[0];
+            s += M as u64 * parts;
         }
         // First the lanes that have the same number, then the warps.
         let mut by = WARP / 2;

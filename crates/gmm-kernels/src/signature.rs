@@ -142,7 +142,12 @@ pub fn signatures() -> Vec<Signature> {
     all.push(tensor(one(lloyd::centres::lloyd_move())));
     all.push(tensor(one(lloyd::centres::lloyd_settle())));
     multiplication(&mut all);
-    all.extend([one(reduce::reduce_partials()), one(reduce::reduce_scalars()), one(reduce::reduce_blocks())]);
+    all.extend([
+        one(reduce::reduce_partials()),
+        one(reduce::reduce_scalars()),
+        one(reduce::reduce_blocks()),
+        one(reduce::reduce_many_blocks()),
+    ]);
     all.push(one(mixing::mix_columns()));
     all.extend([one(probe::probe_words()), one(probe::probe_mma())]);
     all

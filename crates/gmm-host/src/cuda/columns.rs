@@ -78,7 +78,7 @@ impl<T: Number> CudaRows<T> {
         let weights = self.row_weights.as_ref().map(|weights| weights.first(self.n));
         let (blocks, partials) = self.mix(&columns, log_weights, weights.as_ref(), None)?;
         let sum = self.score_memory.values.on_device(1);
-        self.launcher().add_blocks(&partials, blocks, 1, &sum)?;
+        self.launcher().reduce_blocks(&partials, blocks.into(), 1, &sum)?;
         self.queue.wait(&self.gpu)?;
         Ok(self.score_memory.values.as_slice()[0])
     }

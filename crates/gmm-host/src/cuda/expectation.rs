@@ -93,7 +93,7 @@ impl<T: Number> CudaRows<T> {
             let (theta, constants) = (own.index(..coefficients), own.index(coefficients..));
             let launcher = self.launcher();
             launcher.expect(shape, variant, blocks, &self.whole(), &theta, &constants, &from)?;
-            launcher.add_blocks(&from, blocks, sums as u64, &values.index(i * sums..(i + 1) * sums))?;
+            launcher.reduce_blocks(&from, blocks.into(), sums as u64, &values.index(i * sums..(i + 1) * sums))?;
         }
         self.queue.wait(&self.gpu)?;
         let scatter = self.loop_memory.scatter.as_deref().unwrap_or_default();

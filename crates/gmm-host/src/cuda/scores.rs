@@ -155,7 +155,7 @@ impl<T: Number> CudaRows<T> {
         let sums = self.score_memory.values.on_device(stride);
         let partials = numbers.index(coefficients..);
         let expected = Expected::of(&mut self.score_memory.values, stride);
-        self.launcher().add_blocks(&partials, plan.blocks, stride as u64, &sums)?;
+        self.launcher().reduce_blocks(&partials, plan.blocks.into(), stride as u64, &sums)?;
         if !expected.come(&mut self.score_memory.values) {
             self.queue.wait(&self.gpu)?;
         }

@@ -38,8 +38,8 @@ pub fn sync_threads() {
 }
 
 /// Waits until the grids before this one in the stream have ended, and sees what they wrote; then lets the next grid take
-/// its places, where it says the same before it touches memory. The host launches a kernel that says this without waiting
-/// for the one before it: the launch itself then costs nothing.
+/// its places, where it says the same before it touches memory that they write. The host launches a kernel that says this
+/// without waiting for the one before it: the launch itself then costs nothing.
 #[cfg(feature = "sm_90a")]
 #[inline(always)]
 pub fn await_previous_grid() {

@@ -35,7 +35,7 @@ kernels! {
         state: *const u32,
         /// The iteration that this begins, from 1.
         iteration: u32,
-        /// `(n, d)` tiled: rows less the shift.
+        /// `(n, d)` tiled: rows less the shift. Read while the grid before this one may still run.
         x: *const T,
         /// `(n,)`, or null where every row weighs 1.
         row_weights: *const f64,

@@ -27,7 +27,7 @@ use gmm_kernels::e_step::{self, EStep};
 use gmm_kernels::layout::{TILE_ROWS, factor_len, statistics_len, tiled_len, tiles};
 use gmm_kernels::m_step_sums::{self, Sums};
 use gmm_kernels::nearest::{Nearest, nearest as nearest_kernel};
-use gmm_kernels::reduce::{Reduce, numbers, reduce_blocks, reduce_partials, reduce_scalars};
+use gmm_kernels::reduce::{Reduce, numbers, of_blocks, reduce_partials, reduce_scalars};
 use gmm_kernels::tile::{Tile, Untile, tile_from_f64, untile as untile_kernel};
 use gmm_kernels::{Arguments, Kernel, THREADS};
 use gmm_model::CovarianceType;
@@ -252,8 +252,8 @@ impl Launcher<'_> {
         unsafe { self.launch(reduce_partials(), (grid, 1), a) }
     }
 
-    /// Many numbers, many partial results, as the loops without the host leave them: `out = Σ partials`.
-    fn reduce_blocks(
+    /// Partial results of blocks, `(count, len)`, into `out`: `out = Σ partials`.
+    pub(crate) fn reduce_blocks(
         self,
         partials: &DeviceSlice<f64>,
         count: u64,
@@ -264,7 +264,7 @@ impl Launcher<'_> {
         // More blocks than that take several numbers one after another.
         let grid = len.div_ceil(numbers(len).into()).min(1 << 16) as u32;
         // SAFETY: lengths were checked by `reduction`.
-        unsafe { self.launch(reduce_blocks(), (grid, 1), a) }
+        unsafe { self.launch(of_blocks(len), (grid, 1), a) }
     }
 
     /// Few numbers, many partial results: the E-step's totals over the blocks that it had for a chunk of `n` rows.

@@ -4,9 +4,8 @@ use cust::memory::DeviceSlice;
 use gmm_kernels::fused::scores::{Columns, Form, Scores, kernel};
 use gmm_kernels::fused::{self, Pass, Variant};
 use gmm_kernels::layout::Kind;
-use gmm_kernels::reduce::{numbers, reduce_blocks};
 
-use super::{Chunk, Launcher, at_least, check_chunk, or_null, pointer, reduction};
+use super::{Chunk, Launcher, at_least, check_chunk, or_null, pointer};
 use crate::Error;
 use crate::cuda::shape::Shape;
 use crate::cuda::upload::Number;
@@ -97,20 +96,5 @@ impl Launcher<'_> {
         };
         // SAFETY: every length was checked against the field's formula, and the variant takes the shape.
         unsafe { self.launch(fused::kernel::<T>(variant), (blocks, 1), a) }
-    }
-
-    /// Partial results of so many blocks, `(count, len)`, into `out`.
-    pub(crate) fn add_blocks(
-        self,
-        partials: &DeviceSlice<f64>,
-        count: u32,
-        len: u64,
-        out: &DeviceSlice<f64>,
-    ) -> Result<(), Error> {
-        let a = reduction(partials, count.into(), len, out, false);
-        // More blocks than that take several numbers one after another.
-        let grid = len.div_ceil(numbers(len).into()).min(1 << 16) as u32;
-        // SAFETY: lengths were checked by `reduction`.
-        unsafe { self.launch(reduce_blocks(), (grid, 1), a) }
     }
 }

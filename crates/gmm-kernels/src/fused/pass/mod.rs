@@ -16,7 +16,7 @@ pub mod of_block;
 mod parts;
 
 use self::joint::{joint, respond, row_stride, weights_of_lane};
-use self::parts::{begin, coefficient, constant, every};
+use self::parts::{coefficient, constant, every, groups_of_rows, start};
 use super::features::{Features, GROUP, STRIDE, each};
 use super::lanes::quad;
 use super::likelihood::Likelihood;
@@ -122,24 +122,10 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
     let raw = |own: u32| 8 * (own + const { warp_len::<T, F>(NT as u32) - raw_len::<T>(F::ENTRIES) });
     let [x, _, _, tally, aside] = parts(own);
 
-    let mut i = lane;
-    while i < F::COLUMNS * STRIDE {
-        x.store(i, if F::ONES == Some(i / STRIDE) { 1.0 } else { 0.0 });
-        i += WARP;
-    }
-    // Rows do not change in a loop: the first may come while the grids before this one end.
-    // So many rows as would pass 32 bits here no device holds.
-    let groups = a.n.div_ceil(GROUP as u64) as u32;
+    let groups = groups_of_rows(&a);
     let mut group = thread::block_idx_x() * WARPS + me;
-    let rows = Rows::new(&a, a.d, raw(own), lane);
-    rows.clear(F::ENTRIES);
-    if group < groups {
-        // SAFETY: one of the chunk's groups.
-        unsafe { rows.send(F::ENTRIES, group) };
-    }
-    device::await_previous_grid();
     // SAFETY: as the fields say.
-    if unsafe { begin(&a, tiles, NT as u32) } {
+    if unsafe { start::<T, F>(&a, (tiles, NT as u32), (x, raw(own)), group) } {
         return;
     }
 

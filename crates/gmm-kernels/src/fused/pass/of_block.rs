@@ -9,7 +9,7 @@ use super::super::features::{Features, GROUP, STRIDE, each};
 use super::super::likelihood::Likelihood;
 use super::super::staging::{Rows, raw_len};
 use super::joint::{joint, respond, row_stride, weights_of_lane};
-use super::parts::begin;
+use super::parts::{groups_of_rows, start};
 use super::{Pass, WARPS};
 use crate::Real;
 use crate::device::{self, Shared, WARP, mma, thread, warp};
@@ -59,24 +59,10 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const 
     let own = own_of(me);
     let [x, _, aside] = parts(own);
 
-    let mut i = lane;
-    while i < F::COLUMNS * STRIDE {
-        x.store(i, if F::ONES == Some(i / STRIDE) { 1.0 } else { 0.0 });
-        i += WARP;
-    }
-    // Rows do not change in a loop: the first may come while the grids before this one end.
-    // So many rows as would pass 32 bits here no device holds.
-    let groups = a.n.div_ceil(GROUP as u64) as u32;
+    let groups = groups_of_rows(&a);
     let mut first = thread::block_idx_x() * WARPS;
-    let rows = Rows::new(&a, a.d, raw(own), lane);
-    rows.clear(F::ENTRIES);
-    if first + me < groups {
-        // SAFETY: one of the chunk's groups.
-        unsafe { rows.send(F::ENTRIES, first + me) };
-    }
-    device::await_previous_grid();
     // SAFETY: as the fields say.
-    if unsafe { begin(&a, tiles, NT as u32) } {
+    if unsafe { start::<T, F>(&a, (tiles, NT as u32), (x, raw(own)), first + me) } {
         return;
     }
 

@@ -1,19 +1,46 @@
-//! What a lane has of a pass: operands of the densities, and its part of the sums.
+//! How a pass starts, and what a lane has of it: operands of the densities, and its part of the sums.
 
+use super::super::features::{Features, GROUP, STRIDE};
+use super::super::staging::Rows;
+use super::super::state::stopped;
 use super::Pass;
-use crate::device::{Shared, copies, thread};
+use crate::device::{self, Shared, WARP, copies, thread, warp};
 use crate::each::each;
-use crate::fused::state::stopped;
 use crate::{Real, THREADS};
 
-/// Brings the coefficients of `tiles` and after them the constants of `groups` to the start of the block's shared memory;
-/// whether the loop ended before this iteration, which is looked at meanwhile. All threads.
+/// Groups of rows. So many rows as would pass 32 bits here no device holds.
+#[inline(always)]
+pub(super) fn groups_of_rows<T: Real>(a: &Pass<T>) -> u32 {
+    a.n.div_ceil(GROUP as u64) as u32
+}
+
+/// What a block does before its first rows; whether the loop ended before this iteration. `tiles` of coefficients and after
+/// them the constants of `groups` come to the start of its shared memory; a warp has its columns at `x`, its rows arrive at
+/// `raw`, and its first group is on its way. All threads.
 ///
 /// # Safety
 /// As the fields of [`Pass`] say.
 #[inline(always)]
-pub(super) unsafe fn begin<T: Real>(a: &Pass<T>, tiles: u32, groups: u32) -> bool {
-    let t = thread::thread_idx_x();
+pub(super) unsafe fn start<T: Real, F: Features>(
+    a: &Pass<T>,
+    (tiles, groups): (u32, u32),
+    (x, raw): (Shared<f64>, u32),
+    first: u32,
+) -> bool {
+    let (t, lane) = (thread::thread_idx_x(), warp::lane_id());
+    let mut i = lane;
+    while i < F::COLUMNS * STRIDE {
+        x.store(i, if F::ONES == Some(i / STRIDE) { 1.0 } else { 0.0 });
+        i += WARP;
+    }
+    let rows = Rows::new(a, a.d, raw, lane);
+    rows.clear(F::ENTRIES);
+    if first < groups_of_rows(a) {
+        // Rows do not change in a loop: the first may come while the grids before this one end.
+        // SAFETY: one of the chunk's groups.
+        unsafe { rows.send(F::ENTRIES, first) };
+    }
+    device::await_previous_grid();
     let two = |from: *const f64, i: u32| from.wrapping_add(2 * i as usize).cast();
     // SAFETY: positions below the lengths that the fields state.
     let stop = unsafe {
@@ -27,6 +54,7 @@ pub(super) unsafe fn begin<T: Real>(a: &Pass<T>, tiles: u32, groups: u32) -> boo
             copies::send(8 * 128 * tiles + 16 * i, two(a.constants, i));
             i += THREADS;
         }
+        // It comes meanwhile.
         stopped(a.state, a.iteration)
     };
     copies::arrive();

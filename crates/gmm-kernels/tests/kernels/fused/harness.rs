@@ -125,7 +125,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
                 accumulate: 0,
             };
             // SAFETY: as above.
-            unsafe { reduce::reduce_blocks().emulate((5, 1), arguments) };
+            unsafe { reduce::of_blocks(place.sums()).emulate((5, 1), arguments) };
         }
         let arguments = Update {
             state: state.pointer_mut(),

@@ -290,17 +290,21 @@ fn rows_in_chunks_with_weights_and_an_offset() {
 
 #[test]
 fn partial_results_are_added_whatever_their_number() {
-    for (count, len) in [(1_u64, 1_u64), (3, 8), (16, 9), (17, 1), (300, 20), (128, 7), (129, 33)] {
+    for (count, len) in
+        [(1_u64, 1_u64), (3, 8), (16, 9), (17, 1), (300, 20), (128, 7), (129, 33), (600, 515), (2, 8200)]
+    {
         let random = &mut Random(count * 100 + len);
         let values: Vec<f64> = (0..count * len).map(|_| random.normal()).collect();
         let partials = Buffer::new(&values);
-        let mut out = poison::<f64>(len);
-        let arguments = Reduce { partials: partials.pointer(), count, len, out: out.pointer_mut(), accumulate: 0 };
-        // SAFETY: buffers of these lengths.
-        unsafe { reduce::reduce_blocks().emulate((2, 1), arguments) };
-        for (i, got) in out.to_vec().iter().enumerate() {
-            let want: f64 = (0..count as usize).map(|s| values[s * len as usize + i]).sum();
-            close(*got, want, count as f64, 1e-14, &format!("{count} of {len}: {i}"));
+        for kernel in [reduce::reduce_blocks(), reduce::reduce_many_blocks()] {
+            let mut out = poison::<f64>(len);
+            let arguments = Reduce { partials: partials.pointer(), count, len, out: out.pointer_mut(), accumulate: 0 };
+            // SAFETY: buffers of these lengths.
+            unsafe { kernel.emulate((2, 1), arguments) };
+            for (i, got) in out.to_vec().iter().enumerate() {
+                let want: f64 = (0..count as usize).map(|s| values[s * len as usize + i]).sum();
+                close(*got, want, count as f64, 1e-14, &format!("{}: {count} of {len}: {i}", kernel.name));
+            }
         }
     }
 }
