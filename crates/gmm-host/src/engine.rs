@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
-use ndarray::{Array2, ArrayView2};
+use ndarray::{Array2, ArrayView2, ArrayView3};
 
 use crate::em::{EmOptions, EmRun};
 use crate::init::{LloydPasses, RowDraw, WeighedRows, lloyd_pass};
@@ -211,6 +211,27 @@ pub trait Resident: Send {
     /// # Panics
     /// Where it was not weighed since the last centre.
     fn add_drawn(&mut self, which: usize) -> Result<Vec<f64>, Error>;
+
+    /// What [`add_centre`](Self::add_centre) of `first`, `(d,)`, and for each of `uniforms` a
+    /// [`weigh_draws`](Self::weigh_draws) and an [`add_drawn`](Self::add_drawn) of the one that leaves least would come to,
+    /// without a look between: the rows that became centres. `uniforms`, `(c, 2, t)` in `[0, 1)`, say of `t` candidates for each
+    /// further centre first which group of rows, then which row of it, each with a probability in proportion to `w near`. None
+    /// where the engine has no such way for so many rows, or rows ran out: all lie on centres, or their distances overflow.
+    /// Forgets centres before, and has none afterwards.
+    ///
+    /// # Errors
+    /// As for [`pass`](Self::pass).
+    ///
+    /// # Panics
+    /// Where `c` or `t` is 0, or as for [`weigh_draws`](Self::weigh_draws).
+    fn draw_centres(
+        &mut self,
+        _first: &[f64],
+        _uniforms: ArrayView3<'_, f64>,
+        _weights: Option<&[f64]>,
+    ) -> Result<Option<Vec<usize>>, Error> {
+        Ok(None)
+    }
 
     /// `near` of some ranges of rows, one after another.
     ///

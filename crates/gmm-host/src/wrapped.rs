@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
-use ndarray::{Array2, ArrayView2};
+use ndarray::{Array2, ArrayView2, ArrayView3};
 
 use crate::em::{EmOptions, EmRun};
 use crate::init::{LloydPasses, RowDraw, WeighedRows};
@@ -185,6 +185,15 @@ impl<H: Hooks + 'static> Resident for Rows<H> {
 
     fn add_drawn(&mut self, which: usize) -> Result<Vec<f64>, Error> {
         self.next()?.add_drawn(which)
+    }
+
+    fn draw_centres(
+        &mut self,
+        first: &[f64],
+        uniforms: ArrayView3<'_, f64>,
+        weights: Option<&[f64]>,
+    ) -> Result<Option<Vec<usize>>, Error> {
+        self.next()?.draw_centres(first, uniforms, weights)
     }
 
     fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {

@@ -50,31 +50,37 @@ const WARPS: u32 = THREADS / WARP;
 const OF_WARPS: u32 = THREADS * 8;
 const FOUND: u32 = OF_WARPS + WARPS * 8;
 
+/// Bytes of shared memory that [`row_of_group`] needs.
+pub(crate) const ROW_BYTES: u32 = FOUND + 8;
+
 #[cfg(not(target_arch = "nvptx64"))]
 fn shared_bytes<T: Real>(_: &DrawRows<T>) -> u64 {
-    u64::from(FOUND + 8)
+    u64::from(ROW_BYTES)
 }
 
-/// The kernel.
+/// Whether a running sum is beyond the mark at `uniform` of the total.
+///
+/// Rounding can put the mark on the total (subnormal totals): then the last that has weight is the one that is drawn.
+#[inline(always)]
+pub(crate) fn is_beyond(sum: f64, uniform: f64, total: f64) -> bool {
+    let mark = uniform * total;
+    if total > mark { sum > mark } else { sum >= total }
+}
+
+/// The row of a group of [`DRAWN_ROWS`] that `uniform` means, where each has a probability in proportion to `value` of it, from 0.
+/// All threads call this, and all get it.
 ///
 /// Running sums within a thread's rows, over the threads of a warp and over warps are each added in order, so that they never
 /// fall from one row to the next: one row alone has the mark between its own and the one before, and one of weight 0 never.
-///
-/// # Safety
-/// As the fields of [`DrawRows`] say.
 #[inline(always)]
-pub unsafe fn body<T: Real>(a: DrawRows<T>) {
-    let (t, place) = (thread::thread_idx_x(), thread::block_idx_x());
-    let draw = if place < a.count { place } else { a.count - 1 };
-    // SAFETY: `draw < count`.
-    let (group, uniform) = unsafe { (device::load(a.groups, draw as u64), device::load(a.uniforms, draw as u64)) };
+pub(crate) fn row_of_group(group: u64, n: u64, uniform: f64, value: impl Fn(u64) -> f64) -> u64 {
+    let t = thread::thread_idx_x();
     let first = group * DRAWN_ROWS + t as u64 * EACH as u64;
     let mut sums = [0.0; EACH];
     each(EACH, |i| {
         let row = first + i as u64;
-        if row < a.n {
-            // SAFETY: `row < n`.
-            sums[i] = unsafe { weighted(a.row_weights, row, device::load(a.near, row)) };
+        if row < n {
+            sums[i] = value(row);
         }
     });
     each(EACH - 1, |i| sums[i + 1] += sums[i]);
@@ -102,35 +108,60 @@ pub unsafe fn body<T: Real>(a: DrawRows<T>) {
         base = if w as u32 == warp { total } else { base };
         total += of_warps.load(w as u32);
     });
-    let mark = uniform * total;
-    // Rounding can put the mark on the total (subnormal totals): then the last row that has weight.
-    let is_beyond = |sum: f64| if total > mark { sum > mark } else { sum >= total };
+    let is_beyond = |sum: f64| is_beyond(sum, uniform, total);
     if is_beyond(base + (before + sums[EACH - 1])) && !is_beyond(base + before) {
         let mut which = 0;
         each(EACH - 1, |i| which += if is_beyond(base + (before + sums[i])) { 0 } else { 1 });
         found.store(0, (t * EACH as u32 + which) as f64);
     }
     thread::sync_threads();
-    let row = group * DRAWN_ROWS + found.load(0) as u64;
-    if t == 0 && place < a.count {
-        // SAFETY: a row per draw.
-        unsafe { device::store(a.rows, place as u64, row) };
-    }
+    group * DRAWN_ROWS + found.load(0) as u64
+}
+
+/// Puts a row where [`potentials`](crate::squared_distances::Potentials) and [`add_centre`](crate::squared_distances::AddCentre)
+/// read it, as candidate of a block's place. All threads call this.
+///
+/// # Safety
+/// As the fields of [`DrawRows`] say, and `row < n`.
+#[inline(always)]
+pub(crate) unsafe fn put<T: Real>(x: *const T, d: u32, row: u64, candidates: *mut T, points: *mut T, places: u32) {
+    let place = thread::block_idx_x();
     let launch = place / CANDIDATES as u32 * CANDIDATES as u32;
-    let left = thread::grid_dim_x() - launch;
-    let (wide, d) = (if left < CANDIDATES as u32 { left } else { CANDIDATES as u32 } as u64, a.d as u64);
-    let candidates = a.candidates.wrapping_add((2 * launch as u64 * d) as usize + (place - launch) as usize);
-    let point = a.points.wrapping_add((2 * place as u64 * d) as usize);
-    let mut j = t;
-    while j < a.d {
+    let left = places - launch;
+    let (wide, len) = (if left < CANDIDATES as u32 { left } else { CANDIDATES as u32 } as u64, d as u64);
+    let candidates = candidates.wrapping_add((2 * launch as u64 * len) as usize + (place - launch) as usize);
+    let point = points.wrapping_add((2 * place as u64 * len) as usize);
+    let mut j = thread::thread_idx_x();
+    while j < d {
         // SAFETY: `row < n`, `j < d`, and `place` is one of the launch's `wide` candidates.
         unsafe {
-            let (value, j) = (device::load(a.x, tiled_index(row, j, a.d)), j as u64);
+            let (value, j) = (device::load(x, tiled_index(row, j, d)), j as u64);
             device::store(candidates, 2 * j * wide, value);
             device::store(candidates, (2 * j + 1) * wide, T::ZERO);
             device::store(point, j, value);
-            device::store(point, d + j, T::ZERO);
+            device::store(point, len + j, T::ZERO);
         }
         j += THREADS;
     }
+}
+
+/// The kernel.
+///
+/// # Safety
+/// As the fields of [`DrawRows`] say.
+#[inline(always)]
+pub unsafe fn body<T: Real>(a: DrawRows<T>) {
+    let place = thread::block_idx_x();
+    let draw = if place < a.count { place } else { a.count - 1 };
+    // SAFETY: `draw < count`.
+    let (group, uniform) = unsafe { (device::load(a.groups, draw as u64), device::load(a.uniforms, draw as u64)) };
+    // SAFETY: a row that there is.
+    let value = |row: u64| unsafe { weighted(a.row_weights, row, device::load(a.near, row)) };
+    let row = row_of_group(group, a.n, uniform, value);
+    if thread::thread_idx_x() == 0 && place < a.count {
+        // SAFETY: a row per draw.
+        unsafe { device::store(a.rows, place as u64, row) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { put(a.x, a.d, row, a.candidates, a.points, thread::grid_dim_x()) };
 }

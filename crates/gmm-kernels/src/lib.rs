@@ -40,6 +40,7 @@
 mod kernel;
 
 pub mod device;
+pub mod draw_next;
 pub mod draw_rows;
 pub mod e_step;
 mod each;

@@ -3,8 +3,8 @@
 use crate::kernel::{Arguments, Kernel};
 use crate::layout::Kind;
 use crate::{
-    Real, draw_rows, e_step, fused, lloyd, m_step_sums, mixing, nearest, probe, products, reduce, squared_distances,
-    tile,
+    Real, draw_next, draw_rows, e_step, fused, lloyd, m_step_sums, mixing, nearest, probe, products, reduce,
+    squared_distances, tile,
 };
 
 /// An entry point of the PTX modules.
@@ -47,6 +47,7 @@ fn generic<T: Real>() -> Vec<Signature> {
         one(squared_distances::potentials_4::<T>()),
         one(squared_distances::potentials_8::<T>()),
         one(squared_distances::lower::<T>()),
+        one(draw_next::draw_next::<T>()),
         one(draw_rows::draw_rows::<T>()),
         one(products::pack::pack_doubles::<T>()),
         one(products::finish::finish::<T>()),

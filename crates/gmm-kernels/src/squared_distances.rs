@@ -55,10 +55,13 @@ kernels! {
         d: u32,
         /// `(d, 2, C)`, 16-byte aligned: candidates less the shift, and what rounding took from them.
         candidates: *const T,
-        /// `(n,)`.
-        near: *const f64,
+        /// `(n,)`: of the nearest centre; read, and written with `lower_by`.
+        near: *mut f64,
         /// `(C, n)`, or null: `|x − candidate|²`.
         distances: *mut T,
+        /// Which of the candidates that were weighed before became a centre: its `distances`, `(n,)` of all theirs, lower `near`
+        /// before these take their place. Or null.
+        lower_by: *const u64,
         /// `(C, ceil(n/256))`: Σ weight min(near, |x − candidate|²) of each group of rows.
         sums: *mut f64,
     }
@@ -120,6 +123,7 @@ pub(crate) unsafe fn weighted(row_weights: *const f64, row: u64, value: f64) -> 
 /// As the fields of [`AddCentre`] say.
 #[inline(always)]
 pub unsafe fn add_centre_body<T: Real>(a: AddCentre<T>) {
+    device::await_previous_grid();
     let (rows, lane) = (TILE_ROWS as u64, thread::thread_idx_x() as u64);
     let mut group = thread::block_idx_x() as u64;
     while group * TILES < tiles(a.n) {
@@ -157,9 +161,12 @@ pub unsafe fn add_centre_body<T: Real>(a: AddCentre<T>) {
 /// As the fields of [`Potentials`] say.
 #[inline(always)]
 pub unsafe fn potentials_body<T: Real, const C: usize>(a: Potentials<T>) {
+    device::await_previous_grid();
     let (rows, lane, d) = (TILE_ROWS as u64, thread::thread_idx_x() as u64, a.d);
     let groups = tiles(a.n).div_ceil(TILES);
     let of_warps = Shared::<f64>::at(0);
+    // SAFETY: one number.
+    let best = if a.lower_by.is_null() { 0 } else { unsafe { device::load(a.lower_by, 0) } };
     let mut group = thread::block_idx_x() as u64;
     while group < groups {
         let mut sums = [0.0; C];
@@ -182,7 +189,12 @@ pub unsafe fn potentials_body<T: Real, const C: usize>(a: Potentials<T>) {
                         add_squares(&a, j, device::load(x, j as u64 * rows), &mut squares);
                         j += 1;
                     }
-                    let near = device::load(a.near, row);
+                    let mut near = device::load(a.near.cast_const(), row);
+                    if !a.lower_by.is_null() {
+                        let distance = device::load(a.distances.cast_const(), best * a.n + row).to_f64();
+                        near = if distance < near { distance } else { near };
+                        device::store(a.near, row, near);
+                    }
                     each(C, |c| {
                         let distance = squares[c].to_f64();
                         sums[c] += weighted(a.row_weights, row, if distance < near { distance } else { near });

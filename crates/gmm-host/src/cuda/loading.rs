@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn a_kernel_that_waits_by_itself_does_so_before_it_touches_memory_that_others_write() {
         let reads_or_writes =
-            ["bar.", "ld.global", "st.global", "ld.shared", "atom", "red.", "mma", "ld.local", "st.local"];
+            ["bar.", "ld.global", "st.global", "ld.shared", "atom", "\tred.", "mma", "ld.local", "st.local"];
         let before_all = ["bra", "st.shared", "cp.async"];
         for module in &MODULES {
             let mut waiting = 0;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use gmm_model::{CovarianceType, Mixture, Statistics};
-use ndarray::{Array2, ArrayView2};
+use ndarray::{Array2, ArrayView2, ArrayView3};
 
 use super::columns::DeviceColumn;
 use super::rows::CudaRows;
@@ -89,6 +89,17 @@ impl<T: Number> Resident for CudaRows<T> {
 
     fn add_drawn(&mut self, which: usize) -> Result<Vec<f64>, Error> {
         self.run(|rows| rows.add_drawn_here(which))
+    }
+
+    fn draw_centres(
+        &mut self,
+        first: &[f64],
+        uniforms: ArrayView3<'_, f64>,
+        weights: Option<&[f64]>,
+    ) -> Result<Option<Vec<usize>>, Error> {
+        check_features(self.d, first.len())?;
+        assert_eq!(weights.is_some(), self.row_weights.is_some(), "row weights");
+        self.run(|rows| rows.draw_centres_here(first, uniforms))
     }
 
     fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {

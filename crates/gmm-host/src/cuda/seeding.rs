@@ -1,15 +1,17 @@
 //! What k-means++ asks of resident rows: distances to the nearest centre stay on the device, rows are drawn by them there, and
-//! the host sees sums and the numbers of those rows, once for each centre.
+//! the host sees sums and the numbers of those rows, once for each centre; or once in all, where rows are few enough that a block
+//! can decide on a centre by itself.
 
 use std::ops::Range;
 
 use cust::memory::AsyncCopyDestination;
+use gmm_kernels::draw_next::MOST_ROWS;
 use gmm_kernels::draw_rows::DRAWN_ROWS;
 use gmm_kernels::squared_distances::{CANDIDATES, SUMMED_ROWS};
 use gmm_model::CovarianceType;
-use ndarray::ArrayView2;
+use ndarray::{ArrayView2, ArrayView3};
 
-use super::launch::{DrawBuffers, Launcher};
+use super::launch::{DrawBuffers, Launcher, NextBuffers, Weighed};
 use super::parameters;
 use super::rows::CudaRows;
 use super::upload::Number;
@@ -35,6 +37,12 @@ const SMALL: u128 = 1 << 20;
 /// Sums that a kernel writes to the host itself, at most: fewer than these are there sooner than a copy of them would be.
 const SUMS_TO_HOST: usize = 1 << 13;
 
+#[cfg(test)]
+thread_local! {
+    /// A test of seeds that are drawn one after another sets this, on its own thread.
+    pub(super) static ONE_BY_ONE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
 const WHAT: &str = "distances to centres on the GPU";
 
 /// What seeding keeps on the device, from the first centre until it is told to forget.
@@ -50,7 +58,9 @@ pub(crate) struct SeedMemory<T: Number> {
     centres: Slot<T>,
     /// `(candidates, n)`: distances to those that were weighed last, if there was room.
     distances: Slot<T>,
-    weighed: Weighed,
+    weighed: Candidates,
+    /// Uniform numbers and rows, of [`draw_centres`](crate::Resident::draw_centres).
+    draws: Slot<u64>,
     /// Whether a kernel may still run over these buffers.
     pending: bool,
     host_centres: Pinned<T>,
@@ -61,7 +71,7 @@ pub(crate) struct SeedMemory<T: Number> {
 
 /// Candidates that were weighed since the last centre.
 #[derive(Default)]
-struct Weighed {
+struct Candidates {
     /// What each would leave of each group of rows.
     sums: Vec<Vec<f64>>,
     /// Places that candidates have on the device.
@@ -78,7 +88,8 @@ impl<T: Number> SeedMemory<T> {
             sums: Slot::empty(),
             centres: Slot::empty(),
             distances: Slot::empty(),
-            weighed: Weighed::default(),
+            weighed: Candidates::default(),
+            draws: Slot::empty(),
             pending: false,
             host_centres: pinned_empty(),
             host_sums: pinned_empty(),
@@ -110,7 +121,7 @@ impl<T: Number> CudaRows<T> {
     /// [`Resident::add_centre`](crate::Resident::add_centre).
     pub(super) fn add_centre_here(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
         // What they would leave is less with another centre.
-        self.seeding.weighed = Weighed::default();
+        self.seeding.weighed = Candidates::default();
         let groups = self.n.div_ceil(SUMMED);
         // As much as eight candidates will need, so that it stays.
         self.reserve_seeding(groups, 2 * CANDIDATES)?;
@@ -133,7 +144,7 @@ impl<T: Number> CudaRows<T> {
         let (count, groups, each) = (draws.len(), self.n.div_ceil(SUMMED), 2 * self.d);
         // A kernel weighs four or eight; the last stands in for those that are not there.
         let places = count.next_multiple_of(CANDIDATES / 2);
-        self.seeding.weighed = Weighed::default();
+        self.seeding.weighed = Candidates::default();
         let kept = self.reserve_draws(places, groups)?;
         self.launch_draws(draws, places)?;
         let shape = self.shape(CovarianceType::Spherical, 1);
@@ -149,7 +160,14 @@ impl<T: Number> CudaRows<T> {
                 kept.then(|| memory.distances.first(places * self.n).index(these.start * self.n..these.end * self.n));
             let sums = all.index(these.start * groups..these.end * groups);
             let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
-            launcher.potentials(&shape, &self.whole(), &points, &near, distances.as_ref(), &sums)?;
+            launcher.potentials(
+                &shape,
+                &self.whole(),
+                &points,
+                &near,
+                distances.as_ref().map(|to| (to, None)),
+                &sums,
+            )?;
         }
         let len = count * groups;
         let sums = if to_host {
@@ -162,7 +180,7 @@ impl<T: Number> CudaRows<T> {
         let rows = &self.seeding.host_draws.as_slice()[2 * places..][..count];
         let rows = rows.iter().map(|&row| row as usize).collect();
         let of_each = || sums.chunks_exact(groups);
-        self.seeding.weighed = Weighed { sums: of_each().map(together).collect(), places, kept };
+        self.seeding.weighed = Candidates { sums: of_each().map(together).collect(), places, kept };
         Ok(WeighedRows { rows, left: of_each().map(|sums| sums.iter().sum()).collect() })
     }
 
@@ -192,7 +210,7 @@ impl<T: Number> CudaRows<T> {
     /// wait for.
     pub(super) fn add_drawn_here(&mut self, which: usize) -> Result<Vec<f64>, Error> {
         let memory = &self.seeding;
-        let Weighed { sums, places, kept } = &memory.weighed;
+        let Candidates { sums, places, kept } = &memory.weighed;
         assert!(which < sums.len(), "row {which} of {} that were weighed since the last centre", sums.len());
         let near = memory.near.first(self.n);
         let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
@@ -209,6 +227,97 @@ impl<T: Number> CudaRows<T> {
         let memory = &mut self.seeding;
         memory.pending = true;
         Ok(std::mem::take(&mut memory.weighed).sums.swap_remove(which))
+    }
+
+    /// [`Resident::draw_centres`](crate::Resident::draw_centres): one launch decides on a centre and draws candidates for the next,
+    /// another weighs them, and the host waits once in all.
+    pub(super) fn draw_centres_here(
+        &mut self,
+        first: &[f64],
+        uniforms: ArrayView3<'_, f64>,
+    ) -> Result<Option<Vec<usize>>, Error> {
+        let (more, two, count) = uniforms.dim();
+        assert!(two == 2 && more > 0 && count > 0, "two numbers for each candidate of a place");
+        let (places, groups, n) = (count.next_multiple_of(CANDIDATES / 2), self.n.div_ceil(SUMMED), self.n);
+        #[cfg(test)]
+        if ONE_BY_ONE.get() {
+            return Ok(None);
+        }
+        if n as u64 > MOST_ROWS {
+            return Ok(None);
+        }
+        self.forget_centres_here();
+        // What the host sends and reads: rows of centres, whether rows ran out, a candidate's number, and uniforms. Then come rows
+        // of candidates.
+        let (sent, len) = (more + 2 + uniforms.len(), more + 2 + uniforms.len() + more * count);
+        self.reserve_seeding(places * groups, 2 * places)?;
+        if !self.reserve_distances(places)? {
+            return Ok(None);
+        }
+        pin(&self.gpu, &mut self.seeding.host_centres, 2 * self.d)?;
+        pin(&self.gpu, &mut self.seeding.host_draws, sent)?;
+        self.seeding.draws.reserve(&self.gpu, len)?;
+        let host = &mut self.seeding.host_draws.as_mut_slice()[..sent];
+        host[..more + 2].fill(0);
+        host[more + 2..].iter_mut().zip(&uniforms).for_each(|(slot, u)| *slot = u.to_bits());
+        self.seeding.pending = true;
+        self.send_centres(ArrayView2::from_shape((1, self.d), first).expect("d values"))?;
+        let memory = &self.seeding;
+        let draws = memory.draws.first(len);
+        let host = &memory.host_draws.as_slice()[..sent];
+        // SAFETY: pinned, and neither written again nor freed before the stream was waited for.
+        let copy = unsafe { draws.index(..sent).async_copy_from(host, &self.queue.stream) };
+        self.gpu.check("a copy of uniform numbers to the device", copy)?;
+
+        let shape = self.shape(CovarianceType::Spherical, 1);
+        let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
+        let each = 2 * self.d;
+        let (near, sums) = (memory.near.first(n), memory.sums.first(places * groups));
+        let centres = memory.centres.first(2 * places * each);
+        let distances = memory.distances.first(places * n);
+        let rows = self.whole();
+        launcher.add_centre(&shape, &rows, &centres.index(..each), true, &near, &sums.index(..groups))?;
+        let (ran_out, best) = (draws.index(more..more + 1), draws.index(more + 1..more + 2));
+        let drawn = |c: usize| draws.index(sent + c * count..sent + (c + 1) * count);
+        // Those that were weighed before place `c`.
+        let weighed = |c: usize| Weighed {
+            count: if c == 0 { 1 } else { count as u32 },
+            distances: (c > 0).then(|| (distances, drawn(c - 1))),
+            sums,
+            chosen: draws.index(c.saturating_sub(1)..c.max(1)),
+            best,
+            ran_out,
+        };
+        for c in 0..more {
+            let next = NextBuffers {
+                uniforms: draws.index(more + 2 + 2 * c * count..more + 2 + 2 * (c + 1) * count),
+                rows: drawn(c),
+                candidates: centres.index(..places * each),
+                points: centres.index(places * each..),
+            };
+            launcher.draw_next(&shape, &rows, &near, &weighed(c), Some((count as u32, places as u32, &next)))?;
+            for first in (0..places).step_by(CANDIDATES) {
+                let these = first..places.min(first + CANDIDATES);
+                let points = next.candidates.index(these.start * each..these.end * each);
+                let to = distances.index(these.start * n..);
+                let sums = sums.index(these.start * groups..these.end * groups);
+                // The first launch of a place lowers what is near, before any distance is another's.
+                let lower_by = (c > 0 && first == 0).then_some(&best);
+                launcher.potentials(&shape, &rows, &points, &near, Some((&to, lower_by)), &sums)?;
+            }
+        }
+        launcher.draw_next::<T>(&shape, &rows, &near, &weighed(more), None)?;
+        let memory = &mut self.seeding;
+        let host = &mut memory.host_draws.as_mut_slice()[..more + 1];
+        // SAFETY: pinned; read only after the wait below.
+        let copy = unsafe { draws.index(..more + 1).async_copy_to(&mut *host, &self.queue.stream) };
+        self.gpu.check("a copy of centres' rows from the device", copy)?;
+        self.queue.wait(&self.gpu)?;
+        self.seeding.pending = false;
+        let (rows, ran_out) = self.seeding.host_draws.as_slice()[..more + 1].split_at(more);
+        // Rows that are none would be a fault of the device's: the host draws by itself then.
+        let good = ran_out == [0] && rows.iter().all(|&row| row < n as u64);
+        Ok(good.then(|| rows.iter().map(|&row| row as usize).collect()))
     }
 
     /// [`Resident::near`](crate::Resident::near).

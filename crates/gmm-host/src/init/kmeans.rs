@@ -1,7 +1,7 @@
 //! k-means: greedy k-means++ seeding (Arthur and Vassilvitskii 2007) and Lloyd's iteration, on the engine in use.
 
 use gmm_model::{CovarianceType, Draws, Statistics};
-use ndarray::{Array1, Array2, ArrayView2};
+use ndarray::{Array1, Array2, Array3, ArrayView2};
 
 use super::drawn::{RowDraw, cumulative, row_of};
 use super::picked::{self, Picked};
@@ -78,7 +78,7 @@ pub fn k_means<'a>(
 ///
 /// Of `2 + ln k` candidates for each place, the one that leaves the smallest sum of distances is kept. Where all rows
 /// lie on chosen ones, the rest are drawn by weight. Cost: `k − 1` passes of distances to `2 + ln k` points and as many to one,
-/// for each of which a GPU is waited for once.
+/// for each of which a GPU is waited for once, or for up to 131072 rows once in all.
 ///
 /// # Errors
 /// Whatever the engine reports.
@@ -129,7 +129,23 @@ fn seed_among(
         } else {
             let row = row_of(drawn[0], n, weight);
             chosen.push(row);
-            if is_last { Vec::new() } else { rows.add_centre(data.pick(&[row])?.as_slice().expect("one row"))? }
+            if is_last {
+                Vec::new()
+            } else {
+                let point = data.pick(&[row])?;
+                let point = point.as_slice().expect("one row");
+                if c == 0 {
+                    // What would be drawn for them all, one after another.
+                    let mut ahead = draws.clone();
+                    let uniforms = Array3::from_shape_simple_fn((k - 1, 2, trials), || ahead.uniform());
+                    if let Some(others) = rows.draw_centres(point, uniforms.view(), data.weights())? {
+                        *draws = ahead;
+                        chosen.extend(others);
+                        break;
+                    }
+                }
+                rows.add_centre(point)?
+            }
         };
     }
     rows.forget_centres();

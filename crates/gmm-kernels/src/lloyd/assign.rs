@@ -100,6 +100,7 @@ type Raw<T> = [T; 16];
 /// As the fields of [`Assign`] say.
 #[inline(always)]
 pub unsafe fn body<T: Real, const G: usize>(a: Assign<T>) {
+    device::await_previous_grid();
     // SAFETY: the state is as `state` says.
     if unsafe { stopped(a.state, a.iteration) } {
         return;

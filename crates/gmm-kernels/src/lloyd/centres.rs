@@ -88,6 +88,7 @@ fn settle_shared(_: &Settle) -> u64 {
 /// As the fields of [`MoveCentres`] say.
 #[inline(always)]
 pub unsafe fn move_body(a: MoveCentres) {
+    device::await_previous_grid();
     // SAFETY: the state is as `state` says.
     if unsafe { stopped(a.state, a.iteration) } {
         return;
@@ -142,6 +143,7 @@ pub unsafe fn move_body(a: MoveCentres) {
 /// As the fields of [`Settle`] say.
 #[inline(always)]
 pub unsafe fn settle_body(a: Settle) {
+    device::await_previous_grid();
     // SAFETY: the state is as `state` says.
     if unsafe { stopped(a.state.cast_const(), a.iteration) } {
         return;

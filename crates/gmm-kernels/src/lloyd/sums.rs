@@ -105,6 +105,7 @@ struct Column<'a, T: Real> {
 /// As the fields of [`HardSums`] say.
 #[inline(always)]
 pub unsafe fn body<T: Real>(a: HardSums<T>) {
+    device::await_previous_grid();
     // SAFETY: the state is as `state` says.
     if unsafe { stopped(a.state, a.iteration) } {
         return;

@@ -4,11 +4,12 @@ use crate::data::Random;
 use crate::harness::{poison, tiled};
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
+use gmm_kernels::draw_next::{DrawNext, draw_next};
 use gmm_kernels::draw_rows::{DRAWN_ROWS, DrawRows, draw_rows};
-use gmm_kernels::squared_distances::CANDIDATES;
+use gmm_kernels::squared_distances::{CANDIDATES, SUMMED_ROWS};
 use gmm_model::Draws;
 use ndarray::Array2;
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 
 const GROUP: usize = DRAWN_ROWS as usize;
 
@@ -164,4 +165,77 @@ fn one_row_with_weight_is_always_drawn_and_none_is_the_first() {
         }
     }
     assert_eq!(draw(&x, (n, d), &vec![0.0; n], None, &draws).rows, [0, 1024].repeat(3));
+}
+
+#[test]
+fn the_candidate_that_leaves_least_becomes_a_centre_and_draws_follow_what_it_leaves() {
+    let (n, d, summed) = (2600, 2, SUMMED_ROWS as usize);
+    let rows = Array2::from_shape_fn((n, d), |(i, j)| (i + j) as f64);
+    let x = tiled::<f64>(&rows, None, None);
+    let random = &mut Random(8);
+    // Whole numbers, so that no order of additions rounds.
+    let near: Vec<f64> = (0..n).map(|i| (i * i % 11) as f64).collect();
+    let weights: Vec<f64> = (0..n).map(|i| (i % 3) as f64).collect();
+    for (weighed, count) in [(1_usize, 3_usize), (5, 5), (9, 9), (4, 0)] {
+        let distances: Vec<f64> = (0..weighed * n).map(|i| (i * 17 % (7 + i / n)) as f64).collect();
+        let left = |c: usize, i: usize| weights[i] * near[i].min(distances[c * n + i]);
+        let parts = n.div_ceil(summed);
+        let part = |c: usize, g: usize| (g * summed..n.min((g + 1) * summed)).map(|i| left(c, i)).sum::<f64>();
+        let sums: Vec<f64> = (0..weighed * parts).map(|at| part(at / parts, at % parts)).collect();
+        let all = |c: usize| (0..n).map(|i| left(c, i)).sum::<f64>();
+        let best = (0..weighed).fold(0, |best, c| if all(c) < all(best) { c } else { best });
+        let uniforms: Vec<f64> = (0..2 * count).map(|_| random.uniform()).collect();
+        let places = count.next_multiple_of(4);
+        let weighed_rows: Vec<u64> = (0..weighed as u64).map(|c| 100 + c).collect();
+        let [near_there, distances, sums, weights_there, uniforms_there] =
+            [&near, &distances, &sums, &weights, &uniforms].map(|values| Buffer::new(values));
+        let weighed_rows = Buffer::new(&weighed_rows);
+        let [mut chosen, mut number] = [(); 2].map(|()| Buffer::<u64>::unwritten(1));
+        let mut ran_out = Buffer::new(&[0_u64]);
+        let mut drawn = Buffer::<u64>::unwritten(count.max(1));
+        let [mut candidates, mut points] = [(); 2].map(|()| poison::<f64>((2 * places * d).max(1) as u64));
+        let arguments = DrawNext::<f64> {
+            x: x.pointer(),
+            row_weights: weights_there.pointer(),
+            n: n as u64,
+            d: d as u32,
+            near: near_there.pointer(),
+            distances: distances.pointer(),
+            sums: sums.pointer(),
+            weighed: weighed as u32,
+            weighed_rows: weighed_rows.pointer(),
+            chosen: chosen.pointer_mut(),
+            best: number.pointer_mut(),
+            ran_out: ran_out.pointer_mut(),
+            uniforms: if count == 0 { null() } else { uniforms_there.pointer() },
+            count: count as u32,
+            places: places as u32,
+            rows: if count == 0 { null_mut() } else { drawn.pointer_mut() },
+            candidates: candidates.pointer_mut(),
+            points: points.pointer_mut(),
+        };
+        // SAFETY: buffers of these lengths.
+        unsafe { draw_next::<f64>().emulate((places.max(1) as u32, 1), arguments) };
+        let what = format!("{count} draws after {weighed}");
+        assert_eq!((number.to_vec()[0], chosen.to_vec()[0]), (best as u64, 100 + best as u64), "{what}");
+        assert_eq!(ran_out.to_vec(), [0], "{what}");
+        let running = |values: &mut dyn Iterator<Item = f64>| -> Vec<f64> {
+            let mut sum = 0.0;
+            values
+                .map(|v| {
+                    sum += v;
+                    sum
+                })
+                .collect()
+        };
+        let group = |g: usize| g * GROUP..n.min((g + 1) * GROUP);
+        let of_groups = running(&mut (0..n.div_ceil(GROUP)).map(|g| group(g).map(|i| left(best, i)).sum()));
+        for draw in 0..count {
+            let g = Draws::index_at(&of_groups, uniforms[draw]);
+            let of_rows = running(&mut group(g).map(|i| left(best, i)));
+            let row = g * GROUP + Draws::index_at(&of_rows, uniforms[count + draw]);
+            assert_eq!(drawn.to_vec()[draw], row as u64, "{what}: {draw}");
+            assert_eq!(points.to_vec()[2 * draw * d], row as f64, "{what}: {draw}");
+        }
+    }
 }

@@ -118,8 +118,9 @@ fn check_distances<T: Real>(n: usize, d: usize, weighted: bool) {
             n: n as u64,
             d: d as u32,
             candidates: candidates.pointer(),
-            near: near.pointer(),
+            near: near.pointer_mut(),
             distances: distances.pointer_mut(),
+            lower_by: null(),
             sums: sums.pointer_mut(),
         };
         // SAFETY: buffers of these lengths.
@@ -142,13 +143,28 @@ fn check_distances<T: Real>(n: usize, d: usize, weighted: bool) {
             let mut lowered = Buffer::new(&near.to_vec());
             let of_one = &distances.to_vec()[c * n..(c + 1) * n];
             let of_one = Buffer::new(of_one);
-            let arguments = Lower { n: n as u64, distances: of_one.pointer(), near: lowered.pointer_mut() };
+            let lowers = Lower { n: n as u64, distances: of_one.pointer(), near: lowered.pointer_mut() };
             // SAFETY: buffers of these lengths.
-            unsafe { lower::<T>().emulate((2, 1), arguments) };
+            unsafe { lower::<T>().emulate((2, 1), lowers) };
             for (i, (got, row)) in lowered.to_vec().iter().zip(rows.outer_iter()).enumerate() {
                 let least = want[i].min(squared(row, point));
                 close(*got, least, least, tolerance::<T>(), &format!("row {i} with candidate {c} of {count}"));
             }
+            // The same on the way to weigh candidates: they find it lowered.
+            let [mut on_the_way, mut before] = [&near, &lowered].map(|near| Buffer::new(&near.to_vec()));
+            let mut distances = Buffer::new(&distances.to_vec());
+            let number = Buffer::new(&[c as u64]);
+            let [one, other] = [(&mut on_the_way, number.pointer()), (&mut before, null())].map(|(near, lower_by)| {
+                let mut sums = poison((count * groups) as u64);
+                let to = if lower_by.is_null() { null_mut() } else { distances.pointer_mut() };
+                (arguments.near, arguments.distances) = (near.pointer_mut(), to);
+                (arguments.sums, arguments.lower_by) = (sums.pointer_mut(), lower_by);
+                // SAFETY: buffers of these lengths.
+                unsafe { kernel.emulate((2, 1), arguments) };
+                sums.to_vec()
+            });
+            assert_eq!(one, other, "candidate {c} of {count}: sums with it and after it");
+            assert_eq!(on_the_way.to_vec(), lowered.to_vec(), "candidate {c} of {count}: what is near");
         }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) use halves::Coded;
 pub(crate) use lloyd::{LloydBuffers, LloydPlan};
 pub(crate) use products::{Cut, Factor, Raw, Side};
 pub(crate) use scores::ScorePlan;
-pub(crate) use seeding::DrawBuffers;
+pub(crate) use seeding::{DrawBuffers, NextBuffers, Weighed};
 
 use std::os::raw::c_void;
 

@@ -2,8 +2,10 @@
 //! where there is none.
 
 use gmm_model::Draws;
+use ndarray::Array3;
 
 use super::*;
+use crate::cuda::seeding::ONE_BY_ONE;
 use crate::init::{self, RowDraw};
 use crate::{CpuEngine, ReferenceEngine, Resident};
 
@@ -65,7 +67,7 @@ fn a_row_that_is_drawn_becomes_a_centre_with_the_distances_that_it_was_weighed_b
 }
 
 #[test]
-fn seeds_are_the_rows_that_the_cpu_draws_at_one_wait_each() {
+fn seeds_are_the_rows_that_the_cpu_draws_at_one_wait_in_all_or_one_each() {
     for (n, d, k) in [(600, 3, 2), (2500, 2, 9), (40_000, 1, 60)] {
         let rows = rows(n, d, 50.0);
         let weights: Vec<f64> = (0..n).map(|i| (i % 3) as f64).collect();
@@ -76,14 +78,21 @@ fn seeds_are_the_rows_that_the_cpu_draws_at_one_wait_each() {
             let at = vec![50.0; d];
             let draws = || Draws::new(n as u64, 0);
             let mut slow = CpuEngine::new(1).unwrap().load(&data, precision, &at).unwrap();
-            let want = init::seed(slow.as_mut(), &data, k, &mut draws()).unwrap();
+            let mut drawn = draws();
+            let want = init::seed(slow.as_mut(), &data, k, &mut drawn).unwrap();
+            let after = drawn.uniform();
             let fake = Fake::install(Machine::default());
             let engine = CudaEngine::new(0).unwrap();
             let mut fast = engine.load(&data, precision, &at).unwrap();
-            let before = fake.0.calls_of(Class::Wait);
-            let got = init::seed(fast.as_mut(), &data, k, &mut draws()).unwrap();
-            assert_eq!(fake.0.calls_of(Class::Wait) - before, k, "{precision} n={n} k={k}: waits");
-            assert_eq!(got, want, "{precision} n={n} k={k}");
+            for (one_by_one, waits) in [(false, 1), (true, k)] {
+                ONE_BY_ONE.set(one_by_one);
+                let (before, mut drawn) = (fake.0.calls_of(Class::Wait), draws());
+                let got = init::seed(fast.as_mut(), &data, k, &mut drawn).unwrap();
+                ONE_BY_ONE.set(false);
+                assert_eq!(fake.0.calls_of(Class::Wait) - before, waits, "{precision} n={n} k={k}: waits");
+                assert_eq!(got, want, "{precision} n={n} k={k}, one by one: {one_by_one}");
+                assert_eq!(drawn.uniform(), after, "{precision} n={n} k={k}: numbers that were drawn");
+            }
             drop((fast, engine));
             fake.0.assert_clean("seeding");
         }
@@ -91,10 +100,80 @@ fn seeds_are_the_rows_that_the_cpu_draws_at_one_wait_each() {
 }
 
 #[test]
+fn centres_that_are_drawn_ahead_are_those_of_one_after_another() {
+    let (n, d) = (2100, 3);
+    let all = rows(n, d, 20.0);
+    let weights: Vec<f64> = (0..n).map(|i| (i % 4) as f64).collect();
+    let data = Dataset::new(all.clone()).unwrap().with_weights(weights.clone()).unwrap();
+    let first = all.row(7).to_vec();
+    // More candidates than one launch takes, and than four.
+    for count in [2, 5, 9] {
+        let mut draws = Draws::new(count as u64, 0);
+        let uniforms = Array3::from_shape_simple_fn((4, 2, count), || draws.uniform());
+        let mut one_by_one = ReferenceEngine.load(&data, Precision::F64, &[20.0; 3]).unwrap();
+        let mut left = one_by_one.add_centre(&first).unwrap();
+        let mut want = Vec::new();
+        for of_place in uniforms.outer_iter() {
+            let mut sum = 0.0;
+            left.iter_mut().for_each(|slot| {
+                sum += *slot;
+                *slot = sum;
+            });
+            let numbers = of_place.row(0).into_iter().zip(of_place.row(1));
+            let drawn = numbers.map(|(g, &uniform)| RowDraw { group: Draws::index_at(&left, *g), uniform });
+            let weighed = one_by_one.weigh_draws(&drawn.collect::<Vec<_>>(), Some(&weights)).unwrap();
+            let best = (0..count).min_by(|a, b| weighed.left[*a].total_cmp(&weighed.left[*b])).unwrap();
+            want.push(weighed.rows[best]);
+            left = one_by_one.add_drawn(best).unwrap();
+        }
+        let fake = Fake::install(Machine::default());
+        let engine = CudaEngine::new(0).unwrap();
+        let mut rows = engine.load(&data, Precision::F64, &[20.0; 3]).unwrap();
+        for what in ["first", "again"] {
+            let got = rows.draw_centres(&first, uniforms.view(), Some(&weights)).unwrap();
+            assert_eq!(got, Some(want.clone()), "{count} candidates, {what}");
+        }
+        drop((rows, engine));
+        fake.0.assert_clean("centres drawn ahead");
+    }
+}
+
+#[test]
+fn rows_that_run_out_are_told_where_centres_are_drawn_ahead() {
+    let all = Array2::from_shape_fn((300, 2), |(i, j)| ((i % 3) * (j + 1)) as f64);
+    let data = Dataset::new(all.clone()).unwrap();
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let mut rows = engine.load(&data, Precision::F32, &[0.0; 2]).unwrap();
+    let ask = |rows: &mut dyn Resident, more: usize| {
+        let uniforms = Array3::from_shape_fn((more, 2, 3), |(c, i, t)| (c + 2 * i + 3 * t) as f64 / 20.0);
+        rows.draw_centres(&[0.0; 2], uniforms.view(), None).unwrap()
+    };
+    let mut found = ask(rows.as_mut(), 2).expect("as many centres as places where rows are");
+    found.iter_mut().for_each(|row| *row %= 3);
+    found.sort_unstable();
+    assert_eq!(found, [1, 2]);
+    assert_eq!(ask(rows.as_mut(), 3), None);
+    let seeds = init::seed(rows.as_mut(), &data, 5, &mut Draws::new(2, 0)).unwrap();
+    let mut slow = CpuEngine::new(1).unwrap().load(&data, Precision::F32, &[0.0; 2]).unwrap();
+    assert_eq!(seeds, init::seed(slow.as_mut(), &data, 5, &mut Draws::new(2, 0)).unwrap());
+    drop((rows, engine));
+    fake.0.assert_clean("rows that run out");
+}
+
+#[test]
 fn a_fault_anywhere_in_a_seeding_is_an_error_and_the_next_one_is_right() {
     let data = dataset(300, 2);
-    let seeds = |rows: &mut dyn Resident| init::seed(rows, &data, 5, &mut Draws::new(3, 0));
-    let load = |engine: &CudaEngine| engine.load(&data, Precision::F32, &[0.0; 2]).unwrap();
+    for one_by_one in [false, true] {
+        ONE_BY_ONE.set(one_by_one);
+        faults_in_seeding(&data);
+        ONE_BY_ONE.set(false);
+    }
+}
+
+fn faults_in_seeding(data: &Dataset) {
+    let seeds = |rows: &mut dyn Resident| init::seed(rows, data, 5, &mut Draws::new(3, 0));
+    let load = |engine: &CudaEngine| engine.load(data, Precision::F32, &[0.0; 2]).unwrap();
     let want = {
         let _fake = Fake::install(Machine::default());
         seeds(load(&CudaEngine::new(0).unwrap()).as_mut()).unwrap()
@@ -130,7 +209,7 @@ fn a_fault_anywhere_in_a_seeding_is_an_error_and_the_next_one_is_right() {
             drop((rows, engine));
             fake.0.assert_clean(&what);
             if failed.is_none() {
-                assert!(at > 2, "{what}");
+                assert!(at > 1, "{what}");
                 break;
             }
         }
