@@ -215,21 +215,25 @@ pub trait Resident: Send {
     /// What [`add_centre`](Self::add_centre) of `first`, `(d,)`, and for each of `uniforms` a
     /// [`weigh_draws`](Self::weigh_draws) and an [`add_drawn`](Self::add_drawn) of the one that leaves least would come to,
     /// without a look between: the rows that became centres. `uniforms`, `(c, 2, t)` in `[0, 1)`, say of `t` candidates for each
-    /// further centre first which group of rows, then which row of it, each with a probability in proportion to `w near`. None
-    /// where the engine has no such way for so many rows, or rows ran out: all lie on centres, or their distances overflow.
-    /// Forgets centres before, and has none afterwards.
+    /// further centre first which group of rows, then which row of it, each with a probability in proportion to `w near`.
+    ///
+    /// None where it is to be done one after another: the engine has no such way, or none for so many rows, too little memory
+    /// for it, or rows ran out, since all lie on centres or their distances overflow. Centres before are forgotten, and there are none
+    /// afterwards, in any case.
     ///
     /// # Errors
     /// As for [`pass`](Self::pass).
     ///
     /// # Panics
-    /// Where `c` or `t` is 0, or as for [`weigh_draws`](Self::weigh_draws).
+    /// An engine that has such a way: where `c` or `t` is 0 or the length between is not 2, or as for
+    /// [`weigh_draws`](Self::weigh_draws).
     fn draw_centres(
         &mut self,
         _first: &[f64],
         _uniforms: ArrayView3<'_, f64>,
         _weights: Option<&[f64]>,
     ) -> Result<Option<Vec<usize>>, Error> {
+        self.forget_centres();
         Ok(None)
     }
 

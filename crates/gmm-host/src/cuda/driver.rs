@@ -200,7 +200,8 @@ const _: () = assert!(size_of::<LaunchConfig>() == 56 && size_of::<LaunchAttribu
 /// Puts a kernel on a stream with attributes; `None` where the driver is too old for them.
 ///
 /// # Safety
-/// As for `cuLaunchKernel`; a kernel with [`LaunchAttribute::WAITS_BY_ITSELF`] does so before it touches memory.
+/// As for `cuLaunchKernel`; a kernel with [`LaunchAttribute::WAITS_BY_ITSELF`] does so before it touches
+/// memory that the grid before it may write.
 pub(crate) unsafe fn launch_with_attributes(
     config: &LaunchConfig,
     function: CUfunction,

@@ -5,13 +5,15 @@
 use std::ops::Range;
 
 use cust::memory::AsyncCopyDestination;
+use gmm_kernels::THREADS;
+use gmm_kernels::device::WARP;
 use gmm_kernels::draw_next::MOST_ROWS;
 use gmm_kernels::draw_rows::DRAWN_ROWS;
 use gmm_kernels::squared_distances::{CANDIDATES, SUMMED_ROWS};
 use gmm_model::CovarianceType;
 use ndarray::{ArrayView2, ArrayView3};
 
-use super::launch::{DrawBuffers, Launcher, NextBuffers, Weighed};
+use super::launch::{Distances, DrawBuffers, Launcher, NextBuffers, Weighed};
 use super::parameters;
 use super::rows::CudaRows;
 use super::upload::Number;
@@ -29,6 +31,31 @@ const _: () = assert!(TOGETHER * SUMMED == DISTANCE_ROWS && DRAWN_ROWS == DISTAN
 /// Sums of [`DISTANCE_ROWS`] rows each.
 fn together(sums: &[f64]) -> Vec<f64> {
     sums.chunks(TOGETHER).map(|some| some.iter().sum()).collect()
+}
+
+/// The sum of what a candidate leaves of all groups, in the order in which a block of [`draw_next`](gmm_kernels::draw_next) adds: so
+/// that which way a centre is decided on does not show in it.
+fn as_a_block_adds(sums: &[f64]) -> f64 {
+    const LANES: usize = WARP as usize;
+    let mut of_threads = [0.0; THREADS as usize];
+    for (i, sum) in sums.iter().enumerate() {
+        of_threads[i % of_threads.len()] += sum;
+    }
+    let of_warp = |lanes: &[f64]| {
+        let mut lanes: [f64; LANES] = lanes.try_into().expect("a warp's lanes");
+        for step in [16, 8, 4, 2, 1] {
+            lanes = std::array::from_fn(|lane| lanes[lane] + lanes[lane ^ step]);
+        }
+        lanes[0]
+    };
+    of_threads.chunks_exact(LANES).fold(0.0, |sum, lanes| sum + of_warp(lanes))
+}
+
+/// Seconds that all centres may take without a look, at most, so that an interrupt is answered; and an estimate of them on a
+/// slow device.
+const UNSEEN: f64 = 0.3;
+fn unseen(more: usize, numbers: usize, places: usize) -> f64 {
+    more as f64 * (2e-5 + numbers as f64 * places as f64 * 1e-11)
 }
 
 /// Bytes that are taken without asking what is free.
@@ -165,7 +192,7 @@ impl<T: Number> CudaRows<T> {
                 &self.whole(),
                 &points,
                 &near,
-                distances.as_ref().map(|to| (to, None)),
+                distances.as_ref().map(|to| Distances { to, lower_by: None }),
                 &sums,
             )?;
         }
@@ -181,7 +208,7 @@ impl<T: Number> CudaRows<T> {
         let rows = rows.iter().map(|&row| row as usize).collect();
         let of_each = || sums.chunks_exact(groups);
         self.seeding.weighed = Candidates { sums: of_each().map(together).collect(), places, kept };
-        Ok(WeighedRows { rows, left: of_each().map(|sums| sums.iter().sum()).collect() })
+        Ok(WeighedRows { rows, left: of_each().map(as_a_block_adds).collect() })
     }
 
     /// Puts draws where a kernel reads them, and the kernel on the stream that makes candidates of them.
@@ -239,24 +266,26 @@ impl<T: Number> CudaRows<T> {
         let (more, two, count) = uniforms.dim();
         assert!(two == 2 && more > 0 && count > 0, "two numbers for each candidate of a place");
         let (places, groups, n) = (count.next_multiple_of(CANDIDATES / 2), self.n.div_ceil(SUMMED), self.n);
+        self.forget_centres_here();
         #[cfg(test)]
         if ONE_BY_ONE.get() {
             return Ok(None);
         }
-        if n as u64 > MOST_ROWS {
+        if n as u64 > MOST_ROWS || unseen(more, n * self.d, places) > UNSEEN {
             return Ok(None);
         }
-        self.forget_centres_here();
         // What the host sends and reads: rows of centres, whether rows ran out, a candidate's number, and uniforms. Then come rows
         // of candidates.
         let (sent, len) = (more + 2 + uniforms.len(), more + 2 + uniforms.len() + more * count);
-        self.reserve_seeding(places * groups, 2 * places)?;
-        if !self.reserve_distances(places)? {
-            return Ok(None);
+        match self.reserve_ahead(places, sent, len) {
+            Ok(true) => {}
+            // One after another they need less.
+            Ok(false) | Err(Error::Memory { .. }) => {
+                self.forget_centres_here();
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
         }
-        pin(&self.gpu, &mut self.seeding.host_centres, 2 * self.d)?;
-        pin(&self.gpu, &mut self.seeding.host_draws, sent)?;
-        self.seeding.draws.reserve(&self.gpu, len)?;
         let host = &mut self.seeding.host_draws.as_mut_slice()[..sent];
         host[..more + 2].fill(0);
         host[more + 2..].iter_mut().zip(&uniforms).for_each(|(slot, u)| *slot = u.to_bits());
@@ -302,8 +331,8 @@ impl<T: Number> CudaRows<T> {
                 let to = distances.index(these.start * n..);
                 let sums = sums.index(these.start * groups..these.end * groups);
                 // The first launch of a place lowers what is near, before any distance is another's.
-                let lower_by = (c > 0 && first == 0).then_some(&best);
-                launcher.potentials(&shape, &rows, &points, &near, Some((&to, lower_by)), &sums)?;
+                let lower_by = (c > 0 && first == 0).then_some((&best, count as u64));
+                launcher.potentials(&shape, &rows, &points, &near, Some(Distances { to: &to, lower_by }), &sums)?;
             }
         }
         launcher.draw_next::<T>(&shape, &rows, &near, &weighed(more), None)?;
@@ -369,6 +398,16 @@ impl<T: Number> CudaRows<T> {
         }
         self.reserve_seeding(places * groups, 2 * places)?;
         pin(&self.gpu, &mut self.seeding.host_draws, 3 * places)?;
+        self.reserve_distances(places)
+    }
+
+    /// Room to draw all centres for so many places, with so many numbers of draws of which some are sent; false where there is none
+    /// to spare for distances.
+    fn reserve_ahead(&mut self, places: usize, sent: usize, len: usize) -> Result<bool, Error> {
+        pin(&self.gpu, &mut self.seeding.host_centres, 2 * self.d)?;
+        pin(&self.gpu, &mut self.seeding.host_draws, sent)?;
+        self.seeding.draws.reserve(&self.gpu, len)?;
+        self.reserve_seeding(places * self.n.div_ceil(SUMMED), 2 * places)?;
         self.reserve_distances(places)
     }
 

@@ -173,7 +173,6 @@ impl Launcher<'_> {
         rows: &Chunk<T>,
         b: &LoopBuffers,
     ) -> Result<(), Error> {
-        assert_eq!(Variant::of(shape.kernel_kind(), shape.k, shape.d), Some(variant));
         let pass = Pass::<T> {
             state: pointer(&b.state),
             iteration,
@@ -186,8 +185,7 @@ impl Launcher<'_> {
             constants: pointer(&b.constants),
             partials: pointer(&b.partials),
         };
-        // SAFETY: the caller checked lengths against the fields' formulas, and the variant takes the shape.
-        unsafe { self.launch(fused::kernel::<T>(variant), (blocks, 1), pass) }
+        self.pass(shape, variant, blocks, pass)
     }
 
     fn narrow_pass<T: Number>(

@@ -17,13 +17,14 @@ pub(crate) use halves::Coded;
 pub(crate) use lloyd::{LloydBuffers, LloydPlan};
 pub(crate) use products::{Cut, Factor, Raw, Side};
 pub(crate) use scores::ScorePlan;
-pub(crate) use seeding::{DrawBuffers, NextBuffers, Weighed};
+pub(crate) use seeding::{Distances, DrawBuffers, NextBuffers, Weighed};
 
 use std::os::raw::c_void;
 
 use cust::memory::{DeviceCopy, DeviceSlice};
 use cust::sys::{CUresult, CUstream, cuLaunchKernel};
 use gmm_kernels::e_step::{self, EStep};
+use gmm_kernels::fused::{self, Pass, Variant};
 use gmm_kernels::layout::{TILE_ROWS, factor_len, statistics_len, tiled_len, tiles};
 use gmm_kernels::m_step_sums::{self, Sums};
 use gmm_kernels::nearest::{Nearest, nearest as nearest_kernel};
@@ -252,6 +253,16 @@ impl Launcher<'_> {
         unsafe { self.launch(reduce_partials(), (grid, 1), a) }
     }
 
+    /// One fused pass. Its first rows it sends for while the grid before it may still run, so that must be none that writes rows:
+    /// the M-step or a copy is between.
+    fn pass<T: Number>(self, shape: &Shape, variant: Variant, blocks: u32, a: Pass<T>) -> Result<(), Error> {
+        assert_eq!(Variant::of(shape.kernel_kind(), shape.k, shape.d), Some(variant));
+        // They come by 16 bytes.
+        assert!([a.coefficients, a.constants].iter().all(|at| at.addr().is_multiple_of(16)), "operands of a pass");
+        // SAFETY: the caller checked lengths against the fields' formulas, and the variant takes the shape.
+        unsafe { self.launch(fused::kernel::<T>(variant), (blocks, 1), a) }
+    }
+
     /// Partial results of blocks, `(count, len)`, into `out`: `out = Σ partials`.
     pub(crate) fn reduce_blocks(
         self,
@@ -337,7 +348,7 @@ unsafe fn enter(
         let attribute = LaunchAttribute::WAITS_BY_ITSELF;
         let (grid, block) = ([x, y, 1], [threads, 1, 1]);
         let config = LaunchConfig { grid, block, shared, stream, attributes: &raw const attribute, attributes_len: 1 };
-        // SAFETY: the caller's promise, and the kernel's text has the instruction, before its first access to memory.
+        // SAFETY: the caller's promise, and the kernel's text has the instruction, before its first access to what others write.
         if let Some(code) = unsafe { launch_with_attributes(&config, function, parameters) } {
             return code;
         }

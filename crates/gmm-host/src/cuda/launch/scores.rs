@@ -78,7 +78,6 @@ impl Launcher<'_> {
     ) -> Result<(), Error> {
         let place = variant.place();
         check_chunk(shape, rows);
-        assert_eq!(Variant::of(shape.kernel_kind(), shape.k, shape.d), Some(variant));
         at_least(coefficients, place.coefficients(), "coefficients");
         at_least(constants, 8 * u64::from(place.groups), "constants");
         at_least(partials, u64::from(blocks) * place.sums(), "partial sums");
@@ -94,7 +93,6 @@ impl Launcher<'_> {
             constants: pointer(constants),
             partials: pointer(partials),
         };
-        // SAFETY: every length was checked against the field's formula, and the variant takes the shape.
-        unsafe { self.launch(fused::kernel::<T>(variant), (blocks, 1), a) }
+        self.pass(shape, variant, blocks, a)
     }
 }

@@ -48,6 +48,16 @@ pub(crate) struct Weighed<T: Number> {
     pub(crate) ran_out: DeviceSlice<u64>,
 }
 
+/// Where distances to candidates go.
+#[derive(Clone, Copy)]
+pub(crate) struct Distances<'a, T: Number> {
+    /// `(C, n)`.
+    pub(crate) to: &'a DeviceSlice<T>,
+    /// The number, `(1,)`, of one of so many candidates that were weighed before: their distances are still there, and its own
+    /// lower `near` first.
+    pub(crate) lower_by: Option<(&'a DeviceSlice<u64>, u64)>,
+}
+
 /// Draws among all rows, and what comes of them.
 #[derive(Clone, Copy)]
 pub(crate) struct NextBuffers<T: Number> {
@@ -184,15 +194,14 @@ impl Launcher<'_> {
     }
 
     /// What each of 4 or 8 candidates, `(d, 2, C)` in high and low parts, would leave: sums of each 256 rows,
-    /// `(C, ceil(n/256))`; and, where there is room for them, the distances, `(C, n)`; with them comes the number, `(1,)`, of a
-    /// candidate that was weighed before, whose distances, which are still there, lower `near` first.
+    /// `(C, ceil(n/256))`; and, where there is room for them, the distances.
     pub(crate) fn potentials<T: Number>(
         self,
         shape: &Shape,
         rows: &Chunk<T>,
         candidates: &DeviceSlice<T>,
         near: &DeviceSlice<f64>,
-        distances: Option<(&DeviceSlice<T>, Option<&DeviceSlice<u64>>)>,
+        distances: Option<Distances<'_, T>>,
         sums: &DeviceSlice<f64>,
     ) -> Result<(), Error> {
         let groups = rows.n.div_ceil(SUMMED_ROWS);
@@ -204,9 +213,10 @@ impl Launcher<'_> {
         check_chunk(shape, rows);
         at_least(near, rows.n, "distances");
         at_least(sums, count * groups, "potentials");
-        let lower_by = distances.and_then(|(_, lower_by)| lower_by);
-        let distances = distances.map(|(distances, _)| distances);
-        distances.iter().for_each(|to| at_least(to, count * rows.n, "distances to candidates"));
+        let lower_by = distances.and_then(|d| d.lower_by);
+        let distances = distances.map(|d| d.to);
+        let there = lower_by.map_or(count, |(_, weighed)| count.max(weighed));
+        distances.iter().for_each(|to| at_least(to, there * rows.n, "distances to candidates"));
         let a = Potentials {
             x: pointer(&rows.x),
             row_weights: or_null(rows.row_weights.as_ref()),
@@ -215,7 +225,7 @@ impl Launcher<'_> {
             candidates: pointer(candidates),
             near: pointer(near),
             distances: or_null(distances),
-            lower_by: or_null(lower_by),
+            lower_by: or_null(lower_by.map(|(number, _)| number)),
             sums: pointer(sums),
         };
         // SAFETY: every length was checked against the field's formula; candidates start 16-byte aligned.

@@ -139,6 +139,30 @@ fn centres_that_are_drawn_ahead_are_those_of_one_after_another() {
 }
 
 #[test]
+fn candidates_that_leave_the_same_are_told_apart_alike_one_by_one_and_all_at_once() {
+    // Few points and their mirror images about the first centre, which nearly all weight is on: what candidates leave often
+    // differs by the order of additions alone.
+    let n = 3001;
+    let size = |i: usize| (1.0 + (i * i % 7) as f64).sqrt();
+    let point = |i: usize| if i < n / 2 { size(i) } else { -size(n - 2 - i) };
+    let all = Array2::from_shape_fn((n, 1), |(i, _)| if i == n - 1 { 0.0 } else { point(i) });
+    let weights = (0..n).map(|i| if i == n - 1 { 1e12 } else { 1.0 }).collect();
+    let data = Dataset::new(all).unwrap().with_weights(weights).unwrap();
+    let _fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let mut there = engine.load(&data, Precision::F64, &[0.0]).unwrap();
+    for seed in 0..40 {
+        let [all_at_once, one_by_one] = [false, true].map(|one_by_one| {
+            ONE_BY_ONE.set(one_by_one);
+            let seeds = init::seed(there.as_mut(), &data, 6, &mut Draws::new(seed, 0)).unwrap();
+            ONE_BY_ONE.set(false);
+            seeds
+        });
+        assert_eq!(all_at_once, one_by_one, "seed {seed}");
+    }
+}
+
+#[test]
 fn rows_that_run_out_are_told_where_centres_are_drawn_ahead() {
     let all = Array2::from_shape_fn((300, 2), |(i, j)| ((i % 3) * (j + 1)) as f64);
     let data = Dataset::new(all.clone()).unwrap();
