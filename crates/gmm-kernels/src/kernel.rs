@@ -49,7 +49,7 @@ impl<A: Arguments> Kernel<A> {
 /// [`THREADS`](crate::THREADS).
 macro_rules! kernels {
     ($(#[$doc:meta])* $args:ident<T> $fields:tt
-     $($(#[$entry_doc:meta])* $entry:ident => $f32:ident, $f64:ident, $body:path, $shared:path;)+) => {
+     $($(#[$entry_doc:meta])* $entry:ident => $f32:ident, $f64:ident, $body:path, $shared:path $(, $threads:path)?;)+) => {
         kernels!(@args [$(#[$doc])*] $args (<T>) (<T: $crate::Real>) $fields);
         $(
             $(#[$entry_doc])*
@@ -77,7 +77,8 @@ macro_rules! kernels {
                     let body = unsafe { core::mem::transmute::<unsafe fn($args<f64>), unsafe fn($args<T>)>(double) };
                     (stringify!($f64), body)
                 };
-                $crate::Kernel { name, shared_bytes: $shared, threads: |_| $crate::THREADS, body }
+                let threads = kernels!(@threads $args<T> $(, $threads)?);
+                $crate::Kernel { name, shared_bytes: $shared, threads, body }
             }
             kernels!(@entry $args $fields $f32 f32 $body);
             kernels!(@entry $args $fields $f64 f64 $body);
@@ -90,16 +91,16 @@ macro_rules! kernels {
             $(#[$entry_doc])*
             #[cfg(not(target_arch = "nvptx64"))]
             pub fn $entry() -> $crate::Kernel<$args> {
-                let threads = kernels!(@threads $args $($threads)?);
+                let threads = kernels!(@threads $args $(, $threads)?);
                 $crate::Kernel { name: stringify!($entry), shared_bytes: $shared, threads, body: $body }
             }
             kernels!(@entry $args $fields $entry f64 $body);
         )+
     };
-    (@threads $args:ident) => {
+    (@threads $args:ty) => {
         |_: &$args| $crate::THREADS
     };
-    (@threads $args:ident $threads:path) => {
+    (@threads $args:ty, $threads:path) => {
         $threads
     };
     (@args [$($doc:tt)*] $args:ident ($($t:tt)*) ($($bound:tt)*)

@@ -237,9 +237,9 @@ impl<T: Number> CudaRows<T> {
 
     /// One kernel for a pass, whose sums fit into registers.
     pub(super) fn fused_kernels(&self, shape: &Shape, variant: Variant) -> Result<Kernels, Error> {
-        let shared = fused::shared_bytes::<T>(variant);
-        let each = self.gpu.occupancy(fused::kernel::<T>(variant).name, THREADS, shared)?;
-        let groups = shape.n.div_ceil(fused::ROWS_OF_BLOCK);
+        let (threads, shared) = fused::block::<T>(variant);
+        let each = self.gpu.occupancy(fused::kernel::<T>(variant).name, threads, shared)?;
+        let groups = shape.n.div_ceil(fused::rows_of_block(threads));
         let blocks = u64::from(each * self.gpu.limits.multiprocessors).min(groups) as u32;
         Ok(Kernels::Fused(variant, blocks))
     }

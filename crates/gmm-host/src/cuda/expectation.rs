@@ -30,7 +30,7 @@ impl<T: Number> CudaRows<T> {
             let shape = self.shape(alike[0].covariance_type(), alike[0].n_components());
             let variant = Variant::of(shape.kernel_kind(), shape.k, shape.d).filter(|variant| {
                 let there = self.gpu.has(fused::kernel::<T>(*variant).name);
-                there && fused::shared_bytes::<T>(*variant) <= u64::from(self.gpu.limits.shared_bytes)
+                there && fused::block::<T>(*variant).1 <= u64::from(self.gpu.limits.shared_bytes)
             });
             let Some(variant) = variant.filter(|_| !self.forced.host_loop()) else {
                 out.extend(alike.iter().map(|_| None));

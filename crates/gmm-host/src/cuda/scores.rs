@@ -79,7 +79,7 @@ impl<T: Number> CudaRows<T> {
         let one = together(Columns::Components)?;
         let eight = if eights { together(Columns::Mixtures)? } else { one };
         let each = if one >= 2 * eight { 2 * eight } else { eight };
-        let groups = shape.n.div_ceil(gmm_kernels::fused::ROWS_OF_BLOCK);
+        let groups = shape.n.div_ceil(gmm_kernels::fused::rows_of_block(THREADS));
         let blocks = u64::from(self.gpu.limits.multiprocessors * each).min(groups) as u32;
         Ok(Some(ScorePlan { shape, form, eights, blocks }))
     }

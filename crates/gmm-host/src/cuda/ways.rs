@@ -102,7 +102,7 @@ pub(super) fn consider<T: Real>(
         ways.push((Way::Narrow(cut), loops.clone().or_else(why_not)));
     }
     if let Some(variant) = Variant::of(kind, k, d) {
-        let shared = fused::shared_bytes::<T>(variant);
+        let (_, shared) = fused::block::<T>(variant);
         let why_not = || match () {
             () if other(LoopKernels::Fused) => forced(),
             () if !has(fused::kernel::<T>(variant).name) => absent(),

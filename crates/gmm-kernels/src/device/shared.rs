@@ -23,6 +23,12 @@ impl<T: Real> Shared<T> {
         Self { offset, of: PhantomData }
     }
 
+    /// The array from element `i` on.
+    #[inline(always)]
+    pub fn skip(self, i: u32) -> Self {
+        Self::at(self.offset + i * T::BYTES)
+    }
+
     /// Element `i`.
     #[inline(always)]
     pub fn load(self, i: u32) -> T {

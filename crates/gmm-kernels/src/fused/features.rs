@@ -172,7 +172,7 @@ impl<const C: usize> Full<C> {
         wanted: &impl Fn(usize) -> bool,
         f: &mut impl FnMut(usize, [f64; 8]),
     ) {
-        const { assert!(C <= 8) };
+        const { assert!(C <= 10) };
         // Two entries at a time, so that what multiplies them is read once for both. Written out: a closure of that size
         // stays a call.
         Self::two_down(x, lane, ones, 0, wanted, f);
@@ -184,6 +184,9 @@ impl<const C: usize> Full<C> {
         }
         if C > 6 {
             Self::two_down(x, lane, ones, 6, wanted, f);
+        }
+        if C > 8 {
+            Self::two_down(x, lane, ones, 8, wanted, f);
         }
     }
 
@@ -223,7 +226,7 @@ impl<const C: usize> Full<C> {
                 })*
             };
         }
-        partners!(0 1 2 3 4 5 6 7 8);
+        partners!(0 1 2 3 4 5 6 7 8 9 10);
     }
 
     /// The step of entry `first`'s product with its `m`th partner; that of the entry after it is the same.

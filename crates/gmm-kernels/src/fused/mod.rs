@@ -75,31 +75,43 @@ kernels! {
     /// Up to 16 entries and their products, up to 8 components.
     full_4_1 => pass_full_4_1_f32, pass_full_4_1_f64, pass::body::<T, Full<4>, 10, 1>, pass::shared_bytes::<T, Full<4>, 1>;
     /// Up to 16 entries and their products, up to 16 components.
-    full_4_2 => pass_full_4_2_f32, pass_full_4_2_f64, pass::of_block::body::<T, Full<4>, 10, 2, 5>, pass::of_block::shared_bytes::<T, Full<4>, 2>;
+    full_4_2 => pass_full_4_2_f32, pass_full_4_2_f64, pass::of_block::body::<T, Full<4>, 10, 2, 5, 4>, pass::of_block::shared_bytes::<T, Full<4>, 2, 4>;
     /// Up to 16 entries and their products, up to 24 components.
-    full_4_3 => pass_full_4_3_f32, pass_full_4_3_f64, pass::of_block::body::<T, Full<4>, 10, 3, 8>, pass::of_block::shared_bytes::<T, Full<4>, 3>;
+    full_4_3 => pass_full_4_3_f32, pass_full_4_3_f64, pass::of_block::body::<T, Full<4>, 10, 3, 8, 4>, pass::of_block::shared_bytes::<T, Full<4>, 3, 4>;
     /// Up to 16 entries and their products, up to 32 components.
-    full_4_4 => pass_full_4_4_f32, pass_full_4_4_f64, pass::of_block::body::<T, Full<4>, 10, 4, 10>, pass::of_block::shared_bytes::<T, Full<4>, 4>;
+    full_4_4 => pass_full_4_4_f32, pass_full_4_4_f64, pass::of_block::body::<T, Full<4>, 10, 4, 10, 4>, pass::of_block::shared_bytes::<T, Full<4>, 4, 4>;
     /// Up to 16 entries and their products, up to 48 components.
-    full_4_6 => pass_full_4_6_f32, pass_full_4_6_f64, pass::of_block::body::<T, Full<4>, 10, 6, 15>, pass::of_block::shared_bytes::<T, Full<4>, 6>;
+    full_4_6 => pass_full_4_6_f32, pass_full_4_6_f64, pass::of_block::body::<T, Full<4>, 10, 6, 15, 4>, pass::of_block::shared_bytes::<T, Full<4>, 6, 4>;
+    /// Up to 16 entries and their products, up to 64 components.
+    full_4_8 => pass_full_4_8_f32, pass_full_4_8_f64, pass::of_block::body::<T, Full<4>, 10, 8, 10, 8>, pass::of_block::shared_bytes::<T, Full<4>, 8, 8>, pass::of_block::threads::<T, 8>;
+    /// Up to 16 entries and their products, up to 80 components.
+    full_4_10 => pass_full_4_10_f32, pass_full_4_10_f64, pass::of_block::body::<T, Full<4>, 10, 10, 13, 8>, pass::of_block::shared_bytes::<T, Full<4>, 10, 8>, pass::of_block::threads::<T, 8>;
     /// Up to 20 entries and their products, up to 8 components.
-    full_5_1 => pass_full_5_1_f32, pass_full_5_1_f64, pass::of_block::body::<T, Full<5>, 15, 1, 4>, pass::of_block::shared_bytes::<T, Full<5>, 1>;
+    full_5_1 => pass_full_5_1_f32, pass_full_5_1_f64, pass::of_block::body::<T, Full<5>, 15, 1, 4, 4>, pass::of_block::shared_bytes::<T, Full<5>, 1, 4>;
     /// Up to 20 entries and their products, up to 16 components.
-    full_5_2 => pass_full_5_2_f32, pass_full_5_2_f64, pass::of_block::body::<T, Full<5>, 15, 2, 8>, pass::of_block::shared_bytes::<T, Full<5>, 2>;
+    full_5_2 => pass_full_5_2_f32, pass_full_5_2_f64, pass::of_block::body::<T, Full<5>, 15, 2, 8, 4>, pass::of_block::shared_bytes::<T, Full<5>, 2, 4>;
     /// Up to 20 entries and their products, up to 32 components.
-    full_5_4 => pass_full_5_4_f32, pass_full_5_4_f64, pass::of_block::body::<T, Full<5>, 15, 4, 15>, pass::of_block::shared_bytes::<T, Full<5>, 4>;
+    full_5_4 => pass_full_5_4_f32, pass_full_5_4_f64, pass::of_block::body::<T, Full<5>, 15, 4, 15, 4>, pass::of_block::shared_bytes::<T, Full<5>, 4, 4>;
     /// Up to 24 entries and their products, up to 8 components.
-    full_6_1 => pass_full_6_1_f32, pass_full_6_1_f64, pass::of_block::body::<T, Full<6>, 21, 1, 6>, pass::of_block::shared_bytes::<T, Full<6>, 1>;
+    full_6_1 => pass_full_6_1_f32, pass_full_6_1_f64, pass::of_block::body::<T, Full<6>, 21, 1, 6, 4>, pass::of_block::shared_bytes::<T, Full<6>, 1, 4>;
     /// Up to 24 entries and their products, up to 16 components.
-    full_6_2 => pass_full_6_2_f32, pass_full_6_2_f64, pass::of_block::body::<T, Full<6>, 21, 2, 11>, pass::of_block::shared_bytes::<T, Full<6>, 2>;
+    full_6_2 => pass_full_6_2_f32, pass_full_6_2_f64, pass::of_block::body::<T, Full<6>, 21, 2, 11, 4>, pass::of_block::shared_bytes::<T, Full<6>, 2, 4>;
     /// Up to 28 entries and their products, up to 8 components.
-    full_7_1 => pass_full_7_1_f32, pass_full_7_1_f64, pass::of_block::body::<T, Full<7>, 28, 1, 7>, pass::of_block::shared_bytes::<T, Full<7>, 1>;
+    full_7_1 => pass_full_7_1_f32, pass_full_7_1_f64, pass::of_block::body::<T, Full<7>, 28, 1, 7, 4>, pass::of_block::shared_bytes::<T, Full<7>, 1, 4>;
     /// Up to 28 entries and their products, up to 16 components.
-    full_7_2 => pass_full_7_2_f32, pass_full_7_2_f64, pass::of_block::body::<T, Full<7>, 28, 2, 14>, pass::of_block::shared_bytes::<T, Full<7>, 2>;
+    full_7_2 => pass_full_7_2_f32, pass_full_7_2_f64, pass::of_block::body::<T, Full<7>, 28, 2, 14, 4>, pass::of_block::shared_bytes::<T, Full<7>, 2, 4>;
     /// Up to 32 entries and their products, up to 8 components.
-    full_8_1 => pass_full_8_1_f32, pass_full_8_1_f64, pass::of_block::body::<T, Full<8>, 36, 1, 9>, pass::of_block::shared_bytes::<T, Full<8>, 1>;
+    full_8_1 => pass_full_8_1_f32, pass_full_8_1_f64, pass::of_block::body::<T, Full<8>, 36, 1, 9, 4>, pass::of_block::shared_bytes::<T, Full<8>, 1, 4>;
     /// Up to 32 entries and their products, up to 16 components.
-    full_8_2 => pass_full_8_2_f32, pass_full_8_2_f64, pass::of_block::body::<T, Full<8>, 36, 2, 18>, pass::of_block::shared_bytes::<T, Full<8>, 2>;
+    full_8_2 => pass_full_8_2_f32, pass_full_8_2_f64, pass::of_block::body::<T, Full<8>, 36, 2, 18, 4>, pass::of_block::shared_bytes::<T, Full<8>, 2, 4>;
+    /// Up to 36 entries and their products, up to 8 components.
+    full_9_1 => pass_full_9_1_f32, pass_full_9_1_f64, pass::of_block::body::<T, Full<9>, 45, 1, 6, 8>, pass::of_block::shared_bytes::<T, Full<9>, 1, 8>, pass::of_block::threads::<T, 8>;
+    /// Up to 36 entries and their products, up to 16 components.
+    full_9_2 => pass_full_9_2_f32, pass_full_9_2_f64, pass::of_block::body::<T, Full<9>, 45, 2, 12, 8>, pass::of_block::shared_bytes::<T, Full<9>, 2, 8>, pass::of_block::threads::<T, 8>;
+    /// Up to 40 entries and their products, up to 8 components.
+    full_10_1 => pass_full_10_1_f32, pass_full_10_1_f64, pass::of_block::body::<T, Full<10>, 55, 1, 7, 8>, pass::of_block::shared_bytes::<T, Full<10>, 1, 8>, pass::of_block::threads::<T, 8>;
+    /// Up to 40 entries and their products, up to 16 components.
+    full_10_2 => pass_full_10_2_f32, pass_full_10_2_f64, pass::of_block::body::<T, Full<10>, 55, 2, 14, 8>, pass::of_block::shared_bytes::<T, Full<10>, 2, 8>, pass::of_block::threads::<T, 8>;
     /// Up to 5 entries and their products, up to 8 components.
     full_and_one_1_1 => pass_full_and_one_1_1_f32, pass_full_and_one_1_1_f64, pass::body::<T, FullAndOne<1>, 2, 1>, pass::shared_bytes::<T, FullAndOne<1>, 1>;
     /// Up to 5 entries and their products, up to 16 components.
@@ -129,21 +141,21 @@ kernels! {
     /// Up to 32 columns, up to 16 components.
     linear_2_2 => pass_linear_2_2_f32, pass_linear_2_2_f64, pass::body::<T, Linear<2>, 2, 2>, pass::shared_bytes::<T, Linear<2>, 2>;
     /// Up to 32 columns, up to 32 components.
-    linear_2_4 => pass_linear_2_4_f32, pass_linear_2_4_f64, pass::of_block::body::<T, Linear<2>, 2, 4, 2>, pass::of_block::shared_bytes::<T, Linear<2>, 4>;
+    linear_2_4 => pass_linear_2_4_f32, pass_linear_2_4_f64, pass::of_block::body::<T, Linear<2>, 2, 4, 2, 4>, pass::of_block::shared_bytes::<T, Linear<2>, 4, 4>;
     /// Up to 32 columns, up to 64 components.
-    linear_2_8 => pass_linear_2_8_f32, pass_linear_2_8_f64, pass::of_block::body::<T, Linear<2>, 2, 8, 4>, pass::of_block::shared_bytes::<T, Linear<2>, 8>;
+    linear_2_8 => pass_linear_2_8_f32, pass_linear_2_8_f64, pass::of_block::body::<T, Linear<2>, 2, 8, 4, 4>, pass::of_block::shared_bytes::<T, Linear<2>, 8, 4>;
     /// Up to 48 columns, up to 16 components.
-    linear_3_2 => pass_linear_3_2_f32, pass_linear_3_2_f64, pass::of_block::body::<T, Linear<3>, 3, 2, 2>, pass::of_block::shared_bytes::<T, Linear<3>, 2>;
+    linear_3_2 => pass_linear_3_2_f32, pass_linear_3_2_f64, pass::of_block::body::<T, Linear<3>, 3, 2, 2, 4>, pass::of_block::shared_bytes::<T, Linear<3>, 2, 4>;
     /// Up to 48 columns, up to 32 components.
-    linear_3_4 => pass_linear_3_4_f32, pass_linear_3_4_f64, pass::of_block::body::<T, Linear<3>, 3, 4, 3>, pass::of_block::shared_bytes::<T, Linear<3>, 4>;
+    linear_3_4 => pass_linear_3_4_f32, pass_linear_3_4_f64, pass::of_block::body::<T, Linear<3>, 3, 4, 3, 4>, pass::of_block::shared_bytes::<T, Linear<3>, 4, 4>;
     /// Up to 64 columns, up to 16 components.
-    linear_4_2 => pass_linear_4_2_f32, pass_linear_4_2_f64, pass::of_block::body::<T, Linear<4>, 4, 2, 2>, pass::of_block::shared_bytes::<T, Linear<4>, 2>;
+    linear_4_2 => pass_linear_4_2_f32, pass_linear_4_2_f64, pass::of_block::body::<T, Linear<4>, 4, 2, 2, 4>, pass::of_block::shared_bytes::<T, Linear<4>, 2, 4>;
     /// Up to 64 columns, up to 32 components.
-    linear_4_4 => pass_linear_4_4_f32, pass_linear_4_4_f64, pass::of_block::body::<T, Linear<4>, 4, 4, 4>, pass::of_block::shared_bytes::<T, Linear<4>, 4>;
+    linear_4_4 => pass_linear_4_4_f32, pass_linear_4_4_f64, pass::of_block::body::<T, Linear<4>, 4, 4, 4, 4>, pass::of_block::shared_bytes::<T, Linear<4>, 4, 4>;
     /// Up to 80 columns, up to 16 components.
-    linear_5_2 => pass_linear_5_2_f32, pass_linear_5_2_f64, pass::of_block::body::<T, Linear<5>, 5, 2, 3>, pass::of_block::shared_bytes::<T, Linear<5>, 2>;
+    linear_5_2 => pass_linear_5_2_f32, pass_linear_5_2_f64, pass::of_block::body::<T, Linear<5>, 5, 2, 3, 4>, pass::of_block::shared_bytes::<T, Linear<5>, 2, 4>;
     /// Up to 96 columns, up to 16 components.
-    linear_6_2 => pass_linear_6_2_f32, pass_linear_6_2_f64, pass::of_block::body::<T, Linear<6>, 6, 2, 3>, pass::of_block::shared_bytes::<T, Linear<6>, 2>;
+    linear_6_2 => pass_linear_6_2_f32, pass_linear_6_2_f64, pass::of_block::body::<T, Linear<6>, 6, 2, 3, 4>, pass::of_block::shared_bytes::<T, Linear<6>, 2, 4>;
     /// Up to 16 entries and their squares, up to 8 components.
     squares_1_1 => pass_squares_1_1_f32, pass_squares_1_1_f64, pass::body::<T, Squares<1>, 2, 1>, pass::shared_bytes::<T, Squares<1>, 1>;
     /// Up to 16 entries and their squares, up to 16 components.
@@ -151,11 +163,11 @@ kernels! {
     /// Up to 16 entries and their squares, up to 32 components.
     squares_1_4 => pass_squares_1_4_f32, pass_squares_1_4_f64, pass::body::<T, Squares<1>, 2, 4>, pass::shared_bytes::<T, Squares<1>, 4>;
     /// Up to 16 entries and their squares, up to 48 components.
-    squares_1_6 => pass_squares_1_6_f32, pass_squares_1_6_f64, pass::of_block::body::<T, Squares<1>, 2, 6, 3>, pass::of_block::shared_bytes::<T, Squares<1>, 6>;
+    squares_1_6 => pass_squares_1_6_f32, pass_squares_1_6_f64, pass::of_block::body::<T, Squares<1>, 2, 6, 3, 4>, pass::of_block::shared_bytes::<T, Squares<1>, 6, 4>;
     /// Up to 16 entries and their squares, up to 64 components.
-    squares_1_8 => pass_squares_1_8_f32, pass_squares_1_8_f64, pass::of_block::body::<T, Squares<1>, 2, 8, 4>, pass::of_block::shared_bytes::<T, Squares<1>, 8>;
+    squares_1_8 => pass_squares_1_8_f32, pass_squares_1_8_f64, pass::of_block::body::<T, Squares<1>, 2, 8, 4, 4>, pass::of_block::shared_bytes::<T, Squares<1>, 8, 4>;
     /// Up to 16 entries and their squares, up to 80 components.
-    squares_1_10 => pass_squares_1_10_f32, pass_squares_1_10_f64, pass::of_block::body::<T, Squares<1>, 2, 10, 5>, pass::of_block::shared_bytes::<T, Squares<1>, 10>;
+    squares_1_10 => pass_squares_1_10_f32, pass_squares_1_10_f64, pass::of_block::body::<T, Squares<1>, 2, 10, 5, 4>, pass::of_block::shared_bytes::<T, Squares<1>, 10, 4>;
     /// Up to 32 entries and their squares, up to 8 components.
     squares_2_1 => pass_squares_2_1_f32, pass_squares_2_1_f64, pass::body::<T, Squares<2>, 4, 1>, pass::shared_bytes::<T, Squares<2>, 1>;
     /// Up to 32 entries and their squares, up to 16 components.
@@ -163,17 +175,17 @@ kernels! {
     /// Up to 32 entries and their squares, up to 32 components.
     squares_2_4 => pass_squares_2_4_f32, pass_squares_2_4_f64, pass::body::<T, Squares<2>, 4, 4>, pass::shared_bytes::<T, Squares<2>, 4>;
     /// Up to 32 entries and their squares, up to 64 components.
-    squares_2_8 => pass_squares_2_8_f32, pass_squares_2_8_f64, pass::of_block::body::<T, Squares<2>, 4, 8, 8>, pass::of_block::shared_bytes::<T, Squares<2>, 8>;
+    squares_2_8 => pass_squares_2_8_f32, pass_squares_2_8_f64, pass::of_block::body::<T, Squares<2>, 4, 8, 8, 4>, pass::of_block::shared_bytes::<T, Squares<2>, 8, 4>;
     /// Up to 48 entries and their squares, up to 16 components.
-    squares_3_2 => pass_squares_3_2_f32, pass_squares_3_2_f64, pass::of_block::body::<T, Squares<3>, 6, 2, 3>, pass::of_block::shared_bytes::<T, Squares<3>, 2>;
+    squares_3_2 => pass_squares_3_2_f32, pass_squares_3_2_f64, pass::of_block::body::<T, Squares<3>, 6, 2, 3, 4>, pass::of_block::shared_bytes::<T, Squares<3>, 2, 4>;
     /// Up to 64 entries and their squares, up to 16 components.
-    squares_4_2 => pass_squares_4_2_f32, pass_squares_4_2_f64, pass::of_block::body::<T, Squares<4>, 8, 2, 4>, pass::of_block::shared_bytes::<T, Squares<4>, 2>;
+    squares_4_2 => pass_squares_4_2_f32, pass_squares_4_2_f64, pass::of_block::body::<T, Squares<4>, 8, 2, 4, 4>, pass::of_block::shared_bytes::<T, Squares<4>, 2, 4>;
     /// Up to 64 entries and their squares, up to 32 components.
-    squares_4_4 => pass_squares_4_4_f32, pass_squares_4_4_f64, pass::of_block::body::<T, Squares<4>, 8, 4, 8>, pass::of_block::shared_bytes::<T, Squares<4>, 4>;
+    squares_4_4 => pass_squares_4_4_f32, pass_squares_4_4_f64, pass::of_block::body::<T, Squares<4>, 8, 4, 8, 4>, pass::of_block::shared_bytes::<T, Squares<4>, 4, 4>;
     /// Up to 80 entries and their squares, up to 16 components.
-    squares_5_2 => pass_squares_5_2_f32, pass_squares_5_2_f64, pass::of_block::body::<T, Squares<5>, 10, 2, 5>, pass::of_block::shared_bytes::<T, Squares<5>, 2>;
+    squares_5_2 => pass_squares_5_2_f32, pass_squares_5_2_f64, pass::of_block::body::<T, Squares<5>, 10, 2, 5, 4>, pass::of_block::shared_bytes::<T, Squares<5>, 2, 4>;
     /// Up to 96 entries and their squares, up to 16 components.
-    squares_6_2 => pass_squares_6_2_f32, pass_squares_6_2_f64, pass::of_block::body::<T, Squares<6>, 12, 2, 6>, pass::of_block::shared_bytes::<T, Squares<6>, 2>;
+    squares_6_2 => pass_squares_6_2_f32, pass_squares_6_2_f64, pass::of_block::body::<T, Squares<6>, 12, 2, 6, 4>, pass::of_block::shared_bytes::<T, Squares<6>, 2, 4>;
 }
 
 /// What features are made of.
@@ -200,11 +212,13 @@ impl Family {
                 (1, &[1, 2, 4, 8, 13]),
                 (2, &[1, 2, 4]),
                 (3, &[1, 2]),
-                (4, &[1, 2, 3, 4, 6]),
+                (4, &[1, 2, 3, 4, 6, 8, 10]),
                 (5, &[1, 2, 4]),
                 (6, &[1, 2]),
                 (7, &[1, 2]),
                 (8, &[1, 2]),
+                (9, &[1, 2]),
+                (10, &[1, 2]),
             ],
             Self::FullAndOne => &[(1, &[1, 2, 4]), (2, &[1, 2]), (3, &[1, 2])],
             Self::Linear => {
@@ -232,9 +246,11 @@ impl Variant {
     /// The smallest that takes a shape, if one does.
     pub fn of(kind: Kind, k: u32, d: u32) -> Option<Self> {
         let of = |family: Family, size: u32| {
-            // A size more at most: what would be of no use is little then.
+            // A size more at most: what would be of no use is little then, but not where there are many components.
+            const MANY: u32 = 8;
             let fits = family.sizes().iter().filter(|(s, _)| (size..=size + 1).contains(s));
-            let mut all = fits.flat_map(|(size, groups)| groups.iter().map(|groups| (*size, *groups)));
+            let all = fits.flat_map(|(size, groups)| groups.iter().map(|groups| (*size, *groups)));
+            let mut all = all.filter(|(s, groups)| *s == size || family != Family::Full || *groups < MANY);
             let (size, groups) = all.find(|(_, groups)| 8 * groups >= k)?;
             Some(Self { family, size, groups })
         };
@@ -300,6 +316,8 @@ pub fn kernel<T: crate::Real>(variant: Variant) -> crate::Kernel<Pass<T>> {
         (Family::Full, 4, 3) => full_4_3::<T>(),
         (Family::Full, 4, 4) => full_4_4::<T>(),
         (Family::Full, 4, 6) => full_4_6::<T>(),
+        (Family::Full, 4, 8) => full_4_8::<T>(),
+        (Family::Full, 4, 10) => full_4_10::<T>(),
         (Family::Full, 5, 1) => full_5_1::<T>(),
         (Family::Full, 5, 2) => full_5_2::<T>(),
         (Family::Full, 5, 4) => full_5_4::<T>(),
@@ -309,6 +327,10 @@ pub fn kernel<T: crate::Real>(variant: Variant) -> crate::Kernel<Pass<T>> {
         (Family::Full, 7, 2) => full_7_2::<T>(),
         (Family::Full, 8, 1) => full_8_1::<T>(),
         (Family::Full, 8, 2) => full_8_2::<T>(),
+        (Family::Full, 9, 1) => full_9_1::<T>(),
+        (Family::Full, 9, 2) => full_9_2::<T>(),
+        (Family::Full, 10, 1) => full_10_1::<T>(),
+        (Family::Full, 10, 2) => full_10_2::<T>(),
         (Family::FullAndOne, 1, 1) => full_and_one_1_1::<T>(),
         (Family::FullAndOne, 1, 2) => full_and_one_1_2::<T>(),
         (Family::FullAndOne, 1, 4) => full_and_one_1_4::<T>(),
@@ -350,12 +372,12 @@ pub fn kernel<T: crate::Real>(variant: Variant) -> crate::Kernel<Pass<T>> {
     }
 }
 
-/// Shared memory of a variant's blocks, in bytes.
+/// Threads and shared memory, in bytes, of a variant's blocks.
 #[cfg(not(target_arch = "nvptx64"))]
-pub fn shared_bytes<T: crate::Real>(variant: Variant) -> u64 {
+pub fn block<T: crate::Real>(variant: Variant) -> (u32, u64) {
     use core::ptr::{null, null_mut};
-    // It depends on the variant alone.
-    (kernel::<T>(variant).shared_bytes)(&Pass {
+    // They depend on the variant alone.
+    let any = Pass {
         state: null(),
         iteration: 0,
         x: null(),
@@ -366,8 +388,12 @@ pub fn shared_bytes<T: crate::Real>(variant: Variant) -> u64 {
         coefficients: null(),
         constants: null(),
         partials: null_mut(),
-    })
+    };
+    let kernel = kernel::<T>(variant);
+    ((kernel.threads)(&any), (kernel.shared_bytes)(&any))
 }
 
-/// Rows that a block takes at a time: sixteen for each of its warps.
-pub const ROWS_OF_BLOCK: u64 = (features::GROUP * crate::THREADS / crate::device::WARP) as u64;
+/// Rows that a block of so many threads takes at a time: sixteen for each of its warps.
+pub const fn rows_of_block(threads: u32) -> u64 {
+    (features::GROUP * threads / crate::device::WARP) as u64
+}

@@ -5,7 +5,7 @@ use super::super::lanes::{quad, row_weight};
 use super::super::top::{key, least_of_quads};
 use super::parts::{coefficient, constant};
 use crate::Real;
-use crate::device::{Shared, mma};
+use crate::device::{self, Shared, mma};
 use crate::math::reciprocal;
 
 /// Distance of a row's responsibilities from those of the row before: 4 more than the components, against bank
@@ -33,20 +33,95 @@ pub(super) unsafe fn weights_of_lane(row_weights: *const f64, n: u64, group: u32
 
 /// Log joint densities of the rows whose columns are at `x`, as the tensor cores leave them.
 #[inline(always)]
-pub(super) fn joint<F: Features, const S: usize, const NT: usize>(
+pub(super) fn joint<F: Features, const NT: usize>(
     x: Shared<f64>,
     coefficients: Shared<f64>,
     constants: Shared<f64>,
     lane: u32,
 ) -> [[f64; 4]; NT] {
-    let mut joint = [[0.0; 4]; NT];
-    each(NT, |nt| joint[nt] = constant(constants, nt, lane));
+    some_joint::<F, NT, NT>(x, coefficients, constants, lane, 0)
+}
+
+/// Those of `SOME` groups of components from group `from` on.
+#[inline(always)]
+fn some_joint<F: Features, const NT: usize, const SOME: usize>(
+    x: Shared<f64>,
+    coefficients: Shared<f64>,
+    constants: Shared<f64>,
+    lane: u32,
+    from: u32,
+) -> [[f64; 4]; SOME] {
+    let (coefficients, constants) = (coefficients.skip(128 * from), constants.skip(8 * from));
+    let mut joint = [[0.0; 4]; SOME];
+    each(SOME, |nt| joint[nt] = constant(constants, nt, lane));
     F::across(x, lane, |step, features| {
-        each(NT, |nt| {
+        each(SOME, |nt| {
             mma::f64_16x8x16(&mut joint[nt], features, coefficient(coefficients, step * NT + nt, lane));
         });
     });
     joint
+}
+
+/// Groups of components that [`respond_by_fives`] has in registers.
+pub(super) const FIVE: usize = 5;
+
+/// What [`respond`] does for [`joint`], with few groups of components in registers: features are formed anew for each five,
+/// and densities wait where responsibilities will be. Groups come in fives.
+#[inline(always)]
+pub(super) fn respond_by_fives<T: Real, F: Features, const NT: usize>(
+    x: Shared<f64>,
+    coefficients: Shared<f64>,
+    constants: Shared<f64>,
+    weights: [f64; 2],
+    r: Shared<f64>,
+    lane: u32,
+) -> [[f64; 3]; 2] {
+    let at = |nt: u32, half: usize| (lane / 4 + 8 * half as u32) * row_stride(NT as u32) + 8 * nt + lane % 4;
+    let mut tops = [i32::MIN; 2];
+    // Loops that stay loops, here and below, so that no register holds what comes later.
+    let (mut from, groups) = (0, device::unknown(NT as u32));
+    while from < groups {
+        let joint = some_joint::<F, NT, FIVE>(x, coefficients, constants, lane, from);
+        each(2, |half| {
+            each(FIVE, |nt| {
+                let two = [joint[nt][2 * half], joint[nt][2 * half + 1]];
+                tops[half] = tops[half].max(key(two[0])).max(key(two[1]));
+                let at = at(from + nt as u32, half);
+                r.store(at, two[0]);
+                r.store(at + 4, two[1]);
+            });
+        });
+        from += FIVE as u32;
+    }
+    let tops = least_of_quads(tops);
+    // Each lane reads what it wrote itself.
+    let mut sums = [0.0; 2];
+    let mut nt = 0;
+    while nt < groups {
+        each(2, |half| {
+            each(2, |odd| {
+                let at = at(nt, half) + 4 * odd as u32;
+                let e = T::from_f64(r.load(at) - tops[half]).exp_below().to_f64();
+                // In f64 whatever the exponentials are, as in `respond`.
+                sums[half] += e;
+                r.store(at, e);
+            });
+        });
+        nt += 1;
+    }
+    let sums = sums.map(|sum| quad(sum, core::ops::Add::add));
+    let shares = [0, 1].map(|half| weights[half] * reciprocal(sums[half]));
+    let mut nt = 0;
+    while nt < groups {
+        each(2, |half| {
+            each(2, |odd| {
+                let at = at(nt, half) + 4 * odd as u32;
+                r.store(at, r.load(at) * shares[half]);
+            });
+        });
+        nt += 1;
+    }
+    [0, 1].map(|half| [weights[half], tops[half], sums[half]])
 }
 
 /// Responsibilities into `r`, [`row_stride`] apart; and of each of this lane's two rows: weight, a number near the largest

@@ -125,7 +125,7 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
     let groups = groups_of_rows(&a);
     let mut group = thread::block_idx_x() * WARPS + me;
     // SAFETY: as the fields say.
-    if unsafe { start::<T, F>(&a, (tiles, NT as u32), (x, raw(own)), group) } {
+    if unsafe { start::<T, F>(&a, THREADS, (tiles, NT as u32), (x, raw(own)), group) } {
         return;
     }
 
@@ -155,7 +155,7 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
         // Of each of this lane's two rows: weight, a number near the largest joint density, sum of all in terms of that.
         let mut densities = [[0.0; 3]; 2];
         if in_registers(S, NT) {
-            let joint = joint::<F, S, NT>(x, coefficients, constants, lane);
+            let joint = joint::<F, NT>(x, coefficients, constants, lane);
             densities = respond::<T, NT>(&joint, weights_here, r, lane);
         } else {
             // Log joint densities wait in shared memory, where each lane reads what it wrote itself.

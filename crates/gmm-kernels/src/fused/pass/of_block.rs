@@ -3,25 +3,32 @@
 //! Each warp takes sixteen rows from their arrival to their responsibilities, as in the pass of a [warp](super::body).
 //! When all have done so, each adds the rows of all to its share of the sums: some tiles of sixteen features by eight
 //! components, which no other warp has. So features are formed once for most of the tiles, a block's sums need no adding up
-//! at the end, and a warp needs a quarter of the registers.
+//! at the end, and a warp needs a quarter of the registers, or an eighth: a block has four warps, or eight.
 
 use super::super::features::{Features, GROUP, STRIDE, each};
 use super::super::likelihood::Likelihood;
 use super::super::staging::{Rows, raw_len};
-use super::joint::{joint, respond, row_stride, weights_of_lane};
+use super::Pass;
+use super::joint::{FIVE, joint, respond, respond_by_fives, row_stride, weights_of_lane};
 use super::parts::{groups_of_rows, start};
-use super::{Pass, WARPS};
 use crate::Real;
 use crate::device::{self, Shared, WARP, mma, thread, warp};
 
 /// Numbers of a warp: its columns, its rows' responsibilities, each lane's likelihood, then what is on its way.
-const fn warp_len<T: Real, F: Features>(groups: u32) -> u32 {
-    F::COLUMNS * STRIDE + GROUP * row_stride(groups) + 3 * WARP + raw_len::<T>(F::ENTRIES)
+const fn warp_len<T: Real, F: Features, const NT: usize, const W: usize>() -> u32 {
+    let likelihoods = if by_fives(share(F::STEPS * NT, W), NT) { 0 } else { 3 * WARP };
+    F::COLUMNS * STRIDE + GROUP * row_stride(NT as u32) + likelihoods + raw_len::<T>(F::ENTRIES)
+}
+
+/// Whether densities are computed for some of the components at a time: where all would not fit into the registers beside the
+/// sums. Then each lane's likelihood does.
+const fn by_fives(share: usize, nt: usize) -> bool {
+    share + nt > 22 && nt.is_multiple_of(FIVE)
 }
 
 /// Tiles of a warp's share, of so many in all.
-pub const fn share(tiles: usize) -> usize {
-    tiles.div_ceil(WARPS as usize)
+const fn share(tiles: usize, warps: usize) -> usize {
+    tiles.div_ceil(warps)
 }
 
 /// Whether responsibilities of sixteen rows stay in registers for all features, or are read for each tile again.
@@ -29,53 +36,64 @@ const fn kept(share: usize, nt: usize) -> bool {
     2 * nt + share <= 18
 }
 
-/// Groups of components whose Σ r a warp adds up at most: every fourth.
+/// Groups of components whose Σ r a warp adds up at most: every fourth or eighth.
 const WEIGHTS: usize = 4;
 
-/// Bytes of shared memory: coefficients, constants, and for each warp its own.
+/// Bytes of shared memory: coefficients, constants, and for each of `W` warps its own.
 #[cfg(not(target_arch = "nvptx64"))]
-pub fn shared_bytes<T: Real, F: Features, const NT: usize>(_: &Pass<T>) -> u64 {
+pub fn shared_bytes<T: Real, F: Features, const NT: usize, const W: usize>(_: &Pass<T>) -> u64 {
     let groups = NT as u32;
-    8 * u64::from(128 * F::STEPS as u32 * groups + 8 * groups + WARPS * warp_len::<T, F>(groups))
+    8 * u64::from(128 * F::STEPS as u32 * groups + 8 * groups + W as u32 * warp_len::<T, F, NT, W>())
 }
 
-/// The kernel: `S` is `F::STEPS`, `NT` groups of eight components, `P` tiles of each warp's share.
+/// Threads of a block of `W` warps.
+#[cfg(not(target_arch = "nvptx64"))]
+pub fn threads<T: Real, const W: usize>(_: &Pass<T>) -> u32 {
+    W as u32 * WARP
+}
+
+/// The kernel: `S` is `F::STEPS`, `NT` groups of eight components, `P` tiles of the share of each of `W` warps.
 ///
 /// # Safety
 /// As the fields of [`Pass`] say.
 #[inline(always)]
-pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const P: usize>(a: Pass<T>) {
-    const { assert!(S == F::STEPS && P == share(S * NT) && NT <= WEIGHTS * WARPS as usize && WARPS == 4) };
+pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const P: usize, const W: usize>(a: Pass<T>) {
+    const { assert!(S == F::STEPS && P == share(S * NT, W) && NT <= WEIGHTS * W && (W == 4 || W == 8)) };
+    let warps = const { W as u32 };
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let tiles = (S * NT) as u32;
     let coefficients = Shared::<f64>::at(0);
     let constants = Shared::<f64>::at(8 * 128 * tiles);
-    let own_of = |warp: u32| 128 * tiles + 8 * NT as u32 + warp * warp_len::<T, F>(NT as u32);
+    let own_of = |warp: u32| 128 * tiles + 8 * NT as u32 + warp * warp_len::<T, F, NT, W>();
     let parts = |own: u32| {
         let r = own + F::COLUMNS * STRIDE;
         [own, r, r + GROUP * row_stride(NT as u32)].map(|at| Shared::<f64>::at(8 * at))
     };
-    let raw = |own: u32| 8 * (own + const { warp_len::<T, F>(NT as u32) - raw_len::<T>(F::ENTRIES) });
+    let raw = |own: u32| 8 * (own + const { warp_len::<T, F, NT, W>() - raw_len::<T>(F::ENTRIES) });
     let own = own_of(me);
     let [x, _, aside] = parts(own);
 
     let groups = groups_of_rows(&a);
-    let mut first = thread::block_idx_x() * WARPS;
+    let mut first = thread::block_idx_x() * warps;
     // SAFETY: as the fields say.
-    if unsafe { start::<T, F>(&a, (tiles, NT as u32), (x, raw(own)), first + me) } {
+    if unsafe { start::<T, F>(&a, warps * WARP, (tiles, NT as u32), (x, raw(own)), first + me) } {
         return;
     }
 
     let mut sums = [[0.0; 4]; P];
     let mut weights = [0.0; WEIGHTS];
-    Likelihood::START.leave(aside, lane);
+    let by_fives = const { by_fives(P, NT) };
+    let mut likelihood = Likelihood::START;
+    if !by_fives {
+        likelihood.leave(aside, lane);
+    }
     while first < groups {
         // Found anew each time, so that no register holds places throughout the loop.
         let t = thread::thread_idx_x_anew();
         let (lane, me, d) = (t % WARP, t / WARP, device::unknown(a.d));
         let [x, r, aside] = parts(own_of(me));
         let here = device::unknown(first) + me;
-        first = device::unknown(first) + thread::grid_dim_x_anew() * WARPS;
+        first = device::unknown(first) + thread::grid_dim_x_anew() * warps;
         if here < groups {
             let rows = Rows::new(&a, d, raw(own_of(me)), lane);
             rows.stage(F::ENTRIES, F::NORMS, a.derive, x);
@@ -85,14 +103,21 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const 
             }
             // SAFETY: the weights are as the arguments' field says.
             let weights_here = unsafe { weights_of_lane(a.row_weights, a.n, here, lane) };
-            let joint = joint::<F, S, NT>(x, coefficients, constants, lane);
-            let densities = respond::<T, NT>(&joint, weights_here, r, lane);
+            let densities = if by_fives {
+                respond_by_fives::<T, F, NT>(x, coefficients, constants, weights_here, r, lane)
+            } else {
+                respond::<T, NT>(&joint::<F, NT>(x, coefficients, constants, lane), weights_here, r, lane)
+            };
             // The four lanes of two rows have the same of both: two keep one's, and two the other's.
             let [weight, top, sum] = if lane.is_multiple_of(2) { densities[0] } else { densities[1] };
-            // It waits in shared memory: sums fill the registers.
-            let mut likelihood = Likelihood::fetch(aside, lane);
+            // It waits in shared memory where densities and sums fill the registers.
+            if !by_fives {
+                likelihood = Likelihood::fetch(aside, lane);
+            }
             likelihood.add(!a.row_weights.is_null(), weight, top, sum);
-            likelihood.leave(aside, lane);
+            if !by_fives {
+                likelihood.leave(aside, lane);
+            }
         } else {
             // No rows are left for this warp: what its columns held before counts for nothing.
             let mut i = lane;
@@ -103,14 +128,18 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const 
         }
         thread::sync_threads();
         let mut from = 0;
-        while from < WARPS {
+        while from < warps {
             let [x, r, _] = parts(own_of(from));
-            // What a warp adds to is known to the compiler.
+            // What a warp adds to is known to the compiler. Warps past `W` would have nothing to add to.
             match me {
-                0 => add::<F, S, NT, P, 0>(&mut sums, &mut weights, x, r, lane),
-                1 => add::<F, S, NT, P, 1>(&mut sums, &mut weights, x, r, lane),
-                2 => add::<F, S, NT, P, 2>(&mut sums, &mut weights, x, r, lane),
-                _ => add::<F, S, NT, P, 3>(&mut sums, &mut weights, x, r, lane),
+                0 => add::<F, S, NT, P, W, 0>(&mut sums, &mut weights, x, r, lane),
+                1 => add::<F, S, NT, P, W, 1>(&mut sums, &mut weights, x, r, lane),
+                2 => add::<F, S, NT, P, W, 2>(&mut sums, &mut weights, x, r, lane),
+                3 => add::<F, S, NT, P, W, 3>(&mut sums, &mut weights, x, r, lane),
+                4 => add::<F, S, NT, P, W, 4>(&mut sums, &mut weights, x, r, lane),
+                5 => add::<F, S, NT, P, W, 5>(&mut sums, &mut weights, x, r, lane),
+                6 => add::<F, S, NT, P, W, 6>(&mut sums, &mut weights, x, r, lane),
+                _ => add::<F, S, NT, P, W, 7>(&mut sums, &mut weights, x, r, lane),
             }
             from += 1;
         }
@@ -130,7 +159,7 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const 
         }
     });
     each(WEIGHTS, |i| {
-        let group = WARPS * i as u32 + me;
+        let group = warps * i as u32 + me;
         let mut weight = weights[i];
         each(2, |by| weight += warp::shuffle_xor(weight, 1 << by));
         if group < NT as u32 && lane.is_multiple_of(4) {
@@ -140,7 +169,10 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const 
     });
     // Two lanes have the same: each gives half, exactly.
     let [_, _, aside] = parts(own_of(me));
-    let mut total = 0.5 * Likelihood::fetch(aside, lane).total();
+    if !by_fives {
+        likelihood = Likelihood::fetch(aside, lane);
+    }
+    let mut total = 0.5 * likelihood.total();
     each(5, |i| total += warp::shuffle_xor(total, 1 << i));
     let totals = Shared::<f64>::at(0);
     if lane == 0 {
@@ -148,15 +180,19 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const 
     }
     thread::sync_threads();
     if t == 0 {
-        let all = (totals.load(0) + totals.load(1)) + (totals.load(2) + totals.load(3));
+        let four = |from: u32| {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|i| totals.load(from + i));
+            (a + b) + (c + d)
+        };
+        let all = if W == 8 { four(0) + four(4) } else { four(0) };
         // SAFETY: as above.
         unsafe { device::store(to, (len - 1) as u64, all) };
     }
 }
 
-/// Adds sixteen rows to a warp's tiles, `WHICH * P` and so on of all, which lie step by step.
+/// Adds sixteen rows to the tiles of warp `WHICH`, `WHICH * P` and so on of all, which lie step by step.
 #[inline(always)]
-fn add<F: Features, const S: usize, const NT: usize, const P: usize, const WHICH: usize>(
+fn add<F: Features, const S: usize, const NT: usize, const P: usize, const W: usize, const WHICH: usize>(
     sums: &mut [[f64; 4]; P],
     weights: &mut [f64; WEIGHTS],
     x: Shared<f64>,
@@ -169,11 +205,11 @@ fn add<F: Features, const S: usize, const NT: usize, const P: usize, const WHICH
     let mine = |tile: usize| tile / P == WHICH;
     let mut kept_here = [[0.0; 4]; NT];
     each(NT, |nt| {
-        let weighs = nt % WARPS as usize == WHICH;
+        let weighs = nt % W == WHICH;
         if kept(P, NT) || weighs {
             let b = responsibilities(nt);
             if weighs {
-                weights[nt / WARPS as usize] += (b[0] + b[1]) + (b[2] + b[3]);
+                weights[nt / W] += (b[0] + b[1]) + (b[2] + b[3]);
             }
             kept_here[nt] = b;
         }

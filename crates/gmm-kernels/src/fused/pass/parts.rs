@@ -4,9 +4,9 @@ use super::super::features::{Features, GROUP, STRIDE};
 use super::super::staging::Rows;
 use super::super::state::stopped;
 use super::Pass;
+use crate::Real;
 use crate::device::{self, Shared, WARP, copies, thread, warp};
 use crate::each::each;
-use crate::{Real, THREADS};
 
 /// Groups of rows. So many rows as would pass 32 bits here no device holds.
 #[inline(always)]
@@ -16,13 +16,14 @@ pub(super) fn groups_of_rows<T: Real>(a: &Pass<T>) -> u32 {
 
 /// What a block does before its first rows; whether the loop ended before this iteration. `tiles` of coefficients and after
 /// them the constants of `groups` come to the start of its shared memory; a warp has its columns at `x`, its rows arrive at
-/// `raw`, and its first group is on its way. All threads.
+/// `raw`, and its first group is on its way. All `threads` of the block.
 ///
 /// # Safety
 /// As the fields of [`Pass`] say.
 #[inline(always)]
 pub(super) unsafe fn start<T: Real, F: Features>(
     a: &Pass<T>,
+    threads: u32,
     (tiles, groups): (u32, u32),
     (x, raw): (Shared<f64>, u32),
     first: u32,
@@ -47,12 +48,12 @@ pub(super) unsafe fn start<T: Real, F: Features>(
         let mut i = t;
         while i < 64 * tiles {
             copies::send(16 * i, two(a.coefficients, i));
-            i += THREADS;
+            i += threads;
         }
         let mut i = t;
         while i < 4 * groups {
             copies::send(8 * 128 * tiles + 16 * i, two(a.constants, i));
-            i += THREADS;
+            i += threads;
         }
         // It comes meanwhile.
         stopped(a.state, a.iteration)

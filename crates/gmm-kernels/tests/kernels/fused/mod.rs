@@ -66,18 +66,19 @@ fn check<T: Real>(kind: (CovarianceType, Kind), (n, d, k): (usize, usize, usize)
 /// A shape for every variant, at its edges or inside them.
 fn shapes(kind: Kind) -> Vec<(usize, usize, usize)> {
     let columns: &[usize] = match kind {
-        Kind::Full => &[1, 2, 4, 8, 12, 11, 5, 9, 15, 13, 16, 24, 17, 28, 29],
+        Kind::Full => &[1, 2, 4, 8, 12, 11, 5, 9, 15, 13, 16, 24, 17, 28, 29, 33, 36, 40],
         Kind::Tied => &[1, 7, 16, 17, 30, 32, 40, 33, 50, 64, 80, 81],
         Kind::Diag => &[1, 8, 15, 30, 16, 17, 40, 33, 50, 64, 80, 81],
         Kind::Spherical => &[1, 2, 15, 16, 30, 31],
     };
     let mut out = Vec::new();
     for (i, d) in columns.iter().enumerate() {
-        for k in [1, 3, 8, 9, 16, 17, 30, 33, 64, 65, 100] {
+        for k in [1, 3, 8, 9, 16, 17, 30, 33, 64, 65, 80, 100] {
             // Rows for each component, but not an even number of groups.
             let n = (4 * d + 9) * k.min(7) + 2 * i + 1;
+            let least = if kind == Kind::Full { (d + 1) * k } else { 2 * k } + 5;
             if Variant::of(kind, k as u32, *d as u32).is_some() && (k < 17 || i % 3 == 0) {
-                out.push((n.max(2 * k + 5), *d, k));
+                out.push((n.max(least), *d, k));
             }
         }
     }
@@ -153,7 +154,17 @@ fn several_iterations_with_row_weights() {
 fn sums_that_blocks_share_with_row_weights_and_few_rows() {
     let random = &mut Random(6);
     let weights: Vec<f64> = (0..170).map(|i| if i % 7 == 2 { 0.0 } else { 0.25 + random.uniform() }).collect();
-    let shapes = [(0, 17, 16), (0, 20, 2), (0, 16, 17), (1, 33, 20), (2, 33, 9), (2, 9, 70), (3, 47, 9)];
+    let shapes = [
+        (0, 17, 16),
+        (0, 20, 2),
+        (0, 16, 17),
+        (0, 34, 9),
+        (0, 13, 75),
+        (1, 33, 20),
+        (2, 33, 9),
+        (2, 9, 70),
+        (3, 47, 9),
+    ];
     // Components have fewer rows than columns here, and would be singular.
     let ridge = Options { reg_covar: 1.0, ..PLAIN };
     for (kind, d, k) in shapes {
@@ -162,8 +173,8 @@ fn sums_that_blocks_share_with_row_weights_and_few_rows() {
         check::<f32>(KINDS[kind], (170, d, k), 3.0, &weighted);
     }
     // One block has rows for one or two of its warps, another none.
-    for (kind, d) in [(0, 17), (1, 40), (2, 64), (3, 33)] {
-        for n in [20, 90] {
+    for (kind, d) in [(0, 17), (0, 37), (1, 40), (2, 64), (3, 33)] {
+        for n in [20, 90, 150] {
             check::<f64>(KINDS[kind], (n, d, 2), 0.0, &Options { blocks: 4, ..ridge });
         }
     }
