@@ -141,24 +141,33 @@ impl<const C: usize> Full<C> {
         let at = |from: u32, i: usize, half: usize| x.load(from + 4 * i as u32 * STRIDE + 8 * half as u32);
         let mut u = [[0.0; 2]; C];
         each(C, |i| u[i] = [at(own, i, 0), at(own, i, 1)]);
+        // Written out, as below.
         let mut a = [0.0; 8];
-        each(2, |h| {
-            each(C + 1, |m| {
-                let mut v = [1.0; 2];
-                if m < C {
-                    let from = if h == 0 { next } else { opposite };
-                    v = [at(from, m, 0), at(from, m, 1)];
-                }
-                each(C, |i| {
-                    let slot = (h * (C + 1) + m) * C + i;
-                    each(2, |half| {
-                        let by = if h == 1 && m > i { u[m - 1][half] } else { v[half] };
-                        a[slot % 4 * 2 + half] = u[i][half] * by;
-                    });
-                    if slot % 4 == 3 {
-                        f(slot / 4, a);
-                    }
+        Self::half_across(0, &u, |m| [at(next, m, 0), at(next, m, 1)], &mut a, f);
+        Self::half_across(1, &u, |m| [at(opposite, m, 0), at(opposite, m, 1)], &mut a, f);
+    }
+
+    /// Half 0 or 1 of the features, with features across; `other(m)` is entry `m` of the class that they are multiplied with,
+    /// `a` what a step has so far.
+    #[inline(always)]
+    fn half_across(
+        h: usize,
+        u: &[[f64; 2]; C],
+        other: impl Fn(usize) -> [f64; 2],
+        a: &mut [f64; 8],
+        f: &mut impl FnMut(usize, [f64; 8]),
+    ) {
+        each(C + 1, |m| {
+            let v = if m < C { other(m) } else { [1.0; 2] };
+            each(C, |i| {
+                let slot = (h * (C + 1) + m) * C + i;
+                each(2, |half| {
+                    let by = if h == 1 && m > i { u[m - 1][half] } else { v[half] };
+                    a[slot % 4 * 2 + half] = u[i][half] * by;
                 });
+                if slot % 4 == 3 {
+                    f(slot / 4, *a);
+                }
             });
         });
     }

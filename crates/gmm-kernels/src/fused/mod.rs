@@ -96,20 +96,26 @@ kernels! {
     full_6_1 => pass_full_6_1_f32, pass_full_6_1_f64, pass::of_block::body::<T, Full<6>, 21, 1, 6, 4>, pass::of_block::shared_bytes::<T, Full<6>, 1, 4>;
     /// Up to 24 entries and their products, up to 16 components.
     full_6_2 => pass_full_6_2_f32, pass_full_6_2_f64, pass::of_block::body::<T, Full<6>, 21, 2, 11, 4>, pass::of_block::shared_bytes::<T, Full<6>, 2, 4>;
+    /// Up to 24 entries and their products, up to 32 components.
+    full_6_4 => pass_full_6_4_f32, pass_full_6_4_f64, pass::of_block::body::<T, Full<6>, 21, 4, 11, 8>, pass::of_block::shared_bytes::<T, Full<6>, 4, 8>, pass::of_block::threads::<T, 8>;
     /// Up to 28 entries and their products, up to 8 components.
     full_7_1 => pass_full_7_1_f32, pass_full_7_1_f64, pass::of_block::body::<T, Full<7>, 28, 1, 7, 4>, pass::of_block::shared_bytes::<T, Full<7>, 1, 4>;
     /// Up to 28 entries and their products, up to 16 components.
     full_7_2 => pass_full_7_2_f32, pass_full_7_2_f64, pass::of_block::body::<T, Full<7>, 28, 2, 14, 4>, pass::of_block::shared_bytes::<T, Full<7>, 2, 4>;
+    /// Up to 28 entries and their products, up to 32 components.
+    full_7_4 => pass_full_7_4_f32, pass_full_7_4_f64, pass::of_block::body::<T, Full<7>, 28, 4, 14, 8>, pass::of_block::shared_bytes::<T, Full<7>, 4, 8>, pass::of_block::threads::<T, 8>;
     /// Up to 32 entries and their products, up to 8 components.
     full_8_1 => pass_full_8_1_f32, pass_full_8_1_f64, pass::of_block::body::<T, Full<8>, 36, 1, 9, 4>, pass::of_block::shared_bytes::<T, Full<8>, 1, 4>;
     /// Up to 32 entries and their products, up to 16 components.
-    full_8_2 => pass_full_8_2_f32, pass_full_8_2_f64, pass::of_block::body::<T, Full<8>, 36, 2, 18, 4>, pass::of_block::shared_bytes::<T, Full<8>, 2, 4>;
+    full_8_2 => pass_full_8_2_f32, pass_full_8_2_f64, pass::of_block::body::<T, Full<8>, 36, 2, 9, 8>, pass::of_block::shared_bytes::<T, Full<8>, 2, 8>, pass::of_block::threads::<T, 8>;
+    /// Up to 32 entries and their products, up to 32 components.
+    full_8_4 => pass_full_8_4_f32, pass_full_8_4_f64, pass::of_block::body::<T, Full<8>, 36, 4, 18, 8>, pass::of_block::shared_bytes::<T, Full<8>, 4, 8>, pass::of_block::threads::<T, 8>;
     /// Up to 36 entries and their products, up to 8 components.
-    full_9_1 => pass_full_9_1_f32, pass_full_9_1_f64, pass::of_block::body::<T, Full<9>, 45, 1, 6, 8>, pass::of_block::shared_bytes::<T, Full<9>, 1, 8>, pass::of_block::threads::<T, 8>;
+    full_9_1 => pass_full_9_1_f32, pass_full_9_1_f64, pass::of_block::body::<T, Full<9>, 45, 1, 12, 4>, pass::of_block::shared_bytes::<T, Full<9>, 1, 4>;
     /// Up to 36 entries and their products, up to 16 components.
     full_9_2 => pass_full_9_2_f32, pass_full_9_2_f64, pass::of_block::body::<T, Full<9>, 45, 2, 12, 8>, pass::of_block::shared_bytes::<T, Full<9>, 2, 8>, pass::of_block::threads::<T, 8>;
     /// Up to 40 entries and their products, up to 8 components.
-    full_10_1 => pass_full_10_1_f32, pass_full_10_1_f64, pass::of_block::body::<T, Full<10>, 55, 1, 7, 8>, pass::of_block::shared_bytes::<T, Full<10>, 1, 8>, pass::of_block::threads::<T, 8>;
+    full_10_1 => pass_full_10_1_f32, pass_full_10_1_f64, pass::of_block::body::<T, Full<10>, 55, 1, 14, 4>, pass::of_block::shared_bytes::<T, Full<10>, 1, 4>;
     /// Up to 40 entries and their products, up to 16 components.
     full_10_2 => pass_full_10_2_f32, pass_full_10_2_f64, pass::of_block::body::<T, Full<10>, 55, 2, 14, 8>, pass::of_block::shared_bytes::<T, Full<10>, 2, 8>, pass::of_block::threads::<T, 8>;
     /// Up to 5 entries and their products, up to 8 components.
@@ -153,9 +159,9 @@ kernels! {
     /// Up to 64 columns, up to 32 components.
     linear_4_4 => pass_linear_4_4_f32, pass_linear_4_4_f64, pass::of_block::body::<T, Linear<4>, 4, 4, 4, 4>, pass::of_block::shared_bytes::<T, Linear<4>, 4, 4>;
     /// Up to 80 columns, up to 16 components.
-    linear_5_2 => pass_linear_5_2_f32, pass_linear_5_2_f64, pass::of_block::body::<T, Linear<5>, 5, 2, 3, 4>, pass::of_block::shared_bytes::<T, Linear<5>, 2, 4>;
+    linear_5_2 => pass_linear_5_2_f32, pass_linear_5_2_f64, pass::of_block::body::<T, Linear<5>, 5, 2, 2, 8>, pass::of_block::shared_bytes::<T, Linear<5>, 2, 8>, pass::of_block::threads::<T, 8>;
     /// Up to 96 columns, up to 16 components.
-    linear_6_2 => pass_linear_6_2_f32, pass_linear_6_2_f64, pass::of_block::body::<T, Linear<6>, 6, 2, 3, 4>, pass::of_block::shared_bytes::<T, Linear<6>, 2, 4>;
+    linear_6_2 => pass_linear_6_2_f32, pass_linear_6_2_f64, pass::of_block::body::<T, Linear<6>, 6, 2, 2, 8>, pass::of_block::shared_bytes::<T, Linear<6>, 2, 8>, pass::of_block::threads::<T, 8>;
     /// Up to 16 entries and their squares, up to 8 components.
     squares_1_1 => pass_squares_1_1_f32, pass_squares_1_1_f64, pass::body::<T, Squares<1>, 2, 1>, pass::shared_bytes::<T, Squares<1>, 1>;
     /// Up to 16 entries and their squares, up to 16 components.
@@ -181,11 +187,11 @@ kernels! {
     /// Up to 64 entries and their squares, up to 16 components.
     squares_4_2 => pass_squares_4_2_f32, pass_squares_4_2_f64, pass::of_block::body::<T, Squares<4>, 8, 2, 4, 4>, pass::of_block::shared_bytes::<T, Squares<4>, 2, 4>;
     /// Up to 64 entries and their squares, up to 32 components.
-    squares_4_4 => pass_squares_4_4_f32, pass_squares_4_4_f64, pass::of_block::body::<T, Squares<4>, 8, 4, 8, 4>, pass::of_block::shared_bytes::<T, Squares<4>, 4, 4>;
+    squares_4_4 => pass_squares_4_4_f32, pass_squares_4_4_f64, pass::of_block::body::<T, Squares<4>, 8, 4, 4, 8>, pass::of_block::shared_bytes::<T, Squares<4>, 4, 8>, pass::of_block::threads::<T, 8>;
     /// Up to 80 entries and their squares, up to 16 components.
-    squares_5_2 => pass_squares_5_2_f32, pass_squares_5_2_f64, pass::of_block::body::<T, Squares<5>, 10, 2, 5, 4>, pass::of_block::shared_bytes::<T, Squares<5>, 2, 4>;
+    squares_5_2 => pass_squares_5_2_f32, pass_squares_5_2_f64, pass::of_block::body::<T, Squares<5>, 10, 2, 3, 8>, pass::of_block::shared_bytes::<T, Squares<5>, 2, 8>, pass::of_block::threads::<T, 8>;
     /// Up to 96 entries and their squares, up to 16 components.
-    squares_6_2 => pass_squares_6_2_f32, pass_squares_6_2_f64, pass::of_block::body::<T, Squares<6>, 12, 2, 6, 4>, pass::of_block::shared_bytes::<T, Squares<6>, 2, 4>;
+    squares_6_2 => pass_squares_6_2_f32, pass_squares_6_2_f64, pass::of_block::body::<T, Squares<6>, 12, 2, 3, 8>, pass::of_block::shared_bytes::<T, Squares<6>, 2, 8>, pass::of_block::threads::<T, 8>;
 }
 
 /// What features are made of.
@@ -214,9 +220,9 @@ impl Family {
                 (3, &[1, 2]),
                 (4, &[1, 2, 3, 4, 6, 8, 10]),
                 (5, &[1, 2, 4]),
-                (6, &[1, 2]),
-                (7, &[1, 2]),
-                (8, &[1, 2]),
+                (6, &[1, 2, 4]),
+                (7, &[1, 2, 4]),
+                (8, &[1, 2, 4]),
                 (9, &[1, 2]),
                 (10, &[1, 2]),
             ],
@@ -323,10 +329,13 @@ pub fn kernel<T: crate::Real>(variant: Variant) -> crate::Kernel<Pass<T>> {
         (Family::Full, 5, 4) => full_5_4::<T>(),
         (Family::Full, 6, 1) => full_6_1::<T>(),
         (Family::Full, 6, 2) => full_6_2::<T>(),
+        (Family::Full, 6, 4) => full_6_4::<T>(),
         (Family::Full, 7, 1) => full_7_1::<T>(),
         (Family::Full, 7, 2) => full_7_2::<T>(),
+        (Family::Full, 7, 4) => full_7_4::<T>(),
         (Family::Full, 8, 1) => full_8_1::<T>(),
         (Family::Full, 8, 2) => full_8_2::<T>(),
+        (Family::Full, 8, 4) => full_8_4::<T>(),
         (Family::Full, 9, 1) => full_9_1::<T>(),
         (Family::Full, 9, 2) => full_9_2::<T>(),
         (Family::Full, 10, 1) => full_10_1::<T>(),

@@ -62,13 +62,10 @@ fn some_joint<F: Features, const NT: usize, const SOME: usize>(
     joint
 }
 
-/// Groups of components that [`respond_by_fives`] has in registers.
-pub(super) const FIVE: usize = 5;
-
-/// What [`respond`] does for [`joint`], with few groups of components in registers: features are formed anew for each five,
-/// and densities wait where responsibilities will be. Groups come in fives.
+/// What [`respond`] does for [`joint`], with `SOME` groups of components in registers at a time, a part of all without rest:
+/// features are formed anew for each, and densities wait where responsibilities will be.
 #[inline(always)]
-pub(super) fn respond_by_fives<T: Real, F: Features, const NT: usize>(
+pub(super) fn respond_in_parts<T: Real, F: Features, const NT: usize, const SOME: usize>(
     x: Shared<f64>,
     coefficients: Shared<f64>,
     constants: Shared<f64>,
@@ -81,9 +78,9 @@ pub(super) fn respond_by_fives<T: Real, F: Features, const NT: usize>(
     // Loops that stay loops, here and below, so that no register holds what comes later.
     let (mut from, groups) = (0, device::unknown(NT as u32));
     while from < groups {
-        let joint = some_joint::<F, NT, FIVE>(x, coefficients, constants, lane, from);
+        let joint = some_joint::<F, NT, SOME>(x, coefficients, constants, lane, from);
         each(2, |half| {
-            each(FIVE, |nt| {
+            each(SOME, |nt| {
                 let two = [joint[nt][2 * half], joint[nt][2 * half + 1]];
                 tops[half] = tops[half].max(key(two[0])).max(key(two[1]));
                 let at = at(from + nt as u32, half);
@@ -91,7 +88,7 @@ pub(super) fn respond_by_fives<T: Real, F: Features, const NT: usize>(
                 r.store(at + 4, two[1]);
             });
         });
-        from += FIVE as u32;
+        from += SOME as u32;
     }
     let tops = least_of_quads(tops);
     // Each lane reads what it wrote itself.

@@ -5,26 +5,55 @@
 //! components, which no other warp has. So features are formed once for most of the tiles, a block's sums need no adding up
 //! at the end, and a warp needs a quarter of the registers, or an eighth: a block has four warps, or eight.
 
+use core::marker::PhantomData;
+
 use super::super::features::{Features, GROUP, STRIDE, each};
 use super::super::likelihood::Likelihood;
 use super::super::staging::{Rows, raw_len};
 use super::Pass;
-use super::joint::{FIVE, joint, respond, respond_by_fives, row_stride, weights_of_lane};
+use super::joint::{joint, respond, respond_in_parts, row_stride, weights_of_lane};
 use super::parts::{groups_of_rows, start};
 use crate::Real;
 use crate::device::{self, Shared, WARP, mma, thread, warp};
 
-/// Numbers of a warp: its columns, its rows' responsibilities, each lane's likelihood, then what is on its way.
-const fn warp_len<T: Real, F: Features, const NT: usize, const W: usize>() -> u32 {
-    let likelihoods = if by_fives(share(F::STEPS * NT, W), NT) { 0 } else { 3 * WARP };
-    F::COLUMNS * STRIDE + GROUP * row_stride(NT as u32) + likelihoods + raw_len::<T>(F::ENTRIES)
+/// What a block has room for.
+struct Room<T, F, const NT: usize, const W: usize>(PhantomData<(T, F)>);
+
+impl<T: Real, F: Features, const NT: usize, const W: usize> Room<T, F, NT, W> {
+    /// Tiles of a warp's share.
+    const SHARE: usize = share(F::STEPS * NT, W);
+    /// Groups of components whose densities are computed at a time: fewer than all where those would not fit into the registers
+    /// beside the sums.
+    const AT_ONCE: usize = match Self::SHARE + NT {
+        0..=21 => NT,
+        _ if NT.is_multiple_of(5) => 5,
+        _ => 2,
+    };
+    /// Numbers of a warp's likelihoods, each lane's own: in registers where there are some left.
+    const LIKELIHOODS: u32 = if Self::AT_ONCE == NT { 3 * WARP } else { 0 };
+    /// Numbers of a warp's columns, and of its rows' responsibilities.
+    const COLUMNS: u32 = F::COLUMNS * STRIDE;
+    const RESPONSIBILITIES: u32 = GROUP * row_stride(NT as u32);
+    /// Numbers on their way.
+    const COMING: u32 = raw_len::<T>(F::ENTRIES);
+    /// Numbers of a block's coefficients and constants.
+    const COEFFICIENTS: u32 = (128 * F::STEPS * NT + 8 * NT) as u32;
+    /// Whether rows on their way have a place of their own. Else they arrive where responsibilities were, when those are used.
+    const AHEAD: bool = {
+        let warp = Self::COLUMNS + Self::RESPONSIBILITIES + Self::LIKELIHOODS + Self::COMING;
+        8 * (Self::COEFFICIENTS + W as u32 * warp) <= MOST_SHARED
+    };
+    /// Where a warp's likelihoods are, and where rows arrive, among its numbers: columns, responsibilities, likelihoods, and what
+    /// is on its way where that has a place of its own.
+    const ASIDE: u32 = Self::COLUMNS
+        + if Self::AHEAD || Self::RESPONSIBILITIES > Self::COMING { Self::RESPONSIBILITIES } else { Self::COMING };
+    const RAW: u32 = if Self::AHEAD { Self::ASIDE + Self::LIKELIHOODS } else { Self::COLUMNS };
+    /// Numbers of a warp in all.
+    const WARP: u32 = Self::ASIDE + Self::LIKELIHOODS + if Self::AHEAD { Self::COMING } else { 0 };
 }
 
-/// Whether densities are computed for some of the components at a time: where all would not fit into the registers beside the
-/// sums. Then each lane's likelihood does.
-const fn by_fives(share: usize, nt: usize) -> bool {
-    share + nt > 22 && nt.is_multiple_of(FIVE)
-}
+/// Shared memory that a block may have on Hopper, which has the most.
+const MOST_SHARED: u32 = 232_448;
 
 /// Tiles of a warp's share, of so many in all.
 const fn share(tiles: usize, warps: usize) -> usize {
@@ -42,8 +71,7 @@ const WEIGHTS: usize = 4;
 /// Bytes of shared memory: coefficients, constants, and for each of `W` warps its own.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn shared_bytes<T: Real, F: Features, const NT: usize, const W: usize>(_: &Pass<T>) -> u64 {
-    let groups = NT as u32;
-    8 * u64::from(128 * F::STEPS as u32 * groups + 8 * groups + W as u32 * warp_len::<T, F, NT, W>())
+    8 * u64::from(Room::<T, F, NT, W>::COEFFICIENTS + W as u32 * Room::<T, F, NT, W>::WARP)
 }
 
 /// Threads of a block of `W` warps.
@@ -58,18 +86,18 @@ pub fn threads<T: Real, const W: usize>(_: &Pass<T>) -> u32 {
 /// As the fields of [`Pass`] say.
 #[inline(always)]
 pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const P: usize, const W: usize>(a: Pass<T>) {
-    const { assert!(S == F::STEPS && P == share(S * NT, W) && NT <= WEIGHTS * W && (W == 4 || W == 8)) };
+    const { assert!(S == F::STEPS && P == Room::<T, F, NT, W>::SHARE && NT <= WEIGHTS * W && (W == 4 || W == 8)) };
     let warps = const { W as u32 };
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let tiles = (S * NT) as u32;
     let coefficients = Shared::<f64>::at(0);
     let constants = Shared::<f64>::at(8 * 128 * tiles);
-    let own_of = |warp: u32| 128 * tiles + 8 * NT as u32 + warp * warp_len::<T, F, NT, W>();
+    let own_of = |warp: u32| const { Room::<T, F, NT, W>::COEFFICIENTS } + warp * const { Room::<T, F, NT, W>::WARP };
     let parts = |own: u32| {
-        let r = own + F::COLUMNS * STRIDE;
-        [own, r, r + GROUP * row_stride(NT as u32)].map(|at| Shared::<f64>::at(8 * at))
+        let aside = const { Room::<T, F, NT, W>::ASIDE };
+        [own, own + F::COLUMNS * STRIDE, own + aside].map(|at| Shared::<f64>::at(8 * at))
     };
-    let raw = |own: u32| 8 * (own + const { warp_len::<T, F, NT, W>() - raw_len::<T>(F::ENTRIES) });
+    let raw = |own: u32| 8 * (own + const { Room::<T, F, NT, W>::RAW });
     let own = own_of(me);
     let [x, _, aside] = parts(own);
 
@@ -82,9 +110,10 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const 
 
     let mut sums = [[0.0; 4]; P];
     let mut weights = [0.0; WEIGHTS];
-    let by_fives = const { by_fives(P, NT) };
+    let (at_once, ahead) = const { (Room::<T, F, NT, W>::AT_ONCE, Room::<T, F, NT, W>::AHEAD) };
+    let in_registers = at_once < NT;
     let mut likelihood = Likelihood::START;
-    if !by_fives {
+    if !in_registers {
         likelihood.leave(aside, lane);
     }
     while first < groups {
@@ -97,25 +126,25 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const 
         if here < groups {
             let rows = Rows::new(&a, d, raw(own_of(me)), lane);
             rows.stage(F::ENTRIES, F::NORMS, a.derive, x);
-            if first + me < groups {
+            if ahead && first + me < groups {
                 // SAFETY: one of the chunk's groups.
                 unsafe { rows.send(F::ENTRIES, first + me) };
             }
             // SAFETY: the weights are as the arguments' field says.
             let weights_here = unsafe { weights_of_lane(a.row_weights, a.n, here, lane) };
-            let densities = if by_fives {
-                respond_by_fives::<T, F, NT>(x, coefficients, constants, weights_here, r, lane)
-            } else {
-                respond::<T, NT>(&joint::<F, NT>(x, coefficients, constants, lane), weights_here, r, lane)
+            let densities = match at_once {
+                2 if NT > 2 => respond_in_parts::<T, F, NT, 2>(x, coefficients, constants, weights_here, r, lane),
+                5 if NT > 5 => respond_in_parts::<T, F, NT, 5>(x, coefficients, constants, weights_here, r, lane),
+                _ => respond::<T, NT>(&joint::<F, NT>(x, coefficients, constants, lane), weights_here, r, lane),
             };
             // The four lanes of two rows have the same of both: two keep one's, and two the other's.
             let [weight, top, sum] = if lane.is_multiple_of(2) { densities[0] } else { densities[1] };
             // It waits in shared memory where densities and sums fill the registers.
-            if !by_fives {
+            if !in_registers {
                 likelihood = Likelihood::fetch(aside, lane);
             }
             likelihood.add(!a.row_weights.is_null(), weight, top, sum);
-            if !by_fives {
+            if !in_registers {
                 likelihood.leave(aside, lane);
             }
         } else {
@@ -144,6 +173,16 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const 
             from += 1;
         }
         thread::sync_threads();
+        if !ahead {
+            let t = thread::thread_idx_x_anew();
+            let (lane, me) = (t % WARP, t / WARP);
+            if first + me < groups {
+                let rows = Rows::new(&a, device::unknown(a.d), raw(own_of(me)), lane);
+                rows.clear(F::ENTRIES);
+                // SAFETY: one of the chunk's groups; of what was there all have read.
+                unsafe { rows.send(F::ENTRIES, first + me) };
+            }
+        }
     }
 
     // Found anew, so that no register holds them throughout the loop.
@@ -169,7 +208,7 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const 
     });
     // Two lanes have the same: each gives half, exactly.
     let [_, _, aside] = parts(own_of(me));
-    if !by_fives {
+    if !in_registers {
         likelihood = Likelihood::fetch(aside, lane);
     }
     let mut total = 0.5 * likelihood.total();

@@ -82,6 +82,9 @@ fn shapes(kind: Kind) -> Vec<(usize, usize, usize)> {
             }
         }
     }
+    if kind == Kind::Full {
+        out.extend([(805, 23, 17), (901, 26, 17), (1051, 30, 17)]);
+    }
     out
 }
 
@@ -173,7 +176,7 @@ fn sums_that_blocks_share_with_row_weights_and_few_rows() {
         check::<f32>(KINDS[kind], (170, d, k), 3.0, &weighted);
     }
     // One block has rows for one or two of its warps, another none.
-    for (kind, d) in [(0, 17), (0, 37), (1, 40), (2, 64), (3, 33)] {
+    for (kind, d) in [(0, 17), (0, 31), (0, 37), (1, 40), (2, 64), (3, 33)] {
         for n in [20, 90, 150] {
             check::<f64>(KINDS[kind], (n, d, 2), 0.0, &Options { blocks: 4, ..ridge });
         }
