@@ -38,15 +38,21 @@ impl<'a> Picked<'a> {
         let n = data.dim().0;
         // Stretch `i` begins at `i n / count`, rounded down: by steps, since divisions would take longer than the draws.
         let (mut first, mut left) = (0, 0);
-        let one = |_| {
+        let mut one = |uniform: f64| {
             left += n % count;
             let more = usize::from(left >= count);
             left -= more * count;
             let (start, long) = (first, n / count + more);
             first += long;
-            start + ((draws.uniform() * long as f64) as usize).min(long - 1)
+            start + ((uniform * long as f64) as usize).min(long - 1)
         };
-        let chosen: Vec<usize> = (0..count).map(one).collect();
+        let mut chosen = Vec::with_capacity(count);
+        let mut uniforms = [0.0; 512];
+        while chosen.len() < count {
+            let uniforms = &mut uniforms[..512.min(count - chosen.len())];
+            draws.uniforms(uniforms);
+            chosen.extend(uniforms.iter().map(|&uniform| one(uniform)));
+        }
         let weights = data.weights().map(|all| chosen.iter().map(|&row| all[row]).collect());
         Self { data, chosen: Some(chosen), weights }
     }

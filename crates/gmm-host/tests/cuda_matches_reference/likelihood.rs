@@ -84,6 +84,13 @@ pub(crate) fn small(bench: &Bench, tally: &mut Tally) {
             (517, 31, 5),
             (517, 40, 3),
             (517, 2, 100),
+            // Gradients by a pass whose sums a block's eight warps share.
+            (1203, 16, 64),
+            (1203, 13, 80),
+            (1203, 22, 20),
+            (1203, 27, 25),
+            (1203, 30, 30),
+            (517, 36, 9),
         ]
     };
     for &(n, d, k) in sizes {

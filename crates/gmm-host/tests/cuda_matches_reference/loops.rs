@@ -94,6 +94,7 @@ pub(crate) fn small(bench: &Bench, tally: &mut Tally) {
         sizes.extend(
             [(31, 9), (30, 60), (40, 16), (40, 30), (64, 32), (80, 16), (96, 9)].map(|(d, k)| (4 * d * k, d, k)),
         );
+        sizes.extend([(23, 20), (27, 25), (30, 30), (36, 8), (38, 16)].map(|(d, k)| (5 * d * k, d, k)));
         sizes.extend([(16, 41), (16, 64), (16, 80), (10, 70)].map(|(d, k)| (1503, d, k)));
         // Few columns, to the last component that their kernels take and beyond.
         sizes.extend([17, 40, 64, 65, 105, 128, 129].map(|k| (91 + 30 * k, 2, k)));
