@@ -28,9 +28,11 @@ impl<T: Number> CudaRows<T> {
         let mut out = Vec::with_capacity(mixtures.len());
         for alike in mixtures.chunk_by(like) {
             let shape = self.shape(alike[0].covariance_type(), alike[0].n_components());
-            let variant = Variant::of(shape.kernel_kind(), shape.k, shape.d).filter(|variant| {
-                let there = self.gpu.has(fused::kernel::<T>(*variant).name);
-                there && fused::block::<T>(*variant).1 <= u64::from(self.gpu.limits.shared_bytes)
+            let room = u64::from(self.gpu.limits.shared_bytes);
+            let variant = Variant::of(shape.kernel_kind(), shape.k, shape.d).map(|variant| variant.fitting::<T>(room));
+            let variant = variant.filter(|&variant| {
+                let there = self.gpu.has(fused::kernel::<T>(variant).name);
+                there && fused::block::<T>(variant).1 <= room
             });
             let Some(variant) = variant.filter(|_| !self.forced.host_loop()) else {
                 out.extend(alike.iter().map(|_| None));

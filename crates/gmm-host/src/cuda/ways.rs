@@ -108,7 +108,7 @@ pub(super) fn consider<T: Real>(
         };
         ways.push((Way::Narrow(cut), loops.clone().or_else(why_not)));
     }
-    if let Some(variant) = Variant::of(kind, k, d) {
+    if let Some(variant) = Variant::of(kind, k, d).map(|variant| variant.fitting::<T>(room)) {
         let (_, shared) = fused::block::<T>(variant);
         let why_not = || match () {
             () if other(LoopKernels::Fused) => forced(),

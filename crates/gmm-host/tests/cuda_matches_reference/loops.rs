@@ -85,6 +85,8 @@ fn every_kind(gpu: &CudaEngine, oracle: &dyn Engine, tally: &mut Tally, sizes: &
 pub(crate) fn small(bench: &Bench, tally: &mut Tally) {
     let mut sizes: Vec<(usize, usize, usize)> =
         vec![(1, 1, 1), (17, 3, 2), (301, 9, 5), (600, 2, 20), (900, 33, 5), (700, 17, 12), (500, 16, 30)];
+    // Blocks of eight warps.
+    sizes.extend([(1200, 14, 70), (700, 30, 20), (500, 31, 10)]);
     if !bench.quick {
         sizes.extend((2..=300).step_by(7).map(|n| (n, 3, 2)));
         sizes.extend((1..=34).chain([47, 48, 49, 63, 64, 65, 97, 127, 128, 129]).map(|d| (100 + 13 * d, d, 3)));

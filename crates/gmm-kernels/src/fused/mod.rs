@@ -107,7 +107,9 @@ kernels! {
     /// Up to 32 entries and their products, up to 8 components.
     full_8_1 => pass_full_8_1_f32, pass_full_8_1_f64, pass::of_block::body::<T, Full<8>, 36, 1, 9, 4>, pass::of_block::shared_bytes::<T, Full<8>, 1, 4>;
     /// Up to 32 entries and their products, up to 16 components.
-    full_8_2 => pass_full_8_2_f32, pass_full_8_2_f64, pass::of_block::body::<T, Full<8>, 36, 2, 9, 8>, pass::of_block::shared_bytes::<T, Full<8>, 2, 8>, pass::of_block::threads::<T, 8>;
+    full_8_2 => pass_full_8_2_f32, pass_full_8_2_f64, pass::of_block::body::<T, Full<8>, 36, 2, 18, 4>, pass::of_block::shared_bytes::<T, Full<8>, 2, 4>;
+    /// The same by eight warps, which want more shared memory.
+    full_8_2_wide => pass_full_8_2_wide_f32, pass_full_8_2_wide_f64, pass::of_block::body::<T, Full<8>, 36, 2, 9, 8>, pass::of_block::shared_bytes::<T, Full<8>, 2, 8>, pass::of_block::threads::<T, 8>;
     /// Up to 32 entries and their products, up to 32 components.
     full_8_4 => pass_full_8_4_f32, pass_full_8_4_f64, pass::of_block::body::<T, Full<8>, 36, 4, 18, 8>, pass::of_block::shared_bytes::<T, Full<8>, 4, 8>, pass::of_block::threads::<T, 8>;
     /// Up to 36 entries and their products, up to 8 components.
@@ -159,9 +161,9 @@ kernels! {
     /// Up to 64 columns, up to 32 components.
     linear_4_4 => pass_linear_4_4_f32, pass_linear_4_4_f64, pass::of_block::body::<T, Linear<4>, 4, 4, 4, 4>, pass::of_block::shared_bytes::<T, Linear<4>, 4, 4>;
     /// Up to 80 columns, up to 16 components.
-    linear_5_2 => pass_linear_5_2_f32, pass_linear_5_2_f64, pass::of_block::body::<T, Linear<5>, 5, 2, 2, 8>, pass::of_block::shared_bytes::<T, Linear<5>, 2, 8>, pass::of_block::threads::<T, 8>;
+    linear_5_2 => pass_linear_5_2_f32, pass_linear_5_2_f64, pass::of_block::body::<T, Linear<5>, 5, 2, 3, 4>, pass::of_block::shared_bytes::<T, Linear<5>, 2, 4>;
     /// Up to 96 columns, up to 16 components.
-    linear_6_2 => pass_linear_6_2_f32, pass_linear_6_2_f64, pass::of_block::body::<T, Linear<6>, 6, 2, 2, 8>, pass::of_block::shared_bytes::<T, Linear<6>, 2, 8>, pass::of_block::threads::<T, 8>;
+    linear_6_2 => pass_linear_6_2_f32, pass_linear_6_2_f64, pass::of_block::body::<T, Linear<6>, 6, 2, 3, 4>, pass::of_block::shared_bytes::<T, Linear<6>, 2, 4>;
     /// Up to 16 entries and their squares, up to 8 components.
     squares_1_1 => pass_squares_1_1_f32, pass_squares_1_1_f64, pass::body::<T, Squares<1>, 2, 1>, pass::shared_bytes::<T, Squares<1>, 1>;
     /// Up to 16 entries and their squares, up to 16 components.
@@ -187,11 +189,11 @@ kernels! {
     /// Up to 64 entries and their squares, up to 16 components.
     squares_4_2 => pass_squares_4_2_f32, pass_squares_4_2_f64, pass::of_block::body::<T, Squares<4>, 8, 2, 4, 4>, pass::of_block::shared_bytes::<T, Squares<4>, 2, 4>;
     /// Up to 64 entries and their squares, up to 32 components.
-    squares_4_4 => pass_squares_4_4_f32, pass_squares_4_4_f64, pass::of_block::body::<T, Squares<4>, 8, 4, 4, 8>, pass::of_block::shared_bytes::<T, Squares<4>, 4, 8>, pass::of_block::threads::<T, 8>;
+    squares_4_4 => pass_squares_4_4_f32, pass_squares_4_4_f64, pass::of_block::body::<T, Squares<4>, 8, 4, 8, 4>, pass::of_block::shared_bytes::<T, Squares<4>, 4, 4>;
     /// Up to 80 entries and their squares, up to 16 components.
-    squares_5_2 => pass_squares_5_2_f32, pass_squares_5_2_f64, pass::of_block::body::<T, Squares<5>, 10, 2, 3, 8>, pass::of_block::shared_bytes::<T, Squares<5>, 2, 8>, pass::of_block::threads::<T, 8>;
+    squares_5_2 => pass_squares_5_2_f32, pass_squares_5_2_f64, pass::of_block::body::<T, Squares<5>, 10, 2, 5, 4>, pass::of_block::shared_bytes::<T, Squares<5>, 2, 4>;
     /// Up to 96 entries and their squares, up to 16 components.
-    squares_6_2 => pass_squares_6_2_f32, pass_squares_6_2_f64, pass::of_block::body::<T, Squares<6>, 12, 2, 3, 8>, pass::of_block::shared_bytes::<T, Squares<6>, 2, 8>, pass::of_block::threads::<T, 8>;
+    squares_6_2 => pass_squares_6_2_f32, pass_squares_6_2_f64, pass::of_block::body::<T, Squares<6>, 12, 2, 6, 4>, pass::of_block::shared_bytes::<T, Squares<6>, 2, 4>;
 }
 
 /// What features are made of.
@@ -246,10 +248,12 @@ pub struct Variant {
     pub size: u32,
     /// Groups of eight components.
     pub groups: u32,
+    /// Whether it is the one with blocks of more warps, of two that differ in that.
+    pub wide: bool,
 }
 
 impl Variant {
-    /// The smallest that takes a shape, if one does.
+    /// The smallest that takes a shape, if one does, and of two alike the wide one.
     pub fn of(kind: Kind, k: u32, d: u32) -> Option<Self> {
         let of = |family: Family, size: u32| {
             // A size more at most: what would be of no use is little then, but not where there are many components.
@@ -258,7 +262,7 @@ impl Variant {
             let all = fits.flat_map(|(size, groups)| groups.iter().map(|groups| (*size, *groups)));
             let mut all = all.filter(|(s, groups)| *s == size || family != Family::Full || *groups < MANY);
             let (size, groups) = all.find(|(_, groups)| 8 * groups >= k)?;
-            Some(Self { family, size, groups })
+            Some(Self { family, size, groups, wide: Self::comes_wide(family, size, groups) })
         };
         match kind {
             Kind::Full if d % 4 == 1 && d > 1 => {
@@ -285,9 +289,25 @@ impl Variant {
     pub fn all() -> impl Iterator<Item = Self> {
         Family::ALL.into_iter().flat_map(|family| {
             family.sizes().iter().flat_map(move |(size, groups)| {
-                groups.iter().map(move |groups| Self { family, size: *size, groups: *groups })
+                groups.iter().flat_map(move |&groups| {
+                    let wide = Self::comes_wide(family, *size, groups).then_some(true);
+                    let of = move |wide| Self { family, size: *size, groups, wide };
+                    wide.into_iter().chain([false]).map(of)
+                })
             })
         })
+    }
+
+    /// Whether there are two that differ in the warps of a block: where four with their sums fill the registers and no second
+    /// block has room beside them, so that eight are faster wherever they have it.
+    const fn comes_wide(family: Family, size: u32, groups: u32) -> bool {
+        matches!((family, size, groups), (Family::Full, 8, 2))
+    }
+
+    /// Itself, or the one alike with fewer warps where a block has no more than `room` bytes of shared memory.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub fn fitting<T: crate::Real>(self, room: u64) -> Self {
+        Self { wide: self.wide && block::<T>(self).1 <= room, ..self }
     }
 }
 
@@ -334,6 +354,7 @@ pub fn kernel<T: crate::Real>(variant: Variant) -> crate::Kernel<Pass<T>> {
         (Family::Full, 7, 2) => full_7_2::<T>(),
         (Family::Full, 7, 4) => full_7_4::<T>(),
         (Family::Full, 8, 1) => full_8_1::<T>(),
+        (Family::Full, 8, 2) if variant.wide => full_8_2_wide::<T>(),
         (Family::Full, 8, 2) => full_8_2::<T>(),
         (Family::Full, 8, 4) => full_8_4::<T>(),
         (Family::Full, 9, 1) => full_9_1::<T>(),

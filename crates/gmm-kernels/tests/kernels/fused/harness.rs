@@ -51,6 +51,8 @@ pub(super) struct Options<'a> {
     pub(super) reg_covar: f64,
     pub(super) blocks: u32,
     pub(super) how: How,
+    /// Shared memory of a block, in bytes.
+    pub(super) room: u64,
 }
 
 /// Which kernels make a pass.
@@ -67,7 +69,7 @@ pub(super) enum How {
 }
 
 pub(super) const PLAIN: Options<'static> =
-    Options { row_weights: None, iterations: 1, tol: 0.0, reg_covar: 1e-6, blocks: 2, how: How::Fused };
+    Options { row_weights: None, iterations: 1, tol: 0.0, reg_covar: 1e-6, blocks: 2, how: How::Fused, room: u64::MAX };
 
 pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &Options<'_>) -> Loop {
     let ((n, d), k) = (data.dim(), start.n_components());
@@ -191,7 +193,7 @@ impl<T: Real> Passes<'_, T> {
         constants: *const f64,
         partials: &mut Buffer<f64>,
     ) {
-        let variant = Variant::of(self.kind, self.k, self.d).unwrap();
+        let variant = Variant::of(self.kind, self.k, self.d).unwrap().fitting::<T>(self.o.room);
         let arguments = Pass::<T> {
             state,
             iteration,

@@ -122,11 +122,25 @@ fn responsibilities_of_f32_rows_add_up_to_the_rows() {
     }
 }
 
+/// Shared memory of a GPU that has less than Hopper, and shapes that then have blocks of fewer warps.
+const ROOM: u64 = 160 << 10;
+const LESS_ROOM: [(usize, usize, usize); 1] = [(333, 30, 9)];
+
+#[test]
+fn where_shared_memory_is_less_blocks_have_fewer_warps() {
+    for shape in LESS_ROOM {
+        check::<f64>((CovarianceType::Full, Kind::Full), shape, 0.0, &Options { room: ROOM, ..PLAIN });
+    }
+}
+
 #[test]
 fn every_variant_is_reached() {
     let mut reached: Vec<Variant> = Vec::new();
     for (_, kind) in KINDS {
         reached.extend(shapes(kind).iter().map(|(_, d, k)| Variant::of(kind, *k as u32, *d as u32).unwrap()));
+        reached.extend(
+            LESS_ROOM.map(|(_, d, k)| Variant::of(Kind::Full, k as u32, d as u32).unwrap().fitting::<f64>(ROOM)),
+        );
     }
     for variant in Variant::all() {
         assert!(reached.contains(&variant), "{variant:?}");
