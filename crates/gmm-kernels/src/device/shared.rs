@@ -55,6 +55,12 @@ impl<T: Real> Shared<T> {
 }
 
 impl Shared<f64> {
+    /// The same memory as `f32`.
+    #[inline(always)]
+    pub fn as_f32(self) -> Shared<f32> {
+        Shared::at(self.offset)
+    }
+
     /// Elements `i` and `i+1`; `i` is even and the array 16-byte aligned.
     #[inline(always)]
     pub fn load2(self, i: u32) -> [f64; 2] {

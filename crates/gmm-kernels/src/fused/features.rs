@@ -29,8 +29,8 @@ pub trait Features {
     /// Whether the sum of a row's squares may be asked for as a column.
     const NORMS: bool = false;
 
-    /// Calls `f(step, operand)` with rows down and features across.
-    fn across(x: Shared<f64>, lane: u32, f: impl FnMut(usize, [f64; 8]));
+    /// Calls `f(step, operand)` with rows down and features across; where registers are `scarce`, with few of its own.
+    fn across(x: Shared<f64>, lane: u32, scarce: bool, f: impl FnMut(usize, [f64; 8]));
 
     /// Calls `f(step, operand)` with features down and rows across, for each step that is wanted.
     fn down(x: Shared<f64>, lane: u32, wanted: impl Fn(usize) -> bool, f: impl FnMut(usize, [f64; 8]));
@@ -47,7 +47,7 @@ impl<const S: usize> Features for Linear<S> {
     const NORMS: bool = true;
 
     #[inline(always)]
-    fn across(x: Shared<f64>, lane: u32, mut f: impl FnMut(usize, [f64; 8])) {
+    fn across(x: Shared<f64>, lane: u32, _: bool, mut f: impl FnMut(usize, [f64; 8])) {
         let first = lane % 4 * STRIDE + lane / 4;
         each(S, |step| {
             let mut a = [0.0; 8];
@@ -81,8 +81,8 @@ impl<const H: usize> Features for Squares<H> {
     const ONES: Option<u32> = None;
 
     #[inline(always)]
-    fn across(x: Shared<f64>, lane: u32, mut f: impl FnMut(usize, [f64; 8])) {
-        Linear::<H>::across(x, lane, |step, a| {
+    fn across(x: Shared<f64>, lane: u32, scarce: bool, mut f: impl FnMut(usize, [f64; 8])) {
+        Linear::<H>::across(x, lane, scarce, |step, a| {
             f(step, a);
             f(H + step, a.map(|v| v * v));
         });
@@ -122,8 +122,8 @@ impl<const C: usize> Features for Full<C> {
     const ONES: Option<u32> = Some(4 * C as u32);
 
     #[inline(always)]
-    fn across(x: Shared<f64>, lane: u32, mut f: impl FnMut(usize, [f64; 8])) {
-        Self::across_with(x, lane, &mut f);
+    fn across(x: Shared<f64>, lane: u32, scarce: bool, mut f: impl FnMut(usize, [f64; 8])) {
+        Self::across_with(x, lane, scarce, &mut f);
     }
 
     #[inline(always)]
@@ -134,37 +134,44 @@ impl<const C: usize> Features for Full<C> {
 
 impl<const C: usize> Full<C> {
     #[inline(always)]
-    fn across_with(x: Shared<f64>, lane: u32, f: &mut impl FnMut(usize, [f64; 8])) {
+    fn across_with(x: Shared<f64>, lane: u32, scarce: bool, f: &mut impl FnMut(usize, [f64; 8])) {
         let (row, class) = (lane / 4, lane % 4);
         let start = |turn: u32| (class + turn) % 4 * STRIDE + row;
         let (own, next, opposite) = (start(0), start(1), start(2));
         let at = |from: u32, i: usize, half: usize| x.load(from + 4 * i as u32 * STRIDE + 8 * half as u32);
+        let both = |from: u32, i: usize| [at(from, i, 0), at(from, i, 1)];
         let mut u = [[0.0; 2]; C];
-        each(C, |i| u[i] = [at(own, i, 0), at(own, i, 1)]);
+        if !scarce {
+            each(C, |i| u[i] = both(own, i));
+        }
+        let u = |i: usize| if scarce { both(own, i) } else { u[i] };
         // Written out, as below.
         let mut a = [0.0; 8];
-        Self::half_across(0, &u, |m| [at(next, m, 0), at(next, m, 1)], &mut a, f);
-        Self::half_across(1, &u, |m| [at(opposite, m, 0), at(opposite, m, 1)], &mut a, f);
+        Self::half_across(0, scarce, &u, |m| both(next, m), &mut a, f);
+        Self::half_across(1, scarce, &u, |m| both(opposite, m), &mut a, f);
     }
 
-    /// Half 0 or 1 of the features, with features across; `other(m)` is entry `m` of the class that they are multiplied with,
-    /// `a` what a step has so far.
+    /// Half 0 or 1 of the features, with features across: `u(i)` is entry `i` of the lane's class, `other(m)` entry `m` of that whose
+    /// entries they are multiplied with, `a` what a step has so far.
     #[inline(always)]
     fn half_across(
         h: usize,
-        u: &[[f64; 2]; C],
+        scarce: bool,
+        u: &impl Fn(usize) -> [f64; 2],
         other: impl Fn(usize) -> [f64; 2],
         a: &mut [f64; 8],
         f: &mut impl FnMut(usize, [f64; 8]),
     ) {
         each(C + 1, |m| {
+            if scarce {
+                // Keeps what comes after from being read ahead.
+                warp::sync_warp();
+            }
             let v = if m < C { other(m) } else { [1.0; 2] };
             each(C, |i| {
                 let slot = (h * (C + 1) + m) * C + i;
-                each(2, |half| {
-                    let by = if h == 1 && m > i { u[m - 1][half] } else { v[half] };
-                    a[slot % 4 * 2 + half] = u[i][half] * by;
-                });
+                let (one, by) = (u(i), if h == 1 && m > i { u(m - 1) } else { v });
+                each(2, |half| a[slot % 4 * 2 + half] = one[half] * by[half]);
                 if slot % 4 == 3 {
                     f(slot / 4, *a);
                 }
@@ -331,8 +338,8 @@ impl<const C: usize> Features for FullAndOne<C> {
     const ONES: Option<u32> = Some(4 * C as u32 + 1);
 
     #[inline(always)]
-    fn across(x: Shared<f64>, lane: u32, mut f: impl FnMut(usize, [f64; 8])) {
-        Full::<C>::across_with(x, lane, &mut f);
+    fn across(x: Shared<f64>, lane: u32, scarce: bool, mut f: impl FnMut(usize, [f64; 8])) {
+        Full::<C>::across_with(x, lane, scarce, &mut f);
         let (row, class) = (lane / 4, lane % 4);
         let z = [0, 8].map(|r| x.load(Self::Z * STRIDE + row + r));
         let mut a = [0.0; 8];

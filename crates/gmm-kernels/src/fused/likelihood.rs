@@ -21,6 +21,9 @@ impl Likelihood {
     /// The same of infinity, and of what is no number where it is positive.
     const NUMBERS: u32 = 0x7ff << 20;
 
+    /// Numbers that a warp's lanes leave.
+    pub(super) const LEFT: u32 = 5 * WARP / 2;
+
     pub(super) const START: Self = Self { total: 0.0, product: 1.0, lowered: 0 };
 
     /// Puts it into shared memory, where each lane has its own.
@@ -28,12 +31,12 @@ impl Likelihood {
     pub(super) fn leave(self, at: Shared<f64>, lane: u32) {
         at.store(lane, self.total);
         at.store(lane + WARP, self.product);
-        at.store(lane + 2 * WARP, f64::from_bits(self.lowered as u64));
+        at.skip(2 * WARP).as_f32().store(lane, f32::from_bits(self.lowered));
     }
 
     #[inline(always)]
     pub(super) fn fetch(at: Shared<f64>, lane: u32) -> Self {
-        let lowered = at.load(lane + 2 * WARP).to_bits() as u32;
+        let lowered = at.skip(2 * WARP).as_f32().load(lane).to_bits();
         Self { total: at.load(lane), product: at.load(lane + WARP), lowered }
     }
 

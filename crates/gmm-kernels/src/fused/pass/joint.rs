@@ -31,15 +31,17 @@ pub(super) unsafe fn weights_of_lane(row_weights: *const f64, n: u64, group: u32
     [0, 8].map(|half| unsafe { row_weight(row_weights, n, row + half) })
 }
 
-/// Log joint densities of the rows whose columns are at `x`, as the tensor cores leave them.
+/// Log joint densities of the rows whose columns are at `x`, as the tensor cores leave them. Features are formed with few
+/// registers where those are `scarce`.
 #[inline(always)]
 pub(super) fn joint<F: Features, const NT: usize>(
     x: Shared<f64>,
     coefficients: Shared<f64>,
     constants: Shared<f64>,
     lane: u32,
+    scarce: bool,
 ) -> [[f64; 4]; NT] {
-    some_joint::<F, NT, NT>(x, coefficients, constants, lane, 0)
+    some_joint::<F, NT, NT>(x, coefficients, constants, lane, 0, scarce)
 }
 
 /// Those of `SOME` groups of components from group `from` on.
@@ -50,11 +52,12 @@ fn some_joint<F: Features, const NT: usize, const SOME: usize>(
     constants: Shared<f64>,
     lane: u32,
     from: u32,
+    scarce: bool,
 ) -> [[f64; 4]; SOME] {
     let (coefficients, constants) = (coefficients.skip(128 * from), constants.skip(8 * from));
     let mut joint = [[0.0; 4]; SOME];
     each(SOME, |nt| joint[nt] = constant(constants, nt, lane));
-    F::across(x, lane, |step, features| {
+    F::across(x, lane, scarce, |step, features| {
         each(SOME, |nt| {
             mma::f64_16x8x16(&mut joint[nt], features, coefficient(coefficients, step * NT + nt, lane));
         });
@@ -69,16 +72,17 @@ pub(super) fn respond_in_parts<T: Real, F: Features, const NT: usize, const SOME
     x: Shared<f64>,
     coefficients: Shared<f64>,
     constants: Shared<f64>,
-    weights: [f64; 2],
+    weights: impl FnOnce() -> [f64; 2],
     r: Shared<f64>,
     lane: u32,
+    scarce: bool,
 ) -> [[f64; 3]; 2] {
     let at = |nt: u32, half: usize| (lane / 4 + 8 * half as u32) * row_stride(NT as u32) + 8 * nt + lane % 4;
     let mut tops = [i32::MIN; 2];
     // Loops that stay loops, here and below, so that no register holds what comes later.
     let (mut from, groups) = (0, device::unknown(NT as u32));
     while from < groups {
-        let joint = some_joint::<F, NT, SOME>(x, coefficients, constants, lane, from);
+        let joint = some_joint::<F, NT, SOME>(x, coefficients, constants, lane, from, scarce);
         each(2, |half| {
             each(SOME, |nt| {
                 let two = [joint[nt][2 * half], joint[nt][2 * half + 1]];
@@ -107,6 +111,7 @@ pub(super) fn respond_in_parts<T: Real, F: Features, const NT: usize, const SOME
         nt += 1;
     }
     let sums = sums.map(|sum| quad(sum, core::ops::Add::add));
+    let weights = weights();
     let shares = [0, 1].map(|half| weights[half] * reciprocal(sums[half]));
     let mut nt = 0;
     while nt < groups {

@@ -155,12 +155,12 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
         // Of each of this lane's two rows: weight, a number near the largest joint density, sum of all in terms of that.
         let mut densities = [[0.0; 3]; 2];
         if in_registers(S, NT) {
-            let joint = joint::<F, NT>(x, coefficients, constants, lane);
+            let joint = joint::<F, NT>(x, coefficients, constants, lane, false);
             densities = respond::<T, NT>(&joint, weights_here, r, lane);
         } else {
             // Log joint densities wait in shared memory, where each lane reads what it wrote itself.
             let mut features = [[0.0; 8]; S];
-            F::across(x, lane, |step, some| features[step] = some);
+            F::across(x, lane, false, |step, some| features[step] = some);
             let mut tops = [i32::MIN; 2];
             let at = |nt: usize, half: usize| (lane / 4 + 8 * half as u32) * stride + 8 * nt as u32 + lane % 4;
             let groups = device::unknown(NT as u32) as usize;

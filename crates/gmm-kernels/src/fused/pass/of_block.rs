@@ -29,8 +29,10 @@ impl<T: Real, F: Features, const NT: usize, const W: usize> Room<T, F, NT, W> {
         _ if NT.is_multiple_of(5) => 5,
         _ => 2,
     };
-    /// Numbers of a warp's likelihoods, each lane's own: in registers where there are some left.
-    const LIKELIHOODS: u32 = if Self::AT_ONCE == NT { 3 * WARP } else { 0 };
+    /// Whether sums and densities leave few registers to entries of which features are formed.
+    const SCARCE: bool = 8 * (Self::SHARE + NT) as u32 + F::COLUMNS > 165;
+    /// Numbers of a warp's likelihoods, each lane's own.
+    const LIKELIHOODS: u32 = Likelihood::LEFT;
     /// Numbers of a warp's columns, and of its rows' responsibilities.
     const COLUMNS: u32 = F::COLUMNS * STRIDE;
     const RESPONSIBILITIES: u32 = GROUP * row_stride(NT as u32);
@@ -111,11 +113,8 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const 
     let mut sums = [[0.0; 4]; P];
     let mut weights = [0.0; WEIGHTS];
     let (at_once, ahead) = const { (Room::<T, F, NT, W>::AT_ONCE, Room::<T, F, NT, W>::AHEAD) };
-    let in_registers = at_once < NT;
-    let mut likelihood = Likelihood::START;
-    if !in_registers {
-        likelihood.leave(aside, lane);
-    }
+    let scarce = const { Room::<T, F, NT, W>::SCARCE };
+    Likelihood::START.leave(aside, lane);
     while first < groups {
         // Found anew each time, so that no register holds places throughout the loop.
         let t = thread::thread_idx_x_anew();
@@ -131,22 +130,25 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const 
                 unsafe { rows.send(F::ENTRIES, first + me) };
             }
             // SAFETY: the weights are as the arguments' field says.
-            let weights_here = unsafe { weights_of_lane(a.row_weights, a.n, here, lane) };
+            let weights_here = || unsafe { weights_of_lane(a.row_weights, a.n, here, lane) };
             let densities = match at_once {
-                2 if NT > 2 => respond_in_parts::<T, F, NT, 2>(x, coefficients, constants, weights_here, r, lane),
-                5 if NT > 5 => respond_in_parts::<T, F, NT, 5>(x, coefficients, constants, weights_here, r, lane),
-                _ => respond::<T, NT>(&joint::<F, NT>(x, coefficients, constants, lane), weights_here, r, lane),
+                2 if NT > 2 => {
+                    respond_in_parts::<T, F, NT, 2>(x, coefficients, constants, weights_here, r, lane, scarce)
+                }
+                5 if NT > 5 => {
+                    respond_in_parts::<T, F, NT, 5>(x, coefficients, constants, weights_here, r, lane, scarce)
+                }
+                _ => {
+                    let weights = weights_here();
+                    respond::<T, NT>(&joint::<F, NT>(x, coefficients, constants, lane, scarce), weights, r, lane)
+                }
             };
             // The four lanes of two rows have the same of both: two keep one's, and two the other's.
             let [weight, top, sum] = if lane.is_multiple_of(2) { densities[0] } else { densities[1] };
-            // It waits in shared memory where densities and sums fill the registers.
-            if !in_registers {
-                likelihood = Likelihood::fetch(aside, lane);
-            }
+            // It waits in shared memory: sums fill the registers.
+            let mut likelihood = Likelihood::fetch(aside, lane);
             likelihood.add(!a.row_weights.is_null(), weight, top, sum);
-            if !in_registers {
-                likelihood.leave(aside, lane);
-            }
+            likelihood.leave(aside, lane);
         } else {
             // No rows are left for this warp: what its columns held before counts for nothing.
             let mut i = lane;
@@ -208,10 +210,7 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const 
     });
     // Two lanes have the same: each gives half, exactly.
     let [_, _, aside] = parts(own_of(me));
-    if !in_registers {
-        likelihood = Likelihood::fetch(aside, lane);
-    }
-    let mut total = 0.5 * likelihood.total();
+    let mut total = 0.5 * Likelihood::fetch(aside, lane).total();
     each(5, |i| total += warp::shuffle_xor(total, 1 << i));
     let totals = Shared::<f64>::at(0);
     if lane == 0 {
