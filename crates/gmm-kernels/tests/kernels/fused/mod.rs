@@ -5,9 +5,9 @@ use crate::data::{Random, mixture, rows};
 use crate::harness::{KINDS, poison};
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
-use gmm_kernels::fused::Variant;
 use gmm_kernels::fused::narrow::Cut;
 use gmm_kernels::fused::state::{DONE, FINISHED, TROUBLE};
+use gmm_kernels::fused::{self, Variant};
 use gmm_kernels::layout::{Kind, second_len};
 use gmm_kernels::reduce::{self, Reduce};
 use gmm_model::{CovarianceType, Covariances, Mixture, m_step, reference};
@@ -189,10 +189,12 @@ fn sums_that_blocks_share_with_row_weights_and_few_rows() {
         check::<f64>(KINDS[kind], (170, d, k), 3.0, &weighted);
         check::<f32>(KINDS[kind], (170, d, k), 3.0, &weighted);
     }
-    // One block has rows for one or two of its warps, another none.
-    for (kind, d) in [(0, 17), (0, 31), (0, 37), (1, 40), (2, 64), (3, 33)] {
-        for n in [20, 90, 150] {
-            check::<f64>(KINDS[kind], (n, d, 2), 0.0, &Options { blocks: 4, ..ridge });
+    // One block has rows for one or two of its warps, another none: with four warps, and with eight.
+    for (kind, d, k) in [(0, 17, 2), (0, 31, 9), (0, 37, 9), (0, 30, 17), (1, 40, 2), (2, 64, 2), (3, 33, 2)] {
+        let wide = fused::block::<f64>(Variant::of(KINDS[kind].1, k as u32, d as u32).unwrap()).0 == 256;
+        assert_eq!(wide, k > 2, "{d} {k}");
+        for n in if wide { [150, 290] } else { [20, 90] } {
+            check::<f64>(KINDS[kind], (n, d, k), 0.0, &Options { blocks: 4, ..ridge });
         }
     }
 }
