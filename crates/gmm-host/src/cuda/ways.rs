@@ -61,7 +61,7 @@ pub(super) struct Asked {
 }
 
 /// Whether `f32` rows are better off with products of halves than with a kernel for a pass: W2, of 30 columns and components, takes
-/// an H200 0.170 ms with them.
+/// an H200 0.170 ms with them. Where those lack digits or cannot be had, the pass follows.
 fn halves_are_faster(shape: &Shape, variant: Variant) -> bool {
     let many = variant.size >= 6 && variant.groups >= 4;
     shape.precision == Precision::F32 && variant.family == Family::Full && many
@@ -108,20 +108,21 @@ pub(super) fn consider<T: Real>(
         };
         ways.push((Way::Narrow(cut), loops.clone().or_else(why_not)));
     }
-    if let Some(variant) = Variant::of(kind, k, d).map(|variant| variant.fitting::<T>(room)) {
+    let fused = Variant::of(kind, k, d).map(|variant| variant.fitting::<T>(room)).map(|variant| {
         let (_, shared) = fused::block::<T>(variant);
         let why_not = || match () {
             () if other(LoopKernels::Fused) => forced(),
             () if !has(fused::kernel::<T>(variant).name) => absent(),
             () if shared > room => Some(format!("it wants {shared} bytes of shared memory, {room} are there")),
-            // Where halves can be had at all.
-            () if halves_are_faster(shape, variant) && !weighted && !slower_too && asked.is_none() => {
-                Some("of so many columns and components products of halves are faster".to_owned())
-            }
             () => slow(LoopKernels::Fused),
         };
-        ways.push((Way::Fused(variant), loops.clone().or_else(why_not)));
-    }
+        (Way::Fused(variant), loops.clone().or_else(why_not))
+    });
+    let (before, after) = match fused {
+        Some((Way::Fused(variant), _)) if halves_are_faster(shape, variant) => (None, fused),
+        _ => (fused, None),
+    };
+    ways.extend(before);
     let of = Large::of(kind, k, d);
     if shape.precision == Precision::F32 {
         for one in [true, false] {
@@ -143,6 +144,7 @@ pub(super) fn consider<T: Real>(
             ways.push((Way::Halves(halves), loops.clone().or_else(why_not)));
         }
     }
+    ways.extend(after);
     let why_not = || match () {
         () if other(LoopKernels::Large) => forced(),
         () => {
@@ -269,6 +271,12 @@ mod tests {
         assert_eq!(names(CovarianceType::Full, (1_000_000, 32, 64)), halves);
         let host = vec![("fused", false), ("halves", false), ("large", false), ("host", true)];
         assert_eq!(names(CovarianceType::Full, (1000, 500, 2)), host);
+        // Halves before the pass where they are faster, the pass before two kernels over chunks.
+        let both = [("halves", true), ("fused", false), ("large", false), ("host", false)];
+        assert_eq!(names(CovarianceType::Full, (100_000, 30, 30)), both);
+        let f64_ways = loop_candidates(None, CovarianceType::Full, Precision::F64, (100_000, 30, 30), false).unwrap();
+        assert_eq!(f64_ways[0].name, "fused");
+        assert!(f64_ways[0].runs);
     }
 
     #[test]
