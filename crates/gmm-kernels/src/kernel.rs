@@ -45,7 +45,7 @@ impl<A: Arguments> Kernel<A> {
 }
 
 /// Declares an argument struct and its kernels: `entry => name_f32, name_f64, body, shared bytes;`, or, where the
-/// struct has no `T`, `entry => name, body, shared bytes;`, and after it `, threads` where they are not
+/// struct has no `T`, `entry => name, body, shared bytes;`. Before either's end `, threads` where they are not
 /// [`THREADS`](crate::THREADS).
 macro_rules! kernels {
     ($(#[$doc:meta])* $args:ident<T> $fields:tt

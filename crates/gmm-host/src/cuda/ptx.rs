@@ -19,6 +19,12 @@ fn version(module: &Module) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
+/// The sources that the modules were made of, by the checksum that they state.
+pub(crate) fn sources() -> &'static str {
+    let [module, ..] = &MODULES;
+    module.text.lines().find_map(|l| l.strip_prefix("// sources: sha256 ")).unwrap_or("unknown")
+}
+
 /// The oldest driver that reads a module, as `cuDriverGetVersion` counts: `1000*major + 10*minor` of CUDA.
 fn driver(module: &Module) -> u32 {
     version(module).map_or(OLDEST, driver_for)
@@ -109,6 +115,12 @@ fn choose_among(modules: &'static [Module], capability: (u32, u32), installed: u
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn modules_say_which_sources_they_are_made_of() {
+        assert!(sources().len() == 64 && sources().bytes().all(|b| b.is_ascii_hexdigit()), "{}", sources());
+        assert!(MODULES.iter().all(|module| module.text.contains(sources())), "all of the same");
+    }
 
     static MADE_UP: [Module; 3] = [
         Module { target: "sm_90a", capability: 90, exact: true, text: "// header\n.version 8.0\n.target sm_90a\n" },

@@ -85,7 +85,7 @@ fn every_kind(gpu: &CudaEngine, oracle: &dyn Engine, tally: &mut Tally, sizes: &
 pub(crate) fn small(bench: &Bench, tally: &mut Tally) {
     let mut sizes: Vec<(usize, usize, usize)> =
         vec![(1, 1, 1), (17, 3, 2), (301, 9, 5), (600, 2, 20), (900, 33, 5), (700, 17, 12), (500, 16, 30)];
-    // Blocks of eight warps.
+    // Blocks of eight warps, which have one turn here; more turns are in `large`.
     sizes.extend([(1200, 14, 70), (700, 30, 20), (500, 31, 10)]);
     if !bench.quick {
         sizes.extend((2..=300).step_by(7).map(|n| (n, 3, 2)));
@@ -113,9 +113,17 @@ pub(crate) fn offsets(bench: &Bench, tally: &mut Tally) {
 
 pub(crate) fn large(bench: &Bench, tally: &mut Tally) {
     let sizes: &[(usize, usize, usize)] = if bench.quick {
-        &[(20_001, 3, 4)]
+        &[(20_001, 3, 4), (20_001, 30, 20)]
     } else {
         &[
+            // More than one turn of 128 rows for each of the blocks of eight warps, of which there is one a multiprocessor.
+            (20_001, 14, 60),
+            (40_003, 16, 80),
+            (20_005, 23, 20),
+            (40_007, 27, 25),
+            (20_009, 31, 10),
+            (40_011, 35, 16),
+            (20_013, 40, 9),
             (1_000_000, 13, 8),
             (100_001, 30, 30),
             (6501, 33, 40),

@@ -256,8 +256,8 @@ impl Launcher<'_> {
     /// One fused pass. Its first rows it sends for while the grid before it may still run, so that must be none that writes rows:
     /// the M-step or a copy is between.
     fn pass<T: Number>(self, shape: &Shape, variant: Variant, blocks: u32, a: Pass<T>) -> Result<(), Error> {
-        let fits = |of: Variant| of == Variant { wide: of.wide, ..variant };
-        assert!(Variant::of(shape.kernel_kind(), shape.k, shape.d).is_some_and(fits), "{variant:?} for {shape:?}");
+        let of = Variant::of(shape.kernel_kind(), shape.k, shape.d);
+        assert!(of.is_some_and(|of| variant.is_like(of)), "{variant:?} for {shape:?}");
         // They come by 16 bytes.
         assert!([a.coefficients, a.constants].iter().all(|at| at.addr().is_multiple_of(16)), "operands of a pass");
         // SAFETY: the caller checked lengths against the fields' formulas, and the variant takes the shape.

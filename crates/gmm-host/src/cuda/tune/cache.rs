@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::{env, fs};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cuda::ptx;
 use crate::{Tuning, TuningSource};
 
-/// Times of another version are no longer true, and leave the file with its next change.
-pub(super) const VERSION: &str = concat!("gmm ", env!("CARGO_PKG_VERSION"));
+/// This program's version and kernels: times of others are no longer true, and leave the file with its next change.
+pub(super) static VERSION: LazyLock<String> =
+    LazyLock::new(|| format!("gmm {}, kernels {:.12}", env!("CARGO_PKG_VERSION"), ptx::sources()));
 
 /// What the file's form is called.
 const FORMAT: u32 = 1;
@@ -95,7 +98,7 @@ impl Cache {
     pub(super) fn keep(&mut self, key: &str, seconds: &[(&'static str, f64)]) {
         let (Some(path), Some((way, _)), true) = (self.path.clone(), seconds.first(), self.writable) else { return };
         let ways = &mut self.content.ways;
-        ways.retain(|key, _| key.ends_with(VERSION));
+        ways.retain(|key, _| key.ends_with(VERSION.as_str()));
         if ways.len() >= MOST {
             ways.clear();
         }
@@ -170,16 +173,19 @@ mod tests {
     fn a_full_file_and_one_of_another_version_begin_anew() {
         let folder = tempfile::tempdir().unwrap();
         FOLDER.set(Some(folder.path().join("new")));
+        let version = VERSION.as_str();
         let mut cache = Cache::open();
         let old = Entry { way: "host".to_owned(), ms: BTreeMap::new() };
         cache.content.ways.insert("a shape, gmm 0.0.0".to_owned(), old.clone());
-        cache.keep(&format!("one, {VERSION}"), &[("large", 1e-3)]);
+        let other_kernels = format!("a shape, gmm {}, kernels 0123456789ab", env!("CARGO_PKG_VERSION"));
+        cache.content.ways.insert(other_kernels, old.clone());
+        cache.keep(&format!("one, {version}"), &[("large", 1e-3)]);
         let mut cache = Cache::open();
         assert_eq!(cache.content.ways.len(), 1);
-        assert_eq!(cache.find(&format!("one, {VERSION}"), &["large", "host"]).unwrap().seconds, [("large", 1e-3)]);
-        assert_eq!(cache.find(&format!("one, {VERSION}"), &["host"]), None, "a way that there is no longer");
-        cache.content.ways.extend((0..MOST).map(|i| (format!("{i}, {VERSION}"), old.clone())));
-        cache.keep(&format!("two, {VERSION}"), &[("large", 1e-3)]);
+        assert_eq!(cache.find(&format!("one, {version}"), &["large", "host"]).unwrap().seconds, [("large", 1e-3)]);
+        assert_eq!(cache.find(&format!("one, {version}"), &["host"]), None, "a way that there is no longer");
+        cache.content.ways.extend((0..MOST).map(|i| (format!("{i}, {version}"), old.clone())));
+        cache.keep(&format!("two, {version}"), &[("large", 1e-3)]);
         assert_eq!(Cache::open().content.ways.len(), 1);
         assert_eq!(cache.warnings(), Vec::<String>::new());
     }

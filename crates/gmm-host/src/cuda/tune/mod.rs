@@ -195,7 +195,7 @@ fn key(gpu: &Gpu, shape: &Shape, asked: Asked) -> String {
         gpu.name,
         gpu.choice.module.target,
         gpu.driver,
-        cache::VERSION
+        *cache::VERSION
     )
 }
 

@@ -1,6 +1,6 @@
 //! The pass where a warp's registers do not hold all sums, but those of a block's warps together do.
 //!
-//! Each warp takes sixteen rows from their arrival to their responsibilities, as in the pass of a [warp](super::body).
+//! Each warp takes sixteen rows from their arrival to their responsibilities, as in the pass [of a warp](super::of_warp).
 //! When all have done so, each adds the rows of all to its share of the sums: some tiles of sixteen features by eight
 //! components, which no other warp has. So features are formed once for most of the tiles, a block's sums need no adding up
 //! at the end, and a warp needs a quarter of the registers, or an eighth: a block has four warps, or eight.
@@ -24,12 +24,13 @@ impl<T: Real, F: Features, const NT: usize, const W: usize> Room<T, F, NT, W> {
     const SHARE: usize = share(F::STEPS * NT, W);
     /// Groups of components whose densities are computed at a time: fewer than all where those would not fit into the registers
     /// beside the sums.
+    /// The bound is where the assembler begins to put registers into memory.
     const AT_ONCE: usize = match Self::SHARE + NT {
         0..=21 => NT,
         _ if NT.is_multiple_of(5) => 5,
         _ => 2,
     };
-    /// Whether sums and densities leave few registers to entries of which features are formed.
+    /// Whether sums and densities leave few registers to entries of which features are formed; the bound is the assembler's too.
     const SCARCE: bool = 8 * (Self::SHARE + NT) as u32 + F::COLUMNS > 165;
     /// Numbers of a warp's likelihoods, each lane's own.
     const LIKELIHOODS: u32 = Likelihood::LEFT;
@@ -70,16 +71,12 @@ const fn kept(share: usize, nt: usize) -> bool {
 /// Groups of components whose Σ r a warp adds up at most: every fourth or eighth.
 const WEIGHTS: usize = 4;
 
-/// Bytes of shared memory: coefficients, constants, and for each of `W` warps its own.
+/// Bytes of shared memory of [`body`]: coefficients, constants, and for each of `W` warps its own.
 #[cfg(not(target_arch = "nvptx64"))]
-pub fn shared_bytes<T: Real, F: Features, const NT: usize, const W: usize>(_: &Pass<T>) -> u64 {
+pub fn shared_bytes<T: Real, F: Features, const S: usize, const NT: usize, const P: usize, const W: usize>(
+    _: &Pass<T>,
+) -> u64 {
     8 * u64::from(Room::<T, F, NT, W>::COEFFICIENTS + W as u32 * Room::<T, F, NT, W>::WARP)
-}
-
-/// Threads of a block of `W` warps.
-#[cfg(not(target_arch = "nvptx64"))]
-pub fn threads<T: Real, const W: usize>(_: &Pass<T>) -> u32 {
-    W as u32 * WARP
 }
 
 /// The kernel: `S` is `F::STEPS`, `NT` groups of eight components, `P` tiles of the share of each of `W` warps.
@@ -89,6 +86,7 @@ pub fn threads<T: Real, const W: usize>(_: &Pass<T>) -> u32 {
 #[inline(always)]
 pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const P: usize, const W: usize>(a: Pass<T>) {
     const { assert!(S == F::STEPS && P == Room::<T, F, NT, W>::SHARE && NT <= WEIGHTS * W && (W == 4 || W == 8)) };
+    const { assert!(NT.is_multiple_of(Room::<T, F, NT, W>::AT_ONCE)) };
     let warps = const { W as u32 };
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let tiles = (S * NT) as u32;

@@ -5,16 +5,18 @@ use crate::data::{Random, mixture, rows};
 use crate::harness::{KINDS, poison};
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
-use gmm_kernels::fused::narrow::Cut;
+use gmm_kernels::fused::Variant;
 use gmm_kernels::fused::state::{DONE, FINISHED, TROUBLE};
-use gmm_kernels::fused::{self, Variant};
 use gmm_kernels::layout::{Kind, second_len};
 use gmm_kernels::reduce::{self, Reduce};
 use gmm_model::{CovarianceType, Covariances, Mixture, m_step, reference};
 use ndarray::{Array2, array};
 
+mod chunks;
 mod halves;
 mod harness;
+mod narrow;
+mod variants;
 
 use harness::{How, Options, PLAIN, packed, run};
 
@@ -36,6 +38,9 @@ fn same(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
     let error = got.iter().zip(want).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
     assert!(error <= tolerance * scale, "{what}: error {error:e} of {scale:e}\n{got:?}\n{want:?}");
 }
+
+/// Of heads alone: eight times the rounding of a half.
+const HEADS: f64 = 8.0 / 2048.0;
 
 fn check<T: Real>(kind: (CovarianceType, Kind), (n, d, k): (usize, usize, usize), offset: f64, o: &Options<'_>) {
     let random = &mut Random((n * 1000 + d * 50 + k) as u64);
@@ -63,49 +68,6 @@ fn check<T: Real>(kind: (CovarianceType, Kind), (n, d, k): (usize, usize, usize)
     assert!(got.empty.iter().all(|e| *e == 0), "{}", what("empty"));
 }
 
-/// A shape for every variant, at its edges or inside them.
-fn shapes(kind: Kind) -> Vec<(usize, usize, usize)> {
-    let columns: &[usize] = match kind {
-        Kind::Full => &[1, 2, 4, 8, 12, 11, 5, 9, 15, 13, 16, 24, 17, 28, 29, 33, 36, 40],
-        Kind::Tied => &[1, 7, 16, 17, 30, 32, 40, 33, 50, 64, 80, 81],
-        Kind::Diag => &[1, 8, 15, 30, 16, 17, 40, 33, 50, 64, 80, 81],
-        Kind::Spherical => &[1, 2, 15, 16, 30, 31],
-    };
-    let mut out = Vec::new();
-    for (i, d) in columns.iter().enumerate() {
-        for k in [1, 3, 8, 9, 16, 17, 30, 33, 64, 65, 80, 100] {
-            // Rows for each component, but not an even number of groups.
-            let n = (4 * d + 9) * k.min(7) + 2 * i + 1;
-            let least = if kind == Kind::Full { (d + 1) * k } else { 2 * k } + 5;
-            if Variant::of(kind, k as u32, *d as u32).is_some() && (k < 17 || i % 3 == 0) {
-                out.push((n.max(least), *d, k));
-            }
-        }
-    }
-    if kind == Kind::Full {
-        out.extend([(805, 23, 17), (901, 26, 17), (1051, 30, 17)]);
-    }
-    out
-}
-
-#[test]
-fn one_iteration_is_the_references() {
-    for kind in KINDS {
-        for shape in shapes(kind.1) {
-            check::<f64>(kind, shape, 0.0, &PLAIN);
-        }
-    }
-}
-
-#[test]
-fn one_iteration_in_f32_is_the_references() {
-    for kind in KINDS {
-        for shape in shapes(kind.1).into_iter().step_by(3) {
-            check::<f32>(kind, shape, 0.0, &PLAIN);
-        }
-    }
-}
-
 /// A tied covariance subtracts them times the means' squares: what lacks there is an error so many times as large.
 #[test]
 fn responsibilities_of_f32_rows_add_up_to_the_rows() {
@@ -119,31 +81,6 @@ fn responsibilities_of_f32_rows_add_up_to_the_rows() {
             let sum: f64 = got.weights.iter().sum();
             assert!((sum - 1.0).abs() < 1e-14, "{name} n={n} d={d} k={k}: {sum}");
         }
-    }
-}
-
-/// Shared memory of a GPU that has less than Hopper, and shapes that then have blocks of fewer warps.
-const ROOM: u64 = 160 << 10;
-const LESS_ROOM: [(usize, usize, usize); 1] = [(333, 30, 9)];
-
-#[test]
-fn where_shared_memory_is_less_blocks_have_fewer_warps() {
-    for shape in LESS_ROOM {
-        check::<f64>((CovarianceType::Full, Kind::Full), shape, 0.0, &Options { room: ROOM, ..PLAIN });
-    }
-}
-
-#[test]
-fn every_variant_is_reached() {
-    let mut reached: Vec<Variant> = Vec::new();
-    for (_, kind) in KINDS {
-        reached.extend(shapes(kind).iter().map(|(_, d, k)| Variant::of(kind, *k as u32, *d as u32).unwrap()));
-        reached.extend(
-            LESS_ROOM.map(|(_, d, k)| Variant::of(Kind::Full, k as u32, d as u32).unwrap().fitting::<f64>(ROOM)),
-        );
-    }
-    for variant in Variant::all() {
-        assert!(reached.contains(&variant), "{variant:?}");
     }
 }
 
@@ -163,39 +100,6 @@ fn several_iterations_with_row_weights() {
     for kind in KINDS {
         check::<f64>(kind, (333, 6, 4), 3.0, &o);
         check::<f32>(kind, (333, 6, 4), 3.0, &o);
-    }
-}
-
-/// Blocks that share sums: weights, iterations and an offset, and blocks that have rows for one warp or for none.
-#[test]
-fn sums_that_blocks_share_with_row_weights_and_few_rows() {
-    let random = &mut Random(6);
-    let weights: Vec<f64> = (0..170).map(|i| if i % 7 == 2 { 0.0 } else { 0.25 + random.uniform() }).collect();
-    let shapes = [
-        (0, 17, 16),
-        (0, 20, 2),
-        (0, 16, 17),
-        (0, 34, 9),
-        (0, 13, 75),
-        (1, 33, 20),
-        (2, 33, 9),
-        (2, 9, 70),
-        (3, 47, 9),
-    ];
-    // Components have fewer rows than columns here, and would be singular.
-    let ridge = Options { reg_covar: 1.0, ..PLAIN };
-    for (kind, d, k) in shapes {
-        let weighted = Options { row_weights: Some(&weights), iterations: 2, blocks: 3, ..ridge };
-        check::<f64>(KINDS[kind], (170, d, k), 3.0, &weighted);
-        check::<f32>(KINDS[kind], (170, d, k), 3.0, &weighted);
-    }
-    // One block has rows for one or two of its warps, another none: with four warps, and with eight.
-    for (kind, d, k) in [(0, 17, 2), (0, 31, 9), (0, 37, 9), (0, 30, 17), (1, 40, 2), (2, 64, 2), (3, 33, 2)] {
-        let wide = fused::block::<f64>(Variant::of(KINDS[kind].1, k as u32, d as u32).unwrap()).0 == 256;
-        assert_eq!(wide, k > 2, "{d} {k}");
-        for n in if wide { [150, 290] } else { [20, 90] } {
-            check::<f64>(KINDS[kind], (n, d, k), 0.0, &Options { blocks: 4, ..ridge });
-        }
     }
 }
 
@@ -280,44 +184,6 @@ fn trouble_is_told() {
     assert_eq!((got.state[TROUBLE as usize], got.state[FINISHED as usize]), (1, 1));
 }
 
-/// Shapes by chunks: about sixteen and thirty-two columns, and about the components of a piece and twice that.
-const LARGE: [(usize, usize, usize); 9] = [
-    (190, 30, 30),
-    (257, 17, 33),
-    (100, 33, 4),
-    (300, 4, 130),
-    (400, 18, 65),
-    (129, 32, 5),
-    (64, 16, 3),
-    (400, 16, 20),
-    (300, 16, 70),
-];
-
-#[test]
-fn rows_in_chunks_are_the_references() {
-    for kind in KINDS {
-        for (i, shape) in LARGE.into_iter().enumerate() {
-            // Components have fewer rows than dimensions.
-            let o = Options { reg_covar: 0.1, how: How::Large([128, 256, 384][i % 3]), ..PLAIN };
-            check::<f64>(kind, shape, 0.0, &o);
-            if i % 2 == 1 {
-                check::<f32>(kind, shape, 0.0, &o);
-            }
-        }
-    }
-}
-
-#[test]
-fn rows_in_chunks_with_weights_and_an_offset() {
-    let random = &mut Random(5);
-    let weights: Vec<f64> = (0..290).map(|i| if i % 5 == 3 { 0.0 } else { 0.25 + random.uniform() }).collect();
-    let o = Options { row_weights: Some(&weights), iterations: 2, blocks: 3, how: How::Large(128), ..PLAIN };
-    for kind in KINDS {
-        check::<f64>(kind, (290, 6, 4), 1e6, &o);
-        check::<f32>(kind, (290, 6, 4), 1e3, &o);
-    }
-}
-
 #[test]
 fn partial_results_are_added_whatever_their_number() {
     for (count, len) in
@@ -337,99 +203,4 @@ fn partial_results_are_added_whatever_their_number() {
             }
         }
     }
-}
-
-/// Shapes for halves: factors of one, two, and three times sixteen columns, of more than 64, and of more than 128.
-const HALVES: [(usize, usize, usize); 8] =
-    [(190, 30, 30), (257, 17, 33), (100, 33, 4), (300, 4, 130), (150, 70, 9), (129, 32, 5), (64, 16, 3), (140, 131, 2)];
-
-/// Of heads alone: eight times the rounding of a half.
-const HEADS: f64 = 8.0 / 2048.0;
-
-#[test]
-fn rows_in_halves_are_the_references() {
-    halves_are_the_references(false);
-}
-
-#[test]
-fn rows_in_heads_are_the_references_as_far_as_halves_go() {
-    halves_are_the_references(true);
-}
-
-fn halves_are_the_references(one: bool) {
-    for kind in KINDS {
-        for (i, shape) in HALVES.into_iter().enumerate() {
-            let how = How::Halves { chunk: [128, 256, 384][i % 3], one };
-            // Some take whole partial results from each warp of a block.
-            let o = Options { reg_covar: 0.1, blocks: 4, how, ..PLAIN };
-            match i % 2 {
-                0 => check::<f32>(kind, shape, 0.0, &o),
-                _ => check::<f32>(kind, shape, 1e3, &Options { iterations: 2, blocks: 8, ..o }),
-            }
-        }
-    }
-}
-
-/// An outlier sets a column's scale; what is a thousandth of it has few digits in halves.
-#[test]
-fn components_too_narrow_for_halves_are_told() {
-    for (kind, number) in KINDS {
-        let random = &mut Random(21);
-        let start = mixture(kind, 3, 9, 0.0, random);
-        let mut data = rows::<f32>(&start, 200, random);
-        let o = Options { how: How::Halves { chunk: 128, one: false }, blocks: 4, reg_covar: 0.1, ..PLAIN };
-        assert_eq!(run::<f32>(number, &start, &data, &o).state[TROUBLE as usize], 0, "{kind}");
-        data[[7, 4]] = 1e5;
-        let told = run::<f32>(number, &start, &data, &o).state[TROUBLE as usize];
-        // The second moments of a tied covariance do not come from halves.
-        assert_eq!(told, u32::from(number != Kind::Tied), "{kind}");
-    }
-}
-
-const FULL: (CovarianceType, Kind) = (CovarianceType::Full, Kind::Full);
-
-#[test]
-fn rows_of_few_columns_are_the_references() {
-    // Each kernel, one warp and many, places left empty, and rows that do not fill their last 64.
-    let shapes = [(150, 1, 3), (700, 1, 40), (400, 2, 5), (600, 2, 26), (900, 2, 100), (130, 3, 8), (500, 3, 33)];
-    for shape in shapes {
-        let o = Options { how: How::Narrow, blocks: 3, reg_covar: 1e-3, ..PLAIN };
-        check::<f32>(FULL, shape, 0.0, &o);
-        check::<f32>(FULL, shape, 1e3, &Options { iterations: 2, ..o });
-        let weights: Vec<f64> = (0..shape.0).map(|i| [1.0, 0.0, 2.5][i % 3]).collect();
-        check::<f32>(FULL, shape, 0.0, &Options { row_weights: Some(&weights), ..o });
-    }
-}
-
-/// Sums of more rows than a lane adds up in `f32`.
-#[test]
-fn many_rows_of_few_columns_are_the_references() {
-    let o = Options { how: How::Narrow, blocks: 1, ..PLAIN };
-    check::<f32>(FULL, (64 * 128 * 2 + 70, 2, 3), 0.0, &o);
-}
-
-/// Rows of which every density would underflow next to the largest that there could be.
-#[test]
-fn rows_far_from_every_component_of_few_columns_count() {
-    let random = &mut Random(5);
-    let start = mixture(CovarianceType::Full, 20, 2, 0.0, random);
-    let mut data = rows::<f32>(&start, 300, random);
-    for (i, far) in [(3, 40.0), (70, -60.0), (299, 200.0)] {
-        data[[i, 0]] = far;
-    }
-    let o = Options { how: How::Narrow, reg_covar: 1e-3, ..PLAIN };
-    let (got, (want, trace)) = (run::<f32>(Kind::Full, &start, &data, &o), expected(&start, &data, &o));
-    assert_eq!(got.state[TROUBLE as usize], 0);
-    close(got.trace[0], trace[0], trace[0].abs(), 2e-6, "likelihood");
-    same(&got.weights, want.weights().as_slice().unwrap(), 2e-6, "weights");
-    same(&got.means, want.means().as_slice().unwrap(), 2e-6, "means");
-    same(&got.covariances, &packed(&want), 2e-6, "covariances");
-}
-
-#[test]
-fn a_mixture_of_few_columns_is_cut_into_warps() {
-    let cut = |k, d| Cut::of(k, d).map(|cut| (cut.each, cut.warps));
-    assert_eq!((cut(100, 2), cut(128, 2)), (Some((7, 15)), Some((8, 16))));
-    assert_eq!((cut(64, 2), cut(8, 2)), (Some((8, 8)), Some((7, 2))));
-    assert_eq!((cut(129, 2), cut(3, 4), cut(193, 1), cut(97, 3)), (None, None, None, None));
 }

@@ -1,0 +1,148 @@
+//! Centres one after another: the host sees what candidates leave, and decides on each.
+
+use gmm_kernels::THREADS;
+use gmm_kernels::device::WARP;
+use gmm_kernels::squared_distances::CANDIDATES;
+use gmm_model::CovarianceType;
+
+use super::super::launch::{Distances, DrawBuffers, Launcher};
+use super::super::rows::CudaRows;
+use super::super::upload::Number;
+use super::super::workspace::pin;
+use super::{Candidates, SUMMED, together};
+use crate::Error;
+use crate::engine::DISTANCE_ROWS;
+use crate::init::{RowDraw, WeighedRows};
+
+/// Sums that a kernel writes to the host itself, at most: fewer than these are there sooner than a copy of them would be.
+const SUMS_TO_HOST: usize = 1 << 13;
+
+/// The sum of what a candidate leaves of all groups, in the order in which a block of [`draw_next`](gmm_kernels::draw_next) adds: so
+/// that which way a centre is decided on does not show in it.
+fn as_a_block_adds(sums: &[f64]) -> f64 {
+    const LANES: usize = WARP as usize;
+    let mut of_threads = [0.0; THREADS as usize];
+    for (i, sum) in sums.iter().enumerate() {
+        of_threads[i % of_threads.len()] += sum;
+    }
+    let of_warp = |lanes: &[f64]| {
+        let mut lanes: [f64; LANES] = lanes.try_into().expect("a warp's lanes");
+        for step in [16, 8, 4, 2, 1] {
+            lanes = std::array::from_fn(|lane| lanes[lane] + lanes[lane ^ step]);
+        }
+        lanes[0]
+    };
+    of_threads.chunks_exact(LANES).fold(0.0, |sum, lanes| sum + of_warp(lanes))
+}
+
+impl<T: Number> CudaRows<T> {
+    /// [`Resident::weigh_draws`](crate::Resident::weigh_draws).
+    pub(in crate::cuda) fn weigh_draws_here(&mut self, draws: &[RowDraw]) -> Result<WeighedRows, Error> {
+        assert!(self.seeding.begun, "no centre was added");
+        assert!(draws.iter().all(|draw| draw.group < self.n.div_ceil(DISTANCE_ROWS)), "a group that there is");
+        let (count, groups, each) = (draws.len(), self.n.div_ceil(SUMMED), 2 * self.d);
+        // A kernel weighs four or eight; the last stands in for those that are not there.
+        let places = count.next_multiple_of(CANDIDATES / 2);
+        self.seeding.weighed = Candidates::default();
+        let kept = self.reserve_draws(places, groups)?;
+        self.launch_draws(draws, places)?;
+        let shape = self.shape(CovarianceType::Spherical, 1);
+        let memory = &self.seeding;
+        let near = memory.near.first(self.n);
+        let to_host = places * groups <= SUMS_TO_HOST;
+        let all =
+            if to_host { memory.host_sums.on_device(places * groups) } else { memory.sums.first(places * groups) };
+        for first in (0..places).step_by(CANDIDATES) {
+            let these = first..places.min(first + CANDIDATES);
+            let points = memory.centres.first(places * each).index(these.start * each..these.end * each);
+            let distances =
+                kept.then(|| memory.distances.first(places * self.n).index(these.start * self.n..these.end * self.n));
+            let sums = all.index(these.start * groups..these.end * groups);
+            let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
+            launcher.potentials(
+                &shape,
+                &self.whole(),
+                &points,
+                &near,
+                distances.as_ref().map(|to| Distances { to, lower_by: None }),
+                &sums,
+            )?;
+        }
+        let len = count * groups;
+        let sums = if to_host {
+            self.queue.wait(&self.gpu)?;
+            self.seeding.pending = false;
+            self.seeding.host_sums.as_slice()[..len].to_vec()
+        } else {
+            self.seed_results(0..len)?.to_vec()
+        };
+        let rows = &self.seeding.host_draws.as_slice()[2 * places..][..count];
+        let rows = rows.iter().map(|&row| row as usize).collect();
+        let of_each = || sums.chunks_exact(groups);
+        self.seeding.weighed = Candidates { sums: of_each().map(together).collect(), places, kept };
+        Ok(WeighedRows { rows, left: of_each().map(as_a_block_adds).collect() })
+    }
+
+    /// Puts draws where a kernel reads them, and the kernel on the stream that makes candidates of them.
+    fn launch_draws(&mut self, draws: &[RowDraw], places: usize) -> Result<(), Error> {
+        let points = 2 * places * self.d;
+        let shape = self.shape(CovarianceType::Spherical, 1);
+        let host = self.seeding.host_draws.as_mut_slice();
+        for (i, draw) in draws.iter().enumerate() {
+            (host[i], host[places + i]) = (draw.group as u64, draw.uniform.to_bits());
+        }
+        let memory = &self.seeding;
+        let (there, centres) = (memory.host_draws.on_device(3 * places), memory.centres.first(2 * points));
+        let buffers = DrawBuffers {
+            groups: there.index(..places),
+            uniforms: there.index(places..2 * places),
+            rows: there.index(2 * places..),
+            candidates: centres.index(..points),
+            points: centres.index(points..),
+        };
+        let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
+        let (count, near) = (draws.len() as u32, memory.near.first(self.n));
+        launcher.draw_rows(&shape, &self.whole(), &near, (count, places as u32), &buffers)
+    }
+
+    /// [`Resident::add_drawn`](crate::Resident::add_drawn): what it leaves is known since it was weighed, and there is nothing to
+    /// wait for.
+    pub(in crate::cuda) fn add_drawn_here(&mut self, which: usize) -> Result<Vec<f64>, Error> {
+        let memory = &self.seeding;
+        let Candidates { sums, places, kept } = &memory.weighed;
+        assert!(which < sums.len(), "row {which} of {} that were weighed since the last centre", sums.len());
+        let near = memory.near.first(self.n);
+        let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
+        if *kept {
+            let distances = memory.distances.first((which + 1) * self.n).index(which * self.n..);
+            launcher.lower(self.n as u64, &distances, &near)?;
+        } else {
+            let each = 2 * self.d;
+            let point = memory.centres.first(2 * places * each).index((places + which) * each..);
+            let shape = self.shape(CovarianceType::Spherical, 1);
+            let sums = memory.sums.first(self.n.div_ceil(SUMMED));
+            launcher.add_centre(&shape, &self.whole(), &point, false, &near, &sums)?;
+        }
+        let memory = &mut self.seeding;
+        memory.pending = true;
+        Ok(std::mem::take(&mut memory.weighed).sums.swap_remove(which))
+    }
+
+    /// Room to draw candidates for so many places and to weigh them; and whether there is some for their distances.
+    fn reserve_draws(&mut self, places: usize, groups: usize) -> Result<bool, Error> {
+        let memory = &self.seeding;
+        let is_there = memory.centres.room() >= 4 * places * self.d
+            && memory.sums.room() >= places * groups
+            && memory.host_sums.len() >= places * groups
+            && memory.host_draws.len() >= 3 * places
+            && (memory.distances.room() >= places * self.n || memory.distances.room() == 0);
+        if memory.pending && !is_there {
+            // What is replaced goes where others find it, and must be in use by nothing.
+            self.queue.wait(&self.gpu)?;
+            self.seeding.pending = false;
+        }
+        self.reserve_seeding(places * groups, 2 * places)?;
+        pin(&self.gpu, &mut self.seeding.host_draws, 3 * places)?;
+        self.reserve_distances(places)
+    }
+}
