@@ -23,14 +23,15 @@ pub struct Kernel<A> {
     pub shared_bytes: fn(&A) -> u64,
     /// Threads of each block in a launch with these arguments: [`THREADS`](crate::THREADS) but for few.
     pub threads: fn(&A) -> u32,
-    /// What each thread runs; for the emulator.
+    /// What each thread runs.
     ///
     /// # Safety
     /// Pointers and lengths are as the arguments' fields say.
+    #[cfg(feature = "emulator")]
     pub body: unsafe fn(A),
 }
 
-#[cfg(not(target_arch = "nvptx64"))]
+#[cfg(feature = "emulator")]
 impl<A: Arguments> Kernel<A> {
     /// Runs the kernel in the emulator over a grid of blocks.
     ///
@@ -55,30 +56,38 @@ macro_rules! kernels {
             $(#[$entry_doc])*
             #[cfg(not(target_arch = "nvptx64"))]
             pub fn $entry<T: $crate::Real>() -> $crate::Kernel<$args<T>> {
-                // Not generic, so that they are compiled here, once, and not in every crate that launches.
-                unsafe fn single(a: $args<f32>) {
-                    #[allow(dead_code)]
-                    type T = f32;
-                    // SAFETY: the caller's promise.
-                    unsafe { $body(a) }
-                }
-                unsafe fn double(a: $args<f64>) {
-                    #[allow(dead_code)]
-                    type T = f64;
-                    // SAFETY: the caller's promise.
-                    unsafe { $body(a) }
-                }
-                let (name, body) = if T::BYTES == 4 {
-                    // SAFETY: `T` is `f32`.
-                    let body = unsafe { core::mem::transmute::<unsafe fn($args<f32>), unsafe fn($args<T>)>(single) };
-                    (stringify!($f32), body)
-                } else {
-                    // SAFETY: `T` is `f64`.
-                    let body = unsafe { core::mem::transmute::<unsafe fn($args<f64>), unsafe fn($args<T>)>(double) };
-                    (stringify!($f64), body)
+                let name = if T::BYTES == 4 { stringify!($f32) } else { stringify!($f64) };
+                #[cfg(feature = "emulator")]
+                let body = {
+                    // Not generic, so that they are compiled here, once, and not in every crate that launches.
+                    unsafe fn single(a: $args<f32>) {
+                        #[allow(dead_code)]
+                        type T = f32;
+                        // SAFETY: the caller's promise.
+                        unsafe { $body(a) }
+                    }
+                    unsafe fn double(a: $args<f64>) {
+                        #[allow(dead_code)]
+                        type T = f64;
+                        // SAFETY: the caller's promise.
+                        unsafe { $body(a) }
+                    }
+                    if T::BYTES == 4 {
+                        // SAFETY: `T` is `f32`.
+                        unsafe { core::mem::transmute::<unsafe fn($args<f32>), unsafe fn($args<T>)>(single) }
+                    } else {
+                        // SAFETY: `T` is `f64`.
+                        unsafe { core::mem::transmute::<unsafe fn($args<f64>), unsafe fn($args<T>)>(double) }
+                    }
                 };
                 let threads = kernels!(@threads $args<T> $(, $threads)?);
-                $crate::Kernel { name, shared_bytes: $shared, threads, body }
+                $crate::Kernel {
+                    name,
+                    shared_bytes: $shared,
+                    threads,
+                    #[cfg(feature = "emulator")]
+                    body,
+                }
             }
             kernels!(@entry $args $fields $f32 f32 $body);
             kernels!(@entry $args $fields $f64 f64 $body);
@@ -92,7 +101,13 @@ macro_rules! kernels {
             #[cfg(not(target_arch = "nvptx64"))]
             pub fn $entry() -> $crate::Kernel<$args> {
                 let threads = kernels!(@threads $args $(, $threads)?);
-                $crate::Kernel { name: stringify!($entry), shared_bytes: $shared, threads, body: $body }
+                $crate::Kernel {
+                    name: stringify!($entry),
+                    shared_bytes: $shared,
+                    threads,
+                    #[cfg(feature = "emulator")]
+                    body: $body,
+                }
             }
             kernels!(@entry $args $fields $entry f64 $body);
         )+

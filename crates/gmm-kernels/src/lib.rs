@@ -6,7 +6,7 @@
 //!   parameters, its block size and its shared memory as a formula. Entry points and parameter lists come from one
 //!   macro, so launcher and kernel cannot disagree;
 //! - tests run every kernel body in [`device::emulate`], which also finds races, hangs and stray accesses;
-//! - a fake driver can do the same, since each [`Kernel`] carries its body.
+//! - a fake driver can do the same, since by the feature `emulator` each [`Kernel`] carries its body.
 //!
 //! # One pass over the data
 //!
@@ -30,6 +30,8 @@
 //! `x − mean` has an error relative to itself and not to the mean; products are `f32`, and in the passes above at most 16
 //! or 32 of them are added in `f32`, and everything longer in `f64`. [`fused`] says what its kernels do.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
+// Without an emulator the host knows kernels by their names and sizes alone.
+#![cfg_attr(not(any(target_arch = "nvptx64", feature = "emulator")), allow(dead_code, unused_imports))]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, stdarch_nvptx, asm_experimental_arch, link_llvm_intrinsics))]
 // `link_llvm_intrinsics`: warp shuffles.
 #![cfg_attr(target_arch = "nvptx64", allow(internal_features))]
