@@ -54,7 +54,7 @@ def as_float64(array):
     return np.asarray(array, dtype=np.float64)
 
 
-def wide(jax):
+def allowing_float64(jax):
     """Where JAX takes float64 as it is."""
     return jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64()
 
@@ -78,7 +78,7 @@ class Ours:
             X = self.module.asarray(X)
         elif self.way == "jax":
             # Only here: gmmx wants its arrays without.
-            with wide(self.module):
+            with allowing_float64(self.module):
                 X = self.module.block_until_ready(self.module.device_put(X, self.module.devices()[0]))
         self.X = X
 

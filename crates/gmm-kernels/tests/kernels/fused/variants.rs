@@ -47,7 +47,7 @@ fn one_iteration_is_the_references() {
     }
 }
 
-/// In `f32` once for each variant: what differs is how rows arrive.
+/// In `f32` once for each variant: what differs is how rows arrive, and the exponential.
 #[test]
 fn one_iteration_in_f32_is_the_references() {
     let mut reached = Vec::new();
