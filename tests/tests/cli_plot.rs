@@ -154,10 +154,10 @@ fn records_are_drawn_and_what_is_none_is_refused() {
 #[test]
 fn the_planner_is_mapped_without_a_gpu() {
     let folder = Folder::new();
-    let svg = folder.gmm("plot plan -k 1..8 -d 1,2,4,400 --covariance full --precision f64 -o -").ok().stdout;
+    let svg = folder.gmm("plot plan -k 1..8 -d 1,2,4,800 --covariance full --precision f64 -o -").ok().stdout;
     assert!(svg.contains("as on an NVIDIA H200") && svg.contains("full covariances, f64, 1000000 rows"), "{svg}");
     // What doctor says of a size stands in the map.
-    let plan = folder.gmm("doctor --plan -k 8 -d 400 --covariance full").ok().stdout;
+    let plan = folder.gmm("doctor --plan -k 8 -d 800 --covariance full").ok().stdout;
     assert!(plan.contains("* host") && svg.contains(">host: "), "{plan}");
     let mut forced = folder.command("plot plan -k 2 -d 2 -o -");
     let output = forced.env("GMM_PLAN", "loop=host").output().expect("the program starts");

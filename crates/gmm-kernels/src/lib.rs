@@ -74,8 +74,7 @@ pub use kernel::{Arguments, Kernel};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use signature::{Signature, signatures};
 
-/// Threads in a block: one for each row of a tile. Of every kernel but those of [`fused::narrow`], whose blocks have a warp for
-/// each few components, and [`products::multiply`].
+/// Threads in a block, of most kernels: one for each row of a tile.
 pub const THREADS: u32 = layout::TILE_ROWS;
 
 #[cfg(target_arch = "nvptx64")]

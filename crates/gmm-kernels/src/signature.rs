@@ -136,12 +136,14 @@ pub fn signatures() -> Vec<Signature> {
     large::<f64>(&mut all);
     halves(&mut all);
     all.push(tensor(one(fused::update::update())));
+    all.push(tensor(one(fused::update::update_wide())));
     scores::<f32>(&mut all);
     scores::<f64>(&mut all);
     k_means::<f32>(&mut all);
     k_means::<f64>(&mut all);
     all.push(tensor(one(lloyd::centres::lloyd_move())));
     all.push(tensor(one(lloyd::centres::lloyd_settle())));
+    all.push(tensor(one(lloyd::end::lloyd_end())));
     multiplication(&mut all);
     all.extend([
         one(reduce::reduce_partials()),

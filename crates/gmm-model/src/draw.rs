@@ -35,6 +35,14 @@ pub struct Draws {
     spare: Option<f64>,
 }
 
+/// Word `i`, from 1, of SplitMix64 from a seed.
+fn split_mix(seed: u64, i: u64) -> u64 {
+    let bits = seed.wrapping_add(i.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ bits >> 31
+}
+
 impl Draws {
     /// Stream `stream` of `seed`, at its start.
     pub fn new(seed: u64, stream: u64) -> Self {
@@ -69,16 +77,11 @@ impl Draws {
         (self.bits() >> 11) as f64 * (f64::EPSILON / 2.0)
     }
 
-    /// As many calls of [`uniform`](Self::uniform), in less time where they are many.
-    pub fn uniforms(&mut self, out: &mut [f64]) {
-        let mut bytes = [0; 8 * 256];
-        for out in out.chunks_mut(256) {
-            let bytes = &mut bytes[..8 * out.len()];
-            self.rng.fill_bytes(bytes);
-            for (to, bits) in out.iter_mut().zip(bytes.as_chunks().0) {
-                *to = (u64::from_le_bytes(*bits) >> 11) as f64 * (f64::EPSILON / 2.0);
-            }
-        }
+    /// `count` words of 64 random bits, by SplitMix64 from a key that is this stream's next word (Steele, Lea and Flood 2014): a
+    /// fraction of the time that as many words of the stream take. For what is to be spread evenly, such as the rows of a sample.
+    pub fn scattered(&mut self, count: usize) -> impl Iterator<Item = u64> + use<> {
+        let key = self.bits();
+        (1..=count as u64).map(move |i| split_mix(key, i))
     }
 
     /// Uniform number `index` of this stream, whatever was drawn before; the next draw follows it.
@@ -228,5 +231,22 @@ impl Draws {
         let sum: f64 = weights.iter().sum();
         weights.iter_mut().for_each(|w| *w /= sum);
         weights
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scattered_words_are_those_of_split_mix() {
+        // Published with the generator's reference implementation, for seed 1234567.
+        let words = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
+        assert_eq!([1, 2, 3].map(|i| split_mix(1_234_567, i)), words);
+        let (mut draws, mut same) = (Draws::new(5, 0), Draws::new(5, 0));
+        let all: Vec<u64> = draws.scattered(4).collect();
+        let key = same.bits();
+        assert_eq!(all, [1, 2, 3, 4].map(|i| split_mix(key, i)));
+        assert_eq!(draws.bits(), same.bits(), "one word of the stream");
     }
 }

@@ -12,10 +12,11 @@ const ROWS: [usize; 11] =
 const COMPONENTS: [usize; 23] =
     [1, 2, 4, 8, 9, 16, 17, 32, 33, 48, 49, 64, 65, 80, 81, 104, 105, 128, 256, 512, 1024, 2048, 4096];
 /// Columns, likewise.
-const COLUMNS: [usize; 21] = [1, 2, 4, 8, 13, 14, 16, 17, 31, 32, 33, 63, 64, 65, 96, 97, 127, 128, 129, 256, 512];
+const COLUMNS: [usize; 25] =
+    [1, 2, 4, 8, 13, 14, 16, 17, 31, 32, 33, 55, 56, 63, 64, 65, 96, 97, 127, 128, 129, 192, 256, 384, 512];
 
 /// Sizes so near to one another that a unit of work is to cost about the same.
-pub(super) const NEIGHBOURS: [(Sweep, &[usize]); 12] = [
+pub(super) const NEIGHBOURS: [(Sweep, &[usize]); 13] = [
     (Sweep::Components, &[8, 9]),
     (Sweep::Components, &[16, 17]),
     (Sweep::Components, &[32, 33]),
@@ -25,6 +26,7 @@ pub(super) const NEIGHBOURS: [(Sweep, &[usize]); 12] = [
     (Sweep::Components, &[104, 105]),
     (Sweep::Columns, &[13, 14, 16, 17]),
     (Sweep::Columns, &[31, 32, 33]),
+    (Sweep::Columns, &[55, 56]),
     (Sweep::Columns, &[63, 64, 65]),
     (Sweep::Columns, &[96, 97]),
     (Sweep::Columns, &[127, 128, 129]),

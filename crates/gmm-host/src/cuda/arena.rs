@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use gmm_kernels::fused::large;
-use gmm_kernels::fused::update::TRACE;
+use gmm_kernels::fused::update::{Matrices, TRACE, wide_matrix};
 use gmm_kernels::layout::{packed_len, tiled_len};
 use gmm_model::CovarianceType;
 
@@ -11,7 +11,7 @@ use super::launch::{Between, Coded, Kernels, LoopPlan};
 use super::workspace::Slot;
 use cust::memory::DeviceSlice;
 
-/// Ranges of `f64`: first what a look brings, then what stays on the device. Each starts 16-byte aligned.
+/// Ranges of `f64`: first what a look brings, then what stays on the device. Each starts where a line of a cache does.
 #[derive(Clone)]
 pub(super) struct Arena {
     pub(super) trace: Range<usize>,
@@ -27,6 +27,8 @@ pub(super) struct Arena {
     pub(super) roots: Range<usize>,
     pub(super) sums: Range<usize>,
     pub(super) scatter: Range<usize>,
+    /// Where an M-step has its matrices in device memory.
+    pub(super) matrices: Range<usize>,
     pub(super) partials: Range<usize>,
     /// What the two kernels of a chunk leave to one another.
     between: Option<RangesBetween>,
@@ -57,7 +59,7 @@ impl Arena {
         let mut len = 0;
         let mut take = |numbers: usize| {
             let start = len;
-            len += numbers.next_multiple_of(2);
+            len += numbers.next_multiple_of(16);
             start..start + numbers
         };
         let words = |numbers: u64| numbers.div_ceil(2) as usize;
@@ -81,6 +83,7 @@ impl Arena {
         let sums = take(place.sums() as usize);
         let roots = take(if plan.kernels.wants_roots(kind) { k * packed_len(shape.d) as usize } else { 0 });
         let scatter = take(if shape.kind == CovarianceType::Tied { packed_len(shape.d) as usize } else { 0 });
+        let matrices = take(if plan.matrices == Matrices::Device { k * wide_matrix(shape.d) as usize } else { 0 });
         let partials = take(plan.kernels.partials() as usize * place.sums() as usize);
         let between = plan.kernels.large().map(|(of, chunks)| {
             let rows = chunks.chunk.min(shape.n);
@@ -112,6 +115,7 @@ impl Arena {
             roots,
             sums,
             scatter,
+            matrices,
             partials,
             between,
             coded,

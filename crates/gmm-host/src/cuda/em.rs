@@ -4,7 +4,7 @@ use cust::memory::AsyncCopyDestination;
 use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::narrow;
 use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
-use gmm_kernels::fused::update::TRACE;
+use gmm_kernels::fused::update::{Matrices, TRACE};
 use gmm_kernels::fused::{self, Variant};
 use gmm_kernels::{THREADS, device::WARP};
 use gmm_model::{CovarianceType, Mixture, Precision};
@@ -222,10 +222,13 @@ impl<T: Number> CudaRows<T> {
             Way::Host => return Ok(None),
         };
         let (most_terms, least_left) = limits(&shape, way);
+        let room = self.gpu.limits.shared_bytes.into();
+        let Ok(matrices) = Matrices::of(shape.kernel_kind(), shape.d, room) else { return Ok(None) };
         tracing::debug!(plan = format!("{kernels:?}"), "loop on the device");
         Ok(Some(LoopPlan {
             shape,
             kernels,
+            matrices,
             max_iter: u32::try_from(options.max_iter - done).unwrap_or(u32::MAX - 1),
             tol: options.tol,
             reg_covar: options.reg_covar,
@@ -303,6 +306,7 @@ impl<T: Number> CudaRows<T> {
             roots: (!arena.roots.is_empty()).then(|| at(&arena.roots)),
             sums: at(&arena.sums),
             scatter: (!arena.scatter.is_empty()).then(|| at(&arena.scatter)),
+            matrices: (!arena.matrices.is_empty()).then(|| at(&arena.matrices)),
             partials: at(&arena.partials),
             between: arena.between(&numbers),
             coded: arena.coded(&numbers),

@@ -11,7 +11,7 @@ use gmm_kernels::lloyd::{Cut, Place, assign, labels_len, sums};
 use gmm_model::{CovarianceType, Precision, Statistics};
 use ndarray::{Array2, ArrayView2};
 
-use super::launch::{Launcher, LloydBuffers, LloydPlan};
+use super::launch::{End, Launcher, LloydBuffers, LloydPlan};
 use super::rows::CudaRows;
 use super::upload::Number;
 use super::workspace::{Pinned, Slot, pin, pinned_empty};
@@ -151,8 +151,7 @@ impl<T: Number> CudaRows<T> {
             let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
             for pass in next..=last {
                 launcher.hard_pass(&plan, pass as u32, &rows, &buffers)?;
-                launcher.move_centres(&plan, pass as u32, &buffers)?;
-                launcher.settle(&plan, pass as u32, rest, &buffers)?;
+                launcher.end_pass(&plan, pass as u32, rest, &buffers)?;
             }
             self.look_at_centres(&arena)?;
             let Some(passes) = self.seen_passes(&arena, next..=last) else {
@@ -195,7 +194,9 @@ impl<T: Number> CudaRows<T> {
         }
         self.begin_lloyd(&plan, &arena, Some(centres))?;
         let buffers = self.lloyd_buffers(&plan, &arena);
-        Launcher { gpu: &self.gpu, queue: &self.queue }.hard_pass(&plan, 1, &self.whole(), &buffers)?;
+        let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
+        launcher.hard_pass(&plan, 1, &self.whole(), &buffers)?;
+        launcher.hard_sums(&plan, &buffers)?;
         let (k, d) = centres.dim();
         let len = plan.cut.columns as usize * k;
         let host = &mut self.lloyd.seen.as_mut_slice()[..len];
@@ -250,7 +251,8 @@ impl<T: Number> CudaRows<T> {
         let at_once = u64::from(at_once * warps_of_block * limits.multiprocessors);
         let splits = splits(sums::most_splits(shape.n), shape.k.div_ceil(ranges), units, at_once);
         let cut = Cut { columns, ranges, splits };
-        let plan = LloydPlan { shape, place, resident, blocks: each * limits.multiprocessors, cut };
+        let end = End::of(cut, shape.k);
+        let plan = LloydPlan { shape, place, resident, blocks: each * limits.multiprocessors, cut, end };
         tracing::debug!(plan = format!("{plan:?}"), "Lloyd's iterations on the device");
         Ok(Some(plan))
     }

@@ -6,7 +6,7 @@ use gmm_kernels::Real;
 use gmm_kernels::fused::halves::Halves;
 use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::narrow::{self, Cut};
-use gmm_kernels::fused::update;
+use gmm_kernels::fused::update::Matrices;
 use gmm_kernels::fused::{self, Family, Variant};
 use gmm_kernels::layout::Kind;
 use gmm_kernels::ptx;
@@ -78,13 +78,12 @@ pub(super) fn consider<T: Real>(
     let (kind, k, d) = (shape.kernel_kind(), shape.k, shape.d);
     let Asked { weighted, fast, slower_too } = asked_for;
     let room = u64::from(limits.shared_bytes);
-    let update = update::shared_len(update::number(kind), d);
-    let loops = if forced.host_loop() {
-        Some("GMM_PLAN has loop=host".to_owned())
-    } else {
-        // The M-step has its matrices in shared memory.
-        (update > room)
-            .then(|| format!("the M-step of {d} columns wants {update} bytes of shared memory, {room} are there"))
+    let loops = match Matrices::of(kind, d, room) {
+        _ if forced.host_loop() => Some("GMM_PLAN has loop=host".to_owned()),
+        Ok(_) => None,
+        Err(wanted) => {
+            Some(format!("the M-step of {d} columns wants {wanted} bytes of shared memory, {room} are there"))
+        }
     };
     let asked = forced.variant();
     let other = |way: LoopKernels| asked.is_some_and(|asked| asked != way);
@@ -269,8 +268,14 @@ mod tests {
         assert_eq!(names(CovarianceType::Full, (1_000_000, 13, 8)), fused);
         let halves = vec![("fused", false), ("halves", true), ("large", false), ("host", false)];
         assert_eq!(names(CovarianceType::Full, (1_000_000, 32, 64)), halves);
+        // Matrices in shared memory, in device memory, and too large for a panel of them.
+        assert_eq!(names(CovarianceType::Full, (1000, 200, 2)), halves);
+        assert_eq!(names(CovarianceType::Full, (1000, 300, 2)), halves);
+        let large = vec![("fused", false), ("halves", false), ("large", true), ("host", false)];
+        assert_eq!(names(CovarianceType::Full, (1000, 512, 2)), large);
         let host = vec![("fused", false), ("halves", false), ("large", false), ("host", true)];
-        assert_eq!(names(CovarianceType::Full, (1000, 500, 2)), host);
+        assert_eq!(names(CovarianceType::Full, (1000, 800, 2)), host);
+        assert_eq!(names(CovarianceType::Tied, (1000, 800, 2)), host);
         // Halves before the pass where they are faster, the pass before two kernels over chunks.
         let both = [("halves", true), ("fused", false), ("large", false), ("host", false)];
         assert_eq!(names(CovarianceType::Full, (100_000, 30, 30)), both);
@@ -330,7 +335,7 @@ mod tests {
 
     #[test]
     fn what_speaks_against_a_way_is_said() {
-        let all = loop_candidates(None, CovarianceType::Full, Precision::F64, (1000, 500, 2), false).unwrap();
+        let all = loop_candidates(None, CovarianceType::Full, Precision::F64, (1000, 800, 2), false).unwrap();
         assert!(all[0].reason.contains("registers") && all[1].reason.contains("shared memory"), "{all:?}");
         let none = |_: &'static str| false;
         let shape = Shape { kind: CovarianceType::Diag, precision: Precision::F32, n: 100, k: 3, d: 4 };

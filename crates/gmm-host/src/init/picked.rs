@@ -38,21 +38,17 @@ impl<'a> Picked<'a> {
         let n = data.dim().0;
         // Stretch `i` begins at `i n / count`, rounded down: by steps, since divisions would take longer than the draws.
         let (mut first, mut left) = (0, 0);
-        let mut one = |uniform: f64| {
-            left += n % count;
+        let (whole, rest) = (n / count, n % count);
+        let one = |bits: u64| {
+            left += rest;
             let more = usize::from(left >= count);
             left -= more * count;
-            let (start, long) = (first, n / count + more);
+            let (start, long) = (first, whole + more);
             first += long;
-            start + ((uniform * long as f64) as usize).min(long - 1)
+            // The upper half of the product: an even share of the bits for each row.
+            start + ((u128::from(bits) * long as u128) >> 64) as usize
         };
-        let mut chosen = Vec::with_capacity(count);
-        let mut uniforms = [0.0; 512];
-        while chosen.len() < count {
-            let uniforms = &mut uniforms[..512.min(count - chosen.len())];
-            draws.uniforms(uniforms);
-            chosen.extend(uniforms.iter().map(|&uniform| one(uniform)));
-        }
+        let chosen: Vec<usize> = draws.scattered(count).map(one).collect();
         let weights = data.weights().map(|all| chosen.iter().map(|&row| all[row]).collect());
         Self { data, chosen: Some(chosen), weights }
     }

@@ -127,6 +127,10 @@ pub(crate) fn large(bench: &Bench, tally: &mut Tally) {
             (1_000_000, 13, 8),
             (100_001, 30, 30),
             (6501, 33, 40),
+            // Matrices of full covariances in device memory, in halves and, from some 400 columns on, in f64.
+            (3001, 240, 3),
+            (2003, 256, 2),
+            (2503, 500, 2),
             (20_001, 65, 64),
             (300_000, 32, 64),
             (1_000_000, 2, 100),

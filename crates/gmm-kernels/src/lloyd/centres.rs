@@ -168,20 +168,38 @@ pub unsafe fn settle_body(a: Settle) {
     let scratch = Shared::at(0);
     let (moved, empty, inertia) = (block_sum(moved, scratch), block_sum(empty, scratch), block_sum(inertia, scratch));
     if t == 0 {
-        let finite = moved < f64::INFINITY && inertia < f64::INFINITY;
         // SAFETY: state and report are that long.
-        unsafe {
-            if empty > 0.0 || !finite {
-                device::store(a.state, TROUBLE, a.iteration);
-            }
-            if moved <= a.rest {
-                device::store(a.state, DONE, a.iteration);
-            }
-            device::store(a.state, FINISHED, a.iteration);
-            device::store(a.seen, 0, a.iteration as f64);
-            device::store(a.seen, 1, empty);
-            device::store(a.seen, 2, inertia);
-            device::store(a.seen, 3, moved);
+        unsafe { report(a.state, a.seen, a.rest, Report { iteration: a.iteration, empty, inertia, moved }) };
+    }
+}
+
+/// What is known of a pass at its end: see [`SEEN`].
+pub(super) struct Report {
+    pub(super) iteration: u32,
+    pub(super) empty: f64,
+    pub(super) inertia: f64,
+    pub(super) moved: f64,
+}
+
+/// Says it, and whether the loop goes on. One thread.
+///
+/// # Safety
+/// `STATE_LEN` and [`SEEN`] numbers.
+#[inline(always)]
+pub(super) unsafe fn report(state: *mut u32, seen: *mut f64, rest: f64, of: Report) {
+    let finite = of.moved < f64::INFINITY && of.inertia < f64::INFINITY;
+    // SAFETY: the caller's promise.
+    unsafe {
+        if of.empty > 0.0 || !finite {
+            device::store(state, TROUBLE, of.iteration);
         }
+        if of.moved <= rest {
+            device::store(state, DONE, of.iteration);
+        }
+        device::store(state, FINISHED, of.iteration);
+        device::store(seen, 0, of.iteration as f64);
+        device::store(seen, 1, of.empty);
+        device::store(seen, 2, of.inertia);
+        device::store(seen, 3, of.moved);
     }
 }

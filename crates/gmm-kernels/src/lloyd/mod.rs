@@ -8,12 +8,15 @@
 //! 4. [`centres`]: each centre to the mean of its rows, and what [`assign`] needs of it;
 //! 5. [`settle`](centres::lloyd_settle): whether the centres came to rest, or one of them lost all its rows.
 //!
+//! Of few centres one block does the last two, and the third too where partial results are few ([`end`]).
+//!
 //! **What the product costs in digits.** Its error is `eps |x| |c|` in `f64` about the rows' shift, for rows in `f32`
 //! less than their own rounding. For `f64` rows far from the shift it may pass for a distance: the host compares
 //! the clusters' spread with it, and leaves such rows to passes with differences.
 
 pub mod assign;
 pub mod centres;
+pub mod end;
 pub mod sums;
 
 use crate::layout::tiles;

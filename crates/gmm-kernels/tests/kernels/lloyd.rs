@@ -7,6 +7,7 @@ use gmm_kernels::device::Buffer;
 use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
 use gmm_kernels::lloyd::assign::{self, Assign};
 use gmm_kernels::lloyd::centres::{MoveCentres, SEEN, Settle, lloyd_move, lloyd_settle};
+use gmm_kernels::lloyd::end::{EndOfPass, MOST, lloyd_end};
 use gmm_kernels::lloyd::sums::{HardSums, hard_sums};
 use gmm_kernels::lloyd::{Cut, NONE, Place, labels_len};
 use gmm_model::CovarianceType;
@@ -16,6 +17,18 @@ use crate::compare::{close, tolerance};
 use crate::data::{Random, column_means, mixture, rows};
 use crate::harness::{poison, reduced, tiled};
 
+/// What ends a pass, after labels and partial sums.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Launches,
+    /// One block, for sums.
+    OneBlock,
+    /// One block, for partial sums.
+    OneBlockOfAll,
+}
+
+const ENDS: [End; 3] = [End::Launches, End::OneBlock, End::OneBlockOfAll];
+
 /// A loop's buffers, and how its launches are cut.
 struct Loop<T: Real> {
     n: usize,
@@ -24,6 +37,7 @@ struct Loop<T: Real> {
     place: Place,
     cut: Cut,
     resident: bool,
+    end: End,
     blocks: u32,
     rest: f64,
     x: Buffer<T>,
@@ -52,6 +66,7 @@ impl<T: Real> Loop<T> {
             place,
             cut,
             resident,
+            end: End::Launches,
             blocks: 3,
             rest: 0.0,
             x: tiled::<T>(rows, None, None),
@@ -112,6 +127,34 @@ impl<T: Real> Loop<T> {
         self.sums = reduced(&self.partials, self.cut.splits.into(), self.cut.len(self.k as u32), false);
     }
 
+    /// What [`update`](Self::update) does, by one block.
+    fn end(&mut self, iteration: u32) {
+        let sums = Buffer::new(&self.sums);
+        let all = self.end == End::OneBlockOfAll;
+        let arguments = EndOfPass {
+            state: self.state.pointer_mut(),
+            iteration,
+            k: self.k as u32,
+            d: self.d as u32,
+            at_once: self.place.at_once,
+            groups: self.place.groups,
+            steps: self.place.steps,
+            rest: self.rest,
+            partials: if all { self.partials.pointer() } else { sums.pointer() },
+            splits: if all { self.cut.splits } else { 1 },
+            len: self.cut.len(self.k as u32) as u32,
+            parts: self.cut.columns * self.cut.ranges,
+            centres: self.centres.pointer_mut(),
+            weights: self.weights.pointer_mut(),
+            coefficients: self.coefficients.pointer_mut(),
+            constants: self.constants.pointer_mut(),
+            seen: self.seen.pointer_mut(),
+        };
+        assert!(arguments.len <= MOST.0);
+        // SAFETY: buffers of these lengths.
+        unsafe { lloyd_end().emulate((1, 1), arguments) };
+    }
+
     fn update(&mut self, iteration: u32) {
         let sums = Buffer::new(&self.sums);
         let arguments = MoveCentres {
@@ -153,7 +196,10 @@ impl<T: Real> Loop<T> {
     fn pass(&mut self, iteration: u32) {
         self.assign(iteration);
         self.add_up(iteration);
-        self.update(iteration);
+        match self.end {
+            End::Launches => self.update(iteration),
+            End::OneBlock | End::OneBlockOfAll => self.end(iteration),
+        }
     }
 
     fn centres(&self) -> Array2<f64> {
@@ -181,13 +227,21 @@ fn problem<T: Real>(n: usize, d: usize, k: usize, offset: f64) -> (Array2<f64>, 
 }
 
 /// One pass with second moments against plain loops.
-fn check<T: Real>((n, d, k): (usize, usize, usize), weighted: bool, ranges: u32, splits: u32, resident: bool) {
-    let what = format!("{} n={n} d={d} k={k} weighted={weighted} {ranges} {splits} {resident}", T::NAME);
+fn check<T: Real>(
+    (n, d, k): (usize, usize, usize),
+    weighted: bool,
+    ranges: u32,
+    splits: u32,
+    resident: bool,
+    end: End,
+) {
+    let what = format!("{} n={n} d={d} k={k} weighted={weighted} {ranges} {splits} {resident} {end:?}", T::NAME);
     let (rows, start) = problem::<T>(n, d, k, 1e3);
     let row_weights: Vec<f64> = (0..n).map(|i| if weighted { 0.5 * ((i + 1) % 4) as f64 } else { 1.0 }).collect();
     let columns = 2 * d as u32 + 1;
     let cut = Cut { columns, ranges, splits };
     let mut device = Loop::<T>::new(&rows, weighted.then_some(&row_weights[..]), &start, cut, resident);
+    device.end = end;
     device.pass(1);
     let labels = device.labels.to_vec();
     assert!(labels[n..].iter().all(|l| *l == NONE), "{what}: rows past the last");
@@ -244,8 +298,8 @@ fn a_pass_is_what_plain_loops_say() {
     for (i, size) in sizes.into_iter().enumerate() {
         for weighted in [false, true] {
             let splits = 1 + i as u32 % 3;
-            check::<f32>(size, weighted, 1, splits, true);
-            check::<f64>(size, weighted, 1, splits, false);
+            check::<f32>(size, weighted, 1, splits, true, End::Launches);
+            check::<f64>(size, weighted, 1, splits, false, End::Launches);
         }
     }
 }
@@ -253,9 +307,29 @@ fn a_pass_is_what_plain_loops_say() {
 #[test]
 fn many_centres_are_taken_in_ranges_and_coefficients_a_step_at_a_time() {
     for (size, ranges, resident) in [((1100, 5, 300), 2, true), ((640, 35, 100), 7, false), ((200, 20, 12), 5, false)] {
-        check::<f32>(size, true, ranges, 2, resident);
-        check::<f64>(size, false, ranges, 1, !resident);
+        check::<f32>(size, true, ranges, 2, resident, End::Launches);
+        check::<f64>(size, false, ranges, 1, !resident, End::Launches);
     }
+}
+
+#[test]
+fn one_block_ends_passes_of_few_centres() {
+    let cases = [
+        ((1, 1, 1), 1, 1),
+        ((127, 3, 2), 1, 1),
+        ((515, 33, 7), 1, 2),
+        ((300, 17, 19), 1, 1),
+        ((9000, 1, 40), 3, 18),
+        ((900, 11, 40), 1, 2),
+    ];
+    for (size, ranges, splits) in cases {
+        for end in [End::OneBlock, End::OneBlockOfAll] {
+            check::<f32>(size, size.0 % 2 == 0, ranges, splits, true, end);
+            check::<f64>(size, size.0 % 2 == 1, ranges, splits, true, end);
+        }
+    }
+    // More partial results than a thread reads together.
+    check::<f32>((18_000, 2, 3), false, 1, 36, true, End::OneBlockOfAll);
 }
 
 #[test]
@@ -279,7 +353,7 @@ fn the_first_of_equal_centres_wins() {
 
 #[test]
 fn passes_go_on_until_the_centres_rest_and_later_launches_change_nothing() {
-    fn run<T: Real>() {
+    fn run<T: Real>(end: End) {
         let rows = Array2::from_shape_fn((260, 2), |(i, j)| {
             T::from_f64((i % 2) as f64 * 8.0 + 0.01 * ((i * 7 + j * 3) % 50) as f64).to_f64()
         });
@@ -287,6 +361,7 @@ fn passes_go_on_until_the_centres_rest_and_later_launches_change_nothing() {
         let cut = Cut { columns: 3, ranges: 1, splits: 2 };
         let mut device = Loop::<T>::new(&rows, None, &centres, cut, true);
         device.rest = 1e-12;
+        device.end = end;
         let mut iteration = 0;
         loop {
             iteration += 1;
@@ -321,8 +396,10 @@ fn passes_go_on_until_the_centres_rest_and_later_launches_change_nothing() {
             (device.seen.to_vec(), device.labels.to_vec(), device.state.to_vec())
         );
     }
-    run::<f32>();
-    run::<f64>();
+    for end in ENDS {
+        run::<f32>(end);
+        run::<f64>(end);
+    }
 }
 
 #[test]
@@ -330,18 +407,22 @@ fn a_centre_without_rows_stays_and_stops_the_loop_as_does_a_number_that_is_none(
     let rows = Array2::from_shape_fn((150, 2), |(i, j)| (i % 3 + j) as f64);
     let far = array![[0.0, 0.0], [1e3, 1e3], [2.0, 2.0]];
     let cut = Cut { columns: 3, ranges: 2, splits: 1 };
-    let mut device = Loop::<f64>::new(&rows, None, &far, cut, true);
-    device.pass(1);
-    assert_eq!((device.state(TROUBLE), device.state(FINISHED)), (1, 1));
-    assert_eq!(device.seen.to_vec()[1], 1.0, "one has no rows");
-    assert_eq!(device.centres().row(1), far.row(1), "and stays");
-    assert_eq!(device.weights.to_vec()[1], 0.0);
-    let before = device.centres();
-    device.pass(2);
-    assert_eq!((device.centres(), device.state(FINISHED)), (before, 1), "nothing comes after");
-    let huge = rows.mapv(|v| if v == 3.0 { 1e200 } else { v });
-    let near = array![[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]];
-    let mut device = Loop::<f64>::new(&huge, None, &near, cut, true);
-    device.pass(1);
-    assert_eq!(device.state(TROUBLE), 1, "an infinite sum");
+    for end in ENDS {
+        let mut device = Loop::<f64>::new(&rows, None, &far, cut, true);
+        device.end = end;
+        device.pass(1);
+        assert_eq!((device.state(TROUBLE), device.state(FINISHED)), (1, 1));
+        assert_eq!(device.seen.to_vec()[1], 1.0, "one has no rows");
+        assert_eq!(device.centres().row(1), far.row(1), "and stays");
+        assert_eq!(device.weights.to_vec()[1], 0.0);
+        let before = device.centres();
+        device.pass(2);
+        assert_eq!((device.centres(), device.state(FINISHED)), (before, 1), "nothing comes after");
+        let huge = rows.mapv(|v| if v == 3.0 { 1e200 } else { v });
+        let near = array![[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]];
+        let mut device = Loop::<f64>::new(&huge, None, &near, cut, true);
+        device.end = end;
+        device.pass(1);
+        assert_eq!(device.state(TROUBLE), 1, "an infinite sum");
+    }
 }

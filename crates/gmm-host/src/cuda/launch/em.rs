@@ -9,7 +9,7 @@ use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::narrow::{self, Cut, Narrow};
 use gmm_kernels::fused::place::Place;
 use gmm_kernels::fused::state::STATE_LEN;
-use gmm_kernels::fused::update::{self, TRACE, Update, update as update_kernel};
+use gmm_kernels::fused::update::{self, Matrices, TRACE, Update, update as update_kernel, update_wide, wide_matrix};
 use gmm_kernels::fused::{self, Pass, Variant};
 use gmm_kernels::layout::{Kind, packed_len, second_len, tiled_len, tiles};
 use gmm_kernels::{THREADS, device::WARP};
@@ -48,6 +48,8 @@ pub(crate) struct LoopBuffers {
     pub(crate) sums: DeviceSlice<f64>,
     /// `(d*(d+1)/2,)` where the covariance is tied.
     pub(crate) scatter: Option<DeviceSlice<f64>>,
+    /// `(k, wide_matrix(d))` where they are in device memory.
+    pub(crate) matrices: Option<DeviceSlice<f64>>,
     /// `(blocks, sums)` or `(splits, sums)`.
     pub(crate) partials: DeviceSlice<f64>,
     /// What the two kernels of a chunk leave to one another.
@@ -130,6 +132,7 @@ impl Chunks {
 pub(crate) struct LoopPlan {
     pub(crate) shape: Shape,
     pub(crate) kernels: Kernels,
+    pub(crate) matrices: Matrices,
     pub(crate) max_iter: u32,
     pub(crate) tol: f64,
     pub(crate) reg_covar: f64,
@@ -318,6 +321,8 @@ impl Launcher<'_> {
         assert_eq!(b.roots.is_some(), plan.kernels.wants_roots(kind), "roots");
         b.roots.iter().for_each(|roots| at_least(roots, k * packed_len(shape.d), "roots"));
         at_least(&b.trace, TRACE, "trace");
+        assert_eq!(b.matrices.is_some(), plan.matrices == Matrices::Device, "matrices");
+        b.matrices.iter().for_each(|matrices| at_least(matrices, k * wide_matrix(shape.d), "matrices"));
         let a = Update {
             state: pointer(&b.state),
             iteration,
@@ -344,9 +349,14 @@ impl Launcher<'_> {
             roots: or_null(b.roots.as_ref()),
             carry: pointer(&b.carry),
             trace: pointer(&b.trace),
+            matrices: or_null(b.matrices.as_ref()),
+        };
+        let kernel = match plan.matrices {
+            Matrices::Shared => update_kernel(),
+            Matrices::Device => update_wide(),
         };
         // SAFETY: every length was checked against the field's formula.
-        unsafe { self.launch(update_kernel(), (8 * place.groups, 1), a)? };
+        unsafe { self.launch(kernel, (8 * place.groups, 1), a)? };
         self.encode(plan, iteration, b)
     }
 }

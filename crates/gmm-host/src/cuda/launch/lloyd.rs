@@ -7,6 +7,7 @@ use gmm_kernels::fused::state::STATE_LEN;
 use gmm_kernels::layout::tiles;
 use gmm_kernels::lloyd::assign::{self, Assign};
 use gmm_kernels::lloyd::centres::{MoveCentres, SEEN, Settle, lloyd_move, lloyd_settle};
+use gmm_kernels::lloyd::end::{EndOfPass, MOST, lloyd_end, waits};
 use gmm_kernels::lloyd::sums::{HardSums, hard_sums};
 use gmm_kernels::lloyd::{Cut, Place, labels_len};
 
@@ -25,6 +26,34 @@ pub(crate) struct LloydPlan {
     /// Blocks of `assign`.
     pub(crate) blocks: u32,
     pub(crate) cut: Cut,
+    pub(crate) end: End,
+}
+
+/// What ends a pass, after labels and partial sums: one block costs a launch in place of two or three.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// A reduction, a block for each centre, and one that looks whether they rest.
+    Launches,
+    /// A reduction, then one block.
+    OneBlock,
+    /// One block.
+    OneBlockOfAll,
+}
+
+/// How often one block may wait for device memory until partial results are added up: more takes it longer than a launch.
+const MOST_WAITS: u32 = 8;
+
+impl End {
+    pub(crate) fn of(cut: Cut, k: u32) -> Self {
+        let len = cut.len(k);
+        if len > MOST.0.into() || k > MOST.1 {
+            Self::Launches
+        } else if waits(len as u32, cut.splits) > MOST_WAITS {
+            Self::OneBlock
+        } else {
+            Self::OneBlockOfAll
+        }
+    }
 }
 
 /// The buffers of Lloyd's iterations.
@@ -53,7 +82,7 @@ pub(crate) struct LloydBuffers {
 }
 
 impl Launcher<'_> {
-    /// Labels under the centres that there are, and each cluster's sums about its own.
+    /// Labels under the centres that there are, and each cluster's partial sums about its own.
     pub(crate) fn hard_pass<T: Number>(
         self,
         plan: &LloydPlan,
@@ -106,9 +135,56 @@ impl Launcher<'_> {
         // SAFETY: every length was checked against the field's formula; coefficients start 16-byte aligned.
         unsafe {
             self.launch(assign::kernel::<T>(place.at_once), (blocks, 1), assign)?;
-            self.launch(hard_sums::<T>(), (warps, 1), sums)?;
+            self.launch(hard_sums::<T>(), (warps, 1), sums)
         }
-        self.reduce_blocks(&b.partials, cut.splits.into(), len, &b.sums)
+    }
+
+    /// Sums of the partial ones.
+    pub(crate) fn hard_sums(self, plan: &LloydPlan, b: &LloydBuffers) -> Result<(), Error> {
+        self.reduce_blocks(&b.partials, plan.cut.splits.into(), plan.cut.len(plan.shape.k), &b.sums)
+    }
+
+    /// Centres to the means of their rows, and whether the loop ends after this iteration.
+    pub(crate) fn end_pass(self, plan: &LloydPlan, iteration: u32, rest: f64, b: &LloydBuffers) -> Result<(), Error> {
+        if plan.end != End::OneBlockOfAll {
+            self.hard_sums(plan, b)?;
+        }
+        if plan.end == End::Launches {
+            self.move_centres(plan, iteration, b)?;
+            return self.settle(plan, iteration, rest, b);
+        }
+        let LloydPlan { shape, place, cut, .. } = *plan;
+        let (k, len) = (u64::from(shape.k), cut.len(shape.k));
+        let (partials, splits) = if plan.end == End::OneBlock { (&b.sums, 1) } else { (&b.partials, cut.splits) };
+        at_least(&b.state, STATE_LEN as u64, "state");
+        at_least(partials, u64::from(splits) * len, "partial sums");
+        at_least(&b.centres, k * u64::from(shape.d), "centres");
+        at_least(&b.weights, k, "weights");
+        at_least(&b.constants, 8 * u64::from(place.groups), "constants");
+        at_least(&b.coefficients, place.coefficients(), "coefficients");
+        at_least(&b.seen, SEEN as u64, "what a look brings");
+        assert!(len <= MOST.0.into(), "{len} numbers for one block");
+        let a = EndOfPass {
+            state: pointer(&b.state),
+            iteration,
+            k: shape.k,
+            d: shape.d,
+            at_once: place.at_once,
+            groups: place.groups,
+            steps: place.steps,
+            rest,
+            partials: pointer(partials),
+            splits,
+            len: len as u32,
+            parts: cut.columns * cut.ranges,
+            centres: pointer(&b.centres),
+            weights: pointer(&b.weights),
+            coefficients: pointer(&b.coefficients),
+            constants: pointer(&b.constants),
+            seen: pointer(&b.seen),
+        };
+        // SAFETY: every length was checked against the field's formula.
+        unsafe { self.launch(lloyd_end(), (1, 1), a) }
     }
 
     /// Centres to the means of their rows; at iteration 0, coefficients of the centres that are there.
@@ -142,7 +218,7 @@ impl Launcher<'_> {
     }
 
     /// Whether the loop ends after this iteration.
-    pub(crate) fn settle(self, plan: &LloydPlan, iteration: u32, rest: f64, b: &LloydBuffers) -> Result<(), Error> {
+    fn settle(self, plan: &LloydPlan, iteration: u32, rest: f64, b: &LloydBuffers) -> Result<(), Error> {
         let (k, cut) = (plan.shape.k, plan.cut);
         let parts = cut.columns * cut.ranges;
         at_least(&b.state, STATE_LEN as u64, "state");
@@ -163,5 +239,20 @@ impl Launcher<'_> {
         };
         // SAFETY: every length was checked against the field's formula.
         unsafe { self.launch(lloyd_settle(), (1, 1), a) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_block_ends_a_pass_of_few_numbers() {
+        let of = |d: u32, k: u32, splits: u32| End::of(Cut { columns: d + 1, ranges: 1, splits }, k);
+        assert_eq!([of(13, 8, 64), of(2, 3, 256)], [End::OneBlockOfAll; 2]);
+        // Many partial results: of a thousand numbers, or of twelve of which there are a thousand.
+        assert_eq!([of(30, 30, 64), of(2, 3, 3000)], [End::OneBlock; 2]);
+        // Many numbers, many centres.
+        assert_eq!([of(40, 30, 1), of(1, 65, 1)], [End::Launches; 2]);
     }
 }

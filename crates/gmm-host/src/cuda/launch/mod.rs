@@ -14,7 +14,7 @@ mod source;
 
 pub(crate) use em::{Between, Kernels, LoopBuffers, LoopPlan};
 pub(crate) use halves::Coded;
-pub(crate) use lloyd::{LloydBuffers, LloydPlan};
+pub(crate) use lloyd::{End, LloydBuffers, LloydPlan};
 pub(crate) use products::{Cut, Factor, Raw, Side};
 pub(crate) use scores::ScorePlan;
 pub(crate) use seeding::{Distances, DrawBuffers, NextBuffers, Weighed};

@@ -95,6 +95,17 @@ fn shapes_that_no_single_pass_takes_run_in_halves_and_agree_with_the_reference()
 }
 
 #[test]
+fn matrices_that_shared_memory_does_not_hold_lie_in_device_memory() {
+    let (rows, start) = problem(CovarianceType::Full, (420, 110, 2));
+    let data = Dataset::new(rows).unwrap();
+    let fake = Fake::install(LITTLE);
+    let got = on_device(&fake.0, "", &data, &start, 2);
+    assert_eq!(way(&got, "many columns"), "large");
+    assert!(fake.0.launches("update_wide") > 2);
+    same(&got, &reference(&data, &start, 2), ALLOWED, "many columns");
+}
+
+#[test]
 fn a_fit_says_by_which_way_it_ran() {
     let (rows, start) = problem(CovarianceType::Diag, (200, 33, 2));
     let data = Dataset::new(rows.mapv(|v| v as f32)).unwrap();

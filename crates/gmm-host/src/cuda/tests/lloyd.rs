@@ -55,6 +55,25 @@ fn passes_are_the_references() {
     }
 }
 
+/// Few centres and sums, many of them, and many centres.
+#[test]
+fn a_pass_ends_by_as_many_launches_as_are_fastest() {
+    for (size, ends, reductions) in
+        [((517, 5, 11), true, false), ((700, 1, 30), true, false), ((300, 40, 30), false, true)]
+    {
+        let (data, start) = problem(Precision::F32, size, 0.0);
+        let fake = Fake::install(Machine::default());
+        let engine = CudaEngine::new(0).unwrap();
+        let mut rows = engine.load(&data, Precision::F32, &shift::of_data(&data)).unwrap();
+        rows.lloyd(&mut start.clone(), 2, 0.0).unwrap();
+        let launched = |name: &str| fake.0.launches(name) > 0;
+        assert_eq!((launched("lloyd_end"), launched("reduce")), (ends, reductions), "{size:?}");
+        assert_eq!(launched("lloyd_settle"), !ends, "{size:?}");
+        drop((rows, engine));
+        agrees(Precision::F64, size);
+    }
+}
+
 #[test]
 fn it_does_not_matter_where_a_call_ends() {
     let (data, _) = problem(Precision::F64, (400, 3, 5), 1e3);

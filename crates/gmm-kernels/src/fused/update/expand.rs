@@ -13,22 +13,22 @@ use crate::math::{ln_f64, reciprocal};
 const LN_2PI: f64 = 1.837_877_066_409_345_5;
 
 /// What the coefficients' constants and their use depend on, the same in all threads.
-struct Expanded {
+pub(super) struct Expanded {
     /// Half the logarithm of the covariance's determinant.
-    half_ln_det: f64,
+    pub(super) half_ln_det: f64,
     /// The mean's square in units of the covariance.
-    square: f64,
+    pub(super) square: f64,
     /// What the terms of a density add up to, at most, before they cancel.
-    terms: f64,
+    pub(super) terms: f64,
     /// Moments without digits, variances and pivots that are not positive.
-    bad: f64,
+    pub(super) bad: f64,
 }
 
 impl Component<'_> {
     /// Coefficients of the densities; whether they can be used. `weight` is the component's, and `lost` how many moments
     /// this thread found without their digits.
     #[inline(always)]
-    pub(super) unsafe fn expand(&self, weight: f64, lost: f64) -> bool {
+    pub(super) unsafe fn expand<const WIDE: bool>(&self, weight: f64, lost: f64) -> bool {
         let (a, w) = (self.a, self.w);
         let one = thread::thread_idx_x() == ONE;
         // What nothing has to wait for comes before the barriers.
@@ -41,8 +41,13 @@ impl Component<'_> {
             w.reach.store(j, (if mean < 0.0 { -mean } else { mean }) + 4.0 * sd);
         });
         // SAFETY: the caller's promise; the same branch in all threads.
-        let Expanded { half_ln_det, square, terms, bad } =
-            unsafe { if has_matrix(a.kind) { self.expand_matrix(lost) } else { self.expand_variances(lost) } };
+        let Expanded { half_ln_det, square, terms, bad } = unsafe {
+            match has_matrix(a.kind) {
+                _ if WIDE => self.expand_wide(lost),
+                true => self.expand_matrix(lost),
+                false => self.expand_variances(lost),
+            }
+        };
         if one {
             let log_scale = log_weight - half_ln_det;
             let at_shift = if a.roots.is_null() { 0.5 * square } else { 0.0 };
@@ -83,15 +88,7 @@ impl Component<'_> {
     unsafe fn expand_matrix(&self, lost: f64) -> Expanded {
         let (a, w, p, d) = (self.a, self.w, self.place, self.a.d);
         self.invert();
-        let (mut ln_det, mut bad) = (0.0, lost);
-        share(d, |j| {
-            let pivot = w.pivot.load(j);
-            // Also where it is not a number. What is that small the host judges.
-            if !(pivot > 1e-9 * w.variance.load(j) && pivot > 0.0 && pivot < f64::INFINITY) {
-                bad += 1.0;
-            }
-            ln_det += ln_f64(pivot);
-        });
+        let (ln_det, bad) = self.judge_pivots(lost);
         let (mut terms, mut log_share) = (0.0, 0.0);
         share_triangle(d, |i, j| {
             let v = -w.a.load(packed_index(i, j) as u32);
@@ -129,11 +126,34 @@ impl Component<'_> {
             }
         });
         let [ln_det, terms, square, log_share, bad] = sums([ln_det, terms, square, log_share, bad], w.sum);
+        self.carry(log_share);
+        Expanded { half_ln_det: 0.5 * ln_det, square, terms, bad }
+    }
+
+    /// Keeps what all components of a tied covariance share of Σ w ln p(x).
+    #[inline(always)]
+    pub(super) fn carry(&self, log_share: f64) {
+        let a = self.a;
         if a.kind == kind::TIED && self.k == 0 && thread::thread_idx_x() == 0 {
             // SAFETY: two numbers.
             unsafe { device::store(a.carry, (a.iteration % 2) as u64, log_share) };
         }
-        Expanded { half_ln_det: 0.5 * ln_det, square, terms, bad }
+    }
+
+    /// This thread's part of the logarithm of the determinant, and how many pivots it found that are of no use, beside what was
+    /// `lost`.
+    #[inline(always)]
+    pub(super) fn judge_pivots(&self, lost: f64) -> (f64, f64) {
+        let (w, mut ln_det, mut bad) = (self.w, 0.0, lost);
+        share(self.a.d, |j| {
+            let pivot = w.pivot.load(j);
+            // Also where it is not a number. What is that small the host judges.
+            if !(pivot > 1e-9 * w.variance.load(j) && pivot > 0.0 && pivot < f64::INFINITY) {
+                bad += 1.0;
+            }
+            ln_det += ln_f64(pivot);
+        });
+        (ln_det, bad)
     }
 
     /// The covariance's negative inverse in its place, and its pivots. Where it is not positive definite that shows in the
@@ -233,7 +253,7 @@ impl Component<'_> {
     /// An entry of the inverse of the covariance's factor: what was left of row `i` before its sweep is how its entry
     /// depends on the entries before; for its own, −1.
     #[inline(always)]
-    fn store_root(&self, i: u32, j: u32, left: f64, by: f64) {
+    pub(super) fn store_root(&self, i: u32, j: u32, left: f64, by: f64) {
         let at = self.k as u64 * packed_len(self.a.d) + packed_index(i, j);
         // SAFETY: an entry of the component's own.
         unsafe { device::store(self.a.roots, at, -left * by) };

@@ -72,13 +72,19 @@ impl Component<'_> {
     /// An entry of the scatter matrix, of those that this thread sent for.
     #[inline(always)]
     pub(super) unsafe fn scatter(&self, i: u32, j: u32) -> f64 {
-        let at = packed_index(i, j);
         if brings_scatter(self.a.kind, self.a.d) {
-            self.w.scatter.load(at as u32)
+            self.w.scatter.load(packed_index(i, j) as u32)
         } else {
-            // SAFETY: a place within the scatter matrix.
-            unsafe { device::load(self.a.scatter, at) }
+            // SAFETY: the caller's promise.
+            unsafe { self.scatter_there(i, j) }
         }
+    }
+
+    /// An entry of the scatter matrix, from device memory.
+    #[inline(always)]
+    pub(super) unsafe fn scatter_there(&self, i: u32, j: u32) -> f64 {
+        // SAFETY: a place within the scatter matrix.
+        unsafe { device::load(self.a.scatter, packed_index(i, j)) }
     }
 
     /// The M-step, after [`send`](Self::send); the component's weight, and how many moments this thread found without their
@@ -114,16 +120,7 @@ impl Component<'_> {
                 w.mean.store(j, mean);
             });
             thread::sync_threads();
-            // `about` the shift, `moved` by the means' squares.
-            let left = |about: f64, moved: f64, lost: &mut f64| {
-                let v = about - moved;
-                let enough = v >= a.least_left * about;
-                // Also where one is not a number.
-                if about != 0.0 && !enough {
-                    *lost += 1.0;
-                }
-                v
-            };
+            let left = |about: f64, moved: f64, lost: &mut f64| self.left(about, moved, lost);
             match a.kind {
                 kind::FULL | kind::TIED => share_triangle(d, |i, j| {
                     let there = w.a.load(packed_index(i, j) as u32);
@@ -162,6 +159,18 @@ impl Component<'_> {
             thread::sync_threads();
             (share_of_all, lost)
         }
+    }
+
+    /// What is left of a moment `about` the shift, `moved` by the means' squares; and whether its digits are lost.
+    #[inline(always)]
+    pub(super) fn left(&self, about: f64, moved: f64, lost: &mut f64) -> f64 {
+        let v = about - moved;
+        let enough = v >= self.a.least_left * about;
+        // Also where one is not a number.
+        if about != 0.0 && !enough {
+            *lost += 1.0;
+        }
+        v
     }
 
     /// Σ over components of their weight times the squares of the means, for a tied covariance, where the matrix will be.

@@ -1,16 +1,20 @@
 //! Between two passes: sums into a new component, its precision, and the coefficients of the next densities.
 //!
-//! One block per component, everything in shared memory and `f64`. All moments are about the rows' shift, so a mean's
-//! square is taken out of them here; and densities are expanded about it, so that a component's own terms cancel there.
-//! Both lose digits where a component is narrow and far from the shift. The block measures both losses; where one is
-//! too large it reports trouble, as it does for a covariance that is not positive definite or a sum that is not finite,
-//! and the host goes on from the last good mixture by passes about the means.
+//! One block per component, everything in `f64` and in shared memory ([`update`]); of many columns with matrices in device memory
+//! ([`update_wide`]). All moments are about the rows' shift, so a mean's square is taken out of them here; and densities are
+//! expanded about it, so that a component's own terms cancel there. Both lose digits where a component is narrow and far from
+//! the shift. The block measures both losses; where one is too large it reports trouble, as it does for a covariance that is not
+//! positive definite or a sum that is not finite, and the host goes on from the last good mixture by passes about the means.
 
+mod book;
 mod expand;
 mod maximise;
+mod wide;
+
+use book::Seen;
 
 use super::place::Place;
-use super::state::{DONE, FINISHED, TROUBLE, stopped};
+use super::state::{TROUBLE, stopped};
 use crate::device::{self, Shared, WARP, block_sums_of, thread};
 use crate::layout::{Kind, packed_index, packed_len};
 
@@ -80,10 +84,44 @@ kernels! {
         carry: *mut f64,
         /// `(TRACE,)`: mean log-likelihood of iteration `i` at `(i − 1) % TRACE`, written.
         trace: *mut f64,
+        /// `(k, wide_matrix(d))`, overwritten: for [`update_wide`] alone, a matrix for each component whatever the kind.
+        matrices: *mut f64,
     }
-    /// The kernel.
-    update => body, shared_bytes, threads;
+    /// Matrices in shared memory.
+    update => body::<false>, shared_bytes, threads;
+    /// Matrices in device memory.
+    update_wide => body::<true>, wide_shared_bytes, threads;
 }
+
+pub use wide::{shared_len as wide_shared_len, wide_matrix};
+
+/// Where an M-step has its matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Matrices {
+    /// In shared memory, or it has none: [`update`].
+    Shared,
+    /// In device memory: [`update_wide`].
+    Device,
+}
+
+impl Matrices {
+    /// Where there is `room` for so many bytes of shared memory; else what would be wanted.
+    ///
+    /// # Errors
+    /// The bytes.
+    pub const fn of(of: Kind, d: u32, room: u64) -> Result<Self, u64> {
+        let (wanted, wide) = (shared_len(number(of), d), wide_shared_len(d));
+        match of {
+            Kind::Full | Kind::Tied if d >= WIDE_FROM && wide <= room => Ok(Self::Device),
+            _ if wanted <= room => Ok(Self::Shared),
+            Kind::Full | Kind::Tied => Err(wide),
+            Kind::Diag | Kind::Spherical => Err(wanted),
+        }
+    }
+}
+
+/// Columns from which on matrices in device memory are faster: panels of them go to the tensor cores.
+pub const WIDE_FROM: u32 = 56;
 
 /// Threads of a block: with eight warps, two of a scheduler's wait in turns.
 const OWN_THREADS: u32 = 256;
@@ -152,6 +190,11 @@ pub const fn shared_len(kind: u32, d: u32) -> u64 {
 #[cfg(not(target_arch = "nvptx64"))]
 fn shared_bytes(a: &Update) -> u64 {
     shared_len(a.kind, a.d)
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn wide_shared_bytes(a: &Update) -> u64 {
+    wide_shared_len(a.d)
 }
 
 /// The number of a kind.
@@ -252,19 +295,19 @@ fn share_triangle(n: u32, mut f: impl FnMut(u32, u32)) {
     });
 }
 
-/// The kernel.
+/// The kernel; `WIDE`: of matrices in device memory.
 ///
 /// # Safety
 /// As the fields of [`Update`] say.
 #[inline(always)]
-pub unsafe fn body(a: Update) {
+pub unsafe fn body<const WIDE: bool>(a: Update) {
     device::await_previous_grid();
     let place = Place { steps: a.steps, groups: a.groups, classes: a.classes };
     let k = thread::block_idx_x();
-    let one = Component { a: &a, place, k, w: Work::new(a.kind, a.d) };
+    let one = Component { a: &a, place, k, w: if WIDE { Work::wide(a.d) } else { Work::new(a.kind, a.d) } };
     // SAFETY: the caller's promise; the same branch in all threads.
     unsafe {
-        if k < a.k {
+        if !WIDE && k < a.k {
             one.send();
         }
         let books = k == 0 && a.iteration > 0 && thread::thread_idx_x() == BOOKS;
@@ -281,12 +324,13 @@ pub unsafe fn body(a: Update) {
             }
             return;
         }
-        let (weight, lost) = if a.iteration == 0 {
-            (device::load(a.weights.cast_const(), k as u64), one.recall())
-        } else {
-            one.maximise()
+        let (weight, lost) = match (a.iteration == 0, WIDE) {
+            (true, false) => (device::load(a.weights.cast_const(), k as u64), one.recall()),
+            (true, true) => (device::load(a.weights.cast_const(), k as u64), one.recall_wide()),
+            (false, false) => one.maximise(),
+            (false, true) => one.maximise_wide(),
         };
-        let well = one.expand(weight, lost);
+        let well = one.expand::<WIDE>(weight, lost);
         if thread::thread_idx_x() == ONE && !well {
             device::store(a.state, TROUBLE, a.iteration.max(1));
         }
@@ -335,56 +379,6 @@ impl Component<'_> {
             _ => k,
         }
     }
-
-    /// What [`book`](Self::book) needs, sent for long before.
-    #[inline(always)]
-    unsafe fn look(&self) -> Seen {
-        let a = self.a;
-        // SAFETY: places within the sums, the carry and the trace.
-        unsafe {
-            let load = |from: *mut f64, at: u64| device::load(from.cast_const(), at);
-            Seen {
-                total: self.sum_at(self.place.log_likelihood()),
-                carry: if a.kind == kind::TIED { load(a.carry, ((a.iteration - 1) % 2) as u64) } else { 0.0 },
-                before: if a.iteration > 1 { load(a.trace, (a.iteration - 2) as u64 % TRACE) } else { 0.0 },
-            }
-        }
-    }
-
-    /// The likelihood of the pass that this ends, and whether to go on; one thread of one block.
-    #[inline(always)]
-    unsafe fn book(&self, seen: Seen) {
-        let a = self.a;
-        let mean = (seen.total - seen.carry) / a.total_weight;
-        let change = if a.iteration > 1 { mean - seen.before } else { f64::INFINITY };
-        let size = if change < 0.0 { -change } else { change };
-        // SAFETY: places within the trace and the state.
-        unsafe {
-            device::store(a.trace, (a.iteration - 1) as u64 % TRACE, mean);
-            if !(mean > f64::NEG_INFINITY && mean < f64::INFINITY) {
-                device::store(a.state, TROUBLE, a.iteration);
-            }
-            device::store(a.state, FINISHED, a.iteration);
-            if size < a.tol || a.iteration == a.max_iter {
-                device::store(a.state, DONE, a.iteration);
-            }
-        }
-    }
-}
-
-/// What an iteration's likelihood is made of.
-#[derive(Clone, Copy)]
-struct Seen {
-    /// Σ w ln p(x), but for what all components share.
-    total: f64,
-    /// See [`Update`].
-    carry: f64,
-    /// The mean of the iteration before.
-    before: f64,
-}
-
-impl Seen {
-    const NOTHING: Self = Self { total: 0.0, carry: 0.0, before: 0.0 };
 }
 
 const _: () = assert!(OWN_THREADS.is_multiple_of(WARP) && HELD == WARP && SUMS.is_multiple_of(2));

@@ -28,6 +28,10 @@ pub(super) struct Loop {
     pub(super) means: Vec<f64>,
     pub(super) covariances: Vec<f64>,
     pub(super) empty: Vec<u32>,
+    /// What the next densities would be computed with; roots only where a way has them.
+    pub(super) coefficients: Vec<f64>,
+    pub(super) constants: Vec<f64>,
+    pub(super) roots: Vec<f64>,
 }
 
 /// Covariances in the packing of the statistics.
@@ -53,6 +57,8 @@ pub(super) struct Options<'a> {
     pub(super) how: How,
     /// Shared memory of a block, in bytes.
     pub(super) room: u64,
+    /// Whether the M-step's matrices are in device memory.
+    pub(super) wide: bool,
 }
 
 /// Which kernels make a pass.
@@ -68,8 +74,16 @@ pub(super) enum How {
     Narrow,
 }
 
-pub(super) const PLAIN: Options<'static> =
-    Options { row_weights: None, iterations: 1, tol: 0.0, reg_covar: 1e-6, blocks: 2, how: How::Fused, room: u64::MAX };
+pub(super) const PLAIN: Options<'static> = Options {
+    row_weights: None,
+    iterations: 1,
+    tol: 0.0,
+    reg_covar: 1e-6,
+    blocks: 2,
+    how: How::Fused,
+    room: u64::MAX,
+    wide: false,
+};
 
 pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &Options<'_>) -> Loop {
     let ((n, d), k) = (data.dim(), start.n_components());
@@ -107,6 +121,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
     let pass = Passes::<T> { kind, n: n as u64, k: k as u32, d: d as u32, o, x: &x, row_weights: row_weights.as_ref() };
     let has_roots = kind == Kind::Full && matches!(o.how, How::Halves { .. } | How::Narrow);
     let mut roots = poison::<f64>(k as u64 * packed_len(d as u32));
+    let mut matrices = poison::<f64>(if o.wide { k as u64 * update::wide_matrix(d as u32) } else { 0 });
     let mut coded = pass.coded();
     for iteration in 0..=o.iterations {
         if iteration > 0 {
@@ -155,9 +170,11 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
             roots: if has_roots { roots.pointer_mut() } else { null_mut() },
             carry: carry.pointer_mut(),
             trace: trace.pointer_mut(),
+            matrices: if o.wide { matrices.pointer_mut() } else { null_mut() },
         };
+        let kernel = if o.wide { update::update_wide() } else { update::update() };
         // SAFETY: as above.
-        unsafe { update::update().emulate((8 * place.groups, 1), arguments) };
+        unsafe { kernel.emulate((8 * place.groups, 1), arguments) };
         if let How::Halves { .. } = o.how {
             pass.encode(iteration, &mut state, &coefficients, &roots, &means, &constants, &mut coded);
         }
@@ -170,6 +187,9 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
         means,
         covariances: covariances.to_vec(),
         empty: empty.to_vec(),
+        coefficients: coefficients.to_vec(),
+        constants: constants.to_vec(),
+        roots: if has_roots { roots.to_vec() } else { Vec::new() },
     }
 }
 

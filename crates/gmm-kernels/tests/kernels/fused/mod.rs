@@ -17,6 +17,7 @@ mod halves;
 mod harness;
 mod narrow;
 mod variants;
+mod wide;
 
 use harness::{How, Options, PLAIN, packed, run};
 
