@@ -1,6 +1,6 @@
 //! Diagonal covariances: `Σ ((x_j − μ_j) / σ_j)²`.
 
-use super::{EStep, run};
+use super::{EStep, Squares, run};
 use crate::{Real, device};
 
 /// The kernel; `factor` is `(k, d)`, `1/σ`.
@@ -12,14 +12,7 @@ pub unsafe fn body<T: Real>(a: EStep<T>) {
     // SAFETY: the caller's promise.
     unsafe {
         run(&a, |x, c| {
-            let mut sum = T::ZERO;
-            let mut j = 0;
-            while j < a.d {
-                let y = x.centred(&a, c, j) * device::load(a.factor, c as u64 * a.d as u64 + j as u64);
-                sum = y.fma(y, sum);
-                j += 1;
-            }
-            sum
+            Squares::of(a.d, |j| x.centred(&a, c, j) * device::load(a.factor, c as u64 * a.d as u64 + j as u64))
         });
     }
 }

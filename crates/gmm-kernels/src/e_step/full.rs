@@ -4,7 +4,7 @@
 //! solved column and eight neighbours of the factor (the same for all threads: a broadcast from cache) for eight
 //! multiply-adds. `k*d²/2` of them per row, and no array that is indexed at run time lives in registers.
 
-use super::{EStep, InScratch, InShared, Row, Solved, run};
+use super::{EStep, InScratch, InShared, Row, Solved, Squares, run};
 use crate::Real;
 use crate::layout::{PANEL, panel_len};
 
@@ -17,7 +17,7 @@ pub(super) unsafe fn squared_distance<T: Real>(
     factor: *const T,
     solved: impl Solved<T>,
 ) -> T {
-    let mut sum = T::ZERO;
+    let mut squares = Squares::NONE;
     let mut panel = factor;
     let mut first = 0;
     while first < a.d {
@@ -44,7 +44,7 @@ pub(super) unsafe fn squared_distance<T: Real>(
                         y[u] = l[u].fma(-y[v], y[u]);
                     }
                 });
-                sum = y[v].fma(y[v], sum);
+                squares.add(y[v]);
                 if !last {
                     solved.set(first + v as u32, y[v]);
                 }
@@ -52,8 +52,11 @@ pub(super) unsafe fn squared_distance<T: Real>(
         }
         panel = panel.wrapping_add((PANEL * (first + PANEL)) as usize);
         first += PANEL;
+        if first.is_multiple_of(Squares::<T>::RUN) || first >= a.d {
+            squares.end_run();
+        }
     }
-    sum
+    squares.total()
 }
 
 /// `f` of 0 to 7, written out: an array indexed by a loop that the compiler leaves rolled would leave the registers.

@@ -160,6 +160,57 @@ impl<T: Real> Row<T> {
     }
 }
 
+/// A sum of squares: [`RUN`](Self::RUN) of them are added as they come, and what rounding takes from the sum of runs is kept, so
+/// that hundreds of columns lose no more digits than a run.
+#[derive(Clone, Copy)]
+struct Squares<T> {
+    run: T,
+    sum: T,
+    lost: T,
+}
+
+impl<T: Real> Squares<T> {
+    const NONE: Self = Self { run: T::ZERO, sum: T::ZERO, lost: T::ZERO };
+
+    /// Columns of a run.
+    const RUN: u32 = 32;
+
+    #[inline(always)]
+    fn add(&mut self, y: T) {
+        self.run = y.fma(y, self.run);
+    }
+
+    /// Ends a run.
+    #[inline(always)]
+    fn end_run(&mut self) {
+        // Knuth's two-sum.
+        let sum = self.sum + self.run;
+        let of_run = sum - self.sum;
+        self.lost += (self.sum - (sum - of_run)) + (self.run - of_run);
+        (self.run, self.sum) = (T::ZERO, sum);
+    }
+
+    /// The squares of `y(0)` to `y(d − 1)`; not a number where they are beyond the range.
+    #[inline(always)]
+    fn of(d: u32, mut y: impl FnMut(u32) -> T) -> T {
+        let (mut squares, mut j) = (Self::NONE, 0);
+        while j < d {
+            let end = if j + Self::RUN < d { j + Self::RUN } else { d };
+            while j < end {
+                squares.add(y(j));
+                j += 1;
+            }
+            squares.end_run();
+        }
+        squares.total()
+    }
+
+    #[inline(always)]
+    fn total(self) -> T {
+        self.sum + self.lost
+    }
+}
+
 /// Totals of this thread's rows.
 #[derive(Clone, Copy)]
 struct Totals {

@@ -1,6 +1,6 @@
 //! Spherical covariances: `Σ ((x_j − μ_j) / σ)²`.
 
-use super::{EStep, run};
+use super::{EStep, Squares, run};
 use crate::{Real, device};
 
 /// The kernel; `factor` is `(k,)`, `1/σ`.
@@ -13,15 +13,8 @@ pub unsafe fn body<T: Real>(a: EStep<T>) {
     unsafe {
         run(&a, |x, c| {
             let precision = device::load(a.factor, c as u64);
-            let mut sum = T::ZERO;
-            let mut j = 0;
-            while j < a.d {
-                // Scaled before it is squared: the square of the difference alone may be out of range.
-                let y = x.centred(&a, c, j) * precision;
-                sum = y.fma(y, sum);
-                j += 1;
-            }
-            sum
+            // Scaled before it is squared: the square of the difference alone may be out of range.
+            Squares::of(a.d, |j| x.centred(&a, c, j) * precision)
         });
     }
 }

@@ -167,3 +167,29 @@ fn a_value_beyond_the_range_of_squares_scores_minus_infinity() {
         }
     }
 }
+
+#[test]
+fn hundreds_of_columns_cost_the_likelihood_no_digits() {
+    // Constants of some hundred: what `f32` rounds away of them, or of sums of squares, would be a few 1e-5.
+    for (kind, d) in [(CovarianceType::Full, 300), (CovarianceType::Diag, 512), (CovarianceType::Spherical, 500)] {
+        let (n, k) = (96, 3);
+        let mixture = mixture(kind, k, d, 0.0);
+        let sd = |c: usize, j: usize| match mixture.covariances() {
+            Covariances::Diag(all) => all[[c, j]].sqrt(),
+            _ => 1.0,
+        };
+        let all = Array2::from_shape_fn((n, d), |(i, j)| {
+            let z = 1.25 * noise(3 * i * d + j) + 1.25 * noise(5 * i * d + j + 7);
+            f64::from((mixture.means()[[i % k, j]] + sd(i % k, j) * z) as f32)
+        });
+        let data = Dataset::new(all).unwrap();
+        let _fake = Fake::install(Machine::default());
+        let engine = CudaEngine::new(0).unwrap();
+        let (got, totals) = evaluate::log_densities(&engine, &mixture, &data, Precision::F32).unwrap();
+        let (want, truth) = evaluate::log_densities(&ReferenceEngine, &mixture, &data, Precision::F64).unwrap();
+        let mean = (totals.log_likelihood - truth.log_likelihood).abs() / n as f64;
+        let most = got.iter().zip(&want).fold(0.0_f64, |most, (got, want)| most.max((got - want).abs()));
+        // Half an ulp of 512 in each row; 1/σ of spherical components has the same error in all columns.
+        assert!(mean < 8e-6 && most < 5e-5, "{kind}: {mean:e} a row, at most {most:e}, of some {:.0}", want[0]);
+    }
+}
