@@ -18,11 +18,9 @@ use crate::Error;
 
 /// Log densities of all rows under one component, on a device: see [`Resident::column`](crate::Resident::column).
 pub struct DeviceColumn {
-    /// `(n,)`, less [`common`](Self::common).
+    /// `(n,)`.
     numbers: Slot<f64>,
     n: usize,
-    /// What [`parameters::common`] took from them.
-    common: f64,
     /// Last, so that the context outlives what belongs to it.
     gpu: Arc<Gpu>,
 }
@@ -58,35 +56,27 @@ const BLOCKS: u32 = 8;
 /// Rows that are mixed for the host at a time.
 const PIECE: usize = 1 << 20;
 
-/// Log weights and what was taken from the columns.
-fn with_common(columns: &[DeviceColumn], log_weights: &[f64]) -> Vec<f64> {
-    log_weights.iter().zip(columns).map(|(weight, column)| weight + column.common).collect()
-}
-
 impl<T: Number> CudaRows<T> {
     /// [`Resident::column`](crate::Resident::column).
     pub(super) fn column_here(&mut self) -> Result<DeviceColumn, Error> {
         // It, and what passes of one component take besides, which may not become small for it.
         self.room(WHAT, 3 * 8 * self.n as u128, 0)?;
-        let numbers = Slot::taken(&self.gpu, WHAT, self.n)?;
-        Ok(DeviceColumn { numbers, n: self.n, common: 0.0, gpu: self.gpu.clone() })
+        Ok(DeviceColumn { numbers: Slot::taken(&self.gpu, WHAT, self.n)?, n: self.n, gpu: self.gpu.clone() })
     }
 
     /// [`Resident::mix_columns`](crate::Resident::mix_columns).
     pub(super) fn mix_columns_here(
         &mut self,
-        columns: &mut [DeviceColumn],
+        columns: &[DeviceColumn],
         log_weights: &[f64],
         anew: &[(usize, Mixture)],
     ) -> Result<f64, Error> {
         for (c, component) in anew {
-            columns[*c].common = parameters::common(component);
             self.fill_column(component, &columns[*c].all())?;
         }
-        let log_weights = with_common(columns, log_weights);
         let columns: Vec<DeviceSlice<f64>> = columns.iter().map(DeviceColumn::all).collect();
         let weights = self.row_weights.as_ref().map(|weights| weights.first(self.n));
-        let (blocks, partials) = self.mix(&columns, &log_weights, weights.as_ref(), None)?;
+        let (blocks, partials) = self.mix(&columns, log_weights, weights.as_ref(), None)?;
         let sum = self.score_memory.values.on_device(1);
         self.launcher().reduce_blocks(&partials, blocks.into(), 1, &sum)?;
         self.queue.wait(&self.gpu)?;
@@ -103,12 +93,11 @@ impl<T: Number> CudaRows<T> {
         let piece = PIECE.min(self.n);
         self.room(WHAT, 8 * piece as u128, 0)?;
         let mixed = Slot::<f64>::taken(&self.gpu, WHAT, piece)?;
-        let log_weights = with_common(columns, log_weights);
         for (i, rows) in rows.chunks_mut(piece).enumerate() {
             let here = i * piece..i * piece + rows.len();
             let columns: Vec<DeviceSlice<f64>> = columns.iter().map(|c| c.all().index(here.clone())).collect();
             let to = mixed.first(rows.len());
-            let received = self.mix(&columns, &log_weights, None, Some(&to)).and_then(|_| {
+            let received = self.mix(&columns, log_weights, None, Some(&to)).and_then(|_| {
                 // It waits for the stream.
                 receive(&self.gpu, &self.queue, &to, copy_to(rows))
             });
@@ -145,7 +134,7 @@ impl<T: Number> CudaRows<T> {
         Ok((blocks as u32, partials))
     }
 
-    /// The log density of each row under one component, less [`parameters::common`], put on the stream.
+    /// The log density of each row under one component, put on the stream.
     fn fill_column(&mut self, component: &Mixture, to: &DeviceSlice<f64>) -> Result<(), Error> {
         // The component before it may still be on its way from where this one's parameters are written.
         self.queue.rest(&self.gpu)?;

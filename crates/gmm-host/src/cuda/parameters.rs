@@ -26,22 +26,16 @@ fn split<T: Number>(m: f64, s: f64) -> (T, T) {
     (high, T::from_f64(difference - high.to_f64() + lost))
 }
 
-/// A number that is taken from the constants of a mixture's log densities before they are rounded, and added to what the kernels
-/// give: constants grow with the columns, and in `f32` what is rounded away would be the same in all rows.
-pub(crate) fn common(mixture: &Mixture) -> f64 {
-    let constants = (0..mixture.n_components()).map(|c| mixture.log_weight(c) + mixture.log_normalizer(c));
-    // Those of rows as they typically are, where the densest component has its own.
-    let densest = constants.fold(f64::NEG_INFINITY, f64::max) - 0.5 * mixture.n_features() as f64;
-    if densest.is_finite() { densest } else { 0.0 }
-}
-
-/// Writes all parameters, constants less [`common`]; how many numbers they are.
+/// Writes all parameters; how many numbers they are.
 pub(crate) fn fill<T: Number>(mixture: &Mixture, shift: &[f64], at: &Parameters, out: &mut [T]) -> usize {
     let (high, low) = out.split_at_mut(at.mean_low);
     centres(mixture.means(), shift, &mut high[at.mean_high..], low);
-    let common = common(mixture);
     for (c, w) in mixture.weights().iter().enumerate() {
-        out[at.log_scale + c] = T::from_f64(mixture.log_weight(c) + mixture.log_normalizer(c) - common);
+        let scale = mixture.log_weight(c) + mixture.log_normalizer(c);
+        let high = T::from_f64(scale);
+        // A weight of 0 has minus infinity, of which nothing is lost.
+        let low = if scale.is_finite() { scale - high.to_f64() } else { 0.0 };
+        (out[at.log_scale + c], out[at.log_scale_low + c]) = (high, T::from_f64(low));
         out[at.weights + c] = T::from_f64(*w);
     }
     let d = shift.len();

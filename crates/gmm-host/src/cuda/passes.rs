@@ -42,7 +42,8 @@ impl<T: Number> CudaRows<T> {
         Ok(Model {
             mean_high: device.index(at.mean_high..at.mean_low),
             mean_low: device.index(at.mean_low..at.log_scale),
-            log_scale: device.index(at.log_scale..at.weights),
+            log_scale: device.index(at.log_scale..at.log_scale_low),
+            log_scale_low: device.index(at.log_scale_low..at.weights),
             weights: device.index(at.weights..at.factor),
             factor: device.index(at.factor..),
         })
@@ -140,9 +141,7 @@ impl<T: Number> CudaRows<T> {
             self.e_step(&shape, &plan, start, &chunk, &model, &out)?;
             self.sums(&shape, &plan, start, &chunk, &model)?;
         }
-        let mut statistics = self.statistics(&shape, mixture.means(), true)?;
-        statistics.log_likelihood += parameters::common(mixture) * self.total_weight;
-        Ok(statistics)
+        self.statistics(&shape, mixture.means(), true)
     }
 
     pub(super) fn nearest_here(
@@ -193,7 +192,6 @@ impl<T: Number> CudaRows<T> {
         };
         let (shape, plan) = self.prepare(mixture.covariance_type(), k, extras)?;
         let model = self.parameters(&shape, |shift, at, out| parameters::fill(mixture, shift, at, out))?;
-        let common = parameters::common(mixture);
         for (start, chunk) in self.chunks(&plan) {
             let (w, m) = (&self.workspace, chunk.n as usize);
             let rows = start..start + m;
@@ -205,7 +203,7 @@ impl<T: Number> CudaRows<T> {
             };
             self.e_step(&shape, &plan, start, &chunk, &model, &out)?;
             if let (Some(to), Some(from)) = (&mut want.log_densities, &out.log_densities) {
-                receive(&self.gpu, &self.queue, from, write_to(&mut to[rows.clone()], |density| density + common))?;
+                receive(&self.gpu, &self.queue, from, copy_to(&mut to[rows.clone()]))?;
             }
             if let (Some(to), Some(from)) = (&mut want.labels, &out.labels) {
                 receive(&self.gpu, &self.queue, from, copy_to(&mut to[rows.clone()]))?;
@@ -219,25 +217,19 @@ impl<T: Number> CudaRows<T> {
         }
         let total_weight = self.total_weight;
         let totals = self.results(0..TOTALS)?;
-        Ok(Evaluation { log_likelihood: totals[0] + common * total_weight, entropy: totals[1], total_weight })
+        Ok(Evaluation { log_likelihood: totals[0], entropy: totals[1], total_weight })
     }
 }
 
-/// Copies pieces to their places, as [`write_to`].
+/// Copies pieces to their places, on several threads where they are long: one does not keep up with the device.
 pub(super) fn copy_to<A: Copy + Send + Sync>(to: &mut [A]) -> impl FnMut(Range<usize>, &[A]) {
-    write_to(to, |v| v)
-}
-
-/// Writes what `f` makes of pieces to their places, on several threads where they are long: one does not keep up with the device.
-fn write_to<A: Copy + Send + Sync>(to: &mut [A], f: impl Fn(A) -> A + Sync) -> impl FnMut(Range<usize>, &[A]) {
     const LONG: usize = 1 << 17;
     move |piece, from| {
-        let write = |to: &mut [A], from: &[A]| to.iter_mut().zip(from).for_each(|(to, from)| *to = f(*from));
         let to = &mut to[piece];
         if from.len() < 2 * LONG {
-            write(to, from);
+            to.copy_from_slice(from);
         } else {
-            to.par_chunks_mut(LONG).zip(from.par_chunks(LONG)).for_each(|(to, from)| write(to, from));
+            to.par_chunks_mut(LONG).zip(from.par_chunks(LONG)).for_each(|(to, from)| to.copy_from_slice(from));
         }
     }
 }

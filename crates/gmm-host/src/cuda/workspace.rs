@@ -30,6 +30,8 @@ pub(crate) struct Parameters {
     /// `(k,)`.
     pub(crate) log_scale: usize,
     /// `(k,)`.
+    pub(crate) log_scale_low: usize,
+    /// `(k,)`.
     pub(crate) weights: usize,
     /// `factor_len(kind, k, d)`.
     pub(crate) factor: usize,
@@ -43,10 +45,11 @@ impl Parameters {
         let (k, kd) = (shape.k as usize, shape.k as usize * shape.d as usize);
         let mean_low = up(kd);
         let log_scale = mean_low + up(kd);
-        let weights = log_scale + up(k);
+        let log_scale_low = log_scale + up(k);
+        let weights = log_scale_low + up(k);
         let factor = weights + up(k);
         let len = factor + up(factor_len(shape.kernel_kind(), shape.k, shape.d) as usize);
-        Self { mean_high: 0, mean_low, log_scale, weights, factor, len }
+        Self { mean_high: 0, mean_low, log_scale, log_scale_low, weights, factor, len }
     }
 }
 

@@ -87,6 +87,8 @@ pub(crate) fn small(bench: &Bench, tally: &mut Tally) {
         vec![(1, 1, 1), (17, 3, 2), (301, 9, 5), (600, 2, 20), (900, 33, 5), (700, 17, 12), (500, 16, 30)];
     // Blocks of eight warps, which have one turn here; more turns are in `large`.
     sizes.extend([(1200, 14, 70), (700, 30, 20), (500, 31, 10)]);
+    // Matrices in device memory, of two panels and of three.
+    sizes.extend([(400, 57, 2), (500, 65, 3)]);
     if !bench.quick {
         sizes.extend((2..=300).step_by(7).map(|n| (n, 3, 2)));
         sizes.extend((1..=34).chain([47, 48, 49, 63, 64, 65, 97, 127, 128, 129]).map(|d| (100 + 13 * d, d, 3)));

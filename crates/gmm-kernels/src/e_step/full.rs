@@ -16,7 +16,7 @@ pub(super) unsafe fn squared_distance<T: Real>(
     c: u32,
     factor: *const T,
     solved: impl Solved<T>,
-) -> T {
+) -> f64 {
     let mut squares = Squares::NONE;
     let mut panel = factor;
     let mut first = 0;

@@ -1,7 +1,8 @@
 //! Log densities, responsibilities and labels of a chunk of rows under a mixture: one thread per row.
 //!
 //! For row `x` and component `c`, with `L` the factor of the covariance and `L y = x − μ` solved by forward
-//! substitution: `ln w N(x) = log_scale − ½|y|²`. Then log-sum-exp with the true maximum, and the responsibilities.
+//! substitution: `ln w N(x) = log_scale − ½|y|²`. Then log-sum-exp with the true maximum, and the responsibilities. The
+//! maximum is kept in `f64`, since a log density of many columns has more digits before the point than `f32` can spare.
 //! Where every density of a row underflows, its log density is −∞ and its responsibilities are the weights.
 
 pub mod diag;
@@ -35,6 +36,8 @@ kernels! {
         factor: *const T,
         /// `(k,)`: `ln w − (d/2) ln 2π − ½ ln det Σ`.
         log_scale: *const T,
+        /// `(k,)`: what rounding took from them; it would be wrong in all rows alike.
+        log_scale_low: *const T,
         /// `(k,)`: component weights.
         weights: *const T,
         /// `(n, k)` tiled, written: responsibilities, and rubbish before that. Rows past `n` are left alone. Where only
@@ -192,7 +195,7 @@ impl<T: Real> Squares<T> {
 
     /// The squares of `y(0)` to `y(d − 1)`; not a number where they are beyond the range.
     #[inline(always)]
-    fn of(d: u32, mut y: impl FnMut(u32) -> T) -> T {
+    fn of(d: u32, mut y: impl FnMut(u32) -> T) -> f64 {
         let (mut squares, mut j) = (Self::NONE, 0);
         while j < d {
             let end = if j + Self::RUN < d { j + Self::RUN } else { d };
@@ -206,8 +209,8 @@ impl<T: Real> Squares<T> {
     }
 
     #[inline(always)]
-    fn total(self) -> T {
-        self.sum + self.lost
+    fn total(self) -> f64 {
+        self.sum.to_f64() + self.lost.to_f64()
     }
 }
 
@@ -221,7 +224,7 @@ struct Totals {
 
 /// The whole kernel, given `|L⁻¹(x − μ_c)|²`.
 #[inline(always)]
-unsafe fn run<T: Real>(a: &EStep<T>, squared_distance: impl Fn(Row<T>, u32) -> T) {
+unsafe fn run<T: Real>(a: &EStep<T>, squared_distance: impl Fn(Row<T>, u32) -> f64) {
     let lane = thread::thread_idx_x() as u64;
     let mut totals = Totals { log_likelihood: 0.0, entropy: 0.0, weight: 0.0 };
     let mut tile = thread::block_idx_x() as u64;
@@ -249,7 +252,7 @@ unsafe fn one_row<T: Real>(
     a: &EStep<T>,
     tile: u64,
     lane: u64,
-    squared_distance: &impl Fn(Row<T>, u32) -> T,
+    squared_distance: &impl Fn(Row<T>, u32) -> f64,
     totals: &mut Totals,
 ) {
     let rows = TILE_ROWS as u64;
@@ -260,19 +263,21 @@ unsafe fn one_row<T: Real>(
     // SAFETY: below, `row < n` and `c < k`, and each thread has its own row.
     unsafe {
         let weight = if a.row_weights.is_null() { 1.0 } else { device::load(a.row_weights, row) };
-        let mut top = T::NEG_INFINITY;
+        let mut top = f64::NEG_INFINITY;
         let mut c = 0;
         while c < a.k {
             let distance = squared_distance(x, c);
             // Not a number: a difference of infinities. The row is beyond the range of squares, so its density is 0.
-            let distance = if distance >= T::ZERO { distance } else { T::INFINITY };
-            let joint = device::load(a.log_scale, c as u64) - T::HALF * distance;
+            let distance = if distance >= 0.0 { distance } else { f64::INFINITY };
+            let scale = device::load(a.log_scale, c as u64).to_f64() + device::load(a.log_scale_low, c as u64).to_f64();
+            let joint = scale - 0.5 * distance;
             top = if joint > top { joint } else { top };
-            device::store(r, c as u64 * rows, joint);
+            device::store(r, c as u64 * rows, T::from_f64(joint));
             c += 1;
         }
         // `top` is never NaN: no comparison with NaN replaced it.
-        let lost = top == T::NEG_INFINITY;
+        let lost = top == f64::NEG_INFINITY;
+        let rounded = T::from_f64(top);
 
         // Σ e and Σ e ln e, of e = exp(joint − top): the log density, and the entropy without another pass.
         let (mut sum, mut sum_log) = (0.0, 0.0);
@@ -281,7 +286,7 @@ unsafe fn one_row<T: Real>(
             let e = if lost {
                 device::load(a.weights, c as u64)
             } else {
-                let below = device::load(r.cast_const(), c as u64 * rows) - top;
+                let below = device::load(r.cast_const(), c as u64 * rows) - rounded;
                 let e = below.exp();
                 sum_log += if e > T::ZERO { (e * below).to_f64() } else { 0.0 };
                 e
@@ -294,7 +299,7 @@ unsafe fn one_row<T: Real>(
             c += 1;
         }
         let ln_sum = ln_f64(sum);
-        let log_density = if lost { f64::NEG_INFINITY } else { top.to_f64() + ln_sum };
+        let log_density = if lost { f64::NEG_INFINITY } else { top + ln_sum };
 
         if !a.log_densities.is_null() {
             device::store(a.log_densities, row, log_density);

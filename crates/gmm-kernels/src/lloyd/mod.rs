@@ -1,6 +1,6 @@
 //! Lloyd's iterations without a host: labels, sums of each cluster, new centres, and a state that says when they rest.
 //!
-//! A pass is five launches:
+//! A pass is up to five launches:
 //! 1. [`assign`]: labels. `|x − c|²` is least where `x·c − |c|²/2` is largest, a product of matrices in `f64` on the
 //!    tensor cores; a lane keeps the best centre of each of its rows, and nothing of size `n*k` is written;
 //! 2. [`sums`]: each row is added to its own centre alone, `n*d` additions and not `n*k*d`;

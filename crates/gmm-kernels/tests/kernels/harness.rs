@@ -64,6 +64,7 @@ pub(crate) struct Parameters<T: Real> {
     pub(crate) means: Means<T>,
     factor: Buffer<T>,
     log_scale: Buffer<T>,
+    log_scale_low: Buffer<T>,
     weights: Buffer<T>,
 }
 
@@ -106,11 +107,13 @@ pub(crate) fn parameters<T: Real>(mixture: &Mixture, shift: &[f64]) -> Parameter
         Factors::Diag(sd) => numbers(&mut sd.iter().map(|v| 1.0 / v)),
         Factors::Spherical(sd) => numbers(&mut sd.iter().map(|v| 1.0 / v)),
     };
-    let components = 0..mixture.n_components();
+    let scales = (0..mixture.n_components()).map(|c| mixture.log_weight(c) + mixture.log_normalizer(c));
+    let low = |v: f64| if v.is_finite() { v - T::from_f64(v).to_f64() } else { 0.0 };
     Parameters {
         means: centres(&mixture.means().to_owned(), shift),
         factor,
-        log_scale: numbers(&mut components.map(|c| mixture.log_weight(c) + mixture.log_normalizer(c))),
+        log_scale: numbers(&mut scales.clone()),
+        log_scale_low: numbers(&mut scales.map(low)),
         weights: numbers(&mut mixture.weights().iter().copied()),
     }
 }
@@ -173,6 +176,7 @@ pub(crate) fn evaluate<T: Real>(
         mean_low: parameters.means.low.pointer(),
         factor: parameters.factor.pointer(),
         log_scale: parameters.log_scale.pointer(),
+        log_scale_low: parameters.log_scale_low.pointer(),
         weights: parameters.weights.pointer(),
         responsibilities: responsibilities.pointer_mut(),
         want_responsibilities: 1,

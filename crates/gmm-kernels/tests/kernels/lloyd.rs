@@ -328,8 +328,9 @@ fn one_block_ends_passes_of_few_centres() {
             check::<f64>(size, size.0 % 2 == 1, ranges, splits, true, end);
         }
     }
-    // More partial results than a thread reads together.
-    check::<f32>((18_000, 2, 3), false, 1, 36, true, End::OneBlockOfAll);
+    // More partial results than the block reads together: 128 of few sums, 8 of many.
+    check::<f32>((19_000, 2, 3), false, 1, 140, true, End::OneBlockOfAll);
+    check::<f32>((2000, 11, 40), false, 1, 15, true, End::OneBlockOfAll);
 }
 
 #[test]

@@ -71,6 +71,8 @@ pub(crate) struct Model<T: Number> {
     pub(crate) factor: DeviceSlice<T>,
     /// `(k,)`.
     pub(crate) log_scale: DeviceSlice<T>,
+    /// `(k,)`: what rounding took from them.
+    pub(crate) log_scale_low: DeviceSlice<T>,
     /// `(k,)`.
     pub(crate) weights: DeviceSlice<T>,
 }
@@ -161,6 +163,7 @@ impl Launcher<'_> {
             mean_low: pointer(&model.mean_low),
             factor: pointer(&model.factor),
             log_scale: pointer(&model.log_scale),
+            log_scale_low: pointer(&model.log_scale_low),
             weights: pointer(&model.weights),
             responsibilities: pointer(responsibilities),
             want_responsibilities: out.responsibilities.into(),
@@ -379,6 +382,7 @@ fn check_model<T: Number>(shape: &Shape, model: &Model<T>) {
     check_centres(shape, model);
     at_least(&model.factor, factor_len(shape.kernel_kind(), shape.k, shape.d), "factors");
     at_least(&model.log_scale, shape.k.into(), "scales");
+    at_least(&model.log_scale_low, shape.k.into(), "what rounding took from scales");
     at_least(&model.weights, shape.k.into(), "weights");
 }
 

@@ -171,16 +171,35 @@ fn a_value_beyond_the_range_of_squares_scores_minus_infinity() {
 #[test]
 fn hundreds_of_columns_cost_the_likelihood_no_digits() {
     // Constants of some hundred: what `f32` rounds away of them, or of sums of squares, would be a few 1e-5.
-    for (kind, d) in [(CovarianceType::Full, 300), (CovarianceType::Diag, 512), (CovarianceType::Spherical, 500)] {
+    let cases = [
+        (CovarianceType::Full, 300, 1.0),
+        (CovarianceType::Tied, 257, 1.0),
+        (CovarianceType::Diag, 512, 1.0),
+        // The last component has shrunk onto a few rows, and its constant is thousands.
+        (CovarianceType::Diag, 512, 1e-3),
+        (CovarianceType::Spherical, 500, 1.0),
+    ];
+    for (kind, d, last) in cases {
         let (n, k) = (96, 3);
         let mixture = mixture(kind, k, d, 0.0);
+        let covariances = match mixture.covariances() {
+            Covariances::Diag(all) => {
+                let mut all = all.clone();
+                all.row_mut(k - 1).mapv_inplace(|v| v * last * last);
+                Covariances::Diag(all)
+            }
+            others => others.clone(),
+        };
+        let mixture = Mixture::new(mixture.weights().to_owned(), mixture.means().to_owned(), covariances).unwrap();
         let sd = |c: usize, j: usize| match mixture.covariances() {
             Covariances::Diag(all) => all[[c, j]].sqrt(),
             _ => 1.0,
         };
+        // Rows of the components that have not shrunk, where one has.
+        let of = |i: usize| if last < 1.0 { i % (k - 1) } else { i % k };
         let all = Array2::from_shape_fn((n, d), |(i, j)| {
             let z = 1.25 * noise(3 * i * d + j) + 1.25 * noise(5 * i * d + j + 7);
-            f64::from((mixture.means()[[i % k, j]] + sd(i % k, j) * z) as f32)
+            f64::from((mixture.means()[[of(i), j]] + sd(of(i), j) * z) as f32)
         });
         let data = Dataset::new(all).unwrap();
         let _fake = Fake::install(Machine::default());
@@ -189,7 +208,18 @@ fn hundreds_of_columns_cost_the_likelihood_no_digits() {
         let (want, truth) = evaluate::log_densities(&ReferenceEngine, &mixture, &data, Precision::F64).unwrap();
         let mean = (totals.log_likelihood - truth.log_likelihood).abs() / n as f64;
         let most = got.iter().zip(&want).fold(0.0_f64, |most, (got, want)| most.max((got - want).abs()));
-        // Half an ulp of 512 in each row; 1/σ of spherical components has the same error in all columns.
-        assert!(mean < 8e-6 && most < 5e-5, "{kind}: {mean:e} a row, at most {most:e}, of some {:.0}", want[0]);
+        println!("{kind} {d} {last}: {} mean {mean:e} most {most:e}", want[0]);
+        // Runs of 32 squares lose some 5e-6 a row at random, and forward substitution several times that; 1/σ of spherical
+        // components has the same error in all columns.
+        let allowed = match kind {
+            CovarianceType::Diag => (3e-6, 2e-5),
+            CovarianceType::Spherical => (8e-6, 3e-5),
+            _ => (3e-6, 4e-5),
+        };
+        assert!(
+            mean < allowed.0 && most < allowed.1,
+            "{kind}: {mean:e} a row, at most {most:e}, of some {:.0}",
+            want[0]
+        );
     }
 }

@@ -112,15 +112,17 @@ impl Matrices {
     pub const fn of(of: Kind, d: u32, room: u64) -> Result<Self, u64> {
         let (wanted, wide) = (shared_len(number(of), d), wide_shared_len(d));
         match of {
-            Kind::Full | Kind::Tied if d >= WIDE_FROM && wide <= room => Ok(Self::Device),
+            Kind::Full if d >= WIDE_FROM && wide <= room => Ok(Self::Device),
             _ if wanted <= room => Ok(Self::Shared),
+            // Each block pools the same matrix, which many of them would do in the second cache.
+            Kind::Tied if wide <= room => Ok(Self::Device),
             Kind::Full | Kind::Tied => Err(wide),
             Kind::Diag | Kind::Spherical => Err(wanted),
         }
     }
 }
 
-/// Columns from which on matrices in device memory are faster: panels of them go to the tensor cores.
+/// Columns from which on full covariances are faster in device memory: panels of them go to the tensor cores.
 pub const WIDE_FROM: u32 = 56;
 
 /// Threads of a block: with eight warps, two of a scheduler's wait in turns.
@@ -181,10 +183,10 @@ const fn brings_scatter(kind: u32, d: u32) -> bool {
 /// Bytes of shared memory: the sums' scratch, for full and tied covariances two columns of a matrix, for tied ones some
 /// components' means and weights, four vectors, the matrix, packed, and the scatter matrix where it is brought.
 pub const fn shared_len(kind: u32, d: u32) -> u64 {
-    let (columns, matrix) = if has_matrix(kind) { (2 * padded(d), packed_len(d)) } else { (0, 0) };
-    let means = if kind == kind::TIED { together(d) * pooled_stride(d) } else { 0 };
+    let (columns, matrix) = if has_matrix(kind) { (2 * padded(d) as u64, packed_len(d)) } else { (0, 0) };
+    let means = if kind == kind::TIED { together(d) as u64 * pooled_stride(d) as u64 } else { 0 };
     let scatter = if brings_scatter(kind, d) { packed_len(d) } else { 0 };
-    8 * ((SUMS + columns + means + 4 * d) as u64 + matrix + scatter)
+    (SUMS as u64 + columns + means + 4 * d as u64 + matrix + scatter).saturating_mul(8)
 }
 
 #[cfg(not(target_arch = "nvptx64"))]

@@ -82,9 +82,14 @@ fn matrices_in_device_memory_are_those_in_shared_memory() {
 fn matrices_go_to_device_memory_from_some_size_on() {
     let hopper = 232_448;
     let of = |kind: Kind, d: u32| Matrices::of(kind, d, hopper);
-    for kind in [Kind::Full, Kind::Tied] {
-        assert_eq!([1, 30, WIDE_FROM - 1].map(|d| of(kind, d)), [Ok(Matrices::Shared); 3]);
-        assert_eq!([WIDE_FROM, 240, 704].map(|d| of(kind, d)), [Ok(Matrices::Device); 3]);
+    assert_eq!([1, 30, WIDE_FROM - 1].map(|d| of(Kind::Full, d)), [Ok(Matrices::Shared); 3]);
+    assert_eq!([WIDE_FROM, 240, 704].map(|d| of(Kind::Full, d)), [Ok(Matrices::Device); 3]);
+    // Tied ones only where shared memory has no room.
+    assert_eq!([1, WIDE_FROM, 210].map(|d| of(Kind::Tied, d)), [Ok(Matrices::Shared); 3]);
+    assert_eq!([240, 704].map(|d| of(Kind::Tied, d)), [Ok(Matrices::Device); 2]);
+    // Beyond 32 bits of bytes, and of columns.
+    for d in [104_755_300, u32::MAX - 31] {
+        assert!(of(Kind::Full, d).unwrap_err() > 1 << 32 && of(Kind::Tied, d).unwrap_err() > 1 << 32);
     }
     assert!(of(Kind::Full, 705).unwrap_err() > hopper && of(Kind::Tied, 705).unwrap_err() > hopper);
     assert_eq!([of(Kind::Diag, 705), of(Kind::Spherical, 705)], [Ok(Matrices::Shared); 2]);

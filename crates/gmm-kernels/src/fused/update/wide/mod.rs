@@ -31,7 +31,8 @@ pub const fn wide_matrix(d: u32) -> u64 {
 
 /// Bytes of shared memory: the sums' scratch, five vectors, what is one over a panel's pivots, and the panel.
 pub const fn shared_len(d: u32) -> u64 {
-    8 * (SUMS + 5 * side(d) + WARP + STRIDE * side(d)) as u64
+    let side = (d as u64).next_multiple_of(WARP as u64);
+    8 * (SUMS as u64 + WARP as u64 + (5 + STRIDE as u64) * side)
 }
 
 impl Work {
