@@ -240,12 +240,12 @@ mod tests {
     fn lengths_are_their_formulas() {
         let sizes = Sizes::of(&shape(), &plan_for(1024), Extras { row_major: true, log_densities: true, labels: true });
         let statistics = 10 + 50 + 150;
-        assert_eq!(sizes.parameters, 52 + 52 + 12 + 12 + 640);
+        assert_eq!(sizes.parameters, 52 + 52 + 12 + 12 + 12 + 640);
         assert_eq!((sizes.responsibilities, sizes.step_partials), (10_240, 24));
         assert_eq!((sizes.sum_partials, sizes.results, sizes.scratch), (4 * statistics, 3 + statistics, 0));
         assert_eq!((sizes.row_major, sizes.log_densities, sizes.labels), (10_240, 1024, 1024));
         let doubles = 24 + 5 * statistics + 3 + 10_240 + 1024;
-        assert_eq!(sizes.bytes(4), (4 * (768 + 10_240) + 8 * doubles + 4 * 1024) as u128);
+        assert_eq!(sizes.bytes(4), (4 * (780 + 10_240) + 8 * doubles + 4 * 1024) as u128);
     }
 
     #[test]
