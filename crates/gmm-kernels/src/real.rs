@@ -23,8 +23,6 @@ pub trait Real:
     const ZERO: Self;
     /// 1.
     const ONE: Self;
-    /// ½.
-    const HALF: Self;
     /// +∞.
     const INFINITY: Self;
     /// −∞.
@@ -71,7 +69,6 @@ pub trait Real:
 impl Real for f32 {
     const ZERO: Self = 0.0;
     const ONE: Self = 1.0;
-    const HALF: Self = 0.5;
     const INFINITY: Self = f32::INFINITY;
     const NEG_INFINITY: Self = f32::NEG_INFINITY;
     const BYTES: u32 = 4;
@@ -139,7 +136,6 @@ impl Real for f32 {
 impl Real for f64 {
     const ZERO: Self = 0.0;
     const ONE: Self = 1.0;
-    const HALF: Self = 0.5;
     const INFINITY: Self = f64::INFINITY;
     const NEG_INFINITY: Self = f64::NEG_INFINITY;
     const BYTES: u32 = 8;

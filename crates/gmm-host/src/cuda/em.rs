@@ -7,10 +7,11 @@ use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
 use gmm_kernels::fused::update::{Matrices, TRACE};
 use gmm_kernels::fused::{self, Variant};
 use gmm_kernels::{THREADS, device::WARP};
-use gmm_model::{CovarianceType, Mixture, Precision};
+use gmm_model::{CovarianceType, Mixture};
 use ndarray::{Array1, Array2};
 
 use super::arena::Arena;
+use super::digits::limits;
 use super::launch::{Kernels, Launcher, LoopBuffers, LoopPlan};
 use super::packing::{pack, unpack};
 use super::plan::{self, Chunks};
@@ -42,29 +43,6 @@ impl LoopMemory {
             seen_flags: pinned_empty(),
             scatter: None,
         }
-    }
-}
-
-/// Losses of digits that a loop takes: [`Update`](gmm_kernels::fused::update::Update)'s `most_terms` and `least_left`.
-///
-/// Terms of size `m` leave an error of `m eps` in a log density, here 1e-9 at most in `f64`, and as much as the rounding
-/// of the rows does in `f32`. A variance that is the share `s` of the square that it is the rest of has an error of
-/// `eps/s`. In halves `eps` is 2⁻²², and terms of full covariances are squares of what cancels.
-pub(super) const fn limits(shape: &Shape, way: Way) -> (f64, f64) {
-    match (way, shape.precision, shape.kind) {
-        // Terms are of differences here, and a density loses the root of what is counted.
-        (Way::Narrow(_), ..) => (1e5, 2e-8),
-        (Way::Halves(_), _, CovarianceType::Full) => (2e5, 5e-3),
-        (Way::Halves(_), ..) => (2e4, 5e-3),
-        (_, precision, _) => limits_of_features(precision),
-    }
-}
-
-/// Those of features and sums in `f64`, about the shift of rows of a precision.
-pub(super) const fn limits_of_features(precision: Precision) -> (f64, f64) {
-    match precision {
-        Precision::F64 => (4e6, 2e-6),
-        Precision::F32 => (4e9, 2e-8),
     }
 }
 
@@ -224,7 +202,7 @@ impl<T: Number> CudaRows<T> {
         let (most_terms, least_left) = limits(&shape, way);
         let room = self.gpu.limits.shared_bytes.into();
         let Ok(matrices) = Matrices::of(shape.kernel_kind(), shape.d, room) else { return Ok(None) };
-        tracing::debug!(plan = format!("{kernels:?}"), "loop on the device");
+        tracing::debug!(plan = format!("{kernels:?}"), matrices = format!("{matrices:?}"), "loop on the device");
         Ok(Some(LoopPlan {
             shape,
             kernels,

@@ -7,7 +7,7 @@
 use gmm_kernels::layout::{Kind, packed_index, packed_len};
 use gmm_model::{Cholesky, Factors, Mixture};
 
-use super::em::limits_of_features;
+use super::digits::limits_of_features;
 use super::shape::Shape;
 
 /// Where the coefficients of one component lie, from a place that is the component's own.

@@ -6,7 +6,7 @@ use gmm_kernels::fused::{self, Variant};
 use gmm_kernels::layout::{Kind, packed_index};
 use gmm_model::{CovarianceType, Mixture, Statistics};
 
-use super::em::limits_of_features;
+use super::digits::limits_of_features;
 use super::expand::{Places, Work, most_terms};
 use super::launch::Kernels;
 use super::rows::CudaRows;

@@ -18,6 +18,7 @@ mod brought;
 mod buffers;
 mod columns;
 mod device;
+mod digits;
 mod driver;
 mod em;
 mod expand;

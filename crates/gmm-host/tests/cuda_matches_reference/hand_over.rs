@@ -18,7 +18,7 @@ const LEAST_PIVOT: f64 = 1e-9;
 const REACH: f64 = 4.0;
 
 /// The most that a component's terms may add up to, and the least share of a moment that may be left without the mean's
-/// square: those of the last way before the host, in `cuda/em.rs`.
+/// square: those of the last way before the host, in `cuda/digits.rs`.
 pub(crate) const fn limits(precision: Precision) -> (f64, f64) {
     match precision {
         Precision::F64 => (4e6, 2e-6),

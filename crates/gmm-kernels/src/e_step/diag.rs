@@ -1,6 +1,6 @@
 //! Diagonal covariances: `Σ ((x_j − μ_j) / σ_j)²`.
 
-use super::{EStep, Squares, run};
+use super::{EStep, SumOfSquares, run};
 use crate::{Real, device};
 
 /// The kernel; `factor` is `(k, d)`, `1/σ`.
@@ -12,7 +12,7 @@ pub unsafe fn body<T: Real>(a: EStep<T>) {
     // SAFETY: the caller's promise.
     unsafe {
         run(&a, |x, c| {
-            Squares::of(a.d, |j| x.centred(&a, c, j) * device::load(a.factor, c as u64 * a.d as u64 + j as u64))
+            SumOfSquares::of(a.d, |j| x.centred(&a, c, j) * device::load(a.factor, c as u64 * a.d as u64 + j as u64))
         });
     }
 }

@@ -4,7 +4,7 @@
 //! solved column and eight neighbours of the factor (the same for all threads: a broadcast from cache) for eight
 //! multiply-adds. `k*d²/2` of them per row, and no array that is indexed at run time lives in registers.
 
-use super::{EStep, InScratch, InShared, Row, Solved, Squares, run};
+use super::{EStep, InScratch, InShared, Row, Solved, SumOfSquares, run};
 use crate::Real;
 use crate::layout::{PANEL, panel_len};
 
@@ -17,7 +17,7 @@ pub(super) unsafe fn squared_distance<T: Real>(
     factor: *const T,
     solved: impl Solved<T>,
 ) -> f64 {
-    let mut squares = Squares::NONE;
+    let mut squares = SumOfSquares::NONE;
     let mut panel = factor;
     let mut first = 0;
     while first < a.d {
@@ -52,7 +52,7 @@ pub(super) unsafe fn squared_distance<T: Real>(
         }
         panel = panel.wrapping_add((PANEL * (first + PANEL)) as usize);
         first += PANEL;
-        if first.is_multiple_of(Squares::<T>::RUN) || first >= a.d {
+        if first.is_multiple_of(SumOfSquares::<T>::RUN) || first >= a.d {
             squares.end_run();
         }
     }

@@ -166,13 +166,13 @@ impl<T: Real> Row<T> {
 /// A sum of squares: [`RUN`](Self::RUN) of them are added as they come, and what rounding takes from the sum of runs is kept, so
 /// that hundreds of columns lose no more digits than a run.
 #[derive(Clone, Copy)]
-struct Squares<T> {
+struct SumOfSquares<T> {
     run: T,
     sum: T,
     lost: T,
 }
 
-impl<T: Real> Squares<T> {
+impl<T: Real> SumOfSquares<T> {
     const NONE: Self = Self { run: T::ZERO, sum: T::ZERO, lost: T::ZERO };
 
     /// Columns of a run.

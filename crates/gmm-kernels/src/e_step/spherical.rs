@@ -1,6 +1,6 @@
 //! Spherical covariances: `Σ ((x_j − μ_j) / σ)²`.
 
-use super::{EStep, Squares, run};
+use super::{EStep, SumOfSquares, run};
 use crate::{Real, device};
 
 /// The kernel; `factor` is `(k,)`, `1/σ`.
@@ -14,7 +14,7 @@ pub unsafe fn body<T: Real>(a: EStep<T>) {
         run(&a, |x, c| {
             let precision = device::load(a.factor, c as u64);
             // Scaled before it is squared: the square of the difference alone may be out of range.
-            Squares::of(a.d, |j| x.centred(&a, c, j) * precision)
+            SumOfSquares::of(a.d, |j| x.centred(&a, c, j) * precision)
         });
     }
 }

@@ -30,7 +30,7 @@ kernels! {
         partials: *const f64,
         /// How many.
         splits: u32,
-        /// Numbers of each, at most [`MOST`].
+        /// Numbers of each, at most [`MOST_NUMBERS`].
         len: u32,
         /// How many of these, the last ones, are parts of the inertia.
         parts: u32,
@@ -55,8 +55,11 @@ const THREADS: u32 = WARPS * WARP;
 /// Partial results whose numbers a thread reads together.
 const AT_ONCE: usize = 8;
 
-/// Numbers of a partial result, and centres, at most: more are faster by more blocks.
-pub const MOST: (u32, u32) = (1024, 64);
+/// Numbers of a partial result at most: more are faster by more blocks, as are more centres than [`MOST_CENTRES`].
+pub const MOST_NUMBERS: u32 = 1024;
+
+/// Centres at most.
+pub const MOST_CENTRES: u32 = 64;
 
 /// Threads that add up the same partial results, one for each of their `len` numbers or for every so manieth: the fewer
 /// numbers there are, the more such shares.
@@ -199,4 +202,4 @@ unsafe fn add_up(a: &EndOfPass, sums: Shared<f64>) {
     thread::sync_threads();
 }
 
-const _: () = assert!(WARPS == 16 && 8 * MOST.0 + 24 * WARPS <= 48 << 10);
+const _: () = assert!(WARPS == 16 && 8 * MOST_NUMBERS + 24 * WARPS <= 48 << 10);

@@ -52,7 +52,7 @@ extern "C" fn device_attribute(out: *mut c_int, attribute: CUdevice_attribute, _
         let value = match attribute as u32 {
             75 => s.machine.capability.0,
             76 => s.machine.capability.1,
-            16 => 2,       // multiprocessors
+            16 => s.machine.multiprocessors,
             38 => 1 << 20, // L2
             97 => s.machine.shared,
             87 => 2, // f32 to f64

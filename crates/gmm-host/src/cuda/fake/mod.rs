@@ -30,12 +30,21 @@ pub(super) struct Machine {
     pub(super) memory: usize,
     /// What a block may ask for; 99 KB at most.
     pub(super) shared: c_int,
+    pub(super) multiprocessors: c_int,
 }
 
 impl Machine {
     /// What the tests have where nothing else matters.
-    pub(super) const ONE: Self =
-        Self { init: 0, load: 0, version: 13_000, devices: 1, capability: (9, 0), memory: 1 << 30, shared: 99 << 10 };
+    pub(super) const ONE: Self = Self {
+        init: 0,
+        load: 0,
+        version: 13_000,
+        devices: 1,
+        capability: (9, 0),
+        memory: 1 << 30,
+        shared: 99 << 10,
+        multiprocessors: 2,
+    };
 }
 
 impl Default for Machine {

@@ -7,7 +7,7 @@ use gmm_kernels::fused::state::STATE_LEN;
 use gmm_kernels::layout::tiles;
 use gmm_kernels::lloyd::assign::{self, Assign};
 use gmm_kernels::lloyd::centres::{MoveCentres, SEEN, Settle, lloyd_move, lloyd_settle};
-use gmm_kernels::lloyd::end::{EndOfPass, MOST, lloyd_end, waits};
+use gmm_kernels::lloyd::end::{EndOfPass, MOST_CENTRES, MOST_NUMBERS, lloyd_end, waits};
 use gmm_kernels::lloyd::sums::{HardSums, hard_sums};
 use gmm_kernels::lloyd::{Cut, Place, labels_len};
 
@@ -46,7 +46,7 @@ const MOST_WAITS: u32 = 8;
 impl End {
     pub(crate) fn of(cut: Cut, k: u32) -> Self {
         let len = cut.len(k);
-        if len > MOST.0.into() || k > MOST.1 {
+        if len > MOST_NUMBERS.into() || k > MOST_CENTRES {
             Self::Launches
         } else if waits(len as u32, cut.splits) > MOST_WAITS {
             Self::OneBlock
@@ -79,6 +79,17 @@ pub(crate) struct LloydBuffers {
     pub(crate) sums: DeviceSlice<f64>,
     /// `(splits, Cut::len)`.
     pub(crate) partials: DeviceSlice<f64>,
+}
+
+impl LloydBuffers {
+    /// Panics unless centres, and what labels are found by, are as long as a plan's kernels take them.
+    fn check_centres(&self, LloydPlan { shape, place, .. }: &LloydPlan) {
+        let k = u64::from(shape.k);
+        at_least(&self.centres, k * u64::from(shape.d), "centres");
+        at_least(&self.weights, k, "weights");
+        at_least(&self.constants, 8 * u64::from(place.groups), "constants");
+        at_least(&self.coefficients, place.coefficients(), "coefficients");
+    }
 }
 
 impl Launcher<'_> {
@@ -154,16 +165,13 @@ impl Launcher<'_> {
             return self.settle(plan, iteration, rest, b);
         }
         let LloydPlan { shape, place, cut, .. } = *plan;
-        let (k, len) = (u64::from(shape.k), cut.len(shape.k));
+        let len = cut.len(shape.k);
         let (partials, splits) = if plan.end == End::OneBlock { (&b.sums, 1) } else { (&b.partials, cut.splits) };
         at_least(&b.state, STATE_LEN as u64, "state");
         at_least(partials, u64::from(splits) * len, "partial sums");
-        at_least(&b.centres, k * u64::from(shape.d), "centres");
-        at_least(&b.weights, k, "weights");
-        at_least(&b.constants, 8 * u64::from(place.groups), "constants");
-        at_least(&b.coefficients, place.coefficients(), "coefficients");
+        b.check_centres(plan);
         at_least(&b.seen, SEEN as u64, "what a look brings");
-        assert!(len <= MOST.0.into(), "{len} numbers for one block");
+        assert!(len <= MOST_NUMBERS.into(), "{len} numbers for one block");
         let a = EndOfPass {
             state: pointer(&b.state),
             iteration,
@@ -193,11 +201,8 @@ impl Launcher<'_> {
         let k = u64::from(shape.k);
         at_least(&b.state, STATE_LEN as u64, "state");
         at_least(&b.sums, cut.len(shape.k), "sums");
-        at_least(&b.centres, k * u64::from(shape.d), "centres");
-        at_least(&b.weights, k, "weights");
         at_least(&b.moved, k, "moves");
-        at_least(&b.constants, 8 * u64::from(place.groups), "constants");
-        at_least(&b.coefficients, place.coefficients(), "coefficients");
+        b.check_centres(plan);
         let a = MoveCentres {
             state: pointer(&b.state),
             iteration,

@@ -208,7 +208,6 @@ fn hundreds_of_columns_cost_the_likelihood_no_digits() {
         let (want, truth) = evaluate::log_densities(&ReferenceEngine, &mixture, &data, Precision::F64).unwrap();
         let mean = (totals.log_likelihood - truth.log_likelihood).abs() / n as f64;
         let most = got.iter().zip(&want).fold(0.0_f64, |most, (got, want)| most.max((got - want).abs()));
-        println!("{kind} {d} {last}: {} mean {mean:e} most {most:e}", want[0]);
         // Runs of 32 squares lose some 5e-6 a row at random, and forward substitution several times that; 1/σ of spherical
         // components has the same error in all columns.
         let allowed = match kind {

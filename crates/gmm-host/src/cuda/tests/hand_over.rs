@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 
 use super::*;
 use crate::cuda::shape::Shape;
-use crate::cuda::{em, ways};
+use crate::cuda::{digits, ways};
 use crate::em::run;
 use crate::{CpuEngine, EmOptions, EmRun, shift};
 use criterion::Losses;
@@ -51,7 +51,7 @@ fn the_criterion_has_the_limits_of_the_last_way_before_the_host() {
         for precision in [Precision::F32, Precision::F64] {
             let shape = Shape { kind, precision, n: 100, k: 3, d: 4 };
             let large = ways::Way::Large(gmm_kernels::fused::large::Large::of(shape.kernel_kind(), 3, 4));
-            assert_eq!(criterion::limits(precision), em::limits(&shape, large), "{kind} {precision}");
+            assert_eq!(criterion::limits(precision), digits::limits(&shape, large), "{kind} {precision}");
         }
     }
 }

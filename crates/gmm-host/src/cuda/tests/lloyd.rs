@@ -75,6 +75,24 @@ fn a_pass_ends_by_as_many_launches_as_are_fastest() {
 }
 
 #[test]
+fn partial_sums_that_one_block_would_wait_for_too_often_are_reduced_before() {
+    // As many parts of the rows as a large chip works on at a time.
+    let size @ (_, d, k) = (40_000, 4, 60);
+    let (data, start) = problem(Precision::F32, size, 0.0);
+    let at = shift::of_data(&data);
+    let fake = Fake::install(Machine { multiprocessors: 264, ..Machine::default() });
+    let engine = CudaEngine::new(0).unwrap();
+    let mut rows = engine.load(&data, Precision::F32, &at).unwrap();
+    let (mut a, mut b) = (start.clone(), start);
+    let got = rows.lloyd(&mut a, 1, 0.0).unwrap();
+    let launched = |name: &str| fake.0.launches(name);
+    assert!(launched("reduce") > 0 && launched("lloyd_end") > 0 && launched("lloyd_settle") == 0, "d={d} k={k}");
+    let want = ReferenceEngine.load(&data, Precision::F64, &at).unwrap().lloyd(&mut b, 1, 0.0).unwrap();
+    close(a.as_slice().unwrap(), b.as_slice().unwrap(), 1e-6, "centres");
+    close(&[got.inertia, got.move_squared], &[want.inertia, want.move_squared], 1e-6, "inertia and moves");
+}
+
+#[test]
 fn it_does_not_matter_where_a_call_ends() {
     let (data, _) = problem(Precision::F64, (400, 3, 5), 1e3);
     // Rows of one clump, so that there is some way to go.

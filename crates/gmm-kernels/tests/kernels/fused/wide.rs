@@ -87,6 +87,11 @@ fn matrices_go_to_device_memory_from_some_size_on() {
     // Tied ones only where shared memory has no room.
     assert_eq!([1, WIDE_FROM, 210].map(|d| of(Kind::Tied, d)), [Ok(Matrices::Shared); 3]);
     assert_eq!([240, 704].map(|d| of(Kind::Tied, d)), [Ok(Matrices::Device); 2]);
+    // What a block may have on an A100, and on consumers' chips.
+    for (room, most) in [(163 << 10, 480), (99 << 10, 288)] {
+        assert_eq!(Matrices::of(Kind::Full, most, room), Ok(Matrices::Device));
+        assert!(Matrices::of(Kind::Full, most + 1, room).unwrap_err() > room);
+    }
     // Beyond 32 bits of bytes, and of columns.
     for d in [104_755_300, u32::MAX - 31] {
         assert!(of(Kind::Full, d).unwrap_err() > 1 << 32 && of(Kind::Tied, d).unwrap_err() > 1 << 32);

@@ -68,26 +68,38 @@ fn rows_of_warp(from: u32, to: u32, mut f: impl FnMut(u32, u32)) {
 /// Numbers that a lane reads together, so that their latencies pass together.
 const AT_ONCE: usize = 4;
 
+/// Calls `f(i, read(i))` for `i` from `from` on, `step` apart, while it `is_there`; `N` are read together.
+#[inline(always)]
+fn read_together<const N: usize>(
+    from: u32,
+    step: u32,
+    is_there: impl Fn(u32) -> bool,
+    read: impl Fn(u32) -> f64,
+    mut f: impl FnMut(u32, f64),
+) {
+    let mut first = from;
+    while is_there(first) {
+        let mut some = [0.0; N];
+        each(N, |more| {
+            let i = first + more as u32 * step;
+            if is_there(i) {
+                some[more] = read(i);
+            }
+        });
+        each(N, |more| {
+            let i = first + more as u32 * step;
+            if is_there(i) {
+                f(i, some[more]);
+            }
+        });
+        first += N as u32 * step;
+    }
+}
+
 /// Calls `f(j, read(j))` for this lane's part of the columns `j ≤ i`.
 #[inline(always)]
-fn of_row(i: u32, lane: u32, read: impl Fn(u32) -> f64, mut f: impl FnMut(u32, f64)) {
-    let mut first = lane;
-    while first <= i {
-        let mut some = [0.0; AT_ONCE];
-        each(AT_ONCE, |more| {
-            let j = first + more as u32 * WARP;
-            if j <= i {
-                some[more] = read(j);
-            }
-        });
-        each(AT_ONCE, |more| {
-            let j = first + more as u32 * WARP;
-            if j <= i {
-                f(j, some[more]);
-            }
-        });
-        first += AT_ONCE as u32 * WARP;
-    }
+fn of_row(i: u32, lane: u32, read: impl Fn(u32) -> f64, f: impl FnMut(u32, f64)) {
+    read_together::<AT_ONCE>(lane, WARP, |j| j <= i, read, f);
 }
 
 impl Component<'_> {

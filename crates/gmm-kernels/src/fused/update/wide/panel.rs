@@ -7,7 +7,7 @@
 //! columns loses Σ wᵢwⱼ/p. Of column `m` remains `wᵢ/p`, less Σ wᵢwₘ/p over the panel's columns after it.
 
 use super::super::{Component, OWN_THREADS};
-use super::{STRIDE, WARPS, rows_of_warp, side};
+use super::{STRIDE, WARPS, read_together, rows_of_warp, side};
 use crate::Real;
 use crate::device::{self, Shared, WARP, mma, thread, warp};
 use crate::each::each;
@@ -15,6 +15,9 @@ use crate::math::reciprocal;
 
 /// Columns of a panel.
 const WIDTH: usize = WARP as usize;
+
+/// Numbers of a panel that a lane reads together.
+const ON_THEIR_WAY: usize = 8;
 
 /// A panel in shared memory.
 #[derive(Clone, Copy)]
@@ -44,29 +47,6 @@ impl Panel {
     #[inline(always)]
     fn has(self, i: u32) -> bool {
         i >= self.first && i < self.first + WARP
-    }
-}
-
-/// Calls `f(i, read(i))` for `i` from `from` to before `to`, `step` apart, of which some are read at a time.
-#[inline(always)]
-fn some(from: u32, to: u32, step: u32, read: impl Fn(u32) -> f64, mut f: impl FnMut(u32, f64)) {
-    const AT_ONCE: usize = 8;
-    let mut first = from;
-    while first < to {
-        let mut some = [0.0; AT_ONCE];
-        each(AT_ONCE, |more| {
-            let i = first + more as u32 * step;
-            if i < to {
-                some[more] = read(i);
-            }
-        });
-        each(AT_ONCE, |more| {
-            let i = first + more as u32 * step;
-            if i < to {
-                f(i, some[more]);
-            }
-        });
-        first += AT_ONCE as u32 * step;
     }
 }
 
@@ -111,15 +91,8 @@ impl Component<'_> {
         rows_of_warp(0, WARP, |m, lane| {
             // SAFETY: `i < first + m < d`.
             let there = |i| unsafe { device::load(matrix, self.entry(panel.first + m, i)) };
-            some(
-                lane,
-                panel.first,
-                WARP,
-                |i| if m < panel.count { there(i) } else { 0.0 },
-                |i, v| {
-                    panel.row(i).store(m, v);
-                },
-            );
+            let read = |i| if m < panel.count { there(i) } else { 0.0 };
+            read_together::<ON_THEIR_WAY>(lane, WARP, |i| i < panel.first, read, |i, v| panel.row(i).store(m, v));
         });
         let (me, m) = (thread::thread_idx_x() / WARP, warp::lane_id());
         let there = |i| {
@@ -128,7 +101,8 @@ impl Component<'_> {
             // SAFETY: `column ≤ row < d`.
             if row < d && m < panel.count { unsafe { device::load(matrix, self.entry(row, column)) } } else { 0.0 }
         };
-        some(panel.first + me, side(d), WARPS, there, |i, v| panel.row(i).store(m, v));
+        let store = |i, v| panel.row(i).store(m, v);
+        read_together::<ON_THEIR_WAY>(panel.first + me, WARPS, |i| i < side(d), there, store);
     }
 
     /// Sweeps of a panel's columns, in its own rows: of each column what is left of it when its turn comes stays. One warp, a
