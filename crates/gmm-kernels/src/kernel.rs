@@ -141,6 +141,8 @@ macro_rules! kernels {
         const _: () = {
             #[allow(dead_code)]
             type T = $t;
+            // An array is a parameter here like any other.
+            #[allow(improper_ctypes_definitions)]
             #[unsafe(no_mangle)]
             unsafe extern "ptx-kernel" fn $name($($field: $type,)+) {
                 // SAFETY: the launcher's promise, which the fields' docs state.

@@ -92,11 +92,15 @@ fn halves(all: &mut Vec<Signature>) {
 }
 
 fn scores<T: Real>(all: &mut Vec<Signature>) {
-    use fused::scores::{Columns, Form, kernel};
+    use fused::scores::{Columns, Form, alone, kernel, slices};
     for form in Form::ALL {
         for columns in [Columns::Components, Columns::Mixtures] {
             all.push(tensor(one(kernel::<T>(form, columns))));
         }
+    }
+    if T::BYTES == 4 {
+        all.extend([1, 2, 4, 8].map(|tiles| tensor(one(slices::kernel(tiles)))));
+        all.extend(alone::COLUMNS.map(|columns| tensor(one(alone::kernel(columns)))));
     }
 }
 

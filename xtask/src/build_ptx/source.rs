@@ -72,7 +72,7 @@ struct Bounds {
 
 /// Kernels that gain by it and lose no register to memory, and those whose blocks have more than 256 threads, which could not
 /// be launched with more registers.
-const BOUNDS: [Bounds; 26] = [
+const BOUNDS: [Bounds; 35] = [
     Bounds { target: Some("sm_90a"), kernel: "heads_densities_full_8_narrow", threads: 128, blocks: 2 },
     Bounds { target: Some("sm_90a"), kernel: "heads_densities_full_8_wide", threads: 128, blocks: 2 },
     Bounds { target: Some("sm_90a"), kernel: "heads_densities_linear_wide", threads: 128, blocks: 3 },
@@ -93,6 +93,15 @@ const BOUNDS: [Bounds; 26] = [
     Bounds { target: Some("sm_90a"), kernel: "pass_linear_2_4_f64", threads: 128, blocks: 3 },
     Bounds { target: Some("sm_90a"), kernel: "pass_squares_1_1_f32", threads: 128, blocks: 5 },
     Bounds { target: Some("sm_90a"), kernel: "pass_squares_1_1_f64", threads: 128, blocks: 5 },
+    Bounds { target: None, kernel: "scores_alone_4", threads: 640, blocks: 1 },
+    Bounds { target: None, kernel: "scores_alone_8", threads: 640, blocks: 1 },
+    Bounds { target: None, kernel: "scores_alone_12", threads: 640, blocks: 1 },
+    Bounds { target: None, kernel: "scores_alone_13", threads: 640, blocks: 1 },
+    Bounds { target: None, kernel: "scores_alone_16", threads: 640, blocks: 1 },
+    Bounds { target: None, kernel: "scores_slices_1", threads: 512, blocks: 1 },
+    Bounds { target: None, kernel: "scores_slices_2", threads: 512, blocks: 1 },
+    Bounds { target: None, kernel: "scores_slices_4", threads: 512, blocks: 1 },
+    Bounds { target: None, kernel: "scores_slices_8", threads: 512, blocks: 1 },
     Bounds { target: Some("sm_90a"), kernel: "scores_squares_7_one_f32", threads: 128, blocks: 6 },
     Bounds { target: None, kernel: "lloyd_end", threads: 512, blocks: 1 },
     Bounds { target: None, kernel: "narrow_1", threads: 512, blocks: 1 },
@@ -136,8 +145,8 @@ mod tests {
         let count = |target, threads, blocks| {
             with_bounds(&text, target, true).unwrap().matches(&directive(threads, blocks)).count()
         };
-        assert_eq!((count("sm_90a", 128, 3), count("sm_90a", 512, 1)), (11, 5));
-        assert_eq!((count("sm_80", 128, 3), count("sm_80", 512, 1)), (0, 5));
+        assert_eq!((count("sm_90a", 128, 3), count("sm_90a", 512, 1)), (11, 9));
+        assert_eq!((count("sm_80", 128, 3), count("sm_80", 512, 1)), (0, 9));
         assert_eq!(with_bounds(&text, "sm_75", false).unwrap(), text);
         assert!(with_bounds("nothing", "sm_90a", true).is_err());
     }

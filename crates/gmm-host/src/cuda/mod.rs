@@ -12,6 +12,7 @@
 //! those of one component each, which stay; [`resident`] is their face. [`products`] has nothing to do with rows: matrices that stay, and what is multiplied by
 //! them.
 
+mod alone;
 mod arena;
 mod blocks;
 mod brought;
@@ -44,6 +45,7 @@ mod rows;
 mod scores;
 mod seeding;
 mod shape;
+mod slices;
 mod source;
 mod staging;
 #[cfg(test)]

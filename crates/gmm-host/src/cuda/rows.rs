@@ -6,6 +6,7 @@ use cust::memory::DeviceSlice;
 use gmm_kernels::layout::tiled_len;
 use gmm_model::{CovarianceType, Dataset, Precision};
 
+use super::alone::AloneMemory;
 use super::device::Gpu;
 use super::em::LoopMemory;
 use super::launch::{Chunk, Launcher};
@@ -15,6 +16,7 @@ use super::queue::Queue;
 use super::scores::ScoreMemory;
 use super::seeding::SeedMemory;
 use super::shape::Shape;
+use super::slices::SliceMemory;
 use super::source::Source;
 use super::staging;
 use super::upload::{self, Number};
@@ -40,6 +42,8 @@ pub(crate) struct CudaRows<T: Number> {
     pub(super) seeding: SeedMemory<T>,
     pub(super) lloyd: LloydMemory,
     pub(super) score_memory: ScoreMemory,
+    pub(super) slice_memory: SliceMemory,
+    pub(super) alone_memory: AloneMemory,
     pub(super) forced: Forced,
     /// What the workspace is made for.
     pub(super) planned: Option<(Shape, Extras, Plan)>,
@@ -107,6 +111,8 @@ impl<T: Number> CudaRows<T> {
             seeding: SeedMemory::empty(),
             lloyd: LloydMemory::empty(),
             score_memory: ScoreMemory::empty(),
+            slice_memory: SliceMemory::empty(),
+            alone_memory: AloneMemory::empty(),
             forced,
             planned: None,
             most_rows: n as u64,

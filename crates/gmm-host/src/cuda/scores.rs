@@ -36,7 +36,7 @@ impl ScoreMemory {
 }
 
 /// Mixtures that the host waits for at a time, at most, a multiple of eight: what a wait costs is nothing beside them.
-const AT_A_TIME: usize = 512;
+pub(super) const AT_A_TIME: usize = 512;
 
 /// Numbers of coefficients that wait to be copied, at most, where one unit has fewer: 4 MiB.
 const WAITING: u64 = 1 << 19;
@@ -96,15 +96,29 @@ impl<T: Number> CudaRows<T> {
             let out = &mut out[first..][..run.len()];
             first += run.len();
             let shape = self.shape(run[0].covariance_type(), run[0].n_components());
+            self.scores_alone(shape, run, out)?;
+            self.scores_by_slices(shape, run, out)?;
+            if out.iter().all(|value| !value.is_nan()) {
+                continue;
+            }
             let Some(plan) = self.score_plan(shape)? else { continue };
             let one = plan.unit(Columns::Components);
             let each = if plan.eights { one.max(plan.unit(Columns::Mixtures) / 8) } else { one };
             let most = ((WAITING / each) as usize / 8 * 8).clamp(8, AT_A_TIME);
-            for (mixtures, out) in run.chunks(most).zip(out.chunks_mut(most)) {
-                match self.scores_at_once(&plan, mixtures, out) {
-                    // Evaluation in chunks needs less.
-                    Err(Error::Memory { .. }) => {}
-                    other => other?,
+            // Those that have no value yet.
+            let mut from = 0;
+            for alike in out.chunk_by_mut(|a, b| a.is_nan() == b.is_nan()) {
+                let mixtures = &run[from..][..alike.len()];
+                from += alike.len();
+                if !alike[0].is_nan() {
+                    continue;
+                }
+                for (mixtures, out) in mixtures.chunks(most).zip(alike.chunks_mut(most)) {
+                    match self.scores_at_once(&plan, mixtures, out) {
+                        // Evaluation in chunks needs less.
+                        Err(Error::Memory { .. }) => {}
+                        other => other?,
+                    }
                 }
             }
         }
@@ -154,9 +168,9 @@ impl<T: Number> CudaRows<T> {
         }
         let sums = self.score_memory.values.on_device(stride);
         let partials = numbers.index(coefficients..);
-        let expected = Expected::of(&mut self.score_memory.values, stride);
+        let expected = Expected::of_few(&mut self.score_memory.values, stride);
         self.launcher().reduce_blocks(&partials, plan.blocks.into(), stride as u64, &sums)?;
-        if !expected.come(&mut self.score_memory.values) {
+        if !expected.is_some_and(|few| few.come(&mut self.score_memory.values, stride)) {
             self.queue.wait(&self.gpu)?;
         }
         let values = self.score_memory.values.as_slice();
@@ -181,38 +195,40 @@ impl<T: Number> CudaRows<T> {
 
 /// Values that a kernel writes to the host's memory, looked for there: the driver tells of a kernel's end some microseconds after
 /// it wrote them, which is a good part of what few mixtures take.
-struct Expected(usize);
+pub(super) struct Expected(());
 
 impl Expected {
-    /// More than that take longer than the driver.
-    const MOST: usize = 8;
+    const FEW: usize = 8;
 
     /// What no kernel writes: a number that is none, with bits of its own.
     const NOTHING: u64 = 0x7ff8_6e6f_7468_6e67;
 
     /// Of so many values, before the kernel that writes them is launched.
-    fn of(values: &mut Pinned<f64>, count: usize) -> Self {
-        if count <= Self::MOST {
-            values.as_mut_slice()[..count].fill(f64::from_bits(Self::NOTHING));
-        }
-        Self(count)
+    pub(super) fn of(values: &mut Pinned<f64>, count: usize) -> Self {
+        values.as_mut_slice()[..count].fill(f64::from_bits(Self::NOTHING));
+        Self(())
     }
 
-    /// Whether all came within some hundred microseconds; else the stream is to be waited for, which tells of faults. With a
-    /// value all is done that its kernel read or wrote.
-    fn come(self, values: &mut Pinned<f64>) -> bool {
-        if self.0 > Self::MOST {
-            return false;
-        }
+    /// The same of the values of a few mixtures; none of more, of which the driver tells as soon.
+    pub(super) fn of_few(values: &mut Pinned<f64>, count: usize) -> Option<Self> {
+        (count <= Self::FEW).then(|| Self::of(values, count))
+    }
+
+    /// Whether the first `count` of them came within some hundred microseconds; else the stream is to be waited for, which tells
+    /// of faults. With a value all is done that its kernel read or wrote.
+    pub(super) fn come(self, values: &mut Pinned<f64>, count: usize) -> bool {
         let first = values.as_mut_slice().as_mut_ptr();
         let is_there = |i: usize| {
             // SAFETY: a number of the buffer, which the device alone writes meanwhile, and as a whole.
             let bits = unsafe { AtomicU64::from_ptr(first.add(i).cast()) };
             bits.load(Ordering::Acquire) != Self::NOTHING
         };
-        let begin = Instant::now();
+        let (begin, mut next) = (Instant::now(), 0);
         loop {
-            if (0..self.0).all(is_there) {
+            while next < count && is_there(next) {
+                next += 1;
+            }
+            if next == count {
                 return true;
             }
             if begin.elapsed() > Duration::from_micros(300) {
@@ -263,7 +279,7 @@ fn places(plan: &ScorePlan) -> Places {
 
 /// About the log density of rows where the densest component has its own: what is taken from constants, and added for all rows
 /// at once, so that kernels can do with `f32`.
-fn typical(mixture: &Mixture) -> f64 {
+pub(super) fn typical(mixture: &Mixture) -> f64 {
     let peak = |c| mixture.log_weight(c) + mixture.log_normalizer(c);
     let densest = (0..mixture.n_components()).map(peak).fold(f64::NEG_INFINITY, f64::max);
     if densest.is_finite() { densest - 0.5 * mixture.n_features() as f64 } else { 0.0 }
@@ -326,17 +342,21 @@ mod tests {
         let fake = Fake::install(Machine::default());
         let engine = CudaEngine::new(0).unwrap();
         let mut values = pinned_empty();
-        pin(&engine.gpu, &mut values, Expected::MOST + 1).unwrap();
-        for count in [1, 3, Expected::MOST] {
+        let most = 200;
+        pin(&engine.gpu, &mut values, most).unwrap();
+        for count in [1, 3, most] {
             // What came before does not count, and all must come.
             values.as_mut_slice().fill(1.0);
-            assert!(!Expected::of(&mut values, count).come(&mut values), "{count}: none came");
+            assert!(!Expected::of(&mut values, count).come(&mut values, count), "{count}: none came");
+            let expected = Expected::of(&mut values, count);
             values.as_mut_slice()[..count - 1].fill(2.0);
-            assert!(!Expected(count).come(&mut values), "{count}: one did not come");
-            values.as_mut_slice()[count - 1] = f64::NAN;
-            assert!(Expected(count).come(&mut values), "{count}: all came, one is no number");
+            assert!(!expected.come(&mut values, count), "{count}: one did not come");
+            let expected = Expected::of(&mut values, count);
+            values.as_mut_slice()[..count].fill(f64::NAN);
+            assert!(expected.come(&mut values, count), "{count}: all came, and are no numbers");
         }
-        assert!(!Expected::of(&mut values, Expected::MOST + 1).come(&mut values), "many are waited for");
+        assert!(Expected::of_few(&mut values, Expected::FEW).is_some());
+        assert!(Expected::of_few(&mut values, Expected::FEW + 1).is_none(), "many are waited for");
         drop((values, engine));
         fake.0.assert_clean("values");
     }

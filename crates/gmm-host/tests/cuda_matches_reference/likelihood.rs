@@ -39,7 +39,8 @@ fn check(
         tally.close(&got, &truth, allowed(precision), scale, &what);
         for &i in &some {
             let alone = fast.value(&sets[i]).expect("a value");
-            tally.expect(alone == all[i], || format!("{what}: set {i} alone is {alone}, {} in the batch", all[i]));
+            // By another kernel, perhaps.
+            tally.close(&[alone], &all[i..=i], allowed(precision), scale, &format!("{what}: set {i} alone"));
         }
         let few = fast.batch(&sets[..count.min(11)]).expect("values");
         tally.expect(few == all[..few.len()], || format!("{what}: other values in a smaller batch"));

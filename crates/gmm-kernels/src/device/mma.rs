@@ -21,6 +21,56 @@ pub use super::machine::mma_m16n8k16_f16;
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub use super::machine::{from_halves, multiply_halves, to_halves};
 
+#[cfg(all(target_arch = "nvptx64", feature = "sm_80"))]
+pub use super::machine::stores_before_products;
+
+/// Stores are seen.
+#[cfg(not(target_arch = "nvptx64"))]
+#[inline(always)]
+pub fn stores_before_products() {}
+
+/// Words of a tile of right operands: 16 bytes of eight terms in halves for each of eight columns, eight of those for each half of
+/// sixteen terms, two halves, two such steps, three slices.
+pub const SLICED_TILE: u32 = 384;
+
+/// Products of a warp's sixteen rows, of which `left` has three slices of two steps as `A` of [`mma_m16n8k16_f16`], with eight tiles,
+/// [`SLICED_TILE`] each, that begin so many bytes into shared memory. `take` gets of each tile those of the first slices with each
+/// other, and those of the others, added up the smallest first, both as `D` has it. Four warps from a multiple of four on say
+/// it together, with the same tiles.
+#[cfg(all(target_arch = "nvptx64", feature = "sm_90a"))]
+#[inline(always)]
+pub fn products_of_slices(left: &[[u32; 8]; 3], at: u32, mut take: impl FnMut(usize, [f32; 4], [f32; 4])) {
+    let all = super::machine::products_of_slices(left, at);
+    crate::each::each(8, |tile| {
+        let four = |i: usize| [all[i][4 * tile], all[i][4 * tile + 1], all[i][4 * tile + 2], all[i][4 * tile + 3]];
+        take(tile, four(0), four(1));
+    });
+}
+
+/// As on Hopper, one product after another.
+#[cfg(any(not(target_arch = "nvptx64"), all(feature = "sm_80", not(feature = "sm_90a"))))]
+#[inline(always)]
+pub fn products_of_slices(left: &[[u32; 8]; 3], at: u32, mut take: impl FnMut(usize, [f32; 4], [f32; 4])) {
+    use super::{Shared, warp};
+    use crate::each::each;
+    let (words, lane) = (Shared::<f32>::at(at), warp::lane_id());
+    each(8, |tile| {
+        let mut sums = [[0.0; 4]; 2];
+        each(6, |i| {
+            // The first slices go to the first sums.
+            let (rows, columns, to) = [(1, 1, 1), (2, 0, 1), (0, 2, 1), (1, 0, 1), (0, 1, 1), (0, 0, 0)][i];
+            each(2, |step| {
+                let from = tile as u32 * SLICED_TILE + (columns * 2 + step as u32) * 64 + lane;
+                let right = [words.load(from).to_bits(), words.load(from + 32).to_bits()];
+                let a: &[u32; 8] = &left[rows];
+                let a = [a[4 * step], a[4 * step + 1], a[4 * step + 2], a[4 * step + 3]];
+                mma_m16n8k16_f16(&mut sums[to], a, right);
+            });
+        });
+        take(tile, sums[0], sums[1]);
+    });
+}
+
 /// `A` is 8×4: `(g,t)`; `B` is 4×8: `(t,g)`.
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub use super::machine::mma_m8n8k4_f64;

@@ -27,7 +27,11 @@ mod shared;
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub use ahead::{Ahead, copies};
 pub use block::{block_max, block_sum, block_sums, block_sums_of};
-pub use machine::{await_previous_grid, unknown};
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub use machine::Pairs;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub(crate) use machine::array_parameter;
+pub use machine::{await_previous_grid, count_block, unknown};
 pub use shared::Shared;
 
 pub(crate) mod words {
@@ -38,6 +42,8 @@ pub(crate) mod words {
         shared_load_u32x4, shared_load_u64, shared_load_u64x2, shared_store_u32, shared_store_u32x4, shared_store_u64,
         shared_store_u64x2, sqrt_f32, sqrt_f64,
     };
+    #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+    pub(crate) use super::machine::{global_load_u32x4_keeping, keeping};
 }
 
 /// Threads in a warp.

@@ -292,6 +292,116 @@ pub(crate) unsafe fn global_load_u32x4(p: *const u32) -> [u32; 4] {
     [a, b, c, d]
 }
 
+/// An array among a launch's parameters: pairs of numbers.
+#[cfg(feature = "sm_80")]
+#[derive(Clone, Copy)]
+pub struct Pairs(u64);
+
+#[cfg(feature = "sm_80")]
+impl Pairs {
+    /// Those at the address of a parameter: see [`array_parameter`].
+    #[inline(always)]
+    pub const fn at_address(address: u64) -> Self {
+        Self(address)
+    }
+
+    /// Asks for all `len` of them, each lane for some. 0, which comes when they are there.
+    #[inline(always)]
+    pub fn bring(self, len: u32, lane: u32) -> f64 {
+        /// Pairs of a line of the cache for parameters.
+        const LINE: u32 = 8;
+        let at = (lane * LINE).min(len - 1) as u64;
+        let out: u32;
+        // SAFETY: one of them.
+        unsafe {
+            asm!("ld.param.b32 {o}, [{p}];", o = lateout(reg32) out, p = in(reg64) self.0 + at * 8, options(nostack));
+        }
+        // A number that is none, with bits of its own: the compiler does not know that it never comes.
+        if out == 0x7fc0_6d6d { f64::NAN } else { 0.0 }
+    }
+
+    /// From this pair on.
+    #[inline(always)]
+    pub fn from(self, pair: u32) -> Self {
+        Self(self.0 + pair as u64 * 8)
+    }
+
+    /// A pair.
+    #[inline(always)]
+    pub fn at(self, pair: u32) -> [f32; 2] {
+        let (a, b): (f32, f32);
+        // SAFETY: one of them.
+        unsafe {
+            asm!("ld.param.v2.f32 {{{a}, {b}}}, [{p}];", a = lateout(reg32) a, b = lateout(reg32) b,
+                p = in(reg64) self.0 + pair as u64 * 8, options(pure, readonly, nostack));
+        }
+        [a, b]
+    }
+}
+
+/// A parameter that is an array of `u64`, by its name in the module too: the compiler would copy a parameter, to memory of
+/// each thread, before it took from it what an index says.
+#[cfg(feature = "sm_80")]
+macro_rules! array_parameter {
+    ($field:expr, $name:literal) => {{
+        let address: u64;
+        // SAFETY: takes an address.
+        unsafe {
+            core::arch::asm!(concat!("mov.b64 {o}, ", $name, ";"), o = lateout(reg64) address,
+                options(pure, nomem, nostack));
+        }
+        $crate::device::Pairs::at_address(address)
+    }};
+}
+#[cfg(feature = "sm_80")]
+pub(crate) use array_parameter;
+
+/// How long the second cache keeps what is read: until nothing else is left to give up, or as short as it can.
+#[cfg(feature = "sm_90a")]
+#[inline(always)]
+pub(crate) fn keeping(long: bool) -> u64 {
+    let out: u64;
+    // SAFETY: makes a number.
+    unsafe {
+        if long {
+            asm!("createpolicy.fractional.L2::evict_last.b64 {o}, 1.0;", o = lateout(reg64) out,
+                options(pure, nomem, nostack));
+        } else {
+            asm!("createpolicy.fractional.L2::evict_first.b64 {o}, 1.0;", o = lateout(reg64) out,
+                options(pure, nomem, nostack));
+        }
+    }
+    out
+}
+
+/// 16 bytes of global memory, 16-byte aligned, kept as [`keeping`] says.
+#[cfg(feature = "sm_90a")]
+#[inline(always)]
+pub(crate) unsafe fn global_load_u32x4_keeping(p: *const u32, keeping: u64) -> [u32; 4] {
+    let (a, b, c, d): (u32, u32, u32, u32);
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("ld.global.L2::cache_hint.v4.u32 {{{a},{b},{c},{d}}}, [{p}], {k};", a = out(reg32) a, b = out(reg32) b,
+            c = out(reg32) c, d = out(reg32) d, p = in(reg64) p, k = in(reg64) keeping, options(readonly, nostack));
+    }
+    [a, b, c, d]
+}
+
+/// As long as anything: drivers that took the first modules for Ampere do not know these instructions.
+#[cfg(all(feature = "sm_80", not(feature = "sm_90a")))]
+#[inline(always)]
+pub(crate) fn keeping(_: bool) -> u64 {
+    0
+}
+
+/// As [`global_load_u32x4`].
+#[cfg(all(feature = "sm_80", not(feature = "sm_90a")))]
+#[inline(always)]
+pub(crate) unsafe fn global_load_u32x4_keeping(p: *const u32, _: u64) -> [u32; 4] {
+    // SAFETY: the caller's promise.
+    unsafe { global_load_u32x4(p) }
+}
+
 /// 16 bytes of global memory, 16-byte aligned.
 #[inline(always)]
 pub(crate) unsafe fn global_load_u64x2(p: *const u64) -> [u64; 2] {
@@ -312,6 +422,23 @@ pub(crate) unsafe fn global_store_u32x4(p: *mut u32, [a, b, c, d]: [u32; 4]) {
         asm!("st.global.v4.u32 [{p}], {{{a},{b},{c},{d}}};", p = in(reg64) p, a = in(reg32) a, b = in(reg32) b,
             c = in(reg32) c, d = in(reg32) d, options(nostack));
     }
+}
+
+/// Adds 1 to what the blocks of a grid count by, and gives what it was. What this thread's block wrote before its last barrier is
+/// seen by every block that counts later, after a barrier of its own.
+///
+/// # Safety
+/// `p` is in a live allocation, which nothing else writes meanwhile.
+#[inline(always)]
+pub unsafe fn count_block(p: *mut u32) -> u32 {
+    let before: u32;
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("fence.acq_rel.gpu;", options(nostack));
+        asm!("atom.global.add.u32 {o}, [{p}], 1;", o = out(reg32) before, p = in(reg64) p, options(nostack));
+        asm!("fence.acq_rel.gpu;", options(nostack));
+    }
+    before
 }
 
 /// A line of global memory into the second cache, some time.

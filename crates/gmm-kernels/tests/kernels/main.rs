@@ -1,5 +1,6 @@
 //! Every kernel's body, run by the emulator, against the reference of `gmm-model`.
 
+mod alone;
 mod compare;
 mod data;
 mod draw_rows;
@@ -15,4 +16,5 @@ mod moves;
 mod pass;
 mod products;
 mod scores;
+mod slices;
 mod words;

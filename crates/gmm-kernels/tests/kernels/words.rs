@@ -77,7 +77,10 @@ fn every_module_has_every_kernel_with_these_parameters() {
         for kernel in all.iter().filter(here) {
             let parameters = module.text.matches(&format!("{}_param_", kernel.name)).count();
             assert!(parameters >= kernel.parameters.len(), "{}: {}", module.target, kernel.name);
-            let last = format!("{}_param_{}\n)", kernel.name, kernel.parameters.len() - 1);
+            // An array has its bytes behind its name.
+            let length =
+                kernel.parameters.last().map_or("", |(_, kind)| if kind.starts_with('[') { "[" } else { "\n)" });
+            let last = format!("{}_param_{}{length}", kernel.name, kernel.parameters.len() - 1);
             assert!(module.text.contains(&last), "{}: {} has other parameters", module.target, kernel.name);
         }
     }

@@ -16,7 +16,7 @@ pub(crate) use em::{Between, Kernels, LoopBuffers, LoopPlan};
 pub(crate) use halves::Coded;
 pub(crate) use lloyd::{End, LloydBuffers, LloydPlan};
 pub(crate) use products::{Cut, Factor, Raw, Side};
-pub(crate) use scores::ScorePlan;
+pub(crate) use scores::{AlonePlan, ScorePlan, SlicePlan};
 pub(crate) use seeding::{Distances, DrawBuffers, NextBuffers, Weighed};
 
 use std::os::raw::c_void;

@@ -131,6 +131,49 @@ pub(crate) unsafe fn global_load_u32x4(p: *const u32) -> [u32; 4] {
     unsafe { *p.cast() }
 }
 
+/// An array among a launch's parameters: pairs of numbers.
+#[derive(Clone, Copy)]
+pub struct Pairs<'a>(&'a [u64]);
+
+impl<'a> Pairs<'a> {
+    pub(crate) const fn of(all: &'a [u64]) -> Self {
+        Self(all)
+    }
+
+    /// Asks for all `len` of them, each lane for some. 0, which comes when they are there.
+    pub fn bring(self, len: u32, _: u32) -> f64 {
+        assert!(len as usize <= self.0.len(), "{len} pairs");
+        0.0
+    }
+
+    /// From this pair on.
+    pub fn from(self, pair: u32) -> Self {
+        Self(&self.0[pair as usize..])
+    }
+
+    /// A pair.
+    pub fn at(self, pair: u32) -> [f32; 2] {
+        let both = self.0[pair as usize];
+        [f32::from_bits(both as u32), f32::from_bits((both >> 32) as u32)]
+    }
+}
+
+macro_rules! array_parameter {
+    ($field:expr, $name:literal) => {
+        $crate::device::Pairs::of(&$field)
+    };
+}
+pub(crate) use array_parameter;
+
+pub(crate) fn keeping(long: bool) -> u64 {
+    long.into()
+}
+
+pub(crate) unsafe fn global_load_u32x4_keeping(p: *const u32, _: u64) -> [u32; 4] {
+    // SAFETY: the caller's promise.
+    unsafe { global_load_u32x4(p) }
+}
+
 pub(crate) unsafe fn global_load_u64x2(p: *const u64) -> [u64; 2] {
     check_load(p, 2);
     // SAFETY: as above.
@@ -145,6 +188,20 @@ pub(crate) unsafe fn global_store_u32x4(p: *mut u32, v: [u32; 4]) {
 
 /// Here all is near.
 pub(crate) fn prefetch(_: *const u8) {}
+
+/// Blocks run one after another here.
+///
+/// # Safety
+/// `p` is in a live [`Buffer`].
+pub unsafe fn count_block(p: *mut u32) -> u32 {
+    check_load(p.cast_const(), 1);
+    // SAFETY: the caller's promise, and checked just now.
+    unsafe {
+        let before = *p;
+        *p = before + 1;
+        before
+    }
+}
 
 /// It arrives when the thread waits for it, and no sooner.
 pub(crate) unsafe fn copy_ahead(offset: u32, from: *const u8) {

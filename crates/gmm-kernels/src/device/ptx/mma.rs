@@ -2,6 +2,9 @@
 
 use core::arch::asm;
 
+#[cfg(feature = "sm_90a")]
+use super::base;
+
 // SAFETY of this floor: each `asm!` is one instruction that reads and writes its named operands alone.
 
 /// Two numbers rounded to half precision, the first in the lower bits.
@@ -50,6 +53,121 @@ pub fn mma_m16n8k16_f16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
             a0 = in(reg32) a[0], a1 = in(reg32) a[1], a2 = in(reg32) a[2], a3 = in(reg32) a[3],
             b0 = in(reg32) b[0], b1 = in(reg32) b[1], options(nomem, nostack));
     }
+}
+
+/// Makes what this thread stored to shared memory seen by the tensor cores, which read it by themselves after the block's next barrier.
+#[inline(always)]
+pub fn stores_before_products() {
+    #[cfg(feature = "sm_90a")]
+    // SAFETY: no operands; nothing is moved across it.
+    unsafe {
+        asm!("fence.proxy.async.shared::cta;", options(nostack));
+    }
+}
+
+/// The sums that [`products_of_slices`](crate::device::mma::products_of_slices) hands out: `4*tile + i` of the first, then of the
+/// others.
+#[cfg(feature = "sm_90a")]
+#[inline(always)]
+pub fn products_of_slices(left: &[[u32; 8]; 3], at: u32) -> [[f32; 32]; 2] {
+    /// Bytes over 16 from a core matrix to the next eight terms' and to the next eight columns'.
+    const LEADING: u32 = 128 / 16;
+    const STRIDE: u32 = 1536 / 16;
+    let [mut h, mut l] = [[0.0_f32; 32]; 2];
+    let descriptor = ((base() + at) >> 4 & 0x3fff) | LEADING << 16;
+    // SAFETY: reads its operands and, by the descriptor, 8 tiles of shared memory, and waits for the end.
+    unsafe {
+        asm!(
+            "{{",
+            ".reg .pred z, o; .reg .b32 low; .reg .b64 e;",
+            "setp.ne.b32 z, 0, 0; setp.eq.b32 o, 0, 0;",
+            "wgmma.fence.sync.aligned;",
+            "add.u32 low, {d}, 32; mov.b64 e, {{low, {stride}}};",
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{{l0},{l1},{l2},{l3},{l4},{l5},{l6},{l7},{l8},{l9},{l10},{l11},{l12},{l13},{l14},{l15},{l16},{l17},{l18},{l19},{l20},{l21},{l22},{l23},{l24},{l25},{l26},{l27},{l28},{l29},{l30},{l31}}}, {{{a8},{a9},{a10},{a11}}}, e, z, 1, 1, 0;",
+            "add.u32 low, {d}, 48; mov.b64 e, {{low, {stride}}};",
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{{l0},{l1},{l2},{l3},{l4},{l5},{l6},{l7},{l8},{l9},{l10},{l11},{l12},{l13},{l14},{l15},{l16},{l17},{l18},{l19},{l20},{l21},{l22},{l23},{l24},{l25},{l26},{l27},{l28},{l29},{l30},{l31}}}, {{{a12},{a13},{a14},{a15}}}, e, o, 1, 1, 0;",
+            "add.u32 low, {d}, 0; mov.b64 e, {{low, {stride}}};",
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{{l0},{l1},{l2},{l3},{l4},{l5},{l6},{l7},{l8},{l9},{l10},{l11},{l12},{l13},{l14},{l15},{l16},{l17},{l18},{l19},{l20},{l21},{l22},{l23},{l24},{l25},{l26},{l27},{l28},{l29},{l30},{l31}}}, {{{a16},{a17},{a18},{a19}}}, e, o, 1, 1, 0;",
+            "add.u32 low, {d}, 16; mov.b64 e, {{low, {stride}}};",
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{{l0},{l1},{l2},{l3},{l4},{l5},{l6},{l7},{l8},{l9},{l10},{l11},{l12},{l13},{l14},{l15},{l16},{l17},{l18},{l19},{l20},{l21},{l22},{l23},{l24},{l25},{l26},{l27},{l28},{l29},{l30},{l31}}}, {{{a20},{a21},{a22},{a23}}}, e, o, 1, 1, 0;",
+            "add.u32 low, {d}, 64; mov.b64 e, {{low, {stride}}};",
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{{l0},{l1},{l2},{l3},{l4},{l5},{l6},{l7},{l8},{l9},{l10},{l11},{l12},{l13},{l14},{l15},{l16},{l17},{l18},{l19},{l20},{l21},{l22},{l23},{l24},{l25},{l26},{l27},{l28},{l29},{l30},{l31}}}, {{{a0},{a1},{a2},{a3}}}, e, o, 1, 1, 0;",
+            "add.u32 low, {d}, 80; mov.b64 e, {{low, {stride}}};",
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{{l0},{l1},{l2},{l3},{l4},{l5},{l6},{l7},{l8},{l9},{l10},{l11},{l12},{l13},{l14},{l15},{l16},{l17},{l18},{l19},{l20},{l21},{l22},{l23},{l24},{l25},{l26},{l27},{l28},{l29},{l30},{l31}}}, {{{a4},{a5},{a6},{a7}}}, e, o, 1, 1, 0;",
+            "add.u32 low, {d}, 0; mov.b64 e, {{low, {stride}}};",
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{{l0},{l1},{l2},{l3},{l4},{l5},{l6},{l7},{l8},{l9},{l10},{l11},{l12},{l13},{l14},{l15},{l16},{l17},{l18},{l19},{l20},{l21},{l22},{l23},{l24},{l25},{l26},{l27},{l28},{l29},{l30},{l31}}}, {{{a8},{a9},{a10},{a11}}}, e, o, 1, 1, 0;",
+            "add.u32 low, {d}, 16; mov.b64 e, {{low, {stride}}};",
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{{l0},{l1},{l2},{l3},{l4},{l5},{l6},{l7},{l8},{l9},{l10},{l11},{l12},{l13},{l14},{l15},{l16},{l17},{l18},{l19},{l20},{l21},{l22},{l23},{l24},{l25},{l26},{l27},{l28},{l29},{l30},{l31}}}, {{{a12},{a13},{a14},{a15}}}, e, o, 1, 1, 0;",
+            "add.u32 low, {d}, 32; mov.b64 e, {{low, {stride}}};",
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{{l0},{l1},{l2},{l3},{l4},{l5},{l6},{l7},{l8},{l9},{l10},{l11},{l12},{l13},{l14},{l15},{l16},{l17},{l18},{l19},{l20},{l21},{l22},{l23},{l24},{l25},{l26},{l27},{l28},{l29},{l30},{l31}}}, {{{a0},{a1},{a2},{a3}}}, e, o, 1, 1, 0;",
+            "add.u32 low, {d}, 48; mov.b64 e, {{low, {stride}}};",
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{{l0},{l1},{l2},{l3},{l4},{l5},{l6},{l7},{l8},{l9},{l10},{l11},{l12},{l13},{l14},{l15},{l16},{l17},{l18},{l19},{l20},{l21},{l22},{l23},{l24},{l25},{l26},{l27},{l28},{l29},{l30},{l31}}}, {{{a4},{a5},{a6},{a7}}}, e, o, 1, 1, 0;",
+            "add.u32 low, {d}, 0; mov.b64 e, {{low, {stride}}};",
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{{h0},{h1},{h2},{h3},{h4},{h5},{h6},{h7},{h8},{h9},{h10},{h11},{h12},{h13},{h14},{h15},{h16},{h17},{h18},{h19},{h20},{h21},{h22},{h23},{h24},{h25},{h26},{h27},{h28},{h29},{h30},{h31}}}, {{{a0},{a1},{a2},{a3}}}, e, z, 1, 1, 0;",
+            "add.u32 low, {d}, 16; mov.b64 e, {{low, {stride}}};",
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{{h0},{h1},{h2},{h3},{h4},{h5},{h6},{h7},{h8},{h9},{h10},{h11},{h12},{h13},{h14},{h15},{h16},{h17},{h18},{h19},{h20},{h21},{h22},{h23},{h24},{h25},{h26},{h27},{h28},{h29},{h30},{h31}}}, {{{a4},{a5},{a6},{a7}}}, e, o, 1, 1, 0;",
+            "wgmma.commit_group.sync.aligned;",
+            // The bracket not on a line of its own, which ends a kernel.
+            "wgmma.wait_group.sync.aligned 0; }}",
+            h0 = out(reg32) h[0], l0 = out(reg32) l[0],
+            h1 = out(reg32) h[1], l1 = out(reg32) l[1],
+            h2 = out(reg32) h[2], l2 = out(reg32) l[2],
+            h3 = out(reg32) h[3], l3 = out(reg32) l[3],
+            h4 = out(reg32) h[4], l4 = out(reg32) l[4],
+            h5 = out(reg32) h[5], l5 = out(reg32) l[5],
+            h6 = out(reg32) h[6], l6 = out(reg32) l[6],
+            h7 = out(reg32) h[7], l7 = out(reg32) l[7],
+            h8 = out(reg32) h[8], l8 = out(reg32) l[8],
+            h9 = out(reg32) h[9], l9 = out(reg32) l[9],
+            h10 = out(reg32) h[10], l10 = out(reg32) l[10],
+            h11 = out(reg32) h[11], l11 = out(reg32) l[11],
+            h12 = out(reg32) h[12], l12 = out(reg32) l[12],
+            h13 = out(reg32) h[13], l13 = out(reg32) l[13],
+            h14 = out(reg32) h[14], l14 = out(reg32) l[14],
+            h15 = out(reg32) h[15], l15 = out(reg32) l[15],
+            h16 = out(reg32) h[16], l16 = out(reg32) l[16],
+            h17 = out(reg32) h[17], l17 = out(reg32) l[17],
+            h18 = out(reg32) h[18], l18 = out(reg32) l[18],
+            h19 = out(reg32) h[19], l19 = out(reg32) l[19],
+            h20 = out(reg32) h[20], l20 = out(reg32) l[20],
+            h21 = out(reg32) h[21], l21 = out(reg32) l[21],
+            h22 = out(reg32) h[22], l22 = out(reg32) l[22],
+            h23 = out(reg32) h[23], l23 = out(reg32) l[23],
+            h24 = out(reg32) h[24], l24 = out(reg32) l[24],
+            h25 = out(reg32) h[25], l25 = out(reg32) l[25],
+            h26 = out(reg32) h[26], l26 = out(reg32) l[26],
+            h27 = out(reg32) h[27], l27 = out(reg32) l[27],
+            h28 = out(reg32) h[28], l28 = out(reg32) l[28],
+            h29 = out(reg32) h[29], l29 = out(reg32) l[29],
+            h30 = out(reg32) h[30], l30 = out(reg32) l[30],
+            h31 = out(reg32) h[31], l31 = out(reg32) l[31],
+            a0 = in(reg32) left[0][0],
+            a1 = in(reg32) left[0][1],
+            a2 = in(reg32) left[0][2],
+            a3 = in(reg32) left[0][3],
+            a4 = in(reg32) left[0][4],
+            a5 = in(reg32) left[0][5],
+            a6 = in(reg32) left[0][6],
+            a7 = in(reg32) left[0][7],
+            a8 = in(reg32) left[1][0],
+            a9 = in(reg32) left[1][1],
+            a10 = in(reg32) left[1][2],
+            a11 = in(reg32) left[1][3],
+            a12 = in(reg32) left[1][4],
+            a13 = in(reg32) left[1][5],
+            a14 = in(reg32) left[1][6],
+            a15 = in(reg32) left[1][7],
+            a16 = in(reg32) left[2][0],
+            a17 = in(reg32) left[2][1],
+            a18 = in(reg32) left[2][2],
+            a19 = in(reg32) left[2][3],
+            a20 = in(reg32) left[2][4],
+            a21 = in(reg32) left[2][5],
+            a22 = in(reg32) left[2][6],
+            a23 = in(reg32) left[2][7],
+            d = in(reg32) descriptor, stride = const STRIDE, options(nostack));
+    }
+    [h, l]
 }
 
 /// `mma.sync` m16n8k8, TF32 in, f32 sums.
