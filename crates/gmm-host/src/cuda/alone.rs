@@ -98,6 +98,8 @@ impl<T: Number> CudaRows<T> {
 fn write(mixture: &Mixture, shift: &[f64], columns: u32, out: &mut [u64; PLACES]) -> Option<f64> {
     /// What a mean times its scale is at most: rounding takes 2⁻¹⁹ of a standard deviation of it, at most.
     const LARGEST: f64 = 64.0;
+    /// How far a constant is from what rows typically have, at most: rounding takes 2⁻¹⁷ of it, at most, from all of its rows.
+    const FARTHEST: f64 = 256.0;
     /// Far below whatever counts: for components of weight 0.
     const NOTHING: f32 = -1e30;
     let (log2, root) = (std::f64::consts::LOG2_E, (0.5 * std::f64::consts::LOG2_E).sqrt());
@@ -107,7 +109,11 @@ fn write(mixture: &Mixture, shift: &[f64], columns: u32, out: &mut [u64; PLACES]
         let at = |j: usize| alone::entry(columns, c as u32, j as u32);
         let mut constant = NOTHING;
         if known > f64::NEG_INFINITY {
-            constant = ((known - typical) * log2) as f32;
+            let exact = (known - typical) * log2;
+            if exact.abs() > FARTHEST {
+                return None;
+            }
+            constant = exact as f32;
             for (j, shift) in shift.iter().enumerate() {
                 let sd = match mixture.factors() {
                     Factors::Diag(all) => all[[c, j]],
@@ -123,9 +129,6 @@ fn write(mixture: &Mixture, shift: &[f64], columns: u32, out: &mut [u64; PLACES]
                 }
                 out[at(j)] = alone::place(scale, moved as f32);
             }
-        }
-        if !constant.is_finite() {
-            return None;
         }
         out[alone::constant(columns, c as u32)] = alone::place(constant, 0.0);
     }

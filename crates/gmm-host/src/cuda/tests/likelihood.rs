@@ -255,6 +255,24 @@ fn mixtures_that_f32_lacks_the_digits_for_go_another_way_and_no_others_do() {
 }
 
 #[test]
+fn components_far_less_dense_than_others_go_another_way() {
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let data = dataset(300, 3);
+    for (sd, launches) in [(1e20, 1), (1e30, 2)] {
+        let sds = Array2::from_shape_fn((2, 3), |(c, _)| if c == 0 { 1.0 } else { sd });
+        let means = Array2::zeros((2, 3));
+        let one = Mixture::new(ndarray::array![0.5, 0.5], means, Covariances::Diag(&sds * &sds)).unwrap();
+        let mut fast = Likelihood::new(&engine, &data, Precision::F32).unwrap();
+        fast.value(&one).unwrap();
+        let (count, got) = calls(&fake.0, || fast.value(&one).unwrap());
+        let want = Likelihood::new(&ReferenceEngine, &data, Precision::F64).unwrap().value(&one).unwrap();
+        close(&[got], &[want], 2e-6, "far less dense");
+        assert_eq!(count[0], launches, "{sd}");
+    }
+}
+
+#[test]
 fn columns_beyond_the_range_of_f32_s_squares_go_another_way() {
     let _fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
