@@ -26,7 +26,8 @@ class Likelihood:
     """The log-likelihood of `X` as a function of a mixture's parameters.
 
     A value is the sum of ``sample_weight * log(p(x))`` over the rows: finite or ``-inf``, never NaN. Same rows,
-    parameters and threads give the same bits. Other Python threads run meanwhile, and Ctrl-C stops long work.
+    parameters and threads give the same bits; on a GPU up to three mixtures can go another way than a batch of more, which
+    agrees to float32's digits. Other Python threads run meanwhile, and Ctrl-C stops long work.
 
     It pickles, and works in forked processes: each process loads the rows for itself. Rows on a GPU are pickled as NumPy's,
     and cannot be used by a forked process, since CUDA cannot.

@@ -6,7 +6,7 @@
 //! would have to say to each other takes the device longer than it takes the host to add up.
 //!
 //! Exponentials are taken of logarithms to base 2 as they are: the host takes a number from all constants, near what rows
-//! typically have. Where a row has less than [`LEAST`] of that, it is done again about its largest component.
+//! typically have. Where a row has less than `LEAST` of that, it is done again about its largest component.
 
 use crate::device::{self, Shared, WARP, array_parameter, thread, warp, words};
 use crate::each::each;
