@@ -100,14 +100,12 @@ fn write(mixture: &Mixture, shift: &[f64], columns: u32, out: &mut [u64; PLACES]
     const LARGEST: f64 = 64.0;
     /// How far a constant is from what rows typically have, at most: rounding takes 2⁻¹⁷ of it, at most, from all of its rows.
     const FARTHEST: f64 = 256.0;
-    /// Far below whatever counts: for components of weight 0.
-    const NOTHING: f32 = -1e30;
     let (log2, root) = (std::f64::consts::LOG2_E, (0.5 * std::f64::consts::LOG2_E).sqrt());
     let (typical, means) = (typical(mixture), mixture.means());
     for c in 0..mixture.n_components() {
         let known = mixture.log_weight(c) + mixture.log_normalizer(c);
         let at = |j: usize| alone::entry(columns, c as u32, j as u32);
-        let mut constant = NOTHING;
+        let mut constant = f32::NEG_INFINITY;
         if known > f64::NEG_INFINITY {
             let exact = (known - typical) * log2;
             if exact.abs() > FARTHEST {

@@ -26,6 +26,11 @@ impl SliceMemory {
     pub(super) fn empty() -> Self {
         Self { sizes: None, scales: pinned_empty(), planned: None }
     }
+
+    /// Forgets what is known of the rows, which are held about another point now.
+    pub(super) fn forget(&mut self) {
+        (self.sizes, self.planned) = (None, None);
+    }
 }
 
 /// Mixtures of a unit at most: what a warp does once for its rows is little beside so many.

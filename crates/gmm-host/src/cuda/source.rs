@@ -197,6 +197,7 @@ impl<T: Number> CudaRows<T> {
         self.loop_memory = LoopMemory::empty();
         self.seeding.forget();
         self.lloyd.forget();
+        self.slice_memory.forget();
         (self.planned, self.most_rows) = (None, self.n as u64);
         Ok(true)
     }

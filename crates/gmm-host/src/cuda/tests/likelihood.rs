@@ -255,6 +255,25 @@ fn mixtures_that_f32_lacks_the_digits_for_go_another_way_and_no_others_do() {
 }
 
 #[test]
+fn components_of_weight_0_count_nothing_where_all_others_are_far() {
+    let _fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let mut all = rows(200, 2, 0.0);
+    all[[77, 1]] = 1e17;
+    let data = Dataset::new(all).unwrap();
+    let means = ndarray::array![[0.0, 0.0], [1.0, 1.0]];
+    for kind in [CovarianceType::Diag, CovarianceType::Spherical] {
+        let covariances = mixture(kind, 2, 2, 0.0).covariances().clone();
+        let one = Mixture::new(ndarray::array![0.0, 1.0], means.clone(), covariances).unwrap();
+        let want = Likelihood::new(&ReferenceEngine, &data, Precision::F64).unwrap().value(&one).unwrap();
+        let mut fast = Likelihood::new(&engine, &data, Precision::F32).unwrap();
+        for count in [1, 3, 5] {
+            close(&fast.batch(&vec![one.clone(); count]).unwrap(), &vec![want; count], 1e-6, kind.name());
+        }
+    }
+}
+
+#[test]
 fn components_far_less_dense_than_others_go_another_way() {
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();

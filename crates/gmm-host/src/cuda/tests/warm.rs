@@ -192,6 +192,28 @@ fn rows_held_about_another_point_are_those_that_were_loaded_so() {
 }
 
 #[test]
+fn likelihoods_of_rows_held_about_another_point_are_those_of_rows_that_were_loaded_so() {
+    let data = Dataset::new(Array2::from_shape_fn((300, 3), |(i, j)| noise(3 * i + j))).unwrap();
+    let (near, far) = (shift::of_data(&data), vec![-12.0; 3]);
+    for kind in CovarianceType::ALL {
+        let sets: Vec<Mixture> = (0..5).map(|i| mixture(kind, 2, 3, 0.01 * f64::from(i))).collect();
+        let _fake = Fake::install(Machine::default());
+        let engine = CudaEngine::new(0).unwrap();
+        let _kept = source::force(Kept::Together);
+        let mut moved = engine.load(&data, Precision::F32, &near).unwrap();
+        let all = |rows: &mut dyn Resident| {
+            [rows.log_likelihoods(&sets).unwrap(), rows.log_likelihoods(&sets[..2]).unwrap()].concat()
+        };
+        let before = all(&mut *moved);
+        assert!(moved.hold_about(&far).unwrap());
+        let mut loaded = engine.load(&data, Precision::F32, &far).unwrap();
+        assert_eq!(all(&mut *moved), all(&mut *loaded), "{kind}");
+        assert!(moved.hold_about(&near).unwrap());
+        assert_eq!(all(&mut *moved), before, "{kind}, and back");
+    }
+}
+
+#[test]
 fn many_rows_are_kept_for_a_fit_alone_and_where_there_is_memory_to_spare() {
     let bytes = 70_000 * 2 * 8;
     let data = dataset(70_000, 2);
