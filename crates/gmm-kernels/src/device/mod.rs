@@ -23,6 +23,8 @@ pub mod mma;
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub mod ring;
 mod shared;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
+pub mod warpgroup;
 
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub use ahead::{Ahead, copies};

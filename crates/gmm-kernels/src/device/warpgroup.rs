@@ -1,0 +1,87 @@
+//! Products of halves by a *warpgroup*: four warps, from a multiple of four on, that say the word together.
+//!
+//! Each warp has sixteen of 64 rows of the result. With `g = lane / 4` and `t = lane % 4` a lane holds of its warp's, in
+//! `sums[4*i..4*i+4]`, the entries `(g, 8i+2t)`, `(g, 8i+2t+1)`, `(g+8, 8i+2t)`, `(g+8, 8i+2t+1)`; and of a left operand, four
+//! words for each step of sixteen terms, what `A` of [`mma_m16n8k16_f16`](super::mma::mma_m16n8k16_f16) has.
+//!
+//! Operands in shared memory are there for all after a barrier before which each thread that stored or copied any said
+//! [`stores_before_products`](super::mma::stores_before_products).
+
+/// Where an operand lies in shared memory: in cores of 128 bytes, eight lines of eight halves. A line has terms of one row or
+/// column, or, where a word says so, rows or columns of one term.
+#[derive(Clone, Copy)]
+pub struct Cores {
+    /// Bytes into the block's shared memory, a multiple of 16.
+    pub at: u32,
+    /// Bytes from a core to that of the next eight terms.
+    pub terms: u32,
+    /// Bytes from a core to that of the next eight rows or columns.
+    pub others: u32,
+}
+
+#[cfg(target_arch = "nvptx64")]
+pub use super::machine::warpgroup::{four_steps, steps_of_memory, two_steps};
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub use by_warps::{four_steps, steps_of_memory, two_steps};
+
+#[cfg(not(target_arch = "nvptx64"))]
+mod by_warps {
+    use super::Cores;
+    use crate::device::mma::{from_halves, mma_m16n8k16_f16, to_halves};
+    use crate::device::{Shared, warp};
+
+    impl Cores {
+        /// A half; with `ACROSS` lines run along rows or columns.
+        fn half<const ACROSS: bool>(self, other: u32, term: u32) -> f32 {
+            let (line, along) = if ACROSS { (term, other) } else { (other, term) };
+            let at = self.at + other / 8 * self.others + term / 8 * self.terms + line % 8 * 16 + along % 8 * 2;
+            from_halves(Shared::<f32>::at(at / 4 * 4).load(0).to_bits())[(at / 2 % 2) as usize]
+        }
+
+        /// Halves of two neighbouring terms.
+        fn two<const ACROSS: bool>(self, other: u32, term: u32) -> u32 {
+            to_halves(self.half::<ACROSS>(other, term), self.half::<ACROSS>(other, term + 1))
+        }
+    }
+
+    fn step<const ACROSS: bool>(sums: &mut [f32], left: [u32; 4], right: Cores, step: u32) {
+        let lane = warp::lane_id();
+        let (g, t) = (lane / 4, lane % 4);
+        for (i, four) in (0..).zip(sums.as_chunks_mut::<4>().0) {
+            let b = [0, 8].map(|half| right.two::<ACROSS>(8 * i + g, 16 * step + half + 2 * t));
+            mma_m16n8k16_f16(four, left, b);
+        }
+    }
+
+    fn steps(sums: &mut [f32], left: &[u32], right: Cores, fresh: bool) {
+        if fresh {
+            sums.fill(0.0);
+        }
+        for (i, left) in (0..).zip(left.as_chunks::<4>().0) {
+            step::<false>(sums, *left, right, i);
+        }
+    }
+
+    /// `sums += left·right` by two steps of sixteen terms, for 64 columns; with `fresh` to nothing.
+    pub fn two_steps(sums: &mut [f32; 32], left: &[u32; 8], right: Cores, fresh: bool) {
+        steps(sums, left, right, fresh);
+    }
+
+    /// `sums += left·right` by four steps of sixteen terms, for `2*M` columns; with `fresh` to nothing.
+    pub fn four_steps<const M: usize>(sums: &mut [f32; M], left: &[u32; 16], right: Cores, fresh: bool) {
+        steps(sums, left, right, fresh);
+    }
+
+    /// `left·right` by so many steps of sixteen terms, an even number, for 64 columns; the right one's lines run along its columns.
+    pub fn steps_of_memory(sums: &mut [f32; 32], left: Cores, right: Cores, all: u32) {
+        assert!(all > 0 && all.is_multiple_of(2), "{all} steps");
+        let (lane, first) = (warp::lane_id(), crate::device::thread::thread_idx_x() / 32 % 4 * 16);
+        let (g, t) = (lane / 4, lane % 4);
+        sums.fill(0.0);
+        for i in 0..all {
+            let a = |row: u32, half: u32| left.two::<false>(first + row + g, 16 * i + half + 2 * t);
+            step::<true>(sums, [a(0, 0), a(8, 0), a(0, 8), a(8, 8)], right, i);
+        }
+    }
+}
