@@ -58,7 +58,7 @@ fn plan(args: &DoctorArgs, shape: (usize, usize, usize)) -> anyhow::Result<Strin
                 let _ = writeln!(text, "  with --autotune, {kept}");
             }
             let fast = loop_candidates(gpu.as_ref(), kind, precision, shape, true)?;
-            if let Some(heads) = fast.iter().find(|way| way.runs && way.name == "heads") {
+            if let Some(heads) = fast.iter().find(|way| way.runs && way.fast) {
                 let _ = writeln!(text, "  with --precision fast, {}: {}", heads.name, heads.reason);
             }
         }

@@ -8,8 +8,14 @@ use gmm_model::{Covariances, Mixture};
 use crate::em::{self, EmOptions};
 use crate::{Error, Resident};
 
-/// The word for the way that has fewer digits, in those of [`loop_candidates`](crate::loop_candidates).
-pub(crate) const WAY: &str = "heads";
+/// The words for the ways that have fewer digits, in those of [`loop_candidates`](crate::loop_candidates).
+pub(crate) const HEADS: &str = "heads";
+pub(crate) const WARPGROUPS: &str = "warpgroups";
+
+/// Whether the way of this name has fewer digits.
+pub(crate) fn is_fast(way: &str) -> bool {
+    [HEADS, WARPGROUPS].contains(&way)
+}
 
 /// How far one iteration with fewer digits is from the same with all of them, from the fitted mixture over all rows; NaN where
 /// either comes to no end, as where a covariance would be singular.
@@ -57,7 +63,7 @@ pub fn loss(rows: &mut dyn Resident, fitted: &Mixture, options: &EmOptions) -> R
         }
         (Err(error), _) | (_, Err(error)) => return Err(error),
     };
-    if fast.on_device.is_none_or(|on| on.way != WAY) {
+    if fast.on_device.is_none_or(|on| !is_fast(on.way)) {
         return Ok(None);
     }
     let (a, b) = (&fast.mixture, &accurate.mixture);

@@ -14,16 +14,33 @@ pub struct Signature {
     pub name: &'static str,
     /// Whether it needs tensor cores: the module for Turing has none of these.
     pub tensor_cores: bool,
+    /// Whether it needs warpgroups: the module for Hopper alone has these.
+    pub warpgroups: bool,
     /// Names and types of its parameters, in order; `T` is the type that the name ends with.
     pub parameters: &'static [(&'static str, &'static str)],
 }
 
 fn one<A: Arguments>(kernel: Kernel<A>) -> Signature {
-    Signature { name: kernel.name, tensor_cores: false, parameters: A::PARAMETERS }
+    Signature { name: kernel.name, tensor_cores: false, warpgroups: false, parameters: A::PARAMETERS }
 }
 
 fn tensor(signature: Signature) -> Signature {
     Signature { tensor_cores: true, ..signature }
+}
+
+fn warpgroup(signature: Signature) -> Signature {
+    Signature { warpgroups: true, ..tensor(signature) }
+}
+
+fn by_warpgroups(all: &mut Vec<Signature>) {
+    use fused::warpgroups::linear::{FEATURES, Linear, encode, features};
+    all.push(warpgroup(one(features::warpgroups_features())));
+    all.push(warpgroup(one(encode::warpgroups_encode())));
+    for d in FEATURES {
+        let of = Linear::of(Kind::Tied, 1, d).expect("a number of features");
+        all.push(warpgroup(one(of.logs())));
+        all.push(warpgroup(one(of.sums())));
+    }
 }
 
 fn generic<T: Real>() -> Vec<Signature> {
@@ -139,6 +156,7 @@ pub fn signatures() -> Vec<Signature> {
     large::<f32>(&mut all);
     large::<f64>(&mut all);
     halves(&mut all);
+    by_warpgroups(&mut all);
     all.push(tensor(one(fused::update::update())));
     all.push(tensor(one(fused::update::update_wide())));
     scores::<f32>(&mut all);

@@ -72,7 +72,7 @@ struct Bounds {
 
 /// Kernels that gain by it and lose no register to memory, and those whose blocks have more than 256 threads, which could not
 /// be launched with more registers.
-const BOUNDS: [Bounds; 35] = [
+const BOUNDS: [Bounds; 47] = [
     Bounds { target: Some("sm_90a"), kernel: "heads_densities_full_8_narrow", threads: 128, blocks: 2 },
     Bounds { target: Some("sm_90a"), kernel: "heads_densities_full_8_wide", threads: 128, blocks: 2 },
     Bounds { target: Some("sm_90a"), kernel: "heads_densities_linear_wide", threads: 128, blocks: 3 },
@@ -108,6 +108,18 @@ const BOUNDS: [Bounds; 35] = [
     Bounds { target: None, kernel: "narrow_2_7", threads: 512, blocks: 1 },
     Bounds { target: None, kernel: "narrow_2_8", threads: 512, blocks: 1 },
     Bounds { target: None, kernel: "narrow_3", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "warpgroups_logs_64", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "warpgroups_logs_96", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "warpgroups_logs_128", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "warpgroups_logs_160", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "warpgroups_logs_192", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "warpgroups_logs_256", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "warpgroups_sums_64", threads: 256, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "warpgroups_sums_96", threads: 256, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "warpgroups_sums_128", threads: 256, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "warpgroups_sums_160", threads: 256, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "warpgroups_sums_192", threads: 256, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "warpgroups_sums_256", threads: 256, blocks: 1 },
 ];
 
 /// The text of a target's module with those directives. The module without tensor cores has none of these kernels.
@@ -145,7 +157,7 @@ mod tests {
         let count = |target, threads, blocks| {
             with_bounds(&text, target, true).unwrap().matches(&directive(threads, blocks)).count()
         };
-        assert_eq!((count("sm_90a", 128, 3), count("sm_90a", 512, 1)), (11, 9));
+        assert_eq!((count("sm_90a", 128, 3), count("sm_90a", 512, 1)), (11, 15));
         assert_eq!((count("sm_80", 128, 3), count("sm_80", 512, 1)), (0, 9));
         assert_eq!(with_bounds(&text, "sm_75", false).unwrap(), text);
         assert!(with_bounds("nothing", "sm_90a", true).is_err());

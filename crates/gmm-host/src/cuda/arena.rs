@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use gmm_kernels::fused::large;
 use gmm_kernels::fused::update::{Matrices, TRACE, wide_matrix};
+use gmm_kernels::fused::warpgroups::linear;
 use gmm_kernels::layout::{packed_len, tiled_len};
 use gmm_model::CovarianceType;
 
@@ -77,6 +78,12 @@ impl Arena {
                 scalars: take(words(16 * u64::from(place.groups))),
                 scales: take(words(u64::from(shape.d) + 1)),
             }),
+            Kernels::Warpgroups(of, _) => Some(CodedRanges {
+                operands: take(words(of.operands())),
+                offsets: take(0),
+                scalars: take(0),
+                scales: take(words(u64::from(shape.d) + 1)),
+            }),
             _ => None,
         };
         let zeroed = coefficients.start..coded.as_ref().map_or(coefficients.end, |c| c.scalars.end);
@@ -85,21 +92,25 @@ impl Arena {
         let scatter = take(if shape.kind == CovarianceType::Tied { packed_len(shape.d) as usize } else { 0 });
         let matrices = take(if plan.matrices == Matrices::Device { k * wide_matrix(shape.d) as usize } else { 0 });
         let partials = take(plan.kernels.partials() as usize * place.sums() as usize);
-        let between = plan.kernels.large().map(|(of, chunks)| {
+        let between = plan.kernels.chunks().map(|chunks| {
             let rows = chunks.chunk.min(shape.n);
             let with_norms = shape.kind == CovarianceType::Spherical;
-            let factors = of.factors(rows);
+            let (exponentials, factors) = match &plan.kernels {
+                Kernels::Large(of, _) => (of.exponentials(rows) * shape.number_bytes() / 8, of.factors(rows)),
+                Kernels::Halves(halves, _) => {
+                    (halves.exponentials(rows).div_ceil(2), halves.of.factors(rows).div_ceil(2))
+                }
+                Kernels::Warpgroups(of, _) => (of.feature_words(rows).div_ceil(2), linear::logs_len(rows).div_ceil(2)),
+                Kernels::Fused(..) | Kernels::Narrow(..) => unreachable!("they have no chunks"),
+            };
             RangesBetween {
                 norms: take(match (with_norms, coded.is_some()) {
                     (true, false) => tiled_len(shape.n, 1) as usize,
                     (true, true) => words(tiled_len(shape.n, 1)),
                     _ => 0,
                 }),
-                exponentials: take(match &plan.kernels {
-                    Kernels::Halves(halves, _) => words(halves.exponentials(rows)),
-                    _ => (of.exponentials(rows) * shape.number_bytes() / 8) as usize,
-                }),
-                factors: take(if coded.is_some() { words(factors) } else { factors as usize }),
+                exponentials: take(exponentials as usize),
+                factors: take(factors as usize),
                 likelihoods: take(large::likelihoods(rows) as usize),
             }
         });

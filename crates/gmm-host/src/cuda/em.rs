@@ -5,6 +5,7 @@ use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::narrow;
 use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
 use gmm_kernels::fused::update::{Matrices, TRACE};
+use gmm_kernels::fused::warpgroups::linear;
 use gmm_kernels::fused::{self, Variant};
 use gmm_kernels::{THREADS, device::WARP};
 use gmm_model::{CovarianceType, Mixture};
@@ -90,7 +91,7 @@ impl<T: Number> CudaRows<T> {
             match self.iterate_as(way, &plan, run, options, seen)? {
                 Left::AtTheEnd => return Ok(()),
                 // What these two lose the others may keep; what those lose is lost by all that have features.
-                Left::ForDigits if !matches!(way, Way::Halves(_) | Way::Narrow(_)) => return Ok(()),
+                Left::ForDigits if !matches!(way, Way::Halves(_) | Way::Warpgroups(_) | Way::Narrow(_)) => return Ok(()),
                 Left::ForDigits | Left::ForMemory => {}
             }
         }
@@ -189,6 +190,17 @@ impl<T: Number> CudaRows<T> {
                 let (each, blocks) = (halves.lanes(shape.d), halves.blocks_of_split(shape.d));
                 let blocks = (blocks, each, each);
                 Kernels::Halves(halves, self.chunks_of(&shape, halves.of, blocks, (first, second), shared)?)
+            }
+            Way::Warpgroups(of) => {
+                let (first_shared, second_shared) = of.shared_bytes();
+                let waves = |name: &'static str, threads: u32, shared: u64| {
+                    let each = self.gpu.occupancy(name, threads, shared)?;
+                    Ok::<u32, Error>(each * self.gpu.limits.multiprocessors)
+                };
+                let first = waves(of.logs().name, linear::logs::THREADS, first_shared)?;
+                let second = waves(of.sums().name, linear::sums::THREADS, second_shared)?;
+                let chunks = plan::warpgroup_chunks(&shape, of, &self.gpu.limits, &self.forced, (first, second));
+                Kernels::Warpgroups(of, chunks)
             }
             Way::Large(of) => {
                 let first = large::densities::<T>(of.family, of.at_once).name;
@@ -321,7 +333,7 @@ impl<T: Number> CudaRows<T> {
         // SAFETY: the loop's own buffers, and the stream keeps the order.
         let set = unsafe { zeroed.set_8_async(0, stream).and_then(|()| flags.set_8_async(0, stream)) };
         self.gpu.check("clearing a loop's state", set)?;
-        if plan.kernels.large().is_some() {
+        if plan.kernels.chunks().is_some() {
             // Features that fill up a last step have no lane that writes them, and are added up with the others.
             let mut partials = b.partials;
             // SAFETY: as above.
@@ -330,7 +342,11 @@ impl<T: Number> CudaRows<T> {
         }
         let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
         match (plan.kernels, b.between.and_then(|between| between.norms)) {
-            (Kernels::Halves(halves, _), _) => launcher.scales(halves, &plan.shape, &self.whole(), &b)?,
+            (Kernels::Halves(..), _) => launcher.scales(&plan.shape, &self.whole(), &b)?,
+            (Kernels::Warpgroups(of, chunks), _) => {
+                launcher.scales(&plan.shape, &self.whole(), &b)?;
+                launcher.features(&plan.shape, of, &chunks, &self.whole(), &b)?;
+            }
             (_, Some(norms)) => launcher.norms(&plan.shape, &self.whole(), &norms)?,
             _ => {}
         }

@@ -6,6 +6,7 @@ use std::fmt;
 
 use gmm_kernels::e_step::solved_columns;
 use gmm_kernels::fused::large::Large;
+use gmm_kernels::fused::warpgroups::linear::{self, Linear};
 use gmm_kernels::layout::{TILE_ROWS, tiles};
 use gmm_kernels::m_step_sums;
 use gmm_model::CovarianceType;
@@ -68,6 +69,8 @@ pub(crate) enum LoopKernels {
     Large,
     /// The same in halves, for `f32` rows.
     Halves,
+    /// The same in heads, by warpgroups.
+    Warpgroups,
     /// One for a pass over `f32` rows of few columns, with full covariances.
     Narrow,
 }
@@ -107,8 +110,8 @@ impl Forced {
             forced.set(part.trim()).ok_or_else(|| Error::Option {
                 option: "GMM_PLAN",
                 value: text.to_owned(),
-                must: "like chunk=4096,blocks=64,splits=3,solved=shared|scratch,loop=device|host,variant=fused|narrow|large|halves, \
-                       numbers from 1"
+                must: "like chunk=4096,blocks=64,splits=3,solved=shared|scratch,loop=device|host,variant=fused|narrow|large|halves|\
+                       warpgroups, numbers from 1"
                     .to_owned(),
             })?;
         }
@@ -130,6 +133,7 @@ impl Forced {
             "variant" if value == "narrow" => self.variant = Some(LoopKernels::Narrow),
             "variant" if value == "large" => self.variant = Some(LoopKernels::Large),
             "variant" if value == "halves" => self.variant = Some(LoopKernels::Halves),
+            "variant" if value == "warpgroups" => self.variant = Some(LoopKernels::Warpgroups),
             _ => return None,
         }
         Some(())
@@ -240,6 +244,25 @@ pub(crate) fn chunks(
     // Sixteen rows at least for each.
     let splits = (u64::from(splits).min(chunk / 16) as u32 / together).max(1) * together;
     Chunks { chunk, blocks, splits }
+}
+
+/// Chunks for passes by warpgroups, on a device that runs so many blocks of each of the two kernels at a time: so many rows that
+/// their features take no more than other ways' exponentials do, and splits that fill one wave of the sums.
+pub(crate) fn warpgroup_chunks(
+    shape: &Shape,
+    of: Linear,
+    limits: &Limits,
+    forced: &Forced,
+    (first, second): (u32, u32),
+) -> Chunks {
+    let wave = u64::from(first) * u64::from(linear::logs::ROWS_OF_BLOCK);
+    let most = CACHES * u64::from(limits.l2_bytes) / u64::from(2 * of.features()) / wave * wave;
+    let chunk = forced.chunk.unwrap_or_else(|| most.max(wave)).min(tiles(shape.n) * TILE);
+    let blocks = chunk.div_ceil(u64::from(linear::logs::ROWS_OF_BLOCK)).min(u64::from(first)) as u32;
+    let blocks = forced.blocks.unwrap_or(blocks);
+    let most = (PARTIAL_BYTES / (8 * of.place.sums())).max(1);
+    let splits = forced.splits.unwrap_or_else(|| u64::from((second / of.blocks_of_split()).max(1)).min(most) as u32);
+    Chunks { chunk, blocks, splits: u64::from(splits).min(linear::groups(chunk)) as u32 }
 }
 
 impl fmt::Display for Plan {

@@ -7,6 +7,7 @@ use gmm_kernels::fused::halves::Halves;
 use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::narrow::{self, Cut};
 use gmm_kernels::fused::update::Matrices;
+use gmm_kernels::fused::warpgroups::linear::Linear;
 use gmm_kernels::fused::{self, Family, Variant};
 use gmm_kernels::layout::Kind;
 use gmm_kernels::ptx;
@@ -26,6 +27,8 @@ pub(super) enum Way {
     Narrow(Cut),
     /// On the device, two kernels for each chunk of rows, whose products are of halves, or of one half for each number.
     Halves(Halves),
+    /// On the device, two kernels for each chunk of rows, whose products are a warpgroup's, of one half for each number.
+    Warpgroups(Linear),
     /// On the device, two kernels for each chunk of rows.
     Large(Large),
     /// By the host, pass by pass.
@@ -42,7 +45,8 @@ impl Way {
             Self::Fused(_) => FUSED,
             Self::Narrow(_) => "narrow",
             Self::Halves(Halves { one: false, .. }) => "halves",
-            Self::Halves(Halves { one: true, .. }) => crate::fast::WAY,
+            Self::Halves(Halves { one: true, .. }) => crate::fast::HEADS,
+            Self::Warpgroups(_) => crate::fast::WARPGROUPS,
             Self::Large(_) => "large",
             Self::Host => "host",
         }
@@ -123,6 +127,18 @@ pub(super) fn consider<T: Real>(
     };
     ways.extend(before);
     let of = Large::of(kind, k, d);
+    let weights = || Some("rows have weights, whose range halves need not hold".to_owned());
+    if let (Some(of), true, Precision::F32) = (Linear::of(kind, k, d), fast, shape.precision) {
+        let (first, second) = of.shared_bytes();
+        let why_not = || match () {
+            () if other(LoopKernels::Warpgroups) => forced(),
+            () if weighted => weights(),
+            () if !has(of.sums().name) => Some("the module has no kernel for it: warpgroups came with Hopper".to_owned()),
+            () => (first.max(second) > room)
+                .then(|| format!("it wants {} bytes of shared memory, {room} are there", first.max(second))),
+        };
+        ways.push((Way::Warpgroups(of), loops.clone().or_else(why_not)));
+    }
     if shape.precision == Precision::F32 {
         for one in [true, false] {
             if one && !fast {
@@ -132,7 +148,7 @@ pub(super) fn consider<T: Real>(
             let (first, second) = halves.shared_bytes(kind, d);
             let why_not = || match () {
                 () if other(LoopKernels::Halves) => forced(),
-                () if weighted => Some("rows have weights, whose range halves need not hold".to_owned()),
+                () if weighted => weights(),
                 () if !has(halves.densities(d).name) => absent(),
                 () if !slower_too && !f64_is_slow && kind == Kind::Full && d < 8 => {
                     Some("of eight rows of a factor most would be empty".to_owned())
@@ -168,6 +184,8 @@ pub struct LoopCandidate {
     pub runs: bool,
     /// Why it would, or why it does not.
     pub reason: String,
+    /// Whether it has fewer digits than the rows.
+    pub fast: bool,
 }
 
 impl fmt::Display for LoopCandidate {
@@ -207,13 +225,13 @@ pub fn loop_candidates(
         .enumerate()
         .map(|(i, (way, why_not))| {
             let reason = why_not.unwrap_or_else(|| describe(way, &shape));
-            LoopCandidate { name: way.name(), runs: best == Some(i), reason }
+            LoopCandidate { name: way.name(), runs: best == Some(i), reason, fast: crate::fast::is_fast(way.name()) }
         })
         .collect();
     if Variant::of(shape.kernel_kind(), shape.k, shape.d).is_none() {
         let Shape { k, d, .. } = shape;
         let reason = format!("the sums of {k} components of {d} columns do not fit into registers");
-        out.insert(0, LoopCandidate { name: FUSED, runs: false, reason });
+        out.insert(0, LoopCandidate { name: FUSED, runs: false, reason, fast: false });
     }
     Ok(out)
 }
@@ -240,6 +258,13 @@ fn describe(way: Way, shape: &Shape) -> String {
                 "two kernels for each chunk of rows, products of two half-precision numbers each, 22 bits"
             };
             format!("{how}; {at_once} components at a time; {sums} sums")
+        }
+        Way::Warpgroups(of) => {
+            let (sums, features) = (of.place.sums(), of.features());
+            format!(
+                "two kernels for each chunk of rows, products of one half-precision number each, 11 bits, by warpgroups; \
+                 {features} features, {sums} sums"
+            )
         }
         Way::Large(of) => {
             let (sums, at_once) = (of.place.sums(), 8 * of.at_once);
@@ -325,12 +350,14 @@ mod tests {
             all.iter().map(|c| (c.name, c.runs)).collect()
         };
         let large = (1_000_000, 128, 1024);
-        let heads = vec![("fused", false), ("heads", true), ("halves", false), ("large", false), ("host", false)];
-        assert_eq!(names(large, true), heads);
+        let without = [("heads", false), ("halves", false), ("large", false), ("host", false)];
+        assert_eq!(names(large, true), [&[("fused", false), ("warpgroups", true)], &without[..]].concat());
+        let more = [("heads", true), ("halves", false), ("large", false), ("host", false)];
+        assert_eq!(names((1_000_000, 200, 1024), true), [&[("fused", false)], &more[..]].concat());
         assert!(names(large, false).contains(&("halves", true)));
         assert!(names((1_000_000, 13, 8), true).contains(&("fused", true)));
         let all = loop_candidates(None, CovarianceType::Diag, Precision::F64, large, true).unwrap();
-        assert!(all.iter().all(|c| c.name != "heads"), "{all:?}");
+        assert!(all.iter().all(|c| !c.fast), "{all:?}");
     }
 
     #[test]

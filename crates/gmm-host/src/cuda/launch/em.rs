@@ -10,6 +10,7 @@ use gmm_kernels::fused::narrow::{self, Cut, Narrow};
 use gmm_kernels::fused::place::Place;
 use gmm_kernels::fused::state::STATE_LEN;
 use gmm_kernels::fused::update::{self, Matrices, TRACE, Update, update as update_kernel, update_wide, wide_matrix};
+use gmm_kernels::fused::warpgroups::linear::Linear;
 use gmm_kernels::fused::{self, Pass, Variant};
 use gmm_kernels::layout::{Kind, packed_len, second_len, tiled_len, tiles};
 use gmm_kernels::{THREADS, device::WARP};
@@ -54,18 +55,19 @@ pub(crate) struct LoopBuffers {
     pub(crate) partials: DeviceSlice<f64>,
     /// What the two kernels of a chunk leave to one another.
     pub(crate) between: Option<Between>,
-    /// What [`Kernels::Halves`] reads.
+    /// What [`Kernels::Halves`] and [`Kernels::Warpgroups`] read.
     pub(crate) coded: Option<Coded>,
 }
 
-/// The buffers between the two kernels of [`Kernels::Large`], and of [`Kernels::Halves`].
+/// The buffers between the two kernels of [`Kernels::Large`], of [`Kernels::Halves`] and of [`Kernels::Warpgroups`].
 #[derive(Clone, Copy)]
 pub(crate) struct Between {
     /// `tiled_len(n, 1)`, of all rows, where norms are a feature.
     pub(crate) norms: Option<DeviceSlice<f64>>,
-    /// [`Large::exponentials`] of a chunk, of the rows' type.
+    /// [`Large::exponentials`] of a chunk, of the rows' type; for warpgroups [`Linear::feature_words`].
     pub(crate) exponentials: DeviceSlice<f64>,
-    /// [`Large::factors`] of a chunk; `f32` for halves.
+    /// [`Large::factors`] of a chunk; `f32` for halves, and for warpgroups, whose they are as
+    /// [`logs_len`](gmm_kernels::fused::warpgroups::linear::logs_len) says.
     pub(crate) factors: DeviceSlice<f64>,
     /// [`large::likelihoods`] of a chunk.
     pub(crate) likelihoods: DeviceSlice<f64>,
@@ -82,6 +84,8 @@ pub(crate) enum Kernels {
     Large(Large, Chunks),
     /// The same in halves.
     Halves(Halves, Chunks),
+    /// The same in heads, by warpgroups.
+    Warpgroups(Linear, Chunks),
 }
 
 impl Kernels {
@@ -91,6 +95,7 @@ impl Kernels {
             Self::Fused(variant, _) => variant.place(),
             Self::Narrow(_, k, _) => narrow::place(*k),
             Self::Large(of, _) | Self::Halves(Halves { of, .. }, _) => of.place,
+            Self::Warpgroups(of, _) => of.place,
         }
     }
 
@@ -98,24 +103,24 @@ impl Kernels {
     pub(crate) const fn partials(&self) -> u32 {
         match self {
             Self::Fused(_, blocks) | Self::Narrow(.., blocks) => *blocks,
-            Self::Large(_, chunks) | Self::Halves(_, chunks) => chunks.splits,
+            Self::Large(_, chunks) | Self::Halves(_, chunks) | Self::Warpgroups(_, chunks) => chunks.splits,
         }
     }
 
     /// Whether densities are taken about the means, of the inverses of the Cholesky factors.
     pub(crate) const fn wants_roots(&self, kind: Kind) -> bool {
         match self {
-            Self::Fused(..) | Self::Large(..) => false,
+            Self::Fused(..) | Self::Large(..) | Self::Warpgroups(..) => false,
             Self::Narrow(..) => true,
             Self::Halves(..) => matches!(kind, Kind::Full),
         }
     }
 
-    /// What those for chunks have in common.
-    pub(crate) const fn large(&self) -> Option<(Large, Chunks)> {
+    /// How those for chunks go over the rows.
+    pub(crate) const fn chunks(&self) -> Option<Chunks> {
         match self {
             Self::Fused(..) | Self::Narrow(..) => None,
-            Self::Large(of, chunks) | Self::Halves(Halves { of, .. }, chunks) => Some((*of, *chunks)),
+            Self::Large(_, chunks) | Self::Halves(_, chunks) | Self::Warpgroups(_, chunks) => Some(*chunks),
         }
     }
 }
@@ -163,6 +168,7 @@ impl Launcher<'_> {
             Kernels::Narrow(cut, _, blocks) => self.narrow_pass(shape, cut, blocks, iteration, rows, b)?,
             Kernels::Large(of, chunks) => self.large_pass(shape, of, &chunks, iteration, rows, b)?,
             Kernels::Halves(halves, chunks) => self.halves_pass(shape, halves, &chunks, iteration, rows, b)?,
+            Kernels::Warpgroups(of, chunks) => self.linear_pass(shape, of, &chunks, iteration, rows, b)?,
         }
         self.reduce_blocks(&b.partials, plan.kernels.partials().into(), place.sums(), &b.sums)
     }
@@ -357,6 +363,10 @@ impl Launcher<'_> {
         };
         // SAFETY: every length was checked against the field's formula.
         unsafe { self.launch(kernel, (8 * place.groups, 1), a)? };
-        self.encode(plan, iteration, b)
+        match plan.kernels {
+            Kernels::Halves(halves, _) => self.encode(shape, halves, iteration, b),
+            Kernels::Warpgroups(of, _) => self.encode_linear(shape, of, iteration, b),
+            Kernels::Fused(..) | Kernels::Narrow(..) | Kernels::Large(..) => Ok(()),
+        }
     }
 }

@@ -10,7 +10,7 @@ use gmm_kernels::fused::large;
 use gmm_kernels::fused::{self, update};
 use gmm_kernels::layout::{Kind, tiled_len, tiles};
 
-use super::em::{Kernels, LoopBuffers, LoopPlan};
+use super::em::LoopBuffers;
 use super::{Chunk, Launcher, at_least, or_null, pointer};
 use crate::Error;
 use crate::cuda::plan::Chunks;
@@ -119,15 +119,9 @@ impl Launcher<'_> {
     }
 
     /// Norms and scales of the columns, before the first iteration.
-    pub(crate) fn scales<T: Number>(
-        self,
-        halves: Halves,
-        shape: &Shape,
-        rows: &Chunk<T>,
-        b: &LoopBuffers,
-    ) -> Result<(), Error> {
+    pub(crate) fn scales<T: Number>(self, shape: &Shape, rows: &Chunk<T>, b: &LoopBuffers) -> Result<(), Error> {
         let coded = b.coded.as_ref().expect("a plan of halves has buffers for them");
-        coded.check(halves, shape);
+        at_least(&coded.scales, (u64::from(shape.d) + 1).div_ceil(2), "scales");
         assert_eq!(T::BYTES, 4, "rows in halves are f32");
         let x = pointer(&rows.x).cast_const().cast();
         let norms = b.between.and_then(|between| between.norms);
@@ -144,10 +138,10 @@ impl Launcher<'_> {
         unsafe { self.launch(halves_scales(), (d + 1, 1), a) }
     }
 
-    /// Coefficients in halves from those in `f64`; nothing where the plan has no halves.
-    pub(super) fn encode(self, plan: &LoopPlan, iteration: u32, b: &LoopBuffers) -> Result<(), Error> {
-        let (Kernels::Halves(halves, _), Some(coded)) = (plan.kernels, b.coded.as_ref()) else { return Ok(()) };
-        let (of, shape) = (halves.of, &plan.shape);
+    /// Coefficients in halves from those in `f64`.
+    pub(super) fn encode(self, shape: &Shape, halves: Halves, iteration: u32, b: &LoopBuffers) -> Result<(), Error> {
+        let coded = b.coded.as_ref().expect("a plan of halves has buffers for them");
+        let of = halves.of;
         coded.check(halves, shape);
         let a = Encode {
             state: pointer(&b.state),

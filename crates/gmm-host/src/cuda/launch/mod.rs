@@ -11,6 +11,7 @@ mod products;
 mod scores;
 mod seeding;
 mod source;
+mod warpgroups;
 
 pub(crate) use em::{Between, Kernels, LoopBuffers, LoopPlan};
 pub(crate) use halves::Coded;

@@ -4,14 +4,14 @@ use super::super::features::each;
 use super::super::place::Place;
 use super::super::state::{TROUBLE, stopped};
 use super::super::update::kind;
+use super::columns::{Columns, Scaled};
 use super::operand::right;
 use super::order::Full;
 use super::scales::{exponent, power_of_two};
 use crate::device::mma::{from_halves, to_halves};
 use crate::device::ring::OPERAND;
-use crate::device::{self, Shared, WARP, block_max, block_sum, thread};
+use crate::device::{self, Shared, WARP, block_max, thread};
 use crate::layout::{packed_index, packed_len};
-use crate::math::reciprocal;
 use crate::{Real, THREADS};
 
 kernels! {
@@ -67,11 +67,11 @@ const TOP: i32 = 14;
 /// The most that a scaled column's precision may be. Halves of what is below 2⁻¹⁴ lose digits: products of entries as small
 /// as a standard deviation of 1/16 have an error of 2⁻¹⁷ each at most, and less the more rows there are. Columns reach 64
 /// at least, so a component may be a thousand times as narrow.
-const NARROWEST: f32 = 256.0;
+pub(in crate::fused) const NARROWEST: f32 = 256.0;
 
 /// The power of two that brings what is at most `most` below `2^TOP`, and the one that takes it back.
 #[inline(always)]
-fn scale_for(most: f32) -> (f64, f64) {
+pub(in crate::fused) fn scale_for(most: f32) -> (f64, f64) {
     // Within what a product of columns and coefficients leaves room for in `f32`.
     let e = (TOP - 1 - exponent(most)).clamp(-60, 60);
     (power_of_two(e).to_f64(), power_of_two(-e).to_f64())
@@ -111,87 +111,21 @@ pub unsafe fn body(a: Encode) {
     }
 }
 
-/// The power of two by which feature `f` of columns is scaled.
-#[inline(always)]
-unsafe fn scale(a: &Encode, f: u32) -> f64 {
-    let square = a.kind == kind::DIAG && f >= 8 * a.steps;
-    let j = if square { f - 8 * a.steps } else { f };
-    if j > a.d {
-        return 1.0;
-    }
-    // SAFETY: `j ≤ d`.
-    let s = unsafe { device::load(a.scales, j as u64) }.to_f64();
-    if square { s * s } else { s }
-}
-
-/// The expectation of feature `f` of columns over a component's rows, where `coefficient` is what multiplies it.
-#[inline(always)]
-unsafe fn expected(a: &Encode, k: u32, f: u32, coefficient: f64) -> f64 {
-    // SAFETY: `j < d`.
-    let mean = |j: u32| unsafe { device::load(a.means, k as u64 * a.d as u64 + j as u64) };
-    // What multiplies a square is half a precision, negative.
-    let variance = || -0.5 * reciprocal(coefficient);
-    let first_square = 8 * a.steps;
-    match a.kind {
-        kind::DIAG if f >= first_square && f - first_square < a.d => {
-            let mean = mean(f - first_square);
-            Real::fma(mean, mean, variance())
-        }
-        kind::SPHERICAL if f == a.d => {
-            let mut sum = a.d as f64 * variance();
-            let mut j = 0;
-            while j < a.d {
-                sum = Real::fma(mean(j), mean(j), sum);
-                j += 1;
-            }
-            sum
-        }
-        _ if f < a.d => mean(f),
-        _ => 0.0,
-    }
-}
-
 /// Writes coefficients of a component's columns; what takes a product back to its size, the largest precision of those that
 /// this thread saw, and, for heads alone, what a component's rows lose of their log density on average.
 #[inline(always)]
 unsafe fn columns(a: &Encode, k: u32) -> (f64, f32, f64) {
-    let place = Place { steps: a.steps, groups: a.groups, classes: 0 };
-    let of = |f: u32| {
-        // SAFETY: a feature that there is.
-        unsafe { device::load(a.coefficients, place.column_coefficient(f, k)) / scale(a, f) }
+    let of = Columns {
+        kind: a.kind,
+        k,
+        d: a.d,
+        place: Place { steps: a.steps, groups: a.groups, classes: 0 },
+        scales: a.scales,
+        coefficients: a.coefficients,
+        means: a.means,
     };
-    let (mut most, mut narrow) = (0.0_f32, 0.0_f32);
-    let mut f = thread::thread_idx_x();
-    while f < 16 * a.steps {
-        let v = of(f) as f32;
-        let v = if v < 0.0 { -v } else { v };
-        most = if v > most { v } else { most };
-        // What multiplies squares is half a precision; of norms, which have so many squares, of them all.
-        let precision = match a.kind {
-            kind::DIAG if f >= 8 * a.steps => 2.0 * v,
-            kind::SPHERICAL if f == a.d => 2.0 * v / a.d as f32,
-            _ => 0.0,
-        };
-        narrow = if precision <= narrow { narrow } else { precision };
-        f += THREADS;
-    }
-    let (scale, back) = scale_for(block_max(most, Shared::at(0)));
-    // What heads leave of coefficients would be a share of the distance from the shift; less its average it is one of the
-    // distance from the mean.
-    let mut left_over = 0.0;
-    let mut f = if a.one == 0 { 16 * a.steps } else { thread::thread_idx_x() };
-    while f < 16 * a.steps {
-        let v = of(f);
-        if v != 0.0 {
-            let head = head((v * scale) as f32).to_f64() * back;
-            // SAFETY: a feature that there is.
-            let by = unsafe { self::scale(a, f) };
-            // SAFETY: a component that there is.
-            left_over += (v - head) * by * unsafe { expected(a, k, f, v * by) };
-        }
-        f += THREADS;
-    }
-    let left_over = block_sum(left_over, Shared::at(0));
+    // SAFETY: a component that there is, here and below.
+    let Scaled { scale, back, narrow, left_over } = unsafe { of.scaled(a.one != 0) };
     // A power of two.
     let (piece, group) = ((k / 8) >> a.at_once.trailing_zeros(), (k / 8) & (a.at_once - 1));
     // A thread has four features of a step: those of a lane.
@@ -200,7 +134,8 @@ unsafe fn columns(a: &Encode, k: u32) -> (f64, f32, f64) {
         let (step, t) = (i / 4, i % 4);
         let operand = (piece * a.steps + step) * a.at_once + group;
         let mut v = [0.0; 4];
-        each(4, |quarter| v[quarter] = (of(16 * step + 4 * quarter as u32 + t) * scale) as f32);
+        // SAFETY: features that there are.
+        each(4, |quarter| v[quarter] = (unsafe { of.at(16 * step + 4 * quarter as u32 + t) } * scale) as f32);
         // SAFETY: an operand that there is.
         unsafe { write(a, operand, k % 8 * 4 + t, v) };
         i += THREADS;
@@ -288,7 +223,7 @@ unsafe fn factor(a: &Encode, k: u32) -> (f64, f32, f64) {
 
 /// A number as a half holds it.
 #[inline(always)]
-fn head(v: f32) -> f32 {
+pub(in crate::fused) fn head(v: f32) -> f32 {
     from_halves(to_halves(v, 0.0))[0]
 }
 

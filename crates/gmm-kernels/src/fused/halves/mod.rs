@@ -16,10 +16,11 @@
 //! The M-step's losses are told as in the other variants; their limits are tighter here, and the host goes on with those
 //! where they are passed.
 
+pub(super) mod columns;
 pub mod densities;
 pub mod encode;
 pub mod moments;
-mod operand;
+pub(super) mod operand;
 mod order;
 mod rows;
 pub mod scales;

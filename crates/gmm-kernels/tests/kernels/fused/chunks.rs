@@ -74,6 +74,23 @@ fn halves_are_the_references(one: bool) {
     }
 }
 
+/// Shapes for warpgroups: each number of features that there is a kernel for with some kind.
+const LINEAR: [(usize, usize, usize); 6] =
+    [(190, 33, 3), (257, 17, 33), (100, 70, 4), (300, 5, 130), (129, 128, 5), (300, 90, 20)];
+
+#[test]
+fn rows_by_warpgroups_are_the_references_as_far_as_halves_go() {
+    for kind in KINDS.into_iter().filter(|(_, kind)| *kind != Kind::Full) {
+        for (i, shape) in LINEAR.into_iter().enumerate() {
+            let o = Options { reg_covar: 0.1, how: How::Linear { chunk: [128, 256, 384][i % 3] }, ..PLAIN };
+            match i % 2 {
+                0 => check::<f32>(kind, shape, 0.0, &o),
+                _ => check::<f32>(kind, shape, 1e3, &Options { iterations: 2, blocks: 5, ..o }),
+            }
+        }
+    }
+}
+
 /// An outlier sets a column's scale; what is a thousandth of it has few digits in halves.
 #[test]
 fn components_too_narrow_for_halves_are_told() {

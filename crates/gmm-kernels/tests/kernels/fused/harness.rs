@@ -12,6 +12,7 @@ use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::narrow::{self, Cut, Narrow};
 use gmm_kernels::fused::state::STATE_LEN;
 use gmm_kernels::fused::update::{self, Update};
+use gmm_kernels::fused::warpgroups::linear::Linear;
 use gmm_kernels::fused::{self, Pass, Variant};
 use gmm_kernels::layout::{Kind, packed_len, tiled_len};
 use gmm_kernels::reduce::{self, Reduce};
@@ -72,6 +73,8 @@ pub(super) enum How {
     Halves { chunk: usize, one: bool },
     /// One whose warps have components of their own.
     Narrow,
+    /// In heads, by warpgroups, of columns.
+    Linear { chunk: usize },
 }
 
 pub(super) const PLAIN: Options<'static> = Options {
@@ -93,6 +96,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
         How::Narrow => narrow::place(k as u32),
         How::Large(_) => Large::of(kind, k as u32, d as u32).place,
         How::Halves { one, .. } => Halves::of(kind, k as u32, d as u32, one).of.place,
+        How::Linear { .. } => Linear::of(kind, k as u32, d as u32).unwrap().place,
     };
     let x = tiled::<T>(data, Some(&shift), None);
     let row_weights = o.row_weights.map(Buffer::new);
@@ -123,6 +127,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
     let mut roots = poison::<f64>(k as u64 * packed_len(d as u32));
     let mut matrices = poison::<f64>(if o.wide { k as u64 * update::wide_matrix(d as u32) } else { 0 });
     let mut coded = pass.coded();
+    let mut by_warpgroups = pass.for_warpgroups();
     for iteration in 0..=o.iterations {
         if iteration > 0 {
             let (state, coefficients) = (state.pointer(), coefficients.pointer());
@@ -133,6 +138,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
                 }
                 How::Halves { chunk, .. } => pass.halves(chunk, iteration, state, &coded, &mut partials),
                 How::Narrow => pass.narrow(iteration, state, &means, &roots, &constants, &mut partials),
+                How::Linear { chunk } => pass.linear(chunk, iteration, state, &by_warpgroups, &mut partials),
             }
             let arguments = Reduce {
                 partials: partials.pointer(),
@@ -175,8 +181,14 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
         let kernel = if o.wide { update::update_wide() } else { update::update() };
         // SAFETY: as above.
         unsafe { kernel.emulate((8 * place.groups, 1), arguments) };
-        if let How::Halves { .. } = o.how {
-            pass.encode(iteration, &mut state, &coefficients, &roots, &means, &constants, &mut coded);
+        match o.how {
+            How::Halves { .. } => {
+                pass.encode(iteration, &mut state, &coefficients, &roots, &means, &constants, &mut coded);
+            }
+            How::Linear { .. } => {
+                pass.encode_linear(iteration, &mut state, &coefficients, &means, &constants, &mut by_warpgroups);
+            }
+            _ => {}
         }
     }
     let means = means.to_vec().iter().enumerate().map(|(i, m)| m + shift[i % d]).collect();

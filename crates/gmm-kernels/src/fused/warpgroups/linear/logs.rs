@@ -1,0 +1,260 @@
+//! What rows are normalised with, and their likelihood.
+//!
+//! A warpgroup has the features of 64 rows in registers for as long as it takes to go over all components, whose coefficients
+//! pass by in shared memory for the four warpgroups of a block. A lane looks for the largest density among its own components
+//! alone, and four lanes compare at the end.
+
+use super::super::super::halves::operand::EXPONENTIAL;
+use super::super::super::pass::derive;
+use super::super::super::state::stopped;
+use super::stages::{PLACES, Stages, send};
+use super::{COMPONENTS, NEXT_FEATURES, NEXT_OTHERS, ROWS, column, core_bytes, groups, stage_bytes};
+use crate::Real;
+use crate::device::mma::{multiply_halves, to_halves};
+use crate::device::warpgroup::{Cores, Sums as _, two_steps};
+use crate::device::{self, Shared, WARP, thread, warp, words};
+use crate::each::each;
+use crate::layout::TILE_ROWS;
+use crate::math::ln_f64;
+
+kernels! {
+    /// Any grid in `x`; a block takes 256 rows at a time.
+    Logs {
+        /// State of the loop, or null.
+        state: *const u32,
+        /// The iteration that this belongs to, from 1.
+        iteration: u32,
+        /// `(n, d)` tiled: rows less the shift.
+        x: *const f32,
+        /// `(ceil(n/128)*128,)`: squared norms of the rows, where they are a feature; else null.
+        norms: *const f32,
+        /// Rows of the chunk.
+        n: u64,
+        /// Dimensions.
+        d: u32,
+        /// One of [`derive`](crate::fused::pass::derive).
+        derive: u32,
+        /// One of [`FEATURES`](super::FEATURES): that of the kernel.
+        features: u32,
+        /// [`Linear::stages`](super::Linear::stages).
+        stages: u32,
+        /// `(d+1,)`: of columns and norms; powers of two.
+        scales: *const f32,
+        /// [`Linear::operands`](super::Linear::operands), 16-byte aligned.
+        operands: *const u32,
+        /// [`logs_len`](super::logs_len), written.
+        logs: *mut f32,
+        /// [`likelihoods`](crate::fused::large::likelihoods), written: Σ ln p(x) of each sixteen rows.
+        likelihoods: *mut f64,
+    }
+    /// Of 64 features.
+    warpgroups_logs_64 => body::<4>, shared_bytes, threads;
+    /// Of 96 features.
+    warpgroups_logs_96 => body::<6>, shared_bytes, threads;
+    /// Of 128 features.
+    warpgroups_logs_128 => body::<8>, shared_bytes, threads;
+    /// Of 160 features.
+    warpgroups_logs_160 => body::<10>, shared_bytes, threads;
+    /// Of 192 features.
+    warpgroups_logs_192 => body::<12>, shared_bytes, threads;
+    /// Of 256 features.
+    warpgroups_logs_256 => body::<16>, shared_bytes, threads;
+}
+
+/// Threads of a block.
+pub const THREADS: u32 = 512;
+
+/// Times [`ROWS`] rows of a block.
+const GROUPS: u32 = THREADS / (4 * WARP);
+
+/// Rows of a block.
+pub const ROWS_OF_BLOCK: u32 = GROUPS * ROWS;
+
+/// Bytes of shared memory.
+pub(super) const fn shared_len(features: u32) -> u64 {
+    (PLACES * stage_bytes(features)) as u64
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn shared_bytes(a: &Logs) -> u64 {
+    shared_len(a.features)
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn threads(_: &Logs) -> u32 {
+    THREADS
+}
+
+/// Less than every density, and finite, so that a difference to −∞ is a number.
+const LOWEST: f32 = -3e38;
+
+/// Which rows a lane has.
+struct Place {
+    /// Times [`ROWS`] rows, which need not be there.
+    group: u64,
+    /// The first of its two rows in the group.
+    inside: u32,
+    lane: u32,
+}
+
+impl Place {
+    /// Of a block that begins with this group; found anew, so that no register holds it while products are formed.
+    #[inline(always)]
+    fn anew(first: u32) -> Self {
+        let (me, lane) = (thread::thread_idx_x_anew() / WARP, thread::thread_idx_x_anew() % WARP);
+        Self { group: (first + me / 4) as u64, inside: me % 4 * 16 + lane / 4 * 2, lane }
+    }
+}
+
+/// A lane's rows as left operands of `S` steps: two neighbours, which the product takes for rows eight apart.
+#[inline(always)]
+unsafe fn rows<const S: usize>(a: &Logs, Place { group, inside, lane }: Place) -> [[u32; 4]; S] {
+    let there = group < groups(a.n);
+    let row = (group % 2) as u32 * ROWS + inside;
+    let pair = |f: u32| {
+        let mut both = 0_u64;
+        let mut scale = 0.0;
+        if there && f <= a.d {
+            // SAFETY: two rows of a tile, which is filled up past the last: the first is even. Scales of columns and norms.
+            unsafe {
+                if f < a.d {
+                    let at = (group / 2 * a.d as u64 + f as u64) * TILE_ROWS as u64 + row as u64;
+                    both = device::load(a.x.wrapping_add(at as usize).cast(), 0);
+                } else if a.derive == derive::NORM {
+                    both = device::load(a.norms.wrapping_add((group / 2 * TILE_ROWS as u64) as usize + row as usize).cast(), 0);
+                }
+                scale = device::load(a.scales, f as u64);
+            }
+        }
+        [f32::from_bits(both as u32) * scale, f32::from_bits((both >> 32) as u32) * scale]
+    };
+    let mut out = [[0; 4]; S];
+    let squares = a.derive == derive::SQUARES;
+    each(S, |s| {
+        let (f, square) = column(16 * s as u32, 16 * S as u32, squares);
+        if square {
+            let of = out[(f / 16) as usize];
+            each(4, |i| out[s][i] = multiply_halves(of[i], of[i]));
+        } else {
+            each(2, |half| {
+                let f = f + 8 * half as u32 + lane % 4 * 2;
+                let (even, odd) = (pair(f), pair(f + 1));
+                each(2, |r| out[s][2 * half + r] = to_halves(even[r], odd[r]));
+            });
+        }
+    });
+    out
+}
+
+/// The kernel for `S` steps of sixteen features.
+///
+/// # Safety
+/// As the fields of [`Logs`] say.
+#[inline(always)]
+unsafe fn body<const S: usize>(a: Logs) {
+    // SAFETY: the state is as `state` says.
+    if unsafe { stopped(a.state, a.iteration) } {
+        return;
+    }
+    let features = 16 * S as u32;
+    let bytes = stage_bytes(features);
+    let t = warp::lane_id() % 4;
+    // Stages come again and again, for each of the block's rows.
+    let mut next = 0;
+    let mut send_next = |to: u32| {
+        let from = a.operands.wrapping_add((next * (bytes / 4)) as usize);
+        // SAFETY: one of the stages.
+        unsafe { send(to, from, bytes, THREADS) };
+        next = if next + 1 == a.stages { 0 } else { next + 1 };
+    };
+    let mut stages = Stages::start(0, bytes, &mut send_next);
+    // So many rows as would pass 32 bits here no device holds.
+    let all = groups(a.n) as u32;
+    let mut first = thread::block_idx_x() * GROUPS;
+    while first < all {
+        // SAFETY: guarded by what is there.
+        let left: [[u32; 4]; S] = unsafe { rows(&a, Place::anew(first)) };
+        let (mut top, mut sum) = ([LOWEST; 2], [0.0_f32; 2]);
+        let mut stage = 0;
+        while stage < a.stages {
+            let at = stages.take(&mut send_next);
+            let mut joint = [0.0; 32];
+            each(S.div_ceil(4), |four| {
+                let right = Cores {
+                    at: at + four as u32 * 8 * NEXT_FEATURES,
+                    terms: NEXT_FEATURES,
+                    others: NEXT_OTHERS,
+                };
+                if 4 * four + 4 <= S {
+                    let mut of = [0; 16];
+                    each(16, |i| of[i] = left[4 * four + i / 4][i % 4]);
+                    joint.four_steps(&of, right, four == 0);
+                } else {
+                    let mut of = [0; 8];
+                    each(8, |i| of[i] = left[S - 2 + i / 4][i % 4]);
+                    two_steps(&mut joint, &of, right, four == 0);
+                }
+            });
+            let scalars = Shared::<f32>::at(at + core_bytes(features));
+            each(8, |i| {
+                let [c, m, d, n] = scalars.load4(2 * (8 * i as u32 + 2 * t));
+                each(2, |r| {
+                    joint[4 * i + 2 * r] = Real::fma(m, joint[4 * i + 2 * r], c);
+                    joint[4 * i + 2 * r + 1] = Real::fma(n, joint[4 * i + 2 * r + 1], d);
+                });
+            });
+            each(2, |r| {
+                let before = top[r];
+                let mut most = before;
+                each(16, |i| most = most.max(joint[i / 2 * 4 + 2 * r + i % 2]));
+                let mut new = [0.0; 2];
+                each(16, |i| new[i % 2] += words::exp2_approx_f32(joint[i / 2 * 4 + 2 * r + i % 2] - most));
+                sum[r] = Real::fma(sum[r], words::exp2_approx_f32(before - most), new[0] + new[1]);
+                top[r] = most;
+            });
+            stage += 1;
+        }
+        // SAFETY: the warp's rows, if there are any.
+        unsafe { finish(&a, Place::anew(first), top, sum) };
+        first += thread::grid_dim_x_anew() * GROUPS;
+    }
+    // What is on its way and will not be used.
+    crate::device::copies::arrive();
+}
+
+/// Of a lane's two rows, about whose components four lanes know a part each.
+#[inline(always)]
+unsafe fn finish(a: &Logs, Place { group, inside, lane }: Place, mut top: [f32; 2], mut sum: [f32; 2]) {
+    let row = group * ROWS as u64 + inside as u64;
+    let mut likelihood = 0.0;
+    let mut out = [0.0_f32; 4];
+    each(2, |r| {
+        each(2, |i| {
+            let (other, rest) = (warp::shuffle_xor(top[r], 1 << i), warp::shuffle_xor(sum[r], 1 << i));
+            let most = top[r].max(other);
+            let by = |of: f32| words::exp2_approx_f32(of - most);
+            sum[r] = sum[r] * by(top[r]) + rest * by(other);
+            top[r] = most;
+        });
+        let there = row + (r as u64) < a.n;
+        if there {
+            likelihood += Real::fma(top[r].to_f64(), core::f64::consts::LN_2, ln_f64(sum[r].to_f64()));
+        }
+        // Past the last row all is nothing. Not a number where a density is: it shows in the sums.
+        (out[2 * r], out[2 * r + 1]) = if there { (top[r], EXPONENTIAL / sum[r]) } else { (f32::INFINITY, 0.0) };
+    });
+    each(3, |i| likelihood += warp::shuffle_xor(likelihood, 4 << i));
+    if group < groups(a.n) {
+        // SAFETY: the lanes of two rows have the same; sixteen rows of the group.
+        unsafe {
+            if lane.is_multiple_of(4) {
+                device::store4(a.logs.cast(), 2 * row, out.map(f32::to_bits));
+            }
+            if lane == 0 {
+                device::store(a.likelihoods, group * 4 + (inside / 16) as u64, likelihood);
+            }
+        }
+    }
+}
+
+const _: () = assert!(COMPONENTS == 64 && ROWS == 64);

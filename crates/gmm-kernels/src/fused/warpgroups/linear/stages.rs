@@ -1,0 +1,56 @@
+//! What passes by in shared memory: pieces of one length that a whole block sends for, two ahead of the one in use.
+
+use crate::device::mma::stores_before_products;
+use crate::device::{copies, thread};
+
+/// Places for pieces: one in use, two on their way.
+pub(super) const PLACES: u32 = 3;
+
+/// Places in shared memory, taken in turns.
+pub(super) struct Stages {
+    offset: u32,
+    bytes: u32,
+    /// Of what is taken next.
+    place: u32,
+}
+
+impl Stages {
+    /// Sends for the first two pieces: `send` is given a place in bytes.
+    #[inline(always)]
+    pub(super) fn start(offset: u32, bytes: u32, mut send: impl FnMut(u32)) -> Self {
+        send(offset);
+        copies::end_group();
+        send(offset + bytes);
+        copies::end_group();
+        Self { offset, bytes, place: 0 }
+    }
+
+    /// Where the next piece is, in bytes, until the one after it is taken; `send` sends for the piece after that, or for nothing.
+    #[inline(always)]
+    pub(super) fn take(&mut self, send: impl FnOnce(u32)) -> u32 {
+        copies::arrive_but::<1>();
+        stores_before_products();
+        // What each thread waited for is there for all, and of the piece before nobody reads any more.
+        thread::sync_threads();
+        let at = self.offset + self.place * self.bytes;
+        let free = if self.place == 0 { PLACES - 1 } else { self.place - 1 };
+        send(self.offset + free * self.bytes);
+        copies::end_group();
+        self.place = if self.place + 1 == PLACES { 0 } else { self.place + 1 };
+        at
+    }
+}
+
+/// Sends for neighbouring bytes, a multiple of 16, by a block of so many threads.
+///
+/// # Safety
+/// They lie in a live allocation, 16-byte aligned, and nobody writes them in this launch.
+#[inline(always)]
+pub(super) unsafe fn send(to: u32, from: *const u32, bytes: u32, threads: u32) {
+    let mut i = thread::thread_idx_x();
+    while i < bytes / 16 {
+        // SAFETY: the caller's promise.
+        unsafe { copies::send(to + 16 * i, from.wrapping_add(4 * i as usize).cast()) };
+        i += threads;
+    }
+}

@@ -1,0 +1,228 @@
+//! Sums of features times responsibilities over a chunk of rows, one partial result for each split of them.
+//!
+//! Each warpgroup of a block has 64 components: it takes their densities in 64 rows, which with the rows' logarithms are
+//! responsibilities, in those registers that the product with the features reads. All sums stay in registers. The rows'
+//! features pass by in shared memory, where both products read them: for the densities their lines run along the columns, for
+//! the sums along the terms.
+
+use super::super::super::halves::moments::{add, back};
+use super::super::super::halves::operand::EXPONENTIAL;
+use super::super::super::pass::derive;
+use super::super::super::place::Place;
+use super::super::super::state::stopped;
+use super::stages::{PLACES, Stages, send};
+use super::{COMPONENTS, NEXT_FEATURES, NEXT_OTHERS, ROWS, column, core_bytes, groups, stage_bytes};
+use crate::Real;
+use crate::device::mma::{mma_m16n8k16_f16, stores_before_products, to_halves};
+use crate::device::warpgroup::{self, Cores, steps_of_memory};
+use crate::device::{self, Shared, WARP, copies, thread, warp, words};
+use crate::each::each;
+
+kernels! {
+    /// The grid is [`blocks_of_split`](super::Linear::blocks_of_split) times `splits` blocks.
+    Sums {
+        /// State of the loop, or null.
+        state: *const u32,
+        /// The iteration that this belongs to, from 1.
+        iteration: u32,
+        /// Rows of the chunk.
+        n: u64,
+        /// Dimensions.
+        d: u32,
+        /// One of [`derive`](crate::fused::pass::derive).
+        derive: u32,
+        /// One of [`FEATURES`](super::FEATURES): that of the kernel.
+        features: u32,
+        /// [`Place::groups`].
+        groups: u32,
+        /// `(d+1,)`: of columns and norms; powers of two.
+        scales: *const f32,
+        /// [`Linear::operands`](super::Linear::operands), 16-byte aligned.
+        operands: *const u32,
+        /// [`Linear::feature_words`](super::Linear::feature_words), 16-byte aligned.
+        rows: *const u32,
+        /// [`logs_len`](super::logs_len), 16-byte aligned.
+        logs: *const f32,
+        /// [`likelihoods`](crate::fused::large::likelihoods).
+        likelihoods: *const f64,
+        /// Partial results.
+        splits: u32,
+        /// Not 0: add to what is there.
+        accumulate: u32,
+        /// `(splits, Place::sums)`, written or added to.
+        partials: *mut f64,
+    }
+    /// Of 64 features.
+    warpgroups_sums_64 => body::<4, [f32; 32]>, shared_bytes, threads;
+    /// Of 96 features.
+    warpgroups_sums_96 => body::<6, [f32; 48]>, shared_bytes, threads;
+    /// Of 128 features.
+    warpgroups_sums_128 => body::<8, [f32; 64]>, shared_bytes, threads;
+    /// Of 160 features.
+    warpgroups_sums_160 => body::<10, [f32; 80]>, shared_bytes, threads;
+    /// Of 192 features.
+    warpgroups_sums_192 => body::<12, [f32; 96]>, shared_bytes, threads;
+    /// Of 256 features.
+    warpgroups_sums_256 => body::<16, [f32; 128]>, shared_bytes, threads;
+}
+
+/// Threads of a block: two warpgroups.
+pub const THREADS: u32 = 2 * GROUP;
+const GROUP: u32 = 4 * WARP;
+
+/// Times [`ROWS`] rows that are summed in `f32`.
+const RUN: u32 = 128;
+
+/// Two halves that are 1.
+const ONES: u32 = 0x3c00_3c00;
+
+/// Bytes of a place for rows: features, then logarithms.
+const fn place_bytes(features: u32) -> u32 {
+    core_bytes(features) + 8 * ROWS
+}
+
+/// Bytes of shared memory: coefficients of both warpgroups, then rows.
+pub(super) const fn shared_len(features: u32) -> u64 {
+    (2 * stage_bytes(features) + PLACES * place_bytes(features)) as u64
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn shared_bytes(a: &Sums) -> u64 {
+    shared_len(a.features)
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn threads(_: &Sums) -> u32 {
+    THREADS
+}
+
+/// The kernel for `S` steps of sixteen features, whose sums a lane has as `M`.
+///
+/// # Safety
+/// As the fields of [`Sums`] say.
+#[inline(always)]
+unsafe fn body<const S: usize, M: warpgroup::Sums>(a: Sums) {
+    const { assert!(size_of::<M>() == 32 * S) };
+    let blocks = a.groups * 8 / (2 * COMPONENTS);
+    // There are some; the compiler would guard divisions. SAFETY: the state is as `state` says.
+    if blocks == 0 || unsafe { stopped(a.state, a.iteration) } {
+        return;
+    }
+    let features = 16 * S as u32;
+    let (cores, of_stage) = (core_bytes(features), stage_bytes(features));
+    let (me, lane) = (thread::thread_idx_x() / WARP, warp::lane_id());
+    let (g, t) = (lane / 4, lane % 4);
+    let place = Place { steps: S as u32, groups: a.groups, classes: 0 };
+    let (two, split) = (thread::block_idx_x() % blocks, thread::block_idx_x() / blocks);
+    let all = groups(a.n) as u32;
+
+    // SAFETY: the coefficients of two times 64 components.
+    unsafe { send(0, a.operands.wrapping_add((two * (of_stage / 2)) as usize), 2 * of_stage, THREADS) };
+    let mut next = split;
+    let mut send_next = |to: u32| {
+        if next < all {
+            let rows = a.rows.wrapping_add(next as usize * (cores / 4) as usize);
+            let logs = a.logs.wrapping_add(next as usize * 2 * ROWS as usize);
+            // SAFETY: a group of the chunk's.
+            unsafe {
+                send(to, rows, cores, THREADS);
+                send(to + cores, logs.cast(), 8 * ROWS, THREADS);
+            }
+        }
+        next += a.splits;
+    };
+    // The coefficients are in the first group of copies.
+    let mut stages = Stages::start(2 * of_stage, place_bytes(features), &mut send_next);
+    copies::arrive_but::<1>();
+    stores_before_products();
+    thread::sync_threads();
+    let own = me / 4 * of_stage;
+    let scalar = |row: u32| {
+        let two = Shared::<f64>::at(own + cores).load(me % 4 * 16 + row).to_bits();
+        [two as u32, (two >> 32) as u32].map(f32::from_bits)
+    };
+    let [[c, m], [d, n]] = [scalar(g), scalar(g + 8)];
+    let left_operand = Cores { at: own, terms: NEXT_FEATURES, others: NEXT_OTHERS };
+
+    let mut group = split;
+    // A split without rows leaves zeros.
+    let mut accumulate = a.accumulate != 0;
+    let mut again = true;
+    while again {
+        let mut sums = M::ZERO;
+        let mut weights = [0.0_f32; 4];
+        let mut left_in_run = RUN;
+        while left_in_run > 0 && group < all {
+            left_in_run -= 1;
+            let at = stages.take(&mut send_next);
+            let mut joint = [0.0; 32];
+            let across = Cores { at, terms: NEXT_FEATURES, others: NEXT_OTHERS };
+            steps_of_memory(&mut joint, left_operand, across, S as u32);
+            let logs = Shared::<f32>::at(at + cores);
+            let mut left = [0; 16];
+            each(8, |i| {
+                let [top, share, other_top, other_share] = logs.load4(2 * (8 * i as u32 + 2 * t));
+                let of = |v: f32, by: f32, constant: f32, top: f32, share: f32| {
+                    words::exp2_approx_f32(Real::fma(by, v, constant) - top) * share
+                };
+                let [p, q, r, s] = [joint[4 * i], joint[4 * i + 1], joint[4 * i + 2], joint[4 * i + 3]];
+                left[2 * i] = to_halves(of(p, m, c, top, share), of(q, m, c, other_top, other_share));
+                left[2 * i + 1] = to_halves(of(r, n, d, top, share), of(s, n, d, other_top, other_share));
+            });
+            sums.four_steps(&left, Cores { at, terms: NEXT_OTHERS, others: NEXT_FEATURES }, false);
+            each(4, |s| {
+                let of = [left[4 * s], left[4 * s + 1], left[4 * s + 2], left[4 * s + 3]];
+                mma_m16n8k16_f16(&mut weights, of, [ONES; 2]);
+            });
+            group += a.splits;
+        }
+        // Found anew, so that no register holds it throughout the loop.
+        let place = Place { groups: device::unknown(a.groups), ..place };
+        let partials = a.partials.wrapping_add((split as u64 * place.sums()) as usize);
+        let (me, lane) = (thread::thread_idx_x_anew() / WARP, thread::thread_idx_x_anew() % WARP);
+        let (g, t) = (lane / 4, lane % 4);
+        let component = |r: usize| two * 2 * COMPONENTS + me * 16 + g + 8 * r as u32;
+        let scales = a.scales.wrapping_add(device::unknown(0) as usize);
+        each(2 * S, |i| {
+            each(2, |odd| {
+                let f = 8 * i as u32 + 2 * t + odd as u32;
+                let (j, square) = column(f, features, a.derive == derive::SQUARES);
+                // SAFETY: of a column, or of the norms.
+                let scale = if j <= a.d { unsafe { device::load(scales, j as u64) } } else { 1.0 };
+                // Powers of two: nothing is rounded.
+                let by = back(if square { scale * scale } else { scale }) * (1.0 / EXPONENTIAL);
+                each(2, |r| {
+                    let sum = (sums[4 * i + 2 * r + odd] * by).to_f64();
+                    // SAFETY: places within the partial result, which this lane alone has.
+                    unsafe { add(partials, accumulate, place.column_sum(f, component(r)), sum) };
+                });
+            });
+        });
+        if t == 0 {
+            each(2, |r| {
+                let sum = (weights[2 * r] * (1.0 / EXPONENTIAL)).to_f64();
+                // SAFETY: as above.
+                unsafe { add(partials, accumulate, place.weight(component(r)), sum) };
+            });
+        }
+        accumulate = true;
+        again = group < all;
+    }
+    // What is on its way and will not be used.
+    copies::arrive();
+    let mut log_likelihood = 0.0;
+    if two == 0 && me == 0 {
+        let mut i = lane;
+        while split + i / 4 * a.splits < all {
+            // SAFETY: sixteen rows of the chunk's.
+            log_likelihood += unsafe { device::load(a.likelihoods, ((split + i / 4 * a.splits) * 4 + i % 4) as u64) };
+            i += WARP;
+        }
+    }
+    each(5, |i| log_likelihood += warp::shuffle_xor(log_likelihood, 1 << i));
+    if two == 0 && thread::thread_idx_x() == 0 {
+        let partials = a.partials.wrapping_add((split as u64 * place.sums()) as usize);
+        // SAFETY: as above.
+        unsafe { add(partials, a.accumulate != 0, place.log_likelihood(), log_likelihood) };
+    }
+}
