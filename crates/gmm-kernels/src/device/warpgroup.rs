@@ -27,17 +27,37 @@ pub trait Sums: Copy + core::ops::Index<usize, Output = f32> {
 
     /// `self += left·right` by four steps of sixteen terms; with `fresh` to nothing.
     fn four_steps(&mut self, left: &[u32; 16], right: Cores, fresh: bool);
+
+    /// `self += left·right` by four steps, and [`of_memory`] for `other`: one after the other without a wait between.
+    fn four_steps_and_of_memory(&mut self, left: &[u32; 16], right: Cores, other: &mut [f32; 32], of: InMemory);
+}
+
+/// A left operand in registers, of 4, 6, 8, 10, 12 or 16 steps of sixteen terms.
+pub trait Left {
+    /// `self·right`, for 64 columns. What was in `sums` counts nothing.
+    fn times(&self, sums: &mut [f32; 32], right: Cores);
+}
+
+/// Operands in shared memory.
+#[derive(Clone, Copy)]
+pub struct InMemory {
+    /// Of 64 rows, sixteen for each warp; lines have terms.
+    pub left: Cores,
+    /// Of 64 columns; lines run along them.
+    pub right: Cores,
+    /// Steps of sixteen terms, an even number.
+    pub steps: u32,
 }
 
 #[cfg(target_arch = "nvptx64")]
-pub use super::machine::warpgroup::{steps_of_memory, two_steps};
+pub use super::machine::warpgroup::of_memory;
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use by_warps::{steps_of_memory, two_steps};
+pub use by_warps::of_memory;
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod by_warps {
-    use super::{Cores, Sums};
+    use super::{Cores, InMemory, Left, Sums};
     use crate::device::mma::{from_halves, mma_m16n8k16_f16, to_halves};
     use crate::device::{Shared, warp};
 
@@ -73,10 +93,18 @@ mod by_warps {
         }
     }
 
-    /// `sums += left·right` by two steps of sixteen terms, for 64 columns; with `fresh` to nothing.
-    pub fn two_steps(sums: &mut [f32; 32], left: &[u32; 8], right: Cores, fresh: bool) {
-        steps(sums, left, right, fresh);
+    macro_rules! lefts {
+        ($($steps:literal)*) => {
+            $(
+                impl Left for [[u32; 4]; $steps] {
+                    fn times(&self, sums: &mut [f32; 32], right: Cores) {
+                        steps(sums, self.as_flattened(), right, true);
+                    }
+                }
+            )*
+        };
     }
+    lefts!(4 6 8 10 12 16);
 
     macro_rules! sums {
         ($($m:literal)*) => {
@@ -87,14 +115,25 @@ mod by_warps {
                     fn four_steps(&mut self, left: &[u32; 16], right: Cores, fresh: bool) {
                         steps(self, left, right, fresh);
                     }
+
+                    fn four_steps_and_of_memory(
+                        &mut self,
+                        left: &[u32; 16],
+                        right: Cores,
+                        other: &mut [f32; 32],
+                        of: InMemory,
+                    ) {
+                        steps(self, left, right, false);
+                        of_memory(other, of);
+                    }
                 }
             )*
         };
     }
     sums!(32 48 64 80 96 128);
 
-    /// `left·right` by so many steps of sixteen terms, an even number, for 64 columns; the right one's lines run along its columns.
-    pub fn steps_of_memory(sums: &mut [f32; 32], left: Cores, right: Cores, all: u32) {
+    /// Products of what is in memory, for 64 columns.
+    pub fn of_memory(sums: &mut [f32; 32], InMemory { left, right, steps: all }: InMemory) {
         assert!(all > 0 && all.is_multiple_of(2), "{all} steps");
         let (lane, first) = (warp::lane_id(), crate::device::thread::thread_idx_x() / 32 % 4 * 16);
         let (g, t) = (lane / 4, lane % 4);

@@ -5,16 +5,13 @@
 //! alone, and four lanes compare at the end.
 
 use super::super::super::halves::operand::EXPONENTIAL;
-use super::super::super::pass::derive;
 use super::super::super::state::stopped;
 use super::stages::{PLACES, Stages, send};
-use super::{COMPONENTS, NEXT_FEATURES, NEXT_OTHERS, ROWS, column, core_bytes, groups, stage_bytes};
+use super::{COMPONENTS, NEXT_FEATURES, NEXT_OTHERS, ROWS, core_bytes, groups, stage_bytes};
 use crate::Real;
-use crate::device::mma::{multiply_halves, to_halves};
-use crate::device::warpgroup::{Cores, Sums as _, two_steps};
+use crate::device::warpgroup::{Cores, Left};
 use crate::device::{self, Shared, WARP, thread, warp, words};
 use crate::each::each;
-use crate::layout::TILE_ROWS;
 use crate::math::ln_f64;
 
 kernels! {
@@ -24,22 +21,14 @@ kernels! {
         state: *const u32,
         /// The iteration that this belongs to, from 1.
         iteration: u32,
-        /// `(n, d)` tiled: rows less the shift.
-        x: *const f32,
-        /// `(ceil(n/128)*128,)`: squared norms of the rows, where they are a feature; else null.
-        norms: *const f32,
-        /// Rows of the chunk.
+        /// [`Linear::feature_words`](super::Linear::feature_words).
+        rows: *const u32,
+        /// Rows of the chunk, at least one.
         n: u64,
-        /// Dimensions.
-        d: u32,
-        /// One of [`derive`](crate::fused::pass::derive).
-        derive: u32,
         /// One of [`FEATURES`](super::FEATURES): that of the kernel.
         features: u32,
         /// [`Linear::stages`](super::Linear::stages).
         stages: u32,
-        /// `(d+1,)`: of columns and norms; powers of two.
-        scales: *const f32,
         /// [`Linear::operands`](super::Linear::operands), 16-byte aligned.
         operands: *const u32,
         /// [`logs_len`](super::logs_len), written.
@@ -106,44 +95,66 @@ impl Place {
     }
 }
 
-/// A lane's rows as left operands of `S` steps: two neighbours, which the product takes for rows eight apart.
+/// A lane's rows as left operands of `S` steps: two neighbours, which the product takes for rows eight apart. Rows that are not
+/// there are others.
 #[inline(always)]
 unsafe fn rows<const S: usize>(a: &Logs, Place { group, inside, lane }: Place) -> [[u32; 4]; S] {
-    let there = group < groups(a.n);
-    let row = (group % 2) as u32 * ROWS + inside;
-    let pair = |f: u32| {
-        let mut both = 0_u64;
-        let mut scale = 0.0;
-        if there && f <= a.d {
-            // SAFETY: two rows of a tile, which is filled up past the last: the first is even. Scales of columns and norms.
-            unsafe {
-                if f < a.d {
-                    let at = (group / 2 * a.d as u64 + f as u64) * TILE_ROWS as u64 + row as u64;
-                    both = device::load(a.x.wrapping_add(at as usize).cast(), 0);
-                } else if a.derive == derive::NORM {
-                    both = device::load(a.norms.wrapping_add((group / 2 * TILE_ROWS as u64) as usize + row as usize).cast(), 0);
-                }
-                scale = device::load(a.scales, f as u64);
-            }
-        }
-        [f32::from_bits(both as u32) * scale, f32::from_bits((both >> 32) as u32) * scale]
-    };
-    let mut out = [[0; 4]; S];
-    let squares = a.derive == derive::SQUARES;
+    let last = groups(a.n) - 1;
+    let group = if group < last { group } else { last };
+    let line = (lane % 4 * 32 + inside / 8 * NEXT_OTHERS + inside % 8 * 2) as u64;
+    let from = a.rows.wrapping_add(((group * core_bytes(16 * S as u32) as u64 + line) / 4) as usize);
+    let mut words = [[0; 4]; S];
+    // All that is read before any of it is used, so that latencies pass together.
     each(S, |s| {
-        let (f, square) = column(16 * s as u32, 16 * S as u32, squares);
-        if square {
-            let of = out[(f / 16) as usize];
-            each(4, |i| out[s][i] = multiply_halves(of[i], of[i]));
-        } else {
-            each(2, |half| {
-                let f = f + 8 * half as u32 + lane % 4 * 2;
-                let (even, odd) = (pair(f), pair(f + 1));
-                each(2, |r| out[s][2 * half + r] = to_halves(even[r], odd[r]));
-            });
-        }
+        each(4, |i| {
+            let at = (2 * s + i / 2) as u32 * NEXT_FEATURES + (i % 2 * 16) as u32;
+            // SAFETY: features of two rows of a group that there is.
+            words[s][i] = unsafe { device::load(from, (at / 4) as u64) };
+        });
+    });
+    let mut out = [[0; 4]; S];
+    each(S, |s| {
+        each(2, |half| {
+            let [even, odd] = [words[s][2 * half], words[s][2 * half + 1]];
+            out[s][2 * half] = even & 0xffff | odd << 16;
+            out[s][2 * half + 1] = even >> 16 | odd & 0xffff_0000;
+        });
     });
     out
+}
+
+/// What a lane knows of its two rows so far, among its own components.
+#[derive(Clone, Copy)]
+struct SoFar {
+    /// The largest density.
+    top: [f32; 2],
+    /// Powers of two less that, added up.
+    sum: [f32; 2],
+}
+
+impl SoFar {
+    /// Densities of a stage's components from products.
+    #[inline(always)]
+    fn add(&mut self, products: &[f32; 32], stage: u32, features: u32, t: u32) {
+        let scalars = Shared::<f32>::at(stage + core_bytes(features));
+        let mut joint = *products;
+        each(8, |i| {
+            let [c, m, d, n] = scalars.load4(2 * (8 * i as u32 + 2 * t));
+            each(2, |r| {
+                joint[4 * i + 2 * r] = Real::fma(m, joint[4 * i + 2 * r], c);
+                joint[4 * i + 2 * r + 1] = Real::fma(n, joint[4 * i + 2 * r + 1], d);
+            });
+        });
+        each(2, |r| {
+            let before = self.top[r];
+            let mut most = before;
+            each(16, |i| most = most.max(joint[i / 2 * 4 + 2 * r + i % 2]));
+            let mut new = [0.0; 2];
+            each(16, |i| new[i % 2] += words::exp2_approx_f32(joint[i / 2 * 4 + 2 * r + i % 2] - most));
+            self.sum[r] = Real::fma(self.sum[r], words::exp2_approx_f32(before - most), new[0] + new[1]);
+            self.top[r] = most;
+        });
+    }
 }
 
 /// The kernel for `S` steps of sixteen features.
@@ -151,7 +162,10 @@ unsafe fn rows<const S: usize>(a: &Logs, Place { group, inside, lane }: Place) -
 /// # Safety
 /// As the fields of [`Logs`] say.
 #[inline(always)]
-unsafe fn body<const S: usize>(a: Logs) {
+unsafe fn body<const S: usize>(a: Logs)
+where
+    [[u32; 4]; S]: Left,
+{
     // SAFETY: the state is as `state` says.
     if unsafe { stopped(a.state, a.iteration) } {
         return;
@@ -159,6 +173,8 @@ unsafe fn body<const S: usize>(a: Logs) {
     let features = 16 * S as u32;
     let bytes = stage_bytes(features);
     let t = warp::lane_id() % 4;
+    // A stage behind the others.
+    let behind = thread::thread_idx_x() >= THREADS / 2;
     // Stages come again and again, for each of the block's rows.
     let mut next = 0;
     let mut send_next = |to: u32| {
@@ -172,50 +188,34 @@ unsafe fn body<const S: usize>(a: Logs) {
     let all = groups(a.n) as u32;
     let mut first = thread::block_idx_x() * GROUPS;
     while first < all {
-        // SAFETY: guarded by what is there.
+        // SAFETY: the features of all rows are there.
         let left: [[u32; 4]; S] = unsafe { rows(&a, Place::anew(first)) };
-        let (mut top, mut sum) = ([LOWEST; 2], [0.0_f32; 2]);
-        let mut stage = 0;
-        while stage < a.stages {
-            let at = stages.take(&mut send_next);
-            let mut joint = [0.0; 32];
-            each(S.div_ceil(4), |four| {
-                let right = Cores {
-                    at: at + four as u32 * 8 * NEXT_FEATURES,
-                    terms: NEXT_FEATURES,
-                    others: NEXT_OTHERS,
-                };
-                if 4 * four + 4 <= S {
-                    let mut of = [0; 16];
-                    each(16, |i| of[i] = left[4 * four + i / 4][i % 4]);
-                    joint.four_steps(&of, right, four == 0);
-                } else {
-                    let mut of = [0; 8];
-                    each(8, |i| of[i] = left[S - 2 + i / 4][i % 4]);
-                    two_steps(&mut joint, &of, right, four == 0);
+        let mut so_far = SoFar { top: [LOWEST; 2], sum: [0.0; 2] };
+        let mut joint = [0.0; 32];
+        let (mut at, mut before) = (0, 0);
+        // In two turns for each stage, so that either is written out once: those ahead form products in the first.
+        let mut turn = 0;
+        while turn <= 2 * a.stages {
+            let even = turn % 2 == 0;
+            if even && turn < 2 * a.stages {
+                before = at;
+                at = stages.take(&mut send_next);
+            } else if even {
+                before = at;
+            }
+            if even == behind {
+                if turn > 0 {
+                    so_far.add(&joint, if behind { before } else { at }, features, t);
+                    // The compiler does not know that products come next, and would keep these.
+                    joint = [0.0; 32];
                 }
-            });
-            let scalars = Shared::<f32>::at(at + core_bytes(features));
-            each(8, |i| {
-                let [c, m, d, n] = scalars.load4(2 * (8 * i as u32 + 2 * t));
-                each(2, |r| {
-                    joint[4 * i + 2 * r] = Real::fma(m, joint[4 * i + 2 * r], c);
-                    joint[4 * i + 2 * r + 1] = Real::fma(n, joint[4 * i + 2 * r + 1], d);
-                });
-            });
-            each(2, |r| {
-                let before = top[r];
-                let mut most = before;
-                each(16, |i| most = most.max(joint[i / 2 * 4 + 2 * r + i % 2]));
-                let mut new = [0.0; 2];
-                each(16, |i| new[i % 2] += words::exp2_approx_f32(joint[i / 2 * 4 + 2 * r + i % 2] - most));
-                sum[r] = Real::fma(sum[r], words::exp2_approx_f32(before - most), new[0] + new[1]);
-                top[r] = most;
-            });
-            stage += 1;
+            } else if turn < 2 * a.stages {
+                left.times(&mut joint, Cores { at, terms: NEXT_FEATURES, others: NEXT_OTHERS });
+            }
+            turn += 1;
         }
         // SAFETY: the warp's rows, if there are any.
-        unsafe { finish(&a, Place::anew(first), top, sum) };
+        unsafe { finish(&a, Place::anew(first), so_far) };
         first += thread::grid_dim_x_anew() * GROUPS;
     }
     // What is on its way and will not be used.
@@ -224,7 +224,7 @@ unsafe fn body<const S: usize>(a: Logs) {
 
 /// Of a lane's two rows, about whose components four lanes know a part each.
 #[inline(always)]
-unsafe fn finish(a: &Logs, Place { group, inside, lane }: Place, mut top: [f32; 2], mut sum: [f32; 2]) {
+unsafe fn finish(a: &Logs, Place { group, inside, lane }: Place, SoFar { mut top, mut sum }: SoFar) {
     let row = group * ROWS as u64 + inside as u64;
     let mut likelihood = 0.0;
     let mut out = [0.0_f32; 4];

@@ -1,10 +1,13 @@
-//! What passes by in shared memory: pieces of one length that a whole block sends for, two ahead of the one in use.
+//! What passes by in shared memory: pieces of one length that a whole block sends for, two ahead of the one that is taken.
+//!
+//! Half of a block's warpgroups are a piece behind the others, so that these form products while those do everything else, and
+//! the other way round: the piece before the one that is taken stays too.
 
 use crate::device::mma::stores_before_products;
 use crate::device::{copies, thread};
 
-/// Places for pieces: one in use, two on their way.
-pub(super) const PLACES: u32 = 3;
+/// Places for pieces: two in use, two on their way.
+pub(super) const PLACES: u32 = 4;
 
 /// Places in shared memory, taken in turns.
 pub(super) struct Stages {
@@ -25,18 +28,17 @@ impl Stages {
         Self { offset, bytes, place: 0 }
     }
 
-    /// Where the next piece is, in bytes, until the one after it is taken; `send` sends for the piece after that, or for nothing.
+    /// Where the next piece is, in bytes, until the second after it is taken; `send` sends for that, or for nothing.
     #[inline(always)]
     pub(super) fn take(&mut self, send: impl FnOnce(u32)) -> u32 {
         copies::arrive_but::<1>();
         stores_before_products();
-        // What each thread waited for is there for all, and of the piece before nobody reads any more.
+        // What each thread waited for is there for all, and of the last piece but one nobody reads any more.
         thread::sync_threads();
         let at = self.offset + self.place * self.bytes;
-        let free = if self.place == 0 { PLACES - 1 } else { self.place - 1 };
-        send(self.offset + free * self.bytes);
+        send(self.offset + (self.place + 2) % PLACES * self.bytes);
         copies::end_group();
-        self.place = if self.place + 1 == PLACES { 0 } else { self.place + 1 };
+        self.place = (self.place + 1) % PLACES;
         at
     }
 }

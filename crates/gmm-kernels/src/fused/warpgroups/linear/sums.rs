@@ -14,7 +14,7 @@ use super::stages::{PLACES, Stages, send};
 use super::{COMPONENTS, NEXT_FEATURES, NEXT_OTHERS, ROWS, column, core_bytes, groups, stage_bytes};
 use crate::Real;
 use crate::device::mma::{mma_m16n8k16_f16, stores_before_products, to_halves};
-use crate::device::warpgroup::{self, Cores, steps_of_memory};
+use crate::device::warpgroup::{self, Cores, InMemory, of_memory};
 use crate::device::{self, Shared, WARP, copies, thread, warp, words};
 use crate::each::each;
 
@@ -96,6 +96,54 @@ fn threads(_: &Sums) -> u32 {
     THREADS
 }
 
+/// What takes products to densities, of a lane's two components; and where logarithms lie behind a place's features.
+struct Scalars {
+    constants: [f32; 2],
+    by: [f32; 2],
+    cores: u32,
+}
+
+impl Scalars {
+    #[inline(always)]
+    fn of(at: u32, component: u32, cores: u32) -> Self {
+        let one = |i: u32| {
+            let two = Shared::<f64>::at(at).load(component + i).to_bits();
+            [two as u32, (two >> 32) as u32].map(f32::from_bits)
+        };
+        let [[c, m], [d, n]] = [one(0), one(8)];
+        Self { constants: [c, d], by: [m, n], cores }
+    }
+}
+
+/// The features at a place as a right operand whose terms are rows.
+#[inline(always)]
+const fn down(at: u32) -> Cores {
+    Cores { at, terms: NEXT_OTHERS, others: NEXT_FEATURES }
+}
+
+/// Responsibilities of products with the rows at a place, as a left operand, and added up.
+#[inline(always)]
+fn responsibilities(joint: &[f32; 32], at: u32, of: &Scalars, weights: &mut [f32; 4]) -> [u32; 16] {
+    let t = warp::lane_id() % 4;
+    let logs = Shared::<f32>::at(at + of.cores);
+    let mut left = [0; 16];
+    each(8, |i| {
+        let [top, share, other_top, other_share] = logs.load4(2 * (8 * i as u32 + 2 * t));
+        each(2, |r| {
+            let one = |v: f32, top: f32, share: f32| {
+                words::exp2_approx_f32(Real::fma(of.by[r], v, of.constants[r]) - top) * share
+            };
+            let [p, q] = [joint[4 * i + 2 * r], joint[4 * i + 2 * r + 1]];
+            left[2 * i + r] = to_halves(one(p, top, share), one(q, other_top, other_share));
+        });
+    });
+    each(4, |s| {
+        let of = [left[4 * s], left[4 * s + 1], left[4 * s + 2], left[4 * s + 3]];
+        mma_m16n8k16_f16(weights, of, [ONES; 2]);
+    });
+    left
+}
+
 /// The kernel for `S` steps of sixteen features, whose sums a lane has as `M`.
 ///
 /// # Safety
@@ -111,7 +159,7 @@ unsafe fn body<const S: usize, M: warpgroup::Sums>(a: Sums) {
     let features = 16 * S as u32;
     let (cores, of_stage) = (core_bytes(features), stage_bytes(features));
     let (me, lane) = (thread::thread_idx_x() / WARP, warp::lane_id());
-    let (g, t) = (lane / 4, lane % 4);
+    let g = lane / 4;
     let place = Place { steps: S as u32, groups: a.groups, classes: 0 };
     let (two, split) = (thread::block_idx_x() % blocks, thread::block_idx_x() / blocks);
     let all = groups(a.n) as u32;
@@ -137,12 +185,10 @@ unsafe fn body<const S: usize, M: warpgroup::Sums>(a: Sums) {
     stores_before_products();
     thread::sync_threads();
     let own = me / 4 * of_stage;
-    let scalar = |row: u32| {
-        let two = Shared::<f64>::at(own + cores).load(me % 4 * 16 + row).to_bits();
-        [two as u32, (two >> 32) as u32].map(f32::from_bits)
-    };
-    let [[c, m], [d, n]] = [scalar(g), scalar(g + 8)];
-    let left_operand = Cores { at: own, terms: NEXT_FEATURES, others: NEXT_OTHERS };
+    let scalars = Scalars::of(own + cores, me % 4 * 16 + g, cores);
+    let coefficients = Cores { at: own, terms: NEXT_FEATURES, others: NEXT_OTHERS };
+    // A stage behind the other warpgroup.
+    let behind = me >= 4;
 
     let mut group = split;
     // A split without rows leaves zeros.
@@ -152,29 +198,39 @@ unsafe fn body<const S: usize, M: warpgroup::Sums>(a: Sums) {
         let mut sums = M::ZERO;
         let mut weights = [0.0_f32; 4];
         let mut left_in_run = RUN;
+        // Products of a turn: sums with the last place's responsibilities, and densities of the next. Who is ahead makes
+        // responsibilities after them, who is behind before: while the ones do the others have the tensor cores.
+        let (mut joint, mut left) = ([0.0; 32], [0; 16]);
+        let mut at = 0;
+        let mut first = true;
         while left_in_run > 0 && group < all {
             left_in_run -= 1;
-            let at = stages.take(&mut send_next);
-            let mut joint = [0.0; 32];
-            let across = Cores { at, terms: NEXT_FEATURES, others: NEXT_OTHERS };
-            steps_of_memory(&mut joint, left_operand, across, S as u32);
-            let logs = Shared::<f32>::at(at + cores);
-            let mut left = [0; 16];
-            each(8, |i| {
-                let [top, share, other_top, other_share] = logs.load4(2 * (8 * i as u32 + 2 * t));
-                let of = |v: f32, by: f32, constant: f32, top: f32, share: f32| {
-                    words::exp2_approx_f32(Real::fma(by, v, constant) - top) * share
-                };
-                let [p, q, r, s] = [joint[4 * i], joint[4 * i + 1], joint[4 * i + 2], joint[4 * i + 3]];
-                left[2 * i] = to_halves(of(p, m, c, top, share), of(q, m, c, other_top, other_share));
-                left[2 * i + 1] = to_halves(of(r, n, d, top, share), of(s, n, d, other_top, other_share));
-            });
-            sums.four_steps(&left, Cores { at, terms: NEXT_OTHERS, others: NEXT_FEATURES }, false);
-            each(4, |s| {
-                let of = [left[4 * s], left[4 * s + 1], left[4 * s + 2], left[4 * s + 3]];
-                mma_m16n8k16_f16(&mut weights, of, [ONES; 2]);
-            });
             group += a.splits;
+            let before = at;
+            at = stages.take(&mut send_next);
+            if behind && !first {
+                left = responsibilities(&joint, before, &scalars, &mut weights);
+            }
+            let densities = InMemory {
+                left: coefficients,
+                right: Cores { at, terms: NEXT_FEATURES, others: NEXT_OTHERS },
+                steps: S as u32,
+            };
+            if first {
+                of_memory(&mut joint, densities);
+            } else {
+                sums.four_steps_and_of_memory(&left, down(before), &mut joint, densities);
+            }
+            if !behind {
+                left = responsibilities(&joint, at, &scalars, &mut weights);
+            }
+            first = false;
+        }
+        if !first {
+            if behind {
+                left = responsibilities(&joint, at, &scalars, &mut weights);
+            }
+            sums.four_steps(&left, down(at), false);
         }
         // Found anew, so that no register holds it throughout the loop.
         let place = Place { groups: device::unknown(a.groups), ..place };
@@ -183,20 +239,26 @@ unsafe fn body<const S: usize, M: warpgroup::Sums>(a: Sums) {
         let (g, t) = (lane / 4, lane % 4);
         let component = |r: usize| two * 2 * COMPONENTS + me * 16 + g + 8 * r as u32;
         let scales = a.scales.wrapping_add(device::unknown(0) as usize);
-        each(2 * S, |i| {
-            each(2, |odd| {
-                let f = 8 * i as u32 + 2 * t + odd as u32;
+        each(S, |s| {
+            // All that is read of a step before any of it is written, so that latencies pass together.
+            let (mut at, mut values) = ([0; 8], [0.0; 8]);
+            each(4, |i| {
+                let f = 16 * s as u32 + 8 * (i / 2) as u32 + 2 * t + i as u32 % 2;
                 let (j, square) = column(f, features, a.derive == derive::SQUARES);
                 // SAFETY: of a column, or of the norms.
                 let scale = if j <= a.d { unsafe { device::load(scales, j as u64) } } else { 1.0 };
                 // Powers of two: nothing is rounded.
                 let by = back(if square { scale * scale } else { scale }) * (1.0 / EXPONENTIAL);
                 each(2, |r| {
-                    let sum = (sums[4 * i + 2 * r + odd] * by).to_f64();
-                    // SAFETY: places within the partial result, which this lane alone has.
-                    unsafe { add(partials, accumulate, place.column_sum(f, component(r)), sum) };
+                    at[2 * i + r] = place.column_sum(f, component(r));
+                    values[2 * i + r] = (sums[8 * s + i / 2 * 4 + 2 * r + i % 2] * by).to_f64();
                 });
             });
+            if accumulate {
+                // SAFETY: places within the partial result, which this lane alone has, here and below.
+                each(8, |i| values[i] += unsafe { device::load(partials.cast_const(), at[i]) });
+            }
+            each(8, |i| unsafe { device::store(partials, at[i], values[i]) });
         });
         if t == 0 {
             each(2, |r| {
