@@ -23,6 +23,8 @@ pub mod state;
 mod top;
 pub mod update;
 pub mod variants;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
+pub mod warpgroups;
 
 pub use variants::{Pass, Variant};
 #[cfg(not(target_arch = "nvptx64"))]

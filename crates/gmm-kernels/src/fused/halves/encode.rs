@@ -67,11 +67,11 @@ const TOP: i32 = 14;
 /// The most that a scaled column's precision may be. Halves of what is below 2⁻¹⁴ lose digits: products of entries as small
 /// as a standard deviation of 1/16 have an error of 2⁻¹⁷ each at most, and less the more rows there are. Columns reach 64
 /// at least, so a component may be a thousand times as narrow.
-const NARROWEST: f32 = 256.0;
+pub(in crate::fused) const NARROWEST: f32 = 256.0;
 
 /// The power of two that brings what is at most `most` below `2^TOP`, and the one that takes it back.
 #[inline(always)]
-fn scale_for(most: f32) -> (f64, f64) {
+pub(in crate::fused) fn scale_for(most: f32) -> (f64, f64) {
     // Within what a product of columns and coefficients leaves room for in `f32`.
     let e = (TOP - 1 - exponent(most)).clamp(-60, 60);
     (power_of_two(e).to_f64(), power_of_two(-e).to_f64())
@@ -288,7 +288,7 @@ unsafe fn factor(a: &Encode, k: u32) -> (f64, f32, f64) {
 
 /// A number as a half holds it.
 #[inline(always)]
-fn head(v: f32) -> f32 {
+pub(in crate::fused) fn head(v: f32) -> f32 {
     from_halves(to_halves(v, 0.0))[0]
 }
 

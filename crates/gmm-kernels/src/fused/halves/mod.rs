@@ -19,7 +19,7 @@
 pub mod densities;
 pub mod encode;
 pub mod moments;
-mod operand;
+pub(super) mod operand;
 mod order;
 mod rows;
 pub mod scales;

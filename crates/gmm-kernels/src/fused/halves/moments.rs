@@ -371,13 +371,13 @@ impl OfWeights {
 
 /// One over a power of two.
 #[inline(always)]
-fn back(scale: f32) -> f32 {
+pub(in crate::fused) fn back(scale: f32) -> f32 {
     f32::from_bits((254 << 23) - scale.to_bits())
 }
 
 /// Adds to what is there, or to nothing.
 #[inline(always)]
-unsafe fn add(partials: *mut f64, accumulate: bool, at: u64, v: f64) {
+pub(in crate::fused) unsafe fn add(partials: *mut f64, accumulate: bool, at: u64, v: f64) {
     // SAFETY: the caller's promise.
     unsafe {
         let before = if accumulate { device::load(partials.cast_const(), at) } else { 0.0 };

@@ -5,7 +5,7 @@ use crate::device::mma::{from_halves, mma_m16n8k16_f16, multiply_halves, to_halv
 
 /// By how much exponentials are scaled: the largest is 1, and the halves of those that are a millionth of it still have
 /// all digits.
-pub(super) const EXPONENTIAL: f32 = 16384.0;
+pub(in crate::fused) const EXPONENTIAL: f32 = 16384.0;
 
 /// Heads of two numbers, and their tails.
 #[inline(always)]

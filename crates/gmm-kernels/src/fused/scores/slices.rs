@@ -260,7 +260,7 @@ unsafe fn cut_coefficients(from: *const f64, all: u32) {
 /// Adds up what the four lanes of a row have, of each of `G` mixtures: each lane gets the sum of its own, `lane % G`. The order is the
 /// same for all.
 #[inline(always)]
-fn across<const G: usize>(sums: [f32; 4], lane: u32) -> f32 {
+pub(in crate::fused) fn across<const G: usize>(sums: [f32; 4], lane: u32) -> f32 {
     // What a lane keeps of two, and the other lane's share of what it gives away. By bits: of conditions the compiler makes
     // branches, with shuffles in either.
     let share = |first: f32, second: f32, by: u32| {

@@ -74,6 +74,24 @@ fn halves_are_the_references(one: bool) {
     }
 }
 
+/// Shapes for warpgroups of full covariances: of factors of 64 rows and of more, and more components than a block has.
+const FULL: [(usize, usize, usize, usize); 4] =
+    [(190, 40, 3, 128), (257, 64, 5, 128), (130, 128, 2, 256), (150, 70, 140, 128)];
+
+#[test]
+fn rows_by_warpgroups_are_the_references_with_full_covariances() {
+    for (i, (n, d, k, chunk)) in FULL.into_iter().enumerate() {
+        let o = Options { reg_covar: 0.1, blocks: [2, 3, 1, 1][i], how: How::Full { chunk }, ..PLAIN };
+        let kind = KINDS[0];
+        let t = std::time::Instant::now();
+        match i {
+            0 => check::<f32>(kind, (n, d, k), 1e3, &Options { iterations: 2, ..o }),
+            _ => check::<f32>(kind, (n, d, k), 0.0, &o),
+        }
+        eprintln!("{:?}", t.elapsed());
+    }
+}
+
 /// An outlier sets a column's scale; what is a thousandth of it has few digits in halves.
 #[test]
 fn components_too_narrow_for_halves_are_told() {

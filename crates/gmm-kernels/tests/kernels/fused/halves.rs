@@ -17,8 +17,8 @@ use crate::harness::poison;
 
 /// What the densities read.
 pub(super) struct Coded {
-    scales: Buffer<f32>,
-    norms: Buffer<f32>,
+    pub(super) scales: Buffer<f32>,
+    pub(super) norms: Buffer<f32>,
     operands: Buffer<u32>,
     offsets: Buffer<f32>,
     scalars: Buffer<f32>,
@@ -57,6 +57,19 @@ impl<T: Real> Passes<'_, T> {
         }
     }
 
+    /// Powers of two for columns, and for norms where they are a feature.
+    pub(super) fn scale_columns(&self, norms: &Buffer<f32>, scales: &mut Buffer<f32>) {
+        let arguments = Scales {
+            x: self.rows(),
+            norms: if self.kind == Kind::Spherical { norms.pointer() } else { null() },
+            n: self.n,
+            d: self.d,
+            scales: scales.pointer_mut(),
+        };
+        // SAFETY: buffers of these lengths, here and below.
+        unsafe { halves_scales().emulate((self.d + 1, 1), arguments) };
+    }
+
     #[allow(clippy::too_many_arguments)]
     pub(super) fn encode(
         &self,
@@ -70,16 +83,7 @@ impl<T: Real> Passes<'_, T> {
     ) {
         let of = self.of();
         if iteration == 0 {
-            let with_norms = self.kind == Kind::Spherical;
-            let arguments = Scales {
-                x: self.rows(),
-                norms: if with_norms { coded.norms.pointer() } else { null() },
-                n: self.n,
-                d: self.d,
-                scales: coded.scales.pointer_mut(),
-            };
-            // SAFETY: buffers of these lengths, here and below.
-            unsafe { halves_scales().emulate((self.d + 1, 1), arguments) };
+            self.scale_columns(&coded.norms, &mut coded.scales);
         }
         let arguments = Encode {
             state: state.pointer_mut(),

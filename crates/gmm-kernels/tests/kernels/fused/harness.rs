@@ -12,6 +12,7 @@ use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::narrow::{self, Cut, Narrow};
 use gmm_kernels::fused::state::STATE_LEN;
 use gmm_kernels::fused::update::{self, Update};
+use gmm_kernels::fused::warpgroups::full::Full;
 use gmm_kernels::fused::{self, Pass, Variant};
 use gmm_kernels::layout::{Kind, packed_len, tiled_len};
 use gmm_kernels::reduce::{self, Reduce};
@@ -72,6 +73,8 @@ pub(super) enum How {
     Halves { chunk: usize, one: bool },
     /// One whose warps have components of their own.
     Narrow,
+    /// In heads, by warpgroups, of full covariances.
+    Full { chunk: usize },
 }
 
 pub(super) const PLAIN: Options<'static> = Options {
@@ -93,6 +96,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
         How::Narrow => narrow::place(k as u32),
         How::Large(_) => Large::of(kind, k as u32, d as u32).place,
         How::Halves { one, .. } => Halves::of(kind, k as u32, d as u32, one).of.place,
+        How::Full { .. } => Full::of(k as u32, d as u32).unwrap().place(),
     };
     let x = tiled::<T>(data, Some(&shift), None);
     let row_weights = o.row_weights.map(Buffer::new);
@@ -116,13 +120,19 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
     let mut constants = poison::<f64>(8 * u64::from(place.groups));
     let mut carry = poison::<f64>(2);
     let mut trace = poison::<f64>(update::TRACE);
-    let mut partials = poison::<f64>(u64::from(o.blocks) * place.sums());
+    // Warpgroups write those of features alone.
+    let partials_len = u64::from(o.blocks) * place.sums();
+    let mut partials = match o.how {
+        How::Full { .. } => Buffer::new(&vec![0.0; partials_len as usize]),
+        _ => poison::<f64>(partials_len),
+    };
     let mut sums = poison::<f64>(place.sums());
     let pass = Passes::<T> { kind, n: n as u64, k: k as u32, d: d as u32, o, x: &x, row_weights: row_weights.as_ref() };
-    let has_roots = kind == Kind::Full && matches!(o.how, How::Halves { .. } | How::Narrow);
+    let has_roots = kind == Kind::Full && matches!(o.how, How::Halves { .. } | How::Narrow | How::Full { .. });
     let mut roots = poison::<f64>(k as u64 * packed_len(d as u32));
     let mut matrices = poison::<f64>(if o.wide { k as u64 * update::wide_matrix(d as u32) } else { 0 });
     let mut coded = pass.coded();
+    let mut full_operands = pass.full_operands();
     for iteration in 0..=o.iterations {
         if iteration > 0 {
             let (state, coefficients) = (state.pointer(), coefficients.pointer());
@@ -133,6 +143,9 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
                 }
                 How::Halves { chunk, .. } => pass.halves(chunk, iteration, state, &coded, &mut partials),
                 How::Narrow => pass.narrow(iteration, state, &means, &roots, &constants, &mut partials),
+                How::Full { chunk } => {
+                    pass.full(chunk, iteration, state, &coded, &full_operands, &mut partials);
+                }
             }
             let arguments = Reduce {
                 partials: partials.pointer(),
@@ -175,8 +188,15 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
         let kernel = if o.wide { update::update_wide() } else { update::update() };
         // SAFETY: as above.
         unsafe { kernel.emulate((8 * place.groups, 1), arguments) };
-        if let How::Halves { .. } = o.how {
-            pass.encode(iteration, &mut state, &coefficients, &roots, &means, &constants, &mut coded);
+        match o.how {
+            How::Halves { .. } => {
+                pass.encode(iteration, &mut state, &coefficients, &roots, &means, &constants, &mut coded);
+            }
+            How::Full { .. } => {
+                let of = [&roots, &means, &constants];
+                pass.encode_full(iteration, &mut state, of, &mut coded, &mut full_operands);
+            }
+            _ => {}
         }
     }
     let means = means.to_vec().iter().enumerate().map(|(i, m)| m + shift[i % d]).collect();
