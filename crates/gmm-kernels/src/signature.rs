@@ -14,22 +14,22 @@ pub struct Signature {
     pub name: &'static str,
     /// Whether it needs tensor cores: the module for Turing has none of these.
     pub tensor_cores: bool,
-    /// Whether it needs Hopper's: the module for Ampere has none of these either.
-    pub hopper: bool,
+    /// Whether it needs warpgroups: the module for Hopper alone has these.
+    pub warpgroups: bool,
     /// Names and types of its parameters, in order; `T` is the type that the name ends with.
     pub parameters: &'static [(&'static str, &'static str)],
 }
 
 fn one<A: Arguments>(kernel: Kernel<A>) -> Signature {
-    Signature { name: kernel.name, tensor_cores: false, hopper: false, parameters: A::PARAMETERS }
+    Signature { name: kernel.name, tensor_cores: false, warpgroups: false, parameters: A::PARAMETERS }
 }
 
 fn tensor(signature: Signature) -> Signature {
     Signature { tensor_cores: true, ..signature }
 }
 
-fn hopper(signature: Signature) -> Signature {
-    Signature { hopper: true, ..tensor(signature) }
+fn warpgroup(signature: Signature) -> Signature {
+    Signature { warpgroups: true, ..tensor(signature) }
 }
 
 fn generic<T: Real>() -> Vec<Signature> {
@@ -97,7 +97,7 @@ fn halves(all: &mut Vec<Signature>) {
     all.push(tensor(one(fused::halves::encode::halves_encode())));
 }
 
-fn warpgroups(all: &mut Vec<Signature>) {
+fn full_by_warpgroups(all: &mut Vec<Signature>) {
     use fused::warpgroups::full;
     all.extend(
         [
@@ -107,7 +107,7 @@ fn warpgroups(all: &mut Vec<Signature>) {
             one(full::normalise::warpgroups_normalise()),
             one(full::moments::warpgroups_moments_full()),
         ]
-        .map(hopper),
+        .map(warpgroup),
     );
 }
 
@@ -159,7 +159,7 @@ pub fn signatures() -> Vec<Signature> {
     large::<f32>(&mut all);
     large::<f64>(&mut all);
     halves(&mut all);
-    warpgroups(&mut all);
+    full_by_warpgroups(&mut all);
     all.push(tensor(one(fused::update::update())));
     all.push(tensor(one(fused::update::update_wide())));
     scores::<f32>(&mut all);

@@ -19,15 +19,25 @@ pub struct Cores {
     pub others: u32,
 }
 
+/// What a lane has of the sums of 64, 96, 128, 160, 192 or 256 columns: an array for each, since a compiler that is given one
+/// length after another leaves long ones in memory.
+pub trait Sums: Copy + core::ops::Index<usize, Output = f32> {
+    /// All of them 0.
+    const ZERO: Self;
+
+    /// `self += left·right` by four steps of sixteen terms; with `fresh` to nothing.
+    fn four_steps(&mut self, left: &[u32; 16], right: Cores, fresh: bool);
+}
+
 #[cfg(target_arch = "nvptx64")]
-pub use super::machine::warpgroup::{four_steps, steps_of_memory, two_steps};
+pub use super::machine::warpgroup::{steps_of_memory, two_steps};
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use by_warps::{four_steps, steps_of_memory, two_steps};
+pub use by_warps::{steps_of_memory, two_steps};
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod by_warps {
-    use super::Cores;
+    use super::{Cores, Sums};
     use crate::device::mma::{from_halves, mma_m16n8k16_f16, to_halves};
     use crate::device::{Shared, warp};
 
@@ -68,10 +78,20 @@ mod by_warps {
         steps(sums, left, right, fresh);
     }
 
-    /// `sums += left·right` by four steps of sixteen terms, for `2*M` columns; with `fresh` to nothing.
-    pub fn four_steps<const M: usize>(sums: &mut [f32; M], left: &[u32; 16], right: Cores, fresh: bool) {
-        steps(sums, left, right, fresh);
+    macro_rules! sums {
+        ($($m:literal)*) => {
+            $(
+                impl Sums for [f32; $m] {
+                    const ZERO: Self = [0.0; $m];
+
+                    fn four_steps(&mut self, left: &[u32; 16], right: Cores, fresh: bool) {
+                        steps(self, left, right, fresh);
+                    }
+                }
+            )*
+        };
     }
+    sums!(32 48 64 80 96 128);
 
     /// `left·right` by so many steps of sixteen terms, an even number, for 64 columns; the right one's lines run along its columns.
     pub fn steps_of_memory(sums: &mut [f32; 32], left: Cores, right: Cores, all: u32) {

@@ -4,7 +4,7 @@
 use core::arch::asm;
 
 use super::base;
-use crate::device::warpgroup::Cores;
+use crate::device::warpgroup::{Cores, Sums};
 
 // SAFETY of this floor: each `asm!` reads and writes its named operands and reads shared memory by descriptors that the caller
 // vouches for.
@@ -15,11 +15,20 @@ fn descriptor(of: Cores) -> [u32; 3] {
     [((base() + of.at) >> 4 & 0x3fff) | of.terms >> 4 << 16, of.others >> 4, of.terms >> 3]
 }
 
-/// `name, columns, registers of the sums after the first, steps: registers of the left operand`.
+/// A list of registers.
+macro_rules! registers {
+    ([$first:literal $($i:literal)*]) => { concat!("{{{", $first, "}" $(, ",{", $i, "}")*, "}}") };
+}
+
+/// `name, columns, registers of the sums, words of the left operand: its registers, and where they are among these`.
 macro_rules! of_registers {
-    ($name:ident, $n:literal, $m:literal, [$($i:literal)*], $steps:literal, $([$a:ident $b:ident $c:ident $d:ident $at:literal])*) => {
+    ($name:ident, $n:literal, $m:literal, $list:tt, $words:literal, $($more:tt)*) => {
+        of_registers!(@ $name, $n, $m, $list, $list, $words, $($more)*);
+    };
+    (@ $name:ident, $n:literal, $m:literal, $list:tt, [$($i:literal)*], $steps:literal,
+     $([$a:ident $b:ident $c:ident $d:ident $at:literal])*) => {
         #[inline(always)]
-        pub(super) fn $name(sums: &mut [f32; $m], left: &[u32; $steps], right: Cores, fresh: bool) {
+        fn $name(sums: &mut [f32; $m], left: &[u32; $steps], right: Cores, fresh: bool) {
             let [first, second, by] = descriptor(right);
             // SAFETY: see above.
             unsafe {
@@ -29,7 +38,7 @@ macro_rules! of_registers {
                     $(
                         "mov.b64 e, {{low, {second}}};",
                         concat!(
-                            "wgmma.mma_async.sync.aligned.m64n", $n, "k16.f32.f16.f16 {{{0}", $(",{", $i, "}",)* "}}, {{{",
+                            "wgmma.mma_async.sync.aligned.m64n", $n, "k16.f32.f16.f16 ", registers!($list), ", {{{",
                             stringify!($a), "},{", stringify!($b), "},{", stringify!($c), "},{", stringify!($d),
                             "}}}, e, add, 1, 1, 0;"
                         ),
@@ -37,7 +46,7 @@ macro_rules! of_registers {
                     )*
                     // The bracket not on a line of its own, which ends a kernel.
                     "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; }}",
-                    inout(reg32) sums[0], $(inout(reg32) sums[$i],)*
+                    $(inout(reg32) sums[$i],)*
                     $($a = in(reg32) left[$at], $b = in(reg32) left[$at + 1], $c = in(reg32) left[$at + 2],
                       $d = in(reg32) left[$at + 3],)*
                     first = in(reg32) first, second = in(reg32) second, by = in(reg32) by, old = in(reg32) !fresh as u32,
@@ -48,31 +57,31 @@ macro_rules! of_registers {
 }
 
 of_registers!(two_steps_64, 64, 32, [
-        1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+        0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
     ], 8, [a0 a1 a2 a3 0] [b0 b1 b2 b3 4]);
 of_registers!(four_steps_64, 64, 32, [
-        1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+        0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
     ], 16, [a0 a1 a2 a3 0] [b0 b1 b2 b3 4] [c0 c1 c2 c3 8] [d0 d1 d2 d3 12]);
 of_registers!(four_steps_96, 96, 48, [
-        1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39
+        0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39
         40 41 42 43 44 45 46 47
     ], 16, [a0 a1 a2 a3 0] [b0 b1 b2 b3 4] [c0 c1 c2 c3 8] [d0 d1 d2 d3 12]);
 of_registers!(four_steps_128, 128, 64, [
-        1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39
+        0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39
         40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
     ], 16, [a0 a1 a2 a3 0] [b0 b1 b2 b3 4] [c0 c1 c2 c3 8] [d0 d1 d2 d3 12]);
 of_registers!(four_steps_160, 160, 80, [
-        1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39
+        0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39
         40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75
         76 77 78 79
     ], 16, [a0 a1 a2 a3 0] [b0 b1 b2 b3 4] [c0 c1 c2 c3 8] [d0 d1 d2 d3 12]);
 of_registers!(four_steps_192, 192, 96, [
-        1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39
+        0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39
         40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75
         76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95
     ], 16, [a0 a1 a2 a3 0] [b0 b1 b2 b3 4] [c0 c1 c2 c3 8] [d0 d1 d2 d3 12]);
 of_registers!(four_steps_256, 256, 128, [
-        1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39
+        0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39
         40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75
         76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99 100 101 102 103 104 105 106 107 108
         109 110 111 112 113 114 115 116 117 118 119 120 121 122 123 124 125 126 127
@@ -84,24 +93,29 @@ pub fn two_steps(sums: &mut [f32; 32], left: &[u32; 8], right: Cores, fresh: boo
     two_steps_64(sums, left, right, fresh);
 }
 
-/// `sums += left·right` by four steps of sixteen terms, for `2*M` columns; with `fresh` to nothing.
-#[inline(always)]
-pub fn four_steps<const M: usize>(sums: &mut [f32; M], left: &[u32; 16], right: Cores, fresh: bool) {
-    macro_rules! choose {
-        ($($m:literal $name:ident)*) => {
-            match M {
-                // SAFETY: the same type.
-                $($m => $name(unsafe { &mut *sums.as_mut_ptr().cast::<[f32; $m]>() }, left, right, fresh),)*
-                _ => const { assert!(matches!(M, 32 | 48 | 64 | 80 | 96 | 128)) },
-            }
-        };
-    }
-    choose!(32 four_steps_64 48 four_steps_96 64 four_steps_128 80 four_steps_160 96 four_steps_192 128 four_steps_256);
-}
+macro_rules! sums {
+    ($($m:literal $name:ident)*) => {
+        $(
+            impl Sums for [f32; $m] {
+                const ZERO: Self = [0.0; $m];
 
-/// `left·right` by so many steps of sixteen terms, an even number, for 64 columns; the right one's lines run along its columns.
+                #[inline(always)]
+                fn four_steps(&mut self, left: &[u32; 16], right: Cores, fresh: bool) {
+                    $name(self, left, right, fresh);
+                }
+            }
+        )*
+    };
+}
+sums!(32 four_steps_64 48 four_steps_96 64 four_steps_128 80 four_steps_160 96 four_steps_192 128 four_steps_256);
+
+/// Defines the word for a list of registers.
 macro_rules! of_memory {
-    ($($i:literal)*) => {
+    ([$($i:literal)*]) => {
+        /// `left·right` by so many steps of sixteen terms, an even number, for 64 columns; the right one's lines run along its
+        /// columns.
+        // The label is known between its brackets alone.
+        #[allow(named_asm_labels)]
         #[inline(always)]
         pub fn steps_of_memory(sums: &mut [f32; 32], left: Cores, right: Cores, steps: u32) {
             let ([a, a2, a_by], [b, b2, b_by]) = (descriptor(left), descriptor(right));
@@ -113,13 +127,13 @@ macro_rules! of_memory {
                     "wgmma.fence.sync.aligned;",
                     "TOP:",
                     "mov.b64 e, {{x, {a2}}}; mov.b64 f, {{y, {b2}}};",
-                    concat!("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{{0}", $(",{", $i, "}",)* "}}, e, f, add, 1, 1, 0, 1;"),
+                    concat!("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 ", registers!([$($i)*]), ", e, f, add, 1, 1, 0, 1;"),
                     "setp.eq.b32 add, 0, 0; add.u32 x, x, {a_by}; add.u32 y, y, {b_by};",
                     "mov.b64 e, {{x, {a2}}}; mov.b64 f, {{y, {b2}}};",
-                    concat!("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{{0}", $(",{", $i, "}",)* "}}, e, f, add, 1, 1, 0, 1;"),
+                    concat!("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 ", registers!([$($i)*]), ", e, f, add, 1, 1, 0, 1;"),
                     "add.u32 x, x, {a_by}; add.u32 y, y, {b_by}; sub.u32 left, left, 2; setp.ne.u32 more, left, 0; @more bra TOP;",
                     "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; }}",
-                    inout(reg32) sums[0], $(inout(reg32) sums[$i],)*
+                    $(inout(reg32) sums[$i],)*
                     a = in(reg32) a, a2 = in(reg32) a2, a_by = in(reg32) a_by,
                     b = in(reg32) b, b2 = in(reg32) b2, b_by = in(reg32) b_by, steps = in(reg32) steps,
                     options(nostack));
@@ -128,6 +142,6 @@ macro_rules! of_memory {
     };
 }
 
-of_memory!(
-        1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
-);
+of_memory!([
+        0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+]);

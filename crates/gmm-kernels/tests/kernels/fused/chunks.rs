@@ -76,7 +76,7 @@ fn halves_are_the_references(one: bool) {
 
 /// Shapes for warpgroups of full covariances: of factors of 64 rows and of more, and more components than a block has.
 const FULL: [(usize, usize, usize, usize); 4] =
-    [(190, 40, 3, 128), (257, 64, 5, 128), (130, 128, 2, 256), (150, 70, 140, 128)];
+    [(190, 40, 3, 128), (257, 64, 5, 128), (130, 128, 2, 256), (300, 4, 130, 128)];
 
 #[test]
 fn rows_by_warpgroups_are_the_references_with_full_covariances() {

@@ -11,7 +11,7 @@ use super::super::super::state::stopped;
 use super::{CORE, ROWS, columns, component_bytes, factor_bytes, factor_rows, groups, pair, set_pair, word_of_rows};
 use crate::Real;
 use crate::device::mma::{stores_before_products, to_halves};
-use crate::device::warpgroup::{Cores, four_steps};
+use crate::device::warpgroup::{Cores, Sums as _};
 use crate::device::{self, Shared, WARP, copies, thread, warp};
 use crate::each::each;
 use crate::layout::TILE_ROWS;
@@ -135,7 +135,7 @@ unsafe fn body<const H: usize>(a: Joint) {
                 let at = here + c as u32 * size;
                 let offsets = at + factor_bytes(most_columns(H)) + 16 * t;
                 let mut norm = [0.0; 2];
-                four_steps(&mut sums, &left[0], Cores { at, terms: CORE, others: 8 * CORE }, true);
+                sums.four_steps(&left[0], Cores { at, terms: CORE, others: 8 * CORE }, true);
                 // Behind a product, so that others multiply meanwhile; and early, so that all are there at the next barrier.
                 if c < 2 && more {
                     // SAFETY: as above.
@@ -144,8 +144,8 @@ unsafe fn body<const H: usize>(a: Joint) {
                 add_squares(&sums, offsets, &mut norm);
                 if H == 2 {
                     let below = |terms: u32| Cores { at: at + (64 + terms) * CORE, terms: CORE, others: 16 * CORE };
-                    four_steps(&mut sums, &left[0], below(0), true);
-                    four_steps(&mut sums, &left[H - 1], below(8), false);
+                    sums.four_steps(&left[0], below(0), true);
+                    sums.four_steps(&left[H - 1], below(8), false);
                     add_squares(&sums, offsets + 4 * 64, &mut norm);
                 }
                 each(2, |row| norms[row][c] = norm[row]);
@@ -197,6 +197,10 @@ unsafe fn rows<const H: usize>(a: &Joint, group: u32, me: u32, lane: u32, left: 
     let filled = 16 * a.d.div_ceil(16);
     let word = |column: u32| (column * (ROWS / 2) + word_of_rows(column, row)) as u64;
     each(4 * H, |step| {
+        if step == 4 {
+            // Keeps the other half from being read ahead, into registers of which there are none left.
+            warp::sync_warp();
+        }
         let column = |q: usize| 16 * step as u32 + 2 * t + (q % 2 + q / 2 * 8) as u32;
         let mut v = [[0.0; 2]; 4];
         each(4, |q| {

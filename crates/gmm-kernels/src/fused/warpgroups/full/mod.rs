@@ -44,10 +44,10 @@ impl Full {
         if k > 0 && d > 0 && d <= COLUMNS { Some(Self { k, d }) } else { None }
     }
 
-    /// Where sums lie.
+    /// Where sums lie: of a multiple of 32 components, which are written together.
     #[inline(always)]
     pub const fn place(self) -> Place {
-        Place::full(4 * self.d.div_ceil(16), self.k.div_ceil(8))
+        Place::full(4 * self.d.div_ceil(16), 4 * self.k.div_ceil(32))
     }
 
     /// Components that have densities: filled up to groups of eight.

@@ -11,7 +11,7 @@ use super::units::{self, OF_BLOCK, OF_WARP, Unit};
 use super::{COMPONENTS, CORE, Full, ROWS, columns, groups};
 use crate::Real;
 use crate::device::mma::{multiply_halves, stores_before_products};
-use crate::device::warpgroup::{Cores, four_steps};
+use crate::device::warpgroup::{Cores, Sums as _};
 use crate::device::{self, Shared, WARP, copies, thread, warp};
 use crate::each::each;
 
@@ -82,6 +82,9 @@ fn shared_bytes(_: &Moments) -> u64 {
 fn threads(_: &Moments) -> u32 {
     THREADS
 }
+
+/// Groups of eight components that a block has.
+const GROUPS: usize = COMPONENTS as usize / 8;
 
 /// Sums of a warp's units: of each sixteen columns by 128 components.
 type Of = [[f32; 64]; OF_WARP as usize];
@@ -173,7 +176,7 @@ fn add_products(sums: &mut Of, group: u32, own: u32, partners: [u32; OF_WARP as 
         });
     });
     each(OF_WARP as usize, |u| {
-        four_steps(&mut sums[u], &left[u], Cores { at: group, terms: CORE, others: 8 * CORE }, false);
+        sums[u].four_steps(&left[u], Cores { at: group, terms: CORE, others: 8 * CORE }, false);
     });
 }
 
@@ -198,23 +201,23 @@ unsafe fn flush(a: &Moments, sums: &Of, accumulate: bool) {
             let by = back(scale(16 * unit.sixteen + i)).to_f64() * back(scale(unit.column(a.d))).to_f64()
                 / EXPONENTIAL.to_f64();
             // Some at a time, so that latencies pass together.
-            each(2, |eight| {
-                let there = |i: usize| COMPONENTS / 8 * cut.tile + ((8 * eight + i / 2) as u32) < place.groups;
-                let at = |i: usize| to.first + to.group * (8 * eight + i / 2) as u64 + to.odd * (i % 2) as u64;
-                let mut before = [0.0; 16];
-                each(16, |i| {
-                    if accumulate && there(i) {
-                        // SAFETY: a place within the partial result, which this lane alone has.
-                        before[i] = unsafe { device::load(partials.cast_const(), at(i)) };
+            each(GROUPS / 4, |four| {
+                let group = COMPONENTS / 8 * cut.tile + 4 * four as u32;
+                if group < place.groups {
+                    let at = |i: usize| to.first + to.group * (4 * four + i / 2) as u64 + to.odd * (i % 2) as u64;
+                    let mut before = [0.0; 8];
+                    if accumulate {
+                        // SAFETY: a place within the partial result, which this lane alone has, here and below.
+                        each(8, |i| before[i] = unsafe { device::load(partials.cast_const(), at(i)) });
                     }
-                });
-                each(16, |i| {
-                    if there(i) {
-                        let sum = sums[u][4 * (8 * eight + i / 2) + 2 * row + i % 2];
+                    each(8, |i| {
+                        // Else the compiler makes `f64` of them all before any is written, which takes twice the registers.
+                        let sum = device::unknown(sums[u][4 * (4 * four + i / 2) + 2 * row + i % 2].to_bits());
+                        let sum = f32::from_bits(sum).to_f64();
                         // SAFETY: as above.
-                        unsafe { device::store(partials, at(i), Real::fma(sum.to_f64(), by, before[i])) };
-                    }
-                });
+                        unsafe { device::store(partials, at(i), Real::fma(sum, by, before[i])) };
+                    });
+                }
             });
         });
     });
