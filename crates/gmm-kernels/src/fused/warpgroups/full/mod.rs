@@ -142,7 +142,7 @@ pub const fn columns(d: u32) -> u32 {
 /// in odd columns, so that what neighbouring columns have for the same lane lies in other banks.
 #[inline(always)]
 const fn word_of_rows(column: u32, row: u32) -> u32 {
-    let half = row / 32 ^ column % 2;
+    let half = (row / 32) ^ (column % 2);
     16 * half + row % 32 / 2
 }
 

@@ -164,11 +164,11 @@ fn add_products(sums: &mut Of, group: u32, own: u32, partners: [u32; OF_WARP as 
     let four = |at: u32| Shared::<f32>::at(group + at).load4(0).map(f32::to_bits);
     // Of the lane's two columns, in each half of the rows.
     let mut x = [[[0; 4]; 2]; 2];
-    each(2, |half| each(2, |row| x[half][row] = four((own ^ 64 * half as u32) + row as u32 * 8 * COLUMN)));
+    each(2, |half| each(2, |row| x[half][row] = four((own ^ (64 * half as u32)) + row as u32 * 8 * COLUMN)));
     let mut left = [[0; 16]; OF_WARP as usize];
     each(OF_WARP as usize, |u| {
         each(2, |half| {
-            let by = four(partners[u] ^ 64 * half as u32);
+            let by = four(partners[u] ^ (64 * half as u32));
             each(8, |i| {
                 let (word, row) = (i / 2, i % 2);
                 left[u][8 * half + i] = multiply_halves(x[half][row][word], by[word]);
