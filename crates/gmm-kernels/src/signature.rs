@@ -103,6 +103,7 @@ fn full_by_warpgroups(all: &mut Vec<Signature>) {
         [
             one(full::encode::warpgroups_encode_full()),
             one(full::joint::warpgroups_joint_64()),
+            one(full::joint::warpgroups_joint_96()),
             one(full::joint::warpgroups_joint_128()),
             one(full::normalise::warpgroups_normalise()),
             one(full::moments::warpgroups_moments_full()),

@@ -24,6 +24,8 @@ pub mod mma;
 pub mod ring;
 mod shared;
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
+pub mod triangle;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
 pub mod warpgroup;
 
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]

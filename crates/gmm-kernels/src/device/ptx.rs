@@ -3,6 +3,8 @@
 #[cfg(feature = "sm_80")]
 mod mma;
 #[cfg(feature = "sm_90a")]
+pub mod triangle;
+#[cfg(feature = "sm_90a")]
 pub mod warpgroup;
 
 use core::arch::{asm, global_asm, nvptx};

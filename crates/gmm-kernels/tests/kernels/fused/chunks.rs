@@ -74,10 +74,15 @@ fn halves_are_the_references(one: bool) {
     }
 }
 
-/// Shapes for warpgroups of full covariances, rows of a chunk, and splits: factors of 64 rows and of more, rows that a block takes in
-/// turns, more components than a block of the moments has.
-const FULL: [((usize, usize, usize), usize, u32); 4] =
-    [((190, 40, 3), 128, 2), ((330, 64, 5), 384, 1), ((130, 128, 2), 256, 1), ((300, 4, 130), 128, 3)];
+/// Shapes for warpgroups of full covariances, rows of a chunk, and splits: factors of two, three and four blocks, rows that a block
+/// takes in turns, more components than a block of the moments has.
+const FULL: [((usize, usize, usize), usize, u32); 5] = [
+    ((190, 40, 3), 128, 2),
+    ((330, 64, 5), 384, 1),
+    ((70, 90, 2), 128, 1),
+    ((130, 128, 2), 256, 1),
+    ((300, 4, 130), 128, 3),
+];
 
 #[test]
 fn rows_by_warpgroups_are_the_references_with_full_covariances() {

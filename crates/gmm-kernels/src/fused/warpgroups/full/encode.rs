@@ -2,7 +2,7 @@
 
 use super::super::super::halves::encode::{NARROWEST, head, scale_for};
 use super::super::super::state::{TROUBLE, stopped};
-use super::{component_bytes, factor_bytes, factor_rows};
+use super::{CORE, blocks, factors_at, offsets_at, pair_bytes, rows_apart, scalars_at};
 use crate::device::mma::to_halves;
 use crate::device::{self, Shared, WARP, block_max, thread};
 use crate::each::each;
@@ -55,7 +55,7 @@ pub unsafe fn body(a: Encode) {
         if trouble || (a.iteration > 0 && stopped(a.state.cast_const(), a.iteration)) {
             return;
         }
-        let own = a.operands.wrapping_add((k as u64 * (component_bytes(a.d) / 4) as u64) as usize);
+        let own = a.operands.wrapping_add(((k / 2) as u64 * (pair_bytes(blocks(a.d)) / 4) as u64) as usize);
         let (constant, by) = match k < a.k {
             false => (f64::NEG_INFINITY, 0.0),
             true => {
@@ -70,7 +70,7 @@ pub unsafe fn body(a: Encode) {
             }
         };
         if thread::thread_idx_x() == 0 {
-            let at = ((factor_bytes(a.d) + 4 * factor_rows(a.d)) / 4) as u64;
+            let at = (scalars_at(blocks(a.d)) / 4 + k % 2 * 2) as u64;
             // To base 2.
             let v = [constant, by].map(|v| (v * core::f64::consts::LOG2_E) as f32);
             device::store(own, at, v[0].to_bits());
@@ -79,19 +79,10 @@ pub unsafe fn body(a: Encode) {
     }
 }
 
-/// Words before a factor's eight columns from `8*eight` on of a row.
-#[inline(always)]
-const fn line(row: u32, eight: u32) -> u32 {
-    // Cores of eight rows, each with all columns that there are of these.
-    let (before, eights) = if row < 64 { (0, 8) } else { (64 * 32, 16) };
-    before + (row % 64 / 8 * eights + eight) * 32 + row % 8 * 4
-}
-
-/// Where a row's offset lies among those of its 64: a lane of the densities finds those of sixteen rows side by side.
+/// Where the offset of a row, of 32, lies: a lane of the densities finds its four of sixteen rows side by side.
 #[inline(always)]
 const fn offset(row: u32) -> u32 {
-    let (eight, t) = (row / 8, row % 8 / 2);
-    eight / 2 * 16 + t * 4 + eight % 2 * 2 + row % 2
+    row / 16 * 16 + row % 8 / 2 * 4 + row / 8 % 2 * 2 + row % 2
 }
 
 /// Writes a component's factor and offsets; what takes `W` back to its size, and the largest precision of a column, given those
@@ -127,21 +118,26 @@ unsafe fn factor(a: &Encode, k: u32, own: *mut u32) -> (f64, f32) {
     }
     let (scale, back) = scale_for(block_max(most, Shared::at(0)));
     let as_half = |i: u32, j: u32| (of(i, j) * scale) as f32;
-    // Lines of the first 64 rows, then those of the others.
-    let mut i = thread::thread_idx_x();
-    while i < factor_bytes(d) / 16 {
-        let (row, eight) = if i < 512 { (i / 8, i % 8) } else { (64 + (i - 512) / 16, i % 16) };
-        let mut words = [0; 4];
-        each(4, |two| {
-            let j = 8 * eight + 2 * two as u32;
-            words[two] = to_halves(as_half(row, j), as_half(row, j + 1));
-        });
-        // SAFETY: a line of the component's, 16-byte aligned.
-        unsafe { device::store4(own, line(row, eight) as u64, words) };
-        i += THREADS;
+    let mut block = 0;
+    while block < blocks(d) {
+        // Lines of eight columns of a row, up to the diagonal block.
+        let (mut i, eights) = (thread::thread_idx_x(), 4 * (block + 1));
+        while i < 32 * eights {
+            let (row, eight) = (i / eights, i % eights);
+            let mut words = [0; 4];
+            each(4, |two| {
+                let (row, j) = (32 * block + row, 8 * eight + 2 * two as u32);
+                words[two] = to_halves(as_half(row, j), as_half(row, j + 1));
+            });
+            let at = factors_at(block) + (k % 2 * 4 + row / 8) * rows_apart(block) + eight * CORE + row % 8 * 16;
+            // SAFETY: a line of the component's, 16-byte aligned.
+            unsafe { device::store4(own, (at / 4) as u64, words) };
+            i += THREADS;
+        }
+        block += 1;
     }
     let mut i = thread::thread_idx_x();
-    while i < factor_rows(d) {
+    while i < 32 * blocks(d) {
         let mut sum = 0.0;
         let mut j = 0;
         while j <= i && i < d {
@@ -154,7 +150,7 @@ unsafe fn factor(a: &Encode, k: u32, own: *mut u32) -> (f64, f32) {
             }
             j += 1;
         }
-        let at = factor_bytes(d) / 4 + i / 64 * 64 + offset(i % 64);
+        let at = offsets_at(blocks(d)) / 4 + i / 32 * 64 + k % 2 * 32 + offset(i % 32);
         // SAFETY: a row of the component's.
         unsafe { device::store(own, at as u64, (sum as f32).to_bits()) };
         i += THREADS;

@@ -1,12 +1,12 @@
 //! Full covariances of up to 128 columns.
 //!
-//! [`encode`] leaves each component's factor `W` as halves. [`joint`] holds 256 rows in registers while all components pass by,
-//! and leaves log joint densities, what rows are to be normalised with, and the rows' columns as halves. [`normalise`] makes
+//! [`mod@encode`] leaves the components' factors `W` as halves. [`joint`] holds 256 rows in registers while all components pass
+//! by, and leaves log joint densities, what rows are to be normalised with, and the rows' columns as halves. [`normalise`] makes
 //! responsibilities of them, in the order of a right operand, and [`moments`] adds products of two columns times
 //! responsibilities up, the columns' products formed in registers.
 //!
-//! A density is `W(x − μ)`, squared and added up: where a product with `W` is 64 rows by 64, adding up is a tenth of it. For
-//! that the joint densities, of size n×k, go through memory once; a moment needs them some sixty times.
+//! Log joint densities, of size n×k, go through memory: made anew for each block of the moments, of which up to 37 share 128
+//! components, they would take longer than all else.
 
 pub mod encode;
 pub mod joint;
@@ -62,9 +62,9 @@ impl Full {
         self.k.div_ceil(COMPONENTS)
     }
 
-    /// Words of the coefficients: `components` times [`component_bytes`].
+    /// Words of the coefficients: [`pair_bytes`] of each two components.
     pub const fn operands(self) -> u64 {
-        self.components() as u64 * (component_bytes(self.d) / 4) as u64
+        (self.components() / 2) as u64 * (pair_bytes(blocks(self.d)) / 4) as u64
     }
 
     /// Words of a chunk's columns as halves: for each 64 rows [`columns`] times 32.
@@ -95,13 +95,17 @@ impl Full {
     /// Shared memory of a block of the joint densities and of one of the moments, in bytes.
     #[cfg(not(target_arch = "nvptx64"))]
     pub const fn shared_bytes(self) -> (u64, u64) {
-        (joint::shared_len(self.d), moments::SHARED as u64)
+        (joint::shared_len(blocks(self.d)), moments::SHARED as u64)
     }
 
     /// The kernel for joint densities.
     #[cfg(not(target_arch = "nvptx64"))]
     pub fn densities(self) -> crate::Kernel<joint::Joint> {
-        if self.d <= 64 { joint::warpgroups_joint_64() } else { joint::warpgroups_joint_128() }
+        match blocks(self.d) {
+            2 => joint::warpgroups_joint_64(),
+            3 => joint::warpgroups_joint_96(),
+            _ => joint::warpgroups_joint_128(),
+        }
     }
 }
 
@@ -111,23 +115,45 @@ pub const fn groups(n: u64) -> u64 {
     n.div_ceil(ROWS as u64)
 }
 
-/// Rows of a component's factor, filled up.
+/// Blocks of 32 columns: those that there are kernels for.
 #[inline(always)]
-const fn factor_rows(d: u32) -> u32 {
-    if d <= 64 { 64 } else { 128 }
+const fn blocks(d: u32) -> u32 {
+    if d <= 64 { 2 } else { d.div_ceil(32) }
 }
 
-/// Bytes of a factor's cores: of its first 64 rows the first 64 columns, which are all that is not above the diagonal, of
-/// the others all.
+/// Bytes of two components' coefficients for so many blocks, a multiple of 16: their factors, offsets, constants and multipliers.
+///
+/// A product has 64 columns, and of 32 rows of a factor those up to the diagonal are no more than of 32 rows of another's: so
+/// the same 32 rows of two components are multiplied together, the first's, then the second's. Blocks of them follow one another, in
+/// cores of eight rows and columns, those of the same rows side by side; then the offsets of each block.
 #[inline(always)]
-const fn factor_bytes(d: u32) -> u32 {
-    if d <= 64 { 64 * CORE } else { 3 * 64 * CORE }
+pub const fn pair_bytes(blocks: u32) -> u32 {
+    scalars_at(blocks) + 16
 }
 
-/// Bytes of a component's coefficients: its factor, offsets, a constant and a multiplier; a multiple of 16.
+/// Bytes before the `block`th 32 rows of two components' factors.
 #[inline(always)]
-pub const fn component_bytes(d: u32) -> u32 {
-    factor_bytes(d) + 4 * factor_rows(d) + 16
+const fn factors_at(block: u32) -> u32 {
+    // A block has 64 lines of four cores for each block up to the diagonal.
+    4096 * (block * (block + 1) / 2)
+}
+
+/// Bytes from a core of a block to that of the next eight rows.
+#[inline(always)]
+const fn rows_apart(block: u32) -> u32 {
+    4 * CORE * (block + 1)
+}
+
+/// Bytes before two components' offsets, 64 for each block.
+#[inline(always)]
+const fn offsets_at(blocks: u32) -> u32 {
+    factors_at(blocks)
+}
+
+/// Bytes before two components' constants and multipliers.
+#[inline(always)]
+const fn scalars_at(blocks: u32) -> u32 {
+    offsets_at(blocks) + 4 * 64 * blocks
 }
 
 /// Columns that are held as halves: those of rows, filled up to sixteens, then ones and fifteen of zeros.
