@@ -1,8 +1,9 @@
 //! Sums of products of two columns times responsibilities over a chunk of rows, one partial result for each split of them.
 //!
-//! A warp owns two [units](Unit) by 128 components, a warpgroup so 128 products of columns. What a block reads of 64 rows are
-//! the responsibilities, the sixteen columns of its units, which are at most two times sixteen, and for each unit the
-//! one that they are multiplied with. Twice as many components by half as many units would take as many registers, and read more.
+//! A warp owns two *units*, sixteen columns times one, by 128 components: of those in registers a warpgroup has 128 products of
+//! columns. What a block reads of 64 rows are the responsibilities, the sixteen columns of its units, which are at most two
+//! times sixteen, and for each unit the one that they are multiplied with. Twice as many components by half as many units would
+//! take as many registers, and read more.
 
 use super::super::super::halves::moments::{add, back};
 use super::super::super::halves::operand::EXPONENTIAL;
@@ -71,6 +72,7 @@ const PARTNERS: u32 = RESPONSIBILITIES + 2 * SIXTEEN;
 const GROUP: u32 = PARTNERS + OF_BLOCK * COLUMN;
 
 /// Bytes of shared memory: groups that are in use, and as many on their way.
+#[cfg(not(target_arch = "nvptx64"))]
 pub(super) const SHARED: u32 = 2 * TOGETHER * GROUP;
 
 #[cfg(not(target_arch = "nvptx64"))]
