@@ -108,6 +108,21 @@ fn halves(all: &mut Vec<Signature>) {
     all.push(tensor(one(fused::halves::encode::halves_encode())));
 }
 
+fn full_by_warpgroups(all: &mut Vec<Signature>) {
+    use fused::warpgroups::full;
+    all.extend(
+        [
+            one(full::encode::warpgroups_encode_full()),
+            one(full::joint::warpgroups_joint_64()),
+            one(full::joint::warpgroups_joint_96()),
+            one(full::joint::warpgroups_joint_128()),
+            one(full::normalise::warpgroups_normalise()),
+            one(full::moments::warpgroups_moments_full()),
+        ]
+        .map(warpgroup),
+    );
+}
+
 fn scores<T: Real>(all: &mut Vec<Signature>) {
     use fused::scores::{Columns, Form, alone, kernel, slices};
     for form in Form::ALL {
@@ -157,6 +172,7 @@ pub fn signatures() -> Vec<Signature> {
     large::<f64>(&mut all);
     halves(&mut all);
     by_warpgroups(&mut all);
+    full_by_warpgroups(&mut all);
     all.push(tensor(one(fused::update::update())));
     all.push(tensor(one(fused::update::update_wide())));
     scores::<f32>(&mut all);

@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use gmm_kernels::fused::large;
 use gmm_kernels::fused::update::{Matrices, TRACE, wide_matrix};
-use gmm_kernels::fused::warpgroups::linear;
 use gmm_kernels::layout::{packed_len, tiled_len};
 use gmm_model::CovarianceType;
 
@@ -43,6 +42,8 @@ struct RangesBetween {
     exponentials: Range<usize>,
     factors: Range<usize>,
     likelihoods: Range<usize>,
+    joint: Range<usize>,
+    responsibilities: Range<usize>,
 }
 
 #[derive(Clone)]
@@ -100,8 +101,12 @@ impl Arena {
                 Kernels::Halves(halves, _) => {
                     (halves.exponentials(rows).div_ceil(2), halves.of.factors(rows).div_ceil(2))
                 }
-                Kernels::Warpgroups(of, _) => (of.feature_words(rows).div_ceil(2), linear::logs_len(rows).div_ceil(2)),
+                Kernels::Warpgroups(of, _) => (of.rows(rows).div_ceil(2), of.normalisers(rows).div_ceil(2)),
                 Kernels::Fused(..) | Kernels::Narrow(..) => unreachable!("they have no chunks"),
+            };
+            let (joint, responsibilities) = match &plan.kernels {
+                Kernels::Warpgroups(of, _) => of.densities(rows),
+                _ => (0, 0),
             };
             RangesBetween {
                 norms: take(match (with_norms, coded.is_some()) {
@@ -112,6 +117,8 @@ impl Arena {
                 exponentials: take(exponentials as usize),
                 factors: take(factors as usize),
                 likelihoods: take(large::likelihoods(rows) as usize),
+                joint: take(words(joint)),
+                responsibilities: take(words(responsibilities)),
             }
         });
         Self {
@@ -145,6 +152,8 @@ impl Arena {
             exponentials: numbers.index(at.exponentials.clone()),
             factors: numbers.index(at.factors.clone()),
             likelihoods: numbers.index(at.likelihoods.clone()),
+            joint: numbers.index(at.joint.clone()),
+            responsibilities: numbers.index(at.responsibilities.clone()),
         })
     }
 

@@ -14,7 +14,7 @@ pub(super) const fn limits(shape: &Shape, way: Way) -> (f64, f64) {
     match (way, shape.precision, shape.kind) {
         // Terms are of differences here, and a density loses the root of what is counted.
         (Way::Narrow(_), ..) => (1e5, 2e-8),
-        (Way::Halves(_), _, CovarianceType::Full) => (2e5, 5e-3),
+        (Way::Halves(_) | Way::Warpgroups(_), _, CovarianceType::Full) => (2e5, 5e-3),
         (Way::Halves(_) | Way::Warpgroups(_), ..) => (2e4, 5e-3),
         (_, precision, _) => limits_of_features(precision),
     }

@@ -5,7 +5,7 @@ use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::narrow;
 use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
 use gmm_kernels::fused::update::{Matrices, TRACE};
-use gmm_kernels::fused::warpgroups::linear;
+use gmm_kernels::fused::warpgroups;
 use gmm_kernels::fused::{self, Variant};
 use gmm_kernels::{THREADS, device::WARP};
 use gmm_model::{CovarianceType, Mixture};
@@ -91,7 +91,9 @@ impl<T: Number> CudaRows<T> {
             match self.iterate_as(way, &plan, run, options, seen)? {
                 Left::AtTheEnd => return Ok(()),
                 // What these two lose the others may keep; what those lose is lost by all that have features.
-                Left::ForDigits if !matches!(way, Way::Halves(_) | Way::Warpgroups(_) | Way::Narrow(_)) => return Ok(()),
+                Left::ForDigits if !matches!(way, Way::Halves(_) | Way::Warpgroups(_) | Way::Narrow(_)) => {
+                    return Ok(());
+                }
                 Left::ForDigits | Left::ForMemory => {}
             }
         }
@@ -197,8 +199,9 @@ impl<T: Number> CudaRows<T> {
                     let each = self.gpu.occupancy(name, threads, shared)?;
                     Ok::<u32, Error>(each * self.gpu.limits.multiprocessors)
                 };
-                let first = waves(of.logs().name, linear::logs::THREADS, first_shared)?;
-                let second = waves(of.sums().name, linear::sums::THREADS, second_shared)?;
+                let (names, threads) = (of.names(), warpgroups::THREADS);
+                let first = waves(names.0, threads.0, first_shared)?;
+                let second = waves(names.1, threads.1, second_shared)?;
                 let chunks = plan::warpgroup_chunks(&shape, of, &self.gpu.limits, &self.forced, (first, second));
                 Kernels::Warpgroups(of, chunks)
             }

@@ -6,7 +6,7 @@ use std::fmt;
 
 use gmm_kernels::e_step::solved_columns;
 use gmm_kernels::fused::large::Large;
-use gmm_kernels::fused::warpgroups::linear::{self, Linear};
+use gmm_kernels::fused::warpgroups::{ROWS_OF_BLOCK, Warpgroups};
 use gmm_kernels::layout::{TILE_ROWS, tiles};
 use gmm_kernels::m_step_sums;
 use gmm_model::CovarianceType;
@@ -246,23 +246,31 @@ pub(crate) fn chunks(
     Chunks { chunk, blocks, splits }
 }
 
-/// Chunks for passes by warpgroups, on a device that runs so many blocks of each of the two kernels at a time: so many rows that
-/// their features take no more than other ways' exponentials do, and splits that fill one wave of the sums.
+/// Chunks for passes by warpgroups, on a device that runs so many blocks of the densities and of the sums at a time: so many rows
+/// that what kernels leave one another takes no more than other ways' exponentials do, in chunks of about the same size; and splits
+/// that leave least of the last wave of the sums idle.
 pub(crate) fn warpgroup_chunks(
     shape: &Shape,
-    of: Linear,
+    of: Warpgroups,
     limits: &Limits,
     forced: &Forced,
     (first, second): (u32, u32),
 ) -> Chunks {
-    let wave = u64::from(first) * u64::from(linear::logs::ROWS_OF_BLOCK);
-    let most = CACHES * u64::from(limits.l2_bytes) / u64::from(2 * of.features()) / wave * wave;
-    let chunk = forced.chunk.unwrap_or_else(|| most.max(wave)).min(tiles(shape.n) * TILE);
-    let blocks = chunk.div_ceil(u64::from(linear::logs::ROWS_OF_BLOCK)).min(u64::from(first)) as u32;
-    let blocks = forced.blocks.unwrap_or(blocks);
-    let most = (PARTIAL_BYTES / (8 * of.place.sums())).max(1);
-    let splits = forced.splits.unwrap_or_else(|| u64::from((second / of.blocks_of_split()).max(1)).min(most) as u32);
-    Chunks { chunk, blocks, splits: u64::from(splits).min(linear::groups(chunk)) as u32 }
+    let wave = u64::from(first) * u64::from(ROWS_OF_BLOCK);
+    let (joint, responsibilities) = of.densities(wave);
+    let bytes = 4 * (of.rows(wave) + of.normalisers(wave) + joint + responsibilities);
+    let most = (CACHES * u64::from(limits.l2_bytes) / bytes).max(1);
+    let waves = shape.n.div_ceil(wave);
+    let even = waves.div_ceil(waves.div_ceil(most)) * wave;
+    let chunk = forced.chunk.unwrap_or(even).min(tiles(shape.n) * TILE);
+    let parts = chunk.div_ceil(u64::from(ROWS_OF_BLOCK));
+    let blocks = forced.blocks.unwrap_or_else(|| u64::from(first).min(parts) as u32);
+    let each = of.blocks_of_split();
+    // Within what partial results may take, or as many as fill a wave or two.
+    let most = (PARTIAL_BYTES / (8 * of.place().sums())).max(4).min(u64::from((2 * second).div_ceil(each))) as u32;
+    let idle = |splits: u32| (splits * each).next_multiple_of(second) * 64 / (splits * each);
+    let splits = forced.splits.unwrap_or_else(|| (1..=most).min_by_key(|&splits| (idle(splits), splits)).unwrap_or(1));
+    Chunks { chunk, blocks, splits: u64::from(splits).min(parts) as u32 }
 }
 
 impl fmt::Display for Plan {

@@ -7,7 +7,7 @@ use gmm_kernels::fused::halves::Halves;
 use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::narrow::{self, Cut};
 use gmm_kernels::fused::update::Matrices;
-use gmm_kernels::fused::warpgroups::linear::Linear;
+use gmm_kernels::fused::warpgroups::Warpgroups;
 use gmm_kernels::fused::{self, Family, Variant};
 use gmm_kernels::layout::Kind;
 use gmm_kernels::ptx;
@@ -27,8 +27,8 @@ pub(super) enum Way {
     Narrow(Cut),
     /// On the device, two kernels for each chunk of rows, whose products are of halves, or of one half for each number.
     Halves(Halves),
-    /// On the device, two kernels for each chunk of rows, whose products are a warpgroup's, of one half for each number.
-    Warpgroups(Linear),
+    /// On the device, two or three kernels for each chunk of rows, whose products are a warpgroup's, of one half for each number.
+    Warpgroups(Warpgroups),
     /// On the device, two kernels for each chunk of rows.
     Large(Large),
     /// By the host, pass by pass.
@@ -128,12 +128,12 @@ pub(super) fn consider<T: Real>(
     ways.extend(before);
     let of = Large::of(kind, k, d);
     let weights = || Some("rows have weights, whose range halves need not hold".to_owned());
-    if let (Some(of), true, Precision::F32) = (Linear::of(kind, k, d), fast, shape.precision) {
+    if let (Some(of), true, Precision::F32) = (Warpgroups::of(kind, k, d), fast, shape.precision) {
         let (first, second) = of.shared_bytes();
         let why_not = || match () {
             () if other(LoopKernels::Warpgroups) => forced(),
             () if weighted => weights(),
-            () if !has(of.sums().name) => Some("the module has no kernel for it: warpgroups came with Hopper".to_owned()),
+            () if !has(of.names().1) => Some("the module has no kernel for it: warpgroups came with Hopper".to_owned()),
             () => (first.max(second) > room)
                 .then(|| format!("it wants {} bytes of shared memory, {room} are there", first.max(second))),
         };
@@ -260,10 +260,11 @@ fn describe(way: Way, shape: &Shape) -> String {
             format!("{how}; {at_once} components at a time; {sums} sums")
         }
         Way::Warpgroups(of) => {
-            let (sums, features) = (of.place.sums(), of.features());
+            let (place, kernels) = (of.place(), if shape.kind == CovarianceType::Full { "three" } else { "two" });
             format!(
-                "two kernels for each chunk of rows, products of one half-precision number each, 11 bits, by warpgroups; \
-                 {features} features, {sums} sums"
+                "{kernels} kernels for each chunk of rows, products of one half-precision number each, 11 bits, by warpgroups; \
+                 {} sums",
+                place.sums()
             )
         }
         Way::Large(of) => {

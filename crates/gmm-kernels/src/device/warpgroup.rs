@@ -32,7 +32,7 @@ pub trait Sums: Copy + core::ops::Index<usize, Output = f32> {
     fn four_steps_and_of_memory(&mut self, left: &[u32; 16], right: Cores, other: &mut [f32; 32], of: InMemory);
 }
 
-/// A left operand in registers, of 4, 6, 8, 10, 12 or 16 steps of sixteen terms.
+/// A left operand in registers, of 2, 4, 6, 8, 10, 12 or 16 steps of sixteen terms.
 pub trait Left {
     /// `self·right`, for 64 columns. What was in `sums` counts nothing.
     fn times(&self, sums: &mut [f32; 32], right: Cores);
@@ -58,20 +58,26 @@ pub use by_warps::of_memory;
 #[cfg(not(target_arch = "nvptx64"))]
 mod by_warps {
     use super::{Cores, InMemory, Left, Sums};
-    use crate::device::mma::{from_halves, mma_m16n8k16_f16, to_halves};
+    use crate::device::mma::mma_m16n8k16_f16;
     use crate::device::{Shared, warp};
 
     impl Cores {
-        /// A half; with `ACROSS` lines run along rows or columns.
-        fn half<const ACROSS: bool>(self, other: u32, term: u32) -> f32 {
+        /// Where a half is; with `ACROSS` lines run along rows or columns.
+        fn place<const ACROSS: bool>(self, other: u32, term: u32) -> u32 {
             let (line, along) = if ACROSS { (term, other) } else { (other, term) };
-            let at = self.at + other / 8 * self.others + term / 8 * self.terms + line % 8 * 16 + along % 8 * 2;
-            from_halves(Shared::<f32>::at(at / 4 * 4).load(0).to_bits())[(at / 2 % 2) as usize]
+            self.at + other / 8 * self.others + term / 8 * self.terms + line % 8 * 16 + along % 8 * 2
         }
 
-        /// Halves of two neighbouring terms.
+        /// Halves of two neighbouring terms, of which the first is even.
         fn two<const ACROSS: bool>(self, other: u32, term: u32) -> u32 {
-            to_halves(self.half::<ACROSS>(other, term), self.half::<ACROSS>(other, term + 1))
+            let word = |at: u32| Shared::<f32>::at(at / 4 * 4).load(0).to_bits();
+            let half = |at: u32| word(at) >> (at / 2 % 2 * 16) & 0xffff;
+            if ACROSS {
+                let [a, b] = [0, 1].map(|i| half(self.place::<ACROSS>(other, term + i)));
+                a | b << 16
+            } else {
+                word(self.place::<ACROSS>(other, term))
+            }
         }
     }
 
@@ -104,7 +110,7 @@ mod by_warps {
             )*
         };
     }
-    lefts!(4 6 8 10 12 16);
+    lefts!(2 4 6 8 10 12 16);
 
     macro_rules! sums {
         ($($m:literal)*) => {

@@ -10,7 +10,7 @@ use gmm_kernels::fused::narrow::{self, Cut, Narrow};
 use gmm_kernels::fused::place::Place;
 use gmm_kernels::fused::state::STATE_LEN;
 use gmm_kernels::fused::update::{self, Matrices, TRACE, Update, update as update_kernel, update_wide, wide_matrix};
-use gmm_kernels::fused::warpgroups::linear::Linear;
+use gmm_kernels::fused::warpgroups::Warpgroups;
 use gmm_kernels::fused::{self, Pass, Variant};
 use gmm_kernels::layout::{Kind, packed_len, second_len, tiled_len, tiles};
 use gmm_kernels::{THREADS, device::WARP};
@@ -64,13 +64,15 @@ pub(crate) struct LoopBuffers {
 pub(crate) struct Between {
     /// `tiled_len(n, 1)`, of all rows, where norms are a feature.
     pub(crate) norms: Option<DeviceSlice<f64>>,
-    /// [`Large::exponentials`] of a chunk, of the rows' type; for warpgroups [`Linear::feature_words`].
+    /// [`Large::exponentials`] of a chunk, of the rows' type; for warpgroups [`Warpgroups::rows`].
     pub(crate) exponentials: DeviceSlice<f64>,
-    /// [`Large::factors`] of a chunk; `f32` for halves, and for warpgroups, whose they are as
-    /// [`logs_len`](gmm_kernels::fused::warpgroups::linear::logs_len) says.
+    /// [`Large::factors`] of a chunk; `f32` for halves; for warpgroups [`Warpgroups::normalisers`], `f32` too.
     pub(crate) factors: DeviceSlice<f64>,
     /// [`large::likelihoods`] of a chunk.
     pub(crate) likelihoods: DeviceSlice<f64>,
+    /// `f32` and `u32`: [`Warpgroups::densities`] of a chunk.
+    pub(crate) joint: DeviceSlice<f64>,
+    pub(crate) responsibilities: DeviceSlice<f64>,
 }
 
 /// The kernels of a pass.
@@ -85,7 +87,7 @@ pub(crate) enum Kernels {
     /// The same in halves.
     Halves(Halves, Chunks),
     /// The same in heads, by warpgroups.
-    Warpgroups(Linear, Chunks),
+    Warpgroups(Warpgroups, Chunks),
 }
 
 impl Kernels {
@@ -95,7 +97,7 @@ impl Kernels {
             Self::Fused(variant, _) => variant.place(),
             Self::Narrow(_, k, _) => narrow::place(*k),
             Self::Large(of, _) | Self::Halves(Halves { of, .. }, _) => of.place,
-            Self::Warpgroups(of, _) => of.place,
+            Self::Warpgroups(of, _) => of.place(),
         }
     }
 
@@ -110,9 +112,9 @@ impl Kernels {
     /// Whether densities are taken about the means, of the inverses of the Cholesky factors.
     pub(crate) const fn wants_roots(&self, kind: Kind) -> bool {
         match self {
-            Self::Fused(..) | Self::Large(..) | Self::Warpgroups(..) => false,
+            Self::Fused(..) | Self::Large(..) => false,
             Self::Narrow(..) => true,
-            Self::Halves(..) => matches!(kind, Kind::Full),
+            Self::Halves(..) | Self::Warpgroups(..) => matches!(kind, Kind::Full),
         }
     }
 
@@ -168,7 +170,7 @@ impl Launcher<'_> {
             Kernels::Narrow(cut, _, blocks) => self.narrow_pass(shape, cut, blocks, iteration, rows, b)?,
             Kernels::Large(of, chunks) => self.large_pass(shape, of, &chunks, iteration, rows, b)?,
             Kernels::Halves(halves, chunks) => self.halves_pass(shape, halves, &chunks, iteration, rows, b)?,
-            Kernels::Warpgroups(of, chunks) => self.linear_pass(shape, of, &chunks, iteration, rows, b)?,
+            Kernels::Warpgroups(of, chunks) => self.warpgroups_pass(shape, of, &chunks, iteration, rows, b)?,
         }
         self.reduce_blocks(&b.partials, plan.kernels.partials().into(), place.sums(), &b.sums)
     }
@@ -365,7 +367,7 @@ impl Launcher<'_> {
         unsafe { self.launch(kernel, (8 * place.groups, 1), a)? };
         match plan.kernels {
             Kernels::Halves(halves, _) => self.encode(shape, halves, iteration, b),
-            Kernels::Warpgroups(of, _) => self.encode_linear(shape, of, iteration, b),
+            Kernels::Warpgroups(of, _) => self.encode_heads(shape, of, iteration, b),
             Kernels::Fused(..) | Kernels::Narrow(..) | Kernels::Large(..) => Ok(()),
         }
     }

@@ -98,11 +98,21 @@ pub fn mma_m16n8k16_bf16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
 /// `mma.sync` m16n8k16, F16 in, f32 sums.
 pub fn mma_m16n8k16_f16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
     let all = bring("mma_m16n8k16_f16", &[a[0], a[1], a[2], a[3], b[0], b[1]].map(u64::from));
-    let f16 = |lane, i, half: u32| f64::from(super::from_halves(all.get(lane, i) as u32)[half as usize]);
-    let a = |row: u32, k: u32| f16(row % 8 * 4 + k % 8 / 2, row / 8 + 2 * (k / 8), k % 2);
-    let b = |k: u32, column: u32| f16(column * 4 + k % 8 / 2, 4 + k / 8, k % 2);
+    // Each half once: two rows of `A` and two columns of `B`, in pairs of terms.
+    let (g, t) = (all.lane() / 4, all.lane() % 4);
+    let f16 = |lane, i| super::from_halves(all.get(lane, i) as u32).map(f64::from);
+    let (mut rows, mut columns) = ([[0.0; 16]; 2], [[0.0; 16]; 2]);
+    for pair in 0..8 {
+        let at = 2 * pair as usize;
+        for side in 0..2 {
+            rows[side as usize][at..at + 2].copy_from_slice(&f16(4 * g + pair % 4, side + pair / 4 * 2));
+            columns[side as usize][at..at + 2].copy_from_slice(&f16(4 * (2 * t + side) + pair % 4, 4 + pair / 4));
+        }
+    }
     let mut wide = c.map(f64::from);
-    multiply(all.lane(), 16, &mut wide, a, b);
+    for (i, sum) in wide.iter_mut().enumerate() {
+        *sum += rows[i / 2].iter().zip(&columns[i % 2]).map(|(a, b)| a * b).sum::<f64>();
+    }
     *c = wide.map(towards_zero);
 }
 

@@ -19,13 +19,14 @@ fn to_half(x: f32) -> u16 {
 }
 
 fn from_half(half: u16) -> f32 {
-    let (exponent, digits) = (u32::from(half >> 10 & 0x1f), u32::from(half & 0x3ff));
-    let size = match exponent {
-        0 => digits as f32 / 16_777_216.0,
-        31 => f32::from_bits(0x7f80_0000 | digits << 13),
-        _ => f32::from_bits((exponent + 112) << 23 | digits << 13),
+    let digits = u32::from(half & 0x7fff) << 13;
+    // Their exponents are 112 apart: times 2¹¹², which is exact for subnormal halves too.
+    let size = if half & 0x7c00 == 0x7c00 {
+        f32::from_bits(0x7f80_0000 | digits)
+    } else {
+        f32::from_bits(digits) * f32::from_bits(239 << 23)
     };
-    if half & 0x8000 == 0 { size } else { -size }
+    f32::from_bits(size.to_bits() | u32::from(half & 0x8000) << 16)
 }
 
 /// Two numbers rounded to half precision, the first in the lower bits.

@@ -39,8 +39,13 @@ macro_rules! end {
 macro_rules! step {
     ($n:literal, $sums:tt, $left:tt) => {
         concat!(
-            "mov.b64 e, {{low, {second}}}; wgmma.mma_async.sync.aligned.m64n", $n, "k16.f32.f16.f16 ", registers!($sums), ", ",
-            registers!($left), ", e, add, 1, 1, 0; setp.eq.b32 add, 0, 0; add.u32 low, low, {by};"
+            "mov.b64 e, {{low, {second}}}; wgmma.mma_async.sync.aligned.m64n",
+            $n,
+            "k16.f32.f16.f16 ",
+            registers!($sums),
+            ", ",
+            registers!($left),
+            ", e, add, 1, 1, 0; setp.eq.b32 add, 0, 0; add.u32 low, low, {by};"
         )
     };
 }
@@ -170,6 +175,10 @@ macro_rules! sums {
 }
 
 lefts!(
+    2: [
+        0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+    ];
+    [a0 b0 c0 d0 0] [a1 b1 c1 d1 1];
     4: [
         0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
     ];

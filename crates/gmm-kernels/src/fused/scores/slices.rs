@@ -17,6 +17,7 @@
 //! A mixture's value is to the bit the same in a unit of any size: what decides is the grid in `x`. The last block to end
 //! adds up what all have left, in a fixed order.
 
+use super::super::lanes::across;
 use crate::device::mma::{SLICED_TILE, products_of_slices, stores_before_products, to_halves};
 use crate::device::{self, Shared, WARP, thread, warp, words};
 use crate::each::each;
@@ -255,30 +256,6 @@ unsafe fn cut_coefficients(from: *const f64, all: u32) {
         i += THREADS;
     }
     stores_before_products();
-}
-
-/// Adds up what the four lanes of a row have, of each of `G` mixtures: each lane gets the sum of its own, `lane % G`. The order is the
-/// same for all.
-#[inline(always)]
-fn across<const G: usize>(sums: [f32; 4], lane: u32) -> f32 {
-    // What a lane keeps of two, and the other lane's share of what it gives away. By bits: of conditions the compiler makes
-    // branches, with shuffles in either.
-    let share = |first: f32, second: f32, by: u32| {
-        let [first, second] = [first, second].map(f32::to_bits);
-        let changed = (first ^ second) & 0_u32.wrapping_sub((lane & by) / by);
-        f32::from_bits(first ^ changed) + warp::shuffle_xor(f32::from_bits(second ^ changed), by)
-    };
-    match G {
-        1 => {
-            let two = sums[0] + warp::shuffle_xor(sums[0], 1);
-            two + warp::shuffle_xor(two, 2)
-        }
-        2 => {
-            let two = share(sums[0], sums[1], 1);
-            two + warp::shuffle_xor(two, 2)
-        }
-        _ => share(share(sums[0], sums[1], 1), share(sums[2], sums[3], 1), 2),
-    }
 }
 
 /// The least sum that is taken as it is: of two such rows the product is normal.

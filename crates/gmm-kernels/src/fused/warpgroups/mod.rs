@@ -1,7 +1,107 @@
 //! The fast mode's passes on Hopper: products of heads by whole warpgroups, whose right operands the tensor cores read from
 //! shared memory by themselves.
 //!
-//! What a lane does beside a product is then a fraction of what the kernels of [`halves`](super::halves) do, and nothing of
-//! size n×k is written: where that would take more time than products, densities are computed once more.
+//! What a lane does beside a product is then a fraction of what the kernels of [`halves`](super::halves) do, and half of a
+//! block's warps do it while the others form products.
 
+pub mod full;
 pub mod linear;
+
+use super::place::Place;
+use crate::layout::Kind;
+use full::Full;
+use linear::Linear;
+
+/// Which kernels, and the shape they are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Warpgroups {
+    /// Spherical, diagonal and tied covariances.
+    Linear(Linear),
+    /// Full ones.
+    Full(Full),
+}
+
+impl Warpgroups {
+    /// For a shape, if there are kernels for it.
+    pub const fn of(kind: Kind, k: u32, d: u32) -> Option<Self> {
+        match (kind, Linear::of(kind, k, d), Full::of(k, d)) {
+            (Kind::Full, _, Some(full)) => Some(Self::Full(full)),
+            (Kind::Full, _, None) | (_, None, _) => None,
+            (_, Some(linear), _) => Some(Self::Linear(linear)),
+        }
+    }
+
+    /// Where features lie.
+    pub const fn place(self) -> Place {
+        match self {
+            Self::Linear(linear) => linear.place,
+            Self::Full(full) => full.place(),
+        }
+    }
+
+    /// Words of the coefficients.
+    pub const fn operands(self) -> u64 {
+        match self {
+            Self::Linear(linear) => linear.operands(),
+            Self::Full(full) => full.operands(),
+        }
+    }
+
+    /// Words of the features of `n` rows.
+    pub const fn rows(self, n: u64) -> u64 {
+        match self {
+            Self::Linear(linear) => linear.feature_words(n),
+            Self::Full(full) => full.column_words(n),
+        }
+    }
+
+    /// Numbers that `n` rows are normalised with.
+    pub const fn normalisers(self, n: u64) -> u64 {
+        match self {
+            Self::Linear(_) => linear::logs_len(n),
+            Self::Full(full) => full.normalisers(n),
+        }
+    }
+
+    /// Numbers in the log joint densities of `n` rows, and words of their responsibilities, where these are written.
+    pub const fn densities(self, n: u64) -> (u64, u64) {
+        match self {
+            Self::Linear(_) => (0, 0),
+            Self::Full(full) => (full.joint(n), full.responsibilities(n)),
+        }
+    }
+
+    /// Blocks of the sums that share a split's rows.
+    pub const fn blocks_of_split(self) -> u32 {
+        match self {
+            Self::Linear(linear) => linear.blocks_of_split(),
+            Self::Full(full) => full.blocks_of_split(),
+        }
+    }
+
+    /// Shared memory of a block of the densities and of one of the sums, in bytes.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub const fn shared_bytes(self) -> (u64, u64) {
+        match self {
+            Self::Linear(linear) => linear.shared_bytes(),
+            Self::Full(full) => full.shared_bytes(),
+        }
+    }
+
+    /// Names of the kernels for densities and for sums.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Linear(linear) => (linear.logs().name, linear.sums().name),
+            Self::Full(full) => (full.densities().name, full::moments::warpgroups_moments_full().name),
+        }
+    }
+}
+
+/// Threads of a block of the densities, and of one of the sums.
+pub const THREADS: (u32, u32) = (linear::logs::THREADS, linear::sums::THREADS);
+
+/// Rows that a block of the densities takes at a time.
+pub const ROWS_OF_BLOCK: u32 = linear::logs::ROWS_OF_BLOCK;
+
+const _: () = assert!(THREADS.0 == full::joint::THREADS && THREADS.1 == full::moments::THREADS);

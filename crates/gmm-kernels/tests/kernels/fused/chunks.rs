@@ -91,6 +91,27 @@ fn rows_by_warpgroups_are_the_references_as_far_as_halves_go() {
     }
 }
 
+/// Shapes for warpgroups of full covariances, rows of a chunk, and splits: factors of two, three and four blocks, rows that a block
+/// takes in turns, more components than a block of the moments has.
+const FULL: [((usize, usize, usize), usize, u32); 5] = [
+    ((190, 40, 3), 128, 2),
+    ((330, 64, 5), 384, 1),
+    ((70, 90, 2), 128, 1),
+    ((130, 128, 2), 256, 1),
+    ((300, 4, 130), 128, 3),
+];
+
+#[test]
+fn rows_by_warpgroups_are_the_references_with_full_covariances() {
+    for (i, (shape, chunk, blocks)) in FULL.into_iter().enumerate() {
+        let o = Options { reg_covar: 0.1, blocks, how: How::Full { chunk }, ..PLAIN };
+        match i {
+            0 => check::<f32>(KINDS[0], shape, 1e3, &Options { iterations: 2, ..o }),
+            _ => check::<f32>(KINDS[0], shape, 0.0, &o),
+        }
+    }
+}
+
 /// An outlier sets a column's scale; what is a thousandth of it has few digits in halves.
 #[test]
 fn components_too_narrow_for_halves_are_told() {
@@ -98,11 +119,14 @@ fn components_too_narrow_for_halves_are_told() {
         let random = &mut Random(21);
         let start = mixture(kind, 3, 9, 0.0, random);
         let mut data = rows::<f32>(&start, 200, random);
-        let o = Options { how: How::Halves { chunk: 128, one: false }, blocks: 4, reg_covar: 0.1, ..PLAIN };
-        assert_eq!(run::<f32>(number, &start, &data, &o).state[TROUBLE as usize], 0, "{kind}");
+        let halves = Options { how: How::Halves { chunk: 128, one: false }, blocks: 4, reg_covar: 0.1, ..PLAIN };
+        let full = Options { how: How::Full { chunk: 256 }, blocks: 1, ..halves };
+        let ways = if number == Kind::Full { vec![&halves, &full] } else { vec![&halves] };
+        let told = |data: &_| ways.iter().map(|o| run::<f32>(number, &start, data, o).state[TROUBLE as usize]).sum();
+        assert_eq!(0_u32, told(&data), "{kind}");
         data[[7, 4]] = 1e5;
-        let told = run::<f32>(number, &start, &data, &o).state[TROUBLE as usize];
         // The second moments of a tied covariance do not come from halves.
-        assert_eq!(told, u32::from(number != Kind::Tied), "{kind}");
+        let all = if number == Kind::Tied { 0 } else { ways.len() as u32 };
+        assert_eq!(all, told(&data), "{kind}");
     }
 }

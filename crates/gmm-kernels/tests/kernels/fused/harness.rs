@@ -12,6 +12,7 @@ use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::narrow::{self, Cut, Narrow};
 use gmm_kernels::fused::state::STATE_LEN;
 use gmm_kernels::fused::update::{self, Update};
+use gmm_kernels::fused::warpgroups::full::Full;
 use gmm_kernels::fused::warpgroups::linear::Linear;
 use gmm_kernels::fused::{self, Pass, Variant};
 use gmm_kernels::layout::{Kind, packed_len, tiled_len};
@@ -75,6 +76,8 @@ pub(super) enum How {
     Narrow,
     /// In heads, by warpgroups, of columns.
     Linear { chunk: usize },
+    /// In heads, by warpgroups, of full covariances.
+    Full { chunk: usize },
 }
 
 pub(super) const PLAIN: Options<'static> = Options {
@@ -97,6 +100,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
         How::Large(_) => Large::of(kind, k as u32, d as u32).place,
         How::Halves { one, .. } => Halves::of(kind, k as u32, d as u32, one).of.place,
         How::Linear { .. } => Linear::of(kind, k as u32, d as u32).unwrap().place,
+        How::Full { .. } => Full::of(k as u32, d as u32).unwrap().place(),
     };
     let x = tiled::<T>(data, Some(&shift), None);
     let row_weights = o.row_weights.map(Buffer::new);
@@ -120,14 +124,20 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
     let mut constants = poison::<f64>(8 * u64::from(place.groups));
     let mut carry = poison::<f64>(2);
     let mut trace = poison::<f64>(update::TRACE);
-    let mut partials = poison::<f64>(u64::from(o.blocks) * place.sums());
+    // Warpgroups write those of features alone.
+    let partials_len = u64::from(o.blocks) * place.sums();
+    let mut partials = match o.how {
+        How::Full { .. } => Buffer::new(&vec![0.0; partials_len as usize]),
+        _ => poison::<f64>(partials_len),
+    };
     let mut sums = poison::<f64>(place.sums());
     let pass = Passes::<T> { kind, n: n as u64, k: k as u32, d: d as u32, o, x: &x, row_weights: row_weights.as_ref() };
-    let has_roots = kind == Kind::Full && matches!(o.how, How::Halves { .. } | How::Narrow);
+    let has_roots = kind == Kind::Full && matches!(o.how, How::Halves { .. } | How::Narrow | How::Full { .. });
     let mut roots = poison::<f64>(k as u64 * packed_len(d as u32));
     let mut matrices = poison::<f64>(if o.wide { k as u64 * update::wide_matrix(d as u32) } else { 0 });
     let mut coded = pass.coded();
     let mut by_warpgroups = pass.for_warpgroups();
+    let mut full_operands = pass.full_operands();
     for iteration in 0..=o.iterations {
         if iteration > 0 {
             let (state, coefficients) = (state.pointer(), coefficients.pointer());
@@ -139,6 +149,9 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
                 How::Halves { chunk, .. } => pass.halves(chunk, iteration, state, &coded, &mut partials),
                 How::Narrow => pass.narrow(iteration, state, &means, &roots, &constants, &mut partials),
                 How::Linear { chunk } => pass.linear(chunk, iteration, state, &by_warpgroups, &mut partials),
+                How::Full { chunk } => {
+                    pass.full(chunk, iteration, state, &coded, &full_operands, &mut partials);
+                }
             }
             let arguments = Reduce {
                 partials: partials.pointer(),
@@ -187,6 +200,10 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
             }
             How::Linear { .. } => {
                 pass.encode_linear(iteration, &mut state, &coefficients, &means, &constants, &mut by_warpgroups);
+            }
+            How::Full { .. } => {
+                let of = [&roots, &means, &constants];
+                pass.encode_full(iteration, &mut state, of, &mut coded, &mut full_operands);
             }
             _ => {}
         }

@@ -5,10 +5,10 @@ use super::super::super::halves::encode::NARROWEST;
 use super::super::super::place::Place;
 use super::super::super::state::{TROUBLE, stopped};
 use super::{COMPONENTS, NEXT_FEATURES, NEXT_OTHERS, core_bytes, stage_bytes};
+use crate::THREADS;
 use crate::device::mma::to_halves;
 use crate::device::{self, Shared, WARP, block_max, thread};
 use crate::each::each;
-use crate::THREADS;
 
 kernels! {
     /// The grid is `8*groups` blocks: one per component, those that are not there included.

@@ -1,0 +1,159 @@
+//! Factors of the next densities as halves, with what else a component's densities take.
+
+use super::super::super::halves::encode::{NARROWEST, head, scale_for};
+use super::super::super::state::{TROUBLE, stopped};
+use super::{CORE, blocks, factors_at, offsets_at, pair_bytes, rows_apart, scalars_at};
+use crate::device::mma::to_halves;
+use crate::device::{self, Shared, WARP, block_max, thread};
+use crate::each::each;
+use crate::layout::{packed_index, packed_len};
+use crate::{Real, THREADS};
+
+kernels! {
+    /// The grid is [`Full::components`](super::Full::components) blocks.
+    Encode {
+        /// State of the loop; trouble is told where a component is too narrow for the scales.
+        state: *mut u32,
+        /// The iteration that this ends; 0 before the first.
+        iteration: u32,
+        /// Components.
+        k: u32,
+        /// Dimensions, at most [`COLUMNS`](super::COLUMNS).
+        d: u32,
+        /// `(d,)`: of columns; powers of two.
+        scales: *const f32,
+        /// Packed `W` of each component, `(k, d*(d+1)/2)`.
+        roots: *const f64,
+        /// `(k, d)`: means less the shift.
+        means: *const f64,
+        /// `(k,)`: constants of the densities.
+        constants: *const f64,
+        /// [`Full::operands`](super::Full::operands), 16-byte aligned, written: zeroed beforehand, since of those past the last
+        /// and after a trouble not all are.
+        operands: *mut u32,
+    }
+    /// The kernel.
+    warpgroups_encode_full => body, shared_bytes;
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn shared_bytes(_: &Encode) -> u64 {
+    8 * (THREADS / WARP) as u64
+}
+
+/// The kernel.
+///
+/// # Safety
+/// As the fields of [`Encode`] say.
+#[inline(always)]
+pub unsafe fn body(a: Encode) {
+    let k = thread::block_idx_x();
+    // SAFETY: `k` is one of the components, its coefficients are this block's.
+    unsafe {
+        // After a trouble there is no factor worth reading.
+        let trouble = device::load(a.state.cast_const(), TROUBLE) != 0;
+        if trouble || (a.iteration > 0 && stopped(a.state.cast_const(), a.iteration)) {
+            return;
+        }
+        let own = a.operands.wrapping_add(((k / 2) as u64 * (pair_bytes(blocks(a.d)) / 4) as u64) as usize);
+        let (constant, by) = match k < a.k {
+            false => (f64::NEG_INFINITY, 0.0),
+            true => {
+                let (back, narrow) = factor(&a, k, own);
+                let narrow = block_max(narrow, Shared::at(0));
+                // Also where it is not a number.
+                let wide_enough = narrow <= NARROWEST;
+                if thread::thread_idx_x() == 0 && !wide_enough {
+                    device::store(a.state, TROUBLE, a.iteration.max(1));
+                }
+                (device::load(a.constants, k as u64), -0.5 * back * back)
+            }
+        };
+        if thread::thread_idx_x() == 0 {
+            let at = (scalars_at(blocks(a.d)) / 4 + k % 2 * 2) as u64;
+            // To base 2.
+            let v = [constant, by].map(|v| (v * core::f64::consts::LOG2_E) as f32);
+            device::store(own, at, v[0].to_bits());
+            device::store(own, at + 1, v[1].to_bits());
+        }
+    }
+}
+
+/// Where the offset of a row, of 32, lies: a lane of the densities finds its four of sixteen rows side by side.
+#[inline(always)]
+const fn offset(row: u32) -> u32 {
+    row / 16 * 16 + row % 8 / 2 * 4 + row / 8 % 2 * 2 + row % 2
+}
+
+/// Writes a component's factor and offsets; what takes `W` back to its size, and the largest precision of a column, given those
+/// before it, of those that this thread saw.
+#[inline(always)]
+unsafe fn factor(a: &Encode, k: u32, own: *mut u32) -> (f64, f32) {
+    let d = a.d;
+    let of = |i: u32, j: u32| {
+        if j > i || i >= d {
+            return 0.0;
+        }
+        // SAFETY: an entry of the component's factor, and `j < d`.
+        unsafe {
+            let root = device::load(a.roots, k as u64 * packed_len(d) + packed_index(i, j));
+            root / device::load(a.scales, j as u64).to_f64()
+        }
+    };
+    let (warp, lane) = (thread::thread_idx_x() / WARP, thread::thread_idx_x() % WARP);
+    let (mut most, mut narrow) = (0.0_f32, 0.0_f32);
+    let mut i = warp;
+    while i < d {
+        let mut j = lane;
+        while j <= i {
+            let v = of(i, j) as f32;
+            let v = if v < 0.0 { -v } else { v };
+            most = if v > most { v } else { most };
+            if i == j {
+                narrow = if v * v <= narrow { narrow } else { v * v };
+            }
+            j += WARP;
+        }
+        i += THREADS / WARP;
+    }
+    let (scale, back) = scale_for(block_max(most, Shared::at(0)));
+    let as_half = |i: u32, j: u32| (of(i, j) * scale) as f32;
+    let mut block = 0;
+    while block < blocks(d) {
+        // Lines of eight columns of a row, up to the diagonal block.
+        let (mut i, eights) = (thread::thread_idx_x(), 4 * (block + 1));
+        while i < 32 * eights {
+            let (row, eight) = (i / eights, i % eights);
+            let mut words = [0; 4];
+            each(4, |two| {
+                let (row, j) = (32 * block + row, 8 * eight + 2 * two as u32);
+                words[two] = to_halves(as_half(row, j), as_half(row, j + 1));
+            });
+            let at = factors_at(block) + (k % 2 * 4 + row / 8) * rows_apart(block) + eight * CORE + row % 8 * 16;
+            // SAFETY: a line of the component's, 16-byte aligned.
+            unsafe { device::store4(own, (at / 4) as u64, words) };
+            i += THREADS;
+        }
+        block += 1;
+    }
+    let mut i = thread::thread_idx_x();
+    while i < 32 * blocks(d) {
+        let mut sum = 0.0;
+        let mut j = 0;
+        while j <= i && i < d {
+            // As it multiplies the rows: then what is lost is a share of their distance from the mean.
+            let head = head(as_half(i, j)).to_f64();
+            // SAFETY: `j < d`, and a component that there is.
+            unsafe {
+                let mean = device::load(a.means, k as u64 * d as u64 + j as u64);
+                sum = Real::fma(-head * device::load(a.scales, j as u64).to_f64(), mean, sum);
+            }
+            j += 1;
+        }
+        let at = offsets_at(blocks(d)) / 4 + i / 32 * 64 + k % 2 * 32 + offset(i % 32);
+        // SAFETY: a row of the component's.
+        unsafe { device::store(own, at as u64, (sum as f32).to_bits()) };
+        i += THREADS;
+    }
+    (back, narrow)
+}

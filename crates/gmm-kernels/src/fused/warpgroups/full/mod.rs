@@ -1,0 +1,189 @@
+//! Full covariances of up to 128 columns.
+//!
+//! [`mod@encode`] leaves the components' factors `W` as halves. [`joint`] holds 256 rows in registers while all components pass
+//! by, and leaves log joint densities, what rows are to be normalised with, and the rows' columns as halves. [`normalise`] makes
+//! responsibilities of them, in the order of a right operand, and [`moments`] adds products of two columns times
+//! responsibilities up, the columns' products formed in registers.
+//!
+//! Log joint densities, of size n×k, go through memory: made anew for each block of the moments, of which up to 37 share 128
+//! components, they would take longer than all else.
+
+pub mod encode;
+pub mod joint;
+pub mod moments;
+pub mod normalise;
+mod units;
+
+use super::super::place::Place;
+use crate::device;
+
+/// Rows that go through a kernel together: those of a product by a warpgroup.
+pub const ROWS: u32 = 64;
+
+/// Components of a block of the moments.
+pub const COMPONENTS: u32 = 128;
+
+/// Columns that there are kernels for.
+pub const COLUMNS: u32 = 128;
+
+/// Bytes of a core: eight lines of eight halves.
+const CORE: u32 = 128;
+
+/// The shape that the kernels are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full {
+    /// Components.
+    pub k: u32,
+    /// Dimensions, at most [`COLUMNS`].
+    pub d: u32,
+}
+
+impl Full {
+    /// For a shape, if there are kernels for it.
+    pub const fn of(k: u32, d: u32) -> Option<Self> {
+        if k > 0 && d > 0 && d <= COLUMNS { Some(Self { k, d }) } else { None }
+    }
+
+    /// Where sums lie: of a multiple of 32 components, which are written together.
+    #[inline(always)]
+    pub const fn place(self) -> Place {
+        Place::full(4 * self.d.div_ceil(16), 4 * self.k.div_ceil(32))
+    }
+
+    /// Components that have densities: filled up to groups of eight.
+    #[inline(always)]
+    pub const fn components(self) -> u32 {
+        8 * self.k.div_ceil(8)
+    }
+
+    /// Times [`COMPONENTS`] components.
+    #[inline(always)]
+    pub const fn tiles(self) -> u32 {
+        self.k.div_ceil(COMPONENTS)
+    }
+
+    /// Words of the coefficients: [`pair_bytes`] of each two components.
+    pub const fn operands(self) -> u64 {
+        (self.components() / 2) as u64 * (pair_bytes(blocks(self.d)) / 4) as u64
+    }
+
+    /// Words of a chunk's columns as halves: for each 64 rows [`columns`] times 32.
+    pub const fn column_words(self, n: u64) -> u64 {
+        groups(n) * (columns(self.d) * ROWS / 2) as u64
+    }
+
+    /// Numbers in a chunk's log joint densities: `ceil(n/64)*components*64`.
+    pub const fn joint(self, n: u64) -> u64 {
+        groups(n) * (self.components() * ROWS) as u64
+    }
+
+    /// Numbers that a chunk's rows are normalised with: `ceil(n/64)*2*64`.
+    pub const fn normalisers(self, n: u64) -> u64 {
+        groups(n) * (2 * ROWS) as u64
+    }
+
+    /// Words of a chunk's responsibilities: `ceil(n/64)*tiles*128*32`.
+    pub const fn responsibilities(self, n: u64) -> u64 {
+        groups(n) * (self.tiles() * COMPONENTS * ROWS / 2) as u64
+    }
+
+    /// Blocks of the moments that share a split's rows.
+    pub const fn blocks_of_split(self) -> u32 {
+        units::parts(self.d) * self.tiles()
+    }
+
+    /// Shared memory of a block of the joint densities and of one of the moments, in bytes.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub const fn shared_bytes(self) -> (u64, u64) {
+        (joint::shared_len(blocks(self.d)), moments::SHARED as u64)
+    }
+
+    /// The kernel for joint densities.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub fn densities(self) -> crate::Kernel<joint::Joint> {
+        match blocks(self.d) {
+            2 => joint::warpgroups_joint_64(),
+            3 => joint::warpgroups_joint_96(),
+            _ => joint::warpgroups_joint_128(),
+        }
+    }
+}
+
+/// Times [`ROWS`] rows.
+#[inline(always)]
+pub const fn groups(n: u64) -> u64 {
+    n.div_ceil(ROWS as u64)
+}
+
+/// Blocks of 32 columns: those that there are kernels for.
+#[inline(always)]
+const fn blocks(d: u32) -> u32 {
+    if d <= 64 { 2 } else { d.div_ceil(32) }
+}
+
+/// Bytes of two components' coefficients for so many blocks, a multiple of 16: their factors, offsets, constants and multipliers.
+///
+/// A product has 64 columns, and of 32 rows of a factor those up to the diagonal are no more than of 32 rows of another's: so
+/// the same 32 rows of two components are multiplied together, the first's, then the second's. Blocks of them follow one another, in
+/// cores of eight rows and columns, those of the same rows side by side; then the offsets of each block.
+#[inline(always)]
+pub const fn pair_bytes(blocks: u32) -> u32 {
+    scalars_at(blocks) + 16
+}
+
+/// Bytes before the `block`th 32 rows of two components' factors.
+#[inline(always)]
+const fn factors_at(block: u32) -> u32 {
+    // A block has 64 lines of four cores for each block up to the diagonal.
+    4096 * (block * (block + 1) / 2)
+}
+
+/// Bytes from a core of a block to that of the next eight rows.
+#[inline(always)]
+const fn rows_apart(block: u32) -> u32 {
+    4 * CORE * (block + 1)
+}
+
+/// Bytes before two components' offsets, 64 for each block.
+#[inline(always)]
+const fn offsets_at(blocks: u32) -> u32 {
+    factors_at(blocks)
+}
+
+/// Bytes before two components' constants and multipliers.
+#[inline(always)]
+const fn scalars_at(blocks: u32) -> u32 {
+    offsets_at(blocks) + 4 * 64 * blocks
+}
+
+/// Columns that are held as halves: those of rows, filled up to sixteens, then ones and fifteen of zeros.
+#[inline(always)]
+pub const fn columns(d: u32) -> u32 {
+    16 * d.div_ceil(16) + 16
+}
+
+/// The word of a column's that has rows `row` and `row + 1` of 64, an even one.
+///
+/// Lane `t` of a row's four takes eight rows from the first 32 and eight from the others, 16 bytes each. These change places
+/// in odd columns, so that what neighbouring columns have for the same lane lies in other banks.
+#[inline(always)]
+const fn word_of_rows(column: u32, row: u32) -> u32 {
+    let half = (row / 32) ^ (column % 2);
+    16 * half + row % 32 / 2
+}
+
+/// Two neighbours, of which the first is at an even place: 8-byte aligned.
+#[inline(always)]
+unsafe fn pair(p: *const f32, at: u64) -> [f32; 2] {
+    // SAFETY: the caller's promise.
+    let both: u64 = unsafe { device::load(p.wrapping_add(at as usize).cast(), 0) };
+    [f32::from_bits(both as u32), f32::from_bits((both >> 32) as u32)]
+}
+
+/// Sets two neighbours, of which the first is at an even place.
+#[inline(always)]
+unsafe fn set_pair(p: *mut f32, at: u64, [a, b]: [f32; 2]) {
+    let both = a.to_bits() as u64 | (b.to_bits() as u64) << 32;
+    // SAFETY: the caller's promise.
+    unsafe { device::store(p.wrapping_add(at as usize).cast(), 0, both) };
+}

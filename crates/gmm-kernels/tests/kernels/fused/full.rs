@@ -1,0 +1,120 @@
+//! Passes of full covariances by warpgroups, as the host puts them together.
+
+use gmm_kernels::Real;
+use gmm_kernels::device::Buffer;
+use gmm_kernels::fused::large::likelihoods;
+use gmm_kernels::fused::warpgroups::full::Full;
+use gmm_kernels::fused::warpgroups::full::encode::{Encode, warpgroups_encode_full};
+use gmm_kernels::fused::warpgroups::full::joint::Joint;
+use gmm_kernels::fused::warpgroups::full::moments::{Moments, warpgroups_moments_full};
+use gmm_kernels::fused::warpgroups::full::normalise::{Normalise, warpgroups_normalise};
+
+use super::halves::Coded;
+use super::harness::Passes;
+use crate::harness::poison;
+
+/// Words that nobody wrote: of halves not a number.
+fn unwritten(len: u64) -> Buffer<u32> {
+    Buffer::new(&vec![u32::MAX; len as usize])
+}
+
+impl<T: Real> Passes<'_, T> {
+    fn full_of(&self) -> Full {
+        Full::of(self.k, self.d).expect("few columns")
+    }
+
+    /// What joint densities read.
+    pub(super) fn full_operands(&self) -> Buffer<u32> {
+        Buffer::new(&vec![0; Full::of(self.k, self.d).map_or(0, Full::operands) as usize])
+    }
+
+    pub(super) fn encode_full(
+        &self,
+        iteration: u32,
+        state: &mut Buffer<u32>,
+        [roots, means, constants]: [&Buffer<f64>; 3],
+        coded: &mut Coded,
+        operands: &mut Buffer<u32>,
+    ) {
+        if iteration == 0 {
+            self.scale_columns(&coded.norms, &mut coded.scales);
+        }
+        let arguments = Encode {
+            state: state.pointer_mut(),
+            iteration,
+            k: self.k,
+            d: self.d,
+            scales: coded.scales.pointer(),
+            roots: roots.pointer(),
+            means: means.pointer(),
+            constants: constants.pointer(),
+            operands: operands.pointer_mut(),
+        };
+        // SAFETY: buffers of these lengths, here and below.
+        unsafe { warpgroups_encode_full().emulate((self.full_of().components(), 1), arguments) };
+    }
+
+    pub(super) fn full(
+        &self,
+        chunk: usize,
+        iteration: u32,
+        state: *const u32,
+        coded: &Coded,
+        operands: &Buffer<u32>,
+        partials: &mut Buffer<f64>,
+    ) {
+        assert!(self.row_weights.is_none(), "rows in halves have no weights");
+        let (of, k, d, chunk) = (self.full_of(), self.k, self.d, chunk as u64);
+        let mut columns = unwritten(of.column_words(chunk));
+        let mut responsibilities = unwritten(of.responsibilities(chunk));
+        let mut joint = poison::<f32>(of.joint(chunk));
+        let mut normalisers = poison::<f32>(of.normalisers(chunk));
+        let mut likelihoods = poison::<f64>(likelihoods(chunk));
+        for start in (0..self.n).step_by(chunk as usize) {
+            let n = chunk.min(self.n - start);
+            let densities = Joint {
+                state,
+                iteration,
+                x: self.rows().wrapping_add((start * u64::from(d)) as usize),
+                n,
+                d,
+                components: of.components(),
+                scales: coded.scales.pointer(),
+                operands: operands.pointer(),
+                columns: columns.pointer_mut(),
+                joint: joint.pointer_mut(),
+                normalisers: normalisers.pointer_mut(),
+                likelihoods: likelihoods.pointer_mut(),
+            };
+            let normalise = Normalise {
+                state,
+                iteration,
+                n,
+                components: of.components(),
+                joint: joint.pointer(),
+                normalisers: normalisers.pointer(),
+                responsibilities: responsibilities.pointer_mut(),
+            };
+            let moments = Moments {
+                state,
+                iteration,
+                n,
+                k,
+                d,
+                scales: coded.scales.pointer(),
+                columns: columns.pointer(),
+                responsibilities: responsibilities.pointer(),
+                likelihoods: likelihoods.pointer(),
+                splits: self.o.blocks,
+                accumulate: (start > 0).into(),
+                partials: partials.pointer_mut(),
+            };
+            // SAFETY: as above.
+            unsafe {
+                of.densities().emulate((1, 1), densities);
+                warpgroups_normalise().emulate((2, 1), normalise);
+                warpgroups_moments_full().emulate((of.blocks_of_split() * self.o.blocks, 1), moments);
+            }
+        }
+    }
+}
