@@ -246,6 +246,9 @@ pub(crate) fn chunks(
     Chunks { chunk, blocks, splits }
 }
 
+/// Partial results of sums that are more than a wave of blocks for each of them.
+const MOST_LARGE_SPLITS: u32 = 4;
+
 /// Chunks for passes by warpgroups, on a device that runs so many blocks of the densities and of the sums at a time: so many rows
 /// that what kernels leave one another takes no more than other ways' exponentials do, in chunks of about the same size; and splits
 /// that leave least of the last wave of the sums idle.
@@ -266,8 +269,8 @@ pub(crate) fn warpgroup_chunks(
     let parts = chunk.div_ceil(u64::from(ROWS_OF_BLOCK));
     let blocks = forced.blocks.unwrap_or_else(|| u64::from(first).min(parts) as u32);
     let each = of.blocks_of_split();
-    // Within what partial results may take, or as many as fill a wave or two.
-    let most = (PARTIAL_BYTES / (8 * of.place().sums())).max(4).min(u64::from((2 * second).div_ceil(each))) as u32;
+    // One wave where blocks are few, else some whole ones: as near to them as a few partial results come.
+    let most = if each < second { second / each } else { MOST_LARGE_SPLITS };
     let idle = |splits: u32| (splits * each).next_multiple_of(second) * 64 / (splits * each);
     let splits = forced.splits.unwrap_or_else(|| (1..=most).min_by_key(|&splits| (idle(splits), splits)).unwrap_or(1));
     Chunks { chunk, blocks, splits: u64::from(splits).min(parts) as u32 }

@@ -77,6 +77,10 @@ fn threads(_: &Logs) -> u32 {
 /// Less than every density, and finite, so that a difference to −∞ is a number.
 const LOWEST: f32 = -3e38;
 
+/// How much larger than what powers of two are taken of a density may be: some thousand such powers add up to a number whose
+/// reciprocal is one too.
+const FAR: f32 = 64.0;
+
 /// Which rows a lane has.
 struct Place {
     /// Times [`ROWS`] rows, which need not be there.
@@ -126,7 +130,7 @@ unsafe fn rows<const S: usize>(a: &Logs, Place { group, inside, lane }: Place) -
 /// What a lane knows of its two rows so far, among its own components.
 #[derive(Clone, Copy)]
 struct SoFar {
-    /// The largest density.
+    /// A density that is not far below the largest; [`LOWEST`] where none is known.
     top: [f32; 2],
     /// Powers of two less that, added up.
     sum: [f32; 2],
@@ -134,26 +138,41 @@ struct SoFar {
 
 impl SoFar {
     /// Densities of a stage's components from products.
+    ///
+    /// The largest is not looked for before powers of two are taken: one that is larger than all before it by less than [`FAR`]
+    /// needs no other beginning.
     #[inline(always)]
     fn add(&mut self, products: &[f32; 32], stage: u32, features: u32, t: u32) {
         let scalars = Shared::<f32>::at(stage + core_bytes(features));
-        let mut joint = *products;
+        let mut less = *products;
+        let known = self.top.map(|top| top > LOWEST);
+        let from = [0, 1].map(|r| if known[r] { self.top[r] } else { 0.0 });
         each(8, |i| {
             let [c, m, d, n] = scalars.load4(2 * (8 * i as u32 + 2 * t));
             each(2, |r| {
-                joint[4 * i + 2 * r] = Real::fma(m, joint[4 * i + 2 * r], c);
-                joint[4 * i + 2 * r + 1] = Real::fma(n, joint[4 * i + 2 * r + 1], d);
+                less[4 * i + 2 * r] = Real::fma(m, less[4 * i + 2 * r], c - from[r]);
+                less[4 * i + 2 * r + 1] = Real::fma(n, less[4 * i + 2 * r + 1], d - from[r]);
             });
         });
-        each(2, |r| {
-            let before = self.top[r];
-            let mut most = before;
-            each(16, |i| most = most.max(joint[i / 2 * 4 + 2 * r + i % 2]));
-            let mut new = [0.0; 2];
-            each(16, |i| new[i % 2] += words::exp2_approx_f32(joint[i / 2 * 4 + 2 * r + i % 2] - most));
-            self.sum[r] = Real::fma(self.sum[r], words::exp2_approx_f32(before - most), new[0] + new[1]);
-            self.top[r] = most;
-        });
+        // Chains of one row are independent of the other's, and two of a row of each other.
+        let (mut most, mut new) = ([[LOWEST; 2]; 2], [[0.0; 2]; 2]);
+        each(32, |i| most[i / 2 % 2][i % 2] = most[i / 2 % 2][i % 2].max(less[i]));
+        let most = most.map(|[even, odd]| even.max(odd));
+        let far = [0, 1].map(|r| !known[r] || most[r] > FAR);
+        if warp::any(far[0] || far[1]) {
+            each(2, |r| {
+                // Less than nothing only where nothing was known.
+                let by = if known[r] { most[r].max(0.0) } else { most[r] };
+                each(16, |i| {
+                    let at = i / 2 * 4 + 2 * r + i % 2;
+                    less[at] -= by;
+                });
+                self.sum[r] *= words::exp2_approx_f32(-by.max(0.0));
+                self.top[r] = from[r] + by;
+            });
+        }
+        each(32, |i| new[i / 2 % 2][i % 2] += words::exp2_approx_f32(less[i]));
+        each(2, |r| self.sum[r] += new[r][0] + new[r][1]);
     }
 }
 

@@ -116,8 +116,8 @@ pub const fn groups(n: u64) -> u64 {
     2 * tiles(n)
 }
 
-/// Numbers that rows are normalised with: of each the largest log joint density to base 2, and what powers of two less that
-/// are to be multiplied with.
+/// Numbers that rows are normalised with: of each a log joint density to base 2 that is not far below its largest, and what
+/// powers of two less that are to be multiplied with.
 pub const fn logs_len(n: u64) -> u64 {
     2 * ROWS as u64 * groups(n)
 }

@@ -13,7 +13,7 @@ use super::super::super::state::stopped;
 use super::stages::{PLACES, Stages, send};
 use super::{COMPONENTS, NEXT_FEATURES, NEXT_OTHERS, ROWS, column, core_bytes, groups, stage_bytes};
 use crate::Real;
-use crate::device::mma::{mma_m16n8k16_f16, stores_before_products, to_halves};
+use crate::device::mma::{from_halves, stores_before_products, to_halves};
 use crate::device::warpgroup::{self, Cores, InMemory, of_memory};
 use crate::device::{self, Shared, WARP, copies, thread, warp, words};
 use crate::each::each;
@@ -73,9 +73,6 @@ const GROUP: u32 = 4 * WARP;
 /// Times [`ROWS`] rows that are summed in `f32`.
 const RUN: u32 = 128;
 
-/// Two halves that are 1.
-const ONES: u32 = 0x3c00_3c00;
-
 /// Bytes of a place for rows: features, then logarithms.
 const fn place_bytes(features: u32) -> u32 {
     core_bytes(features) + 8 * ROWS
@@ -121,7 +118,8 @@ const fn down(at: u32) -> Cores {
     Cores { at, terms: NEXT_OTHERS, others: NEXT_FEATURES }
 }
 
-/// Responsibilities of products with the rows at a place, as a left operand, and added up.
+/// Responsibilities of products with the rows at a place, as a left operand, and added up for each component, those of even rows
+/// and of odd ones.
 #[inline(always)]
 fn responsibilities(joint: &[f32; 32], at: u32, of: &Scalars, weights: &mut [f32; 4]) -> [u32; 16] {
     let t = warp::lane_id() % 4;
@@ -137,9 +135,12 @@ fn responsibilities(joint: &[f32; 32], at: u32, of: &Scalars, weights: &mut [f32
             left[2 * i + r] = to_halves(one(p, top, share), one(q, other_top, other_share));
         });
     });
-    each(4, |s| {
-        let of = [left[4 * s], left[4 * s + 1], left[4 * s + 2], left[4 * s + 3]];
-        mma_m16n8k16_f16(weights, of, [ONES; 2]);
+    // Of what halves hold, so that a component has weight where it has rows. Not by the tensor cores: for their small products a
+    // warp would wait behind others' large ones.
+    each(16, |i| {
+        let [even, odd] = from_halves(left[i]);
+        weights[i % 2 * 2] += even;
+        weights[i % 2 * 2 + 1] += odd;
     });
     left
 }
@@ -260,13 +261,15 @@ unsafe fn body<const S: usize, M: warpgroup::Sums>(a: Sums) {
             }
             each(8, |i| unsafe { device::store(partials, at[i], values[i]) });
         });
-        if t == 0 {
-            each(2, |r| {
-                let sum = (weights[2 * r] * (1.0 / EXPONENTIAL)).to_f64();
+        each(2, |r| {
+            let mut sum = (weights[2 * r] + weights[2 * r + 1]) * (1.0 / EXPONENTIAL);
+            sum += warp::shuffle_xor(sum, 1);
+            sum += warp::shuffle_xor(sum, 2);
+            if t == 0 {
                 // SAFETY: as above.
-                unsafe { add(partials, accumulate, place.weight(component(r)), sum) };
-            });
-        }
+                unsafe { add(partials, accumulate, place.weight(component(r)), sum.to_f64()) };
+            }
+        });
         accumulate = true;
         again = group < all;
     }
