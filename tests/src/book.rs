@@ -9,6 +9,6 @@ pub struct FirstFit;
 #[doc = include_str!("../../docs/src/products.md")]
 pub struct Products;
 
-/// docs/src/likelihood.md
+/// docs/src/likelihood.md, from which the README shows a million evaluations
 #[doc = include_str!("../../docs/src/likelihood.md")]
 pub struct Likelihood;

@@ -17,9 +17,12 @@ fn pages() -> Vec<PathBuf> {
 
 /// Fenced blocks of a page: what they are in, and their text.
 fn blocks(page: &Path) -> Vec<(String, String)> {
-    let text = fs::read_to_string(page).expect("a page");
+    blocks_of(&fs::read_to_string(page).expect("a page"))
+}
+
+fn blocks_of(text: &str) -> Vec<(String, String)> {
     let block = Regex::new(r"(?ms)^```(\w*)\n(.*?)^```$").expect("a pattern");
-    block.captures_iter(&text).map(|found| (found[1].to_owned(), found[2].to_owned())).collect()
+    block.captures_iter(text).map(|found| (found[1].to_owned(), found[2].to_owned())).collect()
 }
 
 /// A folder with the program's name on its path and the repository's `data/` in it.
@@ -46,6 +49,19 @@ fn commands_print_what_the_book_shows() {
         }
     }
     assert!(shown > 3, "{shown} outputs");
+}
+
+#[test]
+fn the_million_evaluations_of_the_readme_are_those_that_the_book_runs() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("a front page");
+    let section =
+        readme.split("\n## ").find(|section| section.starts_with("Evaluate a million times")).expect("a section");
+    let shown = &blocks_of(section)[0];
+    // Lines that rustdoc hides are the book's alone.
+    let seen = |text: &str| text.lines().filter(|line| !line.starts_with("# ")).map(|l| format!("{l}\n")).collect();
+    let run: Vec<String> = blocks(&root().join("docs/src/likelihood.md")).iter().map(|(_, text)| seen(text)).collect();
+    assert_eq!(shown.0, "rust");
+    assert!(run.contains(&shown.1), "not in docs/src/likelihood.md:\n{}", shown.1);
 }
 
 #[test]

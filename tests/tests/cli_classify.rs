@@ -43,6 +43,8 @@ fn a_row_belongs_to_the_class_of_largest_density_times_prior() {
     let run = folder.gmm(command).ok().json();
     assert_eq!((&run["n_rows"], &run["classes"][1]["rows"]), (&7.into(), &3.into()));
     assert_eq!(run["classes"][0]["class"], "low");
+    assert_eq!(run["precision"], "f64");
+    assert!(run["engine"].is_string());
 }
 
 #[test]

@@ -49,6 +49,8 @@ fn each_model_has_a_line_and_the_likelihood_that_score_gives() {
     close(&values(&run), &want, 1e-12);
     close(&[run["models"][1]["mean_log_likelihood"].as_f64().unwrap()], &[want[1] / 272.0], 1e-12);
     assert_eq!((&run["n_rows"], &run["models"][0]["model"]), (&272.into(), &"two.json".into()));
+    let run = folder.gmm(&format!("loglik {} two.json --device cpu --json", faithful())).ok().json();
+    assert_eq!((&run["engine"], &run["precision"]), (&"cpu".into(), &"f64".into()));
 
     let text = folder.gmm(&format!("loglik {} two.json one.safetensors", faithful())).ok().stdout;
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -161,14 +163,21 @@ fn a_batch_that_is_none_names_the_array_and_the_set() {
     let c: Part<'_> = ("covariances", &[2, 1], &[30.0, 30.0]);
     folder.write("bad.npz", npz(&[w, m, c]));
     folder.gmm(&format!("loglik {x} --batch bad.npz")).ok();
-    refused(&[w, m], &["no array 'covariances'"]);
+    refused(&[w, m], &["no array 'covariances' among weights, means; sets of parameters are"]);
     refused(&[("weights", &[2], &[1.0, 1.0]), m, c], &["'weights'", "[2]", "[2, 1]"]);
     refused(&[w, ("means", &[2, 2], &[0.0; 4]), c], &["'means'", "[2, 2]"]);
     refused(&[w, m, ("covariances", &[1, 1], &[1.0])], &["'covariances'", "[1, 1]", "spherical [2, 1]"]);
-    refused(&[("weights", &[2, 1], &[1.0, 0.9]), m, c], &["row 1", "sum to 0.9"]);
-    refused(&[w, m, ("covariances", &[2, 1], &[30.0, 0.0])], &["row 1", "component 0 is not positive definite"]);
+    refused(&[("weights", &[2, 1], &[1.0, 0.9]), m, c], &["set 1", "sum to 0.9"]);
+    refused(&[w, m, ("covariances", &[2, 1], &[30.0, 0.0])], &["set 1", "component 0 is not positive definite"]);
     let none: [Part<'_>; 3] = [("weights", &[0, 1], &[]), ("means", &[0, 1, 2], &[]), ("covariances", &[0, 1], &[])];
     refused(&none, &["no set of parameters"]);
+    // Six sets either way, but not the same six.
+    let draws: [Part<'_>; 3] = [
+        ("weights", &[3, 2, 1], &[1.0; 6]),
+        ("means", &[2, 3, 1, 2], &[2.0; 12]),
+        ("covariances", &[2, 3, 1], &[30.0; 6]),
+    ];
+    refused(&draws, &["'weights'", "[3, 2, 1]", "[2, 3, ..]"]);
     folder.write("x.csv", "a,b,c\n1,2,3\n");
     folder.refuses("loglik x.csv --batch good.npz", 3, &["good.npz", "3 columns", "has 2"]);
 }
@@ -194,7 +203,7 @@ fn what_cannot_be_asked_for_is_a_usage_error() {
     folder.gmm("convert two.json x.json").ok();
     std::fs::copy(&x, folder.path("x.csv")).unwrap();
     folder.refuses("loglik x.csv two.json -o ./x.csv", 2, &["overwritten"]);
-    assert_eq!(folder.gmm(&format!("loglik {x}")).code, Some(2));
+    folder.refuses(&format!("loglik {x}"), 2, &["PARAMS", "--batch"]);
     assert_eq!(folder.gmm(&format!("loglik {x} two.json --covariance full")).code, Some(2));
 }
 

@@ -66,6 +66,18 @@ fn products_are_the_same_for_any_number_of_threads() {
 }
 
 #[test]
+fn a_fast_product_says_by_how_much_it_may_be_off() {
+    let folder = folder();
+    folder.write("f.npy", npy("<f4", false, "(1, 2)", &f4(&[1.0, 2.0])));
+    let said = |command: &str| folder.gmm(&format!("matmul {command} --device cpu")).ok().stderr;
+    let fast = said("f.npy f.npy --transpose-b --fast");
+    assert!(fast.starts_with("fast: ") && fast.contains("2^-16") && fast.lines().count() == 1, "{fast}");
+    assert!(said("a.npy a.npy --transpose-b --fast --precision f64").contains("as exact as without"));
+    assert_eq!(said("f.npy f.npy --transpose-b --fast -q"), "");
+    assert_eq!(said("f.npy f.npy --transpose-b"), "");
+}
+
+#[test]
 fn factors_that_do_not_fit_are_named_with_what_may_help() {
     let folder = folder();
     // 3 rows of two columns by two rows of three: b a fits, a a does not.

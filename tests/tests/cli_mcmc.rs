@@ -128,6 +128,84 @@ fn a_checkpoint_that_is_named_stays_and_takes_more_draws() {
     folder.gmm(&format!("{longer} -q -o b.npz --resume")).ok();
     folder.gmm(&format!("{longer} -q -o c.npz --overwrite")).ok();
     assert!(folder.read("b.npz") == folder.read("c.npz"));
+    // Draws that are there are the user's, also for a run that is gone on with.
+    folder.refuses(&format!("{longer} -o a.npz --resume"), 2, &["a.npz is there already", "--overwrite"]);
+    folder.gmm(&format!("{longer} -q -o a.npz --resume --overwrite")).ok();
+    assert!(folder.read("a.npz") == folder.read("c.npz"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_checkpoint_that_cannot_be_written_is_told_of_and_costs_no_draw() {
+    let folder = Folder::new();
+    std::os::unix::fs::symlink("nowhere/run.ckpt", folder.path("run.ckpt")).unwrap();
+    let command = format!("mcmc {} {SHORT} --sampler rwm", faithful());
+    let run = folder.gmm(&format!("{command} -o a.npz --checkpoint run.ckpt")).ok();
+    let warnings: Vec<&str> = run.stderr.lines().filter(|line| line.contains("run.ckpt")).collect();
+    assert!(
+        matches!(warnings[..], [one] if one.starts_with("warning: the checkpoint cannot be written")),
+        "{}",
+        run.stderr
+    );
+    folder.gmm(&format!("{command} -q -o b.npz")).ok();
+    assert!(folder.read("a.npz") == folder.read("b.npz"));
+}
+
+#[cfg(unix)]
+#[test]
+fn draws_and_checkpoint_in_one_file_are_refused_however_it_is_spelled() {
+    let folder = Folder::new();
+    std::os::unix::fs::symlink("a.npz", folder.path("link.ckpt")).unwrap();
+    std::os::unix::fs::symlink(".", folder.path("here")).unwrap();
+    for checkpoint in ["a.npz", "./a.npz", "here/a.npz", "link.ckpt"] {
+        let run = folder.gmm(&format!("mcmc {} -k 1 -o a.npz --checkpoint {checkpoint}", faithful()));
+        run.failed(2, &["one file", "different names"]);
+    }
+}
+
+#[test]
+fn a_run_goes_on_in_its_own_precision_alone() {
+    let folder = Folder::new();
+    let command = format!("mcmc {} {SHORT} --sampler rwm --device cpu --checkpoint run.ckpt", faithful());
+    folder.gmm(&format!("{command} -q -o a.npz")).ok();
+    let more = command.replace("--draws 150", "--draws 160");
+    folder.refuses(&format!("{more} -o b.npz --resume --precision f32"), 3, &["run.ckpt", "precision f64, not f32"]);
+    // Another engine of the same precision goes on, and says that this is no longer the same run.
+    let other = more.replace("--device cpu", "--device reference");
+    let run = folder.gmm(&format!("{other} -o b.npz --resume")).ok();
+    assert!(run.stderr.contains("warning: the checkpoint is of engine cpu, not reference"), "{}", run.stderr);
+}
+
+#[test]
+fn draws_too_few_to_judge_are_told_of_and_only_advice_that_can_help_is_given() {
+    let folder = Folder::new();
+    let x = faithful();
+    let run = folder.gmm(&format!("mcmc {x} -k 1 --draws 2 --chains 2 --warmup 20 -o a.npz")).ok();
+    assert!(
+        run.stderr.contains("2 draws of each chain say nothing") && run.stderr.contains("more --draws"),
+        "{}",
+        run.stderr
+    );
+    assert!(!run.stdout.contains("NaN"), "{}", run.stdout);
+    // Chains that begin apart and take no step between.
+    let stuck = format!("mcmc {x} -k 1 --sampler rwm --draws 20 --chains 4 --warmup 0 --json");
+    let run = folder.gmm(&format!("{stuck} -o b.npz")).ok();
+    assert!(run.stderr.contains("r_hat is above") && !run.stderr.contains("--relabel"), "{}", run.stderr);
+    let run = folder.gmm(&format!("{} -o c.npz", stuck.replace("-k 1", "-k 2"))).ok();
+    assert!(run.stderr.contains("--relabel pivot"), "{}", run.stderr);
+    let run = folder.gmm(&format!("{} --relabel pivot -o d.npz", stuck.replace("-k 1", "-k 2"))).ok();
+    assert!(run.stderr.contains("r_hat is above") && !run.stderr.contains("--relabel"), "{}", run.stderr);
+}
+
+#[test]
+fn the_engine_is_named_in_what_is_printed_and_in_json() {
+    let folder = Folder::new();
+    let command = format!("mcmc {} {SHORT} --sampler rwm --device cpu", faithful());
+    let text = folder.gmm(&format!("{command} -o a.npz")).ok().stdout;
+    let last = text.lines().last().unwrap();
+    assert!(last.starts_with("engine cpu (") && last.ends_with("f64"), "{text}");
+    let run = folder.gmm(&format!("{command} -o b.npz --json")).ok().json();
+    assert_eq!((&run["engine"], &run["precision"]), (&"cpu".into(), &"f64".into()));
 }
 
 #[test]
@@ -160,6 +238,9 @@ fn what_cannot_be_drawn_is_refused_before_anything_is_written() {
     folder.write("means.toml", "[means]\nprior = 'flat'\n");
     folder.write("key.toml", "[weights]\nprior = 'dirichlet'\nalpha = 1.0\n");
     folder.write("there.npz", "something");
+    folder.write("word.toml", "[means]\nprior = 'normal'\nsd = 'x'\n");
+    folder.write("range.toml", "[means]\nprior = 'normal'\nsd = -1.0\n");
+    folder.write("latin.toml", b"# \xe4\n");
     for (options, code, parts) in [
         ("-k 0 -o d.npz", 2, &["at least 1"][..]),
         ("-k 2 --chains 0 -o d.npz", 2, &["--chains", "at least 1"]),
@@ -175,21 +256,25 @@ fn what_cannot_be_drawn_is_refused_before_anything_is_written() {
         ("-k 2 -o d.csv", 2, &["csv", "npz, parquet"]),
         ("-k 2 -o -", 2, &["-o draws.npz"]),
         ("-k 2 -o none/d.npz", 6, &["no folder 'none'"]),
-        ("-k 2 -o d.npz --resume", 6, &["d.npz.checkpoint"]),
+        ("-k 2 -o d.npz --resume", 6, &["d.npz.checkpoint", "no checkpoint to go on from", "--checkpoint"]),
+        ("-k 2 --seed abc -o d.npz", 2, &["abc", "--seed", "whole number from 0"]),
+        ("-k 2 --prior word.toml -o d.npz", 3, &["word.toml", "line 3", "means: sd", "one number, or a list"]),
+        ("-k 2 --prior range.toml -o d.npz", 3, &["range.toml", "means: sd is -1"]),
+        ("-k 2 --prior latin.toml -o d.npz", 3, &["latin.toml", "byte 2", "UTF-8"]),
         ("-k 2 -o there.npz --checkpoint there.npz", 2, &["different names"]),
         ("-k 2 --prior none.toml -o d.npz", 6, &["none.toml"]),
         ("-k 2 --prior flat.toml -o d.npz", 3, &["prior", "covariances", "improper"]),
         ("-k 2 --prior means.toml -o d.npz", 3, &["prior", "means", "improper"]),
-        ("-k 2 --prior key.toml -o d.npz", 3, &["key.toml", "alpha", "line 1"]),
+        ("-k 2 --prior key.toml -o d.npz", 3, &["key.toml", "alpha", "line 3"]),
         ("-k 2 --weights c -o d.npz", 3, &["x.csv", "'c'"]),
         ("-k 2 --device cuda:9 -o d.npz", 5, &["cuda"]),
-        ("-k 2 --draws 1e11 -o d.npz", 5, &["the draws", "bytes"]),
+        ("-k 2 --draws 1e11 -o d.npz", 5, &["the draws need", "bytes", "fewer draws or chains"]),
     ] {
         folder.refuses(&format!("mcmc x.csv {options}"), code, parts);
     }
     folder.refuses("mcmc text.csv -k 1 -o d.npz", 3, &["text.csv"]);
     folder.write("constant.csv", "a,b\n1,2\n3,2\n5,2\n");
-    folder.refuses("mcmc constant.csv -k 1 -o d.npz", 3, &["prior", "column 1", "constant"]);
+    folder.refuses("mcmc constant.csv -k 1 -o d.npz", 3, &["prior", "column 1 ('b')", "constant"]);
     folder.write("d.npz.checkpoint", "no checkpoint at all");
     folder.refuses("mcmc x.csv -k 2 -o d.npz --resume", 3, &["d.npz.checkpoint", "truncated, corrupt"]);
 }

@@ -95,7 +95,8 @@ pub(crate) fn run(args: &ClassifyArgs, console: &Console) -> anyhow::Result<()> 
         let count = |c: usize| labels.iter().filter(|&&label| label as usize == c).count();
         let each: Vec<_> =
             args.models.iter().enumerate().map(|(c, (name, _))| json!({"class": name, "rows": count(c)})).collect();
-        output::print_json(&json!({"n_rows": n, "classes": each}))?;
+        let (engine, precision) = (opened.engine.name(), opened.engine.precision(precision).name());
+        output::print_json(&json!({"n_rows": n, "engine": engine, "precision": precision, "classes": each}))?;
     }
     Ok(())
 }

@@ -152,6 +152,7 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             // The next in the chain, which says nothing else, decides.
             gmm_mcmc::Error::Host(error) => code_of(error),
             gmm_mcmc::Error::Option { .. } => Some(USAGE),
+            gmm_mcmc::Error::Memory { .. } => Some(DEVICE),
             gmm_mcmc::Error::Prior(_) | gmm_mcmc::Error::Checkpoint(_) => Some(BAD_DATA),
             gmm_mcmc::Error::Start { .. } | gmm_mcmc::Error::Sampler { .. } => Some(NUMERICAL),
             gmm_mcmc::Error::Stopped => Some(interrupt::received().map_or(FAULT, interrupt::code)),

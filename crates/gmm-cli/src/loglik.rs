@@ -33,7 +33,7 @@ pub(crate) struct LoglikArgs {
     #[command(flatten)]
     input: InputArgs,
     /// Models: json or safetensors; - is standard input
-    #[arg(value_name = "PARAMS", required_unless_present = "batch")]
+    #[arg(value_name = "PARAMS")]
     models: Vec<PathBuf>,
     /// Many sets of parameters: npz with weights, means and covariances
     #[arg(long, value_name = "FILE.npz")]
@@ -89,7 +89,12 @@ pub(crate) fn run(args: &LoglikArgs, console: &Console) -> anyhow::Result<()> {
         return Ok(());
     }
     if args.json {
-        return Ok(output::print_json(&as_json(&sets.names, &values, total, data.n_rows()))?);
+        return Ok(output::print_json(&json!({
+            "n_rows": data.n_rows(),
+            "engine": opened.engine.name(),
+            "precision": opened.engine.precision(precision).name(),
+            "models": as_json(&sets.names, &values, total),
+        }))?);
     }
     if args.output.is_none() || !console.quiet {
         output::print(&lines(&sets.names, &values, total, data.n_rows()))?;
@@ -104,6 +109,10 @@ fn to_stdout(args: &LoglikArgs) -> bool {
 
 /// What can be refused before anything is read.
 fn check(args: &LoglikArgs) -> anyhow::Result<()> {
+    if args.models.is_empty() && args.batch.is_none() {
+        let why = "nothing to evaluate under: give models as PARAMS, or many sets of parameters by --batch FILE.npz";
+        return Err(Failure::Usage(why.to_owned()).into());
+    }
     if to_stdout(args) && args.json {
         let why = "--json and the table both want standard output: give the table a file by -o";
         return Err(Failure::Usage(why.to_owned()).into());
@@ -181,10 +190,10 @@ fn lines(names: &[String], values: &[f64], total: f64, n_rows: usize) -> String 
 }
 
 /// JSON has no infinities: a log-likelihood of −∞ is null.
-fn as_json(names: &[String], values: &[f64], total: f64, n_rows: usize) -> Value {
+fn as_json(names: &[String], values: &[f64], total: f64) -> Value {
     let each = |(name, value): (&String, &f64)| {
         let mean = value / total;
         json!({"model": name, "log_likelihood": value, "mean_log_likelihood": mean})
     };
-    json!({"n_rows": n_rows, "models": names.iter().zip(values).map(each).collect::<Vec<_>>()})
+    names.iter().zip(values).map(each).collect()
 }

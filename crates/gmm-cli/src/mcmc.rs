@@ -9,9 +9,9 @@ use std::time::Instant;
 use anyhow::Context;
 use clap::Args;
 use gmm_data::DrawsFile;
-use gmm_host::{Likelihood, memory};
+use gmm_host::Likelihood;
 use gmm_mcmc::starts::{self, Centre};
-use gmm_mcmc::{Error, Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Target, fingerprint};
+use gmm_mcmc::{Basis, Error, Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Target};
 use gmm_model::CovarianceType;
 
 use crate::args::{self, EngineArgs, InputArgs};
@@ -38,15 +38,16 @@ In parentheses the defaults, from the columns. mean, sd and scale are one number
 each column.
 
 An npz holds weights (chain, draw, K), means (chain, draw, K, d), covariances (chain, draw, ..),
-lp, acceptance_rate and, of nuts, diverging, n_steps, step_size, tree_depth. For ArviZ:
+lp, acceptance_rate and, of nuts, diverging, n_steps, step_size, tree_depth. For ArviZ 1.0:
   z = np.load(\"draws.npz\"); v = (\"weights\", \"means\", \"covariances\")
-  az.from_dict(posterior={k: z[k] for k in v},
-               sample_stats={k: z[k] for k in z if k not in v + (\"covariance_type\",)})
+  az.from_dict({\"posterior\": {k: z[k] for k in v},
+                \"sample_stats\": {k: z[k] for k in z if k not in v + (\"covariance_type\",)}})
+Before 1.0 the groups are arguments: az.from_dict(posterior={..}, sample_stats={..}).
 A parquet or Arrow file has a row for each draw: chain, draw, weights[0], .., means[0,0], ..
 
 Every few seconds, and at Ctrl-C, the chains are kept in DRAWS.checkpoint. The same command with
 --resume goes on from there, to the draws that it would have made; of nuts' warm-up nothing is
-kept before its end.
+kept before its end. Where DRAWS is there already, --overwrite replaces it.
 
 Examples:
   gmm mcmc data/old_faithful.csv -k 2 -o draws.npz
@@ -94,7 +95,7 @@ pub(crate) struct McmcArgs {
     #[arg(long, value_name = "HOW", default_value = "none")]
     relabel: Relabel,
     /// Seed of every draw
-    #[arg(long, value_name = "SEED", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = args::seed, allow_negative_numbers = true)]
     seed: u64,
     #[command(flatten)]
     engine: EngineArgs,
@@ -110,8 +111,8 @@ pub(crate) struct McmcArgs {
     /// Keep the chains here, also when they are done [default: DRAWS.checkpoint, until they are]
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
-    /// Replace draws that are there, and forget a checkpoint
-    #[arg(long, conflicts_with = "resume")]
+    /// Replace draws that are there and, without --resume, forget a checkpoint
+    #[arg(long)]
     overwrite: bool,
     /// Print one JSON object in place of the table
     #[arg(long)]
@@ -138,7 +139,7 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
     };
     options.validate()?;
     let kept = Kept::new(args)?;
-    let prior = prior_options(args.prior.as_deref())?;
+    let given = prior_options(args.prior.as_deref())?;
     let earlier = args.resume.then(|| kept.read()).transpose()?;
     let data = input::rows(&args.input, args.weights.as_deref(), console)?;
     if let Relabel::Order { column } = args.relabel
@@ -147,7 +148,10 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
         let why = format!("--relabel order:{column}, but the data have {} columns", data.n_features());
         return Err(Failure::Usage(why).into());
     }
-    let prior = Prior::new(&prior, args.covariance, args.k, &data)?;
+    let prior = Prior::new(&given, args.covariance, args.k, &data).map_err(|error| match &args.prior {
+        Some(path) => anyhow::Error::new(error).context(input::display(path)),
+        None => error.into(),
+    })?;
     if let Some(rows) = prior.improper_at(&data)? {
         console.warn(&format!(
             "{rows}: with half-normal scales the posterior has no finite integral about them, only a spike that chains \
@@ -155,16 +159,17 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
         ));
     }
     let target = Target::new(prior)?;
-    // Points, what is made of them, and a copy of the points for the checkpoint.
-    let bytes = 8 * options.chains as u128 * options.draws as u128 * 4 * target.dim() as u128;
-    memory::check("the draws", bytes)?;
+    options.check_memory(&target)?;
     let opened = input::engine(&args.engine, console)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let mut likelihood = Likelihood::new(opened.engine.as_ref(), &data, precision)?;
-    let print = fingerprint(&data)?;
+    let basis = Basis::new(opened.engine.as_ref(), &data, precision)?;
     let mut run = match earlier {
         Some(checkpoint) => {
-            checkpoint.resume(&options, &target, print).with_context(|| kept.path.display().to_string())?
+            if let Some(moved) = checkpoint.moved(&basis) {
+                console.warn(&moved);
+            }
+            checkpoint.resume(&options, &target, &basis).with_context(|| kept.path.display().to_string())?
         }
         None => {
             let centre = if args.start == "fit" { Centre::Fit } else { Centre::Each };
@@ -178,18 +183,19 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
         }
     };
     let started = Instant::now();
-    kept.go_on(&mut run, &target, &mut likelihood, print, console)?;
+    kept.go_on(&mut run, &target, &mut likelihood, &basis, console)?;
     let elapsed = started.elapsed();
     let posterior = Posterior::new(&run, &target, args.relabel)?;
     drop(run);
     let summary = posterior.summary();
-    for warning in report::warnings(&posterior, &summary) {
+    for warning in report::warnings(&posterior, &summary, args.relabel) {
         console.warn(&warning);
     }
     let text = if args.json {
-        format!("{:#}\n", report::json(&posterior, &summary, elapsed))
+        format!("{:#}\n", report::json(&posterior, &summary, &basis, elapsed))
     } else {
-        report::table(&posterior, &summary, elapsed, console.colour)
+        let engine = input::describe(&opened, args.engine.device, basis.precision.name());
+        report::table(&posterior, &summary, elapsed, console.colour) + &format!("engine {engine}\n")
     };
     write(&args.output, posterior)?;
     kept.done();
@@ -201,7 +207,11 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
 
 fn prior_options(path: Option<&Path>) -> anyhow::Result<PriorOptions> {
     let Some(path) = path else { return Ok(PriorOptions::default()) };
-    let text = std::fs::read_to_string(path).with_context(|| input::display(path))?;
+    let bytes = std::fs::read(path).with_context(|| input::display(path))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::BadData(format!("{}: byte {at} is no UTF-8, and TOML is", input::display(path)))
+    })?;
     PriorOptions::from_toml(&text).with_context(|| input::display(path))
 }
 

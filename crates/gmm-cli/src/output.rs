@@ -153,6 +153,25 @@ pub(crate) fn check_apart(output: &Path, inputs: &[&Path]) -> Result<(), Failure
     }
 }
 
+/// Whether what is written to two paths would be one file, also through links and whether or not it is there yet.
+pub(crate) fn is_same(a: &Path, b: &Path) -> bool {
+    /// Links behind each other that are followed; systems follow 40.
+    const LINKS: usize = 40;
+    let place = |path: &Path| {
+        let mut path = path.to_owned();
+        for _ in 0..LINKS {
+            // A link that leads to nothing yet is where a file will be.
+            let Ok(to) = path.read_link() else { break };
+            path = path.parent().map_or_else(|| to.clone(), |folder| folder.join(&to));
+        }
+        path.canonicalize().ok().or_else(|| {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            Some(folder.canonicalize().ok()?.join(path.file_name()?))
+        })
+    };
+    a == b || place(a).is_some_and(|a| Some(a) == place(b))
+}
+
 /// Whether a path's extension is that of a model.
 pub(crate) fn is_model_path(path: &Path) -> bool {
     path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json") || e.eq_ignore_ascii_case("safetensors"))

@@ -24,6 +24,8 @@ pub struct Place {
     pub line: Option<u64>,
     /// Row of a table, from 0, without header and blank lines.
     pub row: Option<u64>,
+    /// One of many sets of parameters, from 0.
+    pub set: Option<u64>,
     /// Column of a table, from 0 (text files: the field's number in its line, from 0).
     pub column: Option<usize>,
     /// The column's name, where it has one.
@@ -101,6 +103,14 @@ pub enum Problem {
     /// Several arrays, and no way to tell which is meant; or none of that name.
     #[error("no array '{wanted}' among {}; name one as FILE.npz:NAME", list(found))]
     Array {
+        /// The name looked for.
+        wanted: String,
+        /// The names there are.
+        found: Vec<String>,
+    },
+    /// An array that many sets of parameters lack.
+    #[error("no array '{wanted}' among {}; sets of parameters are weights, means and covariances", list(found))]
+    Sets {
         /// The name looked for.
         wanted: String,
         /// The names there are.
@@ -203,6 +213,9 @@ impl fmt::Display for Place {
         // The line says more than the row where both are known.
         if let (Some(row), None) = (self.row, self.line) {
             parts.push(format!("row {row}"));
+        }
+        if let Some(set) = self.set {
+            parts.push(format!("set {set}"));
         }
         match (self.column, &self.name) {
             (Some(column), Some(name)) => parts.push(format!("column {column} ('{}')", one_line(name))),

@@ -102,6 +102,9 @@ fn columns_that_are_no_draws_are_refused_by_name() {
     refused(&["weights[0]", "means[0,0]"], &["covariances[..]"]);
     refused(&["weights[0]", "weights[2]", "means[0,0]", "covariances[0]"], &["'weights'", "2 columns", "[3]"]);
     refused(&["weights[0]", "means[0,0]", "means[0]", "covariances[0]"], &["'means'"]);
+    // As many columns as indices ask for, but one is there twice.
+    let twice = ["weights[0]", "weights[1]", "means[0,0]", "means[0,00]", "means[1,1]", "means[1,0]", "covariances[0]"];
+    refused(&twice, &["'means'", "two columns", "[0, 0]"]);
     refused(&["weights[0]", "means[0,0]", "covariances[0,0,0,0]"], &["'covariances'"]);
     refused(&["weights[0]", "means[0,0]", "covariances[99999999999999999999]"], &["covariances"]);
     refused(&["weights[0]", "means[18446744073709551615,0]", "covariances[0]"], &["'means'"]);

@@ -108,7 +108,10 @@ pub enum Error {
         value: f64,
     },
     /// A covariance that stopped being positive definite during the fit.
-    #[error("iteration {iteration}: {source}")]
+    #[error(
+        "iteration {iteration}: {source}; a larger reg_covar, fewer components, or dropping constant or collinear columns \
+         helps"
+    )]
     Singular {
         /// Iteration, from 1; 0 is the initialisation.
         iteration: usize,

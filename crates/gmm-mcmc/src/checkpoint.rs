@@ -2,29 +2,63 @@
 
 use std::collections::HashMap;
 
-use gmm_host::Data;
+use gmm_host::{Data, Engine};
+use gmm_model::Precision;
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensors, serialize};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::run::{Chain, Run, Stat};
 use crate::{Error, Options, Prior, Sampler, Target};
 
 /// The word by which a checkpoint says what it is.
 const FORMAT: &str = "gmm-mcmc-checkpoint";
-const VERSION: u64 = 1;
+/// Version 1 did not say in which precision the rows were held.
+const VERSION: u64 = 2;
 /// Numbers of a draw beside its point.
 const STATS: usize = 6;
 
-/// A run with what it belongs to: the data, by their fingerprint, and the prior.
+/// What draws depend on beside options and prior.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Basis {
+    /// What the data were, see [`fingerprint`].
+    pub fingerprint: u64,
+    /// In which the engine held the rows.
+    pub precision: Precision,
+    /// The engine's name, such as `cpu`.
+    pub engine: String,
+}
+
+impl Basis {
+    /// That of a likelihood of `data` on `engine`, asked to hold them in `precision`.
+    ///
+    /// Cost: one walk through the rows ([`Data::walk`]).
+    ///
+    /// # Errors
+    /// As for [`fingerprint`].
+    pub fn new<'a>(engine: &dyn Engine, data: impl Into<Data<'a>>, precision: Precision) -> Result<Self, Error> {
+        let (precision, engine_name) = (engine.precision(precision), engine.name());
+        Ok(Self { fingerprint: fingerprint(data)?, precision, engine: engine_name })
+    }
+}
+
+/// A run with what it belongs to: its basis, and the prior.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
     /// The run so far.
     pub run: Run,
-    /// What the data were, see [`fingerprint`].
-    pub fingerprint: u64,
+    /// What it was made on.
+    pub basis: Basis,
     /// The prior as JSON, defaults filled in.
     prior: String,
+}
+
+/// What the header of every version has.
+#[derive(Deserialize)]
+struct Stamp {
+    format: String,
+    version: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -34,6 +68,8 @@ struct Header {
     options: Options,
     prior: String,
     fingerprint: u64,
+    precision: String,
+    engine: String,
     steps: Vec<u64>,
     /// A hash of all numbers.
     checksum: u64,
@@ -41,29 +77,44 @@ struct Header {
 
 impl Checkpoint {
     /// What a run's bytes are made of.
-    pub fn new(run: Run, prior: &Prior, fingerprint: u64) -> Self {
-        Self { run, fingerprint, prior: as_json(prior) }
+    pub fn new(run: Run, prior: &Prior, basis: Basis) -> Self {
+        Self { run, basis, prior: as_json(prior) }
     }
 
-    /// The run, to go on with it: asked for `options`, which may want more draws than before but nothing else.
+    /// What to know before going on with the run on `basis`, on whose engine it was not made; the draws then are as good, but
+    /// not to the bit those that it would have made there.
+    pub fn moved(&self, basis: &Basis) -> Option<String> {
+        let (was, is) = (&self.basis.engine, &basis.engine);
+        let text = || {
+            format!(
+                "the checkpoint is of engine {was}, not {is}: draws from here on differ from those that {was} would make"
+            )
+        };
+        (was != is).then(text)
+    }
+
+    /// The run, to go on with it: asked for `options`, which may want more draws than before but nothing else. Another engine
+    /// is allowed, see [`moved`](Self::moved).
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] where data, prior or options are others, and which.
-    pub fn resume(self, options: &Options, target: &Target, fingerprint: u64) -> Result<Run, Error> {
+    /// [`Error::Checkpoint`] where data, precision, prior or options are others, and which.
+    pub fn resume(self, options: &Options, target: &Target, basis: &Basis) -> Result<Run, Error> {
         options.validate()?;
         let wrong = |why: String| Err(Error::Checkpoint(why));
-        if self.fingerprint != fingerprint {
+        if self.basis.fingerprint != basis.fingerprint {
             return wrong("it was made from other rows: give the data that the run began with".to_owned());
         }
         if self.prior != as_json(target.prior()) {
-            let ours = as_json(target.prior());
-            return wrong(format!("its prior, kind or number of components is another: {}, not {ours}", self.prior));
+            return wrong(other_prior(&self.prior, &as_json(target.prior())));
+        }
+        if self.basis.precision != basis.precision {
+            return wrong(format!("it was made with precision {}, not {}", self.basis.precision, basis.precision));
         }
         let before = &self.run.options;
         let words = |o: &Options| {
             let Options { sampler, chains, warmup, thin, seed, target_accept, max_depth, draws: _ } = o;
             [
-                ("sampler", format!("{sampler:?}")),
+                ("sampler", sampler.name().to_owned()),
                 ("chains", chains.to_string()),
                 ("warmup", warmup.to_string()),
                 ("thin", thin.to_string()),
@@ -87,9 +138,17 @@ impl Checkpoint {
     pub fn to_bytes(&self) -> Vec<u8> {
         let options = self.run.options.clone();
         let steps = self.run.chains.iter().map(|chain| chain.steps).collect();
-        let (format, prior, fingerprint) = (FORMAT.to_owned(), self.prior.clone(), self.fingerprint);
-        let checksum = checksum(&self.run.chains);
-        let header = Header { format, version: VERSION, options, prior, fingerprint, steps, checksum };
+        let header = Header {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            options,
+            prior: self.prior.clone(),
+            fingerprint: self.basis.fingerprint,
+            precision: self.basis.precision.name().to_owned(),
+            engine: self.basis.engine.clone(),
+            steps,
+            checksum: checksum(&self.run.chains),
+        };
         let header = serde_json::to_string(&header).expect("a plain structure");
         let parts: Vec<(String, Vec<u8>)> = self.run.chains.iter().enumerate().flat_map(parts).collect();
         let views = parts.iter().map(|(name, bytes)| {
@@ -102,18 +161,20 @@ impl Checkpoint {
     /// Reads the bytes.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] for bytes that are none, or of a later version.
+    /// [`Error::Checkpoint`] for bytes that are none, or of another version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let wrong = |why: String| Error::Checkpoint(why);
         let none = |why: &dyn std::fmt::Display| wrong(format!("truncated, corrupt, or of another kind: {why}"));
         let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|e| none(&e))?;
         let header = metadata.metadata().as_ref().and_then(|m| m.get("checkpoint"));
-        let header: Header =
-            serde_json::from_str(header.ok_or_else(|| none(&"it has no header"))?).map_err(|e| none(&e))?;
-        if (header.format.as_str(), header.version) != (FORMAT, VERSION) {
-            let why = format!("it is {} {}, this program reads {FORMAT} {VERSION}", header.format, header.version);
+        let header = header.ok_or_else(|| none(&"it has no header"))?;
+        let Stamp { format, version } = serde_json::from_str(header).map_err(|e| none(&e))?;
+        if (format.as_str(), version) != (FORMAT, VERSION) {
+            let why = format!("it is {format} {version}, this program goes on from {FORMAT} {VERSION}: begin anew");
             return Err(wrong(why));
         }
+        let header: Header = serde_json::from_str(header).map_err(|e| none(&e))?;
+        let precision = header.precision.parse().map_err(|e| none(&e))?;
         let tensors = SafeTensors::deserialize(bytes).map_err(|e| none(&e))?;
         let numbers = |chain: usize, part: &str| -> Result<Vec<f64>, Error> {
             let tensor = tensors.tensor(&format!("chain{chain}.{part}")).map_err(|e| none(&e))?;
@@ -128,13 +189,15 @@ impl Checkpoint {
             let (point, tuning, points) = (numbers(i, "point")?, numbers(i, "tuning")?, numbers(i, "points")?);
             chains.push(Chain { point, steps, tuning, points, stats });
         }
-        header.options.validate()?;
+        // What is wrong with them is wrong with the bytes, not with what was asked for.
+        header.options.validate().map_err(|e| none(&e))?;
         let agree = chains.len() == header.options.chains && chains.iter().all(|c| agrees(c, &header.options));
         if !agree || checksum(&chains) != header.checksum {
             return Err(none(&"its parts disagree"));
         }
         let run = Run { options: header.options, chains };
-        Ok(Self { run, fingerprint: header.fingerprint, prior: header.prior })
+        let basis = Basis { fingerprint: header.fingerprint, precision, engine: header.engine };
+        Ok(Self { run, basis, prior: header.prior })
     }
 }
 
@@ -176,6 +239,27 @@ impl Hash {
 
 fn as_json(prior: &Prior) -> String {
     serde_json::to_string(prior).expect("a plain structure")
+}
+
+/// What differs first between two priors in JSON.
+fn other_prior(was: &str, is: &str) -> String {
+    let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+    let (was, is) = (parsed(was), parsed(is));
+    let differs = |key: &&str| was[*key] != is[*key];
+    let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    match ["kind", "k", "concentration", "means", "scales"].into_iter().find(differs) {
+        Some("kind") => format!("it was made with {} covariances, not {}", word(&was["kind"]), word(&is["kind"])),
+        Some("k") => format!("it was made with {} components, not {}", was["k"], is["k"]),
+        part => {
+            let of = match part {
+                Some("concentration") => " of the weights",
+                Some("means") => " of the means",
+                Some("scales") => " of the covariances",
+                _ => "",
+            };
+            format!("it was made with another prior{of}: give the prior that the run began with")
+        }
+    }
 }
 
 fn parts((i, chain): (usize, &Chain)) -> [(String, Vec<u8>); 4] {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Posterior, SummaryRow};
+use crate::{Posterior, SummaryRow, diagnostics};
 
 /// Above this, chains have not mixed (Vehtari and others 2021).
 pub const R_HAT: f64 = 1.01;
@@ -13,6 +13,11 @@ pub const ESS_PER_CHAIN: f64 = 100.0;
 /// One thing to be seen; as text without what to do about it, which whoever asks has a name for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Concern {
+    /// Draws of a chain are so few that nothing is known of them.
+    Unjudged {
+        /// Draws of each chain.
+        draws: usize,
+    },
     /// Chains have not mixed.
     Apart {
         /// Numbers whose R-hat is above [`R_HAT`].
@@ -49,10 +54,15 @@ pub enum Concern {
 impl fmt::Display for Concern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Unjudged { draws } => write!(
+                f,
+                "{draws} draws of each chain say nothing of how good they are: r_hat and effective sample sizes need {}",
+                diagnostics::LEAST_DRAWS
+            ),
             Self::Apart { numbers, of, largest, name } => write!(
                 f,
-                "r_hat is above {R_HAT} for {numbers} of {of} numbers (largest {largest:.3}, {name}): the chains have not \
-                 mixed"
+                "r_hat is above {R_HAT} for {numbers} of {of} numbers (largest {}, {name}): the chains have not mixed",
+                r_hat_text(*largest)
             ),
             Self::Few { numbers, of, wanted, least, name } => write!(
                 f,
@@ -66,11 +76,19 @@ impl fmt::Display for Concern {
     }
 }
 
+/// An R-hat as people read it: chains that stand still have one of any size.
+pub fn r_hat_text(value: f64) -> String {
+    if value < 1000.0 { format!("{value:.3}") } else { format!("{value:.1e}") }
+}
+
 /// What there is to see in a posterior and its [`summary`](Posterior::summary), of each kind once at most; `diverging` of
 /// its draws came from steps that diverged. Constants concern nobody.
 pub fn concerns(posterior: &Posterior, summary: &[SummaryRow], diverging: usize) -> Vec<Concern> {
     let of = summary.len();
     let mut all = Vec::new();
+    if posterior.draws.draws < diagnostics::LEAST_DRAWS {
+        all.push(Concern::Unjudged { draws: posterior.draws.draws });
+    }
     let apart = summary.iter().filter(|row| row.r_hat > R_HAT);
     if let Some(top) = apart.clone().max_by(|a, b| a.r_hat.total_cmp(&b.r_hat)) {
         all.push(Concern::Apart { numbers: apart.count(), of, largest: top.r_hat, name: top.name.clone() });
@@ -133,6 +151,21 @@ mod tests {
         let texts: Vec<String> = found.iter().map(Concern::to_string).collect();
         assert_eq!(texts[0], "r_hat is above 1.01 for 2 of 4 numbers (largest 1.500, b): the chains have not mixed");
         assert!(texts[1].contains("below 400 (least 10, b)") && texts[2].starts_with("3 of 100 draws diverged"));
+    }
+
+    #[test]
+    fn draws_too_few_to_be_judged_are_told_of() {
+        let nan = f64::NAN;
+        let found = concerns(&posterior(4, 3), &[row("a", 1.0, nan, nan, nan)], 0);
+        assert_eq!(found, [Concern::Unjudged { draws: 3 }]);
+        assert!(found[0].to_string().starts_with("3 draws of each chain say nothing"), "{}", found[0]);
+    }
+
+    #[test]
+    fn an_r_hat_of_any_size_is_short() {
+        for (value, text) in [(1.0021, "1.002"), (819_156_014_863_193.2, "8.2e14"), (f64::INFINITY, "inf")] {
+            assert_eq!(r_hat_text(value), text);
+        }
     }
 
     #[test]

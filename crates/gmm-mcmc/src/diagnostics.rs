@@ -3,9 +3,12 @@
 //! Rank-normalised, as Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), "Rank-normalization, folding, and
 //! localization: an improved R-hat for assessing convergence of MCMC", define them and ArviZ computes them; golden
 //! numbers in the tests are ArviZ's. A quantity is given as its draws by chain: `chains[c][i]`, all of equal length.
-//! Fewer than 4 draws of a chain, or numbers that are not finite, give NaN.
+//! Fewer than [`LEAST_DRAWS`] of a chain, or numbers that are not finite, give NaN.
 
 use std::f64::consts::SQRT_2;
+
+/// Draws of a chain of which anything can be said.
+pub const LEAST_DRAWS: usize = 4;
 
 /// Split R-hat: the larger of that of the ranks and that of the folded ranks, which sees scales that differ. Above 1.01
 /// chains have not mixed. A constant gives NaN.
@@ -63,7 +66,7 @@ pub fn sorted(values: &[f64]) -> Vec<f64> {
 fn split(chains: &[&[f64]]) -> Option<Vec<Vec<f64>>> {
     let n = chains.first()?.len();
     let fine = chains.iter().all(|chain| chain.len() == n && chain.iter().all(|v| v.is_finite()));
-    if !fine || n < 4 {
+    if !fine || n < LEAST_DRAWS {
         return None;
     }
     let half = n / 2;

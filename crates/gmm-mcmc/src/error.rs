@@ -37,6 +37,14 @@ pub enum Error {
         /// Its words.
         why: String,
     },
+    /// More draws than there is memory for.
+    #[error("the draws need {wanted} bytes of memory, {free} are free: ask for fewer draws or chains")]
+    Memory {
+        /// Bytes wanted.
+        wanted: u128,
+        /// Bytes free.
+        free: u128,
+    },
     /// Bytes that are no checkpoint, or that of another run.
     #[error("checkpoint: {0}")]
     Checkpoint(String),

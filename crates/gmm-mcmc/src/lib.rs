@@ -19,8 +19,8 @@ pub mod starts;
 mod target;
 mod together;
 
-pub use checkpoint::{Checkpoint, fingerprint};
-pub use concerns::{Concern, ESS_PER_CHAIN, R_HAT, concerns};
+pub use checkpoint::{Basis, Checkpoint, fingerprint};
+pub use concerns::{Concern, ESS_PER_CHAIN, R_HAT, concerns, r_hat_text};
 pub use error::Error;
 pub use labels::Relabel;
 pub use posterior::{Posterior, SummaryRow};

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use gmm_host::Likelihood;
+use gmm_host::{Likelihood, memory};
 use serde::{Deserialize, Serialize};
 
 use crate::error::refuse;
@@ -16,6 +16,16 @@ pub enum Sampler {
     Nuts,
     /// Random-walk Metropolis, one component's mean, covariance or all weights at a time.
     Rwm,
+}
+
+impl Sampler {
+    /// `nuts` or `rwm`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nuts => "nuts",
+            Self::Rwm => "rwm",
+        }
+    }
 }
 
 /// What to draw. A run is fixed by these, the target, the starts, and the engine with its thread count.
@@ -73,6 +83,18 @@ impl Options {
             return refuse("draws * thin + warmup", format!("{} * {}", self.draws, self.thin), "below 2^40");
         }
         Ok(())
+    }
+
+    /// Refuses more draws than there is memory for: points, what is made of them, and a copy of the points for a checkpoint.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] with the bytes wanted and free.
+    pub fn check_memory(&self, target: &Target) -> Result<(), Error> {
+        let bytes = 8 * self.chains as u128 * self.draws as u128 * 4 * target.dim() as u128;
+        match memory::check("the draws", bytes) {
+            Err(gmm_host::Error::Memory { wanted, free, .. }) => Err(Error::Memory { wanted, free }),
+            other => Ok(other?),
+        }
     }
 }
 

@@ -62,10 +62,7 @@ pub enum ModelError {
         column: usize,
     },
     /// A covariance with no Cholesky factor; for diag and spherical, a variance that is not positive.
-    #[error(
-        "covariance of component {component} is not positive definite: pivot {pivot} of column {column} ({kind}); \
-         a larger reg_covar, fewer components, or dropping constant or collinear columns helps"
-    )]
+    #[error("covariance of component {component} is not positive definite: pivot {pivot} of column {column} ({kind})")]
     NotPositiveDefinite {
         /// Component index, from 0.
         component: usize,

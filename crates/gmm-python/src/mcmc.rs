@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use gmm_data::DrawsFile;
-use gmm_host::{Data, Error, Likelihood, Opened, memory};
+use gmm_host::{Data, Error, Likelihood, Opened};
 use gmm_mcmc::starts::{self, Centre};
-use gmm_mcmc::{Checkpoint, Event, Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Stat, Target};
-use gmm_mcmc::{Concern, SummaryRow, fingerprint};
+use gmm_mcmc::{
+    Basis, Checkpoint, Event, Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Stat, Target,
+};
+use gmm_mcmc::{Concern, SummaryRow};
 use gmm_model::{CovarianceType, DrawStat, ParameterDraws};
 use ndarray::{ArrayD, IxDyn};
 use numpy::{IntoPyArray, PyReadonlyArray1, PyReadonlyArrayDyn};
@@ -72,8 +74,9 @@ impl<'py> FromPyObject<'_, 'py> for Asked {
 /// Draws from the posterior of `rows`, `(n, d)` or a `DeviceArray`. `checkpoint` holds bytes of a run to go on with; `follow(done, steps,
 /// diverging)` is called now and then.
 ///
-/// The dictionary has the parameters, `stats`, `checkpoint` (bytes), and `improper`, the rows about which a prior leaves the
-/// posterior without an integral. Where it is interrupted, what was drawn until then comes with the exception.
+/// The dictionary has the parameters, `stats`, `checkpoint` (bytes), `improper`, the rows about which a prior leaves the
+/// posterior without an integral, and `moved`, what to know of a checkpoint of another engine. Where it is interrupted, what
+/// was drawn until then comes with the exception.
 #[pyfunction]
 #[pyo3(signature = (rows, asked, place, weights=None, checkpoint=None, follow=None))]
 pub(crate) fn mcmc<'py>(
@@ -99,15 +102,23 @@ pub(crate) fn mcmc<'py>(
         Some(bytes) => interrupted(py, error, &bytes),
         None => error,
     })?;
-    let (posterior, checkpoint, improper) = done.map_err(|error| raise_mcmc(py, error))?;
+    let Drawn { posterior, checkpoint, improper, moved } = done.map_err(|error| raise_mcmc(py, error))?;
     let out = arrays(py, &posterior)?;
     out.set_item("checkpoint", PyBytes::new(py, &checkpoint))?;
     out.set_item("improper", improper)?;
+    out.set_item("moved", moved)?;
     Ok(out)
 }
 
-/// What was drawn, its checkpoint, and where the posterior is improper.
-type Drawn = (Posterior, Vec<u8>, Option<String>);
+/// What was drawn.
+struct Drawn {
+    posterior: Posterior,
+    checkpoint: Vec<u8>,
+    /// Where the posterior is improper.
+    improper: Option<String>,
+    /// What to know of a checkpoint of another engine.
+    moved: Option<String>,
+}
 
 fn draw(
     asked: &Asked,
@@ -125,18 +136,19 @@ fn draw(
     let prior = Prior::new(&prior, asked.kind, asked.k, data)?;
     let improper = prior.improper_at(data)?;
     let target = Target::new(prior)?;
-    // Points, what is made of them, and a copy of the points for the checkpoint.
-    let Options { chains, draws, .. } = asked.options;
-    memory::check("the draws", 8 * chains as u128 * draws as u128 * 4 * target.dim() as u128)?;
+    let Options { chains, .. } = asked.options;
+    asked.options.check_memory(&target)?;
     let engine = stoppable(opened.engine.as_ref(), line.stop());
     let precision = place.precision.unwrap_or(data.precision());
     let mut likelihood = Likelihood::new(&engine, data, precision)?;
-    let print = fingerprint(data)?;
+    let basis = Basis::new(&engine, data, precision)?;
+    let mut moved = None;
     let mut run = match checkpoint {
         Some(bytes) => {
             let checkpoint = Checkpoint::from_bytes(&bytes)?;
+            moved = checkpoint.moved(&basis);
             let seed = if asked.any_seed { checkpoint.run.options.seed } else { asked.options.seed };
-            checkpoint.resume(&Options { seed, ..asked.options.clone() }, &target, print)?
+            checkpoint.resume(&Options { seed, ..asked.options.clone() }, &target, &basis)?
         }
         None => {
             let centre = asked.centre;
@@ -145,7 +157,7 @@ fn draw(
             Run::new(asked.options.clone(), starts)?
         }
     };
-    let bytes = |run: &Run| Checkpoint::new(run.clone(), target.prior(), print).to_bytes();
+    let bytes = |run: &Run| Checkpoint::new(run.clone(), target.prior(), basis.clone()).to_bytes();
     let before: u64 = run.chains.iter().map(|chain| chain.steps).sum();
     let steps = asked.options.warmup + asked.options.draws * asked.options.thin;
     let (mut done, mut diverging, mut told) = (before as usize, 0, Instant::now());
@@ -172,7 +184,7 @@ fn draw(
         return Err(error);
     }
     let checkpoint = bytes(&run);
-    Ok((Posterior::new(&run, &target, asked.relabel)?, checkpoint, improper.map(|rows| rows.to_string())))
+    Ok(Drawn { posterior: Posterior::new(&run, &target, asked.relabel)?, checkpoint, improper, moved })
 }
 
 /// The exception that carries what was drawn, in place of the one that came.
@@ -196,6 +208,7 @@ fn raise_mcmc(py: Python<'_>, error: gmm_mcmc::Error) -> PyErr {
             return raise(py, error);
         }
         Mcmc::Start { .. } | Mcmc::Sampler { .. } => "NumericalError",
+        Mcmc::Memory { .. } => "OutOfMemoryError",
         Mcmc::Stopped => return raise(py, Error::Interrupted { iterations: 0 }),
         Mcmc::Option { .. } | Mcmc::Prior(_) | Mcmc::Checkpoint(_) => "ParameterError",
     };
@@ -264,13 +277,14 @@ pub(crate) fn summary(py: Python<'_>, draws: GivenDraws) -> Vec<Line8> {
     rows.into_iter().map(line).collect()
 }
 
-/// What should be seen before draws are believed, of which `diverging` came from steps that diverged: 'apart', 'few' or
-/// 'diverging', and a text.
+/// What should be seen before draws are believed, of which `diverging` came from steps that diverged: 'unjudged', 'apart',
+/// 'few' or 'diverging', and a text.
 #[pyfunction]
 pub(crate) fn concerns(py: Python<'_>, draws: GivenDraws, diverging: usize) -> Vec<(&'static str, String)> {
     let found = py.detach(|| gmm_mcmc::concerns(&draws.0, &draws.0.summary(), diverging));
     let named = |concern: Concern| {
         let name = match concern {
+            Concern::Unjudged { .. } => "unjudged",
             Concern::Apart { .. } => "apart",
             Concern::Few { .. } => "few",
             Concern::Diverging { .. } => "diverging",

@@ -92,6 +92,8 @@ def test_a_checkpoint_goes_on_to_the_draws_of_the_longer_run(line):
     np.testing.assert_array_equal(more.means, long.means)
     with pytest.raises(exceptions.ParameterError, match="other rows"):
         mcmc(line[1:], 2, **options, checkpoint=half.checkpoint)
+    with pytest.raises(exceptions.ParameterError, match="precision f64, not f32"):
+        mcmc(line, 2, **options, precision="f32", checkpoint=half.checkpoint)
     with pytest.raises(exceptions.ParameterError, match="corrupt"):
         mcmc(line, 2, **options, checkpoint=half.checkpoint[:-1])
 
@@ -169,6 +171,7 @@ def test_what_is_saved_is_loaded(draws, tmp_path):
         ({"prior": {"weights": {"prior": "dirichlet", "concentration": -1.0}}}, "concentration"),
         ({"prior": {"weights": {"prior": "dirichlet", "concentration": float("nan")}}}, "prior"),
         ({"prior": 3}, "prior is int"),
+        ({"prior": {"means": {"prior": "normal", "sd": "x"}}}, "expected one number, or a list with a number for each"),
         ({"n_components": 0}, "n_components is 0"),
         ({"checkpoint": b"none"}, "checkpoint"),
     ],
@@ -192,6 +195,11 @@ def test_rows_and_draws_that_cannot_be_are_told(line):
 def test_chains_that_have_not_mixed_are_told_of(line):
     with pytest.warns(exceptions.DataWarning, match="r_hat|effective sample size"):
         mcmc(line, 3, **{**SHORT, "draws": 30, "warmup": 20, "sampler": "rwm"})
+
+
+def test_draws_too_few_to_judge_are_told_of(line):
+    with pytest.warns(exceptions.DataWarning, match="3 draws of each chain say nothing.*take more draws"):
+        mcmc(line, 1, **{**SHORT, "draws": 3})
 
 
 def test_progress_goes_to_standard_error(line, capfd):

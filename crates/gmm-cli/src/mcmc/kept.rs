@@ -1,12 +1,14 @@
 //! Chains in a file while they run, so that what stops them loses little.
 
+use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use gmm_data::FileError;
 use gmm_host::Likelihood;
-use gmm_mcmc::{Checkpoint, Error, Event, Run, Target};
+use gmm_mcmc::{Basis, Checkpoint, Error, Event, Run, Target};
 
 use super::McmcArgs;
 use crate::exit::Failure;
@@ -49,42 +51,56 @@ impl Kept {
             [Some(&args.input.input), args.prior.as_ref()].into_iter().flatten().map(PathBuf::as_path).collect();
         output::check_apart(&args.output, &inputs)?;
         output::check_apart(&path, &inputs)?;
-        if path == args.output {
+        if output::is_same(&path, &args.output) {
             return usage("the draws and the checkpoint are one file: give them different names".to_owned());
         }
-        let there = [&args.output, &path].into_iter().find(|p| p.is_file());
-        if let Some(there) = there.filter(|_| !args.overwrite && !args.resume) {
-            let resume = if path.is_file() { "--resume goes on with it, " } else { "" };
-            let there = there.display();
-            return usage(format!("{there} is there already: {resume}--overwrite begins anew, -o takes another name"));
+        let (draws, kept) = (args.output.is_file(), path.is_file());
+        let there = |path: &Path, ways: &str| usage(format!("{} is there already: {ways}", path.display()));
+        match (args.overwrite, args.resume) {
+            (false, true) if draws => there(&args.output, "--overwrite replaces it, -o takes another name"),
+            (false, false) if draws => there(&args.output, "--overwrite begins anew, -o takes another name"),
+            (false, false) if kept => there(&path, "--resume goes on with it, --overwrite begins anew"),
+            _ => Ok(Self { path, asked_for }),
         }
-        Ok(Self { path, asked_for })
     }
 
     pub(super) fn read(&self) -> anyhow::Result<Checkpoint> {
         let name = || self.path.display().to_string();
-        let bytes = std::fs::read(&self.path).with_context(name)?;
-        Checkpoint::from_bytes(&bytes).with_context(name)
+        let bytes = std::fs::read(&self.path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                let why = "there is no checkpoint to go on from: --checkpoint says where it is; without --resume a run begins";
+                io::Error::new(error.kind(), why)
+            }
+            _ => error,
+        });
+        Checkpoint::from_bytes(&bytes.with_context(name)?).with_context(name)
     }
 
-    fn write(&self, run: &Run, target: &Target, print: u64) -> anyhow::Result<()> {
-        let bytes = Checkpoint::new(run.clone(), target.prior(), print).to_bytes();
-        Ok(gmm_data::atomic::write_bytes(&self.path, &bytes)?)
+    fn write(&self, run: &Run, target: &Target, basis: &Basis) -> Result<(), FileError> {
+        let bytes = Checkpoint::new(run.clone(), target.prior(), basis.clone()).to_bytes();
+        gmm_data::atomic::write_bytes(&self.path, &bytes)
     }
 
-    /// Draws what is missing, shows the progress, keeps the chains, and stops at a signal.
+    /// Draws what is missing, shows the progress, keeps the chains, and stops at a signal. A checkpoint that cannot be written
+    /// is told of once and costs no draw.
     pub(super) fn go_on(
         &self,
         run: &mut Run,
         target: &Target,
         likelihood: &mut Likelihood,
-        print: u64,
+        basis: &Basis,
         console: &Console,
     ) -> anyhow::Result<()> {
         let progress = Sampling::new(console, run);
         let _held = interrupt::hold();
         let (mut written, mut every) = (Instant::now(), EVERY);
-        let mut failed = None;
+        let mut told = false;
+        let mut tell = |error: &FileError| {
+            if !told {
+                console.warn(&format!("the checkpoint cannot be written, which costs no draw: {error}"));
+                told = true;
+            }
+        };
         let mut observer = |event: Event, run: &Run| {
             progress.see(event);
             if interrupt::received().is_some() {
@@ -92,9 +108,8 @@ impl Kept {
             }
             if matches!(event, Event::Kept { .. }) && written.elapsed() > every {
                 let began = Instant::now();
-                if let Err(error) = self.write(run, target, print) {
-                    failed = Some(error);
-                    return ControlFlow::Break(());
+                if let Err(error) = self.write(run, target, basis) {
+                    tell(&error);
                 }
                 written = Instant::now();
                 every = EVERY.max(SHARE * began.elapsed());
@@ -103,17 +118,21 @@ impl Kept {
         };
         let result = run.go_on(likelihood, target, &mut observer);
         progress.finish();
-        if let Some(error) = failed {
-            return Err(error);
-        }
         let Err(error) = result else {
-            return if self.asked_for { self.write(run, target, print) } else { Ok(()) };
+            if self.asked_for
+                && let Err(error) = self.write(run, target, basis)
+            {
+                tell(&error);
+            }
+            return Ok(());
         };
         // Whatever it was: what was done is kept, where it is more than nothing.
         let draws = run.chains.iter().map(|chain| chain.n_draws()).sum::<usize>();
         let kept = if run.chains.iter().any(|chain| chain.steps > 0) {
-            self.write(run, target, print)?;
-            format!("; {} keeps the chains, and --resume goes on", self.path.display())
+            match self.write(run, target, basis) {
+                Ok(()) => format!("; {} keeps the chains, and --resume goes on", self.path.display()),
+                Err(error) => format!("; the chains are not kept: {error}"),
+            }
         } else {
             String::new()
         };

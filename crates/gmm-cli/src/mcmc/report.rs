@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gmm_mcmc::{Concern, Posterior, Sampler, SummaryRow, concerns};
+use gmm_mcmc::{Basis, Concern, Posterior, Relabel, Sampler, SummaryRow, concerns, r_hat_text};
 use gmm_model::ParameterDraws;
 use serde_json::{Value, json};
 
@@ -16,16 +16,17 @@ const LINES: usize = 40;
 pub(crate) fn table(posterior: &Posterior, summary: &[SummaryRow], elapsed: Duration, colour: bool) -> String {
     let heading = ["", "mean", "sd", "5%", "95%", "ess_bulk", "ess_tail", "r_hat"].map(str::to_owned);
     let line = |row: &SummaryRow| {
-        let number = |v: f64| decimals(v, row.sd);
+        let or_dash = |v: f64, text: String| if v.is_nan() { "–".to_owned() } else { text };
+        let number = |v: f64| or_dash(v, decimals(v, row.sd));
         [
             row.name.clone(),
             number(row.mean),
             number(row.sd),
             number(row.q5),
             number(row.q95),
-            format!("{:.0}", row.ess_bulk),
-            format!("{:.0}", row.ess_tail),
-            if row.r_hat.is_nan() { "–".to_owned() } else { format!("{:.3}", row.r_hat) },
+            or_dash(row.ess_bulk, format!("{:.0}", row.ess_bulk)),
+            or_dash(row.ess_tail, format!("{:.0}", row.ess_tail)),
+            or_dash(row.r_hat, r_hat_text(row.r_hat)),
         ]
     };
     // The last row is the density's.
@@ -53,12 +54,16 @@ pub(crate) fn table(posterior: &Posterior, summary: &[SummaryRow], elapsed: Dura
 }
 
 /// What should be seen before the draws are believed, and what to do about it.
-pub(crate) fn warnings(posterior: &Posterior, summary: &[SummaryRow]) -> Vec<String> {
+pub(crate) fn warnings(posterior: &Posterior, summary: &[SummaryRow], relabel: Relabel) -> Vec<String> {
+    let may_change_places = posterior.draws.k > 1 && relabel != Relabel::Pivot;
     let diverging = posterior.stats.iter().filter(|s| s.diverging).count();
     let advised = |concern: Concern| {
         let advice = match concern {
-            Concern::Apart { .. } => "more --warmup and --draws, or, where components changed places, --relabel pivot",
-            Concern::Few { .. } => "more --draws",
+            Concern::Apart { .. } if may_change_places => {
+                "more --warmup and --draws, or, where components changed places, --relabel pivot"
+            }
+            Concern::Apart { .. } => "more --warmup and --draws",
+            Concern::Unjudged { .. } | Concern::Few { .. } => "more --draws",
             Concern::Diverging { .. } => "raise --target-accept, or the prior leaves a component too free",
         };
         format!("{concern}; {advice}")
@@ -67,7 +72,7 @@ pub(crate) fn warnings(posterior: &Posterior, summary: &[SummaryRow]) -> Vec<Str
 }
 
 /// The summary with the run's own numbers; what is no number is null.
-pub(crate) fn json(posterior: &Posterior, summary: &[SummaryRow], elapsed: Duration) -> Value {
+pub(crate) fn json(posterior: &Posterior, summary: &[SummaryRow], basis: &Basis, elapsed: Duration) -> Value {
     let line = |row: &SummaryRow| {
         json!({
             "name": row.name, "mean": row.mean, "sd": row.sd, "q5": row.q5, "q95": row.q95,
@@ -76,11 +81,13 @@ pub(crate) fn json(posterior: &Posterior, summary: &[SummaryRow], elapsed: Durat
     };
     let stats = &posterior.stats;
     let mut value = json!({
-        "sampler": match posterior.sampler { Sampler::Nuts => "nuts", Sampler::Rwm => "rwm" },
+        "sampler": posterior.sampler.name(),
         "covariance_type": posterior.draws.kind.name(),
         "chains": posterior.draws.chains,
         "draws": posterior.draws.draws,
         "acceptance_rate": mean(stats.iter().map(|s| s.acceptance_rate)),
+        "engine": basis.engine,
+        "precision": basis.precision.name(),
         "elapsed_s": elapsed.as_secs_f64(),
         "parameters": summary.iter().map(line).collect::<Vec<_>>(),
     });

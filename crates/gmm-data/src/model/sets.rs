@@ -18,7 +18,7 @@ use crate::{FileError, Format, Problem, ReadOptions, Table, read_table};
 /// what an npz of draws says itself; without either that is an error. A `kind` that the shape contradicts is one too.
 ///
 /// # Errors
-/// [`FileError`] with the array or column, and for parameters that are no mixture with the set's index as the row.
+/// [`FileError`] with the array or column, and for parameters that are no mixture with the set's index.
 pub fn read_mixtures(path: impl AsRef<Path>, kind: Option<CovarianceType>) -> Result<Vec<Mixture>, FileError> {
     let path = path.as_ref();
     if let Ok(Format::Parquet | Format::Arrow) = Format::of_path(path) {
@@ -26,13 +26,24 @@ pub fn read_mixtures(path: impl AsRef<Path>, kind: Option<CovarianceType>) -> Re
         return from_columns(&table, kind).map_err(|fault| fault.in_file(path));
     }
     let read = |name: &str| read_npz_array(path, name).map(|a| a.to_f64());
-    let (weights, means, covariances) = (read("weights")?, read("means")?, read("covariances")?);
+    let needed = |name: &str| {
+        read(name).map_err(|mut error| {
+            if let Problem::Array { wanted, found } = error.problem {
+                error.problem = Problem::Sets { wanted, found };
+            }
+            error
+        })
+    };
+    let (weights, means, covariances) = (needed("weights")?, needed("means")?, needed("covariances")?);
     let said = read("covariance_type").ok().and_then(|codes| {
         let word: String = codes.iter().map(|&code| char::from(code as u8)).collect();
         word.parse().ok()
     });
-    let (weights, means, covariances) = if means.ndim() == 4 {
-        (flattened("weights", weights), flattened("means", means), flattened("covariances", covariances))
+    let (weights, means, covariances) = if let &[chains, draws, ..] = means.shape()
+        && means.ndim() == 4
+    {
+        let flat = |name: &str, array: ArrayD<f64>| flattened(name, array, [chains, draws]);
+        (flat("weights", weights), flat("means", means), flat("covariances", covariances))
     } else {
         (Ok(weights), Ok(means), Ok(covariances))
     };
@@ -40,12 +51,14 @@ pub fn read_mixtures(path: impl AsRef<Path>, kind: Option<CovarianceType>) -> Re
     all().map_err(|fault| fault.in_file(path))
 }
 
-/// The first two dimensions as one.
-fn flattened(name: &str, array: ArrayD<f64>) -> Result<ArrayD<f64>, Fault> {
-    let Some((&[chains, draws], rest)) = array.shape().split_first_chunk() else {
-        return Err(wrong(name, format!("shape {:?}, where the means have chains and draws in front", array.shape())));
+/// The first two dimensions as one; they are the means' chains and draws, else one set's weights would meet another's means.
+fn flattened(name: &str, array: ArrayD<f64>, front: [usize; 2]) -> Result<ArrayD<f64>, Fault> {
+    let Some((_, rest)) = array.shape().split_first_chunk().filter(|(chunk, _)| **chunk == front) else {
+        let [chains, draws] = front;
+        let why = format!("shape {:?}, where the means have [{chains}, {draws}, ..], chains and draws", array.shape());
+        return Err(wrong(name, why));
     };
-    let shape: Vec<usize> = [&[chains * draws], rest].concat();
+    let shape: Vec<usize> = [&[front[0] * front[1]], rest].concat();
     array.into_shape_with_order(shape).map_err(|e| wrong(name, e.to_string()))
 }
 
@@ -70,6 +83,11 @@ fn from_columns(table: &Table, kind: Option<CovarianceType>) -> Result<Vec<Mixtu
             |axis: usize| found.iter().filter_map(|(i, _)| i.get(axis)).max().map_or(0, |m| m.saturating_add(1));
         let shape: Vec<usize> = (0..first.len()).map(length).collect();
         let size = shape.iter().try_fold(1usize, |a, &b| a.checked_mul(b));
+        let mut different: Vec<_> = found.iter().map(|(indices, _)| indices).collect();
+        different.sort_unstable();
+        if let Some(pair) = different.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(wrong(name, format!("two columns have the indices {:?}", pair[0])));
+        }
         if size != Some(found.len()) || found.iter().any(|(i, _)| i.len() != shape.len()) {
             return Err(wrong(name, format!("{} columns, where their indices ask for {shape:?}", found.len())));
         }
@@ -113,7 +131,7 @@ fn assemble(
         let covariances = covariances.expect("the shape was checked");
         Mixture::new(weights.to_owned(), means.to_owned(), covariances).map_err(|e| {
             let mut fault = Fault::from(Problem::Model(e));
-            fault.place.row = Some(i as u64);
+            fault.place.set = Some(i as u64);
             fault
         })
     };

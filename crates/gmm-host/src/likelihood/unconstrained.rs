@@ -127,7 +127,8 @@ impl Unconstrained {
     }
 
     /// ln |det J| of the map at a point, where `J` is the derivative of (the first `k − 1` weights, the means, the
-    /// covariances' lower triangles or variances) with respect to the point. −∞ where a weight underflows.
+    /// covariances' lower triangles or variances) with respect to the point. Weights are known by their logarithms here, so
+    /// that one which underflows takes nothing away.
     ///
     /// Weights: `Σ_c ln w_c`. A full or tied covariance: `d ln 2 + Σ_i (d + 1 − i) ln L_ii`, `i` from 0. A variance:
     /// `ln 2 + 2 ln σ`. (Stan Reference Manual, "Transforms of Constrained Variables", for covariance matrices.)

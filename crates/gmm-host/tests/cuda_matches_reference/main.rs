@@ -36,7 +36,7 @@ struct Bench {
 /// A part of the tests: name, and what it does.
 type Section = (&'static str, fn(&Bench, &mut Tally));
 
-const SECTIONS: [Section; 28] = [
+const SECTIONS: [Section; 29] = [
     ("rows 1 to 300", small::every_row_count),
     ("dimensions 1 to 70, and around 96, 128, 256", small::every_dimension),
     ("components 1 to 40, and around 64, 128, 256; 300", small::every_component_count),
@@ -53,6 +53,7 @@ const SECTIONS: [Section; 28] = [
     ("fits from k-means", fits::from_k_means),
     ("Lloyd's iterations on the device", fits::lloyd),
     ("likelihoods: every form of the kernels", likelihood::small),
+    ("likelihoods: other modules than the best", likelihood::every_module),
     ("likelihoods: large sizes", likelihood::large),
     ("likelihoods: steps of one component", likelihood::components),
     ("products: every form of the kernels", products::small),

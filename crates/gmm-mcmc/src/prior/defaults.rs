@@ -8,6 +8,8 @@ use crate::Error;
 
 /// What is taken from a column.
 pub(super) struct Column {
+    /// As messages have it: its index, and its name if it has one.
+    place: String,
     middle: f64,
     range: f64,
     variance: f64,
@@ -36,8 +38,18 @@ pub(super) fn columns(data: Data<'_>) -> Result<Vec<Column>, Error> {
             }
         }
     })?;
-    let column = |((low, high), variance)| Column { middle: low + 0.5 * (high - low), range: high - low, variance };
-    Ok(ends.into_iter().zip(variance).map(column).collect())
+    let names = match data {
+        Data::Host(here) => here.names(),
+        Data::Device(_) => None,
+    };
+    let place = |j: usize| names.map_or_else(|| format!("column {j}"), |names| format!("column {j} ('{}')", names[j]));
+    let column = |(j, ((low, high), variance)): (usize, ((f64, f64), f64))| Column {
+        place: place(j),
+        middle: low + 0.5 * (high - low),
+        range: high - low,
+        variance,
+    };
+    Ok(ends.into_iter().zip(variance).enumerate().map(column).collect())
 }
 
 pub(super) fn concentration(options: Option<&WeightsPrior>) -> Result<f64, Error> {
@@ -90,7 +102,7 @@ pub(super) fn scales(
     let pooled;
     let columns = if kind == CovarianceType::Spherical {
         let variance = columns.iter().map(|c| c.variance).sum::<f64>() / d as f64;
-        pooled = [Column { variance, ..columns[0] }];
+        pooled = [Column { place: "all columns together".to_owned(), variance, ..columns[0] }];
         &pooled
     } else {
         columns
@@ -163,11 +175,11 @@ fn given_or(
         return positive(what, given.spread(what, columns.len())?);
     }
     let values: Vec<f64> = columns.iter().map(default).collect();
-    match values.iter().position(|v| !(*v > 0.0 && v.is_finite())) {
+    match values.iter().zip(columns).find(|(v, _)| !(**v > 0.0 && v.is_finite())) {
         None => Ok(values),
-        Some(column) => Err(Error::Prior(format!(
-            "{what}: column {column} gives no scale for a default (it is constant, or its squares leave the range of \
-             f64): give it, drop the column, or rescale"
+        Some((_, Column { place, .. })) => Err(Error::Prior(format!(
+            "{what}: {place} gives no default (constant, or its squares leave the range of f64): give one, drop the column, \
+             or rescale"
         ))),
     }
 }

@@ -1,6 +1,12 @@
 //! Priors as a user writes them, in TOML or as a structure; what is left out has a default that scales with the data.
 
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use toml::Spanned;
 
 use crate::Error;
 
@@ -40,7 +46,61 @@ impl PriorOptions {
     /// # Errors
     /// [`Error::Prior`] with line and column for what is not TOML, a key that is not known, and a value of another type.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
-        toml::from_str(text).map_err(|e| Error::Prior(e.to_string().trim_end().to_owned()))
+        toml::from_str(text).map_err(|error| {
+            let wrong = Wrong::find(text).unwrap_or_else(|| Wrong::new(error.span(), None, &error));
+            let place = wrong.at.map_or_else(String::new, |at| {
+                let before = &text[..text.floor_char_boundary(at.start)];
+                let line = before.rsplit('\n').next().unwrap_or_default();
+                format!("line {}, column {}: ", before.matches('\n').count() + 1, line.chars().count() + 1)
+            });
+            let key = wrong.key.map_or_else(String::new, |key| format!("{key}: "));
+            Error::Prior(format!("{place}{key}{}", wrong.why))
+        })
+    }
+}
+
+/// What is wrong with a prior's text.
+struct Wrong {
+    at: Option<Range<usize>>,
+    key: Option<String>,
+    why: String,
+}
+
+impl Wrong {
+    fn new(at: Option<Range<usize>>, key: Option<String>, error: &toml::de::Error) -> Self {
+        Self { at, key, why: error.message().trim_end().replace('\n', ", ") }
+    }
+
+    /// The first key with which a table is none. The word `prior` decides what may stand beside it, and serde forgets by
+    /// then where the rest stood: so each key is tried alone. None where the text is not of tables.
+    fn find(text: &str) -> Option<Self> {
+        type Keys = BTreeMap<Spanned<String>, Spanned<toml::Value>>;
+        let tables: BTreeMap<Spanned<String>, Keys> = toml::from_str(text).ok()?;
+        let fails = |table: &str, keys: &[(&str, &toml::Value)]| {
+            let keys = keys.iter().map(|(key, value)| ((*key).to_owned(), (*value).clone())).collect();
+            let alone = toml::Table::from_iter([(table.to_owned(), toml::Value::Table(keys))]);
+            alone.try_into::<PriorOptions>().err()
+        };
+        let mut tables: Vec<_> = tables.into_iter().collect();
+        tables.sort_by_key(|(table, _)| table.span().start);
+        for (table, keys) in &tables {
+            let (at, table) = (table.span(), table.get_ref().as_str());
+            let prior = keys.iter().find(|(key, _)| *key.get_ref() == "prior").map(|(_, value)| value);
+            let first: Vec<_> = prior.iter().map(|value| ("prior", value.get_ref())).collect();
+            if let Some(error) = fails(table, &first) {
+                let at = prior.map_or(at, Spanned::span);
+                return Some(Self::new(Some(at), Some(table.to_owned()), &error));
+            }
+            let mut rest: Vec<_> = keys.iter().filter(|(key, _)| *key.get_ref() != "prior").collect();
+            rest.sort_by_key(|(key, _)| key.span().start);
+            for (key, value) in rest {
+                if let Some(error) = fails(table, &[&first[..], &[(key.get_ref(), value.get_ref())]].concat()) {
+                    let name = format!("{table}: {}", key.get_ref());
+                    return Some(Self::new(Some(key.span()), Some(name), &error));
+                }
+            }
+        }
+        None
     }
 }
 
@@ -107,7 +167,7 @@ pub enum CovariancesPrior {
 }
 
 /// One number for all columns, or one for each, `(d,)`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum PerColumn {
     /// The same for all.
@@ -126,5 +186,83 @@ impl PerColumn {
                 Err(Error::Prior(format!("{what} has {} numbers, expected {len} (or one for all)", values.len())))
             }
         }
+    }
+}
+
+/// By hand: an untagged enum says nothing of what it would take.
+impl<'de> Deserialize<'de> for PerColumn {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Numbers;
+
+        impl<'de> Visitor<'de> for Numbers {
+            type Value = PerColumn;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("one number, or a list with a number for each column")
+            }
+
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<PerColumn, E> {
+                Ok(PerColumn::All(value))
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<PerColumn, E> {
+                Ok(PerColumn::All(value as f64))
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<PerColumn, E> {
+                Ok(PerColumn::All(value as f64))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<PerColumn, A::Error> {
+                let mut values = Vec::new();
+                while let Some(value) = list.next_element::<PerColumn>()? {
+                    match value {
+                        PerColumn::All(value) => values.push(value),
+                        PerColumn::Each(_) => return Err(de::Error::invalid_type(de::Unexpected::Seq, &Numbers)),
+                    }
+                }
+                Ok(PerColumn::Each(values))
+            }
+        }
+
+        deserializer.deserialize_any(Numbers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_prior_is_told_with_line_column_and_key() {
+        let numbers = "expected one number, or a list with a number for each column";
+        for (text, parts) in [
+            ("[means]\nprior = 'normal'\nsd = 'x'\n", ["line 3, column 1: means: sd: ", "string \"x\"", numbers]),
+            (
+                "[means]\nprior = 'normal'\n  sd = [[1.0], [2.0]]",
+                ["line 3, column 3: means: sd: ", "sequence", numbers],
+            ),
+            ("[means]\nsd = [1.0, 'y']\nprior = 'normal'", ["line 2, column 1: means: sd: ", "\"y\"", numbers]),
+            (
+                "[weights]\nprior = 'dirichlet'\nalpha = 1",
+                ["line 3, column 1: weights: alpha", "unknown", "concentration"],
+            ),
+            ("[means]\nprior = 'cauchy'", ["line 2, column 9: means: ", "`cauchy`", "`normal`"]),
+            ("[means]\nsd = 1.0", ["line 1, column 2: means: ", "missing field `prior`", ""]),
+            ("\n[mean]\nprior = 'flat'", ["line 3, column 9: mean: ", "unknown field `mean`", "`covariances`"]),
+            ("means = 3", ["line 1, column 9: ", "integer `3`", ""]),
+            ("[means]\nprior = \n", ["line 2, column 9: ", "", ""]),
+        ] {
+            let error = PriorOptions::from_toml(text).unwrap_err().to_string();
+            assert!(parts.iter().all(|part| error.contains(part)), "{text:?} {parts:?}: {error}");
+            assert!(!error.contains('\n') && !error.contains('|'), "{error}");
+        }
+    }
+
+    #[test]
+    fn whole_numbers_are_numbers() {
+        let options = PriorOptions::from_toml("[means]\nprior = 'normal'\nmean = 3\nsd = [1, 2.5]").unwrap();
+        let normal = MeansPrior::Normal { mean: Some(PerColumn::All(3.0)), sd: Some(PerColumn::Each(vec![1.0, 2.5])) };
+        assert_eq!(options.means, Some(normal));
     }
 }

@@ -3,9 +3,10 @@
 use std::ops::ControlFlow;
 
 use gmm_mcmc::{
-    Checkpoint, Error, Event, Options, Prior, PriorOptions, Run, Sampler, Target, WeightsPrior, fingerprint,
+    Basis, Checkpoint, CovariancesPrior, Error, Event, MeansPrior, Options, Prior, PriorOptions, Run, Sampler, Target,
+    WeightsPrior, fingerprint,
 };
-use gmm_model::{CovarianceType, Covariances, Dataset, Mixture};
+use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, Precision};
 use ndarray::array;
 
 use crate::Case;
@@ -16,6 +17,11 @@ fn case() -> Case {
     Case::of(&truth, 60, &PriorOptions::default())
 }
 
+/// What a run of `case` is made on.
+fn basis(case: &Case) -> Basis {
+    Basis { fingerprint: fingerprint(&case.data).unwrap(), precision: Precision::F64, engine: "cpu".to_owned() }
+}
+
 fn options(sampler: Sampler) -> Options {
     Options { sampler, chains: 3, draws: 90, warmup: 60, thin: 2, seed: 9, ..Options::new(sampler) }
 }
@@ -23,7 +29,7 @@ fn options(sampler: Sampler) -> Options {
 /// The bytes of a run that was stopped after each of these numbers of steps and read back each time.
 fn stopped_at(case: &mut Case, options: &Options, stops: &[usize]) -> Run {
     let mut run = case.run(options.clone());
-    let print = fingerprint(&case.data).unwrap();
+    let basis = basis(case);
     for &stop in stops {
         let mut left = stop;
         let mut observer = |event: Event, _: &Run| {
@@ -33,8 +39,8 @@ fn stopped_at(case: &mut Case, options: &Options, stops: &[usize]) -> Run {
         let stopped = run.go_on(&mut case.likelihood, &case.target, &mut observer);
         assert!(matches!(stopped, Err(Error::Stopped)), "{stopped:?}");
         assert!(!run.is_complete());
-        let bytes = Checkpoint::new(run, case.target.prior(), print).to_bytes();
-        run = Checkpoint::from_bytes(&bytes).unwrap().resume(options, &case.target, print).unwrap();
+        let bytes = Checkpoint::new(run, case.target.prior(), basis.clone()).to_bytes();
+        run = Checkpoint::from_bytes(&bytes).unwrap().resume(options, &case.target, &basis).unwrap();
     }
     case.finish(&mut run);
     assert!(run.is_complete());
@@ -74,10 +80,10 @@ fn a_finished_run_goes_on_to_more_draws_and_keeps_those_that_it_has() {
     for sampler in [Sampler::Rwm, Sampler::Nuts] {
         let (mut case, options) = (case(), options(sampler));
         let short = stopped_at(&mut case, &options, &[]);
-        let print = fingerprint(&case.data).unwrap();
+        let basis = basis(&case);
         let more = Options { draws: 140, ..options };
-        let checkpoint = Checkpoint::new(short.clone(), case.target.prior(), print);
-        let mut long = checkpoint.resume(&more, &case.target, print).unwrap();
+        let checkpoint = Checkpoint::new(short.clone(), case.target.prior(), basis.clone());
+        let mut long = checkpoint.resume(&more, &case.target, &basis).unwrap();
         case.finish(&mut long);
         for (short, long) in short.chains.iter().zip(&long.chains) {
             assert_eq!(long.n_draws(), 140);
@@ -95,23 +101,39 @@ fn a_finished_run_goes_on_to_more_draws_and_keeps_those_that_it_has() {
 fn a_checkpoint_of_another_run_is_refused_and_says_what_differs() {
     let (mut case, options) = (case(), options(Sampler::Rwm));
     let run = stopped_at(&mut case, &options, &[]);
-    let print = fingerprint(&case.data).unwrap();
-    let checkpoint = Checkpoint::new(run, case.target.prior(), print);
-    let refused = |options: &Options, target: &Target, print: u64, part: &str| {
-        let error = checkpoint.clone().resume(options, target, print).unwrap_err().to_string();
+    let basis = basis(&case);
+    let checkpoint = Checkpoint::new(run, case.target.prior(), basis.clone());
+    let refused = |options: &Options, target: &Target, basis: &Basis, part: &str| {
+        let error = checkpoint.clone().resume(options, target, basis).unwrap_err().to_string();
         assert!(error.contains(part), "'{part}' is not in: {error}");
     };
-    refused(&Options { seed: 10, ..options.clone() }, &case.target, print, "seed 9, not 10");
-    refused(&Options { thin: 3, ..options.clone() }, &case.target, print, "thin 2, not 3");
-    refused(&Options { sampler: Sampler::Nuts, ..options.clone() }, &case.target, print, "sampler Rwm, not Nuts");
-    refused(&Options { chains: 2, ..options.clone() }, &case.target, print, "chains 3, not 2");
-    refused(&options, &case.target, print + 1, "other rows");
+    refused(&Options { seed: 10, ..options.clone() }, &case.target, &basis, "seed 9, not 10");
+    refused(&Options { thin: 3, ..options.clone() }, &case.target, &basis, "thin 2, not 3");
+    refused(&Options { sampler: Sampler::Nuts, ..options.clone() }, &case.target, &basis, "sampler rwm, not nuts");
+    refused(&Options { chains: 2, ..options.clone() }, &case.target, &basis, "chains 3, not 2");
+    let rows = Basis { fingerprint: basis.fingerprint + 1, ..basis.clone() };
+    refused(&options, &case.target, &rows, "other rows");
+    let single = Basis { precision: Precision::F32, ..basis.clone() };
+    refused(&options, &case.target, &single, "precision f64, not f32");
+    let with = |other: PriorOptions, kind: CovarianceType, k: usize| {
+        Target::new(Prior::new(&other, kind, k, &case.data).unwrap()).unwrap()
+    };
+    let (diag, none) = (CovarianceType::Diag, PriorOptions::default);
     let weights = Some(WeightsPrior::Dirichlet { concentration: Some(3.0) });
-    let other = PriorOptions { weights, ..PriorOptions::default() };
-    let other = Target::new(Prior::new(&other, CovarianceType::Diag, 2, &case.data).unwrap()).unwrap();
-    refused(&options, &other, print, "prior");
-    let three = Prior::new(&PriorOptions::default(), CovarianceType::Diag, 3, &case.data).unwrap();
-    refused(&options, &Target::new(three).unwrap(), print, "number of components");
+    let means = Some(MeansPrior::Normal { mean: None, sd: Some(gmm_mcmc::PerColumn::All(7.0)) });
+    let covariances = Some(CovariancesPrior::HalfNormal { scale: None });
+    refused(&options, &with(PriorOptions { weights, ..none() }, diag, 2), &basis, "another prior of the weights: ");
+    refused(&options, &with(PriorOptions { means, ..none() }, diag, 2), &basis, "another prior of the means: ");
+    refused(&options, &with(PriorOptions { covariances, ..none() }, diag, 2), &basis, "prior of the covariances: ");
+    refused(&options, &with(none(), diag, 3), &basis, "2 components, not 3");
+    refused(&options, &with(none(), CovarianceType::Full, 2), &basis, "diag covariances, not full");
+
+    // Another engine goes on, and says so.
+    let moved = Basis { engine: "cuda:0".to_owned(), ..basis.clone() };
+    assert!(checkpoint.clone().resume(&options, &case.target, &moved).is_ok());
+    assert_eq!(checkpoint.moved(&basis), None);
+    let said = checkpoint.moved(&moved).unwrap();
+    assert!(said.contains("engine cpu, not cuda:0"), "{said}");
 
     let bytes = checkpoint.to_bytes();
     assert_eq!(Checkpoint::from_bytes(&bytes).unwrap(), checkpoint);
@@ -121,20 +143,39 @@ fn a_checkpoint_of_another_run_is_refused_and_says_what_differs() {
 }
 
 #[test]
+fn a_checkpoint_of_an_earlier_version_says_so_and_bad_options_in_one_are_its_own_fault() {
+    let (mut case, options) = (case(), options(Sampler::Rwm));
+    let run = stopped_at(&mut case, &options, &[]);
+    let bytes = Checkpoint::new(run, case.target.prior(), basis(&case)).to_bytes();
+    let with = |from: &[u8], to: &[u8]| {
+        let at = bytes.windows(from.len()).position(|here| here == from).expect("the header has it");
+        let changed = [&bytes[..at], to, &bytes[at + from.len()..]].concat();
+        match Checkpoint::from_bytes(&changed) {
+            Err(Error::Checkpoint(why)) => why,
+            other => panic!("{other:?}"),
+        }
+    };
+    let why = with(br#"version\":2"#, br#"version\":1"#);
+    assert!(why.contains("gmm-mcmc-checkpoint 1") && why.contains("begin anew"), "{why}");
+    let why = with(br#"thin\":2"#, br#"thin\":0"#);
+    assert!(why.contains("thin is 0"), "{why}");
+}
+
+#[test]
 fn a_byte_that_is_another_is_an_error_or_does_not_matter() {
     for sampler in [Sampler::Rwm, Sampler::Nuts] {
         let mut case = case();
         let options = Options { chains: 1, draws: 3, warmup: 25, ..options(sampler) };
         let run = stopped_at(&mut case, &options, &[]);
-        let print = fingerprint(&case.data).unwrap();
-        let checkpoint = Checkpoint::new(run, case.target.prior(), print);
+        let basis = basis(&case);
+        let checkpoint = Checkpoint::new(run, case.target.prior(), basis.clone());
         let bytes = checkpoint.to_bytes();
         let mut refused = 0;
         for at in 0..bytes.len() {
             let mut wrong = bytes.clone();
             wrong[at] ^= 1 << (at % 8);
             let read = Checkpoint::from_bytes(&wrong);
-            let resumed = read.and_then(|c| c.resume(&options, &case.target, print));
+            let resumed = read.and_then(|c| c.resume(&options, &case.target, &basis));
             // What still stands for this run has all its numbers; spaces and names of JSON's may differ.
             match resumed {
                 Err(_) => refused += 1,

@@ -12,6 +12,7 @@ from gmm_rs.mixture import GaussianMixture
 KINDS = ("full", "tied", "diag", "spherical")
 
 _ADVICE = {
+    "unjudged": "take more draws",
     "apart": "take more warmup and draws, or, where components changed places, relabel='pivot'",
     "few": "take more draws",
     "diverging": "raise target_accept, or the prior leaves a component too free",

@@ -103,7 +103,8 @@ def mcmc(
 
     checkpoint : bytes, default=None
         Chains to go on with, of a run on these rows with the same arguments, also of ``gmm mcmc``; `draws` may be more
-        than it had. Without a `random_state` the seed is that of the run.
+        than it had. Without a `random_state` the seed is that of the run. Another engine goes on to other draws, which a
+        warning says.
 
     progress : bool, default=False
         Whether to show on standard error how far the chains are.
@@ -169,6 +170,8 @@ def mcmc(
             DataWarning,
             stacklevel=2,
         )
+    if found["moved"] is not None:
+        warnings.warn(found["moved"], DataWarning, stacklevel=2)
     arrays = [found[name] for name in ("weights", "means", "covariances")]
     made = Draws(covariance_type, *arrays, found["stats"], checkpoint=found["checkpoint"])
     for concern in made.concerns():

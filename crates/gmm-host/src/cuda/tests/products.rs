@@ -279,14 +279,14 @@ fn times_are_the_devices() {
     fake.0.assert_clean("times");
 }
 
-type Answers = (Array2<f32>, Vec<f64>, Vec<f64>, TopK<f32>);
+type Answers<T> = (Array2<T>, Vec<f64>, Vec<f64>, TopK<T>);
 
 /// Everything that is asked of a matrix.
-fn all_questions(engine: &CudaEngine) -> Result<Answers, Error> {
+fn all_questions<T: Scalar>(engine: &CudaEngine) -> Result<Answers<T>, Error> {
     let _form = Forced::form(Form::Halves);
-    let rows = numbers::<f32>(9, 5, 1);
+    let rows = numbers::<T>(9, 5, 1);
     let square = rows.t().dot(&rows);
-    let x = numbers::<f32>(4, 5, 2);
+    let x = numbers::<T>(4, 5, 2);
     let matrix = ResidentMatrix::new(engine, square)?;
     let product = matrix.inner(x.view())?;
     let forms = matrix.quadratic_form(x.view())?;
@@ -296,23 +296,35 @@ fn all_questions(engine: &CudaEngine) -> Result<Answers, Error> {
 
 #[test]
 fn every_fault_of_a_question_is_an_error_leaks_nothing_and_spoils_no_later_one() {
+    every_fault_of_questions::<f32>(false);
+    every_fault_of_questions::<f64>(true);
+}
+
+/// A `warm` engine has answered the same before, and takes what that left.
+fn every_fault_of_questions<T: Scalar + std::fmt::Debug>(warm: bool) {
     let want = {
         let _fake = Fake::install(Machine::default());
-        all_questions(&CudaEngine::new(0).unwrap()).unwrap()
+        all_questions::<T>(&CudaEngine::new(0).unwrap()).unwrap()
     };
-    for (class, code) in [
+    let all = [
         (Class::Any, code::UNKNOWN),
+        (Class::Launch, code::OUT_OF_MEMORY),
+        (Class::Wait, code::ILLEGAL_ADDRESS),
         (Class::Allocation, code::OUT_OF_MEMORY),
         (Class::Copy, code::ECC_UNCORRECTABLE),
         (Class::Launch, code::LAUNCH_OUT_OF_RESOURCES),
-        (Class::Wait, code::ILLEGAL_ADDRESS),
-    ] {
+    ];
+    // The others are the same calls with other answers.
+    for &(class, code) in if warm { &all[..3] } else { &all[..] } {
         for at in 1.. {
-            let what = format!("{class:?} {at}, code {code}");
+            let what = format!("{class:?} {at}, code {code}, {} bytes, warm: {warm}", size_of::<T>());
             let fake = Fake::install(Machine::default());
             let engine = CudaEngine::new(0).unwrap();
+            if warm {
+                all_questions::<T>(&engine).unwrap();
+            }
             fake.0.fail(Fault::once(class, at, code));
-            let end = all_questions(&engine);
+            let end = all_questions::<T>(&engine);
             let failed = fake.0.failed();
             match end {
                 Err(error) => assert!(matches!(error, Error::Device(_) | Error::Memory { .. }), "{what}: {error}"),
