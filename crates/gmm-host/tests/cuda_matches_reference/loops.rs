@@ -14,8 +14,12 @@ use crate::hand_over::Losses;
 const REG_COVAR: f64 = 1e-6;
 
 fn em(rows: &mut dyn Resident, case: &LoopCase, max_iter: usize) -> EmRun {
+    em_with(rows, case, max_iter, false)
+}
+
+fn em_with(rows: &mut dyn Resident, case: &LoopCase, max_iter: usize, fast: bool) -> EmRun {
     let options =
-        EmOptions { tol: 0.0, max_iter, reg_covar: REG_COVAR, precision: case.precision, autotune: false, fast: false };
+        EmOptions { tol: 0.0, max_iter, reg_covar: REG_COVAR, precision: case.precision, autotune: false, fast };
     run_em(rows, case.start(), &options, 0, &mut |_| ControlFlow::Continue(())).expect("a run")
 }
 
@@ -140,4 +144,54 @@ pub(crate) fn large(bench: &Bench, tally: &mut Tally) {
         ]
     };
     every_kind(&bench.gpu, &bench.cpu, tally, sizes, 0.0);
+}
+
+/// Eight times the rounding of a half.
+const ALLOWED_IN_HEADS: f64 = 8.0 / 2048.0;
+
+/// One iteration with fewer digits against one with all, and three twice.
+fn check_fast(bench: &Bench, tally: &mut Tally, case: &LoopCase, data: &Dataset) -> Option<&'static str> {
+    tally.cases += 1;
+    let &LoopCase { kind, precision, n, d, k, .. } = case;
+    let what = format!("{kind} n={n} d={d} k={k}, fast");
+    let at = shift::of_data(data);
+    let mut rows = bench.gpu.load(data, precision, &at).expect("room on the device");
+    let mut slow = bench.cpu.load(data, Precision::F64, &at).expect("room on the host");
+    let (got, want) = (em_with(rows.as_mut(), case, 1, true), em(slow.as_mut(), case, 1));
+    let ll = size(&want.trace).max(1.0);
+    tally.close(&got.trace, &want.trace, ALLOWED_IN_HEADS, ll, &format!("{what}: mean log-likelihood"));
+    let (a, b) = (got.mixture.weights().to_vec(), want.mixture.weights().to_vec());
+    tally.close(&a, &b, ALLOWED_IN_HEADS, 1.0, &format!("{what}: weights"));
+    let (a, b) = (moments(&got.mixture, &at), moments(&want.mixture, &at));
+    let second = size(&b.1);
+    tally.close(&a.0, &b.0, ALLOWED_IN_HEADS, second.sqrt().max(size(&b.0)), &format!("{what}: means"));
+    tally.close(&a.1, &b.1, ALLOWED_IN_HEADS, second, &format!("{what}: covariances"));
+    let mut thrice = || EmRun { on_device: None, ..em_with(rows.as_mut(), case, 3, true) };
+    let first = thrice();
+    tally.expect(thrice() == first, || format!("{what}: a repeat differs"));
+    got.on_device.map(|on| on.way)
+}
+
+pub(crate) fn fast(bench: &Bench, tally: &mut Tally) {
+    // By warpgroups: each number of features, components just beyond a block's, rows that leave groups half empty; chunks that
+    // follow one another in the last.
+    let mut sizes = vec![(2002, 33, 70), (1500, 100, 64)];
+    if !bench.quick {
+        sizes.extend([16, 40, 47, 64, 65, 80, 97, 120, 127, 128].map(|d| (3000 + 18 * d, d, 64 + d / 4)));
+        sizes.extend([(20_002, 48, 129), (60_006, 64, 300), (30_012, 128, 260), (340_002, 33, 512)]);
+    }
+    let mut ways = Vec::new();
+    for (n, d, k) in sizes {
+        let precision = Precision::F32;
+        let data = LoopCase { kind: CovarianceType::Full, precision, n, d, k, offset: 0.0 }.data();
+        for kind in CovarianceType::ALL {
+            ways.push(check_fast(bench, tally, &LoopCase { kind, precision, n, d, k, offset: 0.0 }, &data));
+        }
+    }
+    // Some lose digits, and go on by others; of the rest most are warpgroups' on a Hopper.
+    let count = |name| ways.iter().filter(|way| **way == Some(name)).count();
+    let (by_warpgroups, all) = (count("warpgroups"), ways.len());
+    println!("   {by_warpgroups} of {all} by warpgroups, {} by heads", count("heads"));
+    let best = bench.gpu.description().contains("sm_90a");
+    tally.expect(!best || 2 * by_warpgroups > all, || format!("{by_warpgroups} of {all} by warpgroups: {ways:?}"));
 }

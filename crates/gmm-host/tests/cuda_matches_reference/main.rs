@@ -36,7 +36,7 @@ struct Bench {
 /// A part of the tests: name, and what it does.
 type Section = (&'static str, fn(&Bench, &mut Tally));
 
-const SECTIONS: [Section; 29] = [
+const SECTIONS: [Section; 30] = [
     ("rows 1 to 300", small::every_row_count),
     ("dimensions 1 to 70, and around 96, 128, 256", small::every_dimension),
     ("components 1 to 40, and around 64, 128, 256; 300", small::every_component_count),
@@ -49,6 +49,7 @@ const SECTIONS: [Section; 29] = [
     ("loop on the device: small sizes", loops::small),
     ("loop on the device: offsets", loops::offsets),
     ("loop on the device: against the CPU engine", loops::large),
+    ("loop on the device: fast", loops::fast),
     ("fits as on the CPU", fits::as_on_the_cpu),
     ("fits from k-means", fits::from_k_means),
     ("Lloyd's iterations on the device", fits::lloyd),

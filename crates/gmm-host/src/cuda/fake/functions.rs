@@ -11,7 +11,7 @@ use cust::sys::{
 use gmm_kernels::device::Buffer;
 
 use super::super::driver::{Code, Functions, LaunchConfig, code};
-use super::{CURRENT, NEXT, call, give_back, write};
+use super::{CURRENT, MOST_SHARED, NEXT, call, give_back, write};
 
 extern "C" fn init(_: c_uint) -> Code {
     call("cuInit", false, |s| s.machine.init)
@@ -130,7 +130,7 @@ extern "C" fn module_function(out: *mut CUfunction, module: CUmodule, name: *con
 }
 
 extern "C" fn function_set(_: CUfunction, _: CUfunction_attribute, value: c_int) -> Code {
-    call("cuFuncSetAttribute", true, |_| if value <= 99 << 10 { 0 } else { 1 })
+    call("cuFuncSetAttribute", true, |_| if value <= MOST_SHARED { 0 } else { 1 })
 }
 
 extern "C" fn occupancy(out: *mut c_int, _: CUfunction, _: c_int, _: usize) -> Code {
@@ -156,7 +156,7 @@ extern "C" fn launch(
         let (name, grid, threads, run) = NEXT.take().expect("launches go through the launcher");
         let wanted = &gmm_kernels::signatures()[function as usize - 1];
         assert_eq!((wanted.name, (x, y, z), (block_x, block_y, block_z)), (name, (grid.0, grid.1, 1), (threads, 1, 1)));
-        assert!(x > 0 && y > 0 && y < 65_536 && shared <= 99 << 10 && !parameters.is_null());
+        assert!(x > 0 && y > 0 && y < 65_536 && shared <= MOST_SHARED as c_uint && !parameters.is_null());
         assert!(s.handles.contains(&(stream as usize)));
         *s.launches.entry(name).or_default() += 1;
         next = Some((name, run));

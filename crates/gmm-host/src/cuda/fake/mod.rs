@@ -17,6 +17,9 @@ use super::driver::{Code, INSTEAD, code};
 use super::fault;
 use functions::FUNCTIONS;
 
+/// Shared memory that any machine gives a block: Hopper's.
+pub(super) const MOST_SHARED: c_int = 227 << 10;
+
 /// What the machine looks like.
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
@@ -28,7 +31,7 @@ pub(super) struct Machine {
     pub(super) devices: c_int,
     pub(super) capability: (c_int, c_int),
     pub(super) memory: usize,
-    /// What a block may ask for; 99 KB at most.
+    /// What a block may ask for; [`MOST_SHARED`] at most.
     pub(super) shared: c_int,
     pub(super) multiprocessors: c_int,
 }

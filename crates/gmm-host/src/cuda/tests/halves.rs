@@ -15,7 +15,7 @@ const ALLOWED: f64 = 2e-5;
 const LITTLE: Machine = Machine { shared: 52 << 10, ..Machine::ONE };
 
 /// Rows of `f32` around `k` corners, and a mixture with its means near them.
-fn problem(kind: CovarianceType, (n, d, k): (usize, usize, usize)) -> (Array2<f64>, Mixture) {
+pub(super) fn problem(kind: CovarianceType, (n, d, k): (usize, usize, usize)) -> (Array2<f64>, Mixture) {
     let corner = |c: usize, j: usize| 3.0 * noise(77 + c * d + j);
     let rows = Array2::from_shape_fn((n, d), |(i, j)| {
         let v = corner(i * 7 % k, j) + noise(i * d + j) + noise(90_000 + i * d + j);
@@ -44,11 +44,18 @@ fn on_device(fake: &Fake, plan: &str, data: &Dataset, start: &Mixture, max_iter:
     run
 }
 
+/// The same by the reference, with this added to the diagonals.
+pub(super) fn reference_with(data: &Dataset, start: &Mixture, max_iter: usize, reg_covar: f64) -> EmRun {
+    let mut rows = ReferenceEngine.load(data, Precision::F64, &[]).unwrap();
+    let options = EmOptions { tol: 0.0, max_iter, reg_covar, precision: Precision::F64, autotune: false, fast: false };
+    run(rows.as_mut(), start.clone(), &options, 0, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
 fn reference(data: &Dataset, start: &Mixture, max_iter: usize) -> EmRun {
     em(ReferenceEngine.load(data, Precision::F64, &[]).unwrap().as_mut(), start, max_iter)
 }
 
-fn same(got: &EmRun, want: &EmRun, tolerance: f64, what: &str) {
+pub(super) fn same(got: &EmRun, want: &EmRun, tolerance: f64, what: &str) {
     let covariances = |run: &EmRun| match run.mixture.covariances() {
         Covariances::Full(all) => all.iter().copied().collect::<Vec<_>>(),
         Covariances::Tied(one) => one.iter().copied().collect(),
@@ -203,7 +210,7 @@ fn every_way_that_is_asked_for_gives_the_same_answer() {
 }
 
 /// Eight times the rounding of a half.
-const ALLOWED_IN_HEADS: f64 = 8.0 / 2048.0;
+pub(super) const ALLOWED_IN_HEADS: f64 = 8.0 / 2048.0;
 
 #[test]
 fn where_speed_counts_more_than_digits_heads_run_and_a_fit_says_what_they_cost() {

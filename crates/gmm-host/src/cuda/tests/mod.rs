@@ -16,6 +16,7 @@ mod products_there;
 mod seeding;
 mod tuning;
 mod warm;
+mod warpgroups;
 
 use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, Precision};
 use ndarray::{Array1, Array2, Array3};
