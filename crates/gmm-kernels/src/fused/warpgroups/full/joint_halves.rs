@@ -25,10 +25,15 @@ pub(super) const THREADS: u32 = 384;
 /// Warpgroups of a block, each with 64 rows.
 const WARPGROUPS: u32 = THREADS / (4 * WARP);
 
-/// Bytes of shared memory: the two components in use, and those on their way.
+/// Bytes of shared memory: the two components in use, those on their way, and what threads know of their rows.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(super) const fn shared_len(blocks: u32) -> u64 {
-    2 * pair_bytes(blocks, false) as u64
+    (known_at(blocks) + 16 * THREADS) as u64
+}
+
+/// Bytes before what each thread knows of its row, for which there are no registers.
+const fn known_at(blocks: u32) -> u32 {
+    2 * pair_bytes(blocks, false)
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -54,7 +59,7 @@ pub(super) unsafe fn body<const B: usize>(a: Joint) {
     if unsafe { stopped(a.state, a.iteration) } {
         return;
     }
-    let size = const { pair_bytes(B as u32, false) };
+    let (size, known) = const { (pair_bytes(B as u32, false), known_at(B as u32)) };
     let (groups, pairs) = (groups(a.n) as u32, a.components / 2);
     let mut first = thread::block_idx_x() * WARPGROUPS;
     if first >= groups || pairs == 0 {
@@ -62,8 +67,8 @@ pub(super) unsafe fn body<const B: usize>(a: Joint) {
     }
     let next_first = |first: u32| first + thread::grid_dim_x_anew() * WARPGROUPS;
     // SAFETY: components that there are, here and below.
-    unsafe { send::<B>(&a, 0, 0) };
-    let (mut half, mut sums) = (0, [[0.0; 32]; 2]);
+    each(B - 1, |part| unsafe { send::<B>(&a, 0, 0, part) });
+    let mut sums = [[0.0; 32]; 2];
     while first < groups {
         let mut left = [[0; 32]; 2];
         let mine = Mine::of(first);
@@ -71,38 +76,43 @@ pub(super) unsafe fn body<const B: usize>(a: Joint) {
             // SAFETY: rows that there are.
             unsafe { rows::<B>(&a, mine, &mut left) };
         }
-        let (mut so_far, mut pair) = (SoFar { top: LOWEST, sum: 0.0 }, 0);
+        SoFar { top: LOWEST, sum: 0.0, first }.keep(known);
+        let mut pair = 0;
         while pair < pairs {
             copies::arrive();
             stores_before_products();
             // What each thread waited for is there for all, and the other half is read by none any more.
             thread::sync_threads();
-            let (here, there) = (half, size - half);
-            half = there;
+            // There is an even number of them.
+            let [here, there] = [0, 1].map(|odd| (pair + odd) % 2 * size);
+            let first = SoFar::kept(known).first;
             let next = if pair + 1 < pairs { pair + 1 } else { 0 };
             let more = next > 0 || next_first(first) < groups;
-            let mine = Mine::of(first);
             let mut norms = [0.0; 4];
             each(B, |block| {
-                products(&mut sums, &left, here, const { factors_at(B as u32) }, block);
-                // Behind a product, so that others multiply meanwhile; and early, so that all is there at the next barrier.
-                if block == 0 && more {
-                    // SAFETY: as above.
-                    unsafe { send::<B>(&a, there, next) };
-                }
-                let offsets = here + offsets_at(B as u32, false) + 4 * 64 * block as u32 + 16 * (mine.lane % 4);
+                let products = products(&mut sums, &left, here, const { factors_at(B as u32) }, block);
+                let offsets =
+                    here + offsets_at(B as u32, false) + 4 * 64 * block as u32 + 16 * (thread::thread_idx_x_anew() % 4);
                 each(2, |which| {
                     let mut norm = [norms[which], norms[2 + which]];
-                    add_squares(&sums[0], which, offsets, &mut norm);
+                    add_squares(&products, which, offsets, &mut norm);
                     each(2, |row| norms[2 * row + which] = norm[row]);
                 });
+                // Behind products, so that others multiply meanwhile, and early, so that all is there at the next barrier. That it is
+                // a branch keeps squares from being put off beyond the products that follow, for which there are no registers.
+                if block + 1 < B && more {
+                    // SAFETY: as above.
+                    unsafe { send::<B>(&a, there, next, block) };
+                }
             });
             // Of four lanes each has a row and a component.
+            let so_far = SoFar::kept(known);
+            let mine = Mine::of(so_far.first);
             let (row, which) = (mine.lane / 2 % 2, mine.lane % 2);
             let scalars = Shared::<f64>::at(here + scalars_at(B as u32, false) + 8 * which).load(0).to_bits();
             let [constant, by] = [scalars as u32, (scalars >> 32) as u32].map(f32::from_bits);
             let joint = Real::fma(by, across::<4>(norms, mine.lane), constant);
-            so_far = so_far.and(joint);
+            so_far.and(joint).keep(known);
             if mine.group < groups {
                 let component = (mine.group * a.components + 2 * pair + which) as u64;
                 // SAFETY: a row and a component of this lane's.
@@ -110,30 +120,36 @@ pub(super) unsafe fn body<const B: usize>(a: Joint) {
             }
             pair += 1;
         }
+        let so_far = SoFar::kept(known);
+        first = next_first(so_far.first);
         // SAFETY: all components were added.
-        unsafe { so_far.finish(&a, Mine::of(first)) };
-        first = next_first(first);
+        unsafe { so_far.finish(&a) };
     }
 }
 
-/// Products with the `block`th 32 rows of two components, in `sums[0]`: nothing is multiplied past the diagonal, and the tensor cores
+/// Products with the `block`th 32 rows of two components: nothing is multiplied past the diagonal, and the tensor cores
 /// add up 64 terms at most.
 #[inline(always)]
-fn products([sums, others]: &mut [[f32; 32]; 2], left: &Left, at: u32, tails: u32, block: usize) {
+fn products([sums, others]: &mut [[f32; 32]; 2], left: &Left, at: u32, tails: u32, block: usize) -> [f32; 32] {
     let of = block as u32;
     let right = Cores { at: at + factors_at(of), terms: CORE, others: rows_apart(of) };
-    // Steps have two cores each.
-    let rest = Cores { at: right.at + 8 * CORE, ..right };
-    match block {
-        0 => steps::<2>(left, 0).times(sums, right, tails),
-        _ => steps::<4>(left, 0).times(sums, right, tails),
+    if block == 0 {
+        steps::<2>(left, 0).times(sums, right, tails);
+    } else {
+        steps::<4>(left, 0).times(sums, right, tails);
     }
-    match block {
-        0 | 1 => return,
-        2 => steps::<2>(left, 4).times(others, rest, tails),
-        _ => steps::<4>(left, 4).times(others, rest, tails),
+    let mut out = *sums;
+    if block >= 2 {
+        // Steps have two cores each.
+        let rest = Cores { at: right.at + 8 * CORE, ..right };
+        if block == 2 {
+            steps::<2>(left, 4).times(others, rest, tails);
+        } else {
+            steps::<4>(left, 4).times(others, rest, tails);
+        }
+        each(32, |i| out[i] += others[i]);
     }
-    each(32, |i| sums[i] += others[i]);
+    out
 }
 
 /// Some steps of a left operand.
@@ -144,9 +160,9 @@ fn steps<const S: usize>(left: &Left, first: usize) -> [[[u32; 4]; S]; 2] {
     out
 }
 
-/// Sends for a pair of components; all threads of the block do it.
+/// Sends for a part, of `B − 1`, of what a pair of components has; all threads of the block do it.
 #[inline(always)]
-unsafe fn send<const B: usize>(a: &Joint, to: u32, pair: u32) {
+unsafe fn send<const B: usize>(a: &Joint, to: u32, pair: u32, part: usize) {
     let size = const { pair_bytes(B as u32, false) };
     let t = thread::thread_idx_x_anew();
     let from = a.operands.cast::<u8>().wrapping_add((pair as u64 * size as u64) as usize + 16 * t as usize);
@@ -154,7 +170,7 @@ unsafe fn send<const B: usize>(a: &Joint, to: u32, pair: u32) {
     each(size.div_ceil(16 * THREADS) as usize, |i| {
         let by = i as u32 * 16 * THREADS;
         // Whole rounds of all threads, which the compiler knows.
-        if by + 16 * THREADS <= size || by + 16 * t < size {
+        if i % (B - 1) == part && (by + 16 * THREADS <= size || by + 16 * t < size) {
             // SAFETY: the caller's promise.
             unsafe { copies::send(to + by, from.wrapping_add(by as usize)) };
         }
@@ -165,9 +181,11 @@ unsafe fn send<const B: usize>(a: &Joint, to: u32, pair: u32) {
 #[inline(always)]
 unsafe fn rows<const B: usize>(a: &Joint, mine: Mine, left: &mut Left) {
     let (group, row, t, d) = (mine.group, mine.row(), mine.lane % 4, a.d);
+    // So that no registers hold what is made of it.
+    let anew = device::unknown(d);
     let before = (group / 2) as u64 * (d * TILE_ROWS) as u64 + (group % 2 * ROWS + row) as u64;
-    let to = a.columns.cast::<f32>().wrapping_add((group as u64 * (columns(d) * ROWS) as u64) as usize);
-    let filled = 16 * d.div_ceil(16);
+    let to = a.columns.cast::<f32>().wrapping_add((group as u64 * (columns(anew) * ROWS) as u64) as usize);
+    let filled = 16 * anew.div_ceil(16);
     let place = |column: u32| (column * ROWS + place_of_rows(column, row)) as u64;
     each(2 * B, |step| {
         if step > 0 && step % 2 == 0 {
@@ -208,21 +226,40 @@ struct SoFar {
     top: f32,
     /// Σ 2^(density − top).
     sum: f32,
+    /// Of the block's groups.
+    first: u32,
 }
 
 impl SoFar {
+    #[inline(always)]
+    fn place(known: u32) -> Shared<f32> {
+        Shared::at(known + 16 * thread::thread_idx_x_anew())
+    }
+
+    #[inline(always)]
+    fn keep(self, known: u32) {
+        Self::place(known).store4(0, [self.top, self.sum, f32::from_bits(self.first), 0.0]);
+    }
+
+    #[inline(always)]
+    fn kept(known: u32) -> Self {
+        let [top, sum, first, _] = Self::place(known).load4(0);
+        Self { top, sum, first: first.to_bits() }
+    }
+
     /// With one component more. Nothing is multiplied as long as the largest stays: errors of powers would add up.
     #[inline(always)]
     fn and(self, joint: f32) -> Self {
         let by = exp2_f32(f32::from_bits((joint - self.top).to_bits() | 1 << 31));
         let above = joint > self.top;
         let (sum, more) = if above { (self.sum * by, 1.0) } else { (self.sum, by) };
-        Self { top: if above { joint } else { self.top }, sum: sum + more }
+        Self { top: if above { joint } else { self.top }, sum: sum + more, ..self }
     }
 
     /// Normalisers and likelihoods.
     #[inline(always)]
-    unsafe fn finish(self, a: &Joint, mine: Mine) {
+    unsafe fn finish(self, a: &Joint) {
+        let mine = Mine::of(self.first);
         let (group, row) = (mine.group, mine.row() + mine.lane / 2 % 2);
         let top = larger(self.top, warp::shuffle_xor(self.top, 1));
         let sum = self.sum * exp2_f32(self.top - top);
