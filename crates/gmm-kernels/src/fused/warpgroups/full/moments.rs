@@ -365,20 +365,24 @@ impl Sent {
             copy(to_own + i as u32 * 16 * THREADS, from.wrapping_add(i * 4 * THREADS as usize));
         });
         let from = a.columns.wrapping_add((group as u64 * (columns(a.d) * column / 4) as u64) as usize);
-        // The columns that units have in common, and those that each has; of heads a half of the threads the ones, a half the others.
+        // The columns that units have in common, and those that each has.
         let copiers = const { copiers(ONE) };
-        let (own, partner) = if ONE { (t < copiers, t >= copiers) } else { (true, true) };
-        if own {
+        let own = || {
             let sixteen_bytes = const { sixteen_bytes(ONE) };
             let sixteen = |i: usize| from.wrapping_add((self.sixteens[i] * (sixteen_bytes / 4) + 4 * t) as usize);
             copy(to_own + responsibilities, sixteen(0));
             if self.sixteens[0] != self.sixteens[1] {
                 copy(to_own + responsibilities + sixteen_bytes, sixteen(1));
             }
-        }
-        if partner {
-            let t = if ONE { t - copiers } else { t };
-            copy(to + const { partners_at(ONE) } + 16 * t, from.wrapping_add(self.partner as usize));
+        };
+        let partner = |t: u32| copy(to + const { partners_at(ONE) } + 16 * t, from.wrapping_add(self.partner as usize));
+        if copiers == THREADS {
+            own();
+            partner(t);
+        } else if t < copiers {
+            own();
+        } else {
+            partner(t - copiers);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! From log joint densities to responsibilities as halves, in the order in which the moments multiply with them.
 
 use super::super::super::state::stopped;
-use super::{COMPONENTS, CORE, ROWS, as_halves, groups, halves, pair, responsibility_bytes};
+use super::{COMPONENTS, CORE, ROWS, as_halves, groups, halves, pair};
 use crate::THREADS;
 use crate::device::{self, WARP, thread, warp};
 use crate::each::each;
@@ -95,13 +95,12 @@ unsafe fn body<const ONE: bool>(a: Normalise) {
                     // Also where a row's share is not a number.
                     words = [[0; 4]; 2];
                 }
-                let core = (eight + i as u32) * 8 + 4 * half + v;
-                let at = (core * CORE / 4 + 4 * among) as u64;
-                let own = (group * tiles + tile) as u64 * (responsibility_bytes(ONE) / 4) as u64;
-                each(halves(ONE) as usize, |half| {
-                    let at = own + half as u64 * (responsibility_bytes(true) / 4) as u64 + at;
+                each(halves(ONE) as usize, |half_of_number| {
+                    let before = (group * tiles + tile) * halves(ONE) + half_of_number as u32;
+                    let eights = before as u64 * (COMPONENTS / 8) as u64 + eight as u64 + i as u64;
+                    let at = (eights * 8 + (4 * half + v) as u64) * (CORE / 4) as u64 + 4 * among as u64;
                     // SAFETY: a line of this lane's, 16-byte aligned.
-                    unsafe { device::store4(a.responsibilities, at, words[half]) };
+                    unsafe { device::store4(a.responsibilities, at, words[half_of_number]) };
                 });
             });
             eight += TOGETHER as u32;
