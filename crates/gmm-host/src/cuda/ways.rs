@@ -27,7 +27,8 @@ pub(super) enum Way {
     Narrow(Cut),
     /// On the device, two kernels for each chunk of rows, whose products are of halves, or of one half for each number.
     Halves(Halves),
-    /// On the device, two or three kernels for each chunk of rows, whose products are a warpgroup's, of one half for each number.
+    /// On the device, two or three kernels for each chunk of rows, whose products are a warpgroup's, of one half for each number, or
+    /// of full covariances two.
     Warpgroups(Warpgroups),
     /// On the device, two kernels for each chunk of rows.
     Large(Large),
@@ -38,6 +39,9 @@ pub(super) enum Way {
 /// How many times as fast as f64 f32 may be, for f32 rows to go by f64's tensor cores. There are GPUs of 2, and of 32 and more.
 const MOST_F32_TO_F64: u32 = 4;
 
+/// Columns from which on products of halves are a warpgroup's: their kernels multiply 64 at least.
+const LEAST_WIDE: u32 = 33;
+
 impl Way {
     /// Its name, for people.
     pub(super) const fn name(self) -> &'static str {
@@ -46,7 +50,8 @@ impl Way {
             Self::Narrow(_) => "narrow",
             Self::Halves(Halves { one: false, .. }) => "halves",
             Self::Halves(Halves { one: true, .. }) => crate::fast::HEADS,
-            Self::Warpgroups(_) => crate::fast::WARPGROUPS,
+            Self::Warpgroups(of) if of.one() => crate::fast::WARPGROUPS,
+            Self::Warpgroups(_) => "wide-halves",
             Self::Large(_) => "large",
             Self::Host => "host",
         }
@@ -128,21 +133,23 @@ pub(super) fn consider<T: Real>(
     ways.extend(before);
     let of = Large::of(kind, k, d);
     let weights = || Some("rows have weights, whose range halves need not hold".to_owned());
-    if let (Some(of), true, Precision::F32) = (Warpgroups::of(kind, k, d), fast, shape.precision) {
-        let (first, second) = of.shared_bytes();
-        let why_not = || match () {
-            () if other(LoopKernels::Warpgroups) => forced(),
-            () if weighted => weights(),
-            () if !has(of.names().1) => Some("the module has no kernel for it: warpgroups came with Hopper".to_owned()),
-            () => (first.max(second) > room)
-                .then(|| format!("it wants {} bytes of shared memory, {room} are there", first.max(second))),
-        };
-        ways.push((Way::Warpgroups(of), loops.clone().or_else(why_not)));
-    }
     if shape.precision == Precision::F32 {
         for one in [true, false] {
             if one && !fast {
                 continue;
+            }
+            if let Some(of) = Warpgroups::of(kind, k, d, one).filter(|of| of.one() || d >= LEAST_WIDE) {
+                let (first, second) = of.shared_bytes();
+                let why_not = || match () {
+                    () if other(LoopKernels::Warpgroups) => forced(),
+                    () if weighted => weights(),
+                    () if !has(of.names().1) => {
+                        Some("the module has no kernel for it: warpgroups came with Hopper".to_owned())
+                    }
+                    () => (first.max(second) > room)
+                        .then(|| format!("it wants {} bytes of shared memory, {room} are there", first.max(second))),
+                };
+                ways.push((Way::Warpgroups(of), loops.clone().or_else(why_not)));
             }
             let halves = Halves::of(kind, k, d, one);
             let (first, second) = halves.shared_bytes(kind, d);
@@ -261,11 +268,10 @@ fn describe(way: Way, shape: &Shape) -> String {
         }
         Way::Warpgroups(of) => {
             let (place, kernels) = (of.place(), if shape.kind == CovarianceType::Full { "three" } else { "two" });
-            format!(
-                "{kernels} kernels for each chunk of rows, products of one half-precision number each, 11 bits, by warpgroups; \
-                 {} sums",
-                place.sums()
-            )
+            let numbers =
+                if of.one() { "one half-precision number each, 11" } else { "two half-precision numbers each, 22" };
+            let sums = place.sums();
+            format!("{kernels} kernels for each chunk of rows, products of {numbers} bits, by warpgroups; {sums} sums")
         }
         Way::Large(of) => {
             let (sums, at_once) = (of.place.sums(), 8 * of.at_once);
