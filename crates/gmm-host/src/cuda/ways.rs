@@ -368,6 +368,25 @@ mod tests {
     }
 
     #[test]
+    fn halves_of_many_columns_are_multiplied_by_warpgroups_where_they_have_room() {
+        let hopper = Limits { multiprocessors: 132, shared_bytes: 232_448, l2_bytes: 62_914_560, f32_to_f64: 2 };
+        let first = |limits: &Limits, d, fast, forced: &str| {
+            let shape = Shape { kind: CovarianceType::Full, precision: Precision::F32, n: 1_000_000, k: 1024, d };
+            let asked = Asked { fast, ..Asked::default() };
+            let ways = consider::<f32>(&shape, asked, limits, &Forced::parse(forced).unwrap(), |_| true);
+            ways.into_iter().find(|(_, why_not)| why_not.is_none()).unwrap().0.name()
+        };
+        for (d, way) in [(32, "halves"), (33, "wide-halves"), (128, "wide-halves"), (129, "halves")] {
+            assert_eq!(first(&hopper, d, false, ""), way, "{d}");
+        }
+        assert_eq!(first(&hopper, 128, true, ""), "warpgroups");
+        assert_eq!(first(&hopper, 128, false, "variant=halves"), "halves");
+        assert_eq!(first(&hopper, 128, false, "variant=warpgroups"), "wide-halves");
+        assert_eq!(first(&Limits { shared_bytes: 101_376, ..hopper }, 128, false, ""), "halves");
+        assert!(!crate::fast::is_fast("wide-halves"));
+    }
+
+    #[test]
     fn what_speaks_against_a_way_is_said() {
         let all = loop_candidates(None, CovarianceType::Full, Precision::F64, (1000, 800, 2), false).unwrap();
         assert!(all[0].reason.contains("registers") && all[1].reason.contains("shared memory"), "{all:?}");
