@@ -77,7 +77,7 @@ pub(super) unsafe fn body<const B: usize>(a: Joint) {
             unsafe { rows::<B>(&a, mine, &mut left) };
         }
         SoFar { top: LOWEST, sum: 0.0, first }.keep(known);
-        let mut pair = 0;
+        let (mut made, mut pair) = (Made { norms: [0.0; 4], scalars: 0 }, 0);
         while pair < pairs {
             copies::arrive();
             stores_before_products();
@@ -88,15 +88,22 @@ pub(super) unsafe fn body<const B: usize>(a: Joint) {
             let first = SoFar::kept(known).first;
             let next = if pair + 1 < pairs { pair + 1 } else { 0 };
             let more = next > 0 || next_first(first) < groups;
-            let mut norms = [0.0; 4];
             each(B, |block| {
                 let products = products(&mut sums, &left, here, const { factors_at(B as u32) }, block);
+                if block == 0 {
+                    // Behind a product, too: at the end all warps would do it together, while nothing is multiplied.
+                    if pair > 0 {
+                        // SAFETY: components that there are.
+                        unsafe { made.densities(&a, known, pair - 1) };
+                    }
+                    made.norms = [0.0; 4];
+                }
                 let offsets =
                     here + offsets_at(B as u32, false) + 4 * 64 * block as u32 + 16 * (thread::thread_idx_x_anew() % 4);
                 each(2, |which| {
-                    let mut norm = [norms[which], norms[2 + which]];
+                    let mut norm = [made.norms[which], made.norms[2 + which]];
                     add_squares(&products, which, offsets, &mut norm);
-                    each(2, |row| norms[2 * row + which] = norm[row]);
+                    each(2, |row| made.norms[2 * row + which] = norm[row]);
                 });
                 // Behind products, so that others multiply meanwhile, and early, so that all is there at the next barrier. That it is
                 // a branch keeps squares from being put off beyond the products that follow, for which there are no registers.
@@ -105,25 +112,42 @@ pub(super) unsafe fn body<const B: usize>(a: Joint) {
                     unsafe { send::<B>(&a, there, next, block) };
                 }
             });
-            // Of four lanes each has a row and a component.
-            let so_far = SoFar::kept(known);
-            let mine = Mine::of(so_far.first);
-            let (row, which) = (mine.lane / 2 % 2, mine.lane % 2);
-            let scalars = Shared::<f64>::at(here + scalars_at(B as u32, false) + 8 * which).load(0).to_bits();
-            let [constant, by] = [scalars as u32, (scalars >> 32) as u32].map(f32::from_bits);
-            let joint = Real::fma(by, across::<4>(norms, mine.lane), constant);
-            so_far.and(joint).keep(known);
-            if mine.group < groups {
-                let component = (mine.group * a.components + 2 * pair + which) as u64;
-                // SAFETY: a row and a component of this lane's.
-                unsafe { device::store(a.joint, component * ROWS as u64 + (mine.row() + row) as u64, joint) };
-            }
+            let which = thread::thread_idx_x_anew() % 2;
+            made.scalars = Shared::<f64>::at(here + scalars_at(B as u32, false) + 8 * which).load(0).to_bits();
             pair += 1;
         }
+        // SAFETY: as above.
+        unsafe { made.densities(&a, known, pairs - 1) };
         let so_far = SoFar::kept(known);
         first = next_first(so_far.first);
         // SAFETY: all components were added.
         unsafe { so_far.finish(&a) };
+    }
+}
+
+/// What was made of two components, before it becomes densities: of four lanes each gets those of a row and a component.
+struct Made {
+    /// A lane's part of the squared norms, those of its first row first.
+    norms: [f32; 4],
+    /// Constant and multiplier of the lane's component.
+    scalars: u64,
+}
+
+impl Made {
+    /// Takes in and writes the densities of a pair.
+    #[inline(always)]
+    unsafe fn densities(&self, a: &Joint, known: u32, pair: u32) {
+        let so_far = SoFar::kept(known);
+        let mine = Mine::of(so_far.first);
+        let (row, which) = (mine.lane / 2 % 2, mine.lane % 2);
+        let [constant, by] = [self.scalars as u32, (self.scalars >> 32) as u32].map(f32::from_bits);
+        let joint = Real::fma(by, across::<4>(self.norms, mine.lane), constant);
+        so_far.and(joint).keep(known);
+        if (mine.group as u64) < groups(a.n) {
+            let component = (mine.group * a.components + 2 * pair + which) as u64;
+            // SAFETY: a row and a component of this lane's.
+            unsafe { device::store(a.joint, component * ROWS as u64 + (mine.row() + row) as u64, joint) };
+        }
     }
 }
 
