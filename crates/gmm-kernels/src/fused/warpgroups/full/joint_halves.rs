@@ -1,6 +1,6 @@
 //! What [`joint`](super::joint) leaves, by products of two halves for each number.
 //!
-//! Left operands, heads and tails, take twice the registers, so a block takes 192 rows. Factors pass by two components at a time, as
+//! Left operands, heads and tails, take twice the registers, so a block takes 192 rows, of up to 64 columns 256. Factors pass by two components at a time, as
 //! many are on their way: a barrier for each two leaves as much room as for each four of heads alone.
 
 use super::super::super::halves::operand::{EXPONENTIAL, two};
@@ -19,16 +19,15 @@ use crate::each::each;
 use crate::layout::TILE_ROWS;
 use crate::math::{exp2_f32, ln_f64, reciprocal_f32};
 
-/// Threads of a block.
-pub(super) const THREADS: u32 = 384;
-
-/// Warpgroups of a block, each with 64 rows.
-const WARPGROUPS: u32 = THREADS / (4 * WARP);
+/// Threads of a block: as many warpgroups, each with 64 rows, as there are registers for.
+pub(super) const fn threads_of_block(blocks: u32) -> u32 {
+    if blocks <= 2 { 512 } else { 384 }
+}
 
 /// Bytes of shared memory: the two components in use, those on their way, and what threads know of their rows.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(super) const fn shared_len(blocks: u32) -> u64 {
-    (known_at(blocks) + 16 * THREADS) as u64
+    (known_at(blocks) + 16 * threads_of_block(blocks)) as u64
 }
 
 /// Bytes before what each thread knows of its row, for which there are no registers.
@@ -42,8 +41,8 @@ pub(super) fn shared_bytes(a: &Joint) -> u64 {
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub(super) fn threads(_: &Joint) -> u32 {
-    THREADS
+pub(super) fn threads(a: &Joint) -> u32 {
+    threads_of_block(super::blocks(a.d))
 }
 
 /// Heads and tails of a lane's two rows: eight words for each 32 columns that a kernel has.
@@ -60,12 +59,13 @@ pub(super) unsafe fn body<const B: usize>(a: Joint) {
         return;
     }
     let (size, known) = const { (pair_bytes(B as u32, false), known_at(B as u32)) };
+    let warpgroups = const { threads_of_block(B as u32) / (4 * WARP) };
     let (groups, pairs) = (groups(a.n) as u32, a.components / 2);
-    let mut first = thread::block_idx_x() * WARPGROUPS;
+    let mut first = thread::block_idx_x() * warpgroups;
     if first >= groups || pairs == 0 {
         return;
     }
-    let next_first = |first: u32| first + thread::grid_dim_x_anew() * WARPGROUPS;
+    let next_first = |first: u32| first + thread::grid_dim_x_anew() * warpgroups;
     // SAFETY: components that there are, here and below.
     each(B - 1, |part| unsafe { send::<B>(&a, 0, 0, part) });
     let mut sums = [[0.0; 32]; 2];
@@ -187,14 +187,14 @@ fn steps<const S: usize>(left: &Left, first: usize) -> [[[u32; 4]; S]; 2] {
 /// Sends for a part, of `B − 1`, of what a pair of components has; all threads of the block do it.
 #[inline(always)]
 unsafe fn send<const B: usize>(a: &Joint, to: u32, pair: u32, part: usize) {
-    let size = const { pair_bytes(B as u32, false) };
+    let (size, round) = const { (pair_bytes(B as u32, false), 16 * threads_of_block(B as u32)) };
     let t = thread::thread_idx_x_anew();
     let from = a.operands.cast::<u8>().wrapping_add((pair as u64 * size as u64) as usize + 16 * t as usize);
     let to = to + 16 * t;
-    each(size.div_ceil(16 * THREADS) as usize, |i| {
-        let by = i as u32 * 16 * THREADS;
+    each(size.div_ceil(round) as usize, |i| {
+        let by = i as u32 * round;
         // Whole rounds of all threads, which the compiler knows.
-        if i % (B - 1) == part && (by + 16 * THREADS <= size || by + 16 * t < size) {
+        if i % (B - 1) == part && (by + round <= size || by + 16 * t < size) {
             // SAFETY: the caller's promise.
             unsafe { copies::send(to + by, from.wrapping_add(by as usize)) };
         }

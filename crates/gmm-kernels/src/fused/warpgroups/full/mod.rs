@@ -110,7 +110,7 @@ impl Full {
 
     /// Threads of a block of the joint densities and of one of the moments.
     pub const fn threads(self) -> (u32, u32) {
-        (if self.one { joint::THREADS } else { joint_halves::THREADS }, moments::THREADS)
+        (if self.one { joint::THREADS } else { joint_halves::threads_of_block(blocks(self.d)) }, moments::THREADS)
     }
 
     /// The kernel for joint densities.
