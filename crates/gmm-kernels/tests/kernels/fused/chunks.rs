@@ -95,7 +95,7 @@ fn rows_by_warpgroups_are_the_references_as_far_as_halves_go() {
 /// takes in turns, more components than a block of the moments has.
 const FULL: [((usize, usize, usize), usize, u32); 5] = [
     ((190, 40, 3), 128, 2),
-    ((330, 64, 5), 384, 1),
+    ((270, 64, 5), 384, 1),
     ((194, 90, 2), 256, 1),
     ((66, 128, 2), 128, 1),
     ((300, 4, 130), 128, 3),
