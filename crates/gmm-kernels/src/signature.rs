@@ -109,18 +109,21 @@ fn halves(all: &mut Vec<Signature>) {
 }
 
 fn full_by_warpgroups(all: &mut Vec<Signature>) {
-    use fused::warpgroups::full;
-    all.extend(
-        [
-            one(full::encode::warpgroups_encode_full()),
-            one(full::joint::warpgroups_joint_64()),
-            one(full::joint::warpgroups_joint_96()),
-            one(full::joint::warpgroups_joint_128()),
-            one(full::normalise::warpgroups_normalise()),
-            one(full::moments::warpgroups_moments_full()),
-        ]
-        .map(warpgroup),
-    );
+    use fused::warpgroups::full::Full;
+    for heads in [true, false] {
+        let of = |d: u32| Full::of(1, d, heads).expect("few columns");
+        all.extend(
+            [
+                one(of(64).encode()),
+                one(of(64).densities()),
+                one(of(96).densities()),
+                one(of(128).densities()),
+                one(of(64).normalise()),
+                one(of(64).moments()),
+            ]
+            .map(warpgroup),
+        );
+    }
 }
 
 fn scores<T: Real>(all: &mut Vec<Signature>) {

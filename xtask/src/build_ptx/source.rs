@@ -72,7 +72,7 @@ struct Bounds {
 
 /// Kernels that gain by it and lose no register to memory, and those whose blocks have more than 256 threads, which could not
 /// be launched with more registers.
-const BOUNDS: [Bounds; 51] = [
+const BOUNDS: [Bounds; 55] = [
     Bounds { target: Some("sm_90a"), kernel: "heads_densities_full_8_narrow", threads: 128, blocks: 2 },
     Bounds { target: Some("sm_90a"), kernel: "heads_densities_full_8_wide", threads: 128, blocks: 2 },
     Bounds { target: Some("sm_90a"), kernel: "heads_densities_linear_wide", threads: 128, blocks: 3 },
@@ -106,7 +106,11 @@ const BOUNDS: [Bounds; 51] = [
     Bounds { target: Some("sm_90a"), kernel: "warpgroups_joint_64", threads: 512, blocks: 1 },
     Bounds { target: Some("sm_90a"), kernel: "warpgroups_joint_96", threads: 512, blocks: 1 },
     Bounds { target: Some("sm_90a"), kernel: "warpgroups_joint_128", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "warpgroups_joint_halves_64", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "warpgroups_joint_halves_96", threads: 384, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "warpgroups_joint_halves_128", threads: 384, blocks: 1 },
     Bounds { target: Some("sm_90a"), kernel: "warpgroups_moments_full", threads: 256, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "warpgroups_moments_halves", threads: 256, blocks: 1 },
     Bounds { target: None, kernel: "lloyd_end", threads: 512, blocks: 1 },
     Bounds { target: None, kernel: "narrow_1", threads: 512, blocks: 1 },
     Bounds { target: None, kernel: "narrow_2_7", threads: 512, blocks: 1 },
@@ -161,7 +165,7 @@ mod tests {
         let count = |target, threads, blocks| {
             with_bounds(&text, target, true).unwrap().matches(&directive(threads, blocks)).count()
         };
-        assert_eq!((count("sm_90a", 128, 3), count("sm_90a", 512, 1)), (11, 18));
+        assert_eq!((count("sm_90a", 128, 3), count("sm_90a", 512, 1)), (11, 19));
         assert_eq!((count("sm_80", 128, 3), count("sm_80", 512, 1)), (0, 9));
         assert_eq!(with_bounds(&text, "sm_75", false).unwrap(), text);
         assert!(with_bounds("nothing", "sm_90a", true).is_err());

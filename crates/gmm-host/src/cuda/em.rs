@@ -5,7 +5,6 @@ use gmm_kernels::fused::large::{self, Large};
 use gmm_kernels::fused::narrow;
 use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
 use gmm_kernels::fused::update::{Matrices, TRACE};
-use gmm_kernels::fused::warpgroups;
 use gmm_kernels::fused::{self, Variant};
 use gmm_kernels::{THREADS, device::WARP};
 use gmm_model::{CovarianceType, Mixture};
@@ -199,7 +198,7 @@ impl<T: Number> CudaRows<T> {
                     let each = self.gpu.occupancy(name, threads, shared)?;
                     Ok::<u32, Error>(each * self.gpu.limits.multiprocessors)
                 };
-                let (names, threads) = (of.names(), warpgroups::THREADS);
+                let (names, threads) = (of.names(), of.threads());
                 let first = waves(names.0, threads.0, first_shared)?;
                 let second = waves(names.1, threads.1, second_shared)?;
                 let chunks = plan::warpgroup_chunks(&shape, of, &self.gpu.limits, &self.forced, (first, second));

@@ -6,7 +6,7 @@ use std::fmt;
 
 use gmm_kernels::e_step::solved_columns;
 use gmm_kernels::fused::large::Large;
-use gmm_kernels::fused::warpgroups::{ROWS_OF_BLOCK, Warpgroups};
+use gmm_kernels::fused::warpgroups::Warpgroups;
 use gmm_kernels::layout::{TILE_ROWS, tiles};
 use gmm_kernels::m_step_sums;
 use gmm_model::CovarianceType;
@@ -69,7 +69,7 @@ pub(crate) enum LoopKernels {
     Large,
     /// The same in halves, for `f32` rows.
     Halves,
-    /// The same in heads, by warpgroups.
+    /// The same in heads or halves, by warpgroups.
     Warpgroups,
     /// One for a pass over `f32` rows of few columns, with full covariances.
     Narrow,
@@ -259,14 +259,15 @@ pub(crate) fn warpgroup_chunks(
     forced: &Forced,
     (first, second): (u32, u32),
 ) -> Chunks {
-    let wave = u64::from(first) * u64::from(ROWS_OF_BLOCK);
+    let rows_of_block = u64::from(of.rows_of_block());
+    let wave = (u64::from(first) * rows_of_block).next_multiple_of(TILE);
     let (joint, responsibilities) = of.densities(wave);
     let bytes = 4 * (of.rows(wave) + of.normalisers(wave) + joint + responsibilities);
     let most = (CACHES * u64::from(limits.l2_bytes) / bytes).max(1);
     let waves = shape.n.div_ceil(wave);
     let even = waves.div_ceil(waves.div_ceil(most)) * wave;
     let chunk = forced.chunk.unwrap_or(even).min(tiles(shape.n) * TILE);
-    let parts = chunk.div_ceil(u64::from(ROWS_OF_BLOCK));
+    let parts = chunk.div_ceil(rows_of_block);
     let blocks = forced.blocks.unwrap_or_else(|| u64::from(first).min(parts) as u32);
     let each = of.blocks_of_split();
     // One wave where blocks are few, else some whole ones: as near to them as a few partial results come.

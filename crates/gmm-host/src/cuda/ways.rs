@@ -27,7 +27,8 @@ pub(super) enum Way {
     Narrow(Cut),
     /// On the device, two kernels for each chunk of rows, whose products are of halves, or of one half for each number.
     Halves(Halves),
-    /// On the device, two or three kernels for each chunk of rows, whose products are a warpgroup's, of one half for each number.
+    /// On the device, two or three kernels for each chunk of rows, whose products are a warpgroup's, of one half for each number, or
+    /// of full covariances two.
     Warpgroups(Warpgroups),
     /// On the device, two kernels for each chunk of rows.
     Large(Large),
@@ -38,6 +39,9 @@ pub(super) enum Way {
 /// How many times as fast as f64 f32 may be, for f32 rows to go by f64's tensor cores. There are GPUs of 2, and of 32 and more.
 const MOST_F32_TO_F64: u32 = 4;
 
+/// Columns from which on products of halves are a warpgroup's: their kernels multiply 64 at least.
+const LEAST_WIDE: u32 = 33;
+
 impl Way {
     /// Its name, for people.
     pub(super) const fn name(self) -> &'static str {
@@ -46,7 +50,8 @@ impl Way {
             Self::Narrow(_) => "narrow",
             Self::Halves(Halves { one: false, .. }) => "halves",
             Self::Halves(Halves { one: true, .. }) => crate::fast::HEADS,
-            Self::Warpgroups(_) => crate::fast::WARPGROUPS,
+            Self::Warpgroups(of) if of.one() => crate::fast::WARPGROUPS,
+            Self::Warpgroups(_) => "wide-halves",
             Self::Large(_) => "large",
             Self::Host => "host",
         }
@@ -135,24 +140,26 @@ pub(super) fn consider<T: Real>(
     ways.extend(before);
     let of = Large::of(kind, k, d);
     let weights = || Some("rows have weights, whose range halves need not hold".to_owned());
-    if let (Some(of), true, Precision::F32) = (Warpgroups::of(kind, k, d), fast, shape.precision) {
-        let (first, second) = of.shared_bytes();
-        let why_not = || match () {
-            () if other(LoopKernels::Warpgroups) => forced(),
-            () if weighted => weights(),
-            () if !has(of.names().1) => Some("the module has no kernel for it: warpgroups came with Hopper".to_owned()),
-            () if !slower_too && asked.is_none() && !worth_warpgroups(kind, k, d) => {
-                Some("of its components or columns too many would be empty".to_owned())
-            }
-            () => (first.max(second) > room)
-                .then(|| format!("it wants {} bytes of shared memory, {room} are there", first.max(second))),
-        };
-        ways.push((Way::Warpgroups(of), loops.clone().or_else(why_not)));
-    }
     if shape.precision == Precision::F32 {
         for one in [true, false] {
             if one && !fast {
                 continue;
+            }
+            if let Some(of) = Warpgroups::of(kind, k, d, one).filter(|of| of.one() || d >= LEAST_WIDE) {
+                let (first, second) = of.shared_bytes();
+                let why_not = || match () {
+                    () if other(LoopKernels::Warpgroups) => forced(),
+                    () if weighted => weights(),
+                    () if !has(of.names().1) => {
+                        Some("the module has no kernel for it: warpgroups came with Hopper".to_owned())
+                    }
+                    () if !slower_too && asked.is_none() && !worth_warpgroups(kind, k, d) => {
+                        Some("of its components or columns too many would be empty".to_owned())
+                    }
+                    () => (first.max(second) > room)
+                        .then(|| format!("it wants {} bytes of shared memory, {room} are there", first.max(second))),
+                };
+                ways.push((Way::Warpgroups(of), loops.clone().or_else(why_not)));
             }
             let halves = Halves::of(kind, k, d, one);
             let (first, second) = halves.shared_bytes(kind, d);
@@ -271,11 +278,10 @@ fn describe(way: Way, shape: &Shape) -> String {
         }
         Way::Warpgroups(of) => {
             let (place, kernels) = (of.place(), if shape.kind == CovarianceType::Full { "three" } else { "two" });
-            format!(
-                "{kernels} kernels for each chunk of rows, products of one half-precision number each, 11 bits, by warpgroups; \
-                 {} sums",
-                place.sums()
-            )
+            let numbers =
+                if of.one() { "one half-precision number each, 11" } else { "two half-precision numbers each, 22" };
+            let sums = place.sums();
+            format!("{kernels} kernels for each chunk of rows, products of {numbers} bits, by warpgroups; {sums} sums")
         }
         Way::Large(of) => {
             let (sums, at_once) = (of.place.sums(), 8 * of.at_once);
@@ -369,6 +375,25 @@ mod tests {
         assert!(names((1_000_000, 13, 8), true).contains(&("fused", true)));
         let all = loop_candidates(None, CovarianceType::Diag, Precision::F64, large, true).unwrap();
         assert!(all.iter().all(|c| !c.fast), "{all:?}");
+    }
+
+    #[test]
+    fn halves_of_many_columns_are_multiplied_by_warpgroups_where_they_have_room() {
+        let hopper = Limits { multiprocessors: 132, shared_bytes: 232_448, l2_bytes: 62_914_560, f32_to_f64: 2 };
+        let first = |limits: &Limits, d, fast, forced: &str| {
+            let shape = Shape { kind: CovarianceType::Full, precision: Precision::F32, n: 1_000_000, k: 1024, d };
+            let asked = Asked { fast, ..Asked::default() };
+            let ways = consider::<f32>(&shape, asked, limits, &Forced::parse(forced).unwrap(), |_| true);
+            ways.into_iter().find(|(_, why_not)| why_not.is_none()).unwrap().0.name()
+        };
+        for (d, way) in [(32, "halves"), (33, "wide-halves"), (128, "wide-halves"), (129, "halves")] {
+            assert_eq!(first(&hopper, d, false, ""), way, "{d}");
+        }
+        assert_eq!(first(&hopper, 128, true, ""), "warpgroups");
+        assert_eq!(first(&hopper, 128, false, "variant=halves"), "halves");
+        assert_eq!(first(&hopper, 128, false, "variant=warpgroups"), "wide-halves");
+        assert_eq!(first(&Limits { shared_bytes: 101_376, ..hopper }, 128, false, ""), "halves");
+        assert!(!crate::fast::is_fast("wide-halves"));
     }
 
     #[test]

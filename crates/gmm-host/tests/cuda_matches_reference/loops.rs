@@ -137,6 +137,13 @@ pub(crate) fn large(bench: &Bench, tally: &mut Tally) {
             (2003, 256, 2),
             (2503, 500, 2),
             (20_001, 65, 64),
+            // Without weights, so that float32 rows with full covariances go by warpgroups.
+            (4002, 33, 130),
+            (6006, 48, 20),
+            (5008, 64, 300),
+            (8010, 65, 17),
+            (9012, 96, 24),
+            (12_014, 128, 40),
             (300_000, 32, 64),
             (1_000_000, 2, 100),
             (3_000_000, 16, 16),

@@ -38,6 +38,13 @@ pub trait Left {
     fn times(&self, sums: &mut [f32; 32], right: Cores);
 }
 
+/// A left operand in registers, of 2 or 4 steps of sixteen terms, whose numbers are two halves: heads, then tails.
+pub trait LeftOfHalves {
+    /// `self·right`, for 64 columns, from nothing: tails times heads, heads times tails, then heads times heads. `right` are heads,
+    /// whose tails lie so many bytes on. What was in `sums` counts nothing.
+    fn times(&self, sums: &mut [f32; 32], right: Cores, tails: u32);
+}
+
 /// Operands in shared memory.
 #[derive(Clone, Copy)]
 pub struct InMemory {
@@ -57,7 +64,7 @@ pub use by_warps::of_memory;
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod by_warps {
-    use super::{Cores, InMemory, Left, Sums};
+    use super::{Cores, InMemory, Left, LeftOfHalves, Sums};
     use crate::device::mma::mma_m16n8k16_f16;
     use crate::device::{Shared, warp};
 
@@ -111,6 +118,22 @@ mod by_warps {
         };
     }
     lefts!(2 4 6 8 10 12 16);
+
+    macro_rules! lefts_of_halves {
+        ($($steps:literal)*) => {
+            $(
+                impl LeftOfHalves for [[[u32; 4]; $steps]; 2] {
+                    fn times(&self, sums: &mut [f32; 32], right: Cores, tails: u32) {
+                        let [heads_left, tails_left] = self.each_ref().map(|left| left.as_flattened());
+                        steps(sums, tails_left, right, true);
+                        steps(sums, heads_left, Cores { at: right.at + tails, ..right }, false);
+                        steps(sums, heads_left, right, false);
+                    }
+                }
+            )*
+        };
+    }
+    lefts_of_halves!(2 4);
 
     macro_rules! sums {
         ($($m:literal)*) => {

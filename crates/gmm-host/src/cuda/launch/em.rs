@@ -86,7 +86,7 @@ pub(crate) enum Kernels {
     Large(Large, Chunks),
     /// The same in halves.
     Halves(Halves, Chunks),
-    /// The same in heads, by warpgroups.
+    /// The same in heads or halves, by warpgroups.
     Warpgroups(Warpgroups, Chunks),
 }
 

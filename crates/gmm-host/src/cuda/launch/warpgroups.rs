@@ -1,15 +1,15 @@
 //! Launches of passes by warpgroups.
 
+use gmm_kernels::fused::warpgroups::Warpgroups;
 use gmm_kernels::fused::warpgroups::full::joint::Joint;
-use gmm_kernels::fused::warpgroups::full::moments::{Moments, warpgroups_moments_full};
-use gmm_kernels::fused::warpgroups::full::normalise::{Normalise, warpgroups_normalise};
+use gmm_kernels::fused::warpgroups::full::moments::Moments;
+use gmm_kernels::fused::warpgroups::full::normalise::Normalise;
 use gmm_kernels::fused::warpgroups::full::{self, Full};
 use gmm_kernels::fused::warpgroups::linear::encode::{Encode, warpgroups_encode};
 use gmm_kernels::fused::warpgroups::linear::features::{Features, warpgroups_features};
 use gmm_kernels::fused::warpgroups::linear::logs::Logs;
 use gmm_kernels::fused::warpgroups::linear::sums::Sums;
 use gmm_kernels::fused::warpgroups::linear::{self, Linear};
-use gmm_kernels::fused::warpgroups::{ROWS_OF_BLOCK, Warpgroups};
 use gmm_kernels::fused::{self, large, update};
 use gmm_kernels::layout::{Kind, tiled_len};
 
@@ -36,7 +36,7 @@ fn buffers<'a>(shape: &Shape, of: Warpgroups, most: u64, n: u64, b: &'a LoopBuff
     at_least(&coded.scales, (u64::from(shape.d) + 1).div_ceil(2), "scales");
     let kind = shape.kernel_kind();
     assert_eq!(between.norms.is_some(), kind == Kind::Spherical, "norms");
-    assert_eq!(Some(of), Warpgroups::of(kind, shape.k, shape.d));
+    assert_eq!(Some(of), Warpgroups::of(kind, shape.k, shape.d, of.one()));
     (between, coded)
 }
 
@@ -91,7 +91,7 @@ impl Launcher<'_> {
         rows: &Chunk<T>,
         b: &LoopBuffers,
     ) -> Result<(), Error> {
-        assert!(T::BYTES == 4 && rows.row_weights.is_none(), "rows in heads are f32 and weigh 1");
+        assert!(T::BYTES == 4 && rows.row_weights.is_none(), "rows in halves are f32 and weigh 1");
         match of {
             Warpgroups::Linear(of) => self.linear_pass(shape, of, chunks, iteration, rows, b),
             Warpgroups::Full(of) => self.full_pass(shape, of, chunks, iteration, rows, b),
@@ -108,7 +108,8 @@ impl Launcher<'_> {
         b: &LoopBuffers,
     ) -> Result<(), Error> {
         let (between, coded) = buffers(shape, Warpgroups::Full(of), chunks.chunk.min(rows.n), rows.n, b);
-        let (Full { k, d }, components, state) = (of, of.components(), pointer(&b.state));
+        let rows_of_block = Warpgroups::Full(of).rows_of_block();
+        let (Full { k, d, .. }, components, state) = (of, of.components(), pointer(&b.state));
         for (start, n) in chunks.over(rows.n) {
             let joint = Joint {
                 state,
@@ -149,9 +150,9 @@ impl Launcher<'_> {
             };
             // SAFETY: lengths were checked against the fields' formulas, here and by the caller.
             unsafe {
-                self.launch(of.densities(), (blocks_of(n, chunks), 1), joint)?;
-                self.launch(warpgroups_normalise(), (full::groups(n).min(1 << 16) as u32, 1), normalise)?;
-                self.launch(warpgroups_moments_full(), (of.blocks_of_split() * chunks.splits, 1), moments)?;
+                self.launch(of.densities(), (blocks_of(n, rows_of_block, chunks), 1), joint)?;
+                self.launch(of.normalise(), (full::groups(n).min(1 << 16) as u32, 1), normalise)?;
+                self.launch(of.moments(), (of.blocks_of_split() * chunks.splits, 1), moments)?;
             }
         }
         Ok(())
@@ -167,6 +168,7 @@ impl Launcher<'_> {
         b: &LoopBuffers,
     ) -> Result<(), Error> {
         let (between, coded) = buffers(shape, Warpgroups::Linear(of), chunks.chunk.min(rows.n), rows.n, b);
+        let rows_of_block = Warpgroups::Linear(of).rows_of_block();
         let (d, derive, features) = (shape.d, fused::derived(shape.kernel_kind()), of.features());
         for (start, n) in chunks.over(rows.n) {
             if chunks.chunk < rows.n {
@@ -202,14 +204,14 @@ impl Launcher<'_> {
             };
             // SAFETY: lengths were checked against the fields' formulas, here and by the caller.
             unsafe {
-                self.launch(of.logs(), (blocks_of(n, chunks), 1), logs)?;
+                self.launch(of.logs(), (blocks_of(n, rows_of_block, chunks), 1), logs)?;
                 self.launch(of.sums(), (of.blocks_of_split() * chunks.splits, 1), sums)?;
             }
         }
         Ok(())
     }
 
-    /// Coefficients in heads from those in `f64`.
+    /// Coefficients in heads, or in two halves, from those in `f64`.
     pub(super) fn encode_heads(
         self,
         shape: &Shape,
@@ -253,15 +255,15 @@ impl Launcher<'_> {
                     operands: pointer(&coded.operands).cast(),
                 };
                 // SAFETY: as above.
-                unsafe { self.launch(full::encode::warpgroups_encode_full(), (of.components(), 1), a) }
+                unsafe { self.launch(of.encode(), (of.components(), 1), a) }
             }
         }
     }
 }
 
 /// Blocks of the densities of `n` rows.
-fn blocks_of(n: u64, chunks: &Chunks) -> u32 {
-    n.div_ceil(u64::from(ROWS_OF_BLOCK)).min(u64::from(chunks.blocks)) as u32
+fn blocks_of(n: u64, rows_of_block: u32, chunks: &Chunks) -> u32 {
+    n.div_ceil(u64::from(rows_of_block)).min(u64::from(chunks.blocks)) as u32
 }
 
 fn first_row<T: Number>(rows: &Chunk<T>, d: u32, start: u64) -> *const f32 {

@@ -4,7 +4,7 @@
 use core::arch::asm;
 
 use super::base;
-use crate::device::warpgroup::{Cores, InMemory, Left, Sums};
+use crate::device::warpgroup::{Cores, InMemory, Left, LeftOfHalves, Sums};
 
 // SAFETY of this floor: each `asm!` reads and writes its named operands and reads shared memory by descriptors that the caller
 // vouches for.
@@ -85,6 +85,37 @@ macro_rules! lefts {
                         $($a = in(reg32) self[$at][0], $b = in(reg32) self[$at][1],
                           $c = in(reg32) self[$at][2], $d = in(reg32) self[$at][3],)*
                         first = in(reg32) first, second = in(reg32) second, by = in(reg32) by, options(nostack));
+                }
+            }
+        }
+    };
+}
+
+/// As [`lefts`], for two halves each: steps' heads by names, their tails, and places.
+macro_rules! lefts_of_halves {
+    ($($steps:literal: $list:tt; $([$heads:tt $tails:tt $at:literal])*;)*) => {
+        $(lefts_of_halves!(@ $steps: $list $list; $([$heads $heads $tails $tails $at])*);)*
+    };
+    (@ $steps:literal: $list:tt [$($i:literal)*]; $([
+        $heads:tt [$a:ident $b:ident $c:ident $d:ident] $tails:tt [$e:ident $f:ident $g:ident $h:ident] $at:literal
+    ])*) => {
+        impl LeftOfHalves for [[[u32; 4]; $steps]; 2] {
+            #[inline(always)]
+            fn times(&self, sums: &mut [f32; 32], right: Cores, tails: u32) {
+                let [first, second, by] = descriptor(right);
+                // SAFETY: see above.
+                unsafe {
+                    asm!(
+                        start!(), "setp.ne.b32 add, 0, 0; mov.b32 low, {first};", $(step!(64, $list, $tails),)*
+                        "add.u32 low, {first}, {to_tails};", $(step!(64, $list, $heads),)*
+                        "mov.b32 low, {first};", $(step!(64, $list, $heads),)* end!(),
+                        $(inout(reg32) sums[$i],)*
+                        $($a = in(reg32) self[0][$at][0], $b = in(reg32) self[0][$at][1],
+                          $c = in(reg32) self[0][$at][2], $d = in(reg32) self[0][$at][3],
+                          $e = in(reg32) self[1][$at][0], $f = in(reg32) self[1][$at][1],
+                          $g = in(reg32) self[1][$at][2], $h = in(reg32) self[1][$at][3],)*
+                        first = in(reg32) first, second = in(reg32) second, by = in(reg32) by,
+                        to_tails = in(reg32) tails >> 4, options(nostack));
                 }
             }
         }
@@ -208,6 +239,17 @@ lefts!(
     [a0 b0 c0 d0 0] [a1 b1 c1 d1 1] [a2 b2 c2 d2 2] [a3 b3 c3 d3 3] [a4 b4 c4 d4 4] [a5 b5 c5 d5 5] [a6 b6 c6 d6 6]
     [a7 b7 c7 d7 7] [a8 b8 c8 d8 8] [a9 b9 c9 d9 9] [a10 b10 c10 d10 10] [a11 b11 c11 d11 11] [a12 b12 c12 d12 12]
     [a13 b13 c13 d13 13] [a14 b14 c14 d14 14] [a15 b15 c15 d15 15];
+);
+lefts_of_halves!(
+    2: [
+        0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+    ];
+    [[a0 b0 c0 d0] [e0 f0 g0 h0] 0] [[a1 b1 c1 d1] [e1 f1 g1 h1] 1];
+    4: [
+        0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+    ];
+    [[a0 b0 c0 d0] [e0 f0 g0 h0] 0] [[a1 b1 c1 d1] [e1 f1 g1 h1] 1] [[a2 b2 c2 d2] [e2 f2 g2 h2] 2]
+    [[a3 b3 c3 d3] [e3 f3 g3 h3] 3];
 );
 of_memory!([
         0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31

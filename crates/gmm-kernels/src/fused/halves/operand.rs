@@ -9,7 +9,7 @@ pub(in crate::fused) const EXPONENTIAL: f32 = 16384.0;
 
 /// Heads of two numbers, and their tails.
 #[inline(always)]
-pub(super) fn two(a: f32, b: f32) -> [u32; 2] {
+pub(in crate::fused) fn two(a: f32, b: f32) -> [u32; 2] {
     let heads = to_halves(a, b);
     let [x, y] = from_halves(heads);
     [heads, to_halves(a - x, b - y)]

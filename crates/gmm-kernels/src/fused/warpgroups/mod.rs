@@ -1,5 +1,5 @@
-//! The fast mode's passes on Hopper: products of heads by whole warpgroups, whose right operands the tensor cores read from
-//! shared memory by themselves.
+//! Passes on Hopper by products of whole warpgroups, whose right operands the tensor cores read from shared memory by themselves:
+//! the fast mode's, of heads, and for full covariances those of two halves too.
 //!
 //! What a lane does beside a product is then a fraction of what the kernels of [`halves`](super::halves) do, and half of a
 //! block's warps do it while the others form products.
@@ -23,11 +23,21 @@ pub enum Warpgroups {
 
 impl Warpgroups {
     /// For a shape, if there are kernels for it.
-    pub const fn of(kind: Kind, k: u32, d: u32) -> Option<Self> {
-        match (kind, Linear::of(kind, k, d), Full::of(k, d)) {
+    ///
+    /// With `one` of each number its head alone; two halves have kernels for full covariances.
+    pub const fn of(kind: Kind, k: u32, d: u32, one: bool) -> Option<Self> {
+        match (kind, Linear::of(kind, k, d), Full::of(k, d, one)) {
             (Kind::Full, _, Some(full)) => Some(Self::Full(full)),
-            (Kind::Full, _, None) | (_, None, _) => None,
-            (_, Some(linear), _) => Some(Self::Linear(linear)),
+            (_, Some(linear), _) if one => Some(Self::Linear(linear)),
+            _ => None,
+        }
+    }
+
+    /// Whether of each number there is its head alone.
+    pub const fn one(self) -> bool {
+        match self {
+            Self::Linear(_) => true,
+            Self::Full(full) => full.one,
         }
     }
 
@@ -93,15 +103,22 @@ impl Warpgroups {
     pub fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Linear(linear) => (linear.logs().name, linear.sums().name),
-            Self::Full(full) => (full.densities().name, full::moments::warpgroups_moments_full().name),
+            Self::Full(full) => (full.densities().name, full.moments().name),
         }
+    }
+
+    /// Threads of a block of the densities, and of one of the sums.
+    pub const fn threads(self) -> (u32, u32) {
+        match self {
+            Self::Linear(_) => (linear::logs::THREADS, linear::sums::THREADS),
+            Self::Full(full) => full.threads(),
+        }
+    }
+
+    /// Rows that a block of the densities takes at a time: 64 for each warpgroup.
+    pub const fn rows_of_block(self) -> u32 {
+        self.threads().0 / 2
     }
 }
 
-/// Threads of a block of the densities, and of one of the sums.
-pub const THREADS: (u32, u32) = (linear::logs::THREADS, linear::sums::THREADS);
-
-/// Rows that a block of the densities takes at a time.
-pub const ROWS_OF_BLOCK: u32 = linear::logs::ROWS_OF_BLOCK;
-
-const _: () = assert!(THREADS.0 == full::joint::THREADS && THREADS.1 == full::moments::THREADS);
+const _: () = assert!(linear::logs::ROWS_OF_BLOCK == linear::logs::THREADS / 2 && full::ROWS == 64);

@@ -95,16 +95,25 @@ fn rows_by_warpgroups_are_the_references_as_far_as_halves_go() {
 /// takes in turns, more components than a block of the moments has.
 const FULL: [((usize, usize, usize), usize, u32); 5] = [
     ((190, 40, 3), 128, 2),
-    ((330, 64, 5), 384, 1),
-    ((70, 90, 2), 128, 1),
-    ((130, 128, 2), 256, 1),
+    ((270, 64, 5), 384, 1),
+    ((194, 90, 2), 256, 1),
+    ((66, 128, 2), 128, 1),
     ((300, 4, 130), 128, 3),
 ];
 
 #[test]
 fn rows_by_warpgroups_are_the_references_with_full_covariances() {
+    full_are_the_references(true);
+}
+
+#[test]
+fn rows_in_halves_by_warpgroups_are_the_references_with_full_covariances() {
+    full_are_the_references(false);
+}
+
+fn full_are_the_references(one: bool) {
     for (i, (shape, chunk, blocks)) in FULL.into_iter().enumerate() {
-        let o = Options { reg_covar: 0.1, blocks, how: How::Full { chunk }, ..PLAIN };
+        let o = Options { reg_covar: 0.1, blocks, how: How::Full { chunk, one }, ..PLAIN };
         match i {
             0 => check::<f32>(KINDS[0], shape, 1e3, &Options { iterations: 2, ..o }),
             _ => check::<f32>(KINDS[0], shape, 0.0, &o),
@@ -120,8 +129,8 @@ fn components_too_narrow_for_halves_are_told() {
         let start = mixture(kind, 3, 9, 0.0, random);
         let mut data = rows::<f32>(&start, 200, random);
         let halves = Options { how: How::Halves { chunk: 128, one: false }, blocks: 4, reg_covar: 0.1, ..PLAIN };
-        let full = Options { how: How::Full { chunk: 256 }, blocks: 1, ..halves };
-        let ways = if number == Kind::Full { vec![&halves, &full] } else { vec![&halves] };
+        let full = [true, false].map(|one| Options { how: How::Full { chunk: 256, one }, blocks: 1, ..halves });
+        let ways = if number == Kind::Full { vec![&halves, &full[0], &full[1]] } else { vec![&halves] };
         let told = |data: &_| ways.iter().map(|o| run::<f32>(number, &start, data, o).state[TROUBLE as usize]).sum();
         assert_eq!(0_u32, told(&data), "{kind}");
         data[[7, 4]] = 1e5;

@@ -4,13 +4,13 @@ use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
 use gmm_kernels::fused::large::likelihoods;
 use gmm_kernels::fused::warpgroups::full::Full;
-use gmm_kernels::fused::warpgroups::full::encode::{Encode, warpgroups_encode_full};
+use gmm_kernels::fused::warpgroups::full::encode::Encode;
 use gmm_kernels::fused::warpgroups::full::joint::Joint;
-use gmm_kernels::fused::warpgroups::full::moments::{Moments, warpgroups_moments_full};
-use gmm_kernels::fused::warpgroups::full::normalise::{Normalise, warpgroups_normalise};
+use gmm_kernels::fused::warpgroups::full::moments::Moments;
+use gmm_kernels::fused::warpgroups::full::normalise::Normalise;
 
 use super::halves::Coded;
-use super::harness::Passes;
+use super::harness::{How, Passes};
 use crate::harness::poison;
 
 /// Words that nobody wrote: of halves not a number.
@@ -20,12 +20,14 @@ fn unwritten(len: u64) -> Buffer<u32> {
 
 impl<T: Real> Passes<'_, T> {
     fn full_of(&self) -> Full {
-        Full::of(self.k, self.d).expect("few columns")
+        let How::Full { one, .. } = self.o.how else { panic!("another way") };
+        Full::of(self.k, self.d, one).expect("few columns")
     }
 
     /// What joint densities read.
     pub(super) fn full_operands(&self) -> Buffer<u32> {
-        Buffer::new(&vec![0; Full::of(self.k, self.d).map_or(0, Full::operands) as usize])
+        let len = if matches!(self.o.how, How::Full { .. }) { self.full_of().operands() } else { 0 };
+        Buffer::new(&vec![0; len as usize])
     }
 
     pub(super) fn encode_full(
@@ -51,7 +53,7 @@ impl<T: Real> Passes<'_, T> {
             operands: operands.pointer_mut(),
         };
         // SAFETY: buffers of these lengths, here and below.
-        unsafe { warpgroups_encode_full().emulate((self.full_of().components(), 1), arguments) };
+        unsafe { self.full_of().encode().emulate((self.full_of().components(), 1), arguments) };
     }
 
     pub(super) fn full(
@@ -112,8 +114,8 @@ impl<T: Real> Passes<'_, T> {
             // SAFETY: as above.
             unsafe {
                 of.densities().emulate((1, 1), densities);
-                warpgroups_normalise().emulate((2, 1), normalise);
-                warpgroups_moments_full().emulate((of.blocks_of_split() * self.o.blocks, 1), moments);
+                of.normalise().emulate((2, 1), normalise);
+                of.moments().emulate((of.blocks_of_split() * self.o.blocks, 1), moments);
             }
         }
     }

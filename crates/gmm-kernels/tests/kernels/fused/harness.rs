@@ -76,8 +76,8 @@ pub(super) enum How {
     Narrow,
     /// In heads, by warpgroups, of columns.
     Linear { chunk: usize },
-    /// In heads, by warpgroups, of full covariances.
-    Full { chunk: usize },
+    /// In heads or halves, by warpgroups, of full covariances.
+    Full { chunk: usize, one: bool },
 }
 
 pub(super) const PLAIN: Options<'static> = Options {
@@ -100,7 +100,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
         How::Large(_) => Large::of(kind, k as u32, d as u32).place,
         How::Halves { one, .. } => Halves::of(kind, k as u32, d as u32, one).of.place,
         How::Linear { .. } => Linear::of(kind, k as u32, d as u32).unwrap().place,
-        How::Full { .. } => Full::of(k as u32, d as u32).unwrap().place(),
+        How::Full { one, .. } => Full::of(k as u32, d as u32, one).unwrap().place(),
     };
     let x = tiled::<T>(data, Some(&shift), None);
     let row_weights = o.row_weights.map(Buffer::new);
@@ -149,7 +149,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
                 How::Halves { chunk, .. } => pass.halves(chunk, iteration, state, &coded, &mut partials),
                 How::Narrow => pass.narrow(iteration, state, &means, &roots, &constants, &mut partials),
                 How::Linear { chunk } => pass.linear(chunk, iteration, state, &by_warpgroups, &mut partials),
-                How::Full { chunk } => {
+                How::Full { chunk, .. } => {
                     pass.full(chunk, iteration, state, &coded, &full_operands, &mut partials);
                 }
             }

@@ -2,8 +2,7 @@
 
 use super::super::super::halves::encode::{NARROWEST, head, scale_for};
 use super::super::super::state::{TROUBLE, stopped};
-use super::{CORE, blocks, factors_at, offsets_at, pair_bytes, rows_apart, scalars_at};
-use crate::device::mma::to_halves;
+use super::{CORE, as_halves, blocks, factors_at, halves, offsets_at, pair_bytes, rows_apart, scalars_at};
 use crate::device::{self, Shared, WARP, block_max, thread};
 use crate::each::each;
 use crate::layout::{packed_index, packed_len};
@@ -32,8 +31,10 @@ kernels! {
         /// and after a trouble not all are.
         operands: *mut u32,
     }
-    /// The kernel.
-    warpgroups_encode_full => body, shared_bytes;
+    /// Heads alone.
+    warpgroups_encode_full => body::<true>, shared_bytes;
+    /// Two halves.
+    warpgroups_encode_halves => body::<false>, shared_bytes;
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -41,12 +42,12 @@ fn shared_bytes(_: &Encode) -> u64 {
     8 * (THREADS / WARP) as u64
 }
 
-/// The kernel.
+/// The kernel; with `ONE` of heads alone.
 ///
 /// # Safety
 /// As the fields of [`Encode`] say.
 #[inline(always)]
-pub unsafe fn body(a: Encode) {
+unsafe fn body<const ONE: bool>(a: Encode) {
     let k = thread::block_idx_x();
     // SAFETY: `k` is one of the components, its coefficients are this block's.
     unsafe {
@@ -55,11 +56,11 @@ pub unsafe fn body(a: Encode) {
         if trouble || (a.iteration > 0 && stopped(a.state.cast_const(), a.iteration)) {
             return;
         }
-        let own = a.operands.wrapping_add(((k / 2) as u64 * (pair_bytes(blocks(a.d)) / 4) as u64) as usize);
+        let own = a.operands.wrapping_add(((k / 2) as u64 * (pair_bytes(blocks(a.d), ONE) / 4) as u64) as usize);
         let (constant, by) = match k < a.k {
             false => (f64::NEG_INFINITY, 0.0),
             true => {
-                let (back, narrow) = factor(&a, k, own);
+                let (back, narrow) = factor::<ONE>(&a, k, own);
                 let narrow = block_max(narrow, Shared::at(0));
                 // Also where it is not a number.
                 let wide_enough = narrow <= NARROWEST;
@@ -70,7 +71,7 @@ pub unsafe fn body(a: Encode) {
             }
         };
         if thread::thread_idx_x() == 0 {
-            let at = (scalars_at(blocks(a.d)) / 4 + k % 2 * 2) as u64;
+            let at = (scalars_at(blocks(a.d), ONE) / 4 + k % 2 * 2) as u64;
             // To base 2.
             let v = [constant, by].map(|v| (v * core::f64::consts::LOG2_E) as f32);
             device::store(own, at, v[0].to_bits());
@@ -88,7 +89,7 @@ const fn offset(row: u32) -> u32 {
 /// Writes a component's factor and offsets; what takes `W` back to its size, and the largest precision of a column, given those
 /// before it, of those that this thread saw.
 #[inline(always)]
-unsafe fn factor(a: &Encode, k: u32, own: *mut u32) -> (f64, f32) {
+unsafe fn factor<const ONE: bool>(a: &Encode, k: u32, own: *mut u32) -> (f64, f32) {
     let d = a.d;
     let of = |i: u32, j: u32| {
         if j > i || i >= d {
@@ -124,14 +125,18 @@ unsafe fn factor(a: &Encode, k: u32, own: *mut u32) -> (f64, f32) {
         let (mut i, eights) = (thread::thread_idx_x(), 4 * (block + 1));
         while i < 32 * eights {
             let (row, eight) = (i / eights, i % eights);
-            let mut words = [0; 4];
-            each(4, |two| {
-                let (row, j) = (32 * block + row, 8 * eight + 2 * two as u32);
-                words[two] = to_halves(as_half(row, j), as_half(row, j + 1));
+            let mut words = [[0; 4]; 2];
+            each(4, |i| {
+                let (row, j) = (32 * block + row, 8 * eight + 2 * i as u32);
+                let both = as_halves::<ONE>(as_half(row, j), as_half(row, j + 1));
+                each(2, |half| words[half][i] = both[half]);
             });
             let at = factors_at(block) + (k % 2 * 4 + row / 8) * rows_apart(block) + eight * CORE + row % 8 * 16;
-            // SAFETY: a line of the component's, 16-byte aligned.
-            unsafe { device::store4(own, (at / 4) as u64, words) };
+            each(halves(ONE) as usize, |half| {
+                let at = at + half as u32 * factors_at(blocks(d));
+                // SAFETY: a line of the component's, 16-byte aligned.
+                unsafe { device::store4(own, (at / 4) as u64, words[half]) };
+            });
             i += THREADS;
         }
         block += 1;
@@ -141,16 +146,16 @@ unsafe fn factor(a: &Encode, k: u32, own: *mut u32) -> (f64, f32) {
         let mut sum = 0.0;
         let mut j = 0;
         while j <= i && i < d {
-            // As it multiplies the rows: then what is lost is a share of their distance from the mean.
-            let head = head(as_half(i, j)).to_f64();
+            // Heads as they multiply the rows: then what is lost is a share of their distance from the mean.
+            let root = if ONE { head(as_half(i, j)).to_f64() } else { of(i, j) * scale };
             // SAFETY: `j < d`, and a component that there is.
             unsafe {
                 let mean = device::load(a.means, k as u64 * d as u64 + j as u64);
-                sum = Real::fma(-head * device::load(a.scales, j as u64).to_f64(), mean, sum);
+                sum = Real::fma(-root * device::load(a.scales, j as u64).to_f64(), mean, sum);
             }
             j += 1;
         }
-        let at = offsets_at(blocks(d)) / 4 + i / 32 * 64 + k % 2 * 32 + offset(i % 32);
+        let at = offsets_at(blocks(d), ONE) / 4 + i / 32 * 64 + k % 2 * 32 + offset(i % 32);
         // SAFETY: a row of the component's.
         unsafe { device::store(own, at as u64, (sum as f32).to_bits()) };
         i += THREADS;

@@ -8,8 +8,8 @@ use super::super::super::halves::operand::EXPONENTIAL;
 use super::super::super::lanes::{across, larger, quad};
 use super::super::super::state::stopped;
 use super::{
-    CORE, ROWS, columns, factors_at, groups, offsets_at, pair, pair_bytes, rows_apart, scalars_at, set_pair,
-    word_of_rows,
+    CORE, ROWS, columns, factors_at, groups, joint_halves, offsets_at, pair, pair_bytes, rows_apart, scalars_at,
+    set_pair, word_of_rows,
 };
 use crate::Real;
 use crate::device::mma::{stores_before_products, to_halves};
@@ -20,7 +20,7 @@ use crate::layout::TILE_ROWS;
 use crate::math::{exp2_f32, log2_f32, reciprocal_f32};
 
 kernels! {
-    /// Any grid in `x`; a block takes 256 rows at a time.
+    /// Any grid in `x`; a block takes 64 rows a warpgroup at a time.
     Joint {
         /// State of the loop, or null.
         state: *const u32,
@@ -39,7 +39,7 @@ kernels! {
         /// [`Full::operands`](super::Full::operands), 16-byte aligned.
         operands: *const u32,
         /// [`Full::column_words`](super::Full::column_words), written: for each 64 rows column by column, in the order of
-        /// `word_of_rows`.
+        /// `word_of_rows`, or for two halves `place_of_rows`.
         columns: *mut u32,
         /// `(ceil(n/64), components, 64)`, written.
         joint: *mut f32,
@@ -55,6 +55,12 @@ kernels! {
     warpgroups_joint_96 => body::<3>, shared_bytes, threads;
     /// Up to 128 columns.
     warpgroups_joint_128 => body::<4>, shared_bytes, threads;
+    /// Two halves, up to 64 columns.
+    warpgroups_joint_halves_64 => joint_halves::body::<2>, joint_halves::shared_bytes, joint_halves::threads;
+    /// Two halves, up to 96 columns.
+    warpgroups_joint_halves_96 => joint_halves::body::<3>, joint_halves::shared_bytes, joint_halves::threads;
+    /// Two halves, up to 128 columns.
+    warpgroups_joint_halves_128 => joint_halves::body::<4>, joint_halves::shared_bytes, joint_halves::threads;
 }
 
 /// Threads of a block.
@@ -75,7 +81,7 @@ pub(super) const fn shared_len(blocks: u32) -> u64 {
 
 /// Bytes before what threads know of their rows.
 const fn known_at(blocks: u32) -> u32 {
-    2 * PAIRS * pair_bytes(blocks)
+    2 * PAIRS * pair_bytes(blocks, true)
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -89,7 +95,7 @@ fn threads(_: &Joint) -> u32 {
 }
 
 /// What is less than every density, and finite, so that a difference to −∞ is a number.
-const LOWEST: f32 = -3e38;
+pub(super) const LOWEST: f32 = -3e38;
 
 /// Left operands of a lane's two rows: eight words for each 32 columns that a kernel has.
 type Left = [u32; 32];
@@ -104,7 +110,7 @@ unsafe fn body<const B: usize>(a: Joint) {
     if unsafe { stopped(a.state, a.iteration) } {
         return;
     }
-    let size = const { pair_bytes(B as u32) };
+    let size = const { pair_bytes(B as u32, true) };
     let (groups, stages) = (groups(a.n) as u32, a.components / TOGETHER);
     let mut first = thread::block_idx_x() * WARPGROUPS;
     if first >= groups || stages == 0 {
@@ -143,7 +149,7 @@ unsafe fn body<const B: usize>(a: Joint) {
                         // SAFETY: as above.
                         unsafe { send::<B>(&a, there, next, block) };
                     }
-                    let offsets = at + offsets_at(B as u32) + 4 * 64 * block as u32 + 16 * (mine.lane % 4);
+                    let offsets = at + offsets_at(B as u32, true) + 4 * 64 * block as u32 + 16 * (mine.lane % 4);
                     each(2, |which| {
                         let c = 2 * pair + which;
                         let mut norm = [norms[0][c], norms[1][c]];
@@ -153,7 +159,7 @@ unsafe fn body<const B: usize>(a: Joint) {
                 });
             });
             let t = mine.lane % 4;
-            let scalars = here + t / 2 * size + scalars_at(B as u32) + t % 2 * 8;
+            let scalars = here + t / 2 * size + scalars_at(B as u32, true) + t % 2 * 8;
             let both = Shared::<f64>::at(scalars).load(0).to_bits();
             let [constant, by] = [both as u32, (both >> 32) as u32].map(f32::from_bits);
             let mut joint = [0.0; 2];
@@ -174,25 +180,25 @@ unsafe fn body<const B: usize>(a: Joint) {
 
 /// What a lane has of a block's rows; found anew where it is wanted, so that no registers hold it.
 #[derive(Clone, Copy)]
-struct Mine {
+pub(super) struct Mine {
     /// 64 rows, which may be past the last.
-    group: u32,
+    pub(super) group: u32,
     /// The warp among those of its warpgroup.
-    warp: u32,
-    lane: u32,
+    pub(super) warp: u32,
+    pub(super) lane: u32,
 }
 
 impl Mine {
     /// Of a block's groups from `first` on.
     #[inline(always)]
-    fn of(first: u32) -> Self {
+    pub(super) fn of(first: u32) -> Self {
         let t = thread::thread_idx_x_anew();
         Self { group: first + t / (4 * WARP), warp: t / WARP % 4, lane: t % WARP }
     }
 
     /// The first of the lane's two rows in the group.
     #[inline(always)]
-    fn row(self) -> u32 {
+    pub(super) fn row(self) -> u32 {
         16 * self.warp + self.lane / 4 * 2
     }
 }
@@ -221,7 +227,7 @@ fn first<const S: usize>(left: &Left) -> [[u32; 4]; S] {
 /// Sends for a pair of components of a stage, into a half of shared memory; all threads of the block do it.
 #[inline(always)]
 unsafe fn send<const B: usize>(a: &Joint, half: u32, stage: u32, pair: usize) {
-    let size = const { pair_bytes(B as u32) };
+    let size = const { pair_bytes(B as u32, true) };
     let t = thread::thread_idx_x_anew();
     let before = (stage * PAIRS + pair as u32) as u64 * size as u64;
     let from = a.operands.cast::<u8>().wrapping_add(before as usize + 16 * t as usize);
@@ -281,7 +287,7 @@ unsafe fn rows<const B: usize>(a: &Joint, mine: Mine, left: &mut Left) {
 
 /// Adds the squares of a lane's part of 32 rows of `W(x − μ)` of the first or second of two components.
 #[inline(always)]
-fn add_squares(sums: &[f32; 32], which: usize, offsets: u32, norm: &mut [f32; 2]) {
+pub(super) fn add_squares(sums: &[f32; 32], which: usize, offsets: u32, norm: &mut [f32; 2]) {
     // Sixteen of the factor's rows at a time, of which a lane has four.
     each(2, |i| {
         let sixteen = 2 * which + i;

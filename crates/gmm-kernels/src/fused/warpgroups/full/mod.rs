@@ -5,17 +5,23 @@
 //! responsibilities of them, in the order of a right operand, and [`moments`] adds products of two columns times
 //! responsibilities up, the columns' products formed in registers.
 //!
+//! With two halves for each number `joint_halves` takes the place of [`joint`], columns are left in `f32`, and each product is
+//! three, summed from nothing over 64 terms at most, since the tensor cores round towards zero, and added up in `f32`.
+//!
 //! Log joint densities, of size n×k, go through memory: made anew for each block of the moments, of which up to 37 share 128
 //! components, they would take longer than all else.
 
 pub mod encode;
 pub mod joint;
+mod joint_halves;
 pub mod moments;
 pub mod normalise;
 mod units;
 
+use super::super::halves::operand::two;
 use super::super::place::Place;
 use crate::device;
+use crate::device::mma::to_halves;
 
 /// Rows that go through a kernel together: those of a product by a warpgroup.
 pub const ROWS: u32 = 64;
@@ -36,12 +42,14 @@ pub struct Full {
     pub k: u32,
     /// Dimensions, at most [`COLUMNS`].
     pub d: u32,
+    /// Of each number its head alone; else two halves, and three products for one, to 22 bits.
+    pub one: bool,
 }
 
 impl Full {
     /// For a shape, if there are kernels for it.
-    pub const fn of(k: u32, d: u32) -> Option<Self> {
-        if k > 0 && d > 0 && d <= COLUMNS { Some(Self { k, d }) } else { None }
+    pub const fn of(k: u32, d: u32, one: bool) -> Option<Self> {
+        if k > 0 && d > 0 && d <= COLUMNS { Some(Self { k, d, one }) } else { None }
     }
 
     /// Where sums lie: of a multiple of 32 components, which are written together.
@@ -64,12 +72,12 @@ impl Full {
 
     /// Words of the coefficients: [`pair_bytes`] of each two components.
     pub const fn operands(self) -> u64 {
-        (self.components() / 2) as u64 * (pair_bytes(blocks(self.d)) / 4) as u64
+        (self.components() / 2) as u64 * (pair_bytes(blocks(self.d), self.one) / 4) as u64
     }
 
-    /// Words of a chunk's columns as halves: for each 64 rows [`columns`] times 32.
+    /// Words of a chunk's columns: for each 64 rows [`columns`] times 32 of heads, or 64 of `f32`.
     pub const fn column_words(self, n: u64) -> u64 {
-        groups(n) * (columns(self.d) * ROWS / 2) as u64
+        groups(n) * (columns(self.d) * column_bytes(self.one) / 4) as u64
     }
 
     /// Numbers in a chunk's log joint densities: `ceil(n/64)*components*64`.
@@ -82,9 +90,9 @@ impl Full {
         groups(n) * (2 * ROWS) as u64
     }
 
-    /// Words of a chunk's responsibilities: `ceil(n/64)*tiles*128*32`.
+    /// Words of a chunk's responsibilities: `ceil(n/64)*tiles*128*32` for each half.
     pub const fn responsibilities(self, n: u64) -> u64 {
-        groups(n) * (self.tiles() * COMPONENTS * ROWS / 2) as u64
+        groups(n) * (self.tiles() * responsibility_bytes(self.one) / 4) as u64
     }
 
     /// Blocks of the moments that share a split's rows.
@@ -95,17 +103,45 @@ impl Full {
     /// Shared memory of a block of the joint densities and of one of the moments, in bytes.
     #[cfg(not(target_arch = "nvptx64"))]
     pub const fn shared_bytes(self) -> (u64, u64) {
-        (joint::shared_len(blocks(self.d)), moments::SHARED as u64)
+        let blocks = blocks(self.d);
+        let joint = if self.one { joint::shared_len(blocks) } else { joint_halves::shared_len(blocks) };
+        (joint, moments::shared_len(self.one))
+    }
+
+    /// Threads of a block of the joint densities and of one of the moments.
+    pub const fn threads(self) -> (u32, u32) {
+        (if self.one { joint::THREADS } else { joint_halves::threads_of_block(blocks(self.d)) }, moments::THREADS)
     }
 
     /// The kernel for joint densities.
     #[cfg(not(target_arch = "nvptx64"))]
     pub fn densities(self) -> crate::Kernel<joint::Joint> {
-        match blocks(self.d) {
-            2 => joint::warpgroups_joint_64(),
-            3 => joint::warpgroups_joint_96(),
-            _ => joint::warpgroups_joint_128(),
+        match (self.one, blocks(self.d)) {
+            (true, 2) => joint::warpgroups_joint_64(),
+            (true, 3) => joint::warpgroups_joint_96(),
+            (true, _) => joint::warpgroups_joint_128(),
+            (false, 2) => joint::warpgroups_joint_halves_64(),
+            (false, 3) => joint::warpgroups_joint_halves_96(),
+            (false, _) => joint::warpgroups_joint_halves_128(),
         }
+    }
+
+    /// The kernel for coefficients.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub fn encode(self) -> crate::Kernel<encode::Encode> {
+        if self.one { encode::warpgroups_encode_full() } else { encode::warpgroups_encode_halves() }
+    }
+
+    /// The kernel for responsibilities.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub fn normalise(self) -> crate::Kernel<normalise::Normalise> {
+        if self.one { normalise::warpgroups_normalise() } else { normalise::warpgroups_normalise_halves() }
+    }
+
+    /// The kernel for moments.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub fn moments(self) -> crate::Kernel<moments::Moments> {
+        if self.one { moments::warpgroups_moments_full() } else { moments::warpgroups_moments_halves() }
     }
 }
 
@@ -121,14 +157,33 @@ const fn blocks(d: u32) -> u32 {
     if d <= 64 { 2 } else { d.div_ceil(32) }
 }
 
-/// Bytes of two components' coefficients for so many blocks, a multiple of 16: their factors, offsets, constants and multipliers.
+/// Halves of a number.
+#[inline(always)]
+const fn halves(one: bool) -> u32 {
+    if one { 1 } else { 2 }
+}
+
+/// Bytes of 64 rows of a column: heads, or `f32`.
+#[inline(always)]
+const fn column_bytes(one: bool) -> u32 {
+    2 * halves(one) * ROWS
+}
+
+/// Bytes of 64 rows' responsibilities for [`COMPONENTS`] components: heads, then tails if there are any.
+#[inline(always)]
+const fn responsibility_bytes(one: bool) -> u32 {
+    2 * halves(one) * ROWS * COMPONENTS
+}
+
+/// Bytes of two components' coefficients for so many blocks, a multiple of 16: their factors' heads, tails if there are any,
+/// offsets, constants and multipliers.
 ///
 /// A product has 64 columns, and of 32 rows of a factor those up to the diagonal are no more than of 32 rows of another's: so
 /// the same 32 rows of two components are multiplied together, the first's, then the second's. Blocks of them follow one another, in
 /// cores of eight rows and columns, those of the same rows side by side; then the offsets of each block.
 #[inline(always)]
-pub const fn pair_bytes(blocks: u32) -> u32 {
-    scalars_at(blocks) + 16
+pub const fn pair_bytes(blocks: u32, one: bool) -> u32 {
+    scalars_at(blocks, one) + 16
 }
 
 /// Bytes before the `block`th 32 rows of two components' factors.
@@ -146,17 +201,17 @@ const fn rows_apart(block: u32) -> u32 {
 
 /// Bytes before two components' offsets, 64 for each block.
 #[inline(always)]
-const fn offsets_at(blocks: u32) -> u32 {
-    factors_at(blocks)
+const fn offsets_at(blocks: u32, one: bool) -> u32 {
+    halves(one) * factors_at(blocks)
 }
 
 /// Bytes before two components' constants and multipliers.
 #[inline(always)]
-const fn scalars_at(blocks: u32) -> u32 {
-    offsets_at(blocks) + 4 * 64 * blocks
+const fn scalars_at(blocks: u32, one: bool) -> u32 {
+    offsets_at(blocks, one) + 4 * 64 * blocks
 }
 
-/// Columns that are held as halves: those of rows, filled up to sixteens, then ones and fifteen of zeros.
+/// Columns that are held for the moments: those of rows, filled up to sixteens, then ones and fifteen of zeros.
 #[inline(always)]
 pub const fn columns(d: u32) -> u32 {
     16 * d.div_ceil(16) + 16
@@ -170,6 +225,21 @@ pub const fn columns(d: u32) -> u32 {
 const fn word_of_rows(column: u32, row: u32) -> u32 {
     let half = (row / 32) ^ (column % 2);
     16 * half + row % 32 / 2
+}
+
+/// Where rows `row` and `row + 1` of 64, an even one, lie of a column in `f32`.
+///
+/// As for [`word_of_rows`] a lane takes eight rows of each half, here in two times 16 bytes, which change places in odd columns.
+#[inline(always)]
+const fn place_of_rows(column: u32, row: u32) -> u32 {
+    let four = (row / 4 % 2) ^ (column % 2);
+    32 * (row / 32) + 16 * four + row % 32 / 8 * 4 + row % 4
+}
+
+/// Heads of two numbers, and their tails, or with `ONE` nothing.
+#[inline(always)]
+fn as_halves<const ONE: bool>(a: f32, b: f32) -> [u32; 2] {
+    if ONE { [to_halves(a, b), 0] } else { two(a, b) }
 }
 
 /// Two neighbours, of which the first is at an even place: 8-byte aligned.

@@ -6,13 +6,13 @@
 //! take as many registers, and read more.
 
 use super::super::super::halves::moments::{add, back};
-use super::super::super::halves::operand::EXPONENTIAL;
+use super::super::super::halves::operand::{EXPONENTIAL, two};
 use super::super::super::state::stopped;
 use super::units::{self, OF_BLOCK, OF_WARP, Unit};
-use super::{COMPONENTS, CORE, Full, ROWS, columns, groups};
+use super::{COMPONENTS, CORE, Full, column_bytes, columns, groups, responsibility_bytes};
 use crate::Real;
 use crate::device::mma::{multiply_halves, stores_before_products};
-use crate::device::warpgroup::{Cores, Sums as _};
+use crate::device::warpgroup::{Cores, LeftOfHalves, Sums as _};
 use crate::device::{self, Shared, WARP, copies, thread, warp};
 use crate::each::each;
 
@@ -45,39 +45,49 @@ kernels! {
         /// beforehand.
         partials: *mut f64,
     }
-    /// The kernel.
-    warpgroups_moments_full => body, shared_bytes, threads;
+    /// Heads alone.
+    warpgroups_moments_full => body::<true>, shared_bytes::<true>, threads;
+    /// Two halves.
+    warpgroups_moments_halves => body::<false>, shared_bytes::<false>, threads;
 }
 
 /// Threads of a block: two warpgroups.
 pub const THREADS: u32 = 256;
 
 /// Groups of 64 rows that are there together: a barrier for each so many leaves the warpgroups room to get out of step.
-const TOGETHER: u32 = 4;
+const fn together(one: bool) -> u32 {
+    if one { 4 } else { 2 }
+}
 
-/// Groups that are summed in `f32`: 16384 rows.
-const RUN: u32 = 256;
+/// Groups that are summed in `f32`: 16384 rows of heads, and half as many of two halves.
+const fn run(one: bool) -> u32 {
+    if one { 256 } else { 128 }
+}
 
-/// Bytes of a group's responsibilities.
-const RESPONSIBILITIES: u32 = COMPONENTS * ROWS * 2;
-
-/// Bytes of a column, and of sixteen.
-const COLUMN: u32 = ROWS * 2;
-const SIXTEEN: u32 = 16 * COLUMN;
+/// Bytes of sixteen columns.
+const fn sixteen_bytes(one: bool) -> u32 {
+    16 * column_bytes(one)
+}
 
 /// Where in a group the columns are that each unit's are multiplied with.
-const PARTNERS: u32 = RESPONSIBILITIES + 2 * SIXTEEN;
+const fn partners_at(one: bool) -> u32 {
+    responsibility_bytes(one) + 2 * sixteen_bytes(one)
+}
 
-/// Bytes of a group.
-const GROUP: u32 = PARTNERS + OF_BLOCK * COLUMN;
+/// Bytes of a group: responsibilities, columns of units, and what these are multiplied with.
+const fn group_bytes(one: bool) -> u32 {
+    partners_at(one) + OF_BLOCK * column_bytes(one)
+}
 
 /// Bytes of shared memory: groups that are in use, and as many on their way.
 #[cfg(not(target_arch = "nvptx64"))]
-pub(super) const SHARED: u32 = 2 * TOGETHER * GROUP;
+pub(super) const fn shared_len(one: bool) -> u64 {
+    (2 * together(one) * group_bytes(one)) as u64
+}
 
 #[cfg(not(target_arch = "nvptx64"))]
-fn shared_bytes(_: &Moments) -> u64 {
-    SHARED as u64
+fn shared_bytes<const ONE: bool>(_: &Moments) -> u64 {
+    shared_len(ONE)
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -91,82 +101,92 @@ const GROUPS: usize = COMPONENTS as usize / 8;
 /// Sums of a warp's units: of each sixteen columns by 128 components.
 type Of = [[f32; 64]; OF_WARP as usize];
 
-/// The kernel.
+/// The kernel; with `ONE` of heads alone.
 ///
 /// # Safety
 /// As the fields of [`Moments`] say.
 #[inline(always)]
-pub unsafe fn body(a: Moments) {
+unsafe fn body<const ONE: bool>(a: Moments) {
+    let (together, group, column) = const { (together(ONE), group_bytes(ONE), column_bytes(ONE)) };
     // SAFETY: the state is as `state` says.
     if unsafe { stopped(a.state, a.iteration) } {
         return;
     }
-    let Some(cut) = Cut::new(&a) else { return };
+    let Some(cut) = Cut::new::<ONE>(&a) else { return };
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let (g, t) = (lane / 4, lane % 4);
-    let sent = Sent::new(&a, &cut);
+    let sent = Sent::new::<ONE>(&a, &cut);
     let groups = groups(a.n) as u32;
     // Groups of this split's.
     let count = if cut.split < groups { (groups - cut.split).div_ceil(a.splits) } else { 0 };
     let send = |half: u32, i: u32| {
         if i < count {
-            let to = (half * TOGETHER + i % TOGETHER) * GROUP;
+            let to = (half * together + i % together) * group;
             // SAFETY: a group that there is.
-            unsafe { sent.send(&a, to, cut.split + i * a.splits) };
+            unsafe { sent.send::<ONE>(&a, to, cut.split + i * a.splits) };
         }
     };
-    each(TOGETHER as usize, |i| send(0, i as u32));
+    each(together as usize, |i| send(0, i as u32));
 
-    // Where this lane finds its part of the columns in a group, in the first 32 rows; in the others 64 bytes on or back.
+    // Where this lane finds the first part of what it has of the columns in a group.
     let unit = |u: usize| Unit::of(a.d, cut.unit + OF_WARP * me + u as u32);
+    let second = (unit(0).sixteen != sent.sixteens[0]) as u32;
     let own =
-        RESPONSIBILITIES + (unit(0).sixteen != sent.sixteens[0]) as u32 * SIXTEEN + g * COLUMN + g % 2 * 64 + 16 * t;
+        const { responsibility_bytes(ONE) } + second * const { sixteen_bytes(ONE) } + g * column + g % 2 * 64 + 16 * t;
     let mut partners = [0; OF_WARP as usize];
     each(OF_WARP as usize, |u| {
-        partners[u] = PARTNERS + (OF_WARP * me + u as u32) * COLUMN + unit(u).column(a.d) % 2 * 64 + 16 * t;
+        partners[u] =
+            const { partners_at(ONE) } + (OF_WARP * me + u as u32) * column + unit(u).column(a.d) % 2 * 64 + 16 * t;
     });
-    let (mut i, mut half) = (0, 0);
+    let (mut i, mut half, mut fresh) = (0, 0, [0.0; 32]);
     let mut accumulate = a.accumulate != 0;
     // A split without rows leaves zeros.
     let mut again = true;
     while again {
         let mut sums: Of = [[0.0; 64]; OF_WARP as usize];
-        let end = count.min(i + RUN);
+        let end = count.min(i + const { run(ONE) });
         while i < end {
             copies::arrive();
             stores_before_products();
             // What each thread waited for is there for all, and the other half is read by none any more.
             thread::sync_threads();
             let mut q = 0;
-            while q < TOGETHER {
+            while q < together {
                 if i + q < end {
-                    add_products(&mut sums, (half * TOGETHER + q) * GROUP, own, partners);
+                    let at = (half * together + q) * group;
+                    if ONE {
+                        add_products(&mut sums, at, own, partners);
+                    } else {
+                        add_products_of_halves(&mut sums, &mut fresh, at, own, partners);
+                    }
                 }
                 // Behind a product, so that others multiply meanwhile; and early, so that all are there at the next barrier.
-                if q < TOGETHER / 2 {
-                    each(2, |odd| send(1 - half, i + TOGETHER + 2 * q + odd as u32));
+                if q < together / 2 {
+                    each(2, |odd| send(1 - half, i + together + 2 * q + odd as u32));
                 }
                 q += 1;
             }
-            i += TOGETHER;
+            i += together;
             half = 1 - half;
         }
         // SAFETY: the sums of this block's warps.
-        unsafe { flush(&a, &sums, accumulate) };
+        unsafe { flush::<ONE>(&a, &sums, accumulate) };
         accumulate = true;
         again = i < count;
     }
     // SAFETY: as above.
-    unsafe { add_likelihood(&a, &cut, count) };
+    unsafe { add_likelihood::<ONE>(&a, &cut, count) };
 }
 
-/// Adds the products of 64 rows.
+/// Adds the products of 64 rows' heads.
 #[inline(always)]
 fn add_products(sums: &mut Of, group: u32, own: u32, partners: [u32; OF_WARP as usize]) {
     let four = |at: u32| Shared::<f32>::at(group + at).load4(0).map(f32::to_bits);
     // Of the lane's two columns, in each half of the rows.
     let mut x = [[[0; 4]; 2]; 2];
-    each(2, |half| each(2, |row| x[half][row] = four((own ^ (64 * half as u32)) + row as u32 * 8 * COLUMN)));
+    each(2, |half| {
+        each(2, |row| x[half][row] = four((own ^ (64 * half as u32)) + row as u32 * 8 * const { column_bytes(true) }))
+    });
     let mut left = [[0; 16]; OF_WARP as usize];
     each(OF_WARP as usize, |u| {
         each(2, |half| {
@@ -182,13 +202,50 @@ fn add_products(sums: &mut Of, group: u32, own: u32, partners: [u32; OF_WARP as 
     });
 }
 
+/// Adds the products of 64 rows: columns' products in `f32`, as two halves then; three products of halves for one, for half of the
+/// components at a time.
+#[inline(always)]
+fn add_products_of_halves(
+    sums: &mut Of,
+    fresh: &mut [f32; 32],
+    group: u32,
+    own: u32,
+    partners: [u32; OF_WARP as usize],
+) {
+    let column = const { column_bytes(false) };
+    let four = |at: u32, half: usize, four: usize| {
+        Shared::<f32>::at(group + (at ^ (64 * four as u32)) + 128 * half as u32).load4(0)
+    };
+    each(OF_WARP as usize, |u| {
+        // Heads, tails; of a step two times four rows of 32.
+        let mut left = [[[0; 4]; 4]; 2];
+        each(4, |i| {
+            let (half, of_half) = (i / 2, i % 2);
+            let by = four(partners[u], half, of_half);
+            each(2, |row| {
+                let x = four(own + row as u32 * 8 * column, half, of_half);
+                each(2, |word| {
+                    let both = two(x[2 * word] * by[2 * word], x[2 * word + 1] * by[2 * word + 1]);
+                    each(2, |which| left[which][i][2 * word + row] = both[which]);
+                });
+            });
+        });
+        each(2, |c| {
+            let at = group + c as u32 * 8 * 8 * CORE;
+            let right = Cores { at, terms: CORE, others: 8 * CORE };
+            LeftOfHalves::times(&left, fresh, right, const { responsibility_bytes(true) });
+            each(32, |i| sums[u][32 * c + i] += fresh[i]);
+        });
+    });
+}
+
 /// Adds a warp's sums to its partial results.
 #[inline(always)]
-unsafe fn flush(a: &Moments, sums: &Of, accumulate: bool) {
+unsafe fn flush<const ONE: bool>(a: &Moments, sums: &Of, accumulate: bool) {
     // Found anew, so that no register holds it throughout the loop.
     let a = &Moments { d: device::unknown(a.d), ..*a };
-    let Some(cut) = Cut::new(a) else { return };
-    let (thread, place) = (thread::thread_idx_x_anew(), Full { k: a.k, d: a.d }.place());
+    let Some(cut) = Cut::new::<ONE>(a) else { return };
+    let (thread, place) = (thread::thread_idx_x_anew(), Full { k: a.k, d: a.d, one: ONE }.place());
     let (lane, me) = (thread % WARP, thread / WARP);
     let (g, t) = (lane / 4, lane % 4);
     let partials = a.partials.wrapping_add((cut.split as u64 * place.sums()) as usize);
@@ -227,7 +284,7 @@ unsafe fn flush(a: &Moments, sums: &Of, accumulate: bool) {
 
 /// Adds the likelihoods of the split's rows, of which there are so many groups, in one of its blocks.
 #[inline(always)]
-unsafe fn add_likelihood(a: &Moments, cut: &Cut, count: u32) {
+unsafe fn add_likelihood<const ONE: bool>(a: &Moments, cut: &Cut, count: u32) {
     let thread = thread::thread_idx_x_anew();
     let mine = cut.unit == 0 && cut.tile == 0 && thread < WARP;
     let mut sum = 0.0;
@@ -241,7 +298,7 @@ unsafe fn add_likelihood(a: &Moments, cut: &Cut, count: u32) {
     // Shuffles are for all lanes, so they stand outside.
     each(5, |i| sum += warp::shuffle_xor(sum, 1 << i));
     if mine && thread == 0 {
-        let place = Full { k: a.k, d: a.d }.place();
+        let place = Full { k: a.k, d: a.d, one: ONE }.place();
         let partials = a.partials.wrapping_add((cut.split as u64 * place.sums()) as usize);
         // SAFETY: a place within the partial result, which this thread alone has.
         unsafe { add(partials, a.accumulate != 0, place.log_likelihood(), sum) };
@@ -261,8 +318,8 @@ struct Cut {
 impl Cut {
     /// None where there is nothing to do: it says so to the compiler, which else would guard divisions.
     #[inline(always)]
-    fn new(a: &Moments) -> Option<Self> {
-        let (parts, tiles) = (units::parts(a.d), Full { k: a.k, d: a.d }.tiles());
+    fn new<const ONE: bool>(a: &Moments) -> Option<Self> {
+        let (parts, tiles) = (units::parts(a.d), Full { k: a.k, d: a.d, one: ONE }.tiles());
         if parts == 0 || tiles == 0 || a.splits == 0 {
             return None;
         }
@@ -283,40 +340,56 @@ struct Sent {
 
 impl Sent {
     #[inline(always)]
-    fn new(a: &Moments, cut: &Cut) -> Self {
-        let t = thread::thread_idx_x() % (THREADS / 2);
+    fn new<const ONE: bool>(a: &Moments, cut: &Cut) -> Self {
+        let t = thread::thread_idx_x() % const { copiers(ONE) };
         let sixteens = [0, OF_BLOCK - 1].map(|unit| Unit::of(a.d, cut.unit + unit).sixteen);
-        let pieces = COLUMN / 16;
-        let partner = Unit::of(a.d, cut.unit + t / pieces).column(a.d) * (COLUMN / 4) + t % pieces * 4;
+        let pieces = const { column_bytes(ONE) / 16 };
+        let partner = Unit::of(a.d, cut.unit + t / pieces).column(a.d) * (4 * pieces) + t % pieces * 4;
         Self { tile: cut.tile, sixteens, partner }
     }
 
     /// Sends for a group; all threads of the block do it.
     #[inline(always)]
-    unsafe fn send(&self, a: &Moments, to: u32, group: u32) {
+    unsafe fn send<const ONE: bool>(&self, a: &Moments, to: u32, group: u32) {
         let t = thread::thread_idx_x_anew();
         let copy = |to: u32, from: *const u32| {
             // SAFETY: the caller's promise; the buffers are as long as their fields say.
             unsafe { copies::send(to, from.cast()) };
         };
-        let before = (group * Full { k: a.k, d: a.d }.tiles() + self.tile) as u64 * (RESPONSIBILITIES / 4) as u64;
+        let (responsibilities, column) = const { (responsibility_bytes(ONE), column_bytes(ONE)) };
+        let before =
+            (group * Full { k: a.k, d: a.d, one: ONE }.tiles() + self.tile) as u64 * (responsibilities / 4) as u64;
         let from = a.responsibilities.wrapping_add(before as usize + 4 * t as usize);
         let to_own = to + 16 * t;
-        each((RESPONSIBILITIES / (16 * THREADS)) as usize, |i| {
+        each((responsibilities / (16 * THREADS)) as usize, |i| {
             copy(to_own + i as u32 * 16 * THREADS, from.wrapping_add(i * 4 * THREADS as usize));
         });
-        let from = a.columns.wrapping_add((group as u64 * (columns(a.d) * COLUMN / 4) as u64) as usize);
-        // A half of the threads the columns that units have in common, the other those that each has.
-        if t < THREADS / 2 {
-            let sixteen = |i: usize| from.wrapping_add((self.sixteens[i] * (SIXTEEN / 4) + 4 * t) as usize);
-            copy(to_own + RESPONSIBILITIES, sixteen(0));
+        let from = a.columns.wrapping_add((group as u64 * (columns(a.d) * column / 4) as u64) as usize);
+        // The columns that units have in common, and those that each has.
+        let copiers = const { copiers(ONE) };
+        let own = || {
+            let sixteen_bytes = const { sixteen_bytes(ONE) };
+            let sixteen = |i: usize| from.wrapping_add((self.sixteens[i] * (sixteen_bytes / 4) + 4 * t) as usize);
+            copy(to_own + responsibilities, sixteen(0));
             if self.sixteens[0] != self.sixteens[1] {
-                copy(to_own + RESPONSIBILITIES + SIXTEEN, sixteen(1));
+                copy(to_own + responsibilities + sixteen_bytes, sixteen(1));
             }
+        };
+        let partner = |t: u32| copy(to + const { partners_at(ONE) } + 16 * t, from.wrapping_add(self.partner as usize));
+        if copiers == THREADS {
+            own();
+            partner(t);
+        } else if t < copiers {
+            own();
         } else {
-            copy(to + PARTNERS + 16 * (t - THREADS / 2), from.wrapping_add(self.partner as usize));
+            partner(t - copiers);
         }
     }
 }
 
-const _: () = assert!(SIXTEEN == 16 * THREADS / 2 && OF_BLOCK * COLUMN == SIXTEEN);
+/// Threads that copy sixteen columns, 16 bytes each.
+const fn copiers(one: bool) -> u32 {
+    sixteen_bytes(one) / 16
+}
+
+const _: () = assert!(copiers(true) == THREADS / 2 && copiers(false) == THREADS && OF_BLOCK == 16);

@@ -1,9 +1,8 @@
 //! From log joint densities to responsibilities as halves, in the order in which the moments multiply with them.
 
 use super::super::super::state::stopped;
-use super::{COMPONENTS, CORE, ROWS, groups, pair};
+use super::{COMPONENTS, CORE, ROWS, as_halves, groups, halves, pair};
 use crate::THREADS;
-use crate::device::mma::to_halves;
 use crate::device::{self, WARP, thread, warp};
 use crate::each::each;
 use crate::math::exp2_f32;
@@ -23,12 +22,15 @@ kernels! {
         joint: *const f32,
         /// `(ceil(n/64), 2, 64)`: largest densities, then what powers of two less that are to be multiplied with.
         normalisers: *const f32,
-        /// [`Full::responsibilities`](super::Full::responsibilities), 16-byte aligned, written: for each 64 rows and eight
-        /// components eight cores, whose lines are rows of a component; 0 past the last component and row.
+        /// [`Full::responsibilities`](super::Full::responsibilities), 16-byte aligned, written: for each 64 rows and 128
+        /// components heads, then tails if there are any: for eight components eight cores, whose lines are rows of a component; 0 past
+        /// the last component and row.
         responsibilities: *mut u32,
     }
-    /// The kernel.
-    warpgroups_normalise => body, no_shared;
+    /// Heads alone.
+    warpgroups_normalise => body::<true>, no_shared;
+    /// Two halves.
+    warpgroups_normalise_halves => body::<false>, no_shared;
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -39,7 +41,7 @@ fn no_shared(_: &Normalise) -> u64 {
 /// Groups of eight components that a warp reads together, so that their latencies pass together.
 const TOGETHER: usize = 4;
 
-/// The kernel.
+/// The kernel; with `ONE` of heads alone.
 ///
 /// Of a core's line, lane `t` of a row's four has two rows when it is multiplied: of 32 rows those from `8t + 2v` on in the `v`th
 /// core, so that of its columns it reads eight neighbours at once.
@@ -47,7 +49,7 @@ const TOGETHER: usize = 4;
 /// # Safety
 /// As the fields of [`Normalise`] say.
 #[inline(always)]
-pub unsafe fn body(a: Normalise) {
+unsafe fn body<const ONE: bool>(a: Normalise) {
     // SAFETY: the state is as `state` says.
     if unsafe { stopped(a.state, a.iteration) } {
         return;
@@ -83,19 +85,23 @@ pub unsafe fn body(a: Normalise) {
                 }
             });
             each(TOGETHER, |i| {
-                let mut words = [0; 4];
+                let mut words = [[0; 4]; 2];
                 each(4, |t| {
                     let of = |odd: usize| exp2_f32(joint[i][t][odd] - tops[t][odd]) * shares[t][odd];
-                    words[t] = to_halves(of(0), of(1));
+                    let both = as_halves::<ONE>(of(0), of(1));
+                    each(2, |half| words[half][t] = both[half]);
                 });
                 if component(i) >= a.components {
                     // Also where a row's share is not a number.
-                    words = [0; 4];
+                    words = [[0; 4]; 2];
                 }
-                let eights = (group * tiles + tile) as u64 * (COMPONENTS / 8) as u64 + eight as u64 + i as u64;
-                let at = (eights * 8 + (4 * half + v) as u64) * (CORE / 4) as u64 + 4 * among as u64;
-                // SAFETY: a line of this lane's, 16-byte aligned.
-                unsafe { device::store4(a.responsibilities, at, words) };
+                each(halves(ONE) as usize, |half_of_number| {
+                    let before = (group * tiles + tile) * halves(ONE) + half_of_number as u32;
+                    let eights = before as u64 * (COMPONENTS / 8) as u64 + eight as u64 + i as u64;
+                    let at = (eights * 8 + (4 * half + v) as u64) * (CORE / 4) as u64 + 4 * among as u64;
+                    // SAFETY: a line of this lane's, 16-byte aligned.
+                    unsafe { device::store4(a.responsibilities, at, words[half_of_number]) };
+                });
             });
             eight += TOGETHER as u32;
         }

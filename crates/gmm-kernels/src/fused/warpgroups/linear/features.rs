@@ -20,7 +20,7 @@ kernels! {
         n: u64,
         /// Dimensions.
         d: u32,
-        /// One of [`derive`](crate::fused::pass::derive).
+        /// One of [`mod@derive`].
         derive: u32,
         /// One of [`FEATURES`](super::FEATURES).
         features: u32,

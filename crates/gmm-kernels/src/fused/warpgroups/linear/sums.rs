@@ -29,7 +29,7 @@ kernels! {
         n: u64,
         /// Dimensions.
         d: u32,
-        /// One of [`derive`](crate::fused::pass::derive).
+        /// One of [`mod@derive`].
         derive: u32,
         /// One of [`FEATURES`](super::FEATURES): that of the kernel.
         features: u32,
@@ -259,6 +259,7 @@ unsafe fn body<const S: usize, M: warpgroup::Sums>(a: Sums) {
                 // SAFETY: places within the partial result, which this lane alone has, here and below.
                 each(8, |i| values[i] += unsafe { device::load(partials.cast_const(), at[i]) });
             }
+            // SAFETY: as above.
             each(8, |i| unsafe { device::store(partials, at[i], values[i]) });
         });
         each(2, |r| {
