@@ -76,11 +76,16 @@ fn halves_are_faster(shape: &Shape, variant: Variant) -> bool {
     shape.precision == Precision::F32 && variant.family == Family::Full && many
 }
 
-/// Whether warpgroups are faster than heads by single warps. Measured on an H200, 2e5 rows: full covariances of 64 columns and 16
-/// components 0.47 ms for 0.59, of 32 columns and 64 components (1e6 rows) 1.67 for 1.29; diagonal ones of 32 columns and 64
-/// components 0.076 for 0.079, with components filled up to 128.
-fn worth_warpgroups(kind: Kind, k: u32, d: u32) -> bool {
-    if kind == Kind::Full { d > 32 && k >= 16 } else { k >= 64 }
+/// Whether warpgroups are faster than single warps, of heads alone or of two halves. Measured on an H200, 2e5 rows. Heads: full
+/// covariances of 64 columns and 16 components 0.47 ms for 0.59, of 32 columns and 64 components (1e6 rows) 1.67 for 1.29; diagonal
+/// ones of 32 columns and 64 components 0.076 for 0.079, with components filled up to 128. Two halves: 64 columns and 64
+/// components 1.31 for 1.66, 16 components of 48, 64, 96 and 128 columns 1.4 to 1.7 times as long.
+fn worth_warpgroups(kind: Kind, k: u32, d: u32, one: bool) -> bool {
+    match (kind, one) {
+        (Kind::Full, true) => d > 32 && k >= 16,
+        (Kind::Full, false) => d >= 48 && k >= 64,
+        _ => k >= 64,
+    }
 }
 
 /// All ways, best first, each with what speaks against it; the first with nothing runs. The last always can.
@@ -153,7 +158,7 @@ pub(super) fn consider<T: Real>(
                     () if !has(of.names().1) => {
                         Some("the module has no kernel for it: warpgroups came with Hopper".to_owned())
                     }
-                    () if !slower_too && asked.is_none() && !worth_warpgroups(kind, k, d) => {
+                    () if !slower_too && asked.is_none() && !worth_warpgroups(kind, k, d, one) => {
                         Some("of its components or columns too many would be empty".to_owned())
                     }
                     () => (first.max(second) > room)
@@ -386,7 +391,7 @@ mod tests {
             let ways = consider::<f32>(&shape, asked, limits, &Forced::parse(forced).unwrap(), |_| true);
             ways.into_iter().find(|(_, why_not)| why_not.is_none()).unwrap().0.name()
         };
-        for (d, way) in [(32, "halves"), (33, "wide-halves"), (128, "wide-halves"), (129, "halves")] {
+        for (d, way) in [(47, "halves"), (48, "wide-halves"), (128, "wide-halves"), (129, "halves")] {
             assert_eq!(first(&hopper, d, false, ""), way, "{d}");
         }
         assert_eq!(first(&hopper, 128, true, ""), "warpgroups");

@@ -138,12 +138,10 @@ pub(crate) fn large(bench: &Bench, tally: &mut Tally) {
             (2503, 500, 2),
             (20_001, 65, 64),
             // Without weights, so that float32 rows with full covariances go by warpgroups.
-            (4002, 33, 130),
-            (6006, 48, 20),
-            (5008, 64, 300),
-            (8010, 65, 17),
-            (9012, 96, 24),
-            (12_014, 128, 40),
+            (30_002, 48, 64),
+            (30_006, 64, 70),
+            (60_008, 97, 65),
+            (80_010, 128, 64),
             (300_000, 32, 64),
             (1_000_000, 2, 100),
             (3_000_000, 16, 16),
@@ -196,10 +194,10 @@ pub(crate) fn fast(bench: &Bench, tally: &mut Tally) {
             ways.push(check_fast(bench, tally, &LoopCase { kind, precision, n, d, k, offset: 0.0 }, &data));
         }
     }
-    // Some lose digits, and go on by others; of the rest most are warpgroups' on a Hopper.
+    // Some lose digits and go on by others, some are a single pass; on a Hopper a third at least are warpgroups'.
     let count = |name| ways.iter().filter(|way| **way == Some(name)).count();
     let (by_warpgroups, all) = (count("warpgroups"), ways.len());
     println!("   {by_warpgroups} of {all} by warpgroups, {} by heads", count("heads"));
     let best = bench.gpu.description().contains("sm_90a");
-    tally.expect(!best || 2 * by_warpgroups > all, || format!("{by_warpgroups} of {all} by warpgroups: {ways:?}"));
+    tally.expect(!best || 3 * by_warpgroups >= all, || format!("{by_warpgroups} of {all} by warpgroups: {ways:?}"));
 }
