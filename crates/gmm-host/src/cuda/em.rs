@@ -85,7 +85,12 @@ impl<T: Number> CudaRows<T> {
         if options.autotune {
             self.tune(&shape, &mut ways, run, options)?;
         }
+        // What one way by heads, or by two halves, lacks the digits for, others by the same do too.
+        let mut lacking = [false; 2];
         for way in ways {
+            if way.by_heads().is_some_and(|one| lacking[usize::from(one)]) {
+                continue;
+            }
             let Some(plan) = self.loop_plan(shape, way, options, run.iterations)? else { return Ok(()) };
             match self.iterate_as(way, &plan, run, options, seen)? {
                 Left::AtTheEnd => return Ok(()),
@@ -93,7 +98,12 @@ impl<T: Number> CudaRows<T> {
                 Left::ForDigits if !matches!(way, Way::Halves(_) | Way::Warpgroups(_) | Way::Narrow(_)) => {
                     return Ok(());
                 }
-                Left::ForDigits | Left::ForMemory => {}
+                Left::ForDigits => {
+                    if let Some(one) = way.by_heads() {
+                        lacking[usize::from(one)] = true;
+                    }
+                }
+                Left::ForMemory => {}
             }
         }
         Ok(())

@@ -56,6 +56,15 @@ impl Way {
             Self::Host => "host",
         }
     }
+
+    /// Whether numbers are heads alone, or else two halves; none where they are neither.
+    pub(super) const fn by_heads(&self) -> Option<bool> {
+        match self {
+            Self::Halves(halves) => Some(halves.one),
+            Self::Warpgroups(of) => Some(of.one()),
+            Self::Fused(_) | Self::Narrow(_) | Self::Large(_) | Self::Host => None,
+        }
+    }
 }
 
 /// What is asked of a loop beside its shape.
