@@ -9,21 +9,24 @@ use crate::flops;
 const ROWS: [usize; 11] =
     [1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000, 100_000_000];
 /// Components: powers of two, and neighbours at which kernels change.
-const COMPONENTS: [usize; 23] =
-    [1, 2, 4, 8, 9, 16, 17, 32, 33, 48, 49, 64, 65, 80, 81, 104, 105, 128, 256, 512, 1024, 2048, 4096];
+const COMPONENTS: [usize; 29] = [
+    1, 2, 4, 8, 9, 13, 14, 16, 17, 31, 32, 33, 48, 49, 63, 64, 65, 80, 81, 104, 105, 127, 128, 129, 256, 512, 1024,
+    2048, 4096,
+];
 /// Columns, likewise.
 const COLUMNS: [usize; 25] =
     [1, 2, 4, 8, 13, 14, 16, 17, 31, 32, 33, 55, 56, 63, 64, 65, 96, 97, 127, 128, 129, 192, 256, 384, 512];
 
 /// Sizes so near to one another that a unit of work is to cost about the same.
-pub(super) const NEIGHBOURS: [(Sweep, &[usize]); 13] = [
+pub(super) const NEIGHBOURS: [(Sweep, &[usize]); 14] = [
     (Sweep::Components, &[8, 9]),
-    (Sweep::Components, &[16, 17]),
-    (Sweep::Components, &[32, 33]),
+    (Sweep::Components, &[13, 14, 16, 17]),
+    (Sweep::Components, &[31, 32, 33]),
     (Sweep::Components, &[48, 49]),
-    (Sweep::Components, &[64, 65]),
+    (Sweep::Components, &[63, 64, 65]),
     (Sweep::Components, &[80, 81]),
     (Sweep::Components, &[104, 105]),
+    (Sweep::Components, &[127, 128, 129]),
     (Sweep::Columns, &[13, 14, 16, 17]),
     (Sweep::Columns, &[31, 32, 33]),
     (Sweep::Columns, &[55, 56]),
