@@ -3,6 +3,10 @@
 //! The engine gets as many rows as will be timed, so that it takes the way that will be timed, but they repeat `m`
 //! different ones: the reference sums those `m` and multiplies by `n/m`. A tile that is left out or counted twice shows,
 //! since `m` is no multiple of any tile.
+//!
+//! An M-step of a few rows for each component leaves covariances of few digits, and a loop on the device hands over to ways
+//! that will not be timed. Where the reference's `m` are so few, the loop gets more different ones, and passes over these, which were
+//! held against the reference, are its truth.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -15,6 +19,7 @@ use ndarray::{ArrayView1, ArrayView2, Axis};
 use rayon::prelude::*;
 
 use super::data::Source;
+use super::timing;
 use super::workloads::{Tolerance, Workload, tolerance};
 use crate::definition::Shape;
 
@@ -24,6 +29,13 @@ const REG_COVAR: f64 = 1.0;
 
 /// Iterations of the loop that are compared with as many passes and M-steps of the library, one by one.
 const STEPS: usize = 3;
+
+/// Different rows for each component, on average, with which a loop is checked at least, if there are as many.
+const ROWS_OF_COMPONENT: usize = 32;
+
+/// Different rows for a loop where the reference's are too few: no multiple of a tile, and a divisor of all larger numbers of rows
+/// that are timed.
+const DIFFERENT: usize = 100_000;
 
 /// Rows whose responsibilities are looked at to say how much components overlap.
 const OVERLAP_ROWS: usize = 512;
@@ -78,10 +90,20 @@ pub(crate) struct Checked {
     /// The EM loop at both places, the sums found again from the mixture that it returns: one iteration beside the
     /// reference, three beside passes and M-steps one by one.
     pub(crate) looped: Errors,
+    /// How the loop's iterations ran, as [`timing::way`] says it, wherever it was checked: each way once.
+    pub(crate) ways: Vec<&'static str>,
     /// Mean over rows of exp(entropy of the responsibilities).
     pub(crate) effective_components: f64,
     /// What is wrong, if anything is.
     pub(crate) wrong: Option<String>,
+}
+
+impl Checked {
+    /// What speaks against times of a way: that another was checked.
+    pub(crate) fn other_than(&self, timed: &str) -> Option<String> {
+        let others = self.ways.iter().any(|way| *way != timed);
+        others.then(|| format!("timed was {timed}, but checked {}", self.ways.join(" and ")))
+    }
 }
 
 /// Compares one pass and one iteration with the reference, at the origin and at the offset.
@@ -94,30 +116,39 @@ pub(crate) fn check(engine: &dyn Engine, source: &Source, workload: &Workload) -
         origin: Errors::default(),
         offset: Errors::default(),
         looped: Errors::default(),
+        ways: Vec::new(),
         effective_components: 0.0,
         wrong: None,
     };
-    let times = (n / checked) as f64;
+    let (fewer, different) = (rows_of_passes(workload), different(workload));
     for offset in [false, true] {
         let start = source.start(kind, offset)?;
-        let (distinct, data) = source.repeated(checked, n, precision, offset)?;
+        let load = |different: usize, n: usize| -> Result<_> {
+            let (distinct, data) = source.repeated(different, n, precision, offset)?;
+            Ok((distinct, engine.load(&data, precision, &shift::of_data(&data))?))
+        };
+        let (distinct, mut passes) = load(checked, fewer)?;
         let truth = statistics(&start, distinct.view());
-        let mut rows = engine.load(&data, precision, &shift::of_data(&data))?;
-        drop(data);
-        // Passes that the host puts together are slower by much; where they would take minutes they get fewer rows.
-        let fewer = rows_of_passes(workload);
-        let mut some = None;
-        if fewer < n {
-            let (_, data) = source.repeated(checked, fewer, precision, offset)?;
-            some = Some(engine.load(&data, precision, &shift::of_data(&data))?);
-        }
-        let passes = some.as_mut().unwrap_or(&mut rows).as_mut();
         let errors = Errors::of(&passes.pass(&start)?, &truth, (fewer / checked) as f64);
-        let stepped = sums_again(&one_by_one(passes, &start)?, &start, fewer as u64);
-        let one = sums_again(&looped(rows.as_mut(), &start, (precision, fast), 1)?, &start, n as u64);
-        let first = Errors::of(&one, &truth, times);
-        let several = sums_again(&looped(rows.as_mut(), &start, (precision, fast), STEPS)?, &start, n as u64);
-        let later = Errors::of(&several, &stepped, (n / fewer) as f64);
+        let (truth_of_loop, passed) = if different > checked {
+            (load(different, different)?.1.pass(&start)?, different)
+        } else {
+            (truth, fewer)
+        };
+        if passed != fewer {
+            passes = load(different, passed)?.1;
+        }
+        let stepped = sums_again(&one_by_one(passes.as_mut(), &start)?, &start, passed as u64);
+        let mut rows = if passed == n { passes } else { load(different, n)?.1 };
+        let mut looped = |iterations: usize| -> Result<Statistics> {
+            let (stepped, way) = looped(rows.as_mut(), &start, (precision, fast), iterations)?;
+            if !out.ways.contains(&way) {
+                out.ways.push(way);
+            }
+            Ok(sums_again(&stepped, &start, n as u64))
+        };
+        let first = Errors::of(&looped(1)?, &truth_of_loop, n as f64 / truth_of_loop.n_rows as f64);
+        let later = Errors::of(&looped(STEPS)?, &stepped, n as f64 / passed as f64);
         let place = if offset { "at the offset" } else { "at the origin" };
         let mut judge = |what: &str, errors: Errors, allowed: Tolerance| {
             if !errors.within(allowed) && out.wrong.is_none() {
@@ -125,12 +156,12 @@ pub(crate) fn check(engine: &dyn Engine, source: &Source, workload: &Workload) -
             }
         };
         judge("pass", errors, tolerance(precision));
-        let looped = |of: Tolerance, truth: &Statistics| {
+        let allowed = |of: Tolerance, truth: &Statistics| {
             let of = of.and(rounding_of_means(start.means(), truth));
             if fast { of.and_halves(d) } else { of }
         };
-        judge("loop", first, looped(tolerance(precision), &truth));
-        judge("loop's later iterations", later, looped(of_fit(precision, STEPS), &stepped));
+        judge("loop", first, allowed(tolerance(precision), &truth_of_loop));
+        judge("loop's later iterations", later, allowed(of_fit(precision, STEPS), &stepped));
         *(if offset { &mut out.offset } else { &mut out.origin }) = errors;
         out.looped = worst(out.looped, worst(first, later));
         if !offset {
@@ -138,6 +169,12 @@ pub(crate) fn check(engine: &dyn Engine, source: &Source, workload: &Workload) -
         }
     }
     Ok(out)
+}
+
+/// Different rows with which the loop is checked: the reference's, or more where components would get too few of them.
+fn different(workload: &Workload) -> usize {
+    let Workload { shape: Shape { n, k, .. }, checked, .. } = *workload;
+    if checked >= ROWS_OF_COMPONENT * k { checked } else { DIFFERENT.min(n).max(checked) }
 }
 
 /// Rows that passes of the host's get: all, or a tenth of them where each is beyond 10¹³ operations.
@@ -148,18 +185,19 @@ fn rows_of_passes(workload: &Workload) -> usize {
     if n as f64 * (k * second) as f64 > 1e13 && tenth.is_multiple_of(checked) { tenth } else { n }
 }
 
-/// What the loop leaves after so many iterations.
+/// What the loop leaves after so many iterations, and how they ran.
 fn looped(
     rows: &mut dyn Resident,
     start: &Mixture,
     (precision, fast): (Precision, bool),
     iterations: usize,
-) -> Result<Stepped> {
+) -> Result<(Stepped, &'static str)> {
     let options = EmOptions { tol: 0.0, max_iter: iterations, reg_covar: REG_COVAR, precision, autotune: false, fast };
     let run = run_em(rows, start.clone(), &options, 0, &mut |_| ControlFlow::Continue(()))?;
     let made = (run.iterations, run.trace.len());
     ensure!(made == (iterations, iterations), "{iterations} iterations were asked for, {made:?} made");
-    Ok(Stepped { mixture: run.mixture, mean_log_likelihood: run.trace[iterations - 1] })
+    let way = timing::way(&run);
+    Ok((Stepped { mixture: run.mixture, mean_log_likelihood: run.trace[iterations - 1] }, way))
 }
 
 /// What an iteration with fewer digits misses one with all of them by, over the rows at hand, in words; an error's where it is
@@ -347,4 +385,37 @@ pub(crate) fn check_kmeans(engine: &dyn Engine, source: &Source, workload: &Work
 pub(crate) fn of_fit(precision: Precision, iterations: usize) -> Tolerance {
     let one = tolerance(precision);
     Tolerance { sums: one.sums * iterations as f64, log_likelihood: one.log_likelihood }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::workloads::WORKLOADS;
+    use super::*;
+
+    #[test]
+    fn times_of_a_way_that_was_not_checked_are_refused() {
+        let of = |ways: &[&'static str]| Checked {
+            origin: Errors::default(),
+            offset: Errors::default(),
+            looped: Errors::default(),
+            ways: ways.to_vec(),
+            effective_components: 1.0,
+            wrong: None,
+        };
+        assert_eq!(of(&["halves"]).other_than("halves"), None);
+        assert!(of(&["device and host"]).other_than("halves").is_some());
+        let said = of(&["halves", "large"]).other_than("halves").unwrap();
+        assert_eq!(said, "timed was halves, but checked halves and large");
+    }
+
+    #[test]
+    fn a_loop_is_checked_with_enough_different_rows_for_each_component() {
+        for workload in WORKLOADS {
+            let (Shape { n, k, .. }, different) = (workload.shape, different(&workload));
+            assert!(different >= ROWS_OF_COMPONENT * k && n.is_multiple_of(different), "{}", workload.name());
+        }
+        // Where there are no more rows, all of them.
+        let few = Workload { shape: Shape { n: 2_000, k: 100, d: 4 }, checked: 500, ..WORKLOADS[0] };
+        assert_eq!(different(&few), 2_000);
+    }
 }

@@ -88,15 +88,15 @@ impl Case<'_> {
                 return take(line);
             }
         };
-        let Checked { origin, offset, looped, effective_components, wrong } = checked;
+        let Checked { origin, offset, looped, effective_components, .. } = checked;
         line.errors = [Some(origin), Some(offset), Some(looped)];
         line.checked = Some(self.workload.checked);
         line.effective_components = Some(effective_components);
-        if let Some(why) = wrong {
+        if let Some(why) = checked.wrong {
             line.timed = Err(Failure::Wrong(why));
             return take(line);
         }
-        if let Err(why) = self.time(line.clone(), init, take) {
+        if let Err(why) = self.time(line.clone(), &checked, init, take) {
             line.timed = Err(Failure::Error(format!("{why:#}")));
             take(line)?;
         }
@@ -104,7 +104,7 @@ impl Case<'_> {
     }
 
     /// Times what was checked, and initialisation beside it. An error before the first line is the line's.
-    fn time(&self, mut line: Line, init: bool, take: &mut Take<'_>) -> Result<()> {
+    fn time(&self, mut line: Line, checked: &Checked, init: bool, take: &mut Take<'_>) -> Result<()> {
         let Workload { kind, precision, shape, .. } = self.workload;
         let data = self.source.rows(shape.n, precision)?;
         let at = shift::of_data(&data);
@@ -126,6 +126,9 @@ impl Case<'_> {
                 Ok(note) => line.note = note,
                 Err(why) => line.timed = Err(Failure::Wrong(why)),
             }
+        }
+        if let Some(why) = checked.other_than(times.way) {
+            line.timed = Err(Failure::Wrong(why));
         }
         take(line)?;
         if !init {

@@ -31,7 +31,7 @@ pub(crate) struct Times {
     pub(crate) slopes: usize,
     /// Iterations of the shorter and of the longer run.
     pub(crate) iterations: [usize; 2],
-    /// How the iterations ran, in the engine's words; `host` where it has no loop of its own for them.
+    /// How the iterations ran: [`way`].
     pub(crate) way: &'static str,
 }
 
@@ -52,6 +52,16 @@ fn device_time(run: &EmRun) -> Option<Duration> {
     run.on_device.filter(|d| d.iterations == run.iterations).map(|d| d.time)
 }
 
+/// How a run's iterations ran, in the engine's words: the last of them, where it did them all by itself. `host` where the host did
+/// all, `device and host` where it went on.
+pub(crate) fn way(run: &EmRun) -> &'static str {
+    match run.on_device {
+        Some(on) if on.iterations == run.iterations => on.way,
+        Some(_) => "device and host",
+        None => "host",
+    }
+}
+
 /// Measures slopes over resident rows, always from the same start, in a precision and with digits to be given away or none.
 ///
 /// # Errors
@@ -70,7 +80,7 @@ pub(crate) fn em(
         let begin = Instant::now();
         let done = run_em(rows, start, &options, 0, &mut |_| ControlFlow::Continue(()))?;
         let seconds = begin.elapsed().as_secs_f64();
-        way = done.on_device.map_or("host", |on| on.way);
+        way = self::way(&done);
         Ok((seconds, device_time(&done).map(|time| time.as_secs_f64())))
     };
     run(1)?;

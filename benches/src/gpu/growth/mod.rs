@@ -19,7 +19,7 @@ pub(crate) use plot::run as plot;
 
 use self::point::{COLUMNS, Point, cliffs};
 use self::points::{Sweep, checked, floor_ms};
-use super::check::{self, Checked};
+use super::check;
 use super::data::Source;
 use super::hardware::{self, Hardware};
 use super::timing::{self, Limits, Times};
@@ -90,7 +90,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
                 } else {
                     measure(engine, &source, kind, precision, arguments.seconds)
                 };
-                failed += usize::from(matches!(measured.verdict, "wrong" | "error"));
+                failed += usize::from(matches!(measured.verdict, "wrong" | "error" | "unchecked"));
                 let ms = measured.times.as_ref().map(|times| 1e3 * times.best().median);
                 let floor_ms = floor_ms(kind, precision, shape);
                 let point = Point { sweep, series: format!("{kind}-{precision}"), shape, ms, floor_ms };
@@ -107,7 +107,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     println!("{} sizes in {:.0} s; {}", points.len(), began.elapsed().as_secs_f64(), path.display());
     tell_cliffs(&points);
     if failed > 0 {
-        bail!("{failed} sizes gave wrong answers or none, and were not timed");
+        bail!("{failed} sizes gave wrong answers or none, or were timed by a way that was not checked");
     }
     Ok(())
 }
@@ -126,7 +126,7 @@ fn expected(before: &Point, kind: CovarianceType, shape: Shape) -> Option<f64> {
 
 /// What was found at a size.
 struct Measured {
-    /// `ok`, `wrong`, `error`, or `left` where it was left out.
+    /// `ok`, `wrong`, `error`, `unchecked` where another way was checked than timed, or `left` where it was left out.
     verdict: &'static str,
     times: Option<Times>,
     /// Errors of the sums at the origin and at the offset, and of the loop.
@@ -184,16 +184,20 @@ fn measure(engine: &dyn Engine, source: &Source, kind: CovarianceType, precision
         init: false,
         fast: false,
     };
-    let Checked { origin, offset, looped, wrong, .. } = match check::check(engine, source, &workload) {
+    let checked = match check::check(engine, source, &workload) {
         Ok(checked) => checked,
         Err(why) => return Measured::none("error", format!("{why:#}")),
     };
-    let errors = Some([origin.sums(), offset.sums(), looped.sums()]);
-    if let Some(note) = wrong {
+    let errors = Some([checked.origin.sums(), checked.offset.sums(), checked.looped.sums()]);
+    if let Some(note) = checked.wrong {
         return Measured { errors, ..Measured::none("wrong", note) };
     }
     match time(engine, source, kind, precision, seconds) {
-        Ok(times) => Measured { verdict: "ok", times: Some(times), errors, note: String::new() },
+        Ok(times) => {
+            let other = checked.other_than(times.way);
+            let verdict = if other.is_some() { "unchecked" } else { "ok" };
+            Measured { verdict, times: Some(times), errors, note: other.unwrap_or_default() }
+        }
         Err(why) => Measured { errors, ..Measured::none("error", format!("{why:#}")) },
     }
 }
