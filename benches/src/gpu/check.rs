@@ -5,8 +5,8 @@
 //! since `m` is no multiple of any tile.
 //!
 //! An M-step of a few rows for each component leaves covariances of few digits, and a loop on the device hands over to ways
-//! that will not be timed. Where the reference's `m` are so few, the loop gets more different ones, and passes over these, which were
-//! held against the reference, are its truth.
+//! that will not be timed. Where the reference's `m` are so few, the loop gets the rows that will be timed, and passes over them
+//! are its truth: the same as were held against the reference.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -23,9 +23,9 @@ use super::timing;
 use super::workloads::{Tolerance, Workload, tolerance};
 use crate::definition::Shape;
 
-/// Added to the diagonals where iterations of the loop are checked: few different rows for many components leave
-/// singular covariances, and the next densities would be all or nothing. The sums are found again by taking it off.
-const REG_COVAR: f64 = 1.0;
+/// Added to the diagonals where the loop is checked with the reference's few rows: they may leave singular covariances, and the next
+/// densities would be all or nothing. The sums are found again by taking it off.
+const FEW_ROWS_REG_COVAR: f64 = 1.0;
 
 /// Iterations of the loop that are compared with as many passes and M-steps of the library, one by one.
 const STEPS: usize = 3;
@@ -33,9 +33,8 @@ const STEPS: usize = 3;
 /// Different rows for each component, on average, with which a loop is checked at least, if there are as many.
 const ROWS_OF_COMPONENT: usize = 32;
 
-/// Different rows for a loop where the reference's are too few: no multiple of a tile, and a divisor of all larger numbers of rows
-/// that are timed.
-const DIFFERENT: usize = 100_000;
+/// Different rows for a loop where the reference's are too few: a divisor of all larger numbers of rows that are timed.
+const DIFFERENT: usize = 1_000_000;
 
 /// Rows whose responsibilities are looked at to say how much components overlap.
 const OVERLAP_ROWS: usize = 512;
@@ -120,35 +119,32 @@ pub(crate) fn check(engine: &dyn Engine, source: &Source, workload: &Workload) -
         effective_components: 0.0,
         wrong: None,
     };
-    let (fewer, different) = (rows_of_passes(workload), different(workload));
+    let Looped { different, reg_covar } = Looped::of(workload);
     for offset in [false, true] {
         let start = source.start(kind, offset)?;
         let load = |different: usize, n: usize| -> Result<_> {
             let (distinct, data) = source.repeated(different, n, precision, offset)?;
             Ok((distinct, engine.load(&data, precision, &shift::of_data(&data))?))
         };
-        let (distinct, mut passes) = load(checked, fewer)?;
-        let truth = statistics(&start, distinct.view());
-        let errors = Errors::of(&passes.pass(&start)?, &truth, (fewer / checked) as f64);
-        let (truth_of_loop, passed) = if different > checked {
-            (load(different, different)?.1.pass(&start)?, different)
-        } else {
-            (truth, fewer)
-        };
-        if passed != fewer {
-            passes = load(different, passed)?.1;
+        let (distinct, mut rows) = load(checked, n)?;
+        let mut truth = statistics(&start, distinct.view());
+        let errors = Errors::of(&rows.pass(&start)?, &truth, (n / checked) as f64);
+        if different != checked {
+            drop(rows);
+            rows = load(different, n)?.1;
+            truth = rows.pass(&start)?;
         }
-        let stepped = sums_again(&one_by_one(passes.as_mut(), &start)?, &start, passed as u64);
-        let mut rows = if passed == n { passes } else { load(different, n)?.1 };
-        let mut looped = |iterations: usize| -> Result<Statistics> {
-            let (stepped, way) = looped(rows.as_mut(), &start, (precision, fast), iterations)?;
+        let options = EmOptions { tol: 0.0, max_iter: 1, reg_covar, precision, autotune: false, fast };
+        let stepped = sums_again(&one_by_one(rows.as_mut(), &start, reg_covar)?, &start, n as u64, reg_covar);
+        let mut looped = |max_iter: usize| -> Result<Statistics> {
+            let (stepped, way) = looped(rows.as_mut(), &start, &EmOptions { max_iter, ..options })?;
             if !out.ways.contains(&way) {
                 out.ways.push(way);
             }
-            Ok(sums_again(&stepped, &start, n as u64))
+            Ok(sums_again(&stepped, &start, n as u64, reg_covar))
         };
-        let first = Errors::of(&looped(1)?, &truth_of_loop, n as f64 / truth_of_loop.n_rows as f64);
-        let later = Errors::of(&looped(STEPS)?, &stepped, n as f64 / passed as f64);
+        let first = Errors::of(&looped(1)?, &truth, n as f64 / truth.n_rows as f64);
+        let later = Errors::of(&looped(STEPS)?, &stepped, 1.0);
         let place = if offset { "at the offset" } else { "at the origin" };
         let mut judge = |what: &str, errors: Errors, allowed: Tolerance| {
             if !errors.within(allowed) && out.wrong.is_none() {
@@ -160,7 +156,7 @@ pub(crate) fn check(engine: &dyn Engine, source: &Source, workload: &Workload) -
             let of = of.and(rounding_of_means(start.means(), truth));
             if fast { of.and_halves(d) } else { of }
         };
-        judge("loop", first, allowed(tolerance(precision), &truth_of_loop));
+        judge("loop", first, allowed(tolerance(precision), &truth));
         judge("loop's later iterations", later, allowed(of_fit(precision, STEPS), &stepped));
         *(if offset { &mut out.offset } else { &mut out.origin }) = errors;
         out.looped = worst(out.looped, worst(first, later));
@@ -171,30 +167,30 @@ pub(crate) fn check(engine: &dyn Engine, source: &Source, workload: &Workload) -
     Ok(out)
 }
 
-/// Different rows with which the loop is checked: the reference's, or more where components would get too few of them.
-fn different(workload: &Workload) -> usize {
-    let Workload { shape: Shape { n, k, .. }, checked, .. } = *workload;
-    if checked >= ROWS_OF_COMPONENT * k { checked } else { DIFFERENT.min(n).max(checked) }
+/// With what the loop is checked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Looped {
+    /// Different rows: the reference's, or more where components would get too few of them.
+    different: usize,
+    /// Added to the diagonals.
+    reg_covar: f64,
 }
 
-/// Rows that passes of the host's get: all, or a tenth of them where each is beyond 10¹³ operations.
-fn rows_of_passes(workload: &Workload) -> usize {
-    let Workload { kind, shape: Shape { n, k, d }, checked, .. } = *workload;
-    let second = if kind == CovarianceType::Full { d * d } else { d };
-    let tenth = n / 10;
-    if n as f64 * (k * second) as f64 > 1e13 && tenth.is_multiple_of(checked) { tenth } else { n }
+impl Looped {
+    fn of(workload: &Workload) -> Self {
+        let Workload { shape: Shape { n, k, .. }, checked, .. } = *workload;
+        if checked >= ROWS_OF_COMPONENT * k {
+            Self { different: checked, reg_covar: FEW_ROWS_REG_COVAR }
+        } else {
+            Self { different: DIFFERENT.min(n), reg_covar: timing::REG_COVAR }
+        }
+    }
 }
 
-/// What the loop leaves after so many iterations, and how they ran.
-fn looped(
-    rows: &mut dyn Resident,
-    start: &Mixture,
-    (precision, fast): (Precision, bool),
-    iterations: usize,
-) -> Result<(Stepped, &'static str)> {
-    let options = EmOptions { tol: 0.0, max_iter: iterations, reg_covar: REG_COVAR, precision, autotune: false, fast };
-    let run = run_em(rows, start.clone(), &options, 0, &mut |_| ControlFlow::Continue(()))?;
-    let made = (run.iterations, run.trace.len());
+/// What the loop leaves, and how its iterations ran.
+fn looped(rows: &mut dyn Resident, start: &Mixture, options: &EmOptions) -> Result<(Stepped, &'static str)> {
+    let run = run_em(rows, start.clone(), options, 0, &mut |_| ControlFlow::Continue(()))?;
+    let (made, iterations) = ((run.iterations, run.trace.len()), options.max_iter);
     ensure!(made == (iterations, iterations), "{iterations} iterations were asked for, {made:?} made");
     let way = timing::way(&run);
     Ok((Stepped { mixture: run.mixture, mean_log_likelihood: run.trace[iterations - 1] }, way))
@@ -207,7 +203,8 @@ pub(crate) fn loss(
     start: &Mixture,
     precision: Precision,
 ) -> Result<std::result::Result<String, String>> {
-    let options = EmOptions { tol: 0.0, max_iter: 1, reg_covar: REG_COVAR, precision, autotune: false, fast: true };
+    let reg_covar = timing::REG_COVAR;
+    let options = EmOptions { tol: 0.0, max_iter: 1, reg_covar, precision, autotune: false, fast: true };
     let Some(loss) = fast_loss(rows, start, &options)? else { return Ok(Ok("no digit was given away".to_owned())) };
     let allowed = tolerance(precision).and_halves(start.n_features());
     let sums = loss.weights.max(loss.means).max(loss.covariances);
@@ -216,12 +213,12 @@ pub(crate) fn loss(
 }
 
 /// The same by passes and the library's M-steps.
-fn one_by_one(rows: &mut dyn Resident, start: &Mixture) -> Result<Stepped> {
+fn one_by_one(rows: &mut dyn Resident, start: &Mixture, reg_covar: f64) -> Result<Stepped> {
     let mut at = Stepped { mixture: start.clone(), mean_log_likelihood: f64::NAN };
     for _ in 0..STEPS {
         let statistics = rows.pass(&at.mixture)?;
         at.mean_log_likelihood = statistics.mean_log_likelihood();
-        at.mixture = m_step(&statistics, REG_COVAR, Some(&at.mixture))?.mixture;
+        at.mixture = m_step(&statistics, reg_covar, Some(&at.mixture))?.mixture;
     }
     Ok(at)
 }
@@ -249,7 +246,7 @@ pub(crate) fn statistics(mixture: &Mixture, rows: ArrayView2<'_, f64>) -> Statis
 }
 
 /// The sums about `start`'s means that lead to a mixture.
-fn sums_again(stepped: &Stepped, start: &Mixture, n: u64) -> Statistics {
+fn sums_again(stepped: &Stepped, start: &Mixture, n: u64, reg_covar: f64) -> Statistics {
     let (mixture, kind) = (&stepped.mixture, start.covariance_type());
     let (k, d) = mixture.means().dim();
     let mut out = Statistics::zero(kind, start.means().to_owned());
@@ -269,7 +266,8 @@ fn sums_again(stepped: &Stepped, start: &Mixture, n: u64) -> Statistics {
         let whole = if kind == CovarianceType::Tied && c > 0 { 0.0 } else { 1.0 };
         let rows = if kind == CovarianceType::Tied { n as f64 } else { weight };
         let (at, len) = place(kind, c, d);
-        add_second(&mut out.second[at..at + len], mixture, c, whole * rows, first, weight);
+        let of = (mixture, c, reg_covar);
+        add_second(&mut out.second[at..at + len], of, whole * rows, first, weight);
     }
     out.first = shifts;
     out
@@ -286,11 +284,17 @@ const fn place(kind: CovarianceType, c: usize, d: usize) -> (usize, usize) {
 }
 
 /// Adds `rows (Σ − reg I) + first firstᵀ / weight`, in the kind's packing.
-fn add_second(out: &mut [f64], mixture: &Mixture, c: usize, rows: f64, first: ArrayView1<'_, f64>, weight: f64) {
+fn add_second(
+    out: &mut [f64],
+    (mixture, c, reg_covar): (&Mixture, usize, f64),
+    rows: f64,
+    first: ArrayView1<'_, f64>,
+    weight: f64,
+) {
     use gmm_model::Covariances::{Diag, Full, Spherical, Tied};
     let d = first.len();
     let entry = |sigma: f64, i: usize, j: usize| {
-        let reg = if i == j { REG_COVAR } else { 0.0 };
+        let reg = if i == j { reg_covar } else { 0.0 };
         rows * (sigma - reg) + first[i] * first[j] / weight
     };
     match mixture.covariances() {
@@ -411,11 +415,11 @@ mod tests {
     #[test]
     fn a_loop_is_checked_with_enough_different_rows_for_each_component() {
         for workload in WORKLOADS {
-            let (Shape { n, k, .. }, different) = (workload.shape, different(&workload));
+            let (Shape { n, k, .. }, Looped { different, .. }) = (workload.shape, Looped::of(&workload));
             assert!(different >= ROWS_OF_COMPONENT * k && n.is_multiple_of(different), "{}", workload.name());
         }
-        // Where there are no more rows, all of them.
+        // As they will be timed, where the reference's rows are too few.
         let few = Workload { shape: Shape { n: 2_000, k: 100, d: 4 }, checked: 500, ..WORKLOADS[0] };
-        assert_eq!(different(&few), 2_000);
+        assert_eq!(Looped::of(&few), Looped { different: 2_000, reg_covar: timing::REG_COVAR });
     }
 }
