@@ -5,8 +5,8 @@
 //! since `m` is no multiple of any tile.
 //!
 //! An M-step of a few rows for each component leaves covariances of few digits, and a loop on the device hands over to ways
-//! that will not be timed. Where the reference's `m` are so few, the loop gets the rows that will be timed, and passes over them
-//! are its truth: the same as were held against the reference.
+//! that will not be timed. Where the reference's `m` are so few, the loop gets the rows that will be timed, up to a million of
+//! them, and passes over these are its truth: the same as were held against the reference.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -87,7 +87,7 @@ pub(crate) struct Checked {
     /// One pass over data a hundred standard deviations away.
     pub(crate) offset: Errors,
     /// The EM loop at both places, the sums found again from the mixture that it returns: one iteration beside the
-    /// reference, three beside passes and M-steps one by one.
+    /// reference, or a pass where that has too few rows, and three beside passes and M-steps one by one.
     pub(crate) looped: Errors,
     /// How the loop's iterations ran, as [`timing::way`] says it, wherever it was checked: each way once.
     pub(crate) ways: Vec<&'static str>,

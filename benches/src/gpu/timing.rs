@@ -12,6 +12,9 @@ use gmm_model::{Mixture, Precision};
 
 use crate::spread::Spread;
 
+/// The way of runs that went several ways.
+const SEVERAL: &str = "several ways";
+
 /// scikit-learn's default.
 pub(crate) const REG_COVAR: f64 = 1e-6;
 
@@ -31,7 +34,7 @@ pub(crate) struct Times {
     pub(crate) slopes: usize,
     /// Iterations of the shorter and of the longer run.
     pub(crate) iterations: [usize; 2],
-    /// How the iterations ran: [`way`].
+    /// How the iterations ran: [`way`], or [`SEVERAL`] where runs differ.
     pub(crate) way: &'static str,
 }
 
@@ -72,7 +75,7 @@ pub(crate) fn em(
     (precision, fast): (Precision, bool),
     limits: Limits,
 ) -> Result<Times> {
-    let mut way = "host";
+    let mut way: Option<&'static str> = None;
     let mut run = |iterations: usize| -> Result<(f64, Option<f64>)> {
         let start = start.clone();
         let options =
@@ -80,7 +83,8 @@ pub(crate) fn em(
         let begin = Instant::now();
         let done = run_em(rows, start, &options, 0, &mut |_| ControlFlow::Continue(()))?;
         let seconds = begin.elapsed().as_secs_f64();
-        way = self::way(&done);
+        let of_run = self::way(&done);
+        way = Some(if way.is_none_or(|before| before == of_run) { of_run } else { SEVERAL });
         Ok((seconds, device_time(&done).map(|time| time.as_secs_f64())))
     };
     run(1)?;
@@ -103,5 +107,6 @@ pub(crate) fn em(
     }
     let slopes = wall.len();
     let device = (device.len() == slopes).then(|| Spread::of(device));
+    let way = way.expect("some runs");
     Ok(Times { device, wall: Spread::of(wall), slopes, iterations: [few, more], way })
 }

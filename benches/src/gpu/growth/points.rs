@@ -35,14 +35,17 @@ pub(super) const NEIGHBOURS: [(Sweep, &[usize]); 14] = [
     (Sweep::Columns, &[127, 128, 129]),
 ];
 
+/// Components where nothing else is asked for.
+pub(super) const USUAL_COMPONENTS: usize = 16;
+
 /// What grows while the rest stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sweep {
-    /// `n`, at K=16 and d=16.
+    /// `n`, at d=16 and [`USUAL_COMPONENTS`] or others.
     Rows,
     /// `k`, at N=1e5 and d=16.
     Components,
-    /// `d`, at N=1e5 and K=16.
+    /// `d`, at N=1e5 and as many components.
     Columns,
 }
 
@@ -57,12 +60,12 @@ impl Sweep {
         }
     }
 
-    /// Its shapes, small ones first.
-    pub(super) fn shapes(self) -> Vec<Shape> {
+    /// Its shapes, small ones first, where components do not grow with so many.
+    pub(super) fn shapes(self, components: usize) -> Vec<Shape> {
         match self {
-            Self::Rows => ROWS.iter().map(|n| Shape { n: *n, k: 16, d: 16 }).collect(),
+            Self::Rows => ROWS.iter().map(|n| Shape { n: *n, k: components, d: 16 }).collect(),
             Self::Components => COMPONENTS.iter().map(|k| Shape { n: 100_000, k: *k, d: 16 }).collect(),
-            Self::Columns => COLUMNS.iter().map(|d| Shape { n: 100_000, k: 16, d: *d }).collect(),
+            Self::Columns => COLUMNS.iter().map(|d| Shape { n: 100_000, k: components, d: *d }).collect(),
         }
     }
 
@@ -110,10 +113,13 @@ mod tests {
     #[test]
     fn every_neighbour_is_measured_and_checked_rows_repeat_without_a_rest() {
         for (sweep, sizes) in NEIGHBOURS {
-            let measured: Vec<usize> = sweep.shapes().into_iter().map(|shape| sweep.of(shape)).collect();
+            let measured: Vec<usize> =
+                sweep.shapes(USUAL_COMPONENTS).into_iter().map(|shape| sweep.of(shape)).collect();
             assert!(sizes.iter().all(|size| measured.contains(size)), "{sizes:?}");
         }
-        for shape in Sweep::ALL.into_iter().flat_map(Sweep::shapes) {
+        for shape in
+            Sweep::ALL.into_iter().flat_map(|sweep| [sweep.shapes(USUAL_COMPONENTS), sweep.shapes(64)].concat())
+        {
             let checked = checked(shape);
             assert!(shape.n.is_multiple_of(checked) && !checked.is_multiple_of(128), "{shape:?}");
         }

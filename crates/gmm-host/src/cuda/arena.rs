@@ -71,7 +71,7 @@ impl Arena {
         let covariances = take(shape.kind.second_len(k, d));
         let carry = take(2);
         let constants = take(8 * place.groups as usize);
-        let coefficients = take(place.coefficients() as usize);
+        let coefficients = take(plan.coefficients() as usize);
         let coded = match &plan.kernels {
             Kernels::Halves(halves, _) => Some(CodedRanges {
                 operands: take(words(halves.operands(kind, shape.d))),

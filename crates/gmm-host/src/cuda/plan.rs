@@ -246,8 +246,14 @@ pub(crate) fn chunks(
     Chunks { chunk, blocks, splits }
 }
 
-/// Partial results of sums that are more than a wave of blocks for each of them.
-const MOST_LARGE_SPLITS: u32 = 4;
+/// Partial results of sums that are more than a wave of blocks for each of them, and bytes of theirs, where one is not more.
+const MOST_LARGE_SPLITS: u64 = 8;
+const LARGE_PARTIAL_BYTES: u64 = 1 << 30;
+
+/// Waves of blocks for full covariances, where a partial result is less than one, and rows for each of them at least: the 46 blocks
+/// of 129 columns are two thirds of a wave of 132 at best, and nine tenths of three.
+const WAVES: u32 = 4;
+const ROWS_OF_SPLIT: u64 = 1024;
 
 /// Chunks for passes by warpgroups, on a device that runs so many blocks of the densities and of the sums at a time: so many rows
 /// that what kernels leave one another takes no more than other ways' exponentials do, in chunks of about the same size; and splits
@@ -270,8 +276,18 @@ pub(crate) fn warpgroup_chunks(
     let parts = chunk.div_ceil(rows_of_block);
     let blocks = forced.blocks.unwrap_or_else(|| u64::from(first).min(parts) as u32);
     let each = of.blocks_of_split();
-    // One wave where blocks are few, else some whole ones: as near to them as a few partial results come.
-    let most = if each < second { second / each } else { MOST_LARGE_SPLITS };
+    // As near to whole waves as a few partial results come.
+    let room = |bytes: u64| bytes / (8 * of.place().sums());
+    let of_wave = u64::from(second / each);
+    let most = match of {
+        _ if each >= second => MOST_LARGE_SPLITS.min(chunk / ROWS_OF_SPLIT).min(room(LARGE_PARTIAL_BYTES)),
+        Warpgroups::Linear(_) => of_wave,
+        Warpgroups::Full(_) => {
+            let some_waves = u64::from(WAVES * second / each);
+            some_waves.min(chunk / ROWS_OF_SPLIT).min(room(PARTIAL_BYTES)).max(of_wave)
+        }
+    };
+    let most = most.max(1) as u32;
     let idle = |splits: u32| (splits * each).next_multiple_of(second) * 64 / (splits * each);
     let splits = forced.splits.unwrap_or_else(|| (1..=most).min_by_key(|&splits| (idle(splits), splits)).unwrap_or(1));
     Chunks { chunk, blocks, splits: u64::from(splits).min(parts) as u32 }

@@ -142,6 +142,11 @@ pub(crate) fn large(bench: &Bench, tally: &mut Tally) {
             (30_006, 64, 70),
             (60_008, 97, 65),
             (80_010, 128, 64),
+            (40_012, 129, 64),
+            (60_014, 160, 40),
+            (40_016, 192, 33),
+            (40_004, 200, 34),
+            (60_018, 256, 34),
             (300_000, 32, 64),
             (1_000_000, 2, 100),
             (3_000_000, 16, 16),
@@ -183,8 +188,11 @@ pub(crate) fn fast(bench: &Bench, tally: &mut Tally) {
     // follow one another in the last.
     let mut sizes = vec![(2002, 33, 70), (1500, 100, 64)];
     if !bench.quick {
-        sizes.extend([16, 40, 47, 64, 65, 80, 97, 120, 127, 128].map(|d| (3000 + 18 * d, d, 64 + d / 4)));
+        sizes
+            .extend([16, 40, 47, 64, 65, 80, 97, 120, 127, 128, 129, 190, 225].map(|d| (3000 + 18 * d, d, 64 + d / 4)));
         sizes.extend([(20_002, 48, 129), (60_006, 64, 300), (30_012, 128, 260), (340_002, 33, 512)]);
+        // Full covariances of these alone have the rows for it.
+        sizes.extend([(40_012, 129, 64), (30_006, 180, 34), (30_008, 210, 33)]);
     }
     let mut ways = Vec::new();
     for (n, d, k) in sizes {

@@ -41,7 +41,7 @@ pub(crate) struct LoopBuffers {
     pub(crate) carry: DeviceSlice<f64>,
     /// `(8*groups,)`.
     pub(crate) constants: DeviceSlice<f64>,
-    /// [`Place::coefficients`](fused::place::Place::coefficients).
+    /// [`LoopPlan::coefficients`].
     pub(crate) coefficients: DeviceSlice<f64>,
     /// `(k, d*(d+1)/2)` where [`Kernels::wants_roots`].
     pub(crate) roots: Option<DeviceSlice<f64>>,
@@ -150,6 +150,14 @@ pub(crate) struct LoopPlan {
     pub(crate) least_left: f64,
 }
 
+impl LoopPlan {
+    /// Coefficients of densities: [`Place::coefficients`](fused::place::Place::coefficients), or none where roots take their place.
+    pub(crate) const fn coefficients(&self) -> u64 {
+        let roots = self.kernels.wants_roots(self.shape.kernel_kind());
+        if roots { 0 } else { self.kernels.place().coefficients() }
+    }
+}
+
 impl Launcher<'_> {
     /// A pass over all rows, and its partial results into the sums.
     pub(crate) fn loop_pass<T: Number>(
@@ -162,7 +170,7 @@ impl Launcher<'_> {
         let (shape, place) = (&plan.shape, plan.kernels.place());
         check_chunk(shape, rows);
         at_least(&b.state, STATE_LEN as u64, "state");
-        at_least(&b.coefficients, place.coefficients(), "coefficients");
+        at_least(&b.coefficients, plan.coefficients(), "coefficients");
         at_least(&b.constants, 8 * u64::from(place.groups), "constants");
         at_least(&b.partials, u64::from(plan.kernels.partials()) * place.sums(), "partial sums");
         match plan.kernels {
@@ -323,7 +331,7 @@ impl Launcher<'_> {
         at_least(&b.means, k * d, "means");
         at_least(&b.covariances, second_len(kind, shape.k, shape.d), "covariances");
         at_least(&b.empty, k, "empty");
-        at_least(&b.coefficients, place.coefficients(), "coefficients");
+        at_least(&b.coefficients, plan.coefficients(), "coefficients");
         at_least(&b.constants, 8 * u64::from(place.groups), "constants");
         at_least(&b.carry, 2, "carry");
         assert_eq!(b.roots.is_some(), plan.kernels.wants_roots(kind), "roots");

@@ -113,3 +113,30 @@ fn a_forced_plan_that_makes_no_sense_says_what_would() {
         assert!(error.contains("GMM_PLAN") && error.contains("chunk=4096"), "{text}: {error}");
     }
 }
+
+#[test]
+fn sums_by_warpgroups_leave_little_of_their_waves_idle() {
+    let of = |kind: CovarianceType, (n, k, d), one, forced: &str| {
+        let shape = shape(kind, Precision::F32, n, k, d);
+        let of = Warpgroups::of(shape.kernel_kind(), k, d, one).unwrap();
+        let chunks = warpgroup_chunks(&shape, of, &H200, &Forced::parse(forced).unwrap(), (132, 132));
+        (chunks, u64::from(of.blocks_of_split()), 8 * of.place().sums())
+    };
+    // Nine tenths are busy, of 46 blocks by some waves, of 19 by a single one; partial results are not many bytes.
+    for (n, k, d) in [(100_000, 64, 129), (100_000, 33, 256), (200_000, 64, 64), (1_000_000, 1024, 128)] {
+        let (chunks, each, bytes) = of(CovarianceType::Full, (n, k, d), false, "");
+        let blocks = u64::from(chunks.splits) * each;
+        assert!(10 * blocks >= 9 * blocks.next_multiple_of(132), "{n} {k} {d}: {chunks:?}, {each} blocks each");
+        assert!(u64::from(chunks.splits) * bytes <= LARGE_PARTIAL_BYTES, "{n} {k} {d}: {chunks:?}");
+        assert!(chunks.splits == 1 || chunks.chunk / u64::from(chunks.splits) >= ROWS_OF_SPLIT, "{chunks:?}");
+    }
+    // One wave at least, however few rows there are, and never more splits than groups of rows.
+    let (few, each, _) = of(CovarianceType::Full, (5_000, 64, 48), false, "");
+    assert_eq!(u64::from(few.splits), (132 / each).min(few.chunk.div_ceil(192)), "{few:?}");
+    assert_eq!(of(CovarianceType::Full, (1, 1, 1), true, "").0.splits, 1);
+    let (columns, each, _) = of(CovarianceType::Diag, (100_000, 1024, 128), true, "");
+    assert_eq!(u64::from(columns.splits), 132 / each);
+    // A single partial result of theirs may be more than a gigabyte.
+    assert_eq!(of(CovarianceType::Full, (1_000_000, 5000, 256), false, "").0.splits, 1);
+    assert_eq!(of(CovarianceType::Full, (100_000, 64, 129), false, "splits=2,chunk=4096").0.splits, 2);
+}

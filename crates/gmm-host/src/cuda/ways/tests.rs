@@ -14,7 +14,9 @@ fn the_best_way_that_there_is_runs() {
     let halves = vec![("fused", false), ("halves", true), ("large", false), ("host", false)];
     assert_eq!(names(CovarianceType::Full, (1_000_000, 32, 64)), halves);
     // Matrices in shared memory, in device memory, and too large for a panel of them.
-    assert_eq!(names(CovarianceType::Full, (1000, 200, 2)), halves);
+    let mut wide = halves.clone();
+    wide.insert(1, ("wide-halves", false));
+    assert_eq!(names(CovarianceType::Full, (1000, 200, 2)), wide);
     assert_eq!(names(CovarianceType::Full, (1000, 300, 2)), halves);
     let large = vec![("fused", false), ("halves", false), ("large", true), ("host", false)];
     assert_eq!(names(CovarianceType::Full, (1000, 512, 2)), large);
@@ -83,16 +85,20 @@ fn heads_run_where_speed_counts_more_than_digits_and_halves_would() {
 #[test]
 fn halves_of_many_columns_are_multiplied_by_warpgroups_where_they_have_room() {
     let hopper = Limits { multiprocessors: 132, shared_bytes: 232_448, l2_bytes: 62_914_560, f32_to_f64: 2 };
-    let first = |limits: &Limits, d, fast, forced: &str| {
-        let shape = Shape { kind: CovarianceType::Full, precision: Precision::F32, n: 1_000_000, k: 1024, d };
+    let with = |limits: &Limits, k, d, fast, forced: &str| {
+        let shape = Shape { kind: CovarianceType::Full, precision: Precision::F32, n: 1_000_000, k, d };
         let asked = Asked { fast, ..Asked::default() };
         let ways = consider::<f32>(&shape, asked, limits, &Forced::parse(forced).unwrap(), |_| true);
         ways.into_iter().find(|(_, why_not)| why_not.is_none()).unwrap().0.name()
     };
-    for (d, way) in [(47, "halves"), (48, "wide-halves"), (128, "wide-halves"), (129, "halves")] {
+    let first = |limits: &Limits, d, fast, forced: &str| with(limits, 1024, d, fast, forced);
+    for (k, way) in [(32, "halves"), (33, "wide-halves")] {
+        assert_eq!((with(&hopper, k, 48, false, ""), with(&hopper, k, 256, false, "")), (way, way), "{k}");
+    }
+    for (d, way) in [(47, "halves"), (48, "wide-halves"), (129, "wide-halves"), (256, "wide-halves"), (257, "halves")] {
         assert_eq!(first(&hopper, d, false, ""), way, "{d}");
     }
-    assert_eq!(first(&hopper, 128, true, ""), "warpgroups");
+    assert_eq!(first(&hopper, 256, true, ""), "warpgroups");
     assert_eq!(first(&hopper, 128, false, "variant=halves"), "halves");
     assert_eq!(first(&hopper, 128, false, "variant=warpgroups"), "wide-halves");
     assert_eq!(first(&Limits { shared_bytes: 101_376, ..hopper }, 128, false, ""), "halves");

@@ -67,7 +67,7 @@ const TOP: i32 = 14;
 /// The most that a scaled column's precision may be. Halves of what is below 2⁻¹⁴ lose digits: products of entries as small
 /// as a standard deviation of 1/16 have an error of 2⁻¹⁷ each at most, and less the more rows there are. Columns reach 64
 /// at least, so a component may be a thousand times as narrow.
-pub(in crate::fused) const NARROWEST: f32 = 256.0;
+const NARROWEST: f32 = 256.0;
 
 /// The power of two that brings what is at most `most` below `2^TOP`, and the one that takes it back.
 #[inline(always)]
@@ -75,6 +75,57 @@ pub(in crate::fused) fn scale_for(most: f32) -> (f64, f64) {
     // Within what a product of columns and coefficients leaves room for in `f32`.
     let e = (TOP - 1 - exponent(most)).clamp(-60, 60);
     (power_of_two(e).to_f64(), power_of_two(-e).to_f64())
+}
+
+/// Whether there are no coefficients worth reading: after a trouble, or the end.
+///
+/// # Safety
+/// The state of a loop, and an iteration of its.
+#[inline(always)]
+pub(in crate::fused) unsafe fn nothing_to_read(state: *mut u32, iteration: u32) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let trouble = device::load(state.cast_const(), TROUBLE) != 0;
+        trouble || (iteration > 0 && stopped(state.cast_const(), iteration))
+    }
+}
+
+/// Tells trouble where the largest precision of a column that any thread of the block saw is too much for the scales; all threads say
+/// it together, and [`block_max`]'s scratch at the beginning of shared memory is overwritten.
+///
+/// # Safety
+/// As for [`nothing_to_read`].
+#[inline(always)]
+pub(in crate::fused) unsafe fn tell_narrow(seen: f32, state: *mut u32, iteration: u32) {
+    // Also where it is not a number.
+    let wide_enough = block_max(seen, Shared::at(0)) <= NARROWEST;
+    if thread::thread_idx_x() == 0 && !wide_enough {
+        // SAFETY: the caller's promise.
+        unsafe { device::store(state, TROUBLE, iteration.max(1)) };
+    }
+}
+
+/// Of a factor's `d` rows up to the diagonal: the largest entry, and the largest square of those on the diagonal, of those that this
+/// thread saw.
+#[inline(always)]
+pub(in crate::fused) fn largest(d: u32, of: impl Fn(u32, u32) -> f64) -> (f32, f32) {
+    let (warp, lane) = (thread::thread_idx_x() / WARP, thread::thread_idx_x() % WARP);
+    let (mut most, mut narrow) = (0.0_f32, 0.0_f32);
+    let mut i = warp;
+    while i < d {
+        let mut j = lane;
+        while j <= i {
+            let v = of(i, j) as f32;
+            let v = if v < 0.0 { -v } else { v };
+            most = if v > most { v } else { most };
+            if i == j {
+                narrow = if v * v <= narrow { narrow } else { v * v };
+            }
+            j += WARP;
+        }
+        i += THREADS / WARP;
+    }
+    (most, narrow)
 }
 
 /// The kernel.
@@ -86,21 +137,14 @@ pub unsafe fn body(a: Encode) {
     let k = thread::block_idx_x();
     // SAFETY: `k` is below `8*groups`, its scalars are this block's.
     unsafe {
-        // After a trouble there is no factor worth reading.
-        let trouble = device::load(a.state.cast_const(), TROUBLE) != 0;
-        if trouble || (a.iteration > 0 && stopped(a.state.cast_const(), a.iteration)) {
+        if nothing_to_read(a.state, a.iteration) {
             return;
         }
         let (constant, by) = match k < a.k {
             false => (f32::NEG_INFINITY, 0.0),
             true => {
                 let (back, narrow, more) = if a.kind == kind::FULL { factor(&a, k) } else { columns(&a, k) };
-                let narrow = block_max(narrow, Shared::at(0));
-                // Also where it is not a number.
-                let wide_enough = narrow <= NARROWEST;
-                if thread::thread_idx_x() == 0 && !wide_enough {
-                    device::store(a.state, TROUBLE, a.iteration.max(1));
-                }
+                tell_narrow(narrow, a.state, a.iteration);
                 ((device::load(a.constants, k as u64) + more) as f32, back as f32)
             }
         };
@@ -160,21 +204,7 @@ unsafe fn factor(a: &Encode, k: u32) -> (f64, f32, f64) {
     };
     let (warp, lane) = (thread::thread_idx_x() / WARP, thread::thread_idx_x() % WARP);
     let (g, t) = (lane / 4, lane % 4);
-    let (mut most, mut narrow) = (0.0_f32, 0.0_f32);
-    let mut i = warp;
-    while i < d {
-        let mut j = lane;
-        while j <= i {
-            let v = of(i, j) as f32;
-            let v = if v < 0.0 { -v } else { v };
-            most = if v > most { v } else { most };
-            if i == j {
-                narrow = if v * v <= narrow { narrow } else { v * v };
-            }
-            j += WARP;
-        }
-        i += THREADS / WARP;
-    }
+    let (most, narrow) = largest(d, of);
     let (scale, back) = scale_for(block_max(most, Shared::at(0)));
     let among = k % order.components();
     let mut base = order.all(k - among);

@@ -93,11 +93,15 @@ fn rows_by_warpgroups_are_the_references_as_far_as_halves_go() {
 
 /// Shapes for warpgroups of full covariances, rows of a chunk, and splits: factors of two, three and four blocks, rows that a block
 /// takes in turns, more components than a block of the moments has.
-const FULL: [((usize, usize, usize), usize, u32); 5] = [
+const FULL: [((usize, usize, usize), usize, u32); 9] = [
     ((190, 40, 3), 128, 2),
     ((270, 64, 5), 384, 1),
     ((194, 90, 2), 256, 1),
     ((66, 128, 2), 128, 1),
+    ((198, 130, 9), 128, 2),
+    ((66, 190, 2), 128, 1),
+    ((70, 200, 3), 128, 1),
+    ((260, 256, 2), 256, 1),
     ((300, 4, 130), 128, 3),
 ];
 

@@ -120,7 +120,9 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
     let mut means = Buffer::new(&means);
     let mut covariances = Buffer::new(&packed(start));
     let mut empty = Buffer::new(&vec![u32::MAX; k]);
-    let mut coefficients = Buffer::new(&vec![0.0; place.coefficients() as usize]);
+    // None where roots take their place, as the host has it.
+    let has_roots = kind == Kind::Full && matches!(o.how, How::Halves { .. } | How::Narrow | How::Full { .. });
+    let mut coefficients = Buffer::new(&vec![0.0; if has_roots { 0 } else { place.coefficients() as usize }]);
     let mut constants = poison::<f64>(8 * u64::from(place.groups));
     let mut carry = poison::<f64>(2);
     let mut trace = poison::<f64>(update::TRACE);
@@ -132,7 +134,6 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
     };
     let mut sums = poison::<f64>(place.sums());
     let pass = Passes::<T> { kind, n: n as u64, k: k as u32, d: d as u32, o, x: &x, row_weights: row_weights.as_ref() };
-    let has_roots = kind == Kind::Full && matches!(o.how, How::Halves { .. } | How::Narrow | How::Full { .. });
     let mut roots = poison::<f64>(k as u64 * packed_len(d as u32));
     let mut matrices = poison::<f64>(if o.wide { k as u64 * update::wide_matrix(d as u32) } else { 0 });
     let mut coded = pass.coded();

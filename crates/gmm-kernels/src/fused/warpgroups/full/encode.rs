@@ -1,9 +1,8 @@
 //! Factors of the next densities as halves, with what else a component's densities take.
 
-use super::super::super::halves::encode::{NARROWEST, head, scale_for};
-use super::super::super::state::{TROUBLE, stopped};
+use super::super::super::halves::encode::{head, largest, nothing_to_read, scale_for, tell_narrow};
 use super::{CORE, as_halves, blocks, factors_at, halves, offsets_at, pair_bytes, rows_apart, scalars_at};
-use crate::device::{self, Shared, WARP, block_max, thread};
+use crate::device::{self, Shared, block_max, thread};
 use crate::each::each;
 use crate::layout::{packed_index, packed_len};
 use crate::{Real, THREADS};
@@ -39,7 +38,7 @@ kernels! {
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn shared_bytes(_: &Encode) -> u64 {
-    8 * (THREADS / WARP) as u64
+    8 * (THREADS / device::WARP) as u64
 }
 
 /// The kernel; with `ONE` of heads alone.
@@ -51,9 +50,7 @@ unsafe fn body<const ONE: bool>(a: Encode) {
     let k = thread::block_idx_x();
     // SAFETY: `k` is one of the components, its coefficients are this block's.
     unsafe {
-        // After a trouble there is no factor worth reading.
-        let trouble = device::load(a.state.cast_const(), TROUBLE) != 0;
-        if trouble || (a.iteration > 0 && stopped(a.state.cast_const(), a.iteration)) {
+        if nothing_to_read(a.state, a.iteration) {
             return;
         }
         let own = a.operands.wrapping_add(((k / 2) as u64 * (pair_bytes(blocks(a.d), ONE) / 4) as u64) as usize);
@@ -61,12 +58,7 @@ unsafe fn body<const ONE: bool>(a: Encode) {
             false => (f64::NEG_INFINITY, 0.0),
             true => {
                 let (back, narrow) = factor::<ONE>(&a, k, own);
-                let narrow = block_max(narrow, Shared::at(0));
-                // Also where it is not a number.
-                let wide_enough = narrow <= NARROWEST;
-                if thread::thread_idx_x() == 0 && !wide_enough {
-                    device::store(a.state, TROUBLE, a.iteration.max(1));
-                }
+                tell_narrow(narrow, a.state, a.iteration);
                 (device::load(a.constants, k as u64), -0.5 * back * back)
             }
         };
@@ -101,22 +93,7 @@ unsafe fn factor<const ONE: bool>(a: &Encode, k: u32, own: *mut u32) -> (f64, f3
             root / device::load(a.scales, j as u64).to_f64()
         }
     };
-    let (warp, lane) = (thread::thread_idx_x() / WARP, thread::thread_idx_x() % WARP);
-    let (mut most, mut narrow) = (0.0_f32, 0.0_f32);
-    let mut i = warp;
-    while i < d {
-        let mut j = lane;
-        while j <= i {
-            let v = of(i, j) as f32;
-            let v = if v < 0.0 { -v } else { v };
-            most = if v > most { v } else { most };
-            if i == j {
-                narrow = if v * v <= narrow { narrow } else { v * v };
-            }
-            j += WARP;
-        }
-        i += THREADS / WARP;
-    }
+    let (most, narrow) = largest(d, of);
     let (scale, back) = scale_for(block_max(most, Shared::at(0)));
     let as_half = |i: u32, j: u32| (of(i, j) * scale) as f32;
     let mut block = 0;

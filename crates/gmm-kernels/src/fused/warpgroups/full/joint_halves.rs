@@ -45,8 +45,11 @@ pub(super) fn threads(a: &Joint) -> u32 {
     threads_of_block(super::blocks(a.d))
 }
 
-/// Heads and tails of a lane's two rows: eight words for each 32 columns that a kernel has.
-type Left = [[u32; 32]; 2];
+/// Heads and tails of a lane's two rows, `W` words each: eight for each 32 columns that a kernel has.
+pub(super) type Left<const W: usize> = [[u32; W]; 2];
+
+/// Words of the left operands of kernels for up to 128 columns.
+const WORDS: usize = 32;
 
 /// The kernel for `B` blocks of 32 columns.
 ///
@@ -70,11 +73,11 @@ pub(super) unsafe fn body<const B: usize>(a: Joint) {
     each(B - 1, |part| unsafe { send::<B>(&a, 0, 0, part) });
     let mut sums = [[0.0; 32]; 2];
     while first < groups {
-        let mut left = [[0; 32]; 2];
+        let mut left = [[0; WORDS]; 2];
         let mine = Mine::of(first);
         if mine.group < groups {
             // SAFETY: rows that there are.
-            unsafe { rows::<B>(&a, mine, &mut left) };
+            unsafe { rows::<B, WORDS>(&a, mine, &mut left) };
         }
         SoFar { top: LOWEST, sum: 0.0, first }.keep(known);
         let (mut made, mut pair) = (Made { norms: [0.0; 4], scalars: 0 }, 0);
@@ -126,17 +129,17 @@ pub(super) unsafe fn body<const B: usize>(a: Joint) {
 }
 
 /// What was made of two components, before it becomes densities: of four lanes each gets those of a row and a component.
-struct Made {
+pub(super) struct Made {
     /// A lane's part of the squared norms, those of its first row first.
-    norms: [f32; 4],
+    pub(super) norms: [f32; 4],
     /// Constant and multiplier of the lane's component.
-    scalars: u64,
+    pub(super) scalars: u64,
 }
 
 impl Made {
     /// Takes in and writes the densities of a pair.
     #[inline(always)]
-    unsafe fn densities(&self, a: &Joint, known: u32, pair: u32) {
+    pub(super) unsafe fn densities(&self, a: &Joint, known: u32, pair: u32) {
         let so_far = SoFar::kept(known);
         let mine = Mine::of(so_far.first);
         let (row, which) = (mine.lane / 2 % 2, mine.lane % 2);
@@ -154,22 +157,22 @@ impl Made {
 /// Products with the `block`th 32 rows of two components: nothing is multiplied past the diagonal, and the tensor cores
 /// add up 64 terms at most.
 #[inline(always)]
-fn products([sums, others]: &mut [[f32; 32]; 2], left: &Left, at: u32, tails: u32, block: usize) -> [f32; 32] {
+fn products([sums, others]: &mut [[f32; 32]; 2], left: &Left<WORDS>, at: u32, tails: u32, block: usize) -> [f32; 32] {
     let of = block as u32;
     let right = Cores { at: at + factors_at(of), terms: CORE, others: rows_apart(of) };
     if block == 0 {
-        steps::<2>(left, 0).times(sums, right, tails);
+        steps::<2, WORDS>(left, 0).times(sums, right, tails);
     } else {
-        steps::<4>(left, 0).times(sums, right, tails);
+        steps::<4, WORDS>(left, 0).times(sums, right, tails);
     }
     let mut out = *sums;
     if block >= 2 {
         // Steps have two cores each.
         let rest = Cores { at: right.at + 8 * CORE, ..right };
         if block == 2 {
-            steps::<2>(left, 4).times(others, rest, tails);
+            steps::<2, WORDS>(left, 4).times(others, rest, tails);
         } else {
-            steps::<4>(left, 4).times(others, rest, tails);
+            steps::<4, WORDS>(left, 4).times(others, rest, tails);
         }
         each(32, |i| out[i] += others[i]);
     }
@@ -178,7 +181,7 @@ fn products([sums, others]: &mut [[f32; 32]; 2], left: &Left, at: u32, tails: u3
 
 /// Some steps of a left operand.
 #[inline(always)]
-fn steps<const S: usize>(left: &Left, first: usize) -> [[[u32; 4]; S]; 2] {
+pub(super) fn steps<const S: usize, const W: usize>(left: &Left<W>, first: usize) -> [[[u32; 4]; S]; 2] {
     let mut out = [[[0; 4]; S]; 2];
     each(2, |half| each(S, |s| each(4, |i| out[half][s][i] = left[half][4 * (first + s) + i])));
     out
@@ -203,7 +206,7 @@ unsafe fn send<const B: usize>(a: &Joint, to: u32, pair: u32, part: usize) {
 
 /// Takes in a lane's rows, `2g` and `2g+1` of its warp's sixteen; what it has of the columns is written as the moments want it.
 #[inline(always)]
-unsafe fn rows<const B: usize>(a: &Joint, mine: Mine, left: &mut Left) {
+pub(super) unsafe fn rows<const B: usize, const W: usize>(a: &Joint, mine: Mine, left: &mut Left<W>) {
     let (group, row, t, d) = (mine.group, mine.row(), mine.lane % 4, a.d);
     // So that no registers hold what is made of it.
     let anew = device::unknown(d);
@@ -245,13 +248,13 @@ unsafe fn rows<const B: usize>(a: &Joint, mine: Mine, left: &mut Left) {
 }
 
 /// What is known of a lane's row so far, from every second component.
-struct SoFar {
+pub(super) struct SoFar {
     /// Largest density.
-    top: f32,
+    pub(super) top: f32,
     /// Σ 2^(density − top).
-    sum: f32,
+    pub(super) sum: f32,
     /// Of the block's groups.
-    first: u32,
+    pub(super) first: u32,
 }
 
 impl SoFar {
@@ -261,12 +264,12 @@ impl SoFar {
     }
 
     #[inline(always)]
-    fn keep(self, known: u32) {
+    pub(super) fn keep(self, known: u32) {
         Self::place(known).store4(0, [self.top, self.sum, f32::from_bits(self.first), 0.0]);
     }
 
     #[inline(always)]
-    fn kept(known: u32) -> Self {
+    pub(super) fn kept(known: u32) -> Self {
         let [top, sum, first, _] = Self::place(known).load4(0);
         Self { top, sum, first: first.to_bits() }
     }
@@ -282,7 +285,7 @@ impl SoFar {
 
     /// Normalisers and likelihoods.
     #[inline(always)]
-    unsafe fn finish(self, a: &Joint) {
+    pub(super) unsafe fn finish(self, a: &Joint) {
         let mine = Mine::of(self.first);
         let (group, row) = (mine.group, mine.row() + mine.lane / 2 % 2);
         let top = larger(self.top, warp::shuffle_xor(self.top, 1));

@@ -1,19 +1,22 @@
-//! Full covariances of up to 128 columns.
+//! Full covariances of up to 256 columns.
 //!
 //! [`mod@encode`] leaves the components' factors `W` as halves. [`joint`] holds 256 rows in registers while all components pass
 //! by, and leaves log joint densities, what rows are to be normalised with, and the rows' columns as halves. [`normalise`] makes
 //! responsibilities of them, in the order of a right operand, and [`moments`] adds products of two columns times
 //! responsibilities up, the columns' products formed in registers.
 //!
+//! Of more than 128 columns `joint_wide` takes the place of [`joint`], and has 32 rows of factors at a time in shared memory.
+//!
 //! With two halves for each number `joint_halves` takes the place of [`joint`], columns are left in `f32`, and each product is
 //! three, summed from nothing over 64 terms at most, since the tensor cores round towards zero, and added up in `f32`.
 //!
-//! Log joint densities, of size n×k, go through memory: made anew for each block of the moments, of which up to 37 share 128
+//! Log joint densities, of size n×k, go through memory: made anew for each block of the moments, of which 38 of 128 columns share 128
 //! components, they would take longer than all else.
 
 pub mod encode;
 pub mod joint;
 mod joint_halves;
+mod joint_wide;
 pub mod moments;
 pub mod normalise;
 mod units;
@@ -30,7 +33,10 @@ pub const ROWS: u32 = 64;
 pub const COMPONENTS: u32 = 128;
 
 /// Columns that there are kernels for.
-pub const COLUMNS: u32 = 128;
+pub const COLUMNS: u32 = 256;
+
+/// Blocks of columns up to which two components' factors are in shared memory twice.
+const NARROW: u32 = 4;
 
 /// Bytes of a core: eight lines of eight halves.
 const CORE: u32 = 128;
@@ -103,14 +109,22 @@ impl Full {
     /// Shared memory of a block of the joint densities and of one of the moments, in bytes.
     #[cfg(not(target_arch = "nvptx64"))]
     pub const fn shared_bytes(self) -> (u64, u64) {
-        let blocks = blocks(self.d);
-        let joint = if self.one { joint::shared_len(blocks) } else { joint_halves::shared_len(blocks) };
+        let joint = match (self.one, blocks(self.d)) {
+            (one, blocks) if blocks > NARROW => joint_wide::shared_len(blocks.next_multiple_of(2), one),
+            (true, blocks) => joint::shared_len(blocks),
+            (false, blocks) => joint_halves::shared_len(blocks),
+        };
         (joint, moments::shared_len(self.one))
     }
 
     /// Threads of a block of the joint densities and of one of the moments.
     pub const fn threads(self) -> (u32, u32) {
-        (if self.one { joint::THREADS } else { joint_halves::threads_of_block(blocks(self.d)) }, moments::THREADS)
+        let joint = match (self.one, blocks(self.d)) {
+            (one, blocks) if blocks > NARROW => joint_wide::threads_of_block(one),
+            (true, _) => joint::THREADS,
+            (false, blocks) => joint_halves::threads_of_block(blocks),
+        };
+        (joint, moments::THREADS)
     }
 
     /// The kernel for joint densities.
@@ -119,10 +133,14 @@ impl Full {
         match (self.one, blocks(self.d)) {
             (true, 2) => joint::warpgroups_joint_64(),
             (true, 3) => joint::warpgroups_joint_96(),
-            (true, _) => joint::warpgroups_joint_128(),
+            (true, 4) => joint::warpgroups_joint_128(),
+            (true, 5..=6) => joint::warpgroups_joint_192(),
+            (true, _) => joint::warpgroups_joint_256(),
             (false, 2) => joint::warpgroups_joint_halves_64(),
             (false, 3) => joint::warpgroups_joint_halves_96(),
-            (false, _) => joint::warpgroups_joint_halves_128(),
+            (false, 4) => joint::warpgroups_joint_halves_128(),
+            (false, 5..=6) => joint::warpgroups_joint_halves_192(),
+            (false, _) => joint::warpgroups_joint_halves_256(),
         }
     }
 

@@ -1,13 +1,12 @@
 //! Coefficients of the next densities as heads, in the order in which they are read.
 
 use super::super::super::halves::columns::{Columns, Scaled};
-use super::super::super::halves::encode::NARROWEST;
+use super::super::super::halves::encode::{nothing_to_read, tell_narrow};
 use super::super::super::place::Place;
-use super::super::super::state::{TROUBLE, stopped};
 use super::{COMPONENTS, NEXT_FEATURES, NEXT_OTHERS, core_bytes, stage_bytes};
 use crate::THREADS;
 use crate::device::mma::to_halves;
-use crate::device::{self, Shared, WARP, block_max, thread};
+use crate::device::{self, thread};
 use crate::each::each;
 
 kernels! {
@@ -45,7 +44,7 @@ kernels! {
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn shared_bytes(_: &Encode) -> u64 {
-    8 * (THREADS / WARP) as u64
+    8 * (THREADS / device::WARP) as u64
 }
 
 /// The kernel.
@@ -61,20 +60,14 @@ unsafe fn body(a: Encode) {
     let of = Columns { kind, k, d, place, scales, coefficients, means };
     // SAFETY: `k` is below `8*groups`, its coefficients are this block's.
     unsafe {
-        // After a trouble there are no coefficients worth reading.
-        let trouble = device::load(a.state.cast_const(), TROUBLE) != 0;
-        if trouble || (a.iteration > 0 && stopped(a.state.cast_const(), a.iteration)) {
+        if nothing_to_read(a.state, a.iteration) {
             return;
         }
         let there = k < a.k;
         let (mut constant, mut by, mut scale) = (f32::NEG_INFINITY, 0.0, 0.0);
         if there {
             let Scaled { scale: to, back, narrow, left_over } = of.scaled(true);
-            // Also where it is not a number.
-            let wide_enough = block_max(narrow, Shared::at(0)) <= NARROWEST;
-            if thread::thread_idx_x() == 0 && !wide_enough {
-                device::store(a.state, TROUBLE, a.iteration.max(1));
-            }
+            tell_narrow(narrow, a.state, a.iteration);
             let log2 = core::f64::consts::LOG2_E;
             constant = ((device::load(a.constants, k as u64) + left_over) * log2) as f32;
             (by, scale) = ((back * log2) as f32, to);

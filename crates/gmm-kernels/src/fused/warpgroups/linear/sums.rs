@@ -248,11 +248,12 @@ unsafe fn body<const S: usize, M: warpgroup::Sums>(a: Sums) {
                 let (j, square) = column(f, features, a.derive == derive::SQUARES);
                 // SAFETY: of a column, or of the norms.
                 let scale = if j <= a.d { unsafe { device::load(scales, j as u64) } } else { 1.0 };
-                // Powers of two: nothing is rounded.
-                let by = back(if square { scale * scale } else { scale }) * (1.0 / EXPONENTIAL);
+                // Powers of two: nothing is rounded, and squares of large columns stay finite.
+                let back = back(scale).to_f64();
+                let by = if square { back * back } else { back } / EXPONENTIAL.to_f64();
                 each(2, |r| {
                     at[2 * i + r] = place.column_sum(f, component(r));
-                    values[2 * i + r] = (sums[8 * s + i / 2 * 4 + 2 * r + i % 2] * by).to_f64();
+                    values[2 * i + r] = sums[8 * s + i / 2 * 4 + 2 * r + i % 2].to_f64() * by;
                 });
             });
             if accumulate {
