@@ -109,7 +109,7 @@ fn halves(all: &mut Vec<Signature>) {
 }
 
 fn full_by_warpgroups(all: &mut Vec<Signature>) {
-    use fused::warpgroups::full::Full;
+    use fused::warpgroups::full::{Full, columns_at_most};
     for heads in [true, false] {
         let of = |d: u32| Full::of(1, d, heads).expect("few columns");
         all.extend(
@@ -123,6 +123,9 @@ fn full_by_warpgroups(all: &mut Vec<Signature>) {
             ]
             .map(warpgroup),
         );
+        if columns_at_most(heads) > 128 {
+            all.push(warpgroup(one(of(columns_at_most(heads)).densities())));
+        }
     }
 }
 

@@ -72,7 +72,7 @@ struct Bounds {
 
 /// Kernels that gain by it and lose no register to memory, and those whose blocks have more than 256 threads, which could not
 /// be launched with more registers.
-const BOUNDS: [Bounds; 59] = [
+const BOUNDS: [Bounds; 56] = [
     Bounds { target: Some("sm_90a"), kernel: "heads_densities_full_8_narrow", threads: 128, blocks: 2 },
     Bounds { target: Some("sm_90a"), kernel: "heads_densities_full_8_wide", threads: 128, blocks: 2 },
     Bounds { target: Some("sm_90a"), kernel: "heads_densities_linear_wide", threads: 128, blocks: 3 },
@@ -109,10 +109,7 @@ const BOUNDS: [Bounds; 59] = [
     Bounds { target: Some("sm_90a"), kernel: "warpgroups_joint_halves_64", threads: 512, blocks: 1 },
     Bounds { target: Some("sm_90a"), kernel: "warpgroups_joint_halves_96", threads: 384, blocks: 1 },
     Bounds { target: Some("sm_90a"), kernel: "warpgroups_joint_halves_128", threads: 384, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_joint_192", threads: 384, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_joint_256", threads: 384, blocks: 1 },
     Bounds { target: Some("sm_90a"), kernel: "warpgroups_joint_halves_192", threads: 256, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_joint_halves_256", threads: 256, blocks: 1 },
     Bounds { target: Some("sm_90a"), kernel: "warpgroups_moments_full", threads: 256, blocks: 1 },
     Bounds { target: Some("sm_90a"), kernel: "warpgroups_moments_halves", threads: 256, blocks: 1 },
     Bounds { target: None, kernel: "lloyd_end", threads: 512, blocks: 1 },

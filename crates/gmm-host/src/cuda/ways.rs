@@ -89,11 +89,11 @@ fn halves_are_faster(shape: &Shape, variant: Variant) -> bool {
 /// covariances of 64 columns and 16 components 0.47 ms for 0.59, of 32 columns and 64 components (1e6 rows) 1.67 for 1.29; diagonal
 /// ones of 32 columns and 64 components 0.076 for 0.079, with components filled up to 128. Two halves, which warps multiply for 32
 /// components at a time or 64: of 48 columns and 24 components 0.75 for 0.60, 48 components 0.92 for 1.04; of 64 columns 1.03
-/// for 0.89 and 1.20 for 1.64.
+/// for 0.89 and 1.20 for 1.64; 1e5 rows of 33 columns and 64 components 0.49 for 0.53.
 fn worth_warpgroups(kind: Kind, k: u32, d: u32, one: bool) -> bool {
     match (kind, one) {
         (Kind::Full, true) => d > 32 && k >= 16,
-        (Kind::Full, false) => d >= 48 && k > 32,
+        (Kind::Full, false) => k > 32,
         _ => k >= 64,
     }
 }

@@ -188,11 +188,8 @@ pub(crate) fn fast(bench: &Bench, tally: &mut Tally) {
     // follow one another in the last.
     let mut sizes = vec![(2002, 33, 70), (1500, 100, 64)];
     if !bench.quick {
-        sizes
-            .extend([16, 40, 47, 64, 65, 80, 97, 120, 127, 128, 129, 190, 225].map(|d| (3000 + 18 * d, d, 64 + d / 4)));
+        sizes.extend([16, 40, 47, 64, 65, 80, 97, 120, 127, 128].map(|d| (3000 + 18 * d, d, 64 + d / 4)));
         sizes.extend([(20_002, 48, 129), (60_006, 64, 300), (30_012, 128, 260), (340_002, 33, 512)]);
-        // Full covariances of these alone have the rows for it.
-        sizes.extend([(40_012, 129, 64), (30_006, 180, 34), (30_008, 210, 33)]);
     }
     let mut ways = Vec::new();
     for (n, d, k) in sizes {

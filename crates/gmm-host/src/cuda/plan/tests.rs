@@ -123,7 +123,7 @@ fn sums_by_warpgroups_leave_little_of_their_waves_idle() {
         (chunks, u64::from(of.blocks_of_split()), 8 * of.place().sums())
     };
     // Nine tenths are busy, of 46 blocks by some waves, of 19 by a single one; partial results are not many bytes.
-    for (n, k, d) in [(100_000, 64, 129), (100_000, 33, 256), (200_000, 64, 64), (1_000_000, 1024, 128)] {
+    for (n, k, d) in [(100_000, 64, 129), (100_000, 33, 192), (200_000, 64, 64), (1_000_000, 1024, 128)] {
         let (chunks, each, bytes) = of(CovarianceType::Full, (n, k, d), false, "");
         let blocks = u64::from(chunks.splits) * each;
         assert!(10 * blocks >= 9 * blocks.next_multiple_of(132), "{n} {k} {d}: {chunks:?}, {each} blocks each");
@@ -137,6 +137,6 @@ fn sums_by_warpgroups_leave_little_of_their_waves_idle() {
     let (columns, each, _) = of(CovarianceType::Diag, (100_000, 1024, 128), true, "");
     assert_eq!(u64::from(columns.splits), 132 / each);
     // A single partial result of theirs may be more than a gigabyte.
-    assert_eq!(of(CovarianceType::Full, (1_000_000, 5000, 256), false, "").0.splits, 1);
+    assert_eq!(of(CovarianceType::Full, (1_000_000, 9000, 192), false, "").0.splits, 1);
     assert_eq!(of(CovarianceType::Full, (100_000, 64, 129), false, "splits=2,chunk=4096").0.splits, 2);
 }

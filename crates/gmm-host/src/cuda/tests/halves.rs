@@ -9,7 +9,7 @@ use crate::{EmOptions, EmRun, ReferenceEngine, shift};
 
 /// What is allowed in `f32`, relative to the size of what is compared: a product in halves has an error of 2⁻²², and what is
 /// lost on top of it stays within `limits` of `cuda/digits.rs`.
-const ALLOWED: f64 = 2e-5;
+pub(super) const ALLOWED: f64 = 2e-5;
 
 /// A GPU whose blocks have little shared memory, so that few shapes are for a single pass.
 const LITTLE: Machine = Machine { shared: 52 << 10, ..Machine::ONE };

@@ -1,8 +1,8 @@
-//! The fast mode's passes by warpgroups as the host puts them together.
+//! Passes by warpgroups as the host puts them together: the fast mode's, and those of two halves.
 
 use std::ops::ControlFlow;
 
-use super::halves::{ALLOWED_IN_HEADS, problem, reference_with, same};
+use super::halves::{ALLOWED, ALLOWED_IN_HEADS, problem, reference_with, same};
 use super::*;
 use crate::cuda::fake::MOST_SHARED;
 use crate::em::run;
@@ -48,6 +48,24 @@ fn rows_at_once_and_in_chunks_agree_with_the_reference_as_far_as_heads_go() {
             same(&got, &want, 2.0 * ALLOWED_IN_HEADS, &what);
             fake.0.assert_clean(&what);
         }
+    }
+}
+
+#[test]
+fn two_halves_of_full_covariances_agree_with_the_reference() {
+    let in_chunks = "variant=warpgroups,chunk=128,splits=2";
+    for (shape, plan) in [((300, 40, 3), "variant=warpgroups"), ((300, 40, 3), in_chunks), ((190, 130, 2), in_chunks)] {
+        let what = format!("{shape:?} {plan}");
+        let (rows, start) = problem(CovarianceType::Full, shape);
+        let data = Dataset::new(rows).unwrap();
+        let fake = Fake::install(HOPPER);
+        let options = EmOptions { fast: false, ..options(2) };
+        let mut rows = loaded(plan, &data).unwrap();
+        let got = run(&mut rows, start.clone(), &options, 0, &mut |_| ControlFlow::Continue(())).unwrap();
+        drop(rows);
+        assert_eq!(got.on_device.map(|on| (on.way, on.iterations)), Some(("wide-halves", 2)), "{what}");
+        same(&got, &reference_with(&data, &start, 2, 0.1), ALLOWED, &what);
+        fake.0.assert_clean(&what);
     }
 }
 

@@ -30,7 +30,7 @@ kernels! {
         x: *const f32,
         /// Rows of the chunk.
         n: u64,
-        /// Dimensions, at most [`COLUMNS`](super::COLUMNS).
+        /// Dimensions, at most [`columns_at_most`](super::columns_at_most).
         d: u32,
         /// [`Full::components`](super::Full::components).
         components: u32,
@@ -61,16 +61,8 @@ kernels! {
     warpgroups_joint_halves_96 => joint_halves::body::<3>, joint_halves::shared_bytes, joint_halves::threads;
     /// Two halves, up to 128 columns.
     warpgroups_joint_halves_128 => joint_halves::body::<4>, joint_halves::shared_bytes, joint_halves::threads;
-    /// Up to 192 columns.
-    warpgroups_joint_192 => joint_wide::body::<6, 48, true>, joint_wide::shared_bytes::<6, true>, joint_wide::threads::<true>;
-    /// Up to 256 columns.
-    warpgroups_joint_256 => joint_wide::body::<8, 64, true>, joint_wide::shared_bytes::<8, true>, joint_wide::threads::<true>;
     /// Two halves, up to 192 columns.
-    warpgroups_joint_halves_192 =>
-        joint_wide::body::<6, 48, false>, joint_wide::shared_bytes::<6, false>, joint_wide::threads::<false>;
-    /// Two halves, up to 256 columns.
-    warpgroups_joint_halves_256 =>
-        joint_wide::body::<8, 64, false>, joint_wide::shared_bytes::<8, false>, joint_wide::threads::<false>;
+    warpgroups_joint_halves_192 => joint_wide::body, joint_wide::shared_bytes, joint_wide::threads;
 }
 
 /// Threads of a block.
@@ -107,7 +99,7 @@ fn threads(_: &Joint) -> u32 {
 /// What is less than every density, and finite, so that a difference to −∞ is a number.
 pub(super) const LOWEST: f32 = -3e38;
 
-/// Left operands of a lane's two rows of up to 128 columns: eight words for each 32 that a kernel has.
+/// Left operands of a lane's two rows: eight words for each 32 columns that a kernel has.
 type Left = [u32; 32];
 
 /// The kernel for `B` blocks of 32 columns.
@@ -135,7 +127,7 @@ unsafe fn body<const B: usize>(a: Joint) {
         let mine = Mine::of(first);
         if mine.group < groups {
             // SAFETY: rows that there are.
-            unsafe { rows::<B, 32>(&a, mine, &mut left) };
+            unsafe { rows::<B>(&a, mine, &mut left) };
         }
         SoFar { top: [LOWEST; 2], sum: [0.0; 2] }.keep::<B>();
         let mut stage = 0;
@@ -254,7 +246,7 @@ unsafe fn send<const B: usize>(a: &Joint, half: u32, stage: u32, pair: usize) {
 
 /// Takes in a lane's rows, `2g` and `2g+1` of its warp's sixteen; what it has of the columns is written as the moments want it.
 #[inline(always)]
-pub(super) unsafe fn rows<const B: usize, const W: usize>(a: &Joint, mine: Mine, left: &mut [u32; W]) {
+unsafe fn rows<const B: usize>(a: &Joint, mine: Mine, left: &mut Left) {
     let (group, row, t) = (mine.group, mine.row(), mine.lane % 4);
     // Of fewer columns found anew, so that no registers hold what is made of it; of more the assembler then holds more.
     let d = if B < 4 { device::unknown(a.d) } else { a.d };

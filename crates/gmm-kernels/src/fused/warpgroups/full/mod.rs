@@ -1,14 +1,13 @@
-//! Full covariances of up to 256 columns.
+//! Full covariances of up to 128 columns, in two halves up to 192.
 //!
 //! [`mod@encode`] leaves the components' factors `W` as halves. [`joint`] holds 256 rows in registers while all components pass
 //! by, and leaves log joint densities, what rows are to be normalised with, and the rows' columns as halves. [`normalise`] makes
 //! responsibilities of them, in the order of a right operand, and [`moments`] adds products of two columns times
 //! responsibilities up, the columns' products formed in registers.
 //!
-//! Of more than 128 columns `joint_wide` takes the place of [`joint`], and has 32 rows of factors at a time in shared memory.
-//!
 //! With two halves for each number `joint_halves` takes the place of [`joint`], columns are left in `f32`, and each product is
-//! three, summed from nothing over 64 terms at most, since the tensor cores round towards zero, and added up in `f32`.
+//! three, summed from nothing over 64 terms at most, since the tensor cores round towards zero, and added up in `f32`. Of more than
+//! 128 columns it is `joint_wide`, which has 32 rows of factors at a time in shared memory.
 //!
 //! Log joint densities, of size n×k, go through memory: made anew for each block of the moments, of which 38 of 128 columns share 128
 //! components, they would take longer than all else.
@@ -32,11 +31,16 @@ pub const ROWS: u32 = 64;
 /// Components of a block of the moments.
 pub const COMPONENTS: u32 = 128;
 
-/// Columns that there are kernels for.
-pub const COLUMNS: u32 = 256;
+/// Columns that there are kernels for. Of two halves for more of them a log density is more than 1e-5 off.
+pub const fn columns_at_most(one: bool) -> u32 {
+    32 * if one { NARROW } else { WIDE }
+}
 
 /// Blocks of columns up to which two components' factors are in shared memory twice.
 const NARROW: u32 = 4;
+
+/// Blocks of columns up to which their rows are left operands in registers.
+const WIDE: u32 = 6;
 
 /// Bytes of a core: eight lines of eight halves.
 const CORE: u32 = 128;
@@ -46,7 +50,7 @@ const CORE: u32 = 128;
 pub struct Full {
     /// Components.
     pub k: u32,
-    /// Dimensions, at most [`COLUMNS`].
+    /// Dimensions, at most [`columns_at_most`].
     pub d: u32,
     /// Of each number its head alone; else two halves, and three products for one, to 22 bits.
     pub one: bool,
@@ -55,7 +59,7 @@ pub struct Full {
 impl Full {
     /// For a shape, if there are kernels for it.
     pub const fn of(k: u32, d: u32, one: bool) -> Option<Self> {
-        if k > 0 && d > 0 && d <= COLUMNS { Some(Self { k, d, one }) } else { None }
+        if k > 0 && d > 0 && d <= columns_at_most(one) { Some(Self { k, d, one }) } else { None }
     }
 
     /// Where sums lie: of a multiple of 32 components, which are written together.
@@ -110,9 +114,9 @@ impl Full {
     #[cfg(not(target_arch = "nvptx64"))]
     pub const fn shared_bytes(self) -> (u64, u64) {
         let joint = match (self.one, blocks(self.d)) {
-            (one, blocks) if blocks > NARROW => joint_wide::shared_len(blocks.next_multiple_of(2), one),
             (true, blocks) => joint::shared_len(blocks),
-            (false, blocks) => joint_halves::shared_len(blocks),
+            (false, blocks) if blocks <= NARROW => joint_halves::shared_len(blocks),
+            (false, _) => joint_wide::SHARED,
         };
         (joint, moments::shared_len(self.one))
     }
@@ -120,9 +124,9 @@ impl Full {
     /// Threads of a block of the joint densities and of one of the moments.
     pub const fn threads(self) -> (u32, u32) {
         let joint = match (self.one, blocks(self.d)) {
-            (one, blocks) if blocks > NARROW => joint_wide::threads_of_block(one),
             (true, _) => joint::THREADS,
-            (false, blocks) => joint_halves::threads_of_block(blocks),
+            (false, blocks) if blocks <= NARROW => joint_halves::threads_of_block(blocks),
+            (false, _) => joint_wide::THREADS,
         };
         (joint, moments::THREADS)
     }
@@ -133,14 +137,11 @@ impl Full {
         match (self.one, blocks(self.d)) {
             (true, 2) => joint::warpgroups_joint_64(),
             (true, 3) => joint::warpgroups_joint_96(),
-            (true, 4) => joint::warpgroups_joint_128(),
-            (true, 5..=6) => joint::warpgroups_joint_192(),
-            (true, _) => joint::warpgroups_joint_256(),
+            (true, _) => joint::warpgroups_joint_128(),
             (false, 2) => joint::warpgroups_joint_halves_64(),
             (false, 3) => joint::warpgroups_joint_halves_96(),
             (false, 4) => joint::warpgroups_joint_halves_128(),
-            (false, 5..=6) => joint::warpgroups_joint_halves_192(),
-            (false, _) => joint::warpgroups_joint_halves_256(),
+            (false, _) => joint::warpgroups_joint_halves_192(),
         }
     }
 

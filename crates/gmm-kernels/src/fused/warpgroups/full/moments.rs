@@ -27,7 +27,7 @@ kernels! {
         n: u64,
         /// Components.
         k: u32,
-        /// Dimensions, at most [`COLUMNS`](super::COLUMNS).
+        /// Dimensions, at most [`columns_at_most`](super::columns_at_most).
         d: u32,
         /// `(d,)`: of columns; powers of two.
         scales: *const f32,
