@@ -6,7 +6,7 @@
 //!
 //! An M-step of a few rows for each component leaves covariances of few digits, and a loop on the device hands over to ways
 //! that will not be timed. Where the reference's `m` are so few, the loop gets the rows that will be timed, up to a million of
-//! them, and passes over these are its truth: the same as were held against the reference.
+//! them, and passes over these are its truth, by the kernels that are held against the reference.
 
 use std::fmt;
 use std::ops::ControlFlow;
