@@ -8,16 +8,20 @@
 //! that will not be timed. Where the reference's `m` are so few, the loop gets the rows that will be timed, up to a million of
 //! them, and passes over these are its truth, by the kernels that are held against the reference.
 
+mod again;
+mod kmeans;
+
 use std::fmt;
 use std::ops::ControlFlow;
 
 use anyhow::{Result, ensure};
-use gmm_host::init::RowDraw;
-use gmm_host::{DISTANCE_ROWS, EmOptions, Engine, Resident, fast_loss, run_em, shift};
-use gmm_model::{CovarianceType, Mixture, Precision, Statistics, m_step, packed_index, packed_len, reference};
+use gmm_host::{EmOptions, Engine, Resident, fast_loss, run_em, shift};
+use gmm_model::{Mixture, Precision, Statistics, m_step, reference};
 use ndarray::{ArrayView1, ArrayView2, Axis};
 use rayon::prelude::*;
 
+use self::again::{rounding_of_means, sums_again};
+pub(crate) use self::kmeans::check_kmeans;
 use super::data::Source;
 use super::timing;
 use super::workloads::{Tolerance, Workload, tolerance};
@@ -245,74 +249,6 @@ pub(crate) fn statistics(mixture: &Mixture, rows: ArrayView2<'_, f64>) -> Statis
     sum
 }
 
-/// The sums about `start`'s means that lead to a mixture.
-fn sums_again(stepped: &Stepped, start: &Mixture, n: u64, reg_covar: f64) -> Statistics {
-    let (mixture, kind) = (&stepped.mixture, start.covariance_type());
-    let (k, d) = mixture.means().dim();
-    let mut out = Statistics::zero(kind, start.means().to_owned());
-    out.n_rows = n;
-    out.total_weight = n as f64;
-    out.log_likelihood = stepped.mean_log_likelihood * n as f64;
-    let mut shifts = &mixture.means() - &start.means();
-    for c in 0..k {
-        let weight = mixture.weights()[c] * n as f64;
-        out.weight[c] = weight;
-        shifts.row_mut(c).mapv_inplace(|v| v * weight);
-    }
-    for c in 0..k {
-        let weight = out.weight[c].max(f64::MIN_POSITIVE);
-        let first = shifts.row(c);
-        // Tied: one matrix for all rows, to which each component adds what its mean moved.
-        let whole = if kind == CovarianceType::Tied && c > 0 { 0.0 } else { 1.0 };
-        let rows = if kind == CovarianceType::Tied { n as f64 } else { weight };
-        let (at, len) = place(kind, c, d);
-        let of = (mixture, c, reg_covar);
-        add_second(&mut out.second[at..at + len], of, whole * rows, first, weight);
-    }
-    out.first = shifts;
-    out
-}
-
-/// Where component `c`'s second moments are.
-const fn place(kind: CovarianceType, c: usize, d: usize) -> (usize, usize) {
-    match kind {
-        CovarianceType::Full => (c * packed_len(d), packed_len(d)),
-        CovarianceType::Tied => (0, packed_len(d)),
-        CovarianceType::Diag => (c * d, d),
-        CovarianceType::Spherical => (c, 1),
-    }
-}
-
-/// Adds `rows (Σ − reg I) + first firstᵀ / weight`, in the kind's packing.
-fn add_second(
-    out: &mut [f64],
-    (mixture, c, reg_covar): (&Mixture, usize, f64),
-    rows: f64,
-    first: ArrayView1<'_, f64>,
-    weight: f64,
-) {
-    use gmm_model::Covariances::{Diag, Full, Spherical, Tied};
-    let d = first.len();
-    let entry = |sigma: f64, i: usize, j: usize| {
-        let reg = if i == j { reg_covar } else { 0.0 };
-        rows * (sigma - reg) + first[i] * first[j] / weight
-    };
-    match mixture.covariances() {
-        Full(all) => (0..d).for_each(|i| (0..=i).for_each(|j| out[packed_index(i, j)] += entry(all[[c, i, j]], i, j))),
-        Tied(a) => (0..d).for_each(|i| (0..=i).for_each(|j| out[packed_index(i, j)] += entry(a[[i, j]], i, j))),
-        Diag(a) => (0..d).for_each(|i| out[i] += entry(a[[c, i]], i, i)),
-        Spherical(a) => out[0] += (0..d).map(|i| entry(a[c], i, i)).sum::<f64>(),
-    }
-}
-
-/// What finding the first moments again from means loses: the means' own rounding over how far they moved.
-fn rounding_of_means(means: ArrayView2<'_, f64>, truth: &Statistics) -> f64 {
-    let weighted = |(c, mean): (usize, ArrayView1<'_, f64>)| truth.weight[c].powi(2) * mean.dot(&mean);
-    let size = means.outer_iter().enumerate().map(weighted).sum::<f64>().sqrt();
-    let moved = truth.first.iter().map(|v| v * v).sum::<f64>().sqrt();
-    4.0 * f64::EPSILON * size / moved.max(f64::MIN_POSITIVE)
-}
-
 fn worst(a: Errors, b: Errors) -> Errors {
     Errors {
         weight: a.weight.max(b.weight),
@@ -347,42 +283,6 @@ fn overlap(mixture: &Mixture, rows: ArrayView2<'_, f64>) -> f64 {
     };
     let each: Vec<f64> = rows.par_iter().map(of).collect();
     each.iter().sum::<f64>() / each.len() as f64
-}
-
-/// Compares the passes that k-means is made of: distances to a row, and the inertia about centres.
-///
-/// # Errors
-/// What the engine says. `Some` text where an answer is wrong. Inertia and not the clusters: a row half way between
-/// two centres may go to either.
-pub(crate) fn check_kmeans(engine: &dyn Engine, source: &Source, workload: &Workload) -> Result<Option<String>> {
-    let Workload { precision, shape: Shape { n, .. }, checked, .. } = *workload;
-    let start = source.start(CovarianceType::Spherical, false)?;
-    let (distinct, data) = source.repeated(checked, n, precision, false)?;
-    let mut rows = engine.load(&data, precision, &shift::of_data(&data))?;
-    let squared =
-        |x: ArrayView1<'_, f64>, y: ArrayView1<'_, f64>| -> f64 { x.iter().zip(y).map(|(a, b)| (a - b).powi(2)).sum() };
-    let centre = distinct.row(0);
-    rows.forget_centres();
-    let sums = rows.add_centre(&centre.to_vec())?;
-    #[expect(clippy::single_range_in_vec_init, reason = "one range of rows: all of them")]
-    let found = rows.near(&[0..n])?;
-    let truth: Vec<f64> = (0..n).map(|i| squared(distinct.row(i % checked), centre)).collect();
-    let drawn = rows.weigh_draws(&[RowDraw { group: n / 2 / DISTANCE_ROWS, uniform: 0.5 }], None)?;
-    let far = distinct.row(drawn.rows[0] % checked);
-    let left: f64 = (0..n).map(|i| truth[i].min(squared(distinct.row(i % checked), far))).sum();
-    rows.forget_centres();
-    let of_sums = (sums.iter().sum::<f64>() / truth.iter().sum::<f64>() - 1.0).abs();
-    let distances = frobenius(&found, &truth, 1.0).max((drawn.left[0] / left - 1.0).abs()).max(of_sums);
-    let centres = start.means();
-    let nearest = rows.nearest(CovarianceType::Spherical, centres)?;
-    let least = |i: usize| centres.outer_iter().map(|c| squared(distinct.row(i), c)).fold(f64::INFINITY, f64::min);
-    let inertia =
-        (n / checked) as f64 * (0..checked).into_par_iter().map(least).collect::<Vec<_>>().iter().sum::<f64>();
-    let inertia = (nearest.second.iter().sum::<f64>() / inertia - 1.0).abs();
-    let rows_agree = nearest.n_rows == n as u64 && nearest.weight.iter().sum::<f64>() == n as f64;
-    let allowed = tolerance(precision).sums;
-    let right = distances <= allowed && inertia <= allowed && rows_agree;
-    Ok((!right).then(|| format!("k-means: distances {distances:.1e}, inertia {inertia:.1e}, rows {rows_agree}")))
 }
 
 /// The tolerance with which a fit of some iterations is judged, as a multiple of one iteration's.
