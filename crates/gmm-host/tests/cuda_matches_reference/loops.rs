@@ -137,7 +137,7 @@ pub(crate) fn large(bench: &Bench, tally: &mut Tally) {
             (2003, 256, 2),
             (2503, 500, 2),
             (20_001, 65, 64),
-            // Without weights, so that float32 rows with full covariances go by warpgroups.
+            // Without weights, so that float32 rows with full covariances of up to 192 columns go by warpgroups.
             (30_002, 48, 64),
             (30_006, 64, 70),
             (60_008, 97, 65),
