@@ -104,8 +104,8 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The rows on an engine, for a fit where there is a `limit`: [`Engine::load_to_move`], else [`Engine::load`]. None of
-    /// them may be farther from the shift than that in any column; whether those on a GPU are finite is seen only now.
+    /// The rows on an engine. Where there is a `limit`, none of those on a GPU may be farther from the shift than that in any
+    /// column; whether they are finite is seen only now.
     ///
     /// # Errors
     /// As for [`Engine::load`]; of rows on a GPU [`Error::Data`] and [`Error::Scale`].
@@ -117,11 +117,7 @@ impl<'a> Data<'a> {
         limit: Option<f64>,
     ) -> Result<Box<dyn Resident>, Error> {
         match self {
-            Self::Host(data) => {
-                let Some(limit) = limit else { return engine.load(data, precision, shift) };
-                crate::shift::check_largest(data, shift, precision, limit)?;
-                engine.load_to_move(data, precision, shift)
-            }
+            Self::Host(data) => engine.load(data, precision, shift),
             Self::Device(data) => match engine.load_there(data, precision, shift, limit) {
                 // On the device all rows and those of positive weight lie side by side for a moment: these alone may fit.
                 Err(full @ Error::Memory { .. }) => match data.fetch_present()? {

@@ -112,7 +112,8 @@ pub fn check_names(found: Option<&[String]>, expected: Option<&[String]>) -> Res
     }
 }
 
-/// Loads rows to be evaluated under `mixture`: about a median of its means.
+/// Loads rows to be evaluated under `mixture`: about a median of its means, and in `f64` where a component is so narrow and
+/// so far from that point that `f32` would lose digits of its rows.
 ///
 /// # Errors
 /// As for [`log_densities`].
@@ -125,5 +126,7 @@ pub fn load<'a>(
     let data = data.into();
     crate::engine::check_features(data.dim().1, mixture.n_features())?;
     shift::check_weights(data, engine.precision(precision))?;
-    data.load(engine, precision, &shift::of_mixture(mixture), None)
+    let at = shift::of_mixture(mixture);
+    let precision = if shift::is_felt(mixture, &at, precision) { Precision::F64 } else { precision };
+    data.load(engine, precision, &at, None)
 }

@@ -9,7 +9,7 @@ use ndarray::Array2;
 use crate::em::{self, EmOptions, EmRun, Observer, OnDevice};
 use crate::init::{self, Init, Start};
 use crate::shift::Sample;
-use crate::{Data, Engine, Error, FastLoss, Resident, Tuning, Wanted, evaluate, fast, memory, shift};
+use crate::{Data, Engine, Error, FastLoss, Resident, Tuning, Wanted, evaluate, fast, hold, memory, shift};
 
 /// What to fit and when to stop. Names and defaults are scikit-learn's.
 #[derive(Clone, Debug, PartialEq)]
@@ -211,11 +211,11 @@ fn fit_data(
     let present = data.without_absent_rows();
     let data = present.as_ref().map_or(data, Data::from);
     check(data, options)?;
-    let precision = options.precision.unwrap_or(data.precision());
-    shift::check_weights(data, precision)?;
+    let asked = options.precision.unwrap_or(data.precision());
+    shift::check_weights(data, asked)?;
     let sample = Sample::of(data)?;
-    let at = sample.medians();
-    let mut rows = data.load(engine, precision, &at, Some(shift::limit(at.len(), precision)))?;
+    let at = sample.shift();
+    let (mut rows, precision) = hold::for_fit(data, engine, asked, &sample, &at, options.reg_covar)?;
     let mut warnings = regularisation(rows.as_mut(), &sample, &at, options.reg_covar)?;
     let (best, empty_at_start) = best_run(rows.as_mut(), data, &at, options, precision, observer)?;
     let on_device = best.on_device;
@@ -225,12 +225,14 @@ fn fit_data(
     };
     // Held about a median of the mixture's means as every later evaluation holds them: the saved model scores these data
     // to the same bits.
-    let evaluation = if rows.hold_about(&shift::of_mixture(&best.mixture))? {
+    let near = shift::of_mixture(&best.mixture);
+    let held_alike = precision == engine.precision(asked) && !shift::is_felt(&best.mixture, &near, precision);
+    let evaluation = if held_alike && rows.hold_about(&near)? {
         rows.evaluate(&best.mixture, Wanted::default())?
     } else {
         // The rows go first, so that no more memory is taken.
         drop(rows);
-        evaluate::score(engine, &best.mixture, data, precision)?
+        evaluate::score(engine, &best.mixture, data, asked)?
     };
     if evaluation.log_likelihood.is_nan() || evaluation.entropy.is_nan() {
         return Err(Error::Likelihood { iteration: best.iterations, value: f64::NAN });

@@ -15,6 +15,7 @@ mod error;
 pub mod evaluate;
 mod fast;
 mod fit;
+mod hold;
 pub mod init;
 mod likelihood;
 pub mod memory;

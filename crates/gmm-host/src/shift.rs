@@ -1,8 +1,6 @@
 //! The point about which rows are held: within the bulk of the data, so that a common offset costs no digits.
 
-use std::thread;
-
-use gmm_model::{Dataset, Matrix, Mixture, Precision};
+use gmm_model::{Covariances, Dataset, Factors, Mixture, Precision};
 use ndarray::{Array2, ArrayView1};
 
 use crate::{Data, Error};
@@ -10,13 +8,15 @@ use crate::{Data, Error};
 /// Rows looked at; more would not place the median better than it needs to be.
 const SAMPLE: usize = 1023;
 
-/// Per column, the median of up to 1023 evenly strided rows, `(d,)`.
+/// Per column, the median of up to 1023 evenly strided rows, rounded to few bits, `(d,)`.
 ///
 /// Any point within the bulk serves. The median is one even where a few rows are at 1e200, which would drag a mean
-/// along and cost all other rows their digits; and it is a value of the data, so a constant column becomes exact zeros.
+/// along and cost all other rows their digits. It is rounded to a multiple of a power of two of about the bulk's spread
+/// (0 where it is smaller): then `x − shift` is exact for rows far outside of the bulk too, such as a sentinel -9999 in
+/// `f32`. A constant column keeps its value, and becomes exact zeros.
 pub fn of_data(data: &Dataset) -> Vec<f64> {
     match Sample::of(data.into()) {
-        Ok(sample) => sample.medians(),
+        Ok(sample) => sample.shift(),
         Err(_) => unreachable!("rows on the host are at hand"),
     }
 }
@@ -68,14 +68,20 @@ impl<'a> Sample<'a> {
     }
 
     /// What [`of_data`] gives.
-    pub(crate) fn medians(&self) -> Vec<f64> {
-        let median = |column: ArrayView1<'_, f64>| {
-            let mut values = column.to_vec();
-            let middle = values.len() / 2;
-            let (_, median, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
-            *median
+    pub(crate) fn shift(&self) -> Vec<f64> {
+        let of = |mut column: Quantiles| {
+            let median = column.at(0.5);
+            // The outer pair only where most of the rows are equal, since sentinels may be among them.
+            let spread = [0.25, 0.05].map(|q| column.at(1.0 - q) - column.at(q)).into_iter().find(|s| *s > 0.0);
+            few_bits(median, spread.unwrap_or(0.0))
         };
-        self.rows.columns().into_iter().map(median).collect()
+        self.rows.columns().into_iter().map(|column| of(Quantiles(column.to_vec()))).collect()
+    }
+
+    /// Per column, the distance of the 5th and the 95th percentile, `(d,)`.
+    pub(crate) fn spreads(&self) -> Vec<f64> {
+        let of = |mut column: Quantiles| column.at(0.95) - column.at(0.05);
+        self.rows.columns().into_iter().map(|column| of(Quantiles(column.to_vec()))).collect()
     }
 
     /// Per column, a number that the variance of the rows is no smaller than, `(d,)`; `at` is what [`of_data`] found.
@@ -101,12 +107,32 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Per column, the weighted median of the components' means, `(d,)`: for evaluation, so that a row's result does not
-/// depend on the rows beside it. A median for the same reason as in [`of_data`]: a component far out must not cost the
-/// others their digits.
+/// Values in any order.
+struct Quantiles(Vec<f64>);
+
+impl Quantiles {
+    fn at(&mut self, share: f64) -> f64 {
+        let index = (share * (self.0.len() - 1) as f64).round() as usize;
+        let (_, value, _) = self.0.select_nth_unstable_by(index, f64::total_cmp);
+        *value
+    }
+}
+
+/// `value` as a multiple of the largest power of two that is no larger than `spread / 2`; unchanged where `spread` is 0 or
+/// `value` has no digits beyond that.
+fn few_bits(value: f64, spread: f64) -> f64 {
+    let unit = (0.5 * spread).log2().floor().exp2();
+    let multiple = (value / unit).round_ties_even();
+    // From 2^53 on every number is a multiple; and a unit that underflowed divides nothing.
+    if unit > 0.0 && multiple.abs() < 2f64.powi(53) { multiple * unit } else { value }
+}
+
+/// Per column, the weighted median of the components' means, rounded to few bits, `(d,)`: for evaluation, so that a row's
+/// result does not depend on the rows beside it. A median, and rounded, for the same reasons as in [`of_data`]: a
+/// component far out must neither cost the others their digits nor lose its own.
 pub fn of_mixture(mixture: &Mixture) -> Vec<f64> {
-    let weights = mixture.weights();
-    let median = |column: ndarray::ArrayView1<'_, f64>| {
+    let (weights, means) = (mixture.weights(), mixture.means());
+    let median = |(j, column): (usize, ArrayView1<'_, f64>)| {
         let mut order: Vec<usize> = (0..column.len()).collect();
         order.sort_by(|&a, &b| column[a].total_cmp(&column[b]));
         let mut below = 0.0;
@@ -115,43 +141,40 @@ pub fn of_mixture(mixture: &Mixture) -> Vec<f64> {
             below += weights[c];
             below >= half
         });
-        column[*found.unwrap_or(&order[0])]
+        let c = *found.unwrap_or(&order[0]);
+        few_bits(column[c], deviation(mixture.covariances(), c, j))
     };
-    mixture.means().columns().into_iter().map(median).collect()
+    means.columns().into_iter().enumerate().map(median).collect()
 }
 
-/// How far a row may be from the shift in a column: beyond, squares summed over `d` columns and some thousand rows would
-/// overflow.
-pub(crate) fn limit(d: usize, precision: Precision) -> f64 {
-    let max = match precision {
-        Precision::F32 => f64::from(f32::MAX),
-        Precision::F64 => f64::MAX,
-    };
-    // A difference of two such values has a square four times as large.
-    (max / (4096.0 * d as f64)).sqrt()
-}
-
-/// Refuses data beyond a [`limit`]. Cost: one read of the data.
-///
-/// # Errors
-/// [`Error::Scale`] with the first such column.
-pub(crate) fn check_largest(data: &Dataset, shift: &[f64], precision: Precision, limit: f64) -> Result<(), Error> {
-    let largest = match data.rows() {
-        Matrix::F32(a) => largest(a.as_slice().expect("row-major"), shift),
-        Matrix::F64(a) => largest(a.as_slice().expect("row-major"), shift),
-    };
-    too_far(&largest, limit, precision)
-}
-
-/// Refuses a column whose largest distance from the shift is beyond a limit.
-///
-/// # Errors
-/// [`Error::Scale`] with the first such column.
-pub(crate) fn too_far(largest: &[f64], limit: f64, precision: Precision) -> Result<(), Error> {
-    match largest.iter().position(|&v| v > limit) {
-        Some(column) => Err(Error::Scale { column, value: largest[column], precision: precision.name() }),
-        None => Ok(()),
+/// The standard deviation of component `c` in column `j`.
+fn deviation(covariances: &Covariances, c: usize, j: usize) -> f64 {
+    match covariances {
+        Covariances::Full(a) => a[[c, j, j]],
+        Covariances::Tied(a) => a[[j, j]],
+        Covariances::Diag(a) => a[[c, j]],
+        Covariances::Spherical(a) => a[c],
     }
+    .sqrt()
+}
+
+/// Whether rounding to `precision` at the components' distance from the shift is felt in their standard deviations: then a
+/// row's difference to a mean must be formed before it is scaled, and from numbers that have its digits.
+///
+/// Felt from 2⁻¹³ (`f32`) and 2⁻³² (`f64`) of a deviation on, the smallest of each component in each column given those
+/// before it. Cost `k*d`.
+pub fn is_felt(mixture: &Mixture, shift: &[f64], precision: Precision) -> bool {
+    let most = match precision {
+        Precision::F32 => 2f64.powi(24 - 13),
+        Precision::F64 => 2f64.powi(53 - 32),
+    };
+    let scale = |c: usize, j: usize| match mixture.factors() {
+        Factors::Full(all) => all[c].at(j, j),
+        Factors::Tied(one) => one.at(j, j),
+        Factors::Diag(sd) => sd[[c, j]],
+        Factors::Spherical(sd) => sd[c],
+    };
+    mixture.means().indexed_iter().any(|((c, j), mean)| (mean - shift[j]).abs() > most * scale(c, j))
 }
 
 /// Refuses row weights whose products with squares would leave the range of `precision`.
@@ -174,41 +197,6 @@ pub(crate) fn check_weights(data: Data<'_>, precision: Precision) -> Result<(), 
             Err(Error::Option { option: "the size of row weights", value: format!("{value:e}"), must })
         }
     }
-}
-
-/// Fewer numbers than this are read sooner than a thread is started.
-const SMALL: usize = 1 << 16;
-
-/// The largest |x − shift| of each column.
-///
-/// The threads live as long as the call. A pool that all engines share would be dead in a forked process, and the first
-/// fit there would wait for it for ever.
-fn largest<T: Copy + Into<f64> + Sync>(rows: &[T], shift: &[f64]) -> Vec<f64> {
-    let d = shift.len();
-    // Several rows at a time where they are short, so that there is enough for the machine's vectors.
-    let width = d * (32 / d).max(1);
-    let at: Vec<f64> = shift.iter().copied().cycle().take(width).collect();
-    let of_chunk = |rows: &[T]| {
-        let mut out = vec![0.0f64; width];
-        for rows in rows.chunks(width) {
-            for ((slot, &v), s) in out.iter_mut().zip(rows).zip(&at) {
-                let distance = (v.into() - s).abs();
-                *slot = if distance > *slot { distance } else { *slot };
-            }
-        }
-        (0..d).map(|column| out[column..].iter().step_by(d).fold(0.0f64, |m, v| m.max(*v))).collect()
-    };
-    // To ask how many there are takes as long as some thousand rows.
-    let threads = if rows.len() < SMALL { 1 } else { thread::available_parallelism().map_or(1, usize::from) };
-    if threads == 1 {
-        return of_chunk(rows);
-    }
-    let share = (rows.len() / d).div_ceil(threads) * d;
-    thread::scope(|scope| {
-        let started: Vec<_> = rows.chunks(share).map(|rows| scope.spawn(move || of_chunk(rows))).collect();
-        let found = started.into_iter().map(|one| one.join().expect("comparing numbers does not panic"));
-        found.fold(vec![0.0; d], |a: Vec<f64>, b| a.iter().zip(&b).map(|(a, b)| a.max(*b)).collect())
-    })
 }
 
 #[cfg(test)]
@@ -250,22 +238,5 @@ mod tests {
         }
         let huge = Dataset::new(array![[1e300], [-1e300], [1e300]]).unwrap();
         assert_eq!(Sample::of((&huge).into()).unwrap().variances_at_least(&[1e300]), [0.0]);
-    }
-
-    #[test]
-    fn the_largest_of_each_column_is_found_wherever_it_lies() {
-        for d in [1, 3, 16, 31, 33, 70] {
-            let n = 50;
-            for row in [0, 1, 48, 49] {
-                for column in [0, d / 2, d - 1] {
-                    let mut rows = vec![1.0f32; n * d];
-                    rows[row * d + column] = -9.0;
-                    let shift: Vec<f64> = (0..d).map(|j| j as f64 / 100.0).collect();
-                    let found = largest(&rows, &shift);
-                    let wanted = (0..d).map(|j| if j == column { 9.0 + shift[j] } else { (1.0 - shift[j]).abs() });
-                    assert!(found.iter().copied().eq(wanted), "{d} {row} {column}: {found:?}");
-                }
-            }
-        }
     }
 }

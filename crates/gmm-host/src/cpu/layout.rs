@@ -82,6 +82,17 @@ impl<T: Real> Layout<T> {
         })
     }
 
+    /// The rows of another layout, as they are there.
+    pub(crate) fn copy_of<S: Real>(other: &Layout<S>) -> Result<Self, Error> {
+        let weights: Option<Vec<f64>> =
+            other.weights.as_ref().map(|all| all[..other.n].iter().map(|w| w.to_f64()).collect());
+        let copy = Self::filled(other.n, &other.shift, weights.as_deref(), |out, rows| {
+            let from = other.block(rows.start / BLOCK);
+            out.iter_mut().zip(from).for_each(|(slot, v)| *slot = T::of(v.to_f64()));
+        })?;
+        Ok(Self { total_weight: other.total_weight, ..copy })
+    }
+
     /// Blocks as `fill` writes them: the columns of one, zeros, and the rows that it has.
     fn filled(
         n: usize,

@@ -24,7 +24,7 @@ use ndarray::ArrayView2;
 use crate::engine::check_features;
 use crate::init::{RowDraw, WeighedRows, rows_of};
 use crate::products::{Kind, Multiplier};
-use crate::{Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted, memory};
+use crate::{Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted, memory, shift};
 use layout::Layout;
 use passes::Passes;
 use simd::{Dispatch, Machine};
@@ -86,8 +86,7 @@ impl CpuEngine {
 
     fn rows<T: Dispatch>(&self, data: &Dataset, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
         let layout = self.pool.install(|| Layout::<T>::new(data, shift))?;
-        let passes = Passes::new(self.machine, self.pool.clone());
-        Ok(Box::new(CpuRows { layout, passes, near: Vec::new(), drawn: Vec::new() }))
+        Ok(Box::new(CpuRows::new(layout, Passes::new(self.machine, self.pool.clone()))))
     }
 }
 
@@ -122,6 +121,35 @@ struct CpuRows<T> {
     near: Vec<f64>,
     /// Rows that were weighed since the last centre, `(t, d)`, less the shift.
     drawn: Vec<T>,
+    /// The same rows in `f64`, once a mixture asked for them; see [`wide`](Self::wide).
+    wide: Option<Box<CpuRows<f64>>>,
+}
+
+impl<T: Dispatch> CpuRows<T> {
+    const fn new(layout: Layout<T>, passes: Passes<T>) -> Self {
+        Self { layout, passes, near: Vec::new(), drawn: Vec::new(), wide: None }
+    }
+
+    /// The rows in `f64`, for a mixture with a component so narrow and so far from the shift that its mean, rounded to `T`,
+    /// would be felt. They are kept: the next iteration is likely to need them too.
+    fn wide(&mut self, mixture: &Mixture) -> Result<Option<&mut CpuRows<f64>>, Error> {
+        check_features(self.layout.d, mixture.n_features())?;
+        if T::PRECISION == Precision::F64 || !shift::is_felt(mixture, &self.layout.shift, T::PRECISION) {
+            return Ok(None);
+        }
+        if self.wide.is_none() {
+            let layout = self.passes.install(|| Layout::copy_of(&self.layout))?;
+            self.wide = Some(Box::new(CpuRows::new(layout, self.passes.anew())));
+        }
+        Ok(self.wide.as_deref_mut())
+    }
+
+    /// Whether some mixture of a batch takes [`wide`](Self::wide) rows.
+    fn any_wide(&self, mixtures: &[Mixture]) -> Result<bool, Error> {
+        mixtures.iter().try_for_each(|mixture| check_features(self.layout.d, mixture.n_features()))?;
+        let shift = &self.layout.shift;
+        Ok(T::PRECISION == Precision::F32 && mixtures.iter().any(|m| shift::is_felt(m, shift, T::PRECISION)))
+    }
 }
 
 impl<T: Dispatch> Resident for CpuRows<T> {
@@ -131,19 +159,21 @@ impl<T: Dispatch> Resident for CpuRows<T> {
 
     fn sample(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Box<dyn Resident>, Error> {
         let layout = self.passes.install(|| self.layout.sample(rows, weights))?;
-        Ok(Box::new(Self { layout, passes: self.passes.anew(), near: Vec::new(), drawn: Vec::new() }))
+        Ok(Box::new(Self::new(layout, self.passes.anew())))
     }
 
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
-        check_features(self.layout.d, mixture.n_features())?;
+        if let Some(wide) = self.wide(mixture)? {
+            return wide.pass(mixture);
+        }
         let terms = Terms::new(mixture, &self.layout.shift);
         self.passes.expectation(&self.layout, &terms)?;
         Ok(self.passes.statistics(&self.layout, mixture.covariance_type(), mixture.means(), &terms.means))
     }
 
     fn passes(&mut self, mixtures: &[Mixture]) -> Result<Vec<Statistics>, Error> {
-        for mixture in mixtures {
-            check_features(self.layout.d, mixture.n_features())?;
+        if self.any_wide(mixtures)? {
+            return mixtures.iter().map(|mixture| self.pass(mixture)).collect();
         }
         let shape = |m: &Mixture| (m.covariance_type(), m.n_components());
         let mut all = Vec::with_capacity(mixtures.len());
@@ -213,14 +243,20 @@ impl<T: Dispatch> Resident for CpuRows<T> {
     }
 
     fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
-        check_features(self.layout.d, mixture.n_features())?;
+        if let Some(wide) = self.wide(mixture)? {
+            return wide.evaluate(mixture, want);
+        }
         let terms = Terms::new(mixture, &self.layout.shift);
         self.passes.evaluate(&self.layout, &terms, want)
     }
 
     fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
-        for mixture in mixtures {
-            check_features(self.layout.d, mixture.n_features())?;
+        if self.any_wide(mixtures)? {
+            let alone = |m: &Mixture| match self.wide(m)? {
+                Some(wide) => wide.log_likelihoods(std::slice::from_ref(m)),
+                None => self.log_likelihoods(std::slice::from_ref(m)),
+            };
+            return Ok(mixtures.iter().map(alone).collect::<Result<Vec<_>, _>>()?.concat());
         }
         let mut out = vec![0.0; mixtures.len()];
         let mut left = out.as_mut_slice();

@@ -4,6 +4,7 @@ use gmm_model::{Cholesky, CovarianceType, Factors, Mixture};
 use ndarray::ArrayView2;
 
 use super::simd::Real;
+use crate::shift;
 
 /// Rows of a factor that are solved together; see [`Triangle`].
 pub(crate) const TILE: usize = 3;
@@ -24,12 +25,12 @@ pub(crate) struct Terms<T> {
 
 /// What distances are measured in.
 pub(crate) enum Scales<T> {
-    /// One factor per component.
+    /// One factor per component, also for a tied covariance whose solved means would cancel.
     Full(Vec<Triangle<T>>),
     /// One factor, and the means solved by it, `(k, d)`.
     Tied(Triangle<T>, Vec<T>),
     /// Reciprocal standard deviations, and the means in units of them with the sign turned, both `(k, d)`; no such means
-    /// where one of them is more than `T` can hold.
+    /// where one of them is more than `T` can hold, or where they would cancel.
     Diag(Vec<T>, Option<Vec<T>>),
     /// Reciprocal standard deviations, `(k,)`.
     Spherical(Vec<T>),
@@ -39,17 +40,22 @@ impl<T: Real> Terms<T> {
     pub(crate) fn new(mixture: &Mixture, shift: &[f64]) -> Self {
         let (k, d) = mixture.means().dim();
         let means = relative(mixture.means(), shift);
+        // Rows and means that are scaled before they are subtracted keep an absolute error of eps times what they are.
+        let cancels = shift::is_felt(mixture, shift, T::PRECISION);
         let scales = match mixture.factors() {
             Factors::Full(all) => {
                 let factors = all.iter().zip(means.chunks_exact(d)).map(|(l, mean)| Triangle::new(l, mean));
                 Scales::Full(factors.collect())
+            }
+            Factors::Tied(one) if cancels => {
+                Scales::Full(means.chunks_exact(d).map(|mean| Triangle::new(one, mean)).collect())
             }
             Factors::Tied(one) => {
                 Scales::Tied(Triangle::new(one, &vec![T::ZERO; d]), solved_means(mixture, one, shift))
             }
             Factors::Diag(sd) => {
                 let scales: Vec<T> = sd.iter().map(|v| T::of(1.0 / v)).collect();
-                let offsets = offsets(mixture, shift, &scales);
+                let offsets = if cancels { None } else { offsets(mixture, shift, &scales) };
                 Scales::Diag(scales, offsets)
             }
             Factors::Spherical(sd) => Scales::Spherical(sd.iter().map(|v| T::of(1.0 / v)).collect()),

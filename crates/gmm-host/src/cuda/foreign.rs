@@ -19,7 +19,7 @@ use super::plan::Forced;
 use super::rows::CudaRows;
 use super::upload::{Number, weights as upload_weights};
 use crate::engine::{DISTANCE_ROWS, check_features};
-use crate::shift::too_far;
+use crate::hold::too_far;
 use crate::{Error, Resident};
 
 /// Rows, `(n, d)` in row-major order and one behind the other, in the memory of a device.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use gmm_model::{Mixture, ModelError, Precision};
 
 use crate::shift::Sample;
-use crate::{Data, Engine, Error, Resident, Wanted, shift};
+use crate::{Data, Engine, Error, Resident, Wanted, hold, shift};
 
 pub use change::ComponentChange;
 pub use components::ComponentCache;
@@ -70,7 +70,8 @@ struct RowWeights {
 }
 
 impl Likelihood {
-    /// Loads the rows, as `x − shift` with `shift` a median of the data, in `precision`.
+    /// Loads the rows, as `x − shift` with `shift` near a median of the data, in `precision`; in `f64` where `f32` would lose
+    /// rows far from the others.
     ///
     /// Cost: one read of the data, and as much memory on the engine as the rows take in `precision`; a
     /// copy of the row weights here besides.
@@ -81,7 +82,8 @@ impl Likelihood {
     pub fn new<'a>(engine: &dyn Engine, data: impl Into<Data<'a>>, precision: Precision) -> Result<Self, Error> {
         let data = data.into();
         shift::check_weights(data, engine.precision(precision))?;
-        let rows = data.load(engine, precision, &Sample::of(data)?.medians(), None)?;
+        let sample = Sample::of(data)?;
+        let rows = hold::for_likelihood(data, engine, precision, &sample, &sample.shift())?;
         let weights = RowWeights { each: data.weights().map(<[f64]>::to_vec), total: data.total_weight() };
         Ok(Self { rows, weights: Arc::new(weights) })
     }

@@ -4,7 +4,7 @@ use gmm_host::{CudaEngine, Engine, FitOptions, Init, fit};
 use gmm_model::{CovarianceType, Dataset, Precision};
 
 use crate::compare::{Tally, size};
-use crate::{Bench, common, data};
+use crate::{Bench, common, data, sentinels};
 
 /// The same rows and parameters give the same bits: again, in rows loaded again, and on an engine opened again.
 pub(crate) fn same_bits(bench: &Bench, tally: &mut Tally) {
@@ -31,6 +31,15 @@ pub(crate) fn same_bits(bench: &Bench, tally: &mut Tally) {
             }
         }
     }
+}
+
+/// Rows with a -9999 or a 1e20 among them, against the reference.
+pub(crate) fn sentinels(bench: &Bench, tally: &mut Tally) {
+    sentinels::check(&bench.gpu, |what, error, allowed| {
+        tally.cases += 1;
+        // Not a number is a failure too.
+        tally.expect(error <= allowed, || format!("{what}: off by {error:e}, {allowed:e} allowed"));
+    });
 }
 
 /// From the same start, the same mixture after the same number of iterations.

@@ -16,6 +16,8 @@ mod large;
 mod likelihood;
 mod loops;
 mod products;
+#[path = "../common/sentinels.rs"]
+mod sentinels;
 mod small;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,7 +38,7 @@ struct Bench {
 /// A part of the tests: name, and what it does.
 type Section = (&'static str, fn(&Bench, &mut Tally));
 
-const SECTIONS: [Section; 30] = [
+const SECTIONS: [Section; 31] = [
     ("rows 1 to 300", small::every_row_count),
     ("dimensions 1 to 70, and around 96, 128, 256", small::every_dimension),
     ("components 1 to 40, and around 64, 128, 256; 300", small::every_component_count),
@@ -44,6 +46,7 @@ const SECTIONS: [Section; 30] = [
     ("offsets 1e4 (f32), 1e8 (f64), and scales", small::offsets_and_scales),
     ("other modules than the best", small::every_module),
     ("rows far from every mean", small::underflow),
+    ("sentinels among ordinary rows", fits::sentinels),
     ("moved between threads", small::threads),
     ("the same bits again", fits::same_bits),
     ("loop on the device: small sizes", loops::small),

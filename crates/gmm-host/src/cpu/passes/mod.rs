@@ -110,8 +110,8 @@ impl<T: Dispatch> Passes<T> {
     }
 
     /// For other rows, on the same threads.
-    pub(crate) fn anew(&self) -> Self {
-        Self::new(self.machine, self.pool.clone())
+    pub(crate) fn anew<S: Dispatch>(&self) -> Passes<S> {
+        Passes::new(self.machine, self.pool.clone())
     }
 
     /// Runs something on the threads.

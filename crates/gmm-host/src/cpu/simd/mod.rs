@@ -12,6 +12,8 @@ mod portable;
 
 use std::fmt::Debug;
 
+use gmm_model::Precision;
+
 pub(crate) use portable::Portable;
 
 /// `f32` or `f64`.
@@ -20,6 +22,8 @@ pub(crate) trait Real: Copy + Debug + PartialOrd + Default + Send + Sync + 'stat
     const ONE: Self;
     /// Largest finite value.
     const MAX: Self;
+    /// The type's name.
+    const PRECISION: Precision;
     fn of(value: f64) -> Self;
     fn to_f64(self) -> f64;
     /// Constants of [`math`](super::math) for this type.
@@ -44,11 +48,12 @@ pub(crate) struct MathConstants<T: 'static> {
 }
 
 macro_rules! real {
-    ($t:ident, $round:expr, $high:expr, $low:expr, $least:expr, $exp:expr, $ln:expr) => {
+    ($t:ident, $precision:expr, $round:expr, $high:expr, $low:expr, $least:expr, $exp:expr, $ln:expr) => {
         impl Real for $t {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
             const MAX: Self = $t::MAX;
+            const PRECISION: Precision = $precision;
             #[inline(always)]
             fn of(value: f64) -> Self {
                 value as $t
@@ -74,6 +79,7 @@ macro_rules! real {
 // ln 2 split as in fdlibm: the high part has 20 (f64) and 9 (f32) trailing zero bits.
 real!(
     f64,
+    Precision::F64,
     6_755_399_441_055_744.0 + 1023.0,
     6.931_471_803_691_238e-1,
     1.908_214_929_270_587_7e-10,
@@ -109,6 +115,7 @@ real!(
 );
 real!(
     f32,
+    Precision::F32,
     12_582_912.0 + 127.0,
     6.931_457_5e-1,
     1.428_606_8e-6,

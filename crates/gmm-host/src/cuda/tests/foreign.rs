@@ -118,7 +118,7 @@ fn a_fit_of_rows_on_the_device_is_that_of_rows_that_were_brought_there() {
             }
             let shift = crate::shift::of_data(&host);
             let sampled = crate::shift::Sample::of((&data).into()).unwrap();
-            assert_eq!(sampled.medians(), shift);
+            assert_eq!(sampled.shift(), shift);
         }
     }
     drop((double_buffer, single_buffer, engine));

@@ -1,0 +1,21 @@
+//! Sentinels far from all other rows cost nobody digits: on the CPU engine, whatever its instructions.
+
+#[path = "common/sentinels.rs"]
+mod sentinels;
+
+use gmm_host::CpuEngine;
+
+#[test]
+fn sentinels_far_from_the_other_rows_fit_as_the_reference_fits_them() {
+    for instructions in CpuEngine::instruction_sets() {
+        let engine = CpuEngine::with_instructions(2, instructions).expect("an engine");
+        let mut failures = Vec::new();
+        sentinels::check(&engine, |what, error, allowed| {
+            // Not a number is a failure too.
+            if !(error <= allowed) {
+                failures.push(format!("{what}: off by {error:e}, {allowed:e} allowed"));
+            }
+        });
+        assert!(failures.is_empty(), "{instructions}: {} of them:\n{}", failures.len(), failures.join("\n"));
+    }
+}
