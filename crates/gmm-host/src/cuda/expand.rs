@@ -5,9 +5,9 @@
 //! of it, −½ x·Σ⁻¹x, is no feature's: see [`Work::shared`].
 
 use gmm_kernels::layout::{Kind, packed_index, packed_len};
-use gmm_model::{Cholesky, Factors, Mixture};
+use gmm_model::{Cholesky, Factors, Mixture, Precision};
 
-use super::digits::limits_of_features;
+use super::digits::{MOST_SHARED, limits_of_features};
 use super::shape::Shape;
 
 /// Where the coefficients of one component lie, from a place that is the component's own.
@@ -177,19 +177,26 @@ impl Work {
     }
 
     /// Σ w over rows of −½ x·Σ⁻¹x, which the components of a tied covariance have in common, from Σ w x xᵀ about the shift,
-    /// packed.
-    pub(super) fn shared(&self, scatter: &[f64]) -> f64 {
+    /// packed. None where too many digits of it would be lost: see [`MOST_SHARED`].
+    pub(super) fn shared(&self, scatter: &[f64], shape: &Shape, total_weight: f64) -> Option<f64> {
         let d = self.mean.len() as u32;
-        let off: f64 = self.precision.iter().zip(scatter).map(|(p, s)| p * s).sum();
+        let (mut off, mut size) = (0.0, 0.0);
+        for (p, s) in self.precision.iter().zip(scatter) {
+            off += p * s;
+            size += (p * s).abs();
+        }
         let on = |i: u32| packed_index(i, i) as usize;
-        0.5 * (0..d).map(|i| self.precision[on(i)] * scatter[on(i)]).sum::<f64>() - off
+        let half_on = 0.5 * (0..d).map(|i| self.precision[on(i)] * scatter[on(i)]).sum::<f64>();
+        // Those on the diagonal are positive, and count half.
+        let lost = shape.precision == Precision::F32 && size - half_on > MOST_SHARED * total_weight;
+        (!lost).then_some(half_on - off)
     }
 }
 
 /// The most that [`Expanded::terms`] may be: an error of 1e-9 in a log density in `f64`, and in `f32` as much as comes of
 /// the rows' rounding. The loop of EM has the same limits.
 pub(super) const fn most_terms(shape: &Shape) -> f64 {
-    limits_of_features(shape.precision).0
+    limits_of_features(shape.precision, shape.kind).0
 }
 
 #[cfg(test)]
@@ -236,7 +243,12 @@ mod tests {
                     }
                     got += out[len - 1] * z.iter().map(|v| v * v).sum::<f64>();
                     if kind == Kind::Tied {
-                        got += work.shared(&scatter);
+                        let shape = Shape { kind: CovarianceType::Tied, precision: Precision::F32, n: 1, k: 2, d: 3 };
+                        got += work.shared(&scatter, &shape, 1.0).expect("few digits are lost");
+                        // A thousand rows that weigh next to nothing.
+                        assert_eq!(work.shared(&scatter, &shape, 1e-6), None);
+                        let double = Shape { precision: Precision::F64, ..shape };
+                        assert!(work.shared(&scatter, &double, 1e-6).is_some());
                     }
                     let want = reference::log_joint(&mixture, c, Array1::from(x.to_vec()).view());
                     assert!((got - want).abs() < 1e-13 * terms, "{kind:?} {c}: {got} is not {want}");

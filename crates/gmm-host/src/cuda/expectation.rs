@@ -86,7 +86,10 @@ impl<T: Number> CudaRows<T> {
                 continue;
             }
             let scatter = self.loop_memory.scatter.as_deref().filter(|_| tied);
-            more.push(Some(scatter.map_or(0.0, |scatter| memory.work.shared(scatter))));
+            more.push(match scatter {
+                Some(scatter) => memory.work.shared(scatter, shape, self.total_weight),
+                None => Some(0.0),
+            });
             let mut own = numbers.index(i * each..(i + 1) * each);
             // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
             let copied = unsafe { own.async_copy_from(&*host, &self.queue.stream) };
@@ -160,7 +163,7 @@ fn about_the_means(
     scatter: &[f64],
 ) -> Option<Statistics> {
     let (kind, d) = (shape.kernel_kind(), shape.d as usize);
-    let least_left = limits_of_features(shape.precision).1;
+    let least_left = limits_of_features(shape.precision, shape.kind).1;
     let enough = |about: f64, left: f64| about == 0.0 || left >= least_left * about;
     let mut out = Statistics::zero(shape.kind, mixture.means().to_owned());
     out.log_likelihood = sums[place.log_likelihood() as usize];

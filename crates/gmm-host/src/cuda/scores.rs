@@ -326,7 +326,7 @@ fn fill(
         *value = match (good, scatter) {
             (false, _) => f64::NAN,
             (true, None) => typical * total_weight,
-            (true, Some(scatter)) => work.shared(scatter),
+            (true, Some(scatter)) => work.shared(scatter, &plan.shape, total_weight).unwrap_or(f64::NAN),
         };
     }
 }

@@ -95,7 +95,8 @@ pub fn check(engine: &dyn Engine, mut see: impl FnMut(String, f64, f64)) {
                     see(
                         what("a likelihood"),
                         (likelihood.value(&got.mixture).expect("a value") - reported).abs(),
-                        allowed,
+                        // On a GPU sums of terms that cancel may cost a density of f64 rows 1e-9: see `cuda/digits.rs`.
+                        allowed + 1e-9 * data.total_weight(),
                     );
                 }
             }

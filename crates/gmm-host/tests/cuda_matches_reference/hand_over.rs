@@ -5,7 +5,7 @@
 //! variance is the rest of, and pivots. Its own numbers carry its rounding; these do not, so they are what it would find in
 //! exact arithmetic, and [`MARGIN`] is what rounding may move.
 
-use gmm_model::{Covariances, Mixture, Precision};
+use gmm_model::{CovarianceType, Covariances, Mixture, Precision};
 
 /// Above this share of a limit the device may hand over, and below it must not: its sums have an error of a few hundred
 /// eps, and a loss moves by no more than a part of itself where that is left of the digits.
@@ -19,10 +19,11 @@ const REACH: f64 = 4.0;
 
 /// The most that a component's terms may add up to, and the least share of a moment that may be left without the mean's
 /// square: those of the last way before the host, in `cuda/digits.rs`.
-pub(crate) const fn limits(precision: Precision) -> (f64, f64) {
-    match precision {
-        Precision::F64 => (4e6, 2e-6),
-        Precision::F32 => (4e9, 2e-8),
+pub(crate) const fn limits(precision: Precision, kind: CovarianceType) -> (f64, f64) {
+    match (precision, kind) {
+        (Precision::F64, _) => (4e6, 2e-6),
+        (Precision::F32, CovarianceType::Tied) => (4e9, 1e-3),
+        (Precision::F32, _) => (4e9, 2e-8),
     }
 }
 
@@ -47,7 +48,7 @@ impl Losses {
         reg_covar: f64,
         precision: Precision,
     ) -> Self {
-        let (most_terms, least_left) = limits(precision);
+        let (most_terms, least_left) = limits(precision, before.covariance_type());
         let (a, b) = (expansion(before, at), expansion(after.0, at));
         Self {
             terms: a.0.max(b.0) / most_terms,

@@ -51,7 +51,7 @@ fn the_criterion_has_the_limits_of_the_last_way_before_the_host() {
         for precision in [Precision::F32, Precision::F64] {
             let shape = Shape { kind, precision, n: 100, k: 3, d: 4 };
             let large = ways::Way::Large(gmm_kernels::fused::large::Large::of(shape.kernel_kind(), 3, 4));
-            assert_eq!(criterion::limits(precision), digits::limits(&shape, large), "{kind} {precision}");
+            assert_eq!(criterion::limits(precision, kind), digits::limits(&shape, large), "{kind} {precision}");
         }
     }
 }

@@ -14,6 +14,7 @@ mod missing;
 mod products;
 mod products_there;
 mod seeding;
+mod sentinels;
 mod tuning;
 mod warm;
 mod warpgroups;
