@@ -52,6 +52,8 @@ fn sentinels_far_from_the_other_rows_fit_as_the_reference_fits_them() {
                 assert!((reference - got).abs() <= allowed, "{what}: {got}, the reference says {reference}");
                 let mut likelihood = crate::Likelihood::new(&engine, &data, precision).unwrap();
                 let value = likelihood.value(&found.mixture).unwrap();
+                // Sums of terms that cancel may cost a density of f64 rows 1e-9: see `digits.rs`.
+                let allowed = allowed + 1e-9 * 156.0;
                 assert!((value - got).abs() <= allowed, "{what}: {got}, a likelihood of {value}");
                 drop(likelihood);
                 drop(engine);
