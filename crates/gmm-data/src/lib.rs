@@ -26,6 +26,7 @@ mod columnar;
 mod draws;
 mod error;
 mod format;
+mod memory;
 mod model;
 mod npy;
 mod read;
