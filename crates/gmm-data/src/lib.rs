@@ -32,6 +32,7 @@ mod npy;
 mod read;
 mod table;
 mod text;
+mod warning;
 mod write;
 
 pub use chunks::{TableHead, rows_at_a_time, write_table_chunks};
@@ -46,4 +47,5 @@ pub use model::{
 pub use npy::npz::{Array, read_npz, read_npz_array};
 pub use read::{ReadOptions, file_of, read_stream, read_table};
 pub use table::Table;
+pub use warning::DataWarning;
 pub use write::{Column, write_column, write_csv, write_csv_column, write_table};
