@@ -57,6 +57,12 @@ pub enum Problem {
         /// The field, cut to 40 characters.
         text: String,
     },
+    /// An integer that no `f64` equals.
+    #[error("{value} cannot be an f64 exactly: leave the column out if it is an identifier, or save it as float64")]
+    Inexact {
+        /// The integer.
+        value: String,
+    },
     /// An empty field or a null.
     #[error("missing value; drop or fill such rows first")]
     Missing,
