@@ -34,7 +34,7 @@ pub(crate) fn reserve<T>(values: &mut Vec<T>, more: usize, what: &str) -> Result
     }
     let size = size_of::<T>().max(1) as u128;
     let small = values.len().max(more) as u128 * size <= SMALL;
-    let free = available().filter(|_| !small).map_or(isize::MAX as u128, u128::from);
+    let free = if small { None } else { available() }.map_or(isize::MAX as u128, u128::from);
     for spare in [values.len(), values.len() / 8, 0] {
         let grown = more.max(spare);
         if grown as u128 * size <= free && values.try_reserve_exact(grown).is_ok() {

@@ -104,15 +104,17 @@ fn check(what: &str, bytes: &[u8], format: Format) -> Result<Table, FileError> {
 fn damage(what: &str, whole: &[u8], format: Format) {
     let table = check(what, whole, format).unwrap_or_else(|error| panic!("{what}: {error}"));
     let mut errors = 0;
+    let start = Instant::now();
     for bit in 0..8 * whole.len() {
         let mut bytes = whole.to_vec();
         bytes[bit / 8] ^= 1 << (bit % 8);
         errors += usize::from(check(&format!("{what}, bit {bit}"), &bytes, format).is_err());
     }
+    eprintln!("{what}: {} bytes, {errors} errors, {:?}", whole.len(), start.elapsed());
     for len in 0..whole.len() {
         if let Ok(short) = check(&format!("{what}, {len} bytes"), &whole[..len], format) {
-            // A stream may lack its end, and an archive its last zeros.
-            assert_eq!(short.matrix.dim().1, table.matrix.dim().1, "{what}, {len} bytes");
+            // A stream may lack its last messages.
+            assert!(short.n_rows() == 0 || short == table, "{what}, {len} bytes");
         }
     }
     assert!(errors > 0, "{what}");
