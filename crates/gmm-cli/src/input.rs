@@ -1,6 +1,5 @@
 //! Reading rows and models, and checking that they belong together.
 
-use std::io::Read;
 use std::path::Path;
 use std::time::Instant;
 
@@ -83,9 +82,7 @@ pub(crate) fn model(path: &Path) -> anyhow::Result<ModelFile> {
     if !is_stdio(path) {
         return Ok(gmm_data::read_model(path)?);
     }
-    let mut bytes = Vec::new();
-    std::io::stdin().lock().read_to_end(&mut bytes).context("<stdin>")?;
-    Ok(gmm_data::read_model_bytes(&bytes, "<stdin>")?)
+    Ok(gmm_data::read_model_bytes(&gmm_data::read_bytes("-")?, "<stdin>")?)
 }
 
 /// Reads a model and rows that it can be evaluated on.

@@ -46,7 +46,7 @@ pub use model::{
     read_model_bytes, write_model,
 };
 pub use npy::npz::{Array, read_npz, read_npz_array};
-pub use read::{ReadOptions, file_of, read_stream, read_table};
+pub use read::{ReadOptions, file_of, read_bytes, read_stream, read_table};
 pub use table::Table;
 pub use warning::DataWarning;
 pub use write::{Column, write_column, write_csv, write_csv_column, write_table};

@@ -1,5 +1,7 @@
 //! Memory for what a file holds, asked for before it is taken.
 
+use std::io::Read;
+
 use crate::Problem;
 
 /// Less than this is not asked about: the system's answers are in files.
@@ -42,6 +44,24 @@ pub(crate) fn reserve<T>(values: &mut Vec<T>, more: usize, what: &str) -> Result
         }
     }
     Err(refused(what, more as u128 * size, free))
+}
+
+/// Everything that a reader has, of which `expected` bytes are known.
+///
+/// # Errors
+/// [`Problem::Memory`] before more is taken than there is; the reader's own.
+pub(crate) fn read_all(mut reader: impl Read, expected: usize, what: &str) -> Result<Vec<u8>, Problem> {
+    /// As much as a pipe holds.
+    const STEP: usize = 1 << 16;
+    let mut bytes = Vec::new();
+    reserve(&mut bytes, expected, what)?;
+    loop {
+        reserve(&mut bytes, STEP, what)?;
+        let room = bytes.capacity() - bytes.len();
+        if reader.by_ref().take(room as u64).read_to_end(&mut bytes)? < room {
+            return Ok(bytes);
+        }
+    }
 }
 
 fn refused(what: &str, wanted: u128, free: u128) -> Problem {

@@ -5,7 +5,7 @@ use std::io::{self, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use crate::error::Fault;
-use crate::{FileError, Format, Problem, Table, columnar, npy, text};
+use crate::{FileError, Format, Problem, Table, columnar, memory, npy, text};
 
 /// How to read a table. The default reads all columns in the format that the file's name says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,9 +74,7 @@ pub fn read_stream(mut reader: impl Read, name: &str, options: &ReadOptions) -> 
             }
             Format::Npy => npy::read_table(BufReader::with_capacity(BUFFER, whole), None, options),
             Format::Npz | Format::Parquet | Format::Arrow => {
-                let mut bytes = Vec::new();
-                let mut whole = whole;
-                whole.read_to_end(&mut bytes)?;
+                let bytes = memory::read_all(whole, 0, "the stream")?;
                 match format {
                     Format::Npz => npy::npz::read_table(Cursor::new(bytes), options),
                     Format::Parquet => columnar::read_parquet(bytes.into(), options),
@@ -91,6 +89,24 @@ pub fn read_stream(mut reader: impl Read, name: &str, options: &ReadOptions) -> 
 /// The file of a path that may name an array in it, `FILE.npz:NAME`.
 pub fn file_of(path: &Path) -> PathBuf {
     split_array(path).0
+}
+
+/// The bytes of a file, or of standard input where `path` is `-`.
+///
+/// # Errors
+/// [`FileError`], also where they are more than memory has room for.
+pub fn read_bytes(path: impl AsRef<Path>) -> Result<Vec<u8>, FileError> {
+    let path = path.as_ref();
+    if path.as_os_str() == "-" {
+        let bytes = memory::read_all(io::stdin().lock(), 0, "the stream");
+        return bytes.map_err(|problem| Fault::from(problem).in_named(STDIN));
+    }
+    let read = || -> Result<_, Fault> {
+        let file = File::open(path)?;
+        let len = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+        Ok(memory::read_all(file, len, "the file")?)
+    };
+    read().map_err(|fault| fault.in_file(path))
 }
 
 fn from_file(path: &Path, options: &ReadOptions) -> Result<Table, Fault> {

@@ -2,6 +2,7 @@
 //!
 //! An allocation that fails cannot be caught, so the work is done by this program started again under `ulimit -v`.
 
+use std::io::Read;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use arrow_array::{
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 use arrow_schema::{Field, Schema};
-use gmm_data::{FileError, Format, ReadOptions, Table, read_stream};
+use gmm_data::{FileError, Format, Problem, ReadOptions, Table, read_model, read_stream, read_table};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{BrotliLevel, Compression, GzipLevel, ZstdLevel};
 use parquet::file::properties::WriterProperties;
@@ -38,7 +39,8 @@ fn limited(name: &str) -> bool {
 /// A batch with every kind of column that is read, and text.
 fn batch(rows: usize) -> RecordBatch {
     let list = |i: usize| Some(vec![Some(i as f32), Some(0.5)]);
-    let fixed = FixedSizeListArray::from_iter_primitive::<arrow_array::types::Float32Type, _, _>((0..rows).map(list), 2);
+    let fixed =
+        FixedSizeListArray::from_iter_primitive::<arrow_array::types::Float32Type, _, _>((0..rows).map(list), 2);
     let variable = ListArray::from_iter_primitive::<arrow_array::types::Float32Type, _, _>((0..rows).map(list));
     let keys = arrow_array::Int8Array::from_iter_values((0..rows).map(|i| (i % 3) as i8));
     let dictionary = DictionaryArray::<Int8Type>::new(keys, Arc::new(Int64Array::from(vec![10, 20, 30])));
@@ -161,4 +163,79 @@ fn row_51_every_flipped_bit_of_npy_and_npz_is_an_error_or_read() {
     damage("npy, Fortran order", &golden("f4_fortran.npy"), Format::Npy);
     damage("npz", &golden("one.npz"), Format::Npz);
     damage("npz, deflated", &golden("several.npz"), Format::Npz);
+}
+
+/// The error says that memory is wanted, what is free, and what to try.
+fn too_large<T: std::fmt::Debug>(what: &str, result: Result<T, FileError>) {
+    let error = result.expect_err(what);
+    assert!(matches!(error.problem, Problem::Memory { .. }), "{what}: {error}");
+    let text = error.to_string();
+    assert!(text.contains(" bytes of memory, ") && text.contains(" are free: "), "{what}: {text}");
+}
+
+#[test]
+fn files_larger_than_memory_are_refused_before_they_are_read() {
+    if !limited("files_larger_than_memory_are_refused_before_they_are_read") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let sparse = |name: &str, head: &[u8], len: u64| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, head).unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(len).unwrap();
+        path
+    };
+    for (order, kind) in [("False", "<f8"), ("True", "<f8"), ("False", "|b1"), ("True", ">f4")] {
+        let text = format!("{{'descr': '{kind}', 'fortran_order': {order}, 'shape': (2500000000, 1), }}");
+        let mut head = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+        head.extend_from_slice(format!("{text:<117}\n").as_bytes());
+        let size: u64 = kind[2..].parse().unwrap();
+        let path = sparse("large.npy", &head, 128 + size * 2_500_000_000);
+        let start = Instant::now();
+        too_large(kind, read_table(&path, &ReadOptions::default()));
+        too_large(kind, read_stream((&head[..]).chain(std::io::repeat(0)), "pipe", &ReadOptions::default()));
+        assert!(start.elapsed() < Duration::from_secs(1), "{kind}: it was read");
+    }
+    too_large("model", read_model(sparse("model.json", b"{", 20_000_000_000)));
+    for format in [Format::Npz, Format::Arrow, Format::Parquet] {
+        too_large("endless", read_stream(std::io::repeat(7), "pipe", &options(format)));
+    }
+}
+
+#[test]
+fn small_files_of_many_rows_are_refused_where_the_table_has_no_room() {
+    if !limited("small_files_of_many_rows_are_refused_where_the_table_has_no_room") {
+        return;
+    }
+    // 150 million values of a bit each, which become 8 bytes each.
+    let bits: ArrayRef = Arc::new(BooleanArray::from(vec![true; 1_000_000]));
+    let fields: Vec<Field> =
+        (0..150).map(|i| Field::new(i.to_string(), arrow_schema::DataType::Boolean, false)).collect();
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), vec![bits; 150]).unwrap();
+    let read = |bytes: &[u8], format| {
+        read_stream(bytes, "bomb", &ReadOptions { format: Some(format), ..ReadOptions::default() })
+    };
+    too_large("parquet", read(&parquet(&batch, Compression::SNAPPY), Format::Parquet));
+    for compression in [None, Some(CompressionType::LZ4_FRAME), Some(CompressionType::ZSTD)] {
+        for stream in [false, true] {
+            too_large("arrow", read(&arrow(&batch, stream, compression), Format::Arrow));
+        }
+    }
+}
+
+#[test]
+fn a_page_that_claims_gigabytes_is_an_error_before_they_are_taken() {
+    if !limited("a_page_that_claims_gigabytes_is_an_error_before_they_are_taken") {
+        return;
+    }
+    let values: ArrayRef = Arc::new(Float64Array::from_iter_values((0..3000).map(f64::from)));
+    let schema = Arc::new(Schema::new(vec![Field::new("a", arrow_schema::DataType::Float64, false)]));
+    let whole = parquet(&RecordBatch::try_new(schema, vec![values]).unwrap(), Compression::SNAPPY);
+    // The dictionary's header comes first: its type, 2, and the bytes before compression, 24,000.
+    let place = whole.windows(6).position(|w| w == [0x15, 0x04, 0x15, 0x80, 0xf7, 0x02]).expect("a header");
+    let mut bytes = whole.clone();
+    bytes.splice(place + 3..place + 6, [0xfe, 0xff, 0xff, 0xff, 0x0f]);
+    let read = read_stream(&bytes[..], "bomb", &ReadOptions::default());
+    let text = read.unwrap_err().to_string();
+    assert!(text.contains("column 0 ('a')") && text.contains("claims 2147483647 bytes"), "{text}");
 }

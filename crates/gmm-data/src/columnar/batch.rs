@@ -64,8 +64,8 @@ impl Plan {
             }
         }
         let kinds = || fields.iter().map(|&i| schema.field(i).data_type());
-        let single = !fields.is_empty()
-            && kinds().all(|kind| matches!(element(kind), DataType::Float16 | DataType::Float32));
+        let single =
+            !fields.is_empty() && kinds().all(|kind| matches!(element(kind), DataType::Float16 | DataType::Float32));
         let widths = kinds().map(|kind| match kind {
             DataType::FixedSizeList(_, width) => usize::try_from(*width).ok(),
             DataType::List(_) | DataType::LargeList(_) => None,

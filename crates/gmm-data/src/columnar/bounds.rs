@@ -116,7 +116,8 @@ impl Walk<'_, '_> {
             T::Struct(children) => (1, children.iter().map(AsRef::as_ref).collect()),
             T::RunEndEncoded(ends, values) => (0, vec![ends, values]),
             T::Union(children, mode) => {
-                let count = 1 + usize::from(*mode == UnionMode::Dense) + usize::from(self.version < MetadataVersion::V5);
+                let count =
+                    1 + usize::from(*mode == UnionMode::Dense) + usize::from(self.version < MetadataVersion::V5);
                 (count, children.iter().map(|(_, child)| child.as_ref()).collect())
             }
             other => return Err(corrupt(&format!("a column of type {other}"))),

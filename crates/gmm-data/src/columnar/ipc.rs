@@ -57,7 +57,11 @@ impl<R: Read + Seek> Ipc<R> {
         }
         let schema = Arc::new(Schema::empty());
         let mut ipc = Self { reader, len, place, schema, version: MetadataVersion::V5, messages: Vec::new() };
-        if magic == *b"ARROW1" { ipc.open_file()? } else { ipc.open_stream()? }
+        if magic == *b"ARROW1" {
+            ipc.open_file()?
+        } else {
+            ipc.open_stream()?
+        }
         Ok(ipc)
     }
 
@@ -177,9 +181,9 @@ impl<R: Read + Seek> Ipc<R> {
         }
         let expected = usize::try_from(rows).map_err(|_| corrupt("the number of rows overflows"))?;
         let mut decoder = FileDecoder::new(self.schema.clone(), self.version).with_projection(projection.clone());
-        let batches = blocks.into_iter().filter_map(|(block, bytes)| {
-            self.decode(&mut decoder, &block, bytes, &projection).transpose()
-        });
+        let batches = blocks
+            .into_iter()
+            .filter_map(|(block, bytes)| self.decode(&mut decoder, &block, bytes, &projection).transpose());
         plan.collect(batches, expected)
     }
 

@@ -3,6 +3,7 @@
 mod batch;
 mod bounds;
 mod ipc;
+mod pages;
 mod read;
 mod stream;
 mod values;

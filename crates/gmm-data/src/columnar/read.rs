@@ -11,6 +11,7 @@ use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, Parq
 use parquet::file::reader::ChunkReader;
 
 use super::batch::Plan;
+use super::pages::check_pages;
 use crate::error::Fault;
 use crate::{Problem, ReadOptions, Table};
 
@@ -50,13 +51,16 @@ fn parquet<R: ChunkReader + 'static>(open: impl Fn() -> io::Result<R>, options: 
     let len = input.len();
     let metadata = ArrowReaderMetadata::load(&input, ArrowReaderOptions::new()).map_err(|e| corrupt(e).offset(len))?;
     let plan = Plan::new(metadata.schema(), options)?;
-    let rows = metadata.metadata().row_groups().iter().try_fold(0usize, |rows, group| {
-        rows.checked_add(usize::try_from(group.num_rows()).ok()?)
-    });
+    let rows = metadata
+        .metadata()
+        .row_groups()
+        .iter()
+        .try_fold(0usize, |rows, group| rows.checked_add(usize::try_from(group.num_rows()).ok()?));
     let rows = rows.ok_or_else(|| Problem::Corrupt("a wrong number of rows in the footer".to_owned()))?;
     let read = |plan: &Plan| {
         let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(open()?, metadata.clone());
         let mask = ProjectionMask::roots(builder.parquet_schema(), plan.projection());
+        check_pages(&open()?, metadata.metadata(), &mask)?;
         let batches = builder.with_projection(mask).build().map_err(corrupt)?;
         plan.collect(batches.map(|batch| batch.map_err(|e| Problem::Corrupt(e.to_string()).into())), rows)
     };
