@@ -239,3 +239,28 @@ fn a_page_that_claims_gigabytes_is_an_error_before_they_are_taken() {
     let text = read.unwrap_err().to_string();
     assert!(text.contains("column 0 ('a')") && text.contains("claims 2147483647 bytes"), "{text}");
 }
+
+#[test]
+#[ignore = "writes the seeds of the fuzz targets again"]
+fn the_seeds_of_parquet_and_arrow_are_written() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds");
+    let write = |name: &str, bytes: &[u8]| std::fs::write(format!("{folder}/{name}"), bytes).unwrap();
+    std::fs::create_dir_all(format!("{folder}/arrow")).unwrap();
+    std::fs::create_dir_all(format!("{folder}/parquet")).unwrap();
+    let all = batch(12);
+    // Without the column of text, so that all are read.
+    let batch = all.project(&[0, 2, 3, 4, 5, 6, 7]).unwrap();
+    let kinds = [("plain", None), ("lz4", Some(CompressionType::LZ4_FRAME)), ("zstd", Some(CompressionType::ZSTD))];
+    for (name, compression) in kinds {
+        write(&format!("arrow/{name}.arrow"), &arrow(&batch, false, compression));
+        write(&format!("arrow/{name}.arrows"), &arrow(&batch, true, compression));
+    }
+    for (name, compression) in [
+        ("snappy", Compression::SNAPPY),
+        ("zstd", Compression::ZSTD(ZstdLevel::default())),
+        ("gzip", Compression::GZIP(GzipLevel::default())),
+        ("lz4", Compression::LZ4_RAW),
+    ] {
+        write(&format!("parquet/{name}.parquet"), &parquet(&batch, compression));
+    }
+}

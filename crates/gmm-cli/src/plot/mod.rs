@@ -8,7 +8,6 @@ mod trace;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 use gmm_data::{FileError, Problem};
 use gmm_plot::{Format, Picture, SCALES};
