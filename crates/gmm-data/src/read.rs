@@ -37,6 +37,9 @@ const BUFFER: usize = 1 << 18;
 /// Columns of `f32` (and `f16`) only give `f32`, anything else `f64`. Values may be NaN or infinite, which
 /// [`Table::into_dataset`] reports; missing values (empty fields, nulls) are an error here.
 ///
+/// Parquet and Arrow: integers must be exact in `f64`, decimals become the nearest `f64`, dictionaries of numbers are looked
+/// up, and lists of one length become columns `name[0]`, `name[1]`, ..; a pandas index is no column unless it is named.
+///
 /// # Errors
 /// [`FileError`] with the place: line and column of text, byte offset of npy, row and column of parquet and Arrow.
 ///
