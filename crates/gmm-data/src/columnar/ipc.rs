@@ -82,28 +82,24 @@ impl<R: Read + Seek> Ipc<R> {
     }
 
     fn open_stream(&mut self) -> Result<(), Fault> {
-        let mut at = 0;
-        let mut first = true;
+        let (mut at, mut first) = (0, true);
         while let Some(block) = self.next_message(at)? {
             let metadata = self.metadata(&block)?;
             let message = message(&metadata)?;
+            let body = u64::try_from(message.bodyLength()).map_err(|_| corrupt("a negative length"))?;
+            let end = at + block.metaDataLength() as u64;
+            let next = end.checked_add(body).filter(|&next| next <= self.len).ok_or_else(|| {
+                corrupt(&format!("a message claims {body} bytes, the file has {} more", self.len - end))
+            })?;
             if first {
                 let schema = message.header_as_schema().ok_or_else(|| corrupt("the stream begins with no schema"))?;
                 self.set_schema(schema)?;
                 self.version = message.version();
                 first = false;
             } else {
-                let body = u64::try_from(message.bodyLength()).map_err(|_| corrupt("a negative length"))?;
-                let block = Block::new(at as i64, block.metaDataLength(), body as i64);
-                // Found again when it is read; here it only says where the next message is.
-                let end = at + block.metaDataLength() as u64;
-                at = end.checked_add(body).filter(|&next| next <= self.len).ok_or_else(|| {
-                    corrupt(&format!("a message claims {body} bytes, the file has {} more", self.len - end))
-                })?;
-                self.messages.push(block);
-                continue;
+                self.messages.push(Block::new(at as i64, block.metaDataLength(), body as i64));
             }
-            at += block.metaDataLength() as u64;
+            at = next;
         }
         if first { Err(corrupt("the stream has no schema")) } else { Ok(()) }
     }
@@ -171,12 +167,9 @@ impl<R: Read + Seek> Ipc<R> {
             if start.checked_add(body).is_none_or(|end| end > self.len) {
                 return Err(corrupt(&format!("a message claims {body} bytes, the file has {}", self.len - start)));
             }
-            match self.check(&message, &projection, (None, body))? {
-                Some((bytes, more)) => {
-                    rows = rows.checked_add(more).ok_or_else(|| corrupt("the number of rows overflows"))?;
-                    blocks.push((block, bytes));
-                }
-                None => {}
+            if let Some((bytes, more)) = self.check(&message, &projection, (None, body))? {
+                rows = rows.checked_add(more).ok_or_else(|| corrupt("the number of rows overflows"))?;
+                blocks.push((block, bytes));
             }
         }
         let expected = usize::try_from(rows).map_err(|_| corrupt("the number of rows overflows"))?;
