@@ -64,6 +64,26 @@ pub(crate) fn npy(bytes: &[u8]) {
     }
 }
 
+/// Parquet files.
+pub(crate) fn parquet(bytes: &[u8]) {
+    columns(bytes, Format::Parquet);
+}
+
+/// Arrow IPC, file and stream form.
+pub(crate) fn arrow(bytes: &[u8]) {
+    columns(bytes, Format::Arrow);
+}
+
+fn columns(bytes: &[u8], format: Format) {
+    let first = options(format).with_columns(["0"]);
+    for options in [options(format), first] {
+        match read_stream(bytes, NAME, &options) {
+            Ok(table) => assert_eq!(table.names.expect("columns have names").len(), table.matrix.dim().1),
+            Err(error) => check(&error),
+        }
+    }
+}
+
 /// Model files of either form.
 pub(crate) fn model(bytes: &[u8]) {
     match read_model_bytes(bytes, NAME) {

@@ -1,6 +1,5 @@
 //! Reading rows and models, and checking that they belong together.
 
-use std::io::Read;
 use std::path::Path;
 use std::time::Instant;
 
@@ -28,6 +27,7 @@ pub(crate) fn rows(args: &InputArgs, weights: Option<&str>, console: &Console) -
     }
     let options = ReadOptions { columns: columns.clone(), ..ReadOptions::default() };
     let mut table = gmm_data::read_table(&args.input, &options)?;
+    warn(&table, console);
     let name = display(&args.input);
     let row_weights = match weights {
         Some(column) => {
@@ -50,6 +50,11 @@ pub(crate) fn rows(args: &InputArgs, weights: Option<&str>, console: &Console) -
         format!("read {n} rows × {d} columns ({}) from {name} in {:.1?}", data.rows().precision(), started.elapsed())
     });
     Ok(data)
+}
+
+/// Shows what looked odd to the reader of a table.
+pub(crate) fn warn(table: &Table, console: &Console) {
+    table.warnings.iter().for_each(|warning| console.warn(&warning.to_string()));
 }
 
 /// How the weights' column is called once columns are selected: an index then counts among those.
@@ -77,9 +82,7 @@ pub(crate) fn model(path: &Path) -> anyhow::Result<ModelFile> {
     if !is_stdio(path) {
         return Ok(gmm_data::read_model(path)?);
     }
-    let mut bytes = Vec::new();
-    std::io::stdin().lock().read_to_end(&mut bytes).context("<stdin>")?;
-    Ok(gmm_data::read_model_bytes(&bytes, "<stdin>")?)
+    Ok(gmm_data::read_model_bytes(&gmm_data::read_bytes("-")?, "<stdin>")?)
 }
 
 /// Reads a model and rows that it can be evaluated on.

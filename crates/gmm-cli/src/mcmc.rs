@@ -207,7 +207,7 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
 
 fn prior_options(path: Option<&Path>) -> anyhow::Result<PriorOptions> {
     let Some(path) = path else { return Ok(PriorOptions::default()) };
-    let bytes = std::fs::read(path).with_context(|| input::display(path))?;
+    let bytes = gmm_data::read_bytes(path)?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         Failure::BadData(format!("{}: byte {at} is no UTF-8, and TOML is", input::display(path)))

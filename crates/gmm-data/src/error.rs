@@ -57,6 +57,12 @@ pub enum Problem {
         /// The field, cut to 40 characters.
         text: String,
     },
+    /// An integer that no `f64` equals.
+    #[error("{value} cannot be an f64 exactly: leave the column out if it is an identifier, or save it as float64")]
+    Inexact {
+        /// The integer.
+        value: String,
+    },
     /// An empty field or a null.
     #[error("missing value; drop or fill such rows first")]
     Missing,
@@ -129,10 +135,14 @@ pub enum Problem {
     #[error("{0}")]
     Model(#[from] ModelError),
     /// Not enough memory for what the file holds.
-    #[error("out of memory: {bytes} more bytes are wanted")]
+    #[error("{what} needs {wanted} bytes of memory, {free} are free: read fewer columns, or split the file")]
     Memory {
+        /// What it is for.
+        what: String,
         /// Bytes wanted.
-        bytes: u64,
+        wanted: u128,
+        /// Bytes free.
+        free: u128,
     },
 }
 
@@ -166,6 +176,12 @@ pub enum ColumnError {
         wanted: String,
         /// How many columns there are.
         d: usize,
+    },
+    /// A range whose end comes before its start.
+    #[error("the range of columns '{wanted}' runs backwards: write the column that comes first in the table first")]
+    Backwards {
+        /// What was asked for.
+        wanted: String,
     },
     /// Nothing was asked for, or nothing is left.
     #[error("no columns are left: there are {}", describe(available, *d))]

@@ -62,12 +62,14 @@ impl Format {
 
     /// The format that a stream's first bytes stand for; text where they say nothing else.
     pub fn of_bytes(start: &[u8]) -> Self {
-        const MAGICS: [(&[u8], Format); 6] = [
+        const MAGICS: [(&[u8], Format); 7] = [
             (b"\x93NUMPY", Format::Npy),
             (b"PK\x03\x04", Format::Npz),
             (b"PK\x05\x06", Format::Npz),
             (b"PAR1", Format::Parquet),
             (b"ARROW1", Format::Arrow),
+            // Feather version 1, which the reader of Arrow refuses by name.
+            (b"FEA1", Format::Arrow),
             // The continuation marker before a stream's schema.
             (b"\xff\xff\xff\xff", Format::Arrow),
         ];

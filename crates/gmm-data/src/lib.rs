@@ -23,14 +23,17 @@
 pub mod atomic;
 mod chunks;
 mod columnar;
+mod columns;
 mod draws;
 mod error;
 mod format;
+mod memory;
 mod model;
 mod npy;
 mod read;
 mod table;
 mod text;
+mod warning;
 mod write;
 
 pub use chunks::{TableHead, rows_at_a_time, write_table_chunks};
@@ -43,6 +46,7 @@ pub use model::{
     read_model_bytes, write_model,
 };
 pub use npy::npz::{Array, read_npz, read_npz_array};
-pub use read::{ReadOptions, file_of, read_stream, read_table};
+pub use read::{ReadOptions, file_of, read_bytes, read_stream, read_table};
 pub use table::Table;
+pub use warning::DataWarning;
 pub use write::{Column, write_column, write_csv, write_csv_column, write_table};

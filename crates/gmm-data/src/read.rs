@@ -5,14 +5,19 @@ use std::io::{self, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use crate::error::Fault;
-use crate::{FileError, Format, Problem, Table, columnar, npy, text};
+use crate::{FileError, Format, Problem, Table, columnar, memory, npy, text};
 
 /// How to read a table. The default reads all columns in the format that the file's name says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// Columns to read, in this order, each by name or by index from 0. Other columns are not looked at, so that they
-    /// may hold text or nulls. All columns where `None`.
+    /// Columns to read, in this order. Each word is a name, an index from 0, or a range of either with both ends
+    /// (`a..f`, `0..59`, `3..`); `!` before it leaves those columns out, of all where nothing else is chosen. A name in
+    /// quotes is a name even where it could be something else. Other columns are not looked at, so that they may hold
+    /// text or nulls. All columns where `None`.
     pub columns: Option<Vec<String>>,
+    /// A column to read and to put last, by name or index, whether or not `columns` has it: such as row weights, which
+    /// [`Table::take_last`] takes out.
+    pub last: Option<String>,
     /// The array of an npz file. Where `None`: its only array, or else `x`, `X` or `data`.
     pub array: Option<String>,
     /// Whether a text table's first line names the columns. Where `None` it is found out: it does where it holds text
@@ -32,6 +37,9 @@ const BUFFER: usize = 1 << 18;
 /// Columns of `f32` (and `f16`) only give `f32`, anything else `f64`. Values may be NaN or infinite, which
 /// [`Table::into_dataset`] reports; missing values (empty fields, nulls) are an error here.
 ///
+/// Parquet and Arrow: integers must be exact in `f64`, decimals become the nearest `f64`, dictionaries of numbers are looked
+/// up, and lists of one length become columns `name[0]`, `name[1]`, ..; a pandas index is no column unless it is named.
+///
 /// # Errors
 /// [`FileError`] with the place: line and column of text, byte offset of npy, row and column of parquet and Arrow.
 ///
@@ -44,7 +52,9 @@ pub fn read_table(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Table
     let (file_path, array) = split_array(path);
     let mut options = options.clone();
     options.array = array.or(options.array);
-    from_file(&file_path, &options).map_err(|fault| fault.in_file(&file_path))
+    from_file(&file_path, &options)
+        .map(|table| table.of(&file_path.display().to_string()))
+        .map_err(|fault| fault.in_file(&file_path))
 }
 
 /// Reads a table from a stream, called `name` in errors; its format is `options.format`, or sniffed from its first
@@ -67,9 +77,7 @@ pub fn read_stream(mut reader: impl Read, name: &str, options: &ReadOptions) -> 
             }
             Format::Npy => npy::read_table(BufReader::with_capacity(BUFFER, whole), None, options),
             Format::Npz | Format::Parquet | Format::Arrow => {
-                let mut bytes = Vec::new();
-                let mut whole = whole;
-                whole.read_to_end(&mut bytes)?;
+                let bytes = memory::read_all(whole, 0, "the stream")?;
                 match format {
                     Format::Npz => npy::npz::read_table(Cursor::new(bytes), options),
                     Format::Parquet => columnar::read_parquet(bytes.into(), options),
@@ -78,12 +86,30 @@ pub fn read_stream(mut reader: impl Read, name: &str, options: &ReadOptions) -> 
             }
         }
     };
-    read().map_err(|fault| fault.in_named(name))
+    read().map(|table| table.of(name)).map_err(|fault| fault.in_named(name))
 }
 
 /// The file of a path that may name an array in it, `FILE.npz:NAME`.
 pub fn file_of(path: &Path) -> PathBuf {
     split_array(path).0
+}
+
+/// The bytes of a file, or of standard input where `path` is `-`.
+///
+/// # Errors
+/// [`FileError`], also where they are more than memory has room for.
+pub fn read_bytes(path: impl AsRef<Path>) -> Result<Vec<u8>, FileError> {
+    let path = path.as_ref();
+    if path.as_os_str() == "-" {
+        let bytes = memory::read_all(io::stdin().lock(), 0, "the stream");
+        return bytes.map_err(|problem| Fault::from(problem).in_named(STDIN));
+    }
+    let read = || -> Result<_, Fault> {
+        let file = File::open(path)?;
+        let len = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+        Ok(memory::read_all(file, len, "the file")?)
+    };
+    read().map_err(|fault| fault.in_file(path))
 }
 
 fn from_file(path: &Path, options: &ReadOptions) -> Result<Table, Fault> {
@@ -129,8 +155,10 @@ impl ReadOptions {
 
 /// Selects columns of an array that was read whole.
 pub(crate) fn select(table: Table, options: &ReadOptions) -> Result<Table, Fault> {
-    match &options.columns {
-        Some(wanted) => Ok(table.select(wanted).map_err(Problem::from)?),
-        None => Ok(table),
+    if options.columns.is_none() && options.last.is_none() {
+        return Ok(table);
     }
+    let d = table.n_columns();
+    let chosen = options.choose(table.names.as_deref(), d, (0..d).collect()).map_err(Problem::from)?;
+    Ok(table.keep(&chosen))
 }

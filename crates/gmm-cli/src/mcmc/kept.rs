@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use gmm_data::FileError;
+use gmm_data::{FileError, Problem};
 use gmm_host::Likelihood;
 use gmm_mcmc::{Basis, Checkpoint, Error, Event, Run, Target};
 
@@ -66,14 +66,16 @@ impl Kept {
 
     pub(super) fn read(&self) -> anyhow::Result<Checkpoint> {
         let name = || self.path.display().to_string();
-        let bytes = std::fs::read(&self.path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => {
+        let bytes = gmm_data::read_bytes(&self.path).map_err(|mut error| {
+            if let Problem::Io(e) = &error.problem
+                && e.kind() == io::ErrorKind::NotFound
+            {
                 let why = "there is no checkpoint to go on from: --checkpoint says where it is; without --resume a run begins";
-                io::Error::new(error.kind(), why)
+                error.problem = Problem::Io(io::Error::new(io::ErrorKind::NotFound, why));
             }
-            _ => error,
-        });
-        Checkpoint::from_bytes(&bytes.with_context(name)?).with_context(name)
+            error
+        })?;
+        Checkpoint::from_bytes(&bytes).with_context(name)
     }
 
     fn write(&self, run: &Run, target: &Target, basis: &Basis) -> Result<(), FileError> {

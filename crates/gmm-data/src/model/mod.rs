@@ -49,7 +49,7 @@ impl From<Mixture> for ModelFile {
 /// disagree, and parameters that are no mixture. Nothing is allocated beyond a small multiple of the file's length.
 pub fn read_model(path: impl AsRef<Path>) -> Result<ModelFile, FileError> {
     let path = path.as_ref();
-    let bytes = std::fs::read(path).map_err(|e| Fault::from(e).in_file(path))?;
+    let bytes = crate::read_bytes(path)?;
     parse(&bytes).map_err(|fault| fault.in_file(path))
 }
 

@@ -7,7 +7,6 @@ use ndarray::Array2;
 
 use super::lines::{Field, Fields, Lines, Separator};
 use crate::error::{Fault, one_line};
-use crate::table::find_columns;
 use crate::{Format, Place, Problem, ReadOptions, Table};
 
 /// Reads a text table: `(n, d)`, always `f64`.
@@ -136,10 +135,7 @@ impl Rows {
         separator: Separator,
         options: &ReadOptions,
     ) -> Result<Self, Fault> {
-        let chosen = match &options.columns {
-            Some(wanted) => find_columns(wanted, names.as_deref(), fields).map_err(Problem::from)?,
-            None => (0..fields).collect(),
-        };
+        let chosen = options.choose(names.as_deref(), fields, (0..fields).collect()).map_err(Problem::from)?;
         let mut slots = vec![None; fields];
         for (slot, &field) in chosen.iter().enumerate() {
             slots[field] = Some(slot);
@@ -191,6 +187,6 @@ impl Rows {
         self.values.shrink_to_fit();
         let matrix = Array2::from_shape_vec((self.n, self.chosen.len()), self.values).expect("n rows of d values");
         let names = self.names.map(|names| self.chosen.iter().map(|&i| names[i].clone()).collect());
-        Ok(Table { matrix: Matrix::from(matrix), names })
+        Ok(Table { matrix: Matrix::from(matrix), names, warnings: Vec::new() })
     }
 }
