@@ -46,6 +46,7 @@ pub(crate) fn run(args: &ConvertArgs, console: &Console) -> anyhow::Result<()> {
     } else {
         output::check_table_path(&args.to)?;
         let table = gmm_data::read_table(&args.from, &ReadOptions::default())?;
+        input::warn(&table, console);
         let _whole = interrupt::hold();
         gmm_data::write_table(&args.to, &table)?;
     }

@@ -28,6 +28,7 @@ pub(crate) fn rows(args: &InputArgs, weights: Option<&str>, console: &Console) -
     }
     let options = ReadOptions { columns: columns.clone(), ..ReadOptions::default() };
     let mut table = gmm_data::read_table(&args.input, &options)?;
+    warn(&table, console);
     let name = display(&args.input);
     let row_weights = match weights {
         Some(column) => {
@@ -50,6 +51,11 @@ pub(crate) fn rows(args: &InputArgs, weights: Option<&str>, console: &Console) -
         format!("read {n} rows × {d} columns ({}) from {name} in {:.1?}", data.rows().precision(), started.elapsed())
     });
     Ok(data)
+}
+
+/// Shows what looked odd to the reader of a table.
+pub(crate) fn warn(table: &Table, console: &Console) {
+    table.warnings.iter().for_each(|warning| console.warn(&warning.to_string()));
 }
 
 /// How the weights' column is called once columns are selected: an index then counts among those.

@@ -56,6 +56,7 @@ pub(crate) fn run(args: &MatmulArgs, console: &Console) -> anyhow::Result<()> {
     output::check_apart(&args.output, &[&args.a, &args.b])?;
     let read = |path: &Path| gmm_data::read_table(path, &ReadOptions::default());
     let (a, b) = (read(&args.a)?, read(&args.b)?);
+    [&a, &b].into_iter().for_each(|table| input::warn(table, console));
     check(args, &a, &b)?;
     // The columns of the product are those of B.
     let names = b.names.filter(|_| !args.transpose_b);

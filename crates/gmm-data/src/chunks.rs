@@ -99,7 +99,7 @@ fn fill(
         // The header comes once.
         let mut names = names.clone();
         for matrix in pieces {
-            text::write_table(out, &Table { matrix: matrix?, names: names.take() }, separator)?;
+            text::write_table(out, &Table { names: names.take(), ..Table::new(matrix?) }, separator)?;
         }
         Ok(())
     };

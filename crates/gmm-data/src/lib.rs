@@ -31,6 +31,7 @@ mod npy;
 mod read;
 mod table;
 mod text;
+mod warning;
 mod write;
 
 pub use chunks::{TableHead, rows_at_a_time, write_table_chunks};
@@ -45,4 +46,5 @@ pub use model::{
 pub use npy::npz::{Array, read_npz, read_npz_array};
 pub use read::{ReadOptions, file_of, read_stream, read_table};
 pub use table::Table;
+pub use warning::DataWarning;
 pub use write::{Column, write_column, write_csv, write_csv_column, write_table};

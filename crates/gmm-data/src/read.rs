@@ -44,7 +44,9 @@ pub fn read_table(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Table
     let (file_path, array) = split_array(path);
     let mut options = options.clone();
     options.array = array.or(options.array);
-    from_file(&file_path, &options).map_err(|fault| fault.in_file(&file_path))
+    from_file(&file_path, &options)
+        .map(|table| table.of(&file_path.display().to_string()))
+        .map_err(|fault| fault.in_file(&file_path))
 }
 
 /// Reads a table from a stream, called `name` in errors; its format is `options.format`, or sniffed from its first
@@ -78,7 +80,7 @@ pub fn read_stream(mut reader: impl Read, name: &str, options: &ReadOptions) -> 
             }
         }
     };
-    read().map_err(|fault| fault.in_named(name))
+    read().map(|table| table.of(name)).map_err(|fault| fault.in_named(name))
 }
 
 /// The file of a path that may name an array in it, `FILE.npz:NAME`.

@@ -3,9 +3,9 @@
 use gmm_model::{DataError, Dataset, Matrix};
 use ndarray::Axis;
 
-use crate::ColumnError;
+use crate::{ColumnError, DataWarning};
 
-/// An `(n, d)` matrix and, where the file had them, `d` column names. Values may be NaN or infinite:
+/// An `(n, d)` matrix, where the file had them `d` column names, and what looked odd. Values may be NaN or infinite:
 /// [`Dataset`] is the checked form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
@@ -13,12 +13,14 @@ pub struct Table {
     pub matrix: Matrix,
     /// Column names, `(d,)`.
     pub names: Option<Vec<String>>,
+    /// What was read but may not be what was meant. Whoever shows the table to a person shows these too.
+    pub warnings: Vec<DataWarning>,
 }
 
 impl Table {
     /// A table without column names.
     pub fn new(matrix: impl Into<Matrix>) -> Self {
-        Self { matrix: matrix.into(), names: None }
+        Self { matrix: matrix.into(), names: None, warnings: Vec::new() }
     }
 
     /// A table with column names; `names` must have as many as the matrix has columns.
@@ -31,7 +33,7 @@ impl Table {
         if names.len() != d {
             return Err(DataError::NameLength { found: names.len(), d });
         }
-        Ok(Self { matrix, names: Some(names) })
+        Ok(Self { matrix, names: Some(names), warnings: Vec::new() })
     }
 
     /// Rows `n`.
@@ -92,9 +94,15 @@ impl Table {
         }
     }
 
+    /// This table with the file's name in its warnings.
+    pub(crate) fn of(mut self, path: &str) -> Self {
+        self.warnings.iter_mut().for_each(|warning| path.clone_into(&mut warning.path));
+        self
+    }
+
     fn keep(&self, indices: &[usize]) -> Self {
         let names = self.names.as_ref().map(|names| indices.iter().map(|&i| names[i].clone()).collect());
-        Self { matrix: self.matrix.select_columns(indices), names }
+        Self { matrix: self.matrix.select_columns(indices), names, warnings: self.warnings.clone() }
     }
 }
 

@@ -107,7 +107,7 @@ impl Plan {
         values.shrink_to_fit();
         let matrix = Array2::from_shape_vec((n, d), values)
             .map_err(|e| Fault::from(Problem::Corrupt(format!("shape ({n}, {d}): {e}"))))?;
-        Ok(Table { matrix: Matrix::from(matrix), names: Some(self.names.clone()) })
+        Ok(Table { matrix: Matrix::from(matrix), names: Some(self.names.clone()), warnings: Vec::new() })
     }
 
     fn fault(&self, column: usize, row: Option<usize>, problem: Problem) -> Fault {

@@ -191,6 +191,6 @@ impl Rows {
         self.values.shrink_to_fit();
         let matrix = Array2::from_shape_vec((self.n, self.chosen.len()), self.values).expect("n rows of d values");
         let names = self.names.map(|names| self.chosen.iter().map(|&i| names[i].clone()).collect());
-        Ok(Table { matrix: Matrix::from(matrix), names })
+        Ok(Table { matrix: Matrix::from(matrix), names, warnings: Vec::new() })
     }
 }
