@@ -167,6 +167,12 @@ pub enum ColumnError {
         /// How many columns there are.
         d: usize,
     },
+    /// A range whose end comes before its start.
+    #[error("the range of columns '{wanted}' runs backwards: write the column that comes first in the table first")]
+    Backwards {
+        /// What was asked for.
+        wanted: String,
+    },
     /// Nothing was asked for, or nothing is left.
     #[error("no columns are left: there are {}", describe(available, *d))]
     None {

@@ -23,6 +23,7 @@
 pub mod atomic;
 mod chunks;
 mod columnar;
+mod columns;
 mod draws;
 mod error;
 mod format;

@@ -10,9 +10,14 @@ use crate::{FileError, Format, Problem, Table, columnar, npy, text};
 /// How to read a table. The default reads all columns in the format that the file's name says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// Columns to read, in this order, each by name or by index from 0. Other columns are not looked at, so that they
-    /// may hold text or nulls. All columns where `None`.
+    /// Columns to read, in this order. Each word is a name, an index from 0, or a range of either with both ends
+    /// (`a..f`, `0..59`, `3..`); `!` before it leaves those columns out, of all where nothing else is chosen. A name in
+    /// quotes is a name even where it could be something else. Other columns are not looked at, so that they may hold
+    /// text or nulls. All columns where `None`.
     pub columns: Option<Vec<String>>,
+    /// A column to read and to put last, by name or index, whether or not `columns` has it: such as row weights, which
+    /// [`Table::take_last`] takes out.
+    pub last: Option<String>,
     /// The array of an npz file. Where `None`: its only array, or else `x`, `X` or `data`.
     pub array: Option<String>,
     /// Whether a text table's first line names the columns. Where `None` it is found out: it does where it holds text
@@ -131,8 +136,10 @@ impl ReadOptions {
 
 /// Selects columns of an array that was read whole.
 pub(crate) fn select(table: Table, options: &ReadOptions) -> Result<Table, Fault> {
-    match &options.columns {
-        Some(wanted) => Ok(table.select(wanted).map_err(Problem::from)?),
-        None => Ok(table),
+    if options.columns.is_none() && options.last.is_none() {
+        return Ok(table);
     }
+    let d = table.n_columns();
+    let chosen = options.choose(table.names.as_deref(), d, (0..d).collect()).map_err(Problem::from)?;
+    Ok(table.keep(&chosen))
 }

@@ -13,7 +13,6 @@ use gmm_model::Matrix;
 use ndarray::Array2;
 
 use crate::error::Fault;
-use crate::table::find_columns;
 use crate::{Place, Problem, ReadOptions, Table};
 
 /// The columns to read and the type to read them into, decided from the schema before any data are read.
@@ -29,10 +28,7 @@ impl Plan {
     /// Where a column is not there, or one that is to be read does not hold numbers.
     pub(super) fn new(schema: &Schema, options: &ReadOptions) -> Result<Self, Fault> {
         let all: Vec<String> = schema.fields().iter().map(|f| f.name().clone()).collect();
-        let columns = match &options.columns {
-            Some(wanted) => find_columns(wanted, Some(&all), all.len()).map_err(Problem::from)?,
-            None => (0..all.len()).collect(),
-        };
+        let columns = options.choose(Some(&all), all.len(), (0..all.len()).collect()).map_err(Problem::from)?;
         for &i in &columns {
             if !is_numeric(schema.field(i).data_type()) {
                 let others: Vec<_> =

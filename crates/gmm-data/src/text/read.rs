@@ -7,7 +7,6 @@ use ndarray::Array2;
 
 use super::lines::{Field, Fields, Lines, Separator};
 use crate::error::{Fault, one_line};
-use crate::table::find_columns;
 use crate::{Format, Place, Problem, ReadOptions, Table};
 
 /// Reads a text table: `(n, d)`, always `f64`.
@@ -136,10 +135,7 @@ impl Rows {
         separator: Separator,
         options: &ReadOptions,
     ) -> Result<Self, Fault> {
-        let chosen = match &options.columns {
-            Some(wanted) => find_columns(wanted, names.as_deref(), fields).map_err(Problem::from)?,
-            None => (0..fields).collect(),
-        };
+        let chosen = options.choose(names.as_deref(), fields, (0..fields).collect()).map_err(Problem::from)?;
         let mut slots = vec![None; fields];
         for (slot, &field) in chosen.iter().enumerate() {
             slots[field] = Some(slot);
