@@ -129,10 +129,14 @@ pub enum Problem {
     #[error("{0}")]
     Model(#[from] ModelError),
     /// Not enough memory for what the file holds.
-    #[error("out of memory: {bytes} more bytes are wanted")]
+    #[error("{what} needs {wanted} bytes of memory, {free} are free: read fewer columns, or split the file")]
     Memory {
+        /// What it is for.
+        what: String,
         /// Bytes wanted.
-        bytes: u64,
+        wanted: u128,
+        /// Bytes free.
+        free: u128,
     },
 }
 

@@ -27,6 +27,7 @@ mod columns;
 mod draws;
 mod error;
 mod format;
+mod memory;
 mod model;
 mod npy;
 mod read;

@@ -24,6 +24,7 @@ mod draw;
 mod error;
 mod m_step;
 mod marginal;
+pub mod memory;
 mod mixture;
 mod parameter_draws;
 pub mod reference;

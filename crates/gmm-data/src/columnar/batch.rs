@@ -115,8 +115,11 @@ impl Plan {
 
 /// Makes room for so many rows more, and returns how many values they are.
 fn reserve<T>(values: &mut Vec<T>, rows: usize, d: usize) -> Result<usize, Fault> {
-    let grown = rows.checked_mul(d).filter(|&more| values.try_reserve(more).is_ok());
-    grown.ok_or_else(|| Problem::Memory { bytes: (rows as u64).saturating_mul(8 * d as u64) }.into())
+    let Some(grown) = rows.checked_mul(d) else {
+        return Err(Problem::Corrupt(format!("a record batch claims {rows} rows of {d} columns")).into());
+    };
+    crate::memory::reserve(values, grown, "the table")?;
+    Ok(grown)
 }
 
 fn is_numeric(kind: &DataType) -> bool {

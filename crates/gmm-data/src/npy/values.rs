@@ -5,8 +5,8 @@ use std::io::Read;
 use half::f16;
 
 use super::header::{Header, Kind};
-use crate::Problem;
 use crate::error::Fault;
+use crate::memory;
 
 /// Values in the file's order: `f32` for `f2` and `f4`, `f64` for all else.
 pub(super) enum Values {
@@ -124,20 +124,19 @@ impl<'a, R: Read> Source<'a, R> {
 
 fn reserve<T>(count: usize) -> Result<Vec<T>, Fault> {
     let mut out = Vec::new();
-    out.try_reserve_exact(count).map_err(|_| no_memory::<T>(count))?;
+    memory::reserve(&mut out, count, WHAT)?;
     Ok(out)
 }
 
 /// Grows as values come, never by what a header claims.
 fn push<T: Copy>(out: &mut Vec<T>, block: &[T]) -> Result<(), Fault> {
-    out.try_reserve(block.len()).map_err(|_| no_memory::<T>(block.len()))?;
+    memory::reserve(out, block.len(), WHAT)?;
     out.extend_from_slice(block);
     Ok(())
 }
 
-fn no_memory<T>(count: usize) -> Fault {
-    Problem::Memory { bytes: (count * size_of::<T>()) as u64 }.into()
-}
+/// What memory is for.
+const WHAT: &str = "the array";
 
 /// A type to which values are converted.
 trait Number: Sized {
