@@ -24,6 +24,7 @@ pub mod atomic;
 mod chunks;
 mod columnar;
 mod columns;
+mod compressed;
 mod draws;
 mod error;
 mod format;
@@ -48,5 +49,6 @@ pub use model::{
 pub use npy::npz::{Array, read_npz, read_npz_array};
 pub use read::{ReadOptions, file_of, read_stream, read_table};
 pub use table::Table;
+pub use text::{Decimal, Separator};
 pub use warning::DataWarning;
 pub use write::{Column, write_column, write_csv, write_csv_column, write_table};
