@@ -39,6 +39,7 @@ mod write;
 
 pub use chunks::{TableHead, rows_at_a_time, write_table_chunks};
 pub use columnar::table_of_batches;
+pub use columns::find_columns;
 pub use draws::{DrawsFile, check_draws_path, write_draws};
 pub use error::{ColumnError, FileError, Place, Problem};
 pub use format::Format;

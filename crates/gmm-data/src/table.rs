@@ -3,7 +3,7 @@
 use gmm_model::{DataError, Dataset, Matrix};
 use ndarray::Axis;
 
-pub(crate) use crate::columns::find_columns;
+use crate::columns::find_columns;
 use crate::{ColumnError, DataWarning};
 
 /// An `(n, d)` matrix, where the file had them `d` column names, and what looked odd. Values may be NaN or infinite:
