@@ -65,6 +65,20 @@ pub(crate) enum Command {
 pub(crate) struct InputArgs {
     /// Rows: csv, tsv, txt, npy, npz (FILE.npz:NAME), parquet or Arrow; - is standard input
     pub(crate) input: PathBuf,
+    #[command(flatten)]
+    table: TableArgs,
+}
+
+impl InputArgs {
+    /// How the rows are read.
+    pub(crate) fn options(&self) -> ReadOptions {
+        self.table.options()
+    }
+}
+
+/// How one table is read, and which of its columns.
+#[derive(Args)]
+pub(crate) struct TableArgs {
     /// Columns to use, by name or by index from 0, in this order: also ranges (0..59, a..f), names in quotes
     /// ('"income, net",age'), and what to leave out ('!id') [default: all]
     #[arg(long, value_name = "A,B,..", value_parser = Words::new)]
@@ -73,8 +87,8 @@ pub(crate) struct InputArgs {
     reading: ReadingArgs,
 }
 
-impl InputArgs {
-    /// How the rows are read.
+impl TableArgs {
+    /// How the table is read.
     pub(crate) fn options(&self) -> ReadOptions {
         let columns = self.columns.iter().flat_map(|words| words.0.clone()).collect();
         ReadOptions { columns: (!self.columns.is_empty()).then_some(columns), ..self.reading.options() }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::args::ReadingArgs;
+use crate::args::TableArgs;
 use crate::exit::Failure;
 use crate::output::{self, Console, is_model_path, is_stdio};
 use crate::{input, interrupt};
@@ -18,7 +18,7 @@ Examples:
   gmm convert arrays.npz:X rows.parquet
   gmm convert model.json model.safetensors
   gmm convert rows.parquet - | head
-  gmm convert excel.txt rows.csv --separator ';' --decimal ,";
+  gmm convert excel.txt rows.csv --separator ';' --decimal , --columns '!id'";
 
 /// Write a table or a model in another format
 #[derive(Args)]
@@ -31,7 +31,7 @@ pub(crate) struct ConvertArgs {
     #[arg(value_name = "OUT")]
     to: PathBuf,
     #[command(flatten)]
-    reading: ReadingArgs,
+    table: TableArgs,
 }
 
 pub(crate) fn run(args: &ConvertArgs, console: &Console) -> anyhow::Result<()> {
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &ConvertArgs, console: &Console) -> anyhow::Result<()> {
         output::write_model(&args.to, &input::model(&args.from)?)?;
     } else {
         output::check_table_path(&args.to)?;
-        let table = gmm_data::read_table(&args.from, &args.reading.options())?;
+        let table = gmm_data::read_table(&args.from, &args.table.options())?;
         input::warn(&table, console);
         let _whole = interrupt::hold();
         gmm_data::write_table(&args.to, &table)?;

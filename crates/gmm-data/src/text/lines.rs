@@ -95,6 +95,8 @@ impl<R: BufRead> Lines<R> {
             let available = match self.reader.fill_buf() {
                 Ok(bytes) => bytes,
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                // What is above this reader says so of compressed and of UTF-16 bytes.
+                Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Err(Problem::Corrupt(e.to_string()).into()),
                 Err(e) => return Err(e.into()),
             };
             // What follows a carriage return belongs to the line end if it is a line feed.
