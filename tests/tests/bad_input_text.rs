@@ -92,7 +92,7 @@ fn row_77_a_first_column_that_counts_the_rows_is_warned_about() {
     warns(&table("id", 1), &["column 'id'", "counts the rows from 1", "--columns '!id'"]);
     warns(&table("\"my, id\"", 1), &["column 'my, id'", "--columns '!\"my, id\"'"]);
     warns(&table("", 1), &["the first column", "--columns '!0'"]);
-    plain("x.csv", table("id", 1), "--columns !id", &[55.0 / 6.0, 4.0 / 6.0]);
+    plain("x.csv", table("id", 1), "--columns !id", &[55.0 / 6.0, 8.0 / 6.0]);
     // Who names it wants it.
     let (_, run) = fitted(&Folder::with("x.csv", &table("id", 1)), "x.csv --columns id,a");
     assert!(!run.stderr.contains("counts the rows"), "{}", run.stderr);
@@ -144,6 +144,7 @@ fn row_78_separator_and_decimal_sign_can_be_given() {
     plain("x.csv", "1,5\n2,5\n", "--decimal ,", &[2.0]);
     plain("x.csv", "1,5 3\n2,5 4\n", "--separator blank --decimal ,", &[2.0, 3.5]);
     plain("x.csv", "a\tb\n1.5\t3\n2.5\t4\n", "--separator tab", &[2.0, 3.5]);
+    plain("x.csv", "\"1,5\",\"3\"\n\"2,5\",\"4\"\n", "--decimal ,", &[2.0, 3.5]);
     let folder = Folder::with("x.csv", "1,5;2\n1.234,5;3\n");
     folder.refuses("fit x.csv -k 1 -o m.json --separator ; --decimal ,", 3, &["line 2, column 0", "1.234,5"]);
     folder.refuses("fit x.csv -k 1 -o m.json --separator , --decimal ,", 3, &["both ','"]);
@@ -160,21 +161,21 @@ fn row_79_columns_are_chosen_by_quoted_name_range_and_exclusion_in_every_format(
     for to in ["x.parquet", "x.arrow", "x.npy", "x.tsv"] {
         folder.gmm(&format!("convert x.csv {to}")).ok();
     }
-    let means = |file: &str, columns: &str| {
+    let check = |file: &str, columns: &str, means: &[f64]| {
         let mut command = folder.command(&format!("fit {file} -k 1 --device cpu -o m.json --columns"));
         command.arg(columns).assert().success();
-        numbers(&folder.json("m.json")["means"])
+        close(&numbers(&folder.json("m.json")["means"]), means, 1e-12);
     };
     for file in ["x.csv", "x.parquet", "x.arrow", "x.tsv"] {
-        assert_eq!(means(file, "\"income, net\",d"), [2.0, 5.0], "{file}");
-        assert_eq!(means(file, "a..d"), [3.0, 4.0, 5.0], "{file}");
-        assert_eq!(means(file, "!id"), [2.0, 3.0, 4.0, 5.0], "{file}");
-        assert_eq!(means(file, "a..d,!b c"), [3.0, 5.0], "{file}");
+        check(file, "\"income, net\",d", &[2.0, 5.0]);
+        check(file, "a..d", &[3.0, 4.0, 5.0]);
+        check(file, "!id", &[2.0, 3.0, 4.0, 5.0]);
+        check(file, "a..d,!b c", &[3.0, 5.0]);
     }
     for file in ["x.csv", "x.npy", "x.parquet"] {
-        assert_eq!(means(file, "0..2"), [8.0, 2.0, 3.0], "{file}");
-        assert_eq!(means(file, "!0,!4"), [2.0, 3.0, 4.0], "{file}");
-        assert_eq!(means(file, "3.."), [4.0, 5.0], "{file}");
+        check(file, "0..2", &[8.0, 2.0, 3.0]);
+        check(file, "!0,!4", &[2.0, 3.0, 4.0]);
+        check(file, "3..", &[4.0, 5.0]);
     }
     folder.refuses("fit x.csv -k 1 -o n.json --columns d..a", 3, &["'d..a' runs backwards"]);
     folder.refuses("fit x.csv -k 1 -o n.json --columns !z", 3, &["no column 'z'", "id"]);

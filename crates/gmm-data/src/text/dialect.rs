@@ -39,11 +39,12 @@ impl Dialect {
         options: &ReadOptions,
     ) -> Result<Self, Problem> {
         let comma = Separator::Byte(b',');
-        if given == Some(comma) && options.decimal == Some(Decimal::Comma) {
-            let why = "separator and decimal sign are both ',': with a decimal comma fields stand between ; or tabs";
+        let no_comma = options.decimal == Some(Decimal::Comma) && !has_quoted_comma(lines);
+        if given == Some(comma) && no_comma {
+            let why = "separator and decimal sign are both ',': with a decimal comma fields stand in quotes, or between ; or tabs";
             return Err(Problem::Text(why.to_owned()));
         }
-        let separator = given.unwrap_or_else(|| separator(lines, format, options.decimal));
+        let separator = given.unwrap_or_else(|| separator(lines, format, no_comma));
         let notation = match options.decimal {
             Some(decimal) => Notation::Known(decimal),
             None if separator == comma => Notation::Known(Decimal::Point),
@@ -181,13 +182,13 @@ impl Trial {
 
 /// The separator that splits all lines into as many fields, of which most are numbers; in doubt the one that is the
 /// rarest within numbers and names.
-fn separator(lines: &[Line], format: Format, decimal: Option<Decimal>) -> Separator {
+fn separator(lines: &[Line], format: Format, no_comma: bool) -> Separator {
     if format == Format::Tsv {
         return Separator::Byte(b'\t');
     }
     let mut candidates = vec![Separator::Byte(b';'), Separator::Byte(b'\t'), Separator::Byte(b',')];
     candidates.extend([Separator::Byte(b'|'), Separator::Blanks]);
-    candidates.retain(|&s| s != Separator::Byte(b',') || decimal != Some(Decimal::Comma));
+    candidates.retain(|&s| s != Separator::Byte(b',') || !no_comma);
     let trials: Vec<Trial> = candidates.into_iter().map(|separator| Trial::new(lines, separator)).collect();
     let best = |fits: &dyn Fn(&Trial) -> bool| {
         let fitting = trials.iter().filter(|t| fits(t));
@@ -202,6 +203,12 @@ fn separator(lines: &[Line], format: Format, decimal: Option<Decimal>) -> Separa
         // Lines that differ are an error in the end: the first line says what was meant.
         .or_else(|| best(&|t| t.first > 1 && (!blanks(t) || format == Format::Txt)))
         .unwrap_or(if format == Format::Txt { Separator::Blanks } else { Separator::Byte(b',') })
+}
+
+/// Whether some number with a decimal comma stands in quotes between commas.
+fn has_quoted_comma(lines: &[Line]) -> bool {
+    let mut fields = lines.iter().flat_map(|(_, line)| Fields::new(line, Separator::Byte(b',')).take(MOST_FIELDS));
+    fields.any(|field| field.quoted && with_comma(&field.bytes).is_some())
 }
 
 /// The decimal sign by the first lines: a comma where some number has one and none has a point.

@@ -46,8 +46,15 @@ pub(super) fn kind(field: &[u8], notation: Notation) -> Kind {
     }
 }
 
+/// Bytes of a number at most: more than any program writes, f64 in all digits included.
+const MOST: usize = 1100;
+
 /// A number with a decimal point, or a whole one.
 pub(super) fn plain(field: &[u8]) -> Option<f64> {
+    // A line that is one endless field would be read again and again.
+    if field.len() > MOST {
+        return None;
+    }
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
@@ -57,8 +64,6 @@ fn without_point(field: &[u8]) -> Option<f64> {
 
 /// A number with a decimal comma in it.
 pub(super) fn with_comma(field: &[u8]) -> Option<f64> {
-    /// Longer than any number that a program writes, f64 in all digits included.
-    const MOST: usize = 1100;
     let comma = field.iter().position(|&b| b == b',')?;
     if field.len() > MOST || field.contains(&b'.') || !field.get(comma + 1).is_some_and(u8::is_ascii_digit) {
         return None;
