@@ -337,3 +337,40 @@ fn row_85_a_first_cell_of_excels_loses_no_row() {
     );
     plain("x.csv", "#N/A,2\n1,3\n2,4\n", "--columns 1", &[3.0]);
 }
+
+#[test]
+fn lines_and_tables_beyond_memory_are_refused_before_it_is_gone() {
+    let folder = Folder::new();
+    let wide = |d: usize, word: &dyn Fn(usize) -> String| (0..d).map(word).collect::<Vec<_>>().join(",");
+    folder.write(
+        "wide.csv",
+        format!("{}\n{}\n", wide(200_000, &|i| format!("c{i}")), wide(200_000, &|_| "1.5".to_owned())),
+    );
+    folder.bash("head -c 1500000000 /dev/zero | tr '\\0' '1' > line.csv").ok();
+    folder.bash("head -c 200000000 /dev/zero | tr '\\0' ',' > commas.csv").ok();
+    let limited = |kib: usize, command: &str| folder.bash(&format!("ulimit -v {kib}; $GMM {command}"));
+    for (kib, command) in [
+        (1_000_000, "convert line.csv y.csv"),
+        (1_000_000, "fit line.csv -k 1 -o m.json"),
+        (1_000_000, "convert - y.csv < line.csv"),
+        (1_000_000, "convert commas.csv y.csv"),
+        (1_000_000, "convert wide.csv y.parquet"),
+        (200_000, "convert wide.csv y.arrow"),
+    ] {
+        let run = limited(kib, command);
+        assert_eq!(run.code, Some(5), "{command}: {}", run.stderr);
+        assert!(run.stderr.contains("memory") && run.stderr.lines().count() == 1, "{command}: {}", run.stderr);
+    }
+    limited(1_000_000, "convert wide.csv y.npy").ok();
+    limited(1_000_000, "convert wide.csv z.csv").ok();
+}
+
+#[test]
+fn a_stream_that_grows_beyond_memory_is_refused() {
+    let folder = Folder::new();
+    let run = folder.bash("ulimit -v 400000; yes 1,2,3 | $GMM convert - y.npy");
+    run.failed(5, &["<stdin>", "line", "memory"]);
+    let run = folder.bash("yes 1,2,3 | gzip -1 | (ulimit -v 400000; $GMM convert - y.npy)");
+    run.failed(5, &["<stdin>", "line", "memory"]);
+    assert!(folder.files().is_empty(), "{:?}", folder.files());
+}

@@ -111,11 +111,11 @@ impl Dialect {
     /// else simply lack a name; and a last field that is empty is a separator too many.
     pub(super) fn has_row_names(self, lines: &[Line]) -> bool {
         let [(_, first), others @ ..] = lines else { return false };
-        let names = self.fields(first).count();
-        if self.has_number(first) && !self.fields(first).all(|f| f.quoted) {
+        if others.is_empty() || (self.has_number(first) && !self.fields(first).all(|f| f.quoted)) {
             return false;
         }
-        if others.is_empty() || !others.iter().all(|(_, line)| self.fields(line).count() == names + 1) {
+        let names = self.fields(first).number();
+        if !others.iter().all(|(_, line)| self.fields(line).number() == names + 1) {
             return false;
         }
         if others.iter().any(|(_, line)| self.fields(line).last().is_none_or(|f| f.bytes.is_empty())) {
@@ -139,9 +139,9 @@ impl Dialect {
     /// The names in the comment above the first row, where it has one for each column and none that could be a number: a
     /// row that was commented out has no names. A single column's name is one word, since any remark would else be one.
     pub(super) fn comment_names(self, comment: &[u8], first: &[u8]) -> bool {
-        let count = self.fields(comment).count();
+        let count = self.fields(comment).number();
         let one_word = count > 1 || !comment.trim_ascii().iter().any(u8::is_ascii_whitespace);
-        count == self.fields(first).count() && one_word && self.kinds(comment).all(|kind| kind == Kind::Text)
+        count == self.fields(first).number() && one_word && self.kinds(comment).all(|kind| kind == Kind::Text)
     }
 }
 
@@ -162,7 +162,7 @@ struct Trial {
 
 impl Trial {
     fn new(lines: &[Line], separator: Separator) -> Self {
-        let count = |line: &Line| Fields::new(&line.1, separator).count();
+        let count = |line: &Line| Fields::new(&line.1, separator).number();
         let (head, below) = lines.split_at(usize::from(lines.len() > 1));
         let (first, fields) = (count(&lines[0]), count(&below[0]));
         let even = below.iter().all(|line| count(line) == fields);

@@ -32,7 +32,7 @@ pub(crate) fn read(reader: impl BufRead, format: Format, options: &ReadOptions) 
         (false, None) => None,
     };
     let guessed_row = options.header.is_none() && names.is_none();
-    let mut rows = Rows::new(names, dialect.fields(first).count(), row_names, dialect, options)?;
+    let mut rows = Rows::new(names, dialect.fields(first).number(), row_names, dialect, options)?;
     if row_names && second.and_then(|line| dialect.fields(line).next()).is_some_and(|f| !f.quoted) {
         rows.warnings.push(DataWarning::new(
             "the first field of each row has no name, and is left out as the row's name (R's write.table writes such)",
@@ -72,7 +72,7 @@ fn sample(lines: &mut Lines<impl BufRead>) -> Result<(Vec<Line>, Option<super::S
 fn names(fields: Fields<'_>) -> Result<Vec<String>, Fault> {
     let (count, bytes) = fields.clone().fold((0usize, 0u128), |(n, bytes), f| (n + 1, bytes + f.bytes.len() as u128));
     // A string and its piece of the heap.
-    memory::check("the names of the columns", 3 * (bytes + 56 * count as u128))?;
+    memory::check("the list of column names", 3 * (bytes + 56 * count as u128))?;
     Ok(fields.map(|f| f.text()).collect())
 }
 
@@ -114,7 +114,7 @@ impl Rows {
         options: &ReadOptions,
     ) -> Result<Self, Fault> {
         // Five lists of them are made.
-        memory::check("the list of the columns", 40 * columns as u128)?;
+        memory::check("the list of columns", 40 * columns as u128)?;
         let skipped = usize::from(row_names);
         let chosen = options.choose(names.as_deref(), columns, (0..columns).collect()).map_err(Problem::from)?;
         let fields = columns + skipped;
@@ -186,7 +186,7 @@ impl Rows {
             let place = Place { line: Some(line), row: Some(self.n as u64), ..Place::default() };
             return Fault { place: Box::new(place), problem: Problem::Text(why.to_owned()) };
         }
-        let found = self.dialect.fields(bytes).count();
+        let found = self.dialect.fields(bytes).number();
         // A line that lacks fields often has a wrong one for that reason: the number of fields says more.
         let (column, problem) = match problem {
             Problem::Memory { .. } => (None, problem),
