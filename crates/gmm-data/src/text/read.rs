@@ -10,7 +10,7 @@ use super::dialect::{Dialect, Line, excel_separator};
 use super::doubts::Reading;
 use super::encoding::utf8;
 use super::lines::{Fields, Lines, is_comment};
-use super::number::{Notation, cut, number, with_comma};
+use super::number::{Notation, cut, number, plain, with_comma};
 use crate::error::Fault;
 use crate::{DataWarning, Format, Place, Problem, ReadOptions, Table, memory};
 
@@ -33,7 +33,9 @@ pub(crate) fn read(reader: impl BufRead, format: Format, options: &ReadOptions) 
     };
     let guessed_row = options.header.is_none() && names.is_none();
     let mut rows = Rows::new(names, dialect.fields(first).number(), row_names, dialect, options)?;
-    if row_names && second.and_then(|line| dialect.fields(line).next()).is_some_and(|f| !f.quoted) {
+    if row_names
+        && second.and_then(|line| dialect.fields(line).next()).is_some_and(|f| !f.quoted && plain(&f.bytes).is_some())
+    {
         rows.warnings.push(DataWarning::new(
             "the first field of each row has no name, and is left out as the row's name (R's write.table writes such)",
         ));
