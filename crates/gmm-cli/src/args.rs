@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use gmm_data::{Decimal, Format, ReadOptions, Separator};
 use gmm_host::Device;
 use gmm_model::{CovarianceType, Criterion, Precision};
 
@@ -64,9 +65,91 @@ pub(crate) enum Command {
 pub(crate) struct InputArgs {
     /// Rows: csv, tsv, txt, npy, npz (FILE.npz:NAME), parquet or Arrow; - is standard input
     pub(crate) input: PathBuf,
-    /// Columns to use, by name or by index from 0, in this order [default: all]
-    #[arg(long, value_name = "A,B,..", value_delimiter = ',')]
-    pub(crate) columns: Option<Vec<String>>,
+    #[command(flatten)]
+    table: TableArgs,
+}
+
+impl InputArgs {
+    /// How the rows are read.
+    pub(crate) fn options(&self) -> ReadOptions {
+        self.table.options()
+    }
+}
+
+/// How one table is read, and which of its columns.
+#[derive(Args)]
+pub(crate) struct TableArgs {
+    /// Columns to use, by name or by index from 0, in this order: also ranges (0..59, a..f), names in quotes
+    /// ('"income, net",age'), and what to leave out ('!id') [default: all]
+    #[arg(long, value_name = "A,B,..", value_parser = Words::new)]
+    columns: Vec<Words>,
+    #[command(flatten)]
+    reading: ReadingArgs,
+}
+
+impl TableArgs {
+    /// How the table is read.
+    pub(crate) fn options(&self) -> ReadOptions {
+        let columns = self.columns.iter().flat_map(|words| words.0.clone()).collect();
+        ReadOptions { columns: (!self.columns.is_empty()).then_some(columns), ..self.reading.options() }
+    }
+}
+
+/// How tables are read; for all of a command's inputs.
+#[derive(Args)]
+#[command(next_help_heading = "Reading")]
+pub(crate) struct ReadingArgs {
+    /// Whether the first line of text has the columns' names: `gmm fit wavelengths.csv -k 2 --header yes` [default: auto,
+    /// which takes a line of numbers for a row]
+    #[arg(long, value_name = "yes|no|auto", value_parser = ["yes", "no", "auto"], hide_possible_values = true)]
+    header: Option<String>,
+    /// What stands between the fields of text: a character, tab, or blank for any run of blanks: `--separator ';'` [default:
+    /// what splits the first lines into numbers]
+    #[arg(long, value_name = "C")]
+    separator: Option<Separator>,
+    /// Decimal sign of the numbers of text, . or ,: `--separator ';' --decimal ,` [default: a comma where it separates nothing
+    /// else]
+    #[arg(long, value_name = ".|,")]
+    decimal: Option<Decimal>,
+    /// What the input is, whatever its name: csv, tsv, txt, npy, npz, parquet or arrow: `gmm fit iris.data -k 3 --format csv`
+    /// [default: by extension; of a stream, by its first bytes]
+    #[arg(long, value_name = "FORMAT", value_parser = words::<Format>(&FORMATS), hide_possible_values = true)]
+    format: Option<Format>,
+}
+
+const FORMATS: [&str; 7] = ["csv", "tsv", "txt", "npy", "npz", "parquet", "arrow"];
+
+impl ReadingArgs {
+    /// How a table is read, all columns.
+    pub(crate) fn options(&self) -> ReadOptions {
+        let header = match self.header.as_deref() {
+            Some("yes") => Some(true),
+            Some("no") => Some(false),
+            _ => None,
+        };
+        let Self { separator, decimal, format, .. } = *self;
+        ReadOptions { header, separator, decimal, format, ..ReadOptions::default() }
+    }
+}
+
+/// A list with commas between its words, but not inside quotes; words keep their quotes.
+#[derive(Clone)]
+pub(crate) struct Words(pub(crate) Vec<String>);
+
+impl Words {
+    /// # Errors
+    /// Where a quote does not close.
+    pub(crate) fn new(text: &str) -> Result<Self, String> {
+        let (mut words, mut quoted) = (vec![String::new()], false);
+        for c in text.chars() {
+            quoted ^= c == '"';
+            match words.last_mut() {
+                Some(word) if c != ',' || quoted => word.push(c),
+                _ => words.push(String::new()),
+            }
+        }
+        if quoted { Err("a quote does not close".to_owned()) } else { Ok(Self(words)) }
+    }
 }
 
 /// What computes.
@@ -143,7 +226,7 @@ pub(crate) struct EmArgs {
 /// A parser for one of a few words, which help and completions list.
 pub(crate) fn words<T>(choices: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
-    T: std::str::FromStr<Err = gmm_model::ModelError> + Clone + Send + Sync + 'static,
+    T: std::str::FromStr<Err: std::error::Error + Send + Sync> + Clone + Send + Sync + 'static,
 {
     PossibleValuesParser::new(choices).try_map(|word| word.parse::<T>())
 }

@@ -1,5 +1,6 @@
 //! Reading rows and models, and checking that they belong together.
 
+use std::io::Read;
 use std::path::Path;
 use std::time::Instant;
 
@@ -19,22 +20,12 @@ use crate::output::{Console, is_stdio};
 /// What is wrong with the file, its columns or its values; where it is known, with place and column name.
 pub(crate) fn rows(args: &InputArgs, weights: Option<&str>, console: &Console) -> anyhow::Result<Dataset> {
     let started = Instant::now();
-    let mut columns = args.columns.clone();
-    if let (Some(columns), Some(weights)) = (&mut columns, weights)
-        && !columns.iter().any(|c| c == weights)
-    {
-        columns.push(weights.to_owned());
-    }
-    let options = ReadOptions { columns: columns.clone(), ..ReadOptions::default() };
+    let options = ReadOptions { last: weights.map(str::to_owned), ..args.options() };
     let mut table = gmm_data::read_table(&args.input, &options)?;
     warn(&table, console);
     let name = display(&args.input);
     let row_weights = match weights {
-        Some(column) => {
-            let column = after_selection(&table, columns.as_deref(), column);
-            let taken = table.take_column(&column).map_err(|e| Failure::BadData(format!("{name}: {e}")))?;
-            Some(taken)
-        }
+        Some(_) => Some(table.take_last().map_err(|e| Failure::BadData(format!("{name}: {e}")))?),
         None => None,
     };
     let names = table.names.clone();
@@ -57,14 +48,6 @@ pub(crate) fn warn(table: &Table, console: &Console) {
     table.warnings.iter().for_each(|warning| console.warn(&warning.to_string()));
 }
 
-/// How the weights' column is called once columns are selected: an index then counts among those.
-fn after_selection(table: &Table, columns: Option<&[String]>, weights: &str) -> String {
-    let Some(at) = columns.and_then(|columns| columns.iter().position(|c| c == weights)) else {
-        return weights.to_owned();
-    };
-    table.names.as_ref().map_or_else(|| at.to_string(), |names| names[at].clone())
-}
-
 /// Adds the file and the column's name to what is wrong with a value.
 fn placed(error: DataError, file: &str, names: Option<&[String]>) -> anyhow::Error {
     let place = match (&error, names) {
@@ -82,7 +65,9 @@ pub(crate) fn model(path: &Path) -> anyhow::Result<ModelFile> {
     if !is_stdio(path) {
         return Ok(gmm_data::read_model(path)?);
     }
-    Ok(gmm_data::read_model_bytes(&gmm_data::read_bytes("-")?, "<stdin>")?)
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut bytes).context("<stdin>")?;
+    Ok(gmm_data::read_model_bytes(&bytes, "<stdin>")?)
 }
 
 /// Reads a model and rows that it can be evaluated on.

@@ -28,8 +28,11 @@ impl ReadOptions {
     }
 }
 
-/// Finds columns among `d`, in the forms that [`ReadOptions::columns`] has.
-pub(crate) fn find_columns<S: AsRef<str>>(
+/// Indices of columns among `d`, in the forms that [`ReadOptions::columns`] has.
+///
+/// # Errors
+/// As [`Table::indices`](crate::Table::indices).
+pub fn find_columns<S: AsRef<str>>(
     wanted: &[S],
     names: Option<&[String]>,
     d: usize,

@@ -24,6 +24,7 @@ pub mod atomic;
 mod chunks;
 mod columnar;
 mod columns;
+mod compressed;
 mod draws;
 mod error;
 mod format;
@@ -38,6 +39,7 @@ mod write;
 
 pub use chunks::{TableHead, rows_at_a_time, write_table_chunks};
 pub use columnar::table_of_batches;
+pub use columns::find_columns;
 pub use draws::{DrawsFile, check_draws_path, write_draws};
 pub use error::{ColumnError, FileError, Place, Problem};
 pub use format::Format;
@@ -48,5 +50,6 @@ pub use model::{
 pub use npy::npz::{Array, read_npz, read_npz_array};
 pub use read::{ReadOptions, file_of, read_bytes, read_stream, read_table};
 pub use table::Table;
+pub use text::{Decimal, Separator};
 pub use warning::DataWarning;
 pub use write::{Column, write_column, write_csv, write_csv_column, write_table};
