@@ -7,7 +7,7 @@ use gmm_data::ReadOptions;
 
 use crate::exit::Failure;
 use crate::output::{self, Console, is_model_path, is_stdio};
-use crate::{input, interrupt};
+use crate::input;
 
 const EXAMPLES: &str = "\
 By extension: json and safetensors are models; csv, tsv, txt, npy, npz (read only), parquet and Arrow are tables.
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &ConvertArgs, console: &Console) -> anyhow::Result<()> {
     } else {
         output::check_table_path(&args.to)?;
         let table = gmm_data::read_table(&args.from, &ReadOptions::default())?;
-        let _whole = interrupt::hold();
+        let _whole = output::hold(&args.to);
         gmm_data::write_table(&args.to, &table)?;
     }
     console.note(|| format!("wrote {}", args.to.display()));

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use gmm_data::{FileError, Problem};
 use gmm_host::Error;
-use gmm_model::{DataError, ModelError};
+use gmm_model::{DataError, ModelError, shown};
 
 use crate::interrupt;
 use crate::output::{Console, paint, stderr_has_colour};
@@ -97,7 +97,7 @@ pub(crate) fn report(result: anyhow::Result<()>, console: &Console) -> ExitCode 
 /// Writes `error: ..` to standard error; where that is closed there is nobody to tell.
 pub(crate) fn print_error(message: &str) {
     let label = paint(stderr_has_colour(), "1;31", "error:");
-    let _ = writeln!(io::stderr(), "{label} {message}");
+    let _ = writeln!(io::stderr(), "{label} {}", shown(message));
 }
 
 /// The causes in one line, from the outermost on; a cause that the one before it already tells is left out.
