@@ -142,7 +142,7 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             | Error::NotFinite { .. }
             | Error::Likelihood { .. }
             | Error::Undefined { .. } => NUMERICAL,
-            Error::Memory { .. } | Error::Device(_) => DEVICE,
+            Error::Memory { .. } | Error::CovarianceMemory { .. } | Error::Device(_) => DEVICE,
             Error::Interrupted { .. } => interrupt::received().map_or(FAULT, interrupt::code),
             _ => BAD_DATA,
         });

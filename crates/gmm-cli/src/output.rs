@@ -8,6 +8,7 @@ use std::path::Path;
 use gmm_data::atomic::Staged;
 use gmm_data::{FileError, Format, ModelFile, Problem};
 use gmm_host::Warning;
+use gmm_host::spikes::places;
 use gmm_model::shown;
 
 use crate::exit::Failure;
@@ -260,6 +261,15 @@ pub(crate) fn warning(warning: &Warning, names: Option<&[String]>) -> String {
                 "--reg-covar {reg_covar:e} is larger than the variance of {}: it decides the fit there; rescale the \
                  data or lower it",
                 columns.join(", ")
+            )
+        }
+        (Warning::Spikes { reg_covar, spikes }, names) => {
+            let column = |j: usize| names.map_or_else(|| format!("column {j}"), |n| format!("column '{}'", shown(&n[j])));
+            format!(
+                "--reg-covar {reg_covar:e} is all the variance of {} in some direction: a spike on repeated values or on too \
+                 few rows, which makes the likelihood as large as --reg-covar is small; drop repeated rows, raise \
+                 --reg-covar or use fewer components",
+                places(spikes, column)
             )
         }
         (Warning::NotConverged { iterations }, _) => {

@@ -1,6 +1,6 @@
 //! Errors of fitting and evaluating: what, where, and what to try.
 
-use gmm_model::{DataError, ModelError, StatisticsError, shown, three_digits};
+use gmm_model::{CovarianceType, DataError, ModelError, StatisticsError, shown, three_digits};
 
 /// Why a fit or an evaluation did not happen.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +72,21 @@ pub enum Error {
     Memory {
         /// What it is for.
         what: &'static str,
+        /// Bytes wanted.
+        wanted: u128,
+        /// Bytes free.
+        free: u128,
+    },
+    /// Covariances for which there is not enough memory, where there is enough for those of kind diag.
+    #[error(
+        "{kind} covariances of {d} columns need {wanted} bytes of memory, {free} are free: use --covariance diag \
+         (covariance_type=\"diag\"), fewer columns or fewer components"
+    )]
+    CovarianceMemory {
+        /// The kind asked for.
+        kind: CovarianceType,
+        /// Columns.
+        d: usize,
         /// Bytes wanted.
         wanted: u128,
         /// Bytes free.

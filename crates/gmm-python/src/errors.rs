@@ -11,7 +11,9 @@ pub(crate) fn raise(py: Python<'_>, error: impl Into<Error>) -> PyErr {
     let error = error.into();
     let class = match &error {
         Error::Data(_) | Error::Scale { .. } => "DataError",
-        Error::Memory { .. } | Error::Model(ModelError::Memory { .. }) => "OutOfMemoryError",
+        Error::Memory { .. } | Error::CovarianceMemory { .. } | Error::Model(ModelError::Memory { .. }) => {
+            "OutOfMemoryError"
+        }
         Error::NotPositiveDefinite { .. }
         | Error::Singular { .. }
         | Error::NotFinite { .. }
