@@ -71,7 +71,9 @@ fn a_folder_that_takes_no_file_is_found_before_anything_is_read_and_named_as_the
     let folder = Folder::with("file", "");
     for writer in WRITERS {
         // Root may write to any folder of a disk, but nobody makes files there.
-        for (at, why) in [("/proc/1/x", "folder '/proc/1'"), ("file/x", "no folder 'file'"), ("none/x", "no folder 'none'")] {
+        for (at, why) in
+            [("/proc/1/x", "folder '/proc/1'"), ("file/x", "no folder 'file'"), ("none/x", "no folder 'none'")]
+        {
             let run = folder.gmm(&writer.replace("OUT", at));
             run.failed(6, &[at, why]);
             assert!(!run.stderr.contains(".tmp"), "{}", run.stderr);
@@ -86,7 +88,7 @@ fn an_output_behind_a_link_to_nothing_yet_is_written_where_the_link_leads() {
     std::fs::create_dir(folder.path("there")).unwrap();
     std::os::unix::fs::symlink("there/y.csv", folder.path("y.csv")).unwrap();
     folder.gmm("sample m.json -n 3 -o y.csv").ok();
-    assert_eq!(folder.text("there/y.csv").lines().count(), 4);
+    assert_eq!(folder.text("there/y.csv").lines().count(), 3);
     std::os::unix::fs::symlink("none/z.csv", folder.path("z.csv")).unwrap();
     folder.gmm("sample m.json -n 3 -o z.csv").failed(6, &["z.csv", "none"]);
 }
@@ -98,7 +100,7 @@ fn a_file_that_is_read_only_is_replaced_as_any_other_and_stays_read_only() {
     folder.write("y.csv", "old");
     std::fs::set_permissions(folder.path("y.csv"), std::fs::Permissions::from_mode(0o444)).unwrap();
     folder.gmm("sample m.json -n 3 -o y.csv").ok();
-    assert_eq!(folder.text("y.csv").lines().count(), 4);
+    assert_eq!(folder.text("y.csv").lines().count(), 3);
     assert_eq!(folder.path("y.csv").metadata().unwrap().permissions().mode() & 0o777, 0o444);
 }
 
@@ -146,7 +148,7 @@ fn a_pipe_is_given_what_a_file_would_get() {
     }
     // Who has enough of it ends it, quietly.
     let run = folder.bash("head -n 1 p.csv & $GMM sample m.json -n 1e7 -o p.csv; e=$?; wait; exit $e").ok();
-    assert_eq!((run.stdout.as_str(), run.stderr.as_str()), ("x0\n", ""));
+    assert_eq!((run.stdout.lines().count(), run.stderr.as_str()), (1, ""));
     // While a reader does not read, a signal ends the writer at once.
     let reader = Command::new("bash").current_dir(folder.path("")).args(["-c", "exec 3< p.csv; exec sleep 60"]).spawn();
     let mut reader = reader.unwrap();
@@ -257,7 +259,8 @@ fn rows_and_their_truth_appear_both_or_neither() {
 #[test]
 fn help_and_version_on_a_full_standard_output_are_errors_and_on_a_closed_one_are_not() {
     let folder = Folder::new();
-    for command in ["--help", "-h", "--version", "-V", "help", "help fit", "fit --help", "mcmc -h", "completions bash"] {
+    for command in ["--help", "-h", "--version", "-V", "help", "help fit", "fit --help", "mcmc -h", "completions bash"]
+    {
         folder.bash(&format!("exec $GMM {command} > /dev/full")).failed(6, &["<stdout>", "No space left"]);
         let run = folder.bash(&format!("$GMM {command} | true; exit ${{PIPESTATUS[0]}}")).ok();
         assert_eq!(run.stderr, "", "{command}");

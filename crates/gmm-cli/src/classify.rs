@@ -12,8 +12,8 @@ use serde_json::json;
 
 use crate::args::{EngineArgs, InputArgs, covariance};
 use crate::exit::Failure;
-use crate::output::{self, Console, is_stdio};
 use crate::input;
+use crate::output::{self, Console, is_stdio};
 
 const EXAMPLES: &str = "\
 Each class has a model: JSON or safetensors, or draws (npz, parquet or arrow, as gmm mcmc writes

@@ -6,8 +6,8 @@ use clap::Args;
 use gmm_data::ReadOptions;
 
 use crate::exit::Failure;
-use crate::output::{self, Console, is_model_path, is_stdio};
 use crate::input;
+use crate::output::{self, Console, is_model_path, is_stdio};
 
 const EXAMPLES: &str = "\
 By extension: json and safetensors are models; csv, tsv, txt, npy, npz (read only), parquet and Arrow are tables.

@@ -182,7 +182,9 @@ const fn model_code(error: &ModelError) -> u8 {
     match error {
         ModelError::Memory { .. } => DEVICE,
         ModelError::UnknownWord { .. } | ModelError::Range { .. } => USAGE,
-        ModelError::NotPositiveDefinite { .. } | ModelError::NotFinite { .. } => NUMERICAL,
+        ModelError::NotPositiveDefinite { .. } | ModelError::NotFinite { .. } | ModelError::Underflow { .. } => {
+            NUMERICAL
+        }
         _ => BAD_DATA,
     }
 }

@@ -280,11 +280,10 @@ fn stopped(error: anyhow::Error, checkpoint: &mut Checkpoint, iterations: usize)
 /// Adds the column's name to an error that knows its index.
 pub(crate) fn named(error: gmm_host::Error, data: &Dataset) -> anyhow::Error {
     use gmm_host::Error;
-    use gmm_model::ModelError::NotPositiveDefinite;
+    use gmm_model::ModelError::{NotPositiveDefinite, Underflow};
     let column = match &error {
-        Error::Singular { source: NotPositiveDefinite { column, .. }, .. } | Error::Scale { column, .. } => {
-            Some(*column)
-        }
+        Error::Singular { source: NotPositiveDefinite { column, .. } | Underflow { column, .. }, .. }
+        | Error::Scale { column, .. } => Some(*column),
         _ => None,
     };
     match column.and_then(|c| data.names().map(|names| names[c].clone())) {

@@ -40,9 +40,9 @@ pub(crate) fn rows(args: &InputArgs, weights: Option<&str>, console: &Console) -
     let names = table.names.clone();
     let data = table.into_dataset().map_err(|e| placed(e, &name, names.as_deref()))?;
     let data = match row_weights {
-        Some(values) => {
-            data.with_weights(values).with_context(|| format!("{name}, column '{}'", shown(weights.unwrap_or_default())))?
-        }
+        Some(values) => data
+            .with_weights(values)
+            .with_context(|| format!("{name}, column '{}'", shown(weights.unwrap_or_default())))?,
         None => data,
     };
     console.note(|| {

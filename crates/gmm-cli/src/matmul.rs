@@ -13,8 +13,8 @@ use ndarray::{Array2, CowArray, Ix2};
 
 use crate::args::EngineArgs;
 use crate::exit::Failure;
-use crate::output::{self, Console, is_stdio};
 use crate::input;
+use crate::output::{self, Console, is_stdio};
 
 const EXAMPLES: &str = "\
 Sums are f64: float32 numbers are multiplied exactly, added in float64 and rounded once. --fast adds 256

@@ -16,8 +16,8 @@ use gmm_model::CovarianceType;
 
 use crate::args::{self, EngineArgs, InputArgs};
 use crate::exit::Failure;
-use crate::output::{self, Console};
 use crate::input;
+use crate::output::{self, Console};
 use kept::Kept;
 
 const EXAMPLES: &str = "\

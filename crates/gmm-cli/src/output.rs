@@ -264,7 +264,8 @@ pub(crate) fn warning(warning: &Warning, names: Option<&[String]>) -> String {
             )
         }
         (Warning::Spikes { reg_covar, spikes }, names) => {
-            let column = |j: usize| names.map_or_else(|| format!("column {j}"), |n| format!("column '{}'", shown(&n[j])));
+            let column =
+                |j: usize| names.map_or_else(|| format!("column {j}"), |n| format!("column '{}'", shown(&n[j])));
             format!(
                 "--reg-covar {reg_covar:e} is all the variance of {} in some direction: a spike on repeated values or on too \
                  few rows, which makes the likelihood as large as --reg-covar is small; drop repeated rows, raise \

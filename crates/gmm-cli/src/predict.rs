@@ -7,8 +7,8 @@ use gmm_data::{Column, Table};
 use gmm_host::evaluate;
 
 use crate::args::{EngineArgs, InputArgs};
-use crate::output::{self, Console};
 use crate::input;
+use crate::output::{self, Console};
 
 const EXAMPLES: &str = "\
 Writes one column `label`, or with --proba the columns proba_0, proba_1, .. which sum to 1 in each row.

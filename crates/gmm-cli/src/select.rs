@@ -155,7 +155,8 @@ fn warn(Candidate { k, kind, .. }: &Candidate, best: &Fit, data: &Dataset, conso
         ));
     }
     for warning in &best.warnings {
-        if matches!(warning, Warning::Spikes { .. } | Warning::LikelihoodFell { .. } | Warning::EmptyComponents { .. }) {
+        if matches!(warning, Warning::Spikes { .. } | Warning::LikelihoodFell { .. } | Warning::EmptyComponents { .. })
+        {
             console.warn(&format!("{best_one}: {}", output::warning(warning, data.names())));
         }
     }

@@ -9,8 +9,8 @@ use safetensors::{SafeTensors, serialize};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::run::{Chain, Run, Stat};
 use crate::error::refuse;
+use crate::run::{Chain, Run, Stat};
 use crate::{Error, Options, Prior, Sampler, Target};
 
 /// The word by which a checkpoint says what it is.

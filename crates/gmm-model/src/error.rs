@@ -76,6 +76,21 @@ pub enum ModelError {
         /// The covariance kind.
         kind: CovarianceType,
     },
+    /// A variance so small that numbers lose their digits.
+    #[error(
+        "variance {} of component {component} in column {column} underflows: below {:.0e} numbers lose their digits; rescale \
+         the data",
+        three_digits(*variance),
+        f64::MIN_POSITIVE
+    )]
+    Underflow {
+        /// Component index, from 0.
+        component: usize,
+        /// Column, from 0.
+        column: usize,
+        /// The variance.
+        variance: f64,
+    },
     /// A parameter outside its range.
     #[error("{what} is {value}: it must be {must}")]
     Range {

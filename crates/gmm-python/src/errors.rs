@@ -14,7 +14,9 @@ pub(crate) fn raise(py: Python<'_>, error: impl Into<Error>) -> PyErr {
         Error::Memory { .. } | Error::CovarianceMemory { .. } | Error::Model(ModelError::Memory { .. }) => {
             "OutOfMemoryError"
         }
-        Error::NotPositiveDefinite { .. }
+        // Of a fit these are `Singular`; elsewhere an evaluation met them.
+        Error::Model(ModelError::Underflow { .. })
+        | Error::NotPositiveDefinite { .. }
         | Error::Singular { .. }
         | Error::NotFinite { .. }
         | Error::Likelihood { .. }

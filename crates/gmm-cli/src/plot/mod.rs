@@ -15,8 +15,8 @@ use gmm_data::{FileError, Problem};
 use gmm_plot::{Format, Picture, SCALES};
 
 use crate::exit::Failure;
-use crate::output::{self, Console, is_stdio};
 use crate::input;
+use crate::output::{self, Console, is_stdio};
 
 const EXAMPLES: &str = "\
 Pictures are SVG or PNG, by the extension, and look the same on every machine. gmm fit --plot and gmm select --plot draw \
