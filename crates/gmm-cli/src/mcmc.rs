@@ -105,7 +105,7 @@ pub(crate) struct McmcArgs {
     /// Write the draws: npz, parquet or arrow
     #[arg(short, long, value_name = "DRAWS")]
     output: PathBuf,
-    /// Go on from the checkpoint, to more draws if --draws says so
+    /// Go on from the checkpoint, to more draws if --draws says so; never to fewer than it holds
     #[arg(long)]
     resume: bool,
     /// Keep the chains here, also when they are done [default: DRAWS.checkpoint, until they are]
