@@ -267,9 +267,9 @@ pub(crate) fn warning(warning: &Warning, names: Option<&[String]>) -> String {
             let column =
                 |j: usize| names.map_or_else(|| format!("column {j}"), |n| format!("column '{}'", shown(&n[j])));
             format!(
-                "--reg-covar {reg_covar:e} is all the variance of {} in some direction: a spike on repeated values or on too \
-                 few rows, which makes the likelihood as large as --reg-covar is small; drop repeated rows, raise \
-                 --reg-covar or use fewer components",
+                "--reg-covar {reg_covar:e} is all the variance of {} in some direction: repeated values, columns that \
+                 follow from others, or too few rows; it then decides how large the likelihood is; drop repeats or \
+                 columns, raise --reg-covar or use fewer components",
                 places(spikes, column)
             )
         }

@@ -79,7 +79,7 @@ pub enum Error {
     },
     /// Covariances for which there is not enough memory, where there is enough for those of kind diag.
     #[error(
-        "{kind} covariances of {d} columns need {wanted} bytes of memory, {free} are free: use --covariance diag \
+        "a mixture with {kind} covariances of {d} columns needs {wanted} bytes of memory, {free} are free: use --covariance diag \
          (covariance_type=\"diag\"), fewer columns or fewer components"
     )]
     CovarianceMemory {

@@ -149,8 +149,9 @@ pub enum Warning {
     },
     /// Components that have no more variance, in some direction, than what is added to it.
     #[error(
-        "reg_covar {reg_covar:e} is all the variance of {} in some direction: a spike on repeated values or on too few rows, \
-         which makes the likelihood as large as reg_covar is small; drop repeated rows, raise reg_covar or use fewer components",
+        "reg_covar {reg_covar:e} is all the variance of {} in some direction: repeated values, columns that follow \
+         from others, or too few rows; reg_covar then decides how large the likelihood is; drop repeats or columns, raise \
+         reg_covar or use fewer components",
         places(spikes, |j| format!("column {j}"))
     )]
     Spikes {
