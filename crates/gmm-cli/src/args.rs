@@ -8,8 +8,9 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use gmm_data::{Decimal, Format, ReadOptions, Separator};
 use gmm_host::Device;
-use gmm_model::{CovarianceType, Criterion, Precision};
+use gmm_model::{CovarianceType, Criterion, Precision, shown};
 
+use crate::output::{self, Console};
 use crate::{
     bench, classify, completions, convert, doctor, exit, fit, generate, loglik, matmul, mcmc, plot, predict, sample,
     score, select, show,
@@ -24,7 +25,7 @@ Examples:
   gmm select data.csv -k 1..10               choose the number of components by BIC
 
 Exit codes: 0 done, 2 usage, 3 bad data, 4 numerical failure, 5 device, 6 file or stream, 7 not converged, \
-130 and 143 interrupted.";
+129, 130 and 143 interrupted.";
 
 /// Gaussian mixture models: fit them, choose them, and use them.
 #[derive(Parser)]
@@ -244,20 +245,20 @@ fn count_or_all(text: &str) -> Result<usize, String> {
     if text == "all" { Ok(usize::MAX) } else { count(text).map_err(|why| format!("{why}, or 'all'")) }
 }
 
-/// A whole number, also in the form `1e6` or `1_000_000`.
+/// A whole number of at most 9e15, also in the form `1e6` or `1_000_000`.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
+    /// Above 2^53 not every whole number is an `f64`; nobody means more.
+    const MOST: f64 = 9e15;
     let plain = text.replace('_', "");
-    if let Ok(value) = plain.parse::<usize>() {
-        return Ok(value);
-    }
     let bad = || "it must be a whole number".to_owned();
     let value: f64 = plain.parse().map_err(|_| bad())?;
-    // Above 2^53 not every whole number is an f64: 1e300 is no count that anyone means.
-    let whole = value.fract() == 0.0 && (0.0..=9e15).contains(&value);
     match value {
-        _ if whole => Ok(value as usize),
         _ if value < 0.0 => Err("it must not be negative".to_owned()),
-        _ if value > 9e15 && value.is_finite() => Err("it is beyond what can be counted: at most 9e15".to_owned()),
+        // Digits, however many, are a number, and so is 1e400; `inf` is a word.
+        _ if value > MOST && plain.contains(|c: char| c.is_ascii_digit()) => {
+            Err("it is beyond what can be counted: at most 9e15".to_owned())
+        }
+        _ if value.fract() == 0.0 && value <= MOST => Ok(plain.parse().unwrap_or(value as usize)),
         _ => Err(bad()),
     }
 }
@@ -293,7 +294,12 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
             ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
                 exit::print_error(&one_line(&error));
             }
-            // Help and version go to standard output; a closed one is no error.
+            // Asked for, so that a standard output which takes nothing is an error; a closed one is none.
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                return exit::report(output::flushed(error.print()).map_err(Into::into), &Console::new(false, false));
+            }
+            // What is wrong with the form may be a file's name.
+            _ if error.to_string().split('\n').any(|line| shown(line) != line) => exit::print_error(&one_line(&error)),
             _ => drop(error.print()),
         }
         ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))

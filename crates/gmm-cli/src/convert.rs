@@ -6,8 +6,8 @@ use clap::Args;
 
 use crate::args::TableArgs;
 use crate::exit::Failure;
+use crate::input;
 use crate::output::{self, Console, is_model_path, is_stdio};
-use crate::{input, interrupt};
 
 const EXAMPLES: &str = "\
 By extension: json and safetensors are models; csv, tsv, txt, npy, npz (read only), parquet and Arrow are tables.
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &ConvertArgs, console: &Console) -> anyhow::Result<()> {
         output::check_table_path(&args.to)?;
         let table = gmm_data::read_table(&args.from, &args.table.options())?;
         input::warn(&table, console);
-        let _whole = interrupt::hold();
+        let _whole = output::hold(&args.to);
         gmm_data::write_table(&args.to, &table)?;
     }
     console.note(|| format!("wrote {}", args.to.display()));

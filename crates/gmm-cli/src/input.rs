@@ -8,7 +8,7 @@ use anyhow::Context;
 use gmm_data::{ModelFile, ReadOptions, Table};
 use gmm_host::evaluate::check_names;
 use gmm_host::{Device, Opened};
-use gmm_model::{DataError, Dataset};
+use gmm_model::{DataError, Dataset, shown};
 
 use crate::args::{EngineArgs, InputArgs};
 use crate::exit::Failure;
@@ -31,9 +31,9 @@ pub(crate) fn rows(args: &InputArgs, weights: Option<&str>, console: &Console) -
     let names = table.names.clone();
     let data = table.into_dataset().map_err(|e| placed(e, &name, names.as_deref()))?;
     let data = match row_weights {
-        Some(values) => {
-            data.with_weights(values).with_context(|| format!("{name}, column '{}'", weights.unwrap_or_default()))?
-        }
+        Some(values) => data
+            .with_weights(values)
+            .with_context(|| format!("{name}, column '{}'", shown(weights.unwrap_or_default())))?,
         None => data,
     };
     console.note(|| {
@@ -51,7 +51,7 @@ pub(crate) fn warn(table: &Table, console: &Console) {
 /// Adds the file and the column's name to what is wrong with a value.
 fn placed(error: DataError, file: &str, names: Option<&[String]>) -> anyhow::Error {
     let place = match (&error, names) {
-        (DataError::NotFinite { column, .. }, Some(names)) => format!("{file}, column '{}'", names[*column]),
+        (DataError::NotFinite { column, .. }, Some(names)) => format!("{file}, column '{}'", shown(&names[*column])),
         _ => file.to_owned(),
     };
     anyhow::Error::new(error).context(place)

@@ -13,8 +13,8 @@ use ndarray::{Array2, CowArray, Ix2};
 
 use crate::args::{EngineArgs, ReadingArgs};
 use crate::exit::Failure;
+use crate::input;
 use crate::output::{self, Console, is_stdio};
-use crate::{input, interrupt};
 
 const EXAMPLES: &str = "\
 Sums are f64: float32 numbers are multiplied exactly, added in float64 and rounded once. --fast adds 256
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &MatmulArgs, console: &Console) -> anyhow::Result<()> {
         Some(names) => Table::with_names(product, names)?,
         None => Table::new(product),
     };
-    let _whole = interrupt::hold();
+    let _whole = output::hold(&args.output);
     Ok(gmm_data::write_table(&args.output, &table)?)
 }
 

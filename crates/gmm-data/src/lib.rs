@@ -28,6 +28,7 @@ mod compressed;
 mod draws;
 mod error;
 mod format;
+mod latched;
 mod memory;
 mod model;
 mod npy;
@@ -45,7 +46,7 @@ pub use error::{ColumnError, FileError, Place, Problem};
 pub use format::Format;
 pub use model::{
     MODEL_FORMAT, MODEL_VERSION, ModelFile, model_to_json, model_to_safetensors, read_mixtures, read_model,
-    read_model_bytes, write_model,
+    read_model_bytes, stage_model, write_model,
 };
 pub use npy::npz::{Array, read_npz, read_npz_array};
 pub use read::{ReadOptions, file_of, read_bytes, read_stream, read_table};

@@ -149,7 +149,7 @@ fn note(
     for at in from..run.iterations {
         let mean = run.trace[at];
         let change = if at == 0 { f64::INFINITY } else { mean - run.trace[at - 1] };
-        if change < -rounding(mean, options) {
+        if change < -rounding(mean, run.mixture.n_features(), options) {
             run.falls.push((at + 1, -change));
         }
         let mixture = (at + 1 == run.iterations).then_some(&run.mixture);
@@ -161,16 +161,18 @@ fn note(
     Ok(())
 }
 
-/// A fall of the mean log-likelihood smaller than this is rounding: sums in f64 keep a few ulp of the mean, products
-/// in f32 leave each row's term uncertain by a few eps of its size.
-fn rounding(mean: f64, options: &EmOptions) -> f64 {
-    let eps = match options.precision {
+/// A fall of the mean log-likelihood smaller than this is rounding. A row's log density is a sum of about `d` for its squares
+/// and of logarithms, whose size is that of the mean; each is uncertain by a few eps of its size, and so is their mean.
+fn rounding(mean: f64, d: usize, options: &EmOptions) -> f64 {
+    let (ulps, eps) = match options.precision {
         // A half's.
-        Precision::F32 if options.fast => 1.0 / 2048.0,
-        Precision::F32 => f64::from(f32::EPSILON),
-        Precision::F64 => f64::EPSILON,
+        Precision::F32 if options.fast => (32.0, 1.0 / 2048.0),
+        // Rows alone are f32; their errors differ in sign, and sums are f64.
+        Precision::F32 => (32.0, f64::from(f32::EPSILON)),
+        // Fits of synthetic rows fall by 5 of these at most, long past convergence; rows whose terms cancel fall by more.
+        Precision::F64 => (256.0, f64::EPSILON),
     };
-    32.0 * eps * mean.abs().max(1.0)
+    ulps * eps * (mean.abs() + d as f64)
 }
 
 /// Refuses statistics with numbers that are none; iteration 0 is the initialisation.
@@ -186,7 +188,7 @@ pub(crate) fn check(statistics: &Statistics, iteration: usize) -> Result<(), Err
 
 pub(crate) fn singular(source: ModelError, iteration: usize) -> Error {
     match source {
-        ModelError::NotPositiveDefinite { .. } => Error::Singular { iteration, source },
+        ModelError::NotPositiveDefinite { .. } | ModelError::Underflow { .. } => Error::Singular { iteration, source },
         ModelError::NotFinite { component, .. } => Error::NotFinite { iteration, component },
         other => Error::Model(other),
     }

@@ -24,6 +24,7 @@ mod reference;
 mod sample;
 mod select;
 pub mod shift;
+pub mod spikes;
 mod tuning;
 mod wrapped;
 

@@ -63,8 +63,16 @@ pub fn select(
 
 /// Whether an error is of one candidate alone.
 const fn is_own(error: &Error) -> bool {
-    use Error::{Likelihood, Memory, NotFinite, Singular, TooFewRows};
-    matches!(error, Singular { .. } | NotFinite { .. } | Likelihood { .. } | TooFewRows { .. } | Memory { .. })
+    use Error::{CovarianceMemory, Likelihood, Memory, NotFinite, Singular, TooFewRows};
+    matches!(
+        error,
+        Singular { .. }
+            | NotFinite { .. }
+            | Likelihood { .. }
+            | TooFewRows { .. }
+            | Memory { .. }
+            | CovarianceMemory { .. }
+    )
 }
 
 /// Index of the candidate with the smallest criterion, the first among equals; `None` where no fit succeeded.

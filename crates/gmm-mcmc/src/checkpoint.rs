@@ -9,6 +9,7 @@ use safetensors::{SafeTensors, serialize};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::error::refuse;
 use crate::run::{Chain, Run, Stat};
 use crate::{Error, Options, Prior, Sampler, Target};
 
@@ -93,11 +94,17 @@ impl Checkpoint {
         (was != is).then(text)
     }
 
-    /// The run, to go on with it: asked for `options`, which may want more draws than before but nothing else. Another engine
+    /// Draws of the chain that has most of them.
+    pub fn most_draws(&self) -> usize {
+        self.run.chains.iter().map(Chain::n_draws).max().unwrap_or(0)
+    }
+
+    /// The run, to go on with it: asked for `options`, which may want more draws than before, or fewer if no chain has as many yet, and nothing else. Another engine
     /// is allowed, see [`moved`](Self::moved).
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] where data, precision, prior or options are others, and which.
+    /// [`Error::Checkpoint`] where data, precision, prior or options are others, and which; [`Error::Option`] for fewer draws
+    /// than a chain has.
     pub fn resume(self, options: &Options, target: &Target, basis: &Basis) -> Result<Run, Error> {
         options.validate()?;
         let wrong = |why: String| Err(Error::Checkpoint(why));
@@ -127,6 +134,11 @@ impl Checkpoint {
             if was != is {
                 return wrong(format!("it was made with {name} {was}, not {is}"));
             }
+        }
+        let most = self.most_draws();
+        if most > options.draws {
+            let must = format!("at least {most}, the draws of a chain that the checkpoint holds: none is thrown away");
+            return refuse("draws", options.draws, &must);
         }
         if self.run.chains.iter().any(|chain| chain.point.len() != target.dim()) {
             return wrong("its points are of another length".to_owned());

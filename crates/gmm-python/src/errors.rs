@@ -11,8 +11,12 @@ pub(crate) fn raise(py: Python<'_>, error: impl Into<Error>) -> PyErr {
     let error = error.into();
     let class = match &error {
         Error::Data(_) | Error::Scale { .. } => "DataError",
-        Error::Memory { .. } | Error::Model(ModelError::Memory { .. }) => "OutOfMemoryError",
-        Error::NotPositiveDefinite { .. }
+        Error::Memory { .. } | Error::CovarianceMemory { .. } | Error::Model(ModelError::Memory { .. }) => {
+            "OutOfMemoryError"
+        }
+        // Of a fit these are `Singular`; elsewhere an evaluation met them.
+        Error::Model(ModelError::Underflow { .. })
+        | Error::NotPositiveDefinite { .. }
         | Error::Singular { .. }
         | Error::NotFinite { .. }
         | Error::Likelihood { .. }

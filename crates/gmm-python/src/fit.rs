@@ -124,5 +124,6 @@ const fn name(warning: &Warning) -> &'static str {
         Warning::EmptyComponents { .. } => "empty-components",
         Warning::LikelihoodFell { .. } => "likelihood-fell",
         Warning::RegularisationDominates { .. } => "regularisation",
+        Warning::Spikes { .. } => "spikes",
     }
 }

@@ -273,3 +273,16 @@ def test_row_59_a_forked_process_fits_as_well():
     assert queue.get(timeout=30) == here
     child.join(30)
     assert child.exitcode == 0
+
+
+def test_row_97_a_spike_is_a_data_warning_with_component_and_column():
+    rows = np.vstack([X, np.column_stack([50 + X[:, 0], np.full(20, 30.0)])])
+    for kind in ("full", "diag"):
+        with pytest.warns(exceptions.DataWarning, match=r"all the variance of component \d \(column 1\)"):
+            fits(rows, kind=kind, tol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_variances_that_underflow_are_a_numerical_error(kind):
+    refused("underflows", X * 1e-160, error=exceptions.NumericalError, kind=kind, reg_covar=0.0)
+    refused("underflows", X * 1e-160, error=exceptions.NumericalError, kind=kind, reg_covar=0.0, init_params="random")

@@ -43,10 +43,7 @@ impl Kept {
             name.push(".checkpoint");
             name.into()
         });
-        if is_stdio(&path) {
-            return usage("--checkpoint needs a file".to_owned());
-        }
-        output::check_folder(&path)?;
+        output::check_checkpoint(&path)?;
         let inputs: Vec<&Path> =
             [Some(&args.input.input), args.prior.as_ref()].into_iter().flatten().map(PathBuf::as_path).collect();
         output::check_apart(&args.output, &inputs)?;
@@ -145,6 +142,15 @@ impl Kept {
             }
             error if kept.is_empty() => Err(error.into()),
             error => Err(anyhow::Error::new(error).context(format!("after {draws} draws{kept}"))),
+        }
+    }
+
+    /// Keeps the chains whose draws could not be written, and says where they are.
+    pub(super) fn instead(&self, run: &Run, target: &Target, basis: &Basis, output: &Path) -> String {
+        let what = format!("the draws cannot be written to {}", output.display());
+        match self.write(run, target, basis) {
+            Ok(()) => format!("{what}; {} keeps the chains, and --resume goes on", self.path.display()),
+            Err(_) => what,
         }
     }
 

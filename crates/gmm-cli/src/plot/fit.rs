@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gmm_data::{ColumnError, find_columns};
 use gmm_host::{CpuEngine, evaluate};
-use gmm_model::{Dataset, Mixture};
+use gmm_model::{Dataset, Mixture, shown};
 use gmm_plot::{Fit, MOST_POINTS, NAMED, Picture, drawn, points_of};
 
 use super::OutputArgs;
@@ -142,7 +142,7 @@ fn file_name(path: &Path) -> String {
         || input::display(path),
         |name| match name.to_string_lossy().as_ref() {
             "-" => "standard input".to_owned(),
-            name => name.to_owned(),
+            name => shown(name).into_owned(),
         },
     )
 }

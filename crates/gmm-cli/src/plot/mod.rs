@@ -13,8 +13,8 @@ use gmm_data::{FileError, Problem};
 use gmm_plot::{Format, Picture, SCALES};
 
 use crate::exit::Failure;
+use crate::input;
 use crate::output::{self, Console, is_stdio};
-use crate::{input, interrupt};
 
 const EXAMPLES: &str = "\
 Pictures are SVG or PNG, by the extension, and look the same on every machine. gmm fit --plot and gmm select --plot draw \
@@ -121,7 +121,7 @@ pub(crate) fn write(path: &Path, picture: &Picture, console: &Console) -> anyhow
 fn save(path: &Path, picture: &Picture, scale: f64, console: &Console) -> anyhow::Result<()> {
     let format = Format::of_path(path).unwrap_or(Format::Svg);
     let bytes = picture.bytes(format, scale)?;
-    let _whole = interrupt::hold();
+    let _whole = output::hold(path);
     gmm_data::atomic::write_bytes(path, &bytes)?;
     console.note(|| format!("wrote {} ({} bytes)", path.display(), bytes.len()));
     Ok(())

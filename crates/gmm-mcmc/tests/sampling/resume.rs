@@ -110,6 +110,7 @@ fn a_checkpoint_of_another_run_is_refused_and_says_what_differs() {
     refused(&Options { seed: 10, ..options.clone() }, &case.target, &basis, "seed 9, not 10");
     refused(&Options { thin: 3, ..options.clone() }, &case.target, &basis, "thin 2, not 3");
     refused(&Options { sampler: Sampler::Nuts, ..options.clone() }, &case.target, &basis, "sampler rwm, not nuts");
+    refused(&Options { draws: 89, ..options.clone() }, &case.target, &basis, "draws is 89: it must be at least 90");
     refused(&Options { chains: 2, ..options.clone() }, &case.target, &basis, "chains 3, not 2");
     let rows = Basis { fingerprint: basis.fingerprint + 1, ..basis.clone() };
     refused(&options, &case.target, &rows, "other rows");

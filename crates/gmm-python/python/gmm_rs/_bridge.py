@@ -216,7 +216,7 @@ def _warn(found, *, converged, max_iter):
     for kind, text in found:
         if kind == "not-converged":
             continue
-        category = DataWarning if kind == "regularisation" else ConvergenceWarning
+        category = DataWarning if kind in ("regularisation", "spikes") else ConvergenceWarning
         warnings.warn(text, category, stacklevel=_CALLER)
     # max_iter=0 asks for the start alone.
     if not converged and max_iter > 0:

@@ -103,7 +103,7 @@ def mcmc(
 
     checkpoint : bytes, default=None
         Chains to go on with, of a run on these rows with the same arguments, also of ``gmm mcmc``; `draws` may be more
-        than it had. Without a `random_state` the seed is that of the run. Another engine goes on to other draws, which a
+        than it had, and not fewer. Without a `random_state` the seed is that of the run. Another engine goes on to other draws, which a
         warning says.
 
     progress : bool, default=False
