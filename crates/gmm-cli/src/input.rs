@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Context;
-use gmm_data::{ModelFile, ReadOptions, Table};
+use gmm_data::{FileError, ModelFile, ReadOptions, Table};
 use gmm_host::evaluate::check_names;
 use gmm_host::{Device, Opened};
 use gmm_model::{DataError, Dataset};
@@ -19,6 +19,16 @@ use crate::output::{Console, is_stdio};
 /// # Errors
 /// What is wrong with the file, its columns or its values; where it is known, with place and column name.
 pub(crate) fn rows(args: &InputArgs, weights: Option<&str>, console: &Console) -> anyhow::Result<Dataset> {
+    rows_with(args, weights, None, console)
+}
+
+/// [`rows`]; of a table that has all columns of `known` and others beside them, those of `known`, unless columns are chosen.
+fn rows_with(
+    args: &InputArgs,
+    weights: Option<&str>,
+    known: Option<&[String]>,
+    console: &Console,
+) -> anyhow::Result<Dataset> {
     let started = Instant::now();
     let mut columns = args.columns.clone();
     if let (Some(columns), Some(weights)) = (&mut columns, weights)
@@ -26,8 +36,14 @@ pub(crate) fn rows(args: &InputArgs, weights: Option<&str>, console: &Console) -
     {
         columns.push(weights.to_owned());
     }
-    let options = ReadOptions { columns: columns.clone(), ..ReadOptions::default() };
-    let mut table = gmm_data::read_table(&args.input, &options)?;
+    let mut table = match known.filter(|_| columns.is_none()) {
+        None => read(&args.input, columns.as_deref())?,
+        Some(known) => {
+            let (table, chosen) = read_known(&args.input, known, weights)?;
+            columns = chosen;
+            table
+        }
+    };
     let name = display(&args.input);
     let row_weights = match weights {
         Some(column) => {
@@ -50,6 +66,33 @@ pub(crate) fn rows(args: &InputArgs, weights: Option<&str>, console: &Console) -
         format!("read {n} rows × {d} columns ({}) from {name} in {:.1?}", data.rows().precision(), started.elapsed())
     });
     Ok(data)
+}
+
+fn read(path: &Path, columns: Option<&[String]>) -> Result<Table, FileError> {
+    gmm_data::read_table(path, &ReadOptions { columns: columns.map(<[String]>::to_vec), ..ReadOptions::default() })
+}
+
+/// A table, or of a wider one the columns of `known` and that of the weights, which are then given as well.
+fn read_known(path: &Path, known: &[String], weights: Option<&str>) -> anyhow::Result<(Table, Option<Vec<String>>)> {
+    let mut chosen = known.to_vec();
+    chosen.extend(weights.filter(|w| !known.iter().any(|name| name == w)).map(str::to_owned));
+    match read(path, None) {
+        Ok(table) if is_wider(&table, known, chosen.len()) => Ok((table.select(&chosen)?, Some(chosen))),
+        Ok(table) => Ok((table, None)),
+        // A column beside the known ones may hold text. A pipe cannot be read twice.
+        Err(error) if path.is_file() => match read(path, Some(&chosen)) {
+            Ok(table) => Ok((table, Some(chosen))),
+            Err(_) => Err(error.into()),
+        },
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a table has each of these columns once, and more than so many in all.
+fn is_wider(table: &Table, known: &[String], columns: usize) -> bool {
+    let Some(names) = &table.names else { return false };
+    let once = |name: &String| names.iter().filter(|found| *found == name).count() == 1;
+    names.len() > columns && known.iter().all(once)
 }
 
 /// How the weights' column is called once columns are selected: an index then counts among those.
@@ -82,7 +125,7 @@ pub(crate) fn model(path: &Path) -> anyhow::Result<ModelFile> {
     Ok(gmm_data::read_model_bytes(&bytes, "<stdin>")?)
 }
 
-/// Reads a model and rows that it can be evaluated on.
+/// Reads a model and rows that it can be evaluated on: of a table with more columns than the model's those with its names.
 ///
 /// # Errors
 /// As [`model`] and [`rows`]; and where number or names of the columns differ.
@@ -96,7 +139,7 @@ pub(crate) fn model_and_rows(
         return Err(Failure::Usage("model and rows cannot both come from standard input".to_owned()).into());
     }
     let model = model(path)?;
-    let data = rows(args, weights, console)?;
+    let data = rows_with(args, weights, model.feature_names.as_deref(), console)?;
     check_columns(&model, &data).with_context(|| display(&args.input))?;
     Ok((model, data))
 }

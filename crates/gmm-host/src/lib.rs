@@ -23,6 +23,7 @@ mod reference;
 mod sample;
 mod select;
 pub mod shift;
+mod threads;
 mod tuning;
 mod wrapped;
 
@@ -44,5 +45,6 @@ pub use products::{ResidentFactor, ResidentMatrix};
 pub use reference::ReferenceEngine;
 pub use sample::sample_rows;
 pub use select::{Candidate, best, select};
+pub use threads::{MAX_THREADS, default_threads, limit_global_threads};
 pub use tuning::{Tuning, TuningSource};
 pub use wrapped::{Hooks, Wrapped};

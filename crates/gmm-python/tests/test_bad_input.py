@@ -70,7 +70,7 @@ def test_rows_09_and_10_numbers_that_are_none(value):
 
 
 def test_row_11_text():
-    refused("could not convert string", np.array([["a", "b"]] * 20))
+    refused("not compatible with arrays of bytes/strings", np.array([["a", "b"]] * 20))
 
 
 def test_rows_12_and_13_complex_and_sparse():
