@@ -51,9 +51,11 @@ def _reduce(estimator):
 
 
 def _rebuild(cls, is_installed):
-    # A worker from before the installation. What comes back from one changes nothing here.
+    # A worker may run since before the installation. What comes back from one changes nothing here.
     if is_installed and multiprocessing.parent_process() is not None:
         accel.install()
+    # For the way back, also where nothing is installed any longer.
+    follow_into_workers(cls)
     return cls.__new__(cls)
 
 
