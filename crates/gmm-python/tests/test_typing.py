@@ -38,7 +38,7 @@ PROGRAM = """
 UNTYPED = """
 [mypy]
 strict = True
-[mypy-joblib.*,scipy.*,sklearn.*]
+[mypy-joblib.*,scipy.*,sklearn.*,threadpoolctl]
 ignore_missing_imports = True
 """
 

@@ -62,33 +62,32 @@ def _set_limit(limit):
         _own.limit = limit
 
 
-def _register():
-    """Tell threadpoolctl of the engines, so that its limits hold for them."""
-    # Before 3.2 it knows no libraries but its own.
-    if not hasattr(threadpoolctl, "register"):
-        return
+# Before 3.2 threadpoolctl knows no libraries but its own.
+_IS_OPEN = hasattr(threadpoolctl, "register")
 
-    class Controller(threadpoolctl.LibController):
-        # Loops over rows by threads, as OpenMP's: `user_api="openmp"` limits them, `user_api="blas"` does not.
-        user_api = "openmp"
-        internal_api = "gmm_rs"
-        filename_prefixes = ("_core",)
-        # Other packages have a library of that name as well.
-        check_symbols = ("gmm_rs_default_threads",)
 
-        def get_num_threads(self):
-            return _limit() or self.dynlib.gmm_rs_default_threads()
+class Controller(threadpoolctl.LibController if _IS_OPEN else object):
+    """What threadpoolctl knows of the engines, so that its limits hold for them."""
 
-        def set_num_threads(self, num_threads):
-            _set_limit(None)
-            # To go back to what holds without a limit is to have none: the environment may change later.
-            if num_threads != self.get_num_threads():
-                _set_limit(max(int(num_threads), 1))
+    # Loops over rows by threads, as OpenMP's: `user_api="openmp"` limits them, `user_api="blas"` does not.
+    user_api = "openmp"
+    internal_api = "gmm_rs"
+    filename_prefixes = ("_core",)
+    # Other packages have a library of that name as well.
+    check_symbols = ("gmm_rs_default_threads",)
 
-        def get_version(self):
-            return _core.__version__
+    def get_num_threads(self):
+        return _limit() or self.dynlib.gmm_rs_default_threads()
 
+    def set_num_threads(self, num_threads):
+        _set_limit(None)
+        # To go back to what holds without a limit is to have none: the environment may change later.
+        if num_threads != self.get_num_threads():
+            _set_limit(max(int(num_threads), 1))
+
+    def get_version(self):
+        return _core.__version__
+
+
+if _IS_OPEN:
     threadpoolctl.register(Controller)
-
-
-_register()

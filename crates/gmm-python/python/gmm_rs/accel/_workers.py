@@ -42,7 +42,7 @@ def follow_into_workers(cls):
     loky_reduction.register(cls, _reduce)
     for module in (multiprocessing.spawn, loky_spawn):
         module.get_preparation_data = _announcing(module.get_preparation_data)
-    if joblib_pool is not None and not issubclass(joblib_pool.CustomizablePickler, _OfPool):
+    if joblib_pool is not None and not hasattr(joblib_pool.CustomizablePickler, "_gmm_rs"):
         joblib_pool.CustomizablePickler = _pickler_with(joblib_pool.CustomizablePickler, cls)
 
 
@@ -86,14 +86,11 @@ class _Install:
         return exec, (_INSTALL.format(path=self._path), {})
 
 
-class _OfPool:
-    """Marks the pickler below."""
-
-
 def _pickler_with(base, cls):
-    class CustomizablePickler(_OfPool, base):
-        def __init__(self, *args, **kwargs):
-            super().__init__(*args, **kwargs)
-            self.register(cls, _reduce)
+    """joblib's pickler of pools, which reads no table that a class could be registered in from outside."""
 
-    return CustomizablePickler
+    def begin(self, *args, **kwargs):
+        base.__init__(self, *args, **kwargs)
+        self.register(cls, _reduce)
+
+    return type(base.__name__, (base,), {"__init__": begin, "_gmm_rs": True})
