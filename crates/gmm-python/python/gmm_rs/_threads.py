@@ -66,7 +66,7 @@ def _set_limit(limit):
 _IS_OPEN = hasattr(threadpoolctl, "register")
 
 
-class Controller(threadpoolctl.LibController if _IS_OPEN else object):
+class Controller(threadpoolctl.LibController if _IS_OPEN else object):  # type: ignore[misc]
     """What threadpoolctl knows of the engines, so that its limits hold for them."""
 
     # Loops over rows by threads, as OpenMP's: `user_api="openmp"` limits them, `user_api="blas"` does not.
