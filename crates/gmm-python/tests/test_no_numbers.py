@@ -158,7 +158,7 @@ def test_row_91_a_masked_array():
 
 
 def test_weights_and_starts_that_are_no_numbers():
-    for weights in (TIMES[:, 0], ["1"] * 20, np.ma.array(np.ones(20), mask=[True] + [False] * 19)):
+    for weights in (TIMES[:, 0], ["1"] * 20, pd.Series(["1"] * 20), np.ma.array(np.ones(20), mask=[True] + [False] * 19)):
         with pytest.raises(exceptions.DataError, match="sample_weight"):
             model(2).fit(X, sample_weight=weights)
     for means in (TIMES[:2], X[:2].astype(str), np.ma.array(X[:2], mask=X[:2] == X[1, 1])):

@@ -92,6 +92,7 @@ def _check_frame(X, name):
     if not hasattr(X, "columns"):
         # A single column, whose shape scikit-learn explains unless it holds no numbers.
         _check_kind(dtypes, f"{name} holds {dtypes}")
+        _check_array(np.asarray(X), name)
         return
     for j, (column, dtype) in enumerate(zip(X.columns, dtypes)):
         where = f"{name}: column {j} ({column!r})"

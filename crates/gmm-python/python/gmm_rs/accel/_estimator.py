@@ -31,7 +31,8 @@ class GaussianMixture(Original):
         if self._is_left("fit", X):
             return super().fit(X, y)
         if self._fit(X) is None:
-            return super().fit(X, y)
+            # Not its `fit`, which would begin with the method below.
+            super().fit_predict(X, y)
         return self
 
     def fit_predict(self, X, y=None):
