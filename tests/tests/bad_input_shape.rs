@@ -228,7 +228,7 @@ fn row_92_a_wider_table_is_taken_by_the_names_of_the_model() {
     let x = data("old_faithful.csv");
     folder.gmm(&format!("fit {x} -k 2 -o m.json")).ok();
     // The same rows with a column of text in front, the model's the other way round, and one of numbers behind.
-    folder.bash(&format!("awk -F, 'NR == 1 {{ print \"who,\" $2 \",\" $1 \",more\"; next }} {{ print \"w\" NR \",\" $2 \",\" $1 \",7\" }}' {x} > text.csv")).ok();
+    folder.bash(&format!("awk -F, 'NR == 1 {{ print \"who,\" $2 \",\" $1 \",more,again\"; next }} {{ print \"w\" NR \",\" $2 \",\" $1 \",7,8\" }}' {x} > text.csv")).ok();
     folder.bash("cut -d, -f2- text.csv > numbers.csv").ok();
     let narrow = folder.gmm(&format!("predict m.json {x}")).ok().stdout;
     let score = folder.gmm(&format!("score m.json {x} --json")).ok().json()["log_likelihood"].clone();
