@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use gmm_data::{Decimal, Format, ReadOptions, Separator};
-use gmm_host::Device;
+use gmm_host::{Device, MAX_THREADS};
 use gmm_model::{CovarianceType, Criterion, Precision, shown};
 
 use crate::output::{self, Console};
@@ -159,7 +159,7 @@ pub(crate) struct EngineArgs {
     /// Engine: auto, cpu, reference, cuda or cuda:I
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: Device,
-    /// Threads of the CPU engine; 0 takes one per core
+    /// Threads of the CPU engine; 0 takes `RAYON_NUM_THREADS` or `OMP_NUM_THREADS` of the environment, else one per core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = threads, allow_negative_numbers = true)]
     pub(crate) threads: usize,
     /// Precision in which rows are held and multiplied (sums are f64) [default: that of the data]; fast is f32, and fit and
@@ -278,10 +278,8 @@ pub(crate) fn seed(text: &str) -> Result<u64, String> {
 }
 
 pub(crate) fn threads(text: &str) -> Result<usize, String> {
-    /// More than any machine has; rayon would try to start them all.
-    const MOST: usize = 1024;
     match count(text)? {
-        n if n > MOST => Err(format!("it must be at most {MOST}")),
+        n if n > MAX_THREADS => Err(format!("it must be at most {MAX_THREADS}")),
         n => Ok(n),
     }
 }

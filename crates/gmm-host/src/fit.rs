@@ -26,7 +26,8 @@ pub struct FitOptions {
     /// Rows that k-means looks at in each start: a sample, evenly spread. `None`: the larger of 32768 and `64 k` where there are
     /// more than twice as many, else all. Components that only a few rows of a million make need all: `Some(usize::MAX)`.
     pub init_rows: Option<usize>,
-    /// Restarts, of which the best is kept; ways of starting that draw nothing run once.
+    /// Restarts, of which the one with the highest log-likelihood at its last E-step is kept; ways of starting that draw
+    /// nothing run once.
     pub n_init: usize,
     /// Stop when the mean log-likelihood changes by strictly less than this.
     pub tol: f64,
@@ -333,7 +334,7 @@ fn em_options(options: &FitOptions, precision: Precision) -> EmOptions {
     EmOptions { tol, max_iter, reg_covar, precision, autotune, fast }
 }
 
-/// The best of all restarts by its last log-likelihood, and the components that its start left without rows.
+/// The best of all restarts by the last log-likelihood of its trace, and the components that its start left without rows.
 fn best_run(
     rows: &mut dyn Resident,
     data: Data<'_>,
@@ -361,9 +362,18 @@ fn best_run(
             }
             Err(error) => return Err(error),
         };
-        let score = if restarts == 1 { 0.0 } else { rows.evaluate(&run.mixture, Wanted::default())?.log_likelihood };
+        let score = match run.trace.last() {
+            Some(&mean) => mean,
+            None if restarts == 1 => 0.0,
+            // Without iterations the starts are compared.
+            None => rows.evaluate(&run.mixture, Wanted::default())?.log_likelihood,
+        };
+        let finished = run.finished;
         if best.as_ref().is_none_or(|(s, ..)| score > *s) {
             best = Some((score, run, empty));
+        }
+        if finished {
+            break;
         }
     }
     match (best, failure) {

@@ -26,7 +26,17 @@ mod supervise;
 mod table;
 mod unconstrained;
 
+use std::ffi::c_int;
+
 use pyo3::prelude::*;
+
+/// Threads where nobody says how many ([`gmm_host::default_threads`]). It is exported in C's way: threadpoolctl knows this
+/// library by it (`python/gmm_rs/_threads.py`).
+// SAFETY: no other library has a function of this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmm_rs_default_threads() -> c_int {
+    c_int::try_from(gmm_host::default_threads()).unwrap_or(1)
+}
 
 /// The engines of gmm_rs. Private: use `gmm_rs.mixture`.
 #[pymodule]

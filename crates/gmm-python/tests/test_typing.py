@@ -38,7 +38,7 @@ PROGRAM = """
 UNTYPED = """
 [mypy]
 strict = True
-[mypy-joblib.*,scipy.*,sklearn.*]
+[mypy-joblib.*,scipy.*,sklearn.*,threadpoolctl]
 ignore_missing_imports = True
 """
 
@@ -54,8 +54,8 @@ def mypy(*arguments, cwd, module="mypy"):
 
 def test_the_stubs_are_those_of_the_modules(tmp_path):
     (tmp_path / "mypy.ini").write_text(UNTYPED)
-    # Private; its metaclass is that of a class without types.
-    (tmp_path / "allowed").write_text("gmm_rs.accel._estimator.GaussianMixture")
+    # Private; their metaclasses are those of classes without types.
+    (tmp_path / "allowed").write_text("gmm_rs.accel._estimator.GaussianMixture\ngmm_rs._threads.Controller")
     options = ["--mypy-config-file", "mypy.ini", "--allowlist", "allowed"]
     code, output = mypy(*options, "gmm_rs", cwd=tmp_path, module="mypy.stubtest")
     assert code == 0, output

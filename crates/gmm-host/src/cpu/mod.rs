@@ -24,7 +24,9 @@ use ndarray::ArrayView2;
 use crate::engine::check_features;
 use crate::init::{RowDraw, WeighedRows, rows_of};
 use crate::products::{Kind, Multiplier};
-use crate::{Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted, memory, shift};
+use crate::{
+    Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted, default_threads, memory, shift,
+};
 use layout::Layout;
 use passes::Passes;
 use simd::{Dispatch, Machine};
@@ -46,7 +48,7 @@ pub struct CpuEngine {
 }
 
 impl CpuEngine {
-    /// An engine with its own threads; 0 takes one per core that this process may use.
+    /// An engine with its own threads; 0 takes [`default_threads`].
     ///
     /// # Errors
     /// [`Error::Device`] where the threads cannot be started.
@@ -71,6 +73,7 @@ impl CpuEngine {
     }
 
     fn on(threads: usize, machine: Machine) -> Result<Self, Error> {
+        let threads = if threads == 0 { default_threads() } else { threads };
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|i| format!("gmm-{i}"))
