@@ -25,6 +25,8 @@ pub(crate) enum Progress {
     Iteration { restart: usize, iteration: usize, mean_log_likelihood: f64, change: f64 },
     /// Steps of all chains, of so many, and divergences.
     Steps { done: usize, steps: usize, diverging: usize },
+    /// Fits of several, of so many.
+    Fits { done: usize, fits: usize },
 }
 
 impl Progress {
@@ -34,6 +36,7 @@ impl Progress {
                 follow.call1((restart, iteration, mean_log_likelihood, change)).map(drop)
             }
             Self::Steps { done, steps, diverging } => follow.call1((done, steps, diverging)).map(drop),
+            Self::Fits { done, fits } => follow.call1((done, fits)).map(drop),
         }
     }
 }
