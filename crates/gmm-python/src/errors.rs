@@ -1,5 +1,7 @@
 //! The library's errors as the classes of `gmm_rs.exceptions`, all of them `ValueError`s.
 
+use std::io;
+
 use gmm_data::{FileError, Problem};
 use gmm_host::Error;
 use gmm_model::ModelError;
@@ -37,8 +39,10 @@ pub(crate) fn raise_file(py: Python<'_>, error: &FileError) -> PyErr {
     let class = match &error.problem {
         Problem::Io(io) => {
             // Python makes the class that belongs to the number, and puts the path behind the text.
-            let Some(code) = io.raw_os_error() else { return PyOSError::new_err(error.to_string()) };
-            let text = io.to_string();
+            let Some(code) = io.raw_os_error() else {
+                return io::Error::new(io.kind(), error.to_string()).into();
+            };
+            let text = io::Error::from_raw_os_error(code).to_string();
             let text = text.split(" (os error").next().unwrap_or_default().to_owned();
             return PyOSError::new_err((code, text, error.path.clone()));
         }

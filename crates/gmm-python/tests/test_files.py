@@ -52,7 +52,8 @@ def test_what_is_saved_is_loaded_to_the_bit(rows, kind, form, tmp_path):
         assert getattr(again, name) == getattr(fitted, name), name
     assert again.feature_names_in_.tolist() == ["a", "b", "c"]
     assert (again.n_components, again.covariance_type, again.tol, again.reg_covar) == (3, kind, 1e-5, 1e-7)
-    np.testing.assert_array_equal(again.set_params(device="cpu").predict(rows), fitted.predict(rows))
+    frame = pd.DataFrame(rows, columns=["a", "b", "c"])
+    np.testing.assert_array_equal(again.set_params(device="cpu").predict(frame), fitted.predict(frame))
     # And the file itself, from what was loaded.
     gmm_rs.save(again, tmp_path / f"again.{form}")
     assert (tmp_path / f"again.{form}").read_bytes() == path.read_bytes()
@@ -135,7 +136,7 @@ def test_what_the_system_refuses_is_an_oserror_of_its_kind(rows, tmp_path):
     assert missing.value.errno == errno.ENOENT and missing.value.filename == str(tmp_path / "none.json")
     with pytest.raises(IsADirectoryError):
         gmm_rs.load(tmp_path)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="no"):
         gmm_rs.save(model(2).fit(rows), tmp_path / "no" / "m.json")
     (tmp_path / "a.json").write_text("{}")
     with pytest.raises(NotADirectoryError):
@@ -179,7 +180,7 @@ def test_what_cannot_be_saved_is_told_and_leaves_the_file(rows, tmp_path):
         gmm_rs.save(fitted, tmp_path / "m.pkl")
     with pytest.raises(ValueError, match="not fitted"):
         gmm_rs.save(GaussianMixture(2), path)
-    for other in (BayesianGaussianMixture(2).fit(rows), {}, None):
+    for other in (BayesianGaussianMixture(n_components=2).fit(rows), {}, None):
         with pytest.raises(TypeError, match="expected a GaussianMixture"):
             gmm_rs.save(other, path)
     fitted.weights_ = np.array([0.5, 0.7])

@@ -104,7 +104,9 @@ def test_a_default_of_the_documentation_is_the_default(table, prior, key, defaul
     for kind in kinds:
         k = 1 if prior == "flat" else 2
         given = {"prior": prior}
-        alone = mcmc(X, k, covariance_type=kind, prior={table: given}, **SHORT)
+        # A random walk of a few steps is continuous in its prior, where NUTS may turn elsewhere for a last bit.
+        short = {**SHORT, "sampler": "rwm"}
+        alone = mcmc(X, k, covariance_type=kind, prior={table: given}, **short)
         if not key:
             assert len(alone.means)
             continue
@@ -114,9 +116,9 @@ def test_a_default_of_the_documentation_is_the_default(table, prior, key, defaul
         words = {"middle of the range": (X.min(0) + X.max(0)) / 2, "range": np.ptp(X, axis=0)}
         value = words[default] if default in words else eval(default, names)
         value = value if np.ndim(value) == 0 or len(value) > 1 else float(value[0])
-        same = mcmc(X, k, covariance_type=kind, prior={table: {**given, key: value}}, **SHORT)
+        same = mcmc(X, k, covariance_type=kind, prior={table: {**given, key: value}}, **short)
         np.testing.assert_allclose(same.means, alone.means, rtol=1e-6)
-        other = mcmc(X, k, covariance_type=kind, prior={table: {**given, key: 1.5 * np.asarray(value) + 1}}, **SHORT)
+        other = mcmc(X, k, covariance_type=kind, prior={table: {**given, key: 1.5 * np.asarray(value) + 1}}, **short)
         assert np.abs(other.means - alone.means).max() > 1e-9
 
 

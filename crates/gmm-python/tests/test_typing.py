@@ -45,7 +45,7 @@ PROGRAM = """
 UNTYPED = """
 [mypy]
 strict = True
-[mypy-joblib.*,scipy.*,sklearn.*]
+[mypy-joblib.*,pandas.*,scipy.*,sklearn.*]
 ignore_missing_imports = True
 """
 

@@ -93,8 +93,8 @@ def arviz_data(draws, X):
 
 def log_likelihood(draws, X, names):
     """The log density of each row at each draw, (C, N, n)."""
-    if None not in (names, draws.feature_names) and list(names) != list(draws.feature_names):
-        raise ParameterError(f"X has the columns {list(names)}, the draws are of {list(draws.feature_names)}")
+    if names is not None and draws.feature_names is not None and list(names) != draws.feature_names:
+        raise ParameterError(f"X has the columns {list(names)}, the draws are of {draws.feature_names}")
     rows = Likelihood(X, draws.covariance_type)
     d = draws.means.shape[3]
     if rows.n_features != d:

@@ -47,16 +47,21 @@ def _value(place, value):
     """What JSON can hold."""
     if value is None or isinstance(value, (str, bool)):
         return value
-    try:
-        array = np.asarray(value)
-        numbers = array.astype(np.float64)
-    except (TypeError, ValueError, OverflowError):
-        array = None
-    if array is None or array.dtype.kind not in "fiu" and array.dtype != object:
+    numbers = _numbers(value)
+    if numbers is None:
         raise ParameterError(f"{place} is {value!r}: it must be one number, or a list with a number for each column")
     if not np.isfinite(numbers).all():
         raise ParameterError(f"{place} is {value!r}: it must be finite")
     return numbers.tolist()
+
+
+def _numbers(value):
+    """A float64 array, or None."""
+    try:
+        array = np.asarray(value)
+        return array.astype(np.float64) if array.dtype.kind in "fiuO" else None
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def in_words(message, prior):
