@@ -89,7 +89,7 @@ fn every_format_holds_the_same_draws() {
     let table = folder.gmm("convert a.parquet -").ok().stdout;
     let names = table.lines().next().unwrap();
     assert!(names.starts_with("chain,draw,weights[0],weights[1],\"means[0,0]\",\"means[0,1]\","), "{names}");
-    assert!(names.ends_with(",lp,acceptance_rate,diverging,n_steps,step_size,tree_depth"), "{names}");
+    assert!(names.ends_with(",lp,acceptance_rate,diverging,n_steps,step_size,tree_depth,energy"), "{names}");
     let first: Vec<&str> = table.lines().nth(151).unwrap().split(',').collect();
     assert_eq!(first[..2], ["1.0", "0.0"], "the second chain follows the first");
     let weights: Vec<f64> = first[2..4].iter().map(|v| v.parse().unwrap()).collect();

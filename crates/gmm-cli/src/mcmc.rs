@@ -38,7 +38,7 @@ In parentheses the defaults, from the columns. mean, sd and scale are one number
 each column.
 
 An npz holds weights (chain, draw, K), means (chain, draw, K, d), covariances (chain, draw, ..),
-lp, acceptance_rate and, of nuts, diverging, n_steps, step_size, tree_depth. For ArviZ 1.0:
+lp, acceptance_rate and, of nuts, diverging, n_steps, step_size, tree_depth, energy. For ArviZ 1.0:
   z = np.load(\"draws.npz\"); v = (\"weights\", \"means\", \"covariances\")
   az.from_dict({\"posterior\": {k: z[k] for k in v},
                 \"sample_stats\": {k: z[k] for k in z if k not in v + (\"covariance_type\",)}})

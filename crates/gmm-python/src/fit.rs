@@ -10,6 +10,7 @@ use pyo3::types::{IntoPyDict, PyDict, PyString};
 
 use crate::engines;
 use crate::errors::raise;
+use crate::files::record;
 use crate::given;
 use crate::options::{Fitting, Place, word};
 use crate::parameters;
@@ -83,9 +84,10 @@ fn start(init: &Bound<'_, PyAny>, kind: CovarianceType) -> PyResult<Init> {
     Ok(Init::Given(Box::new(mixture.map_err(|error| raise(init.py(), error))?)))
 }
 
-fn as_dict<'py>(py: Python<'py>, fit: Fit) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn as_dict<'py>(py: Python<'py>, fit: Fit) -> PyResult<Bound<'py, PyDict>> {
     let Fit { mixture, summary, warnings, fast, .. } = fit;
     let out = arrays(py, &mixture)?;
+    out.set_item("record", record(&summary))?;
     out.set_item("log_likelihood", summary.log_likelihood)?;
     out.set_item("iterations", summary.iterations)?;
     out.set_item("converged", summary.converged)?;

@@ -25,6 +25,8 @@ pub(crate) enum Progress {
     Iteration { restart: usize, iteration: usize, mean_log_likelihood: f64, change: f64 },
     /// Steps of all chains, of so many, and divergences.
     Steps { done: usize, steps: usize, diverging: usize },
+    /// Fits of several, of so many.
+    Fits { done: usize, fits: usize },
 }
 
 impl Progress {
@@ -35,6 +37,7 @@ impl Progress {
                 follow.call1((restart, iteration, mean_log_likelihood, change))?
             }
             Self::Steps { done, steps, diverging } => follow.call1((done, steps, diverging))?,
+            Self::Fits { done, fits } => follow.call1((done, fits))?,
         };
         answer.is_truthy()
     }

@@ -85,6 +85,8 @@ def fit(model, X, sample_weight=None):
     model.n_iter_ = found["iterations"]
     model.lower_bounds_ = found["trace"]
     model.fast_loss_ = found["fast_loss"]
+    # For gmm_rs.save.
+    model._fit_record = found["record"]
     model.lower_bound_ = found["trace"][-1] if found["trace"] else -np.inf
     return found["engine"]
 

@@ -167,6 +167,11 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         "callback": [callable, None],
     }
 
+    # Where scikit-learn's HTML form links to. This project's pages have no public address, and scikit-learn's are of
+    # another class: no link.
+    _doc_link_module = "gmm_rs"
+    _doc_link_template = ""
+
     def __init__(
         self,
         n_components=1,

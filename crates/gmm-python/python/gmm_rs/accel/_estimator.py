@@ -104,6 +104,10 @@ class GaussianMixture(Original):
             return "array API dispatch is on"
         return None
 
+    def _get_doc_link(self):
+        # The page is that of the class it stands in for; subclasses are the user's own.
+        return self._plain()._get_doc_link() if type(self) is GaussianMixture else super()._get_doc_link()
+
     def _plain(self):
         plain = Original.__new__(Original)
         plain.__dict__.update(self.__dict__)
