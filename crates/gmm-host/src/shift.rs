@@ -2,8 +2,8 @@
 
 use std::thread;
 
-use gmm_model::{Dataset, Matrix, Mixture, Precision};
-use ndarray::{Array2, ArrayView1};
+use gmm_model::{Dataset, Matrix, Mixture, Precision, PrecisionMixture};
+use ndarray::{Array2, ArrayView1, ArrayView2};
 
 use crate::{Data, Error};
 
@@ -105,19 +105,31 @@ impl<'a> Sample<'a> {
 /// depend on the rows beside it. A median for the same reason as in [`of_data`]: a component far out must not cost the
 /// others their digits.
 pub fn of_mixture(mixture: &Mixture) -> Vec<f64> {
-    let weights = mixture.weights();
-    let median = |column: ndarray::ArrayView1<'_, f64>| {
+    weighted_medians(mixture.means(), mixture.weights())
+}
+
+/// As [`of_mixture`], for evaluation from factors of the precisions in `precision`, of rows that came in `rows`.
+///
+/// 0 where `precision` holds rows and means as they are: their difference is then rounded once, and a shift would only round
+/// both before it.
+pub fn of_precisions(mixture: &PrecisionMixture<'_>, rows: Precision, precision: Precision) -> Vec<f64> {
+    let is_exact = precision == Precision::F64 || (rows, mixture.precision()) == (Precision::F32, Precision::F32);
+    if is_exact { vec![0.0; mixture.n_features()] } else { weighted_medians(mixture.means(), mixture.weights()) }
+}
+
+fn weighted_medians(means: ArrayView2<'_, f64>, weights: ArrayView1<'_, f64>) -> Vec<f64> {
+    let half = weights.sum() / 2.0;
+    let median = |column: ArrayView1<'_, f64>| {
         let mut order: Vec<usize> = (0..column.len()).collect();
         order.sort_by(|&a, &b| column[a].total_cmp(&column[b]));
         let mut below = 0.0;
-        let half = weights.sum() / 2.0;
         let found = order.iter().find(|&&c| {
             below += weights[c];
             below >= half
         });
         column[*found.unwrap_or(&order[0])]
     };
-    mixture.means().columns().into_iter().map(median).collect()
+    means.columns().into_iter().map(median).collect()
 }
 
 /// How far a row may be from the shift in a column: beyond, squares summed over `d` columns and some thousand rows would
