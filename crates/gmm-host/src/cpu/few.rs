@@ -16,10 +16,13 @@ use super::simd::{Dispatch, Kernel, Machine, Real, Words};
 use super::terms::{Terms, converted, reciprocal_deviations, relative};
 use crate::engine::check_features;
 use crate::{Error, Evaluation, Wanted, memory};
-use panel::{Panel, squares};
+use panel::{Panel, Seen, squares};
 
 /// More rows than this pay for a layout of the factors.
 pub(crate) const MOST: usize = 64;
+
+/// Likewise where a GPU is the engine: fewer rows than this take less time on the host than their factors take to the device.
+const MOST_BESIDE_A_DEVICE: usize = 16;
 
 /// Differences of rows and means that go over a factor together: they stay in the second-level cache beside it.
 const SIDES: usize = 32;
@@ -27,8 +30,9 @@ const SIDES: usize = 32;
 /// Columns of a factor that are one thread's work, where there are several.
 const COLUMNS: usize = 512;
 
-/// Factors of fewer entries than this, for each [`SIDES`] differences, are gone through sooner than a thread wakes.
-const SMALL: usize = 1 << 20;
+/// Bytes of factors, for each [`SIDES`] differences, that are read sooner than other threads join, on a machine that has
+/// something else to do as well: about a millisecond's.
+const SMALL: usize = 12 << 20;
 
 /// Evaluates up to [`MOST`] rows, on the calling thread where there is no pool.
 ///
@@ -48,6 +52,23 @@ pub(crate) fn evaluate(
         Precision::F32 => run::<f32>(machine, pool, data, shift, mixture, want),
         Precision::F64 => run::<f64>(machine, pool, data, shift, mixture, want),
     }
+}
+
+/// Evaluates a few rows on the host, on the calling thread, though a GPU is the engine; None where they are more.
+///
+/// # Errors
+/// As for [`evaluate`].
+pub(crate) fn evaluate_beside_a_device(
+    data: &Dataset,
+    precision: Precision,
+    shift: &[f64],
+    mixture: &PrecisionMixture<'_>,
+    want: &mut Wanted<'_>,
+) -> Result<Option<Evaluation>, Error> {
+    if data.n_rows() > MOST_BESIDE_A_DEVICE {
+        return Ok(None);
+    }
+    evaluate(Machine::detect(), None, data, precision, shift, mixture, std::mem::take(want)).map(Some)
 }
 
 fn run<T: Dispatch>(
@@ -125,11 +146,11 @@ impl<T: Dispatch> Few<'_, T> {
         let (n, k) = (self.n(), self.mixture.n_components());
         let factors = self.mixture.n_factors();
         let sides = k * n / factors;
-        let mut shapes = vec![FactorShape::Upper; factors];
         let mut distances = vec![T::ZERO; k * n];
         let threads = self.pool.map_or(1, rayon::ThreadPool::current_num_threads);
-        let work = factors * self.d * self.d * sides.div_ceil(SIDES);
-        let columns = if threads > 1 && work >= SMALL { COLUMNS } else { self.d };
+        let work = factors * self.d * self.d * size_of::<T>() * sides.div_ceil(SIDES);
+        let pool = self.pool.filter(|_| threads > 1 && work >= SMALL);
+        let columns = if pool.is_some() { COLUMNS } else { self.d };
         let parts = |factor: usize| {
             (0..sides).step_by(SIDES).flat_map(move |side| {
                 let sides = factor * sides + side..factor * sides + sides.min(side + SIDES);
@@ -139,40 +160,34 @@ impl<T: Dispatch> Few<'_, T> {
         let all: Vec<Part> = (0..factors).flat_map(parts).collect();
         let u = converted::<T>(self.mixture.factors());
         let run = |part: &Part| self.part(&u, part, columns, FactorShape::Upper);
-        let done: Vec<_> = match self.pool {
-            Some(pool) if columns < self.d || (threads > 1 && work >= SMALL) => {
-                pool.install(|| all.par_iter().map(run).collect())
-            }
-            _ => all.iter().map(run).collect(),
+        let done: Vec<_> = match pool {
+            Some(pool) => pool.install(|| all.par_iter().map(run).collect()),
+            None => all.iter().map(run).collect(),
         };
-        let mut is_upper = vec![true; factors];
-        for (part, (_, seen_below)) in all.iter().zip(&done) {
-            is_upper[part.factor] &= !seen_below;
+        let mut seen = vec![Seen::default(); factors];
+        for (part, (_, here)) in all.iter().zip(&done) {
+            seen[part.factor].below |= here.below;
+            seen[part.factor].above |= here.above;
         }
+        let shapes: Vec<FactorShape> = seen.into_iter().map(Seen::shape).collect();
         for (part, (y, _)) in all.iter().zip(done) {
-            if is_upper[part.factor] {
-                self.add_squares(&y, part, columns, &mut distances);
-            }
-        }
-        for factor in (0..factors).filter(|factor| !is_upper[*factor]) {
-            shapes[factor] = self.mixture.factor_shape(factor);
-            for part in parts(factor) {
-                let (y, _) = self.part(&u, &part, columns, shapes[factor]);
-                self.add_squares(&y, &part, columns, &mut distances);
+            match shapes[part.factor] {
+                FactorShape::Upper => self.add_squares(&y, part, columns, &mut distances),
+                other => self.add_squares(&self.part(&u, part, columns, other).0, part, columns, &mut distances),
             }
         }
         (distances, (0..k).map(|c| shapes[c.min(factors - 1)]).collect())
     }
 
-    /// `y` of a part, and whether its columns have entries below the diagonal where `shape` is upper.
-    fn part(&self, all: &[T], part: &Part, columns: usize, shape: FactorShape) -> (Vec<T>, bool) {
+    /// `y` of a part, and where its columns have entries if `shape` is upper.
+    fn part(&self, all: &[T], part: &Part, columns: usize, shape: FactorShape) -> (Vec<T>, Seen) {
         let u = &all[part.factor * self.d * self.d..][..self.d * self.d];
         let end = self.d.min(part.first + columns);
         let z: Vec<T> = part.sides.clone().flat_map(|side| self.difference(side)).collect();
         let mut y = vec![T::ZERO; part.sides.len() * Panel::<T>::pitch(part.first, end)];
         let panel = Panel { u, d: self.d, first: part.first, end, shape, z: &z, y: &mut y };
-        let seen_below = T::dispatch(self.machine, panel);
-        (y, seen_below)
+        let seen = T::dispatch(self.machine, panel);
+        (y, seen)
     }
 
     fn add_squares(&self, y: &[T], part: &Part, columns: usize, distances: &mut [T]) {

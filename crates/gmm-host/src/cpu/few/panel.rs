@@ -13,8 +13,25 @@ const SIDES: usize = 4;
 /// The most lanes of any machine's words.
 const LANES: usize = 16;
 
-/// `y = (Uᵀz)[first..end]` of each difference `z`; returns whether the columns have entries below the diagonal where `shape`
-/// is upper, for then `y` is worth nothing.
+/// Where there are entries other than 0.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Seen {
+    pub(super) below: bool,
+    pub(super) above: bool,
+}
+
+impl Seen {
+    pub(super) const fn shape(self) -> FactorShape {
+        match (self.below, self.above) {
+            (false, _) => FactorShape::Upper,
+            (true, false) => FactorShape::Lower,
+            (true, true) => FactorShape::General,
+        }
+    }
+}
+
+/// `y = (Uᵀz)[first..end]` of each difference `z`. Where `shape` is upper it returns what the columns have beside the diagonal: if
+/// there is something below it, `y` is worth nothing.
 pub(super) struct Panel<'a, T> {
     /// `(d, d)`.
     pub(super) u: &'a [T],
@@ -36,41 +53,46 @@ impl<T> Panel<'_, T> {
 }
 
 impl<T: Real> Kernel<T> for Panel<'_, T> {
-    type Output = bool;
+    type Output = Seen;
 
     #[inline(always)]
-    fn run<W: Words<T>>(mut self, w: W) -> bool {
+    fn run<W: Words<T>>(mut self, w: W) -> Seen {
         let (d, sides) = (self.d, self.z.len() / self.d);
         assert!(W::LANES <= LANES && self.u.len() == d * d && self.first < self.end && self.end <= d);
         assert!(self.z.len() == sides * d && self.y.len() == sides * Self::pitch(self.first, self.end));
         let rows = self.shape.rows(self.first, self.end, d);
-        let mut below = false;
+        let mut seen = Seen::default();
         let mut j = rows.start;
         while j + ROWS <= rows.end {
-            below |= self.is_below(j, j + ROWS);
+            self.look(j, j + ROWS, &mut seen);
             self.all_sides::<W, ROWS>(w, j);
             j += ROWS;
         }
         while j < rows.end {
-            below |= self.is_below(j, j + 1);
+            self.look(j, j + 1, &mut seen);
             self.all_sides::<W, 1>(w, j);
             j += 1;
         }
-        below | self.is_below(rows.end, d)
+        self.look(rows.end, d, &mut seen);
+        seen
     }
 }
 
 impl<T: Real> Panel<'_, T> {
-    /// Whether rows have entries below the diagonal in these columns, where there should be none.
+    /// Where rows have entries in these columns, if they are taken to be upper. This is also what brings them into the cache,
+    /// in the order in which they lie: the products take several rows at a time.
     #[inline(always)]
-    fn is_below(&self, from: usize, to: usize) -> bool {
-        let mut below = false;
-        if self.shape == FactorShape::Upper {
-            for j in from.max(self.first + 1)..to {
-                below |= T::any_is_not_zero(&self.u[j * self.d..][self.first..j.min(self.end)]);
-            }
+    fn look(&self, from: usize, to: usize, seen: &mut Seen) {
+        if self.shape != FactorShape::Upper {
+            return;
         }
-        below
+        for j in from..to {
+            let row = &self.u[j * self.d..][self.first..self.end];
+            let (below, rest) = row.split_at(j.clamp(self.first, self.end) - self.first);
+            let above = if j < self.first { rest } else { rest.get(1..).unwrap_or(&[]) };
+            seen.below |= T::any_is_not_zero(below);
+            seen.above |= T::any_is_not_zero(above);
+        }
     }
 
     #[inline(always)]
