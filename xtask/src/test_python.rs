@@ -11,11 +11,13 @@ use crate::{shell, venv};
 pub(crate) const MATURIN: &str = "maturin>=1.9.4,<2";
 
 /// What the tests compare with and run on. scikit-learn's version is fixed: its checks grow with every release.
-const PACKAGES: [&str; 16] = [
+const PACKAGES: [&str; 17] = [
     MATURIN,
     "scikit-learn==1.9.1",
     "pytest",
     "hypothesis",
+    // What predictions are compared with: exact arithmetic.
+    "mpmath",
     "matplotlib",
     // Where rows come from.
     "pandas",

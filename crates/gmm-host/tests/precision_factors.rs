@@ -105,7 +105,7 @@ fn in_blocks(engine: &dyn Engine, mixture: &PrecisionMixture<'_>, data: &Dataset
     found(data.n_rows(), mixture.n_components(), |want| rows.evaluate_precisions(mixture, want)).unwrap()
 }
 
-fn anyhow(engine: &dyn Engine, mixture: &PrecisionMixture<'_>, data: &Dataset, precision: Precision) -> Found {
+fn as_callers_do(engine: &dyn Engine, mixture: &PrecisionMixture<'_>, data: &Dataset, precision: Precision) -> Found {
     let dim = (data.n_rows(), mixture.n_components());
     found(dim.0, dim.1, |want| evaluate::precisions(engine, mixture, data, precision, want)).unwrap()
 }
@@ -121,7 +121,7 @@ fn check(attributes: &Attributes, n: usize, precision: Precision) {
     let mixture = attributes.mixture();
     let (k, d) = mixture.means().dim();
     let data = rows(attributes, n);
-    let want = anyhow(&ReferenceEngine, &mixture, &data, Precision::F64);
+    let want = as_callers_do(&ReferenceEngine, &mixture, &data, Precision::F64);
     let scale = want.0.iter().fold(d as f64, |m, v| m.max(v.abs()));
     let bound = 8.0 * eps(precision) * scale * (1.0 + (d as f64).sqrt() / 8.0);
     for instructions in CpuEngine::instruction_sets() {
@@ -134,9 +134,9 @@ fn check(attributes: &Attributes, n: usize, precision: Precision) {
                 assert!((a - b).abs() <= bound, "{what}: row {i}: {a} and {b}");
             }
         }
-        assert_eq!(anyhow(&engine, &mixture, &data, precision), all, "{what}: few rows");
+        assert_eq!(as_callers_do(&engine, &mixture, &data, precision), all, "{what}: few rows");
         let middle = data.rows().to_f64().slice_move(s![n / 2..n / 2 + 1, ..]);
-        let alone = anyhow(&engine, &mixture, &dataset(middle, attributes.precision), precision);
+        let alone = as_callers_do(&engine, &mixture, &dataset(middle, attributes.precision), precision);
         assert_eq!(alone.0[0].to_bits(), all.0[n / 2].to_bits(), "{what}: a row alone");
         assert_eq!(alone.1, all.1[n / 2 * k..][..k], "{what}: a row alone");
     }
@@ -190,7 +190,7 @@ fn the_density_is_that_of_the_covariances() {
         for form in [FactorShape::Upper, FactorShape::Lower, FactorShape::General] {
             let attributes = Attributes::new(kind, form, Precision::F64, 3, 7, 1.0);
             let (mixture, data) = (attributes.mixture(), rows(&attributes, 40));
-            let got = anyhow(&ReferenceEngine, &mixture, &data, Precision::F64).0;
+            let got = as_callers_do(&ReferenceEngine, &mixture, &data, Precision::F64).0;
             let dense = mixture.to_mixture().unwrap();
             let (want, _) = evaluate::log_densities(&ReferenceEngine, &dense, &data, Precision::F64).unwrap();
             for (got, want) in got.iter().zip(want) {
@@ -207,9 +207,9 @@ fn rows_and_attributes_of_different_precision_are_evaluated_in_either() {
         let mixture = attributes.mixture();
         for (rows_in, precision) in [(Precision::F64, Precision::F32), (Precision::F64, Precision::F64)] {
             let data = dataset(rows(&attributes, 30).rows().to_f64(), rows_in);
-            let want = anyhow(&ReferenceEngine, &mixture, &data, Precision::F64).0;
+            let want = as_callers_do(&ReferenceEngine, &mixture, &data, Precision::F64).0;
             let engine = CpuEngine::new(1).unwrap();
-            let got = anyhow(&engine, &mixture, &data, precision);
+            let got = as_callers_do(&engine, &mixture, &data, precision);
             assert_eq!(got, in_blocks(&engine, &mixture, &data, precision), "{kind} {precision}");
             for (got, want) in got.0.iter().zip(want) {
                 assert!((got - want).abs() < 1e4 * eps(precision) * want.abs(), "{kind} {precision}: {got} {want}");
@@ -226,7 +226,7 @@ fn a_row_beyond_the_range_of_squares_has_the_weights() {
         let far =
             dataset(Array2::from_shape_fn((2, 4), |(i, j)| [1e200, -1e308][i] * (j as f64 - 1.5)), Precision::F64);
         for engine in [&CpuEngine::new(1).unwrap() as &dyn Engine, &ReferenceEngine] {
-            let got = anyhow(engine, &mixture, &far, Precision::F64);
+            let got = as_callers_do(engine, &mixture, &far, Precision::F64);
             assert_eq!(got.0, [f64::NEG_INFINITY; 2], "{kind}");
             let weights = mixture.weights();
             assert!((0..6).all(|i| (got.1[i] - weights[i % 3]).abs() < 1e-15), "{kind}: {:?}", got.1);
