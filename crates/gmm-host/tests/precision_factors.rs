@@ -158,6 +158,14 @@ fn a_row_alone_and_among_others_has_the_same_bits_and_those_of_the_reference_wit
 }
 
 #[test]
+fn columns_that_are_shared_out_among_threads_give_the_same_bits() {
+    // So many rows of so many columns that a second thread takes part.
+    for form in [FactorShape::Upper, FactorShape::Lower] {
+        check(&Attributes::new(CovarianceType::Full, form, Precision::F64, 2, 530, 0.0), 64, Precision::F64);
+    }
+}
+
+#[test]
 fn lower_factors_and_other_square_roots_serve_as_well() {
     for kind in [CovarianceType::Full, CovarianceType::Tied] {
         for form in [FactorShape::Lower, FactorShape::General] {

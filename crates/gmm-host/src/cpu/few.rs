@@ -30,9 +30,9 @@ const SIDES: usize = 32;
 /// Columns of a factor that are one thread's work, where there are several.
 const COLUMNS: usize = 512;
 
-/// Bytes of factors, for each [`SIDES`] differences, that are read sooner than other threads join, on a machine that has
-/// something else to do as well: about a millisecond's.
-const SMALL: usize = 12 << 20;
+/// Bytes that are gone through sooner than other threads join, on a machine that has something else to do as well: some
+/// milliseconds' worth.
+const SMALL: usize = 64 << 20;
 
 /// Evaluates up to [`MOST`] rows, on the calling thread where there is no pool.
 ///
@@ -148,7 +148,8 @@ impl<T: Dispatch> Few<'_, T> {
         let sides = k * n / factors;
         let mut distances = vec![T::ZERO; k * n];
         let threads = self.pool.map_or(1, rayon::ThreadPool::current_num_threads);
-        let work = factors * self.d * self.d * size_of::<T>() * sides.div_ceil(SIDES);
+        // A factor that was read serves a few differences before they take longer than it did.
+        let work = factors * self.d * self.d * size_of::<T>() * sides.div_ceil(4);
         let pool = self.pool.filter(|_| threads > 1 && work >= SMALL);
         let columns = if pool.is_some() { COLUMNS } else { self.d };
         let parts = |factor: usize| {
