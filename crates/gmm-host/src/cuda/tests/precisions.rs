@@ -51,16 +51,16 @@ fn agrees(
     let given = PrecisionMixture::new(kind, weights, (means, Precision::F64), Numbers::F64(&numbers), &shape).unwrap();
     let data = Dataset::new(rows(n, d, 100.0)).unwrap();
     let want = found(&ReferenceEngine, &given, &data, Precision::F64);
-    let launches = fake.calls_of(Class::Launch);
+    let launches = fake.0.calls_of(Class::Launch);
     let got = found(&engine, &given, &data, precision);
     close(&got.0, &want.0, tolerance, &format!("{what}: log densities"));
     close(&got.1, &want.1, 4.0 * tolerance * d as f64, &format!("{what}: responsibilities"));
     close(&[got.2.log_likelihood], &[want.2.log_likelihood], tolerance, &format!("{what}: log-likelihood"));
     match kernel {
-        Some(kernel) => assert_eq!(fake.launches(kernel), 1, "{what}: {kernel}"),
+        Some(kernel) => assert_eq!(fake.0.launches(kernel), 1, "{what}: {kernel}"),
         None => {}
     }
-    assert_eq!(fake.calls_of(Class::Launch) > launches, n > 16, "{what}: a few rows need no device");
+    assert_eq!(fake.0.calls_of(Class::Launch) > launches, n > 16, "{what}: a few rows need no device");
     drop(engine);
     fake.0.assert_clean(&what);
 }
