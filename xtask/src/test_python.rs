@@ -16,6 +16,8 @@ const PACKAGES: [&str; 17] = [
     "scikit-learn==1.9.1",
     "pytest",
     "hypothesis",
+    // What predictions are compared with: exact arithmetic.
+    "mpmath",
     "matplotlib",
     // Where rows come from.
     "pandas",

@@ -6,6 +6,7 @@
 //! gives the same bits.
 
 mod e_step;
+pub(crate) mod few;
 mod layout;
 mod math;
 mod mixing;
@@ -18,7 +19,7 @@ mod terms;
 use std::ops::Range;
 use std::sync::Arc;
 
-use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
+use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, Statistics};
 use ndarray::ArrayView2;
 
 use crate::engine::check_features;
@@ -105,6 +106,20 @@ impl Engine for CpuEngine {
 
     fn multiplier(&self) -> Result<Multiplier, Error> {
         Ok(Multiplier(Kind::Cpu(self.clone())))
+    }
+
+    fn evaluate_few(
+        &self,
+        data: &Dataset,
+        precision: Precision,
+        shift: &[f64],
+        mixture: &PrecisionMixture<'_>,
+        want: &mut Wanted<'_>,
+    ) -> Result<Option<Evaluation>, Error> {
+        if data.n_rows() > few::MOST {
+            return Ok(None);
+        }
+        few::evaluate(self.machine, Some(&self.pool), data, precision, shift, mixture, std::mem::take(want)).map(Some)
     }
 
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
@@ -250,6 +265,12 @@ impl<T: Dispatch> Resident for CpuRows<T> {
             return wide.evaluate(mixture, want);
         }
         let terms = Terms::new(mixture, &self.layout.shift);
+        self.passes.evaluate(&self.layout, &terms, want)
+    }
+
+    fn evaluate_precisions(&mut self, mixture: &PrecisionMixture<'_>, want: Wanted<'_>) -> Result<Evaluation, Error> {
+        check_features(self.layout.d, mixture.n_features())?;
+        let terms = Terms::of_precisions(mixture, &self.layout.shift)?;
         self.passes.evaluate(&self.layout, &terms, want)
     }
 

@@ -241,9 +241,18 @@ def _warn(found, *, converged):
 
 
 def parameters(model):
-    """What predictions rest on, as `gmm_rs._core` takes it: the attributes that scikit-learn's predictions rest on."""
+    """What predictions rest on, as `gmm_rs._core` takes it: the attributes that scikit-learn's predictions rest on.
+
+    float32 and float64 in row-major order are not copied: the factors can be most of what a prediction reads.
+    """
     arrays = (model.weights_, model.means_, model.precisions_cholesky_)
-    return (model.covariance_type, *(np.ascontiguousarray(to_host(a), dtype=np.float64) for a in arrays))
+    return (model.covariance_type, *(_plain(np.asarray(to_host(a))) for a in arrays))
+
+
+def _plain(array):
+    """`array` itself where the engines can read it as it is."""
+    is_known = array.dtype in (np.float32, np.float64) and array.dtype.isnative
+    return np.require(array, array.dtype if is_known else np.float64, ["C_CONTIGUOUS", "ALIGNED"])
 
 
 def log_densities(model, X):

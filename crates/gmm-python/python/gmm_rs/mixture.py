@@ -21,6 +21,9 @@ class GaussianMixture(DensityMixin, BaseEstimator):
     the same fit. The same `random_state` gives other random starts than scikit-learn's, the same on every machine.
     Results keep the digits that the data have, also far from the origin and in float32.
 
+    Predictions evaluate `weights_`, `means_` and `precisions_cholesky_` as they are, which a program may set itself; any square
+    root ``U`` of a precision ``U @ U.T`` will do. They are computed in the wider type of rows and attributes.
+
     Parameters
     ----------
     n_components : int, default=1
