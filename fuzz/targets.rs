@@ -7,8 +7,8 @@
 #![allow(dead_code, reason = "each target uses its own function")]
 
 use gmm_data::{
-    FileError, Format, ReadOptions, Table, model_to_json, model_to_safetensors, read_mixtures, read_model_bytes,
-    read_stream, write_csv,
+    Decimal, FileError, Format, ReadOptions, Table, model_to_json, model_to_safetensors, read_mixtures,
+    read_model_bytes, read_stream, write_csv,
 };
 use gmm_model::{Matrix, Mixture, Statistics};
 
@@ -28,8 +28,28 @@ fn bits(matrix: &Matrix) -> Vec<u64> {
     matrix.to_f64().iter().map(|v| if v.is_nan() { 0 } else { v.to_bits() }).collect()
 }
 
-/// Text tables in every dialect.
+/// Text tables in every dialect, compressed or not, with the options that say more about them.
 pub(crate) fn csv(bytes: &[u8]) {
+    for separator in ["tab", ";", ",", "blank", ":"] {
+        let columns = ["0..", "!0", "\"a\"", "..1,!b"][bytes.len() % 4];
+        let given = ReadOptions {
+            separator: separator.parse().ok(),
+            decimal: [None, Some(Decimal::Comma), Some(Decimal::Point)][bytes.len() % 3],
+            header: [None, Some(true), Some(false)][bytes.first().map_or(0, |&b| usize::from(b % 3))],
+            ..options(Format::Txt).with_columns(columns.split(','))
+        };
+        if let Err(error) = read_stream(bytes, NAME, &given) {
+            check(&error);
+        }
+    }
+    // Without a format the first bytes say what it is: this is the way into the decompressors.
+    match read_stream(bytes, NAME, &ReadOptions::default()) {
+        Ok(table) => table.warnings.iter().for_each(|warning| {
+            let text = warning.to_string();
+            assert!(text.starts_with(NAME) && !text.contains('\n') && text.len() < 4000, "{text}");
+        }),
+        Err(error) => check(&error),
+    }
     for format in [Format::Csv, Format::Tsv, Format::Txt] {
         match read_stream(bytes, NAME, &options(format)) {
             Ok(table) => same_as_csv(&table),
@@ -59,6 +79,26 @@ pub(crate) fn npy(bytes: &[u8]) {
                 let (n, d) = table.matrix.dim();
                 assert_eq!(n * d, table.matrix.to_f64().len());
             }
+            Err(error) => check(&error),
+        }
+    }
+}
+
+/// Parquet files.
+pub(crate) fn parquet(bytes: &[u8]) {
+    columns(bytes, Format::Parquet);
+}
+
+/// Arrow IPC, file and stream form.
+pub(crate) fn arrow(bytes: &[u8]) {
+    columns(bytes, Format::Arrow);
+}
+
+fn columns(bytes: &[u8], format: Format) {
+    let first = options(format).with_columns(["0"]);
+    for options in [options(format), first] {
+        match read_stream(bytes, NAME, &options) {
+            Ok(table) => assert_eq!(table.names.expect("columns have names").len(), table.matrix.dim().1),
             Err(error) => check(&error),
         }
     }

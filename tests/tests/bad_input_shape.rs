@@ -223,6 +223,30 @@ fn row_18_reordered_column_names() {
 }
 
 #[test]
+fn row_92_a_wider_table_is_taken_by_the_names_of_the_model() {
+    let folder = Folder::new();
+    let x = data("old_faithful.csv");
+    folder.gmm(&format!("fit {x} -k 2 -o m.json")).ok();
+    // The same rows with a column of text in front, the model's the other way round, and one of numbers behind.
+    folder.bash(&format!("awk -F, 'NR == 1 {{ print \"who,\" $2 \",\" $1 \",more,again\"; next }} {{ print \"w\" NR \",\" $2 \",\" $1 \",7,8\" }}' {x} > text.csv")).ok();
+    folder.bash("cut -d, -f2- text.csv > numbers.csv").ok();
+    let narrow = folder.gmm(&format!("predict m.json {x}")).ok().stdout;
+    let score = folder.gmm(&format!("score m.json {x} --json")).ok().json()["log_likelihood"].clone();
+    for wide in ["text.csv", "numbers.csv"] {
+        assert_eq!(folder.gmm(&format!("predict m.json {wide}")).ok().stdout, narrow, "{wide}");
+        assert_eq!(folder.gmm(&format!("score m.json {wide} --json")).ok().json()["log_likelihood"], score, "{wide}");
+        let weighted = folder.gmm(&format!("score m.json {wide} --weights more --json")).ok().json();
+        let ratio = weighted["log_likelihood"].as_f64().unwrap() / score.as_f64().unwrap();
+        assert!((ratio - 7.0).abs() < 1e-9, "{wide}: {ratio}");
+    }
+    folder.bash("$GMM convert numbers.csv numbers.parquet && cut -d, -f1,3 numbers.csv > less.csv").ok();
+    assert_eq!(folder.gmm("predict m.json numbers.parquet").ok().stdout, narrow);
+    // Without one of them there is nothing to take, and columns that are chosen are the user's.
+    folder.refuses("predict m.json less.csv", 3, &["less.csv"]);
+    folder.refuses("predict m.json numbers.csv --columns waiting,eruptions", 3, &["column 0 is 'waiting'"]);
+}
+
+#[test]
 fn row_19_a_model_without_parameters() {
     let folder = Folder::with("m.json", "{\"format\":\"gmm-model\",\"version\":1}");
     let x = data("old_faithful.csv");

@@ -89,7 +89,7 @@ fn every_format_holds_the_same_draws() {
     let table = folder.gmm("convert a.parquet -").ok().stdout;
     let names = table.lines().next().unwrap();
     assert!(names.starts_with("chain,draw,weights[0],weights[1],\"means[0,0]\",\"means[0,1]\","), "{names}");
-    assert!(names.ends_with(",lp,acceptance_rate,diverging,n_steps,step_size,tree_depth"), "{names}");
+    assert!(names.ends_with(",lp,acceptance_rate,diverging,n_steps,step_size,tree_depth,energy"), "{names}");
     let first: Vec<&str> = table.lines().nth(151).unwrap().split(',').collect();
     assert_eq!(first[..2], ["1.0", "0.0"], "the second chain follows the first");
     let weights: Vec<f64> = first[2..4].iter().map(|v| v.parse().unwrap()).collect();
@@ -134,19 +134,83 @@ fn a_checkpoint_that_is_named_stays_and_takes_more_draws() {
     assert!(folder.read("a.npz") == folder.read("c.npz"));
 }
 
+#[test]
+fn fewer_draws_than_a_checkpoint_holds_are_refused_and_lose_none() {
+    let folder = Folder::new();
+    for sampler in ["rwm", "nuts"] {
+        let command = format!("mcmc {} {SHORT} --sampler {sampler} --checkpoint {sampler}.ckpt", faithful());
+        folder.gmm(&format!("{command} -q -o {sampler}.npz")).ok();
+        let fewer = command.replace("--draws 150", "--draws 149");
+        let checkpoint = format!("{sampler}.ckpt");
+        let parts = ["--draws 149", &checkpoint, "holds 150 draws of each chain", "--draws 150 or more"];
+        folder.refuses(&format!("{fewer} -o b.npz --resume"), 2, &parts);
+        folder.refuses(&format!("{fewer} -o {sampler}.npz --resume --overwrite"), 2, &parts);
+        // As many are what is there.
+        folder.gmm(&format!("{command} -q -o again.npz --resume --overwrite")).ok();
+        assert!(folder.read("again.npz") == folder.read(&format!("{sampler}.npz")));
+    }
+    // The checkpoint that the program names by itself, of a run that was stopped.
+    let folder = Folder::new();
+    let command = format!("mcmc {} -k 2 --sampler rwm --draws 1e6 --warmup 20 --chains 2 -o a.npz", faithful());
+    let (code, stderr) = stopped(&folder, &format!("{command} -v"), "TERM", "steps, sampling");
+    assert_eq!(code, Some(143), "{stderr}");
+    let few = command.replace("--draws 1e6", "--draws 10");
+    folder.refuses(&format!("{few} --resume"), 2, &["--draws 10", "a.npz.checkpoint holds ", "or more"]);
+    folder.refuses(&format!("{} --resume", command.replace("--warmup 20", "--warmup 30")), 3, &["warmup 20, not 30"]);
+    folder.refuses(&format!("{} --resume", command.replace("--chains 2", "--chains 3")), 3, &["chains 2, not 3"]);
+    folder.refuses(&format!("{} --resume", command.replace("rwm", "nuts")), 3, &["sampler rwm, not nuts"]);
+    assert_eq!(folder.files(), ["a.npz.checkpoint"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn draws_that_cannot_be_written_in_the_end_are_kept_in_the_checkpoint() {
+    let folder = Folder::new();
+    // A file system of its own would be needed to fill one; a limit on sizes is as good, since parquet is larger than the
+    // chains' own numbers only where names are many. So: the folder goes away.
+    std::fs::create_dir(folder.path("out")).unwrap();
+    let command = format!("mcmc {} {SHORT} --sampler rwm --checkpoint run.ckpt", faithful());
+    let line = format!("{command} -v -o out/a.npz");
+    let mut child = Command::new(program());
+    child.current_dir(folder.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.args(line.split_whitespace()).spawn().unwrap();
+    let mut words = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("read 272 rows") {
+        assert!(words.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    std::fs::remove_dir(folder.path("out")).unwrap();
+    words.read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(6), "{said}");
+    assert!(said.contains("cannot be written to out/a.npz; run.ckpt keeps the chains, and --resume goes on"), "{said}");
+    folder.gmm(&format!("{command} -q -o a.npz --resume")).ok();
+    folder.gmm(&format!("{command} -q -o b.npz --overwrite")).ok();
+    assert!(folder.read("a.npz") == folder.read("b.npz"));
+}
+
 #[cfg(unix)]
 #[test]
 fn a_checkpoint_that_cannot_be_written_is_told_of_and_costs_no_draw() {
     let folder = Folder::new();
-    std::os::unix::fs::symlink("nowhere/run.ckpt", folder.path("run.ckpt")).unwrap();
     let command = format!("mcmc {} {SHORT} --sampler rwm", faithful());
-    let run = folder.gmm(&format!("{command} -o a.npz --checkpoint run.ckpt")).ok();
-    let warnings: Vec<&str> = run.stderr.lines().filter(|line| line.contains("run.ckpt")).collect();
-    assert!(
-        matches!(warnings[..], [one] if one.starts_with("warning: the checkpoint cannot be written")),
-        "{}",
-        run.stderr
-    );
+    std::os::unix::fs::symlink("nowhere/run.ckpt", folder.path("run.ckpt")).unwrap();
+    folder.gmm(&format!("{command} -o a.npz --checkpoint run.ckpt")).failed(6, &["run.ckpt", "nowhere"]);
+    // What is found out late costs no draw.
+    std::fs::create_dir(folder.path("nowhere")).unwrap();
+    let mut child = Command::new(program());
+    child.current_dir(folder.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let line = format!("{command} -v -o a.npz --checkpoint run.ckpt");
+    let mut child = child.args(line.split_whitespace()).spawn().unwrap();
+    let mut words = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("read 272 rows") {
+        assert!(words.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    std::fs::remove_dir(folder.path("nowhere")).unwrap();
+    words.read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{said}");
+    let warnings: Vec<&str> = said.lines().filter(|line| line.contains("run.ckpt")).collect();
+    assert!(matches!(warnings[..], [one] if one.starts_with("warning: the checkpoint cannot be written")), "{said}");
     folder.gmm(&format!("{command} -q -o b.npz")).ok();
     assert!(folder.read("a.npz") == folder.read("b.npz"));
 }

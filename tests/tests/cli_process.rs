@@ -179,12 +179,24 @@ fn row_56_a_signal_while_reading_ends_at_once() {
     assert!(folder.files().is_empty());
 }
 
+/// Whether the process has a file of the folder open in which something is, and which has no name yet.
+fn is_writing(child: &Child, folder: &Folder) -> bool {
+    let open = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().flatten();
+    let unnamed = |path: &std::path::Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        path.starts_with(folder.path("").canonicalize().unwrap())
+            && (name.ends_with("(deleted)") || name.starts_with(".gmm-"))
+    };
+    let files = open.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| unnamed(&to)));
+    files.into_iter().any(|fd| fd.path().metadata().is_ok_and(|m| m.len() > 0))
+}
+
 /// The program while it writes a file of the folder.
 fn writing(folder: &Folder, arguments: &str) -> Child {
     let mut command = Command::new(program());
     command.current_dir(folder.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.args(arguments.split(' ')).spawn().unwrap();
-    wait_for("temporary file", || folder.files().iter().any(|name| name.ends_with(".tmp")));
+    wait_for("file under way", || is_writing(&child, folder));
     child
 }
 

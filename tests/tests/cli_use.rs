@@ -99,6 +99,25 @@ fn synthetic_rows_come_with_their_truth() {
 }
 
 #[test]
+fn the_environment_says_how_many_threads_there_are_unless_the_option_does() {
+    let folder = Folder::new();
+    let fit = |environment: &str, option: &str| {
+        let x = data("old_faithful.csv");
+        let run = folder.bash(&format!("{environment} exec $GMM -v fit {x} -k 2 --device cpu -o m.json {option}")).ok();
+        let at = run.stderr.find(" thread").unwrap_or_else(|| panic!("{}", run.stderr));
+        run.stderr[..at].rsplit(['(', ' ']).next().unwrap().parse::<usize>().unwrap()
+    };
+    assert_eq!(fit("OMP_NUM_THREADS=3", ""), 3);
+    assert_eq!(fit("OMP_NUM_THREADS=3,2", ""), 3);
+    assert_eq!(fit("RAYON_NUM_THREADS=5 OMP_NUM_THREADS=3", ""), 5);
+    assert_eq!(fit("RAYON_NUM_THREADS=5 OMP_NUM_THREADS=3", "--threads 2"), 2);
+    assert_eq!(fit("RAYON_NUM_THREADS=many OMP_NUM_THREADS=3", ""), 3);
+    assert_eq!(fit("RAYON_NUM_THREADS=100000", ""), 1024);
+    assert_eq!(fit("OMP_NUM_THREADS=100000", ""), 1024);
+    folder.bash("RAYON_NUM_THREADS=100000 $GMM generate -n 200000 -k 3 -d 2 -o x.npy").ok();
+}
+
+#[test]
 fn rows_do_not_depend_on_threads_nor_on_how_many_follow() {
     let folder = Folder::new();
     for extension in ["npy", "parquet", "csv"] {

@@ -9,6 +9,7 @@ mod shell;
 mod test;
 mod test_python;
 mod venv;
+mod wheel;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,8 @@ enum Command {
     Test(test::Options),
     /// Build the Python package's wheel, install it beside scikit-learn, and run its tests.
     TestPython(test_python::Options),
+    /// Build the Python package's wheel for others: optimised, stripped, its manylinux tag checked.
+    Wheel(wheel::Options),
     /// Compile the kernels to PTX; `--check` fails where the committed modules are stale.
     BuildPtx {
         /// [--check] [--rustc PATH] [--ptxas PATH|auto]
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Test(options) => test::run(&options),
         Command::TestPython(options) => test_python::run(&options),
+        Command::Wheel(options) => wheel::run(&options),
         Command::BuildPtx { arguments } => build_ptx::run(&arguments),
         Command::GpuTest(options) => gpu_test::run(&options),
         Command::Ci(options) => ci::run(&options),

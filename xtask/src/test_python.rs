@@ -11,11 +11,13 @@ use crate::{shell, venv};
 pub(crate) const MATURIN: &str = "maturin>=1.9.4,<2";
 
 /// What the tests compare with and run on. scikit-learn's version is fixed: its checks grow with every release.
-const PACKAGES: [&str; 16] = [
+const PACKAGES: [&str; 17] = [
     MATURIN,
     "scikit-learn==1.9.1",
     "pytest",
     "hypothesis",
+    // What predictions are compared with: exact arithmetic.
+    "mpmath",
     "matplotlib",
     // Where rows come from.
     "pandas",
@@ -31,6 +33,8 @@ const PACKAGES: [&str; 16] = [
     // What holds the stubs and the docstrings to the code.
     "mypy",
     "numpydoc",
+    // What looks into the module.
+    "pyelftools",
 ];
 
 /// Options of `cargo xtask test-python`.
@@ -70,7 +74,8 @@ pub(crate) fn install(python: &Path, profile: &str) -> Result<()> {
     shell::run(shell::program(python).args(install).arg(only_wheel(&wheels)?))
 }
 
-fn only_wheel(folder: &Path) -> Result<PathBuf> {
+/// The wheel of a folder that has one.
+pub(crate) fn only_wheel(folder: &Path) -> Result<PathBuf> {
     let found = fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
     found.into_iter().find(|path| path.extension().is_some_and(|e| e == "whl")).context("no wheel was built")
 }

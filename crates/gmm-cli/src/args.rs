@@ -6,9 +6,11 @@ use std::process::ExitCode;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use gmm_host::Device;
-use gmm_model::{CovarianceType, Criterion, Precision};
+use gmm_data::{Decimal, Format, ReadOptions, Separator};
+use gmm_host::{Device, MAX_THREADS};
+use gmm_model::{CovarianceType, Criterion, Precision, shown};
 
+use crate::output::{self, Console};
 use crate::{
     bench, classify, completions, convert, doctor, exit, fit, generate, loglik, matmul, mcmc, plot, predict, sample,
     score, select, show,
@@ -23,7 +25,7 @@ Examples:
   gmm select data.csv -k 1..10               choose the number of components by BIC
 
 Exit codes: 0 done, 2 usage, 3 bad data, 4 numerical failure, 5 device, 6 file or stream, 7 not converged, \
-130 and 143 interrupted.";
+129, 130 and 143 interrupted.";
 
 /// Gaussian mixture models: fit them, choose them, and use them.
 #[derive(Parser)]
@@ -64,9 +66,91 @@ pub(crate) enum Command {
 pub(crate) struct InputArgs {
     /// Rows: csv, tsv, txt, npy, npz (FILE.npz:NAME), parquet or Arrow; - is standard input
     pub(crate) input: PathBuf,
-    /// Columns to use, by name or by index from 0, in this order [default: all]
-    #[arg(long, value_name = "A,B,..", value_delimiter = ',')]
-    pub(crate) columns: Option<Vec<String>>,
+    #[command(flatten)]
+    table: TableArgs,
+}
+
+impl InputArgs {
+    /// How the rows are read.
+    pub(crate) fn options(&self) -> ReadOptions {
+        self.table.options()
+    }
+}
+
+/// How one table is read, and which of its columns.
+#[derive(Args)]
+pub(crate) struct TableArgs {
+    /// Columns to use, by name or by index from 0, in this order: also ranges (0..59, a..f), names in quotes
+    /// ('"income, net",age'), and what to leave out ('!id') [default: all]
+    #[arg(long, value_name = "A,B,..", value_parser = Words::new)]
+    columns: Vec<Words>,
+    #[command(flatten)]
+    reading: ReadingArgs,
+}
+
+impl TableArgs {
+    /// How the table is read.
+    pub(crate) fn options(&self) -> ReadOptions {
+        let columns = self.columns.iter().flat_map(|words| words.0.clone()).collect();
+        ReadOptions { columns: (!self.columns.is_empty()).then_some(columns), ..self.reading.options() }
+    }
+}
+
+/// How tables are read; for all of a command's inputs.
+#[derive(Args)]
+#[command(next_help_heading = "Reading")]
+pub(crate) struct ReadingArgs {
+    /// Whether the first line of text has the columns' names: `gmm fit wavelengths.csv -k 2 --header yes` [default: auto,
+    /// which takes a line of numbers for a row]
+    #[arg(long, value_name = "yes|no|auto", value_parser = ["yes", "no", "auto"], hide_possible_values = true)]
+    header: Option<String>,
+    /// What stands between the fields of text: a character, tab, or blank for any run of blanks: `--separator ';'` [default:
+    /// what splits the first lines into numbers]
+    #[arg(long, value_name = "C")]
+    separator: Option<Separator>,
+    /// Decimal sign of the numbers of text, . or ,: `--separator ';' --decimal ,` [default: a comma where it separates nothing
+    /// else]
+    #[arg(long, value_name = ".|,")]
+    decimal: Option<Decimal>,
+    /// What the input is, whatever its name: csv, tsv, txt, npy, npz, parquet or arrow: `gmm fit iris.data -k 3 --format csv`
+    /// [default: by extension; of a stream, by its first bytes]
+    #[arg(long, value_name = "FORMAT", value_parser = words::<Format>(&FORMATS), hide_possible_values = true)]
+    format: Option<Format>,
+}
+
+const FORMATS: [&str; 7] = ["csv", "tsv", "txt", "npy", "npz", "parquet", "arrow"];
+
+impl ReadingArgs {
+    /// How a table is read, all columns.
+    pub(crate) fn options(&self) -> ReadOptions {
+        let header = match self.header.as_deref() {
+            Some("yes") => Some(true),
+            Some("no") => Some(false),
+            _ => None,
+        };
+        let Self { separator, decimal, format, .. } = *self;
+        ReadOptions { header, separator, decimal, format, ..ReadOptions::default() }
+    }
+}
+
+/// A list with commas between its words, but not inside quotes; words keep their quotes.
+#[derive(Clone)]
+pub(crate) struct Words(pub(crate) Vec<String>);
+
+impl Words {
+    /// # Errors
+    /// Where a quote does not close.
+    pub(crate) fn new(text: &str) -> Result<Self, String> {
+        let (mut words, mut quoted) = (vec![String::new()], false);
+        for c in text.chars() {
+            quoted ^= c == '"';
+            match words.last_mut() {
+                Some(word) if c != ',' || quoted => word.push(c),
+                _ => words.push(String::new()),
+            }
+        }
+        if quoted { Err("a quote does not close".to_owned()) } else { Ok(Self(words)) }
+    }
 }
 
 /// What computes.
@@ -75,7 +159,7 @@ pub(crate) struct EngineArgs {
     /// Engine: auto, cpu, reference, cuda or cuda:I
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: Device,
-    /// Threads of the CPU engine; 0 takes one per core
+    /// Threads of the CPU engine; 0 takes `RAYON_NUM_THREADS` or `OMP_NUM_THREADS` of the environment, else one per core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = threads, allow_negative_numbers = true)]
     pub(crate) threads: usize,
     /// Precision in which rows are held and multiplied (sums are f64) [default: that of the data]; fast is f32, and fit and
@@ -143,7 +227,7 @@ pub(crate) struct EmArgs {
 /// A parser for one of a few words, which help and completions list.
 pub(crate) fn words<T>(choices: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
-    T: std::str::FromStr<Err = gmm_model::ModelError> + Clone + Send + Sync + 'static,
+    T: std::str::FromStr<Err: std::error::Error + Send + Sync> + Clone + Send + Sync + 'static,
 {
     PossibleValuesParser::new(choices).try_map(|word| word.parse::<T>())
 }
@@ -161,20 +245,20 @@ fn count_or_all(text: &str) -> Result<usize, String> {
     if text == "all" { Ok(usize::MAX) } else { count(text).map_err(|why| format!("{why}, or 'all'")) }
 }
 
-/// A whole number, also in the form `1e6` or `1_000_000`.
+/// A whole number of at most 9e15, also in the form `1e6` or `1_000_000`.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
+    /// Above 2^53 not every whole number is an `f64`; nobody means more.
+    const MOST: f64 = 9e15;
     let plain = text.replace('_', "");
-    if let Ok(value) = plain.parse::<usize>() {
-        return Ok(value);
-    }
     let bad = || "it must be a whole number".to_owned();
     let value: f64 = plain.parse().map_err(|_| bad())?;
-    // Above 2^53 not every whole number is an f64: 1e300 is no count that anyone means.
-    let whole = value.fract() == 0.0 && (0.0..=9e15).contains(&value);
     match value {
-        _ if whole => Ok(value as usize),
         _ if value < 0.0 => Err("it must not be negative".to_owned()),
-        _ if value > 9e15 && value.is_finite() => Err("it is beyond what can be counted: at most 9e15".to_owned()),
+        // Digits, however many, are a number, and so is 1e400; `inf` is a word.
+        _ if value > MOST && plain.contains(|c: char| c.is_ascii_digit()) => {
+            Err("it is beyond what can be counted: at most 9e15".to_owned())
+        }
+        _ if value.fract() == 0.0 && value <= MOST => Ok(plain.parse().unwrap_or(value as usize)),
         _ => Err(bad()),
     }
 }
@@ -194,10 +278,8 @@ pub(crate) fn seed(text: &str) -> Result<u64, String> {
 }
 
 pub(crate) fn threads(text: &str) -> Result<usize, String> {
-    /// More than any machine has; rayon would try to start them all.
-    const MOST: usize = 1024;
     match count(text)? {
-        n if n > MOST => Err(format!("it must be at most {MOST}")),
+        n if n > MAX_THREADS => Err(format!("it must be at most {MAX_THREADS}")),
         n => Ok(n),
     }
 }
@@ -210,7 +292,12 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
             ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
                 exit::print_error(&one_line(&error));
             }
-            // Help and version go to standard output; a closed one is no error.
+            // Asked for, so that a standard output which takes nothing is an error; a closed one is none.
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                return exit::report(output::flushed(error.print()).map_err(Into::into), &Console::new(false, false));
+            }
+            // What is wrong with the form may be a file's name.
+            _ if error.to_string().split('\n').any(|line| shown(line) != line) => exit::print_error(&one_line(&error)),
             _ => drop(error.print()),
         }
         ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))

@@ -12,8 +12,8 @@ use serde_json::json;
 
 use crate::args::{EngineArgs, InputArgs, covariance};
 use crate::exit::Failure;
+use crate::input;
 use crate::output::{self, Console, is_stdio};
-use crate::{input, interrupt};
 
 const EXAMPLES: &str = "\
 Each class has a model: JSON or safetensors, or draws (npz, parquet or arrow, as gmm mcmc writes
@@ -85,10 +85,10 @@ pub(crate) fn run(args: &ClassifyArgs, console: &Console) -> anyhow::Result<()> 
         let columns = |stem: &str| args.models.iter().map(|(name, _)| format!("{stem}_{name}")).collect::<Vec<_>>();
         let all = ndarray::concatenate![ndarray::Axis(1), proba, densities];
         let table = Table::with_names(all, [columns("proba"), columns("log_density")].concat())?;
-        let _whole = interrupt::hold();
+        let _whole = output::hold(&args.output);
         gmm_data::write_table(&args.output, &table)?;
     } else {
-        let _whole = interrupt::hold();
+        let _whole = output::hold(&args.output);
         gmm_data::write_column(&args.output, "class", Column::Labels(&labels))?;
     }
     if args.json {

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use gmm_data::ReadOptions;
 
+use crate::args::TableArgs;
 use crate::exit::Failure;
+use crate::input;
 use crate::output::{self, Console, is_model_path, is_stdio};
-use crate::{input, interrupt};
 
 const EXAMPLES: &str = "\
 By extension: json and safetensors are models; csv, tsv, txt, npy, npz (read only), parquet and Arrow are tables.
@@ -17,7 +17,8 @@ Examples:
   gmm convert rows.csv rows.npy
   gmm convert arrays.npz:X rows.parquet
   gmm convert model.json model.safetensors
-  gmm convert rows.parquet - | head";
+  gmm convert rows.parquet - | head
+  gmm convert excel.txt rows.csv --separator ';' --decimal , --columns '!id'";
 
 /// Write a table or a model in another format
 #[derive(Args)]
@@ -29,6 +30,8 @@ pub(crate) struct ConvertArgs {
     /// Where to: the format follows the extension; - is csv, or JSON for a model, on standard output
     #[arg(value_name = "OUT")]
     to: PathBuf,
+    #[command(flatten)]
+    table: TableArgs,
 }
 
 pub(crate) fn run(args: &ConvertArgs, console: &Console) -> anyhow::Result<()> {
@@ -45,8 +48,9 @@ pub(crate) fn run(args: &ConvertArgs, console: &Console) -> anyhow::Result<()> {
         output::write_model(&args.to, &input::model(&args.from)?)?;
     } else {
         output::check_table_path(&args.to)?;
-        let table = gmm_data::read_table(&args.from, &ReadOptions::default())?;
-        let _whole = interrupt::hold();
+        let table = gmm_data::read_table(&args.from, &args.table.options())?;
+        input::warn(&table, console);
+        let _whole = output::hold(&args.to);
         gmm_data::write_table(&args.to, &table)?;
     }
     console.note(|| format!("wrote {}", args.to.display()));

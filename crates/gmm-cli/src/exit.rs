@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use gmm_data::{FileError, Problem};
 use gmm_host::Error;
-use gmm_model::{DataError, ModelError};
+use gmm_model::{DataError, ModelError, shown};
 
 use crate::interrupt;
 use crate::output::{Console, paint, stderr_has_colour};
@@ -97,7 +97,7 @@ pub(crate) fn report(result: anyhow::Result<()>, console: &Console) -> ExitCode 
 /// Writes `error: ..` to standard error; where that is closed there is nobody to tell.
 pub(crate) fn print_error(message: &str) {
     let label = paint(stderr_has_colour(), "1;31", "error:");
-    let _ = writeln!(io::stderr(), "{label} {message}");
+    let _ = writeln!(io::stderr(), "{label} {}", shown(message));
 }
 
 /// The causes in one line, from the outermost on; a cause that the one before it already tells is left out.
@@ -142,7 +142,7 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             | Error::NotFinite { .. }
             | Error::Likelihood { .. }
             | Error::Undefined { .. } => NUMERICAL,
-            Error::Memory { .. } | Error::Device(_) => DEVICE,
+            Error::Memory { .. } | Error::CovarianceMemory { .. } | Error::Device(_) => DEVICE,
             Error::Interrupted { .. } => interrupt::received().map_or(FAULT, interrupt::code),
             _ => BAD_DATA,
         });
@@ -182,7 +182,9 @@ const fn model_code(error: &ModelError) -> u8 {
     match error {
         ModelError::Memory { .. } => DEVICE,
         ModelError::UnknownWord { .. } | ModelError::Range { .. } => USAGE,
-        ModelError::NotPositiveDefinite { .. } | ModelError::NotFinite { .. } => NUMERICAL,
+        ModelError::NotPositiveDefinite { .. } | ModelError::NotFinite { .. } | ModelError::Underflow { .. } => {
+            NUMERICAL
+        }
         _ => BAD_DATA,
     }
 }

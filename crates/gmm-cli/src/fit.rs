@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use gmm_data::ModelFile;
 use gmm_host::{Engine, Fit, FitOptions, Init, Iteration, Tuning, fit_observed};
-use gmm_model::{CovarianceType, Dataset};
+use gmm_model::{CovarianceType, Dataset, shown};
 use serde_json::Value;
 
 use crate::args::{self, EmArgs, EngineArgs, InputArgs};
@@ -147,11 +147,9 @@ fn check_paths(args: &FitArgs) -> anyhow::Result<()> {
         plot::check_option(path, &args.input.input)?;
     }
     if let Some(path) = &args.checkpoint {
+        output::check_checkpoint(path)?;
         output::check_model_path(path)?;
         output::check_apart(path, &[&args.input.input])?;
-        if is_stdio(path) {
-            return Err(Failure::Usage("--checkpoint needs a file".to_owned()).into());
-        }
     }
     Ok(())
 }
@@ -282,15 +280,14 @@ fn stopped(error: anyhow::Error, checkpoint: &mut Checkpoint, iterations: usize)
 /// Adds the column's name to an error that knows its index.
 pub(crate) fn named(error: gmm_host::Error, data: &Dataset) -> anyhow::Error {
     use gmm_host::Error;
-    use gmm_model::ModelError::NotPositiveDefinite;
+    use gmm_model::ModelError::{NotPositiveDefinite, Underflow};
     let column = match &error {
-        Error::Singular { source: NotPositiveDefinite { column, .. }, .. } | Error::Scale { column, .. } => {
-            Some(*column)
-        }
+        Error::Singular { source: NotPositiveDefinite { column, .. } | Underflow { column, .. }, .. }
+        | Error::Scale { column, .. } => Some(*column),
         _ => None,
     };
     match column.and_then(|c| data.names().map(|names| names[c].clone())) {
-        Some(name) => anyhow::Error::new(error).context(format!("column '{name}'")),
+        Some(name) => anyhow::Error::new(error).context(format!("column '{}'", shown(&name))),
         None => error.into(),
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use gmm_data::ModelFile;
+use gmm_data::atomic::Staged;
 use gmm_model::{CovarianceType, SyntheticOptions, synthetic};
 
 use crate::exit::Failure;
@@ -60,21 +61,23 @@ pub(crate) fn run(args: &GenerateArgs, console: &Console) -> anyhow::Result<()> 
         }
     }
     let (k, d) = (args.k as u128, args.d as u128);
+    // At most 9e15 each, so that a product of two is far below what a u128 holds.
     let second = match args.covariance {
-        CovarianceType::Full => k * d * d,
+        CovarianceType::Full => (k * d).saturating_mul(d),
         CovarianceType::Tied => d * d,
         CovarianceType::Diag => k * d,
         CovarianceType::Spherical => k,
     };
-    gmm_host::memory::check("a mixture of this size", 8 * 3 * (second + k * d))?;
+    gmm_host::memory::check("a mixture of this size", second.saturating_add(k * d).saturating_mul(8 * 3))?;
     let options = SyntheticOptions { separation: args.separation, ..SyntheticOptions::default() };
     let mixture = synthetic(args.k, args.d, args.covariance, args.seed, &options)?;
     let names: Vec<String> = (0..args.d).map(|j| format!("x{j}")).collect();
-    // Rows and truth belong together: once the last row is drawn, a signal waits for both.
-    let _both = sample::write(&mixture, args.n, args.seed, Some(names.clone()), &args.output, console)?;
-    if let Some(path) = &args.truth {
-        output::write_model(path, &ModelFile { feature_names: Some(names), ..ModelFile::from(mixture) })?;
-    }
+    // Rows and truth belong together: both appear or none does. The truth is written first, and gets its name after the rows
+    // have theirs; once the last row is drawn, a signal waits for both.
+    let model = ModelFile { feature_names: Some(names.clone()), ..ModelFile::from(mixture) };
+    let truth = args.truth.as_deref().map(|path| output::stage_model(path, &model)).transpose()?.flatten();
+    let _both = sample::write(&model.mixture, args.n, args.seed, Some(names), &args.output, console)?;
+    truth.map_or(Ok(()), Staged::publish)?;
     console.note(|| format!("drew {} rows of {} columns from {} components", args.n, args.d, args.k));
     Ok(())
 }

@@ -8,7 +8,7 @@ use anyhow::Context;
 use gmm_data::{ModelFile, ReadOptions, Table};
 use gmm_host::evaluate::check_names;
 use gmm_host::{Device, Opened};
-use gmm_model::{DataError, Dataset};
+use gmm_model::{DataError, Dataset, shown};
 
 use crate::args::{EngineArgs, InputArgs};
 use crate::exit::Failure;
@@ -19,30 +19,34 @@ use crate::output::{Console, is_stdio};
 /// # Errors
 /// What is wrong with the file, its columns or its values; where it is known, with place and column name.
 pub(crate) fn rows(args: &InputArgs, weights: Option<&str>, console: &Console) -> anyhow::Result<Dataset> {
+    rows_with(args, weights, None, console)
+}
+
+/// [`rows`]; of a table that has all columns of `known` and others beside them, those of `known`, unless columns are chosen.
+fn rows_with(
+    args: &InputArgs,
+    weights: Option<&str>,
+    known: Option<&[String]>,
+    console: &Console,
+) -> anyhow::Result<Dataset> {
     let started = Instant::now();
-    let mut columns = args.columns.clone();
-    if let (Some(columns), Some(weights)) = (&mut columns, weights)
-        && !columns.iter().any(|c| c == weights)
-    {
-        columns.push(weights.to_owned());
-    }
-    let options = ReadOptions { columns: columns.clone(), ..ReadOptions::default() };
-    let mut table = gmm_data::read_table(&args.input, &options)?;
+    let options = ReadOptions { last: weights.map(str::to_owned), ..args.options() };
+    let mut table = match known.filter(|_| options.columns.is_none()) {
+        None => gmm_data::read_table(&args.input, &options)?,
+        Some(known) => read_known(&args.input, known, &options)?,
+    };
+    warn(&table, console);
     let name = display(&args.input);
     let row_weights = match weights {
-        Some(column) => {
-            let column = after_selection(&table, columns.as_deref(), column);
-            let taken = table.take_column(&column).map_err(|e| Failure::BadData(format!("{name}: {e}")))?;
-            Some(taken)
-        }
+        Some(_) => Some(table.take_last().map_err(|e| Failure::BadData(format!("{name}: {e}")))?),
         None => None,
     };
     let names = table.names.clone();
     let data = table.into_dataset().map_err(|e| placed(e, &name, names.as_deref()))?;
     let data = match row_weights {
-        Some(values) => {
-            data.with_weights(values).with_context(|| format!("{name}, column '{}'", weights.unwrap_or_default()))?
-        }
+        Some(values) => data
+            .with_weights(values)
+            .with_context(|| format!("{name}, column '{}'", shown(weights.unwrap_or_default())))?,
         None => data,
     };
     console.note(|| {
@@ -52,18 +56,35 @@ pub(crate) fn rows(args: &InputArgs, weights: Option<&str>, console: &Console) -
     Ok(data)
 }
 
-/// How the weights' column is called once columns are selected: an index then counts among those.
-fn after_selection(table: &Table, columns: Option<&[String]>, weights: &str) -> String {
-    let Some(at) = columns.and_then(|columns| columns.iter().position(|c| c == weights)) else {
-        return weights.to_owned();
-    };
-    table.names.as_ref().map_or_else(|| at.to_string(), |names| names[at].clone())
+/// Shows what looked odd to the reader of a table.
+pub(crate) fn warn(table: &Table, console: &Console) {
+    table.warnings.iter().for_each(|warning| console.warn(&warning.to_string()));
+}
+
+/// A table, or of a wider one the columns of `known` and the one that is to be last.
+fn read_known(path: &Path, known: &[String], options: &ReadOptions) -> anyhow::Result<Table> {
+    match gmm_data::read_table(path, options) {
+        Ok(table) => {
+            let Some(names) = table.names.as_deref() else { return Ok(table) };
+            let last = options.last.as_ref().and_then(|_| names.last());
+            let once = |name: &String| names.iter().filter(|found| *found == name).count() == 1;
+            let chosen: Vec<String> = known.iter().filter(|name| Some(*name) != last).chain(last).cloned().collect();
+            let is_wider = names.len() > chosen.len() && chosen.iter().all(once);
+            Ok(if is_wider { table.select(&chosen)? } else { table })
+        }
+        // A column beside the known ones may hold text. A pipe cannot be read twice.
+        Err(error) if path.is_file() => {
+            let only = ReadOptions { columns: Some(known.to_vec()), ..options.clone() };
+            gmm_data::read_table(path, &only).map_err(|_| error.into())
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Adds the file and the column's name to what is wrong with a value.
 fn placed(error: DataError, file: &str, names: Option<&[String]>) -> anyhow::Error {
     let place = match (&error, names) {
-        (DataError::NotFinite { column, .. }, Some(names)) => format!("{file}, column '{}'", names[*column]),
+        (DataError::NotFinite { column, .. }, Some(names)) => format!("{file}, column '{}'", shown(&names[*column])),
         _ => file.to_owned(),
     };
     anyhow::Error::new(error).context(place)
@@ -82,7 +103,7 @@ pub(crate) fn model(path: &Path) -> anyhow::Result<ModelFile> {
     Ok(gmm_data::read_model_bytes(&bytes, "<stdin>")?)
 }
 
-/// Reads a model and rows that it can be evaluated on.
+/// Reads a model and rows that it can be evaluated on: of a table with more columns than the model's those with its names.
 ///
 /// # Errors
 /// As [`model`] and [`rows`]; and where number or names of the columns differ.
@@ -96,7 +117,7 @@ pub(crate) fn model_and_rows(
         return Err(Failure::Usage("model and rows cannot both come from standard input".to_owned()).into());
     }
     let model = model(path)?;
-    let data = rows(args, weights, console)?;
+    let data = rows_with(args, weights, model.feature_names.as_deref(), console)?;
     check_columns(&model, &data).with_context(|| display(&args.input))?;
     Ok((model, data))
 }

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gmm_data::{Column, Table};
 use gmm_host::{Likelihood, memory};
-use gmm_model::{CovarianceType, Dataset, Mixture};
+use gmm_model::{CovarianceType, Dataset, Mixture, shown};
 use ndarray::Array2;
 use serde_json::{Value, json};
 
 use crate::args::{EngineArgs, InputArgs, covariance};
 use crate::exit::Failure;
 use crate::output::{self, Console, is_stdio};
-use crate::{input, interrupt, render};
+use crate::{input, render};
 
 const EXAMPLES: &str = "\
 Prints a line for each model: log-likelihood, the same per row, number of rows, model. With -o a table has the first two
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &LoglikArgs, console: &Console) -> anyhow::Result<()> {
         let rows =
             Array2::from_shape_fn((values.len(), 2), |(i, j)| if j == 0 { values[i] } else { values[i] / total });
         let names = ["log_likelihood", "mean_log_likelihood"].map(str::to_owned).to_vec();
-        let _whole = interrupt::hold();
+        let _whole = output::hold(path);
         gmm_data::write_table(path, &Table::with_names(rows, names)?)?;
     }
     if to_stdout(args) {
@@ -168,7 +168,7 @@ fn per_row(likelihood: &mut Likelihood, mixtures: &[Mixture]) -> anyhow::Result<
 }
 
 fn write_densities(path: &Path, densities: Array2<f64>) -> anyhow::Result<()> {
-    let _whole = interrupt::hold();
+    let _whole = output::hold(path);
     if densities.ncols() == 1 {
         let column = densities.as_slice().expect("row-major");
         return Ok(gmm_data::write_column(path, "log_density", Column::Values(column))?);
@@ -181,7 +181,7 @@ fn write_densities(path: &Path, densities: Array2<f64>) -> anyhow::Result<()> {
 fn lines(names: &[String], values: &[f64], total: f64, n_rows: usize) -> String {
     let heading = ["log-likelihood", "per row", "rows", "model"].map(str::to_owned);
     let line = |(name, &value): (&String, &f64)| {
-        [render::fixed(value), render::short(value / total), n_rows.to_string(), name.clone()]
+        [render::fixed(value), render::short(value / total), n_rows.to_string(), shown(name).into_owned()]
     };
     let rows: Vec<[String; 4]> = [heading].into_iter().chain(names.iter().zip(values).map(line)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);

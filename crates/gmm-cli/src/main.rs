@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return code,
     };
+    gmm_host::limit_global_threads();
     let console = Console::new(cli.quiet, cli.verbose);
     let result = match &cli.command {
         Command::Fit(args) => fit::run(args, &console),

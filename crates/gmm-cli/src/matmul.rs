@@ -5,16 +5,16 @@ use std::time::Instant;
 
 use anyhow::Context;
 use clap::Args;
-use gmm_data::{ReadOptions, Table};
+use gmm_data::Table;
 use gmm_host::products::Scalar;
 use gmm_host::{Engine, ResidentMatrix};
 use gmm_model::{Matrix, Precision};
 use ndarray::{Array2, CowArray, Ix2};
 
-use crate::args::EngineArgs;
+use crate::args::{EngineArgs, ReadingArgs};
 use crate::exit::Failure;
+use crate::input;
 use crate::output::{self, Console, is_stdio};
-use crate::{input, interrupt};
 
 const EXAMPLES: &str = "\
 Sums are f64: float32 numbers are multiplied exactly, added in float64 and rounded once. --fast adds 256
@@ -43,6 +43,8 @@ pub(crate) struct MatmulArgs {
     fast: bool,
     #[command(flatten)]
     engine: EngineArgs,
+    #[command(flatten)]
+    reading: ReadingArgs,
     /// Where the product goes: npy, csv, tsv, parquet or arrow [default: csv on standard output]
     #[arg(short, long, value_name = "C", default_value = "-", hide_default_value = true)]
     output: PathBuf,
@@ -54,8 +56,9 @@ pub(crate) fn run(args: &MatmulArgs, console: &Console) -> anyhow::Result<()> {
     }
     output::check_table_path(&args.output)?;
     output::check_apart(&args.output, &[&args.a, &args.b])?;
-    let read = |path: &Path| gmm_data::read_table(path, &ReadOptions::default());
+    let read = |path: &Path| gmm_data::read_table(path, &args.reading.options());
     let (a, b) = (read(&args.a)?, read(&args.b)?);
+    [&a, &b].into_iter().for_each(|table| input::warn(table, console));
     check(args, &a, &b)?;
     // The columns of the product are those of B.
     let names = b.names.filter(|_| !args.transpose_b);
@@ -73,7 +76,7 @@ pub(crate) fn run(args: &MatmulArgs, console: &Console) -> anyhow::Result<()> {
         Some(names) => Table::with_names(product, names)?,
         None => Table::new(product),
     };
-    let _whole = interrupt::hold();
+    let _whole = output::hold(&args.output);
     Ok(gmm_data::write_table(&args.output, &table)?)
 }
 

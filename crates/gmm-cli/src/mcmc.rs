@@ -11,13 +11,13 @@ use clap::Args;
 use gmm_data::DrawsFile;
 use gmm_host::Likelihood;
 use gmm_mcmc::starts::{self, Centre};
-use gmm_mcmc::{Basis, Error, Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Target};
+use gmm_mcmc::{Basis, Checkpoint, Error, Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Target};
 use gmm_model::CovarianceType;
 
 use crate::args::{self, EngineArgs, InputArgs};
 use crate::exit::Failure;
+use crate::input;
 use crate::output::{self, Console};
-use crate::{input, interrupt};
 use kept::Kept;
 
 const EXAMPLES: &str = "\
@@ -38,7 +38,7 @@ In parentheses the defaults, from the columns. mean, sd and scale are one number
 each column.
 
 An npz holds weights (chain, draw, K), means (chain, draw, K, d), covariances (chain, draw, ..),
-lp, acceptance_rate and, of nuts, diverging, n_steps, step_size, tree_depth. For ArviZ 1.0:
+lp, acceptance_rate and, of nuts, diverging, n_steps, step_size, tree_depth, energy. For ArviZ 1.0:
   z = np.load(\"draws.npz\"); v = (\"weights\", \"means\", \"covariances\")
   az.from_dict({\"posterior\": {k: z[k] for k in v},
                 \"sample_stats\": {k: z[k] for k in z if k not in v + (\"covariance_type\",)}})
@@ -105,7 +105,7 @@ pub(crate) struct McmcArgs {
     /// Write the draws: npz, parquet or arrow
     #[arg(short, long, value_name = "DRAWS")]
     output: PathBuf,
-    /// Go on from the checkpoint, to more draws if --draws says so
+    /// Go on from the checkpoint, to more draws if --draws says so; never to fewer than it holds
     #[arg(long)]
     resume: bool,
     /// Keep the chains here, also when they are done [default: DRAWS.checkpoint, until they are]
@@ -141,6 +141,14 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
     let kept = Kept::new(args)?;
     let given = prior_options(args.prior.as_deref())?;
     let earlier = args.resume.then(|| kept.read()).transpose()?;
+    if let Some(most) = earlier.as_ref().map(Checkpoint::most_draws).filter(|&most| most > args.draws) {
+        return Err(Failure::Usage(format!(
+            "--draws {}, but {} holds {most} draws of each chain, of which none is thrown away: give --draws {most} or more",
+            args.draws,
+            kept.path.display()
+        ))
+        .into());
+    }
     let data = input::rows(&args.input, args.weights.as_deref(), console)?;
     if let Relabel::Order { column } = args.relabel
         && column >= data.n_features()
@@ -186,7 +194,6 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
     kept.go_on(&mut run, &target, &mut likelihood, &basis, console)?;
     let elapsed = started.elapsed();
     let posterior = Posterior::new(&run, &target, args.relabel)?;
-    drop(run);
     let summary = posterior.summary();
     for warning in report::warnings(&posterior, &summary, args.relabel) {
         console.warn(&warning);
@@ -197,7 +204,9 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
         let engine = input::describe(&opened, args.engine.device, basis.precision.name());
         report::table(&posterior, &summary, elapsed, console.colour) + &format!("engine {engine}\n")
     };
-    write(&args.output, posterior)?;
+    if let Err(error) = write(&args.output, posterior) {
+        return Err(error.context(kept.instead(&run, &target, &basis, &args.output)));
+    }
     kept.done();
     if args.json || !console.quiet {
         output::print(&text)?;
@@ -207,7 +216,7 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
 
 fn prior_options(path: Option<&Path>) -> anyhow::Result<PriorOptions> {
     let Some(path) = path else { return Ok(PriorOptions::default()) };
-    let bytes = std::fs::read(path).with_context(|| input::display(path))?;
+    let bytes = gmm_data::read_bytes(path)?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         Failure::BadData(format!("{}: byte {at} is no UTF-8, and TOML is", input::display(path)))
@@ -217,6 +226,6 @@ fn prior_options(path: Option<&Path>) -> anyhow::Result<PriorOptions> {
 
 fn write(path: &Path, posterior: Posterior) -> anyhow::Result<()> {
     let file = DrawsFile { stats: posterior.sample_stats(), parameters: posterior.draws };
-    let _whole = interrupt::hold();
+    let _whole = output::hold(path);
     Ok(gmm_data::write_draws(path, &file)?)
 }

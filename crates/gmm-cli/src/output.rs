@@ -5,11 +5,14 @@ use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
+use gmm_data::atomic::Staged;
 use gmm_data::{FileError, Format, ModelFile, Problem};
 use gmm_host::Warning;
+use gmm_host::spikes::places;
+use gmm_model::shown;
 
 use crate::exit::Failure;
-use crate::interrupt;
+use crate::interrupt::{self, Hold};
 
 /// What the user wants to see, and the progress bar through which messages must pass while there is one.
 pub(crate) struct Console {
@@ -31,21 +34,21 @@ impl Console {
     /// Something that is not an error but should be seen.
     pub(crate) fn warn(&self, text: &str) {
         if !self.quiet {
-            self.line(&format!("{} {text}", paint(stderr_has_colour(), "1;33", "warning:")));
+            self.line(&format!("{} {}", paint(stderr_has_colour(), "1;33", "warning:"), safe(text)));
         }
     }
 
     /// What was asked for and is no result, unless it is to be quiet.
     pub(crate) fn tell(&self, text: &str) {
         if !self.quiet {
-            self.line(text);
+            self.line(&safe(text));
         }
     }
 
     /// What is being done, with `-v`.
     pub(crate) fn note(&self, text: impl FnOnce() -> String) {
         if self.verbose {
-            self.line(&paint(stderr_has_colour(), "2", &text()));
+            self.line(&paint(stderr_has_colour(), "2", &safe(&text())));
         }
     }
 
@@ -75,13 +78,25 @@ impl Console {
     }
 }
 
+/// Lines that a terminal can be given.
+fn safe(text: &str) -> String {
+    text.split('\n').map(shown).collect::<Vec<_>>().join("\n")
+}
+
 /// Writes to standard output, whole.
 ///
 /// # Errors
 /// The stream's own, by its name; a closed pipe ends the program quietly.
 pub(crate) fn print(text: &str) -> Result<(), FileError> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(on_stdout)
+    flushed(io::stdout().lock().write_all(text.as_bytes()))
+}
+
+/// What was written to standard output, once all of it is there.
+///
+/// # Errors
+/// As [`print()`].
+pub(crate) fn flushed(written: io::Result<()>) -> Result<(), FileError> {
+    written.and_then(|()| io::stdout().flush()).map_err(on_stdout)
 }
 
 /// A failure of standard output, by its name.
@@ -105,8 +120,27 @@ pub(crate) fn write_model(path: &Path, model: &ModelFile) -> anyhow::Result<()> 
     if is_stdio(path) {
         return Ok(print(&gmm_data::model_to_json(model)?)?);
     }
-    let _whole = interrupt::hold();
+    let _whole = hold(path);
     Ok(gmm_data::write_model(path, model)?)
+}
+
+/// Writes a model but for its name, or as JSON to standard output where `path` is `-`.
+///
+/// # Errors
+/// As [`write_model`].
+pub(crate) fn stage_model(path: &Path, model: &ModelFile) -> anyhow::Result<Option<Staged>> {
+    if is_stdio(path) {
+        print(&gmm_data::model_to_json(model)?)?;
+        return Ok(None);
+    }
+    Ok(Some(gmm_data::stage_model(path, model)?))
+}
+
+/// Holds signals back until a file is whole. What is no file (a pipe, a device) never is: a signal then ends at once, also
+/// while nobody reads.
+pub(crate) fn hold(path: &Path) -> Option<Hold> {
+    let file = !is_stdio(path) && path.metadata().map_or(true, |there| there.is_file());
+    file.then(interrupt::hold)
 }
 
 /// Refuses, before any work is done, a model path that could not be written in the end.
@@ -155,15 +189,8 @@ pub(crate) fn check_apart(output: &Path, inputs: &[&Path]) -> Result<(), Failure
 
 /// Whether what is written to two paths would be one file, also through links and whether or not it is there yet.
 pub(crate) fn is_same(a: &Path, b: &Path) -> bool {
-    /// Links behind each other that are followed; systems follow 40.
-    const LINKS: usize = 40;
     let place = |path: &Path| {
-        let mut path = path.to_owned();
-        for _ in 0..LINKS {
-            // A link that leads to nothing yet is where a file will be.
-            let Ok(to) = path.read_link() else { break };
-            path = path.parent().map_or_else(|| to.clone(), |folder| folder.join(&to));
-        }
+        let path = gmm_data::atomic::target_of(path).ok()?;
         path.canonicalize().ok().or_else(|| {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             Some(folder.canonicalize().ok()?.join(path.file_name()?))
@@ -177,7 +204,8 @@ pub(crate) fn is_model_path(path: &Path) -> bool {
     path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json") || e.eq_ignore_ascii_case("safetensors"))
 }
 
-/// Refuses, before any work is done, a folder, and a path in a folder that is not there.
+/// Refuses, before any work is done, a folder, and a path in a folder that is not there or cannot be written to.
+/// Of a pipe it waits for the reader.
 ///
 /// # Errors
 /// [`FileError`] with the folder.
@@ -187,11 +215,31 @@ pub(crate) fn check_folder(path: &Path) -> Result<(), FileError> {
     }
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
-            let why = format!("there is no folder '{}'", folder.display());
+            let why = format!("there is no folder '{}'", name(folder));
             Err(file_error(path, io::Error::new(io::ErrorKind::NotFound, why).into()))
         }
-        _ => Ok(()),
+        _ if is_stdio(path) => Ok(()),
+        _ => gmm_data::atomic::check(path, || {
+            if io::stderr().is_terminal() {
+                let _ = writeln!(io::stderr(), "waiting for a process that reads the pipe {}", shown(&name(path)));
+            }
+        }),
     }
+}
+
+/// Refuses a checkpoint that is no file: it is written again and again, and read by the next run.
+///
+/// # Errors
+/// [`Failure::Usage`], and as [`check_folder`].
+pub(crate) fn check_checkpoint(path: &Path) -> anyhow::Result<()> {
+    if is_stdio(path) || path.metadata().is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+        return Err(Failure::Usage("--checkpoint needs a file".to_owned()).into());
+    }
+    Ok(check_folder(path)?)
+}
+
+fn name(path: &Path) -> String {
+    path.display().to_string()
 }
 
 /// What is wrong with a file, by its name.
@@ -208,11 +256,21 @@ pub(crate) fn is_stdio(path: &Path) -> bool {
 pub(crate) fn warning(warning: &Warning, names: Option<&[String]>) -> String {
     match (warning, names) {
         (Warning::RegularisationDominates { reg_covar, columns }, Some(names)) => {
-            let columns: Vec<_> = columns.iter().map(|&i| format!("'{}'", names[i])).collect();
+            let columns: Vec<_> = columns.iter().map(|&i| format!("'{}'", shown(&names[i]))).collect();
             format!(
                 "--reg-covar {reg_covar:e} is larger than the variance of {}: it decides the fit there; rescale the \
                  data or lower it",
                 columns.join(", ")
+            )
+        }
+        (Warning::Spikes { reg_covar, spikes }, names) => {
+            let column =
+                |j: usize| names.map_or_else(|| format!("column {j}"), |n| format!("column '{}'", shown(&n[j])));
+            format!(
+                "--reg-covar {reg_covar:e} is all the variance of {} in some direction: repeated values, columns that \
+                 follow from others, or too few rows; it then decides how large the likelihood is; drop repeats or \
+                 columns, raise --reg-covar or use fewer components",
+                places(spikes, column)
             )
         }
         (Warning::NotConverged { iterations }, _) => {

@@ -7,8 +7,8 @@ use gmm_data::{Column, Table};
 use gmm_host::evaluate;
 
 use crate::args::{EngineArgs, InputArgs};
+use crate::input;
 use crate::output::{self, Console};
-use crate::{input, interrupt};
 
 const EXAMPLES: &str = "\
 Writes one column `label`, or with --proba the columns proba_0, proba_1, .. which sum to 1 in each row.
@@ -47,12 +47,12 @@ pub(crate) fn run(args: &PredictArgs, console: &Console) -> anyhow::Result<()> {
         let responsibilities = evaluate::responsibilities(engine, &model.mixture, &data, precision)?;
         let names = (0..model.mixture.n_components()).map(|c| format!("proba_{c}")).collect();
         let table = Table::with_names(responsibilities, names)?;
-        let _whole = interrupt::hold();
+        let _whole = output::hold(&args.output);
         gmm_data::write_table(&args.output, &table)?;
     } else {
         let labels = evaluate::labels(engine, &model.mixture, &data, precision)?;
         let labels = labels.as_slice().expect("contiguous");
-        let _whole = interrupt::hold();
+        let _whole = output::hold(&args.output);
         gmm_data::write_column(&args.output, "label", Column::Labels(labels))?;
     }
     console.note(|| format!("wrote {} rows", data.n_rows()));

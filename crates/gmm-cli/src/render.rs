@@ -1,7 +1,7 @@
 //! A mixture and its fit as text for people: short, aligned, with the columns' names.
 
 use gmm_data::ModelFile;
-use gmm_model::{CovarianceType, Covariances, FitSummary};
+use gmm_model::{CovarianceType, Covariances, FitSummary, number, shown, three_digits};
 
 use crate::output::paint;
 
@@ -32,7 +32,7 @@ pub(crate) fn mixture(model: &ModelFile, all: bool, colour: bool) -> String {
     let deviations: Vec<Vec<f64>> = (0..shown_k).map(|c| deviations(m.covariances(), c, d)).collect();
 
     let mut rows = vec![("component".to_owned(), (0..shown_k).map(|c| c.to_string()).collect::<Vec<_>>())];
-    rows.push(("weight".to_owned(), (0..shown_k).map(|c| format!("{:.4}", m.weights()[c])).collect()));
+    rows.push(("weight".to_owned(), (0..shown_k).map(|c| decimals(m.weights()[c], 4)).collect()));
     for j in 0..shown_d {
         let pairs: Vec<(f64, f64)> = (0..shown_k).map(|c| (m.means()[[c, j]], deviations[c][j])).collect();
         rows.push((names[j].clone(), with_deviations(&pairs)));
@@ -44,7 +44,7 @@ pub(crate) fn mixture(model: &ModelFile, all: bool, colour: bool) -> String {
             for j in 0..i {
                 let cells = (0..shown_k).map(|c| {
                     let covariance = entry(m.covariances(), c, i, j);
-                    format!("{:.3}", covariance / (deviations[c][i] * deviations[c][j]))
+                    decimals(covariance / (deviations[c][i] * deviations[c][j]), 3)
                 });
                 rows.push((format!("r({}, {})", names[j], names[i]), cells.collect()));
             }
@@ -68,11 +68,11 @@ pub(crate) fn mixture(model: &ModelFile, all: bool, colour: bool) -> String {
 pub(crate) fn fit(summary: &FitSummary, engine: Option<&str>, elapsed: Option<std::time::Duration>) -> String {
     let s = summary;
     let ended = if s.converged {
-        format!("converged (change below {})", s.tol)
+        format!("converged (change below {})", number(s.tol))
     } else {
-        format!("not converged (tol {})", s.tol)
+        format!("not converged (tol {})", number(s.tol))
     };
-    let engine = engine.map_or_else(|| format!("{}, {}", s.engine, s.precision), str::to_owned);
+    let engine = engine.map_or_else(|| shown(&format!("{}, {}", s.engine, s.precision)).into_owned(), str::to_owned);
     let mut lines = vec![
         (
             "log-likelihood",
@@ -93,18 +93,23 @@ pub(crate) fn fit(summary: &FitSummary, engine: Option<&str>, elapsed: Option<st
 
 /// The name of column `j`, or its index.
 pub(crate) fn name(model: &ModelFile, j: usize) -> String {
-    model.feature_names.as_ref().map_or_else(|| format!("column {j}"), |names| names[j].clone())
+    model.feature_names.as_ref().map_or_else(|| format!("column {j}"), |names| shown(&names[j]).into_owned())
 }
 
 /// A log-likelihood or criterion: three decimals, and no more digits than it has.
 pub(crate) fn fixed(value: f64) -> String {
-    if value.abs() < 1e12 { format!("{value:.3}") } else { format!("{value:.9e}") }
+    if value.abs() < 1e12 { decimals(value, 3) } else { format!("{value:.9e}") }
+}
+
+/// A number with so many decimals, or in three digits where that would leave nothing of it.
+fn decimals(value: f64, n: usize) -> String {
+    if value.abs() < 0.5 * 0.1f64.powi(n as i32) { three_digits(value) } else { format!("{value:.n$}") }
 }
 
 /// A number to about seven digits.
 pub(crate) fn short(value: f64) -> String {
     if !value.is_finite() || value == 0.0 {
-        return value.to_string();
+        return number(value);
     }
     let magnitude = value.abs().log10().floor() as i32;
     match magnitude {
@@ -150,7 +155,8 @@ fn with_deviations(pairs: &[(f64, f64)]) -> Vec<String> {
     let largest = pairs.iter().map(|p| p.0.abs().max(p.1)).fold(0.0, f64::max);
     let decimals = 2.0 - smallest.log10().floor();
     if largest >= 1e9 || decimals > 8.0 || decimals.is_nan() {
-        return pairs.iter().map(|(mean, sd)| format!("{mean:.8e} ± {sd:.2e}")).collect();
+        let mean = |v: f64| if v == 0.0 { number(v) } else { format!("{v:.8e}") };
+        return pairs.iter().map(|&(m, sd)| format!("{} ± {sd:.2e}", mean(m))).collect();
     }
     let decimals = decimals.max(0.0) as usize;
     let width = pairs.iter().map(|(_, sd)| format!("{sd:.decimals$}").len()).max().unwrap_or(0);

@@ -8,8 +8,9 @@ use gmm_host::sample_rows;
 use gmm_model::{Matrix, Mixture, Precision};
 use ndarray::Array2;
 
-use crate::output::{self, Console, is_stdio};
-use crate::{args, input, interrupt, progress};
+use crate::interrupt::Hold;
+use crate::output::{self, Console};
+use crate::{args, input, progress};
 
 const EXAMPLES: &str = "\
 Row i depends on the model, the seed and i alone: a longer sample begins with the shorter one, and any number of \
@@ -57,7 +58,7 @@ pub(crate) fn write(
     names: Option<Vec<String>>,
     path: &Path,
     console: &Console,
-) -> anyhow::Result<Option<interrupt::Hold>> {
+) -> anyhow::Result<Option<Hold>> {
     let head = TableHead { n, d: mixture.n_features(), precision: Precision::F64, names };
     let progress = progress::Rows::new(console, n);
     let mut last = None;
@@ -65,8 +66,8 @@ pub(crate) fn write(
         let mut values = Array2::zeros((rows, head.d));
         let slots = values.as_slice_mut().expect("row-major");
         sample_rows(mixture, seed, first as u64..(first + rows) as u64, slots)?;
-        if first + rows == n && !is_stdio(path) {
-            last = Some(interrupt::hold());
+        if first + rows == n {
+            last = output::hold(path);
         }
         progress.at(first + rows);
         Ok(values.into())

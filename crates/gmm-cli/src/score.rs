@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::args::{EngineArgs, InputArgs};
 use crate::output::{self, Console, is_stdio};
-use crate::{input, interrupt, render};
+use crate::{input, render};
 
 const EXAMPLES: &str = "\
 Prints the log-likelihood, in total and per row; with --per-row it writes one column `log_density`.
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
         let (densities, totals) = evaluate::log_densities(engine, &model.mixture, &data, precision)?;
         let densities = densities.as_slice().expect("contiguous");
         let path = args.output.clone().unwrap_or_else(|| "-".into());
-        let _whole = interrupt::hold();
+        let _whole = output::hold(&path);
         gmm_data::write_column(path, "log_density", Column::Values(densities))?;
         totals
     } else {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use gmm_data::ModelFile;
-use gmm_host::{Candidate, Engine, Init, Iteration, best, select};
-use gmm_model::{CovarianceType, Criterion};
+use gmm_host::{Candidate, Engine, Fit, Init, Iteration, Warning, best, select};
+use gmm_model::{CovarianceType, Criterion, Dataset};
 use serde_json::{Value, json};
 
 use crate::args::{self, EmArgs, EngineArgs, InputArgs};
@@ -115,6 +115,9 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         let error = candidates.into_iter().find_map(|c| c.outcome.err());
         return Err(fit::named(error.expect("a fit that is none has an error"), &data));
     };
+    if let Ok(found) = &candidates[at].outcome {
+        warn(&candidates[at], found, &data, console);
+    }
     if args.engine.fast()
         && let Ok(found) = &candidates[at].outcome
     {
@@ -139,6 +142,24 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         plot::select::Why::Picture(error) => error,
     })?;
     plot::write(path, &picture, console)
+}
+
+/// Says what should be seen of the best fit: that it did not converge, and what makes its likelihood doubtful.
+fn warn(Candidate { k, kind, .. }: &Candidate, best: &Fit, data: &Dataset, console: &Console) {
+    let best_one = format!("the best candidate, {k} components with {kind} covariances");
+    if !best.summary.converged {
+        console.warn(&format!(
+            "{best_one}, did not converge in {} iterations, and (!) marks all of which that is so: its criterion would \
+             still change; raise --max-iter or --tol",
+            best.summary.iterations
+        ));
+    }
+    for warning in &best.warnings {
+        if matches!(warning, Warning::Spikes { .. } | Warning::LikelihoodFell { .. } | Warning::EmptyComponents { .. })
+        {
+            console.warn(&format!("{best_one}: {}", output::warning(warning, data.names())));
+        }
+    }
 }
 
 /// Says what `--autotune` found for each candidate that has a fit, and once what is the same for all.
@@ -192,6 +213,9 @@ fn table(candidates: &[Candidate], best: usize, console: &Console) -> String {
     for (i, candidate) in candidates.iter().enumerate() {
         let text = line(candidate, if i == best { "*" } else { " " }, true);
         out += &format!("{}\n", paint(console.colour && i == best, "1;32", &text));
+    }
+    if candidates.iter().any(|c| c.outcome.as_ref().is_ok_and(|fit| !fit.summary.converged)) {
+        out += "(!) not converged when --max-iter stopped it\n";
     }
     out
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use gmm_model::{Matrix, Precision};
 
 use crate::columnar::{Batches, Kind};
-use crate::write::{Sink, write};
+use crate::write::{Sink, check_columns, write};
 use crate::{FileError, Format, Table, atomic, npy, text};
 
 /// What a table is like whose rows are still to come.
@@ -66,6 +66,7 @@ pub fn write_table_chunks<E: From<FileError>>(
     mut next: impl FnMut(usize, usize) -> Result<Matrix, E>,
 ) -> Result<(), E> {
     let path = path.as_ref();
+    check_columns(path, head.d)?;
     if let (Ok(format), true) = (Format::of_output(path), path.as_os_str() != "-") {
         atomic::check_room(path, head.least_bytes(format))?;
     }
@@ -99,7 +100,7 @@ fn fill(
         // The header comes once.
         let mut names = names.clone();
         for matrix in pieces {
-            text::write_table(out, &Table { matrix: matrix?, names: names.take() }, separator)?;
+            text::write_table(out, &Table { names: names.take(), ..Table::new(matrix?) }, separator)?;
         }
         Ok(())
     };

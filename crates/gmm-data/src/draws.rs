@@ -13,6 +13,7 @@ use zip::write::{SimpleFileOptions, ZipWriter};
 
 use crate::columnar::{Kind, write_batch};
 use crate::error::Fault;
+use crate::latched::Latched;
 use crate::{FileError, Format, Problem, atomic, npy};
 
 /// The formats in which draws are written.
@@ -80,7 +81,8 @@ impl DrawsFile {
     }
 
     fn npz(&self, out: &mut BufWriter<File>) -> io::Result<()> {
-        let mut archive = ZipWriter::new(out);
+        let mut out = Latched::new(out);
+        let mut archive = ZipWriter::new(&mut out);
         let mut array = |name: &str, descr: &str, shape: &[usize], values: &mut dyn Iterator<Item = Bytes>| {
             // Without compression, as NumPy's savez: draws do not shrink. Sizes beyond 32 bits need a longer header.
             let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored).large_file(true);
@@ -106,7 +108,8 @@ impl DrawsFile {
         }
         let word = self.parameters.kind.name().as_bytes();
         array("covariance_type", "|u1", &[word.len()], &mut word.iter().map(|&letter| letter.into()))?;
-        archive.finish().map_err(io::Error::other)?.flush()
+        archive.finish().map_err(io::Error::other)?;
+        out.finish()
     }
 
     fn columns(&self) -> io::Result<RecordBatch> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use gmm_model::ModelError;
+use gmm_model::{ModelError, shown};
 
 /// A file that cannot be read or written. Its `Display` is one line: file, place, problem.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub enum Problem {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// An extension that names no format.
-    #[error("unknown file type '{extension}': use {choices}")]
+    #[error("unknown file type '{}': use {choices}", one_line(extension))]
     Extension {
         /// What the name ends in.
         extension: String,
@@ -56,6 +56,12 @@ pub enum Problem {
     NotNumber {
         /// The field, cut to 40 characters.
         text: String,
+    },
+    /// An integer that no `f64` equals.
+    #[error("{value} cannot be an f64 exactly: leave the column out if it is an identifier, or save it as float64")]
+    Inexact {
+        /// The integer.
+        value: String,
     },
     /// An empty field or a null.
     #[error("missing value; drop or fill such rows first")]
@@ -129,10 +135,14 @@ pub enum Problem {
     #[error("{0}")]
     Model(#[from] ModelError),
     /// Not enough memory for what the file holds.
-    #[error("out of memory: {bytes} more bytes are wanted")]
+    #[error("{what} needs {wanted} bytes of memory, {free} are free: read fewer columns, or split the file")]
     Memory {
+        /// What it is for.
+        what: String,
         /// Bytes wanted.
-        bytes: u64,
+        wanted: u128,
+        /// Bytes free.
+        free: u128,
     },
 }
 
@@ -140,7 +150,7 @@ pub enum Problem {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnError {
     /// No column of that name or index.
-    #[error("no column '{wanted}': there are {}", describe(available, *d))]
+    #[error("no column '{}': there are {}", shown(wanted), describe(available, *d))]
     Unknown {
         /// What was asked for.
         wanted: String,
@@ -150,7 +160,7 @@ pub enum ColumnError {
         d: usize,
     },
     /// Asked for more than once.
-    #[error("column '{wanted}' is asked for twice: there are {}", describe(available, *d))]
+    #[error("column '{}' is asked for twice: there are {}", shown(wanted), describe(available, *d))]
     Twice {
         /// What was asked for.
         wanted: String,
@@ -160,12 +170,18 @@ pub enum ColumnError {
         d: usize,
     },
     /// Two columns have that name.
-    #[error("several columns are called '{wanted}': select by index, 0 to {}", d.saturating_sub(1))]
+    #[error("several columns are called '{}': select by index, 0 to {}", shown(wanted), d.saturating_sub(1))]
     Ambiguous {
         /// What was asked for.
         wanted: String,
         /// How many columns there are.
         d: usize,
+    },
+    /// A range whose end comes before its start.
+    #[error("the range of columns '{wanted}' runs backwards: write the column that comes first in the table first")]
+    Backwards {
+        /// What was asked for.
+        wanted: String,
     },
     /// Nothing was asked for, or nothing is left.
     #[error("no columns are left: there are {}", describe(available, *d))]
@@ -195,13 +211,10 @@ fn list(names: &[String]) -> String {
     if names.is_empty() { "nothing".to_owned() } else { text }
 }
 
-/// A piece of a file for a message: at most 40 characters, no line breaks or control characters.
+/// A piece of a file for a message: at most 40 characters, as they may be [`shown`].
 pub(crate) fn one_line(text: &str) -> String {
-    let mut out: String = text.chars().take(40).map(|c| if c.is_control() { '?' } else { c }).collect();
-    if text.chars().nth(40).is_some() {
-        out.push_str("..");
-    }
-    out
+    let (cut, more) = text.char_indices().nth(40).map_or((text, ""), |(at, _)| (&text[..at], ".."));
+    format!("{}{more}", shown(cut))
 }
 
 impl fmt::Display for Place {
@@ -235,13 +248,13 @@ impl fmt::Display for Place {
 
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.path)?;
+        write!(f, "{}: ", shown(&self.path))?;
         if *self.place != Place::default() {
             write!(f, "{}: ", self.place)?;
         }
         // Messages of other libraries may hold line breaks.
         let text = self.problem.to_string();
-        f.write_str(&text.split_whitespace().collect::<Vec<_>>().join(" "))
+        f.write_str(&shown(&text.split_whitespace().collect::<Vec<_>>().join(" ")))
     }
 }
 

@@ -7,11 +7,11 @@ use crate::Problem;
 /// The formats of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// Text with commas; semicolons or tabs where the first line has no comma.
+    /// Text with commas, or with what else its first lines have between numbers.
     Csv,
     /// Text with tabs.
     Tsv,
-    /// Text with commas, semicolons, tabs or, where there are none of these, blanks.
+    /// The same, and in doubt with blanks.
     Txt,
     /// NumPy's array file.
     Npy,
@@ -24,8 +24,17 @@ pub enum Format {
 }
 
 /// The extensions that name a format, for messages.
-pub(crate) const READABLE: &str = "csv, tsv, txt, npy, npz, parquet, arrow, ipc or feather";
+pub(crate) const READABLE: &str = "csv, tsv, txt (each also as .gz or .zst), npy, npz, parquet, arrow, ipc or feather, or name the format by --format";
 const WRITABLE: &str = "csv, tsv, npy, parquet, arrow, ipc or feather";
+
+impl std::str::FromStr for Format {
+    type Err = Problem;
+
+    /// By its name, which is also an extension.
+    fn from_str(name: &str) -> Result<Self, Problem> {
+        Self::of_path(&Path::new("rows").with_extension(name))
+    }
+}
 
 impl Format {
     /// The format that a file's name stands for.
@@ -46,6 +55,11 @@ impl Format {
         }
     }
 
+    /// Whether it is one of those for text.
+    pub const fn is_text(self) -> bool {
+        matches!(self, Self::Csv | Self::Tsv | Self::Txt)
+    }
+
     /// The format in which a file of this name is written.
     ///
     /// # Errors
@@ -62,12 +76,14 @@ impl Format {
 
     /// The format that a stream's first bytes stand for; text where they say nothing else.
     pub fn of_bytes(start: &[u8]) -> Self {
-        const MAGICS: [(&[u8], Format); 6] = [
+        const MAGICS: [(&[u8], Format); 7] = [
             (b"\x93NUMPY", Format::Npy),
             (b"PK\x03\x04", Format::Npz),
             (b"PK\x05\x06", Format::Npz),
             (b"PAR1", Format::Parquet),
             (b"ARROW1", Format::Arrow),
+            // Feather version 1, which the reader of Arrow refuses by name.
+            (b"FEA1", Format::Arrow),
             // The continuation marker before a stream's schema.
             (b"\xff\xff\xff\xff", Format::Arrow),
         ];

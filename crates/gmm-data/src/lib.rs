@@ -23,26 +23,34 @@
 pub mod atomic;
 mod chunks;
 mod columnar;
+mod columns;
+mod compressed;
 mod draws;
 mod error;
 mod format;
+mod latched;
+mod memory;
 mod model;
 mod npy;
 mod read;
 mod table;
 mod text;
+mod warning;
 mod write;
 
 pub use chunks::{TableHead, rows_at_a_time, write_table_chunks};
 pub use columnar::table_of_batches;
+pub use columns::find_columns;
 pub use draws::{DrawsFile, check_draws_path, write_draws};
 pub use error::{ColumnError, FileError, Place, Problem};
 pub use format::Format;
 pub use model::{
     MODEL_FORMAT, MODEL_VERSION, ModelFile, model_to_json, model_to_safetensors, read_mixtures, read_model,
-    read_model_bytes, write_model,
+    read_model_bytes, stage_model, write_model,
 };
 pub use npy::npz::{Array, read_npz, read_npz_array};
-pub use read::{ReadOptions, file_of, read_stream, read_table};
+pub use read::{ReadOptions, file_of, read_bytes, read_stream, read_table};
 pub use table::Table;
+pub use text::{Decimal, Separator};
+pub use warning::DataWarning;
 pub use write::{Column, write_column, write_csv, write_csv_column, write_table};

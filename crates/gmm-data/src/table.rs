@@ -3,9 +3,10 @@
 use gmm_model::{DataError, Dataset, Matrix};
 use ndarray::Axis;
 
-use crate::ColumnError;
+pub(crate) use crate::columns::find_columns;
+use crate::{ColumnError, DataWarning};
 
-/// An `(n, d)` matrix and, where the file had them, `d` column names. Values may be NaN or infinite:
+/// An `(n, d)` matrix, where the file had them `d` column names, and what looked odd. Values may be NaN or infinite:
 /// [`Dataset`] is the checked form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
@@ -13,12 +14,14 @@ pub struct Table {
     pub matrix: Matrix,
     /// Column names, `(d,)`.
     pub names: Option<Vec<String>>,
+    /// What was read but may not be what was meant. Whoever shows the table to a person shows these too.
+    pub warnings: Vec<DataWarning>,
 }
 
 impl Table {
     /// A table without column names.
     pub fn new(matrix: impl Into<Matrix>) -> Self {
-        Self { matrix: matrix.into(), names: None }
+        Self { matrix: matrix.into(), names: None, warnings: Vec::new() }
     }
 
     /// A table with column names; `names` must have as many as the matrix has columns.
@@ -31,7 +34,7 @@ impl Table {
         if names.len() != d {
             return Err(DataError::NameLength { found: names.len(), d });
         }
-        Ok(Self { matrix, names: Some(names) })
+        Ok(Self { matrix, names: Some(names), warnings: Vec::new() })
     }
 
     /// Rows `n`.
@@ -44,11 +47,12 @@ impl Table {
         self.matrix.dim().1
     }
 
-    /// Indices of the columns that `wanted` names, in its order: each a name, or an index from 0.
+    /// Indices of the columns that `wanted` names, in its order: each a name, an index from 0, or another form that
+    /// [`ReadOptions::columns`](crate::ReadOptions::columns) has.
     ///
     /// # Errors
     /// [`ColumnError`], which lists the names there are, for a column that is not there, is asked for twice, or whose
-    /// name two columns have; and where nothing is asked for.
+    /// name two columns have; and where nothing is asked for or left.
     pub fn indices<S: AsRef<str>>(&self, wanted: &[S]) -> Result<Vec<usize>, ColumnError> {
         find_columns(wanted, self.names.as_deref(), self.n_columns())
     }
@@ -67,8 +71,20 @@ impl Table {
     /// As [`indices`](Self::indices); also where no column would be left. `self` is then unchanged.
     pub fn take_column(&mut self, wanted: &str) -> Result<Vec<f64>, ColumnError> {
         let index = self.indices(&[wanted])?[0];
+        self.take(index)
+    }
+
+    /// Takes out the last column, where [`ReadOptions::last`](crate::ReadOptions::last) has put one.
+    ///
+    /// # Errors
+    /// [`ColumnError::None`] where no column would be left. `self` is then unchanged.
+    pub fn take_last(&mut self) -> Result<Vec<f64>, ColumnError> {
+        self.take(self.n_columns().saturating_sub(1))
+    }
+
+    fn take(&mut self, index: usize) -> Result<Vec<f64>, ColumnError> {
         let d = self.n_columns();
-        if d == 1 {
+        if d < 2 {
             return Err(ColumnError::None { available: self.names.clone().unwrap_or_default(), d });
         }
         let column = match &self.matrix {
@@ -92,40 +108,14 @@ impl Table {
         }
     }
 
-    fn keep(&self, indices: &[usize]) -> Self {
-        let names = self.names.as_ref().map(|names| indices.iter().map(|&i| names[i].clone()).collect());
-        Self { matrix: self.matrix.select_columns(indices), names }
+    /// This table with the file's name in its warnings.
+    pub(crate) fn of(mut self, path: &str) -> Self {
+        self.warnings.iter_mut().for_each(|warning| path.clone_into(&mut warning.path));
+        self
     }
-}
 
-/// Finds columns by name, else by index from 0, among `d` columns.
-pub(crate) fn find_columns<S: AsRef<str>>(
-    wanted: &[S],
-    names: Option<&[String]>,
-    d: usize,
-) -> Result<Vec<usize>, ColumnError> {
-    let available = || names.map(<[String]>::to_vec).unwrap_or_default();
-    if wanted.is_empty() {
-        return Err(ColumnError::None { available: available(), d });
+    pub(crate) fn keep(&self, indices: &[usize]) -> Self {
+        let names = self.names.as_ref().map(|names| indices.iter().map(|&i| names[i].clone()).collect());
+        Self { matrix: self.matrix.select_columns(indices), names, warnings: self.warnings.clone() }
     }
-    let mut found = Vec::with_capacity(wanted.len());
-    let mut taken = vec![false; d];
-    for column in wanted.iter().map(AsRef::as_ref) {
-        let mut named =
-            names.unwrap_or_default().iter().enumerate().filter(|(_, name)| *name == column).map(|(i, _)| i);
-        let index = match (named.next(), named.next()) {
-            (Some(_), Some(_)) => return Err(ColumnError::Ambiguous { wanted: column.to_owned(), d }),
-            (Some(i), None) => Some(i),
-            // `parse` also takes "+1", which is nobody's index.
-            _ => column.parse::<usize>().ok().filter(|&i| i < d && !column.starts_with('+')),
-        };
-        let Some(index) = index else {
-            return Err(ColumnError::Unknown { wanted: column.to_owned(), available: available(), d });
-        };
-        if std::mem::replace(&mut taken[index], true) {
-            return Err(ColumnError::Twice { wanted: column.to_owned(), available: available(), d });
-        }
-        found.push(index);
-    }
-    Ok(found)
 }

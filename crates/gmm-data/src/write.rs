@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::columnar::Kind;
 use crate::error::Fault;
-use crate::{FileError, Format, Problem, Table, atomic, columnar, npy, text};
+use crate::{FileError, Format, Problem, Table, atomic, columnar, memory, npy, text};
 
 /// One column of `n` values, such as the labels or the log densities of the rows.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,7 @@ const STDOUT: &str = "<stdout>";
 /// # Errors
 /// [`FileError`]. The file appears whole or not at all, and an older one stays intact; see [`atomic::write()`].
 pub fn write_table(path: impl AsRef<Path>, table: &Table) -> Result<(), FileError> {
+    check_columns(path.as_ref(), table.n_columns())?;
     write(path.as_ref(), |out, format| match format {
         Format::Csv => text::write_table(out, table, ','),
         Format::Tsv | Format::Txt => text::write_table(out, table, '\t'),
@@ -63,6 +64,22 @@ pub fn write_csv(out: &mut impl Write, table: &Table) -> io::Result<()> {
 /// The stream's own.
 pub fn write_csv_column(out: &mut impl Write, name: &str, column: Column<'_>) -> io::Result<()> {
     text::write_column(out, name, column)
+}
+
+/// Refuses more columns than the writers of Parquet and Arrow have memory for: both hold something for each, and what they
+/// cannot get ends the program.
+///
+/// # Errors
+/// [`Problem::Memory`], before any file is opened.
+pub(crate) fn check_columns(path: &Path, d: usize) -> Result<(), FileError> {
+    // Measured on tables of 10,000 and 40,000 columns: 24 kB, and 1 kB with the list of names.
+    let (each, name) = match Format::of_output(path) {
+        Ok(Format::Parquet) => (28_000, "Parquet"),
+        Ok(Format::Arrow) => (2_000, "Arrow"),
+        _ => return Ok(()),
+    };
+    let what = format!("a table of {d} columns in {name}'s form");
+    memory::check(&what, each * d as u128).map_err(|problem| Fault::from(problem).in_file(path))
 }
 
 /// A standard stream or a file, so that writers are compiled once.

@@ -93,7 +93,7 @@ fn row_56_a_write_that_is_abandoned_leaves_no_temporary_file() {
     fs::write(&path, "old").unwrap();
     let error = atomic::write(&path, |out| {
         out.write_all(b"new").unwrap();
-        assert_eq!(names(folder.path()).len(), 2, "the temporary file is beside the old one");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old", "the new file is not seen yet");
         // As a signal's thread does it; here the process lives on.
         std::thread::scope(|scope| scope.spawn(|| drop(atomic::abandon())).join()).unwrap();
         assert_eq!(names(folder.path()), ["out"]);
@@ -104,4 +104,69 @@ fn row_56_a_write_that_is_abandoned_leaves_no_temporary_file() {
     assert_eq!((fs::read_to_string(&path).unwrap().as_str(), names(folder.path()).len()), ("old", 1));
     atomic::write_bytes(&path, b"new").unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "new", "the next write is as any other");
+}
+
+#[test]
+fn a_link_that_leads_to_nothing_yet_is_where_a_file_will_be() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("there")).unwrap();
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink("there/file", &link).unwrap();
+    atomic::check(&link, || ()).unwrap();
+    assert!(names(&folder.path().join("there")).is_empty(), "a check leaves nothing");
+    atomic::write_bytes(&link, b"new").unwrap();
+    assert!(link.is_symlink());
+    assert_eq!(fs::read_to_string(folder.path().join("there/file")).unwrap(), "new");
+    std::os::unix::fs::symlink("circle", folder.path().join("circle")).unwrap();
+    assert!(atomic::check(&folder.path().join("circle"), || ()).unwrap_err().is_io());
+}
+
+#[test]
+fn a_path_that_cannot_be_written_is_refused_by_its_own_name() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("file"), "old").unwrap();
+    for path in [
+        folder.path().join("file/x.json"),
+        folder.path().join("none/x.json"),
+        "/proc/1/x.json".into(),
+        folder.path().into(),
+    ] {
+        let error = atomic::check(&path, || ()).unwrap_err();
+        assert!(error.is_io() && error.path == path.display().to_string(), "{error}");
+        assert!(!error.to_string().contains(".gmm-"), "{error}");
+        assert_eq!(atomic::write_bytes(&path, b"new").unwrap_err().to_string(), error.to_string());
+    }
+    assert_eq!(names(folder.path()), ["file"]);
+    atomic::check(&folder.path().join("file"), || ()).unwrap();
+    assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), "old");
+}
+
+#[test]
+fn a_staged_file_is_seen_once_it_is_published_and_never_where_it_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out");
+    let stage = |text: &[u8]| atomic::stage(&path, |out| out.write_all(text).map_err(|_| disk_full())).unwrap();
+    drop(stage(b"dropped"));
+    assert!(names(folder.path()).is_empty());
+    let staged = stage(b"whole");
+    assert!(!path.exists());
+    staged.publish().unwrap();
+    assert_eq!((fs::read_to_string(&path).unwrap().as_str(), names(folder.path()).len()), ("whole", 1));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_stays_open_between_check_and_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let reader = std::thread::spawn({
+        let path = path.clone();
+        move || fs::read_to_string(path).unwrap()
+    });
+    atomic::check(&path, || ()).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert!(!reader.is_finished(), "the reader waits for what is written");
+    atomic::write_bytes(&path, b"through").unwrap();
+    assert_eq!(reader.join().unwrap(), "through");
 }

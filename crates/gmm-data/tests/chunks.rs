@@ -27,7 +27,7 @@ fn a_file_of_pieces_is_byte_for_byte_the_file_written_at_once() {
             let head = head(n, d, precision);
             for extension in ["npy", "parquet", "arrow", "csv", "tsv"] {
                 let [once, pieces] = ["once", "pieces"].map(|name| folder.path().join(name).with_extension(extension));
-                write_table(&once, &Table { matrix: matrix(all.clone()), names: head.names.clone() }).unwrap();
+                write_table(&once, &Table { names: head.names.clone(), ..Table::new(matrix(all.clone())) }).unwrap();
                 let mut asked = Vec::new();
                 write_table_chunks(&pieces, &head, |first, rows| {
                     asked.push(rows);

@@ -29,7 +29,7 @@ fn table() -> impl Strategy<Value = Table> {
         let d = matrix.dim().1;
         // Blanks around a name are not kept.
         let names = named.then(|| (0..d).map(|i| format!("{}{i}", stem.trim())).collect());
-        Table { matrix, names }
+        Table { names, ..Table::new(matrix) }
     })
 }
 

@@ -1,5 +1,6 @@
 //! The EM loop. It knows no machine: a pass gives statistics, the M-step gives a mixture.
 
+use std::cell::Cell;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -40,6 +41,15 @@ pub struct Iteration<'a> {
     /// The mixture after this iteration's M-step; none where an engine did several iterations before the host looked,
     /// and this is not the last of them.
     pub mixture: Option<&'a Mixture>,
+    finish: &'a Cell<bool>,
+}
+
+impl Iteration<'_> {
+    /// Ends the fit where [`mixture`](Self::mixture) is next known, with the best of what it has so far as its result. The
+    /// restarts that are left do not run.
+    pub fn finish(&self) {
+        self.finish.set(true);
+    }
 }
 
 /// Called after every iteration; [`ControlFlow::Break`] ends the fit with [`Error::Interrupted`].
@@ -54,6 +64,8 @@ pub struct EmRun {
     pub iterations: usize,
     /// Whether the change fell below `tol`.
     pub converged: bool,
+    /// Whether the observer ended it by [`Iteration::finish`].
+    pub finished: bool,
     /// Mean log-likelihood at each E-step.
     pub trace: Vec<f64>,
     /// Components that were empty at the last M-step.
@@ -73,6 +85,7 @@ impl EmRun {
             mixture: start,
             iterations: 0,
             converged: false,
+            finished: false,
             trace: Vec::new(),
             empty: Vec::new(),
             falls: Vec::new(),
@@ -120,7 +133,7 @@ pub fn run(
     let mut run = EmRun::new(start);
     let mut see = |run: &mut EmRun, from: usize| note(run, from, options, restart, observer);
     rows.iterate(&mut run, options, &mut see)?;
-    while run.iterations < options.max_iter && !run.converged {
+    while run.iterations < options.max_iter && !run.converged && !run.finished {
         let iteration = run.iterations + 1;
         let statistics = rows.pass(&run.mixture)?;
         check(&statistics, iteration)?;
@@ -146,31 +159,36 @@ fn note(
     restart: usize,
     observer: &mut Observer<'_>,
 ) -> Result<(), Error> {
+    let finish = Cell::new(false);
     for at in from..run.iterations {
         let mean = run.trace[at];
         let change = if at == 0 { f64::INFINITY } else { mean - run.trace[at - 1] };
-        if change < -rounding(mean, options) {
+        if change < -rounding(mean, run.mixture.n_features(), options) {
             run.falls.push((at + 1, -change));
         }
         let mixture = (at + 1 == run.iterations).then_some(&run.mixture);
-        let seen = Iteration { restart, iteration: at + 1, mean_log_likelihood: mean, change, mixture };
-        if observer(&seen).is_break() {
+        let seen =
+            Iteration { restart, iteration: at + 1, mean_log_likelihood: mean, change, mixture, finish: &finish };
+        if !finish.get() && observer(&seen).is_break() {
             return Err(Error::Interrupted { iterations: at + 1 });
         }
     }
+    run.finished = finish.get();
     Ok(())
 }
 
-/// A fall of the mean log-likelihood smaller than this is rounding: sums in f64 keep a few ulp of the mean, products
-/// in f32 leave each row's term uncertain by a few eps of its size.
-fn rounding(mean: f64, options: &EmOptions) -> f64 {
-    let eps = match options.precision {
+/// A fall of the mean log-likelihood smaller than this is rounding. A row's log density is a sum of about `d` for its squares
+/// and of logarithms, whose size is that of the mean; each is uncertain by a few eps of its size, and so is their mean.
+fn rounding(mean: f64, d: usize, options: &EmOptions) -> f64 {
+    let (ulps, eps) = match options.precision {
         // A half's.
-        Precision::F32 if options.fast => 1.0 / 2048.0,
-        Precision::F32 => f64::from(f32::EPSILON),
-        Precision::F64 => f64::EPSILON,
+        Precision::F32 if options.fast => (32.0, 1.0 / 2048.0),
+        // Rows alone are f32; their errors differ in sign, and sums are f64.
+        Precision::F32 => (32.0, f64::from(f32::EPSILON)),
+        // Fits of synthetic rows fall by 5 of these at most, long past convergence; rows whose terms cancel fall by more.
+        Precision::F64 => (256.0, f64::EPSILON),
     };
-    32.0 * eps * mean.abs().max(1.0)
+    ulps * eps * (mean.abs() + d as f64)
 }
 
 /// Refuses statistics with numbers that are none; iteration 0 is the initialisation.
@@ -186,7 +204,7 @@ pub(crate) fn check(statistics: &Statistics, iteration: usize) -> Result<(), Err
 
 pub(crate) fn singular(source: ModelError, iteration: usize) -> Error {
     match source {
-        ModelError::NotPositiveDefinite { .. } => Error::Singular { iteration, source },
+        ModelError::NotPositiveDefinite { .. } | ModelError::Underflow { .. } => Error::Singular { iteration, source },
         ModelError::NotFinite { component, .. } => Error::NotFinite { iteration, component },
         other => Error::Model(other),
     }

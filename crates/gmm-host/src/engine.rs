@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
+use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, Statistics};
 use ndarray::{Array2, ArrayView2, ArrayView3};
 
 use crate::em::{EmOptions, EmRun};
@@ -51,6 +51,23 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// [`Error::Memory`] before anything is taken.
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error>;
+
+    /// [`Resident::evaluate_precisions`] of rows that are so few that to load them would take longer: to the same bits where
+    /// the CPU is the engine. None where they are to be loaded.
+    ///
+    /// # Errors
+    /// As for [`Resident::evaluate_precisions`].
+    fn evaluate_few(
+        &self,
+        data: &Dataset,
+        precision: Precision,
+        shift: &[f64],
+        mixture: &PrecisionMixture<'_>,
+        want: &mut Wanted<'_>,
+    ) -> Result<Option<Evaluation>, Error> {
+        let _ = (data, precision, shift, mixture, want);
+        Ok(None)
+    }
 
     /// As [`load`](Self::load), to the same bits, for rows that are to be [held](Resident::hold_about) about another point
     /// later: an engine may keep them as they came, too, where it has room enough.
@@ -254,6 +271,15 @@ pub trait Resident: Send {
     /// # Errors
     /// As for [`pass`](Self::pass).
     fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error>;
+
+    /// [`evaluate`](Self::evaluate) of a mixture that is given by factors of its precisions: from these, where an engine
+    /// has a way to.
+    ///
+    /// # Errors
+    /// As for [`pass`](Self::pass), and [`Error::Model`] of factors that are not finite or singular.
+    fn evaluate_precisions(&mut self, mixture: &PrecisionMixture<'_>, want: Wanted<'_>) -> Result<Evaluation, Error> {
+        self.evaluate(&mixture.to_mixture()?, want)
+    }
 
     /// Σ w ln p(x) over all rows under each mixture, `(mixtures.len(),)`: what [`evaluate`](Self::evaluate) gives, for
     /// engines that can do it for many mixtures at once or for less than an evaluation. A mixture's value does not

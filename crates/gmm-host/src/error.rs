@@ -1,6 +1,6 @@
 //! Errors of fitting and evaluating: what, where, and what to try.
 
-use gmm_model::{DataError, ModelError, StatisticsError};
+use gmm_model::{CovarianceType, DataError, ModelError, StatisticsError, shown, three_digits};
 
 /// Why a fit or an evaluation did not happen.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,9 @@ pub enum Error {
     },
     /// Columns in another order, or others, than the mixture was fitted to.
     #[error(
-        "column {index} is '{found}', but the mixture was fitted with '{expected}' there: select or reorder the columns"
+        "column {index} is '{}', but the mixture was fitted with '{}' there: select or reorder the columns",
+        shown(found),
+        shown(expected)
     )]
     FeatureNames {
         /// Position, from 0.
@@ -70,6 +72,21 @@ pub enum Error {
     Memory {
         /// What it is for.
         what: &'static str,
+        /// Bytes wanted.
+        wanted: u128,
+        /// Bytes free.
+        free: u128,
+    },
+    /// Covariances for which there is not enough memory, where there is enough for those of kind diag.
+    #[error(
+        "a mixture with {kind} covariances of {d} columns needs {wanted} bytes of memory, {free} are free: use --covariance diag \
+         (covariance_type=\"diag\"), fewer columns or fewer components"
+    )]
+    CovarianceMemory {
+        /// The kind asked for.
+        kind: CovarianceType,
+        /// Columns.
+        d: usize,
         /// Bytes wanted.
         wanted: u128,
         /// Bytes free.
@@ -120,8 +137,9 @@ pub enum Error {
     },
     /// A matrix without a Cholesky factor.
     #[error(
-        "the matrix is not positive definite: pivot {pivot} of column {column}; drop constant or collinear columns, or add \
-         to the diagonal"
+        "the matrix is not positive definite: pivot {} of column {column}; drop constant or collinear columns, or add \
+         to the diagonal",
+        three_digits(*pivot)
     )]
     NotPositiveDefinite {
         /// Column at which the factorisation failed, from 0.

@@ -1,6 +1,6 @@
 //! A fitted mixture on rows: log densities, scores, responsibilities, labels.
 
-use gmm_model::{Dataset, Mixture, Precision};
+use gmm_model::{Dataset, Mixture, Precision, PrecisionMixture};
 use ndarray::{Array1, Array2};
 
 use crate::{Data, Engine, Error, Evaluation, Resident, Wanted, memory, shift};
@@ -96,6 +96,31 @@ pub fn labels_of(rows: &mut dyn Resident, mixture: &Mixture) -> Result<Array1<u3
     let mut out = vec![0; rows.dim().0];
     rows.evaluate(mixture, Wanted { labels: Some(&mut out), ..Wanted::default() })?;
     Ok(Array1::from_vec(out))
+}
+
+/// What is wanted of each row, and the totals, under a mixture that is given by factors of its precisions.
+///
+/// Nothing is inverted or factored; a few rows on the host cost little more than a read of the factors.
+///
+/// # Errors
+/// [`Error::Features`] where the columns differ in number; [`Error::Model`] of a factor; [`Error::Memory`].
+pub fn precisions<'a>(
+    engine: &dyn Engine,
+    mixture: &PrecisionMixture<'_>,
+    data: impl Into<Data<'a>>,
+    precision: Precision,
+    mut want: Wanted<'_>,
+) -> Result<Evaluation, Error> {
+    let data = data.into();
+    crate::engine::check_features(data.dim().1, mixture.n_features())?;
+    shift::check_weights(data, engine.precision(precision))?;
+    let shift = shift::of_precisions(mixture, data.precision(), precision);
+    if let Data::Host(rows) = data
+        && let Some(found) = engine.evaluate_few(rows, precision, &shift, mixture, &mut want)?
+    {
+        return Ok(found);
+    }
+    data.load(engine, precision, &shift, None)?.evaluate_precisions(mixture, want)
 }
 
 /// Refuses columns in another order, or others, than the mixture was fitted to; unnamed columns pass.

@@ -3,13 +3,16 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use gmm_model::{CovarianceType, Criteria, Draws, FitSummary, Mixture, Precision};
+use gmm_model::{CovarianceType, Criteria, Draws, FitSummary, Mixture, Precision, three_digits};
 use ndarray::Array2;
 
 use crate::em::{self, EmOptions, EmRun, Observer, OnDevice};
 use crate::init::{self, Init, Start};
 use crate::shift::Sample;
-use crate::{Data, Engine, Error, FastLoss, Resident, Tuning, Wanted, evaluate, fast, hold, memory, shift};
+use crate::spikes::{Spike, places};
+use crate::{
+    Data, Engine, Error, FastLoss, Resident, Tuning, Wanted, evaluate, fast, hold, memory, shift, spikes,
+};
 
 /// What to fit and when to stop. Names and defaults are scikit-learn's.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +26,8 @@ pub struct FitOptions {
     /// Rows that k-means looks at in each start: a sample, evenly spread. `None`: the larger of 32768 and `64 k` where there are
     /// more than twice as many, else all. Components that only a few rows of a million make need all: `Some(usize::MAX)`.
     pub init_rows: Option<usize>,
-    /// Restarts, of which the best is kept; ways of starting that draw nothing run once.
+    /// Restarts, of which the one with the highest log-likelihood at its last E-step is kept; ways of starting that draw
+    /// nothing run once.
     pub n_init: usize,
     /// Stop when the mean log-likelihood changes by strictly less than this.
     pub tol: f64,
@@ -126,8 +130,9 @@ pub enum Warning {
     },
     /// The likelihood fell by more than rounding.
     #[error(
-        "the mean log-likelihood fell by {by:e} at iteration {iteration}: reg_covar is large against the data's \
-         variances, or the precision is at its end"
+        "the mean log-likelihood fell by {} at iteration {iteration}: reg_covar is large against the data's \
+         variances, or the precision is at its end",
+        three_digits(*by)
     )]
     LikelihoodFell {
         /// Iteration, from 1.
@@ -144,6 +149,19 @@ pub enum Warning {
         reg_covar: f64,
         /// Columns, from 0.
         columns: Vec<usize>,
+    },
+    /// Components that have no more variance, in some direction, than what is added to it.
+    #[error(
+        "reg_covar {reg_covar:e} is all the variance of {} in some direction: repeated values, columns that follow \
+         from others, or too few rows; reg_covar then decides how large the likelihood is; drop repeats or columns, raise \
+         reg_covar or use fewer components",
+        places(spikes, |j| format!("column {j}"))
+    )]
+    Spikes {
+        /// The amount added.
+        reg_covar: f64,
+        /// Which, and along which column.
+        spikes: Vec<Spike>,
     },
 }
 
@@ -246,9 +264,18 @@ fn fit_data(
     if empty_at_start > 0 {
         warnings.push(Warning::FewerClusters { empty: empty_at_start, k: options.n_components });
     }
-    warnings.extend(best.falls.iter().map(|&(iteration, by)| Warning::LikelihoodFell { iteration, by }));
+    // A fall far below `tol` is convergence.
+    let falls = best.falls.iter().filter(|(_, by)| *by >= 0.01 * options.tol);
+    warnings.extend(falls.map(|&(iteration, by)| Warning::LikelihoodFell { iteration, by }));
     if !best.empty.is_empty() {
         warnings.push(Warning::EmptyComponents { components: best.empty.clone() });
+    }
+    // A start that was given and stayed has its own covariances.
+    if best.iterations > 0 {
+        let spikes = spikes::spikes(&best.mixture, options.reg_covar, &best.empty, &dominated(&warnings));
+        if !spikes.is_empty() {
+            warnings.push(Warning::Spikes { reg_covar: options.reg_covar, spikes });
+        }
     }
     if !best.converged {
         warnings.push(Warning::NotConverged { iterations: best.iterations });
@@ -292,8 +319,14 @@ fn check(data: Data<'_>, options: &FitOptions) -> Result<(), Error> {
     // What k-means++ keeps per row: four numbers.
     memory::check("the initialisation", 8 * 4 * n as u128)?;
     // The mixture, its factors, the statistics and the M-step's copies: about six times the second moments.
-    let second = options.covariance_type.second_len(k, d) as u128;
-    memory::check("a mixture of this size", 8 * 6 * (second + 2 * k as u128 * d as u128))
+    let wanted = |kind: CovarianceType| 8 * 6 * (kind.second_len(k, d) as u128 + 2 * k as u128 * d as u128);
+    let kind = options.covariance_type;
+    memory::check("a mixture of this size", wanted(kind)).map_err(|error| match error {
+        Error::Memory { wanted: bytes, free, .. } if wanted(CovarianceType::Diag) < free.min(bytes) => {
+            Error::CovarianceMemory { kind, d, wanted: bytes, free }
+        }
+        other => other,
+    })
 }
 
 fn em_options(options: &FitOptions, precision: Precision) -> EmOptions {
@@ -301,7 +334,7 @@ fn em_options(options: &FitOptions, precision: Precision) -> EmOptions {
     EmOptions { tol, max_iter, reg_covar, precision, autotune, fast }
 }
 
-/// The best of all restarts by its last log-likelihood, and the components that its start left without rows.
+/// The best of all restarts by the last log-likelihood of its trace, and the components that its start left without rows.
 fn best_run(
     rows: &mut dyn Resident,
     data: Data<'_>,
@@ -329,15 +362,33 @@ fn best_run(
             }
             Err(error) => return Err(error),
         };
-        let score = if restarts == 1 { 0.0 } else { rows.evaluate(&run.mixture, Wanted::default())?.log_likelihood };
+        let score = match run.trace.last() {
+            Some(&mean) => mean,
+            None if restarts == 1 => 0.0,
+            // Without iterations the starts are compared.
+            None => rows.evaluate(&run.mixture, Wanted::default())?.log_likelihood,
+        };
+        let finished = run.finished;
         if best.as_ref().is_none_or(|(s, ..)| score > *s) {
             best = Some((score, run, empty));
+        }
+        if finished {
+            break;
         }
     }
     match (best, failure) {
         (Some((_, run, empty)), _) => Ok((run, empty)),
         (None, failure) => Err(failure.expect("at least one restart ran")),
     }
+}
+
+/// The columns that [`Warning::RegularisationDominates`] names.
+fn dominated(warnings: &[Warning]) -> Vec<usize> {
+    let columns = warnings.iter().map(|warning| match warning {
+        Warning::RegularisationDominates { columns, .. } => columns.as_slice(),
+        _ => &[],
+    });
+    columns.flatten().copied().collect()
 }
 
 /// Warns of columns whose variance is below `reg_covar`.

@@ -24,6 +24,8 @@ mod reference;
 mod sample;
 mod select;
 pub mod shift;
+pub mod spikes;
+mod threads;
 mod tuning;
 mod wrapped;
 
@@ -45,5 +47,6 @@ pub use products::{ResidentFactor, ResidentMatrix};
 pub use reference::ReferenceEngine;
 pub use sample::sample_rows;
 pub use select::{Candidate, best, select};
+pub use threads::{MAX_THREADS, default_threads, limit_global_threads};
 pub use tuning::{Tuning, TuningSource};
 pub use wrapped::{Hooks, Wrapped};

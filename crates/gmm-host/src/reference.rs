@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics, reference};
-use ndarray::{Array2, ArrayView1, ArrayView2, Axis};
+use gmm_model::{CovarianceType, Dataset, Mixture, ModelError, Precision, PrecisionMixture, Statistics, reference};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 
 use crate::engine::{DISTANCE_ROWS, check_features};
 use crate::init::{RowDraw, WeighedRows, rows_of};
@@ -143,12 +143,28 @@ impl Resident for ReferenceRows {
         Ok(ranges.iter().flat_map(|rows| self.near[rows.clone()].to_vec()).collect())
     }
 
-    fn evaluate(&mut self, mixture: &Mixture, mut want: Wanted<'_>) -> Result<Evaluation, Error> {
+    fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
         check_features(self.rows.ncols(), mixture.n_features())?;
-        let k = mixture.n_components();
+        self.each_posterior(mixture.n_components(), want, |x| Ok(reference::posterior(mixture, x)))
+    }
+
+    fn evaluate_precisions(&mut self, mixture: &PrecisionMixture<'_>, want: Wanted<'_>) -> Result<Evaluation, Error> {
+        check_features(self.rows.ncols(), mixture.n_features())?;
+        mixture.check_factors()?;
+        self.each_posterior(mixture.n_components(), want, |x| reference::precision_posterior(mixture, x))
+    }
+}
+
+impl ReferenceRows {
+    fn each_posterior(
+        &self,
+        k: usize,
+        mut want: Wanted<'_>,
+        posterior: impl Fn(ArrayView1<'_, f64>) -> Result<(f64, Array1<f64>), ModelError>,
+    ) -> Result<Evaluation, Error> {
         let mut out = Evaluation { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 };
         for (i, x) in self.rows.outer_iter().enumerate() {
-            let (log_density, r) = reference::posterior(mixture, x);
+            let (log_density, r) = posterior(x)?;
             let w = self.weight(i);
             if w > 0.0 {
                 out.log_likelihood += w * log_density;

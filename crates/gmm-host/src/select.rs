@@ -2,9 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use gmm_model::{CovarianceType, Criterion, Dataset};
+use gmm_model::{CovarianceType, Criterion};
 
-use crate::{Engine, Error, Fit, FitOptions, Observer, fit_observed};
+use crate::{Data, Engine, Error, Fit, FitOptions, Observer, fit_observed};
 
 /// One fit among those compared, or why there is none.
 #[derive(Debug)]
@@ -33,15 +33,16 @@ impl Candidate {
 ///
 /// # Errors
 /// [`Error::Interrupted`] and errors of the data or device, which no other candidate would escape.
-pub fn select(
+pub fn select<'a>(
     engine: &dyn Engine,
-    data: &Dataset,
+    data: impl Into<Data<'a>>,
     options: &FitOptions,
     components: &[usize],
     kinds: &[CovarianceType],
     observer: &mut dyn FnMut(&Candidate) -> ControlFlow<()>,
     iterations: &mut Observer<'_>,
 ) -> Result<Vec<Candidate>, Error> {
+    let data = data.into();
     let mut out = Vec::with_capacity(components.len() * kinds.len());
     for &kind in kinds {
         for &k in components {
@@ -63,8 +64,16 @@ pub fn select(
 
 /// Whether an error is of one candidate alone.
 const fn is_own(error: &Error) -> bool {
-    use Error::{Likelihood, Memory, NotFinite, Singular, TooFewRows};
-    matches!(error, Singular { .. } | NotFinite { .. } | Likelihood { .. } | TooFewRows { .. } | Memory { .. })
+    use Error::{CovarianceMemory, Likelihood, Memory, NotFinite, Singular, TooFewRows};
+    matches!(
+        error,
+        Singular { .. }
+            | NotFinite { .. }
+            | Likelihood { .. }
+            | TooFewRows { .. }
+            | Memory { .. }
+            | CovarianceMemory { .. }
+    )
 }
 
 /// Index of the candidate with the smallest criterion, the first among equals; `None` where no fit succeeded.

@@ -1,7 +1,7 @@
 //! The point about which rows are held: within the bulk of the data, so that a common offset costs no digits.
 
-use gmm_model::{Covariances, Dataset, Factors, Mixture, Precision};
-use ndarray::{Array2, ArrayView1};
+use gmm_model::{Covariances, Dataset, Factors, Mixture, Precision, PrecisionMixture};
+use ndarray::{Array2, ArrayView1, ArrayView2};
 
 use crate::{Data, Error};
 
@@ -131,18 +131,39 @@ fn few_bits(value: f64, spread: f64) -> f64 {
 /// result does not depend on the rows beside it. A median, and rounded, for the same reasons as in [`of_data`]: a
 /// component far out must neither cost the others their digits nor lose its own.
 pub fn of_mixture(mixture: &Mixture) -> Vec<f64> {
-    let (weights, means) = (mixture.weights(), mixture.means());
+    weighted_medians(mixture.means(), mixture.weights(), |c, j| deviation(mixture.covariances(), c, j))
+}
+
+/// As [`of_mixture`], for evaluation from factors of the precisions in `precision`, of rows that came in `rows`.
+///
+/// 0 where `precision` holds rows and means as they are: their difference is then rounded once, and a shift would only round
+/// both before it.
+pub fn of_precisions(mixture: &PrecisionMixture<'_>, rows: Precision, precision: Precision) -> Vec<f64> {
+    let is_exact = precision == Precision::F64 || (rows, mixture.precision()) == (Precision::F32, Precision::F32);
+    if is_exact {
+        return vec![0.0; mixture.n_features()];
+    }
+    // The deviations are not at hand: all bits are kept.
+    weighted_medians(mixture.means(), mixture.weights(), |_, _| 0.0)
+}
+
+/// `spread(c, j)` says to how many bits the mean of component `c` in column `j` is rounded, if it is the median.
+fn weighted_medians(
+    means: ArrayView2<'_, f64>,
+    weights: ArrayView1<'_, f64>,
+    spread: impl Fn(usize, usize) -> f64,
+) -> Vec<f64> {
+    let half = weights.sum() / 2.0;
     let median = |(j, column): (usize, ArrayView1<'_, f64>)| {
         let mut order: Vec<usize> = (0..column.len()).collect();
         order.sort_by(|&a, &b| column[a].total_cmp(&column[b]));
         let mut below = 0.0;
-        let half = weights.sum() / 2.0;
         let found = order.iter().find(|&&c| {
             below += weights[c];
             below >= half
         });
         let c = *found.unwrap_or(&order[0]);
-        few_bits(column[c], deviation(mixture.covariances(), c, j))
+        few_bits(column[c], spread(c, j))
     };
     means.columns().into_iter().enumerate().map(median).collect()
 }

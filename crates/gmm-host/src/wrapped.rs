@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
+use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, Statistics};
 use ndarray::{Array2, ArrayView2, ArrayView3};
 
 use crate::em::{EmOptions, EmRun};
@@ -202,6 +202,10 @@ impl<H: Hooks + 'static> Resident for Rows<H> {
 
     fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
         self.next()?.evaluate(mixture, want)
+    }
+
+    fn evaluate_precisions(&mut self, mixture: &PrecisionMixture<'_>, want: Wanted<'_>) -> Result<Evaluation, Error> {
+        self.next()?.evaluate_precisions(mixture, want)
     }
 
     fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {

@@ -53,6 +53,8 @@ fn generic<T: Real>() -> Vec<Signature> {
         one(e_step::full_large::<T>()),
         one(e_step::tied::<T>()),
         one(e_step::tied_large::<T>()),
+        one(e_step::precision_full::<T>()),
+        one(e_step::precision_tied::<T>()),
         one(e_step::diag::<T>()),
         one(e_step::spherical::<T>()),
         one(m_step_sums::full::<T>()),

@@ -9,15 +9,23 @@ use safetensors::{SafeTensors, serialize};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::error::refuse;
 use crate::run::{Chain, Run, Stat};
 use crate::{Error, Options, Prior, Sampler, Target};
 
 /// The word by which a checkpoint says what it is.
 const FORMAT: &str = "gmm-mcmc-checkpoint";
-/// Version 1 did not say in which precision the rows were held.
-const VERSION: u64 = 2;
+/// Version 1 did not say in which precision the rows were held, version 2 had no energies.
+const VERSION: u64 = 3;
+/// The oldest version that is read.
+const OLDEST: u64 = 2;
 /// Numbers of a draw beside its point.
-const STATS: usize = 6;
+const STATS: usize = 7;
+
+/// The same in a checkpoint of this version.
+const fn stats_in(version: u64) -> usize {
+    if version < 3 { STATS - 1 } else { STATS }
+}
 
 /// What draws depend on beside options and prior.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,11 +101,17 @@ impl Checkpoint {
         (was != is).then(text)
     }
 
-    /// The run, to go on with it: asked for `options`, which may want more draws than before but nothing else. Another engine
+    /// Draws of the chain that has most of them.
+    pub fn most_draws(&self) -> usize {
+        self.run.chains.iter().map(Chain::n_draws).max().unwrap_or(0)
+    }
+
+    /// The run, to go on with it: asked for `options`, which may want more draws than before, or fewer if no chain has as many yet, and nothing else. Another engine
     /// is allowed, see [`moved`](Self::moved).
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] where data, precision, prior or options are others, and which.
+    /// [`Error::Checkpoint`] where data, precision, prior or options are others, and which; [`Error::Option`] for fewer draws
+    /// than a chain has.
     pub fn resume(self, options: &Options, target: &Target, basis: &Basis) -> Result<Run, Error> {
         options.validate()?;
         let wrong = |why: String| Err(Error::Checkpoint(why));
@@ -128,6 +142,11 @@ impl Checkpoint {
                 return wrong(format!("it was made with {name} {was}, not {is}"));
             }
         }
+        let most = self.most_draws();
+        if most > options.draws {
+            let must = format!("at least {most}, the draws of a chain that the checkpoint holds: none is thrown away");
+            return refuse("draws", options.draws, &must);
+        }
         if self.run.chains.iter().any(|chain| chain.point.len() != target.dim()) {
             return wrong("its points are of another length".to_owned());
         }
@@ -147,7 +166,7 @@ impl Checkpoint {
             precision: self.basis.precision.name().to_owned(),
             engine: self.basis.engine.clone(),
             steps,
-            checksum: checksum(&self.run.chains),
+            checksum: checksum(&self.run.chains, VERSION),
         };
         let header = serde_json::to_string(&header).expect("a plain structure");
         let parts: Vec<(String, Vec<u8>)> = self.run.chains.iter().enumerate().flat_map(parts).collect();
@@ -169,7 +188,7 @@ impl Checkpoint {
         let header = metadata.metadata().as_ref().and_then(|m| m.get("checkpoint"));
         let header = header.ok_or_else(|| none(&"it has no header"))?;
         let Stamp { format, version } = serde_json::from_str(header).map_err(|e| none(&e))?;
-        if (format.as_str(), version) != (FORMAT, VERSION) {
+        if format != FORMAT || !(OLDEST..=VERSION).contains(&version) {
             let why = format!("it is {format} {version}, this program goes on from {FORMAT} {VERSION}: begin anew");
             return Err(wrong(why));
         }
@@ -185,14 +204,14 @@ impl Checkpoint {
         };
         let mut chains = Vec::new();
         for (i, &steps) in header.steps.iter().enumerate() {
-            let stats = numbers(i, "stats")?.as_chunks::<STATS>().0.iter().map(stat).collect();
+            let stats = numbers(i, "stats")?.chunks_exact(stats_in(version)).map(stat).collect();
             let (point, tuning, points) = (numbers(i, "point")?, numbers(i, "tuning")?, numbers(i, "points")?);
             chains.push(Chain { point, steps, tuning, points, stats });
         }
         // What is wrong with them is wrong with the bytes, not with what was asked for.
         header.options.validate().map_err(|e| none(&e))?;
         let agree = chains.len() == header.options.chains && chains.iter().all(|c| agrees(c, &header.options));
-        if !agree || checksum(&chains) != header.checksum {
+        if !agree || checksum(&chains, version) != header.checksum {
             return Err(none(&"its parts disagree"));
         }
         let run = Run { options: header.options, chains };
@@ -213,11 +232,12 @@ fn agrees(chain: &Chain, options: &Options) -> bool {
     tuned && chain.n_draws() as u64 == drawn / thin && chain.points.len() == chain.n_draws() * m
 }
 
-fn checksum(chains: &[Chain]) -> u64 {
+/// A hash of all numbers that a checkpoint of this version has.
+fn checksum(chains: &[Chain], version: u64) -> u64 {
     let mut hash = Hash::new();
     for chain in chains {
         hash.add(chain.steps);
-        let stats = chain.stats.iter().flat_map(numbers);
+        let stats = chain.stats.iter().flat_map(|stat| numbers(stat).into_iter().take(stats_in(version)));
         let all = [&chain.point, &chain.tuning, &chain.points].into_iter().flatten().copied();
         all.chain(stats).for_each(|v| hash.add(v.to_bits()));
     }
@@ -271,12 +291,16 @@ fn parts((i, chain): (usize, &Chain)) -> [(String, Vec<u8>); 4] {
 
 fn numbers(s: &Stat) -> [f64; STATS] {
     let diverging = f64::from(u8::from(s.diverging));
-    [s.lp, s.acceptance_rate, diverging, s.n_steps.into(), s.step_size, s.tree_depth.into()]
+    let energy = s.energy.unwrap_or(f64::NAN);
+    [s.lp, s.acceptance_rate, diverging, s.n_steps.into(), s.step_size, s.tree_depth.into(), energy]
 }
 
-fn stat(&[lp, acceptance_rate, diverging, n_steps, step_size, tree_depth]: &[f64; STATS]) -> Stat {
-    let (n_steps, tree_depth) = (n_steps as u32, tree_depth as u32);
-    Stat { lp, acceptance_rate, diverging: diverging != 0.0, n_steps, step_size, tree_depth }
+/// A draw's numbers, of which older versions lack the last.
+fn stat(numbers: &[f64]) -> Stat {
+    let at = |i: usize| numbers.get(i).copied().unwrap_or(f64::NAN);
+    let (n_steps, tree_depth) = (at(3) as u32, at(5) as u32);
+    let energy = Some(at(6)).filter(|energy| !energy.is_nan());
+    Stat { lp: at(0), acceptance_rate: at(1), diverging: at(2) != 0.0, n_steps, step_size: at(4), tree_depth, energy }
 }
 
 /// A number that tells one data set from another: a hash of shape, values (as `f64`) and row weights, wherever they lie.

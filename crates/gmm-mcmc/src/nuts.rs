@@ -142,6 +142,8 @@ fn segment(chain: &mut Chain, draws: Range<u64>, i: usize, options: &Options, li
                 n_steps: kept.n_steps + progress.num_steps as u32,
                 step_size: stats.hamiltonian.step_size,
                 tree_depth: kept.tree_depth.max(stats.depth as u32),
+                // Not `point.energy`: that counts the scales' determinant, by which chains differ.
+                energy: Some(stats.point.kinetic_energy - stats.point.logp),
             };
             chain.point = point.into_vec();
             chain.steps += 1;

@@ -60,7 +60,7 @@ impl Posterior {
     }
 
     /// What the sampler had to say, `(C, N)` each, by ArviZ's names. Of random-walk Metropolis: `lp` and
-    /// `acceptance_rate` alone.
+    /// `acceptance_rate` alone. `energy` is left out where a draw has none (see [`Stat::energy`]).
     pub fn sample_stats(&self) -> Vec<(String, DrawStat)> {
         let values = |f: &dyn Fn(&Stat) -> f64| DrawStat::Values(self.stats.iter().map(f).collect());
         let counts = |f: &dyn Fn(&Stat) -> u32| DrawStat::Counts(self.stats.iter().map(|s| f(s).into()).collect());
@@ -70,6 +70,9 @@ impl Posterior {
             all.push(("n_steps", counts(&|s| s.n_steps)));
             all.push(("step_size", values(&|s| s.step_size)));
             all.push(("tree_depth", counts(&|s| s.tree_depth)));
+            if let Some(energies) = self.stats.iter().map(|s| s.energy).collect() {
+                all.push(("energy", DrawStat::Values(energies)));
+            }
         }
         all.into_iter().map(|(name, stat)| (name.to_owned(), stat)).collect()
     }

@@ -119,6 +119,9 @@ pub struct Stat {
     pub step_size: f64,
     /// NUTS: doublings.
     pub tree_depth: u32,
+    /// NUTS: the Hamiltonian where the trajectory was left, `½ vᵀv − lp` with the momentum `v` in units of the mass matrix.
+    /// `None` where it was not kept: of random-walk Metropolis, and of draws that a checkpoint before version 3 holds.
+    pub energy: Option<f64>,
 }
 
 /// One chain: where it is, what its warm-up found, and its draws.

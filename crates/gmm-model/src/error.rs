@@ -1,12 +1,12 @@
 //! Errors as data: what, where, and what to try.
 
-use crate::CovarianceType;
+use crate::{CovarianceType, number, shown, three_digits};
 
 /// A mixture, or a parameter of one, that cannot be.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ModelError {
     /// A word that names nothing.
-    #[error("unknown {what} '{word}': choose one of {choices}")]
+    #[error("unknown {what} '{}': choose one of {choices}", shown(word))]
     UnknownWord {
         /// What the word should name.
         what: &'static str,
@@ -36,7 +36,7 @@ pub enum ModelError {
         value: f64,
     },
     /// A component weight below zero.
-    #[error("weight of component {component} is negative ({value})")]
+    #[error("weight of component {component} is negative ({})", three_digits(*value))]
     NegativeWeight {
         /// Component index, from 0.
         component: usize,
@@ -44,7 +44,7 @@ pub enum ModelError {
         value: f64,
     },
     /// Component weights that are not a distribution.
-    #[error("component weights sum to {sum}, not 1: divide them by their sum")]
+    #[error("component weights sum to {}, not 1: divide them by their sum", number(*sum))]
     WeightSum {
         /// What they sum to.
         sum: f64,
@@ -62,7 +62,10 @@ pub enum ModelError {
         column: usize,
     },
     /// A covariance with no Cholesky factor; for diag and spherical, a variance that is not positive.
-    #[error("covariance of component {component} is not positive definite: pivot {pivot} of column {column} ({kind})")]
+    #[error(
+        "covariance of component {component} is not positive definite: pivot {} of column {column} ({kind})",
+        three_digits(*pivot)
+    )]
     NotPositiveDefinite {
         /// Component index, from 0.
         component: usize,
@@ -72,6 +75,21 @@ pub enum ModelError {
         pivot: f64,
         /// The covariance kind.
         kind: CovarianceType,
+    },
+    /// A variance so small that numbers lose their digits.
+    #[error(
+        "variance {} of component {component} in column {column} underflows: below {:.0e} numbers lose their digits; rescale \
+         the data",
+        three_digits(*variance),
+        f64::MIN_POSITIVE
+    )]
+    Underflow {
+        /// Component index, from 0.
+        component: usize,
+        /// Column, from 0.
+        column: usize,
+        /// The variance.
+        variance: f64,
     },
     /// A parameter outside its range.
     #[error("{what} is {value}: it must be {must}")]
@@ -133,7 +151,7 @@ pub enum DataError {
         n: usize,
     },
     /// A row weight that is negative, NaN or infinite.
-    #[error("weight of row {row} is {value}: row weights must be finite and not negative")]
+    #[error("weight of row {row} is {}: row weights must be finite and not negative", number(*value))]
     Weight {
         /// Row, from 0.
         row: usize,
@@ -141,7 +159,7 @@ pub enum DataError {
         value: f64,
     },
     /// All row weights are zero, or their sum overflows.
-    #[error("row weights sum to {sum}: the sum must be positive and finite")]
+    #[error("row weights sum to {}: the sum must be positive and finite", number(*sum))]
     WeightSum {
         /// What they sum to.
         sum: f64,

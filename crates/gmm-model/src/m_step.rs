@@ -33,7 +33,7 @@ pub struct MStep {
 ///
 /// # Errors
 /// [`ModelError`] where `reg_covar` is negative or not finite, the statistics hold no rows, `previous` has another
-/// shape, a covariance is not positive definite even with `reg_covar`, or a moment is not finite.
+/// shape, a covariance is not positive definite even with `reg_covar`, a variance underflows, or a moment is not finite.
 ///
 /// Cost: `k*d²` for the moments and `k*d³/3` for the factors (full).
 ///
@@ -90,6 +90,7 @@ pub fn m_step(statistics: &Statistics, reg_covar: f64, previous: Option<&Mixture
     };
     let weights = Array1::from_iter(statistics.weight.iter().map(|w| w / total));
     let mixture = Mixture::new(weights, means, covariances)?;
+    refuse_underflow(mixture.covariances(), &empty)?;
     if reg_covar == 0.0 {
         refuse_noise(&mixture, &empty, share, statistics.n_rows)?;
     }
@@ -255,6 +256,26 @@ fn finish(mut a: ArrayViewMut2<'_, f64>) {
         a[[i, j]] = v;
         a[[j, i]] = v;
     });
+}
+
+/// A variance below the least normal number has lost digits, and its reciprocal overflows.
+fn refuse_underflow(covariances: &Covariances, empty: &[bool]) -> Result<(), ModelError> {
+    let check = |component: usize, column: usize, variance: f64| match variance {
+        v if v < f64::MIN_POSITIVE => Err(ModelError::Underflow { component, column, variance }),
+        _ => Ok(()),
+    };
+    let live = || (0..empty.len()).filter(|&c| !empty[c]);
+    match covariances {
+        Covariances::Full(all) => live().try_for_each(|c| {
+            let a = all.index_axis(ndarray::Axis(0), c);
+            a.diag().iter().enumerate().try_for_each(|(j, &v)| check(c, j, v))
+        }),
+        Covariances::Tied(a) => a.diag().iter().enumerate().try_for_each(|(j, &v)| check(0, j, v)),
+        Covariances::Diag(all) => {
+            live().try_for_each(|c| all.row(c).iter().enumerate().try_for_each(|(j, &v)| check(c, j, v)))
+        }
+        Covariances::Spherical(all) => live().try_for_each(|c| check(c, 0, all[c])),
+    }
 }
 
 /// Without `reg_covar` a pivot within the moments' rounding error says that its column is a combination of others.

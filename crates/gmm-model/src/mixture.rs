@@ -5,7 +5,7 @@ use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 use crate::covariance::below_diagonal;
 use crate::{Cholesky, CovarianceType, Covariances, ModelError};
 
-const LN_2PI: f64 = 1.837_877_066_409_345_5;
+pub(crate) const LN_2PI: f64 = 1.837_877_066_409_345_5;
 
 /// Component weights may miss 1 by this much (as in scikit-learn), since they often come from text.
 const WEIGHT_SUM_TOLERANCE: f64 = 1e-6;
@@ -162,14 +162,14 @@ impl Mixture {
     }
 }
 
-fn expect_shape(what: &'static str, found: &[usize], expected: &[usize]) -> Result<(), ModelError> {
+pub(crate) fn expect_shape(what: &'static str, found: &[usize], expected: &[usize]) -> Result<(), ModelError> {
     if found == expected {
         return Ok(());
     }
     Err(ModelError::Shape { what, found: found.to_vec(), expected: expected.to_vec() })
 }
 
-fn check_weights(weights: &Array1<f64>) -> Result<(), ModelError> {
+pub(crate) fn check_weights(weights: &Array1<f64>) -> Result<(), ModelError> {
     for (component, &value) in weights.iter().enumerate() {
         if !value.is_finite() {
             return Err(ModelError::NotFinite { what: "weight", component, value });
@@ -185,7 +185,7 @@ fn check_weights(weights: &Array1<f64>) -> Result<(), ModelError> {
     Ok(())
 }
 
-fn check_means(means: &Array2<f64>) -> Result<(), ModelError> {
+pub(crate) fn check_means(means: &Array2<f64>) -> Result<(), ModelError> {
     match means.indexed_iter().find(|(_, v)| !v.is_finite()) {
         Some(((component, _), &value)) => Err(ModelError::NotFinite { what: "mean", component, value }),
         None => Ok(()),
@@ -205,7 +205,7 @@ fn row_major(covariances: Covariances) -> Covariances {
 
 /// Divides weights that sum to 1 only as text does by their sum. Weights that are as close as rounding allows stay as
 /// they are, so that a mixture written and read back is the same to the bit.
-fn normalise(weights: Array1<f64>) -> Array1<f64> {
+pub(crate) fn normalise(weights: Array1<f64>) -> Array1<f64> {
     let (k, sum) = (weights.len(), weights.iter().sum::<f64>());
     // After a division by the computed sum the error is at most about 2 k eps.
     if (sum - 1.0).abs() <= 4.0 * k as f64 * f64::EPSILON { weights } else { weights / sum }

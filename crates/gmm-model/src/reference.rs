@@ -2,7 +2,7 @@
 
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2};
 
-use crate::{CovarianceType, Mixture, Statistics, packed_index};
+use crate::{CovarianceType, FactorShape, Mixture, ModelError, PrecisionMixture, Statistics, packed_index};
 
 /// `ln(w_c N(x | μ_c, Σ_c))` for one row `x`, `(d,)`. −∞ where the distance overflows or the weight is 0.
 pub fn log_joint(mixture: &Mixture, c: usize, x: ArrayView1<'_, f64>) -> f64 {
@@ -38,9 +38,41 @@ pub fn log_sum_exp(values: &[f64]) -> f64 {
 /// is the prior.
 pub fn posterior(mixture: &Mixture, x: ArrayView1<'_, f64>) -> (f64, Array1<f64>) {
     let joint: Vec<f64> = (0..mixture.n_components()).map(|c| log_joint(mixture, c, x)).collect();
-    let total = log_sum_exp(&joint);
+    posterior_of(&joint, mixture.weights())
+}
+
+/// [`posterior`] of a mixture that is given by factors of its precisions: `y = Uᵀ(x − μ)`, and nothing is solved.
+///
+/// # Errors
+/// [`ModelError`] of a factor that is not finite, or singular.
+pub fn precision_posterior(
+    mixture: &PrecisionMixture<'_>,
+    x: ArrayView1<'_, f64>,
+) -> Result<(f64, Array1<f64>), ModelError> {
+    let (k, d) = mixture.means().dim();
+    let mut joint = Vec::with_capacity(k);
+    for c in 0..k {
+        let z = &x - &mixture.means().row(c);
+        let u = mixture.factor(c);
+        let (shape, y) = match mixture.covariance_type() {
+            CovarianceType::Full | CovarianceType::Tied => {
+                let y = |i: usize| (0..d).map(|j| u.at(j * d + i) * z[j]).sum::<f64>();
+                (mixture.factor_shape(c), (0..d).map(y).collect::<Vec<_>>())
+            }
+            CovarianceType::Diag => (FactorShape::Upper, (0..d).map(|i| u.at(i) * z[i]).collect()),
+            CovarianceType::Spherical => (FactorShape::Upper, (0..d).map(|i| u.at(0) * z[i]).collect()),
+        };
+        let distance: f64 = y.iter().map(|v| v * v).sum();
+        let distance = if distance.is_nan() { f64::INFINITY } else { distance };
+        joint.push(mixture.log_weight(c) + mixture.log_normalizer(c, shape)? - 0.5 * distance);
+    }
+    Ok(posterior_of(&joint, mixture.weights()))
+}
+
+fn posterior_of(joint: &[f64], weights: ArrayView1<'_, f64>) -> (f64, Array1<f64>) {
+    let total = log_sum_exp(joint);
     if total == f64::NEG_INFINITY {
-        return (total, mixture.weights().to_owned());
+        return (total, weights.to_owned());
     }
     // Not exp(v − total): far from all components the total is large, and rounding it alone would lose digits.
     let top = joint.iter().copied().fold(f64::NEG_INFINITY, f64::max);

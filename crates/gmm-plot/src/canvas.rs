@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use gmm_model::shown;
+
 use crate::font::{self, FAMILIES};
 use crate::style::{INK, Marker, SMALL};
 
@@ -239,16 +241,14 @@ fn short(value: f64) -> String {
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
-/// Text as XML holds it; what XML cannot hold at all becomes `�`.
+/// Text as XML holds it, after [`shown`]: XML cannot hold most control characters.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
+    for letter in shown(text).chars() {
         match letter {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
-            '\n' | '\r' | '\t' => out.push(' '),
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }
@@ -262,6 +262,6 @@ mod tests {
     #[test]
     fn lengths_are_short_and_text_is_escaped() {
         assert_eq!([1.0, 1.25, -0.001, 100.0, 3.456].map(short), ["1", "1.25", "0", "100", "3.46"]);
-        assert_eq!(escaped("a<b & c>\n\u{1}"), "a&lt;b &amp; c&gt; \u{fffd}");
+        assert_eq!(escaped("a<b & c>\n\u{1}\u{202e}"), "a&lt;b &amp; c&gt;\\n\\u{1}\\u{202e}");
     }
 }

@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, LazyLock};
 
+use gmm_model::shown;
 use resvg::usvg::fontdb;
 use skrifa::instance::{LocationRef, Size};
 use skrifa::{FontRef, MetadataProvider};
@@ -40,8 +41,10 @@ pub(crate) fn width(text: &str, size: f64) -> f64 {
 /// The text, or as much of it as is this wide, with `…` where it is cut: in the middle, since names often differ at
 /// either end.
 pub(crate) fn fitted(text: &str, size: f64, most: f64) -> String {
-    if width(text, size) <= most {
-        return text.to_owned();
+    // As it will be drawn.
+    let text = shown(text);
+    if width(&text, size) <= most {
+        return text.into_owned();
     }
     let letters: Vec<char> = text.chars().collect();
     let cut = |keep: usize| -> String {

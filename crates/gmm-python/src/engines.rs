@@ -61,7 +61,7 @@ pub(crate) fn open(place: &Place) -> Result<Arc<Opened>, Error> {
     Ok(opened)
 }
 
-/// Threads of this process, 0 for all cores: the global ones of a forked process would never answer.
+/// Threads of this process: the global ones of a forked process would never answer.
 ///
 /// # Errors
 /// [`Error::Device`] where they cannot be started.

@@ -1,8 +1,11 @@
 //! The library's errors as the classes of `gmm_rs.exceptions`, all of them `ValueError`s.
 
+use std::io;
+
+use gmm_data::{FileError, Problem};
 use gmm_host::Error;
 use gmm_model::ModelError;
-use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -11,8 +14,12 @@ pub(crate) fn raise(py: Python<'_>, error: impl Into<Error>) -> PyErr {
     let error = error.into();
     let class = match &error {
         Error::Data(_) | Error::Scale { .. } => "DataError",
-        Error::Memory { .. } | Error::Model(ModelError::Memory { .. }) => "OutOfMemoryError",
-        Error::NotPositiveDefinite { .. }
+        Error::Memory { .. } | Error::CovarianceMemory { .. } | Error::Model(ModelError::Memory { .. }) => {
+            "OutOfMemoryError"
+        }
+        // Of a fit these are `Singular`; elsewhere an evaluation met them.
+        Error::Model(ModelError::Underflow { .. })
+        | Error::NotPositiveDefinite { .. }
         | Error::Singular { .. }
         | Error::NotFinite { .. }
         | Error::Likelihood { .. }
@@ -26,6 +33,26 @@ pub(crate) fn raise(py: Python<'_>, error: impl Into<Error>) -> PyErr {
         | Error::TooFewRows { .. }
         | Error::Features { .. }
         | Error::FeatureNames { .. } => "ParameterError",
+    };
+    with_class(py, class, error.to_string())
+}
+
+/// The Python exception for a file that cannot be read or written: what the system says is an `OSError`, `FileNotFoundError`
+/// where it is that; what is wrong in the file is a `FileError`.
+pub(crate) fn raise_file(py: Python<'_>, error: &FileError) -> PyErr {
+    let class = match &error.problem {
+        Problem::Io(io) => {
+            // Python makes the class that belongs to the number, and puts the path behind the text.
+            let Some(code) = io.raw_os_error() else {
+                return io::Error::new(io.kind(), error.to_string()).into();
+            };
+            let text = io::Error::from_raw_os_error(code).to_string();
+            let text = text.split(" (os error").next().unwrap_or_default().to_owned();
+            return PyOSError::new_err((code, text, error.path.clone()));
+        }
+        Problem::Extension { .. } => "ParameterError",
+        Problem::Memory { .. } => "OutOfMemoryError",
+        _ => "FileError",
     };
     with_class(py, class, error.to_string())
 }

@@ -10,6 +10,7 @@ use pyo3::types::{IntoPyDict, PyDict, PyString};
 
 use crate::engines;
 use crate::errors::raise;
+use crate::files::record;
 use crate::given;
 use crate::options::{Fitting, Place, word};
 use crate::parameters;
@@ -20,10 +21,12 @@ use crate::supervise::{Progress, supervise};
 /// Fits a mixture to `rows`, `(n, d)` of float32 or float64, or a `DeviceArray`, on the engine that `place` names.
 ///
 /// `init` is a word, `(weights, means, covariances)`, or `Parameters`; `weights`, `(n,)`, are the rows' weights;
-/// `follow(restart, iteration, mean_log_likelihood, change)` is called after each iteration. Other Python threads run
+/// `follow(restart, iteration, mean_log_likelihood, change)` is called after each iteration; the fit goes on meanwhile
+/// unless `wait` is set, where it ends with what it has once a call returns something true. Other Python threads run
 /// meanwhile, and signals are looked at.
 #[pyfunction]
-#[pyo3(signature = (rows, options, place, init, weights=None, follow=None))]
+#[pyo3(signature = (rows, options, place, init, weights=None, follow=None, wait=false))]
+#[expect(clippy::too_many_arguments, reason = "Python passes them by name")]
 pub(crate) fn fit<'py>(
     py: Python<'py>,
     rows: &Bound<'py, PyAny>,
@@ -32,6 +35,7 @@ pub(crate) fn fit<'py>(
     init: &Bound<'py, PyAny>,
     weights: Option<PyReadonlyArray1<'py, f64>>,
     follow: Option<&Bound<'py, PyAny>>,
+    wait: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let Fitting { options } = options;
     let init = start(init, options.covariance_type)?;
@@ -42,12 +46,21 @@ pub(crate) fn fit<'py>(
         let opened = engines::open(&place)?;
         let rows = unchecked.check(&opened)?;
         let mut observer = |seen: &Iteration<'_>| {
-            line.say(Progress::Iteration {
+            let progress = Progress::Iteration {
                 restart: seen.restart,
                 iteration: seen.iteration,
                 mean_log_likelihood: seen.mean_log_likelihood,
                 change: seen.change,
-            });
+            };
+            if wait {
+                match line.ask(progress) {
+                    Some(true) => seen.finish(),
+                    Some(false) => {}
+                    None => return ControlFlow::Break(()),
+                }
+            } else {
+                line.say(progress);
+            }
             if line.is_cut() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let engine = stoppable(opened.engine.as_ref(), line.stop());
@@ -71,9 +84,10 @@ fn start(init: &Bound<'_, PyAny>, kind: CovarianceType) -> PyResult<Init> {
     Ok(Init::Given(Box::new(mixture.map_err(|error| raise(init.py(), error))?)))
 }
 
-fn as_dict<'py>(py: Python<'py>, fit: Fit) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn as_dict<'py>(py: Python<'py>, fit: Fit) -> PyResult<Bound<'py, PyDict>> {
     let Fit { mixture, summary, warnings, fast, .. } = fit;
     let out = arrays(py, &mixture)?;
+    out.set_item("record", record(&summary))?;
     out.set_item("log_likelihood", summary.log_likelihood)?;
     out.set_item("iterations", summary.iterations)?;
     out.set_item("converged", summary.converged)?;
@@ -124,5 +138,6 @@ const fn name(warning: &Warning) -> &'static str {
         Warning::EmptyComponents { .. } => "empty-components",
         Warning::LikelihoodFell { .. } => "likelihood-fell",
         Warning::RegularisationDominates { .. } => "regularisation",
+        Warning::Spikes { .. } => "spikes",
     }
 }

@@ -11,6 +11,7 @@ mod dlpack;
 mod engines;
 mod errors;
 mod evaluate;
+mod files;
 mod fit;
 mod given;
 mod likelihood;
@@ -21,12 +22,23 @@ mod per_process;
 mod products;
 mod rows;
 mod sample;
+mod select;
 mod stoppable;
 mod supervise;
 mod table;
 mod unconstrained;
 
+use std::ffi::c_int;
+
 use pyo3::prelude::*;
+
+/// Threads where nobody says how many ([`gmm_host::default_threads`]). It is exported in C's way: threadpoolctl knows this
+/// library by it (`python/gmm_rs/_threads.py`).
+// SAFETY: no other library has a function of this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmm_rs_default_threads() -> c_int {
+    c_int::try_from(gmm_host::default_threads()).unwrap_or(1)
+}
 
 /// The engines of gmm_rs. Private: use `gmm_rs.mixture`.
 #[pymodule]
@@ -34,6 +46,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(engines::engine, module)?)?;
     module.add_function(wrap_pyfunction!(fit::fit, module)?)?;
+    module.add_function(wrap_pyfunction!(select::select, module)?)?;
+    module.add_function(wrap_pyfunction!(files::read_model, module)?)?;
+    module.add_function(wrap_pyfunction!(files::write_model, module)?)?;
     module.add_function(wrap_pyfunction!(evaluate::log_densities, module)?)?;
     module.add_function(wrap_pyfunction!(evaluate::responsibilities, module)?)?;
     module.add_function(wrap_pyfunction!(evaluate::labels, module)?)?;
@@ -46,6 +61,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(mcmc::mcmc, module)?)?;
     module.add_function(wrap_pyfunction!(mcmc::summary, module)?)?;
     module.add_function(wrap_pyfunction!(mcmc::concerns, module)?)?;
+    module.add_function(wrap_pyfunction!(mcmc::check_pointwise_memory, module)?)?;
     module.add_function(wrap_pyfunction!(mcmc::write_draws, module)?)?;
     module.add_class::<device_array::DeviceArray>()?;
     module.add_class::<dlpack::Dlpack>()?;

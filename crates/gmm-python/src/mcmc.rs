@@ -1,11 +1,12 @@
 //! Draws of the posterior: rows and options in, arrays of draws out.
 
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use gmm_data::DrawsFile;
-use gmm_host::{Data, Error, Likelihood, Opened};
+use gmm_host::{Data, Error, Likelihood, Opened, memory};
 use gmm_mcmc::starts::{self, Centre};
 use gmm_mcmc::{
     Basis, Checkpoint, Event, Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Stat, Target,
@@ -14,12 +15,11 @@ use gmm_mcmc::{Concern, SummaryRow};
 use gmm_model::{CovarianceType, DrawStat, ParameterDraws};
 use ndarray::{ArrayD, IxDyn};
 use numpy::{IntoPyArray, PyReadonlyArray1, PyReadonlyArrayDyn};
-use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::engines;
-use crate::errors::{raise, with_class};
+use crate::errors::{raise, raise_file, with_class};
 use crate::options::{Kind, Place, word};
 use crate::rows::Rows;
 use crate::stoppable::stoppable;
@@ -130,7 +130,7 @@ fn draw(
 ) -> Result<Drawn, gmm_mcmc::Error> {
     let prior = match &asked.prior {
         None => PriorOptions::default(),
-        Some((true, text)) => serde_json::from_str(text).map_err(|e| gmm_mcmc::Error::Prior(e.to_string()))?,
+        Some((true, text)) => PriorOptions::from_json(text)?,
         Some((false, text)) => PriorOptions::from_toml(text)?,
     };
     let prior = Prior::new(&prior, asked.kind, asked.k, data)?;
@@ -296,7 +296,7 @@ pub(crate) fn concerns(py: Python<'_>, draws: GivenDraws, diverging: usize) -> V
 
 /// Writes draws as `gmm mcmc` does: npz, parquet or Arrow, by the extension. `stats` are arrays of shape (C, N).
 #[pyfunction]
-pub(crate) fn write_draws(py: Python<'_>, path: String, draws: GivenDraws, stats: &Bound<'_, PyDict>) -> PyResult<()> {
+pub(crate) fn write_draws(py: Python<'_>, path: PathBuf, draws: GivenDraws, stats: &Bound<'_, PyDict>) -> PyResult<()> {
     let mut all = Vec::new();
     for (name, values) in stats {
         let stat = if let Ok(values) = values.extract::<PyReadonlyArrayDyn<'_, bool>>() {
@@ -317,8 +317,11 @@ pub(crate) fn write_draws(py: Python<'_>, path: String, draws: GivenDraws, stats
         all.push((name, stat));
     }
     let file = DrawsFile { parameters: draws.0.draws, stats: all };
-    py.detach(|| gmm_data::write_draws(&path, &file)).map_err(|error| match error.problem {
-        gmm_data::Problem::Extension { .. } => with_class(py, "ParameterError", error.to_string()),
-        _ => PyOSError::new_err(error.to_string()),
-    })
+    py.detach(|| gmm_data::write_draws(&path, &file)).map_err(|error| raise_file(py, &error))
+}
+
+/// Refuses a log-likelihood of each row at each draw for which there is no memory.
+#[pyfunction]
+pub(crate) fn check_pointwise_memory(py: Python<'_>, bytes: u64) -> PyResult<()> {
+    memory::check("the log-likelihood of each row at each draw", bytes.into()).map_err(|error| raise(py, error))
 }

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use gmm_host::{Device, FitOptions, Init};
+use gmm_host::{Device, FitOptions, Init, default_threads};
 use gmm_model::{CovarianceType, Precision};
 use pyo3::prelude::*;
 
@@ -33,7 +33,11 @@ impl<'py> FromPyObject<'_, 'py> for Place {
         let fast = precision.extract::<&str>().is_ok_and(|word| word == "fast");
         Ok(Self {
             device: word(&from.get_item("device")?)?,
-            threads: from.get_item("threads")?.extract()?,
+            threads: match from.get_item("threads")?.extract()? {
+                // Now, and not once an engine is opened: another thread of Python's may change the environment then.
+                0 => default_threads(),
+                threads => threads,
+            },
             precision: match precision {
                 none if none.is_none() => None,
                 _ if fast => Some(Precision::F32),

@@ -1,76 +1,117 @@
 //! Mixtures from and to scikit-learn's arrays, factors of the precisions among them.
 
-use gmm_model::{Cholesky, CovarianceType, Covariances, Factors, Mixture, ModelError};
-use ndarray::{Array1, Array2, Array3, ArrayBase, ArrayD, ArrayView2, Axis, Data, Dimension, Ix1, Ix2, Ix3};
-use numpy::{IntoPyArray, PyArray, PyArrayDyn, PyReadonlyArrayDyn};
+use gmm_model::{
+    CovarianceType, Covariances, Factors, Mixture, ModelError, Numbers, Precision, PrecisionMixture,
+    covariance_of_precision, inverse_transposed,
+};
+use ndarray::{Array1, Array3, ArrayBase, ArrayD, ArrayView2, Axis, Data, Dimension, Ix1, Ix2, Ix3};
+use numpy::{Element, IntoPyArray, PyArray, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods};
+use pyo3::Borrowed as Borrow;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::{raise, with_class};
 use crate::fit;
-use crate::given::{Given, covariances, owned, shaped};
+use crate::given::{Given, shaped};
 use crate::options::{Kind, word};
 
-/// What an estimator's predictions rest on: `(covariance_type, weights_, means_, precisions_cholesky_)`, float64.
+/// What an estimator's predictions rest on, `(covariance_type, weights_, means_, precisions_cholesky_)`, each float32 or float64
+/// and row-major; the factors' memory is the array's own.
 pub(crate) struct Parameters {
+    borrowed: Borrowed,
+    /// Keeps the factors' memory.
+    owner: Py<PyAny>,
+}
+
+/// The same for as long as the factors' array is kept.
+pub(crate) struct Borrowed {
     kind: CovarianceType,
     weights: ArrayD<f64>,
     means: ArrayD<f64>,
+    means_precision: Precision,
     /// `U` of each component, in the kind's shape, with `U Uᵀ` its precision.
-    factors: ArrayD<f64>,
+    factors: Numbers<'static>,
+    shape: Vec<usize>,
 }
 
 impl<'py> FromPyObject<'_, 'py> for Parameters {
     type Error = PyErr;
 
-    fn extract(from: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        type Array<'py> = PyReadonlyArrayDyn<'py, f64>;
-        let (kind, weights, means, factors): (Bound<'py, PyAny>, Array<'py>, Array<'py>, Array<'py>) =
-            from.extract()?;
-        Ok(Self { kind: word(&kind)?, weights: owned(&weights), means: owned(&means), factors: owned(&factors) })
+    fn extract(from: Borrow<'_, 'py, PyAny>) -> PyResult<Self> {
+        type Any<'py> = Bound<'py, PyAny>;
+        let (kind, weights, means, factors): (Any<'py>, Any<'py>, Any<'py>, Any<'py>) = from.extract()?;
+        let (weights, _) = copied(&weights)?;
+        let (means, means_precision) = copied(&means)?;
+        let (numbers, shape) = numbers(&factors)?;
+        let borrowed = Borrowed { kind: word(&kind)?, weights, means, means_precision, factors: numbers, shape };
+        Ok(Self { borrowed, owner: factors.unbind() })
     }
+}
+
+/// The array's own memory, for as long as the caller keeps the array, and its shape.
+fn numbers(array: &Bound<'_, PyAny>) -> PyResult<(Numbers<'static>, Vec<usize>)> {
+    /// # Safety
+    /// The array outlives what is returned.
+    unsafe fn of<T: Element>(array: &Bound<'_, PyArrayDyn<T>>) -> PyResult<&'static [T]> {
+        let view = array.try_readonly()?;
+        let slice = view.as_slice()?;
+        // SAFETY: the caller's.
+        Ok(unsafe { std::slice::from_raw_parts(slice.as_ptr(), slice.len()) })
+    }
+    // SAFETY: the memory lives as long as the array, which whoever asks keeps: see `rows::borrowed`, of which the rest is true
+    // here as well.
+    unsafe {
+        if let Ok(array) = array.cast::<PyArrayDyn<f64>>() {
+            return Ok((Numbers::F64(of(array)?), array.shape().to_vec()));
+        }
+        if let Ok(array) = array.cast::<PyArrayDyn<f32>>() {
+            return Ok((Numbers::F32(of(array)?), array.shape().to_vec()));
+        }
+    }
+    Err(PyTypeError::new_err("parameters must be arrays of float32 or float64 in native byte order"))
+}
+
+/// A copy in float64, and the precision that it came in.
+fn copied(array: &Bound<'_, PyAny>) -> PyResult<(ArrayD<f64>, Precision)> {
+    let (numbers, shape) = numbers(array)?;
+    let precision = match numbers {
+        Numbers::F32(_) => Precision::F32,
+        Numbers::F64(_) => Precision::F64,
+    };
+    Ok((ArrayD::from_shape_vec(shape, numbers.to_f64()).expect("as many values as the shape says"), precision))
 }
 
 impl Parameters {
     /// How many components the means say there are.
     pub(crate) fn n_components(&self) -> usize {
-        self.means.shape().first().copied().unwrap_or(0)
+        self.borrowed.means.shape().first().copied().unwrap_or(0)
     }
 
-    /// The checked mixture. Cost: `k*d³` for full.
+    /// The checked mixture by its covariances. Cost: `k*d³` for full.
     ///
     /// # Errors
     /// [`ModelError`], as for [`Mixture::new`].
     pub(crate) fn mixture(&self) -> Result<Mixture, ModelError> {
-        let (weights, means) = (self.weights.clone(), self.means.clone());
-        let means = shaped::<Ix2>("means_", means)?;
-        let (k, d) = means.dim();
-        let covariances = match self.kind {
-            CovarianceType::Full => {
-                let factors = shaped::<Ix3>("precisions_cholesky_", self.factors.clone())?;
-                check_shape("precisions_cholesky_", factors.shape(), &[k, d, d])?;
-                let mut all = Array3::zeros((k, d, d));
-                for (c, factor) in factors.outer_iter().enumerate() {
-                    all.index_axis_mut(Axis(0), c).assign(&covariance_of_factor(factor, c, self.kind)?);
-                }
-                Covariances::Full(all)
-            }
-            CovarianceType::Tied => {
-                let factor = shaped::<Ix2>("precisions_cholesky_", self.factors.clone())?;
-                check_shape("precisions_cholesky_", factor.shape(), &[d, d])?;
-                Covariances::Tied(covariance_of_factor(factor.view(), 0, self.kind)?)
-            }
-            kind => covariances(kind, self.factors.mapv(|u| 1.0 / (u * u)))?,
-        };
-        Mixture::new(shaped::<Ix1>("weights_", weights)?, means, covariances)
+        self.borrowed.precisions()?.to_mixture()
+    }
+
+    /// The parameters, and what keeps their memory: it must outlive them.
+    pub(crate) fn split(self) -> (Borrowed, Py<PyAny>) {
+        (self.borrowed, self.owner)
     }
 }
 
-fn check_shape(what: &'static str, found: &[usize], expected: &[usize]) -> Result<(), ModelError> {
-    if found == expected {
-        return Ok(());
+impl Borrowed {
+    /// The mixture that they are, checked.
+    ///
+    /// # Errors
+    /// [`ModelError`], as for [`PrecisionMixture::new`].
+    pub(crate) fn precisions(&self) -> Result<PrecisionMixture<'static>, ModelError> {
+        let means = shaped::<Ix2>("means_", self.means.clone())?;
+        let weights = shaped::<Ix1>("weights_", self.weights.clone())?;
+        PrecisionMixture::new(self.kind, weights, (means, self.means_precision), self.factors, &self.shape)
     }
-    Err(ModelError::Shape { what, found: found.to_vec(), expected: expected.to_vec() })
 }
 
 /// `U` of each component, with `U Uᵀ` its precision: upper triangular, or the reciprocal standard deviations.
@@ -87,75 +128,6 @@ pub(crate) fn precision_factors(mixture: &Mixture) -> Covariances {
         Factors::Diag(deviations) => Covariances::Diag(deviations.mapv(f64::recip)),
         Factors::Spherical(deviations) => Covariances::Spherical(deviations.mapv(f64::recip)),
     }
-}
-
-/// `L⁻ᵀ` of a lower triangular `L`, `(d, d)`: upper triangular. Cost `d³/3` flops.
-fn inverse_transposed(lower: ArrayView2<'_, f64>) -> Array2<f64> {
-    let d = lower.nrows();
-    let mut out = Array2::zeros((d, d));
-    // Row j is column j of the inverse, by forward substitution.
-    for (j, mut x) in out.outer_iter_mut().enumerate() {
-        x[j] = 1.0 / lower[[j, j]];
-        for i in j + 1..d {
-            let known = lower.row(i).slice(ndarray::s![j..i]).dot(&x.slice(ndarray::s![j..i]));
-            x[i] = -known / lower[[i, i]];
-        }
-    }
-    out
-}
-
-/// `(U Uᵀ)⁻¹`, `(d, d)` and exactly symmetric.
-///
-/// `U` is upper triangular after a fit; where users set `precisions_cholesky_` themselves it is often a lower factor,
-/// and any other square root of the precision serves scikit-learn as well.
-fn covariance_of_factor(u: ArrayView2<'_, f64>, c: usize, kind: CovarianceType) -> Result<Array2<f64>, ModelError> {
-    let zero = |below: bool| u.indexed_iter().all(|((i, j), &v)| i == j || (i > j) != below || v == 0.0);
-    if let Some(&value) = u.iter().find(|v| !v.is_finite()) {
-        return Err(ModelError::NotFinite { what: "precisions_cholesky_", component: c, value });
-    }
-    if let Some(column) = u.diag().iter().position(|&v| v == 0.0)
-        && (zero(true) || zero(false))
-    {
-        return Err(ModelError::NotPositiveDefinite { component: c, column, pivot: 0.0, kind });
-    }
-    if zero(true) {
-        // Uᵀ is lower triangular and its inverse is L, the factor of the covariance.
-        let l = inverse_transposed(u.t()).reversed_axes();
-        return Ok(product(l.as_standard_layout().view(), |i, _| 0..i + 1));
-    }
-    if zero(false) {
-        let d = u.nrows();
-        return Ok(product(inverse_transposed(u).view(), |_, j| j..d));
-    }
-    covariance_of_precision(u.dot(&u.t()).view()).map_err(|(column, pivot)| ModelError::NotPositiveDefinite {
-        component: c,
-        column,
-        pivot,
-        kind,
-    })
-}
-
-/// `A Aᵀ`, where entry `(i, j)`, `i <= j`, needs the stated columns alone.
-fn product(a: ArrayView2<'_, f64>, needed: impl Fn(usize, usize) -> std::ops::Range<usize>) -> Array2<f64> {
-    let d = a.nrows();
-    let mut out = Array2::zeros((d, d));
-    for i in 0..d {
-        for j in i..d {
-            let columns = needed(i, j);
-            let v = a.row(i).slice(ndarray::s![columns.clone()]).dot(&a.row(j).slice(ndarray::s![columns]));
-            out[[i, j]] = v;
-            out[[j, i]] = v;
-        }
-    }
-    out
-}
-
-/// The inverse of a precision matrix; else column and pivot at which it is not positive definite.
-fn covariance_of_precision(precision: ArrayView2<'_, f64>) -> Result<Array2<f64>, (usize, f64)> {
-    let d = precision.nrows();
-    let factor = Cholesky::new(precision).map_err(|e| (e.column, e.pivot))?;
-    let lower = Array2::from_shape_fn((d, d), |(i, j)| if j <= i { factor.at(i, j) } else { 0.0 });
-    Ok(product(inverse_transposed(lower.view()).view(), |_, j| j..d))
 }
 
 /// Covariances of given precisions, both in their kind's shape for `k` components in `d` dimensions.

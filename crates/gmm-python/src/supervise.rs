@@ -25,23 +25,28 @@ pub(crate) enum Progress {
     Iteration { restart: usize, iteration: usize, mean_log_likelihood: f64, change: f64 },
     /// Steps of all chains, of so many, and divergences.
     Steps { done: usize, steps: usize, diverging: usize },
+    /// Fits of several, of so many.
+    Fits { done: usize, fits: usize },
 }
 
 impl Progress {
-    fn call(self, follow: &Bound<'_, PyAny>) -> PyResult<()> {
-        match self {
+    /// Tells `follow`, which answers whether the work should end.
+    fn call(self, follow: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let answer = match self {
             Self::Iteration { restart, iteration, mean_log_likelihood, change } => {
-                follow.call1((restart, iteration, mean_log_likelihood, change)).map(drop)
+                follow.call1((restart, iteration, mean_log_likelihood, change))?
             }
-            Self::Steps { done, steps, diverging } => follow.call1((done, steps, diverging)).map(drop),
-        }
+            Self::Steps { done, steps, diverging } => follow.call1((done, steps, diverging))?,
+            Self::Fits { done, fits } => follow.call1((done, fits))?,
+        };
+        answer.is_truthy()
     }
 }
 
 /// What the work hears and says.
 pub(crate) struct Line {
     stop: Arc<AtomicBool>,
-    report: Box<dyn Fn(Progress) + Send>,
+    report: Box<dyn Fn(Progress, Option<Sender<bool>>) + Send>,
 }
 
 impl Line {
@@ -57,12 +62,21 @@ impl Line {
 
     /// Tells of what was done.
     pub(crate) fn say(&self, progress: Progress) {
-        (self.report)(progress);
+        (self.report)(progress, None);
+    }
+
+    /// Tells of what was done, and waits for the answer: whether to end with what there is. `None` where nobody listens any
+    /// longer.
+    pub(crate) fn ask(&self, progress: Progress) -> Option<bool> {
+        let (sender, answer) = mpsc::channel();
+        (self.report)(progress, Some(sender));
+        answer.recv().ok()
     }
 }
 
 enum Message<R> {
-    Progress(Progress),
+    /// With where the answer goes, if the work waits for one.
+    Progress(Progress, Option<Sender<bool>>),
     Done(R),
 }
 
@@ -94,7 +108,10 @@ pub(crate) fn supervise<R: Send + 'static>(
         let listen = &mut messages;
         let heard = match py.detach(move || listen.recv_timeout(LOOK)) {
             Ok(Message::Done(result)) => return Ok(result),
-            Ok(Message::Progress(progress)) => follow.map_or(Ok(()), |follow| progress.call(follow)),
+            Ok(Message::Progress(progress, asked)) => follow.map_or(Ok(false), |f| progress.call(f)).map(|answer| {
+                // Nobody waits for it where the work has ended.
+                let _ = asked.map(|asked| asked.send(answer));
+            }),
             Err(RecvTimeoutError::Timeout) => Ok(()),
             // The work panicked: a fault of this library, which must reach the user as one.
             Err(RecvTimeoutError::Disconnected) => match thread.join() {
@@ -104,6 +121,8 @@ pub(crate) fn supervise<R: Send + 'static>(
         };
         if let Err(error) = heard.and_then(|()| py.check_signals()) {
             stop.store(true, Ordering::Relaxed);
+            // Whoever waits for an answer gets none.
+            drop(messages);
             let until = Instant::now() + PATIENCE;
             py.detach(|| {
                 while !thread.is_finished() && Instant::now() < until {
@@ -117,12 +136,15 @@ pub(crate) fn supervise<R: Send + 'static>(
     }
 }
 
-fn report<R: Send + 'static>(wanted: bool, sender: Sender<Message<R>>) -> Box<dyn Fn(Progress) + Send> {
+fn report<R: Send + 'static>(
+    wanted: bool,
+    sender: Sender<Message<R>>,
+) -> Box<dyn Fn(Progress, Option<Sender<bool>>) + Send> {
     if !wanted {
-        return Box::new(|_| ());
+        return Box::new(|_, _| ());
     }
-    Box::new(move |progress| {
-        let _ = sender.send(Message::Progress(progress));
+    Box::new(move |progress, asked| {
+        let _ = sender.send(Message::Progress(progress, asked));
     })
 }
 

@@ -1,10 +1,12 @@
 //! Tables that come by Arrow's C interface (polars, pyarrow, DuckDB, ..) as NumPy arrays of rows.
 
+use std::sync::Arc;
+
 use arrow_array::cast::AsArray;
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::types::{ArrowPrimitiveType, Float32Type, Float64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchIterator, RecordBatchReader};
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Schema};
 use arrow_select::concat::concat_batches;
 use gmm_data::table_of_batches;
 use gmm_model::Matrix;
@@ -15,26 +17,38 @@ use pyo3::types::PyCapsule;
 
 use crate::errors::with_class;
 
-/// The rows, `(n, d)`, of what `__arrow_c_stream__` gave: float32 where all columns are of at most that width, else
-/// float64.
+/// The rows, `(n, d)`, of what `__arrow_c_stream__` gave, and the names of their columns: float32 where all columns are of at
+/// most that width, else float64. Columns of lists have no names.
 ///
-/// They are not copied, and read-only, where they lie one behind the other: in one column of floats, or one of
-/// fixed-size lists of floats, in one piece. Else they are copied once.
+/// With `columns`, those are taken, in that order, where the table has all of them, each once, and others beside them. They
+/// are not copied, and read-only, where they lie one behind the other: in one column of floats, or one of fixed-size lists
+/// of floats, in one piece. Else they are copied once.
 ///
 /// # Errors
 /// `DataError` for a column that holds no numbers, and for a null, with its row and column.
 #[pyfunction]
-pub(crate) fn table<'py>(py: Python<'py>, stream: &Bound<'py, PyCapsule>) -> PyResult<Bound<'py, PyAny>> {
+#[pyo3(signature = (stream, columns=None))]
+pub(crate) fn table<'py>(
+    py: Python<'py>,
+    stream: &Bound<'py, PyCapsule>,
+    columns: Option<Vec<String>>,
+) -> PyResult<(Bound<'py, PyAny>, Option<Vec<String>>)> {
     let refused = |message: String| with_class(py, "DataError", message);
     let raw = stream.pointer_checked(Some(c"arrow_array_stream"))?.cast::<FFI_ArrowArrayStream>();
     // SAFETY: a capsule of that name holds such a stream (Arrow's PyCapsule interface). It is moved out; what stays in
     // the capsule is a released one.
     let reader = unsafe { RecordBatchStreamReader::from_raw(raw.as_ptr()) };
     let reader = reader.map_err(|error| refused(format!("X: {error}")))?;
-    let schema = reader.schema();
+    let mut schema = reader.schema();
     // Their owner is asked for the batches, who may need the interpreter, and time.
     let batches: Result<Vec<RecordBatch>, _> = py.detach(|| reader.collect());
     let mut batches = batches.map_err(|error| refused(format!("X: {error}")))?;
+    if let Some(chosen) = columns.and_then(|columns| some_of(&schema, &columns)) {
+        let project = |batch: &RecordBatch| batch.project(&chosen);
+        let projected: Result<_, _> = batches.iter().map(project).collect();
+        batches = projected.map_err(|error| refused(format!("X: {error}")))?;
+        schema = Arc::new(schema.project(&chosen).map_err(|error| refused(format!("X: {error}")))?);
+    }
     if let [field] = schema.fields().as_ref() {
         let is_list = matches!(field.data_type(), DataType::FixedSizeList(..));
         if is_list && batches.len() > 1 {
@@ -44,7 +58,7 @@ pub(crate) fn table<'py>(py: Python<'py>, stream: &Bound<'py, PyCapsule>) -> PyR
         if let [batch] = batches.as_slice()
             && let Some(array) = in_place(py, batch.column(0))?
         {
-            return Ok(array);
+            return Ok((array, (!is_list).then(|| vec![field.name().clone()])));
         }
         if is_list {
             let what = format!("X: column 0 ('{}') holds {}", field.name(), field.data_type());
@@ -53,10 +67,21 @@ pub(crate) fn table<'py>(py: Python<'py>, stream: &Bound<'py, PyCapsule>) -> PyR
     }
     let batches = RecordBatchIterator::new(batches.into_iter().map(Ok), schema);
     let table = py.detach(|| table_of_batches(batches, "X")).map_err(|error| refused(error.to_string()))?;
-    Ok(match table.matrix {
+    let array = match table.matrix {
         Matrix::F32(rows) => PyArray2::from_owned_array(py, rows.into_owned()).into_any(),
         Matrix::F64(rows) => PyArray2::from_owned_array(py, rows.into_owned()).into_any(),
-    })
+    };
+    Ok((array, table.names))
+}
+
+/// Indices of `columns` where the table has each of them once, and others beside them.
+fn some_of(schema: &Schema, columns: &[String]) -> Option<Vec<usize>> {
+    let the_one = |name: &String| {
+        let mut found = (0..schema.fields().len()).filter(|&i| schema.field(i).name() == name);
+        found.next().filter(|_| found.next().is_none())
+    };
+    let chosen: Option<Vec<usize>> = columns.iter().map(the_one).collect();
+    chosen.filter(|chosen| chosen.len() < schema.fields().len())
 }
 
 /// Keeps a column while a NumPy array shows its memory.

@@ -138,6 +138,43 @@ def test_an_unknown_option_is_left_to_scikit_learn(accelerated, rows, log):
     assert "init_params='guess' is not known here" in log.text
 
 
+def twins(k, X, **parameters):
+    """What an accelerated fit and scikit-learn's leave: an error's words, or the attributes."""
+
+    def outcome(cls):
+        parameters["random_state"] = np.random.RandomState(0)
+        try:
+            one = cls(k, **parameters).fit(X)
+        except ValueError as error:
+            return str(error)
+        return [getattr(one, name).tolist() for name in ("weights_", "means_", "covariances_")], one.n_iter_
+
+    return outcome(sklearn.mixture.GaussianMixture), outcome(Original)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("kind", ["full", "tied", "diag", "spherical"])
+def test_without_regularisation_singletons_give_what_scikit_learn_gives(accelerated, kind, log):
+    rng = np.random.default_rng(0)
+    # A component on one row, whose variance is 0 or a rounding above it.
+    for shift in (0.0, 0.1, 1e3 + 1 / 3):
+        X = np.vstack([rng.normal(size=(20, 2)), [[50.0, 50.0]]]) + shift
+        ours, theirs = twins(2, X, covariance_type=kind, reg_covar=0.0)
+        if "left to scikit-learn" in log.text:
+            assert ours == theirs
+        else:
+            assert not isinstance(theirs, str)
+        log.clear()
+
+
+def test_identical_rows_without_regularisation_fail_in_scikit_learns_words(accelerated, log):
+    ours, theirs = twins(2, np.full((9, 2), 1.5), reg_covar=0.0)
+    assert ours == theirs and ours.startswith("Fitting the mixture model failed because")
+    assert "left to scikit-learn" in log.text
+    with pytest.raises(ValueError, match="ill-defined"):
+        accelerated(2, reg_covar=0.0).fit_predict(np.full((9, 2), 1.5))
+
+
 def test_an_unknown_level_of_the_log_lists_the_levels(monkeypatch):
     monkeypatch.setenv("GMM_ACCEL_LOG", "loud")
     with pytest.raises(ValueError, match="choose one of debug, info"):

@@ -70,7 +70,7 @@ def test_rows_09_and_10_numbers_that_are_none(value):
 
 
 def test_row_11_text():
-    refused("could not convert string", np.array([["a", "b"]] * 20))
+    refused("not compatible with arrays of bytes/strings", np.array([["a", "b"]] * 20))
 
 
 def test_rows_12_and_13_complex_and_sparse():
@@ -199,7 +199,7 @@ def test_row_44_unknown_words_list_the_choices():
         ([1.0], r"'weights' should have the shape of \(2,\), but got \(1,\)"),
         ([np.nan, 1.0], r"'weights' contains NaN or infinity, first at \(0,\)"),
         ([1j, 1.0], "'weights': complex"),
-        (["a", "b"], "'weights': could not convert"),
+        (["a", "b"], "'weights' is an array of <U1: .* bytes/strings"),
     ],
 )
 def test_row_45_weights_to_start_from(weights, message):
@@ -273,3 +273,16 @@ def test_row_59_a_forked_process_fits_as_well():
     assert queue.get(timeout=30) == here
     child.join(30)
     assert child.exitcode == 0
+
+
+def test_row_97_a_spike_is_a_data_warning_with_component_and_column():
+    rows = np.vstack([X, np.column_stack([50 + X[:, 0], np.full(20, 30.0)])])
+    for kind in ("full", "diag"):
+        with pytest.warns(exceptions.DataWarning, match=r"all the variance of component \d \(column 1\)"):
+            fits(rows, kind=kind, tol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_variances_that_underflow_are_a_numerical_error(kind):
+    refused("underflows", X * 1e-160, error=exceptions.NumericalError, kind=kind, reg_covar=0.0)
+    refused("underflows", X * 1e-160, error=exceptions.NumericalError, kind=kind, reg_covar=0.0, init_params="random")

@@ -6,7 +6,7 @@ import pickle
 import joblib
 import numpy as np
 import pytest
-from conftest import KINDS, model
+from conftest import KINDS, model, start
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -31,10 +31,10 @@ def test_scikit_learns_checks_for_every_kind(kind):
     assert [r["check_name"] for r in results if r["status"] in ("failed", "xfail")] == []
 
 
-def test_the_parameters_are_scikit_learns_and_four_more():
+def test_the_parameters_are_scikit_learns_and_five_more():
     ours, theirs = GaussianMixture().get_params(), Original().get_params()
     assert {name: ours[name] for name in theirs} == theirs
-    assert set(ours) - set(theirs) == {"device", "precision", "n_jobs", "init_rows"}
+    assert set(ours) - set(theirs) == {"device", "precision", "n_jobs", "init_rows", "callback"}
 
 
 def test_the_fast_precision_is_f32_where_nothing_is_faster(rows):
@@ -143,6 +143,37 @@ def test_made_data_are_the_same_everywhere():
     again, _ = make_gmm(400, 2, random_state=0)
     np.testing.assert_array_equal(X, again[:4])
     assert np.isfinite(truth.score(X)) and set(y) <= {0, 1, 2}
+
+
+@pytest.mark.parametrize("parameters", [{}, {"max_iter": 1}, {"max_iter": 3, "n_init": 4}])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_lower_bounds_are_scikit_learns(rows, parameters):
+    given = start(rows, 3, "full")
+    ours = model(random_state=0, **given, **parameters).fit(rows)
+    theirs = Original(3, random_state=0, **given, **parameters).fit(rows)
+    np.testing.assert_allclose(ours.lower_bounds_, theirs.lower_bounds_, rtol=1e-9)
+    assert ours.lower_bound_ == pytest.approx(theirs.lower_bound_, rel=1e-9)
+    assert (ours.n_iter_, ours.converged_) == (theirs.n_iter_, theirs.converged_)
+
+
+def test_without_iterations_there_is_no_lower_bound(rows):
+    ours, theirs = (cls(3, random_state=0, max_iter=0, n_init=2).fit(rows) for cls in (GaussianMixture, Original))
+    for one in (ours, theirs):
+        assert (one.lower_bound_, one.lower_bounds_, one.n_iter_, one.converged_) == (-np.inf, [], 0, False)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("given", [{}, {"weights_init": [0.2, 0.3, 0.5]}], ids=["drawn", "partly-given"])
+def test_the_lower_bound_is_that_of_the_best_start(rows, given):
+    """More starts never lower it, whatever the number of iterations."""
+    for max_iter in (1, 2, 5):
+        for seed in range(8):
+            one, many = (
+                model(random_state=seed, init_params="random", max_iter=max_iter, n_init=n, **given).fit(rows)
+                for n in (1, 6)
+            )
+            assert many.lower_bound_ >= one.lower_bound_
+            assert many.lower_bounds_[-1] == many.lower_bound_ and len(many.lower_bounds_) == many.n_iter_
 
 
 def test_two_threads_fit_at_once(rows):

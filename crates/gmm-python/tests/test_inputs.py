@@ -116,6 +116,18 @@ def test_parameters_are_those_of_the_class_that_is_asked():
     assert "covariance_type" in GaussianMixture().get_params()
 
 
+@pytest.mark.parametrize("init_params", ["random_from_data", "kmeans", "k-means++"])
+def test_row_39_also_where_the_start_is_drawn(rows, init_params):
+    weights = np.random.default_rng(0).integers(0, 4, len(rows))
+    for seed in range(5):
+        weighted, repeated = (
+            model(random_state=seed, init_params=init_params, max_iter=0).fit(X, sample_weight=w)
+            for X, w in ((rows, weights), (rows.repeat(weights, axis=0), None))
+        )
+        np.testing.assert_allclose(weighted.means_, repeated.means_, rtol=1e-9)
+        np.testing.assert_allclose(weighted.covariances_, repeated.covariances_, rtol=1e-8, atol=1e-10)
+
+
 def test_row_39_a_row_of_weight_two_is_the_row_twice(rows):
     weights = np.random.default_rng(0).integers(0, 4, len(rows))
     from conftest import start

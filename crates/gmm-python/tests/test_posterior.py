@@ -42,7 +42,7 @@ def test_every_kind_has_draws_of_its_shapes(rows, kind, sampler):
     assert found.weights.shape == (2, 60, 3) and found.means.shape == (2, 60, 3, 3)
     assert found.covariances.shape == (2, 60) + shapes[kind]
     np.testing.assert_allclose(found.weights.sum(-1), 1.0, rtol=1e-12)
-    nuts = ["diverging", "n_steps", "step_size", "tree_depth"] if sampler == "nuts" else []
+    nuts = ["diverging", "n_steps", "step_size", "tree_depth", "energy"] if sampler == "nuts" else []
     assert list(found.sample_stats) == ["lp", "acceptance_rate", *nuts]
     assert all(values.shape == (2, 60) for values in found.sample_stats.values())
 
@@ -167,7 +167,7 @@ def test_what_is_saved_is_loaded(draws, tmp_path):
         ({"relabel": "sideways"}, "none, order, order:COLUMN, pivot"),
         ({"relabel": "order:1"}, "column"),
         ({"prior": {"means": {"prior": "cauchy"}}}, "cauchy"),
-        ({"prior": {"mean": {}}}, "unknown field `mean`"),
+        ({"prior": {"mean": {}}}, "'mean'. is not known"),
         ({"prior": {"weights": {"prior": "dirichlet", "concentration": -1.0}}}, "concentration"),
         ({"prior": {"weights": {"prior": "dirichlet", "concentration": float("nan")}}}, "prior"),
         ({"prior": 3}, "prior is int"),

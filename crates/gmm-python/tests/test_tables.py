@@ -63,6 +63,68 @@ def test_a_fit_keeps_the_names_and_a_prediction_asks_for_them(rows, make):
         one.predict(make(columns(rows)).select(["a", "b"]))
 
 
+class Record:
+    """A library that knows this interface and no other, and gives a new stream each time."""
+
+    def __init__(self, columns):
+        self._table = pa.table(columns)
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+def reader(columns):
+    return pa.table(columns).to_reader(max_chunksize=7)
+
+
+ARROW = {"batch": pa.record_batch, "reader": reader, "stream": Record, "table": pa.table, "polars": pl.DataFrame}
+
+
+@pytest.mark.parametrize("make", ARROW.values(), ids=ARROW)
+def test_row_89_whatever_has_an_arrow_stream_keeps_its_names(rows, make):
+    named = columns(rows)
+    one = model(random_state=0).fit(make(named))
+    assert one.feature_names_in_.tolist() == ["a", "b", "c"] and one.feature_names_in_.dtype == object
+    np.testing.assert_array_equal(one.predict(make(named)), one.predict(pd.DataFrame(named)))
+    with pytest.raises(ValueError, match="must be in the same order"):
+        one.predict(make({name: named[name] for name in "cba"}))
+    with pytest.raises(ValueError, match="unseen at fit time:\n- d\nFeature names seen at fit time, yet now missing:\n- c"):
+        one.score(make({"a": rows[:, 0], "b": rows[:, 1], "d": rows[:, 2]}))
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        one.predict(rows)
+    plain = model(random_state=0).fit(rows)
+    with pytest.warns(UserWarning, match="was fitted without feature names"):
+        plain.predict(make(named))
+    # Names are those of the last fit.
+    assert not hasattr(one.fit(rows), "feature_names_in_")
+    # One column has a name as several have.
+    alone = model(1).fit(make({"a": rows[:, 0]}))
+    assert alone.feature_names_in_.tolist() == ["a"]
+    with pytest.raises(ValueError, match="unseen at fit time"):
+        alone.predict(make({"b": rows[:, 0]}))
+
+
+WIDE = {**ARROW, "pandas": pd.DataFrame}
+
+
+@pytest.mark.parametrize("make", WIDE.values(), ids=WIDE)
+def test_row_92_a_wider_table_is_taken_by_the_names_of_the_model(rows, make):
+    named = columns(rows)
+    one = model(random_state=0).fit(make(named))
+    wide = {"who": ["x"] * 300, "c": named["c"], "a": named["a"], "more": np.arange(300), "b": named["b"]}
+    for method in ("predict", "predict_proba", "score_samples", "score", "bic", "aic"):
+        np.testing.assert_array_equal(getattr(one, method)(make(wide)), getattr(one, method)(rows_named(make, named)))
+    # One of them missing: whatever there is instead is not taken.
+    with pytest.raises(ValueError, match="yet now missing:\n- b|columns that do: c,a,more"):
+        one.predict(make({name: wide[name] for name in ("c", "a", "more")} | {"d": named["b"]}))
+    # A fit takes all columns.
+    assert model(1).fit(make({name: wide[name] for name in "cab"} | {"more": wide["more"]})).n_features_in_ == 4
+
+
+def rows_named(make, named):
+    return make(named)
+
+
 def test_a_stream_that_can_be_read_once_is_enough(rows):
     want = model(random_state=0).fit(rows)
     np.testing.assert_array_equal(model(random_state=0).fit_predict(Stream(columns(rows))), want.predict(rows))

@@ -10,12 +10,13 @@ import pytest
 from numpydoc.docscrape import ClassDoc, FunctionDoc
 
 import gmm_rs
-from gmm_rs import accel, datasets, likelihood, mixture, plot, posterior, products
+from gmm_rs import accel, datasets, files, likelihood, mixture, plot, posterior, products, selection
 
 PROGRAM = """
     import numpy as np
     from numpy.typing import NDArray
-    from gmm_rs import Likelihood, Resident, mcmc
+    from pathlib import Path
+    from gmm_rs import Likelihood, Resident, load, mcmc, save, select
     from gmm_rs.datasets import make_gmm
     from gmm_rs.mixture import GaussianMixture
 
@@ -27,6 +28,12 @@ PROGRAM = """
     indices, values = Resident(X).top_k(X[:3], 2)
     first: int = int(indices[0, 0])
     ends: NDArray[np.float64] = mcmc(X, 2, draws=20, warmup=20).summary()["r_hat"]
+    again: GaussianMixture = load(save(model, Path("model.json")), device="cpu")
+    best: GaussianMixture = select(X, range(1, 4), covariance_type=("full", "diag")).best_estimator_
+    densities: NDArray[np.float64] = mcmc(X, 2, prior={"means": {"prior": "flat"}}).log_likelihood(X)
+    select(X, criterion="dic")  # E: arg-type
+    select(X, covariance_type=("full", "round"))  # E: arg-type
+    load(3)  # E: arg-type
     Likelihood(X, "round")  # E: arg-type
     mcmc(X, 2, sampler="gibbs")  # E: arg-type
     GaussianMixture(3, covariance_type=1)  # E: arg-type
@@ -38,7 +45,7 @@ PROGRAM = """
 UNTYPED = """
 [mypy]
 strict = True
-[mypy-joblib.*,scipy.*,sklearn.*]
+[mypy-joblib.*,pandas.*,scipy.*,sklearn.*,threadpoolctl]
 ignore_missing_imports = True
 """
 
@@ -54,8 +61,8 @@ def mypy(*arguments, cwd, module="mypy"):
 
 def test_the_stubs_are_those_of_the_modules(tmp_path):
     (tmp_path / "mypy.ini").write_text(UNTYPED)
-    # Private; its metaclass is that of a class without types.
-    (tmp_path / "allowed").write_text("gmm_rs.accel._estimator.GaussianMixture")
+    # Private; their metaclasses are those of classes without types.
+    (tmp_path / "allowed").write_text("gmm_rs.accel._estimator.GaussianMixture\ngmm_rs._threads.Controller")
     options = ["--mypy-config-file", "mypy.ini", "--allowlist", "allowed"]
     code, output = mypy(*options, "gmm_rs", cwd=tmp_path, module="mypy.stubtest")
     assert code == 0, output
@@ -73,7 +80,7 @@ def test_a_program_that_is_checked_strictly_gets_its_types(tmp_path):
 
 
 def documented():
-    for module in (accel, datasets, likelihood, mixture, plot, posterior, products):
+    for module in (accel, datasets, files, likelihood, mixture, plot, posterior, products, selection):
         for name in module.__all__:
             yield f"{module.__name__}.{name}", getattr(module, name)
 
@@ -99,7 +106,7 @@ def test_a_function_documents_its_parameters_and_what_it_returns(name, function)
     assert doc["Returns"] or name in ("gmm_rs.accel.install", "gmm_rs.accel.uninstall")
 
 
-@pytest.mark.parametrize("one", [mixture.GaussianMixture, likelihood.Likelihood, products.Resident, posterior.Draws], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("one", [mixture.GaussianMixture, likelihood.Likelihood, products.Resident, posterior.Draws, selection.Selection], ids=lambda one: one.__name__)
 def test_a_class_documents_its_parameters_and_attributes(one):
     doc = ClassDoc(one)
     taken = [name for name in inspect.signature(one).parameters]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use gmm_data::FileError;
+use gmm_data::{FileError, Problem};
 use gmm_host::Likelihood;
 use gmm_mcmc::{Basis, Checkpoint, Error, Event, Run, Target};
 
@@ -43,10 +43,7 @@ impl Kept {
             name.push(".checkpoint");
             name.into()
         });
-        if is_stdio(&path) {
-            return usage("--checkpoint needs a file".to_owned());
-        }
-        output::check_folder(&path)?;
+        output::check_checkpoint(&path)?;
         let inputs: Vec<&Path> =
             [Some(&args.input.input), args.prior.as_ref()].into_iter().flatten().map(PathBuf::as_path).collect();
         output::check_apart(&args.output, &inputs)?;
@@ -66,14 +63,16 @@ impl Kept {
 
     pub(super) fn read(&self) -> anyhow::Result<Checkpoint> {
         let name = || self.path.display().to_string();
-        let bytes = std::fs::read(&self.path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => {
+        let bytes = gmm_data::read_bytes(&self.path).map_err(|mut error| {
+            if let Problem::Io(e) = &error.problem
+                && e.kind() == io::ErrorKind::NotFound
+            {
                 let why = "there is no checkpoint to go on from: --checkpoint says where it is; without --resume a run begins";
-                io::Error::new(error.kind(), why)
+                error.problem = Problem::Io(io::Error::new(io::ErrorKind::NotFound, why));
             }
-            _ => error,
-        });
-        Checkpoint::from_bytes(&bytes.with_context(name)?).with_context(name)
+            error
+        })?;
+        Checkpoint::from_bytes(&bytes).with_context(name)
     }
 
     fn write(&self, run: &Run, target: &Target, basis: &Basis) -> Result<(), FileError> {
@@ -143,6 +142,15 @@ impl Kept {
             }
             error if kept.is_empty() => Err(error.into()),
             error => Err(anyhow::Error::new(error).context(format!("after {draws} draws{kept}"))),
+        }
+    }
+
+    /// Keeps the chains whose draws could not be written, and says where they are.
+    pub(super) fn instead(&self, run: &Run, target: &Target, basis: &Basis, output: &Path) -> String {
+        let what = format!("the draws cannot be written to {}", output.display());
+        match self.write(run, target, basis) {
+            Ok(()) => format!("{what}; {} keeps the chains, and --resume goes on", self.path.display()),
+            Err(_) => what,
         }
     }
 

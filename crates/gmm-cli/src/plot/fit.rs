@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use gmm_data::ColumnError;
+use gmm_data::{ColumnError, find_columns};
 use gmm_host::{CpuEngine, evaluate};
-use gmm_model::{Dataset, Mixture};
+use gmm_model::{Dataset, Mixture, shown};
 use gmm_plot::{Fit, MOST_POINTS, NAMED, Picture, drawn, points_of};
 
 use super::OutputArgs;
-use crate::args::{self, InputArgs};
+use crate::args::{self, InputArgs, Words};
 use crate::exit::Failure;
 use crate::input;
 use crate::output::Console;
@@ -36,11 +36,11 @@ pub(crate) struct FitArgs {
     #[command(flatten)]
     input: InputArgs,
     /// Columns of the model to draw, by name or by index from 0 [default: all, or the first 6]
-    #[arg(long, value_name = "A,B,..", value_delimiter = ',')]
-    axes: Option<Vec<String>>,
+    #[arg(long, value_name = "A,B,..", value_parser = Words::new)]
+    axes: Option<Words>,
     /// Units of the columns, for the axes: one for all, or COLUMN=UNIT for each that has one
-    #[arg(long, value_name = "UNIT|A=UNIT,..", value_delimiter = ',')]
-    units: Vec<String>,
+    #[arg(long, value_name = "UNIT|A=UNIT,..", value_parser = Words::new)]
+    units: Option<Words>,
     /// Rows drawn as points, at most [default: 3000, in a grid fewer]
     #[arg(long, value_name = "N", value_parser = points, allow_negative_numbers = true)]
     points: Option<usize>,
@@ -60,11 +60,14 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     let d = model.mixture.n_features();
     let names = model.feature_names.as_deref().or(data.names());
     let columns = match &args.axes {
-        Some(wanted) => Some(axes(wanted, names, d).map_err(|e| Failure::BadData(format!("--axes: {e}")))?),
+        Some(Words(wanted)) => {
+            Some(find_columns(wanted, names, d).map_err(|e| Failure::BadData(format!("--axes: {e}")))?)
+        }
         None => None,
     };
-    let titles = titles(&args.units, names, d).map_err(|e| Failure::Usage(format!("--units: {e}")))?;
-    let names = if args.units.is_empty() { names } else { Some(titles.as_slice()) };
+    let units = args.units.as_ref().map_or(&[][..], |Words(units)| units);
+    let titles = titles(units, names, d).map_err(|e| Failure::Usage(format!("--units: {e}")))?;
+    let names = if units.is_empty() { names } else { Some(titles.as_slice()) };
     let what = What { names, columns, points: args.points, seed: args.seed, source: &args.input.input };
     args.output.write(&picture(&model.mixture, &data, &what, console)?, console)
 }
@@ -139,7 +142,7 @@ fn file_name(path: &Path) -> String {
         || input::display(path),
         |name| match name.to_string_lossy().as_ref() {
             "-" => "standard input".to_owned(),
-            name => name.to_owned(),
+            name => shown(name).into_owned(),
         },
     )
 }
@@ -154,31 +157,13 @@ fn titles(units: &[String], names: Option<&[String]>, d: usize) -> Result<Vec<St
     for word in units {
         match word.rsplit_once('=') {
             Some((column, unit)) => {
-                let column = axes(&[column.to_owned()], names, d)?[0];
+                let column = find_columns(&[column], names, d)?[0];
                 titles[column] += &format!(" ({unit})");
             }
             None => titles.iter_mut().for_each(|title| *title += &format!(" ({word})")),
         }
     }
     Ok(titles)
-}
-
-/// Columns by name, or by index where none has that name.
-fn axes(wanted: &[String], names: Option<&[String]>, d: usize) -> Result<Vec<usize>, ColumnError> {
-    let available = || names.map(<[String]>::to_vec).unwrap_or_default();
-    let mut out = Vec::with_capacity(wanted.len());
-    for word in wanted {
-        let named = names.and_then(|names| names.iter().position(|name| name == word));
-        let column = named.or_else(|| word.trim().parse().ok().filter(|column| *column < d));
-        let Some(column) = column else {
-            return Err(ColumnError::Unknown { wanted: word.clone(), available: available(), d });
-        };
-        if out.contains(&column) {
-            return Err(ColumnError::Twice { wanted: word.clone(), available: available(), d });
-        }
-        out.push(column);
-    }
-    Ok(out)
 }
 
 fn points(text: &str) -> Result<usize, String> {
@@ -197,12 +182,12 @@ mod tests {
     #[test]
     fn columns_go_by_name_before_index_and_each_once() {
         let names = ["b", "1", "a"].map(str::to_owned);
-        let of = |wanted: &[&str]| axes(&wanted.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>(), Some(&names), 3);
+        let of = |wanted: &[&str]| find_columns(wanted, Some(&names), 3);
         assert_eq!(of(&["a", "b"]).unwrap(), [2, 0]);
         assert_eq!(of(&["1", "2"]).unwrap(), [1, 2]);
         assert!(of(&["c"]).unwrap_err().to_string().contains("no column 'c': there are b, 1, a"));
         assert!(of(&["a", "2"]).unwrap_err().to_string().contains("twice"));
-        assert!(axes(&["3".to_owned()], None, 3).is_err());
+        assert!(find_columns(&["3"], None, 3).is_err());
         let titles =
             |units: &[&str]| titles(&units.iter().map(|u| (*u).to_owned()).collect::<Vec<_>>(), Some(&names), 3);
         assert_eq!(titles(&["m"]).unwrap(), ["b (m)", "1 (m)", "a (m)"]);

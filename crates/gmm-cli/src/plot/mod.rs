@@ -6,17 +6,15 @@ mod plan;
 pub(crate) mod select;
 mod trace;
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 use gmm_data::{FileError, Problem};
 use gmm_plot::{Format, Picture, SCALES};
 
 use crate::exit::Failure;
+use crate::input;
 use crate::output::{self, Console, is_stdio};
-use crate::{input, interrupt};
 
 const EXAMPLES: &str = "\
 Pictures are SVG or PNG, by the extension, and look the same on every machine. gmm fit --plot and gmm select --plot draw \
@@ -123,7 +121,7 @@ pub(crate) fn write(path: &Path, picture: &Picture, console: &Console) -> anyhow
 fn save(path: &Path, picture: &Picture, scale: f64, console: &Console) -> anyhow::Result<()> {
     let format = Format::of_path(path).unwrap_or(Format::Svg);
     let bytes = picture.bytes(format, scale)?;
-    let _whole = interrupt::hold();
+    let _whole = output::hold(path);
     gmm_data::atomic::write_bytes(path, &bytes)?;
     console.note(|| format!("wrote {} ({} bytes)", path.display(), bytes.len()));
     Ok(())
@@ -132,13 +130,7 @@ fn save(path: &Path, picture: &Picture, scale: f64, console: &Console) -> anyhow
 /// The text of a file, or of standard input.
 fn text(path: &Path) -> anyhow::Result<String> {
     let name = input::display(path);
-    let bytes = if is_stdio(path) {
-        let mut bytes = Vec::new();
-        std::io::stdin().lock().read_to_end(&mut bytes).context("<stdin>")?;
-        bytes
-    } else {
-        std::fs::read(path).map_err(|error| output::file_error(path, error.into()))?
-    };
+    let bytes = gmm_data::read_bytes(path)?;
     Ok(String::from_utf8(bytes).map_err(|_| Failure::BadData(format!("{name}: not text in UTF-8")))?)
 }
 

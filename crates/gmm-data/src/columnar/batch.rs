@@ -2,26 +2,34 @@
 
 use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::{
-    Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type,
-    UInt32Type, UInt64Type,
-};
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Field, Schema};
 use gmm_model::Matrix;
 use ndarray::Array2;
+use serde_json::Value as Json;
 
+use super::values::{Value, flatten};
 use crate::error::Fault;
 use crate::table::find_columns;
-use crate::{Place, Problem, ReadOptions, Table};
+use crate::{DataWarning, Place, Problem, ReadOptions, Table, memory};
 
-/// The columns to read and the type to read them into, decided from the schema before any data are read.
+/// The fields to read and the type to read them into, decided from the schema before any data are read.
 pub(super) struct Plan {
-    /// Index in the file's schema of each column of the table.
-    pub(super) columns: Vec<usize>,
+    /// Index in the file's schema of each field of the table, in the table's order.
+    pub(super) fields: Vec<usize>,
     names: Vec<String>,
+    /// Columns of each field where the schema says so: a field of lists has one for each element.
+    widths: Vec<Option<usize>>,
     single: bool,
+    /// The columns asked for, where single elements of lists are among them.
+    chosen: Option<Vec<Pick>>,
+    warnings: Vec<DataWarning>,
+}
+
+/// A column, or all those of a field.
+enum Pick {
+    Column(String),
+    Field(usize),
 }
 
 impl Plan {
@@ -29,49 +37,97 @@ impl Plan {
     /// Where a column is not there, or one that is to be read does not hold numbers.
     pub(super) fn new(schema: &Schema, options: &ReadOptions) -> Result<Self, Fault> {
         let all: Vec<String> = schema.fields().iter().map(|f| f.name().clone()).collect();
-        let columns = match &options.columns {
-            Some(wanted) => find_columns(wanted, Some(&all), all.len()).map_err(Problem::from)?,
-            None => (0..all.len()).collect(),
-        };
-        for &i in &columns {
-            if !is_numeric(schema.field(i).data_type()) {
-                let others: Vec<_> =
-                    schema.fields().iter().filter(|f| is_numeric(f.data_type())).map(|f| f.name().clone()).collect();
-                return Err(not_numeric(i, schema.field(i), &others));
+        let index = pandas_index(schema);
+        let mut usual: Vec<_> = (0..all.len()).filter(|&i| !index.contains(&all[i])).collect();
+        if usual.is_empty() {
+            // Where there is nothing else it is data.
+            usual = (0..all.len()).collect();
+        }
+        let (fields, chosen) = choose(schema, &all, usual, options)?;
+        // The names that pandas makes up are nobody's feature.
+        let left_out = |name: &&String| !name.starts_with("__index_level_") && all.contains(name);
+        let warned = options.columns.is_none() && fields.len() < all.len();
+        let warnings = index.iter().filter(left_out).filter(|_| warned).map(|name| {
+            let name = crate::error::one_line(name);
+            DataWarning::new(format!("column '{name}' is the index of a pandas frame and left out: name it to read it"))
+        });
+        let warnings = warnings.collect();
+        if let (Some(_), Some(&last)) = (&options.last, fields.last())
+            && element(schema.field(last).data_type()) != schema.field(last).data_type()
+        {
+            return Err(not_numeric(last, schema.field(last), &[]));
+        }
+        for &i in &fields {
+            if !is_readable(schema.field(i).data_type()) {
+                let others = schema.fields().iter().filter(|f| is_readable(f.data_type()));
+                return Err(not_numeric(i, schema.field(i), &others.map(|f| f.name().clone()).collect::<Vec<_>>()));
             }
         }
-        let single = |i: &usize| matches!(schema.field(*i).data_type(), DataType::Float16 | DataType::Float32);
-        let single = !columns.is_empty() && columns.iter().all(single);
-        let names = columns.iter().map(|&i| all[i].clone()).collect();
-        Ok(Self { columns, names, single })
+        let kinds = || fields.iter().map(|&i| schema.field(i).data_type());
+        let single =
+            !fields.is_empty() && kinds().all(|kind| matches!(element(kind), DataType::Float16 | DataType::Float32));
+        let widths = kinds().map(|kind| match kind {
+            DataType::FixedSizeList(_, width) => usize::try_from(*width).ok(),
+            DataType::List(_) | DataType::LargeList(_) => None,
+            _ => Some(1),
+        });
+        let (widths, names) = (widths.collect(), fields.iter().map(|&i| all[i].clone()).collect());
+        Ok(Self { fields, names, widths, single, chosen, warnings })
     }
 
-    /// The same columns in the file's order, which is the order in which a projecting reader returns them.
+    /// The same fields in the file's order, which is the order in which a projecting reader returns them.
     pub(super) fn projection(&self) -> Vec<usize> {
-        let mut sorted = self.columns.clone();
+        let mut sorted = self.fields.clone();
         sorted.sort_unstable();
         sorted
     }
 
-    /// Position of each column of the table in a projected batch.
+    /// Position of each field of the table in a projected batch.
     fn positions(&self) -> Vec<usize> {
         let projection = self.projection();
-        self.columns.iter().map(|c| projection.binary_search(c).expect("the projection holds it")).collect()
+        self.fields.iter().map(|c| projection.binary_search(c).expect("the projection holds it")).collect()
     }
 
-    /// Collects batches that hold the projected columns.
-    pub(super) fn collect(&self, batches: impl Iterator<Item = Result<RecordBatch, Fault>>) -> Result<Table, Fault> {
-        if self.single { self.gather::<f32>(batches, 0) } else { self.gather::<f64>(batches, 0) }
+    /// Collects batches that hold the projected fields; the file promises `n` rows.
+    pub(super) fn collect(
+        &self,
+        batches: impl Iterator<Item = Result<RecordBatch, Fault>>,
+        n: usize,
+    ) -> Result<Table, Fault> {
+        let d: usize = self.widths.iter().map(|width| width.unwrap_or(1)).sum();
+        memory::check(TABLE, n as u128 * d as u128 * if self.single { 4 } else { 8 })?;
+        let table = if self.single { self.gather::<f32>(batches, n) } else { self.gather::<f64>(batches, n) }?;
+        if table.n_rows() != n {
+            return Err(Problem::Corrupt(format!("{n} rows are promised, {} came", table.n_rows())).into());
+        }
+        self.pick(table)
+    }
+
+    /// The columns that were asked for, of those that were read.
+    fn pick(&self, table: Table) -> Result<Table, Fault> {
+        let Some(chosen) = &self.chosen else { return Ok(table) };
+        let names = table.names.clone().unwrap_or_default();
+        let mut words = Vec::new();
+        for pick in chosen {
+            match pick {
+                Pick::Column(name) => words.push(name.clone()),
+                Pick::Field(field) => {
+                    let name = &self.names[*field];
+                    let element = |n: &&String| n.strip_prefix(name).is_some_and(|rest| rest.starts_with('['));
+                    words.extend(names.iter().filter(|n| *n == name || element(n)).cloned());
+                }
+            }
+        }
+        Ok(table.select(&words).map_err(Problem::from)?)
     }
 
     /// The same for batches in memory, a few rows at a time.
     pub(super) fn collect_all(&self, batches: &[RecordBatch]) -> Result<Table, Fault> {
         let n = batches.iter().map(RecordBatch::num_rows).sum();
-        let pieces = pieces(batches).map(Ok);
-        if self.single { self.gather::<f32>(pieces, n) } else { self.gather::<f64>(pieces, n) }
+        self.collect(pieces(batches).map(Ok), n)
     }
 
-    /// Rows of all batches, of which `expected` are known to come.
+    /// Rows of all batches, of which `expected` are to come.
     fn gather<T: Value>(
         &self,
         batches: impl Iterator<Item = Result<RecordBatch, Fault>>,
@@ -80,51 +136,128 @@ impl Plan {
     where
         Matrix: From<Array2<T>>,
     {
-        let d = self.columns.len();
         let positions = self.positions();
+        let mut widths = self.widths.clone();
         let (mut values, mut n) = (Vec::<T>::new(), 0);
-        reserve(&mut values, expected, d)?;
         for batch in batches {
             let batch = batch?;
             let rows = batch.num_rows();
-            let grown = reserve(&mut values, rows, d)?;
-            let start = values.len();
-            values.resize(start + grown, T::default());
-            for (column, &position) in positions.iter().enumerate() {
+            if rows == 0 {
+                continue;
+            }
+            let mut arrays = Vec::with_capacity(positions.len());
+            for (field, &position) in positions.iter().enumerate() {
                 if position >= batch.num_columns() {
                     return Err(Problem::Corrupt("a record batch lacks columns of the schema".to_owned()).into());
                 }
-                let array = batch.column(position);
-                let at = |problem| self.fault(column, None, problem);
-                if array.null_count() > 0 {
-                    let row = (0..rows).find(|&r| array.is_null(r)).unwrap_or(0);
-                    return Err(self.fault(column, Some(n + row), Problem::Missing));
+                let at = |(row, problem): (Option<usize>, _)| self.fault(field, row.map(|row| n + row), problem);
+                let (array, width) = flatten(batch.column(position), widths[field]).map_err(at)?;
+                widths[field] = Some(width);
+                arrays.push((array, width));
+            }
+            let d: usize = arrays.iter().map(|(_, width)| width).sum();
+            let grown = rows.checked_mul(d).ok_or_else(|| Problem::Corrupt("too many values".to_owned()))?;
+            // The first batch makes room for all.
+            let room = if n == 0 { expected.max(rows).saturating_mul(d) } else { grown };
+            memory::reserve(&mut values, room, TABLE)?;
+            let start = values.len();
+            values.resize(start + grown, T::default());
+            let mut first = 0;
+            for (field, (array, width)) in arrays.iter().enumerate() {
+                let out = &mut values[start..];
+                let at = |(i, problem): (Option<usize>, _)| self.fault(field, i.map(|i| n + i / width), problem);
+                if *width == 1 {
+                    T::fill(array, out.iter_mut().skip(first).step_by(d)).map_err(at)?;
+                } else {
+                    let slots = out.chunks_exact_mut(d).flat_map(|row| &mut row[first..first + width]);
+                    T::fill(array, slots).map_err(at)?;
                 }
-                T::fill(array, values[start..].iter_mut().skip(column).step_by(d)).map_err(at)?;
+                first += width;
             }
             n += rows;
         }
         values.shrink_to_fit();
-        let matrix = Array2::from_shape_vec((n, d), values)
-            .map_err(|e| Fault::from(Problem::Corrupt(format!("shape ({n}, {d}): {e}"))))?;
-        Ok(Table { matrix: Matrix::from(matrix), names: Some(self.names.clone()) })
+        let names = self.names.iter().zip(&widths).zip(&self.widths);
+        let names: Vec<String> = names
+            .flat_map(|((name, &width), &known)| match width {
+                Some(1) if known == Some(1) => vec![name.clone()],
+                width => (0..width.unwrap_or(1)).map(|i| format!("{name}[{i}]")).collect(),
+            })
+            .collect();
+        let shape = (n, names.len());
+        let matrix = Array2::from_shape_vec(shape, values)
+            .map_err(|e| Fault::from(Problem::Corrupt(format!("shape {shape:?}: {e}"))))?;
+        Ok(Table { matrix: Matrix::from(matrix), names: Some(names), warnings: self.warnings.clone() })
     }
 
-    fn fault(&self, column: usize, row: Option<usize>, problem: Problem) -> Fault {
-        let name = Some(self.names[column].clone());
-        let place = Place { row: row.map(|r| r as u64), column: Some(self.columns[column]), name, ..Place::default() };
+    fn fault(&self, field: usize, row: Option<usize>, problem: Problem) -> Fault {
+        let name = Some(self.names[field].clone());
+        let place = Place { row: row.map(|r| r as u64), column: Some(self.fields[field]), name, ..Place::default() };
         Fault { place: Box::new(place), problem }
     }
 }
 
-/// Makes room for so many rows more, and returns how many values they are.
-fn reserve<T>(values: &mut Vec<T>, rows: usize, d: usize) -> Result<usize, Fault> {
-    let grown = rows.checked_mul(d).filter(|&more| values.try_reserve(more).is_ok());
-    grown.ok_or_else(|| Problem::Memory { bytes: (rows as u64).saturating_mul(8 * d as u64) }.into())
+/// What memory is for.
+const TABLE: &str = "the table";
+
+/// The fields that are asked for; `emb[3]` is an element of the lists in `emb`, where no column is called that.
+fn choose(
+    schema: &Schema,
+    all: &[String],
+    usual: Vec<usize>,
+    options: &ReadOptions,
+) -> Result<(Vec<usize>, Option<Vec<Pick>>), Fault> {
+    let list = |name: &String| {
+        let field = name.strip_suffix(']')?.rsplit_once('[').filter(|_| !all.contains(name))?.0;
+        let is_list = |i: &usize| element(schema.field(*i).data_type()) != schema.field(*i).data_type();
+        all.iter().position(|name| name == field).filter(is_list)
+    };
+    let wanted = options.columns.as_deref().unwrap_or_default();
+    if !wanted.iter().any(|name| list(name).is_some()) {
+        return Ok((options.choose(Some(all), all.len(), usual).map_err(Problem::from)?, None));
+    }
+    let (mut fields, mut picks) = (Vec::new(), Vec::new());
+    for name in wanted.iter().chain(&options.last) {
+        let found = match list(name) {
+            Some(field) => vec![field],
+            None => find_columns(&[name], Some(all), all.len()).map_err(Problem::from)?,
+        };
+        for field in found {
+            if !fields.contains(&field) {
+                fields.push(field);
+            }
+            let position = fields.iter().position(|&f| f == field).unwrap_or(0);
+            picks.push(if list(name).is_some() { Pick::Column(name.clone()) } else { Pick::Field(position) });
+        }
+    }
+    Ok((fields, Some(picks)))
 }
 
-fn is_numeric(kind: &DataType) -> bool {
-    kind.is_integer() || kind.is_floating() || *kind == DataType::Boolean
+/// The columns in which pandas keeps a table's row labels: they are no features. (Labels 0, 1, .. are no column.)
+fn pandas_index(schema: &Schema) -> Vec<String> {
+    let described = schema.metadata().get("pandas").and_then(|text| serde_json::from_str::<Json>(text).ok());
+    let columns = described.as_ref().and_then(|described| described.get("index_columns")?.as_array());
+    columns.into_iter().flatten().filter_map(|column| column.as_str().map(str::to_owned)).collect()
+}
+
+/// Whether a type holds one number a row.
+pub(super) fn is_number(kind: &DataType) -> bool {
+    kind.is_integer() || kind.is_floating() || kind.is_decimal() || *kind == DataType::Boolean
+}
+
+fn is_readable(kind: &DataType) -> bool {
+    match kind {
+        DataType::Dictionary(_, values) => is_number(values),
+        kind => is_number(element(kind)),
+    }
+}
+
+/// The type of a list's elements; any other type itself.
+fn element(kind: &DataType) -> &DataType {
+    match kind {
+        DataType::FixedSizeList(child, _) | DataType::List(child) | DataType::LargeList(child) => child.data_type(),
+        kind => kind,
+    }
 }
 
 fn not_numeric(column: usize, field: &Field, others: &[String]) -> Fault {
@@ -149,62 +282,6 @@ fn pieces(batches: &[RecordBatch]) -> impl Iterator<Item = RecordBatch> {
         let starts = (0..batch.num_rows()).step_by(PIECE);
         starts.map(|start| batch.slice(start, PIECE.min(batch.num_rows() - start)))
     })
-}
-
-/// What columns are converted to.
-pub(super) trait Value: Copy + Default {
-    fn fill<'a>(array: &ArrayRef, slots: impl Iterator<Item = &'a mut Self>) -> Result<(), Problem>
-    where
-        Self: 'a;
-}
-
-fn other(array: &ArrayRef) -> Problem {
-    Problem::Corrupt(format!("a record batch holds {}, not what the schema says", array.data_type()))
-}
-
-/// Copies one array's values, converted by `$to`.
-macro_rules! copy {
-    ($array:ident, $slots:ident, $type:ty, $to:expr) => {{
-        for (slot, &value) in $slots.zip($array.as_primitive::<$type>().values()) {
-            *slot = $to(value);
-        }
-        Ok(())
-    }};
-}
-
-impl Value for f32 {
-    fn fill<'a>(array: &ArrayRef, slots: impl Iterator<Item = &'a mut Self>) -> Result<(), Problem> {
-        match array.data_type() {
-            DataType::Float16 => copy!(array, slots, Float16Type, Self::from),
-            DataType::Float32 => copy!(array, slots, Float32Type, |v| v),
-            _ => Err(other(array)),
-        }
-    }
-}
-
-impl Value for f64 {
-    fn fill<'a>(array: &ArrayRef, slots: impl Iterator<Item = &'a mut Self>) -> Result<(), Problem> {
-        match array.data_type() {
-            DataType::Float16 => copy!(array, slots, Float16Type, Self::from),
-            DataType::Float32 => copy!(array, slots, Float32Type, Self::from),
-            DataType::Float64 => copy!(array, slots, Float64Type, |v| v),
-            DataType::Int8 => copy!(array, slots, Int8Type, Self::from),
-            DataType::Int16 => copy!(array, slots, Int16Type, Self::from),
-            DataType::Int32 => copy!(array, slots, Int32Type, Self::from),
-            DataType::Int64 => copy!(array, slots, Int64Type, |v| v as Self),
-            DataType::UInt8 => copy!(array, slots, UInt8Type, Self::from),
-            DataType::UInt16 => copy!(array, slots, UInt16Type, Self::from),
-            DataType::UInt32 => copy!(array, slots, UInt32Type, Self::from),
-            DataType::UInt64 => copy!(array, slots, UInt64Type, |v| v as Self),
-            DataType::Boolean => {
-                for (slot, value) in slots.zip(array.as_boolean().values()) {
-                    *slot = Self::from(u8::from(value));
-                }
-                Ok(())
-            }
-            _ => Err(other(array)),
-        }
-    }
 }
 
 /// The schema of a table that is to be written.

@@ -1,8 +1,12 @@
 //! Parquet, Arrow IPC and Arrow in memory: tables in columns.
 
 mod batch;
+mod bounds;
+mod ipc;
+mod pages;
 mod read;
 mod stream;
+mod values;
 mod write;
 
 pub(crate) use read::{read_arrow, read_parquet};

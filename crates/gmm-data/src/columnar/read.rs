@@ -2,17 +2,16 @@
 
 use std::cell::Cell;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
-use std::rc::Rc;
 use std::sync::Once;
 
-use arrow_ipc::reader::{FileReader, StreamReader};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::file::reader::ChunkReader;
 
 use super::batch::Plan;
+use super::pages::check_pages;
 use crate::error::Fault;
 use crate::{Problem, ReadOptions, Table};
 
@@ -52,11 +51,18 @@ fn parquet<R: ChunkReader + 'static>(open: impl Fn() -> io::Result<R>, options: 
     let len = input.len();
     let metadata = ArrowReaderMetadata::load(&input, ArrowReaderOptions::new()).map_err(|e| corrupt(e).offset(len))?;
     let plan = Plan::new(metadata.schema(), options)?;
+    let rows = metadata
+        .metadata()
+        .row_groups()
+        .iter()
+        .try_fold(0usize, |rows, group| rows.checked_add(usize::try_from(group.num_rows()).ok()?));
+    let rows = rows.ok_or_else(|| Problem::Corrupt("a wrong number of rows in the footer".to_owned()))?;
     let read = |plan: &Plan| {
         let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(open()?, metadata.clone());
         let mask = ProjectionMask::roots(builder.parquet_schema(), plan.projection());
+        check_pages(&open()?, metadata.metadata(), &mask)?;
         let batches = builder.with_projection(mask).build().map_err(corrupt)?;
-        plan.collect(batches.map(|batch| batch.map_err(|e| Problem::Corrupt(e.to_string()).into())))
+        plan.collect(batches.map(|batch| batch.map_err(|e| Problem::Corrupt(e.to_string()).into())), rows)
     };
     read(&plan).map_err(|fault| {
         let Problem::Corrupt(_) = fault.problem else { return fault };
@@ -68,44 +74,13 @@ fn parquet<R: ChunkReader + 'static>(open: impl Fn() -> io::Result<R>, options: 
             (fault.place.column, fault.place.name) = (Some(i), Some(name));
             Some(fault)
         };
-        plan.columns.iter().find_map(alone).unwrap_or(fault)
+        plan.fields.iter().find_map(alone).unwrap_or(fault)
     })
 }
 
-/// Reads Arrow IPC: the file form by its magic word, else the stream form.
+/// Reads Arrow IPC, file or stream form.
 pub(crate) fn read_arrow(reader: impl Read + Seek, options: &ReadOptions) -> Result<Table, Fault> {
-    let place = Rc::new(Cell::new(0));
-    let mut reader = Tracked { inner: reader, place: place.clone() };
-    let mut magic = Vec::new();
-    reader.by_ref().take(6).read_to_end(&mut magic)?;
-    reader.seek(SeekFrom::Start(0))?;
-    let result =
-        contained(|| if magic == b"ARROW1" { arrow_file(reader, options) } else { arrow_stream(reader, options) });
-    result.map_err(|fault| match fault.problem {
-        // The reader is at the block that it could not use.
-        Problem::Corrupt(_) => fault.offset(place.get()),
-        _ => fault,
-    })
-}
-
-fn corrupt(e: arrow_schema::ArrowError) -> Fault {
-    Problem::Corrupt(e.to_string()).into()
-}
-
-fn arrow_file<R: Read + Seek>(mut reader: R, options: &ReadOptions) -> Result<Table, Fault> {
-    let schema = FileReader::try_new(&mut reader, None).map_err(corrupt)?.schema();
-    let plan = Plan::new(&schema, options)?;
-    reader.seek(SeekFrom::Start(0))?;
-    let batches = FileReader::try_new(reader, Some(plan.projection())).map_err(corrupt)?;
-    plan.collect(batches.map(|batch| batch.map_err(corrupt)))
-}
-
-fn arrow_stream<R: Read + Seek>(mut reader: R, options: &ReadOptions) -> Result<Table, Fault> {
-    let schema = StreamReader::try_new(&mut reader, None).map_err(corrupt)?.schema();
-    let plan = Plan::new(&schema, options)?;
-    reader.seek(SeekFrom::Start(0))?;
-    let batches = StreamReader::try_new(reader, Some(plan.projection())).map_err(corrupt)?;
-    plan.collect(batches.map(|batch| batch.map_err(corrupt)))
+    contained(|| super::ipc::read(reader, options))
 }
 
 thread_local! {
@@ -132,26 +107,4 @@ fn contained(read: impl FnOnce() -> Result<Table, Fault>) -> Result<Table, Fault
     let result = catch_unwind(AssertUnwindSafe(read));
     CONTAINED.set(outer);
     result.unwrap_or_else(|_| Err(Problem::Corrupt("the file's structure contradicts itself".to_owned()).into()))
-}
-
-/// Remembers how far a reader has got.
-struct Tracked<R> {
-    inner: R,
-    place: Rc<Cell<u64>>,
-}
-
-impl<R: Read> Read for Tracked<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = self.inner.read(buffer)?;
-        self.place.set(self.place.get() + n as u64);
-        Ok(n)
-    }
-}
-
-impl<R: Seek> Seek for Tracked<R> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let place = self.inner.seek(to)?;
-        self.place.set(place);
-        Ok(place)
-    }
 }

@@ -8,7 +8,8 @@ use crate::{FileError, Problem, ReadOptions, Table};
 
 /// The rows of record batches in memory, as another library hands them over by Arrow's C interface.
 ///
-/// Every column must hold numbers or booleans, and none may have nulls. The table is `f32` where all columns are `f16` or
+/// Every column must hold numbers, booleans, or lists of them, as [`read_table`](crate::read_table) reads them, and none may
+/// have nulls. The table is `f32` where all columns are `f16` or
 /// `f32`, else `f64`. Cost: one copy of the values.
 ///
 /// # Errors

@@ -5,6 +5,7 @@ mod parts;
 mod safetensors;
 mod sets;
 
+use std::io::Write;
 use std::path::Path;
 
 use gmm_model::{FitSummary, Mixture};
@@ -49,7 +50,7 @@ impl From<Mixture> for ModelFile {
 /// disagree, and parameters that are no mixture. Nothing is allocated beyond a small multiple of the file's length.
 pub fn read_model(path: impl AsRef<Path>) -> Result<ModelFile, FileError> {
     let path = path.as_ref();
-    let bytes = std::fs::read(path).map_err(|e| Fault::from(e).in_file(path))?;
+    let bytes = crate::read_bytes(path)?;
     parse(&bytes).map_err(|fault| fault.in_file(path))
 }
 
@@ -67,9 +68,17 @@ pub fn read_model_bytes(bytes: &[u8], name: &str) -> Result<ModelFile, FileError
 /// [`FileError`] for another extension, feature names of the wrong number, or from the system; the file appears whole
 /// or not at all.
 pub fn write_model(path: impl AsRef<Path>, model: &ModelFile) -> Result<(), FileError> {
+    stage_model(path, model)?.publish()
+}
+
+/// As [`write_model`], but for the file's name: see [`atomic::stage`].
+///
+/// # Errors
+/// As [`write_model`].
+pub fn stage_model(path: impl AsRef<Path>, model: &ModelFile) -> Result<atomic::Staged, FileError> {
     let path = path.as_ref();
     let bytes = encode(path, model).map_err(|fault| fault.in_file(path))?;
-    atomic::write_bytes(path, &bytes)
+    atomic::stage(path, |out| out.write_all(&bytes).map_err(|e| Fault::from(e).in_file(path)))
 }
 
 /// The JSON text of a model, as [`write_model`] writes it.

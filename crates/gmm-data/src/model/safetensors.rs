@@ -1,11 +1,12 @@
 //! The safetensors form: tensors `weights`, `means`, `covariances` as `f64`; all else as JSON under the metadata key
-//! `gmm-model`.
+//! `gmm-model`, whose field `checksum` is the SHA-256 of the other fields and of the tensors.
 
 use std::collections::HashMap;
 
 use gmm_model::Covariances;
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorView};
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 use super::parts::{Fields, Numbers, assemble};
 use super::{MODEL_FORMAT, ModelFile, json};
@@ -20,8 +21,35 @@ pub(super) fn parse(bytes: &[u8]) -> Result<ModelFile, Fault> {
         Fault::field("__metadata__", Problem::Format(format!("its metadata have no '{MODEL_FORMAT}'")))
     })?;
     let fields = Fields::parse(head)?;
-    let [weights, means, covariances] = ["weights", "means", "covariances"].map(|name| numbers(&tensors, name));
+    // Files of earlier versions have none.
+    if let Some(written) = fields.optional::<String>(CHECKSUM)? {
+        let head: Map<String, Value> = serde_json::from_str(head).map_err(|e| damaged(&e.to_string()))?;
+        if written != checksum(head, |name| tensors.tensor(name).ok()) {
+            return Err(damaged("its checksum is not that of its contents"));
+        }
+    }
+    let [weights, means, covariances] = TENSORS.map(|name| numbers(&tensors, name));
     assemble(&fields, weights?, means?, covariances?)
+}
+
+const TENSORS: [&str; 3] = ["weights", "means", "covariances"];
+const CHECKSUM: &str = "checksum";
+
+fn damaged(why: &str) -> Fault {
+    Fault::field(CHECKSUM, Problem::Corrupt(format!("{why}: the file was damaged, or changed by another program")))
+}
+
+/// The SHA-256 of the fields but for the checksum itself, as compact JSON in their order, and of each tensor that there is: its
+/// name, its shape as JSON, and its bytes.
+fn checksum<'a>(mut head: Map<String, Value>, tensor: impl Fn(&str) -> Option<TensorView<'a>>) -> String {
+    head.shift_remove(CHECKSUM);
+    let mut hash = Sha256::new();
+    hash.update(Value::Object(head).to_string());
+    for (name, tensor) in TENSORS.into_iter().filter_map(|name| Some((name, tensor(name)?))) {
+        hash.update(format!("{name}{}", Value::from(tensor.shape())));
+        hash.update(tensor.data());
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn numbers(tensors: &SafeTensors<'_>, name: &str) -> Result<Numbers, Fault> {
@@ -47,13 +75,14 @@ pub(super) fn to_bytes(model: &ModelFile) -> Result<Vec<u8>, Fault> {
     };
     let (weights, means) = (bytes(mixture.weights().iter()), bytes(mixture.means().iter()));
     let view = |shape, data| TensorView::new(Dtype::F64, shape, data).map_err(failed);
-    let tensors = [
-        ("weights", view(vec![k], &weights)?),
-        ("means", view(vec![k, d], &means)?),
-        ("covariances", view(mixture.covariances().shape().to_vec(), &covariances)?),
-    ];
+    let shapes = [vec![k], vec![k, d], mixture.covariances().shape().to_vec()];
+    let [a, b, c] = shapes;
+    let views = [view(a, &weights)?, view(b, &means)?, view(c, &covariances)?];
+    let tensors: Vec<_> = TENSORS.into_iter().zip(views).collect();
     let mut head: Map<String, Value> = json::head(model).into_iter().map(|(key, v)| (key.to_owned(), v)).collect();
     head.insert("fit".to_owned(), json::fit(model));
+    let of = |name: &str| tensors.iter().find(|(of, _)| *of == name).map(|(_, tensor)| tensor.clone());
+    head.insert(CHECKSUM.to_owned(), checksum(head.clone(), of).into());
     // One key: several would be written in the random order of a hash map, and equal models must give equal bytes.
     let metadata = HashMap::from([(MODEL_FORMAT.to_owned(), Value::Object(head).to_string())]);
     safetensors::serialize(tensors, Some(metadata)).map_err(failed)

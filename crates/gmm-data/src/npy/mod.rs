@@ -13,29 +13,34 @@ use ndarray::{Array2, ArrayD, IxDyn, ShapeBuilder};
 pub(crate) use write::{write_column, write_header, write_matrix, write_matrix_header, write_rows};
 
 use crate::error::Fault;
-use crate::{Array, Problem, ReadOptions, Table};
+use crate::{Array, Problem, ReadOptions, Table, memory};
 use header::Header;
-use values::{Source, Values};
+use values::{Length, Source, Values};
 
 /// Reads an `(n, d)` npy. `len` is the file's length where it is known: the header is compared with it before
 /// anything is allocated.
 pub(crate) fn read_table(reader: impl Read, len: Option<u64>, options: &ReadOptions) -> Result<Table, Fault> {
-    crate::read::select(Table::new(read_matrix(reader, len)?), options)
+    let length = len.map_or(Length::Unknown, Length::Known);
+    crate::read::select(Table::new(read_matrix(reader, length)?), options)
 }
 
 /// Reads a two-dimensional npy into a row-major matrix.
-fn read_matrix(mut reader: impl Read, len: Option<u64>) -> Result<Matrix, Fault> {
+fn read_matrix(mut reader: impl Read, length: Length) -> Result<Matrix, Fault> {
     let header = Header::read(&mut reader)?;
     let (n, d) = match header.shape[..] {
         [n] => return Err(Problem::OneDimensional { n }.into()),
         [n, d] => (n, d),
         _ => return Err(Problem::Dimensions { shape: header.shape }.into()),
     };
-    let mut source = Source::new(reader, &header, len)?;
+    let mut source = Source::new(reader, &header, length)?;
     // A transposed array is scattered to its place while it is read, where its size is certain; else it is read as
     // it comes and transposed in a copy.
-    let scatter = header.fortran && len.is_some() && n > 1 && d > 1;
+    let scatter = header.fortran && matches!(length, Length::Known(_)) && n > 1 && d > 1;
     let values = if scatter { source.read_transposed(n, d)? } else { source.read()? };
+    if header.fortran && !scatter {
+        // It is transposed in a copy.
+        memory::check("the array in row-major order", values.bytes())?;
+    }
     let shape = (n, d).set_f(header.fortran && !scatter);
     let bad = |_| Fault::corrupt(header.offset, format!("shape {:?} is too large", header.shape));
     Ok(match values {
@@ -45,9 +50,12 @@ fn read_matrix(mut reader: impl Read, len: Option<u64>) -> Result<Matrix, Fault>
 }
 
 /// Reads an npy of any number of dimensions, in standard order.
-fn read_array(mut reader: impl Read, len: Option<u64>) -> Result<Array, Fault> {
+fn read_array(mut reader: impl Read, length: Length) -> Result<Array, Fault> {
     let header = Header::read(&mut reader)?;
-    let values = Source::new(reader, &header, len)?.read()?;
+    let values = Source::new(reader, &header, length)?.read()?;
+    if header.fortran {
+        memory::check("the array in row-major order", values.bytes())?;
+    }
     let shape = IxDyn(&header.shape).set_f(header.fortran);
     let bad = |_| Fault::corrupt(header.offset, format!("shape {:?} is too large", header.shape));
     Ok(match values {

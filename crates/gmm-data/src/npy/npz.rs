@@ -8,6 +8,7 @@ use ndarray::ArrayD;
 use zip::ZipArchive;
 use zip::result::ZipError;
 
+use super::values::Length;
 use crate::error::Fault;
 use crate::{FileError, Problem, ReadOptions, Table};
 
@@ -52,7 +53,9 @@ pub fn read_npz(path: impl AsRef<Path>) -> Result<Vec<(String, Array)>, FileErro
         let names = names(&archive);
         names
             .into_iter()
-            .map(|name| Ok((name.clone(), member(&mut archive, &name, |r| super::read_array(r, None))?)))
+            .map(|name| {
+                Ok((name.clone(), member(&mut archive, &name, |reader, length| super::read_array(reader, length))?))
+            })
             .collect()
     };
     read().map_err(|fault| fault.in_file(path))
@@ -70,7 +73,7 @@ pub fn read_npz_array(path: impl AsRef<Path>, name: &str) -> Result<Array, FileE
         if !found.iter().any(|n| n == name) {
             return Err(Problem::Array { wanted: name.to_owned(), found }.into());
         }
-        member(&mut archive, name, |r| super::read_array(r, None))
+        member(&mut archive, name, |reader, length| super::read_array(reader, length))
     };
     read().map_err(|fault| fault.in_file(path))
 }
@@ -88,7 +91,9 @@ pub(crate) fn read_table(reader: impl Read + Seek, options: &ReadOptions) -> Res
         let wanted = options.array.clone().unwrap_or_else(|| USUAL.join("' or '"));
         return Err(Problem::Array { wanted, found }.into());
     };
-    member(&mut archive, name, |r| super::read_table(r, None, options))
+    member(&mut archive, name, |reader, length| {
+        crate::read::select(Table::new(super::read_matrix(reader, length)?), options)
+    })
 }
 
 fn open<R: Read + Seek>(reader: R) -> Result<ZipArchive<R>, Fault> {
@@ -103,15 +108,16 @@ fn names<R: Read + Seek>(archive: &ZipArchive<R>) -> Vec<String> {
 fn member<R: Read + Seek, T>(
     archive: &mut ZipArchive<R>,
     name: &str,
-    read: impl FnOnce(&mut dyn Read) -> Result<T, Fault>,
+    read: impl FnOnce(&mut dyn Read, Length) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
     let in_array = |mut fault: Fault| {
         fault.place.field = Some(name.to_owned());
         fault
     };
     let file = archive.by_name(&format!("{name}.npy")).map_err(|e| in_array(fault(e)))?;
+    let promised = Length::Promised(file.size());
     let mut reader = Counted { inner: BufReader::with_capacity(1 << 16, file), read: 0 };
-    let result = read(&mut reader);
+    let result = read(&mut reader, promised);
     result.map_err(|mut fault| {
         // A stream that does not inflate, or whose checksum differs, is an I/O error of the reader's.
         if let Problem::Io(e) = &fault.problem {

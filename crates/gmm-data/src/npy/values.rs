@@ -5,8 +5,8 @@ use std::io::Read;
 use half::f16;
 
 use super::header::{Header, Kind};
-use crate::Problem;
 use crate::error::Fault;
+use crate::memory;
 
 /// Values in the file's order: `f32` for `f2` and `f4`, `f64` for all else.
 pub(super) enum Values {
@@ -14,8 +14,28 @@ pub(super) enum Values {
     F64(Vec<f64>),
 }
 
+impl Values {
+    /// Bytes in memory.
+    pub(super) fn bytes(&self) -> u128 {
+        match self {
+            Self::F32(values) => size_of_val(&values[..]) as u128,
+            Self::F64(values) => size_of_val(&values[..]) as u128,
+        }
+    }
+}
+
 /// Bytes converted at a time; a multiple of every type's size.
 const BLOCK: usize = 1 << 18;
+
+/// What is known of an array's length before it is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Length {
+    /// The file has so many bytes.
+    Known(u64),
+    /// An archive's directory says so, which may lie.
+    Promised(u64),
+    Unknown,
+}
 
 /// The part of a file after its header.
 pub(super) struct Source<'a, R> {
@@ -25,9 +45,9 @@ pub(super) struct Source<'a, R> {
 }
 
 impl<'a, R: Read> Source<'a, R> {
-    /// Compares the header with the file's length, where that is known.
-    pub(super) fn new(reader: R, header: &'a Header, len: Option<u64>) -> Result<Self, Fault> {
-        if let Some(len) = len {
+    /// Compares the header with the length.
+    pub(super) fn new(reader: R, header: &'a Header, length: Length) -> Result<Self, Fault> {
+        if let Length::Known(len) | Length::Promised(len) = length {
             let bytes = header.count as u64 * header.kind.size() as u64;
             let end = header.offset.saturating_add(bytes);
             if len < end {
@@ -41,12 +61,13 @@ impl<'a, R: Read> Source<'a, R> {
                 return Err(Fault::corrupt(end, format!("{} bytes after the last value", len - end)));
             }
         }
-        Ok(Self { reader, header, known: len.is_some() })
+        Ok(Self { reader, header, known: matches!(length, Length::Known(_)) })
     }
 
     /// All values, in the file's order.
     pub(super) fn read(&mut self) -> Result<Values, Fault> {
         let capacity = if self.known { self.header.count } else { 0 };
+        memory::check(WHAT, self.bytes())?;
         if self.single() {
             let mut out: Vec<f32> = reserve(capacity)?;
             self.blocks(|_, block| push(&mut out, block))?;
@@ -89,6 +110,11 @@ impl<'a, R: Read> Source<'a, R> {
         }
     }
 
+    /// Bytes that the values take.
+    const fn bytes(&self) -> u128 {
+        self.header.count as u128 * if self.single() { 4 } else { 8 }
+    }
+
     const fn single(&self) -> bool {
         matches!(self.header.kind, Kind::F2 | Kind::F4)
     }
@@ -124,20 +150,19 @@ impl<'a, R: Read> Source<'a, R> {
 
 fn reserve<T>(count: usize) -> Result<Vec<T>, Fault> {
     let mut out = Vec::new();
-    out.try_reserve_exact(count).map_err(|_| no_memory::<T>(count))?;
+    memory::reserve(&mut out, count, WHAT)?;
     Ok(out)
 }
 
 /// Grows as values come, never by what a header claims.
 fn push<T: Copy>(out: &mut Vec<T>, block: &[T]) -> Result<(), Fault> {
-    out.try_reserve(block.len()).map_err(|_| no_memory::<T>(block.len()))?;
+    memory::reserve(out, block.len(), WHAT)?;
     out.extend_from_slice(block);
     Ok(())
 }
 
-fn no_memory<T>(count: usize) -> Fault {
-    Problem::Memory { bytes: (count * size_of::<T>()) as u64 }.into()
-}
+/// What memory is for.
+const WHAT: &str = "the array";
 
 /// A type to which values are converted.
 trait Number: Sized {

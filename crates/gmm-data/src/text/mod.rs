@@ -1,8 +1,62 @@
 //! Text tables: csv, tsv and their relatives.
 
+mod dialect;
+mod doubts;
+mod encoding;
 mod lines;
+mod number;
 mod read;
 mod write;
 
 pub(crate) use read::read;
 pub(crate) use write::{write_column, write_table};
+
+/// What stands between two fields of a text table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Separator {
+    /// One byte of ASCII.
+    Byte(u8),
+    /// Any run of blanks and tabs.
+    Blanks,
+}
+
+impl std::str::FromStr for Separator {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let byte = match text {
+            "comma" => b',',
+            "semicolon" => b';',
+            "tab" | "\\t" => b'\t',
+            "bar" | "pipe" => b'|',
+            " " | "blank" | "blanks" | "space" | "spaces" => return Ok(Self::Blanks),
+            _ => match text.as_bytes() {
+                // What is part of numbers, and what has another meaning, separates nothing.
+                &[b] if b.is_ascii() && !b.is_ascii_alphanumeric() && !b"\"'.+-#\r\n\0".contains(&b) => b,
+                _ => return Err("it must be one character, such as ',' ';' '|' or ':', or tab or blank".to_owned()),
+            },
+        };
+        Ok(Self::Byte(byte))
+    }
+}
+
+/// The decimal sign of a text table's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decimal {
+    /// `1.5`
+    Point,
+    /// `1,5`
+    Comma,
+}
+
+impl std::str::FromStr for Decimal {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "." | "point" => Ok(Self::Point),
+            "," | "comma" => Ok(Self::Comma),
+            _ => Err("it must be '.' or ','".to_owned()),
+        }
+    }
+}

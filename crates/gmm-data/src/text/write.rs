@@ -46,8 +46,13 @@ fn write_header(out: &mut impl Write, names: &[String], separator: char) -> io::
     // Where a name could be a number all are quoted, by which the reader knows them from a row.
     let number = |name: &String| name.trim().parse::<f64>().is_ok();
     let all = names.iter().any(number) || names.iter().all(|name| name.trim().is_empty());
-    let quoted: Vec<_> = names.iter().map(|name| quote(name, separator, all)).collect();
-    writeln!(out, "{}", quoted.join(&separator.to_string()))
+    for (i, name) in names.iter().enumerate() {
+        if i > 0 {
+            write!(out, "{separator}")?;
+        }
+        out.write_all(quote(name, separator, all).as_bytes())?;
+    }
+    out.write_all(b"\n")
 }
 
 fn quote(name: &str, separator: char, always: bool) -> Cow<'_, str> {

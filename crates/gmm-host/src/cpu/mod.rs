@@ -6,6 +6,7 @@
 //! gives the same bits.
 
 mod e_step;
+pub(crate) mod few;
 mod layout;
 mod math;
 mod mixing;
@@ -18,13 +19,15 @@ mod terms;
 use std::ops::Range;
 use std::sync::Arc;
 
-use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics};
+use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, Statistics};
 use ndarray::ArrayView2;
 
 use crate::engine::check_features;
 use crate::init::{RowDraw, WeighedRows, rows_of};
 use crate::products::{Kind, Multiplier};
-use crate::{Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted, memory, shift};
+use crate::{
+    Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted, default_threads, memory, shift,
+};
 use layout::Layout;
 use passes::Passes;
 use simd::{Dispatch, Machine};
@@ -46,7 +49,7 @@ pub struct CpuEngine {
 }
 
 impl CpuEngine {
-    /// An engine with its own threads; 0 takes one per core that this process may use.
+    /// An engine with its own threads; 0 takes [`default_threads`].
     ///
     /// # Errors
     /// [`Error::Device`] where the threads cannot be started.
@@ -71,6 +74,7 @@ impl CpuEngine {
     }
 
     fn on(threads: usize, machine: Machine) -> Result<Self, Error> {
+        let threads = if threads == 0 { default_threads() } else { threads };
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|i| format!("gmm-{i}"))
@@ -102,6 +106,20 @@ impl Engine for CpuEngine {
 
     fn multiplier(&self) -> Result<Multiplier, Error> {
         Ok(Multiplier(Kind::Cpu(self.clone())))
+    }
+
+    fn evaluate_few(
+        &self,
+        data: &Dataset,
+        precision: Precision,
+        shift: &[f64],
+        mixture: &PrecisionMixture<'_>,
+        want: &mut Wanted<'_>,
+    ) -> Result<Option<Evaluation>, Error> {
+        if data.n_rows() > few::MOST {
+            return Ok(None);
+        }
+        few::evaluate(self.machine, Some(&self.pool), data, precision, shift, mixture, std::mem::take(want)).map(Some)
     }
 
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
@@ -247,6 +265,12 @@ impl<T: Dispatch> Resident for CpuRows<T> {
             return wide.evaluate(mixture, want);
         }
         let terms = Terms::new(mixture, &self.layout.shift);
+        self.passes.evaluate(&self.layout, &terms, want)
+    }
+
+    fn evaluate_precisions(&mut self, mixture: &PrecisionMixture<'_>, want: Wanted<'_>) -> Result<Evaluation, Error> {
+        check_features(self.layout.d, mixture.n_features())?;
+        let terms = Terms::of_precisions(mixture, &self.layout.shift)?;
         self.passes.evaluate(&self.layout, &terms, want)
     }
 

@@ -1,6 +1,8 @@
 //! A mixture's parameters as the kernels read them: relative to the data's shift, in the engine's precision.
 
-use gmm_model::{Cholesky, CovarianceType, Factors, Mixture};
+use std::borrow::Cow;
+
+use gmm_model::{Cholesky, CovarianceType, FactorShape, Factors, Mixture, ModelError, Numbers, PrecisionMixture};
 use ndarray::ArrayView2;
 
 use super::simd::Real;
@@ -34,6 +36,8 @@ pub(crate) enum Scales<T> {
     Diag(Vec<T>, Option<Vec<T>>),
     /// Reciprocal standard deviations, `(k,)`.
     Spherical(Vec<T>),
+    /// Factors of the precisions: one per component, or one for all.
+    Precisions(Vec<Columns<T>>),
 }
 
 impl<T: Real> Terms<T> {
@@ -64,6 +68,71 @@ impl<T: Real> Terms<T> {
         let weights = mixture.weights().iter().map(|w| T::of(*w)).collect();
         Self { k, d, kind: mixture.covariance_type(), means, constants, weights, scales }
     }
+}
+
+impl<T: Real> Terms<T> {
+    /// Of a mixture that is given by factors of its precisions.
+    ///
+    /// # Errors
+    /// [`ModelError`] of a factor that is not finite, or singular.
+    pub(crate) fn of_precisions(mixture: &PrecisionMixture<'_>, shift: &[f64]) -> Result<Self, ModelError> {
+        let d = mixture.n_features();
+        mixture.check_factors()?;
+        let one = |c: usize| Columns::new(&converted(mixture.factor(c)), d, mixture.factor_shape(c));
+        let scales = match mixture.covariance_type() {
+            CovarianceType::Full | CovarianceType::Tied => {
+                Scales::Precisions((0..mixture.n_factors()).map(one).collect())
+            }
+            CovarianceType::Diag | CovarianceType::Spherical => Scales::Diag(reciprocal_deviations(mixture), None),
+        };
+        let shapes = |c: usize| match &scales {
+            Scales::Precisions(all) => all[c.min(all.len() - 1)].shape,
+            _ => FactorShape::Upper,
+        };
+        let shapes: Vec<FactorShape> = (0..mixture.n_components()).map(shapes).collect();
+        Self::without_scales(mixture, shift, &shapes).map(|terms| Self { scales, ..terms })
+    }
+
+    /// All but the scales, for factors of these shapes.
+    ///
+    /// # Errors
+    /// [`ModelError`] of a factor that is singular.
+    pub(crate) fn without_scales(
+        mixture: &PrecisionMixture<'_>,
+        shift: &[f64],
+        shapes: &[FactorShape],
+    ) -> Result<Self, ModelError> {
+        let (k, d) = mixture.means().dim();
+        let constant = |c: usize| Ok(T::of(mixture.log_weight(c) + mixture.log_normalizer(c, shapes[c])?));
+        Ok(Self {
+            k,
+            d,
+            // What a pass over one of many factors costs, and what a pass over deviations does.
+            kind: match mixture.covariance_type() {
+                CovarianceType::Full | CovarianceType::Tied => CovarianceType::Full,
+                CovarianceType::Diag | CovarianceType::Spherical => CovarianceType::Diag,
+            },
+            means: relative(mixture.means(), shift),
+            constants: (0..k).map(constant).collect::<Result<_, ModelError>>()?,
+            weights: mixture.weights().iter().map(|w| T::of(*w)).collect(),
+            scales: Scales::Precisions(Vec::new()),
+        })
+    }
+}
+
+/// The numbers in `T`, in their own memory where they are in `T` already.
+pub(crate) fn converted<T: Real>(numbers: Numbers<'_>) -> Cow<'_, [T]> {
+    match numbers {
+        Numbers::F32(all) => T::all_of_f32(all),
+        Numbers::F64(all) => T::all_of_f64(all),
+    }
+}
+
+/// Reciprocal standard deviations of each component and column, `(k, d)`; the kind is diag or spherical.
+pub(crate) fn reciprocal_deviations<T: Real>(mixture: &PrecisionMixture<'_>) -> Vec<T> {
+    let all = converted::<T>(mixture.factors());
+    let times = mixture.n_components() * mixture.n_features() / all.len();
+    all.iter().flat_map(|scale| std::iter::repeat_n(*scale, times)).collect()
 }
 
 /// `centre − shift` in `T`, `(k, d)`.
@@ -132,5 +201,36 @@ impl<T: Real> Triangle<T> {
     /// Length of `cells`.
     pub(crate) const fn len(d: usize) -> usize {
         2 * d + d * (d - 1) / 2
+    }
+}
+
+/// A factor `U` of a precision laid out for `y = Uᵀz` by tiles of [`TILE`] entries of `y`, the first one of those that fill
+/// no tile: for each tile, row by row of `U` that has entries other than 0 in its columns, those entries.
+pub(crate) struct Columns<T> {
+    pub(crate) d: usize,
+    pub(crate) shape: FactorShape,
+    pub(crate) cells: Vec<T>,
+}
+
+impl<T: Real> Columns<T> {
+    /// `u` is `(d, d)`.
+    fn new(u: &[T], d: usize, shape: FactorShape) -> Self {
+        let mut made = Self { d, shape, cells: Vec::new() };
+        let len = made.tiles().map(|(first, end)| shape.rows(first, end, d).len() * (end - first)).sum();
+        made.cells.reserve_exact(len);
+        for (first, end) in made.tiles() {
+            for j in shape.rows(first, end, d) {
+                made.cells.extend_from_slice(&u[j * d..][first..end]);
+            }
+        }
+        made
+    }
+
+    /// First entry of `y` and the one after the last, tile by tile.
+    #[inline(always)]
+    pub(crate) fn tiles(&self) -> impl Iterator<Item = (usize, usize)> + use<T> {
+        let odd = self.d % TILE;
+        let first = if odd == 0 { TILE } else { odd };
+        (first..=self.d).step_by(TILE).map(|end| (end.saturating_sub(TILE), end))
     }
 }

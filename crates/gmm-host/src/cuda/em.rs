@@ -165,7 +165,7 @@ impl<T: Number> CudaRows<T> {
             time.time += std::time::Duration::from_secs_f64(seconds);
             run.on_device = Some(time);
             seen(run, known)?;
-            if done != 0 {
+            if done != 0 || run.finished {
                 return Ok(Left::AtTheEnd);
             }
             first_guess = seconds / f64::from(last - next + 1);

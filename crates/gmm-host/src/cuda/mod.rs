@@ -57,11 +57,12 @@ mod workspace;
 
 use std::sync::Arc;
 
-use gmm_model::{Dataset, Precision};
+use gmm_model::{Dataset, Precision, PrecisionMixture};
 
+use crate::cpu::few;
 use crate::engine::check_features;
 use crate::products::{Kind, Multiplier};
-use crate::{Engine, Error, Resident};
+use crate::{Engine, Error, Evaluation, Resident, Wanted};
 use device::Gpu;
 use plan::Forced;
 use products::CudaMultiplier;
@@ -173,6 +174,17 @@ impl Engine for CudaEngine {
 
     fn multiplier(&self) -> Result<Multiplier, Error> {
         Ok(Multiplier(Kind::Cuda(CudaMultiplier::new(self.gpu.clone()))))
+    }
+
+    fn evaluate_few(
+        &self,
+        data: &Dataset,
+        precision: Precision,
+        shift: &[f64],
+        mixture: &PrecisionMixture<'_>,
+        want: &mut Wanted<'_>,
+    ) -> Result<Option<Evaluation>, Error> {
+        few::evaluate_beside_a_device(data, precision, shift, mixture, want)
     }
 
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {

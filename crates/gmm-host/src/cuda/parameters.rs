@@ -1,8 +1,8 @@
 //! A mixture's parameters as the kernels read them: relative to the rows' shift, in the engine's precision.
 
 use gmm_kernels::layout::{PANEL, panel_index, panel_len};
-use gmm_model::{Cholesky, Factors, Mixture};
-use ndarray::ArrayView2;
+use gmm_model::{Cholesky, CovarianceType, Factors, Mixture, Numbers, PrecisionMixture};
+use ndarray::{ArrayView1, ArrayView2};
 use rayon::prelude::*;
 
 use super::upload::Number;
@@ -24,18 +24,66 @@ fn split<T: Number>(m: f64, s: f64) -> (T, T) {
     (high, T::from_f64(difference - high.to_f64()))
 }
 
-/// Writes all parameters; how many numbers they are.
-pub(crate) fn fill<T: Number>(mixture: &Mixture, shift: &[f64], at: &Parameters, out: &mut [T]) -> usize {
+/// Writes means, `ln w_c` with the log normalisers, and weights.
+fn heads<T: Number>(
+    means: ArrayView2<'_, f64>,
+    scales: impl Iterator<Item = f64>,
+    weights: ArrayView1<'_, f64>,
+    shift: &[f64],
+    at: &Parameters,
+    out: &mut [T],
+) {
     let (high, low) = out.split_at_mut(at.mean_low);
-    centres(mixture.means(), shift, &mut high[at.mean_high..], low);
-    for (c, w) in mixture.weights().iter().enumerate() {
-        let scale = mixture.log_weight(c) + mixture.log_normalizer(c);
+    centres(means, shift, &mut high[at.mean_high..], low);
+    for (c, (w, scale)) in weights.iter().zip(scales).enumerate() {
         let high = T::from_f64(scale);
         // A weight of 0 has minus infinity, of which nothing is lost.
         let low = if scale.is_finite() { scale - high.to_f64() } else { 0.0 };
         (out[at.log_scale + c], out[at.log_scale_low + c]) = (high, T::from_f64(low));
         out[at.weights + c] = T::from_f64(*w);
     }
+}
+
+/// As [`fill`], with factors of precisions, which are upper triangular where they are matrices.
+pub(crate) fn fill_precisions<T: Number>(
+    mixture: &PrecisionMixture<'_>,
+    scales: &[f64],
+    shift: &[f64],
+    at: &Parameters,
+    out: &mut [T],
+) -> usize {
+    heads(mixture.means(), scales.iter().copied(), mixture.weights(), shift, at, out);
+    let factor = &mut out[at.factor..];
+    match mixture.covariance_type() {
+        CovarianceType::Full | CovarianceType::Tied => {
+            let each = panel_len(shift.len() as u32) as usize;
+            let slots = factor[..each * mixture.n_factors()].par_chunks_exact_mut(each);
+            let fill = |(c, slot)| precision_panels(mixture.factor(c), shift.len(), slot);
+            slots.enumerate().with_min_len((1 << 14) / each + 1).for_each(fill);
+        }
+        CovarianceType::Diag | CovarianceType::Spherical => {
+            let all = mixture.factors();
+            factor.iter_mut().zip(0..all.len()).for_each(|(slot, i)| *slot = T::from_f64(all.at(i)));
+        }
+    }
+    at.len
+}
+
+/// `Uᵀ` of an upper factor, `(d, d)`, in panels; zeros past `d`.
+fn precision_panels<T: Number>(u: Numbers<'_>, d: usize, out: &mut [T]) {
+    let side = PANEL as usize;
+    for i in 0..d.next_multiple_of(side) {
+        for j in 0..i / side * side + side {
+            let value = if i < d && j <= i { u.at(j * d + i) } else { 0.0 };
+            out[panel_index(i as u32, j as u32) as usize] = T::from_f64(value);
+        }
+    }
+}
+
+/// Writes all parameters; how many numbers they are.
+pub(crate) fn fill<T: Number>(mixture: &Mixture, shift: &[f64], at: &Parameters, out: &mut [T]) -> usize {
+    let scales = (0..mixture.n_components()).map(|c| mixture.log_weight(c) + mixture.log_normalizer(c));
+    heads(mixture.means(), scales, mixture.weights(), shift, at, out);
     let d = shift.len();
     let factor = &mut out[at.factor..];
     match mixture.factors() {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use cust::memory::AsyncCopyDestination;
 use gmm_kernels::layout::tiled_len;
-use gmm_model::{CovarianceType, Mixture, Statistics};
+use gmm_model::{CovarianceType, Mixture, PrecisionMixture, Statistics};
 use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
 
@@ -46,6 +46,7 @@ impl<T: Number> CudaRows<T> {
             log_scale_low: device.index(at.log_scale_low..at.weights),
             weights: device.index(at.weights..at.factor),
             factor: device.index(at.factor..),
+            of_precisions: false,
         })
     }
 
@@ -184,14 +185,40 @@ impl<T: Number> CudaRows<T> {
     }
 
     pub(super) fn evaluate_here(&mut self, mixture: &Mixture, want: &mut Wanted<'_>) -> Result<Evaluation, Error> {
-        let k = mixture.n_components();
+        let (kind, k) = (mixture.covariance_type(), mixture.n_components());
+        self.evaluate_filled(kind, k, false, |shift, at, out| parameters::fill(mixture, shift, at, out), want)
+    }
+
+    /// [`evaluate_here`](Self::evaluate_here) from factors of precisions, which are upper triangular where they are matrices;
+    /// `scales` are `ln w_c` and the log normalisers, `(k,)`.
+    pub(super) fn evaluate_precisions_here(
+        &mut self,
+        mixture: &PrecisionMixture<'_>,
+        scales: &[f64],
+        want: &mut Wanted<'_>,
+    ) -> Result<Evaluation, Error> {
+        let (kind, k) = (mixture.covariance_type(), mixture.n_components());
+        let fill = |shift: &[f64], at: &Parameters, out: &mut [T]| {
+            parameters::fill_precisions(mixture, scales, shift, at, out)
+        };
+        self.evaluate_filled(kind, k, true, fill, want)
+    }
+
+    fn evaluate_filled(
+        &mut self,
+        kind: CovarianceType,
+        k: usize,
+        of_precisions: bool,
+        fill: impl FnOnce(&[f64], &Parameters, &mut [T]) -> usize,
+        want: &mut Wanted<'_>,
+    ) -> Result<Evaluation, Error> {
         let extras = Extras {
             row_major: want.responsibilities.is_some(),
             log_densities: want.log_densities.is_some(),
             labels: want.labels.is_some(),
         };
-        let (shape, plan) = self.prepare(mixture.covariance_type(), k, extras)?;
-        let model = self.parameters(&shape, |shift, at, out| parameters::fill(mixture, shift, at, out))?;
+        let (shape, plan) = self.prepare(kind, k, extras)?;
+        let model = Model { of_precisions, ..self.parameters(&shape, fill)? };
         for (start, chunk) in self.chunks(&plan) {
             let (w, m) = (&self.workspace, chunk.n as usize);
             let rows = start..start + m;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gmm_model::{CovarianceType, Mixture, Statistics};
+use gmm_model::{CovarianceType, FactorShape, Mixture, PrecisionMixture, Statistics};
 use ndarray::{Array2, ArrayView2, ArrayView3};
 
 use super::columns::DeviceColumn;
@@ -109,6 +109,23 @@ impl<T: Number> Resident for CudaRows<T> {
     fn evaluate(&mut self, mixture: &Mixture, mut want: Wanted<'_>) -> Result<Evaluation, Error> {
         check_features(self.d, mixture.n_features())?;
         self.run(|rows| rows.evaluate_here(mixture, &mut want))
+    }
+
+    fn evaluate_precisions(
+        &mut self,
+        mixture: &PrecisionMixture<'_>,
+        mut want: Wanted<'_>,
+    ) -> Result<Evaluation, Error> {
+        check_features(self.d, mixture.n_features())?;
+        mixture.check_factors()?;
+        let is_matrix = matches!(mixture.covariance_type(), CovarianceType::Full | CovarianceType::Tied);
+        if is_matrix && (0..mixture.n_factors()).any(|c| mixture.factor_shape(c) != FactorShape::Upper) {
+            // Square roots that users set themselves: the kernels' panels have no room for them.
+            return self.evaluate(&mixture.to_mixture()?, want);
+        }
+        let scale = |c| Ok(mixture.log_weight(c) + mixture.log_normalizer(c, FactorShape::Upper)?);
+        let scales: Vec<f64> = (0..mixture.n_components()).map(scale).collect::<Result<_, Error>>()?;
+        self.run(|rows| rows.evaluate_precisions_here(mixture, &scales, &mut want))
     }
 
     fn column(&mut self) -> Result<Option<DeviceColumn>, Error> {

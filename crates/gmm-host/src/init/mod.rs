@@ -3,6 +3,7 @@
 mod drawn;
 mod kmeans;
 mod picked;
+mod weighted;
 
 use std::str::FromStr;
 
@@ -26,9 +27,12 @@ pub enum Init {
     KMeans,
     /// k-means++ seeding alone, on such a sample; each row goes to its nearest seed.
     KMeansPlusPlus,
-    /// Means are different rows drawn at random; all components start with the data's covariance and equal weights.
+    /// Means are different rows drawn at random; all components start with the data's covariance and equal weights. Rows are
+    /// drawn in proportion to their weights: where those are whole numbers, the draw is that from the rows repeated so
+    /// often, among which two copies of a row are different rows.
     RandomRows,
-    /// Random responsibilities for every row.
+    /// Random responsibilities for every row. A row of weight 2 draws once and counts twice, where two equal rows draw twice:
+    /// the start is another than that of the repeated rows, although its mean over all seeds is the same.
     Random,
     /// As random rows, but the rows are evenly spaced: nothing is drawn.
     Stride,
@@ -98,7 +102,7 @@ pub fn start(
     let statistics = match init {
         Init::Given(mixture) => return Ok((mixture.as_ref().clone(), 0)),
         Init::RandomRows => {
-            let chosen = draws.distinct_indices(data.dim().0, k);
+            let chosen = weighted::random_rows(data.dim().0, data.weights(), k, draws);
             return Ok((around_rows(rows, start, &chosen)?, 0));
         }
         Init::Stride => {

@@ -61,7 +61,7 @@ pub(super) unsafe fn squared_distance<T: Real>(
 
 /// `f` of 0 to 7, written out: an array indexed by a loop that the compiler leaves rolled would leave the registers.
 #[inline(always)]
-fn each(mut f: impl FnMut(usize)) {
+pub(super) fn each(mut f: impl FnMut(usize)) {
     f(0);
     f(1);
     f(2);
@@ -74,7 +74,7 @@ fn each(mut f: impl FnMut(usize)) {
 
 /// Column `j` of a panel.
 #[inline(always)]
-unsafe fn eight<T: Real>(panel: *const T, j: u32) -> [T; PANEL as usize] {
+pub(super) unsafe fn eight<T: Real>(panel: *const T, j: u32) -> [T; PANEL as usize] {
     let p = panel.wrapping_add((j * PANEL) as usize);
     // SAFETY: `j` is a column of the panel; panels are 16-byte aligned since their lengths are multiples of 64.
     let ([a, b, c, d], [e, f, g, h]) = unsafe { (T::global_load4(p), T::global_load4(p.wrapping_add(4))) };

@@ -7,6 +7,7 @@
 
 pub mod diag;
 pub mod full;
+pub mod precision;
 pub mod spherical;
 pub mod tied;
 
@@ -66,6 +67,10 @@ kernels! {
     tied_large => e_step_tied_large_f32, e_step_tied_large_f64, tied::in_scratch, shared_bytes;
     /// Diagonal covariances.
     diag => e_step_diag_f32, e_step_diag_f64, diag::body, shared_bytes;
+    /// Full, by factors of the precisions.
+    precision_full => e_step_precision_full_f32, e_step_precision_full_f64, precision::full, shared_bytes;
+    /// Tied, by a factor of the precision.
+    precision_tied => e_step_precision_tied_f32, e_step_precision_tied_f64, precision::tied, shared_bytes;
     /// Spherical covariances.
     spherical => e_step_spherical_f32, e_step_spherical_f64, spherical::body, shared_bytes;
 }

@@ -2,10 +2,10 @@
 
 use crate::compare::{close, tolerance};
 use crate::data::{Random, column_means, mixture, rows};
-use crate::harness::{KINDS, PLAIN, evaluate, tiled, untiled};
+use crate::harness::{KINDS, PLAIN, evaluate, evaluate_precisions, tiled, untiled};
 use gmm_kernels::Real;
-use gmm_model::{CovarianceType, Covariances, Mixture, reference};
-use ndarray::{Array2, array};
+use gmm_model::{CovarianceType, Covariances, Mixture, Numbers, Precision, PrecisionMixture, reference};
+use ndarray::{Array1, Array2, array};
 
 fn check<T: Real>(mixture: &Mixture, rows: &Array2<f64>, weights: Option<&[f64]>) {
     check_shifted::<T>(mixture, rows, weights, &column_means(rows));
@@ -113,5 +113,48 @@ fn f32_densities_are_exact_about_far_means() {
         let rows = rows::<f64>(&far, 200, random).mapv(coarse);
         let shift: Vec<f64> = column_means(&rows).into_iter().map(coarse).collect();
         check_shifted::<f32>(&far, &rows, None, &shift);
+    }
+}
+
+fn check_precisions<T: Real>(kind: CovarianceType, n: usize, d: usize, k: usize, offset: f64) {
+    let random = &mut Random((n + d) as u64);
+    let full = mixture(CovarianceType::Full, k, d, offset, random);
+    let factors = if kind == CovarianceType::Tied { 1 } else { k };
+    let mut u = vec![0.0; factors * d * d];
+    for (c, u) in u.chunks_exact_mut(d * d).enumerate() {
+        // Any upper triangle is a factor: that of the covariance, transposed, has a fit's size.
+        let lower = full.factors().dense(c, d);
+        (0..d).for_each(|j| (j..d).for_each(|i| u[j * d + i] = T::from_f64(lower[[i, j]]).to_f64()));
+    }
+    let means = full.means().mapv(|v| T::from_f64(v).to_f64());
+    let shape: &[usize] = if kind == CovarianceType::Tied { &[d, d] } else { &[k, d, d] };
+    let weights = Array1::from_elem(k, 1.0 / k as f64);
+    let given = PrecisionMixture::new(kind, weights, (means, Precision::F64), Numbers::F64(&u), shape).unwrap();
+    let rows = rows::<T>(&full, n, random);
+    let shift = vec![0.0; d];
+    let got = evaluate_precisions::<T>(&given, &tiled::<T>(&rows, None, None), n, &shift, PLAIN);
+    let responsibilities = untiled(&got.responsibilities, n, k);
+    let mut log_likelihood = 0.0;
+    for (i, row) in rows.outer_iter().enumerate() {
+        let what = format!("{} {kind} n={n} d={d} k={k}: row {i}", T::NAME);
+        let (density, r) = reference::precision_posterior(&given, row).unwrap();
+        close(got.log_densities[i], density, 1.0 + density.abs(), tolerance::<T>(), &what);
+        for c in 0..k {
+            close(responsibilities[[i, c]], r[c], 1.0, tolerance::<T>(), &what);
+        }
+        log_likelihood += density;
+    }
+    close(got.totals[0], log_likelihood, n as f64 + log_likelihood.abs(), tolerance::<T>(), "log-likelihood");
+}
+
+#[test]
+fn factors_of_precisions_give_the_densities_of_the_reference() {
+    for (n, d, k) in [(1, 1, 1), (130, 3, 4), (70, 8, 3), (90, 20, 7), (33, 65, 2)] {
+        for kind in [CovarianceType::Full, CovarianceType::Tied] {
+            for offset in [0.0, 1024.0] {
+                check_precisions::<f32>(kind, n, d, k, offset);
+                check_precisions::<f64>(kind, n, d, k, offset);
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@ use gmm_kernels::nearest::{self, Nearest};
 use gmm_kernels::reduce::{self, Reduce};
 use gmm_kernels::tile::{self, Tile, Untile};
 use gmm_kernels::{Kernel, Real};
-use gmm_model::{Cholesky, CovarianceType, Factors, Mixture, Statistics};
+use gmm_model::{Cholesky, CovarianceType, FactorShape, Factors, Mixture, PrecisionMixture, Statistics};
 use ndarray::Array2;
 use std::ptr::{null, null_mut};
 
@@ -138,6 +138,32 @@ pub(crate) struct How {
 
 pub(crate) const PLAIN: How = How { blocks: 2, splits: 1, large: false, weighted: false };
 
+/// As [`parameters`], of factors of the precisions, which are upper.
+fn precision_parameters<T: Real>(mixture: &PrecisionMixture<'_>, shift: &[f64]) -> Parameters<T> {
+    let numbers = |all: &mut dyn Iterator<Item = f64>| Buffer::new(&all.map(T::from_f64).collect::<Vec<_>>());
+    let d = mixture.n_features();
+    let panels = |c: usize| {
+        let u = mixture.factor(c);
+        let mut out = vec![T::from_f64(f64::NAN); layout::panel_len(d as u32) as usize];
+        for i in 0..d.next_multiple_of(8) {
+            for j in 0..i / 8 * 8 + 8 {
+                let value = if i < d && j <= i { u.at(j * d + i) } else { 0.0 };
+                out[layout::panel_index(i as u32, j as u32) as usize] = T::from_f64(value);
+            }
+        }
+        out
+    };
+    let scale = |c| mixture.log_weight(c) + mixture.log_normalizer(c, FactorShape::Upper).unwrap();
+    let scales = (0..mixture.n_components()).map(scale);
+    Parameters {
+        means: centres(&mixture.means().to_owned(), shift),
+        factor: Buffer::new(&(0..mixture.n_factors()).flat_map(panels).collect::<Vec<T>>()),
+        log_scale: numbers(&mut scales.clone()),
+        log_scale_low: numbers(&mut scales.map(|v| v - T::from_f64(v).to_f64())),
+        weights: numbers(&mut mixture.weights().iter().copied()),
+    }
+}
+
 fn e_step_kernel<T: Real>(kind: Kind, large: bool) -> Kernel<EStep<T>> {
     match (kind, large) {
         (Kind::Full, false) => e_step::full(),
@@ -149,6 +175,20 @@ fn e_step_kernel<T: Real>(kind: Kind, large: bool) -> Kernel<EStep<T>> {
     }
 }
 
+/// The E-step from factors of the precisions; full or tied.
+pub(crate) fn evaluate_precisions<T: Real>(
+    mixture: &PrecisionMixture<'_>,
+    x: &Buffer<T>,
+    n: usize,
+    shift: &[f64],
+    how: How,
+) -> Evaluated<T> {
+    let parameters = precision_parameters::<T>(mixture, shift);
+    let is_tied = mixture.covariance_type() == CovarianceType::Tied;
+    let kernel = if is_tied { e_step::precision_tied() } else { e_step::precision_full() };
+    step(kernel, parameters, x, (n, mixture.n_components(), mixture.n_features()), None, how)
+}
+
 pub(crate) fn evaluate<T: Real>(
     mixture: &Mixture,
     x: &Buffer<T>,
@@ -158,7 +198,18 @@ pub(crate) fn evaluate<T: Real>(
     how: How,
 ) -> Evaluated<T> {
     let (k, d) = mixture.means().dim();
-    let parameters = parameters::<T>(mixture, shift);
+    let kernel = e_step_kernel(kind_of(mixture), how.large);
+    step(kernel, parameters::<T>(mixture, shift), x, (n, k, d), row_weights, how)
+}
+
+fn step<T: Real>(
+    kernel: Kernel<EStep<T>>,
+    parameters: Parameters<T>,
+    x: &Buffer<T>,
+    (n, k, d): (usize, usize, usize),
+    row_weights: Option<&[f64]>,
+    how: How,
+) -> Evaluated<T> {
     let row_weights = row_weights.map(Buffer::new);
     let mut responsibilities = poison(tiled_len(n as u64, k as u32));
     let mut log_densities = poison::<f64>(n as u64);
@@ -187,7 +238,7 @@ pub(crate) fn evaluate<T: Real>(
         scratch: if how.large { scratch.pointer_mut() } else { null_mut() },
     };
     // SAFETY: buffers of these lengths.
-    unsafe { e_step_kernel(kind_of(mixture), how.large).emulate((how.blocks, 1), arguments) };
+    unsafe { kernel.emulate((how.blocks, 1), arguments) };
     Evaluated {
         log_densities: log_densities.to_vec(),
         labels: labels.to_vec(),

@@ -59,6 +59,46 @@ impl PriorOptions {
     }
 }
 
+impl PriorOptions {
+    /// Takes the tables from a JSON object of objects.
+    ///
+    /// # Errors
+    /// [`Error::Prior`] with table and key for what [`from_toml`](Self::from_toml) would refuse.
+    pub fn from_json(text: &str) -> Result<Self, Error> {
+        let wrong = |place: String, error: &serde_json::Error| Error::Prior(format!("{place}{error}"));
+        let tables: serde_json::Value = serde_json::from_str(text).map_err(|e| wrong(String::new(), &e))?;
+        serde_json::from_value(tables.clone()).map_err(|error| match wrong_key(&tables) {
+            Some((place, error)) => wrong(format!("{place}: "), &error),
+            None => wrong(String::new(), &error),
+        })
+    }
+}
+
+/// The first table and key of JSON with which it is no prior; as [`Wrong::find`] for TOML.
+fn wrong_key(tables: &serde_json::Value) -> Option<(String, serde_json::Error)> {
+    let fails = |table: &str, keys: serde_json::Value| {
+        let alone = serde_json::Map::from_iter([(table.to_owned(), keys)]);
+        serde_json::from_value::<PriorOptions>(alone.into()).err()
+    };
+    for (table, keys) in tables.as_object()? {
+        let Some(keys) = keys.as_object() else {
+            return fails(table, keys.clone()).map(|error| (table.clone(), error));
+        };
+        let first = keys.get("prior").map(|value| ("prior".to_owned(), value.clone()));
+        let with = |more: Option<(String, serde_json::Value)>| first.clone().into_iter().chain(more).collect();
+        if let Some(error) = fails(table, with(None)) {
+            let place = if first.is_some() { format!("{table}: prior") } else { table.clone() };
+            return Some((place, error));
+        }
+        for (key, value) in keys.iter().filter(|(key, _)| *key != "prior") {
+            if let Some(error) = fails(table, with(Some((key.clone(), value.clone())))) {
+                return Some((format!("{table}: {key}"), error));
+            }
+        }
+    }
+    None
+}
+
 /// What is wrong with a prior's text.
 struct Wrong {
     at: Option<Range<usize>>,
@@ -257,6 +297,29 @@ mod tests {
             assert!(parts.iter().all(|part| error.contains(part)), "{text:?} {parts:?}: {error}");
             assert!(!error.contains('\n') && !error.contains('|'), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_prior_in_json_is_told_with_table_and_key() {
+        let numbers = "expected one number, or a list with a number for each column";
+        for (text, start, rest) in [
+            (r#"{"weights": {"prior": "flat"}, "means": {"prior": "normal", "sd": "x"}}"#, "means: sd: ", numbers),
+            (r#"{"means": {"sd": [1, "y"], "prior": "normal"}}"#, "means: sd: ", numbers),
+            (r#"{"weights": {"prior": "dirichlet", "alpha": 1}}"#, "weights: alpha: ", "`concentration`"),
+            (r#"{"weights": {"prior": "dirichlet", "concentration": [1]}}"#, "weights: concentration: ", "f64"),
+            (r#"{"means": {"prior": "cauchy"}}"#, "means: prior: ", "`flat` or `normal`"),
+            (r#"{"means": {"sd": 1.0}}"#, "means: ", "missing field `prior`"),
+            (r#"{"means": 3}"#, "means: ", "integer `3`"),
+            (r#"{"mean": {"prior": "flat"}}"#, "mean: ", "`covariances`"),
+            (r#"[1]"#, "", "invalid"),
+        ] {
+            let error = PriorOptions::from_json(text).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("prior: {start}")) && error.contains(rest), "{text}: {error}");
+            assert!(!error.contains(" line "), "{text}: {error}");
+        }
+        let options = PriorOptions::from_json(r#"{"means": {"sd": [1, 2.5], "prior": "normal"}}"#).unwrap();
+        let sd = Some(PerColumn::Each(vec![1.0, 2.5]));
+        assert_eq!(options.means, Some(MeansPrior::Normal { mean: None, sd }));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use gmm_mcmc::{
-    Basis, Checkpoint, CovariancesPrior, Error, Event, MeansPrior, Options, Prior, PriorOptions, Run, Sampler, Target,
-    WeightsPrior, fingerprint,
+    Basis, Checkpoint, CovariancesPrior, Error, Event, MeansPrior, Options, Posterior, Prior, PriorOptions, Relabel,
+    Run, Sampler, Target, WeightsPrior, fingerprint,
 };
 use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, Precision};
 use ndarray::array;
@@ -110,6 +110,7 @@ fn a_checkpoint_of_another_run_is_refused_and_says_what_differs() {
     refused(&Options { seed: 10, ..options.clone() }, &case.target, &basis, "seed 9, not 10");
     refused(&Options { thin: 3, ..options.clone() }, &case.target, &basis, "thin 2, not 3");
     refused(&Options { sampler: Sampler::Nuts, ..options.clone() }, &case.target, &basis, "sampler rwm, not nuts");
+    refused(&Options { draws: 89, ..options.clone() }, &case.target, &basis, "draws is 89: it must be at least 90");
     refused(&Options { chains: 2, ..options.clone() }, &case.target, &basis, "chains 3, not 2");
     let rows = Basis { fingerprint: basis.fingerprint + 1, ..basis.clone() };
     refused(&options, &case.target, &rows, "other rows");
@@ -155,10 +156,62 @@ fn a_checkpoint_of_an_earlier_version_says_so_and_bad_options_in_one_are_its_own
             other => panic!("{other:?}"),
         }
     };
-    let why = with(br#"version\":2"#, br#"version\":1"#);
+    let why = with(br#"version\":3"#, br#"version\":1"#);
     assert!(why.contains("gmm-mcmc-checkpoint 1") && why.contains("begin anew"), "{why}");
+    let why = with(br#"version\":3"#, br#"version\":4"#);
+    assert!(why.contains("gmm-mcmc-checkpoint 4"), "{why}");
     let why = with(br#"thin\":2"#, br#"thin\":0"#);
     assert!(why.contains("thin is 0"), "{why}");
+}
+
+/// Of `gmm mcmc -k 1 --covariance spherical --chains 1 --draws 4 --warmup 20 --seed 7 --device cpu` on the rows below, by a
+/// program that wrote version 2.
+const OLD: &[u8] = include_bytes!("../old/version2.checkpoint");
+
+#[test]
+fn a_checkpoint_without_energies_goes_on_and_its_draws_stay() {
+    let data = Dataset::new(array![[0.5], [1.25], [-0.75], [2.0], [3.5]]).unwrap();
+    let prior = Prior::new(&PriorOptions::default(), CovarianceType::Spherical, 1, &data).unwrap();
+    let target = Target::new(prior).unwrap();
+    let engine = gmm_host::CpuEngine::new(1).unwrap();
+    let mut likelihood = gmm_host::Likelihood::new(&engine, &data, Precision::F64).unwrap();
+    let basis = Basis::new(&engine, &data, Precision::F64).unwrap();
+    let old = Checkpoint::from_bytes(OLD).unwrap();
+    let options = Options { draws: 60, ..old.run.options.clone() };
+    let kept = old.run.chains[0].clone();
+    assert_eq!((kept.n_draws(), kept.steps), (4, 24));
+    assert!(kept.stats.iter().all(|s| s.energy.is_none() && s.n_steps > 0 && s.step_size > 0.0));
+    let energies = |run: &Run| {
+        let stats = Posterior::new(run, &target, Relabel::None).unwrap().sample_stats();
+        stats.iter().any(|(name, _)| name == "energy")
+    };
+    assert!(!energies(&old.run));
+    let mut run = old.resume(&options, &target, &basis).unwrap();
+    run.go_on(&mut likelihood, &target, &mut |_, _| ControlFlow::Continue(())).unwrap();
+    assert_eq!(run.chains[0].n_draws(), 60);
+    assert_eq!(run.chains[0].points[..kept.points.len()], kept.points);
+    assert_eq!(run.chains[0].stats[..4], kept.stats);
+    assert!(run.chains[0].stats[4..].iter().all(|s| s.energy.is_some_and(f64::is_finite)));
+    // Those of the first four are not known, and half a column is none.
+    assert!(!energies(&run));
+    let bytes = Checkpoint::new(run.clone(), target.prior(), basis).to_bytes();
+    assert!(Checkpoint::from_bytes(&bytes).unwrap().run == run);
+}
+
+#[test]
+fn energies_are_of_the_hamiltonian_and_fall_and_rise_with_the_density() {
+    let (mut case, options) = (case(), options(Sampler::Nuts));
+    let run = stopped_at(&mut case, &options, &[]);
+    let m = case.target.dim() as f64;
+    for chain in &run.chains {
+        // What is above the negative log density is kinetic: half a chi-squared number of m degrees of freedom.
+        let kinetic: Vec<f64> = chain.stats.iter().map(|s| s.energy.unwrap() + s.lp).collect();
+        let mean = kinetic.iter().sum::<f64>() / kinetic.len() as f64;
+        assert!(kinetic.iter().all(|&k| k > 0.0), "{kinetic:?}");
+        assert!((mean - m / 2.0).abs() < 5.0 * (m / 2.0 / kinetic.len() as f64).sqrt(), "{mean} {m}");
+    }
+    let mut walk = stopped_at(&mut case, &Options { sampler: Sampler::Rwm, ..options }, &[]);
+    assert!(walk.chains.remove(0).stats.iter().all(|s| s.energy.is_none()));
 }
 
 #[test]

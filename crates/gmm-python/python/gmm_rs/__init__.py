@@ -9,16 +9,35 @@ Three lines to a fitted model::
 
 A program that uses ``sklearn.mixture.GaussianMixture`` need not change: see `gmm_rs.accel`. Samplers and searches keep
 rows loaded and move the parameters: see `gmm_rs.Likelihood`. `gmm_rs.mcmc` draws from the posterior, and
-`gmm_rs.Resident` keeps a matrix for products.
+`gmm_rs.Resident` keeps a matrix for products. `gmm_rs.select` chooses the number of components; `gmm_rs.load` and
+`gmm_rs.save` share model files with the program ``gmm``.
 """
 
 from importlib import import_module
 
 from gmm_rs._core import __version__
 
-_NAMES = {"Likelihood": "likelihood", "Resident": "products", "mcmc": "posterior"}
+_NAMES = {
+    "Likelihood": "likelihood",
+    "Resident": "products",
+    "load": "files",
+    "mcmc": "posterior",
+    "save": "files",
+    "select": "selection",
+}
 
-_MODULES = {"accel", "datasets", "exceptions", "likelihood", "mixture", "plot", "posterior", "products"}
+_MODULES = {
+    "accel",
+    "datasets",
+    "exceptions",
+    "files",
+    "likelihood",
+    "mixture",
+    "plot",
+    "posterior",
+    "products",
+    "selection",
+}
 
 __all__ = [
     "Likelihood",
@@ -27,12 +46,17 @@ __all__ = [
     "accel",
     "datasets",
     "exceptions",
+    "files",
     "likelihood",
+    "load",
     "mcmc",
     "mixture",
     "plot",
     "posterior",
     "products",
+    "save",
+    "select",
+    "selection",
 ]
 
 

@@ -1,15 +1,20 @@
 from gmm_rs import accel as accel
 from gmm_rs import datasets as datasets
 from gmm_rs import exceptions as exceptions
+from gmm_rs import files as files
 from gmm_rs import likelihood as likelihood
 from gmm_rs import mixture as mixture
 from gmm_rs import plot as plot
 from gmm_rs import posterior as posterior
 from gmm_rs import products as products
+from gmm_rs import selection as selection
 from gmm_rs._core import __version__ as __version__
+from gmm_rs.files import load as load
+from gmm_rs.files import save as save
 from gmm_rs.likelihood import Likelihood as Likelihood
 from gmm_rs.posterior import mcmc as mcmc
 from gmm_rs.products import Resident as Resident
+from gmm_rs.selection import select as select
 
 __all__ = [
     "Likelihood",
@@ -18,12 +23,17 @@ __all__ = [
     "accel",
     "datasets",
     "exceptions",
+    "files",
     "likelihood",
+    "load",
     "mcmc",
     "mixture",
     "plot",
     "posterior",
     "products",
+    "save",
+    "select",
+    "selection",
 ]
 
 def __dir__() -> list[str]: ...

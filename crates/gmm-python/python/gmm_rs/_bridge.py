@@ -12,12 +12,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _core
+from gmm_rs import _core, _numbers
 from gmm_rs._gpu import to_host
 from gmm_rs._inputs import contiguous, like, rows
 from gmm_rs._place import place
-from gmm_rs._verbose import Verbose
-from gmm_rs.exceptions import DataWarning, NumericalError, ParameterError
+from gmm_rs._progress import Progress
+from gmm_rs.exceptions import DataError, DataWarning, NumericalError, ParameterError
 
 # scikit-learn's words for where to start, and the engines' words.
 STARTS = {
@@ -76,13 +76,17 @@ def fit(model, X, sample_weight=None):
             found = run.start_partly(given)
         else:
             found = run.start(given)
-    run.verbose.end()
-    _warn(found["warnings"], converged=found["converged"], max_iter=model.max_iter)
+    run.progress.end()
+    # Whoever ends a fit knows that it did not converge, and max_iter=0 asks for the start alone.
+    is_ended = found["converged"] or run.progress.is_stopped or model.max_iter == 0
+    _warn(found["warnings"], converged=is_ended)
     set_parameters(model, found, X.dtype)
     model.converged_ = found["converged"]
     model.n_iter_ = found["iterations"]
     model.lower_bounds_ = found["trace"]
     model.fast_loss_ = found["fast_loss"]
+    # For gmm_rs.save.
+    model._fit_record = found["record"]
     model.lower_bound_ = found["trace"][-1] if found["trace"] else -np.inf
     return found["engine"]
 
@@ -96,7 +100,7 @@ class _Run:
         self.weights = sample_weight
         self.place = place(model, X)
         self.seed = seed(model.random_state)
-        self.verbose = Verbose(model.verbose, model.verbose_interval, model.tol)
+        self.progress = Progress(model)
 
     def start(self, init, **changed):
         """Fit from a word, from `(weights, means, covariances)`, or from `parameters(model)`."""
@@ -114,7 +118,8 @@ class _Run:
         }
         options.update(changed)
         try:
-            return _core.fit(self.rows, options, self.place, init, self.weights, self.verbose.follow)
+            progress = self.progress
+            return _core.fit(self.rows, options, self.place, init, self.weights, progress.follow, progress.waits)
         except NumericalError as error:
             # scikit-learn's words, which programs may look for, then what is known beyond them.
             raise NumericalError(f"{_ILL_DEFINED} Here: {error}") from None
@@ -124,12 +129,14 @@ class _Run:
         best = None
         word = STARTS[self.model.init_params]
         for restart in range(self.model.n_init):
-            self.verbose.restart = restart
+            self.progress.restart = restart
             found = self.start(word, max_iter=0, n_init=1, seed=(self.seed + restart) % 2**64)
             rest = (found["weights"], found["means"], found["covariances"])
             found = self.start(tuple(r if g is None else g for g, r in zip(given, rest)))
-            if best is None or found["log_likelihood"] > best["log_likelihood"]:
+            if best is None or _reached(found) > _reached(best):
                 best = found
+            if self.progress.is_stopped:
+                break
         return best
 
     def go_on(self):
@@ -137,13 +144,19 @@ class _Run:
         model = self.model
         start = parameters(model)
         if model.max_iter > 0:
-            follow, self.verbose.follow = self.verbose.follow, None
-            first = self.start(start, max_iter=1)
-            self.verbose.follow = follow
-            first["converged"] = abs(first["trace"][0] - model.lower_bound_) < model.tol
+            with self.progress.silence():
+                first = self.start(start, max_iter=1)
+            change = first["trace"][0] - model.lower_bound_
+            first["converged"] = abs(change) < model.tol
             if first["converged"] or model.max_iter == 1:
+                self.progress.tell(0, 1, first["trace"][0], change)
                 return first
         return self.start(start)
+
+
+def _reached(found):
+    """By what restarts are compared: the last lower bound, or the start's likelihood where there is none."""
+    return found["trace"][-1] if found["trace"] else found["log_likelihood"]
 
 
 def _given(model, n_features):
@@ -179,7 +192,12 @@ def _checked(given, name, shape):
     """`given` as a float64 array of this shape, all finite; None stays None. The words are scikit-learn's."""
     if given is None:
         return None
-    array = np.asarray(to_host(given))
+    array = to_host(given)
+    try:
+        _numbers.check(array, f"the parameter '{name}'")
+    except DataError as error:
+        raise ParameterError(str(error)) from None
+    array = np.asarray(array)
     if array.dtype.kind == "c":
         raise ParameterError(f"The parameter '{name}': complex data not supported")
     try:
@@ -212,21 +230,29 @@ def as_given(model, X):
         setattr(model, name, like(X, getattr(model, name)))
 
 
-def _warn(found, *, converged, max_iter):
+def _warn(found, *, converged):
     for kind, text in found:
         if kind == "not-converged":
             continue
-        category = DataWarning if kind == "regularisation" else ConvergenceWarning
+        category = DataWarning if kind in ("regularisation", "spikes") else ConvergenceWarning
         warnings.warn(text, category, stacklevel=_CALLER)
-    # max_iter=0 asks for the start alone.
-    if not converged and max_iter > 0:
+    if not converged:
         warnings.warn(_NOT_CONVERGED, ConvergenceWarning, stacklevel=_CALLER)
 
 
 def parameters(model):
-    """What predictions rest on, as `gmm_rs._core` takes it: the attributes that scikit-learn's predictions rest on."""
+    """What predictions rest on, as `gmm_rs._core` takes it: the attributes that scikit-learn's predictions rest on.
+
+    float32 and float64 in row-major order are not copied: the factors can be most of what a prediction reads.
+    """
     arrays = (model.weights_, model.means_, model.precisions_cholesky_)
-    return (model.covariance_type, *(np.ascontiguousarray(to_host(a), dtype=np.float64) for a in arrays))
+    return (model.covariance_type, *(_plain(np.asarray(to_host(a))) for a in arrays))
+
+
+def _plain(array):
+    """`array` itself where the engines can read it as it is."""
+    is_known = array.dtype in (np.float32, np.float64) and array.dtype.isnative
+    return np.require(array, array.dtype if is_known else np.float64, ["C_CONTIGUOUS", "ALIGNED"])
 
 
 def log_densities(model, X):
@@ -255,7 +281,7 @@ def score(model, X, sample_weight=None):
 def rows_and_log_likelihood(model, X):
     """How many rows there are, and the log density of all."""
     check_is_fitted(model)
-    X = rows(model, X, reset=False)
+    X = rows(model, X, reset=False, by_name=True)
     return len(X), score(model, X) * len(X)
 
 

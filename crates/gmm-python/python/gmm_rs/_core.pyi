@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Callable
+from os import PathLike
 from typing import Any, Literal, Protocol, TypedDict, final
 
 import numpy as np
@@ -18,6 +19,7 @@ __all__ = [
     "Resident",
     "Unconstrained",
     "__version__",
+    "check_pointwise_memory",
     "concerns",
     "covariances_of_precisions",
     "engine",
@@ -26,13 +28,16 @@ __all__ = [
     "log_densities",
     "mcmc",
     "mixture",
+    "read_model",
     "responsibilities",
     "sample",
     "score",
+    "select",
     "summary",
     "synthetic",
     "table",
     "write_draws",
+    "write_model",
 ]
 
 __version__: str
@@ -42,6 +47,8 @@ _Rows = NDArray[np.float32] | NDArray[np.float64]
 _Kind = Literal["full", "tied", "diag", "spherical"]
 _Precision = Literal["f32", "f64"]
 _Parameters = tuple[str, _Float, _Float, _Float]
+# Kind, weights, means, and factors of the precisions.
+_Attributes = tuple[str, _Rows, _Rows, _Rows]
 
 class _Table(Protocol):
     """A table that comes by Arrow's PyCapsule interface."""
@@ -95,7 +102,21 @@ class _Drawn(_Moments):
 _Draws = tuple[str, _Float, _Float, _Float, _Float]
 _Line = tuple[str, float, float, float, float, float, float, float]
 
+class _Model(_Mixture):
+    covariance_type: _Kind
+    feature_names: list[str] | None
+    record: str | None
+
+class _Candidate(TypedDict):
+    n_components: int
+    covariance_type: _Kind
+    n_parameters: int
+    record: str | None
+    seconds: float | None
+    error: str | None
+
 class _Fit(_Mixture):
+    record: str
     log_likelihood: float
     iterations: int
     converged: bool
@@ -105,22 +126,43 @@ class _Fit(_Mixture):
     fast_loss: dict[str, float] | None
     warnings: list[tuple[str, str]]
 
+class _Selected(TypedDict):
+    candidates: list[_Candidate]
+    best: int
+    fit: _Fit
+
 def engine(place: _Place) -> tuple[str, str, str]: ...
 def fit(
     rows: _Rows | DeviceArray,
     options: _Options,
     place: _Place,
-    init: str | tuple[_Float, _Float, _Float] | _Parameters,
+    init: str | tuple[_Float, _Float, _Float] | _Attributes,
     weights: _Float | None = None,
     follow: Callable[[int, int, float, float], Any] | None = None,
+    wait: bool = False,
 ) -> _Fit: ...
-def log_densities(rows: _Rows | DeviceArray, parameters: _Parameters, place: _Place) -> _Float: ...
-def responsibilities(rows: _Rows | DeviceArray, parameters: _Parameters, place: _Place) -> _Float: ...
-def labels(rows: _Rows | DeviceArray, parameters: _Parameters, place: _Place) -> NDArray[np.int64]: ...
+def select(
+    rows: _Rows | DeviceArray,
+    options: _Options,
+    place: _Place,
+    init: str,
+    components: list[int],
+    kinds: list[_Kind],
+    criterion: str,
+    weights: _Float | None = None,
+    follow: Callable[[int, int], Any] | None = None,
+) -> _Selected: ...
+def read_model(path: str | PathLike[str]) -> _Model: ...
+def write_model(
+    path: str | PathLike[str], given: _Parameters, feature_names: list[str] | None = None, record: str | None = None
+) -> None: ...
+def log_densities(rows: _Rows | DeviceArray, parameters: _Attributes, place: _Place) -> _Float: ...
+def responsibilities(rows: _Rows | DeviceArray, parameters: _Attributes, place: _Place) -> _Float: ...
+def labels(rows: _Rows | DeviceArray, parameters: _Attributes, place: _Place) -> NDArray[np.int64]: ...
 def score(
-    rows: _Rows | DeviceArray, parameters: _Parameters, place: _Place, weights: _Float | None = None
+    rows: _Rows | DeviceArray, parameters: _Attributes, place: _Place, weights: _Float | None = None
 ) -> tuple[float, float]: ...
-def sample(parameters: _Parameters, n: int, seed: int) -> tuple[_Float, NDArray[np.int64]]: ...
+def sample(parameters: _Attributes, n: int, seed: int) -> tuple[_Float, NDArray[np.int64]]: ...
 def synthetic(k: int, d: int, kind: _Kind, seed: int, options: dict[str, float | None]) -> _Mixture: ...
 def covariances_of_precisions(kind: _Kind, precisions: _Float, k: int, d: int) -> _Float: ...
 def mixture(given: _Parameters) -> _Mixture: ...
@@ -134,8 +176,9 @@ def mcmc(
 ) -> _Drawn: ...
 def summary(draws: _Draws) -> list[_Line]: ...
 def concerns(draws: _Draws, diverging: int) -> list[tuple[Literal["unjudged", "apart", "few", "diverging"], str]]: ...
-def write_draws(path: str, draws: _Draws, stats: dict[str, NDArray[Any]]) -> None: ...
-def table(stream: object) -> _Rows: ...
+def check_pointwise_memory(bytes: int) -> None: ...
+def write_draws(path: str | PathLike[str], draws: _Draws, stats: dict[str, NDArray[Any]]) -> None: ...
+def table(stream: object, columns: list[str] | None = None) -> tuple[_Rows, list[str] | None]: ...
 
 @final
 class DeviceArray:

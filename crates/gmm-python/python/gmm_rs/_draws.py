@@ -4,7 +4,9 @@ import os
 
 import numpy as np
 
-from gmm_rs import _bridge, _core
+from sklearn.utils.validation import _get_feature_names
+
+from gmm_rs import _bridge, _core, _draws_forms
 from gmm_rs._given import index
 from gmm_rs.exceptions import ParameterError
 from gmm_rs.mixture import GaussianMixture
@@ -38,10 +40,13 @@ class Draws:
 
     sample_stats : dict
         Arrays of shape (C, N): 'lp', the log posterior density, 'acceptance_rate', and of NUTS 'diverging', 'n_steps',
-        'step_size' and 'tree_depth'.
+        'step_size', 'tree_depth' and 'energy'. NUTS lacks 'energy' where some draws are of a checkpoint that had none.
 
     checkpoint : bytes, default=None
         The chains, for :func:`~gmm_rs.mcmc` to go on with.
+
+    feature_names : list of str, default=None
+        Names of the columns; :func:`~gmm_rs.mcmc` takes those of its rows. A file does not keep them.
 
     Attributes
     ----------
@@ -52,7 +57,9 @@ class Draws:
         Draws of each, ``N``.
     """
 
-    def __init__(self, covariance_type, weights, means, covariances, sample_stats, *, checkpoint=None):
+    def __init__(
+        self, covariance_type, weights, means, covariances, sample_stats, *, checkpoint=None, feature_names=None
+    ):
         self.covariance_type = covariance_type
         self.weights, self.means, self.covariances = (
             np.ascontiguousarray(array, dtype=np.float64) for array in (weights, means, covariances)
@@ -72,10 +79,16 @@ class Draws:
             if values.shape != each:
                 raise ParameterError(f"{name} has shape {values.shape}, expected {each}")
         self.n_chains, self.n_draws = each
+        self.feature_names = None if feature_names is None else [str(name) for name in feature_names]
+        if self.feature_names is not None and len(self.feature_names) != d:
+            raise ParameterError(f"there are {len(self.feature_names)} feature_names for {d} columns")
 
     def __repr__(self):
         k, d = self.means.shape[2:]
         return f"Draws(<{self.n_chains} chains of {self.n_draws} draws, {k} components in {d} columns>)"
+
+    def _repr_html_(self):
+        return _draws_forms.html(self)
 
     def _given(self):
         lp = self.sample_stats.get("lp", np.full(self.means.shape[:2], np.nan))
@@ -192,23 +205,50 @@ class Draws:
             raise ParameterError("there are no draws to average over")
         return (self.mixture(i) for i in np.arange(count) * total // count)
 
-    def to_arviz(self):
-        """The draws as ArviZ has them; needs `arviz`.
+    def to_frame(self):
+        """A row for each draw; needs `pandas`.
+
+        Returns
+        -------
+        frame : pandas.DataFrame
+            Columns 'chain', 'draw', 'weights[0]', .., 'means[0,0]', .., 'covariances[0,0,0]', .., and those of
+            `sample_stats`: what :meth:`save` writes to parquet.
+        """
+        return _draws_forms.frame(self)
+
+    def log_likelihood(self, X):
+        """Log density of each row at each draw, ``8 C N n`` bytes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+
+        Returns
+        -------
+        log_likelihood : ndarray of shape (C, N, n)
+        """
+        try:
+            names = _get_feature_names(X)
+        except TypeError:
+            names = None
+        return _draws_forms.log_likelihood(self, X, names)
+
+    def to_arviz(self, X=None):
+        """The draws as ArviZ has them; needs `arviz`, version 0 or 1.
+
+        Dimensions are 'component', 'feature' (by its name where the rows had names) and, of matrices, 'feature_b'.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), default=None
+            Rows whose log-likelihood goes along, as 'rows' over 'row'; ``arviz.loo`` needs it.
 
         Returns
         -------
         data : InferenceData or DataTree
-            Groups `posterior` and `sample_stats`.
+            Groups `posterior` and `sample_stats`, and `log_likelihood` where rows are given.
         """
-        import inspect
-
-        import arviz
-
-        posterior = {name: getattr(self, name) for name in ("weights", "means", "covariances")}
-        if "posterior" in inspect.signature(arviz.from_dict).parameters:
-            return arviz.from_dict(posterior=posterior, sample_stats=self.sample_stats)
-        # From version 1 on groups are one dictionary.
-        return arviz.from_dict({"posterior": posterior, "sample_stats": self.sample_stats})
+        return _draws_forms.arviz_data(self, X)
 
     def save(self, path):
         """Writes the draws as ``gmm mcmc`` does. The file appears whole or not at all; the checkpoint is not in it.

@@ -1,5 +1,7 @@
 """What users pass as rows, as arrays that the engines read."""
 
+import warnings
+
 import numpy as np
 from sklearn import get_config
 from sklearn.utils._array_api import _convert_to_numpy, get_namespace, get_namespace_and_device
@@ -11,14 +13,14 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from gmm_rs import _core, _gpu, _place
+from gmm_rs import _core, _gpu, _numbers, _place
 from gmm_rs.exceptions import DataError
 
 # float32 and float64 stay as they are, everything else becomes float64.
 _FLOATS = [np.float64, np.float32]
 
 
-def rows(model, X, *, reset, **checks):
+def rows(model, X, *, reset, by_name=False, **checks):
     """`X` as an array of shape (n, d), float32 or float64, whose columns `model` knows.
 
     Whether all is finite is looked at once, by the engine, which says in which row and column it is not.
@@ -29,6 +31,8 @@ def rows(model, X, *, reset, **checks):
         Gets ``n_features_in_`` and ``feature_names_in_`` where `reset` is set, else is asked for them.
     X : array-like of shape (n, d)
     reset : bool
+    by_name : bool
+        Whether a table that has more than the model's columns gives those, by their names.
     **checks
         Passed on to scikit-learn's ``check_array``.
 
@@ -45,16 +49,17 @@ def rows(model, X, *, reset, **checks):
             _check_feature_names(model, X, reset=reset)
         _check_n_features(model, X, reset=reset)
         return X
-    array = _array(X)
-    if array is X:
-        return validate_data(model, X, reset=reset, **checks)
-    if getattr(X, "shape", None) == array.shape:
-        # For the names of the columns, which the array has no longer.
-        validate_data(model, X, reset=reset, skip_check_array=True)
+    _numbers.check_is_collected(X)
+    wanted = None if reset or not by_name else getattr(model, "feature_names_in_", None)
+    if _is_table(X):
+        array, names = _of_table(X, wanted)
+        _check_names(model, names, reset=reset)
         array = check_array(array, estimator=model, input_name="X", **checks)
         _check_n_features(model, array, reset=reset)
         return array
-    return validate_data(model, array, reset=reset, **checks)
+    if wanted is not None:
+        X = _chosen(X, list(wanted))
+    return validate_data(model, _array(X), reset=reset, **checks)
 
 
 def _is_plain(X, checks):
@@ -88,6 +93,33 @@ def _enough(X, checks, who):
     return X
 
 
+def _check_names(model, names, *, reset):
+    """As scikit-learn's ``_check_feature_names``, and in its words, for tables that it does not know."""
+    known = getattr(model, "feature_names_in_", None)
+    if reset:
+        if names:
+            model.feature_names_in_ = np.asarray(names, dtype=object)
+        elif known is not None:
+            del model.feature_names_in_
+        return
+    who = type(model).__name__
+    if names and known is None:
+        warnings.warn(f"X has feature names, but {who} was fitted without feature names", stacklevel=2)
+    elif not names and known is not None:
+        warnings.warn(
+            f"X does not have valid feature names, but {who} was fitted with feature names", stacklevel=2
+        )
+    elif names and list(known) != list(names):
+        said = ["The feature names should match those that were passed during fit."]
+        unseen, missing = sorted(set(names) - set(known)), sorted(set(known) - set(names))
+        for title, those in (("unseen at fit time", unseen), ("seen at fit time, yet now missing", missing)):
+            if those:
+                said += [f"Feature names {title}:", *(f"- {name}" for name in those[:5]), *["- ..."] * (len(those) > 5)]
+        if not unseen and not missing:
+            said.append("Feature names must be in the same order as they were in fit.")
+        raise DataError("\n".join(said) + "\n")
+
+
 def array(X, place=None, **checks):
     """`X` as an array of shape (n, d), float32 or float64, for those who know no columns.
 
@@ -95,7 +127,9 @@ def array(X, place=None, **checks):
     """
     if _gpu.is_on_gpu(X):
         X = _gpu.OnGpu(X).on_host(place or _place.place(None))
-    return check_array(_array(X), dtype=_FLOATS, ensure_all_finite=False, input_name="X", **checks)
+    _numbers.check_is_collected(X)
+    X = _of_table(X)[0] if _is_table(X) else _array(X)
+    return check_array(X, dtype=_FLOATS, ensure_all_finite=False, input_name="X", **checks)
 
 
 def array_in_place(X, place, **checks):
@@ -109,6 +143,8 @@ def weights(sample_weight, X):
     """Row weights as float64 of shape (n,); None stays None."""
     if sample_weight is None:
         return None
+    if not _gpu.is_on_gpu(sample_weight):
+        _numbers.check(sample_weight, "sample_weight")
     if isinstance(X, _gpu.OnGpu):
         # They lie on the host, whose libraries know nothing of those rows but how many they are.
         X = np.broadcast_to(0.0, X.shape)
@@ -128,16 +164,34 @@ def on_host(X, place):
 
 
 def _array(X):
-    """What NumPy would copy column by column, or not understand, as an array; anything else as it is."""
+    """What NumPy would not understand as an array; anything else as it is, if it holds numbers."""
+    _numbers.check(X)
     if isinstance(X, np.ndarray):
         return X
-    # pandas keeps columns of one type as one array already, and makes others one better than by way of Arrow.
-    if hasattr(X, "__arrow_c_stream__") and not hasattr(X, "iloc"):
-        return _core.table(X.__arrow_c_stream__())
     if _is_foreign(X):
         # scikit-learn knows the way to the host of each library that it dispatches to.
         return _convert_to_numpy(X, get_namespace(X)[0]) if _dispatches() else _shown(X)
     return X
+
+
+def _is_table(X):
+    """Whether `X` is read by way of Arrow, which knows the columns' names and copies once."""
+    # pandas keeps columns of one type as one array already, and makes others one better than by way of Arrow.
+    return hasattr(X, "__arrow_c_stream__") and not hasattr(X, "iloc") and not isinstance(X, type)
+
+
+def _of_table(X, wanted=None):
+    """The rows of a table, and its columns' names or None; `wanted` are taken of more."""
+    return _core.table(X.__arrow_c_stream__(), None if wanted is None else list(wanted))
+
+
+def _chosen(X, wanted):
+    """The columns of a pandas frame that are wanted, where it has all of them and more."""
+    if not (hasattr(X, "iloc") and hasattr(X, "columns")):
+        return X
+    names = list(X.columns)
+    is_wider = len(names) > len(wanted) and all(names.count(name) == 1 for name in wanted)
+    return X[wanted] if is_wider else X
 
 
 def _shown(X):

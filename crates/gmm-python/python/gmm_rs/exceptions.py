@@ -4,6 +4,7 @@ __all__ = [
     "DataError",
     "DataWarning",
     "DeviceError",
+    "FileError",
     "GmmError",
     "NumericalError",
     "OutOfMemoryError",
@@ -34,6 +35,10 @@ class OutOfMemoryError(GmmError, MemoryError):
 
 class DeviceError(GmmError, RuntimeError):
     """A device that is not there or cannot be used."""
+
+
+class FileError(GmmError):
+    """A file that is not what it should be: names the file and the place in it. What the system says is an `OSError`."""
 
 
 class DataWarning(UserWarning):

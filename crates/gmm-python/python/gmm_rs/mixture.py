@@ -21,6 +21,9 @@ class GaussianMixture(DensityMixin, BaseEstimator):
     the same fit. The same `random_state` gives other random starts than scikit-learn's, the same on every machine.
     Results keep the digits that the data have, also far from the origin and in float32.
 
+    Predictions evaluate `weights_`, `means_` and `precisions_cholesky_` as they are, which a program may set itself; any square
+    root ``U`` of a precision ``U @ U.T`` will do. They are computed in the wider type of rows and attributes.
+
     Parameters
     ----------
     n_components : int, default=1
@@ -45,7 +48,8 @@ class GaussianMixture(DensityMixin, BaseEstimator):
     init_params : {'kmeans', 'k-means++', 'random', 'random_from_data'}, default='kmeans'
         Where EM starts. 'kmeans': k-means clusters; 'k-means++': each row belongs to the nearest of k-means++'s
         seeds; 'random': random responsibilities; 'random_from_data': random rows as means, and the covariance of all
-        rows.
+        rows. With row weights the start is that of the repeated rows, but for 'random', where a row of weight 2 draws its
+        responsibilities once and counts twice, while two equal rows draw twice.
 
     weights_init : array-like of shape (k,), default=None
         Component weights to start from; they sum to 1.
@@ -77,11 +81,20 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         'f32', and `fit` may then iterate with 11 bits on a GPU where that is faster; `fast_loss_` says what it cost.
 
     n_jobs : int, default=None
-        Threads on the CPU. None and -1 mean all cores, which in any case look whether all of many numbers are finite.
+        Threads on the CPU; -1 is all cores, -2 all but one. None is the first of these that there is: `n_jobs` of joblib's
+        context (``joblib.parallel_config``), a limit of threadpoolctl's (``threadpool_limits``), the environment's
+        ``RAYON_NUM_THREADS``, then ``OMP_NUM_THREADS``, which joblib sets in its worker processes
+        (``inner_max_num_threads``), and all cores that the process may use. The same number gives the same bits. All
+        cores look in any case whether all of many numbers are finite.
 
     init_rows : int, default=None
         Rows that 'kmeans' and 'k-means++' look at in each start, drawn evenly. None: the larger of 32768 and ``64 k``
         where there are more than twice as many, else all. Clusters of a few rows among millions may need more.
+
+    callback : callable, default=None
+        ``callback(iteration, lower_bound)`` is called after each iteration (on a GPU: after some) with its number, from 1 in
+        each start, and `lower_bounds_`' value for it. Where it returns something true, the fit ends there with the
+        best that it has, without a warning; what it raises ends the fit and leaves the estimator as it was.
 
     Attributes
     ----------
@@ -154,7 +167,13 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         "precision": [StrOptions({"f32", "f64", "fast"}), None],
         "n_jobs": [Integral, None],
         "init_rows": [Interval(Integral, 1, None, closed="left"), None],
+        "callback": [callable, None],
     }
+
+    # Where scikit-learn's HTML form links to. This project's pages have no public address, and scikit-learn's are of
+    # another class: no link.
+    _doc_link_module = "gmm_rs"
+    _doc_link_template = ""
 
     def __init__(
         self,
@@ -177,6 +196,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         precision=None,
         n_jobs=None,
         init_rows=None,
+        callback=None,
     ):
         self.n_components = n_components
         self.covariance_type = covariance_type
@@ -196,6 +216,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         self.precision = precision
         self.n_jobs = n_jobs
         self.init_rows = init_rows
+        self.callback = callback
 
     @classmethod
     @functools.cache
@@ -268,7 +289,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
             The first among equals.
         """
         check_is_fitted(self)
-        return _inputs.like(X, _bridge.labels(self, _inputs.rows(self, X, reset=False)))
+        return _inputs.like(X, _bridge.labels(self, _inputs.rows(self, X, reset=False, by_name=True)))
 
     def predict_proba(self, X):
         """The probability of each component for each row.
@@ -283,7 +304,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
             Each row sums to 1.
         """
         check_is_fitted(self)
-        return _inputs.like(X, _bridge.responsibilities(self, _inputs.rows(self, X, reset=False)))
+        return _inputs.like(X, _bridge.responsibilities(self, _inputs.rows(self, X, reset=False, by_name=True)))
 
     def score_samples(self, X):
         """Log density of each row.
@@ -298,7 +319,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
             ``-inf`` where every component's density underflows.
         """
         check_is_fitted(self)
-        return _inputs.like(X, _bridge.log_densities(self, _inputs.rows(self, X, reset=False)))
+        return _inputs.like(X, _bridge.log_densities(self, _inputs.rows(self, X, reset=False, by_name=True)))
 
     def score(self, X, y=None, sample_weight=None):
         """Mean log density of the rows.
@@ -317,7 +338,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         log_likelihood : float
         """
         check_is_fitted(self)
-        X = _inputs.rows(self, X, reset=False)
+        X = _inputs.rows(self, X, reset=False, by_name=True)
         return _bridge.score(self, X, _inputs.weights(sample_weight, X))
 
     def sample(self, n_samples=1):
@@ -379,7 +400,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         Returns
         -------
         estimator : sklearn.mixture.GaussianMixture
-            What only this class has (`device`, `precision`, `n_jobs`, `init_rows`, `engine_`) is left out.
+            What only this class has (`device`, `precision`, `n_jobs`, `init_rows`, `callback`, `engine_`) is left out.
         """
         return to_sklearn(self)
 

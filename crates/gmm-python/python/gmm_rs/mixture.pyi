@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -30,6 +31,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
     precision: _Precision | Literal["fast"] | None
     n_jobs: int | None
     init_rows: int | None
+    callback: Callable[[int, float], object] | None
 
     weights_: _Float
     means_: _Float
@@ -66,6 +68,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
         precision: _Precision | Literal["fast"] | None = None,
         n_jobs: int | None = None,
         init_rows: int | None = None,
+        callback: Callable[[int, float], object] | None = None,
     ) -> None: ...
     def fit(self, X: ArrayLike | _Table, y: object = None, sample_weight: ArrayLike | None = None) -> Self: ...
     def fit_predict(

@@ -10,14 +10,12 @@ Three lines to a table of what the parameters may be::
 ``C`` and ``N`` are chains and draws of each; ``k`` and ``d`` components and columns. Arrays of draws have (C, N) in front.
 """
 
-import json
-import os
 import sys
 import warnings
 
-import numpy as np
+from sklearn.utils.validation import _get_feature_names
 
-from gmm_rs import _bridge, _core, _inputs
+from gmm_rs import _bridge, _core, _inputs, _prior
 from gmm_rs._draws import KINDS, Draws
 from gmm_rs._given import index
 from gmm_rs._place import place
@@ -84,9 +82,8 @@ def mcmc(
         Mean acceptance that NUTS adapts its step size to; closer to 1 where trajectories diverge.
 
     prior : dict or path, default=None
-        Tables 'weights', 'means' and 'covariances' as ``gmm mcmc --help`` has them, such as ``{"weights": {"prior":
-        "dirichlet", "concentration": 2.0}}``, or a TOML file with them. What is left out is weakly informative, from the
-        data.
+        Tables 'weights', 'means' and 'covariances', such as ``{"weights": {"prior": "dirichlet", "concentration": 2.0}}``,
+        or a TOML file with them. The notes have all keys and their defaults.
 
     start : {'fit', 'each'}, default='fit'
         Where chains start: all about one fit, or each about a fit of its own.
@@ -103,7 +100,7 @@ def mcmc(
 
     checkpoint : bytes, default=None
         Chains to go on with, of a run on these rows with the same arguments, also of ``gmm mcmc``; `draws` may be more
-        than it had. Without a `random_state` the seed is that of the run. Another engine goes on to other draws, which a
+        than it had, and not fewer. Without a `random_state` the seed is that of the run. Another engine goes on to other draws, which a
         warning says.
 
     progress : bool, default=False
@@ -121,6 +118,33 @@ def mcmc(
     Returns
     -------
     draws : Draws
+
+    Notes
+    -----
+    Each table of a prior has the key 'prior', which names it, and may have the keys below; what is left out, key or whole
+    table, is as the default column says. ``v`` are the variances of the columns and ``s`` their square roots; spherical
+    covariances take the mean of ``v`` over the columns. 'mean', 'sd' and 'scale' are one number, or one for each column
+    (of spherical covariances, one number).
+
+    ============  =================  ==================  ==============================  =====================
+    table         prior              key                 meaning                         default
+    ============  =================  ==================  ==============================  =====================
+    weights       dirichlet          concentration       the same for each component     1.0
+    weights       flat                                   dirichlet of concentration 1
+    means         normal             mean                where means are centred         middle of the range
+    means         normal             sd                  their standard deviation        range
+    means         flat                                   constant; one component only
+    covariances   inverse-wishart    degrees_of_freedom  above ``d - 1``                 ``d + 2``
+    covariances   inverse-wishart    scale               diagonal of the scale matrix    ``v * k**(-2/d)``
+    covariances   lkj                eta                 1 is flat over correlations     2.0
+    covariances   lkj                scale               of half-normals of deviations   ``s``
+    covariances   inverse-gamma      shape               positive                        1.5
+    covariances   inverse-gamma      scale               of the variances                ``v * k**(-2/d) / 2``
+    covariances   half-normal        scale               of the standard deviations      ``s``
+    ============  =================  ==================  ==============================  =====================
+
+    'inverse-wishart' and 'lkj' are for full and tied covariances, 'inverse-gamma' and 'half-normal' for diagonal and
+    spherical ones; the first of each pair is the default. The means' default is 'normal', the weights' 'dirichlet'.
 
     Examples
     --------
@@ -147,7 +171,7 @@ def mcmc(
         "warmup": index(warmup, "warmup", 0),
         "thin": index(thin, "thin", 1),
         "target_accept": float(target_accept),
-        "prior": _prior(prior),
+        "prior": _prior.as_text(prior),
         "start": start,
         "relabel": relabel,
         "seed": None if checkpoint is not None and random_state is None else _bridge.seed(random_state),
@@ -160,6 +184,8 @@ def mcmc(
         found = _core.mcmc(
             _inputs.contiguous(rows), options, place(where, rows), sample_weight, checkpoint, follow
         )
+    except ParameterError as error:
+        raise ParameterError(_prior.in_words(str(error), prior)) from None
     finally:
         if progress:
             print(file=sys.stderr)
@@ -173,7 +199,7 @@ def mcmc(
     if found["moved"] is not None:
         warnings.warn(found["moved"], DataWarning, stacklevel=2)
     arrays = [found[name] for name in ("weights", "means", "covariances")]
-    made = Draws(covariance_type, *arrays, found["stats"], checkpoint=found["checkpoint"])
+    made = Draws(covariance_type, *arrays, found["stats"], checkpoint=found["checkpoint"], feature_names=_names(X))
     for concern in made.concerns():
         warnings.warn(concern, DataWarning, stacklevel=2)
     return made
@@ -186,19 +212,12 @@ class _Where:
         self.device, self.precision, self.n_jobs = device, precision, n_jobs
 
 
-def _prior(prior):
-    """Whether it is JSON, and its text; None stays None."""
-    if prior is None:
-        return None
-    if isinstance(prior, (str, os.PathLike)):
-        with open(prior, encoding="utf-8") as file:
-            return (False, file.read())
-    if not isinstance(prior, dict):
-        raise ParameterError(f"prior is {type(prior).__name__}: it must be a dict or the path of a TOML file")
+def _names(X):
+    """Names of the columns, or None where there are none or not all are strings."""
     try:
-        return (True, json.dumps(prior, allow_nan=False, default=lambda value: np.asarray(value, np.float64).tolist()))
-    except (TypeError, ValueError) as error:
-        raise ParameterError(f"prior: {error}") from None
+        return _get_feature_names(X)
+    except TypeError:
+        return None
 
 
 def _told(done, steps, diverging):

@@ -1,3 +1,4 @@
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import Any, Literal, Self, TypedDict
 
@@ -30,7 +31,7 @@ def mcmc(
     warmup: int = 1000,
     thin: int = 1,
     target_accept: float = 0.8,
-    prior: dict[str, dict[str, Any]] | str | PathLike[str] | None = None,
+    prior: Mapping[str, Mapping[str, Any]] | str | PathLike[str] | None = None,
     start: Literal["fit", "each"] = "fit",
     relabel: str = "none",
     random_state: int | np.random.RandomState | None = None,
@@ -49,6 +50,7 @@ class Draws:
     covariances: _Float
     sample_stats: dict[str, NDArray[Any]]
     checkpoint: bytes | None
+    feature_names: list[str] | None
     n_chains: int
     n_draws: int
     def __init__(
@@ -60,6 +62,7 @@ class Draws:
         sample_stats: dict[str, ArrayLike],
         *,
         checkpoint: bytes | None = None,
+        feature_names: Iterable[str] | None = None,
     ) -> None: ...
     def summary(self) -> _Summary: ...
     def concerns(self) -> list[str]: ...
@@ -67,7 +70,9 @@ class Draws:
     def score_samples(self, X: ArrayLike | _Table, *, n_draws: int = 200) -> _Float: ...
     def predict_proba(self, X: ArrayLike | _Table, *, n_draws: int = 200) -> _Float: ...
     def predict(self, X: ArrayLike | _Table, *, n_draws: int = 200) -> NDArray[np.int64]: ...
-    def to_arviz(self) -> Any: ...
+    def to_frame(self) -> Any: ...
+    def log_likelihood(self, X: ArrayLike | _Table) -> _Float: ...
+    def to_arviz(self, X: ArrayLike | _Table | None = None) -> Any: ...
     def save(self, path: str | PathLike[str]) -> Self: ...
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self: ...

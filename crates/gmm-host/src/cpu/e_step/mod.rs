@@ -6,6 +6,7 @@
 mod diag;
 mod full;
 mod log_densities;
+mod product;
 mod spherical;
 mod tied;
 
@@ -14,7 +15,7 @@ use std::ops::Range;
 use super::layout::{BLOCK, STRIDE};
 use super::math;
 use super::simd::{Kernel, Real, Words};
-use super::terms::{Scales, Terms};
+use super::terms::{Columns, Scales, Terms};
 
 use full::solve;
 pub(crate) use log_densities::LogDensities;
@@ -70,7 +71,9 @@ fn log_joint<T: Real, W: Words<T>>(
     if matches!(terms.scales, Scales::Full(_) | Scales::Tied(..)) {
         w.apart(Solve { terms, x, rows: rows.clone(), joint, scratch });
     }
-    if !matches!(terms.scales, Scales::Full(_)) {
+    if let Scales::Precisions(factors) = &terms.scales {
+        w.apart(Multiply { terms, factors, x, rows, joint, scratch });
+    } else if !matches!(terms.scales, Scales::Full(_)) {
         w.apart(Distances { terms, x, rows, joint, distances, scratch });
     }
 }
@@ -131,7 +134,32 @@ fn solve_all<T: Real, W: Words<T>, const G: usize>(
                 tied::solve_rows::<T, W, G>(w, factor, &x[row..], row, scratch);
             }
         }
-        Scales::Diag(..) | Scales::Spherical(_) => {}
+        Scales::Diag(..) | Scales::Spherical(_) | Scales::Precisions(_) => {}
+    }
+}
+
+/// The log joint densities by factors of the precisions.
+struct Multiply<'a, T> {
+    terms: &'a Terms<T>,
+    factors: &'a [Columns<T>],
+    x: &'a [T],
+    rows: Range<usize>,
+    joint: &'a mut [T],
+    scratch: &'a mut [T],
+}
+
+impl<T: Real> Kernel<T> for Multiply<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Words<T>>(self, w: W) {
+        let Self { terms, factors, x, rows, joint, scratch } = self;
+        for c in 0..terms.k {
+            let factor = &factors[c.min(factors.len() - 1)];
+            for row in rows.clone().step_by(WIDE * W::LANES) {
+                product::log_joint::<T, W, WIDE>(w, terms, factor, c, &x[row..], &mut joint[row..], scratch);
+            }
+        }
     }
 }
 
@@ -177,7 +205,7 @@ fn distances_to<T: Real, W: Words<T>, const C: usize>(
     for row in rows.step_by(WIDE * W::LANES) {
         let (x, joint) = (&x[row..], &mut joint[row..]);
         match &terms.scales {
-            Scales::Full(_) => {}
+            Scales::Full(_) | Scales::Precisions(_) => {}
             Scales::Tied(_, means) => tied::log_joint::<T, W, C>(w, terms, means, c, row, scratch, joint),
             Scales::Diag(scales, offsets) => {
                 diag::log_joint::<T, W, C>(w, terms, scales, offsets.as_deref(), c, x, joint);
@@ -196,7 +224,7 @@ fn distances_to<T: Real, W: Words<T>, const C: usize>(
 /// machine's instructions, and closures cannot be that. The same goes for iterator adapters and `array::map` over
 /// vectors.
 #[inline(always)]
-fn store_log_joint<T: Real, W: Words<T>, const G: usize>(
+pub(crate) fn store_log_joint<T: Real, W: Words<T>, const G: usize>(
     w: W,
     terms: &Terms<T>,
     c: usize,
@@ -234,13 +262,13 @@ pub(crate) struct RowOutputs<'a, T> {
 /// Turns log joint densities into responsibilities times the row weight, in place.
 ///
 /// Where all densities underflow the responsibilities are the component weights.
-struct Normalise<'a, 'b, T> {
-    terms: &'a Terms<T>,
-    rows: Range<usize>,
+pub(crate) struct Normalise<'a, 'b, T> {
+    pub(crate) terms: &'a Terms<T>,
+    pub(crate) rows: Range<usize>,
     /// The rows' weights.
-    weights: &'a [T],
-    joint: &'a mut [T],
-    out: &'a mut RowOutputs<'b, T>,
+    pub(crate) weights: &'a [T],
+    pub(crate) joint: &'a mut [T],
+    pub(crate) out: &'a mut RowOutputs<'b, T>,
 }
 
 impl<T: Real> Kernel<T> for Normalise<'_, '_, T> {

@@ -91,15 +91,33 @@ impl<T: Real> Kernel<T> for Evaluate<'_, T> {
             scratch: &mut work.scratch,
             out: RowOutputs { top: &mut work.top, rest: &mut work.rest, entropy: Some(&mut work.entropy) },
         });
+        let found = Found { joint: &work.joint, top: &work.top, rest: &work.rest, entropy: &work.entropy };
+        found.deliver(terms.k, &weights[..rows], out)
+    }
+}
+
+/// What an E-step left of some rows.
+pub(crate) struct Found<'a, T> {
+    /// `(k, STRIDE)` responsibilities.
+    pub(crate) joint: &'a [T],
+    pub(crate) top: &'a [T],
+    pub(crate) rest: &'a [T],
+    pub(crate) entropy: &'a [T],
+}
+
+impl<T: Real> Found<'_, T> {
+    /// Writes what is wanted of the first rows, as many as there are weights; log-likelihood and entropy.
+    pub(crate) fn deliver(&self, k: usize, weights: &[T], out: Wanted<'_>) -> (f64, f64) {
+        let rows = weights.len();
         if let Some(slots) = out.log_densities {
             for (row, slot) in slots.iter_mut().enumerate() {
-                *slot = work.top[row].to_f64() + work.rest[row].to_f64();
+                *slot = self.top[row].to_f64() + self.rest[row].to_f64();
             }
         }
         if let Some(slots) = out.responsibilities {
-            for (row, slots) in slots.chunks_exact_mut(terms.k).enumerate() {
+            for (row, slots) in slots.chunks_exact_mut(k).enumerate() {
                 for (c, slot) in slots.iter_mut().enumerate() {
-                    *slot = work.joint[c * STRIDE + row].to_f64();
+                    *slot = self.joint[c * STRIDE + row].to_f64();
                 }
                 // Single precision leaves the sum at 1 within its own eps; callers get f64.
                 let sum: f64 = slots.iter().sum();
@@ -108,11 +126,11 @@ impl<T: Real> Kernel<T> for Evaluate<'_, T> {
         }
         if let Some(labels) = out.labels {
             for (row, label) in labels.iter_mut().enumerate() {
-                let better = |best: usize, c: usize| work.joint[c * STRIDE + row] > work.joint[best * STRIDE + row];
-                *label = (1..terms.k).fold(0, |best, c| if better(best, c) { c } else { best }) as u32;
+                let better = |best: usize, c: usize| self.joint[c * STRIDE + row] > self.joint[best * STRIDE + row];
+                *label = (1..k).fold(0, |best, c| if better(best, c) { c } else { best }) as u32;
             }
         }
-        let weighted = work.entropy[..rows].iter().zip(weights).map(|(e, w)| e.to_f64() * w.to_f64());
-        (log_likelihood(&work.top[..rows], &work.rest[..rows], weights), weighted.sum())
+        let weighted = self.entropy[..rows].iter().zip(weights).map(|(e, w)| e.to_f64() * w.to_f64());
+        (log_likelihood(&self.top[..rows], &self.rest[..rows], weights), weighted.sum())
     }
 }

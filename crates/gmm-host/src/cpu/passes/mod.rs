@@ -6,6 +6,8 @@ mod given;
 mod likelihood;
 mod nearest;
 
+pub(crate) use evaluate::Found;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -227,6 +229,6 @@ fn translate(statistics: &mut Statistics, c: usize, delta: &[f64]) {
 
 /// Rows of a block rounded up to what the kernels take at a time; those past the data weigh 0.
 #[inline(always)]
-fn padded<T: Real, W: Words<T>>(rows: usize) -> usize {
+pub(crate) fn padded<T: Real, W: Words<T>>(rows: usize) -> usize {
     rows.next_multiple_of(WIDE * W::LANES)
 }

@@ -10,6 +10,7 @@ mod avx2;
 mod avx512;
 mod portable;
 
+use std::borrow::Cow;
 use std::fmt::Debug;
 
 use gmm_model::Precision;
@@ -26,6 +27,11 @@ pub(crate) trait Real: Copy + Debug + PartialOrd + Default + Send + Sync + 'stat
     const PRECISION: Precision;
     fn of(value: f64) -> Self;
     fn to_f64(self) -> f64;
+    /// Numbers of either precision in this one, borrowed where they are in it.
+    fn all_of_f32(all: &[f32]) -> Cow<'_, [Self]>;
+    fn all_of_f64(all: &[f64]) -> Cow<'_, [Self]>;
+    /// Whether any is neither 0 nor −0; of vectors in a kernel.
+    fn any_is_not_zero(all: &[Self]) -> bool;
     /// Constants of [`math`](super::math) for this type.
     const MATH: MathConstants<Self>;
 }
@@ -48,7 +54,7 @@ pub(crate) struct MathConstants<T: 'static> {
 }
 
 macro_rules! real {
-    ($t:ident, $precision:expr, $round:expr, $high:expr, $low:expr, $least:expr, $exp:expr, $ln:expr) => {
+    ($t:ident, $precision:expr, $of_f32:expr, $of_f64:expr, $round:expr, $high:expr, $low:expr, $least:expr, $exp:expr, $ln:expr) => {
         impl Real for $t {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
@@ -61,6 +67,20 @@ macro_rules! real {
             #[inline(always)]
             fn to_f64(self) -> f64 {
                 self as f64
+            }
+            fn all_of_f32(all: &[f32]) -> Cow<'_, [Self]> {
+                $of_f32(all)
+            }
+            fn all_of_f64(all: &[f64]) -> Cow<'_, [Self]> {
+                $of_f64(all)
+            }
+            #[inline(always)]
+            fn any_is_not_zero(all: &[Self]) -> bool {
+                let mut bits = 0;
+                for v in all {
+                    bits |= v.to_bits() << 1;
+                }
+                bits != 0
             }
             const MATH: MathConstants<Self> = MathConstants {
                 round: $round,
@@ -80,6 +100,8 @@ macro_rules! real {
 real!(
     f64,
     Precision::F64,
+    |all: &[f32]| Cow::Owned(all.iter().map(|v| f64::from(*v)).collect()),
+    Cow::Borrowed,
     6_755_399_441_055_744.0 + 1023.0,
     6.931_471_803_691_238e-1,
     1.908_214_929_270_587_7e-10,
@@ -116,6 +138,8 @@ real!(
 real!(
     f32,
     Precision::F32,
+    Cow::Borrowed,
+    |all: &[f64]| Cow::Owned(all.iter().map(|v| *v as f32).collect()),
     12_582_912.0 + 127.0,
     6.931_457_5e-1,
     1.428_606_8e-6,

@@ -70,6 +70,8 @@ pub(crate) struct Model<T: Number> {
     pub(crate) mean_low: DeviceSlice<T>,
     /// `factor_len(kind, k, d)`.
     pub(crate) factor: DeviceSlice<T>,
+    /// Whether the factors of full and tied are those of precisions.
+    pub(crate) of_precisions: bool,
     /// `(k,)`.
     pub(crate) log_scale: DeviceSlice<T>,
     /// `(k,)`: what rounding took from them.
@@ -147,6 +149,8 @@ impl Launcher<'_> {
         out.log_densities.iter().for_each(|s| at_least(s, chunk.n, "log densities"));
         out.labels.iter().for_each(|s| at_least(s, chunk.n, "labels"));
         let kernel = match (shape.kind, plan.solved) {
+            (CovarianceType::Full, _) if model.of_precisions => e_step::precision_full::<T>(),
+            (CovarianceType::Tied, _) if model.of_precisions => e_step::precision_tied::<T>(),
             (CovarianceType::Full, Solved::Shared) => e_step::full::<T>(),
             (CovarianceType::Full, Solved::Scratch) => e_step::full_large::<T>(),
             (CovarianceType::Tied, Solved::Shared) => e_step::tied::<T>(),

@@ -11,6 +11,7 @@ mod lloyd;
 mod memory;
 mod mid_fit;
 mod missing;
+mod precisions;
 mod products;
 mod products_there;
 mod seeding;

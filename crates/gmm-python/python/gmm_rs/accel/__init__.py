@@ -7,8 +7,12 @@ Three ways, each before the program imports the class from scikit-learn::
     import gmm_rs; gmm_rs.accel.install()     # in a program
 
 What this package does not do (sparse input, subclasses of the class, arrays of other libraries) scikit-learn does, as
-ever. ``GMM_ACCEL_LOG=info`` in the environment says on standard error what ran where, and why. A pickle is one of
-scikit-learn's own class and loads where this package is not installed.
+ever; so it does where a covariance becomes singular, which it may refuse or not. ``GMM_ACCEL_LOG=info`` in the
+environment says on standard error what ran where, and why. A pickle is one of scikit-learn's own class and loads where
+this package is not installed.
+
+Worker processes of joblib, `multiprocessing` and `concurrent.futures` do the same: in those that are started while it is
+installed it is installed as well, and estimators stay accelerated on their way there and back.
 """
 
 import logging
@@ -27,13 +31,15 @@ def install():
     import sklearn.mixture
 
     from gmm_rs.accel._estimator import GaussianMixture
+    from gmm_rs.accel._workers import follow_into_workers
 
     _listen()
+    follow_into_workers(GaussianMixture)
     sklearn.mixture.GaussianMixture = GaussianMixture
 
 
 def uninstall():
-    """Give scikit-learn's class its place back. Estimators made meanwhile go on as they are."""
+    """Give scikit-learn's class its place back. Estimators made and worker processes started meanwhile go on as they are."""
     import sklearn.mixture
 
     from gmm_rs.accel._estimator import Original

@@ -7,10 +7,13 @@ from scipy.sparse import issparse
 from sklearn import get_config
 from sklearn.base import _fit_context
 from sklearn.mixture._gaussian_mixture import GaussianMixture as Original
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from gmm_rs import _bridge, _inputs
+from gmm_rs._gpu import is_on_gpu
 from gmm_rs.accel import logger
+from gmm_rs.exceptions import NumericalError
 
 _KNOWN = frozenset(Original().get_params())
 
@@ -27,13 +30,16 @@ class GaussianMixture(Original):
     def fit(self, X, y=None):
         if self._is_left("fit", X):
             return super().fit(X, y)
-        self._fit(X)
+        if self._fit(X) is None:
+            # Not its `fit`, which would begin with the method below.
+            super().fit_predict(X, y)
         return self
 
     def fit_predict(self, X, y=None):
         if self._is_left("fit_predict", X):
             return super().fit_predict(X, y)
-        return _bridge.labels(self, self._fit(X))
+        rows = self._fit(X)
+        return super().fit_predict(X, y) if rows is None else _bridge.labels(self, rows)
 
     def predict(self, X):
         if self._is_left("predict", X):
@@ -57,10 +63,21 @@ class GaussianMixture(Original):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def _fit(self, X):
-        X = _inputs.rows(self, X, reset=True, ensure_min_samples=2)
-        engine = _bridge.fit(self, X)
-        logger.info("fit of %d × %d rows ran on %s, %d iterations", *X.shape, engine, self.n_iter_)
-        return X
+        """The rows that were fitted; None where scikit-learn is to say what comes of a singular covariance."""
+        rows = _inputs.rows(self, X, reset=True, ensure_min_samples=2)
+        generator = check_random_state(self.random_state)
+        state = generator.get_state()
+        try:
+            engine = _bridge.fit(self, rows)
+        except NumericalError as error:
+            # Whether its rounding leaves a variance above 0 is its own matter. It cannot read what lies on a GPU.
+            if is_on_gpu(X):
+                raise
+            logger.info("fit is left to scikit-learn: %s", error)
+            generator.set_state(state)
+            return None
+        logger.info("fit of %d × %d rows ran on %s, %d iterations", *rows.shape, engine, self.n_iter_)
+        return rows
 
     def _rows(self, X):
         check_is_fitted(self)
@@ -86,6 +103,10 @@ class GaussianMixture(Original):
         if get_config().get("array_api_dispatch"):
             return "array API dispatch is on"
         return None
+
+    def _get_doc_link(self):
+        # The page is that of the class it stands in for; subclasses are the user's own.
+        return self._plain()._get_doc_link() if type(self) is GaussianMixture else super()._get_doc_link()
 
     def _plain(self):
         plain = Original.__new__(Original)

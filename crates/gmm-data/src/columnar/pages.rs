@@ -1,0 +1,251 @@
+//! The pages of a Parquet file, before the `parquet` crate reads them: it allocates what a page's header claims.
+//!
+//! A header is a structure in Thrift's compact protocol,
+//! <https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift>.
+
+use parquet::arrow::ProjectionMask;
+use parquet::basic::Type;
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
+use parquet::file::reader::ChunkReader;
+
+use crate::error::Fault;
+use crate::{Problem, memory};
+
+/// Pages up to this size are not asked about.
+const SMALL: u64 = 1 << 20;
+
+/// Compares every page that will be read with its chunk, the file's length and the free memory.
+///
+/// # Errors
+/// With the column and the page's offset.
+pub(super) fn check_pages(
+    input: &impl ChunkReader,
+    metadata: &ParquetMetaData,
+    mask: &ProjectionMask,
+) -> Result<(), Fault> {
+    for group in metadata.row_groups() {
+        for (leaf, chunk) in group.columns().iter().enumerate().filter(|(leaf, _)| mask.leaf_included(*leaf)) {
+            let flat = chunk.column_descr().max_rep_level() == 0;
+            let checked = if flat && chunk.num_values() != group.num_rows() {
+                let why = format!("{} values for {} rows", chunk.num_values(), group.num_rows());
+                Err(Problem::Corrupt(why).into())
+            } else {
+                check_chunk(input, chunk)
+            };
+            checked.map_err(|mut fault| {
+                let root = metadata.file_metadata().schema_descr().get_column_root_idx(leaf);
+                fault.place.column = Some(root);
+                fault.place.name = chunk.column_path().parts().first().cloned();
+                fault
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn check_chunk(input: &impl ChunkReader, chunk: &ColumnChunkMetaData) -> Result<(), Fault> {
+    let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
+    let place = u64::try_from(start).ok().zip(u64::try_from(chunk.compressed_size()).ok());
+    let end = place.and_then(|(start, len)| start.checked_add(len)).filter(|&end| end <= input.len());
+    let (Some((mut at, _)), Some(end)) = (place, end) else {
+        return Err(Problem::Corrupt("its bytes are not inside the file".to_owned()).into());
+    };
+    let mut values = 0;
+    while at < end && values < chunk.num_values() {
+        let (page, header) = page(input, at, end)?;
+        let body = at + header;
+        let sizes = u64::try_from(page.packed).ok().zip(u64::try_from(page.unpacked).ok());
+        let Some((packed, unpacked)) = sizes.filter(|(packed, _)| *packed <= end - body) else {
+            return Err(Fault::corrupt(at, format!("a page claims {} bytes", page.packed)));
+        };
+        if unpacked > SMALL
+            && let Err(full) = memory::check("a page", u128::from(unpacked) + u128::from(packed))
+        {
+            let lie = i128::from(unpacked) > i128::from(chunk.uncompressed_size());
+            let claim = || format!("a page claims {unpacked} bytes, all of its column {}", chunk.uncompressed_size());
+            return Err(if lie { Fault::corrupt(at, claim()) } else { Fault::from(full).offset(at) });
+        }
+        match page.kind {
+            DICTIONARY if i128::from(page.values) * width(chunk) > i128::from(unpacked) || page.values < 0 => {
+                let why = format!("{} values in a dictionary of {unpacked} bytes", page.values);
+                return Err(Fault::corrupt(at, why));
+            }
+            DATA | DATA_V2 if !(0..=chunk.num_values() - values).contains(&page.values) => {
+                let why = format!("a page claims {} values, its column has {}", page.values, chunk.num_values());
+                return Err(Fault::corrupt(at, why));
+            }
+            DATA | DATA_V2 => values += page.values,
+            _ => {}
+        }
+        at = body + packed;
+    }
+    Ok(())
+}
+
+/// Bytes of a value in a dictionary, at least.
+fn width(chunk: &ColumnChunkMetaData) -> i128 {
+    match chunk.column_type() {
+        Type::BOOLEAN => 0,
+        Type::INT32 | Type::FLOAT | Type::BYTE_ARRAY => 4,
+        Type::INT64 | Type::DOUBLE => 8,
+        Type::INT96 => 12,
+        Type::FIXED_LEN_BYTE_ARRAY => i128::from(chunk.column_descr().type_length().max(1)),
+    }
+}
+
+const DATA: i64 = 0;
+const DICTIONARY: i64 = 2;
+const DATA_V2: i64 = 3;
+
+/// What a page's header says.
+#[derive(Debug, Default, PartialEq)]
+struct Page {
+    kind: i64,
+    unpacked: i64,
+    packed: i64,
+    values: i64,
+}
+
+/// The page at `at`, and the length of its header.
+fn page(input: &impl ChunkReader, at: u64, end: u64) -> Result<(Page, u64), Fault> {
+    // Headers with statistics of long texts are longer.
+    let mut window = 256;
+    loop {
+        let len = window.min(end - at);
+        let bytes = input.get_bytes(at, len as usize).map_err(|e| Fault::corrupt(at, e.to_string()))?;
+        let mut thrift = Thrift { bytes: &bytes, at: 0 };
+        if let Some(page) = thrift.page() {
+            return Ok((page, thrift.at as u64));
+        }
+        if len == end - at || len > SMALL {
+            return Err(Fault::corrupt(at, "not the header of a page"));
+        }
+        window *= 16;
+    }
+}
+
+/// Thrift's compact protocol; `None` at the end of the bytes, and for what is not Thrift.
+struct Thrift<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Thrift<'_> {
+    fn page(&mut self) -> Option<Page> {
+        let mut page = Page::default();
+        let mut id = 0;
+        while let Some(kind) = self.field(&mut id)? {
+            match (id, kind) {
+                (1, 5) => page.kind = self.zigzag()?,
+                (2, 5) => page.unpacked = self.zigzag()?,
+                (3, 5) => page.packed = self.zigzag()?,
+                // The headers of data and dictionary pages begin with the number of values.
+                (5 | 7 | 8, 12) => {
+                    let mut inner = 0;
+                    while let Some(kind) = self.field(&mut inner)? {
+                        if (inner, kind) == (1, 5) { page.values = self.zigzag()? } else { self.skip(kind, 0)? }
+                    }
+                }
+                _ => self.skip(kind, 0)?,
+            }
+        }
+        Some(page)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let byte = *self.bytes.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn zigzag(&mut self) -> Option<i64> {
+        let value = self.varint()?;
+        Some((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    /// The type of the next field, whose number goes to `id`; `Some(None)` at the structure's end.
+    fn field(&mut self, id: &mut i64) -> Option<Option<u8>> {
+        let byte = self.byte()?;
+        if byte == 0 {
+            return Some(None);
+        }
+        *id = match byte >> 4 {
+            0 => self.zigzag()?,
+            delta => id.checked_add(i64::from(delta))?,
+        };
+        Some(Some(byte & 15))
+    }
+
+    fn forward(&mut self, bytes: u64) -> Option<()> {
+        self.at = self.at.checked_add(usize::try_from(bytes).ok()?).filter(|&at| at <= self.bytes.len())?;
+        Some(())
+    }
+
+    fn skip(&mut self, kind: u8, depth: u8) -> Option<()> {
+        /// Headers have two levels.
+        const DEEPEST: u8 = 16;
+        if depth > DEEPEST {
+            return None;
+        }
+        match kind {
+            // Booleans are in the type.
+            1 | 2 => Some(()),
+            3 => self.forward(1),
+            4..=6 => self.varint().map(drop),
+            7 => self.forward(8),
+            8 => {
+                let len = self.varint()?;
+                self.forward(len)
+            }
+            9 | 10 => {
+                let head = self.byte()?;
+                let count = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
+                // In a list a boolean has a byte.
+                (0..count).try_for_each(|_| match head & 15 {
+                    1 | 2 => self.forward(1),
+                    kind => self.skip(kind, depth + 1),
+                })
+            }
+            12 => {
+                let mut id = 0;
+                while let Some(kind) = self.field(&mut id)? {
+                    self.skip(kind, depth + 1)?;
+                }
+                Some(())
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_header_is_read_with_the_fields_that_are_skipped() {
+        // type 0, unpacked 300, packed 20, crc, data_page_header { 7 values, encoding, statistics { max: 2 bytes } }.
+        let bytes = [
+            0x15, 0x00, 0x15, 0xd8, 0x04, 0x15, 0x28, 0x15, 0x02, 0x1c, 0x15, 0x0e, 0x15, 0x00, 0x3c, 0x18, 0x02, 1, 2,
+            0, 0, 0,
+        ];
+        let mut thrift = Thrift { bytes: &bytes, at: 0 };
+        assert_eq!(thrift.page(), Some(Page { kind: 0, unpacked: 300, packed: 20, values: 7 }));
+        assert_eq!(thrift.at, bytes.len());
+        for len in 0..bytes.len() {
+            assert_eq!(Thrift { bytes: &bytes[..len], at: 0 }.page(), None, "{len} bytes");
+        }
+    }
+}

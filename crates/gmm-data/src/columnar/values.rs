@@ -1,0 +1,169 @@
+//! Arrow's arrays as numbers.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ArrowPrimitiveType, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, Float16Type, Float32Type,
+    Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{Array, ArrayRef, GenericListArray, OffsetSizeTrait};
+use arrow_schema::DataType;
+use arrow_select::take::take;
+
+use crate::Problem;
+
+/// What is wrong with a column, and the index of the value, or for [`flatten`] of the row, where one is to blame.
+pub(super) type Wrong = (Option<usize>, Problem);
+
+/// The numbers of a column, `width` for each row, without nulls: dictionaries are looked up, and lists laid out one after
+/// another. All lists must have as many elements: `width`, where it is known.
+pub(super) fn flatten(array: &ArrayRef, width: Option<usize>) -> Result<(ArrayRef, usize), Wrong> {
+    present(array, 1)?;
+    let rows = array.len();
+    let (values, width) = match array.data_type() {
+        DataType::Dictionary(..) => {
+            let dictionary = array.as_any_dictionary();
+            let values = take(dictionary.values(), dictionary.keys(), None);
+            (values.map_err(|e| (None, Problem::Corrupt(e.to_string())))?, 1)
+        }
+        DataType::FixedSizeList(_, width) => {
+            let width = *width as usize;
+            (array.as_fixed_size_list().values().slice(0, rows * width), width)
+        }
+        DataType::List(_) => list(array.as_list::<i32>(), width)?,
+        DataType::LargeList(_) => list(array.as_list::<i64>(), width)?,
+        _ => (array.clone(), 1),
+    };
+    if width == 0 {
+        return Err((Some(0), Problem::Text("an empty list: lists need at least one number".to_owned())));
+    }
+    present(&values, width)?;
+    Ok((values, width))
+}
+
+/// Nulls are an error, at the first row that has one.
+fn present(array: &ArrayRef, width: usize) -> Result<(), Wrong> {
+    if array.null_count() == 0 {
+        return Ok(());
+    }
+    let first = (0..array.len()).find(|&i| array.is_null(i)).unwrap_or(0);
+    Err((Some(first / width), Problem::Missing))
+}
+
+fn list<O: OffsetSizeTrait>(list: &GenericListArray<O>, width: Option<usize>) -> Result<(ArrayRef, usize), Wrong> {
+    let offsets = list.value_offsets();
+    let lengths = || offsets.windows(2).map(|pair| pair[1].as_usize() - pair[0].as_usize());
+    let width = width.unwrap_or_else(|| lengths().next().unwrap_or(0));
+    if let Some((row, found)) = lengths().enumerate().find(|&(_, length)| length != width) {
+        let why = format!("a list of {found} numbers, where the rows before have {width}: all need as many");
+        return Err((Some(row), Problem::Text(why)));
+    }
+    let start = offsets.first().map_or(0, |offset| offset.as_usize());
+    Ok((list.values().slice(start, list.len() * width), width))
+}
+
+/// What columns are converted to.
+pub(super) trait Value: Copy + Default {
+    /// Writes the values of an array of numbers, which has no nulls, to the slots.
+    fn fill<'a>(array: &ArrayRef, slots: impl Iterator<Item = &'a mut Self>) -> Result<(), Wrong>
+    where
+        Self: 'a;
+}
+
+/// Converts one value after another.
+fn fill<'a, A: ArrowPrimitiveType, T: 'a>(
+    array: &ArrayRef,
+    slots: impl Iterator<Item = &'a mut T>,
+    to: impl Fn(A::Native) -> T,
+) -> Result<(), Wrong> {
+    for (slot, &value) in slots.zip(array.as_primitive::<A>().values()) {
+        *slot = to(value);
+    }
+    Ok(())
+}
+
+/// The same for conversions that can fail.
+fn try_fill<'a, A: ArrowPrimitiveType, T: 'a>(
+    array: &ArrayRef,
+    slots: impl Iterator<Item = &'a mut T>,
+    to: impl Fn(A::Native) -> Result<T, Problem>,
+) -> Result<(), Wrong> {
+    for (i, (slot, &value)) in slots.zip(array.as_primitive::<A>().values()).enumerate() {
+        *slot = to(value).map_err(|problem| (Some(i), problem))?;
+    }
+    Ok(())
+}
+
+fn other(array: &ArrayRef) -> Wrong {
+    (None, Problem::Corrupt(format!("a record batch holds {}, not what the schema says", array.data_type())))
+}
+
+impl Value for f32 {
+    fn fill<'a>(array: &ArrayRef, slots: impl Iterator<Item = &'a mut Self>) -> Result<(), Wrong> {
+        match array.data_type() {
+            DataType::Float16 => fill::<Float16Type, _>(array, slots, Self::from),
+            DataType::Float32 => fill::<Float32Type, _>(array, slots, |v| v),
+            _ => Err(other(array)),
+        }
+    }
+}
+
+impl Value for f64 {
+    fn fill<'a>(array: &ArrayRef, slots: impl Iterator<Item = &'a mut Self>) -> Result<(), Wrong> {
+        match *array.data_type() {
+            DataType::Float16 => fill::<Float16Type, _>(array, slots, Self::from),
+            DataType::Float32 => fill::<Float32Type, _>(array, slots, Self::from),
+            DataType::Float64 => fill::<Float64Type, _>(array, slots, |v| v),
+            DataType::Int8 => fill::<Int8Type, _>(array, slots, Self::from),
+            DataType::Int16 => fill::<Int16Type, _>(array, slots, Self::from),
+            DataType::Int32 => fill::<Int32Type, _>(array, slots, Self::from),
+            DataType::Int64 => try_fill::<Int64Type, _>(array, slots, |v| exact(i128::from(v))),
+            DataType::UInt8 => fill::<UInt8Type, _>(array, slots, Self::from),
+            DataType::UInt16 => fill::<UInt16Type, _>(array, slots, Self::from),
+            DataType::UInt32 => fill::<UInt32Type, _>(array, slots, Self::from),
+            DataType::UInt64 => try_fill::<UInt64Type, _>(array, slots, |v| exact(i128::from(v))),
+            DataType::Decimal32(_, scale) => fill::<Decimal32Type, _>(array, slots, |v| decimal(v.into(), scale)),
+            DataType::Decimal64(_, scale) => fill::<Decimal64Type, _>(array, slots, |v| decimal(v.into(), scale)),
+            DataType::Decimal128(_, scale) => fill::<Decimal128Type, _>(array, slots, |v| decimal(v, scale)),
+            DataType::Decimal256(_, scale) => fill::<Decimal256Type, _>(array, slots, |v| match v.to_i128() {
+                Some(v) => decimal(v, scale),
+                None => nearest(&v, scale),
+            }),
+            DataType::Boolean => {
+                for (slot, value) in slots.zip(array.as_boolean().values()) {
+                    *slot = Self::from(u8::from(value));
+                }
+                Ok(())
+            }
+            _ => Err(other(array)),
+        }
+    }
+}
+
+/// Up to here every integer is an `f64`.
+const EXACT: u128 = 1 << 53;
+
+/// An integer as the `f64` that equals it.
+fn exact(v: i128) -> Result<f64, Problem> {
+    let value = v as f64;
+    if v.unsigned_abs() <= EXACT || value as i128 == v {
+        return Ok(value);
+    }
+    Err(Problem::Inexact { value: v.to_string() })
+}
+
+/// `v / 10^scale`, rounded once.
+fn decimal(v: i128, scale: i8) -> f64 {
+    // The powers of ten that are exact in an f64: a quotient of two exact numbers is rounded once.
+    const POWERS: [f64; 23] = [
+        1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19,
+        1e20, 1e21, 1e22,
+    ];
+    match usize::try_from(scale).ok().and_then(|scale| POWERS.get(scale)) {
+        Some(power) if v.unsigned_abs() <= EXACT => v as f64 / power,
+        _ => nearest(&v, scale),
+    }
+}
+
+fn nearest(v: &impl std::fmt::Display, scale: i8) -> f64 {
+    format!("{v}e{}", -i32::from(scale)).parse().expect("digits and an exponent")
+}

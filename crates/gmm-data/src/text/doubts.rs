@@ -1,0 +1,114 @@
+//! What is odd about a table that was read: names taken for a row, and an index taken for a feature.
+
+use gmm_model::Matrix;
+
+use crate::DataWarning;
+use crate::error::one_line;
+
+/// What is known of a table beside its values.
+pub(super) struct Reading<'a> {
+    /// Names of all columns, if there are some.
+    pub(super) names: Option<&'a [String]>,
+    /// Which of them were read.
+    pub(super) chosen: &'a [usize],
+    /// Whether the user said which columns to read, other than by leaving some out.
+    pub(super) named: bool,
+    /// Whether it was found out that the first line is a row.
+    pub(super) guessed_row: bool,
+}
+
+impl Reading<'_> {
+    /// All that is odd. Cost: some hundred rows, and one column where it counts the rows.
+    pub(super) fn warnings(&self, matrix: &Matrix) -> Vec<DataWarning> {
+        [self.names_as_row(matrix), self.index_as_feature(matrix)].into_iter().flatten().map(DataWarning::new).collect()
+    }
+
+    /// A first row of numbers that may be the columns' names.
+    fn names_as_row(&self, matrix: &Matrix) -> Option<String> {
+        let (n, d) = matrix.dim();
+        if !self.guessed_row || n < 2 {
+            return None;
+        }
+        let first: Vec<f64> = (0..d).map(|j| matrix.at(0, j)).collect();
+        let below = |j: usize| (1..n.min(ROWS)).map(move |i| matrix.at(i, j));
+        let counts = first.iter().zip(self.chosen).all(|(&v, &field)| v == field as f64);
+        let rises = |row: usize| (1..d).all(|j| matrix.at(row, j) > matrix.at(row, j - 1));
+        let falls = (1..d).all(|j| first[j] < first[j - 1]);
+        let far = (0..d).filter(|&j| is_far(first[j], below(j))).count();
+        let odd = if counts {
+            let whole = (0..d).all(|j| below(j).all(|v| v.fract() == 0.0));
+            // A grid of whole numbers rises everywhere, and a 0 or 0, 1 above whole numbers is a row like others.
+            let alike = whole && far == 0 && (d < 3 || rises(1));
+            // One column under a 0 must be without any whole number, or elsewhere.
+            let one = d > 1 || far == 1 || (n > 3 && below(0).all(|v| v.fract() != 0.0));
+            !alike && one
+        } else {
+            d > 2 && n > 3 && (rises(0) || falls) && 2 * far > d
+        };
+        odd.then(|| {
+            let mut shown: Vec<String> = first.iter().take(4).map(f64::to_string).collect();
+            if d > 4 {
+                shown.push("..".to_owned());
+            }
+            format!(
+                "the first line ({}) is read as a row, but looks like the names of the columns: write --header yes if it \
+                 is, --header no if it is not",
+                shown.join(", ")
+            )
+        })
+    }
+
+    /// A first column without a name, or one that counts the rows.
+    fn index_as_feature(&self, matrix: &Matrix) -> Option<String> {
+        let (n, d) = matrix.dim();
+        if self.named || d < 2 || self.chosen.first() != Some(&0) {
+            return None;
+        }
+        let name = self.names.map(|names| names[0].as_str());
+        let counts = |j: usize| {
+            let start = matrix.at(0, j);
+            // The first rows tell of nearly every column that it does not count.
+            (0..n).all(|i| matrix.at(i, j) == start + i as f64).then_some(start)
+        };
+        let start = counts(0).filter(|start| n > 2 && (*start == 0.0 || *start == 1.0));
+        // A table of which all columns count is a grid.
+        let start = start.filter(|_| (1..d).any(|j| counts(j).is_none()));
+        let unnamed = name == Some("");
+        let what = match start {
+            Some(start) => format!("counts the rows from {start}"),
+            None if unnamed => "has no name".to_owned(),
+            None => return None,
+        };
+        let column = match name {
+            Some("") | None => "the first column".to_owned(),
+            Some(name) => format!("column '{}'", one_line(name)),
+        };
+        Some(format!(
+            "{column} {what}, as an index does, and is used as a feature: leave it out by --columns '!{}'",
+            self.word()
+        ))
+    }
+
+    /// How the first column is called in `--columns`.
+    fn word(&self) -> String {
+        let names = self.names.unwrap_or_default();
+        match names.first().map(String::as_str) {
+            None => "0".to_owned(),
+            Some("") if !names.iter().any(|name| name == "0") => "0".to_owned(),
+            Some(name) if !name.is_empty() && !name.contains([',', '"', '\'', '!']) && name.trim() == name => {
+                one_line(name)
+            }
+            Some(name) => format!("\"{}\"", one_line(&name.replace('"', "\"\""))),
+        }
+    }
+}
+
+/// Rows that are looked at.
+const ROWS: usize = 500;
+
+/// Whether a value lies beyond the others by more than three times their range.
+fn is_far(value: f64, others: impl Iterator<Item = f64>) -> bool {
+    let (low, high) = others.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (v.min(low), v.max(high)));
+    let margin = 3.0 * (high - low);
+    value < low - margin || value > high + margin
+}

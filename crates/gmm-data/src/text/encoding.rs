@@ -1,0 +1,113 @@
+//! Bytes into UTF-8, as far as that is needed, and words for what is no text at all.
+
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+
+use crate::Problem;
+use crate::error::Fault;
+
+/// Bytes that are looked at.
+const START: u64 = 4096;
+
+/// The same text as UTF-8; other encodings of eight bits pass as they are, since numbers look the same in them.
+///
+/// # Errors
+/// Where the first bytes are those of UTF-32, of an archive, or of no text.
+pub(super) fn utf8<'a>(mut reader: impl BufRead + 'a) -> Result<Box<dyn BufRead + 'a>, Fault> {
+    let mut start = Vec::new();
+    reader.by_ref().take(START).read_to_end(&mut start)?;
+    let big_endian = match start[..] {
+        [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] => {
+            return Err(Problem::Text("text in UTF-32, which is not read: save it as UTF-8".to_owned()).into());
+        }
+        [0xff, 0xfe, ..] => Some(false),
+        [0xfe, 0xff, ..] => Some(true),
+        // Without a mark: characters of ASCII in two bytes.
+        [a, 0, b, 0, ..] if a != 0 && b != 0 => Some(false),
+        [0, a, 0, b, ..] if a != 0 && b != 0 => Some(true),
+        _ => None,
+    };
+    if big_endian.is_none() {
+        no_text(&start)?;
+    }
+    let whole = Cursor::new(start).chain(reader);
+    Ok(match big_endian {
+        Some(big_endian) => Box::new(BufReader::with_capacity(
+            1 << 16,
+            Utf16 { reader: whole, big_endian, high: None, ready: Vec::new() },
+        )),
+        None => Box::new(whole),
+    })
+}
+
+/// Refuses what people take for a table and is none.
+fn no_text(start: &[u8]) -> Result<(), Fault> {
+    const KINDS: [(&[u8], &str); 9] = [
+        (b"PK\x03\x04", "a zip archive, as Excel's xlsx is: unpack it, or save the table as csv"),
+        (b"\xd0\xcf\x11\xe0", "an old Excel or Word file: save the table as csv"),
+        (b"\xfd7zXZ\0", "an xz archive: unpack it first (xz -d); gzip and zstd are read as they are"),
+        (b"BZh", "a bzip2 archive: unpack it first (bzip2 -d); gzip and zstd are read as they are"),
+        (b"\x89HDF", "an HDF5 file: write the array as npy, or the table as csv"),
+        (b"\x93NUMPY", "a NumPy array: --format npy reads it"),
+        (b"PAR1", "a parquet file: --format parquet reads it"),
+        (b"ARROW1", "an Arrow file: --format arrow reads it"),
+        (b"%PDF", "a PDF file"),
+    ];
+    if let Some((_, what)) = KINDS.iter().find(|(magic, _)| start.starts_with(magic)) {
+        return Err(Problem::Text(format!("no text table, but {what}")).into());
+    }
+    match start.iter().position(|&b| b == 0) {
+        Some(at) => {
+            let why = "no text: a NUL byte; is it a binary file, or text in UTF-16 without a byte order mark?";
+            Err(Fault::from(Problem::Text(why.to_owned())).offset(at as u64))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Reads UTF-16 as UTF-8. A half of a pair becomes U+FFFD.
+struct Utf16<R> {
+    reader: R,
+    big_endian: bool,
+    /// The first half of a pair whose second is still to come.
+    high: Option<u16>,
+    /// Characters that the caller had no room for.
+    ready: Vec<u8>,
+}
+
+impl<R: Read> Read for Utf16<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        // What was read may be half a pair alone, and nothing given would mean the end.
+        while self.ready.is_empty() && !out.is_empty() && self.refill()? {}
+        let n = self.ready.len().min(out.len());
+        out[..n].copy_from_slice(&self.ready[..n]);
+        self.ready.drain(..n);
+        Ok(n)
+    }
+}
+
+impl<R: Read> Utf16<R> {
+    /// Whether there was anything to read.
+    fn refill(&mut self) -> io::Result<bool> {
+        // At most 3 bytes of UTF-8 for 2 of these.
+        let mut bytes = Vec::with_capacity(1 << 14);
+        self.reader.by_ref().take(1 << 14).read_to_end(&mut bytes)?;
+        if bytes.len() % 2 == 1 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "text in UTF-16 ends within a character"));
+        }
+        let unit = |pair: &[u8]| match self.big_endian {
+            true => u16::from_be_bytes([pair[0], pair[1]]),
+            false => u16::from_le_bytes([pair[0], pair[1]]),
+        };
+        let mut units: Vec<u16> = self.high.take().into_iter().chain(bytes.chunks_exact(2).map(unit)).collect();
+        let ended = bytes.is_empty();
+        if !ended && units.last().is_some_and(|unit| (0xd800..0xdc00).contains(unit)) {
+            self.high = units.pop();
+        }
+        let mut room = [0; 4];
+        for c in char::decode_utf16(units) {
+            let c = c.unwrap_or(char::REPLACEMENT_CHARACTER);
+            self.ready.extend_from_slice(c.encode_utf8(&mut room).as_bytes());
+        }
+        Ok(!ended)
+    }
+}

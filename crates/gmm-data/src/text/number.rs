@@ -1,0 +1,106 @@
+//! What a field holds: a number, nothing, or text.
+
+use crate::error::one_line;
+use crate::{Decimal, Problem};
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Kind {
+    Number,
+    Missing,
+    Text,
+}
+
+/// How numbers are written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Notation {
+    /// With this decimal sign.
+    Known(Decimal),
+    /// With a decimal point, but so far all are whole: it may turn out to be a comma.
+    Open,
+}
+
+/// A finite number, NaN or an infinity (which the data set reports later, with row and column).
+pub(super) fn number(field: &[u8], notation: Notation) -> Result<f64, Problem> {
+    let parsed = match notation {
+        Notation::Known(Decimal::Comma) => with_comma(field).or_else(|| without_point(field)),
+        _ => plain(field),
+    };
+    match parsed {
+        Some(value) => Ok(value),
+        None if is_missing(field) => Err(Problem::Missing),
+        None => Err(Problem::NotNumber { text: cut(field) }),
+    }
+}
+
+/// The kind of a field whose numbers have this notation.
+pub(super) fn kind(field: &[u8], notation: Notation) -> Kind {
+    let number = match notation {
+        Notation::Known(Decimal::Comma) => with_comma(field).or_else(|| without_point(field)).is_some(),
+        _ => plain(field).is_some(),
+    };
+    match number {
+        true => Kind::Number,
+        false if is_missing(field) => Kind::Missing,
+        false => Kind::Text,
+    }
+}
+
+/// Bytes of a number at most: more than any program writes, f64 in all digits included.
+const MOST: usize = 1100;
+
+/// A number with a decimal point, or a whole one.
+pub(super) fn plain(field: &[u8]) -> Option<f64> {
+    // A line that is one endless field would be read again and again.
+    if field.len() > MOST {
+        return None;
+    }
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+fn without_point(field: &[u8]) -> Option<f64> {
+    if field.contains(&b'.') { None } else { plain(field) }
+}
+
+/// A number with a decimal comma in it.
+pub(super) fn with_comma(field: &[u8]) -> Option<f64> {
+    let comma = field.iter().position(|&b| b == b',')?;
+    if field.len() > MOST || field.contains(&b'.') || !field.get(comma + 1).is_some_and(u8::is_ascii_digit) {
+        return None;
+    }
+    let mut buffer = [0; MOST];
+    let text = &mut buffer[..field.len()];
+    text.copy_from_slice(field);
+    text[comma] = b'.';
+    plain(text)
+}
+
+/// The words of R, pandas, SQL and Excel for nothing.
+fn is_missing(field: &[u8]) -> bool {
+    matches!(
+        field,
+        b"" | b"NA" | b"N/A" | b"n/a" | b"NULL" | b"null" | b"None" | b"<NA>" | b"?" | b"#N/A" | b"#NA" | b"#N/A N/A"
+    )
+}
+
+/// A field for a message.
+pub(super) fn cut(field: &[u8]) -> String {
+    one_line(&String::from_utf8_lossy(&field[..field.len().min(200)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decimal_comma_is_one_comma_and_no_point() {
+        for (text, value) in [("1,5", 1.5), ("-,25", -0.25), ("1,5e-3", 1.5e-3), ("7", 7.0)] {
+            assert_eq!(number(text.as_bytes(), Notation::Known(Decimal::Comma)).unwrap(), value, "{text}");
+        }
+        for text in ["1.5", "1.234,5", "1,234,5", "1,", ",", "a,5", ""] {
+            assert!(number(text.as_bytes(), Notation::Known(Decimal::Comma)).is_err(), "{text}");
+        }
+        assert!(number(b"1,5", Notation::Known(Decimal::Point)).is_err());
+        assert!(number(b"1,5", Notation::Open).is_err());
+    }
+}

@@ -1,0 +1,81 @@
+//! Mahalanobis distances by factors `U` of the precisions: `y = Uᵀ(x − mean)`, a product where `full` solves.
+
+use super::super::layout::STRIDE;
+use super::super::simd::{Real, Words};
+use super::super::terms::{Columns, TILE, Terms};
+
+/// `joint[c] = constant[c] − ½ |U_cᵀ(x − mean[c])|²` for `G` vectors of rows. Cost `d*(d+1)` flops a row and component.
+///
+/// The difference comes first, so that nothing cancels where rows and means are far from the origin. `y[i]` is summed in
+/// the order of its columns, and |y|² in the order of `i`: the order of [`few`](super::super::few), to the same bits.
+#[inline(always)]
+pub(super) fn log_joint<T: Real, W: Words<T>, const G: usize>(
+    w: W,
+    terms: &Terms<T>,
+    factor: &Columns<T>,
+    c: usize,
+    x: &[T],
+    joint: &mut [T],
+    scratch: &mut [T],
+) {
+    let d = factor.d;
+    let width = G * W::LANES;
+    let means = &terms.means[c * d..][..d];
+    assert!(x.len() >= (d - 1) * STRIDE + width && scratch.len() >= d * width);
+    let z = scratch.as_mut_ptr();
+    for (j, mean) in means.iter().enumerate() {
+        let mean = w.splat(*mean);
+        for g in 0..G {
+            // SAFETY: vectors of column j, and of row j of z, as asserted.
+            unsafe {
+                let x = w.load(x.as_ptr().add(j * STRIDE + g * W::LANES));
+                w.store(z.add(j * width + g * W::LANES), w.sub(x, mean));
+            }
+        }
+    }
+    let mut lengths = [w.splat(T::ZERO); G];
+    let mut cells = factor.cells.as_slice();
+    for (first, end) in factor.tiles() {
+        let rows = factor.shape.rows(first, end, d);
+        let (here, rest) = cells.split_at(rows.len() * (end - first));
+        cells = rest;
+        let z = &scratch[rows.start * width..rows.end * width];
+        match end - first {
+            1 => tile::<T, W, G, 1>(w, here, z, &mut lengths),
+            2 => tile::<T, W, G, 2>(w, here, z, &mut lengths),
+            _ => tile::<T, W, G, TILE>(w, here, z, &mut lengths),
+        }
+    }
+    super::store_log_joint(w, terms, c, lengths, joint);
+}
+
+/// Adds the squares of `R` entries of `y`, whose columns of the factor are in `cells`, `(rows, R)`; `z` is `(rows, G
+/// vectors)`.
+#[inline(always)]
+fn tile<T: Real, W: Words<T>, const G: usize, const R: usize>(w: W, cells: &[T], z: &[T], lengths: &mut [W::V; G]) {
+    let width = G * W::LANES;
+    assert!(z.len() == cells.len() / R * width);
+    let mut tile = [[w.splat(T::ZERO); G]; R];
+    let mut z = z.as_ptr();
+    for cells in cells.chunks_exact(R) {
+        let mut u = [w.splat(T::ZERO); R];
+        for r in 0..R {
+            u[r] = w.splat(cells[r]);
+        }
+        // SAFETY: z has G vectors for each chunk of cells, as asserted.
+        unsafe {
+            for g in 0..G {
+                let z = w.load(z.add(g * W::LANES));
+                for r in 0..R {
+                    tile[r][g] = w.fma(u[r], z, tile[r][g]);
+                }
+            }
+            z = z.add(width);
+        }
+    }
+    for row in tile {
+        for g in 0..G {
+            lengths[g] = w.fma(row[g], row[g], lengths[g]);
+        }
+    }
+}

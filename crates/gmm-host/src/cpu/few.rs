@@ -1,0 +1,280 @@
+//! A few rows under factors of the precisions: each factor is read once, as it lies, and neither it nor the rows are laid out.
+//!
+//! Every value is that of the passes over blocks, to the bit: sums have the order of [`product`](super::e_step).
+
+mod panel;
+
+use std::ops::Range;
+
+use gmm_model::{CovarianceType, Dataset, FactorShape, Matrix, Precision, PrecisionMixture};
+use rayon::prelude::*;
+
+use super::e_step::{Normalise, RowOutputs, store_log_joint};
+use super::layout::{BLOCK, Buffer, STRIDE};
+use super::passes::{Found, padded};
+use super::simd::{Dispatch, Kernel, Machine, Real, Words};
+use super::terms::{Terms, converted, reciprocal_deviations, relative};
+use crate::engine::check_features;
+use crate::{Error, Evaluation, Wanted, memory};
+use panel::{Panel, Seen, squares};
+
+/// More rows than this pay for a layout of the factors.
+pub(crate) const MOST: usize = 64;
+
+/// Likewise where a GPU is the engine: fewer rows than this take less time on the host than their factors take to the device.
+const MOST_BESIDE_A_DEVICE: usize = 16;
+
+/// Differences of rows and means that go over a factor together: they stay in the second-level cache beside it.
+const SIDES: usize = 32;
+
+/// Columns of a factor that are one thread's work, where there are several.
+const COLUMNS: usize = 512;
+
+/// Bytes that are gone through sooner than other threads join, on a machine that has something else to do as well: some
+/// milliseconds' worth.
+const SMALL: usize = 64 << 20;
+
+/// Evaluates up to [`MOST`] rows, on the calling thread where there is no pool.
+///
+/// # Errors
+/// As for [`Resident::evaluate_precisions`](crate::Resident::evaluate_precisions).
+pub(crate) fn evaluate(
+    machine: Machine,
+    pool: Option<&rayon::ThreadPool>,
+    data: &Dataset,
+    precision: Precision,
+    shift: &[f64],
+    mixture: &PrecisionMixture<'_>,
+    want: Wanted<'_>,
+) -> Result<Evaluation, Error> {
+    check_features(data.n_features(), mixture.n_features())?;
+    match precision {
+        Precision::F32 => run::<f32>(machine, pool, data, shift, mixture, want),
+        Precision::F64 => run::<f64>(machine, pool, data, shift, mixture, want),
+    }
+}
+
+/// Evaluates a few rows on the host, on the calling thread, though a GPU is the engine; None where they are more.
+///
+/// # Errors
+/// As for [`evaluate`].
+pub(crate) fn evaluate_beside_a_device(
+    data: &Dataset,
+    precision: Precision,
+    shift: &[f64],
+    mixture: &PrecisionMixture<'_>,
+    want: &mut Wanted<'_>,
+) -> Result<Option<Evaluation>, Error> {
+    if data.n_rows() > MOST_BESIDE_A_DEVICE {
+        return Ok(None);
+    }
+    evaluate(Machine::detect(), None, data, precision, shift, mixture, std::mem::take(want)).map(Some)
+}
+
+fn run<T: Dispatch>(
+    machine: Machine,
+    pool: Option<&rayon::ThreadPool>,
+    data: &Dataset,
+    shift: &[f64],
+    mixture: &PrecisionMixture<'_>,
+    want: Wanted<'_>,
+) -> Result<Evaluation, Error> {
+    let (n, k, d) = (data.n_rows(), mixture.n_components(), mixture.n_features());
+    memory::check("the workspace of a few rows", 4 * (n * k) as u128 * d as u128 * size_of::<T>() as u128)?;
+    let few = Few { machine, pool, mixture, d, rows: rows::<T>(data, shift), means: relative(mixture.means(), shift) };
+    let (distances, shapes) = match mixture.covariance_type() {
+        CovarianceType::Full | CovarianceType::Tied => few.by_factors(),
+        CovarianceType::Diag | CovarianceType::Spherical => (few.by_deviations(), vec![FactorShape::Upper; k]),
+    };
+    // A factor with NaN gives NaN. Infinite distances of rows that are far are no fault.
+    if distances.iter().any(|q| !q.to_f64().is_finite()) {
+        mixture.check_factors()?;
+    }
+    let terms = Terms::<T>::without_scales(mixture, shift, &shapes)?;
+    let weights: Vec<T> = data.weights().map_or_else(|| vec![T::ONE; n], |all| all.iter().map(|w| T::of(*w)).collect());
+    let mut joint = Buffer::zeroed(k * STRIDE);
+    let mut out = Rows { top: vec![T::ZERO; BLOCK], rest: vec![T::ZERO; BLOCK], entropy: vec![T::ZERO; BLOCK] };
+    T::dispatch(machine, Finish { terms: &terms, n, distances: &distances, joint: &mut joint, out: &mut out });
+    let found = Found { joint: &joint, top: &out.top, rest: &out.rest, entropy: &out.entropy };
+    let (log_likelihood, entropy) = found.deliver(k, &weights, want);
+    let total_weight = data.weights().map_or(n as f64, |all| all.iter().sum());
+    Ok(Evaluation { log_likelihood, entropy, total_weight })
+}
+
+/// `x − shift` rounded once, `(n, d)`.
+fn rows<T: Real>(data: &Dataset, shift: &[f64]) -> Vec<T> {
+    let shift = shift.iter().cycle();
+    match data.rows() {
+        Matrix::F32(a) => a.iter().zip(shift).map(|(v, s)| T::of(f64::from(*v) - s)).collect(),
+        Matrix::F64(a) => a.iter().zip(shift).map(|(v, s)| T::of(v - s)).collect(),
+    }
+}
+
+/// A few rows and a mixture.
+struct Few<'a, T> {
+    machine: Machine,
+    pool: Option<&'a rayon::ThreadPool>,
+    mixture: &'a PrecisionMixture<'a>,
+    d: usize,
+    /// `(n, d)`, less the shift.
+    rows: Vec<T>,
+    /// `(k, d)`, less the shift.
+    means: Vec<T>,
+}
+
+/// Some columns of a factor, and some differences `(component, row)`, numbered component by component.
+struct Part {
+    factor: usize,
+    first: usize,
+    sides: Range<usize>,
+}
+
+impl<T: Dispatch> Few<'_, T> {
+    fn n(&self) -> usize {
+        self.rows.len() / self.d
+    }
+
+    /// Row less mean; the difference in f64 rounds as it does in `T`.
+    fn difference(&self, side: usize) -> impl Iterator<Item = T> {
+        let (n, d) = (self.n(), self.d);
+        let (mean, row) = (&self.means[side / n * d..][..d], &self.rows[side % n * d..][..d]);
+        row.iter().zip(mean).map(|(x, m)| T::of(x.to_f64() - m.to_f64()))
+    }
+
+    /// `|Uᵀ(x − mean)|²`, `(k, n)`, and the shape of each component's factor.
+    fn by_factors(&self) -> (Vec<T>, Vec<FactorShape>) {
+        let (n, k) = (self.n(), self.mixture.n_components());
+        let factors = self.mixture.n_factors();
+        let sides = k * n / factors;
+        let mut distances = vec![T::ZERO; k * n];
+        let threads = self.pool.map_or(1, rayon::ThreadPool::current_num_threads);
+        // A factor that was read serves a few differences before they take longer than it did.
+        let work = factors * self.d * self.d * size_of::<T>() * sides.div_ceil(4);
+        let pool = self.pool.filter(|_| threads > 1 && work >= SMALL);
+        let columns = if pool.is_some() { COLUMNS } else { self.d };
+        let parts = |factor: usize| {
+            (0..sides).step_by(SIDES).flat_map(move |side| {
+                let sides = factor * sides + side..factor * sides + sides.min(side + SIDES);
+                (0..self.d).step_by(columns).map(move |first| Part { factor, first, sides: sides.clone() })
+            })
+        };
+        let all: Vec<Part> = (0..factors).flat_map(parts).collect();
+        let u = converted::<T>(self.mixture.factors());
+        let run = |part: &Part| self.part(&u, part, columns, FactorShape::Upper);
+        let done: Vec<_> = match pool {
+            Some(pool) => pool.install(|| all.par_iter().map(run).collect()),
+            None => all.iter().map(run).collect(),
+        };
+        let mut seen = vec![Seen::default(); factors];
+        for (part, (_, here)) in all.iter().zip(&done) {
+            seen[part.factor].below |= here.below;
+            seen[part.factor].above |= here.above;
+        }
+        let shapes: Vec<FactorShape> = seen.into_iter().map(Seen::shape).collect();
+        for (part, (y, _)) in all.iter().zip(done) {
+            match shapes[part.factor] {
+                FactorShape::Upper => self.add_squares(&y, part, columns, &mut distances),
+                other => self.add_squares(&self.part(&u, part, columns, other).0, part, columns, &mut distances),
+            }
+        }
+        (distances, (0..k).map(|c| shapes[c.min(factors - 1)]).collect())
+    }
+
+    /// `y` of a part, and where its columns have entries if `shape` is upper.
+    fn part(&self, all: &[T], part: &Part, columns: usize, shape: FactorShape) -> (Vec<T>, Seen) {
+        let u = &all[part.factor * self.d * self.d..][..self.d * self.d];
+        let end = self.d.min(part.first + columns);
+        let z: Vec<T> = part.sides.clone().flat_map(|side| self.difference(side)).collect();
+        let mut y = vec![T::ZERO; part.sides.len() * Panel::<T>::pitch(part.first, end)];
+        let panel = Panel { u, d: self.d, first: part.first, end, shape, z: &z, y: &mut y };
+        let seen = T::dispatch(self.machine, panel);
+        (y, seen)
+    }
+
+    fn add_squares(&self, y: &[T], part: &Part, columns: usize, distances: &mut [T]) {
+        let end = self.d.min(part.first + columns);
+        let (pitch, width) = (Panel::<T>::pitch(part.first, end), end - part.first);
+        T::dispatch(self.machine, Squares { y, pitch, width, sums: &mut distances[part.sides.clone()] });
+    }
+
+    /// `Σ ((x − mean) scale)²`, `(k, n)`.
+    fn by_deviations(&self) -> Vec<T> {
+        let (n, d) = (self.n(), self.d);
+        let scales = reciprocal_deviations::<T>(self.mixture);
+        let mut distances = vec![T::ZERO; self.mixture.n_components() * n];
+        let mut y = Vec::with_capacity(SIDES * d);
+        for (i, sums) in distances.chunks_mut(SIDES).enumerate() {
+            y.clear();
+            for side in i * SIDES..i * SIDES + sums.len() {
+                let scales = &scales[side / n * d..][..d];
+                y.extend(self.difference(side).zip(scales).map(|(z, s)| T::of(z.to_f64() * s.to_f64())));
+            }
+            T::dispatch(self.machine, Squares { y: &y, pitch: d, width: d, sums });
+        }
+        distances
+    }
+}
+
+/// Adds the squares of the first `width` numbers of each row of `y`, `(sums.len(), pitch)`.
+struct Squares<'a, T> {
+    y: &'a [T],
+    pitch: usize,
+    width: usize,
+    sums: &'a mut [T],
+}
+
+impl<T: Real> Kernel<T> for Squares<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Words<T>>(self, w: W) {
+        let Self { y, pitch, width, sums } = self;
+        let mut rows = y.chunks(pitch);
+        let (fours, rest) = sums.as_chunks_mut::<4>();
+        for sums in fours {
+            let y = [rows.next(), rows.next(), rows.next(), rows.next()].map(|y| &y.expect("a row a sum")[..width]);
+            squares::<T, W, 4>(w, y, sums);
+        }
+        for (sum, y) in rest.iter_mut().zip(rows) {
+            squares::<T, W, 1>(w, [&y[..width]], std::array::from_mut(sum));
+        }
+    }
+}
+
+/// What is left of each row, `(BLOCK,)`.
+struct Rows<T> {
+    top: Vec<T>,
+    rest: Vec<T>,
+    entropy: Vec<T>,
+}
+
+/// From squared distances, `(k, n)`, to responsibilities in `joint`, `(k, STRIDE)`.
+struct Finish<'a, T> {
+    terms: &'a Terms<T>,
+    n: usize,
+    distances: &'a [T],
+    joint: &'a mut [T],
+    out: &'a mut Rows<T>,
+}
+
+impl<T: Real> Kernel<T> for Finish<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Words<T>>(self, w: W) {
+        let Self { terms, n, distances, joint, out } = self;
+        let wide = padded::<T, W>(n);
+        assert!(wide <= BLOCK && joint.len() >= terms.k * STRIDE && distances.len() == terms.k * n);
+        for (c, distances) in distances.chunks_exact(n).enumerate() {
+            joint[c * STRIDE..][..n].copy_from_slice(distances);
+            for row in (0..wide).step_by(W::LANES) {
+                // SAFETY: wide rows of component c are inside joint, as asserted.
+                let distance = unsafe { w.load(joint.as_ptr().add(c * STRIDE + row)) };
+                store_log_joint::<T, W, 1>(w, terms, c, [distance], &mut joint[row..]);
+            }
+        }
+        let ones = [T::ONE; BLOCK];
+        let mut out = RowOutputs { top: &mut out.top, rest: &mut out.rest, entropy: Some(&mut out.entropy) };
+        w.apart(Normalise { terms, rows: 0..wide, weights: &ones, joint, out: &mut out });
+    }
+}

@@ -1,0 +1,351 @@
+//! A mixture as scikit-learn's estimators hold it: by factors of the precisions, borrowed and evaluated as they are.
+
+use std::ops::Range;
+
+use ndarray::{Array1, Array2, Array3, ArrayView1, ArrayView2};
+
+use crate::mixture::{LN_2PI, check_means, check_weights, expect_shape, normalise};
+use crate::precision_factor::{covariance, ln_abs_determinant};
+use crate::{CovarianceType, Covariances, Mixture, ModelError, Precision};
+
+/// Numbers of either precision, borrowed, in row-major order.
+#[derive(Clone, Copy, Debug)]
+pub enum Numbers<'a> {
+    /// Single precision.
+    F32(&'a [f32]),
+    /// Double precision.
+    F64(&'a [f64]),
+}
+
+impl<'a> Numbers<'a> {
+    /// How many there are.
+    pub const fn len(self) -> usize {
+        match self {
+            Self::F32(all) => all.len(),
+            Self::F64(all) => all.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number `i` as `f64` (exact).
+    pub fn at(self, i: usize) -> f64 {
+        match self {
+            Self::F32(all) => f64::from(all[i]),
+            Self::F64(all) => all[i],
+        }
+    }
+
+    /// Some of them.
+    #[must_use]
+    pub fn slice(self, range: Range<usize>) -> Self {
+        match self {
+            Self::F32(all) => Self::F32(&all[range]),
+            Self::F64(all) => Self::F64(&all[range]),
+        }
+    }
+
+    /// All of them as `f64` (exact).
+    pub fn to_f64(self) -> Vec<f64> {
+        match self {
+            Self::F32(all) => all.iter().map(|v| f64::from(*v)).collect(),
+            Self::F64(all) => all.to_vec(),
+        }
+    }
+
+    fn precision(self) -> Precision {
+        match self {
+            Self::F32(_) => Precision::F32,
+            Self::F64(_) => Precision::F64,
+        }
+    }
+
+    /// Whether any of a range is not 0. Cost: a read of all, which the compiler makes vectors of.
+    fn any(self, range: Range<usize>) -> bool {
+        match self {
+            Self::F32(all) => all[range].iter().fold(0, |seen, v| seen | v.to_bits() << 1) != 0,
+            Self::F64(all) => all[range].iter().fold(0, |seen, v| seen | v.to_bits() << 1) != 0,
+        }
+    }
+}
+
+/// Where a factor `U`, `(d, d)`, has entries other than 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FactorShape {
+    /// On and above the diagonal, as after a fit.
+    Upper,
+    /// On and below the diagonal: a lower Cholesky factor that users set themselves.
+    Lower,
+    /// On both sides: any other square root of the precision.
+    General,
+}
+
+impl FactorShape {
+    /// Rows `j` in which columns `first..end` of a factor can have entries other than 0.
+    pub const fn rows(self, first: usize, end: usize, d: usize) -> Range<usize> {
+        match self {
+            Self::Upper => 0..end,
+            Self::Lower => first..d,
+            Self::General => 0..d,
+        }
+    }
+}
+
+/// Weights, means and factors `U` of the precisions, `U Uᵀ = Σ⁻¹`, of a mixture with `k` components in `d` dimensions.
+///
+/// The density of a row is `|det U| (2π)^(−d/2) exp(−½ |Uᵀ(x − μ)|²)`: nothing is inverted or factored. Checked as
+/// [`Mixture`] is, but for the entries of the factors off their diagonals: to read them all takes as long as to
+/// evaluate a row, so whoever evaluates looks at them by [`check_factors`](Self::check_factors) where a distance is not
+/// finite.
+#[derive(Clone, Debug)]
+pub struct PrecisionMixture<'a> {
+    kind: CovarianceType,
+    weights: Array1<f64>,
+    means: Array2<f64>,
+    factors: Numbers<'a>,
+    /// `ln |det U|` of triangular factors, one for each factor.
+    ln_determinants: Vec<f64>,
+    precision: Precision,
+}
+
+impl<'a> PrecisionMixture<'a> {
+    /// `weights` is `(k,)`, `means` `(k, d)`, `shape` that of `factors`: `(k, d, d)`, `(d, d)`, `(k, d)` or `(k,)` for full,
+    /// tied, diag and spherical, the last two being reciprocal standard deviations. `means_precision` says in which
+    /// precision the means came.
+    ///
+    /// # Errors
+    /// As for [`Mixture::new`]; [`ModelError::NotFinite`] and [`ModelError::NotPositiveDefinite`] for an entry on a diagonal.
+    ///
+    /// # Panics
+    /// Where there are not as many factors as `shape` says.
+    pub fn new(
+        kind: CovarianceType,
+        weights: Array1<f64>,
+        (means, means_precision): (Array2<f64>, Precision),
+        factors: Numbers<'a>,
+        shape: &[usize],
+    ) -> Result<Self, ModelError> {
+        let (k, d) = means.dim();
+        if k == 0 || d == 0 {
+            return Err(ModelError::Shape { what: "means_", found: vec![k, d], expected: vec![k.max(1), d.max(1)] });
+        }
+        expect_shape("weights_", weights.shape(), &[k])?;
+        check_weights(&weights)?;
+        check_means(&means)?;
+        let expected: &[usize] = match kind {
+            CovarianceType::Full => &[k, d, d],
+            CovarianceType::Tied => &[d, d],
+            CovarianceType::Diag => &[k, d],
+            CovarianceType::Spherical => &[k],
+        };
+        expect_shape("precisions_cholesky_", shape, expected)?;
+        assert_eq!(factors.len(), shape.iter().product::<usize>(), "numbers of the factors");
+        let precision = match (means_precision, factors.precision()) {
+            (Precision::F32, Precision::F32) => Precision::F32,
+            _ => Precision::F64,
+        };
+        let means = means.as_standard_layout().into_owned();
+        let weights = normalise(weights.as_standard_layout().into_owned());
+        let mut made = Self { kind, weights, means, factors, ln_determinants: Vec::new(), precision };
+        made.ln_determinants = (0..made.n_factors()).map(|c| made.check_diagonal(c)).collect::<Result<_, _>>()?;
+        Ok(made)
+    }
+
+    /// Number of components `k`.
+    pub fn n_components(&self) -> usize {
+        self.means.nrows()
+    }
+
+    /// Number of dimensions `d`.
+    pub fn n_features(&self) -> usize {
+        self.means.ncols()
+    }
+
+    /// The covariance kind.
+    pub const fn covariance_type(&self) -> CovarianceType {
+        self.kind
+    }
+
+    /// Component weights, `(k,)`; they sum to 1.
+    pub fn weights(&self) -> ArrayView1<'_, f64> {
+        self.weights.view()
+    }
+
+    /// Component means, `(k, d)`.
+    pub fn means(&self) -> ArrayView2<'_, f64> {
+        self.means.view()
+    }
+
+    /// The least precision that holds means and factors as they are.
+    pub const fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// All factors in their kind's shape.
+    pub const fn factors(&self) -> Numbers<'a> {
+        self.factors
+    }
+
+    /// How many factors there are: one for tied, else `k`.
+    pub fn n_factors(&self) -> usize {
+        if self.kind == CovarianceType::Tied { 1 } else { self.means.nrows() }
+    }
+
+    /// The factor of component `c`: `(d, d)` of full and tied, `(d,)` of diag, one number of spherical.
+    pub fn factor(&self, c: usize) -> Numbers<'a> {
+        let each = self.factors.len() / self.n_factors();
+        let c = if self.kind == CovarianceType::Tied { 0 } else { c };
+        self.factors.slice(c * each..(c + 1) * each)
+    }
+
+    /// Where the factor of component `c` of the full or tied kind has entries. Cost: a read of it.
+    pub fn factor_shape(&self, c: usize) -> FactorShape {
+        let (u, d) = (self.factor(c), self.n_features());
+        if !(1..d).any(|i| u.any(i * d..i * d + i)) {
+            return FactorShape::Upper;
+        }
+        let above = (0..d).any(|i| u.any(i * d + i + 1..(i + 1) * d));
+        if above { FactorShape::General } else { FactorShape::Lower }
+    }
+
+    /// `ln w_c`, which is −∞ for a weight of zero.
+    pub fn log_weight(&self, c: usize) -> f64 {
+        self.weights[c].ln()
+    }
+
+    /// `ln |det U_c| − (d/2) ln 2π`, the log density of component `c` at its own mean. `shape` is that of the factor; it
+    /// does not matter to diag and spherical. Cost: `2d³/3` flops where it is general.
+    ///
+    /// # Errors
+    /// [`ModelError::NotPositiveDefinite`] where a general factor is singular; [`ModelError::NotFinite`].
+    pub fn log_normalizer(&self, c: usize, shape: FactorShape) -> Result<f64, ModelError> {
+        let ln_determinant = match shape {
+            FactorShape::General => self.general_determinant(c)?,
+            _ => self.ln_determinants[c.min(self.n_factors() - 1)],
+        };
+        Ok(ln_determinant - 0.5 * self.n_features() as f64 * LN_2PI)
+    }
+
+    /// Looks at every entry of the factors.
+    ///
+    /// # Errors
+    /// [`ModelError::NotFinite`] with the component.
+    pub fn check_factors(&self) -> Result<(), ModelError> {
+        (0..self.n_factors()).try_for_each(|c| {
+            let u = self.factor(c);
+            match (0..u.len()).map(|i| u.at(i)).find(|v| !v.is_finite()) {
+                Some(value) => Err(not_finite(c, value)),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// The same mixture by its covariances, for what needs them. Cost: `k d³` flops for full.
+    ///
+    /// # Errors
+    /// [`ModelError`], as for [`Mixture::new`].
+    pub fn to_mixture(&self) -> Result<Mixture, ModelError> {
+        self.check_factors()?;
+        let (k, d) = self.means.dim();
+        let one = |c: usize| {
+            let u = Array2::from_shape_vec((d, d), self.factor(c).to_f64()).expect("(d, d)");
+            covariance(u.view(), self.factor_shape(c)).map_err(|(column, pivot)| self.indefinite(c, column, pivot))
+        };
+        let variances = || (0..self.factors.len()).map(|i| self.factors.at(i)).map(|u| 1.0 / (u * u)).collect();
+        let covariances = match self.kind {
+            CovarianceType::Full => {
+                let mut all = Array3::zeros((k, d, d));
+                for (c, mut slot) in all.outer_iter_mut().enumerate() {
+                    slot.assign(&one(c)?);
+                }
+                Covariances::Full(all)
+            }
+            CovarianceType::Tied => Covariances::Tied(one(0)?),
+            CovarianceType::Diag => Covariances::Diag(Array2::from_shape_vec((k, d), variances()).expect("(k, d)")),
+            CovarianceType::Spherical => Covariances::Spherical(Array1::from_vec(variances())),
+        };
+        Mixture::new(self.weights.clone(), self.means.clone(), covariances)
+    }
+
+    /// `ln |det U_c|` as it is where `U_c` is triangular.
+    fn check_diagonal(&self, c: usize) -> Result<f64, ModelError> {
+        let (u, d) = (self.factor(c), self.n_features());
+        let (count, step) = match self.kind {
+            CovarianceType::Full | CovarianceType::Tied => (d, d + 1),
+            CovarianceType::Diag => (d, 1),
+            CovarianceType::Spherical => (1, 1),
+        };
+        let mut product = Product::ONE;
+        for i in 0..count {
+            let value = u.at(i * step);
+            if !value.is_finite() {
+                return Err(not_finite(c, value));
+            }
+            if value == 0.0 {
+                // A general square root may have zeros there.
+                let is_general = step > 1 && self.factor_shape(c) == FactorShape::General;
+                return if is_general { Ok(f64::NAN) } else { Err(self.indefinite(c, i, 0.0)) };
+            }
+            product.times(value.abs());
+        }
+        let times = if self.kind == CovarianceType::Spherical { d } else { 1 };
+        Ok(product.ln() * times as f64)
+    }
+
+    fn general_determinant(&self, c: usize) -> Result<f64, ModelError> {
+        let d = self.n_features();
+        let u = Array2::from_shape_vec((d, d), self.factor(c).to_f64()).expect("(d, d)");
+        if let Some(&value) = u.iter().find(|v| !v.is_finite()) {
+            return Err(not_finite(c, value));
+        }
+        ln_abs_determinant(u).map_err(|(column, pivot)| self.indefinite(c, column, pivot))
+    }
+
+    const fn indefinite(&self, component: usize, column: usize, pivot: f64) -> ModelError {
+        ModelError::NotPositiveDefinite { component, column, pivot, kind: self.kind }
+    }
+}
+
+const fn not_finite(component: usize, value: f64) -> ModelError {
+    ModelError::NotFinite { what: "precisions_cholesky_", component, value }
+}
+
+/// A product of positive numbers as `fraction * 2^exponent`, so that its logarithm needs one `ln` and has an error that
+/// does not grow with the size of the factors' logarithms.
+pub(crate) struct Product {
+    fraction: f64,
+    exponent: i64,
+}
+
+impl Product {
+    pub(crate) const ONE: Self = Self { fraction: 1.0, exponent: 0 };
+
+    /// By a finite positive number.
+    pub(crate) fn times(&mut self, value: f64) {
+        // Subnormal numbers are scaled first, exactly.
+        let (value, scaled) = if value < f64::MIN_POSITIVE { (value * 2f64.powi(64), -64) } else { (value, 0) };
+        let (fraction, exponent) = parts(value);
+        // Both are in [1, 2).
+        let (fraction, more) = parts(self.fraction * fraction);
+        self.fraction = fraction;
+        self.exponent += exponent + more + scaled;
+    }
+
+    pub(crate) fn ln(&self) -> f64 {
+        // ln 2 in two parts, as in fdlibm: products of the first with exponents below 2^20 are exact.
+        const HIGH: f64 = 6.931_471_803_691_238e-1;
+        const LOW: f64 = 1.908_214_929_270_587_7e-10;
+        let exponent = self.exponent as f64;
+        exponent * HIGH + (self.fraction.ln() + exponent * LOW)
+    }
+}
+
+/// A positive normal number as a significand in [1, 2) and an exponent.
+fn parts(value: f64) -> (f64, i64) {
+    let bits = value.to_bits();
+    let significand = f64::from_bits(bits & ((1 << 52) - 1) | 1023 << 52);
+    (significand, (bits >> 52) as i64 - 1023)
+}

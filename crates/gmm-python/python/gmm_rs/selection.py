@@ -1,0 +1,320 @@
+"""Choosing the number of components and the covariance kind by an information criterion, as ``gmm select`` does."""
+
+import json
+import sys
+import warnings
+from html import escape
+from numbers import Integral
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from gmm_rs import _bridge, _core, _fitted, _inputs
+from gmm_rs._given import index
+from gmm_rs._place import place
+from gmm_rs.exceptions import DataWarning, ParameterError
+from gmm_rs.mixture import GaussianMixture
+
+__all__ = ["Selection", "select"]
+
+_KINDS = ("full", "tied", "diag", "spherical")
+_CRITERIA = ("bic", "aic", "icl")
+
+# Nobody waits for more fits than this.
+_MOST = 10_000
+
+
+def select(
+    X,
+    k=range(1, 11),
+    *,
+    covariance_type="full",
+    criterion="bic",
+    init_params="kmeans",
+    n_init=1,
+    tol=1e-3,
+    max_iter=100,
+    reg_covar=1e-6,
+    random_state=None,
+    sample_weight=None,
+    progress=False,
+    device="auto",
+    precision=None,
+    n_jobs=None,
+    init_rows=None,
+):
+    """Fit every number of components with every covariance kind, and keep the fit of the lowest criterion.
+
+    A candidate that cannot be fitted, as one with more components than rows, is in the table with its error. Ctrl-C stops
+    it as it does a fit. Candidates, fits and choice are those of ``gmm select``.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, d)
+        Rows, in any form that a fit takes.
+
+    k : int or iterable of int, default=range(1, 11)
+        Numbers of components; each counts once.
+
+    covariance_type : str or iterable of str, default='full'
+        Kinds among 'full', 'tied', 'diag' and 'spherical'; each counts once.
+
+    criterion : {'bic', 'aic', 'icl'}, default='bic'
+        What decides; lower is better.
+
+    init_params : str, default='kmeans'
+        As this and what follows are for :class:`~gmm_rs.mixture.GaussianMixture`.
+
+    n_init : int, default=1
+
+    tol : float, default=1e-3
+
+    max_iter : int, default=100
+
+    reg_covar : float, default=1e-6
+
+    random_state : int, RandomState instance or None, default=None
+        Seed, the same for each candidate.
+
+    sample_weight : array-like of shape (n,), default=None
+        Row weights: a row of weight 2 is the row twice.
+
+    progress : bool, default=False
+        Whether to show on standard error how many fits are done.
+
+    device : str, default='auto'
+
+    precision : {'f32', 'f64', 'fast'}, default=None
+
+    n_jobs : int, default=None
+
+    init_rows : int, default=None
+
+    Returns
+    -------
+    selection : Selection
+
+    Raises
+    ------
+    ValueError
+        For data or parameters that cannot be used, and where no candidate can be fitted.
+
+    Examples
+    --------
+    >>> from gmm_rs import select
+    >>> from gmm_rs.datasets import make_gmm
+    >>> X, y = make_gmm(400, 2, 3, separation=6.0, random_state=0)
+    >>> found = select(X, range(1, 6), covariance_type=("full", "diag"), random_state=0)
+    >>> found.best_estimator_.n_components
+    3
+    """
+    if criterion not in _CRITERIA:
+        raise ParameterError(f"unknown criterion {criterion!r}: choose one of {', '.join(_CRITERIA)}")
+    components = _components(k)
+    kinds = _kinds(covariance_type)
+    model = GaussianMixture(
+        components[0],
+        covariance_type=kinds[0],
+        tol=tol,
+        reg_covar=reg_covar,
+        max_iter=max_iter,
+        n_init=n_init,
+        init_params=init_params,
+        random_state=random_state,
+        device=device,
+        precision=precision,
+        n_jobs=n_jobs,
+        init_rows=init_rows,
+    )
+    model._validate_params()
+    rows = _inputs.rows(model, X, reset=True, ensure_min_samples=2)
+    options = {
+        "n_components": components[0],
+        "covariance_type": kinds[0],
+        "n_init": n_init,
+        "init_rows": init_rows,
+        "tol": tol,
+        "max_iter": max_iter,
+        "reg_covar": reg_covar,
+        "seed": _bridge.seed(random_state),
+    }
+    weights = _inputs.weights(sample_weight, rows)
+    start = _bridge.STARTS[init_params]
+    try:
+        found = _core.select(
+            _inputs.contiguous(rows),
+            options,
+            place(model, rows),
+            start,
+            components,
+            kinds,
+            criterion,
+            weights,
+            _told if progress else None,
+        )
+    finally:
+        if progress:
+            print(file=sys.stderr)
+    best, fit = found["candidates"][found["best"]], found["fit"]
+    model.set_params(n_components=best["n_components"], covariance_type=best["covariance_type"])
+    _bridge.set_parameters(model, fit, rows.dtype)
+    _fitted.set_record(model, fit["record"])
+    model.fast_loss_ = fit["fast_loss"]
+    _bridge.as_given(model, X)
+    made = Selection(criterion, _table(found["candidates"]), found["best"], model)
+    made._warn(fit["warnings"])
+    return made
+
+
+class Selection:
+    """What :func:`select` found.
+
+    Parameters
+    ----------
+    criterion : {'bic', 'aic', 'icl'}
+        What decided.
+
+    table : dict of ndarray
+        A line for each candidate, in the order of the fits, under 'k', 'covariance_type', 'log_likelihood',
+        'n_parameters', 'bic', 'aic', 'icl', 'iterations', 'converged', 'seconds' and 'error'. Where a candidate could not
+        be fitted, 'error' says why, else it is empty; its numbers are NaN.
+
+    best_index : int
+        The line of the lowest criterion, the first among equals.
+
+    best_estimator : GaussianMixture
+        That candidate, fitted.
+
+    Attributes
+    ----------
+    best_estimator_ : GaussianMixture
+        The candidate of the lowest criterion, fitted.
+
+    best_index_ : int
+        Its line in the table.
+
+    best_params_ : dict
+        Its `n_components` and `covariance_type`.
+    """
+
+    def __init__(self, criterion, table, best_index, best_estimator):
+        self.criterion = criterion
+        self.table = table
+        self.best_index_ = best_index
+        self.best_estimator_ = best_estimator
+        self.best_params_ = {name: getattr(best_estimator, name) for name in ("n_components", "covariance_type")}
+
+    def to_frame(self):
+        """The table; needs `pandas`.
+
+        Returns
+        -------
+        frame : pandas.DataFrame
+        """
+        import pandas
+
+        return pandas.DataFrame(self.table)
+
+    def __repr__(self):
+        lines = self._lines()
+        widths = [max(map(len, column)) for column in zip(*lines)]
+        text = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths)) for line in lines]
+        rows = zip(text, ["", *map(str, self.table["error"])])
+        return "\n".join(f"{line}  {error}".rstrip() for line, error in rows)
+
+    def _repr_html_(self):
+        head, *lines = self._lines()
+        heads = "".join(f"<th>{escape(cell)}</th>" for cell in [*head, ""])
+        body = []
+        for i, (line, error) in enumerate(zip(lines, self.table["error"])):
+            style = ' style="font-weight: bold"' if i == self.best_index_ else ""
+            body.append(f"<tr{style}>" + "".join(f"<td>{escape(cell)}</td>" for cell in [*line, str(error)]) + "</tr>")
+        return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+    def _lines(self):
+        """Cells of text, the head first; the best line has a star, one that did not converge a mark."""
+        names = ("log_likelihood", "bic", "aic", "icl")
+        lines = [["", "k", "covariance_type", "n_parameters", *names, "iterations"]]
+        for i, (k, kind, free) in enumerate(
+            zip(self.table["k"], self.table["covariance_type"], self.table["n_parameters"])
+        ):
+            line = ["*" if i == self.best_index_ else "", str(k), str(kind), str(free)]
+            if self.table["error"][i]:
+                lines.append(line + [""] * 5)
+                continue
+            mark = "" if self.table["converged"][i] else " (!)"
+            numbers = [f"{self.table[name][i]:.2f}" for name in names]
+            lines.append([*line, *numbers, f"{self.table['iterations'][i]}{mark}"])
+        return lines
+
+    def _warn(self, found):
+        """What a fit of the best candidate would warn of."""
+        model = self.best_estimator_
+        who = f"the best candidate, {model.n_components} components of kind {model.covariance_type}"
+        for kind, text in found:
+            if kind == "not-converged":
+                continue
+            category = DataWarning if kind == "regularisation" else ConvergenceWarning
+            warnings.warn(f"{who}: {text}", category, stacklevel=3)
+        if not model.converged_ and model.max_iter > 0:
+            text = f"{who}, did not converge: raise max_iter, tol or n_init"
+            warnings.warn(text, ConvergenceWarning, stacklevel=3)
+
+
+def _components(k):
+    """Numbers of components, each once, in their order."""
+    if isinstance(k, Integral):
+        return [index(k, "k", 1)]
+    if isinstance(k, (str, bytes)) or not np.iterable(k):
+        raise ParameterError(f"k is {k!r}: it must be an integer or several, such as range(1, 11)")
+    found = {}
+    for value in k:
+        found[index(value, "k", 1)] = None
+        if len(found) > _MOST:
+            raise ParameterError(f"k has more than {_MOST} numbers")
+    if not found:
+        raise ParameterError("k is empty: it must hold a number of components")
+    return list(found)
+
+
+def _kinds(covariance_type):
+    """Covariance kinds, each once, in their order."""
+    kinds = [covariance_type] if isinstance(covariance_type, str) else covariance_type
+    choices = ", ".join(_KINDS)
+    if not np.iterable(kinds):
+        raise ParameterError(f"covariance_type is {covariance_type!r}: choose of {choices}")
+    found = {}
+    for kind in kinds:
+        if kind not in _KINDS:
+            raise ParameterError(f"unknown covariance_type {kind!r}: choose of {choices}")
+        found[str(kind)] = None
+    if not found:
+        raise ParameterError(f"covariance_type is empty: choose of {choices}")
+    return list(found)
+
+
+def _table(candidates):
+    """A dictionary of columns; a candidate without a fit has NaN, 0 iterations, and an error."""
+    records = [json.loads(one["record"]) if one["record"] is not None else {} for one in candidates]
+
+    def numbers(name):
+        values = (record.get(name) for record in records)
+        return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+    return {
+        "k": np.array([one["n_components"] for one in candidates]),
+        "covariance_type": np.array([one["covariance_type"] for one in candidates]),
+        "log_likelihood": numbers("log_likelihood"),
+        "n_parameters": np.array([one["n_parameters"] for one in candidates]),
+        "bic": numbers("bic"),
+        "aic": numbers("aic"),
+        "icl": numbers("icl"),
+        "iterations": np.array([record.get("iterations", 0) for record in records]),
+        "converged": np.array([record.get("converged", False) for record in records]),
+        "seconds": np.array([one["seconds"] for one in candidates], dtype=np.float64),
+        "error": np.array([one["error"] or "" for one in candidates]),
+    }
+
+
+def _told(done, fits):
+    print(f"\r{done} of {fits} fits", end="", file=sys.stderr, flush=True)

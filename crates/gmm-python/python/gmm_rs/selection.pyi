@@ -1,0 +1,58 @@
+from collections.abc import Iterable
+from typing import Any, Literal, TypedDict
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gmm_rs._core import _Float, _Kind, _Precision, _Table as _Arrow
+from gmm_rs.mixture import GaussianMixture
+
+__all__ = ["Selection", "select"]
+
+class _Table(TypedDict):
+    k: NDArray[np.int64]
+    covariance_type: NDArray[np.str_]
+    log_likelihood: _Float
+    n_parameters: NDArray[np.int64]
+    bic: _Float
+    aic: _Float
+    icl: _Float
+    iterations: NDArray[np.int64]
+    converged: NDArray[np.bool_]
+    seconds: _Float
+    error: NDArray[np.str_]
+
+def select(
+    X: ArrayLike | _Arrow,
+    k: int | Iterable[int] = ...,
+    *,
+    covariance_type: _Kind | Iterable[_Kind] = "full",
+    criterion: Literal["bic", "aic", "icl"] = "bic",
+    init_params: Literal["kmeans", "k-means++", "random", "random_from_data"] = "kmeans",
+    n_init: int = 1,
+    tol: float = 1e-3,
+    max_iter: int = 100,
+    reg_covar: float = 1e-6,
+    random_state: int | np.random.RandomState | None = None,
+    sample_weight: ArrayLike | None = None,
+    progress: bool = False,
+    device: str = "auto",
+    precision: _Precision | Literal["fast"] | None = None,
+    n_jobs: int | None = None,
+    init_rows: int | None = None,
+) -> Selection: ...
+
+class Selection:
+    criterion: Literal["bic", "aic", "icl"]
+    table: _Table
+    best_index_: int
+    best_estimator_: GaussianMixture
+    best_params_: dict[str, Any]
+    def __init__(
+        self,
+        criterion: Literal["bic", "aic", "icl"],
+        table: _Table,
+        best_index: int,
+        best_estimator: GaussianMixture,
+    ) -> None: ...
+    def to_frame(self) -> Any: ...

@@ -1,0 +1,46 @@
+//! Model files: a path in, arrays out; arrays in, a file out.
+
+use std::path::PathBuf;
+
+use gmm_data::ModelFile;
+use gmm_model::FitSummary;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::errors::{raise, raise_file, with_class};
+use crate::fit;
+use crate::given::Given;
+
+/// What a model file holds: the arrays of a fit, `covariance_type`, `feature_names` or None, and `record`, what the fit had to
+/// say as JSON, or None.
+#[pyfunction]
+pub(crate) fn read_model(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
+    let file = py.detach(|| gmm_data::read_model(&path)).map_err(|error| raise_file(py, &error))?;
+    let out = fit::arrays(py, &file.mixture)?;
+    out.set_item("covariance_type", file.mixture.covariance_type().name())?;
+    out.set_item("feature_names", file.feature_names)?;
+    out.set_item("record", file.fit.as_ref().map(record))?;
+    Ok(out)
+}
+
+/// Writes a model file, JSON or safetensors by the extension. `record` is what [`read_model`] gives under that name.
+#[pyfunction]
+#[pyo3(signature = (path, given, feature_names=None, record=None))]
+pub(crate) fn write_model(
+    py: Python<'_>,
+    path: PathBuf,
+    given: Given,
+    feature_names: Option<Vec<String>>,
+    record: Option<&str>,
+) -> PyResult<()> {
+    let mixture = given.mixture().map_err(|error| raise(py, error))?;
+    let fit = record.map(serde_json::from_str::<FitSummary>).transpose();
+    let fit = fit.map_err(|error| with_class(py, "ParameterError", format!("the record of the fit: {error}")))?;
+    let file = ModelFile { mixture, feature_names, fit };
+    py.detach(|| gmm_data::write_model(&path, &file)).map_err(|error| raise_file(py, &error))
+}
+
+/// What a fit had to say, as a model file has it.
+pub(crate) fn record(summary: &FitSummary) -> String {
+    serde_json::to_string(summary).expect("a plain structure")
+}

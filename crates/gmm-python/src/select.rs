@@ -1,0 +1,100 @@
+//! Choosing among fits: rows and candidates in, a record of each and the best fit out.
+
+use std::ops::ControlFlow;
+
+use gmm_host::{Candidate, Error, FitOptions, Iteration};
+use gmm_model::Criterion;
+use numpy::PyReadonlyArray1;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::engines;
+use crate::errors::raise;
+use crate::files::record;
+use crate::fit;
+use crate::options::{Fitting, Kind, Place, word};
+use crate::rows::Rows;
+use crate::stoppable::stoppable;
+use crate::supervise::{Progress, supervise};
+
+/// Fits each of `components` with each of `kinds`, as [`gmm_host::select`] does, kinds slowest; both are not empty.
+///
+/// The dictionary has `candidates`, of each `n_components`, `covariance_type`, `n_parameters`, `record` and `seconds`, or
+/// `error`; `best`, which of them has the lowest criterion; and `fit`, what `fit` gives for that one. `follow(done, fits)` is
+/// called after each.
+#[pyfunction]
+#[pyo3(signature = (rows, options, place, init, components, kinds, criterion, weights=None, follow=None))]
+#[expect(clippy::too_many_arguments, reason = "each is an argument in Python")]
+pub(crate) fn select<'py>(
+    py: Python<'py>,
+    rows: &Bound<'py, PyAny>,
+    options: Fitting,
+    place: Place,
+    init: &Bound<'py, PyAny>,
+    components: Vec<usize>,
+    kinds: Vec<Kind>,
+    criterion: &Bound<'py, PyAny>,
+    weights: Option<PyReadonlyArray1<'py, f64>>,
+    follow: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let criterion: Criterion = word(criterion)?;
+    let Fitting { options } = options;
+    let options = FitOptions { init: word(init)?, precision: place.precision, fast: place.fast, ..options };
+    let kinds: Vec<_> = kinds.into_iter().map(|kind| kind.0).collect();
+    let rows = Rows::new(rows, weights)?;
+    let (_, d) = rows.dim();
+    let (unchecked, owner) = rows.split();
+    let done = supervise(py, owner, follow, move |line| -> Result<(usize, Vec<Candidate>), Error> {
+        options.validate()?;
+        let opened = engines::open(&place)?;
+        let rows = unchecked.check(&opened)?;
+        let engine = stoppable(opened.engine.as_ref(), line.stop());
+        let go_on = || if line.is_cut() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let (mut done, fits) = (0, components.len() * kinds.len());
+        let mut seen = |_: &Candidate| {
+            done += 1;
+            line.say(Progress::Fits { done, fits });
+            go_on()
+        };
+        let mut iterations = |_: &Iteration<'_>| go_on();
+        let found = gmm_host::select(&engine, rows.data(), &options, &components, &kinds, &mut seen, &mut iterations)?;
+        match gmm_host::best(&found, criterion) {
+            Some(best) => Ok((best, found)),
+            None => {
+                Err(found.into_iter().find_map(|c| c.outcome.err()).expect("a candidate without a fit has an error"))
+            }
+        }
+    })?;
+    let (best, mut found) = done.map_err(|error| raise(py, error))?;
+    let out = PyDict::new(py);
+    let candidates = found.iter().map(|candidate| about(py, candidate, d)).collect::<PyResult<Vec<_>>>()?;
+    out.set_item("candidates", PyList::new(py, candidates)?)?;
+    out.set_item("best", best)?;
+    if let Ok(fit) = found.swap_remove(best).outcome {
+        out.set_item("fit", fit::as_dict(py, fit)?)?;
+    }
+    Ok(out)
+}
+
+/// What is known of one candidate on `d` columns.
+fn about<'py>(py: Python<'py>, candidate: &Candidate, d: usize) -> PyResult<Bound<'py, PyDict>> {
+    let Candidate { k, kind, outcome } = candidate;
+    let out = PyDict::new(py);
+    out.set_item("n_components", k)?;
+    out.set_item("covariance_type", kind.name())?;
+    // As for `Mixture::n_parameters`, also where there is no mixture.
+    out.set_item("n_parameters", kind.free_parameters(*k, d) + k * d + k - 1)?;
+    match outcome {
+        Ok(fit) => {
+            out.set_item("record", record(&fit.summary))?;
+            out.set_item("seconds", fit.elapsed.as_secs_f64())?;
+            out.set_item("error", py.None())?;
+        }
+        Err(error) => {
+            out.set_item("record", py.None())?;
+            out.set_item("seconds", py.None())?;
+            out.set_item("error", error.to_string())?;
+        }
+    }
+    Ok(out)
+}

@@ -1,0 +1,6 @@
+#![no_main]
+
+#[path = "../mcmc.rs"]
+mod mcmc;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| mcmc::checkpoint(bytes));
