@@ -11,7 +11,7 @@ use crate::{shell, venv};
 pub(crate) const MATURIN: &str = "maturin>=1.9.4,<2";
 
 /// What the tests compare with and run on. scikit-learn's version is fixed: its checks grow with every release.
-const PACKAGES: [&str; 17] = [
+const PACKAGES: [&str; 18] = [
     MATURIN,
     "scikit-learn==1.9.1",
     "pytest",

@@ -10,9 +10,7 @@ use crate::em::{self, EmOptions, EmRun, Observer, OnDevice};
 use crate::init::{self, Init, Start};
 use crate::shift::Sample;
 use crate::spikes::{Spike, places};
-use crate::{
-    Data, Engine, Error, FastLoss, Resident, Tuning, Wanted, evaluate, fast, hold, memory, shift, spikes,
-};
+use crate::{Data, Engine, Error, FastLoss, Resident, Tuning, Wanted, evaluate, fast, hold, memory, shift, spikes};
 
 /// What to fit and when to stop. Names and defaults are scikit-learn's.
 #[derive(Clone, Debug, PartialEq)]

@@ -25,9 +25,7 @@ use ndarray::ArrayView2;
 use crate::engine::check_features;
 use crate::init::{RowDraw, WeighedRows, rows_of};
 use crate::products::{Kind, Multiplier};
-use crate::{
-    Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted, default_threads, memory, shift,
-};
+use crate::{Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted, default_threads, memory, shift};
 use layout::Layout;
 use passes::Passes;
 use simd::{Dispatch, Machine};
