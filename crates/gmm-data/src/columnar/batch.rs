@@ -71,7 +71,15 @@ impl Plan {
             DataType::List(_) | DataType::LargeList(_) => None,
             _ => Some(1),
         });
-        let (widths, names) = (widths.collect(), fields.iter().map(|&i| all[i].clone()).collect());
+        let widths: Vec<Option<usize>> = widths.collect();
+        if let Some(i) = widths.iter().position(|width| width.is_some_and(|width| width > WIDEST)) {
+            let field = schema.field(fields[i]);
+            let why = format!("it has lists of more than {WIDEST} numbers");
+            let problem = Problem::Type { dtype: crate::error::one_line(&field.data_type().to_string()), why };
+            let place = Place { column: Some(fields[i]), name: Some(field.name().clone()), ..Place::default() };
+            return Err(Fault { place: Box::new(place), problem });
+        }
+        let (widths, names) = (widths, fields.iter().map(|&i| all[i].clone()).collect());
         Ok(Self { fields, names, widths, single, chosen, warnings })
     }
 
@@ -196,6 +204,9 @@ impl Plan {
         Fault { place: Box::new(place), problem }
     }
 }
+
+/// Numbers in a list at most: each becomes a column with a name, and no fit has as many.
+const WIDEST: usize = 1 << 20;
 
 /// What memory is for.
 const TABLE: &str = "the table";

@@ -67,14 +67,22 @@ impl<'a, R: Read> Source<'a, R> {
     /// All values, in the file's order.
     pub(super) fn read(&mut self) -> Result<Values, Fault> {
         let capacity = if self.known { self.header.count } else { 0 };
-        memory::check(WHAT, self.bytes())?;
+        let bytes = self.bytes();
+        // A stream that ends in its first block is truncated, whatever its header promises.
+        let check = |first: usize| if first == 0 { memory::check(WHAT, bytes) } else { Ok(()) };
         if self.single() {
             let mut out: Vec<f32> = reserve(capacity)?;
-            self.blocks(|_, block| push(&mut out, block))?;
+            self.blocks(|first, block| {
+                check(first)?;
+                push(&mut out, block)
+            })?;
             Ok(Values::F32(out))
         } else {
             let mut out: Vec<f64> = reserve(capacity)?;
-            self.blocks(|_, block| push(&mut out, block))?;
+            self.blocks(|first, block| {
+                check(first)?;
+                push(&mut out, block)
+            })?;
             Ok(Values::F64(out))
         }
     }
