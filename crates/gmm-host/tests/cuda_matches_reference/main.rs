@@ -15,6 +15,7 @@ mod hand_over;
 mod large;
 mod likelihood;
 mod loops;
+mod precisions;
 mod products;
 #[path = "../common/sentinels.rs"]
 mod sentinels;
@@ -38,7 +39,7 @@ struct Bench {
 /// A part of the tests: name, and what it does.
 type Section = (&'static str, fn(&Bench, &mut Tally));
 
-const SECTIONS: [Section; 31] = [
+const SECTIONS: [Section; 32] = [
     ("rows 1 to 300", small::every_row_count),
     ("dimensions 1 to 70, and around 96, 128, 256", small::every_dimension),
     ("components 1 to 40, and around 64, 128, 256; 300", small::every_component_count),
@@ -47,6 +48,7 @@ const SECTIONS: [Section; 31] = [
     ("other modules than the best", small::every_module),
     ("rows far from every mean", small::underflow),
     ("sentinels among ordinary rows", fits::sentinels),
+    ("factors of precisions", precisions::factors),
     ("moved between threads", small::threads),
     ("the same bits again", fits::same_bits),
     ("loop on the device: small sizes", loops::small),
