@@ -21,10 +21,11 @@ pub(super) fn utf8<'a>(mut reader: impl BufRead + 'a) -> Result<Box<dyn BufRead 
         }
         [0xff, 0xfe, ..] => Some(false),
         [0xfe, 0xff, ..] => Some(true),
-        // Without a mark: characters of ASCII in two bytes.
-        [a, 0, b, 0, ..] if a != 0 && b != 0 => Some(false),
-        [0, a, 0, b, ..] if a != 0 && b != 0 => Some(true),
-        _ => None,
+        // Without a mark: characters of ASCII in two bytes, the first eight of them.
+        _ => [false, true].into_iter().find(|&big_endian| {
+            let zero = |(at, &b): (usize, &u8)| (b == 0) == ((at % 2 == 0) == big_endian);
+            start.len() >= 4 && start.iter().take(16).enumerate().all(zero)
+        }),
     };
     if big_endian.is_none() {
         no_text(&start)?;
@@ -55,7 +56,13 @@ fn no_text(start: &[u8]) -> Result<(), Fault> {
     if let Some((_, what)) = KINDS.iter().find(|(magic, _)| start.starts_with(magic)) {
         return Err(Problem::Text(format!("no text table, but {what}")).into());
     }
-    match start.iter().position(|&b| b == 0) {
+    // A name in quotes may hold one.
+    let mut quoted = false;
+    let outside = |&b: &u8| {
+        quoted ^= b == b'"';
+        b == 0 && !quoted
+    };
+    match start.iter().position(outside) {
         Some(at) => {
             let why = "no text: a NUL byte; is it a binary file, or text in UTF-16 without a byte order mark?";
             Err(Fault::from(Problem::Text(why.to_owned())).offset(at as u64))

@@ -57,7 +57,8 @@ fn write_header(out: &mut impl Write, names: &[String], separator: char) -> io::
 
 fn quote(name: &str, separator: char, always: bool) -> Cow<'_, str> {
     // At the start of a file a byte order mark would be taken for the file's, and a # for a comment.
-    let marked = name.starts_with(['\u{feff}', '#']);
+    // What holds a NUL would be taken for no text.
+    let marked = name.starts_with(['\u{feff}', '#']) || name.contains('\0');
     if always || marked || name.contains([separator, '"', '\n', '\r', ';', '\t', ',']) || name.trim() != name {
         return Cow::Owned(format!("\"{}\"", name.replace('"', "\"\"")));
     }

@@ -255,9 +255,10 @@ fn a_fit_of_rows_on_the_device_refuses_what_one_of_brought_rows_does() {
         let options = FitOptions { precision, ..options.clone() };
         let want = fitted(&engine, &Dataset::new(values).unwrap(), &options);
         assert_eq!(fitted(&engine, &data(&engine, &there, None).unwrap(), &options), want);
+        // 1e20 is beyond the squares of f32 alone: such rows are held in f64.
         assert_eq!(
             want.as_ref().err().is_some_and(|e| e.starts_with("column 0 reaches")),
-            value.abs() != 1e150,
+            value.abs() > 1e152,
             "{want:?}"
         );
         drop(buffer);
