@@ -80,8 +80,8 @@ impl InputArgs {
 /// How one table is read, and which of its columns.
 #[derive(Args)]
 pub(crate) struct TableArgs {
-    /// Columns to use, by name or by index from 0, in this order: also ranges (0..59, a..f), names in quotes
-    /// ('"income, net",age'), and what to leave out ('!id') [default: all]
+    /// Columns to use, by name or by index from 0, in this order. A range includes both ends (0..59, a..f); a name with a
+    /// comma needs quotes ('"income, net",age'); ! leaves a column out ('!id') [default: all]
     #[arg(long, value_name = "A,B,..", value_parser = Words::new)]
     columns: Vec<Words>,
     #[command(flatten)]
@@ -98,23 +98,33 @@ impl TableArgs {
 
 /// How tables are read; for all of a command's inputs.
 #[derive(Args)]
-#[command(next_help_heading = "Reading")]
 pub(crate) struct ReadingArgs {
-    /// Whether the first line of text has the columns' names: `gmm fit wavelengths.csv -k 2 --header yes` [default: auto,
-    /// which takes a line of numbers for a row]
-    #[arg(long, value_name = "yes|no|auto", value_parser = ["yes", "no", "auto"], hide_possible_values = true)]
+    /// Whether the first line of a text file holds column names: `--header yes` [default: auto, which reads a line of
+    /// numbers as a row]
+    #[arg(
+        long,
+        value_name = "yes|no|auto",
+        value_parser = ["yes", "no", "auto"],
+        hide_possible_values = true,
+        help_heading = "Reading"
+    )]
     header: Option<String>,
-    /// What stands between the fields of text: a character, tab, or blank for any run of blanks: `--separator ';'` [default:
-    /// what splits the first lines into numbers]
-    #[arg(long, value_name = "C")]
+    /// Field separator of a text file: one character, or the word tab or blank (any run of spaces and tabs):
+    /// `--separator ';'` [default: detected from the first lines]
+    #[arg(long, value_name = "C", help_heading = "Reading")]
     separator: Option<Separator>,
-    /// Decimal sign of the numbers of text, . or ,: `--separator ';' --decimal ,` [default: a comma where it separates nothing
-    /// else]
-    #[arg(long, value_name = ".|,")]
+    /// Decimal sign in a text file, . or ,: `--separator ';' --decimal ,` [default: detected from the first lines]
+    #[arg(long, value_name = ".|,", help_heading = "Reading")]
     decimal: Option<Decimal>,
-    /// What the input is, whatever its name: csv, tsv, txt, npy, npz, parquet or arrow: `gmm fit iris.data -k 3 --format csv`
-    /// [default: by extension; of a stream, by its first bytes]
-    #[arg(long, value_name = "FORMAT", value_parser = words::<Format>(&FORMATS), hide_possible_values = true)]
+    /// Format of the input, whatever its name: csv, tsv, txt, npy, npz, parquet or arrow: `--format csv` [default: by
+    /// extension; for standard input, by its first bytes]
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        value_parser = words::<Format>(&FORMATS),
+        hide_possible_values = true,
+        help_heading = "Reading"
+    )]
     format: Option<Format>,
 }
 
@@ -159,7 +169,7 @@ pub(crate) struct EngineArgs {
     /// Engine: auto, cpu, reference, cuda or cuda:I
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: Device,
-    /// Threads of the CPU engine; 0 takes `RAYON_NUM_THREADS` or `OMP_NUM_THREADS` of the environment, else one per core
+    /// Threads of the CPU engine; 0 means `RAYON_NUM_THREADS` if set, else `OMP_NUM_THREADS`, else one per core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = threads, allow_negative_numbers = true)]
     pub(crate) threads: usize,
     /// Precision in which rows are held and multiplied (sums are f64) [default: that of the data]; fast is f32, and fit and
@@ -255,9 +265,7 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
     match value {
         _ if value < 0.0 => Err("it must not be negative".to_owned()),
         // Digits, however many, are a number, and so is 1e400; `inf` is a word.
-        _ if value > MOST && plain.contains(|c: char| c.is_ascii_digit()) => {
-            Err("it is beyond what can be counted: at most 9e15".to_owned())
-        }
+        _ if value > MOST && plain.contains(|c: char| c.is_ascii_digit()) => Err("it must be at most 9e15".to_owned()),
         _ if value.fract() == 0.0 && value <= MOST => Ok(plain.parse().unwrap_or(value as usize)),
         _ => Err(bad()),
     }

@@ -143,7 +143,7 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
     let earlier = args.resume.then(|| kept.read()).transpose()?;
     if let Some(most) = earlier.as_ref().map(Checkpoint::most_draws).filter(|&most| most > args.draws) {
         return Err(Failure::Usage(format!(
-            "--draws {}, but {} holds {most} draws of each chain, of which none is thrown away: give --draws {most} or more",
+            "--draws {}, but {} already holds {most} draws per chain, and --resume drops none: give --draws {most} or more",
             args.draws,
             kept.path.display()
         ))

@@ -267,8 +267,8 @@ pub(crate) fn warning(warning: &Warning, names: Option<&[String]>) -> String {
             let column =
                 |j: usize| names.map_or_else(|| format!("column {j}"), |n| format!("column '{}'", shown(&n[j])));
             format!(
-                "--reg-covar {reg_covar:e} is all the variance of {} in some direction: repeated values, columns that \
-                 follow from others, or too few rows; it then decides how large the likelihood is; drop repeats or \
+                "--reg-covar {reg_covar:e} is all the variance of {} in some direction: repeated values, linearly \
+                 dependent columns, or too few rows; the likelihood then depends on --reg-covar; drop repeats or \
                  columns, raise --reg-covar or use fewer components",
                 places(spikes, column)
             )

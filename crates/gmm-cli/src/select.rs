@@ -149,8 +149,8 @@ fn warn(Candidate { k, kind, .. }: &Candidate, best: &Fit, data: &Dataset, conso
     let best_one = format!("the best candidate, {k} components with {kind} covariances");
     if !best.summary.converged {
         console.warn(&format!(
-            "{best_one}, did not converge in {} iterations, and (!) marks all of which that is so: its criterion would \
-             still change; raise --max-iter or --tol",
+            "{best_one}, did not converge in {} iterations, so its criterion is not final: raise --max-iter or --tol; \
+             (!) marks each candidate that did not converge",
             best.summary.iterations
         ));
     }

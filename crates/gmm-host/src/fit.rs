@@ -129,7 +129,7 @@ pub enum Warning {
     /// The likelihood fell by more than rounding.
     #[error(
         "the mean log-likelihood fell by {} at iteration {iteration}: reg_covar is large against the data's \
-         variances, or the precision is at its end",
+         variances, or the floating-point precision is exhausted",
         three_digits(*by)
     )]
     LikelihoodFell {
@@ -150,8 +150,8 @@ pub enum Warning {
     },
     /// Components that have no more variance, in some direction, than what is added to it.
     #[error(
-        "reg_covar {reg_covar:e} is all the variance of {} in some direction: repeated values, columns that follow \
-         from others, or too few rows; reg_covar then decides how large the likelihood is; drop repeats or columns, raise \
+        "reg_covar {reg_covar:e} is all the variance of {} in some direction: repeated values, linearly dependent \
+         columns, or too few rows; the likelihood then depends on reg_covar; drop repeats or columns, raise \
          reg_covar or use fewer components",
         places(spikes, |j| format!("column {j}"))
     )]

@@ -18,12 +18,12 @@ fn limit(d: usize, precision: Precision) -> f64 {
     (max / (4096.0 * d as f64)).sqrt()
 }
 
-/// Loads rows for a fit about `shift`, and says in which precision they are held: `asked`, but `f64` where `f32` is asked for
-/// and `x − shift` of some row on the host is rounded by more than is felt, or a few rows of either place are beyond the
-/// squares of `f32` and the bulk is not (a sentinel of 1e20).
+/// Loads rows for a fit, as `x − at`, and returns the precision in which they are held: `asked`, or `f64` instead of
+/// `f32` in two cases. On the host: rounding to `f32` would change a value by more than a tolerance. On the host and on a
+/// GPU: squares of a few rows (a sentinel of 1e20), but not of most, would overflow in `f32`.
 ///
-/// Felt is 2⁻¹³ of √`reg_covar`, the smallest standard deviation that a component can have, if that is more than 2⁻²⁰ of the
-/// distance of the 5th and the 95th percentile, as rows of the bulk may be rounded. Cost: one read of the data.
+/// The tolerance of a column is the larger of 2⁻¹³ √`reg_covar` (`√reg_covar` is the smallest standard deviation that a
+/// component can have) and 2⁻²⁰ of the distance between the 5th and 95th percentiles. Cost: one read of the data.
 ///
 /// # Errors
 /// [`Error::Scale`] with the first column beyond the range; whatever the engine reports.

@@ -49,7 +49,7 @@ impl Plan {
         let warned = options.columns.is_none() && fields.len() < all.len();
         let warnings = index.iter().filter(left_out).filter(|_| warned).map(|name| {
             let name = crate::error::one_line(name);
-            DataWarning::new(format!("column '{name}' is the index of a pandas frame and left out: name it to read it"))
+            DataWarning::new(format!("column '{name}' is a pandas index, left out: name it in --columns to read it"))
         });
         let warnings = warnings.collect();
         if let (Some(_), Some(&last)) = (&options.last, fields.last())

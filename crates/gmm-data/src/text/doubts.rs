@@ -51,8 +51,8 @@ impl Reading<'_> {
                 shown.push("..".to_owned());
             }
             format!(
-                "the first line ({}) is read as a row, but looks like the names of the columns: write --header yes if it \
-                 is, --header no if it is not",
+                "the first line ({}) is read as a row, but looks like column names: use --header yes if it holds \
+                 names, --header no if it is a row",
                 shown.join(", ")
             )
         })
@@ -84,7 +84,7 @@ impl Reading<'_> {
             Some(name) => format!("column '{}'", one_line(name)),
         };
         Some(format!(
-            "{column} {what}, as an index does, and is used as a feature: leave it out by --columns '!{}'",
+            "{column} {what}: it looks like a row index, but is used as a feature; --columns '!{}' leaves it out",
             self.word()
         ))
     }

@@ -54,7 +54,7 @@ fn no_text(start: &[u8]) -> Result<(), Fault> {
         (b"%PDF", "a PDF file"),
     ];
     if let Some((_, what)) = KINDS.iter().find(|(magic, _)| start.starts_with(magic)) {
-        return Err(Problem::Text(format!("no text table, but {what}")).into());
+        return Err(Problem::Text(format!("not a text table, but {what}")).into());
     }
     // A name in quotes may hold one.
     let mut quoted = false;
@@ -64,7 +64,7 @@ fn no_text(start: &[u8]) -> Result<(), Fault> {
     };
     match start.iter().position(outside) {
         Some(at) => {
-            let why = "no text: a NUL byte; is it a binary file, or text in UTF-16 without a byte order mark?";
+            let why = "not text, since it has a NUL byte: is it a binary file, or UTF-16 without a byte order mark?";
             Err(Fault::from(Problem::Text(why.to_owned())).offset(at as u64))
         }
         None => Ok(()),

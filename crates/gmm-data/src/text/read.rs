@@ -37,7 +37,8 @@ pub(crate) fn read(reader: impl BufRead, format: Format, options: &ReadOptions) 
         && second.and_then(|line| dialect.fields(line).next()).is_some_and(|f| !f.quoted && plain(&f.bytes).is_some())
     {
         rows.warnings.push(DataWarning::new(
-            "the first field of each row has no name, and is left out as the row's name (R's write.table writes such)",
+            "the first line has one name less than the rows have fields: the first field is taken as the row's name, as R's \
+             write.table writes it, and left out",
         ));
     }
     for (i, (line, bytes)) in sample.iter().enumerate().skip(usize::from(header)) {
@@ -85,8 +86,8 @@ fn neither_names_nor_data(fault: Fault, first: &[u8], dialect: Dialect, options:
         return fault;
     }
     let why = format!(
-        "'{text}' is not a number, but other fields of this first line are: mend it, or put all names in quotes, or write \
-         --header yes"
+        "'{text}' is not a number, but other fields of this first line are: correct it if the line is a row; use \
+         --header yes if it holds column names"
     );
     Fault { problem: Problem::Text(why), ..fault }
 }
