@@ -43,7 +43,9 @@ pub(crate) fn reserve<T>(values: &mut Vec<T>, more: usize, what: &str) -> Result
             return Ok(());
         }
     }
-    Err(refused(what, more as u128 * size, free))
+    // Of the whole, not of the next step, which says nothing to anyone.
+    let held = values.len() as u128 * size;
+    Err(refused(what, held + more as u128 * size, held + free))
 }
 
 /// Everything that a reader has, of which `expected` bytes are known.

@@ -12,8 +12,8 @@ pub(crate) fn refused(bench: &Bench, tally: &mut Tally) {
     let text = CudaEngine::new(99).err().map_or_else(String::new, |e| e.to_string());
     println!("   {text}");
     tally.expect(text.contains("no such device"), || format!("ordinal 99: {text}"));
-    let mut rows = Array2::<f64>::zeros((300, 2));
-    rows[[299, 1]] = 1e30;
+    // All of a column: a single row out there would be held in f64.
+    let rows = Array2::<f64>::from_shape_fn((300, 2), |(i, j)| if j == 1 { 1e30 * i as f64 } else { i as f64 });
     let data = Dataset::new(rows).expect("finite rows");
     let options = FitOptions { precision: Some(Precision::F32), ..FitOptions::new(2) };
     let found = fit(&bench.gpu, &data, &options).err();
