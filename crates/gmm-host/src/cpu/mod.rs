@@ -13,6 +13,7 @@ mod mixing;
 mod moments;
 mod passes;
 pub(crate) mod products;
+mod shared;
 mod simd;
 mod terms;
 
