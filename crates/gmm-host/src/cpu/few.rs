@@ -3,6 +3,7 @@
 //! Every value is that of the passes over blocks, to the bit: sums have the order of [`product`](super::e_step).
 
 mod panel;
+pub(super) mod shared;
 
 use std::ops::Range;
 
@@ -12,7 +13,6 @@ use rayon::prelude::*;
 use super::e_step::{Normalise, RowOutputs, store_log_joint};
 use super::layout::{BLOCK, Buffer, STRIDE};
 use super::passes::{Found, padded};
-use super::shared;
 use super::simd::{Dispatch, Kernel, Machine, Real, Words};
 use super::terms::{Terms, converted, reciprocal_deviations, relative};
 use crate::engine::check_features;
@@ -84,7 +84,7 @@ fn run<T: Dispatch>(
     memory::check("the workspace of a few rows", 4 * (n * k) as u128 * d as u128 * size_of::<T>() as u128)?;
     let u = converted::<T>(mixture.factors());
     let is_tied = mixture.covariance_type() == CovarianceType::Tied;
-    let shared = if is_tied { shared::means(&u, mixture.means(), shift) } else { None };
+    let shared = if is_tied { shared::means(machine, &u, mixture.means(), shift) } else { None };
     let (rows, means) = (rows::<T>(data, shift), relative(mixture.means(), shift));
     let few = Few { machine, pool, mixture, d, u: &u, rows, means, shared };
     let (distances, shapes) = match mixture.covariance_type() {

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use gmm_model::{Cholesky, CovarianceType, FactorShape, Factors, Mixture, ModelError, Numbers, PrecisionMixture};
 use ndarray::ArrayView2;
 
-use super::shared;
-use super::simd::Real;
+use super::few::shared;
+use super::simd::{Dispatch, Machine, Real};
 use crate::shift;
 
 /// Rows of a factor that are solved together; see [`Triangle`].
@@ -78,16 +78,25 @@ impl<T: Real> Terms<T> {
     ///
     /// # Errors
     /// [`ModelError`] of a factor that is not finite, or singular.
-    pub(crate) fn of_precisions(mixture: &PrecisionMixture<'_>, shift: &[f64]) -> Result<Self, ModelError> {
+    pub(crate) fn of_precisions(
+        machine: Machine,
+        mixture: &PrecisionMixture<'_>,
+        shift: &[f64],
+    ) -> Result<Self, ModelError>
+    where
+        T: Dispatch,
+    {
         let d = mixture.n_features();
         mixture.check_factors()?;
         let one = |c: usize| Columns::new(&converted(mixture.factor(c)), d, mixture.factor_shape(c));
         let scales = match mixture.covariance_type() {
             CovarianceType::Full => Scales::Precisions((0..mixture.n_factors()).map(one).collect()),
-            CovarianceType::Tied => match shared::means(&converted::<T>(mixture.factors()), mixture.means(), shift) {
-                Some(means) => Scales::Shared(one(0), means),
-                None => Scales::Precisions(vec![one(0)]),
-            },
+            CovarianceType::Tied => {
+                match shared::means(machine, &converted::<T>(mixture.factors()), mixture.means(), shift) {
+                    Some(means) => Scales::Shared(one(0), means),
+                    None => Scales::Precisions(vec![one(0)]),
+                }
+            }
             CovarianceType::Diag | CovarianceType::Spherical => Scales::Diag(reciprocal_deviations(mixture), None),
         };
         let shapes = |c: usize| match &scales {
