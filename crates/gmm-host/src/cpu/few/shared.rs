@@ -4,7 +4,7 @@
 use gmm_model::FactorShape;
 use ndarray::ArrayView2;
 
-use super::super::simd::{Dispatch, Machine, Real};
+use super::super::simd::{Dispatch, Kernel, Machine, Real, Words};
 use super::super::terms::relative;
 use super::panel::Panel;
 
@@ -35,7 +35,7 @@ pub(crate) fn means<T: Dispatch>(
         return None;
     }
     let centred = relative::<T>(means, shift);
-    if cancels(u, &centred, d) {
+    if T::dispatch(machine, Cancels { u, centred: &centred, d }) {
         return None;
     }
     let pitch = Panel::<T>::pitch(0, d);
@@ -53,20 +53,37 @@ pub(crate) fn means<T: Dispatch>(
 
 /// Whether the terms of a column are more than [`MOST`] on average, for the largest of the means, less the shift, in each of
 /// their columns; also where they are not finite.
-fn cancels<T: Real>(u: &[T], centred: &[T], d: usize) -> bool {
-    let is_near = |sum: &f64| *sum <= MOST * d as f64;
-    let mut sums = vec![0.0; d];
-    for (j, u) in u.chunks_exact(d).enumerate() {
-        let reach = centred[j..].iter().step_by(d).fold(0.0f64, |most, v| most.max(v.to_f64().abs()));
-        // Most factors have nothing before the diagonal.
-        let first = if T::any_is_not_zero(&u[..j]) { 0 } else { j };
-        sums[first..].iter_mut().zip(&u[first..]).for_each(|(sum, v)| *sum += v.to_f64().abs() * reach);
-        // Sums only grow: means that are far are found out soon.
-        if !is_near(&sums[j]) {
-            return true;
+struct Cancels<'a, T> {
+    u: &'a [T],
+    /// `(k, d)`.
+    centred: &'a [T],
+    d: usize,
+}
+
+/// Plain loops, which the compiler turns into the machine's vectors here.
+impl<T: Real> Kernel<T> for Cancels<'_, T> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run<W: Words<T>>(self, _: W) -> bool {
+        let Self { u, centred, d } = self;
+        let most = MOST * d as f64;
+        let mut sums = vec![0.0; d];
+        for (j, u) in u.chunks_exact(d).enumerate() {
+            let reach = centred[j..].iter().step_by(d).fold(0.0f64, |most, v| most.max(v.to_f64().abs()));
+            // Most factors have nothing before the diagonal.
+            let first = if T::any_is_not_zero(&u[..j]) { 0 } else { j };
+            for (sum, v) in sums[first..].iter_mut().zip(&u[first..]) {
+                *sum += v.to_f64().abs() * reach;
+            }
+            // Sums only grow: means that are far are found out soon. NaN is not near.
+            let is_near = sums[j] <= most;
+            if !is_near {
+                return true;
+            }
         }
+        !sums.iter().all(|sum| *sum <= most)
     }
-    !sums.iter().all(is_near)
 }
 
 #[cfg(test)]
