@@ -2,7 +2,7 @@
 
 use gmm_host::{CpuEngine, Engine, Error, Evaluation, ReferenceEngine, Resident, Wanted, evaluate, shift};
 use gmm_model::{CovarianceType, Dataset, FactorShape, Matrix, ModelError, Numbers, Precision, PrecisionMixture};
-use ndarray::{Array1, Array2, s};
+use ndarray::{Array1, Array2, ArrayView1, s};
 
 /// Numbers in (−1, 1) that look random.
 struct Random(u64);
@@ -117,18 +117,56 @@ fn eps(precision: Precision) -> f64 {
     }
 }
 
+/// Within rounding of the result, wherever rows and means are.
 fn check(attributes: &Attributes, n: usize, precision: Precision) {
+    check_within(attributes, n, precision, |data, want| {
+        let d = data.n_features() as f64;
+        let scale = want.0.iter().fold(d, |m, v| m.max(v.abs()));
+        vec![8.0 * eps(precision) * scale * (1.0 + d.sqrt() / 8.0); n]
+    });
+}
+
+/// Within 4 steps: what a density changes at most where every input moves by one unit in its last place, and such a unit of
+/// the density.
+fn check_steps(attributes: &Attributes, n: usize, precision: Precision) {
+    let ulp = |v: f64| if v == 0.0 { 0.0 } else { eps(precision) * v.abs().log2().floor().exp2() };
+    check_within(attributes, n, precision, |data, want| {
+        let (x, (k, d)) = (data.rows().to_f64(), attributes.means.dim());
+        let u = |j: usize, i: usize| attributes.double[j * d + i];
+        let of_component = |x: ArrayView1<'_, f64>, c: usize| {
+            let mean = attributes.means.row(c);
+            let z = &x - &mean;
+            let y: Vec<f64> = (0..d).map(|i| (0..d).map(|j| u(j, i) * z[j]).sum()).collect();
+            let of_column = |j: usize| {
+                let gradient: f64 = (0..d).map(|i| u(j, i) * y[i]).sum();
+                let of_factor: f64 = (0..d).map(|i| (z[j] * y[i]).abs() * ulp(u(j, i))).sum();
+                gradient.abs() * (ulp(x[j]) + ulp(mean[j])) + of_factor
+            };
+            (0..d).map(of_column).sum::<f64>()
+        };
+        let step =
+            |i: usize| (0..k).map(|c| want.1[i * k + c] * of_component(x.row(i), c)).sum::<f64>() + ulp(want.0[i]);
+        (0..n).map(|i| 4.0 * step(i)).collect()
+    });
+}
+
+/// `bounds` says by how much a row may differ from the reference.
+fn check_within(
+    attributes: &Attributes,
+    n: usize,
+    precision: Precision,
+    bounds: impl Fn(&Dataset, &Found) -> Vec<f64>,
+) {
     let mixture = attributes.mixture();
     let (k, d) = mixture.means().dim();
     let data = rows(attributes, n);
     let want = as_callers_do(&ReferenceEngine, &mixture, &data, Precision::F64);
-    let scale = want.0.iter().fold(d as f64, |m, v| m.max(v.abs()));
-    let bound = 8.0 * eps(precision) * scale * (1.0 + (d as f64).sqrt() / 8.0);
+    let bounds = bounds(&data, &want);
     for instructions in CpuEngine::instruction_sets() {
         let engine = CpuEngine::with_instructions(2, instructions).unwrap();
         let what = format!("{instructions} {} {precision} n={n} d={d} k={k}", attributes.kind);
         let all = in_blocks(&engine, &mixture, &data, precision);
-        for i in 0..n {
+        for (i, &bound) in bounds.iter().enumerate() {
             assert!((all.0[i] - want.0[i]).abs() <= bound, "{what}: row {i}: {} and {}", all.0[i], want.0[i]);
             for (a, b) in all.1[i * k..][..k].iter().zip(&want.1[i * k..]) {
                 assert!((a - b).abs() <= bound, "{what}: row {i}: {a} and {b}");
@@ -176,6 +214,24 @@ fn lower_factors_and_other_square_roots_serve_as_well() {
                         assert_eq!(attributes.mixture().factor_shape(k - 1), form);
                     }
                     check(&attributes, n, precision);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn tied_rows_near_and_far_have_the_digits_of_the_reference_one_by_one_and_in_bulk() {
+    // Near, rows are multiplied once for all components; far, that would cost the digits that `check` looks for.
+    for form in [FactorShape::Upper, FactorShape::Lower, FactorShape::General] {
+        for precision in [Precision::F32, Precision::F64] {
+            for (n, d, k) in [(9, 5, 3), (64, 13, 8), (300, 13, 8), (300, 64, 5), (33, 130, 2)] {
+                let tied = |offset| Attributes::new(CovarianceType::Tied, form, precision, k, d, offset);
+                for near in [0.0, 3.0, 10.0, 30.0] {
+                    check_steps(&tied(near), n, precision);
+                }
+                for far in [1e3, -1e6] {
+                    check(&tied(far), n, precision);
                 }
             }
         }

@@ -3,6 +3,7 @@
 //! Every value is that of the passes over blocks, to the bit: sums have the order of [`product`](super::e_step).
 
 mod panel;
+pub(super) mod shared;
 
 use std::ops::Range;
 
@@ -81,7 +82,11 @@ fn run<T: Dispatch>(
 ) -> Result<Evaluation, Error> {
     let (n, k, d) = (data.n_rows(), mixture.n_components(), mixture.n_features());
     memory::check("the workspace of a few rows", 4 * (n * k) as u128 * d as u128 * size_of::<T>() as u128)?;
-    let few = Few { machine, pool, mixture, d, rows: rows::<T>(data, shift), means: relative(mixture.means(), shift) };
+    let u = converted::<T>(mixture.factors());
+    let is_tied = mixture.covariance_type() == CovarianceType::Tied;
+    let shared = if is_tied { shared::means(machine, &u, mixture.means(), shift) } else { None };
+    let (rows, means) = (rows::<T>(data, shift), relative(mixture.means(), shift));
+    let few = Few { machine, pool, mixture, d, u: &u, rows, means, shared };
     let (distances, shapes) = match mixture.covariance_type() {
         CovarianceType::Full | CovarianceType::Tied => few.by_factors(),
         CovarianceType::Diag | CovarianceType::Spherical => (few.by_deviations(), vec![FactorShape::Upper; k]),
@@ -116,13 +121,18 @@ struct Few<'a, T> {
     pool: Option<&'a rayon::ThreadPool>,
     mixture: &'a PrecisionMixture<'a>,
     d: usize,
+    /// The factors.
+    u: &'a [T],
     /// `(n, d)`, less the shift.
     rows: Vec<T>,
     /// `(k, d)`, less the shift.
     means: Vec<T>,
+    /// The means times the one factor, `(k, d)`, where the rows are multiplied by it, and not each one's differences to them.
+    shared: Option<Vec<T>>,
 }
 
-/// Some columns of a factor, and some differences `(component, row)`, numbered component by component.
+/// Some columns of a factor, and some of what is multiplied by it: rows, or differences `(component, row)`, numbered
+/// component by component.
 struct Part {
     factor: usize,
     first: usize,
@@ -141,11 +151,19 @@ impl<T: Dispatch> Few<'_, T> {
         row.iter().zip(mean).map(|(x, m)| T::of(x.to_f64() - m.to_f64()))
     }
 
+    /// What is multiplied by a factor.
+    fn factor_side(&self, side: usize, out: &mut Vec<T>) {
+        match self.shared {
+            Some(_) => out.extend_from_slice(&self.rows[side * self.d..][..self.d]),
+            None => out.extend(self.difference(side)),
+        }
+    }
+
     /// `|Uᵀ(x − mean)|²`, `(k, n)`, and the shape of each component's factor.
     fn by_factors(&self) -> (Vec<T>, Vec<FactorShape>) {
         let (n, k) = (self.n(), self.mixture.n_components());
         let factors = self.mixture.n_factors();
-        let sides = k * n / factors;
+        let sides = if self.shared.is_some() { n } else { k * n / factors };
         let mut distances = vec![T::ZERO; k * n];
         let threads = self.pool.map_or(1, rayon::ThreadPool::current_num_threads);
         // A factor that was read serves a few differences before they take longer than it did.
@@ -159,8 +177,7 @@ impl<T: Dispatch> Few<'_, T> {
             })
         };
         let all: Vec<Part> = (0..factors).flat_map(parts).collect();
-        let u = converted::<T>(self.mixture.factors());
-        let run = |part: &Part| self.part(&u, part, columns, FactorShape::Upper);
+        let run = |part: &Part| self.part(part, columns, FactorShape::Upper);
         let done: Vec<_> = match pool {
             Some(pool) => pool.install(|| all.par_iter().map(run).collect()),
             None => all.iter().map(run).collect(),
@@ -174,17 +191,18 @@ impl<T: Dispatch> Few<'_, T> {
         for (part, (y, _)) in all.iter().zip(done) {
             match shapes[part.factor] {
                 FactorShape::Upper => self.add_squares(&y, part, columns, &mut distances),
-                other => self.add_squares(&self.part(&u, part, columns, other).0, part, columns, &mut distances),
+                other => self.add_squares(&self.part(part, columns, other).0, part, columns, &mut distances),
             }
         }
         (distances, (0..k).map(|c| shapes[c.min(factors - 1)]).collect())
     }
 
     /// `y` of a part, and where its columns have entries if `shape` is upper.
-    fn part(&self, all: &[T], part: &Part, columns: usize, shape: FactorShape) -> (Vec<T>, Seen) {
-        let u = &all[part.factor * self.d * self.d..][..self.d * self.d];
+    fn part(&self, part: &Part, columns: usize, shape: FactorShape) -> (Vec<T>, Seen) {
+        let u = &self.u[part.factor * self.d * self.d..][..self.d * self.d];
         let end = self.d.min(part.first + columns);
-        let z: Vec<T> = part.sides.clone().flat_map(|side| self.difference(side)).collect();
+        let mut z = Vec::with_capacity(part.sides.len() * self.d);
+        part.sides.clone().for_each(|side| self.factor_side(side, &mut z));
         let mut y = vec![T::ZERO; part.sides.len() * Panel::<T>::pitch(part.first, end)];
         let panel = Panel { u, d: self.d, first: part.first, end, shape, z: &z, y: &mut y };
         let seen = T::dispatch(self.machine, panel);
@@ -194,7 +212,18 @@ impl<T: Dispatch> Few<'_, T> {
     fn add_squares(&self, y: &[T], part: &Part, columns: usize, distances: &mut [T]) {
         let end = self.d.min(part.first + columns);
         let (pitch, width) = (Panel::<T>::pitch(part.first, end), end - part.first);
-        T::dispatch(self.machine, Squares { y, pitch, width, sums: &mut distances[part.sides.clone()] });
+        let Some(means) = &self.shared else {
+            T::dispatch(self.machine, Squares { y, pitch, width, sums: &mut distances[part.sides.clone()] });
+            return;
+        };
+        let mut z = Vec::with_capacity(part.sides.len() * width);
+        for (mean, distances) in means.chunks_exact(self.d).zip(distances.chunks_exact_mut(self.n())) {
+            z.clear();
+            for y in y.chunks_exact(pitch) {
+                z.extend(y.iter().zip(&mean[part.first..end]).map(|(y, m)| T::of(y.to_f64() - m.to_f64())));
+            }
+            T::dispatch(self.machine, Squares { y: &z, pitch: width, width, sums: &mut distances[part.sides.clone()] });
+        }
     }
 
     /// `Σ ((x − mean) scale)²`, `(k, n)`.

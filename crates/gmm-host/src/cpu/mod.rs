@@ -268,7 +268,7 @@ impl<T: Dispatch> Resident for CpuRows<T> {
 
     fn evaluate_precisions(&mut self, mixture: &PrecisionMixture<'_>, want: Wanted<'_>) -> Result<Evaluation, Error> {
         check_features(self.layout.d, mixture.n_features())?;
-        let terms = Terms::of_precisions(mixture, &self.layout.shift)?;
+        let terms = Terms::of_precisions(self.passes.machine(), mixture, &self.layout.shift)?;
         self.passes.evaluate(&self.layout, &terms, want)
     }
 

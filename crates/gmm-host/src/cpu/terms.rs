@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use gmm_model::{Cholesky, CovarianceType, FactorShape, Factors, Mixture, ModelError, Numbers, PrecisionMixture};
 use ndarray::ArrayView2;
 
-use super::simd::Real;
+use super::few::shared;
+use super::simd::{Dispatch, Machine, Real};
 use crate::shift;
 
 /// Rows of a factor that are solved together; see [`Triangle`].
@@ -36,8 +37,10 @@ pub(crate) enum Scales<T> {
     Diag(Vec<T>, Option<Vec<T>>),
     /// Reciprocal standard deviations, `(k,)`.
     Spherical(Vec<T>),
-    /// Factors of the precisions: one per component, or one for all.
+    /// Factors of the precisions: one per component, or one for all where its products with the means would cancel.
     Precisions(Vec<Columns<T>>),
+    /// One factor of the precisions, and its products with the means, `(k, d)`.
+    Shared(Columns<T>, Vec<T>),
 }
 
 impl<T: Real> Terms<T> {
@@ -75,18 +78,30 @@ impl<T: Real> Terms<T> {
     ///
     /// # Errors
     /// [`ModelError`] of a factor that is not finite, or singular.
-    pub(crate) fn of_precisions(mixture: &PrecisionMixture<'_>, shift: &[f64]) -> Result<Self, ModelError> {
+    pub(crate) fn of_precisions(
+        machine: Machine,
+        mixture: &PrecisionMixture<'_>,
+        shift: &[f64],
+    ) -> Result<Self, ModelError>
+    where
+        T: Dispatch,
+    {
         let d = mixture.n_features();
         mixture.check_factors()?;
         let one = |c: usize| Columns::new(&converted(mixture.factor(c)), d, mixture.factor_shape(c));
         let scales = match mixture.covariance_type() {
-            CovarianceType::Full | CovarianceType::Tied => {
-                Scales::Precisions((0..mixture.n_factors()).map(one).collect())
+            CovarianceType::Full => Scales::Precisions((0..mixture.n_factors()).map(one).collect()),
+            CovarianceType::Tied => {
+                match shared::means(machine, &converted::<T>(mixture.factors()), mixture.means(), shift) {
+                    Some(means) => Scales::Shared(one(0), means),
+                    None => Scales::Precisions(vec![one(0)]),
+                }
             }
             CovarianceType::Diag | CovarianceType::Spherical => Scales::Diag(reciprocal_deviations(mixture), None),
         };
         let shapes = |c: usize| match &scales {
             Scales::Precisions(all) => all[c.min(all.len() - 1)].shape,
+            Scales::Shared(one, _) => one.shape,
             _ => FactorShape::Upper,
         };
         let shapes: Vec<FactorShape> = (0..mixture.n_components()).map(shapes).collect();

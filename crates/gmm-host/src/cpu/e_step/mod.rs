@@ -68,12 +68,13 @@ fn log_joint<T: Real, W: Words<T>>(
     distances: &mut [T],
     scratch: &mut [T],
 ) {
-    if matches!(terms.scales, Scales::Full(_) | Scales::Tied(..)) {
-        w.apart(Solve { terms, x, rows: rows.clone(), joint, scratch });
+    match &terms.scales {
+        Scales::Full(_) | Scales::Tied(..) => w.apart(Solve { terms, x, rows: rows.clone(), joint, scratch }),
+        Scales::Precisions(factors) => w.apart(Multiply { terms, factors, x, rows: rows.clone(), joint, scratch }),
+        Scales::Shared(factor, _) => w.apart(MultiplyRows { factor, x, rows: rows.clone(), scratch }),
+        Scales::Diag(..) | Scales::Spherical(_) => {}
     }
-    if let Scales::Precisions(factors) = &terms.scales {
-        w.apart(Multiply { terms, factors, x, rows, joint, scratch });
-    } else if !matches!(terms.scales, Scales::Full(_)) {
+    if !matches!(terms.scales, Scales::Full(_) | Scales::Precisions(_)) {
         w.apart(Distances { terms, x, rows, joint, distances, scratch });
     }
 }
@@ -134,7 +135,7 @@ fn solve_all<T: Real, W: Words<T>, const G: usize>(
                 tied::solve_rows::<T, W, G>(w, factor, &x[row..], row, scratch);
             }
         }
-        Scales::Diag(..) | Scales::Spherical(_) | Scales::Precisions(_) => {}
+        Scales::Diag(..) | Scales::Spherical(_) | Scales::Precisions(_) | Scales::Shared(..) => {}
     }
 }
 
@@ -159,6 +160,27 @@ impl<T: Real> Kernel<T> for Multiply<'_, T> {
             for row in rows.clone().step_by(WIDE * W::LANES) {
                 product::log_joint::<T, W, WIDE>(w, terms, factor, c, &x[row..], &mut joint[row..], scratch);
             }
+        }
+    }
+}
+
+/// The rows times the one factor of the precisions, into the second half of `scratch`, `(2*d, STRIDE)`.
+struct MultiplyRows<'a, T> {
+    factor: &'a Columns<T>,
+    x: &'a [T],
+    rows: Range<usize>,
+    scratch: &'a mut [T],
+}
+
+impl<T: Real> Kernel<T> for MultiplyRows<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Words<T>>(self, w: W) {
+        let Self { factor, x, rows, scratch } = self;
+        let multiplied = &mut scratch[factor.d * STRIDE..];
+        for row in rows.step_by(WIDE * W::LANES) {
+            product::multiply::<T, W, WIDE>(w, factor, &x[row..], &mut multiplied[row..]);
         }
     }
 }
@@ -206,7 +228,9 @@ fn distances_to<T: Real, W: Words<T>, const C: usize>(
         let (x, joint) = (&x[row..], &mut joint[row..]);
         match &terms.scales {
             Scales::Full(_) | Scales::Precisions(_) => {}
-            Scales::Tied(_, means) => tied::log_joint::<T, W, C>(w, terms, means, c, row, scratch, joint),
+            Scales::Tied(_, means) | Scales::Shared(_, means) => {
+                tied::log_joint::<T, W, C>(w, terms, means, c, row, scratch, joint);
+            }
             Scales::Diag(scales, offsets) => {
                 diag::log_joint::<T, W, C>(w, terms, scales, offsets.as_deref(), c, x, joint);
             }

@@ -41,20 +41,62 @@ pub(super) fn log_joint<T: Real, W: Words<T>, const G: usize>(
         cells = rest;
         let z = &scratch[rows.start * width..rows.end * width];
         match end - first {
-            1 => tile::<T, W, G, 1>(w, here, z, &mut lengths),
-            2 => tile::<T, W, G, 2>(w, here, z, &mut lengths),
-            _ => tile::<T, W, G, TILE>(w, here, z, &mut lengths),
+            1 => add_squares(w, tile::<T, W, G, 1>(w, here, z, width), &mut lengths),
+            2 => add_squares(w, tile::<T, W, G, 2>(w, here, z, width), &mut lengths),
+            _ => add_squares(w, tile::<T, W, G, TILE>(w, here, z, width), &mut lengths),
         }
     }
     super::store_log_joint(w, terms, c, lengths, joint);
 }
 
-/// Adds the squares of `R` entries of `y`, whose columns of the factor are in `cells`, `(rows, R)`; `z` is `(rows, G
-/// vectors)`.
+/// `y = Uᵀx` of `G` vectors of rows; `x` and `y` are `(d, STRIDE)`. The sums have the order of those in [`log_joint`].
 #[inline(always)]
-fn tile<T: Real, W: Words<T>, const G: usize, const R: usize>(w: W, cells: &[T], z: &[T], lengths: &mut [W::V; G]) {
-    let width = G * W::LANES;
-    assert!(z.len() == cells.len() / R * width);
+pub(super) fn multiply<T: Real, W: Words<T>, const G: usize>(w: W, factor: &Columns<T>, x: &[T], y: &mut [T]) {
+    let mut cells = factor.cells.as_slice();
+    for (first, end) in factor.tiles() {
+        let rows = factor.shape.rows(first, end, factor.d);
+        let (here, rest) = cells.split_at(rows.len() * (end - first));
+        cells = rest;
+        let (x, y) = (&x[rows.start * STRIDE..], &mut y[first * STRIDE..]);
+        match end - first {
+            1 => store_tile(w, tile::<T, W, G, 1>(w, here, x, STRIDE), y),
+            2 => store_tile(w, tile::<T, W, G, 2>(w, here, x, STRIDE), y),
+            _ => store_tile(w, tile::<T, W, G, TILE>(w, here, x, STRIDE), y),
+        }
+    }
+}
+
+#[inline(always)]
+fn add_squares<T: Real, W: Words<T>, const G: usize, const R: usize>(
+    w: W,
+    tile: [[W::V; G]; R],
+    lengths: &mut [W::V; G],
+) {
+    for row in tile {
+        for g in 0..G {
+            lengths[g] = w.fma(row[g], row[g], lengths[g]);
+        }
+    }
+}
+
+#[inline(always)]
+fn store_tile<T: Real, W: Words<T>, const G: usize, const R: usize>(w: W, tile: [[W::V; G]; R], y: &mut [T]) {
+    for (r, row) in tile.into_iter().enumerate() {
+        super::store(w, row, &mut y[r * STRIDE..]);
+    }
+}
+
+/// `R` entries of `y`, whose columns of the factor are in `cells`, `(rows, R)`; row `j` of `z` has `G` vectors from `j*stride`
+/// on.
+#[inline(always)]
+fn tile<T: Real, W: Words<T>, const G: usize, const R: usize>(
+    w: W,
+    cells: &[T],
+    z: &[T],
+    stride: usize,
+) -> [[W::V; G]; R] {
+    let rows = cells.len() / R;
+    assert!(rows > 0 && stride >= G * W::LANES && z.len() >= (rows - 1) * stride + G * W::LANES);
     let mut tile = [[w.splat(T::ZERO); G]; R];
     let mut z = z.as_ptr();
     for cells in cells.chunks_exact(R) {
@@ -70,12 +112,8 @@ fn tile<T: Real, W: Words<T>, const G: usize, const R: usize>(w: W, cells: &[T],
                     tile[r][g] = w.fma(u[r], z, tile[r][g]);
                 }
             }
-            z = z.add(width);
         }
+        z = z.wrapping_add(stride);
     }
-    for row in tile {
-        for g in 0..G {
-            lengths[g] = w.fma(row[g], row[g], lengths[g]);
-        }
-    }
+    tile
 }

@@ -18,7 +18,8 @@ pub(super) fn solve_rows<T: Real, W: Words<T>, const G: usize>(
 }
 
 /// `joint[c] = constant[c] − ½ |L⁻¹x − means[c]|²` of `C` components from `c` on for `WIDE` vectors of solved rows, where
-/// `means`, `(k, d)`, are solved by `L` already. Cost `d² + 3*k*d` flops a row in all.
+/// `means`, `(k, d)`, are solved by `L` already. Cost `d² + 3*k*d` flops a row in all. Likewise of rows and means that are
+/// multiplied by a factor of the precision, `Uᵀx`.
 #[inline(always)]
 pub(super) fn log_joint<T: Real, W: Words<T>, const C: usize>(
     w: W,

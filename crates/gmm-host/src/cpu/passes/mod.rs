@@ -111,6 +111,11 @@ impl<T: Dispatch> Passes<T> {
         Self { machine, pool, shares: Vec::new(), alone: Vec::new(), shape: None }
     }
 
+    /// Whose instructions the passes take.
+    pub(crate) const fn machine(&self) -> Machine {
+        self.machine
+    }
+
     /// For other rows, on the same threads.
     pub(crate) fn anew<S: Dispatch>(&self) -> Passes<S> {
         Passes::new(self.machine, self.pool.clone())
