@@ -186,10 +186,13 @@ pub(crate) fn check_weights(weights: &Array1<f64>) -> Result<(), ModelError> {
 }
 
 pub(crate) fn check_means(means: &Array2<f64>) -> Result<(), ModelError> {
-    match means.indexed_iter().find(|(_, v)| !v.is_finite()) {
-        Some(((component, _), &value)) => Err(ModelError::NotFinite { what: "mean", component, value }),
-        None => Ok(()),
+    // Rows of a standard layout are slices: a prediction of one row looks at all means.
+    for (component, mean) in means.outer_iter().enumerate() {
+        if let Some(&value) = mean.iter().find(|v| !v.is_finite()) {
+            return Err(ModelError::NotFinite { what: "mean", component, value });
+        }
     }
+    Ok(())
 }
 
 fn row_major(covariances: Covariances) -> Covariances {
