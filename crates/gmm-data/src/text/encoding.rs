@@ -71,7 +71,7 @@ fn no_text(start: &[u8]) -> Result<(), Fault> {
     }
 }
 
-/// Reads UTF-16 as UTF-8. A half of a pair becomes U+FFFD.
+/// Reads UTF-16 as UTF-8. A half of a pair and NUL become U+FFFD.
 struct Utf16<R> {
     reader: R,
     big_endian: bool,
@@ -112,7 +112,8 @@ impl<R: Read> Utf16<R> {
         }
         let mut room = [0; 4];
         for c in char::decode_utf16(units) {
-            let c = c.unwrap_or(char::REPLACEMENT_CHARACTER);
+            // Text with a NUL in it would be refused once it is written and read again.
+            let c = c.ok().filter(|&c| c != '\0').unwrap_or(char::REPLACEMENT_CHARACTER);
             self.ready.extend_from_slice(c.encode_utf8(&mut room).as_bytes());
         }
         Ok(!ended)
