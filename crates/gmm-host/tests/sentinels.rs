@@ -12,7 +12,8 @@ fn sentinels_far_from_the_other_rows_fit_as_the_reference_fits_them() {
         let mut failures = Vec::new();
         sentinels::check(&engine, |what, error, allowed| {
             // Not a number is a failure too.
-            if !(error <= allowed) {
+            let holds = error <= allowed;
+            if !holds {
                 failures.push(format!("{what}: off by {error:e}, {allowed:e} allowed"));
             }
         });

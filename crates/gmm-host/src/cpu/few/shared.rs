@@ -116,7 +116,7 @@ mod tests {
             let wanted = (centres(0.0) - 1.0).dot(&Array2::from_shape_vec((D, D), u.clone()).unwrap());
             assert_eq!(products, wanted.into_raw_vec_and_offset().0);
             // Relative to the shift, wherever that is.
-            assert_eq!(found(&u, centres(1e9).view(), &vec![1e9 + 1.0; D]), Some(products.clone()));
+            assert_eq!(found(&u, centres(1e9).view(), &[1e9 + 1.0; D]), Some(products.clone()));
             let single: Vec<f32> = u.iter().map(|v| *v as f32).collect();
             let single_products: Vec<f32> = products.into_iter().map(|v| v as f32).collect();
             assert_eq!(found(&single, centres(0.0).view(), &at), Some(single_products));
