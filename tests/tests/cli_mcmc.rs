@@ -142,7 +142,7 @@ fn fewer_draws_than_a_checkpoint_holds_are_refused_and_lose_none() {
         folder.gmm(&format!("{command} -q -o {sampler}.npz")).ok();
         let fewer = command.replace("--draws 150", "--draws 149");
         let checkpoint = format!("{sampler}.ckpt");
-        let parts = ["--draws 149", &checkpoint, "holds 150 draws of each chain", "--draws 150 or more"];
+        let parts = ["--draws 149", &checkpoint, "already holds 150 draws per chain", "--draws 150 or more"];
         folder.refuses(&format!("{fewer} -o b.npz --resume"), 2, &parts);
         folder.refuses(&format!("{fewer} -o {sampler}.npz --resume --overwrite"), 2, &parts);
         // As many are what is there.
@@ -155,7 +155,7 @@ fn fewer_draws_than_a_checkpoint_holds_are_refused_and_lose_none() {
     let (code, stderr) = stopped(&folder, &format!("{command} -v"), "TERM", "steps, sampling");
     assert_eq!(code, Some(143), "{stderr}");
     let few = command.replace("--draws 1e6", "--draws 10");
-    folder.refuses(&format!("{few} --resume"), 2, &["--draws 10", "a.npz.checkpoint holds ", "or more"]);
+    folder.refuses(&format!("{few} --resume"), 2, &["--draws 10", "a.npz.checkpoint already holds ", "or more"]);
     folder.refuses(&format!("{} --resume", command.replace("--warmup 20", "--warmup 30")), 3, &["warmup 20, not 30"]);
     folder.refuses(&format!("{} --resume", command.replace("--chains 2", "--chains 3")), 3, &["chains 2, not 3"]);
     folder.refuses(&format!("{} --resume", command.replace("rwm", "nuts")), 3, &["sampler rwm, not nuts"]);
