@@ -122,7 +122,7 @@ def test_float32_rows_under_float64_attributes_have_float64_digits(kind):
 
 
 @pytest.mark.parametrize("kind", ["full", "tied"])
-def test_lower_factors_and_other_square_roots_are_within_four_steps_too(kind):
+def test_lower_factors_and_other_square_roots_give_the_same_density(kind):
     one, X = attributes(kind, 2, 16, np.float64, 10.0, condition=1e6)
     want = one.score_samples(X)
     upper = one.precisions_cholesky_
