@@ -142,6 +142,21 @@ mod tests {
             product.times(if i % 3 == 0 { 5e-320 } else { 1e-300 });
         }
         let want = 334.0 * 5e-320f64.ln() + 666.0 * 1e-300f64.ln();
-        assert!((product.ln() - want).abs() < 1e-12 * want.abs(), "{} {want}", product.ln());
+        let found = product.ln();
+        assert!((found - want).abs() < 1e-12 * want.abs(), "{found} {want}");
+    }
+
+    #[test]
+    fn a_product_by_four_at_once_is_that_by_one_after_another() {
+        for scale in [1.0, 1e-300, 1e300] {
+            let (mut fours, mut ones) = (Product::ONE, Product::ONE);
+            for i in 0..2000 {
+                let values = [1.9, 1.0 + f64::from(i) / 2000.0, 1.99, 0.7].map(|v| v * scale);
+                fours.times_four(values);
+                values.into_iter().for_each(|v| ones.times(v));
+            }
+            let (found, want) = (fours.ln(), ones.ln());
+            assert!((found - want).abs() <= 1e-12 * want.abs(), "{found} {want}");
+        }
     }
 }

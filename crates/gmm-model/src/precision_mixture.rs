@@ -279,7 +279,16 @@ impl<'a> PrecisionMixture<'a> {
             CovarianceType::Spherical => (1, 1),
         };
         let mut product = Product::ONE;
-        for i in 0..count {
+        let mut i = 0;
+        while i < count {
+            if i + 4 <= count {
+                let four = [0, 1, 2, 3].map(|next| u.at((i + next) * step).abs());
+                if four.iter().all(|v| v.is_normal()) {
+                    product.times_four(four);
+                    i += 4;
+                    continue;
+                }
+            }
             let value = u.at(i * step);
             if !value.is_finite() {
                 return Err(not_finite(c, value));
@@ -290,6 +299,7 @@ impl<'a> PrecisionMixture<'a> {
                 return if is_general { Ok(f64::NAN) } else { Err(self.indefinite(c, i, 0.0)) };
             }
             product.times(value.abs());
+            i += 1;
         }
         let times = if self.kind == CovarianceType::Spherical { d } else { 1 };
         Ok(product.ln() * times as f64)
@@ -313,9 +323,13 @@ const fn not_finite(component: usize, value: f64) -> ModelError {
     ModelError::NotFinite { what: "precisions_cholesky_", component, value }
 }
 
+/// From here on a fraction is brought back to [1, 2).
+const LARGE: f64 = f64::from_bits((1023 + 1000) << 52);
+
 /// A product of positive numbers as `fraction * 2^exponent`, so that its logarithm needs one `ln` and has an error that
 /// does not grow with the size of the factors' logarithms.
 pub(crate) struct Product {
+    /// At least 1, and less than 16 times [`LARGE`].
     fraction: f64,
     exponent: i64,
 }
@@ -328,13 +342,32 @@ impl Product {
         // Subnormal numbers are scaled first, exactly.
         let (value, scaled) = if value < f64::MIN_POSITIVE { (value * 2f64.powi(64), -64) } else { (value, 0) };
         let (fraction, exponent) = parts(value);
-        // Both are in [1, 2).
-        let (fraction, more) = parts(self.fraction * fraction);
-        self.fraction = fraction;
-        self.exponent += exponent + more + scaled;
+        self.fraction *= fraction;
+        self.exponent += exponent + scaled;
+        // Seldom: whether to is the one step that waits for the product.
+        if self.fraction >= LARGE {
+            self.normalise();
+        }
     }
 
-    pub(crate) fn ln(&self) -> f64 {
+    /// By four normal positive numbers, of which three products do not wait for the one so far.
+    pub(crate) fn times_four(&mut self, values: [f64; 4]) {
+        let [a, b, c, d] = values.map(parts);
+        self.fraction *= (a.0 * b.0) * (c.0 * d.0);
+        self.exponent += a.1 + b.1 + c.1 + d.1;
+        if self.fraction >= LARGE {
+            self.normalise();
+        }
+    }
+
+    fn normalise(&mut self) {
+        let (fraction, exponent) = parts(self.fraction);
+        self.fraction = fraction;
+        self.exponent += exponent;
+    }
+
+    pub(crate) fn ln(mut self) -> f64 {
+        self.normalise();
         // ln 2 in two parts, as in fdlibm: products of the first with exponents below 2^20 are exact.
         const HIGH: f64 = 6.931_471_803_691_238e-1;
         const LOW: f64 = 1.908_214_929_270_587_7e-10;

@@ -92,7 +92,7 @@ impl Parameters {
     ///
     /// # Errors
     /// [`ModelError`], as for [`Mixture::new`].
-    pub(crate) fn mixture(&self) -> Result<Mixture, ModelError> {
+    pub(crate) fn mixture(self) -> Result<Mixture, ModelError> {
         self.borrowed.precisions()?.to_mixture()
     }
 
@@ -107,9 +107,9 @@ impl Borrowed {
     ///
     /// # Errors
     /// [`ModelError`], as for [`PrecisionMixture::new`].
-    pub(crate) fn precisions(&self) -> Result<PrecisionMixture<'static>, ModelError> {
-        let means = shaped::<Ix2>("means_", self.means.clone())?;
-        let weights = shaped::<Ix1>("weights_", self.weights.clone())?;
+    pub(crate) fn precisions(self) -> Result<PrecisionMixture<'static>, ModelError> {
+        let means = shaped::<Ix2>("means_", self.means)?;
+        let weights = shaped::<Ix1>("weights_", self.weights)?;
         PrecisionMixture::new(self.kind, weights, (means, self.means_precision), self.factors, &self.shape)
     }
 }

@@ -95,7 +95,7 @@ fn run<T: Dispatch>(
     if distances.iter().any(|q| !q.to_f64().is_finite()) {
         mixture.check_factors()?;
     }
-    let terms = Terms::<T>::without_scales(mixture, shift, &shapes)?;
+    let terms = Terms::<T>::without_scales(mixture, few.means, &shapes)?;
     let weights: Vec<T> = data.weights().map_or_else(|| vec![T::ONE; n], |all| all.iter().map(|w| T::of(*w)).collect());
     let mut joint = Buffer::zeroed(k * STRIDE);
     let mut out = Rows { top: vec![T::ZERO; BLOCK], rest: vec![T::ZERO; BLOCK], entropy: vec![T::ZERO; BLOCK] };

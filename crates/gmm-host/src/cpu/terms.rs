@@ -97,7 +97,9 @@ impl<T: Real> Terms<T> {
                     None => Scales::Precisions(vec![one(0)]),
                 }
             }
-            CovarianceType::Diag | CovarianceType::Spherical => Scales::Diag(reciprocal_deviations(mixture), None),
+            CovarianceType::Diag | CovarianceType::Spherical => {
+                Scales::Diag(reciprocal_deviations(mixture).into_owned(), None)
+            }
         };
         let shapes = |c: usize| match &scales {
             Scales::Precisions(all) => all[c.min(all.len() - 1)].shape,
@@ -105,16 +107,17 @@ impl<T: Real> Terms<T> {
             _ => FactorShape::Upper,
         };
         let shapes: Vec<FactorShape> = (0..mixture.n_components()).map(shapes).collect();
-        Self::without_scales(mixture, shift, &shapes).map(|terms| Self { scales, ..terms })
+        let means = relative(mixture.means(), shift);
+        Self::without_scales(mixture, means, &shapes).map(|terms| Self { scales, ..terms })
     }
 
-    /// All but the scales, for factors of these shapes.
+    /// All but the scales, for factors of these shapes; `means` are less the shift, `(k, d)`.
     ///
     /// # Errors
     /// [`ModelError`] of a factor that is singular.
     pub(crate) fn without_scales(
         mixture: &PrecisionMixture<'_>,
-        shift: &[f64],
+        means: Vec<T>,
         shapes: &[FactorShape],
     ) -> Result<Self, ModelError> {
         let (k, d) = mixture.means().dim();
@@ -127,7 +130,7 @@ impl<T: Real> Terms<T> {
                 CovarianceType::Full | CovarianceType::Tied => CovarianceType::Full,
                 CovarianceType::Diag | CovarianceType::Spherical => CovarianceType::Diag,
             },
-            means: relative(mixture.means(), shift),
+            means,
             constants: (0..k).map(constant).collect::<Result<_, ModelError>>()?,
             weights: mixture.weights().iter().map(|w| T::of(*w)).collect(),
             scales: Scales::Precisions(Vec::new()),
@@ -144,15 +147,27 @@ pub(crate) fn converted<T: Real>(numbers: Numbers<'_>) -> Cow<'_, [T]> {
 }
 
 /// Reciprocal standard deviations of each component and column, `(k, d)`; the kind is diag or spherical.
-pub(crate) fn reciprocal_deviations<T: Real>(mixture: &PrecisionMixture<'_>) -> Vec<T> {
+///
+/// In their own memory where they are there in `T`: a prediction of one row reads them once.
+pub(crate) fn reciprocal_deviations<'a, T: Real>(mixture: &PrecisionMixture<'a>) -> Cow<'a, [T]> {
     let all = converted::<T>(mixture.factors());
-    let times = mixture.n_components() * mixture.n_features() / all.len();
-    all.iter().flat_map(|scale| std::iter::repeat_n(*scale, times)).collect()
+    match mixture.covariance_type() {
+        CovarianceType::Spherical => {
+            let columns = mixture.n_features();
+            all.iter().flat_map(|scale| std::iter::repeat_n(*scale, columns)).collect()
+        }
+        _ => all,
+    }
 }
 
 /// `centre − shift` in `T`, `(k, d)`.
 pub(crate) fn relative<T: Real>(centres: ArrayView2<'_, f64>, shift: &[f64]) -> Vec<T> {
-    centres.outer_iter().flat_map(|row| row.iter().zip(shift).map(|(m, s)| T::of(m - s)).collect::<Vec<_>>()).collect()
+    let centres = centres.as_standard_layout();
+    let mut out = Vec::with_capacity(centres.len());
+    for centre in centres.as_slice().expect("a standard layout").chunks_exact(shift.len()) {
+        out.extend(centre.iter().zip(shift).map(|(m, s)| T::of(m - s)));
+    }
+    out
 }
 
 /// `−(mean − shift) scale`, `(k, d)`, for a distance by one multiplication and addition.

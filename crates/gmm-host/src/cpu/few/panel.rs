@@ -90,8 +90,8 @@ impl<T: Real> Panel<'_, T> {
             let row = &self.u[j * self.d..][self.first..self.end];
             let (below, rest) = row.split_at(j.clamp(self.first, self.end) - self.first);
             let above = if j < self.first { rest } else { rest.get(1..).unwrap_or(&[]) };
-            seen.below |= T::any_is_not_zero(below);
-            seen.above |= T::any_is_not_zero(above);
+            seen.below = seen.below || T::any_is_not_zero(below);
+            seen.above = seen.above || T::any_is_not_zero(above);
         }
     }
 
@@ -127,37 +127,60 @@ impl<T: Real> Panel<'_, T> {
             }
         }
         let y = self.y[side * pitch..(side + S) * pitch].as_mut_ptr();
-        for at in (from..to).step_by(W::LANES) {
-            let mut u = [w.splat(T::ZERO); R];
-            for r in 0..R {
-                u[r] = self.load(w, (j + r) * d + first + at);
-            }
-            for s in 0..S {
-                // SAFETY: `at` is a vector of a row of y, whose pitch is a whole number of vectors.
-                unsafe {
-                    let y = y.add(s * pitch + at);
-                    let mut sum = w.load(y);
-                    for r in 0..R {
-                        sum = w.fma(u[r], z[s][r], sum);
-                    }
-                    w.store(y, sum);
-                }
+        // The last vector of the last row may end past the factor.
+        let last = (j + R - 1) * d + first;
+        let inside = (self.u.len() - last) / W::LANES * W::LANES;
+        let whole = to.next_multiple_of(W::LANES).min(inside).max(from);
+        let u = &self.u[j * d + first..];
+        for at in (from..whole).step_by(W::LANES) {
+            // SAFETY: `at` is below `inside`, so that a vector of row j + r, whose r is below R, is in u; and it is a vector of a
+            // row of y, whose pitch is a whole number of vectors.
+            unsafe {
+                let u = std::array::from_fn(|r| w.load(u.as_ptr().add(r * d + at)));
+                add::<T, W, R, S>(w, &u, &z, y.add(at), pitch);
             }
         }
+        for at in (whole..to).step_by(W::LANES) {
+            let u = std::array::from_fn(|r| padded(w, &u[r * d + at..]));
+            // SAFETY: `at` is a vector of a row of y, as above.
+            unsafe { add::<T, W, R, S>(w, &u, &z, y.add(at), pitch) };
+        }
     }
+}
 
-    /// A vector of the factor from entry `at`; zeros where it ends. The lanes past a row hold what comes next, and are dropped.
-    #[inline(always)]
-    fn load<W: Words<T>>(&self, w: W, at: usize) -> W::V {
-        if at + W::LANES <= self.u.len() {
-            // SAFETY: as compared.
-            return unsafe { w.load(self.u.as_ptr().add(at)) };
+/// Adds the products of one vector of `R` rows to one of each of `S` sums, `pitch` apart.
+///
+/// # Safety
+/// There is a vector at `y` and at the `S − 1` multiples of `pitch` after it.
+#[inline(always)]
+unsafe fn add<T: Real, W: Words<T>, const R: usize, const S: usize>(
+    w: W,
+    u: &[W::V; R],
+    z: &[[W::V; R]; S],
+    y: *mut T,
+    pitch: usize,
+) {
+    for s in 0..S {
+        // SAFETY: the caller's.
+        unsafe {
+            let y = y.add(s * pitch);
+            let mut sum = w.load(y);
+            for r in 0..R {
+                sum = w.fma(u[r], z[s][r], sum);
+            }
+            w.store(y, sum);
         }
-        let mut last = [T::ZERO; LANES];
-        last[..self.u.len() - at].copy_from_slice(&self.u[at..]);
-        // SAFETY: no words have more lanes, as asserted.
-        unsafe { w.load(last.as_ptr()) }
     }
+}
+
+/// The first vector of `u`; zeros where it ends.
+#[inline(always)]
+fn padded<T: Real, W: Words<T>>(w: W, u: &[T]) -> W::V {
+    let mut vector = [T::ZERO; LANES];
+    let there = u.len().min(W::LANES);
+    vector[..there].copy_from_slice(&u[..there]);
+    // SAFETY: no words have more lanes, as asserted.
+    unsafe { w.load(vector.as_ptr()) }
 }
 
 /// Adds the squares of each of `S` rows to its sum, one after another.
