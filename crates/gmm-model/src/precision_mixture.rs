@@ -279,27 +279,28 @@ impl<'a> PrecisionMixture<'a> {
             CovarianceType::Spherical => (1, 1),
         };
         let mut product = Product::ONE;
-        let mut i = 0;
-        while i < count {
-            if i + 4 <= count {
-                let four = [0, 1, 2, 3].map(|next| u.at((i + next) * step).abs());
-                if four.iter().all(|v| v.is_normal()) {
-                    product.times_four(four);
-                    i += 4;
-                    continue;
+        for first in (0..count).step_by(AT_ONCE) {
+            let mut some = [1.0; AT_ONCE];
+            let some = &mut some[..AT_ONCE.min(count - first)];
+            for (i, value) in some.iter_mut().enumerate() {
+                *value = u.at((first + i) * step).abs();
+            }
+            if some.iter().all(|value| value.is_normal()) {
+                product.times_normal(some);
+                continue;
+            }
+            for i in first..first + some.len() {
+                let value = u.at(i * step);
+                if !value.is_finite() {
+                    return Err(not_finite(c, value));
                 }
+                if value == 0.0 {
+                    // A general square root may have zeros there.
+                    let is_general = step > 1 && self.factor_shape(c) == FactorShape::General;
+                    return if is_general { Ok(f64::NAN) } else { Err(self.indefinite(c, i, 0.0)) };
+                }
+                product.times(value.abs());
             }
-            let value = u.at(i * step);
-            if !value.is_finite() {
-                return Err(not_finite(c, value));
-            }
-            if value == 0.0 {
-                // A general square root may have zeros there.
-                let is_general = step > 1 && self.factor_shape(c) == FactorShape::General;
-                return if is_general { Ok(f64::NAN) } else { Err(self.indefinite(c, i, 0.0)) };
-            }
-            product.times(value.abs());
-            i += 1;
         }
         let times = if self.kind == CovarianceType::Spherical { d } else { 1 };
         Ok(product.ln() * times as f64)
@@ -323,13 +324,16 @@ const fn not_finite(component: usize, value: f64) -> ModelError {
     ModelError::NotFinite { what: "precisions_cholesky_", component, value }
 }
 
+/// Factors of a [`Product`] that are taken together.
+const AT_ONCE: usize = 512;
+
 /// From here on a fraction is brought back to [1, 2).
 const LARGE: f64 = f64::from_bits((1023 + 1000) << 52);
 
 /// A product of positive numbers as `fraction * 2^exponent`, so that its logarithm needs one `ln` and has an error that
 /// does not grow with the size of the factors' logarithms.
 pub(crate) struct Product {
-    /// At least 1, and less than 16 times [`LARGE`].
+    /// At least 1, and less than twice [`LARGE`].
     fraction: f64,
     exponent: i64,
 }
@@ -350,14 +354,24 @@ impl Product {
         }
     }
 
-    /// By four normal positive numbers, of which three products do not wait for the one so far.
-    pub(crate) fn times_four(&mut self, values: [f64; 4]) {
-        let [a, b, c, d] = values.map(parts);
-        self.fraction *= (a.0 * b.0) * (c.0 * d.0);
-        self.exponent += a.1 + b.1 + c.1 + d.1;
-        if self.fraction >= LARGE {
-            self.normalise();
+    /// By at most [`AT_ONCE`] normal positive numbers, in four products that do not wait for one another.
+    pub(crate) fn times_normal(&mut self, values: &[f64]) {
+        assert!(values.len() <= AT_ONCE, "more factors than a fraction has room for");
+        let (mut fractions, mut exponents) = ([1.0; 4], [0; 4]);
+        let (fours, rest) = values.as_chunks::<4>();
+        for four in fours {
+            for lane in 0..4 {
+                let (fraction, exponent) = parts(four[lane]);
+                fractions[lane] *= fraction;
+                exponents[lane] += exponent;
+            }
         }
+        // Each is less than 2^(AT_ONCE/4).
+        for (fraction, exponent) in fractions.into_iter().zip(exponents) {
+            self.times(fraction);
+            self.exponent += exponent;
+        }
+        rest.iter().for_each(|value| self.times(*value));
     }
 
     fn normalise(&mut self) {
