@@ -90,7 +90,7 @@ fn thousands(text: &str) -> Option<char> {
     [',', '.', '\'', ' '].into_iter().find(|&mark| {
         let number = text.strip_prefix(['-', '+']).unwrap_or(text);
         let (whole, fraction) = match number.rsplit_once(['.', ',']) {
-            Some((whole, fraction)) if number[whole.len()..].chars().next() != Some(mark) => (whole, Some(fraction)),
+            Some((whole, fraction)) if !number[whole.len()..].starts_with(mark) => (whole, Some(fraction)),
             _ => (number, None),
         };
         let mut groups = whole.split(mark);
