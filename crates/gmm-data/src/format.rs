@@ -90,6 +90,6 @@ impl Format {
             // The continuation marker before a stream's schema.
             (b"\xff\xff\xff\xff", Format::Arrow),
         ];
-        MAGICS.into_iter().find(|(magic, _)| start.starts_with(magic)).map_or(Self::Csv, |(_, format)| format)
+        MAGICS.into_iter().find(|(magic, _)| content::begins_with(start, magic)).map_or(Self::Csv, |(_, format)| format)
     }
 }

@@ -236,6 +236,21 @@ fn an_html_page_that_is_called_csv_is_named() {
 }
 
 #[test]
+fn names_that_are_the_first_bytes_of_another_format_are_names() {
+    for name in ["PAR1", "ARROW1", "FEA1", "BZh", "BZh91AY", "%PDF-1.7", "<html>", "P*M\u{18}"] {
+        let mut table = text("a,b\n1,2\n3,4\n").unwrap();
+        table.names = Some(vec![name.to_owned(), "b".to_owned()]);
+        let mut out = Vec::new();
+        write_csv(&mut out, &table).unwrap();
+        assert_eq!(text(std::str::from_utf8(&out).unwrap()).unwrap(), table, "{name}");
+    }
+    for name in ["PAR1", "ARROW1", "FEA1", "BZh"] {
+        assert_eq!(text(&format!("{name},b\n1,2\n3,4\n")).unwrap().names.unwrap(), [name, "b"]);
+        assert_eq!(text(&format!("{name}\n1\n3\n")).unwrap().names.unwrap(), [name]);
+    }
+}
+
+#[test]
 fn row_9_and_10_nan_and_infinity_reach_the_data_set() {
     let table = text("a,b\n1,nan\n-inf,3\n").unwrap();
     assert!(table.matrix.at(0, 1).is_nan());
