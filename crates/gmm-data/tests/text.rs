@@ -237,8 +237,20 @@ fn an_html_page_that_is_called_csv_is_named() {
 
 #[test]
 fn names_that_are_the_first_bytes_of_another_format_are_names() {
-    for name in ["PAR1", "ARROW1", "FEA1", "BZh", "BZh91AY", "%PDF-1.7", "<html>", "P*M\u{18}", "a|b", "sep=", "Sep=;"]
-    {
+    for name in [
+        "PAR1",
+        "ARROW1",
+        "FEA1",
+        "BZh",
+        "BZh91AY",
+        "%PDF-1.7",
+        "<html>",
+        "P*M\u{18}",
+        "a|b",
+        "sep=",
+        "Sep=;",
+        "\03\0;\03\0,\05\0;\01\0",
+    ] {
         let mut table = text("a,b\n1,2\n3,4\n").unwrap();
         table.names = Some(vec![name.to_owned(), "b".to_owned()]);
         let mut out = Vec::new();

@@ -85,8 +85,7 @@ fn names(fields: Fields<'_>, is_utf8: bool) -> Result<Vec<String>, Fault> {
         true => String::from_utf8_lossy(bytes).into_owned(),
         false => windows_1252(bytes),
     };
-    // With NUL in it, a written name could be taken for UTF-16.
-    Ok(fields.map(|f| text(&f.bytes).replace('\0', "\u{fffd}")).collect())
+    Ok(fields.map(|f| text(&f.bytes)).collect())
 }
 
 /// Says of a first line with numbers and text that it may have been meant as names.

@@ -57,16 +57,17 @@ fn write_header(out: &mut impl Write, names: &[String], separator: char) -> io::
 }
 
 fn quote(name: &str, separator: char, always: bool) -> Cow<'_, str> {
-    // Excel's line with the separator may stand in quotes; blanks inside of them are no part of a name.
-    if name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("sep=")) {
+    // In quotes, too, the first would be taken for Excel's line with the separator, and NUL for UTF-16, but for a blank before
+    // it. Blanks inside of quotes are no part of a name.
+    let separator_line = name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("sep="));
+    if separator_line || name.contains('\0') {
         return Cow::Owned(format!("\" {}\"", name.replace('"', "\"\"")));
     }
     // At the start of a file a byte order mark would be taken for the file's, and a # for a comment.
-    // What holds a NUL would be taken for no text.
     // So would what begins with another format's first bytes.
     let start = name.trim_start().as_bytes();
     let other = content::of_bytes(start).is_some() || Compression::of_bytes(start).is_some();
-    let marked = other || name.starts_with(['\u{feff}', '#']) || name.contains('\0');
+    let marked = other || name.starts_with(['\u{feff}', '#']);
     if always || marked || name.contains([separator, '"', '\n', '\r', ';', '\t', ',', '|']) || name.trim() != name {
         return Cow::Owned(format!("\"{}\"", name.replace('"', "\"\"")));
     }
