@@ -249,7 +249,7 @@ fn names_that_are_the_first_bytes_of_another_format_are_names() {
         "a|b",
         "sep=",
         "Sep=;",
-        "\03\0;\03\0,\05\0;\01\0",
+        "\x003\x00;\x003\x00,\x005\x00;\x001\x00",
     ] {
         let mut table = text("a,b\n1,2\n3,4\n").unwrap();
         table.names = Some(vec![name.to_owned(), "b".to_owned()]);
