@@ -135,6 +135,22 @@ fn a_checkpoint_that_is_named_stays_and_takes_more_draws() {
 }
 
 #[test]
+fn a_run_that_is_finished_is_not_resumed_and_its_draws_stay() {
+    let folder = Folder::new();
+    let command = format!("mcmc {} {SHORT} --sampler rwm -o a.npz", faithful());
+    folder.gmm(&format!("{command} -q")).ok();
+    let draws = folder.read("a.npz");
+    for more in ["", " --overwrite"] {
+        let parts =
+            ["nothing to resume", "a.npz is finished", "a.npz.checkpoint deleted", "use its draws", "--checkpoint"];
+        folder.refuses(&format!("{command} --resume{more}"), 2, &parts);
+        assert!(folder.read("a.npz") == draws);
+    }
+    // Without draws there was no such run.
+    folder.refuses(&format!("{command} --resume").replace("a.npz", "b.npz"), 6, &["there is no checkpoint"]);
+}
+
+#[test]
 fn fewer_draws_than_a_checkpoint_holds_are_refused_and_lose_none() {
     let folder = Folder::new();
     for sampler in ["rwm", "nuts"] {

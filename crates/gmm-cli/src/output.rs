@@ -267,7 +267,7 @@ pub(crate) fn warning(warning: &Warning, names: Option<&[String]>) -> String {
             let column =
                 |j: usize| names.map_or_else(|| format!("column {j}"), |n| format!("column '{}'", shown(&n[j])));
             format!(
-                "--reg-covar {reg_covar:e} is all the variance of {} in some direction: repeated values, linearly \
+                "--reg-covar {reg_covar:e} is more than half the variance of {} in some direction: repeated values, linearly \
                  dependent columns, or too few rows; the likelihood then depends on --reg-covar; drop repeats or \
                  columns, raise --reg-covar or use fewer components",
                 places(spikes, column)

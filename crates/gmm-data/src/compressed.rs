@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 
 use crate::Problem;
 use crate::error::Fault;
@@ -35,7 +35,7 @@ impl Compression {
     pub(crate) fn reader<'a>(self, compressed: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
         let buffered = BufReader::with_capacity(1 << 16, compressed);
         Ok(match self {
-            Self::Gzip => Box::new(MultiGzDecoder::new(buffered)),
+            Self::Gzip => Box::new(Gzip { member: Some(GzDecoder::new(buffered)) }),
             Self::Zstd => Box::new(zstd(buffered)?),
         })
     }
@@ -49,6 +49,45 @@ impl Compression {
             fault.problem = Problem::Corrupt(format!("{name}: {e}"));
         }
         fault
+    }
+}
+
+/// The members of a gzip file, one after the other. Zero bytes behind the last, which fill a tape's block, are read over,
+/// as gzip itself does.
+struct Gzip<R> {
+    /// The member that is read; `None` at the end.
+    member: Option<GzDecoder<R>>,
+}
+
+impl<R: BufRead> Read for Gzip<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            let n = member.read(out)?;
+            if n > 0 || out.is_empty() {
+                return Ok(n);
+            }
+            let rest = member.get_mut();
+            let mut padded = false;
+            let next = loop {
+                let bytes = match rest.fill_buf() {
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                    bytes => bytes?,
+                };
+                let zeros = bytes.iter().take_while(|&&b| b == 0).count();
+                match (bytes.get(zeros), padded || zeros > 0) {
+                    (None, _) if bytes.is_empty() => break false,
+                    (None, _) => {
+                        rest.consume(zeros);
+                        padded = true;
+                    }
+                    (Some(_), false) => break true,
+                    (Some(_), true) => return Err(io::Error::new(io::ErrorKind::InvalidData, "bytes after its end")),
+                }
+            };
+            let member = self.member.take().filter(|_| next);
+            self.member = member.map(|member| GzDecoder::new(member.into_inner()));
+        }
+        Ok(0)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::Problem;
+use crate::{Problem, content};
 
 /// The formats of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,7 +40,7 @@ impl Format {
     /// The format that a file's name stands for.
     ///
     /// # Errors
-    /// [`Problem::Extension`].
+    /// [`Problem::Extension`]; [`Problem::Text`] for an archive that must be unpacked first.
     pub fn of_path(path: &Path) -> Result<Self, Problem> {
         let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
         match extension.as_str() {
@@ -51,7 +51,10 @@ impl Format {
             "npz" => Ok(Self::Npz),
             "parquet" | "pq" => Ok(Self::Parquet),
             "arrow" | "ipc" | "feather" | "arrows" => Ok(Self::Arrow),
-            _ => Err(Problem::Extension { extension: crate::error::one_line(&extension), choices: READABLE }),
+            other => Err(match content::of_extension(other) {
+                Some(what) => Problem::Text(format!("not a table, but {what}")),
+                None => Problem::Extension { extension: crate::error::one_line(other), choices: READABLE },
+            }),
         }
     }
 
@@ -87,6 +90,6 @@ impl Format {
             // The continuation marker before a stream's schema.
             (b"\xff\xff\xff\xff", Format::Arrow),
         ];
-        MAGICS.into_iter().find(|(magic, _)| start.starts_with(magic)).map_or(Self::Csv, |(_, format)| format)
+        MAGICS.into_iter().find(|(magic, _)| content::begins_with(start, magic)).map_or(Self::Csv, |(_, format)| format)
     }
 }

@@ -25,6 +25,7 @@ mod chunks;
 mod columnar;
 mod columns;
 mod compressed;
+mod content;
 mod draws;
 mod error;
 mod format;

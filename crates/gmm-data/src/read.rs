@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::compressed::Compression;
 use crate::error::Fault;
-use crate::{Decimal, FileError, Format, Problem, Separator, Table, columnar, memory, npy, text};
+use crate::{Decimal, FileError, Format, Problem, Separator, Table, columnar, content, memory, npy, text};
 
 /// How to read a table. The default reads all columns in the format that the file's name says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -99,17 +99,17 @@ fn first_bytes(reader: &mut dyn Read) -> io::Result<Vec<u8>> {
 /// Reads what is not compressed; `whole` begins with a cursor of its first bytes.
 fn from_plain(whole: Box<dyn Read + '_>, format: Option<Format>, options: &ReadOptions) -> Result<Table, Fault> {
     let mut whole = BufReader::with_capacity(BUFFER, whole);
-    let format = match format {
-        Some(format) => format,
-        None => Format::of_bytes(whole.fill_buf()?),
-    };
-    match format {
+    let start = whole.fill_buf()?;
+    let format = format.unwrap_or_else(|| Format::of_bytes(start));
+    let start = start[..start.len().min(content::START)].to_vec();
+    let table = match format {
         Format::Csv | Format::Tsv | Format::Txt => text::read(whole, format, options),
         Format::Npy => npy::read_table(whole, None, options),
         Format::Npz => npy::npz::read_table(Cursor::new(memory::read_all(whole, 0, "the stream")?), options),
         Format::Parquet => columnar::read_parquet(memory::read_all(whole, 0, "the stream")?.into(), options),
         Format::Arrow => columnar::read_arrow(Cursor::new(memory::read_all(whole, 0, "the stream")?), options),
-    }
+    };
+    table.map_err(|fault| content::explained(fault, format, &start))
 }
 
 /// The file of a path that may name an array in it, `FILE.npz:NAME`.
@@ -155,13 +155,20 @@ fn from_file(path: &Path, options: &ReadOptions) -> Result<Table, Fault> {
     // A pipe has no length; only a regular file's can be compared with what a header claims.
     let meta = file.metadata()?;
     let len = meta.is_file().then_some(meta.len());
-    match format {
+    let table = match format {
         Format::Csv | Format::Tsv | Format::Txt => text::read(BufReader::with_capacity(BUFFER, file), format, options),
         Format::Npy => npy::read_table(BufReader::with_capacity(BUFFER, file), len, options),
         Format::Npz => npy::npz::read_table(BufReader::new(file), options),
         Format::Parquet => columnar::read_parquet(file.into(), options),
         Format::Arrow => columnar::read_arrow(BufReader::with_capacity(BUFFER, file), options),
-    }
+    };
+    table.map_err(|fault| {
+        let mut start = Vec::new();
+        // What a pipe began with is gone.
+        let again = File::open(path).ok().filter(|_| len.is_some());
+        let read = again.map(|file| file.take(content::START as u64).read_to_end(&mut start));
+        if matches!(read, Some(Ok(_))) { content::explained(fault, format, &start) } else { fault }
+    })
 }
 
 /// `FILE.npz:NAME` as a file and an array's name.

@@ -137,6 +137,27 @@ fn an_npz_gives_its_only_array_the_usual_one_or_the_one_named() {
 }
 
 #[test]
+fn a_file_that_is_not_what_its_name_says_is_named_by_its_content() {
+    let folder = tempfile::tempdir().unwrap();
+    let npz = std::fs::read(golden("several.npz")).unwrap();
+    let npy = std::fs::read(golden("f8.npy")).unwrap();
+    for (name, bytes, words) in [
+        ("x.npy", &npz[..], "not a NumPy array, but a zip archive, as NumPy's npz"),
+        ("x.npz", &npy, "not an npz archive, but a NumPy array: --format npy reads it"),
+        ("x.parquet", &npy, "not a parquet file, but a NumPy array"),
+        ("x.arrow", b"a,b\n1,2\n3,4\n", "not an Arrow file, but text: --format csv"),
+        ("y.npy", b"<!DOCTYPE html><html>", "not a NumPy array, but an HTML page"),
+        ("z.npy", b"\x1f\x8b\x08\0\0\0\0\0\0\0", "not a NumPy array, but compressed by gzip"),
+    ] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        check(read_table(&path, &ReadOptions::default()), &[name, words]);
+    }
+    let options = ReadOptions { format: Some(gmm_data::Format::Npy), ..ReadOptions::default() };
+    check(read_stream(&npz[..], "stream", &options), &["stream: not a NumPy array, but a zip archive"]);
+}
+
+#[test]
 fn every_array_of_an_npz_is_read_whatever_its_dimensions() {
     let arrays = read_npz(golden("several.npz")).unwrap();
     let shapes: Vec<_> = arrays.iter().map(|(name, a)| (&name[..], a.shape().to_vec())).collect();

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{check, read, rows, text};
-use gmm_data::{ReadOptions, read_stream, read_table, write_csv};
+use gmm_data::{Decimal, ReadOptions, read_stream, read_table, write_csv};
 
 const WITH: fn(&[&str]) -> ReadOptions = |columns| ReadOptions::default().with_columns(columns.iter().copied());
 
@@ -128,6 +128,139 @@ fn row_1_an_empty_file_is_an_error() {
 fn a_missing_value_names_line_and_column() {
     check(text("a,b\n1,2\n,3\n"), &["line 3, column 0 ('a'): missing value"]);
     check(text("1,2\n1,NA\n"), &["line 2, column 1: missing value"]);
+}
+
+#[test]
+fn a_separator_at_the_end_of_each_line_is_named_with_what_leaves_it_out() {
+    let advice =
+        |column: &str| format!("a separator at the end of each line makes it: --columns '!{column}' leaves it out");
+    for (input, column) in
+        [("1,2,\n3,4,\n", "2"), ("a,b,\n1,2,\n3,4,\n", "2"), ("1;2;\n3;4;\n", "2"), ("1\t\n3\t\n", "1")]
+    {
+        check(text(input), &["the last column is empty in every row", &advice(column)]);
+        let word = format!("!{column}");
+        let table = read_stream(input.as_bytes(), "input", &WITH(&[&word])).unwrap();
+        assert_eq!(table.matrix.at(1, 0), 3.0, "{input:?}");
+        assert_eq!(table.n_columns(), if column == "2" { 2 } else { 1 });
+    }
+    // An empty column that has a name, and a line that has one field too many.
+    check(
+        text("a,b,c\n1,2,\n3,4,\n"),
+        &["line 2, column 2 ('c')", "empty in every row that was looked at: --columns '!c'"],
+    );
+    check(text("a,b\n1,2,\n3,4,\n"), &["line 2", "3 fields, of which the last is empty", "remove the separator"]);
+    // A single gap is a missing value.
+    check(text("1,2\n3,\n"), &["line 2, column 1: missing value"]);
+}
+
+#[test]
+fn names_in_latin_1_are_read_as_windows_1252_with_a_warning() {
+    let read = |bytes: &[u8]| read_stream(bytes, "input", &ReadOptions::default());
+    let table = read(b"gr\xf6\xdfe,\x80/kg,caf\xe9\n1,2,3\n4,5,6\n").unwrap();
+    assert_eq!(table.names.unwrap(), ["größe", "€/kg", "café"]);
+    let warning = table.warnings[0].to_string();
+    assert!(warning.contains("not UTF-8") && warning.contains("Windows-1252"), "{warning}");
+    let chosen = read_stream(&b"gr\xf6\xdfe,b\n1,2\n"[..], "input", &WITH(&["größe"])).unwrap();
+    assert_eq!(rows(&chosen), [[1.0]]);
+    assert_eq!(text("größe,b\n1,2\n3,4\n").unwrap().warnings, []);
+    // A cell in a message has the same characters.
+    check(read(b"a,b\n1,2\n3,gr\xfcn\n"), &["'grün' is not a number"]);
+}
+
+#[test]
+fn advice_on_decimal_signs_never_goes_in_a_circle() {
+    let with = |input: &str, decimal| {
+        read_stream(input.as_bytes(), "input", &ReadOptions { decimal, ..ReadOptions::default() })
+    };
+    let signs = [None, Some(Decimal::Point), Some(Decimal::Comma)];
+    for input in ["1.626;7,8989\n1.5;2,5\n", "a;b\n1.5;2\n2,5;3\n", "7,5\t1\n2\t1.25\n"] {
+        for decimal in signs {
+            let text = with(input, decimal).unwrap_err().to_string();
+            assert!(text.contains("other numbers have") && text.contains("the same sign"), "{text}");
+            assert!(!text.contains("--decimal"), "{text}");
+        }
+    }
+    for (input, number) in [
+        ("\"1,234,567\",1\n\"2,5\",2\n", "1,234,567"),
+        ("1.234.567,8;1\n2,5;2\n", "1.234.567,8"),
+        ("1'000;2\n3;4\n", "1'000"),
+    ] {
+        for decimal in signs {
+            let result = with(input, decimal);
+            check(result, &[&format!("'{number}' has '"), "between its thousands", "take that out of all numbers"]);
+        }
+    }
+    // The sign that was given is not the one that the numbers have.
+    check(with("1,5;2\n2,5;3\n", Some(Decimal::Point)), &["decimal sign '.': write --decimal ','"]);
+    check(with("1.5;2\n2.5;3\n", Some(Decimal::Comma)), &["decimal sign ',': write --decimal '.'"]);
+}
+
+#[test]
+fn archives_that_are_not_unpacked_are_named_by_extension_whatever_they_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, word) in
+        [("x.csv.bz2", "bzip2 -d"), ("x.csv.xz", "xz -d"), ("x.csv.zip", "unpack"), ("x.BZ2", "bzip2 -d")]
+    {
+        let path = folder.path().join(name);
+        for content in [&b""[..], b"BZ", b"1,2\n"] {
+            std::fs::write(&path, content).unwrap();
+            check(read_table(&path, &ReadOptions::default()), &[name, "not a table, but a", word]);
+        }
+    }
+}
+
+#[test]
+fn zero_bytes_after_gzip_are_read_over_and_other_bytes_are_not() {
+    use std::io::Write;
+    let pack = |text: &str| {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        packed.write_all(text.as_bytes()).unwrap();
+        packed.finish().unwrap()
+    };
+    let read = |bytes: &[u8]| read_stream(bytes, "input", &ReadOptions::default());
+    let (first, second) = (pack("a,b\n1,2\n"), pack("3,4\n"));
+    for zeros in [0, 1, 10_000, 100_000] {
+        let table = read(&[&first[..], &second, &vec![0; zeros]].concat()).unwrap();
+        assert_eq!(rows(&table), [[1.0, 2.0], [3.0, 4.0]], "{zeros}");
+    }
+    check(read(&[&first[..], b"\0\0x"].concat()), &["gzip", "bytes after its end"]);
+    check(read(&[&first[..], b"x,y"].concat()), &["truncated or corrupt: gzip"]);
+    check(read(&first[..first.len() - 3]), &["truncated or corrupt"]);
+}
+
+#[test]
+fn an_html_page_that_is_called_csv_is_named() {
+    for page in ["<!DOCTYPE html>\n<html><body>404</body></html>\n", "\n  <HTML>\n<p>a,b</p>\n"] {
+        check(text(page), &["not a text table, but an HTML page"]);
+    }
+}
+
+#[test]
+fn names_that_are_the_first_bytes_of_another_format_are_names() {
+    for name in [
+        "PAR1",
+        "ARROW1",
+        "FEA1",
+        "BZh",
+        "BZh91AY",
+        "%PDF-1.7",
+        "<html>",
+        "P*M\u{18}",
+        "a|b",
+        "sep=",
+        "Sep=;",
+        "\x003\x00;\x003\x00,\x005\x00;\x001\x00",
+    ] {
+        let mut table = text("a,b\n1,2\n3,4\n").unwrap();
+        table.names = Some(vec![name.to_owned(), "b".to_owned()]);
+        let mut out = Vec::new();
+        write_csv(&mut out, &table).unwrap();
+        assert_eq!(text(std::str::from_utf8(&out).unwrap()).unwrap(), table, "{name}");
+    }
+    for name in ["PAR1", "ARROW1", "FEA1", "BZh"] {
+        assert_eq!(text(&format!("{name},b\n1,2\n3,4\n")).unwrap().names.unwrap(), [name, "b"]);
+        assert_eq!(text(&format!("{name}\n1\n3\n")).unwrap().names.unwrap(), [name]);
+    }
 }
 
 #[test]

@@ -148,9 +148,9 @@ pub enum Warning {
         /// Columns, from 0.
         columns: Vec<usize>,
     },
-    /// Components that have no more variance, in some direction, than what is added to it.
+    /// Components that have less variance of their own, in some direction, than what is added to it.
     #[error(
-        "reg_covar {reg_covar:e} is all the variance of {} in some direction: repeated values, linearly dependent \
+        "reg_covar {reg_covar:e} is more than half the variance of {} in some direction: repeated values, linearly dependent \
          columns, or too few rows; the likelihood then depends on reg_covar; drop repeats or columns, raise \
          reg_covar or use fewer components",
         places(spikes, |j| format!("column {j}"))

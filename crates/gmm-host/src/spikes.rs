@@ -1,9 +1,9 @@
-//! Components that would have no variance in some direction but for `reg_covar`.
+//! Components whose variance in some direction is mostly `reg_covar`.
 
 use gmm_model::{Cholesky, Covariances, Factors, Mixture};
 use ndarray::{ArrayView2, Axis};
 
-/// A covariance with no more variance of its own, in some direction, than was added to it.
+/// A covariance with less variance of its own, in some direction, than was added to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spike {
     /// Component, from 0; none where all have one covariance.
@@ -22,7 +22,7 @@ pub(crate) fn spikes(mixture: &Mixture, reg_covar: f64, empty: &[usize], dominat
     if reg_covar == 0.0 || columns.is_empty() {
         return Vec::new();
     }
-    // As much again as was added: of its own a direction then has as much at most.
+    // Less than twice what was added: more than half of the variance is `reg_covar`.
     let is_spike = |variance: f64| variance < 2.0 * reg_covar;
     let live = (0..k).filter(|c| !empty.contains(c));
     let of = |c: usize, a: ArrayView2<'_, f64>, factor: &Cholesky| {

@@ -53,6 +53,13 @@ impl Kept {
         }
         let (draws, kept) = (args.output.is_file(), path.is_file());
         let there = |path: &Path, ways: &str| usage(format!("{} is there already: {ways}", path.display()));
+        if args.resume && draws && !kept && !asked_for {
+            return usage(format!(
+                "nothing to resume: the run that wrote {} is finished, and its checkpoint {} deleted: use its draws, or begin                  anew without --resume and with --overwrite or another -o (--checkpoint FILE keeps one for more draws)",
+                args.output.display(),
+                path.display()
+            ));
+        }
         match (args.overwrite, args.resume) {
             (false, true) if draws => there(&args.output, "--overwrite replaces it, -o takes another name"),
             (false, false) if draws => there(&args.output, "--overwrite begins anew, -o takes another name"),

@@ -2,10 +2,12 @@
 
 mod batch;
 mod bounds;
+mod footer;
 mod ipc;
 mod pages;
 mod read;
 mod stream;
+mod thrift;
 mod values;
 mod write;
 

@@ -1,13 +1,11 @@
 //! The pages of a Parquet file, before the `parquet` crate reads them: it allocates what a page's header claims.
-//!
-//! A header is a structure in Thrift's compact protocol,
-//! <https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift>.
 
 use parquet::arrow::ProjectionMask;
 use parquet::basic::Type;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use parquet::file::reader::ChunkReader;
 
+use super::thrift::{I32, STRUCT, Thrift};
 use crate::error::Fault;
 use crate::{Problem, memory};
 
@@ -113,8 +111,8 @@ fn page(input: &impl ChunkReader, at: u64, end: u64) -> Result<(Page, u64), Faul
     loop {
         let len = window.min(end - at);
         let bytes = input.get_bytes(at, len as usize).map_err(|e| Fault::corrupt(at, e.to_string()))?;
-        let mut thrift = Thrift { bytes: &bytes, at: 0 };
-        if let Some(page) = thrift.page() {
+        let mut thrift = Thrift::new(&bytes);
+        if let Some(page) = page_header(&mut thrift) {
             return Ok((page, thrift.at as u64));
         }
         if len == end - at || len > SMALL {
@@ -124,110 +122,25 @@ fn page(input: &impl ChunkReader, at: u64, end: u64) -> Result<(Page, u64), Faul
     }
 }
 
-/// Thrift's compact protocol; `None` at the end of the bytes, and for what is not Thrift.
-struct Thrift<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl Thrift<'_> {
-    fn page(&mut self) -> Option<Page> {
-        let mut page = Page::default();
-        let mut id = 0;
-        while let Some(kind) = self.field(&mut id)? {
-            match (id, kind) {
-                (1, 5) => page.kind = self.zigzag()?,
-                (2, 5) => page.unpacked = self.zigzag()?,
-                (3, 5) => page.packed = self.zigzag()?,
-                // The headers of data and dictionary pages begin with the number of values.
-                (5 | 7 | 8, 12) => {
-                    let mut inner = 0;
-                    while let Some(kind) = self.field(&mut inner)? {
-                        if (inner, kind) == (1, 5) { page.values = self.zigzag()? } else { self.skip(kind, 0)? }
-                    }
+fn page_header(thrift: &mut Thrift<'_>) -> Option<Page> {
+    let mut page = Page::default();
+    let mut id = 0;
+    while let Some(kind) = thrift.field(&mut id)? {
+        match (id, kind) {
+            (1, I32) => page.kind = thrift.zigzag()?,
+            (2, I32) => page.unpacked = thrift.zigzag()?,
+            (3, I32) => page.packed = thrift.zigzag()?,
+            // The headers of data and dictionary pages begin with the number of values.
+            (5 | 7 | 8, STRUCT) => {
+                let mut inner = 0;
+                while let Some(kind) = thrift.field(&mut inner)? {
+                    if (inner, kind) == (1, I32) { page.values = thrift.zigzag()? } else { thrift.skip(kind)? }
                 }
-                _ => self.skip(kind, 0)?,
             }
-        }
-        Some(page)
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        let byte = *self.bytes.get(self.at)?;
-        self.at += 1;
-        Some(byte)
-    }
-
-    fn varint(&mut self) -> Option<u64> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
-    }
-
-    fn zigzag(&mut self) -> Option<i64> {
-        let value = self.varint()?;
-        Some((value >> 1) as i64 ^ -((value & 1) as i64))
-    }
-
-    /// The type of the next field, whose number goes to `id`; `Some(None)` at the structure's end.
-    fn field(&mut self, id: &mut i64) -> Option<Option<u8>> {
-        let byte = self.byte()?;
-        if byte == 0 {
-            return Some(None);
-        }
-        *id = match byte >> 4 {
-            0 => self.zigzag()?,
-            delta => id.checked_add(i64::from(delta))?,
-        };
-        Some(Some(byte & 15))
-    }
-
-    fn forward(&mut self, bytes: u64) -> Option<()> {
-        self.at = self.at.checked_add(usize::try_from(bytes).ok()?).filter(|&at| at <= self.bytes.len())?;
-        Some(())
-    }
-
-    fn skip(&mut self, kind: u8, depth: u8) -> Option<()> {
-        /// Headers have two levels.
-        const DEEPEST: u8 = 16;
-        if depth > DEEPEST {
-            return None;
-        }
-        match kind {
-            // Booleans are in the type.
-            1 | 2 => Some(()),
-            3 => self.forward(1),
-            4..=6 => self.varint().map(drop),
-            7 => self.forward(8),
-            8 => {
-                let len = self.varint()?;
-                self.forward(len)
-            }
-            9 | 10 => {
-                let head = self.byte()?;
-                let count = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
-                // In a list a boolean has a byte.
-                (0..count).try_for_each(|_| match head & 15 {
-                    1 | 2 => self.forward(1),
-                    kind => self.skip(kind, depth + 1),
-                })
-            }
-            12 => {
-                let mut id = 0;
-                while let Some(kind) = self.field(&mut id)? {
-                    self.skip(kind, depth + 1)?;
-                }
-                Some(())
-            }
-            _ => None,
+            _ => thrift.skip(kind)?,
         }
     }
+    Some(page)
 }
 
 #[cfg(test)]
@@ -241,11 +154,11 @@ mod tests {
             0x15, 0x00, 0x15, 0xd8, 0x04, 0x15, 0x28, 0x15, 0x02, 0x1c, 0x15, 0x0e, 0x15, 0x00, 0x3c, 0x18, 0x02, 1, 2,
             0, 0, 0,
         ];
-        let mut thrift = Thrift { bytes: &bytes, at: 0 };
-        assert_eq!(thrift.page(), Some(Page { kind: 0, unpacked: 300, packed: 20, values: 7 }));
+        let mut thrift = Thrift::new(&bytes);
+        assert_eq!(page_header(&mut thrift), Some(Page { kind: 0, unpacked: 300, packed: 20, values: 7 }));
         assert_eq!(thrift.at, bytes.len());
         for len in 0..bytes.len() {
-            assert_eq!(Thrift { bytes: &bytes[..len], at: 0 }.page(), None, "{len} bytes");
+            assert_eq!(page_header(&mut Thrift::new(&bytes[..len])), None, "{len} bytes");
         }
     }
 }

@@ -11,6 +11,7 @@ use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, Parq
 use parquet::file::reader::ChunkReader;
 
 use super::batch::Plan;
+use super::footer::check_footer;
 use super::pages::check_pages;
 use crate::error::Fault;
 use crate::{Problem, ReadOptions, Table};
@@ -49,6 +50,7 @@ fn parquet<R: ChunkReader + 'static>(open: impl Fn() -> io::Result<R>, options: 
     // The footer is at the end: that is where a file that lacks it stops being one.
     let input = open()?;
     let len = input.len();
+    check_footer(&input)?;
     let metadata = ArrowReaderMetadata::load(&input, ArrowReaderOptions::new()).map_err(|e| corrupt(e).offset(len))?;
     let plan = Plan::new(metadata.schema(), options)?;
     let rows = metadata

@@ -85,21 +85,21 @@ impl Reading<'_> {
         };
         Some(format!(
             "{column} {what}: it looks like a row index, but is used as a feature; --columns '!{}' leaves it out",
-            self.word()
+            column_word(self.names, 0)
         ))
     }
+}
 
-    /// How the first column is called in `--columns`.
-    fn word(&self) -> String {
-        let names = self.names.unwrap_or_default();
-        match names.first().map(String::as_str) {
-            None => "0".to_owned(),
-            Some("") if !names.iter().any(|name| name == "0") => "0".to_owned(),
-            Some(name) if !name.is_empty() && !name.contains([',', '"', '\'', '!']) && name.trim() == name => {
-                one_line(name)
-            }
-            Some(name) => format!("\"{}\"", one_line(&name.replace('"', "\"\""))),
+/// How a column is called in `--columns`.
+pub(super) fn column_word(names: Option<&[String]>, column: usize) -> String {
+    let (names, index) = (names.unwrap_or_default(), column.to_string());
+    match names.get(column).map(String::as_str) {
+        None => index,
+        Some("") if !names.contains(&index) => index,
+        Some(name) if !name.is_empty() && !name.contains([',', '"', '\'', '!']) && name.trim() == name => {
+            one_line(name)
         }
+        Some(name) => format!("\"{}\"", one_line(&name.replace('"', "\"\""))),
     }
 }
 

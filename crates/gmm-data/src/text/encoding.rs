@@ -1,9 +1,10 @@
 //! Bytes into UTF-8, as far as that is needed, and words for what is no text at all.
 
+use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
-use crate::Problem;
 use crate::error::Fault;
+use crate::{Problem, content};
 
 /// Bytes that are looked at.
 const START: u64 = 4096;
@@ -42,18 +43,7 @@ pub(super) fn utf8<'a>(mut reader: impl BufRead + 'a) -> Result<Box<dyn BufRead 
 
 /// Refuses what people take for a table and is none.
 fn no_text(start: &[u8]) -> Result<(), Fault> {
-    const KINDS: [(&[u8], &str); 9] = [
-        (b"PK\x03\x04", "a zip archive, as Excel's xlsx is: unpack it, or save the table as csv"),
-        (b"\xd0\xcf\x11\xe0", "an old Excel or Word file: save the table as csv"),
-        (b"\xfd7zXZ\0", "an xz archive: unpack it first (xz -d); gzip and zstd are read as they are"),
-        (b"BZh", "a bzip2 archive: unpack it first (bzip2 -d); gzip and zstd are read as they are"),
-        (b"\x89HDF", "an HDF5 file: write the array as npy, or the table as csv"),
-        (b"\x93NUMPY", "a NumPy array: --format npy reads it"),
-        (b"PAR1", "a parquet file: --format parquet reads it"),
-        (b"ARROW1", "an Arrow file: --format arrow reads it"),
-        (b"%PDF", "a PDF file"),
-    ];
-    if let Some((_, what)) = KINDS.iter().find(|(magic, _)| start.starts_with(magic)) {
+    if let Some((_, what)) = content::of_bytes(start) {
         return Err(Problem::Text(format!("not a text table, but {what}")).into());
     }
     // A name in quotes may hold one.
@@ -69,6 +59,22 @@ fn no_text(start: &[u8]) -> Result<(), Fault> {
         }
         None => Ok(()),
     }
+}
+
+/// Bytes as text: as Windows-1252 where they are not UTF-8.
+pub(super) fn decoded(bytes: &[u8]) -> Cow<'_, str> {
+    std::str::from_utf8(bytes).map_or_else(|_| windows_1252(bytes).into(), Cow::Borrowed)
+}
+
+/// Bytes in Windows-1252, which is what most files with Latin letters have that are not UTF-8. Every byte is a character.
+pub(super) fn windows_1252(bytes: &[u8]) -> String {
+    /// From 0x80 on, where it differs from Latin-1; bytes that stand for nothing are controls, as browsers have them.
+    const HIGH: [char; 32] = [
+        '€', '\u{81}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{8d}', 'Ž', '\u{8f}', //
+        '\u{90}', '‘', '’', '“', '”', '•', '–', '—', '˜', '™', 'š', '›', 'œ', '\u{9d}', 'ž', 'Ÿ',
+    ];
+    let high = |b: u8| HIGH.get(usize::from(b).wrapping_sub(0x80)).copied();
+    bytes.iter().map(|&b| high(b).unwrap_or(char::from(b))).collect()
 }
 
 /// Reads UTF-16 as UTF-8. A half of a pair and NUL become U+FFFD.

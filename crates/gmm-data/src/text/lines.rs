@@ -148,12 +148,6 @@ pub(super) struct Field<'a> {
     pub(super) quoted: bool,
 }
 
-impl Field<'_> {
-    pub(super) fn text(&self) -> String {
-        String::from_utf8_lossy(&self.bytes).into_owned()
-    }
-}
-
 /// The fields of one line.
 #[derive(Clone)]
 pub(super) struct Fields<'a> {

@@ -1,5 +1,6 @@
 //! Text tables: csv, tsv and their relatives.
 
+mod advice;
 mod dialect;
 mod doubts;
 mod encoding;

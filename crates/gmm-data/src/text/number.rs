@@ -1,5 +1,6 @@
 //! What a field holds: a number, nothing, or text.
 
+use super::encoding::decoded;
 use crate::error::one_line;
 use crate::{Decimal, Problem};
 
@@ -85,7 +86,12 @@ fn is_missing(field: &[u8]) -> bool {
 
 /// A field for a message.
 pub(super) fn cut(field: &[u8]) -> String {
-    one_line(&String::from_utf8_lossy(&field[..field.len().min(200)]))
+    let mut end = field.len().min(200);
+    // Not within a character of UTF-8.
+    while end > 0 && field.get(end).is_some_and(|b| b & 0xc0 == 0x80) {
+        end -= 1;
+    }
+    one_line(&decoded(&field[..end]))
 }
 
 #[cfg(test)]

@@ -6,11 +6,12 @@ use gmm_model::Matrix;
 use ndarray::Array2;
 
 use super::Decimal;
+use super::advice::Sampled;
 use super::dialect::{Dialect, Line, excel_separator};
 use super::doubts::Reading;
-use super::encoding::utf8;
+use super::encoding::{utf8, windows_1252};
 use super::lines::{Fields, Lines, is_comment};
-use super::number::{Notation, cut, number, plain, with_comma};
+use super::number::{Notation, number, plain, with_comma};
 use crate::error::Fault;
 use crate::{DataWarning, Format, Place, Problem, ReadOptions, Table, memory};
 
@@ -26,13 +27,17 @@ pub(crate) fn read(reader: impl BufRead, format: Format, options: &ReadOptions) 
     let header = options.header.unwrap_or_else(|| dialect.is_header(first, second));
     let row_names = header && dialect.has_row_names(&sample);
     let comment = lines.comment().filter(|comment| options.header.is_none() && dialect.comment_names(comment, first));
-    let names = match (header, comment) {
-        (true, _) => Some(names(dialect.fields(first))?),
-        (false, Some(comment)) => Some(names(dialect.fields(comment))?),
-        (false, None) => None,
-    };
+    let named = if header { Some(&first[..]) } else { comment };
+    let is_utf8 = named.is_none_or(|line| std::str::from_utf8(line).is_ok());
+    let names = named.map(|line| names(dialect.fields(line), is_utf8)).transpose()?;
     let guessed_row = options.header.is_none() && names.is_none();
-    let mut rows = Rows::new(names, dialect.fields(first).number(), row_names, dialect, options)?;
+    let sampled = Sampled::new(&sample[usize::from(header)..], dialect);
+    let mut rows = Rows::new((names, dialect.fields(first).number(), row_names), dialect, sampled, options)?;
+    if !is_utf8 {
+        rows.warnings.push(DataWarning::new(
+            "the column names are not UTF-8, and are read as Windows-1252 (Latin-1): save the file as UTF-8 if they look wrong",
+        ));
+    }
     if row_names
         && second.and_then(|line| dialect.fields(line).next()).is_some_and(|f| !f.quoted && plain(&f.bytes).is_some())
     {
@@ -71,12 +76,16 @@ fn sample(lines: &mut Lines<impl BufRead>) -> Result<(Vec<Line>, Option<super::S
     Ok((sample, separator))
 }
 
-/// Fields as names. They are copied some times until they are a model's: the memory for that is asked for here.
-fn names(fields: Fields<'_>) -> Result<Vec<String>, Fault> {
+/// Fields as names, in UTF-8 or else in Windows-1252. They are copied some times until they are a model's: the memory for that is asked for here.
+fn names(fields: Fields<'_>, is_utf8: bool) -> Result<Vec<String>, Fault> {
     let (count, bytes) = fields.clone().fold((0usize, 0u128), |(n, bytes), f| (n + 1, bytes + f.bytes.len() as u128));
     // A string and its piece of the heap.
     memory::check("the list of column names", 3 * (bytes + 56 * count as u128))?;
-    Ok(fields.map(|f| f.text()).collect())
+    let text = |bytes: &[u8]| match is_utf8 {
+        true => String::from_utf8_lossy(bytes).into_owned(),
+        false => windows_1252(bytes),
+    };
+    Ok(fields.map(|f| text(&f.bytes)).collect())
 }
 
 /// Says of a first line with numbers and text that it may have been meant as names.
@@ -94,6 +103,7 @@ fn neither_names_nor_data(fault: Fault, first: &[u8], dialect: Dialect, options:
 
 struct Rows {
     dialect: Dialect,
+    sampled: Sampled,
     /// Names of the columns, without that of row names.
     names: Option<Vec<String>>,
     /// Fields per line.
@@ -110,10 +120,9 @@ struct Rows {
 
 impl Rows {
     fn new(
-        names: Option<Vec<String>>,
-        columns: usize,
-        row_names: bool,
+        (names, columns, row_names): (Option<Vec<String>>, usize, bool),
         dialect: Dialect,
+        sampled: Sampled,
         options: &ReadOptions,
     ) -> Result<Self, Fault> {
         // Five lists of them are made.
@@ -129,7 +138,8 @@ impl Rows {
             }
             slots
         });
-        Ok(Self { dialect, names, fields, skipped, slots, chosen, values: Vec::new(), n: 0, warnings: Vec::new() })
+        let (values, warnings) = (Vec::new(), Vec::new());
+        Ok(Self { dialect, sampled, names, fields, skipped, slots, chosen, values, n: 0, warnings })
     }
 
     fn push(&mut self, line: u64, bytes: &[u8]) -> Result<(), Fault> {
@@ -193,30 +203,26 @@ impl Rows {
         // A line that lacks fields often has a wrong one for that reason: the number of fields says more.
         let (column, problem) = match problem {
             Problem::Memory { .. } => (None, problem),
-            problem if found == self.fields => (column, self.explained(problem)),
-            _ => (None, Problem::Ragged { found, expected: self.fields }),
+            problem if found == self.fields => (column, self.explained(column, problem)),
+            _ => (None, self.sampled.ragged(found, self.fields)),
         };
         let name = column.and_then(|c| c.checked_sub(self.skipped)).and_then(|c| Some(self.names.as_ref()?[c].clone()));
         let place = Place { line: Some(line), row: Some(self.n as u64), column, name, ..Place::default() };
         Fault { place: Box::new(place), problem }
     }
 
-    /// Says of a number with the other decimal sign that it is one.
-    fn explained(&self, problem: Problem) -> Problem {
-        let Problem::NotNumber { text } = &problem else { return problem };
-        let (decimal, other) = match self.dialect.notation {
-            Notation::Known(Decimal::Comma) => (',', '.'),
-            _ => ('.', ','),
-        };
-        let plain: String = text.chars().map(|c| if c == other { decimal } else { c }).collect();
-        if !text.contains(other) || number(plain.as_bytes(), self.dialect.notation).is_err() {
-            return problem;
+    /// Says more of a last column without values, and of a number in another notation.
+    fn explained(&self, field: Option<usize>, problem: Problem) -> Problem {
+        match (problem, field) {
+            (Problem::Missing, Some(field)) if field + 1 == self.fields => {
+                self.sampled.missing(field - self.skipped, self.names.as_deref())
+            }
+            (Problem::NotNumber { text }, _) => {
+                let decimals = self.values.iter().any(|value| value.is_finite() && value.fract() != 0.0);
+                self.sampled.not_number(text, self.dialect.notation, decimals)
+            }
+            (problem, _) => problem,
         }
-        Problem::Text(format!(
-            "'{}' is not a number with the decimal sign '{decimal}': write --decimal '{other}' if all numbers have \
-             '{other}', and take out signs between thousands",
-            cut(text.as_bytes())
-        ))
     }
 
     fn finish(mut self, guessed_row: bool, options: &ReadOptions) -> Result<Table, Fault> {

@@ -5,7 +5,8 @@ use std::io::{self, Write};
 
 use gmm_model::Matrix;
 
-use crate::{Column, Table};
+use crate::compressed::Compression;
+use crate::{Column, Table, content};
 
 /// Writes a header (where the table has names) and one line per row.
 pub(crate) fn write_table(out: &mut impl Write, table: &Table, separator: char) -> io::Result<()> {
@@ -56,10 +57,18 @@ fn write_header(out: &mut impl Write, names: &[String], separator: char) -> io::
 }
 
 fn quote(name: &str, separator: char, always: bool) -> Cow<'_, str> {
+    // In quotes, too, the first would be taken for Excel's line with the separator, and NUL for UTF-16, but for a blank before
+    // it. Blanks inside of quotes are no part of a name.
+    let separator_line = name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("sep="));
+    if separator_line || name.contains('\0') {
+        return Cow::Owned(format!("\" {}\"", name.replace('"', "\"\"")));
+    }
     // At the start of a file a byte order mark would be taken for the file's, and a # for a comment.
-    // What holds a NUL would be taken for no text.
-    let marked = name.starts_with(['\u{feff}', '#']) || name.contains('\0');
-    if always || marked || name.contains([separator, '"', '\n', '\r', ';', '\t', ',']) || name.trim() != name {
+    // So would what begins with another format's first bytes.
+    let start = name.trim_start().as_bytes();
+    let other = content::of_bytes(start).is_some() || Compression::of_bytes(start).is_some();
+    let marked = other || name.starts_with(['\u{feff}', '#']);
+    if always || marked || name.contains([separator, '"', '\n', '\r', ';', '\t', ',', '|']) || name.trim() != name {
         return Cow::Owned(format!("\"{}\"", name.replace('"', "\"\"")));
     }
     Cow::Borrowed(name)

@@ -1,0 +1,83 @@
+//! What a file is whose content or name is that of no table that is read: words for errors.
+
+use crate::error::Fault;
+use crate::{Format, Problem};
+
+/// Bytes that tell one kind from another.
+pub(crate) const START: usize = 64;
+
+const ZIP: &str = "a zip archive, as NumPy's npz and Excel's xlsx are: --format npz reads an npz; unpack others, or save the \
+                   table as csv";
+const XZ: &str = "an xz archive: unpack it first (xz -d); gzip and zstd are read as they are";
+const BZIP2: &str = "a bzip2 archive: unpack it first (bzip2 -d); gzip and zstd are read as they are";
+const HTML: &str = "an HTML page, perhaps an error message of the site that it came from: fetch the table itself";
+
+/// First bytes, the format that is read from them if there is one, and words.
+const KINDS: [(&[u8], Option<Format>, &str); 11] = [
+    (b"PK\x03\x04", Some(Format::Npz), ZIP),
+    (b"\xd0\xcf\x11\xe0", None, "an old Excel or Word file: save the table as csv"),
+    (b"\xfd7zXZ\0", None, XZ),
+    (b"\x1f\x8b", None, "compressed by gzip: give its name the ending .gz"),
+    (b"\x28\xb5\x2f\xfd", None, "compressed by zstd: give its name the ending .zst"),
+    (b"\x89HDF", None, "an HDF5 file: write the array as npy, or the table as csv"),
+    (b"\x93NUMPY", Some(Format::Npy), "a NumPy array: --format npy reads it"),
+    (b"PAR1", Some(Format::Parquet), "a parquet file: --format parquet reads it"),
+    (b"ARROW1", Some(Format::Arrow), "an Arrow file: --format arrow reads it"),
+    (b"FEA1", Some(Format::Arrow), "a feather file of version 1: write it again with pyarrow.feather.write_feather"),
+    (b"%PDF-", None, "a PDF file"),
+];
+
+/// What a file with this extension is, where it must be unpacked before it is read.
+pub(crate) fn of_extension(extension: &str) -> Option<&'static str> {
+    match extension {
+        "zip" => Some(ZIP),
+        "xz" => Some(XZ),
+        "bz2" => Some(BZIP2),
+        _ => None,
+    }
+}
+
+/// Whether a file begins with these bytes. A column's name may be `PAR1`: what is a word is followed by no text.
+pub(crate) fn begins_with(start: &[u8], magic: &[u8]) -> bool {
+    let text = |b: &u8| b.is_ascii_graphic() || b.is_ascii_whitespace();
+    start.strip_prefix(magic).is_some_and(|rest| {
+        let word = magic.iter().all(u8::is_ascii_alphanumeric);
+        !word || !rest.first().is_some_and(text)
+    })
+}
+
+/// What these first bytes begin, where that is no text table.
+pub(crate) fn of_bytes(start: &[u8]) -> Option<(Option<Format>, &'static str)> {
+    let kind = KINDS.iter().find(|(magic, ..)| begins_with(start, magic)).map(|&(_, format, what)| (format, what));
+    let markup = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start();
+    let begins = |tag: &[u8]| markup.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag));
+    kind.or_else(|| match () {
+        // A digit, then that of pi.
+        () if matches!(start, [b'B', b'Z', b'h', b'1'..=b'9', b'1', b'A', b'Y', ..]) => Some((None, BZIP2)),
+        () if begins(b"<!doctype") || begins(b"<html") || begins(b"<head") => Some((None, HTML)),
+        () if begins(b"<?xml") => Some((None, "an XML file: save the table as csv")),
+        () => None,
+    })
+}
+
+/// Says of a file that is not what its name or `--format` says what it is, if its first bytes tell.
+pub(crate) fn explained(fault: Fault, format: Format, start: &[u8]) -> Fault {
+    if !matches!(fault.problem, Problem::Corrupt(_)) || format.is_text() {
+        return fault;
+    }
+    // Of fewer bytes nothing is certain.
+    let text = start.len() >= 8 && start.iter().all(|b| b.is_ascii_graphic() || b.is_ascii_whitespace());
+    let what = match of_bytes(start) {
+        Some((Some(other), _)) if other == format => return fault,
+        Some((_, what)) => what,
+        None if text => "text: --format csv reads it if it is a table",
+        None => return fault,
+    };
+    let wanted = match format {
+        Format::Npy => "a NumPy array",
+        Format::Npz => "an npz archive",
+        Format::Parquet => "a parquet file",
+        _ => "an Arrow file",
+    };
+    Problem::Text(format!("not {wanted}, but {what}")).into()
+}
