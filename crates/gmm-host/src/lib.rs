@@ -5,7 +5,11 @@
 //! [`m_step`](gmm_model::m_step()); [`fit()`] does all of it. [`Likelihood`] keeps the rows where they are and answers for
 //! any number of mixtures. [`ResidentMatrix`] is for products with a matrix that stays, which knows nothing of mixtures.
 
+// What only the GPU engine calls is dead code in a build without it.
+#![cfg_attr(not(feature = "cuda"), allow(dead_code))]
+
 mod cpu;
+#[cfg_attr(not(feature = "cuda"), path = "no_cuda.rs")]
 mod cuda;
 mod data;
 mod device;
