@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::{deny, shell, test};
+use crate::{deny, package, shell, test};
 
 type Check = fn() -> Result<()>;
 
@@ -19,8 +19,13 @@ pub(crate) struct Options {
 /// # Errors
 /// Where a check fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let mut checks: Vec<(&str, Check)> =
-        vec![("format", format), ("lints", lints), ("documentation", documentation), ("dependencies", deny::run)];
+    let mut checks: Vec<(&str, Check)> = vec![
+        ("format", format),
+        ("lints", lints),
+        ("documentation", documentation),
+        ("dependencies", deny::run),
+        ("packages", package::run),
+    ];
     if !options.no_test {
         checks.push(("tests", || test::run(&test::Options::default())));
     }
@@ -44,7 +49,9 @@ fn format() -> Result<()> {
 }
 
 fn lints() -> Result<()> {
-    shell::run(&mut shell::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+    shell::run(&mut shell::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    // The build without a GPU engine, in which `no_cuda.rs` stands in for it.
+    shell::run(&mut shell::cargo(&["clippy", "--package", "gmm-host", "--", "-D", "warnings"]))
 }
 
 fn documentation() -> Result<()> {

@@ -5,6 +5,7 @@ mod build_ptx;
 mod ci;
 mod deny;
 mod gpu_test;
+mod package;
 mod shell;
 mod test;
 mod test_python;

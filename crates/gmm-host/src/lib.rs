@@ -4,8 +4,25 @@
 //! initialisation gives a first mixture; the EM loop alternates [`Resident::pass`] and
 //! [`m_step`](gmm_model::m_step()); [`fit()`] does all of it. [`Likelihood`] keeps the rows where they are and answers for
 //! any number of mixtures. [`ResidentMatrix`] is for products with a matrix that stays, which knows nothing of mixtures.
+//!
+//! # GPUs
+//!
+//! The feature `cuda` has the engine of NVIDIA GPUs. Without it the names are the same, [`CudaEngine::new`] returns an error,
+//! and [`Device::Auto`] takes the CPU. A crate outside this workspace that switches it on adds a patch besides, to the manifest
+//! of its own workspace's root, since Cargo does not inherit a dependency's patches:
+//!
+//! ```toml
+//! gmm-host = { path = "../gmm-rs/crates/gmm-host", features = ["cuda"] }
+//!
+//! [patch.crates-io]
+//! find_cuda_helper = { path = "../gmm-rs/crates/find_cuda_helper" }
+//! ```
+
+// What only the GPU engine calls is dead code in a build without it.
+#![cfg_attr(not(feature = "cuda"), allow(dead_code))]
 
 mod cpu;
+#[cfg_attr(not(feature = "cuda"), path = "no_cuda.rs")]
 mod cuda;
 mod data;
 mod device;

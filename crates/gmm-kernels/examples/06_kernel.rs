@@ -1,0 +1,60 @@
+//! A kernel of one's own: the sum of squares of many numbers, one partial result for each block, run in the emulator.
+//!
+//! ```sh
+//! cargo run --release -p gmm-kernels --example 06_kernel
+//! ```
+//!
+//! The emulator runs the threads of a block on the host, and panics where a GPU would hang or give other numbers: a barrier
+//! that some thread does not reach, a race in shared memory, a read of what nobody wrote, an access out of bounds.
+//!
+//! **On a GPU** the same function runs once it is part of this crate, since there is no public way to launch a module of
+//! one's own. The steps are:
+//! 1. put body and arguments into a file of `crates/gmm-kernels/src`, and declare them by `kernels!`, as `reduce.rs` does:
+//!    the macro makes the entry points and what the launcher knows of them;
+//! 2. `cargo xtask build-ptx` compiles the modules (it says what it needs), which are committed;
+//! 3. add a safe launch function under `crates/gmm-host/src/cuda/launch`, and call it from the engine.
+
+use gmm_kernels::THREADS;
+use gmm_kernels::device::{self, Buffer, Shared, block_sum, thread};
+
+/// Block `b` of the grid writes `partials[b]`, the sum of its numbers' squares. Shared memory: one `f64` for each warp.
+///
+/// # Safety
+/// `numbers` has `n` entries, `partials` one for each block.
+unsafe fn sum_of_squares(numbers: *const f64, n: u64, partials: *mut f64) {
+    let mut sum = 0.0;
+    let mut i = thread::index_1d();
+    // Neighbouring threads read neighbouring numbers; the grid strides over all of them.
+    while i < n {
+        // SAFETY: `i < n`.
+        let x = unsafe { device::load(numbers, i) };
+        sum += x * x;
+        i += thread::count_1d();
+    }
+    // By shuffles within a warp, through shared memory between warps, always in the same order.
+    let total = block_sum(sum, Shared::at(0));
+    if thread::thread_idx_x() == 0 {
+        // SAFETY: one entry for each block, which this thread alone writes.
+        unsafe { device::store(partials, thread::block_idx_x().into(), total) };
+    }
+}
+
+fn main() {
+    const BLOCKS: usize = 4;
+    let numbers: Vec<f64> = (1..=10_000).map(f64::from).collect();
+    let (from, mut to) = (Buffer::new(&numbers), Buffer::<f64>::unwritten(BLOCKS));
+    let (from_pointer, n, to_pointer) = (from.pointer(), numbers.len() as u64, to.pointer_mut());
+
+    let shared_bytes = THREADS / device::WARP * 8;
+    device::emulate((BLOCKS as u32, 1), THREADS, shared_bytes, || {
+        // SAFETY: the buffers are as long as the kernel's promises say.
+        unsafe { sum_of_squares(from_pointer, n, to_pointer) }
+    });
+
+    let partials = to.to_vec();
+    println!("partial sums of {BLOCKS} blocks of {THREADS} threads: {partials:?}");
+    let total: f64 = partials.iter().sum();
+    println!("sum of squares of 1 to 10000: {total}");
+    // n (n + 1) (2n + 1) / 6, exactly: all partial sums are integers below 2⁵³.
+    assert_eq!(total, 333_383_335_000.0);
+}

@@ -1,0 +1,50 @@
+//! Draws weights, means and covariances from their posterior by NUTS, and prints their summary.
+//!
+//! ```sh
+//! cargo run --release -p gmm-mcmc --example 04_posterior
+//! ```
+
+use std::ops::ControlFlow;
+
+use gmm_data::{ReadOptions, read_table};
+use gmm_host::{CpuEngine, FitOptions, Likelihood, fit};
+use gmm_mcmc::{Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Target, starts};
+use gmm_model::{CovarianceType, Precision};
+
+const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/old_faithful.csv");
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let data = read_table(DATA, &ReadOptions::default())?.into_dataset()?;
+    let engine = CpuEngine::new(0)?;
+    let fitted = fit(&engine, &data, &FitOptions::new(2))?;
+    let mut likelihood = Likelihood::new(&engine, &data, Precision::F64)?;
+
+    // Priors scale with the data's columns where none are given.
+    let prior = Prior::new(&PriorOptions::default(), CovarianceType::Full, 2, &data)?;
+    let target = Target::new(prior)?;
+
+    // Four chains start near the fit, each at a point of its own.
+    let options = Options { draws: 250, warmup: 250, ..Options::new(Sampler::Nuts) };
+    let near = |chain| starts::about(&fitted.mixture, &target, &mut likelihood, 0, chain);
+    let points = (0..options.chains).map(near).collect::<Result<Vec<_>, _>>()?;
+    let mut run = Run::new(options, points)?;
+    run.go_on(&mut likelihood, &target, &mut |_, _| ControlFlow::Continue(()))?;
+
+    // A mixture has no order of its components: `Pivot` gives all draws the same one.
+    let posterior = Posterior::new(&run, &target, Relabel::Pivot)?;
+    println!("{:<12} {:>8} {:>8} {:>8} {:>8} {:>6}", "", "mean", "sd", "5%", "95%", "r_hat");
+    let summary = posterior.summary();
+    for row in summary.iter().filter(|row| !row.name.starts_with("covariances")) {
+        let gmm_mcmc::SummaryRow { name, mean, sd, q5, q95, r_hat, .. } = row;
+        println!("{name:<12} {mean:>8.3} {sd:>8.3} {q5:>8.3} {q95:>8.3} {r_hat:>6.3}");
+    }
+
+    // The posterior means lie within two posterior deviations of the maximum of the likelihood.
+    let first = |name: &str| summary.iter().find(|row| row.name == name).expect("a parameter");
+    for c in 0..2 {
+        let row = first(&format!("means[{c},0]"));
+        let nearest = fitted.mixture.means().column(0).iter().map(|m| (m - row.mean).abs()).fold(f64::MAX, f64::min);
+        assert!(nearest < 2.0 * row.sd, "{} {nearest}", row.name);
+    }
+    Ok(())
+}
