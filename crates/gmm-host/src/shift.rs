@@ -50,6 +50,8 @@ impl Strided {
 pub(crate) struct Sample<'a> {
     /// `(at most 1023, d)`.
     rows: Array2<f64>,
+    /// Of each column.
+    quantiles: Vec<Quantiles>,
     data: Data<'a>,
 }
 
@@ -64,24 +66,24 @@ impl<'a> Sample<'a> {
             Data::Host(_) => data.pick(&rows),
             Data::Device(data) => data.sample(&rows),
         };
-        Ok(Self { rows: rows?, data })
+        let rows = rows?;
+        let quantiles = rows.columns().into_iter().map(Quantiles::of).collect();
+        Ok(Self { rows, quantiles, data })
     }
 
     /// What [`of_data`] gives.
     pub(crate) fn shift(&self) -> Vec<f64> {
-        let of = |mut column: Quantiles| {
-            let median = column.at(0.5);
+        let of = |of: &Quantiles| {
             // The outer pair only where most of the rows are equal, since sentinels may be among them.
-            let spread = [0.25, 0.05].map(|q| column.at(1.0 - q) - column.at(q)).into_iter().find(|s| *s > 0.0);
-            few_bits(median, spread.unwrap_or(0.0))
+            let spreads = [of.third_quartile - of.first_quartile, of.spread()];
+            few_bits(of.median, spreads.into_iter().find(|s| *s > 0.0).unwrap_or(0.0))
         };
-        self.rows.columns().into_iter().map(|column| of(Quantiles(column.to_vec()))).collect()
+        self.quantiles.iter().map(of).collect()
     }
 
     /// Per column, the distance of the 5th and the 95th percentile, `(d,)`.
     pub(crate) fn spreads(&self) -> Vec<f64> {
-        let of = |mut column: Quantiles| column.at(0.95) - column.at(0.05);
-        self.rows.columns().into_iter().map(|column| of(Quantiles(column.to_vec()))).collect()
+        self.quantiles.iter().map(Quantiles::spread).collect()
     }
 
     /// Per column, a number that the variance of the rows is no smaller than, `(d,)`; `at` is what [`of_data`] found.
@@ -107,15 +109,57 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Values in any order.
-struct Quantiles(Vec<f64>);
+/// Quantiles of a column.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Quantiles {
+    /// The 5th percentile.
+    low: f64,
+    first_quartile: f64,
+    median: f64,
+    third_quartile: f64,
+    /// The 95th percentile.
+    high: f64,
+}
 
 impl Quantiles {
-    fn at(&mut self, share: f64) -> f64 {
-        let index = (share * (self.0.len() - 1) as f64).round() as usize;
-        let (_, value, _) = self.0.select_nth_unstable_by(index, f64::total_cmp);
-        *value
+    /// Each is one of the values, which are finite, at least one.
+    ///
+    /// Integers of the same order are selected, outer quantiles among those beyond the inner: a small fit waits for this.
+    fn of(column: ArrayView1<'_, f64>) -> Self {
+        let mut keys: Vec<i64> = column.iter().map(|v| ordered(*v)).collect();
+        let index = |share: f64| (share * (keys.len() - 1) as f64).round() as usize;
+        let [low, first, middle, third, high] = [0.05, 0.25, 0.5, 0.75, 0.95].map(index);
+        // The one at `index` of what begins at `from`, or the inner quantile, if that is the same one.
+        let select = |keys: &mut [i64], from: usize, index: usize, inner: i64| {
+            if (from..from + keys.len()).contains(&index) { *keys.select_nth_unstable(index - from).1 } else { inner }
+        };
+        let median = *keys.select_nth_unstable(middle).1;
+        let first_quartile = select(&mut keys[..middle], 0, first, median);
+        let third_quartile = select(&mut keys[middle + 1..], middle + 1, third, median);
+        Self {
+            low: number(select(&mut keys[..first], 0, low, first_quartile)),
+            first_quartile: number(first_quartile),
+            median: number(median),
+            third_quartile: number(third_quartile),
+            high: number(select(&mut keys[third + 1..], third + 1, high, third_quartile)),
+        }
     }
+
+    /// The distance of the 5th and the 95th percentile.
+    fn spread(&self) -> f64 {
+        self.high - self.low
+    }
+}
+
+/// An integer for each number, in the order of [`f64::total_cmp`].
+fn ordered(v: f64) -> i64 {
+    let bits = v.to_bits() as i64;
+    bits ^ ((bits >> 63) as u64 >> 1) as i64
+}
+
+/// The number of an [`ordered`] integer.
+fn number(key: i64) -> f64 {
+    f64::from_bits((key ^ ((key >> 63) as u64 >> 1) as i64) as u64)
 }
 
 /// `value` as a multiple of the largest power of two that is no larger than `spread / 2`; unchanged where `spread` is 0 or
@@ -222,9 +266,35 @@ pub(crate) fn check_weights(data: Data<'_>, precision: Precision) -> Result<(), 
 
 #[cfg(test)]
 mod tests {
-    use ndarray::{Array2, array};
+    use ndarray::{Array1, Array2, array};
 
     use super::*;
+
+    #[test]
+    fn quantiles_are_those_of_the_sorted_column() {
+        for n in [1, 2, 3, 4, 5, 7, 10, 11, 50, 1023] {
+            for seed in 0..20u64 {
+                // Many are equal, some are negative.
+                let column: Array1<f64> =
+                    (0..n as u64).map(|i| ((i * 7919 + seed * 104_729) % 1013 % (seed + 2)) as f64 - 3.0).collect();
+                let mut sorted = column.to_vec();
+                sorted.sort_by(f64::total_cmp);
+                let at = |share: f64| sorted[(share * (n - 1) as f64).round() as usize];
+                let found = Quantiles::of(column.view());
+                let wanted = Quantiles {
+                    low: at(0.05),
+                    first_quartile: at(0.25),
+                    median: at(0.5),
+                    third_quartile: at(0.75),
+                    high: at(0.95),
+                };
+                assert_eq!(found, wanted, "{n} {seed}");
+            }
+        }
+        for v in [0.0, -0.0, 1.5, -1e300, 5e-324, f64::MAX] {
+            assert_eq!(number(ordered(v)).to_bits(), v.to_bits());
+        }
+    }
 
     #[test]
     fn a_sample_is_strided_evenly() {
