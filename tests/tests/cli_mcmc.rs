@@ -141,8 +141,14 @@ fn a_run_that_is_finished_is_not_resumed_and_its_draws_stay() {
     folder.gmm(&format!("{command} -q")).ok();
     let draws = folder.read("a.npz");
     for more in ["", " --overwrite"] {
-        let parts =
-            ["nothing to resume", "a.npz is finished", "a.npz.checkpoint deleted", "use its draws", "--checkpoint"];
+        let parts = [
+            "nothing to resume",
+            "a.npz exists",
+            "no checkpoint",
+            "a.npz.checkpoint",
+            "A finished run deletes",
+            "--checkpoint",
+        ];
         folder.refuses(&format!("{command} --resume{more}"), 2, &parts);
         assert!(folder.read("a.npz") == draws);
     }

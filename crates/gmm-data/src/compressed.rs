@@ -52,8 +52,7 @@ impl Compression {
     }
 }
 
-/// The members of a gzip file, one after the other. Zero bytes behind the last, which fill a tape's block, are read over,
-/// as gzip itself does.
+/// The members of a gzip file, one after the other. Skips zero padding after the last one, as gzip does (tapes add it).
 struct Gzip<R> {
     /// The member that is read; `None` at the end.
     member: Option<GzDecoder<R>>,
@@ -81,7 +80,12 @@ impl<R: BufRead> Read for Gzip<R> {
                         padded = true;
                     }
                     (Some(_), false) => break true,
-                    (Some(_), true) => return Err(io::Error::new(io::ErrorKind::InvalidData, "bytes after its end")),
+                    (Some(_), true) => {
+                        return Err(io::Error::new(
+                            io::ErrorKind::InvalidData,
+                            "data after the zero padding at the end of the file",
+                        ));
+                    }
                 }
             };
             let member = self.member.take().filter(|_| next);

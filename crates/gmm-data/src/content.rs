@@ -1,4 +1,4 @@
-//! What a file is whose content or name is that of no table that is read: words for errors.
+//! Recognises files that are not readable tables, by their first bytes or extension, for error messages.
 
 use crate::error::Fault;
 use crate::{Format, Problem};
@@ -6,8 +6,8 @@ use crate::{Format, Problem};
 /// Bytes that tell one kind from another.
 pub(crate) const START: usize = 64;
 
-const ZIP: &str = "a zip archive, as NumPy's npz and Excel's xlsx are: --format npz reads an npz; unpack others, or save the \
-                   table as csv";
+const ZIP: &str =
+    "a zip archive: --format npz reads NumPy's npz; of Excel's xlsx, save the sheet as csv; unpack others first";
 const XZ: &str = "an xz archive: unpack it first (xz -d); gzip and zstd are read as they are";
 const BZIP2: &str = "a bzip2 archive: unpack it first (bzip2 -d); gzip and zstd are read as they are";
 const HTML: &str = "an HTML page, perhaps an error message of the site that it came from: fetch the table itself";
@@ -23,7 +23,12 @@ const KINDS: [(&[u8], Option<Format>, &str); 11] = [
     (b"\x93NUMPY", Some(Format::Npy), "a NumPy array: --format npy reads it"),
     (b"PAR1", Some(Format::Parquet), "a parquet file: --format parquet reads it"),
     (b"ARROW1", Some(Format::Arrow), "an Arrow file: --format arrow reads it"),
-    (b"FEA1", Some(Format::Arrow), "a feather file of version 1: write it again with pyarrow.feather.write_feather"),
+    (
+        b"FEA1",
+        Some(Format::Arrow),
+        "a feather file of version 1: convert it with \
+     pyarrow.feather.write_feather(pyarrow.feather.read_table(old), new), or save it as parquet",
+    ),
     (b"%PDF-", None, "a PDF file"),
 ];
 
@@ -37,7 +42,8 @@ pub(crate) fn of_extension(extension: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether a file begins with these bytes. A column's name may be `PAR1`: what is a word is followed by no text.
+/// Whether a file begins with these bytes. Letters count only if no text follows, because a column may be
+/// named `PAR1`.
 pub(crate) fn begins_with(start: &[u8], magic: &[u8]) -> bool {
     let text = |b: &u8| b.is_ascii_graphic() || b.is_ascii_whitespace();
     start.strip_prefix(magic).is_some_and(|rest| {
@@ -60,7 +66,7 @@ pub(crate) fn of_bytes(start: &[u8]) -> Option<(Option<Format>, &'static str)> {
     })
 }
 
-/// Says of a file that is not what its name or `--format` says what it is, if its first bytes tell.
+/// Names the detected type in the error of a file that is not in the expected format.
 pub(crate) fn explained(fault: Fault, format: Format, start: &[u8]) -> Fault {
     if !matches!(fault.problem, Problem::Corrupt(_)) || format.is_text() {
         return fault;

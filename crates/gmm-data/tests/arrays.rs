@@ -142,7 +142,7 @@ fn a_file_that_is_not_what_its_name_says_is_named_by_its_content() {
     let npz = std::fs::read(golden("several.npz")).unwrap();
     let npy = std::fs::read(golden("f8.npy")).unwrap();
     for (name, bytes, words) in [
-        ("x.npy", &npz[..], "not a NumPy array, but a zip archive, as NumPy's npz"),
+        ("x.npy", &npz[..], "not a NumPy array, but a zip archive: --format npz"),
         ("x.npz", &npy, "not an npz archive, but a NumPy array: --format npy reads it"),
         ("x.parquet", &npy, "not a parquet file, but a NumPy array"),
         ("x.arrow", b"a,b\n1,2\n3,4\n", "not an Arrow file, but text: --format csv"),

@@ -133,7 +133,7 @@ fn a_missing_value_names_line_and_column() {
 #[test]
 fn a_separator_at_the_end_of_each_line_is_named_with_what_leaves_it_out() {
     let advice =
-        |column: &str| format!("a separator at the end of each line makes it: --columns '!{column}' leaves it out");
+        |column: &str| format!("(does each line end with a separator?): use --columns '!{column}' to leave it out");
     for (input, column) in
         [("1,2,\n3,4,\n", "2"), ("a,b,\n1,2,\n3,4,\n", "2"), ("1;2;\n3;4;\n", "2"), ("1\t\n3\t\n", "1")]
     {
@@ -144,10 +144,7 @@ fn a_separator_at_the_end_of_each_line_is_named_with_what_leaves_it_out() {
         assert_eq!(table.n_columns(), if column == "2" { 2 } else { 1 });
     }
     // An empty column that has a name, and a line that has one field too many.
-    check(
-        text("a,b,c\n1,2,\n3,4,\n"),
-        &["line 2, column 2 ('c')", "empty in every row that was looked at: --columns '!c'"],
-    );
+    check(text("a,b,c\n1,2,\n3,4,\n"), &["line 2, column 2 ('c')", "empty in all sampled rows: use --columns '!c'"]);
     check(text("a,b\n1,2,\n3,4,\n"), &["line 2", "3 fields, of which the last is empty", "remove the separator"]);
     // A single gap is a missing value.
     check(text("1,2\n3,\n"), &["line 2, column 1: missing value"]);
@@ -223,7 +220,7 @@ fn zero_bytes_after_gzip_are_read_over_and_other_bytes_are_not() {
         let table = read(&[&first[..], &second, &vec![0; zeros]].concat()).unwrap();
         assert_eq!(rows(&table), [[1.0, 2.0], [3.0, 4.0]], "{zeros}");
     }
-    check(read(&[&first[..], b"\0\0x"].concat()), &["gzip", "bytes after its end"]);
+    check(read(&[&first[..], b"\0\0x"].concat()), &["gzip", "data after the zero padding"]);
     check(read(&[&first[..], b"x,y"].concat()), &["truncated or corrupt: gzip"]);
     check(read(&first[..first.len() - 3]), &["truncated or corrupt"]);
 }

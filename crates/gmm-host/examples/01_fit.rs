@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Checked rows, (272, 2): minutes that an eruption lasts, minutes until the next.
     let data = read_table(DATA, &ReadOptions::default())?.into_dataset()?;
 
-    // `auto` takes a GPU where there is one and this build has the feature `cuda`; else all cores (0).
+    // `auto` takes a GPU where there is one and this build has the feature `cuda`; otherwise the CPU. 0 is all cores.
     let opened = Device::Auto.open(0)?;
     let engine = opened.engine.as_ref();
     println!("engine {}: {}", engine.name(), opened.reason);

@@ -23,6 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ControlFlow::Continue(())
     };
     let options = FitOptions { n_init: 3, ..FitOptions::new(1) };
+    // Called after each EM iteration.
     let every = &mut |_: &gmm_host::Iteration<'_>| ControlFlow::Continue(());
     let candidates = select(&engine, &data, &options, &[1, 2, 3, 4], &kinds, &mut show, every)?;
 

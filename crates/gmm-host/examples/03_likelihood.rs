@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{} evaluations in {:.2} s", side * side, started.elapsed().as_secs_f64());
     println!("best: {short:.3} and {long:.3} minutes, log-likelihood {value:.3}");
 
-    // The naive reference has the last word.
+    // Check the best value against the naive reference.
     let expected = reference::log_densities(&mixture(short, long)?, data.rows().to_f64().view()).sum();
     assert!((value - expected).abs() < 1e-9 * expected.abs(), "{value} {expected}");
     Ok(())

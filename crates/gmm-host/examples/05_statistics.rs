@@ -23,7 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Covariances::Diag(array![[1.0, 100.0], [1.0, 100.0]]),
     )?;
 
-    // Three chunks of rows, each loaded by itself. A shift is the point that is subtracted before anything is squared.
+    // Three chunks of rows, each loaded by itself. A shift is subtracted from the rows
+    // before anything is squared, so that nothing cancels. Chunks may have different shifts.
     let engine = CpuEngine::new(0)?;
     let mut chunks = Vec::new();
     for rows in data.rows().to_f64().axis_chunks_iter(Axis(0), 100) {

@@ -7,9 +7,9 @@
 //!
 //! # GPUs
 //!
-//! The feature `cuda` has the engine of NVIDIA GPUs. Without it the names are the same, [`CudaEngine::new`] returns an error,
-//! and [`Device::Auto`] takes the CPU. A crate outside this workspace that switches it on adds a patch besides, to the manifest
-//! of its own workspace's root, since Cargo does not inherit a dependency's patches:
+//! The feature `cuda` adds the engine for NVIDIA GPUs. Without it the names are the same, [`CudaEngine::new`] returns an error,
+//! and [`Device::Auto`] takes the CPU. Outside this workspace the feature also needs a patch in your workspace's root
+//! `Cargo.toml`, because Cargo ignores the patches of dependencies:
 //!
 //! ```toml
 //! gmm-host = { path = "../gmm-rs/crates/gmm-host", features = ["cuda"] }

@@ -14,8 +14,8 @@ use ndarray::{Array2, ArrayView2};
 use crate::{Engine, Error, Resident, Tuning};
 
 /// What is missing, and how to get it.
-const MISSING: &str = "gmm-host was built without its feature `cuda`: for a GPU, add features = [\"cuda\"] to the dependency \
-                       and the line for [patch.crates-io] that the documentation of gmm-host shows";
+const MISSING: &str = "gmm-host was built without its feature `cuda`: for a GPU, add features = [\"cuda\"] to the dependency, \
+                       and outside of gmm-host's workspace the patch that its README shows";
 
 fn missing() -> Error {
     Error::Device(MISSING.to_owned())
@@ -113,7 +113,7 @@ pub struct DeviceRows {
     pub n: usize,
     /// Columns.
     pub d: usize,
-    /// Of the numbers.
+    /// Precision of the values.
     pub precision: Precision,
     /// The stream on which they are written, where that is known.
     pub stream: Option<u64>,
@@ -130,7 +130,7 @@ impl DeviceData {
         match self.never {}
     }
 
-    /// Of the numbers.
+    /// Precision of the values.
     pub const fn precision(&self) -> Precision {
         match self.never {}
     }
@@ -235,7 +235,7 @@ pub fn cuda_report() -> CudaReport {
     CudaReport { driver: None, library: None, problem: Some(MISSING.to_owned()), visible, devices: Vec::new() }
 }
 
-/// A way to run EM's loop on a GPU, for people.
+/// An EM path on a GPU, described for display.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoopCandidate {
     /// What it is.
@@ -244,7 +244,7 @@ pub struct LoopCandidate {
     pub runs: bool,
     /// Why it would, or why it does not.
     pub reason: String,
-    /// Whether it has fewer digits than the rows.
+    /// Whether it computes in lower precision than the rows.
     pub fast: bool,
 }
 

@@ -10,8 +10,9 @@
 //! **On a GPU** the same function runs once it is part of this crate, since there is no public way to launch a module of
 //! one's own. The steps are:
 //! 1. put body and arguments into a file of `crates/gmm-kernels/src`, and declare them by `kernels!`, as `reduce.rs` does:
-//!    the macro makes the entry points and what the launcher knows of them;
-//! 2. `cargo xtask build-ptx` compiles the modules (it says what it needs), which are committed;
+//!    the macro makes the entry points and what the launcher knows of them. Add the module to `lib.rs` and the kernel to
+//!    the list in `signature.rs`;
+//! 2. run `cargo xtask build-ptx` and commit the PTX. The command names any tool that is missing;
 //! 3. add a safe launch function under `crates/gmm-host/src/cuda/launch`, and call it from the engine.
 
 use gmm_kernels::THREADS;

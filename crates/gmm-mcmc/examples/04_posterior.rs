@@ -25,12 +25,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Four chains start near the fit, each at a point of its own.
     let options = Options { draws: 250, warmup: 250, ..Options::new(Sampler::Nuts) };
-    let near = |chain| starts::about(&fitted.mixture, &target, &mut likelihood, 0, chain);
+    let seed = 0;
+    let near = |chain| starts::about(&fitted.mixture, &target, &mut likelihood, seed, chain);
     let points = (0..options.chains).map(near).collect::<Result<Vec<_>, _>>()?;
     let mut run = Run::new(options, points)?;
     run.go_on(&mut likelihood, &target, &mut |_, _| ControlFlow::Continue(()))?;
 
-    // A mixture has no order of its components: `Pivot` gives all draws the same one.
+    // Labels of components are arbitrary. `Pivot` gives all draws those of the draw with the highest posterior density.
     let posterior = Posterior::new(&run, &target, Relabel::Pivot)?;
     println!("{:<12} {:>8} {:>8} {:>8} {:>8} {:>6}", "", "mean", "sd", "5%", "95%", "r_hat");
     let summary = posterior.summary();

@@ -55,7 +55,8 @@ impl Kept {
         let there = |path: &Path, ways: &str| usage(format!("{} is there already: {ways}", path.display()));
         if args.resume && draws && !kept && !asked_for {
             return usage(format!(
-                "nothing to resume: the run that wrote {} is finished, and its checkpoint {} deleted: use its draws, or begin                  anew without --resume and with --overwrite or another -o (--checkpoint FILE keeps one for more draws)",
+                "nothing to resume: {} exists and there is no checkpoint {}. A finished run deletes its checkpoint. To run again, \
+                 use --overwrite or another -o without --resume. To add draws later, keep a checkpoint with --checkpoint FILE",
                 args.output.display(),
                 path.display()
             ));

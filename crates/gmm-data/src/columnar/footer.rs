@@ -1,5 +1,5 @@
-//! The footer of a Parquet file, before the `parquet` crate parses it: it allocates as many children of a schema's element
-//! as the footer claims, and follows them by recursion.
+//! Checks a Parquet footer before the `parquet` crate parses it. That crate allocates as many children as a schema element
+//! claims, and recurses into them.
 
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::ChunkReader;
@@ -104,7 +104,7 @@ fn walk(thrift: &mut Thrift<'_>, layout: &Layout, wanted: Option<i16>) -> Option
 }
 
 fn check_file_metadata(thrift: &mut Thrift<'_>) -> Result<(), Fault> {
-    let broken = || corrupt("the footer's bytes end too early, or are no Thrift structure");
+    let broken = || corrupt("the footer is truncated, is not valid Thrift, or has a field of the wrong type");
     let (mut id, mut before, mut leaves) = (0, 0, 0);
     while let Some(kind) = thrift.field(&mut id).ok_or_else(broken)? {
         // All writers keep the order, in which nothing but a number comes before the schema.

@@ -33,11 +33,11 @@ impl Sampled {
         }
         let separator = match names {
             Some(names) if !names[column].is_empty() => "",
-            _ => ", as a separator at the end of each line makes it",
+            _ => " (does each line end with a separator?)",
         };
         let word = column_word(names, column);
         Problem::Text(format!(
-            "the last column is empty in every row that was looked at{separator}: --columns '!{word}' leaves it out"
+            "the last column is empty in all sampled rows{separator}: use --columns '!{word}' to leave it out"
         ))
     }
 
