@@ -52,7 +52,9 @@ impl Format {
             "parquet" | "pq" => Ok(Self::Parquet),
             "arrow" | "ipc" | "feather" | "arrows" => Ok(Self::Arrow),
             other => Err(match content::of_extension(other) {
-                Some(what) => Problem::Text(format!("not a table, but {what}")),
+                Some(what) => Problem::Text(format!(
+                    "by its name {what}; if it is a table all the same, name the format by --format"
+                )),
                 None => Problem::Extension { extension: crate::error::one_line(other), choices: READABLE },
             }),
         }

@@ -137,7 +137,7 @@ fn a_separator_at_the_end_of_each_line_is_named_with_what_leaves_it_out() {
     for (input, column) in
         [("1,2,\n3,4,\n", "2"), ("a,b,\n1,2,\n3,4,\n", "2"), ("1;2;\n3;4;\n", "2"), ("1\t\n3\t\n", "1")]
     {
-        check(text(input), &["the last column is empty in every row", &advice(column)]);
+        check(text(input), &["the last column is empty in all sampled rows", &advice(column)]);
         let word = format!("!{column}");
         let table = read_stream(input.as_bytes(), "input", &WITH(&[&word])).unwrap();
         assert_eq!(table.matrix.at(1, 0), 3.0, "{input:?}");
@@ -201,7 +201,7 @@ fn archives_that_are_not_unpacked_are_named_by_extension_whatever_they_hold() {
         let path = folder.path().join(name);
         for content in [&b""[..], b"BZ", b"1,2\n"] {
             std::fs::write(&path, content).unwrap();
-            check(read_table(&path, &ReadOptions::default()), &[name, "not a table, but a", word]);
+            check(read_table(&path, &ReadOptions::default()), &[name, "by its name a", word, "--format"]);
         }
     }
 }
@@ -223,6 +223,23 @@ fn zero_bytes_after_gzip_are_read_over_and_other_bytes_are_not() {
     check(read(&[&first[..], b"\0\0x"].concat()), &["gzip", "data after the zero padding"]);
     check(read(&[&first[..], b"x,y"].concat()), &["truncated or corrupt: gzip"]);
     check(read(&first[..first.len() - 3]), &["truncated or corrupt"]);
+}
+
+#[test]
+fn a_number_beyond_the_range_is_refused_and_an_infinity_is_read() {
+    for number in ["1e400", "-1e999"] {
+        check(text(&format!("a,b\n1,2\n3,{number}\n")), &["line 3, column 1 ('b')", number, "beyond float64's range"]);
+    }
+    assert_eq!(rows(&text("a\ninf\n-inf\n").unwrap()), [[f64::INFINITY], [f64::NEG_INFINITY]]);
+}
+
+#[test]
+fn a_line_sep_with_what_cannot_separate_is_a_name() {
+    for first in ["sep=e", "sep=1", "sep=."] {
+        let table = text(&format!("{first}\n1e5\n2e7\n")).unwrap();
+        assert_eq!((rows(&table), table.names), (vec![vec![1e5], vec![2e7]], Some(vec![first.to_owned()])));
+    }
+    assert_eq!(rows(&text("sep=|\na|b\n1|2\n").unwrap()), [[1.0, 2.0]]);
 }
 
 #[test]
@@ -250,6 +267,13 @@ fn names_that_are_the_first_bytes_of_another_format_are_names() {
     ] {
         let mut table = text("a,b\n1,2\n3,4\n").unwrap();
         table.names = Some(vec![name.to_owned(), "b".to_owned()]);
+        let mut out = Vec::new();
+        write_csv(&mut out, &table).unwrap();
+        assert_eq!(text(std::str::from_utf8(&out).unwrap()).unwrap(), table, "{name}");
+    }
+    for name in ["NA", "?", "null"] {
+        let mut table = text("a\n1\n3\n").unwrap();
+        table.names = Some(vec![name.to_owned()]);
         let mut out = Vec::new();
         write_csv(&mut out, &table).unwrap();
         assert_eq!(text(std::str::from_utf8(&out).unwrap()).unwrap(), table, "{name}");

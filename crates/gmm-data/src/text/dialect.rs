@@ -22,7 +22,10 @@ pub(super) fn excel_separator(line: &[u8]) -> Option<Separator> {
         plain => plain,
     };
     match inner {
-        [s, e, p, b'=', separator] if [*s, *e, *p].eq_ignore_ascii_case(b"sep") => Some(Separator::Byte(*separator)),
+        // What `--separator` refuses is a name here: a digit would split numbers.
+        [s, e, p, b'=', separator] if [*s, *e, *p].eq_ignore_ascii_case(b"sep") => {
+            std::str::from_utf8(&[*separator]).ok()?.parse().ok()
+        }
         _ => None,
     }
 }

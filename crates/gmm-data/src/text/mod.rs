@@ -34,7 +34,7 @@ impl std::str::FromStr for Separator {
             _ => match text.as_bytes() {
                 // What is part of numbers, and what has another meaning, separates nothing.
                 &[b] if b.is_ascii() && !b.is_ascii_alphanumeric() && !b"\"'.+-#\r\n\0".contains(&b) => b,
-                _ => return Err("it must be one character, such as ',' ';' '|' or ':', or tab or blank".to_owned()),
+                _ => return Err("it must be one character, such as ',' ';' '|' or ':', but no letter, digit, quote or one of . + - #; or tab or blank".to_owned()),
             },
         };
         Ok(Self::Byte(byte))

@@ -28,6 +28,9 @@ pub(super) fn number(field: &[u8], notation: Notation) -> Result<f64, Problem> {
         _ => plain(field),
     };
     match parsed {
+        Some(value) if value.is_infinite() && field.iter().any(u8::is_ascii_digit) => {
+            Err(Problem::Text(format!("'{}' is beyond float64's range of 1.8e308", cut(field))))
+        }
         Some(value) => Ok(value),
         None if is_missing(field) => Err(Problem::Missing),
         None => Err(Problem::NotNumber { text: cut(field) }),
@@ -77,7 +80,7 @@ pub(super) fn with_comma(field: &[u8]) -> Option<f64> {
 }
 
 /// The words of R, pandas, SQL and Excel for nothing.
-fn is_missing(field: &[u8]) -> bool {
+pub(super) fn is_missing(field: &[u8]) -> bool {
     matches!(
         field,
         b"" | b"NA" | b"N/A" | b"n/a" | b"NULL" | b"null" | b"None" | b"<NA>" | b"?" | b"#N/A" | b"#NA" | b"#N/A N/A"

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use gmm_model::Matrix;
 
+use super::number::is_missing;
 use crate::compressed::Compression;
 use crate::{Column, Table, content};
 
@@ -67,7 +68,7 @@ fn quote(name: &str, separator: char, always: bool) -> Cow<'_, str> {
     // So would what begins with another format's first bytes.
     let start = name.trim_start().as_bytes();
     let other = content::of_bytes(start).is_some() || Compression::of_bytes(start).is_some();
-    let marked = other || name.starts_with(['\u{feff}', '#']);
+    let marked = other || is_missing(name.as_bytes()) || name.starts_with(['\u{feff}', '#']);
     if always || marked || name.contains([separator, '"', '\n', '\r', ';', '\t', ',', '|']) || name.trim() != name {
         return Cow::Owned(format!("\"{}\"", name.replace('"', "\"\"")));
     }
