@@ -25,6 +25,7 @@ mod cpu;
 #[cfg_attr(not(feature = "cuda"), path = "no_cuda.rs")]
 mod cuda;
 mod data;
+mod described;
 mod device;
 mod em;
 mod engine;
@@ -47,11 +48,9 @@ mod tuning;
 mod wrapped;
 
 pub use cpu::CpuEngine;
-pub use cuda::{
-    CudaDevice, CudaEngine, CudaReport, DeviceColumn, DeviceData, DeviceRows, LoopCandidate, UploadRates, cuda_report,
-    loop_candidates,
-};
+pub use cuda::{CudaEngine, DeviceColumn, DeviceData, DeviceRows, UploadRates, cuda_report, loop_candidates};
 pub use data::Data;
+pub use described::{CudaDevice, CudaReport, LoopCandidate};
 pub use device::{Device, Opened};
 pub use em::{EmOptions, EmRun, Iteration, Observer, OnDevice, run as run_em};
 pub use engine::{DISTANCE_ROWS, Engine, Evaluation, FillResponsibilities, Resident, Wanted};

@@ -5,12 +5,12 @@
 //! that would use them.
 
 use std::convert::Infallible;
-use std::fmt;
 use std::path::PathBuf;
 
 use gmm_model::{CovarianceType, Dataset, Matrix, Precision};
 use ndarray::{Array2, ArrayView2};
 
+use crate::described::{CudaReport, LoopCandidate};
 use crate::{Engine, Error, Resident, Tuning};
 
 /// What is missing, and how to get it.
@@ -183,75 +183,10 @@ pub struct UploadRates {
     pub pageable: f64,
 }
 
-/// What there is to compute on, and what is missing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CudaReport {
-    /// The driver's version: not asked for in this build.
-    pub driver: Option<String>,
-    /// Where the driver's library was found: not looked for in this build.
-    pub library: Option<String>,
-    /// Why no device can be used, and what to do about it.
-    pub problem: Option<String>,
-    /// The value of `CUDA_VISIBLE_DEVICES`, which hides devices.
-    pub visible: Option<String>,
-    /// All visible devices: none in this build.
-    pub devices: Vec<CudaDevice>,
-}
-
-/// One device of a [`CudaReport`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CudaDevice {
-    /// What to write after `cuda:`.
-    pub ordinal: usize,
-    /// The maker's name.
-    pub name: String,
-    /// Compute capability: 9.0 is Hopper.
-    pub capability: (u32, u32),
-    /// Bytes of memory.
-    pub memory_total: u64,
-    /// Bytes that are free; `None` where the device cannot be opened.
-    pub memory_free: Option<u64>,
-    /// The kernel module that would be loaded: `sm_90a`.
-    pub module: Option<String>,
-    /// Why this module, or why none.
-    pub reason: String,
-}
-
-impl fmt::Display for CudaReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.problem.iter().try_for_each(|problem| writeln!(f, "missing: {problem}"))
-    }
-}
-
-impl fmt::Display for CudaDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cuda:{}: {}", self.ordinal, self.name)
-    }
-}
-
 /// Looks for no devices, and says why.
 pub fn cuda_report() -> CudaReport {
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     CudaReport { driver: None, library: None, problem: Some(MISSING.to_owned()), visible, devices: Vec::new() }
-}
-
-/// An EM path on a GPU, described for display.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LoopCandidate {
-    /// What it is.
-    pub name: &'static str,
-    /// Whether it is the one that runs.
-    pub runs: bool,
-    /// Why it would, or why it does not.
-    pub reason: String,
-    /// Whether it computes in lower precision than the rows.
-    pub fast: bool,
-}
-
-impl fmt::Display for LoopCandidate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", if self.runs { "*" } else { "-" }, self.name, self.reason)
-    }
 }
 
 /// The ways to run EM on a GPU: this build has none.

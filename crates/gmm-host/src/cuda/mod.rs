@@ -70,10 +70,10 @@ use rows::CudaRows;
 
 pub use columns::DeviceColumn;
 pub use foreign::{DeviceData, DeviceRows};
-pub use report::{CudaDevice, CudaReport, cuda_report};
+pub use report::cuda_report;
 pub use staging::UploadRates;
 pub(crate) use upload::Number;
-pub use ways::{LoopCandidate, loop_candidates};
+pub use ways::loop_candidates;
 
 /// One NVIDIA GPU. Clones share its context and kernels.
 ///

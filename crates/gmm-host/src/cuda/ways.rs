@@ -1,7 +1,5 @@
 //! Ways to run EM's loop over a shape: which there are, which would run, and why not the others.
 
-use std::fmt;
-
 use gmm_kernels::Real;
 use gmm_kernels::fused::halves::Halves;
 use gmm_kernels::fused::large::{self, Large};
@@ -17,6 +15,7 @@ use super::plan::{Forced, Limits, LoopKernels};
 use super::shape::Shape;
 use super::{CudaEngine, Gpu};
 use crate::Error;
+use crate::described::LoopCandidate;
 
 /// A way to run the loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -205,25 +204,6 @@ pub(super) fn consider<T: Real>(
     ways.push((Way::Large(of), loops.or_else(why_not)));
     ways.push((Way::Host, None));
     ways
-}
-
-/// A way to run EM's loop on a GPU, for people.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LoopCandidate {
-    /// What it is.
-    pub name: &'static str,
-    /// Whether it is the one that runs.
-    pub runs: bool,
-    /// Why it would, or why it does not.
-    pub reason: String,
-    /// Whether it has fewer digits than the rows.
-    pub fast: bool,
-}
-
-impl fmt::Display for LoopCandidate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", if self.runs { "*" } else { "-" }, self.name, self.reason)
-    }
 }
 
 /// The ways to run EM over `shape`, `n` rows of `d` columns with `k` components, on `engine`, or, without one, on an H200; best
