@@ -155,3 +155,18 @@ fn picked<T: Copy + Into<f64>>(numbers: &[T], d: usize, rows: &[usize]) -> Array
     rows.iter().for_each(|&row| out.extend(numbers[row * d..][..d].iter().map(|&v| v.into())));
     Array2::from_shape_vec((rows.len(), d), out).expect("d numbers of each row")
 }
+
+/// Rows, `(n, d)` in row-major order and one behind the other, in the memory of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceRows {
+    /// Where the first number is.
+    pub address: u64,
+    /// Rows.
+    pub n: usize,
+    /// Columns.
+    pub d: usize,
+    /// Precision of the values.
+    pub precision: Precision,
+    /// The stream on which they are written, where that is known: work that is on it is waited for.
+    pub stream: Option<u64>,
+}

@@ -48,8 +48,8 @@ mod tuning;
 mod wrapped;
 
 pub use cpu::CpuEngine;
-pub use cuda::{CudaEngine, DeviceColumn, DeviceData, DeviceRows, UploadRates, cuda_report, loop_candidates};
-pub use data::Data;
+pub use cuda::{CudaEngine, DeviceColumn, DeviceData, UploadRates, cuda_report, loop_candidates};
+pub use data::{Data, DeviceRows};
 pub use described::{CudaDevice, CudaReport, LoopCandidate};
 pub use device::{Device, Opened};
 pub use em::{EmOptions, EmRun, Iteration, Observer, OnDevice, run as run_em};

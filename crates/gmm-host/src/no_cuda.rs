@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use gmm_model::{CovarianceType, Dataset, Matrix, Precision};
 use ndarray::{Array2, ArrayView2};
 
+use crate::data::DeviceRows;
 use crate::described::{CudaReport, LoopCandidate};
 use crate::{Engine, Error, Resident, Tuning};
 
@@ -102,21 +103,6 @@ impl Engine for CudaEngine {
     fn load(&self, _data: &Dataset, _precision: Precision, _shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
         match self.never {}
     }
-}
-
-/// Rows, `(n, d)` in row-major order and one behind the other, in the memory of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceRows {
-    /// Where the first number is.
-    pub address: u64,
-    /// Rows.
-    pub n: usize,
-    /// Columns.
-    pub d: usize,
-    /// Precision of the values.
-    pub precision: Precision,
-    /// The stream on which they are written, where that is known.
-    pub stream: Option<u64>,
 }
 
 /// Rows of another library on a GPU: none in this build.

@@ -18,24 +18,10 @@ use super::launch::Launcher;
 use super::plan::Forced;
 use super::rows::CudaRows;
 use super::upload::{Number, weights as upload_weights};
+use crate::data::DeviceRows;
 use crate::engine::{DISTANCE_ROWS, check_features};
 use crate::hold::too_far;
 use crate::{Error, Resident};
-
-/// Rows, `(n, d)` in row-major order and one behind the other, in the memory of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceRows {
-    /// Where the first number is.
-    pub address: u64,
-    /// Rows.
-    pub n: usize,
-    /// Columns.
-    pub d: usize,
-    /// Of the numbers.
-    pub precision: Precision,
-    /// The stream on which they are written, where that is known: work that is on it is waited for.
-    pub stream: Option<u64>,
-}
 
 impl DeviceRows {
     pub(super) fn number_bytes(&self) -> usize {

@@ -69,7 +69,7 @@ use products::CudaMultiplier;
 use rows::CudaRows;
 
 pub use columns::DeviceColumn;
-pub use foreign::{DeviceData, DeviceRows};
+pub use foreign::DeviceData;
 pub use report::cuda_report;
 pub use staging::UploadRates;
 pub(crate) use upload::Number;

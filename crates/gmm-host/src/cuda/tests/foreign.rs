@@ -5,6 +5,7 @@ use gmm_model::DataError;
 
 use super::queue::Queue;
 use super::*;
+use crate::data::DeviceRows;
 use crate::{FitOptions, Init, Wanted, fit_observed};
 
 /// Rows in device memory that is not the engine's own, and their description.
