@@ -78,9 +78,13 @@ fn row_09_not_a_number_is_reported_with_row_and_column() {
 
 #[test]
 fn row_10_infinities_are_reported_with_row_and_column() {
-    for (word, shown) in [("inf", "inf"), ("-Infinity", "-inf"), ("1e999", "inf")] {
+    for (word, problem) in [
+        ("inf", "row 1, column 0 is inf"),
+        ("-Infinity", "row 1, column 0 is -inf"),
+        ("1e999", "line 3, column 0 ('a'): '1e999' is beyond float64's range"),
+    ] {
         let folder = Folder::with("x.csv", &format!("a,b\n1,2\n{word},3\n"));
-        folder.refuses("fit x.csv -k 1 -o m.json", 3, &["x.csv", "'a'", &format!("row 1, column 0 is {shown}")]);
+        folder.refuses("fit x.csv -k 1 -o m.json", 3, &["x.csv", "'a'", problem]);
     }
 }
 
