@@ -59,7 +59,7 @@ fn device_time(run: &EmRun) -> Option<Duration> {
 /// all, `device and host` where it went on.
 pub(crate) fn way(run: &EmRun) -> &'static str {
     match run.on_device {
-        Some(on) if on.iterations == run.iterations => on.way,
+        Some(on) if on.iterations == run.iterations => on.path,
         Some(_) => "device and host",
         None => "host",
     }

@@ -52,7 +52,7 @@ impl Task for Em {
         row.first_ms = ms(first);
         row.iterations = Some(fitted.summary.iterations);
         row.log_likelihood = fitted.summary.trace.last().and_then(|value| digits(*value, 12));
-        row.way = fitted.on_device.map_or("", |on| on.way).to_owned();
+        row.way = fitted.on_device.map_or("", |on| on.path).to_owned();
         if first > LONG {
             fits.keep(first, &fitted);
         } else {

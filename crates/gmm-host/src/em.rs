@@ -101,7 +101,7 @@ pub struct OnDevice {
     /// Iterations.
     pub iterations: usize,
     /// How the last of them ran, in the words of [`loop_candidates`](crate::loop_candidates).
-    pub way: &'static str,
+    pub path: &'static str,
     /// From the first kernel to the last, the host's looks left out.
     pub time: Duration,
 }
@@ -110,9 +110,9 @@ impl fmt::Display for OnDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} iterations on the device, way {}, {:.1} ms",
+            "{} iterations on the device, path {}, {:.1} ms",
             self.iterations,
-            self.way,
+            self.path,
             1e3 * self.time.as_secs_f64()
         )
     }

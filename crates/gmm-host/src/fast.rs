@@ -6,15 +6,11 @@ use std::ops::ControlFlow;
 use gmm_model::{Covariances, Mixture};
 
 use crate::em::{self, EmOptions};
-use crate::{Error, Resident};
+use crate::{Error, Resident, path_names};
 
-/// The words for the ways that have fewer digits, in those of [`loop_candidates`](crate::loop_candidates).
-pub(crate) const HEADS: &str = "heads";
-pub(crate) const WARPGROUPS: &str = "warpgroups";
-
-/// Whether the way of this name has fewer digits.
-pub(crate) fn is_fast(way: &str) -> bool {
-    [HEADS, WARPGROUPS].contains(&way)
+/// Whether the path of this name computes with fewer bits than the rows have: with `fp16` operands that are not split.
+pub(crate) fn is_fast(path: &str) -> bool {
+    [path_names::CHUNKED_FP16, path_names::WGMMA_FP16].contains(&path)
 }
 
 /// How far one iteration with fewer digits is from the same with all of them, from the fitted mixture over all rows; NaN where
@@ -63,7 +59,7 @@ pub fn loss(rows: &mut dyn Resident, fitted: &Mixture, options: &EmOptions) -> R
         }
         (Err(error), _) | (_, Err(error)) => return Err(error),
     };
-    if fast.on_device.is_none_or(|on| !is_fast(on.way)) {
+    if fast.on_device.is_none_or(|on| !is_fast(on.path)) {
         return Ok(None);
     }
     let (a, b) = (&fast.mixture, &accurate.mixture);

@@ -236,7 +236,9 @@ fn fit_data(
     let (best, empty_at_start) = best_run(rows.as_mut(), data, &at, options, precision, observer)?;
     let on_device = best.on_device;
     let fast = match on_device {
-        Some(on) if fast::is_fast(on.way) => fast::loss(rows.as_mut(), &best.mixture, &em_options(options, precision))?,
+        Some(on) if fast::is_fast(on.path) => {
+            fast::loss(rows.as_mut(), &best.mixture, &em_options(options, precision))?
+        }
         _ => None,
     };
     // Held about a median of the mixture's means as every later evaluation holds them: the saved model scores these data

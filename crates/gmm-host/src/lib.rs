@@ -37,6 +37,7 @@ mod hold;
 pub mod init;
 mod likelihood;
 pub mod memory;
+mod path_names;
 pub mod products;
 mod reference;
 mod sample;

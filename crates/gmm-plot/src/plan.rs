@@ -126,11 +126,14 @@ fn key_width(name: &str, what: &str) -> f64 {
     CELL.0 + 8.0 + font::width(&key(name, what), TEXT)
 }
 
-/// For each name its first letters, as many as tell it from the others, three at most.
+/// For each name some of its letters, as many as tell it from the others, three at most: its first, then that of its second word,
+/// or its second, and its last.
 pub(crate) fn letters(names: &[&str]) -> Vec<String> {
     // The first as a capital: an l alone could be a line.
     let first = |name: &str, n: usize| {
-        let mut letters = name.chars().take(n);
+        let second = name.find('-').map_or(1, |dash| dash + 1);
+        let mut letters =
+            [name.chars().next(), name.chars().nth(second), name.chars().last()].into_iter().flatten().take(n);
         letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect::<String>()
     };
     let differ = |n: &usize| (0..names.len()).all(|i| (0..i).all(|j| first(names[i], *n) != first(names[j], *n)));
@@ -150,5 +153,8 @@ mod tests {
     #[test]
     fn ways_have_letters_that_differ() {
         assert_eq!(letters(&["fused", "narrow", "halves", "host", "large"]), ["F", "N", "Ha", "Ho", "L"]);
+        let paths = ["small-d", "fused", "chunked-split-fp16", "chunked-f64", "wgmma-split-fp16", "host"];
+        assert_eq!(letters(&paths), ["S", "F", "Cs", "Cf", "W", "H"]);
+        assert_eq!(letters(&["chunked-fp16", "chunked-f64"]), ["Cf6", "Cf4"]);
     }
 }

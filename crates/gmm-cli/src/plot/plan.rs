@@ -59,10 +59,10 @@ const MOST: usize = 64;
 /// What the planner's names stand for, quickest to start first.
 const LEGEND: [(&str, &str); 6] = [
     ("fused", "one kernel a pass, all sums in registers"),
-    ("narrow", "one kernel a pass, a warp its own components"),
-    ("halves", "two kernels a chunk of rows, products of half-precision pairs"),
-    ("wide-halves", "three kernels a chunk of rows, such products by warpgroups"),
-    ("large", "two kernels a chunk of rows, products on f64 tensor cores"),
+    ("small-d", "one kernel a pass, a warp its own components"),
+    ("chunked-split-fp16", "two kernels a chunk of rows, products of half-precision pairs"),
+    ("wgmma-split-fp16", "three kernels a chunk of rows, such products by warpgroups"),
+    ("chunked-f64", "two kernels a chunk of rows, products on f64 tensor cores"),
     ("host", "pass by pass, M-step on the host"),
 ];
 

@@ -1,79 +1,57 @@
-//! The GPU engine: the kernels of `gmm-kernels`, launched through cust, over rows that stay on the device.
+//! The GPU engine: the kernels of `gmm-kernels`, launched through cust, over rows that stay on the device. The only place that knows
+//! cust.
 //!
-//! This is the only place that knows cust. [`driver`] is the floor: the driver's functions, opened at run time, which
-//! tests replace. [`report`] lists devices, [`device`] opens one, [`ptx`] chooses the module, of which [`loading`]
-//! loads kernels, [`plan`] the variant and the grids. [`workspace`] states what memory a pass needs, in [`buffers`]
-//! that come from a [`pool`], as do the streams of [`queue`]. [`rows`] are what lies on the device; [`upload`] brings
-//! them through [`staging`]'s pinned chunks, or [`source`] as they are where they are few or are to be moved;
-//! [`foreign`] takes those in that lie there already, of which [`brought`] shows some to the host. [`launch`] has one
-//! safe function per kernel, from which [`passes`] are put together, [`em`] EM's loop, whose kernels [`ways`] chooses,
-//! or [`tune`] by timing them, [`seeding`] what k-means++ asks, [`lloyd`] Lloyd's iterations, [`scores`] likelihoods of
-//! many mixtures, and [`expectation`] the pass of a gradient, both from coefficients that [`expand`] makes, [`columns`]
-//! those of one component each, which stay; [`resident`] is their face. [`products`] has nothing to do with rows: matrices that stay, and what is multiplied by
-//! them.
+//! Folders, from the ground up; each imports from those above it in this list alone, which a test checks:
+//!
+//! | folder | what it holds |
+//! |---|---|
+//! | [`number`], [`shape`] | the two types of numbers, and the shape of a problem |
+//! | [`driver`] | the driver's functions, opened at run time, a device, its streams, memory and kernels |
+//! | [`launch`] | one safe function per kernel, and the plan of a pass |
+//! | [`rows`] | resident rows: how they come, and the passes over them that the host puts together |
+//! | [`em`] | EM's loop on the device, and its paths |
+//! | [`seeding`] | k-means++ and Lloyd's iterations |
+//! | [`log_likelihood`] | likelihoods of many mixtures, gradients, columns of one component each |
+//! | [`products`] | matrices that stay, and what is multiplied by them; nothing to do with rows |
+//! | [`tune`] | EM paths timed over the rows at hand |
+//! | [`resident`] | all of these as the engines' trait has them |
 
-mod alone;
-mod arena;
-mod blocks;
-mod brought;
-mod buffers;
-mod columns;
-mod device;
-mod digits;
 mod driver;
 mod em;
-mod expand;
-mod expectation;
-#[cfg(test)]
-mod fake;
-mod fault;
-mod foreign;
 mod launch;
-mod lloyd;
-mod loading;
-mod packing;
-mod parameters;
-mod passes;
-mod plan;
-mod pool;
+mod log_likelihood;
+mod number;
 pub(crate) mod products;
-mod ptx;
-mod queue;
-mod report;
 mod resident;
 mod rows;
-mod scores;
 mod seeding;
 mod shape;
-mod slices;
-mod source;
-mod staging;
 #[cfg(test)]
 mod tests;
 mod tune;
-mod upload;
-mod ways;
-mod workspace;
 
 use std::sync::Arc;
 
-use gmm_model::{Dataset, Precision, PrecisionMixture};
+use gmm_model::{CovarianceType, Dataset, Precision, PrecisionMixture};
 
 use crate::cpu::few;
+use crate::data::DeviceRows;
+use crate::described::LoopCandidate;
 use crate::engine::check_features;
 use crate::products::{Kind, Multiplier};
-use crate::{Engine, Error, Evaluation, Resident, Wanted};
-use device::Gpu;
-use plan::Forced;
+use crate::{Engine, Error, Evaluation, Resident, Tuning, Wanted};
+use driver::device::Gpu;
+use driver::{ptx, staging};
+use launch::plan::Forced;
 use products::CudaMultiplier;
-use rows::CudaRows;
+use resident::CudaResident;
+use shape::Shape;
 
-pub use columns::DeviceColumn;
-pub use foreign::DeviceData;
-pub use report::cuda_report;
-pub use staging::UploadRates;
-pub(crate) use upload::Number;
-pub use ways::loop_candidates;
+pub use driver::report::cuda_report;
+pub use driver::staging::UploadRates;
+pub use log_likelihood::columns::DeviceColumn;
+pub(crate) use number::Number;
+pub use rows::device_input::DeviceData;
 
 /// One NVIDIA GPU. Clones share its context and kernels.
 ///
@@ -134,6 +112,57 @@ impl CudaEngine {
     pub fn upload_rates(&self, bytes: usize) -> Result<UploadRates, Error> {
         staging::rates(&self.gpu, bytes)
     }
+
+    /// Rows on this engine's device, to be read from there: to fit, to evaluate, to take the likelihood of. All work that
+    /// the process has put on the device until now is waited for.
+    ///
+    /// # Safety
+    /// `rows` are numbers that this process may read, and nobody writes to them or frees them as long as the result lives.
+    /// Work that writes them is done, or was put on a stream of the device's primary context or on the one that `rows`
+    /// names.
+    ///
+    /// # Errors
+    /// [`Error::Data`] for no rows, and for weights as [`Dataset::with_weights`](gmm_model::Dataset::with_weights) refuses
+    /// them; [`Error::Option`] where `rows` lie on another device, or on none; [`Error::Device`].
+    pub unsafe fn device_data(&self, rows: DeviceRows, weights: Option<Vec<f64>>) -> Result<DeviceData, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { DeviceData::new(&self.gpu, rows, weights) }
+    }
+
+    /// Where fits with [`autotune`](crate::FitOptions::autotune) keep what they find: `autotune.json` in `GMM_CACHE_DIR`, or
+    /// in the folder `gmm` of the user's cache folder; none where there is no such folder.
+    pub fn tuning_file() -> Option<std::path::PathBuf> {
+        tune::file()
+    }
+
+    /// What that file has for `n` rows of `d` columns and `k` components, `(n, d, k)`, all of weight 1: with autotune fits of such
+    /// a shape begin so. None where none was timed.
+    ///
+    /// # Errors
+    /// As for [`loop_candidates`].
+    pub fn kept_tuning(
+        &self,
+        kind: CovarianceType,
+        precision: Precision,
+        shape: (usize, usize, usize),
+    ) -> Result<Option<Tuning>, Error> {
+        Ok(tune::kept(&self.gpu, &Shape::new(kind, precision, shape)?))
+    }
+}
+
+/// The EM paths for `shape`, `n` rows of `d` columns with `k` components, `(n, d, k)`, on `engine`, or, without one, on an H200; best
+/// first. One of them runs. Nothing is launched. `fast`: as [`FitOptions::fast`](crate::FitOptions::fast).
+///
+/// # Errors
+/// [`Error::Option`] where `GMM_PLAN` says what cannot be, or a number is beyond what the kernels count with.
+pub fn loop_candidates(
+    engine: Option<&CudaEngine>,
+    kind: CovarianceType,
+    precision: Precision,
+    shape: (usize, usize, usize),
+    fast: bool,
+) -> Result<Vec<LoopCandidate>, Error> {
+    em::select::described(engine.map(|engine| &*engine.gpu), Shape::new(kind, precision, shape)?, fast)
 }
 
 impl CudaEngine {
@@ -147,8 +176,8 @@ impl CudaEngine {
         check_features(data.n_features(), shift.len())?;
         let (gpu, forced) = (self.gpu.clone(), Forced::from_environment()?);
         Ok(match precision {
-            Precision::F32 => Box::new(CudaRows::<f32>::load(gpu, data, precision, shift, forced, to_move)?),
-            Precision::F64 => Box::new(CudaRows::<f64>::load(gpu, data, precision, shift, forced, to_move)?),
+            Precision::F32 => Box::new(CudaResident::<f32>::load(gpu, data, precision, shift, forced, to_move)?),
+            Precision::F64 => Box::new(CudaResident::<f64>::load(gpu, data, precision, shift, forced, to_move)?),
         })
     }
 }
@@ -202,6 +231,12 @@ impl Engine for CudaEngine {
         shift: &[f64],
         limit: Option<f64>,
     ) -> Result<Box<dyn Resident>, Error> {
-        self.load_device_data(data, precision, shift, limit)
+        check_features(data.dim().1, shift.len())?;
+        data.check_on(&self.gpu)?;
+        let (gpu, forced) = (self.gpu.clone(), Forced::from_environment()?);
+        Ok(match precision {
+            Precision::F32 => Box::new(CudaResident::<f32>::from_device(gpu, data, precision, shift, limit, forced)?),
+            Precision::F64 => Box::new(CudaResident::<f64>::from_device(gpu, data, precision, shift, limit, forced)?),
+        })
     }
 }

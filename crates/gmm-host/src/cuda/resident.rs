@@ -1,40 +1,115 @@
-//! Resident rows as the engines' trait has them.
+//! Rows on a device with everything that works on them, as the engines' trait has it.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use gmm_model::{CovarianceType, FactorShape, Mixture, PrecisionMixture, Statistics};
+use gmm_model::{CovarianceType, Dataset, FactorShape, Mixture, Precision, PrecisionMixture, Statistics};
 use ndarray::{Array2, ArrayView2, ArrayView3};
 
-use super::columns::DeviceColumn;
-use super::rows::CudaRows;
-use super::upload::Number;
+use super::driver::device::Gpu;
+use super::em::Loop;
+use super::launch::plan::Forced;
+use super::log_likelihood::Likelihoods;
+use super::log_likelihood::columns::DeviceColumn;
+use super::number::Number;
+use super::rows::Rows;
+use super::rows::device_input::DeviceData;
+use super::seeding::Seeding;
+use super::seeding::lloyd::Lloyd;
+use super::tune;
 use crate::em::{EmOptions, EmRun};
 use crate::engine::check_features;
 use crate::init::{LloydPasses, RowDraw, WeighedRows, lloyd_pass};
 use crate::{Error, Evaluation, FillResponsibilities, Resident, Wanted};
 
-impl<T: Number> Resident for CudaRows<T> {
+/// Rows, and the memory of what works on them.
+pub(crate) struct CudaResident<T: Number> {
+    pub(crate) em: Loop,
+    pub(crate) seeding: Seeding<T>,
+    pub(crate) lloyd: Lloyd,
+    pub(crate) likelihoods: Likelihoods,
+    /// Last, so that the context outlives what belongs to it.
+    pub(crate) rows: Rows<T>,
+}
+
+impl<T: Number> CudaResident<T> {
+    fn of(rows: Rows<T>) -> Self {
+        let (em, seeding, lloyd) = (Loop::empty(), Seeding::empty(), Lloyd::empty());
+        Self { em, seeding, lloyd, likelihoods: Likelihoods::empty(), rows }
+    }
+
+    /// See [`Rows::load`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn load(
+        gpu: Arc<Gpu>,
+        data: &Dataset,
+        precision: Precision,
+        shift: &[f64],
+        forced: Forced,
+        to_move: bool,
+    ) -> Result<Self, Error> {
+        Rows::load(gpu, data, precision, shift, forced, to_move).map(Self::of)
+    }
+
+    /// See [`Rows::from_device`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn from_device(
+        gpu: Arc<Gpu>,
+        data: &DeviceData,
+        precision: Precision,
+        shift: &[f64],
+        limit: Option<f64>,
+        forced: Forced,
+    ) -> Result<Self, Error> {
+        let mut distances = |rows: &mut Rows<T>, centre: &[f64]| {
+            let mut seeding = Seeding::empty();
+            let sums = rows.run(|rows| seeding.add_centre(rows, centre));
+            seeding.forget(rows);
+            sums
+        };
+        Rows::from_device(gpu, data, precision, shift, limit, forced, &mut distances).map(Self::of)
+    }
+}
+
+impl<T: Number> Drop for CudaResident<T> {
+    fn drop(&mut self) {
+        self.rows.come_to_rest();
+    }
+}
+
+impl<T: Number> Resident for CudaResident<T> {
     fn dim(&self) -> (usize, usize) {
-        (self.n, self.d)
+        (self.rows.n, self.rows.d)
     }
 
     fn hold_about(&mut self, shift: &[f64]) -> Result<bool, Error> {
-        check_features(self.d, shift.len())?;
-        self.run(|rows| rows.hold_about_here(shift))
+        check_features(self.rows.d, shift.len())?;
+        let moved = self.rows.run(|rows| rows.hold_about_here(shift))?;
+        if moved {
+            self.em = Loop::empty();
+            self.seeding.clear();
+            self.lloyd.forget();
+            self.likelihoods.forget();
+        }
+        Ok(moved)
     }
 
     fn sample(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Box<dyn Resident>, Error> {
         let mut some = None;
-        self.run(|all| {
+        self.rows.run(|all| {
             some = Some(all.sample_here(rows, weights)?);
             Ok(())
         })?;
-        Ok(Box::new(some.expect("rows that were picked")))
+        Ok(Box::new(Self::of(some.expect("rows that were picked"))))
     }
 
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
-        check_features(self.d, mixture.n_features())?;
-        self.run(|rows| rows.pass_here(mixture))
+        check_features(self.rows.d, mixture.n_features())?;
+        self.rows.run(|rows| rows.pass_here(mixture))
     }
 
     fn iterate(
@@ -43,21 +118,31 @@ impl<T: Number> Resident for CudaRows<T> {
         options: &EmOptions,
         seen: &mut dyn FnMut(&mut EmRun, usize) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        check_features(self.d, run.mixture.n_features())?;
-        self.run(|rows| rows.iterate_here(run, options, seen))
+        check_features(self.rows.d, run.mixture.n_features())?;
+        // An iteration before the first is known only to the host, which compares likelihoods.
+        if run.iterations > 0 || options.max_iter == 0 {
+            return Ok(());
+        }
+        let Self { rows, em, .. } = self;
+        rows.run(|rows| {
+            let paths = tune::paths(rows, em, run, options)?;
+            em.iterate(rows, &paths, run, options, seen)
+        })
     }
 
     fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
-        check_features(self.d, centres.ncols())?;
-        match self.run(|rows| rows.hard_statistics(kind, centres))? {
+        check_features(self.rows.d, centres.ncols())?;
+        let Self { rows, lloyd, .. } = self;
+        match rows.run(|rows| lloyd.hard_statistics(rows, kind, centres))? {
             Some(statistics) => Ok(statistics),
-            None => self.run(|rows| rows.nearest_here(kind, centres)),
+            None => rows.run(|rows| rows.nearest_here(kind, centres)),
         }
     }
 
     fn lloyd(&mut self, centres: &mut Array2<f64>, most: usize, rest: f64) -> Result<LloydPasses, Error> {
-        check_features(self.d, centres.ncols())?;
-        match self.run(|rows| rows.lloyd_here(centres, most, rest))? {
+        check_features(self.rows.d, centres.ncols())?;
+        let Self { rows, lloyd, .. } = self;
+        match rows.run(|rows| lloyd.iterate(rows, centres, most, rest))? {
             Some(passes) => Ok(passes),
             None => lloyd_pass(self, centres),
         }
@@ -69,26 +154,30 @@ impl<T: Number> Resident for CudaRows<T> {
         centres: ArrayView2<'_, f64>,
         fill: &FillResponsibilities<'_>,
     ) -> Result<Statistics, Error> {
-        check_features(self.d, centres.ncols())?;
-        self.run(|rows| rows.given_here(kind, centres, fill))
+        check_features(self.rows.d, centres.ncols())?;
+        self.rows.run(|rows| rows.given_here(kind, centres, fill))
     }
 
     fn forget_centres(&mut self) {
-        self.forget_centres_here();
+        self.seeding.forget(&mut self.rows);
+        self.lloyd.forget();
     }
 
     fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
-        check_features(self.d, centre.len())?;
-        self.run(|rows| rows.add_centre_here(centre))
+        check_features(self.rows.d, centre.len())?;
+        let Self { rows, seeding, .. } = self;
+        rows.run(|rows| seeding.add_centre(rows, centre))
     }
 
     fn weigh_draws(&mut self, draws: &[RowDraw], weights: Option<&[f64]>) -> Result<WeighedRows, Error> {
-        assert_eq!(weights.is_some(), self.row_weights.is_some(), "row weights");
-        self.run(|rows| rows.weigh_draws_here(draws))
+        assert_eq!(weights.is_some(), self.rows.row_weights.is_some(), "row weights");
+        let Self { rows, seeding, .. } = self;
+        rows.run(|rows| seeding.weigh_draws(rows, draws))
     }
 
     fn add_drawn(&mut self, which: usize) -> Result<Vec<f64>, Error> {
-        self.run(|rows| rows.add_drawn_here(which))
+        let Self { rows, seeding, .. } = self;
+        rows.run(|rows| seeding.add_drawn(rows, which))
     }
 
     fn draw_centres(
@@ -97,18 +186,20 @@ impl<T: Number> Resident for CudaRows<T> {
         uniforms: ArrayView3<'_, f64>,
         weights: Option<&[f64]>,
     ) -> Result<Option<Vec<usize>>, Error> {
-        check_features(self.d, first.len())?;
-        assert_eq!(weights.is_some(), self.row_weights.is_some(), "row weights");
-        self.run(|rows| rows.draw_centres_here(first, uniforms))
+        check_features(self.rows.d, first.len())?;
+        assert_eq!(weights.is_some(), self.rows.row_weights.is_some(), "row weights");
+        let Self { rows, seeding, .. } = self;
+        rows.run(|rows| seeding.draw_centres(rows, first, uniforms))
     }
 
     fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
-        self.run(|rows| rows.near_here(ranges))
+        let Self { rows, seeding, .. } = self;
+        rows.run(|rows| seeding.near(rows, ranges))
     }
 
     fn evaluate(&mut self, mixture: &Mixture, mut want: Wanted<'_>) -> Result<Evaluation, Error> {
-        check_features(self.d, mixture.n_features())?;
-        self.run(|rows| rows.evaluate_here(mixture, &mut want))
+        check_features(self.rows.d, mixture.n_features())?;
+        self.rows.run(|rows| rows.evaluate_here(mixture, &mut want))
     }
 
     fn evaluate_precisions(
@@ -116,7 +207,7 @@ impl<T: Number> Resident for CudaRows<T> {
         mixture: &PrecisionMixture<'_>,
         mut want: Wanted<'_>,
     ) -> Result<Evaluation, Error> {
-        check_features(self.d, mixture.n_features())?;
+        check_features(self.rows.d, mixture.n_features())?;
         mixture.check_factors()?;
         let is_matrix = matches!(mixture.covariance_type(), CovarianceType::Full | CovarianceType::Tied);
         if is_matrix && (0..mixture.n_factors()).any(|c| mixture.factor_shape(c) != FactorShape::Upper) {
@@ -125,13 +216,14 @@ impl<T: Number> Resident for CudaRows<T> {
         }
         let scale = |c| Ok(mixture.log_weight(c) + mixture.log_normalizer(c, FactorShape::Upper)?);
         let scales: Vec<f64> = (0..mixture.n_components()).map(scale).collect::<Result<_, Error>>()?;
-        self.run(|rows| rows.evaluate_precisions_here(mixture, &scales, &mut want))
+        self.rows.run(|rows| rows.evaluate_precisions_here(mixture, &scales, &mut want))
     }
 
     fn column(&mut self) -> Result<Option<DeviceColumn>, Error> {
         let mut column = None;
-        self.run(|rows| {
-            column = Some(rows.column_here()?);
+        let Self { rows, likelihoods, .. } = self;
+        rows.run(|rows| {
+            column = Some(likelihoods.column(rows)?);
             Ok(())
         })?;
         Ok(column)
@@ -145,19 +237,22 @@ impl<T: Number> Resident for CudaRows<T> {
     ) -> Result<f64, Error> {
         self.check_columns(columns, log_weights);
         assert!(anew.iter().all(|(c, alone)| *c < columns.len() && alone.n_components() == 1), "components");
-        anew.iter().try_for_each(|(_, component)| check_features(self.d, component.n_features()))?;
-        self.run(|all| all.mix_columns_here(columns, log_weights, anew))
+        anew.iter().try_for_each(|(_, component)| check_features(self.rows.d, component.n_features()))?;
+        let Self { rows, likelihoods, .. } = self;
+        rows.run(|all| likelihoods.mix_columns(all, columns, log_weights, anew))
     }
 
     fn mixed_rows(&mut self, columns: &[DeviceColumn], log_weights: &[f64], rows: &mut [f64]) -> Result<(), Error> {
         self.check_columns(columns, log_weights);
-        assert_eq!(rows.len(), self.n, "rows");
-        self.run(|all| all.mixed_rows_here(columns, log_weights, rows))
+        assert_eq!(rows.len(), self.rows.n, "rows");
+        let Self { rows: held, likelihoods, .. } = self;
+        held.run(|held| likelihoods.mixed_rows(held, columns, log_weights, rows))
     }
 
     fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
-        mixtures.iter().try_for_each(|mixture| check_features(self.d, mixture.n_features()))?;
-        let mut values = self.run(|rows| rows.scores_here(mixtures))?;
+        mixtures.iter().try_for_each(|mixture| check_features(self.rows.d, mixture.n_features()))?;
+        let Self { rows, likelihoods, .. } = self;
+        let mut values = rows.run(|rows| likelihoods.log_likelihoods(rows, mixtures))?;
         for (value, mixture) in values.iter_mut().zip(mixtures).filter(|(value, _)| !value.is_finite()) {
             *value = self.evaluate(mixture, Wanted::default())?.log_likelihood;
         }
@@ -170,16 +265,17 @@ impl<T: Number> Resident for CudaRows<T> {
     }
 
     fn passes(&mut self, mixtures: &[Mixture]) -> Result<Vec<Statistics>, Error> {
-        mixtures.iter().try_for_each(|mixture| check_features(self.d, mixture.n_features()))?;
-        let all = self.run(|rows| rows.expectations_here(mixtures))?;
+        mixtures.iter().try_for_each(|mixture| check_features(self.rows.d, mixture.n_features()))?;
+        let Self { rows, likelihoods, .. } = self;
+        let all = rows.run(|rows| likelihoods.expectations(rows, mixtures))?;
         all.into_iter().zip(mixtures).map(|(found, mixture)| found.map_or_else(|| self.pass(mixture), Ok)).collect()
     }
 }
 
-impl<T: Number> CudaRows<T> {
+impl<T: Number> CudaResident<T> {
     /// Columns of other rows would be read from where there is nothing.
     fn check_columns(&self, columns: &[DeviceColumn], log_weights: &[f64]) {
-        let good = columns.iter().all(|column| column.is_of(&self.gpu, self.n));
+        let good = columns.iter().all(|column| column.is_of(&self.rows.gpu, self.rows.n));
         assert!(good && !columns.is_empty() && columns.len() == log_weights.len(), "columns of these rows");
     }
 }

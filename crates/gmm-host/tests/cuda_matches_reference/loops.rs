@@ -180,7 +180,7 @@ fn check_fast(bench: &Bench, tally: &mut Tally, case: &LoopCase, data: &Dataset)
     let mut thrice = || EmRun { on_device: None, ..fast(3) };
     let first = thrice();
     tally.expect(thrice() == first, || format!("{what}: a repeat differs"));
-    got.on_device.map(|on| on.way)
+    got.on_device.map(|on| on.path)
 }
 
 pub(crate) fn fast(bench: &Bench, tally: &mut Tally) {
@@ -201,8 +201,8 @@ pub(crate) fn fast(bench: &Bench, tally: &mut Tally) {
     }
     // Some lose digits and go on by others, some are a single pass; on a Hopper a third at least are warpgroups'.
     let count = |name| ways.iter().filter(|way| **way == Some(name)).count();
-    let (by_warpgroups, all) = (count("warpgroups"), ways.len());
-    println!("   {by_warpgroups} of {all} by warpgroups, {} by heads", count("heads"));
+    let (by_warpgroups, all) = (count("wgmma-fp16"), ways.len());
+    println!("   {by_warpgroups} of {all} by wgmma-fp16, {} by chunked-fp16", count("chunked-fp16"));
     let best = bench.gpu.description().contains("sm_90a");
-    tally.expect(!best || 3 * by_warpgroups >= all, || format!("{by_warpgroups} of {all} by warpgroups: {ways:?}"));
+    tally.expect(!best || 3 * by_warpgroups >= all, || format!("{by_warpgroups} of {all} by wgmma-fp16: {ways:?}"));
 }

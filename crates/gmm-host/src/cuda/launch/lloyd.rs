@@ -11,10 +11,10 @@ use gmm_kernels::lloyd::end::{EndOfPass, MOST_CENTRES, MOST_NUMBERS, lloyd_end, 
 use gmm_kernels::lloyd::sums::{HardSums, hard_sums};
 use gmm_kernels::lloyd::{Cut, Place, labels_len};
 
-use super::{Chunk, Launcher, at_least, check_chunk, or_null, pointer};
+use super::launcher::{Chunk, Launcher, at_least, check_chunk, or_null, pointer};
 use crate::Error;
+use crate::cuda::number::Number;
 use crate::cuda::shape::Shape;
-use crate::cuda::upload::Number;
 
 /// How the launches of a pass are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use cust::memory::DeviceSlice;
 use gmm_kernels::mixing::{MixColumns, mix_columns};
 
-use super::{Launcher, at_least, or_null, pointer};
+use super::launcher::{Launcher, at_least, or_null, pointer};
 use crate::Error;
 
 impl Launcher<'_> {

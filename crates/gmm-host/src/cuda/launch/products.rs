@@ -12,9 +12,9 @@ use gmm_kernels::products::scales::{Largest, Scales, pieces, products_largest, p
 use gmm_kernels::products::select::{Select, select};
 use gmm_kernels::products::{BLOCK, Form, STEPS, blocks, sums_len};
 
-use super::{Launcher, at_least, or_null, pointer};
+use super::launcher::{Launcher, at_least, or_null, pointer};
 use crate::Error;
-use crate::cuda::upload::Number;
+use crate::cuda::number::Number;
 
 /// A matrix on the device as it came.
 #[derive(Clone, Copy)]

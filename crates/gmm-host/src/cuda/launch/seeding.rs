@@ -11,10 +11,10 @@ use gmm_kernels::squared_distances::{
     potentials_8,
 };
 
-use super::{Chunk, Launcher, at_least, check_chunk, or_null, pointer};
+use super::launcher::{Chunk, Launcher, at_least, check_chunk, or_null, pointer};
 use crate::Error;
+use crate::cuda::number::Number;
 use crate::cuda::shape::Shape;
-use crate::cuda::upload::Number;
 
 /// Draws of rows, and what comes of them.
 #[derive(Clone, Copy)]

@@ -2,7 +2,8 @@
 
 use ndarray::{Array2, ArrayView2, Axis, s};
 
-use super::{Asked, CudaMatrix, CudaMultiplier};
+use super::asked::Asked;
+use super::matrix::{CudaMatrix, CudaMultiplier};
 use crate::Error;
 use crate::products::Operand;
 

@@ -1,12 +1,13 @@
 //! Buffers that questions take, kept for the next ones.
 
-use cust::memory::DeviceCopy;
+use cust::memory::{DeviceCopy, DeviceSlice};
 
-use super::WHAT;
+use super::asked::WHAT;
 use crate::Error;
-use crate::cuda::buffers::Slot;
-use crate::cuda::device::Gpu;
-use crate::cuda::upload::Number;
+use crate::cuda::driver::buffers::Slot;
+use crate::cuda::driver::device::Gpu;
+use crate::cuda::launch::Factor;
+use crate::cuda::number::Number;
 
 /// What questions take, kept for the next ones.
 pub(super) struct Room<T: Number> {
@@ -65,4 +66,26 @@ pub(super) fn reserve<A: DeviceCopy>(gpu: &Gpu, slot: &mut Slot<A>, len: usize) 
         *slot = Slot::taken(gpu, WHAT, len)?;
     }
     Ok(())
+}
+
+/// Operands that stay.
+pub(super) struct Kept {
+    pub(super) operands: Slot<u32>,
+    pub(super) scales: Slot<f32>,
+    pub(super) rows: u64,
+    pub(super) words: usize,
+}
+
+impl Kept {
+    pub(super) fn factor(&self) -> Factor {
+        let scales = self.scales.first(if self.scales.room() == 0 { 0 } else { self.rows as usize });
+        Factor { operands: self.operands.first(self.words), scales, rows: self.rows }
+    }
+}
+
+/// Numbers of a matrix of `f32`.
+pub(super) fn as_f32<T: Number>(numbers: &DeviceSlice<T>) -> DeviceSlice<f32> {
+    assert!(T::BYTES == 4, "f64 is multiplied in f64");
+    // SAFETY: `T` is `f32`.
+    unsafe { DeviceSlice::from_raw_parts(numbers.as_device_ptr().cast(), numbers.len()) }
 }

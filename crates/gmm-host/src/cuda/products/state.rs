@@ -6,17 +6,16 @@ use gmm_kernels::products::scales::pieces;
 use gmm_kernels::products::{BLOCK, Form};
 use ndarray::s;
 
-use super::kept::{Kept, as_f32};
+use super::asked::{Asked, WHAT};
 use super::plan::{self, Needs};
-use super::room::{Room, reserve};
+use super::room::{Kept, Room, as_f32, reserve};
 use super::transfer::{is_by_columns, take};
-use super::{Asked, WHAT};
 use crate::Error;
-use crate::cuda::device::Gpu;
+use crate::cuda::driver::device::Gpu;
+use crate::cuda::driver::queue::Queue;
+use crate::cuda::driver::staging::{receive, send};
 use crate::cuda::launch::{Cut, Factor, Launcher, Raw, Side};
-use crate::cuda::queue::Queue;
-use crate::cuda::staging::{receive, send};
-use crate::cuda::upload::Number;
+use crate::cuda::number::Number;
 use crate::products::Operand;
 
 /// The operands on the device, and what questions need beside them.
@@ -67,7 +66,7 @@ impl<T: Number> State<T> {
             return Form::Double;
         }
         #[cfg(test)]
-        if let Some(form) = super::FORM.get() {
+        if let Some(form) = super::asked::FORM.get() {
             return form;
         }
         plan::form((m as u64, k as u64), n as u64, fast)

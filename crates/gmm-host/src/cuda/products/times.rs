@@ -6,11 +6,11 @@ use cust::event::{Event, EventFlags};
 use gmm_kernels::products::Form;
 use ndarray::Array2;
 
+use super::asked::{Asked, WHAT};
 use super::state::State;
-use super::{Asked, WHAT};
 use crate::Error;
-use crate::cuda::device::Gpu;
-use crate::cuda::upload::Number;
+use crate::cuda::driver::device::Gpu;
+use crate::cuda::number::Number;
 use crate::products::Operand;
 
 /// How long a product took on the device, where all of it stays.

@@ -1,7 +1,8 @@
 //! What k-means++ asks of resident rows: distances to the nearest centre stay on the device, rows are drawn by them there, and
-//! the host sees sums and the numbers of those rows, once for each centre ([`one_by_one`]) or once in all ([`ahead`]).
+//! the host sees sums and the numbers of those rows, once for each centre ([`one_by_one`]) or once in all ([`batched`]).
 
-pub(super) mod ahead;
+pub(crate) mod batched;
+pub(crate) mod lloyd;
 mod one_by_one;
 
 use std::ops::Range;
@@ -12,12 +13,12 @@ use gmm_kernels::squared_distances::{CANDIDATES, SUMMED_ROWS};
 use gmm_model::CovarianceType;
 use ndarray::ArrayView2;
 
-use super::launch::Launcher;
-use super::parameters;
-use super::rows::CudaRows;
-use super::upload::Number;
-use super::workspace::{Pinned, Slot, pin, pinned_empty};
 use crate::Error;
+use crate::cuda::driver::buffers::{Pinned, Slot, pin, pinned_empty};
+use crate::cuda::launch::Launcher;
+use crate::cuda::number::Number;
+use crate::cuda::rows::Rows;
+use crate::cuda::rows::parameters;
 use crate::engine::DISTANCE_ROWS;
 
 /// Rows of which a kernel adds up distances, and how many such sums are one of [`DISTANCE_ROWS`]: a kernel has blocks for
@@ -37,7 +38,7 @@ const SMALL: u128 = 1 << 20;
 const WHAT: &str = "distances to centres on the GPU";
 
 /// What seeding keeps on the device, from the first centre until it is told to forget.
-pub(crate) struct SeedMemory<T: Number> {
+pub(crate) struct Seeding<T: Number> {
     /// `(n,)`.
     near: Slot<f64>,
     /// Whether `near` holds anything.
@@ -71,7 +72,7 @@ struct Candidates {
     kept: bool,
 }
 
-impl<T: Number> SeedMemory<T> {
+impl<T: Number> Seeding<T> {
     pub(crate) fn empty() -> Self {
         Self {
             near: Slot::empty(),
@@ -89,7 +90,7 @@ impl<T: Number> SeedMemory<T> {
     }
 
     /// Frees what is on the device. The context is current, and nothing is pending.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn clear(&mut self) {
         // Pinning takes longer than a place of a small fit.
         let host_centres = std::mem::replace(&mut self.host_centres, pinned_empty());
         let host_sums = std::mem::replace(&mut self.host_sums, pinned_empty());
@@ -98,106 +99,105 @@ impl<T: Number> SeedMemory<T> {
     }
 }
 
-impl<T: Number> CudaRows<T> {
+impl<T: Number> Seeding<T> {
     /// [`Resident::forget_centres`](crate::Resident::forget_centres).
-    pub(super) fn forget_centres_here(&mut self) {
-        self.gpu.enter_to_drop();
-        if self.seeding.pending {
-            self.queue.come_to_rest();
+    pub(crate) fn forget(&mut self, data: &mut Rows<T>) {
+        data.gpu.enter_to_drop();
+        if self.pending {
+            data.queue.come_to_rest();
         }
-        self.seeding.forget();
-        self.lloyd.forget();
+        self.clear();
     }
 
     /// [`Resident::add_centre`](crate::Resident::add_centre).
-    pub(super) fn add_centre_here(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
+    pub(crate) fn add_centre(&mut self, data: &mut Rows<T>, centre: &[f64]) -> Result<Vec<f64>, Error> {
         // What they would leave is less with another centre.
-        self.seeding.weighed = Candidates::default();
-        let groups = self.n.div_ceil(SUMMED);
+        self.weighed = Candidates::default();
+        let groups = data.n.div_ceil(SUMMED);
         // As much as eight candidates will need, so that it stays.
-        self.reserve_seeding(groups, 2 * CANDIDATES)?;
-        pin(&self.gpu, &mut self.seeding.host_centres, 2 * self.d)?;
-        let shape = self.shape(CovarianceType::Spherical, 1);
-        self.send_centres(ArrayView2::from_shape((1, self.d), centre).expect("d values"))?;
-        let memory = &self.seeding;
-        let (near, sums) = (memory.near.first(self.n), memory.sums.first(groups));
-        let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
-        launcher.add_centre(&shape, &self.whole(), &memory.centres.first(2 * self.d), !memory.begun, &near, &sums)?;
-        let sums = together(self.seed_results(0..groups)?);
-        self.seeding.begun = true;
+        self.reserve_seeding(data, groups, 2 * CANDIDATES)?;
+        pin(&data.gpu, &mut self.host_centres, 2 * data.d)?;
+        let shape = data.shape(CovarianceType::Spherical, 1);
+        self.send_centres(data, ArrayView2::from_shape((1, data.d), centre).expect("d values"))?;
+        let memory = &*self;
+        let (near, sums) = (memory.near.first(data.n), memory.sums.first(groups));
+        let launcher = Launcher { gpu: &data.gpu, queue: &data.queue };
+        launcher.add_centre(&shape, &data.whole(), &memory.centres.first(2 * data.d), !memory.begun, &near, &sums)?;
+        let sums = together(self.seed_results(data, 0..groups)?);
+        self.begun = true;
         Ok(sums)
     }
 
     /// [`Resident::near`](crate::Resident::near).
-    pub(super) fn near_here(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
-        assert!(self.seeding.begun, "no centre was added");
+    pub(crate) fn near(&mut self, data: &mut Rows<T>, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
+        assert!(self.begun, "no centre was added");
         let len: usize = ranges.iter().map(Range::len).sum();
-        let memory = &mut self.seeding;
-        pin(&self.gpu, &mut memory.host_sums, len)?;
-        let near = memory.near.first(self.n);
+        let memory = &mut *self;
+        pin(&data.gpu, &mut memory.host_sums, len)?;
+        let near = memory.near.first(data.n);
         let mut host = &mut memory.host_sums.as_mut_slice()[..len];
         for range in ranges.iter().filter(|range| !range.is_empty()) {
             let (piece, rest) = host.split_at_mut(range.len());
             // SAFETY: pinned; read only after the wait below.
-            let copy = unsafe { near.index(range.clone()).async_copy_to(piece, &self.queue.stream) };
-            self.gpu.check("a copy of distances from the device", copy)?;
+            let copy = unsafe { near.index(range.clone()).async_copy_to(piece, &data.queue.stream) };
+            data.gpu.check("a copy of distances from the device", copy)?;
             host = rest;
         }
-        self.queue.wait(&self.gpu)?;
-        self.seeding.pending = false;
-        Ok(self.seeding.host_sums.as_slice()[..len].to_vec())
+        data.queue.wait(&data.gpu)?;
+        self.pending = false;
+        Ok(self.host_sums.as_slice()[..len].to_vec())
     }
 
     /// Room for `sums` sums, for distances, and for `points` points.
-    fn reserve_seeding(&mut self, sums: usize, points: usize) -> Result<(), Error> {
-        let centres = 2 * points * self.d;
-        let wanted = 8 * (self.n as u128 + sums as u128) + (centres * size_of::<T>()) as u128;
-        let have = self.seeding.near.bytes() + self.seeding.sums.bytes() + self.seeding.centres.bytes();
-        self.room(WHAT, wanted, have)?;
-        let (gpu, memory) = (&self.gpu, &mut self.seeding);
+    fn reserve_seeding(&mut self, data: &mut Rows<T>, sums: usize, points: usize) -> Result<(), Error> {
+        let centres = 2 * points * data.d;
+        let wanted = 8 * (data.n as u128 + sums as u128) + (centres * size_of::<T>()) as u128;
+        let have = self.near.bytes() + self.sums.bytes() + self.centres.bytes();
+        data.room(WHAT, wanted, have)?;
+        let (gpu, memory) = (&data.gpu, &mut *self);
         // Never replaced once it holds something: its length does not change.
-        memory.near.reserve(gpu, self.n)?;
+        memory.near.reserve(gpu, data.n)?;
         memory.sums.reserve(gpu, sums)?;
         memory.centres.reserve(gpu, centres)?;
         pin(gpu, &mut memory.host_sums, sums)
     }
 
     /// Room for the distances to so many candidates, where there is some to spare: false where there is none.
-    fn reserve_distances(&mut self, places: usize) -> Result<bool, Error> {
-        let wanted = places * self.n;
-        let have = self.seeding.distances.bytes();
+    fn reserve_distances(&mut self, data: &mut Rows<T>, places: usize) -> Result<bool, Error> {
+        let wanted = places * data.n;
+        let have = self.distances.bytes();
         let bytes = (wanted * size_of::<T>()) as u128;
         // To ask takes longer than a place of a small fit, which needs next to nothing.
-        if bytes > have.max(SMALL) && bytes > (self.gpu.free()? + have) / 2 {
+        if bytes > have.max(SMALL) && bytes > (data.gpu.free()? + have) / 2 {
             return Ok(false);
         }
-        match self.seeding.distances.reserve(&self.gpu, wanted) {
+        match self.distances.reserve(&data.gpu, wanted) {
             Err(Error::Memory { .. }) => Ok(false),
             other => other.map(|()| true),
         }
     }
 
-    fn send_centres(&mut self, centres: ArrayView2<'_, f64>) -> Result<(), Error> {
+    fn send_centres(&mut self, data: &mut Rows<T>, centres: ArrayView2<'_, f64>) -> Result<(), Error> {
         let len = centres.len();
-        let memory = &mut self.seeding;
+        let memory = &mut *self;
         let (high, low) = memory.host_centres.as_mut_slice()[..2 * len].split_at_mut(len);
-        parameters::centres(centres, &self.shift, high, low);
+        parameters::centres(centres, &data.shift, high, low);
         let host = &memory.host_centres.as_slice()[..2 * len];
         // SAFETY: pinned, and neither written again nor freed before the stream was waited for.
-        let copy = unsafe { memory.centres.first(2 * len).async_copy_from(host, &self.queue.stream) };
-        self.gpu.check("a copy of centres to the device", copy)
+        let copy = unsafe { memory.centres.first(2 * len).async_copy_from(host, &data.queue.stream) };
+        data.gpu.check("a copy of centres to the device", copy)
     }
 
     /// Waits for some of the sums.
-    fn seed_results(&mut self, range: Range<usize>) -> Result<&[f64], Error> {
-        let memory = &mut self.seeding;
+    fn seed_results(&mut self, data: &mut Rows<T>, range: Range<usize>) -> Result<&[f64], Error> {
+        let memory = &mut *self;
         let host = &mut memory.host_sums.as_mut_slice()[..range.len()];
         // SAFETY: pinned; read only after the wait below.
         let copy =
-            unsafe { memory.sums.first(range.end).index(range.clone()).async_copy_to(&mut *host, &self.queue.stream) };
-        self.gpu.check("a copy of distances from the device", copy)?;
-        self.queue.wait(&self.gpu)?;
-        self.seeding.pending = false;
-        Ok(&self.seeding.host_sums.as_slice()[..range.len()])
+            unsafe { memory.sums.first(range.end).index(range.clone()).async_copy_to(&mut *host, &data.queue.stream) };
+        data.gpu.check("a copy of distances from the device", copy)?;
+        data.queue.wait(&data.gpu)?;
+        self.pending = false;
+        Ok(&self.host_sums.as_slice()[..range.len()])
     }
 }

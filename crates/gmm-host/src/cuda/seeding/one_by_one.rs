@@ -5,12 +5,12 @@ use gmm_kernels::device::WARP;
 use gmm_kernels::squared_distances::CANDIDATES;
 use gmm_model::CovarianceType;
 
-use super::super::launch::{Distances, DrawBuffers, Launcher};
-use super::super::rows::CudaRows;
-use super::super::upload::Number;
-use super::super::workspace::pin;
-use super::{Candidates, SUMMED, together};
+use super::{Candidates, SUMMED, Seeding, together};
 use crate::Error;
+use crate::cuda::driver::buffers::pin;
+use crate::cuda::launch::{Distances, DrawBuffers, Launcher};
+use crate::cuda::number::Number;
+use crate::cuda::rows::Rows;
 use crate::engine::DISTANCE_ROWS;
 use crate::init::{RowDraw, WeighedRows};
 
@@ -35,20 +35,20 @@ fn as_a_block_adds(sums: &[f64]) -> f64 {
     of_threads.chunks_exact(LANES).fold(0.0, |sum, lanes| sum + of_warp(lanes))
 }
 
-impl<T: Number> CudaRows<T> {
+impl<T: Number> Seeding<T> {
     /// [`Resident::weigh_draws`](crate::Resident::weigh_draws).
-    pub(in crate::cuda) fn weigh_draws_here(&mut self, draws: &[RowDraw]) -> Result<WeighedRows, Error> {
-        assert!(self.seeding.begun, "no centre was added");
-        assert!(draws.iter().all(|draw| draw.group < self.n.div_ceil(DISTANCE_ROWS)), "a group that there is");
-        let (count, groups, each) = (draws.len(), self.n.div_ceil(SUMMED), 2 * self.d);
+    pub(crate) fn weigh_draws(&mut self, data: &mut Rows<T>, draws: &[RowDraw]) -> Result<WeighedRows, Error> {
+        assert!(self.begun, "no centre was added");
+        assert!(draws.iter().all(|draw| draw.group < data.n.div_ceil(DISTANCE_ROWS)), "a group that there is");
+        let (count, groups, each) = (draws.len(), data.n.div_ceil(SUMMED), 2 * data.d);
         // A kernel weighs four or eight; the last stands in for those that are not there.
         let places = count.next_multiple_of(CANDIDATES / 2);
-        self.seeding.weighed = Candidates::default();
-        let kept = self.reserve_draws(places, groups)?;
-        self.launch_draws(draws, places)?;
-        let shape = self.shape(CovarianceType::Spherical, 1);
-        let memory = &self.seeding;
-        let near = memory.near.first(self.n);
+        self.weighed = Candidates::default();
+        let kept = self.reserve_draws(data, places, groups)?;
+        self.launch_draws(data, draws, places)?;
+        let shape = data.shape(CovarianceType::Spherical, 1);
+        let memory = &*self;
+        let near = memory.near.first(data.n);
         let to_host = places * groups <= SUMS_TO_HOST;
         let all =
             if to_host { memory.host_sums.on_device(places * groups) } else { memory.sums.first(places * groups) };
@@ -56,12 +56,12 @@ impl<T: Number> CudaRows<T> {
             let these = first..places.min(first + CANDIDATES);
             let points = memory.centres.first(places * each).index(these.start * each..these.end * each);
             let distances =
-                kept.then(|| memory.distances.first(places * self.n).index(these.start * self.n..these.end * self.n));
+                kept.then(|| memory.distances.first(places * data.n).index(these.start * data.n..these.end * data.n));
             let sums = all.index(these.start * groups..these.end * groups);
-            let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
+            let launcher = Launcher { gpu: &data.gpu, queue: &data.queue };
             launcher.potentials(
                 &shape,
-                &self.whole(),
+                &data.whole(),
                 &points,
                 &near,
                 distances.as_ref().map(|to| Distances { to, lower_by: None }),
@@ -70,28 +70,28 @@ impl<T: Number> CudaRows<T> {
         }
         let len = count * groups;
         let sums = if to_host {
-            self.queue.wait(&self.gpu)?;
-            self.seeding.pending = false;
-            self.seeding.host_sums.as_slice()[..len].to_vec()
+            data.queue.wait(&data.gpu)?;
+            self.pending = false;
+            self.host_sums.as_slice()[..len].to_vec()
         } else {
-            self.seed_results(0..len)?.to_vec()
+            self.seed_results(data, 0..len)?.to_vec()
         };
-        let rows = &self.seeding.host_draws.as_slice()[2 * places..][..count];
+        let rows = &self.host_draws.as_slice()[2 * places..][..count];
         let rows = rows.iter().map(|&row| row as usize).collect();
         let of_each = || sums.chunks_exact(groups);
-        self.seeding.weighed = Candidates { sums: of_each().map(together).collect(), places, kept };
+        self.weighed = Candidates { sums: of_each().map(together).collect(), places, kept };
         Ok(WeighedRows { rows, left: of_each().map(as_a_block_adds).collect() })
     }
 
     /// Puts draws where a kernel reads them, and the kernel on the stream that makes candidates of them.
-    fn launch_draws(&mut self, draws: &[RowDraw], places: usize) -> Result<(), Error> {
-        let points = 2 * places * self.d;
-        let shape = self.shape(CovarianceType::Spherical, 1);
-        let host = self.seeding.host_draws.as_mut_slice();
+    fn launch_draws(&mut self, data: &mut Rows<T>, draws: &[RowDraw], places: usize) -> Result<(), Error> {
+        let points = 2 * places * data.d;
+        let shape = data.shape(CovarianceType::Spherical, 1);
+        let host = self.host_draws.as_mut_slice();
         for (i, draw) in draws.iter().enumerate() {
             (host[i], host[places + i]) = (draw.group as u64, draw.uniform.to_bits());
         }
-        let memory = &self.seeding;
+        let memory = &*self;
         let (there, centres) = (memory.host_draws.on_device(3 * places), memory.centres.first(2 * points));
         let buffers = DrawBuffers {
             groups: there.index(..places),
@@ -100,49 +100,49 @@ impl<T: Number> CudaRows<T> {
             candidates: centres.index(..points),
             points: centres.index(points..),
         };
-        let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
-        let (count, near) = (draws.len() as u32, memory.near.first(self.n));
-        launcher.draw_rows(&shape, &self.whole(), &near, (count, places as u32), &buffers)
+        let launcher = Launcher { gpu: &data.gpu, queue: &data.queue };
+        let (count, near) = (draws.len() as u32, memory.near.first(data.n));
+        launcher.draw_rows(&shape, &data.whole(), &near, (count, places as u32), &buffers)
     }
 
     /// [`Resident::add_drawn`](crate::Resident::add_drawn): what it leaves is known since it was weighed, and there is nothing to
     /// wait for.
-    pub(in crate::cuda) fn add_drawn_here(&mut self, which: usize) -> Result<Vec<f64>, Error> {
-        let memory = &self.seeding;
+    pub(crate) fn add_drawn(&mut self, data: &mut Rows<T>, which: usize) -> Result<Vec<f64>, Error> {
+        let memory = &*self;
         let Candidates { sums, places, kept } = &memory.weighed;
         assert!(which < sums.len(), "row {which} of {} that were weighed since the last centre", sums.len());
-        let near = memory.near.first(self.n);
-        let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
+        let near = memory.near.first(data.n);
+        let launcher = Launcher { gpu: &data.gpu, queue: &data.queue };
         if *kept {
-            let distances = memory.distances.first((which + 1) * self.n).index(which * self.n..);
-            launcher.lower(self.n as u64, &distances, &near)?;
+            let distances = memory.distances.first((which + 1) * data.n).index(which * data.n..);
+            launcher.lower(data.n as u64, &distances, &near)?;
         } else {
-            let each = 2 * self.d;
+            let each = 2 * data.d;
             let point = memory.centres.first(2 * places * each).index((places + which) * each..);
-            let shape = self.shape(CovarianceType::Spherical, 1);
-            let sums = memory.sums.first(self.n.div_ceil(SUMMED));
-            launcher.add_centre(&shape, &self.whole(), &point, false, &near, &sums)?;
+            let shape = data.shape(CovarianceType::Spherical, 1);
+            let sums = memory.sums.first(data.n.div_ceil(SUMMED));
+            launcher.add_centre(&shape, &data.whole(), &point, false, &near, &sums)?;
         }
-        let memory = &mut self.seeding;
+        let memory = &mut *self;
         memory.pending = true;
         Ok(std::mem::take(&mut memory.weighed).sums.swap_remove(which))
     }
 
     /// Room to draw candidates for so many places and to weigh them; and whether there is some for their distances.
-    fn reserve_draws(&mut self, places: usize, groups: usize) -> Result<bool, Error> {
-        let memory = &self.seeding;
-        let is_there = memory.centres.room() >= 4 * places * self.d
+    fn reserve_draws(&mut self, data: &mut Rows<T>, places: usize, groups: usize) -> Result<bool, Error> {
+        let memory = &*self;
+        let is_there = memory.centres.room() >= 4 * places * data.d
             && memory.sums.room() >= places * groups
             && memory.host_sums.len() >= places * groups
             && memory.host_draws.len() >= 3 * places
-            && (memory.distances.room() >= places * self.n || memory.distances.room() == 0);
+            && (memory.distances.room() >= places * data.n || memory.distances.room() == 0);
         if memory.pending && !is_there {
             // What is replaced goes where others find it, and must be in use by nothing.
-            self.queue.wait(&self.gpu)?;
-            self.seeding.pending = false;
+            data.queue.wait(&data.gpu)?;
+            self.pending = false;
         }
-        self.reserve_seeding(places * groups, 2 * places)?;
-        pin(&self.gpu, &mut self.seeding.host_draws, 3 * places)?;
-        self.reserve_distances(places)
+        self.reserve_seeding(data, places * groups, 2 * places)?;
+        pin(&data.gpu, &mut self.host_draws, 3 * places)?;
+        self.reserve_distances(data, places)
     }
 }

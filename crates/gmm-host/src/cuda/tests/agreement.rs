@@ -103,7 +103,7 @@ fn every_forced_plan_gives_the_same_answer() {
         let mixture = mixture(kind, 3, 18, 0.0);
         let pass = |text: &str| {
             let forced = plan::Forced::parse(text).unwrap();
-            let rows = CudaRows::<f64>::load(engine.gpu.clone(), &data, Precision::F64, &[0.5; 18], forced, false);
+            let rows = CudaResident::<f64>::load(engine.gpu.clone(), &data, Precision::F64, &[0.5; 18], forced, false);
             rows.unwrap().pass(&mixture).unwrap()
         };
         let want = pass("");

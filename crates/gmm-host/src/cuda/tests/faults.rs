@@ -2,9 +2,9 @@
 
 use ndarray::array;
 
-use super::super::driver::Code;
 use super::*;
 use crate::Fit;
+use crate::cuda::driver::table::Code;
 
 /// Two clumps, so that Lloyd comes to rest at its second pass; one row more than a tile, so that there are smaller chunks.
 const N: usize = 129;
@@ -132,7 +132,7 @@ fn every_fault_of_a_fit_from_given_parameters_is_an_error_and_leaks_nothing() {
 
 #[test]
 fn every_fault_of_a_fit_whose_rows_are_kept_in_pieces_is_an_error_and_leaks_nothing() {
-    let _kept = source::force(Kept::InPieces);
+    let _kept = original::force(Kept::InPieces);
     every_kind_of_fault(&given());
 }
 

@@ -3,7 +3,7 @@
 use cust::memory::{AsyncCopyDestination, DeviceBuffer, DeviceCopy};
 use gmm_model::DataError;
 
-use super::queue::Queue;
+use super::driver::queue::Queue;
 use super::*;
 use crate::data::DeviceRows;
 use crate::{FitOptions, Init, Wanted, fit_observed};

@@ -37,7 +37,7 @@ fn on_device(fake: &Fake, plan: &str, data: &Dataset, start: &Mixture, max_iter:
     let engine = CudaEngine::new(0).unwrap();
     let forced = plan::Forced::parse(plan).unwrap();
     let at = shift::of_data(data);
-    let mut rows = CudaRows::<f32>::load(engine.gpu.clone(), data, Precision::F32, &at, forced, false).unwrap();
+    let mut rows = CudaResident::<f32>::load(engine.gpu.clone(), data, Precision::F32, &at, forced, false).unwrap();
     let run = em(&mut rows, start, max_iter);
     drop((rows, engine));
     fake.assert_clean("a loop");
@@ -74,7 +74,7 @@ pub(super) fn same(got: &EmRun, want: &EmRun, tolerance: f64, what: &str) {
 fn way(run: &EmRun, what: &str) -> &'static str {
     let on = run.on_device.unwrap_or_else(|| panic!("{what}: the host had to do it"));
     assert_eq!(on.iterations, run.iterations, "{what}: the host went on");
-    on.way
+    on.path
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn shapes_that_no_single_pass_takes_run_in_halves_and_agree_with_the_reference()
         let data = Dataset::new(rows).unwrap();
         let fake = Fake::install(LITTLE);
         let got = on_device(&fake.0, "", &data, &start, 2);
-        assert_eq!(way(&got, &what), "halves", "{what}");
+        assert_eq!(way(&got, &what), "chunked-split-fp16", "{what}");
         same(&got, &reference(&data, &start, 2), ALLOWED, &what);
     }
 }
@@ -107,7 +107,7 @@ fn matrices_that_shared_memory_does_not_hold_lie_in_device_memory() {
     let data = Dataset::new(rows).unwrap();
     let fake = Fake::install(LITTLE);
     let got = on_device(&fake.0, "", &data, &start, 2);
-    assert_eq!(way(&got, "many columns"), "large");
+    assert_eq!(way(&got, "many columns"), "chunked-f64");
     assert!(fake.0.launches("update_wide") > 2);
     same(&got, &reference(&data, &start, 2), ALLOWED, "many columns");
 }
@@ -122,7 +122,7 @@ fn a_fit_says_by_which_way_it_ran() {
     let _fake = Fake::install(LITTLE);
     let fit = fit(&CudaEngine::new(0).unwrap(), &data, &options).unwrap();
     // The driver of the tests says that every batch takes a millisecond.
-    assert_eq!(fit.on_device.unwrap().to_string(), "2 iterations on the device, way halves, 1.0 ms");
+    assert_eq!(fit.on_device.unwrap().to_string(), "2 iterations on the device, path chunked-split-fp16, 1.0 ms");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn rows_with_weights_do_not_run_in_halves() {
     let data = Dataset::new(rows).unwrap().with_weights((0..200).map(|i| 0.5 + (i % 2) as f64).collect()).unwrap();
     let fake = Fake::install(LITTLE);
     let got = on_device(&fake.0, "", &data, &start, 2);
-    assert_eq!(way(&got, "weights"), "large");
+    assert_eq!(way(&got, "weights"), "chunked-f64");
     assert_eq!(fake.0.launches("halves"), 0);
     same(&got, &reference(&data, &start, 2), ALLOWED, "weights");
 }
@@ -146,7 +146,7 @@ fn a_column_with_a_far_outlier_is_not_for_halves_and_the_others_start_anew() {
         let data = Dataset::new(rows).unwrap();
         let fake = Fake::install(LITTLE);
         let got = on_device(&fake.0, "", &data, &start, 2);
-        assert_eq!((fake.0.launches("halves_scales"), way(&got, &what)), (1, "large"), "{what}");
+        assert_eq!((fake.0.launches("halves_scales"), way(&got, &what)), (1, "chunked-f64"), "{what}");
         same(&got, &reference(&data, &start, 2), ALLOWED, &what);
     }
 }
@@ -163,7 +163,7 @@ fn a_far_outlier_costs_a_tied_covariance_that_stays_in_halves_no_digits() {
     let start = Mixture::new(like.weights().to_owned(), means, like.covariances().clone()).unwrap();
     let fake = Fake::install(LITTLE);
     let got = on_device(&fake.0, "", &data, &start, 2);
-    assert_eq!(way(&got, "tied"), "halves");
+    assert_eq!(way(&got, "tied"), "chunked-split-fp16");
     let want = reference(&data, &start, 2);
     same(&got, &want, ALLOWED, "tied");
 }
@@ -179,11 +179,11 @@ fn where_a_component_grows_too_narrow_for_halves_the_others_go_on_from_the_last_
     let data = Dataset::new(rows).unwrap();
     let covariances = Covariances::Diag(Array2::from_shape_fn((2, d), |(c, _)| if c == 0 { 21.0 } else { 6.4 }));
     let start = Mixture::new(Array1::from_vec(vec![0.5, 0.5]), Array2::zeros((2, d)), covariances).unwrap();
-    crate::cuda::em::LOOK_AFTER.set(1);
+    crate::cuda::em::POLL_AFTER.set(1);
     let fake = Fake::install(LITTLE);
     let got = on_device(&fake.0, "", &data, &start, 4);
     let passes = |kernels: &str| fake.0.launches(kernels);
-    assert_eq!(way(&got, "narrow"), "large");
+    assert_eq!(way(&got, "narrow"), "chunked-f64");
     let (halves, large) = (passes("halves_moments"), passes("moments_linear"));
     assert!(halves >= 2 && large == 4 - (halves - 1), "{halves} passes in halves, the last in vain, then {large}");
     same(&got, &reference(&data, &start, 4), ALLOWED, "narrow");
@@ -195,10 +195,10 @@ fn every_way_that_is_asked_for_gives_the_same_answer() {
         let (rows, start) = problem(kind, (300, 13, 3));
         let data = Dataset::new(rows).unwrap();
         let want = reference(&data, &start, 2);
-        for asked in ["fused", "halves", "large"] {
+        for asked in ["fused", "chunked-split-fp16", "chunked-f64"] {
             let what = format!("{kind} {asked}");
             let fake = Fake::install(Machine::default());
-            let got = on_device(&fake.0, &format!("variant={asked}"), &data, &start, 2);
+            let got = on_device(&fake.0, &format!("path={asked}"), &data, &start, 2);
             assert_eq!(way(&got, &what), asked, "{what}");
             same(&got, &want, ALLOWED, &what);
         }
@@ -228,9 +228,9 @@ fn where_speed_counts_more_than_digits_heads_run_and_a_fit_says_what_they_cost()
             ..FitOptions::new(shape.2)
         };
         let accurate = fit(&engine, &data, &options).unwrap();
-        assert_eq!((accurate.on_device.unwrap().way, accurate.fast), ("halves", None), "{kind}");
+        assert_eq!((accurate.on_device.unwrap().path, accurate.fast), ("chunked-split-fp16", None), "{kind}");
         let fast = fit(&engine, &data, &FitOptions { fast: true, ..options }).unwrap();
-        assert_eq!(fast.on_device.unwrap().way, "heads", "{kind}");
+        assert_eq!(fast.on_device.unwrap().path, "chunked-fp16", "{kind}");
         let loss = fast.fast.unwrap();
         for (what, loss) in [
             ("log-likelihood", loss.log_likelihood / accurate.summary.mean_log_likelihood.abs()),

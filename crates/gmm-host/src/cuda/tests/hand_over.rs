@@ -13,8 +13,7 @@ mod data;
 use std::ops::ControlFlow;
 
 use super::*;
-use crate::cuda::shape::Shape;
-use crate::cuda::{digits, ways};
+use crate::cuda::em::error_bounds::{self, ErrorBounds};
 use crate::em::run;
 use crate::{CpuEngine, EmOptions, EmRun, shift};
 use criterion::Losses;
@@ -49,9 +48,9 @@ fn handed_over(case: &LoopCase, data: &Dataset, start: &Mixture) -> bool {
 fn the_criterion_has_the_limits_of_the_last_way_before_the_host() {
     for kind in CovarianceType::ALL {
         for precision in [Precision::F32, Precision::F64] {
-            let shape = Shape { kind, precision, n: 100, k: 3, d: 4 };
-            let large = ways::Way::Large(gmm_kernels::fused::large::Large::of(shape.kernel_kind(), 3, 4));
-            assert_eq!(criterion::limits(precision, kind), digits::limits(&shape, large), "{kind} {precision}");
+            let (most_terms, least_left) = criterion::limits(precision, kind);
+            let bounds = error_bounds::of_features(precision, kind);
+            assert_eq!(bounds, ErrorBounds { most_terms, least_left }, "{kind} {precision}");
         }
     }
 }

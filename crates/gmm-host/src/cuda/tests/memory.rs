@@ -55,7 +55,7 @@ fn pinned_chunks_are_taken_once() {
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
     for kept in [Kept::No, Kept::InPieces, Kept::Together] {
-        let _kept = source::force(kept);
+        let _kept = original::force(kept);
         engine.load(&dataset(500, 3), Precision::F64, &[0.0; 3]).unwrap();
         let before = fake.0.calls("cuMemAllocHost");
         for _ in 0..3 {

@@ -53,7 +53,7 @@ fn rest(from: &Mixture) -> Mixture {
 
 #[test]
 fn row_67_memory_that_lacks_in_mid_fit_is_found_by_smaller_chunks() {
-    crate::cuda::plan::HOST_LOOP.set(true);
+    crate::cuda::launch::plan::HOST_LOOP.set(true);
     for kind in CovarianceType::ALL {
         let (_, want) = whole(kind);
         let fake = Fake::install(Machine::default());
@@ -75,7 +75,7 @@ fn row_67_memory_that_lacks_in_mid_fit_is_found_by_smaller_chunks() {
 
 #[test]
 fn row_67_memory_that_never_comes_is_an_error_with_bytes_and_the_state_is_kept() {
-    crate::cuda::plan::HOST_LOOP.set(true);
+    crate::cuda::launch::plan::HOST_LOOP.set(true);
     let kind = CovarianceType::Full;
     let (all, want) = whole(kind);
     let fake = Fake::install(Machine::default());
@@ -98,10 +98,10 @@ fn row_67_memory_that_never_comes_is_an_error_with_bytes_and_the_state_is_kept()
 
 #[test]
 fn row_67_a_fit_needs_no_memory_after_its_start_and_an_evaluation_of_more_rows_says_what_it_wants() {
-    crate::cuda::plan::HOST_LOOP.set(true);
+    crate::cuda::launch::plan::HOST_LOOP.set(true);
     let kind = CovarianceType::Diag;
     for kept in [Kept::Together, Kept::InPieces, Kept::No] {
-        let _kept = source::force(kept);
+        let _kept = original::force(kept);
         let (all, want) = whole(kind);
         let fake = Fake::install(Machine::default());
         let engine = CudaEngine::new(0).unwrap();
@@ -120,7 +120,7 @@ fn row_67_a_fit_needs_no_memory_after_its_start_and_an_evaluation_of_more_rows_s
 
 #[test]
 fn row_67_rows_outlive_a_pass_that_found_no_memory() {
-    crate::cuda::plan::HOST_LOOP.set(true);
+    crate::cuda::launch::plan::HOST_LOOP.set(true);
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
     let mut rows = engine.load(&dataset(N, 2), Precision::F64, &[0.0, 0.0]).unwrap();
@@ -140,7 +140,7 @@ fn row_67_rows_outlive_a_pass_that_found_no_memory() {
 
 #[test]
 fn row_69_a_device_lost_in_mid_fit_is_an_error_of_the_device_and_what_was_reached_is_whole() {
-    crate::cuda::plan::HOST_LOOP.set(true);
+    crate::cuda::launch::plan::HOST_LOOP.set(true);
     let kind = CovarianceType::Full;
     let (all, want) = whole(kind);
     for (code, advice) in [
@@ -175,11 +175,11 @@ fn row_69_a_device_lost_in_mid_fit_is_an_error_of_the_device_and_what_was_reache
 
 #[test]
 fn row_72_non_finite_statistics_stop_the_fit_and_name_iteration_and_component() {
-    crate::cuda::plan::HOST_LOOP.set(true);
+    crate::cuda::launch::plan::HOST_LOOP.set(true);
     for kind in CovarianceType::ALL {
         let (all, _) = whole(kind);
         // Totals, then weights (2), first moments (2, 2), second moments.
-        let totals = super::super::workspace::TOTALS;
+        let totals = crate::cuda::launch::plan::TOTALS;
         let second = match kind {
             CovarianceType::Full => 3,
             CovarianceType::Diag => 2,
@@ -208,7 +208,7 @@ fn row_72_non_finite_statistics_stop_the_fit_and_name_iteration_and_component() 
 
 #[test]
 fn row_72_a_number_that_is_none_never_reaches_a_model_from_wherever_it_comes() {
-    crate::cuda::plan::HOST_LOOP.set(true);
+    crate::cuda::launch::plan::HOST_LOOP.set(true);
     for init in [start(CovarianceType::Full), Init::KMeans, Init::KMeansPlusPlus, Init::Random, Init::RandomRows] {
         let run = |copy: usize| {
             let fake = Fake::install(Machine::default());

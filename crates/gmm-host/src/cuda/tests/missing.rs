@@ -1,7 +1,7 @@
 //! What can be missing on a machine, and what is said about it.
 
-use super::super::driver::INSTEAD;
 use super::*;
+use crate::cuda::driver::table::INSTEAD;
 
 #[test]
 fn row_60_without_a_driver_cuda_is_an_error_and_auto_takes_the_cpu() {

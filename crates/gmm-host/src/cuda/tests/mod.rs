@@ -23,9 +23,11 @@ mod warpgroups;
 use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, Precision};
 use ndarray::{Array1, Array2, Array3};
 
-use super::driver::code;
-use super::fake::{Class, Fake, Fault, Machine};
-use super::source::Kept;
+use super::driver::fake::{Class, Fake, Fault, Machine};
+use super::driver::fault;
+use super::driver::table::code;
+use super::launch::plan;
+use super::rows::original::{self, Kept};
 use super::*;
 use crate::{Device, FitOptions, Init, evaluate, fit};
 

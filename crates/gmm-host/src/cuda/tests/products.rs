@@ -3,8 +3,8 @@
 use gmm_kernels::products::Form;
 use ndarray::{ArrayView2, array, s};
 
-use super::super::products::FORM;
 use super::*;
+use crate::cuda::products::FORM;
 use crate::products::{Scalar, TopK};
 use crate::{ReferenceEngine, ResidentMatrix};
 

@@ -5,7 +5,7 @@ use gmm_model::Draws;
 use ndarray::Array3;
 
 use super::*;
-use crate::cuda::seeding::ahead::ONE_BY_ONE;
+use crate::cuda::seeding::batched::ONE_BY_ONE;
 use crate::init::{self, RowDraw};
 use crate::{CpuEngine, ReferenceEngine, Resident};
 

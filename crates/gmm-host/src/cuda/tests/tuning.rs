@@ -30,7 +30,7 @@ fn cache_in(folder: &Path) {
 fn forced(data: &Dataset, kind: CovarianceType, plan: &str) -> Mixture {
     let engine = CudaEngine::new(0).unwrap();
     let (at, forced) = (crate::shift::of_data(data), Forced::parse(plan).unwrap());
-    let mut rows = CudaRows::<f32>::load(engine.gpu.clone(), data, Precision::F32, &at, forced, false).unwrap();
+    let mut rows = CudaResident::<f32>::load(engine.gpu.clone(), data, Precision::F32, &at, forced, false).unwrap();
     let options = crate::EmOptions {
         tol: 0.0,
         max_iter: 2,
@@ -58,11 +58,11 @@ fn the_fastest_way_is_taken_and_gives_the_bits_that_it_gives_alone() {
         let tuned = fit_on(&engine, &data, kind, true).unwrap();
         let tuning = tuned.tuning.unwrap();
         assert_eq!(tuning.source, TuningSource::Timed, "{kind}");
-        assert_ne!(tuning.way, "fused", "{kind}: {tuning}");
+        assert_ne!(tuning.path, "fused", "{kind}: {tuning}");
         assert!(tuning.seconds.iter().any(|(way, seconds)| *way == "fused" && *seconds > 0.01), "{kind}: {tuning}");
-        assert!(tuning.seconds.is_sorted_by(|a, b| a.1 <= b.1) && tuning.seconds[0].0 == tuning.way, "{tuning}");
-        assert_eq!(tuned.on_device.unwrap().way, tuning.way, "{kind}");
-        assert_eq!(tuned.mixture, forced(&data, kind, &format!("variant={}", tuning.way)), "{kind}: {tuning}");
+        assert!(tuning.seconds.is_sorted_by(|a, b| a.1 <= b.1) && tuning.seconds[0].0 == tuning.path, "{tuning}");
+        assert_eq!(tuned.on_device.unwrap().path, tuning.path, "{kind}");
+        assert_eq!(tuned.mixture, forced(&data, kind, &format!("path={}", tuning.path)), "{kind}: {tuning}");
         drop(engine);
         fake.0.assert_clean("timed ways");
     }
@@ -80,7 +80,7 @@ fn a_plan_that_is_fastest_gives_the_bits_of_a_fit_that_timed_nothing() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is kept where nothing was asked");
     let tuned = fitted(&data, CovarianceType::Diag, true).unwrap();
     assert_eq!((tuned.mixture, tuned.summary), (plain.mixture, plain.summary));
-    assert_eq!(tuned.on_device.unwrap().way, plain.on_device.unwrap().way);
+    assert_eq!(tuned.on_device.unwrap().path, plain.on_device.unwrap().path);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn ways_are_timed_once_for_all_fits_of_a_decade_of_rows() {
     assert_eq!(passes(true, 1000).0.unwrap().source, TuningSource::Timed, "another decade");
     let engine = CudaEngine::new(0).unwrap();
     let d = data(1).n_features();
-    let kept = |n, kind| engine.kept_tuning(kind, Precision::F32, (n, d, 3)).unwrap().map(|tuning| tuning.way);
+    let kept = |n, kind| engine.kept_tuning(kind, Precision::F32, (n, d, 3)).unwrap().map(|tuning| tuning.path);
     assert_eq!(kept(999, CovarianceType::Diag), Some(first.way), "as a fit of that decade begins");
     assert_eq!((kept(99, CovarianceType::Diag), kept(999, CovarianceType::Full)), (None, None), "what was not timed");
     let again = |file: bool| {
@@ -116,7 +116,7 @@ fn ways_are_timed_once_for_all_fits_of_a_decade_of_rows() {
         }
         let before = fake.0.launches("");
         let tuning = fit_on(&engine, &data(200), CovarianceType::Diag, true).unwrap().tuning.unwrap();
-        (tuning.way, fake.0.launches("") - before)
+        (tuning.path, fake.0.launches("") - before)
     };
     assert_eq!(again(true), again(false), "an engine needs its file once");
 }
@@ -241,8 +241,8 @@ fn every_way_that_is_timed_gives_the_same_answer() {
             assert_eq!(kept.matches(&was).count(), 1, "{kept}");
             fs::write(&file, kept.replace(&was, &format!("\"way\": \"{way}\""))).unwrap();
             let got = fit(&CudaEngine::new(0).unwrap(), &data, &options(true)).unwrap();
-            let ran = got.on_device.map_or("host", |on| on.way);
-            assert_eq!((ran, got.tuning.unwrap().way), (*way, *way), "{what}");
+            let ran = got.on_device.map_or("host", |on| on.path);
+            assert_eq!((ran, got.tuning.unwrap().path), (*way, *way), "{what}");
             close(&got.summary.trace, &want.summary.trace, 2e-5, &format!("{what} {way}: trace"));
             let means = |fit: &Mixture| fit.means().iter().copied().collect::<Vec<_>>();
             close(&means(&got.mixture), &means(&want.mixture), 2e-4, &format!("{what} {way}: means"));

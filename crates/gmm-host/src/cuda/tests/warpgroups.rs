@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use super::halves::{ALLOWED, ALLOWED_IN_HEADS, problem, reference_with, same};
 use super::*;
-use crate::cuda::fake::MOST_SHARED;
+use crate::cuda::driver::fake::MOST_SHARED;
 use crate::em::run;
 use crate::fast;
 use crate::{EmOptions, EmRun, shift};
@@ -24,10 +24,10 @@ fn options(max_iter: usize) -> EmOptions {
     EmOptions { tol: 0.0, max_iter, reg_covar: 0.1, precision: Precision::F32, autotune: false, fast: true }
 }
 
-fn loaded(plan: &str, data: &Dataset) -> Result<CudaRows<f32>, Error> {
+fn loaded(plan: &str, data: &Dataset) -> Result<CudaResident<f32>, Error> {
     let engine = CudaEngine::new(0)?;
     let forced = plan::Forced::parse(plan).unwrap();
-    CudaRows::<f32>::load(engine.gpu.clone(), data, Precision::F32, &shift::of_data(data), forced, false)
+    CudaResident::<f32>::load(engine.gpu.clone(), data, Precision::F32, &shift::of_data(data), forced, false)
 }
 
 fn em(plan: &str, data: &Dataset, start: &Mixture) -> Result<EmRun, Error> {
@@ -40,11 +40,11 @@ fn rows_at_once_and_in_chunks_agree_with_the_reference_as_far_as_heads_go() {
         let (rows, start) = problem(kind, shape);
         let data = Dataset::new(rows).unwrap();
         let want = reference_with(&data, &start, 2, 0.1);
-        for plan in ["variant=warpgroups", "variant=warpgroups,chunk=128,splits=2"] {
+        for plan in ["path=wgmma-fp16", "path=wgmma-fp16,chunk=128,splits=2"] {
             let what = format!("{kind} {plan}");
             let fake = Fake::install(HOPPER);
             let got = em(plan, &data, &start).unwrap();
-            assert_eq!(got.on_device.map(|on| (on.way, on.iterations)), Some(("warpgroups", 2)), "{what}");
+            assert_eq!(got.on_device.map(|on| (on.path, on.iterations)), Some(("wgmma-fp16", 2)), "{what}");
             same(&got, &want, 2.0 * ALLOWED_IN_HEADS, &what);
             fake.0.assert_clean(&what);
         }
@@ -53,8 +53,10 @@ fn rows_at_once_and_in_chunks_agree_with_the_reference_as_far_as_heads_go() {
 
 #[test]
 fn two_halves_of_full_covariances_agree_with_the_reference() {
-    let in_chunks = "variant=warpgroups,chunk=128,splits=2";
-    for (shape, plan) in [((300, 40, 3), "variant=warpgroups"), ((300, 40, 3), in_chunks), ((190, 130, 2), in_chunks)] {
+    let in_chunks = "path=wgmma-split-fp16,chunk=128,splits=2";
+    for (shape, plan) in
+        [((300, 40, 3), "path=wgmma-split-fp16"), ((300, 40, 3), in_chunks), ((190, 130, 2), in_chunks)]
+    {
         let what = format!("{shape:?} {plan}");
         let (rows, start) = problem(CovarianceType::Full, shape);
         let data = Dataset::new(rows).unwrap();
@@ -63,7 +65,7 @@ fn two_halves_of_full_covariances_agree_with_the_reference() {
         let mut rows = loaded(plan, &data).unwrap();
         let got = run(&mut rows, start.clone(), &options, 0, &mut |_| ControlFlow::Continue(())).unwrap();
         drop(rows);
-        assert_eq!(got.on_device.map(|on| (on.way, on.iterations)), Some(("wide-halves", 2)), "{what}");
+        assert_eq!(got.on_device.map(|on| (on.path, on.iterations)), Some(("wgmma-split-fp16", 2)), "{what}");
         same(&got, &reference_with(&data, &start, 2, 0.1), ALLOWED, &what);
         fake.0.assert_clean(&what);
     }
@@ -73,7 +75,7 @@ fn two_halves_of_full_covariances_agree_with_the_reference() {
 fn features_are_made_once_where_all_rows_go_together() {
     let (rows, start) = problem(CovarianceType::Diag, (390, 20, 3));
     let data = Dataset::new(rows).unwrap();
-    for (plan, made) in [("variant=warpgroups", 1), ("variant=warpgroups,chunk=128", 2 * 4)] {
+    for (plan, made) in [("path=wgmma-fp16", 1), ("path=wgmma-fp16,chunk=128", 2 * 4)] {
         let fake = Fake::install(HOPPER);
         em(plan, &data, &start).unwrap();
         assert_eq!(fake.0.launches("warpgroups_features"), made, "{plan}");
@@ -101,7 +103,7 @@ fn a_device_before_hopper_and_one_with_little_shared_memory_take_heads() {
     let data = Dataset::new(rows).unwrap();
     for machine in [Machine { capability: (8, 0), ..HOPPER }, Machine::ONE] {
         let _fake = Fake::install(machine);
-        assert_eq!(em("", &data, &start).unwrap().on_device.unwrap().way, "heads");
+        assert_eq!(em("", &data, &start).unwrap().on_device.unwrap().path, "chunked-fp16");
     }
 }
 
@@ -109,7 +111,7 @@ fn a_device_before_hopper_and_one_with_little_shared_memory_take_heads() {
 fn every_fault_is_an_error_or_leaves_the_right_mixture() {
     let (rows, start) = problem(CovarianceType::Tied, (70, 5, 2));
     let data = Dataset::new(rows).unwrap();
-    let plan = "variant=warpgroups";
+    let plan = "path=wgmma-fp16";
     let whole = {
         let _fake = Fake::install(HOPPER);
         em(plan, &data, &start).unwrap()

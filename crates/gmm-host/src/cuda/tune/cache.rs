@@ -8,7 +8,7 @@ use std::{env, fs};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cuda::ptx;
+use crate::cuda::driver::ptx;
 use crate::{Tuning, TuningSource};
 
 /// This program's version and kernels: times of others are no longer true, and leave the file with its next change.
@@ -16,7 +16,7 @@ pub(super) static VERSION: LazyLock<String> =
     LazyLock::new(|| format!("gmm {}, kernels {:.12}", env!("CARGO_PKG_VERSION"), ptx::sources()));
 
 /// What the file's form is called.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Choices beyond which the file begins anew, a MiB or so: a grid of shapes may have left more than anybody reads.
 const MOST: usize = 4096;
@@ -31,13 +31,13 @@ thread_local! {
 struct Content {
     format: u32,
     /// By everything that a time depends on.
-    ways: BTreeMap<String, Entry>,
+    paths: BTreeMap<String, Entry>,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
 struct Entry {
-    way: String,
-    /// Milliseconds an iteration, of each way that was timed.
+    path: String,
+    /// Milliseconds an iteration, of each path that was timed.
     ms: BTreeMap<String, f64>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Cache {
 
 impl Cache {
     pub(super) fn open() -> Self {
-        let content = Content { format: FORMAT, ways: BTreeMap::new() };
+        let content = Content { format: FORMAT, paths: BTreeMap::new() };
         let mut cache = Self { path: file(), content, writable: true, warnings: Vec::new() };
         let Some(path) = &cache.path else {
             cache.warn("there is no folder to keep it in: set GMM_CACHE_DIR");
@@ -84,27 +84,27 @@ impl Cache {
         self.warnings
     }
 
-    /// What was kept, if it is one of the ways that there are now.
-    pub(super) fn find(&self, key: &str, ways: &[&'static str]) -> Option<Tuning> {
-        let entry = self.content.ways.get(key)?;
-        let name = |of: &str| ways.iter().copied().find(|way| *way == of);
-        let mut seconds: Vec<_> = entry.ms.iter().filter_map(|(way, ms)| Some((name(way)?, ms / 1e3))).collect();
+    /// What was kept, if it is one of the paths that there are now.
+    pub(super) fn find(&self, key: &str, paths: &[&'static str]) -> Option<Tuning> {
+        let entry = self.content.paths.get(key)?;
+        let name = |of: &str| paths.iter().copied().find(|path| *path == of);
+        let mut seconds: Vec<_> = entry.ms.iter().filter_map(|(path, ms)| Some((name(path)?, ms / 1e3))).collect();
         seconds.sort_by(|a, b| a.1.total_cmp(&b.1));
         let source = TuningSource::File(self.path.clone()?);
-        Some(Tuning { way: name(&entry.way)?, source, seconds, warnings: Vec::new() })
+        Some(Tuning { path: name(&entry.path)?, source, seconds, warnings: Vec::new() })
     }
 
-    /// Adds a choice to the file, whose first way is the one. Of two programs that do so at once, one may be left out.
+    /// Adds a choice to the file, whose first path is the one. Of two programs that do so at once, one may be left out.
     pub(super) fn keep(&mut self, key: &str, seconds: &[(&'static str, f64)]) {
-        let (Some(path), Some((way, _)), true) = (self.path.clone(), seconds.first(), self.writable) else { return };
-        let ways = &mut self.content.ways;
-        ways.retain(|key, _| key.ends_with(VERSION.as_str()));
-        if ways.len() >= MOST {
-            ways.clear();
+        let (Some(file), Some((path, _)), true) = (self.path.clone(), seconds.first(), self.writable) else { return };
+        let paths = &mut self.content.paths;
+        paths.retain(|key, _| key.ends_with(VERSION.as_str()));
+        if paths.len() >= MOST {
+            paths.clear();
         }
-        let ms = seconds.iter().map(|(way, seconds)| ((*way).to_owned(), 1e3 * seconds)).collect();
-        ways.insert(key.to_owned(), Entry { way: (*way).to_owned(), ms });
-        if let Err(error) = write(&path, &self.content) {
+        let ms = seconds.iter().map(|(path, seconds)| ((*path).to_owned(), 1e3 * seconds)).collect();
+        paths.insert(key.to_owned(), Entry { path: (*path).to_owned(), ms });
+        if let Err(error) = write(&file, &self.content) {
             self.warn(format!("it cannot be written, and the choice is kept for this process only: {error}"));
         }
     }
@@ -175,18 +175,18 @@ mod tests {
         FOLDER.set(Some(folder.path().join("new")));
         let version = VERSION.as_str();
         let mut cache = Cache::open();
-        let old = Entry { way: "host".to_owned(), ms: BTreeMap::new() };
-        cache.content.ways.insert("a shape, gmm 0.0.0".to_owned(), old.clone());
+        let old = Entry { path: "host".to_owned(), ms: BTreeMap::new() };
+        cache.content.paths.insert("a shape, gmm 0.0.0".to_owned(), old.clone());
         let other_kernels = format!("a shape, gmm {}, kernels 0123456789ab", env!("CARGO_PKG_VERSION"));
-        cache.content.ways.insert(other_kernels, old.clone());
+        cache.content.paths.insert(other_kernels, old.clone());
         cache.keep(&format!("one, {version}"), &[("large", 1e-3)]);
         let mut cache = Cache::open();
-        assert_eq!(cache.content.ways.len(), 1);
+        assert_eq!(cache.content.paths.len(), 1);
         assert_eq!(cache.find(&format!("one, {version}"), &["large", "host"]).unwrap().seconds, [("large", 1e-3)]);
-        assert_eq!(cache.find(&format!("one, {version}"), &["host"]), None, "a way that there is no longer");
-        cache.content.ways.extend((0..MOST).map(|i| (format!("{i}, {version}"), old.clone())));
+        assert_eq!(cache.find(&format!("one, {version}"), &["host"]), None, "a path that there is no longer");
+        cache.content.paths.extend((0..MOST).map(|i| (format!("{i}, {version}"), old.clone())));
         cache.keep(&format!("two, {version}"), &[("large", 1e-3)]);
-        assert_eq!(Cache::open().content.ways.len(), 1);
+        assert_eq!(Cache::open().content.paths.len(), 1);
         assert_eq!(cache.warnings(), Vec::<String>::new());
     }
 }

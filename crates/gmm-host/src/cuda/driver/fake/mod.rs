@@ -1,0 +1,344 @@
+//! A driver for tests: host memory for device memory, kernels run by `gmm-kernels`' emulator, and faults on demand.
+//!
+//! It keeps account of everything that is taken, and complains of what a real driver might let pass: calls with no
+//! context current, copies out of bounds, frees of what is not there.
+
+mod functions;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::raw::c_int;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use gmm_kernels::device::Buffer;
+use gmm_kernels::{Arguments, Kernel};
+
+use super::fault;
+use crate::cuda::driver::table::{Code, INSTEAD, code};
+use functions::FUNCTIONS;
+
+/// Shared memory that any machine gives a block: Hopper's.
+pub(crate) const MOST_SHARED: c_int = 227 << 10;
+
+/// What the machine looks like.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    /// What `cuInit` says.
+    pub(crate) init: Code,
+    /// What `cuModuleLoadDataEx` says.
+    pub(crate) load: Code,
+    pub(crate) version: c_int,
+    pub(crate) devices: c_int,
+    pub(crate) capability: (c_int, c_int),
+    pub(crate) memory: usize,
+    /// What a block may ask for; [`MOST_SHARED`] at most.
+    pub(crate) shared: c_int,
+    pub(crate) multiprocessors: c_int,
+}
+
+impl Machine {
+    /// What the tests have where nothing else matters.
+    pub(crate) const ONE: Self = Self {
+        init: 0,
+        load: 0,
+        version: 13_000,
+        devices: 1,
+        capability: (9, 0),
+        memory: 1 << 30,
+        shared: 99 << 10,
+        multiprocessors: 2,
+    };
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self::ONE
+    }
+}
+
+/// When to fail.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fault {
+    /// Which call, from 1, among those that [`Fault::counts`].
+    pub(crate) at: usize,
+    pub(crate) of: Class,
+    pub(crate) code: Code,
+    /// Whether all later calls of the class fail too.
+    pub(crate) lasting: bool,
+}
+
+impl Fault {
+    /// Fails one call.
+    pub(crate) const fn once(of: Class, at: usize, code: Code) -> Self {
+        Self { at, of, code, lasting: false }
+    }
+
+    /// Fails every call from the first on.
+    pub(crate) const fn always(of: Class, code: Code) -> Self {
+        Self { at: 1, of, code, lasting: true }
+    }
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Every call but those that give something back.
+    Any,
+    /// Allocations on the device and of pinned memory.
+    Allocation,
+    /// Copies between host and device, and memory set to a value.
+    Copy,
+    Launch,
+    /// Waits for streams and events.
+    Wait,
+}
+
+impl Class {
+    fn counts(self, name: &str) -> bool {
+        match self {
+            Self::Any => {
+                !name.contains("Free") && !["Destroy", "Unload", "Release", "GetError"].iter().any(|w| name.contains(w))
+            }
+            Self::Allocation => matches!(name, "cuMemAlloc" | "cuMemAllocHost"),
+            Self::Copy => {
+                matches!(name, "cuMemcpyHtoDAsync" | "cuMemcpyDtoHAsync" | "cuMemcpy2DAsync" | "cuMemsetD8Async")
+            }
+            Self::Launch => name == "cuLaunchKernel",
+            Self::Wait => name.contains("Synchronize"),
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    machine: Machine,
+    fault: Option<Fault>,
+    counted: usize,
+    /// The call that was failed.
+    failed: Option<&'static str>,
+    /// A number that every call answers with, once a fatal one was given.
+    dead: Option<Code>,
+    calls: BTreeMap<&'static str, usize>,
+    memory: BTreeMap<u64, (usize, Buffer<u128>)>,
+    /// Kernels may write there too.
+    pinned: BTreeMap<usize, Buffer<u128>>,
+    contexts: usize,
+    handles: BTreeSet<usize>,
+    last_handle: usize,
+    complaints: Vec<String>,
+    /// Launches of each kernel.
+    launches: BTreeMap<&'static str, usize>,
+    /// Launches of kernels that wait by themselves for those before them.
+    waiting: usize,
+    /// Kernels whose names start so make a batch slow: milliseconds, and how many had been launched at the last look.
+    slow: Option<(&'static str, f32, usize)>,
+    /// The copy to the host, counted from the next, that brings a NaN, and the `f64` of it that is one.
+    spoilt: Option<(usize, usize)>,
+}
+
+pub(crate) struct Fake {
+    state: Mutex<State>,
+}
+
+/// A launch to come: kernel, grid, threads of a block, and what runs it.
+type Next = (&'static str, (u32, u32), u32, Box<dyn FnOnce()>);
+
+thread_local! {
+    static HERE: RefCell<Option<Arc<Fake>>> = const { RefCell::new(None) };
+    static CURRENT: Cell<bool> = const { Cell::new(false) };
+    static NEXT: RefCell<Option<Next>> = const { RefCell::new(None) };
+}
+
+/// The fake in the driver's place on this thread, until it is dropped.
+pub(crate) struct Installed(pub(crate) Arc<Fake>);
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        INSTEAD.set(None);
+        HERE.set(None);
+        CURRENT.set(false);
+    }
+}
+
+impl Fake {
+    pub(crate) fn install(machine: Machine) -> Installed {
+        Self::with(machine, None)
+    }
+
+    pub(crate) fn with(machine: Machine, fault: Option<Fault>) -> Installed {
+        Arc::new(Self { state: Mutex::new(State { machine, fault, ..State::default() }) }).enter()
+    }
+
+    /// Puts it in the driver's place on this thread too.
+    pub(crate) fn enter(self: &Arc<Self>) -> Installed {
+        INSTEAD.set(Some(Some(&FUNCTIONS)));
+        HERE.set(Some(self.clone()));
+        CURRENT.set(false);
+        Installed(self.clone())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Fails a call from now on.
+    pub(crate) fn fail(&self, fault: Fault) {
+        let mut state = self.state();
+        (state.fault, state.counted) = (Some(fault), 0);
+    }
+
+    /// Fails nothing from now on, on a device that is not lost.
+    pub(crate) fn recover(&self) {
+        self.state().fault = None;
+    }
+
+    /// From now on the device has that much memory.
+    pub(crate) fn set_memory(&self, bytes: usize) {
+        self.state().machine.memory = bytes;
+    }
+
+    /// From now on the time between two events in which a kernel whose name starts so was launched is that many
+    /// milliseconds; without one it is 1.
+    pub(crate) fn slow(&self, prefix: &'static str, milliseconds: f32) {
+        let before = self.launches(prefix);
+        self.state().slow = Some((prefix, milliseconds, before));
+    }
+
+    /// Puts a NaN in the place of the `f64` at `word` of the `copy`-th copy to the host from now, as memory that lost a
+    /// bit might.
+    pub(crate) fn spoil(&self, copy: usize, word: usize) {
+        self.state().spoilt = Some((copy, word));
+    }
+
+    /// The call that was failed, if its turn came.
+    pub(crate) fn failed(&self) -> Option<&'static str> {
+        self.state().failed
+    }
+
+    /// Calls of a function so far.
+    pub(crate) fn calls(&self, name: &str) -> usize {
+        self.state().calls.get(name).copied().unwrap_or(0)
+    }
+
+    /// Calls of every function so far.
+    pub(crate) fn tally(&self) -> BTreeMap<&'static str, usize> {
+        self.state().calls.clone()
+    }
+
+    /// Launches so far of kernels whose names start so.
+    pub(crate) fn launches(&self, prefix: &str) -> usize {
+        self.state().launches(prefix)
+    }
+
+    /// Launches so far of kernels that wait by themselves for those before them.
+    pub(crate) fn waiting_launches(&self) -> usize {
+        self.state().waiting
+    }
+
+    /// Calls of a class so far.
+    pub(crate) fn calls_of(&self, class: Class) -> usize {
+        self.state().calls.iter().filter(|(name, _)| class.counts(name)).map(|(_, n)| n).sum()
+    }
+
+    /// Bytes of device memory that are taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.state().taken()
+    }
+
+    /// Panics unless everything was given back and nothing was out of order.
+    pub(crate) fn assert_clean(&self, what: &str) {
+        let s = self.state();
+        assert_eq!(s.complaints, Vec::<String>::new(), "{what}");
+        let left = (s.memory.len(), s.pinned.len(), s.contexts, s.handles.len());
+        assert_eq!(left, (0, 0, 0, 0), "{what}: buffers, pinned buffers, contexts, other handles left");
+    }
+}
+
+impl State {
+    fn taken(&self) -> usize {
+        self.memory.values().map(|(bytes, _)| bytes).sum()
+    }
+
+    fn launches(&self, prefix: &str) -> usize {
+        self.launches.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, n)| n).sum()
+    }
+
+    /// Milliseconds between two events, of which the second is the last call's.
+    fn elapsed(&mut self) -> f32 {
+        let Some((prefix, milliseconds, before)) = self.slow else { return 1.0 };
+        let now = self.launches(prefix);
+        self.slow = Some((prefix, milliseconds, now));
+        if now > before { milliseconds } else { 1.0 }
+    }
+
+    fn handle(&mut self) -> usize {
+        self.last_handle += 1;
+        self.handles.insert(self.last_handle);
+        self.last_handle
+    }
+
+    /// Whether the bytes lie in one live allocation.
+    fn holds(&self, at: u64, bytes: usize) -> bool {
+        let before = self.memory.range(..=at).next_back();
+        before.is_some_and(|(start, (len, _))| at + bytes as u64 <= start + *len as u64)
+    }
+
+    fn complain(&mut self, text: String) -> Code {
+        self.complaints.push(text);
+        code::UNKNOWN
+    }
+}
+
+/// Counts a call, fails it where it is its turn, and else does it.
+fn call(name: &'static str, needs_context: bool, body: impl FnOnce(&mut State) -> Code) -> Code {
+    let Some(fake) = HERE.with_borrow(Clone::clone) else { return code::NO_DEVICE };
+    let mut state = fake.state();
+    *state.calls.entry(name).or_default() += 1;
+    if let Some(fault) = state.fault
+        && fault.of.counts(name)
+    {
+        state.counted += 1;
+        if state.counted == fault.at || (fault.lasting && state.counted > fault.at) {
+            state.failed = Some(name);
+            state.dead = fault::is_fatal(fault.code).then_some(fault.code);
+            NEXT.set(None);
+            return fault.code;
+        }
+    }
+    let gives_back = !Class::Any.counts(name);
+    if let Some(dead) = state.dead
+        && !gives_back
+    {
+        return dead;
+    }
+    if needs_context && (!CURRENT.get() || state.contexts == 0) {
+        return state.complain(format!("{name} with no live context current"));
+    }
+    body(&mut state)
+}
+
+fn note_waiting_launch() {
+    HERE.with_borrow(|fake| fake.iter().for_each(|fake| fake.state().waiting += 1));
+}
+
+/// Notes what the next launch is to run; the driver is given pointers to arguments, whose types it does not know.
+pub(crate) fn launching<A: Arguments + 'static>(kernel: Kernel<A>, grid: (u32, u32), a: A) {
+    // SAFETY: the launcher's promise to the driver.
+    let run = move || unsafe { kernel.emulate(grid, a) };
+    NEXT.set(Some((kernel.name, grid, (kernel.threads)(&a), Box::new(run))));
+}
+
+/// A function's result, where its caller wants it.
+fn write<A>(to: *mut A, value: A) -> Code {
+    // SAFETY: a caller of the driver gives a place for each result.
+    unsafe { to.write(value) };
+    0
+}
+
+/// A handle's end.
+fn give_back(name: &'static str, handle: usize) -> Code {
+    call(name, true, |s| match s.handles.remove(&handle) {
+        true => 0,
+        false => s.complain(format!("{name} of what is not there")),
+    })
+}

@@ -1,0 +1,194 @@
+//! Kernels on a device: each is compiled when it is first asked for, and what was asked about it is remembered.
+
+use std::collections::hash_map::Entry;
+use std::sync::{MutexGuard, PoisonError};
+
+use cust::module::Module;
+use cust::sys::{CUfunction_attribute, cuFuncSetAttribute, cuOccupancyMaxActiveBlocksPerMultiprocessor};
+
+use super::device::Gpu;
+use super::device_state::{Entered, Functions, Loaded};
+use super::fault;
+use super::ptx::Choice;
+use super::table::{self, code};
+use crate::Error;
+
+/// The instruction by which a kernel waits for the grids before it: a module for devices without it has none.
+const WAITS: &str = "griddepcontrol.wait;";
+
+/// Shared memory that a block gets without asking.
+const SHARED_WITHOUT_ASKING: u64 = 48 << 10;
+
+impl Gpu {
+    fn functions(&self) -> MutexGuard<'_, Functions> {
+        self.functions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the module that was chosen has a kernel.
+    pub(crate) fn has(&self, kernel: &'static str) -> bool {
+        *self.functions().there.entry(kernel).or_insert_with(|| self.choice.module.alone(kernel).is_some())
+    }
+
+    /// A kernel, for launches with this much shared memory; compiled when it is first asked for.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub(crate) fn function(&self, kernel: &'static str, shared: u64) -> Result<Entered, Error> {
+        let mut functions = self.functions();
+        let loaded = match functions.loaded.entry(kernel) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(place) => place.insert(load(&self.choice, kernel)?),
+        };
+        if shared > loaded.shared {
+            let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: a function of a loaded module; the driver checks the value.
+            let code = unsafe { cuFuncSetAttribute(loaded.entry.function, attribute, shared as i32) };
+            self.check_code(|| format!("shared memory of kernel {kernel}"), code)?;
+            loaded.shared = shared;
+        }
+        Ok(loaded.entry)
+    }
+
+    /// Blocks of a kernel that run on a multiprocessor together.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub(crate) fn occupancy(&self, kernel: &'static str, threads: u32, shared: u64) -> Result<u32, Error> {
+        let function = self.function(kernel, shared)?.function;
+        let known = |(t, s, _): &&(u32, u64, u32)| (*t, *s) == (threads, shared);
+        if let Some(&(.., blocks)) = self.functions().loaded.get(kernel).and_then(|l| l.together.iter().find(known)) {
+            return Ok(blocks);
+        }
+        let mut blocks = 0;
+        // SAFETY: writes one integer.
+        let code = unsafe {
+            cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut blocks, function, threads as i32, shared as usize)
+        };
+        self.check_code(|| format!("blocks of kernel {kernel}"), code)?;
+        let blocks = blocks.max(1) as u32;
+        if let Some(loaded) = self.functions().loaded.get_mut(kernel) {
+            loaded.together.push((threads, shared, blocks));
+        }
+        Ok(blocks)
+    }
+}
+
+/// Hands a kernel to the driver, which compiles it for the device and keeps the result in its own cache.
+fn load(choice: &Choice, kernel: &'static str) -> Result<Loaded, Error> {
+    let what = format!("loading kernel {kernel} of module {}", choice.module.target);
+    let Some(text) = choice.module.alone(kernel) else {
+        return Err(Error::Device(format!("{what}: it has none of that name")));
+    };
+    let module = Module::from_ptx(&text, &[]).map_err(|error| {
+        let failure = table::take_failure();
+        match failure {
+            Some(f) if f.code == code::INVALID_PTX => {
+                let log = compiler_log(&text).unwrap_or_default();
+                Error::Device(format!("{}{log}", fault::text(&what, f.function, f.code)))
+            }
+            Some(f) => Error::Device(fault::text(&what, f.function, f.code)),
+            None => Error::Device(format!("{what}: {error:?}")),
+        }
+    })?;
+    let function = module.get_function(kernel).map(|f| f.to_raw()).map_err(|e| fault::error(&what, e))?;
+    let entry = Entered { function, waits: text.contains(WAITS) };
+    Ok(Loaded { entry, shared: SHARED_WITHOUT_ASKING, together: Vec::new(), _module: module })
+}
+
+/// What the driver's compiler says about a kernel that it refused.
+fn compiler_log(text: &str) -> Option<String> {
+    use cust::sys::CUjit_option::{CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    let driver = table::open().ok()?;
+    let source = std::ffi::CString::new(text).ok()?;
+    let mut log = vec![0_u8; 4096];
+    let mut options = [CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+    let mut values = [log.as_mut_ptr().cast(), log.len() as *mut std::ffi::c_void];
+    let mut module = std::ptr::null_mut();
+    // SAFETY: two options with two values; the log is as long as stated. The driver takes sizes by value there.
+    let code = unsafe {
+        (driver.cuModuleLoadDataEx)(
+            &raw mut module,
+            source.as_ptr().cast(),
+            2,
+            options.as_mut_ptr(),
+            values.as_mut_ptr(),
+        )
+    };
+    if code == 0 {
+        // SAFETY: just loaded, and nothing refers to it.
+        unsafe { (driver.cuModuleUnload)(module) };
+        return None;
+    }
+    let text = String::from_utf8_lossy(&log);
+    let text = text.trim_end_matches('\0').trim();
+    (!text.is_empty()).then(|| format!("\n{text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use gmm_kernels::ptx::MODULES;
+
+    use super::*;
+
+    /// Names and texts of a module's kernels.
+    fn kernels(text: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+        text.split("\n.visible .entry ").skip(1).map(|rest| {
+            let end = rest.find("\n}\n").unwrap_or(rest.len());
+            (rest.split('(').next().unwrap_or_default(), &rest[..end])
+        })
+    }
+
+    /// Whether the load that begins at `at` is of the numbers that the module itself brings: of an address which is the sum of
+    /// theirs and something.
+    fn reads_a_table(text: &str, at: usize) -> bool {
+        let address = text[at..].split(['[', ']', '+']).nth(1).unwrap_or_default();
+        let sum = text[..at].lines().rev().find_map(|line| line.trim().strip_prefix(&format!("add.s64 \t{address}, ")));
+        sum.is_some_and(|sum| {
+            sum.trim_end_matches(';').split(", ").any(|term| {
+                let mut sources =
+                    text.lines().filter_map(|line| line.trim().strip_prefix(&format!("mov.b64 \t{term}, ")));
+                sources.any(|source| source.contains("POWERS"))
+            })
+        })
+    }
+
+    #[test]
+    fn a_kernel_that_waits_by_itself_does_so_before_it_touches_memory_that_others_write() {
+        let reads_or_writes =
+            ["bar.", "ld.global", "st.global", "ld.shared", "atom", "\tred.", "mma", "ld.local", "st.local"];
+        let before_all = ["bra", "st.shared", "cp.async"];
+        for module in &MODULES {
+            let mut waiting = 0;
+            for (name, text) in kernels(module.text) {
+                let Some(wait) = text.find(WAITS) else { continue };
+                waiting += 1;
+                let before = &text[text.find('{').unwrap()..wait];
+                let word = |words: &[&'static str]| words.iter().find(|word| before.contains(**word)).copied();
+                assert_eq!(word(&reads_or_writes), None, "{}: {name}", module.target);
+                // A pass sends for its first rows, which no kernel of a loop writes, and says so by another word than for
+                // coefficients.
+                if name.starts_with("pass_") {
+                    let copies = |what: &str| before.matches(what).count();
+                    assert!(copies("cp.async") > 0, "{}: {name}", module.target);
+                    assert_eq!(copies("cp.async"), copies("cp.async.cg.shared.global"), "{name}");
+                } else {
+                    assert_eq!(word(&before_all), None, "{}: {name}", module.target);
+                }
+                // Such a load is of what does not change while the kernel runs, which what it waits for does.
+                let changes = text.match_indices("ld.global.nc").find(|(at, _)| !reads_a_table(text, *at));
+                assert_eq!(changes, None, "{}: {name}", module.target);
+            }
+            assert_eq!(waiting > 0, module.target == "sm_90a", "{}", module.target);
+        }
+    }
+
+    #[test]
+    fn the_kernels_between_which_the_loop_does_not_pause_wait_by_themselves() {
+        let module = MODULES.iter().find(|m| m.target == "sm_90a").unwrap();
+        let fused = |name: &str| {
+            name.starts_with("pass_full") || matches!(name, "reduce_blocks" | "reduce_many_blocks" | "update")
+        };
+        let all: Vec<_> = kernels(module.text).filter(|(name, _)| fused(name)).collect();
+        assert!(all.len() > 10 && all.iter().all(|(_, text)| text.contains(WAITS)));
+    }
+}

@@ -1,0 +1,17 @@
+//! The driver and what stands right above it: its functions ([`table`]), a device ([`device`]) with its streams ([`queue`]), memory
+//! ([`pool`], [`buffers`], and [`staging`] to and from the host) and kernels ([`ptx`] chooses the module, [`loading`] loads from it),
+//! and what failures are called ([`fault`]). Knows neither rows nor mixtures.
+
+pub(crate) mod buffers;
+pub(crate) mod device;
+pub(crate) mod device_state;
+#[cfg(test)]
+pub(crate) mod fake;
+pub(crate) mod fault;
+pub(crate) mod loading;
+pub(crate) mod pool;
+pub(crate) mod ptx;
+pub(crate) mod queue;
+pub(crate) mod report;
+pub(crate) mod staging;
+pub(crate) mod table;

@@ -1,0 +1,204 @@
+//! Two chunks of pinned host memory, through which everything large goes to and from a device: one is copied while the
+//! other is written or read.
+
+use std::ops::Range;
+
+use cust::event::{Event, EventFlags};
+use cust::memory::bytemuck::{Pod, cast_slice, cast_slice_mut};
+use cust::memory::{AsyncCopyDestination, DeviceBuffer, DeviceCopy, DeviceSlice, LockedBuffer};
+
+use super::device::Gpu;
+use super::device_state::{Half, Staging};
+use super::queue::Queue;
+use crate::Error;
+
+/// Bytes of one chunk: long enough that a copy's start costs nothing, short enough to pin in a few milliseconds.
+pub(crate) const CHUNK_BYTES: usize = 16 << 20;
+
+impl Staging {
+    fn new(gpu: &Gpu, words: usize) -> Result<Self, Error> {
+        let half = || {
+            // SAFETY: plain words, each written before it is read.
+            let chunk = unsafe { LockedBuffer::uninitialized(words) };
+            let chunk = gpu.check("pinned host memory", chunk)?;
+            let copied = gpu.check("an event", Event::new(EventFlags::DISABLE_TIMING))?;
+            Ok::<_, Error>(Half { chunk, copied })
+        };
+        Ok(Self { halves: [half()?, half()?], words })
+    }
+
+    /// The device's chunks if nothing else uses them and they are long enough, else new ones.
+    fn take(gpu: &Gpu, words: usize) -> Result<Self, Error> {
+        let kept = gpu.staging.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        match kept {
+            Some(staging) if staging.words >= words => Ok(staging),
+            _ => Self::new(gpu, words),
+        }
+    }
+
+    /// Leaves the chunks, which no copy reads any more, for the next upload.
+    fn give_back(self, gpu: &Gpu) {
+        *gpu.staging.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(self);
+    }
+}
+
+/// Pieces of `len` numbers of `T`, each at most a chunk and, but for the last, a whole number of `unit`s.
+pub(crate) fn pieces<T>(len: usize, unit: usize) -> (usize, impl Iterator<Item = Range<usize>>) {
+    let most = (CHUNK_BYTES / size_of::<T>() / unit).max(1) * unit;
+    let each = most.min(len);
+    let ranges = (0..len.div_ceil(each.max(1))).map(move |i| i * each..len.min((i + 1) * each));
+    (each, ranges)
+}
+
+impl Half {
+    fn numbers<A: Pod>(&mut self, len: usize) -> &mut [A] {
+        let words = &mut self.chunk.as_mut_slice()[..(len * size_of::<A>()).div_ceil(8)];
+        &mut cast_slice_mut::<u64, A>(words)[..len]
+    }
+}
+
+/// Copies numbers to the whole of `to`, in pieces of whole `unit`s that `fill` writes while the piece before is on its
+/// way.
+///
+/// # Errors
+/// [`Error::Device`].
+pub(crate) fn send<A: DeviceCopy + Pod>(
+    gpu: &Gpu,
+    queue: &Queue,
+    to: &mut DeviceSlice<A>,
+    unit: usize,
+    mut fill: impl FnMut(Range<usize>, &mut [A]),
+) -> Result<(), Error> {
+    let (each, pieces) = pieces::<A>(to.len(), unit);
+    with_halves::<A>(gpu, queue, each, |halves| {
+        for (turn, piece) in pieces.enumerate() {
+            let half = &mut halves[turn % 2];
+            if turn >= 2 {
+                gpu.check("waiting for a copy to the device", half.copied.synchronize())?;
+            }
+            let chunk = half.numbers::<A>(piece.len());
+            fill(piece.clone(), chunk);
+            // SAFETY: the chunk is not written until `copied` has happened, and lives until the stream was waited for.
+            let copy = unsafe { to.index(piece).async_copy_from(&*chunk, &queue.stream) };
+            gpu.check("a copy to the device", copy)?;
+            gpu.check("a copy to the device", half.copied.record(&queue.stream))?;
+        }
+        queue.wait(gpu)
+    })
+}
+
+/// Copies the whole of `from` to the host, piece by piece; `take` reads one while the next is on its way.
+///
+/// # Errors
+/// [`Error::Device`].
+pub(crate) fn receive<A: DeviceCopy + Pod>(
+    gpu: &Gpu,
+    queue: &Queue,
+    from: &DeviceSlice<A>,
+    mut take: impl FnMut(Range<usize>, &[A]),
+) -> Result<(), Error> {
+    let (each, pieces) = pieces::<A>(from.len(), 1);
+    with_halves::<A>(gpu, queue, each, |halves| {
+        let mut before: Option<Range<usize>> = None;
+        for (turn, piece) in pieces.enumerate() {
+            let half = &mut halves[turn % 2];
+            let chunk = half.numbers::<A>(piece.len());
+            // SAFETY: the chunk is not read until `copied` has happened, and lives until the stream was waited for.
+            let copy = unsafe { from.index(piece.clone()).async_copy_to(chunk, &queue.stream) };
+            gpu.check("a copy from the device", copy)?;
+            gpu.check("a copy from the device", half.copied.record(&queue.stream))?;
+            if let Some(before) = before.replace(piece) {
+                halves[(turn + 1) % 2].arrived(gpu, queue, before, &mut take)?;
+            }
+        }
+        let last = before.as_ref().map_or(0, |piece| piece.start / each % 2);
+        before.map_or(Ok(()), |piece| halves[last].arrived(gpu, queue, piece, &mut take))
+    })
+}
+
+impl Half {
+    fn arrived<A: Pod>(
+        &mut self,
+        gpu: &Gpu,
+        queue: &Queue,
+        piece: Range<usize>,
+        take: &mut impl FnMut(Range<usize>, &[A]),
+    ) -> Result<(), Error> {
+        queue.explain(gpu, self.copied.synchronize())?;
+        let words = &self.chunk.as_slice()[..(piece.len() * size_of::<A>()).div_ceil(8)];
+        let numbers = &cast_slice::<u64, A>(words)[..piece.len()];
+        take(piece, numbers);
+        Ok(())
+    }
+}
+
+/// Runs `work` with two chunks of `each` numbers, which are free again, or gone, only when no copy uses them.
+fn with_halves<A>(
+    gpu: &Gpu,
+    queue: &Queue,
+    each: usize,
+    work: impl FnOnce(&mut [Half; 2]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut staging = Staging::take(gpu, (each * size_of::<A>()).div_ceil(8).max(1))?;
+    match work(&mut staging.halves) {
+        Ok(()) => {
+            staging.give_back(gpu);
+            Ok(())
+        }
+        Err(error) => {
+            // What was put on the stream before may still use the chunks; a failure of this changes nothing.
+            queue.recover();
+            Err(error)
+        }
+    }
+}
+
+/// How fast host memory goes to a device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct UploadRates {
+    /// Bytes per second from pinned memory, alone.
+    pub pinned: f64,
+    /// Bytes per second from pageable memory, alone.
+    pub pageable: f64,
+}
+
+/// Measures copies of `bytes` bytes, the best of five each.
+pub(crate) fn rates(gpu: &Gpu, bytes: usize) -> Result<UploadRates, Error> {
+    gpu.enter()?;
+    let queue = Queue::new(gpu)?;
+    // SAFETY: never read before it is written.
+    let to = unsafe { DeviceBuffer::<u8>::uninitialized(bytes) };
+    let mut to = gpu.check_memory("the measurement", bytes as u128, to)?;
+    let pinned = gpu.check("pinned host memory", LockedBuffer::new(&1_u8, bytes))?;
+    let pageable = vec![1_u8; bytes];
+    let mut time = |from: &[u8]| {
+        let mut best = f64::INFINITY;
+        for _ in 0..5 {
+            let started = std::time::Instant::now();
+            // SAFETY: waited for before `from` can go.
+            let copy = unsafe { to.async_copy_from(from, &queue.stream) };
+            gpu.check("a copy to the device", copy)?;
+            queue.wait(gpu)?;
+            best = best.min(started.elapsed().as_secs_f64());
+        }
+        Ok::<_, Error>(bytes as f64 / best)
+    };
+    Ok(UploadRates { pinned: time(&pinned)?, pageable: time(&pageable)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_whole_tiles_and_cover_all() {
+        for (len, unit) in [(128, 128), (128 * 13 * 5000, 128 * 13), ((CHUNK_BYTES + 1) * 2, CHUNK_BYTES + 1), (7, 1)] {
+            let (each, ranges) = pieces::<f64>(len, unit);
+            let ranges: Vec<_> = ranges.collect();
+            assert!(each == len || each.is_multiple_of(unit), "{len} {unit}");
+            assert_eq!(ranges.first().map(|r| r.start), Some(0));
+            assert_eq!(ranges.last().map(|r| r.end), Some(len));
+            assert!(ranges.windows(2).all(|w| w[0].end == w[1].start));
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Launch of the M-step.
+
+use gmm_kernels::fused::state::STATE_LEN;
+use gmm_kernels::fused::update::{self, Matrices, TRACE, Update, update as update_kernel, update_wide, wide_matrix};
+use gmm_kernels::layout::{Kind, packed_len, second_len};
+
+use super::path::Launch;
+use crate::Error;
+use crate::cuda::launch::{at_least, or_null, pointer};
+
+/// The M-step that ends an iteration, and the operands of the next; at iteration 0, those of the parameters that are there.
+///
+/// # Errors
+/// [`Error::Device`].
+pub(super) fn enqueue(launch: &Launch<'_>, iteration: u32) -> Result<(), Error> {
+    let (plan, b) = (launch.plan, launch.buffers);
+    let (shape, layout) = (&plan.shape, plan.layout);
+    let kind = shape.kernel_kind();
+    check(launch);
+    let a = Update {
+        state: pointer(&b.state),
+        iteration,
+        max_iter: plan.max_iter,
+        tol: plan.tol,
+        kind: update::number(kind),
+        k: shape.k,
+        d: shape.d,
+        steps: layout.steps,
+        groups: layout.groups,
+        classes: layout.classes,
+        sums: pointer(&b.sums),
+        scatter: or_null(b.scatter.as_ref()),
+        total_weight: plan.total_weight,
+        reg_covar: plan.reg_covar,
+        most_terms: plan.bounds.most_terms,
+        least_left: plan.bounds.least_left,
+        weights: pointer(&b.weights),
+        means: pointer(&b.means),
+        covariances: pointer(&b.covariances),
+        empty: pointer(&b.empty),
+        coefficients: pointer(&b.coefficients),
+        constants: pointer(&b.constants),
+        roots: or_null(b.roots.as_ref()),
+        carry: pointer(&b.carry),
+        trace: pointer(&b.trace),
+        matrices: or_null(b.matrices.as_ref()),
+    };
+    let kernel = match plan.matrices {
+        Matrices::Shared => update_kernel(),
+        Matrices::Device => update_wide(),
+    };
+    // SAFETY: `check` compared every length with the field's formula.
+    unsafe { launch.launcher.launch(kernel, (8 * layout.groups, 1), a)? };
+    plan.path.encode(launch, iteration)
+}
+
+/// Compares every length with the formula of its field.
+pub(super) fn check(launch: &Launch<'_>) {
+    let (plan, b) = (launch.plan, launch.buffers);
+    let (shape, layout) = (&plan.shape, plan.layout);
+    let (kind, k, d) = (shape.kernel_kind(), u64::from(shape.k), u64::from(shape.d));
+    at_least(&b.state, STATE_LEN as u64, "state");
+    at_least(&b.empty, k, "empty");
+    at_least(&b.trace, TRACE, "trace");
+    at_least(&b.weights, k, "weights");
+    at_least(&b.means, k * d, "means");
+    at_least(&b.covariances, second_len(kind, shape.k, shape.d), "covariances");
+    at_least(&b.carry, 2, "carry");
+    at_least(&b.constants, 8 * u64::from(layout.groups), "constants");
+    at_least(&b.coefficients, plan.coefficients(), "coefficients");
+    at_least(&b.sums, layout.sums(), "sums");
+    at_least(&b.partials, u64::from(plan.grid.partials) * layout.sums(), "partial sums");
+    let optional = [
+        (&b.roots, plan.takes_roots(), k * packed_len(shape.d), "roots"),
+        (&b.scatter, kind == Kind::Tied, packed_len(shape.d), "scatter"),
+        (&b.matrices, plan.matrices == Matrices::Device, k * wide_matrix(shape.d), "matrices"),
+    ];
+    for (have, wanted, len, what) in optional {
+        assert_eq!(have.is_some(), wanted, "{what}");
+        have.iter().for_each(|slice| at_least(slice, len, what));
+    }
+    let (lengths, own) = (plan.path.workspace(shape, &plan.grid), b.own.map(|slice| slice.len() as u64));
+    let good = lengths.all().iter().zip(own.all()).all(|(wanted, have)| have >= *wanted);
+    assert!(good, "the buffers of {:?}", plan.path);
+}

@@ -1,0 +1,36 @@
+//! Covariances in the packing of the statistics, as the loop on the device has them: lower triangles row by row, or the
+//! variances.
+
+use gmm_kernels::layout::{packed_index, packed_len};
+use gmm_model::{CovarianceType, Covariances};
+use ndarray::{Array1, Array2, Array3};
+
+/// `covariances` into `out`, whose length is theirs.
+pub(crate) fn pack(covariances: &Covariances, out: &mut [f64]) {
+    let lower = |a: ndarray::ArrayView2<'_, f64>, out: &mut [f64]| {
+        let entries = (0..a.nrows()).flat_map(|i| (0..=i).map(move |j| (i, j)));
+        out.iter_mut().zip(entries).for_each(|(slot, at)| *slot = a[at]);
+    };
+    match covariances {
+        Covariances::Full(all) => {
+            let each = packed_len(all.dim().1 as u32) as usize;
+            all.outer_iter().zip(out.chunks_exact_mut(each)).for_each(|(a, out)| lower(a, out));
+        }
+        Covariances::Tied(one) => lower(one.view(), out),
+        Covariances::Diag(all) => out.iter_mut().zip(all).for_each(|(slot, v)| *slot = *v),
+        Covariances::Spherical(all) => out.iter_mut().zip(all).for_each(|(slot, v)| *slot = *v),
+    }
+}
+
+/// Covariances of `k` components of `d` columns from that packing.
+pub(crate) fn unpack(kind: CovarianceType, k: usize, d: usize, packed: &[f64]) -> Covariances {
+    let each = packed_len(d as u32) as usize;
+    let entry =
+        |c: usize, i: usize, j: usize| packed[c * each + packed_index(i.max(j) as u32, i.min(j) as u32) as usize];
+    match kind {
+        CovarianceType::Full => Covariances::Full(Array3::from_shape_fn((k, d, d), |(c, i, j)| entry(c, i, j))),
+        CovarianceType::Tied => Covariances::Tied(Array2::from_shape_fn((d, d), |(i, j)| entry(0, i, j))),
+        CovarianceType::Diag => Covariances::Diag(Array2::from_shape_fn((k, d), |(c, j)| packed[c * d + j])),
+        CovarianceType::Spherical => Covariances::Spherical(Array1::from_shape_fn(k, |c| packed[c])),
+    }
+}

@@ -1,0 +1,413 @@
+//! Two kernels for each chunk of rows, densities and moments, whose products are of f64, of split fp16 or of fp16: one algorithm,
+//! three operands. See [`gmm_kernels::fused::large`] for f64, [`gmm_kernels::fused::halves`] for half precision.
+
+use gmm_kernels::device::WARP;
+use gmm_kernels::fused::halves::encode::{Encode, halves_encode};
+use gmm_kernels::fused::halves::scales::{Norms as HalfNorms, Scales, halves_norms, halves_scales};
+use gmm_kernels::fused::halves::{self, Halves};
+use gmm_kernels::fused::large::norms::{Norms, norms};
+use gmm_kernels::fused::large::{self, Large};
+use gmm_kernels::fused::place::Place;
+use gmm_kernels::fused::{self, update};
+use gmm_kernels::layout::{Kind, tiled_len, tiles};
+use gmm_kernels::{Kernel, THREADS};
+
+use super::super::error_bounds::{self, ErrorBounds};
+use super::super::grid::{self, Waves};
+use super::super::path::{EmPath, Grid, Launch, LoopRows, Operand, PathBuffers, Reason, Request, SINCE_AMPERE};
+use crate::Error;
+use crate::cuda::driver::device::Gpu;
+use crate::cuda::launch::plan::Forced;
+use crate::cuda::launch::{Chunk, at_least, or_null, pointer};
+use crate::cuda::number::Number;
+use crate::cuda::shape::Shape;
+use crate::path_names;
+
+/// A chunked path by its operand.
+pub(super) struct Chunked(Operand);
+
+pub(super) static F64: Chunked = Chunked(Operand::F64);
+pub(super) static SPLIT_FP16: Chunked = Chunked(Operand::SplitFp16);
+pub(super) static FP16: Chunked = Chunked(Operand::Fp16);
+
+/// The two kernels, densities and moments, as the driver knows them, and how they share the rows.
+struct Kernels {
+    names: [&'static str; 2],
+    shared: [u64; 2],
+    waves: Waves,
+}
+
+impl Chunked {
+    const fn is_half(&self) -> bool {
+        matches!(self.0, Operand::SplitFp16 | Operand::Fp16)
+    }
+
+    fn large(&self, shape: &Shape) -> Large {
+        if self.is_half() { self.halves(shape).of } else { Large::of(shape.kernel_kind(), shape.k, shape.d) }
+    }
+
+    fn halves(&self, shape: &Shape) -> Halves {
+        Halves::of(shape.kernel_kind(), shape.k, shape.d, self.0 == Operand::Fp16)
+    }
+
+    fn kernels(&self, shape: &Shape) -> Kernels {
+        match (self.is_half(), shape.number_bytes()) {
+            (true, _) => {
+                let halves = self.halves(shape);
+                let (densities, moments) = halves.shared_bytes(shape.kernel_kind(), shape.d);
+                let lanes = halves.lanes(shape.d);
+                Kernels {
+                    names: [halves.densities(shape.d).name, halves.moments().name],
+                    shared: [densities, moments],
+                    waves: Waves { of_split: halves.blocks_of_split(shape.d), each: lanes, multiple: lanes },
+                }
+            }
+            (false, 4) => self.of_f64::<f32>(shape),
+            (false, _) => self.of_f64::<f64>(shape),
+        }
+    }
+
+    fn of_f64<T: Number>(&self, shape: &Shape) -> Kernels {
+        let of = self.large(shape);
+        let (densities, moments) = large::shared_bytes::<T>(of);
+        Kernels {
+            names: [large::densities::<T>(of.family, of.at_once).name, large::moments::<T>(of.family, of.at_once).name],
+            shared: [densities, moments],
+            // A warp leaves a partial sum of its own.
+            waves: Waves { of_split: of.units(shape.d), each: THREADS / WARP, multiple: 1 },
+        }
+    }
+}
+
+impl EmPath for Chunked {
+    fn name(&self) -> &'static str {
+        match self.0 {
+            Operand::SplitFp16 => path_names::CHUNKED_SPLIT_FP16,
+            Operand::Fp16 => path_names::CHUNKED_FP16,
+            Operand::F32 | Operand::F64 => path_names::CHUNKED_F64,
+        }
+    }
+
+    fn operand(&self) -> Operand {
+        self.0
+    }
+
+    fn supports(&self, request: &Request<'_>) -> Result<(), Reason> {
+        if self.is_half() {
+            takes_half_precision(request, self.0)?;
+        }
+        let kernels = self.kernels(&request.shape);
+        request.needs(kernels.names[0], SINCE_AMPERE)?;
+        if self.is_half() { request.fits(kernels.shared[0].max(kernels.shared[1])) } else { Ok(()) }
+    }
+
+    fn slower(&self, request: &Request<'_>) -> Option<Reason> {
+        if !self.is_half() {
+            return request.f64_is_slow();
+        }
+        let few = request.shape.kernel_kind() == Kind::Full && request.shape.d < 8 && request.f64_is_slow().is_none();
+        few.then_some(Reason::Padding("factors, whose rows it takes by eight"))
+    }
+
+    fn describe(&self, shape: &Shape) -> String {
+        let of = self.large(shape);
+        let (sums, at_once) = (of.place.sums(), 8 * of.at_once);
+        let how = match self.0 {
+            Operand::Fp16 => ", products of one half-precision number each, 11 bits",
+            Operand::SplitFp16 => ", products of two half-precision numbers each, 22 bits",
+            Operand::F32 | Operand::F64 => "",
+        };
+        format!("two kernels for each chunk of rows{how}; {at_once} components at a time; {sums} sums")
+    }
+
+    fn layout(&self, shape: &Shape) -> Place {
+        self.large(shape).place
+    }
+
+    fn takes_roots(&self, kind: Kind) -> bool {
+        self.is_half() && kind == Kind::Full
+    }
+
+    fn grid(&self, shape: &Shape, gpu: &Gpu, forced: &Forced) -> Result<Grid, Error> {
+        let Kernels { names, shared, waves } = self.kernels(shape);
+        let at_once =
+            |i: usize| Ok::<u32, Error>(gpu.occupancy(names[i], THREADS, shared[i])? * gpu.limits.multiprocessors);
+        Ok(grid::of_chunks(shape, self.layout(shape), &gpu.limits, forced, [at_once(0)?, at_once(1)?], waves))
+    }
+
+    fn workspace(&self, shape: &Shape, grid: &Grid) -> PathBuffers<u64> {
+        let rows = grid.chunk.min(shape.n);
+        let (of, kind, d) = (self.large(shape), shape.kernel_kind(), shape.d);
+        let norms = if kind == Kind::Spherical { tiled_len(shape.n, 1) } else { 0 };
+        let likelihoods = large::likelihoods(rows);
+        if !self.is_half() {
+            let exponentials = of.exponentials(rows) * shape.number_bytes() / 8;
+            return PathBuffers {
+                norms,
+                exponentials,
+                factors: of.factors(rows),
+                likelihoods,
+                ..PathBuffers::default()
+            };
+        }
+        let halves = self.halves(shape);
+        PathBuffers {
+            operands: halves.operands(kind, d).div_ceil(2),
+            offsets: halves.offsets(kind, d).div_ceil(2),
+            scalars: 8 * u64::from(of.place.groups),
+            scales: (u64::from(d) + 1).div_ceil(2),
+            norms: norms.div_ceil(2),
+            exponentials: halves.exponentials(rows).div_ceil(2),
+            factors: of.factors(rows).div_ceil(2),
+            likelihoods,
+            ..PathBuffers::default()
+        }
+    }
+
+    fn error_bounds(&self, shape: &Shape) -> ErrorBounds {
+        if self.is_half() {
+            error_bounds::of_half_precision(shape.kind)
+        } else {
+            error_bounds::of_features(shape.precision, shape.kind)
+        }
+    }
+
+    fn prepare(&self, launch: &Launch<'_>) -> Result<(), Error> {
+        match (self.is_half(), launch.rows) {
+            (true, rows) => half_precision_scales(launch, rows.unweighted_f32()),
+            (false, LoopRows::F32(rows)) => f64_norms(launch, rows),
+            (false, LoopRows::F64(rows)) => f64_norms(launch, rows),
+        }
+    }
+
+    fn encode(&self, launch: &Launch<'_>, iteration: u32) -> Result<(), Error> {
+        if !self.is_half() {
+            return Ok(());
+        }
+        let (shape, b) = (&launch.plan.shape, launch.buffers);
+        let halves = self.halves(shape);
+        let a = Encode {
+            state: pointer(&b.state),
+            iteration,
+            kind: update::number(shape.kernel_kind()),
+            k: shape.k,
+            d: shape.d,
+            steps: halves.of.place.steps,
+            groups: halves.of.place.groups,
+            at_once: halves.of.at_once,
+            one: halves.one.into(),
+            scales: pointer(&b.own.scales).cast(),
+            coefficients: pointer(&b.coefficients),
+            roots: or_null(b.roots.as_ref()),
+            means: pointer(&b.means),
+            constants: pointer(&b.constants),
+            operands: pointer(&b.own.operands).cast(),
+            offsets: pointer(&b.own.offsets).cast(),
+            scalars: pointer(&b.own.scalars).cast(),
+        };
+        // SAFETY: the loop's own buffers, as long as `LoopBuffers` and `workspace` state.
+        unsafe { launch.launcher.launch(halves_encode(), (8 * halves.of.place.groups, 1), a) }
+    }
+
+    fn enqueue(&self, launch: &Launch<'_>, iteration: u32) -> Result<(), Error> {
+        match (self.is_half(), launch.rows) {
+            (true, rows) => self.half_precision_pass(launch, iteration, rows.unweighted_f32()),
+            (false, LoopRows::F32(rows)) => self.f64_pass(launch, iteration, rows),
+            (false, LoopRows::F64(rows)) => self.f64_pass(launch, iteration, rows),
+        }
+    }
+}
+
+/// Whether half precision is for the request at all.
+pub(super) fn takes_half_precision(request: &Request<'_>, operand: Operand) -> Result<(), Reason> {
+    if request.shape.number_bytes() != 4 {
+        return Err(Reason::Only("float32 rows"));
+    }
+    if operand == Operand::Fp16 && !request.fast {
+        return Err(Reason::NotAskedFor);
+    }
+    if request.weighted { Err(Reason::RowWeights) } else { Ok(()) }
+}
+
+/// Powers of two that bring the columns into half precision's range, and norms where they are a feature.
+pub(super) fn half_precision_scales(launch: &Launch<'_>, rows: &Chunk<f32>) -> Result<(), Error> {
+    let (d, own) = (launch.plan.shape.d, &launch.buffers.own);
+    let (x, n) = (pointer(&rows.x).cast_const(), rows.n);
+    let mut norms = std::ptr::null_mut();
+    if !own.norms.is_empty() {
+        norms = pointer(&own.norms).cast();
+        let grid = (tiles(n).min(1 << 16) as u32, 1);
+        // SAFETY: norms are as long as `workspace` states; the rows that `Loop` checked.
+        unsafe { launch.launcher.launch(halves_norms(), grid, HalfNorms { x, n, d, norms })? };
+    }
+    let a = Scales { x, norms: norms.cast_const(), n, d, scales: pointer(&own.scales).cast() };
+    // SAFETY: as above.
+    unsafe { launch.launcher.launch(halves_scales(), (d + 1, 1), a) }
+}
+
+/// Squared norms of all rows, where they are a feature.
+fn f64_norms<T: Number>(launch: &Launch<'_>, rows: &Chunk<T>) -> Result<(), Error> {
+    let out = &launch.buffers.own.norms;
+    if out.is_empty() {
+        return Ok(());
+    }
+    at_least(out, tiled_len(rows.n, 1), "norms");
+    let a = Norms::<T> { x: pointer(&rows.x), n: rows.n, d: launch.plan.shape.d, norms: pointer(out) };
+    // SAFETY: lengths were checked against the fields' formulas.
+    unsafe { launch.launcher.launch(norms::<T>(), (tiles(rows.n).min(1 << 16) as u32, 1), a) }
+}
+
+/// One chunk: the number of its first row, of its rows, and whether partial sums are there already.
+#[derive(Clone, Copy)]
+struct Part {
+    start: u64,
+    n: u64,
+}
+
+impl Chunked {
+    fn f64_pass<T: Number>(&self, launch: &Launch<'_>, iteration: u32, rows: &Chunk<T>) -> Result<(), Error> {
+        let of = self.large(&launch.plan.shape);
+        for (start, n) in launch.plan.grid.chunks(rows.n) {
+            f64_chunk(launch, of, iteration, rows, Part { start, n })?;
+        }
+        Ok(())
+    }
+
+    fn half_precision_pass(&self, launch: &Launch<'_>, iteration: u32, rows: &Chunk<f32>) -> Result<(), Error> {
+        let halves = self.halves(&launch.plan.shape);
+        for (start, n) in launch.plan.grid.chunks(rows.n) {
+            half_precision_chunk(launch, halves, iteration, rows, Part { start, n })?;
+        }
+        Ok(())
+    }
+}
+
+fn f64_chunk<T: Number>(
+    launch: &Launch<'_>,
+    of: Large,
+    iteration: u32,
+    rows: &Chunk<T>,
+    Part { start, n }: Part,
+) -> Result<(), Error> {
+    let (shape, place, b) = (&launch.plan.shape, of.place, launch.buffers);
+    let (own, splits, d) = (&b.own, launch.plan.grid.partials, shape.d);
+    let x = pointer(&rows.x.index(start as usize * d as usize..)).cast_const();
+    let norms = (!own.norms.is_empty()).then(|| own.norms.index(start as usize..));
+    let row_weights = rows.row_weights.map(|all| all.index(start as usize..));
+    let derive = fused::derived(shape.kernel_kind());
+    let densities = large::densities::Densities::<T> {
+        state: pointer(&b.state),
+        iteration,
+        x,
+        norms: or_null(norms.as_ref()),
+        row_weights: or_null(row_weights.as_ref()),
+        n,
+        d,
+        derive,
+        steps: place.steps,
+        groups: place.groups,
+        classes: place.classes,
+        coefficients: pointer(&b.coefficients),
+        constants: pointer(&b.constants),
+        exponentials: pointer(&own.exponentials).cast(),
+        factors: pointer(&own.factors),
+        likelihoods: pointer(&own.likelihoods),
+    };
+    let moments = large::moments::Moments::<T> {
+        state: pointer(&b.state),
+        iteration,
+        x,
+        norms: or_null(norms.as_ref()),
+        n,
+        d,
+        derive,
+        steps: place.steps,
+        groups: place.groups,
+        classes: place.classes,
+        exponentials: pointer(&own.exponentials).cast(),
+        factors: pointer(&own.factors),
+        likelihoods: pointer(&own.likelihoods),
+        splits,
+        accumulate: (start > 0).into(),
+        partials: pointer(&b.partials),
+    };
+    let warps = of.units(d) * splits;
+    let kernels = (large::densities::<T>(of.family, of.at_once), large::moments::<T>(of.family, of.at_once));
+    launch_both(launch, n, kernels, (densities, moments), warps.div_ceil(THREADS / WARP))
+}
+
+fn half_precision_chunk(
+    launch: &Launch<'_>,
+    halves: Halves,
+    iteration: u32,
+    rows: &Chunk<f32>,
+    Part { start, n }: Part,
+) -> Result<(), Error> {
+    let (shape, place, b) = (&launch.plan.shape, halves.of.place, launch.buffers);
+    let (own, splits, kind, d) = (&b.own, launch.plan.grid.partials, shape.kernel_kind(), shape.d);
+    let x = pointer(&rows.x.index(start as usize * d as usize..)).cast_const();
+    let norms = first_norm(own, start);
+    let densities = halves::densities::Densities {
+        state: pointer(&b.state),
+        iteration,
+        x,
+        norms,
+        n,
+        d,
+        derive: fused::derived(kind),
+        steps: halves.steps(kind, d),
+        groups: place.groups,
+        scales: pointer(&own.scales).cast(),
+        operands: pointer(&own.operands).cast(),
+        offsets: pointer(&own.offsets).cast(),
+        scalars: pointer(&own.scalars).cast(),
+        exponentials: pointer(&own.exponentials).cast(),
+        factors: pointer(&own.factors).cast(),
+        likelihoods: pointer(&own.likelihoods),
+    };
+    let moments = halves::moments::Moments {
+        state: pointer(&b.state),
+        iteration,
+        x,
+        norms,
+        n,
+        d,
+        derive: fused::derived(kind),
+        steps: place.steps,
+        groups: place.groups,
+        classes: place.classes,
+        scales: pointer(&own.scales).cast(),
+        exponentials: pointer(&own.exponentials).cast(),
+        factors: pointer(&own.factors).cast(),
+        likelihoods: pointer(&own.likelihoods),
+        splits,
+        accumulate: (start > 0).into(),
+        partials: pointer(&b.partials),
+    };
+    let moment_blocks = halves.blocks_of_split(d) * (splits / halves.lanes(d));
+    launch_both(launch, n, (halves.densities(d), halves.moments()), (densities, moments), moment_blocks)
+}
+
+/// Both kernels of a chunk of `n` rows.
+fn launch_both<A: gmm_kernels::Arguments + 'static, B: gmm_kernels::Arguments + 'static>(
+    launch: &Launch<'_>,
+    n: u64,
+    (densities, moments): (Kernel<A>, Kernel<B>),
+    (a, b): (A, B),
+    moment_blocks: u32,
+) -> Result<(), Error> {
+    let blocks = u64::from(launch.plan.grid.blocks).min(tiles(n)) as u32;
+    // SAFETY: the loop's own buffers, as long as `LoopBuffers` and `workspace` state, and rows that `Loop` checked.
+    unsafe {
+        launch.launcher.launch(densities, (blocks, 1), a)?;
+        launch.launcher.launch(moments, (moment_blocks, 1), b)
+    }
+}
+
+/// The norm of a chunk's first row, or null where norms are no feature.
+pub(super) fn first_norm(own: &PathBuffers<cust::memory::DeviceSlice<f64>>, start: u64) -> *const f32 {
+    if own.norms.is_empty() {
+        return std::ptr::null();
+    }
+    pointer(&own.norms).cast_const().cast::<f32>().wrapping_add(start as usize)
+}

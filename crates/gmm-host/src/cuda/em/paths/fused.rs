@@ -1,0 +1,123 @@
+//! One kernel a pass on f64 tensor cores, where a warp or a block holds all sums of the mixture in registers. See
+//! [`gmm_kernels::fused`].
+
+use gmm_kernels::fused::place::Place;
+use gmm_kernels::fused::{self, Pass, Variant};
+
+use super::super::error_bounds::{self, ErrorBounds};
+use super::super::path::{EmPath, Grid, Launch, LoopRows, Operand, Reason, Request, SINCE_AMPERE};
+use crate::Error;
+use crate::cuda::driver::device::Gpu;
+use crate::cuda::launch::plan::Forced;
+use crate::cuda::launch::{Chunk, or_null, pointer};
+use crate::cuda::number::Number;
+use crate::cuda::shape::Shape;
+use crate::path_names;
+
+pub(super) struct Fused;
+
+/// The instance for a shape on a device with so much shared memory for a block, with its kernel's name, threads and bytes of shared
+/// memory; none where sums do not fit into registers.
+pub(crate) struct Instance {
+    pub(crate) variant: Variant,
+    pub(crate) kernel: &'static str,
+    pub(crate) threads: u32,
+    pub(crate) shared: u64,
+}
+
+impl Instance {
+    pub(crate) fn of(shape: &Shape, shared_bytes: u32) -> Option<Self> {
+        if shape.number_bytes() == 4 {
+            Self::typed::<f32>(shape, shared_bytes)
+        } else {
+            Self::typed::<f64>(shape, shared_bytes)
+        }
+    }
+
+    fn typed<T: Number>(shape: &Shape, shared_bytes: u32) -> Option<Self> {
+        let variant = Variant::of(shape.kernel_kind(), shape.k, shape.d)?.fitting::<T>(shared_bytes.into());
+        let (threads, shared) = fused::block::<T>(variant);
+        Some(Self { variant, kernel: fused::kernel::<T>(variant).name, threads, shared })
+    }
+
+    /// As many blocks as run together, and no more than there are groups of rows.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub(crate) fn blocks(&self, shape: &Shape, gpu: &Gpu) -> Result<u32, Error> {
+        let each = gpu.occupancy(self.kernel, self.threads, self.shared)?;
+        let groups = shape.n.div_ceil(fused::rows_of_block(self.threads));
+        Ok(u64::from(each * gpu.limits.multiprocessors).min(groups) as u32)
+    }
+}
+
+fn supported(launch: &Launch<'_>) -> Instance {
+    Instance::of(&launch.plan.shape, launch.launcher.gpu.limits.shared_bytes).expect("a shape that is supported")
+}
+
+impl EmPath for Fused {
+    fn name(&self) -> &'static str {
+        path_names::FUSED
+    }
+
+    fn operand(&self) -> Operand {
+        Operand::F64
+    }
+
+    fn supports(&self, request: &Request<'_>) -> Result<(), Reason> {
+        let Shape { k, d, .. } = request.shape;
+        let instance = Instance::of(&request.shape, request.limits.shared_bytes).ok_or(Reason::Registers { k, d })?;
+        request.needs(instance.kernel, SINCE_AMPERE)?;
+        request.fits(instance.shared)
+    }
+
+    fn slower(&self, request: &Request<'_>) -> Option<Reason> {
+        request.f64_is_slow()
+    }
+
+    fn describe(&self, shape: &Shape) -> String {
+        let Some(Instance { variant, .. }) = Instance::of(shape, u32::MAX) else { return String::new() };
+        let (sums, kernel) = (variant.place().sums(), fused::kernel::<f32>(variant).name);
+        let kernel = kernel.trim_end_matches("_f32");
+        format!("one kernel a pass, {kernel}; its warps hold all {sums} sums in registers")
+    }
+
+    fn layout(&self, shape: &Shape) -> Place {
+        Variant::of(shape.kernel_kind(), shape.k, shape.d).expect("a shape that is supported").place()
+    }
+
+    fn grid(&self, shape: &Shape, gpu: &Gpu, _: &Forced) -> Result<Grid, Error> {
+        let instance = Instance::of(shape, gpu.limits.shared_bytes).expect("a shape that is supported");
+        let blocks = instance.blocks(shape, gpu)?;
+        Ok(Grid { chunk: shape.n, blocks, partials: blocks })
+    }
+
+    fn error_bounds(&self, shape: &Shape) -> ErrorBounds {
+        error_bounds::of_features(shape.precision, shape.kind)
+    }
+
+    fn enqueue(&self, launch: &Launch<'_>, iteration: u32) -> Result<(), Error> {
+        match launch.rows {
+            LoopRows::F32(rows) => enqueue(launch, iteration, rows),
+            LoopRows::F64(rows) => enqueue(launch, iteration, rows),
+        }
+    }
+}
+
+fn enqueue<T: Number>(launch: &Launch<'_>, iteration: u32, rows: &Chunk<T>) -> Result<(), Error> {
+    let (shape, b) = (&launch.plan.shape, launch.buffers);
+    let pass = Pass::<T> {
+        state: pointer(&b.state),
+        iteration,
+        x: pointer(&rows.x),
+        row_weights: or_null(rows.row_weights.as_ref()),
+        n: rows.n,
+        d: shape.d,
+        derive: fused::derived(shape.kernel_kind()),
+        coefficients: pointer(&b.coefficients),
+        constants: pointer(&b.constants),
+        partials: pointer(&b.partials),
+    };
+    // SAFETY: the loop's own buffers, as long as `LoopBuffers` states, and rows that `Loop` checked.
+    unsafe { launch.launcher.fused_pass(shape, supported(launch).variant, launch.plan.grid.blocks, pass) }
+}

@@ -1,0 +1,91 @@
+//! One kernel a pass for `f32` rows of few columns with full covariances: each warp of a block has components of its own, and
+//! densities are of differences from the means, in `f32`. See [`gmm_kernels::fused::narrow`].
+
+use gmm_kernels::device::WARP;
+use gmm_kernels::fused::narrow::{self, Cut, Narrow};
+use gmm_kernels::fused::place::Place;
+use gmm_kernels::layout::Kind;
+
+use super::super::error_bounds::{ErrorBounds, OF_DIFFERENCES};
+use super::super::path::{EmPath, Grid, Launch, LoopRows, Operand, Reason, Request, SINCE_AMPERE};
+use crate::Error;
+use crate::cuda::driver::device::Gpu;
+use crate::cuda::launch::plan::Forced;
+use crate::cuda::launch::{or_null, pointer};
+use crate::cuda::shape::Shape;
+use crate::path_names;
+
+pub(super) struct SmallD;
+
+const FEW_COLUMNS: &str = "float32 rows of few columns with full covariances";
+
+fn cut(shape: &Shape) -> Option<Cut> {
+    Cut::of(shape.k, shape.d).filter(|_| shape.kernel_kind() == Kind::Full && shape.number_bytes() == 4)
+}
+
+fn supported(shape: &Shape) -> Cut {
+    cut(shape).expect("a shape that is supported")
+}
+
+impl EmPath for SmallD {
+    fn name(&self) -> &'static str {
+        path_names::SMALL_D
+    }
+
+    fn operand(&self) -> Operand {
+        Operand::F32
+    }
+
+    fn supports(&self, request: &Request<'_>) -> Result<(), Reason> {
+        let cut = cut(&request.shape).ok_or(Reason::Only(FEW_COLUMNS))?;
+        request.needs(narrow::kernel(cut).name, SINCE_AMPERE)?;
+        request.fits(narrow::shared_bytes(cut))
+    }
+
+    fn describe(&self, shape: &Shape) -> String {
+        let Cut { each, warps, .. } = supported(shape);
+        format!("one kernel a pass; {warps} warps of a block take the same rows, each {each} components")
+    }
+
+    fn layout(&self, shape: &Shape) -> Place {
+        narrow::place(shape.k)
+    }
+
+    fn takes_roots(&self, _: Kind) -> bool {
+        true
+    }
+
+    fn grid(&self, shape: &Shape, gpu: &Gpu, _: &Forced) -> Result<Grid, Error> {
+        let cut = supported(shape);
+        let each = gpu.occupancy(narrow::kernel(cut).name, cut.warps * WARP, narrow::shared_bytes(cut))?;
+        let parts = shape.n.div_ceil(cut.rows_of_block());
+        let blocks = u64::from(each * gpu.limits.multiprocessors).min(parts) as u32;
+        Ok(Grid { chunk: shape.n, blocks, partials: blocks })
+    }
+
+    fn error_bounds(&self, _: &Shape) -> ErrorBounds {
+        OF_DIFFERENCES
+    }
+
+    fn enqueue(&self, launch: &Launch<'_>, iteration: u32) -> Result<(), Error> {
+        let (shape, b) = (&launch.plan.shape, launch.buffers);
+        let cut = supported(shape);
+        let LoopRows::F32(rows) = launch.rows else { panic!("rows of few columns are f32") };
+        let pass = Narrow {
+            state: pointer(&b.state),
+            iteration,
+            x: pointer(&rows.x),
+            row_weights: or_null(rows.row_weights.as_ref()),
+            n: rows.n,
+            k: shape.k,
+            groups: launch.plan.layout.groups,
+            warps: cut.warps,
+            means: pointer(&b.means),
+            roots: pointer(b.roots.as_ref().expect("a path that takes roots has them")),
+            constants: pointer(&b.constants),
+            partials: pointer(&b.partials),
+        };
+        // SAFETY: the loop's own buffers, as long as `LoopBuffers` states, and rows that `Loop` checked.
+        unsafe { launch.launcher.launch(narrow::kernel(cut), (launch.plan.grid.blocks, 1), pass) }
+    }
+}

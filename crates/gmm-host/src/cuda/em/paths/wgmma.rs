@@ -1,0 +1,332 @@
+//! Products by Hopper's warpgroups, of split fp16 or of fp16: two or three kernels for each chunk of rows. See
+//! [`gmm_kernels::fused::warpgroups`].
+
+use gmm_kernels::fused::place::Place;
+use gmm_kernels::fused::warpgroups::Warpgroups;
+use gmm_kernels::fused::warpgroups::full::joint::Joint;
+use gmm_kernels::fused::warpgroups::full::moments::Moments;
+use gmm_kernels::fused::warpgroups::full::normalise::Normalise;
+use gmm_kernels::fused::warpgroups::full::{self, Full};
+use gmm_kernels::fused::warpgroups::linear::encode::{Encode, warpgroups_encode};
+use gmm_kernels::fused::warpgroups::linear::features::{Features, warpgroups_features};
+use gmm_kernels::fused::warpgroups::linear::logs::Logs;
+use gmm_kernels::fused::warpgroups::linear::sums::Sums;
+use gmm_kernels::fused::warpgroups::linear::{self, Linear};
+use gmm_kernels::fused::{self, large, update};
+use gmm_kernels::layout::{Kind, tiled_len};
+
+use super::super::error_bounds::{self, ErrorBounds};
+use super::super::grid;
+use super::super::path::{EmPath, Grid, Launch, Operand, PathBuffers, Reason, Request, SINCE_HOPPER};
+use super::chunked::{first_norm, half_precision_scales, takes_half_precision};
+use crate::Error;
+use crate::cuda::driver::device::Gpu;
+use crate::cuda::launch::plan::Forced;
+use crate::cuda::launch::{Chunk, or_null, pointer};
+use crate::cuda::shape::Shape;
+use crate::path_names;
+
+/// A path by warpgroups, by its operand.
+pub(super) struct Wgmma(Operand);
+
+pub(super) static SPLIT_FP16: Wgmma = Wgmma(Operand::SplitFp16);
+pub(super) static FP16: Wgmma = Wgmma(Operand::Fp16);
+
+/// Columns from which on split products are a warpgroup's: their kernels multiply 64 at least.
+const LEAST_COLUMNS: u32 = 33;
+
+const WIDTHS: &str = "32 columns at most (fp16), or full covariances of 33 to 192 columns (split fp16)";
+
+/// Whether warpgroups are faster than single warps. Measured on an H200, 2e5 rows. fp16: full covariances of 64 columns and 16
+/// components 0.47 ms for 0.59, of 32 columns and 64 components (1e6 rows) 1.67 for 1.29; diagonal ones of 32 columns and 64
+/// components 0.076 for 0.079, with components filled up to 128. Split fp16, which warps multiply for 32 components at a time or 64:
+/// of 48 columns and 24 components 0.75 for 0.60, 48 components 0.92 for 1.04; of 64 columns 1.03 for 0.89 and 1.20 for 1.64;
+/// 1e5 rows of 33 columns and 64 components 0.49 for 0.53.
+const fn is_worth_it(kind: Kind, k: u32, d: u32, operand: Operand) -> bool {
+    match (kind, operand) {
+        (Kind::Full, Operand::Fp16) => d > 32 && k >= 16,
+        (Kind::Full, _) => k > 32,
+        _ => k >= 64,
+    }
+}
+
+impl Wgmma {
+    fn kernels(&self, shape: &Shape) -> Option<Warpgroups> {
+        let one = self.0 == Operand::Fp16;
+        let of = Warpgroups::of(shape.kernel_kind(), shape.k, shape.d, one);
+        of.filter(|_| one || shape.d >= LEAST_COLUMNS)
+    }
+
+    fn supported(&self, shape: &Shape) -> Warpgroups {
+        self.kernels(shape).expect("a shape that is supported")
+    }
+}
+
+impl EmPath for Wgmma {
+    fn name(&self) -> &'static str {
+        if self.0 == Operand::Fp16 { path_names::WGMMA_FP16 } else { path_names::WGMMA_SPLIT_FP16 }
+    }
+
+    fn operand(&self) -> Operand {
+        self.0
+    }
+
+    fn supports(&self, request: &Request<'_>) -> Result<(), Reason> {
+        takes_half_precision(request, self.0)?;
+        let of = self.kernels(&request.shape).ok_or(Reason::Only(WIDTHS))?;
+        request.needs(of.names().1, SINCE_HOPPER)?;
+        let (densities, sums) = of.shared_bytes();
+        request.fits(densities.max(sums))
+    }
+
+    fn slower(&self, request: &Request<'_>) -> Option<Reason> {
+        let Shape { k, d, .. } = request.shape;
+        let worth = is_worth_it(request.shape.kernel_kind(), k, d, self.0);
+        (!worth).then_some(Reason::Padding("products, which take 64 columns or components at least"))
+    }
+
+    fn describe(&self, shape: &Shape) -> String {
+        let kernels = if shape.kernel_kind() == Kind::Full { "three" } else { "two" };
+        let numbers = match self.0 {
+            Operand::Fp16 => "one half-precision number each, 11",
+            _ => "two half-precision numbers each, 22",
+        };
+        let sums = self.layout(shape).sums();
+        format!("{kernels} kernels for each chunk of rows, products of {numbers} bits, by warpgroups; {sums} sums")
+    }
+
+    fn layout(&self, shape: &Shape) -> Place {
+        self.supported(shape).place()
+    }
+
+    fn takes_roots(&self, kind: Kind) -> bool {
+        kind == Kind::Full
+    }
+
+    fn grid(&self, shape: &Shape, gpu: &Gpu, forced: &Forced) -> Result<Grid, Error> {
+        let of = self.supported(shape);
+        let (names, threads, shared) = (of.names(), of.threads(), of.shared_bytes());
+        let waves = |name, threads, shared| {
+            Ok::<u32, Error>(gpu.occupancy(name, threads, shared)? * gpu.limits.multiprocessors)
+        };
+        let waves = [waves(names.0, threads.0, shared.0)?, waves(names.1, threads.1, shared.1)?];
+        Ok(grid::of_warpgroups(shape, of, &gpu.limits, forced, waves))
+    }
+
+    fn workspace(&self, shape: &Shape, grid: &Grid) -> PathBuffers<u64> {
+        let (of, rows) = (self.supported(shape), grid.chunk.min(shape.n));
+        let (joint, responsibilities) = of.densities(rows);
+        let norms = if shape.kernel_kind() == Kind::Spherical { tiled_len(shape.n, 1) } else { 0 };
+        PathBuffers {
+            operands: of.operands().div_ceil(2),
+            offsets: 0,
+            scalars: 0,
+            scales: (u64::from(shape.d) + 1).div_ceil(2),
+            norms: norms.div_ceil(2),
+            exponentials: of.rows(rows).div_ceil(2),
+            factors: of.normalisers(rows).div_ceil(2),
+            likelihoods: large::likelihoods(rows),
+            joint: joint.div_ceil(2),
+            responsibilities: responsibilities.div_ceil(2),
+        }
+    }
+
+    fn error_bounds(&self, shape: &Shape) -> ErrorBounds {
+        error_bounds::of_half_precision(shape.kind)
+    }
+
+    fn prepare(&self, launch: &Launch<'_>) -> Result<(), Error> {
+        let rows = launch.rows.unweighted_f32();
+        half_precision_scales(launch, rows)?;
+        match self.supported(&launch.plan.shape) {
+            // In chunks, features of one take the place of those before, and each pass makes them.
+            Warpgroups::Linear(of) if launch.plan.grid.chunk >= rows.n => features(launch, of, rows, (0, rows.n)),
+            Warpgroups::Linear(_) | Warpgroups::Full(_) => Ok(()),
+        }
+    }
+
+    fn encode(&self, launch: &Launch<'_>, iteration: u32) -> Result<(), Error> {
+        let (shape, b) = (&launch.plan.shape, launch.buffers);
+        let (state, k, d) = (pointer(&b.state), shape.k, shape.d);
+        match self.supported(shape) {
+            Warpgroups::Linear(of) => {
+                let a = Encode {
+                    state,
+                    iteration,
+                    kind: update::number(shape.kernel_kind()),
+                    k,
+                    d,
+                    steps: of.place.steps,
+                    groups: of.place.groups,
+                    scales: pointer(&b.own.scales).cast(),
+                    coefficients: pointer(&b.coefficients),
+                    means: pointer(&b.means),
+                    constants: pointer(&b.constants),
+                    operands: pointer(&b.own.operands).cast(),
+                };
+                // SAFETY: the loop's own buffers, as long as `LoopBuffers` and `workspace` state.
+                unsafe { launch.launcher.launch(warpgroups_encode(), (8 * of.place.groups, 1), a) }
+            }
+            Warpgroups::Full(of) => {
+                let a = full::encode::Encode {
+                    state,
+                    iteration,
+                    k,
+                    d,
+                    scales: pointer(&b.own.scales).cast(),
+                    roots: or_null(b.roots.as_ref()),
+                    means: pointer(&b.means),
+                    constants: pointer(&b.constants),
+                    operands: pointer(&b.own.operands).cast(),
+                };
+                // SAFETY: as above.
+                unsafe { launch.launcher.launch(of.encode(), (of.components(), 1), a) }
+            }
+        }
+    }
+
+    fn enqueue(&self, launch: &Launch<'_>, iteration: u32) -> Result<(), Error> {
+        let rows = launch.rows.unweighted_f32();
+        let of = self.supported(&launch.plan.shape);
+        for chunk in launch.plan.grid.chunks(rows.n) {
+            match of {
+                Warpgroups::Linear(of) => linear_chunk(launch, of, iteration, rows, chunk)?,
+                Warpgroups::Full(of) => full_chunk(launch, of, iteration, rows, chunk)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Features of some rows in half precision.
+fn features(launch: &Launch<'_>, of: Linear, rows: &Chunk<f32>, (start, n): (u64, u64)) -> Result<(), Error> {
+    let (shape, own) = (&launch.plan.shape, &launch.buffers.own);
+    let features = Features {
+        x: first_row(rows, shape.d, start),
+        norms: first_norm(own, start),
+        n,
+        d: shape.d,
+        derive: fused::derived(shape.kernel_kind()),
+        features: of.features(),
+        scales: pointer(&own.scales).cast(),
+        out: pointer(&own.exponentials).cast(),
+    };
+    let grid = (linear::groups(n).min(1 << 16) as u32, 1);
+    // SAFETY: buffers as long as `workspace` states, and rows that `Loop` checked.
+    unsafe { launch.launcher.launch(warpgroups_features(), grid, features) }
+}
+
+/// One chunk of rows with diagonal, tied or spherical covariances: log densities, then sums.
+fn linear_chunk(
+    launch: &Launch<'_>,
+    of: Linear,
+    iteration: u32,
+    rows: &Chunk<f32>,
+    (start, n): (u64, u64),
+) -> Result<(), Error> {
+    let (shape, grid, b) = (&launch.plan.shape, launch.plan.grid, launch.buffers);
+    let own = &b.own;
+    if grid.chunk < rows.n {
+        features(launch, of, rows, (start, n))?;
+    }
+    let logs = Logs {
+        state: pointer(&b.state),
+        iteration,
+        rows: pointer(&own.exponentials).cast(),
+        n,
+        features: of.features(),
+        stages: of.stages(),
+        operands: pointer(&own.operands).cast(),
+        logs: pointer(&own.factors).cast(),
+        likelihoods: pointer(&own.likelihoods),
+    };
+    let sums = Sums {
+        state: pointer(&b.state),
+        iteration,
+        n,
+        d: shape.d,
+        derive: fused::derived(shape.kernel_kind()),
+        features: of.features(),
+        groups: of.place.groups,
+        scales: pointer(&own.scales).cast(),
+        operands: pointer(&own.operands).cast(),
+        rows: pointer(&own.exponentials).cast(),
+        logs: pointer(&own.factors).cast(),
+        likelihoods: pointer(&own.likelihoods),
+        splits: grid.partials,
+        accumulate: (start > 0).into(),
+        partials: pointer(&b.partials),
+    };
+    let blocks = blocks_of(n, Warpgroups::Linear(of).rows_of_block(), grid);
+    // SAFETY: the loop's own buffers, as long as `LoopBuffers` and `workspace` state, and rows that `Loop` checked.
+    unsafe {
+        launch.launcher.launch(of.logs(), (blocks, 1), logs)?;
+        launch.launcher.launch(of.sums(), (of.blocks_of_split() * grid.partials, 1), sums)
+    }
+}
+
+/// One chunk of rows with full covariances: joint densities, responsibilities, then moments.
+fn full_chunk(
+    launch: &Launch<'_>,
+    of: Full,
+    iteration: u32,
+    rows: &Chunk<f32>,
+    (start, n): (u64, u64),
+) -> Result<(), Error> {
+    let (grid, b) = (launch.plan.grid, launch.buffers);
+    let (own, state) = (&b.own, pointer(&b.state).cast_const());
+    let (Full { k, d, .. }, components) = (of, of.components());
+    let joint = Joint {
+        state,
+        iteration,
+        x: first_row(rows, d, start),
+        n,
+        d,
+        components,
+        scales: pointer(&own.scales).cast(),
+        operands: pointer(&own.operands).cast(),
+        columns: pointer(&own.exponentials).cast(),
+        joint: pointer(&own.joint).cast(),
+        normalisers: pointer(&own.factors).cast(),
+        likelihoods: pointer(&own.likelihoods),
+    };
+    let normalise = Normalise {
+        state,
+        iteration,
+        n,
+        components,
+        joint: pointer(&own.joint).cast(),
+        normalisers: pointer(&own.factors).cast(),
+        responsibilities: pointer(&own.responsibilities).cast(),
+    };
+    let moments = Moments {
+        state,
+        iteration,
+        n,
+        k,
+        d,
+        scales: pointer(&own.scales).cast(),
+        columns: pointer(&own.exponentials).cast(),
+        responsibilities: pointer(&own.responsibilities).cast(),
+        likelihoods: pointer(&own.likelihoods),
+        splits: grid.partials,
+        accumulate: (start > 0).into(),
+        partials: pointer(&b.partials),
+    };
+    let blocks = blocks_of(n, Warpgroups::Full(of).rows_of_block(), grid);
+    // SAFETY: the loop's own buffers, as long as `LoopBuffers` and `workspace` state, and rows that `Loop` checked.
+    unsafe {
+        launch.launcher.launch(of.densities(), (blocks, 1), joint)?;
+        launch.launcher.launch(of.normalise(), (full::groups(n).min(1 << 16) as u32, 1), normalise)?;
+        launch.launcher.launch(of.moments(), (of.blocks_of_split() * grid.partials, 1), moments)
+    }
+}
+
+/// Blocks of the densities of `n` rows.
+fn blocks_of(n: u64, rows_of_block: u32, grid: Grid) -> u32 {
+    n.div_ceil(u64::from(rows_of_block)).min(u64::from(grid.blocks)) as u32
+}
+
+fn first_row(rows: &Chunk<f32>, d: u32, start: u64) -> *const f32 {
+    pointer(&rows.x.index(start as usize * d as usize..)).cast_const()
+}

@@ -1,0 +1,98 @@
+//! Which EM path runs a shape: the list of [`PATHS`], each with what speaks against it. A pure function of shape and device.
+
+use gmm_kernels::fused::update::Matrices;
+use gmm_kernels::layout::Kind;
+use gmm_kernels::ptx;
+use gmm_model::Precision;
+
+use super::path::{EmPath, Reason, Request};
+use super::paths::PATHS;
+use crate::cuda::driver::device::{Gpu, Limits};
+use crate::cuda::launch::plan::Forced;
+use crate::cuda::shape::Shape;
+use crate::described::LoopCandidate;
+use crate::{Error, path_names};
+
+/// A path, and what speaks against it.
+pub(crate) struct Candidate {
+    pub(crate) path: &'static dyn EmPath,
+    /// Why it cannot run, or was not asked for.
+    pub(crate) excluded: Option<Reason>,
+    /// Why another path is faster.
+    pub(crate) slower: Option<Reason>,
+}
+
+impl Candidate {
+    pub(crate) fn runs(&self) -> bool {
+        self.excluded.is_none() && self.slower.is_none()
+    }
+}
+
+/// All paths, best first. The first that runs is taken; those after it that run are its fallbacks, and then the host.
+pub(crate) fn select(request: &Request<'_>, forced: &Forced) -> Vec<Candidate> {
+    let on_device = on_device(request, forced).err();
+    let candidate = |path: &'static dyn EmPath| {
+        let other = forced.path().is_some_and(|name| name != path.name());
+        let excluded = on_device.clone().or_else(|| path.supports(request).err());
+        let excluded = excluded.or_else(|| other.then_some(Reason::OtherForced));
+        let slower = if forced.path().is_none() { path.slower(request) } else { None };
+        Candidate { path, excluded, slower }
+    };
+    let mut all: Vec<Candidate> = PATHS.into_iter().map(candidate).collect();
+    if split_fp16_is_faster_than_fused(&request.shape) {
+        let at =
+            |name: &str| all.iter().position(|candidate| candidate.path.name() == name).expect("a path of the list");
+        let (fused, split) = (at(path_names::FUSED), at(path_names::CHUNKED_SPLIT_FP16));
+        all[fused..=split].rotate_left(1);
+    }
+    all
+}
+
+/// Whether iterations can run on the device at all: they need the M-step there, whose matrices have to fit.
+fn on_device(request: &Request<'_>, forced: &Forced) -> Result<(), Reason> {
+    if forced.host_loop() {
+        return Err(Reason::HostForced);
+    }
+    let (room, d) = (u64::from(request.limits.shared_bytes), request.shape.d);
+    Matrices::of(request.shape.kernel_kind(), d, room).map(drop).map_err(|wanted| Reason::MStep { d, wanted, room })
+}
+
+/// Whether `f32` rows are better off with chunks and split fp16 than with one kernel a pass: W2, of 30 columns and components, takes
+/// an H200 0.170 ms with them. Where those lack precision or are not available, the pass follows.
+fn split_fp16_is_faster_than_fused(shape: &Shape) -> bool {
+    use gmm_kernels::fused::Variant;
+    let (kind, f32_rows) = (shape.kernel_kind(), shape.precision == Precision::F32);
+    f32_rows
+        && kind == Kind::Full
+        && Variant::of(kind, shape.k, shape.d).is_some_and(|of| of.size >= 6 && of.groups >= 4)
+}
+
+/// See [`loop_candidates`](crate::loop_candidates).
+///
+/// # Errors
+/// [`Error::Option`] where `GMM_PLAN` says what cannot be.
+pub(crate) fn described(gpu: Option<&Gpu>, shape: Shape, fast: bool) -> Result<Vec<LoopCandidate>, Error> {
+    const H200: Limits = Limits { multiprocessors: 132, shared_bytes: 232_448, l2_bytes: 62_914_560, f32_to_f64: 2 };
+    let has = |name: &'static str| match gpu {
+        Some(gpu) => gpu.has(name),
+        None => ptx::MODULES[0].alone(name).is_some(),
+    };
+    let limits = gpu.map_or(H200, |gpu| gpu.limits);
+    let request = Request { shape, weighted: false, fast, limits, has: &has };
+    let all = select(&request, &Forced::from_environment()?);
+    let best = all.iter().position(Candidate::runs);
+    let describe = |(i, candidate): (usize, &Candidate)| {
+        let reason = candidate.excluded.as_ref().or(candidate.slower.as_ref());
+        let name = candidate.path.name();
+        let reason = reason.map_or_else(|| candidate.path.describe(&shape), Reason::to_string);
+        LoopCandidate { name, runs: best == Some(i), reason, fast: crate::fast::is_fast(name) }
+    };
+    let mut out: Vec<_> = all.iter().enumerate().map(describe).collect();
+    let why = "passes about the means, M-step on the host; also where the others would lose precision";
+    let reason = format!("{why}; {} sums", shape.statistics());
+    out.push(LoopCandidate { name: path_names::HOST, runs: best.is_none(), reason, fast: false });
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests;

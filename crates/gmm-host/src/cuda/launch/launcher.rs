@@ -1,0 +1,391 @@
+//! The launcher, what it launches for, and the kernels of a pass that the host puts together.
+
+use std::os::raw::c_void;
+
+use cust::memory::{DeviceCopy, DeviceSlice};
+use cust::sys::{CUresult, CUstream, cuLaunchKernel};
+use gmm_kernels::e_step::{self, EStep};
+use gmm_kernels::fused::{self, Pass, Variant};
+use gmm_kernels::layout::{TILE_ROWS, factor_len, statistics_len, tiled_len, tiles};
+use gmm_kernels::m_step_sums::{self, Sums};
+use gmm_kernels::nearest::{Nearest, nearest as nearest_kernel};
+use gmm_kernels::reduce::{Reduce, numbers, of_blocks, reduce_partials, reduce_scalars};
+use gmm_kernels::tile::{Tile, Untile, tile_from_f64, untile as untile_kernel};
+use gmm_kernels::{Arguments, Kernel, THREADS};
+use gmm_model::CovarianceType;
+
+use super::plan::{Plan, Solved, TOTALS, scratch_len};
+use crate::Error;
+use crate::cuda::driver::device::Gpu;
+use crate::cuda::driver::device_state::Entered;
+use crate::cuda::driver::queue::Queue;
+use crate::cuda::driver::table::{LaunchAttribute, LaunchConfig, launch_with_attributes};
+use crate::cuda::number::Number;
+use crate::cuda::shape::Shape;
+
+/// Where and on which stream.
+#[derive(Clone, Copy)]
+pub(crate) struct Launcher<'a> {
+    pub(crate) gpu: &'a Gpu,
+    pub(crate) queue: &'a Queue,
+}
+
+/// A chunk of rows on the device.
+#[derive(Clone, Copy)]
+pub(crate) struct Chunk<T: Number> {
+    /// `(n, d)` tiled.
+    pub(crate) x: DeviceSlice<T>,
+    /// `(n,)`.
+    pub(crate) row_weights: Option<DeviceSlice<f64>>,
+    pub(crate) n: u64,
+}
+
+/// A mixture's parameters, or centres, on the device.
+#[derive(Clone, Copy)]
+pub(crate) struct Model<T: Number> {
+    /// `(k, d)`, less the shift.
+    pub(crate) mean_high: DeviceSlice<T>,
+    /// `(k, d)`: what rounding took.
+    pub(crate) mean_low: DeviceSlice<T>,
+    /// `factor_len(kind, k, d)`.
+    pub(crate) factor: DeviceSlice<T>,
+    /// Whether the factors of full and tied are those of precisions.
+    pub(crate) of_precisions: bool,
+    /// `(k,)`.
+    pub(crate) log_scale: DeviceSlice<T>,
+    /// `(k,)`: what rounding took from them.
+    pub(crate) log_scale_low: DeviceSlice<T>,
+    /// `(k,)`.
+    pub(crate) weights: DeviceSlice<T>,
+}
+
+/// What the E-step writes besides responsibilities and totals.
+#[derive(Clone, Copy)]
+pub(crate) struct StepOutputs {
+    /// Whether responsibilities are left at the end.
+    pub(crate) responsibilities: bool,
+    /// Whether they are times the row weights.
+    pub(crate) weighted: bool,
+    /// `(n,)`.
+    pub(crate) log_densities: Option<DeviceSlice<f64>>,
+    /// `(n,)`.
+    pub(crate) labels: Option<DeviceSlice<u32>>,
+}
+
+pub(crate) fn pointer<A: DeviceCopy>(slice: &DeviceSlice<A>) -> *mut A {
+    slice.as_device_ptr().as_raw() as *mut A
+}
+
+pub(crate) fn or_null<A: DeviceCopy>(slice: Option<&DeviceSlice<A>>) -> *mut A {
+    slice.map_or(std::ptr::null_mut(), pointer)
+}
+
+pub(crate) fn at_least<A: DeviceCopy>(slice: &DeviceSlice<A>, len: u64, what: &str) {
+    assert!(slice.len() as u64 >= len, "{what}: {} of {len} numbers", slice.len());
+}
+
+impl Launcher<'_> {
+    /// Puts a kernel on the stream.
+    ///
+    /// # Safety
+    /// Pointers and lengths are as the arguments' fields say, and what they point to lives until the stream was
+    /// waited for.
+    pub(crate) unsafe fn launch<A: Arguments + 'static>(
+        self,
+        kernel: Kernel<A>,
+        grid: (u32, u32),
+        a: A,
+    ) -> Result<(), Error> {
+        let name = kernel.name;
+        let shared = (kernel.shared_bytes)(&a);
+        let entry = self.gpu.function(name, shared)?;
+        let stream = self.queue.stream.as_inner();
+        let mut pointers = a.pointers();
+        #[cfg(test)]
+        crate::cuda::driver::fake::launching(kernel, grid, a);
+        // SAFETY: the list has the values in the order of the entry point's parameters, since one macro makes both;
+        // the rest is the caller's promise.
+        let code = unsafe { enter(entry, grid, (kernel.threads)(&a), shared as u32, stream, pointers.as_mut_ptr()) };
+        self.gpu.check_code(|| format!("launching kernel {name}"), code)?;
+        self.queue.launched(name);
+        Ok(())
+    }
+
+    /// Log densities, responsibilities `(n, k)` tiled, and each block's totals, `(blocks, 3)`.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn e_step<T: Number>(
+        self,
+        shape: &Shape,
+        plan: &Plan,
+        chunk: &Chunk<T>,
+        model: &Model<T>,
+        responsibilities: &DeviceSlice<T>,
+        partials: &DeviceSlice<f64>,
+        scratch: &DeviceSlice<T>,
+        out: &StepOutputs,
+    ) -> Result<(), Error> {
+        let blocks = blocks(plan, chunk.n);
+        check_chunk(shape, chunk);
+        check_model(shape, model);
+        at_least(responsibilities, tiled_len(chunk.n, shape.k), "responsibilities");
+        at_least(partials, u64::from(blocks) * TOTALS as u64, "partial totals");
+        at_least(scratch, scratch_len(shape, plan), "scratch");
+        out.log_densities.iter().for_each(|s| at_least(s, chunk.n, "log densities"));
+        out.labels.iter().for_each(|s| at_least(s, chunk.n, "labels"));
+        let kernel = match (shape.kind, plan.solved) {
+            (CovarianceType::Full, _) if model.of_precisions => e_step::precision_full::<T>(),
+            (CovarianceType::Tied, _) if model.of_precisions => e_step::precision_tied::<T>(),
+            (CovarianceType::Full, Solved::Shared) => e_step::full::<T>(),
+            (CovarianceType::Full, Solved::Scratch) => e_step::full_large::<T>(),
+            (CovarianceType::Tied, Solved::Shared) => e_step::tied::<T>(),
+            (CovarianceType::Tied, Solved::Scratch) => e_step::tied_large::<T>(),
+            (CovarianceType::Diag, _) => e_step::diag::<T>(),
+            (CovarianceType::Spherical, _) => e_step::spherical::<T>(),
+        };
+        let a = EStep {
+            x: pointer(&chunk.x),
+            row_weights: or_null(chunk.row_weights.as_ref()),
+            n: chunk.n,
+            k: shape.k,
+            d: shape.d,
+            mean_high: pointer(&model.mean_high),
+            mean_low: pointer(&model.mean_low),
+            factor: pointer(&model.factor),
+            log_scale: pointer(&model.log_scale),
+            log_scale_low: pointer(&model.log_scale_low),
+            weights: pointer(&model.weights),
+            responsibilities: pointer(responsibilities),
+            want_responsibilities: out.responsibilities.into(),
+            weighted: out.weighted.into(),
+            log_densities: or_null(out.log_densities.as_ref()),
+            labels: or_null(out.labels.as_ref()),
+            partials: pointer(partials),
+            scratch: if scratch.is_empty() { std::ptr::null_mut() } else { pointer(scratch) },
+        };
+        // SAFETY: every length was checked against the field's formula; parameters start 16-byte aligned.
+        unsafe { self.launch(kernel, (blocks, 1), a) }
+    }
+
+    /// Moments of a chunk under responsibilities, `(splits, statistics)`.
+    pub(crate) fn sums<T: Number>(
+        self,
+        shape: &Shape,
+        plan: &Plan,
+        chunk: &Chunk<T>,
+        model: &Model<T>,
+        responsibilities: &DeviceSlice<T>,
+        partials: &DeviceSlice<f64>,
+    ) -> Result<(), Error> {
+        let kind = shape.kernel_kind();
+        check_chunk(shape, chunk);
+        check_centres(shape, model);
+        at_least(responsibilities, tiled_len(chunk.n, shape.k), "responsibilities");
+        at_least(partials, u64::from(plan.splits) * statistics_len(kind, shape.k, shape.d), "partial sums");
+        let kernel = match shape.kind {
+            CovarianceType::Full => m_step_sums::full::<T>(),
+            CovarianceType::Tied => m_step_sums::tied::<T>(),
+            CovarianceType::Diag => m_step_sums::diag::<T>(),
+            CovarianceType::Spherical => m_step_sums::spherical::<T>(),
+        };
+        let a = Sums {
+            x: pointer(&chunk.x),
+            responsibilities: pointer(responsibilities),
+            n: chunk.n,
+            k: shape.k,
+            d: shape.d,
+            mean_high: pointer(&model.mean_high),
+            mean_low: pointer(&model.mean_low),
+            partials: pointer(partials),
+        };
+        // SAFETY: every length was checked against the field's formula.
+        unsafe { self.launch(kernel, (m_step_sums::blocks(kind, shape.k, shape.d), plan.splits), a) }
+    }
+
+    /// Each row's weight at its nearest centre, `(n, k)` tiled.
+    pub(crate) fn nearest<T: Number>(
+        self,
+        shape: &Shape,
+        plan: &Plan,
+        chunk: &Chunk<T>,
+        centres: &Model<T>,
+        responsibilities: &DeviceSlice<T>,
+    ) -> Result<(), Error> {
+        check_chunk(shape, chunk);
+        check_centres(shape, centres);
+        at_least(responsibilities, tiled_len(chunk.n, shape.k), "responsibilities");
+        let a = Nearest {
+            x: pointer(&chunk.x),
+            row_weights: or_null(chunk.row_weights.as_ref()),
+            n: chunk.n,
+            k: shape.k,
+            d: shape.d,
+            centre_high: pointer(&centres.mean_high),
+            centre_low: pointer(&centres.mean_low),
+            responsibilities: pointer(responsibilities),
+            labels: std::ptr::null_mut(),
+        };
+        // SAFETY: every length was checked against the field's formula.
+        unsafe { self.launch(nearest_kernel::<T>(), (blocks(plan, chunk.n), 1), a) }
+    }
+
+    /// Many numbers, few partial results: `out = (out +) Σ partials`.
+    pub(crate) fn reduce_partials(
+        self,
+        shape: &Shape,
+        plan: &Plan,
+        partials: &DeviceSlice<f64>,
+        out: &DeviceSlice<f64>,
+        accumulate: bool,
+    ) -> Result<(), Error> {
+        let len = shape.statistics();
+        let a = reduction(partials, plan.splits.into(), len, out, accumulate);
+        // More blocks than that take several numbers a thread.
+        let grid = len.div_ceil(u64::from(THREADS)).min(1 << 16) as u32;
+        // SAFETY: lengths were checked by `reduction`.
+        unsafe { self.launch(reduce_partials(), (grid, 1), a) }
+    }
+
+    /// One fused pass. Its first rows it sends for while the grid before it may still run, so that must be none that writes rows:
+    /// the M-step or a copy is between.
+    ///
+    /// # Safety
+    /// As for [`launch`](Self::launch).
+    pub(crate) unsafe fn fused_pass<T: Number>(
+        self,
+        shape: &Shape,
+        variant: Variant,
+        blocks: u32,
+        a: Pass<T>,
+    ) -> Result<(), Error> {
+        let of = Variant::of(shape.kernel_kind(), shape.k, shape.d);
+        assert!(of.is_some_and(|of| variant.is_like(of)), "{variant:?} for {shape:?}");
+        // They come by 16 bytes.
+        assert!([a.coefficients, a.constants].iter().all(|at| at.addr().is_multiple_of(16)), "operands of a pass");
+        // SAFETY: the caller's promise, and the variant takes the shape.
+        unsafe { self.launch(fused::kernel::<T>(variant), (blocks, 1), a) }
+    }
+
+    /// Partial results of blocks, `(count, len)`, into `out`: `out = Σ partials`.
+    pub(crate) fn reduce_blocks(
+        self,
+        partials: &DeviceSlice<f64>,
+        count: u64,
+        len: u64,
+        out: &DeviceSlice<f64>,
+    ) -> Result<(), Error> {
+        let a = reduction(partials, count, len, out, false);
+        // More blocks than that take several numbers one after another.
+        let grid = len.div_ceil(numbers(len).into()).min(1 << 16) as u32;
+        // SAFETY: lengths were checked by `reduction`.
+        unsafe { self.launch(of_blocks(len), (grid, 1), a) }
+    }
+
+    /// Few numbers, many partial results: the E-step's totals over the blocks that it had for a chunk of `n` rows.
+    pub(crate) fn reduce_totals(
+        self,
+        plan: &Plan,
+        n: u64,
+        partials: &DeviceSlice<f64>,
+        out: &DeviceSlice<f64>,
+        accumulate: bool,
+    ) -> Result<(), Error> {
+        let a = reduction(partials, blocks(plan, n).into(), TOTALS as u64, out, accumulate);
+        // SAFETY: lengths were checked by `reduction`; a block per number.
+        unsafe { self.launch(reduce_scalars(), (TOTALS as u32, 1), a) }
+    }
+
+    /// Row-major responsibilities, `(n, k)`, into tiles, times the row weights.
+    pub(crate) fn tile<T: Number>(
+        self,
+        shape: &Shape,
+        plan: &Plan,
+        chunk: &Chunk<T>,
+        from: &DeviceSlice<f64>,
+        to: &DeviceSlice<T>,
+    ) -> Result<(), Error> {
+        at_least(from, chunk.n * u64::from(shape.k), "given responsibilities");
+        at_least(to, tiled_len(chunk.n, shape.k), "responsibilities");
+        let a = Tile {
+            from: pointer(from).cast_const().cast(),
+            n: chunk.n,
+            columns: shape.k,
+            shift: std::ptr::null(),
+            scale: or_null(chunk.row_weights.as_ref()),
+            to: pointer(to),
+        };
+        // SAFETY: every length was checked against the field's formula; `from` holds `f64`, as the kernel takes.
+        unsafe { self.launch(tile_from_f64::<T>(), (blocks(plan, chunk.n), 1), a) }
+    }
+
+    /// Tiled responsibilities, `(n, k)`, into rows.
+    pub(crate) fn untile<T: Number>(
+        self,
+        shape: &Shape,
+        plan: &Plan,
+        n: u64,
+        from: &DeviceSlice<T>,
+        to: &DeviceSlice<f64>,
+    ) -> Result<(), Error> {
+        at_least(from, tiled_len(n, shape.k), "responsibilities");
+        at_least(to, n * u64::from(shape.k), "responsibilities in rows");
+        let a = Untile { from: pointer(from), n, columns: shape.k, to: pointer(to) };
+        // SAFETY: every length was checked against the field's formula.
+        unsafe { self.launch(untile_kernel::<T>(), (blocks(plan, n), 1), a) }
+    }
+}
+
+/// Launches a kernel; one that waits by itself for those before it is launched while they run, where the driver can.
+///
+/// # Safety
+/// As for `cuLaunchKernel`.
+unsafe fn enter(
+    Entered { function, waits }: Entered,
+    (x, y): (u32, u32),
+    threads: u32,
+    shared: u32,
+    stream: CUstream,
+    parameters: *mut *mut c_void,
+) -> CUresult {
+    if waits {
+        let attribute = LaunchAttribute::WAITS_BY_ITSELF;
+        let (grid, block) = ([x, y, 1], [threads, 1, 1]);
+        let config = LaunchConfig { grid, block, shared, stream, attributes: &raw const attribute, attributes_len: 1 };
+        // SAFETY: the caller's promise, and the kernel's text has the instruction, before its first access to what others write.
+        if let Some(code) = unsafe { launch_with_attributes(&config, function, parameters) } {
+            return code;
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { cuLaunchKernel(function, x, y, 1, threads, 1, 1, shared, stream, parameters, std::ptr::null_mut()) }
+}
+
+/// Blocks for a chunk of `n` rows: no more than it has tiles.
+fn blocks(plan: &Plan, n: u64) -> u32 {
+    u64::from(plan.blocks).min(tiles(n)) as u32
+}
+
+pub(super) fn check_chunk<T: Number>(shape: &Shape, chunk: &Chunk<T>) {
+    at_least(&chunk.x, tiled_len(chunk.n, shape.d), "rows");
+    chunk.row_weights.iter().for_each(|w| at_least(w, chunk.n, "row weights"));
+    assert!(chunk.n > 0 && shape.k > 0 && shape.d > 0 && THREADS == TILE_ROWS);
+}
+
+fn check_centres<T: Number>(shape: &Shape, model: &Model<T>) {
+    let kd = u64::from(shape.k) * u64::from(shape.d);
+    at_least(&model.mean_high, kd, "means");
+    at_least(&model.mean_low, kd, "means");
+}
+
+fn check_model<T: Number>(shape: &Shape, model: &Model<T>) {
+    check_centres(shape, model);
+    at_least(&model.factor, factor_len(shape.kernel_kind(), shape.k, shape.d), "factors");
+    at_least(&model.log_scale, shape.k.into(), "scales");
+    at_least(&model.log_scale_low, shape.k.into(), "what rounding took from scales");
+    at_least(&model.weights, shape.k.into(), "weights");
+}
+
+fn reduction(partials: &DeviceSlice<f64>, count: u64, len: u64, out: &DeviceSlice<f64>, accumulate: bool) -> Reduce {
+    at_least(partials, count * len, "partial results");
+    at_least(out, len, "results");
+    Reduce { partials: pointer(partials), count, len, out: pointer(out), accumulate: accumulate.into() }
+}

@@ -1,0 +1,191 @@
+//! How the host-driven passes run: which kernels, chunks of rows and grids: one pure function of shape and device limits.
+//!
+//! `GMM_PLAN` forces parts of it: `chunk=4096,blocks=64,splits=3,solved=scratch,loop=host,path=chunked-f64`.
+
+use std::fmt;
+
+use gmm_kernels::e_step::solved_columns;
+use gmm_kernels::layout::{TILE_ROWS, tiles};
+use gmm_kernels::m_step_sums;
+use gmm_model::CovarianceType;
+
+use crate::cuda::driver::device::Limits;
+use crate::cuda::shape::Shape;
+use crate::{Error, path_names};
+
+/// Rows of a tile.
+const TILE: u64 = TILE_ROWS as u64;
+
+/// Totals of a pass that precede the statistics in its results: Σ w ln p(x), entropy, Σ w.
+pub(crate) const TOTALS: usize = 3;
+
+/// Where the E-step of full and tied covariances keeps what it has solved of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Solved {
+    /// In shared memory.
+    Shared,
+    /// In device memory.
+    Scratch,
+}
+
+/// How a pass runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) solved: Solved,
+    /// Rows that go through all kernels before the next: a multiple of 128.
+    pub(crate) chunk: u64,
+    /// Blocks of the kernels that take a thread per row.
+    pub(crate) blocks: u32,
+    /// Parts into which the sums split the rows of a chunk.
+    pub(crate) splits: u32,
+}
+
+/// Parts of a plan that someone asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Forced {
+    pub(crate) chunk: Option<u64>,
+    pub(crate) blocks: Option<u32>,
+    pub(crate) splits: Option<u32>,
+    solved: Option<Solved>,
+    host_loop: bool,
+    path: Option<&'static str>,
+}
+
+#[cfg(test)]
+thread_local! {
+    /// A test of passes that the host puts together sets this, on its own thread.
+    pub(crate) static HOST_LOOP: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+impl Forced {
+    /// From `GMM_PLAN`.
+    ///
+    /// # Errors
+    /// [`Error::Option`] that says what can be forced.
+    pub(crate) fn from_environment() -> Result<Self, Error> {
+        std::env::var("GMM_PLAN").map_or(Ok(Self::default()), |text| Self::parse(&text))
+    }
+
+    /// Whether the loop of EM is to stay on the host.
+    pub(crate) fn host_loop(&self) -> bool {
+        #[cfg(test)]
+        if HOST_LOOP.get() {
+            return true;
+        }
+        self.host_loop
+    }
+
+    /// The name of the EM path that was asked for.
+    pub(crate) const fn path(&self) -> Option<&'static str> {
+        self.path
+    }
+
+    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
+        let mut forced = Self::default();
+        for part in text.split(',').filter(|p| !p.trim().is_empty()) {
+            forced.set(part.trim()).ok_or_else(|| Error::Option {
+                option: "GMM_PLAN",
+                value: text.to_owned(),
+                must: format!(
+                    "like chunk=4096,blocks=64,splits=3,solved=shared|scratch,loop=device|host,path={}, numbers from 1",
+                    path_names::ON_DEVICE.join("|")
+                ),
+            })?;
+        }
+        Ok(forced)
+    }
+
+    fn set(&mut self, part: &str) -> Option<()> {
+        let (name, value) = part.split_once('=')?;
+        let number = || value.parse().ok().filter(|v: &u32| *v > 0);
+        match name {
+            "chunk" => self.chunk = Some(u64::from(number()?).next_multiple_of(TILE)),
+            "blocks" => self.blocks = Some(number()?),
+            "splits" => self.splits = Some(number()?.min(MOST_SPLITS)),
+            "solved" if value == "shared" => self.solved = Some(Solved::Shared),
+            "solved" if value == "scratch" => self.solved = Some(Solved::Scratch),
+            "loop" if value == "host" => self.host_loop = true,
+            "loop" if value == "device" => self.host_loop = false,
+            "path" => self.path = Some(path_names::ON_DEVICE.into_iter().find(|known| *known == value)?),
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+/// Blocks per multiprocessor that hide the latency of device memory; 16 of 128 threads are all that fit.
+const BLOCKS_PER_MULTIPROCESSOR: u32 = 16;
+
+/// With solved columns in device memory fewer blocks, so that what they keep stays in the caches.
+const BLOCKS_WITH_SCRATCH: u32 = 4;
+
+/// Waves of the sums' blocks: enough that an uneven last one costs little.
+const SUM_BLOCKS_PER_MULTIPROCESSOR: u32 = 8;
+
+/// A grid's limit in `y`.
+const MOST_SPLITS: u32 = 65_535;
+
+/// Bytes of partial sums beyond which more splits cost more in memory traffic than they bring.
+pub(crate) const PARTIAL_BYTES: u64 = 64 << 20;
+
+/// Chooses. Depends on its arguments alone; a smaller `most_rows` gives smaller chunks.
+pub(crate) fn plan(shape: &Shape, limits: &Limits, forced: &Forced, most_rows: u64) -> Plan {
+    let solved = forced.solved.unwrap_or_else(|| solved(shape, limits));
+    let chunk = forced.chunk.unwrap_or_else(|| chunk(shape, limits)).min(most_rows.next_multiple_of(TILE));
+    let chunk = chunk.min(tiles(shape.n) * TILE);
+    let chunk_tiles = u32::try_from(chunk / TILE).unwrap_or(u32::MAX);
+    let per_multiprocessor =
+        if needs_solved(shape) && solved == Solved::Scratch { BLOCKS_WITH_SCRATCH } else { BLOCKS_PER_MULTIPROCESSOR };
+    let blocks = forced.blocks.unwrap_or(limits.multiprocessors * per_multiprocessor).min(chunk_tiles);
+    let splits = forced.splits.unwrap_or_else(|| splits(shape, limits)).min(chunk_tiles).min(MOST_SPLITS);
+    Plan { solved, chunk, blocks, splits }
+}
+
+const fn needs_solved(shape: &Shape) -> bool {
+    matches!(shape.kind, CovarianceType::Full | CovarianceType::Tied)
+}
+
+/// Numbers of scratch in device memory that the E-step needs under a plan.
+pub(crate) const fn scratch_len(shape: &Shape, plan: &Plan) -> u64 {
+    match plan.solved {
+        Solved::Scratch if needs_solved(shape) => plan.blocks as u64 * TILE * solved_columns(shape.d) as u64,
+        _ => 0,
+    }
+}
+
+/// Shared memory while three blocks of it fit on a multiprocessor, which hides some latency; else device memory.
+fn solved(shape: &Shape, limits: &Limits) -> Solved {
+    let bytes = u64::from(solved_columns(shape.d)) * TILE * shape.number_bytes();
+    if 3 * bytes <= u64::from(limits.shared_bytes) { Solved::Shared } else { Solved::Scratch }
+}
+
+/// Rows whose responsibilities take half of the L2 cache, so that the sums find them there; but enough to occupy the
+/// device. Chunks are of equal size up to a tile.
+fn chunk(shape: &Shape, limits: &Limits) -> u64 {
+    let per_row = u64::from(shape.k) * shape.number_bytes();
+    let cached = u64::from(limits.l2_bytes) / 2 / per_row;
+    let busy = u64::from(limits.multiprocessors * BLOCKS_PER_MULTIPROCESSOR) * TILE / 2;
+    let most = cached.max(busy).max(TILE);
+    let count = shape.n.div_ceil(most).max(1);
+    shape.n.div_ceil(count).next_multiple_of(TILE)
+}
+
+fn splits(shape: &Shape, limits: &Limits) -> u32 {
+    let each = m_step_sums::blocks(shape.kernel_kind(), shape.k, shape.d).max(1);
+    let busy = (limits.multiprocessors * SUM_BLOCKS_PER_MULTIPROCESSOR).div_ceil(each);
+    let most = (PARTIAL_BYTES / (8 * shape.statistics())).max(1);
+    u64::from(busy).min(most) as u32
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let solved = match self.solved {
+            Solved::Shared => "shared",
+            Solved::Scratch => "scratch",
+        };
+        write!(f, "chunk={},blocks={},splits={},solved={solved}", self.chunk, self.blocks, self.splits)
+    }
+}
+
+#[cfg(test)]
+mod tests;

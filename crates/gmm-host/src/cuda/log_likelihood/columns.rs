@@ -1,0 +1,160 @@
+//! Log densities of the rows under one component each, which stay on the device, and are mixed there.
+
+use std::sync::Arc;
+
+use cust::memory::{AsyncCopyDestination, DeviceSlice};
+use gmm_kernels::THREADS;
+use gmm_model::Mixture;
+
+use super::Likelihoods;
+use crate::Error;
+use crate::cuda::driver::buffers::Slot;
+use crate::cuda::driver::device::Gpu;
+use crate::cuda::driver::staging::receive;
+use crate::cuda::launch::StepOutputs;
+use crate::cuda::number::Number;
+use crate::cuda::rows::Rows;
+use crate::cuda::rows::parameters;
+use crate::cuda::rows::passes::copy_to;
+use crate::cuda::rows::workspace::Extras;
+
+/// Log densities of all rows under one component, on a device: see [`Resident::column`](crate::Resident::column).
+pub struct DeviceColumn {
+    /// `(n,)`.
+    numbers: Slot<f64>,
+    n: usize,
+    /// Last, so that the context outlives what belongs to it.
+    gpu: Arc<Gpu>,
+}
+
+impl DeviceColumn {
+    fn all(&self) -> DeviceSlice<f64> {
+        self.numbers.first(self.n)
+    }
+
+    /// Whether it is for so many rows on that device.
+    pub(crate) fn is_of(&self, gpu: &Arc<Gpu>, n: usize) -> bool {
+        self.n == n && Arc::ptr_eq(&self.gpu, gpu)
+    }
+}
+
+impl Drop for DeviceColumn {
+    fn drop(&mut self) {
+        if self.gpu.is_inherited() {
+            // It belongs to the process that this one was forked off, as does the pool.
+            std::mem::forget(std::mem::replace(&mut self.numbers, Slot::empty()));
+            return;
+        }
+        // Nothing reads it any more: who mixes waits for the device.
+        self.gpu.enter_to_drop();
+    }
+}
+
+const WHAT: &str = "log densities of a component on the GPU";
+
+/// Blocks for each multiprocessor: enough reads under way, and part of the result's bits.
+const BLOCKS: u32 = 8;
+
+/// Rows that are mixed for the host at a time.
+const PIECE: usize = 1 << 20;
+
+impl Likelihoods {
+    /// [`Resident::column`](crate::Resident::column).
+    pub(crate) fn column<T: Number>(&mut self, data: &mut Rows<T>) -> Result<DeviceColumn, Error> {
+        // It, and what passes of one component take besides, which may not become small for it.
+        data.room(WHAT, 3 * 8 * data.n as u128, 0)?;
+        Ok(DeviceColumn { numbers: Slot::taken(&data.gpu, WHAT, data.n)?, n: data.n, gpu: data.gpu.clone() })
+    }
+
+    /// [`Resident::mix_columns`](crate::Resident::mix_columns).
+    pub(crate) fn mix_columns<T: Number>(
+        &mut self,
+        data: &mut Rows<T>,
+        columns: &[DeviceColumn],
+        log_weights: &[f64],
+        anew: &[(usize, Mixture)],
+    ) -> Result<f64, Error> {
+        for (c, component) in anew {
+            self.fill_column(data, component, &columns[*c].all())?;
+        }
+        let columns: Vec<DeviceSlice<f64>> = columns.iter().map(DeviceColumn::all).collect();
+        let weights = data.row_weights.as_ref().map(|weights| weights.first(data.n));
+        let (blocks, partials) = self.mix(data, &columns, log_weights, weights.as_ref(), None)?;
+        let sum = self.buffers.values.on_device(1);
+        data.launcher().reduce_blocks(&partials, blocks.into(), 1, &sum)?;
+        data.queue.wait(&data.gpu)?;
+        Ok(self.buffers.values.as_slice()[0])
+    }
+
+    /// [`Resident::mixed_rows`](crate::Resident::mixed_rows).
+    pub(crate) fn mixed_rows<T: Number>(
+        &mut self,
+        data: &mut Rows<T>,
+        columns: &[DeviceColumn],
+        log_weights: &[f64],
+        rows: &mut [f64],
+    ) -> Result<(), Error> {
+        let piece = PIECE.min(data.n);
+        data.room(WHAT, 8 * piece as u128, 0)?;
+        let mixed = Slot::<f64>::taken(&data.gpu, WHAT, piece)?;
+        for (i, rows) in rows.chunks_mut(piece).enumerate() {
+            let here = i * piece..i * piece + rows.len();
+            let columns: Vec<DeviceSlice<f64>> = columns.iter().map(|c| c.all().index(here.clone())).collect();
+            let to = mixed.first(rows.len());
+            let received = self.mix(data, &columns, log_weights, None, Some(&to)).and_then(|_| {
+                // It waits for the stream.
+                receive(&data.gpu, &data.queue, &to, copy_to(rows))
+            });
+            // Before `mixed` goes.
+            received.inspect_err(|_| data.queue.recover())?;
+        }
+        Ok(())
+    }
+
+    /// Puts the mixing of columns on the stream: what each of so many blocks has of Σ w ln p(x), and that of each row.
+    fn mix<T: Number>(
+        &mut self,
+        data: &mut Rows<T>,
+        columns: &[DeviceSlice<f64>],
+        log_weights: &[f64],
+        row_weights: Option<&DeviceSlice<f64>>,
+        rows: Option<&DeviceSlice<f64>>,
+    ) -> Result<(u32, DeviceSlice<f64>), Error> {
+        let (n, k) = (columns[0].len(), columns.len());
+        let blocks = n.div_ceil(THREADS as usize).min((data.gpu.limits.multiprocessors * BLOCKS) as usize);
+        self.buffers.reserve(data, 2 * k + blocks, 2 * k, 1)?;
+        let memory = &mut self.buffers;
+        let numbers = memory.numbers.first(2 * k + blocks);
+        let host = &mut memory.coefficients.as_mut_slice()[..2 * k];
+        for (to, column) in host.iter_mut().zip(columns) {
+            *to = f64::from_bits(column.as_device_ptr().as_raw());
+        }
+        host[k..].copy_from_slice(log_weights);
+        // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
+        let copied = unsafe { numbers.index(..2 * k).async_copy_from(&*host, &data.queue.stream) };
+        data.gpu.check("a copy of addresses to the device", copied)?;
+        let (addresses, log_weights, partials) = (numbers.index(..k), numbers.index(k..2 * k), numbers.index(2 * k..));
+        let launcher = data.launcher();
+        launcher.mix(n as u64, columns, &addresses, &log_weights, row_weights, rows, blocks as u32, &partials)?;
+        Ok((blocks as u32, partials))
+    }
+
+    /// The log density of each row under one component, put on the stream.
+    fn fill_column<T: Number>(
+        &mut self,
+        data: &mut Rows<T>,
+        component: &Mixture,
+        to: &DeviceSlice<f64>,
+    ) -> Result<(), Error> {
+        // The component before it may still be on its way from where this one's parameters are written.
+        data.queue.rest(&data.gpu)?;
+        let (shape, plan) = data.prepare(component.covariance_type(), 1, Extras::default())?;
+        let model = data.parameters(&shape, |shift, at, out| parameters::fill(component, shift, at, out))?;
+        for (start, chunk) in data.chunks(&plan) {
+            let log_densities = Some(to.index(start..start + chunk.n as usize));
+            let out = StepOutputs { responsibilities: false, weighted: false, log_densities, labels: None };
+            data.e_step(&shape, &plan, start, &chunk, &model, &out)?;
+        }
+        Ok(())
+    }
+}

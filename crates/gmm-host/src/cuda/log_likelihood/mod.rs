@@ -1,0 +1,339 @@
+//! Likelihoods of many mixtures: coefficients in, one number each out, and the host waits once for hundreds of them.
+
+mod buffers;
+pub(crate) mod coefficients;
+pub(crate) mod columns;
+pub(crate) mod expectation;
+pub(crate) mod fixed_point;
+pub(crate) mod single_mixture;
+
+use cust::memory::AsyncCopyDestination;
+use gmm_kernels::THREADS;
+use gmm_kernels::fused::scores::{self, Columns, Form, NOTHING};
+use gmm_model::{CovarianceType, Mixture};
+
+use crate::Error;
+use crate::cuda::launch::ScorePlan;
+use crate::cuda::number::Number;
+use crate::cuda::rows::Rows;
+use crate::cuda::shape::Shape;
+use buffers::{AT_A_TIME, Buffers, Expected, typical};
+use coefficients::{Places, Work, most_terms};
+use fixed_point::FixedPoint;
+use single_mixture::SingleMixture;
+
+/// What likelihoods keep between calls, those with gradients too.
+pub(crate) struct Likelihoods {
+    buffers: Buffers,
+    /// The shape that likelihoods were last computed for, and how.
+    planned: Option<(Shape, Option<ScorePlan>)>,
+    single_mixture: SingleMixture,
+    fixed_point: FixedPoint,
+}
+
+impl Likelihoods {
+    pub(crate) fn empty() -> Self {
+        Self {
+            buffers: Buffers::empty(),
+            planned: None,
+            single_mixture: SingleMixture::empty(),
+            fixed_point: FixedPoint::empty(),
+        }
+    }
+
+    /// Forgets what is known of the rows, which are held about another point now.
+    pub(crate) fn forget(&mut self) {
+        self.fixed_point.forget();
+    }
+}
+
+/// Numbers of coefficients that wait to be copied, at most, where one unit has fewer: 4 MiB.
+const WAITING: u64 = 1 << 19;
+
+/// Of how many mixtures that do not fill a unit of eight each becomes a unit of its own: a unit of eight takes the tensor
+/// cores as long as eight units of one, but each of those reads the rows.
+const FEW: usize = 4;
+
+/// How much longer a piece is than the one before: a mixture takes the device many times as long as it takes the host to
+/// write, and each piece costs a launch.
+const GROWTH: usize = 8;
+
+impl Likelihoods {
+    /// How the likelihoods of a shape are computed; none where there is no kernel for it.
+    fn score_plan<T: Number>(&mut self, data: &mut Rows<T>, shape: Shape) -> Result<Option<ScorePlan>, Error> {
+        match self.planned {
+            Some((known, plan)) if known == shape => Ok(plan),
+            _ => {
+                let plan = self.new_score_plan(data, shape)?;
+                tracing::debug!(plan = format!("{plan:?}"), "likelihoods on the device");
+                self.planned = Some((shape, plan));
+                Ok(plan)
+            }
+        }
+    }
+
+    fn new_score_plan<T: Number>(&self, data: &mut Rows<T>, shape: Shape) -> Result<Option<ScorePlan>, Error> {
+        let room = u64::from(data.gpu.limits.shared_bytes);
+        let Some(form) = Form::of(shape.kernel_kind(), shape.d) else { return Ok(None) };
+        let shared = |columns| scores::shared_bytes::<T>(form, columns, shape.k);
+        let there = |columns| data.gpu.has(scores::kernel::<T>(form, columns).name);
+        if data.forced.host_loop() || shared(Columns::Components) > room || !there(Columns::Components) {
+            return Ok(None);
+        }
+        // Two blocks on a multiprocessor at least, which has as much as one may ask for and little more.
+        let eights = 2 * shared(Columns::Mixtures) <= room && there(Columns::Mixtures);
+        // The number of blocks is part of the result's bits, so that it is the same for every unit of a shape: as many as run
+        // together with a unit of eight mixtures, or twice as many where those with one have the room.
+        let together = |columns| data.gpu.occupancy(scores::kernel::<T>(form, columns).name, THREADS, shared(columns));
+        let one = together(Columns::Components)?;
+        let eight = if eights { together(Columns::Mixtures)? } else { one };
+        let each = if one >= 2 * eight { 2 * eight } else { eight };
+        let groups = shape.n.div_ceil(gmm_kernels::fused::rows_of_block(THREADS));
+        let blocks = u64::from(data.gpu.limits.multiprocessors * each).min(groups) as u32;
+        Ok(Some(ScorePlan { shape, form, eights, blocks }))
+    }
+
+    /// Σ w ln p(x) under each mixture; not a finite number where another way is to be taken: for want of a kernel, of memory
+    /// or of digits, or where a row has no density.
+    pub(crate) fn log_likelihoods<T: Number>(
+        &mut self,
+        data: &mut Rows<T>,
+        mixtures: &[Mixture],
+    ) -> Result<Vec<f64>, Error> {
+        let mut out = vec![f64::NAN; mixtures.len()];
+        let mut first = 0;
+        let alike = |a: &Mixture, b: &Mixture| {
+            (a.covariance_type(), a.n_components()) == (b.covariance_type(), b.n_components())
+        };
+        for run in mixtures.chunk_by(alike) {
+            let out = &mut out[first..][..run.len()];
+            first += run.len();
+            let shape = data.shape(run[0].covariance_type(), run[0].n_components());
+            self.single_mixture.log_likelihoods(data, shape, run, out)?;
+            self.fixed_point.log_likelihoods(data, &mut self.buffers, shape, run, out)?;
+            if out.iter().all(|value| !value.is_nan()) {
+                continue;
+            }
+            let Some(plan) = self.score_plan(data, shape)? else { continue };
+            let one = plan.unit(Columns::Components);
+            let each = if plan.eights { one.max(plan.unit(Columns::Mixtures) / 8) } else { one };
+            let most = ((WAITING / each) as usize / 8 * 8).clamp(8, AT_A_TIME);
+            // Those that have no value yet.
+            let mut from = 0;
+            for alike in out.chunk_by_mut(|a, b| a.is_nan() == b.is_nan()) {
+                let mixtures = &run[from..][..alike.len()];
+                from += alike.len();
+                if !alike[0].is_nan() {
+                    continue;
+                }
+                for (mixtures, out) in mixtures.chunks(most).zip(alike.chunks_mut(most)) {
+                    match self.scores_at_once(data, &plan, mixtures, out) {
+                        // Evaluation in chunks needs less.
+                        Err(Error::Memory { .. }) => {}
+                        other => other?,
+                    }
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// Those of mixtures alike, for which there is room at once.
+    fn scores_at_once<T: Number>(
+        &mut self,
+        data: &mut Rows<T>,
+        plan: &ScorePlan,
+        mixtures: &[Mixture],
+        out: &mut [f64],
+    ) -> Result<(), Error> {
+        if plan.shape.kind == CovarianceType::Tied {
+            data.know_scatter()?;
+        }
+        let pieces = pieces(mixtures.len(), plan.eights);
+        let coefficients: u64 = pieces.iter().map(|p| u64::from(p.units) * plan.unit(p.columns)).sum();
+        let stride: usize = pieces.iter().map(|p| p.mixtures()).sum();
+        let (coefficients, partials) = (coefficients as usize, plan.blocks as usize * stride);
+        self.buffers.reserve(data, coefficients + partials, coefficients, stride)?;
+        let numbers = self.buffers.numbers.first(coefficients + partials);
+        let (mut at, mut first) = (0, 0);
+        let places = places(plan);
+        for piece in pieces {
+            let here = &mixtures[first..mixtures.len().min(first + piece.mixtures())];
+            let len = (u64::from(piece.units) * plan.unit(piece.columns)) as usize;
+            let memory = &mut self.buffers;
+            let host = &mut memory.coefficients.as_mut_slice()[at..][..len];
+            let tied = data.scatter.as_deref().filter(|_| plan.shape.kind == CovarianceType::Tied);
+            fill(
+                plan,
+                piece,
+                here,
+                &data.shift,
+                &places,
+                &mut memory.work,
+                tied,
+                data.total_weight,
+                host,
+                &mut out[first..],
+            );
+            let mut device = numbers.index(at..at + len);
+            // SAFETY: pinned, and neither written again nor freed before a value came that was computed of it, or the stream was
+            // waited for.
+            let copied = unsafe { device.async_copy_from(&*host, &data.queue.stream) };
+            data.gpu.check("a copy of parameters to the device", copied)?;
+            let to = numbers.index(coefficients + first..);
+            data.launcher().scores(plan, piece.columns, piece.units, &data.whole(), &device, &to, stride as u64)?;
+            at += len;
+            first += piece.mixtures();
+        }
+        let sums = self.buffers.values.on_device(stride);
+        let partials = numbers.index(coefficients..);
+        let expected = Expected::of_few(&mut self.buffers.values, stride);
+        data.launcher().reduce_blocks(&partials, plan.blocks.into(), stride as u64, &sums)?;
+        if !expected.is_some_and(|few| few.come(&mut self.buffers.values, stride)) {
+            data.queue.wait(&data.gpu)?;
+        }
+        let values = self.buffers.values.as_slice();
+        out.iter_mut().zip(values).for_each(|(out, value)| *out += value);
+        Ok(())
+    }
+}
+
+/// Units of one kind that go to the device together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Piece {
+    columns: Columns,
+    units: u32,
+}
+
+impl Piece {
+    /// Mixtures that it has room for.
+    const fn mixtures(self) -> usize {
+        (self.units * self.columns.mixtures()) as usize
+    }
+}
+
+/// Units of so many mixtures, in order. Each piece is [`GROWTH`] times the one before: while the device works on one the host
+/// fills the next, and the device waits for the first alone.
+fn pieces(mixtures: usize, eights: bool) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let (mut left, mut most) = (mixtures, 1);
+    while left > 0 {
+        let columns = if eights && left > FEW { Columns::Mixtures } else { Columns::Components };
+        let each = columns.mixtures() as usize;
+        // A unit that is not full is a piece's last, and stays behind where it is better cut up.
+        let units = if eights && left > 8 && left % 8 <= FEW { left / each } else { left.div_ceil(each) };
+        let units = units.min(most * 8 / each);
+        pieces.push(Piece { columns, units: units as u32 });
+        left = left.saturating_sub(units * each);
+        most *= GROWTH;
+    }
+    pieces
+}
+
+/// Where a component's coefficients lie in a tile's first column.
+fn places(plan: &ScorePlan) -> Places {
+    let (form, d) = (plan.form, plan.shape.d);
+    Places::of(plan.shape.kernel_kind(), d, |j| form.entry(j, 0), |i, j| form.product(i, j, 0), || form.entry(d, 0))
+}
+
+/// Writes a piece's coefficients, and what is to be added to each mixture's value: what the components share, and nothing
+/// that is a number where digits would be lost.
+#[allow(clippy::too_many_arguments)]
+fn fill(
+    plan: &ScorePlan,
+    piece: Piece,
+    mixtures: &[Mixture],
+    shift: &[f64],
+    places: &Places,
+    work: &mut Work,
+    scatter: Option<&[f64]>,
+    total_weight: f64,
+    out: &mut [f64],
+    values: &mut [f64],
+) {
+    let (tile, form, most) = (plan.form.tile() as usize, plan.form, most_terms(&plan.shape));
+    let tiles = piece.columns.tiles(plan.shape.k) as usize;
+    // Columns past the last component or mixture, and features past the last entry, count nothing.
+    out.fill(0.0);
+    for (i, (mixture, value)) in mixtures.iter().zip(values).enumerate() {
+        work.begin(mixture);
+        let typical = if form.is_whole() { typical(mixture) } else { 0.0 };
+        let mut good = true;
+        for c in 0..tiles * 8 / piece.columns.mixtures() as usize {
+            let (tile_at, column) = match piece.columns {
+                Columns::Components => (i * tiles + c / 8, c % 8),
+                Columns::Mixtures => (i / 8 * tiles + c, i % 8),
+            };
+            let mut constant = NOTHING;
+            if c < mixture.n_components() {
+                let own = tile_at * tile + 8 * column;
+                let expanded = work.component(mixture, c, shift, places, own, out);
+                // Nothing is lost of what counts nothing.
+                good &= expanded.terms <= most || expanded.constant == f64::NEG_INFINITY;
+                constant = (expanded.constant - typical).max(NOTHING);
+            }
+            out[tile_at * tile + form.constant(column as u32) as usize] = constant;
+        }
+        *value = match (good, scatter) {
+            (false, _) => f64::NAN,
+            (true, None) => typical * total_weight,
+            (true, Some(scatter)) => work.shared(scatter, &plan.shape, total_weight).unwrap_or(f64::NAN),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CudaEngine;
+    use crate::cuda::driver::buffers::{pin, pinned_empty};
+    use crate::cuda::driver::fake::{Fake, Machine};
+
+    #[test]
+    fn values_are_there_when_they_were_written_and_not_before() {
+        let fake = Fake::install(Machine::default());
+        let engine = CudaEngine::new(0).unwrap();
+        let mut values = pinned_empty();
+        let most = 200;
+        pin(&engine.gpu, &mut values, most).unwrap();
+        for count in [1, 3, most] {
+            // What came before does not count, and all must come.
+            values.as_mut_slice().fill(1.0);
+            assert!(!Expected::of(&mut values, count).come(&mut values, count), "{count}: none came");
+            let expected = Expected::of(&mut values, count);
+            values.as_mut_slice()[..count - 1].fill(2.0);
+            assert!(!expected.come(&mut values, count), "{count}: one did not come");
+            let expected = Expected::of(&mut values, count);
+            values.as_mut_slice()[..count].fill(f64::NAN);
+            assert!(expected.come(&mut values, count), "{count}: all came, and are no numbers");
+        }
+        assert!(Expected::of_few(&mut values, Expected::FEW).is_some());
+        assert!(Expected::of_few(&mut values, Expected::FEW + 1).is_none(), "many are waited for");
+        drop((values, engine));
+        fake.0.assert_clean("values");
+    }
+
+    #[test]
+    fn every_mixture_has_its_place_in_one_piece() {
+        for eights in [false, true] {
+            for mixtures in 1..200 {
+                let all = pieces(mixtures, eights);
+                let room: usize = all.iter().map(|p| p.mixtures()).sum();
+                let full: usize = all[..all.len() - 1].iter().map(|p| p.mixtures()).sum();
+                assert!(room >= mixtures && full < mixtures, "{mixtures}: {all:?}");
+                assert!(all.iter().all(|p| p.units > 0 && (eights || p.columns == Columns::Components)));
+                assert!(room == mixtures || (eights && room == mixtures.next_multiple_of(8)), "{mixtures}: {all:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_few_are_units_of_their_own_and_pieces_grow() {
+        let units = |mixtures| pieces(mixtures, true).iter().map(|p| (p.columns, p.units)).collect::<Vec<_>>();
+        assert_eq!(units(1), [(Columns::Components, 1)]);
+        assert_eq!(units(5), [(Columns::Mixtures, 1)]);
+        assert_eq!(units(10), [(Columns::Mixtures, 1), (Columns::Components, 2)]);
+        let eights = [1, 7].map(|units| (Columns::Mixtures, units));
+        assert_eq!(units(64), eights);
+    }
+}

@@ -1,0 +1,140 @@
+//! The likelihood of one mixture of diagonal or spherical covariances over `f32` rows: see [`alone`].
+
+use gmm_kernels::device::WARP;
+use gmm_kernels::fused::scores::alone::{self, PLACES};
+use gmm_kernels::layout::TILE_ROWS;
+use gmm_model::{CovarianceType, Factors, Mixture};
+
+use super::buffers::{Expected, typical};
+use crate::Error;
+use crate::cuda::driver::buffers::{Pinned, pin, pinned_empty};
+use crate::cuda::launch::AlonePlan;
+use crate::cuda::number::Number;
+use crate::cuda::rows::Rows;
+use crate::cuda::shape::Shape;
+
+/// What is kept between calls.
+pub(crate) struct SingleMixture {
+    /// What each block has, pinned: kernels write there.
+    values: Pinned<f64>,
+    /// The shape that it was last planned for, and how.
+    planned: Option<(Shape, Option<AlonePlan>)>,
+}
+
+impl SingleMixture {
+    pub(crate) fn empty() -> Self {
+        Self { values: pinned_empty(), planned: None }
+    }
+}
+
+/// Mixtures of a call that are computed one after another, at most: more are computed together.
+pub(crate) const MOST: usize = 3;
+
+impl SingleMixture {
+    fn plan<T: Number>(&mut self, data: &mut Rows<T>, shape: Shape) -> Result<Option<AlonePlan>, Error> {
+        if let Some((known, plan)) = self.planned
+            && known == shape
+        {
+            return Ok(plan);
+        }
+        let plan = self.new_plan(data, shape);
+        tracing::debug!(plan = format!("{plan:?}"), "likelihoods of single mixtures");
+        if let Some(plan) = plan {
+            pin(&data.gpu, &mut self.values, MOST * plan.blocks as usize)?;
+        }
+        self.planned = Some((shape, plan));
+        Ok(plan)
+    }
+
+    fn new_plan<T: Number>(&self, data: &mut Rows<T>, shape: Shape) -> Option<AlonePlan> {
+        let kinds = [CovarianceType::Diag, CovarianceType::Spherical];
+        let takes = T::BYTES == 4 && data.row_weights.is_none() && kinds.contains(&shape.kind);
+        let columns = alone::columns(shape.d).filter(|_| takes && !data.forced.host_loop())?;
+        if alone::entry(columns, shape.k, 0) > PLACES || !data.gpu.has(alone::kernel(columns).name) {
+            return None;
+        }
+        // A block has the registers of a multiprocessor. Their number is part of the result's bits.
+        let of_block = u64::from(alone::THREADS / WARP * TILE_ROWS);
+        let blocks = u64::from(data.gpu.limits.multiprocessors).min(shape.n.div_ceil(of_block)) as u32;
+        // What is kept of more than the cache has is given up before it is read again, and the cache has other things too.
+        let tile = 4 * u64::from(TILE_ROWS * shape.d);
+        let kept = u64::from(data.gpu.limits.l2_bytes) * 4 / 5 / tile;
+        Some(AlonePlan { shape, columns, blocks, kept })
+    }
+
+    /// Σ ln p(x) under those of a few mixtures that `f32` has the digits for; the others' values stay as they are.
+    pub(super) fn log_likelihoods<T: Number>(
+        &mut self,
+        data: &mut Rows<T>,
+        shape: Shape,
+        mixtures: &[Mixture],
+        out: &mut [f64],
+    ) -> Result<(), Error> {
+        if mixtures.len() > MOST {
+            return Ok(());
+        }
+        let Some(plan) = self.plan(data, shape)? else { return Ok(()) };
+        let (blocks, rows) = (plan.blocks as usize, data.whole());
+        // Which mixture, and what was taken from its constants.
+        let mut launched = Vec::with_capacity(MOST);
+        // A value that is not written must not be taken for one of an earlier call.
+        let expected = Expected::of(&mut self.values, blocks * mixtures.len());
+        for (i, mixture) in mixtures.iter().enumerate() {
+            let mut coefficients = [0; PLACES];
+            let Some(typical) = write(mixture, &data.shift, plan.columns, &mut coefficients) else { continue };
+            let all = self.values.on_device(blocks * mixtures.len());
+            data.launcher().alone(&plan, &rows, coefficients, &all.index(blocks * launched.len()..))?;
+            launched.push((i, typical));
+        }
+        if launched.is_empty() {
+            return Ok(());
+        }
+        if !expected.come(&mut self.values, blocks * launched.len()) {
+            data.queue.wait(&data.gpu)?;
+        }
+        let parts = self.values.as_slice().chunks_exact(blocks);
+        for ((i, typical), parts) in launched.into_iter().zip(parts) {
+            out[i] = parts.iter().sum::<f64>() + typical * plan.shape.n as f64;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a mixture's coefficients, and gives what was taken from its constants; none where `f32` has not the digits for it.
+fn write(mixture: &Mixture, shift: &[f64], columns: u32, out: &mut [u64; PLACES]) -> Option<f64> {
+    /// What a mean times its scale is at most: rounding takes 2⁻¹⁹ of a standard deviation of it, at most.
+    const LARGEST: f64 = 64.0;
+    /// How far a constant is from what rows typically have, at most: rounding takes 2⁻¹⁷ of it, at most, from all of its rows.
+    const FARTHEST: f64 = 256.0;
+    let (log2, root) = (std::f64::consts::LOG2_E, (0.5 * std::f64::consts::LOG2_E).sqrt());
+    let (typical, means) = (typical(mixture), mixture.means());
+    for c in 0..mixture.n_components() {
+        let known = mixture.log_weight(c) + mixture.log_normalizer(c);
+        let at = |j: usize| alone::entry(columns, c as u32, j as u32);
+        let mut constant = f32::NEG_INFINITY;
+        if known > f64::NEG_INFINITY {
+            let exact = (known - typical) * log2;
+            if exact.abs() > FARTHEST {
+                return None;
+            }
+            constant = exact as f32;
+            for (j, shift) in shift.iter().enumerate() {
+                let sd = match mixture.factors() {
+                    Factors::Diag(all) => all[[c, j]],
+                    Factors::Spherical(all) => all[c],
+                    Factors::Full(_) | Factors::Tied(_) => return None,
+                };
+                // What rounding takes from the scale it takes from the mean's, too.
+                let scale = (root / sd) as f32;
+                let moved = -(means[[c, j]] - shift) * f64::from(scale);
+                // Also where something is no number.
+                if !(moved.abs() <= LARGEST && scale.is_finite()) {
+                    return None;
+                }
+                out[at(j)] = alone::place(scale, moved as f32);
+            }
+        }
+        out[alone::constant(columns, c as u32)] = alone::place(constant, 0.0);
+    }
+    Some(typical)
+}

@@ -1,0 +1,27 @@
+//! What can be asked of a matrix.
+
+#[cfg(test)]
+use gmm_kernels::products::Form;
+use ndarray::{Array2, ArrayViewMut2};
+
+use crate::cuda::number::Number;
+
+pub(super) const WHAT: &str = "a product on the GPU";
+
+/// What is asked of each question.
+pub(super) enum Asked<'a, T: Number> {
+    /// Its products with the matrix's rows, `(m, n)`.
+    Product(ArrayViewMut2<'a, T>),
+    /// Σ 2xᵢ(Ax)ᵢ, `(n,)`, of a matrix that is zero above its diagonal.
+    Forms(&'a mut [f64]),
+    /// |A(x − shift)|², `(n,)`, of such a matrix.
+    Norms(&'a mut [f64], Option<&'a [f64]>),
+    /// The `count` rows of the largest products: rows and products, in no order.
+    Largest { count: usize, indices: Array2<u32>, found: Array2<T> },
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The form of products, whatever their shape.
+    pub(crate) static FORM: std::cell::Cell<Option<Form>> = const { std::cell::Cell::new(None) };
+}

@@ -1,0 +1,248 @@
+//! Matrices that another library put on the device: the one that stays, or questions to it.
+
+use std::ops::Range;
+
+use cust::memory::{DevicePointer, DeviceSlice};
+use cust::sys::{CUDA_MEMCPY2D, CUmemorytype, cuMemcpy2DAsync_v2};
+use gmm_model::Precision;
+use ndarray::{Array2, ArrayView2, s};
+
+use super::room::reserve;
+use super::state::State;
+use super::transfer::{is_by_columns, put};
+use crate::Error;
+use crate::cuda::driver::device::Gpu;
+use crate::cuda::driver::staging::send;
+use crate::cuda::launch::{Launcher, Raw};
+use crate::cuda::number::Number;
+use crate::cuda::rows::device_input::DeviceData;
+use crate::products::operand::{Lies, Operand};
+
+/// Some rows and columns of an array on a device, or these with rows and columns exchanged.
+#[derive(Clone)]
+pub(crate) struct There<'a> {
+    data: &'a DeviceData,
+    rows: Range<usize>,
+    columns: Range<usize>,
+    exchanged: bool,
+    /// Whether numbers are taken as f32, whatever they become.
+    single: bool,
+}
+
+/// Of `all`, those in `some`.
+fn within(all: &Range<usize>, some: Range<usize>) -> Range<usize> {
+    assert!(some.start <= some.end && some.end <= all.len(), "{some:?} of {}", all.len());
+    all.start + some.start..all.start + some.end
+}
+
+impl<'a> There<'a> {
+    pub(crate) fn new(data: &'a DeviceData) -> Self {
+        let (n, d) = data.dim();
+        Self { data, rows: 0..n, columns: 0..d, exchanged: false, single: false }
+    }
+
+    /// Rows and columns.
+    pub(crate) fn dim(&self) -> (usize, usize) {
+        let (n, d) = (self.rows.len(), self.columns.len());
+        if self.exchanged { (d, n) } else { (n, d) }
+    }
+
+    /// With rows and columns exchanged.
+    pub(crate) fn exchanged(&self) -> Self {
+        Self { exchanged: !self.exchanged, ..self.clone() }
+    }
+
+    /// The numbers rounded to f32 first.
+    pub(crate) fn single(&self) -> Self {
+        Self { single: true, ..self.clone() }
+    }
+
+    /// Some of the rows.
+    pub(crate) fn rows(&self, some: Range<usize>) -> Self {
+        if self.exchanged {
+            Self { columns: within(&self.columns, some), ..self.clone() }
+        } else {
+            Self { rows: within(&self.rows, some), ..self.clone() }
+        }
+    }
+
+    /// Some of the rows, ascending, on the host as f64.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub(crate) fn pick(&self, some: &[usize]) -> Result<Array2<f64>, Error> {
+        if self.exchanged {
+            let all = self.data.sample(&self.rows.clone().collect::<Vec<_>>())?;
+            return Ok(all
+                .t()
+                .select(ndarray::Axis(0), &some.iter().map(|i| self.columns.start + i).collect::<Vec<_>>()));
+        }
+        let rows: Vec<usize> = some.iter().map(|i| self.rows.start + i).collect();
+        Ok(self.data.sample(&rows)?.slice_move(s![.., self.columns.clone()]))
+    }
+
+    fn number_bytes(&self) -> usize {
+        self.data.rows.number_bytes()
+    }
+
+    fn pitch(&self) -> usize {
+        self.data.rows.d * self.number_bytes()
+    }
+
+    fn address(&self) -> u64 {
+        self.data.rows.address + (self.rows.start * self.pitch() + self.columns.start * self.number_bytes()) as u64
+    }
+
+    /// Whether all numbers lie one behind the other.
+    fn is_dense(&self) -> bool {
+        self.rows.len() <= 1 || self.columns.len() == self.data.rows.d
+    }
+
+    /// Whether the numbers are rounded on their way to be no f32.
+    fn is_rounded<T: Number>(&self) -> bool {
+        self.single && self.number_bytes() == 8 && size_of::<T>() == 8
+    }
+
+    /// Whether the numbers are taken as they are.
+    fn is_of<T: Number>(&self) -> bool {
+        self.number_bytes() == size_of::<T>() && !self.is_rounded::<T>()
+    }
+
+    /// Whether parts of the rows, too, lie so.
+    fn is_dense_in_parts(&self) -> bool {
+        self.is_dense() && !self.exchanged
+    }
+
+    /// Refuses an array on another device.
+    ///
+    /// # Errors
+    /// [`Error::Option`].
+    pub(super) fn check(&self, gpu: &Gpu) -> Result<(), Error> {
+        self.data.check_on(gpu)
+    }
+
+    /// Copies the numbers one behind the other.
+    fn gather<A: Number>(&self, gpu: &Gpu, state: &State<A>, to: DevicePointer<u8>) -> Result<(), Error> {
+        let width = self.columns.len() * self.number_bytes();
+        let copy = CUDA_MEMCPY2D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+            srcHost: std::ptr::null(),
+            srcDevice: self.address(),
+            srcArray: std::ptr::null_mut(),
+            srcPitch: self.pitch(),
+            dstXInBytes: 0,
+            dstY: 0,
+            dstMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+            dstHost: std::ptr::null_mut(),
+            dstDevice: to.as_raw(),
+            dstArray: std::ptr::null_mut(),
+            dstPitch: width,
+            WidthInBytes: width,
+            Height: self.rows.len(),
+        };
+        state.queue.left();
+        // SAFETY: from within the array, of which `device_data`'s caller spoke, to a buffer that the caller made as long.
+        let code = unsafe { cuMemcpy2DAsync_v2(&raw const copy, state.queue.stream.as_inner()) };
+        gpu.check_code(|| "a copy of a matrix on the device".to_owned(), code)
+    }
+}
+
+/// Numbers of a tile of one column: a kernel that converts writes whole ones.
+const WHOLE: usize = gmm_kernels::layout::TILE_ROWS as usize;
+
+impl<T: Number> Operand<'_, T> {
+    /// Refuses an array on another device.
+    ///
+    /// # Errors
+    /// [`Error::Option`].
+    pub(super) fn check(&self, gpu: &Gpu) -> Result<(), Error> {
+        match &self.0 {
+            Lies::Here(_) => Ok(()),
+            Lies::There(there) => there.check(gpu),
+        }
+    }
+
+    /// Numbers that so many rows need room for: none, where the kernels read them from where they lie.
+    pub(super) fn room(&self, rows: usize) -> usize {
+        let len = rows * self.dim().1;
+        match &self.0 {
+            Lies::Here(_) => len,
+            Lies::There(there) if there.is_dense_in_parts() && there.is_of::<T>() => 0,
+            Lies::There(_) => len.next_multiple_of(WHOLE),
+        }
+    }
+
+    /// Bytes of each number on the device while it is on its way to be an operand.
+    pub(super) fn number_bytes(&self) -> u64 {
+        let Lies::There(there) = &self.0 else { return T::BYTES.into() };
+        let gathered = if there.is_of::<T>() || there.is_dense_in_parts() { 0 } else { there.number_bytes() };
+        let rounded = if there.is_rounded::<T>() { size_of::<f32>() } else { 0 };
+        (size_of::<T>() + gathered + rounded) as u64
+    }
+}
+
+impl<T: Number> State<T> {
+    /// A matrix on the device, as it lies: column by column where only columns are in one piece. One on the host is sent, in
+    /// another precision rounded or widened there.
+    pub(super) fn bring(&mut self, gpu: &Gpu, x: &Operand<'_, T>) -> Result<Raw<T>, Error> {
+        match &x.0 {
+            Lies::Here(view) => self.bring_from_host(gpu, *view),
+            Lies::There(there) => self.bring_from_there(gpu, there),
+        }
+    }
+
+    fn bring_from_host(&self, gpu: &Gpu, x: ArrayView2<'_, T>) -> Result<Raw<T>, Error> {
+        let by_columns = is_by_columns(x);
+        let dense = if by_columns { x.reversed_axes() } else { x };
+        let mut numbers = self.room.raw.first(x.len());
+        send(gpu, &self.queue, &mut numbers, 1, |piece, chunk| put(dense, piece.start, chunk))?;
+        Ok(Raw { numbers, rows: x.nrows() as u64, k: x.ncols() as u64, by_columns })
+    }
+
+    fn bring_from_there(&mut self, gpu: &Gpu, there: &There<'_>) -> Result<Raw<T>, Error> {
+        let ((rows, k), by_columns) = (there.dim(), there.exchanged);
+        let (len, same) = (rows * k, there.is_of::<T>());
+        let raw = |numbers| Raw { numbers, rows: rows as u64, k: k as u64, by_columns };
+        let address = match (there.is_dense(), same) {
+            (true, _) => DevicePointer::from_raw(there.address()),
+            (false, true) => {
+                reserve(gpu, &mut self.room.raw, len)?;
+                let numbers = self.room.raw.first(len);
+                there.gather(gpu, self, numbers.as_device_ptr().cast())?;
+                return Ok(raw(numbers));
+            }
+            (false, false) => {
+                let words = (len * there.number_bytes()).div_ceil(8);
+                reserve(gpu, &mut self.room.strided, words)?;
+                let to = self.room.strided.first(words).as_device_ptr();
+                there.gather(gpu, self, to.cast())?;
+                to
+            }
+        };
+        if same {
+            // SAFETY: within the array, of which `device_data`'s caller spoke; kernels read it number by number.
+            return Ok(raw(unsafe { DeviceSlice::from_raw_parts(address.cast(), len) }));
+        }
+        // Rows of one column lie one behind the other in tiles too, so that the kernel which holds rows about 0 converts.
+        reserve(gpu, &mut self.room.raw, len.next_multiple_of(WHOLE))?;
+        reserve(gpu, &mut self.room.zero, 1)?;
+        send(gpu, &self.queue, &mut self.room.zero.first(1), 1, |_, zero: &mut [f64]| zero.fill(0.0))?;
+        // SAFETY: as above; of the last word the kernel may read one number only.
+        let mut from = unsafe { DeviceSlice::from_raw_parts(address, (len * there.number_bytes()).div_ceil(8)) };
+        let mut precision = there.data.precision();
+        let whole = len.next_multiple_of(WHOLE);
+        if there.is_rounded::<T>() {
+            reserve(gpu, &mut self.room.single, whole)?;
+            let (to, zero) = (self.room.single.first(whole), self.room.zero.first(1));
+            Launcher { gpu, queue: &self.queue }.hold((len as u64, 1), precision, &from, &zero, &to)?;
+            // SAFETY: the same numbers, two to a word.
+            from = unsafe { DeviceSlice::from_raw_parts(to.as_device_ptr().cast(), whole / 2) };
+            precision = Precision::F32;
+        }
+        let (to, zero) = (self.room.raw.first(whole), self.room.zero.first(1));
+        Launcher { gpu, queue: &self.queue }.hold((len as u64, 1), precision, &from, &zero, &to)?;
+        Ok(raw(self.room.raw.first(len)))
+    }
+}

@@ -1,0 +1,166 @@
+//! A matrix on a device, and the questions to it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ndarray::{Array2, ArrayViewMut2};
+
+use super::asked::Asked;
+use super::state::State;
+use super::times::DeviceTime;
+use crate::Error;
+use crate::cuda::driver::device::Gpu;
+use crate::cuda::driver::queue::Queue;
+use crate::cuda::number::Number;
+use crate::cuda::rows::device_input::DeviceData;
+use crate::products::Operand;
+
+/// What multiplies for a device.
+#[derive(Clone)]
+pub(crate) struct CudaMultiplier {
+    gpu: Arc<Gpu>,
+}
+
+impl CudaMultiplier {
+    pub(crate) fn new(gpu: Arc<Gpu>) -> Self {
+        Self { gpu }
+    }
+
+    /// Refuses a matrix on another device.
+    ///
+    /// # Errors
+    /// [`Error::Option`].
+    pub(crate) fn check(&self, matrix: &DeviceData) -> Result<(), Error> {
+        matrix.check_on(&self.gpu)
+    }
+}
+
+/// A matrix, `(m, k)`, on a device: as operands of each form that was asked for so far.
+pub(crate) struct CudaMatrix<T: Number> {
+    gpu: Arc<Gpu>,
+    state: Mutex<State<T>>,
+}
+
+impl<T: Number> CudaMatrix<T> {
+    /// Opens a stream; the matrix comes with the first question.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub(crate) fn new(multiplier: &CudaMultiplier) -> Result<Self, Error> {
+        let gpu = multiplier.gpu.clone();
+        gpu.enter()?;
+        let queue = Queue::new(&gpu)?;
+        Ok(Self { gpu, state: Mutex::new(State::new(queue)) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        // A panic leaves buffers whose contents are written before they are read.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `matrix xᵀ`, `(m, n)`, of `(m, k)` and `(n, k)`.
+    ///
+    /// # Errors
+    /// [`Error::Memory`]; [`Error::Device`].
+    pub(crate) fn product(
+        &self,
+        matrix: &Operand<'_, T>,
+        x: &Operand<'_, T>,
+        mut out: ArrayViewMut2<'_, T>,
+        fast: bool,
+    ) -> Result<(), Error> {
+        if matrix.is_empty() || x.is_empty() {
+            out.fill(T::ZERO);
+            return Ok(());
+        }
+        self.ask(matrix, x, &mut Asked::Product(out), fast)
+    }
+
+    /// Quadratic forms, `(n,)`, of a matrix that was folded onto its lower triangle, `(d, d)`, at `(n, d)`.
+    ///
+    /// # Errors
+    /// As for [`product`](Self::product).
+    pub(crate) fn forms(&self, folded: &Operand<'_, T>, x: &Operand<'_, T>, out: &mut [f64]) -> Result<(), Error> {
+        if folded.is_empty() || x.is_empty() {
+            out.fill(0.0);
+            return Ok(());
+        }
+        self.ask(folded, x, &mut Asked::Forms(out), false)
+    }
+
+    /// The `count` rows of the largest products with each question, in no order: rows and products, `(n, count)`.
+    ///
+    /// # Errors
+    /// As for [`product`](Self::product); [`Error::Option`] for more rows than the device counts.
+    pub(crate) fn largest(
+        &self,
+        matrix: &Operand<'_, T>,
+        x: &Operand<'_, T>,
+        count: usize,
+        fast: bool,
+    ) -> Result<(Array2<u32>, Array2<T>), Error> {
+        let m = matrix.dim().0;
+        if i32::try_from(m).is_err() {
+            let must = "at most 2147483647".to_owned();
+            return Err(Error::Option { option: "rows of the matrix", value: m.to_string(), must });
+        }
+        let shape = (x.dim().0, count);
+        let (indices, mut found) = (Array2::zeros(shape), Array2::from_elem(shape, T::ZERO));
+        if shape.0 == 0 || count == 0 {
+            return Ok((indices, found));
+        }
+        if matrix.dim().1 == 0 {
+            // All products are 0: the first rows.
+            found.fill(T::ZERO);
+            return Ok((Array2::from_shape_fn(shape, |(_, i)| i as u32), found));
+        }
+        let mut asked = Asked::Largest { count, indices, found };
+        self.ask(matrix, x, &mut asked, fast)?;
+        match asked {
+            Asked::Largest { indices, found, .. } => Ok((indices, found)),
+            _ => unreachable!("what was asked"),
+        }
+    }
+
+    pub(super) fn ask(
+        &self,
+        matrix: &Operand<'_, T>,
+        x: &Operand<'_, T>,
+        asked: &mut Asked<'_, T>,
+        fast: bool,
+    ) -> Result<(), Error> {
+        let mut state = self.state();
+        self.gpu.enter()?;
+        let done = state.ask(&self.gpu, matrix, x, asked, fast);
+        state.settle(&self.gpu, done)
+    }
+
+    /// As [`product`](Self::product) without bringing the result to the host, or as [`forms`](Self::forms) where `forms`:
+    /// times on the device, of each repetition.
+    ///
+    /// # Errors
+    /// As for [`product`](Self::product); [`Error::Memory`] where it does not fit in one chunk.
+    pub(crate) fn times(
+        &self,
+        matrix: &Operand<'_, T>,
+        x: &Operand<'_, T>,
+        forms: bool,
+        fast: bool,
+        repeats: usize,
+    ) -> Result<Vec<DeviceTime>, Error> {
+        if matrix.is_empty() || x.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut state = self.state();
+        self.gpu.enter()?;
+        let done = state.times(&self.gpu, matrix, x, forms, fast, repeats);
+        state.settle(&self.gpu, done)
+    }
+}
+
+impl<T: Number> Drop for CudaMatrix<T> {
+    fn drop(&mut self) {
+        // The buffers, which are dropped after this, belong to the context, and go where others find them.
+        self.gpu.enter_to_drop();
+        self.state.get_mut().unwrap_or_else(PoisonError::into_inner).come_to_rest();
+    }
+}

@@ -1,0 +1,283 @@
+//! Rows resident on a device: how they come there, what passes over them may take, and what happens where one fails.
+//!
+//! They come from the host ([`upload`]), perhaps as they are ([`original`]), or lie on the device already ([`device_input`], from
+//! which [`download`] shows some to the host). [`passes`] are put together by the host, chunk by chunk, in a [`workspace`].
+
+pub(crate) mod blocks;
+pub(crate) mod device_input;
+pub(crate) mod download;
+pub(crate) mod original;
+pub(crate) mod parameters;
+pub(crate) mod passes;
+mod source;
+pub(crate) mod upload;
+pub(crate) mod workspace;
+
+use std::sync::Arc;
+
+use cust::memory::DeviceSlice;
+use gmm_kernels::layout::tiled_len;
+use gmm_model::{CovarianceType, Dataset, Precision};
+
+use crate::Error;
+use crate::cuda::driver::buffers::Slot;
+use crate::cuda::driver::device::Gpu;
+use crate::cuda::driver::queue::Queue;
+use crate::cuda::driver::staging;
+use crate::cuda::launch::plan::{self, Forced, Plan};
+use crate::cuda::launch::{Chunk, Launcher};
+use crate::cuda::number::Number;
+use crate::cuda::rows::source::Source;
+use crate::cuda::rows::workspace::{Extras, Sizes, Workspace};
+use crate::cuda::shape::Shape;
+
+/// Rows on a device. Everything that it holds goes back with its context current: see `Drop`.
+pub(crate) struct Rows<T: Number> {
+    pub(crate) queue: Queue,
+    pub(crate) precision: Precision,
+    pub(crate) n: usize,
+    pub(crate) d: usize,
+    pub(crate) shift: Vec<f64>,
+    pub(crate) total_weight: f64,
+    /// `(n, d)` tiled.
+    pub(crate) x: Slot<T>,
+    /// `(n,)`.
+    pub(crate) row_weights: Option<Slot<f64>>,
+    /// The rows as they came, where they are kept.
+    pub(crate) source: Option<Source>,
+    pub(crate) workspace: Workspace<T>,
+    /// Packed Σ w x xᵀ about the shift, once it was needed.
+    pub(crate) scatter: Option<Vec<f64>>,
+    pub(crate) forced: Forced,
+    /// What the workspace is made for.
+    pub(crate) planned: Option<(Shape, Extras, Plan)>,
+    /// Rows of a chunk at most: fewer than there are once a launch lacked memory.
+    pub(crate) most_rows: u64,
+    /// Last, so that the context outlives what belongs to it.
+    pub(crate) gpu: Arc<Gpu>,
+}
+
+impl<T: Number> Rows<T> {
+    /// Takes a data set in: `tiled_len(n, d)*size_of::<T>()` bytes on the device, and `8*n` for row weights. Where the rows
+    /// are `to_move` they may be kept as they came, too, as long as there is room.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] before anything is taken; [`Error::Device`].
+    pub(crate) fn load(
+        gpu: Arc<Gpu>,
+        data: &Dataset,
+        precision: Precision,
+        shift: &[f64],
+        forced: Forced,
+        to_move: bool,
+    ) -> Result<Self, Error> {
+        gpu.enter()?;
+        let total_weight = data.weights().map(|_| data.total_weight());
+        let mut rows = Self::with_room(gpu, data.rows().dim(), total_weight, precision, shift, forced)?;
+        if !rows.keep_source(data, to_move)? {
+            rows.upload(data)?;
+        }
+        Ok(rows)
+    }
+
+    /// Room for `(n, d)` rows, and for their weights where there is a total of these. The context is current.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load).
+    pub(crate) fn with_room(
+        gpu: Arc<Gpu>,
+        (n, d): (usize, usize),
+        total_weight: Option<f64>,
+        precision: Precision,
+        shift: &[f64],
+        forced: Forced,
+    ) -> Result<Self, Error> {
+        const WHAT: &str = "the data on the GPU";
+        let len = usize::try_from(tiled_len(n as u64, d as u32)).unwrap_or(usize::MAX);
+        let weighted = total_weight.is_some();
+        let wanted = len as u128 * size_of::<T>() as u128 + if weighted { 8 * n as u128 } else { 0 };
+        gpu.room(WHAT, wanted, 0)?;
+        let queue = Queue::new(&gpu)?;
+        let x = Slot::taken(&gpu, WHAT, len)?;
+        let row_weights = weighted.then(|| Slot::taken(&gpu, WHAT, n)).transpose()?;
+        Ok(Self {
+            queue,
+            precision,
+            n,
+            d,
+            shift: shift.to_vec(),
+            total_weight: total_weight.unwrap_or(n as f64),
+            x,
+            row_weights,
+            source: None,
+            workspace: Workspace::empty(),
+            scatter: None,
+            forced,
+            planned: None,
+            most_rows: n as u64,
+            gpu,
+        })
+    }
+
+    fn upload(&mut self, data: &Dataset) -> Result<(), Error> {
+        let mut x = self.x.first(tiled_len(self.n as u64, self.d as u32) as usize);
+        upload::rows(&self.gpu, &self.queue, data, &self.shift, &mut x)?;
+        if let (Some(to), Some(weights)) = (&self.row_weights, data.weights()) {
+            upload::weights(&self.gpu, &self.queue, weights, &mut to.first(self.n))?;
+        }
+        Ok(())
+    }
+
+    /// [`Resident::sample`](crate::Resident::sample).
+    pub(crate) fn sample_here(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Self, Error> {
+        const WHAT: &str = "a sample of the data on the GPU";
+        assert!(rows.iter().all(|&row| row < self.n), "a row that there is");
+        let (dim, total_weight) = ((rows.len(), self.d), weights.map(|all| all.iter().sum()));
+        let room =
+            |all: &Self| Self::with_room(all.gpu.clone(), dim, total_weight, all.precision, &all.shift, all.forced);
+        let mut some = match room(self) {
+            Err(Error::Memory { .. }) if self.give_up_source()? => room(self)?,
+            answer => answer?,
+        };
+        let which = Slot::<u64>::taken(&self.gpu, WHAT, rows.len())?;
+        // What brings these rows is on their own stream.
+        self.queue.rest(&self.gpu)?;
+        let picked = some.pick_from(&self.whole().x, rows, &which, weights);
+        // Also where that failed, since `which` goes.
+        let rested = some.queue.wait(&self.gpu);
+        picked.and(rested).map(|()| some)
+    }
+
+    fn pick_from(
+        &mut self,
+        from: &DeviceSlice<T>,
+        rows: &[usize],
+        which: &Slot<u64>,
+        weights: Option<&[f64]>,
+    ) -> Result<(), Error> {
+        let mut which = which.first(rows.len());
+        staging::send(&self.gpu, &self.queue, &mut which, 1, |piece, chunk| {
+            chunk.iter_mut().zip(&rows[piece]).for_each(|(to, &row)| *to = row as u64);
+        })?;
+        if let (Some(to), Some(weights)) = (&self.row_weights, weights) {
+            upload::weights(&self.gpu, &self.queue, weights, &mut to.first(self.n))?;
+        }
+        let to = self.whole().x;
+        Launcher { gpu: &self.gpu, queue: &self.queue }.pick(self.d as u32, from, &which, &to)
+    }
+
+    pub(crate) fn shape(&self, kind: CovarianceType, k: usize) -> Shape {
+        Shape { kind, precision: self.precision, n: self.n as u64, k: k as u32, d: self.d as u32 }
+    }
+
+    /// All rows as one chunk.
+    pub(crate) fn whole(&self) -> Chunk<T> {
+        let n = self.n as u64;
+        let x = self.x.first(tiled_len(n, self.d as u32) as usize);
+        Chunk { x, row_weights: self.row_weights.as_ref().map(|w| w.first(self.n)), n }
+    }
+
+    pub(crate) fn launcher(&self) -> Launcher<'_> {
+        Launcher { gpu: &self.gpu, queue: &self.queue }
+    }
+
+    /// Plans a pass and makes the workspace fit: the most rows at a time for which there is memory.
+    pub(crate) fn prepare(&mut self, kind: CovarianceType, k: usize, extras: Extras) -> Result<(Shape, Plan), Error> {
+        let shape = self.shape(kind, k);
+        if let Some((s, e, plan)) = self.planned
+            && (s, e) == (shape, extras)
+        {
+            return Ok((shape, plan));
+        }
+        let (limits, forced) = (self.gpu.limits, self.forced);
+        let plan_for = |most_rows| plan::plan(&shape, &limits, &forced, most_rows);
+        let whole = plan_for(self.most_rows);
+        let sizes = Sizes::of(&shape, &whole, extras);
+        let plan = if self.workspace.holds(&sizes) { whole } else { self.reserve(&shape, extras, plan_for)? };
+        tracing::debug!(kind = %kind, precision = %self.precision, n = self.n, k, d = self.d, %plan, "plan");
+        self.planned = Some((shape, extras, plan));
+        Ok((shape, plan))
+    }
+
+    fn reserve(&mut self, shape: &Shape, extras: Extras, plan_for: impl Fn(u64) -> Plan) -> Result<Plan, Error> {
+        self.planned = None;
+        let mut most_rows = self.most_rows;
+        loop {
+            let most = Sizes::of(shape, &plan_for(most_rows), extras).bytes(shape.number_bytes());
+            let budget = self.gpu.within_reach(most, self.workspace.bytes())?;
+            if budget < most && self.give_up_source()? {
+                // They go before chunks get smaller.
+                continue;
+            }
+            let (plan, sizes) = workspace::fitting(budget, shape, extras, &plan_for, most_rows)?;
+            let kept = self.workspace.bytes() > 0;
+            match self.workspace.reserve(&self.gpu, &sizes) {
+                Err(Error::Memory { .. }) if self.give_up_source()? => {}
+                // What earlier passes left may stand in the way: once more without it, then with smaller chunks.
+                Err(Error::Memory { .. }) if kept => self.workspace.clear(),
+                Err(error @ Error::Memory { .. }) => {
+                    self.workspace.clear();
+                    most_rows = workspace::smaller(&plan).ok_or(error)?;
+                }
+                other => return other.map(|()| plan),
+            }
+        }
+    }
+
+    /// Runs a pass with the device's context current. After a failure what it left on the stream is waited for, since
+    /// it may still use the workspace.
+    ///
+    /// A launch may need device memory of its own: for a kernel's code when it first runs, and for its threads' stacks.
+    /// Where that lacks, the pass starts again with smaller chunks, whose workspace leaves more.
+    pub(crate) fn run<A>(&mut self, mut pass: impl FnMut(&mut Self) -> Result<A, Error>) -> Result<A, Error> {
+        self.gpu.enter()?;
+        let mut drained = false;
+        loop {
+            let lacked_before = self.gpu.lacked_memory();
+            let error = match pass(self) {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            self.queue.recover();
+            // Where an allocation failed, the error has the bytes, and smaller chunks were tried.
+            if matches!(error, Error::Memory { .. }) || self.gpu.lacked_memory() == lacked_before {
+                return Err(error);
+            }
+            let held = self.workspace.bytes();
+            let Ok(free) = self.gpu.free() else { return Err(error) };
+            // What others left is the driver's first, once; then what this pass has.
+            let idle = !std::mem::replace(&mut drained, true) && self.gpu.pool.drain();
+            if !self.make_room() && !idle {
+                return Err(Error::Device(format!(
+                    "{error}; the pass wants {held} bytes in its smallest chunks and as much again as the driver needs, \
+                     {free} are free: use fewer components, or f32"
+                )));
+            }
+        }
+    }
+
+    /// Gives the workspace back to the driver and makes chunks smaller; false where there is nothing more to give.
+    fn make_room(&mut self) -> bool {
+        let smaller = self.planned.take().and_then(|(_, _, plan)| workspace::smaller(&plan));
+        let source = self.source.take().is_some();
+        self.workspace.clear();
+        self.gpu.pool.drain();
+        self.most_rows = smaller.unwrap_or(self.most_rows);
+        smaller.is_some() || source
+    }
+}
+
+impl<T: Number> Rows<T> {
+    /// Makes the context current and waits for the stream: before buffers go, which belong to the context and go where others find
+    /// them.
+    pub(crate) fn come_to_rest(&self) {
+        self.gpu.enter_to_drop();
+        self.queue.come_to_rest();
+    }
+}
+
+impl<T: Number> Drop for Rows<T> {
+    fn drop(&mut self) {
+        self.come_to_rest();
+    }
+}

@@ -1,0 +1,272 @@
+//! The passes over resident rows: kernels, chunk by chunk, and the host's part before and after.
+
+use std::ops::Range;
+
+use cust::memory::AsyncCopyDestination;
+use gmm_kernels::layout::tiled_len;
+use gmm_model::{CovarianceType, Mixture, PrecisionMixture, Statistics};
+use ndarray::{Array2, ArrayView2};
+use rayon::prelude::*;
+
+use crate::cuda::driver::staging::{receive, send};
+use crate::cuda::launch::plan::TOTALS;
+use crate::cuda::launch::plan::{self, Plan};
+use crate::cuda::launch::{Chunk, Model, StepOutputs};
+use crate::cuda::number::Number;
+use crate::cuda::rows::Rows;
+use crate::cuda::rows::parameters;
+use crate::cuda::rows::workspace::{Extras, Parameters};
+use crate::cuda::shape::Shape;
+use crate::{Error, Evaluation, FillResponsibilities, Wanted};
+
+/// Rows that one call of the caller's function fills with responsibilities.
+const FILLED: usize = 256;
+
+impl<T: Number> Rows<T> {
+    /// Writes parameters with `fill`, which says how many numbers it wrote, and puts their copy on the stream.
+    pub(crate) fn parameters(
+        &mut self,
+        shape: &Shape,
+        fill: impl FnOnce(&[f64], &Parameters, &mut [T]) -> usize,
+    ) -> Result<Model<T>, Error> {
+        let at = Parameters::of(shape);
+        let host = &mut self.workspace.host_parameters.as_mut_slice()[..at.len];
+        let written = fill(&self.shift, &at, host);
+        let device = self.workspace.parameters.first(at.len);
+        // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
+        let copy = unsafe { device.index(..written).async_copy_from(&host[..written], &self.queue.stream) };
+        self.gpu.check("a copy of parameters to the device", copy)?;
+        Ok(Model {
+            mean_high: device.index(at.mean_high..at.mean_low),
+            mean_low: device.index(at.mean_low..at.log_scale),
+            log_scale: device.index(at.log_scale..at.log_scale_low),
+            log_scale_low: device.index(at.log_scale_low..at.weights),
+            weights: device.index(at.weights..at.factor),
+            factor: device.index(at.factor..),
+            of_precisions: false,
+        })
+    }
+
+    fn centres(&mut self, shape: &Shape, centres: ArrayView2<'_, f64>) -> Result<Model<T>, Error> {
+        self.parameters(shape, |shift, at, out| {
+            let (high, low) = out.split_at_mut(at.mean_low);
+            parameters::centres(centres, shift, &mut high[at.mean_high..], low);
+            at.log_scale
+        })
+    }
+
+    /// First row and piece of each chunk.
+    pub(crate) fn chunks(&self, plan: &Plan) -> impl Iterator<Item = (usize, Chunk<T>)> + use<T> {
+        let (n, d, step) = (self.n, self.d, plan.chunk as usize);
+        let Chunk { x, row_weights, .. } = self.whole();
+        (0..n).step_by(step).map(move |start| {
+            let rows = step.min(n - start);
+            // Chunks are whole tiles, so the pieces follow one another.
+            let piece = start * d..start * d + tiled_len(rows as u64, d as u32) as usize;
+            let row_weights = row_weights.as_ref().map(|w| w.index(start..start + rows));
+            (start, Chunk { x: x.index(piece), row_weights, n: rows as u64 })
+        })
+    }
+
+    /// One E-step of a chunk, and its totals into the results.
+    pub(crate) fn e_step(
+        &self,
+        shape: &Shape,
+        plan: &Plan,
+        start: usize,
+        chunk: &Chunk<T>,
+        model: &Model<T>,
+        out: &StepOutputs,
+    ) -> Result<(), Error> {
+        let (w, launcher) = (&self.workspace, self.launcher());
+        let partials = w.step_partials.first(plan.blocks as usize * TOTALS);
+        let responsibilities = w.responsibilities.first(tiled_len(chunk.n, shape.k) as usize);
+        let scratch = w.scratch.first(plan::scratch_len(shape, plan) as usize);
+        launcher.e_step(shape, plan, chunk, model, &responsibilities, &partials, &scratch, out)?;
+        launcher.reduce_totals(plan, chunk.n, &partials, &w.results.first(TOTALS), start > 0)
+    }
+
+    /// Sums of a chunk into the results.
+    fn sums(&self, shape: &Shape, plan: &Plan, start: usize, chunk: &Chunk<T>, model: &Model<T>) -> Result<(), Error> {
+        let (w, launcher) = (&self.workspace, self.launcher());
+        let len = shape.statistics() as usize;
+        let partials = w.sum_partials.first(plan.splits as usize * len);
+        let responsibilities = w.responsibilities.first(tiled_len(chunk.n, shape.k) as usize);
+        launcher.sums(shape, plan, chunk, model, &responsibilities, &partials)?;
+        let out = w.results.first(TOTALS + len).index(TOTALS..);
+        launcher.reduce_partials(shape, plan, &partials, &out, start > 0)
+    }
+
+    /// Waits for results of a range, which the pass has written.
+    fn results(&mut self, range: Range<usize>) -> Result<&[f64], Error> {
+        let host = &mut self.workspace.host_results.as_mut_slice()[..range.len()];
+        let device = self.workspace.results.first(range.end).index(range);
+        // SAFETY: pinned; read only after the wait below.
+        let copy = unsafe { device.async_copy_to(&mut *host, &self.queue.stream) };
+        self.gpu.check("a copy of results from the device", copy)?;
+        self.queue.wait(&self.gpu)?;
+        Ok(host)
+    }
+
+    /// The results as statistics about `centres`; `log_likelihood` where an E-step left one.
+    fn statistics(
+        &mut self,
+        shape: &Shape,
+        centres: ArrayView2<'_, f64>,
+        with_likelihood: bool,
+    ) -> Result<Statistics, Error> {
+        let (k, kd) = (shape.k as usize, shape.k as usize * shape.d as usize);
+        let (total_weight, n_rows) = (self.total_weight, self.n as u64);
+        let from = if with_likelihood { 0 } else { TOTALS };
+        let results = self.results(from..TOTALS + shape.statistics() as usize)?;
+        let mut out = Statistics::zero(shape.kind, centres.to_owned());
+        let (weight, rest) = results[TOTALS - from..].split_at(k);
+        let (first, second) = rest.split_at(kd);
+        out.weight.copy_from_slice(weight);
+        out.first = Array2::from_shape_vec(centres.dim(), first.to_vec()).expect("k*d sums");
+        out.second.copy_from_slice(second);
+        out.log_likelihood = if with_likelihood { results[0] } else { 0.0 };
+        out.total_weight = total_weight;
+        out.n_rows = n_rows;
+        Ok(out)
+    }
+
+    pub(crate) fn pass_here(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
+        let (shape, plan) = self.prepare(mixture.covariance_type(), mixture.n_components(), Extras::default())?;
+        let model = self.parameters(&shape, |shift, at, out| parameters::fill(mixture, shift, at, out))?;
+        let out = StepOutputs { responsibilities: true, weighted: true, log_densities: None, labels: None };
+        for (start, chunk) in self.chunks(&plan) {
+            self.e_step(&shape, &plan, start, &chunk, &model, &out)?;
+            self.sums(&shape, &plan, start, &chunk, &model)?;
+        }
+        self.statistics(&shape, mixture.means(), true)
+    }
+
+    /// Sees to it that [`scatter`](Self::scatter) is known.
+    ///
+    /// # Errors
+    /// As for a pass.
+    pub(crate) fn know_scatter(&mut self) -> Result<(), Error> {
+        if self.scatter.is_none() {
+            let centre = Array2::from_shape_vec((1, self.d), self.shift.clone()).expect("d values");
+            let statistics = self.run(|rows| rows.nearest_here(CovarianceType::Tied, centre.view()))?;
+            self.scatter = Some(statistics.second);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn nearest_here(
+        &mut self,
+        kind: CovarianceType,
+        centres: ArrayView2<'_, f64>,
+    ) -> Result<Statistics, Error> {
+        let (shape, plan) = self.prepare(kind, centres.nrows(), Extras::default())?;
+        let model = self.centres(&shape, centres)?;
+        for (start, chunk) in self.chunks(&plan) {
+            let r = self.workspace.responsibilities.first(tiled_len(chunk.n, shape.k) as usize);
+            self.launcher().nearest(&shape, &plan, &chunk, &model, &r)?;
+            self.sums(&shape, &plan, start, &chunk, &model)?;
+        }
+        self.statistics(&shape, centres, false)
+    }
+
+    pub(crate) fn given_here(
+        &mut self,
+        kind: CovarianceType,
+        centres: ArrayView2<'_, f64>,
+        fill: &FillResponsibilities<'_>,
+    ) -> Result<Statistics, Error> {
+        let k = centres.nrows();
+        let extras = Extras { row_major: true, ..Extras::default() };
+        let (shape, plan) = self.prepare(kind, k, extras)?;
+        let model = self.centres(&shape, centres)?;
+        for (start, chunk) in self.chunks(&plan) {
+            let w = &self.workspace;
+            let mut rows = w.row_major.first(chunk.n as usize * k);
+            send(&self.gpu, &self.queue, &mut rows, k, |piece, out| {
+                let first = start + piece.start / k;
+                out.par_chunks_mut(FILLED * k).enumerate().for_each(|(i, out)| fill(first + i * FILLED, out));
+            })?;
+            let r = w.responsibilities.first(tiled_len(chunk.n, shape.k) as usize);
+            self.launcher().tile(&shape, &plan, &chunk, &rows, &r)?;
+            self.sums(&shape, &plan, start, &chunk, &model)?;
+        }
+        self.statistics(&shape, centres, false)
+    }
+
+    pub(crate) fn evaluate_here(&mut self, mixture: &Mixture, want: &mut Wanted<'_>) -> Result<Evaluation, Error> {
+        let (kind, k) = (mixture.covariance_type(), mixture.n_components());
+        self.evaluate_filled(kind, k, false, |shift, at, out| parameters::fill(mixture, shift, at, out), want)
+    }
+
+    /// [`evaluate_here`](Self::evaluate_here) from factors of precisions, which are upper triangular where they are matrices;
+    /// `scales` are `ln w_c` and the log normalisers, `(k,)`.
+    pub(crate) fn evaluate_precisions_here(
+        &mut self,
+        mixture: &PrecisionMixture<'_>,
+        scales: &[f64],
+        want: &mut Wanted<'_>,
+    ) -> Result<Evaluation, Error> {
+        let (kind, k) = (mixture.covariance_type(), mixture.n_components());
+        let fill = |shift: &[f64], at: &Parameters, out: &mut [T]| {
+            parameters::fill_precisions(mixture, scales, shift, at, out)
+        };
+        self.evaluate_filled(kind, k, true, fill, want)
+    }
+
+    fn evaluate_filled(
+        &mut self,
+        kind: CovarianceType,
+        k: usize,
+        of_precisions: bool,
+        fill: impl FnOnce(&[f64], &Parameters, &mut [T]) -> usize,
+        want: &mut Wanted<'_>,
+    ) -> Result<Evaluation, Error> {
+        let extras = Extras {
+            row_major: want.responsibilities.is_some(),
+            log_densities: want.log_densities.is_some(),
+            labels: want.labels.is_some(),
+        };
+        let (shape, plan) = self.prepare(kind, k, extras)?;
+        let model = Model { of_precisions, ..self.parameters(&shape, fill)? };
+        for (start, chunk) in self.chunks(&plan) {
+            let (w, m) = (&self.workspace, chunk.n as usize);
+            let rows = start..start + m;
+            let out = StepOutputs {
+                responsibilities: extras.row_major,
+                weighted: false,
+                log_densities: extras.log_densities.then(|| w.log_densities.first(m)),
+                labels: extras.labels.then(|| w.labels.first(m)),
+            };
+            self.e_step(&shape, &plan, start, &chunk, &model, &out)?;
+            if let (Some(to), Some(from)) = (&mut want.log_densities, &out.log_densities) {
+                receive(&self.gpu, &self.queue, from, copy_to(&mut to[rows.clone()]))?;
+            }
+            if let (Some(to), Some(from)) = (&mut want.labels, &out.labels) {
+                receive(&self.gpu, &self.queue, from, copy_to(&mut to[rows.clone()]))?;
+            }
+            if let Some(to) = &mut want.responsibilities {
+                let tiled = w.responsibilities.first(tiled_len(chunk.n, shape.k) as usize);
+                let from = w.row_major.first(m * k);
+                self.launcher().untile(&shape, &plan, chunk.n, &tiled, &from)?;
+                receive(&self.gpu, &self.queue, &from, copy_to(&mut to[rows.start * k..rows.end * k]))?;
+            }
+        }
+        let total_weight = self.total_weight;
+        let totals = self.results(0..TOTALS)?;
+        Ok(Evaluation { log_likelihood: totals[0], entropy: totals[1], total_weight })
+    }
+}
+
+/// Copies pieces to their places, on several threads where they are long: one does not keep up with the device.
+pub(crate) fn copy_to<A: Copy + Send + Sync>(to: &mut [A]) -> impl FnMut(Range<usize>, &[A]) {
+    const LONG: usize = 1 << 17;
+    move |piece, from| {
+        let to = &mut to[piece];
+        if from.len() < 2 * LONG {
+            to.copy_from_slice(from);
+        } else {
+            to.par_chunks_mut(LONG).zip(from.par_chunks(LONG)).for_each(|(to, from)| to.copy_from_slice(from));
+        }
+    }
+}

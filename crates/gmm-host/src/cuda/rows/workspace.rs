@@ -1,0 +1,264 @@
+//! What a pass needs on the device besides the rows: lengths as one pure function, then buffers of those lengths.
+
+use gmm_kernels::layout::factor_len;
+
+use crate::Error;
+use crate::cuda::driver::buffers::{Pinned, Slot, pin, pinned_empty};
+use crate::cuda::driver::device::Gpu;
+use crate::cuda::launch::plan::{self, Plan, TOTALS};
+use crate::cuda::number::Number;
+use crate::cuda::shape::Shape;
+
+/// What is computed besides statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Extras {
+    /// Responsibilities in rows, given or asked for.
+    pub(crate) row_major: bool,
+    /// Log densities per row.
+    pub(crate) log_densities: bool,
+    /// Labels per row.
+    pub(crate) labels: bool,
+}
+
+/// Where a mixture's parameters lie in one buffer of `T`; each starts 16-byte aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parameters {
+    /// `(k, d)`.
+    pub(crate) mean_high: usize,
+    /// `(k, d)`.
+    pub(crate) mean_low: usize,
+    /// `(k,)`.
+    pub(crate) log_scale: usize,
+    /// `(k,)`.
+    pub(crate) log_scale_low: usize,
+    /// `(k,)`.
+    pub(crate) weights: usize,
+    /// `factor_len(kind, k, d)`.
+    pub(crate) factor: usize,
+    /// Numbers in all.
+    pub(crate) len: usize,
+}
+
+impl Parameters {
+    pub(crate) fn of(shape: &Shape) -> Self {
+        let up = |len: usize| len.next_multiple_of(4);
+        let (k, kd) = (shape.k as usize, shape.k as usize * shape.d as usize);
+        let mean_low = up(kd);
+        let log_scale = mean_low + up(kd);
+        let log_scale_low = log_scale + up(k);
+        let weights = log_scale_low + up(k);
+        let factor = weights + up(k);
+        let len = factor + up(factor_len(shape.kernel_kind(), shape.k, shape.d) as usize);
+        Self { mean_high: 0, mean_low, log_scale, log_scale_low, weights, factor, len }
+    }
+}
+
+/// Lengths of all buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    /// See [`Parameters`].
+    pub(crate) parameters: usize,
+    /// `chunk*k`.
+    pub(crate) responsibilities: usize,
+    /// `blocks*3`.
+    pub(crate) step_partials: usize,
+    /// `splits*statistics`.
+    pub(crate) sum_partials: usize,
+    /// `3 + statistics`.
+    pub(crate) results: usize,
+    /// `blocks*128*solved_columns(d)`, or 0.
+    pub(crate) scratch: usize,
+    /// `chunk*k`, or 0.
+    pub(crate) row_major: usize,
+    /// `chunk`, or 0.
+    pub(crate) log_densities: usize,
+    /// `chunk`, or 0.
+    pub(crate) labels: usize,
+}
+
+impl Sizes {
+    pub(crate) fn of(shape: &Shape, plan: &Plan, extras: Extras) -> Self {
+        let statistics = shape.statistics() as usize;
+        let (chunk, blocks) = (plan.chunk as usize, plan.blocks as usize);
+        let responsibilities = chunk * shape.k as usize;
+        let where_asked = |asked: bool, len: usize| if asked { len } else { 0 };
+        Self {
+            parameters: Parameters::of(shape).len,
+            responsibilities,
+            step_partials: blocks * TOTALS,
+            sum_partials: plan.splits as usize * statistics,
+            results: TOTALS + statistics,
+            scratch: plan::scratch_len(shape, plan) as usize,
+            row_major: where_asked(extras.row_major, responsibilities),
+            log_densities: where_asked(extras.log_densities, chunk),
+            labels: where_asked(extras.labels, chunk),
+        }
+    }
+
+    /// Bytes of numbers of `number` bytes and of everything else.
+    pub(crate) const fn bytes(&self, number: u64) -> u128 {
+        let numbers = (self.parameters + self.responsibilities + self.scratch) as u128;
+        let doubles =
+            (self.step_partials + self.sum_partials + self.results + self.row_major + self.log_densities) as u128;
+        numbers * number as u128 + doubles * 8 + self.labels as u128 * 4
+    }
+}
+
+/// The largest plan whose workspace fits in `budget` bytes, with its lengths: chunks are halved until it does.
+///
+/// # Errors
+/// [`Error::Memory`] with what the smallest would take.
+pub(crate) fn fitting(
+    budget: u128,
+    shape: &Shape,
+    extras: Extras,
+    plan_for: impl Fn(u64) -> Plan,
+    most_rows: u64,
+) -> Result<(Plan, Sizes), Error> {
+    let mut rows = most_rows;
+    loop {
+        let plan = plan_for(rows);
+        let sizes = Sizes::of(shape, &plan, extras);
+        let wanted = sizes.bytes(shape.number_bytes());
+        if wanted <= budget {
+            return Ok((plan, sizes));
+        }
+        match smaller(&plan) {
+            Some(fewer) => rows = fewer,
+            None => return Err(Error::Memory { what: WHAT, wanted, free: budget }),
+        }
+    }
+}
+
+/// Rows of the next smaller chunk, until it is one tile.
+pub(crate) const fn smaller(plan: &Plan) -> Option<u64> {
+    let tile = crate::cuda::rows::upload::TILE as u64;
+    if plan.chunk > tile { Some(plan.chunk / 2) } else { None }
+}
+
+pub(crate) const WHAT: &str = "a pass on the GPU";
+
+/// The buffers of all passes. They grow where a pass needs more, else stay: the EM loop takes none.
+pub(crate) struct Workspace<T: Number> {
+    pub(crate) parameters: Slot<T>,
+    pub(crate) responsibilities: Slot<T>,
+    pub(crate) scratch: Slot<T>,
+    pub(crate) step_partials: Slot<f64>,
+    pub(crate) sum_partials: Slot<f64>,
+    pub(crate) results: Slot<f64>,
+    pub(crate) row_major: Slot<f64>,
+    pub(crate) log_densities: Slot<f64>,
+    pub(crate) labels: Slot<u32>,
+    /// Pinned, so that copies of them run in the stream.
+    pub(crate) host_parameters: Pinned<T>,
+    pub(crate) host_results: Pinned<f64>,
+}
+
+impl<T: Number> Workspace<T> {
+    pub(crate) fn empty() -> Self {
+        Self {
+            parameters: Slot::empty(),
+            responsibilities: Slot::empty(),
+            scratch: Slot::empty(),
+            step_partials: Slot::empty(),
+            sum_partials: Slot::empty(),
+            results: Slot::empty(),
+            row_major: Slot::empty(),
+            log_densities: Slot::empty(),
+            labels: Slot::empty(),
+            host_parameters: pinned_empty(),
+            host_results: pinned_empty(),
+        }
+    }
+
+    /// Device bytes held.
+    pub(crate) fn bytes(&self) -> u128 {
+        let numbers = self.parameters.bytes() + self.responsibilities.bytes() + self.scratch.bytes();
+        let sums = self.step_partials.bytes() + self.sum_partials.bytes() + self.results.bytes();
+        numbers + sums + self.row_major.bytes() + self.log_densities.bytes() + self.labels.bytes()
+    }
+
+    /// Whether all buffers are that long.
+    pub(crate) fn holds(&self, s: &Sizes) -> bool {
+        let long = |have: usize, want: usize| have >= want;
+        long(self.parameters.room(), s.parameters)
+            && long(self.responsibilities.room(), s.responsibilities)
+            && long(self.scratch.room(), s.scratch)
+            && long(self.step_partials.room(), s.step_partials)
+            && long(self.sum_partials.room(), s.sum_partials)
+            && long(self.results.room(), s.results)
+            && long(self.row_major.room(), s.row_major)
+            && long(self.log_densities.room(), s.log_densities)
+            && long(self.labels.room(), s.labels)
+            && long(self.host_parameters.len(), s.parameters)
+            && long(self.host_results.len(), s.results)
+    }
+
+    /// Makes all buffers at least that long.
+    ///
+    /// # Errors
+    /// [`Error::Memory`].
+    pub(crate) fn reserve(&mut self, gpu: &Gpu, s: &Sizes) -> Result<(), Error> {
+        self.parameters.reserve(gpu, s.parameters)?;
+        self.responsibilities.reserve(gpu, s.responsibilities)?;
+        self.scratch.reserve(gpu, s.scratch)?;
+        self.step_partials.reserve(gpu, s.step_partials)?;
+        self.sum_partials.reserve(gpu, s.sum_partials)?;
+        self.results.reserve(gpu, s.results)?;
+        self.row_major.reserve(gpu, s.row_major)?;
+        self.log_densities.reserve(gpu, s.log_densities)?;
+        self.labels.reserve(gpu, s.labels)?;
+        pin(gpu, &mut self.host_parameters, s.parameters)?;
+        pin(gpu, &mut self.host_results, s.results)
+    }
+
+    /// Gives all buffers back, so that a smaller workspace finds the memory.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::empty();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gmm_model::{CovarianceType, Precision};
+
+    use super::*;
+
+    fn plan_for(rows: u64) -> Plan {
+        let chunk = rows.min(1 << 20).next_multiple_of(128);
+        Plan { solved: plan::Solved::Shared, chunk, blocks: (chunk / 128).min(100) as u32, splits: 4 }
+    }
+
+    fn shape() -> Shape {
+        Shape { kind: CovarianceType::Full, precision: Precision::F32, n: 1 << 20, k: 10, d: 5 }
+    }
+
+    #[test]
+    fn lengths_are_their_formulas() {
+        let sizes = Sizes::of(&shape(), &plan_for(1024), Extras { row_major: true, log_densities: true, labels: true });
+        let statistics = 10 + 50 + 150;
+        assert_eq!(sizes.parameters, 52 + 52 + 12 + 12 + 12 + 640);
+        assert_eq!((sizes.responsibilities, sizes.step_partials), (10_240, 24));
+        assert_eq!((sizes.sum_partials, sizes.results, sizes.scratch), (4 * statistics, 3 + statistics, 0));
+        assert_eq!((sizes.row_major, sizes.log_densities, sizes.labels), (10_240, 1024, 1024));
+        let doubles = 24 + 5 * statistics + 3 + 10_240 + 1024;
+        assert_eq!(sizes.bytes(4), (4 * (780 + 10_240) + 8 * doubles + 4 * 1024) as u128);
+    }
+
+    #[test]
+    fn what_was_not_asked_for_takes_nothing() {
+        let sizes = Sizes::of(&shape(), &plan_for(1024), Extras::default());
+        assert_eq!((sizes.row_major, sizes.log_densities, sizes.labels), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_small_budget_gives_smaller_chunks_and_then_an_error() {
+        let all = |budget| fitting(budget, &shape(), Extras::default(), plan_for, 1 << 20);
+        let whole = all(u128::MAX).unwrap().0.chunk;
+        assert_eq!(whole, 1 << 20);
+        let (plan, sizes) = all(10 << 20).unwrap();
+        assert!(plan.chunk < whole && sizes.bytes(4) <= 10 << 20, "{plan}");
+        let error = all(1000).unwrap_err().to_string();
+        assert!(error.contains("1000 are free"), "{error}");
+    }
+}

@@ -1,0 +1,133 @@
+//! All centres at once, where rows are few enough that a block can decide on a centre by itself: the host waits once in all.
+
+use cust::memory::AsyncCopyDestination;
+use gmm_kernels::draw_next::MOST_ROWS;
+use gmm_kernels::squared_distances::CANDIDATES;
+use gmm_model::CovarianceType;
+use ndarray::{ArrayView2, ArrayView3};
+
+use super::{SUMMED, Seeding};
+use crate::Error;
+use crate::cuda::driver::buffers::pin;
+use crate::cuda::launch::{Distances, Launcher, NextBuffers, Weighed};
+use crate::cuda::number::Number;
+use crate::cuda::rows::Rows;
+
+/// Seconds that all centres may take without a look, at most, so that an interrupt is answered; and an estimate of them on a
+/// slow device.
+const UNSEEN: f64 = 0.3;
+fn unseen(more: usize, numbers: usize, places: usize) -> f64 {
+    more as f64 * (2e-5 + numbers as f64 * places as f64 * 1e-11)
+}
+
+#[cfg(test)]
+thread_local! {
+    /// A test of seeds that are drawn one after another sets this, on its own thread.
+    pub(crate) static ONE_BY_ONE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+impl<T: Number> Seeding<T> {
+    /// [`Resident::draw_centres`](crate::Resident::draw_centres): one launch decides on a centre and draws candidates for the next,
+    /// another weighs them, and the host waits once in all.
+    pub(crate) fn draw_centres(
+        &mut self,
+        data: &mut Rows<T>,
+        first: &[f64],
+        uniforms: ArrayView3<'_, f64>,
+    ) -> Result<Option<Vec<usize>>, Error> {
+        let (more, two, count) = uniforms.dim();
+        assert!(two == 2 && more > 0 && count > 0, "two numbers for each candidate of a place");
+        let (places, groups, n) = (count.next_multiple_of(CANDIDATES / 2), data.n.div_ceil(SUMMED), data.n);
+        self.forget(data);
+        #[cfg(test)]
+        if ONE_BY_ONE.get() {
+            return Ok(None);
+        }
+        if n as u64 > MOST_ROWS || unseen(more, n * data.d, places) > UNSEEN {
+            return Ok(None);
+        }
+        // What the host sends and reads: rows of centres, whether rows ran out, a candidate's number, and uniforms. Then come rows
+        // of candidates.
+        let (sent, len) = (more + 2 + uniforms.len(), more + 2 + uniforms.len() + more * count);
+        match self.reserve_ahead(data, places, sent, len) {
+            Ok(true) => {}
+            // One after another they need less.
+            Ok(false) | Err(Error::Memory { .. }) => {
+                self.forget(data);
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        }
+        let host = &mut self.host_draws.as_mut_slice()[..sent];
+        host[..more + 2].fill(0);
+        host[more + 2..].iter_mut().zip(&uniforms).for_each(|(slot, u)| *slot = u.to_bits());
+        self.pending = true;
+        self.send_centres(data, ArrayView2::from_shape((1, data.d), first).expect("d values"))?;
+        let memory = &*self;
+        let draws = memory.draws.first(len);
+        let host = &memory.host_draws.as_slice()[..sent];
+        // SAFETY: pinned, and neither written again nor freed before the stream was waited for.
+        let copy = unsafe { draws.index(..sent).async_copy_from(host, &data.queue.stream) };
+        data.gpu.check("a copy of uniform numbers to the device", copy)?;
+
+        let shape = data.shape(CovarianceType::Spherical, 1);
+        let launcher = Launcher { gpu: &data.gpu, queue: &data.queue };
+        let each = 2 * data.d;
+        let (near, sums) = (memory.near.first(n), memory.sums.first(places * groups));
+        let centres = memory.centres.first(2 * places * each);
+        let distances = memory.distances.first(places * n);
+        let rows = data.whole();
+        launcher.add_centre(&shape, &rows, &centres.index(..each), true, &near, &sums.index(..groups))?;
+        let (ran_out, best) = (draws.index(more..more + 1), draws.index(more + 1..more + 2));
+        let drawn = |c: usize| draws.index(sent + c * count..sent + (c + 1) * count);
+        // Those that were weighed before place `c`.
+        let weighed = |c: usize| Weighed {
+            count: if c == 0 { 1 } else { count as u32 },
+            distances: (c > 0).then(|| (distances, drawn(c - 1))),
+            sums,
+            chosen: draws.index(c.saturating_sub(1)..c.max(1)),
+            best,
+            ran_out,
+        };
+        for c in 0..more {
+            let next = NextBuffers {
+                uniforms: draws.index(more + 2 + 2 * c * count..more + 2 + 2 * (c + 1) * count),
+                rows: drawn(c),
+                candidates: centres.index(..places * each),
+                points: centres.index(places * each..),
+            };
+            launcher.draw_next(&shape, &rows, &near, &weighed(c), Some((count as u32, places as u32, &next)))?;
+            for first in (0..places).step_by(CANDIDATES) {
+                let these = first..places.min(first + CANDIDATES);
+                let points = next.candidates.index(these.start * each..these.end * each);
+                let to = distances.index(these.start * n..);
+                let sums = sums.index(these.start * groups..these.end * groups);
+                // The first launch of a place lowers what is near, before any distance is another's.
+                let lower_by = (c > 0 && first == 0).then_some((&best, count as u64));
+                launcher.potentials(&shape, &rows, &points, &near, Some(Distances { to: &to, lower_by }), &sums)?;
+            }
+        }
+        launcher.draw_next::<T>(&shape, &rows, &near, &weighed(more), None)?;
+        let memory = &mut *self;
+        let host = &mut memory.host_draws.as_mut_slice()[..more + 1];
+        // SAFETY: pinned; read only after the wait below.
+        let copy = unsafe { draws.index(..more + 1).async_copy_to(&mut *host, &data.queue.stream) };
+        data.gpu.check("a copy of centres' rows from the device", copy)?;
+        data.queue.wait(&data.gpu)?;
+        self.pending = false;
+        let (rows, ran_out) = self.host_draws.as_slice()[..more + 1].split_at(more);
+        // Rows that are none would be a fault of the device's: the host draws by itself then.
+        let good = ran_out == [0] && rows.iter().all(|&row| row < n as u64);
+        Ok(good.then(|| rows.iter().map(|&row| row as usize).collect()))
+    }
+
+    /// Room to draw all centres for so many places, with so many numbers of draws of which some are sent; false where there is none
+    /// to spare for distances.
+    fn reserve_ahead(&mut self, data: &mut Rows<T>, places: usize, sent: usize, len: usize) -> Result<bool, Error> {
+        pin(&data.gpu, &mut self.host_centres, 2 * data.d)?;
+        pin(&data.gpu, &mut self.host_draws, sent)?;
+        self.draws.reserve(&data.gpu, len)?;
+        self.reserve_seeding(data, places * data.n.div_ceil(SUMMED), 2 * places)?;
+        self.reserve_distances(data, places)
+    }
+}

@@ -1,0 +1,384 @@
+//! Lloyd's iterations on the device: the host enqueues passes, and looks now and then.
+
+use std::time::Instant;
+
+use cust::memory::AsyncCopyDestination;
+use gmm_kernels::THREADS;
+use gmm_kernels::device::WARP;
+use gmm_kernels::fused::state::STATE_LEN;
+use gmm_kernels::lloyd::centres::SEEN;
+use gmm_kernels::lloyd::{Cut, Place, assign, labels_len, sums};
+use gmm_model::{CovarianceType, Precision, Statistics};
+use ndarray::{Array2, ArrayView2};
+
+use crate::Error;
+use crate::cuda::driver::buffers::{Pinned, Slot, pin, pinned_empty};
+use crate::cuda::launch::{End, Launcher, LloydBuffers, LloydPlan};
+use crate::cuda::number::Number;
+use crate::cuda::rows::Rows;
+use crate::init::LloydPasses;
+
+/// What Lloyd's iterations keep between calls.
+pub(crate) struct Lloyd {
+    numbers: Slot<f64>,
+    labels: Slot<u32>,
+    state: Slot<u32>,
+    /// What a look brings, pinned.
+    seen: Pinned<f64>,
+    /// The centres that the last call left, which are on the device with all their digits: a call that goes on from them
+    /// takes those, so that it does not matter to the result where a call ended.
+    left: Option<Array2<f64>>,
+    /// Set where products cost these rows digits, or overflow: from then on passes take differences.
+    pub(crate) by_host: bool,
+}
+
+impl Lloyd {
+    pub(crate) fn empty() -> Self {
+        Self {
+            numbers: Slot::empty(),
+            labels: Slot::empty(),
+            state: Slot::empty(),
+            seen: pinned_empty(),
+            left: None,
+            by_host: false,
+        }
+    }
+
+    /// Frees what is on the device. The context is current.
+    pub(crate) fn forget(&mut self) {
+        let seen = std::mem::replace(&mut self.seen, pinned_empty());
+        *self = Self { seen, ..Self::empty() };
+    }
+}
+
+/// Where things lie in the numbers: first what a look brings.
+#[derive(Clone, Copy)]
+struct Arena {
+    /// Centres, of which places may be filled up to an even number.
+    k: usize,
+    weights: usize,
+    centres: usize,
+    /// End of what a look brings.
+    seen: usize,
+    moved: usize,
+    constants: usize,
+    coefficients: usize,
+    sums: usize,
+    partials: usize,
+    len: usize,
+}
+
+impl Arena {
+    fn of(plan: &LloydPlan) -> Self {
+        let (k, d) = (plan.shape.k as usize, plan.shape.d as usize);
+        let sums_len = plan.cut.len(plan.shape.k) as usize;
+        // Each part starts 16-byte aligned.
+        let up = |len: usize| len.next_multiple_of(2);
+        let weights = SEEN;
+        let centres = weights + up(k);
+        let seen = centres + up(k * d);
+        let moved = seen;
+        let constants = moved + up(k);
+        let coefficients = constants + 8 * plan.place.groups as usize;
+        let sums = coefficients + plan.place.coefficients() as usize;
+        let partials = sums + up(sums_len);
+        let len = partials + plan.cut.splits as usize * sums_len;
+        Self { k, weights, centres, seen, moved, constants, coefficients, sums, partials, len }
+    }
+}
+
+/// A call ends at the first look after so many seconds: an interrupt is answered.
+const AT_MOST: f64 = 0.03;
+
+/// Passes between looks at most. A launch after the end costs some microseconds, and so does a look.
+const MOST_BETWEEN_LOOKS: usize = 8;
+
+/// Shared memory that a block of `assign` may keep coefficients in: what it gets without asking leaves room for others.
+const RESIDENT_BYTES: u64 = 48 << 10;
+
+/// Warps of a multiprocessor that add sums up: as many hide the latency of device memory.
+const WARPS: u32 = 32;
+
+/// The largest share of the clusters' spread that the error of a product may have.
+const LARGEST_LOSS: f64 = 1e-6;
+
+/// Ranges of centres: more than must be where a quarter more warps run together for each, since rows are read for each. A
+/// multiprocessor has about as much shared memory as one block may ask for.
+fn ranges(k: u32, shared_bytes: u32) -> u32 {
+    let most = (WARPS * WARP / THREADS) as u64;
+    let together = |r: u32| (u64::from(shared_bytes) / sums::shared_len(k, r)).min(most) as f64 / f64::from(r);
+    let fewest = sums::ranges(k, shared_bytes);
+    let better = |a: u32, b: u32| if together(b) > 1.25 * together(a) { b } else { a };
+    (fewest..=(4 * fewest).min(k)).fold(fewest, better)
+}
+
+/// Parts of the rows for `units` warps each, of which `resident` run at a time, when `groups` of four tiles are to be
+/// shared out: what ends first, where a warp takes as long to begin and to end as for some groups.
+fn splits(groups: u64, k: u32, units: u64, resident: u64) -> u32 {
+    let around = 4.0 + f64::from(k) / 64.0;
+    let cost = |s: u64| (units * s).div_ceil(resident) as f64 * (groups.div_ceil(s) as f64 + around);
+    let most = groups.min(4 * resident / units + 1);
+    (1..=most).min_by(|a, b| cost(*a).total_cmp(&cost(*b))).expect("at least one") as u32
+}
+
+impl Lloyd {
+    /// [`Resident::lloyd`](crate::Resident::lloyd), or none where it is the host's to do.
+    pub(crate) fn iterate<T: Number>(
+        &mut self,
+        data: &mut Rows<T>,
+        centres: &mut Array2<f64>,
+        most: usize,
+        rest: f64,
+    ) -> Result<Option<LloydPasses>, Error> {
+        let Some(plan) = self.plan(data, centres.nrows(), false)? else { return Ok(None) };
+        let arena = Arena::of(&plan);
+        // A buffer that is replaced no longer has what was left in it.
+        let (left, room) = (self.left.take(), self.numbers.bytes());
+        match self.reserve(data, &plan, &arena) {
+            // Passes in chunks need less.
+            Err(Error::Memory { .. }) => return Ok(None),
+            other => other?,
+        }
+        let (started, mut next) = (Instant::now(), 1);
+        let goes_on = room == self.numbers.bytes() && left.is_some_and(|left| left == *centres);
+        self.begin(data, &plan, &arena, (!goes_on).then_some(centres.view()))?;
+        let buffers = self.buffers(&plan, &arena);
+        let between = between_looks(&plan);
+        let mut found = None;
+        let most = most.max(1);
+        while next <= most {
+            let last = most.min(next + between - 1);
+            let rows = data.whole();
+            let launcher = Launcher { gpu: &data.gpu, queue: &data.queue };
+            for pass in next..=last {
+                launcher.hard_pass(&plan, pass as u32, &rows, &buffers)?;
+                launcher.end_pass(&plan, pass as u32, rest, &buffers)?;
+            }
+            self.poll(data, &arena)?;
+            let Some(passes) = self.polled_passes(data, &arena, next..=last) else {
+                // The caller goes on from the look before, if there was one.
+                self.by_host = true;
+                break;
+            };
+            let values = &self.seen.as_slice()[arena.centres..arena.seen];
+            self.left = Some(Array2::from_shape_fn(centres.dim(), |(c, j)| values[c * data.d + j] + data.shift[j]));
+            let ended = passes.passes < last || passes.move_squared <= rest || !passes.empty.is_empty();
+            found = Some(passes);
+            if ended || started.elapsed().as_secs_f64() > AT_MOST {
+                break;
+            }
+            next = last + 1;
+        }
+        if let Some(left) = &self.left {
+            centres.assign(left);
+        }
+        Ok(found)
+    }
+
+    /// [`Resident::nearest`](crate::Resident::nearest) for variances, which need no responsibilities; or none where it is the
+    /// host's to do.
+    pub(crate) fn hard_statistics<T: Number>(
+        &mut self,
+        data: &mut Rows<T>,
+        kind: CovarianceType,
+        centres: ArrayView2<'_, f64>,
+    ) -> Result<Option<Statistics>, Error> {
+        if !matches!(kind, CovarianceType::Spherical | CovarianceType::Diag) {
+            return Ok(None);
+        }
+        let Some(plan) = self.plan(data, centres.nrows(), true)? else { return Ok(None) };
+        let arena = Arena::of(&plan);
+        self.left = None;
+        match self.reserve(data, &plan, &arena) {
+            Err(Error::Memory { .. }) => return Ok(None),
+            other => other?,
+        }
+        self.begin(data, &plan, &arena, Some(centres))?;
+        let buffers = self.buffers(&plan, &arena);
+        let launcher = Launcher { gpu: &data.gpu, queue: &data.queue };
+        launcher.hard_pass(&plan, 1, &data.whole(), &buffers)?;
+        launcher.hard_sums(&plan, &buffers)?;
+        let (k, d) = centres.dim();
+        let len = plan.cut.columns as usize * k;
+        let host = &mut self.seen.as_mut_slice()[..len];
+        // SAFETY: pinned; read only after the wait below.
+        let copy = unsafe { buffers.sums.index(..len).async_copy_to(&mut *host, &data.queue.stream) };
+        data.gpu.check("a copy of sums from the device", copy)?;
+        data.queue.wait(&data.gpu)?;
+        let sums = &self.seen.as_slice()[..len];
+        let mut out = Statistics::zero(kind, centres.to_owned());
+        out.weight.copy_from_slice(&sums[d * k..(d + 1) * k]);
+        out.first = Array2::from_shape_fn((k, d), |(c, j)| sums[j * k + c]);
+        let second = |c: usize, j: usize| sums[(d + 1 + j) * k + c];
+        match kind {
+            CovarianceType::Diag => (0..k * d).for_each(|i| out.second[i] = second(i / d, i % d)),
+            _ => (0..k).for_each(|c| out.second[c] = (0..d).map(|j| second(c, j)).sum()),
+        }
+        out.total_weight = data.total_weight;
+        out.n_rows = data.n as u64;
+        let relative = |c: usize, j: usize| centres[[c, j]] - data.shift[j];
+        let norms = (0..k).map(|c| out.weight[c] * (0..d).map(|j| relative(c, j).powi(2)).sum::<f64>()).sum();
+        let inertia = out.second.iter().sum();
+        // A single centre is the nearest in any case.
+        if out.is_finite() && (k == 1 || !self.loses(data, norms, inertia)) {
+            return Ok(Some(out));
+        }
+        self.by_host = true;
+        Ok(None)
+    }
+
+    /// Whether products cost too many digits: Σ w |c|² about the shift, and Σ w |x − c|². Rows in `f32` have none where
+    /// `f64` loses them.
+    fn loses<T: Number>(&self, data: &Rows<T>, norms: f64, inertia: f64) -> bool {
+        data.precision == Precision::F64 && 4.0 * f64::EPSILON * norms > LARGEST_LOSS * inertia
+    }
+
+    /// How to cut a pass, with second moments or without; none where the module has no kernels for it or the host is to.
+    fn plan<T: Number>(&self, data: &mut Rows<T>, k: usize, second: bool) -> Result<Option<LloydPlan>, Error> {
+        let shape = data.shape(CovarianceType::Spherical, k);
+        let place = Place::of(shape.k, shape.d);
+        let (assign, sums) = (assign::kernel::<T>(place.at_once).name, sums::hard_sums::<T>().name);
+        if self.by_host || data.forced.host_loop() || !data.gpu.has(assign) || !data.gpu.has(sums) {
+            return Ok(None);
+        }
+        let limits = data.gpu.limits;
+        let resident = assign::shared_len(place, true) <= RESIDENT_BYTES;
+        let each = data.gpu.occupancy(assign, THREADS, assign::shared_len(place, resident))?;
+        let columns = if second { 2 * shape.d + 1 } else { shape.d + 1 };
+        let ranges = ranges(shape.k, limits.shared_bytes);
+        let warps_of_block = THREADS / WARP;
+        let at_once = data.gpu.occupancy(sums, THREADS, sums::shared_len(shape.k, ranges))?.min(WARPS / warps_of_block);
+        let units = u64::from(columns) * u64::from(ranges);
+        let at_once = u64::from(at_once * warps_of_block * limits.multiprocessors);
+        let splits = splits(sums::most_splits(shape.n), shape.k.div_ceil(ranges), units, at_once);
+        let cut = Cut { columns, ranges, splits };
+        let end = End::of(cut, shape.k);
+        let plan = LloydPlan { shape, place, resident, blocks: each * limits.multiprocessors, cut, end };
+        tracing::debug!(plan = format!("{plan:?}"), "Lloyd's iterations on the device");
+        Ok(Some(plan))
+    }
+
+    fn reserve<T: Number>(&mut self, data: &mut Rows<T>, plan: &LloydPlan, arena: &Arena) -> Result<(), Error> {
+        let labels = labels_len(plan.shape.n) as usize;
+        let wanted = 8 * arena.len as u128 + 4 * (labels + STATE_LEN) as u128;
+        let have = self.numbers.bytes() + self.labels.bytes() + self.state.bytes();
+        data.room("k-means on the GPU", wanted, have)?;
+        let (gpu, memory) = (&data.gpu, &mut *self);
+        memory.numbers.reserve(gpu, arena.len)?;
+        memory.labels.reserve(gpu, labels)?;
+        memory.state.reserve(gpu, STATE_LEN)?;
+        // Of either call, so that it is not replaced while a copy of it is on its way.
+        pin(gpu, &mut memory.seen, arena.seen.max(plan.cut.len(plan.shape.k) as usize))
+    }
+
+    fn buffers(&self, plan: &LloydPlan, at: &Arena) -> LloydBuffers {
+        let numbers = self.numbers.first(at.len);
+        LloydBuffers {
+            state: self.state.first(STATE_LEN),
+            labels: self.labels.first(labels_len(plan.shape.n) as usize),
+            seen: numbers.index(..at.weights),
+            weights: numbers.index(at.weights..at.centres),
+            centres: numbers.index(at.centres..at.seen),
+            moved: numbers.index(at.moved..at.constants),
+            constants: numbers.index(at.constants..at.coefficients),
+            coefficients: numbers.index(at.coefficients..at.sums),
+            sums: numbers.index(at.sums..at.partials),
+            partials: numbers.index(at.partials..),
+        }
+    }
+
+    /// Clears the state, and puts centres, if they are not there yet, and coefficients from them on the device.
+    fn begin<T: Number>(
+        &mut self,
+        data: &mut Rows<T>,
+        plan: &LloydPlan,
+        arena: &Arena,
+        centres: Option<ArrayView2<'_, f64>>,
+    ) -> Result<(), Error> {
+        let b = self.buffers(plan, arena);
+        let (mut coefficients, mut state) = (b.coefficients, b.state);
+        let stream = &data.queue.stream;
+        // SAFETY: the loop's own buffer, and the stream keeps the order.
+        data.gpu.check("clearing a loop's state", unsafe { state.set_8_async(0, stream) })?;
+        let Some(centres) = centres else { return Ok(()) };
+        let memory = &mut *self;
+        let host = &mut memory.seen.as_mut_slice()[..arena.seen];
+        host.fill(0.0);
+        for (slot, (v, s)) in host[arena.centres..].iter_mut().zip(centres.iter().zip(data.shift.iter().cycle())) {
+            *slot = v - s;
+        }
+        // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
+        let copied = unsafe { memory.numbers.first(arena.seen).async_copy_from(&*host, stream) };
+        data.gpu.check("a copy of centres to the device", copied)?;
+        // SAFETY: as above.
+        data.gpu.check("clearing coefficients", unsafe { coefficients.set_8_async(0, stream) })?;
+        Launcher { gpu: &data.gpu, queue: &data.queue }.move_centres(plan, 0, &b)
+    }
+
+    /// Waits for what the passes so far left.
+    fn poll<T: Number>(&mut self, data: &mut Rows<T>, arena: &Arena) -> Result<(), Error> {
+        let host = &mut self.seen.as_mut_slice()[..arena.seen];
+        // SAFETY: pinned; read only after the wait below.
+        let copy = unsafe { self.numbers.first(arena.seen).async_copy_to(&mut *host, &data.queue.stream) };
+        data.gpu.check("a copy of centres from the device", copy)?;
+        data.queue.wait(&data.gpu)
+    }
+
+    /// What the look brought; none where it is not of one of these passes, not finite, or has lost too many digits.
+    fn polled_passes<T: Number>(
+        &self,
+        data: &mut Rows<T>,
+        arena: &Arena,
+        expected: std::ops::RangeInclusive<usize>,
+    ) -> Option<LloydPasses> {
+        let seen = &self.seen.as_slice()[..arena.seen];
+        let [number, _, inertia, move_squared] = seen[..SEEN] else { unreachable!("four numbers") };
+        if !seen.iter().all(|v| v.is_finite()) || !expected.contains(&(number as usize)) {
+            return None;
+        }
+        let weights = &seen[arena.weights..arena.centres];
+        let centres = seen[arena.centres..].chunks_exact(data.d);
+        let norms: f64 = weights.iter().zip(centres).map(|(w, c)| w * c.iter().map(|v| v * v).sum::<f64>()).sum();
+        if self.loses(data, norms, inertia) {
+            return None;
+        }
+        let empty = (0..arena.k).filter(|c| weights[*c] == 0.0).collect();
+        Some(LloydPasses { passes: number as usize, inertia, move_squared, empty })
+    }
+}
+
+/// Passes between looks: of the shape alone, and not of a clock, since what a look finds decides how to go on.
+fn between_looks(plan: &LloydPlan) -> usize {
+    let n = plan.shape.n as f64;
+    let bytes = n * f64::from(plan.shape.d) * plan.shape.number_bytes() as f64;
+    let seconds = 2e-5 + n * plan.place.coefficients() as f64 / 2e13 + bytes / 1e12;
+    ((AT_MOST / seconds) as usize).clamp(1, MOST_BETWEEN_LOOKS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn centres_are_cut_into_ranges_where_more_warps_run_for_it() {
+        let hopper = 232_448;
+        assert_eq!([1, 8, 64, 128, 200].map(|k| ranges(k, hopper)), [1, 1, 1, 2, 1]);
+        for (k, shared) in [(1024, hopper), (5000, hopper), (300, 101_376), (1, 49_152)] {
+            let r = ranges(k, shared);
+            assert!(r <= k && sums::shared_len(k, r) <= u64::from(shared), "{k} {shared}: {r}");
+        }
+    }
+
+    #[test]
+    fn rows_are_split_so_that_warps_end_together() {
+        // A million rows of 13 columns, eight centres: one wave of short warps, no more than there are groups.
+        let groups = sums::most_splits(1_000_000);
+        let one_wave = splits(groups, 8, 14, 132 * 16);
+        assert!((100..=150).contains(&one_wave), "{one_wave}");
+        // More warps than run at a time even without splits: some waves, so that the last is not mostly idle.
+        let units = 129 * 5;
+        let some = u64::from(splits(groups, 205, units, 528));
+        assert!((units * some).div_ceil(528) * 528 < units * some * 11 / 10, "{some}");
+        assert_eq!(splits(1, 1, 2, 4000), 1);
+    }
+}
