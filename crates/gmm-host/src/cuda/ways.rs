@@ -225,7 +225,7 @@ pub fn loop_candidates(
     let limits = engine.map_or(H200, |engine| engine.gpu.limits);
     let has = |name: &'static str| match engine {
         Some(engine) => Gpu::has(&engine.gpu, name),
-        None => ptx::MODULES[0].alone(name).is_some(),
+        None => ptx::MODULES[0].has(name),
     };
     let ways = match precision {
         Precision::F32 => consider::<f32>(&shape, asked_for, &limits, &forced, has),
