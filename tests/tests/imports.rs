@@ -44,7 +44,9 @@ fn no_files_import_one_another_in_a_circle() {
     for (folder, prefix) in [("crates/gmm-host/src/cuda", "crate::cuda"), ("crates/gmm-kernels/src", "crate")] {
         let mut imports = imports(&root().join(folder), prefix);
         // A crate's root says what others may use; what is in it belongs to those that it takes it from.
-        imports.iter_mut().filter(|_| prefix == "crate").for_each(|(_, all)| drop(all.remove("")));
+        if prefix == "crate" {
+            imports.values_mut().for_each(|all| all.retain(|module| !module.is_empty()));
+        }
         let found = circles(&imports);
         assert!(found.is_empty(), "imports in circles below {folder}:\n{}", lines(&found));
     }

@@ -2,9 +2,9 @@
 //!
 //! On `nvptx64` this crate is `no_std` and becomes one PTX module per target (`cargo xtask build-ptx`); on a host it
 //! is a library with three uses:
-//! - the host's launcher takes the committed modules ([`ptx`]), and for each kernel a [`Kernel`]: its name, its
-//!   parameters, its block size and its shared memory as a formula. Entry points and parameter lists come from one
-//!   macro, so launcher and kernel cannot disagree;
+//! - the host's launcher takes the committed modules (`ptx`, a feature that is on by default), and for each kernel a
+//!   [`Kernel`]: its name, its parameters, its block size and its shared memory as a formula. Entry points and parameter
+//!   lists come from one macro, so launcher and kernel cannot disagree;
 //! - tests run every kernel body in [`device::emulate`], which also finds races, hangs and stray accesses;
 //! - a fake driver can do the same, since by the feature `emulator` each [`Kernel`] carries its body.
 //!
@@ -64,7 +64,7 @@ pub mod tile;
 mod real;
 pub use real::Real;
 
-#[cfg(not(target_arch = "nvptx64"))]
+#[cfg(all(not(target_arch = "nvptx64"), feature = "ptx"))]
 pub mod ptx;
 #[cfg(not(target_arch = "nvptx64"))]
 mod signature;

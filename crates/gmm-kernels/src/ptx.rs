@@ -1,16 +1,31 @@
 //! The committed modules, as `cargo xtask build-ptx` made them.
+//!
+//! `build.rs` compresses each kernel by itself: a program carries 7 MB instead of 49, and unpacks the few kernels that it
+//! runs, each in a fraction of a millisecond.
 
-/// One PTX module.
+/// The kernels of one target.
 #[derive(Clone, Copy, Debug)]
 pub struct Module {
-    /// The target it was compiled for.
+    /// The target they were compiled for.
     pub target: &'static str,
-    /// Compute capability that it needs: 10 times the major version and the minor.
+    /// Compute capability that they need: 10 times the major version and the minor.
     pub capability: u32,
-    /// Whether it runs on that capability alone, and not on later ones.
+    /// Whether they run on that capability alone, and not on later ones.
     pub exact: bool,
-    /// The text, which the driver compiles.
-    pub text: &'static str,
+    /// What stands before a kernel: PTX version, target, and the tables and shared memory that kernels refer to.
+    pub head: &'static str,
+    /// Its kernels, in the order of their names.
+    pub packed: &'static [Packed],
+}
+
+/// A kernel, compressed.
+#[derive(Clone, Copy, Debug)]
+pub struct Packed {
+    name: &'static str,
+    /// Its text as a frame of Zstandard.
+    frame: &'static [u8],
+    /// Length of its text.
+    bytes: usize,
 }
 
 impl Module {
@@ -19,33 +34,96 @@ impl Module {
         if self.exact { capability == self.capability } else { capability >= self.capability }
     }
 
-    /// The module with one of its kernels alone: kernels call nothing, so each stands by itself, and a driver that
-    /// compiles what is needed is ready many times sooner.
+    /// Names of its kernels, in their order.
+    pub fn kernels(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.packed.iter().map(|kernel| kernel.name)
+    }
+
+    /// Whether it has a kernel of this name. Nothing is unpacked.
+    pub fn has(&self, kernel: &str) -> bool {
+        self.find(kernel).is_some()
+    }
+
+    /// A module that has one of the kernels alone, as text that the driver compiles: kernels call nothing, so each stands
+    /// by itself, and a driver that compiles what is needed is ready many times sooner.
     pub fn alone(&self, kernel: &str) -> Option<String> {
-        const ENTRY: &str = "\n.visible .entry ";
-        const END: &str = "\n}\n";
-        let head = self.text.find(ENTRY)? + 1;
-        let start = self.text.find(&format!("{ENTRY}{kernel}("))? + 1;
-        let end = start + self.text[start..].find(END)? + END.len();
-        Some([&self.text[..head], &self.text[start..end]].concat())
+        let packed = self.find(kernel)?;
+        let text = zstd::bulk::decompress(packed.frame, packed.bytes).expect("the build compressed it");
+        Some(self.head.to_owned() + str::from_utf8(&text).expect("the build read it as text"))
+    }
+
+    fn find(&self, kernel: &str) -> Option<&'static Packed> {
+        self.packed.binary_search_by(|packed| packed.name.cmp(kernel)).ok().map(|at| &self.packed[at])
     }
 }
 
-/// Turing and everything since; no tensor-core words.
-pub const PTX_SM75: &str = include_str!("../ptx/sm_75.ptx");
-/// Ampere and everything since; `mma.sync` for TF32, BF16 and f64.
-pub const PTX_SM80: &str = include_str!("../ptx/sm_80.ptx");
-/// Hopper alone.
-pub const PTX_SM90A: &str = include_str!("../ptx/sm_90a.ptx");
+/// A part of the packed file.
+const fn part(all: &'static [u8], start: usize, length: usize) -> &'static [u8] {
+    all.split_at(start).1.split_at(length).0
+}
+
+/// What `build.rs` writes: `SOURCES`, `FRAMES`, and for each target its head and its kernels.
+mod built {
+    use super::{Packed, part};
+
+    include!(concat!(env!("OUT_DIR"), "/ptx.rs"));
+}
+
+/// SHA-256 of the sources that the kernels were compiled from, in hexadecimal.
+pub const SOURCES: &str = built::SOURCES;
 
 /// All modules, the best first.
 pub static MODULES: [Module; 3] = [
-    Module { target: "sm_90a", capability: 90, exact: true, text: PTX_SM90A },
-    Module { target: "sm_80", capability: 80, exact: false, text: PTX_SM80 },
-    Module { target: "sm_75", capability: 75, exact: false, text: PTX_SM75 },
+    // Hopper alone.
+    Module { target: "sm_90a", capability: 90, exact: true, head: built::SM_90A_HEAD, packed: &built::SM_90A },
+    // Ampere and everything since; `mma.sync` for TF32, BF16 and f64.
+    Module { target: "sm_80", capability: 80, exact: false, head: built::SM_80_HEAD, packed: &built::SM_80 },
+    // Turing and everything since; no tensor-core words.
+    Module { target: "sm_75", capability: 75, exact: false, head: built::SM_75_HEAD, packed: &built::SM_75 },
 ];
 
 /// The best module for a device of this compute capability (90 for 9.0); none below 7.5.
 pub fn best(capability: u32) -> Option<&'static Module> {
     MODULES.iter().find(|module| module.runs_on(capability))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const ENTRY: &str = ".visible .entry ";
+
+    #[test]
+    fn each_kernel_is_unpacked_as_it_was_and_stands_alone() {
+        for module in &MODULES {
+            let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("ptx").join(module.target);
+            let files = std::fs::read_dir(folder).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()));
+            let files: Vec<String> = files.collect::<Result<_, _>>().unwrap();
+            let committed: BTreeSet<&str> = files.iter().flat_map(|file| file.split(ENTRY).skip(1)).collect();
+            assert!(module.kernels().eq(committed.iter().map(|text| text.split('(').next().unwrap())));
+            for kernel in module.kernels() {
+                let text = module.alone(kernel).unwrap();
+                let entry = text.strip_prefix(module.head).and_then(|text| text.strip_prefix(ENTRY));
+                assert!(entry.is_some_and(|entry| committed.contains(entry)), "{}: {kernel}", module.target);
+            }
+        }
+    }
+
+    #[test]
+    fn a_kernel_is_found_by_its_whole_name() {
+        let [hopper, _, turing] = &MODULES;
+        assert!(hopper.has("update") && hopper.has("update_wide") && !hopper.has("updat") && !hopper.has(""));
+        assert!(!turing.has("update") && turing.alone("update").is_none());
+    }
+
+    #[test]
+    fn a_module_s_head_states_version_and_target_first() {
+        for module in &MODULES {
+            let mut lines = module.head.lines();
+            assert!(lines.next().is_some_and(|line| line.starts_with(".version ")), "{}", module.head);
+            assert_eq!(lines.next(), Some(format!(".target {}", module.target).as_str()));
+        }
+    }
 }

@@ -63,6 +63,8 @@ impl Codegen for Rustc {
             .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
             .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
             .args(["rustc", "--quiet", "--locked", "--package", "gmm-kernels", "--lib", "--release"])
+            // Without what packs the modules that this makes.
+            .arg("--no-default-features")
             .args(["--crate-type", "cdylib", "-Zbuild-std=core", "--target", "nvptx64-nvidia-cuda"])
             .arg("--target-dir")
             .arg(&folder);

@@ -3,13 +3,16 @@
 //! ```text
 //! cargo xtask build-ptx [--check] [--rustc PATH] [--ptxas PATH|auto]
 //! ```
-//! Without options it compiles one module per [`Target`] into `crates/gmm-kernels/ptx/`. With `--check` it writes
-//! nothing and fails where a committed module differs. Where there is a `ptxas` (given, in the path, or in
-//! `target/ptxas`, where `auto` puts one by pip) each module is assembled for its architectures, and a spill or a stack
-//! frame is a failure.
+//! Without options it compiles one module per [`Target`] and writes a file for each [family](family) of its kernels into
+//! `crates/gmm-kernels/ptx/<target>/`, and `ptx/SOURCES`, which says what they were made from and lists them. With
+//! `--check` it writes nothing and fails where what is committed differs. Where there is a `ptxas` (given, in the path, or
+//! in `target/ptxas`, where `auto` puts one by pip) each file is assembled for its target's architectures, and a spill or
+//! a stack frame is a failure.
 
 mod codegen;
+mod committed;
 mod compiler;
+mod family;
 mod ptxas;
 mod source;
 
@@ -20,6 +23,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result, bail, ensure};
 
 use codegen::Codegen;
+use committed::{Files, List};
 
 /// A module: what it is compiled for, and where it must run.
 struct Target {
@@ -39,6 +43,9 @@ const TARGETS: [Target; 3] = [
 
 /// PTX versions up to this are taken by the oldest driver of CUDA 13.
 const NEWEST_PTX: (u32, u32) = (9, 0);
+
+/// Where the files are, below the repository's root.
+const FOLDER: &str = "crates/gmm-kernels/ptx";
 
 struct Options {
     check: bool,
@@ -65,38 +72,48 @@ fn parse(args: &[String]) -> Result<Options> {
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let options = parse(args)?;
     let root = root();
-    let hash = source::hash(&root)?;
-    let committed = |target: &Target| root.join(format!("crates/gmm-kernels/ptx/{}.ptx", target.name));
-    let made_by = fs::read_to_string(committed(&TARGETS[0])).ok().and_then(|text| field(&text, "compiler"));
+    let folder = root.join(FOLDER);
+    let sources = source::hash(&root)?;
+    let list = fs::read_to_string(folder.join(committed::LIST)).ok().and_then(|text| List::read(&text));
+    let old = committed::read(&folder)?;
+    if options.check {
+        fresh(check_list(list.as_ref(), &old, &sources))?;
+    }
+    let made_by = list.map(|list| list.compiler);
     let compiler = compiler::find(options.rustc.as_deref(), made_by.as_deref())?;
     println!("compiler: {}", compiler.version);
     let codegen = codegen::Rustc { root: root.clone(), compiler };
 
-    let mut stale = Vec::new();
-    for (target, text) in TARGETS.iter().zip(side_by_side(&TARGETS, |target| module(&codegen, target, &hash))) {
-        let (path, text) = (committed(target), text?);
-        if !options.check {
-            fs::write(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
-            println!("{}: {} kB", path.strip_prefix(&root)?.display(), text.len() / 1024);
-            continue;
-        }
-        let old = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        if let Some(why) = staleness(&old, &text, &codegen.name(), &hash) {
-            stale.push(format!("{}: {why}", path.strip_prefix(&root)?.display()));
-        }
+    let mut new = Files::new();
+    for (target, families) in TARGETS.iter().zip(side_by_side(&TARGETS, |target| families(&codegen, target))) {
+        new.extend(families?.into_iter().map(|(family, text)| (format!("{}/{family}.ptx", target.name), text)));
     }
-    ensure!(stale.is_empty(), "stale PTX; run `cargo xtask build-ptx` and commit the result:\n{}", stale.join("\n"));
+    if options.check {
+        fresh(check_files(made_by.as_deref(), &old, &new, &codegen.name()))?;
+    } else {
+        committed::write(&folder, &old, &new, &List::of(&new, &codegen.name(), &sources))?;
+    }
 
     match ptxas::find(&root, options.ptxas.as_deref())? {
         Some(ptxas) => {
-            let modules = TARGETS.map(|target| (committed(&target), target.assemble));
-            ptxas::assemble(&ptxas, &modules)
+            let targets = TARGETS.map(|target| {
+                let below = format!("{}/", target.name);
+                let files = if options.check { &old } else { &new }.keys().filter(|path| path.starts_with(&below));
+                (target.name, files.map(|path| folder.join(path)).collect(), target.assemble)
+            });
+            ptxas::assemble(&ptxas, &targets)
         }
         None => {
             println!("no ptxas: not assembled (--ptxas auto installs one under target/)");
             Ok(())
         }
     }
+}
+
+/// Fails where something is stale.
+fn fresh(stale: Vec<String>) -> Result<()> {
+    ensure!(stale.is_empty(), "stale PTX; run `cargo xtask build-ptx` and commit the result:\n{}", stale.join("\n"));
+    Ok(())
 }
 
 /// Does all jobs, as many at a time as there are cores; the results in the jobs' order.
@@ -115,8 +132,8 @@ fn side_by_side<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) -> 
     all.into_iter().map(|(_, result)| result).collect()
 }
 
-/// The committed form: header and text.
-fn module(codegen: &impl Codegen, target: &Target, hash: &str) -> Result<String> {
+/// A target's kernels as they are committed: a text for each family.
+fn families(codegen: &impl Codegen, target: &Target) -> Result<Files> {
     let ptx = source::with_bounds(&source::clean(&codegen.compile(target)?)?, target.name, target.feature.is_some())?;
     let version = ptx
         .lines()
@@ -124,35 +141,28 @@ fn module(codegen: &impl Codegen, target: &Target, hash: &str) -> Result<String>
         .with_context(|| format!("{}: no .version in the PTX", target.name))?;
     let number = version.trim().split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
     ensure!(number.is_some_and(|n| n <= NEWEST_PTX), "{}: PTX {version} is newer than drivers take", target.name);
-    Ok(format!(
-        "// Kernels of gmm-kernels. Made by `cargo xtask build-ptx`; do not edit.\n\
-         // compiler: {}\n// target: {}, PTX {version}\n// sources: sha256 {hash}\n{ptx}",
-        codegen.name(),
-        target.name,
-    ))
+    family::split(&ptx)
 }
 
-/// Why a committed module is stale, if it is.
-fn staleness(old: &str, new: &str, compiler: &str, hash: &str) -> Option<String> {
-    if old == new {
-        return None;
+/// What can be said to be stale without compiling.
+fn check_list(list: Option<&List>, committed: &Files, sources: &str) -> Vec<String> {
+    match list {
+        None => vec![format!("{FOLDER}/{} is missing or cannot be read", committed::LIST)],
+        Some(list) if list.sources != sources => vec!["made from other sources".to_owned()],
+        Some(list) => committed::differences(&List::of(committed, "", "").files, &list.files),
     }
-    if field(old, "sources").is_none_or(|line| !line.ends_with(hash)) {
-        return Some("made from other sources".to_owned());
-    }
-    match field(old, "compiler") {
-        // Two compilers differ in what they write; the hash says that the sources are these.
+}
+
+/// Which of the committed files are not what the compiler makes of the sources.
+fn check_files(made_by: Option<&str>, committed: &Files, new: &Files, compiler: &str) -> Vec<String> {
+    match made_by {
+        // Two compilers differ in what they write; the list says that the sources are these.
         Some(other) if other != compiler => {
-            println!("note: committed by '{other}', which is not this compiler: only the sources' hash was compared");
-            None
+            println!("note: committed by '{other}', which is not this compiler: only checksums were compared");
+            Vec::new()
         }
-        _ => Some("differs from what its compiler makes of these sources".to_owned()),
+        _ => committed::differences(committed, new),
     }
-}
-
-/// A line of a module's header.
-fn field(text: &str, name: &str) -> Option<String> {
-    text.lines().take(5).find_map(|line| Some(line.strip_prefix("// ")?.strip_prefix(name)?.strip_prefix(": ")?.into()))
 }
 
 /// The repository's root.
@@ -164,25 +174,25 @@ fn root() -> PathBuf {
 mod tests {
     use super::*;
 
-    fn text(compiler: &str, hash: &str, body: &str) -> String {
-        format!("// Kernels\n// compiler: {compiler}\n// target: sm_75\n// sources: sha256 {hash}\n{body}")
+    fn files(text: &str) -> Files {
+        Files::from([("sm_75/tile.ptx".to_owned(), text.to_owned())])
     }
 
     #[test]
     fn other_sources_or_other_bytes_are_stale() {
-        let old = text("rustc 1", "abc", "ret;");
-        assert_eq!(staleness(&old, &old, "rustc 1", "abc"), None);
-        let other_sources = staleness(&old, &text("rustc 1", "def", "ret;"), "rustc 1", "def");
-        assert_eq!(other_sources.as_deref(), Some("made from other sources"));
-        assert!(staleness(&old, &text("rustc 1", "abc", "exit;"), "rustc 1", "abc").is_some());
-        assert!(staleness("", &old, "rustc 1", "abc").is_some());
+        let old = files("ret;");
+        let list = List::of(&old, "rustc 1", "abc");
+        assert_eq!(check_list(Some(&list), &old, "abc"), [] as [String; 0]);
+        assert_eq!(check_list(Some(&list), &old, "def"), ["made from other sources"]);
+        assert_eq!(check_list(Some(&list), &files("exit;"), "abc"), ["sm_75/tile.ptx: differs"]);
+        assert_eq!(check_list(Some(&list), &Files::new(), "abc"), ["sm_75/tile.ptx: is missing"]);
+        assert_eq!(check_list(None, &old, "abc").len(), 1);
+        assert_eq!(check_files(Some("rustc 1"), &old, &files("exit;"), "rustc 1"), ["sm_75/tile.ptx: differs"]);
     }
 
     #[test]
     fn another_compiler_writes_other_bytes_of_the_same_sources() {
-        let old = text("rustc 1", "abc", "ret;");
-        assert_eq!(staleness(&old, &text("rustc 2", "abc", "exit;"), "rustc 2", "abc"), None);
-        assert!(staleness(&old, &text("rustc 2", "def", "exit;"), "rustc 2", "def").is_some());
+        assert_eq!(check_files(Some("rustc 1"), &files("ret;"), &files("exit;"), "rustc 2"), [] as [String; 0]);
     }
 
     #[test]

@@ -55,28 +55,29 @@ fn installed(folder: &Path) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// Assembles each module for each of its architectures and prints what its kernels take; a spill or a stack frame fails.
-pub(super) fn assemble(ptxas: &Path, modules: &[(PathBuf, &[&str])]) -> Result<()> {
-    let jobs: Vec<(&Path, &str)> =
-        modules.iter().flat_map(|(module, all)| all.iter().map(|&one| (module.as_path(), one))).collect();
-    let mut found = side_by_side(&jobs, |&(module, architecture)| run(ptxas, module, architecture)).into_iter();
-    for (module, architectures) in modules {
+/// Assembles a target's files for each of its architectures and prints what its kernels take; a spill or a stack frame fails.
+pub(super) fn assemble(ptxas: &Path, targets: &[(&str, Vec<PathBuf>, &[&str])]) -> Result<()> {
+    let jobs: Vec<(&Path, &str)> = targets
+        .iter()
+        .flat_map(|(_, files, all)| files.iter().flat_map(|file| all.iter().map(move |&one| (file.as_path(), one))))
+        .collect();
+    let mut found = side_by_side(&jobs, |&(file, architecture)| run(ptxas, file, architecture)).into_iter();
+    for (target, files, architectures) in targets {
         let mut table: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut wrong = Vec::new();
-        for (architecture, usages) in architectures.iter().zip(&mut found) {
-            for Usage { kernel, registers, stack, spills } in usages? {
+        for architecture in files.iter().flat_map(|_| architectures.iter()) {
+            for Usage { kernel, registers, stack, spills } in found.next().expect("a result for each job")? {
                 if spills > 0 || stack > 0 {
                     wrong.push(format!("{kernel} on {architecture}: {spills} bytes spilled, {stack} bytes of stack"));
                 }
                 table.entry(kernel).or_default().push(registers.to_string());
             }
         }
-        let name = module.file_name().unwrap_or_default().to_string_lossy();
-        println!("\n{name}: registers per thread{:>20}", architectures.join("  "));
+        println!("\n{target}: registers per thread{:>20}", architectures.join("  "));
         for (kernel, registers) in &table {
             println!("  {kernel:32}{}", registers.iter().map(|r| format!("{r:>7}")).collect::<String>());
         }
-        ensure!(wrong.is_empty(), "{name}: kernels leave the registers:\n{}", wrong.join("\n"));
+        ensure!(wrong.is_empty(), "{target}: kernels leave the registers:\n{}", wrong.join("\n"));
         println!("  no spills, no stack frames");
     }
     Ok(())

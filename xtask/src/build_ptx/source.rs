@@ -1,4 +1,4 @@
-//! The hash of what kernels are made from, and the text that is committed.
+//! The hash of what kernels are made from, and the compiler's text made fit.
 
 use std::fmt::Write;
 use std::fs;
@@ -23,10 +23,19 @@ pub(super) fn hash(root: &Path) -> Result<String> {
         sha.update(format!("{name}\0{}\0", content.len()));
         sha.update(content);
     }
-    Ok(sha.finalize().iter().fold(String::new(), |mut out, byte| {
+    Ok(hexadecimal(sha))
+}
+
+/// SHA-256 of a file's content.
+pub(super) fn sha256(content: &[u8]) -> String {
+    hexadecimal(Sha256::new_with_prefix(content))
+}
+
+fn hexadecimal(sha: Sha256) -> String {
+    sha.finalize().iter().fold(String::new(), |mut out, byte| {
         write!(out, "{byte:02x}").expect("a string takes all");
         out
-    }))
+    })
 }
 
 fn collect(folder: &Path, into: &mut Vec<PathBuf>) -> Result<()> {

@@ -65,25 +65,21 @@ fn every_module_has_every_kernel_with_these_parameters() {
     let names: BTreeSet<&str> = all.iter().map(|s| s.name).collect();
     assert_eq!(names.len(), all.len(), "two kernels of one name");
     for module in &ptx::MODULES {
-        let found: BTreeSet<&str> = module
-            .text
-            .lines()
-            .filter_map(|line| line.strip_prefix(".visible .entry "))
-            .map(|line| line.trim_end_matches('('))
-            .collect();
+        let found: BTreeSet<&str> = module.kernels().collect();
         let here = |s: &&gmm_kernels::Signature| {
             (!s.tensor_cores || module.target != "sm_75") && (!s.warpgroups || module.target == "sm_90a")
         };
         let names: BTreeSet<&str> = all.iter().filter(here).map(|s| s.name).collect();
         assert_eq!(found, names, "{}: run `cargo xtask build-ptx`", module.target);
         for kernel in all.iter().filter(here) {
-            let parameters = module.text.matches(&format!("{}_param_", kernel.name)).count();
+            let text = module.alone(kernel.name).expect("a kernel that was found");
+            let parameters = text.matches(&format!("{}_param_", kernel.name)).count();
             assert!(parameters >= kernel.parameters.len(), "{}: {}", module.target, kernel.name);
             // An array has its bytes behind its name.
             let length =
                 kernel.parameters.last().map_or("", |(_, kind)| if kind.starts_with('[') { "[" } else { "\n)" });
             let last = format!("{}_param_{}{length}", kernel.name, kernel.parameters.len() - 1);
-            assert!(module.text.contains(&last), "{}: {} has other parameters", module.target, kernel.name);
+            assert!(text.contains(&last), "{}: {} has other parameters", module.target, kernel.name);
         }
     }
 }

@@ -11,8 +11,6 @@ use cust::sys::CUfunction;
 #[derive(Default)]
 pub(crate) struct Functions {
     pub(super) loaded: HashMap<&'static str, Loaded>,
-    /// Whether the module has one: reading through its megabytes takes longer than a small fit.
-    pub(super) there: HashMap<&'static str, bool>,
 }
 
 impl Functions {

@@ -26,7 +26,7 @@ impl Gpu {
 
     /// Whether the module that was chosen has a kernel.
     pub(crate) fn has(&self, kernel: &'static str) -> bool {
-        *self.functions().there.entry(kernel).or_insert_with(|| self.choice.module.alone(kernel).is_some())
+        self.choice.module.has(kernel)
     }
 
     /// A kernel, for launches with this much shared memory; compiled when it is first asked for.
@@ -126,16 +126,13 @@ fn compiler_log(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use gmm_kernels::ptx::MODULES;
+    use gmm_kernels::ptx::{self, MODULES};
 
     use super::*;
 
     /// Names and texts of a module's kernels.
-    fn kernels(text: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
-        text.split("\n.visible .entry ").skip(1).map(|rest| {
-            let end = rest.find("\n}\n").unwrap_or(rest.len());
-            (rest.split('(').next().unwrap_or_default(), &rest[..end])
-        })
+    fn kernels(module: &'static ptx::Module) -> impl Iterator<Item = (&'static str, String)> {
+        module.kernels().map(|name| (name, module.alone(name).unwrap()[module.head.len()..].to_owned()))
     }
 
     /// Whether the load that begins at `at` is of the numbers that the module itself brings: of an address which is the sum of
@@ -159,7 +156,7 @@ mod tests {
         let before_all = ["bra", "st.shared", "cp.async"];
         for module in &MODULES {
             let mut waiting = 0;
-            for (name, text) in kernels(module.text) {
+            for (name, text) in kernels(module) {
                 let Some(wait) = text.find(WAITS) else { continue };
                 waiting += 1;
                 let before = &text[text.find('{').unwrap()..wait];
@@ -175,7 +172,7 @@ mod tests {
                     assert_eq!(word(&before_all), None, "{}: {name}", module.target);
                 }
                 // Such a load is of what does not change while the kernel runs, which what it waits for does.
-                let changes = text.match_indices("ld.global.nc").find(|(at, _)| !reads_a_table(text, *at));
+                let changes = text.match_indices("ld.global.nc").find(|(at, _)| !reads_a_table(&text, *at));
                 assert_eq!(changes, None, "{}: {name}", module.target);
             }
             assert_eq!(waiting > 0, module.target == "sm_90a", "{}", module.target);
@@ -188,7 +185,7 @@ mod tests {
         let fused = |name: &str| {
             name.starts_with("pass_full") || matches!(name, "reduce_blocks" | "reduce_many_blocks" | "update")
         };
-        let all: Vec<_> = kernels(module.text).filter(|(name, _)| fused(name)).collect();
+        let all: Vec<_> = kernels(module).filter(|(name, _)| fused(name)).collect();
         assert!(all.len() > 10 && all.iter().all(|(_, text)| text.contains(WAITS)));
     }
 }

@@ -14,15 +14,9 @@ const fn runs_on(module: &Module, (major, minor): (u32, u32)) -> bool {
 
 /// The PTX version that a module states.
 fn version(module: &Module) -> Option<(u32, u32)> {
-    let line = module.text.lines().find_map(|l| l.strip_prefix(".version "))?;
+    let line = module.head.lines().find_map(|l| l.strip_prefix(".version "))?;
     let (major, minor) = line.trim().split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
-}
-
-/// The sources that the modules were made of, by the checksum that they state.
-pub(crate) fn sources() -> &'static str {
-    let [module, ..] = &MODULES;
-    module.text.lines().find_map(|l| l.strip_prefix("// sources: sha256 ")).unwrap_or("unknown")
 }
 
 /// The oldest driver that reads a module, as `cuDriverGetVersion` counts: `1000*major + 10*minor` of CUDA.
@@ -116,16 +110,10 @@ fn choose_among(modules: &'static [Module], capability: (u32, u32), installed: u
 mod tests {
     use super::*;
 
-    #[test]
-    fn modules_say_which_sources_they_are_made_of() {
-        assert!(sources().len() == 64 && sources().bytes().all(|b| b.is_ascii_hexdigit()), "{}", sources());
-        assert!(MODULES.iter().all(|module| module.text.contains(sources())), "all of the same");
-    }
-
     static MADE_UP: [Module; 3] = [
-        Module { target: "sm_90a", capability: 90, exact: true, text: "// header\n.version 8.0\n.target sm_90a\n" },
-        Module { target: "sm_80", capability: 80, exact: false, text: ".version 7.1\n.target sm_80\n" },
-        Module { target: "sm_75", capability: 75, exact: false, text: ".version 6.3\n.target sm_75\n" },
+        Module { target: "sm_90a", capability: 90, exact: true, head: ".version 8.0\n.target sm_90a\n", packed: &[] },
+        Module { target: "sm_80", capability: 80, exact: false, head: ".version 7.1\n.target sm_80\n", packed: &[] },
+        Module { target: "sm_75", capability: 75, exact: false, head: ".version 6.3\n.target sm_75\n", packed: &[] },
     ];
 
     fn check(capability: (u32, u32), installed: u32, want: &str) {
@@ -154,7 +142,8 @@ mod tests {
 
     #[test]
     fn a_driver_older_than_every_module_is_told_what_is_needed() {
-        static NEWER: [Module; 1] = [Module { target: "sm_80", capability: 80, exact: false, text: ".version 8.7\n" }];
+        static NEWER: [Module; 1] =
+            [Module { target: "sm_80", capability: 80, exact: false, head: ".version 8.7\n", packed: &[] }];
         let text = choose_among(&NEWER, (8, 6), 12_040).unwrap_err().to_string();
         assert!(text.contains("CUDA 12.4's") && text.contains("need CUDA 12.8"), "{text}");
     }
@@ -180,7 +169,7 @@ mod tests {
     fn the_modules_state_their_version_and_target() {
         for module in &MODULES {
             assert!(version(module).is_some(), "{}", module.target);
-            assert!(module.text.contains(&format!(".target {}", module.target)), "{}", module.target);
+            assert!(module.head.contains(&format!(".target {}", module.target)), "{}", module.target);
         }
     }
 }

@@ -75,7 +75,7 @@ pub(crate) fn described(gpu: Option<&Gpu>, shape: Shape, fast: bool) -> Result<V
     const H200: Limits = Limits { multiprocessors: 132, shared_bytes: 232_448, l2_bytes: 62_914_560, f32_to_f64: 2 };
     let has = |name: &'static str| match gpu {
         Some(gpu) => gpu.has(name),
-        None => ptx::MODULES[0].alone(name).is_some(),
+        None => ptx::MODULES[0].has(name),
     };
     let limits = gpu.map_or(H200, |gpu| gpu.limits);
     let request = Request { shape, weighted: false, fast, limits, has: &has };

@@ -100,7 +100,7 @@ fn ways_are_timed_once_for_all_fits_of_a_decade_of_rows() {
     let (first, second) = (first.unwrap(), second.unwrap());
     let file = inner.join("autotune.json");
     assert_eq!((first.source, second.source), (TuningSource::Timed, TuningSource::File(file)));
-    assert_eq!((first.way, second.warnings), (second.way, Vec::new()));
+    assert_eq!((first.path, second.warnings), (second.path, Vec::new()));
     assert!(launches < 20 && with_trials > launches + 40, "{launches} launches, {with_trials} where ways are timed");
     // Of what is written all is read again, but for the last bit of a time.
     assert_eq!(first.seconds.len(), second.seconds.len());
@@ -108,7 +108,7 @@ fn ways_are_timed_once_for_all_fits_of_a_decade_of_rows() {
     let engine = CudaEngine::new(0).unwrap();
     let d = data(1).n_features();
     let kept = |n, kind| engine.kept_tuning(kind, Precision::F32, (n, d, 3)).unwrap().map(|tuning| tuning.path);
-    assert_eq!(kept(999, CovarianceType::Diag), Some(first.way), "as a fit of that decade begins");
+    assert_eq!(kept(999, CovarianceType::Diag), Some(first.path), "as a fit of that decade begins");
     assert_eq!((kept(99, CovarianceType::Diag), kept(999, CovarianceType::Full)), (None, None), "what was not timed");
     let again = |file: bool| {
         if !file {
@@ -237,9 +237,9 @@ fn every_way_that_is_timed_gives_the_same_answer() {
         let kept = fs::read_to_string(&file).unwrap();
         for (way, _) in &timed.seconds {
             // As if it had been the fastest, which is how a fit comes to each of them.
-            let was = format!("\"way\": \"{}\"", timed.way);
+            let was = format!("\"path\": \"{}\"", timed.path);
             assert_eq!(kept.matches(&was).count(), 1, "{kept}");
-            fs::write(&file, kept.replace(&was, &format!("\"way\": \"{way}\""))).unwrap();
+            fs::write(&file, kept.replace(&was, &format!("\"path\": \"{way}\""))).unwrap();
             let got = fit(&CudaEngine::new(0).unwrap(), &data, &options(true)).unwrap();
             let ran = got.on_device.map_or("host", |on| on.path);
             assert_eq!((ran, got.tuning.unwrap().path), (*way, *way), "{what}");

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::{env, fs};
 
+use gmm_kernels::ptx;
 use serde::{Deserialize, Serialize};
 
-use crate::cuda::driver::ptx;
 use crate::{Tuning, TuningSource};
 
 /// This program's version and kernels: times of others are no longer true, and leave the file with its next change.
 pub(super) static VERSION: LazyLock<String> =
-    LazyLock::new(|| format!("gmm {}, kernels {:.12}", env!("CARGO_PKG_VERSION"), ptx::sources()));
+    LazyLock::new(|| format!("gmm {}, kernels {:.12}", env!("CARGO_PKG_VERSION"), ptx::SOURCES));
 
 /// What the file's form is called.
 const FORMAT: u32 = 2;
