@@ -58,7 +58,7 @@ pub(crate) fn run(PythonArguments { common: arguments, device, commit }: &Python
     let engine = Device::from_str(device)?.open(threads)?.engine;
     let mut peer = Peer::start(&arguments.python, &arguments.root.join("benches/peers/gmm_rs_fit.py"), threads)?;
     let mut machine = machine::describe();
-    if engine.as_cuda().is_some() {
+    if engine.device_input().is_some() {
         // A GPU's records lie under its name.
         machine.slug = machine::slug(engine.description().split(',').next().unwrap_or_default());
     }
@@ -150,7 +150,7 @@ impl Case<'_> {
         let python = error(theirs(peer, self.device)?.1);
         let (sklearn_seconds, sklearn) = theirs(peer, "sklearn")?;
         // A NaN is wrong.
-        let is_rounded = engine.as_cuda().is_some() && self.precision == Precision::F32;
+        let is_rounded = engine.device_input().is_some() && self.precision == Precision::F32;
         let right = python <= if is_rounded { TOLERANCE_ROUNDED } else { TOLERANCE };
 
         let Shape { n, k, d } = self.shape;

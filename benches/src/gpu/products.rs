@@ -122,7 +122,7 @@ fn inner<T: Scalar>(matrix: &ResidentMatrix<T>, x: &Array2<T>, limits: Limits) -
 /// # Errors
 /// What the engine says.
 pub(crate) fn square(engine: &dyn Engine, case: &Square, seed: u64, limits: Limits) -> Result<Option<Outcome>> {
-    if case.place != Where::Cpu && engine.as_cuda().is_none() {
+    if case.place != Where::Cpu && engine.device_input().is_none() {
         return Ok(None);
     }
     match case.precision {

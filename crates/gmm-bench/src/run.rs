@@ -118,7 +118,7 @@ impl Cast {
 impl Cast {
     /// What it runs on: the GPU where an engine has one, since that names the machine, else the processor.
     pub(crate) fn hardware(&self) -> Hardware {
-        let gpu = self.engines.iter().find(|engine| engine.as_cuda().is_some());
+        let gpu = self.engines.iter().find(|engine| engine.device_input().is_some());
         hardware::describe(gpu.unwrap_or(&self.engines[0]).as_ref())
     }
 }

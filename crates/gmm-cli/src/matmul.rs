@@ -127,7 +127,7 @@ fn multiply<T: Scalar>(
 
 /// What `--fast` costs: see [`ResidentMatrix::fast`].
 fn fast_bound(engine: &dyn Engine, single: bool) -> &'static str {
-    match (single, engine.as_cuda().is_some()) {
+    match (single, engine.device_input().is_some()) {
         (false, _) => "fast: float64 products are as exact as without it",
         (true, false) => {
             "fast: an entry is off by 2^-16 of the sum of its products' sizes at most, and by some 2^-21 of it as a rule"

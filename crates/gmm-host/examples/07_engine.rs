@@ -1,20 +1,15 @@
-//! An engine of one's own: the passes of EM as plain loops over rows, the rest taken from the reference engine.
+//! An engine of one's own: EM's pass and evaluation as plain loops over rows, the rest inherited.
 //!
-//! `fit`, `evaluate` and `select` take `&dyn Engine`, so whatever implements the two traits can be handed to them.
+//! `fit`, `evaluate` and `select` take `&dyn Engine`, so whatever implements it can be handed to them.
 //!
 //! ```sh
 //! cargo run --release -p gmm-host --example 07_engine
 //! ```
 
-use std::ops::Range;
-
 use gmm_data::{ReadOptions, read_table};
-use gmm_host::init::{RowDraw, WeighedRows};
-use gmm_host::{
-    CpuEngine, Engine, Error, Evaluation, FillResponsibilities, FitOptions, ReferenceEngine, Resident, Wanted, fit,
-};
-use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics, reference};
-use ndarray::{Array2, ArrayView2};
+use gmm_host::{CpuEngine, Engine, Error, Evaluation, FitOptions, Inherit, OwnPasses, Resident, Wanted, fit};
+use gmm_model::{Dataset, Mixture, Precision, Statistics, reference};
+use ndarray::Array2;
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/old_faithful.csv");
 
@@ -29,10 +24,10 @@ impl Engine for Loops {
         "plain loops, one thread".to_owned()
     }
 
-    fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        let rest = ReferenceEngine.load(data, precision, shift)?;
+    fn load(&self, data: &Dataset, _: Precision, _: &[f64]) -> Result<Box<dyn Resident>, Error> {
         let weights = (0..data.n_rows()).map(|row| data.weight(row)).collect();
-        Ok(Box::new(Rows { rows: data.rows().to_f64(), weights, rest }))
+        let own = Rows { rows: data.rows().to_f64(), weights };
+        Ok(Box::new(Inherit::new(own, data)))
     }
 }
 
@@ -41,15 +36,9 @@ struct Rows {
     rows: Array2<f64>,
     /// `(n,)`.
     weights: Vec<f64>,
-    /// Starts and evaluation.
-    rest: Box<dyn Resident>,
 }
 
-impl Resident for Rows {
-    fn dim(&self) -> (usize, usize) {
-        self.rows.dim()
-    }
-
+impl OwnPasses for Rows {
     /// The pass that EM calls once an iteration: responsibilities, and their moments about the means.
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
         let mut total = Statistics::zero(mixture.covariance_type(), mixture.means().to_owned());
@@ -61,46 +50,26 @@ impl Resident for Rows {
         Ok(total)
     }
 
-    // What follows is another engine's. An engine of one's own may replace one after the other.
-    fn sample(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Box<dyn Resident>, Error> {
-        self.rest.sample(rows, weights)
-    }
-
-    fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
-        self.rest.nearest(kind, centres)
-    }
-
-    fn given(
-        &mut self,
-        kind: CovarianceType,
-        centres: ArrayView2<'_, f64>,
-        fill: &FillResponsibilities<'_>,
-    ) -> Result<Statistics, Error> {
-        self.rest.given(kind, centres, fill)
-    }
-
-    fn forget_centres(&mut self) {
-        self.rest.forget_centres();
-    }
-
-    fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
-        self.rest.add_centre(centre)
-    }
-
-    fn weigh_draws(&mut self, draws: &[RowDraw], weights: Option<&[f64]>) -> Result<WeighedRows, Error> {
-        self.rest.weigh_draws(draws, weights)
-    }
-
-    fn add_drawn(&mut self, which: usize) -> Result<Vec<f64>, Error> {
-        self.rest.add_drawn(which)
-    }
-
-    fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
-        self.rest.near(ranges)
-    }
-
-    fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
-        self.rest.evaluate(mixture, want)
+    /// Each row's log density, responsibilities and label, as far as they are wanted, and totals over all rows.
+    fn evaluate(&mut self, mixture: &Mixture, mut want: Wanted<'_>) -> Result<Evaluation, Error> {
+        let k = mixture.n_components();
+        let mut total = Evaluation { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 };
+        for (i, (x, &weight)) in self.rows.outer_iter().zip(&self.weights).enumerate() {
+            let (log_density, r) = reference::posterior(mixture, x);
+            total.log_likelihood += weight * log_density;
+            total.entropy -= weight * r.iter().filter(|r| **r > 0.0).map(|r| r * r.ln()).sum::<f64>();
+            total.total_weight += weight;
+            if let Some(out) = &mut want.log_densities {
+                out[i] = log_density;
+            }
+            if let Some(out) = &mut want.responsibilities {
+                out[i * k..][..k].iter_mut().zip(&r).for_each(|(out, r)| *out = *r);
+            }
+            if let Some(out) = &mut want.labels {
+                out[i] = reference::argmax(r.view()) as u32;
+            }
+        }
+        Ok(total)
     }
 }
 

@@ -118,7 +118,7 @@ impl<'a> Data<'a> {
     ) -> Result<Box<dyn Resident>, Error> {
         match self {
             Self::Host(data) => engine.load(data, precision, shift),
-            Self::Device(data) => match engine.load_there(data, precision, shift, limit) {
+            Self::Device(data) => match load_there(engine, data, precision, shift, limit) {
                 // On the device all rows and those of positive weight lie side by side for a moment: these alone may fit.
                 Err(full @ Error::Memory { .. }) => match data.fetch_present()? {
                     Some(present) => {
@@ -131,6 +131,20 @@ impl<'a> Data<'a> {
             },
         }
     }
+}
+
+/// Rows that lie on a device already, on an engine that has it.
+pub(crate) fn load_there(
+    engine: &dyn Engine,
+    data: &DeviceData,
+    precision: Precision,
+    shift: &[f64],
+    limit: Option<f64>,
+) -> Result<Box<dyn Resident>, Error> {
+    let Some(input) = engine.device_input() else {
+        return Err(Error::Device(format!("the rows lie on a GPU, and the engine is '{}'", engine.name())));
+    };
+    input.load_there(data, precision, shift, limit)
 }
 
 /// Rows of positive weight, of others.

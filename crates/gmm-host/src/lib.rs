@@ -54,7 +54,10 @@ pub use data::{Data, DeviceRows};
 pub use described::{CudaDevice, CudaReport, LoopCandidate};
 pub use device::{Device, Opened};
 pub use em::{EmOptions, EmRun, Iteration, Observer, OnDevice, run as run_em};
-pub use engine::{DISTANCE_ROWS, Engine, Evaluation, FillResponsibilities, Resident, Wanted};
+pub use engine::{
+    ComponentColumns, DISTANCE_ROWS, DeviceInput, Engine, Evaluate, Evaluation, FillResponsibilities, Inherit,
+    OwnPasses, Passes, Resident, Seeding, Wanted,
+};
 pub use error::Error;
 pub use fast::{FastLoss, loss as fast_loss};
 pub use fit::{Fit, FitOptions, Warning, fit, fit_observed};

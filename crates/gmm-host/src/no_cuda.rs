@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use gmm_model::{CovarianceType, Dataset, Matrix, Precision};
 use ndarray::{Array2, ArrayView2};
 
-use crate::data::DeviceRows;
 use crate::described::{CudaReport, LoopCandidate};
 use crate::{Engine, Error, Resident, Tuning};
 
@@ -58,17 +57,6 @@ impl CudaEngine {
     /// # Errors
     /// None: there is no such engine.
     pub fn upload_rates(&self, _bytes: usize) -> Result<UploadRates, Error> {
-        match self.never {}
-    }
-
-    /// Rows on this engine's device.
-    ///
-    /// # Safety
-    /// Nothing to promise: there is no such engine.
-    ///
-    /// # Errors
-    /// None: there is no such engine.
-    pub unsafe fn device_data(&self, _rows: DeviceRows, _weights: Option<Vec<f64>>) -> Result<DeviceData, Error> {
         match self.never {}
     }
 

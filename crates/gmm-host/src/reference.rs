@@ -5,6 +5,7 @@ use std::ops::Range;
 use gmm_model::{CovarianceType, Dataset, Mixture, ModelError, Precision, PrecisionMixture, Statistics, reference};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 
+use crate::engine::{ComponentColumns, Evaluate, Passes, Seeding};
 use crate::engine::{DISTANCE_ROWS, check_features};
 use crate::init::{RowDraw, WeighedRows, rows_of};
 use crate::products::{Kind, Multiplier};
@@ -32,16 +33,12 @@ impl Engine for ReferenceEngine {
     }
 
     fn load(&self, data: &Dataset, _precision: Precision, _shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        Ok(Box::new(ReferenceRows {
-            rows: data.rows().to_f64(),
-            weights: data.weights().map(<[f64]>::to_vec),
-            near: Vec::new(),
-            drawn: Vec::new(),
-        }))
+        Ok(Box::new(ReferenceRows::of(data)))
     }
 }
 
-struct ReferenceRows {
+/// Rows as they are, in `f64`.
+pub(crate) struct ReferenceRows {
     rows: Array2<f64>,
     weights: Option<Vec<f64>>,
     /// `(n,)`; empty until there is a centre.
@@ -60,12 +57,17 @@ fn weighted(weight: f64, value: f64) -> f64 {
 }
 
 impl ReferenceRows {
+    pub(crate) fn of(data: &Dataset) -> Self {
+        let weights = data.weights().map(<[f64]>::to_vec);
+        Self { rows: data.rows().to_f64(), weights, near: Vec::new(), drawn: Vec::new() }
+    }
+
     fn weight(&self, row: usize) -> f64 {
         self.weights.as_ref().map_or(1.0, |w| w[row])
     }
 }
 
-impl Resident for ReferenceRows {
+impl Passes for ReferenceRows {
     fn dim(&self) -> (usize, usize) {
         self.rows.dim()
     }
@@ -80,19 +82,6 @@ impl Resident for ReferenceRows {
         Ok(reference::statistics(mixture, self.rows.view(), self.weights.as_deref()))
     }
 
-    fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
-        check_features(self.rows.ncols(), centres.ncols())?;
-        let mut out = Statistics::zero(kind, centres.to_owned());
-        for (i, x) in self.rows.outer_iter().enumerate() {
-            let distances =
-                centres.outer_iter().map(|c| -(&x - &c).mapv(|v| v * v).sum()).collect::<ndarray::Array1<_>>();
-            let mut r = ndarray::Array1::zeros(centres.nrows());
-            r[reference::argmax(distances.view())] = 1.0;
-            reference::accumulate(&mut out, x, self.weight(i), r.view());
-        }
-        Ok(out)
-    }
-
     fn given(
         &mut self,
         kind: CovarianceType,
@@ -104,6 +93,21 @@ impl Resident for ReferenceRows {
         let mut r = ndarray::Array1::zeros(centres.nrows());
         for (i, x) in self.rows.outer_iter().enumerate() {
             fill(i, r.as_slice_mut().expect("contiguous"));
+            reference::accumulate(&mut out, x, self.weight(i), r.view());
+        }
+        Ok(out)
+    }
+}
+
+impl Seeding for ReferenceRows {
+    fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
+        check_features(self.rows.ncols(), centres.ncols())?;
+        let mut out = Statistics::zero(kind, centres.to_owned());
+        for (i, x) in self.rows.outer_iter().enumerate() {
+            let distances =
+                centres.outer_iter().map(|c| -(&x - &c).mapv(|v| v * v).sum()).collect::<ndarray::Array1<_>>();
+            let mut r = ndarray::Array1::zeros(centres.nrows());
+            r[reference::argmax(distances.view())] = 1.0;
             reference::accumulate(&mut out, x, self.weight(i), r.view());
         }
         Ok(out)
@@ -142,7 +146,9 @@ impl Resident for ReferenceRows {
     fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
         Ok(ranges.iter().flat_map(|rows| self.near[rows.clone()].to_vec()).collect())
     }
+}
 
+impl Evaluate for ReferenceRows {
     fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
         check_features(self.rows.ncols(), mixture.n_features())?;
         self.each_posterior(mixture.n_components(), want, |x| Ok(reference::posterior(mixture, x)))
@@ -154,6 +160,8 @@ impl Resident for ReferenceRows {
         self.each_posterior(mixture.n_components(), want, |x| reference::precision_posterior(mixture, x))
     }
 }
+
+impl ComponentColumns for ReferenceRows {}
 
 impl ReferenceRows {
     fn each_posterior(

@@ -5,7 +5,9 @@ use std::ops::Range;
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, Statistics};
 use ndarray::{Array2, ArrayView2, ArrayView3};
 
+use crate::data::DeviceRows;
 use crate::em::{EmOptions, EmRun};
+use crate::engine::{ComponentColumns, DeviceInput, Evaluate, Passes, Seeding};
 use crate::init::{LloydPasses, RowDraw, WeighedRows};
 use crate::products::Multiplier;
 use crate::{DeviceColumn, DeviceData, Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
@@ -91,6 +93,23 @@ impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> Engine for Wrapped<'_, F> {
         Ok(Box::new(Rows { rows, hooks: (self.hooks)() }))
     }
 
+    fn device_input(&self) -> Option<&dyn DeviceInput> {
+        self.engine.device_input().map(|_| self as &dyn DeviceInput)
+    }
+}
+
+impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> Wrapped<'_, F> {
+    fn input(&self) -> Result<&dyn DeviceInput, Error> {
+        self.engine.device_input().ok_or_else(|| Error::Device(format!("{} has no device", self.engine.name())))
+    }
+}
+
+impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> DeviceInput for Wrapped<'_, F> {
+    unsafe fn device_data(&self, rows: DeviceRows, weights: Option<Vec<f64>>) -> Result<DeviceData, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.input()?.device_data(rows, weights) }
+    }
+
     fn load_there(
         &self,
         data: &DeviceData,
@@ -98,7 +117,7 @@ impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> Engine for Wrapped<'_, F> {
         shift: &[f64],
         limit: Option<f64>,
     ) -> Result<Box<dyn Resident>, Error> {
-        let rows = self.engine.load_there(data, precision, shift, limit)?;
+        let rows = self.input()?.load_there(data, precision, shift, limit)?;
         Ok(Box::new(Rows { rows, hooks: (self.hooks)() }))
     }
 }
@@ -116,7 +135,7 @@ impl<H: Hooks> Rows<H> {
     }
 }
 
-impl<H: Hooks + 'static> Resident for Rows<H> {
+impl<H: Hooks + 'static> Passes for Rows<H> {
     fn dim(&self) -> (usize, usize) {
         self.rows.dim()
     }
@@ -154,14 +173,6 @@ impl<H: Hooks + 'static> Resident for Rows<H> {
         self.next()?.iterate(run, options, seen)
     }
 
-    fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
-        self.next()?.nearest(kind, centres)
-    }
-
-    fn lloyd(&mut self, centres: &mut Array2<f64>, most: usize, rest: f64) -> Result<LloydPasses, Error> {
-        self.next()?.lloyd(centres, most, rest)
-    }
-
     fn given(
         &mut self,
         kind: CovarianceType,
@@ -169,6 +180,16 @@ impl<H: Hooks + 'static> Resident for Rows<H> {
         fill: &FillResponsibilities<'_>,
     ) -> Result<Statistics, Error> {
         self.next()?.given(kind, centres, fill)
+    }
+}
+
+impl<H: Hooks + 'static> Seeding for Rows<H> {
+    fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
+        self.next()?.nearest(kind, centres)
+    }
+
+    fn lloyd(&mut self, centres: &mut Array2<f64>, most: usize, rest: f64) -> Result<LloydPasses, Error> {
+        self.next()?.lloyd(centres, most, rest)
     }
 
     fn forget_centres(&mut self) {
@@ -199,7 +220,9 @@ impl<H: Hooks + 'static> Resident for Rows<H> {
     fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
         self.next()?.near(ranges)
     }
+}
 
+impl<H: Hooks + 'static> Evaluate for Rows<H> {
     fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
         self.next()?.evaluate(mixture, want)
     }
@@ -211,7 +234,9 @@ impl<H: Hooks + 'static> Resident for Rows<H> {
     fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
         self.next()?.log_likelihoods(mixtures)
     }
+}
 
+impl<H: Hooks + 'static> ComponentColumns for Rows<H> {
     fn column(&mut self) -> Result<Option<DeviceColumn>, Error> {
         self.rows.column()
     }

@@ -1,6 +1,6 @@
 //! Arrays that lie on a GPU already.
 
-use gmm_host::{CudaEngine, DeviceRows, Error, Opened};
+use gmm_host::{DeviceInput, DeviceRows, Error, Opened};
 use gmm_model::{Matrix, Precision};
 use numpy::PyArray2;
 use pyo3::prelude::*;
@@ -28,12 +28,12 @@ impl DeviceArray {
     }
 }
 
-/// The GPU engine among engines.
+/// The engine of rows on a GPU.
 ///
 /// # Errors
 /// [`Error::Device`] where another one was opened, and why.
-pub(crate) fn cuda(opened: &Opened) -> Result<&CudaEngine, Error> {
-    opened.engine.as_cuda().ok_or_else(|| {
+pub(crate) fn cuda(opened: &Opened) -> Result<&dyn DeviceInput, Error> {
+    opened.engine.device_input().ok_or_else(|| {
         let (name, reason) = (opened.engine.name(), &opened.reason);
         Error::Device(format!("the rows lie on a GPU, and the engine is '{name}' ({reason})"))
     })

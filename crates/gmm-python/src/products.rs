@@ -80,7 +80,7 @@ impl Loadable {
         let opened = engines::open(place)?;
         let loaded = loaded.get(|| {
             let engine = opened.engine.as_ref();
-            let long = if engine.as_cuda().is_some() { LONG_ON_GPU } else { LONG };
+            let long = if engine.device_input().is_some() { LONG_ON_GPU } else { LONG };
             Ok::<_, Error>(match (matrix, precision) {
                 (At::Host(Matrix::F32(here)), _) => Loaded::F32(Held::here(engine, here.clone(), *fast, long)?),
                 (At::Host(Matrix::F64(here)), _) => Loaded::F64(Held::here(engine, here.clone(), *fast, long)?),

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, Statistics};
 use ndarray::ArrayView2;
 
-use crate::engine::check_features;
+use crate::engine::{ComponentColumns, Evaluate, Seeding, check_features};
 use crate::init::{RowDraw, WeighedRows, rows_of};
 use crate::products::{Kind, Multiplier};
 use crate::{Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted, default_threads, memory, shift};
@@ -168,7 +168,7 @@ impl<T: Dispatch> CpuRows<T> {
     }
 }
 
-impl<T: Dispatch> Resident for CpuRows<T> {
+impl<T: Dispatch> crate::Passes for CpuRows<T> {
     fn dim(&self) -> (usize, usize) {
         (self.layout.n, self.layout.d)
     }
@@ -207,13 +207,6 @@ impl<T: Dispatch> Resident for CpuRows<T> {
         Ok(all)
     }
 
-    fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
-        check_features(self.layout.d, centres.ncols())?;
-        let points = relative(centres, &self.layout.shift);
-        self.passes.nearest(&self.layout, kind, &points)?;
-        Ok(self.passes.statistics(&self.layout, kind, centres, &points))
-    }
-
     fn given(
         &mut self,
         kind: CovarianceType,
@@ -223,6 +216,15 @@ impl<T: Dispatch> Resident for CpuRows<T> {
         check_features(self.layout.d, centres.ncols())?;
         let points = relative(centres, &self.layout.shift);
         self.passes.given(&self.layout, kind, &points, fill)?;
+        Ok(self.passes.statistics(&self.layout, kind, centres, &points))
+    }
+}
+
+impl<T: Dispatch> Seeding for CpuRows<T> {
+    fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
+        check_features(self.layout.d, centres.ncols())?;
+        let points = relative(centres, &self.layout.shift);
+        self.passes.nearest(&self.layout, kind, &points)?;
         Ok(self.passes.statistics(&self.layout, kind, centres, &points))
     }
 
@@ -257,7 +259,9 @@ impl<T: Dispatch> Resident for CpuRows<T> {
     fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
         Ok(ranges.iter().flat_map(|rows| self.near[rows.clone()].iter().copied()).collect())
     }
+}
 
+impl<T: Dispatch> Evaluate for CpuRows<T> {
     fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
         if let Some(wide) = self.wide(mixture)? {
             return wide.evaluate(mixture, want);
@@ -295,3 +299,5 @@ impl<T: Dispatch> Resident for CpuRows<T> {
         Ok(out)
     }
 }
+
+impl<T: Dispatch> ComponentColumns for CpuRows<T> {}

@@ -37,7 +37,7 @@ use gmm_model::{CovarianceType, Dataset, Precision, PrecisionMixture};
 use crate::cpu::few;
 use crate::data::DeviceRows;
 use crate::described::LoopCandidate;
-use crate::engine::check_features;
+use crate::engine::{DeviceInput, check_features};
 use crate::products::{Kind, Multiplier};
 use crate::{Engine, Error, Evaluation, Resident, Tuning, Wanted};
 use driver::device::Gpu;
@@ -113,22 +113,6 @@ impl CudaEngine {
         staging::rates(&self.gpu, bytes)
     }
 
-    /// Rows on this engine's device, to be read from there: to fit, to evaluate, to take the likelihood of. All work that
-    /// the process has put on the device until now is waited for.
-    ///
-    /// # Safety
-    /// `rows` are numbers that this process may read, and nobody writes to them or frees them as long as the result lives.
-    /// Work that writes them is done, or was put on a stream of the device's primary context or on the one that `rows`
-    /// names.
-    ///
-    /// # Errors
-    /// [`Error::Data`] for no rows, and for weights as [`Dataset::with_weights`](gmm_model::Dataset::with_weights) refuses
-    /// them; [`Error::Option`] where `rows` lie on another device, or on none; [`Error::Device`].
-    pub unsafe fn device_data(&self, rows: DeviceRows, weights: Option<Vec<f64>>) -> Result<DeviceData, Error> {
-        // SAFETY: the caller's promise.
-        unsafe { DeviceData::new(&self.gpu, rows, weights) }
-    }
-
     /// Where fits with [`autotune`](crate::FitOptions::autotune) keep what they find: `autotune.json` in `GMM_CACHE_DIR`, or
     /// in the folder `gmm` of the user's cache folder; none where there is no such folder.
     pub fn tuning_file() -> Option<std::path::PathBuf> {
@@ -183,7 +167,7 @@ impl CudaEngine {
 }
 
 impl Engine for CudaEngine {
-    fn as_cuda(&self) -> Option<&CudaEngine> {
+    fn device_input(&self) -> Option<&dyn DeviceInput> {
         Some(self)
     }
 
@@ -222,6 +206,13 @@ impl Engine for CudaEngine {
 
     fn load_to_move(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
         self.load_data(data, precision, shift, true)
+    }
+}
+
+impl DeviceInput for CudaEngine {
+    unsafe fn device_data(&self, rows: DeviceRows, weights: Option<Vec<f64>>) -> Result<DeviceData, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { DeviceData::new(&self.gpu, rows, weights) }
     }
 
     fn load_there(

@@ -18,7 +18,7 @@ use super::seeding::Seeding;
 use super::seeding::lloyd::Lloyd;
 use super::tune;
 use crate::em::{EmOptions, EmRun};
-use crate::engine::check_features;
+use crate::engine::{ComponentColumns, Evaluate, Passes, Seeding as Seeds, check_features};
 use crate::init::{LloydPasses, RowDraw, WeighedRows, lloyd_pass};
 use crate::{Error, Evaluation, FillResponsibilities, Resident, Wanted};
 
@@ -81,7 +81,7 @@ impl<T: Number> Drop for CudaResident<T> {
     }
 }
 
-impl<T: Number> Resident for CudaResident<T> {
+impl<T: Number> Passes for CudaResident<T> {
     fn dim(&self) -> (usize, usize) {
         (self.rows.n, self.rows.d)
     }
@@ -130,6 +130,30 @@ impl<T: Number> Resident for CudaResident<T> {
         })
     }
 
+    fn given(
+        &mut self,
+        kind: CovarianceType,
+        centres: ArrayView2<'_, f64>,
+        fill: &FillResponsibilities<'_>,
+    ) -> Result<Statistics, Error> {
+        check_features(self.rows.d, centres.ncols())?;
+        self.rows.run(|rows| rows.given_here(kind, centres, fill))
+    }
+
+    fn expectation(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
+        let mut all = self.passes(std::slice::from_ref(mixture))?;
+        Ok(all.remove(0))
+    }
+
+    fn passes(&mut self, mixtures: &[Mixture]) -> Result<Vec<Statistics>, Error> {
+        mixtures.iter().try_for_each(|mixture| check_features(self.rows.d, mixture.n_features()))?;
+        let Self { rows, likelihoods, .. } = self;
+        let all = rows.run(|rows| likelihoods.expectations(rows, mixtures))?;
+        all.into_iter().zip(mixtures).map(|(found, mixture)| found.map_or_else(|| self.pass(mixture), Ok)).collect()
+    }
+}
+
+impl<T: Number> Seeds for CudaResident<T> {
     fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
         check_features(self.rows.d, centres.ncols())?;
         let Self { rows, lloyd, .. } = self;
@@ -146,16 +170,6 @@ impl<T: Number> Resident for CudaResident<T> {
             Some(passes) => Ok(passes),
             None => lloyd_pass(self, centres),
         }
-    }
-
-    fn given(
-        &mut self,
-        kind: CovarianceType,
-        centres: ArrayView2<'_, f64>,
-        fill: &FillResponsibilities<'_>,
-    ) -> Result<Statistics, Error> {
-        check_features(self.rows.d, centres.ncols())?;
-        self.rows.run(|rows| rows.given_here(kind, centres, fill))
     }
 
     fn forget_centres(&mut self) {
@@ -196,7 +210,9 @@ impl<T: Number> Resident for CudaResident<T> {
         let Self { rows, seeding, .. } = self;
         rows.run(|rows| seeding.near(rows, ranges))
     }
+}
 
+impl<T: Number> Evaluate for CudaResident<T> {
     fn evaluate(&mut self, mixture: &Mixture, mut want: Wanted<'_>) -> Result<Evaluation, Error> {
         check_features(self.rows.d, mixture.n_features())?;
         self.rows.run(|rows| rows.evaluate_here(mixture, &mut want))
@@ -219,6 +235,18 @@ impl<T: Number> Resident for CudaResident<T> {
         self.rows.run(|rows| rows.evaluate_precisions_here(mixture, &scales, &mut want))
     }
 
+    fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
+        mixtures.iter().try_for_each(|mixture| check_features(self.rows.d, mixture.n_features()))?;
+        let Self { rows, likelihoods, .. } = self;
+        let mut values = rows.run(|rows| likelihoods.log_likelihoods(rows, mixtures))?;
+        for (value, mixture) in values.iter_mut().zip(mixtures).filter(|(value, _)| !value.is_finite()) {
+            *value = self.evaluate(mixture, Wanted::default())?.log_likelihood;
+        }
+        Ok(values)
+    }
+}
+
+impl<T: Number> ComponentColumns for CudaResident<T> {
     fn column(&mut self) -> Result<Option<DeviceColumn>, Error> {
         let mut column = None;
         let Self { rows, likelihoods, .. } = self;
@@ -247,28 +275,6 @@ impl<T: Number> Resident for CudaResident<T> {
         assert_eq!(rows.len(), self.rows.n, "rows");
         let Self { rows: held, likelihoods, .. } = self;
         held.run(|held| likelihoods.mixed_rows(held, columns, log_weights, rows))
-    }
-
-    fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
-        mixtures.iter().try_for_each(|mixture| check_features(self.rows.d, mixture.n_features()))?;
-        let Self { rows, likelihoods, .. } = self;
-        let mut values = rows.run(|rows| likelihoods.log_likelihoods(rows, mixtures))?;
-        for (value, mixture) in values.iter_mut().zip(mixtures).filter(|(value, _)| !value.is_finite()) {
-            *value = self.evaluate(mixture, Wanted::default())?.log_likelihood;
-        }
-        Ok(values)
-    }
-
-    fn expectation(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
-        let mut all = self.passes(std::slice::from_ref(mixture))?;
-        Ok(all.remove(0))
-    }
-
-    fn passes(&mut self, mixtures: &[Mixture]) -> Result<Vec<Statistics>, Error> {
-        mixtures.iter().try_for_each(|mixture| check_features(self.rows.d, mixture.n_features()))?;
-        let Self { rows, likelihoods, .. } = self;
-        let all = rows.run(|rows| likelihoods.expectations(rows, mixtures))?;
-        all.into_iter().zip(mixtures).map(|(found, mixture)| found.map_or_else(|| self.pass(mixture), Ok)).collect()
     }
 }
 

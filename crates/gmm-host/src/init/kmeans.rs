@@ -6,7 +6,7 @@ use ndarray::{Array1, Array2, Array3, ArrayView2};
 use super::drawn::{RowDraw, cumulative, row_of};
 use super::picked::{self, Picked};
 use crate::em::check;
-use crate::engine::DISTANCE_ROWS;
+use crate::engine::{DISTANCE_ROWS, Seeding};
 use crate::{Data, Error, Resident};
 
 /// Lloyd stops when the centres' squared moves sum to this times the mean column variance (scikit-learn's default).
@@ -219,7 +219,7 @@ pub struct LloydPasses {
 }
 
 /// One of Lloyd's passes, on any engine.
-pub(crate) fn lloyd_pass<R: Resident + ?Sized>(rows: &mut R, centres: &mut Array2<f64>) -> Result<LloydPasses, Error> {
+pub(crate) fn lloyd_pass<R: Seeding + ?Sized>(rows: &mut R, centres: &mut Array2<f64>) -> Result<LloydPasses, Error> {
     let statistics = rows.nearest(CovarianceType::Spherical, centres.view())?;
     check(&statistics, 0)?;
     let empty: Vec<usize> = (0..centres.nrows()).filter(|&c| statistics.weight[c] == 0.0).collect();

@@ -42,7 +42,7 @@ pub struct DeviceData {
 }
 
 impl DeviceData {
-    /// See [`CudaEngine::device_data`](crate::CudaEngine::device_data), whose promises are the caller's.
+    /// See [`DeviceInput::device_data`](crate::DeviceInput::device_data), whose promises are the caller's.
     ///
     /// # Safety
     /// As there.
@@ -154,7 +154,7 @@ impl<T: Number> Rows<T> {
     /// Rows held about a shift, from where another library put them; `distances` sums up those from a point.
     ///
     /// # Errors
-    /// As [`Engine::load_there`](crate::Engine::load_there).
+    /// As [`DeviceInput::load_there`](crate::DeviceInput::load_there).
     pub(crate) fn from_device(
         gpu: Arc<Gpu>,
         data: &DeviceData,

@@ -1,6 +1,7 @@
 //! The same answers as the reference engine and the CPU engine give.
 
 use super::*;
+use crate::Passes;
 use crate::init::RowDraw;
 use crate::{DISTANCE_ROWS, ReferenceEngine, Wanted, shift};
 

@@ -275,7 +275,8 @@ fn a_fit_of_rows_on_the_device_refuses_what_one_of_brought_rows_does() {
             && wrong(vec![-1.0; n]).contains("row 0")
             && wrong(vec![0.0; n]).contains("sum")
     );
-    let error = text(crate::CpuEngine::new(1).unwrap().load_there(
+    let error = text(crate::data::load_there(
+        &crate::CpuEngine::new(1).unwrap(),
         &data(&engine, &there, None).unwrap(),
         Precision::F64,
         &[0.0, 0.0],

@@ -1,6 +1,7 @@
 //! Lloyd's iterations on the device: the reference's, with the host looking now and then.
 
 use super::*;
+use crate::Seeding;
 use crate::{CpuEngine, ReferenceEngine, init, shift};
 
 /// Rows around `k` corners, and centres among them.
