@@ -12,7 +12,8 @@
 //! 1. put body and arguments into a file of `crates/gmm-kernels/src`, and declare them by `kernels!`, as `reduce.rs` does:
 //!    the macro makes the entry points and what the launcher knows of them. Add the module to `lib.rs` and the kernel to
 //!    the list in `signature.rs`;
-//! 2. run `cargo xtask build-ptx` and commit the PTX. The command names any tool that is missing;
+//! 2. run `cargo xtask build-ptx` and commit the PTX. The command names any tool that is missing. A kernel's file has the name
+//!    of its family, which `xtask/src/build_ptx/family.rs` reads off the kernel's name;
 //! 3. add a safe launch function under `crates/gmm-host/src/cuda/launch`, and call it from the engine.
 
 use gmm_kernels::THREADS;

@@ -72,7 +72,7 @@ pub(super) fn split(module: &str) -> Result<BTreeMap<String, String>> {
     for part in parts {
         let name = part.split('(').next().unwrap_or_default();
         let text = [&ENTRY[1..], part.trim_end(), "\n"].concat();
-        if !text.find(END).is_some_and(|end| end + END.len() == text.len()) {
+        if text.find(END).is_none_or(|end| end + END.len() != text.len()) {
             bail!("{name}: the PTX has more than kernels after its first kernel");
         }
         kernels.entry(family(name)).or_default().push((name, renumbered(&text)));
