@@ -204,7 +204,12 @@ fn describe(available: &[String], d: usize) -> String {
 /// Names for a message: all where they are few, since a line must stay a line.
 fn list(names: &[String]) -> String {
     const MOST: usize = 40;
-    let mut text = names.iter().take(MOST).map(|n| one_line(n)).collect::<Vec<_>>().join(", ");
+    // Of a name that is blank, or has blanks around it, quotes show where it begins and ends.
+    let shown = |name: &String| match name.trim() == name && !name.is_empty() {
+        true => one_line(name),
+        false => format!("\"{}\"", one_line(name)),
+    };
+    let mut text = names.iter().take(MOST).map(shown).collect::<Vec<_>>().join(", ");
     if names.len() > MOST {
         text += &format!(", .. ({} in all)", names.len());
     }

@@ -243,6 +243,23 @@ fn a_line_sep_with_what_cannot_separate_is_a_name() {
 }
 
 #[test]
+fn blanks_inside_quotes_belong_to_a_name_and_not_to_a_number() {
+    let table = text("\" a\", \"b \" ,\"c\"\n\" 1.5 \",\"\t-2\", 3 \n").unwrap();
+    assert_eq!(
+        (rows(&table), table.names.unwrap()),
+        (vec![vec![1.5, -2.0, 3.0]], [" a", "b ", "c"].map(str::to_owned).to_vec())
+    );
+    check(text("a\n\" x \"\n"), &["line 2, column 0 ('a'): 'x' is not a number"]);
+    check(text("\" a\",b\n1,2\nx,2\n"), &["line 3, column 0 (' a')"]);
+}
+
+#[test]
+fn a_quoted_line_sep_is_a_name() {
+    let table = text("\"sep=;\"\n1\n2\n").unwrap();
+    assert_eq!((rows(&table), table.names.unwrap()), (vec![vec![1.0], vec![2.0]], vec!["sep=;".to_owned()]));
+}
+
+#[test]
 fn an_html_page_that_is_called_csv_is_named() {
     for page in ["<!DOCTYPE html>\n<html><body>404</body></html>\n", "\n  <HTML>\n<p>a,b</p>\n"] {
         check(text(page), &["not a text table, but an HTML page"]);
@@ -263,6 +280,13 @@ fn names_that_are_the_first_bytes_of_another_format_are_names() {
         "a|b",
         "sep=",
         "Sep=;",
+        "sep=|",
+        " a",
+        "a ",
+        " sep=;",
+        "\n a",
+        "\u{a0}a",
+        "a\0b",
         "\x003\x00;\x003\x00,\x005\x00;\x001\x00",
     ] {
         let mut table = text("a,b\n1,2\n3,4\n").unwrap();
@@ -271,7 +295,7 @@ fn names_that_are_the_first_bytes_of_another_format_are_names() {
         write_csv(&mut out, &table).unwrap();
         assert_eq!(text(std::str::from_utf8(&out).unwrap()).unwrap(), table, "{name}");
     }
-    for name in ["NA", "?", "null"] {
+    for name in ["NA", "?", "null", "sep=;", "SEP=,", " ", " NA ", " 1.5 ", "\0"] {
         let mut table = text("a\n1\n3\n").unwrap();
         table.names = Some(vec![name.to_owned()]);
         let mut out = Vec::new();

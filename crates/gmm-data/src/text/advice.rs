@@ -16,13 +16,13 @@ pub(super) struct Sampled {
 
 impl Sampled {
     pub(super) fn new(rows: &[Line], dialect: Dialect) -> Self {
-        let last_is_empty = |(_, row): &Line| dialect.fields(row).last().is_some_and(|field| field.bytes.is_empty());
+        let last_is_empty = |(_, row): &Line| dialect.fields(row).last().is_some_and(|field| field.value().is_empty());
         let mut fields = rows.iter().flat_map(|(_, row)| dialect.fields(row));
         let (sign, _) = signs(dialect.notation);
         Self {
             last_is_empty: !rows.is_empty() && rows.iter().all(last_is_empty),
             has_decimals: fields
-                .any(|f| f.bytes.contains(&(sign as u8)) && kind(&f.bytes, dialect.notation) == Kind::Number),
+                .any(|f| f.value().contains(&(sign as u8)) && kind(f.value(), dialect.notation) == Kind::Number),
         }
     }
 

@@ -39,7 +39,7 @@ pub(crate) fn read(reader: impl BufRead, format: Format, options: &ReadOptions) 
         ));
     }
     if row_names
-        && second.and_then(|line| dialect.fields(line).next()).is_some_and(|f| !f.quoted && plain(&f.bytes).is_some())
+        && second.and_then(|line| dialect.fields(line).next()).is_some_and(|f| !f.quoted && plain(f.value()).is_some())
     {
         rows.warnings.push(DataWarning::new(
             "the first line has one name less than the rows have fields: the first field is taken as the row's name, as R's \
@@ -78,14 +78,14 @@ fn sample(lines: &mut Lines<impl BufRead>) -> Result<(Vec<Line>, Option<super::S
 
 /// Fields as names, in UTF-8 or else in Windows-1252. They are copied some times until they are a model's: the memory for that is asked for here.
 fn names(fields: Fields<'_>, is_utf8: bool) -> Result<Vec<String>, Fault> {
-    let (count, bytes) = fields.clone().fold((0usize, 0u128), |(n, bytes), f| (n + 1, bytes + f.bytes.len() as u128));
+    let (count, bytes) = fields.clone().fold((0usize, 0u128), |(n, bytes), f| (n + 1, bytes + f.name().len() as u128));
     // A string and its piece of the heap.
     memory::check("the list of column names", 3 * (bytes + 56 * count as u128))?;
     let text = |bytes: &[u8]| match is_utf8 {
         true => String::from_utf8_lossy(bytes).into_owned(),
         false => windows_1252(bytes),
     };
-    Ok(fields.map(|f| text(&f.bytes)).collect())
+    Ok(fields.map(|f| text(f.name())).collect())
 }
 
 /// Says of a first line with numbers and text that it may have been meant as names.
@@ -161,9 +161,9 @@ impl Rows {
                 None => (found < d).then_some(found),
             };
             if let Some(slot) = slot {
-                let value = match number(&field.bytes, self.dialect.notation) {
+                let value = match number(field.value(), self.dialect.notation) {
                     Ok(value) => value,
-                    Err(problem) => match self.late_comma(&field.bytes) {
+                    Err(problem) => match self.late_comma(field.value()) {
                         Some(value) => value,
                         None => return Err(self.fault(line, Some(found), problem, bytes)),
                     },
