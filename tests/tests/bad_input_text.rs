@@ -156,6 +156,29 @@ fn row_78_separator_and_decimal_sign_can_be_given() {
 }
 
 #[test]
+fn row_78_commas_that_could_stand_between_thousands_are_warned_about() {
+    warns("1,000;2\n1,500;3\n", &["'1,000' (line 1)", "decimal comma", "thousands", "--decimal ,"]);
+    silent("1,000;2\n0,125;3\n");
+    silent("1,000;2\n1234,567;3\n");
+    let folder = Folder::with("x.csv", "1,000;2\n1,500;3\n");
+    let run = folder.gmm("convert x.csv y.csv --decimal ,").ok();
+    assert_eq!((run.stderr.as_str(), folder.text("y.csv").as_str()), ("", "1.0,2.0\n1.5,3.0\n"));
+}
+
+#[test]
+fn row_78_empty_columns_are_named_with_what_leaves_them_out() {
+    let folder = Folder::with("x.csv", "a,b,,\n1,2,,\n3,4,,\n");
+    folder.refuses(
+        "fit x.csv -k 1 -o m.json",
+        3,
+        &["x.csv: line 2, column 2", "the last 2 columns", "--columns '!2..3'"],
+    );
+    close(&fitted(&folder, "x.csv --columns !2..3").0, &[2.0, 3.0], 1e-12);
+    let folder = Folder::with("x.csv", "a,b,\n1,2\n3,4\n");
+    folder.refuses("fit x.csv -k 1 -o m.json", 3, &["x.csv: line 2", "2 fields", "of which the last is empty"]);
+}
+
+#[test]
 fn row_79_columns_are_chosen_by_quoted_name_range_and_exclusion_in_every_format() {
     let content = "id,\"income, net\",a,b c,d\n9,1,2,3,4\n7,3,4,5,6\n8,2,3,4,5\n";
     let folder = Folder::with("x.csv", content);

@@ -52,7 +52,7 @@ pub enum Problem {
         choices: &'static str,
     },
     /// Text where a number belongs.
-    #[error("'{text}' is not a number; choose numeric columns, or remove the text")]
+    #[error("'{}' is not a number; choose numeric columns, or remove the text", visible(text))]
     NotNumber {
         /// The field, cut to 40 characters.
         text: String,
@@ -220,6 +220,17 @@ fn list(names: &[String]) -> String {
 pub(crate) fn one_line(text: &str) -> String {
     let (cut, more) = text.char_indices().nth(40).map_or((text, ""), |(at, _)| (&text[..at], ".."));
     format!("{}{more}", shown(cut))
+}
+
+/// A field for a message, in which white space other than a blank, and what has no width, are escapes.
+pub(crate) fn visible(text: &str) -> String {
+    let hidden =
+        |c: char| (c.is_whitespace() && c != ' ') || matches!(c, '\u{200c}' | '\u{200d}' | '\u{2800}' | '\u{3164}');
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if hidden(c) { out.extend(c.escape_unicode()) } else { out.push(c) }
+    }
+    out
 }
 
 impl fmt::Display for Place {

@@ -12,7 +12,8 @@ use super::doubts::Reading;
 use super::encoding::{utf8, windows_1252};
 use super::lines::{Fields, Lines, is_comment};
 use super::number::{Notation, number, plain, with_comma};
-use crate::error::Fault;
+use super::thousands::{Commas, is_ambiguous};
+use crate::error::{Fault, visible};
 use crate::{DataWarning, Format, Place, Problem, ReadOptions, Table, memory};
 
 /// Reads a text table: `(n, d)`, always `f64`.
@@ -31,8 +32,12 @@ pub(crate) fn read(reader: impl BufRead, format: Format, options: &ReadOptions) 
     let is_utf8 = named.is_none_or(|line| std::str::from_utf8(line).is_ok());
     let names = named.map(|line| names(dialect.fields(line), is_utf8)).transpose()?;
     let guessed_row = options.header.is_none() && names.is_none();
-    let sampled = Sampled::new(&sample[usize::from(header)..], dialect);
+    let sampled = Sampled::new(&sample[usize::from(header)..], dialect, options.decimal);
     let mut rows = Rows::new((names, dialect.fields(first).number(), row_names), dialect, sampled, options)?;
+    // A comma below the header that is no sign between thousands shows what all commas are, also in columns left out.
+    let mut below = sample.iter().skip(usize::from(header)).flat_map(|(_, line)| dialect.fields(line));
+    let decimal = below.any(|f| with_comma(f.value()).is_some() && !is_ambiguous(f.value()));
+    rows.commas = Commas::new(decimal || options.decimal.is_some());
     if !is_utf8 {
         rows.warnings.push(DataWarning::new(
             "the column names are not UTF-8, and are read as Windows-1252 (Latin-1): save the file as UTF-8 if they look wrong",
@@ -95,8 +100,9 @@ fn neither_names_nor_data(fault: Fault, first: &[u8], dialect: Dialect, options:
         return fault;
     }
     let why = format!(
-        "'{text}' is not a number, but other fields of this first line are: correct it if the line is a row; use \
-         --header yes if it holds column names"
+        "'{}' is not a number, but other fields of this first line are: correct it if the line is a row; use \
+         --header yes if it holds column names",
+        visible(text)
     );
     Fault { problem: Problem::Text(why), ..fault }
 }
@@ -115,6 +121,7 @@ struct Rows {
     chosen: Vec<usize>,
     values: Vec<f64>,
     n: usize,
+    commas: Commas,
     warnings: Vec<DataWarning>,
 }
 
@@ -138,8 +145,8 @@ impl Rows {
             }
             slots
         });
-        let (values, warnings) = (Vec::new(), Vec::new());
-        Ok(Self { dialect, sampled, names, fields, skipped, slots, chosen, values, n: 0, warnings })
+        let (values, commas, warnings) = (Vec::new(), Commas::new(false), Vec::new());
+        Ok(Self { dialect, sampled, names, fields, skipped, slots, chosen, values, n: 0, commas, warnings })
     }
 
     fn push(&mut self, line: u64, bytes: &[u8]) -> Result<(), Fault> {
@@ -168,6 +175,9 @@ impl Rows {
                         None => return Err(self.fault(line, Some(found), problem, bytes)),
                     },
                 };
+                if self.dialect.notation == Notation::Known(Decimal::Comma) {
+                    self.commas.see(line, field.value());
+                }
                 if self.slots.is_some() {
                     self.values[start + slot] = value;
                 } else {
@@ -204,18 +214,18 @@ impl Rows {
         let (column, problem) = match problem {
             Problem::Memory { .. } => (None, problem),
             problem if found == self.fields => (column, self.explained(column, problem)),
-            _ => (None, self.sampled.ragged(found, self.fields)),
+            _ => (None, self.sampled.ragged(found, self.fields, self.names.as_deref())),
         };
         let name = column.and_then(|c| c.checked_sub(self.skipped)).and_then(|c| Some(self.names.as_ref()?[c].clone()));
         let place = Place { line: Some(line), row: Some(self.n as u64), column, name, ..Place::default() };
         Fault { place: Box::new(place), problem }
     }
 
-    /// Says more of a last column without values, and of a number in another notation.
+    /// Says more of a column without values, and of a number in another notation.
     fn explained(&self, field: Option<usize>, problem: Problem) -> Problem {
         match (problem, field) {
-            (Problem::Missing, Some(field)) if field + 1 == self.fields => {
-                self.sampled.missing(field - self.skipped, self.names.as_deref())
+            (Problem::Missing, Some(field)) => {
+                self.sampled.missing(field - self.skipped, self.skipped, &self.chosen, self.names.as_deref())
             }
             (Problem::NotNumber { text }, _) => {
                 let decimals = self.values.iter().any(|value| value.is_finite() && value.fract() != 0.0);
@@ -236,6 +246,7 @@ impl Rows {
         // What is only left out names no column.
         let named = options.columns.iter().flatten().any(|word| !word.trim_start().starts_with('!'));
         let (names, chosen) = (self.names.as_deref(), &self.chosen[..]);
+        self.warnings.extend(self.commas.warning());
         if self.skipped == 0 {
             self.warnings.extend(Reading { names, chosen, named, guessed_row }.warnings(&matrix));
         }
