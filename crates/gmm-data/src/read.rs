@@ -84,6 +84,9 @@ fn from_stream(mut reader: impl Read, format: Option<Format>, options: &ReadOpti
     let read = || {
         let mut inner = compression.reader(whole)?;
         let start = first_bytes(&mut inner)?;
+        if Compression::of_bytes(&start).is_some() {
+            return Err(compression.twice().into());
+        }
         from_plain(Box::new(Cursor::new(start).chain(inner)), format, options)
     };
     read().map_err(|fault| compression.explained(fault))
@@ -92,7 +95,7 @@ fn from_stream(mut reader: impl Read, format: Option<Format>, options: &ReadOpti
 /// The first bytes, as many as tell one format from another.
 fn first_bytes(reader: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
-    reader.take(8).read_to_end(&mut start)?;
+    reader.take(content::START as u64).read_to_end(&mut start)?;
     Ok(start)
 }
 
