@@ -74,3 +74,71 @@ fn what_is_compressed_twice_is_to_be_decompressed_once() {
     refused("x.csv.gz.zst", &zstd(&gzip(ROWS)), &["compressed twice: decompress it once (zstd -d)"]);
     refused("x.npy.gz", &twice, &["compressed twice"]);
 }
+
+#[test]
+fn binary_files_are_named_where_they_are_known_and_called_no_text_elsewhere() {
+    let long = |start: &[u8]| [start, &[7, 0xff, 0x80, b'\n', 200].repeat(100)].concat();
+    for (start, word) in [
+        (&b"\xff\xd8\xff\xe0\x00\x10JFIF\0"[..], "a JPEG picture"),
+        (b"\xff\xd8\xff\xdb", "a JPEG picture"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "a PNG picture"),
+        (b"%PDF-1.7\n", "a PDF file"),
+        (b"SQLite format 3\0", "an SQLite database"),
+        (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
+        (b"MATLAB 5.0 MAT-file, Platform: GLNXA64", "a MATLAB file"),
+        (b"\x80\x04\x95\x10\0\0\0\0\0\0\0]\x94", "a Python pickle, which is never loaded"),
+        (b"\x80\x02}q\x00.", "a Python pickle"),
+        (b"PK\x03\x04\x14\0", "a zip archive"),
+    ] {
+        refused("x.csv", &long(start), &["not a text table, but ", word]);
+        refused("x.csv.gz", &gzip(&long(start)), &["not a text table, but ", word]);
+        if !start.starts_with(b"PK") {
+            piped(&long(start), &["not a text table, but ", word]);
+        }
+    }
+    let mut tar = vec![b'x'; 600];
+    tar[257..262].copy_from_slice(b"ustar");
+    piped(&gzip(&tar), &["not a text table, but a tar archive"]);
+    // Any other bytes: with a line end or without, and where quotes hide what no text has.
+    for bytes in
+        [&b"\xc3\x28\x01\x9c\xe1\x05"[..], b"\xb7\x13\n\xa1,\x02\n\xff\n", b"\"\xe9\0\x03,\xff\n", b"\xe9\x7f,\"\x81\n"]
+    {
+        refused("x.csv", bytes, &["not text, since it has bytes such as 0x", "save the table as csv"]);
+        piped(bytes, &["not text, since it has bytes such as 0x"]);
+    }
+    // Text of another encoding is not binary for that, nor is a control character in UTF-8.
+    check(read_stream(&b"gr\xf6\xdfe\n"[..], "input", &ReadOptions::default()), &["no data rows"]);
+    check(read_stream("größe\u{1}\n".as_bytes(), "input", &ReadOptions::default()), &["no data rows"]);
+}
+
+#[test]
+fn an_npz_without_arrays_says_so_and_what_it_holds() {
+    let archive = |names: &[&str]| {
+        let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+        for name in names {
+            zip.start_file(*name, zip::write::SimpleFileOptions::default()).unwrap();
+            zip.write_all(b"x").unwrap();
+        }
+        zip.finish().unwrap().into_inner()
+    };
+    for (names, pieces) in [
+        (&[][..], &["it holds no arrays"][..]),
+        (&["a/b.csv", "c"], &["it holds no arrays (npy), but 'a/b.csv': unpack it first"]),
+        (&["[Content_Types].xml", "xl/workbook.xml"], &["an Excel workbook: save the sheet as csv"]),
+    ] {
+        refused("x.npz", &archive(names), pieces);
+        piped(&archive(names), pieces);
+    }
+}
+
+#[test]
+fn an_html_page_that_is_called_an_array_is_named_compressed_or_not() {
+    let page = b"<!DOCTYPE html>\n<html><body>404</body></html>\n";
+    for (name, what) in [("x.npy", "a NumPy array"), ("x.npz", "an npz archive"), ("x.parquet", "a parquet file")] {
+        let pieces = &["not ", what, "but an HTML page"];
+        refused(name, page, pieces);
+        refused(&format!("{name}.gz"), &gzip(page), pieces);
+        let format = Format::of_path(Path::new(name)).ok();
+        check(read_stream(&page[..], "input", &ReadOptions { format, ..ReadOptions::default() }), pieces);
+    }
+}

@@ -20,7 +20,17 @@ use crate::{DataWarning, Format, Place, Problem, ReadOptions, Table, memory};
 ///
 /// Cost: one pass; 8 bytes per value, and at times as much again while the vector grows.
 pub(crate) fn read(reader: impl BufRead, format: Format, options: &ReadOptions) -> Result<Table, Fault> {
-    let mut lines = Lines::new(utf8(reader)?);
+    let (text, binary) = utf8(reader)?;
+    read_lines(Lines::new(text), format, options).map_err(|fault| match (binary, &fault.problem) {
+        (None, _) | (_, Problem::Io(_) | Problem::Memory { .. }) => fault,
+        (Some(byte), _) => Problem::Text(format!(
+            "not text, since it has bytes such as 0x{byte:02x}: save the table as csv, or name its format by --format"
+        ))
+        .into(),
+    })
+}
+
+fn read_lines(mut lines: Lines<impl BufRead>, format: Format, options: &ReadOptions) -> Result<Table, Fault> {
     let (sample, excel) = sample(&mut lines)?;
     let Some((_, first)) = sample.first() else { return Err(Problem::NoRows.into()) };
     let second = sample.get(1).map(|(_, bytes)| &bytes[..]);
