@@ -51,6 +51,16 @@ pub enum Problem {
         /// What it may end in.
         choices: &'static str,
     },
+    /// An extension whose files are read, but not written.
+    #[error("tables are not written as '{}' files, only read: use {choices}{instead}", one_line(extension))]
+    ReadOnly {
+        /// What the name ends in.
+        extension: String,
+        /// What it may end in.
+        choices: &'static str,
+        /// What else to do; may be empty.
+        instead: &'static str,
+    },
     /// Text where a number belongs.
     #[error("'{}' is not a number; choose numeric columns, or remove the text", visible(text))]
     NotNumber {
@@ -220,6 +230,14 @@ fn list(names: &[String]) -> String {
 pub(crate) fn one_line(text: &str) -> String {
     let (cut, more) = text.char_indices().nth(40).map_or((text, ""), |(at, _)| (&text[..at], ".."));
     format!("{}{more}", shown(cut))
+}
+
+/// What a library says of a broken file: its first line, since more is a dump of its own state.
+pub(crate) fn first_line(e: impl fmt::Display) -> String {
+    let text = e.to_string();
+    let mut cut = text.lines().next().unwrap_or_default().chars();
+    let line: String = cut.by_ref().take(200).collect();
+    if cut.next().is_some() { line + ".." } else { line }
 }
 
 /// A field for a message, in which white space other than a blank, and what has no width, are escapes.

@@ -142,3 +142,27 @@ fn an_html_page_that_is_called_an_array_is_named_compressed_or_not() {
         check(read_stream(&page[..], "input", &ReadOptions { format, ..ReadOptions::default() }), pieces);
     }
 }
+
+#[test]
+fn a_damaged_arrow_schema_in_a_parquet_file_is_one_short_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.parquet");
+    write_table(&path, &read_stream(ROWS, "input", &ReadOptions::default()).unwrap()).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    let key = whole.windows(12).position(|w| w == b"ARROW:schema").expect("the writer keeps the schema") + 12;
+    for at in 4..60 {
+        let mut bytes = whole.clone();
+        // A letter of base64 for another.
+        let byte = &mut bytes[key + at];
+        *byte = if *byte == b'B' { b'8' } else { b'B' };
+        std::fs::write(&path, bytes).unwrap();
+        if let Err(error) = read_table(&path, &ReadOptions::default()) {
+            let text = error.to_string();
+            assert!(text.len() < path.display().to_string().len() + 250, "{text}");
+            assert!(!text.contains("verifying"), "{text}");
+        }
+    }
+    let mut bytes = whole.clone();
+    bytes[key + 10..key + 40].fill(b'/');
+    refused("x.parquet", &bytes, &["truncated or corrupt: the Arrow schema in the file's metadata (ARROW:schema)"]);
+}
