@@ -144,6 +144,23 @@ fn an_html_page_that_is_called_an_array_is_named_compressed_or_not() {
 }
 
 #[test]
+fn types_that_are_only_read_are_told_from_unknown_ones() {
+    let table = read_stream(ROWS, "input", &ReadOptions::default()).unwrap();
+    let said = |name: &str| write_table(PathBuf::from(name), &table).unwrap_err().to_string();
+    for (name, pieces) in [
+        ("y.txt", &["'txt' files, only read: use csv, tsv, npy"][..]),
+        ("y.npz", &["'npz' files, only read: use csv, tsv, npy"]),
+        ("y.csv.gz", &["'gz' files, only read", "pipe it through gzip or zstd"]),
+        ("y.npy.zst", &["'zst' files, only read", "and compress that"]),
+        ("y.xyz", &["unknown file type 'xyz': use csv, tsv, npy"]),
+    ] {
+        for piece in pieces {
+            assert!(said(name).contains(piece), "'{piece}' is not in: {}", said(name));
+        }
+    }
+}
+
+#[test]
 fn a_damaged_arrow_schema_in_a_parquet_file_is_one_short_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.parquet");
