@@ -183,3 +183,14 @@ fn a_damaged_arrow_schema_in_a_parquet_file_is_one_short_line() {
     bytes[key + 10..key + 40].fill(b'/');
     refused("x.parquet", &bytes, &["truncated or corrupt: the Arrow schema in the file's metadata (ARROW:schema)"]);
 }
+
+#[test]
+fn a_compressed_model_is_to_be_decompressed() {
+    let model = br#"{"format": "gmm-model"}"#;
+    for (bytes, word) in [(gzip(model), "gzip"), (zstd(model), "zstd")] {
+        let text = read_model_bytes(&bytes, "m.json").unwrap_err().to_string();
+        assert!(text.contains(&format!("it is compressed by {word}: decompress it first ({word} -d)")), "{text}");
+    }
+    let text = read_model_bytes(b"<html>404</html>", "m.json").unwrap_err().to_string();
+    assert!(text.contains("it is an HTML page"), "{text}");
+}
