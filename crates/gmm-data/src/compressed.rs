@@ -77,14 +77,14 @@ impl Compression {
 
 /// One stream of a file that may have several.
 enum Member<R: BufRead> {
-    Gzip(GzDecoder<R>),
+    Gzip(Box<GzDecoder<R>>),
     Zstd(zstd::stream::read::Decoder<'static, R>),
 }
 
 impl<R: BufRead> Member<R> {
     fn new(compression: Compression, reader: R) -> io::Result<Self> {
         Ok(match compression {
-            Compression::Gzip => Self::Gzip(GzDecoder::new(reader)),
+            Compression::Gzip => Self::Gzip(Box::new(GzDecoder::new(reader))),
             Compression::Zstd => Self::Zstd(zstd::stream::read::Decoder::with_buffer(reader)?.single_frame()),
         })
     }

@@ -167,6 +167,8 @@ fn a_separator_at_the_end_of_each_line_is_named_with_what_leaves_it_out() {
     // Other columns are not asked for, or there would be none left.
     check(read_stream("a,b,c\n1,,\n3,,\n".as_bytes(), "input", &WITH(&["a", "b"])), &["'!b' to leave it out"]);
     check(read_stream("a,b\n1,\n3,\n".as_bytes(), "input", &WITH(&["b"])), &["missing value"]);
+    let weights = ReadOptions { last: Some("w".to_owned()), ..ReadOptions::default() };
+    check(read_stream("a,b,w\n1,2,\n3,4,\n".as_bytes(), "input", &weights), &["column 2 ('w'): missing value"]);
     // An empty column that has a name, and a line that has one field too many.
     check(text("a,b,c\n1,2,\n3,4,\n"), &["line 2, column 2 ('c')", "empty in all sampled rows: use --columns '!c'"]);
     check(text("a,b\n1,2,\n3,4,\n"), &["line 2", "3 fields, of which the last is empty", "remove the separator"]);

@@ -129,6 +129,8 @@ struct Rows {
     /// For each field the column of the table that it is, if it is one; `None` where all are, in order.
     slots: Option<Vec<Option<usize>>>,
     chosen: Vec<usize>,
+    /// How many of them can be left out: not one that was asked for by itself, such as weights.
+    optional: usize,
     values: Vec<f64>,
     n: usize,
     commas: Commas,
@@ -155,8 +157,9 @@ impl Rows {
             }
             slots
         });
+        let optional = chosen.len() - usize::from(options.last.is_some());
         let (values, commas, warnings) = (Vec::new(), Commas::new(false), Vec::new());
-        Ok(Self { dialect, sampled, names, fields, skipped, slots, chosen, values, n: 0, commas, warnings })
+        Ok(Self { dialect, sampled, names, fields, skipped, slots, chosen, optional, values, n: 0, commas, warnings })
     }
 
     fn push(&mut self, line: u64, bytes: &[u8]) -> Result<(), Fault> {
@@ -234,9 +237,12 @@ impl Rows {
     /// Says more of a column without values, and of a number in another notation.
     fn explained(&self, field: Option<usize>, problem: Problem) -> Problem {
         match (problem, field) {
-            (Problem::Missing, Some(field)) => {
-                self.sampled.missing(field - self.skipped, self.skipped, &self.chosen, self.names.as_deref())
-            }
+            (Problem::Missing, Some(field)) => self.sampled.missing(
+                field - self.skipped,
+                self.skipped,
+                &self.chosen[..self.optional],
+                self.names.as_deref(),
+            ),
             (Problem::NotNumber { text }, _) => {
                 let decimals = self.values.iter().any(|value| value.is_finite() && value.fract() != 0.0);
                 self.sampled.not_number(text, self.dialect.notation, decimals)
