@@ -70,6 +70,7 @@ fn same_as_csv(table: &Table) {
     let again = read_stream(&out[..], NAME, &header).expect("what was written is read");
     assert_eq!(again.matrix.dim(), table.matrix.dim());
     assert_eq!(bits(&again.matrix), bits(&table.matrix));
+    assert_eq!(again.names, table.names);
 }
 
 /// NumPy's arrays and archives.

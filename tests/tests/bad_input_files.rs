@@ -96,6 +96,17 @@ fn row_54_a_model_file_that_is_newer_or_disagrees_with_itself() {
 }
 
 #[test]
+fn row_54_a_compressed_model_is_to_be_decompressed_first() {
+    let folder = model_with("version", json!(1));
+    folder.bash("gzip -k m.json && cp m.json.gz n.json").ok();
+    let parts = ["compressed by gzip: decompress it first (gzip -d)"];
+    for command in ["show m.json.gz", "show n.json", "convert m.json.gz y.json", "sample n.json -n 3 -o y.csv"] {
+        folder.refuses(command, 3, &parts);
+    }
+    folder.refuses("convert m.json.gz y.csv", 2, &["m.json.gz is a model"]);
+}
+
+#[test]
 fn row_54_a_truncated_safetensors_model() {
     let folder = Folder::new();
     folder.gmm(&format!("fit {} -k 2 -o m.safetensors", data("old_faithful.csv"))).ok();
@@ -158,7 +169,8 @@ fn files_that_are_not_there_are_errors_of_the_file() {
     folder.refuses("fit m.csv -k 1 -o nowhere/m.json", 6, &["nowhere/m.json", "no folder"]);
     folder.refuses("fit m.csv -k 1 --checkpoint nowhere/m.json", 6, &["nowhere/m.json", "no folder"]);
     folder.refuses("fit m.csv -k 1 -o m.pickle", 2, &["m.pickle", "json or safetensors"]);
-    folder.refuses("convert m.csv y.npz", 2, &["y.npz", "csv, tsv, npy"]);
+    folder.refuses("convert m.csv y.npz", 2, &["y.npz", "only read", "use csv, tsv, npy"]);
+    folder.refuses("convert m.csv y.csv.gz", 2, &["y.csv.gz", "only read", "gzip"]);
     folder.refuses("convert m.csv y.json", 2, &["m.csv is a table", "y.json"]);
 }
 

@@ -156,6 +156,29 @@ fn row_78_separator_and_decimal_sign_can_be_given() {
 }
 
 #[test]
+fn row_78_commas_that_could_stand_between_thousands_are_warned_about() {
+    warns("1,000;2\n1,500;3\n", &["'1,000' (line 1)", "decimal comma", "thousands", "--decimal ,"]);
+    silent("1,000;2\n0,125;3\n");
+    silent("1,000;2\n1234,567;3\n");
+    let folder = Folder::with("x.csv", "1,000;2\n1,500;3\n");
+    let run = folder.gmm("convert x.csv y.csv --decimal ,").ok();
+    assert_eq!((run.stderr.as_str(), folder.text("y.csv").as_str()), ("", "1.0,2.0\n1.5,3.0\n"));
+}
+
+#[test]
+fn row_78_empty_columns_are_named_with_what_leaves_them_out() {
+    let folder = Folder::with("x.csv", "a,b,,\n1,2,,\n3,4,,\n");
+    folder.refuses(
+        "fit x.csv -k 1 -o m.json",
+        3,
+        &["x.csv: line 2, column 2", "the last 2 columns", "--columns '!2..3'"],
+    );
+    close(&fitted(&folder, "x.csv --columns !2..3").0, &[2.0, 3.0], 1e-12);
+    let folder = Folder::with("x.csv", "a,b,\n1,2\n3,4\n");
+    folder.refuses("fit x.csv -k 1 -o m.json", 3, &["x.csv: line 2", "2 fields", "of which the last is empty"]);
+}
+
+#[test]
 fn row_79_columns_are_chosen_by_quoted_name_range_and_exclusion_in_every_format() {
     let content = "id,\"income, net\",a,b c,d\n9,1,2,3,4\n7,3,4,5,6\n8,2,3,4,5\n";
     let folder = Folder::with("x.csv", content);
@@ -311,13 +334,47 @@ fn row_83_the_row_names_of_rs_write_table_are_no_column() {
 
 #[test]
 fn row_84_excels_line_with_the_separator_is_no_row() {
-    for first in ["sep=;", "SEP=;", "\"sep=;\""] {
+    for first in ["sep=;", "SEP=;"] {
         plain("x.csv", format!("{first}\r\na;b\r\n1,5;3\r\n2,5;4\r\n"), "", &[2.0, 3.5]);
     }
     plain("x.csv", "sep=\t\na\tb\n1.5\t3\n2.5\t4\n", "", &[2.0, 3.5]);
     plain("x.csv", "sep=,\na,b\n1.5,3\n2.5,4\n", "", &[2.0, 3.5]);
     plain("x.csv", "\u{feff}sep=:\na:b\n1.5:3\n2.5:4\n", "", &[2.0, 3.5]);
     Folder::with("x.csv", "sep=;\na;b\n1;x\n").refuses("fit x.csv -k 1 -o m.json", 3, &["line 3, column 1 ('b')"]);
+}
+
+#[test]
+fn row_84_a_quoted_line_sep_is_a_name() {
+    let folder = Folder::with("x.csv", "\"sep=;\"\n1\n3\n");
+    folder.gmm("fit x.csv -k 1 -o m.json --device cpu").ok();
+    assert_eq!(folder.json("m.json")["feature_names"], serde_json::json!(["sep=;"]));
+    folder.gmm("convert x.csv y.csv").ok();
+    assert_eq!(folder.text("y.csv"), "\"sep=;\"\n1.0\n3.0\n");
+    folder.gmm("predict m.json y.csv").ok();
+}
+
+#[test]
+fn row_79_blanks_inside_quotes_are_part_of_a_name() {
+    let folder = Folder::with("x.csv", "\" a\",b,\"c  \"\n1,\" 2.5 \",3\n3,4.5,5\n");
+    let names = |fit: &str| {
+        folder.gmm(&format!("{fit} -k 1 -o m.json --device cpu")).ok();
+        folder.json("m.json")["feature_names"].clone()
+    };
+    assert_eq!(names("fit x.csv"), serde_json::json!([" a", "b", "c  "]));
+    assert_eq!(numbers(&folder.json("m.json")["means"]), [2.0, 3.5, 4.0]);
+    for file in ["y.csv", "y.tsv", "y.parquet"] {
+        folder.gmm(&format!("convert x.csv {file}")).ok();
+        folder.gmm(&format!("predict m.json {file}")).ok();
+        assert_eq!(names(&format!("fit {file} --columns a,c")), serde_json::json!([" a", "c  "]), "{file}");
+        assert_eq!(names(&format!("fit {file} --columns !c")), serde_json::json!([" a", "b"]), "{file}");
+        names("fit x.csv");
+    }
+    // As the shell hands over --columns '"c  "'.
+    folder.command("convert x.csv z.csv --columns").arg("\"c  \"").assert().success();
+    assert_eq!(folder.text("z.csv"), "\"c  \"\n3.0\n5.0\n");
+    // A model of other names is not taken for this one's.
+    folder.write("z.csv", "a,b,c\n1,2.5,3\n3,4.5,5\n");
+    folder.refuses("predict m.json z.csv", 3, &["'a'", "' a'"]);
 }
 
 #[test]

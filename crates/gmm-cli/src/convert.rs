@@ -36,7 +36,10 @@ pub(crate) struct ConvertArgs {
 
 pub(crate) fn run(args: &ConvertArgs, console: &Console) -> anyhow::Result<()> {
     output::check_apart(&args.to, &[&args.from])?;
-    let model = is_model_path(&args.from);
+    // What is wrong with a compressed model says the reader of models.
+    let packed =
+        args.from.extension().is_some_and(|e| ["gz", "zst"].iter().any(|packed| e.eq_ignore_ascii_case(packed)));
+    let model = is_model_path(&args.from) || (packed && is_model_path(&args.from.with_extension("")));
     if !is_stdio(&args.to) && model != is_model_path(&args.to) && !is_stdio(&args.from) {
         let what = |model| if model { "a model" } else { "a table" };
         let (from, to) = (args.from.display(), args.to.display());

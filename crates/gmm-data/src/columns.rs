@@ -99,7 +99,7 @@ impl Columns<'_> {
         Err(alone)
     }
 
-    /// One column: by name, by name in quotes, else by index.
+    /// One column: by name, by name in quotes, by name but for blanks around it, else by index.
     fn one(self, word: &str) -> Result<usize, ColumnError> {
         if let Some(index) = self.named(word)? {
             return Ok(index);
@@ -109,17 +109,25 @@ impl Columns<'_> {
         let index = match inner {
             Some(name) => self.named(&name.replace("\"\"", "\""))?,
             None if trimmed != word => return self.one(trimmed),
-            // `parse` also takes "+1", which is nobody's index.
-            None => word.parse::<usize>().ok().filter(|&i| i < self.d && !word.starts_with('+')),
+            None => match self.only(word, |name| !word.is_empty() && name.trim() == word)? {
+                Some(index) => Some(index),
+                // `parse` also takes "+1", which is nobody's index.
+                None => word.parse::<usize>().ok().filter(|&i| i < self.d && !word.starts_with('+')),
+            },
         };
         index.ok_or_else(|| self.unknown(word))
     }
 
     /// The column of that name, if there is one.
     fn named(self, name: &str) -> Result<Option<usize>, ColumnError> {
-        let mut found = self.names.unwrap_or_default().iter().enumerate().filter(|(_, n)| *n == name).map(|(i, _)| i);
+        self.only(name, |n| n == name)
+    }
+
+    /// The column whose name fits, if there is one.
+    fn only(self, word: &str, fits: impl Fn(&str) -> bool) -> Result<Option<usize>, ColumnError> {
+        let mut found = (0..).zip(self.names.unwrap_or_default()).filter(|(_, name)| fits(name)).map(|(i, _)| i);
         match (found.next(), found.next()) {
-            (Some(_), Some(_)) => Err(ColumnError::Ambiguous { wanted: name.to_owned(), d: self.d }),
+            (Some(_), Some(_)) => Err(ColumnError::Ambiguous { wanted: word.to_owned(), d: self.d }),
             (index, _) => Ok(index),
         }
     }
@@ -162,6 +170,23 @@ mod tests {
         ] {
             assert_eq!(of(wanted).unwrap(), indices, "{wanted:?}");
         }
+    }
+
+    #[test]
+    fn blanks_around_a_name_may_be_left_out_where_one_column_fits() {
+        let of = |names: [&str; 3], wanted: &str| {
+            find_columns(&[wanted], Some(&names.map(str::to_owned)), 3).map_err(|e| e.to_string())
+        };
+        for wanted in [" a", "a", "\" a\"", "!b,!c"] {
+            let words: Vec<&str> = wanted.split(',').collect();
+            assert_eq!(find_columns(&words, Some(&[" a", "b", "c "].map(str::to_owned)), 3), Ok(vec![0]), "{wanted}");
+        }
+        assert_eq!(of(["a", " a", "b"], "a"), Ok(vec![0]));
+        assert_eq!(of(["a", " a", "b"], " a"), Ok(vec![1]));
+        assert_eq!(of(["x", " 0", "b"], "0"), Ok(vec![1]));
+        assert_eq!(of(["  ", "a", "b"], ""), Err("no column '': there are \"  \", a, b".to_owned()));
+        assert_eq!(of([" a", "b", "c"], "\"a\""), Err("no column '\"a\"': there are \" a\", b, c".to_owned()));
+        assert!(of([" a", "a ", "b"], "a").unwrap_err().contains("several columns are called 'a'"));
     }
 
     #[test]

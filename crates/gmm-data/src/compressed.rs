@@ -34,10 +34,7 @@ impl Compression {
     /// The bytes as they were before.
     pub(crate) fn reader<'a>(self, compressed: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
         let buffered = BufReader::with_capacity(1 << 16, compressed);
-        Ok(match self {
-            Self::Gzip => Box::new(Gzip { member: Some(GzDecoder::new(buffered)) }),
-            Self::Zstd => Box::new(zstd(buffered)?),
-        })
+        Ok(Box::new(Members { compression: self, member: Some(Member::new(self, buffered)?) }))
     }
 
     /// Says of a failure that did not come from the system that the bytes are no such stream.
@@ -45,56 +42,119 @@ impl Compression {
         if let Problem::Io(e) = &fault.problem
             && e.raw_os_error().is_none()
         {
-            let name = if self == Self::Gzip { "gzip" } else { "zstd" };
-            fault.problem = Problem::Corrupt(format!("{name}: {e}"));
+            fault.problem = Problem::Corrupt(format!("{}: {e}", self.name()));
         }
         fault
     }
+
+    /// What is wrong with a stream in which there is another one: the reader takes off one layer.
+    pub(crate) fn twice(self) -> Problem {
+        let name = self.name();
+        Problem::Text(format!("compressed twice: decompress it once ({name} -d), and read what comes out"))
+    }
+
+    /// The program that packs and unpacks it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Zstd => "zstd",
+        }
+    }
+
+    /// Whether these bytes, which may be few, could begin another stream.
+    fn may_begin(self, bytes: &[u8]) -> bool {
+        let begins = |magic: &[u8]| bytes.iter().zip(magic).all(|(a, b)| a == b);
+        match self {
+            Self::Gzip => begins(b"\x1f\x8b"),
+            // A frame, or one that is to be skipped.
+            Self::Zstd => {
+                begins(b"\x28\xb5\x2f\xfd")
+                    || (matches!(bytes, [0x50..=0x5f, ..]) && begins(&[bytes[0], 0x2a, 0x4d, 0x18]))
+            }
+        }
+    }
 }
 
-/// The members of a gzip file, one after the other. Skips zero padding after the last one, as gzip does (tapes add it).
-struct Gzip<R> {
+/// One stream of a file that may have several.
+enum Member<R: BufRead> {
+    Gzip(Box<GzDecoder<R>>),
+    Zstd(zstd::stream::read::Decoder<'static, R>),
+}
+
+impl<R: BufRead> Member<R> {
+    fn new(compression: Compression, reader: R) -> io::Result<Self> {
+        Ok(match compression {
+            Compression::Gzip => Self::Gzip(Box::new(GzDecoder::new(reader))),
+            Compression::Zstd => Self::Zstd(zstd::stream::read::Decoder::with_buffer(reader)?.single_frame()),
+        })
+    }
+
+    fn into_inner(self) -> R {
+        match self {
+            Self::Gzip(member) => member.into_inner(),
+            Self::Zstd(member) => member.finish(),
+        }
+    }
+}
+
+impl<R: BufRead> Read for Member<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Gzip(member) => member.read(out),
+            Self::Zstd(member) => member.read(out),
+        }
+    }
+}
+
+/// The members of a gzip file, or the frames of a zstd file, one after the other.
+struct Members<R: BufRead> {
+    compression: Compression,
     /// The member that is read; `None` at the end.
-    member: Option<GzDecoder<R>>,
+    member: Option<Member<R>>,
 }
 
-impl<R: BufRead> Read for Gzip<R> {
+impl<R: BufRead> Read for Members<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while let Some(member) = &mut self.member {
             let n = member.read(out)?;
             if n > 0 || out.is_empty() {
                 return Ok(n);
             }
-            let rest = member.get_mut();
-            let mut padded = false;
-            let next = loop {
-                let bytes = match rest.fill_buf() {
-                    Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                    bytes => bytes?,
-                };
-                let zeros = bytes.iter().take_while(|&&b| b == 0).count();
-                match (bytes.get(zeros), padded || zeros > 0) {
-                    (None, _) if bytes.is_empty() => break false,
-                    (None, _) => {
-                        rest.consume(zeros);
-                        padded = true;
-                    }
-                    (Some(_), false) => break true,
-                    (Some(_), true) => {
-                        return Err(io::Error::new(
-                            io::ErrorKind::InvalidData,
-                            "data after the zero padding at the end of the file",
-                        ));
-                    }
-                }
-            };
-            let member = self.member.take().filter(|_| next);
-            self.member = member.map(|member| GzDecoder::new(member.into_inner()));
+            let mut rest = self.member.take().expect("it was read").into_inner();
+            if self.is_followed(&mut rest)? {
+                self.member = Some(Member::new(self.compression, rest)?);
+            }
         }
         Ok(0)
     }
 }
 
-fn zstd<R: BufRead>(buffered: R) -> io::Result<zstd::stream::read::Decoder<'static, R>> {
-    zstd::stream::read::Decoder::with_buffer(buffered)
+impl<R: BufRead> Members<R> {
+    /// Whether another member follows. Skips zero padding after the last one, as gzip does (tapes add it).
+    ///
+    /// # Errors
+    /// Where something else follows.
+    fn is_followed(&self, rest: &mut R) -> io::Result<bool> {
+        let mut padded = false;
+        loop {
+            let bytes = match rest.fill_buf() {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                bytes => bytes?,
+            };
+            let zeros = match self.compression {
+                Compression::Gzip => bytes.iter().take_while(|&&b| b == 0).count(),
+                Compression::Zstd => 0,
+            };
+            padded |= zeros > 0;
+            match &bytes[zeros..] {
+                [] if zeros == 0 => return Ok(false),
+                [] => rest.consume(zeros),
+                next if !padded && self.compression.may_begin(next) => return Ok(true),
+                _ => {
+                    let why = "data after the end of the compressed stream: remove it, or compress the file again";
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+                }
+            }
+        }
+    }
 }

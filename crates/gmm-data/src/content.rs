@@ -13,8 +13,9 @@ const BZIP2: &str = "a bzip2 archive: unpack it first (bzip2 -d); gzip and zstd 
 const HTML: &str = "an HTML page, perhaps an error message of the site that it came from: fetch the table itself";
 
 /// First bytes, the format that is read from them if there is one, and words.
-const KINDS: [(&[u8], Option<Format>, &str); 11] = [
+const KINDS: [(&[u8], Option<Format>, &str); 17] = [
     (b"PK\x03\x04", Some(Format::Npz), ZIP),
+    (b"PK\x05\x06", Some(Format::Npz), ZIP),
     (b"\xd0\xcf\x11\xe0", None, "an old Excel or Word file: save the table as csv"),
     (b"\xfd7zXZ\0", None, XZ),
     (b"\x1f\x8b", None, "compressed by gzip: give its name the ending .gz"),
@@ -29,8 +30,20 @@ const KINDS: [(&[u8], Option<Format>, &str); 11] = [
         "a feather file of version 1: convert it with \
      pyarrow.feather.write_feather(pyarrow.feather.read_table(old), new), or save it as parquet",
     ),
-    (b"%PDF-", None, "a PDF file"),
+    (b"%PDF-", None, "a PDF file: save the table as csv"),
+    (b"\xff\xd8\xff", None, "a JPEG picture"),
+    (b"\x89PNG\r\n", None, "a PNG picture"),
+    (b"SQLite format 3\0", None, "an SQLite database: export the table as csv"),
+    (b"MATLAB 5.0 MAT-file", None, MATLAB),
+    (b"MATLAB 7.3 MAT-file", None, MATLAB),
 ];
+
+const MATLAB: &str = "a MATLAB file: save the matrix as csv with writematrix(x, 'x.csv')";
+const PICKLE: &str =
+    "a Python pickle, which is never loaded: save an array as npy (numpy.save), a frame as parquet (to_parquet)";
+
+/// Where a tar archive has its magic word.
+const TAR: std::ops::Range<usize> = 257..262;
 
 /// What a file with this extension is, where it must be unpacked before it is read.
 pub(crate) fn of_extension(extension: &str) -> Option<&'static str> {
@@ -58,6 +71,9 @@ pub(crate) fn of_bytes(start: &[u8]) -> Option<(Option<Format>, &'static str)> {
     let markup = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start();
     let begins = |tag: &[u8]| markup.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag));
     kind.or_else(|| match () {
+        // The protocol's number.
+        () if matches!(start, [0x80, 2..=5, ..]) => Some((None, PICKLE)),
+        () if start.get(TAR) == Some(b"ustar") => Some((None, "a tar archive: unpack it first (tar -xf)")),
         // A digit, then that of pi.
         () if matches!(start, [b'B', b'Z', b'h', b'1'..=b'9', b'1', b'A', b'Y', ..]) => Some((None, BZIP2)),
         () if begins(b"<!doctype") || begins(b"<html") || begins(b"<head") => Some((None, HTML)),

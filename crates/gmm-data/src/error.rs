@@ -51,8 +51,18 @@ pub enum Problem {
         /// What it may end in.
         choices: &'static str,
     },
+    /// An extension whose files are read, but not written.
+    #[error("tables are not written as '{}' files, only read: use {choices}{instead}", one_line(extension))]
+    ReadOnly {
+        /// What the name ends in.
+        extension: String,
+        /// What it may end in.
+        choices: &'static str,
+        /// What else to do; may be empty.
+        instead: &'static str,
+    },
     /// Text where a number belongs.
-    #[error("'{text}' is not a number; choose numeric columns, or remove the text")]
+    #[error("'{}' is not a number; choose numeric columns, or remove the text", visible(text))]
     NotNumber {
         /// The field, cut to 40 characters.
         text: String,
@@ -204,7 +214,12 @@ fn describe(available: &[String], d: usize) -> String {
 /// Names for a message: all where they are few, since a line must stay a line.
 fn list(names: &[String]) -> String {
     const MOST: usize = 40;
-    let mut text = names.iter().take(MOST).map(|n| one_line(n)).collect::<Vec<_>>().join(", ");
+    // Of a name that is blank, or has blanks around it, quotes show where it begins and ends.
+    let shown = |name: &String| match name.trim() == name && !name.is_empty() {
+        true => one_line(name),
+        false => format!("\"{}\"", one_line(name)),
+    };
+    let mut text = names.iter().take(MOST).map(shown).collect::<Vec<_>>().join(", ");
     if names.len() > MOST {
         text += &format!(", .. ({} in all)", names.len());
     }
@@ -215,6 +230,25 @@ fn list(names: &[String]) -> String {
 pub(crate) fn one_line(text: &str) -> String {
     let (cut, more) = text.char_indices().nth(40).map_or((text, ""), |(at, _)| (&text[..at], ".."));
     format!("{}{more}", shown(cut))
+}
+
+/// What a library says of a broken file: its first line, since more is a dump of its own state.
+pub(crate) fn first_line(e: impl fmt::Display) -> String {
+    let text = e.to_string();
+    let mut cut = text.lines().next().unwrap_or_default().chars();
+    let line: String = cut.by_ref().take(200).collect();
+    if cut.next().is_some() { line + ".." } else { line }
+}
+
+/// A field for a message, in which white space other than a blank, and what has no width, are escapes.
+pub(crate) fn visible(text: &str) -> String {
+    let hidden =
+        |c: char| (c.is_whitespace() && c != ' ') || matches!(c, '\u{200c}' | '\u{200d}' | '\u{2800}' | '\u{3164}');
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if hidden(c) { out.extend(c.escape_unicode()) } else { out.push(c) }
+    }
+    out
 }
 
 impl fmt::Display for Place {

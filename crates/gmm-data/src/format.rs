@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use crate::compressed::Compression;
+use crate::error::one_line;
 use crate::{Problem, content};
 
 /// The formats of tables.
@@ -55,7 +57,7 @@ impl Format {
                 Some(what) => Problem::Text(format!(
                     "by its name {what}; if it is a table all the same, name the format by --format"
                 )),
-                None => Problem::Extension { extension: crate::error::one_line(other), choices: READABLE },
+                None => Problem::Extension { extension: one_line(other), choices: READABLE },
             }),
         }
     }
@@ -72,9 +74,20 @@ impl Format {
     pub fn of_output(path: &Path) -> Result<Self, Problem> {
         match Self::of_path(path) {
             Ok(format) if !matches!(format, Self::Npz | Self::Txt) => Ok(format),
-            Ok(_) | Err(_) => {
-                let extension = path.extension().unwrap_or_default().to_string_lossy();
-                Err(Problem::Extension { extension: crate::error::one_line(&extension), choices: WRITABLE })
+            read_only => {
+                let extension = one_line(&path.extension().unwrap_or_default().to_string_lossy());
+                Err(match (read_only, Compression::inner_path(path)) {
+                    (_, Some(inner)) => Problem::ReadOnly {
+                        extension,
+                        choices: WRITABLE,
+                        instead: match Self::of_output(&inner) {
+                            Ok(Self::Csv) => ", or write csv to - and pipe it through gzip or zstd",
+                            _ => ", and compress that",
+                        },
+                    },
+                    (Ok(_), None) => Problem::ReadOnly { extension, choices: WRITABLE, instead: "" },
+                    (Err(_), None) => Problem::Extension { extension, choices: WRITABLE },
+                })
             }
         }
     }

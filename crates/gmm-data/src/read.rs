@@ -13,7 +13,7 @@ use crate::{Decimal, FileError, Format, Problem, Separator, Table, columnar, con
 pub struct ReadOptions {
     /// Columns to read, in this order. Each word is a name, an index from 0, or a range of either with both ends
     /// (`a..f`, `0..59`, `3..`); `!` before it leaves those columns out, of all where nothing else is chosen. A name in
-    /// quotes is a name even where it could be something else. Other columns are not looked at, so that they may hold
+    /// quotes is exactly that name; else blanks around a name may be left out. Other columns are not looked at, so that they may hold
     /// text or nulls. All columns where `None`.
     pub columns: Option<Vec<String>>,
     /// A column to read and to put last, by name or index, whether or not `columns` has it: such as row weights, which
@@ -26,7 +26,7 @@ pub struct ReadOptions {
     /// first line does not name the columns, the last comment does if it has as many names (NumPy's `savetxt`).
     pub header: Option<bool>,
     /// What stands between the fields of a text table. Where `None`: what its first lines have between numbers; a line
-    /// `sep=;` above them says it too.
+    /// `sep=;` above them, without quotes, says it too.
     pub separator: Option<Separator>,
     /// The decimal sign of a text table. Where `None`: a comma where the numbers have commas, no points, and something
     /// else between them.
@@ -84,6 +84,9 @@ fn from_stream(mut reader: impl Read, format: Option<Format>, options: &ReadOpti
     let read = || {
         let mut inner = compression.reader(whole)?;
         let start = first_bytes(&mut inner)?;
+        if Compression::of_bytes(&start).is_some() {
+            return Err(compression.twice().into());
+        }
         from_plain(Box::new(Cursor::new(start).chain(inner)), format, options)
     };
     read().map_err(|fault| compression.explained(fault))
@@ -92,7 +95,7 @@ fn from_stream(mut reader: impl Read, format: Option<Format>, options: &ReadOpti
 /// The first bytes, as many as tell one format from another.
 fn first_bytes(reader: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
-    reader.take(8).read_to_end(&mut start)?;
+    reader.take(content::START as u64).read_to_end(&mut start)?;
     Ok(start)
 }
 

@@ -27,8 +27,7 @@ fn matrix() -> impl Strategy<Value = Matrix> {
 fn table() -> impl Strategy<Value = Table> {
     (matrix(), any::<bool>(), "[^\r\n]{0,6}").prop_map(|(matrix, named, stem)| {
         let d = matrix.dim().1;
-        // Blanks around a name are not kept.
-        let names = named.then(|| (0..d).map(|i| format!("{}{i}", stem.trim())).collect());
+        let names = named.then(|| (0..d).map(|i| format!("{stem}{i}{stem}")).collect());
         Table { names, ..Table::new(matrix) }
     })
 }

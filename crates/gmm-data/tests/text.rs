@@ -143,9 +143,43 @@ fn a_separator_at_the_end_of_each_line_is_named_with_what_leaves_it_out() {
         assert_eq!(table.matrix.at(1, 0), 3.0, "{input:?}");
         assert_eq!(table.n_columns(), if column == "2" { 2 } else { 1 });
     }
+    // Several columns, at any place, with and without names.
+    for (input, parts) in [
+        (
+            "1,2,,\n3,4,,\n",
+            ["the last 2 columns are empty", "end with separators?): use --columns '!2..3' to leave them out"],
+        ),
+        ("a,b,,\n1,2,,\n3,4,,\n", ["the last 2 columns are empty", "--columns '!2..3'"]),
+        (",1,2\n,3,4\n", ["the first column is empty", "begin with a separator?): use --columns '!0' to leave it out"]),
+        (",a,b\n,1,2\n,3,4\n", ["the first column is empty", "--columns '!0'"]),
+        ("a,b,c,d,e\n,1,,,2\n,3,,,4\n", ["3 columns are empty", "--columns '!a,!c..d' to leave them out"]),
+        ("a,b,c\n1,,2\n3,,4\n", ["this column is empty", "--columns '!b'"]),
+        ("a,b,c\n1,NA,2\n3,?,4\n", ["this column is empty", "--columns '!b'"]),
+        ("a,\"b, c\",d\n1,,2\n3,,4\n", ["this column is empty", "--columns '!\"b, c\"'"]),
+    ] {
+        check(text(input), &parts);
+        let message = text(input).unwrap_err().to_string();
+        let words = message.split("--columns '").nth(1).unwrap().split('\'').next().unwrap();
+        let words = if words.contains('"') { vec![words] } else { words.split(',').collect() };
+        let table = read_stream(input.as_bytes(), "input", &WITH(&words)).unwrap();
+        assert_eq!(rows(&table), [[1.0, 2.0], [3.0, 4.0]], "{input:?}");
+    }
+    // Other columns are not asked for, or there would be none left.
+    check(read_stream("a,b,c\n1,,\n3,,\n".as_bytes(), "input", &WITH(&["a", "b"])), &["'!b' to leave it out"]);
+    check(read_stream("a,b\n1,\n3,\n".as_bytes(), "input", &WITH(&["b"])), &["missing value"]);
+    let weights = ReadOptions { last: Some("w".to_owned()), ..ReadOptions::default() };
+    check(read_stream("a,b,w\n1,2,\n3,4,\n".as_bytes(), "input", &weights), &["column 2 ('w'): missing value"]);
     // An empty column that has a name, and a line that has one field too many.
     check(text("a,b,c\n1,2,\n3,4,\n"), &["line 2, column 2 ('c')", "empty in all sampled rows: use --columns '!c'"]);
     check(text("a,b\n1,2,\n3,4,\n"), &["line 2", "3 fields, of which the last is empty", "remove the separator"]);
+    check(
+        text("a,b\n1,2,,\n3,4,,\n"),
+        &["4 fields, of which the last 2 are empty", "remove the separators at the end"],
+    );
+    check(text("a,b\n,1,2\n,3,4\n"), &["3 fields, of which the first is empty", "remove the separator at the start"]);
+    let header = "where the first line has 3, of which the";
+    check(text("a,b,\n1,2\n3,4\n"), &["line 2: 2 fields", header, "last is empty: remove the separator at its end"]);
+    check(text(",a,b\n1,2\n3,4\n"), &["line 2: 2 fields", header, "first is empty: remove the separator at its start"]);
     // A single gap is a missing value.
     check(text("1,2\n3,\n"), &["line 2, column 1: missing value"]);
 }
@@ -181,15 +215,72 @@ fn advice_on_decimal_signs_never_goes_in_a_circle() {
         ("\"1,234,567\",1\n\"2,5\",2\n", "1,234,567"),
         ("1.234.567,8;1\n2,5;2\n", "1.234.567,8"),
         ("1'000;2\n3;4\n", "1'000"),
+        ("1.234,5;1\n2,5;2\n", "1.234,5"),
     ] {
         for decimal in signs {
             let result = with(input, decimal);
             check(result, &[&format!("'{number}' has '"), "between its thousands", "take that out of all numbers"]);
+            // What is left has the other sign, where one was given and no number has it.
+            let text = with(input, decimal).unwrap_err().to_string();
+            let other = number.ends_with(",5") || number.ends_with(",8");
+            assert_eq!(text.contains("--decimal ','"), other && decimal == Some(Decimal::Point), "{text}");
         }
     }
     // The sign that was given is not the one that the numbers have.
     check(with("1,5;2\n2,5;3\n", Some(Decimal::Point)), &["decimal sign '.': write --decimal ','"]);
     check(with("1.5;2\n2.5;3\n", Some(Decimal::Comma)), &["decimal sign ',': write --decimal '.'"]);
+}
+
+#[test]
+fn commas_that_could_stand_between_thousands_are_read_as_decimal_with_a_warning() {
+    let read = |input: &str, decimal| {
+        let options = ReadOptions { decimal, ..ReadOptions::default() };
+        let table = read_stream(input.as_bytes(), "input", &options).unwrap();
+        assert!(table.matrix.at(0, 0).abs() < 1e3, "{input:?}");
+        table.warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let whole: String = "1;2\n".repeat(50);
+    for (input, example) in [
+        ("1,000;2\n3;4\n", "'1,000' (line 1)"),
+        ("a;b\n-12,500;2\n3;999,250\n", "'-12,500' (line 2)"),
+        ("1,000\t2\n1,500\t3\n", "'1,000' (line 1)"),
+        (&(whole.clone() + "1,500;3\n"), "'1,500' (line 51)"),
+    ] {
+        let warnings = read(input, None);
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        for part in ["input: numbers such as", example, "thousands", "use --decimal , if", "else take them out"] {
+            assert!(warnings[0].contains(part), "'{part}' is not in: {}", warnings[0]);
+        }
+        assert_eq!(read(input, Some(Decimal::Comma)), [""; 0], "{input:?}");
+    }
+    // One comma that is a decimal sign shows what all are, wherever it stands.
+    for proof in ["0,125", "-0,125", "1234,567", "1,5", "1,2345", "1,000e0"] {
+        assert_eq!(read(&format!("1,000;2\n3;{proof}\n"), None), [""; 0], "{proof}");
+        assert_eq!(read(&format!("{}1,000;{proof}\n", whole), None), [""; 0], "{proof}");
+        let left_out = read_stream(format!("1,000;2\n3;{proof}\n").as_bytes(), "input", &WITH(&["0"])).unwrap();
+        assert_eq!(left_out.warnings, [], "{proof}");
+    }
+}
+
+#[test]
+fn characters_that_cannot_be_seen_are_named_in_a_bad_field() {
+    for (mark, name) in [
+        ('\u{a0}', "U+00A0, a no-break space,"),
+        ('\u{202f}', "U+202F, a narrow no-break space,"),
+        ('\u{2009}', "U+2009, a thin space,"),
+    ] {
+        let escape = mark.escape_unicode();
+        let expected = format!("'1{escape}234,5' has {name} between its thousands: take that out");
+        check(text(&format!("1{mark}234,5;2\n2,5;3\n")), &[&expected]);
+        check(text(&format!("a\n1{mark}234\n")), &[&format!("'1{escape}234' has {name}")]);
+        check(text(&format!("a\n1.5{mark}\n")), &[&format!("'1.5{escape}' is not a number")]);
+    }
+    // In Latin-1, too; and what has no width at all.
+    check(read_stream(&b"a\n1\xa0234\n"[..], "input", &ReadOptions::default()), &["'1\\u{a0}234' has U+00A0"]);
+    for hidden in ['\u{200b}', '\u{200d}', '\u{feff}', '\u{ad}', '\u{3000}', '\u{2028}'] {
+        let escape = hidden.escape_unicode();
+        check(text(&format!("a\n1{hidden}5\n")), &[&format!("'1{escape}5' is not a number")]);
+    }
 }
 
 #[test]
@@ -220,7 +311,7 @@ fn zero_bytes_after_gzip_are_read_over_and_other_bytes_are_not() {
         let table = read(&[&first[..], &second, &vec![0; zeros]].concat()).unwrap();
         assert_eq!(rows(&table), [[1.0, 2.0], [3.0, 4.0]], "{zeros}");
     }
-    check(read(&[&first[..], b"\0\0x"].concat()), &["gzip", "data after the zero padding"]);
+    check(read(&[&first[..], b"\0\0x"].concat()), &["gzip: data after the end of the compressed stream"]);
     check(read(&[&first[..], b"x,y"].concat()), &["truncated or corrupt: gzip"]);
     check(read(&first[..first.len() - 3]), &["truncated or corrupt"]);
 }
@@ -240,6 +331,23 @@ fn a_line_sep_with_what_cannot_separate_is_a_name() {
         assert_eq!((rows(&table), table.names), (vec![vec![1e5], vec![2e7]], Some(vec![first.to_owned()])));
     }
     assert_eq!(rows(&text("sep=|\na|b\n1|2\n").unwrap()), [[1.0, 2.0]]);
+}
+
+#[test]
+fn blanks_inside_quotes_belong_to_a_name_and_not_to_a_number() {
+    let table = text("\" a\", \"b \" ,\"c\"\n\" 1.5 \",\"\t-2\", 3 \n").unwrap();
+    assert_eq!(
+        (rows(&table), table.names.unwrap()),
+        (vec![vec![1.5, -2.0, 3.0]], [" a", "b ", "c"].map(str::to_owned).to_vec())
+    );
+    check(text("a\n\" x \"\n"), &["line 2, column 0 ('a'): 'x' is not a number"]);
+    check(text("\" a\",b\n1,2\nx,2\n"), &["line 3, column 0 (' a')"]);
+}
+
+#[test]
+fn a_quoted_line_sep_is_a_name() {
+    let table = text("\"sep=;\"\n1\n2\n").unwrap();
+    assert_eq!((rows(&table), table.names.unwrap()), (vec![vec![1.0], vec![2.0]], vec!["sep=;".to_owned()]));
 }
 
 #[test]
@@ -263,6 +371,13 @@ fn names_that_are_the_first_bytes_of_another_format_are_names() {
         "a|b",
         "sep=",
         "Sep=;",
+        "sep=|",
+        " a",
+        "a ",
+        " sep=;",
+        "\n a",
+        "\u{a0}a",
+        "a\0b",
         "\x003\x00;\x003\x00,\x005\x00;\x001\x00",
     ] {
         let mut table = text("a,b\n1,2\n3,4\n").unwrap();
@@ -271,7 +386,7 @@ fn names_that_are_the_first_bytes_of_another_format_are_names() {
         write_csv(&mut out, &table).unwrap();
         assert_eq!(text(std::str::from_utf8(&out).unwrap()).unwrap(), table, "{name}");
     }
-    for name in ["NA", "?", "null"] {
+    for name in ["NA", "?", "null", "sep=;", "SEP=,", " ", " NA ", " 1.5 ", "\0"] {
         let mut table = text("a\n1\n3\n").unwrap();
         table.names = Some(vec![name.to_owned()]);
         let mut out = Vec::new();

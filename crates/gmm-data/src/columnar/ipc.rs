@@ -14,7 +14,7 @@ use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
 use super::batch::{Plan, is_number};
 use super::bounds::check_batch;
-use crate::error::Fault;
+use crate::error::{Fault, first_line};
 use crate::{Problem, ReadOptions, Table, memory};
 
 /// What stands before a message's length.
@@ -72,7 +72,7 @@ impl<R: Read + Seek> Ipc<R> {
         let footer_len = read_footer_length(tail.try_into().expect("ten bytes")).map_err(arrow)? as u64;
         let start = end.checked_sub(footer_len).ok_or_else(|| corrupt("the footer is longer than the file"))?;
         let footer = self.bytes(start, footer_len)?;
-        let footer = root_as_footer(&footer).map_err(|e| corrupt(&format!("the footer: {e}")))?;
+        let footer = root_as_footer(&footer).map_err(|e| corrupt(&format!("the footer: {}", first_line(e))))?;
         let schema = footer.schema().ok_or_else(|| corrupt("the footer has no schema"))?;
         self.set_schema(schema)?;
         self.version = footer.version();
@@ -234,7 +234,7 @@ impl<R: Read + Seek> Ipc<R> {
 /// The message whose length stands in front of it.
 fn message(bytes: &[u8]) -> Result<arrow_ipc::Message<'_>, Fault> {
     let start = if bytes.starts_with(&CONTINUATION) { 8 } else { 4 };
-    root_as_message(&bytes[start..]).map_err(|e| corrupt(&format!("a message: {e}")))
+    root_as_message(&bytes[start..]).map_err(|e| corrupt(&format!("a message: {}", first_line(e))))
 }
 
 fn corrupt(why: &str) -> Fault {
@@ -242,5 +242,5 @@ fn corrupt(why: &str) -> Fault {
 }
 
 fn arrow(e: ArrowError) -> Fault {
-    Problem::Corrupt(e.to_string()).into()
+    Problem::Corrupt(first_line(e)).into()
 }

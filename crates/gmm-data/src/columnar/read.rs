@@ -6,14 +6,14 @@ use std::io::{self, Read, Seek};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
-use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::{ARROW_SCHEMA_META_KEY, ProjectionMask};
 use parquet::file::reader::ChunkReader;
 
 use super::batch::Plan;
 use super::footer::check_footer;
 use super::pages::check_pages;
-use crate::error::Fault;
+use crate::error::{Fault, first_line};
 use crate::{Problem, ReadOptions, Table};
 
 /// A Parquet file, on disk or in memory; it is read out of order.
@@ -46,12 +46,22 @@ pub(crate) fn read_parquet(input: Input, options: &ReadOptions) -> Result<Table,
 }
 
 fn parquet<R: ChunkReader + 'static>(open: impl Fn() -> io::Result<R>, options: &ReadOptions) -> Result<Table, Fault> {
-    let corrupt = |e: parquet::errors::ParquetError| Fault::from(Problem::Corrupt(e.to_string()));
+    let corrupt = |e: parquet::errors::ParquetError| Fault::from(Problem::Corrupt(first_line(e)));
     // The footer is at the end: that is where a file that lacks it stops being one.
     let input = open()?;
     let len = input.len();
     check_footer(&input)?;
-    let metadata = ArrowReaderMetadata::load(&input, ArrowReaderOptions::new()).map_err(|e| corrupt(e).offset(len))?;
+    let load = |options| ArrowReaderMetadata::load(&input, options);
+    let metadata = load(ArrowReaderOptions::new()).map_err(|e| {
+        // What is read without the copy of Arrow's schema in the metadata is broken there.
+        match load(ArrowReaderOptions::new().with_skip_arrow_metadata(true)) {
+            Ok(_) => Problem::Corrupt(format!(
+                "the Arrow schema in the file's metadata ({ARROW_SCHEMA_META_KEY}): write the file again"
+            ))
+            .into(),
+            Err(_) => corrupt(e).offset(len),
+        }
+    })?;
     let plan = Plan::new(metadata.schema(), options)?;
     let rows = metadata
         .metadata()
@@ -64,7 +74,7 @@ fn parquet<R: ChunkReader + 'static>(open: impl Fn() -> io::Result<R>, options: 
         let mask = ProjectionMask::roots(builder.parquet_schema(), plan.projection());
         check_pages(&open()?, metadata.metadata(), &mask)?;
         let batches = builder.with_projection(mask).build().map_err(corrupt)?;
-        plan.collect(batches.map(|batch| batch.map_err(|e| Problem::Corrupt(e.to_string()).into())), rows)
+        plan.collect(batches.map(|batch| batch.map_err(|e| Problem::Corrupt(first_line(e)).into())), rows)
     };
     read(&plan).map_err(|fault| {
         let Problem::Corrupt(_) = fault.problem else { return fault };

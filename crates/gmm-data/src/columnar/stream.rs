@@ -3,7 +3,7 @@
 use arrow_array::{RecordBatch, RecordBatchReader};
 
 use super::batch::Plan;
-use crate::error::Fault;
+use crate::error::{Fault, first_line};
 use crate::{FileError, Problem, ReadOptions, Table};
 
 /// The rows of record batches in memory, as another library hands them over by Arrow's C interface.
@@ -21,7 +21,7 @@ pub fn table_of_batches(batches: impl RecordBatchReader, name: &str) -> Result<T
 
 fn gather(batches: impl RecordBatchReader) -> Result<Table, Fault> {
     let plan = Plan::new(&batches.schema(), &ReadOptions::default())?;
-    let failed = |e: arrow_schema::ArrowError| Fault::from(Problem::Corrupt(e.to_string()));
+    let failed = |e: arrow_schema::ArrowError| Fault::from(Problem::Corrupt(first_line(e)));
     let batches: Vec<RecordBatch> = batches.collect::<Result<_, _>>().map_err(failed)?;
     plan.collect_all(&batches)
 }

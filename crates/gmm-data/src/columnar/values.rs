@@ -10,6 +10,7 @@ use arrow_schema::DataType;
 use arrow_select::take::take;
 
 use crate::Problem;
+use crate::error::first_line;
 
 /// What is wrong with a column, and the index of the value, or for [`flatten`] of the row, where one is to blame.
 pub(super) type Wrong = (Option<usize>, Problem);
@@ -23,7 +24,7 @@ pub(super) fn flatten(array: &ArrayRef, width: Option<usize>) -> Result<(ArrayRe
         DataType::Dictionary(..) => {
             let dictionary = array.as_any_dictionary();
             let values = take(dictionary.values(), dictionary.keys(), None);
-            (values.map_err(|e| (None, Problem::Corrupt(e.to_string())))?, 1)
+            (values.map_err(|e| (None, Problem::Corrupt(first_line(e))))?, 1)
         }
         DataType::FixedSizeList(_, width) => {
             let width = *width as usize;

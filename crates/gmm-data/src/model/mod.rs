@@ -10,8 +10,9 @@ use std::path::Path;
 
 use gmm_model::{FitSummary, Mixture};
 
+use crate::compressed::Compression;
 use crate::error::Fault;
-use crate::{FileError, Problem, atomic};
+use crate::{FileError, Problem, atomic, content};
 
 pub use sets::read_mixtures;
 
@@ -111,7 +112,15 @@ fn parse(bytes: &[u8]) -> Result<ModelFile, Fault> {
     match first {
         None => Err(Problem::Format("the file is empty".to_owned()).into()),
         Some(b'{') => json::parse(bytes),
-        Some(_) => Err(Problem::Format(format!("it is not {CHOICES}")).into()),
+        Some(_) => Err(Problem::Format(match (Compression::of_bytes(bytes), content::of_bytes(bytes)) {
+            (Some(compression), _) => {
+                let name = compression.name();
+                format!("it is compressed by {name}: decompress it first ({name} -d)")
+            }
+            (None, Some((None, what))) => format!("it is {what}"),
+            _ => format!("it is not {CHOICES}"),
+        })
+        .into()),
     }
 }
 

@@ -9,7 +9,7 @@ use zip::ZipArchive;
 use zip::result::ZipError;
 
 use super::values::Length;
-use crate::error::Fault;
+use crate::error::{Fault, one_line};
 use crate::{FileError, Problem, ReadOptions, Table};
 
 /// An array of any number of dimensions, in standard (row-major) order.
@@ -70,6 +70,9 @@ pub fn read_npz_array(path: impl AsRef<Path>, name: &str) -> Result<Array, FileE
     let read = || -> Result<_, Fault> {
         let mut archive = open(BufReader::new(File::open(path)?))?;
         let found = names(&archive);
+        if found.is_empty() {
+            return Err(no_arrays(&archive).into());
+        }
         if !found.iter().any(|n| n == name) {
             return Err(Problem::Array { wanted: name.to_owned(), found }.into());
         }
@@ -87,6 +90,9 @@ pub(crate) fn read_table(reader: impl Read + Seek, options: &ReadOptions) -> Res
         None if found.len() == 1 => found.first(),
         None => USUAL.iter().find_map(|usual| found.iter().find(|n| n == usual)),
     };
+    if found.is_empty() {
+        return Err(no_arrays(&archive).into());
+    }
     let Some(name) = name else {
         let wanted = options.array.clone().unwrap_or_else(|| USUAL.join("' or '"));
         return Err(Problem::Array { wanted, found }.into());
@@ -102,6 +108,17 @@ fn open<R: Read + Seek>(reader: R) -> Result<ZipArchive<R>, Fault> {
 
 fn names<R: Read + Seek>(archive: &ZipArchive<R>) -> Vec<String> {
     archive.file_names().filter_map(|name| name.strip_suffix(".npy")).map(str::to_owned).collect()
+}
+
+/// What is wrong with an archive without arrays: which is often another program's.
+fn no_arrays<R: Read + Seek>(archive: &ZipArchive<R>) -> Problem {
+    if archive.file_names().any(|name| name.starts_with("xl/")) {
+        return Problem::Text("an Excel workbook: save the sheet as csv".to_owned());
+    }
+    Problem::Text(match archive.file_names().next() {
+        Some(first) => format!("it holds no arrays (npy), but '{}': unpack it first", one_line(first)),
+        None => "it holds no arrays".to_owned(),
+    })
 }
 
 /// Reads one member. Its length is not taken from the archive, which may lie: values are counted as they come.

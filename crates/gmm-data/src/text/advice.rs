@@ -2,74 +2,127 @@
 
 use super::dialect::{Dialect, Line};
 use super::doubts::column_word;
-use super::number::{Kind, Notation, kind, number};
+use super::number::{Kind, Notation, is_missing, kind, number};
+use super::thousands::Thousands;
+use crate::error::visible;
 use crate::{Decimal, Problem};
 
 /// What the first rows show.
-#[derive(Clone, Copy)]
 pub(super) struct Sampled {
-    /// Whether the last field of each is empty.
-    last_is_empty: bool,
+    /// Of each field, whether no row has a value there.
+    gaps: Vec<bool>,
     /// Whether some number has the decimal sign that was found or given.
     has_decimals: bool,
+    /// Whether the decimal sign was given.
+    given: bool,
 }
 
 impl Sampled {
-    pub(super) fn new(rows: &[Line], dialect: Dialect) -> Self {
-        let last_is_empty = |(_, row): &Line| dialect.fields(row).last().is_some_and(|field| field.bytes.is_empty());
+    pub(super) fn new(rows: &[Line], dialect: Dialect, decimal: Option<Decimal>) -> Self {
+        // A word for nothing in a single row says nothing about its column.
+        let is_gap = |field: &[u8]| field.is_empty() || (rows.len() > 1 && is_missing(field));
+        let in_row = |(_, row): &Line| dialect.fields(row).map(|f| is_gap(f.value())).collect::<Vec<_>>();
+        let in_both = |a: Vec<bool>, b: Vec<bool>| a.into_iter().zip(b).map(|(a, b)| a && b).collect();
+        let gaps = rows.iter().map(in_row).reduce(in_both).unwrap_or_default();
         let mut fields = rows.iter().flat_map(|(_, row)| dialect.fields(row));
         let (sign, _) = signs(dialect.notation);
-        Self {
-            last_is_empty: !rows.is_empty() && rows.iter().all(last_is_empty),
-            has_decimals: fields
-                .any(|f| f.bytes.contains(&(sign as u8)) && kind(&f.bytes, dialect.notation) == Kind::Number),
-        }
+        let has_decimals =
+            fields.any(|f| f.value().contains(&(sign as u8)) && kind(f.value(), dialect.notation) == Kind::Number);
+        Self { gaps, has_decimals, given: decimal.is_some() }
     }
 
-    /// Of a missing value in the last column, that it has none at all.
-    pub(super) fn missing(self, column: usize, names: Option<&[String]>) -> Problem {
-        if !self.last_is_empty {
+    /// Of a missing value in a column, that it has none at all, as others of those that are read. `skipped` fields come
+    /// before the first column.
+    pub(super) fn missing(&self, column: usize, skipped: usize, chosen: &[usize], names: Option<&[String]>) -> Problem {
+        let all = self.gaps.get(skipped..).unwrap_or_default();
+        let mut empty: Vec<usize> = chosen.iter().copied().filter(|&c| all.get(c) == Some(&true)).collect();
+        empty.sort_unstable();
+        if !empty.contains(&column) || empty.len() == chosen.len() {
             return Problem::Missing;
         }
-        let separator = match names {
-            Some(names) if !names[column].is_empty() => "",
-            _ => " (does each line end with a separator?)",
+        let number = empty.len();
+        let (at_start, at_end) = (empty[number - 1] + 1 == number, empty[0] + number == all.len());
+        let named = names.is_some_and(|names| empty.iter().any(|&c| !names[c].is_empty()));
+        let separators = if number == 1 { "a separator" } else { "separators" };
+        let (which, hint) = match (at_start, at_end, number) {
+            (_, true, 1) => ("the last column is".to_owned(), "end"),
+            (_, true, _) => (format!("the last {number} columns are"), "end"),
+            (true, _, 1) => ("the first column is".to_owned(), "begin"),
+            (true, ..) => (format!("the first {number} columns are"), "begin"),
+            (_, _, 1) => ("this column is".to_owned(), ""),
+            _ => (format!("{number} columns are"), ""),
         };
-        let word = column_word(names, column);
-        Problem::Text(format!(
-            "the last column is empty in all sampled rows{separator}: use --columns '!{word}' to leave it out"
-        ))
+        let hint = match named || hint.is_empty() {
+            true => String::new(),
+            false => format!(" (does each line {hint} with {separators}?)"),
+        };
+        let them = if number == 1 { "it" } else { "them" };
+        let words = excluded(&empty, names);
+        Problem::Text(format!("{which} empty in all sampled rows{hint}: use --columns '{words}' to leave {them} out"))
     }
 
-    /// Of a line with a field too many, that the last is empty.
-    pub(super) fn ragged(self, found: usize, expected: usize) -> Problem {
-        if !self.last_is_empty || found != expected + 1 {
-            return Problem::Ragged { found, expected };
+    /// Of a line with too many or too few fields, that those are the empty ones at one end.
+    pub(super) fn ragged(&self, found: usize, expected: usize, names: Option<&[String]>) -> Problem {
+        let differ = found.abs_diff(expected);
+        let of_which = |place: &str| match differ {
+            1 => format!("of which the {place} is empty"),
+            _ => format!("of which the {place} {differ} are empty"),
+        };
+        let s = if differ == 1 { "" } else { "s" };
+        let empty = |name: &String| name.is_empty();
+        let names = names.unwrap_or_default();
+        let ends = |at_start: usize, at_end: usize| match () {
+            () if at_end >= differ => Some(("last", "end")),
+            () if at_start >= differ => Some(("first", "start")),
+            () => None,
+        };
+        let longer = || {
+            let gaps = Some(&self.gaps).filter(|gaps| gaps.len() == found)?;
+            ends(gaps.iter().take_while(|g| **g).count(), gaps.iter().rev().take_while(|g| **g).count())
+        };
+        let shorter =
+            || ends(names.iter().take_while(|n| empty(n)).count(), names.iter().rev().take_while(|n| empty(n)).count());
+        let ends = if found > expected { longer() } else { shorter() };
+        match ends {
+            None => Problem::Ragged { found, expected },
+            Some((which, end)) if found > expected => Problem::Text(format!(
+                "{found} fields, {}, where the first line has {expected}: remove the separator{s} at the {end} of each line",
+                of_which(which)
+            )),
+            Some((which, end)) => Problem::Text(format!(
+                "{found} fields, where the first line has {expected}, {}: remove the separator{s} at its {end}",
+                of_which(which)
+            )),
         }
-        Problem::Text(format!(
-            "{found} fields, of which the last is empty, where the first line has {expected}: remove the separator at the \
-             end of each line"
-        ))
     }
 
     /// Of a field that is a number in another notation, which. `decimals` is whether numbers with the decimal sign were read.
-    pub(super) fn not_number(self, text: String, notation: Notation, decimals: bool) -> Problem {
+    pub(super) fn not_number(&self, text: String, notation: Notation, decimals: bool) -> Problem {
         let (sign, other) = signs(notation);
-        if let Some(mark) = thousands(&text) {
-            return Problem::Text(format!("'{text}' has '{mark}' between its thousands: take that out of all numbers"));
+        let decimals = decimals || self.has_decimals;
+        let shown = visible(&text);
+        if let Some(thousands) = Thousands::of(&text) {
+            let also = match self.given && !decimals && thousands.decimal == Some(other) {
+                true => format!(", and write --decimal '{other}'"),
+                false => String::new(),
+            };
+            let mark = thousands.mark();
+            return Problem::Text(format!(
+                "'{shown}' has {mark} between its thousands: take that out of all numbers{also}"
+            ));
         }
         let swapped: String = text.chars().map(|c| if c == other { sign } else { c }).collect();
         if !text.contains(other) || text.contains(sign) || number(swapped.as_bytes(), notation).is_err() {
             return Problem::NotNumber { text };
         }
-        Problem::Text(if decimals || self.has_decimals {
+        Problem::Text(if decimals {
             format!(
-                "'{text}' has the decimal sign '{other}', but other numbers have '{sign}': write all with the same sign, and \
-                 take out signs between thousands"
+                "'{shown}' has the decimal sign '{other}', but other numbers have '{sign}': write all with the same sign, \
+                 and take out signs between thousands"
             )
         } else {
             format!(
-                "'{text}' is not a number with the decimal sign '{sign}': write --decimal '{other}' if all numbers have \
+                "'{shown}' is not a number with the decimal sign '{sign}': write --decimal '{other}' if all numbers have \
                  '{other}', and take out signs between thousands"
             )
         })
@@ -84,41 +137,15 @@ const fn signs(notation: Notation) -> (char, char) {
     }
 }
 
-/// The sign between groups of three digits, where it can be no decimal sign: it comes twice, or before another sign.
-fn thousands(text: &str) -> Option<char> {
-    let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
-    [',', '.', '\'', ' '].into_iter().find(|&mark| {
-        let number = text.strip_prefix(['-', '+']).unwrap_or(text);
-        let (whole, fraction) = match number.rsplit_once(['.', ',']) {
-            Some((whole, fraction)) if !number[whole.len()..].starts_with(mark) => (whole, Some(fraction)),
-            _ => (number, None),
-        };
-        let mut groups = whole.split(mark);
-        let first = groups.next().is_some_and(|group| matches!(group.len(), 1..=3) && digits(group));
-        let others = groups.clone().count();
-        let certain = others > 1 || (others == 1 && (fraction.is_some() || !matches!(mark, ',' | '.')));
-        first && certain && groups.all(|group| group.len() == 3 && digits(group)) && fraction.is_none_or(digits)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn signs_between_thousands_are_told_from_decimal_signs() {
-        for (text, mark) in [
-            ("1,234,567", ','),
-            ("-1,234.5", ','),
-            ("1.234.567,8", '.'),
-            ("1.234,5", '.'),
-            ("12 345", ' '),
-            ("1'234'567.25", '\''),
-        ] {
-            assert_eq!(thousands(text), Some(mark), "{text}");
-        }
-        for text in ["1,234", "1.234", "1,23,456", "1234,567.8", "1,2345", "x,234,567", "1.2.3", ",", ""] {
-            assert_eq!(thousands(text), None, "{text}");
-        }
-    }
+/// The words for `--columns` that leave these columns out, in increasing order; neighbours are a range.
+fn excluded(columns: &[usize], names: Option<&[String]>) -> String {
+    /// Words in a message, which must stay a line.
+    const MOST: usize = 8;
+    let runs = columns.chunk_by(|a, b| a + 1 == *b);
+    let word = |run: &[usize]| match run {
+        [column] => format!("!{}", column_word(names, *column)),
+        run => format!("!{}..{}", column_word(names, run[0]), column_word(names, run[run.len() - 1])),
+    };
+    let more = if runs.clone().count() > MOST { ",.." } else { "" };
+    runs.take(MOST).map(word).collect::<Vec<_>>().join(",") + more
 }

@@ -15,13 +15,9 @@ pub(super) struct Dialect {
     pub(super) notation: Notation,
 }
 
-/// The separator of a first line `sep=;`, as Excel takes and other programs write it.
+/// The separator of a first line `sep=;`, as Excel takes and other programs write it. In quotes it is a column's name.
 pub(super) fn excel_separator(line: &[u8]) -> Option<Separator> {
-    let inner = match line.trim_ascii_start() {
-        [b'"', inner @ .., b'"'] => inner,
-        plain => plain,
-    };
-    match inner {
+    match line.trim_ascii_start() {
         // What `--separator` refuses is a name here: a digit would split numbers.
         [s, e, p, b'=', separator] if [*s, *e, *p].eq_ignore_ascii_case(b"sep") => {
             std::str::from_utf8(&[*separator]).ok()?.parse().ok()
@@ -61,7 +57,7 @@ impl Dialect {
     }
 
     fn kinds(self, line: &[u8]) -> impl Iterator<Item = Kind> {
-        self.fields(line).map(move |field| kind(&field.bytes, self.notation))
+        self.fields(line).map(move |field| kind(field.value(), self.notation))
     }
 
     pub(super) fn has_number(self, line: &[u8]) -> bool {
@@ -92,19 +88,19 @@ impl Dialect {
     /// Whether a line is like `,0,1,2` above a line without gaps: numbers, if any, are whole and increase.
     fn is_index_header(self, first: &[u8], second: &[u8]) -> bool {
         let mut fields = self.fields(first);
-        if !fields.next().is_some_and(|f| f.bytes.is_empty()) || self.kinds(second).next() == Some(Kind::Missing) {
+        if !fields.next().is_some_and(|f| f.value().is_empty()) || self.kinds(second).next() == Some(Kind::Missing) {
             return false;
         }
         let (mut last, mut any) = (-1.0, false);
         fields.all(|field| {
             any = true;
-            match plain(&field.bytes) {
+            match plain(field.value()) {
                 Some(value) => {
                     let counts = value.fract() == 0.0 && value > last;
                     last = value;
                     counts
                 }
-                None => !field.bytes.is_empty(),
+                None => !field.value().is_empty(),
             }
         }) && any
     }
@@ -121,10 +117,10 @@ impl Dialect {
         if !others.iter().all(|(_, line)| self.fields(line).number() == names + 1) {
             return false;
         }
-        if others.iter().any(|(_, line)| self.fields(line).last().is_none_or(|f| f.bytes.is_empty())) {
+        if others.iter().any(|(_, line)| self.fields(line).last().is_none_or(|f| f.value().is_empty())) {
             return false;
         }
-        let quoted = |field: &Field<'_>| field.quoted || kind(&field.bytes, self.notation) == Kind::Text;
+        let quoted = |field: &Field<'_>| field.quoted || kind(field.value(), self.notation) == Kind::Text;
         let mut labels = others.iter().filter_map(|(_, line)| self.fields(line).next());
         if labels.clone().all(|field| quoted(&field)) {
             return true;
@@ -133,7 +129,7 @@ impl Dialect {
         names > 1
             && others.len() > 1
             && labels.all(|field| {
-                let value = plain(&field.bytes).filter(|value| value.fract() == 0.0 && *value > last);
+                let value = plain(field.value()).filter(|value| value.fract() == 0.0 && *value > last);
                 last = value.unwrap_or(f64::INFINITY);
                 value.is_some()
             })
@@ -175,7 +171,7 @@ impl Trial {
         let (mut numbers, mut all) = (0, 0);
         for field in below.iter().flat_map(|(_, line)| Fields::new(line, separator).take(MOST_FIELDS)) {
             all += 1;
-            numbers += usize::from(notation.iter().any(|&n| kind(&field.bytes, n) != Kind::Text));
+            numbers += usize::from(notation.iter().any(|&n| kind(field.value(), n) != Kind::Text));
         }
         let row_names = || Dialect { separator, notation: Notation::Open }.has_row_names(lines);
         let even = even && (head.is_empty() || first == fields || row_names());
@@ -211,15 +207,15 @@ fn separator(lines: &[Line], format: Format, no_comma: bool) -> Separator {
 /// Whether some number with a decimal comma stands in quotes between commas.
 fn has_quoted_comma(lines: &[Line]) -> bool {
     let mut fields = lines.iter().flat_map(|(_, line)| Fields::new(line, Separator::Byte(b',')).take(MOST_FIELDS));
-    fields.any(|field| field.quoted && with_comma(&field.bytes).is_some())
+    fields.any(|field| field.quoted && with_comma(field.value()).is_some())
 }
 
 /// The decimal sign by the first lines: a comma where some number has one and none has a point.
 fn notation(lines: &[Line], separator: Separator) -> Notation {
     let (mut comma, mut point) = (false, false);
     for field in lines.iter().flat_map(|(_, line)| Fields::new(line, separator).take(MOST_FIELDS)) {
-        comma |= with_comma(&field.bytes).is_some();
-        point |= field.bytes.contains(&b'.') && plain(&field.bytes).is_some();
+        comma |= with_comma(field.value()).is_some();
+        point |= field.value().contains(&b'.') && plain(field.value()).is_some();
     }
     match (comma, point) {
         (true, false) => Notation::Known(Decimal::Comma),

@@ -95,7 +95,7 @@ pub(super) fn column_word(names: Option<&[String]>, column: usize) -> String {
     let (names, index) = (names.unwrap_or_default(), column.to_string());
     match names.get(column).map(String::as_str) {
         None => index,
-        Some("") if !names.contains(&index) => index,
+        Some("") if !names.iter().any(|name| name.trim() == index) => index,
         Some(name) if !name.is_empty() && !name.contains([',', '"', '\'', '!']) && name.trim() == name => {
             one_line(name)
         }

@@ -9,11 +9,12 @@ use crate::{Problem, content};
 /// Bytes that are looked at.
 const START: u64 = 4096;
 
-/// The same text as UTF-8; other encodings of eight bits pass as they are, since numbers look the same in them.
+/// The same text as UTF-8, and what its first bytes have that no text has, if they have it. Other encodings of eight bits
+/// pass as they are, since numbers look the same in them.
 ///
 /// # Errors
 /// Where the first bytes are those of UTF-32, of an archive, or of no text.
-pub(super) fn utf8<'a>(mut reader: impl BufRead + 'a) -> Result<Box<dyn BufRead + 'a>, Fault> {
+pub(super) fn utf8<'a>(mut reader: impl BufRead + 'a) -> Result<(Box<dyn BufRead + 'a>, Option<u8>), Fault> {
     let mut start = Vec::new();
     reader.by_ref().take(START).read_to_end(&mut start)?;
     let big_endian = match start[..] {
@@ -31,14 +32,25 @@ pub(super) fn utf8<'a>(mut reader: impl BufRead + 'a) -> Result<Box<dyn BufRead 
     if big_endian.is_none() {
         no_text(&start)?;
     }
+    let binary = binary(&start).filter(|_| big_endian.is_none());
     let whole = Cursor::new(start).chain(reader);
-    Ok(match big_endian {
+    let text: Box<dyn BufRead + 'a> = match big_endian {
         Some(big_endian) => Box::new(BufReader::with_capacity(
             1 << 16,
             Utf16 { reader: whole, big_endian, high: None, ready: Vec::new() },
         )),
         None => Box::new(whole),
-    })
+    };
+    Ok((text, binary))
+}
+
+/// The first control character that no text has, where the bytes are not UTF-8 either: both together are rare in text. A
+/// table may still have them, so that this explains an error and is none.
+fn binary(start: &[u8]) -> Option<u8> {
+    // The last character may be cut.
+    let is_utf8 = std::str::from_utf8(start).map_or_else(|e| e.error_len().is_none(), |_| true);
+    let control = |b: &&u8| b.is_ascii_control() && !matches!(b, b'\t'..=b'\r' | 0x1a | 0x1b);
+    if is_utf8 { None } else { start.iter().find(control).copied() }
 }
 
 /// Refuses what people take for a table and is none.

@@ -142,10 +142,22 @@ pub(super) fn is_comment(line: &[u8]) -> bool {
     line.starts_with(b"#") && !ERRORS.iter().any(cell)
 }
 
-/// One field, without its quotes and the blanks around it.
+/// One field, without its quotes and the blanks around them.
 pub(super) struct Field<'a> {
-    pub(super) bytes: Cow<'a, [u8]>,
+    text: Cow<'a, [u8]>,
     pub(super) quoted: bool,
+}
+
+impl Field<'_> {
+    /// The field as a value: blanks inside its quotes do not count.
+    pub(super) fn value(&self) -> &[u8] {
+        if self.quoted { self.text.trim_ascii() } else { &self.text }
+    }
+
+    /// The field as a name, with the blanks inside its quotes.
+    pub(super) fn name(&self) -> &[u8] {
+        &self.text
+    }
 }
 
 /// The fields of one line.
@@ -207,7 +219,7 @@ impl<'a> Iterator for Fields<'a> {
             }
         }
         let field = self.split(rest, 0);
-        Some(Field { bytes: Cow::Borrowed(field.trim_ascii()), quoted: false })
+        Some(Field { text: Cow::Borrowed(field.trim_ascii()), quoted: false })
     }
 }
 
@@ -228,7 +240,7 @@ impl<'a> Fields<'a> {
         // What stands between the closing quote and the separator belongs to the field, so that it is not lost.
         let more = self.split(rest, after)[after..].trim_ascii_end();
         if !doubled && more.is_empty() {
-            return Field { bytes: Cow::Borrowed(inner.trim_ascii()), quoted: true };
+            return Field { text: Cow::Borrowed(inner), quoted: true };
         }
         let mut text = Vec::with_capacity(inner.len() + more.len());
         let mut last = 0;
@@ -238,6 +250,6 @@ impl<'a> Fields<'a> {
         }
         text.extend_from_slice(&inner[last..]);
         text.extend_from_slice(more);
-        Field { bytes: Cow::Owned(text.trim_ascii().to_vec()), quoted: true }
+        Field { text: Cow::Owned(text), quoted: true }
     }
 }

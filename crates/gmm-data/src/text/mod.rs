@@ -7,6 +7,7 @@ mod encoding;
 mod lines;
 mod number;
 mod read;
+mod thousands;
 mod write;
 
 pub(crate) use read::read;

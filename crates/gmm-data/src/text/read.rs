@@ -12,14 +12,25 @@ use super::doubts::Reading;
 use super::encoding::{utf8, windows_1252};
 use super::lines::{Fields, Lines, is_comment};
 use super::number::{Notation, number, plain, with_comma};
-use crate::error::Fault;
+use super::thousands::{Commas, is_ambiguous};
+use crate::error::{Fault, visible};
 use crate::{DataWarning, Format, Place, Problem, ReadOptions, Table, memory};
 
 /// Reads a text table: `(n, d)`, always `f64`.
 ///
 /// Cost: one pass; 8 bytes per value, and at times as much again while the vector grows.
 pub(crate) fn read(reader: impl BufRead, format: Format, options: &ReadOptions) -> Result<Table, Fault> {
-    let mut lines = Lines::new(utf8(reader)?);
+    let (text, binary) = utf8(reader)?;
+    read_lines(Lines::new(text), format, options).map_err(|fault| match (binary, &fault.problem) {
+        (None, _) | (_, Problem::Io(_) | Problem::Memory { .. }) => fault,
+        (Some(byte), _) => Problem::Text(format!(
+            "not text, since it has bytes such as 0x{byte:02x}: save the table as csv, or name its format by --format"
+        ))
+        .into(),
+    })
+}
+
+fn read_lines(mut lines: Lines<impl BufRead>, format: Format, options: &ReadOptions) -> Result<Table, Fault> {
     let (sample, excel) = sample(&mut lines)?;
     let Some((_, first)) = sample.first() else { return Err(Problem::NoRows.into()) };
     let second = sample.get(1).map(|(_, bytes)| &bytes[..]);
@@ -31,15 +42,19 @@ pub(crate) fn read(reader: impl BufRead, format: Format, options: &ReadOptions) 
     let is_utf8 = named.is_none_or(|line| std::str::from_utf8(line).is_ok());
     let names = named.map(|line| names(dialect.fields(line), is_utf8)).transpose()?;
     let guessed_row = options.header.is_none() && names.is_none();
-    let sampled = Sampled::new(&sample[usize::from(header)..], dialect);
+    let sampled = Sampled::new(&sample[usize::from(header)..], dialect, options.decimal);
     let mut rows = Rows::new((names, dialect.fields(first).number(), row_names), dialect, sampled, options)?;
+    // A comma below the header that is no sign between thousands shows what all commas are, also in columns left out.
+    let mut below = sample.iter().skip(usize::from(header)).flat_map(|(_, line)| dialect.fields(line));
+    let decimal = below.any(|f| with_comma(f.value()).is_some() && !is_ambiguous(f.value()));
+    rows.commas = Commas::new(decimal || options.decimal.is_some());
     if !is_utf8 {
         rows.warnings.push(DataWarning::new(
             "the column names are not UTF-8, and are read as Windows-1252 (Latin-1): save the file as UTF-8 if they look wrong",
         ));
     }
     if row_names
-        && second.and_then(|line| dialect.fields(line).next()).is_some_and(|f| !f.quoted && plain(&f.bytes).is_some())
+        && second.and_then(|line| dialect.fields(line).next()).is_some_and(|f| !f.quoted && plain(f.value()).is_some())
     {
         rows.warnings.push(DataWarning::new(
             "the first line has one name less than the rows have fields: the first field is taken as the row's name, as R's \
@@ -78,14 +93,14 @@ fn sample(lines: &mut Lines<impl BufRead>) -> Result<(Vec<Line>, Option<super::S
 
 /// Fields as names, in UTF-8 or else in Windows-1252. They are copied some times until they are a model's: the memory for that is asked for here.
 fn names(fields: Fields<'_>, is_utf8: bool) -> Result<Vec<String>, Fault> {
-    let (count, bytes) = fields.clone().fold((0usize, 0u128), |(n, bytes), f| (n + 1, bytes + f.bytes.len() as u128));
+    let (count, bytes) = fields.clone().fold((0usize, 0u128), |(n, bytes), f| (n + 1, bytes + f.name().len() as u128));
     // A string and its piece of the heap.
     memory::check("the list of column names", 3 * (bytes + 56 * count as u128))?;
     let text = |bytes: &[u8]| match is_utf8 {
         true => String::from_utf8_lossy(bytes).into_owned(),
         false => windows_1252(bytes),
     };
-    Ok(fields.map(|f| text(&f.bytes)).collect())
+    Ok(fields.map(|f| text(f.name())).collect())
 }
 
 /// Says of a first line with numbers and text that it may have been meant as names.
@@ -95,8 +110,9 @@ fn neither_names_nor_data(fault: Fault, first: &[u8], dialect: Dialect, options:
         return fault;
     }
     let why = format!(
-        "'{text}' is not a number, but other fields of this first line are: correct it if the line is a row; use \
-         --header yes if it holds column names"
+        "'{}' is not a number, but other fields of this first line are: correct it if the line is a row; use \
+         --header yes if it holds column names",
+        visible(text)
     );
     Fault { problem: Problem::Text(why), ..fault }
 }
@@ -113,8 +129,11 @@ struct Rows {
     /// For each field the column of the table that it is, if it is one; `None` where all are, in order.
     slots: Option<Vec<Option<usize>>>,
     chosen: Vec<usize>,
+    /// How many of them can be left out: not one that was asked for by itself, such as weights.
+    optional: usize,
     values: Vec<f64>,
     n: usize,
+    commas: Commas,
     warnings: Vec<DataWarning>,
 }
 
@@ -138,8 +157,9 @@ impl Rows {
             }
             slots
         });
-        let (values, warnings) = (Vec::new(), Vec::new());
-        Ok(Self { dialect, sampled, names, fields, skipped, slots, chosen, values, n: 0, warnings })
+        let optional = chosen.len() - usize::from(options.last.is_some());
+        let (values, commas, warnings) = (Vec::new(), Commas::new(false), Vec::new());
+        Ok(Self { dialect, sampled, names, fields, skipped, slots, chosen, optional, values, n: 0, commas, warnings })
     }
 
     fn push(&mut self, line: u64, bytes: &[u8]) -> Result<(), Fault> {
@@ -161,13 +181,16 @@ impl Rows {
                 None => (found < d).then_some(found),
             };
             if let Some(slot) = slot {
-                let value = match number(&field.bytes, self.dialect.notation) {
+                let value = match number(field.value(), self.dialect.notation) {
                     Ok(value) => value,
-                    Err(problem) => match self.late_comma(&field.bytes) {
+                    Err(problem) => match self.late_comma(field.value()) {
                         Some(value) => value,
                         None => return Err(self.fault(line, Some(found), problem, bytes)),
                     },
                 };
+                if self.dialect.notation == Notation::Known(Decimal::Comma) {
+                    self.commas.see(line, field.value());
+                }
                 if self.slots.is_some() {
                     self.values[start + slot] = value;
                 } else {
@@ -204,19 +227,22 @@ impl Rows {
         let (column, problem) = match problem {
             Problem::Memory { .. } => (None, problem),
             problem if found == self.fields => (column, self.explained(column, problem)),
-            _ => (None, self.sampled.ragged(found, self.fields)),
+            _ => (None, self.sampled.ragged(found, self.fields, self.names.as_deref())),
         };
         let name = column.and_then(|c| c.checked_sub(self.skipped)).and_then(|c| Some(self.names.as_ref()?[c].clone()));
         let place = Place { line: Some(line), row: Some(self.n as u64), column, name, ..Place::default() };
         Fault { place: Box::new(place), problem }
     }
 
-    /// Says more of a last column without values, and of a number in another notation.
+    /// Says more of a column without values, and of a number in another notation.
     fn explained(&self, field: Option<usize>, problem: Problem) -> Problem {
         match (problem, field) {
-            (Problem::Missing, Some(field)) if field + 1 == self.fields => {
-                self.sampled.missing(field - self.skipped, self.names.as_deref())
-            }
+            (Problem::Missing, Some(field)) => self.sampled.missing(
+                field - self.skipped,
+                self.skipped,
+                &self.chosen[..self.optional],
+                self.names.as_deref(),
+            ),
             (Problem::NotNumber { text }, _) => {
                 let decimals = self.values.iter().any(|value| value.is_finite() && value.fract() != 0.0);
                 self.sampled.not_number(text, self.dialect.notation, decimals)
@@ -236,6 +262,7 @@ impl Rows {
         // What is only left out names no column.
         let named = options.columns.iter().flatten().any(|word| !word.trim_start().starts_with('!'));
         let (names, chosen) = (self.names.as_deref(), &self.chosen[..]);
+        self.warnings.extend(self.commas.warning());
         if self.skipped == 0 {
             self.warnings.extend(Reading { names, chosen, named, guessed_row }.warnings(&matrix));
         }

@@ -45,6 +45,10 @@ fn write_row<'a, T: std::fmt::Debug + 'a>(
 }
 
 fn write_header(out: &mut impl Write, names: &[String], separator: char) -> io::Result<()> {
+    if names.iter().any(|name| name.contains('\0')) {
+        // A mark of UTF-8, since letters between NUL bytes would be taken for UTF-16.
+        out.write_all("\u{feff}".as_bytes())?;
+    }
     // Where a name could be a number all are quoted, by which the reader knows them from a row.
     let number = |name: &String| name.trim().parse::<f64>().is_ok();
     let all = names.iter().any(number) || names.iter().all(|name| name.trim().is_empty());
@@ -58,18 +62,14 @@ fn write_header(out: &mut impl Write, names: &[String], separator: char) -> io::
 }
 
 fn quote(name: &str, separator: char, always: bool) -> Cow<'_, str> {
-    // In quotes, too, the first would be taken for Excel's line with the separator, and NUL for UTF-16, but for a blank before
-    // it. Blanks inside of quotes are no part of a name.
-    let separator_line = name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("sep="));
-    if separator_line || name.contains('\0') {
-        return Cow::Owned(format!("\" {}\"", name.replace('"', "\"\"")));
-    }
-    // At the start of a file a byte order mark would be taken for the file's, and a # for a comment.
-    // So would what begins with another format's first bytes.
+    // At the start of a file a byte order mark would be taken for the file's, a # for a comment, and sep= for Excel's line
+    // with the separator. So would what begins with another format's first bytes.
     let start = name.trim_start().as_bytes();
     let other = content::of_bytes(start).is_some() || Compression::of_bytes(start).is_some();
-    let marked = other || is_missing(name.as_bytes()) || name.starts_with(['\u{feff}', '#']);
-    if always || marked || name.contains([separator, '"', '\n', '\r', ';', '\t', ',', '|']) || name.trim() != name {
+    let separator_line = name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("sep="));
+    let marked = other || separator_line || is_missing(name.as_bytes()) || name.starts_with(['\u{feff}', '#']);
+    if always || marked || name.contains([separator, '"', '\n', '\r', ';', '\t', ',', '|', '\0']) || name.trim() != name
+    {
         return Cow::Owned(format!("\"{}\"", name.replace('"', "\"\"")));
     }
     Cow::Borrowed(name)
