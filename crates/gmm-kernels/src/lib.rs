@@ -42,23 +42,15 @@
 mod kernel;
 
 pub mod device;
-pub mod draw_next;
-pub mod draw_rows;
-pub mod e_step;
 mod each;
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
-pub mod fused;
+pub mod em;
 pub mod layout;
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
-pub mod lloyd;
-pub mod m_step_sums;
+pub mod log_likelihood;
 pub mod math;
-pub mod mixing;
-pub mod nearest;
 pub mod probe;
 pub mod products;
 pub mod reduce;
-pub mod squared_distances;
+pub mod seeding;
 pub mod tile;
 
 mod real;

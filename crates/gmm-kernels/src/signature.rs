@@ -1,11 +1,11 @@
 //! Every kernel with its parameters, as one table.
 
+use crate::em::simple::{e_step, moments};
 use crate::kernel::{Arguments, Kernel};
 use crate::layout::Kind;
-use crate::{
-    Real, draw_next, draw_rows, e_step, fused, lloyd, m_step_sums, mixing, nearest, probe, products, reduce,
-    squared_distances, tile,
-};
+use crate::log_likelihood::mixing;
+use crate::seeding::{draw_next, draw_rows, lloyd, nearest, squared_distances};
+use crate::{Real, em, probe, products, reduce, tile};
 
 /// An entry point of the PTX modules.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +33,7 @@ fn warpgroup(signature: Signature) -> Signature {
 }
 
 fn by_warpgroups(all: &mut Vec<Signature>) {
-    use fused::warpgroups::linear::{FEATURES, Linear, encode, features};
+    use crate::em::wgmma::linear::{FEATURES, Linear, encode, features};
     all.push(warpgroup(one(features::warpgroups_features())));
     all.push(warpgroup(one(encode::warpgroups_encode())));
     for d in FEATURES {
@@ -57,10 +57,10 @@ fn generic<T: Real>() -> Vec<Signature> {
         one(e_step::precision_tied::<T>()),
         one(e_step::diag::<T>()),
         one(e_step::spherical::<T>()),
-        one(m_step_sums::full::<T>()),
-        one(m_step_sums::tied::<T>()),
-        one(m_step_sums::diag::<T>()),
-        one(m_step_sums::spherical::<T>()),
+        one(moments::full::<T>()),
+        one(moments::tied::<T>()),
+        one(moments::diag::<T>()),
+        one(moments::spherical::<T>()),
         one(nearest::nearest::<T>()),
         one(squared_distances::add_centre::<T>()),
         one(squared_distances::potentials_4::<T>()),
@@ -76,17 +76,17 @@ fn generic<T: Real>() -> Vec<Signature> {
 }
 
 fn large<T: Real>(all: &mut Vec<Signature>) {
-    for family in [fused::Family::Full, fused::Family::Linear] {
-        for at_once in fused::large::GROUPS {
-            all.push(tensor(one(fused::large::densities::<T>(family, at_once))));
-            all.push(tensor(one(fused::large::moments::<T>(family, at_once))));
+    for family in [em::features::Family::Full, em::features::Family::Linear] {
+        for at_once in em::chunked::double_precision::GROUPS {
+            all.push(tensor(one(em::chunked::double_precision::densities::<T>(family, at_once))));
+            all.push(tensor(one(em::chunked::double_precision::moments::<T>(family, at_once))));
         }
     }
-    all.push(tensor(one(fused::large::norms::norms::<T>())));
+    all.push(tensor(one(em::chunked::double_precision::norms::norms::<T>())));
 }
 
 fn halves(all: &mut Vec<Signature>) {
-    use fused::halves::Halves;
+    use crate::em::chunked::half_precision::Halves;
     for heads in [false, true] {
         // Components for pieces of all widths; heads have no kernels for the fewest.
         let few = if heads { None } else { Some(16) };
@@ -105,13 +105,13 @@ fn halves(all: &mut Vec<Signature>) {
             }
         }
     }
-    all.push(tensor(one(fused::halves::scales::halves_norms())));
-    all.push(tensor(one(fused::halves::scales::halves_scales())));
-    all.push(tensor(one(fused::halves::encode::halves_encode())));
+    all.push(tensor(one(em::chunked::half_precision::scales::halves_norms())));
+    all.push(tensor(one(em::chunked::half_precision::scales::halves_scales())));
+    all.push(tensor(one(em::chunked::half_precision::encode::halves_encode())));
 }
 
 fn full_by_warpgroups(all: &mut Vec<Signature>) {
-    use fused::warpgroups::full::{Full, columns_at_most};
+    use crate::em::wgmma::full::{Full, columns_at_most};
     for heads in [true, false] {
         let of = |d: u32| Full::of(1, d, heads).expect("few columns");
         all.extend(
@@ -132,15 +132,15 @@ fn full_by_warpgroups(all: &mut Vec<Signature>) {
 }
 
 fn scores<T: Real>(all: &mut Vec<Signature>) {
-    use fused::scores::{Columns, Form, alone, kernel, slices};
+    use crate::log_likelihood::{Columns, Form, fixed_point, kernel, single_mixture};
     for form in Form::ALL {
         for columns in [Columns::Components, Columns::Mixtures] {
             all.push(tensor(one(kernel::<T>(form, columns))));
         }
     }
     if T::BYTES == 4 {
-        all.extend([1, 2, 4, 8].map(|tiles| tensor(one(slices::kernel(tiles)))));
-        all.extend(alone::COLUMNS.map(|columns| tensor(one(alone::kernel(columns)))));
+        all.extend([1, 2, 4, 8].map(|tiles| tensor(one(fixed_point::kernel(tiles)))));
+        all.extend(single_mixture::COLUMNS.map(|columns| tensor(one(single_mixture::kernel(columns)))));
     }
 }
 
@@ -169,20 +169,20 @@ fn multiplication(all: &mut Vec<Signature>) {
 pub fn signatures() -> Vec<Signature> {
     let mut all = generic::<f32>();
     all.extend(generic::<f64>());
-    all.extend(fused::Variant::ALL.iter().map(|&v| tensor(one(fused::kernel::<f32>(v)))));
-    all.extend(fused::Variant::ALL.iter().map(|&v| tensor(one(fused::kernel::<f64>(v)))));
+    all.extend(em::fused::Variant::ALL.iter().map(|&v| tensor(one(em::fused::kernel::<f32>(v)))));
+    all.extend(em::fused::Variant::ALL.iter().map(|&v| tensor(one(em::fused::kernel::<f64>(v)))));
     // Components for each cut.
     all.extend([(1, 1), (2, 7), (2, 64), (3, 1)].map(|(d, k)| {
-        let cut = fused::narrow::Cut::of(k, d).expect("few columns");
-        tensor(one(fused::narrow::kernel(cut)))
+        let cut = em::small_d::Cut::of(k, d).expect("few columns");
+        tensor(one(em::small_d::kernel(cut)))
     }));
     large::<f32>(&mut all);
     large::<f64>(&mut all);
     halves(&mut all);
     by_warpgroups(&mut all);
     full_by_warpgroups(&mut all);
-    all.push(tensor(one(fused::update::update())));
-    all.push(tensor(one(fused::update::update_wide())));
+    all.push(tensor(one(em::m_step::update())));
+    all.push(tensor(one(em::m_step::update_wide())));
     scores::<f32>(&mut all);
     scores::<f64>(&mut all);
     k_means::<f32>(&mut all);

@@ -3,7 +3,7 @@
 use crate::data::{Random, column_means, rows};
 use crate::harness::{poison, tiled};
 use crate::slices::{FUNCTIONS, held, some};
-use gmm_kernels::fused::scores::alone::{Alone, COLUMNS, PLACES, columns, constant, entry, kernel, place};
+use gmm_kernels::log_likelihood::single_mixture::{Alone, COLUMNS, PLACES, columns, constant, entry, kernel, place};
 use gmm_model::{Covariances, Factors, Mixture, reference};
 use ndarray::{Array1, Array2, array};
 

@@ -1,11 +1,11 @@
 //! A whole pass through the emulated kernels, and each of its parts.
 
 use gmm_kernels::device::Buffer;
-use gmm_kernels::e_step::{self, EStep};
+use gmm_kernels::em::simple::e_step::{self, EStep};
+use gmm_kernels::em::simple::moments::{self, Sums};
 use gmm_kernels::layout::{self, Kind, statistics_len, tiled_len};
-use gmm_kernels::m_step_sums::{self, Sums};
-use gmm_kernels::nearest::{self, Nearest};
 use gmm_kernels::reduce::{self, Reduce};
+use gmm_kernels::seeding::nearest::{self, Nearest};
 use gmm_kernels::tile::{self, Tile, Untile};
 use gmm_kernels::{Kernel, Real};
 use gmm_model::{Cholesky, CovarianceType, FactorShape, Factors, Mixture, PrecisionMixture, Statistics};
@@ -292,12 +292,12 @@ pub(crate) fn sums<T: Real>(
         partials: partials.pointer_mut(),
     };
     let kernel = match kind {
-        Kind::Full => m_step_sums::full::<T>(),
-        Kind::Tied => m_step_sums::tied::<T>(),
-        Kind::Diag => m_step_sums::diag::<T>(),
-        Kind::Spherical => m_step_sums::spherical::<T>(),
+        Kind::Full => moments::full::<T>(),
+        Kind::Tied => moments::tied::<T>(),
+        Kind::Diag => moments::diag::<T>(),
+        Kind::Spherical => moments::spherical::<T>(),
     };
-    let blocks = m_step_sums::blocks(kind, k as u32, d as u32);
+    let blocks = moments::blocks(kind, k as u32, d as u32);
     // SAFETY: buffers of these lengths.
     unsafe { kernel.emulate((blocks, splits), arguments) };
     reduced(&partials, u64::from(splits), len, false)

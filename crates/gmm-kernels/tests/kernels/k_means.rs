@@ -5,7 +5,7 @@ use crate::data::{Random, column_means, mixture, rows};
 use crate::harness::{KINDS, centres, nearest, poison, statistics, sums, tiled};
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
-use gmm_kernels::squared_distances::{
+use gmm_kernels::seeding::squared_distances::{
     AddCentre, Lower, Potentials, SUMMED_ROWS, add_centre, lower, potentials_4, potentials_8,
 };
 use gmm_model::{CovarianceType, Statistics, reference};

@@ -3,7 +3,7 @@
 use std::ptr::{null, null_mut};
 
 use gmm_kernels::device::Buffer;
-use gmm_kernels::mixing::{MixColumns, mix_columns};
+use gmm_kernels::log_likelihood::mixing::{MixColumns, mix_columns};
 use gmm_model::reference::log_sum_exp;
 
 use crate::compare::close;

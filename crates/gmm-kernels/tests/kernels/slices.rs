@@ -3,7 +3,7 @@
 use crate::data::{Random, column_means, mixture, rows};
 use crate::harness::{poison, tiled};
 use gmm_kernels::device::Buffer;
-use gmm_kernels::fused::scores::slices::{
+use gmm_kernels::log_likelihood::fixed_point::{
     COLUMNS, CONSTANT, HEADER, LARGEST_CONSTANT, LARGEST_STEP, LEVEL, Slices, Tile, kernel, tiles, unit_len,
 };
 use gmm_model::{CovarianceType, Covariances, Factors, Mixture, reference};

@@ -2,7 +2,7 @@
 
 use gmm_model::{CovarianceType, Precision};
 
-/// Losses that a loop accepts: [`Update`](gmm_kernels::fused::update::Update)'s `most_terms` and `least_left`.
+/// Losses that a loop accepts: [`Update`](gmm_kernels::em::m_step::Update)'s `most_terms` and `least_left`.
 ///
 /// Terms of size `m` leave an error of `m eps` in a log density, here 1e-9 at most in `f64`, and as much as the rounding
 /// of the rows does in `f32`. A variance that is the share `s` of the square that it is the rest of has an error of

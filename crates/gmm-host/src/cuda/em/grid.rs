@@ -1,7 +1,7 @@
 //! Chunks of rows, blocks and splits of paths that take rows in chunks: pure functions of shape and device.
 
-use gmm_kernels::fused::place::Place;
-use gmm_kernels::fused::warpgroups::Warpgroups;
+use gmm_kernels::em::layout::Place;
+use gmm_kernels::em::wgmma::Warpgroups;
 use gmm_kernels::layout::{TILE_ROWS, tiles};
 
 use super::path::Grid;
@@ -100,7 +100,7 @@ pub(super) fn of_warpgroups(
 
 #[cfg(test)]
 mod tests {
-    use gmm_kernels::fused::large::Large;
+    use gmm_kernels::em::chunked::double_precision::Large;
     use gmm_model::{CovarianceType, Precision};
 
     use super::*;

@@ -1,7 +1,7 @@
 //! Launch of the M-step.
 
-use gmm_kernels::fused::state::STATE_LEN;
-use gmm_kernels::fused::update::{self, Matrices, TRACE, Update, update as update_kernel, update_wide, wide_matrix};
+use gmm_kernels::em::m_step::{self, Matrices, TRACE, Update, update as update_kernel, update_wide, wide_matrix};
+use gmm_kernels::em::state::STATE_LEN;
 use gmm_kernels::layout::{Kind, packed_len, second_len};
 
 use super::path::Launch;
@@ -22,7 +22,7 @@ pub(super) fn enqueue(launch: &Launch<'_>, iteration: u32) -> Result<(), Error> 
         iteration,
         max_iter: plan.max_iter,
         tol: plan.tol,
-        kind: update::number(kind),
+        kind: m_step::number(kind),
         k: shape.k,
         d: shape.d,
         steps: layout.steps,

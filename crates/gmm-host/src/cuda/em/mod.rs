@@ -22,8 +22,8 @@ mod workspace;
 use std::time::Duration;
 
 use cust::memory::AsyncCopyDestination;
-use gmm_kernels::fused::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
-use gmm_kernels::fused::update::{Matrices, TRACE};
+use gmm_kernels::em::m_step::{Matrices, TRACE};
+use gmm_kernels::em::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
 use gmm_model::{CovarianceType, Mixture};
 use ndarray::{Array1, Array2};
 

@@ -8,8 +8,8 @@ use std::fmt;
 use std::ops::Range;
 
 use cust::memory::DeviceSlice;
-use gmm_kernels::fused::place::Place;
-use gmm_kernels::fused::update::Matrices;
+use gmm_kernels::em::layout::Place;
+use gmm_kernels::em::m_step::Matrices;
 use gmm_kernels::layout::Kind;
 
 use super::error_bounds::ErrorBounds;
@@ -305,7 +305,7 @@ pub(crate) struct LoopBuffers {
     pub(crate) state: DeviceSlice<u32>,
     /// `(k,)`.
     pub(crate) empty: DeviceSlice<u32>,
-    /// The last [`TRACE`](gmm_kernels::fused::update::TRACE) mean log-likelihoods.
+    /// The last [`TRACE`](gmm_kernels::em::m_step::TRACE) mean log-likelihoods.
     pub(crate) trace: DeviceSlice<f64>,
     /// `(k,)`.
     pub(crate) weights: DeviceSlice<f64>,

@@ -1,6 +1,6 @@
 //! Which EM path runs a shape: the list of [`PATHS`], each with what speaks against it. A pure function of shape and device.
 
-use gmm_kernels::fused::update::Matrices;
+use gmm_kernels::em::m_step::Matrices;
 use gmm_kernels::layout::Kind;
 use gmm_kernels::ptx;
 use gmm_model::Precision;
@@ -60,7 +60,7 @@ fn on_device(request: &Request<'_>, forced: &Forced) -> Result<(), Reason> {
 /// Whether `f32` rows are better off with chunks and split fp16 than with one kernel a pass: W2, of 30 columns and components, takes
 /// an H200 0.170 ms with them. Where those lack precision or are not available, the pass follows.
 fn split_fp16_is_faster_than_fused(shape: &Shape) -> bool {
-    use gmm_kernels::fused::Variant;
+    use gmm_kernels::em::fused::Variant;
     let (kind, f32_rows) = (shape.kernel_kind(), shape.precision == Precision::F32);
     f32_rows
         && kind == Kind::Full

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use gmm_kernels::fused::state::STATE_LEN;
-use gmm_kernels::fused::update::{Matrices, TRACE, wide_matrix};
+use gmm_kernels::em::m_step::{Matrices, TRACE, wide_matrix};
+use gmm_kernels::em::state::STATE_LEN;
 use gmm_kernels::layout::packed_len;
 use gmm_model::CovarianceType;
 

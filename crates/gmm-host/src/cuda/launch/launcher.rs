@@ -4,12 +4,12 @@ use std::os::raw::c_void;
 
 use cust::memory::{DeviceCopy, DeviceSlice};
 use cust::sys::{CUresult, CUstream, cuLaunchKernel};
-use gmm_kernels::e_step::{self, EStep};
-use gmm_kernels::fused::{self, Pass, Variant};
+use gmm_kernels::em::fused::{self, Pass, Variant};
+use gmm_kernels::em::simple::e_step::{self, EStep};
+use gmm_kernels::em::simple::moments::{self, Sums};
 use gmm_kernels::layout::{TILE_ROWS, factor_len, statistics_len, tiled_len, tiles};
-use gmm_kernels::m_step_sums::{self, Sums};
-use gmm_kernels::nearest::{Nearest, nearest as nearest_kernel};
 use gmm_kernels::reduce::{Reduce, numbers, of_blocks, reduce_partials, reduce_scalars};
+use gmm_kernels::seeding::nearest::{Nearest, nearest as nearest_kernel};
 use gmm_kernels::tile::{Tile, Untile, tile_from_f64, untile as untile_kernel};
 use gmm_kernels::{Arguments, Kernel, THREADS};
 use gmm_model::CovarianceType;
@@ -182,10 +182,10 @@ impl Launcher<'_> {
         at_least(responsibilities, tiled_len(chunk.n, shape.k), "responsibilities");
         at_least(partials, u64::from(plan.splits) * statistics_len(kind, shape.k, shape.d), "partial sums");
         let kernel = match shape.kind {
-            CovarianceType::Full => m_step_sums::full::<T>(),
-            CovarianceType::Tied => m_step_sums::tied::<T>(),
-            CovarianceType::Diag => m_step_sums::diag::<T>(),
-            CovarianceType::Spherical => m_step_sums::spherical::<T>(),
+            CovarianceType::Full => moments::full::<T>(),
+            CovarianceType::Tied => moments::tied::<T>(),
+            CovarianceType::Diag => moments::diag::<T>(),
+            CovarianceType::Spherical => moments::spherical::<T>(),
         };
         let a = Sums {
             x: pointer(&chunk.x),
@@ -198,7 +198,7 @@ impl Launcher<'_> {
             partials: pointer(partials),
         };
         // SAFETY: every length was checked against the field's formula.
-        unsafe { self.launch(kernel, (m_step_sums::blocks(kind, shape.k, shape.d), plan.splits), a) }
+        unsafe { self.launch(kernel, (moments::blocks(kind, shape.k, shape.d), plan.splits), a) }
     }
 
     /// Each row's weight at its nearest centre, `(n, k)` tiled.

@@ -3,13 +3,13 @@
 use cust::memory::DeviceSlice;
 use gmm_kernels::THREADS;
 use gmm_kernels::device::WARP;
-use gmm_kernels::fused::state::STATE_LEN;
+use gmm_kernels::em::state::STATE_LEN;
 use gmm_kernels::layout::tiles;
-use gmm_kernels::lloyd::assign::{self, Assign};
-use gmm_kernels::lloyd::centres::{MoveCentres, SEEN, Settle, lloyd_move, lloyd_settle};
-use gmm_kernels::lloyd::end::{EndOfPass, MOST_CENTRES, MOST_NUMBERS, lloyd_end, waits};
-use gmm_kernels::lloyd::sums::{HardSums, hard_sums};
-use gmm_kernels::lloyd::{Cut, Place, labels_len};
+use gmm_kernels::seeding::lloyd::assign::{self, Assign};
+use gmm_kernels::seeding::lloyd::centres::{MoveCentres, SEEN, Settle, lloyd_move, lloyd_settle};
+use gmm_kernels::seeding::lloyd::end::{EndOfPass, MOST_CENTRES, MOST_NUMBERS, lloyd_end, waits};
+use gmm_kernels::seeding::lloyd::sums::{HardSums, hard_sums};
+use gmm_kernels::seeding::lloyd::{Cut, Place, labels_len};
 
 use super::launcher::{Chunk, Launcher, at_least, check_chunk, or_null, pointer};
 use crate::Error;

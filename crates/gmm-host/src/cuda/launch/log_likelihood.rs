@@ -1,12 +1,13 @@
 //! Launches that evaluate mixtures: many for their likelihoods, or one for the sums of its responsibilities.
 
 use cust::memory::DeviceSlice;
-use gmm_kernels::fused::halves::scales::{Scales, halves_scales};
-use gmm_kernels::fused::scores::alone::{self, Alone, PLACES};
-use gmm_kernels::fused::scores::slices::{self, Slices, Tile};
-use gmm_kernels::fused::scores::{Columns, Form, Scores, kernel};
-use gmm_kernels::fused::{self, Pass, Variant};
+use gmm_kernels::em::chunked::half_precision::scales::{Scales, halves_scales};
+use gmm_kernels::em::features::derived;
+use gmm_kernels::em::fused::{Pass, Variant};
 use gmm_kernels::layout::{Kind, tiled_len};
+use gmm_kernels::log_likelihood::fixed_point::{self, Slices, Tile};
+use gmm_kernels::log_likelihood::single_mixture::{self, Alone, PLACES};
+use gmm_kernels::log_likelihood::{Columns, Form, Scores, kernel};
 
 use super::launcher::{Chunk, Launcher, at_least, check_chunk, or_null, pointer};
 use crate::Error;
@@ -73,7 +74,7 @@ impl Launcher<'_> {
         let AlonePlan { shape, columns, blocks, kept } = *plan;
         check_chunk(&shape, rows);
         assert!(T::BYTES == 4 && rows.row_weights.is_none() && shape.d <= columns, "rows for one mixture");
-        assert!(alone::entry(columns, shape.k, 0) <= PLACES, "{} components", shape.k);
+        assert!(single_mixture::entry(columns, shape.k, 0) <= PLACES, "{} components", shape.k);
         at_least(values, blocks.into(), "values");
         let a = Alone {
             x: pointer(&rows.x).cast_const().cast(),
@@ -85,7 +86,7 @@ impl Launcher<'_> {
             coefficients,
         };
         // SAFETY: every length was checked against the field's formula; tiles are 16-byte aligned.
-        unsafe { self.launch(alone::kernel(columns), (blocks, 1), a) }
+        unsafe { self.launch(single_mixture::kernel(columns), (blocks, 1), a) }
     }
 
     /// Powers of two by which columns are brought below 128.
@@ -120,10 +121,10 @@ impl Launcher<'_> {
     ) -> Result<(), Error> {
         let SlicePlan { shape, tiles, blocks, .. } = *plan;
         check_chunk(&shape, rows);
-        assert!(T::BYTES == 4 && rows.row_weights.is_none() && shape.d <= slices::COLUMNS, "rows for slices");
-        assert!(sets.is_multiple_of(slices::together(tiles)), "{sets} mixtures of a unit");
-        assert_eq!(slices::tiles(shape.k), Some(tiles));
-        at_least(coefficients, u64::from(units) * slices::unit_len(tiles, sets), "coefficients");
+        assert!(T::BYTES == 4 && rows.row_weights.is_none() && shape.d <= fixed_point::COLUMNS, "rows for slices");
+        assert!(sets.is_multiple_of(fixed_point::together(tiles)), "{sets} mixtures of a unit");
+        assert_eq!(fixed_point::tiles(shape.k), Some(tiles));
+        at_least(coefficients, u64::from(units) * fixed_point::unit_len(tiles, sets), "coefficients");
         let mixtures = u64::from(units * sets);
         at_least(partials, u64::from(blocks - 1) * stride + mixtures, "partial likelihoods");
         at_least(values, mixtures, "values");
@@ -141,7 +142,7 @@ impl Launcher<'_> {
         };
         // SAFETY: every length was checked against the field's formula; coefficients start 16-byte aligned, and every unit has an
         // even length.
-        unsafe { self.launch(slices::kernel(tiles), (blocks, units), a) }
+        unsafe { self.launch(fixed_point::kernel(tiles), (blocks, units), a) }
     }
 
     /// Units of mixtures over all rows: what each block has of each mixture, into the first of `stride` numbers of each.
@@ -179,7 +180,7 @@ impl Launcher<'_> {
         unsafe { self.launch(kernel::<T>(form, columns), (blocks, units), a) }
     }
 
-    /// A whole pass under one mixture, [`Place::sums`](fused::place::Place::sums) of each block.
+    /// A whole pass under one mixture, [`Place::sums`](em::place::Place::sums) of each block.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn expect<T: Number>(
         self,
@@ -203,7 +204,7 @@ impl Launcher<'_> {
             row_weights: or_null(rows.row_weights.as_ref()),
             n: rows.n,
             d: shape.d,
-            derive: fused::derived(shape.kernel_kind()),
+            derive: derived(shape.kernel_kind()),
             coefficients: pointer(coefficients),
             constants: pointer(constants),
             partials: pointer(partials),

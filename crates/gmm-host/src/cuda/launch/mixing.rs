@@ -1,7 +1,7 @@
 //! The launch that mixes columns of log densities.
 
 use cust::memory::DeviceSlice;
-use gmm_kernels::mixing::{MixColumns, mix_columns};
+use gmm_kernels::log_likelihood::mixing::{MixColumns, mix_columns};
 
 use super::launcher::{Launcher, at_least, or_null, pointer};
 use crate::Error;

@@ -4,9 +4,9 @@
 
 use std::fmt;
 
-use gmm_kernels::e_step::solved_columns;
+use gmm_kernels::em::simple::e_step::solved_columns;
+use gmm_kernels::em::simple::moments;
 use gmm_kernels::layout::{TILE_ROWS, tiles};
-use gmm_kernels::m_step_sums;
 use gmm_model::CovarianceType;
 
 use crate::cuda::driver::device::Limits;
@@ -171,7 +171,7 @@ fn chunk(shape: &Shape, limits: &Limits) -> u64 {
 }
 
 fn splits(shape: &Shape, limits: &Limits) -> u32 {
-    let each = m_step_sums::blocks(shape.kernel_kind(), shape.k, shape.d).max(1);
+    let each = moments::blocks(shape.kernel_kind(), shape.k, shape.d).max(1);
     let busy = (limits.multiprocessors * SUM_BLOCKS_PER_MULTIPROCESSOR).div_ceil(each);
     let most = (PARTIAL_BYTES / (8 * shape.statistics())).max(1);
     u64::from(busy).min(most) as u32

@@ -1,9 +1,10 @@
 //! Launches for rows that lie on the device as they came, and for some of many rows.
 
 use cust::memory::DeviceSlice;
+use gmm_kernels::THREADS;
+use gmm_kernels::device::WARP;
 use gmm_kernels::layout::{TILE_ROWS, tiled_len, tiles};
 use gmm_kernels::tile::{Pick, Tile, pick, tile_from_f32, tile_from_f64};
-use gmm_kernels::{THREADS, device::WARP};
 use gmm_model::Precision;
 
 use super::launcher::{Launcher, at_least, pointer};

@@ -3,10 +3,10 @@
 use std::ptr::null_mut;
 
 use cust::memory::DeviceSlice;
-use gmm_kernels::draw_next::{DrawNext, MOST_ROWS, draw_next as draw_next_kernel};
-use gmm_kernels::draw_rows::{DrawRows, draw_rows as draw_rows_kernel};
 use gmm_kernels::layout::tiles;
-use gmm_kernels::squared_distances::{
+use gmm_kernels::seeding::draw_next::{DrawNext, MOST_ROWS, draw_next as draw_next_kernel};
+use gmm_kernels::seeding::draw_rows::{DrawRows, draw_rows as draw_rows_kernel};
+use gmm_kernels::seeding::squared_distances::{
     AddCentre, Lower, Potentials, SUMMED_ROWS, add_centre as add_centre_kernel, lower as lower_kernel, potentials_4,
     potentials_8,
 };

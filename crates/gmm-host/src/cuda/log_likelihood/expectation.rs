@@ -1,7 +1,7 @@
 //! Passes under mixtures in one kernel each, for gradients: sums about the rows' shift, moved to the means here.
 
 use cust::memory::AsyncCopyDestination;
-use gmm_kernels::fused::place::Place;
+use gmm_kernels::em::layout::Place;
 use gmm_kernels::layout::{Kind, packed_index};
 use gmm_model::{CovarianceType, Mixture, Statistics};
 

@@ -2,7 +2,7 @@
 //! [`slices`].
 
 use cust::memory::AsyncCopyDestination;
-use gmm_kernels::fused::scores::slices::{self, CONSTANT, HEADER, LARGEST_CONSTANT, LARGEST_STEP, LEVEL, Tile};
+use gmm_kernels::log_likelihood::fixed_point::{self, CONSTANT, HEADER, LARGEST_CONSTANT, LARGEST_STEP, LEVEL, Tile};
 use gmm_model::{CovarianceType, Factors, Mixture};
 
 use super::buffers::{AT_A_TIME, Buffers, Expected, typical};
@@ -92,14 +92,18 @@ impl FixedPoint {
 
     fn new_plan<T: Number>(&mut self, data: &mut Rows<T>, shape: Shape) -> Result<Option<SlicePlan>, Error> {
         let kinds = [CovarianceType::Diag, CovarianceType::Spherical];
-        let takes =
-            T::BYTES == 4 && data.row_weights.is_none() && kinds.contains(&shape.kind) && shape.d <= slices::COLUMNS;
-        let Some(tiles) = slices::tiles(shape.k).filter(|_| takes && !data.forced.host_loop()) else { return Ok(None) };
-        if !data.gpu.has(slices::kernel(tiles).name) {
+        let takes = T::BYTES == 4
+            && data.row_weights.is_none()
+            && kinds.contains(&shape.kind)
+            && shape.d <= fixed_point::COLUMNS;
+        let Some(tiles) = fixed_point::tiles(shape.k).filter(|_| takes && !data.forced.host_loop()) else {
+            return Ok(None);
+        };
+        if !data.gpu.has(fixed_point::kernel(tiles).name) {
             return Ok(None);
         }
-        let (room, together) = (u64::from(data.gpu.limits.shared_bytes), slices::together(tiles));
-        let fits = |sets: &u32| slices::shared_len(tiles, *sets) <= room;
+        let (room, together) = (u64::from(data.gpu.limits.shared_bytes), fixed_point::together(tiles));
+        let fits = |sets: &u32| fixed_point::shared_len(tiles, *sets) <= room;
         let Some(unit) = (1..=UNIT / together).rev().map(|some| some * together).find(fits) else { return Ok(None) };
         if self.sizes.is_none() {
             let sizes = self.column_sizes(data)?;
@@ -110,7 +114,7 @@ impl FixedPoint {
         }
         // The number of blocks is part of the result's bits, so that it is the same for every unit of a shape: one has the
         // registers of a multiprocessor.
-        let groups = shape.n.div_ceil(u64::from(slices::ROWS * slices::THREADS / 128));
+        let groups = shape.n.div_ceil(u64::from(fixed_point::ROWS * fixed_point::THREADS / 128));
         let blocks = u64::from(data.gpu.limits.multiprocessors).min(groups) as u32;
         Ok(Some(SlicePlan { shape, tiles, unit, blocks }))
     }
@@ -162,8 +166,8 @@ impl FixedPoint {
         out: &mut [f64],
     ) -> Result<(), Error> {
         let tiles = plan.tiles;
-        let pieces = pieces(mixtures.len(), plan.unit, slices::together(tiles));
-        let len = |piece: &Piece| piece.units as usize * slices::unit_len(tiles, piece.sets) as usize;
+        let pieces = pieces(mixtures.len(), plan.unit, fixed_point::together(tiles));
+        let len = |piece: &Piece| piece.units as usize * fixed_point::unit_len(tiles, piece.sets) as usize;
         let coefficients: usize = pieces.iter().map(len).sum();
         let room: usize = pieces.iter().map(|piece| piece.room()).sum();
         let partials = plan.blocks as usize * room;
@@ -180,7 +184,7 @@ impl FixedPoint {
         for piece in pieces {
             let host = &mut buffers.coefficients.as_mut_slice()[at..][..len(&piece)];
             let before = placed.len();
-            for (u, unit) in host.chunks_exact_mut(slices::unit_len(tiles, piece.sets) as usize).enumerate() {
+            for (u, unit) in host.chunks_exact_mut(fixed_point::unit_len(tiles, piece.sets) as usize).enumerate() {
                 unit.fill(0.0);
                 unit.iter_mut().zip(&sizes).for_each(|(scale, size)| *scale = f64::from(LEVEL) / size);
                 let places = unit[HEADER as usize..].chunks_exact_mut(plan.set_len());

@@ -9,7 +9,7 @@ pub(crate) mod single_mixture;
 
 use cust::memory::AsyncCopyDestination;
 use gmm_kernels::THREADS;
-use gmm_kernels::fused::scores::{self, Columns, Form, NOTHING};
+use gmm_kernels::log_likelihood::{self, Columns, Form, NOTHING};
 use gmm_model::{CovarianceType, Mixture};
 
 use crate::Error;
@@ -75,8 +75,8 @@ impl Likelihoods {
     fn new_score_plan<T: Number>(&self, data: &mut Rows<T>, shape: Shape) -> Result<Option<ScorePlan>, Error> {
         let room = u64::from(data.gpu.limits.shared_bytes);
         let Some(form) = Form::of(shape.kernel_kind(), shape.d) else { return Ok(None) };
-        let shared = |columns| scores::shared_bytes::<T>(form, columns, shape.k);
-        let there = |columns| data.gpu.has(scores::kernel::<T>(form, columns).name);
+        let shared = |columns| log_likelihood::shared_bytes::<T>(form, columns, shape.k);
+        let there = |columns| data.gpu.has(log_likelihood::kernel::<T>(form, columns).name);
         if data.forced.host_loop() || shared(Columns::Components) > room || !there(Columns::Components) {
             return Ok(None);
         }
@@ -84,11 +84,12 @@ impl Likelihoods {
         let eights = 2 * shared(Columns::Mixtures) <= room && there(Columns::Mixtures);
         // The number of blocks is part of the result's bits, so that it is the same for every unit of a shape: as many as run
         // together with a unit of eight mixtures, or twice as many where those with one have the room.
-        let together = |columns| data.gpu.occupancy(scores::kernel::<T>(form, columns).name, THREADS, shared(columns));
+        let together =
+            |columns| data.gpu.occupancy(log_likelihood::kernel::<T>(form, columns).name, THREADS, shared(columns));
         let one = together(Columns::Components)?;
         let eight = if eights { together(Columns::Mixtures)? } else { one };
         let each = if one >= 2 * eight { 2 * eight } else { eight };
-        let groups = shape.n.div_ceil(gmm_kernels::fused::rows_of_block(THREADS));
+        let groups = shape.n.div_ceil(gmm_kernels::em::fused::rows_of_block(THREADS));
         let blocks = u64::from(data.gpu.limits.multiprocessors * each).min(groups) as u32;
         Ok(Some(ScorePlan { shape, form, eights, blocks }))
     }

@@ -1,8 +1,8 @@
 //! The likelihood of one mixture of diagonal or spherical covariances over `f32` rows: see [`alone`].
 
 use gmm_kernels::device::WARP;
-use gmm_kernels::fused::scores::alone::{self, PLACES};
 use gmm_kernels::layout::TILE_ROWS;
+use gmm_kernels::log_likelihood::single_mixture::{self, PLACES};
 use gmm_model::{CovarianceType, Factors, Mixture};
 
 use super::buffers::{Expected, typical};
@@ -49,12 +49,12 @@ impl SingleMixture {
     fn new_plan<T: Number>(&self, data: &mut Rows<T>, shape: Shape) -> Option<AlonePlan> {
         let kinds = [CovarianceType::Diag, CovarianceType::Spherical];
         let takes = T::BYTES == 4 && data.row_weights.is_none() && kinds.contains(&shape.kind);
-        let columns = alone::columns(shape.d).filter(|_| takes && !data.forced.host_loop())?;
-        if alone::entry(columns, shape.k, 0) > PLACES || !data.gpu.has(alone::kernel(columns).name) {
+        let columns = single_mixture::columns(shape.d).filter(|_| takes && !data.forced.host_loop())?;
+        if single_mixture::entry(columns, shape.k, 0) > PLACES || !data.gpu.has(single_mixture::kernel(columns).name) {
             return None;
         }
         // A block has the registers of a multiprocessor. Their number is part of the result's bits.
-        let of_block = u64::from(alone::THREADS / WARP * TILE_ROWS);
+        let of_block = u64::from(single_mixture::THREADS / WARP * TILE_ROWS);
         let blocks = u64::from(data.gpu.limits.multiprocessors).min(shape.n.div_ceil(of_block)) as u32;
         // What is kept of more than the cache has is given up before it is read again, and the cache has other things too.
         let tile = 4 * u64::from(TILE_ROWS * shape.d);
@@ -110,7 +110,7 @@ fn write(mixture: &Mixture, shift: &[f64], columns: u32, out: &mut [u64; PLACES]
     let (typical, means) = (typical(mixture), mixture.means());
     for c in 0..mixture.n_components() {
         let known = mixture.log_weight(c) + mixture.log_normalizer(c);
-        let at = |j: usize| alone::entry(columns, c as u32, j as u32);
+        let at = |j: usize| single_mixture::entry(columns, c as u32, j as u32);
         let mut constant = f32::NEG_INFINITY;
         if known > f64::NEG_INFINITY {
             let exact = (known - typical) * log2;
@@ -131,10 +131,10 @@ fn write(mixture: &Mixture, shift: &[f64], columns: u32, out: &mut [u64; PLACES]
                 if !(moved.abs() <= LARGEST && scale.is_finite()) {
                     return None;
                 }
-                out[at(j)] = alone::place(scale, moved as f32);
+                out[at(j)] = single_mixture::place(scale, moved as f32);
             }
         }
-        out[alone::constant(columns, c as u32)] = alone::place(constant, 0.0);
+        out[single_mixture::constant(columns, c as u32)] = single_mixture::place(constant, 0.0);
     }
     Some(typical)
 }

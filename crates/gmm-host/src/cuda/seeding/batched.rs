@@ -1,8 +1,8 @@
 //! All centres at once, where rows are few enough that a block can decide on a centre by itself: the host waits once in all.
 
 use cust::memory::AsyncCopyDestination;
-use gmm_kernels::draw_next::MOST_ROWS;
-use gmm_kernels::squared_distances::CANDIDATES;
+use gmm_kernels::seeding::draw_next::MOST_ROWS;
+use gmm_kernels::seeding::squared_distances::CANDIDATES;
 use gmm_model::CovarianceType;
 use ndarray::{ArrayView2, ArrayView3};
 

@@ -5,9 +5,9 @@ use std::time::Instant;
 use cust::memory::AsyncCopyDestination;
 use gmm_kernels::THREADS;
 use gmm_kernels::device::WARP;
-use gmm_kernels::fused::state::STATE_LEN;
-use gmm_kernels::lloyd::centres::SEEN;
-use gmm_kernels::lloyd::{Cut, Place, assign, labels_len, sums};
+use gmm_kernels::em::state::STATE_LEN;
+use gmm_kernels::seeding::lloyd::centres::SEEN;
+use gmm_kernels::seeding::lloyd::{Cut, Place, assign, labels_len, sums};
 use gmm_model::{CovarianceType, Precision, Statistics};
 use ndarray::{Array2, ArrayView2};
 

@@ -8,8 +8,8 @@ mod one_by_one;
 use std::ops::Range;
 
 use cust::memory::AsyncCopyDestination;
-use gmm_kernels::draw_rows::DRAWN_ROWS;
-use gmm_kernels::squared_distances::{CANDIDATES, SUMMED_ROWS};
+use gmm_kernels::seeding::draw_rows::DRAWN_ROWS;
+use gmm_kernels::seeding::squared_distances::{CANDIDATES, SUMMED_ROWS};
 use gmm_model::CovarianceType;
 use ndarray::ArrayView2;
 

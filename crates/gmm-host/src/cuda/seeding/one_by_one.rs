@@ -2,7 +2,7 @@
 
 use gmm_kernels::THREADS;
 use gmm_kernels::device::WARP;
-use gmm_kernels::squared_distances::CANDIDATES;
+use gmm_kernels::seeding::squared_distances::CANDIDATES;
 use gmm_model::CovarianceType;
 
 use super::{Candidates, SUMMED, Seeding, together};
@@ -17,7 +17,7 @@ use crate::init::{RowDraw, WeighedRows};
 /// Sums that a kernel writes to the host itself, at most: fewer than these are there sooner than a copy of them would be.
 const SUMS_TO_HOST: usize = 1 << 13;
 
-/// The sum of what a candidate leaves of all groups, in the order in which a block of [`draw_next`](gmm_kernels::draw_next) adds: so
+/// The sum of what a candidate leaves of all groups, in the order in which a block of [`draw_next`](gmm_kernels::seeding::draw_next) adds: so
 /// that which way a centre is decided on does not show in it.
 fn as_a_block_adds(sums: &[f64]) -> f64 {
     const LANES: usize = WARP as usize;

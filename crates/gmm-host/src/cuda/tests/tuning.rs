@@ -141,8 +141,8 @@ fn a_file_that_cannot_be_used_is_a_warning_and_no_error() {
         fs::write(&file, damaged).unwrap();
         check("damaged", true);
     }
-    fs::write(&file, "{\"format\": 2, \"ways\": {}}").unwrap();
-    check("format 2", true);
+    fs::write(&file, "{\"format\": 3, \"paths\": {}}").unwrap();
+    check("format 3", true);
     fs::remove_file(&file).unwrap();
     // A folder in the file's place can be neither read nor replaced, whoever asks.
     fs::create_dir(&file).unwrap();

@@ -1,7 +1,7 @@
 //! Passes over rows in chunks, by two kernels: in the rows' precision, and in halves.
 
-use gmm_kernels::fused::state::TROUBLE;
-use gmm_kernels::fused::warpgroups::full::columns_at_most;
+use gmm_kernels::em::state::TROUBLE;
+use gmm_kernels::em::wgmma::full::columns_at_most;
 use gmm_kernels::layout::Kind;
 
 use super::check;

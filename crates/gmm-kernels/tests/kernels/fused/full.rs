@@ -2,12 +2,12 @@
 
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
-use gmm_kernels::fused::large::likelihoods;
-use gmm_kernels::fused::warpgroups::full::Full;
-use gmm_kernels::fused::warpgroups::full::encode::Encode;
-use gmm_kernels::fused::warpgroups::full::joint::Joint;
-use gmm_kernels::fused::warpgroups::full::moments::Moments;
-use gmm_kernels::fused::warpgroups::full::normalise::Normalise;
+use gmm_kernels::em::chunked::double_precision::likelihoods;
+use gmm_kernels::em::wgmma::full::Full;
+use gmm_kernels::em::wgmma::full::encode::Encode;
+use gmm_kernels::em::wgmma::full::joint::Joint;
+use gmm_kernels::em::wgmma::full::moments::Moments;
+use gmm_kernels::em::wgmma::full::normalise::Normalise;
 
 use super::halves::Coded;
 use super::harness::{How, Passes};

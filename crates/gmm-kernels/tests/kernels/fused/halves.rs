@@ -4,12 +4,12 @@ use std::ptr::null;
 
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
-use gmm_kernels::fused::halves::Halves;
-use gmm_kernels::fused::halves::densities::Densities;
-use gmm_kernels::fused::halves::encode::{Encode, halves_encode};
-use gmm_kernels::fused::halves::moments::Moments;
-use gmm_kernels::fused::halves::scales::{Norms, Scales, halves_norms, halves_scales};
-use gmm_kernels::fused::{self, update};
+use gmm_kernels::em::chunked::half_precision::Halves;
+use gmm_kernels::em::chunked::half_precision::densities::Densities;
+use gmm_kernels::em::chunked::half_precision::encode::{Encode, halves_encode};
+use gmm_kernels::em::chunked::half_precision::moments::Moments;
+use gmm_kernels::em::chunked::half_precision::scales::{Norms, Scales, halves_norms, halves_scales};
+use gmm_kernels::em::{self, m_step};
 use gmm_kernels::layout::{Kind, tiled_len};
 
 use super::harness::{How, Passes};
@@ -88,7 +88,7 @@ impl<T: Real> Passes<'_, T> {
         let arguments = Encode {
             state: state.pointer_mut(),
             iteration,
-            kind: update::number(self.kind),
+            kind: m_step::number(self.kind),
             k: self.k,
             d: self.d,
             steps: of.of.place.steps,
@@ -118,10 +118,10 @@ impl<T: Real> Passes<'_, T> {
     ) {
         assert!(self.row_weights.is_none(), "rows in halves have no weights");
         let of = self.of();
-        let (kind, d, chunk, derive) = (self.kind, self.d, chunk as u64, fused::derived(self.kind));
+        let (kind, d, chunk, derive) = (self.kind, self.d, chunk as u64, em::derived(self.kind));
         let mut exponentials = Buffer::new(&vec![u32::MAX; of.exponentials(chunk) as usize]);
         let mut factors = poison::<f32>(of.of.factors(chunk));
-        let mut likelihoods = poison::<f64>(gmm_kernels::fused::large::likelihoods(chunk));
+        let mut likelihoods = poison::<f64>(gmm_kernels::em::chunked::double_precision::likelihoods(chunk));
         for start in (0..self.n).step_by(chunk as usize) {
             let n = chunk.min(self.n - start);
             let x = self.rows().wrapping_add((start * u64::from(d)) as usize);

@@ -4,17 +4,18 @@ use crate::data::column_means;
 use crate::harness::{poison, tiled};
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
-use gmm_kernels::fused::halves::Halves;
-use gmm_kernels::fused::large::densities::Densities;
-use gmm_kernels::fused::large::moments::Moments;
-use gmm_kernels::fused::large::norms::{Norms, norms};
-use gmm_kernels::fused::large::{self, Large};
-use gmm_kernels::fused::narrow::{self, Cut, Narrow};
-use gmm_kernels::fused::state::STATE_LEN;
-use gmm_kernels::fused::update::{self, Update};
-use gmm_kernels::fused::warpgroups::full::Full;
-use gmm_kernels::fused::warpgroups::linear::Linear;
-use gmm_kernels::fused::{self, Pass, Variant};
+use gmm_kernels::em;
+use gmm_kernels::em::chunked::double_precision::densities::Densities;
+use gmm_kernels::em::chunked::double_precision::moments::Moments;
+use gmm_kernels::em::chunked::double_precision::norms::{Norms, norms};
+use gmm_kernels::em::chunked::double_precision::{self, Large};
+use gmm_kernels::em::chunked::half_precision::Halves;
+use gmm_kernels::em::fused::{Pass, Variant};
+use gmm_kernels::em::m_step::{self, Update};
+use gmm_kernels::em::small_d::{self, Cut, Narrow};
+use gmm_kernels::em::state::STATE_LEN;
+use gmm_kernels::em::wgmma::full::Full;
+use gmm_kernels::em::wgmma::linear::Linear;
 use gmm_kernels::layout::{Kind, packed_len, tiled_len};
 use gmm_kernels::reduce::{self, Reduce};
 use gmm_model::{Covariances, Mixture};
@@ -96,7 +97,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
     let shift = column_means(data);
     let place = match o.how {
         How::Fused => Variant::of(kind, k as u32, d as u32).unwrap().place(),
-        How::Narrow => narrow::place(k as u32),
+        How::Narrow => small_d::place(k as u32),
         How::Large(_) => Large::of(kind, k as u32, d as u32).place,
         How::Halves { one, .. } => Halves::of(kind, k as u32, d as u32, one).of.place,
         How::Linear { .. } => Linear::of(kind, k as u32, d as u32).unwrap().place,
@@ -125,7 +126,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
     let mut coefficients = Buffer::new(&vec![0.0; if has_roots { 0 } else { place.coefficients() as usize }]);
     let mut constants = poison::<f64>(8 * u64::from(place.groups));
     let mut carry = poison::<f64>(2);
-    let mut trace = poison::<f64>(update::TRACE);
+    let mut trace = poison::<f64>(m_step::TRACE);
     // Warpgroups write those of features alone.
     let partials_len = u64::from(o.blocks) * place.sums();
     let mut partials = match o.how {
@@ -135,7 +136,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
     let mut sums = poison::<f64>(place.sums());
     let pass = Passes::<T> { kind, n: n as u64, k: k as u32, d: d as u32, o, x: &x, row_weights: row_weights.as_ref() };
     let mut roots = poison::<f64>(k as u64 * packed_len(d as u32));
-    let mut matrices = poison::<f64>(if o.wide { k as u64 * update::wide_matrix(d as u32) } else { 0 });
+    let mut matrices = poison::<f64>(if o.wide { k as u64 * m_step::wide_matrix(d as u32) } else { 0 });
     let mut coded = pass.coded();
     let mut by_warpgroups = pass.for_warpgroups();
     let mut full_operands = pass.full_operands();
@@ -169,7 +170,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
             iteration,
             max_iter: o.iterations,
             tol: o.tol,
-            kind: update::number(kind),
+            kind: m_step::number(kind),
             k: k as u32,
             d: d as u32,
             steps: place.steps,
@@ -192,7 +193,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
             trace: trace.pointer_mut(),
             matrices: if o.wide { matrices.pointer_mut() } else { null_mut() },
         };
-        let kernel = if o.wide { update::update_wide() } else { update::update() };
+        let kernel = if o.wide { m_step::update_wide() } else { m_step::update() };
         // SAFETY: as above.
         unsafe { kernel.emulate((8 * place.groups, 1), arguments) };
         match o.how {
@@ -251,13 +252,13 @@ impl<T: Real> Passes<'_, T> {
             row_weights: self.row_weights.map_or(null(), Buffer::pointer),
             n: self.n,
             d: self.d,
-            derive: fused::derived(self.kind),
+            derive: em::derived(self.kind),
             coefficients,
             constants,
             partials: partials.pointer_mut(),
         };
         // SAFETY: buffers of these lengths, here and below.
-        unsafe { fused::kernel::<T>(variant).emulate((self.o.blocks, 1), arguments) };
+        unsafe { em::kernel::<T>(variant).emulate((self.o.blocks, 1), arguments) };
     }
 
     fn narrow(
@@ -277,7 +278,7 @@ impl<T: Real> Passes<'_, T> {
             row_weights: self.row_weights.map_or(null(), Buffer::pointer),
             n: self.n,
             k: self.k,
-            groups: narrow::place(self.k).groups,
+            groups: small_d::place(self.k).groups,
             warps: cut.warps,
             means: means.pointer(),
             roots: roots.pointer(),
@@ -285,7 +286,7 @@ impl<T: Real> Passes<'_, T> {
             partials: partials.pointer_mut(),
         };
         // SAFETY: as above.
-        unsafe { narrow::kernel(cut).emulate((self.o.blocks, 1), arguments) };
+        unsafe { small_d::kernel(cut).emulate((self.o.blocks, 1), arguments) };
     }
 
     /// Squared norms of the rows.
@@ -307,11 +308,11 @@ impl<T: Real> Passes<'_, T> {
         partials: &mut Buffer<f64>,
     ) {
         let of = Large::of(self.kind, self.k, self.d);
-        let (d, chunk, derive) = (self.d, chunk as u64, fused::derived(self.kind));
+        let (d, chunk, derive) = (self.d, chunk as u64, em::derived(self.kind));
         let norm = self.norms();
         let mut exponentials = poison::<T>(of.exponentials(chunk));
         let mut factors = poison::<f64>(of.factors(chunk));
-        let mut likelihoods = poison::<f64>(large::likelihoods(chunk));
+        let mut likelihoods = poison::<f64>(double_precision::likelihoods(chunk));
         for start in (0..self.n).step_by(chunk as usize) {
             let n = chunk.min(self.n - start);
             let x = self.x.pointer().wrapping_add((start * u64::from(d)) as usize);
@@ -355,8 +356,8 @@ impl<T: Real> Passes<'_, T> {
             let grid = ((of.units(d) * self.o.blocks).div_ceil(4), 1);
             // SAFETY: as above.
             unsafe {
-                large::densities::<T>(of.family, of.at_once).emulate((2, 1), densities);
-                large::moments::<T>(of.family, of.at_once).emulate(grid, moments);
+                double_precision::densities::<T>(of.family, of.at_once).emulate((2, 1), densities);
+                double_precision::moments::<T>(of.family, of.at_once).emulate(grid, moments);
             }
         }
     }

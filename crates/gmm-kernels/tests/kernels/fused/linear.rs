@@ -4,12 +4,13 @@ use std::ptr::null;
 
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
-use gmm_kernels::fused::warpgroups::linear::encode::{Encode, warpgroups_encode};
-use gmm_kernels::fused::warpgroups::linear::features::{Features, warpgroups_features};
-use gmm_kernels::fused::warpgroups::linear::logs::Logs;
-use gmm_kernels::fused::warpgroups::linear::sums::Sums;
-use gmm_kernels::fused::warpgroups::linear::{Linear, logs_len};
-use gmm_kernels::fused::{self, large, update};
+use gmm_kernels::em::chunked::double_precision;
+use gmm_kernels::em::wgmma::linear::encode::{Encode, warpgroups_encode};
+use gmm_kernels::em::wgmma::linear::features::{Features, warpgroups_features};
+use gmm_kernels::em::wgmma::linear::logs::Logs;
+use gmm_kernels::em::wgmma::linear::sums::Sums;
+use gmm_kernels::em::wgmma::linear::{Linear, logs_len};
+use gmm_kernels::em::{self, m_step};
 use gmm_kernels::layout::Kind;
 
 use super::harness::{How, Passes};
@@ -51,7 +52,7 @@ impl<T: Real> Passes<'_, T> {
         let arguments = Encode {
             state: state.pointer_mut(),
             iteration,
-            kind: update::number(self.kind),
+            kind: m_step::number(self.kind),
             k: self.k,
             d: self.d,
             steps: place.steps,
@@ -76,10 +77,10 @@ impl<T: Real> Passes<'_, T> {
     ) {
         assert!(self.row_weights.is_none(), "rows in heads have no weights");
         let of = self.warpgroups().expect("asked for");
-        let (d, chunk, derive, features) = (self.d, chunk as u64, fused::derived(self.kind), of.features());
+        let (d, chunk, derive, features) = (self.d, chunk as u64, em::derived(self.kind), of.features());
         let mut rows = Buffer::new(&vec![u32::MAX; of.feature_words(chunk) as usize]);
         let mut logs = poison::<f32>(logs_len(chunk));
-        let mut likelihoods = poison::<f64>(large::likelihoods(chunk));
+        let mut likelihoods = poison::<f64>(double_precision::likelihoods(chunk));
         for start in (0..self.n).step_by(chunk as usize) {
             let n = chunk.min(self.n - start);
             let x = self.rows().wrapping_add((start * u64::from(d)) as usize);

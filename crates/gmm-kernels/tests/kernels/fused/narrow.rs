@@ -1,7 +1,7 @@
 //! Passes over few columns.
 
-use gmm_kernels::fused::narrow::Cut;
-use gmm_kernels::fused::state::TROUBLE;
+use gmm_kernels::em::small_d::Cut;
+use gmm_kernels::em::state::TROUBLE;
 use gmm_kernels::layout::Kind;
 use gmm_model::CovarianceType;
 

@@ -1,6 +1,6 @@
 //! Passes by one kernel, every variant of it.
 
-use gmm_kernels::fused::Variant;
+use gmm_kernels::em::fused::Variant;
 use gmm_kernels::layout::Kind;
 use gmm_model::CovarianceType;
 

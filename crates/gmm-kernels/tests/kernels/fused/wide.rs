@@ -1,7 +1,7 @@
 //! M-steps whose matrices are in device memory.
 
-use gmm_kernels::fused::state::TROUBLE;
-use gmm_kernels::fused::update::{Matrices, WIDE_FROM};
+use gmm_kernels::em::m_step::{Matrices, WIDE_FROM};
+use gmm_kernels::em::state::TROUBLE;
 use gmm_kernels::layout::Kind;
 use gmm_model::{CovarianceType, Mixture};
 use ndarray::array;

@@ -4,12 +4,12 @@ use std::ptr::null;
 
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
-use gmm_kernels::fused::state::STATE_LEN;
-use gmm_kernels::lloyd::assign::{self, Assign};
-use gmm_kernels::lloyd::centres::{MoveCentres, SEEN, Settle, lloyd_move, lloyd_settle};
-use gmm_kernels::lloyd::end::{EndOfPass, MOST_NUMBERS, lloyd_end};
-use gmm_kernels::lloyd::sums::{HardSums, hard_sums};
-use gmm_kernels::lloyd::{Cut, Place, labels_len};
+use gmm_kernels::em::state::STATE_LEN;
+use gmm_kernels::seeding::lloyd::assign::{self, Assign};
+use gmm_kernels::seeding::lloyd::centres::{MoveCentres, SEEN, Settle, lloyd_move, lloyd_settle};
+use gmm_kernels::seeding::lloyd::end::{EndOfPass, MOST_NUMBERS, lloyd_end};
+use gmm_kernels::seeding::lloyd::sums::{HardSums, hard_sums};
+use gmm_kernels::seeding::lloyd::{Cut, Place, labels_len};
 use ndarray::Array2;
 
 use crate::harness::{poison, reduced, tiled};

@@ -4,8 +4,8 @@ mod harness;
 
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
-use gmm_kernels::fused::state::{DONE, FINISHED, TROUBLE};
-use gmm_kernels::lloyd::{Cut, NONE};
+use gmm_kernels::em::state::{DONE, FINISHED, TROUBLE};
+use gmm_kernels::seeding::lloyd::{Cut, NONE};
 use gmm_model::CovarianceType;
 use ndarray::{Array2, ArrayView1, array};
 

@@ -1,14 +1,15 @@
 //! Two kernels for each chunk of rows, densities and moments, whose products are of f64, of split fp16 or of fp16: one algorithm,
-//! three operands. See [`gmm_kernels::fused::large`] for f64, [`gmm_kernels::fused::halves`] for half precision.
+//! three operands. See [`gmm_kernels::em::chunked::double_precision`] for f64, [`gmm_kernels::em::chunked::half_precision`] for half precision.
 
 use gmm_kernels::device::WARP;
-use gmm_kernels::fused::halves::encode::{Encode, halves_encode};
-use gmm_kernels::fused::halves::scales::{Norms as HalfNorms, Scales, halves_norms, halves_scales};
-use gmm_kernels::fused::halves::{self, Halves};
-use gmm_kernels::fused::large::norms::{Norms, norms};
-use gmm_kernels::fused::large::{self, Large};
-use gmm_kernels::fused::place::Place;
-use gmm_kernels::fused::{self, update};
+use gmm_kernels::em::chunked::double_precision::norms::{Norms, norms};
+use gmm_kernels::em::chunked::double_precision::{self, Large};
+use gmm_kernels::em::chunked::half_precision::encode::{Encode, halves_encode};
+use gmm_kernels::em::chunked::half_precision::scales::{Norms as HalfNorms, Scales, halves_norms, halves_scales};
+use gmm_kernels::em::chunked::half_precision::{self, Halves};
+use gmm_kernels::em::features::derived;
+use gmm_kernels::em::layout::Place;
+use gmm_kernels::em::m_step;
 use gmm_kernels::layout::{Kind, tiled_len, tiles};
 use gmm_kernels::{Kernel, THREADS};
 
@@ -69,9 +70,12 @@ impl Chunked {
 
     fn of_f64<T: Number>(&self, shape: &Shape) -> Kernels {
         let of = self.large(shape);
-        let (densities, moments) = large::shared_bytes::<T>(of);
+        let (densities, moments) = double_precision::shared_bytes::<T>(of);
         Kernels {
-            names: [large::densities::<T>(of.family, of.at_once).name, large::moments::<T>(of.family, of.at_once).name],
+            names: [
+                double_precision::densities::<T>(of.family, of.at_once).name,
+                double_precision::moments::<T>(of.family, of.at_once).name,
+            ],
             shared: [densities, moments],
             // A warp leaves a partial sum of its own.
             waves: Waves { of_split: of.units(shape.d), each: THREADS / WARP, multiple: 1 },
@@ -139,7 +143,7 @@ impl EmPath for Chunked {
         let rows = grid.chunk.min(shape.n);
         let (of, kind, d) = (self.large(shape), shape.kernel_kind(), shape.d);
         let norms = if kind == Kind::Spherical { tiled_len(shape.n, 1) } else { 0 };
-        let likelihoods = large::likelihoods(rows);
+        let likelihoods = double_precision::likelihoods(rows);
         if !self.is_half() {
             let exponentials = of.exponentials(rows) * shape.number_bytes() / 8;
             return PathBuffers {
@@ -189,7 +193,7 @@ impl EmPath for Chunked {
         let a = Encode {
             state: pointer(&b.state),
             iteration,
-            kind: update::number(shape.kernel_kind()),
+            kind: m_step::number(shape.kernel_kind()),
             k: shape.k,
             d: shape.d,
             steps: halves.of.place.steps,
@@ -294,8 +298,8 @@ fn f64_chunk<T: Number>(
     let x = pointer(&rows.x.index(start as usize * d as usize..)).cast_const();
     let norms = (!own.norms.is_empty()).then(|| own.norms.index(start as usize..));
     let row_weights = rows.row_weights.map(|all| all.index(start as usize..));
-    let derive = fused::derived(shape.kernel_kind());
-    let densities = large::densities::Densities::<T> {
+    let derive = derived(shape.kernel_kind());
+    let densities = double_precision::densities::Densities::<T> {
         state: pointer(&b.state),
         iteration,
         x,
@@ -313,7 +317,7 @@ fn f64_chunk<T: Number>(
         factors: pointer(&own.factors),
         likelihoods: pointer(&own.likelihoods),
     };
-    let moments = large::moments::Moments::<T> {
+    let moments = double_precision::moments::Moments::<T> {
         state: pointer(&b.state),
         iteration,
         x,
@@ -332,7 +336,10 @@ fn f64_chunk<T: Number>(
         partials: pointer(&b.partials),
     };
     let warps = of.units(d) * splits;
-    let kernels = (large::densities::<T>(of.family, of.at_once), large::moments::<T>(of.family, of.at_once));
+    let kernels = (
+        double_precision::densities::<T>(of.family, of.at_once),
+        double_precision::moments::<T>(of.family, of.at_once),
+    );
     launch_both(launch, n, kernels, (densities, moments), warps.div_ceil(THREADS / WARP))
 }
 
@@ -347,14 +354,14 @@ fn half_precision_chunk(
     let (own, splits, kind, d) = (&b.own, launch.plan.grid.partials, shape.kernel_kind(), shape.d);
     let x = pointer(&rows.x.index(start as usize * d as usize..)).cast_const();
     let norms = first_norm(own, start);
-    let densities = halves::densities::Densities {
+    let densities = half_precision::densities::Densities {
         state: pointer(&b.state),
         iteration,
         x,
         norms,
         n,
         d,
-        derive: fused::derived(kind),
+        derive: derived(kind),
         steps: halves.steps(kind, d),
         groups: place.groups,
         scales: pointer(&own.scales).cast(),
@@ -365,14 +372,14 @@ fn half_precision_chunk(
         factors: pointer(&own.factors).cast(),
         likelihoods: pointer(&own.likelihoods),
     };
-    let moments = halves::moments::Moments {
+    let moments = half_precision::moments::Moments {
         state: pointer(&b.state),
         iteration,
         x,
         norms,
         n,
         d,
-        derive: fused::derived(kind),
+        derive: derived(kind),
         steps: place.steps,
         groups: place.groups,
         classes: place.classes,

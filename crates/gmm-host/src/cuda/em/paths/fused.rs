@@ -1,8 +1,9 @@
 //! One kernel a pass on f64 tensor cores, where a warp or a block holds all sums of the mixture in registers. See
-//! [`gmm_kernels::fused`].
+//! [`gmm_kernels::em`].
 
-use gmm_kernels::fused::place::Place;
-use gmm_kernels::fused::{self, Pass, Variant};
+use gmm_kernels::em::features::derived;
+use gmm_kernels::em::fused::{self, Pass, Variant};
+use gmm_kernels::em::layout::Place;
 
 use super::super::error_bounds::{self, ErrorBounds};
 use super::super::path::{EmPath, Grid, Launch, LoopRows, Operand, Reason, Request, SINCE_AMPERE};
@@ -36,7 +37,7 @@ impl Instance {
 
     fn typed<T: Number>(shape: &Shape, shared_bytes: u32) -> Option<Self> {
         let variant = Variant::of(shape.kernel_kind(), shape.k, shape.d)?.fitting::<T>(shared_bytes.into());
-        let (threads, shared) = fused::block::<T>(variant);
+        let (threads, shared) = fused::block_of::<T>(variant);
         Some(Self { variant, kernel: fused::kernel::<T>(variant).name, threads, shared })
     }
 
@@ -113,7 +114,7 @@ fn enqueue<T: Number>(launch: &Launch<'_>, iteration: u32, rows: &Chunk<T>) -> R
         row_weights: or_null(rows.row_weights.as_ref()),
         n: rows.n,
         d: shape.d,
-        derive: fused::derived(shape.kernel_kind()),
+        derive: derived(shape.kernel_kind()),
         coefficients: pointer(&b.coefficients),
         constants: pointer(&b.constants),
         partials: pointer(&b.partials),

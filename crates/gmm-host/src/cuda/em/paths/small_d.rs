@@ -1,9 +1,9 @@
 //! One kernel a pass for `f32` rows of few columns with full covariances: each warp of a block has components of its own, and
-//! densities are of differences from the means, in `f32`. See [`gmm_kernels::fused::narrow`].
+//! densities are of differences from the means, in `f32`. See [`gmm_kernels::em::small_d`].
 
 use gmm_kernels::device::WARP;
-use gmm_kernels::fused::narrow::{self, Cut, Narrow};
-use gmm_kernels::fused::place::Place;
+use gmm_kernels::em::layout::Place;
+use gmm_kernels::em::small_d::{self, Cut, Narrow};
 use gmm_kernels::layout::Kind;
 
 use super::super::error_bounds::{ErrorBounds, OF_DIFFERENCES};
@@ -38,8 +38,8 @@ impl EmPath for SmallD {
 
     fn supports(&self, request: &Request<'_>) -> Result<(), Reason> {
         let cut = cut(&request.shape).ok_or(Reason::Only(FEW_COLUMNS))?;
-        request.needs(narrow::kernel(cut).name, SINCE_AMPERE)?;
-        request.fits(narrow::shared_bytes(cut))
+        request.needs(small_d::kernel(cut).name, SINCE_AMPERE)?;
+        request.fits(small_d::shared_bytes(cut))
     }
 
     fn describe(&self, shape: &Shape) -> String {
@@ -48,7 +48,7 @@ impl EmPath for SmallD {
     }
 
     fn layout(&self, shape: &Shape) -> Place {
-        narrow::place(shape.k)
+        small_d::place(shape.k)
     }
 
     fn takes_roots(&self, _: Kind) -> bool {
@@ -57,7 +57,7 @@ impl EmPath for SmallD {
 
     fn grid(&self, shape: &Shape, gpu: &Gpu, _: &Forced) -> Result<Grid, Error> {
         let cut = supported(shape);
-        let each = gpu.occupancy(narrow::kernel(cut).name, cut.warps * WARP, narrow::shared_bytes(cut))?;
+        let each = gpu.occupancy(small_d::kernel(cut).name, cut.warps * WARP, small_d::shared_bytes(cut))?;
         let parts = shape.n.div_ceil(cut.rows_of_block());
         let blocks = u64::from(each * gpu.limits.multiprocessors).min(parts) as u32;
         Ok(Grid { chunk: shape.n, blocks, partials: blocks })
@@ -86,6 +86,6 @@ impl EmPath for SmallD {
             partials: pointer(&b.partials),
         };
         // SAFETY: the loop's own buffers, as long as `LoopBuffers` states, and rows that `Loop` checked.
-        unsafe { launch.launcher.launch(narrow::kernel(cut), (launch.plan.grid.blocks, 1), pass) }
+        unsafe { launch.launcher.launch(small_d::kernel(cut), (launch.plan.grid.blocks, 1), pass) }
     }
 }

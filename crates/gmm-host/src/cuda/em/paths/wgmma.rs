@@ -1,18 +1,20 @@
 //! Products by Hopper's warpgroups, of split fp16 or of fp16: two or three kernels for each chunk of rows. See
-//! [`gmm_kernels::fused::warpgroups`].
+//! [`gmm_kernels::em::wgmma`].
 
-use gmm_kernels::fused::place::Place;
-use gmm_kernels::fused::warpgroups::Warpgroups;
-use gmm_kernels::fused::warpgroups::full::joint::Joint;
-use gmm_kernels::fused::warpgroups::full::moments::Moments;
-use gmm_kernels::fused::warpgroups::full::normalise::Normalise;
-use gmm_kernels::fused::warpgroups::full::{self, Full};
-use gmm_kernels::fused::warpgroups::linear::encode::{Encode, warpgroups_encode};
-use gmm_kernels::fused::warpgroups::linear::features::{Features, warpgroups_features};
-use gmm_kernels::fused::warpgroups::linear::logs::Logs;
-use gmm_kernels::fused::warpgroups::linear::sums::Sums;
-use gmm_kernels::fused::warpgroups::linear::{self, Linear};
-use gmm_kernels::fused::{self, large, update};
+use gmm_kernels::em::chunked::double_precision;
+use gmm_kernels::em::features::derived;
+use gmm_kernels::em::layout::Place;
+use gmm_kernels::em::m_step;
+use gmm_kernels::em::wgmma::Warpgroups;
+use gmm_kernels::em::wgmma::full::joint::Joint;
+use gmm_kernels::em::wgmma::full::moments::Moments;
+use gmm_kernels::em::wgmma::full::normalise::Normalise;
+use gmm_kernels::em::wgmma::full::{self, Full};
+use gmm_kernels::em::wgmma::linear::encode::{Encode, warpgroups_encode};
+use gmm_kernels::em::wgmma::linear::features::{Features, warpgroups_features};
+use gmm_kernels::em::wgmma::linear::logs::Logs;
+use gmm_kernels::em::wgmma::linear::sums::Sums;
+use gmm_kernels::em::wgmma::linear::{self, Linear};
 use gmm_kernels::layout::{Kind, tiled_len};
 
 use super::super::error_bounds::{self, ErrorBounds};
@@ -125,7 +127,7 @@ impl EmPath for Wgmma {
             norms: norms.div_ceil(2),
             exponentials: of.rows(rows).div_ceil(2),
             factors: of.normalisers(rows).div_ceil(2),
-            likelihoods: large::likelihoods(rows),
+            likelihoods: double_precision::likelihoods(rows),
             joint: joint.div_ceil(2),
             responsibilities: responsibilities.div_ceil(2),
         }
@@ -153,7 +155,7 @@ impl EmPath for Wgmma {
                 let a = Encode {
                     state,
                     iteration,
-                    kind: update::number(shape.kernel_kind()),
+                    kind: m_step::number(shape.kernel_kind()),
                     k,
                     d,
                     steps: of.place.steps,
@@ -206,7 +208,7 @@ fn features(launch: &Launch<'_>, of: Linear, rows: &Chunk<f32>, (start, n): (u64
         norms: first_norm(own, start),
         n,
         d: shape.d,
-        derive: fused::derived(shape.kernel_kind()),
+        derive: derived(shape.kernel_kind()),
         features: of.features(),
         scales: pointer(&own.scales).cast(),
         out: pointer(&own.exponentials).cast(),
@@ -245,7 +247,7 @@ fn linear_chunk(
         iteration,
         n,
         d: shape.d,
-        derive: fused::derived(shape.kernel_kind()),
+        derive: derived(shape.kernel_kind()),
         features: of.features(),
         groups: of.place.groups,
         scales: pointer(&own.scales).cast(),

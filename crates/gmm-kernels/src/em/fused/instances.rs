@@ -1,0 +1,232 @@
+//! The kernels that make a whole pass, and which of them takes a shape.
+
+use super::{block, warp};
+use crate::em::features::Family;
+use crate::em::features::{Full, FullAndOne, Linear, Squares};
+use crate::em::layout::Place;
+use crate::layout::Kind;
+
+/// A kernel of this module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Variant {
+    /// What its features are made of.
+    pub family: Family,
+    /// Columns of a class, or groups of sixteen columns.
+    pub size: u32,
+    /// Groups of eight components.
+    pub groups: u32,
+    /// Warps of a block.
+    pub warps: u32,
+}
+
+/// Declares a kernel per line, by size and groups of each family: `function, entry point of f32, of f64: features, their steps,
+/// groups of components, pass, warps of a block, and tiles of each warp's share where a block's warps share the sums`.
+macro_rules! variants {
+    ({ $($pass_of_rows:tt)* }
+     $($entry:ident, $f32:ident, $f64:ident:
+       $family:ident<$size:literal>, $steps:literal steps, $groups:literal groups,
+       $pass:ident, $warps:literal warps $(of $tiles:literal tiles)?;)+) => {
+        kernels! {
+            $($pass_of_rows)*
+            $(
+                #[doc = concat!("Features [`", stringify!($family), "`]`<", $size, ">`, up to 8·", $groups, " components.")]
+                $entry => $f32, $f64,
+                    $pass::body::<T, $family<$size>, $steps, $groups $(, $tiles, $warps)?>,
+                    $pass::shared_bytes::<T, $family<$size>, $steps, $groups $(, $tiles, $warps)?>,
+                    super::threads::<T, $warps>;
+            )+
+        }
+
+        impl Variant {
+            /// All there are.
+            pub const ALL: &[Self] =
+                &[$(Self { family: Family::$family, size: $size, groups: $groups, warps: $warps },)+];
+        }
+
+        /// The kernel of a variant.
+        ///
+        /// # Panics
+        /// Where there is no such variant; [`Variant::of`] and [`Variant::ALL`] give those that there are.
+        #[cfg(not(target_arch = "nvptx64"))]
+        pub fn kernel<T: crate::Real>(variant: Variant) -> crate::Kernel<Pass<T>> {
+            match (variant.family, variant.size, variant.groups, variant.warps) {
+                $((Family::$family, $size, $groups, $warps) => $entry::<T>(),)+
+                _ => panic!("{variant:?} is not there"),
+            }
+        }
+    };
+}
+
+variants! {
+    {
+        /// One pass over a chunk of rows; any grid in `x`.
+        Pass<T> {
+            /// State of the loop, or null.
+            state: *const u32,
+            /// The iteration that this begins, from 1.
+            iteration: u32,
+            /// `(n, d)` tiled: rows less the shift. Read while the grid before this one may still run.
+            x: *const T,
+            /// `(n,)`, or null where every row weighs 1.
+            row_weights: *const f64,
+            /// Rows of the chunk.
+            n: u64,
+            /// Dimensions, at most the family's entries less what is derived.
+            d: u32,
+            /// One of [`derive`](fused::derive).
+            derive: u32,
+            /// [`Place::coefficients`]: of the log joint densities.
+            coefficients: *const f64,
+            /// `(8*groups,)`: constants of the log joint densities; −∞ past the last component.
+            constants: *const f64,
+            /// `(blocks, Place::sums)`, written.
+            partials: *mut f64,
+        }
+    }
+    full_1_1, pass_full_1_1_f32, pass_full_1_1_f64: Full<1>, 1 steps, 1 groups, warp, 4 warps;
+    full_1_2, pass_full_1_2_f32, pass_full_1_2_f64: Full<1>, 1 steps, 2 groups, warp, 4 warps;
+    full_1_4, pass_full_1_4_f32, pass_full_1_4_f64: Full<1>, 1 steps, 4 groups, warp, 4 warps;
+    full_1_8, pass_full_1_8_f32, pass_full_1_8_f64: Full<1>, 1 steps, 8 groups, warp, 4 warps;
+    full_1_13, pass_full_1_13_f32, pass_full_1_13_f64: Full<1>, 1 steps, 13 groups, warp, 4 warps;
+    full_2_1, pass_full_2_1_f32, pass_full_2_1_f64: Full<2>, 3 steps, 1 groups, warp, 4 warps;
+    full_2_2, pass_full_2_2_f32, pass_full_2_2_f64: Full<2>, 3 steps, 2 groups, warp, 4 warps;
+    full_2_4, pass_full_2_4_f32, pass_full_2_4_f64: Full<2>, 3 steps, 4 groups, warp, 4 warps;
+    full_3_1, pass_full_3_1_f32, pass_full_3_1_f64: Full<3>, 6 steps, 1 groups, warp, 4 warps;
+    full_3_2, pass_full_3_2_f32, pass_full_3_2_f64: Full<3>, 6 steps, 2 groups, warp, 4 warps;
+    full_4_1, pass_full_4_1_f32, pass_full_4_1_f64: Full<4>, 10 steps, 1 groups, warp, 4 warps;
+    full_4_2, pass_full_4_2_f32, pass_full_4_2_f64: Full<4>, 10 steps, 2 groups, block, 4 warps of 5 tiles;
+    full_4_3, pass_full_4_3_f32, pass_full_4_3_f64: Full<4>, 10 steps, 3 groups, block, 4 warps of 8 tiles;
+    full_4_4, pass_full_4_4_f32, pass_full_4_4_f64: Full<4>, 10 steps, 4 groups, block, 4 warps of 10 tiles;
+    full_4_6, pass_full_4_6_f32, pass_full_4_6_f64: Full<4>, 10 steps, 6 groups, block, 4 warps of 15 tiles;
+    full_4_8, pass_full_4_8_f32, pass_full_4_8_f64: Full<4>, 10 steps, 8 groups, block, 8 warps of 10 tiles;
+    full_4_10, pass_full_4_10_f32, pass_full_4_10_f64: Full<4>, 10 steps, 10 groups, block, 8 warps of 13 tiles;
+    full_5_1, pass_full_5_1_f32, pass_full_5_1_f64: Full<5>, 15 steps, 1 groups, block, 4 warps of 4 tiles;
+    full_5_2, pass_full_5_2_f32, pass_full_5_2_f64: Full<5>, 15 steps, 2 groups, block, 4 warps of 8 tiles;
+    full_5_4, pass_full_5_4_f32, pass_full_5_4_f64: Full<5>, 15 steps, 4 groups, block, 4 warps of 15 tiles;
+    full_6_1, pass_full_6_1_f32, pass_full_6_1_f64: Full<6>, 21 steps, 1 groups, block, 4 warps of 6 tiles;
+    full_6_2, pass_full_6_2_f32, pass_full_6_2_f64: Full<6>, 21 steps, 2 groups, block, 4 warps of 11 tiles;
+    full_6_4, pass_full_6_4_f32, pass_full_6_4_f64: Full<6>, 21 steps, 4 groups, block, 8 warps of 11 tiles;
+    full_7_1, pass_full_7_1_f32, pass_full_7_1_f64: Full<7>, 28 steps, 1 groups, block, 4 warps of 7 tiles;
+    full_7_2, pass_full_7_2_f32, pass_full_7_2_f64: Full<7>, 28 steps, 2 groups, block, 4 warps of 14 tiles;
+    full_7_4, pass_full_7_4_f32, pass_full_7_4_f64: Full<7>, 28 steps, 4 groups, block, 8 warps of 14 tiles;
+    full_8_1, pass_full_8_1_f32, pass_full_8_1_f64: Full<8>, 36 steps, 1 groups, block, 4 warps of 9 tiles;
+    full_8_2, pass_full_8_2_f32, pass_full_8_2_f64: Full<8>, 36 steps, 2 groups, block, 4 warps of 18 tiles;
+    full_8_2_wide, pass_full_8_2_wide_f32, pass_full_8_2_wide_f64: Full<8>, 36 steps, 2 groups, block, 8 warps of 9 tiles;
+    full_8_4, pass_full_8_4_f32, pass_full_8_4_f64: Full<8>, 36 steps, 4 groups, block, 8 warps of 18 tiles;
+    full_9_1, pass_full_9_1_f32, pass_full_9_1_f64: Full<9>, 45 steps, 1 groups, block, 4 warps of 12 tiles;
+    full_9_2, pass_full_9_2_f32, pass_full_9_2_f64: Full<9>, 45 steps, 2 groups, block, 8 warps of 12 tiles;
+    full_10_1, pass_full_10_1_f32, pass_full_10_1_f64: Full<10>, 55 steps, 1 groups, block, 4 warps of 14 tiles;
+    full_10_2, pass_full_10_2_f32, pass_full_10_2_f64: Full<10>, 55 steps, 2 groups, block, 8 warps of 14 tiles;
+    full_and_one_1_1, pass_full_and_one_1_1_f32, pass_full_and_one_1_1_f64: FullAndOne<1>, 2 steps, 1 groups, warp, 4 warps;
+    full_and_one_1_2, pass_full_and_one_1_2_f32, pass_full_and_one_1_2_f64: FullAndOne<1>, 2 steps, 2 groups, warp, 4 warps;
+    full_and_one_1_4, pass_full_and_one_1_4_f32, pass_full_and_one_1_4_f64: FullAndOne<1>, 2 steps, 4 groups, warp, 4 warps;
+    full_and_one_2_1, pass_full_and_one_2_1_f32, pass_full_and_one_2_1_f64: FullAndOne<2>, 4 steps, 1 groups, warp, 4 warps;
+    full_and_one_2_2, pass_full_and_one_2_2_f32, pass_full_and_one_2_2_f64: FullAndOne<2>, 4 steps, 2 groups, warp, 4 warps;
+    full_and_one_3_1, pass_full_and_one_3_1_f32, pass_full_and_one_3_1_f64: FullAndOne<3>, 7 steps, 1 groups, warp, 4 warps;
+    full_and_one_3_2, pass_full_and_one_3_2_f32, pass_full_and_one_3_2_f64: FullAndOne<3>, 7 steps, 2 groups, warp, 4 warps;
+    linear_1_1, pass_linear_1_1_f32, pass_linear_1_1_f64: Linear<1>, 1 steps, 1 groups, warp, 4 warps;
+    linear_1_2, pass_linear_1_2_f32, pass_linear_1_2_f64: Linear<1>, 1 steps, 2 groups, warp, 4 warps;
+    linear_1_4, pass_linear_1_4_f32, pass_linear_1_4_f64: Linear<1>, 1 steps, 4 groups, warp, 4 warps;
+    linear_1_8, pass_linear_1_8_f32, pass_linear_1_8_f64: Linear<1>, 1 steps, 8 groups, warp, 4 warps;
+    linear_1_13, pass_linear_1_13_f32, pass_linear_1_13_f64: Linear<1>, 1 steps, 13 groups, warp, 4 warps;
+    linear_2_1, pass_linear_2_1_f32, pass_linear_2_1_f64: Linear<2>, 2 steps, 1 groups, warp, 4 warps;
+    linear_2_2, pass_linear_2_2_f32, pass_linear_2_2_f64: Linear<2>, 2 steps, 2 groups, warp, 4 warps;
+    linear_2_4, pass_linear_2_4_f32, pass_linear_2_4_f64: Linear<2>, 2 steps, 4 groups, block, 4 warps of 2 tiles;
+    linear_2_8, pass_linear_2_8_f32, pass_linear_2_8_f64: Linear<2>, 2 steps, 8 groups, block, 4 warps of 4 tiles;
+    linear_3_2, pass_linear_3_2_f32, pass_linear_3_2_f64: Linear<3>, 3 steps, 2 groups, block, 4 warps of 2 tiles;
+    linear_3_4, pass_linear_3_4_f32, pass_linear_3_4_f64: Linear<3>, 3 steps, 4 groups, block, 4 warps of 3 tiles;
+    linear_4_2, pass_linear_4_2_f32, pass_linear_4_2_f64: Linear<4>, 4 steps, 2 groups, block, 4 warps of 2 tiles;
+    linear_4_4, pass_linear_4_4_f32, pass_linear_4_4_f64: Linear<4>, 4 steps, 4 groups, block, 4 warps of 4 tiles;
+    linear_5_2, pass_linear_5_2_f32, pass_linear_5_2_f64: Linear<5>, 5 steps, 2 groups, block, 4 warps of 3 tiles;
+    linear_6_2, pass_linear_6_2_f32, pass_linear_6_2_f64: Linear<6>, 6 steps, 2 groups, block, 4 warps of 3 tiles;
+    squares_1_1, pass_squares_1_1_f32, pass_squares_1_1_f64: Squares<1>, 2 steps, 1 groups, warp, 4 warps;
+    squares_1_2, pass_squares_1_2_f32, pass_squares_1_2_f64: Squares<1>, 2 steps, 2 groups, warp, 4 warps;
+    squares_1_4, pass_squares_1_4_f32, pass_squares_1_4_f64: Squares<1>, 2 steps, 4 groups, warp, 4 warps;
+    squares_1_6, pass_squares_1_6_f32, pass_squares_1_6_f64: Squares<1>, 2 steps, 6 groups, block, 4 warps of 3 tiles;
+    squares_1_8, pass_squares_1_8_f32, pass_squares_1_8_f64: Squares<1>, 2 steps, 8 groups, block, 4 warps of 4 tiles;
+    squares_1_10, pass_squares_1_10_f32, pass_squares_1_10_f64: Squares<1>, 2 steps, 10 groups, block, 4 warps of 5 tiles;
+    squares_2_1, pass_squares_2_1_f32, pass_squares_2_1_f64: Squares<2>, 4 steps, 1 groups, warp, 4 warps;
+    squares_2_2, pass_squares_2_2_f32, pass_squares_2_2_f64: Squares<2>, 4 steps, 2 groups, warp, 4 warps;
+    squares_2_4, pass_squares_2_4_f32, pass_squares_2_4_f64: Squares<2>, 4 steps, 4 groups, warp, 4 warps;
+    squares_2_8, pass_squares_2_8_f32, pass_squares_2_8_f64: Squares<2>, 4 steps, 8 groups, block, 4 warps of 8 tiles;
+    squares_3_2, pass_squares_3_2_f32, pass_squares_3_2_f64: Squares<3>, 6 steps, 2 groups, block, 4 warps of 3 tiles;
+    squares_4_2, pass_squares_4_2_f32, pass_squares_4_2_f64: Squares<4>, 8 steps, 2 groups, block, 4 warps of 4 tiles;
+    squares_4_4, pass_squares_4_4_f32, pass_squares_4_4_f64: Squares<4>, 8 steps, 4 groups, block, 4 warps of 8 tiles;
+    squares_5_2, pass_squares_5_2_f32, pass_squares_5_2_f64: Squares<5>, 10 steps, 2 groups, block, 4 warps of 5 tiles;
+    squares_6_2, pass_squares_6_2_f32, pass_squares_6_2_f64: Squares<6>, 12 steps, 2 groups, block, 4 warps of 6 tiles;
+}
+
+impl Variant {
+    /// The smallest that takes a shape, if one does: of those alike the one with most warps.
+    pub fn of(kind: Kind, k: u32, d: u32) -> Option<Self> {
+        let of = |family: Family, size: u32| {
+            // A size more at most: what would be of no use is little then, but not where there are many components.
+            const MANY: u32 = 8;
+            let takes = |v: &Self| {
+                let larger = v.size == size + 1 && (family != Family::Full || v.groups < MANY);
+                v.family == family && (v.size == size || larger) && 8 * v.groups >= k
+            };
+            let first = Self::ALL.iter().copied().find(takes)?;
+            first.those_alike().max_by_key(|v| v.warps)
+        };
+        match kind {
+            Kind::Full if d % 4 == 1 && d > 1 => {
+                of(Family::FullAndOne, d / 4).filter(|v| v.size == d / 4).or_else(|| of(Family::Full, d.div_ceil(4)))
+            }
+            Kind::Full => of(Family::Full, d.div_ceil(4)),
+            Kind::Tied => of(Family::Linear, d.div_ceil(16)),
+            Kind::Diag => of(Family::Squares, d.div_ceil(16)),
+            Kind::Spherical => of(Family::Linear, (d + 1).div_ceil(16)),
+        }
+    }
+
+    /// Those that differ from it in the warps of a block at most, itself among them.
+    fn those_alike(self) -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(move |of| self.is_like(*of))
+    }
+
+    /// Whether they differ in the warps of a block at most.
+    pub fn is_like(self, other: Self) -> bool {
+        self == Self { warps: self.warps, ..other }
+    }
+
+    /// Of those alike the one with most warps where a block has no more than `room` bytes of shared memory; where none has so
+    /// few, that with fewest warps.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub fn fitting<T: crate::Real>(self, room: u64) -> Self {
+        let fits = |of: &Self| block_of::<T>(*of).1 <= room;
+        let most = self.those_alike().filter(fits).max_by_key(|v| v.warps);
+        most.or_else(|| self.those_alike().min_by_key(|v| v.warps)).expect("itself at least")
+    }
+
+    /// Where its features lie.
+    pub const fn place(self) -> Place {
+        match self.family {
+            Family::Full => Place::full(self.size, self.groups),
+            Family::FullAndOne => Place::full_and_one(self.size, self.groups),
+            Family::Linear => Place::linear(self.size, self.groups),
+            Family::Squares => Place::linear(2 * self.size, self.groups),
+        }
+    }
+}
+
+/// Threads and shared memory, in bytes, of a variant's blocks.
+#[cfg(not(target_arch = "nvptx64"))]
+pub fn block_of<T: crate::Real>(variant: Variant) -> (u32, u64) {
+    use core::ptr::{null, null_mut};
+    // They depend on the variant alone.
+    let any = Pass {
+        state: null(),
+        iteration: 0,
+        x: null(),
+        row_weights: null(),
+        n: 0,
+        d: 0,
+        derive: 0,
+        coefficients: null(),
+        constants: null(),
+        partials: null_mut(),
+    };
+    let kernel = kernel::<T>(variant);
+    ((kernel.threads)(&any), (kernel.shared_bytes)(&any))
+}

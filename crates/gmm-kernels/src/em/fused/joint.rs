@@ -1,0 +1,165 @@
+//! From a warp's sixteen rows to their responsibilities: what the passes have in common.
+
+use crate::Real;
+use crate::device::{self, Shared, mma};
+use crate::em::approx_max::{key, least_of_quads};
+use crate::em::features::{Features, GROUP, each};
+use crate::em::fused::parts::{coefficient, constant};
+use crate::em::lanes::{quad, row_weight};
+use crate::math::reciprocal;
+
+/// Distance of a row's responsibilities from those of the row before: 4 more than the components, against bank
+/// conflicts along both.
+pub(crate) const fn row_stride(groups: u32) -> u32 {
+    8 * groups + 4
+}
+
+/// Weights of a lane's two rows of the `group`th sixteen.
+///
+/// # Safety
+/// The weights are `(n,)` or null.
+#[inline(always)]
+pub(crate) unsafe fn weights_of_lane(row_weights: *const f64, n: u64, group: u32, lane: u32) -> [f64; 2] {
+    let inside = lane / 4;
+    if row_weights.is_null() {
+        let left = n - group as u64 * GROUP as u64;
+        let left = if left < GROUP as u64 { left as u32 } else { GROUP };
+        return [0, 8].map(|half| if inside + half < left { 1.0 } else { 0.0 });
+    }
+    let row = group as u64 * GROUP as u64 + inside as u64;
+    // SAFETY: the caller's promise.
+    [0, 8].map(|half| unsafe { row_weight(row_weights, n, row + half) })
+}
+
+/// Log joint densities of the rows whose columns are at `x`, as the tensor cores leave them. Features are formed with few
+/// registers where those are `scarce`.
+#[inline(always)]
+pub(crate) fn joint<F: Features, const NT: usize>(
+    x: Shared<f64>,
+    coefficients: Shared<f64>,
+    constants: Shared<f64>,
+    lane: u32,
+    scarce: bool,
+) -> [[f64; 4]; NT] {
+    some_joint::<F, NT, NT>(x, coefficients, constants, lane, 0, scarce)
+}
+
+/// Those of `SOME` groups of components from group `from` on.
+#[inline(always)]
+fn some_joint<F: Features, const NT: usize, const SOME: usize>(
+    x: Shared<f64>,
+    coefficients: Shared<f64>,
+    constants: Shared<f64>,
+    lane: u32,
+    from: u32,
+    scarce: bool,
+) -> [[f64; 4]; SOME] {
+    let (coefficients, constants) = (coefficients.skip(128 * from), constants.skip(8 * from));
+    let mut joint = [[0.0; 4]; SOME];
+    each(SOME, |nt| joint[nt] = constant(constants, nt, lane));
+    F::across(x, lane, scarce, |step, features| {
+        each(SOME, |nt| {
+            mma::f64_16x8x16(&mut joint[nt], features, coefficient(coefficients, step * NT + nt, lane));
+        });
+    });
+    joint
+}
+
+/// What [`respond`] does for [`joint`], with `SOME` groups of components in registers at a time, a part of all without rest:
+/// features are formed anew for each, and densities wait where responsibilities will be.
+#[inline(always)]
+pub(crate) fn respond_in_parts<T: Real, F: Features, const NT: usize, const SOME: usize>(
+    x: Shared<f64>,
+    coefficients: Shared<f64>,
+    constants: Shared<f64>,
+    weights: impl FnOnce() -> [f64; 2],
+    r: Shared<f64>,
+    lane: u32,
+    scarce: bool,
+) -> [[f64; 3]; 2] {
+    let at = |nt: u32, half: usize| (lane / 4 + 8 * half as u32) * row_stride(NT as u32) + 8 * nt + lane % 4;
+    let mut tops = [i32::MIN; 2];
+    // Loops that stay loops, here and below, so that no register holds what comes later.
+    let (mut from, groups) = (0, device::unknown(NT as u32));
+    while from < groups {
+        let joint = some_joint::<F, NT, SOME>(x, coefficients, constants, lane, from, scarce);
+        each(2, |half| {
+            each(SOME, |nt| {
+                let two = [joint[nt][2 * half], joint[nt][2 * half + 1]];
+                tops[half] = tops[half].max(key(two[0])).max(key(two[1]));
+                let at = at(from + nt as u32, half);
+                r.store(at, two[0]);
+                r.store(at + 4, two[1]);
+            });
+        });
+        from += SOME as u32;
+    }
+    let tops = least_of_quads(tops);
+    // Each lane reads what it wrote itself.
+    let mut sums = [0.0; 2];
+    let mut nt = 0;
+    while nt < groups {
+        each(2, |half| {
+            each(2, |odd| {
+                let at = at(nt, half) + 4 * odd as u32;
+                let e = T::from_f64(r.load(at) - tops[half]).exp_below().to_f64();
+                // In f64 whatever the exponentials are, as in `respond`.
+                sums[half] += e;
+                r.store(at, e);
+            });
+        });
+        nt += 1;
+    }
+    let sums = sums.map(|sum| quad(sum, core::ops::Add::add));
+    let weights = weights();
+    let shares = [0, 1].map(|half| weights[half] * reciprocal(sums[half]));
+    let mut nt = 0;
+    while nt < groups {
+        each(2, |half| {
+            each(2, |odd| {
+                let at = at(nt, half) + 4 * odd as u32;
+                r.store(at, r.load(at) * shares[half]);
+            });
+        });
+        nt += 1;
+    }
+    [0, 1].map(|half| [weights[half], tops[half], sums[half]])
+}
+
+/// Responsibilities into `r`, [`row_stride`] apart; and of each of this lane's two rows: weight, a number near the largest
+/// joint density, sum of all in terms of that.
+#[inline(always)]
+pub(crate) fn respond<T: Real, const NT: usize>(
+    joint: &[[f64; 4]; NT],
+    weights: [f64; 2],
+    r: Shared<f64>,
+    lane: u32,
+) -> [[f64; 3]; 2] {
+    let of = |half: usize, nt: usize, i: usize| joint[nt][2 * half + i];
+    let mut tops = [i32::MIN; 2];
+    each(2, |half| each(NT, |nt| each(2, |i| tops[half] = tops[half].max(key(of(half, nt, i))))));
+    let tops = least_of_quads(tops);
+    let mut densities = [[0.0; 3]; 2];
+    each(2, |half| {
+        let (weight, top) = (weights[half], tops[half]);
+        let mut e = [[T::ZERO; 2]; NT];
+        // In f64 whatever the exponentials are: responsibilities that do not add up to the weight would be a covariance's
+        // error times the mean's square.
+        let mut sum = 0.0;
+        each(NT, |nt| {
+            each(2, |i| e[nt][i] = T::from_f64(of(half, nt, i) - top).exp_below());
+            let two = e[nt][0].to_f64() + e[nt][1].to_f64();
+            sum = if nt == 0 { two } else { sum + two };
+        });
+        let sum = quad(sum, core::ops::Add::add);
+        // Not a number where a density is: it shows in the sums, and the pass is made another way.
+        let share = weight * reciprocal(sum);
+        densities[half] = [weight, top, sum];
+        let at = (lane / 4 + 8 * half as u32) * row_stride(NT as u32) + lane % 4;
+        each(NT, |nt| {
+            r.store(at + 8 * nt as u32, e[nt][0].to_f64() * share);
+            r.store(at + 8 * nt as u32 + 4, e[nt][1].to_f64() * share);
+        });
+    });
+    densities
+}

@@ -1,0 +1,68 @@
+//! EM: the kernels of one iteration, by path.
+//!
+//! ```text
+//! x       n rows of d columns less the shift, in tiles of 128 rows       layout of rows: crate::layout
+//! theta   k components: weights, means, covariances about the shift
+//!
+//! before the first iteration
+//!     operands <- encode(theta)                    what a path multiplies features by: m_step/expand, or the path's own encode
+//!
+//! iteration
+//!     for each group of rows                                        the path's kernels; below, one after another
+//!         features <- (x_i), (x_i x_j)                              generated in registers: features, layout
+//!         for each component c
+//!             log p(x, c) <- features . operands_c + constant_c     densities: products on tensor cores
+//!         top    <- max_c log p(x, c)                               approx_max: near the largest is enough
+//!         sum    <- sum_c exp(log p(x, c) - top)
+//!         r_c    <- exp(log p(x, c) - top) / sum                    responsibilities, times the row's weight
+//!         loglik <- loglik + weight (top + ln sum)                  likelihood
+//!         sums_c <- sums_c + r_c features                           moments: products on tensor cores
+//!     sums <- sum over blocks or splits, in order                   crate::reduce
+//!     for each component c                                          m_step: one block each
+//!         N, m, S <- sums_c                                         maximise
+//!         if a term is too large or too little is left of S         TROUBLE: another path goes on
+//!         theta_c  <- N / n, m / N, S / N - m m' + reg
+//!         L        <- cholesky(Sigma_c)                             in shared memory, or blocked_cholesky
+//!         operands <- encode(theta_c)
+//!     if |loglik - before| < tol                                    convergence: DONE, and later launches return at once
+//!
+//! the host polls state now and then
+//! ```
+//!
+//! | path | what it needs | precision | when it is best |
+//! |---|---|---|---|
+//! | [`simple`] | any device; the host makes the M-step | differences from the means, in the rows' precision | before Ampere; where the others lose precision |
+//! | [`small_d`] | f32 rows, full, up to 3 columns | differences from the means, in f32 | always, where it runs |
+//! | [`fused`] | sums that fit into registers | f64 | few columns and components |
+//! | [`chunked::double_precision`] | Ampere | f64 | many columns or components of f64 rows |
+//! | [`chunked::half_precision`] | f32 rows without weights | split fp16, 22 bits; or fp16, 11 bits | many columns or components of f32 rows |
+//! | [`wgmma`] | Hopper, f32 rows without weights | the same | more of both |
+//!
+//! Everything between the rows and the new parameters is `f64` in [`fused`] and [`chunked::double_precision`], but for the
+//! exponential, which is in the rows' precision: on tensor cores that costs what `f32` costs elsewhere.
+
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub(crate) mod approx_max;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub mod chunked;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub mod features;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub mod fused;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub(crate) mod lanes;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub mod layout;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub(crate) mod likelihood;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub mod m_step;
+pub mod simple;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub mod small_d;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub(crate) mod staging;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub mod state;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
+pub mod wgmma;

@@ -1,0 +1,205 @@
+//! The end of a pass by one block, where centres are few: three launches would take longer to begin than to run.
+
+use crate::device::{self, Shared, WARP, block_sums_of, thread, warp};
+use crate::each::each;
+use crate::em::state::stopped;
+use crate::seeding::lloyd::Place;
+use crate::seeding::lloyd::centres::{Report, report};
+
+kernels! {
+    /// One block of 512 threads.
+    EndOfPass {
+        /// State of the loop, `STATE_LEN` numbers, written: done where the centres rest, in trouble where one has no rows
+        /// or a sum is not finite.
+        state: *mut u32,
+        /// The iteration that this ends, from 1.
+        iteration: u32,
+        /// Centres.
+        k: u32,
+        /// Dimensions.
+        d: u32,
+        /// [`Place::at_once`].
+        at_once: u32,
+        /// [`Place::groups`].
+        groups: u32,
+        /// [`Place::steps`].
+        steps: u32,
+        /// Rest is where the squares of the moves sum to this at most.
+        rest: f64,
+        /// `(splits, len)`: partial results, each as [`Cut::len`](crate::seeding::lloyd::Cut::len) says.
+        partials: *const f64,
+        /// How many.
+        splits: u32,
+        /// Numbers of each, at most [`MOST_NUMBERS`].
+        len: u32,
+        /// How many of these, the last ones, are parts of the inertia.
+        parts: u32,
+        /// `(k, d)`: less the shift; read and written.
+        centres: *mut f64,
+        /// `(k,)`, written: Σ w of each centre's rows; a centre without stays where it is.
+        weights: *mut f64,
+        /// [`Place::coefficients`], written where they are not 0 for good: zeroed beforehand.
+        coefficients: *mut f64,
+        /// `(8*groups,)`, written for each centre.
+        constants: *mut f64,
+        /// `(SEEN,)`, written: see [`SEEN`](crate::seeding::lloyd::centres::SEEN).
+        seen: *mut f64,
+    }
+    /// The kernel.
+    lloyd_end => body, shared_bytes, threads;
+}
+
+const WARPS: u32 = 16;
+const THREADS: u32 = WARPS * WARP;
+
+/// Partial results whose numbers a thread reads together.
+const AT_ONCE: usize = 8;
+
+/// Numbers of a partial result at most: more are faster by more blocks, as are more centres than [`MOST_CENTRES`].
+pub const MOST_NUMBERS: u32 = 1024;
+
+/// Centres at most.
+pub const MOST_CENTRES: u32 = 64;
+
+/// Threads that add up the same partial results, one for each of their `len` numbers or for every so manieth: the fewer
+/// numbers there are, the more such shares.
+const fn threads_of_share(len: u32) -> u32 {
+    // At least one, which the compiler does not know: a division by 0 would be a call to a panic.
+    let warps = if len > WARP { len.div_ceil(WARP) } else { 1 };
+    WARP * if warps < WARPS { warps } else { WARPS }
+}
+
+/// How often a thread waits for device memory until `splits` partial results of `len` numbers are added up.
+pub const fn waits(len: u32, splits: u32) -> u32 {
+    let each = threads_of_share(len);
+    len.div_ceil(each) * splits.div_ceil(THREADS / each * AT_ONCE as u32)
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn threads(_: &EndOfPass) -> u32 {
+    THREADS
+}
+
+/// Numbers of all shares' sums.
+const fn shares_len(len: u32) -> u32 {
+    THREADS / threads_of_share(len) * len
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn shared_bytes(a: &EndOfPass) -> u64 {
+    8 * u64::from(shares_len(a.len) + 3 * WARPS)
+}
+
+/// The kernel.
+///
+/// # Safety
+/// As the fields of [`EndOfPass`] say.
+#[inline(always)]
+pub unsafe fn body(a: EndOfPass) {
+    device::await_previous_grid();
+    // SAFETY: the state is as `state` says.
+    if unsafe { stopped(a.state.cast_const(), a.iteration) } {
+        return;
+    }
+    let (t, lane, me) = (thread::thread_idx_x(), warp::lane_id(), thread::thread_idx_x() / WARP);
+    let sums = Shared::<f64>::at(0);
+    // SAFETY: the caller's promise.
+    unsafe { add_up(&a, sums) };
+
+    let place = Place { at_once: a.at_once, groups: a.groups, steps: a.steps };
+    let (mut all_moved, mut empty) = (0.0, 0.0);
+    let mut c = me;
+    while c < a.k {
+        let weight = sums.load(a.d * a.k + c);
+        let (mut moved, mut norm) = (0.0, 0.0);
+        let mut j = lane;
+        while j < a.d {
+            let at = c as u64 * a.d as u64 + j as u64;
+            // SAFETY: `c < k`, `j < d`.
+            unsafe {
+                let mut v = device::load(a.centres.cast_const(), at);
+                if weight > 0.0 {
+                    let by = sums.load(j * a.k + c) / weight;
+                    moved += by * by;
+                    v += by;
+                    device::store(a.centres, at, v);
+                }
+                norm += v * v;
+                device::store(a.coefficients, place.at(c, j), v);
+            }
+            j += WARP;
+        }
+        each(5, |by| {
+            moved += warp::shuffle_xor(moved, 1 << by);
+            norm += warp::shuffle_xor(norm, 1 << by);
+        });
+        if lane == 0 {
+            // SAFETY: `c < k`.
+            unsafe {
+                device::store(a.constants, c as u64, -0.5 * norm);
+                device::store(a.weights, c as u64, weight);
+            }
+            all_moved += moved;
+            empty += if weight > 0.0 { 0.0 } else { 1.0 };
+        }
+        c += WARPS;
+    }
+    let mut inertia = 0.0;
+    let mut i = t;
+    while i < a.parts {
+        inertia += sums.load(a.len - a.parts + i);
+        i += THREADS;
+    }
+    let scratch = Shared::at(8 * shares_len(a.len));
+    let [moved, empty, inertia] = block_sums_of([all_moved, empty, inertia], scratch, WARPS);
+    if t == 0 {
+        let of = Report { iteration: a.iteration, empty, inertia, moved };
+        // SAFETY: state and report are that long.
+        unsafe { report(a.state, a.seen, a.rest, of) };
+    }
+}
+
+/// Sums of the partial results, in a fixed order, where the first share's are. All threads.
+///
+/// # Safety
+/// As the fields of [`EndOfPass`] say.
+#[inline(always)]
+unsafe fn add_up(a: &EndOfPass, sums: Shared<f64>) {
+    let (t, each_share) = (thread::thread_idx_x(), threads_of_share(a.len));
+    let (share, shares) = (t / each_share, THREADS / each_share);
+    let mut i = t % each_share;
+    // What remains of the threads has no share.
+    while i < a.len && share < shares {
+        let mut sum = 0.0;
+        let mut first = share;
+        while first < a.splits {
+            let mut some = [0.0; AT_ONCE];
+            each(AT_ONCE, |more| {
+                let s = first + shares * more as u32;
+                if s < a.splits {
+                    // SAFETY: `s < splits`, `i < len`.
+                    some[more] = unsafe { device::load(a.partials, s as u64 * a.len as u64 + i as u64) };
+                }
+            });
+            each(AT_ONCE, |more| sum += some[more]);
+            first += shares * AT_ONCE as u32;
+        }
+        sums.store(share * a.len + i, sum);
+        i += each_share;
+    }
+    thread::sync_threads();
+    let mut i = t;
+    while i < a.len {
+        let (mut sum, mut share) = (0.0, 0);
+        while share < shares {
+            sum += sums.load(share * a.len + i);
+            share += 1;
+        }
+        // Each thread reads and writes its own.
+        sums.store(i, sum);
+        i += THREADS;
+    }
+    thread::sync_threads();
+}
+
+const _: () = assert!(WARPS == 16 && 8 * MOST_NUMBERS + 24 * WARPS <= 48 << 10);

@@ -1,0 +1,9 @@
+//! Where EM begins: k-means++ ([`squared_distances`], [`draw_rows`], [`draw_next`]), hard assignments ([`nearest`]) and Lloyd's
+//! iterations ([`lloyd`]).
+
+pub mod draw_next;
+pub mod draw_rows;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub mod lloyd;
+pub mod nearest;
+pub mod squared_distances;
