@@ -9,7 +9,7 @@ use gmm_kernels::em::chunked::half_precision::densities::Densities;
 use gmm_kernels::em::chunked::half_precision::encode::{Encode, halves_encode};
 use gmm_kernels::em::chunked::half_precision::moments::Moments;
 use gmm_kernels::em::chunked::half_precision::scales::{Norms, Scales, halves_norms, halves_scales};
-use gmm_kernels::em::{self, m_step};
+use gmm_kernels::em::m_step;
 use gmm_kernels::layout::{Kind, tiled_len};
 
 use super::harness::{How, Passes};
@@ -118,7 +118,7 @@ impl<T: Real> Passes<'_, T> {
     ) {
         assert!(self.row_weights.is_none(), "rows in halves have no weights");
         let of = self.of();
-        let (kind, d, chunk, derive) = (self.kind, self.d, chunk as u64, em::derived(self.kind));
+        let (kind, d, chunk, derive) = (self.kind, self.d, chunk as u64, gmm_kernels::em::features::derived(self.kind));
         let mut exponentials = Buffer::new(&vec![u32::MAX; of.exponentials(chunk) as usize]);
         let mut factors = poison::<f32>(of.of.factors(chunk));
         let mut likelihoods = poison::<f64>(gmm_kernels::em::chunked::double_precision::likelihoods(chunk));

@@ -4,7 +4,6 @@ use crate::data::column_means;
 use crate::harness::{poison, tiled};
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
-use gmm_kernels::em;
 use gmm_kernels::em::chunked::double_precision::densities::Densities;
 use gmm_kernels::em::chunked::double_precision::moments::Moments;
 use gmm_kernels::em::chunked::double_precision::norms::{Norms, norms};
@@ -252,13 +251,13 @@ impl<T: Real> Passes<'_, T> {
             row_weights: self.row_weights.map_or(null(), Buffer::pointer),
             n: self.n,
             d: self.d,
-            derive: em::derived(self.kind),
+            derive: gmm_kernels::em::features::derived(self.kind),
             coefficients,
             constants,
             partials: partials.pointer_mut(),
         };
         // SAFETY: buffers of these lengths, here and below.
-        unsafe { em::kernel::<T>(variant).emulate((self.o.blocks, 1), arguments) };
+        unsafe { gmm_kernels::em::fused::kernel::<T>(variant).emulate((self.o.blocks, 1), arguments) };
     }
 
     fn narrow(
@@ -308,7 +307,7 @@ impl<T: Real> Passes<'_, T> {
         partials: &mut Buffer<f64>,
     ) {
         let of = Large::of(self.kind, self.k, self.d);
-        let (d, chunk, derive) = (self.d, chunk as u64, em::derived(self.kind));
+        let (d, chunk, derive) = (self.d, chunk as u64, gmm_kernels::em::features::derived(self.kind));
         let norm = self.norms();
         let mut exponentials = poison::<T>(of.exponentials(chunk));
         let mut factors = poison::<f64>(of.factors(chunk));

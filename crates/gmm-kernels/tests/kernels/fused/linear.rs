@@ -5,12 +5,12 @@ use std::ptr::null;
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
 use gmm_kernels::em::chunked::double_precision;
+use gmm_kernels::em::m_step;
 use gmm_kernels::em::wgmma::linear::encode::{Encode, warpgroups_encode};
 use gmm_kernels::em::wgmma::linear::features::{Features, warpgroups_features};
 use gmm_kernels::em::wgmma::linear::logs::Logs;
 use gmm_kernels::em::wgmma::linear::sums::Sums;
 use gmm_kernels::em::wgmma::linear::{Linear, logs_len};
-use gmm_kernels::em::{self, m_step};
 use gmm_kernels::layout::Kind;
 
 use super::harness::{How, Passes};
@@ -77,7 +77,8 @@ impl<T: Real> Passes<'_, T> {
     ) {
         assert!(self.row_weights.is_none(), "rows in heads have no weights");
         let of = self.warpgroups().expect("asked for");
-        let (d, chunk, derive, features) = (self.d, chunk as u64, em::derived(self.kind), of.features());
+        let (d, chunk, derive, features) =
+            (self.d, chunk as u64, gmm_kernels::em::features::derived(self.kind), of.features());
         let mut rows = Buffer::new(&vec![u32::MAX; of.feature_words(chunk) as usize]);
         let mut logs = poison::<f32>(logs_len(chunk));
         let mut likelihoods = poison::<f64>(double_precision::likelihoods(chunk));
