@@ -75,6 +75,23 @@ fn the_front_pages_exist() {
 }
 
 #[test]
+fn every_path_that_contributing_and_architecture_name_exists() {
+    let path = Regex::new(r"`((?:crates|tests|fuzz|xtask|benches|docs)/[\w./-]*)`").unwrap();
+    let missing = ["CONTRIBUTING.md", "ARCHITECTURE.md"].into_iter().flat_map(|page| {
+        let text = read(&root().join(page));
+        let named: Vec<String> = path.captures_iter(&text).map(|found| found[1].to_owned()).collect();
+        named.into_iter().filter(|name| !root().join(name).exists()).map(move |name| format!("{page}: {name}"))
+    });
+    none(missing, "paths that are not there");
+}
+
+#[test]
+fn architecture_has_at_most_150_lines() {
+    let lines = read(&root().join("ARCHITECTURE.md")).lines().count();
+    assert!(lines <= 150, "{lines} lines");
+}
+
+#[test]
 fn links_between_documents_resolve() {
     let link = Regex::new(r"\]\(([^)\s]+)\)").unwrap();
     let broken = files(root(), "md").flat_map(|page| {
