@@ -279,12 +279,12 @@ pub(crate) mod products {
     }
 
     #[derive(Clone)]
-    pub(crate) struct There<'a> {
+    pub(crate) struct DeviceOperand<'a> {
         never: Infallible,
         _of: PhantomData<&'a DeviceData>,
     }
 
-    impl<'a> There<'a> {
+    impl<'a> DeviceOperand<'a> {
         pub(crate) fn new(data: &'a DeviceData) -> Self {
             match data.never {}
         }

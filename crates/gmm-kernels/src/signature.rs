@@ -173,7 +173,7 @@ pub fn signatures() -> Vec<Signature> {
     all.extend(em::fused::Variant::ALL.iter().map(|&v| tensor(one(em::fused::kernel::<f64>(v)))));
     // Components for each cut.
     all.extend([(1, 1), (2, 7), (2, 64), (3, 1)].map(|(d, k)| {
-        let cut = em::small_d::Cut::of(k, d).expect("few columns");
+        let cut = em::small_d::Partition::of(k, d).expect("few columns");
         tensor(one(em::small_d::kernel(cut)))
     }));
     large::<f32>(&mut all);

@@ -3,7 +3,7 @@
 use gmm_model::Cholesky;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 
-use super::operand::Lies;
+use super::operand::OperandData;
 use super::{Kind, Multiplier, Operand, Scalar, check_shape, cost, reference, zeros};
 use crate::cpu::products::{NARROW, TILE, Workspace, add_product, each, workspace_bytes};
 use crate::cuda::products::CudaFactor;
@@ -142,11 +142,11 @@ impl ResidentFactor {
                 let gpu = self.on_device.as_ref().expect("made for this kind");
                 match &questions.0 {
                     // Rounded, where `T` is f32, and widened on the device.
-                    Lies::There(there) => {
+                    OperandData::Device(there) => {
                         let there = if size_of::<T>() == 4 { there.single() } else { there.clone() };
-                        gpu.distances(&Operand(Lies::There(there)), mean, out)?;
+                        gpu.distances(&Operand(OperandData::Device(there)), mean, out)?;
                     }
-                    Lies::Here(questions) => match T::as_f64(questions.view()) {
+                    OperandData::Host(questions) => match T::as_f64(questions.view()) {
                         Some(questions) => gpu.distances(&questions.into(), mean, out)?,
                         None => distances_of_f32(gpu, questions.view(), mean, out)?,
                     },

@@ -19,7 +19,7 @@ use crate::cpu::products::{NARROW, each, side, workspace_bytes};
 use crate::cuda::products::{CudaMatrix, CudaMultiplier};
 use crate::{CpuEngine, DeviceData, Engine, Error, memory};
 use answer::{allocated, bytes, check_shape, tiles, zeros};
-use operand::Stays;
+use operand::MatrixData;
 
 pub use crate::cuda::products::DeviceTime;
 pub use factor::ResidentFactor;
@@ -79,7 +79,7 @@ pub(crate) enum Kind {
 /// # Ok::<(), gmm_host::Error>(())
 /// ```
 pub struct ResidentMatrix<T: Scalar> {
-    matrix: Stays<T>,
+    matrix: MatrixData<T>,
     multiplier: Multiplier,
     fast: bool,
     /// The matrix folded onto its lower triangle, from the first quadratic form on.
@@ -104,7 +104,7 @@ impl<T: Scalar> ResidentMatrix<T> {
             memory::check("the matrix in row-major order", bytes::<T>(matrix.dim()))?;
             matrix.as_standard_layout().into_owned().into()
         };
-        Self::made(Stays::Here(matrix), multiplier)
+        Self::made(MatrixData::Host(matrix), multiplier)
     }
 
     /// As [`new`](Self::new), for a matrix that lies on the engine's device already, of either precision, and does not come to
@@ -120,10 +120,10 @@ impl<T: Scalar> ResidentMatrix<T> {
         let multiplier = engine.multiplier()?;
         let Kind::Cuda(gpu) = &multiplier.0 else { return Err(operand::elsewhere()) };
         gpu.check(&matrix)?;
-        Self::made(Stays::There(matrix), multiplier)
+        Self::made(MatrixData::Device(matrix), multiplier)
     }
 
-    fn made(matrix: Stays<T>, multiplier: Multiplier) -> Result<Self, Error> {
+    fn made(matrix: MatrixData<T>, multiplier: Multiplier) -> Result<Self, Error> {
         let on_device = match &multiplier.0 {
             Kind::Cuda(gpu) => Some([CudaMatrix::new(gpu)?, CudaMatrix::new(gpu)?]),
             Kind::Cpu(_) | Kind::Reference => None,
@@ -322,8 +322,8 @@ impl<T: Scalar> ResidentMatrix<T> {
     /// The matrix, where the host multiplies.
     fn here(&self) -> Result<ArrayView2<'_, T>, Error> {
         match &self.matrix {
-            Stays::Here(matrix) => Ok(matrix.view()),
-            Stays::There(_) => Err(operand::elsewhere()),
+            MatrixData::Host(matrix) => Ok(matrix.view()),
+            MatrixData::Device(_) => Err(operand::elsewhere()),
         }
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use ndarray::{ArrayView2, CowArray, Ix2};
 
 use super::{Scalar, bytes};
-use crate::cuda::products::There;
+use crate::cuda::products::DeviceOperand;
 use crate::{DeviceData, Error, memory};
 
 /// A matrix to multiply by or a batch of questions, `(rows, columns)`: an `ArrayView2` of any strides on the host, or
@@ -22,24 +22,24 @@ use crate::{DeviceData, Error, memory};
 /// assert_eq!(operand.rows(1..3).columns(0..1).dim(), (2, 1));
 /// ```
 #[derive(Clone)]
-pub struct Operand<'a, T>(pub(crate) Lies<'a, T>);
+pub struct Operand<'a, T>(pub(crate) OperandData<'a, T>);
 
 /// Where.
 #[derive(Clone)]
-pub(crate) enum Lies<'a, T> {
-    Here(ArrayView2<'a, T>),
-    There(There<'a>),
+pub(crate) enum OperandData<'a, T> {
+    Host(ArrayView2<'a, T>),
+    Device(DeviceOperand<'a>),
 }
 
 impl<'a, T> From<ArrayView2<'a, T>> for Operand<'a, T> {
     fn from(view: ArrayView2<'a, T>) -> Self {
-        Self(Lies::Here(view))
+        Self(OperandData::Host(view))
     }
 }
 
 impl<'a, T> From<&'a DeviceData> for Operand<'a, T> {
     fn from(data: &'a DeviceData) -> Self {
-        Self(Lies::There(There::new(data)))
+        Self(OperandData::Device(DeviceOperand::new(data)))
     }
 }
 
@@ -47,8 +47,8 @@ impl<'a, T> Operand<'a, T> {
     /// Rows and columns.
     pub fn dim(&self) -> (usize, usize) {
         match &self.0 {
-            Lies::Here(view) => view.dim(),
-            Lies::There(there) => there.dim(),
+            OperandData::Host(view) => view.dim(),
+            OperandData::Device(there) => there.dim(),
         }
     }
 
@@ -58,8 +58,8 @@ impl<'a, T> Operand<'a, T> {
     /// Where it has not as many.
     pub fn rows(&self, some: Range<usize>) -> Operand<'_, T> {
         Operand(match &self.0 {
-            Lies::Here(view) => Lies::Here(view.slice(ndarray::s![some, ..])),
-            Lies::There(there) => Lies::There(there.rows(some)),
+            OperandData::Host(view) => OperandData::Host(view.slice(ndarray::s![some, ..])),
+            OperandData::Device(there) => OperandData::Device(there.rows(some)),
         })
     }
 
@@ -69,16 +69,16 @@ impl<'a, T> Operand<'a, T> {
     /// Where it has not as many.
     pub fn columns(&self, some: Range<usize>) -> Operand<'_, T> {
         Operand(match &self.0 {
-            Lies::Here(view) => Lies::Here(view.slice(ndarray::s![.., some])),
-            Lies::There(there) => Lies::There(there.exchanged().rows(some).exchanged()),
+            OperandData::Host(view) => OperandData::Host(view.slice(ndarray::s![.., some])),
+            OperandData::Device(there) => OperandData::Device(there.exchanged().rows(some).exchanged()),
         })
     }
 
     /// Rows as columns.
     pub(crate) fn reversed_axes(self) -> Self {
         Self(match self.0 {
-            Lies::Here(view) => Lies::Here(view.reversed_axes()),
-            Lies::There(there) => Lies::There(there.exchanged()),
+            OperandData::Host(view) => OperandData::Host(view.reversed_axes()),
+            OperandData::Device(there) => OperandData::Device(there.exchanged()),
         })
     }
 
@@ -95,16 +95,16 @@ impl<'a, T: Scalar> Operand<'a, T> {
     /// [`Error::Device`] for one on a GPU, where no GPU multiplies.
     pub(super) fn here(&self) -> Result<ArrayView2<'_, T>, Error> {
         match &self.0 {
-            Lies::Here(view) => Ok(view.view()),
-            Lies::There(_) => Err(elsewhere()),
+            OperandData::Host(view) => Ok(view.view()),
+            OperandData::Device(_) => Err(elsewhere()),
         }
     }
 
     /// The same, in the type as a device knows it.
     pub(super) fn on_device(&self) -> Operand<'_, T::Number> {
         Operand(match &self.0 {
-            Lies::Here(view) => Lies::Here(T::on_device(view.view())),
-            Lies::There(there) => Lies::There(there.clone()),
+            OperandData::Host(view) => OperandData::Host(T::on_device(view.view())),
+            OperandData::Device(there) => OperandData::Device(there.clone()),
         })
     }
 
@@ -114,11 +114,11 @@ impl<'a, T: Scalar> Operand<'a, T> {
     /// [`Error::Device`], as rows come from a GPU whose answers are infinite.
     pub(super) fn undefined(&self, out: &mut [f64]) -> Result<(), Error> {
         let there = match &self.0 {
-            Lies::Here(view) => {
+            OperandData::Host(view) => {
                 super::quadratic::undefined(view.view(), out);
                 return Ok(());
             }
-            Lies::There(there) => there,
+            OperandData::Device(there) => there,
         };
         let doubtful: Vec<usize> = (0..out.len()).filter(|&i| out[i].is_infinite()).collect();
         if doubtful.is_empty() {
@@ -144,23 +144,23 @@ pub(super) fn elsewhere() -> Error {
 }
 
 /// The matrix that stays.
-pub(super) enum Stays<T: Scalar> {
-    Here(CowArray<'static, T, Ix2>),
-    There(DeviceData),
+pub(super) enum MatrixData<T: Scalar> {
+    Host(CowArray<'static, T, Ix2>),
+    Device(DeviceData),
 }
 
-impl<T: Scalar> Stays<T> {
+impl<T: Scalar> MatrixData<T> {
     pub(super) fn dim(&self) -> (usize, usize) {
         match self {
-            Self::Here(matrix) => matrix.dim(),
-            Self::There(data) => data.dim(),
+            Self::Host(matrix) => matrix.dim(),
+            Self::Device(data) => data.dim(),
         }
     }
 
     pub(super) fn operand(&self) -> Operand<'_, T> {
         match self {
-            Self::Here(matrix) => matrix.view().into(),
-            Self::There(data) => data.into(),
+            Self::Host(matrix) => matrix.view().into(),
+            Self::Device(data) => data.into(),
         }
     }
 
@@ -170,8 +170,8 @@ impl<T: Scalar> Stays<T> {
     /// [`Error::Memory`]; [`Error::Device`].
     pub(super) fn on_host(&self) -> Result<CowArray<'_, T, Ix2>, Error> {
         match self {
-            Self::Here(matrix) => Ok(matrix.view().into()),
-            Self::There(data) => {
+            Self::Host(matrix) => Ok(matrix.view().into()),
+            Self::Device(data) => {
                 memory::check("the matrix from the GPU", bytes::<T>(data.dim()))?;
                 Ok(T::from_matrix(data.fetch()?).into())
             }

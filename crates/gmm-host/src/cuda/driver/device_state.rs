@@ -10,7 +10,7 @@ use cust::sys::CUfunction;
 /// What is known of a device's kernels, by name.
 #[derive(Default)]
 pub(crate) struct Functions {
-    pub(super) loaded: HashMap<&'static str, Loaded>,
+    pub(super) loaded: HashMap<&'static str, LoadedKernel>,
 }
 
 impl Functions {
@@ -21,8 +21,8 @@ impl Functions {
 }
 
 /// A kernel that the driver has compiled, alone: a fit needs a few of the many.
-pub(crate) struct Loaded {
-    pub(super) entry: Entered,
+pub(crate) struct LoadedKernel {
+    pub(super) entry: KernelHandle,
     /// Bytes of shared memory that it may be launched with.
     pub(super) shared: u64,
     /// Blocks that run on a multiprocessor together, by threads and bytes of shared memory: as often as it was asked.
@@ -33,14 +33,14 @@ pub(crate) struct Loaded {
 
 /// A kernel as launches need it.
 #[derive(Clone, Copy)]
-pub(crate) struct Entered {
+pub(crate) struct KernelHandle {
     pub(crate) function: CUfunction,
     /// Whether it waits by itself for the grids before it.
     pub(crate) waits: bool,
 }
 
 // SAFETY: a function's handle belongs to the context and may be used from any thread in which that is current.
-unsafe impl Send for Loaded {}
+unsafe impl Send for LoadedKernel {}
 
 /// Two chunks of pinned host memory.
 pub(crate) struct Staging {

@@ -7,7 +7,7 @@ use cust::module::Module;
 use cust::sys::{CUfunction_attribute, cuFuncSetAttribute, cuOccupancyMaxActiveBlocksPerMultiprocessor};
 
 use super::device::Gpu;
-use super::device_state::{Entered, Functions, Loaded};
+use super::device_state::{Functions, KernelHandle, LoadedKernel};
 use super::fault;
 use super::ptx::Choice;
 use super::table::{self, code};
@@ -33,7 +33,7 @@ impl Gpu {
     ///
     /// # Errors
     /// [`Error::Device`].
-    pub(crate) fn function(&self, kernel: &'static str, shared: u64) -> Result<Entered, Error> {
+    pub(crate) fn function(&self, kernel: &'static str, shared: u64) -> Result<KernelHandle, Error> {
         let mut functions = self.functions();
         let loaded = match functions.loaded.entry(kernel) {
             Entry::Occupied(there) => there.into_mut(),
@@ -74,7 +74,7 @@ impl Gpu {
 }
 
 /// Hands a kernel to the driver, which compiles it for the device and keeps the result in its own cache.
-fn load(choice: &Choice, kernel: &'static str) -> Result<Loaded, Error> {
+fn load(choice: &Choice, kernel: &'static str) -> Result<LoadedKernel, Error> {
     let what = format!("loading kernel {kernel} of module {}", choice.module.target);
     let Some(text) = choice.module.alone(kernel) else {
         return Err(Error::Device(format!("{what}: it has none of that name")));
@@ -91,8 +91,8 @@ fn load(choice: &Choice, kernel: &'static str) -> Result<Loaded, Error> {
         }
     })?;
     let function = module.get_function(kernel).map(|f| f.to_raw()).map_err(|e| fault::error(&what, e))?;
-    let entry = Entered { function, waits: text.contains(WAITS) };
-    Ok(Loaded { entry, shared: SHARED_WITHOUT_ASKING, together: Vec::new(), _module: module })
+    let entry = KernelHandle { function, waits: text.contains(WAITS) };
+    Ok(LoadedKernel { entry, shared: SHARED_WITHOUT_ASKING, together: Vec::new(), _module: module })
 }
 
 /// What the driver's compiler says about a kernel that it refused.

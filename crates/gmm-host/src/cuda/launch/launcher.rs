@@ -17,7 +17,7 @@ use gmm_model::CovarianceType;
 use super::plan::{Plan, Solved, TOTALS, scratch_len};
 use crate::Error;
 use crate::cuda::driver::device::Gpu;
-use crate::cuda::driver::device_state::Entered;
+use crate::cuda::driver::device_state::KernelHandle;
 use crate::cuda::driver::queue::Queue;
 use crate::cuda::driver::table::{LaunchAttribute, LaunchConfig, launch_with_attributes};
 use crate::cuda::number::Number;
@@ -339,7 +339,7 @@ impl Launcher<'_> {
 /// # Safety
 /// As for `cuLaunchKernel`.
 unsafe fn enter(
-    Entered { function, waits }: Entered,
+    KernelHandle { function, waits }: KernelHandle,
     (x, y): (u32, u32),
     threads: u32,
     shared: u32,

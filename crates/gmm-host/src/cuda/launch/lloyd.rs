@@ -9,7 +9,7 @@ use gmm_kernels::seeding::lloyd::assign::{self, Assign};
 use gmm_kernels::seeding::lloyd::centres::{MoveCentres, SEEN, Settle, lloyd_move, lloyd_settle};
 use gmm_kernels::seeding::lloyd::end::{EndOfPass, MOST_CENTRES, MOST_NUMBERS, lloyd_end, waits};
 use gmm_kernels::seeding::lloyd::sums::{HardSums, hard_sums};
-use gmm_kernels::seeding::lloyd::{Cut, Place, labels_len};
+use gmm_kernels::seeding::lloyd::{CentreLayout, SumSplits, labels_len};
 
 use super::launcher::{Chunk, Launcher, at_least, check_chunk, or_null, pointer};
 use crate::Error;
@@ -20,12 +20,12 @@ use crate::cuda::shape::Shape;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LloydPlan {
     pub(crate) shape: Shape,
-    pub(crate) place: Place,
+    pub(crate) place: CentreLayout,
     /// Whether a block of `assign` keeps all coefficients in shared memory.
     pub(crate) resident: bool,
     /// Blocks of `assign`.
     pub(crate) blocks: u32,
-    pub(crate) cut: Cut,
+    pub(crate) cut: SumSplits,
     pub(crate) end: End,
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum End {
 const MOST_WAITS: u32 = 8;
 
 impl End {
-    pub(crate) fn of(cut: Cut, k: u32) -> Self {
+    pub(crate) fn of(cut: SumSplits, k: u32) -> Self {
         let len = cut.len(k);
         if len > MOST_NUMBERS.into() || k > MOST_CENTRES {
             Self::Launches
@@ -73,11 +73,11 @@ pub(crate) struct LloydBuffers {
     pub(crate) moved: DeviceSlice<f64>,
     /// `(8*groups,)`.
     pub(crate) constants: DeviceSlice<f64>,
-    /// [`Place::coefficients`].
+    /// [`CentreLayout::coefficients`].
     pub(crate) coefficients: DeviceSlice<f64>,
-    /// [`Cut::len`].
+    /// [`SumSplits::len`].
     pub(crate) sums: DeviceSlice<f64>,
-    /// `(splits, Cut::len)`.
+    /// `(splits, SumSplits::len)`.
     pub(crate) partials: DeviceSlice<f64>,
 }
 
@@ -104,7 +104,7 @@ impl Launcher<'_> {
         let LloydPlan { shape, place, cut, .. } = *plan;
         let (k, len) = (shape.k, cut.len(shape.k));
         check_chunk(&shape, rows);
-        assert_eq!(place, Place::of(k, shape.d), "the place of centres");
+        assert_eq!(place, CentreLayout::of(k, shape.d), "the place of centres");
         assert!(cut.columns == shape.d + 1 || cut.columns == 2 * shape.d + 1, "columns of sums");
         at_least(&b.state, STATE_LEN as u64, "state");
         at_least(&b.labels, labels_len(rows.n), "labels");
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn one_block_ends_a_pass_of_few_numbers() {
-        let of = |d: u32, k: u32, splits: u32| End::of(Cut { columns: d + 1, ranges: 1, splits }, k);
+        let of = |d: u32, k: u32, splits: u32| End::of(SumSplits { columns: d + 1, ranges: 1, splits }, k);
         assert_eq!([of(13, 8, 64), of(2, 3, 256)], [End::OneBlockOfAll; 2]);
         // Many partial results: of a thousand numbers, or of twelve of which there are a thousand.
         assert_eq!([of(30, 30, 64), of(2, 3, 3000)], [End::OneBlock; 2]);

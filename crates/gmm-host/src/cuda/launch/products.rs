@@ -51,7 +51,7 @@ pub(crate) struct Factor {
 
 /// Sums of a product, and how they are cut.
 #[derive(Clone, Copy)]
-pub(crate) struct Cut {
+pub(crate) struct ProductShape {
     pub(crate) form: Form,
     /// Terms of a sum.
     pub(crate) k: u64,
@@ -61,7 +61,7 @@ pub(crate) struct Cut {
     pub(crate) triangle: bool,
 }
 
-impl Cut {
+impl ProductShape {
     fn steps(&self) -> u64 {
         self.form.steps(self.k)
     }
@@ -160,7 +160,7 @@ impl Launcher<'_> {
     /// Sums of the products of two factors' rows, `(slices, sums_len(m, n))`: `f64`, of halves `f32`, whose words are given.
     pub(crate) fn multiply(
         self,
-        cut: &Cut,
+        cut: &ProductShape,
         left: &Factor,
         right: &Factor,
         sums: &DeviceSlice<u32>,

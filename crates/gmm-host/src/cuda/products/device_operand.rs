@@ -16,11 +16,11 @@ use crate::cuda::driver::staging::send;
 use crate::cuda::launch::{Launcher, Raw};
 use crate::cuda::number::Number;
 use crate::cuda::rows::device_input::DeviceData;
-use crate::products::operand::{Lies, Operand};
+use crate::products::operand::{Operand, OperandData};
 
 /// Some rows and columns of an array on a device, or these with rows and columns exchanged.
 #[derive(Clone)]
-pub(crate) struct There<'a> {
+pub(crate) struct DeviceOperand<'a> {
     data: &'a DeviceData,
     rows: Range<usize>,
     columns: Range<usize>,
@@ -35,7 +35,7 @@ fn within(all: &Range<usize>, some: Range<usize>) -> Range<usize> {
     all.start + some.start..all.start + some.end
 }
 
-impl<'a> There<'a> {
+impl<'a> DeviceOperand<'a> {
     pub(crate) fn new(data: &'a DeviceData) -> Self {
         let (n, d) = data.dim();
         Self { data, rows: 0..n, columns: 0..d, exchanged: false, single: false }
@@ -159,8 +159,8 @@ impl<T: Number> Operand<'_, T> {
     /// [`Error::Option`].
     pub(super) fn check(&self, gpu: &Gpu) -> Result<(), Error> {
         match &self.0 {
-            Lies::Here(_) => Ok(()),
-            Lies::There(there) => there.check(gpu),
+            OperandData::Host(_) => Ok(()),
+            OperandData::Device(there) => there.check(gpu),
         }
     }
 
@@ -168,15 +168,15 @@ impl<T: Number> Operand<'_, T> {
     pub(super) fn room(&self, rows: usize) -> usize {
         let len = rows * self.dim().1;
         match &self.0 {
-            Lies::Here(_) => len,
-            Lies::There(there) if there.is_dense_in_parts() && there.is_of::<T>() => 0,
-            Lies::There(_) => len.next_multiple_of(WHOLE),
+            OperandData::Host(_) => len,
+            OperandData::Device(there) if there.is_dense_in_parts() && there.is_of::<T>() => 0,
+            OperandData::Device(_) => len.next_multiple_of(WHOLE),
         }
     }
 
     /// Bytes of each number on the device while it is on its way to be an operand.
     pub(super) fn number_bytes(&self) -> u64 {
-        let Lies::There(there) = &self.0 else { return T::BYTES.into() };
+        let OperandData::Device(there) = &self.0 else { return T::BYTES.into() };
         let gathered = if there.is_of::<T>() || there.is_dense_in_parts() { 0 } else { there.number_bytes() };
         let rounded = if there.is_rounded::<T>() { size_of::<f32>() } else { 0 };
         (size_of::<T>() + gathered + rounded) as u64
@@ -188,8 +188,8 @@ impl<T: Number> State<T> {
     /// another precision rounded or widened there.
     pub(super) fn bring(&mut self, gpu: &Gpu, x: &Operand<'_, T>) -> Result<Raw<T>, Error> {
         match &x.0 {
-            Lies::Here(view) => self.bring_from_host(gpu, *view),
-            Lies::There(there) => self.bring_from_there(gpu, there),
+            OperandData::Host(view) => self.bring_from_host(gpu, *view),
+            OperandData::Device(there) => self.bring_from_there(gpu, there),
         }
     }
 
@@ -201,7 +201,7 @@ impl<T: Number> State<T> {
         Ok(Raw { numbers, rows: x.nrows() as u64, k: x.ncols() as u64, by_columns })
     }
 
-    fn bring_from_there(&mut self, gpu: &Gpu, there: &There<'_>) -> Result<Raw<T>, Error> {
+    fn bring_from_there(&mut self, gpu: &Gpu, there: &DeviceOperand<'_>) -> Result<Raw<T>, Error> {
         let ((rows, k), by_columns) = (there.dim(), there.exchanged);
         let (len, same) = (rows * k, there.is_of::<T>());
         let raw = |numbers| Raw { numbers, rows: rows as u64, k: k as u64, by_columns };

@@ -2,8 +2,8 @@
 
 use ndarray::{Array2, ArrayView2, Axis, s};
 
-use super::asked::Asked;
 use super::matrix::{CudaMatrix, CudaMultiplier};
+use super::question::Question;
 use crate::Error;
 use crate::products::Operand;
 
@@ -32,7 +32,7 @@ impl CudaFactor {
             out.fill(0.0);
             return Ok(());
         }
-        self.matrix.ask(&self.inverse.view().into(), x, &mut Asked::Norms(out, mean), false)
+        self.matrix.ask(&self.inverse.view().into(), x, &mut Question::Norms(out, mean), false)
     }
 }
 

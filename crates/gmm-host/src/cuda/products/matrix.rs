@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ndarray::{Array2, ArrayViewMut2};
 
-use super::asked::Asked;
+use super::question::Question;
 use super::state::State;
 use super::times::DeviceTime;
 use crate::Error;
@@ -72,7 +72,7 @@ impl<T: Number> CudaMatrix<T> {
             out.fill(T::ZERO);
             return Ok(());
         }
-        self.ask(matrix, x, &mut Asked::Product(out), fast)
+        self.ask(matrix, x, &mut Question::Product(out), fast)
     }
 
     /// Quadratic forms, `(n,)`, of a matrix that was folded onto its lower triangle, `(d, d)`, at `(n, d)`.
@@ -84,7 +84,7 @@ impl<T: Number> CudaMatrix<T> {
             out.fill(0.0);
             return Ok(());
         }
-        self.ask(folded, x, &mut Asked::Forms(out), false)
+        self.ask(folded, x, &mut Question::Forms(out), false)
     }
 
     /// The `count` rows of the largest products with each question, in no order: rows and products, `(n, count)`.
@@ -113,10 +113,10 @@ impl<T: Number> CudaMatrix<T> {
             found.fill(T::ZERO);
             return Ok((Array2::from_shape_fn(shape, |(_, i)| i as u32), found));
         }
-        let mut asked = Asked::Largest { count, indices, found };
+        let mut asked = Question::Largest { count, indices, found };
         self.ask(matrix, x, &mut asked, fast)?;
         match asked {
-            Asked::Largest { indices, found, .. } => Ok((indices, found)),
+            Question::Largest { indices, found, .. } => Ok((indices, found)),
             _ => unreachable!("what was asked"),
         }
     }
@@ -125,7 +125,7 @@ impl<T: Number> CudaMatrix<T> {
         &self,
         matrix: &Operand<'_, T>,
         x: &Operand<'_, T>,
-        asked: &mut Asked<'_, T>,
+        asked: &mut Question<'_, T>,
         fast: bool,
     ) -> Result<(), Error> {
         let mut state = self.state();

@@ -4,20 +4,20 @@
 //! multiplied by the matrix's rows, and made into what was asked. [`plan`] says in which form, slices and chunks: of these
 //! only chunks depend on memory, and they change no bit.
 
-mod asked;
 mod device_operand;
 mod factor;
 mod matrix;
 mod operand_cache;
 mod plan;
+mod question;
 mod room;
 mod state;
 mod times;
 mod transfer;
 
-#[cfg(test)]
-pub(crate) use asked::FORM;
-pub(crate) use device_operand::There;
+pub(crate) use device_operand::DeviceOperand;
 pub(crate) use factor::CudaFactor;
 pub(crate) use matrix::{CudaMatrix, CudaMultiplier};
+#[cfg(test)]
+pub(crate) use question::FORM;
 pub use times::DeviceTime;

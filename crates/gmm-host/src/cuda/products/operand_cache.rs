@@ -4,7 +4,7 @@ use cust::memory::DeviceSlice;
 use gmm_kernels::products::scales::pieces;
 use gmm_kernels::products::{BLOCK, Form};
 
-use super::room::{Kept, Room, as_f32, reserve};
+use super::room::{HeldOperand, Room, as_f32, reserve};
 use super::state::State;
 use crate::Error;
 use crate::cuda::driver::buffers::Slot;
@@ -14,7 +14,7 @@ use crate::cuda::number::Number;
 use crate::products::Operand;
 
 impl<T: Number> State<T> {
-    fn slot(&mut self, form: Form) -> &mut Option<Kept> {
+    fn slot(&mut self, form: Form) -> &mut Option<HeldOperand> {
         match form {
             Form::Double => &mut self.doubles,
             Form::Halves => &mut self.halves,
@@ -44,7 +44,7 @@ impl<T: Number> State<T> {
             }
             other => other?,
         }
-        *self.slot(form) = Some(Kept {
+        *self.slot(form) = Some(HeldOperand {
             operands: Slot::taken(gpu, WHAT, words)?,
             scales: Slot::taken(gpu, WHAT, if is_split { rows } else { 0 })?,
             rows: rows as u64,
@@ -59,7 +59,7 @@ impl<T: Number> State<T> {
         held
     }
 
-    pub(super) fn kept(&self, form: Form) -> &Kept {
+    pub(super) fn kept(&self, form: Form) -> &HeldOperand {
         let slot = match form {
             Form::Double => &self.doubles,
             Form::Halves => &self.halves,

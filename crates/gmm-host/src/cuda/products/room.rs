@@ -2,7 +2,7 @@
 
 use cust::memory::{DeviceCopy, DeviceSlice};
 
-use super::asked::WHAT;
+use super::question::WHAT;
 use crate::Error;
 use crate::cuda::driver::buffers::Slot;
 use crate::cuda::driver::device::Gpu;
@@ -69,14 +69,14 @@ pub(super) fn reserve<A: DeviceCopy>(gpu: &Gpu, slot: &mut Slot<A>, len: usize) 
 }
 
 /// Operands that stay.
-pub(super) struct Kept {
+pub(super) struct HeldOperand {
     pub(super) operands: Slot<u32>,
     pub(super) scales: Slot<f32>,
     pub(super) rows: u64,
     pub(super) words: usize,
 }
 
-impl Kept {
+impl HeldOperand {
     pub(super) fn factor(&self) -> Factor {
         let scales = self.scales.first(if self.scales.room() == 0 { 0 } else { self.rows as usize });
         Factor { operands: self.operands.first(self.words), scales, rows: self.rows }

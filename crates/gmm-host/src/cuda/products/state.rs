@@ -6,24 +6,24 @@ use gmm_kernels::products::scales::pieces;
 use gmm_kernels::products::{BLOCK, Form};
 use ndarray::s;
 
-use super::asked::{Asked, WHAT};
 use super::plan::{self, Needs};
-use super::room::{Kept, Room, as_f32, reserve};
+use super::question::{Question, WHAT};
+use super::room::{HeldOperand, Room, as_f32, reserve};
 use super::transfer::{is_by_columns, take};
 use crate::Error;
 use crate::cuda::driver::device::Gpu;
 use crate::cuda::driver::queue::Queue;
 use crate::cuda::driver::staging::{receive, send};
-use crate::cuda::launch::{Cut, Factor, Launcher, Raw, Side};
+use crate::cuda::launch::{Factor, Launcher, ProductShape, Raw, Side};
 use crate::cuda::number::Number;
 use crate::products::Operand;
 
 /// The operands on the device, and what questions need beside them.
 pub(super) struct State<T: Number> {
     pub(super) queue: Queue,
-    pub(super) doubles: Option<Kept>,
-    pub(super) halves: Option<Kept>,
-    pub(super) heads: Option<Kept>,
+    pub(super) doubles: Option<HeldOperand>,
+    pub(super) halves: Option<HeldOperand>,
+    pub(super) heads: Option<HeldOperand>,
     /// Whether the matrix has rows that halves cannot hold.
     pub(super) troubled: bool,
     pub(super) room: Room<T>,
@@ -32,7 +32,7 @@ pub(super) struct State<T: Number> {
 /// How a batch is multiplied.
 #[derive(Clone, Copy)]
 pub(super) struct Batch {
-    cut: Cut,
+    cut: ProductShape,
     pub(super) needs: Needs,
     pub(super) chunk: usize,
 }
@@ -60,13 +60,20 @@ impl<T: Number> State<T> {
     }
 
     /// The form in which factors of this shape are multiplied.
-    pub(super) fn form(&self, gpu: &Gpu, asked: &Asked<'_, T>, (m, k): (usize, usize), n: usize, fast: bool) -> Form {
-        let sums = matches!(asked, Asked::Product(_) | Asked::Largest { .. });
+    pub(super) fn form(
+        &self,
+        gpu: &Gpu,
+        asked: &Question<'_, T>,
+        (m, k): (usize, usize),
+        n: usize,
+        fast: bool,
+    ) -> Form {
+        let sums = matches!(asked, Question::Product(_) | Question::Largest { .. });
         if T::BYTES == 8 || self.troubled || !sums || !gpu.has(multiply_halves().name) {
             return Form::Double;
         }
         #[cfg(test)]
-        if let Some(form) = super::asked::FORM.get() {
+        if let Some(form) = super::question::FORM.get() {
             return form;
         }
         plan::form((m as u64, k as u64), n as u64, fast)
@@ -77,7 +84,7 @@ impl<T: Number> State<T> {
         gpu: &Gpu,
         matrix: &Operand<'_, T>,
         x: &Operand<'_, T>,
-        asked: &mut Asked<'_, T>,
+        asked: &mut Question<'_, T>,
         fast: bool,
     ) -> Result<(), Error> {
         x.check(gpu)?;
@@ -101,14 +108,14 @@ impl<T: Number> State<T> {
         form: Form,
         matrix: &Operand<'_, T>,
         x: &Operand<'_, T>,
-        asked: &mut Asked<'_, T>,
+        asked: &mut Question<'_, T>,
     ) -> Result<bool, Error> {
         if !self.hold(gpu, form, matrix)? {
             return Ok(false);
         }
         let n = x.dim().0;
         let batch = self.plan(gpu, form, matrix.dim(), x, asked)?;
-        if let Asked::Norms(_, Some(shift)) = asked {
+        if let Question::Norms(_, Some(shift)) = asked {
             let mut to = self.room.shift.first(shift.len());
             send(gpu, &self.queue, &mut to, 1, |piece, chunk: &mut [f64]| chunk.copy_from_slice(&shift[piece]))?;
         }
@@ -132,23 +139,23 @@ impl<T: Number> State<T> {
         form: Form,
         (m, k): (usize, usize),
         x: &Operand<'_, T>,
-        asked: &Asked<'_, T>,
+        asked: &Question<'_, T>,
     ) -> Result<Batch, Error> {
         let n = x.dim().0;
         let slice = plan::slice(form, m as u64, n as u64, k as u64, gpu.limits.multiprocessors);
-        let triangle = matches!(asked, Asked::Forms(_) | Asked::Norms(..));
-        let cut = Cut { form, k: k as u64, slice, triangle };
-        let count = if let Asked::Largest { count, .. } = asked { *count } else { 0 };
+        let triangle = matches!(asked, Question::Forms(_) | Question::Norms(..));
+        let cut = ProductShape { form, k: k as u64, slice, triangle };
+        let count = if let Question::Largest { count, .. } = asked { *count } else { 0 };
         let needs = Needs {
             form,
             m: m as u64,
             k: k as u64,
             slices: cut.slices(),
             number: x.number_bytes(),
-            product: matches!(asked, Asked::Product(_) | Asked::Largest { .. }),
+            product: matches!(asked, Question::Product(_) | Question::Largest { .. }),
             count: count as u64,
         };
-        let shift = if matches!(asked, Asked::Norms(_, Some(_))) { k } else { 0 };
+        let shift = if matches!(asked, Question::Norms(_, Some(_))) { k } else { 0 };
         let have = self.room.bytes();
         let more = 8 * shift as u128 + 4;
         let all = needs.bytes((n as u64).next_multiple_of(BLOCK.into())) + more;
@@ -174,9 +181,9 @@ impl<T: Number> State<T> {
             reserve(gpu, &mut room.trouble, 1)?;
         }
         match asked {
-            Asked::Product(_) => reserve(gpu, &mut room.product, m * chunk)?,
-            Asked::Forms(_) | Asked::Norms(..) => reserve(gpu, &mut room.numbers, chunk)?,
-            Asked::Largest { .. } => {
+            Question::Product(_) => reserve(gpu, &mut room.product, m * chunk)?,
+            Question::Forms(_) | Question::Norms(..) => reserve(gpu, &mut room.numbers, chunk)?,
+            Question::Largest { .. } => {
                 reserve(gpu, &mut room.product, m * chunk)?;
                 reserve(gpu, &mut room.indices, chunk * count)?;
                 reserve(gpu, &mut room.found, chunk * count)?;
@@ -192,7 +199,7 @@ impl<T: Number> State<T> {
         gpu: &Gpu,
         batch: &Batch,
         raw: &Raw<T>,
-        asked: &Asked<'_, T>,
+        asked: &Question<'_, T>,
         events: Option<&[Event; 4]>,
     ) -> Result<(), Error> {
         let Batch { cut, needs, .. } = batch;
@@ -207,7 +214,7 @@ impl<T: Number> State<T> {
             rows: n,
         };
         let shift = match asked {
-            Asked::Norms(_, Some(shift)) => Some(self.room.shift.first(shift.len())),
+            Question::Norms(_, Some(shift)) => Some(self.room.shift.first(shift.len())),
             _ => None,
         };
         if form != Form::Double {
@@ -230,14 +237,14 @@ impl<T: Number> State<T> {
             }
         };
         match asked {
-            Asked::Product(out) => finish(is_by_columns(out.view()))?,
-            Asked::Forms(_) => {
+            Question::Product(out) => finish(is_by_columns(out.view()))?,
+            Question::Forms(_) => {
                 launcher.forms(slices, (m, n), &sums, Some(raw), &self.room.numbers.first(n as usize))?;
             }
-            Asked::Norms(..) => {
+            Question::Norms(..) => {
                 launcher.forms::<T>(slices, (m, n), &sums, None, &self.room.numbers.first(n as usize))?;
             }
-            Asked::Largest { count, .. } => {
+            Question::Largest { count, .. } => {
                 finish(true)?;
                 let values = self.room.product.first((m * n) as usize);
                 let len = n as usize * count;
@@ -249,10 +256,10 @@ impl<T: Number> State<T> {
     }
 
     /// Brings the answers of some questions.
-    fn fetch(&self, gpu: &Gpu, asked: &mut Asked<'_, T>, here: std::ops::Range<usize>) -> Result<(), Error> {
+    fn fetch(&self, gpu: &Gpu, asked: &mut Question<'_, T>, here: std::ops::Range<usize>) -> Result<(), Error> {
         let n = here.len();
         match asked {
-            Asked::Product(out) => {
+            Question::Product(out) => {
                 let out = out.slice_mut(s![.., here]);
                 let from = self.room.product.first(out.len());
                 // As `compute` had it from the whole.
@@ -260,13 +267,13 @@ impl<T: Number> State<T> {
                 let mut dense = if by_columns { out.reversed_axes() } else { out };
                 receive(gpu, &self.queue, &from, |piece, numbers| take(dense.view_mut(), piece.start, numbers))
             }
-            Asked::Forms(out) | Asked::Norms(out, _) => {
+            Question::Forms(out) | Question::Norms(out, _) => {
                 let out = &mut out[here];
                 receive(gpu, &self.queue, &self.room.numbers.first(n), |piece, numbers: &[f64]| {
                     out[piece].copy_from_slice(numbers);
                 })
             }
-            Asked::Largest { count, indices, found } => {
+            Question::Largest { count, indices, found } => {
                 let len = n * *count;
                 let mut to = indices.slice_mut(s![here.clone(), ..]);
                 receive(gpu, &self.queue, &self.room.indices.first(len), |piece, numbers| {

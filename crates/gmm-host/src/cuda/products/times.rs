@@ -6,7 +6,7 @@ use cust::event::{Event, EventFlags};
 use gmm_kernels::products::Form;
 use ndarray::Array2;
 
-use super::asked::{Asked, WHAT};
+use super::question::{Question, WHAT};
 use super::state::State;
 use crate::Error;
 use crate::cuda::driver::device::Gpu;
@@ -39,7 +39,7 @@ impl<T: Number> State<T> {
         let (n, (m, k)) = (x.dim().0, matrix.dim());
         // Never written: what is asked says no more here than what is to be made.
         let (mut nothing, mut none) = (Array2::from_elem((0, 0), T::ZERO), []);
-        let asked = if forms { Asked::Forms(&mut none) } else { Asked::Product(nothing.view_mut()) };
+        let asked = if forms { Question::Forms(&mut none) } else { Question::Product(nothing.view_mut()) };
         let mut form = self.form(gpu, &asked, (m, k), n, fast);
         if !self.hold(gpu, form, matrix)? {
             form = Form::Double;

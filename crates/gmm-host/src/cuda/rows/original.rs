@@ -31,14 +31,14 @@ const SPARE: u128 = 8;
 
 /// How rows come that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum KeepOriginal {
     /// They are not.
     No,
     Together,
     InPieces,
 }
 
-impl Kept {
+impl KeepOriginal {
     /// Rows of so many bytes, which are to be held about a second point or not.
     fn of(bytes: usize, to_move: bool) -> Self {
         #[cfg(test)]
@@ -55,12 +55,12 @@ impl Kept {
 
 #[cfg(test)]
 thread_local! {
-    static FORCED: std::cell::Cell<Option<Kept>> = const { std::cell::Cell::new(None) };
+    static FORCED: std::cell::Cell<Option<KeepOriginal>> = const { std::cell::Cell::new(None) };
 }
 
 /// Rows are kept so, on a test's own thread, until what this gives is dropped.
 #[cfg(test)]
-pub(crate) fn force(kept: Kept) -> impl Drop {
+pub(crate) fn force(kept: KeepOriginal) -> impl Drop {
     struct Free;
     impl Drop for Free {
         fn drop(&mut self) {
@@ -91,21 +91,21 @@ impl<T: Number> Rows<T> {
         const WHAT: &str = "the data on the GPU, as they came";
         let (n, d, precision) = (self.n, self.d, data.rows().precision());
         let bytes = n * d * if precision == Precision::F32 { 4 } else { 8 };
-        let kept = Kept::of(bytes, to_move);
+        let kept = KeepOriginal::of(bytes, to_move);
         let words = d + bytes.div_ceil(8);
         let room = match kept {
-            Kept::No => return Ok(false),
-            Kept::Together => 1,
-            Kept::InPieces => SPARE,
+            KeepOriginal::No => return Ok(false),
+            KeepOriginal::Together => 1,
+            KeepOriginal::InPieces => SPARE,
         };
         let room = self.gpu.room(WHAT, room * 8 * words as u128, 0);
         let device = match room.and_then(|()| Slot::taken(&self.gpu, WHAT, words)) {
             Err(Error::Memory { .. }) => return Ok(false),
             other => other?,
         };
-        // Kept before anything is on its way, so that it outlives a failure of what follows.
+        // KeepOriginal before anything is on its way, so that it outlives a failure of what follows.
         self.source = Some(Source { device, host: pinned_empty(), precision, words });
-        if kept == Kept::Together {
+        if kept == KeepOriginal::Together {
             self.bring_together(data)?
         } else {
             self.bring_in_pieces(data)?

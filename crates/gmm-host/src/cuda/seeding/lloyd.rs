@@ -7,7 +7,7 @@ use gmm_kernels::THREADS;
 use gmm_kernels::device::WARP;
 use gmm_kernels::em::state::STATE_LEN;
 use gmm_kernels::seeding::lloyd::centres::SEEN;
-use gmm_kernels::seeding::lloyd::{Cut, Place, assign, labels_len, sums};
+use gmm_kernels::seeding::lloyd::{CentreLayout, SumSplits, assign, labels_len, sums};
 use gmm_model::{CovarianceType, Precision, Statistics};
 use ndarray::{Array2, ArrayView2};
 
@@ -236,7 +236,7 @@ impl Lloyd {
     /// How to cut a pass, with second moments or without; none where the module has no kernels for it or the host is to.
     fn plan<T: Number>(&self, data: &mut Rows<T>, k: usize, second: bool) -> Result<Option<LloydPlan>, Error> {
         let shape = data.shape(CovarianceType::Spherical, k);
-        let place = Place::of(shape.k, shape.d);
+        let place = CentreLayout::of(shape.k, shape.d);
         let (assign, sums) = (assign::kernel::<T>(place.at_once).name, sums::hard_sums::<T>().name);
         if self.by_host || data.forced.host_loop() || !data.gpu.has(assign) || !data.gpu.has(sums) {
             return Ok(None);
@@ -251,7 +251,7 @@ impl Lloyd {
         let units = u64::from(columns) * u64::from(ranges);
         let at_once = u64::from(at_once * warps_of_block * limits.multiprocessors);
         let splits = splits(sums::most_splits(shape.n), shape.k.div_ceil(ranges), units, at_once);
-        let cut = Cut { columns, ranges, splits };
+        let cut = SumSplits { columns, ranges, splits };
         let end = End::of(cut, shape.k);
         let plan = LloydPlan { shape, place, resident, blocks: each * limits.multiprocessors, cut, end };
         tracing::debug!(plan = format!("{plan:?}"), "Lloyd's iterations on the device");

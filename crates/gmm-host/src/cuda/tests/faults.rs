@@ -132,7 +132,7 @@ fn every_fault_of_a_fit_from_given_parameters_is_an_error_and_leaks_nothing() {
 
 #[test]
 fn every_fault_of_a_fit_whose_rows_are_kept_in_pieces_is_an_error_and_leaks_nothing() {
-    let _kept = original::force(Kept::InPieces);
+    let _kept = original::force(KeepOriginal::InPieces);
     every_kind_of_fault(&given());
 }
 

@@ -54,7 +54,7 @@ fn the_em_loop_takes_no_memory() {
 fn pinned_chunks_are_taken_once() {
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
-    for kept in [Kept::No, Kept::InPieces, Kept::Together] {
+    for kept in [KeepOriginal::No, KeepOriginal::InPieces, KeepOriginal::Together] {
         let _kept = original::force(kept);
         engine.load(&dataset(500, 3), Precision::F64, &[0.0; 3]).unwrap();
         let before = fake.0.calls("cuMemAllocHost");

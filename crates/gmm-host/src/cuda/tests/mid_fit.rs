@@ -100,7 +100,7 @@ fn row_67_memory_that_never_comes_is_an_error_with_bytes_and_the_state_is_kept()
 fn row_67_a_fit_needs_no_memory_after_its_start_and_an_evaluation_of_more_rows_says_what_it_wants() {
     crate::cuda::launch::plan::HOST_LOOP.set(true);
     let kind = CovarianceType::Diag;
-    for kept in [Kept::Together, Kept::InPieces, Kept::No] {
+    for kept in [KeepOriginal::Together, KeepOriginal::InPieces, KeepOriginal::No] {
         let _kept = original::force(kept);
         let (all, want) = whole(kind);
         let fake = Fake::install(Machine::default());

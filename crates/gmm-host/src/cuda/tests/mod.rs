@@ -27,7 +27,7 @@ use super::driver::fake::{Class, Fake, Fault, Machine};
 use super::driver::fault;
 use super::driver::table::code;
 use super::launch::plan;
-use super::rows::original::{self, Kept};
+use super::rows::original::{self, KeepOriginal};
 use super::*;
 use crate::{Device, FitOptions, Init, evaluate, fit};
 

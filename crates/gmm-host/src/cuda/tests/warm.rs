@@ -36,13 +36,13 @@ fn calls_of_second(case: Small, max_iter: usize) -> BTreeMap<&'static str, usize
 
 #[test]
 fn a_fit_from_given_parameters_waits_twice_and_takes_nothing_from_the_driver() {
-    for kept in [Kept::Together, Kept::InPieces, Kept::No] {
+    for kept in [KeepOriginal::Together, KeepOriginal::InPieces, KeepOriginal::No] {
         let _kept = original::force(kept);
         let calls = calls_of_second((272, 2, 2, false), 20);
         let expected = match kept {
             // Rows with their shift, parameters, another shift, parameters; pass, reduction and update of each iteration,
             // an update before and an E-step with its reduction after them, and the difference from each shift.
-            Kept::Together => vec![
+            KeepOriginal::Together => vec![
                 ("cuEventElapsedTime", 1),
                 ("cuEventRecord", 2),
                 ("cuLaunchKernel", 65),
@@ -53,7 +53,7 @@ fn a_fit_from_given_parameters_waits_twice_and_takes_nothing_from_the_driver() {
             ],
             // Rows go to a pinned chunk, whose copy is recorded and waited for, and the shift by itself. Whether there is
             // memory to spare is asked.
-            Kept::InPieces => vec![
+            KeepOriginal::InPieces => vec![
                 ("cuEventElapsedTime", 1),
                 ("cuEventRecord", 3),
                 ("cuLaunchKernel", 65),
@@ -64,7 +64,7 @@ fn a_fit_from_given_parameters_waits_twice_and_takes_nothing_from_the_driver() {
                 ("cuStreamSynchronize", 3),
             ],
             // Such chunks go twice.
-            Kept::No => vec![
+            KeepOriginal::No => vec![
                 ("cuEventElapsedTime", 1),
                 ("cuEventRecord", 4),
                 ("cuLaunchKernel", 63),
@@ -138,7 +138,7 @@ fn the_score_of_a_fit_is_that_of_an_evaluation_later_to_the_bit() {
                     FitOptions { covariance_type: kind, max_iter: 4, precision: Some(precision), ..FitOptions::new(3) };
                 let _fake = Fake::install(Machine::default());
                 let mut found = Vec::new();
-                for kept in [Kept::Together, Kept::InPieces, Kept::No] {
+                for kept in [KeepOriginal::Together, KeepOriginal::InPieces, KeepOriginal::No] {
                     let _kept = original::force(kept);
                     let engine = CudaEngine::new(0).unwrap();
                     let fitted = fit(&engine, &data, &options).unwrap();
@@ -171,13 +171,13 @@ fn rows_held_about_another_point_are_those_that_were_loaded_so() {
             let engine = CudaEngine::new(0).unwrap();
             let (near, far) = (shift::of_data(&data), vec![0.1, -7e3, 3e-42]);
             let mixture = mixture(CovarianceType::Full, 2, 3, 0.0);
-            for kept in [Kept::Together, Kept::InPieces] {
+            for kept in [KeepOriginal::Together, KeepOriginal::InPieces] {
                 let _kept = original::force(kept);
                 let mut moved = engine.load(&data, precision, &near).unwrap();
                 moved.add_centre(&near).unwrap();
                 let before = moved.pass(&mixture).unwrap();
                 assert!(moved.hold_about(&far).unwrap());
-                let _not = original::force(Kept::No);
+                let _not = original::force(KeepOriginal::No);
                 let mut loaded = engine.load(&data, precision, &far).unwrap();
                 assert_eq!(moved.pass(&mixture).unwrap(), loaded.pass(&mixture).unwrap(), "{kept:?}");
                 assert!(!loaded.hold_about(&near).unwrap(), "these must be loaded again");
@@ -199,7 +199,7 @@ fn likelihoods_of_rows_held_about_another_point_are_those_of_rows_that_were_load
         let sets: Vec<Mixture> = (0..5).map(|i| mixture(kind, 2, 3, 0.01 * f64::from(i))).collect();
         let _fake = Fake::install(Machine::default());
         let engine = CudaEngine::new(0).unwrap();
-        let _kept = original::force(Kept::Together);
+        let _kept = original::force(KeepOriginal::Together);
         let mut moved = engine.load(&data, Precision::F32, &near).unwrap();
         let all = |rows: &mut dyn Resident| {
             [rows.log_likelihoods(&sets).unwrap(), rows.log_likelihoods(&sets[..2]).unwrap()].concat()
@@ -241,14 +241,15 @@ fn rows_that_are_kept_go_before_a_pass_lacks_anything() {
     let mixture = mixture(CovarianceType::Full, 4, 2, 0.0);
     let mut given_up = 0;
     for memory in (50..600).step_by(20) {
-        let found = [Kept::InPieces, Kept::No].map(|kept| {
+        let found = [KeepOriginal::InPieces, KeepOriginal::No].map(|kept| {
             let _kept = original::force(kept);
             let fake = Fake::install(Machine::default());
             let engine = CudaEngine::new(0).unwrap();
             let mut rows = engine.load(&data, Precision::F64, &[0.0; 2]).unwrap();
             fake.0.set_memory(memory << 10);
             let passed = rows.pass(&mixture).map_err(|error| error.to_string());
-            given_up += usize::from(kept == Kept::InPieces && passed.is_ok() && !rows.hold_about(&[0.5; 2]).unwrap());
+            given_up +=
+                usize::from(kept == KeepOriginal::InPieces && passed.is_ok() && !rows.hold_about(&[0.5; 2]).unwrap());
             passed
         });
         assert_eq!(found[0].as_ref().ok(), found[1].as_ref().ok(), "{memory} KiB");

@@ -3,7 +3,7 @@
 use crate::device::{Shared, WARP, thread};
 use crate::em::small_d::{CROSSING, MOST_WARPS};
 #[cfg(not(target_arch = "nvptx64"))]
-use crate::em::small_d::{Cut, Narrow};
+use crate::em::small_d::{Narrow, Partition};
 use crate::layout::packed_len;
 
 /// Numbers of a component's parameters in shared memory, a multiple of four.
@@ -54,13 +54,13 @@ impl Part {
 
 /// Bytes of shared memory of a block.
 #[cfg(not(target_arch = "nvptx64"))]
-pub const fn shared_bytes(cut: Cut) -> u64 {
+pub const fn shared_bytes(cut: Partition) -> u64 {
     (first(cut.rows) + cut.warps * Part::new(cut.d, cut.each).end) as u64
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub(crate) fn shared<const D: usize, const C: usize, const R: usize>(a: &Narrow) -> u64 {
-    shared_bytes(Cut { d: D as u32, each: C as u32, rows: R as u32, warps: a.warps })
+    shared_bytes(Partition { d: D as u32, each: C as u32, rows: R as u32, warps: a.warps })
 }
 
 #[cfg(not(target_arch = "nvptx64"))]

@@ -34,7 +34,7 @@ use crate::layout::{TILE_ROWS, packed_len};
 use crate::math::{exp2_f32, log2_f32, reciprocal_f32};
 
 kernels! {
-    /// Any grid in `x`, blocks of [`Cut::warps`].
+    /// Any grid in `x`, blocks of [`Partition::warps`].
     Narrow {
         /// State of the loop, or null.
         state: *const u32,
@@ -50,7 +50,7 @@ kernels! {
         k: u32,
         /// [`Place::groups`] of [`place`].
         groups: u32,
-        /// Warps of a block, [`Cut::warps`].
+        /// Warps of a block, [`Partition::warps`].
         warps: u32,
         /// `(k, d)`: means less the shift.
         means: *const f64,
@@ -74,7 +74,7 @@ kernels! {
 /// Warps of a block at most: with 128 registers for each thread they fill a multiprocessor.
 const MOST_WARPS: u32 = 16;
 
-/// Turns, of [`Cut::rows`] rows for each lane, of which sums are kept in `f32`.
+/// Turns, of [`Partition::rows`] rows for each lane, of which sums are kept in `f32`.
 const FLUSH: u32 = 128;
 
 /// Distance of one number of all lanes from the next, where they cross: one more than the lanes, against bank conflicts.
@@ -85,7 +85,7 @@ const LOW: f32 = f32::from_bits((127 - 60) << 23);
 
 /// How a mixture is cut into warps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cut {
+pub struct Partition {
     /// Columns.
     pub d: u32,
     /// Components of a warp.
@@ -96,7 +96,7 @@ pub struct Cut {
     pub warps: u32,
 }
 
-impl Cut {
+impl Partition {
     /// None where rows have too many columns, or a block has too few warps.
     pub fn of(k: u32, d: u32) -> Option<Self> {
         let (sizes, rows): (&[u32], u32) = match d {
@@ -124,9 +124,9 @@ pub const fn place(k: u32) -> Place {
 /// The kernel of a cut.
 ///
 /// # Panics
-/// Where there is none; [`Cut::of`] gives those that there are.
+/// Where there is none; [`Partition::of`] gives those that there are.
 #[cfg(not(target_arch = "nvptx64"))]
-pub fn kernel(cut: Cut) -> crate::Kernel<Narrow> {
+pub fn kernel(cut: Partition) -> crate::Kernel<Narrow> {
     match (cut.d, cut.each) {
         (1, _) => narrow_1(),
         (2, 7) => narrow_2_7(),

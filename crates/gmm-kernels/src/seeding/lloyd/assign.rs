@@ -26,13 +26,13 @@ kernels! {
         n: u64,
         /// Dimensions.
         d: u32,
-        /// [`Place::steps`](crate::seeding::lloyd::Place::steps).
+        /// [`CentreLayout::steps`](crate::seeding::lloyd::CentreLayout::steps).
         steps: u32,
-        /// [`Place::groups`](crate::seeding::lloyd::Place::groups).
+        /// [`CentreLayout::groups`](crate::seeding::lloyd::CentreLayout::groups).
         groups: u32,
         /// Not 0: all coefficients stay in shared memory.
         resident: u32,
-        /// [`Place::coefficients`](crate::seeding::lloyd::Place::coefficients): centres less the shift, 0 past the last and past `d`.
+        /// [`CentreLayout::coefficients`](crate::seeding::lloyd::CentreLayout::coefficients): centres less the shift, 0 past the last and past `d`.
         coefficients: *const f64,
         /// `(8*groups,)`: `−|c|²/2`, −∞ past the last centre.
         constants: *const f64,
@@ -50,7 +50,7 @@ kernels! {
 /// The kernel that takes so many groups at once.
 ///
 /// # Panics
-/// Where there is none: [`Place::of`](crate::seeding::lloyd::Place::of) has 1, 2 or 4.
+/// Where there is none: [`CentreLayout::of`](crate::seeding::lloyd::CentreLayout::of) has 1, 2 or 4.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn kernel<T: Real>(at_once: u32) -> crate::Kernel<Assign<T>> {
     match at_once {
@@ -62,14 +62,17 @@ pub fn kernel<T: Real>(at_once: u32) -> crate::Kernel<Assign<T>> {
 }
 
 /// Bytes of shared memory: all coefficients, or two entries of them.
-pub const fn shared_len(place: crate::seeding::lloyd::Place, resident: bool) -> u64 {
+pub const fn shared_len(place: crate::seeding::lloyd::CentreLayout, resident: bool) -> u64 {
     let entries = if resident { place.groups / place.at_once * place.steps } else { 2 };
     8 * GROUP_LEN as u64 * place.at_once as u64 * entries as u64
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn shared_bytes<T: Real, const G: usize>(a: &Assign<T>) -> u64 {
-    shared_len(crate::seeding::lloyd::Place { at_once: G as u32, groups: a.groups, steps: a.steps }, a.resident != 0)
+    shared_len(
+        crate::seeding::lloyd::CentreLayout { at_once: G as u32, groups: a.groups, steps: a.steps },
+        a.resident != 0,
+    )
 }
 
 /// Rows of a warp.

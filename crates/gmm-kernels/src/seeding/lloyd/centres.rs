@@ -5,7 +5,7 @@ use crate::device::{self, Shared, block_sum, thread};
 use crate::em::state::{DONE, FINISHED, TROUBLE, stopped};
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::reduce::SUM_BYTES;
-use crate::seeding::lloyd::Place;
+use crate::seeding::lloyd::CentreLayout;
 
 kernels! {
     /// The grid is `8*groups` blocks, one for each centre and those past the last.
@@ -18,11 +18,11 @@ kernels! {
         k: u32,
         /// Dimensions.
         d: u32,
-        /// [`Place::at_once`].
+        /// [`CentreLayout::at_once`].
         at_once: u32,
-        /// [`Place::groups`].
+        /// [`CentreLayout::groups`].
         groups: u32,
-        /// [`Place::steps`].
+        /// [`CentreLayout::steps`].
         steps: u32,
         /// `(d + 1, k)`: Σ w z of each column, then Σ w; not read at iteration 0.
         sums: *const f64,
@@ -32,7 +32,7 @@ kernels! {
         weights: *mut f64,
         /// `(k,)`, written: the square of its move.
         moved: *mut f64,
-        /// [`Place::coefficients`], written where they are not 0 for good: zeroed beforehand.
+        /// [`CentreLayout::coefficients`], written where they are not 0 for good: zeroed beforehand.
         coefficients: *mut f64,
         /// `(8*groups,)`, written.
         constants: *mut f64,
@@ -93,7 +93,7 @@ pub unsafe fn move_body(a: MoveCentres) {
     if unsafe { stopped(a.state, a.iteration) } {
         return;
     }
-    let place = Place { at_once: a.at_once, groups: a.groups, steps: a.steps };
+    let place = CentreLayout { at_once: a.at_once, groups: a.groups, steps: a.steps };
     let (c, k, t) = (thread::block_idx_x(), a.k as u64, thread::thread_idx_x());
     if c >= a.k {
         if t == 0 {

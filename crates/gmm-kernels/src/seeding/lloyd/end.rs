@@ -3,7 +3,7 @@
 use crate::device::{self, Shared, WARP, block_sums_of, thread, warp};
 use crate::each::each;
 use crate::em::state::stopped;
-use crate::seeding::lloyd::Place;
+use crate::seeding::lloyd::CentreLayout;
 use crate::seeding::lloyd::centres::{Report, report};
 
 kernels! {
@@ -18,15 +18,15 @@ kernels! {
         k: u32,
         /// Dimensions.
         d: u32,
-        /// [`Place::at_once`].
+        /// [`CentreLayout::at_once`].
         at_once: u32,
-        /// [`Place::groups`].
+        /// [`CentreLayout::groups`].
         groups: u32,
-        /// [`Place::steps`].
+        /// [`CentreLayout::steps`].
         steps: u32,
         /// Rest is where the squares of the moves sum to this at most.
         rest: f64,
-        /// `(splits, len)`: partial results, each as [`Cut::len`](crate::seeding::lloyd::Cut::len) says.
+        /// `(splits, len)`: partial results, each as [`SumSplits::len`](crate::seeding::lloyd::SumSplits::len) says.
         partials: *const f64,
         /// How many.
         splits: u32,
@@ -38,7 +38,7 @@ kernels! {
         centres: *mut f64,
         /// `(k,)`, written: Σ w of each centre's rows; a centre without stays where it is.
         weights: *mut f64,
-        /// [`Place::coefficients`], written where they are not 0 for good: zeroed beforehand.
+        /// [`CentreLayout::coefficients`], written where they are not 0 for good: zeroed beforehand.
         coefficients: *mut f64,
         /// `(8*groups,)`, written for each centre.
         constants: *mut f64,
@@ -106,7 +106,7 @@ pub unsafe fn body(a: EndOfPass) {
     // SAFETY: the caller's promise.
     unsafe { add_up(&a, sums) };
 
-    let place = Place { at_once: a.at_once, groups: a.groups, steps: a.steps };
+    let place = CentreLayout { at_once: a.at_once, groups: a.groups, steps: a.steps };
     let (mut all_moved, mut empty) = (0.0, 0.0);
     let mut c = me;
     while c < a.k {

@@ -24,7 +24,7 @@ use crate::layout::tiles;
 /// How centres lie in the coefficients of [`assign`]: pieces of `at_once` groups of eight centres, each step of sixteen
 /// columns in turn, so that a block reads all of them from front to back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct CentreLayout {
     /// Groups of eight centres that a warp multiplies by at a time: 1, 2 or 4.
     pub at_once: u32,
     /// Groups of eight centres: a multiple of `at_once`.
@@ -36,7 +36,7 @@ pub struct Place {
 /// Numbers of a group of eight centres and a step of sixteen columns.
 pub const GROUP_LEN: u32 = 128;
 
-impl Place {
+impl CentreLayout {
     /// For `k` centres of `d` columns.
     pub const fn of(k: u32, d: u32) -> Self {
         let at_once = match k.div_ceil(8) {
@@ -75,7 +75,7 @@ pub const fn labels_len(n: u64) -> u64 {
 
 /// How the sums of clusters are cut: `columns*ranges*splits` warps, a column of some centres over some rows for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cut {
+pub struct SumSplits {
     /// `d` first moments, Σ w, and, where they are wanted, `d` second moments.
     pub columns: u32,
     /// Ranges of centres, of `ceil(k/ranges)` each: what a warp's shared memory holds.
@@ -84,7 +84,7 @@ pub struct Cut {
     pub splits: u32,
 }
 
-impl Cut {
+impl SumSplits {
     /// Numbers in a partial result: `columns*k` sums, then the inertia of each column and range.
     pub const fn len(self, k: u32) -> u64 {
         self.columns as u64 * (k as u64 + self.ranges as u64)

@@ -8,7 +8,7 @@ use crate::device::{self, Shared, WARP, thread, warp};
 use crate::each::each;
 use crate::em::state::stopped;
 use crate::layout::{TILE_ROWS, tiles};
-use crate::seeding::lloyd::Cut;
+use crate::seeding::lloyd::SumSplits;
 use crate::{Real, THREADS};
 
 kernels! {
@@ -32,13 +32,13 @@ kernels! {
         labels: *const u32,
         /// `(k, d)`: less the shift.
         centres: *const f64,
-        /// [`Cut::columns`]: `d + 1`, or `2d + 1`.
+        /// [`SumSplits::columns`]: `d + 1`, or `2d + 1`.
         columns: u32,
-        /// [`Cut::ranges`].
+        /// [`SumSplits::ranges`].
         ranges: u32,
-        /// [`Cut::splits`].
+        /// [`SumSplits::splits`].
         splits: u32,
-        /// `(splits, Cut::len(k))`, written: Σ w z of column `j` and centre `c` at `j*k + c`, Σ w at `d*k + c`, Σ w z² of
+        /// `(splits, SumSplits::len(k))`, written: Σ w z of column `j` and centre `c` at `j*k + c`, Σ w at `d*k + c`, Σ w z² of
         /// column `j` at `(d + 1 + j)*k + c` where there are as many columns, and at the end `columns*ranges` parts of
         /// Σ w |z|², with `z = x − centre`.
         partials: *mut f64,
@@ -111,7 +111,7 @@ pub unsafe fn body<T: Real>(a: HardSums<T>) {
         return;
     }
     // None is 0, which the compiler does not know: a division by 0 would be a call to a panic.
-    let cut = Cut { columns: a.columns.max(1), ranges: a.ranges.max(1), splits: a.splits.max(1) };
+    let cut = SumSplits { columns: a.columns.max(1), ranges: a.ranges.max(1), splits: a.splits.max(1) };
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let unit = thread::block_idx_x() as u64 * (THREADS / WARP) as u64 + me as u64;
     if unit >= cut.warps() {

@@ -11,7 +11,7 @@ use gmm_kernels::em::chunked::double_precision::{self, Large};
 use gmm_kernels::em::chunked::half_precision::Halves;
 use gmm_kernels::em::fused::{Pass, Variant};
 use gmm_kernels::em::m_step::{self, Update};
-use gmm_kernels::em::small_d::{self, Cut, Narrow};
+use gmm_kernels::em::small_d::{self, Narrow, Partition};
 use gmm_kernels::em::state::STATE_LEN;
 use gmm_kernels::em::wgmma::full::Full;
 use gmm_kernels::em::wgmma::linear::Linear;
@@ -269,7 +269,7 @@ impl<T: Real> Passes<'_, T> {
         constants: &Buffer<f64>,
         partials: &mut Buffer<f64>,
     ) {
-        let cut = Cut::of(self.k, self.d).unwrap();
+        let cut = Partition::of(self.k, self.d).unwrap();
         let arguments = Narrow {
             state,
             iteration,

@@ -1,6 +1,6 @@
 //! Passes over few columns.
 
-use gmm_kernels::em::small_d::Cut;
+use gmm_kernels::em::small_d::Partition;
 use gmm_kernels::em::state::TROUBLE;
 use gmm_kernels::layout::Kind;
 use gmm_model::CovarianceType;
@@ -52,7 +52,7 @@ fn rows_far_from_every_component_of_few_columns_count() {
 
 #[test]
 fn a_mixture_of_few_columns_is_cut_into_warps() {
-    let cut = |k, d| Cut::of(k, d).map(|cut| (cut.each, cut.warps));
+    let cut = |k, d| Partition::of(k, d).map(|cut| (cut.each, cut.warps));
     assert_eq!((cut(100, 2), cut(128, 2)), (Some((7, 15)), Some((8, 16))));
     assert_eq!((cut(64, 2), cut(8, 2)), (Some((8, 8)), Some((7, 2))));
     assert_eq!((cut(129, 2), cut(3, 4), cut(193, 1), cut(97, 3)), (None, None, None, None));

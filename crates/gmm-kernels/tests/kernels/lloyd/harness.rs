@@ -9,7 +9,7 @@ use gmm_kernels::seeding::lloyd::assign::{self, Assign};
 use gmm_kernels::seeding::lloyd::centres::{MoveCentres, SEEN, Settle, lloyd_move, lloyd_settle};
 use gmm_kernels::seeding::lloyd::end::{EndOfPass, MOST_NUMBERS, lloyd_end};
 use gmm_kernels::seeding::lloyd::sums::{HardSums, hard_sums};
-use gmm_kernels::seeding::lloyd::{Cut, Place, labels_len};
+use gmm_kernels::seeding::lloyd::{CentreLayout, SumSplits, labels_len};
 use ndarray::Array2;
 
 use crate::harness::{poison, reduced, tiled};
@@ -31,8 +31,8 @@ pub(super) struct Loop<T: Real> {
     pub(super) n: usize,
     pub(super) k: usize,
     pub(super) d: usize,
-    pub(super) place: Place,
-    pub(super) cut: Cut,
+    pub(super) place: CentreLayout,
+    pub(super) cut: SumSplits,
     pub(super) resident: bool,
     pub(super) end: End,
     pub(super) blocks: u32,
@@ -57,11 +57,11 @@ impl<T: Real> Loop<T> {
         rows: &Array2<f64>,
         row_weights: Option<&[f64]>,
         centres: &Array2<f64>,
-        cut: Cut,
+        cut: SumSplits,
         resident: bool,
     ) -> Self {
         let ((n, d), k) = (rows.dim(), centres.nrows());
-        let place = Place::of(k as u32, d as u32);
+        let place = CentreLayout::of(k as u32, d as u32);
         let mut it = Self {
             n,
             k,

@@ -5,7 +5,7 @@ mod harness;
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
 use gmm_kernels::em::state::{DONE, FINISHED, TROUBLE};
-use gmm_kernels::seeding::lloyd::{Cut, NONE};
+use gmm_kernels::seeding::lloyd::{NONE, SumSplits};
 use gmm_model::CovarianceType;
 use ndarray::{Array2, ArrayView1, array};
 
@@ -41,7 +41,7 @@ fn check<T: Real>(
     let (rows, start) = problem::<T>(n, d, k, 1e3);
     let row_weights: Vec<f64> = (0..n).map(|i| if weighted { 0.5 * ((i + 1) % 4) as f64 } else { 1.0 }).collect();
     let columns = 2 * d as u32 + 1;
-    let cut = Cut { columns, ranges, splits };
+    let cut = SumSplits { columns, ranges, splits };
     let mut device = Loop::<T>::new(&rows, weighted.then_some(&row_weights[..]), &start, cut, resident);
     device.end = end;
     device.pass(1);
@@ -141,7 +141,7 @@ fn the_first_of_equal_centres_wins() {
     // Twice in one lane's pair, in other lanes, in other groups, and in other pieces.
     let points: Vec<f64> = (0..70).map(|c| [10.0, 20.0, 10.0, 30.0, 20.0][c % 5]).collect();
     let points = Array2::from_shape_vec((70, 1), points).unwrap();
-    let cut = Cut { columns: 2, ranges: 1, splits: 1 };
+    let cut = SumSplits { columns: 2, ranges: 1, splits: 1 };
     let mut device = Loop::<f64>::new(&rows, None, &points, cut, true);
     device.assign(1);
     for (i, label) in device.labels.to_vec()[..200].iter().enumerate() {
@@ -161,7 +161,7 @@ fn passes_go_on_until_the_centres_rest_and_later_launches_change_nothing() {
             T::from_f64((i % 2) as f64 * 8.0 + 0.01 * ((i * 7 + j * 3) % 50) as f64).to_f64()
         });
         let mut centres = array![[3.0, 1.0], [5.5, 4.0]];
-        let cut = Cut { columns: 3, ranges: 1, splits: 2 };
+        let cut = SumSplits { columns: 3, ranges: 1, splits: 2 };
         let mut device = Loop::<T>::new(&rows, None, &centres, cut, true);
         device.rest = 1e-12;
         device.end = end;
@@ -209,7 +209,7 @@ fn passes_go_on_until_the_centres_rest_and_later_launches_change_nothing() {
 fn a_centre_without_rows_stays_and_stops_the_loop_as_does_a_number_that_is_none() {
     let rows = Array2::from_shape_fn((150, 2), |(i, j)| (i % 3 + j) as f64);
     let far = array![[0.0, 0.0], [1e3, 1e3], [2.0, 2.0]];
-    let cut = Cut { columns: 3, ranges: 2, splits: 1 };
+    let cut = SumSplits { columns: 3, ranges: 2, splits: 1 };
     for end in ENDS {
         let mut device = Loop::<f64>::new(&rows, None, &far, cut, true);
         device.end = end;

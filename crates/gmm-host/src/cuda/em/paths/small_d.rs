@@ -3,7 +3,7 @@
 
 use gmm_kernels::device::WARP;
 use gmm_kernels::em::layout::Place;
-use gmm_kernels::em::small_d::{self, Cut, Narrow};
+use gmm_kernels::em::small_d::{self, Narrow, Partition};
 use gmm_kernels::layout::Kind;
 
 use super::super::error_bounds::{ErrorBounds, OF_DIFFERENCES};
@@ -19,11 +19,11 @@ pub(super) struct SmallD;
 
 const FEW_COLUMNS: &str = "float32 rows of few columns with full covariances";
 
-fn cut(shape: &Shape) -> Option<Cut> {
-    Cut::of(shape.k, shape.d).filter(|_| shape.kernel_kind() == Kind::Full && shape.number_bytes() == 4)
+fn cut(shape: &Shape) -> Option<Partition> {
+    Partition::of(shape.k, shape.d).filter(|_| shape.kernel_kind() == Kind::Full && shape.number_bytes() == 4)
 }
 
-fn supported(shape: &Shape) -> Cut {
+fn supported(shape: &Shape) -> Partition {
     cut(shape).expect("a shape that is supported")
 }
 
@@ -43,7 +43,7 @@ impl EmPath for SmallD {
     }
 
     fn describe(&self, shape: &Shape) -> String {
-        let Cut { each, warps, .. } = supported(shape);
+        let Partition { each, warps, .. } = supported(shape);
         format!("one kernel a pass; {warps} warps of a block take the same rows, each {each} components")
     }
 

@@ -147,7 +147,9 @@ unsafe fn body<F: Features, const U: usize, const S: usize, const G: usize, cons
     }
     let place = Place { steps: a.steps, groups: a.groups, classes: a.classes };
     let lane = warp::lane_id();
-    let Some(Cut { units, lanes, piece, split, unit, turn }) = Cut::new::<F, U, G>(&a, a.d) else { return };
+    let Some(BlockShare { units, lanes, piece, split, unit, turn }) = BlockShare::new::<F, U, G>(&a, a.d) else {
+        return;
+    };
     let partials = |split: u32, lanes: u32, turn: u32| {
         a.partials.wrapping_add(((split * lanes + turn) as u64 * place.sums()) as usize)
     };
@@ -236,7 +238,9 @@ unsafe fn body<F: Features, const U: usize, const S: usize, const G: usize, cons
             }
         }
         // Found anew, so that no register holds it throughout the loop.
-        let Some(Cut { units, lanes, piece, split, unit, turn }) = Cut::new::<F, U, G>(&a, device::unknown(a.d)) else {
+        let Some(BlockShare { units, lanes, piece, split, unit, turn }) =
+            BlockShare::new::<F, U, G>(&a, device::unknown(a.d))
+        else {
             return;
         };
         let partials = partials(split, lanes, turn);
@@ -295,7 +299,7 @@ unsafe fn body<F: Features, const U: usize, const S: usize, const G: usize, cons
 }
 
 /// What a warp of a block has to do.
-struct Cut {
+struct BlockShare {
     /// Of a piece.
     units: u32,
     /// Partial results of a block, whose warps take a sixteen in turns.
@@ -309,7 +313,7 @@ struct Cut {
     turn: u32,
 }
 
-impl Cut {
+impl BlockShare {
     /// None where there is nothing to do: it says so to the compiler, which else would guard divisions.
     #[inline(always)]
     fn new<F: Features, const U: usize, const G: usize>(a: &Moments, d: u32) -> Option<Self> {

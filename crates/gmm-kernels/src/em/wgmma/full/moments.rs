@@ -112,7 +112,7 @@ unsafe fn body<const ONE: bool>(a: Moments) {
     if unsafe { stopped(a.state, a.iteration) } {
         return;
     }
-    let Some(cut) = Cut::new::<ONE>(&a) else { return };
+    let Some(cut) = BlockShare::new::<ONE>(&a) else { return };
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let (g, t) = (lane / 4, lane % 4);
     let sent = Sent::new::<ONE>(&a, &cut);
@@ -244,7 +244,7 @@ fn add_products_of_halves(
 unsafe fn flush<const ONE: bool>(a: &Moments, sums: &Of, accumulate: bool) {
     // Found anew, so that no register holds it throughout the loop.
     let a = &Moments { d: device::unknown(a.d), ..*a };
-    let Some(cut) = Cut::new::<ONE>(a) else { return };
+    let Some(cut) = BlockShare::new::<ONE>(a) else { return };
     let (thread, place) = (thread::thread_idx_x_anew(), Full { k: a.k, d: a.d, one: ONE }.place());
     let (lane, me) = (thread % WARP, thread / WARP);
     let (g, t) = (lane / 4, lane % 4);
@@ -284,7 +284,7 @@ unsafe fn flush<const ONE: bool>(a: &Moments, sums: &Of, accumulate: bool) {
 
 /// Adds the likelihoods of the split's rows, of which there are so many groups, in one of its blocks.
 #[inline(always)]
-unsafe fn add_likelihood<const ONE: bool>(a: &Moments, cut: &Cut, count: u32) {
+unsafe fn add_likelihood<const ONE: bool>(a: &Moments, cut: &BlockShare, count: u32) {
     let thread = thread::thread_idx_x_anew();
     let mine = cut.unit == 0 && cut.tile == 0 && thread < WARP;
     let mut sum = 0.0;
@@ -306,7 +306,7 @@ unsafe fn add_likelihood<const ONE: bool>(a: &Moments, cut: &Cut, count: u32) {
 }
 
 /// What a block has to do.
-struct Cut {
+struct BlockShare {
     /// Its first unit.
     unit: u32,
     /// Of the components.
@@ -315,7 +315,7 @@ struct Cut {
     split: u32,
 }
 
-impl Cut {
+impl BlockShare {
     /// None where there is nothing to do: it says so to the compiler, which else would guard divisions.
     #[inline(always)]
     fn new<const ONE: bool>(a: &Moments) -> Option<Self> {
@@ -340,7 +340,7 @@ struct Sent {
 
 impl Sent {
     #[inline(always)]
-    fn new<const ONE: bool>(a: &Moments, cut: &Cut) -> Self {
+    fn new<const ONE: bool>(a: &Moments, cut: &BlockShare) -> Self {
         let t = thread::thread_idx_x() % const { copiers(ONE) };
         let sixteens = [0, OF_BLOCK - 1].map(|unit| Unit::of(a.d, cut.unit + unit).sixteen);
         let pieces = const { column_bytes(ONE) / 16 };

@@ -9,7 +9,7 @@ use crate::cuda::number::Number;
 pub(super) const WHAT: &str = "a product on the GPU";
 
 /// What is asked of each question.
-pub(super) enum Asked<'a, T: Number> {
+pub(super) enum Question<'a, T: Number> {
     /// Its products with the matrix's rows, `(m, n)`.
     Product(ArrayViewMut2<'a, T>),
     /// Σ 2xᵢ(Ax)ᵢ, `(n,)`, of a matrix that is zero above its diagonal.
