@@ -124,7 +124,7 @@ fn expand(path: &str) -> Vec<String> {
     }
     parts.push(&inner[start..]);
     let parts = parts.into_iter().filter(|part| !part.trim().is_empty());
-    parts.flat_map(|part| expand(part)).map(|part| format!("{head}{part}")).collect()
+    parts.flat_map(expand).map(|part| format!("{head}{part}")).collect()
 }
 
 /// An import as a path below the root; none for one from elsewhere.

@@ -21,7 +21,7 @@ pub(crate) fn run() -> Result<()> {
     // Of an earlier version, whose size says nothing.
     let _ = fs::remove_dir_all(&folder);
     let packages = LIBRARIES.iter().flat_map(|name| ["--package", name]);
-    shell::run(shell::cargo(&["package", "--quiet", "--offline", "--allow-dirty", "--no-verify"]).args(packages))?;
+    shell::run(shell::cargo(&["package", "--quiet", "--allow-dirty", "--no-verify"]).args(packages))?;
     for entry in fs::read_dir(&folder)? {
         let entry = entry?;
         if entry.path().extension().is_some_and(|e| e == "crate") {

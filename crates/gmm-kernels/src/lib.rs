@@ -16,19 +16,19 @@
 //!
 //! A pass goes over the rows in chunks that start at a tile, small enough that a chunk's responsibilities stay in the
 //! L2 cache:
-//! 1. [`e_step`]: log joint densities, log-sum-exp, responsibilities into the chunk's buffer; a block's Σ w ln p(x);
-//! 2. [`m_step_sums`]: weighted moments about the components' means, one partial result per split of the chunk's rows;
+//! 1. [`em::simple::e_step`]: log joint densities, log-sum-exp, responsibilities into the chunk's buffer; a block's Σ w ln p(x);
+//! 2. [`em::simple::moments`]: weighted moments about the components' means, one partial result per split of the chunk's rows;
 //! 3. [`reduce`]: partial results into the statistics, in a fixed order. No atomics: the same rows, parameters and
 //!    grid give the same bits.
 //!
-//! [`mixing`] puts components together whose densities are kept.
+//! [`log_likelihood::mixing`] puts components together whose densities are kept.
 //!
-//! Since Ampere, [`fused`] does whole iterations without the host, on the tensor cores, and [`lloyd`] those of k-means; the
+//! Since Ampere, [`em`] does whole iterations without the host, on the tensor cores, and [`seeding::lloyd`] those of k-means; the
 //! passes above remain for everything else: older chips, starts, evaluation, and mixtures for which features would lose digits.
 //!
 //! **What keeps `f32` exact.** The shift is taken out before rounding; means come as two numbers, `high + low`, so that
 //! `x − mean` has an error relative to itself and not to the mean; products are `f32`, and in the passes above at most 16
-//! or 32 of them are added in `f32`, and everything longer in `f64`. [`fused`] says what its kernels do.
+//! or 32 of them are added in `f32`, and everything longer in `f64`. [`em`] says what its kernels do.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 // Without an emulator the host knows kernels by their names and sizes alone.
 #![cfg_attr(not(any(target_arch = "nvptx64", feature = "emulator")), allow(dead_code, unused_imports))]

@@ -3,7 +3,7 @@
 //! ```text
 //! cargo xtask build-ptx [--check] [--rustc PATH] [--ptxas PATH|auto]
 //! ```
-//! Without options it compiles one module per [`Target`] and writes a file for each [family](family) of its kernels into
+//! Without options it compiles one module per [`Target`] and writes a file for each [`family`] of its kernels into
 //! `crates/gmm-kernels/ptx/<target>/`, and `ptx/SOURCES`, which says what they were made from and lists them. With
 //! `--check` it writes nothing and fails where what is committed differs. Where there is a `ptxas` (given, in the path, or
 //! in `target/ptxas`, where `auto` puts one by pip) each file is assembled for its target's architectures, and a spill or

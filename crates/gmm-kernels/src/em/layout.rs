@@ -1,7 +1,36 @@
 //! Where each feature lies: in the coefficients that the densities read, and in the sums that the pass leaves.
 //!
 //! Shared by kernels and host. A feature is at `(step, index)`, `index < 16`, of the operands of
-//! [`Features`](crate::em::features::Features); components lie in groups of eight, `NT` of them.
+//! [`Features`](crate::em::features::Features); components lie in groups of eight, `groups` of them.
+//!
+//! **Coefficients** are tiles of 16 features by 8 components, tile `(step, group)` at `128*(step*groups + group)`. In a tile a lane of
+//! a warp reads two numbers at a time, `f/c` being feature `f` of component `c`:
+//!
+//! ```text
+//!  number     0     1      2     3      4     5      6     7      8     9    ..       63
+//!           0/0   4/0    1/0   5/0    2/0   6/0    3/0   7/0    0/1   4/1    ..      7/7
+//!  number    64    65     66    67     68    69     70    71     72    73    ..      127
+//!           8/0  12/0    9/0  13/0   10/0  14/0   11/0  15/0    8/1  12/1    ..     15/7
+//! ```
+//!
+//! **Sums** are tiles of as many numbers, four registers of 32 lanes as the product leaves them, even components before odd:
+//!
+//! ```text
+//!  lane             0     1     2     3      4     5     6     7     ..      31
+//!  register 0     0/0   0/4   0/1   0/5    1/0   1/4   1/1   1/5     ..     7/5
+//!  register 1     0/2   0/6   0/3   0/7    1/2   1/6   1/3   1/7     ..     7/7
+//!  register 2     8/0   8/4   8/1   8/5    9/0   ..                        15/5
+//!  register 3     8/2   8/6   8/3   8/7    9/2   ..                        15/7
+//! ```
+//! Behind all tiles come Σ r of each component, and Σ w ln p(x).
+//!
+//! **Which feature is which.** [`linear`](Place::linear): column `f` is feature `(f/16, f%16)`. [`full`](Place::full): entry `a` is of
+//! class `a%4`, so that four lanes make four features at once, from neighbours by shuffles. Of four columns one step holds all:
+//!
+//! ```text
+//!  index    0     1     2     3      4    5    6    7      8     9    10   11     12    13    14    15
+//!         x0x1  x1x2  x2x3  x3x0    x0   x1   x2   x3    x0x2  x1x3   -    -     x0²   x1²   x2²   x3²
+//! ```
 
 /// Slot of `u[i]` times its `m`th partner among the features of half a class, as sums have them: entries two by two, and
 /// for each two all partners.
@@ -184,5 +213,34 @@ impl Place {
             return self.sum(self.steps - 1, a + 1, k);
         }
         self.slot_sum((a % 4, 0, self.classes, a / 4), k)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pictures_are_true() {
+        let place = Place::full(1, 1);
+        let at = |numbers: [(u32, u32); 8]| numbers.map(|(index, k)| place.coefficient(0, index, k));
+        assert_eq!(at([(0, 0), (4, 0), (1, 0), (5, 0), (2, 0), (6, 0), (3, 0), (7, 0)]), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(
+            at([(8, 0), (12, 0), (9, 0), (13, 0), (8, 1), (12, 1), (7, 7), (15, 7)]),
+            [64, 65, 66, 67, 72, 73, 63, 127]
+        );
+        let at = |numbers: [(u32, u32); 8]| numbers.map(|(index, k)| place.sum(0, index, k));
+        assert_eq!(at([(0, 0), (0, 4), (0, 1), (0, 5), (1, 0), (7, 5), (0, 2), (0, 6)]), [0, 1, 2, 3, 4, 31, 32, 33]);
+        assert_eq!(
+            at([(0, 3), (0, 7), (7, 7), (8, 0), (15, 5), (8, 2), (8, 6), (15, 7)]),
+            [34, 35, 63, 64, 95, 96, 97, 127]
+        );
+        let index =
+            |a: u32, b: u32| (0..16).find(|&i| place.coefficient(0, i, 0) == place.product_coefficient(a, b, 0));
+        let pairs = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (1, 3), (0, 0), (1, 1), (2, 2), (3, 3)];
+        assert_eq!(pairs.map(|(a, b)| index(a, b).unwrap()), [0, 1, 2, 3, 8, 9, 12, 13, 14, 15]);
+        let entries =
+            [0, 1, 2, 3].map(|a| (0..16).find(|&i| place.coefficient(0, i, 0) == place.entry_coefficient(a, 0)));
+        assert_eq!(entries, [4, 5, 6, 7].map(Some));
     }
 }

@@ -14,8 +14,8 @@
 //! Both ways form the same numbers in the same order, so that a mixture's value is to the bit the same in either, in a batch of
 //! any size, and beside any others: what decides is the grid in `x`, which the host keeps the same for a shape.
 //!
-//! Of diagonal and spherical covariances over `f32` rows there are two faster ways, each with its own rounding: [`alone`] for one
-//! mixture, which is there as soon as the rows are read, and [`slices`] for batches, by products of half-precision numbers that
+//! Of diagonal and spherical covariances over `f32` rows there are two faster ways, each with its own rounding: [`single_mixture`] for one
+//! mixture, which is there as soon as the rows are read, and [`fixed_point`] for batches, by products of half-precision numbers that
 //! lose nothing where large terms cancel.
 //!
 //! Everything about a component that would be minus infinity is [`NOTHING`]. A sum that is not finite comes out where a

@@ -73,7 +73,7 @@ variants! {
             n: u64,
             /// Dimensions, at most the family's entries less what is derived.
             d: u32,
-            /// One of [`derive`](fused::derive).
+            /// One of [`derive`](crate::em::features::derive).
             derive: u32,
             /// [`Place::coefficients`]: of the log joint densities.
             coefficients: *const f64,

@@ -32,7 +32,7 @@ kernels! {
         n: u64,
         /// Dimensions.
         d: u32,
-        /// One of [`derive`](crate::em::fused::derive).
+        /// One of [`derive`](crate::em::features::derive).
         derive: u32,
         /// [`Place::steps`](crate::em::chunked::double_precision::Place::steps).
         steps: u32,

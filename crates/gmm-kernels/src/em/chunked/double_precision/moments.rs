@@ -29,7 +29,7 @@ kernels! {
         n: u64,
         /// Dimensions.
         d: u32,
-        /// One of [`derive`](crate::em::fused::derive).
+        /// One of [`derive`](crate::em::features::derive).
         derive: u32,
         /// [`Place::steps`].
         steps: u32,

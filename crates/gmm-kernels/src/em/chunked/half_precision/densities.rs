@@ -33,7 +33,7 @@ kernels! {
         n: u64,
         /// Dimensions.
         d: u32,
-        /// One of [`derive`](crate::em::fused::derive).
+        /// One of [`derive`](crate::em::features::derive).
         derive: u32,
         /// [`Halves::steps`](crate::em::chunked::half_precision::Halves::steps).
         steps: u32,
