@@ -72,7 +72,7 @@ pub struct EmRun {
     pub empty: Vec<usize>,
     /// Iterations (from 1) at which the log-likelihood fell by more than rounding, with the fall.
     pub falls: Vec<(usize, f64)>,
-    /// Iterations that the engine did by itself ([`Resident::iterate`]), and the time that they took on the device.
+    /// Iterations that the engine did by itself ([`Passes::iterate`](crate::Passes::iterate)), and the time that they took on the device.
     pub on_device: Option<OnDevice>,
     /// How the engine chose its way, where it was asked to time them.
     pub tuning: Option<Tuning>,

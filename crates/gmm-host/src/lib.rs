@@ -1,7 +1,7 @@
 //! Engines, initialisation, the EM loop and evaluators: the library that other crates use.
 //!
 //! The way through: a [`Dataset`](gmm_model::Dataset) is loaded on an [`Engine`], which leaves a [`Resident`]; an
-//! initialisation gives a first mixture; the EM loop alternates [`Resident::pass`] and
+//! initialisation gives a first mixture; the EM loop alternates [`Passes::pass`] and
 //! [`m_step`](gmm_model::m_step()); [`fit()`] does all of it. [`Likelihood`] keeps the rows where they are and answers for
 //! any number of mixtures. [`ResidentMatrix`] is for products with a matrix that stays, which knows nothing of mixtures.
 //!

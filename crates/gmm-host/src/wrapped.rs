@@ -22,7 +22,7 @@ pub trait Hooks: Clone + Send {
         Ok(())
     }
 
-    /// What a [`pass`](Resident::pass) gave, on its way to the caller. Iterations that an engine does by itself have none.
+    /// What a [`pass`](Passes::pass) gave, on its way to the caller. Iterations that an engine does by itself have none.
     ///
     /// # Errors
     /// Whatever is to be the answer in its place.

@@ -38,7 +38,7 @@ const SMALL: usize = 64 << 20;
 /// Evaluates up to [`MOST`] rows, on the calling thread where there is no pool.
 ///
 /// # Errors
-/// As for [`Resident::evaluate_precisions`](crate::Resident::evaluate_precisions).
+/// As for [`Evaluate::evaluate_precisions`](crate::Evaluate::evaluate_precisions).
 pub(crate) fn evaluate(
     machine: Machine,
     pool: Option<&rayon::ThreadPool>,

@@ -20,7 +20,7 @@ pub trait ComponentColumns: Send {
     /// their columns. All others hold what they were evaluated to. Same columns, same bits, whichever of them are new.
     ///
     /// # Errors
-    /// As for [`pass`](Self::pass); what the columns of `anew` hold then is not said.
+    /// As for [`pass`](crate::Passes::pass); what the columns of `anew` hold then is not said.
     ///
     /// # Panics
     /// Where columns are not of these rows, or `anew` names one that is not there.
@@ -37,7 +37,7 @@ pub trait ComponentColumns: Send {
     /// ln p(x) of each row, `(n,)`, under the mixture of [`mix_columns`](Self::mix_columns).
     ///
     /// # Errors
-    /// As for [`pass`](Self::pass).
+    /// As for [`pass`](crate::Passes::pass).
     ///
     /// # Panics
     /// Where columns are not of these rows, or `rows` has another length.

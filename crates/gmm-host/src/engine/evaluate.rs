@@ -4,7 +4,7 @@ use gmm_model::{Mixture, PrecisionMixture};
 
 use crate::Error;
 
-/// What [`Resident::evaluate`] writes per row, besides the totals that it returns.
+/// What [`Evaluate::evaluate`] writes per row, besides the totals that it returns.
 #[derive(Default)]
 pub struct Wanted<'a> {
     /// Log densities, `(n,)`.
@@ -34,14 +34,14 @@ pub trait Evaluate: Send {
     /// weights.
     ///
     /// # Errors
-    /// As for [`pass`](Self::pass).
+    /// As for [`pass`](crate::Passes::pass).
     fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error>;
 
     /// [`evaluate`](Self::evaluate) of a mixture that is given by factors of its precisions: from these, where an engine
     /// has a way to.
     ///
     /// # Errors
-    /// As for [`pass`](Self::pass), and [`Error::Model`] of factors that are not finite or singular.
+    /// As for [`pass`](crate::Passes::pass), and [`Error::Model`] of factors that are not finite or singular.
     fn evaluate_precisions(&mut self, mixture: &PrecisionMixture<'_>, want: Wanted<'_>) -> Result<Evaluation, Error> {
         self.evaluate(&mixture.to_mixture()?, want)
     }
@@ -51,7 +51,7 @@ pub trait Evaluate: Send {
     /// depend on the others.
     ///
     /// # Errors
-    /// As for [`pass`](Self::pass).
+    /// As for [`pass`](crate::Passes::pass).
     fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
         mixtures.iter().map(|m| Ok(self.evaluate(m, Wanted::default())?.log_likelihood)).collect()
     }

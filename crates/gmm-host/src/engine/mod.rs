@@ -56,11 +56,11 @@ pub trait Engine: Send + Sync {
     /// [`Error::Memory`] before anything is taken.
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error>;
 
-    /// [`Resident::evaluate_precisions`] of rows that are so few that to load them would take longer: to the same bits where
+    /// [`Evaluate::evaluate_precisions`] of rows that are so few that to load them would take longer: to the same bits where
     /// the CPU is the engine. None where they are to be loaded.
     ///
     /// # Errors
-    /// As for [`Resident::evaluate_precisions`].
+    /// As for [`Evaluate::evaluate_precisions`].
     fn evaluate_few(
         &self,
         data: &Dataset,
@@ -73,7 +73,7 @@ pub trait Engine: Send + Sync {
         Ok(None)
     }
 
-    /// As [`load`](Self::load), to the same bits, for rows that are to be [held](Resident::hold_about) about another point
+    /// As [`load`](Self::load), to the same bits, for rows that are to be [held](Passes::hold_about) about another point
     /// later: an engine may keep them as they came, too, where it has room enough.
     ///
     /// # Errors

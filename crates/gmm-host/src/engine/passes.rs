@@ -15,7 +15,7 @@ pub trait Passes: Send {
     /// `(n, d)`.
     fn dim(&self) -> (usize, usize);
 
-    /// Holds the rows about another point, `(d,)`, where that is cheaper than to [load](Engine::load) them again: every
+    /// Holds the rows about another point, `(d,)`, where that is cheaper than to [load](crate::Engine::load) them again: every
     /// result is then, to the bit, that of rows which were loaded so. False where they must be loaded, as for engines
     /// that keep no more than what they hold; nothing has changed then.
     ///
@@ -27,10 +27,10 @@ pub trait Passes: Send {
     }
 
     /// Some of the rows by their indices, as rows of their own about the same point: to the bit what
-    /// [`load`](Engine::load) would give for them. Their weights, `(rows.len(),)`, are given where there are any.
+    /// [`load`](crate::Engine::load) would give for them. Their weights, `(rows.len(),)`, are given where there are any.
     ///
     /// # Errors
-    /// As for [`load`](Engine::load).
+    /// As for [`load`](crate::Engine::load).
     ///
     /// # Panics
     /// Where there is no such row.

@@ -18,7 +18,7 @@ pub trait Seeding: Passes {
     /// `log_likelihood` is 0; with [`CovarianceType::Spherical`], `second` is each cluster's inertia.
     ///
     /// # Errors
-    /// As for [`pass`](Self::pass).
+    /// As for [`pass`](crate::Passes::pass).
     fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error>;
 
     /// Lloyd's passes from `centres`, `(k, d)`, each of which moves every centre to the mean of the rows that are nearest
@@ -27,7 +27,7 @@ pub trait Seeding: Passes {
     /// `rest` at most. `centres` are left as the last pass moved them.
     ///
     /// # Errors
-    /// As for [`pass`](Self::pass), and [`Error::NotFinite`].
+    /// As for [`pass`](crate::Passes::pass), and [`Error::NotFinite`].
     fn lloyd(&mut self, centres: &mut Array2<f64>, most: usize, rest: f64) -> Result<LloydPasses, Error> {
         let _ = (most, rest);
         lloyd_pass(self, centres)
@@ -41,7 +41,7 @@ pub trait Seeding: Passes {
     /// first. Returns `Σ w near` of each [`DISTANCE_ROWS`] rows in turn, `(ceil(n/1024),)`. Keeps 8 bytes a row.
     ///
     /// # Errors
-    /// As for [`pass`](Self::pass).
+    /// As for [`pass`](crate::Passes::pass).
     fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error>;
 
     /// The row of each of `draws`, from 1, which of the rows of its group has a probability in proportion to `w near`, and what
@@ -49,7 +49,7 @@ pub trait Seeding: Passes {
     /// many points.
     ///
     /// # Errors
-    /// As for [`pass`](Self::pass).
+    /// As for [`pass`](crate::Passes::pass).
     ///
     /// # Panics
     /// Where no centre was added, there is no such group, or weights are given that the rows do not have, or none that they have.
@@ -59,7 +59,7 @@ pub trait Seeding: Passes {
     /// with it, and returns, for less.
     ///
     /// # Errors
-    /// As for [`pass`](Self::pass).
+    /// As for [`pass`](crate::Passes::pass).
     ///
     /// # Panics
     /// Where it was not weighed since the last centre.
@@ -75,7 +75,7 @@ pub trait Seeding: Passes {
     /// afterwards, in any case.
     ///
     /// # Errors
-    /// As for [`pass`](Self::pass).
+    /// As for [`pass`](crate::Passes::pass).
     ///
     /// # Panics
     /// An engine that has such a way: where `c` or `t` is 0 or the length between is not 2, or as for
@@ -93,7 +93,7 @@ pub trait Seeding: Passes {
     /// `near` of some ranges of rows, one after another.
     ///
     /// # Errors
-    /// As for [`pass`](Self::pass).
+    /// As for [`pass`](crate::Passes::pass).
     ///
     /// # Panics
     /// Where no centre was added, or a range ends beyond the rows.

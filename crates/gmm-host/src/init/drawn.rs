@@ -13,7 +13,7 @@ pub struct RowDraw {
     pub uniform: f64,
 }
 
-/// Rows that were drawn: [`Resident::weigh_draws`](crate::Resident::weigh_draws).
+/// Rows that were drawn: [`Seeding::weigh_draws`](crate::Seeding::weigh_draws).
 #[derive(Clone, Debug, PartialEq)]
 pub struct WeighedRows {
     /// The row of each draw, `(t,)`.

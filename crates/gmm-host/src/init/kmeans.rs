@@ -205,7 +205,7 @@ fn lloyd_among(
     Ok(out)
 }
 
-/// What some of Lloyd's passes came to: [`Resident::lloyd`].
+/// What some of Lloyd's passes came to: [`Seeding::lloyd`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct LloydPasses {
     /// How many they were.

@@ -135,7 +135,7 @@ impl Likelihood {
 
     /// The value and its gradient; see [`Gradient`] for the directions.
     ///
-    /// Cost: one [`Resident::expectation`], and `3*k*d³` flops for full covariances.
+    /// Cost: one [`Passes::expectation`](crate::Passes::expectation), and `3*k*d³` flops for full covariances.
     ///
     /// # Errors
     /// As for [`value`](Self::value); [`Error::Undefined`] where the value is −∞ or a moment overflows: there is no
@@ -155,7 +155,7 @@ impl Likelihood {
     /// Value and gradient under each mixture, to the bits that [`value_and_gradient`](Self::value_and_gradient) gives
     /// each alone; `None` for one that has none, which does not concern the others.
     ///
-    /// For several chains that move together. Cost: [`Resident::passes`].
+    /// For several chains that move together. Cost: [`Passes::passes`](crate::Passes::passes).
     ///
     /// # Errors
     /// As for [`value`](Self::value).

@@ -7,7 +7,7 @@
 //!             M-step               parameters, convergence and lost precision; the path's operands from the parameters
 //! poll        log-likelihoods, parameters and flags to the host, after some iterations
 //! ```
-//! What a pass is, its [`EmPath`](path::EmPath) says: see [`paths`]. [`select`] chooses one. Where an iteration loses more
+//! What a pass is, its [`EmPath`] says: see [`paths`]. [`mod@select`] chooses one. Where an iteration loses more
 //! precision than a path allows ([`error_bounds`]), the next goes on from the last poll.
 
 pub(crate) mod error_bounds;
@@ -77,7 +77,7 @@ impl Loop {
         Self { numbers: Slot::empty(), flags: Slot::empty(), polled: pinned_empty(), polled_flags: pinned_empty() }
     }
 
-    /// [`Resident::iterate`](crate::Resident::iterate) by these paths, best first: where one loses too much precision, the next with
+    /// [`Passes::iterate`](crate::Passes::iterate) by these paths, best first: where one loses too much precision, the next with
     /// a wider operand goes on from the last poll, and in the end the host does.
     ///
     /// # Errors

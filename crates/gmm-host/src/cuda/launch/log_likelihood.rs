@@ -180,7 +180,7 @@ impl Launcher<'_> {
         unsafe { self.launch(kernel::<T>(form, columns), (blocks, units), a) }
     }
 
-    /// A whole pass under one mixture, [`Place::sums`](em::place::Place::sums) of each block.
+    /// A whole pass under one mixture, [`Place::sums`](gmm_kernels::em::layout::Place::sums) of each block.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn expect<T: Number>(
         self,

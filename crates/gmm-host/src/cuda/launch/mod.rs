@@ -1,6 +1,6 @@
 //! Every launch of a kernel: one safe function each, which checks lengths against the arguments' formulas.
 //!
-//! A [`DeviceSlice`] does not keep its buffer alive. Those given here come from [`CudaRows`](crate::cuda::rows::CudaRows),
+//! A [`DeviceSlice`](cust::memory::DeviceSlice) does not keep its buffer alive. Those given here come from [`Rows`](crate::cuda::rows::Rows),
 //! which owns the buffers and waits for its stream before it lets go of one.
 
 mod launcher;

@@ -18,7 +18,7 @@ use crate::cuda::rows::parameters;
 use crate::cuda::rows::passes::copy_to;
 use crate::cuda::rows::workspace::Extras;
 
-/// Log densities of all rows under one component, on a device: see [`Resident::column`](crate::Resident::column).
+/// Log densities of all rows under one component, on a device: see [`ComponentColumns::column`](crate::ComponentColumns::column).
 pub struct DeviceColumn {
     /// `(n,)`.
     numbers: Slot<f64>,
@@ -59,14 +59,14 @@ const BLOCKS: u32 = 8;
 const PIECE: usize = 1 << 20;
 
 impl Likelihoods {
-    /// [`Resident::column`](crate::Resident::column).
+    /// [`ComponentColumns::column`](crate::ComponentColumns::column).
     pub(crate) fn column<T: Number>(&mut self, data: &mut Rows<T>) -> Result<DeviceColumn, Error> {
         // It, and what passes of one component take besides, which may not become small for it.
         data.room(WHAT, 3 * 8 * data.n as u128, 0)?;
         Ok(DeviceColumn { numbers: Slot::taken(&data.gpu, WHAT, data.n)?, n: data.n, gpu: data.gpu.clone() })
     }
 
-    /// [`Resident::mix_columns`](crate::Resident::mix_columns).
+    /// [`ComponentColumns::mix_columns`](crate::ComponentColumns::mix_columns).
     pub(crate) fn mix_columns<T: Number>(
         &mut self,
         data: &mut Rows<T>,
@@ -86,7 +86,7 @@ impl Likelihoods {
         Ok(self.buffers.values.as_slice()[0])
     }
 
-    /// [`Resident::mixed_rows`](crate::Resident::mixed_rows).
+    /// [`ComponentColumns::mixed_rows`](crate::ComponentColumns::mixed_rows).
     pub(crate) fn mixed_rows<T: Number>(
         &mut self,
         data: &mut Rows<T>,

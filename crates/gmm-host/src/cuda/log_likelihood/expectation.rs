@@ -18,7 +18,7 @@ use crate::cuda::shape::Shape;
 const WAITING: usize = 4 << 20;
 
 impl Likelihoods {
-    /// [`Resident::passes`](crate::Resident::passes): those of a kind and of as many components that follow one another go to
+    /// [`Passes::passes`](crate::Passes::passes): those of a kind and of as many components that follow one another go to
     /// the device together, which is waited for once. None where there is no such kernel for the shape, no memory, or digits
     /// would be lost.
     pub(crate) fn expectations<T: Number>(

@@ -1,5 +1,5 @@
 //! Likelihoods of many mixtures of diagonal or spherical covariances over `f32` rows, by products of slices: see
-//! [`slices`].
+//! [`gmm_kernels::log_likelihood::fixed_point`].
 
 use cust::memory::AsyncCopyDestination;
 use gmm_kernels::log_likelihood::fixed_point::{self, CONSTANT, HEADER, LARGEST_CONSTANT, LARGEST_STEP, LEVEL, Tile};

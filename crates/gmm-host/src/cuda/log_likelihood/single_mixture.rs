@@ -1,4 +1,5 @@
-//! The likelihood of one mixture of diagonal or spherical covariances over `f32` rows: see [`alone`].
+//! The likelihood of one mixture of diagonal or spherical covariances over `f32` rows: see
+//! [`gmm_kernels::log_likelihood::single_mixture`].
 
 use gmm_kernels::device::WARP;
 use gmm_kernels::layout::TILE_ROWS;

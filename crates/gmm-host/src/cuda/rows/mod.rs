@@ -128,7 +128,7 @@ impl<T: Number> Rows<T> {
         Ok(())
     }
 
-    /// [`Resident::sample`](crate::Resident::sample).
+    /// [`Passes::sample`](crate::Passes::sample).
     pub(crate) fn sample_here(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Self, Error> {
         const WHAT: &str = "a sample of the data on the GPU";
         assert!(rows.iter().all(|&row| row < self.n), "a row that there is");

@@ -174,7 +174,7 @@ impl<T: Number> Rows<T> {
         self.gpu.check("a copy of a shift to the device", copied)
     }
 
-    /// [`Resident::hold_about`](crate::Resident::hold_about); what others know of the rows is about the old shift, and theirs to forget.
+    /// [`Passes::hold_about`](crate::Passes::hold_about); what others know of the rows is about the old shift, and theirs to forget.
     pub(crate) fn hold_about_here(&mut self, shift: &[f64]) -> Result<bool, Error> {
         self.queue.rest(&self.gpu)?;
         let Some(source) = &mut self.source else { return Ok(false) };

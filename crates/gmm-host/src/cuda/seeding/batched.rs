@@ -27,7 +27,7 @@ thread_local! {
 }
 
 impl<T: Number> Seeding<T> {
-    /// [`Resident::draw_centres`](crate::Resident::draw_centres): one launch decides on a centre and draws candidates for the next,
+    /// [`Seeding::draw_centres`](crate::Seeding::draw_centres): one launch decides on a centre and draws candidates for the next,
     /// another weighs them, and the host waits once in all.
     pub(crate) fn draw_centres(
         &mut self,

@@ -122,7 +122,7 @@ fn splits(groups: u64, k: u32, units: u64, resident: u64) -> u32 {
 }
 
 impl Lloyd {
-    /// [`Resident::lloyd`](crate::Resident::lloyd), or none where it is the host's to do.
+    /// [`Seeding::lloyd`](crate::Seeding::lloyd), or none where it is the host's to do.
     pub(crate) fn iterate<T: Number>(
         &mut self,
         data: &mut Rows<T>,
@@ -175,7 +175,7 @@ impl Lloyd {
         Ok(found)
     }
 
-    /// [`Resident::nearest`](crate::Resident::nearest) for variances, which need no responsibilities; or none where it is the
+    /// [`Seeding::nearest`](crate::Seeding::nearest) for variances, which need no responsibilities; or none where it is the
     /// host's to do.
     pub(crate) fn hard_statistics<T: Number>(
         &mut self,

@@ -51,7 +51,7 @@ pub(crate) struct Seeding<T: Number> {
     /// `(candidates, n)`: distances to those that were weighed last, if there was room.
     distances: Slot<T>,
     weighed: Candidates,
-    /// Uniform numbers and rows, of [`draw_centres`](crate::Resident::draw_centres).
+    /// Uniform numbers and rows, of [`draw_centres`](crate::Seeding::draw_centres).
     draws: Slot<u64>,
     /// Whether a kernel may still run over these buffers.
     pending: bool,
@@ -100,7 +100,7 @@ impl<T: Number> Seeding<T> {
 }
 
 impl<T: Number> Seeding<T> {
-    /// [`Resident::forget_centres`](crate::Resident::forget_centres).
+    /// [`Seeding::forget_centres`](crate::Seeding::forget_centres).
     pub(crate) fn forget(&mut self, data: &mut Rows<T>) {
         data.gpu.enter_to_drop();
         if self.pending {
@@ -109,7 +109,7 @@ impl<T: Number> Seeding<T> {
         self.clear();
     }
 
-    /// [`Resident::add_centre`](crate::Resident::add_centre).
+    /// [`Seeding::add_centre`](crate::Seeding::add_centre).
     pub(crate) fn add_centre(&mut self, data: &mut Rows<T>, centre: &[f64]) -> Result<Vec<f64>, Error> {
         // What they would leave is less with another centre.
         self.weighed = Candidates::default();
@@ -128,7 +128,7 @@ impl<T: Number> Seeding<T> {
         Ok(sums)
     }
 
-    /// [`Resident::near`](crate::Resident::near).
+    /// [`Seeding::near`](crate::Seeding::near).
     pub(crate) fn near(&mut self, data: &mut Rows<T>, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
         assert!(self.begun, "no centre was added");
         let len: usize = ranges.iter().map(Range::len).sum();

@@ -36,7 +36,7 @@ fn as_a_block_adds(sums: &[f64]) -> f64 {
 }
 
 impl<T: Number> Seeding<T> {
-    /// [`Resident::weigh_draws`](crate::Resident::weigh_draws).
+    /// [`Seeding::weigh_draws`](crate::Seeding::weigh_draws).
     pub(crate) fn weigh_draws(&mut self, data: &mut Rows<T>, draws: &[RowDraw]) -> Result<WeighedRows, Error> {
         assert!(self.begun, "no centre was added");
         assert!(draws.iter().all(|draw| draw.group < data.n.div_ceil(DISTANCE_ROWS)), "a group that there is");
@@ -105,7 +105,7 @@ impl<T: Number> Seeding<T> {
         launcher.draw_rows(&shape, &data.whole(), &near, (count, places as u32), &buffers)
     }
 
-    /// [`Resident::add_drawn`](crate::Resident::add_drawn): what it leaves is known since it was weighed, and there is nothing to
+    /// [`Seeding::add_drawn`](crate::Seeding::add_drawn): what it leaves is known since it was weighed, and there is nothing to
     /// wait for.
     pub(crate) fn add_drawn(&mut self, data: &mut Rows<T>, which: usize) -> Result<Vec<f64>, Error> {
         let memory = &*self;

@@ -7,7 +7,7 @@ mod wgmma;
 
 use super::path::EmPath;
 
-/// Best first; [`select`](super::select) says where the order differs.
+/// Best first; [`select`](mod@super::select) says where the order differs.
 pub(crate) static PATHS: [&dyn EmPath; 7] = [
     &small_d::SmallD,
     &fused::Fused,
