@@ -28,6 +28,6 @@ pub const fn rows_of_block(threads: u32) -> u64 {
 
 /// Threads of a block of `W` warps.
 #[cfg(not(target_arch = "nvptx64"))]
-pub fn threads<T: crate::Real, const W: usize>(_: &Pass<T>) -> u32 {
+pub fn threads<const W: usize>(_: &Pass) -> u32 {
     W as u32 * crate::device::WARP
 }
