@@ -169,8 +169,7 @@ fn multiplication(all: &mut Vec<Signature>) {
 pub fn signatures() -> Vec<Signature> {
     let mut all = generic::<f32>();
     all.extend(generic::<f64>());
-    all.extend(fused::Variant::ALL.iter().map(|&v| tensor(one(fused::kernel::<f32>(v)))));
-    all.extend(fused::Variant::ALL.iter().map(|&v| tensor(one(fused::kernel::<f64>(v)))));
+    all.extend(fused::Variant::ALL.iter().map(|&v| tensor(one(fused::kernel(v)))));
     // Components for each cut.
     all.extend([(1, 1), (2, 7), (2, 64), (3, 1)].map(|(d, k)| {
         let cut = fused::narrow::Cut::of(k, d).expect("few columns");

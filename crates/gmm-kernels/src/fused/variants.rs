@@ -18,21 +18,20 @@ pub struct Variant {
     pub warps: u32,
 }
 
-/// Declares a kernel per line, by size and groups of each family: `function, entry point of f32, of f64: features, their steps,
-/// groups of components, pass, warps of a block, and tiles of each warp's share where a block's warps share the sums`.
+/// Declares a kernel per line, by size and groups of each family: `entry point: features, their steps, groups of components,
+/// pass, warps of a block, and tiles of each warp's share where a block's warps share the sums`.
 macro_rules! variants {
     ({ $($pass_of_rows:tt)* }
-     $($entry:ident, $f32:ident, $f64:ident:
-       $family:ident<$size:literal>, $steps:literal steps, $groups:literal groups,
+     $($entry:ident: $family:ident<$size:literal>, $steps:literal steps, $groups:literal groups,
        $pass:ident, $warps:literal warps $(of $tiles:literal tiles)?;)+) => {
         kernels! {
             $($pass_of_rows)*
             $(
                 #[doc = concat!("Features [`", stringify!($family), "`]`<", $size, ">`, up to 8·", $groups, " components.")]
-                $entry => $f32, $f64,
-                    pass::$pass::body::<T, $family<$size>, $steps, $groups $(, $tiles, $warps)?>,
-                    pass::$pass::shared_bytes::<T, $family<$size>, $steps, $groups $(, $tiles, $warps)?>,
-                    pass::threads::<T, $warps>;
+                $entry =>
+                    pass::$pass::body::<$family<$size>, $steps, $groups $(, $tiles, $warps)?>,
+                    pass::$pass::shared_bytes::<$family<$size>, $steps, $groups $(, $tiles, $warps)?>,
+                    pass::threads::<$warps>;
             )+
         }
 
@@ -47,9 +46,9 @@ macro_rules! variants {
         /// # Panics
         /// Where there is no such variant; [`Variant::of`] and [`Variant::ALL`] give those that there are.
         #[cfg(not(target_arch = "nvptx64"))]
-        pub fn kernel<T: crate::Real>(variant: Variant) -> crate::Kernel<Pass<T>> {
+        pub fn kernel(variant: Variant) -> crate::Kernel<Pass> {
             match (variant.family, variant.size, variant.groups, variant.warps) {
-                $((Family::$family, $size, $groups, $warps) => $entry::<T>(),)+
+                $((Family::$family, $size, $groups, $warps) => $entry(),)+
                 _ => panic!("{variant:?} is not there"),
             }
         }
@@ -59,13 +58,15 @@ macro_rules! variants {
 variants! {
     {
         /// One pass over a chunk of rows; any grid in `x`.
-        Pass<T> {
+        Pass {
             /// State of the loop, or null.
             state: *const u32,
             /// The iteration that this begins, from 1.
             iteration: u32,
             /// `(n, d)` tiled: rows less the shift. Read while the grid before this one may still run.
-            x: *const T,
+            x: *const u8,
+            /// Bytes of each of its numbers: 4 where they are `f32`, 8 where they are `f64`.
+            number_bytes: u32,
             /// `(n,)`, or null where every row weighs 1.
             row_weights: *const f64,
             /// Rows of the chunk.
@@ -82,77 +83,77 @@ variants! {
             partials: *mut f64,
         }
     }
-    full_1_1, pass_full_1_1_f32, pass_full_1_1_f64: Full<1>, 1 steps, 1 groups, of_warp, 4 warps;
-    full_1_2, pass_full_1_2_f32, pass_full_1_2_f64: Full<1>, 1 steps, 2 groups, of_warp, 4 warps;
-    full_1_4, pass_full_1_4_f32, pass_full_1_4_f64: Full<1>, 1 steps, 4 groups, of_warp, 4 warps;
-    full_1_8, pass_full_1_8_f32, pass_full_1_8_f64: Full<1>, 1 steps, 8 groups, of_warp, 4 warps;
-    full_1_13, pass_full_1_13_f32, pass_full_1_13_f64: Full<1>, 1 steps, 13 groups, of_warp, 4 warps;
-    full_2_1, pass_full_2_1_f32, pass_full_2_1_f64: Full<2>, 3 steps, 1 groups, of_warp, 4 warps;
-    full_2_2, pass_full_2_2_f32, pass_full_2_2_f64: Full<2>, 3 steps, 2 groups, of_warp, 4 warps;
-    full_2_4, pass_full_2_4_f32, pass_full_2_4_f64: Full<2>, 3 steps, 4 groups, of_warp, 4 warps;
-    full_3_1, pass_full_3_1_f32, pass_full_3_1_f64: Full<3>, 6 steps, 1 groups, of_warp, 4 warps;
-    full_3_2, pass_full_3_2_f32, pass_full_3_2_f64: Full<3>, 6 steps, 2 groups, of_warp, 4 warps;
-    full_4_1, pass_full_4_1_f32, pass_full_4_1_f64: Full<4>, 10 steps, 1 groups, of_warp, 4 warps;
-    full_4_2, pass_full_4_2_f32, pass_full_4_2_f64: Full<4>, 10 steps, 2 groups, of_block, 4 warps of 5 tiles;
-    full_4_3, pass_full_4_3_f32, pass_full_4_3_f64: Full<4>, 10 steps, 3 groups, of_block, 4 warps of 8 tiles;
-    full_4_4, pass_full_4_4_f32, pass_full_4_4_f64: Full<4>, 10 steps, 4 groups, of_block, 4 warps of 10 tiles;
-    full_4_6, pass_full_4_6_f32, pass_full_4_6_f64: Full<4>, 10 steps, 6 groups, of_block, 4 warps of 15 tiles;
-    full_4_8, pass_full_4_8_f32, pass_full_4_8_f64: Full<4>, 10 steps, 8 groups, of_block, 8 warps of 10 tiles;
-    full_4_10, pass_full_4_10_f32, pass_full_4_10_f64: Full<4>, 10 steps, 10 groups, of_block, 8 warps of 13 tiles;
-    full_5_1, pass_full_5_1_f32, pass_full_5_1_f64: Full<5>, 15 steps, 1 groups, of_block, 4 warps of 4 tiles;
-    full_5_2, pass_full_5_2_f32, pass_full_5_2_f64: Full<5>, 15 steps, 2 groups, of_block, 4 warps of 8 tiles;
-    full_5_4, pass_full_5_4_f32, pass_full_5_4_f64: Full<5>, 15 steps, 4 groups, of_block, 4 warps of 15 tiles;
-    full_6_1, pass_full_6_1_f32, pass_full_6_1_f64: Full<6>, 21 steps, 1 groups, of_block, 4 warps of 6 tiles;
-    full_6_2, pass_full_6_2_f32, pass_full_6_2_f64: Full<6>, 21 steps, 2 groups, of_block, 4 warps of 11 tiles;
-    full_6_4, pass_full_6_4_f32, pass_full_6_4_f64: Full<6>, 21 steps, 4 groups, of_block, 8 warps of 11 tiles;
-    full_7_1, pass_full_7_1_f32, pass_full_7_1_f64: Full<7>, 28 steps, 1 groups, of_block, 4 warps of 7 tiles;
-    full_7_2, pass_full_7_2_f32, pass_full_7_2_f64: Full<7>, 28 steps, 2 groups, of_block, 4 warps of 14 tiles;
-    full_7_4, pass_full_7_4_f32, pass_full_7_4_f64: Full<7>, 28 steps, 4 groups, of_block, 8 warps of 14 tiles;
-    full_8_1, pass_full_8_1_f32, pass_full_8_1_f64: Full<8>, 36 steps, 1 groups, of_block, 4 warps of 9 tiles;
-    full_8_2, pass_full_8_2_f32, pass_full_8_2_f64: Full<8>, 36 steps, 2 groups, of_block, 4 warps of 18 tiles;
-    full_8_2_wide, pass_full_8_2_wide_f32, pass_full_8_2_wide_f64: Full<8>, 36 steps, 2 groups, of_block, 8 warps of 9 tiles;
-    full_8_4, pass_full_8_4_f32, pass_full_8_4_f64: Full<8>, 36 steps, 4 groups, of_block, 8 warps of 18 tiles;
-    full_9_1, pass_full_9_1_f32, pass_full_9_1_f64: Full<9>, 45 steps, 1 groups, of_block, 4 warps of 12 tiles;
-    full_9_2, pass_full_9_2_f32, pass_full_9_2_f64: Full<9>, 45 steps, 2 groups, of_block, 8 warps of 12 tiles;
-    full_10_1, pass_full_10_1_f32, pass_full_10_1_f64: Full<10>, 55 steps, 1 groups, of_block, 4 warps of 14 tiles;
-    full_10_2, pass_full_10_2_f32, pass_full_10_2_f64: Full<10>, 55 steps, 2 groups, of_block, 8 warps of 14 tiles;
-    full_and_one_1_1, pass_full_and_one_1_1_f32, pass_full_and_one_1_1_f64: FullAndOne<1>, 2 steps, 1 groups, of_warp, 4 warps;
-    full_and_one_1_2, pass_full_and_one_1_2_f32, pass_full_and_one_1_2_f64: FullAndOne<1>, 2 steps, 2 groups, of_warp, 4 warps;
-    full_and_one_1_4, pass_full_and_one_1_4_f32, pass_full_and_one_1_4_f64: FullAndOne<1>, 2 steps, 4 groups, of_warp, 4 warps;
-    full_and_one_2_1, pass_full_and_one_2_1_f32, pass_full_and_one_2_1_f64: FullAndOne<2>, 4 steps, 1 groups, of_warp, 4 warps;
-    full_and_one_2_2, pass_full_and_one_2_2_f32, pass_full_and_one_2_2_f64: FullAndOne<2>, 4 steps, 2 groups, of_warp, 4 warps;
-    full_and_one_3_1, pass_full_and_one_3_1_f32, pass_full_and_one_3_1_f64: FullAndOne<3>, 7 steps, 1 groups, of_warp, 4 warps;
-    full_and_one_3_2, pass_full_and_one_3_2_f32, pass_full_and_one_3_2_f64: FullAndOne<3>, 7 steps, 2 groups, of_warp, 4 warps;
-    linear_1_1, pass_linear_1_1_f32, pass_linear_1_1_f64: Linear<1>, 1 steps, 1 groups, of_warp, 4 warps;
-    linear_1_2, pass_linear_1_2_f32, pass_linear_1_2_f64: Linear<1>, 1 steps, 2 groups, of_warp, 4 warps;
-    linear_1_4, pass_linear_1_4_f32, pass_linear_1_4_f64: Linear<1>, 1 steps, 4 groups, of_warp, 4 warps;
-    linear_1_8, pass_linear_1_8_f32, pass_linear_1_8_f64: Linear<1>, 1 steps, 8 groups, of_warp, 4 warps;
-    linear_1_13, pass_linear_1_13_f32, pass_linear_1_13_f64: Linear<1>, 1 steps, 13 groups, of_warp, 4 warps;
-    linear_2_1, pass_linear_2_1_f32, pass_linear_2_1_f64: Linear<2>, 2 steps, 1 groups, of_warp, 4 warps;
-    linear_2_2, pass_linear_2_2_f32, pass_linear_2_2_f64: Linear<2>, 2 steps, 2 groups, of_warp, 4 warps;
-    linear_2_4, pass_linear_2_4_f32, pass_linear_2_4_f64: Linear<2>, 2 steps, 4 groups, of_block, 4 warps of 2 tiles;
-    linear_2_8, pass_linear_2_8_f32, pass_linear_2_8_f64: Linear<2>, 2 steps, 8 groups, of_block, 4 warps of 4 tiles;
-    linear_3_2, pass_linear_3_2_f32, pass_linear_3_2_f64: Linear<3>, 3 steps, 2 groups, of_block, 4 warps of 2 tiles;
-    linear_3_4, pass_linear_3_4_f32, pass_linear_3_4_f64: Linear<3>, 3 steps, 4 groups, of_block, 4 warps of 3 tiles;
-    linear_4_2, pass_linear_4_2_f32, pass_linear_4_2_f64: Linear<4>, 4 steps, 2 groups, of_block, 4 warps of 2 tiles;
-    linear_4_4, pass_linear_4_4_f32, pass_linear_4_4_f64: Linear<4>, 4 steps, 4 groups, of_block, 4 warps of 4 tiles;
-    linear_5_2, pass_linear_5_2_f32, pass_linear_5_2_f64: Linear<5>, 5 steps, 2 groups, of_block, 4 warps of 3 tiles;
-    linear_6_2, pass_linear_6_2_f32, pass_linear_6_2_f64: Linear<6>, 6 steps, 2 groups, of_block, 4 warps of 3 tiles;
-    squares_1_1, pass_squares_1_1_f32, pass_squares_1_1_f64: Squares<1>, 2 steps, 1 groups, of_warp, 4 warps;
-    squares_1_2, pass_squares_1_2_f32, pass_squares_1_2_f64: Squares<1>, 2 steps, 2 groups, of_warp, 4 warps;
-    squares_1_4, pass_squares_1_4_f32, pass_squares_1_4_f64: Squares<1>, 2 steps, 4 groups, of_warp, 4 warps;
-    squares_1_6, pass_squares_1_6_f32, pass_squares_1_6_f64: Squares<1>, 2 steps, 6 groups, of_block, 4 warps of 3 tiles;
-    squares_1_8, pass_squares_1_8_f32, pass_squares_1_8_f64: Squares<1>, 2 steps, 8 groups, of_block, 4 warps of 4 tiles;
-    squares_1_10, pass_squares_1_10_f32, pass_squares_1_10_f64: Squares<1>, 2 steps, 10 groups, of_block, 4 warps of 5 tiles;
-    squares_2_1, pass_squares_2_1_f32, pass_squares_2_1_f64: Squares<2>, 4 steps, 1 groups, of_warp, 4 warps;
-    squares_2_2, pass_squares_2_2_f32, pass_squares_2_2_f64: Squares<2>, 4 steps, 2 groups, of_warp, 4 warps;
-    squares_2_4, pass_squares_2_4_f32, pass_squares_2_4_f64: Squares<2>, 4 steps, 4 groups, of_warp, 4 warps;
-    squares_2_8, pass_squares_2_8_f32, pass_squares_2_8_f64: Squares<2>, 4 steps, 8 groups, of_block, 4 warps of 8 tiles;
-    squares_3_2, pass_squares_3_2_f32, pass_squares_3_2_f64: Squares<3>, 6 steps, 2 groups, of_block, 4 warps of 3 tiles;
-    squares_4_2, pass_squares_4_2_f32, pass_squares_4_2_f64: Squares<4>, 8 steps, 2 groups, of_block, 4 warps of 4 tiles;
-    squares_4_4, pass_squares_4_4_f32, pass_squares_4_4_f64: Squares<4>, 8 steps, 4 groups, of_block, 4 warps of 8 tiles;
-    squares_5_2, pass_squares_5_2_f32, pass_squares_5_2_f64: Squares<5>, 10 steps, 2 groups, of_block, 4 warps of 5 tiles;
-    squares_6_2, pass_squares_6_2_f32, pass_squares_6_2_f64: Squares<6>, 12 steps, 2 groups, of_block, 4 warps of 6 tiles;
+    pass_full_1_1: Full<1>, 1 steps, 1 groups, of_warp, 4 warps;
+    pass_full_1_2: Full<1>, 1 steps, 2 groups, of_warp, 4 warps;
+    pass_full_1_4: Full<1>, 1 steps, 4 groups, of_warp, 4 warps;
+    pass_full_1_8: Full<1>, 1 steps, 8 groups, of_warp, 4 warps;
+    pass_full_1_13: Full<1>, 1 steps, 13 groups, of_warp, 4 warps;
+    pass_full_2_1: Full<2>, 3 steps, 1 groups, of_warp, 4 warps;
+    pass_full_2_2: Full<2>, 3 steps, 2 groups, of_warp, 4 warps;
+    pass_full_2_4: Full<2>, 3 steps, 4 groups, of_warp, 4 warps;
+    pass_full_3_1: Full<3>, 6 steps, 1 groups, of_warp, 4 warps;
+    pass_full_3_2: Full<3>, 6 steps, 2 groups, of_warp, 4 warps;
+    pass_full_4_1: Full<4>, 10 steps, 1 groups, of_warp, 4 warps;
+    pass_full_4_2: Full<4>, 10 steps, 2 groups, of_block, 4 warps of 5 tiles;
+    pass_full_4_3: Full<4>, 10 steps, 3 groups, of_block, 4 warps of 8 tiles;
+    pass_full_4_4: Full<4>, 10 steps, 4 groups, of_block, 4 warps of 10 tiles;
+    pass_full_4_6: Full<4>, 10 steps, 6 groups, of_block, 4 warps of 15 tiles;
+    pass_full_4_8: Full<4>, 10 steps, 8 groups, of_block, 8 warps of 10 tiles;
+    pass_full_4_10: Full<4>, 10 steps, 10 groups, of_block, 8 warps of 13 tiles;
+    pass_full_5_1: Full<5>, 15 steps, 1 groups, of_block, 4 warps of 4 tiles;
+    pass_full_5_2: Full<5>, 15 steps, 2 groups, of_block, 4 warps of 8 tiles;
+    pass_full_5_4: Full<5>, 15 steps, 4 groups, of_block, 4 warps of 15 tiles;
+    pass_full_6_1: Full<6>, 21 steps, 1 groups, of_block, 4 warps of 6 tiles;
+    pass_full_6_2: Full<6>, 21 steps, 2 groups, of_block, 4 warps of 11 tiles;
+    pass_full_6_4: Full<6>, 21 steps, 4 groups, of_block, 8 warps of 11 tiles;
+    pass_full_7_1: Full<7>, 28 steps, 1 groups, of_block, 4 warps of 7 tiles;
+    pass_full_7_2: Full<7>, 28 steps, 2 groups, of_block, 4 warps of 14 tiles;
+    pass_full_7_4: Full<7>, 28 steps, 4 groups, of_block, 8 warps of 14 tiles;
+    pass_full_8_1: Full<8>, 36 steps, 1 groups, of_block, 4 warps of 9 tiles;
+    pass_full_8_2: Full<8>, 36 steps, 2 groups, of_block, 4 warps of 18 tiles;
+    pass_full_8_2_wide: Full<8>, 36 steps, 2 groups, of_block, 8 warps of 9 tiles;
+    pass_full_8_4: Full<8>, 36 steps, 4 groups, of_block, 8 warps of 18 tiles;
+    pass_full_9_1: Full<9>, 45 steps, 1 groups, of_block, 4 warps of 12 tiles;
+    pass_full_9_2: Full<9>, 45 steps, 2 groups, of_block, 8 warps of 12 tiles;
+    pass_full_10_1: Full<10>, 55 steps, 1 groups, of_block, 4 warps of 14 tiles;
+    pass_full_10_2: Full<10>, 55 steps, 2 groups, of_block, 8 warps of 14 tiles;
+    pass_full_and_one_1_1: FullAndOne<1>, 2 steps, 1 groups, of_warp, 4 warps;
+    pass_full_and_one_1_2: FullAndOne<1>, 2 steps, 2 groups, of_warp, 4 warps;
+    pass_full_and_one_1_4: FullAndOne<1>, 2 steps, 4 groups, of_warp, 4 warps;
+    pass_full_and_one_2_1: FullAndOne<2>, 4 steps, 1 groups, of_warp, 4 warps;
+    pass_full_and_one_2_2: FullAndOne<2>, 4 steps, 2 groups, of_warp, 4 warps;
+    pass_full_and_one_3_1: FullAndOne<3>, 7 steps, 1 groups, of_warp, 4 warps;
+    pass_full_and_one_3_2: FullAndOne<3>, 7 steps, 2 groups, of_warp, 4 warps;
+    pass_linear_1_1: Linear<1>, 1 steps, 1 groups, of_warp, 4 warps;
+    pass_linear_1_2: Linear<1>, 1 steps, 2 groups, of_warp, 4 warps;
+    pass_linear_1_4: Linear<1>, 1 steps, 4 groups, of_warp, 4 warps;
+    pass_linear_1_8: Linear<1>, 1 steps, 8 groups, of_warp, 4 warps;
+    pass_linear_1_13: Linear<1>, 1 steps, 13 groups, of_warp, 4 warps;
+    pass_linear_2_1: Linear<2>, 2 steps, 1 groups, of_warp, 4 warps;
+    pass_linear_2_2: Linear<2>, 2 steps, 2 groups, of_warp, 4 warps;
+    pass_linear_2_4: Linear<2>, 2 steps, 4 groups, of_block, 4 warps of 2 tiles;
+    pass_linear_2_8: Linear<2>, 2 steps, 8 groups, of_block, 4 warps of 4 tiles;
+    pass_linear_3_2: Linear<3>, 3 steps, 2 groups, of_block, 4 warps of 2 tiles;
+    pass_linear_3_4: Linear<3>, 3 steps, 4 groups, of_block, 4 warps of 3 tiles;
+    pass_linear_4_2: Linear<4>, 4 steps, 2 groups, of_block, 4 warps of 2 tiles;
+    pass_linear_4_4: Linear<4>, 4 steps, 4 groups, of_block, 4 warps of 4 tiles;
+    pass_linear_5_2: Linear<5>, 5 steps, 2 groups, of_block, 4 warps of 3 tiles;
+    pass_linear_6_2: Linear<6>, 6 steps, 2 groups, of_block, 4 warps of 3 tiles;
+    pass_squares_1_1: Squares<1>, 2 steps, 1 groups, of_warp, 4 warps;
+    pass_squares_1_2: Squares<1>, 2 steps, 2 groups, of_warp, 4 warps;
+    pass_squares_1_4: Squares<1>, 2 steps, 4 groups, of_warp, 4 warps;
+    pass_squares_1_6: Squares<1>, 2 steps, 6 groups, of_block, 4 warps of 3 tiles;
+    pass_squares_1_8: Squares<1>, 2 steps, 8 groups, of_block, 4 warps of 4 tiles;
+    pass_squares_1_10: Squares<1>, 2 steps, 10 groups, of_block, 4 warps of 5 tiles;
+    pass_squares_2_1: Squares<2>, 4 steps, 1 groups, of_warp, 4 warps;
+    pass_squares_2_2: Squares<2>, 4 steps, 2 groups, of_warp, 4 warps;
+    pass_squares_2_4: Squares<2>, 4 steps, 4 groups, of_warp, 4 warps;
+    pass_squares_2_8: Squares<2>, 4 steps, 8 groups, of_block, 4 warps of 8 tiles;
+    pass_squares_3_2: Squares<3>, 6 steps, 2 groups, of_block, 4 warps of 3 tiles;
+    pass_squares_4_2: Squares<4>, 8 steps, 2 groups, of_block, 4 warps of 4 tiles;
+    pass_squares_4_4: Squares<4>, 8 steps, 4 groups, of_block, 4 warps of 8 tiles;
+    pass_squares_5_2: Squares<5>, 10 steps, 2 groups, of_block, 4 warps of 5 tiles;
+    pass_squares_6_2: Squares<6>, 12 steps, 2 groups, of_block, 4 warps of 6 tiles;
 }
 
 impl Variant {
@@ -189,11 +190,11 @@ impl Variant {
         self == Self { warps: self.warps, ..other }
     }
 
-    /// Of those alike the one with most warps where a block has no more than `room` bytes of shared memory; where none has so
-    /// few, that with fewest warps.
+    /// Of those alike the one with most warps where a block over rows of so many bytes a number has no more than `room` bytes of
+    /// shared memory; where none has so few, that with fewest warps.
     #[cfg(not(target_arch = "nvptx64"))]
-    pub fn fitting<T: crate::Real>(self, room: u64) -> Self {
-        let fits = |of: &Self| block::<T>(*of).1 <= room;
+    pub fn fitting(self, number_bytes: u32, room: u64) -> Self {
+        let fits = |of: &Self| block(*of, number_bytes).1 <= room;
         let most = self.those_alike().filter(fits).max_by_key(|v| v.warps);
         most.or_else(|| self.those_alike().min_by_key(|v| v.warps)).expect("itself at least")
     }
@@ -209,15 +210,16 @@ impl Variant {
     }
 }
 
-/// Threads and shared memory, in bytes, of a variant's blocks.
+/// Threads and shared memory, in bytes, of a variant's blocks over rows of so many bytes a number.
 #[cfg(not(target_arch = "nvptx64"))]
-pub fn block<T: crate::Real>(variant: Variant) -> (u32, u64) {
+pub fn block(variant: Variant, number_bytes: u32) -> (u32, u64) {
     use core::ptr::{null, null_mut};
-    // They depend on the variant alone.
+    // They depend on these alone.
     let any = Pass {
         state: null(),
         iteration: 0,
         x: null(),
+        number_bytes,
         row_weights: null(),
         n: 0,
         d: 0,
@@ -226,6 +228,6 @@ pub fn block<T: crate::Real>(variant: Variant) -> (u32, u64) {
         constants: null(),
         partials: null_mut(),
     };
-    let kernel = kernel::<T>(variant);
+    let kernel = kernel(variant);
     ((kernel.threads)(&any), (kernel.shared_bytes)(&any))
 }

@@ -250,19 +250,14 @@ impl Launcher<'_> {
     ///
     /// # Safety
     /// As for [`launch`](Self::launch).
-    pub(crate) unsafe fn fused_pass<T: Number>(
-        self,
-        shape: &Shape,
-        variant: Variant,
-        blocks: u32,
-        a: Pass<T>,
-    ) -> Result<(), Error> {
+    pub(crate) unsafe fn fused_pass(self, shape: &Shape, variant: Variant, blocks: u32, a: Pass) -> Result<(), Error> {
         let of = Variant::of(shape.kernel_kind(), shape.k, shape.d);
         assert!(of.is_some_and(|of| variant.is_like(of)), "{variant:?} for {shape:?}");
+        assert_eq!(u64::from(a.number_bytes), shape.number_bytes(), "bytes of a number of the rows");
         // They come by 16 bytes.
         assert!([a.coefficients, a.constants].iter().all(|at| at.addr().is_multiple_of(16)), "operands of a pass");
         // SAFETY: the caller's promise, and the variant takes the shape.
-        unsafe { self.launch(fused::kernel::<T>(variant), (blocks, 1), a) }
+        unsafe { self.launch(fused::kernel(variant), (blocks, 1), a) }
     }
 
     /// Partial results of blocks, `(count, len)`, into `out`: `out = Σ partials`.

@@ -196,10 +196,11 @@ impl Launcher<'_> {
         at_least(coefficients, place.coefficients(), "coefficients");
         at_least(constants, 8 * u64::from(place.groups), "constants");
         at_least(partials, u64::from(blocks) * place.sums(), "partial sums");
-        let a = Pass::<T> {
+        let a = Pass {
             state: std::ptr::null(),
             iteration: 1,
-            x: pointer(&rows.x),
+            x: pointer(&rows.x).cast(),
+            number_bytes: T::BYTES,
             row_weights: or_null(rows.row_weights.as_ref()),
             n: rows.n,
             d: shape.d,

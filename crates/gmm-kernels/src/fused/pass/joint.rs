@@ -4,9 +4,8 @@ use super::super::features::{Features, GROUP, each};
 use super::super::lanes::{quad, row_weight};
 use super::super::top::{key, least_of_quads};
 use super::parts::{coefficient, constant};
-use crate::Real;
 use crate::device::{self, Shared, mma};
-use crate::math::reciprocal;
+use crate::math::{exp_below_f32, exp_below_f64, reciprocal};
 
 /// Distance of a row's responsibilities from those of the row before: 4 more than the components, against bank
 /// conflicts along both.
@@ -65,10 +64,21 @@ fn some_joint<F: Features, const NT: usize, const SOME: usize>(
     joint
 }
 
+/// e to the power of each, in the precision of rows of so many bytes a number.
+#[inline(always)]
+pub(super) fn exponentials<const N: usize>(number_bytes: u32, v: &mut [[f64; 2]; N]) {
+    if number_bytes == 4 {
+        each(N, |n| each(2, |i| v[n][i] = exp_below_f32(v[n][i] as f32) as f64));
+    } else {
+        each(N, |n| each(2, |i| v[n][i] = exp_below_f64(v[n][i])));
+    }
+}
+
 /// What [`respond`] does for [`joint`], with `SOME` groups of components in registers at a time, a part of all without rest:
 /// features are formed anew for each, and densities wait where responsibilities will be.
 #[inline(always)]
-pub(super) fn respond_in_parts<T: Real, F: Features, const NT: usize, const SOME: usize>(
+pub(super) fn respond_in_parts<F: Features, const NT: usize, const SOME: usize>(
+    number_bytes: u32,
     x: Shared<f64>,
     coefficients: Shared<f64>,
     constants: Shared<f64>,
@@ -99,13 +109,14 @@ pub(super) fn respond_in_parts<T: Real, F: Features, const NT: usize, const SOME
     let mut sums = [0.0; 2];
     let mut nt = 0;
     while nt < groups {
+        let mut e = [[0.0; 2]; 2];
+        each(2, |half| each(2, |odd| e[half][odd] = r.load(at(nt, half) + 4 * odd as u32) - tops[half]));
+        exponentials(number_bytes, &mut e);
         each(2, |half| {
             each(2, |odd| {
-                let at = at(nt, half) + 4 * odd as u32;
-                let e = T::from_f64(r.load(at) - tops[half]).exp_below().to_f64();
                 // In f64 whatever the exponentials are, as in `respond`.
-                sums[half] += e;
-                r.store(at, e);
+                sums[half] += e[half][odd];
+                r.store(at(nt, half) + 4 * odd as u32, e[half][odd]);
             });
         });
         nt += 1;
@@ -129,7 +140,8 @@ pub(super) fn respond_in_parts<T: Real, F: Features, const NT: usize, const SOME
 /// Responsibilities into `r`, [`row_stride`] apart; and of each of this lane's two rows: weight, a number near the largest
 /// joint density, sum of all in terms of that.
 #[inline(always)]
-pub(super) fn respond<T: Real, const NT: usize>(
+pub(super) fn respond<const NT: usize>(
+    number_bytes: u32,
     joint: &[[f64; 4]; NT],
     weights: [f64; 2],
     r: Shared<f64>,
@@ -142,13 +154,14 @@ pub(super) fn respond<T: Real, const NT: usize>(
     let mut densities = [[0.0; 3]; 2];
     each(2, |half| {
         let (weight, top) = (weights[half], tops[half]);
-        let mut e = [[T::ZERO; 2]; NT];
+        let mut e = [[0.0; 2]; NT];
+        each(NT, |nt| each(2, |i| e[nt][i] = of(half, nt, i) - top));
+        exponentials(number_bytes, &mut e);
         // In f64 whatever the exponentials are: responsibilities that do not add up to the weight would be a covariance's
         // error times the mean's square.
         let mut sum = 0.0;
         each(NT, |nt| {
-            each(2, |i| e[nt][i] = T::from_f64(of(half, nt, i) - top).exp_below());
-            let two = e[nt][0].to_f64() + e[nt][1].to_f64();
+            let two = e[nt][0] + e[nt][1];
             sum = if nt == 0 { two } else { sum + two };
         });
         let sum = quad(sum, core::ops::Add::add);
@@ -157,8 +170,8 @@ pub(super) fn respond<T: Real, const NT: usize>(
         densities[half] = [weight, top, sum];
         let at = (lane / 4 + 8 * half as u32) * row_stride(NT as u32) + lane % 4;
         each(NT, |nt| {
-            r.store(at + 8 * nt as u32, e[nt][0].to_f64() * share);
-            r.store(at + 8 * nt as u32 + 4, e[nt][1].to_f64() * share);
+            r.store(at + 8 * nt as u32, e[nt][0] * share);
+            r.store(at + 8 * nt as u32 + 4, e[nt][1] * share);
         });
     });
     densities

@@ -31,6 +31,6 @@ pub(super) use super::Pass;
 
 /// Threads of a block of `W` warps.
 #[cfg(not(target_arch = "nvptx64"))]
-pub fn threads<T: crate::Real, const W: usize>(_: &Pass<T>) -> u32 {
+pub fn threads<const W: usize>(_: &Pass) -> u32 {
     W as u32 * crate::device::WARP
 }

@@ -9,17 +9,16 @@ use core::marker::PhantomData;
 
 use super::super::features::{Features, GROUP, STRIDE, each};
 use super::super::likelihood::Likelihood;
-use super::super::staging::{Rows, raw_len};
+use super::super::staging::{Rows, raw_bytes};
 use super::Pass;
 use super::joint::{joint, respond, respond_in_parts, row_stride, weights_of_lane};
 use super::parts::{groups_of_rows, start};
-use crate::Real;
 use crate::device::{self, Shared, WARP, mma, thread, warp};
 
 /// What a block has room for.
-struct Room<T, F, const NT: usize, const W: usize>(PhantomData<(T, F)>);
+struct Room<F, const NT: usize, const W: usize>(PhantomData<F>);
 
-impl<T: Real, F: Features, const NT: usize, const W: usize> Room<T, F, NT, W> {
+impl<F: Features, const NT: usize, const W: usize> Room<F, NT, W> {
     /// Tiles of a warp's share.
     const SHARE: usize = share(F::STEPS * NT, W);
     /// Groups of components whose densities are computed at a time: fewer than all where those would not fit into the registers
@@ -37,22 +36,36 @@ impl<T: Real, F: Features, const NT: usize, const W: usize> Room<T, F, NT, W> {
     /// Numbers of a warp's columns, and of its rows' responsibilities.
     const COLUMNS: u32 = F::COLUMNS * STRIDE;
     const RESPONSIBILITIES: u32 = GROUP * row_stride(NT as u32);
-    /// Numbers on their way.
-    const COMING: u32 = raw_len::<T>(F::ENTRIES);
+    /// Numbers on their way, of the larger type and of the smaller.
+    const COMING: [u32; 2] = [raw_bytes(F::ENTRIES, 8) / 8, raw_bytes(F::ENTRIES, 4) / 8];
     /// Numbers of a block's coefficients and constants.
     const COEFFICIENTS: u32 = (128 * F::STEPS * NT + 8 * NT) as u32;
     /// Whether rows on their way have a place of their own. Else they arrive where responsibilities were, when those are used.
     const AHEAD: bool = {
-        let warp = Self::COLUMNS + Self::RESPONSIBILITIES + Self::LIKELIHOODS + Self::COMING;
-        8 * (Self::COEFFICIENTS + W as u32 * warp) <= MOST_SHARED
+        let [of_f64, of_f32] = [Self::fits_with(Self::COMING[0]), Self::fits_with(Self::COMING[1])];
+        assert!(of_f64 == of_f32 && (of_f64 || Self::RESPONSIBILITIES >= Self::COMING[0]));
+        of_f64
     };
-    /// Where a warp's likelihoods are, and where rows arrive, among its numbers: columns, responsibilities, likelihoods, and what
-    /// is on its way where that has a place of its own.
-    const ASIDE: u32 = Self::COLUMNS
-        + if Self::AHEAD || Self::RESPONSIBILITIES > Self::COMING { Self::RESPONSIBILITIES } else { Self::COMING };
-    const RAW: u32 = if Self::AHEAD { Self::ASIDE + Self::LIKELIHOODS } else { Self::COLUMNS };
-    /// Numbers of a warp in all.
-    const WARP: u32 = Self::ASIDE + Self::LIKELIHOODS + if Self::AHEAD { Self::COMING } else { 0 };
+    /// Where a warp's likelihoods are among its numbers: columns, responsibilities, likelihoods.
+    const ASIDE: u32 = Self::COLUMNS + Self::RESPONSIBILITIES;
+    /// Numbers of a warp in all. What is on its way, where that has a place of its own, comes after those of all warps.
+    const WARP: u32 = Self::ASIDE + Self::LIKELIHOODS;
+    /// Numbers before that.
+    const ALL: u32 = Self::COEFFICIENTS + W as u32 * Self::WARP;
+
+    const fn fits_with(coming: u32) -> bool {
+        8 * (Self::ALL + W as u32 * coming) <= MOST_SHARED
+    }
+
+    /// Where a warp's rows arrive, in bytes.
+    #[inline(always)]
+    fn raw(warp: u32, number_bytes: u32) -> u32 {
+        if Self::AHEAD {
+            8 * Self::ALL + warp * raw_bytes(F::ENTRIES, number_bytes)
+        } else {
+            8 * (Self::COEFFICIENTS + warp * Self::WARP + Self::COLUMNS)
+        }
+    }
 }
 
 /// Shared memory that a block may have on Hopper, which has the most.
@@ -71,12 +84,11 @@ const fn kept(share: usize, nt: usize) -> bool {
 /// Groups of components whose Σ r a warp adds up at most: every fourth or eighth.
 const WEIGHTS: usize = 4;
 
-/// Bytes of shared memory of [`body`]: coefficients, constants, and for each of `W` warps its own.
+/// Bytes of shared memory of [`body`]: coefficients, constants, and for each of `W` warps its own and what is on its way.
 #[cfg(not(target_arch = "nvptx64"))]
-pub fn shared_bytes<T: Real, F: Features, const S: usize, const NT: usize, const P: usize, const W: usize>(
-    _: &Pass<T>,
-) -> u64 {
-    8 * u64::from(Room::<T, F, NT, W>::COEFFICIENTS + W as u32 * Room::<T, F, NT, W>::WARP)
+pub fn shared_bytes<F: Features, const S: usize, const NT: usize, const P: usize, const W: usize>(a: &Pass) -> u64 {
+    let coming = if Room::<F, NT, W>::AHEAD { W as u32 * raw_bytes(F::ENTRIES, a.number_bytes) } else { 0 };
+    u64::from(8 * Room::<F, NT, W>::ALL + coming)
 }
 
 /// The kernel: `S` is `F::STEPS`, `NT` groups of eight components, `P` tiles of the share of each of `W` warps.
@@ -84,44 +96,45 @@ pub fn shared_bytes<T: Real, F: Features, const S: usize, const NT: usize, const
 /// # Safety
 /// As the fields of [`Pass`] say.
 #[inline(always)]
-pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const P: usize, const W: usize>(a: Pass<T>) {
-    const { assert!(S == F::STEPS && P == Room::<T, F, NT, W>::SHARE && NT <= WEIGHTS * W && (W == 4 || W == 8)) };
-    const { assert!(NT.is_multiple_of(Room::<T, F, NT, W>::AT_ONCE)) };
+pub unsafe fn body<F: Features, const S: usize, const NT: usize, const P: usize, const W: usize>(a: Pass) {
+    const { assert!(S == F::STEPS && P == Room::<F, NT, W>::SHARE && NT <= WEIGHTS * W && (W == 4 || W == 8)) };
+    const { assert!(NT.is_multiple_of(Room::<F, NT, W>::AT_ONCE)) };
     let warps = const { W as u32 };
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let tiles = (S * NT) as u32;
     let coefficients = Shared::<f64>::at(0);
     let constants = Shared::<f64>::at(8 * 128 * tiles);
-    let own_of = |warp: u32| const { Room::<T, F, NT, W>::COEFFICIENTS } + warp * const { Room::<T, F, NT, W>::WARP };
+    let own_of = |warp: u32| const { Room::<F, NT, W>::COEFFICIENTS } + warp * const { Room::<F, NT, W>::WARP };
     let parts = |own: u32| {
-        let aside = const { Room::<T, F, NT, W>::ASIDE };
+        let aside = const { Room::<F, NT, W>::ASIDE };
         [own, own + F::COLUMNS * STRIDE, own + aside].map(|at| Shared::<f64>::at(8 * at))
     };
-    let raw = |own: u32| 8 * (own + const { Room::<T, F, NT, W>::RAW });
+    let raw = Room::<F, NT, W>::raw;
     let own = own_of(me);
     let [x, _, aside] = parts(own);
 
     let groups = groups_of_rows(&a);
     let mut first = thread::block_idx_x() * warps;
     // SAFETY: as the fields say.
-    if unsafe { start::<T, F>(&a, warps * WARP, (tiles, NT as u32), (x, raw(own)), first + me) } {
+    if unsafe { start::<F>(&a, warps * WARP, (tiles, NT as u32), (x, raw(me, a.number_bytes)), first + me) } {
         return;
     }
 
     let mut sums = [[0.0; 4]; P];
     let mut weights = [0.0; WEIGHTS];
-    let (at_once, ahead) = const { (Room::<T, F, NT, W>::AT_ONCE, Room::<T, F, NT, W>::AHEAD) };
-    let scarce = const { Room::<T, F, NT, W>::SCARCE };
+    let (at_once, ahead) = const { (Room::<F, NT, W>::AT_ONCE, Room::<F, NT, W>::AHEAD) };
+    let scarce = const { Room::<F, NT, W>::SCARCE };
     Likelihood::START.leave(aside, lane);
     while first < groups {
         // Found anew each time, so that no register holds places throughout the loop.
         let t = thread::thread_idx_x_anew();
-        let (lane, me, d) = (t % WARP, t / WARP, device::unknown(a.d));
+        let (lane, me) = (t % WARP, t / WARP);
+        let (d, number_bytes) = (device::unknown(a.d), device::unknown(a.number_bytes));
         let [x, r, aside] = parts(own_of(me));
         let here = device::unknown(first) + me;
         first = device::unknown(first) + thread::grid_dim_x_anew() * warps;
         if here < groups {
-            let rows = Rows::new(&a, d, raw(own_of(me)), lane);
+            let rows = Rows::new(&a, d, number_bytes, raw(me, number_bytes), lane);
             rows.stage(F::ENTRIES, F::NORMS, a.derive, x);
             if ahead && first + me < groups {
                 // SAFETY: one of the chunk's groups.
@@ -130,15 +143,30 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const 
             // SAFETY: the weights are as the arguments' field says.
             let weights_here = || unsafe { weights_of_lane(a.row_weights, a.n, here, lane) };
             let densities = match at_once {
-                2 if NT > 2 => {
-                    respond_in_parts::<T, F, NT, 2>(x, coefficients, constants, weights_here, r, lane, scarce)
-                }
-                5 if NT > 5 => {
-                    respond_in_parts::<T, F, NT, 5>(x, coefficients, constants, weights_here, r, lane, scarce)
-                }
+                2 if NT > 2 => respond_in_parts::<F, NT, 2>(
+                    number_bytes,
+                    x,
+                    coefficients,
+                    constants,
+                    weights_here,
+                    r,
+                    lane,
+                    scarce,
+                ),
+                5 if NT > 5 => respond_in_parts::<F, NT, 5>(
+                    number_bytes,
+                    x,
+                    coefficients,
+                    constants,
+                    weights_here,
+                    r,
+                    lane,
+                    scarce,
+                ),
                 _ => {
                     let weights = weights_here();
-                    respond::<T, NT>(&joint::<F, NT>(x, coefficients, constants, lane, scarce), weights, r, lane)
+                    let joint = joint::<F, NT>(x, coefficients, constants, lane, scarce);
+                    respond(number_bytes, &joint, weights, r, lane)
                 }
             };
             // The four lanes of two rows have the same of both: two keep one's, and two the other's.
@@ -177,7 +205,8 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize, const 
             let t = thread::thread_idx_x_anew();
             let (lane, me) = (t % WARP, t / WARP);
             if first + me < groups {
-                let rows = Rows::new(&a, device::unknown(a.d), raw(own_of(me)), lane);
+                let (d, number_bytes) = (device::unknown(a.d), device::unknown(a.number_bytes));
+                let rows = Rows::new(&a, d, number_bytes, raw(me, number_bytes), lane);
                 rows.clear(F::ENTRIES);
                 // SAFETY: one of the chunk's groups; of what was there all have read.
                 unsafe { rows.send(F::ENTRIES, first + me) };

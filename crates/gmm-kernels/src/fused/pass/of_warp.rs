@@ -3,14 +3,14 @@
 use super::super::features::{Features, GROUP, STRIDE, each};
 use super::super::lanes::quad;
 use super::super::likelihood::Likelihood;
-use super::super::staging::{Rows, raw_len};
+use super::super::staging::{Rows, raw_bytes};
 use super::super::top::{key, least_of_quads};
 use super::Pass;
-use super::joint::{joint, respond, row_stride, weights_of_lane};
+use super::joint::{exponentials, joint, respond, row_stride, weights_of_lane};
 use super::parts::{coefficient, constant, every, groups_of_rows, start};
+use crate::THREADS;
 use crate::device::{self, Shared, WARP, mma, thread, warp};
 use crate::math::reciprocal;
-use crate::{Real, THREADS};
 
 const WARPS: u32 = THREADS / WARP;
 
@@ -25,11 +25,15 @@ const fn kept(steps: usize, nt: usize) -> bool {
     steps * nt <= 7
 }
 
-/// Numbers of a warp: its columns, its rows' responsibilities and their shares, each lane's Σ r, and its likelihood; then
-/// what is on its way.
-const fn warp_len<T: Real, F: Features>(groups: u32) -> u32 {
-    let len = F::COLUMNS * STRIDE + GROUP * row_stride(groups) + GROUP + WARP * (groups + 3);
-    len + raw_len::<T>(F::ENTRIES)
+/// Numbers of a warp: its columns, its rows' responsibilities and their shares, each lane's Σ r, and its likelihood. What is on
+/// its way comes after those of all warps.
+const fn warp_len<F: Features>(groups: u32) -> u32 {
+    F::COLUMNS * STRIDE + GROUP * row_stride(groups) + GROUP + WARP * (groups + 3)
+}
+
+/// Numbers before the warps' own: coefficients and constants.
+const fn coefficients_len(steps: usize, nt: usize) -> u32 {
+    (128 * steps * nt + 8 * nt) as u32
 }
 
 /// Σ r of each lane: in registers, or in shared memory where sums of features fill the registers.
@@ -65,11 +69,11 @@ impl<const NT: usize> Tally<NT> {
     }
 }
 
-/// Bytes of shared memory: coefficients, constants, and for each warp its own.
+/// Bytes of shared memory: coefficients, constants, and for each warp its own and what is on its way.
 #[cfg(not(target_arch = "nvptx64"))]
-pub fn shared_bytes<T: Real, F: Features, const S: usize, const NT: usize>(_: &Pass<T>) -> u64 {
-    let groups = NT as u32;
-    8 * u64::from(128 * F::STEPS as u32 * groups + 8 * groups + WARPS * warp_len::<T, F>(groups))
+pub fn shared_bytes<F: Features, const S: usize, const NT: usize>(a: &Pass) -> u64 {
+    let len = coefficients_len(S, NT) + WARPS * warp_len::<F>(NT as u32);
+    u64::from(8 * len + WARPS * raw_bytes(F::ENTRIES, a.number_bytes))
 }
 
 /// The kernel: `S` is `F::STEPS`, `NT` groups of eight components.
@@ -77,13 +81,13 @@ pub fn shared_bytes<T: Real, F: Features, const S: usize, const NT: usize>(_: &P
 /// # Safety
 /// As the fields of [`Pass`] say.
 #[inline(always)]
-pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pass<T>) {
+pub unsafe fn body<F: Features, const S: usize, const NT: usize>(a: Pass) {
     const { assert!(S == F::STEPS) };
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let (tiles, stride) = ((S * NT) as u32, row_stride(NT as u32));
     let coefficients = Shared::<f64>::at(0);
     let constants = Shared::<f64>::at(8 * 128 * tiles);
-    let own_of = |warp: u32| 128 * tiles + 8 * NT as u32 + warp * warp_len::<T, F>(NT as u32);
+    let own_of = |warp: u32| const { coefficients_len(S, NT) } + warp * const { warp_len::<F>(NT as u32) };
     let own = own_of(me);
     let parts = |own: u32| {
         let r = own + F::COLUMNS * STRIDE;
@@ -92,13 +96,13 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
         let aside = tally + WARP * NT as u32;
         [own, r, shares, tally, aside].map(|at| Shared::<f64>::at(8 * at))
     };
-    let raw = |own: u32| 8 * (own + const { warp_len::<T, F>(NT as u32) - raw_len::<T>(F::ENTRIES) });
+    let raw = |warp: u32, number_bytes: u32| 8 * own_of(WARPS) + warp * raw_bytes(F::ENTRIES, number_bytes);
     let [x, _, _, tally, aside] = parts(own);
 
     let groups = groups_of_rows(&a);
     let mut group = thread::block_idx_x() * WARPS + me;
     // SAFETY: as the fields say.
-    if unsafe { start::<T, F>(&a, THREADS, (tiles, NT as u32), (x, raw(own)), group) } {
+    if unsafe { start::<F>(&a, THREADS, (tiles, NT as u32), (x, raw(me, a.number_bytes)), group) } {
         return;
     }
 
@@ -111,10 +115,10 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
     while group < groups {
         // Found anew for each group, so that no register holds places throughout the loop.
         let t = thread::thread_idx_x_anew();
-        let (lane, d) = (t % WARP, device::unknown(a.d));
+        let (lane, d, number_bytes) = (t % WARP, device::unknown(a.d), device::unknown(a.number_bytes));
         let own = own_of(t / WARP);
         let [x, r, shares, tally, aside] = parts(own);
-        let rows = Rows::new(&a, d, raw(own), lane);
+        let rows = Rows::new(&a, d, number_bytes, raw(t / WARP, number_bytes), lane);
         rows.stage(F::ENTRIES, F::NORMS, a.derive, x);
         let here = device::unknown(group);
         group = device::unknown(group) + thread::grid_dim_x_anew() * WARPS;
@@ -129,7 +133,7 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
         let mut densities = [[0.0; 3]; 2];
         if in_registers(S, NT) {
             let joint = joint::<F, NT>(x, coefficients, constants, lane, false);
-            densities = respond::<T, NT>(&joint, weights_here, r, lane);
+            densities = respond(number_bytes, &joint, weights_here, r, lane);
         } else {
             // Log joint densities wait in shared memory, where each lane reads what it wrote itself.
             let mut features = [[0.0; 8]; S];
@@ -157,11 +161,12 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
                 let mut sum = 0.0;
                 let mut nt = 0;
                 while nt < groups {
+                    let mut e = [[0.0; 2]];
+                    each(2, |i| e[0][i] = r.load(at(nt, half) + 4 * i as u32) - top);
+                    exponentials(number_bytes, &mut e);
                     each(2, |i| {
-                        let at = at(nt, half) + 4 * i as u32;
-                        let e = T::from_f64(r.load(at) - top).exp_below().to_f64();
-                        sum += e;
-                        r.store(at, e);
+                        sum += e[0][i];
+                        r.store(at(nt, half) + 4 * i as u32, e[0][i]);
                     });
                     nt += 1;
                 }
@@ -248,7 +253,7 @@ pub unsafe fn body<T: Real, F: Features, const S: usize, const NT: usize>(a: Pas
     // The warps' sums, where the coefficients and the columns were: the later half's are added to the first's, and so on.
     let all = Shared::<f64>::at(0);
     let len = 128 * tiles + 8 * NT as u32 + 1;
-    const { assert!(WARPS * warp_len::<T, F>(NT as u32) > (WARPS / 2 - 1) * (128 * S as u32 + 9) * NT as u32) };
+    const { assert!(WARPS * warp_len::<F>(NT as u32) > (WARPS / 2 - 1) * (128 * S as u32 + 9) * NT as u32) };
     let mut half = device::unknown(WARPS / 2);
     while half > 0 {
         thread::sync_threads();

@@ -4,13 +4,12 @@ use super::super::features::{Features, GROUP, STRIDE};
 use super::super::staging::Rows;
 use super::super::state::stopped;
 use super::Pass;
-use crate::Real;
 use crate::device::{self, Shared, WARP, copies, thread, warp};
 use crate::each::each;
 
 /// Groups of rows. So many rows as would pass 32 bits here no device holds.
 #[inline(always)]
-pub(super) fn groups_of_rows<T: Real>(a: &Pass<T>) -> u32 {
+pub(super) fn groups_of_rows(a: &Pass) -> u32 {
     a.n.div_ceil(GROUP as u64) as u32
 }
 
@@ -21,8 +20,8 @@ pub(super) fn groups_of_rows<T: Real>(a: &Pass<T>) -> u32 {
 /// # Safety
 /// As the fields of [`Pass`] say.
 #[inline(always)]
-pub(super) unsafe fn start<T: Real, F: Features>(
-    a: &Pass<T>,
+pub(super) unsafe fn start<F: Features>(
+    a: &Pass,
     threads: u32,
     (tiles, groups): (u32, u32),
     (x, raw): (Shared<f64>, u32),
@@ -34,7 +33,7 @@ pub(super) unsafe fn start<T: Real, F: Features>(
         x.store(i, if F::ONES == Some(i / STRIDE) { 1.0 } else { 0.0 });
         i += WARP;
     }
-    let rows = Rows::new(a, a.d, raw, lane);
+    let rows = Rows::new(a, a.d, a.number_bytes, raw, lane);
     rows.clear(F::ENTRIES);
     if first < groups_of_rows(a) {
         // Rows do not change in a loop: the first may come while the grids before this one end.

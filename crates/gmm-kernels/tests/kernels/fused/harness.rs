@@ -243,11 +243,12 @@ impl<T: Real> Passes<'_, T> {
         constants: *const f64,
         partials: &mut Buffer<f64>,
     ) {
-        let variant = Variant::of(self.kind, self.k, self.d).unwrap().fitting::<T>(self.o.room);
-        let arguments = Pass::<T> {
+        let variant = Variant::of(self.kind, self.k, self.d).unwrap().fitting(T::BYTES, self.o.room);
+        let arguments = Pass {
             state,
             iteration,
-            x: self.x.pointer(),
+            x: self.x.pointer().cast(),
+            number_bytes: T::BYTES,
             row_weights: self.row_weights.map_or(null(), Buffer::pointer),
             n: self.n,
             d: self.d,
@@ -257,7 +258,7 @@ impl<T: Real> Passes<'_, T> {
             partials: partials.pointer_mut(),
         };
         // SAFETY: buffers of these lengths, here and below.
-        unsafe { fused::kernel::<T>(variant).emulate((self.o.blocks, 1), arguments) };
+        unsafe { fused::kernel(variant).emulate((self.o.blocks, 1), arguments) };
     }
 
     fn narrow(

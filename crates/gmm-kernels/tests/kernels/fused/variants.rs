@@ -81,7 +81,7 @@ fn every_variant_is_reached() {
     for (_, kind) in KINDS {
         reached.extend(shapes(kind).into_iter().map(|shape| of(kind, shape)));
     }
-    reached.extend(LESS_ROOM.map(|shape| of(Kind::Full, shape).fitting::<f64>(ROOM)));
+    reached.extend(LESS_ROOM.map(|shape| of(Kind::Full, shape).fitting(8, ROOM)));
     for variant in Variant::ALL {
         assert!(reached.contains(variant), "{variant:?}");
     }

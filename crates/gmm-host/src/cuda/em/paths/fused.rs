@@ -27,17 +27,10 @@ pub(crate) struct Instance {
 
 impl Instance {
     pub(crate) fn of(shape: &Shape, shared_bytes: u32) -> Option<Self> {
-        if shape.number_bytes() == 4 {
-            Self::typed::<f32>(shape, shared_bytes)
-        } else {
-            Self::typed::<f64>(shape, shared_bytes)
-        }
-    }
-
-    fn typed<T: Number>(shape: &Shape, shared_bytes: u32) -> Option<Self> {
-        let variant = Variant::of(shape.kernel_kind(), shape.k, shape.d)?.fitting::<T>(shared_bytes.into());
-        let (threads, shared) = fused::block::<T>(variant);
-        Some(Self { variant, kernel: fused::kernel::<T>(variant).name, threads, shared })
+        let number_bytes = shape.number_bytes() as u32;
+        let variant = Variant::of(shape.kernel_kind(), shape.k, shape.d)?.fitting(number_bytes, shared_bytes.into());
+        let (threads, shared) = fused::block(variant, number_bytes);
+        Some(Self { variant, kernel: fused::kernel(variant).name, threads, shared })
     }
 
     /// As many blocks as run together, and no more than there are groups of rows.
@@ -77,8 +70,7 @@ impl EmPath for Fused {
 
     fn describe(&self, shape: &Shape) -> String {
         let Some(Instance { variant, .. }) = Instance::of(shape, u32::MAX) else { return String::new() };
-        let (sums, kernel) = (variant.place().sums(), fused::kernel::<f32>(variant).name);
-        let kernel = kernel.trim_end_matches("_f32");
+        let (sums, kernel) = (variant.place().sums(), fused::kernel(variant).name);
         format!("one kernel a pass, {kernel}; its warps hold all {sums} sums in registers")
     }
 
@@ -106,10 +98,11 @@ impl EmPath for Fused {
 
 fn enqueue<T: Number>(launch: &Launch<'_>, iteration: u32, rows: &Chunk<T>) -> Result<(), Error> {
     let (shape, b) = (&launch.plan.shape, launch.buffers);
-    let pass = Pass::<T> {
+    let pass = Pass {
         state: pointer(&b.state),
         iteration,
-        x: pointer(&rows.x),
+        x: pointer(&rows.x).cast(),
+        number_bytes: T::BYTES,
         row_weights: or_null(rows.row_weights.as_ref()),
         n: rows.n,
         d: shape.d,
