@@ -57,30 +57,42 @@ const ENTRY: &str = "\n.visible .entry ";
 /// What ends one.
 const END: &str = "\n}\n";
 
-/// A target's module as a text for each family, by the family's name. Each is a module by itself, with the declarations that
-/// its kernels refer to.
+/// A module's kernels by their names.
 ///
 /// What the compiler counts within the module, it counts within the kernel here, so that a kernel's text does not depend on
 /// what other kernels there are.
-pub(super) fn split(module: &str) -> Result<BTreeMap<String, String>> {
-    let mut parts = module.split(ENTRY);
-    let (directives, declarations): (Vec<&str>, Vec<&str>) =
-        parts.next().unwrap_or_default().lines().partition(|line| {
-            [".version", ".target", ".address_size"].iter().any(|directive| line.starts_with(directive))
-        });
-    let mut kernels: BTreeMap<&str, Vec<(&str, String)>> = BTreeMap::new();
-    for part in parts {
-        let name = part.split('(').next().unwrap_or_default();
+fn kernels(module: &str) -> Result<BTreeMap<&str, String>> {
+    let kernel = |part| {
+        let name = str::split(part, '(').next().unwrap_or_default();
         let text = [&ENTRY[1..], part.trim_end(), "\n"].concat();
         if !text.find(END).is_some_and(|end| end + END.len() == text.len()) {
             bail!("{name}: the PTX has more than kernels after its first kernel");
         }
-        kernels.entry(family(name)).or_default().push((name, renumbered(&text)));
+        Ok((name, renumbered(&text)))
+    };
+    module.split(ENTRY).skip(1).map(kernel).collect()
+}
+
+/// A target's module as a text for each family, by the family's name. Each is a module by itself, with the declarations that
+/// its kernels refer to.
+///
+/// Where `base` is given, the module of an older target, kernels are left out that are the same in it: devices take them from
+/// there.
+pub(super) fn split(module: &str, base: Option<&str>) -> Result<BTreeMap<String, String>> {
+    let head = module.split(ENTRY).next().unwrap_or_default();
+    let (directives, declarations): (Vec<&str>, Vec<&str>) = head
+        .lines()
+        .partition(|line| [".version", ".target", ".address_size"].iter().any(|directive| line.starts_with(directive)));
+    let of_base = base.map(kernels).transpose()?.unwrap_or_default();
+    let mut families: BTreeMap<&str, Vec<(&str, String)>> = BTreeMap::new();
+    for (name, text) in kernels(module)? {
+        if !of_base.get(name).is_some_and(|older| newer_spelling(older) == newer_spelling(&text)) {
+            families.entry(family(name)).or_default().push((name, text));
+        }
     }
-    kernels
+    families
         .into_iter()
-        .map(|(family, mut kernels)| {
-            kernels.sort();
+        .map(|(family, kernels)| {
             let mut text =
                 format!("// Kernels of gmm-kernels: {family}. Made by `cargo xtask build-ptx`; do not edit.\n");
             directives.iter().for_each(|line| text.extend([line, "\n"]));
@@ -95,6 +107,12 @@ pub(super) fn split(module: &str) -> Result<BTreeMap<String, String>> {
             Ok((family.to_owned(), text))
         })
         .collect()
+}
+
+/// A kernel's text as for targets from `sm_90` on, for which the compiler writes the upper half of a number in another way. Only
+/// for comparisons.
+fn newer_spelling(kernel: &str) -> String {
+    kernel.replace("{ .reg .b32 tmp; mov.b64 {tmp, ", "mov.b64 \t{_, ").replace("; }\n", ";\n")
 }
 
 /// The name that a declaration of an array gives: `.extern .shared .align 16 .b8 dynamic_shared[];`.
@@ -140,9 +158,9 @@ mod tests {
     #[test]
     fn the_longest_prefix_counts_and_then_the_first_word() {
         for (kernel, want) in [
-            ("pass_full_1_13_f32", "pass_full_1"),
-            ("pass_full_10_1_f32", "pass_full_10"),
-            ("pass_full_and_one_3_1_f64", "pass_full_and_one"),
+            ("pass_full_1_13", "pass_full_1"),
+            ("pass_full_10_1", "pass_full_10"),
+            ("pass_full_and_one_3_1", "pass_full_and_one"),
             ("scores_full_1_one_f32", "scores"),
             ("update", "update"),
             ("update_wide", "update"),
@@ -162,7 +180,7 @@ mod tests {
 
     #[test]
     fn each_family_is_a_module_with_what_its_kernels_refer_to() {
-        let all = split(MODULE).unwrap();
+        let all = split(MODULE, None).unwrap();
         assert_eq!(all.keys().collect::<Vec<_>>(), ["reduce", "update"]);
         let [reduce, update] = ["reduce", "update"].map(|family| all[family].split_once('\n').unwrap().1);
         assert_eq!(
@@ -186,13 +204,25 @@ mod tests {
         let second = MODULE.find(".visible .entry update").unwrap();
         let without =
             [&MODULE[..first], &MODULE[second..].replace("BB17_", "BB0_").replace("5F1of8gU43Z", "1")].concat();
-        assert_eq!(split(&without).unwrap()["update"], split(MODULE).unwrap()["update"]);
+        assert_eq!(split(&without, None).unwrap()["update"], split(MODULE, None).unwrap()["update"]);
+    }
+
+    #[test]
+    fn kernels_that_are_the_same_for_an_older_target_are_left_out() {
+        let half = |line: &str| MODULE.replace("bra \t$L__BB0_2;", line);
+        let newer = half("mov.b64 \t{_, %r1}, %rd2;");
+        let older = half("{ .reg .b32 tmp; mov.b64 {tmp, %r1}, %rd2; }").replace("sm_90a", "sm_80");
+        assert!(split(&newer, Some(&older)).unwrap().is_empty());
+        // One that differs stays, and no other of its family.
+        let all = split(&newer, Some(MODULE)).unwrap();
+        assert_eq!(all.keys().collect::<Vec<_>>(), ["reduce"]);
+        assert!(all["reduce"].contains("reduce_b") && !all["reduce"].contains("reduce_a"));
     }
 
     #[test]
     fn what_is_no_kernel_after_a_kernel_fails() {
         let declared = format!("{MODULE}.global .b8 late[1];\n");
-        assert!(split(&declared).unwrap_err().to_string().contains("reduce_a"));
-        assert!(split(&MODULE.replace("dynamic_shared[]", "dynamic_shared")).is_err());
+        assert!(split(&declared, None).unwrap_err().to_string().contains("reduce_a"));
+        assert!(split(&MODULE.replace("dynamic_shared[]", "dynamic_shared"), None).is_err());
     }
 }

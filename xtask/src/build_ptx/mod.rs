@@ -3,8 +3,8 @@
 //! ```text
 //! cargo xtask build-ptx [--check] [--rustc PATH] [--ptxas PATH|auto]
 //! ```
-//! Without options it compiles one module per [`Target`] and writes a file for each [family](family) of its kernels into
-//! `crates/gmm-kernels/ptx/<target>/`, and `ptx/SOURCES`, which says what they were made from and lists them. With
+//! Without options it compiles one module per [`Target`] and writes a file for each [family](family) of its kernels, without
+//! those that are the same for the target before it, into `crates/gmm-kernels/ptx/<target>/`, and `ptx/SOURCES`, which says what they were made from and lists them. With
 //! `--check` it writes nothing and fails where what is committed differs. Where there is a `ptxas` (given, in the path, or
 //! in `target/ptxas`, where `auto` puts one by pip) each file is assembled for its target's architectures, and a spill or
 //! a stack frame is a failure.
@@ -34,6 +34,7 @@ struct Target {
     assemble: &'static [&'static str],
 }
 
+/// Each after those whose PTX its devices run too.
 const TARGETS: [Target; 3] = [
     // The oldest that ptxas 13 assembles.
     Target { name: "sm_75", feature: None, assemble: &["sm_75", "sm_90", "sm_120"] },
@@ -85,8 +86,12 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let codegen = codegen::Rustc { root: root.clone(), compiler };
 
     let mut new = Files::new();
-    for (target, families) in TARGETS.iter().zip(side_by_side(&TARGETS, |target| families(&codegen, target))) {
-        new.extend(families?.into_iter().map(|(family, text)| (format!("{}/{family}.ptx", target.name), text)));
+    let modules = side_by_side(&TARGETS, |target| module(&codegen, target));
+    let modules: Vec<String> = modules.into_iter().collect::<Result<_>>()?;
+    for (at, target) in TARGETS.iter().enumerate() {
+        let base = at.checked_sub(1).map(|before| modules[before].as_str());
+        let families = family::split(&modules[at], base)?;
+        new.extend(families.into_iter().map(|(family, text)| (format!("{}/{family}.ptx", target.name), text)));
     }
     if options.check {
         fresh(check_files(made_by.as_deref(), &old, &new, &codegen.name()))?;
@@ -132,8 +137,8 @@ fn side_by_side<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) -> 
     all.into_iter().map(|(_, result)| result).collect()
 }
 
-/// A target's kernels as they are committed: a text for each family.
-fn families(codegen: &impl Codegen, target: &Target) -> Result<Files> {
+/// All of a target's kernels, as the assembler takes them.
+fn module(codegen: &impl Codegen, target: &Target) -> Result<String> {
     let ptx = source::with_bounds(&source::clean(&codegen.compile(target)?)?, target.name, target.feature.is_some())?;
     let version = ptx
         .lines()
@@ -141,7 +146,7 @@ fn families(codegen: &impl Codegen, target: &Target) -> Result<Files> {
         .with_context(|| format!("{}: no .version in the PTX", target.name))?;
     let number = version.trim().split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
     ensure!(number.is_some_and(|n| n <= NEWEST_PTX), "{}: PTX {version} is newer than drivers take", target.name);
-    family::split(&ptx)
+    Ok(ptx)
 }
 
 /// What can be said to be stale without compiling.

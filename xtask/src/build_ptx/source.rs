@@ -81,7 +81,7 @@ struct Bounds {
 
 /// Kernels that gain by it and lose no register to memory, and those whose blocks have more than 256 threads, which could not
 /// be launched with more registers.
-const BOUNDS: [Bounds; 56] = [
+const BOUNDS: [Bounds; 60] = [
     Bounds { target: Some("sm_90a"), kernel: "heads_densities_full_8_narrow", threads: 128, blocks: 2 },
     Bounds { target: Some("sm_90a"), kernel: "heads_densities_full_8_wide", threads: 128, blocks: 2 },
     Bounds { target: Some("sm_90a"), kernel: "heads_densities_linear_wide", threads: 128, blocks: 3 },
@@ -96,12 +96,16 @@ const BOUNDS: [Bounds; 56] = [
     Bounds { target: Some("sm_90a"), kernel: "halves_moments_full_narrow", threads: 128, blocks: 3 },
     Bounds { target: Some("sm_90a"), kernel: "halves_moments_full_wide", threads: 128, blocks: 3 },
     Bounds { target: Some("sm_90a"), kernel: "halves_moments_linear_wide", threads: 128, blocks: 2 },
-    Bounds { target: Some("sm_90a"), kernel: "pass_full_and_one_3_1_f32", threads: 128, blocks: 3 },
-    Bounds { target: Some("sm_90a"), kernel: "pass_full_and_one_3_1_f64", threads: 128, blocks: 3 },
-    Bounds { target: Some("sm_90a"), kernel: "pass_linear_2_4_f32", threads: 128, blocks: 3 },
-    Bounds { target: Some("sm_90a"), kernel: "pass_linear_2_4_f64", threads: 128, blocks: 3 },
-    Bounds { target: Some("sm_90a"), kernel: "pass_squares_1_1_f32", threads: 128, blocks: 5 },
-    Bounds { target: Some("sm_90a"), kernel: "pass_squares_1_1_f64", threads: 128, blocks: 5 },
+    Bounds { target: Some("sm_80"), kernel: "pass_full_1_2", threads: 128, blocks: 7 },
+    Bounds { target: Some("sm_90a"), kernel: "pass_full_and_one_1_4", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_90a"), kernel: "pass_full_and_one_3_1", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_80"), kernel: "pass_linear_1_2", threads: 128, blocks: 7 },
+    Bounds { target: Some("sm_90a"), kernel: "pass_linear_1_4", threads: 128, blocks: 4 },
+    Bounds { target: Some("sm_90a"), kernel: "pass_linear_2_2", threads: 128, blocks: 4 },
+    Bounds { target: Some("sm_90a"), kernel: "pass_linear_2_4", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_90a"), kernel: "pass_squares_1_1", threads: 128, blocks: 5 },
+    Bounds { target: Some("sm_90a"), kernel: "pass_squares_1_4", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_80"), kernel: "pass_squares_2_2", threads: 128, blocks: 4 },
     Bounds { target: None, kernel: "scores_alone_4", threads: 640, blocks: 1 },
     Bounds { target: None, kernel: "scores_alone_8", threads: 640, blocks: 1 },
     Bounds { target: None, kernel: "scores_alone_12", threads: 640, blocks: 1 },

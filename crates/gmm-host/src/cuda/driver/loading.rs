@@ -132,7 +132,10 @@ mod tests {
 
     /// Names and texts of a module's kernels.
     fn kernels(module: &'static ptx::Module) -> impl Iterator<Item = (&'static str, String)> {
-        module.kernels().map(|name| (name, module.alone(name).unwrap()[module.head.len()..].to_owned()))
+        module.kernels().map(|name| {
+            let text = module.alone(name).unwrap();
+            (name, text[text.find(".visible .entry").unwrap()..].to_owned())
+        })
     }
 
     /// Whether the load that begins at `at` is of the numbers that the module itself brings: of an address which is the sum of

@@ -111,9 +111,30 @@ mod tests {
     use super::*;
 
     static MADE_UP: [Module; 3] = [
-        Module { target: "sm_90a", capability: 90, exact: true, head: ".version 8.0\n.target sm_90a\n", packed: &[] },
-        Module { target: "sm_80", capability: 80, exact: false, head: ".version 7.1\n.target sm_80\n", packed: &[] },
-        Module { target: "sm_75", capability: 75, exact: false, head: ".version 6.3\n.target sm_75\n", packed: &[] },
+        Module {
+            target: "sm_90a",
+            capability: 90,
+            exact: true,
+            head: ".version 8.0\n.target sm_90a\n",
+            packed: &[],
+            base: None,
+        },
+        Module {
+            target: "sm_80",
+            capability: 80,
+            exact: false,
+            head: ".version 7.1\n.target sm_80\n",
+            packed: &[],
+            base: None,
+        },
+        Module {
+            target: "sm_75",
+            capability: 75,
+            exact: false,
+            head: ".version 6.3\n.target sm_75\n",
+            packed: &[],
+            base: None,
+        },
     ];
 
     fn check(capability: (u32, u32), installed: u32, want: &str) {
@@ -143,7 +164,7 @@ mod tests {
     #[test]
     fn a_driver_older_than_every_module_is_told_what_is_needed() {
         static NEWER: [Module; 1] =
-            [Module { target: "sm_80", capability: 80, exact: false, head: ".version 8.7\n", packed: &[] }];
+            [Module { target: "sm_80", capability: 80, exact: false, head: ".version 8.7\n", packed: &[], base: None }];
         let text = choose_among(&NEWER, (8, 6), 12_040).unwrap_err().to_string();
         assert!(text.contains("CUDA 12.4's") && text.contains("need CUDA 12.8"), "{text}");
     }

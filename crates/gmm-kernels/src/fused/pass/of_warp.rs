@@ -25,6 +25,12 @@ const fn kept(steps: usize, nt: usize) -> bool {
     steps * nt <= 7
 }
 
+/// Whether a lane's likelihood waits in shared memory: where sums fill the registers, and where two registers more would cost
+/// Hopper a block.
+const fn likelihood_aside(steps: usize, nt: usize) -> bool {
+    !kept(steps, nt) || steps == 1 && nt == 4
+}
+
 /// Numbers of a warp: its columns, its rows' responsibilities and their shares, each lane's Σ r, and its likelihood. What is on
 /// its way comes after those of all warps.
 const fn warp_len<F: Features>(groups: u32) -> u32 {
@@ -109,7 +115,7 @@ pub unsafe fn body<F: Features, const S: usize, const NT: usize>(a: Pass) {
     let mut sums = [[[0.0; 4]; NT]; S];
     let mut weights = Tally::<NT>::new(kept(S, NT), tally, lane);
     let mut likelihood = Likelihood::START;
-    if !kept(S, NT) {
+    if likelihood_aside(S, NT) {
         likelihood.leave(aside, lane);
     }
     while group < groups {
@@ -123,6 +129,9 @@ pub unsafe fn body<F: Features, const S: usize, const NT: usize>(a: Pass) {
         let here = device::unknown(group);
         group = device::unknown(group) + thread::grid_dim_x_anew() * WARPS;
         if group < groups {
+            // Found anew again: what staging had would take registers meanwhile.
+            let (d, number_bytes) = (device::unknown(a.d), device::unknown(a.number_bytes));
+            let rows = Rows::new(&a, d, number_bytes, raw(t / WARP, number_bytes), lane);
             // SAFETY: one of the chunk's groups.
             unsafe { rows.send(F::ENTRIES, group) };
         }
@@ -177,13 +186,13 @@ pub unsafe fn body<F: Features, const S: usize, const NT: usize>(a: Pass) {
                 }
             });
         }
-        if !kept(S, NT) {
+        if likelihood_aside(S, NT) {
             likelihood = Likelihood::fetch(aside, lane);
         }
         // The four lanes of two rows have the same of both: two keep one's, and two the other's.
         let [weight, top, sum] = if lane.is_multiple_of(2) { densities[0] } else { densities[1] };
         likelihood.add(!a.row_weights.is_null(), weight, top, sum);
-        if !kept(S, NT) {
+        if likelihood_aside(S, NT) {
             likelihood.leave(aside, lane);
         }
         warp::sync_warp();
@@ -238,7 +247,7 @@ pub unsafe fn body<F: Features, const S: usize, const NT: usize>(a: Pass) {
     let (lane, me) = (t % WARP, t / WARP);
     let own = own_of(me);
     let [_, _, _, tally, aside] = parts(own);
-    if !kept(S, NT) {
+    if likelihood_aside(S, NT) {
         likelihood = Likelihood::fetch(aside, lane);
     }
     let mut weight = [0.0; NT];
