@@ -5,7 +5,6 @@ use gmm_kernels::device::WARP;
 use gmm_kernels::em::chunked::double_precision::norms::{Norms, norms};
 use gmm_kernels::em::chunked::double_precision::{self, Large};
 use gmm_kernels::em::chunked::half_precision::encode::{Encode, halves_encode};
-use gmm_kernels::em::chunked::half_precision::scales::{Norms as HalfNorms, Scales, halves_norms, halves_scales};
 use gmm_kernels::em::chunked::half_precision::{self, Halves};
 use gmm_kernels::em::features::derived;
 use gmm_kernels::em::layout::Place;
@@ -16,6 +15,7 @@ use gmm_kernels::{Kernel, THREADS};
 use super::super::error_bounds::{self, ErrorBounds};
 use super::super::grid::{self, Waves};
 use super::super::path::{EmPath, Grid, Launch, LoopRows, Operand, PathBuffers, Reason, Request, SINCE_AMPERE};
+use super::half_precision::{first_norm, half_precision_scales, takes_half_precision};
 use crate::Error;
 use crate::cuda::driver::device::Gpu;
 use crate::cuda::launch::plan::Forced;
@@ -222,33 +222,6 @@ impl EmPath for Chunked {
     }
 }
 
-/// Whether half precision is for the request at all.
-pub(super) fn takes_half_precision(request: &Request<'_>, operand: Operand) -> Result<(), Reason> {
-    if request.shape.number_bytes() != 4 {
-        return Err(Reason::Only("float32 rows"));
-    }
-    if operand == Operand::Fp16 && !request.fast {
-        return Err(Reason::NotAskedFor);
-    }
-    if request.weighted { Err(Reason::RowWeights) } else { Ok(()) }
-}
-
-/// Powers of two that bring the columns into half precision's range, and norms where they are a feature.
-pub(super) fn half_precision_scales(launch: &Launch<'_>, rows: &Chunk<f32>) -> Result<(), Error> {
-    let (d, own) = (launch.plan.shape.d, &launch.buffers.own);
-    let (x, n) = (pointer(&rows.x).cast_const(), rows.n);
-    let mut norms = std::ptr::null_mut();
-    if !own.norms.is_empty() {
-        norms = pointer(&own.norms).cast();
-        let grid = (tiles(n).min(1 << 16) as u32, 1);
-        // SAFETY: norms are as long as `workspace` states; the rows that `Loop` checked.
-        unsafe { launch.launcher.launch(halves_norms(), grid, HalfNorms { x, n, d, norms })? };
-    }
-    let a = Scales { x, norms: norms.cast_const(), n, d, scales: pointer(&own.scales).cast() };
-    // SAFETY: as above.
-    unsafe { launch.launcher.launch(halves_scales(), (d + 1, 1), a) }
-}
-
 /// Squared norms of all rows, where they are a feature.
 fn f64_norms<T: Number>(launch: &Launch<'_>, rows: &Chunk<T>) -> Result<(), Error> {
     let out = &launch.buffers.own.norms;
@@ -261,7 +234,7 @@ fn f64_norms<T: Number>(launch: &Launch<'_>, rows: &Chunk<T>) -> Result<(), Erro
     unsafe { launch.launcher.launch(norms::<T>(), (tiles(rows.n).min(1 << 16) as u32, 1), a) }
 }
 
-/// One chunk: the number of its first row, of its rows, and whether partial sums are there already.
+/// One chunk of the rows: its first, and how many they are.
 #[derive(Clone, Copy)]
 struct Part {
     start: u64,
@@ -409,12 +382,4 @@ fn launch_both<A: gmm_kernels::Arguments + 'static, B: gmm_kernels::Arguments + 
         launch.launcher.launch(densities, (blocks, 1), a)?;
         launch.launcher.launch(moments, (moment_blocks, 1), b)
     }
-}
-
-/// The norm of a chunk's first row, or null where norms are no feature.
-pub(super) fn first_norm(own: &PathBuffers<cust::memory::DeviceSlice<f64>>, start: u64) -> *const f32 {
-    if own.norms.is_empty() {
-        return std::ptr::null();
-    }
-    pointer(&own.norms).cast_const().cast::<f32>().wrapping_add(start as usize)
 }

@@ -2,6 +2,7 @@
 
 mod chunked;
 pub(crate) mod fused;
+mod half_precision;
 mod small_d;
 mod wgmma;
 

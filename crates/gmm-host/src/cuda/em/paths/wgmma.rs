@@ -20,7 +20,7 @@ use gmm_kernels::layout::{Kind, tiled_len};
 use super::super::error_bounds::{self, ErrorBounds};
 use super::super::grid;
 use super::super::path::{EmPath, Grid, Launch, Operand, PathBuffers, Reason, Request, SINCE_HOPPER};
-use super::chunked::{first_norm, half_precision_scales, takes_half_precision};
+use super::half_precision::{first_norm, half_precision_scales, takes_half_precision};
 use crate::Error;
 use crate::cuda::driver::device::Gpu;
 use crate::cuda::launch::plan::Forced;

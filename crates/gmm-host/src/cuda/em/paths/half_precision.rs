@@ -1,0 +1,44 @@
+//! What the paths with half-precision operands share: whom they are for, and the scales of the columns.
+
+use cust::memory::DeviceSlice;
+use gmm_kernels::em::chunked::half_precision::scales::{Norms, Scales, halves_norms, halves_scales};
+use gmm_kernels::layout::tiles;
+
+use super::super::path::{Launch, Operand, PathBuffers, Reason, Request};
+use crate::Error;
+use crate::cuda::launch::{Chunk, pointer};
+
+/// Whether half precision is for the request at all.
+pub(super) fn takes_half_precision(request: &Request<'_>, operand: Operand) -> Result<(), Reason> {
+    if request.shape.number_bytes() != 4 {
+        return Err(Reason::Only("float32 rows"));
+    }
+    if operand == Operand::Fp16 && !request.fast {
+        return Err(Reason::NotAskedFor);
+    }
+    if request.weighted { Err(Reason::RowWeights) } else { Ok(()) }
+}
+
+/// Powers of two that bring the columns into half precision's range, and norms where they are a feature.
+pub(super) fn half_precision_scales(launch: &Launch<'_>, rows: &Chunk<f32>) -> Result<(), Error> {
+    let (d, own) = (launch.plan.shape.d, &launch.buffers.own);
+    let (x, n) = (pointer(&rows.x).cast_const(), rows.n);
+    let mut norms = std::ptr::null_mut();
+    if !own.norms.is_empty() {
+        norms = pointer(&own.norms).cast();
+        let grid = (tiles(n).min(1 << 16) as u32, 1);
+        // SAFETY: norms are as long as `workspace` states; the rows that `Loop` checked.
+        unsafe { launch.launcher.launch(halves_norms(), grid, Norms { x, n, d, norms })? };
+    }
+    let a = Scales { x, norms: norms.cast_const(), n, d, scales: pointer(&own.scales).cast() };
+    // SAFETY: as above.
+    unsafe { launch.launcher.launch(halves_scales(), (d + 1, 1), a) }
+}
+
+/// The norm of a chunk's first row, or null where norms are no feature.
+pub(super) fn first_norm(own: &PathBuffers<DeviceSlice<f64>>, start: u64) -> *const f32 {
+    if own.norms.is_empty() {
+        return std::ptr::null();
+    }
+    pointer(&own.norms).cast_const().cast::<f32>().wrapping_add(start as usize)
+}
