@@ -1,5 +1,5 @@
-//! What the fuzz targets of `gmm-mcmc` do with their bytes. `crates/gmm-mcmc/tests/fuzz_inputs.rs` includes this file and
-//! replays `seeds/` and `regressions/` on a stable compiler.
+//! The bodies of the fuzz targets of `gmm-mcmc`. `crates/gmm-mcmc/tests/fuzz_inputs.rs` includes this file and replays
+//! `seeds/` and `regressions/` on a stable compiler.
 
 #![allow(dead_code, reason = "each target uses its own function")]
 

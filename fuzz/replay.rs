@@ -1,8 +1,8 @@
-//! The replay of fuzz targets, for the tests of the crates whose readers they try.
+//! Replays fuzz inputs in the tests of the crates whose readers are fuzzed.
 
 use std::path::Path;
 
-/// Every committed input of a target.
+/// All committed inputs of a target.
 fn inputs(target: &str) -> Vec<Vec<u8>> {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
     let folders = ["seeds", "regressions"].map(|folder| fuzz.join(folder).join(target));
@@ -13,7 +13,7 @@ fn inputs(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
-/// Runs the inputs, then as many random changes of them as `GMM_MUTATIONS` says (always the same ones).
+/// Runs the inputs, then `GMM_MUTATIONS` random mutations of them, which are the same in every run.
 pub(crate) fn replay(target: &str, run: fn(&[u8])) {
     let inputs = inputs(target);
     inputs.iter().for_each(|bytes| run(bytes));
@@ -31,7 +31,7 @@ pub(crate) fn replay(target: &str, run: fn(&[u8])) {
         for _ in 0..=random(4) {
             mutate(&mut bytes, &inputs, &mut random);
         }
-        // On failure the input is the evidence: it belongs into regressions/.
+        // The failing input is saved, so that it can be added to regressions/.
         if std::panic::catch_unwind(|| run(&bytes)).is_err() {
             let path = std::env::temp_dir().join(format!("gmm-{target}-found"));
             std::fs::write(&path, &bytes).unwrap();

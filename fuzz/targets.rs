@@ -1,8 +1,8 @@
-//! What each fuzz target does with its bytes. `crates/gmm-data/tests/regressions.rs` includes this file and replays
-//! `seeds/` and `regressions/` on a stable compiler.
+//! The bodies of the fuzz targets. `crates/gmm-data/tests/regressions.rs` includes this file and replays `seeds/` and
+//! `regressions/` on a stable compiler.
 //!
-//! Nothing may panic; an error is one line that names the input; and what is read is written and read again as the
-//! same bits.
+//! Nothing may panic; an error is one line that names the input; and a value that was read can be written and read
+//! again as the same bits.
 
 #![allow(dead_code, reason = "each target uses its own function")]
 
@@ -24,11 +24,11 @@ fn options(format: Format) -> ReadOptions {
 }
 
 fn bits(matrix: &Matrix) -> Vec<u64> {
-    // NaN has many bits, and text keeps one of them.
+    // NaN has many bit patterns, and text preserves only one of them.
     matrix.to_f64().iter().map(|v| if v.is_nan() { 0 } else { v.to_bits() }).collect()
 }
 
-/// Text tables in every dialect, compressed or not, with the options that say more about them.
+/// Text tables in every dialect, compressed or not, with the options that select the dialect.
 pub(crate) fn csv(bytes: &[u8]) {
     let separators = ["tab", ";", ",", "blank", ":"];
     if let Some(separator) = bytes.last().map(|&b| separators[usize::from(b) % 5]) {
@@ -43,7 +43,7 @@ pub(crate) fn csv(bytes: &[u8]) {
             check(&error);
         }
     }
-    // Without a format the first bytes say what it is: this is the way into the decompressors.
+    // Without a format it is detected from the first bytes, which also reaches the decompressors.
     match read_stream(bytes, NAME, &ReadOptions::default()) {
         Ok(table) => table.warnings.iter().for_each(|warning| {
             let text = warning.to_string();
@@ -106,7 +106,7 @@ fn columns(bytes: &[u8], format: Format) {
     }
 }
 
-/// Model files of either form.
+/// Model files in both forms.
 pub(crate) fn model(bytes: &[u8]) {
     match read_model_bytes(bytes, NAME) {
         Ok(model) => {
@@ -121,7 +121,7 @@ pub(crate) fn model(bytes: &[u8]) {
     }
 }
 
-/// Sets of parameters and draws in NumPy's archives, which are read from files alone.
+/// Parameter sets and draws in npz archives, which can only be read from files.
 pub(crate) fn mixtures(bytes: &[u8]) {
     let path = std::env::temp_dir().join(format!("gmm-fuzz-{}.npz", std::process::id()));
     std::fs::write(&path, bytes).expect("a temporary file can be written");
@@ -138,7 +138,8 @@ pub(crate) fn mixtures(bytes: &[u8]) {
     std::fs::remove_file(&path).expect("it was written");
 }
 
-/// The byte form of statistics, as given and with its checksum made right, so that what lies behind it is reached.
+/// The byte form of statistics, as given and with its checksum corrected, so that the code behind the checksum is
+/// reached.
 pub(crate) fn statistics(bytes: &[u8]) {
     let mut signed = bytes.to_vec();
     if let Some(body) = signed.len().checked_sub(8) {

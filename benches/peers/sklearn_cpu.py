@@ -49,7 +49,7 @@ def start(request):
 
 def turn(request, work):
     seconds = []
-    while len(seconds) < request["at_least"] or (sum(seconds) < request["seconds"] and len(seconds) < request["at_most"]):
+    while not seconds or (sum(seconds) < request["seconds"] and len(seconds) < request["at_most"]):
         begin = time.perf_counter()
         result = work()
         seconds.append(time.perf_counter() - begin)

@@ -1,11 +1,11 @@
-//! The machine's own limit: fused multiply-adds on registers alone, on as many threads as the contest has.
+//! Measures the machine's ceiling: the rate of fused multiply-adds on registers, on the benchmark's number of threads.
 
 use std::fmt;
 use std::time::Instant;
 
 use gmm_model::Precision;
 
-/// GFLOP/s by precision; none where this program has no loop for the processor.
+/// Ceilings in GFLOP/s by precision; `None` if this program has no loop for the processor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ceiling {
     pub(crate) f64: Option<f64>,
@@ -13,7 +13,7 @@ pub(crate) struct Ceiling {
 }
 
 impl Ceiling {
-    /// That of one precision.
+    /// The ceiling of one precision.
     pub(crate) const fn of(&self, precision: Precision) -> Option<f64> {
         match precision {
             Precision::F64 => self.f64,
@@ -39,9 +39,9 @@ impl fmt::Display for Ceiling {
     }
 }
 
-/// Trials, of which the best counts: what else the machine does can only slow a loop.
+/// Number of trials. The best is used, because other load can only slow a loop.
 const TRIALS: usize = 12;
-/// Multiply-adds per accumulator and trial, some 20 ms.
+/// Multiply-adds per accumulator and trial, which take some 20 ms.
 const ROUNDS: usize = 4_000_000;
 
 /// The best of several trials on `threads` threads.
@@ -55,7 +55,7 @@ pub(crate) fn measure(threads: usize) -> Ceiling {
     Ceiling::default()
 }
 
-/// A loop of so many rounds; gives the operations done.
+/// A loop with the given number of rounds; returns the number of operations.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 type Loop = fn(usize) -> f64;
 
@@ -79,10 +79,11 @@ mod x86 {
 
     use super::Loop;
 
-    /// Accumulators in flight: two units of four cycles' latency need eight, and sixteen registers are there.
+    /// Number of independent accumulators: two units with a latency of four cycles need eight, and there are sixteen
+    /// registers.
     const CHAINS: usize = 12;
 
-    /// Loops in `f64` and `f32` with the widest registers.
+    /// The loops in `f64` and `f32` with the widest registers that the processor supports.
     pub(super) fn loops() -> (Option<Loop>, Option<Loop>) {
         if is_x86_feature_detected!("avx512f") {
             (Some(double_512), Some(single_512))
@@ -107,7 +108,7 @@ mod x86 {
                     }
                     black_box(sums);
                 }
-                // SAFETY: `loops` hands this function out only where the processor has these features.
+                // SAFETY: `loops` returns this function only if `is_x86_feature_detected!` found its features.
                 unsafe { run(rounds) };
                 (2 * $lanes * CHAINS * rounds) as f64
             }

@@ -1,67 +1,54 @@
-//! One workload and kind: the answers checked, then both programs timed in turns.
-
-use std::thread::sleep;
-use std::time::Duration;
+//! Compares two programs on one workload and covariance kind: checks the answers, then times both in turns.
 
 use anyhow::Result;
+use gmm_bench::flops;
+use gmm_bench::pairs::{self, Times};
+use gmm_bench::parameters::Parameters;
+use gmm_bench::peer::Peer;
+use gmm_bench::source::effective_components;
+use gmm_bench::timing::Limits;
 use gmm_host::Engine;
 use gmm_model::{CovarianceType, Mixture, Precision, m_step, reference};
+use ndarray::s;
 
+use crate::ceiling::Ceiling;
 use crate::definition::{Definition, Shape};
 use crate::ours::Ours;
-use crate::parameters::Parameters;
-use crate::peer::{Peer, Turn};
-pub(crate) use crate::quiet::DISTURBED;
-use crate::quiet::Watch;
-use crate::spread::Spread;
+use crate::setup::{decimals, key, times};
 use crate::workload::Workload;
 
-/// One iteration and no more.
-const ONE: Turn = Turn { at_least: 1, at_most: 1, seconds: 0.0 };
-/// After this many iterations the programs must still agree.
+/// Columns of the record.
+pub(crate) const COLUMNS: &str = "precision,covariance,n,k,d,status,ms,ms_min,ms_max,peer_ms,peer_ms_min,peer_ms_max,\
+                       ratio,ratio_min,ratio_max,gflops,ceiling_share,error,peer_error,disagreement,\
+                       effective_components,pairs,others";
+
+/// Number of iterations after which the programs are compared with each other.
 const CHECKED: usize = 3;
-/// One turn of a pair: at least one iteration, and enough of them that a timer's or scheduler's tick does not matter.
-pub(crate) const TURN: Turn = Turn { at_least: 1, at_most: 40, seconds: 0.15 };
-/// Time for the other program's threads to stop spinning.
-const PAUSE: Duration = Duration::from_millis(300);
-/// Pairs that are tried for each that is wanted.
-const ATTEMPTS: usize = 3;
-/// Time for others to finish.
-const RESPITE: Duration = Duration::from_millis(1500);
-/// Rows from which the overlap of the components is told.
+/// Limits of one turn: at least one iteration, and enough to make ticks of the timer and scheduler negligible.
+pub(crate) const TURN: Limits = Limits { repeats: 40, seconds: 0.15 };
+/// Number of rows from which the components' overlap is computed.
 const OVERLAP_ROWS: usize = 2000;
 
-/// What came out of one contest.
+/// The result of one comparison.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) shape: Shape,
     pub(crate) kind: CovarianceType,
     pub(crate) precision: Precision,
     pub(crate) pairs: usize,
-    /// Mean over rows of the exponential of the entropy of the responsibilities.
+    /// Mean over rows of exp(entropy of the responsibilities).
     pub(crate) effective_components: f64,
-    /// Our difference from the reference after one iteration.
+    /// Our error against the reference after one iteration.
     pub(crate) error: f64,
-    /// The peer's difference from the reference after one iteration.
+    /// The peer's error against the reference after one iteration.
     pub(crate) peer_error: f64,
     /// Difference of the two programs after [`CHECKED`] iterations.
     pub(crate) disagreement: f64,
-    /// Times, where the answer is right.
+    /// Times, if our answer is right.
     pub(crate) times: Option<Times>,
 }
 
-/// Seconds per iteration.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    pub(crate) ours: Spread,
-    pub(crate) peer: Spread,
-    /// Peer over ours, pair by pair.
-    pub(crate) ratio: Spread,
-    /// The largest share of the machine that other processes took during a pair that counts.
-    pub(crate) others: f64,
-}
-
-/// What the contests of all precisions on one workload and kind share.
+/// A comparison on one workload and kind; shared by all precisions.
 pub(crate) struct Contest<'a> {
     definition: &'a Definition,
     workload: &'a Workload,
@@ -71,19 +58,20 @@ pub(crate) struct Contest<'a> {
 }
 
 impl<'a> Contest<'a> {
-    /// Computes one iteration by the reference; this takes longer than the rest.
+    /// Computes one iteration with the reference, which takes longer than everything else.
     pub(crate) fn new(definition: &'a Definition, workload: &'a Workload, kind: CovarianceType) -> Self {
         let start = workload.start(kind);
         let statistics = reference::statistics(&start, workload.rows.view(), None);
         let truth = m_step(&statistics, definition.reg_covar, Some(&start)).expect("the workload is well-conditioned");
-        let effective_components = overlap(workload, &start);
+        let rows = workload.rows.slice(s![..OVERLAP_ROWS.min(workload.shape.n), ..]);
+        let effective_components = effective_components(&start, rows);
         Self { definition, workload, truth: Parameters::of(&truth.mixture), start, effective_components }
     }
 
-    /// Checks, and where the answer is right measures `pairs` turns of each program.
+    /// Checks the answers and, if ours is right, measures `pairs` turns of each program.
     ///
     /// # Errors
-    /// Where a program fails to answer at all. A wrong answer is an outcome.
+    /// If a program does not answer. A wrong answer is not an error but an outcome.
     pub(crate) fn run(
         &mut self,
         precision: Precision,
@@ -96,18 +84,18 @@ impl<'a> Contest<'a> {
         peer.load(&self.workload.path, precision)?;
         peer.start_from(&self.start, reg_covar)?;
 
-        ours.iterate(ONE)?;
-        peer.iterate(ONE)?;
+        ours.iterate(Limits::ONE)?;
+        peer.iterate(Limits::ONE)?;
         let error = Parameters::of(ours.mixture()).error(&self.truth);
         let peer_error = peer.parameters()?.error(&self.truth);
         for _ in 1..CHECKED {
-            ours.iterate(ONE)?;
-            peer.iterate(ONE)?;
+            ours.iterate(Limits::ONE)?;
+            peer.iterate(Limits::ONE)?;
         }
         let disagreement = Parameters::of(ours.mixture()).error(&peer.parameters()?);
 
         let tolerance = self.definition.tolerance.of(precision);
-        // In f32 the peer sums in f32 as well, so that only the reference can judge us.
+        // In f32 the peer also sums in f32, so our answer is judged by the reference only.
         let right = error <= tolerance && (precision == Precision::F32 || disagreement <= tolerance);
         Ok(Outcome {
             shape: self.workload.shape,
@@ -120,7 +108,7 @@ impl<'a> Contest<'a> {
             disagreement,
             times: if right {
                 let id = peer.id();
-                Some(time(pairs, id, || ours.iterate(TURN), || peer.iterate(TURN))?)
+                Some(pairs::time(pairs, id, || ours.iterate(TURN), || peer.iterate(TURN))?)
             } else {
                 None
             },
@@ -128,60 +116,80 @@ impl<'a> Contest<'a> {
     }
 }
 
-/// One turn of each program.
-struct Pair {
-    ours: f64,
-    peer: f64,
-    /// Share of the machine that other processes took; 0 where that is not known.
-    others: f64,
+/// GFLOP/s and their share of the ceiling, if there are times and a ceiling.
+fn speed(outcome: &Outcome, ceiling: &Ceiling) -> (Option<f64>, Option<f64>) {
+    let operations = flops::per_iteration(outcome.kind, outcome.shape);
+    let gflops = outcome.times.map(|times| operations / times.ours.median / 1e9);
+    (gflops, gflops.zip(ceiling.of(outcome.precision)).map(|(gflops, top)| gflops / top))
 }
 
-/// Turns of both programs, one after the other, so that whatever else the machine does slows both.
-///
-/// Pairs in which others took more than [`DISTURBED`] are made again, up to [`ATTEMPTS`] per pair; then the least
-/// disturbed count. What was measured has no say in which. `peer` is the process that does `theirs`.
-pub(crate) fn time(
-    wanted: usize,
-    peer: u32,
-    mut ours: impl FnMut() -> Result<f64>,
-    mut theirs: impl FnMut() -> Result<f64>,
-) -> Result<Times> {
-    let mut pairs = Vec::new();
-    let mut quiet = 0;
-    while quiet < wanted && pairs.len() < ATTEMPTS * wanted {
-        let pair = pair(peer, &mut ours, &mut theirs)?;
-        if pair.others <= DISTURBED {
-            quiet += 1;
-        } else {
-            sleep(RESPITE);
+/// The heading of the table on the terminal.
+pub(crate) fn heading() -> String {
+    let first = format!("{:4} {:9} {:>7} {:>3} {:>3} {:>9} {:>10}", "", "", "n", "k", "d", "ours ms", "sklearn ms");
+    let then = format!("{:>7} {:>15} {:>8} {:>8} {:>8}", "ratio", "(min - max)", "GFLOP/s", "ceiling", "error");
+    format!("{first} {then} {:>8} {:>7}", "peer's", "others")
+}
+
+/// One line of the table on the terminal.
+pub(crate) fn shown(outcome: &Outcome, ceiling: &Ceiling) -> String {
+    let Outcome { shape, kind, precision, error, peer_error, disagreement, .. } = outcome;
+    let key = format!("{precision:4} {kind:9} {:>7} {:>3} {:>3}", shape.n, shape.k, shape.d);
+    let Some(Times { ours, peer, ratio, others }) = outcome.times else {
+        return format!("{key} WRONG: error {error:.1e}, the peer's {peer_error:.1e}, disagreement {disagreement:.1e}");
+    };
+    let (gflops, share) = speed(outcome, ceiling);
+    format!(
+        "{key} {:>9.2} {:>10.2} {:>6.1}x {:>15} {:>8.1} {:>8} {error:>8.0e} {peer_error:>8.0e} {:>6.0}%",
+        1e3 * ours.median,
+        1e3 * peer.median,
+        ratio.median,
+        format!("({:.1} - {:.1})", ratio.min, ratio.max),
+        gflops.unwrap_or_default(),
+        share.map_or_else(String::new, |share| format!("{:.0}%", 100.0 * share)),
+        100.0 * others,
+    )
+}
+
+/// One line of the file, in the order of [`COLUMNS`].
+pub(crate) fn fields(outcome: &Outcome, ceiling: &Ceiling) -> Vec<String> {
+    let Outcome { shape, kind, precision, .. } = outcome;
+    let mut fields = key(precision, kind, &[shape.n, shape.k, shape.d]);
+    fields.extend(times(outcome.times.as_ref(), 3));
+    let (gflops, share) = speed(outcome, ceiling);
+    fields.extend([decimals(gflops, 2), decimals(share, 3)]);
+    fields.extend([outcome.error, outcome.peer_error, outcome.disagreement].map(|error| format!("{error:.1e}")));
+    fields.extend([format!("{:.2}", outcome.effective_components), outcome.pairs.to_string()]);
+    fields.push(decimals(outcome.times.map(|times| times.others), 2));
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use gmm_bench::spread::Spread;
+
+    use super::*;
+
+    fn outcome(times: Option<Times>) -> Outcome {
+        Outcome {
+            shape: Shape { n: 10, k: 2, d: 3 },
+            kind: CovarianceType::Full,
+            precision: Precision::F64,
+            pairs: 1,
+            effective_components: 1.5,
+            error: 1e-12,
+            peer_error: 1e-13,
+            disagreement: 1e-12,
+            times,
         }
-        pairs.push(pair);
     }
-    pairs.sort_by(|a, b| a.others.total_cmp(&b.others));
-    pairs.truncate(wanted);
-    let spread = |of: fn(&Pair) -> f64| Spread::of(pairs.iter().map(of).collect());
-    Ok(Times {
-        ours: spread(|pair| pair.ours),
-        peer: spread(|pair| pair.peer),
-        ratio: spread(|pair| pair.peer / pair.ours),
-        others: spread(|pair| pair.others).max,
-    })
-}
 
-fn pair(peer: u32, ours: &mut impl FnMut() -> Result<f64>, theirs: &mut impl FnMut() -> Result<f64>) -> Result<Pair> {
-    sleep(PAUSE);
-    let watch = Watch::begin(Some(peer));
-    let peer = theirs()?;
-    sleep(PAUSE);
-    let ours = ours()?;
-    Ok(Pair { ours, peer, others: watch.others().unwrap_or(0.0) })
-}
-
-fn overlap(workload: &Workload, mixture: &Mixture) -> f64 {
-    let rows = workload.rows.outer_iter().take(OVERLAP_ROWS);
-    let perplexities = rows.map(|x| {
-        let (_, r) = reference::posterior(mixture, x);
-        r.iter().filter(|r| **r > 0.0).map(|r| -r * r.ln()).sum::<f64>().exp()
-    });
-    perplexities.sum::<f64>() / OVERLAP_ROWS.min(workload.shape.n) as f64
+    #[test]
+    fn every_line_has_a_field_for_every_column() {
+        let spread = Spread::of(vec![0.25]);
+        let times = Times { ours: spread, peer: spread, ratio: Spread::of(vec![1.0]), others: 0.0 };
+        for times in [None, Some(times)] {
+            let fields = fields(&outcome(times), &Ceiling::default());
+            assert_eq!(fields.len(), COLUMNS.split(',').count(), "{fields:?}");
+        }
+    }
 }

@@ -1,39 +1,46 @@
-//! Reading `benches/definitions/cpu.toml`.
+//! Reads `benches/definitions/cpu.toml`.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
 pub(crate) use gmm_bench::Shape;
-use gmm_bench::definition::Tolerance;
+use gmm_bench::definition::{Tolerance, precisions};
 use gmm_model::{CovarianceType, Precision};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
-/// A whole definition.
+/// The definition of the CPU benchmarks.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Definition {
-    /// Kinds to be run for every shape.
+    /// Covariance kinds, run for every shape.
     pub(crate) covariances: Vec<CovarianceType>,
-    /// Precisions to be run for every shape and kind.
+    /// Precisions, run for every shape and kind.
     #[serde(deserialize_with = "precisions")]
     pub(crate) precisions: Vec<Precision>,
     /// Seed of the data.
     pub(crate) seed: u64,
-    /// What every program adds to the diagonal.
+    /// Added to the covariances' diagonals by every program.
     pub(crate) reg_covar: f64,
-    /// How far an answer may be from the reference.
+    /// Maximum error of an answer against the reference.
     pub(crate) tolerance: Tolerance,
-    /// What a record is made from.
+    /// The plan for a record.
     pub(crate) record: Plan,
-    /// What is run with `--quick`.
+    /// The plan for `--quick`.
     pub(crate) quick: Plan,
 }
 
-/// Shapes, and how often each is timed.
+impl Definition {
+    /// The plan to run.
+    pub(crate) const fn plan(&self, quick: bool) -> &Plan {
+        if quick { &self.quick } else { &self.record }
+    }
+}
+
+/// Shapes, and the number of measurements of each.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Plan {
-    /// Turns of each program.
+    /// Number of turns of each program.
     pub(crate) pairs: usize,
     /// Shapes in the order in which they are run.
     pub(crate) shapes: Vec<Shape>,
@@ -42,13 +49,8 @@ pub(crate) struct Plan {
 /// Reads a definition.
 ///
 /// # Errors
-/// Where the file cannot be read, or has a field too few, too many or of another type.
+/// If the file cannot be read, or a field is missing, unknown or of the wrong type.
 pub(crate) fn read(path: &Path) -> Result<Definition> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     toml::from_str(&text).with_context(|| format!("in {}", path.display()))
-}
-
-fn precisions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Precision>, D::Error> {
-    let words = Vec::<String>::deserialize(from)?;
-    words.iter().map(|word| word.parse().map_err(serde::de::Error::custom)).collect()
 }

@@ -1,4 +1,6 @@
-//! The bench program behind `cargo xtask bench`: checks the answers, times the programs, writes a record.
+//! The benchmark program behind `cargo xtask bench`: checks the answers, times the programs, and writes a record.
+//! General parts are in the library `gmm-bench`; this crate contains the comparisons with other programs, the GPU
+//! workloads and the growth sweeps.
 
 mod ceiling;
 mod contest;
@@ -8,34 +10,32 @@ mod gpu;
 mod likelihood;
 mod ours;
 mod python;
-mod record;
 mod report;
 mod run;
+mod setup;
 mod workload;
 
 use anyhow::Result;
 use clap::Parser;
-// What every benchmark shares stands in the library, which `gmm bench` has too.
-use gmm_bench::{flops, machine, parameters, peer, quiet, spread};
 
 /// Benchmarks that check their answers before they time.
 #[derive(Parser)]
 enum Command {
-    /// One EM iteration of the CPU engine and of scikit-learn, in turns.
+    /// Time one EM iteration of the CPU engine and of scikit-learn, in turns.
     Cpu(cpu::Arguments),
-    /// Log-likelihoods of the CPU engine and of scikit-learn, in turns.
+    /// Time log-likelihoods of the CPU engine and of scikit-learn, in turns.
     Likelihood(cpu::Arguments),
-    /// Fits by the Rust call and by the Python package, in turns.
+    /// Time fits through the Rust call and from the Python package, in turns.
     Python(python::PythonArguments),
-    /// EM iterations, initialisation and small fits on the GPU, against the chip's floor.
+    /// Time EM iterations, initialisation, small fits, likelihoods and products on the GPU, against the chip's floor.
     Gpu(gpu::Arguments),
-    /// EM iterations on the GPU as rows, components and columns grow.
+    /// Time EM iterations on the GPU as rows, components and columns grow.
     Growth(gpu::growth::Arguments),
-    /// One of the definitions that `gmm bench` runs, recorded for the repository.
+    /// Run one of the definitions of `gmm bench`, and record it for the repository.
     Run(run::Arguments),
-    /// `docs/BENCHMARKS.md` from the records.
+    /// Write `docs/BENCHMARKS.md` from the records.
     Report(report::Arguments),
-    /// Pictures of a record of growth.
+    /// Draw a growth record.
     Plot(gpu::growth::PlotArguments),
 }
 

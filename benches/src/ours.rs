@@ -1,13 +1,13 @@
-//! Our side: rows held by an engine, iterated with the library's own M-step.
+//! Our side of a comparison: rows resident in an engine, iterated with the library's M-step.
 
 use anyhow::Result;
+use gmm_bench::timing::Limits;
 use gmm_host::{Engine, Resident};
 use gmm_model::{Dataset, Matrix, Mixture, Precision, m_step};
 
-use crate::peer::Turn;
 use crate::workload::Workload;
 
-/// A mixture on its way.
+/// Resident rows and the current mixture.
 pub(crate) struct Ours {
     rows: Box<dyn Resident>,
     mixture: Mixture,
@@ -18,7 +18,7 @@ impl Ours {
     /// Loads the rows, and sets the mixture from which iterations start.
     ///
     /// # Errors
-    /// What loading says.
+    /// Any error of loading them.
     pub(crate) fn start(
         engine: &dyn Engine,
         workload: &Workload,
@@ -30,16 +30,16 @@ impl Ours {
         Ok(Self { rows, mixture, reg_covar })
     }
 
-    /// Iterates for one turn: mean seconds per iteration.
-    pub(crate) fn iterate(&mut self, turn: Turn) -> Result<f64> {
-        turn.of(|| {
+    /// Iterates for one turn; returns mean seconds per iteration.
+    pub(crate) fn iterate(&mut self, limits: Limits) -> Result<f64> {
+        limits.mean(|| {
             let statistics = self.rows.pass(&self.mixture)?;
             self.mixture = m_step(&statistics, self.reg_covar, Some(&self.mixture))?.mixture;
             Ok(())
         })
     }
 
-    /// The mixture arrived at.
+    /// The current mixture.
     pub(crate) const fn mixture(&self) -> &Mixture {
         &self.mixture
     }

@@ -1,4 +1,4 @@
-//! `report`: the page of all records, written or checked.
+//! `report`: writes or checks the page of all records.
 
 use std::path::{Path, PathBuf};
 
@@ -10,15 +10,15 @@ pub(crate) struct Arguments {
     /// Repository root.
     #[arg(long, default_value = ".")]
     root: PathBuf,
-    /// Write nothing, and fail where the page is not what the records make.
+    /// Write nothing, and fail if the page is not up to date with the records.
     #[arg(long)]
     check: bool,
 }
 
-/// Makes the page.
+/// Writes or checks the page.
 ///
 /// # Errors
-/// Where a record or a source cannot be read, and with `--check` where the page is stale.
+/// If a record or a publication cannot be read; with `--check`, if the page is stale.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let page = arguments.root.join("docs/BENCHMARKS.md");
     let made = made(&arguments.root)?;

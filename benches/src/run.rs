@@ -1,15 +1,12 @@
-//! `run`: a definition of the shared harness, recorded below `benches/record`.
+//! `run`: runs a definition of `gmm bench` and records it below `benches/record`.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use gmm_bench::record::{Origin, Record, heading, line};
-use gmm_bench::run::{Cast, Options, run as run_definition};
-use gmm_bench::{Definition, overtaking};
+use gmm_bench::record::Csv;
+use gmm_bench::{Definition, Options, Session, machine};
 
-use crate::machine;
-
-/// Runs one definition on the engines and peers that are here.
+/// Runs one definition on the available engines and peers.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// em-sweeps, likelihood-sweep, variants, products, or a file.
@@ -20,7 +17,7 @@ pub(crate) struct Arguments {
     /// Small sizes and few measurements: tries the program, not the machine.
     #[arg(long)]
     quick: bool,
-    /// Seconds that the whole may take, in place of the definition's.
+    /// Total time budget in seconds, in place of the definition's.
     #[arg(long)]
     budget: Option<f64>,
     /// Threads of the CPU engine and of peers; every core if not given.
@@ -29,10 +26,10 @@ pub(crate) struct Arguments {
     /// A Python in which peers may be installed.
     #[arg(long)]
     python: Option<PathBuf>,
-    /// A .csv file to be written, or the folder below which MACHINE/DATE-NAME.csv is.
+    /// The .csv file to write, or the folder for MACHINE/DATE-NAME.csv.
     #[arg(long, default_value = "target/bench/record")]
     out: PathBuf,
-    /// The commit to be named in the record, where the program runs away from the repository.
+    /// The commit to name in the record, if the program runs outside the repository.
     #[arg(long)]
     commit: Option<String>,
 }
@@ -40,38 +37,21 @@ pub(crate) struct Arguments {
 /// Checks, times and records.
 ///
 /// # Errors
-/// Where nothing can be run, the record cannot be written, or an answer is wrong.
+/// If no engine is available, the record cannot be written, or an answer is wrong.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let Arguments { engine, quick, threads, python, out, commit, budget, .. } = arguments;
-    let (name, mut definition) = Definition::open(&arguments.definition)?;
-    if *quick {
-        definition = definition.quick();
-    }
-    definition.budget = budget.unwrap_or(definition.budget);
-    let options = Options { engines: engine.clone(), threads: *threads, python: python.clone() };
-    let mut cast = Cast::open(&definition, &options)?;
-    let engines = if engine.is_empty() { String::new() } else { format!(" --engine {}", engine.join(",")) };
-    let budget = budget.map_or_else(String::new, |budget| format!(" --budget {budget}"));
-    let command = format!("bench run {name}{engines}{budget}{}", if *quick { " --quick" } else { "" });
-    let origin = Origin {
-        name: &name,
-        title: &definition.title,
-        command: &command,
-        commit: commit.clone().unwrap_or_else(|| machine::commit(Path::new("."))),
-    };
-    let mut record = Record::new(&origin, &cast);
-    let path = record.keep(out, &name)?;
-    for (name, value) in &record.facts {
-        println!("# {name}: {value}");
-    }
-    println!("{}", heading());
-    run_definition(&definition, &mut cast, &mut |row| {
-        println!("{}", line(&row));
-        record.push(row)
+    let Arguments { definition, engine, quick, budget, threads, python, out, commit } = arguments;
+    let options =
+        Options { engines: engine.clone(), threads: *threads, python: python.clone(), budget: *budget, quick: *quick };
+    let commit = commit.clone().unwrap_or_else(|| machine::commit(Path::new(".")));
+    let opened = Definition::open(definition)?;
+    let session = Session::open(opened, &options, Some(out), &format!("bench run {definition}"), commit)?;
+    let record = session.run(|text| {
+        print!("{text}");
+        Ok(())
     })?;
-    record.finish()?;
-    print!("{}", overtaking::text(&record.rows));
-    eprintln!("recorded in {}", path.display());
+    if let Some(csv) = &record.csv {
+        eprintln!("recorded in {}", Csv::path(csv).display());
+    }
     match record.failed() {
         0 => Ok(()),
         failed => bail!("{failed} answers were wrong or did not come, and were not timed"),

@@ -1,4 +1,4 @@
-//! Data drawn from an overlapping mixture, written once as npy and read by every program.
+//! Data drawn from a mixture with overlapping components, written once as npy and read by every program.
 
 use std::f64::consts::TAU;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::definition::Shape;
 
-/// Rows on disk and in memory, and the parameters near which the iterations start.
+/// Rows on disk and in memory, and the true parameters.
 pub(crate) struct Workload {
     /// Rows, components, dimensions.
     pub(crate) shape: Shape,
@@ -26,16 +26,17 @@ pub(crate) struct Workload {
 /// Draws the rows and writes them under `scratch`.
 ///
 /// Means are drawn with variance `3/d` per axis, so two of them are about `√6` standard deviations apart in any
-/// dimension: most rows have several components that matter, and no exponential is saved by underflow.
+/// dimension: several components matter for most rows, and no program saves time because exponentials underflow.
 ///
 /// # Errors
-/// Where the file cannot be written.
+/// If the file cannot be written.
 pub(crate) fn generate(shape: Shape, seed: u64, scratch: &Path) -> Result<Workload> {
     let Shape { n, k, d } = shape;
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let spread = (3.0 / d as f64).sqrt();
     let means = Array2::from_shape_simple_fn((k, d), || spread * normal(&mut rng));
-    // A mild random shear, so that covariances are correlated and differ, but not so much that they tell all.
+    // A mild random shear, so that covariances are correlated and differ, but not so much that they alone separate
+    // components.
     let shear = 0.3 / (d as f64).sqrt();
     let factors = Array3::from_shape_fn((k, d, d), |(_, i, j)| match j.cmp(&i) {
         std::cmp::Ordering::Less => shear * normal(&mut rng),
@@ -59,7 +60,8 @@ pub(crate) fn generate(shape: Shape, seed: u64, scratch: &Path) -> Result<Worklo
 }
 
 impl Workload {
-    /// Where every program starts: the true means and covariances, of the asked kind, with equal weights.
+    /// The start parameters of every program: the true means, the true covariances in the given kind, and equal
+    /// weights.
     pub(crate) fn start(&self, kind: CovarianceType) -> Mixture {
         let Shape { k, d, .. } = self.shape;
         let diagonal = Array2::from_shape_fn((k, d), |(c, j)| self.covariances[[c, j, j]]);
@@ -73,13 +75,13 @@ impl Workload {
         Mixture::new(weights, self.means.clone(), covariances).expect("drawn with positive variances")
     }
 
-    /// Means of the columns, `(d,)`: the shift with which an engine holds the rows.
+    /// Means of the columns, `(d,)`: the shift that an engine subtracts from the rows.
     pub(crate) fn shift(&self) -> Vec<f64> {
         self.rows.mean_axis(Axis(0)).expect("n > 0").to_vec()
     }
 }
 
-/// A standard normal deviate, by Box and Muller.
+/// A standard normal deviate, by the Box–Muller method.
 fn normal(rng: &mut impl Rng) -> f64 {
     let radius = (-2.0 * (1.0 - rng.random::<f64>()).ln()).sqrt();
     radius * (TAU * rng.random::<f64>()).cos()

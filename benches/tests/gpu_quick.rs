@@ -1,4 +1,4 @@
-//! The bench program as one calls it, on a machine without a GPU.
+//! Runs the benchmark program from the command line, on a machine without a GPU.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! The page of all records is the one that the records make.
+//! The committed page of all records is up to date with the records.
 
 use std::path::Path;
 use std::process::{Command, Output};

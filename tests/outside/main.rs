@@ -1,11 +1,11 @@
-//! A crate outside the workspace: fits two groups of rows, by the GPU where this build has that engine and there is one.
+//! A crate outside the workspace: fits two groups of rows, on a GPU if this build has that engine and a GPU is present.
 
 use gmm_host::{Device, FitOptions, fit};
 use gmm_model::{Dataset, Mixture};
 use ndarray::array;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Two groups: 60 % of the rows about (0, 0), 40 % about (8, 8).
+    // Two groups: 60 % of the rows around (0, 0), 40 % around (8, 8).
     let truth = Mixture::new(
         array![0.6, 0.4],
         array![[0.0, 0.0], [8.0, 8.0]],

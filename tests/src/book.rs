@@ -1,5 +1,5 @@
-//! The book's examples in Rust, which run as documentation tests; `tests/book.rs` runs its commands, and the Python
-//! package's tests the rest.
+//! The book's Rust examples, which run as documentation tests. `tests/book.rs` runs its commands, and the Python
+//! package's tests run its Python examples.
 
 /// docs/src/first-fit.md
 #[doc = include_str!("../../docs/src/first-fit.md")]
@@ -9,6 +9,6 @@ pub struct FirstFit;
 #[doc = include_str!("../../docs/src/products.md")]
 pub struct Products;
 
-/// docs/src/likelihood.md, from which the README shows a million evaluations
+/// docs/src/likelihood.md
 #[doc = include_str!("../../docs/src/likelihood.md")]
 pub struct Likelihood;

@@ -1,4 +1,4 @@
-//! Helpers of the end-to-end tests: the program as a user calls it, in a folder of its own.
+//! Helpers of the end-to-end tests, which run the program as a user does, each in its own folder.
 
 #[cfg(doctest)]
 mod book;
@@ -12,32 +12,33 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A test that hangs fails rather than holding up all others.
+/// Timeout of a call, so that a test that hangs fails and does not block the others.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The top folder of the repository.
+/// The root folder of the repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is below the root").to_owned()
 }
 
-/// A file of the repository's `data/`.
+/// Path of a file in the repository's `data/`.
 pub fn data(name: &str) -> String {
     root().join("data").join(name).display().to_string()
 }
 
-/// A file that other programs wrote, of gmm-data's own tests.
+/// Path of a file written by another program, from gmm-data's tests.
 pub fn golden(name: &str) -> String {
     root().join("crates/gmm-data/tests/golden").join(name).display().to_string()
 }
 
-/// The program, of the profile that this test was built in; built first where it is missing or older than its source.
+/// Path of the program, built with the profile of this test. It is built first if it is missing or older than its
+/// source.
 pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let test = std::env::current_exe().expect("a test knows its own path");
         let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_owned();
         let program = folder.join(format!("gmm{}", std::env::consts::EXE_SUFFIX));
-        // `cargo test --workspace` has built it; a build here could take other features of the dependencies.
+        // `cargo test --workspace` has built it already; a build here could select other features of the dependencies.
         let parts = ["gmm-model", "gmm-data", "gmm-host", "gmm-mcmc", "gmm-plot", "gmm-bench", "gmm-cli"]
             .map(|name| root().join("crates").join(name));
         let newest = parts.iter().map(|part| newest_source(part)).max().expect("crates");
@@ -58,7 +59,7 @@ fn modified(path: &Path) -> Option<SystemTime> {
     path.metadata().and_then(|m| m.modified()).ok()
 }
 
-/// When the newest source of a crate was changed, its tests and examples aside.
+/// Time of the last change to a crate's source files, without tests and examples.
 fn newest_source(folder: &Path) -> SystemTime {
     let entries = std::fs::read_dir(folder).expect("a folder of sources").map(|e| e.expect("an entry").path());
     let times = entries.filter_map(|path| match path.is_dir() {
@@ -69,9 +70,9 @@ fn newest_source(folder: &Path) -> SystemTime {
     times.max().unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// What one call of the program did.
+/// The result of one call of the program.
 pub struct Run {
-    /// The exit code; `None` where a signal ended it.
+    /// The exit code; `None` if a signal ended the process.
     pub code: Option<i32>,
     /// Standard output.
     pub stdout: String,
@@ -85,19 +86,19 @@ impl Run {
         serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout))
     }
 
-    /// Asserts that all went well.
+    /// Asserts that the call succeeded.
     #[track_caller]
     pub fn ok(self) -> Self {
         assert_eq!(self.code, Some(0), "{}", self.stderr);
         self
     }
 
-    /// Asserts that standard error is one line that holds every one of `parts`, under this exit code.
+    /// Asserts this exit code, and an error on one line that contains all of `parts`.
     #[track_caller]
     pub fn failed(&self, code: i32, parts: &[&str]) {
         let stderr = self.stderr.trim_end();
         assert_eq!(self.code, Some(code), "{stderr}");
-        // A warning may stand above the error.
+        // Warnings may precede the error.
         let error = stderr.lines().last().unwrap_or_default();
         assert!(error.starts_with("error: "), "{stderr}");
         assert!(stderr.lines().rev().skip(1).all(|line| line.starts_with("warning: ")), "{stderr}");
@@ -108,7 +109,7 @@ impl Run {
     }
 }
 
-/// A folder of its own, in which the program runs.
+/// A temporary folder in which the program runs.
 pub struct Folder(TempDir);
 
 impl Default for Folder {
@@ -118,7 +119,7 @@ impl Default for Folder {
 }
 
 impl Folder {
-    /// An empty folder, which goes away with the value.
+    /// An empty folder, which is deleted with the value.
     pub fn new() -> Self {
         Self(TempDir::new().expect("a temporary folder"))
     }
@@ -164,7 +165,7 @@ impl Folder {
         names
     }
 
-    /// The program with these arguments, split at blanks, in this folder; neither colours nor a terminal.
+    /// The program with these arguments, split at blanks, in this folder, without colours or a terminal.
     pub fn command(&self, arguments: &str) -> assert_cmd::Command {
         let mut command = assert_cmd::Command::new(program());
         command.current_dir(self.0.path()).args(arguments.split_whitespace());
@@ -189,8 +190,8 @@ impl Folder {
         run(&mut command)
     }
 
-    /// Asserts that the program refuses, in one line with every one of `parts`, under this exit code, and that no file
-    /// appears, goes away or changes.
+    /// Asserts that the program fails with this exit code and a one-line error that contains all of `parts`, and that
+    /// no file is created, deleted or changed.
     #[track_caller]
     pub fn refuses(&self, arguments: &str, code: i32, parts: &[&str]) {
         let contents = || self.files().into_iter().map(|name| (self.read(&name), name)).collect::<Vec<_>>();
@@ -217,12 +218,12 @@ pub fn npy(descr: &str, fortran: bool, shape: &str, values: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Values as the bytes of `<f8`.
+/// The bytes of values as `<f8`.
 pub fn f8(values: &[f64]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 
-/// Values as the bytes of `<f4`.
+/// The bytes of values as `<f4`.
 pub fn f4(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
@@ -247,12 +248,12 @@ pub fn numbers(value: &Value) -> Vec<f64> {
     }
 }
 
-/// Asserts that two lists of numbers agree, relative to the larger of 1 and their size.
+/// Asserts that two lists of numbers agree, each relative to its magnitude or to 1, whichever is larger.
 #[track_caller]
 pub fn close(found: &[f64], expected: &[f64], tolerance: f64) {
     assert_eq!(found.len(), expected.len(), "{found:?} and {expected:?}");
     for (a, b) in found.iter().zip(expected) {
-        // Written so that a NaN fails.
+        // Written so that NaN fails.
         let agree = (a - b).abs() <= tolerance * b.abs().max(1.0);
         assert!(agree, "{found:?} is not {expected:?} within {tolerance:e}");
     }

@@ -7,7 +7,7 @@
 use gmm_tests::{Folder, data, golden, npy};
 use serde_json::{Value, json};
 
-/// Asserts that a file is refused at every length short of the whole, and with a byte changed in its head.
+/// Asserts that a file is read whole but refused at several shorter lengths, with an error that contains `also`.
 fn truncated(name: &str, whole: &[u8], also: &[&str]) {
     let folder = Folder::new();
     folder.write(name, whole);
@@ -120,7 +120,7 @@ fn row_54_a_truncated_safetensors_model() {
 
 #[test]
 fn row_55_a_full_disk_leaves_the_old_file() {
-    // A limit on the size of files fails as a full disk does; blocks of bash are 1024 bytes.
+    // A limit on file sizes fails as a full disk does; bash counts blocks of 1024 bytes.
     for (name, command) in [
         ("y.csv", "sample m.json -n 2000 -o y.csv"),
         ("y.npy", "sample m.json -n 2000 -o y.npy"),
@@ -199,7 +199,7 @@ fn an_output_that_is_the_input_is_refused() {
     ] {
         folder.refuses(command, 2, &[&format!("output {output} is the input"), "another name"]);
     }
-    // A fit that goes on from a model may replace it, and what merely exists may be replaced.
+    // A fit that starts from a model may replace it, and existing files that are not inputs may be replaced.
     folder.gmm("fit x.csv --init m.json -o m.json").ok();
     folder.gmm("predict m.json x.csv -o labels.csv").ok();
     folder.gmm("predict m.json x.csv -o labels.csv").ok();
@@ -213,15 +213,15 @@ fn a_sample_that_the_disk_cannot_hold_is_refused_before_it_is_drawn() {
         folder.refuses(&format!("sample m.json -n 9e15 -o {name}"), 6, &[name, "no room", "bytes are needed"]);
     }
     folder.refuses("generate -n 9e15 -k 2 -d 3 -o y.npy --truth t.json", 6, &["y.npy", "no room", "free on this disk"]);
-    // On standard output that begins at once, and is cut off here.
+    // Writing to standard output starts at once; `head` cuts it off here.
     assert_eq!(folder.bash("$GMM sample m.json -n 9e15 | head -n 2 | wc -l").ok().stdout.trim(), "2");
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn rows_beyond_memory_are_generated() {
-    // 512 MB of rows in 430 MB of address space (KiB, as bash counts), of which each thread reserves 64; to a device, since
-    // what counts here is memory. Parquet holds a group of 64 MB.
+    // 512 MB of rows in 430 MB of address space (bash counts KiB), of which each thread reserves 64 MB. They are
+    // written to /dev/null, since only memory matters here. Parquet buffers a row group of 64 MB.
     for name in ["x.npy", "x.parquet"] {
         let folder = Folder::new();
         std::os::unix::fs::symlink("/dev/null", folder.path(name)).unwrap();
@@ -232,7 +232,7 @@ fn rows_beyond_memory_are_generated() {
 
 #[test]
 fn row_72_a_fit_that_fails_on_its_way_leaves_the_mixture_before_in_the_checkpoint() {
-    // The first component shrinks to the two zeros: at the second iteration nothing of the rest belongs to it.
+    // The first component shrinks to the two rows at zero, and at the second iteration no other row belongs to it.
     let folder = model_with("means", json!([[0.0], [7.0]]));
     folder.write("x.csv", "0\n0\n5\n6\n7\n8\n9\n");
     let fit = "fit x.csv --init m.json --reg-covar 0 --tol 0";
@@ -248,7 +248,7 @@ fn row_72_a_fit_that_fails_on_its_way_leaves_the_mixture_before_in_the_checkpoin
 
 #[test]
 fn an_output_that_could_not_be_written_is_refused_before_anything_is_read() {
-    // The model and the rows are not there: whoever looked at them first would complain of them.
+    // Model and rows do not exist: a command that read them first would report that instead.
     let folder = Folder::new();
     for (output, code, part) in [
         ("y.txt", 2, "use csv, tsv, npy, parquet"),

@@ -1,4 +1,4 @@
-//! Bad input, rows 93 to 97: what is said, and how; and text and numbers from files that a terminal must not be given.
+//! Bad input, rows 93 to 97: the wording of messages; and text from files that must not reach a terminal unescaped.
 
 use gmm_tests::{Folder, close, data, numbers};
 use serde_json::{Value, json};
@@ -14,8 +14,8 @@ fn row_93_a_best_candidate_that_did_not_converge_is_told_of_and_its_mark_is_expl
         assert!(run.stderr.contains(part), "'{part}' is not in: {}", run.stderr);
     }
     assert!(run.stdout.contains("2 (!)"), "{}", run.stdout);
-    assert!(run.stdout.contains("\n(!) not converged when --max-iter stopped it\n"), "{}", run.stdout);
-    // With -o the table is printed, too; JSON says it by itself.
+    assert!(run.stdout.contains("\n(!) not converged within --max-iter iterations\n"), "{}", run.stdout);
+    // With -o the table is printed too; the JSON output has a field for it.
     assert!(folder.gmm(&format!("select {x} -k 2 --max-iter 2 -o m.json")).ok().stderr.contains("did not converge"));
     let run = folder.gmm(&format!("select {x} -k 2 --max-iter 2 --json")).ok();
     assert_eq!(run.json()["candidates"][0]["converged"], false);
@@ -37,7 +37,7 @@ fn row_94_covariances_that_memory_cannot_hold_are_refused_with_the_kind_that_it_
     );
     let run = folder.bash("ulimit -v 8000000; exec $GMM fit x.npy -k 2 --covariance tied -o m.json --threads 1");
     run.failed(5, &["tied covariances", "use --covariance diag"]);
-    // What diag covariances would need, too, is no way out.
+    // Diag covariances, which the advice names, do fit into this memory.
     let run = folder.bash("ulimit -v 8000000; exec $GMM fit x.npy -k 40 --covariance diag -o m.json --threads 1");
     assert_eq!(run.code, Some(0), "{}", run.stderr);
 }
@@ -60,7 +60,7 @@ fn row_95_small_numbers_are_printed_in_few_digits_and_zero_as_0() {
     let shown = folder.gmm("show m.json").ok().stdout;
     let weights: Vec<&str> = shown.lines().find(|l| l.starts_with("weight")).unwrap().split_whitespace().collect();
     assert_eq!(weights, ["weight", "0", "1.0000"]);
-    // A pivot of some eps, which without an exponent has twenty zeros.
+    // A pivot of the order of eps must be printed with an exponent, not with twenty zeros.
     let folder = Folder::with("x.csv", "a,b\n0.1,0.3\n0.2,0.6\n0.3,0.9\n0.7,2.1\n");
     let error = folder.gmm("fit x.csv -k 1 --reg-covar 0");
     assert_eq!(error.code, Some(4));
@@ -76,7 +76,7 @@ fn row_96_a_fall_of_the_likelihood_that_is_rounding_or_far_below_tol_is_no_warni
     for seed in 0..6 {
         for (k, d) in [(2, 1), (3, 4), (5, 8)] {
             folder.gmm(&format!("generate -n 300 -k {k} -d {d} --separation 1 --seed {seed} -o x.npy")).ok();
-            // Long past convergence, where all that is left is rounding.
+            // Long past convergence, where changes are only rounding errors.
             for kind in ["full", "diag", "spherical", "tied"] {
                 let fit = format!("fit x.npy -k {k} --covariance {kind} --tol 0 --max-iter 300 --reg-covar 0");
                 let run = folder.gmm(&fit).ok();
@@ -84,17 +84,17 @@ fn row_96_a_fall_of_the_likelihood_that_is_rounding_or_far_below_tol_is_no_warni
             }
         }
     }
-    // A fall that is real is still told of.
+    // A real decrease is still reported.
     let x = data("old_faithful.csv");
     folder.gmm(&format!("fit {x} -k 2 --reg-covar 0 --tol 1e-9 -o m.json")).ok();
     let run = folder.gmm(&format!("fit {x} --init m.json --reg-covar 1 --tol 0 --max-iter 3")).ok();
     assert!(run.stderr.contains("warning: the mean log-likelihood fell by 0."), "{}", run.stderr);
-    // The same fall, where changes of a thousand times its size count for nothing.
+    // The same decrease, with a tol a thousand times larger.
     let run = folder.gmm(&format!("fit {x} --init m.json --reg-covar 1 --tol 1e4 --max-iter 3")).ok();
     assert!(!run.stderr.contains("fell by"), "{}", run.stderr);
 }
 
-/// Rows about two points, and in one of them many whose second column is the same number.
+/// Rows around two points; around one of them, many rows have the same value in the second column.
 fn with_a_spike() -> Folder {
     let mut text = "height,age\n".to_owned();
     for i in 0..120 {
@@ -127,7 +127,7 @@ fn row_97_a_component_whose_variance_is_reg_covar_is_named_with_its_column() {
     assert!(
         folder.gmm("fit y.csv -k 2 --covariance spherical").ok().stderr.contains("half the variance of component ")
     );
-    // No false alarm: ordinary rows, and a component that is narrow in earnest.
+    // No false alarm for ordinary rows with a genuinely narrow component.
     let run = folder.gmm(&format!("fit {} -k 3 --reg-covar 1e-9", data("iris.csv")));
     assert!(!run.stderr.contains("half the variance"), "{}", run.stderr);
 }
@@ -157,7 +157,7 @@ fn variances_that_underflow_are_a_numerical_error() {
     }
 }
 
-/// Characters that steer a terminal, break or turn a line, or cannot be seen.
+/// Characters that control a terminal, break or reverse a line, or are invisible.
 const HOSTILE: &str = "a\u{1b}[2J\u{9b}31m\u{7}\u{202e}b\u{2066}\u{200b}";
 
 #[track_caller]
@@ -170,7 +170,7 @@ fn harmless(what: &str, text: &str) {
 #[test]
 fn names_from_files_are_shown_escaped_wherever_they_are_printed() {
     let folder = Folder::new();
-    // The second column does not vary, the third has a missing value at its end.
+    // The second column is constant; in `bad.csv` the third ends in a bad value.
     let rows: String = (0..40).map(|i| format!("{},5,{}\n", (i * 37) % 41, (i * 11) % 43)).collect();
     folder.write("x.csv", format!("\"{HOSTILE}1\",\"{HOSTILE}2\",\"{HOSTILE}\n3\"\n{rows}"));
     folder.write("bad.csv", format!("\"{HOSTILE}1\",\"{HOSTILE}2\",\"{HOSTILE}3\"\n{rows}1,2,{HOSTILE}\n"));
@@ -200,7 +200,7 @@ fn names_from_files_are_shown_escaped_wherever_they_are_printed() {
     let svg = folder.text("y.svg");
     harmless("svg", &svg);
     assert!(svg.contains("\\u{1b}[2J"), "the picture shows the escape");
-    // An escaped newline is no new line.
+    // A newline in a name is shown escaped.
     assert!(folder.gmm("show m.json").ok().stdout.contains("\\n3"));
 }
 
@@ -228,7 +228,7 @@ fn paths_and_words_from_files_are_shown_escaped_too() {
     check(&["fit", &name, "-k", "2", "-v"], true);
     check(&["fit", &name, "-k", "9"], false);
     check(&["fit", &name, "-k", "2", "-o", &name], true);
-    // What is wrong with the form of the command; its parser drops some of that by itself.
+    // Errors of the command line's form; the argument parser itself removes some of the characters.
     for arguments in
         [["fit", &name, &name, "-k", "2"], ["fit", &name, "-k", "2", HOSTILE], ["fit", &name, "-k", HOSTILE, "-q"]]
     {
@@ -237,7 +237,7 @@ fn paths_and_words_from_files_are_shown_escaped_too() {
     run(&["fit", &name, "-k", "1", "-o", &model]);
     check(&["loglik", &name, &model], true);
     check(&["sample", &model, "-n", "3", "-o", &format!("none{HOSTILE}/y.csv")], true);
-    // Words inside a model.
+    // Words from a model file.
     let text = folder.text(&model).replace("\"engine\": \"cpu\"", "\"engine\": \"\\u001b[2Jx\"");
     folder.write("engine.json", &text);
     check(&["show", "engine.json"], true);
@@ -245,7 +245,7 @@ fn paths_and_words_from_files_are_shown_escaped_too() {
     check(&["show", "kind.json"], true);
     folder.write("format.json", text.replace("\"gmm-model\"", "\"\\u001b[2Jx\""));
     check(&["show", "format.json"], true);
-    // Arrays of an npz.
+    // Names of arrays in an npz.
     folder.write("x.npz", gmm_tests::npz(&[("\u{1b}[2Ja", &[1, 1], &[1.0]), ("b", &[1, 1], &[1.0])]));
     check(&["fit", "x.npz", "-k", "1"], true);
 }
@@ -273,7 +273,7 @@ fn counts_beyond_what_can_be_counted_are_one_usage_error() {
     for n in ["inf", "nan", "NaN", "infinity", "1e-3", "0x10"] {
         folder.refuses(&format!("sample m.json -n {n}"), 2, &[n, "whole number"]);
     }
-    // The most that is allowed multiplies to nothing that wraps.
+    // The products of the largest allowed sizes do not overflow.
     folder.refuses("generate -n 9e15 -k 9e15 -d 9e15 -o y.npy", 5, &["a mixture of this size needs", "bytes"]);
     folder.refuses("generate -n 9e15 -k 1 -d 9e15 --covariance spherical -o y.npy", 5, &["bytes"]);
     folder.refuses("sample m.json -n 9e15 -o y.npy", 6, &["no room"]);
@@ -281,7 +281,7 @@ fn counts_beyond_what_can_be_counted_are_one_usage_error() {
 
 #[test]
 fn components_of_almost_no_weight_count_as_their_weight_says() {
-    // Next to nothing, next to the least normal number, and denormal.
+    // A tiny weight, one near the smallest normal number, and a subnormal one.
     for tiny in [1e-300, 1e-308, 1e-320] {
         let folder = model(&json!([tiny, 1.0]), &json!([[0.0], [100.0]]), &json!([[1.0], [1.0]]));
         folder.write("x.csv", "x\n0\n100\n");
@@ -296,10 +296,10 @@ fn components_of_almost_no_weight_count_as_their_weight_says() {
             folder.gmm(&format!("predict m.json x.csv --proba -o p.npy --device {device}")).ok();
             close(&f64s(&folder.read("p.npy")), &[1.0, 0.0, 0.0, 1.0], 1e-12);
         }
-        // Drawn once in 1e300 rows.
+        // The component is drawn about once in 1e300 rows.
         let drawn = folder.gmm("sample m.json -n 2000").ok();
         assert!(drawn.stdout.lines().skip(1).all(|x| (x.parse::<f64>().unwrap() - 100.0).abs() < 8.0));
-        // The same weight after each format.
+        // The weight survives conversion to each format.
         folder.gmm("convert m.json m.safetensors").ok();
         folder.gmm("convert m.safetensors n.json").ok();
         assert_eq!(numbers(&folder.json("n.json")["weights"]), [tiny, 1.0]);
@@ -315,7 +315,7 @@ fn a_start_with_almost_no_weight_gets_the_rows_that_are_its_own() {
         assert_eq!(run.stderr, "");
         close(&numbers(&folder.json("y.json")["weights"]), &[0.5, 0.5], 1e-9);
     }
-    // Where it has none, it keeps what it had, and that is said.
+    // If no rows belong to it, it keeps its parameters, with a warning.
     folder.write("z.csv", "99\n100\n101\n102\n");
     let run = folder.gmm("fit z.csv --init m.json -o z.json").ok();
     assert!(run.stderr.contains("components [0] are empty"), "{}", run.stderr);
@@ -330,7 +330,7 @@ fn row_weights_count_by_their_ratios_however_small_they_are() {
     };
     folder.write("one.csv", format!("a,b,w\n{}", rows("")));
     folder.write("tiny.csv", format!("a,b,w\n{}", rows("e-300")));
-    // One row more, of next to no weight.
+    // One more row, with a negligible weight.
     folder.write("more.csv", format!("a,b,w\n{}1e6,-1e6,1e-300\n", rows("")));
     for kind in ["full", "diag"] {
         let means = |name: &str| {
@@ -348,7 +348,7 @@ fn row_weights_count_by_their_ratios_however_small_they_are() {
     }
 }
 
-/// The values of a npy file of `<f8`.
+/// The values of an npy file of `<f8`.
 fn f64s(npy: &[u8]) -> Vec<f64> {
     let head = 10 + usize::from(u16::from_le_bytes([npy[8], npy[9]]));
     npy[head..].as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b)).collect()
@@ -362,14 +362,14 @@ fn a_damaged_safetensors_model_is_bad_data_whichever_bit_it_was() {
     let shown = folder.gmm("show m.safetensors").ok().stdout;
     let text = String::from_utf8_lossy(&whole).into_owned();
     let head = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
-    // Every byte of the numbers, and of the metadata every third.
+    // Every byte of the numbers, and every third byte of the metadata.
     for at in (0..head).step_by(3).chain(head..whole.len()) {
         let mut bytes = whole.clone();
         bytes[at] ^= 1 << (at % 7);
         folder.write("y.safetensors", &bytes);
         let run = folder.gmm("show y.safetensors");
         if run.code == Some(0) {
-            // What the name of the checksum was spelled like is all that may go unseen.
+            // Only a change in the name of the checksum field can go unnoticed.
             assert_eq!(run.stdout, shown, "byte {at}");
             assert!(text[..head].find("checksum").is_some_and(|c| (c..c + 8).contains(&at)), "byte {at}");
         } else {

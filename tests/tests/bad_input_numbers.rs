@@ -1,4 +1,4 @@
-//! Bad input, rows 21 to 42: degenerate numbers, through the program, with the numbers that must come out.
+//! Bad input, rows 21 to 42: degenerate numbers, run through the program and compared with the expected results.
 
 use gmm_tests::{Folder, close, data, f4, f8, npy, numbers};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ fn folder(rows: &[Vec<f64>]) -> Folder {
     Folder::with("x.csv", &csv(&names[..rows[0].len()].join(","), rows))
 }
 
-/// Fits and gives the model, whose numbers must all be finite.
+/// Fits and returns the model, whose numbers must all be finite.
 #[track_caller]
 fn fitted(folder: &Folder, options: &str) -> Value {
     folder.gmm(&format!("fit x.csv {options} -o m.json")).ok();
@@ -135,14 +135,14 @@ fn row_28_one_component_is_the_sample_mean_and_covariance() {
 
 #[test]
 fn row_29_an_offset_of_a_hundred_million_costs_nothing() {
-    // Multiples of 1/64 near 1e8 are doubles, so that both data sets are the same up to the shift.
+    // Multiples of 1/64 near 1e8 are exact in f64, so both data sets are the same up to the shift.
     let near: Vec<Vec<f64>> =
         faithful().iter().map(|r| r.iter().map(|v| (v * 64.0).round() / 64.0).collect()).collect();
     let far: Vec<Vec<f64>> = near.iter().map(|r| r.iter().map(|v| v + 1e8).collect()).collect();
     for kind in KINDS {
         let options = format!("-k 2 --covariance {kind} --tol 1e-8");
         let (near, far) = (fitted(&folder(&near), &options), fitted(&folder(&far), &options));
-        // A mean near 1e8 is a double with steps of 1.5e-8.
+        // Near 1e8 the spacing of f64 values is 1.5e-8, which limits the accuracy of a mean.
         close(&covariances(&far), &covariances(&near), 1e-7);
         close(&means(&far).iter().map(|v| v - 1e8).collect::<Vec<_>>(), &means(&near), 1e-7);
         close(&numbers(&far["fit"]["log_likelihood"]), &numbers(&near["fit"]["log_likelihood"]), 1e-9);
@@ -195,7 +195,7 @@ fn row_33_a_scale_at_which_regularisation_decides() {
     fitted(&folder, "-k 2");
 }
 
-/// A start of three components, of which the second is far from every row.
+/// A start of three components; the second is far from every row.
 fn start(weights: [f64; 3]) -> String {
     json!({
         "format": "gmm-model", "version": 1, "covariance_type": "diag", "n_components": 3, "n_features": 2,
@@ -245,7 +245,7 @@ fn row_36_a_point_at_1e200_has_a_score_of_minus_infinity_and_a_label() {
         assert_eq!(labels.lines().count(), 5);
         assert!(folder.gmm("score m.json far.csv").ok().stdout.contains("log-likelihood  -inf"), "{kind}");
         assert_eq!(folder.gmm("score m.json far.csv --json").ok().json()["log_likelihood"], Value::Null);
-        // The rows beside it are what they are without it.
+        // The other rows have the same values as without the far row.
         folder.write("near.csv", "a,b\n3.6,79\n1.8,54\n");
         let near = folder.gmm("score m.json near.csv --per-row").ok().stdout;
         let near: Vec<f64> = near.lines().skip(1).map(|v| v.parse().unwrap()).collect();
@@ -268,12 +268,12 @@ fn row_38_columns_of_very_different_scale() {
     let rows = faithful();
     let scaled: Vec<Vec<f64>> = rows.iter().map(|r| r.iter().zip(scales).map(|(v, s)| v * s).collect()).collect();
     for kind in ["full", "tied", "diag"] {
-        // A start that does not depend on scales, and the same number of iterations.
+        // A start that does not depend on the scales, and a fixed number of iterations.
         let options = format!("-k 2 --covariance {kind} --reg-covar 0 --init stride --tol 0 --max-iter 30");
         let (plain, scaled) = (fitted(&folder(&rows), &options), fitted(&folder(&scaled), &options));
         let back: Vec<f64> = means(&scaled).iter().enumerate().map(|(i, v)| v / scales[i % 2]).collect();
         close(&back, &means(&plain), 1e-6);
-        // The two scales' Jacobian is 1: the likelihood is the same.
+        // The scaling has a Jacobian of 1, so the likelihood is the same.
         close(&numbers(&scaled["fit"]["mean_log_likelihood"]), &numbers(&plain["fit"]["mean_log_likelihood"]), 1e-8);
     }
 }
@@ -314,7 +314,7 @@ fn row_40_no_iterations_and_one_are_not_converged() {
 
 #[test]
 fn row_41_a_falling_likelihood_is_reported() {
-    // A regularisation larger than the variances pulls the fit away from the maximum at which it starts.
+    // A regularisation larger than the variances moves the fit away from the maximum at which it starts.
     let folder = folder(&faithful());
     folder.gmm("fit x.csv -k 2 --tol 1e-9 --max-iter 1000 --reg-covar 0 -o start.json").ok();
     let run = folder.gmm("fit x.csv --init start.json --reg-covar 4 --max-iter 5 --tol 0").ok();
@@ -323,7 +323,7 @@ fn row_41_a_falling_likelihood_is_reported() {
 
 #[test]
 fn row_42_a_mixture_that_memory_cannot_hold() {
-    // Two rows of 300,000 columns are no file to speak of; their two covariances are 720 GB.
+    // Two rows of 300,000 columns are a small file; two covariances of that size are 720 GB.
     let folder = Folder::new();
     folder.write("x.npy", npy("|i1", false, "(2, 300000)", &[[1; 300_000], [2; 300_000]].concat()));
     folder.refuses("fit x.npy -k 2 -o m.json", 5, &["bytes of memory", "are free"]);

@@ -7,7 +7,7 @@ fn faithful() -> String {
     data("old_faithful.csv")
 }
 
-/// A good model of two components in two columns.
+/// A valid model of two components in two columns.
 fn model() -> Value {
     json!({
         "format": "gmm-model", "version": 1, "covariance_type": "full", "n_components": 2, "n_features": 2,
@@ -16,7 +16,8 @@ fn model() -> Value {
     })
 }
 
-/// Asserts that a model with one field changed is refused wherever a model is read, and is good without the change.
+/// Asserts that a model with one field changed is refused by every command that reads a model, and is valid without the
+/// change.
 #[track_caller]
 fn refused(field: &str, value: Value, parts: &[&str]) {
     let folder = Folder::with("good.json", &model().to_string());

@@ -1,8 +1,8 @@
 //! Bad input, rows 1 to 20: shape and type of the data.
 //!
-//! Rows of Python objects have their counterpart in files here: 12 is a complex npy, 13 the npz in which SciPy keeps a
-//! sparse matrix, 19 a model file without parameters. Strides and memory maps of row 16 are Python's alone; Fortran
-//! order, big-endian numbers and a read-only file are not.
+//! Rows about Python objects are tested here with the corresponding files: 12 is a complex npy, 13 the npz in which
+//! SciPy stores a sparse matrix, 19 a model file without parameters. Strides and memory maps of row 16 exist only in
+//! Python; Fortran order, big-endian numbers and a read-only file are tested here.
 
 use gmm_tests::{Folder, close, data, f4, f8, golden, npy, numbers};
 
@@ -108,7 +108,7 @@ fn row_13_sparse_matrices() {
     folder.refuses("fit x.npz -k 1 -o m.json", 3, &["x.npz"]);
 }
 
-/// A zip archive with members of one npy each, as `scipy.sparse.save_npz` names them; contents are 3 integers.
+/// A zip archive with one npy of 3 integers for each name, as `scipy.sparse.save_npz` writes it.
 fn stored_zip(names: &[&str]) -> Vec<u8> {
     let content = npy("<i8", false, "(3,)", &[1, 2, 3].map(i64::to_le_bytes).concat());
     let checksum = crc32(&content);
@@ -157,7 +157,7 @@ fn row_14_integers_and_halves_are_converted() {
     };
     let i4: Vec<u8> = whole.iter().flat_map(|v| (*v as i32).to_le_bytes()).collect();
     let u1: Vec<u8> = whole.iter().map(|v| *v as u8).collect();
-    // A half keeps 1 + 5 + 10 bits; these values are whole and below 2048, so exact.
+    // f16 has 1 + 5 + 10 bits; these values are whole and below 2048, so they are exact.
     let f2: Vec<u8> = whole.iter().flat_map(|v| half(*v as f32).to_le_bytes()).collect();
     for (descr, bytes, precision) in [("<i4", i4, "f64"), ("|u1", u1, "f64"), ("<f2", f2, "f32")] {
         let folder = with_npy(descr, "(6, 2)", &bytes);
@@ -168,7 +168,7 @@ fn row_14_integers_and_halves_are_converted() {
     }
 }
 
-/// The bits of a half, for normal values that one holds exactly, and zero.
+/// The bits of an f16, for zero and for normal values that are exact in f16.
 fn half(value: f32) -> u16 {
     let bits = value.to_bits();
     if value == 0.0 {
@@ -231,7 +231,7 @@ fn row_92_a_wider_table_is_taken_by_the_names_of_the_model() {
     let folder = Folder::new();
     let x = data("old_faithful.csv");
     folder.gmm(&format!("fit {x} -k 2 -o m.json")).ok();
-    // The same rows with a column of text in front, the model's the other way round, and one of numbers behind.
+    // The same rows with a text column first, the model's columns swapped, and two numeric columns last.
     folder.bash(&format!("awk -F, 'NR == 1 {{ print \"who,\" $2 \",\" $1 \",more,again\"; next }} {{ print \"w\" NR \",\" $2 \",\" $1 \",7,8\" }}' {x} > text.csv")).ok();
     folder.bash("cut -d, -f2- text.csv > numbers.csv").ok();
     let narrow = folder.gmm(&format!("predict m.json {x}")).ok().stdout;
@@ -245,7 +245,8 @@ fn row_92_a_wider_table_is_taken_by_the_names_of_the_model() {
     }
     folder.bash("$GMM convert numbers.csv numbers.parquet && cut -d, -f1,3 numbers.csv > less.csv").ok();
     assert_eq!(folder.gmm("predict m.json numbers.parquet").ok().stdout, narrow);
-    // Without one of them there is nothing to take, and columns that are chosen are the user's.
+    // If one of the model's columns is missing, there is nothing to select; and columns that the user selects are not
+    // reordered.
     folder.refuses("predict m.json less.csv", 3, &["less.csv"]);
     folder.refuses("predict m.json numbers.csv --columns waiting,eruptions", 3, &["column 0 is 'waiting'"]);
 }

@@ -1,25 +1,26 @@
-//! Bad input, rows 75 to 85: text tables as people have them.
+//! Bad input, rows 75 to 85: text tables as they occur in practice.
 
 use gmm_tests::{Folder, Run, close, data, numbers};
 
-/// Fits one component, whose means are the columns', and gives them with the run.
+/// Fits one component; returns its means, which are the columns' means, and the run.
 fn fitted(folder: &Folder, arguments: &str) -> (Vec<f64>, Run) {
     let run = folder.gmm(&format!("fit {arguments} -k 1 --device cpu -o m.json")).ok();
     (numbers(&folder.json("m.json")["means"]), run)
 }
 
-/// Asserts the means of a file's columns and that nothing is odd about it.
+/// Asserts the means of a file's columns, and that it is read without a warning.
 #[track_caller]
 fn plain(name: &str, content: impl AsRef<[u8]>, arguments: &str, means: &[f64]) {
     let folder = Folder::new();
     folder.write(name, content);
     let (found, run) = fitted(&folder, &format!("{name} {arguments}"));
     close(&found, means, 1e-12);
-    // A fit of two rows has doubts of its own.
+    // A fit of two rows may give other warnings, which do not name the file.
     assert!(!run.stderr.contains(&format!("warning: {name}")), "{}", run.stderr);
 }
 
-/// Asserts that a file is read with one warning of one line that holds all of `parts`, and that `-q` leaves it out.
+/// Asserts that reading a file gives one warning, on one line that contains all of `parts`, and that `-q` suppresses
+/// it.
 #[track_caller]
 fn warns(content: &str, parts: &[&str]) {
     let folder = Folder::with("x.csv", content);
@@ -32,7 +33,7 @@ fn warns(content: &str, parts: &[&str]) {
     assert_eq!(folder.gmm("convert x.csv y.npy -q").ok().stderr, "");
 }
 
-/// Asserts that a file is read without a word.
+/// Asserts that a file is read without any message.
 #[track_caller]
 fn silent(content: &str) {
     let run = Folder::with("x.csv", content).gmm("convert x.csv y.npy").ok();
@@ -57,7 +58,7 @@ fn row_75_a_first_line_of_numbers_that_look_like_names_is_warned_about() {
     warns(IRIS, &parts);
     warns("0\n1.5\n-0.25\n0.75\n", &parts);
     warns("0,1\n0.1,0.2\n-1.3,2.5\n0.5,0.7\n", &parts);
-    // Wavelengths, and wave numbers that fall.
+    // Wavelengths, and decreasing wave numbers.
     warns("400,410.5,421\n0.1,0.2,0.3\n0.2,0.3,0.3\n0.1,0.4,0.2\n", &parts);
     warns("4000;3000;2000;1000\n0,1;0,2;0,3;1\n0,2;0,3;0,3;1\n0,1;0,4;0,2;1\n", &parts);
 }
@@ -76,7 +77,7 @@ fn row_75_rows_that_only_begin_low_are_not_warned_about() {
 fn row_76_an_index_under_an_empty_name_is_warned_about_and_can_be_left_out() {
     warns(",0,1\n0,5.1,3.5\n1,4.9,3.0\n2,4.7,3.2\n", &["the first column", "index", "--columns '!\"\"'"]);
     warns(",a,b\n0,5.1,3.5\n1,4.9,3.0\n2,4.7,3.2\n", &["the first column", "counts the rows from 0", "--columns '!0'"]);
-    // An index that no longer counts, and one of two rows.
+    // An index that does not count up, and one with only two rows.
     warns(",a,b\n17,5.1,3.5\n4,4.9,3.0\n", &["the first column has no name", "--columns '!0'"]);
     warns(",0,1,target\n0,5.1,3.5,1\n1,4.9,3.0,0\n", &["the first column has no name"]);
     plain("x.csv", ",0,1\n0,5.5,3.5\n1,4.5,3.0\n2,3.5,2.5\n", "--columns !\"\"", &[4.5, 3.0]);
@@ -94,7 +95,7 @@ fn row_77_a_first_column_that_counts_the_rows_is_warned_about() {
     warns(&table("\"my, id\"", 1), &["column 'my, id'", "--columns '!\"my, id\"'"]);
     warns(&table("", 1), &["the first column", "--columns '!0'"]);
     plain("x.csv", table("id", 1), "--columns !id", &[55.0 / 6.0, 8.0 / 6.0]);
-    // Who names it wants it.
+    // No warning if the user selects the column by name.
     let (_, run) = fitted(&Folder::with("x.csv", &table("id", 1)), "x.csv --columns id,a");
     assert!(!run.stderr.contains("counts the rows"), "{}", run.stderr);
 }
@@ -127,7 +128,7 @@ fn row_78_separators_are_judged_on_several_lines_with_quotes_respected() {
         "1.5|3\n2.5|4\n",
         "a, b\n1.5, 3\n2.5, 4\n",
         "a,\tb\n1.5,\t3\n2.5,\t4\n",
-        // The first numbers are whole; a comma comes late.
+        // The first numbers are whole, and a decimal comma occurs only later.
         "a;b\n1;3\n1;3\n1;3\n1;3\n1;3\n4,5;5\n4,5;5\n",
     ] {
         let late = content.matches('\n').count() > 4;
@@ -258,7 +259,7 @@ fn row_80_every_command_that_reads_rows_takes_the_options() {
     assert_eq!(folder.text("y.csv"), "\"0\",\"1\"\n1.5,2.0\n2.5,3.0\n4.5,1.0\n0.5,2.5\n");
 }
 
-/// A frame of Zstandard with the text as it is.
+/// A Zstandard frame with the text uncompressed.
 fn zst(text: &str) -> Vec<u8> {
     let size = u8::try_from(text.len()).expect("a short text");
     let mut out = vec![0x28, 0xb5, 0x2f, 0xfd, 0x20, size];
@@ -282,7 +283,7 @@ fn row_81_gzip_and_zstd_are_read_by_extension_or_magic_and_through_a_pipe() {
         folder.write("cut.csv.gz", &bytes[..bytes.len() - 3]);
         folder.refuses("fit cut.csv.gz -k 1 -o n.json", 3, &["cut.csv.gz", "truncated or corrupt"]);
     }
-    // Several members, as `cat` makes them.
+    // Several concatenated gzip members.
     folder.bash("printf '5,6\\n' | gzip >> x.csv.gz").ok();
     close(&fitted(&folder, "x.csv.gz").0, &[3.0, 13.0 / 3.0], 1e-12);
     for (magic, word) in [(&b"BZh91AY"[..], "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"PK\x03\x04", "zip")] {
@@ -323,7 +324,7 @@ fn row_83_the_row_names_of_rs_write_table_are_no_column() {
     plain("x.txt", "a b\nMazda 1.5 3\nDatsun 2.5 4\n", "", &means);
     plain("x.txt", "\"a\" \"b\"\n\"1\" 1.5 3\n\"2\" 2.5 4\n", "--columns b,a", &[3.5, 2.0]);
     warns("a,b\n1,1.5,3\n2,2.5,4\n3,2,3\n", &["row's name", "left out"]);
-    // Neither a separator too many nor a line too long is a row's name.
+    // Neither a trailing separator nor an overlong line is read as row names.
     let check =
         |text: &str| Folder::with("x.csv", text).refuses("fit x.csv -k 1 -o m.json", 3, &["line 2", "3 fields"]);
     check("a,b\n1,2,\n3,4,\n");
@@ -369,10 +370,10 @@ fn row_79_blanks_inside_quotes_are_part_of_a_name() {
         assert_eq!(names(&format!("fit {file} --columns !c")), serde_json::json!([" a", "b"]), "{file}");
         names("fit x.csv");
     }
-    // As the shell hands over --columns '"c  "'.
+    // The argument as the shell passes --columns '"c  "'.
     folder.command("convert x.csv z.csv --columns").arg("\"c  \"").assert().success();
     assert_eq!(folder.text("z.csv"), "\"c  \"\n3.0\n5.0\n");
-    // A model of other names is not taken for this one's.
+    // A table with other column names does not match the model's.
     folder.write("z.csv", "a,b,c\n1,2.5,3\n3,4.5,5\n");
     folder.refuses("predict m.json z.csv", 3, &["'a'", "' a'"]);
 }

@@ -1,4 +1,4 @@
-//! The book: its commands run and print what stands below them, and its contents list every page.
+//! The book: its commands run and print the output shown below them, and its table of contents lists every page.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// Fenced blocks of a page: what they are in, and their text.
+/// Fenced blocks of a page: language and text.
 fn blocks(page: &Path) -> Vec<(String, String)> {
     blocks_of(&fs::read_to_string(page).expect("a page"))
 }
@@ -25,7 +25,8 @@ fn blocks_of(text: &str) -> Vec<(String, String)> {
     block.captures_iter(text).map(|found| (found[1].to_owned(), found[2].to_owned())).collect()
 }
 
-/// A folder with the program's name on its path and the repository's `data/` in it.
+/// Runs commands in a folder that contains the repository's `data/`, with the program on the path; returns their
+/// output.
 fn run(folder: &Folder, commands: &str) -> String {
     let place = program().parent().expect("the program lies in a folder").display();
     folder.bash(&format!("set -euo pipefail; export PATH=\"{place}:$PATH\"\n{commands}")).ok().stdout
@@ -41,7 +42,7 @@ fn commands_print_what_the_book_shows() {
         let blocks = blocks(&page);
         for (i, (kind, text)) in blocks.iter().enumerate().filter(|(_, (kind, _))| kind == "sh") {
             let printed = run(&folder, text);
-            // What stands right below commands is what they print.
+            // A text block directly below commands is their expected output.
             if let Some((_, output)) = blocks.get(i + 1).filter(|(below, _)| below == "text") {
                 assert_eq!(&printed, output, "{}: {kind}\n{text}", page.display());
                 shown += 1;
@@ -49,19 +50,6 @@ fn commands_print_what_the_book_shows() {
         }
     }
     assert!(shown > 3, "{shown} outputs");
-}
-
-#[test]
-fn the_million_evaluations_of_the_readme_are_those_that_the_book_runs() {
-    let readme = fs::read_to_string(root().join("README.md")).expect("a front page");
-    let section =
-        readme.split("\n## ").find(|section| section.starts_with("Evaluate a million times")).expect("a section");
-    let shown = &blocks_of(section)[0];
-    // Lines that rustdoc hides are the book's alone.
-    let seen = |text: &str| text.lines().filter(|line| !line.starts_with("# ")).map(|l| format!("{l}\n")).collect();
-    let run: Vec<String> = blocks(&root().join("docs/src/likelihood.md")).iter().map(|(_, text)| seen(text)).collect();
-    assert_eq!(shown.0, "rust");
-    assert!(run.contains(&shown.1), "not in docs/src/likelihood.md:\n{}", shown.1);
 }
 
 #[test]

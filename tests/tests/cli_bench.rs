@@ -1,4 +1,4 @@
-//! `gmm bench`: definitions, records, and what is refused.
+//! `gmm bench`: definitions, records, and errors.
 
 use gmm_tests::Folder;
 
@@ -36,7 +36,7 @@ fn a_definition_leaves_a_record_in_which_every_answer_was_checked() {
     let run = folder.gmm("bench tiny.toml --out out --json").ok();
     let found = run.json();
     let rows = found["rows"].as_array().unwrap();
-    // The reference holds f64 alone.
+    // The reference engine supports only f64.
     assert_eq!(rows.len(), 2 * 2 * 3);
     for row in rows {
         assert_eq!(row["what"], "em");
@@ -47,16 +47,16 @@ fn a_definition_leaves_a_record_in_which_every_answer_was_checked() {
         assert!(field("ms_min") <= field("ms") && field("ms") <= field("ms_max") && field("ms") > 0.0, "{row}");
         assert!(field("first_ms") > 0.0 && field("load_ms") >= 0.0 && field("em_ms") > 0.0, "{row}");
     }
-    // All engines end at the same likelihood on the timed rows.
+    // All engines reach the same likelihood on the timed rows.
     let ends = |engine: &str| {
         let of = rows.iter().filter(|row| row["engine"] == engine && row["precision"] == "f64");
         of.map(|row| row["log_likelihood"].as_f64().unwrap()).collect::<Vec<_>>()
     };
     gmm_tests::close(&ends("cpu"), &ends("reference"), 1e-9);
-    // What is not there is a note.
+    // An engine or peer that is not available gives a note.
     let notes = found["notes"].to_string();
-    assert!(notes.contains("cuda:7 is not there") && notes.contains("scikit-learn"), "{notes}");
-    // The files hold the same.
+    assert!(notes.contains("cuda:7 is not available") && notes.contains("scikit-learn"), "{notes}");
+    // The files have the same contents.
     let machine = std::fs::read_dir(folder.path("out")).unwrap().next().unwrap().unwrap().path();
     let mut names: Vec<_> = std::fs::read_dir(machine).unwrap().map(|entry| entry.unwrap().path()).collect();
     names.sort();
@@ -112,12 +112,12 @@ fn what_the_budget_has_no_time_for_is_left_and_no_fault() {
 
 #[test]
 fn an_answer_outside_the_tolerance_is_not_timed_and_the_program_says_so() {
-    // No engine in f32 is as near to the reference as this.
+    // No f32 engine meets this tolerance.
     let strict = TINY.replace("f32 = 2e-5", "f32 = 1e-30").replace(", \"cuda:7\"", "");
     let folder = Folder::with("strict.toml", &strict);
     let run = folder.gmm("bench strict.toml --json");
     assert_eq!(run.code, Some(4), "{}", run.stderr);
-    assert!(run.stderr.starts_with("error: 4 of 12 answers are wrong"), "{}", run.stderr);
+    assert!(run.stderr.starts_with("error: 4 of 12 results are wrong"), "{}", run.stderr);
     let found = run.json();
     let wrong: Vec<_> = found["rows"].as_array().unwrap().iter().filter(|row| row["status"] == "wrong").collect();
     assert_eq!(wrong.len(), 4);
@@ -134,7 +134,7 @@ fn what_cannot_be_run_is_refused_in_a_line() {
     folder.refuses("bench nothing", 2, &["'nothing'", "em-sweeps, likelihood-sweep, variants, products"]);
     folder.refuses("bench nothing.toml", 6, &["nothing.toml"]);
     folder.refuses("bench tiny.toml --engine tpu", 2, &["tpu", "auto, cpu"]);
-    folder.refuses("bench tiny.toml --engine cuda:7", 5, &["none of the engines is there"]);
-    folder.refuses("bench tiny.toml --budget 0", 2, &["--budget", "above 0"]);
+    folder.refuses("bench tiny.toml --engine cuda:7", 5, &["none of the engines is available"]);
+    folder.refuses("bench tiny.toml --budget 0", 2, &["--budget", "greater than 0"]);
     folder.refuses("bench tiny.toml --python no/python --engine cuda:7", 5, &["cuda:7"]);
 }

@@ -1,8 +1,8 @@
-//! `gmm classify`: rows by the models and draws of several classes.
+//! `gmm classify`: classifies rows by the models or draws of several classes.
 
 use gmm_tests::{Folder, close, data};
 
-/// Two classes far apart in one column: a model file each, and rows of both.
+/// A folder with the model files of two well-separated classes in one column, and rows of both.
 fn folder() -> Folder {
     let folder = Folder::new();
     let model = |mean: f64| {
@@ -26,7 +26,7 @@ fn a_row_belongs_to_the_class_of_largest_density_times_prior() {
     let folder = folder();
     let run = folder.gmm("classify x.csv --model low=low.json --model high=high.json").ok();
     assert_eq!(run.stdout, "class\n0\n0\n0\n1\n1\n1\n0\n");
-    // ln(p/(1 − p)) = 4 (x − 2) moves the border, to 2.55 for odds of 9 to 1.
+    // ln(p/(1 − p)) = 4 (x − 2): priors with odds of 9 to 1 move the border to 2.55.
     let priors = "--class-prior low=0.9 --class-prior high=0.1";
     let run = folder.gmm(&format!("classify x.csv --model low=low.json --model high=high.json {priors}")).ok();
     assert_eq!(run.stdout, "class\n0\n0\n0\n0\n1\n1\n0\n");
@@ -61,7 +61,7 @@ fn a_density_under_draws_is_the_mean_of_theirs() {
     let run = folder.gmm(&format!("classify {x} {columns} {models} --proba -o p.csv")).ok();
     assert_eq!(run.stdout, "");
     let rows = lines(&folder.text("p.csv"));
-    // The densities that loglik has for each row and draw.
+    // The densities agree with those of loglik for each row and draw.
     folder.gmm(&format!("loglik {x} {columns} --batch draws.npz --per-row -o each.csv -q")).ok();
     let each = lines(&folder.text("each.csv"));
     assert_eq!((rows.len(), each.len(), each[0].len()), (150, 150, 120));
@@ -93,7 +93,7 @@ fn what_cannot_be_classified_is_refused() {
         ("--class-prior low=0.5 --class-prior none=1", 2, &["none", "no such class"]),
         ("--class-prior low=0.5 --class-prior low=1", 2, &["'low' twice"]),
         ("--class-prior low=-1 --class-prior high=1", 2, &["low=-1", "not negative"]),
-        ("--class-prior low=0 --class-prior high=0", 2, &["sum to 0"]),
+        ("--class-prior low=0 --class-prior high=0", 2, &["sum of the weights is 0"]),
         ("--json", 2, &["--json", "-o"]),
         ("-o ./x.csv", 2, &["overwritten"]),
         ("-o y.txt", 2, &["txt"]),

@@ -1,4 +1,4 @@
-//! `gmm loglik`: one data set under many models.
+//! `gmm loglik`: the log-likelihood of one data set under many models.
 
 use gmm_tests::{Folder, close, data, f8, npy, npz, numbers};
 use serde_json::Value;
@@ -27,7 +27,7 @@ fn values(run: &Value) -> Vec<f64> {
     run["models"].as_array().unwrap().iter().map(|m| m["log_likelihood"].as_f64().unwrap()).collect()
 }
 
-/// A batch that holds the model twice; `means` of the second set moved.
+/// A batch with the model twice; the `means` of the second set are moved by `by`.
 fn batch(folder: &Folder, model: &str, by: f64) -> Vec<u8> {
     let model = folder.json(model);
     let twice = |field: &str, by: f64| {
@@ -71,7 +71,7 @@ fn a_batch_is_evaluated_after_the_models() {
     let alone = folder.gmm(&format!("loglik {} --batch sets.npz --json", faithful())).ok().json();
     assert_eq!(values(&alone), found[1..]);
 
-    // A table holds the same, in order, with all digits.
+    // A table contains the same values, in order, with all digits.
     folder.gmm(&format!("loglik {} --batch sets.npz -o y.csv", faithful())).ok();
     let text = folder.text("y.csv");
     assert_eq!(text.lines().next(), Some("log_likelihood,mean_log_likelihood"));
@@ -115,7 +115,7 @@ fn columns_weights_devices_and_precisions_are_taken_as_by_score() {
         close(&[value(&command)], &[want], 1e-12);
     }
     let single = value("loglik twice.csv two.json --json --precision f32");
-    // Densities of size 5 with a few rounding errors each.
+    // Log densities of magnitude 5, with a few rounding errors each.
     close(&[single], &[want], 64.0 * f64::from(f32::EPSILON));
     folder.refuses("loglik x.csv two.json --columns waiting,eruptions", 3, &["two.json", "'waiting'", "'eruptions'"]);
     folder.refuses("loglik x.csv two.json", 3, &["3 columns", "has 2"]);
@@ -134,14 +134,14 @@ fn the_shape_of_a_batch_says_its_kind_and_where_it_cannot_the_user_does() {
         folder.write(name, npz(&arrays));
     };
     let value = |options: &str| values(&folder.gmm(&format!("loglik x.npy --json --batch {options}")).ok().json())[0];
-    // Unit covariances of every kind are one mixture.
+    // Unit covariances of every kind describe the same mixture.
     write("full.npz", 1, &[1, 1, 2, 2], &[1.0, 0.0, 0.0, 1.0]);
     write("tied.npz", 1, &[1, 2, 2], &[1.0, 0.0, 0.0, 1.0]);
     write("diag.npz", 1, &[1, 1, 2], &[1.0, 1.0]);
     write("spherical.npz", 1, &[1, 1], &[1.0]);
     let want = value("full.npz");
     close(&["tied.npz", "diag.npz", "spherical.npz"].map(value), &[want; 3], 1e-12);
-    // (1, 2, 2) is either with two components in two columns.
+    // With two components in two columns, the shape (1, 2, 2) may be tied or diag.
     write("either.npz", 2, &[1, 2, 2], &[1.0, 0.5, 0.5, 1.0]);
     folder.refuses("loglik x.npy --batch either.npz", 3, &["either.npz", "'covariances'", "tied or diag"]);
     assert!(value("either.npz --covariance tied") != value("either.npz --covariance diag"));
@@ -171,7 +171,7 @@ fn a_batch_that_is_none_names_the_array_and_the_set() {
     refused(&[w, m, ("covariances", &[2, 1], &[30.0, 0.0])], &["set 1", "component 0 is not positive definite"]);
     let none: [Part<'_>; 3] = [("weights", &[0, 1], &[]), ("means", &[0, 1, 2], &[]), ("covariances", &[0, 1], &[])];
     refused(&none, &["no set of parameters"]);
-    // Six sets either way, but not the same six.
+    // Both have six sets, but with different numbers of chains and draws.
     let draws: [Part<'_>; 3] = [
         ("weights", &[3, 2, 1], &[1.0; 6]),
         ("means", &[2, 3, 1, 2], &[2.0; 12]),

@@ -12,7 +12,7 @@ fn folder() -> Folder {
     folder
 }
 
-/// What `c.npy` holds.
+/// The matrix in `c.npy`.
 fn written(folder: &Folder) -> Matrix {
     read_table(folder.path("c.npy"), &ReadOptions::default()).unwrap().matrix
 }
@@ -42,7 +42,7 @@ fn the_transpose_gives_inner_products_of_rows() {
 #[test]
 fn f32_factors_give_an_f32_product_whose_sums_are_f64() {
     let folder = Folder::new();
-    // In f32 the ones would be lost beside 2²⁴.
+    // A sum in f32 would lose the ones beside 2²⁴.
     let row: Vec<f32> = [16_777_216.0].into_iter().chain([1.0; 1000]).chain([-16_777_216.0]).collect();
     folder.write("a.npy", npy("<f4", false, "(1, 1002)", &f4(&row)));
     folder.write("one.npy", npy("<f4", false, "(1, 1002)", &f4(&[1.0; 1002])));
@@ -72,7 +72,7 @@ fn a_fast_product_says_by_how_much_it_may_be_off() {
     let said = |command: &str| folder.gmm(&format!("matmul {command} --device cpu")).ok().stderr;
     let fast = said("f.npy f.npy --transpose-b --fast");
     assert!(fast.starts_with("fast: ") && fast.contains("2^-16") && fast.lines().count() == 1, "{fast}");
-    assert!(said("a.npy a.npy --transpose-b --fast --precision f64").contains("as exact as without"));
+    assert!(said("a.npy a.npy --transpose-b --fast --precision f64").contains("no effect on the accuracy"));
     assert_eq!(said("f.npy f.npy --transpose-b --fast -q"), "");
     assert_eq!(said("f.npy f.npy --transpose-b"), "");
 }
@@ -80,10 +80,10 @@ fn a_fast_product_says_by_how_much_it_may_be_off() {
 #[test]
 fn factors_that_do_not_fit_are_named_with_what_may_help() {
     let folder = folder();
-    // 3 rows of two columns by two rows of three: b a fits, a a does not.
+    // b is 3 × 2 and a is 2 × 3: the product b a exists, a a does not.
     folder.gmm("matmul b.csv a.npy").ok();
     folder.refuses("matmul a.npy a.npy -o c.npy", 3, &["a.npy has 3 columns, but a.npy has 2 rows", "--transpose-b"]);
-    folder.refuses("matmul a.npy b.csv --transpose-b -o c.npy", 3, &["b.csv has 2 columns: leave out --transpose-b"]);
+    folder.refuses("matmul a.npy b.csv --transpose-b -o c.npy", 3, &["b.csv has 2 columns: omit --transpose-b"]);
     folder.write("long.csv", "1\n2\n3\n4\n");
     let run = folder.gmm("matmul a.npy long.csv -o c.npy");
     assert!(!run.stderr.contains("transpose"), "{}", run.stderr);
@@ -112,7 +112,7 @@ fn numbers_that_are_none_go_through_and_are_counted() {
     let run = folder.gmm("matmul a.npy odd.csv").ok();
     assert_eq!(run.stdout, "NaN,inf\nNaN,inf\n");
     assert!(run.stderr.contains("4 of 4 entries of the product are NaN or infinite"), "{}", run.stderr);
-    // What f32 cannot hold is not infinite in the file.
+    // A value beyond f32's range is reported, although it is finite in the file.
     folder.write("large.csv", "1,0\n0,1e300\n0,1\n");
     folder.refuses("matmul a.npy large.csv --precision f32", 3, &["large.csv: row 1, column 1", "--precision f64"]);
 }

@@ -1,4 +1,4 @@
-//! `gmm mcmc`: draws of a posterior, where they go, and what stops them.
+//! `gmm mcmc`: draws of a posterior, their output, and interruptions.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -11,10 +11,10 @@ fn faithful() -> String {
     data("old_faithful.csv")
 }
 
-/// Few draws: enough for what these tests ask.
+/// A short run, which is enough for these tests.
 const SHORT: &str = "-k 2 --chains 2 --draws 150 --warmup 150 --seed 3";
 
-/// The exit code and the words of a call to which a signal is sent once it has said `when`.
+/// Runs a command, sends it a signal once its standard error contains `when`, and returns exit code and standard error.
 fn stopped(folder: &Folder, command: &str, signal: &str, when: &str) -> (Option<i32>, String) {
     let mut child = Command::new(program());
     child.current_dir(folder.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -58,7 +58,7 @@ fn a_table_has_a_line_for_each_parameter_and_json_the_same_numbers() {
 
     let again = folder.gmm(&format!("mcmc {} {SHORT} -o b.npz --json", faithful())).ok().json();
     assert_eq!((&again["sampler"], &again["draws"], &again["divergences"]), (&"nuts".into(), &150.into(), &0.into()));
-    // The fit's means, a posterior deviation or so away.
+    // Near the fit's means, within about one posterior deviation.
     for (name, fitted) in [("means[0,0]", 2.036), ("means[0,1]", 54.48), ("means[1,0]", 4.290), ("means[1,1]", 79.97)] {
         let row = parameter(&again, name);
         let (mean, sd) = (row["mean"].as_f64().unwrap(), row["sd"].as_f64().unwrap());
@@ -79,7 +79,7 @@ fn every_format_holds_the_same_draws() {
     let x = faithful();
     for name in ["a.npz", "a.parquet", "a.arrow"] {
         folder.gmm(&format!("mcmc {x} {SHORT} --covariance tied -q -o {name}")).ok();
-        // Tied and diag have one shape here: an npz says which it is, columns do not.
+        // Tied and diag have the same shape here: an npz states the kind, a table does not.
         let kind = if name == "a.npz" { "" } else { "--covariance tied" };
         folder.gmm(&format!("loglik {x} --batch {name} {kind} -o {name}.csv -q")).ok();
         assert_eq!(folder.text(&format!("{name}.csv")), folder.text("a.npz.csv"));
@@ -102,13 +102,13 @@ fn a_run_that_is_interrupted_goes_on_to_the_draws_of_one_that_was_not() {
         let folder = Folder::new();
         let command = format!("mcmc {} -k 2 --sampler {sampler} --draws {draws} --warmup 200 --chains 2", faithful());
         folder.gmm(&format!("{command} -q -o whole.npz")).ok();
-        // A tenth of all steps is done, and the warm-up with it.
+        // The first progress line after warm-up comes when a tenth of all steps is done.
         let (code, stderr) = stopped(&folder, &format!("{command} -o a.npz -v"), "INT", "steps, sampling");
         assert_eq!(code, Some(130), "{stderr}");
-        assert!(stderr.contains("error: interrupted after ") && stderr.contains("a.npz.checkpoint keeps"), "{stderr}");
+        assert!(stderr.contains("error: interrupted after ") && stderr.contains("the chains are in a.npz.checkpoint"), "{stderr}");
         assert_eq!(folder.files(), ["a.npz.checkpoint", "whole.npz"]);
-        // A new run would lose it.
-        folder.refuses(&format!("{command} -o a.npz"), 2, &["a.npz.checkpoint is there", "--resume", "--overwrite"]);
+        // A new run would overwrite the checkpoint.
+        folder.refuses(&format!("{command} -o a.npz"), 2, &["a.npz.checkpoint already exists", "--resume", "--overwrite"]);
         folder.refuses(&format!("{command} -o a.npz --resume --seed 5"), 3, &["a.npz.checkpoint", "seed 0, not 5"]);
         let other = command.replace(&faithful(), &data("iris.csv")) + " --columns 0,1";
         folder.refuses(&format!("{other} -o a.npz --resume"), 3, &["a.npz.checkpoint", "other rows"]);
@@ -128,8 +128,8 @@ fn a_checkpoint_that_is_named_stays_and_takes_more_draws() {
     folder.gmm(&format!("{longer} -q -o b.npz --resume")).ok();
     folder.gmm(&format!("{longer} -q -o c.npz --overwrite")).ok();
     assert!(folder.read("b.npz") == folder.read("c.npz"));
-    // Draws that are there are the user's, also for a run that is gone on with.
-    folder.refuses(&format!("{longer} -o a.npz --resume"), 2, &["a.npz is there already", "--overwrite"]);
+    // Existing draws are not overwritten without --overwrite, even when a run is resumed.
+    folder.refuses(&format!("{longer} -o a.npz --resume"), 2, &["a.npz already exists", "--overwrite"]);
     folder.gmm(&format!("{longer} -q -o a.npz --resume --overwrite")).ok();
     assert!(folder.read("a.npz") == folder.read("c.npz"));
 }
@@ -152,7 +152,7 @@ fn a_run_that_is_finished_is_not_resumed_and_its_draws_stay() {
         folder.refuses(&format!("{command} --resume{more}"), 2, &parts);
         assert!(folder.read("a.npz") == draws);
     }
-    // Without draws there was no such run.
+    // Without a checkpoint there is no run to resume.
     folder.refuses(&format!("{command} --resume").replace("a.npz", "b.npz"), 6, &["there is no checkpoint"]);
 }
 
@@ -167,11 +167,11 @@ fn fewer_draws_than_a_checkpoint_holds_are_refused_and_lose_none() {
         let parts = ["--draws 149", &checkpoint, "already holds 150 draws per chain", "--draws 150 or more"];
         folder.refuses(&format!("{fewer} -o b.npz --resume"), 2, &parts);
         folder.refuses(&format!("{fewer} -o {sampler}.npz --resume --overwrite"), 2, &parts);
-        // As many are what is there.
+        // The same number of draws just writes the existing ones.
         folder.gmm(&format!("{command} -q -o again.npz --resume --overwrite")).ok();
         assert!(folder.read("again.npz") == folder.read(&format!("{sampler}.npz")));
     }
-    // The checkpoint that the program names by itself, of a run that was stopped.
+    // A run with the default name of the checkpoint, interrupted.
     let folder = Folder::new();
     let command = format!("mcmc {} -k 2 --sampler rwm --draws 1e6 --warmup 20 --chains 2 -o a.npz", faithful());
     let (code, stderr) = stopped(&folder, &format!("{command} -v"), "TERM", "steps, sampling");
@@ -188,8 +188,8 @@ fn fewer_draws_than_a_checkpoint_holds_are_refused_and_lose_none() {
 #[test]
 fn draws_that_cannot_be_written_in_the_end_are_kept_in_the_checkpoint() {
     let folder = Folder::new();
-    // A file system of its own would be needed to fill one; a limit on sizes is as good, since parquet is larger than the
-    // chains' own numbers only where names are many. So: the folder goes away.
+    // Filling a disk would need a separate file system, and a limit on file sizes would stop the checkpoint too:
+    // parquet is larger than it only if there are many names. So the output's folder is removed.
     std::fs::create_dir(folder.path("out")).unwrap();
     let command = format!("mcmc {} {SHORT} --sampler rwm --checkpoint run.ckpt", faithful());
     let line = format!("{command} -v -o out/a.npz");
@@ -204,7 +204,10 @@ fn draws_that_cannot_be_written_in_the_end_are_kept_in_the_checkpoint() {
     std::fs::remove_dir(folder.path("out")).unwrap();
     words.read_to_string(&mut said).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(6), "{said}");
-    assert!(said.contains("cannot be written to out/a.npz; run.ckpt keeps the chains, and --resume goes on"), "{said}");
+    assert!(
+        said.contains("cannot be written to out/a.npz; the chains are in run.ckpt: continue with --resume"),
+        "{said}"
+    );
     folder.gmm(&format!("{command} -q -o a.npz --resume")).ok();
     folder.gmm(&format!("{command} -q -o b.npz --overwrite")).ok();
     assert!(folder.read("a.npz") == folder.read("b.npz"));
@@ -217,7 +220,7 @@ fn a_checkpoint_that_cannot_be_written_is_told_of_and_costs_no_draw() {
     let command = format!("mcmc {} {SHORT} --sampler rwm", faithful());
     std::os::unix::fs::symlink("nowhere/run.ckpt", folder.path("run.ckpt")).unwrap();
     folder.gmm(&format!("{command} -o a.npz --checkpoint run.ckpt")).failed(6, &["run.ckpt", "nowhere"]);
-    // What is found out late costs no draw.
+    // A failure found only later loses no draws.
     std::fs::create_dir(folder.path("nowhere")).unwrap();
     let mut child = Command::new(program());
     child.current_dir(folder.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -245,7 +248,7 @@ fn draws_and_checkpoint_in_one_file_are_refused_however_it_is_spelled() {
     std::os::unix::fs::symlink(".", folder.path("here")).unwrap();
     for checkpoint in ["a.npz", "./a.npz", "here/a.npz", "link.ckpt"] {
         let run = folder.gmm(&format!("mcmc {} -k 1 -o a.npz --checkpoint {checkpoint}", faithful()));
-        run.failed(2, &["one file", "different names"]);
+        run.failed(2, &["the same file", "different names"]);
     }
 }
 
@@ -256,10 +259,10 @@ fn a_run_goes_on_in_its_own_precision_alone() {
     folder.gmm(&format!("{command} -q -o a.npz")).ok();
     let more = command.replace("--draws 150", "--draws 160");
     folder.refuses(&format!("{more} -o b.npz --resume --precision f32"), 3, &["run.ckpt", "precision f64, not f32"]);
-    // Another engine of the same precision goes on, and says that this is no longer the same run.
+    // Another engine of the same precision can resume the run, with a warning that it is no longer the same run.
     let other = more.replace("--device cpu", "--device reference");
     let run = folder.gmm(&format!("{other} -o b.npz --resume")).ok();
-    assert!(run.stderr.contains("warning: the checkpoint is of engine cpu, not reference"), "{}", run.stderr);
+    assert!(run.stderr.contains("warning: the checkpoint was made by engine cpu, not reference"), "{}", run.stderr);
 }
 
 #[test]
@@ -268,12 +271,12 @@ fn draws_too_few_to_judge_are_told_of_and_only_advice_that_can_help_is_given() {
     let x = faithful();
     let run = folder.gmm(&format!("mcmc {x} -k 1 --draws 2 --chains 2 --warmup 20 -o a.npz")).ok();
     assert!(
-        run.stderr.contains("2 draws of each chain say nothing") && run.stderr.contains("more --draws"),
+        run.stderr.contains("2 draws per chain are too few") && run.stderr.contains("raise --draws"),
         "{}",
         run.stderr
     );
     assert!(!run.stdout.contains("NaN"), "{}", run.stdout);
-    // Chains that begin apart and take no step between.
+    // Chains that start far apart and do not mix.
     let stuck = format!("mcmc {x} -k 1 --sampler rwm --draws 20 --chains 4 --warmup 0 --json");
     let run = folder.gmm(&format!("{stuck} -o b.npz")).ok();
     assert!(run.stderr.contains("r_hat is above") && !run.stderr.contains("--relabel"), "{}", run.stderr);
@@ -302,16 +305,17 @@ fn priors_relabelling_and_starts_change_what_they_are_for() {
         let run = folder.gmm(&format!("mcmc {x} {SHORT} --json -q --overwrite -o a.npz {options}")).ok().json();
         parameter(&run, "means[0,1]")["mean"].as_f64().unwrap()
     };
-    // A narrow prior draws the means to itself.
+    // A narrow prior pulls the means towards it.
     folder.write("near.toml", "[means]\nprior = 'normal'\nmean = [3.0, 60.0]\nsd = [10.0, 0.5]\n");
     assert!((mean("--prior near.toml --relabel order") - 60.0).abs() < 2.0);
     close(&[mean("--relabel order:1")], &[54.5], 0.01);
     close(&[mean("--relabel pivot --start each")], &[mean("--relabel pivot --start each")], 0.0);
-    // Old Faithful is rounded: values repeat, which half-normals do not bear.
+    // Old Faithful is rounded, so values repeat, which makes the posterior with half-normal priors degenerate.
     folder.write("lkj.toml", "[covariances]\nprior = 'lkj'\neta = 3.0\n");
     let run = folder.gmm(&format!("mcmc {x} {SHORT} --prior lkj.toml --overwrite -o a.npz")).ok();
     assert!(run.stderr.contains("warning: rows ") && run.stderr.contains("half-normal"), "{}", run.stderr);
-    // Two chains about fits in which components stand the other way round, as it happens, or a run that is too short.
+    // Either the two chains start from fits with components in a different order, or the run is too short: both give a
+    // warning.
     let short = folder.gmm(&format!("mcmc {x} -k 3 --chains 2 --draws 20 --warmup 20 -o b.npz")).ok();
     assert!(short.stderr.contains("warning: ") && short.stderr.contains("effective sample size"), "{}", short.stderr);
 }
@@ -338,11 +342,11 @@ fn what_cannot_be_drawn_is_refused_before_anything_is_written() {
         ("-k 2 --relabel sorted -o d.npz", 2, &["sorted", "none, order, order:COLUMN, pivot"]),
         ("-k 2 --relabel order:2 -o d.npz", 2, &["order:2", "2 columns"]),
         ("-k 5 -o d.npz", 3, &["5 components for 4 rows"]),
-        ("-k 2 -o there.npz", 2, &["there.npz is there already", "--overwrite"]),
+        ("-k 2 -o there.npz", 2, &["there.npz already exists", "--overwrite"]),
         ("-k 2 -o d.csv", 2, &["csv", "npz, parquet"]),
         ("-k 2 -o -", 2, &["-o draws.npz"]),
         ("-k 2 -o none/d.npz", 6, &["no folder 'none'"]),
-        ("-k 2 -o d.npz --resume", 6, &["d.npz.checkpoint", "no checkpoint to go on from", "--checkpoint"]),
+        ("-k 2 -o d.npz --resume", 6, &["d.npz.checkpoint", "no checkpoint to resume", "--checkpoint"]),
         ("-k 2 --seed abc -o d.npz", 2, &["abc", "--seed", "whole number from 0"]),
         ("-k 2 --prior word.toml -o d.npz", 3, &["word.toml", "line 3", "means: sd", "one number, or a list"]),
         ("-k 2 --prior range.toml -o d.npz", 3, &["range.toml", "means: sd is -1"]),

@@ -1,4 +1,4 @@
-//! Where results go: folders and pipes that take none, full disks, and what a killed process leaves.
+//! Outputs: folders and pipes that cannot be written, full disks, and files left by killed processes.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -23,7 +23,7 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// The exit code and standard error after a signal; fails where the process does not end soon.
+/// Sends a signal; returns exit code and standard error. Fails if the process does not end soon.
 fn ended(mut child: Child, signal: &str) -> (Option<i32>, String) {
     Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
     wait_for("end after the signal", || child.try_wait().unwrap().is_some());
@@ -35,7 +35,7 @@ fn pipe(folder: &Folder, name: &str) {
     assert!(Command::new("mkfifo").arg(folder.path(name)).status().unwrap().success());
 }
 
-/// Whether the process has a file open that is not empty and has no name yet, or one with a temporary name.
+/// Whether the process has a non-empty file open that has no name yet or a temporary name.
 fn is_writing(child: &Child, folder: &Folder) -> bool {
     let open = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().flatten();
     let files = open.filter_map(|fd| Some((std::fs::read_link(fd.path()).ok()?, fd.path())));
@@ -43,8 +43,8 @@ fn is_writing(child: &Child, folder: &Folder) -> bool {
     files.filter(|(to, _)| ours(to)).any(|(_, fd)| fd.metadata().is_ok_and(|m| m.is_file() && m.len() > 0))
 }
 
-/// Every command that writes, with what it writes in place of OUT. Its inputs are not there: one that read them first would
-/// complain of them.
+/// All commands that write, with OUT for the output. Their inputs do not exist: a command that read them first would
+/// report that.
 const WRITERS: [&str; 18] = [
     "fit no.csv -k 2 -o OUT.json",
     "fit no.csv -k 2 -o OUT.safetensors",
@@ -70,7 +70,7 @@ const WRITERS: [&str; 18] = [
 fn a_folder_that_takes_no_file_is_found_before_anything_is_read_and_named_as_the_user_did() {
     let folder = Folder::with("file", "");
     for writer in WRITERS {
-        // Root may write to any folder of a disk, but nobody makes files there.
+        // Root may write to any folder on a disk, but not even root can create files in /proc/1.
         for (at, why) in
             [("/proc/1/x", "folder '/proc/1'"), ("file/x", "no folder 'file'"), ("none/x", "no folder 'none'")]
         {
@@ -136,7 +136,7 @@ fn a_pipe_is_given_what_a_file_would_get() {
     ] {
         pipe(&folder, name);
         let option = if command.starts_with("convert") { "" } else { "-o" };
-        // The reader comes first, and second.
+        // The reader starts before the writer, then after it.
         for line in [
             format!("cat {name} > got & $GMM -q {command} {option} {name}; e=$?; wait; exit $e"),
             format!("$GMM -q {command} {option} {name} & sleep 0.2; cat {name} > got; wait $!"),
@@ -146,10 +146,10 @@ fn a_pipe_is_given_what_a_file_would_get() {
             assert!(folder.read("got") == folder.read(&format!("file-{name}")), "{line}");
         }
     }
-    // Who has enough of it ends it, quietly.
+    // A reader that closes the pipe early ends the program quietly.
     let run = folder.bash("head -n 1 p.csv & $GMM sample m.json -n 1e7 -o p.csv; e=$?; wait; exit $e").ok();
     assert_eq!((run.stdout.lines().count(), run.stderr.as_str()), (1, ""));
-    // While a reader does not read, a signal ends the writer at once.
+    // A signal ends the writer at once even while it waits for a reader that does not read.
     let reader = Command::new("bash").current_dir(folder.path("")).args(["-c", "exec 3< p.csv; exec sleep 60"]).spawn();
     let mut reader = reader.unwrap();
     let child = spawn(&folder, "sample m.json -n 1e7 -o p.csv");
@@ -175,8 +175,8 @@ fn a_pipe_as_input_that_nobody_writes_is_waited_for_and_a_signal_ends_that() {
 fn a_checkpoint_is_a_file() {
     let folder = Folder::new();
     pipe(&folder, "p.json");
-    folder.gmm("fit no.csv -k 2 --checkpoint p.json").failed(2, &["--checkpoint needs a file"]);
-    folder.gmm("mcmc no.csv -k 2 -o y.npz --checkpoint p.json").failed(2, &["--checkpoint needs a file"]);
+    folder.gmm("fit no.csv -k 2 --checkpoint p.json").failed(2, &["--checkpoint must be a regular file"]);
+    folder.gmm("mcmc no.csv -k 2 -o y.npz --checkpoint p.json").failed(2, &["--checkpoint must be a regular file"]);
 }
 
 #[test]
@@ -196,11 +196,11 @@ fn row_55_a_limit_on_file_sizes_is_an_error_of_the_file_and_no_end_by_a_signal()
         let before = folder.files();
         let run = folder.bash(&format!("ulimit -f 1; exec $GMM {command}"));
         run.failed(6, &[name, "File too large"]);
-        // The library that makes npz files complains by itself when it is dropped.
+        // The zip library must not print its own error when it is dropped.
         assert!(!run.stderr.contains("ZipWriter"), "{}", run.stderr);
         assert_eq!((folder.text(name).as_str(), folder.files()), ("old", before), "{command}");
     }
-    // A standard output that is such a file, too.
+    // The same if standard output is such a file.
     let folder = Folder::with("m.json", MODEL);
     let run = folder.bash("ulimit -f 1; $GMM sample m.json -n 20000 > y.csv");
     run.failed(6, &["<stdout>", "File too large"]);
@@ -215,7 +215,7 @@ fn a_killed_process_leaves_no_file_that_the_next_does_not_delete() {
         child.kill().unwrap();
         child.wait().unwrap();
     }
-    // Only a file system without nameless files has something to sweep.
+    // Only on a file system without unnamed files is there anything to delete.
     folder.gmm("sample m.json -n 3 -o y.csv").ok();
     assert_eq!(folder.files(), ["m.json", "y.csv"]);
 }
@@ -241,7 +241,7 @@ fn rows_and_their_truth_appear_both_or_neither() {
         folder.gmm("generate -n 2000 -k 3 -d 2 -o x.npy --truth t.json").failed(6, &[device, "No space left"]);
         assert_eq!((folder.text(other).as_str(), folder.files().len()), ("old", 2), "{device} is full");
     }
-    // Rows are larger than the truth: the limit is met by them alone, then by both.
+    // The rows are larger than the truth: the first limit stops only the rows, the second both.
     for limit in ["ulimit -f 4", "ulimit -f 0"] {
         let folder = Folder::with("t.json", "old");
         let run = folder.bash(&format!("{limit}; exec $GMM generate -n 2000 -k 3 -d 2 -o x.npy --truth t.json"));

@@ -10,7 +10,7 @@ fn fitted() -> Folder {
     folder
 }
 
-/// What a PNG says of its size.
+/// Width and height from a PNG's header.
 fn size(png: &[u8]) -> (u32, u32) {
     assert!(png.starts_with(b"\x89PNG\r\n\x1a\n"));
     let side = |at: usize| u32::from_be_bytes(png[at..at + 4].try_into().expect("four bytes"));
@@ -24,7 +24,7 @@ fn a_fit_is_drawn_as_svg_and_png() {
     let svg = folder.text("fit.svg");
     assert!(svg.starts_with("<svg") && svg.contains(">eruptions<") && svg.contains(">waiting<"), "{svg}");
     assert!(svg.contains("x.csv, 272 rows"), "{svg}");
-    // Every row, and for each of two components two ellipses with a rim.
+    // A marker for every row; two ellipses for each of two components, each drawn twice because of its rim.
     let rows = svg.matches("<circle").count() + svg.matches("<path d=\"M").count();
     assert!(rows >= 272 && svg.matches("<ellipse").count() == 8, "{rows}");
     folder.gmm("plot fit m.json x.csv -o fit.png --scale 0.5").ok();
@@ -33,7 +33,7 @@ fn a_fit_is_drawn_as_svg_and_png() {
     assert_eq!(large, (4 * small.0, 4 * small.1));
     // The same bytes each time, and on standard output.
     assert_eq!(folder.gmm("plot fit m.json x.csv -o -").ok().stdout, svg);
-    // One column is a density, columns go by name or index.
+    // One column gives a density plot; columns are selected by name or index.
     let one = folder.gmm("plot fit m.json x.csv --axes waiting -o -").ok().stdout;
     assert!(one.contains(">density<") && !one.contains(">eruptions<"));
     assert_eq!(folder.gmm("plot fit m.json x.csv --axes 1 -o -").ok().stdout, one);
@@ -55,7 +55,7 @@ fn many_rows_are_drawn_in_part_and_many_columns_too() {
         run.stderr
     );
     let svg = folder.text("grid.svg");
-    assert!(svg.contains("200000 rows, of which 200 are drawn (seed 3)"), "no note");
+    assert!(svg.contains("200000 rows, 200 of them drawn (seed 3)"), "no note");
     assert!(svg.contains(">x5<") && !svg.contains(">x6<"));
     assert!(svg.len() < 1_000_000, "{} bytes", svg.len());
     assert_ne!(folder.gmm("plot fit m.json x.npy --points 200 --seed 4 -o -").ok().stdout, svg);
@@ -82,7 +82,7 @@ fn pictures_that_cannot_be_written_or_drawn_are_refused() {
         folder.refuses(&format!("fit x.csv -k 2 --plot {output}"), code, &[part]);
         folder.refuses(&format!("select x.csv -k 1..2 --plot {output}"), code, &[part]);
     }
-    folder.refuses("fit x.csv -k 2 --plot -", 2, &["--plot needs a file"]);
+    folder.refuses("fit x.csv -k 2 --plot -", 2, &["--plot cannot write to standard output"]);
     folder.refuses("plot fit m.json x.csv --axes height -o a.svg", 3, &["no column 'height'", "eruptions, waiting"]);
     folder.refuses("plot fit m.json x.csv --scale 0 -o a.png", 2, &["--scale", "0.25 to 8"]);
     folder.refuses("plot fit m.json x.csv --scale NaN -o a.png", 2, &["--scale"]);
@@ -91,7 +91,7 @@ fn pictures_that_cannot_be_written_or_drawn_are_refused() {
     folder.write("other.csv", "a,b\n1,2\n3,4\n");
     folder.refuses("plot fit m.json other.csv -o a.svg", 3, &["other.csv", "a"]);
     folder.refuses("plot fit none.json x.csv -o a.svg", 6, &["none.json"]);
-    // An input is not drawn over, though its name were a picture's.
+    // An input is never overwritten, even if it has a picture's extension.
     folder.write("x.svg", "no picture");
     folder.refuses("plot trace x.svg -o x.svg", 2, &["would be overwritten"]);
     let usage = folder.gmm("plot fit m.json x.csv");
@@ -151,12 +151,73 @@ fn records_are_drawn_and_what_is_none_is_refused() {
     folder.refuses("plot bench none.csv -o a.svg", 6, &["none.csv"]);
 }
 
+/// The command that draws `docs/speed.svg`, without its output.
+fn speed() -> String {
+    let record = |name: &str| root().join("benches/record").join(name).display().to_string();
+    let (cpu, gpu) = (record("amd-epyc-2c/2026-11-21-cpu-5.csv"), record("nvidia-h200/2026-11-23-python-peers.csv"));
+    let only = "--only covariance=full --only 1:precision=f64 --only 2:precision=f32 --only way=torch,jax";
+    format!("plot bench {cpu} {gpu} --bars {only}")
+}
+
+#[test]
+fn bars_show_the_ratios_of_their_records() {
+    let folder = Folder::new();
+    let svg = folder.gmm(&format!("{} -o -", speed())).ok().stdout;
+    let shown = |svg: &str| -> Vec<f64> {
+        svg.split("×</text>").filter_map(|before| before.rsplit('>').next()?.parse().ok()).collect()
+    };
+    let text = |name: &str| std::fs::read_to_string(root().join("benches/record").join(name)).expect("a record");
+    let mut expected: Vec<f64> = Vec::new();
+    for line in text("amd-epyc-2c/2026-11-21-cpu-5.csv").lines().filter(|line| line.starts_with("f64,full,")) {
+        expected.extend([1.0, line.split(',').nth(12).and_then(|ratio| ratio.parse().ok()).expect("a ratio")]);
+    }
+    let mut ours = f64::NAN;
+    for line in text("nvidia-h200/2026-11-23-python-peers.csv").lines().filter(|line| line.contains(",f32,full,")) {
+        let fields: Vec<&str> = line.split(',').collect();
+        let ms: f64 = fields[9].parse().expect("a time");
+        match (fields[0], fields[1]) {
+            ("gmm_rs", "torch") => (ours, _) = (ms, expected.push(1.0)),
+            ("gmm_rs", _) | (_, "numpy") => {}
+            _ => expected.push(ms / ours),
+        }
+    }
+    let shown = shown(&svg);
+    assert_eq!((shown.len(), expected.len()), (14, 14), "{shown:?}, {expected:?}");
+    for (shown, expected) in shown.iter().zip(&expected) {
+        let rounding = if *expected < 9.95 { 0.05 } else { 0.5 };
+        assert!((shown - expected).abs() <= rounding + 1e-9, "{shown} for {expected}");
+    }
+    // The picture of the README is what this command draws.
+    assert_eq!(std::fs::read_to_string(root().join("docs/speed.svg")).expect("a picture"), svg);
+}
+
+#[test]
+fn bars_that_cannot_be_drawn_are_refused() {
+    let folder = Folder::new();
+    let speed = speed();
+    let without = speed.split(" --bars").next().expect("a command");
+    folder.refuses(&format!("{without} -o a.svg"), 2, &["several records", "--bars"]);
+    for (command, part) in [
+        (format!("{without} --only way=torch -o a.svg"), "--bars"),
+        (format!("{without} --bars --sweep k -o a.svg"), "--sweep"),
+        ("plot bench --bars -o a.svg".to_owned(), "RECORD"),
+    ] {
+        let usage = folder.gmm(&command);
+        assert!(usage.code == Some(2) && usage.stderr.contains(part), "{}", usage.stderr);
+    }
+    folder.refuses(&format!("{speed} --only precision -o a.svg"), 2, &["--only", "COLUMN=VALUE"]);
+    folder.refuses(&format!("{speed} --only kind=full -o a.svg"), 3, &["no column 'kind'", "covariance, n, k, d"]);
+    folder.refuses(&format!("{speed} --only n=7 -o a.svg"), 3, &["record 1", "no workload is left"]);
+    folder.write("r.csv", "workload,ms\nW1,2\n");
+    folder.refuses("plot bench r.csv --bars -o a.svg", 3, &["r.csv", "'peer_ms'"]);
+}
+
 #[test]
 fn the_planner_is_mapped_without_a_gpu() {
     let folder = Folder::new();
     let svg = folder.gmm("plot plan -k 1..8 -d 1,2,4,800 --covariance full --precision f64 -o -").ok().stdout;
     assert!(svg.contains("as on an NVIDIA H200") && svg.contains("full covariances, f64, 1000000 rows"), "{svg}");
-    // What doctor says of a size stands in the map.
+    // The map shows the same path as `gmm doctor` for that size.
     let plan = folder.gmm("doctor --plan -k 8 -d 800 --covariance full").ok().stdout;
     assert!(plan.contains("* host") && svg.contains(">host: "), "{plan}");
     let mut forced = folder.command("plot plan -k 2 -d 2 -o -");

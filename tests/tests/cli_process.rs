@@ -60,7 +60,7 @@ fn there_are_no_colours_in_a_pipe_and_none_at_all_where_they_are_not_wanted() {
     let command = format!("fit {} -k 2 --max-iter 1", data("old_faithful.csv"));
     let run = folder.gmm(&command).ok();
     assert!(!run.stdout.contains('\x1b') && !run.stderr.contains('\x1b'));
-    // `script` gives the program a terminal; where it is not installed there is nothing to see.
+    // `script` gives the program a terminal; if it is not installed, the test is skipped.
     if Command::new("script").arg("--version").output().is_err() {
         return;
     }
@@ -107,7 +107,7 @@ fn it_starts_in_milliseconds() {
     assert!(fastest.min().unwrap() < Duration::from_millis(100));
 }
 
-/// A fit that runs for minutes unless it is stopped.
+/// Starts a fit that runs for minutes unless it is stopped.
 fn long_fit(folder: &Folder, options: &str) -> Child {
     folder.gmm("generate -n 20000 -k 5 -d 4 -o x.npy").ok();
     let mut command = Command::new(program());
@@ -167,7 +167,7 @@ fn row_56_a_signal_while_reading_ends_at_once() {
     let mut command = Command::new(program());
     command.current_dir(folder.path("")).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.args(["fit", "-", "-k", "2", "-o", "m.json"]).spawn().unwrap();
-    // Open to the end, so that the program waits for rows.
+    // Kept open, so that the program waits for rows.
     let input = child.stdin.take();
     std::thread::sleep(Duration::from_millis(300));
     signal(&child, "TERM");
@@ -179,7 +179,7 @@ fn row_56_a_signal_while_reading_ends_at_once() {
     assert!(folder.files().is_empty());
 }
 
-/// Whether the process has a file of the folder open in which something is, and which has no name yet.
+/// Whether the process has a non-empty file in the folder open that has no name yet.
 fn is_writing(child: &Child, folder: &Folder) -> bool {
     let open = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().flatten();
     let unnamed = |path: &std::path::Path| {
@@ -191,7 +191,7 @@ fn is_writing(child: &Child, folder: &Folder) -> bool {
     files.into_iter().any(|fd| fd.path().metadata().is_ok_and(|m| m.len() > 0))
 }
 
-/// The program while it writes a file of the folder.
+/// Starts the program and waits until it is writing a file in the folder.
 fn writing(folder: &Folder, arguments: &str) -> Child {
     let mut command = Command::new(program());
     command.current_dir(folder.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -218,7 +218,7 @@ fn row_56_a_second_signal_during_a_write_leaves_no_temporary_file() {
 fn row_56_a_signal_ends_rows_that_are_drawn_and_leaves_no_file() {
     for (name, code) in [("INT", 130), ("TERM", 143)] {
         let folder = Folder::new();
-        // Seconds of rows.
+        // Enough rows to write for several seconds.
         let child = writing(&folder, "generate -n 2e8 -k 2 -d 1 -o x.npy --truth t.json");
         signal(&child, name);
         let output = child.wait_with_output().unwrap();

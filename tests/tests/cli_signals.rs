@@ -1,4 +1,4 @@
-//! Signals beside those of `cli_process.rs`: a terminal that goes away, and what `nohup` ignores. Row 56 of bad input.
+//! Signals not covered by `cli_process.rs`: a closed terminal, and signals that `nohup` ignores. Row 56 of bad input.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -64,7 +64,7 @@ fn row_56_a_terminal_that_goes_away_leaves_checkpoints() {
     signal(&child, "HUP");
     words.read_to_string(&mut said).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(129), "{said}");
-    assert!(said.contains("a.npz.checkpoint keeps the chains"), "{said}");
+    assert!(said.contains("the chains are in a.npz.checkpoint"), "{said}");
     assert_eq!(folder.files(), ["a.npz.checkpoint"]);
 }
 

@@ -1,6 +1,26 @@
-//! `gmm predict`, `score`, `sample`, `generate`, `convert`, `show`, `doctor`, `completions`.
+//! `gmm predict`, `score`, `sample`, `generate`, `convert`, `show`, `doctor`, `completions`, `man`.
 
 use gmm_tests::{Folder, close, data, golden, numbers};
+
+/// The commands that the help lists.
+const COMMANDS: [&str; 16] = [
+    "fit",
+    "predict",
+    "score",
+    "loglik",
+    "matmul",
+    "mcmc",
+    "classify",
+    "sample",
+    "generate",
+    "select",
+    "plot",
+    "convert",
+    "show",
+    "bench",
+    "doctor",
+    "completions",
+];
 
 /// A folder with a model of Old Faithful's two components in `m.json`.
 fn fitted() -> Folder {
@@ -33,7 +53,7 @@ fn labels_and_responsibilities_agree() {
     }
     let weight = labels.iter().filter(|&&l| l == 0).count() as f64 / 272.0;
     close(&[weight], &numbers(&folder.json("m.json")["weights"])[..1], 0.02);
-    // Files of every kind hold the same.
+    // Files of all formats have the same contents.
     for name in ["y.csv", "y.tsv", "y.npy", "y.parquet", "y.arrow"] {
         folder.gmm(&format!("predict m.json {x} --proba -o {name}")).ok();
         let back = folder.gmm(&format!("convert {name} -")).ok().stdout;
@@ -90,7 +110,7 @@ fn synthetic_rows_come_with_their_truth() {
             let run = folder.gmm(&format!("score {model} x.parquet --json")).ok();
             run.json()["mean_log_likelihood"].as_f64().unwrap()
         };
-        // The fit is the likelihood's maximum, near which the truth lies.
+        // The fit maximises the likelihood; the true parameters are near it.
         let gain = likelihood("m.json") - likelihood("truth.json");
         assert!((0.0..0.02).contains(&gain), "{kind}: {gain}");
         let again = folder.gmm(&format!("generate {options} -o -")).ok().stdout;
@@ -121,7 +141,7 @@ fn the_environment_says_how_many_threads_there_are_unless_the_option_does() {
 fn rows_do_not_depend_on_threads_nor_on_how_many_follow() {
     let folder = Folder::new();
     for extension in ["npy", "parquet", "csv"] {
-        // A piece has 65536 rows at most.
+        // A chunk has at most 65536 rows.
         for (threads, n, name) in [(1, 70_000, "a"), (3, 70_000, "b"), (2, 66_000, "c")] {
             let command = format!("generate -n {n} -k 3 -d 2 --seed 5 -o {name}.{extension} --truth {name}.json");
             folder.bash(&format!("RAYON_NUM_THREADS={threads} exec $GMM {command}")).ok();
@@ -130,7 +150,7 @@ fn rows_do_not_depend_on_threads_nor_on_how_many_follow() {
         assert_eq!(folder.read("a.json"), folder.read("c.json"));
     }
     assert!(folder.text("a.csv").starts_with(&folder.text("c.csv")));
-    // 128 bytes of header.
+    // The header has 128 bytes.
     assert!(folder.read("a.npy")[128..].starts_with(&folder.read("c.npy")[128..]));
 }
 
@@ -148,7 +168,7 @@ fn tables_go_through_every_format_and_back() {
     folder.gmm("convert g.parquet h.csv").ok();
     let expected = rows(&folder.text("x.csv"));
     assert_eq!(rows(&folder.text("e.csv")), expected);
-    // npy keeps no names.
+    // npy stores no column names.
     assert_eq!(rows(&folder.gmm("convert f.npy -").ok().stdout), expected);
     assert_eq!(folder.text("e.csv").lines().next(), folder.text("x.csv").lines().next());
 }
@@ -162,7 +182,7 @@ fn models_go_from_json_to_safetensors_and_back() {
     assert_eq!(folder.gmm("convert a.safetensors -").ok().stdout, folder.text("m.json"));
     let show = |name: &str| folder.gmm(&format!("show {name}")).ok().stdout;
     assert_eq!(show("a.safetensors"), show("m.json"));
-    // What another program wrote.
+    // A model written by another program.
     folder.gmm(&format!("convert {} c.json", golden("model.safetensors"))).ok();
     folder.gmm(&format!("show {}", golden("model.json"))).ok();
 }
@@ -186,7 +206,7 @@ fn doctor_says_what_there_is_and_promises_no_gpu() {
     for part in ["gmm 0.", "threads", "reference"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // A GPU by its name, or what is missing: at length once, since the last line does not say it again.
+    // Either the GPU is named, or what is missing is explained once; the last line does not repeat it.
     let auto = text.lines().find(|line| line.starts_with("--device auto")).expect("what auto takes");
     if text.contains("cuda:0") {
         assert!(auto.contains("cuda:0, since") || auto.contains("cpu, since"), "{text}");
@@ -205,27 +225,29 @@ fn completions_know_the_options() {
 }
 
 #[test]
+fn the_manual_has_a_page_for_every_command_and_names_all_of_them() {
+    let folder = Folder::new();
+    folder.gmm("man pages").ok();
+    let read = |name: &str| folder.text(&format!("pages/{name}.1"));
+    let all = read("gmm");
+    for command in COMMANDS {
+        // A hyphen is escaped in roff.
+        assert!(all.contains(&format!("gmm\\-{command}(1)")), "{command}: {all}");
+        let page = read(&format!("gmm-{command}"));
+        for part in [".SH NAME", ".SH SYNOPSIS", ".SH OPTIONS", ".SH EXAMPLES", &format!("\\fBgmm {command}\\fR")] {
+            assert!(page.contains(part), "{command} has no {part}: {page}");
+        }
+    }
+    assert!(read("gmm-plot-fit").contains("\\fBgmm plot fit\\fR") && !folder.path("pages/gmm-man.1").exists());
+    let folder = Folder::with("pages", "a file");
+    folder.refuses("man pages", 6, &["cannot create the folder 'pages'"]);
+}
+
+#[test]
 fn help_has_an_example_for_every_command() {
     let folder = Folder::new();
     let top = folder.gmm("--help").ok().stdout;
-    for command in [
-        "fit",
-        "predict",
-        "score",
-        "loglik",
-        "matmul",
-        "mcmc",
-        "classify",
-        "sample",
-        "generate",
-        "select",
-        "plot",
-        "convert",
-        "show",
-        "bench",
-        "doctor",
-        "completions",
-    ] {
+    for command in COMMANDS {
         assert!(top.contains(&format!("\n  {command} ")), "{top}");
         let help = folder.gmm(&format!("{command} --help")).ok().stdout;
         assert!(help.contains(&format!("\n  gmm {command} ")) || help.contains("Example"), "{help}");

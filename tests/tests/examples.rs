@@ -1,4 +1,4 @@
-//! The numbered examples of the library crates: every one runs, and each is in the table of gmm-host's README.
+//! The numbered examples of the library crates: each runs, and each is listed in the table of gmm-host's README.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,8 +27,8 @@ fn name(path: &Path) -> String {
     path.file_stem().expect("a name").to_string_lossy().into_owned()
 }
 
-/// Where cargo puts examples of the profile that this test was built in. `cargo test --workspace` has built them; they are
-/// built here where one is missing or older than its source, with the same features.
+/// The folder of cargo's example binaries for this test's profile. `cargo test --workspace` has built them; if one is
+/// missing or older than its source, they are built here with the same features.
 fn built() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its own path");
     let profile = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST");

@@ -1,4 +1,5 @@
-//! A crate outside this workspace uses gmm-host by its path: as it is, and with the two lines for the GPU.
+//! A crate outside this workspace can use gmm-host by its path, with the default features and with the two lines for
+//! the GPU.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +7,7 @@ use std::process::{Command, Output};
 
 use gmm_tests::root;
 
-/// Runs cargo on a copy of `tests/outside`, with the workspace's lock file, so that nothing is fetched.
+/// Runs cargo on a copy of `tests/outside`, with the workspace's lock file so that nothing is downloaded.
 fn outside(which: &str, arguments: &[&str]) -> Output {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("outside");
     let here = folder.join(which);
@@ -26,7 +27,7 @@ fn outside(which: &str, arguments: &[&str]) -> Output {
 
 #[test]
 fn a_crate_outside_fits_on_the_cpu_and_adds_the_gpu_by_two_lines() {
-    // One after the other: they share what is built.
+    // One after the other, because they share the build folder.
     let printed = String::from_utf8(outside("cpu", &["run"]).stdout).expect("text");
     assert!(
         printed.contains("engine: cpu (no GPU can be used: gmm-host was built without its feature `cuda`"),

@@ -1,4 +1,4 @@
-//! Checks of the repository itself: what CONTRIBUTING.md asks for, as far as a program can see it.
+//! Checks of the repository itself: the rules of CONTRIBUTING.md that a program can check.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use regex_lite::Regex;
 
 const MAX_LINES: usize = 600;
 
-/// Which crates of ours a crate may use. A crate that is not listed must first be given its place.
+/// The workspace crates that each crate may depend on. A new crate must be added here.
 const DIRECTION: [(&str, &[&str]); 10] = [
     ("find_cuda_helper", &[]),
     ("gmm-model", &[]),
@@ -92,6 +92,25 @@ fn architecture_has_at_most_150_lines() {
 }
 
 #[test]
+fn the_readme_has_at_most_130_lines() {
+    let lines = read(&root().join("README.md")).lines().count();
+    assert!(lines <= 130, "{lines} lines");
+}
+
+#[test]
+fn what_release_optimises_less_is_optimised_in_dist() {
+    let manifest: toml::Table = read(&root().join("Cargo.toml")).parse().unwrap();
+    let levels = |profile: &str| match manifest["profile"][profile].get("package") {
+        Some(packages) => packages.as_table().unwrap().clone(),
+        None => toml::Table::new(),
+    };
+    let dist = levels("dist");
+    let lower = levels("release").into_iter().filter(|(_, settings)| settings.get("opt-level").is_some());
+    let missing = lower.filter(|(name, _)| dist.get(name).and_then(|of| of.get("opt-level")) != Some(&3.into()));
+    none(missing.map(|(name, _)| name), "packages without `opt-level = 3` in [profile.dist.package]");
+}
+
+#[test]
 fn links_between_documents_resolve() {
     let link = Regex::new(r"\]\(([^)\s]+)\)").unwrap();
     let broken = files(root(), "md").flat_map(|page| {
@@ -109,7 +128,7 @@ fn links_between_documents_resolve() {
 
 #[test]
 fn every_speed_in_the_readme_is_in_a_committed_record() {
-    // Its absence is reported by the_front_pages_exist.
+    // If it is missing, the_front_pages_exist reports that.
     let readme = fs::read_to_string(root().join("README.md")).unwrap_or_default();
     none(unrecorded(&readme, |record| fs::read_to_string(root().join("benches/record").join(record)).ok()), "figures");
 }
@@ -156,7 +175,7 @@ fn a_figure_without_a_record_or_other_than_in_the_record_is_found() {
     check("```\nfitted in 3 ms\n```\nA 2×2 matrix, K=8, 1e5 rows, 64 components.", 0);
 }
 
-/// The figures with a unit of speed whose block names no record that holds them.
+/// The figures with a unit of speed whose block names no record that contains them.
 fn unrecorded(text: &str, record: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let marker = Regex::new(r"<!-- record: (\S+) -->").unwrap();
     let text = without_fences(text);
@@ -185,7 +204,7 @@ fn numbers(text: &str) -> Vec<f64> {
     number.find_iter(text).filter_map(|n| n.as_str().parse().ok()).collect()
 }
 
-/// Whether one of the values, rounded to as many decimals, is the figure.
+/// Whether the figure is one of the values, rounded to the figure's decimals.
 fn is_among(figure: &str, values: &[f64]) -> bool {
     let decimals = figure.split_once('.').map_or(0, |(_, after)| after.len());
     values.iter().any(|value| format!("{value:.decimals$}") == figure)
@@ -218,7 +237,7 @@ fn without_fences(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Lines without comments, each with the place to show.
+/// Lines of code without comments, each with its file and line for messages.
 fn code_lines(path: &Path) -> impl Iterator<Item = (String, String)> {
     let name = shown(path.to_owned());
     let lines: Vec<_> = read(path).lines().map(|line| line.split("//").next().unwrap_or_default().to_owned()).collect();
@@ -233,7 +252,7 @@ fn manifests() -> impl Iterator<Item = (String, toml::Table)> {
     })
 }
 
-/// Packages that the crate is built with; those of its tests are free.
+/// The dependencies with which the crate is built; those of its tests are not restricted.
 fn dependencies(manifest: &toml::Table) -> Vec<String> {
     let targets = manifest.get("target").and_then(toml::Value::as_table);
     let places =

@@ -9,15 +9,15 @@ type Check = fn() -> Result<()>;
 /// Options of `cargo xtask ci`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Leave the tests out, for where they have run already.
+    /// Skip the tests, if they have already run.
     #[arg(long)]
     no_test: bool,
 }
 
-/// Runs every check, also after one has failed, and names those that did.
+/// Runs all checks, even after a failure, and lists those that failed.
 ///
 /// # Errors
-/// Where a check fails.
+/// Errors if a check fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let mut checks: Vec<(&str, Check)> = vec![
         ("format", format),
@@ -38,9 +38,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
     }
     if !failed.is_empty() {
-        bail!("checks that failed: {}", failed.join(", "));
+        bail!("failed checks: {}", failed.join(", "));
     }
-    eprintln!("every check passed");
+    eprintln!("all checks passed");
     Ok(())
 }
 
@@ -50,12 +50,12 @@ fn format() -> Result<()> {
 
 fn lints() -> Result<()> {
     shell::run(&mut shell::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
-    // The build without a GPU engine, in which `no_cuda.rs` stands in for it.
+    // The build without the GPU engine, which uses `no_cuda.rs` instead.
     shell::run(&mut shell::cargo(&["clippy", "--package", "gmm-host", "--", "-D", "warnings"]))
 }
 
 fn documentation() -> Result<()> {
-    // Private items too: a broken link misleads whoever reads the source.
+    // Including private items: broken links there mislead readers of the source.
     let arguments = ["doc", "--workspace", "--no-deps", "--document-private-items"];
     shell::run(shell::cargo(&arguments).env("RUSTDOCFLAGS", "-D warnings"))
 }

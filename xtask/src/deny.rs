@@ -1,4 +1,5 @@
-//! Licences, sources and duplicates of dependencies, by cargo-deny; known vulnerabilities where the network allows it.
+//! Checks licences, sources and duplicates of dependencies with cargo-deny, and known vulnerabilities if there is a
+//! network.
 
 use std::path::PathBuf;
 
@@ -6,31 +7,33 @@ use anyhow::Result;
 
 use crate::shell;
 
-/// Pinned, so that a release of cargo-deny cannot turn an unchanged repository red.
+/// Pinned, so that a new release of cargo-deny cannot fail an unchanged repository.
 const VERSION: &str = "0.20.2";
 
-/// Runs what can be decided from the lock file and the crates alone, then the advisories where their list is reached.
+/// Runs the checks that need only the lock file and the crates, then checks the advisories if their list can be
+/// fetched.
 ///
 /// # Errors
-/// Where a licence, a source or a ban is violated, an advisory applies, or cargo-deny can be neither found nor built.
+/// Errors if a licence, a source or a ban is violated, an advisory applies, or cargo-deny is neither installed nor can
+/// be built.
 pub(crate) fn run() -> Result<()> {
     let deny = installed()?;
-    // The crates are on disk once anything was built, so this half needs no network.
+    // The crates are on disk after any build, so these checks need no network.
     shell::run(shell::program(&deny).args(["--workspace", "check", "bans", "licenses", "sources"]))?;
-    // The list of advisories is a git repository that closed networks do not reach.
+    // The list of advisories is a git repository, which may not be reachable from a closed network.
     if let Err(error) = shell::run(shell::program(&deny).args(["--workspace", "fetch", "db"])) {
-        eprintln!("note: known vulnerabilities were NOT checked, their list cannot be fetched: {error:#}");
+        eprintln!("note: known vulnerabilities were NOT checked, because their list cannot be fetched: {error:#}");
         return Ok(());
     }
     shell::run(shell::program(&deny).args(["--workspace", "check", "--disable-fetch", "advisories"]))
 }
 
-/// cargo-deny in `target/tools`, built there if it is not.
+/// Returns the path of cargo-deny in `target/tools`; builds it there if necessary.
 fn installed() -> Result<PathBuf> {
     let tools = shell::target().join("tools");
     let deny = tools.join("bin").join(format!("cargo-deny{}", std::env::consts::EXE_SUFFIX));
     if !deny.exists() {
-        // Unoptimised: it builds in a minute on two cores and runs for a second.
+        // Unoptimised: it builds in a minute on two cores, and runs in a second.
         let mut install = shell::cargo(&["install", "cargo-deny", "--locked", "--debug", "--version", VERSION]);
         shell::run(install.arg("--root").arg(&tools))?;
     }

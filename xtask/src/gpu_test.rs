@@ -1,25 +1,25 @@
-//! `cargo xtask gpu-test`: the GPU engine against the reference, on the GPU that is there.
+//! `cargo xtask gpu-test`: tests the GPU engine against the reference, on this machine's GPU.
 
 use anyhow::Result;
 use clap::Args;
 
 use crate::shell;
 
-/// The GPU tests as a program: it says `skipped: no CUDA device` where there is none, and fails then if
-/// `GMM_REQUIRE_GPU=1` is set.
+/// Options of the GPU tests. Without a GPU they print `skipped: no CUDA device`; with `GMM_REQUIRE_GPU=1` they then
+/// fail.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Small sizes only, for use under a sanitizer
+    /// Only small sizes, for use under a sanitizer
     #[arg(long)]
     quick: bool,
-    /// Words that the names of the sections to run must contain
+    /// Run only the sections whose names contain one of these words
     sections: Vec<String>,
 }
 
 /// Builds the tests with optimisation and runs them.
 ///
 /// # Errors
-/// Where a test fails, or the build does.
+/// Errors if the build or a test fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let mut command =
         shell::cargo(&["test", "--release", "--package", "gmm-host", "--test", "cuda_matches_reference", "--"]);

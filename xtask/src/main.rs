@@ -1,9 +1,10 @@
-//! Repository chores: `cargo xtask COMMAND`.
+//! Development tasks of the repository: `cargo xtask COMMAND`.
 
 mod bench;
 mod build_ptx;
 mod ci;
 mod deny;
+mod dist;
 mod gpu_test;
 mod package;
 mod shell;
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Repository chores")]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Development tasks")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -25,23 +26,25 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run every test of the workspace, doctests included.
+    /// Run all tests of the workspace, including doctests.
     Test(test::Options),
-    /// Build the Python package's wheel, install it beside scikit-learn, and run its tests.
+    /// Build the Python wheel, install it together with scikit-learn, and run its tests.
     TestPython(test_python::Options),
-    /// Build the Python package's wheel for others: optimised, stripped, its manylinux tag checked.
+    /// Build the Python wheel for distribution: optimised, stripped, with its manylinux tag checked.
     Wheel(wheel::Options),
-    /// Compile the kernels to PTX; `--check` fails where the committed modules are stale.
+    /// Build the release files: an archive with the program, its manual pages and licences, and the wheel.
+    Dist(dist::Options),
+    /// Compile the kernels to PTX; with `--check`, fail if the committed files are stale.
     BuildPtx {
         /// [--check] [--rustc PATH] [--ptxas PATH|auto]
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Run the GPU engine's tests on the GPU that is there.
+    /// Run the tests of the GPU engine on this machine's GPU.
     GpuTest(gpu_test::Options),
-    /// Run every check that a change must pass: format, lints, documentation, licences, tests.
+    /// Run all checks that a change must pass: format, lints, documentation, licences, packages, tests.
     Ci(ci::Options),
-    /// Time our engines beside other programs, answers checked first, and record what comes out.
+    /// Run benchmarks of our engines and other programs, checking results first, and record the times.
     Bench(bench::Options),
 }
 
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::TestPython(options) => test_python::run(&options),
         Command::Wheel(options) => wheel::run(&options),
+        Command::Dist(options) => dist::run(&options),
         Command::BuildPtx { arguments } => build_ptx::run(&arguments),
         Command::GpuTest(options) => gpu_test::run(&options),
         Command::Ci(options) => ci::run(&options),

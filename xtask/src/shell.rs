@@ -1,4 +1,4 @@
-//! Child processes, run in the repository root and shown before they start.
+//! Runs child processes in the repository root, printing each command first.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -12,29 +12,29 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root")
 }
 
-/// The build directory, `target` unless the environment names another.
+/// The build directory: `CARGO_TARGET_DIR` if set, else `target`.
 pub(crate) fn target() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
-/// The cargo that runs this program, with the given arguments.
+/// A command that runs the cargo of this program with the given arguments.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = program(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments);
     command
 }
 
-/// A program to be run in the repository root.
+/// A command that runs a program in the repository root.
 pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(name);
     command.current_dir(root());
     command
 }
 
-/// Runs a command to its end; output goes where ours goes.
+/// Runs a command to its end, with inherited output.
 ///
 /// # Errors
-/// Where it does not start or does not succeed.
+/// Errors if it does not start or fails.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let line = line(command);
     eprintln!("$ {line}");
@@ -48,7 +48,21 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The command as one would type it, with the environment it adds.
+/// Runs a command and returns its standard output.
+///
+/// # Errors
+/// Errors if it cannot start, fails, or writes text that is not UTF-8.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let line = line(command);
+    eprintln!("$ {line}");
+    let done = command.output().with_context(|| format!("cannot start `{line}`"))?;
+    if !done.status.success() {
+        bail!("`{line}` failed ({}): {}", done.status, String::from_utf8_lossy(&done.stderr).trim());
+    }
+    String::from_utf8(done.stdout).with_context(|| format!("the output of `{line}` is not UTF-8"))
+}
+
+/// The command as typed in a shell, with the environment variables that it sets.
 fn line(command: &Command) -> String {
     let set = command
         .get_envs()

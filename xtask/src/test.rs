@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every test of the workspace. Needs cargo and nothing else.
+//! `cargo xtask test`: runs all tests of the workspace. Needs only cargo.
 
 use anyhow::Result;
 
@@ -7,7 +7,7 @@ use crate::shell;
 /// Options of `cargo xtask test`.
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// Passed on to `cargo test --workspace`, for instance `-p gmm-model` or `-- --nocapture`.
+    /// Arguments for `cargo test --workspace`, such as `-p gmm-model` or `-- --nocapture`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
@@ -15,7 +15,7 @@ pub(crate) struct Options {
 /// Runs unit tests, integration tests, examples and doctests of every member.
 ///
 /// # Errors
-/// Where a test fails. Other test programs still run, so that one log shows all that fails.
+/// Errors if a test fails. The other test programs still run, so that one log shows all failures.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let mut command = shell::cargo(&["test", "--workspace", "--no-fail-fast"]);
     shell::run(command.args(&options.arguments))

@@ -1,4 +1,4 @@
-//! `cargo xtask test-python`: the Python package as a user gets it, a wheel in an environment of its own.
+//! `cargo xtask test-python`: tests the Python package as a wheel installed in its own environment.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,51 +7,51 @@ use anyhow::{Context, Result};
 
 use crate::{shell, venv};
 
-/// What builds the wheel.
+/// The build tool of the wheel.
 pub(crate) const MATURIN: &str = "maturin>=1.9.4,<2";
 
-/// What the tests compare with and run on. scikit-learn's version is fixed: its checks grow with every release.
+/// Packages that the tests need. scikit-learn's version is pinned, because every release adds estimator checks.
 const PACKAGES: [&str; 18] = [
     MATURIN,
     "scikit-learn==1.9.1",
     "pytest",
     "hypothesis",
-    // What predictions are compared with: exact arithmetic.
+    // Arbitrary-precision arithmetic, to check predictions.
     "mpmath",
     "matplotlib",
-    // Where rows come from.
+    // Sources of rows.
     "pandas",
     "polars",
     "array-api-strict",
     "pyarrow",
-    // Where fits and likelihoods go to.
+    // Users of fits, likelihoods and draws.
     "emcee",
     "arviz",
     "onnxruntime",
     "skl2onnx",
     "skops",
-    // What holds the stubs and the docstrings to the code.
+    // Checks of the stubs and docstrings.
     "mypy",
     "numpydoc",
-    // What looks into the module.
+    // Inspects the extension module.
     "pyelftools",
 ];
 
 /// Options of `cargo xtask test-python`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Build with optimisation, as a release would.
+    /// Build with optimisation, as for a release.
     #[arg(long)]
     release: bool,
-    /// Passed on to pytest, for instance `-k accel`.
+    /// Arguments for pytest, such as `-k accel`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
 
-/// Makes the environment and the wheel, then runs pytest over the tests and the examples in the docstrings.
+/// Creates the environment and the wheel, then runs pytest on the tests and the examples in docstrings.
 ///
 /// # Errors
-/// Where there is no Python 3.11 or later, a package cannot be had, or a test fails.
+/// Errors if there is no Python 3.11 or later, a package cannot be installed, or a test fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let python = venv::python("python-venv", &PACKAGES)?;
     install(&python, if options.release { "release" } else { "dev" })?;
@@ -59,13 +59,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     shell::run(shell::program(&python).args(tests).arg("crates/gmm-python/tests").args(&options.arguments))
 }
 
-/// Builds the wheel in a profile of cargo's, and installs it where maturin is.
+/// Builds the wheel with the given cargo profile, and installs it in the environment of `python`.
 ///
 /// # Errors
-/// Where it does not build.
+/// Errors if the build or the installation fails.
 pub(crate) fn install(python: &Path, profile: &str) -> Result<()> {
     let wheels = shell::target().join("wheels");
-    // A wheel of an earlier version would be found beside the new one.
+    // Delete wheels of earlier versions, so that only the new one is found.
     fs::remove_dir_all(&wheels).or_else(|error| if wheels.exists() { Err(error) } else { Ok(()) })?;
     let manifest = "crates/gmm-python/Cargo.toml";
     let build = ["-m", "maturin", "build", "--locked", "--auditwheel", "skip", "--manifest-path", manifest];
@@ -74,7 +74,7 @@ pub(crate) fn install(python: &Path, profile: &str) -> Result<()> {
     shell::run(shell::program(python).args(install).arg(only_wheel(&wheels)?))
 }
 
-/// The wheel of a folder that has one.
+/// The single wheel in a folder.
 pub(crate) fn only_wheel(folder: &Path) -> Result<PathBuf> {
     let found = fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
     found.into_iter().find(|path| path.extension().is_some_and(|e| e == "whl")).context("no wheel was built")

@@ -1,4 +1,4 @@
-//! Python environments under `target/`, made once.
+//! Python environments under `target/`, created once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,19 +7,20 @@ use anyhow::{Context, Result};
 
 use crate::shell;
 
-/// The Python of an environment.
+/// The Python interpreter of an environment.
 pub(crate) fn python_of(folder: &Path) -> PathBuf {
     folder.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" })
 }
 
-/// The Python of `target/NAME`, with these packages at these versions.
+/// Returns the Python interpreter of `target/NAME`, which has these packages installed; creates the environment if
+/// necessary.
 ///
 /// # Errors
-/// Where there is no Python 3 with venv, or pip cannot get a package.
+/// Errors if there is no Python 3 with venv, or pip cannot install a package.
 pub(crate) fn python(name: &str, packages: &[&str]) -> Result<PathBuf> {
     let folder = shell::target().join(name);
     let python = python_of(&folder);
-    // Written last, so that an interrupted installation is begun again.
+    // Written last, so that an interrupted installation starts again.
     let finished = folder.join("packages.txt");
     let wanted = packages.join("\n");
     if fs::read_to_string(&finished).is_ok_and(|found| found == wanted) {

@@ -1,12 +1,13 @@
-//! Answers against the naive f64 reference, before anything is timed.
+//! Checks answers against the naive f64 reference before anything is timed.
 //!
-//! The engine gets as many rows as will be timed, so that it takes the way that will be timed, but they repeat `m`
-//! different ones: the reference sums those `m` and multiplies by `n/m`. A tile that is left out or counted twice shows,
-//! since `m` is no multiple of any tile.
+//! The engine gets as many rows as will be timed, so that it takes the code path that will be timed. The rows repeat
+//! `m` distinct ones: the reference sums those `m` and multiplies by `n/m`. A tile that is left out or counted twice
+//! changes the result, since `m` is not a multiple of any tile's size.
 //!
-//! An M-step of a few rows for each component leaves covariances of few digits, and a loop on the device hands over to ways
-//! that will not be timed. Where the reference's `m` are so few, the loop gets the rows that will be timed, up to a million of
-//! them, and passes over these are its truth, by the kernels that are held against the reference.
+//! With only a few rows per component, an M-step gives covariances with few significant digits, and a loop on the
+//! device falls back to paths that will not be timed. If `m` is that small, the loop gets the rows that will be timed,
+//! up to a million distinct ones, and is compared with passes over them; the kernels of these passes are checked
+//! against the reference.
 
 mod again;
 mod kmeans;
@@ -15,9 +16,11 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use anyhow::{Result, ensure};
+use gmm_bench::difference::frobenius;
+use gmm_bench::source::effective_components;
 use gmm_host::{EmOptions, Engine, Resident, fast_loss, run_em, shift};
 use gmm_model::{Mixture, Precision, Statistics, m_step, reference};
-use ndarray::{ArrayView1, ArrayView2, Axis};
+use ndarray::{ArrayView2, Axis, s};
 use rayon::prelude::*;
 
 use self::again::{rounding_of_means, sums_again};
@@ -27,23 +30,24 @@ use super::timing;
 use super::workloads::{Tolerance, Workload, tolerance};
 use crate::definition::Shape;
 
-/// Added to the diagonals where the loop is checked with the reference's few rows: they may leave singular covariances, and the next
-/// densities would be all or nothing. The sums are found again by taking it off.
+/// `reg_covar` when the loop is checked with the reference's few rows. Without it covariances could be singular, and
+/// the next responsibilities all 0 or 1. It is subtracted again when the sums are reconstructed.
 const FEW_ROWS_REG_COVAR: f64 = 1.0;
 
-/// Iterations of the loop that are compared with as many passes and M-steps of the library, one by one.
+/// Iterations of the loop that are compared with the same number of single passes and M-steps of the library.
 const STEPS: usize = 3;
 
-/// Different rows for each component, on average, with which a loop is checked at least, if there are as many.
+/// Minimum number of distinct rows per component, on average, with which a loop is checked.
 const ROWS_OF_COMPONENT: usize = 32;
 
-/// Different rows for a loop where the reference's are too few: a divisor of all larger numbers of rows that are timed.
+/// Distinct rows for a loop if the reference's are too few: a divisor of all larger numbers of rows that are timed.
 const DIFFERENT: usize = 1_000_000;
 
-/// Rows whose responsibilities are looked at to say how much components overlap.
+/// Number of rows from whose responsibilities the components' overlap is computed.
 const OVERLAP_ROWS: usize = 512;
 
-/// How far sums are from the reference's: relative Frobenius each, and log-likelihood per row.
+/// Errors of sums against the reference: relative Frobenius errors, and the absolute error of the log-likelihood per
+/// row.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Errors {
     pub(crate) weight: f64,
@@ -53,7 +57,7 @@ pub(crate) struct Errors {
 }
 
 impl Errors {
-    /// Of `found`, rows that repeat `truth`'s `times` times.
+    /// The errors of `found`, the sums over rows that repeat the rows of `truth` `times` times.
     pub(crate) fn of(found: &Statistics, truth: &Statistics, times: f64) -> Self {
         let rows = truth.n_rows as f64;
         let rows_agree = found.n_rows as f64 == times * rows && found.total_weight == times * rows;
@@ -66,12 +70,13 @@ impl Errors {
         }
     }
 
-    /// The largest of the three sums' errors.
+    /// The largest error of the three sums.
     pub(crate) const fn sums(&self) -> f64 {
         self.weight.max(self.first).max(self.second)
     }
 
-    fn within(&self, tolerance: Tolerance) -> bool {
+    /// Whether sums and log-likelihood are within the tolerance; false for NaN.
+    pub(crate) fn within(&self, tolerance: Tolerance) -> bool {
         self.sums() <= tolerance.sums && self.log_likelihood <= tolerance.log_likelihood
     }
 }
@@ -83,36 +88,37 @@ impl fmt::Display for Errors {
     }
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug)]
 pub(crate) struct Checked {
-    /// One pass over data at the origin.
+    /// Errors of one pass over data at the origin.
     pub(crate) origin: Errors,
-    /// One pass over data a hundred standard deviations away.
+    /// Errors of one pass over data a hundred standard deviations away.
     pub(crate) offset: Errors,
-    /// The EM loop at both places, the sums found again from the mixture that it returns: one iteration beside the
-    /// reference, or a pass where that has too few rows, and three beside passes and M-steps one by one.
+    /// Errors of the EM loop at both places, in sums reconstructed from the mixture that it returns: one iteration
+    /// against the reference (or against a pass, if the reference has too few rows), and three against single passes
+    /// and M-steps.
     pub(crate) looped: Errors,
-    /// How the loop's iterations ran, as [`timing::way`] says it, wherever it was checked: each way once.
+    /// The distinct code paths of the loop's iterations in the checks, named by [`timing::way`].
     pub(crate) ways: Vec<&'static str>,
     /// Mean over rows of exp(entropy of the responsibilities).
     pub(crate) effective_components: f64,
-    /// What is wrong, if anything is.
+    /// A description of the first wrong answer, if there is one.
     pub(crate) wrong: Option<String>,
 }
 
 impl Checked {
-    /// What speaks against times of a way: that another was checked.
+    /// The objection, if any, that the timed code path is not the one that was checked.
     pub(crate) fn other_than(&self, timed: &str) -> Option<String> {
         let others = self.ways.iter().any(|way| *way != timed);
         others.then(|| format!("timed was {timed}, but checked {}", self.ways.join(" and ")))
     }
 }
 
-/// Compares one pass and one iteration with the reference, at the origin and at the offset.
+/// Compares a pass and the loop with the reference, at the origin and at the offset.
 ///
 /// # Errors
-/// What the engine says; a wrong answer is no error but stands in [`Checked::wrong`].
+/// Any error of the engine. A wrong answer is not an error; it is reported in [`Checked::wrong`].
 pub(crate) fn check(engine: &dyn Engine, source: &Source, workload: &Workload) -> Result<Checked> {
     let Workload { kind, precision, shape: Shape { n, d, .. }, checked, fast, .. } = *workload;
     let mut out = Checked {
@@ -165,18 +171,19 @@ pub(crate) fn check(engine: &dyn Engine, source: &Source, workload: &Workload) -
         *(if offset { &mut out.offset } else { &mut out.origin }) = errors;
         out.looped = worst(out.looped, worst(first, later));
         if !offset {
-            out.effective_components = overlap(&start, distinct.view());
+            out.effective_components =
+                effective_components(&start, distinct.slice(s![..checked.min(OVERLAP_ROWS), ..]));
         }
     }
     Ok(out)
 }
 
-/// With what the loop is checked.
+/// The data with which the loop is checked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Looped {
-    /// Different rows: the reference's, or more where components would get too few of them.
+    /// Number of distinct rows: the reference's, or more if components would get too few.
     different: usize,
-    /// Added to the diagonals.
+    /// Added to the covariances' diagonals.
     reg_covar: f64,
 }
 
@@ -191,7 +198,7 @@ impl Looped {
     }
 }
 
-/// What the loop leaves, and how its iterations ran.
+/// Runs the loop; returns its result and the code path of its iterations.
 fn looped(rows: &mut dyn Resident, start: &Mixture, options: &EmOptions) -> Result<(Stepped, &'static str)> {
     let run = run_em(rows, start.clone(), options, 0, &mut |_| ControlFlow::Continue(()))?;
     let (made, iterations) = ((run.iterations, run.trace.len()), options.max_iter);
@@ -200,8 +207,8 @@ fn looped(rows: &mut dyn Resident, start: &Mixture, options: &EmOptions) -> Resu
     Ok((Stepped { mixture: run.mixture, mean_log_likelihood: run.trace[iterations - 1] }, way))
 }
 
-/// What an iteration with fewer digits misses one with all of them by, over the rows at hand, in words; an error's where it is
-/// too much.
+/// Describes the difference between an iteration with `fast` and one in full precision over the given rows; `Err` if it
+/// exceeds the tolerance.
 pub(crate) fn loss(
     rows: &mut dyn Resident,
     start: &Mixture,
@@ -209,14 +216,16 @@ pub(crate) fn loss(
 ) -> Result<std::result::Result<String, String>> {
     let reg_covar = timing::REG_COVAR;
     let options = EmOptions { tol: 0.0, max_iter: 1, reg_covar, precision, autotune: false, fast: true };
-    let Some(loss) = fast_loss(rows, start, &options)? else { return Ok(Ok("no digit was given away".to_owned())) };
+    let Some(loss) = fast_loss(rows, start, &options)? else {
+        return Ok(Ok("lower precision is not faster for this shape".to_owned()));
+    };
     let allowed = tolerance(precision).and_halves(start.n_features());
     let sums = loss.weights.max(loss.means).max(loss.covariances);
     let well = sums <= allowed.sums && loss.log_likelihood <= allowed.log_likelihood;
     Ok(if well { Ok(loss.to_string()) } else { Err(loss.to_string()) })
 }
 
-/// The same by passes and the library's M-steps.
+/// Makes [`STEPS`] iterations by single passes and the library's M-steps.
 fn one_by_one(rows: &mut dyn Resident, start: &Mixture, reg_covar: f64) -> Result<Stepped> {
     let mut at = Stepped { mixture: start.clone(), mean_log_likelihood: f64::NAN };
     for _ in 0..STEPS {
@@ -227,16 +236,17 @@ fn one_by_one(rows: &mut dyn Resident, start: &Mixture, reg_covar: f64) -> Resul
     Ok(at)
 }
 
-/// A mixture, and the log-likelihood at the E-step that led to it.
+/// A mixture, and the mean log-likelihood at the E-step from which it was made.
 struct Stepped {
     mixture: Mixture,
     mean_log_likelihood: f64,
 }
 
-/// The reference's statistics, pieces of the rows in parallel and added in their order.
+/// The reference's statistics: pieces of the rows are summed in parallel, and added in order.
 pub(crate) fn statistics(mixture: &Mixture, rows: ArrayView2<'_, f64>) -> Statistics {
     let threads = rayon::current_num_threads();
-    // Short pieces keep the reference's own rounding small; large statistics are not held by the hundred.
+    // Short pieces keep the reference's rounding errors small; for large statistics there are few pieces, to save
+    // memory.
     let large = mixture.covariance_type().second_len(mixture.n_components(), mixture.n_features()) > 1 << 20;
     let longest = if large { usize::MAX } else { 2048 };
     let piece = rows.nrows().div_ceil(if large { threads } else { 4 * threads }).clamp(1, longest);
@@ -258,34 +268,11 @@ fn worst(a: Errors, b: Errors) -> Errors {
     }
 }
 
-/// ‖found − times·truth‖ / ‖times·truth‖; infinite for what is not finite or of another length.
-pub(crate) fn frobenius(found: &[f64], truth: &[f64], times: f64) -> f64 {
-    if found.len() != truth.len() {
-        return f64::INFINITY;
-    }
-    let off: f64 = found.iter().zip(truth).map(|(f, t)| (f - times * t).powi(2)).sum();
-    let size: f64 = truth.iter().map(|t| (times * t).powi(2)).sum();
-    let error = (off / size.max(f64::MIN_POSITIVE)).sqrt();
-    if error.is_finite() { error } else { f64::INFINITY }
-}
-
 fn flat(values: &ndarray::Array2<f64>) -> &[f64] {
     values.as_slice().expect("row-major")
 }
 
-/// Mean over the first rows of exp(entropy of the responsibilities).
-fn overlap(mixture: &Mixture, rows: ArrayView2<'_, f64>) -> f64 {
-    let rows = rows.slice(ndarray::s![..rows.nrows().min(OVERLAP_ROWS), ..]);
-    let rows: Vec<ArrayView1<'_, f64>> = rows.outer_iter().collect();
-    let of = |x: &ArrayView1<'_, f64>| {
-        let (_, r) = reference::posterior(mixture, *x);
-        r.iter().filter(|r| **r > 0.0).map(|r| -r * r.ln()).sum::<f64>().exp()
-    };
-    let each: Vec<f64> = rows.par_iter().map(of).collect();
-    each.iter().sum::<f64>() / each.len() as f64
-}
-
-/// The tolerance with which a fit of some iterations is judged, as a multiple of one iteration's.
+/// The tolerance of a fit of several iterations: that of one iteration, with sums times the number of iterations.
 pub(crate) fn of_fit(precision: Precision, iterations: usize) -> Tolerance {
     let one = tolerance(precision);
     Tolerance { sums: one.sums * iterations as f64, log_likelihood: one.log_likelihood }
@@ -318,7 +305,7 @@ mod tests {
             let (Shape { n, k, .. }, Looped { different, .. }) = (workload.shape, Looped::of(&workload));
             assert!(different >= ROWS_OF_COMPONENT * k && n.is_multiple_of(different), "{}", workload.name());
         }
-        // As they will be timed, where the reference's rows are too few.
+        // All rows that will be timed, if the reference's are too few.
         let few = Workload { shape: Shape { n: 2_000, k: 100, d: 4 }, checked: 500, ..WORKLOADS[0] };
         assert_eq!(Looped::of(&few), Looped { different: 2_000, reg_covar: timing::REG_COVAR });
     }

@@ -1,4 +1,4 @@
-//! Time of initialisation by k-means over resident rows, as a fit does it.
+//! Times initialisation by k-means over resident rows, as a fit does it.
 
 use std::time::Instant;
 
@@ -7,23 +7,12 @@ use gmm_host::{Resident, init};
 use gmm_model::{CovarianceType, Dataset, Draws};
 
 use super::timing::Limits;
-use crate::spread::Spread;
 
-/// What an initialisation took, in seconds.
-#[derive(Clone, Debug)]
-pub(crate) struct InitTimes {
-    /// From rows to the statistics of their clusters.
-    pub(crate) total: Spread,
-    /// How often it ran.
-    pub(crate) runs: usize,
-    /// The last run's parts, and how many passes Lloyd made.
-    pub(crate) note: String,
-}
-
-/// Times the whole of it, several times with other draws: a sample, k-means++ and Lloyd on it, and the clusters of all rows.
+/// Times a whole initialisation several times, with different random draws: a sample of the rows, k-means++ and Lloyd
+/// on it, and the cluster statistics of all rows. Returns the seconds of each, and a note on the parts of the last run.
 ///
 /// # Errors
-/// What the engine says.
+/// Any error of the engine.
 pub(crate) fn time(
     rows: &mut dyn Resident,
     data: &Dataset,
@@ -31,12 +20,12 @@ pub(crate) fn time(
     k: usize,
     seed: u64,
     limits: Limits,
-) -> Result<InitTimes> {
+) -> Result<(Vec<f64>, String)> {
     const RUNS: usize = 5;
-    let (mut total, mut note) = (Vec::new(), String::new());
-    let began = Instant::now();
-    while limits.more(total.len(), began) && total.len() < RUNS {
-        let draws = || Draws::for_purpose("bench", seed, total.len() as u64);
+    let (mut run, mut note) = (0, String::new());
+    let limits = Limits { repeats: limits.repeats.min(RUNS), ..limits };
+    let total = limits.collect(|| {
+        let draws = || Draws::for_purpose("bench", seed, run);
         let begin = Instant::now();
         init::k_means(rows, data, at, k, true, None, &mut draws())?;
         let seeded = begin.elapsed().as_secs_f64();
@@ -52,7 +41,8 @@ pub(crate) fn time(
             clusters.iterations,
             1e3 * (whole - found)
         );
-        total.push(whole);
-    }
-    Ok(InitTimes { runs: total.len(), total: Spread::of(total), note })
+        run += 1;
+        Ok(whole)
+    })?;
+    Ok((total, note))
 }

@@ -1,4 +1,4 @@
-//! Likelihoods of fixed rows under parameters that move: one set, batches, with gradients, a million one after another.
+//! Times likelihoods of fixed rows under varying parameters: one set, batches, gradients, and a million evaluations.
 
 use std::time::Instant;
 
@@ -9,41 +9,36 @@ use gmm_model::{Dataset, Mixture, Precision};
 
 use super::check::{Errors, statistics};
 use super::data::Source;
+use super::line::Line;
 use super::timing::Limits;
 use super::workloads::{Evaluated, Evaluations, tolerance};
-use crate::spread::Spread;
+use gmm_bench::spread::Spread;
 
-/// Sets whose values are compared with the reference.
+/// Number of parameter sets whose values are compared with the reference.
 const CHECKED: usize = 3;
-/// Sets of which a sampler's chains evaluate one each.
+/// Number of chains of the simulated sampler, each of which evaluates one parameter set.
 const CHAINS: usize = 64;
-/// Evaluations that the longest workload is about.
+/// The number of evaluations to which the longest workload is extrapolated.
 const MILLION: f64 = 1e6;
 
-/// What a check and timing found.
-pub(crate) struct Outcome {
-    /// Seconds for each set.
-    pub(crate) time: Spread,
-    /// Measurements.
-    pub(crate) samples: usize,
-    pub(crate) errors: Errors,
-    /// What is wrong, if anything is; the times are then not to be shown.
-    pub(crate) wrong: Option<String>,
-    pub(crate) note: String,
-}
-
-/// Compares with the reference, then times.
+/// Checks against the reference, then times.
 ///
 /// # Errors
-/// What the engine says.
-pub(crate) fn run(engine: &dyn Engine, case: &Evaluations, source: &Source, limits: Limits) -> Result<Outcome> {
+/// Any error of the engine.
+pub(crate) fn run(
+    engine: &dyn Engine,
+    case: &Evaluations,
+    source: &Source,
+    limits: Limits,
+    line: &mut Line,
+) -> Result<()> {
     let data = source.rows(case.shape.n, Precision::F32)?;
     let start = source.start(case.kind, false)?;
     let mut likelihood = Likelihood::new(engine, &data, Precision::F32)?;
     let (errors, wrong) = check(engine, case, &data, &start, &mut likelihood)?;
-    let mut out = Outcome { time: Spread::of(vec![f64::NAN]), samples: 0, errors, wrong, note: String::new() };
-    if out.wrong.is_some() {
-        return Ok(out);
+    line.errors[0] = Some(errors);
+    if !line.judge(case.shape.n, wrong) {
+        return Ok(());
     }
     let seconds = match case.what {
         Evaluated::Sets(sets) => {
@@ -54,7 +49,7 @@ pub(crate) fn run(engine: &dyn Engine, case: &Evaluations, source: &Source, limi
         Evaluated::Gradient => {
             let value = Spread::of(calls(limits, || Ok(likelihood.value(&start).map(drop)?))?).median;
             let each = calls(limits, || Ok(likelihood.value_and_gradient(&start).map(drop)?))?;
-            out.note = format!("{:.2} values", Spread::of(each.clone()).median / value);
+            line.note = format!("{:.2} values", Spread::of(each.clone()).median / value);
             each
         }
         Evaluated::Step => {
@@ -71,7 +66,7 @@ pub(crate) fn run(engine: &dyn Engine, case: &Evaluations, source: &Source, limi
         Evaluated::Million => {
             let mut evaluations = 0;
             let began = Instant::now();
-            // Chains that move: parameters are checked and made into mixtures anew each time, as a sampler does.
+            // As for a sampler's moving chains, mixtures are made from new parameters and checked each time.
             let longer = Limits { repeats: usize::MAX, seconds: 2.0 * limits.seconds };
             let each = calls(longer, || {
                 let sets = moved_by(&start, CHAINS, evaluations)?;
@@ -79,16 +74,15 @@ pub(crate) fn run(engine: &dyn Engine, case: &Evaluations, source: &Source, limi
                 Ok(likelihood.batch(&sets).map(drop)?)
             })?;
             let (took, done) = (began.elapsed().as_secs_f64(), evaluations as f64);
-            out.note = format!("a million: {:.2} s, from {done} in {took:.2} s", MILLION * took / done);
+            line.note = format!("a million: {:.2} s, from {done} in {took:.2} s", MILLION * took / done);
             each.into_iter().map(|seconds| seconds / CHAINS as f64).collect()
         }
     };
-    out.samples = seconds.len();
-    out.time = Spread::of(seconds);
-    Ok(out)
+    line.time("wall", seconds);
+    Ok(())
 }
 
-/// Values, alone and in a batch, and the pass of the gradient, against the reference.
+/// Checks values, evaluated singly and in a batch, and the gradient's pass against the reference.
 fn check(
     engine: &dyn Engine,
     case: &Evaluations,
@@ -112,7 +106,7 @@ fn check(
         let all = [values[i], alone, mixed].map(|value| ((value - truth) / rows.nrows() as f64).abs());
         errors.log_likelihood =
             all.into_iter().fold(errors.log_likelihood, |most, error| if error > most { error } else { most });
-        // Also where it is not a number.
+        // False also if an error is NaN.
         let right = all.into_iter().all(|error| error <= allowed.log_likelihood);
         if !right {
             let why = format!("set {i}: {}, alone {alone}, mixed {mixed}, in truth {truth}", values[i]);
@@ -122,7 +116,7 @@ fn check(
     Ok((errors, wrong))
 }
 
-/// So many sets around a start, all different.
+/// Makes `sets` parameter sets near a start, all different.
 fn moved(start: &Mixture, sets: usize) -> Result<Vec<Mixture>> {
     moved_by(start, sets, 0)
 }

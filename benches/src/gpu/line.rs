@@ -1,11 +1,12 @@
-//! One line of the result: as it stands in the record, and as the terminal shows it.
+//! One line of the results, as written to the record and as shown on the terminal.
 
+use anyhow::Result;
 use gmm_model::{CovarianceType, Precision};
 
 use super::check::Errors;
 use crate::definition::Shape;
-use crate::flops;
-use crate::spread::Spread;
+use gmm_bench::flops;
+use gmm_bench::spread::Spread;
 
 /// Columns of the record.
 pub(crate) const COLUMNS: &str = "what,workload,covariance,precision,n,k,d,verdict,ms,goal_ms,floor_ms,floor_share,\
@@ -13,7 +14,7 @@ pub(crate) const COLUMNS: &str = "what,workload,covariance,precision,n,k,d,verdi
      log_likelihood_error,offset_weight_error,offset_first_error,offset_second_error,offset_log_likelihood_error,\
      loop_error,loop_log_likelihood_error,checked_rows,effective_components,plan,note";
 
-/// What was measured.
+/// The operation that was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     /// One iteration of EM.
@@ -22,28 +23,28 @@ pub(crate) enum What {
     Init,
     /// A fit of small data.
     Fit,
-    /// The log-likelihood under one set of parameters.
+    /// A log-likelihood under one set of parameters.
     Likelihood,
-    /// A question to a matrix that stays.
+    /// A query to a resident matrix.
     Product,
 }
 
 /// Times in seconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Timed {
-    /// The time that counts.
+    /// The time to report.
     pub(crate) time: Spread,
-    /// Whose clock it is from.
+    /// Its clock: `device` or `wall`.
     pub(crate) clock: &'static str,
-    /// The same on the wall's clock.
+    /// The median in wall-clock time.
     pub(crate) wall: f64,
-    /// Measurements; 0 for an estimate.
+    /// Number of measurements; 0 for an estimate.
     pub(crate) samples: usize,
     /// Iterations of the shorter and the longer run of a slope.
     pub(crate) iterations: Option<[usize; 2]>,
 }
 
-/// Everything about one workload.
+/// All results of one workload.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) what: What,
@@ -51,31 +52,75 @@ pub(crate) struct Line {
     pub(crate) kind: CovarianceType,
     pub(crate) precision: Precision,
     pub(crate) shape: Shape,
-    /// Milliseconds; `None` where the size is not the one that the goal is for.
+    /// Milliseconds; `None` if there is no goal, or it is for another size.
     pub(crate) goal_ms: Option<f64>,
     pub(crate) floor_ms: Option<f64>,
-    /// At the origin, at the offset, and of the loop.
+    /// Errors at the origin, at the offset, and of the loop.
     pub(crate) errors: [Option<Errors>; 3],
-    /// Different rows that the reference summed.
+    /// Number of distinct rows that the reference summed.
     pub(crate) checked: Option<usize>,
     pub(crate) effective_components: Option<f64>,
     pub(crate) plan: Option<String>,
     pub(crate) note: String,
     /// Times, or why there are none.
-    pub(crate) timed: Result<Timed, Failure>,
+    pub(crate) timed: std::result::Result<Timed, Failure>,
 }
 
 /// Why a line has no times.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// The answer is wrong, and by what.
+    /// The answer is wrong; the text describes its error.
     Wrong(String),
-    /// The engine gave none.
+    /// There is no answer; the text is the engine's error.
     Error(String),
 }
 
 impl Line {
-    /// `met`, `missed`, `ok` where there is no goal, `wrong`, or `error`.
+    /// A line without results.
+    pub(crate) fn new(what: What, name: String, kind: CovarianceType, precision: Precision, shape: Shape) -> Self {
+        Self {
+            what,
+            name,
+            kind,
+            precision,
+            shape,
+            goal_ms: None,
+            floor_ms: None,
+            errors: [None; 3],
+            checked: None,
+            effective_components: None,
+            plan: None,
+            note: String::new(),
+            timed: Err(Failure::Error("not run".to_owned())),
+        }
+    }
+
+    /// Fills the line by `fill`, which checks and then times. An error of `fill` is recorded in the line.
+    pub(crate) fn filled(mut self, fill: impl FnOnce(&mut Self) -> Result<()>) -> Self {
+        if let Err(why) = fill(&mut self) {
+            self.timed = Err(Failure::Error(format!("{why:#}")));
+        }
+        self
+    }
+
+    /// Records the measured seconds and their clock.
+    pub(crate) fn time(&mut self, clock: &'static str, seconds: Vec<f64>) {
+        let (samples, time) = (seconds.len(), Spread::of(seconds));
+        self.timed = Ok(Timed { time, clock, wall: time.median, samples, iterations: None });
+    }
+
+    /// Records the number of checked rows, and what is wrong, if anything. Returns whether the answer is right and may
+    /// be timed.
+    pub(crate) fn judge(&mut self, checked: usize, wrong: Option<String>) -> bool {
+        self.checked = Some(checked);
+        let right = wrong.is_none();
+        if let Some(why) = wrong {
+            self.timed = Err(Failure::Wrong(why));
+        }
+        right
+    }
+
+    /// `met` or `missed` if there is a goal, else `ok`; `wrong` or `error` if there is no time.
     pub(crate) fn verdict(&self) -> &'static str {
         match (&self.timed, self.goal_ms) {
             (Err(Failure::Wrong(_)), _) => "wrong",
@@ -86,7 +131,7 @@ impl Line {
         }
     }
 
-    /// Floor over time.
+    /// The floor divided by the time.
     fn floor_share(&self) -> Option<f64> {
         let timed = self.timed.as_ref().ok()?;
         Some(self.floor_ms? / (1e3 * timed.time.median))
@@ -119,7 +164,7 @@ impl Line {
             What::Likelihood => "likelihood",
             What::Product => "product",
         };
-        // Products have no covariances.
+        // Products have no covariance kind.
         let kind = if self.what == What::Product { String::new() } else { self.kind.to_string() };
         let mut fields = vec![what.to_owned(), self.name.clone(), kind, self.precision.to_string()];
         fields.extend([n, k, d].map(|size| size.to_string()));
@@ -150,7 +195,7 @@ impl Line {
         fields
     }
 
-    /// The table's head.
+    /// The table's heading.
     pub(crate) fn heading() -> String {
         let first = format!("{:<18} {:>10} {:>17} {:>8} {:>8}", "workload", "ms", "quartiles", "goal", "floor");
         format!("{first} {:>8} {:>7}  {:>8} {:>8} {:>8}  verdict", "GFLOP/s", "GB/s", "sums", "offset", "ln L")
@@ -169,7 +214,7 @@ impl Line {
         let error = |e: Option<f64>| or_dash(e.map(|e| format!("{e:.1e}")));
         let speeds = self.speeds();
         let looped = self.errors[2];
-        // The loop's errors count for both places; the pass's are told apart.
+        // The loop has one error for both places; a pass has one for each.
         let log_likelihoods = self.errors.iter().flatten().map(|e| e.log_likelihood).reduce(f64::max);
         let sums = self.errors[0].or(looped).map(|e| e.sums());
         let clock = if timed.clock == "device" { ' ' } else { '*' };

@@ -1,4 +1,4 @@
-//! Which plan the engine took: it says so in an event, and this listens.
+//! Captures the plan that the engine chose, from its tracing events.
 
 use std::fmt::Debug;
 use std::sync::Mutex;
@@ -10,12 +10,12 @@ use tracing::{Event, Metadata, Subscriber};
 
 static LAST: Mutex<Option<String>> = Mutex::new(None);
 
-/// Listens from now on. Only the first call in a process counts.
+/// Starts listening. Only the first call in a process has an effect.
 pub(crate) fn listen() {
     let _ = tracing::subscriber::set_global_default(Listener);
 }
 
-/// The plan last told, and forgets it.
+/// Returns the plan reported last, and clears it.
 pub(crate) fn take() -> Option<String> {
     LAST.lock().expect("nobody panics while holding it").take()
 }

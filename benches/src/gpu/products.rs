@@ -1,9 +1,11 @@
-//! Products against a matrix that stays: answers at some places first, then times on the device with all of it there, or on
-//! the wall's clock with everything sent; and squares of growing size on CPU and GPU.
+//! Times products with a resident matrix: some entries are checked first; then the time is measured by the device's
+//! clock with all data resident, or in wall-clock time with transfers. Also times products of square matrices of
+//! growing size on CPU and GPU.
 
 use std::time::Duration;
 
 use anyhow::Result;
+use gmm_bench::difference::frobenius;
 use gmm_bench::timing::calls;
 use gmm_host::products::{DeviceTime, Scalar};
 use gmm_host::{CpuEngine, Engine, ResidentFactor, ResidentMatrix};
@@ -11,161 +13,125 @@ use gmm_model::Precision;
 use ndarray::{Array2, ArrayView1, Axis};
 use rayon::prelude::*;
 
-use super::check::{Errors, frobenius};
+use super::check::Errors;
+use super::line::Line;
 use super::timing::Limits;
-use super::workloads::{Asked, Product, Square, Where};
-use crate::spread::Spread;
+use super::workloads::{MatrixQuery, Product, Square, Where};
+use gmm_bench::spread::Spread;
 
-/// Rows, and questions, at which answers are compared with naive sums; spread over all.
+/// Number of rows, and of queries, at which answers are compared with naive sums; they are spread evenly.
 const CHECKED: usize = 64;
-/// Repetitions on the device in a call.
+/// Number of repetitions on the device in a call.
 const REPEATS: usize = 20;
-/// What is found for each question of a search.
+/// Number of rows found for each query of a search.
 const COUNT: usize = 10;
 
-/// What a check and timing found.
-pub(crate) struct Outcome {
-    /// Seconds.
-    pub(crate) time: Spread,
-    pub(crate) samples: usize,
-    /// Whose clock.
-    pub(crate) clock: &'static str,
-    /// Relative Frobenius, of the answers that were compared.
-    pub(crate) errors: Errors,
-    /// Answers that were compared.
-    pub(crate) checked: usize,
-    /// What is wrong, if anything is; the times are then not to be shown.
-    pub(crate) wrong: Option<String>,
-    pub(crate) note: String,
+/// Compares the answers' relative Frobenius error with the tolerance. Returns whether they may be timed.
+fn judge(line: &mut Line, case: &Product, (error, checked): (f64, usize)) -> bool {
+    line.errors[0] = Some(Errors { second: error, ..Errors::default() });
+    let wrong = error.is_nan() || error > case.tolerance();
+    line.judge(checked, wrong.then(|| format!("relative error {error:.1e} of {checked} answers")))
 }
 
-impl Outcome {
-    fn empty() -> Self {
-        let (time, errors) = (Spread::of(vec![f64::NAN]), Errors::default());
-        Self { time, samples: 0, clock: "wall", errors, checked: 0, wrong: None, note: String::new() }
-    }
-
-    fn judge(&mut self, case: &Product, (error, checked): (f64, usize)) {
-        (self.errors, self.checked) = (Errors { second: error, ..Errors::default() }, checked);
-        if error.is_nan() || error > case.tolerance() {
-            self.wrong = Some(format!("relative error {error:.1e} of {checked} answers"));
-        }
-    }
-
-    fn timed(&mut self, clock: &'static str, seconds: Vec<f64>) {
-        (self.clock, self.samples) = (clock, seconds.len());
-        self.time = Spread::of(seconds);
-    }
-}
-
-/// Compares with naive sums, then times.
+/// Checks against naive sums, then times.
 ///
 /// # Errors
-/// What the engine says.
-pub(crate) fn run(engine: &dyn Engine, case: &Product, seed: u64, limits: Limits) -> Result<Outcome> {
+/// Any error of the engine.
+pub(crate) fn run(engine: &dyn Engine, case: &Product, seed: u64, limits: Limits, line: &mut Line) -> Result<()> {
     match case.precision {
-        Precision::F32 => of::<f32>(engine, case, seed, limits),
-        Precision::F64 => of::<f64>(engine, case, seed, limits),
+        Precision::F32 => of::<f32>(engine, case, seed, limits, line),
+        Precision::F64 => of::<f64>(engine, case, seed, limits, line),
     }
 }
 
-fn of<T: Scalar>(engine: &dyn Engine, case: &Product, seed: u64, limits: Limits) -> Result<Outcome> {
+fn of<T: Scalar>(engine: &dyn Engine, case: &Product, seed: u64, limits: Limits, line: &mut Line) -> Result<()> {
     let (m, k, n) = case.shape;
     let (a, x) = (numbers::<T>(m, k, seed), numbers::<T>(n, k, seed + 1));
-    let mut out = Outcome::empty();
-    if case.asked == Asked::Distances {
+    if case.asked == MatrixQuery::Distances {
         let factor = factor(engine, &a)?;
-        out.judge(case, distances_error(&factor, &x)?);
-        if out.wrong.is_none() {
-            out.timed("wall", calls(limits, || Ok(factor.mahalanobis(x.view(), None).map(drop)?))?);
+        if judge(line, case, distances_error(&factor, &x)?) {
+            line.time("wall", calls(limits, || Ok(factor.mahalanobis(x.view(), None).map(drop)?))?);
         }
-        return Ok(out);
+        return Ok(());
     }
     let matrix = ResidentMatrix::new(engine, a.clone())?;
     let matrix = if case.fast { matrix.fast() } else { matrix };
-    let forms = case.asked == Asked::Forms;
+    let forms = case.asked == MatrixQuery::Forms;
     let found = match case.asked {
-        Asked::Forms => forms_error(&matrix, &a, &x)?,
-        Asked::Best => best_error(&matrix, &a, &x)?,
+        MatrixQuery::Forms => forms_error(&matrix, &a, &x)?,
+        MatrixQuery::Best => best_error(&matrix, &a, &x)?,
         _ => product_error(&matrix, &a, &x)?,
     };
-    out.judge(case, found);
-    if out.wrong.is_some() {
-        return Ok(out);
+    if !judge(line, case, found) {
+        return Ok(());
     }
-    if case.asked == Asked::Best {
-        out.timed("wall", calls(limits, || Ok(matrix.top_k(x.view(), COUNT).map(drop)?))?);
+    if case.asked == MatrixQuery::Best {
+        line.time("wall", calls(limits, || Ok(matrix.top_k(x.view(), COUNT).map(drop)?))?);
     } else if let Some(times) = matrix.device_times(x.view(), forms, REPEATS.min(limits.repeats))? {
         let part = |of: fn(&DeviceTime) -> Duration| {
             1e3 * Spread::of(times.iter().map(|time| of(time).as_secs_f64()).collect()).median
         };
         let (packing, multiplying) = (part(|time| time.packing), part(|time| time.multiplying));
-        out.note = format!("packing {packing:.3} ms multiplying {multiplying:.3} ms");
-        out.timed("device", times.iter().map(|time| time.total.as_secs_f64()).collect());
+        line.note = format!("packing {packing:.3} ms multiplying {multiplying:.3} ms");
+        line.time("device", times.iter().map(|time| time.total.as_secs_f64()).collect());
     } else if forms {
-        out.timed("wall", calls(limits, || Ok(matrix.quadratic_form(x.view()).map(drop)?))?);
+        line.time("wall", calls(limits, || Ok(matrix.quadratic_form(x.view()).map(drop)?))?);
     } else {
-        out.timed("wall", inner(&matrix, &x, limits)?);
+        line.time("wall", inner(&matrix, &x, limits)?);
     }
-    Ok(out)
+    Ok(())
 }
 
-/// Seconds of a product on the wall's clock.
+/// Seconds of a product in wall-clock time.
 fn inner<T: Scalar>(matrix: &ResidentMatrix<T>, x: &Array2<T>, limits: Limits) -> Result<Vec<f64>> {
     let mut to = Array2::zeros((x.nrows(), matrix.dim().0));
     calls(limits, || Ok(matrix.inner_into(x.view(), to.view_mut())?))
 }
 
-/// Times a product of two squares: on the CPU, or on the engine with both sent and the product brought back, or with all
-/// there. None where the engine is the CPU and nothing is sent.
+/// Times a product of two square matrices: on the CPU, or on the engine with or without transfers (see [`Where`]).
 ///
 /// # Errors
-/// What the engine says.
-pub(crate) fn square(engine: &dyn Engine, case: &Square, seed: u64, limits: Limits) -> Result<Option<Outcome>> {
-    if case.place != Where::Cpu && engine.device_input().is_none() {
-        return Ok(None);
-    }
+/// Any error of the engine.
+pub(crate) fn square(engine: &dyn Engine, case: &Square, seed: u64, limits: Limits, line: &mut Line) -> Result<()> {
     match case.precision {
-        Precision::F32 => square_of::<f32>(engine, case, seed, limits),
-        Precision::F64 => square_of::<f64>(engine, case, seed, limits),
+        Precision::F32 => square_of::<f32>(engine, case, seed, limits, line),
+        Precision::F64 => square_of::<f64>(engine, case, seed, limits, line),
     }
 }
 
-fn square_of<T: Scalar>(engine: &dyn Engine, case: &Square, seed: u64, limits: Limits) -> Result<Option<Outcome>> {
+fn square_of<T: Scalar>(engine: &dyn Engine, case: &Square, seed: u64, limits: Limits, line: &mut Line) -> Result<()> {
     let cpu = CpuEngine::new(0)?;
     let engine = if case.place == Where::Cpu { &cpu } else { engine };
     let (a, x) = (numbers::<T>(case.side, case.side, seed), numbers::<T>(case.side, case.side, seed + 1));
-    let mut out = Outcome::empty();
     let matrix = ResidentMatrix::new(engine, a.clone())?;
     let like = Product { precision: case.precision, ..Product::square(case.side) };
-    out.judge(&like, product_error(&matrix, &a, &x)?);
-    if out.wrong.is_some() {
-        return Ok(Some(out));
+    if !judge(line, &like, product_error(&matrix, &a, &x)?) {
+        return Ok(());
     }
     match case.place {
-        Where::Cpu => out.timed("wall", inner(&matrix, &x, limits)?),
+        Where::Cpu => line.time("wall", inner(&matrix, &x, limits)?),
         Where::Sent => {
             let mut to = Array2::zeros((case.side, case.side));
             let once = || Ok(ResidentMatrix::new(engine, a.view().to_owned())?.inner_into(x.view(), to.view_mut())?);
-            out.timed("wall", calls(limits, once)?);
+            line.time("wall", calls(limits, once)?);
         }
-        Where::Asked => out.timed("wall", inner(&matrix, &x, limits)?),
+        Where::MatrixQuery => line.time("wall", inner(&matrix, &x, limits)?),
         Where::Resident => {
             let times = matrix.device_times(x.view(), false, REPEATS.min(limits.repeats))?.unwrap_or_default();
-            out.timed("device", times.iter().map(|time| time.total.as_secs_f64()).collect());
+            line.time("device", times.iter().map(|time| time.total.as_secs_f64()).collect());
         }
     }
-    Ok(Some(out))
+    Ok(())
 }
 
-/// The Cholesky factor of `AᵀA/m` and the identity, in f64.
+/// The Cholesky factor of `AᵀA/m` plus the identity, in f64.
 fn factor<T: Scalar>(engine: &dyn Engine, a: &Array2<T>) -> Result<ResidentFactor> {
     let (m, k) = a.dim();
     let a = a.mapv(T::to_f64);
     Ok(ResidentMatrix::new(engine, a.t().dot(&a) / m as f64 + Array2::<f64>::eye(k))?.factor()?)
 }
 
-/// Normal-like numbers without a pattern, the same for the same seed.
+/// Pseudo-random, roughly normal numbers, determined by the seed.
 fn numbers<T: Scalar>(rows: usize, columns: usize, seed: u64) -> Array2<T> {
     let mut out = Array2::zeros((rows, columns));
     out.axis_iter_mut(Axis(0)).enumerate().par_bridge().for_each(|(i, mut row)| {
@@ -182,7 +148,7 @@ fn numbers<T: Scalar>(rows: usize, columns: usize, seed: u64) -> Array2<T> {
     out
 }
 
-/// Some of `0..n`, the first and the last among them.
+/// Up to [`CHECKED`] evenly spaced indices of `0..n`, including the first and the last.
 fn some(n: usize) -> Vec<usize> {
     let count = CHECKED.min(n);
     (0..count).map(|i| if count > 1 { i * (n - 1) / (count - 1) } else { 0 }).collect()

@@ -1,58 +1,78 @@
-//! One workload after another: data, check, times, line.
+//! Runs the workloads one by one: makes the data, checks, times, and returns a line.
 
 use anyhow::Result;
-use gmm_host::{Engine, shift};
-use gmm_model::{CovarianceType, Precision};
+use gmm_bench::Shape;
+use gmm_bench::spread::Spread;
+use gmm_host::{Engine, Resident, shift};
+use gmm_model::{CovarianceType, Dataset, Precision};
 
-use super::check::{self, Checked, Errors};
+use super::check;
 use super::data::Source;
 use super::line::{Failure, Line, Timed, What};
 use super::timing::{self, Limits};
 use super::workloads::{
-    EVALUATIONS, Evaluations, FIT_GOAL_MS, FITS, INIT_GOAL_ITERATIONS, PRODUCTS, SmallFit, WORKLOADS, Workload, squares,
+    EVALUATIONS, FIT_GOAL_MS, FITS, INIT_GOAL_ITERATIONS, PRODUCTS, Square, WORKLOADS, Where, Workload, squares,
 };
 use super::{Arguments, init, likelihood, plan_name, products, small_fit};
 
-/// Where lines go.
+/// Receives finished lines.
 type Take<'a> = dyn FnMut(Line) -> Result<()> + 'a;
 
-/// Runs what matches, and gives each line as it comes.
+/// Runs the workloads whose names match, and passes each line to `take`.
 ///
 /// # Errors
-/// What `take` says: a workload that fails is a line and no error.
+/// Any error of `take`, or of drawing data. A workload that fails gives a line, not an error.
 pub(crate) fn everything(engine: &dyn Engine, arguments: &Arguments, take: &mut Take<'_>) -> Result<()> {
     let words: Vec<String> = arguments.workloads.iter().map(|word| word.to_lowercase()).collect();
     let wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.to_lowercase().contains(word));
+    let real = !arguments.quick;
     let limits = Limits { repeats: arguments.repeats.max(1), seconds: arguments.seconds };
     for case in FITS.iter().filter(|case| wanted(case.name)) {
-        take(small(engine, case, arguments, limits))?;
+        plan_name::take();
+        let name = case.name.to_owned();
+        let mut line = Line::new(What::Fit, name, CovarianceType::Full, Precision::F32, case.shape);
+        line.goal_ms = real.then_some(FIT_GOAL_MS);
+        take(line.filled(|line| {
+            small_fit::run(engine, case, arguments.seed, limits, line)?;
+            line.plan = plan_name::take();
+            Ok(())
+        }))?;
     }
     for case in PRODUCTS.iter().filter(|case| wanted(case.name)) {
         let asked = if arguments.quick { case.quick() } else { *case };
         let (m, k, n) = asked.shape;
-        let real = !arguments.quick;
         let mut line = product_line(case.name.to_owned(), asked.precision, (m, k, n));
         line.goal_ms = case.goal_ms.filter(|_| real);
         line.floor_ms = real.then_some(case.floor_ms);
-        take(answered(line, products::run(engine, &asked, arguments.seed, limits)))?;
+        take(line.filled(|line| products::run(engine, &asked, arguments.seed, limits, line)))?;
     }
-    for case in squares().filter(|case| wanted(&case.name())) {
+    // On a CPU engine there are no transfers and no residency to measure.
+    let here = |case: &Square| case.place == Where::Cpu || engine.device_input().is_some();
+    for case in squares().filter(|case| here(case) && wanted(&case.name())) {
         let name = case.name();
         let case = if arguments.quick { case.quick() } else { case };
         let line = product_line(name, case.precision, (case.side, case.side, case.side));
-        if let Some(done) = products::square(engine, &case, arguments.seed, limits).transpose() {
-            take(answered(line, done))?;
-        }
+        take(line.filled(|line| products::square(engine, &case, arguments.seed, limits, line)))?;
     }
     let mut source: Option<Source> = None;
     for case in EVALUATIONS.iter().filter(|case| wanted(case.name)) {
         let case = if arguments.quick { case.quick() } else { *case };
-        // The truth of a size serves all of its kinds.
+        // All kinds of a size share its true mixture.
         let source = match source.take().filter(|source| source.shape == case.shape) {
             Some(same) => source.insert(same),
             None => source.insert(Source::new(case.shape, arguments.seed)?),
         };
-        take(evaluated(engine, &case, source, arguments, limits))?;
+        plan_name::take();
+        let line = Line {
+            goal_ms: case.goal_ms.filter(|_| real),
+            floor_ms: real.then_some(case.floor_ms),
+            ..Line::new(What::Likelihood, case.name.to_owned(), case.kind, Precision::F32, case.shape)
+        };
+        take(line.filled(|line| {
+            likelihood::run(engine, &case, source, limits, line)?;
+            line.plan = plan_name::take();
+            Ok(())
+        }))?;
     }
     for workload in &WORKLOADS {
         let init = workload.init && wanted(&workload.init_name());
@@ -69,6 +89,13 @@ pub(crate) fn everything(engine: &dyn Engine, arguments: &Arguments, take: &mut 
     Ok(())
 }
 
+/// A timed iteration: its seconds, and the rows on the host and in the engine.
+struct Iterated {
+    seconds: f64,
+    data: Dataset,
+    rows: Box<dyn Resident>,
+}
+
 struct Case<'a> {
     engine: &'a dyn Engine,
     workload: Workload,
@@ -80,48 +107,38 @@ struct Case<'a> {
 impl Case<'_> {
     fn run(&self, init: bool, take: &mut Take<'_>) -> Result<()> {
         plan_name::take();
-        let mut line = self.line(What::Em, self.workload.name());
-        let checked = match check::check(self.engine, self.source, &self.workload) {
-            Ok(checked) => checked,
-            Err(why) => {
-                line.timed = Err(Failure::Error(format!("{why:#}")));
-                return take(line);
+        let mut timed = None;
+        take(self.line(What::Em, self.workload.name()).filled(|line| {
+            timed = self.em(line)?;
+            Ok(())
+        }))?;
+        match timed.filter(|_| init) {
+            Some(timed) => {
+                let line = self.line(What::Init, self.workload.init_name());
+                take(line.filled(|line| self.init(line, timed)))
             }
-        };
-        let Checked { origin, offset, looped, effective_components, .. } = checked;
-        line.errors = [Some(origin), Some(offset), Some(looped)];
-        line.checked = Some(self.workload.checked);
-        line.effective_components = Some(effective_components);
-        if let Some(why) = checked.wrong {
-            line.timed = Err(Failure::Wrong(why));
-            return take(line);
+            None => Ok(()),
         }
-        if let Err(why) = self.time(line.clone(), &checked, init, take) {
-            line.timed = Err(Failure::Error(format!("{why:#}")));
-            take(line)?;
-        }
-        Ok(())
     }
 
-    /// Times what was checked, and initialisation beside it. An error before the first line is the line's.
-    fn time(&self, mut line: Line, checked: &Checked, init: bool, take: &mut Take<'_>) -> Result<()> {
-        let Workload { kind, precision, shape, .. } = self.workload;
+    /// Checks an iteration and, if the answer is right, times it over rows that are all distinct.
+    fn em(&self, line: &mut Line) -> Result<Option<Iterated>> {
+        let Workload { kind, precision, shape, checked: rows, fast, .. } = self.workload;
+        let checked = check::check(self.engine, self.source, &self.workload)?;
+        line.errors = [checked.origin, checked.offset, checked.looped].map(Some);
+        line.effective_components = Some(checked.effective_components);
+        if !line.judge(rows, checked.wrong.clone()) {
+            return Ok(None);
+        }
         let data = self.source.rows(shape.n, precision)?;
-        let at = shift::of_data(&data);
-        let mut rows = self.engine.load(&data, precision, &at)?;
-        let (start, fast) = (self.source.start(kind, false)?, self.workload.fast);
+        let mut rows = self.engine.load(&data, precision, &shift::of_data(&data))?;
+        let start = self.source.start(kind, false)?;
         let times = timing::em(rows.as_mut(), &start, (precision, fast), self.limits)?;
         line.plan = plan_name::take();
-        let iteration = times.best();
-        line.timed = Ok(Timed {
-            time: iteration,
-            clock: times.clock(),
-            wall: times.wall.median,
-            samples: times.slopes,
-            iterations: Some(times.iterations),
-        });
+        let time = times.best();
+        let (clock, wall, samples) = (times.clock(), times.wall.median, times.slopes);
+        line.timed = Ok(Timed { time, clock, wall, samples, iterations: Some(times.iterations) });
         if fast {
-            // On the rows that were timed, of which all are different.
             match check::loss(rows.as_mut(), &start, precision)? {
                 Ok(note) => line.note = note,
                 Err(why) => line.timed = Err(Failure::Wrong(why)),
@@ -130,28 +147,24 @@ impl Case<'_> {
         if let Some(why) = checked.other_than(times.way) {
             line.timed = Err(Failure::Wrong(why));
         }
-        take(line)?;
-        if !init {
-            return Ok(());
-        }
-        let mut line = self.line(What::Init, self.workload.init_name());
+        Ok(Some(Iterated { seconds: time.median, data, rows }))
+    }
+
+    /// Checks and times an initialisation over these rows.
+    fn init(&self, line: &mut Line, Iterated { seconds, data, mut rows }: Iterated) -> Result<()> {
+        let Self { workload, arguments, limits, .. } = self;
         line.kind = CovarianceType::Spherical;
         line.floor_ms = None;
-        line.goal_ms = line.goal_ms.map(|_| INIT_GOAL_ITERATIONS * 1e3 * iteration.median);
-        let timed = match check::check_kmeans(self.engine, self.source, &self.workload) {
-            Ok(Some(why)) => Err(Failure::Wrong(why)),
-            Ok(None) => init::time(rows.as_mut(), &data, &at, shape.k, self.arguments.seed, self.limits)
-                .map_err(|why| Failure::Error(format!("{why:#}"))),
-            Err(why) => Err(Failure::Error(format!("{why:#}"))),
-        };
-        line.checked = Some(self.workload.checked);
-        line.timed = timed.map(|times| {
-            let iterations = times.total.median / iteration.median;
-            line.note = format!("{iterations:.1} iterations of {}; {}", self.workload.name(), times.note);
-            let (time, wall) = (times.total, times.total.median);
-            Timed { time, clock: "wall", wall, samples: times.runs, iterations: None }
-        });
-        take(line)
+        line.goal_ms = line.goal_ms.map(|_| INIT_GOAL_ITERATIONS * 1e3 * seconds);
+        if !line.judge(workload.checked, check::check_kmeans(self.engine, self.source, workload)?) {
+            return Ok(());
+        }
+        let at = shift::of_data(&data);
+        let (all, note) = init::time(rows.as_mut(), &data, &at, workload.shape.k, arguments.seed, *limits)?;
+        let iterations = Spread::of(all.clone()).median / seconds;
+        line.note = format!("{iterations:.1} iterations of {}; {note}", workload.name());
+        line.time("wall", all);
+        Ok(())
     }
 
     fn line(&self, what: What, name: String) -> Line {
@@ -160,99 +173,12 @@ impl Case<'_> {
         Line {
             goal_ms: real.then_some(goal_ms),
             floor_ms: real.then_some(floor_ms),
-            ..empty(what, name, kind, precision, shape)
+            ..Line::new(what, name, kind, precision, shape)
         }
     }
 }
 
-fn evaluated(engine: &dyn Engine, case: &Evaluations, source: &Source, arguments: &Arguments, limits: Limits) -> Line {
-    plan_name::take();
-    let real = !arguments.quick;
-    let mut line = Line {
-        goal_ms: case.goal_ms.filter(|_| real),
-        floor_ms: real.then_some(case.floor_ms),
-        ..empty(What::Likelihood, case.name.to_owned(), case.kind, Precision::F32, case.shape)
-    };
-    match likelihood::run(engine, case, source, limits) {
-        Err(why) => line.timed = Err(Failure::Error(format!("{why:#}"))),
-        Ok(done) => {
-            line.errors[0] = Some(done.errors);
-            line.checked = Some(case.shape.n);
-            line.plan = plan_name::take();
-            line.note = done.note;
-            let wall = done.time.median;
-            let timed = Timed { time: done.time, clock: "wall", wall, samples: done.samples, iterations: None };
-            line.timed = done.wrong.map_or(Ok(timed), |why| Err(Failure::Wrong(why)));
-        }
-    }
-    line
-}
-
-/// Rows and questions stand where a fit has rows and components.
+/// The line of a product of an `(m, k)` matrix with `n` queries: `m` is recorded as rows, `n` as components.
 fn product_line(name: String, precision: Precision, (m, k, n): (usize, usize, usize)) -> Line {
-    let shape = crate::definition::Shape { n: m, k: n, d: k };
-    empty(What::Product, name, CovarianceType::Full, precision, shape)
-}
-
-fn answered(mut line: Line, done: Result<products::Outcome>) -> Line {
-    match done {
-        Err(why) => line.timed = Err(Failure::Error(format!("{why:#}"))),
-        Ok(done) => {
-            line.errors[0] = Some(done.errors);
-            line.checked = Some(done.checked);
-            line.note = done.note;
-            let wall = done.time.median;
-            let timed = Timed { time: done.time, clock: done.clock, wall, samples: done.samples, iterations: None };
-            line.timed = done.wrong.map_or(Ok(timed), |why| Err(Failure::Wrong(why)));
-        }
-    }
-    line
-}
-
-fn small(engine: &dyn Engine, case: &SmallFit, arguments: &Arguments, limits: Limits) -> Line {
-    plan_name::take();
-    let mut line = empty(What::Fit, case.name.to_owned(), CovarianceType::Full, Precision::F32, case.shape);
-    line.goal_ms = (!arguments.quick).then_some(FIT_GOAL_MS);
-    match small_fit::run(engine, case, arguments.seed, limits) {
-        Err(why) => line.timed = Err(Failure::Error(format!("{why:#}"))),
-        Ok(done) => {
-            let errors = Errors {
-                weight: done.parameters,
-                first: done.parameters,
-                second: done.parameters,
-                log_likelihood: done.log_likelihood,
-            };
-            line.errors[2] = Some(errors);
-            line.checked = Some(case.shape.n);
-            line.plan = plan_name::take();
-            let wall = done.time.median;
-            let timed = Timed { time: done.time, clock: "wall", wall, samples: done.calls, iterations: None };
-            line.timed = done.wrong.map_or(Ok(timed), |why| Err(Failure::Wrong(why)));
-        }
-    }
-    line
-}
-
-fn empty(
-    what: What,
-    name: String,
-    kind: CovarianceType,
-    precision: Precision,
-    shape: crate::definition::Shape,
-) -> Line {
-    Line {
-        what,
-        name,
-        kind,
-        precision,
-        shape,
-        goal_ms: None,
-        floor_ms: None,
-        errors: [None; 3],
-        checked: None,
-        effective_components: None,
-        plan: None,
-        note: String::new(),
-        timed: Err(Failure::Error("not run".to_owned())),
-    }
+    Line::new(What::Product, name, CovarianceType::Full, precision, Shape { n: m, k: n, d: k })
 }

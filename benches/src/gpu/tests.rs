@@ -1,4 +1,4 @@
-//! The harness on the CPU engine: a record that parses, and wrong answers that fail.
+//! Tests the benchmark on the CPU engine: the record parses, and wrong answers fail.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use gmm_model::Statistics;
 use super::line::COLUMNS;
 use super::{Arguments, run_on};
 
-/// What a spoiled engine does to the statistics of a pass.
+/// A change that makes the statistics of a pass wrong.
 type Spoil = fn(&mut Statistics);
 
-/// Rows with something done to the sums of their passes.
+/// Hooks that apply the change to every pass.
 #[derive(Clone)]
 struct Spoiled(Spoil);
 
@@ -35,7 +35,8 @@ fn arguments(workloads: &[&str], out: &Path) -> Arguments {
     }
 }
 
-/// Runs on the CPU engine with its sums spoiled: whether the run succeeded, and the record's rows by column.
+/// Runs on a CPU engine whose sums are changed by `spoil`. Returns whether the run succeeded, and the record's rows as
+/// fields.
 fn run(spoil: Spoil, workloads: &[&str]) -> (bool, Vec<Vec<String>>) {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("record.csv");
@@ -55,7 +56,7 @@ fn field<'a>(row: &'a [String], column: &str) -> &'a str {
 fn every_workload_runs_and_every_row_parses() {
     let (succeeded, rows) = run(|_| {}, &[]);
     assert!(succeeded, "{rows:?}");
-    // Squares on the CPU alone.
+    // Of the squares only those on the CPU are run.
     assert_eq!(rows.len(), 20 + 5 + 4 + 11 + 8 + 14);
     for row in &rows {
         assert_eq!(row.len(), COLUMNS.split(',').count(), "{row:?}");

@@ -1,62 +1,61 @@
-//! Time of one EM iteration: the slope between runs of few and of more iterations.
+//! Measures the time of one EM iteration: the slope between a run of few and a run of more iterations.
 //!
-//! What a run costs once (parameters in, mixture out, a graph instantiated) is in both and drops out.
+//! One-time costs of a run (copying parameters in and the mixture out, instantiating a graph) are part of both and
+//! cancel.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+pub(crate) use gmm_bench::REG_COVAR;
+use gmm_bench::spread::Spread;
 pub(crate) use gmm_bench::timing::Limits;
 use gmm_host::{EmOptions, EmRun, Resident, run_em};
 use gmm_model::{Mixture, Precision};
 
-use crate::spread::Spread;
-
-/// The way of runs that went several ways.
+/// The code path's name if runs took different paths.
 const SEVERAL: &str = "several ways";
 
-/// scikit-learn's default.
-pub(crate) const REG_COVAR: f64 = 1e-6;
-
-/// Seconds that the additional iterations of the longer run should take: far above clocks and launches.
+/// Seconds that the additional iterations of the longer run should take: far above the clock's resolution and launch
+/// latency.
 const LONGER_BY: f64 = 0.02;
-/// Iterations beyond which EM has nothing left to change.
+/// Maximum number of additional iterations: beyond it EM has converged.
 const MOST: usize = 200;
 
 /// Seconds per EM iteration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
-    /// On the device's clock where the engine tells.
+    /// By the device's clock, if the engine reports it.
     pub(crate) device: Option<Spread>,
-    /// On the wall's clock.
+    /// In wall-clock time.
     pub(crate) wall: Spread,
-    /// Slopes measured.
+    /// Number of slopes measured.
     pub(crate) slopes: usize,
     /// Iterations of the shorter and of the longer run.
     pub(crate) iterations: [usize; 2],
-    /// How the iterations ran: [`way`], or [`SEVERAL`] where runs differ.
+    /// The iterations' code path: [`way`], or [`SEVERAL`] if runs differ.
     pub(crate) way: &'static str,
 }
 
 impl Times {
-    /// Device time where there is one, else wall-clock time.
+    /// Device time if there is one, else wall-clock time.
     pub(crate) fn best(&self) -> Spread {
         self.device.unwrap_or(self.wall)
     }
 
-    /// Whose clock [`best`](Self::best) is.
+    /// The clock of [`best`](Self::best): `device` or `wall`.
     pub(crate) const fn clock(&self) -> &'static str {
         if self.device.is_some() { "device" } else { "wall" }
     }
 }
 
-/// Device time of all of a run's iterations, where the engine did them all by itself.
+/// Device time of a run's iterations, if the device ran all of them.
 fn device_time(run: &EmRun) -> Option<Duration> {
     run.on_device.filter(|d| d.iterations == run.iterations).map(|d| d.time)
 }
 
-/// How a run's iterations ran, in the engine's words: the last of them, where it did them all by itself. `host` where the host did
-/// all, `device and host` where it went on.
+/// The code path of a run's iterations: the engine's name of it if the device ran all iterations, `host` if it ran
+/// none, and `device and host` if the host ran the rest.
 pub(crate) fn way(run: &EmRun) -> &'static str {
     match run.on_device {
         Some(on) if on.iterations == run.iterations => on.path,
@@ -65,10 +64,10 @@ pub(crate) fn way(run: &EmRun) -> &'static str {
     }
 }
 
-/// Measures slopes over resident rows, always from the same start, in a precision and with digits to be given away or none.
+/// Measures slopes over resident rows, always from the same start, in the given precision, with or without `fast`.
 ///
 /// # Errors
-/// What the engine says.
+/// Any error of the engine.
 pub(crate) fn em(
     rows: &mut dyn Resident,
     start: &Mixture,
@@ -89,7 +88,7 @@ pub(crate) fn em(
     };
     run(1)?;
     let one = run(1)?.0;
-    // The first guess holds what a run costs once; the second does not.
+    // The first guess includes a run's one-time costs; the second does not.
     let enough = |one: f64| ((LONGER_BY / one).ceil() as usize).clamp(1, MOST);
     let guess = enough(one);
     let longer = if guess > 1 { run(1 + guess)?.0 } else { 2.0 * one };
@@ -97,14 +96,13 @@ pub(crate) fn em(
     let few = by.div_ceil(10);
     let more = few + by;
 
-    let (mut wall, mut device) = (Vec::new(), Vec::new());
-    let began = Instant::now();
-    while limits.more(wall.len(), began) {
+    let measured = limits.collect(|| {
         let (short, long) = (run(few)?, run(more)?);
         let slope = |short: f64, long: f64| (long - short) / by as f64;
-        wall.push(slope(short.0, long.0));
-        device.extend(short.1.zip(long.1).map(|(short, long)| slope(short, long)));
-    }
+        Ok((slope(short.0, long.0), short.1.zip(long.1).map(|(short, long)| slope(short, long))))
+    })?;
+    let (wall, device): (Vec<f64>, Vec<Option<f64>>) = measured.into_iter().unzip();
+    let device: Vec<f64> = device.into_iter().flatten().collect();
     let slopes = wall.len();
     let device = (device.len() == slopes).then(|| Spread::of(device));
     let way = way.expect("some runs");

@@ -1,11 +1,11 @@
-//! What `bench gpu` measures: the one table of workloads, with the chip's floors and the goals.
+//! The table of workloads of `bench gpu`, with the chip's floors and the goals.
 
 use gmm_model::CovarianceType::{self, Diag, Full, Spherical, Tied};
 use gmm_model::Precision::{self, F32, F64};
 
 use crate::definition::Shape;
 
-/// One EM iteration of some size.
+/// An EM iteration of one size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Workload {
     /// The size's name, as in the table of goals.
@@ -16,17 +16,17 @@ pub(crate) struct Workload {
     pub(crate) precision: Precision,
     /// Rows, components, dimensions.
     pub(crate) shape: Shape,
-    /// Different rows in the data with which the answer is checked, repeated up to `n`: what the naive reference can
-    /// do in a second or two on 16 cores. Divides `n`.
+    /// Number of distinct rows with which the answer is checked, repeated up to `n`: what the naive reference can sum
+    /// in a second or two on 16 cores. Divides `n`.
     pub(crate) checked: usize,
-    /// Milliseconds that an H200 needs at least: the larger of arithmetic over the measured ceiling and one read of
-    /// the rows at 4 TB/s.
+    /// Minimum milliseconds on an H200: the larger of arithmetic at the measured ceiling and one read of the rows at 4
+    /// TB/s.
     pub(crate) floor_ms: f64,
-    /// Milliseconds to be reached on an H200.
+    /// Target milliseconds on an H200.
     pub(crate) goal_ms: f64,
     /// Whether initialisation by k-means is timed at this size too.
     pub(crate) init: bool,
-    /// Whether iterations may give digits away for speed.
+    /// Whether iterations use `EmOptions::fast`, which trades precision for speed.
     pub(crate) fast: bool,
 }
 
@@ -37,11 +37,11 @@ pub(crate) struct SmallFit {
     pub(crate) name: &'static str,
     /// Rows, components, dimensions.
     pub(crate) shape: Shape,
-    /// From k-means, or from given parameters.
+    /// Whether the fit starts from k-means; else from given parameters.
     pub(crate) kmeans: bool,
 }
 
-/// Log-likelihoods of rows in `f32`: milliseconds for each set of parameters.
+/// Log-likelihoods of rows in `f32`, in milliseconds per parameter set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Evaluations {
     /// Name.
@@ -58,31 +58,31 @@ pub(crate) struct Evaluations {
     pub(crate) goal_ms: Option<f64>,
 }
 
-/// What is timed together.
+/// The evaluation that is timed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Evaluated {
-    /// So many sets in a call.
+    /// A batch of this many sets in one call.
     Sets(usize),
     /// One set with its gradient.
     Gradient,
-    /// A step of one component, whose likelihood is mixed from what is kept of the others.
+    /// A change of one component, with the other components' densities taken from a cache.
     Step,
-    /// Sets in batches, made anew for each, for seconds.
+    /// Batches of newly made sets for some seconds, extrapolated to a million sets.
     Million,
 }
 
-/// A question to a matrix that stays.
+/// A query to a resident matrix.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Product {
     /// Name.
     pub(crate) name: &'static str,
     /// Type of the matrix.
     pub(crate) precision: Precision,
-    /// Whether digits are given for speed.
+    /// Whether precision is traded for speed.
     pub(crate) fast: bool,
-    /// What is asked.
-    pub(crate) asked: Asked,
-    /// Rows and columns of the matrix, questions.
+    /// The kind of query.
+    pub(crate) asked: MatrixQuery,
+    /// Rows and columns of the matrix, and number of queries.
     pub(crate) shape: (usize, usize, usize),
     /// As for [`Workload`].
     pub(crate) floor_ms: f64,
@@ -90,9 +90,9 @@ pub(crate) struct Product {
     pub(crate) goal_ms: Option<f64>,
 }
 
-/// What is asked of a matrix.
+/// The kind of query to a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum MatrixQuery {
     /// Products with its rows.
     Product,
     /// Quadratic forms.
@@ -103,35 +103,35 @@ pub(crate) enum Asked {
     Best,
 }
 
-/// A product of two squares.
+/// A product of two square matrices.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Square {
-    /// Rows and columns.
+    /// Number of rows and columns.
     pub(crate) side: usize,
-    /// Type.
+    /// Type of the entries.
     pub(crate) precision: Precision,
-    /// Where it is computed, and from what.
+    /// Where the product is computed, and which transfers are included.
     pub(crate) place: Where,
 }
 
-/// Where squares are multiplied.
+/// Where square matrices are multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Where {
-    /// On all cores.
+    /// On all CPU cores.
     Cpu,
-    /// On the GPU: both squares are sent and the product is brought back.
+    /// On the GPU: both factors are copied to it, and the product back.
     Sent,
-    /// On the GPU: one of the squares is there.
-    Asked,
-    /// On the GPU: all stays there.
+    /// On the GPU: one factor is resident; the other is copied to it, and the product back.
+    MatrixQuery,
+    /// On the GPU, without transfers.
     Resident,
 }
 
-/// k-means++ and Lloyd together may take as long as this many iterations of EM.
+/// Goal of k-means++ and Lloyd together: the time of this many EM iterations.
 pub(crate) const INIT_GOAL_ITERATIONS: f64 = 10.0;
-/// A small fit's goal.
+/// Goal of a small fit, in milliseconds.
 pub(crate) const FIT_GOAL_MS: f64 = 1.0;
-/// A small fit's iterations.
+/// Iterations of a small fit.
 pub(crate) const FIT_ITERATIONS: usize = 20;
 
 const W1: Shape = Shape { n: 1_000_000, k: 8, d: 13 };
@@ -141,7 +141,7 @@ const W4: Shape = Shape { n: 1_000_000, k: 64, d: 32 };
 const W5: Shape = Shape { n: 10_000_000, k: 16, d: 16 };
 const W6: Shape = Shape { n: 1_000_000, k: 100, d: 2 };
 
-/// EM iterations, in the order in which they are run: the longest last.
+/// EM iterations, in the order in which they are run.
 #[rustfmt::skip]
 pub(crate) const WORKLOADS: [Workload; 20] = [
     //       size  kind       type  shape  checked  floor  goal  init
@@ -176,8 +176,8 @@ pub(crate) const FITS: [SmallFit; 4] = [
     SmallFit { name: "fit-1e4-kmeans", shape: Shape { n: 10_000, k: 3, d: 4 }, kmeans: true },
 ];
 
-/// Log-likelihoods. The gradient's goal is three values, and a million are to take 15 s. The floor of diagonal batches are six
-/// products of half-precision slices with 32 terms each, at 790 TFLOP/s.
+/// Log-likelihoods. The gradient's goal is the time of three values; a million values should take 15 s. The floor of
+/// diagonal batches is six products of half-precision slices with 32 terms each, at 790 TFLOP/s.
 #[rustfmt::skip]
 pub(crate) const EVALUATIONS: [Evaluations; 11] = [
     evaluations("likelihood-diag-1",        Diag, Evaluated::Sets(1),   0.013, Some(0.025)),
@@ -185,7 +185,7 @@ pub(crate) const EVALUATIONS: [Evaluations; 11] = [
     evaluations("likelihood-diag-64",       Diag, Evaluated::Sets(64),  0.004, Some(0.009)),
     evaluations("likelihood-diag-512",      Diag, Evaluated::Sets(512), 0.004, None),
     evaluations("likelihood-diag-gradient", Diag, Evaluated::Gradient,  0.026, Some(0.075)),
-    // Rows once, the component's densities once there and all components' once back.
+    // Floor: reading the rows once, writing the component's densities once, and reading all components' once.
     evaluations("likelihood-diag-step",     Diag, Evaluated::Step,      0.031, None),
     evaluations("likelihood-diag-million",  Diag, Evaluated::Million,   0.004, Some(0.015)),
     evaluations("likelihood-full-1",        Full, Evaluated::Sets(1),   0.027, None),
@@ -197,25 +197,26 @@ pub(crate) const EVALUATIONS: [Evaluations; 11] = [
 const WIDE: (usize, usize, usize) = (2000, 40_000, 2000);
 const FORMS: (usize, usize, usize) = (1000, 1000, 50_000);
 
-/// Questions to a matrix. Floors: 66.3 TFLOP/s in f64, 558 of halves, of which three make one; forms and distances are triangles.
+/// Queries to a matrix. Floors: 66.3 TFLOP/s in f64; 558 in fp16, with three products for one in f32. Forms and
+/// distances need only triangles.
 #[rustfmt::skip]
 pub(crate) const PRODUCTS: [Product; 8] = [
-    product("product-f64",      F64, false, Asked::Product,   WIDE,  4.83, Some(6.5)),
-    product("product-f32",      F32, false, Asked::Product,   WIDE,  1.72, Some(3.2)),
-    product("product-f32-fast", F32, true,  Asked::Product,   WIDE,  0.57, None),
-    product("product-forms-f32",        F32, false, Asked::Forms,     FORMS, 0.75, Some(3.0)),
-    product("product-forms-f64",        F64, false, Asked::Forms,     FORMS, 0.75, None),
-    product("product-distances",        F64, false, Asked::Distances, FORMS, 0.75, None),
-    product("product-search-f32",       F32, false, Asked::Best, (1_000_000, 128, 100), 0.13, None),
-    product("product-search-1-f32",     F32, false, Asked::Best, (1_000_000, 128, 1),   0.13, None),
+    product("product-f64",      F64, false, MatrixQuery::Product,   WIDE,  4.83, Some(6.5)),
+    product("product-f32",      F32, false, MatrixQuery::Product,   WIDE,  1.72, Some(3.2)),
+    product("product-f32-fast", F32, true,  MatrixQuery::Product,   WIDE,  0.57, None),
+    product("product-forms-f32",        F32, false, MatrixQuery::Forms,     FORMS, 0.75, Some(3.0)),
+    product("product-forms-f64",        F64, false, MatrixQuery::Forms,     FORMS, 0.75, None),
+    product("product-distances",        F64, false, MatrixQuery::Distances, FORMS, 0.75, None),
+    product("product-search-f32",       F32, false, MatrixQuery::Best, (1_000_000, 128, 100), 0.13, None),
+    product("product-search-1-f32",     F32, false, MatrixQuery::Best, (1_000_000, 128, 1),   0.13, None),
 ];
 
-/// Sides of the squares with which CPU and GPU are compared.
+/// Sides of the square matrices with which CPU and GPU are compared.
 const SIDES: [usize; 7] = [64, 128, 256, 512, 1024, 2048, 4096];
 
-/// Products of squares, the smallest first.
+/// Products of square matrices, smallest first.
 pub(crate) fn squares() -> impl Iterator<Item = Square> {
-    let places = [Where::Cpu, Where::Sent, Where::Asked, Where::Resident];
+    let places = [Where::Cpu, Where::Sent, Where::MatrixQuery, Where::Resident];
     SIDES.into_iter().flat_map(move |side| {
         [F32, F64].into_iter().flat_map(move |precision| places.map(move |place| Square { side, precision, place }))
     })
@@ -225,7 +226,7 @@ const fn product(
     name: &'static str,
     precision: Precision,
     fast: bool,
-    asked: Asked,
+    asked: MatrixQuery,
     shape: (usize, usize, usize),
     floor_ms: f64,
     goal_ms: Option<f64>,
@@ -262,18 +263,18 @@ const fn fast(of: Workload) -> Workload {
 }
 
 impl Workload {
-    /// `W1-full-f32`, `W3-full-fast`.
+    /// The name, such as `W1-full-f32` or `W3-full-fast`.
     pub(crate) fn name(&self) -> String {
         let digits = if self.fast { "fast" } else { self.precision.name() };
         format!("{}-{}-{digits}", self.size, self.kind)
     }
 
-    /// `W1-init`.
+    /// The name of its initialisation, such as `W1-init`.
     pub(crate) fn init_name(&self) -> String {
         format!("{}-init", self.size)
     }
 
-    /// The same in small, to try the harness and not the machine.
+    /// A small version of this workload, to try the program.
     pub(crate) fn quick(mut self) -> Self {
         let Shape { k, d, .. } = self.shape;
         self.shape = Shape { n: 2_000, k: k.min(8), d: d.min(8) };
@@ -283,12 +284,13 @@ impl Workload {
 }
 
 impl Product {
-    /// A product of two squares.
+    /// A product of two square matrices.
     pub(crate) const fn square(side: usize) -> Self {
-        product("square", F64, false, Asked::Product, (side, side, side), 0.0, None)
+        product("square", F64, false, MatrixQuery::Product, (side, side, side), 0.0, None)
     }
 
-    /// What relative Frobenius may be: of forms in f32, the fold is rounded.
+    /// Maximum relative Frobenius error. For quadratic forms in f32 it includes the rounding of the folded (triangular)
+    /// matrix.
     pub(crate) const fn tolerance(&self) -> f64 {
         match (self.precision, self.fast) {
             (F64, _) => 1e-12,
@@ -300,7 +302,7 @@ impl Product {
     /// As for [`Workload`].
     pub(crate) fn quick(mut self) -> Self {
         let (m, k, n) = self.shape;
-        // Forms stay squares.
+        // The matrix of a quadratic form must stay square.
         let most = if m == k { (100, 100) } else { (150, 300) };
         self.shape = (m.min(most.0), k.min(most.1), n.min(200));
         self
@@ -308,12 +310,12 @@ impl Product {
 }
 
 impl Square {
-    /// `square-512-f32-sent`.
+    /// The name, such as `square-512-f32-sent`.
     pub(crate) fn name(&self) -> String {
         let place = match self.place {
             Where::Cpu => "cpu",
             Where::Sent => "sent",
-            Where::Asked => "asked",
+            Where::MatrixQuery => "asked",
             Where::Resident => "resident",
         };
         format!("square-{}-{}-{place}", self.side, self.precision)
@@ -337,23 +339,24 @@ impl Evaluations {
     }
 }
 
-/// What an answer may miss the reference by.
+/// Maximum errors of an answer against the reference.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tolerance {
-    /// Weights, first and second moments, each: relative Frobenius.
+    /// Relative Frobenius error of each of weights, first and second moments.
     pub(crate) sums: f64,
-    /// Log-likelihood per row, absolute.
+    /// Absolute error of the log-likelihood per row.
     pub(crate) log_likelihood: f64,
 }
 
 impl Tolerance {
-    /// With so much more allowed to the sums.
+    /// Adds `sums` to the tolerance of the sums.
     pub(crate) const fn and(self, sums: f64) -> Self {
         Self { sums: self.sums + sums, ..self }
     }
 
-    /// Where digits were given away: a log density of `d` columns, of entries four standard deviations from the shift, whose
-    /// squares are rounded to 2⁻¹² each; a responsibility, and so the sums, miss as much.
+    /// Adds the error of `fast`: that of a log density of `d` columns whose entries are four standard deviations from
+    /// the shift, and whose squares are rounded to fp16 with a relative error of 2⁻¹² each. Responsibilities, and thus
+    /// the sums, have the same error.
     pub(crate) fn and_halves(self, d: usize) -> Self {
         let more = 16.0 / 4096.0 * (d as f64).sqrt();
         Self { sums: self.sums + more, log_likelihood: self.log_likelihood + more }

@@ -1,4 +1,4 @@
-//! What is run: `benches/definitions/*.toml`, of which some are in the program.
+//! Benchmark definitions: `benches/definitions/*.toml`, some of which are compiled into the program.
 
 use std::path::Path;
 
@@ -6,7 +6,9 @@ use anyhow::{Context, Result, bail, ensure};
 use gmm_model::{CovarianceType, Precision};
 use serde::{Deserialize, Deserializer};
 
-/// The definitions that the program has in it: name and text.
+use crate::sizes::{Sizes, Sweep};
+
+/// The definitions compiled into the program: name and text.
 pub const BUILT_IN: [(&str, &str); 4] = [
     ("em-sweeps", include_str!("../../../benches/definitions/em-sweeps.toml")),
     ("likelihood-sweep", include_str!("../../../benches/definitions/likelihood-sweep.toml")),
@@ -14,46 +16,46 @@ pub const BUILT_IN: [(&str, &str); 4] = [
     ("products", include_str!("../../../benches/definitions/products.toml")),
 ];
 
-/// A whole definition.
+/// A benchmark definition.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Definition {
-    /// One line for people.
+    /// Description, one line.
     pub title: String,
     /// What is timed.
     pub what: What,
-    /// Iterations of a fit; of no meaning for anything else.
+    /// Iterations of a fit; ignored for anything else.
     #[serde(default)]
     pub iterations: usize,
-    /// Kinds, each at every size; none for products.
+    /// Covariance kinds, each run at every size; empty for products.
     #[serde(default)]
     pub covariances: Vec<CovarianceType>,
-    /// Precisions, each at every size.
+    /// Precisions, each run at every size.
     #[serde(deserialize_with = "precisions")]
     pub precisions: Vec<Precision>,
-    /// Engines by their names: reference, cpu, cuda. One that is not there is a note.
+    /// Engines by name: reference, cpu, cuda. An engine that is not available gives a note in the record.
     pub engines: Vec<String>,
-    /// Other programs, run where a Python is named that has them.
+    /// Other programs to run, if a Python that has them is given.
     #[serde(default)]
     pub peers: Vec<String>,
-    /// Seed of data and start.
+    /// Seed of the data and the start parameters.
     pub seed: u64,
-    /// Seconds of a call beyond which a size is left out, judged by the size before it.
+    /// Longest call in seconds: a size that would take longer, estimated from smaller sizes, is left out.
     pub longest: f64,
-    /// Seconds that the whole may take; what is then not done is left out.
+    /// Total time budget in seconds; sizes that do not fit are left out.
     pub budget: f64,
-    /// How far an answer may be from the reference, relative.
+    /// Maximum relative error of an answer against the reference.
     pub tolerance: Tolerance,
-    /// How often is measured.
+    /// Number of measurements.
     pub repeats: Repeats,
-    /// What `--quick` runs.
+    /// Limits of `--quick`.
     pub quick: Quick,
-    /// Series of sizes.
+    /// The sweeps over sizes.
     #[serde(rename = "sweep")]
     pub sweeps: Vec<Sweep>,
 }
 
-/// What a call is.
+/// The operation that is timed.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
@@ -66,7 +68,7 @@ pub enum What {
 }
 
 impl What {
-    /// As it stands in definitions and records.
+    /// Its name in definitions and records.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Em => "em",
@@ -94,125 +96,30 @@ impl Tolerance {
     }
 }
 
-/// How often a call is measured.
+/// Number of measurements of a call.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Repeats {
-    /// Calls before anything is measured, after the first.
+    /// Warm-up calls after the first call, before any measurement.
     pub warm_up: usize,
-    /// Measurements at most.
+    /// Maximum number of measurements.
     pub most: usize,
-    /// Seconds after which no measurement begins.
+    /// Seconds after which no further measurement begins.
     pub seconds: f64,
 }
 
-/// What `--quick` leaves.
+/// Limits of `--quick`.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quick {
-    /// Largest `n*k*d`; a sweep of which nothing is left gets its smallest `k` and `d`, and as few rows. Of products, it gets a
-    /// small `k`.
+    /// Largest `n*k*d`. A sweep without any size this small runs its smallest `k` and `d` with few enough rows; a sweep
+    /// of products runs its first size with a small enough `k`.
     pub work: f64,
-    /// Measurements at most.
+    /// Maximum number of measurements.
     pub most: usize,
 }
 
-/// All sizes that its lists make.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Sweep {
-    /// Short name, as it stands in the record.
-    pub name: String,
-    /// Rows.
-    pub n: Sizes,
-    /// Components.
-    pub k: Sizes,
-    /// Columns.
-    pub d: Sizes,
-}
-
-/// One size or several.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
-pub enum Sizes {
-    /// That of the rows, whatever it is.
-    Same(Same),
-    /// The same throughout.
-    One(usize),
-    /// One after another.
-    Many(Vec<usize>),
-}
-
-/// Of what another size is.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-pub enum Same {
-    /// `"n"`: the rows.
-    #[serde(rename = "n")]
-    Rows,
-}
-
-impl Sizes {
-    /// All of them; none where they are the rows'.
-    pub fn all(&self) -> &[usize] {
-        match self {
-            Self::Same(Same::Rows) => &[],
-            Self::One(size) => std::slice::from_ref(size),
-            Self::Many(sizes) => sizes,
-        }
-    }
-
-    /// Each, or nothing once, where it is the rows'.
-    fn each(&self) -> Vec<Option<usize>> {
-        match self {
-            Self::Same(Same::Rows) => vec![None],
-            _ => self.all().iter().copied().map(Some).collect(),
-        }
-    }
-}
-
-/// Rows, components, dimensions.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
-pub struct Shape {
-    /// Rows.
-    pub n: usize,
-    /// Components.
-    pub k: usize,
-    /// Dimensions.
-    pub d: usize,
-}
-
-impl Shape {
-    /// `n*k*d`.
-    pub const fn work(self) -> f64 {
-        self.n as f64 * self.k as f64 * self.d as f64
-    }
-}
-
-impl Sweep {
-    /// Its sizes, `d` outermost and `n` innermost.
-    pub fn shapes(&self) -> Vec<Shape> {
-        let n = |d, k: Option<usize>| self.n.all().iter().map(move |n| (*n, k.unwrap_or(*n), d));
-        let nk = |d| self.k.each().into_iter().flat_map(move |k| n(d, k));
-        let all = self.d.each().into_iter().flat_map(nk);
-        all.map(|(n, k, d): (_, _, Option<usize>)| Shape { n, k, d: d.unwrap_or(n) }).collect()
-    }
-
-    /// Its sizes of so much work at most, or its first with as small a `k` as that needs.
-    fn quick_product(&mut self, work: f64) {
-        let first = self.shapes()[0];
-        let small: Vec<usize> =
-            self.shapes().into_iter().filter(|shape| shape.work() <= work).map(|shape| shape.n).collect();
-        if small.is_empty() {
-            let k = (work / (first.n * first.d) as f64) as usize;
-            (self.n, self.k, self.d) = (Sizes::One(first.n), Sizes::One(k.max(1)), Sizes::One(first.d));
-        } else {
-            self.n = Sizes::Many(small);
-        }
-    }
-}
-
-/// A name that no definition has.
+/// The error for a name that no definition has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
     word: String,
@@ -228,10 +135,10 @@ impl std::fmt::Display for Unknown {
 impl std::error::Error for Unknown {}
 
 impl Definition {
-    /// The definition of this name in the program, or the file of this path; gives the name for its record too.
+    /// Opens the built-in definition of this name, or the file at this path. Also returns the name for its record.
     ///
     /// # Errors
-    /// [`Unknown`] where there is neither; where the file cannot be read, or a field is missing, unknown or makes no sense.
+    /// [`Unknown`] if there is neither; an error if the file cannot be read, or a field is missing, unknown or invalid.
     pub fn open(word: &str) -> Result<(String, Self)> {
         if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == word) {
             return Ok(((*name).to_owned(), Self::parse(text).with_context(|| format!("in the definition {name}"))?));
@@ -246,10 +153,10 @@ impl Definition {
         Ok((name, Self::parse(&text).with_context(|| format!("in {word}"))?))
     }
 
-    /// Reads a definition.
+    /// Parses a definition.
     ///
     /// # Errors
-    /// As for [`open`](Self::open).
+    /// As [`open`](Self::open).
     pub fn parse(text: &str) -> Result<Self> {
         let definition: Self = toml::from_str(text)?;
         let Self { sweeps, covariances, precisions, engines, what, iterations, .. } = &definition;
@@ -262,7 +169,7 @@ impl Definition {
         ensure!(*what != What::Em || *iterations > 0, "a fit needs iterations, at least 1");
         for sweep in sweeps {
             let sizes = [&sweep.n, &sweep.k, &sweep.d].map(|sizes| sizes.all());
-            ensure!(!matches!(sweep.n, Sizes::Same(_)), "sweep {}: n cannot be the rows', which it is", sweep.name);
+            ensure!(!matches!(sweep.n, Sizes::Same(_)), "sweep {}: n cannot refer to itself", sweep.name);
             ensure!(!sweep.shapes().is_empty(), "sweep {} has an empty list", sweep.name);
             ensure!(sizes.concat().iter().all(|size| *size > 0), "sweep {} has a size of 0", sweep.name);
             let fewest = sweep.n.all().iter().min().copied().unwrap_or(0);
@@ -275,7 +182,7 @@ impl Definition {
         Ok(definition)
     }
 
-    /// The same for `--quick`: small sizes, few measurements.
+    /// Returns the definition reduced for `--quick`: small sizes, few measurements.
     pub fn quick(mut self) -> Self {
         let Quick { work, most } = self.quick;
         self.repeats =
@@ -287,7 +194,7 @@ impl Definition {
             }
             let least = |sizes: &Sizes| sizes.all().iter().min().copied().unwrap_or(1);
             let (k, d) = (least(&sweep.k), least(&sweep.d));
-            // Where even the fewest rows are many, fewer are taken than the sweep has.
+            // If even the smallest number of rows is too large, a smaller one is used than the sweep has.
             let n = least(&sweep.n).min((work / (k * d) as f64) as usize).max(k.max(2));
             let cut = |sizes: &Sizes, least: usize, rest: usize| {
                 let small = sizes.all().iter().copied().filter(|s| (s * rest) as f64 <= work).collect::<Vec<_>>();
@@ -299,7 +206,11 @@ impl Definition {
     }
 }
 
-fn precisions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Precision>, D::Error> {
+/// Deserializes a list of precisions from their names.
+///
+/// # Errors
+/// If a word is not a precision.
+pub fn precisions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Precision>, D::Error> {
     let words = Vec::<String>::deserialize(from)?;
     words.iter().map(|word| word.parse().map_err(serde::de::Error::custom)).collect()
 }
@@ -307,6 +218,7 @@ fn precisions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Precision>, D::E
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Shape;
 
     #[test]
     fn the_definitions_in_the_program_are_read_and_have_the_sizes_that_were_published() {
@@ -348,7 +260,7 @@ mod tests {
         refused("seed = ", "speed = ", "speed");
         refused("k = 4", "k = 9000", "n below k");
         refused("k = 4", "k = []", "empty list");
-        refused("n = 8192", "n = \"n\"", "cannot be the rows'");
+        refused("n = 8192", "n = \"n\"", "refer to itself");
         refused("covariances = [\"full\"]", "", "need covariances");
         refused("budget = 150.0", "budget = 0.0", "not above 0");
     }

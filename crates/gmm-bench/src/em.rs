@@ -1,23 +1,19 @@
-//! A fit from given parameters: from the call to the model, and what of that is loading and what iterations.
+//! Times a fit from given parameters: the whole call, and separately loading and iterations.
 
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::time::Instant;
 
 use anyhow::Result;
 use gmm_host::{EmOptions, Engine, Fit, FitOptions, Init, fit, run_em, shift};
 
-use crate::check::Mixed;
-use crate::peer::{Peer, PeerCalls};
+use crate::check::{Mixed, REG_COVAR};
+use crate::peer::Peer;
 use crate::row::{Row, digits, ms};
 use crate::spread::Spread;
-use crate::task::{LONG, Task, Turns};
+use crate::task::{LONG, PeerCalls, Task, Turns};
 use crate::timing::{Limits, once};
 
-/// scikit-learn's default.
-pub(crate) const REG_COVAR: f64 = 1e-6;
-
-/// Fits of so many iterations.
+/// Fits with a fixed number of iterations.
 pub(crate) struct Em {
     pub(crate) mixed: Mixed,
     pub(crate) iterations: usize,
@@ -76,7 +72,7 @@ impl Task for Em {
     ) -> Result<Box<dyn Turns + 'a>> {
         self.mixed.load_peer(peer, folder)?;
         row.iterations = Some(self.iterations);
-        let calls = PeerCalls::begin(peer, |peer, _| peer.fit_once(self.iterations), ours, row)?;
+        let calls = PeerCalls::begin(peer, |peer, _| peer.fit("", self.iterations, 0), ours, row)?;
         Ok(Box::new(calls))
     }
 }
@@ -92,21 +88,19 @@ impl Fits<'_> {
         self.device.extend(on_device.map(|on| on.time.as_secs_f64()));
     }
 
-    /// Loading and iterations, one after the other.
+    /// Times loading and iterations separately.
     fn parts(&self, limits: Limits, row: &mut Row) -> Result<()> {
         let Mixed { data, start, precision, .. } = &self.task.mixed;
         let at = shift::of_data(data);
         let FitOptions { tol, max_iter, reg_covar, .. } = self.options;
         let options = EmOptions { tol, max_iter, reg_covar, precision: *precision, autotune: false, fast: false };
-        let (mut load, mut em) = (Vec::new(), Vec::new());
-        let began = Instant::now();
-        while limits.more_in_turn(load.len(), began) {
-            let (seconds, mut rows) = once(|| Ok(self.engine.load(data, *precision, &at)?))?;
-            load.push(seconds);
+        let parts = limits.turn(|| {
+            let (load, mut rows) = once(|| Ok(self.engine.load(data, *precision, &at)?))?;
             let from = start.clone();
             let run = || Ok(run_em(rows.as_mut(), from, &options, 0, &mut |_| ControlFlow::Continue(()))?);
-            em.push(once(run)?.0);
-        }
+            Ok((load, once(run)?.0))
+        })?;
+        let (load, em) = parts.into_iter().unzip();
         row.load_ms = ms(Spread::of(load).median);
         row.em_ms = ms(Spread::of(em).median);
         Ok(())
@@ -115,13 +109,7 @@ impl Fits<'_> {
 
 impl Turns for Fits<'_> {
     fn turn(&mut self, limits: Limits) -> Result<()> {
-        let (began, mut done) = (Instant::now(), 0);
-        while limits.more_in_turn(done, began) {
-            let (seconds, fitted) = self.call()?;
-            self.keep(seconds, &fitted);
-            done += 1;
-        }
-        Ok(())
+        limits.turn(|| self.call().map(|(seconds, fitted)| self.keep(seconds, &fitted))).map(drop)
     }
 
     fn measured(&self) -> f64 {
@@ -129,7 +117,7 @@ impl Turns for Fits<'_> {
     }
 
     fn finish(self: Box<Self>, limits: Limits, row: &mut Row) -> Result<()> {
-        // Only where the device did all of every one.
+        // Only if the device ran all iterations of every fit.
         if self.device.len() == self.wall.len() {
             row.device_ms = ms(Spread::of(self.device.clone()).median);
         }

@@ -1,10 +1,11 @@
-//! Floating-point operations of one EM iteration, as the mathematics needs them at least.
+//! Floating-point operations of one EM iteration: the minimum that the mathematics requires.
 
 use gmm_model::CovarianceType;
 
 use crate::Shape;
 
-/// Additions and multiplications of one iteration, E-step and then M-step; exp, log and the `k`-sized rest not counted.
+/// Additions and multiplications of one iteration, E-step and then M-step. exp, log and work of size `k` are not
+/// counted.
 ///
 /// - full: `n*k*d*(d+1)` to whiten each row by each factor, `n*k*d*(d+1)` for the second moments;
 /// - tied: `n*d*(d+1)` to whiten once and `2*n*k*d` for the distances, `n*d*(d+1)` for the moments of all rows and

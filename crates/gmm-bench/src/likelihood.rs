@@ -1,4 +1,4 @@
-//! Log-likelihoods of resident rows: one value, and one of many.
+//! Times log-likelihoods of resident rows: a single value, and a value in a batch.
 
 use std::path::Path;
 
@@ -6,18 +6,18 @@ use anyhow::Result;
 use gmm_host::{Engine, Likelihood};
 
 use crate::check::Mixed;
-use crate::peer::{Peer, PeerCalls, Turn};
+use crate::peer::Peer;
 use crate::row::{Row, digits, ms};
 use crate::spread::Spread;
-use crate::task::{LONG, Task, Turns};
-use crate::timing::{Limits, Together, once};
+use crate::task::{LONG, PeerCalls, Task, Turns};
+use crate::timing::{CallsPerSample, Limits, once};
 
-/// Mixtures in a batch: as many as a CPU takes over a block of rows at a time.
+/// Mixtures in a batch: as many as the CPU engine evaluates together over a block of rows.
 const BATCH: usize = 64;
-/// A value that takes so long is not asked for 64 times.
+/// Seconds for a value above which no batch of 64 is timed.
 const TOO_LONG: f64 = 0.05;
 
-/// Values under the parameters of the start.
+/// Log-likelihoods under the start parameters.
 pub(crate) struct Values {
     pub(crate) mixed: Mixed,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Values {
 struct Calls<'a> {
     task: &'a Values,
     likelihood: Likelihood,
-    together: Together,
+    together: CallsPerSample,
     seconds: Vec<f64>,
 }
 
@@ -42,12 +42,12 @@ impl Task for Values {
         row.first_ms = ms(first);
         row.log_likelihood = digits(value / data.n_rows() as f64, 12);
         if first > LONG {
-            return Ok(Box::new(Calls { task: self, likelihood, together: Together::ONE, seconds: vec![first] }));
+            return Ok(Box::new(Calls { task: self, likelihood, together: CallsPerSample::ONE, seconds: vec![first] }));
         }
         for _ in 1..warm_up {
             likelihood.value(start)?;
         }
-        let together = Together::of(|| Ok(likelihood.value(start).map(drop)?))?;
+        let together = CallsPerSample::of(|| Ok(likelihood.value(start).map(drop)?))?;
         Ok(Box::new(Calls { task: self, likelihood, together, seconds: Vec::new() }))
     }
 
@@ -64,8 +64,8 @@ impl Task for Values {
     ) -> Result<Box<dyn Turns + 'a>> {
         self.mixed.load_peer(peer, folder)?;
         let rows = self.mixed.data.n_rows() as f64;
-        let call = move |peer: &mut Peer, seconds| {
-            let (took, sum) = peer.score(Turn { at_least: 1, at_most: 10_000, seconds })?;
+        let call = move |peer: &mut Peer, limits: Limits| {
+            let (took, sum) = peer.score(limits)?;
             Ok((took, sum / rows))
         };
         Ok(Box::new(PeerCalls::begin(peer, call, ours, row)?))
@@ -75,7 +75,8 @@ impl Task for Values {
 impl Turns for Calls<'_> {
     fn turn(&mut self, limits: Limits) -> Result<()> {
         let (likelihood, start) = (&mut self.likelihood, &self.task.mixed.start);
-        self.seconds.extend(self.together.turn(limits, || Ok(likelihood.value(start).map(drop)?))?);
+        let mut value = || Ok(likelihood.value(start).map(drop)?);
+        self.seconds.extend(limits.turn(|| self.together.mean(&mut value))?);
         Ok(())
     }
 
@@ -89,7 +90,8 @@ impl Turns for Calls<'_> {
         if median <= TOO_LONG {
             let sets = vec![self.task.mixed.start.clone(); BATCH];
             let mut batch = || Ok(self.likelihood.batch(&sets).map(drop)?);
-            let seconds = Together::of(&mut batch)?.turn(limits, batch)?;
+            let together = CallsPerSample::of(&mut batch)?;
+            let seconds = limits.turn(|| together.mean(&mut batch))?;
             row.batch_ms = ms(Spread::of(seconds).median / BATCH as f64);
         }
         Ok(())

@@ -1,21 +1,21 @@
-//! What the measurements were made on and with.
+//! Describes the machine and the software that measurements were made with.
 
 use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Instruction sets that explain a speed.
+/// Instruction sets that are recorded, because they explain a speed.
 const TOLD_FLAGS: [&str; 6] = ["sse4_2", "avx2", "fma", "avx512f", "asimd", "sve"];
 
 /// Processor, system and compiler.
 pub struct Machine {
-    /// For the folder: processor and cores, in lower case.
+    /// Folder name: processor and cores, in lower case.
     pub slug: String,
     /// Name, family and model of the processor.
     pub processor: String,
     /// Cores that this process may use.
     pub cores: usize,
-    /// Instruction sets that it has, of those that explain a speed.
+    /// The instruction sets that it has, of those that explain a speed.
     pub flags: String,
     /// Operating system.
     pub system: String,
@@ -25,7 +25,19 @@ pub struct Machine {
     pub load: String,
 }
 
-/// Asks the system, and says `unknown` where it does not answer.
+impl Machine {
+    /// Facts for the head of a record.
+    pub fn facts(&self) -> [(&'static str, String); 3] {
+        let Self { processor, cores, flags, system, load, .. } = self;
+        [
+            ("processor", format!("{processor}, {cores} cores")),
+            ("instructions", flags.clone()),
+            ("system", format!("{system}, load {load}")),
+        ]
+    }
+}
+
+/// Queries the system; properties that cannot be found are `unknown`.
 pub fn describe() -> Machine {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
@@ -50,18 +62,18 @@ pub fn describe() -> Machine {
     }
 }
 
-/// The commit of the working tree, with `-dirty` where it was changed.
+/// The commit of the working tree, followed by `-dirty` if there are uncommitted changes.
 pub fn commit(root: &Path) -> String {
     output("git", &["-C", &root.to_string_lossy(), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"])
 }
 
-/// Today, as `2026-01-31`, in UTC.
+/// Today's date in UTC, as `2026-01-31`.
 pub fn today() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     date(seconds / 86_400)
 }
 
-/// The date some days after 1970-01-01.
+/// The date `days` days after 1970-01-01.
 fn date(days: u64) -> String {
     let leap = |y: u64| (y.is_multiple_of(4) && !y.is_multiple_of(100)) || y.is_multiple_of(400);
     let (mut year, mut rest) = (1970, days);
@@ -87,7 +99,7 @@ pub fn slug(text: &str) -> String {
     words.collect::<Vec<_>>().join("-").to_lowercase()
 }
 
-/// What a program prints, or `unknown` where it is not there or fails.
+/// The standard output of a program, or `unknown` if it cannot be started or fails.
 pub fn output(program: &str, arguments: &[&str]) -> String {
     let done = Command::new(program).args(arguments).output().ok().filter(|done| done.status.success());
     done.map_or_else(|| "unknown".to_owned(), |done| String::from_utf8_lossy(&done.stdout).trim().to_owned())

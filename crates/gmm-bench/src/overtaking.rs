@@ -1,34 +1,34 @@
-//! From which size on a GPU is faster than the CPU, with all that has to be moved and without.
+//! Finds the size from which a GPU is faster than the CPU, with and without transfers.
 
 use crate::Row;
 
-/// What is compared on the GPU: a column's name, and what is in it.
+/// The GPU times that are compared: the column's name, and a description of what the time includes.
 const ON_GPU: [(&str, &str); 3] =
     [("ms", "with all transfers"), ("resident_ms", "A resident"), ("device_ms", "all on the device")];
 
-/// One of a GPU's times beside the CPU's, over sizes.
+/// The comparison of one of a GPU's times with the CPU's, over all sizes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Overtaking {
     /// Engine or peer on a GPU.
     pub(crate) engine: String,
     /// `f32` or `f64`.
     pub(crate) precision: String,
-    /// What is in the GPU's time.
+    /// What the GPU's time includes.
     pub(crate) with: &'static str,
-    /// The smallest size from which on it is faster at every one; none where it is not at the largest.
+    /// The smallest size from which the GPU is faster at every size; `None` if it is not faster at the largest.
     pub(crate) from: Option<usize>,
     /// The largest size at which both have times.
     pub(crate) largest: usize,
-    /// The CPU's time over the GPU's there.
+    /// The CPU's time divided by the GPU's at the largest size.
     pub(crate) ratio: f64,
 }
 
-/// A measured size, of our rows and of those read back from a record.
+/// A measured size, from a [`Row`] or read back from a record.
 pub(crate) struct Point<'a> {
     pub(crate) engine: &'a str,
     pub(crate) precision: &'a str,
     pub(crate) n: usize,
-    /// Its times, in the order of [`columns`].
+    /// Its times in milliseconds, in the order of [`columns`].
     pub(crate) ms: [Option<f64>; 3],
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn columns() -> [&'static str; 3] {
     ON_GPU.map(|(column, _)| column)
 }
 
-/// Everybody on a GPU beside our CPU engine, over square products.
+/// Compares every engine and peer on a GPU with our CPU engine, over square products.
 pub(crate) fn of(points: &[Point<'_>]) -> Vec<Overtaking> {
     let mut out: Vec<Overtaking> = Vec::new();
     let on_gpu = |engine: &str| engine.contains("cuda") || engine == "cupy";
@@ -73,8 +73,8 @@ pub(crate) fn of(points: &[Point<'_>]) -> Vec<Overtaking> {
     out
 }
 
-/// For the terminal, a line for each; empty where nothing was compared.
-pub fn text(rows: &[Row]) -> String {
+/// The comparisons for the terminal, one per line; empty if nothing was compared.
+pub(crate) fn text(rows: &[Row]) -> String {
     let square = rows.iter().filter(|row| row.what == "product" && row.n == row.k && row.n == row.d);
     let points: Vec<Point<'_>> = square
         .map(|row| {
@@ -86,11 +86,11 @@ pub fn text(rows: &[Row]) -> String {
 }
 
 impl Overtaking {
-    /// In words.
+    /// The comparison as a sentence.
     fn sentence(&self) -> String {
         let Self { engine, precision, with, from, largest, ratio } = self;
         let from = match from {
-            Some(from) => format!("faster than cpu from n = {from} on"),
+            Some(from) => format!("faster than cpu from n = {from} upwards"),
             None => "not faster than cpu at the largest".to_owned(),
         };
         format!("{engine}, {precision}, {with}: {from}; {ratio:.2} times as fast at n = {largest}")
@@ -106,13 +106,13 @@ mod tests {
         let point = |engine, n, ms| Point { engine, precision: "f64", n, ms };
         let cpu =
             [(64, 1.0), (128, 2.0), (256, 8.0), (512, 64.0)].map(|(n, ms)| point("cpu", n, [Some(ms), None, None]));
-        // Faster at 64, slower at 128: that one does not count.
+        // Faster at 64 but slower at 128, so 64 does not count.
         let whole = [(64, 0.5), (128, 3.0), (256, 4.0), (512, 16.0)];
         let gpu = whole.map(|(n, ms)| point("cuda:0", n, [Some(ms), Some(10.0 * ms), None]));
         let points: Vec<_> = cpu.into_iter().chain(gpu).collect();
         let found = of(&points);
         let told: Vec<_> = found.iter().map(|one| (one.with, one.from, one.largest, one.ratio)).collect();
         assert_eq!(told, [("with all transfers", Some(256), 512, 4.0), ("A resident", None, 512, 0.4)]);
-        assert!(found[0].sentence().contains("from n = 256 on; 4.00 times"), "{}", found[0].sentence());
+        assert!(found[0].sentence().contains("from n = 256 upwards; 4.00 times"), "{}", found[0].sentence());
     }
 }

@@ -1,9 +1,11 @@
-//! Parameters as flat arrays, so that answers of different programs can be compared.
+//! Mixture parameters as flat arrays, for comparing answers of different programs.
 
 use gmm_model::{Covariances, Mixture};
 use serde::Deserialize;
 
-/// Weights `k`, means `k*d`, covariances in their kind's shape, all flat in row-major order.
+use crate::difference::largest;
+
+/// Weights (`k`), means (`k*d`) and covariances (in their kind's shape), flattened in row-major order.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Parameters {
     /// `k` weights.
@@ -15,7 +17,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Those of a mixture.
+    /// The parameters of a mixture.
     pub fn of(mixture: &Mixture) -> Self {
         let covariances = match mixture.covariances() {
             Covariances::Full(a) => a.iter().copied().collect(),
@@ -27,31 +29,13 @@ impl Parameters {
 
     /// The largest difference from `truth`, relative to the largest entry of the same array. NaN counts as infinite.
     pub fn error(&self, truth: &Self) -> f64 {
+        self.error_by(truth, largest)
+    }
+
+    /// The largest difference of an array from that of `truth`, as measured by `of`.
+    pub fn error_by(&self, truth: &Self, of: impl Fn(&[f64], &[f64]) -> f64) -> f64 {
         let pairs =
             [(&self.weights, &truth.weights), (&self.means, &truth.means), (&self.covariances, &truth.covariances)];
-        pairs.into_iter().map(|(found, truth)| relative(found, truth)).fold(0.0, f64::max)
-    }
-}
-
-fn relative(found: &[f64], truth: &[f64]) -> f64 {
-    if found.len() != truth.len() || found.iter().any(|v| !v.is_finite()) {
-        return f64::INFINITY;
-    }
-    let difference = found.iter().zip(truth).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-    difference / truth.iter().map(|v| v.abs()).fold(f64::MIN_POSITIVE, f64::max)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_error_is_relative_to_the_largest_entry_of_the_array() {
-        assert_eq!(relative(&[1.0, 200.0], &[2.0, 200.0]), 0.005);
-    }
-
-    #[test]
-    fn what_is_not_a_number_is_infinitely_wrong() {
-        assert_eq!(relative(&[f64::NAN], &[1.0]), f64::INFINITY);
+        pairs.into_iter().map(|(found, truth)| of(found, truth)).fold(0.0, f64::max)
     }
 }

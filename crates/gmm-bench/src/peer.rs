@@ -1,80 +1,53 @@
-//! The other program: a child process that answers JSON lines.
+//! A peer: another program in a child process that answers requests as JSON lines.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use gmm_model::{Mixture, Precision};
 use serde_json::{Value, json};
 
 use crate::parameters::Parameters;
-use crate::row::{Row, digits, ms};
-use crate::task::Turns;
 use crate::timing::Limits;
 
-/// A running peer. It ends when its stdin closes.
+/// A running peer. The process ends when its stdin closes.
 pub struct Peer {
     requests: ChildStdin,
-    /// Its lines, as a thread reads them.
+    /// Lines of its stdout, read by a thread.
     answers: Receiver<std::io::Result<String>>,
-    /// How long an answer is waited for.
+    /// Timeout of an answer.
     patience: Duration,
     process: Child,
 }
 
-/// What it takes at most to import what it needs, and each answer to who asks for no other.
+/// Timeout of start-up with all imports, and the default timeout of an answer.
 const PATIENCE: Duration = Duration::from_secs(600);
-
-/// How long to iterate in one turn.
-#[derive(Clone, Copy, Debug)]
-pub struct Turn {
-    /// Iterations that are done in any case.
-    pub at_least: usize,
-    /// Iterations that are not exceeded.
-    pub at_most: usize,
-    /// Time after which no further iteration begins.
-    pub seconds: f64,
-}
-
-impl Turn {
-    /// Does `work` as often as the turn asks for: mean seconds.
-    pub fn of(self, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
-        let (mut seconds, mut times) = (0.0, 0);
-        while times < self.at_least || (seconds < self.seconds && times < self.at_most) {
-            let begin = Instant::now();
-            work()?;
-            seconds += begin.elapsed().as_secs_f64();
-            times += 1;
-        }
-        Ok(seconds / times as f64)
-    }
-}
 
 impl Peer {
     /// Starts `python script` with `threads` threads for its linear algebra.
     ///
     /// # Errors
-    /// Where it does not start.
+    /// If it cannot be started.
     pub fn start(python: &Path, script: &Path, threads: usize) -> Result<Self> {
         let mut command = Command::new(python);
         command.arg(script);
         Self::spawn(command, python, threads)
     }
 
-    /// Starts one of the peers that this crate has a script for: `scikit-learn`, `scikit-learn-cuda` (torch tensors on a GPU,
-    /// by its array API), `gmmx`, `torch` or `torch-cuda` (its distributions, and EM written in it), `numpy` or `cupy` (products
-    /// only).
+    /// Starts one of the peers of this crate's script: `scikit-learn`, `scikit-learn-cuda` (torch tensors on a GPU,
+    /// through the array API), `gmmx`, `torch` or `torch-cuda` (torch's distributions, and EM written with torch),
+    /// `numpy` or `cupy` (products only).
     ///
     /// # Errors
-    /// Where Python does not start, or lacks what the peer needs.
+    /// If Python cannot be started, or lacks packages that the peer needs.
     pub fn named(python: &Path, name: &str, threads: usize) -> Result<Self> {
         let mut command = Command::new(python);
         command.args(["-c", include_str!("peers.py"), name]);
         let mut peer = Self::spawn(command, python, threads)?;
-        // Its first line says that it could import what it needs.
+        // Its first line reports whether all imports succeeded.
         peer.ready()?;
         Ok(peer)
     }
@@ -88,29 +61,29 @@ impl Peer {
         let requests = process.stdin.take().expect("piped");
         let lines = BufReader::new(process.stdout.take().expect("piped")).lines();
         let (said, answers) = channel();
-        // It ends with the process, or where nobody listens any more.
+        // The thread ends with the process, or when the receiver is dropped.
         std::thread::spawn(move || lines.map(|line| said.send(line)).take_while(Result::is_ok).for_each(drop));
         Ok(Self { requests, answers, patience: PATIENCE, process })
     }
 
-    /// From now on no answer is waited for longer than that: a peer that gives none is stopped, and is none any more.
+    /// Sets the timeout of an answer. A peer that exceeds it is killed, and further requests fail.
     pub(crate) fn wait_at_most(&mut self, patience: Duration) {
         self.patience = patience;
     }
 
-    /// Its process.
+    /// The id of its process.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Name, version, and the libraries below it.
+    /// Name and version, and those of the libraries that it uses.
     pub fn versions(&mut self) -> Result<String> {
         let answer = self.ask(&json!({"do": "versions"}))?;
         let field = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
         Ok(format!("{} {}, {}", field("name"), field("version"), field("details")))
     }
 
-    /// Reads an npy file and holds it in the given precision.
+    /// Makes the peer read an npy file and keep it in the given precision.
     pub fn load(&mut self, path: &Path, precision: Precision) -> Result<()> {
         self.ask(&json!({"do": "load", "path": path, "dtype": dtype(precision)})).map(drop)
     }
@@ -130,68 +103,57 @@ impl Peer {
         .map(drop)
     }
 
-    /// Iterates for one turn: mean seconds per iteration.
-    pub fn iterate(&mut self, turn: Turn) -> Result<f64> {
-        let answer = self.take_turn("iterate", turn)?;
-        answer["seconds"].as_f64().context("the peer answered without a time")
+    /// Iterates for one turn; returns mean seconds per iteration.
+    pub fn iterate(&mut self, limits: Limits) -> Result<f64> {
+        seconds_of(&self.turn(json!({"do": "iterate"}), limits)?)
     }
 
-    /// Fits all rows once from the start: seconds, and the mean log-likelihood at the last E-step.
-    ///
-    /// # Errors
-    /// Where it cannot.
-    pub fn fit_once(&mut self, max_iter: usize) -> Result<(f64, f64)> {
-        self.fit("", max_iter, 0)
-    }
-
-    /// Scores all rows for one turn: mean seconds, and the sum of the log densities.
-    pub fn score(&mut self, turn: Turn) -> Result<(f64, f64)> {
-        let answer = self.take_turn("score", turn)?;
-        let seconds = answer["seconds"].as_f64().context("the peer answered without a time")?;
+    /// Scores all rows for one turn; returns mean seconds, and the sum of the log densities.
+    pub fn score(&mut self, limits: Limits) -> Result<(f64, f64)> {
+        let answer = self.turn(json!({"do": "score"}), limits)?;
+        let seconds = seconds_of(&answer)?;
         Ok((seconds, answer["log_likelihood"].as_f64().context("the peer answered without a log-likelihood")?))
     }
 
-    /// Fits all rows once from the start, by `sklearn`, or by gmm_rs on the device of that name: seconds, and the mean log-likelihood at the last
-    /// E-step.
+    /// Fits all rows once from the start parameters; returns seconds, and the mean log-likelihood at the last E-step.
+    /// If the peer has several implementations, `by` selects one: `sklearn`, or a device of gmm_rs.
     pub fn fit(&mut self, by: &str, max_iter: usize, threads: usize) -> Result<(f64, f64)> {
         let answer = self.ask(&json!({"do": "fit", "by": by, "max_iter": max_iter, "threads": threads}))?;
-        let seconds = answer["seconds"].as_f64().context("the peer answered without a time")?;
+        let seconds = seconds_of(&answer)?;
         Ok((seconds, answer["lower_bound"].as_f64().context("the peer answered without a lower bound")?))
     }
 
-    /// Reads the two factors of a product, and says which parts of the way there it can leave out: `resident`, `device`.
+    /// Makes the peer read the two factors of a product. Returns the variants that it can time besides the whole call:
+    /// `resident` (A resident), `device` (no transfers).
     pub(crate) fn load_factors(&mut self, [a, b]: [&Path; 2], precision: Precision) -> Result<Vec<String>> {
         let answer = self.ask(&json!({"do": "factors", "a": a, "b": b, "dtype": dtype(precision)}))?;
-        serde_json::from_value(answer["parts"].clone()).context("the peer did not say what it can leave out")
+        serde_json::from_value(answer["parts"].clone()).context("the peer answered without the list of its parts")
     }
 
-    /// Multiplies for one turn: mean seconds. `part` is what is timed: `whole`, or one of those that it named.
-    pub(crate) fn product(&mut self, part: &str, turn: Turn) -> Result<f64> {
-        let Turn { at_least, at_most, seconds } = turn;
-        let answer = self.ask(&json!({
-            "do": "product", "part": part, "at_least": at_least, "at_most": at_most, "seconds": seconds,
-        }))?;
-        answer["seconds"].as_f64().context("the peer answered without a time")
+    /// Multiplies for one turn; returns mean seconds. `part` is what is timed: `whole`, or one that
+    /// [`load_factors`](Self::load_factors) returned.
+    pub(crate) fn product(&mut self, part: &str, limits: Limits) -> Result<f64> {
+        seconds_of(&self.turn(json!({"do": "product", "part": part}), limits)?)
     }
 
-    /// Entries of the last product, by row and column.
+    /// Entries of the last product, at these rows and columns.
     pub(crate) fn entries(&mut self, places: &[(usize, usize)]) -> Result<Vec<f64>> {
         let answer = self.ask(&json!({"do": "entries", "places": places}))?;
         serde_json::from_value(answer["values"].clone()).context("the peer answered without entries")
     }
 
-    fn take_turn(&mut self, what: &str, turn: Turn) -> Result<Value> {
-        let Turn { at_least, at_most, seconds } = turn;
-        self.ask(&json!({"do": what, "at_least": at_least, "at_most": at_most, "seconds": seconds}))
+    fn turn(&mut self, mut request: Value, Limits { repeats, seconds }: Limits) -> Result<Value> {
+        (request["at_most"], request["seconds"]) = (json!(repeats), json!(seconds));
+        self.ask(&request)
     }
 
-    /// The mixture that it has arrived at.
+    /// The peer's current mixture.
     pub fn parameters(&mut self) -> Result<Parameters> {
         Ok(serde_json::from_value(self.ask(&json!({"do": "parameters"}))?)?)
     }
 
     fn ask(&mut self, request: &Value) -> Result<Value> {
-        writeln!(self.requests, "{request}").context("the peer is gone")?;
+        writeln!(self.requests, "{request}").context("the peer has ended")?;
         self.answer(&request["do"])
     }
 
@@ -206,13 +168,13 @@ impl Peer {
                 bail!("the peer ended without an answer to {to}; see its own message above")
             }
             Err(RecvTimeoutError::Timeout) => {
-                // It may have ended by itself just now.
+                // Errors are ignored: the process may just have ended by itself.
                 let _ = self.process.kill();
                 let _ = self.process.wait();
                 bail!("the peer had not done {to} after {:.0} s, and was stopped", self.patience.as_secs_f64())
             }
         };
-        let answer: Value = serde_json::from_str(&line).with_context(|| format!("the peer said {line:?}"))?;
+        let answer: Value = serde_json::from_str(&line).with_context(|| format!("the peer answered {line:?}"))?;
         match answer.get("error") {
             Some(error) => bail!("the peer could not do {to}: {error}"),
             None => Ok(answer),
@@ -220,7 +182,11 @@ impl Peer {
     }
 }
 
-/// NumPy's name.
+fn seconds_of(answer: &Value) -> Result<f64> {
+    answer["seconds"].as_f64().context("the peer answered without a time")
+}
+
+/// NumPy's name of a precision.
 const fn dtype(precision: Precision) -> &'static str {
     match precision {
         Precision::F32 => "float32",
@@ -228,54 +194,10 @@ const fn dtype(precision: Precision) -> &'static str {
     }
 }
 
-/// A peer's fits or values in turns: `call` does one, or as many as take so many seconds, and gives mean seconds and a
-/// log-likelihood per row.
-pub(crate) struct PeerCalls<'a, F> {
-    peer: &'a mut Peer,
-    call: F,
-    seconds: Vec<f64>,
-}
-
-/// Calls that are shorter are timed together for so many seconds.
-pub(crate) const TOGETHER: f64 = 2e-3;
-
-impl<'a, F: FnMut(&mut Peer, f64) -> Result<(f64, f64)>> PeerCalls<'a, F> {
-    /// After a first call, which is noted with how far its answer is from ours. It may have compiled something, so it is no
-    /// measurement.
-    ///
-    /// # Errors
-    /// What the peer says.
-    pub(crate) fn begin(peer: &'a mut Peer, mut call: F, ours: Option<f64>, row: &mut Row) -> Result<Self> {
-        let (first, value) = call(peer, 0.0)?;
-        row.first_ms = ms(first);
-        row.log_likelihood = digits(value, 12);
-        row.error = ours.and_then(|ours| digits(crate::check::relative(value, ours), 2));
-        Ok(Self { peer, call, seconds: Vec::new() })
-    }
-}
-
-impl<F: FnMut(&mut Peer, f64) -> Result<(f64, f64)>> Turns for PeerCalls<'_, F> {
-    fn turn(&mut self, limits: Limits) -> Result<()> {
-        let (began, mut done) = (Instant::now(), 0);
-        while limits.more_in_turn(done, began) {
-            self.seconds.push((self.call)(self.peer, TOGETHER)?.0);
-            done += 1;
-        }
-        Ok(())
-    }
-
-    fn measured(&self) -> f64 {
-        self.seconds.iter().sum()
-    }
-
-    fn finish(self: Box<Self>, _: Limits, row: &mut Row) -> Result<()> {
-        row.time(self.seconds);
-        Ok(())
-    }
-}
-
 #[cfg(all(test, unix))]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -291,10 +213,10 @@ mod tests {
         assert_eq!(peer.versions().unwrap(), "p 1, d");
         peer.wait_at_most(Duration::from_millis(200));
         let began = Instant::now();
-        let error = peer.fit_once(1).unwrap_err().to_string();
+        let error = peer.fit("", 1, 0).unwrap_err().to_string();
         assert!(error.contains("\"fit\" after 0 s, and was stopped"), "{error}");
         assert!(began.elapsed() < Duration::from_secs(60));
-        // It is gone: asking again is an error, and no wait.
-        assert!(peer.fit_once(1).is_err());
+        // The process has ended, so a further request fails at once.
+        assert!(peer.fit("", 1, 0).is_err());
     }
 }

@@ -1,7 +1,7 @@
-"""Other programs, driven by JSON lines: one request on stdin, one answer on stdout, one line first when it is ready.
+"""Other programs, driven by JSON lines: one line on stdout when ready, then one answer on stdout per request on stdin.
 
-The first argument names the program. A fit is one call from given parameters, as a user would write it, and ends when its
-result is there; a score is the log-likelihood of all rows. What a program cannot do is an error in its answer.
+The first argument names the program. A fit is one call from given parameters, as a user would write it, timed until its
+result is complete; a score is the log-likelihood of all rows. An unsupported request is answered with an error.
 """
 
 import importlib.metadata
@@ -43,7 +43,7 @@ class Sklearn:
             "covariance_type": kind,
             "reg_covar": reg_covar,
             "tol": 0.0,
-            # Nothing is drawn, since all is given; by the array API it wants one of those that it could draw.
+            # Unused, since all parameters are given; with the array API a supported method must still be named.
             "init_params": "random",
             "weights_init": self.array(weights / weights.sum()),
             "means_init": self.array(means),
@@ -53,7 +53,7 @@ class Sklearn:
         model.weights_, model.means_ = self.array(weights), self.array(means)
         model.covariances_ = self.array(covariances)
         if full:
-            # The upper factor of a precision: of the covariance's lower factor it is the inverse, transposed.
+            # The precision's upper Cholesky factor: the transposed inverse of the covariance's lower factor.
             factors = np.swapaxes(np.linalg.inv(np.linalg.cholesky(covariances)), -1, -2)
         else:
             factors = np.sqrt(precisions)
@@ -68,7 +68,7 @@ class Sklearn:
 
 
 class SklearnCuda(Sklearn):
-    """The same on torch tensors that lie on a GPU, by the array API."""
+    """scikit-learn's GaussianMixture on torch tensors on a GPU, through the array API."""
 
     def __init__(self):
         super().__init__()
@@ -97,7 +97,7 @@ class SklearnCuda(Sklearn):
 
 
 class Torch:
-    """torch.distributions for log-likelihoods, and EM as one writes it in torch: the steps in the array's precision."""
+    """Log-likelihoods with torch.distributions, and a plain EM in torch, in the array's precision."""
 
     device = "cpu"
 
@@ -195,13 +195,13 @@ class Torch:
 
 
 class TorchCuda(Torch):
-    """The same on a GPU."""
+    """torch on a GPU."""
 
     device = "cuda"
 
 
 class Gmmx:
-    """gmmx: EM in JAX, compiled at its first call of a size."""
+    """gmmx: EM in JAX, compiled at the first call of each size."""
 
     def __init__(self):
         global np
@@ -235,7 +235,7 @@ class Gmmx:
 
 
 class Numpy:
-    """NumPy's product, by the BLAS that it has."""
+    """NumPy's matrix product, computed by its BLAS."""
 
     def __init__(self):
         global np
@@ -257,7 +257,7 @@ class Numpy:
 
 
 class Cupy(Numpy):
-    """CuPy's, on a GPU."""
+    """CuPy's matrix product, on a GPU."""
 
     def __init__(self):
         super().__init__()
@@ -317,7 +317,7 @@ def fit(peer, request):
 
 def turn(request, call):
     seconds = []
-    while len(seconds) < request["at_least"] or (sum(seconds) < request["seconds"] and len(seconds) < request["at_most"]):
+    while not seconds or (sum(seconds) < request["seconds"] and len(seconds) < request["at_most"]):
         begin = time.perf_counter()
         value = call()
         seconds.append(time.perf_counter() - begin)

@@ -1,27 +1,27 @@
-//! Products of matrices: A, `(n, k)`, times B, `(k, d)`, with all that has to be moved and with A resident.
+//! Times matrix products A B, of A `(n, k)` and B `(k, d)`, with all transfers and with A resident.
 
 use std::path::Path;
-use std::time::Instant;
 
 use anyhow::Result;
 use gmm_data::Table;
 use gmm_host::products::Scalar;
 use gmm_host::{Engine, ResidentMatrix};
 use gmm_model::{Draws, Matrix, Precision};
-use ndarray::{Array1, Array2, ArrayView1, ArrayView2};
+use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
 
 use crate::Shape;
-use crate::peer::{Peer, TOGETHER, Turn};
+use crate::difference::largest;
+use crate::peer::Peer;
 use crate::row::{Row, digits, ms};
 use crate::spread::Spread;
 use crate::task::{LONG, Task, Turns};
-use crate::timing::{Limits, Together, once};
+use crate::timing::{CallsPerSample, Limits, once};
 
-/// Entries that are summed naively.
+/// Number of random entries that are computed naively.
 const ENTRIES: usize = 512;
 
-/// Two factors, and what is known of their product.
+/// Two factors, and the known values of their product.
 pub(crate) struct Product<T: Scalar> {
     a: Array2<T>,
     b: Array2<T>,
@@ -29,65 +29,53 @@ pub(crate) struct Product<T: Scalar> {
     truth: Truth,
 }
 
-/// What a right product has: some entries, and the image of a vector of signs, which has to do with all of them.
+/// Known values of the product C: some entries, and its image C x of a vector x of random signs, which depends on every
+/// entry.
 struct Truth {
     places: Vec<(usize, usize)>,
     entries: Vec<f64>,
-    signs: Array1<f64>,
-    image: Array1<f64>,
+    signs: Vec<f64>,
+    image: Vec<f64>,
 }
 
 impl Truth {
-    /// Cost: `512*k + k*d + n*k` multiplications, in f64.
+    /// Computes them in f64. Cost: `512*k + k*d + n*k` multiplications.
     fn of<T: Scalar>(a: &Array2<T>, b: &Array2<T>, seed: u64) -> Self {
         let (n, d) = (a.nrows(), b.ncols());
         let mut draws = Draws::for_purpose("product probes", seed, 0);
-        // The corners are where a tile's edge would be missing.
+        // The corners, where errors at the edges of tiles would show.
         let mut places = vec![(0, 0), (0, d - 1), (n - 1, 0), (n - 1, d - 1)];
         places.extend((0..ENTRIES).map(|_| (draws.index(n), draws.index(d))));
         let entry = |(i, j): &(usize, usize)| -> f64 {
             a.row(*i).iter().zip(b.column(*j)).map(|(x, y)| x.to_f64() * y.to_f64()).sum()
         };
         let entries = places.iter().map(entry).collect();
-        let signs = Array1::from_shape_fn(d, |_| if draws.index(2) == 0 { -1.0 } else { 1.0 });
-        let image = apply(a.view(), apply(b.view(), signs.view()).view());
+        let signs: Vec<f64> = (0..d).map(|_| if draws.index(2) == 0 { -1.0 } else { 1.0 }).collect();
+        let image = apply(a.view(), &apply(b.view(), &signs));
         Self { places, entries, signs, image }
     }
 
-    /// The largest difference of an entry relative to the largest entry, or of the image's relative to its largest.
+    /// The larger of two errors: the largest difference of an entry relative to the largest entry, and the same for the
+    /// image.
     fn error<T: Scalar>(&self, product: ArrayView2<'_, T>) -> f64 {
         let found: Vec<f64> = self.places.iter().map(|at| product[*at].to_f64()).collect();
-        let image = apply(product, self.signs.view());
-        self.error_of(&found).max(difference(image.iter(), self.image.iter()))
+        let image = apply(product, &self.signs);
+        self.error_of(&found).max(largest(&image, &self.image))
     }
 
-    /// The same of the entries alone.
+    /// The error of the entries only.
     fn error_of(&self, found: &[f64]) -> f64 {
-        difference(found.iter(), self.entries.iter())
+        largest(found, &self.entries)
     }
-}
-
-/// `|found - truth|` over `|truth|`, each at its largest; infinite where anything is not a number.
-fn difference<'a>(found: impl Iterator<Item = &'a f64>, truth: impl Iterator<Item = &'a f64>) -> f64 {
-    let (mut off, mut largest) = (0.0, f64::MIN_POSITIVE);
-    for (found, truth) in found.zip(truth) {
-        let distance = (found - truth).abs();
-        if !distance.is_finite() {
-            return f64::INFINITY;
-        }
-        off = f64::max(off, distance);
-        largest = f64::max(largest, truth.abs());
-    }
-    off / largest
 }
 
 /// A matrix times a vector, in f64.
-fn apply<T: Scalar>(matrix: ArrayView2<'_, T>, vector: ArrayView1<'_, f64>) -> Array1<f64> {
-    let dot = |i| matrix.row(i).iter().zip(&vector).map(|(x, y)| x.to_f64() * y).sum();
-    (0..matrix.nrows()).into_par_iter().map(dot).collect::<Vec<f64>>().into()
+fn apply<T: Scalar>(matrix: ArrayView2<'_, T>, vector: &[f64]) -> Vec<f64> {
+    let dot = |i| matrix.row(i).iter().zip(vector).map(|(x, y)| x.to_f64() * y).sum();
+    (0..matrix.nrows()).into_par_iter().map(dot).collect()
 }
 
-/// Entries between -1 and 1, each row from a stream of its own.
+/// A matrix of random entries between -1 and 1, each row from its own random stream.
 fn draw<T: Scalar>(purpose: &str, (rows, columns): (usize, usize), seed: u64) -> Array2<T> {
     let mut out = Array2::zeros((rows, columns));
     let entries = out.as_slice_mut().expect("row-major");
@@ -99,7 +87,7 @@ fn draw<T: Scalar>(purpose: &str, (rows, columns): (usize, usize), seed: u64) ->
 }
 
 impl<T: Scalar> Product<T> {
-    /// Factors of a size.
+    /// Draws the factors of a size.
     pub(crate) fn new(Shape { n, k, d }: Shape, seed: u64, precision: Precision) -> Self {
         let (a, b) = (draw("product A", (n, k), seed), draw("product B", (k, d), seed));
         let truth = Truth::of(&a, &b, seed);
@@ -107,16 +95,16 @@ impl<T: Scalar> Product<T> {
     }
 }
 
-/// Files of the factors that peers read.
+/// The files from which peers read the factors.
 const FILES: [&str; 2] = ["a.npy", "b.npy"];
 
-/// An engine's products.
+/// The timed products of an engine.
 struct Calls<'a, T: Scalar> {
     task: &'a Product<T>,
     engine: &'a dyn Engine,
     /// A, resident.
     matrix: ResidentMatrix<T>,
-    together: Together,
+    together: CallsPerSample,
     whole: Vec<f64>,
     load: Vec<f64>,
     resident: Vec<f64>,
@@ -134,7 +122,7 @@ where
     fn begin<'a>(&'a self, engine: &'a dyn Engine, warm_up: usize, row: &mut Row) -> Result<Box<dyn Turns + 'a>> {
         let matrix = ResidentMatrix::new(engine, self.a.clone())?;
         let (whole, load, resident) = (Vec::new(), Vec::new(), Vec::new());
-        let mut calls = Calls { task: self, engine, matrix, together: Together::ONE, whole, load, resident };
+        let mut calls = Calls { task: self, engine, matrix, together: CallsPerSample::ONE, whole, load, resident };
         let (mut seconds, load) = calls.whole()?;
         row.first_ms = ms(seconds);
         if seconds > LONG {
@@ -144,7 +132,7 @@ where
         for _ in 0..warm_up.max(1) {
             seconds = calls.whole()?.0;
         }
-        calls.together = Together::taking(seconds);
+        calls.together = CallsPerSample::taking(seconds);
         Ok(Box::new(calls))
     }
 
@@ -164,7 +152,7 @@ where
     ) -> Result<Box<dyn Turns + 'a>> {
         let [a, b] = FILES.map(|name| folder.join(name));
         let parts = peer.load_factors([&a, &b], self.precision)?;
-        row.first_ms = ms(peer.product(WHOLE, ONE)?);
+        row.first_ms = ms(peer.product(WHOLE, Limits::ONE)?);
         row.error = digits(self.truth.error_of(&peer.entries(&self.truth.places)?), 2);
         let parts = std::iter::once(WHOLE.to_owned()).chain(parts).map(|part| (part, Vec::new())).collect();
         Ok(Box::new(PeerProducts { peer, parts }))
@@ -172,10 +160,10 @@ where
 }
 
 impl<T: Scalar> Calls<'_, T> {
-    /// From factors to product in host memory: mean seconds, and what of them took A to the engine. The engine is given a
-    /// copy of A, which is made before; neither A nor its copies are freed meanwhile.
+    /// Times products from host memory to host memory. Returns mean seconds, and those spent loading A. The engine gets
+    /// a copy of A, made before the clock starts; no copy is freed while it runs.
     fn whole(&self) -> Result<(f64, f64)> {
-        let Together(often) = self.together;
+        let CallsPerSample(often) = self.together;
         let copies: Vec<Array2<T>> = vec![self.task.a.clone(); often];
         let (mut kept, mut load) = (Vec::with_capacity(often), 0.0);
         let (seconds, ()) = once(|| {
@@ -193,18 +181,15 @@ impl<T: Scalar> Calls<'_, T> {
 
 impl<T: Scalar> Turns for Calls<'_, T> {
     fn turn(&mut self, limits: Limits) -> Result<()> {
-        let (began, mut done) = (Instant::now(), 0);
-        while limits.more_in_turn(done, began) {
+        let measure = || {
             let (whole, load) = self.whole()?;
             self.whole.push(whole);
             self.load.push(load);
             let Self { matrix, task, .. } = self;
-            let once = Limits { repeats: 1, seconds: 0.0 };
-            let seconds = self.together.turn(once, || Ok(matrix.matmul(task.b.view()).map(drop)?))?;
-            self.resident.extend(seconds);
-            done += 1;
-        }
-        Ok(())
+            self.resident.push(self.together.mean(|| Ok(matrix.matmul(task.b.view()).map(drop)?))?);
+            Ok(())
+        };
+        limits.turn(measure).map(drop)
     }
 
     fn measured(&self) -> f64 {
@@ -223,11 +208,10 @@ impl<T: Scalar> Turns for Calls<'_, T> {
     }
 }
 
-/// The part of a peer's way that every peer has: from and to host memory.
+/// The variant that every peer can time: from host memory to host memory.
 const WHOLE: &str = "whole";
-const ONE: Turn = Turn { at_least: 1, at_most: 1, seconds: 0.0 };
 
-/// A peer's products, by what is in the time.
+/// The timed products of a peer, by what the time includes.
 struct PeerProducts<'a> {
     peer: &'a mut Peer,
     parts: Vec<(String, Vec<f64>)>,
@@ -235,15 +219,14 @@ struct PeerProducts<'a> {
 
 impl Turns for PeerProducts<'_> {
     fn turn(&mut self, limits: Limits) -> Result<()> {
-        let (began, mut done) = (Instant::now(), 0);
-        while limits.more_in_turn(done, began) {
-            for (part, seconds) in &mut self.parts {
-                let turn = Turn { at_least: 1, at_most: 10_000, seconds: TOGETHER };
-                seconds.push(self.peer.product(part, turn)?);
-            }
-            done += 1;
-        }
-        Ok(())
+        let Self { peer, parts } = self;
+        let mut each = || {
+            parts.iter_mut().try_for_each(|(part, seconds)| {
+                seconds.push(peer.product(part, Limits::SHORT)?);
+                Ok(())
+            })
+        };
+        limits.turn(&mut each).map(drop)
     }
 
     fn measured(&self) -> f64 {
@@ -256,7 +239,7 @@ impl Turns for PeerProducts<'_> {
                 WHOLE => row.time(seconds),
                 "resident" => row.resident_ms = ms(Spread::of(seconds).median),
                 "device" => row.device_ms = ms(Spread::of(seconds).median),
-                other => anyhow::bail!("the peer timed '{other}', of which nothing is known"),
+                other => anyhow::bail!("the peer timed an unknown part '{other}'"),
             }
         }
         Ok(())
@@ -278,7 +261,7 @@ mod tests {
         }
         let right = product.a.dot(&product.b);
         assert!(product.truth.error(right.view()) < 1e-13);
-        // Not among the entries that are looked at, but its row's sum is.
+        // An entry that is not checked directly, but contributes to the image.
         let hidden = (0..shape.n).flat_map(|i| (0..shape.d).map(move |j| (i, j)));
         let hidden = hidden.into_iter().find(|at| !product.truth.places.contains(at)).unwrap();
         let mut wrong = right.clone();

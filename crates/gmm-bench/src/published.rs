@@ -1,4 +1,5 @@
-//! Figures that others published: `benches/published/*.toml`. They are data with a source, and never judge ours.
+//! Figures published by others: `benches/published/*.toml`. They are shown with their source; ours are never judged by
+//! them.
 
 use std::path::Path;
 
@@ -7,43 +8,43 @@ use serde::Deserialize;
 
 use crate::Shape;
 
-/// One source.
+/// A publication.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
     /// What was published.
     pub title: String,
-    /// Authors, place, year.
+    /// Authors, place of publication, year.
     pub source: String,
-    /// Where it can be read.
+    /// Web address, or `none`.
     pub url: String,
-    /// What it ran on.
+    /// The hardware that it used.
     pub hardware: String,
-    /// The definition that repeats its sizes.
+    /// The name of the definition that repeats its sizes.
     pub definition: String,
-    /// Whether its figures may be held against ours as they stand.
+    /// Whether its figures can be compared with ours directly.
     pub comparable: bool,
-    /// Why, or why not.
+    /// Why they can, or cannot.
     pub why: String,
-    /// What was looked for and not found, if anything was.
+    /// Information that the source does not give, if any.
     #[serde(default)]
     pub missing: Option<String>,
-    /// Figures; none where the source gives pictures alone.
+    /// The figures; empty if the source has only pictures.
     #[serde(default, rename = "figure")]
     pub figures: Vec<Figure>,
 }
 
-/// One figure.
+/// A published figure.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// What it tells, in the source's words as far as they fit a line.
+    /// What it measures, in the source's words as far as they fit on a line.
     pub what: String,
     /// The number.
     pub value: f64,
     /// Its unit: `ms`, `s`, or `times`.
     pub unit: String,
-    /// Rows, where the source tells the size.
+    /// Rows, if the source states the size.
     #[serde(default)]
     pub n: Option<usize>,
     /// Components.
@@ -55,16 +56,17 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// The size, where all of it is told.
+    /// The size, if the source states all of it.
     pub fn shape(&self) -> Option<Shape> {
         Some(Shape { n: self.n?, k: self.k?, d: self.d? })
     }
 }
 
-/// Reads all sources of a folder, by file name.
+/// Reads all publications in a folder, ordered by file name.
 ///
 /// # Errors
-/// Where one cannot be read, or claims figures without telling why they may or may not be compared.
+/// If a file cannot be read or parsed, lacks its source, hardware or reason, or has neither figures nor a statement of
+/// what is missing.
 pub fn read(folder: &Path) -> Result<Vec<Published>> {
     let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut paths: Vec<_> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
@@ -81,7 +83,7 @@ fn parse(text: &str) -> Result<Published> {
     let published: Published = toml::from_str(text)?;
     let Published { source, url, hardware, why, figures, missing, .. } = &published;
     ensure!([source, url, hardware, why].iter().all(|text| !text.trim().is_empty()), "a figure needs its source");
-    ensure!(!figures.is_empty() || missing.is_some(), "no figures, and not a word on what is missing");
+    ensure!(!figures.is_empty() || missing.is_some(), "no figures, and 'missing' does not say why");
     ensure!(figures.iter().all(|f| ["ms", "s", "times"].contains(&f.unit.as_str())), "units are ms, s or times");
     Ok(published)
 }

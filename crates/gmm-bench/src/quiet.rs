@@ -1,8 +1,8 @@
-//! How much of the machine other processes took meanwhile.
+//! Measures how much of the machine other processes used during a measurement.
 
 use std::fs;
 
-/// Ticks of the processors and of ours, up to some moment.
+/// Clock ticks since boot: of all processors, the busy ones among them, and those of our processes.
 #[derive(Clone, Copy)]
 struct Ticks {
     all: f64,
@@ -10,23 +10,23 @@ struct Ticks {
     own: f64,
 }
 
-/// Share of the machine above which others disturb a measurement: a tenth slows neither program much.
+/// Share of the machine above which other processes count as disturbing: up to a tenth slows neither program much.
 pub const DISTURBED: f64 = 0.1;
 
-/// Watches the processors from its creation on. Knows nothing where there is no `/proc`.
+/// Watches the processors' usage from its creation. Reports nothing if there is no `/proc`.
 pub struct Watch {
     peer: Option<u32>,
     begin: Option<Ticks>,
 }
 
 impl Watch {
-    /// Begins; `peer` is the process that counts as ours too, if there is one.
+    /// Begins watching. `peer` is the id of another process that counts as ours.
     pub fn begin(peer: Option<u32>) -> Self {
         Self { peer, begin: ticks(peer) }
     }
 
-    /// Share of all cores' time since the beginning that neither this process nor the peer used, nor was idle.
-    /// To about a hundredth per second and core. Time that a virtual machine was not given is in it.
+    /// Share of all cores' time since the beginning that other processes used: neither idle, nor used by this process
+    /// or the peer. It includes time stolen from a virtual machine. Resolution: about a hundredth per second and core.
     pub fn others(&self) -> Option<f64> {
         self.spent().share()
     }
@@ -40,7 +40,7 @@ impl Watch {
     }
 }
 
-/// What was spent in several turns, in ticks of all cores.
+/// Ticks of all cores spent in one or several turns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spent {
     all: f64,
@@ -48,17 +48,17 @@ pub(crate) struct Spent {
 }
 
 impl Spent {
-    /// With those of another turn.
+    /// Adds the ticks of another turn.
     pub(crate) fn and(self, more: Self) -> Self {
         Self { all: self.all + more.all, others: self.others + more.others }
     }
 
-    /// The share of others; nothing where there is no `/proc`, or not a tick was spent.
+    /// The share of other processes; `None` if there is no `/proc`, or no tick has passed.
     pub(crate) fn share(self) -> Option<f64> {
         (self.all > 0.0).then(|| (self.others / self.all).clamp(0.0, 1.0))
     }
 
-    /// Whether others disturbed. A tick or two may be anybody's.
+    /// Whether other processes disturbed the measurement. Up to two ticks are ignored as noise.
     pub(crate) fn disturbed(self) -> bool {
         self.others > 2.0 && self.share().is_some_and(|share| share > DISTURBED)
     }
@@ -66,7 +66,7 @@ impl Spent {
 
 fn ticks(peer: Option<u32>) -> Option<Ticks> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
-    // user nice system idle iowait irq softirq steal; guest time, which follows, is in user already.
+    // user nice system idle iowait irq softirq steal. Guest time, which follows, is already included in user.
     let spent: Vec<f64> =
         stat.lines().next()?.split_whitespace().skip(1).take(8).filter_map(|t| t.parse().ok()).collect();
     let all: f64 = spent.iter().sum();
@@ -74,7 +74,8 @@ fn ticks(peer: Option<u32>) -> Option<Ticks> {
     Some(Ticks { all, busy: all - spent.get(3)? - spent.get(4)?, own })
 }
 
-/// utime and stime, fields 14 and 15 of proc_pid_stat(5); the name before them may hold blanks, and ends with `)`.
+/// utime and stime of a process, fields 14 and 15 of proc_pid_stat(5). The name before them may contain blanks, and
+/// ends with `)`.
 fn own_ticks(process: &str) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();

@@ -1,5 +1,7 @@
-//! A record: facts about a run and its rows, as CSV that grows row by row and JSON beside it.
+//! A record of a run: facts, then a table with named columns. It is written as CSV line by line, and as JSON at the
+//! end.
 
+use std::fmt;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,81 +9,100 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
-use crate::hardware::Hardware;
 use crate::machine;
-use crate::row::{Row, Status};
-use crate::run::Cast;
-use crate::{Shape, table};
+use crate::row::Row;
 
-/// Facts of a run and the rows that came out.
-pub struct Record {
-    /// Name and value, in order.
-    pub facts: Vec<(String, String)>,
-    /// Rows so far.
-    pub rows: Vec<Row>,
-    /// The machine, as a folder.
-    slug: String,
-    file: Option<(PathBuf, File)>,
+/// The head of a record: names and values in order, one line each.
+#[derive(Clone, Debug, Default)]
+pub struct Facts(Vec<(String, String)>);
+
+impl Facts {
+    /// The facts that begin every record: what is measured, the date, the program's commit, and the command as typed.
+    pub fn new(what: &str, commit: String, command: &str) -> Self {
+        let mut facts = Self::default();
+        facts.add("what", format!("{what}; see benches/README.md"));
+        facts.add("date", machine::today());
+        facts.add("commit", commit);
+        facts.add("command", command.trim_end());
+        facts
+    }
+
+    /// Adds a fact.
+    pub fn add(&mut self, name: impl Into<String>, value: impl Into<String>) {
+        self.0.push((name.into(), value.into().replace(['\n', '\r'], "; ")));
+    }
+
+    /// Adds several.
+    pub fn extend<N: Into<String>>(&mut self, facts: impl IntoIterator<Item = (N, String)>) {
+        facts.into_iter().for_each(|(name, value)| self.add(name, value));
+    }
 }
 
-/// What a run is called, and where its program came from.
-#[derive(Clone, Debug)]
-pub struct Origin<'a> {
-    /// The definition's name.
-    pub name: &'a str,
-    /// Its title.
-    pub title: &'a str,
-    /// The command as one would type it.
-    pub command: &'a str,
-    /// The commit or version of the program.
-    pub commit: String,
+impl fmt::Display for Facts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(name, value)| writeln!(f, "# {name}: {value}"))
+    }
+}
+
+/// The CSV file of a record. Each line is written at once, so that an interrupted run leaves what it has measured.
+pub struct Csv {
+    path: PathBuf,
+    file: File,
+    columns: usize,
+}
+
+impl Csv {
+    /// Creates `out` if it ends in `.csv`, else `out/SLUG/STEM.csv`, or `STEM-2.csv` and so on: a record is never
+    /// overwritten. Writes the facts and the comma-separated column names.
+    ///
+    /// # Errors
+    /// If it cannot be written, or `out` exists already.
+    pub fn create(out: &Path, slug: &str, stem: &str, facts: &Facts, columns: &str) -> Result<Self> {
+        let path = new_path(out, slug, stem)?;
+        let file = File::create_new(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        let mut csv = Self { path, file, columns: columns.split(',').count() };
+        csv.write(&format!("{facts}{columns}\n"))?;
+        Ok(csv)
+    }
+
+    /// Adds a line of comma-separated fields, one for each column.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn push(&mut self, line: &str) -> Result<()> {
+        debug_assert_eq!(line.split(',').count(), self.columns, "{line}");
+        self.write(&format!("{line}\n"))
+    }
+
+    /// The file's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn write(&mut self, text: &str) -> Result<()> {
+        self.file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
+
+/// The facts and rows of a definition's run, optionally written to a file.
+pub struct Record {
+    /// The head.
+    pub facts: Facts,
+    /// The rows so far.
+    pub rows: Vec<Row>,
+    /// The CSV file, if the record is written.
+    pub csv: Option<Csv>,
 }
 
 impl Record {
-    /// A record of what the cast is about to do, on this machine.
-    pub fn new(origin: &Origin<'_>, cast: &Cast) -> Self {
-        let Hardware { slug, facts: hardware } = cast.hardware();
-        let mut facts: Vec<(String, String)> = [
-            ("what", format!("{}: {}; see benches/README.md", origin.name, origin.title)),
-            ("date", machine::today()),
-            ("commit", origin.commit.clone()),
-            ("command", origin.command.to_owned()),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into();
-        // Engines are told one by one, below.
-        let hardware = hardware.into_iter().filter(|(name, _)| *name != "engine");
-        facts.extend(hardware.map(|(name, value)| (name.to_owned(), value)));
-        facts.extend(cast.facts.iter().cloned());
-        facts.extend(cast.notes.iter().map(|note| ("note".to_owned(), note.clone())));
-        // One fact is one line.
-        facts.iter_mut().for_each(|(_, value)| *value = value.replace(['\n', '\r'], "; "));
-        Self { facts, rows: Vec::new(), slug, file: None }
-    }
-
-    /// Opens the CSV and writes its head: `out` where it ends in `.csv`, else below it `MACHINE/DATE-NAME.csv`. What is
-    /// measured is then in the file at once, so that a run which is cut short leaves it.
+    /// Adds a row.
     ///
     /// # Errors
-    /// Where it cannot be written, or is there already.
-    pub fn keep(&mut self, out: &Path, name: &str) -> Result<PathBuf> {
-        let path = new_path(out, &self.slug, &format!("{}-{name}", machine::today()))?;
-        let mut file = File::create_new(&path).with_context(|| format!("cannot write {}", path.display()))?;
-        let mut head: String = self.facts.iter().map(|(name, value)| format!("# {name}: {value}\n")).collect();
-        head += &format!("{}\n", columns().join(","));
-        file.write_all(head.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
-        self.file = Some((path.clone(), file));
-        Ok(path)
-    }
-
-    /// Takes a row.
-    ///
-    /// # Errors
-    /// Where the CSV cannot be written.
-    pub fn push(&mut self, row: Row) -> Result<()> {
-        if let Some((path, file)) = &mut self.file {
+    /// If the CSV cannot be written.
+    pub(crate) fn push(&mut self, row: Row) -> Result<()> {
+        if let Some(csv) = &mut self.csv {
             let values: Vec<String> = row.fields().into_iter().map(|(_, value)| value).collect();
-            writeln!(file, "{}", values.join(",")).with_context(|| format!("cannot write {}", path.display()))?;
+            csv.push(&values.join(","))?;
         }
         self.rows.push(row);
         Ok(())
@@ -91,7 +112,7 @@ impl Record {
     pub fn json(&self) -> Value {
         let mut facts: Map<String, Value> = Map::new();
         let mut notes: Vec<&str> = Vec::new();
-        for (name, value) in &self.facts {
+        for (name, value) in &self.facts.0 {
             match name.as_str() {
                 "note" => notes.push(value),
                 _ => drop(facts.insert(name.clone(), json!(value))),
@@ -100,46 +121,26 @@ impl Record {
         json!({"facts": facts, "notes": notes, "rows": self.rows})
     }
 
-    /// Writes the JSON beside the CSV, if there is one.
+    /// Writes the JSON file beside the CSV, if there is one.
     ///
     /// # Errors
-    /// Where it cannot be written.
-    pub fn finish(&self) -> Result<()> {
-        if let Some((path, _)) = &self.file {
+    /// If it cannot be written.
+    pub(crate) fn finish(&self) -> Result<()> {
+        if let Some(csv) = &self.csv {
             let text = format!("{:#}\n", self.json());
-            gmm_data::atomic::write_bytes(&path.with_extension("json"), text.as_bytes())?;
+            gmm_data::atomic::write_bytes(&csv.path.with_extension("json"), text.as_bytes())?;
         }
         Ok(())
     }
 
-    /// Rows whose answers were wrong or did not come.
+    /// Number of rows with a wrong answer or none.
     pub fn failed(&self) -> usize {
         self.rows.iter().filter(|row| row.failed()).count()
     }
 }
 
-/// The heading of the table on the terminal.
-pub fn heading() -> String {
-    table::heading()
-}
-
-/// A row of the table on the terminal.
-pub fn line(row: &Row) -> String {
-    table::line(row)
-}
-
-/// Names of the CSV's columns.
-fn columns() -> Vec<String> {
-    let row = Row { status: Status::Ok, ..Row::new("", "", "", Shape { n: 0, k: 0, d: 0 }) };
-    row.fields().into_iter().map(|(name, _)| name).collect()
-}
-
-/// `out` where it ends in `.csv`, else `out/SLUG/STEM.csv`, or `STEM-2.csv` and so on: no record is ever overwritten. Makes the
-/// folder.
-///
-/// # Errors
-/// Where that cannot be made.
-pub fn new_path(out: &Path, slug: &str, stem: &str) -> Result<PathBuf> {
+/// The path of a new record, as documented at [`Csv::create`]. Creates its folder.
+fn new_path(out: &Path, slug: &str, stem: &str) -> Result<PathBuf> {
     let path = if out.extension().is_some_and(|e| e == "csv") {
         out.to_owned()
     } else {
@@ -148,7 +149,7 @@ pub fn new_path(out: &Path, slug: &str, stem: &str) -> Result<PathBuf> {
         paths.find(|path| !path.exists()).expect("names do not end")
     };
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
     Ok(path)
 }
@@ -158,11 +159,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_record_is_overwritten() {
+    fn a_record_has_its_facts_above_its_columns_and_is_never_overwritten() {
         let folder = tempfile::tempdir().unwrap();
-        let path = || new_path(folder.path(), "machine", "today-em").unwrap();
-        std::fs::write(path(), "first").unwrap();
-        assert_eq!(path(), folder.path().join("machine/today-em-2.csv"));
-        assert_eq!(new_path(&folder.path().join("a.csv"), "machine", "x").unwrap(), folder.path().join("a.csv"));
+        let mut facts = Facts::default();
+        facts.add("gpu", "one\ntwo");
+        let create = |out: &Path| Csv::create(out, "machine", "today-em", &facts, "a,b");
+        let mut first = create(folder.path()).unwrap();
+        first.push("1,2").unwrap();
+        assert_eq!(std::fs::read_to_string(first.path()).unwrap(), "# gpu: one; two\na,b\n1,2\n");
+        assert_eq!(create(folder.path()).unwrap().path(), folder.path().join("machine/today-em-2.csv"));
+        let named = folder.path().join("a.csv");
+        assert_eq!(create(&named).unwrap().path(), named);
+        assert!(create(&named).is_err());
     }
 }

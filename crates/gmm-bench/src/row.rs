@@ -1,4 +1,4 @@
-//! One line of a record.
+//! One row of a record.
 
 use gmm_model::{CovarianceType, Precision};
 use serde::{Deserialize, Serialize, Serializer};
@@ -6,24 +6,24 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::Shape;
 use crate::spread::Spread;
 
-/// What became of a size.
+/// The outcome of a size.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// Checked and timed.
     Ok,
-    /// The same, while others took more than a tenth of the machine.
+    /// Checked and timed, but other processes took more than a tenth of the machine.
     Disturbed,
-    /// The answer is outside the tolerance, and was not timed.
+    /// The answer is outside the tolerance, so nothing was timed.
     Wrong,
     /// There is no answer.
     Error,
-    /// Left out, since it would take too long.
+    /// Left out, because it would take too long.
     Left,
 }
 
 impl Status {
-    /// As it stands in the record.
+    /// Its name in the record.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -35,8 +35,8 @@ impl Status {
     }
 }
 
-/// What was found for one engine, kind, precision and size. Times are in milliseconds; the fields are the columns of the CSV,
-/// in this order.
+/// The result for one engine, kind, precision and size. Times are in milliseconds. The fields are the columns of the
+/// CSV, in this order.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// `em`, `likelihood` or `product`.
@@ -45,9 +45,9 @@ pub struct Row {
     pub sweep: String,
     /// `reference`, `cpu`, `cuda:0`, or a peer.
     pub engine: String,
-    /// Kind of the covariances, where there are any.
+    /// Kind of covariance; `None` for products.
     pub covariance: Option<CovarianceType>,
-    /// Type in which rows, or entries, are held.
+    /// Type of the rows; of a product, of the entries.
     #[serde(serialize_with = "name")]
     pub precision: Precision,
     /// Rows; of a product, rows of A.
@@ -58,41 +58,41 @@ pub struct Row {
     pub d: usize,
     /// Iterations of a fit.
     pub iterations: Option<usize>,
-    /// What became of it.
+    /// The outcome.
     pub status: Status,
-    /// Wall clock from the call to its result, warm: the median.
+    /// Wall-clock time from the call to its result, after warm-up: the median.
     pub ms: Option<f64>,
     /// Its lower quartile.
     pub ms_q1: Option<f64>,
     /// Its upper quartile.
     pub ms_q3: Option<f64>,
-    /// The least.
+    /// Its minimum.
     pub ms_min: Option<f64>,
-    /// The largest.
+    /// Its maximum.
     pub ms_max: Option<f64>,
-    /// Measurements.
+    /// Number of measurements.
     pub samples: Option<usize>,
-    /// The first call of this size: memory taken, kernels compiled.
+    /// The first call of this size, which includes memory allocation and kernel compilation.
     pub first_ms: Option<f64>,
-    /// Rows, or A, to the engine: transfer and layout.
+    /// Loading the rows, or A, into the engine: transfer and layout.
     pub load_ms: Option<f64>,
-    /// Iterations alone, rows resident, on the wall's clock.
+    /// The iterations only, rows resident, in wall-clock time.
     pub em_ms: Option<f64>,
-    /// A product with A on the engine already: B goes there, the product comes back.
+    /// A product with A resident on the engine: B is sent and the product is returned.
     pub resident_ms: Option<f64>,
-    /// Iterations alone on the device's clock; of a product, A, B and the product on the device throughout.
+    /// The iterations only, by the device's clock; of a product, with A, B and the product all on the device.
     pub device_ms: Option<f64>,
-    /// One of 64 mixtures evaluated together.
+    /// Time per mixture of 64 mixtures evaluated in a batch.
     pub batch_ms: Option<f64>,
-    /// Largest relative difference from the reference; of a fit's or likelihood's peer, of its log-likelihood from ours.
+    /// Largest relative difference from the reference; for a peer's fit or likelihood, of its log-likelihood from ours.
     pub error: Option<f64>,
     /// The last mean log-likelihood on the timed rows.
     pub log_likelihood: Option<f64>,
-    /// The largest share of the machine that other processes took.
+    /// The share of the machine that other processes took during the turns.
     pub others: Option<f64>,
-    /// How an engine that has several ways did it.
+    /// The code path that an engine with several paths took.
     pub way: String,
-    /// What is wrong.
+    /// The reason for a status other than `ok`.
     pub note: String,
 }
 
@@ -100,18 +100,18 @@ fn name<S: Serializer>(precision: &Precision, to: S) -> Result<S::Ok, S::Error> 
     to.serialize_str(precision.name())
 }
 
-/// Milliseconds with six digits: more than any clock has.
+/// Seconds as milliseconds with six significant digits, which is more than any clock resolves.
 pub(crate) fn ms(seconds: f64) -> Option<f64> {
     digits(1e3 * seconds, 6)
 }
 
-/// Rounded to so many significant digits; nothing where it is not a number.
+/// Rounds to `digits` significant digits; `None` if the value is not finite.
 pub(crate) fn digits(value: f64, digits: usize) -> Option<f64> {
     format!("{value:.*e}", digits - 1).parse().ok().filter(|v: &f64| v.is_finite())
 }
 
 impl Row {
-    /// A row without figures.
+    /// A row without measurements.
     pub(crate) fn new(what: &'static str, sweep: &str, engine: &str, shape: Shape) -> Self {
         let Shape { n, k, d } = shape;
         Self {
@@ -145,12 +145,18 @@ impl Row {
         }
     }
 
-    /// Its size.
+    /// Names of the CSV's columns, separated by commas.
+    pub(crate) fn columns() -> String {
+        let row = Self::new("", "", "", Shape { n: 0, k: 0, d: 0 });
+        row.fields().into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(",")
+    }
+
+    /// The size.
     pub fn shape(&self) -> Shape {
         Shape { n: self.n, k: self.k, d: self.d }
     }
 
-    /// Notes what was measured, in seconds.
+    /// Records the measured times, given in seconds.
     pub(crate) fn time(&mut self, seconds: Vec<f64>) {
         let samples = seconds.len();
         let Spread { median, min, max, quartiles: [q1, q3] } = Spread::of(seconds);
@@ -158,18 +164,18 @@ impl Row {
         (self.ms_min, self.ms_max, self.samples) = (ms(min), ms(max), Some(samples));
     }
 
-    /// Whether it tells of a fault of ours: peers may differ, and what was left out was not asked.
+    /// Whether an engine of ours failed. Peers that differ and sizes that were left out do not count.
     pub fn failed(&self) -> bool {
         matches!(self.status, Status::Wrong | Status::Error)
     }
 
-    /// Fields in the order of the CSV, each with its name.
+    /// Names and values of the fields, in the order of the CSV.
     pub(crate) fn fields(&self) -> Vec<(String, String)> {
         let value = serde_json::to_value(self).expect("plain fields");
         let fields = value.as_object().expect("a struct").iter().map(|(name, value)| {
             let text = match value {
                 serde_json::Value::Null => String::new(),
-                // A field holds neither commas nor line breaks.
+                // A field of the CSV must contain neither commas nor line breaks.
                 serde_json::Value::String(text) => text.replace(',', ";").replace(['\n', '\r', '"'], " "),
                 other => other.to_string(),
             };

@@ -1,145 +1,45 @@
-//! A definition run: engines and peers in turns at each size, answers first, all within a budget of time.
+//! Runs a definition: at each size answers are checked first, then engines and peers are timed in turns, within a time
+//! budget.
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use gmm_host::{Device, Engine, ResidentMatrix};
+use gmm_host::Engine;
 use gmm_model::{CovarianceType, Precision};
-use ndarray::Array2;
 
 use crate::check::Mixed;
-use crate::definition::{Definition, Sweep, What};
+use crate::definition::{Definition, What};
 use crate::em::Em;
-use crate::hardware::{self, Hardware};
 use crate::likelihood::Values;
-use crate::peer::Peer;
 use crate::product::Product;
+use crate::programs::Programs;
 use crate::quiet::{Spent, Watch};
 use crate::row::{Row, Status, digits};
+use crate::sizes::Sweep;
 use crate::source::Source;
 use crate::task::{Task, Turns};
 use crate::timing::Limits;
 use crate::{Shape, flops};
 
-/// How a definition is run here.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Engines in place of the definition's.
-    pub engines: Vec<String>,
-    /// Threads of the CPU engine and of peers; 0 takes one per core.
-    pub threads: usize,
-    /// A Python in which peers may be installed.
-    pub python: Option<PathBuf>,
-}
-
-/// Who computes, opened once for all sizes.
-pub struct Cast {
-    engines: Vec<Box<dyn Engine>>,
-    peers: Vec<(String, Peer)>,
-    /// What each is and took to start, for the head of a record.
-    pub facts: Vec<(String, String)>,
-    /// Who is not there, and why.
-    pub notes: Vec<String>,
-    /// When opening began: the budget's time runs from there.
-    began: Instant,
-}
-
-/// No engine could be opened: the last one's reason decides how the program ends.
-fn nobody(notes: &[String], why: Option<gmm_host::Error>) -> anyhow::Error {
-    let text = format!("none of the engines is there: {}", notes.join("; "));
-    match why {
-        Some(why) => anyhow::Error::new(why).context(text),
-        None => anyhow::Error::msg(text),
-    }
-}
-
-impl Cast {
-    /// Opens what is there. Start-up is timed here, apart from every call.
-    ///
-    /// # Errors
-    /// Where an engine's name is none, or not one of the engines is there.
-    pub fn open(definition: &Definition, options: &Options) -> Result<Self> {
-        let (engines, peers, began) = (Vec::new(), Vec::new(), Instant::now());
-        let mut cast = Self { engines, peers, facts: Vec::new(), notes: Vec::new(), began };
-        let mut last = None;
-        let names = if options.engines.is_empty() { &definition.engines } else { &options.engines };
-        for name in names {
-            let device: Device = name.parse()?;
-            let began = Instant::now();
-            match device.open(options.threads) {
-                Ok(opened) => {
-                    let engine = opened.engine;
-                    // Not every engine multiplies matrices.
-                    if definition.what == What::Product
-                        && let Err(why) = ResidentMatrix::<f64>::new(engine.as_ref(), Array2::zeros((1, 1)))
-                    {
-                        cast.notes.push(format!("engine {name} has no products: {why}"));
-                        last = Some(why);
-                        continue;
-                    }
-                    let ms = 1e3 * began.elapsed().as_secs_f64();
-                    let start = format!("{}; started in {ms:.1} ms", engine.description());
-                    cast.facts.push((format!("engine {}", engine.name()), start));
-                    cast.engines.push(engine);
-                }
-                Err(why) => {
-                    cast.notes.push(format!("engine {name} is not there: {why}"));
-                    last = Some(why);
-                }
-            }
-        }
-        if cast.engines.is_empty() {
-            return Err(nobody(&cast.notes, last));
-        }
-        let threads = match options.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            threads => threads,
-        };
-        let Some(python) = &options.python else {
-            if !definition.peers.is_empty() {
-                cast.notes.push(format!("no Python is named that could run {}", definition.peers.join(", ")));
-            }
-            return Ok(cast);
-        };
-        for name in &definition.peers {
-            match Peer::named(python, name, threads).and_then(|mut peer| Ok((peer.versions()?, peer))) {
-                Ok((versions, peer)) => {
-                    cast.facts.push((format!("peer {name}"), versions));
-                    cast.peers.push((name.clone(), peer));
-                }
-                Err(why) => cast.notes.push(format!("peer {name} is not there: {why:#}")),
-            }
-        }
-        Ok(cast)
-    }
-}
-
-impl Cast {
-    /// What it runs on: the GPU where an engine has one, since that names the machine, else the processor.
-    pub(crate) fn hardware(&self) -> Hardware {
-        let gpu = self.engines.iter().find(|engine| engine.device_input().is_some());
-        hardware::describe(gpu.unwrap_or(&self.engines[0]).as_ref())
-    }
-}
-
-/// Turns of each at a size: what a machine does meanwhile hits all alike.
+/// Turns of each engine and peer at a size, so that other activity on the machine affects all of them alike.
 const TURNS: usize = 3;
-/// Before a turn after another program's, whose threads may spin for so long.
+/// Pause before a turn that follows a peer's, whose threads may spin this long.
 const PAUSE: Duration = Duration::from_millis(40);
-/// The part of what is left of the budget that a call of an engine may take, and one of a peer. A call comes several times,
-/// and the largest sizes of a sweep cost as much as all others together.
+/// A call may take at most this fraction (1/6 for an engine, 1/30 for a peer) of the remaining budget: a call is
+/// repeated several times, and the largest sizes of a sweep cost as much as all others together.
 const PARTS: [f64; 2] = [6.0, 30.0];
 
-/// Runs every size of a definition, and gives each row as it comes. A wrong answer is a row and no error.
+/// Runs every size of a definition and passes each row to `take` when it is done. A wrong answer gives a row, not an
+/// error.
 ///
 /// # Errors
-/// What `take` says, and where rows cannot be drawn or kept for peers.
-pub fn run(definition: &Definition, cast: &mut Cast, take: &mut dyn FnMut(Row) -> Result<()>) -> Result<()> {
+/// Any error of `take`; also if rows cannot be drawn or written for the peers.
+pub(crate) fn run(definition: &Definition, cast: &mut Programs, take: &mut dyn FnMut(Row) -> Result<()>) -> Result<()> {
     let scratch = (!cast.peers.is_empty()).then(tempfile::tempdir).transpose();
-    let scratch = scratch.context("no folder for what peers read")?;
+    let scratch = scratch.context("cannot create a temporary folder for the peers' input")?;
     let mut cases: Vec<Case<'_>> = Vec::new();
-    // Products have no kinds.
+    // Products have no covariance kinds.
     let kinds: Vec<Option<CovarianceType>> = match definition.what {
         What::Product => vec![None],
         What::Em | What::Likelihood => definition.covariances.iter().copied().map(Some).collect(),
@@ -163,21 +63,21 @@ pub fn run(definition: &Definition, cast: &mut Cast, take: &mut dyn FnMut(Row) -
     Ok(())
 }
 
-/// What is left of the budget.
+/// The remaining budget.
 #[derive(Clone, Copy)]
 struct Clock {
-    /// Seconds.
+    /// Remaining seconds.
     left: f64,
-    /// Cases, with the one at hand.
+    /// Remaining cases, including the current one.
     cases: usize,
 }
 
-/// How long a peer's answer may take: much more than it should, and less than would cost the budget.
+/// Timeout of a peer's answer: much longer than it should take, but only a quarter of the remaining budget.
 fn patience(clock: Clock) -> Duration {
     Duration::from_secs_f64((clock.left / 4.0).max(20.0))
 }
 
-/// A size in one precision and kind.
+/// A size with one precision and kind.
 struct Case<'a> {
     definition: &'a Definition,
     sweep: &'a Sweep,
@@ -186,20 +86,21 @@ struct Case<'a> {
     kind: Option<CovarianceType>,
 }
 
-/// One who computes at a size.
+/// An engine or peer at one size.
 struct Contestant<'a> {
     row: Row,
-    /// None for who has no answer, or whose answer is wrong.
+    /// `None` if there is no answer, or a wrong one.
     turns: Option<Box<dyn Turns + 'a>>,
-    /// The process, of a peer.
+    /// The process id of a peer.
     peer: Option<u32>,
     spent: Spent,
 }
 
 impl Case<'_> {
-    /// A row for each engine and peer.
-    fn run(&self, cast: &mut Cast, before: &[Row], folder: Option<&Path>, clock: Clock) -> Result<Vec<Row>> {
-        // The reference holds f64 whatever is asked for; that is a row of its own.
+    /// Runs the case; returns a row for each engine and peer.
+    fn run(&self, cast: &mut Programs, before: &[Row], folder: Option<&Path>, clock: Clock) -> Result<Vec<Row>> {
+        // An engine that does not support the requested precision (the reference is always f64) is left out; it runs in
+        // the precision that it supports.
         let engines: Vec<&dyn Engine> = cast.engines.iter().map(AsRef::as_ref).collect();
         let engines: Vec<&dyn Engine> =
             engines.into_iter().filter(|engine| engine.precision(self.precision) == self.precision).collect();
@@ -236,7 +137,7 @@ impl Case<'_> {
         Ok(self.turns(all, clock))
     }
 
-    /// All in turns, as long as each may measure.
+    /// Times all engines and peers in turns, within the time that each may use.
     fn turns(&self, mut all: Vec<Contestant<'_>>, clock: Clock) -> Vec<Row> {
         let repeats = self.definition.repeats;
         let share = clock.left / (2 * clock.cases * all.len().max(1)) as f64;
@@ -246,7 +147,7 @@ impl Case<'_> {
         let mut spins = all.iter().any(|one| one.peer.is_some() && one.turns.is_some());
         for _ in 0..turns {
             for one in &mut all {
-                // Of what takes long one call tells enough.
+                // One call is enough if it takes longer than the whole limit.
                 if one.turns.as_ref().is_none_or(|turns| turns.measured() >= whole.seconds && turns.measured() > 0.0) {
                     continue;
                 }
@@ -260,7 +161,7 @@ impl Case<'_> {
         all.into_iter().map(|one| one.finish(whole)).collect()
     }
 
-    /// What is done here. Rows, parameters or factors are drawn.
+    /// Creates the task, drawing its rows and parameters, or factors.
     fn task(&self) -> Result<Box<dyn Task>> {
         let Definition { what, seed, iterations, .. } = *self.definition;
         let mixed = |kind| Mixed::new(&Source::new(self.shape, seed)?, kind, self.precision);
@@ -272,8 +173,8 @@ impl Case<'_> {
         })
     }
 
-    /// Seconds of a call, judged by sizes before it, where there are any: operations cost what they did from the one but last to
-    /// the last, and what a call costs besides stays as it is.
+    /// Estimates the seconds of a call from the two smaller sizes before it, if there are any. The time per operation
+    /// is taken from the growth between these two; the remainder of a call's time is assumed constant.
     fn estimate(&self, engine: &str, before: &[Row]) -> Option<f64> {
         let like = |r: &&Row| (r.engine.as_str(), r.covariance, r.precision) == (engine, self.kind, self.precision);
         let operations = |shape| match self.kind {
@@ -282,31 +183,31 @@ impl Case<'_> {
         };
         let mut timed = before.iter().rev().filter(like).filter_map(|r| Some((1e-3 * r.ms?, operations(r.shape()))));
         let (last, work) = timed.next()?;
-        // Work alone, and nothing else, would grow so.
+        // The time if it grew in proportion to the work: the upper bound of the estimate.
         let most = last * operations(self.shape) / work;
         let earlier = timed.find(|(seconds, less)| 1.5 * less < work && *seconds > 0.0);
         let each = earlier.map_or(last / work, |(seconds, less)| ((last - seconds) / (work - less)).max(0.0));
         Some((last + each * (operations(self.shape) - work)).clamp(most.min(last), most.max(last)))
     }
 
-    /// A row without figures, and whether it is left out: where a call would take too much of the time that is left.
+    /// A row without measurements. It has the status `left` if a call would take too much of the remaining time.
     fn row(&self, engine: &str, before: &[Row], left: f64, part: f64) -> Row {
         let mut row = Row::new(self.definition.what.name(), &self.sweep.name, engine, self.shape);
         (row.covariance, row.precision) = (self.kind, self.precision);
         let budget = self.definition.budget;
         if left <= 0.0 {
-            (row.status, row.note) = (Status::Left, format!("the {budget:.0} s of the budget are over"));
+            (row.status, row.note) = (Status::Left, format!("the budget of {budget:.0} s is used up"));
             return row;
         }
         let seconds = self.estimate(engine, before).unwrap_or(0.0);
         if seconds > self.definition.longest.min(left / part) {
             row.status = Status::Left;
-            row.note = format!("it would take some {seconds:.1} s a call and {left:.0} s of {budget:.0} are left");
+            row.note = format!("a call would take about {seconds:.1} s and {left:.0} s of {budget:.0} are left");
         }
         row
     }
 
-    /// The answer, and the first call where it is right.
+    /// Checks an engine's answer, and makes its first calls if the answer is right.
     fn begin<'a>(
         &self,
         task: &'a dyn Task,
@@ -316,11 +217,11 @@ impl Case<'_> {
         let error = task.error(engine)?;
         row.error = digits(error, 2);
         let allowed = self.definition.tolerance.of(self.precision);
-        // Also where it is not a number.
+        // False also if the error is NaN.
         let right = error <= allowed;
         if !right {
             row.status = Status::Wrong;
-            row.note = format!("{error:.1e} from the reference, where {allowed:.0e} is allowed");
+            row.note = format!("{error:.1e} from the reference, but only {allowed:.0e} is allowed");
             return Ok(None);
         }
         task.begin(engine, self.definition.repeats.warm_up, row).map(Some)
@@ -360,7 +261,7 @@ impl<'a> Contestant<'a> {
 
     fn fail(&mut self, why: &anyhow::Error) {
         self.turns = None;
-        // A peer that has no such thing is no fault.
+        // A peer that does not support the task is not a failure.
         self.row.status = if self.peer.is_some() { Status::Left } else { Status::Error };
         self.row.note = format!("{why:#}");
     }
@@ -387,7 +288,7 @@ mod tests {
         };
         check(&[], None);
         check(&[row(1000, 5.0)], Some(0.5));
-        // All of it grows, a tenth of it does, none does, and what falls does not grow.
+        // The time grows in proportion, by a tenth of that, not at all, or falls (counted as constant).
         check(&[row(1000, 5.0), row(10_000, 50.0)], Some(0.5));
         check(&[row(1000, 45.5), row(10_000, 50.0)], Some(0.095));
         check(&[row(1000, 50.0), row(10_000, 50.0)], Some(0.05));

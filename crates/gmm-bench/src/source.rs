@@ -1,27 +1,28 @@
-//! Data for a size: a mixture with known truth, rows drawn from it on all cores, and the parameters to start from.
+//! Generates the data of a size: a known mixture, rows drawn from it on all cores, and start parameters.
 
 use anyhow::Result;
 use gmm_model::{
-    CovarianceType, Covariances, Dataset, Draws, Matrix, Mixture, Precision, SyntheticOptions, sample_range, synthetic,
+    CovarianceType, Covariances, Dataset, Draws, Matrix, Mixture, Precision, SyntheticOptions, reference, sample_range,
+    synthetic,
 };
-use ndarray::{Array1, Array2, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 use rayon::prelude::*;
 
 use crate::Shape;
 
-/// Least distance of two means in standard deviations of a component: neighbours overlap.
+/// Minimum distance of two means, in standard deviations of a component. Neighbouring components overlap.
 pub const SEPARATION: f64 = 2.0;
-/// Distance of a mean of the start from the truth, in standard deviations of a component.
+/// Distance of a start mean from the true mean, in standard deviations of a component.
 pub const MOVED: f64 = 0.5;
-/// Covariances of the start over the truth's.
+/// Ratio of the start covariances to the true ones.
 pub const WIDENED: f64 = 1.2;
-/// The second place at which answers are checked: this many standard deviations of each column from the origin.
+/// Offset of the data in the second check of answers, in standard deviations of each column from the origin.
 pub const OFFSET: f64 = 100.0;
 
-/// Rows drawn at once by one thread.
+/// Number of rows drawn at a time by one thread.
 const PIECE: usize = 4096;
 
-/// A size's truth.
+/// The data source of a size: the true mixture.
 pub struct Source {
     /// Rows, components, dimensions.
     pub shape: Shape,
@@ -32,8 +33,9 @@ pub struct Source {
 }
 
 impl Source {
-    /// Draws the truth: full covariances from a Wishart with so many degrees of freedom that components differ in
-    /// shape, but not so much (d²/2ν ≈ 2 at most) that shape alone tells them apart in many dimensions.
+    /// Draws the true mixture. Its full covariances come from a Wishart distribution whose degrees of freedom ν are
+    /// chosen so that components differ in shape, but not so much (d²/2ν ≈ 2 at most) that the shape alone separates
+    /// them in many dimensions.
     pub fn new(shape: Shape, seed: u64) -> Result<Self> {
         let Shape { k, d, .. } = shape;
         let wide = d as f64;
@@ -57,7 +59,8 @@ impl Source {
         Ok(Dataset::new(self.draw(n, precision, false)?)?)
     }
 
-    /// The first `distinct` rows as the type holds them, widened to `f64`, and `n` rows that repeat them in order.
+    /// The first `distinct` rows, rounded to the precision and widened to `f64`, and `n` rows that repeat them in
+    /// order.
     pub fn repeated(
         &self,
         distinct: usize,
@@ -74,8 +77,8 @@ impl Source {
         Ok((rows.to_f64(), Dataset::new(all)?))
     }
 
-    /// Where iterations start: the truth in the given kind, with its means [moved](MOVED) and covariances
-    /// [widened](WIDENED).
+    /// The start parameters: the true mixture with the given kind of covariance, its means [moved](MOVED) and
+    /// covariances [widened](WIDENED).
     pub fn start(&self, kind: CovarianceType, offset: bool) -> Result<Mixture> {
         let Shape { k, d, .. } = self.shape;
         let mut draws = Draws::for_purpose("start", self.seed, 0);
@@ -123,7 +126,7 @@ impl Source {
     }
 }
 
-/// Row `i` is row `i % m` of the given `m`.
+/// Repeats `m` rows to `n` rows: row `i` is row `i % m`.
 fn repeat<T: Copy + Default + Send + Sync>(rows: ArrayView2<'_, T>, n: usize, d: usize) -> Array2<T> {
     let from = rows.as_slice().expect("row-major");
     let mut out = vec![T::default(); n * d];
@@ -131,7 +134,7 @@ fn repeat<T: Copy + Default + Send + Sync>(rows: ArrayView2<'_, T>, n: usize, d:
     Array2::from_shape_vec((n, d), out).expect("n*d values")
 }
 
-/// Variances of the columns in each component, `(k, d)`.
+/// Variances of each component's columns, `(k, d)`.
 fn diagonals(mixture: &Mixture) -> Array2<f64> {
     let (k, d) = mixture.means().dim();
     match mixture.covariances() {
@@ -140,6 +143,18 @@ fn diagonals(mixture: &Mixture) -> Array2<f64> {
         Covariances::Diag(a) => a.clone(),
         Covariances::Spherical(a) => Array2::from_shape_fn((k, d), |(c, _)| a[c]),
     }
+}
+
+/// A measure of the components' overlap: the mean over `rows`, `(n, d)`, of exp(entropy of the responsibilities), from
+/// 1 to `k`.
+pub fn effective_components(mixture: &Mixture, rows: ArrayView2<'_, f64>) -> f64 {
+    let rows: Vec<ArrayView1<'_, f64>> = rows.outer_iter().collect();
+    let of = |x: &ArrayView1<'_, f64>| {
+        let (_, r) = reference::posterior(mixture, *x);
+        r.iter().filter(|r| **r > 0.0).map(|r| -r * r.ln()).sum::<f64>().exp()
+    };
+    let each: Vec<f64> = rows.par_iter().map(of).collect();
+    each.iter().sum::<f64>() / each.len() as f64
 }
 
 #[cfg(test)]

@@ -1,20 +1,23 @@
-//! Median, quartiles, least and largest of several measurements.
+//! Median, quartiles, minimum and maximum of several measurements.
 
-/// What is recorded of several measurements.
+/// Summary of several measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The middle one, or the mean of the two in the middle.
+    /// The median; of an even number, the mean of the middle two.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The largest.
+    /// The maximum.
     pub max: f64,
-    /// The middle of the half below the median, and of that above it.
+    /// The medians of the lower and the upper half; a middle value belongs to both.
     pub quartiles: [f64; 2],
 }
 
 impl Spread {
-    /// Of at least one measurement.
+    /// Summarises measurements.
+    ///
+    /// # Panics
+    /// If there are none.
     pub fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let n = values.len();

@@ -1,17 +1,17 @@
-//! The table on the terminal.
+//! The table printed on the terminal.
 
 use gmm_model::CovarianceType;
 
 use crate::row::{Row, Status};
 
-/// Its heading.
+/// The table's heading.
 pub(crate) fn heading() -> String {
     let key = format!("{:17} {:9} {:4} {:>8} {:>5} {:>4}", "engine", "kind", "", "n", "k", "d");
     let times = format!("{:>10} {:>23} {:>9} {:>9} {:>9}", "ms", "(quartiles)", "load", "inner", "device");
     format!("{key} {times} {:>8}  {}", "error", "way, note")
 }
 
-/// One row.
+/// A row of the table.
 pub(crate) fn line(row: &Row) -> String {
     let Row { engine, covariance, precision, n, k, d, .. } = row;
     let covariance = covariance.map_or("", CovarianceType::name);
@@ -32,7 +32,7 @@ pub(crate) fn line(row: &Row) -> String {
     format!("{key} {times} {error:>8}  {}", notes.join(", ")).trim_end().to_owned()
 }
 
-/// Four significant digits, as people write them.
+/// Formats a number with four significant digits in plain notation.
 pub(crate) fn short(value: f64) -> String {
     let magnitude = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
     let decimals = usize::try_from((3 - magnitude).clamp(0, 7)).unwrap_or(0);
@@ -52,9 +52,9 @@ mod tests {
     #[test]
     fn a_row_says_what_there_is_and_why_there_is_nothing() {
         let mut row = Row::new("em", "n", "cpu", Shape { n: 100, k: 8, d: 2 });
-        row.note = "it would take some 90 s".to_owned();
+        row.note = "a call would take about 90 s".to_owned();
         row.status = Status::Left;
-        assert!(line(&row).ends_with("left it would take some 90 s"), "{}", line(&row));
+        assert!(line(&row).ends_with("left a call would take about 90 s"), "{}", line(&row));
         row.time(vec![0.002]);
         (row.note, row.way, row.status) = (String::new(), "fused".to_owned(), Status::Disturbed);
         assert!(line(&row).contains(" 2.000 ") && line(&row).ends_with("fused, disturbed"), "{}", line(&row));

@@ -1,96 +1,107 @@
-//! How often a call is measured, and short calls measured together.
+//! Limits on the number of measurements, and joint timing of short calls.
 
 use std::time::Instant;
 
 use anyhow::Result;
 
-/// Fewer than so many measurements are no median, unless one takes very long.
+/// Minimum number of measurements for a median, unless a single one takes very long.
 const LEAST: usize = 5;
-/// Seconds that what is timed together should take: far above the clock.
+/// Seconds that jointly timed calls should take: far above the clock's resolution.
 const TOGETHER: f64 = 2e-3;
 
-/// How long to measure.
+/// Limits of a series of measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Measurements at most.
+    /// Maximum number of measurements.
     pub repeats: usize,
-    /// Seconds after which no measurement begins, once there are five; before that, five times as many.
+    /// Seconds after which no measurement begins, if there are at least five; five times this if there are fewer.
     pub seconds: f64,
 }
 
 impl Limits {
-    /// Whether to measure once more.
-    pub fn more(&self, done: usize, began: Instant) -> bool {
-        let seconds = began.elapsed().as_secs_f64();
-        done == 0 || (done < self.repeats && (seconds < self.seconds || (done < LEAST && seconds < 5.0 * self.seconds)))
+    /// A single call.
+    pub const ONE: Self = Self { repeats: 1, seconds: 0.0 };
+    /// Short calls, as many as are needed for the clock's resolution.
+    pub(crate) const SHORT: Self = Self { repeats: 10_000, seconds: TOGETHER };
+
+    /// Calls `one` within the limits, at least once, and collects the results.
+    ///
+    /// # Errors
+    /// Any error of `one`.
+    pub fn collect<T>(self, one: impl FnMut() -> Result<T>) -> Result<Vec<T>> {
+        let few = 5.0 * self.seconds;
+        collect(one, |done, seconds| done < self.repeats && (seconds < self.seconds || (done < LEAST && seconds < few)))
     }
 
-    /// The same for one of several turns: at least once, and none begins when the time is over.
-    pub(crate) fn more_in_turn(&self, done: usize, began: Instant) -> bool {
-        done == 0 || (done < self.repeats && began.elapsed().as_secs_f64() < self.seconds)
+    /// As [`collect`](Self::collect), for one of several turns: no call begins after `seconds`, however few there were.
+    pub(crate) fn turn<T>(self, one: impl FnMut() -> Result<T>) -> Result<Vec<T>> {
+        collect(one, |done, seconds| done < self.repeats && seconds < self.seconds)
+    }
+
+    /// Mean seconds per call in one turn.
+    ///
+    /// # Errors
+    /// Any error of `work`.
+    pub fn mean(self, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
+        let seconds = self.turn(|| Ok(once(&mut work)?.0))?;
+        Ok(seconds.iter().sum::<f64>() / seconds.len() as f64)
     }
 }
 
-/// How many calls are timed together, so that a clock's grain does not matter.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Together(pub(crate) usize);
+fn collect<T>(mut one: impl FnMut() -> Result<T>, more: impl Fn(usize, f64) -> bool) -> Result<Vec<T>> {
+    let (began, mut all) = (Instant::now(), Vec::new());
+    while all.is_empty() || more(all.len(), began.elapsed().as_secs_f64()) {
+        all.push(one()?);
+    }
+    Ok(all)
+}
 
-impl Together {
-    /// Each call alone.
+/// Number of calls timed jointly, so that the clock's resolution does not matter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallsPerSample(pub(crate) usize);
+
+impl CallsPerSample {
+    /// Each call is timed separately.
     pub(crate) const ONE: Self = Self(1);
 
-    /// As many as take long enough, by one call, after one that warms up.
+    /// Chooses the number from the time of one call, made after a warm-up call.
     ///
     /// # Errors
-    /// What the work says.
+    /// Any error of `work`.
     pub(crate) fn of(mut work: impl FnMut() -> Result<()>) -> Result<Self> {
         work()?;
         Ok(Self::taking(once(work)?.0))
     }
 
-    /// As many as take long enough where one takes so many seconds.
+    /// Chooses the number, given the seconds of one call.
     pub(crate) fn taking(seconds: f64) -> Self {
         Self((TOGETHER / seconds).ceil().clamp(1.0, 1e4) as usize)
     }
 
-    /// Seconds of one call, measured several times in a turn.
+    /// Mean seconds per call.
     ///
     /// # Errors
-    /// What the work says.
-    pub(crate) fn turn(self, limits: Limits, mut work: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
-        let (began, mut seconds) = (Instant::now(), Vec::new());
-        while limits.more_in_turn(seconds.len(), began) {
-            let (whole, ()) = once(|| (0..self.0).try_for_each(|_| work()))?;
-            seconds.push(whole / self.0 as f64);
-        }
-        Ok(seconds)
+    /// Any error of `work`.
+    pub(crate) fn mean(self, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
+        let (seconds, ()) = once(|| (0..self.0).try_for_each(|_| work()))?;
+        Ok(seconds / self.0 as f64)
     }
 }
 
-/// Seconds of one piece of work, several times, after one call that warms up; short work is repeated and its mean taken.
+/// Measures the seconds of `work` several times, after a warm-up call. Each measurement of short work is the mean of
+/// several calls.
 ///
 /// # Errors
-/// What the work says.
+/// Any error of `work`.
 pub fn calls(limits: Limits, mut work: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
-    work()?;
-    let begin = Instant::now();
-    work()?;
-    let often = (TOGETHER / begin.elapsed().as_secs_f64()).ceil().clamp(1.0, 1e4) as usize;
-    let (began, mut seconds) = (Instant::now(), Vec::new());
-    while limits.more(seconds.len(), began) {
-        let begin = Instant::now();
-        for _ in 0..often {
-            work()?;
-        }
-        seconds.push(begin.elapsed().as_secs_f64() / often as f64);
-    }
-    Ok(seconds)
+    let together = CallsPerSample::of(&mut work)?;
+    limits.collect(|| together.mean(&mut work))
 }
 
-/// Seconds of one call.
+/// Measures the seconds of one call; also returns its result.
 ///
 /// # Errors
-/// What the work says.
+/// Any error of `work`.
 pub fn once<T>(work: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
     let begin = Instant::now();
     let done = work()?;

@@ -12,31 +12,31 @@ use gmm_model::{CovarianceType, Criterion, Precision, shown};
 
 use crate::output::{self, Console};
 use crate::{
-    bench, classify, completions, convert, doctor, exit, fit, generate, loglik, matmul, mcmc, plot, predict, sample,
-    score, select, show,
+    bench, classify, completions, convert, doctor, exit, fit, generate, loglik, man, matmul, mcmc, plot, predict,
+    sample, score, select, show,
 };
 
 const EXAMPLES: &str = "\
 Examples:
   gmm fit data.csv -k 3                      fit three components and print the model
-  gmm fit data.csv -k 3 -o model.json        .. and keep it
-  gmm predict model.json new.csv             the component of each row
-  gmm score model.json new.csv               how likely the rows are
+  gmm fit data.csv -k 3 -o model.json        fit and save the model
+  gmm predict model.json new.csv             print the most likely component of each row
+  gmm score model.json new.csv               print the log-likelihood of the rows
   gmm select data.csv -k 1..10               choose the number of components by BIC
 
-Exit codes: 0 done, 2 usage, 3 bad data, 4 numerical failure, 5 device, 6 file or stream, 7 not converged, \
-129, 130 and 143 interrupted.";
+Exit codes: 0 success, 2 usage error, 3 bad data, 4 numerical failure, 5 device unavailable or out of memory, \
+6 I/O error, 7 not converged, 129, 130 and 143 interrupted by a signal.";
 
-/// Gaussian mixture models: fit them, choose them, and use them.
+/// Fit, select, evaluate and sample Gaussian mixture models.
 #[derive(Parser)]
 #[command(name = "gmm", version, after_help = EXAMPLES, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// Print nothing but results and errors
+    /// Print only results and errors
     #[arg(short, long, global = true, conflicts_with = "verbose", display_order = 900)]
     pub(crate) quiet: bool,
-    /// Say on standard error what is being done, and how long it takes
+    /// Print progress and timings to standard error
     #[arg(short, long, global = true, display_order = 901)]
     pub(crate) verbose: bool,
 }
@@ -59,12 +59,13 @@ pub(crate) enum Command {
     Bench(bench::BenchArgs),
     Doctor(doctor::DoctorArgs),
     Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
 }
 
-/// Where the rows come from.
+/// The input table and how it is read.
 #[derive(Args)]
 pub(crate) struct InputArgs {
-    /// Rows: csv, tsv, txt, npy, npz (FILE.npz:NAME), parquet or Arrow; - is standard input
+    /// Input table: csv, tsv, txt, npy, npz (FILE.npz:NAME), parquet or arrow; - is standard input
     pub(crate) input: PathBuf,
     #[command(flatten)]
     table: TableArgs,
@@ -77,11 +78,11 @@ impl InputArgs {
     }
 }
 
-/// How one table is read, and which of its columns.
+/// How one table is read, and which columns are used.
 #[derive(Args)]
 pub(crate) struct TableArgs {
-    /// Columns to use, by name or by index from 0, in this order. A range includes both ends (0..59, a..f); a name with a
-    /// comma needs quotes ('"income, net",age'); ! leaves a column out ('!id') [default: all]
+    /// Columns to use, by name or 0-based index, in the given order. Ranges include both ends (0..59, a..f); a name
+    /// that contains a comma needs quotes ('"income, net",age'); ! excludes a column ('!id') [default: all]
     #[arg(long, value_name = "A,B,..", value_parser = Words::new)]
     columns: Vec<Words>,
     #[command(flatten)]
@@ -96,11 +97,11 @@ impl TableArgs {
     }
 }
 
-/// How tables are read; for all of a command's inputs.
+/// How tables are read; applies to all inputs of a command.
 #[derive(Args)]
 pub(crate) struct ReadingArgs {
-    /// Whether the first line of a text file holds column names: `--header yes` [default: auto, which reads a line of
-    /// numbers as a row]
+    /// Whether the first line of a text file holds column names, as in `--header yes` [default: auto, which treats a
+    /// first line of numbers as data]
     #[arg(
         long,
         value_name = "yes|no|auto",
@@ -109,15 +110,16 @@ pub(crate) struct ReadingArgs {
         help_heading = "Reading"
     )]
     header: Option<String>,
-    /// Field separator of a text file: one character, or the word tab or blank (any run of spaces and tabs):
-    /// `--separator ';'` [default: detected from the first lines]
+    /// Field separator of a text file: one character, the word tab, or the word blank (any run of spaces and tabs), as
+    /// in `--separator ';'` [default: detected from the first lines]
     #[arg(long, value_name = "C", help_heading = "Reading")]
     separator: Option<Separator>,
-    /// Decimal sign in a text file, . or ,: `--separator ';' --decimal ,` [default: detected from the first lines]
+    /// Decimal separator of a text file: a point or a comma, as in `--separator ';' --decimal ,` [default: detected from
+    /// the first lines]
     #[arg(long, value_name = ".|,", help_heading = "Reading")]
     decimal: Option<Decimal>,
-    /// Format of the input, whatever its name: csv, tsv, txt, npy, npz, parquet or arrow: `--format csv` [default: by
-    /// extension; for standard input, by its first bytes]
+    /// Input format, regardless of the file name: csv, tsv, txt, npy, npz, parquet or arrow, as in `--format csv`
+    /// [default: from the extension; for standard input, from its first bytes]
     #[arg(
         long,
         value_name = "FORMAT",
@@ -131,7 +133,7 @@ pub(crate) struct ReadingArgs {
 const FORMATS: [&str; 7] = ["csv", "tsv", "txt", "npy", "npz", "parquet", "arrow"];
 
 impl ReadingArgs {
-    /// How a table is read, all columns.
+    /// How a table is read; all columns are used.
     pub(crate) fn options(&self) -> ReadOptions {
         let header = match self.header.as_deref() {
             Some("yes") => Some(true),
@@ -143,13 +145,13 @@ impl ReadingArgs {
     }
 }
 
-/// A list with commas between its words, but not inside quotes; words keep their quotes.
+/// A comma-separated list. Commas inside quotes do not separate; words keep their quotes.
 #[derive(Clone)]
 pub(crate) struct Words(pub(crate) Vec<String>);
 
 impl Words {
     /// # Errors
-    /// Where a quote does not close.
+    /// Errors if a quote is not closed.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
         let (mut words, mut quoted) = (vec![String::new()], false);
         for c in text.chars() {
@@ -159,27 +161,29 @@ impl Words {
                 _ => words.push(String::new()),
             }
         }
-        if quoted { Err("a quote does not close".to_owned()) } else { Ok(Self(words)) }
+        if quoted { Err("unclosed quote".to_owned()) } else { Ok(Self(words)) }
     }
 }
 
-/// What computes.
+/// The compute engine, its threads and its precision.
 #[derive(Args)]
 pub(crate) struct EngineArgs {
-    /// Engine: auto, cpu, reference, cuda or cuda:I
+    /// Compute engine: auto (a GPU if one can be used, else the CPU), cpu, reference (slow, for checks), cuda or cuda:I
+    /// (GPU number I)
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: Device,
-    /// Threads of the CPU engine; 0 means `RAYON_NUM_THREADS` if set, else `OMP_NUM_THREADS`, else one per core
+    /// Number of CPU threads; 0 means `RAYON_NUM_THREADS` if set, else `OMP_NUM_THREADS`, else one per core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = threads, allow_negative_numbers = true)]
     pub(crate) threads: usize,
-    /// Precision in which rows are held and multiplied (sums are f64) [default: that of the data]; fast is f32, and fit and
-    /// select may then iterate with 11 bits on a GPU where that is faster, and say what it cost
+    /// Precision in which rows are stored and multiplied; sums are f64. With fast, rows are f32, and fit and select may
+    /// run EM iterations in fp16 (11 significant bits) on a GPU if that is faster; they then print the measured loss of
+    /// accuracy [default: precision of the data]
     #[arg(long, value_name = "f32|f64|fast", value_parser = words::<Digits>(&["f32", "f64", "fast"]))]
     precision: Option<Digits>,
 }
 
 impl EngineArgs {
-    /// The precision, if one was asked for.
+    /// The requested precision, if any.
     pub(crate) fn precision(&self) -> Option<Precision> {
         self.precision.map(|digits| match digits {
             Digits::Of(precision) => precision,
@@ -187,13 +191,13 @@ impl EngineArgs {
         })
     }
 
-    /// Whether speed counts more than digits.
+    /// Whether `--precision fast` was given.
     pub(crate) fn fast(&self) -> bool {
         self.precision == Some(Digits::Fast)
     }
 }
 
-/// What `--precision` takes.
+/// The value of `--precision`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Digits {
     Of(Precision),
@@ -208,33 +212,35 @@ impl std::str::FromStr for Digits {
     }
 }
 
-/// How EM runs; the same for `fit` and `select`.
+/// Options of EM that `fit` and `select` share.
 #[derive(Args)]
 pub(crate) struct EmArgs {
-    /// Starts, of which the best is kept
+    /// Number of initialisations; the fit with the highest log-likelihood is kept
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one, allow_negative_numbers = true)]
     pub(crate) n_init: usize,
-    /// Rows that k-means looks at in each start, or `all` [default: 32768 or 64 K where there are more than twice as many]
+    /// Number of rows on which k-means runs in each initialisation, or `all` [default: the larger of 32768 and 64 K if
+    /// there are more than twice as many rows, else all]
     #[arg(long, value_name = "N", value_parser = count_or_all, allow_negative_numbers = true)]
     pub(crate) init_rows: Option<usize>,
-    /// Stop when the mean log-likelihood changes by less than this; 0 runs all iterations
+    /// Convergence threshold: stop when the mean log-likelihood changes by less than this; 0 runs all iterations
     #[arg(long, value_name = "T", default_value = "1e-3", allow_hyphen_values = true)]
     pub(crate) tol: f64,
-    /// Stop after this many iterations
+    /// Maximum number of EM iterations
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = count, allow_negative_numbers = true)]
     pub(crate) max_iter: usize,
-    /// Added to the diagonal of the covariances, in squared units of the data
+    /// Value added to the diagonal of the covariances, in squared units of the data
     #[arg(long, value_name = "R", default_value = "1e-6", allow_hyphen_values = true)]
     pub(crate) reg_covar: f64,
-    /// Seed of every random draw
+    /// Random seed
     #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: u64,
-    /// Time the ways in which a GPU can run EM on these rows and take the fastest; it is remembered for shapes like this one
+    /// Time the available GPU implementations of EM on these rows and use the fastest; timings are cached for similar
+    /// shapes
     #[arg(long)]
     pub(crate) autotune: bool,
 }
 
-/// A parser for one of a few words, which help and completions list.
+/// A parser that accepts one of `choices`; help and completions list them.
 pub(crate) fn words<T>(choices: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
     T: std::str::FromStr<Err: std::error::Error + Send + Sync> + Clone + Send + Sync + 'static,
@@ -250,21 +256,21 @@ pub(crate) fn criterion() -> impl TypedValueParser<Value = Criterion> {
     words(&["bic", "aic", "icl"])
 }
 
-/// A whole number as [`count`] takes it; `all` is more than there can be.
+/// A whole number as [`count`] parses it, or `all`, which is `usize::MAX`.
 fn count_or_all(text: &str) -> Result<usize, String> {
     if text == "all" { Ok(usize::MAX) } else { count(text).map_err(|why| format!("{why}, or 'all'")) }
 }
 
 /// A whole number of at most 9e15, also in the form `1e6` or `1_000_000`.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
-    /// Above 2^53 not every whole number is an `f64`; nobody means more.
+    /// Above 2^53 = 9.007e15 not every whole number is an `f64`.
     const MOST: f64 = 9e15;
     let plain = text.replace('_', "");
     let bad = || "it must be a whole number".to_owned();
     let value: f64 = plain.parse().map_err(|_| bad())?;
     match value {
         _ if value < 0.0 => Err("it must not be negative".to_owned()),
-        // Digits, however many, are a number, and so is 1e400; `inf` is a word.
+        // Any number of digits, or 1e400, is a number that is too large; `inf` is not a number.
         _ if value > MOST && plain.contains(|c: char| c.is_ascii_digit()) => Err("it must be at most 9e15".to_owned()),
         _ if value.fract() == 0.0 && value <= MOST => Ok(plain.parse().unwrap_or(value as usize)),
         _ => Err(bad()),
@@ -280,7 +286,7 @@ pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Any number that a seed can be.
+/// A seed: any `u64`.
 pub(crate) fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("it must be a whole number from 0 to {}", u64::MAX))
 }
@@ -292,19 +298,19 @@ pub(crate) fn threads(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Parses the command line. What is wrong with a value is said in one line, as every other error is; what is wrong
-/// with the form of the command comes with the usage.
+/// Parses the command line. An invalid value is reported in one line, like every other error; a malformed command is
+/// reported with the usage.
 pub(crate) fn parse() -> Result<Cli, ExitCode> {
     Cli::try_parse().map_err(|error| {
         match error.kind() {
             ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
                 exit::print_error(&one_line(&error));
             }
-            // Asked for, so that a standard output which takes nothing is an error; a closed one is none.
+            // Help and version are requested output: a failed write is an error, a closed pipe is not.
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 return exit::report(output::flushed(error.print()).map_err(Into::into), &Console::new(false, false));
             }
-            // What is wrong with the form may be a file's name.
+            // The message may contain a file name with control characters.
             _ if error.to_string().split('\n').any(|line| shown(line) != line) => exit::print_error(&one_line(&error)),
             _ => drop(error.print()),
         }
@@ -312,7 +318,7 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
     })
 }
 
-/// The first paragraph of clap's message without `error: `, its line breaks made blanks.
+/// The first paragraph of clap's message without `error: `, with line breaks replaced by blanks.
 fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let first = text.split("\n\n").next().unwrap_or_default();
@@ -324,7 +330,7 @@ fn one_line(error: &clap::Error) -> String {
     }
 }
 
-/// The whole command, for completions.
+/// The complete command line definition, for completions and manual pages.
 pub(crate) fn command() -> clap::Command {
     Cli::command()
 }

@@ -1,4 +1,4 @@
-//! The mixture of a running fit in a file, so that an interrupted fit need not start again.
+//! Saves the mixture of a running fit to a file, so that an interrupted fit can be continued.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -8,15 +8,15 @@ use gmm_model::Mixture;
 
 use crate::output;
 
-/// Often enough to lose little, seldom enough to cost nothing.
+/// Shortest time between two writes: little work is lost, and the cost is negligible.
 const EVERY: Duration = Duration::from_secs(3);
 
-/// Writes a mixture at most every few seconds; `--init FILE` goes on from it.
+/// Writes the mixture at most once per [`EVERY`]; `--init FILE` continues from it.
 pub(crate) struct Checkpoint {
     path: PathBuf,
     names: Option<Vec<String>>,
     written: Option<Instant>,
-    /// A mixture later than that in the file.
+    /// The latest mixture, if it is not in the file yet.
     latest: Option<Mixture>,
 }
 
@@ -25,10 +25,10 @@ impl Checkpoint {
         Self { path, names, written: None, latest: None }
     }
 
-    /// Writes the mixture if the last one is old enough, or if this one is the `last`.
+    /// Writes the mixture if the previous write is at least [`EVERY`] ago, or if this one is the `last`.
     ///
     /// # Errors
-    /// From the file; the fit should then stop, since what was asked for cannot be done.
+    /// Errors if the file cannot be written. The fit should then stop, since the checkpoint was requested.
     pub(crate) fn offer(&mut self, mixture: &Mixture, last: bool) -> anyhow::Result<()> {
         self.latest = Some(mixture.clone());
         if !last && self.written.is_some_and(|at| at.elapsed() < EVERY) {
@@ -37,10 +37,10 @@ impl Checkpoint {
         self.flush()
     }
 
-    /// Writes the latest mixture that was offered, unless the file has it: when a fit fails on its way.
+    /// Writes the latest offered mixture if the file does not have it yet. Also called when a fit fails.
     ///
     /// # Errors
-    /// From the file, which then has an earlier mixture, or is as it was before the fit.
+    /// Errors if the file cannot be written. It then holds an earlier mixture, or its content from before the fit.
     pub(crate) fn flush(&mut self) -> anyhow::Result<()> {
         let Some(mixture) = &self.latest else { return Ok(()) };
         let model = ModelFile { feature_names: self.names.clone(), ..ModelFile::from(mixture.clone()) };

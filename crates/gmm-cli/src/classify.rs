@@ -1,4 +1,4 @@
-//! `gmm classify`: which of several models each row comes from, by the likelihood that draws of them give on average.
+//! `gmm classify`: assigns each row to one of several models, by the posterior predictive density under their draws.
 
 use std::path::{Path, PathBuf};
 
@@ -16,33 +16,33 @@ use crate::input;
 use crate::output::{self, Console, is_stdio};
 
 const EXAMPLES: &str = "\
-Each class has a model: JSON or safetensors, or draws (npz, parquet or arrow, as gmm mcmc writes
-them). A row's density under draws is their mean, the posterior predictive density. The row
-belongs to the class of the largest density times prior. Writes one column `class`, the index of
-the class in the order given; with --proba the columns proba_NAME, .. which sum to 1 in each row,
-and then log_density_NAME, ..
+Each class has a model file (json or safetensors), or a file of draws written by gmm mcmc (npz,
+parquet or arrow). The density of a row under draws is its mean over the draws, the posterior
+predictive density. Each row is assigned to the class with the largest density times prior. Writes
+one column `class`, the index of the class in the given order; with --proba, writes the columns
+proba_NAME, .., which sum to 1 in each row, followed by log_density_NAME, ..
 
 Examples:
   gmm classify new.csv --model setosa=setosa.npz --model other=other.json
   gmm classify new.csv --model a=a.npz --model b=b.npz --class-prior a=0.9 --class-prior b=0.1
   gmm classify new.csv --model a=a.npz --model b=b.npz --proba -o proba.parquet";
 
-/// Say which of several models each row comes from
+/// Classify rows by several models, one per class
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ClassifyArgs {
     #[command(flatten)]
     input: InputArgs,
-    /// A class and its model or draws, at least twice
+    /// Name of a class and the file with its model or draws; needed at least twice
     #[arg(long = "model", value_name = "NAME=FILE", required = true, value_parser = named)]
     models: Vec<(String, String)>,
-    /// Prior weight of a class; all or none, divided by their sum [default: all alike]
+    /// Prior weight of a class, for all classes or none; weights are divided by their sum [default: equal]
     #[arg(long = "class-prior", value_name = "NAME=P", value_parser = named)]
     priors: Vec<(String, String)>,
-    /// Kind of the draws' covariances, where a file does not tell (tied and diag with K = d)
+    /// Covariance type of the draws, needed if a file is ambiguous (tied and diag with K = d)
     #[arg(long, value_name = "KIND", value_parser = covariance())]
     covariance: Option<CovarianceType>,
-    /// Write the probabilities of all classes, and the rows' log densities
+    /// Write the probabilities of all classes and the log densities instead of the class
     #[arg(long)]
     proba: bool,
     #[command(flatten)]
@@ -50,12 +50,12 @@ pub(crate) struct ClassifyArgs {
     /// Write to a file: csv, tsv, npy, parquet or arrow [default: csv on standard output]
     #[arg(short, long, value_name = "OUT", default_value = "-", hide_default_value = true)]
     output: PathBuf,
-    /// Print one JSON object, how many rows each class has; needs -o
+    /// Print one JSON object with the number of rows of each class; needs -o
     #[arg(long)]
     json: bool,
 }
 
-/// `NAME=VALUE`.
+/// Parses `NAME=VALUE`.
 fn named(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -101,12 +101,12 @@ pub(crate) fn run(args: &ClassifyArgs, console: &Console) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// What can be refused before anything is read; the logarithms of the classes' priors.
+/// Checks the options before any file is read, and returns the logarithms of the class priors.
 fn check(args: &ClassifyArgs) -> anyhow::Result<Vec<f64>> {
     let usage = |why: String| Err(Failure::Usage(why).into());
     let names: Vec<&String> = args.models.iter().map(|(name, _)| name).collect();
     if names.len() < 2 {
-        return usage("--model is needed at least twice: one class is no choice".to_owned());
+        return usage("--model is needed at least twice: there must be two or more classes".to_owned());
     }
     if let Some((_, name)) = names.iter().enumerate().find(|(i, name)| names[..*i].contains(name)) {
         return usage(format!("--model names the class '{name}' twice"));
@@ -119,7 +119,9 @@ fn check(args: &ClassifyArgs) -> anyhow::Result<Vec<f64>> {
     }
     output::check_apart(&args.output, &inputs)?;
     if args.json && is_stdio(&args.output) {
-        return usage("--json and the table both want standard output: give the table a file by -o".to_owned());
+        return usage(
+            "--json and the table cannot both go to standard output: write the table to a file with -o".to_owned(),
+        );
     }
     if args.priors.is_empty() {
         return Ok(vec![-(names.len() as f64).ln(); names.len()]);
@@ -130,23 +132,26 @@ fn check(args: &ClassifyArgs) -> anyhow::Result<Vec<f64>> {
             return usage(format!("--class-prior {name}: there is no such class"));
         };
         let value: f64 = value.parse().ok().filter(|v: &f64| *v >= 0.0 && v.is_finite()).ok_or_else(|| {
-            Failure::Usage(format!("--class-prior {name}={value}: it must be a number, finite and not negative"))
+            Failure::Usage(format!("--class-prior {name}={value}: it must be a finite number and not negative"))
         })?;
         if priors[at].replace(value).is_some() {
             return usage(format!("--class-prior names the class '{name}' twice"));
         }
     }
     if let Some(at) = priors.iter().position(Option::is_none) {
-        return usage(format!("--class-prior is missing for the class '{}': give all or none", names[at]));
+        return usage(format!(
+            "--class-prior is missing for the class '{}': give one for every class or for none",
+            names[at]
+        ));
     }
     let total: f64 = priors.iter().flatten().sum();
     if !(total > 0.0 && total.is_finite()) {
-        return usage("--class-prior: the weights sum to 0, or to infinity".to_owned());
+        return usage("--class-prior: the sum of the weights is 0 or infinite".to_owned());
     }
     Ok(priors.into_iter().flatten().map(|p| (p / total).ln()).collect())
 }
 
-/// The mixture of a model file, or all those of draws.
+/// The mixture of a model file, or all mixtures of a file of draws.
 fn class(args: &ClassifyArgs, path: &Path, data: &Dataset) -> anyhow::Result<Vec<Mixture>> {
     if is_stdio(path) || output::is_model_path(path) {
         let model = input::model(path)?;
@@ -162,7 +167,7 @@ fn class(args: &ClassifyArgs, path: &Path, data: &Dataset) -> anyhow::Result<Vec
     Ok(mixtures)
 }
 
-/// ln of the mean of the mixtures' densities at each row, `(n,)`, with the largest taken out as they come.
+/// Logarithm of the mean density of the mixtures at each row, `(n,)`: a streaming log-sum-exp with a running maximum.
 fn mean_density(likelihood: &mut Likelihood, mixtures: &[Mixture]) -> anyhow::Result<Vec<f64>> {
     let n = likelihood.dim().0;
     let (mut top, mut sum, mut here) = (vec![f64::NEG_INFINITY; n], vec![0.0; n], vec![0.0; n]);
@@ -170,7 +175,7 @@ fn mean_density(likelihood: &mut Likelihood, mixtures: &[Mixture]) -> anyhow::Re
         likelihood.per_row(mixture, &mut here)?;
         for ((top, sum), &value) in top.iter_mut().zip(&mut sum).zip(&here) {
             if value > *top {
-                // The first finite one meets a sum of nothing.
+                // At the first finite value, the sum is 0 and `exp(-inf - value)` is 0.
                 *sum = *sum * (*top - value).exp() + 1.0;
                 *top = value;
             } else if value > f64::NEG_INFINITY {
@@ -182,14 +187,14 @@ fn mean_density(likelihood: &mut Likelihood, mixtures: &[Mixture]) -> anyhow::Re
     Ok(top.iter().zip(&sum).map(|(top, sum)| if *sum > 0.0 { top + sum.ln() - count } else { *top }).collect())
 }
 
-/// The first of the largest.
+/// Index of the largest value, the first one if several are equal.
 fn largest(row: &[f64]) -> u32 {
     let mut best = 0;
     (1..row.len()).for_each(|c| best = if row[c] > row[best] { c } else { best });
     best as u32
 }
 
-/// Log joint densities into probabilities; where none is finite, the priors.
+/// Turns log joint densities into probabilities; if all densities are 0, into the priors.
 fn normalise(row: &mut [f64], log_priors: &[f64]) {
     let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if top == f64::NEG_INFINITY {

@@ -1,4 +1,4 @@
-//! `gmm completions`: what a shell needs to complete the options.
+//! `gmm completions`: shell completion scripts.
 
 use clap::Args;
 use clap_complete::Shell;
@@ -12,16 +12,16 @@ Examples:
   gmm completions zsh > ~/.zfunc/_gmm
   gmm completions fish > ~/.config/fish/completions/gmm.fish";
 
-/// Print the completions of a shell
+/// Print a shell completion script
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CompletionsArgs {
-    /// Which shell
+    /// Shell to generate the script for
     shell: Shell,
 }
 
 pub(crate) fn run(args: &CompletionsArgs, _console: &Console) -> anyhow::Result<()> {
-    // By way of memory: the generator panics where it cannot write.
+    // Generated in memory first: the generator panics if it cannot write.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut args::command(), "gmm", &mut script);
     Ok(output::print(&String::from_utf8_lossy(&script))?)

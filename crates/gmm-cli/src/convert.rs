@@ -1,4 +1,4 @@
-//! `gmm convert`: a table or a model in another format.
+//! `gmm convert`: converts a table or a model to another format.
 
 use std::path::PathBuf;
 
@@ -10,8 +10,8 @@ use crate::input;
 use crate::output::{self, Console, is_model_path, is_stdio};
 
 const EXAMPLES: &str = "\
-By extension: json and safetensors are models; csv, tsv, txt, npy, npz (read only), parquet and Arrow are tables.
-No value changes by a bit; npy has no column names.
+The format follows from the extension: json and safetensors are models; csv, tsv, txt, npy, npz (read only), parquet \
+and arrow are tables. All values are preserved exactly; npy files have no column names.
 
 Examples:
   gmm convert rows.csv rows.npy
@@ -20,14 +20,14 @@ Examples:
   gmm convert rows.parquet - | head
   gmm convert excel.txt rows.csv --separator ';' --decimal , --columns '!id'";
 
-/// Write a table or a model in another format
+/// Convert a table or a model to another format
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ConvertArgs {
-    /// Table or model; - is a table on standard input
+    /// Table or model to convert; - is a table on standard input
     #[arg(value_name = "IN")]
     from: PathBuf,
-    /// Where to: the format follows the extension; - is csv, or JSON for a model, on standard output
+    /// Output file, in the format of its extension; - is standard output, as csv for a table or JSON for a model
     #[arg(value_name = "OUT")]
     to: PathBuf,
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub(crate) struct ConvertArgs {
 
 pub(crate) fn run(args: &ConvertArgs, console: &Console) -> anyhow::Result<()> {
     output::check_apart(&args.to, &[&args.from])?;
-    // What is wrong with a compressed model says the reader of models.
+    // A compressed model goes to the reader of models, which reports that it cannot be read.
     let packed =
         args.from.extension().is_some_and(|e| ["gz", "zst"].iter().any(|packed| e.eq_ignore_ascii_case(packed)));
     let model = is_model_path(&args.from) || (packed && is_model_path(&args.from.with_extension("")));

@@ -1,4 +1,4 @@
-//! `gmm doctor`: what this machine has, and what the program makes of it.
+//! `gmm doctor`: reports the hardware of this machine and the engines that can use it.
 
 use std::fmt::Write;
 use std::fs;
@@ -13,13 +13,13 @@ use crate::output::{self, Console, paint};
 const EXAMPLES: &str = "\
 Examples:
   gmm doctor
-  gmm doctor --plan -k 8 -d 13 -n 1e6          # how EM would run on this GPU, or, without one, on an H200";
+  gmm doctor --plan -k 8 -d 13 -n 1e6          # how EM would run on this GPU (without one: on an H200)";
 
-/// Say what this machine has, which engines run on it, and which one --device auto takes
+/// Report this machine's hardware, the available engines, and the one that --device auto selects
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DoctorArgs {
-    /// Say instead which kernels EM would run on the GPU for a shape, and why not the others
+    /// Report instead which kernels EM would use on the GPU for a given shape, and why not others
     #[arg(long, requires_all = ["k", "d"])]
     plan: bool,
     /// Number of components, for --plan
@@ -32,20 +32,23 @@ pub(crate) struct DoctorArgs {
     #[arg(short, value_name = "N", requires = "plan", default_value = "1000000", value_parser = args::at_least_one,
           allow_negative_numbers = true)]
     n: usize,
-    /// Only this kind of covariances, for --plan; all four if not given
+    /// Covariance type, for --plan [default: all four]
     #[arg(long, value_name = "KIND", requires = "plan", value_parser = args::covariance())]
     covariance: Option<CovarianceType>,
 }
 
-/// What a star means.
-const BEGINS: &str = "* is where a fit begins; it goes on by a later one where digits would be lost\n";
+/// The legend of the star.
+const BEGINS: &str =
+    "* marks the path that a fit starts with; it falls back to a later one if precision would be lost\n";
 
-/// What `--plan` says.
+/// The output of `--plan`.
 fn plan(args: &DoctorArgs, shape: (usize, usize, usize)) -> anyhow::Result<String> {
     let gpu = CudaEngine::new(0).ok();
     let mut text = match &gpu {
         Some(gpu) => format!("on {}\n{BEGINS}", gpu.description()),
-        None => format!("as on an NVIDIA H200, since no GPU can be used here: `gmm doctor` says why\n{BEGINS}"),
+        None => {
+            format!("as on an NVIDIA H200, since no GPU is available here: run `gmm doctor` for the reason\n{BEGINS}")
+        }
     };
     for kind in CovarianceType::ALL.into_iter().filter(|kind| args.covariance.is_none_or(|only| only == *kind)) {
         for precision in [Precision::F32, Precision::F64] {
@@ -83,7 +86,7 @@ pub(crate) fn run(args: &DoctorArgs, console: &Console) -> anyhow::Result<()> {
     lines.extend(
         cuda.lines().map(|line| line.split_once(": ").unwrap_or(("cuda", line))).map(|(a, b)| (a, b.to_owned())),
     );
-    // What stands in the way of each GPU was said above.
+    // The lines above give the full reason why each GPU cannot be used.
     let briefly = |reason: &str| reason.split(": ").next().unwrap_or_default().to_owned();
     let auto =
         Device::Auto.open(0).map(|Opened { engine, reason }| format!("{}, since {}", engine.name(), briefly(&reason)));

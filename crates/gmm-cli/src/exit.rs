@@ -1,4 +1,4 @@
-//! How the program ends: what went wrong in one line, and the exit code that belongs to it.
+//! How the program ends: the error in one line, and its exit code.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -12,95 +12,95 @@ use crate::output::{Console, paint, stderr_has_colour};
 
 /// The command line is wrong.
 pub(crate) const USAGE: u8 = 2;
-/// The data, or a model file, cannot be used.
+/// The data or a model file are invalid.
 pub(crate) const BAD_DATA: u8 = 3;
-/// The arithmetic failed.
+/// A numerical failure, for instance a singular covariance.
 pub(crate) const NUMERICAL: u8 = 4;
-/// The device is not there, or has not enough memory.
+/// The device is not available, or memory is insufficient.
 pub(crate) const DEVICE: u8 = 5;
-/// A file or stream failed.
+/// Reading or writing a file or stream failed.
 pub(crate) const FILE: u8 = 6;
-/// Not converged, where that was required.
+/// Not converged, with `--require-convergence`.
 pub(crate) const NOT_CONVERGED: u8 = 7;
-/// A fault of this program: there should be no way here.
+/// A bug in this program.
 const FAULT: u8 = 1;
 
-/// Ends that only the program has, beside those of the libraries.
+/// Errors of the program itself, besides those of the libraries.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// Options that exclude each other, or a value that only the data show to be wrong.
+    /// Options that exclude each other, or a value that is invalid for these data.
     #[error("{0}")]
     Usage(String),
-    /// Data that disagree with a model or with the options.
+    /// Data that do not match a model or the options.
     #[error("{0}")]
     BadData(String),
     /// A signal stopped a fit.
     #[error("interrupted after {iterations} iterations{kept}")]
     Interrupted {
-        /// Iterations done.
+        /// Completed iterations.
         iterations: usize,
-        /// Where the mixture is kept, if it is.
+        /// Names the file with the mixture, or is empty.
         kept: String,
     },
     /// A signal stopped a sampler.
     #[error("interrupted after {draws} of {wanted} draws{kept}")]
     SamplingInterrupted {
-        /// Draws kept, of all chains.
+        /// Completed draws of all chains.
         draws: usize,
-        /// Draws asked for.
+        /// Requested draws of all chains.
         wanted: usize,
-        /// Where they are, if they are.
+        /// Names the file with the draws, or is empty.
         kept: String,
     },
-    /// A fit failed on its way, and there is a checkpoint.
+    /// A fit with a checkpoint failed after the first iteration.
     #[error("{what}; {kept}")]
     Stopped {
-        /// What `error` says.
+        /// The message of `error`.
         what: String,
-        /// Iterations done, and where their mixture is.
+        /// Completed iterations, and the file with their mixture.
         kept: String,
-        /// What went wrong.
+        /// The cause.
         #[source]
         error: anyhow::Error,
     },
-    /// A benchmark found answers outside their tolerance, or none.
-    #[error("{failed} of {rows} answers are wrong or did not come, and were not timed: see the lines above")]
+    /// In a benchmark, results were outside their tolerance or missing.
+    #[error("{failed} of {rows} results are wrong or missing and were not timed: see the lines above")]
     WrongAnswers {
-        /// Rows without a right answer.
+        /// Rows without a correct result.
         failed: usize,
-        /// Rows in all.
+        /// Rows in total.
         rows: usize,
     },
     /// `--require-convergence` was given.
     #[error("not converged after {iterations} iterations: raise --max-iter or --tol")]
     NotConverged {
-        /// Iterations done.
+        /// Completed iterations.
         iterations: usize,
     },
 }
 
-/// Prints the error, if there is one, and gives the exit code.
+/// Prints the error, if there is one, and returns the exit code.
 pub(crate) fn report(result: anyhow::Result<()>, console: &Console) -> ExitCode {
     console.finish();
     let Err(error) = result else {
-        // A signal that came while a file was being written was held back.
+        // A signal that arrived while a file was being written was deferred.
         return ExitCode::from(interrupt::received().map_or(0, interrupt::code));
     };
     if is_broken_pipe(&error) {
-        // Whoever read our output has enough of it.
+        // The reader of our output closed the pipe, as `head` does.
         return ExitCode::SUCCESS;
     }
     print_error(&message(&error));
     ExitCode::from(code(&error))
 }
 
-/// Writes `error: ..` to standard error; where that is closed there is nobody to tell.
+/// Writes `error: ..` to standard error; a closed standard error is ignored.
 pub(crate) fn print_error(message: &str) {
     let label = paint(stderr_has_colour(), "1;31", "error:");
     let _ = writeln!(io::stderr(), "{label} {}", shown(message));
 }
 
-/// The causes in one line, from the outermost on; a cause that the one before it already tells is left out.
+/// All causes in one line, outermost first; a cause that the text so far already contains is left out.
 pub(crate) fn message(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
@@ -128,7 +128,7 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             Failure::Interrupted { .. } | Failure::SamplingInterrupted { .. } => {
                 interrupt::received().map_or(FAULT, interrupt::code)
             }
-            // What stopped it decides: the next in the chain.
+            // The cause, next in the chain, determines the code.
             Failure::Stopped { .. } => return None,
         });
     }
@@ -149,7 +149,7 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     }
     if let Some(error) = cause.downcast_ref::<gmm_mcmc::Error>() {
         return match error {
-            // The next in the chain, which says nothing else, decides.
+            // The host error determines the code.
             gmm_mcmc::Error::Host(error) => code_of(error),
             gmm_mcmc::Error::Option { .. } => Some(USAGE),
             gmm_mcmc::Error::Memory { .. } => Some(DEVICE),

@@ -1,4 +1,4 @@
-//! `gmm fit`: rows in, a mixture out.
+//! `gmm fit`: fits a mixture to rows.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -20,17 +20,17 @@ use crate::progress::Progress;
 use crate::{plot, render};
 
 const EXAMPLES: &str = "\
-Names and defaults are scikit-learn's. Without -o the model is printed; with it a short summary is.
+Option names and defaults follow scikit-learn. Without -o the model is printed; with -o a short summary is printed.
 
 Examples:
   gmm fit data/old_faithful.csv -k 2
   gmm fit data/old_faithful.csv -k 2 --plot fit.svg
   gmm fit rows.npy -k 16 --covariance diag --n-init 5 --seed 1 -o model.safetensors
   gmm fit survey.csv -k 4 --columns age,income,hours --weights w -o model.json --json
-  gmm fit more.csv --init model.json -o model.json         go on from a model
+  gmm fit more.csv --init model.json -o model.json         continue from a model
   gmm fit huge.npy -k 64 --checkpoint run.json -o model.json && rm run.json";
 
-/// Fit a mixture to rows by expectation-maximisation
+/// Fit a Gaussian mixture to data by expectation-maximisation
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct FitArgs {
@@ -39,32 +39,32 @@ pub(crate) struct FitArgs {
     /// Number of components
     #[arg(short, value_name = "K", value_parser = args::at_least_one, allow_negative_numbers = true)]
     k: Option<usize>,
-    /// Kind of the covariances [default: full, or that of --init MODEL]
+    /// Covariance type [default: full, or that of --init MODEL]
     #[arg(long, value_name = "KIND", value_parser = args::covariance())]
     covariance: Option<CovarianceType>,
-    /// Start: kmeans, kmeans++, random-rows, random, stride, or a model file to go on from
+    /// Initialisation: kmeans, kmeans++, random-rows, random, stride, or a model file to start from
     #[arg(long, value_name = "HOW|MODEL", default_value = "kmeans")]
     init: String,
     #[command(flatten)]
     em: EmArgs,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Column of row weights: a row of weight 2 is the row twice
+    /// Column of row weights: a row of weight 2 counts twice
     #[arg(long, value_name = "COLUMN")]
     weights: Option<String>,
-    /// Exit with 7, and write no model, unless the fit converged
+    /// Exit with code 7 and write no model if the fit did not converge
     #[arg(long)]
     require_convergence: bool,
-    /// Keep the mixture of the running fit here: every few seconds, at Ctrl-C, and at the end
+    /// Save the current mixture to this file every few seconds, on Ctrl-C, and at the end
     #[arg(long, value_name = "MODEL")]
     checkpoint: Option<PathBuf>,
-    /// Write the model: .json or .safetensors; - is JSON on standard output
+    /// Write the model to a .json or .safetensors file; - is JSON on standard output
     #[arg(short, long, value_name = "MODEL")]
     output: Option<PathBuf>,
-    /// Draw rows and components: .svg or .png; gmm plot fit has options for it
+    /// Plot rows and components to a .svg or .png file; gmm plot fit has more options
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Print one JSON object in place of the summary
+    /// Print one JSON object instead of the summary
     #[arg(long)]
     json: bool,
 }
@@ -110,13 +110,13 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
         let record = render::fit(summary, Some(&engine), Some(elapsed));
         match &args.output {
             None => output::print(&format!("{}\n{record}", render::mixture(&model, false, console.colour)))?,
-            // Standard output holds the model; the summary may still be of interest.
+            // Standard output is used by the model, so the summary goes to standard error.
             Some(path) if is_stdio(path) => console.note(|| record),
             Some(_) if console.quiet => {}
             Some(_) => output::print(&record)?,
         }
     }
-    // Last: a picture that fails loses nothing of the fit.
+    // Last: if the plot fails, the model has already been written.
     if let Some(path) = &args.plot {
         let names = model.feature_names.as_deref();
         let what =
@@ -126,21 +126,21 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What `--precision fast` cost.
+/// Describes the loss of accuracy by `--precision fast`.
 pub(crate) fn fast_cost(fit: &Fit) -> String {
     fit.fast.map_or_else(
-        || "nothing was faster with fewer digits: no digit was given away".to_owned(),
-        |loss| format!("fewer digits, {loss}"),
+        || "--precision fast had no effect: lower precision is not faster for this shape".to_owned(),
+        |loss| format!("--precision fast ran in fp16; loss of accuracy, {loss}"),
     )
 }
 
-/// `-o` and `--checkpoint` may be the model that `--init` names: a fit that goes on replaces it.
+/// Checks the output paths. `-o` and `--checkpoint` may be the same file as `--init`: continuing a fit replaces it.
 fn check_paths(args: &FitArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.output {
         output::check_model_path(path)?;
         output::check_apart(path, &[&args.input.input])?;
         if args.json && is_stdio(path) {
-            return Err(Failure::Usage("--json and -o - both want standard output".to_owned()).into());
+            return Err(Failure::Usage("--json and -o - cannot both write to standard output".to_owned()).into());
         }
     }
     if let Some(path) = &args.plot {
@@ -154,11 +154,11 @@ fn check_paths(args: &FitArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The model to go on from, where `--init` is none of the words.
+/// The model to start from, if `--init` names a file instead of an initialisation method.
 fn start(init: &str) -> anyhow::Result<Option<ModelFile>> {
     match init.parse::<Init>() {
         Ok(_) => Ok(None),
-        // A word that is misspelt is more likely than a file that is not there and has no extension.
+        // A file that does not exist and has no model extension is more likely a misspelt method.
         Err(_) if !Path::new(init).exists() && !output::is_model_path(Path::new(init)) => {
             let words = Init::WORDS.join(", ");
             Err(Failure::Usage(format!("--init '{init}' is neither a model file nor one of {words}")).into())
@@ -170,7 +170,7 @@ fn start(init: &str) -> anyhow::Result<Option<ModelFile>> {
 fn options(args: &FitArgs, start: Option<&ModelFile>) -> anyhow::Result<FitOptions> {
     let given = start.map(|model| &model.mixture);
     let Some(k) = args.k.or(given.map(|m| m.n_components())) else {
-        return Err(Failure::Usage("-k K, the number of components, is needed (or --init MODEL)".to_owned()).into());
+        return Err(Failure::Usage("the number of components is missing: give -k K or --init MODEL".to_owned()).into());
     };
     let kind = args.covariance.or(given.map(|m| m.covariance_type())).unwrap_or(CovarianceType::Full);
     if let Some(m) = given {
@@ -206,7 +206,7 @@ pub(crate) fn em_options(em: &EmArgs, engine: &EngineArgs, k: usize) -> FitOptio
     }
 }
 
-/// Says what `--autotune` found.
+/// Reports the result of `--autotune`.
 pub(crate) fn tuned(tuning: Option<&Tuning>, engine: &dyn Engine, console: &Console) {
     match tuning {
         Some(tuning) => {
@@ -214,11 +214,13 @@ pub(crate) fn tuned(tuning: Option<&Tuning>, engine: &dyn Engine, console: &Cons
             console.note(|| tuning.to_string());
         }
         None if engine.name().starts_with("cuda") => console.note(|| "autotune: nothing could be timed".to_owned()),
-        None => console.warn(&format!("--autotune: engine {} has nothing to choose", engine.name())),
+        None => {
+            console.warn(&format!("--autotune has no effect: engine {} has a single implementation", engine.name()))
+        }
     }
 }
 
-/// Fits, shows the progress, keeps the checkpoint, and stops at a signal.
+/// Fits while showing the progress and writing the checkpoint; stops at a signal.
 fn observed(
     checkpoint: Option<&Path>,
     data: &Dataset,
@@ -231,12 +233,12 @@ fn observed(
     let mut checkpoint = checkpoint.map(|path| Checkpoint::new(path.to_owned(), names));
     let mut failed = None;
     let mut reached = 0;
-    // Before the first iteration there is nothing to keep: a signal then ends the program at once.
+    // Before the first iteration there is nothing to save: a signal then ends the program at once.
     let mut held: Option<Hold> = None;
     let mut observer = |step: &Iteration<'_>| {
         held.get_or_insert_with(interrupt::hold);
         progress.step(step.restart, step);
-        // An engine that did several iterations at once shows the mixture of the last.
+        // An engine that runs several iterations in one batch passes the mixture only with the last.
         let Some(mixture) = step.mixture else { return ControlFlow::Continue(()) };
         reached = step.iteration;
         let stop = interrupt::received().is_some();
@@ -267,17 +269,17 @@ fn observed(
     Ok(fit)
 }
 
-/// Puts the last mixture of a fit that failed into the checkpoint, and says so beside the error.
+/// Writes the last mixture of a failed fit to the checkpoint, and adds to the error where it is.
 fn stopped(error: anyhow::Error, checkpoint: &mut Checkpoint, iterations: usize) -> anyhow::Error {
     let path = checkpoint.display();
     let kept = match checkpoint.flush() {
-        Ok(()) => format!("the mixture after {iterations} iterations is in {path}: --init {path} goes on from it"),
+        Ok(()) => format!("the mixture after {iterations} iterations is in {path}: --init {path} continues from it"),
         Err(why) => format!("the mixture after {iterations} iterations is lost: {}", exit::message(&why)),
     };
     Failure::Stopped { what: exit::message(&error), kept, error }.into()
 }
 
-/// Adds the column's name to an error that knows its index.
+/// Adds the column's name to an error that contains its index.
 pub(crate) fn named(error: gmm_host::Error, data: &Dataset) -> anyhow::Error {
     use gmm_host::Error;
     use gmm_model::ModelError::{NotPositiveDefinite, Underflow};
@@ -292,7 +294,7 @@ pub(crate) fn named(error: gmm_host::Error, data: &Dataset) -> anyhow::Error {
     }
 }
 
-/// The `fit` object of a model file, with the time that the fit took.
+/// The `fit` object of a model file, with the duration of the fit in seconds.
 pub(crate) fn json(summary: &gmm_model::FitSummary, elapsed: f64) -> Value {
     let mut value = serde_json::to_value(summary).expect("a plain structure");
     value["elapsed_s"] = elapsed.into();

@@ -1,4 +1,4 @@
-//! `gmm generate`: synthetic rows with a known truth.
+//! `gmm generate`: synthetic rows from a random mixture.
 
 use std::path::PathBuf;
 
@@ -12,16 +12,16 @@ use crate::output::{self, Console, is_stdio};
 use crate::{args, sample};
 
 const EXAMPLES: &str = "\
-Weights come from a Dirichlet, covariances from a Wishart (really correlated), means are spread as asked for.
-The same options give the same bits on any machine and any number of threads. Rows are written as they are drawn, so \
-that -n may be far beyond memory.
+Weights are drawn from a Dirichlet distribution, covariances from a Wishart distribution (so that columns are \
+correlated); means are at least --separation apart. The same options give bit-identical rows on every machine, with any \
+number of threads. Rows are written as they are drawn, so -n may exceed the available memory.
 
 Examples:
   gmm generate -n 10000 -k 5 -d 3 -o rows.npy --truth truth.json
   gmm generate -n 1e6 -k 16 -d 13 --covariance diag --separation 1 --seed 3 -o rows.parquet
   gmm generate -n 1e8 -k 16 -d 16 -o rows.npy --truth truth.json";
 
-/// Make rows from a random mixture, to test with
+/// Generate synthetic rows from a random mixture
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct GenerateArgs {
@@ -34,19 +34,19 @@ pub(crate) struct GenerateArgs {
     /// Number of columns
     #[arg(short, value_name = "D", value_parser = args::at_least_one, allow_negative_numbers = true)]
     d: usize,
-    /// Kind of the covariances
+    /// Covariance type
     #[arg(long, value_name = "KIND", default_value = "full", value_parser = args::covariance())]
     covariance: CovarianceType,
-    /// Least distance of two means, in units of the largest component's size: 1 overlaps, 3 hardly does
+    /// Minimum distance between means, in units of the largest component's size: components overlap at 1, hardly at 3
     #[arg(long, value_name = "C", default_value_t = 2.0, allow_hyphen_values = true)]
     separation: f64,
-    /// Seed of the mixture and of the rows
+    /// Random seed of the mixture and the rows
     #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = args::seed, allow_negative_numbers = true)]
     seed: u64,
-    /// Where the rows go: csv, tsv, npy, parquet or arrow; - is csv on standard output
+    /// Write the rows to a csv, tsv, npy, parquet or arrow file; - is csv on standard output
     #[arg(short, long, value_name = "OUT", required = true)]
     output: PathBuf,
-    /// Write the mixture that the rows are drawn from
+    /// Write the true mixture to a .json or .safetensors file
     #[arg(long, value_name = "MODEL")]
     truth: Option<PathBuf>,
 }
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &GenerateArgs, console: &Console) -> anyhow::Result<()> 
         }
     }
     let (k, d) = (args.k as u128, args.d as u128);
-    // At most 9e15 each, so that a product of two is far below what a u128 holds.
+    // Both are at most 9e15, so a product of two does not overflow a u128.
     let second = match args.covariance {
         CovarianceType::Full => (k * d).saturating_mul(d),
         CovarianceType::Tied => d * d,
@@ -72,8 +72,8 @@ pub(crate) fn run(args: &GenerateArgs, console: &Console) -> anyhow::Result<()> 
     let options = SyntheticOptions { separation: args.separation, ..SyntheticOptions::default() };
     let mixture = synthetic(args.k, args.d, args.covariance, args.seed, &options)?;
     let names: Vec<String> = (0..args.d).map(|j| format!("x{j}")).collect();
-    // Rows and truth belong together: both appear or none does. The truth is written first, and gets its name after the rows
-    // have theirs; once the last row is drawn, a signal waits for both.
+    // Rows and truth belong together: both files appear or neither. The truth is written to a temporary file first and
+    // renamed after the rows have been renamed; once the last row is drawn, signals are deferred until both exist.
     let model = ModelFile { feature_names: Some(names.clone()), ..ModelFile::from(mixture) };
     let truth = args.truth.as_deref().map(|path| output::stage_model(path, &model)).transpose()?.flatten();
     let _both = sample::write(&model.mixture, args.n, args.seed, Some(names), &args.output, console)?;

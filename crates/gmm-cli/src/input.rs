@@ -1,4 +1,4 @@
-//! Reading rows and models, and checking that they belong together.
+//! Reads rows and models, and checks that their columns match.
 
 use std::io::Read;
 use std::path::Path;
@@ -14,15 +14,16 @@ use crate::args::{EngineArgs, InputArgs};
 use crate::exit::Failure;
 use crate::output::{Console, is_stdio};
 
-/// Reads the rows, with the column of row weights taken out where one is named.
+/// Reads the rows. If `weights` names a column, it becomes the row weights and is removed from the data.
 ///
 /// # Errors
-/// What is wrong with the file, its columns or its values; where it is known, with place and column name.
+/// Errors if the file, its columns or its values are invalid; includes the position and the column name if known.
 pub(crate) fn rows(args: &InputArgs, weights: Option<&str>, console: &Console) -> anyhow::Result<Dataset> {
     rows_with(args, weights, None, console)
 }
 
-/// [`rows`]; of a table that has all columns of `known` and others beside them, those of `known`, unless columns are chosen.
+/// As [`rows`]. If no columns are selected and the table has all columns of `known` and others, only those of `known`
+/// are used.
 fn rows_with(
     args: &InputArgs,
     weights: Option<&str>,
@@ -56,12 +57,12 @@ fn rows_with(
     Ok(data)
 }
 
-/// Shows what looked odd to the reader of a table.
+/// Prints the warnings of a table's reader.
 pub(crate) fn warn(table: &Table, console: &Console) {
     table.warnings.iter().for_each(|warning| console.warn(&warning.to_string()));
 }
 
-/// A table, or of a wider one the columns of `known` and the one that is to be last.
+/// Reads a table. If it has more columns than `known`, selects those of `known` and `options.last`.
 fn read_known(path: &Path, known: &[String], options: &ReadOptions) -> anyhow::Result<Table> {
     match gmm_data::read_table(path, options) {
         Ok(table) => {
@@ -72,7 +73,7 @@ fn read_known(path: &Path, known: &[String], options: &ReadOptions) -> anyhow::R
             let is_wider = names.len() > chosen.len() && chosen.iter().all(once);
             Ok(if is_wider { table.select(&chosen)? } else { table })
         }
-        // A column beside the known ones may hold text. A pipe cannot be read twice.
+        // Another column than the known ones may hold text: read again without it. A pipe cannot be read twice.
         Err(error) if path.is_file() => {
             let only = ReadOptions { columns: Some(known.to_vec()), ..options.clone() };
             gmm_data::read_table(path, &only).map_err(|_| error.into())
@@ -81,7 +82,7 @@ fn read_known(path: &Path, known: &[String], options: &ReadOptions) -> anyhow::R
     }
 }
 
-/// Adds the file and the column's name to what is wrong with a value.
+/// Adds the file and the column's name to an error about a value.
 fn placed(error: DataError, file: &str, names: Option<&[String]>) -> anyhow::Error {
     let place = match (&error, names) {
         (DataError::NotFinite { column, .. }, Some(names)) => format!("{file}, column '{}'", shown(&names[*column])),
@@ -93,7 +94,7 @@ fn placed(error: DataError, file: &str, names: Option<&[String]>) -> anyhow::Err
 /// Reads a model; `-` is standard input.
 ///
 /// # Errors
-/// What is wrong with the file, and in which field.
+/// Errors if the file cannot be read or a field is invalid, with the name of the field.
 pub(crate) fn model(path: &Path) -> anyhow::Result<ModelFile> {
     if !is_stdio(path) {
         return Ok(gmm_data::read_model(path)?);
@@ -103,10 +104,11 @@ pub(crate) fn model(path: &Path) -> anyhow::Result<ModelFile> {
     Ok(gmm_data::read_model_bytes(&bytes, "<stdin>")?)
 }
 
-/// Reads a model and rows that it can be evaluated on: of a table with more columns than the model's those with its names.
+/// Reads a model and the rows to evaluate it on. If the table has more columns than the model, those with the model's
+/// names are used.
 ///
 /// # Errors
-/// As [`model`] and [`rows`]; and where number or names of the columns differ.
+/// As [`model`] and [`rows`]; and if the number or names of the columns differ.
 pub(crate) fn model_and_rows(
     path: &Path,
     args: &InputArgs,
@@ -122,10 +124,10 @@ pub(crate) fn model_and_rows(
     Ok((model, data))
 }
 
-/// Whether rows and model have the same columns.
+/// Checks that rows and model have the same columns.
 ///
 /// # Errors
-/// Both numbers, or the first name that differs.
+/// Errors with both numbers of columns, or with the first name that differs.
 pub(crate) fn check_columns(model: &ModelFile, data: &Dataset) -> Result<(), gmm_host::Error> {
     let (found, expected) = (data.n_features(), model.mixture.n_features());
     if found != expected {
@@ -134,15 +136,15 @@ pub(crate) fn check_columns(model: &ModelFile, data: &Dataset) -> Result<(), gmm
     check_names(data.names(), model.feature_names.as_deref())
 }
 
-/// Opens the engine that the options name.
+/// Opens the engine selected by the options.
 ///
 /// # Errors
-/// Where the device is not to be had.
+/// Errors if the device is not available.
 pub(crate) fn engine(args: &EngineArgs, console: &Console) -> anyhow::Result<Opened> {
     Ok(told(args, args.device.open(args.threads)?, console))
 }
 
-/// Says with `-v` which engine it is.
+/// With `-v`, prints which engine was opened.
 fn told(args: &EngineArgs, opened: Opened, console: &Console) -> Opened {
     console.note(|| match args.device {
         Device::Auto => format!("engine {}; auto: {}", line(&opened), opened.reason),
@@ -156,8 +158,8 @@ fn line(opened: &Opened) -> String {
     format!("{} ({})", opened.engine.name(), opened.engine.description())
 }
 
-/// An engine and its precision in one line, as a fit's record has it. Why there is no GPU is a long story on a machine that
-/// never had one: `-v` and `gmm doctor` tell it.
+/// An engine and its precision in one line, for the summary of a fit. The full reason why no GPU can be used is long;
+/// `-v` and `gmm doctor` print it.
 pub(crate) fn describe(opened: &Opened, device: Device, precision: &str) -> String {
     let text = format!("{}, {precision}", line(opened));
     match device {
@@ -167,7 +169,7 @@ pub(crate) fn describe(opened: &Opened, device: Device, precision: &str) -> Stri
     }
 }
 
-/// A path in a message.
+/// A path as printed in messages.
 pub(crate) fn display(path: &Path) -> String {
     if is_stdio(path) { "<stdin>".to_owned() } else { path.display().to_string() }
 }

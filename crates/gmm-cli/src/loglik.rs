@@ -1,4 +1,4 @@
-//! `gmm loglik`: the log-likelihood of one data set under many models, which is loaded once.
+//! `gmm loglik`: the log-likelihood of one data set, loaded once, under many models.
 
 use std::path::{Path, PathBuf};
 
@@ -15,49 +15,50 @@ use crate::output::{self, Console, is_stdio};
 use crate::{input, render};
 
 const EXAMPLES: &str = "\
-Prints a line for each model: log-likelihood, the same per row, number of rows, model. With -o a table has the first two
-in full, a row for each model. With --per-row it writes a column `log_density`, or one for each of several models.
+Prints one line per model: log-likelihood, log-likelihood per row, number of rows, model. With -o, writes the first two \
+at full precision to a table with one row per model. With --per-row, writes a column `log_density`, or one column per \
+model.
 
-FILE.npz holds many sets of parameters, B of them: weights (B, K), means (B, K, d), and covariances of shape (B, K, d, d),
-(B, d, d), (B, K, d) or (B, K) for full, tied, diag or spherical. They are evaluated together, after the models.
+FILE.npz holds B parameter sets: weights (B, K), means (B, K, d), and covariances of shape (B, K, d, d), (B, d, d), \
+(B, K, d) or (B, K) for full, tied, diag or spherical. They are evaluated as one batch, after the models.
 
 Examples:
   gmm loglik data.csv model.json other.json
   gmm loglik data.npy --batch draws.npz -o log_likelihoods.npy
   gmm loglik data.csv model.json --per-row -o log_densities.parquet";
 
-/// Evaluate the likelihood of rows under many models
+/// Compute the log-likelihood of data under many models
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LoglikArgs {
     #[command(flatten)]
     input: InputArgs,
-    /// Models: json or safetensors; - is standard input
+    /// Model files: json or safetensors; - is standard input
     #[arg(value_name = "PARAMS")]
     models: Vec<PathBuf>,
-    /// Many sets of parameters: npz with weights, means and covariances
+    /// Many parameter sets: an npz file with weights, means and covariances
     #[arg(long, value_name = "FILE.npz")]
     batch: Option<PathBuf>,
-    /// Kind of the batch's covariances, where their shape does not tell (tied and diag with K = d)
+    /// Covariance type of the batch, needed if the shape is ambiguous (tied and diag with K = d)
     #[arg(long, value_name = "KIND", value_parser = covariance(), requires = "batch")]
     covariance: Option<CovarianceType>,
-    /// Column of row weights: a row of weight 2 is the row twice
+    /// Column of row weights: a row of weight 2 counts twice
     #[arg(long, value_name = "COLUMN")]
     weights: Option<String>,
-    /// Write the log density of each row, as csv on standard output or to -o
+    /// Write the log density of each row, as csv to standard output or to -o
     #[arg(long)]
     per_row: bool,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Write a table: csv, tsv, npy, parquet or arrow
+    /// Write a table to a csv, tsv, npy, parquet or arrow file
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// Print one JSON object in place of the lines
+    /// Print one JSON object instead of the lines
     #[arg(long)]
     json: bool,
 }
 
-/// Parameters, and what they are called.
+/// Mixtures, and their names in the output.
 struct Sets {
     mixtures: Vec<Mixture>,
     names: Vec<String>,
@@ -102,19 +103,19 @@ pub(crate) fn run(args: &LoglikArgs, console: &Console) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a table goes to standard output.
+/// Whether the table is written to standard output.
 fn to_stdout(args: &LoglikArgs) -> bool {
     args.output.as_deref().map_or(args.per_row, is_stdio)
 }
 
-/// What can be refused before anything is read.
+/// Checks the options before any file is read.
 fn check(args: &LoglikArgs) -> anyhow::Result<()> {
     if args.models.is_empty() && args.batch.is_none() {
-        let why = "nothing to evaluate under: give models as PARAMS, or many sets of parameters by --batch FILE.npz";
+        let why = "no model given: give model files as PARAMS, or many parameter sets with --batch FILE.npz";
         return Err(Failure::Usage(why.to_owned()).into());
     }
     if to_stdout(args) && args.json {
-        let why = "--json and the table both want standard output: give the table a file by -o";
+        let why = "--json and the table cannot both go to standard output: write the table to a file with -o";
         return Err(Failure::Usage(why.to_owned()).into());
     }
     let inputs = || args.models.iter().chain([&args.input.input]).chain(&args.batch);
@@ -128,7 +129,7 @@ fn check(args: &LoglikArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads all parameters: the models, then the batch.
+/// Reads all parameter sets: the models, then the batch.
 fn sets(args: &LoglikArgs, data: &Dataset) -> anyhow::Result<Sets> {
     let mut sets = Sets { mixtures: Vec::new(), names: Vec::new() };
     for path in &args.models {
@@ -153,7 +154,7 @@ fn sets(args: &LoglikArgs, data: &Dataset) -> anyhow::Result<Sets> {
     Ok(sets)
 }
 
-/// Log densities, `(n, sets)`, and the totals.
+/// Log densities, `(n, sets)`, and the total log-likelihood of each set.
 fn per_row(likelihood: &mut Likelihood, mixtures: &[Mixture]) -> anyhow::Result<(Array2<f64>, Vec<f64>)> {
     let shape = (likelihood.dim().0, mixtures.len());
     memory::check("the log densities of all rows and sets", 8 * (shape.0 as u128 + 1) * (shape.1 as u128 + 1))?;
@@ -177,7 +178,7 @@ fn write_densities(path: &Path, densities: Array2<f64>) -> anyhow::Result<()> {
     Ok(gmm_data::write_table(path, &Table::with_names(densities, names)?)?)
 }
 
-/// A line for each model under a heading, right-aligned but for the names.
+/// A heading and one line per model; numbers are right-aligned.
 fn lines(names: &[String], values: &[f64], total: f64, n_rows: usize) -> String {
     let heading = ["log-likelihood", "per row", "rows", "model"].map(str::to_owned);
     let line = |(name, &value): (&String, &f64)| {

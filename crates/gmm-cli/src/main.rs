@@ -1,6 +1,6 @@
 //! The program `gmm`: fits, evaluates, samples and converts Gaussian mixtures.
 //!
-//! Data go to standard output, everything else to standard error; [`exit`] lists the exit codes.
+//! Results go to standard output, everything else to standard error; [`exit`] lists the exit codes.
 
 mod args;
 mod bench;
@@ -15,6 +15,7 @@ mod generate;
 mod input;
 mod interrupt;
 mod loglik;
+mod man;
 mod matmul;
 mod mcmc;
 mod output;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args, &console),
         Command::Doctor(args) => doctor::run(args, &console),
         Command::Completions(args) => completions::run(args, &console),
+        Command::Man(args) => man::run(args, &console),
     };
     exit::report(result, &console)
 }

@@ -1,4 +1,4 @@
-//! `gmm matmul`: the product of two matrices in files.
+//! `gmm matmul`: the product of two matrices read from files.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -17,10 +17,14 @@ use crate::input;
 use crate::output::{self, Console, is_stdio};
 
 const EXAMPLES: &str = "\
-Sums are f64: float32 numbers are multiplied exactly, added in float64 and rounded once. --fast adds 256
-products at a time in float32. On a GPU, float32 products of 2^31 multiplications or more are made of three
-products of halves, off by some 2^-22 of the norms of row and column; with --fast of one, off by 2^-12.
-NaN and infinity in A or B make NaN or infinity of the entries that they touch, which a warning counts.
+Sums are float64: float32 numbers are multiplied exactly, added in float64 and rounded once. With --fast, 256 products \
+at a time are added in float32.
+
+On a GPU, a float32 product with at least 2^31 multiplications is computed as three split-fp16 products, with an error \
+of about 2^-22 times the norms of the row of A and the column of B; with --fast as one fp16 product, with an error of \
+about 2^-12 times these norms.
+
+NaN and infinity in A or B propagate to the entries that depend on them; a warning reports their number.
 
 Examples:
   gmm matmul a.npy b.npy -o c.npy
@@ -31,21 +35,22 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct MatmulArgs {
-    /// Left factor: csv, tsv, txt, npy, npz (FILE.npz:NAME), parquet or Arrow; - is standard input
+    /// Left matrix: csv, tsv, txt, npy, npz (FILE.npz:NAME), parquet or arrow; - is standard input
     a: PathBuf,
-    /// Right factor, likewise
+    /// Right matrix, in the same formats
     b: PathBuf,
-    /// Multiply by the transpose of B: inner products of the rows of A with those of B
+    /// Multiply by the transpose of B: inner products of the rows of A with the rows of B
     #[arg(long)]
     transpose_b: bool,
-    /// Add products of float32 in float32, 256 at a time: up to twice as fast, some 1e-7 less exact; on a GPU see below
+    /// Sum float32 products in float32, 256 at a time: up to twice as fast, with an additional relative error of about
+    /// 1e-7; see below for GPUs
     #[arg(long)]
     fast: bool,
     #[command(flatten)]
     engine: EngineArgs,
     #[command(flatten)]
     reading: ReadingArgs,
-    /// Where the product goes: npy, csv, tsv, parquet or arrow [default: csv on standard output]
+    /// Write the product to an npy, csv, tsv, parquet or arrow file [default: csv on standard output]
     #[arg(short, long, value_name = "C", default_value = "-", hide_default_value = true)]
     output: PathBuf,
 }
@@ -60,7 +65,7 @@ pub(crate) fn run(args: &MatmulArgs, console: &Console) -> anyhow::Result<()> {
     let (a, b) = (read(&args.a)?, read(&args.b)?);
     [&a, &b].into_iter().for_each(|table| input::warn(table, console));
     check(args, &a, &b)?;
-    // The columns of the product are those of B.
+    // The product has the column names of B.
     let names = b.names.filter(|_| !args.transpose_b);
     let opened = input::engine(&args.engine, console)?;
     let both = [a.matrix.precision(), b.matrix.precision()];
@@ -80,7 +85,7 @@ pub(crate) fn run(args: &MatmulArgs, console: &Console) -> anyhow::Result<()> {
     Ok(gmm_data::write_table(&args.output, &table)?)
 }
 
-/// Refuses factors that do not fit, by their names.
+/// Errors, with the file names, if the shapes do not match.
 fn check(args: &MatmulArgs, a: &Table, b: &Table) -> Result<(), Failure> {
     let (what, found, other) =
         if args.transpose_b { ("columns", b.n_columns(), b.n_rows()) } else { ("rows", b.n_rows(), b.n_columns()) };
@@ -89,8 +94,8 @@ fn check(args: &MatmulArgs, a: &Table, b: &Table) -> Result<(), Failure> {
         return Ok(());
     }
     let hint = match (other == k, args.transpose_b) {
-        (true, true) => ": leave out --transpose-b",
-        (true, false) => ": --transpose-b multiplies by its transpose",
+        (true, true) => ": omit --transpose-b",
+        (true, false) => ": use --transpose-b to multiply by its transpose",
         (false, _) => "",
     };
     let (a, b) = (input::display(&args.a), input::display(&args.b));
@@ -118,28 +123,29 @@ fn multiply<T: Scalar>(
     let strange = product.iter().filter(|v| !v.to_f64().is_finite()).count();
     if strange > 0 {
         console.warn(&format!(
-            "{strange} of {} entries of the product are NaN or infinite: a factor holds such numbers, or sums leave the range",
+            "{strange} of {} entries of the product are NaN or infinite: an input has NaN or infinity, or sums overflow",
             product.len()
         ));
     }
     Ok(product)
 }
 
-/// What `--fast` costs: see [`ResidentMatrix::fast`].
+/// The error bound of `--fast`: see [`ResidentMatrix::fast`].
 fn fast_bound(engine: &dyn Engine, single: bool) -> &'static str {
     match (single, engine.device_input().is_some()) {
-        (false, _) => "fast: float64 products are as exact as without it",
+        (false, _) => "fast: no effect on the accuracy of float64 products",
         (true, false) => {
-            "fast: an entry is off by 2^-16 of the sum of its products' sizes at most, and by some 2^-21 of it as a rule"
+            "fast: the error of an entry is at most 2^-16, and typically 2^-21, of the sum of its absolute products"
         }
         (true, true) => {
-            "fast: of 2^31 multiplications or more, an entry is off by 2^-9 of the norms of row and column at most, and by \
-             some 2^-12 of them as a rule; of fewer by its own rounding"
+            "fast: with at least 2^31 multiplications, the error of an entry is at most 2^-9, and typically 2^-12, of \
+             the product of the norms of its row and column; with fewer, it is only the rounding of the result"
         }
     }
 }
 
-/// Rounded to f32; a number beyond its range is refused, since what it became would be taken for the data's.
+/// Rounds to f32. Errors if a finite number overflows, since the result would be indistinguishable from an infinity in
+/// the data.
 fn as_f32(matrix: Matrix, path: &Path) -> Result<CowArray<'static, f32, Ix2>, Failure> {
     let a = match matrix {
         Matrix::F32(a) => return Ok(a),
@@ -148,7 +154,7 @@ fn as_f32(matrix: Matrix, path: &Path) -> Result<CowArray<'static, f32, Ix2>, Fa
     let beyond = |v: &f64| v.is_finite() && !(*v as f32).is_finite();
     if let Some(((row, column), v)) = a.indexed_iter().find(|(_, v)| beyond(v)) {
         let place = format!("{}: row {row}, column {column}", input::display(path));
-        return Err(Failure::BadData(format!("{place}: {v:e} is beyond the range of f32; choose --precision f64")));
+        return Err(Failure::BadData(format!("{place}: {v:e} is beyond the range of f32: use --precision f64")));
     }
     Ok(a.mapv(|v| v as f32).into())
 }

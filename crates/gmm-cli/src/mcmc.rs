@@ -1,4 +1,4 @@
-//! `gmm mcmc`: draws of the posterior of a mixture's parameters.
+//! `gmm mcmc`: draws from the posterior of a mixture's parameters.
 
 mod kept;
 mod report;
@@ -18,13 +18,13 @@ use crate::args::{self, EngineArgs, InputArgs};
 use crate::exit::Failure;
 use crate::input;
 use crate::output::{self, Console};
-use kept::Kept;
+use kept::DrawsOutput;
 
 const EXAMPLES: &str = "\
-Writes draws of weights, means and covariances, and prints what they say. Chains start about
-one EM fit; with --start each, about fits from seeds of their own.
+Writes posterior draws of weights, means and covariances, and prints a summary of them. All chains
+start near one EM fit, the best of five; with --start each, every chain starts near its own fit.
 
-PRIOR.toml has the tables [weights], [means] and [covariances]; each may be left out:
+The file of --prior has the tables [weights], [means] and [covariances]; each is optional:
   [weights]      prior = \"dirichlet\" (concentration = 1.0) or \"flat\"
   [means]        prior = \"normal\" (mean = middle of the range, sd = range)
                  or, with -k 1, \"flat\"
@@ -34,27 +34,28 @@ PRIOR.toml has the tables [weights], [means] and [covariances]; each may be left
                  diag, spherical: prior = \"inverse-gamma\"
                    (shape = 1.5, scale = variances * k^(-2/d) / 2)
                    or \"half-normal\" (scale = standard deviations)
-In parentheses the defaults, from the columns. mean, sd and scale are one number or one for
-each column.
+Defaults, computed from the columns, are in parentheses. mean, sd and scale are one number or one
+number per column.
 
-An npz holds weights (chain, draw, K), means (chain, draw, K, d), covariances (chain, draw, ..),
-lp, acceptance_rate and, of nuts, diverging, n_steps, step_size, tree_depth, energy. For ArviZ 1.0:
+An npz file has the arrays weights (chain, draw, K), means (chain, draw, K, d), covariances
+(chain, draw, ..), lp, acceptance_rate and, for nuts, diverging, n_steps, step_size, tree_depth and
+energy. For ArviZ 1.0:
   z = np.load(\"draws.npz\"); v = (\"weights\", \"means\", \"covariances\")
   az.from_dict({\"posterior\": {k: z[k] for k in v},
                 \"sample_stats\": {k: z[k] for k in z if k not in v + (\"covariance_type\",)}})
 Before 1.0 the groups are arguments: az.from_dict(posterior={..}, sample_stats={..}).
-A parquet or Arrow file has a row for each draw: chain, draw, weights[0], .., means[0,0], ..
+A parquet or arrow file has one row per draw: chain, draw, weights[0], .., means[0,0], ..
 
-Every few seconds, and at Ctrl-C, the chains are kept in DRAWS.checkpoint. The same command with
---resume goes on from there, to the draws that it would have made; of nuts' warm-up nothing is
-kept before its end. Where DRAWS is there already, --overwrite replaces it.
+The chains are saved to DRAWS.checkpoint every few seconds and on Ctrl-C. The same command with
+--resume continues from there and produces the draws of an uninterrupted run; an unfinished nuts
+warm-up starts again. If DRAWS already exists, --overwrite replaces it.
 
 Examples:
   gmm mcmc data/old_faithful.csv -k 2 -o draws.npz
   gmm mcmc rows.npy -k 3 --sampler rwm --draws 5000 --thin 5 -o draws.parquet
   gmm mcmc rows.csv -k 2 --prior prior.toml --relabel pivot -o draws.npz --resume";
 
-/// Draw from the posterior of a mixture's parameters
+/// Sample the posterior of a mixture's parameters by Markov chain Monte Carlo
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct McmcArgs {
@@ -63,58 +64,58 @@ pub(crate) struct McmcArgs {
     /// Number of components
     #[arg(short, value_name = "K", value_parser = args::at_least_one, allow_negative_numbers = true)]
     k: usize,
-    /// Kind of the covariances
+    /// Covariance type
     #[arg(long, value_name = "KIND", default_value = "full", value_parser = args::covariance())]
     covariance: CovarianceType,
-    /// nuts (No-U-Turn, by gradients) or rwm (random-walk Metropolis, a component at a time)
+    /// Sampler: nuts (No-U-Turn sampler, gradient-based) or rwm (random-walk Metropolis, one component at a time)
     #[arg(long, value_name = "WORD", default_value = "nuts", value_parser = sampler)]
     sampler: Sampler,
-    /// Chains
+    /// Number of chains
     #[arg(long, value_name = "C", default_value_t = 4, value_parser = args::at_least_one, allow_negative_numbers = true)]
     chains: usize,
-    /// Draws that each chain keeps
+    /// Number of draws kept per chain
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = args::at_least_one, allow_negative_numbers = true)]
     draws: usize,
-    /// Steps before them, in which the sampler adapts
+    /// Number of warm-up steps per chain, in which the sampler adapts; they are discarded
     #[arg(long, value_name = "W", default_value_t = 1000, value_parser = args::count, allow_negative_numbers = true)]
     warmup: usize,
-    /// Steps for each draw that is kept
+    /// Steps per kept draw
     #[arg(long, value_name = "T", default_value_t = 1, value_parser = args::at_least_one, allow_negative_numbers = true)]
     thin: usize,
-    /// Mean acceptance that nuts adapts its step size to; closer to 1 where trajectories diverge
+    /// Target acceptance rate of nuts; raise it towards 1 if trajectories diverge
     #[arg(long, value_name = "P", default_value = "0.8", allow_negative_numbers = true)]
     target_accept: f64,
-    /// Prior [default: weakly informative, from the data]
+    /// File that defines the prior [default: weakly informative, computed from the data]
     #[arg(long, value_name = "FILE.toml")]
     prior: Option<PathBuf>,
-    /// Where chains start: all about one fit, or each about a fit of its own
+    /// Starting points: all chains near the best of five EM fits, or each near its own fit
     #[arg(long, value_name = "fit|each", default_value = "fit", value_parser = ["fit", "each"])]
     start: String,
-    /// What to do about components that change places: none, order, order:COLUMN (by ascending means), or pivot
-    /// (most like the best draw)
+    /// Relabelling against label switching: none, order or order:COLUMN (by ascending means of a column), or pivot
+    /// (match the draw of highest posterior density)
     #[arg(long, value_name = "HOW", default_value = "none")]
     relabel: Relabel,
-    /// Seed of every draw
+    /// Random seed
     #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = args::seed, allow_negative_numbers = true)]
     seed: u64,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Column of row weights: a row of weight 2 is the row twice
+    /// Column of row weights: a row of weight 2 counts twice
     #[arg(long, value_name = "COLUMN")]
     weights: Option<String>,
-    /// Write the draws: npz, parquet or arrow
+    /// Write the draws to an npz, parquet or arrow file
     #[arg(short, long, value_name = "DRAWS")]
     output: PathBuf,
-    /// Go on from the checkpoint, to more draws if --draws says so; never to fewer than it holds
+    /// Continue from the checkpoint; --draws may be larger than before, but not smaller than the draws it holds
     #[arg(long)]
     resume: bool,
-    /// Keep the chains here, also when they are done [default: DRAWS.checkpoint, until they are]
+    /// Save the chains to this file, and keep it after the run [default: DRAWS.checkpoint, deleted after the run]
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
-    /// Replace draws that are there and, without --resume, forget a checkpoint
+    /// Replace an existing DRAWS file and, without --resume, ignore an existing checkpoint
     #[arg(long)]
     overwrite: bool,
-    /// Print one JSON object in place of the table
+    /// Print one JSON object instead of the table
     #[arg(long)]
     json: bool,
 }
@@ -138,12 +139,12 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
         ..Options::new(args.sampler)
     };
     options.validate()?;
-    let kept = Kept::new(args)?;
+    let kept = DrawsOutput::new(args)?;
     let given = prior_options(args.prior.as_deref())?;
     let earlier = args.resume.then(|| kept.read()).transpose()?;
     if let Some(most) = earlier.as_ref().map(Checkpoint::most_draws).filter(|&most| most > args.draws) {
         return Err(Failure::Usage(format!(
-            "--draws {}, but {} already holds {most} draws per chain, and --resume drops none: give --draws {most} or more",
+            "--draws {}, but {} already holds {most} draws per chain, which --resume keeps: give --draws {most} or more",
             args.draws,
             kept.path.display()
         ))
@@ -162,8 +163,8 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
     })?;
     if let Some(rows) = prior.improper_at(&data)? {
         console.warn(&format!(
-            "{rows}: with half-normal scales the posterior has no finite integral about them, only a spike that chains \
-             seldom find; inverse-wishart and inverse-gamma have none"
+            "{rows}: with half-normal scales the integral of the posterior density is then infinite, in a narrow spike \
+             that chains rarely find; inverse-wishart and inverse-gamma priors avoid this"
         ));
     }
     let target = Target::new(prior)?;
@@ -219,7 +220,7 @@ fn prior_options(path: Option<&Path>) -> anyhow::Result<PriorOptions> {
     let bytes = gmm_data::read_bytes(path)?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Failure::BadData(format!("{}: byte {at} is no UTF-8, and TOML is", input::display(path)))
+        Failure::BadData(format!("{}: byte {at} is not valid UTF-8", input::display(path)))
     })?;
     PriorOptions::from_toml(&text).with_context(|| input::display(path))
 }

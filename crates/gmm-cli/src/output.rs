@@ -1,4 +1,4 @@
-//! Standard output and standard error: who gets what, and in which colour.
+//! Standard output and standard error, colours, and checks of output paths.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -14,13 +14,13 @@ use gmm_model::shown;
 use crate::exit::Failure;
 use crate::interrupt::{self, Hold};
 
-/// What the user wants to see, and the progress bar through which messages must pass while there is one.
+/// The verbosity, and the progress bar that messages must not overwrite.
 pub(crate) struct Console {
-    /// Nothing but results and errors.
+    /// Whether to print only results and errors.
     pub(crate) quiet: bool,
-    /// What is being done.
+    /// Whether to print progress and timings.
     pub(crate) verbose: bool,
-    /// Whether standard output takes colours.
+    /// Whether standard output supports colours.
     pub(crate) colour: bool,
     bar: RefCell<Option<indicatif::ProgressBar>>,
 }
@@ -31,38 +31,38 @@ impl Console {
         Self { quiet, verbose, colour, bar: RefCell::new(None) }
     }
 
-    /// Something that is not an error but should be seen.
+    /// Prints a warning, unless quiet.
     pub(crate) fn warn(&self, text: &str) {
         if !self.quiet {
             self.line(&format!("{} {}", paint(stderr_has_colour(), "1;33", "warning:"), safe(text)));
         }
     }
 
-    /// What was asked for and is no result, unless it is to be quiet.
+    /// Prints requested information that is not a result, unless quiet.
     pub(crate) fn tell(&self, text: &str) {
         if !self.quiet {
             self.line(&safe(text));
         }
     }
 
-    /// What is being done, with `-v`.
+    /// Prints progress information, with `-v` only.
     pub(crate) fn note(&self, text: impl FnOnce() -> String) {
         if self.verbose {
             self.line(&paint(stderr_has_colour(), "2", &safe(&text())));
         }
     }
 
-    /// Whether a progress bar would be seen.
+    /// Whether to show a progress bar.
     pub(crate) fn shows_progress(&self) -> bool {
         !self.quiet && io::stderr().is_terminal()
     }
 
-    /// From here on, messages are printed above this bar.
+    /// Attaches a progress bar: messages are then printed above it.
     pub(crate) fn attach(&self, bar: &indicatif::ProgressBar) {
         self.bar.replace(Some(bar.clone()));
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn finish(&self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
@@ -78,20 +78,20 @@ impl Console {
     }
 }
 
-/// Lines that a terminal can be given.
+/// Escapes control characters, so that the text is safe to print on a terminal; keeps line breaks.
 fn safe(text: &str) -> String {
     text.split('\n').map(shown).collect::<Vec<_>>().join("\n")
 }
 
-/// Writes to standard output, whole.
+/// Writes all of `text` to standard output and flushes it.
 ///
 /// # Errors
-/// The stream's own, by its name; a closed pipe ends the program quietly.
+/// The stream's I/O error, with the name `<stdout>`; after a closed pipe the program ends quietly.
 pub(crate) fn print(text: &str) -> Result<(), FileError> {
     flushed(io::stdout().lock().write_all(text.as_bytes()))
 }
 
-/// What was written to standard output, once all of it is there.
+/// Flushes standard output after a successful write.
 ///
 /// # Errors
 /// As [`print()`].
@@ -99,12 +99,12 @@ pub(crate) fn flushed(written: io::Result<()>) -> Result<(), FileError> {
     written.and_then(|()| io::stdout().flush()).map_err(on_stdout)
 }
 
-/// A failure of standard output, by its name.
+/// An error of standard output, with the name `<stdout>`.
 pub(crate) fn on_stdout(error: io::Error) -> FileError {
     file_error(Path::new("<stdout>"), error.into())
 }
 
-/// Writes one JSON object on a line of its own to standard output.
+/// Writes one JSON object, indented, to standard output.
 ///
 /// # Errors
 /// As [`print()`].
@@ -112,10 +112,10 @@ pub(crate) fn print_json(value: &serde_json::Value) -> Result<(), FileError> {
     print(&format!("{value:#}\n"))
 }
 
-/// Writes a model to a file, or as JSON to standard output where `path` is `-`.
+/// Writes a model to a file, or as JSON to standard output if `path` is `-`.
 ///
 /// # Errors
-/// [`FileError`], or the stream's own.
+/// [`FileError`], also for standard output.
 pub(crate) fn write_model(path: &Path, model: &ModelFile) -> anyhow::Result<()> {
     if is_stdio(path) {
         return Ok(print(&gmm_data::model_to_json(model)?)?);
@@ -124,7 +124,8 @@ pub(crate) fn write_model(path: &Path, model: &ModelFile) -> anyhow::Result<()> 
     Ok(gmm_data::write_model(path, model)?)
 }
 
-/// Writes a model but for its name, or as JSON to standard output where `path` is `-`.
+/// Writes a model to a temporary file that is not yet published under its name, or as JSON to standard output if `path`
+/// is `-`.
 ///
 /// # Errors
 /// As [`write_model`].
@@ -136,17 +137,17 @@ pub(crate) fn stage_model(path: &Path, model: &ModelFile) -> anyhow::Result<Opti
     Ok(Some(gmm_data::stage_model(path, model)?))
 }
 
-/// Holds signals back until a file is whole. What is no file (a pipe, a device) never is: a signal then ends at once, also
-/// while nobody reads.
+/// Defers signals until a file is complete. Does not defer them for pipes and devices: a write to those may block
+/// forever.
 pub(crate) fn hold(path: &Path) -> Option<Hold> {
     let file = !is_stdio(path) && path.metadata().map_or(true, |there| there.is_file());
     file.then(interrupt::hold)
 }
 
-/// Refuses, before any work is done, a model path that could not be written in the end.
+/// Checks, before any work is done, that a model can be written to `path`.
 ///
 /// # Errors
-/// [`FileError`] for a folder, an unknown extension, or a folder that is not there.
+/// [`FileError`] if `path` is a folder, has an unknown extension, or is in a folder that does not exist.
 pub(crate) fn check_model_path(path: &Path) -> Result<(), FileError> {
     check_folder(path)?;
     let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
@@ -156,7 +157,7 @@ pub(crate) fn check_model_path(path: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Refuses, before any work is done, a table's path that could not be written in the end.
+/// Checks, before any work is done, that a table can be written to `path`.
 ///
 /// # Errors
 /// As [`check_model_path`].
@@ -168,13 +169,13 @@ pub(crate) fn check_table_path(path: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Refuses, before any work is done, an output that is one of the inputs by another spelling or through a link: reading
-/// it to the end and then replacing it would lose what the user has.
+/// Checks, before any work is done, that the output is not one of the inputs, also through another spelling or a link:
+/// writing it would destroy the input.
 ///
 /// # Errors
 /// [`Failure::Usage`] with both names.
 pub(crate) fn check_apart(output: &Path, inputs: &[&Path]) -> Result<(), Failure> {
-    // What is no regular file (a pipe, /dev/null) is not replaced; what is not there is not lost.
+    // Only existing regular files can be lost; pipes and devices such as /dev/null are not replaced.
     let place = |path: &Path| (!is_stdio(path) && path.is_file()).then(|| path.canonicalize().ok()).flatten();
     let Some(target) = place(output) else { return Ok(()) };
     match inputs.iter().find(|input| place(&gmm_data::file_of(input)).as_ref() == Some(&target)) {
@@ -187,7 +188,7 @@ pub(crate) fn check_apart(output: &Path, inputs: &[&Path]) -> Result<(), Failure
     }
 }
 
-/// Whether what is written to two paths would be one file, also through links and whether or not it is there yet.
+/// Whether writes to both paths would go to the same file, also through links, and even if it does not exist yet.
 pub(crate) fn is_same(a: &Path, b: &Path) -> bool {
     let place = |path: &Path| {
         let path = gmm_data::atomic::target_of(path).ok()?;
@@ -199,13 +200,13 @@ pub(crate) fn is_same(a: &Path, b: &Path) -> bool {
     a == b || place(a).is_some_and(|a| Some(a) == place(b))
 }
 
-/// Whether a path's extension is that of a model.
+/// Whether a path has the extension of a model: json or safetensors.
 pub(crate) fn is_model_path(path: &Path) -> bool {
     path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json") || e.eq_ignore_ascii_case("safetensors"))
 }
 
-/// Refuses, before any work is done, a folder, and a path in a folder that is not there or cannot be written to.
-/// Of a pipe it waits for the reader.
+/// Checks, before any work is done, that `path` is not a folder, and that its folder exists and can be written to.
+/// For a pipe, waits for its reader.
 ///
 /// # Errors
 /// [`FileError`] with the folder.
@@ -221,19 +222,19 @@ pub(crate) fn check_folder(path: &Path) -> Result<(), FileError> {
         _ if is_stdio(path) => Ok(()),
         _ => gmm_data::atomic::check(path, || {
             if io::stderr().is_terminal() {
-                let _ = writeln!(io::stderr(), "waiting for a process that reads the pipe {}", shown(&name(path)));
+                let _ = writeln!(io::stderr(), "waiting for a process to read the pipe {}", shown(&name(path)));
             }
         }),
     }
 }
 
-/// Refuses a checkpoint that is no file: it is written again and again, and read by the next run.
+/// Checks that a checkpoint is a regular file: it is rewritten repeatedly, and read by the next run.
 ///
 /// # Errors
-/// [`Failure::Usage`], and as [`check_folder`].
+/// [`Failure::Usage`] if it is not; and as [`check_folder`].
 pub(crate) fn check_checkpoint(path: &Path) -> anyhow::Result<()> {
     if is_stdio(path) || path.metadata().is_ok_and(|there| !there.is_file() && !there.is_dir()) {
-        return Err(Failure::Usage("--checkpoint needs a file".to_owned()).into());
+        return Err(Failure::Usage("--checkpoint must be a regular file".to_owned()).into());
     }
     Ok(check_folder(path)?)
 }
@@ -242,7 +243,7 @@ fn name(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// What is wrong with a file, by its name.
+/// An error about a file, with its path.
 pub(crate) fn file_error(path: &Path, problem: Problem) -> FileError {
     FileError { path: path.display().to_string(), place: Box::default(), problem }
 }
@@ -252,14 +253,14 @@ pub(crate) fn is_stdio(path: &Path) -> bool {
     path.as_os_str() == OsStr::new("-")
 }
 
-/// A warning in the words of the command line, columns by name where they have one.
+/// A warning in terms of command-line options, with column names if there are any.
 pub(crate) fn warning(warning: &Warning, names: Option<&[String]>) -> String {
     match (warning, names) {
         (Warning::RegularisationDominates { reg_covar, columns }, Some(names)) => {
             let columns: Vec<_> = columns.iter().map(|&i| format!("'{}'", shown(&names[i]))).collect();
             format!(
-                "--reg-covar {reg_covar:e} is larger than the variance of {}: it decides the fit there; rescale the \
-                 data or lower it",
+                "--reg-covar {reg_covar:e} is larger than the variance of {} and dominates the fit there: rescale the \
+                 data or lower --reg-covar",
                 columns.join(", ")
             )
         }
@@ -267,9 +268,9 @@ pub(crate) fn warning(warning: &Warning, names: Option<&[String]>) -> String {
             let column =
                 |j: usize| names.map_or_else(|| format!("column {j}"), |n| format!("column '{}'", shown(&n[j])));
             format!(
-                "--reg-covar {reg_covar:e} is more than half the variance of {} in some direction: repeated values, linearly \
-                 dependent columns, or too few rows; the likelihood then depends on --reg-covar; drop repeats or \
-                 columns, raise --reg-covar or use fewer components",
+                "--reg-covar {reg_covar:e} is more than half the variance of {} in some direction, so the likelihood \
+                 depends on it; likely causes are repeated values, linearly dependent columns or too few rows: drop \
+                 repeats or columns, raise --reg-covar or use fewer components",
                 places(spikes, column)
             )
         }
@@ -280,17 +281,18 @@ pub(crate) fn warning(warning: &Warning, names: Option<&[String]>) -> String {
     }
 }
 
-/// Text in a colour or weight, by its ANSI code, where colours are on.
+/// Text in the ANSI style `code` if colours are on, else unchanged.
 pub(crate) fn paint(on: bool, code: &str, text: &str) -> String {
     if on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
-/// Whether standard error takes colours.
+/// Whether standard error supports colours.
 pub(crate) fn stderr_has_colour() -> bool {
     wants_colour() && io::stderr().is_terminal()
 }
 
-/// <https://no-color.org>: any value that is not empty turns colours off.
+/// Whether the environment permits colours: `NO_COLOR` is unset or empty (<https://no-color.org>), and `TERM` is not
+/// `dumb`.
 fn wants_colour() -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")

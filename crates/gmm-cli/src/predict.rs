@@ -1,4 +1,4 @@
-//! `gmm predict`: the component of each row, or its responsibilities.
+//! `gmm predict`: the most likely component of each row, or its responsibilities.
 
 use std::path::PathBuf;
 
@@ -11,22 +11,22 @@ use crate::input;
 use crate::output::{self, Console};
 
 const EXAMPLES: &str = "\
-Writes one column `label`, or with --proba the columns proba_0, proba_1, .. which sum to 1 in each row.
+Writes one column `label`, or with --proba the columns proba_0, proba_1, .., which sum to 1 in each row.
 
 Examples:
   gmm predict model.json new.csv                     one label per row on standard output
   gmm predict model.json new.npy -o labels.npy
   gmm predict model.json new.csv --proba -o responsibilities.parquet";
 
-/// Say which component each row belongs to
+/// Predict the component of each row
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PredictArgs {
-    /// Model: json or safetensors; - is standard input
+    /// Model file: json or safetensors; - is standard input
     model: PathBuf,
     #[command(flatten)]
     input: InputArgs,
-    /// Write the responsibilities of all components
+    /// Write the probabilities (responsibilities) of all components instead of labels
     #[arg(long)]
     proba: bool,
     #[command(flatten)]

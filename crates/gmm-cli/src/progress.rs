@@ -1,4 +1,4 @@
-//! The progress of a fit, a sampler or a write: a bar on a terminal, lines with `-v` elsewhere.
+//! The progress of a fit, a sampler or a write: a bar on a terminal, else lines with `-v`.
 
 use std::cell::Cell;
 
@@ -16,11 +16,11 @@ pub(crate) struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// A bar for `runs` runs of at most `max_iter` iterations; nothing is drawn before the first iteration.
+    /// Creates a bar for `runs` runs of at most `max_iter` iterations. It appears with the first iteration.
     pub(crate) fn new(console: &'a Console, max_iter: usize, runs: usize) -> Self {
         let bar = console.shows_progress().then(|| {
             let bar = ProgressBar::new((max_iter as u64).saturating_mul(runs as u64));
-            // `eta` is for all iterations: convergence usually comes sooner.
+            // `eta` assumes that all iterations run; convergence usually comes sooner.
             let style = "{spinner} {prefix}{msg}  [{bar:24}] {elapsed}, at most {eta} left";
             bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
             console.attach(&bar);
@@ -29,14 +29,14 @@ impl<'a> Progress<'a> {
         Self { console, bar, max_iter }
     }
 
-    /// Which fit of several is running.
+    /// Sets the prefix, which names the current one of several fits.
     pub(crate) fn title(&self, text: &str) {
         if let Some(bar) = &self.bar {
             bar.set_prefix(format!("{text}  "));
         }
     }
 
-    /// Shows one iteration of run number `run`, from 0.
+    /// Shows one iteration of run `run`, counted from 0.
     pub(crate) fn step(&self, run: usize, step: &Iteration<'_>) {
         let text = || {
             let change = if step.change.is_finite() { format!("{:+.2e}", step.change) } else { "–".to_owned() };
@@ -51,7 +51,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn finish(&self) {
         self.console.finish();
     }
@@ -61,17 +61,17 @@ impl<'a> Progress<'a> {
 pub(crate) struct Sampling<'a> {
     console: &'a Console,
     bar: Option<ProgressBar>,
-    /// Steps of all chains: done, in their warm-up, and in all.
+    /// Completed steps, warm-up steps and steps in total, of all chains.
     done: Cell<u64>,
     warmup: u64,
     total: u64,
     diverging: Cell<u64>,
-    /// Whether steps are told one by one; else what was kept is the step.
+    /// Whether the sampler reports each step; if not, each kept draw counts as a step.
     by_step: bool,
 }
 
 impl<'a> Sampling<'a> {
-    /// A bar for what is missing of a run.
+    /// Creates a bar for the remaining steps of a run.
     pub(crate) fn new(console: &'a Console, run: &Run) -> Self {
         let options = &run.options;
         let chains = options.chains as u64;
@@ -91,7 +91,7 @@ impl<'a> Sampling<'a> {
         Self { console, bar, done, warmup, total, diverging, by_step: options.sampler == Sampler::Nuts }
     }
 
-    /// Shows what a chain did.
+    /// Shows one event of a chain.
     pub(crate) fn see(&self, event: Event) {
         match event {
             Event::Kept { .. } if self.by_step => return,
@@ -112,7 +112,7 @@ impl<'a> Sampling<'a> {
                 bar.set_position(done);
                 bar.set_message(text());
             }
-            // A line for each tenth.
+            // One line per tenth.
             None if done * 10 / self.total != (done - 1) * 10 / self.total => {
                 self.console.note(|| format!("{done} of {} steps, {}", self.total, text()));
             }
@@ -120,13 +120,13 @@ impl<'a> Sampling<'a> {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn finish(&self) {
         self.console.finish();
     }
 }
 
-/// A bar over the rows that are drawn and written.
+/// A bar over the rows drawn and written.
 pub(crate) struct Rows<'a> {
     console: &'a Console,
     bar: Option<ProgressBar>,
@@ -135,7 +135,7 @@ pub(crate) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// A bar for `n` rows.
+    /// Creates a bar for `n` rows.
     pub(crate) fn new(console: &'a Console, n: usize) -> Self {
         let bar = console.shows_progress().then(|| {
             let bar = ProgressBar::new(n as u64);
@@ -147,20 +147,20 @@ impl<'a> Rows<'a> {
         Self { console, bar, n, tenths: Cell::new(0) }
     }
 
-    /// So many rows are drawn.
+    /// Shows that `done` rows have been drawn.
     pub(crate) fn at(&self, done: usize) {
         if let Some(bar) = &self.bar {
             bar.set_position(done as u64);
             return;
         }
-        // A line for each tenth.
+        // One line per tenth.
         let tenths = (done as f64 / self.n as f64 * 10.0) as usize;
         if tenths > self.tenths.replace(tenths) {
             self.console.note(|| format!("{done} of {} rows", self.n));
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn finish(&self) {
         self.console.finish();
     }

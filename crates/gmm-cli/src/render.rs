@@ -1,22 +1,22 @@
-//! A mixture and its fit as text for people: short, aligned, with the columns' names.
+//! A mixture and its fit as short aligned text, with column names.
 
 use gmm_data::ModelFile;
 use gmm_model::{CovarianceType, Covariances, FitSummary, number, shown, three_digits};
 
 use crate::output::paint;
 
-/// Components and columns that are printed unless all are asked for.
+/// Maximum number of components and columns printed without `--all`.
 const COMPONENTS: usize = 12;
 const COLUMNS: usize = 24;
 /// Correlations are printed up to this many columns: 6 pairs.
 const CORRELATED: usize = 4;
-/// Characters of a line, for the table's columns.
+/// Width of a table line in characters.
 const WIDTH: usize = 100;
-/// Characters of the sparkline.
+/// Width of the sparkline in characters.
 const SPARKS: usize = 32;
 
-/// The heading and a table of weights, means and standard deviations, a column per component; correlations where
-/// there are few.
+/// A heading and a table of weights, means and standard deviations with one column per component; also correlations if
+/// there are few columns.
 pub(crate) fn mixture(model: &ModelFile, all: bool, colour: bool) -> String {
     let m = &model.mixture;
     let (k, d) = (m.n_components(), m.n_features());
@@ -64,7 +64,7 @@ pub(crate) fn mixture(model: &ModelFile, all: bool, colour: bool) -> String {
     out
 }
 
-/// What a fit has to say about itself; `engine` says more than the summary does, where it is known.
+/// The summary of a fit. `engine`, if given, replaces the shorter description of the engine in the summary.
 pub(crate) fn fit(summary: &FitSummary, engine: Option<&str>, elapsed: Option<std::time::Duration>) -> String {
     let s = summary;
     let ended = if s.converged {
@@ -96,12 +96,13 @@ pub(crate) fn name(model: &ModelFile, j: usize) -> String {
     model.feature_names.as_ref().map_or_else(|| format!("column {j}"), |names| shown(&names[j]).into_owned())
 }
 
-/// A log-likelihood or criterion: three decimals, and no more digits than it has.
+/// Formats a log-likelihood or criterion with three decimals; from 1e12 in scientific notation, since an `f64` has no
+/// more digits.
 pub(crate) fn fixed(value: f64) -> String {
     if value.abs() < 1e12 { decimals(value, 3) } else { format!("{value:.9e}") }
 }
 
-/// A number with so many decimals, or in three digits where that would leave nothing of it.
+/// A number with `n` decimals, or with three significant digits if it would be rounded to 0.
 fn decimals(value: f64, n: usize) -> String {
     if value.abs() < 0.5 * 0.1f64.powi(n as i32) { three_digits(value) } else { format!("{value:.n$}") }
 }
@@ -118,7 +119,7 @@ pub(crate) fn short(value: f64) -> String {
     }
 }
 
-/// The values of a trace as a row of blocks, from its lowest to its highest.
+/// A trace as a row of block characters, scaled from its lowest to its highest value.
 pub(crate) fn sparkline(trace: &[f64]) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let finite = || trace.iter().copied().filter(|v| v.is_finite());
@@ -149,7 +150,8 @@ fn entry(covariances: &Covariances, c: usize, i: usize, j: usize) -> f64 {
     }
 }
 
-/// `mean ± deviation` for one column, all with as many decimals as give the smallest deviation three digits.
+/// `mean ± deviation` for one column, with the number of decimals at which the smallest deviation has three significant
+/// digits.
 fn with_deviations(pairs: &[(f64, f64)]) -> Vec<String> {
     let smallest = pairs.iter().map(|p| p.1).fold(f64::INFINITY, f64::min);
     let largest = pairs.iter().map(|p| p.0.abs().max(p.1)).fold(0.0, f64::max);
@@ -163,7 +165,7 @@ fn with_deviations(pairs: &[(f64, f64)]) -> Vec<String> {
     pairs.iter().map(|(mean, sd)| format!("{mean:.decimals$} ± {sd:width$.decimals$}")).collect()
 }
 
-/// Rows of cells under a bold first row, right-aligned, folded to the width of a line.
+/// A table with a bold first row and right-aligned cells; columns beyond [`WIDTH`] continue in further blocks.
 fn table(rows: &[(String, Vec<String>)], colour: bool) -> String {
     let length = |text: &str| text.chars().count();
     let label = rows.iter().map(|(label, _)| length(label)).max().unwrap_or(0);

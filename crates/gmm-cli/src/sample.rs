@@ -1,4 +1,4 @@
-//! `gmm sample`: rows drawn from a model.
+//! `gmm sample`: draws rows from a model.
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +13,8 @@ use crate::output::{self, Console};
 use crate::{args, input, progress};
 
 const EXAMPLES: &str = "\
-Row i depends on the model, the seed and i alone: a longer sample begins with the shorter one, and any number of \
-threads draws the same. Rows are written as they are drawn, so that -n may be far beyond memory.
+Row i depends only on the model, the seed and i: a longer sample starts with the rows of a shorter one, and the number \
+of threads does not matter. Rows are written as they are drawn, so -n may exceed the available memory.
 
 Examples:
   gmm sample model.json -n 1000 > rows.csv
@@ -24,12 +24,12 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SampleArgs {
-    /// Model: json or safetensors; - is standard input
+    /// Model file: json or safetensors; - is standard input
     model: PathBuf,
     /// Number of rows
     #[arg(short, value_name = "N", value_parser = args::at_least_one, allow_negative_numbers = true)]
     n: usize,
-    /// Seed of the draws
+    /// Random seed
     #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = args::seed, allow_negative_numbers = true)]
     seed: u64,
     /// Write to a file: csv, tsv, npy, parquet or arrow [default: csv on standard output]
@@ -46,11 +46,12 @@ pub(crate) fn run(args: &SampleArgs, console: &Console) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Draws rows and writes them piece by piece: memory does not grow with `n`. A signal ends it at once, until the last piece
-/// is drawn, and leaves no file; what is returned holds signals back, so that what belongs to the rows can follow them.
+/// Draws rows and writes them in chunks, so that memory does not grow with `n`. Until the last chunk is drawn, a signal
+/// ends the program at once and leaves no file. The returned guard defers signals, so that the caller can write a file
+/// that belongs to the rows.
 ///
 /// # Errors
-/// From the file, also where the disk has no room for the rows.
+/// Errors if the file cannot be written, also if the disk has too little space for the rows.
 pub(crate) fn write(
     mixture: &Mixture,
     n: usize,

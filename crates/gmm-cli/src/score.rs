@@ -1,4 +1,4 @@
-//! `gmm score`: how likely rows are under a model.
+//! `gmm score`: the log-likelihood of rows under a model.
 
 use std::path::PathBuf;
 
@@ -12,33 +12,33 @@ use crate::output::{self, Console, is_stdio};
 use crate::{input, render};
 
 const EXAMPLES: &str = "\
-Prints the log-likelihood, in total and per row; with --per-row it writes one column `log_density`.
+Prints the log-likelihood, in total and per row; with --per-row, writes one column `log_density`.
 
 Examples:
   gmm score model.json new.csv
   gmm score model.json new.csv --json | jq .mean_log_likelihood
   gmm score model.json new.csv --per-row -o log_densities.npy";
 
-/// Say how likely rows are under a model
+/// Compute the log-likelihood of data under a model
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ScoreArgs {
-    /// Model: json or safetensors; - is standard input
+    /// Model file: json or safetensors; - is standard input
     model: PathBuf,
     #[command(flatten)]
     input: InputArgs,
-    /// Column of row weights: a row of weight 2 is the row twice
+    /// Column of row weights: a row of weight 2 counts twice
     #[arg(long, value_name = "COLUMN")]
     weights: Option<String>,
-    /// Write the log density of each row, as csv on standard output or to -o
+    /// Write the log density of each row, as csv to standard output or to -o
     #[arg(long)]
     per_row: bool,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Where --per-row writes: csv, tsv, npy, parquet or arrow
+    /// Output file of --per-row: csv, tsv, npy, parquet or arrow
     #[arg(short, long, value_name = "OUT", requires = "per_row")]
     output: Option<PathBuf>,
-    /// Print one JSON object in place of the summary
+    /// Print one JSON object instead of the summary
     #[arg(long)]
     json: bool,
 }
@@ -46,7 +46,7 @@ pub(crate) struct ScoreArgs {
 pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
     let to_stdout = args.per_row && args.output.as_deref().is_none_or(is_stdio);
     if to_stdout && args.json {
-        let why = "--json and --per-row both want standard output: give --per-row a file by -o";
+        let why = "--json and --per-row cannot both write to standard output: write --per-row to a file with -o";
         return Err(crate::exit::Failure::Usage(why.to_owned()).into());
     }
     if let Some(path) = &args.output {

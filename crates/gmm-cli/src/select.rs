@@ -1,4 +1,4 @@
-//! `gmm select`: the number of components and the covariance kind by an information criterion.
+//! `gmm select`: selects the number of components and the covariance type by an information criterion.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -17,29 +17,29 @@ use crate::progress::Progress;
 use crate::{fit, input, plot, render};
 
 const EXAMPLES: &str = "\
-Fits every combination and prints one line for each; the best, of the lowest criterion, is marked by *.
+Fits every combination and prints one line for each; * marks the best, which has the lowest criterion.
 
 Examples:
   gmm select data/old_faithful.csv -k 1..6
   gmm select rows.npy -k 2,4,8,16 --covariance full,diag --criterion icl --n-init 3 -o best.json
   gmm select data.csv -k 1..10 --covariance full,tied,diag --plot bic.svg";
 
-/// Choose the number of components, and the covariance kind, by an information criterion
+/// Choose the number of components and the covariance type by an information criterion
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SelectArgs {
     #[command(flatten)]
     input: InputArgs,
-    /// Numbers of components: 1..10 (both ends count), 2,4,8, or both kinds mixed
+    /// Numbers of components: a range (1..10, both ends included), a list (2,4,8), or a mix of both
     #[arg(short, value_name = "K..K", required = true, allow_hyphen_values = true)]
     k: String,
-    /// Covariance kinds to compare
+    /// Covariance types to compare
     #[arg(long, value_name = "KIND,..", default_value = "full", value_delimiter = ',', value_parser = args::covariance())]
     covariance: Vec<CovarianceType>,
-    /// Criterion, of which the lowest is best
+    /// Information criterion; lower is better
     #[arg(long, value_name = "WORD", default_value = "bic", value_parser = args::criterion())]
     criterion: Criterion,
-    /// Start
+    /// Initialisation
     #[arg(long, value_name = "HOW", default_value = "kmeans",
           value_parser = args::words::<Init>(&["kmeans", "kmeans++", "random-rows", "random", "stride"]))]
     init: Init,
@@ -47,16 +47,16 @@ pub(crate) struct SelectArgs {
     em: EmArgs,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Column of row weights: a row of weight 2 is the row twice
+    /// Column of row weights: a row of weight 2 counts twice
     #[arg(long, value_name = "COLUMN")]
     weights: Option<String>,
-    /// Write the best model: .json or .safetensors; - is JSON on standard output
+    /// Write the best model to a .json or .safetensors file; - is JSON on standard output
     #[arg(short, long, value_name = "MODEL")]
     output: Option<PathBuf>,
-    /// Draw the criterion over the components: .svg or .png
+    /// Plot the criterion against the number of components to a .svg or .png file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Print one JSON object in place of the table
+    /// Print one JSON object instead of the table
     #[arg(long)]
     json: bool,
 }
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         output::check_model_path(path)?;
         output::check_apart(path, &[&args.input.input])?;
         if args.json && is_stdio(path) {
-            return Err(Failure::Usage("--json and -o - both want standard output".to_owned()).into());
+            return Err(Failure::Usage("--json and -o - cannot both write to standard output".to_owned()).into());
         }
     }
     if let Some(path) = &args.plot {
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     }
     let Some(at) = best(&candidates, args.criterion) else {
         let error = candidates.into_iter().find_map(|c| c.outcome.err());
-        return Err(fit::named(error.expect("a fit that is none has an error"), &data));
+        return Err(fit::named(error.expect("a candidate without a fit has an error"), &data));
     };
     if let Ok(found) = &candidates[at].outcome {
         warn(&candidates[at], found, &data, console);
@@ -144,7 +144,7 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     plot::write(path, &picture, console)
 }
 
-/// Says what should be seen of the best fit: that it did not converge, and what makes its likelihood doubtful.
+/// Warns if the best fit did not converge, or if its likelihood is not reliable.
 fn warn(Candidate { k, kind, .. }: &Candidate, best: &Fit, data: &Dataset, console: &Console) {
     let best_one = format!("the best candidate, {k} components with {kind} covariances");
     if !best.summary.converged {
@@ -162,7 +162,7 @@ fn warn(Candidate { k, kind, .. }: &Candidate, best: &Fit, data: &Dataset, conso
     }
 }
 
-/// Says what `--autotune` found for each candidate that has a fit, and once what is the same for all.
+/// Reports the result of `--autotune` for each candidate that has a fit; prints equal warnings once.
 fn tuned(candidates: &[Candidate], engine: &dyn Engine, console: &Console) {
     let fits = candidates.iter().filter_map(|candidate| Some((candidate, candidate.outcome.as_ref().ok()?)));
     let mut warned = Vec::new();
@@ -176,9 +176,10 @@ fn tuned(candidates: &[Candidate], engine: &dyn Engine, console: &Console) {
     }
 }
 
-/// Reads `1..10`, `1..=10`, `2,4,8` and mixtures of them, both ends counting; each number once, in the order given.
+/// Parses `1..10`, `1..=10`, `2,4,8` and combinations of them. Ranges include both ends. Each number appears once, in
+/// the order given.
 pub(crate) fn components(text: &str) -> Result<Vec<usize>, String> {
-    /// Nobody waits for more fits than this.
+    /// More fits than anyone would wait for.
     const MOST: usize = 10_000;
     let mut out = Vec::new();
     for part in text.split(',') {
@@ -215,7 +216,7 @@ fn table(candidates: &[Candidate], best: usize, console: &Console) -> String {
         out += &format!("{}\n", paint(console.colour && i == best, "1;32", &text));
     }
     if candidates.iter().any(|c| c.outcome.as_ref().is_ok_and(|fit| !fit.summary.converged)) {
-        out += "(!) not converged when --max-iter stopped it\n";
+        out += "(!) not converged within --max-iter iterations\n";
     }
     out
 }

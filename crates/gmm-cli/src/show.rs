@@ -1,4 +1,4 @@
-//! `gmm show`: a model file for people.
+//! `gmm show`: prints a model file in readable form.
 
 use std::path::PathBuf;
 
@@ -12,13 +12,13 @@ Examples:
   gmm show model.json
   gmm fit data.csv -k 3 -o - | gmm show -";
 
-/// Print a model readably: weights, means, standard deviations, correlations, and how it was fitted
+/// Print a model: weights, means, standard deviations, correlations, and the summary of its fit
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ShowArgs {
-    /// Model: json or safetensors; - is standard input
+    /// Model file: json or safetensors; - is standard input
     model: PathBuf,
-    /// Print all components, columns and correlations, however many there are
+    /// Print all components, columns and correlations, without a limit
     #[arg(long)]
     all: bool,
 }

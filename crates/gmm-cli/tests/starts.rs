@@ -1,5 +1,5 @@
-//! That the program starts. An integration test here makes `cargo test --workspace` build the program, which the
-//! end-to-end tests in `tests/` then run.
+//! Tests that the program starts. Because this integration test exists, `cargo test --workspace` builds the program that
+//! the end-to-end tests in `tests/` run.
 
 use std::process::Command;
 

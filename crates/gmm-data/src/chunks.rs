@@ -1,4 +1,4 @@
-//! Tables written piece by piece, from rows that were never all in memory.
+//! Writes tables chunk by chunk, without holding all rows in memory.
 
 use std::io;
 use std::path::Path;
@@ -9,12 +9,12 @@ use crate::columnar::{Batches, Kind};
 use crate::write::{Sink, check_columns, write};
 use crate::{FileError, Format, Table, atomic, npy, text};
 
-/// What a table is like whose rows are still to come.
+/// The shape, type and column names of a table whose rows follow later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableHead {
-    /// Rows.
+    /// Number of rows.
     pub n: usize,
-    /// Columns.
+    /// Number of columns.
     pub d: usize,
     /// The type of the values.
     pub precision: Precision,
@@ -22,19 +22,20 @@ pub struct TableHead {
     pub names: Option<Vec<String>>,
 }
 
-/// Values of a piece, 8 MiB of `f64`: enough that a system call or a batch costs nothing against them.
+/// Values in a chunk, 8 MiB of `f64`: enough to make the cost of a system call or a batch negligible.
 const VALUES: usize = 1 << 20;
-/// Rows of a piece at most, however few columns there are.
+/// Maximum rows in a chunk, however few columns there are.
 const MOST_ROWS: usize = 1 << 16;
 
-/// Rows in a piece of a table with `d` columns, at least 1: a function of `d` alone, so that no buffer grows with the rows.
+/// Number of rows in a chunk of a table with `d` columns, at least 1. It depends only on `d`, so that no buffer grows
+/// with `n`.
 pub fn rows_at_a_time(d: usize) -> usize {
     (VALUES / d.max(1)).clamp(1, MOST_ROWS)
 }
 
 impl TableHead {
-    /// Bytes that the file has at least: numbers that are drawn do not compress to less than six bytes, and text has a digit
-    /// and a separator for each.
+    /// Lower bound on the file's size in bytes. Random `f64` values compress to no less than 6 bytes each, and text
+    /// needs a digit and a separator for each.
     fn least_bytes(&self, format: Format) -> u128 {
         let values = self.n as u128 * self.d as u128;
         let each = match (format, self.precision) {
@@ -48,18 +49,18 @@ impl TableHead {
     }
 }
 
-/// Writes a table whose rows come piece by piece: `next(first, rows)` gives rows `first..first + rows`, `(rows, d)`, of the
-/// head's precision, [`rows_at_a_time`] each but for the last. The file is, byte for byte, that of
-/// [`write_table`](crate::write_table); `-` is csv on standard output.
+/// Writes a table chunk by chunk. `next(first, rows)` returns rows `first..first + rows` as a `(rows, d)` matrix of the
+/// head's precision; `rows` is [`rows_at_a_time`], and fewer in the last chunk. The file is identical, byte for byte,
+/// to that of [`write_table`](crate::write_table); `-` writes csv to standard output.
 ///
-/// Memory: one piece, and for parquet a group of 8. The disk's room is asked for first.
+/// Memory: one chunk; for parquet a row group of 8 chunks. Free disk space is checked first.
 ///
 /// # Errors
-/// What `next` says; [`FileError`] as from [`write_table`](crate::write_table), and where the disk has not as many bytes as
-/// the rows have at least. The file appears whole or not at all.
+/// Any error of `next`; [`FileError`] as from [`write_table`](crate::write_table), and if the disk has less free space
+/// than the rows need at least. The file appears whole or not at all.
 ///
 /// # Panics
-/// Where `next` gives another number of rows or columns, or another precision.
+/// If `next` returns a different number of rows or columns, or a different precision.
 pub fn write_table_chunks<E: From<FileError>>(
     path: impl AsRef<Path>,
     head: &TableHead,
@@ -77,7 +78,7 @@ pub fn write_table_chunks<E: From<FileError>>(
             io::Error::other("the rows ended early")
         })?;
         let like_head = matrix.dim() == (rows, head.d) && matrix.precision() == head.precision;
-        assert!(like_head, "{rows} rows of {:?} were asked for: {:?}", head, matrix.dim());
+        assert!(like_head, "expected {rows} rows of {:?}, got {:?}", head, matrix.dim());
         Ok(matrix)
     };
     let written = write(path, |out, format| fill(out, format, head, &mut rows));
@@ -97,7 +98,7 @@ fn fill(
     let step = rows_at_a_time(*d);
     let mut pieces = (0..*n).step_by(step).map(|first| next(first, step.min(n - first)));
     let text = |out: &mut Sink<'_>, pieces: &mut dyn Iterator<Item = io::Result<Matrix>>, separator| {
-        // The header comes once.
+        // Only the first chunk writes the header.
         let mut names = names.clone();
         for matrix in pieces {
             text::write_table(out, &Table { names: names.take(), ..Table::new(matrix?) }, separator)?;

@@ -1,10 +1,10 @@
-//! Which columns are meant: names, indices, ranges, and what is left out.
+//! Resolves a column selection: names, indices, ranges and exclusions.
 
 use crate::{ColumnError, ReadOptions};
 
 impl ReadOptions {
-    /// The columns to read, of `d` that have these names. `usual` are those read where none are named, and those from
-    /// which others are left out.
+    /// Returns the indices of the columns to read, of `d` columns with these names. `usual` are the columns read if
+    /// none are selected; if the selection consists of exclusions only, those are removed from `usual`.
     ///
     /// # Errors
     /// As [`Table::indices`](crate::Table::indices).
@@ -28,7 +28,8 @@ impl ReadOptions {
     }
 }
 
-/// Indices of columns among `d`, in the forms that [`ReadOptions::columns`] has.
+/// Returns the indices, below `d`, of the columns in `wanted`, whose entries have the forms of
+/// [`ReadOptions::columns`].
 ///
 /// # Errors
 /// As [`Table::indices`](crate::Table::indices).
@@ -40,7 +41,7 @@ pub fn find_columns<S: AsRef<str>>(
     Columns { names, d }.choose(wanted, (0..d).collect())
 }
 
-/// The columns there are.
+/// The columns to select from.
 #[derive(Clone, Copy)]
 struct Columns<'a> {
     names: Option<&'a [String]>,
@@ -52,7 +53,7 @@ impl Columns<'_> {
         let (mut taken, mut excluded) = (vec![false; self.d], vec![false; self.d]);
         let (mut found, mut only_excluded) = (Vec::new(), !wanted.is_empty());
         for word in wanted.iter().map(AsRef::as_ref) {
-            // A name that begins with ! is still a name.
+            // A word that is a column's name is not an exclusion, even if it begins with !.
             if let (None, Some(out)) = (self.named(word)?, word.trim_start().strip_prefix('!')) {
                 self.some(out)?.for_each(|i| excluded[i] = true);
                 continue;
@@ -75,14 +76,14 @@ impl Columns<'_> {
         Ok(found)
     }
 
-    /// One column or a range of them, both ends included.
+    /// Resolves a word to one column, or to a range of columns including both ends.
     fn some(self, word: &str) -> Result<std::ops::RangeInclusive<usize>, ColumnError> {
         let alone = match self.one(word) {
             Ok(index) => return Ok(index..=index),
             Err(ColumnError::Unknown { .. }) => self.unknown(word),
             Err(other) => return Err(other),
         };
-        // Names may hold dots: every place is tried.
+        // Names may contain dots, so every `..` is tried as the separator.
         for (at, _) in word.match_indices("..") {
             let (from, to) = (word[..at].trim(), word[at + 2..].trim());
             let to = to.strip_prefix('=').unwrap_or(to);
@@ -91,7 +92,7 @@ impl Columns<'_> {
             match (from, to) {
                 (Ok(from), Ok(to)) if from <= to => return Ok(from..=to),
                 (Ok(_), Ok(_)) => return Err(ColumnError::Backwards { wanted: word.to_owned() }),
-                // The end that is not there says more than the whole.
+                // Report the end that is unknown: that says more than reporting the whole word.
                 (Ok(_), Err(e)) | (Err(e), Ok(_)) => return Err(e),
                 (Err(_), Err(_)) => {}
             }
@@ -99,7 +100,7 @@ impl Columns<'_> {
         Err(alone)
     }
 
-    /// One column: by name, by name in quotes, by name but for blanks around it, else by index.
+    /// Resolves a word to one column: by exact name, by quoted name, by name without the blanks around it, or by index.
     fn one(self, word: &str) -> Result<usize, ColumnError> {
         if let Some(index) = self.named(word)? {
             return Ok(index);
@@ -111,19 +112,19 @@ impl Columns<'_> {
             None if trimmed != word => return self.one(trimmed),
             None => match self.only(word, |name| !word.is_empty() && name.trim() == word)? {
                 Some(index) => Some(index),
-                // `parse` also takes "+1", which is nobody's index.
+                // `parse` also accepts "+1", which is not meant as an index.
                 None => word.parse::<usize>().ok().filter(|&i| i < self.d && !word.starts_with('+')),
             },
         };
         index.ok_or_else(|| self.unknown(word))
     }
 
-    /// The column of that name, if there is one.
+    /// The column of that exact name, if there is one.
     fn named(self, name: &str) -> Result<Option<usize>, ColumnError> {
         self.only(name, |n| n == name)
     }
 
-    /// The column whose name fits, if there is one.
+    /// The only column whose name satisfies `fits`; an error if several do.
     fn only(self, word: &str, fits: impl Fn(&str) -> bool) -> Result<Option<usize>, ColumnError> {
         let mut found = (0..).zip(self.names.unwrap_or_default()).filter(|(_, name)| fits(name)).map(|(i, _)| i);
         match (found.next(), found.next()) {
@@ -198,7 +199,7 @@ mod tests {
             (&["0..6"], "no column '6'"),
             (&["\"2\""], "no column '\"2\"'"),
             (&["+1"], "no column '+1'"),
-            (&["0..2", "a"], "'a' is asked for twice"),
+            (&["0..2", "a"], "'a' is selected twice"),
             (&["b..a"], "'b..a' runs backwards"),
             (&["!0..5"], "no columns are left"),
             (&["a", "!a"], "no columns are left"),

@@ -1,4 +1,4 @@
-//! Files in gzip's and Zstandard's form, known by their first bytes.
+//! Files compressed by gzip or Zstandard, recognised by their first bytes.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use flate2::bufread::GzDecoder;
 use crate::Problem;
 use crate::error::Fault;
 
-/// How bytes are compressed.
+/// A compression format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compression {
     Gzip,
@@ -16,7 +16,7 @@ pub(crate) enum Compression {
 }
 
 impl Compression {
-    /// By the first bytes, four of them.
+    /// Recognises the format by the first four bytes.
     pub(crate) fn of_bytes(start: &[u8]) -> Option<Self> {
         match start {
             [0x1f, 0x8b, ..] => Some(Self::Gzip),
@@ -25,19 +25,20 @@ impl Compression {
         }
     }
 
-    /// A path without the extension that says how its file is compressed; `None` where it has none.
+    /// Removes the extension of a compressed file from its path; `None` if the path has no such extension.
     pub(crate) fn inner_path(path: &Path) -> Option<PathBuf> {
         let extension = path.extension()?.to_str()?.to_lowercase();
         matches!(&*extension, "gz" | "gzip" | "zst" | "zstd").then(|| path.with_extension(""))
     }
 
-    /// The bytes as they were before.
+    /// Returns a reader of the decompressed bytes.
     pub(crate) fn reader<'a>(self, compressed: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
         let buffered = BufReader::with_capacity(1 << 16, compressed);
         Ok(Box::new(Members { compression: self, member: Some(Member::new(self, buffered)?) }))
     }
 
-    /// Says of a failure that did not come from the system that the bytes are no such stream.
+    /// Turns an I/O error that did not come from the operating system into [`Problem::Corrupt`]: the decompressor
+    /// reports corrupt bytes as I/O errors.
     pub(crate) fn explained(self, mut fault: Fault) -> Fault {
         if let Problem::Io(e) = &fault.problem
             && e.raw_os_error().is_none()
@@ -47,13 +48,13 @@ impl Compression {
         fault
     }
 
-    /// What is wrong with a stream in which there is another one: the reader takes off one layer.
+    /// The problem of a stream that was compressed twice: the reader decompresses only once.
     pub(crate) fn twice(self) -> Problem {
         let name = self.name();
-        Problem::Text(format!("compressed twice: decompress it once ({name} -d), and read what comes out"))
+        Problem::Text(format!("compressed twice: decompress it once ({name} -d), and read the result"))
     }
 
-    /// The program that packs and unpacks it.
+    /// The name of the program that compresses and decompresses it.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Gzip => "gzip",
@@ -61,12 +62,12 @@ impl Compression {
         }
     }
 
-    /// Whether these bytes, which may be few, could begin another stream.
+    /// Whether these bytes could begin another stream. They may be fewer than the magic number has.
     fn may_begin(self, bytes: &[u8]) -> bool {
         let begins = |magic: &[u8]| bytes.iter().zip(magic).all(|(a, b)| a == b);
         match self {
             Self::Gzip => begins(b"\x1f\x8b"),
-            // A frame, or one that is to be skipped.
+            // A zstd frame, or a skippable frame.
             Self::Zstd => {
                 begins(b"\x28\xb5\x2f\xfd")
                     || (matches!(bytes, [0x50..=0x5f, ..]) && begins(&[bytes[0], 0x2a, 0x4d, 0x18]))
@@ -75,7 +76,7 @@ impl Compression {
     }
 }
 
-/// One stream of a file that may have several.
+/// The decoder of one compressed stream; a file may contain several, one after the other.
 enum Member<R: BufRead> {
     Gzip(Box<GzDecoder<R>>),
     Zstd(zstd::stream::read::Decoder<'static, R>),
@@ -109,7 +110,7 @@ impl<R: BufRead> Read for Member<R> {
 /// The members of a gzip file, or the frames of a zstd file, one after the other.
 struct Members<R: BufRead> {
     compression: Compression,
-    /// The member that is read; `None` at the end.
+    /// The member being read; `None` at the end.
     member: Option<Member<R>>,
 }
 
@@ -130,10 +131,10 @@ impl<R: BufRead> Read for Members<R> {
 }
 
 impl<R: BufRead> Members<R> {
-    /// Whether another member follows. Skips zero padding after the last one, as gzip does (tapes add it).
+    /// Whether another member follows. Skips zero padding after the last gzip member, as gzip does (tapes add it).
     ///
     /// # Errors
-    /// Where something else follows.
+    /// If something else follows.
     fn is_followed(&self, rest: &mut R) -> io::Result<bool> {
         let mut padded = false;
         loop {

@@ -3,23 +3,23 @@
 use crate::error::Fault;
 use crate::{Format, Problem};
 
-/// Bytes that tell one kind from another.
+/// Number of leading bytes that are enough to tell the kinds of files apart.
 pub(crate) const START: usize = 64;
 
 const ZIP: &str =
-    "a zip archive: --format npz reads NumPy's npz; of Excel's xlsx, save the sheet as csv; unpack others first";
+    "a zip archive: --format npz reads NumPy's npz; save a sheet of Excel's xlsx as csv; unpack others first";
 const XZ: &str = "an xz archive: unpack it first (xz -d); gzip and zstd are read as they are";
 const BZIP2: &str = "a bzip2 archive: unpack it first (bzip2 -d); gzip and zstd are read as they are";
-const HTML: &str = "an HTML page, perhaps an error message of the site that it came from: fetch the table itself";
+const HTML: &str = "an HTML page, perhaps an error message of the site that it came from: download the table itself";
 
-/// First bytes, the format that is read from them if there is one, and words.
+/// Leading bytes, the format that they identify if it is a readable one, and a description for messages.
 const KINDS: [(&[u8], Option<Format>, &str); 17] = [
     (b"PK\x03\x04", Some(Format::Npz), ZIP),
     (b"PK\x05\x06", Some(Format::Npz), ZIP),
     (b"\xd0\xcf\x11\xe0", None, "an old Excel or Word file: save the table as csv"),
     (b"\xfd7zXZ\0", None, XZ),
-    (b"\x1f\x8b", None, "compressed by gzip: give its name the ending .gz"),
-    (b"\x28\xb5\x2f\xfd", None, "compressed by zstd: give its name the ending .zst"),
+    (b"\x1f\x8b", None, "compressed by gzip: add .gz to the file's name"),
+    (b"\x28\xb5\x2f\xfd", None, "compressed by zstd: add .zst to the file's name"),
     (b"\x89HDF", None, "an HDF5 file: write the array as npy, or the table as csv"),
     (b"\x93NUMPY", Some(Format::Npy), "a NumPy array: --format npy reads it"),
     (b"PAR1", Some(Format::Parquet), "a parquet file: --format parquet reads it"),
@@ -42,10 +42,10 @@ const MATLAB: &str = "a MATLAB file: save the matrix as csv with writematrix(x, 
 const PICKLE: &str =
     "a Python pickle, which is never loaded: save an array as npy (numpy.save), a frame as parquet (to_parquet)";
 
-/// Where a tar archive has its magic word.
+/// Byte range of a tar archive's magic word.
 const TAR: std::ops::Range<usize> = 257..262;
 
-/// What a file with this extension is, where it must be unpacked before it is read.
+/// Describes a file with this extension, if it is an archive that must be unpacked before it can be read.
 pub(crate) fn of_extension(extension: &str) -> Option<&'static str> {
     match extension {
         "zip" => Some(ZIP),
@@ -55,8 +55,8 @@ pub(crate) fn of_extension(extension: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether a file begins with these bytes. Letters count only if no text follows, because a column may be
-/// named `PAR1`.
+/// Whether a file begins with these bytes. A `magic` of letters and digits counts only if no text follows, because a
+/// column may be named `PAR1`.
 pub(crate) fn begins_with(start: &[u8], magic: &[u8]) -> bool {
     let text = |b: &u8| b.is_ascii_graphic() || b.is_ascii_whitespace();
     start.strip_prefix(magic).is_some_and(|rest| {
@@ -65,16 +65,17 @@ pub(crate) fn begins_with(start: &[u8], magic: &[u8]) -> bool {
     })
 }
 
-/// What these first bytes begin, where that is no text table.
+/// Identifies a file by its first bytes: the format, if it is a readable one, and a description. `None` if it may be a
+/// text table.
 pub(crate) fn of_bytes(start: &[u8]) -> Option<(Option<Format>, &'static str)> {
     let kind = KINDS.iter().find(|(magic, ..)| begins_with(start, magic)).map(|&(_, format, what)| (format, what));
     let markup = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start();
     let begins = |tag: &[u8]| markup.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag));
     kind.or_else(|| match () {
-        // The protocol's number.
+        // The opcode PROTO, then the pickle protocol's version.
         () if matches!(start, [0x80, 2..=5, ..]) => Some((None, PICKLE)),
         () if start.get(TAR) == Some(b"ustar") => Some((None, "a tar archive: unpack it first (tar -xf)")),
-        // A digit, then that of pi.
+        // The magic word, the block size as a digit, then the first digits of pi.
         () if matches!(start, [b'B', b'Z', b'h', b'1'..=b'9', b'1', b'A', b'Y', ..]) => Some((None, BZIP2)),
         () if begins(b"<!doctype") || begins(b"<html") || begins(b"<head") => Some((None, HTML)),
         () if begins(b"<?xml") => Some((None, "an XML file: save the table as csv")),
@@ -87,7 +88,7 @@ pub(crate) fn explained(fault: Fault, format: Format, start: &[u8]) -> Fault {
     if !matches!(fault.problem, Problem::Corrupt(_)) || format.is_text() {
         return fault;
     }
-    // Of fewer bytes nothing is certain.
+    // Fewer than 8 bytes are too few to call it text.
     let text = start.len() >= 8 && start.iter().all(|b| b.is_ascii_graphic() || b.is_ascii_whitespace());
     let what = match of_bytes(start) {
         Some((Some(other), _)) if other == format => return fault,

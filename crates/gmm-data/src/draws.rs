@@ -1,4 +1,4 @@
-//! Draws of mixtures' parameters on disk, in the layout that ArviZ reads.
+//! Writes posterior draws of mixture parameters, in the layout that ArviZ reads.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -16,22 +16,22 @@ use crate::error::Fault;
 use crate::latched::Latched;
 use crate::{FileError, Format, Problem, atomic, npy};
 
-/// The formats in which draws are written.
+/// The formats in which draws can be written.
 const WRITABLE: &str = "npz, parquet, arrow, ipc or feather";
 
-/// Draws of parameters, and what a sampler has to say of them.
+/// Draws of mixture parameters, with the sampler's statistics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DrawsFile {
-    /// Of `C` chains, `N` each.
+    /// The draws: `C` chains of `N` draws each.
     pub parameters: ParameterDraws,
-    /// The sampler's words, each by its name, `(C, N)`.
+    /// The sampler's statistics with their names, each `(C, N)`.
     pub stats: Vec<(String, DrawStat)>,
 }
 
-/// Refuses a path in whose format draws are not written.
+/// Checks that draws can be written in the format that the path's extension names.
 ///
 /// # Errors
-/// [`FileError`] with the formats that are.
+/// [`FileError`] if they cannot; it lists the formats that can be written.
 pub fn check_draws_path(path: impl AsRef<Path>) -> Result<(), FileError> {
     format(path.as_ref()).map(drop)
 }
@@ -47,18 +47,18 @@ fn format(path: &Path) -> Result<Format, FileError> {
     }
 }
 
-/// Writes draws, in the format that the extension says.
+/// Writes draws in the format that the extension names.
 ///
-/// An npz has the arrays `weights`, `means`, `covariances` and those of [`DrawsFile::stats`], in the shapes above, and
-/// `covariance_type`, the kind's name as ASCII codes. A parquet or Arrow file has a row for each draw and the columns
-/// `chain`, `draw`, `weights[0]`, .., `means[0,0]`, .., `covariances[0,0,0]`, .., and the stats.
-/// [`read_mixtures`](crate::read_mixtures) reads either.
+/// An npz file contains the arrays `weights`, `means`, `covariances` and those of [`DrawsFile::stats`], each with
+/// leading dimensions `(C, N)`, and `covariance_type`, the kind's name as ASCII codes. A parquet or Arrow file has one
+/// row for each draw and the columns `chain`, `draw`, `weights[0]`, .., `means[0,0]`, .., `covariances[0,0,0]`, .., and
+/// the statistics. [`read_mixtures`](crate::read_mixtures) reads both.
 ///
 /// # Errors
-/// [`FileError`] for another extension, or from the system; the file appears whole or not at all.
+/// [`FileError`] for any other extension, or from the system; the file appears whole or not at all.
 ///
 /// # Panics
-/// Where an array's length is not what its shape says.
+/// If an array's length does not match its shape.
 pub fn write_draws(path: impl AsRef<Path>, draws: &DrawsFile) -> Result<(), FileError> {
     let path = path.as_ref();
     let format = format(path)?;
@@ -84,7 +84,8 @@ impl DrawsFile {
         let mut out = Latched::new(out);
         let mut archive = ZipWriter::new(&mut out);
         let mut array = |name: &str, descr: &str, shape: &[usize], values: &mut dyn Iterator<Item = Bytes>| {
-            // Without compression, as NumPy's savez: draws do not shrink. Sizes beyond 32 bits need a longer header.
+            // Stored uncompressed, as NumPy's savez does: random draws hardly compress. Sizes beyond 32 bits need the
+            // longer zip64 header.
             let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored).large_file(true);
             archive.start_file(format!("{name}.npy"), options).map_err(io::Error::other)?;
             let mut out = BufWriter::new(&mut archive);
@@ -140,7 +141,7 @@ impl DrawsFile {
     }
 }
 
-/// Up to eight bytes of one value.
+/// The bytes of one value: the first `len` of `bytes`.
 struct Bytes {
     bytes: [u8; 8],
     len: usize,

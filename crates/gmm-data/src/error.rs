@@ -1,4 +1,4 @@
-//! What can be wrong with a file: which file, where in it, what, and what to try.
+//! Errors of reading and writing files: the file, the place in it, the problem, and what to try.
 
 use std::fmt;
 use std::io;
@@ -11,24 +11,24 @@ use gmm_model::{ModelError, shown};
 pub struct FileError {
     /// The file as the user named it; `<stdin>` and `<stdout>` for the standard streams.
     pub path: String,
-    /// Where in the file, as far as it is known.
-    pub place: Box<Place>,
+    /// The place in the file, as far as it is known.
+    pub place: Box<Location>,
     /// What is wrong there.
     pub problem: Problem,
 }
 
-/// A place in a file. Empty where the problem is the file as a whole.
+/// A place in a file. Empty if the problem concerns the whole file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// Line of a text file, from 1.
+pub struct Location {
+    /// Line of a text file, counted from 1.
     pub line: Option<u64>,
-    /// Row of a table, from 0, without header and blank lines.
+    /// Row of a table, counted from 0, not counting the header and blank lines.
     pub row: Option<u64>,
-    /// One of many sets of parameters, from 0.
+    /// Index of a parameter set, counted from 0, in a file that holds many.
     pub set: Option<u64>,
-    /// Column of a table, from 0 (text files: the field's number in its line, from 0).
+    /// Column of a table, counted from 0 (text files: the field's index in its line).
     pub column: Option<usize>,
-    /// The column's name, where it has one.
+    /// The column's name, if it has one.
     pub name: Option<String>,
     /// Byte offset from the beginning of the file (in an npz: of the array's own file inside it).
     pub offset: Option<u64>,
@@ -36,39 +36,39 @@ pub struct Place {
     pub field: Option<String>,
 }
 
-/// What is wrong.
+/// The kind of problem, with its details.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// The operating system said so.
+    /// An error of the operating system.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// An extension that names no format.
+    /// A file extension that names no known format.
     #[error("unknown file type '{}': use {choices}", one_line(extension))]
     Extension {
-        /// What the name ends in.
+        /// The file's extension.
         extension: String,
-        /// What it may end in.
+        /// The extensions that are accepted.
         choices: &'static str,
     },
-    /// An extension whose files are read, but not written.
+    /// A format that can be read but not written.
     #[error("tables are not written as '{}' files, only read: use {choices}{instead}", one_line(extension))]
     ReadOnly {
-        /// What the name ends in.
+        /// The file's extension.
         extension: String,
-        /// What it may end in.
+        /// The extensions that are accepted.
         choices: &'static str,
-        /// What else to do; may be empty.
+        /// An alternative to suggest; may be empty.
         instead: &'static str,
     },
-    /// Text where a number belongs.
+    /// Text in place of a number.
     #[error("'{}' is not a number; choose numeric columns, or remove the text", visible(text))]
     NotNumber {
-        /// The field, cut to 40 characters.
+        /// The field, truncated to 40 characters.
         text: String,
     },
-    /// An integer that no `f64` equals.
-    #[error("{value} cannot be an f64 exactly: leave the column out if it is an identifier, or save it as float64")]
+    /// An integer that has no exact `f64` representation.
+    #[error("{value} has no exact f64 value: leave the column out if it is an identifier, or save it as float64")]
     Inexact {
         /// The integer.
         value: String,
@@ -76,18 +76,18 @@ pub enum Problem {
     /// An empty field or a null.
     #[error("missing value; drop or fill such rows first")]
     Missing,
-    /// A line with another number of fields than the lines before it.
-    #[error("{found} fields, where the lines before have {expected}")]
+    /// A line whose number of fields differs from that of the lines before it.
+    #[error("{found} fields, but the lines before have {expected}")]
     Ragged {
         /// Fields in this line.
         found: usize,
         /// Fields in the first line.
         expected: usize,
     },
-    /// A table with a header at most.
+    /// A table without data rows: empty, or only a header.
     #[error("no data rows")]
     NoRows,
-    /// One dimension, where rows and columns belong.
+    /// A one-dimensional array; two dimensions (rows and columns) are required.
     #[error(
         "one-dimensional array of shape ({n},): reshape it to (n, 1) if it is one column, or to (1, d) if it is one row \
          (NumPy: a.reshape(-1, 1) or a.reshape(1, -1))"
@@ -96,60 +96,60 @@ pub enum Problem {
         /// Its length.
         n: usize,
     },
-    /// Zero dimensions, or more than two.
+    /// An array of zero dimensions, or of more than two.
     #[error("array of shape {shape:?} has {} dimensions: rows × columns are needed", shape.len())]
     Dimensions {
         /// Its shape.
         shape: Vec<usize>,
     },
-    /// Numbers of a type that is not read.
-    #[error("type '{dtype}' is not read: {why}")]
+    /// Values of an unsupported type.
+    #[error("type '{dtype}' is not supported: {why}")]
     Type {
-        /// The type as the file names it.
+        /// The type's name in the file.
         dtype: String,
-        /// Why not, and what to do.
+        /// The reason, and what to do.
         why: String,
     },
-    /// Bytes that are not what the format says.
+    /// Bytes that violate the file format.
     #[error("truncated or corrupt: {0}")]
     Corrupt(String),
-    /// A column that is not there, or is asked for twice.
+    /// Columns that cannot be selected.
     #[error("{0}")]
     Column(#[from] ColumnError),
-    /// Several arrays, and no way to tell which is meant; or none of that name.
+    /// No array of that name, or several arrays of which none has a default name.
     #[error("no array '{wanted}' among {}; name one as FILE.npz:NAME", list(found))]
     Array {
         /// The name looked for.
         wanted: String,
-        /// The names there are.
+        /// The names of the arrays in the file.
         found: Vec<String>,
     },
-    /// An array that many sets of parameters lack.
+    /// A file of parameter sets that lacks one of the arrays.
     #[error("no array '{wanted}' among {}; sets of parameters are weights, means and covariances", list(found))]
     Sets {
         /// The name looked for.
         wanted: String,
-        /// The names there are.
+        /// The names of the arrays in the file.
         found: Vec<String>,
     },
-    /// A model file of another kind or of a later version.
+    /// A file that is not a model, or a model of a later version.
     #[error("not a model that this program reads: {0}")]
     Format(String),
-    /// Text that is no table.
+    /// A file that is not a readable table; the text says why and what to try.
     #[error("{0}")]
     Text(String),
     /// A field of a model file that is missing or wrong.
     #[error("{0}")]
     Field(String),
-    /// Parameters that are no mixture.
+    /// Parameters that do not form a valid mixture.
     #[error("{0}")]
     Model(#[from] ModelError),
-    /// Not enough memory for what the file holds.
+    /// Not enough memory for the file's contents.
     #[error("{what} needs {wanted} bytes of memory, {free} are free: read fewer columns, or split the file")]
     Memory {
-        /// What it is for.
+        /// What the memory is for.
         what: String,
-        /// Bytes wanted.
+        /// Bytes needed.
         wanted: u128,
         /// Bytes free.
         free: u128,
@@ -159,46 +159,46 @@ pub enum Problem {
 /// Columns that cannot be selected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnError {
-    /// No column of that name or index.
+    /// No column has that name or index.
     #[error("no column '{}': there are {}", shown(wanted), describe(available, *d))]
     Unknown {
-        /// What was asked for.
+        /// The requested column.
         wanted: String,
-        /// The names there are; empty where columns have none.
+        /// All column names; empty if the columns have none.
         available: Vec<String>,
-        /// How many columns there are.
+        /// Number of columns.
         d: usize,
     },
-    /// Asked for more than once.
-    #[error("column '{}' is asked for twice: there are {}", shown(wanted), describe(available, *d))]
+    /// A column was requested more than once.
+    #[error("column '{}' is selected twice: there are {}", shown(wanted), describe(available, *d))]
     Twice {
-        /// What was asked for.
+        /// The requested column.
         wanted: String,
-        /// The names there are; empty where columns have none.
+        /// All column names; empty if the columns have none.
         available: Vec<String>,
-        /// How many columns there are.
+        /// Number of columns.
         d: usize,
     },
-    /// Two columns have that name.
+    /// Several columns have that name.
     #[error("several columns are called '{}': select by index, 0 to {}", shown(wanted), d.saturating_sub(1))]
     Ambiguous {
-        /// What was asked for.
+        /// The requested column.
         wanted: String,
-        /// How many columns there are.
+        /// Number of columns.
         d: usize,
     },
     /// A range whose end comes before its start.
     #[error("the range of columns '{wanted}' runs backwards: write the column that comes first in the table first")]
     Backwards {
-        /// What was asked for.
+        /// The requested range.
         wanted: String,
     },
-    /// Nothing was asked for, or nothing is left.
+    /// The selection is empty.
     #[error("no columns are left: there are {}", describe(available, *d))]
     None {
-        /// The names there are; empty where columns have none.
+        /// All column names; empty if the columns have none.
         available: Vec<String>,
-        /// How many columns there are.
+        /// Number of columns.
         d: usize,
     },
 }
@@ -211,10 +211,10 @@ fn describe(available: &[String], d: usize) -> String {
     }
 }
 
-/// Names for a message: all where they are few, since a line must stay a line.
+/// Lists names for a message: the first 40, then the total, so that the message stays on one line.
 fn list(names: &[String]) -> String {
     const MOST: usize = 40;
-    // Of a name that is blank, or has blanks around it, quotes show where it begins and ends.
+    // Quotes show where a name begins and ends if it is blank or has blanks around it.
     let shown = |name: &String| match name.trim() == name && !name.is_empty() {
         true => one_line(name),
         false => format!("\"{}\"", one_line(name)),
@@ -226,13 +226,13 @@ fn list(names: &[String]) -> String {
     if names.is_empty() { "nothing".to_owned() } else { text }
 }
 
-/// A piece of a file for a message: at most 40 characters, as they may be [`shown`].
+/// A piece of a file for a message: at most 40 characters, escaped by [`shown`].
 pub(crate) fn one_line(text: &str) -> String {
     let (cut, more) = text.char_indices().nth(40).map_or((text, ""), |(at, _)| (&text[..at], ".."));
     format!("{}{more}", shown(cut))
 }
 
-/// What a library says of a broken file: its first line, since more is a dump of its own state.
+/// The first line of another library's error message, at most 200 characters: later lines dump the library's state.
 pub(crate) fn first_line(e: impl fmt::Display) -> String {
     let text = e.to_string();
     let mut cut = text.lines().next().unwrap_or_default().chars();
@@ -240,7 +240,7 @@ pub(crate) fn first_line(e: impl fmt::Display) -> String {
     if cut.next().is_some() { line + ".." } else { line }
 }
 
-/// A field for a message, in which white space other than a blank, and what has no width, are escapes.
+/// A field for a message, with zero-width characters and white space other than blanks escaped.
 pub(crate) fn visible(text: &str) -> String {
     let hidden =
         |c: char| (c.is_whitespace() && c != ' ') || matches!(c, '\u{200c}' | '\u{200d}' | '\u{2800}' | '\u{3164}');
@@ -251,13 +251,13 @@ pub(crate) fn visible(text: &str) -> String {
     out
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if let Some(line) = self.line {
             parts.push(format!("line {line}"));
         }
-        // The line says more than the row where both are known.
+        // The row is left out if the line is known, which says more.
         if let (Some(row), None) = (self.row, self.line) {
             parts.push(format!("row {row}"));
         }
@@ -283,10 +283,10 @@ impl fmt::Display for Place {
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", shown(&self.path))?;
-        if *self.place != Place::default() {
+        if *self.place != Location::default() {
             write!(f, "{}: ", self.place)?;
         }
-        // Messages of other libraries may hold line breaks.
+        // Messages of other libraries may contain line breaks.
         let text = self.problem.to_string();
         f.write_str(&shown(&text.split_whitespace().collect::<Vec<_>>().join(" ")))
     }
@@ -302,7 +302,7 @@ impl std::error::Error for FileError {
 }
 
 impl FileError {
-    /// Whether the file or stream failed (not found, disk full, closed pipe), rather than what is in it.
+    /// Whether the file or stream itself failed (not found, disk full, closed pipe), as opposed to its contents.
     pub const fn is_io(&self) -> bool {
         matches!(self.problem, Problem::Io(_))
     }
@@ -313,10 +313,10 @@ impl FileError {
     }
 }
 
-/// A problem in a file whose name the code at hand need not know.
+/// A [`FileError`] without the file's name, for code that does not know the name.
 #[derive(Debug)]
 pub(crate) struct Fault {
-    pub(crate) place: Box<Place>,
+    pub(crate) place: Box<Location>,
     pub(crate) problem: Problem,
 }
 

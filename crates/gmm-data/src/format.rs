@@ -1,4 +1,4 @@
-//! Which format a table is in: by the file's extension, or for a stream by its first bytes.
+//! Detects a table's format: from the file's extension, or for a stream from its first bytes.
 
 use std::path::Path;
 
@@ -6,14 +6,14 @@ use crate::compressed::Compression;
 use crate::error::one_line;
 use crate::{Problem, content};
 
-/// The formats of tables.
+/// A table's file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// Text with commas, or with what else its first lines have between numbers.
+    /// Text separated by commas, or by another separator detected from the first lines.
     Csv,
-    /// Text with tabs.
+    /// Text separated by tabs.
     Tsv,
-    /// The same, and in doubt with blanks.
+    /// Text whose separator is detected as for `Csv`; blanks if that finds none. Written with tabs.
     Txt,
     /// NumPy's array file.
     Npy,
@@ -25,24 +25,24 @@ pub enum Format {
     Arrow,
 }
 
-/// The extensions that name a format, for messages.
-pub(crate) const READABLE: &str = "csv, tsv, txt (each also as .gz or .zst), npy, npz, parquet, arrow, ipc or feather, or name the format by --format";
+/// The extensions that can be read, for messages.
+pub(crate) const READABLE: &str = "csv, tsv, txt (each also as .gz or .zst), npy, npz, parquet, arrow, ipc or feather, or give the format with --format";
 const WRITABLE: &str = "csv, tsv, npy, parquet, arrow, ipc or feather";
 
 impl std::str::FromStr for Format {
     type Err = Problem;
 
-    /// By its name, which is also an extension.
+    /// Parses a format's name, which is one of its extensions.
     fn from_str(name: &str) -> Result<Self, Problem> {
         Self::of_path(&Path::new("rows").with_extension(name))
     }
 }
 
 impl Format {
-    /// The format that a file's name stands for.
+    /// Returns the format that a path's extension names.
     ///
     /// # Errors
-    /// [`Problem::Extension`]; [`Problem::Text`] for an archive that must be unpacked first.
+    /// [`Problem::Extension`] if it is unknown; [`Problem::Text`] if it names an archive that must be unpacked first.
     pub fn of_path(path: &Path) -> Result<Self, Problem> {
         let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
         match extension.as_str() {
@@ -55,22 +55,22 @@ impl Format {
             "arrow" | "ipc" | "feather" | "arrows" => Ok(Self::Arrow),
             other => Err(match content::of_extension(other) {
                 Some(what) => Problem::Text(format!(
-                    "by its name {what}; if it is a table all the same, name the format by --format"
+                    "by its name {what}; if it is a table nevertheless, give the format with --format"
                 )),
                 None => Problem::Extension { extension: one_line(other), choices: READABLE },
             }),
         }
     }
 
-    /// Whether it is one of those for text.
+    /// Whether this is a text format.
     pub const fn is_text(self) -> bool {
         matches!(self, Self::Csv | Self::Tsv | Self::Txt)
     }
 
-    /// The format in which a file of this name is written.
+    /// Returns the format in which a file of this name is written.
     ///
     /// # Errors
-    /// [`Problem::Extension`], also for formats that are only read.
+    /// [`Problem::Extension`] if the extension is unknown; [`Problem::ReadOnly`] if its format is only read.
     pub fn of_output(path: &Path) -> Result<Self, Problem> {
         match Self::of_path(path) {
             Ok(format) if !matches!(format, Self::Npz | Self::Txt) => Ok(format),
@@ -92,7 +92,7 @@ impl Format {
         }
     }
 
-    /// The format that a stream's first bytes stand for; text where they say nothing else.
+    /// Returns the format that a stream's first bytes identify, or [`Format::Csv`] if they identify none.
     pub fn of_bytes(start: &[u8]) -> Self {
         const MAGICS: [(&[u8], Format); 7] = [
             (b"\x93NUMPY", Format::Npy),
@@ -100,7 +100,7 @@ impl Format {
             (b"PK\x05\x06", Format::Npz),
             (b"PAR1", Format::Parquet),
             (b"ARROW1", Format::Arrow),
-            // Feather version 1, which the reader of Arrow refuses by name.
+            // Feather version 1: the Arrow reader rejects it with an error that names it.
             (b"FEA1", Format::Arrow),
             // The continuation marker before a stream's schema.
             (b"\xff\xff\xff\xff", Format::Arrow),

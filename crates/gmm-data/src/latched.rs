@@ -1,10 +1,10 @@
-//! A stream whose first failure is told once, at the end.
+//! A writer that reports its first failure once, at the end.
 
 use std::io::{self, Seek, SeekFrom, Write};
 
-/// Takes all that is written to it. After the first failure of the stream below nothing more reaches that, and
-/// [`finish`](Self::finish) tells of it: for writers that would try again when they are dropped, and print what they think
-/// of it.
+/// A writer whose writes and seeks succeed even after the inner stream has failed. After the inner stream's first
+/// failure, nothing more is written to it, and [`finish`](Self::finish) returns that failure. For writers that, when
+/// dropped, would try again and print the error.
 pub(crate) struct Latched<W> {
     inner: W,
     failure: Option<io::Error>,
@@ -13,15 +13,15 @@ pub(crate) struct Latched<W> {
 }
 
 impl<W: Write + Seek> Latched<W> {
-    /// From the beginning of a stream.
+    /// Wraps a stream that is at its beginning.
     pub(crate) const fn new(inner: W) -> Self {
         Self { inner, failure: None, at: 0, end: 0 }
     }
 
-    /// Hands all to the system.
+    /// Flushes the inner stream.
     ///
     /// # Errors
-    /// The first that there was.
+    /// The first failure of the inner stream.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.attempt(|inner| inner.flush());
         self.failure.map_or(Ok(()), Err)

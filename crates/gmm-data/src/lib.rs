@@ -1,11 +1,13 @@
-//! Data sets and models on disk.
+//! Reads and writes data sets and models.
 //!
-//! [`read_table`] reads csv, tsv, npy, npz, parquet and Arrow IPC into a [`Table`], and [`table_of_batches`] takes what
-//! another library holds in Arrow's form; [`write_table`] and [`write_column`] write, [`write_table_chunks`] rows that were never
-//! all in memory. [`read_model`] and [`write_model`]
-//! keep mixtures as JSON or safetensors, [`read_mixtures`] reads many of them from one file, such as [`write_draws`] writes.
-//! Files appear whole or not at all ([`atomic`]). Every failure is a [`FileError`]: the file, the place in it, and what to
-//! try.
+//! - Tables: [`read_table`] reads csv, tsv, npy, npz, parquet and Arrow IPC into a [`Table`]. [`table_of_batches`]
+//!   copies Arrow record batches that another library holds in memory. [`write_table`] and [`write_column`] write whole
+//!   tables and single columns; [`write_table_chunks`] writes a table too large for memory, chunk by chunk.
+//! - Models: [`read_model`] and [`write_model`] use JSON or safetensors. [`read_mixtures`] reads many mixtures from one
+//!   file, for example one written by [`write_draws`].
+//!
+//! Writes are atomic: a file appears whole or not at all ([`atomic`]). Every failure is a [`FileError`], which names
+//! the file, the place in it, and what to try.
 //!
 //! ```
 //! use gmm_data::{ReadOptions, read_stream};
@@ -43,7 +45,7 @@ pub use chunks::{TableHead, rows_at_a_time, write_table_chunks};
 pub use columnar::table_of_batches;
 pub use columns::find_columns;
 pub use draws::{DrawsFile, check_draws_path, write_draws};
-pub use error::{ColumnError, FileError, Place, Problem};
+pub use error::{ColumnError, FileError, Location, Problem};
 pub use format::Format;
 pub use model::{
     MODEL_FORMAT, MODEL_VERSION, ModelFile, model_to_json, model_to_safetensors, read_mixtures, read_model,

@@ -1,35 +1,35 @@
-//! Memory for what a file holds, asked for before it is taken.
+//! Checks that memory is available before it is allocated for a file's contents.
 
 use std::io::Read;
 
 use crate::Problem;
 
-/// Less than this is not asked about: the system's answers are in files.
+/// Requests up to this many bytes are not checked: a check reads files of the operating system.
 const SMALL: u128 = 1 << 20;
 
-/// Bytes that this process can still take, as [`gmm_model::memory::available`] says.
+/// Bytes that this process can still allocate, from [`gmm_model::memory::available`].
 pub(crate) fn available() -> Option<u64> {
     gmm_model::memory::available()
 }
 
-/// Refuses what would not fit.
+/// Checks that `bytes` bytes are available.
 ///
 /// # Errors
-/// [`Problem::Memory`] with the bytes wanted and free.
+/// [`Problem::Memory`] with the bytes needed and free, if they are not.
 pub(crate) fn check(what: &str, bytes: u128) -> Result<(), Problem> {
     if bytes <= SMALL {
         return Ok(());
     }
-    // Where the system does not say, the address space is still a bound.
+    // If the system does not report free memory, the address space is still a bound.
     let free = available().map_or(isize::MAX as u128, u128::from);
     if bytes > free { Err(refused(what, bytes, free)) } else { Ok(()) }
 }
 
-/// Makes room for `more` values. Capacity doubles where there is room for that, as a vector's does; else it grows by an
-/// eighth, and at last by what is asked for.
+/// Reserves room for `more` values. The capacity doubles, as a vector's does, if memory allows; else it grows by an
+/// eighth, and failing that by exactly `more`.
 ///
 /// # Errors
-/// [`Problem::Memory`], before anything is taken.
+/// [`Problem::Memory`] if none of these fit. Nothing is allocated then.
 pub(crate) fn reserve<T>(values: &mut Vec<T>, more: usize, what: &str) -> Result<(), Problem> {
     if values.capacity() - values.len() >= more {
         return Ok(());
@@ -43,17 +43,17 @@ pub(crate) fn reserve<T>(values: &mut Vec<T>, more: usize, what: &str) -> Result
             return Ok(());
         }
     }
-    // Of the whole, not of the next step, which says nothing to anyone.
+    // Report the total size: the size of the last increment would mean nothing to the user.
     let held = values.len() as u128 * size;
     Err(refused(what, held + more as u128 * size, held + free))
 }
 
-/// Everything that a reader has, of which `expected` bytes are known.
+/// Reads everything from a reader; room for `expected` bytes is reserved first.
 ///
 /// # Errors
-/// [`Problem::Memory`] before more is taken than there is; the reader's own.
+/// [`Problem::Memory`] before more memory is allocated than is free; any error of the reader.
 pub(crate) fn read_all(mut reader: impl Read, expected: usize, what: &str) -> Result<Vec<u8>, Problem> {
-    /// As much as a pipe holds.
+    /// The capacity of a Linux pipe.
     const STEP: usize = 1 << 16;
     let mut bytes = Vec::new();
     reserve(&mut bytes, expected, what)?;

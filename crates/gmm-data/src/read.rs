@@ -1,4 +1,4 @@
-//! Reading a table, whatever its format.
+//! Reads a table in any of the supported formats.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -8,49 +8,51 @@ use crate::compressed::Compression;
 use crate::error::Fault;
 use crate::{Decimal, FileError, Format, Problem, Separator, Table, columnar, content, memory, npy, text};
 
-/// How to read a table. The default reads all columns in the format that the file's name says.
+/// How to read a table. The default reads all columns, in the format that the file's extension names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// Columns to read, in this order. Each word is a name, an index from 0, or a range of either with both ends
-    /// (`a..f`, `0..59`, `3..`); `!` before it leaves those columns out, of all where nothing else is chosen. A name in
-    /// quotes is exactly that name; else blanks around a name may be left out. Other columns are not looked at, so that they may hold
-    /// text or nulls. All columns where `None`.
+    /// Columns to read, in this order; `None` reads all. Each entry is a name, an index from 0, or a range of either
+    /// that includes both ends (`a..f`, `0..59`, `3..`). A leading `!` excludes those columns; if every entry does so,
+    /// they are excluded from all columns. A name in quotes must match exactly; an unquoted one matches with or without
+    /// the blanks around a name. Columns that are not selected are not parsed, so they may hold text or nulls.
     pub columns: Option<Vec<String>>,
-    /// A column to read and to put last, by name or index, whether or not `columns` has it: such as row weights, which
-    /// [`Table::take_last`] takes out.
+    /// A column to read and to put last, by name or index, whether or not `columns` selects it. For row weights, for
+    /// example, which [`Table::take_last`] then removes.
     pub last: Option<String>,
-    /// The array of an npz file. Where `None`: its only array, or else `x`, `X` or `data`.
+    /// The array to read from an npz file. `None` selects the only array, or else `x`, `X` or `data`.
     pub array: Option<String>,
-    /// Whether a text table's first line names the columns. Where `None` it is found out: it does where it holds text
-    /// in a column in which the second line holds a number. Lines above it that begin with `#` are comments; where the
-    /// first line does not name the columns, the last comment does if it has as many names (NumPy's `savetxt`).
+    /// Whether the first line of a text table names the columns. `None` detects it: the line is a header if it holds
+    /// text in a column where the second line holds a number. Lines above it that begin with `#` are comments. If the
+    /// first line is not a header, the last comment is one if it has a name for each column (NumPy's `savetxt` writes
+    /// this).
     pub header: Option<bool>,
-    /// What stands between the fields of a text table. Where `None`: what its first lines have between numbers; a line
-    /// `sep=;` above them, without quotes, says it too.
+    /// The field separator of a text table. `None` detects it from the first lines; an unquoted line `sep=;` above them
+    /// also sets it.
     pub separator: Option<Separator>,
-    /// The decimal sign of a text table. Where `None`: a comma where the numbers have commas, no points, and something
-    /// else between them.
+    /// The decimal sign of a text table. `None` detects it: a comma if the numbers contain commas and no points, and
+    /// the field separator is not a comma.
     pub decimal: Option<Decimal>,
-    /// The format. Where `None`: by extension, and for a stream by its first bytes.
+    /// The format. `None` detects it: by the extension, or for a stream by the first bytes.
     pub format: Option<Format>,
 }
 
 const STDIN: &str = "<stdin>";
 const BUFFER: usize = 1 << 18;
 
-/// Reads a table from a file, or from standard input where `path` is `-`. For an npz file, `FILE.npz:NAME` names the
+/// Reads a table from a file, or from standard input if `path` is `-`. For an npz file, `FILE.npz:NAME` selects the
 /// array.
 ///
-/// Columns of `f32` (and `f16`) only give `f32`, anything else `f64`. Values may be NaN or infinite, which
-/// [`Table::into_dataset`] reports; missing values (empty fields, nulls) are an error here.
+/// The matrix is `f32` if all selected columns are `f32` or `f16`, else `f64`. Values may be NaN or infinite, which
+/// [`Table::into_dataset`] rejects; missing values (empty fields, nulls) are an error here.
 ///
-/// Parquet and Arrow: integers must be exact in `f64`, decimals become the nearest `f64`, dictionaries of numbers are looked
-/// up, and lists of one length become columns `name[0]`, `name[1]`, ..; a pandas index is no column unless it is named.
+/// Parquet and Arrow: integers must have an exact `f64` value, decimals are rounded to the nearest `f64`, dictionaries
+/// of numbers are decoded, and lists of equal length become columns `name[0]`, `name[1]`, ... The columns of a pandas
+/// index are left out unless `columns` selects them.
 ///
 /// # Errors
 /// [`FileError`] with the place: line and column of text, byte offset of npy, row and column of parquet and Arrow.
 ///
-/// Cost: one pass; memory for the matrix once, and a bounded buffer (text: see [`read_stream`]).
+/// Cost: one pass; memory for the matrix once, and a bounded buffer (for text see [`read_stream`]).
 pub fn read_table(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Table, FileError> {
     let path = path.as_ref();
     if path.as_os_str() == "-" {
@@ -64,14 +66,14 @@ pub fn read_table(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Table
         .map_err(|fault| fault.in_file(&file_path))
 }
 
-/// Reads a table from a stream, called `name` in errors; its format is `options.format`, or sniffed from its first
-/// bytes. What gzip or zstd compressed is read as what it was.
+/// Reads a table from a stream, called `name` in errors. Its format is `options.format`, or is detected from the first
+/// bytes. A stream compressed with gzip or zstd is decompressed.
 ///
 /// # Errors
 /// As [`read_table`].
 ///
-/// Cost: as [`read_table`]; npz, parquet and Arrow files are held in memory beside the matrix, since they must be read
-/// out of order; an npy in Fortran order and text are held up to twice.
+/// Cost: as [`read_table`]. In addition, npz, parquet and Arrow streams are buffered whole in memory beside the matrix,
+/// because they must be read out of order; for text and for npy in Fortran order, memory peaks at twice the matrix.
 pub fn read_stream(reader: impl Read, name: &str, options: &ReadOptions) -> Result<Table, FileError> {
     from_stream(reader, options.format, options).map(|table| table.of(name)).map_err(|fault| fault.in_named(name))
 }
@@ -92,14 +94,14 @@ fn from_stream(mut reader: impl Read, format: Option<Format>, options: &ReadOpti
     read().map_err(|fault| compression.explained(fault))
 }
 
-/// The first bytes, as many as tell one format from another.
+/// Reads the first [`content::START`] bytes, which are enough to tell the formats apart.
 fn first_bytes(reader: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
     reader.take(content::START as u64).read_to_end(&mut start)?;
     Ok(start)
 }
 
-/// Reads what is not compressed; `whole` begins with a cursor of its first bytes.
+/// Reads an uncompressed stream; `whole` begins with a cursor over its first bytes.
 fn from_plain(whole: Box<dyn Read + '_>, format: Option<Format>, options: &ReadOptions) -> Result<Table, Fault> {
     let mut whole = BufReader::with_capacity(BUFFER, whole);
     let start = whole.fill_buf()?;
@@ -115,15 +117,15 @@ fn from_plain(whole: Box<dyn Read + '_>, format: Option<Format>, options: &ReadO
     table.map_err(|fault| content::explained(fault, format, &start))
 }
 
-/// The file of a path that may name an array in it, `FILE.npz:NAME`.
+/// Returns the file part of a path that may also name an array, `FILE.npz:NAME`.
 pub fn file_of(path: &Path) -> PathBuf {
     split_array(path).0
 }
 
-/// The bytes of a file, or of standard input where `path` is `-`.
+/// Reads all bytes of a file, or of standard input if `path` is `-`.
 ///
 /// # Errors
-/// [`FileError`], also where they are more than memory has room for.
+/// [`FileError`], also if they do not fit in memory.
 pub fn read_bytes(path: impl AsRef<Path>) -> Result<Vec<u8>, FileError> {
     let path = path.as_ref();
     if path.as_os_str() == "-" {
@@ -146,16 +148,16 @@ fn from_file(path: &Path, options: &ReadOptions) -> Result<Table, Fault> {
     let inner = Compression::inner_path(path);
     let format = match (options.format, &inner) {
         (Some(format), _) => Some(format),
-        // `rows.csv.gz`; of `rows.gz` the content says what it is.
+        // `rows.csv.gz` is csv; the format of `rows.gz` is detected from the content.
         (None, Some(inner)) => Format::of_path(inner).ok(),
         (None, None) => Some(Format::of_path(path)?),
     };
     let format = match format {
         Some(format) if inner.is_none() && !format.is_text() => format,
-        // Text may be compressed whatever its name says.
+        // Text may be compressed even if the name does not say so.
         format => return from_stream(file, format, options),
     };
-    // A pipe has no length; only a regular file's can be compared with what a header claims.
+    // Only a regular file has a length to compare a header's claims with; a pipe has none.
     let meta = file.metadata()?;
     let len = meta.is_file().then_some(meta.len());
     let table = match format {
@@ -167,14 +169,14 @@ fn from_file(path: &Path, options: &ReadOptions) -> Result<Table, Fault> {
     };
     table.map_err(|fault| {
         let mut start = Vec::new();
-        // What a pipe began with is gone.
+        // The first bytes of a pipe have been consumed; only a regular file can be read again.
         let again = File::open(path).ok().filter(|_| len.is_some());
         let read = again.map(|file| file.take(content::START as u64).read_to_end(&mut start));
         if matches!(read, Some(Ok(_))) { content::explained(fault, format, &start) } else { fault }
     })
 }
 
-/// `FILE.npz:NAME` as a file and an array's name.
+/// Splits `FILE.npz:NAME` into the file and the array's name.
 fn split_array(path: &Path) -> (PathBuf, Option<String>) {
     if let Some((file, name)) = path.to_str().and_then(|text| text.rsplit_once(':'))
         && file.to_lowercase().ends_with(".npz")
@@ -186,7 +188,7 @@ fn split_array(path: &Path) -> (PathBuf, Option<String>) {
 }
 
 impl ReadOptions {
-    /// These options with the columns to read.
+    /// Returns these options with `columns` set.
     #[must_use]
     pub fn with_columns<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
         self.columns = Some(columns.into_iter().map(Into::into).collect());
@@ -194,7 +196,7 @@ impl ReadOptions {
     }
 }
 
-/// Selects columns of an array that was read whole.
+/// Selects the columns of a table that was read whole.
 pub(crate) fn select(table: Table, options: &ReadOptions) -> Result<Table, Fault> {
     if options.columns.is_none() && options.last.is_none() {
         return Ok(table);

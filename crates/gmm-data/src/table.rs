@@ -1,4 +1,4 @@
-//! Rows and columns as a file gave them, with the columns' names.
+//! A table as read from a file: rows, columns and column names.
 
 use gmm_model::{DataError, Dataset, Matrix};
 use ndarray::Axis;
@@ -6,15 +6,16 @@ use ndarray::Axis;
 pub(crate) use crate::columns::find_columns;
 use crate::{ColumnError, DataWarning};
 
-/// An `(n, d)` matrix, where the file had them `d` column names, and what looked odd. Values may be NaN or infinite:
-/// [`Dataset`] is the checked form.
+/// An `(n, d)` matrix, its `d` column names if the file has them, and the reader's warnings. Values may be NaN or
+/// infinite: [`Dataset`] is the checked form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
     /// The values, `(n, d)`.
     pub matrix: Matrix,
     /// Column names, `(d,)`.
     pub names: Option<Vec<String>>,
-    /// What was read but may not be what was meant. Whoever shows the table to a person shows these too.
+    /// Warnings that something may not have been read as intended. Programs that show the table to a user must show
+    /// these too.
     pub warnings: Vec<DataWarning>,
 }
 
@@ -24,10 +25,10 @@ impl Table {
         Self { matrix: matrix.into(), names: None, warnings: Vec::new() }
     }
 
-    /// A table with column names; `names` must have as many as the matrix has columns.
+    /// A table with column names.
     ///
     /// # Errors
-    /// [`DataError::NameLength`].
+    /// [`DataError::NameLength`] if the number of names differs from the number of columns.
     pub fn with_names(matrix: impl Into<Matrix>, names: Vec<String>) -> Result<Self, DataError> {
         let matrix = matrix.into();
         let d = matrix.dim().1;
@@ -37,47 +38,48 @@ impl Table {
         Ok(Self { matrix, names: Some(names), warnings: Vec::new() })
     }
 
-    /// Rows `n`.
+    /// Number of rows, `n`.
     pub fn n_rows(&self) -> usize {
         self.matrix.dim().0
     }
 
-    /// Columns `d`.
+    /// Number of columns, `d`.
     pub fn n_columns(&self) -> usize {
         self.matrix.dim().1
     }
 
-    /// Indices of the columns that `wanted` names, in its order: each a name, an index from 0, or another form that
-    /// [`ReadOptions::columns`](crate::ReadOptions::columns) has.
+    /// Returns the indices of the columns in `wanted`, in its order. Each entry is a name, an index from 0, or another
+    /// form that [`ReadOptions::columns`](crate::ReadOptions::columns) accepts.
     ///
     /// # Errors
-    /// [`ColumnError`], which lists the names there are, for a column that is not there, is asked for twice, or whose
-    /// name two columns have; and where nothing is asked for or left.
+    /// [`ColumnError`] if a column does not exist, is requested twice, or has a name that two columns share; and if the
+    /// selection is empty. The error lists the available names.
     pub fn indices<S: AsRef<str>>(&self, wanted: &[S]) -> Result<Vec<usize>, ColumnError> {
         find_columns(wanted, self.names.as_deref(), self.n_columns())
     }
 
-    /// The chosen columns in the order given: each a name, or an index from 0.
+    /// Returns a table of the columns in `wanted`, in its order; the entries are those of [`indices`](Self::indices).
     ///
     /// # Errors
-    /// As [`indices`](Self::indices). Cost: one copy of what is chosen.
+    /// As [`indices`](Self::indices). Cost: one copy of the selected columns.
     pub fn select<S: AsRef<str>>(&self, wanted: &[S]) -> Result<Self, ColumnError> {
         Ok(self.keep(&self.indices(wanted)?))
     }
 
-    /// Takes one column out, such as row weights, and leaves the others.
+    /// Removes one column, such as row weights, and returns its values.
     ///
     /// # Errors
-    /// As [`indices`](Self::indices); also where no column would be left. `self` is then unchanged.
+    /// As [`indices`](Self::indices); also if no column would be left. On error `self` is unchanged.
     pub fn take_column(&mut self, wanted: &str) -> Result<Vec<f64>, ColumnError> {
         let index = self.indices(&[wanted])?[0];
         self.take(index)
     }
 
-    /// Takes out the last column, where [`ReadOptions::last`](crate::ReadOptions::last) has put one.
+    /// Removes the last column and returns its values; [`ReadOptions::last`](crate::ReadOptions::last) puts a column
+    /// there.
     ///
     /// # Errors
-    /// [`ColumnError::None`] where no column would be left. `self` is then unchanged.
+    /// [`ColumnError::None`] if no column would be left. On error `self` is unchanged.
     pub fn take_last(&mut self) -> Result<Vec<f64>, ColumnError> {
         self.take(self.n_columns().saturating_sub(1))
     }
@@ -96,10 +98,10 @@ impl Table {
         Ok(column)
     }
 
-    /// The checked form, with the names.
+    /// Converts the table to the checked form, with the names.
     ///
     /// # Errors
-    /// [`DataError`] for no rows, no columns, NaN or infinity. Cost: one pass, no copy.
+    /// [`DataError`] if there are no rows or no columns, or if a value is NaN or infinite. Cost: one pass, no copy.
     pub fn into_dataset(self) -> Result<Dataset, DataError> {
         let data = Dataset::new(self.matrix)?;
         match self.names {
@@ -108,7 +110,7 @@ impl Table {
         }
     }
 
-    /// This table with the file's name in its warnings.
+    /// Sets the file's name in this table's warnings.
     pub(crate) fn of(mut self, path: &str) -> Self {
         self.warnings.iter_mut().for_each(|warning| path.clone_into(&mut warning.path));
         self

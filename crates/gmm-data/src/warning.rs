@@ -1,19 +1,19 @@
-//! What a reader has doubts about, though it is no error.
+//! Warnings about tables that were read without an error.
 
 use std::fmt;
 
-/// Something in a table that was read, but may not be what was meant. Its `Display` is one line: the file, then what is
-/// odd and what to write if it is wrong.
+/// A warning that a table was read, but possibly not as intended. Its `Display` is one line: the file, the oddity, and
+/// what to write if the reading is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataWarning {
-    /// The file as the user named it; empty for a table that came from no file.
+    /// The file as the user named it; empty for a table that was not read from a file.
     pub path: String,
     /// What is odd, in which column, and what to write instead.
     pub text: String,
 }
 
 impl DataWarning {
-    /// A warning of a reader's; the file's name is added where the table is handed out.
+    /// A warning from a reader, without the file's name: [`Table::of`](crate::Table::of) adds it.
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { path: String::new(), text: text.into() }
     }

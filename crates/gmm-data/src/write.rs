@@ -1,4 +1,4 @@
-//! Writing tables and single columns.
+//! Writes tables and single columns.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -8,23 +8,24 @@ use crate::columnar::Kind;
 use crate::error::Fault;
 use crate::{FileError, Format, Problem, Table, atomic, columnar, memory, npy, text};
 
-/// One column of `n` values, such as the labels or the log densities of the rows.
+/// One column of `n` values, such as the rows' labels or log densities.
 #[derive(Clone, Copy, Debug)]
 pub enum Column<'a> {
     /// Integers, such as component indices.
     Labels(&'a [u32]),
-    /// Numbers.
+    /// Floating-point values.
     Values(&'a [f64]),
 }
 
 const STDOUT: &str = "<stdout>";
 
-/// Writes a table, in the format that the extension says (csv, tsv, npy, parquet, arrow); `-` is csv on standard
-/// output. Numbers keep their precision and, in text, are the shortest that read back as the same bits. npy has no
-/// column names.
+/// Writes a table in the format that the extension names (csv, tsv, npy, parquet, arrow); `-` writes csv to standard
+/// output. Values keep their precision; text uses the shortest decimal form that reads back as the same bits. npy
+/// stores no column names.
 ///
 /// # Errors
-/// [`FileError`]. The file appears whole or not at all, and an older one stays intact; see [`atomic::write()`].
+/// [`FileError`]. The file appears whole or not at all; on failure an older file is left intact. See
+/// [`atomic::write()`].
 pub fn write_table(path: impl AsRef<Path>, table: &Table) -> Result<(), FileError> {
     check_columns(path.as_ref(), table.n_columns())?;
     write(path.as_ref(), |out, format| match format {
@@ -36,8 +37,8 @@ pub fn write_table(path: impl AsRef<Path>, table: &Table) -> Result<(), FileErro
     })
 }
 
-/// Writes one column under `name`, in the format that the extension says; `-` is csv on standard output. In npy it is
-/// one-dimensional, labels as int64.
+/// Writes one column named `name`, in the format that the extension names; `-` writes csv to standard output. In npy
+/// the array is one-dimensional. Binary formats store labels as int64.
 ///
 /// # Errors
 /// As [`write_table`].
@@ -50,29 +51,30 @@ pub fn write_column(path: impl AsRef<Path>, name: &str, column: Column<'_>) -> R
     })
 }
 
-/// Writes a table as csv to any stream. Give a buffered one; it is not flushed here.
+/// Writes a table as csv to any stream. The stream should be buffered; it is not flushed here.
 ///
 /// # Errors
-/// The stream's own.
+/// Any error of the stream.
 pub fn write_csv(out: &mut impl Write, table: &Table) -> io::Result<()> {
     text::write_table(out, table, ',')
 }
 
-/// Writes one column as csv to any stream, as [`write_csv`] does a table.
+/// Writes one column as csv to any stream, as [`write_csv`] does for a table.
 ///
 /// # Errors
-/// The stream's own.
+/// Any error of the stream.
 pub fn write_csv_column(out: &mut impl Write, name: &str, column: Column<'_>) -> io::Result<()> {
     text::write_column(out, name, column)
 }
 
-/// Refuses more columns than the writers of Parquet and Arrow have memory for: both hold something for each, and what they
-/// cannot get ends the program.
+/// Checks that the Parquet and Arrow writers have enough memory for `d` columns. Both allocate some for each column,
+/// and abort the program if they cannot get it.
 ///
 /// # Errors
-/// [`Problem::Memory`], before any file is opened.
+/// [`Problem::Memory`] if they have not, before any file is opened.
 pub(crate) fn check_columns(path: &Path, d: usize) -> Result<(), FileError> {
-    // Measured on tables of 10,000 and 40,000 columns: 24 kB, and 1 kB with the list of names.
+    // Bytes per column, above those measured on tables of 10,000 and 40,000 columns: 24 kB for Parquet, 1 kB for Arrow
+    // with the list of names.
     let (each, name) = match Format::of_output(path) {
         Ok(Format::Parquet) => (28_000, "Parquet"),
         Ok(Format::Arrow) => (2_000, "Arrow"),
@@ -82,7 +84,7 @@ pub(crate) fn check_columns(path: &Path, d: usize) -> Result<(), FileError> {
     memory::check(&what, each * d as u128).map_err(|problem| Fault::from(problem).in_file(path))
 }
 
-/// A standard stream or a file, so that writers are compiled once.
+/// Standard output or a file, as one type, so that the writers are compiled once.
 pub(crate) enum Sink<'a> {
     Stdout(BufWriter<io::Stdout>),
     File(&'a mut BufWriter<File>),
@@ -109,7 +111,7 @@ pub(crate) fn write(path: &Path, fill: impl FnOnce(&mut Sink<'_>, Format) -> io:
         let mut out = Sink::Stdout(BufWriter::with_capacity(1 << 16, io::stdout()));
         let written = fill(&mut out, Format::Csv).and_then(|()| out.flush());
         return written.map_err(|e| {
-            // A buffer that could not be written must not be tried again when it is dropped.
+            // After a failed write, discard the buffer: dropping the writer would try to flush it again.
             if let Sink::Stdout(out) = out {
                 let _ = out.into_parts();
             }

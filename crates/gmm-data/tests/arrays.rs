@@ -1,4 +1,4 @@
-//! npy and npz: types, orders, and what is refused.
+//! npy and npz: types, byte and memory orders, and rejected files.
 
 mod common;
 
@@ -8,7 +8,7 @@ use gmm_data::{
 };
 use gmm_model::Precision;
 
-/// Value (i, j) of the golden arrays of a type, as the script makes them.
+/// Value (i, j) of the golden array of a type, as `golden/make.py` computes it.
 fn expected(kind: &str) -> Vec<Vec<f64>> {
     let value = |v: i32| match kind.as_bytes()[0] {
         b'f' => f64::from(v - 4) / 8.0,
@@ -88,7 +88,7 @@ fn row_51_truncated_npy_names_file_and_offset() {
     for len in 0..whole.len() {
         std::fs::write(&path, &whole[..len]).unwrap();
         check(read_table(&path, &ReadOptions::default()), &["cut.npy: ", &format!("byte {len}: truncated or corrupt")]);
-        // A stream too short to be known for an npy is taken for text; either way it is an error.
+        // A stream too short to be recognised as npy is read as text; both give an error.
         assert!(read_stream(&whole[..len], "stream", &ReadOptions::default()).is_err());
     }
     std::fs::write(&path, [&whole[..], b"x"].concat()).unwrap();
@@ -181,7 +181,7 @@ fn row_51_truncated_or_corrupt_npz_is_an_error() {
         for at in 0..whole.len() {
             let mut bytes = whole.clone();
             bytes[at] ^= 0x55;
-            // The checksum catches what is in the array; other bytes (times, other members) may not matter.
+            // The checksum protects the array's bytes; others (times, other members) may not matter.
             if let Ok(table) = read(&bytes) {
                 assert_eq!(rows(&table), good, "byte {at}");
             }
@@ -198,7 +198,7 @@ fn what_is_written_is_read_back_and_a_column_is_one_dimensional() {
         write_table(&path, &table).unwrap();
         let again = read_table(&path, &ReadOptions::default()).unwrap();
         assert_eq!(bits(&again.matrix), bits(&table.matrix));
-        // NumPy's own bytes.
+        // Byte for byte what NumPy writes.
         assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(golden(name)).unwrap());
     }
     let path = folder.path().join("labels.npy");

@@ -1,14 +1,14 @@
-//! Files appear whole or not at all.
+//! Atomic writes: files appear whole or not at all.
 
 use std::fs;
 use std::io::{self, Write};
 
-use gmm_data::{FileError, Place, Problem, Table, atomic, write_table};
+use gmm_data::{FileError, Location, Problem, Table, atomic, write_table};
 use ndarray::array;
 
 fn disk_full() -> FileError {
     let problem = Problem::Io(io::Error::from(io::ErrorKind::StorageFull));
-    FileError { path: "out".to_owned(), place: Box::new(Place::default()), problem }
+    FileError { path: "out".to_owned(), place: Box::new(Location::default()), problem }
 }
 
 fn names(folder: &std::path::Path) -> Vec<String> {
@@ -94,7 +94,7 @@ fn row_56_a_write_that_is_abandoned_leaves_no_temporary_file() {
     let error = atomic::write(&path, |out| {
         out.write_all(b"new").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "old", "the new file is not seen yet");
-        // As a signal's thread does it; here the process lives on.
+        // As the signal-handling thread does, except that here the process continues.
         std::thread::scope(|scope| scope.spawn(|| drop(atomic::abandon())).join()).unwrap();
         assert_eq!(names(folder.path()), ["out"]);
         Ok::<(), FileError>(())

@@ -1,10 +1,10 @@
-//! Tables written piece by piece are those written at once.
+//! Tables written chunk by chunk are identical to those written at once.
 
 use gmm_data::{FileError, Table, TableHead, atomic, rows_at_a_time, write_table, write_table_chunks};
 use gmm_model::{Matrix, Precision};
 use ndarray::{Array2, s};
 
-/// Numbers with all of their digits.
+/// Numbers that need all their digits.
 fn rows(n: usize, d: usize) -> Array2<f64> {
     Array2::from_shape_fn((n, d), |(i, j)| ((i * d + j) as f64 + 0.5).sqrt())
 }
@@ -16,7 +16,7 @@ fn head(n: usize, d: usize, precision: Precision) -> TableHead {
 #[test]
 fn a_file_of_pieces_is_byte_for_byte_the_file_written_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    // Less than a piece, whole pieces, and a rest.
+    // Less than one chunk, whole chunks, and chunks with a remainder.
     for (n, d) in [(3, 2), (2 * rows_at_a_time(70_000), 70_000), (rows_at_a_time(3) + 5, 3)] {
         let all = rows(n, d);
         for precision in [Precision::F64, Precision::F32] {

@@ -50,7 +50,7 @@ fn row_9_a_null_names_column_and_row() {
 fn row_50_columns_not_there_list_the_names() {
     for name in FRAMES {
         check(read_table(golden(name), &with(&["z"])), &["no column 'z': there are a, text, b, c"]);
-        check(read_table(golden(name), &with(&["a", "a"])), &["'a' is asked for twice"]);
+        check(read_table(golden(name), &with(&["a", "a"])), &["'a' is selected twice"]);
     }
 }
 
@@ -65,7 +65,7 @@ fn row_51_truncated_parquet_or_arrow_is_an_error_with_a_place() {
         let mut short = 0;
         for len in 0..whole.len() {
             match read_stream(&whole[..len], "stream", &options) {
-                // A stream may lack its end mark.
+                // A stream may lack its end-of-stream marker.
                 Ok(_) => short += 1,
                 Err(error) => {
                     let text = common::message(error);
@@ -117,7 +117,7 @@ fn what_is_written_is_read_back() {
     }
 }
 
-/// Batches of columns `a`, all their index, and `b`, ten times that, in chunks of these sizes.
+/// Batches of these sizes; column `a` is the row index and `b` is ten times that.
 fn batches(sizes: &[usize], null_at: Option<usize>) -> impl RecordBatchReader + use<> {
     let fields = [("a", DataType::Int32), ("b", DataType::Float64)];
     let schema = Arc::new(Schema::new(fields.map(|(name, kind)| Field::new(name, kind, true)).to_vec()));

@@ -1,4 +1,4 @@
-//! Types of columns that Parquet and Arrow files have beside plain numbers, and columns that are no features.
+//! Column types of Parquet and Arrow files other than plain numbers, and columns that are not features.
 
 mod common;
 
@@ -37,7 +37,7 @@ fn as_parquet(batch: &RecordBatch, compression: Compression) -> Vec<u8> {
     out
 }
 
-/// The same batch as the file and the stream form of Arrow, Parquet, and in memory.
+/// Reads the same batch from an Arrow file, an Arrow stream, Parquet and memory.
 fn read_all(batch: &RecordBatch, columns: Option<&[&str]>) -> Vec<(&'static str, Result<Table, FileError>)> {
     let mut file = Vec::new();
     let mut writer = FileWriter::try_new(&mut file, &batch.schema()).unwrap();
@@ -95,7 +95,7 @@ fn row_86_columns_that_are_the_index_of_a_pandas_frame_are_no_features() {
         let table = table.unwrap();
         assert_eq!(rows(&table), [[1.0], [2.0]], "{form}");
         assert_eq!(table.names.unwrap(), ["a"], "{form}");
-        // A name of the user's own is mentioned, a name of pandas' is not.
+        // A warning mentions an index with a user-given name, but not one with a name that pandas generated.
         assert_eq!(table.warnings.len(), 1, "{form}");
         assert!(table.warnings[0].to_string().contains("'day'"), "{form}");
     }
@@ -104,7 +104,7 @@ fn row_86_columns_that_are_the_index_of_a_pandas_frame_are_no_features() {
         assert_eq!(rows(&table), [[7.0, 1.0], [8.0, 2.0]], "{form}");
         assert!(table.warnings.is_empty(), "{form}");
     }
-    // Row labels 0, 1, .. are a description and no column; text that is not JSON says nothing.
+    // Row labels 0, 1, .. are described in the metadata and are not a column; metadata that is not JSON is ignored.
     for described in [r#"{"index_columns": [{"kind": "range", "start": 0, "stop": 2, "step": 1}]}"#, "{", "[]"] {
         for (form, table) in read_all(&batch(&columns, &[("pandas", described)]), None) {
             assert_eq!(table.unwrap().n_columns(), 3, "{form}");
@@ -163,7 +163,7 @@ fn row_87_lists_of_one_length_become_columns() {
     for (form, table) in read_all(&batch(&[("emb", fixed())], &[]), None) {
         assert_eq!(table.unwrap().matrix.precision(), Precision::F32, "{form}");
     }
-    // Beside other columns, in any order, and one element alone.
+    // Beside other columns, in any order, and a single element.
     let columns = [("a", of(Int64Array::from(vec![7, 8]))), ("emb", fixed())];
     same(&columns, &["a", "emb[0]", "emb[1]", "emb[2]"], &[&[7.0, 1.0, 2.0, 3.0], &[8.0, 4.0, 5.0, 6.0]]);
     for (form, table) in read_all(&batch(&columns, &[]), Some(&["emb", "a"])) {
@@ -225,7 +225,7 @@ fn row_87_halves_booleans_and_unsigned_integers_are_read_exactly() {
 fn row_87_an_integer_that_no_float_equals_is_an_error_with_row_and_column() {
     let whole = |v: i64| [("a", of(Int64Array::from(vec![1, v])))];
     same(&whole(1 << 53), &["a"], &[&[1.0], &[9_007_199_254_740_992.0]]);
-    refused(&whole((1 << 53) + 1), &["row 1, column 0 ('a'): 9007199254740993 cannot be an f64 exactly"]);
+    refused(&whole((1 << 53) + 1), &["row 1, column 0 ('a'): 9007199254740993 has no exact f64 value"]);
     refused(&whole(i64::MAX), &["row 1, column 0 ('a'): 9223372036854775807"]);
     refused(&[("u", of(UInt64Array::from(vec![u64::MAX])))], &["row 0, column 0 ('u'): 18446744073709551615"]);
 }

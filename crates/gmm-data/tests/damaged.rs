@@ -1,6 +1,7 @@
-//! Damaged files of every binary format, under a limit of memory: each is an error, or read, and nothing ends the program.
+//! Damaged files of every binary format, under a memory limit: each gives an error or is read, and none aborts the
+//! program.
 //!
-//! An allocation that fails cannot be caught, so the work is done by this program started again under `ulimit -v`.
+//! A failed allocation cannot be caught, so each test runs itself again in a child process under `ulimit -v`.
 
 use std::io::Read;
 use std::process::Command;
@@ -20,7 +21,8 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{BrotliLevel, Compression, GzipLevel, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 
-/// Starts the test of this name again under a limit of 1 GiB of address space; whether this is the one so started.
+/// Runs the test of this name again in a child process limited to 1 GiB of address space. Returns whether the current
+/// process is that child.
 fn limited(name: &str) -> bool {
     if std::env::var_os("GMM_LIMITED").is_some() {
         return true;
@@ -36,7 +38,7 @@ fn limited(name: &str) -> bool {
     false
 }
 
-/// A batch with every kind of column that is read, and text.
+/// A batch with every supported type of column, and a text column.
 fn batch(rows: usize) -> RecordBatch {
     let list = |i: usize| Some(vec![Some(i as f32), Some(0.5)]);
     let fixed =
@@ -102,7 +104,7 @@ fn check(what: &str, bytes: &[u8], format: Format) -> Result<Table, FileError> {
     result
 }
 
-/// Every bit of the file flipped, and the file cut at every byte.
+/// Reads the file with every single bit flipped, and truncated at every byte.
 fn damage(what: &str, whole: &[u8], format: Format) {
     let table = check(what, whole, format).unwrap_or_else(|error| panic!("{what}: {error}"));
     let mut errors = 0;
@@ -115,7 +117,7 @@ fn damage(what: &str, whole: &[u8], format: Format) {
     eprintln!("{what}: {} bytes, {errors} errors, {:?}", whole.len(), start.elapsed());
     for len in 0..whole.len() {
         if let Ok(short) = check(&format!("{what}, {len} bytes"), &whole[..len], format) {
-            // A stream may lack its last messages.
+            // A stream may lack its last messages without an error.
             assert!(short.n_rows() == 0 || short == table, "{what}, {len} bytes");
         }
     }
@@ -129,7 +131,7 @@ fn row_51_every_flipped_bit_of_arrow_is_an_error_or_read_whatever_the_compressio
     }
     for compression in [None, Some(CompressionType::LZ4_FRAME), Some(CompressionType::ZSTD)] {
         for stream in [false, true] {
-            // Few rows stay uncompressed.
+            // A batch of few rows is stored uncompressed.
             let whole = arrow(&batch(40), stream, compression);
             damage(&format!("stream {stream}, {compression:?}"), &whole, Format::Arrow);
         }
@@ -165,7 +167,7 @@ fn row_51_every_flipped_bit_of_npy_and_npz_is_an_error_or_read() {
     damage("npz, deflated", &golden("several.npz"), Format::Npz);
 }
 
-/// The error says that memory is wanted, what is free, and what to try.
+/// Checks that the error states the memory needed and free, and what to try.
 fn too_large<T: std::fmt::Debug>(what: &str, result: Result<T, FileError>) {
     let error = result.expect_err(what);
     assert!(matches!(error.problem, Problem::Memory { .. }), "{what}: {error}");
@@ -207,7 +209,7 @@ fn small_files_of_many_rows_are_refused_where_the_table_has_no_room() {
     if !limited("small_files_of_many_rows_are_refused_where_the_table_has_no_room") {
         return;
     }
-    // 150 million values of a bit each, which become 8 bytes each.
+    // 150 million values of one bit each, which become 8 bytes each.
     let bits: ArrayRef = Arc::new(BooleanArray::from(vec![true; 1_000_000]));
     let fields: Vec<Field> =
         (0..150).map(|i| Field::new(i.to_string(), arrow_schema::DataType::Boolean, false)).collect();
@@ -231,7 +233,7 @@ fn a_page_that_claims_gigabytes_is_an_error_before_they_are_taken() {
     let values: ArrayRef = Arc::new(Float64Array::from_iter_values((0..3000).map(f64::from)));
     let schema = Arc::new(Schema::new(vec![Field::new("a", arrow_schema::DataType::Float64, false)]));
     let whole = parquet(&RecordBatch::try_new(schema, vec![values]).unwrap(), Compression::SNAPPY);
-    // The dictionary's header comes first: its type, 2, and the bytes before compression, 24,000.
+    // The dictionary page's header comes first: its type, 2, and its uncompressed size, 24,000 bytes.
     let place = whole.windows(6).position(|w| w == [0x15, 0x04, 0x15, 0x80, 0xf7, 0x02]).expect("a header");
     let mut bytes = whole.clone();
     bytes.splice(place + 3..place + 6, [0xfe, 0xff, 0xff, 0xff, 0x0f]);
@@ -248,7 +250,7 @@ fn the_seeds_of_parquet_and_arrow_are_written() {
     std::fs::create_dir_all(format!("{folder}/arrow")).unwrap();
     std::fs::create_dir_all(format!("{folder}/parquet")).unwrap();
     let all = batch(12);
-    // Without the column of text, so that all are read.
+    // Without the text column, so that all columns are read.
     let batch = all.project(&[0, 2, 3, 4, 5, 6, 7]).unwrap();
     let kinds = [("plain", None), ("lz4", Some(CompressionType::LZ4_FRAME)), ("zstd", Some(CompressionType::ZSTD))];
     for (name, compression) in kinds {

@@ -1,10 +1,10 @@
-//! Draws of mixtures: what is written is read back, and what is none is refused.
+//! Draws of mixtures: round trips, and rejection of files that are not draws.
 
 use gmm_data::{DrawsFile, Table, read_mixtures, read_npz_array, read_table, write_draws, write_table};
 use gmm_model::{CovarianceType, Covariances, DrawStat, ParameterDraws};
 use ndarray::Array2;
 
-/// Two chains of three draws of `k` components in `d` dimensions; every number is another.
+/// Two chains of three draws of `k` components in `d` dimensions; all numbers differ.
 fn draws(kind: CovarianceType, k: usize, d: usize) -> DrawsFile {
     let (chains, draws) = (2, 3);
     let total = chains * draws;
@@ -41,7 +41,7 @@ fn every_kind_comes_back_from_every_format_chain_after_chain() {
             for name in ["a.npz", "a.parquet", "a.arrow"] {
                 let path = folder.path().join(name);
                 write_draws(&path, &draws).unwrap();
-                // An npz says its kind itself.
+                // An npz of draws states the covariance type.
                 let asked = (name != "a.npz").then_some(kind);
                 let mixtures = read_mixtures(&path, asked).unwrap();
                 assert_eq!(mixtures.len(), 6);
@@ -102,7 +102,7 @@ fn columns_that_are_no_draws_are_refused_by_name() {
     refused(&["weights[0]", "means[0,0]"], &["covariances[..]"]);
     refused(&["weights[0]", "weights[2]", "means[0,0]", "covariances[0]"], &["'weights'", "2 columns", "[3]"]);
     refused(&["weights[0]", "means[0,0]", "means[0]", "covariances[0]"], &["'means'"]);
-    // As many columns as indices ask for, but one is there twice.
+    // The number of columns is right, but one occurs twice.
     let twice = ["weights[0]", "weights[1]", "means[0,0]", "means[0,00]", "means[1,1]", "means[1,0]", "covariances[0]"];
     refused(&twice, &["'means'", "two columns", "[0, 0]"]);
     refused(&["weights[0]", "means[0,0]", "covariances[0,0,0,0]"], &["'covariances'"]);

@@ -1,4 +1,4 @@
-//! Models on disk.
+//! Model files.
 
 mod common;
 
@@ -175,7 +175,8 @@ fn row_54_a_weight_that_is_nan_names_the_field() {
     }
     let whole = std::fs::read(golden("model.safetensors")).unwrap();
     let at = whole.windows(8).rposition(|w| w == 0.75f64.to_le_bytes()).unwrap();
-    // 0.75 is also among the means or covariances in some orders: each place must be refused.
+    // Depending on the order, 0.75 may also occur among the means or covariances: a change at each place must be
+    // rejected.
     let mut bytes = whole.clone();
     bytes[at..at + 8].copy_from_slice(&f64::NAN.to_le_bytes());
     check(read_model_bytes(&bytes, "m.safetensors"), &["m.safetensors: ", "component", "not finite (NaN)"]);
@@ -231,7 +232,7 @@ fn row_45_to_47_what_is_no_mixture_is_refused() {
 fn row_51_truncated_models_are_errors() {
     for model in models() {
         for bytes in [model_to_json(&model).unwrap().into_bytes(), model_to_safetensors(&model).unwrap()] {
-            // The last byte of the JSON is a line break.
+            // The last byte of the JSON is a line break, which may be missing.
             for len in 0..bytes.len() - 1 {
                 common::message(read_model_bytes(&bytes[..len], "m").expect_err("an error"));
             }

@@ -1,4 +1,4 @@
-//! Files that are packed, damaged, or no tables at all: what their errors say.
+//! Error messages for files that are compressed, damaged, or not tables.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
     zstd::stream::encode_all(bytes, 0).unwrap()
 }
 
-/// Checks what is said of these bytes in a file of this name.
+/// Checks the error message for these bytes in a file of this name.
 #[track_caller]
 fn refused(name: &str, bytes: &[u8], pieces: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
@@ -27,7 +27,7 @@ fn refused(name: &str, bytes: &[u8], pieces: &[&str]) {
     check(read_table(&path, &ReadOptions::default()), pieces);
 }
 
-/// Checks what is said of these bytes through a pipe.
+/// Checks the error message for these bytes read from a stream.
 #[track_caller]
 fn piped(bytes: &[u8], pieces: &[&str]) {
     check(read_stream(bytes, "input", &ReadOptions::default()), pieces);
@@ -40,7 +40,7 @@ fn data_after_a_compressed_stream_is_named_alike_by_extension_by_first_bytes_and
     let npy = std::fs::read(common::golden("f8.npy")).unwrap();
     for (pack, name, extension) in [(gzip as fn(&[u8]) -> Vec<u8>, "gzip", "gz"), (zstd, "zstd", "zst")] {
         for rubbish in [&b"x"[..], b"xy", b"TRAILING", b"\n1,2\n", b"PK\x03\x04", &[0x1f], &[b'z'; 100_000]] {
-            // The first of the magic word alone is a stream that was cut.
+            // Only the first bytes of the magic word: a truncated stream.
             if (name, rubbish) == ("gzip", &[0x1f]) {
                 continue;
             }
@@ -52,13 +52,13 @@ fn data_after_a_compressed_stream_is_named_alike_by_extension_by_first_bytes_and
             piped(&bytes, pieces);
             refused(&format!("x.npy.{extension}"), &[&pack(&npy)[..], rubbish].concat(), pieces);
         }
-        // Several streams are one, also empty ones.
+        // Several concatenated streams are read as one, empty ones included.
         let bytes = [pack(b"a,b\n1,2\n"), pack(b""), pack(b"3,4\n")].concat();
         let table = read_stream(&bytes[..], "input", &ReadOptions::default()).unwrap();
         assert_eq!(rows(&table), [[1.0, 2.0], [3.0, 4.0]]);
         piped(&bytes[..bytes.len() - 2], &["truncated or corrupt"]);
     }
-    // Zstandard's frames that are to be skipped.
+    // Zstandard's skippable frames.
     let skip = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
     let bytes = [&skip[..], &zstd(ROWS), &skip].concat();
     assert_eq!(rows(&read_stream(&bytes[..], "input", &ReadOptions::default()).unwrap()), [[1.0, 2.0], [3.0, 4.0]]);
@@ -99,14 +99,14 @@ fn binary_files_are_named_where_they_are_known_and_called_no_text_elsewhere() {
     let mut tar = vec![b'x'; 600];
     tar[257..262].copy_from_slice(b"ustar");
     piped(&gzip(&tar), &["not a text table, but a tar archive"]);
-    // Any other bytes: with a line end or without, and where quotes hide what no text has.
+    // Arbitrary bytes: with and without a line end, and with control characters inside quotes.
     for bytes in
         [&b"\xc3\x28\x01\x9c\xe1\x05"[..], b"\xb7\x13\n\xa1,\x02\n\xff\n", b"\"\xe9\0\x03,\xff\n", b"\xe9\x7f,\"\x81\n"]
     {
         refused("x.csv", bytes, &["not text, since it has bytes such as 0x", "save the table as csv"]);
         piped(bytes, &["not text, since it has bytes such as 0x"]);
     }
-    // Text of another encoding is not binary for that, nor is a control character in UTF-8.
+    // Text in another encoding does not count as binary, nor does UTF-8 text with a control character.
     check(read_stream(&b"gr\xf6\xdfe\n"[..], "input", &ReadOptions::default()), &["no data rows"]);
     check(read_stream("größe\u{1}\n".as_bytes(), "input", &ReadOptions::default()), &["no data rows"]);
 }
@@ -169,7 +169,7 @@ fn a_damaged_arrow_schema_in_a_parquet_file_is_one_short_line() {
     let key = whole.windows(12).position(|w| w == b"ARROW:schema").expect("the writer keeps the schema") + 12;
     for at in 4..60 {
         let mut bytes = whole.clone();
-        // A letter of base64 for another.
+        // One letter of the base64 text replaced by another.
         let byte = &mut bytes[key + at];
         *byte = if *byte == b'B' { b'8' } else { b'B' };
         std::fs::write(&path, bytes).unwrap();

@@ -1,4 +1,4 @@
-//! Replays the fuzz targets' seeds, and every input that once found something, on a stable compiler.
+//! Replays the fuzz targets' seeds, and every input that once found a bug, on a stable compiler.
 
 #[path = "../../../fuzz/replay.rs"]
 mod replay;

@@ -1,4 +1,4 @@
-//! Whatever is written is read back, bit for bit.
+//! Written tables are read back bit for bit.
 
 mod common;
 
@@ -10,7 +10,7 @@ use gmm_model::{Covariances, Matrix, Mixture};
 use ndarray::{Array1, Array2};
 use proptest::prelude::*;
 
-/// Any number but NaN, whose bits text does not keep.
+/// Any number except NaN, whose bits text does not preserve.
 fn number() -> impl Strategy<Value = f64> {
     prop_oneof![any::<f64>().prop_filter("a number", |v| !v.is_nan()), -1e3..1e3f64, Just(-0.0), Just(5e-324)]
 }
@@ -41,7 +41,7 @@ proptest! {
         write_csv(&mut out, &table).unwrap();
         let options = ReadOptions { format: Some(Format::Csv), ..ReadOptions::default() };
         let again = read_stream(&out[..], "csv", &options).unwrap();
-        // Text is read as f64: the shortest text of an f32 names the same f32.
+        // Text is read as f64; rounding that to f32 gives back the f32 that was written.
         let again_bits = match &table.matrix {
             Matrix::F32(_) => common::bits(&Matrix::from(again.matrix.to_f64().mapv(|v| v as f32))),
             Matrix::F64(_) => common::bits(&again.matrix),

@@ -1,4 +1,4 @@
-//! Text tables: what is read, and what errors say.
+//! Text tables: what is read, and error messages.
 
 mod common;
 
@@ -60,7 +60,7 @@ fn comments_above_the_first_row_are_read_over_and_the_last_may_name_the_columns(
         assert_eq!(rows(&table), [[1.0, 2.0], [3.0, 4.0]], "{input:?}");
         table.names.map(|names| names.join("|"))
     };
-    // What `np.savetxt(.., delimiter=",", header="a,b")` writes, and relatives.
+    // What `np.savetxt(.., delimiter=",", header="a,b")` writes, and similar headers.
     for input in [
         "# a,b\n1,2\n3,4\n",
         "#a,b\r\n1,2\r\n3,4\r\n",
@@ -70,13 +70,13 @@ fn comments_above_the_first_row_are_read_over_and_the_last_may_name_the_columns(
     ] {
         assert_eq!(names(input).as_deref(), Some("a|b"), "{input:?}");
     }
-    // A remark, another number of names, and a row that was commented out name nothing.
+    // A remark, a wrong number of names, and a row that was commented out are not headers.
     for input in ["# made by hand\n1,2\n3,4\n", "# a,b,c\n1,2\n3,4\n", "# a,b\n# 0,0\n1,2\n3,4\n", "#\n1,2\n3,4\n"] {
         assert_eq!(names(input), None, "{input:?}");
     }
     assert_eq!(text("# height\n1\n2\n").unwrap().names.unwrap(), ["height"]);
     assert_eq!(text("# of last week\n1\n2\n").unwrap().names, None);
-    // Lines keep their numbers, and further down a comment is none.
+    // Line numbers count comments too, and below the first row `#` does not begin a comment.
     check(text("# a,b\n1,2\n3,x\n"), &["line 3, column 1 ('b'): 'x' is not a number"]);
     check(text("1,2\n# a\n3,4\n"), &["input: line 2: a comment", "above the first row only"]);
     check(text("# a,b\n"), &["no data rows"]);
@@ -143,7 +143,7 @@ fn a_separator_at_the_end_of_each_line_is_named_with_what_leaves_it_out() {
         assert_eq!(table.matrix.at(1, 0), 3.0, "{input:?}");
         assert_eq!(table.n_columns(), if column == "2" { 2 } else { 1 });
     }
-    // Several columns, at any place, with and without names.
+    // Several empty columns, in any position, with and without names.
     for (input, parts) in [
         (
             "1,2,,\n3,4,,\n",
@@ -164,12 +164,12 @@ fn a_separator_at_the_end_of_each_line_is_named_with_what_leaves_it_out() {
         let table = read_stream(input.as_bytes(), "input", &WITH(&words)).unwrap();
         assert_eq!(rows(&table), [[1.0, 2.0], [3.0, 4.0]], "{input:?}");
     }
-    // Other columns are not asked for, or there would be none left.
+    // Advice names only columns that were selected, and none is given if no column would be left.
     check(read_stream("a,b,c\n1,,\n3,,\n".as_bytes(), "input", &WITH(&["a", "b"])), &["'!b' to leave it out"]);
     check(read_stream("a,b\n1,\n3,\n".as_bytes(), "input", &WITH(&["b"])), &["missing value"]);
     let weights = ReadOptions { last: Some("w".to_owned()), ..ReadOptions::default() };
     check(read_stream("a,b,w\n1,2,\n3,4,\n".as_bytes(), "input", &weights), &["column 2 ('w'): missing value"]);
-    // An empty column that has a name, and a line that has one field too many.
+    // An empty column with a name, and a line with one field too many.
     check(text("a,b,c\n1,2,\n3,4,\n"), &["line 2, column 2 ('c')", "empty in all sampled rows: use --columns '!c'"]);
     check(text("a,b\n1,2,\n3,4,\n"), &["line 2", "3 fields, of which the last is empty", "remove the separator"]);
     check(
@@ -177,7 +177,7 @@ fn a_separator_at_the_end_of_each_line_is_named_with_what_leaves_it_out() {
         &["4 fields, of which the last 2 are empty", "remove the separators at the end"],
     );
     check(text("a,b\n,1,2\n,3,4\n"), &["3 fields, of which the first is empty", "remove the separator at the start"]);
-    let header = "where the first line has 3, of which the";
+    let header = "but the first line has 3, of which the";
     check(text("a,b,\n1,2\n3,4\n"), &["line 2: 2 fields", header, "last is empty: remove the separator at its end"]);
     check(text(",a,b\n1,2\n3,4\n"), &["line 2: 2 fields", header, "first is empty: remove the separator at its start"]);
     // A single gap is a missing value.
@@ -194,7 +194,7 @@ fn names_in_latin_1_are_read_as_windows_1252_with_a_warning() {
     let chosen = read_stream(&b"gr\xf6\xdfe,b\n1,2\n"[..], "input", &WITH(&["größe"])).unwrap();
     assert_eq!(rows(&chosen), [[1.0]]);
     assert_eq!(text("größe,b\n1,2\n3,4\n").unwrap().warnings, []);
-    // A cell in a message has the same characters.
+    // A cell quoted in a message is decoded the same way.
     check(read(b"a,b\n1,2\n3,gr\xfcn\n"), &["'grün' is not a number"]);
 }
 
@@ -219,16 +219,16 @@ fn advice_on_decimal_signs_never_goes_in_a_circle() {
     ] {
         for decimal in signs {
             let result = with(input, decimal);
-            check(result, &[&format!("'{number}' has '"), "between its thousands", "take that out of all numbers"]);
-            // What is left has the other sign, where one was given and no number has it.
+            check(result, &[&format!("'{number}' has '"), "as thousands separator", "remove it from all numbers"]);
+            // Advises --decimal ',' if the number also has a decimal comma, and a point was given that no number has.
             let text = with(input, decimal).unwrap_err().to_string();
             let other = number.ends_with(",5") || number.ends_with(",8");
             assert_eq!(text.contains("--decimal ','"), other && decimal == Some(Decimal::Point), "{text}");
         }
     }
-    // The sign that was given is not the one that the numbers have.
-    check(with("1,5;2\n2,5;3\n", Some(Decimal::Point)), &["decimal sign '.': write --decimal ','"]);
-    check(with("1.5;2\n2.5;3\n", Some(Decimal::Comma)), &["decimal sign ',': write --decimal '.'"]);
+    // The decimal sign that was given is not the one in the numbers.
+    check(with("1,5;2\n2,5;3\n", Some(Decimal::Point)), &["decimal sign '.': use --decimal ','"]);
+    check(with("1.5;2\n2.5;3\n", Some(Decimal::Comma)), &["decimal sign ',': use --decimal '.'"]);
 }
 
 #[test]
@@ -248,12 +248,12 @@ fn commas_that_could_stand_between_thousands_are_read_as_decimal_with_a_warning(
     ] {
         let warnings = read(input, None);
         assert_eq!(warnings.len(), 1, "{warnings:?}");
-        for part in ["input: numbers such as", example, "thousands", "use --decimal , if", "else take them out"] {
+        for part in ["input: numbers such as", example, "thousands", "use --decimal , if", "else remove them"] {
             assert!(warnings[0].contains(part), "'{part}' is not in: {}", warnings[0]);
         }
         assert_eq!(read(input, Some(Decimal::Comma)), [""; 0], "{input:?}");
     }
-    // One comma that is a decimal sign shows what all are, wherever it stands.
+    // One comma that is certainly a decimal sign decides for all, wherever it occurs.
     for proof in ["0,125", "-0,125", "1234,567", "1,5", "1,2345", "1,000e0"] {
         assert_eq!(read(&format!("1,000;2\n3;{proof}\n"), None), [""; 0], "{proof}");
         assert_eq!(read(&format!("{}1,000;{proof}\n", whole), None), [""; 0], "{proof}");
@@ -265,17 +265,17 @@ fn commas_that_could_stand_between_thousands_are_read_as_decimal_with_a_warning(
 #[test]
 fn characters_that_cannot_be_seen_are_named_in_a_bad_field() {
     for (mark, name) in [
-        ('\u{a0}', "U+00A0, a no-break space,"),
-        ('\u{202f}', "U+202F, a narrow no-break space,"),
-        ('\u{2009}', "U+2009, a thin space,"),
+        ('\u{a0}', "U+00A0 (a no-break space)"),
+        ('\u{202f}', "U+202F (a narrow no-break space)"),
+        ('\u{2009}', "U+2009 (a thin space)"),
     ] {
         let escape = mark.escape_unicode();
-        let expected = format!("'1{escape}234,5' has {name} between its thousands: take that out");
+        let expected = format!("'1{escape}234,5' has {name} as thousands separator: remove it");
         check(text(&format!("1{mark}234,5;2\n2,5;3\n")), &[&expected]);
         check(text(&format!("a\n1{mark}234\n")), &[&format!("'1{escape}234' has {name}")]);
         check(text(&format!("a\n1.5{mark}\n")), &[&format!("'1.5{escape}' is not a number")]);
     }
-    // In Latin-1, too; and what has no width at all.
+    // Also in Latin-1; and characters without width.
     check(read_stream(&b"a\n1\xa0234\n"[..], "input", &ReadOptions::default()), &["'1\\u{a0}234' has U+00A0"]);
     for hidden in ['\u{200b}', '\u{200d}', '\u{feff}', '\u{ad}', '\u{3000}', '\u{2028}'] {
         let escape = hidden.escape_unicode();
@@ -411,8 +411,7 @@ fn row_9_and_10_nan_and_infinity_reach_the_data_set() {
 fn row_50_columns_not_there_or_twice_list_the_names() {
     let table = text("a,b,c\n1,2,3\n").unwrap();
     assert_eq!(rows(&table.select(&["c", "0"]).unwrap()), [[3.0, 1.0]]);
-    for (wanted, why) in
-        [(&["z"][..], "no column 'z': there are a, b, c"), (&["a", "b", "0"], "'0' is asked for twice")]
+    for (wanted, why) in [(&["z"][..], "no column 'z': there are a, b, c"), (&["a", "b", "0"], "'0' is selected twice")]
     {
         assert!(table.select(wanted).unwrap_err().to_string().contains(why));
         check(read_stream("a,b,c\n1,2,3\n".as_bytes(), "input", &WITH(wanted)), &[why, "a, b, c"]);

@@ -1,4 +1,4 @@
-//! Fits two components to the eruptions of Old Faithful, and asks the mixture for labels and densities.
+//! Fits two components to the eruptions of Old Faithful, and computes the labels of its rows.
 //!
 //! ```sh
 //! cargo run --release -p gmm-host --example 01_fit
@@ -11,15 +11,15 @@ use gmm_model::Precision;
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/old_faithful.csv");
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Checked rows, (272, 2): minutes that an eruption lasts, minutes until the next.
+    // Checked rows, (272, 2): minutes that an eruption lasts, minutes until the next eruption.
     let data = read_table(DATA, &ReadOptions::default())?.into_dataset()?;
 
-    // `auto` takes a GPU where there is one and this build has the feature `cuda`; otherwise the CPU. 0 is all cores.
+    // `auto` selects a GPU if there is one and this build has the feature `cuda`; otherwise the CPU. 0 means all cores.
     let opened = Device::Auto.open(0)?;
     let engine = opened.engine.as_ref();
     println!("engine {}: {}", engine.name(), opened.reason);
 
-    // Full covariances, k-means start, tolerance 1e-3: the defaults of scikit-learn.
+    // Full covariances, initialisation by k-means, tolerance 1e-3: the defaults of scikit-learn.
     let fitted = fit(engine, &data, &FitOptions::new(2))?;
     println!("weights {:.4}", fitted.mixture.weights());
     println!("means\n{:.3}", fitted.mixture.means());

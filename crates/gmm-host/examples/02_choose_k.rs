@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let data = read_table(DATA, &ReadOptions::default())?.into_dataset()?;
     let engine = CpuEngine::new(0)?;
 
-    // The rows are loaded once for all fits. Each candidate is shown as soon as it is fitted; `Break` would stop.
+    // Each candidate is shown as soon as it is fitted; `Break` would stop the selection.
     let kinds = [CovarianceType::Full, CovarianceType::Tied, CovarianceType::Diag, CovarianceType::Spherical];
     let mut show = |candidate: &gmm_host::Candidate| {
         println!("k = {}, {:<9} BIC {:.1}", candidate.k, candidate.kind, candidate.value(Criterion::Bic));
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let every = &mut |_: &gmm_host::Iteration<'_>| ControlFlow::Continue(());
     let candidates = select(&engine, &data, &options, &[1, 2, 3, 4], &kinds, &mut show, every)?;
 
-    // A candidate whose fit failed has no finite value, and does not hide the others.
+    // A candidate whose fit failed has an infinite value, so it is never the best.
     let chosen = &candidates[best(&candidates, Criterion::Bic).ok_or("no fit succeeded")?];
     println!("lowest BIC: k = {}, {}", chosen.k, chosen.kind);
     assert_eq!((chosen.k, chosen.kind), (3, CovarianceType::Tied));

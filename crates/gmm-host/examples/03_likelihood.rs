@@ -1,4 +1,4 @@
-//! Evaluates one data set under many parameters: the rows are loaded once, the parameters move.
+//! Evaluates the likelihood of one data set under many parameters. The rows are loaded once.
 //!
 //! ```sh
 //! cargo run --release -p gmm-host --example 03_likelihood                # 10,000 evaluations
@@ -14,7 +14,7 @@ use ndarray::array;
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/old_faithful.csv");
 
-/// Evaluations of one call: rows are read once for all of them.
+/// Number of mixtures per call: the rows are read once for all of them.
 const BATCH: usize = 1000;
 
 fn mixture(short: f64, long: f64) -> Result<Mixture, ModelError> {

@@ -1,6 +1,6 @@
-//! EM over chunks of rows: each chunk gives sufficient statistics, which are added, and the M-step takes their sum.
+//! EM over chunks of rows: adds the sufficient statistics of all chunks, and computes the M-step from their sum.
 //!
-//! The chunks may lie in different processes or on different machines: `Statistics` have a byte form with a checksum.
+//! The chunks may be in different processes or on different machines: `Statistics` have a byte form with a checksum.
 //!
 //! ```sh
 //! cargo run --release -p gmm-host --example 05_statistics
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let mut mixture = start.clone();
     for iteration in 1..=ITERATIONS {
-        // E-step and moments of each chunk, as bytes that could have come from elsewhere.
+        // E-step and moments of each chunk, as bytes that could come from another machine.
         let parts = chunks
             .iter_mut()
             .map(|chunk| Ok(chunk.pass(&mixture)?.to_bytes()))

@@ -1,13 +1,13 @@
-//! An engine of one's own: EM's pass and evaluation as plain loops over rows, the rest inherited.
+//! A custom engine: the EM pass and evaluation are plain loops over rows; everything else is inherited.
 //!
-//! `fit`, `evaluate` and `select` take `&dyn Engine`, so whatever implements it can be handed to them.
+//! `fit`, `evaluate` and `select` take `&dyn Engine`, so any type that implements `Engine` can be used.
 //!
 //! ```sh
 //! cargo run --release -p gmm-host --example 07_engine
 //! ```
 
 use gmm_data::{ReadOptions, read_table};
-use gmm_host::{CpuEngine, Engine, Error, Evaluation, FitOptions, Inherit, OwnPasses, Resident, Wanted, fit};
+use gmm_host::{CpuEngine, Engine, Error, EvaluateOptions, Evaluation, FitOptions, Inherit, OwnPasses, Resident, fit};
 use gmm_model::{Dataset, Mixture, Precision, Statistics, reference};
 use ndarray::Array2;
 
@@ -39,7 +39,7 @@ struct Rows {
 }
 
 impl OwnPasses for Rows {
-    /// The pass that EM calls once an iteration: responsibilities, and their moments about the means.
+    /// The pass that EM makes once per iteration: responsibilities, and their moments about the means.
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
         let mut total = Statistics::zero(mixture.covariance_type(), mixture.means().to_owned());
         for (x, &weight) in self.rows.outer_iter().zip(&self.weights) {
@@ -50,8 +50,8 @@ impl OwnPasses for Rows {
         Ok(total)
     }
 
-    /// Each row's log density, responsibilities and label, as far as they are wanted, and totals over all rows.
-    fn evaluate(&mut self, mixture: &Mixture, mut want: Wanted<'_>) -> Result<Evaluation, Error> {
+    /// Writes the requested outputs per row (log density, responsibilities, label), and returns totals over all rows.
+    fn evaluate(&mut self, mixture: &Mixture, mut want: EvaluateOptions<'_>) -> Result<Evaluation, Error> {
         let k = mixture.n_components();
         let mut total = Evaluation { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 };
         for (i, (x, &weight)) in self.rows.outer_iter().zip(&self.weights).enumerate() {
@@ -83,7 +83,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             fitted.summary.log_likelihood, fitted.summary.iterations
         );
     }
-    // Sums are taken in another order: the same up to rounding.
+    // The order of summation differs, so the results agree only up to rounding.
     let (a, b) = (ours.summary.log_likelihood, cpu.summary.log_likelihood);
     assert!((a - b).abs() < 1e-9 * b.abs(), "{a} {b}");
     Ok(())

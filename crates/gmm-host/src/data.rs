@@ -1,18 +1,20 @@
-//! What a fit or a likelihood reads: rows on the host, or rows that lie on a GPU already.
+//! The input of a fit or a likelihood: rows in host memory, or rows already in GPU memory.
 
 use gmm_model::{Dataset, Matrix, Precision};
 use ndarray::{Array2, ArrayView2, Axis};
 
 use crate::{DeviceData, Engine, Error, Resident};
 
-/// A checked data set, wherever it lies. Whoever takes one takes `&Dataset` and `&DeviceData`.
+/// A checked data set, in host or GPU memory. Functions that accept `impl Into<Data>` accept `&Dataset` and
+/// `&DeviceData`.
 #[derive(Clone, Copy)]
 pub enum Data<'a> {
-    /// On the host.
+    /// In host memory.
     Host(&'a Dataset),
-    /// In a GPU's memory, from where the rows do not come to the host: only those do that are asked for one by one. A fit with
-    /// row weights of 0 gathers the other rows there, and holds all beside them until it has, which takes `n*d` numbers of its
-    /// precision more and up to 16 bytes a row: where the device has no room for that, they come by the host after all.
+    /// In GPU memory. The rows are not copied to the host, except for a few that are read one by one. If some row
+    /// weights are 0, a fit gathers the other rows on the device, which for a moment needs memory for all `n*d` numbers
+    /// in the precision of the fit and up to 16 bytes per row on top of the gathered rows. If the device lacks that
+    /// memory, the rows are gathered on the host and uploaded again.
     Device(&'a DeviceData),
 }
 
@@ -37,7 +39,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The precision in which the numbers came.
+    /// The precision of the input values.
     pub fn precision(self) -> Precision {
         match self {
             Self::Host(data) => data.rows().precision(),
@@ -45,7 +47,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Row weights, if any.
+    /// Row weights, `(n,)`, if any.
     pub fn weights(self) -> Option<&'a [f64]> {
         match self {
             Self::Host(data) => data.weights(),
@@ -53,15 +55,15 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Sum of the row weights; `n` where none were given.
+    /// Sum of the row weights; `n` if there are none.
     pub fn total_weight(self) -> f64 {
         self.weights().map_or(self.dim().0 as f64, |weights| weights.iter().sum())
     }
 
-    /// Some rows, `(rows.len(), d)`, exactly.
+    /// The rows of the given indices, `(rows.len(), d)`, converted exactly.
     ///
     /// # Errors
-    /// [`Error::Device`] where they cannot be brought.
+    /// [`Error::Device`] if the copy from the GPU fails.
     pub(crate) fn pick(self, rows: &[usize]) -> Result<Array2<f64>, Error> {
         match self {
             Self::Host(data) => Ok(match data.rows() {
@@ -72,14 +74,15 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Shows all rows to `see` in their order, some at a time: the number of the first, and the rows, `(.., d)`, exactly. For
-    /// what no engine computes. Rows on a GPU come in pieces of some 16 MiB, and none is kept.
+    /// Calls `see` on all rows in order, a block at a time, with the index of the block's first row and the block,
+    /// `(.., d)`, converted exactly. For computations that no engine offers. Rows on a GPU are copied in blocks of
+    /// about 16 MiB.
     ///
     /// # Errors
-    /// None for rows on the host. [`Error::Data`] with the first row and column that is NaN or infinite; [`Error::Memory`];
-    /// [`Error::Device`].
+    /// None for rows on the host. [`Error::Data`] with the first row and column that is NaN or infinite;
+    /// [`Error::Memory`]; [`Error::Device`].
     pub fn walk(self, see: &mut dyn FnMut(usize, ArrayView2<'_, f64>)) -> Result<(), Error> {
-        /// Numbers that are widened at a time.
+        /// Number of values converted to f64 at a time.
         const PIECE: usize = 1 << 16;
         match self {
             Self::Host(data) => match data.rows() {
@@ -96,7 +99,7 @@ impl<'a> Data<'a> {
         Ok(())
     }
 
-    /// The rows of positive weight alone, where some have none; those on a GPU stay there.
+    /// Only the rows of positive weight, if some row has weight 0; rows on a GPU stay there.
     pub(crate) fn without_absent_rows(self) -> Option<Present> {
         match self {
             Self::Host(data) => data.without_absent_rows().map(Present::Host),
@@ -104,11 +107,11 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The rows on an engine. Where there is a `limit`, none of those on a GPU may be farther from the shift than that in any
-    /// column; whether they are finite is seen only now.
+    /// Loads the rows on an engine. For rows on a GPU this also checks that all are finite and, given a `limit`, that
+    /// no row is farther than that from the shift in any column.
     ///
     /// # Errors
-    /// As for [`Engine::load`]; of rows on a GPU [`Error::Data`] and [`Error::Scale`].
+    /// As for [`Engine::load`]; for rows on a GPU also [`Error::Data`] and [`Error::Scale`].
     pub(crate) fn load(
         self,
         engine: &dyn Engine,
@@ -119,10 +122,10 @@ impl<'a> Data<'a> {
         match self {
             Self::Host(data) => engine.load(data, precision, shift),
             Self::Device(data) => match load_there(engine, data, precision, shift, limit) {
-                // On the device all rows and those of positive weight lie side by side for a moment: these alone may fit.
+                // On the device, all rows and those of positive weight coexist for a moment. The latter may still fit.
                 Err(full @ Error::Memory { .. }) => match data.fetch_present()? {
                     Some(present) => {
-                        tracing::warn!(%full, "rows of weight 0 are left out on the host, and the others sent again");
+                        tracing::warn!(%full, "rows of weight 0 are dropped on the host, and the others uploaded again");
                         Data::Host(&present).load(engine, precision, shift, limit)
                     }
                     None => Err(full),
@@ -133,7 +136,10 @@ impl<'a> Data<'a> {
     }
 }
 
-/// Rows that lie on a device already, on an engine that has it.
+/// Loads rows that are already in the memory of the engine's device.
+///
+/// # Errors
+/// [`Error::Device`] if the engine has no device; as for [`DeviceInput::load_there`](crate::DeviceInput::load_there).
 pub(crate) fn load_there(
     engine: &dyn Engine,
     data: &DeviceData,
@@ -147,11 +153,11 @@ pub(crate) fn load_there(
     input.load_there(data, precision, shift, limit)
 }
 
-/// Rows of positive weight, of others.
+/// The rows of positive weight of a data set.
 pub(crate) enum Present {
-    /// A copy of them.
+    /// A copy of the rows.
     Host(Dataset),
-    /// The same memory, and which they are. Not to outlive what it was made from.
+    /// The same memory with the indices of the rows. Must not outlive the data that it was made from.
     Device(DeviceData),
 }
 
@@ -170,17 +176,17 @@ fn picked<T: Copy + Into<f64>>(numbers: &[T], d: usize, rows: &[usize]) -> Array
     Array2::from_shape_vec((rows.len(), d), out).expect("d numbers of each row")
 }
 
-/// Rows, `(n, d)` in row-major order and one behind the other, in the memory of a device.
+/// A contiguous row-major array of rows, `(n, d)`, in the memory of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceRows {
-    /// Where the first number is.
+    /// Device address of the first value.
     pub address: u64,
-    /// Rows.
+    /// Number of rows.
     pub n: usize,
-    /// Columns.
+    /// Number of columns.
     pub d: usize,
     /// Precision of the values.
     pub precision: Precision,
-    /// The stream on which they are written, where that is known: work that is on it is waited for.
+    /// The CUDA stream on which the rows are written, if known. Work queued on it is waited for.
     pub stream: Option<u64>,
 }

@@ -1,13 +1,13 @@
-//! Devices and EM paths, described for display, in a build with or without the GPU engine.
+//! Descriptions of devices and EM paths for display, in builds with and without the GPU engine.
 
 use std::fmt;
 
-/// What there is to compute on, and what is missing: for `gmm doctor`.
+/// The GPUs and driver found, and what is missing: for `gmm doctor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CudaReport {
-    /// The driver's version, as the CUDA version that it speaks: `13.0`.
+    /// The CUDA version that the driver supports: `13.0`.
     pub driver: Option<String>,
-    /// Where the driver's library was found, where the system says so.
+    /// Path of the driver's library, if the system reports it.
     pub library: Option<String>,
     /// Why no device can be used, and what to do about it.
     pub problem: Option<String>,
@@ -20,19 +20,19 @@ pub struct CudaReport {
 /// One device of a [`CudaReport`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CudaDevice {
-    /// What to write after `cuda:`.
+    /// The number after `cuda:` in its device name.
     pub ordinal: usize,
-    /// The maker's name.
+    /// The product name.
     pub name: String,
     /// Compute capability: 9.0 is Hopper.
     pub capability: (u32, u32),
     /// Bytes of memory.
     pub memory_total: u64,
-    /// Bytes that are free; `None` where the device cannot be opened.
+    /// Bytes that are free; `None` if the device cannot be opened.
     pub memory_free: Option<u64>,
     /// The kernel module that would be loaded: `sm_90a`.
     pub module: Option<String>,
-    /// Why this module, or why none.
+    /// Why this module is selected, or why there is none.
     pub reason: String,
 }
 
@@ -74,13 +74,13 @@ impl fmt::Display for CudaDevice {
 /// An EM path on a GPU, described for display.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoopCandidate {
-    /// What it is.
+    /// Name of the path.
     pub name: &'static str,
-    /// Whether it is the one that runs.
+    /// Whether this path is selected.
     pub runs: bool,
-    /// Why it would, or why it does not.
+    /// Why the path can run, or why it cannot.
     pub reason: String,
-    /// Whether it computes in lower precision than the rows.
+    /// Whether the path has lower precision than the rows.
     pub fast: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Choosing an engine by name, and saying why.
+//! Selecting an engine by the name of its device.
 
 use std::str::FromStr;
 
@@ -9,13 +9,13 @@ use crate::{CpuEngine, CudaEngine, Engine, Error, ReferenceEngine};
 /// Which engine to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// The first GPU where it can be used, else the CPU.
+    /// The first GPU if it can be used, else the CPU.
     Auto,
-    /// All cores.
+    /// The CPU.
     Cpu,
-    /// The naive engine, for checks.
+    /// The naive [`ReferenceEngine`], for checks.
     Reference,
-    /// One GPU, by ordinal; never falls back.
+    /// The GPU of this ordinal; never falls back to the CPU.
     Cuda(usize),
 }
 
@@ -39,19 +39,20 @@ impl FromStr for Device {
     }
 }
 
-/// An engine, and one line on why it is this one.
+/// An engine and the reason why it was selected.
 pub struct Opened {
     /// The engine.
     pub engine: Box<dyn Engine>,
-    /// Why.
+    /// One line on why this engine was selected.
     pub reason: String,
 }
 
 impl Device {
-    /// Opens the engine; `threads` is for the CPU, 0 for all cores.
+    /// Opens the engine. `threads` is the number of CPU threads; 0 means [`default_threads`](crate::default_threads).
+    /// GPUs ignore it.
     ///
     /// # Errors
-    /// [`Error::Device`] where the device asked for is not to be had; `Auto` falls back to the CPU and says so.
+    /// [`Error::Device`] if the requested device is not available. `Auto` falls back to the CPU and gives the reason.
     pub fn open(self, threads: usize) -> Result<Opened, Error> {
         let cpu = |reason: String| -> Result<Opened, Error> {
             Ok(Opened { engine: Box::new(CpuEngine::new(threads)?), reason })

@@ -1,4 +1,5 @@
-//! The EM loop. It knows no machine: a pass gives statistics, the M-step gives a mixture.
+//! The EM loop, the same for every engine: [`Passes::pass`](crate::Passes::pass) gives statistics, [`m_step()`] a
+//! mixture.
 
 use std::cell::Cell;
 use std::fmt;
@@ -9,7 +10,7 @@ use gmm_model::{Mixture, ModelError, Precision, Statistics, m_step};
 
 use crate::{Error, Resident, Tuning};
 
-/// When to stop, and what is added to the diagonals.
+/// Options of the EM loop: stopping rule, regularisation, precision.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EmOptions {
     /// Stop when the mean log-likelihood changes by strictly less than this; 0 never stops early.
@@ -18,35 +19,35 @@ pub struct EmOptions {
     pub max_iter: usize,
     /// Added to the covariances' diagonals, an absolute amount.
     pub reg_covar: f64,
-    /// Precision on the engine, which sets the size of rounding in the likelihood.
+    /// Precision of the rows on the engine. It determines which falls of the likelihood count as rounding.
     pub precision: Precision,
-    /// Whether an engine that has several ways to iterate times them, and takes the fastest.
+    /// Whether an engine with several EM paths times them and runs the fastest.
     pub autotune: bool,
-    /// Whether an engine may iterate with fewer digits where that is faster: see
+    /// Whether an engine may iterate in lower precision where that is faster: see
     /// [`FitOptions::fast`](crate::FitOptions::fast).
     pub fast: bool,
 }
 
-/// One finished iteration, as an observer sees it.
+/// One finished iteration, as passed to an [`Observer`].
 #[derive(Clone, Copy, Debug)]
 pub struct Iteration<'a> {
-    /// Which restart, from 0.
+    /// Index of the restart, from 0.
     pub restart: usize,
-    /// Which iteration, from 1.
+    /// Number of the iteration, from 1.
     pub iteration: usize,
     /// Mean log-likelihood at this iteration's E-step, before its M-step.
     pub mean_log_likelihood: f64,
-    /// Change since the iteration before; infinite at the first.
+    /// Change since the previous iteration; infinite for the first.
     pub change: f64,
-    /// The mixture after this iteration's M-step; none where an engine did several iterations before the host looked,
-    /// and this is not the last of them.
+    /// The mixture after this iteration's M-step. `None` if an engine made several iterations between two host
+    /// synchronisations and this is not the last of them.
     pub mixture: Option<&'a Mixture>,
     finish: &'a Cell<bool>,
 }
 
 impl Iteration<'_> {
-    /// Ends the fit where [`mixture`](Self::mixture) is next known, with the best of what it has so far as its result. The
-    /// restarts that are left do not run.
+    /// Ends the fit at the next iteration whose [`mixture`](Self::mixture) is known. The result is the best mixture so
+    /// far; the remaining restarts do not run.
     pub fn finish(&self) {
         self.finish.set(true);
     }
@@ -55,7 +56,7 @@ impl Iteration<'_> {
 /// Called after every iteration; [`ControlFlow::Break`] ends the fit with [`Error::Interrupted`].
 pub type Observer<'a> = dyn FnMut(&Iteration<'_>) -> ControlFlow<()> + 'a;
 
-/// What a run of EM leaves.
+/// The result of one run of EM.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EmRun {
     /// The mixture after the last M-step.
@@ -64,7 +65,7 @@ pub struct EmRun {
     pub iterations: usize,
     /// Whether the change fell below `tol`.
     pub converged: bool,
-    /// Whether the observer ended it by [`Iteration::finish`].
+    /// Whether the observer ended the run by [`Iteration::finish`].
     pub finished: bool,
     /// Mean log-likelihood at each E-step.
     pub trace: Vec<f64>,
@@ -72,14 +73,14 @@ pub struct EmRun {
     pub empty: Vec<usize>,
     /// Iterations (from 1) at which the log-likelihood fell by more than rounding, with the fall.
     pub falls: Vec<(usize, f64)>,
-    /// Iterations that the engine did by itself ([`Passes::iterate`](crate::Passes::iterate)), and the time that they took on the device.
+    /// Iterations that the engine made without the host ([`Passes::iterate`](crate::Passes::iterate)), and their time.
     pub on_device: Option<OnDevice>,
-    /// How the engine chose its way, where it was asked to time them.
+    /// How the engine chose its EM path, if [`EmOptions::autotune`] is set and it has several.
     pub tuning: Option<Tuning>,
 }
 
 impl EmRun {
-    /// Before the first iteration.
+    /// A run before its first iteration.
     pub(crate) const fn new(start: Mixture) -> Self {
         Self {
             mixture: start,
@@ -95,14 +96,14 @@ impl EmRun {
     }
 }
 
-/// What an engine did without the host.
+/// Iterations that an engine made without the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OnDevice {
-    /// Iterations.
+    /// Number of iterations.
     pub iterations: usize,
-    /// How the last of them ran, in the words of [`loop_candidates`](crate::loop_candidates).
+    /// The EM path of the last iteration, by its name in [`loop_candidates`](crate::loop_candidates).
     pub path: &'static str,
-    /// From the first kernel to the last, the host's looks left out.
+    /// Device time from the first kernel to the last, without the host synchronisations.
     pub time: Duration,
 }
 
@@ -118,11 +119,12 @@ impl fmt::Display for OnDevice {
     }
 }
 
-/// Runs EM from `start` until converged, `max_iter`, or the observer's word.
+/// Runs EM from `start` until it converges, reaches `max_iter`, or the observer ends it.
 ///
 /// # Errors
-/// [`Error::NotFinite`] and [`Error::Singular`] name iteration and component; [`Error::Likelihood`];
-/// [`Error::Interrupted`]; whatever the engine reports. What the observer saw last is where EM can go on.
+/// [`Error::NotFinite`] and [`Error::Singular`], which name iteration and component; [`Error::Likelihood`];
+/// [`Error::Interrupted`] if the observer breaks; any error of the engine. A new run can continue from the last mixture
+/// that the observer received.
 pub fn run(
     rows: &mut dyn Resident,
     start: Mixture,
@@ -151,7 +153,7 @@ pub fn run(
     Ok(run)
 }
 
-/// Looks at the iterations after the first `from`: notes falls, and tells the observer.
+/// Records falls of the likelihood in the iterations after the first `from`, and calls the observer for each.
 fn note(
     run: &mut EmRun,
     from: usize,
@@ -177,21 +179,22 @@ fn note(
     Ok(())
 }
 
-/// A fall of the mean log-likelihood smaller than this is rounding. A row's log density is a sum of about `d` for its squares
-/// and of logarithms, whose size is that of the mean; each is uncertain by a few eps of its size, and so is their mean.
+/// The largest fall of the mean log-likelihood that counts as rounding: a few eps times `|mean| + d`. A row's log
+/// density is a sum of squares, of size about `d`, and of logarithms, of about the size of the mean. Each has an error
+/// of a few eps times its size, and so has the mean over the rows.
 fn rounding(mean: f64, d: usize, options: &EmOptions) -> f64 {
     let (ulps, eps) = match options.precision {
-        // A half's.
+        // Half the fp16 epsilon: the rounding error of a value with 11 significant bits.
         Precision::F32 if options.fast => (32.0, 1.0 / 2048.0),
-        // Rows alone are f32; their errors differ in sign, and sums are f64.
+        // Only the rows are f32: their errors differ in sign, and sums are f64.
         Precision::F32 => (32.0, f64::from(f32::EPSILON)),
-        // Fits of synthetic rows fall by 5 of these at most, long past convergence; rows whose terms cancel fall by more.
+        // Fits of synthetic rows fall by at most 5 eps, long past convergence; more if the terms of a row cancel.
         Precision::F64 => (256.0, f64::EPSILON),
     };
     ulps * eps * (mean.abs() + d as f64)
 }
 
-/// Refuses statistics with numbers that are none; iteration 0 is the initialisation.
+/// Errors if any statistic is NaN or infinite; iteration 0 is the initialisation.
 pub(crate) fn check(statistics: &Statistics, iteration: usize) -> Result<(), Error> {
     if let Some(component) = statistics.first_not_finite_component() {
         return Err(Error::NotFinite { iteration, component });

@@ -1,46 +1,46 @@
-//! Errors of fitting and evaluating: what, where, and what to try.
+//! Errors of fitting and evaluating. Each message says what is wrong, where, and what to try.
 
 use gmm_model::{CovarianceType, DataError, ModelError, StatisticsError, shown, three_digits};
 
-/// Why a fit or an evaluation did not happen.
+/// An error of a fit, an evaluation, a likelihood or a matrix product.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The data cannot be used.
+    /// The data are invalid.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// A mixture or a parameter cannot be.
+    /// A mixture or a parameter is invalid.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// Statistics that do not fit together.
+    /// Statistics are invalid or do not match.
     #[error(transparent)]
     Statistics(#[from] StatisticsError),
-    /// An option outside its range, or options that exclude each other.
+    /// An option is outside its range, or excluded by another option.
     #[error("{option} is {value}: it must be {must}")]
     Option {
         /// The option's name.
         option: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What it must be.
+        /// The allowed values.
         must: String,
     },
-    /// More components than rows.
+    /// There are more components than rows.
     #[error("{k} components for {n} rows: at most one component per row")]
     TooFewRows {
-        /// Components asked for.
+        /// Requested number of components.
         k: usize,
-        /// Rows of positive weight.
+        /// Number of rows of positive weight.
         n: usize,
     },
-    /// Data and mixture of different dimension.
+    /// Data and mixture differ in dimension.
     #[error("the data have {found} columns, the mixture has {expected}")]
     Features {
-        /// Columns of the data.
+        /// Number of columns of the data.
         found: usize,
-        /// Columns of the mixture.
+        /// Number of columns of the mixture.
         expected: usize,
     },
-    /// Columns in another order, or others, than the mixture was fitted to.
+    /// The data's column names are not those that the mixture was fitted to, in the same order.
     #[error(
         "column {index} is '{}', but the mixture was fitted with '{}' there: select or reorder the columns",
         shown(found),
@@ -54,7 +54,7 @@ pub enum Error {
         /// Name in the mixture.
         expected: String,
     },
-    /// Values so large that their squares overflow.
+    /// Values are so large that their squares overflow.
     #[error(
         "column {column} reaches {value:e} from its centre, and squares of that overflow {precision}: rescale the data{}",
         if *precision == "f32" { " or use f64" } else { "" }
@@ -67,32 +67,32 @@ pub enum Error {
         /// `f32` or `f64`.
         precision: &'static str,
     },
-    /// Not enough memory, found out before any was taken.
+    /// Not enough memory is free. Checked before any is allocated.
     #[error("{what} needs {wanted} bytes of memory, {free} are free: use fewer components or rows at a time, or f32")]
     Memory {
-        /// What it is for.
+        /// What the memory is for.
         what: &'static str,
-        /// Bytes wanted.
+        /// Bytes needed.
         wanted: u128,
         /// Bytes free.
         free: u128,
     },
-    /// Covariances for which there is not enough memory, where there is enough for those of kind diag.
+    /// Not enough memory is free for covariances of this kind, though enough is for kind diag.
     #[error(
         "a mixture with {kind} covariances of {d} columns needs {wanted} bytes of memory, {free} are free: use --covariance diag \
          (covariance_type=\"diag\"), fewer columns or fewer components"
     )]
     CovarianceMemory {
-        /// The kind asked for.
+        /// The requested kind.
         kind: CovarianceType,
-        /// Columns.
+        /// Number of columns.
         d: usize,
-        /// Bytes wanted.
+        /// Bytes needed.
         wanted: u128,
         /// Bytes free.
         free: u128,
     },
-    /// A fit that ran into numbers that are none.
+    /// The statistics of a component became NaN or infinite during the fit.
     #[error(
         "iteration {iteration}: the statistics of component {component} are not finite; rescale the data or raise reg_covar"
     )]
@@ -102,7 +102,7 @@ pub enum Error {
         /// Component, from 0.
         component: usize,
     },
-    /// A log-likelihood that is no number, though the statistics of every component are.
+    /// The log-likelihood is −∞ or NaN, though the statistics of every component are finite.
     #[error(
         "iteration {iteration}: the log-likelihood is {value}, though the statistics of every component are finite: rows \
          lie so far from all components that their densities vanish; rescale the data, start elsewhere or raise reg_covar"
@@ -113,18 +113,18 @@ pub enum Error {
         /// −∞ or NaN.
         value: f64,
     },
-    /// A log-likelihood that is no number, or a gradient where there is none.
+    /// The log-likelihood is NaN, or its gradient does not exist at these parameters.
     #[error(
         "the {what} is {value} at these parameters: rows lie so far from the components, in units of their deviations, \
          that densities vanish or squares overflow"
     )]
     Undefined {
-        /// Which number.
+        /// The quantity: `log-likelihood` or `gradient`.
         what: &'static str,
-        /// What came out.
+        /// The value computed.
         value: f64,
     },
-    /// A covariance that stopped being positive definite during the fit.
+    /// A covariance is not positive definite at some iteration of the fit.
     #[error(
         "iteration {iteration}: {source}; a larger reg_covar, fewer components, or dropping constant or collinear columns \
          helps"
@@ -132,10 +132,10 @@ pub enum Error {
     Singular {
         /// Iteration, from 1; 0 is the initialisation.
         iteration: usize,
-        /// Which component, column and pivot.
+        /// The error that names component, column and pivot.
         source: ModelError,
     },
-    /// A matrix without a Cholesky factor.
+    /// A matrix is not positive definite, so it has no Cholesky factor.
     #[error(
         "the matrix is not positive definite: pivot {} of column {column}; drop constant or collinear columns, or add \
          to the diagonal",
@@ -147,7 +147,7 @@ pub enum Error {
         /// The pivot found there.
         pivot: f64,
     },
-    /// A matrix whose two triangles differ, where only a symmetric one has a Cholesky factor.
+    /// A matrix to factor is not symmetric.
     #[error("the matrix is not symmetric: entries ({row}, {column}) and ({column}, {row}) differ; take (A + Aᵀ)/2")]
     NotSymmetric {
         /// Row of the offending entry, from 0.
@@ -155,13 +155,13 @@ pub enum Error {
         /// Column of the offending entry, from 0.
         column: usize,
     },
-    /// The observer asked to stop.
+    /// The observer stopped the fit.
     #[error("interrupted after {iterations} iterations")]
     Interrupted {
         /// Iterations done.
         iterations: usize,
     },
-    /// No such device, or it cannot be used.
+    /// The device does not exist, cannot be used, or failed.
     #[error("{0}")]
     Device(String),
 }

@@ -1,16 +1,17 @@
-//! A fitted mixture on rows: log densities, scores, responsibilities, labels.
+//! Evaluation of a fitted mixture on rows: log densities, total log-likelihood, responsibilities, labels.
 
 use gmm_model::{Dataset, Mixture, Precision, PrecisionMixture};
 use ndarray::{Array1, Array2};
 
-use crate::{Data, Engine, Error, Evaluation, Resident, Wanted, memory, shift};
+use crate::{Data, Engine, Error, EvaluateOptions, Evaluation, Resident, memory, shift};
 
 /// Log density of each row, `(n,)`, and the totals.
 ///
-/// The rows are held about a median of the mixture's means, so a row's value does not depend on the rows beside it.
+/// The shift subtracted from the rows is a median of the mixture's means, so a row's value does not depend on the other
+/// rows.
 ///
 /// # Errors
-/// [`Error::Features`] where the columns differ in number; [`Error::Memory`].
+/// [`Error::Features`] if data and mixture differ in the number of columns; [`Error::Memory`].
 pub fn log_densities(
     engine: &dyn Engine,
     mixture: &Mixture,
@@ -20,17 +21,18 @@ pub fn log_densities(
     log_densities_of(load(engine, mixture, data, precision)?.as_mut(), mixture)
 }
 
-/// [`log_densities`] of rows that are loaded.
+/// [`log_densities`] of rows that are already loaded.
 ///
 /// # Errors
 /// As for [`log_densities`].
 pub fn log_densities_of(rows: &mut dyn Resident, mixture: &Mixture) -> Result<(Array1<f64>, Evaluation), Error> {
     let mut out = vec![0.0; rows.dim().0];
-    let totals = rows.evaluate(mixture, Wanted { log_densities: Some(&mut out), ..Wanted::default() })?;
+    let totals =
+        rows.evaluate(mixture, EvaluateOptions { log_densities: Some(&mut out), ..EvaluateOptions::default() })?;
     Ok((Array1::from_vec(out), totals))
 }
 
-/// Totals alone: log-likelihood, entropy of the assignments, and total weight.
+/// Only the totals: log-likelihood, entropy of the assignments, and total weight.
 ///
 /// # Errors
 /// As for [`log_densities`].
@@ -40,25 +42,25 @@ pub fn score<'a>(
     data: impl Into<Data<'a>>,
     precision: Precision,
 ) -> Result<Evaluation, Error> {
-    load(engine, mixture, data, precision)?.evaluate(mixture, Wanted::default())
+    load(engine, mixture, data, precision)?.evaluate(mixture, EvaluateOptions::default())
 }
 
 /// Responsibilities, `(n, k)`; each row sums to 1.
 ///
 /// # Errors
-/// As for [`log_densities`]; [`Error::Memory`] before `n*k` values are taken.
+/// As for [`log_densities`]; [`Error::Memory`], checked before `n*k` values are allocated.
 pub fn responsibilities(
     engine: &dyn Engine,
     mixture: &Mixture,
     data: &Dataset,
     precision: Precision,
 ) -> Result<Array2<f64>, Error> {
-    // Before the rows are loaded.
+    // Checked before the rows are loaded.
     check_room(data.n_rows(), mixture.n_components())?;
     responsibilities_of(load(engine, mixture, data, precision)?.as_mut(), mixture)
 }
 
-/// [`responsibilities`] of rows that are loaded.
+/// [`responsibilities`] of rows that are already loaded.
 ///
 /// # Errors
 /// As for [`responsibilities`].
@@ -67,7 +69,7 @@ pub fn responsibilities_of(rows: &mut dyn Resident, mixture: &Mixture) -> Result
     check_room(shape.0, shape.1)?;
     let mut out = Array2::zeros(shape);
     let slots = out.as_slice_mut().expect("row-major");
-    rows.evaluate(mixture, Wanted { responsibilities: Some(slots), ..Wanted::default() })?;
+    rows.evaluate(mixture, EvaluateOptions { responsibilities: Some(slots), ..EvaluateOptions::default() })?;
     Ok(out)
 }
 
@@ -75,7 +77,7 @@ fn check_room(n: usize, k: usize) -> Result<(), Error> {
     memory::check("the responsibilities", 8 * n as u128 * k as u128)
 }
 
-/// Component of largest responsibility of each row, `(n,)`, the first among equals.
+/// The component of largest responsibility of each row, `(n,)`; the first among equals.
 ///
 /// # Errors
 /// As for [`log_densities`].
@@ -88,28 +90,30 @@ pub fn labels(
     labels_of(load(engine, mixture, data, precision)?.as_mut(), mixture)
 }
 
-/// [`labels`] of rows that are loaded.
+/// [`labels`] of rows that are already loaded.
 ///
 /// # Errors
 /// As for [`labels`].
 pub fn labels_of(rows: &mut dyn Resident, mixture: &Mixture) -> Result<Array1<u32>, Error> {
     let mut out = vec![0; rows.dim().0];
-    rows.evaluate(mixture, Wanted { labels: Some(&mut out), ..Wanted::default() })?;
+    rows.evaluate(mixture, EvaluateOptions { labels: Some(&mut out), ..EvaluateOptions::default() })?;
     Ok(Array1::from_vec(out))
 }
 
-/// What is wanted of each row, and the totals, under a mixture that is given by factors of its precisions.
+/// Evaluates a mixture given by factors of its precisions: writes the outputs requested in `want` and returns the
+/// totals.
 ///
-/// Nothing is inverted or factored; a few rows on the host cost little more than a read of the factors.
+/// Nothing is inverted or factored. For a few rows on the host the cost is little more than one read of the factors.
 ///
 /// # Errors
-/// [`Error::Features`] where the columns differ in number; [`Error::Model`] of a factor; [`Error::Memory`].
+/// [`Error::Features`] if data and mixture differ in the number of columns; [`Error::Model`] if a factor is invalid;
+/// [`Error::Memory`].
 pub fn precisions<'a>(
     engine: &dyn Engine,
     mixture: &PrecisionMixture<'_>,
     data: impl Into<Data<'a>>,
     precision: Precision,
-    mut want: Wanted<'_>,
+    mut want: EvaluateOptions<'_>,
 ) -> Result<Evaluation, Error> {
     let data = data.into();
     crate::engine::check_features(data.dim().1, mixture.n_features())?;
@@ -123,10 +127,11 @@ pub fn precisions<'a>(
     data.load(engine, precision, &shift, None)?.evaluate_precisions(mixture, want)
 }
 
-/// Refuses columns in another order, or others, than the mixture was fitted to; unnamed columns pass.
+/// Errors if the data's columns differ in name or order from those that the mixture was fitted to. Passes if either has
+/// no names.
 ///
 /// # Errors
-/// [`Error::FeatureNames`] with the first that differs.
+/// [`Error::FeatureNames`] with the first column that differs.
 pub fn check_names(found: Option<&[String]>, expected: Option<&[String]>) -> Result<(), Error> {
     let (Some(found), Some(expected)) = (found, expected) else { return Ok(()) };
     match found.iter().zip(expected).position(|(f, e)| f != e) {
@@ -137,8 +142,8 @@ pub fn check_names(found: Option<&[String]>, expected: Option<&[String]>) -> Res
     }
 }
 
-/// Loads rows to be evaluated under `mixture`: about a median of its means, and in `f64` where a component is so narrow and
-/// so far from that point that `f32` would lose digits of its rows.
+/// Loads rows for evaluation under `mixture`: shifted by a median of its means, and in `f64` if a component is so
+/// narrow and so far from that point that its rows would lose precision in `f32` ([`shift::is_felt`]).
 ///
 /// # Errors
 /// As for [`log_densities`].

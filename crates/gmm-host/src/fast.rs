@@ -1,4 +1,4 @@
-//! What iterating with fewer digits costs, measured.
+//! Measures the loss of accuracy by iterating in lower precision ([`FitOptions::fast`](crate::FitOptions::fast)).
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -8,22 +8,24 @@ use gmm_model::{Covariances, Mixture};
 use crate::em::{self, EmOptions};
 use crate::{Error, Resident, path_names};
 
-/// Whether the path of this name computes with fewer bits than the rows have: with `fp16` operands that are not split.
+/// Whether the path of this name has lower precision than the rows: its operands are single fp16 numbers, not split
+/// ones.
 pub(crate) fn is_fast(path: &str) -> bool {
     [path_names::CHUNKED_FP16, path_names::WGMMA_FP16].contains(&path)
 }
 
-/// How far one iteration with fewer digits is from the same with all of them, from the fitted mixture over all rows; NaN where
-/// either comes to no end, as where a covariance would be singular.
+/// The difference between one iteration on an fp16 path and one in full precision, both from the fitted mixture and
+/// over all rows. All fields are NaN if either iteration fails numerically, for instance with a singular covariance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FastLoss {
-    /// Difference of the mean log-likelihoods at the E-step, in nats a row.
+    /// Absolute difference of the mean log-likelihoods at the E-step, in nats per row.
     pub log_likelihood: f64,
-    /// Largest difference of weights.
+    /// Largest absolute difference of a weight.
     pub weights: f64,
-    /// Difference of means, root mean square over components and columns, in standard deviations of the component's column.
+    /// Root mean square difference of the means over components and columns, in standard deviations of each component's
+    /// column.
     pub means: f64,
-    /// Difference of covariances, Frobenius, relative to their norm.
+    /// Frobenius norm of the difference of the covariances, relative to their norm.
     pub covariances: f64,
 }
 
@@ -38,13 +40,13 @@ impl fmt::Display for FastLoss {
     }
 }
 
-/// Measures it: one iteration from `fitted` with fewer digits, one with all. Nothing where none runs with fewer; of `options`
-/// `reg_covar` and `precision` count.
+/// Measures the loss of accuracy: runs one iteration from `fitted` with `fast` set and one without. `None` if no fp16
+/// path ran. Only `reg_covar` and `precision` of `options` are used.
 ///
 /// Cost: one iteration of each kind.
 ///
 /// # Errors
-/// What the engine says.
+/// Any error of the engine.
 pub fn loss(rows: &mut dyn Resident, fitted: &Mixture, options: &EmOptions) -> Result<Option<FastLoss>, Error> {
     let mut one = |fast: bool| {
         let options = EmOptions { max_iter: 1, tol: 0.0, autotune: false, fast, ..*options };
@@ -52,7 +54,7 @@ pub fn loss(rows: &mut dyn Resident, fitted: &Mixture, options: &EmOptions) -> R
     };
     let (fast, accurate) = match (one(true), one(false)) {
         (Ok(fast), Ok(accurate)) => (fast, accurate),
-        // The fit is done, and good as far as it went.
+        // The fit itself succeeded: report NaN, not an error.
         (Err(error), _) | (_, Err(error)) if is_numerical(&error) => {
             let none = f64::NAN;
             return Ok(Some(FastLoss { log_likelihood: none, weights: none, means: none, covariances: none }));

@@ -1,4 +1,4 @@
-//! Fitting: options in, the best mixture of all restarts out.
+//! Fitting a mixture: [`fit`] runs every restart and returns the best mixture with its record and warnings.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -10,22 +10,25 @@ use crate::em::{self, EmOptions, EmRun, Observer, OnDevice};
 use crate::init::{self, Init, Start};
 use crate::shift::Sample;
 use crate::spikes::{Spike, places};
-use crate::{Data, Engine, Error, FastLoss, Resident, Tuning, Wanted, evaluate, fast, hold, memory, shift, spikes};
+use crate::{
+    Data, Engine, Error, EvaluateOptions, FastLoss, Resident, Tuning, evaluate, fast, hold, memory, shift, spikes,
+};
 
-/// What to fit and when to stop. Names and defaults are scikit-learn's.
+/// Options of a fit. Names and defaults are scikit-learn's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FitOptions {
     /// Number of components `k`, at least 1 and at most the number of rows.
     pub n_components: usize,
     /// Covariance kind.
     pub covariance_type: CovarianceType,
-    /// Where EM starts from.
+    /// How the first mixture is found.
     pub init: Init,
-    /// Rows that k-means looks at in each start: a sample, evenly spread. `None`: the larger of 32768 and `64 k` where there are
-    /// more than twice as many, else all. Components that only a few rows of a million make need all: `Some(usize::MAX)`.
+    /// Number of rows, spread evenly over the data, on which k-means runs in each restart. `None`: the larger of 32768
+    /// and `64 k` if the data have more than twice as many rows, else all. A component that has only a few rows in a
+    /// million needs all of them: `Some(usize::MAX)`.
     pub init_rows: Option<usize>,
-    /// Restarts, of which the one with the highest log-likelihood at its last E-step is kept; ways of starting that draw
-    /// nothing run once.
+    /// Number of restarts. The restart with the highest log-likelihood at its last E-step wins. Initialisations that
+    /// draw no random numbers run once.
     pub n_init: usize,
     /// Stop when the mean log-likelihood changes by strictly less than this.
     pub tol: f64,
@@ -33,24 +36,24 @@ pub struct FitOptions {
     pub max_iter: usize,
     /// Added to the covariances' diagonals: an absolute amount, in squared units of the data.
     pub reg_covar: f64,
-    /// Seed of every draw.
+    /// Seed of all random draws.
     pub seed: u64,
-    /// Precision on the engine; `None` takes that of the data.
+    /// Precision of the rows on the engine; `None`: the precision of the data.
     pub precision: Option<Precision>,
-    /// Whether a GPU's ways to run EM are timed on these rows, and the fastest is taken in place of the plan's; what was
-    /// found is kept in a file ([`CudaEngine::tuning_file`](crate::CudaEngine::tuning_file)) for shapes like this one.
-    /// Engines with one way have nothing to choose. Which way is fastest may change with the machine's load, and ways
-    /// differ in rounding: without this, the same data give the same bits.
+    /// Whether to time a GPU's EM paths on these rows and run the fastest in place of the planned one. The timings are
+    /// stored in a file ([`CudaEngine::tuning_file`](crate::CudaEngine::tuning_file)) and reused for similar shapes.
+    /// Engines with a single path ignore this. The fastest path may change with the machine's load, and paths differ in
+    /// rounding, so the same data are certain to give the same bits only if this is `false`.
     pub autotune: bool,
-    /// Whether a GPU may iterate with one half-precision product, 11 bits, for each that is otherwise made of three, where that
-    /// is faster: `f32` rows without weights, with more components or columns than the kernels take that are exact and as
-    /// fast. Elsewhere it changes nothing. What it cost is measured at the end, on these rows: [`Fit::fast`]. The
-    /// log-likelihood of the result is that of every other fit.
+    /// Whether a GPU may iterate with one fp16 product (11 significant bits) in place of three split-fp16 products
+    /// where that is faster. Applies to `f32` rows without weights, with more components or columns than the equally
+    /// fast exact kernels handle; otherwise it has no effect. The loss of accuracy is measured on these rows after the
+    /// fit: [`Fit::fast`]. The log-likelihood of the result is computed as for every other fit.
     pub fast: bool,
 }
 
 impl FitOptions {
-    /// The defaults for `k` components: full, k-means, `tol` 1e-3, 100 iterations, `reg_covar` 1e-6, one start, seed 0.
+    /// The defaults for `k` components: full, k-means, `tol` 1e-3, 100 iterations, `reg_covar` 1e-6, 1 restart, seed 0.
     pub const fn new(k: usize) -> Self {
         Self {
             n_components: k,
@@ -68,10 +71,10 @@ impl FitOptions {
         }
     }
 
-    /// Checks what can be checked without data.
+    /// Checks all constraints that do not depend on the data.
     ///
     /// # Errors
-    /// [`Error::Option`] with the option, its value and its range.
+    /// [`Error::Option`] with the first invalid option, its value and its range.
     pub fn validate(&self) -> Result<(), Error> {
         let refuse = |option, value: &dyn ToString, must: &str| {
             Err(Error::Option { option, value: value.to_string(), must: must.to_owned() })
@@ -92,18 +95,22 @@ impl FitOptions {
         }
         if let Init::Given(mixture) = &self.init {
             if mixture.n_components() != self.n_components {
-                return refuse("n_components", &self.n_components, &format!("{}, as given", mixture.n_components()));
+                return refuse(
+                    "n_components",
+                    &self.n_components,
+                    &format!("{}, as in the given mixture", mixture.n_components()),
+                );
             }
             if mixture.covariance_type() != self.covariance_type {
                 let given = mixture.covariance_type();
-                return refuse("covariance_type", &self.covariance_type, &format!("{given}, as given"));
+                return refuse("covariance_type", &self.covariance_type, &format!("{given}, as in the given mixture"));
             }
         }
         Ok(())
     }
 }
 
-/// Something about a fit that is not an error but should be seen.
+/// A problem with a fit that is not an error, but that the user should know of.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Warning {
     /// EM stopped at `max_iter`.
@@ -112,21 +119,21 @@ pub enum Warning {
         /// Iterations done.
         iterations: usize,
     },
-    /// Fewer distinct clusters than components.
+    /// The initialisation left some components without rows: there are fewer distinct clusters than components.
     #[error("the initialisation left {empty} of {k} components without rows: fewer distinct rows than components?")]
     FewerClusters {
-        /// Components without rows.
+        /// Number of components without rows.
         empty: usize,
-        /// Components.
+        /// Number of components.
         k: usize,
     },
-    /// Components that ended without rows.
+    /// Some components have no rows at the end of the fit.
     #[error("components {components:?} are empty: they kept their last mean and covariance and have no weight")]
     EmptyComponents {
         /// Indices, from 0.
         components: Vec<usize>,
     },
-    /// The likelihood fell by more than rounding.
+    /// The mean log-likelihood fell by more than rounding explains.
     #[error(
         "the mean log-likelihood fell by {} at iteration {iteration}: reg_covar is large against the data's \
          variances, or the floating-point precision is exhausted",
@@ -135,10 +142,10 @@ pub enum Warning {
     LikelihoodFell {
         /// Iteration, from 1.
         iteration: usize,
-        /// By how much.
+        /// The fall, in nats per unit of row weight; positive.
         by: f64,
     },
-    /// Columns whose variance is below what is added to it.
+    /// `reg_covar` exceeds the variance of some columns.
     #[error(
         "reg_covar {reg_covar:e} is larger than the variance of column(s) {columns:?}: it decides the fit there; rescale the data or lower it"
     )]
@@ -148,7 +155,7 @@ pub enum Warning {
         /// Columns, from 0.
         columns: Vec<usize>,
     },
-    /// Components that have less variance of their own, in some direction, than what is added to it.
+    /// `reg_covar` is more than half the variance of some components in some direction.
     #[error(
         "reg_covar {reg_covar:e} is more than half the variance of {} in some direction: repeated values, linearly dependent \
          columns, or too few rows; the likelihood then depends on reg_covar; drop repeats or columns, raise \
@@ -158,7 +165,7 @@ pub enum Warning {
     Spikes {
         /// The amount added.
         reg_covar: f64,
-        /// Which, and along which column.
+        /// The components, each with the column closest to the direction.
         spikes: Vec<Spike>,
     },
 }
@@ -168,17 +175,17 @@ pub enum Warning {
 pub struct Fit {
     /// The best mixture of all restarts.
     pub mixture: Mixture,
-    /// Its record, as stored in model files.
+    /// The record of the fit that model files store.
     pub summary: FitSummary,
-    /// What should be seen.
+    /// Problems that the user should know of; empty if there are none.
     pub warnings: Vec<Warning>,
-    /// Time of initialisation and EM, the rows' way to the engine included.
+    /// Wall time of the fit: loading the rows on the engine, initialisation, EM and the final evaluation.
     pub elapsed: Duration,
-    /// Iterations of the best run that the engine did without the host, if it did any.
+    /// The iterations of the best run that the engine made without the host, if any.
     pub on_device: Option<OnDevice>,
-    /// How the best run's way was chosen, where [`FitOptions::autotune`] asked and the engine had a choice.
+    /// How the EM path of the best run was chosen, if [`FitOptions::autotune`] is set and the engine has several paths.
     pub tuning: Option<Tuning>,
-    /// What iterating with fewer digits costs, where [`FitOptions::fast`] asked for it and the best run did.
+    /// The measured loss of accuracy, if [`FitOptions::fast`] is set and the best run used an fp16 path.
     pub fast: Option<FastLoss>,
 }
 
@@ -204,9 +211,9 @@ pub fn fit<'a>(engine: &dyn Engine, data: impl Into<Data<'a>>, options: &FitOpti
 /// Fits a mixture and calls `observer` after every iteration.
 ///
 /// # Errors
-/// [`Error`] for options or data that cannot be used, for memory (before it is taken), for a device that fails, for
-/// covariances that are not positive definite, and [`Error::Interrupted`] where the observer says so. The mixture that
-/// the observer saw last is right whatever came after it: [`Init::Given`] goes on from there.
+/// [`Error`] if options or data are invalid, if memory does not suffice (checked before it is allocated), if the device
+/// fails, or if a covariance is not positive definite; [`Error::Interrupted`] if the observer breaks. After any error
+/// the last mixture that the observer received is valid: a new fit can continue from it by [`Init::Given`].
 pub fn fit_observed<'a>(
     engine: &dyn Engine,
     data: impl Into<Data<'a>>,
@@ -241,14 +248,14 @@ fn fit_data(
         }
         _ => None,
     };
-    // Held about a median of the mixture's means as every later evaluation holds them: the saved model scores these data
-    // to the same bits.
+    // Evaluated about a median of the mixture's means, as in every later evaluation: so the saved model scores these
+    // data to the same bits.
     let near = shift::of_mixture(&best.mixture);
     let held_alike = precision == engine.precision(asked) && !shift::is_felt(&best.mixture, &near, precision);
     let evaluation = if held_alike && rows.hold_about(&near)? {
-        rows.evaluate(&best.mixture, Wanted::default())?
+        rows.evaluate(&best.mixture, EvaluateOptions::default())?
     } else {
-        // The rows go first, so that no more memory is taken.
+        // Freed first: the rows are never on the engine twice.
         drop(rows);
         evaluate::score(engine, &best.mixture, data, asked)?
     };
@@ -264,22 +271,7 @@ fn fit_data(
     if empty_at_start > 0 {
         warnings.push(Warning::FewerClusters { empty: empty_at_start, k: options.n_components });
     }
-    // A fall far below `tol` is convergence.
-    let falls = best.falls.iter().filter(|(_, by)| *by >= 0.01 * options.tol);
-    warnings.extend(falls.map(|&(iteration, by)| Warning::LikelihoodFell { iteration, by }));
-    if !best.empty.is_empty() {
-        warnings.push(Warning::EmptyComponents { components: best.empty.clone() });
-    }
-    // A start that was given and stayed has its own covariances.
-    if best.iterations > 0 {
-        let spikes = spikes::spikes(&best.mixture, options.reg_covar, &best.empty, &dominated(&warnings));
-        if !spikes.is_empty() {
-            warnings.push(Warning::Spikes { reg_covar: options.reg_covar, spikes });
-        }
-    }
-    if !best.converged {
-        warnings.push(Warning::NotConverged { iterations: best.iterations });
-    }
+    warn_of_run(&mut warnings, &best, options);
     let summary = FitSummary {
         log_likelihood: evaluation.log_likelihood,
         mean_log_likelihood: evaluation.log_likelihood / evaluation.total_weight,
@@ -300,6 +292,26 @@ fn fit_data(
     Ok(Fit { mixture: best.mixture, summary, warnings, elapsed: started.elapsed(), on_device, tuning, fast })
 }
 
+/// Adds the warnings about the best run.
+fn warn_of_run(warnings: &mut Vec<Warning>, best: &EmRun, options: &FitOptions) {
+    // A fall far below `tol` counts as convergence.
+    let falls = best.falls.iter().filter(|(_, by)| *by >= 0.01 * options.tol);
+    warnings.extend(falls.map(|&(iteration, by)| Warning::LikelihoodFell { iteration, by }));
+    if !best.empty.is_empty() {
+        warnings.push(Warning::EmptyComponents { components: best.empty.clone() });
+    }
+    // Without iterations the covariances are the given ones, to which `reg_covar` was not added.
+    if best.iterations > 0 {
+        let spikes = spikes::spikes(&best.mixture, options.reg_covar, &best.empty, &dominated(warnings));
+        if !spikes.is_empty() {
+            warnings.push(Warning::Spikes { reg_covar: options.reg_covar, spikes });
+        }
+    }
+    if !best.converged {
+        warnings.push(Warning::NotConverged { iterations: best.iterations });
+    }
+}
+
 fn check(data: Data<'_>, options: &FitOptions) -> Result<(), Error> {
     options.validate()?;
     let ((n, d), k) = (data.dim(), options.n_components);
@@ -316,7 +328,7 @@ fn check(data: Data<'_>, options: &FitOptions) -> Result<(), Error> {
     if let Init::Given(mixture) = &options.init {
         crate::engine::check_features(d, mixture.n_features())?;
     }
-    // What k-means++ keeps per row: four numbers.
+    // k-means++ stores four numbers per row.
     memory::check("the initialisation", 8 * 4 * n as u128)?;
     // The mixture, its factors, the statistics and the M-step's copies: about six times the second moments.
     let wanted = |kind: CovarianceType| 8 * 6 * (kind.second_len(k, d) as u128 + 2 * k as u128 * d as u128);
@@ -334,7 +346,8 @@ fn em_options(options: &FitOptions, precision: Precision) -> EmOptions {
     EmOptions { tol, max_iter, reg_covar, precision, autotune, fast }
 }
 
-/// The best of all restarts by the last log-likelihood of its trace, and the components that its start left without rows.
+/// The best of all restarts by the last log-likelihood of its trace, and the number of components that its
+/// initialisation left without rows.
 fn best_run(
     rows: &mut dyn Resident,
     data: Data<'_>,
@@ -355,7 +368,7 @@ fn best_run(
             .and_then(|(mixture, empty)| Ok((em::run(rows, mixture, &em, restart, observer)?, empty)));
         let (run, empty) = match attempt {
             Ok(found) => found,
-            // One unlucky start does not spoil the others.
+            // A numerical failure of one restart does not end the others.
             Err(error @ (Error::Singular { .. } | Error::NotFinite { .. } | Error::Likelihood { .. })) => {
                 failure.get_or_insert(error);
                 continue;
@@ -365,8 +378,8 @@ fn best_run(
         let score = match run.trace.last() {
             Some(&mean) => mean,
             None if restarts == 1 => 0.0,
-            // Without iterations the starts are compared.
-            None => rows.evaluate(&run.mixture, Wanted::default())?.log_likelihood,
+            // No iterations: compare the initial mixtures.
+            None => rows.evaluate(&run.mixture, EvaluateOptions::default())?.log_likelihood,
         };
         let finished = run.finished;
         if best.as_ref().is_none_or(|(s, ..)| score > *s) {
@@ -382,7 +395,7 @@ fn best_run(
     }
 }
 
-/// The columns that [`Warning::RegularisationDominates`] names.
+/// The columns named by [`Warning::RegularisationDominates`].
 fn dominated(warnings: &[Warning]) -> Vec<usize> {
     let columns = warnings.iter().map(|warning| match warning {
         Warning::RegularisationDominates { columns, .. } => columns.as_slice(),
@@ -398,7 +411,7 @@ fn regularisation(
     at: &[f64],
     reg_covar: f64,
 ) -> Result<Vec<Warning>, Error> {
-    // Twice, so that no rounding of a pass could say otherwise.
+    // The factor 2 leaves room for the rounding of the pass below.
     if sample.variances_at_least(at).iter().all(|&least| least >= 2.0 * reg_covar) {
         return Ok(Vec::new());
     }

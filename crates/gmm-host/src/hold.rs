@@ -1,4 +1,4 @@
-//! In which precision an engine holds rows: what was asked for, or `f64` where `f32` would lose some of them.
+//! The precision in which an engine stores rows: the requested one, or `f64` if `f32` would lose too much of some rows.
 
 use std::thread;
 
@@ -7,26 +7,27 @@ use gmm_model::{Dataset, Matrix, Precision};
 use crate::shift::Sample;
 use crate::{Data, Engine, Error, Resident};
 
-/// How far a row may be from the shift in a column: beyond, squares summed over `d` columns and some thousand rows would
-/// overflow.
+/// The largest distance allowed between a row and the shift in any column. Beyond it, squares summed over `d` columns
+/// and about a thousand rows could overflow.
 fn limit(d: usize, precision: Precision) -> f64 {
     let max = match precision {
         Precision::F32 => f64::from(f32::MAX),
         Precision::F64 => f64::MAX,
     };
-    // A difference of two such values has a square four times as large.
+    // 4096 is 1024 rows times 4: the square of the difference of two such values is four times as large.
     (max / (4096.0 * d as f64)).sqrt()
 }
 
-/// Loads rows for a fit, as `x − at`, and returns the precision in which they are held: `asked`, or `f64` instead of
-/// `f32` in two cases. On the host: rounding to `f32` would change a value by more than a tolerance. On the host and on a
-/// GPU: squares of a few rows (a sentinel of 1e20), but not of most, would overflow in `f32`.
+/// Loads rows for a fit, as `x − at`, and returns the precision in which they are stored: `asked`, or `f64` instead of
+/// `f32` in two cases. First, for rows on the host: rounding to `f32` would change a value by more than a tolerance.
+/// Second, for rows on the host or a GPU: squares of a few rows (such as a sentinel of 1e20), but not of most, would
+/// overflow in `f32`.
 ///
 /// The tolerance of a column is the larger of 2⁻¹³ √`reg_covar` (`√reg_covar` is the smallest standard deviation that a
 /// component can have) and 2⁻²⁰ of the distance between the 5th and 95th percentiles. Cost: one read of the data.
 ///
 /// # Errors
-/// [`Error::Scale`] with the first column beyond the range; whatever the engine reports.
+/// [`Error::Scale`] with the first column beyond the range; any error of the engine.
 pub(crate) fn for_fit(
     data: Data<'_>,
     engine: &dyn Engine,
@@ -57,10 +58,11 @@ pub(crate) fn for_fit(
     }
 }
 
-/// As [`for_fit`], for rows that parameters move over: what is felt is not known beyond the bulk's rounding.
+/// As [`for_fit`], for a likelihood, whose parameters are not known yet: the tolerance depends only on the distance
+/// between the percentiles.
 ///
 /// # Errors
-/// Whatever the engine reports.
+/// Any error of the engine.
 pub(crate) fn for_likelihood(
     data: Data<'_>,
     engine: &dyn Engine,
@@ -81,10 +83,10 @@ fn is_within(spreads: &[f64], limit: f64) -> bool {
 }
 
 fn said(asked: Precision) {
-    tracing::info!("rows are held in f64, since {asked} would lose digits of rows far from the others");
+    tracing::info!("rows are stored in f64: {asked} would lose precision for rows far from the others");
 }
 
-/// Refuses a column whose largest distance from the shift is beyond a limit.
+/// Errors if the largest distance from the shift in some column exceeds `limit`.
 ///
 /// # Errors
 /// [`Error::Scale`] with the first such column.
@@ -95,7 +97,7 @@ pub(crate) fn too_far(largest: &[f64], limit: f64, precision: Precision) -> Resu
     }
 }
 
-/// Fewer numbers than this are read sooner than a thread is started.
+/// Arrays of fewer numbers are read by one thread: starting another would take longer.
 const SMALL: usize = 1 << 16;
 
 /// The largest |x − shift| of each column, `(d,)`.
@@ -103,7 +105,7 @@ fn reach(data: &Dataset, shift: &[f64]) -> Vec<f64> {
     most(data, shift, f64::abs)
 }
 
-/// The most of each column, `(d,)`, that rounding to `f32` takes from `x − shift`.
+/// The largest error that rounding `x − shift` to `f32` makes in each column, `(d,)`.
 fn rounding(data: &Dataset, shift: &[f64]) -> Vec<f64> {
     most(data, shift, |z| (z - f64::from(z as f32)).abs())
 }
@@ -116,15 +118,15 @@ fn most(data: &Dataset, shift: &[f64], of: impl Fn(f64) -> f64 + Copy + Send + S
     }
 }
 
-/// The threads live as long as the call. A pool that all engines share would be dead in a forked process, and the first
-/// fit there would wait for it for ever.
+/// The threads live only during the call. The threads of a shared pool would not exist in a forked process, and the
+/// first fit there would wait for them for ever.
 fn most_of_rows<T: Copy + Into<f64> + Sync>(
     rows: &[T],
     shift: &[f64],
     of: impl Fn(f64) -> f64 + Copy + Send + Sync,
 ) -> Vec<f64> {
     let d = shift.len();
-    // Several rows at a time where they are short, so that there is enough for the machine's vectors.
+    // Short rows are processed several at a time, so that the inner loop is long enough to vectorise.
     let width = d * (32 / d).max(1);
     let at: Vec<f64> = shift.iter().copied().cycle().take(width).collect();
     let at = &at;
@@ -138,7 +140,7 @@ fn most_of_rows<T: Copy + Into<f64> + Sync>(
         }
         (0..d).map(|column| out[column..].iter().step_by(d).fold(0.0f64, |m, v| m.max(*v))).collect()
     };
-    // To ask how many there are takes as long as some thousand rows.
+    // `available_parallelism` takes as long as reading a few thousand rows.
     let threads = if rows.len() < SMALL { 1 } else { thread::available_parallelism().map_or(1, usize::from) };
     if threads == 1 {
         return of_chunk(rows);
@@ -151,11 +153,12 @@ fn most_of_rows<T: Copy + Into<f64> + Sync>(
     })
 }
 
-/// `f32`, or `f64` where that loses rows; `least` is the smallest standard deviation that there can be.
+/// `f32`, or `f64` if `f32` would lose too much of some rows (see [`for_fit`]). `least` is the smallest standard
+/// deviation that a component can have.
 fn single_or_double(data: &Dataset, at: &[f64], largest: &[f64], sample: &Sample<'_>, least: f64) -> Precision {
     let limit = limit(at.len(), Precision::F32);
     let spreads = sample.spreads();
-    // Data at a scale of 1e30 are refused instead: to rescale them costs nothing.
+    // If most rows are too large, as at a scale of 1e30, the fit is refused: the user can rescale the data at no cost.
     if !is_within(&spreads, limit) {
         return Precision::F32;
     }
@@ -163,7 +166,7 @@ fn single_or_double(data: &Dataset, at: &[f64], largest: &[f64], sample: &Sample
         let bound = |spread: &f64| (2f64.powi(-13) * least).max(2f64.powi(-20) * spread);
         rounding.iter().zip(&spreads).any(|(rounding, spread)| *rounding > bound(spread))
     };
-    // Rounding takes 2⁻²⁴ of a number at most: of the rows of most data too little for another look at them.
+    // Rounding changes a number by at most 2⁻²⁴ of it. For most data this bound suffices, without a second read.
     let at_most: Vec<f64> = largest.iter().map(|v| v * 2f64.powi(-24)).collect();
     if is_within(largest, limit) && !(felt(&at_most) && felt(&rounding(data, at))) {
         return Precision::F32;
@@ -215,11 +218,11 @@ mod tests {
                 assert_eq!(held(centre, spread, centre, 0.0), Precision::F32, "{centre} {spread}");
             }
         }
-        // Exactly: the shift has few bits.
+        // `x − shift` is exact, because the shift has few significant bits.
         for sentinel in [-9999.0, -999.0, 1e5, 0.0, -1.0] {
             assert_eq!(held(5.0, 4.0, sentinel, 1e-6), Precision::F32, "{sentinel}");
         }
-        // Too large as a whole: to be refused.
+        // All rows are too large: `for_fit` refuses them later.
         assert_eq!(held(0.0, 1e30, 1e30, 1e-6), Precision::F32);
     }
 

@@ -1,15 +1,15 @@
 //! Engines, initialisation, the EM loop and evaluators: the library that other crates use.
 //!
-//! The way through: a [`Dataset`](gmm_model::Dataset) is loaded on an [`Engine`], which leaves a [`Resident`]; an
-//! initialisation gives a first mixture; the EM loop alternates [`Passes::pass`] and
-//! [`m_step`](gmm_model::m_step()); [`fit()`] does all of it. [`Likelihood`] keeps the rows where they are and answers for
-//! any number of mixtures. [`ResidentMatrix`] is for products with a matrix that stays, which knows nothing of mixtures.
+//! [`fit()`] runs a whole fit: an [`Engine`] loads a [`Dataset`](gmm_model::Dataset) and returns a [`Resident`]; an
+//! initialisation ([`init`]) gives the first mixture; the EM loop ([`run_em`]) alternates [`Passes::pass`] and
+//! [`m_step`](gmm_model::m_step()). [`Likelihood`] loads the rows once and evaluates any number of mixtures on them.
+//! [`ResidentMatrix`] multiplies by a matrix that stays on an engine; it is independent of mixtures.
 //!
 //! # GPUs
 //!
-//! The feature `cuda` adds the engine for NVIDIA GPUs. Without it the names are the same, [`CudaEngine::new`] returns an error,
-//! and [`Device::Auto`] takes the CPU. Outside this workspace the feature also needs a patch in your workspace's root
-//! `Cargo.toml`, because Cargo ignores the patches of dependencies:
+//! The feature `cuda` adds the engine for NVIDIA GPUs. Without it the same names exist, but [`CudaEngine::new`] returns
+//! an error and [`Device::Auto`] selects the CPU. Outside this workspace the feature also needs a patch in the root
+//! `Cargo.toml` of your workspace, because Cargo ignores the patches of dependencies:
 //!
 //! ```toml
 //! gmm-host = { path = "../gmm-rs/crates/gmm-host", features = ["cuda"] }
@@ -18,7 +18,7 @@
 //! find_cuda_helper = { path = "../gmm-rs/crates/find_cuda_helper" }
 //! ```
 
-// What only the GPU engine calls is dead code in a build without it.
+// Without the feature `cuda`, items that only the GPU engine uses are dead code.
 #![cfg_attr(not(feature = "cuda"), allow(dead_code))]
 
 mod cpu;
@@ -55,8 +55,8 @@ pub use described::{CudaDevice, CudaReport, LoopCandidate};
 pub use device::{Device, Opened};
 pub use em::{EmOptions, EmRun, Iteration, Observer, OnDevice, run as run_em};
 pub use engine::{
-    ComponentColumns, DISTANCE_ROWS, DeviceInput, Engine, Evaluate, Evaluation, FillResponsibilities, Inherit,
-    OwnPasses, Passes, Resident, Seeding, Wanted,
+    ComponentColumns, DISTANCE_ROWS, DeviceInput, Engine, Evaluate, EvaluateOptions, Evaluation, FillResponsibilities,
+    Inherit, OwnPasses, Passes, Resident, Seeding,
 };
 pub use error::Error;
 pub use fast::{FastLoss, loss as fast_loss};

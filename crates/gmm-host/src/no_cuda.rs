@@ -1,8 +1,8 @@
-//! Stands in for `cuda/` where the feature `cuda` is off: the same names, and no device.
+//! Replaces the module `cuda` in builds without the feature `cuda`: the same names, but no device.
 //!
-//! `lib.rs` takes one of the two as the module `cuda`, so that nothing else asks for the feature. A [`CudaEngine`] cannot
-//! be made here, and neither can what only such an engine gives: these types are empty, and the compiler drops the code
-//! that would use them.
+//! `lib.rs` takes one of the two as the module `cuda`, so that nothing else asks for the feature. A [`CudaEngine`]
+//! cannot be made here, and neither can what only such an engine gives: these types are empty, and the compiler drops
+//! the code that would use them.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use ndarray::{Array2, ArrayView2};
 use crate::described::{CudaReport, LoopCandidate};
 use crate::{Engine, Error, Resident, Tuning};
 
-/// What is missing, and how to get it.
+/// Message of every error here: what is missing, and how to get it.
 const MISSING: &str = "gmm-host was built without its feature `cuda`: for a GPU, add features = [\"cuda\"] to the dependency, \
                        and outside of gmm-host's workspace the patch that its README shows";
 
@@ -21,17 +21,17 @@ fn missing() -> Error {
     Error::Device(MISSING.to_owned())
 }
 
-/// One NVIDIA GPU: none in this build, which is without the feature `cuda`.
+/// One NVIDIA GPU. Cannot be created in this build, which lacks the feature `cuda`.
 #[derive(Clone)]
 pub struct CudaEngine {
     never: Infallible,
 }
 
 impl CudaEngine {
-    /// Errors: this build has no GPU engine.
+    /// Always errors: this build has no GPU engine.
     ///
     /// # Errors
-    /// [`Error::Device`], always, which says how to build with one.
+    /// Always [`Error::Device`], which says how to build with the feature `cuda`.
     pub fn new(_ordinal: usize) -> Result<Self, Error> {
         Err(missing())
     }
@@ -44,7 +44,7 @@ impl CudaEngine {
         Err(missing())
     }
 
-    /// Bytes of device memory that are free.
+    /// Bytes of free device memory.
     ///
     /// # Errors
     /// None: there is no such engine.
@@ -52,7 +52,7 @@ impl CudaEngine {
         match self.never {}
     }
 
-    /// How fast host memory goes to the device.
+    /// Measures the speed of copies from host memory to the device.
     ///
     /// # Errors
     /// None: there is no such engine.
@@ -60,12 +60,12 @@ impl CudaEngine {
         match self.never {}
     }
 
-    /// Where timings of GPUs are kept: nowhere.
+    /// The tuning file: `None` in this build.
     pub fn tuning_file() -> Option<PathBuf> {
         None
     }
 
-    /// What the file of timings has for a shape.
+    /// The result stored in the tuning file for a shape.
     ///
     /// # Errors
     /// None: there is no such engine.
@@ -93,7 +93,7 @@ impl Engine for CudaEngine {
     }
 }
 
-/// Rows of another library on a GPU: none in this build.
+/// Rows of another library in GPU memory. Cannot be created in this build.
 pub struct DeviceData {
     never: Infallible,
 }
@@ -114,7 +114,7 @@ impl DeviceData {
         match self.never {}
     }
 
-    /// Brings all rows to the host, as they are.
+    /// Copies all rows to the host, in their own precision.
     ///
     /// # Errors
     /// None: there are no such rows.
@@ -143,30 +143,30 @@ impl DeviceData {
     }
 }
 
-/// Log densities of all rows under one component, on a device: none in this build.
+/// Log densities of all rows under one component, in device memory. Cannot be created in this build.
 pub struct DeviceColumn {
     _never: Infallible,
 }
 
-/// How fast host memory goes to a device.
+/// Speed of copies from host memory to a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UploadRates {
-    /// Bytes per second from pinned memory, alone.
+    /// Bytes per second from pinned memory, with nothing else running.
     pub pinned: f64,
-    /// Bytes per second from pageable memory, alone.
+    /// Bytes per second from pageable memory, with nothing else running.
     pub pageable: f64,
 }
 
-/// Looks for no devices, and says why.
+/// A report without devices, which says that this build lacks the feature `cuda`.
 pub fn cuda_report() -> CudaReport {
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     CudaReport { driver: None, library: None, problem: Some(MISSING.to_owned()), visible, devices: Vec::new() }
 }
 
-/// The ways to run EM on a GPU: this build has none.
+/// The EM paths of a GPU: this build has none.
 ///
 /// # Errors
-/// [`Error::Device`], always, which says how to build with them.
+/// Always [`Error::Device`], which says how to build with the feature `cuda`.
 pub fn loop_candidates(
     _engine: Option<&CudaEngine>,
     _kind: CovarianceType,
@@ -177,7 +177,7 @@ pub fn loop_candidates(
     Err(missing())
 }
 
-/// A number as a device would hold it.
+/// A number type in device memory.
 pub trait Number: Copy + Send + Sync {}
 
 impl Number for f32 {}
@@ -196,14 +196,14 @@ pub(crate) mod products {
     use crate::Error;
     use crate::products::Operand;
 
-    /// How long a product took on the device, where all of it stays.
+    /// Device time of a product whose operands and result stay on the device.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct DeviceTime {
-        /// From the questions as they came to the answers.
+        /// The whole product.
         pub total: Duration,
-        /// Of that, until questions were operands.
+        /// The part that converts the questions to the operand format.
         pub packing: Duration,
-        /// And until sums were there.
+        /// The part that multiplies. The rest of `total` converts the sums to results.
         pub multiplying: Duration,
     }
 

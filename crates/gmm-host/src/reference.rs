@@ -1,4 +1,5 @@
-//! The reference engine: [`gmm_model::reference`](mod@gmm_model::reference) behind the [`Engine`] trait. Slow, sequential, the oracle.
+//! The reference engine: [`gmm_model::reference`](mod@gmm_model::reference) behind the [`Engine`] trait. It is slow and
+//! sequential; the other engines are tested against it.
 
 use std::ops::Range;
 
@@ -9,9 +10,9 @@ use crate::engine::{ComponentColumns, Evaluate, Passes, Seeding};
 use crate::engine::{DISTANCE_ROWS, check_features};
 use crate::init::{RowDraw, WeighedRows, rows_of};
 use crate::products::{Kind, Multiplier};
-use crate::{Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
+use crate::{Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident};
 
-/// The naive engine: `f64` whatever is asked for, one thread, no blocking, no shift.
+/// The naive engine: always `f64`, one thread, no blocking, no shift.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReferenceEngine;
 
@@ -37,13 +38,13 @@ impl Engine for ReferenceEngine {
     }
 }
 
-/// Rows as they are, in `f64`.
+/// Unshifted rows in `f64`, `(n, d)`.
 pub(crate) struct ReferenceRows {
     rows: Array2<f64>,
     weights: Option<Vec<f64>>,
-    /// `(n,)`; empty until there is a centre.
+    /// Squared distance of each row to the nearest centre, `(n,)`; empty until a centre is added.
     near: Vec<f64>,
-    /// Rows that were weighed since the last centre.
+    /// The rows returned by the last [`Seeding::weigh_draws`]; cleared when a centre is added.
     drawn: Vec<usize>,
 }
 
@@ -51,7 +52,7 @@ fn squared_distance(x: ArrayView1<'_, f64>, centre: ArrayView1<'_, f64>) -> f64 
     x.iter().zip(centre).map(|(a, b)| (a - b) * (a - b)).sum()
 }
 
-/// `weight value`, 0 where the row weighs nothing, however far it is.
+/// `weight * value`; 0 if `weight` is 0, even if `value` is infinite.
 fn weighted(weight: f64, value: f64) -> f64 {
     if weight > 0.0 { weight * value } else { 0.0 }
 }
@@ -149,12 +150,16 @@ impl Seeding for ReferenceRows {
 }
 
 impl Evaluate for ReferenceRows {
-    fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
+    fn evaluate(&mut self, mixture: &Mixture, want: EvaluateOptions<'_>) -> Result<Evaluation, Error> {
         check_features(self.rows.ncols(), mixture.n_features())?;
         self.each_posterior(mixture.n_components(), want, |x| Ok(reference::posterior(mixture, x)))
     }
 
-    fn evaluate_precisions(&mut self, mixture: &PrecisionMixture<'_>, want: Wanted<'_>) -> Result<Evaluation, Error> {
+    fn evaluate_precisions(
+        &mut self,
+        mixture: &PrecisionMixture<'_>,
+        want: EvaluateOptions<'_>,
+    ) -> Result<Evaluation, Error> {
         check_features(self.rows.ncols(), mixture.n_features())?;
         mixture.check_factors()?;
         self.each_posterior(mixture.n_components(), want, |x| reference::precision_posterior(mixture, x))
@@ -167,7 +172,7 @@ impl ReferenceRows {
     fn each_posterior(
         &self,
         k: usize,
-        mut want: Wanted<'_>,
+        mut want: EvaluateOptions<'_>,
         posterior: impl Fn(ArrayView1<'_, f64>) -> Result<(f64, Array1<f64>), ModelError>,
     ) -> Result<Evaluation, Error> {
         let mut out = Evaluation { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 };

@@ -1,21 +1,21 @@
-//! Rows drawn on all cores, to the bits of rows drawn one by one.
+//! Parallel sampling of a mixture, with the same bits as sequential sampling.
 
 use std::ops::Range;
 
 use gmm_model::{Mixture, ModelError, sample_range};
 use rayon::prelude::*;
 
-/// Rows that a thread draws at a time: a millisecond's work or so.
+/// Rows that a thread draws at a time: about a millisecond of work.
 const PIECE: usize = 4096;
 
-/// Rows `range` of the endless sample of `mixture` and `seed`, into `rows`, `(len, d)` in row-major order, on the threads of
-/// the pool that this is called in (rayon's own, if in none).
+/// Writes rows `range` of the infinite sample defined by `mixture` and `seed` into `rows`, `(range.len(), d)` in
+/// row-major order. Runs on the current rayon thread pool.
 ///
-/// Row `i` depends on the mixture, the seed and `i` alone: any cut into ranges and any number of threads give the bits of
-/// [`gmm_model::sample`](gmm_model::sample()).
+/// Row `i` depends only on the mixture, the seed and `i`: any division into ranges and any number of threads give the
+/// bits of [`gmm_model::sample`](gmm_model::sample()).
 ///
 /// # Errors
-/// [`ModelError::Shape`] where the buffer is not as long as the range says.
+/// [`ModelError::Shape`] if the length of `rows` is not `range.len() * d`.
 ///
 /// ```
 /// use gmm_host::sample_rows;

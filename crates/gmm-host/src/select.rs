@@ -6,19 +6,19 @@ use gmm_model::{CovarianceType, Criterion};
 
 use crate::{Data, Engine, Error, Fit, FitOptions, Observer, fit_observed};
 
-/// One fit among those compared, or why there is none.
+/// One of the fits compared, or its error.
 #[derive(Debug)]
 pub struct Candidate {
-    /// Components.
+    /// Number of components.
     pub k: usize,
     /// Covariance kind.
     pub kind: CovarianceType,
-    /// The fit, or its error: too many components for the rows, say, must not hide the others.
+    /// The fit, or its error. An error of one candidate, such as more components than rows, does not end the others.
     pub outcome: Result<Fit, Error>,
 }
 
 impl Candidate {
-    /// The criterion's value; infinite where there is no fit.
+    /// The criterion's value; infinite if the fit failed.
     pub fn value(&self, criterion: Criterion) -> f64 {
         let Ok(fit) = &self.outcome else { return f64::INFINITY };
         match criterion {
@@ -29,10 +29,11 @@ impl Candidate {
     }
 }
 
-/// Fits every combination of `components` and `kinds` with the other options as given; kinds vary slowest.
+/// Fits every combination of `components` and `kinds`, with the other `options` unchanged; `kinds` is the outer loop.
+/// `observer` is called after each candidate, `iterations` after each EM iteration.
 ///
 /// # Errors
-/// [`Error::Interrupted`] and errors of the data or device, which no other candidate would escape.
+/// [`Error::Interrupted`] if an observer breaks; errors of the data or device, which every candidate would meet.
 pub fn select<'a>(
     engine: &dyn Engine,
     data: impl Into<Data<'a>>,
@@ -62,7 +63,7 @@ pub fn select<'a>(
     Ok(out)
 }
 
-/// Whether an error is of one candidate alone.
+/// Whether an error concerns only its own candidate.
 const fn is_own(error: &Error) -> bool {
     use Error::{CovarianceMemory, Likelihood, Memory, NotFinite, Singular, TooFewRows};
     matches!(
@@ -76,7 +77,7 @@ const fn is_own(error: &Error) -> bool {
     )
 }
 
-/// Index of the candidate with the smallest criterion, the first among equals; `None` where no fit succeeded.
+/// The index of the candidate with the smallest criterion, the first among equals; `None` if no fit succeeded.
 pub fn best(candidates: &[Candidate], criterion: Criterion) -> Option<usize> {
     let fitted = candidates.iter().enumerate().filter(|(_, c)| c.outcome.is_ok());
     fitted.min_by(|a, b| a.1.value(criterion).total_cmp(&b.1.value(criterion))).map(|(i, _)| i)

@@ -1,19 +1,21 @@
-//! The point about which rows are held: within the bulk of the data, so that a common offset costs no digits.
+//! The shift: a point within the bulk of the data that is subtracted from all rows, so that a common offset does not
+//! reduce their precision.
 
 use gmm_model::{Covariances, Dataset, Factors, Mixture, Precision, PrecisionMixture};
 use ndarray::{Array2, ArrayView1, ArrayView2};
 
 use crate::{Data, Error};
 
-/// Rows looked at; more would not place the median better than it needs to be.
+/// Largest number of rows that the medians are taken from. The shift need not be more accurate than that.
 const SAMPLE: usize = 1023;
 
-/// Per column, the median of up to 1023 evenly strided rows, rounded to few bits, `(d,)`.
+/// The shift for a data set, `(d,)`: per column, the median of up to 1023 evenly strided rows, rounded to few
+/// significant bits.
 ///
-/// Any point within the bulk serves. The median is one even where a few rows are at 1e200, which would drag a mean
-/// along and cost all other rows their digits. It is rounded to a multiple of a power of two of about the bulk's spread
-/// (0 where it is smaller): then `x − shift` is exact for rows far outside of the bulk too, such as a sentinel -9999 in
-/// `f32`. A constant column keeps its value, and becomes exact zeros.
+/// Any point within the bulk of the data would do. The mean would not: a few rows at 1e200 would move it far from all
+/// other rows, which would then lose all precision. The median is rounded to a multiple of a power of two near the
+/// spread of the bulk (to 0 if it is smaller). So `x − shift` is exact even for rows far outside the bulk, such as a
+/// sentinel -9999 in `f32`. The shift of a constant column is its value, so that the column becomes exact zeros.
 pub fn of_data(data: &Dataset) -> Vec<f64> {
     match Sample::of(data.into()) {
         Ok(sample) => sample.shift(),
@@ -21,24 +23,25 @@ pub fn of_data(data: &Dataset) -> Vec<f64> {
     }
 }
 
-/// Evenly strided rows of so many.
+/// Up to 1023 evenly strided rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Strided {
+    /// The total number of rows.
     pub(crate) of: usize,
 }
 
 impl Strided {
-    /// How many: 1023 at most.
+    /// The number of strided rows: at most 1023.
     pub(crate) fn len(self) -> usize {
         self.of.min(SAMPLE)
     }
 
-    /// From one to the next, or one more.
+    /// The smaller of the two distances between neighbouring strided rows; the larger is one more.
     pub(crate) fn pitch(self) -> usize {
         self.of / self.len()
     }
 
-    /// Row `i*of/1023` for each `i`, without the product, which might not fit.
+    /// Row `⌊i*of/1023⌋` for each `i`, computed without the product `i*of`, which could overflow.
     pub(crate) fn rows(self) -> impl Iterator<Item = usize> {
         let (take, whole) = (self.len(), self.pitch());
         let rest = self.of % take;
@@ -46,20 +49,20 @@ impl Strided {
     }
 }
 
-/// Some rows, by which a fit judges where all are.
+/// A sample of the rows, from which the location and spread of all rows are estimated.
 pub(crate) struct Sample<'a> {
     /// `(at most 1023, d)`.
     rows: Array2<f64>,
-    /// Of each column.
+    /// One per column.
     quantiles: Vec<Quantiles>,
     data: Data<'a>,
 }
 
 impl<'a> Sample<'a> {
-    /// Evenly strided rows.
+    /// Takes the evenly strided rows of `data`.
     ///
     /// # Errors
-    /// [`Error::Device`] where they cannot be brought from a GPU.
+    /// [`Error::Device`] if the copy from a GPU fails.
     pub(crate) fn of(data: Data<'a>) -> Result<Self, Error> {
         let rows: Vec<usize> = Strided { of: data.dim().0 }.rows().collect();
         let rows = match data {
@@ -71,25 +74,25 @@ impl<'a> Sample<'a> {
         Ok(Self { rows, quantiles, data })
     }
 
-    /// What [`of_data`] gives.
+    /// The shift: see [`of_data`].
     pub(crate) fn shift(&self) -> Vec<f64> {
         let of = |of: &Quantiles| {
-            // The outer pair only where most of the rows are equal, since sentinels may be among them.
+            // The outer percentiles, among which sentinels may be, are used only if the quartiles are equal.
             let spreads = [of.third_quartile - of.first_quartile, of.spread()];
             few_bits(of.median, spreads.into_iter().find(|s| *s > 0.0).unwrap_or(0.0))
         };
         self.quantiles.iter().map(of).collect()
     }
 
-    /// Per column, the distance of the 5th and the 95th percentile, `(d,)`.
+    /// Per column, the distance between the 5th and 95th percentiles, `(d,)`.
     pub(crate) fn spreads(&self) -> Vec<f64> {
         self.quantiles.iter().map(Quantiles::spread).collect()
     }
 
-    /// Per column, a number that the variance of the rows is no smaller than, `(d,)`; `at` is what [`of_data`] found.
+    /// Per column, a lower bound of the weighted variance of all rows, `(d,)`; `at` is the shift.
     ///
-    /// All rows' weighted squares about their mean are no fewer than the sample's about it, and these no fewer than the
-    /// sample's about its own mean.
+    /// The weighted sum of squares of all rows about their mean is at least the sum over the sample's rows about that
+    /// mean, which is at least the sample's sum about its own mean.
     pub(crate) fn variances_at_least(&self, at: &[f64]) -> Vec<f64> {
         let weights = self.data.weights();
         let (mut weight, mut sums) = (0.0, vec![(0.0, 0.0); at.len()]);
@@ -102,7 +105,7 @@ impl<'a> Sample<'a> {
                 *second += w * z * z;
             }
         }
-        // Less than what rounding may have added. 0, of which nothing follows, where it overflowed.
+        // The factor 1 − 1e-9 outweighs rounding. 0, a bound that always holds, if a sum overflowed.
         let least = |(first, second): (f64, f64)| ((1.0 - 1e-9) * second - first * first / weight).max(0.0);
         let total = self.data.total_weight();
         sums.into_iter().map(|sums| least(sums) / total).collect()
@@ -122,14 +125,16 @@ struct Quantiles {
 }
 
 impl Quantiles {
-    /// Each is one of the values, which are finite, at least one.
+    /// The quantiles of a column of at least one value, all finite. Each quantile is one of the values.
     ///
-    /// Integers of the same order are selected, outer quantiles among those beyond the inner: a small fit waits for this.
+    /// For speed, as a small fit waits for this: values are compared as integers of the same order, and an outer
+    /// quantile is selected only among the values beyond the next inner one.
     fn of(column: ArrayView1<'_, f64>) -> Self {
         let mut keys: Vec<i64> = column.iter().map(|v| ordered(*v)).collect();
         let index = |share: f64| (share * (keys.len() - 1) as f64).round() as usize;
         let [low, first, middle, third, high] = [0.05, 0.25, 0.5, 0.75, 0.95].map(index);
-        // The one at `index` of what begins at `from`, or the inner quantile, if that is the same one.
+        // The value at `index` of the sorted column, from `keys`, which begin at `from`; `inner` if that is the inner
+        // quantile.
         let select = |keys: &mut [i64], from: usize, index: usize, inner: i64| {
             if (from..from + keys.len()).contains(&index) { *keys.select_nth_unstable(index - from).1 } else { inner }
         };
@@ -145,53 +150,56 @@ impl Quantiles {
         }
     }
 
-    /// The distance of the 5th and the 95th percentile.
+    /// The distance between the 5th and 95th percentiles.
     fn spread(&self) -> f64 {
         self.high - self.low
     }
 }
 
-/// An integer for each number, in the order of [`f64::total_cmp`].
+/// Maps a number to an integer, preserving the order of [`f64::total_cmp`].
 fn ordered(v: f64) -> i64 {
     let bits = v.to_bits() as i64;
     bits ^ ((bits >> 63) as u64 >> 1) as i64
 }
 
-/// The number of an [`ordered`] integer.
+/// The inverse of [`ordered`].
 fn number(key: i64) -> f64 {
     f64::from_bits((key ^ ((key >> 63) as u64 >> 1) as i64) as u64)
 }
 
-/// `value` as a multiple of the largest power of two that is no larger than `spread / 2`; unchanged where `spread` is 0 or
-/// `value` has no digits beyond that.
+/// Rounds `value` to a multiple of the largest power of two that is at most `spread / 2`. Unchanged if `spread` is 0 or
+/// `value` is a multiple already.
 fn few_bits(value: f64, spread: f64) -> f64 {
     let unit = (0.5 * spread).log2().floor().exp2();
     let multiple = (value / unit).round_ties_even();
-    // From 2^53 on every number is a multiple; and a unit that underflowed divides nothing.
+    // From 2^53 on every number is a multiple. The unit may have underflowed to 0.
     if unit > 0.0 && multiple.abs() < 2f64.powi(53) { multiple * unit } else { value }
 }
 
-/// Per column, the weighted median of the components' means, rounded to few bits, `(d,)`: for evaluation, so that a row's
-/// result does not depend on the rows beside it. A median, and rounded, for the same reasons as in [`of_data`]: a
-/// component far out must neither cost the others their digits nor lose its own.
+/// The shift for evaluating a mixture, `(d,)`: per column, the weighted median of the components' means, rounded to few
+/// significant bits. It does not depend on the data, so that a row's result does not depend on the other rows. A
+/// rounded median for the same reasons as in [`of_data`]: a component far out must neither reduce the precision of the
+/// others nor lose its own.
 pub fn of_mixture(mixture: &Mixture) -> Vec<f64> {
     weighted_medians(mixture.means(), mixture.weights(), |c, j| deviation(mixture.covariances(), c, j))
 }
 
-/// As [`of_mixture`], for evaluation from factors of the precisions in `precision`, of rows that came in `rows`.
+/// As [`of_mixture`], for a mixture given by factors of its precisions; `rows` is the precision of the input rows and
+/// `precision` that of the evaluation.
 ///
-/// 0 where `precision` holds rows and means as they are: their difference is then rounded once, and a shift would only round
-/// both before it.
+/// The shift is 0 if `precision` represents rows and means exactly: their difference is then rounded only once, and a
+/// shift would add a rounding of each.
 pub fn of_precisions(mixture: &PrecisionMixture<'_>, rows: Precision, precision: Precision) -> Vec<f64> {
     let is_exact = precision == Precision::F64 || (rows, mixture.precision()) == (Precision::F32, Precision::F32);
     if is_exact {
         return vec![0.0; mixture.n_features()];
     }
-    // The deviations are not at hand: all bits are kept.
+    // The standard deviations are unknown: the median is not rounded.
     weighted_medians(mixture.means(), mixture.weights(), |_, _| 0.0)
 }
 
-/// `spread(c, j)` says to how many bits the mean of component `c` in column `j` is rounded, if it is the median.
+/// Per column, the weighted median of the means. The mean of component `c` in column `j`, if it is the median, is
+/// rounded by [`few_bits`] with `spread(c, j)`.
 fn weighted_medians(
     means: ArrayView2<'_, f64>,
     weights: ArrayView1<'_, f64>,
@@ -223,11 +231,12 @@ fn deviation(covariances: &Covariances, c: usize, j: usize) -> f64 {
     .sqrt()
 }
 
-/// Whether rounding to `precision` at the components' distance from the shift is felt in their standard deviations: then a
-/// row's difference to a mean must be formed before it is scaled, and from numbers that have its digits.
+/// Whether some component is so far from the shift that rounding to `precision` at that distance is large against its
+/// standard deviation. A row's difference from the mean must then be formed before it is scaled, from values that are
+/// more precise.
 ///
-/// Felt from 2⁻¹³ (`f32`) and 2⁻³² (`f64`) of a deviation on, the smallest of each component in each column given those
-/// before it. Cost `k*d`.
+/// The threshold is 2⁻¹³ (`f32`) or 2⁻³² (`f64`) of the standard deviation of the column given those before it (the
+/// diagonal of the component's Cholesky factor). Cost: `O(k*d)`.
 pub fn is_felt(mixture: &Mixture, shift: &[f64], precision: Precision) -> bool {
     let most = match precision {
         Precision::F32 => 2f64.powi(24 - 13),
@@ -242,13 +251,13 @@ pub fn is_felt(mixture: &Mixture, shift: &[f64], precision: Precision) -> bool {
     mixture.means().indexed_iter().any(|((c, j), mean)| (mean - shift[j]).abs() > most * scale(c, j))
 }
 
-/// Refuses row weights whose products with squares would leave the range of `precision`.
+/// Errors if the products of row weights with squares could leave the range of `precision`.
 ///
 /// # Errors
-/// [`Error::Option`] with the offending size.
+/// [`Error::Option`] with the offending weight: the largest or the mean.
 pub(crate) fn check_weights(data: Data<'_>, precision: Precision) -> Result<(), Error> {
     let Some(weights) = data.weights() else { return Ok(()) };
-    // Far from both ends of the range, with room for the squares of scaled rows.
+    // Far from both ends of the range, to leave room for the squares of scaled rows.
     let limit: f64 = match precision {
         Precision::F32 => 1e15,
         Precision::F64 => 1e300,
@@ -274,7 +283,7 @@ mod tests {
     fn quantiles_are_those_of_the_sorted_column() {
         for n in [1, 2, 3, 4, 5, 7, 10, 11, 50, 1023] {
             for seed in 0..20u64 {
-                // Many are equal, some are negative.
+                // With many equal and some negative values.
                 let column: Array1<f64> =
                     (0..n as u64).map(|i| ((i * 7919 + seed * 104_729) % 1013 % (seed + 2)) as f64 - 3.0).collect();
                 let mut sorted = column.to_vec();
@@ -318,7 +327,7 @@ mod tests {
                     let column = rows.column(column);
                     let mean = column.iter().zip(&weights).map(|(v, w)| w * v).sum::<f64>() / all;
                     let variance = column.iter().zip(&weights).map(|(v, w)| w * (v - mean).powi(2)).sum::<f64>() / all;
-                    // Exact where the sample is all there is.
+                    // Exact, up to the factor, if the sample holds all rows.
                     let share = if n > SAMPLE { 0.01 } else { 1.0 - 1e-6 };
                     assert!(
                         least >= share * variance && least <= variance * (1.0 + 1e-9),

@@ -3,26 +3,26 @@
 use gmm_model::{Cholesky, Covariances, Factors, Mixture};
 use ndarray::{ArrayView2, Axis};
 
-/// A covariance with less variance of its own, in some direction, than was added to it.
+/// A component in which `reg_covar` makes up more than half of the variance in some direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spike {
-    /// Component, from 0; none where all have one covariance.
+    /// Component, from 0; `None` for a tied covariance, which all components share.
     pub component: Option<usize>,
-    /// The column that the direction is most along, from 0; none where all columns have one variance.
+    /// The column closest to the direction, from 0; `None` for a spherical covariance, which has no such column.
     pub column: Option<usize>,
 }
 
-/// The spikes of a mixture, a component at most once. Components that are `empty` have what they had before, and columns that
-/// are `dominated` vary less than `reg_covar` altogether: they are left out.
+/// The spikes of a mixture, at most one per component. Leaves out the `empty` components, whose covariances are old,
+/// and the `dominated` columns, whose total variance is below `reg_covar`.
 ///
-/// Cost: some solves for each factor; a factorisation more where columns are left out.
+/// Cost: up to 4 solves per factor, and one factorisation each if columns are left out.
 pub(crate) fn spikes(mixture: &Mixture, reg_covar: f64, empty: &[usize], dominated: &[usize]) -> Vec<Spike> {
     let (k, d) = mixture.means().dim();
     let columns: Vec<usize> = (0..d).filter(|j| !dominated.contains(j)).collect();
     if reg_covar == 0.0 || columns.is_empty() {
         return Vec::new();
     }
-    // Less than twice what was added: more than half of the variance is `reg_covar`.
+    // A variance below twice `reg_covar`: more than half of it was added.
     let is_spike = |variance: f64| variance < 2.0 * reg_covar;
     let live = (0..k).filter(|c| !empty.contains(c));
     let of = |c: usize, a: ArrayView2<'_, f64>, factor: &Cholesky| {
@@ -52,9 +52,9 @@ pub(crate) fn spikes(mixture: &Mixture, reg_covar: f64, empty: &[usize], dominat
     }
 }
 
-/// The least variance in any direction, and the column that this direction is most along: inverse iteration from the column of
-/// the least pivot. A direction that stands out, as a spike's does, is found in a step or two; the variance is never less
-/// than the least.
+/// An upper bound of the smallest variance in any direction, and the column closest to that direction. Inverse
+/// iteration, started at the column of the smallest pivot. If one direction has a much smaller variance than the
+/// others, as a spike has, one or two steps find it.
 fn least(factor: &Cholesky) -> (f64, usize) {
     const STEPS: usize = 4;
     let d = factor.dim();
@@ -67,7 +67,7 @@ fn least(factor: &Cholesky) -> (f64, usize) {
         let before = direction.clone();
         factor.solve_lower(&mut direction);
         factor.solve_lower_transposed(&mut direction);
-        // Rayleigh's quotient of the inverse at a direction of length 1.
+        // The reciprocal of the Rayleigh quotient of the inverse at a unit vector.
         variance = before.iter().zip(&direction).map(|(a, b)| a * b).sum::<f64>().recip();
         let length = direction.iter().map(|v| v * v).sum::<f64>().sqrt();
         if !(length.is_finite() && length > 0.0) {
@@ -79,7 +79,7 @@ fn least(factor: &Cholesky) -> (f64, usize) {
     (variance, column)
 }
 
-/// Where spikes are, the first few of many: `component 1 (column 'b'), ..`.
+/// Formats spikes for display, at most the first four: `component 1 (column 'b'), ..`.
 pub fn places(spikes: &[Spike], column: impl Fn(usize) -> String) -> String {
     const MOST: usize = 4;
     let place = |spike: &Spike| {

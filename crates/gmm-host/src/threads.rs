@@ -1,31 +1,32 @@
-//! How many threads an engine takes where nobody says.
+//! The default number of threads of an engine.
 
 use std::{env, thread};
 
-/// More than any machine has: a larger number in the environment counts as this.
+/// The largest default number of threads. A larger number in the environment counts as this one.
 pub const MAX_THREADS: usize = 1024;
 
-/// Where numbers of threads are found, in this order.
+/// Environment variables with the number of threads, in the order of their priority.
 const VARIABLES: [&str; 2] = ["RAYON_NUM_THREADS", "OMP_NUM_THREADS"];
 
-/// The number of threads for 0: what `RAYON_NUM_THREADS` says, else `OMP_NUM_THREADS`, at most [`MAX_THREADS`]; else one per
-/// core that this process may use, by its affinity and its control group.
+/// The number of threads that an engine uses for `threads` = 0: the value of `RAYON_NUM_THREADS`, else of
+/// `OMP_NUM_THREADS`, at most [`MAX_THREADS`]; else one per core that this process may use, by its affinity and its
+/// control group.
 ///
-/// A variable that holds no positive number is passed over. Of a list (`4,2`, as OpenMP has it for nested loops) the first
-/// number counts.
+/// Ignores a variable that is not a positive integer. Takes the first number of a list (`4,2`, which OpenMP uses for
+/// nested loops).
 pub fn default_threads() -> usize {
     let said = VARIABLES.iter().find_map(|name| number(&env::var(name).ok()?));
     said.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// Makes rayon's global threads, which do work that is no engine's, as many as [`default_threads`]: a program calls this once,
-/// first. They are started here only where rayon by itself would take another number of them.
+/// Limits rayon's global thread pool, which runs work outside the engines, to [`default_threads`]. A program should
+/// call this once, before any other use of rayon. Starts the pool only if rayon's own default is a different number.
 pub fn limit_global_threads() {
     let cores = || thread::available_parallelism().map_or(1, usize::from);
     let rayons_own = env::var("RAYON_NUM_THREADS").ok().and_then(|text| text.parse().ok()).filter(|&n| n > 0);
     let threads = default_threads();
     if threads != rayons_own.unwrap_or_else(cores) {
-        // Whatever has started them before has decided.
+        // Fails if the pool is already running: its size then stays.
         let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
     }
 }
@@ -35,7 +36,7 @@ fn number(text: &str) -> Option<usize> {
     if first.is_empty() || !first.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    // Digits that do not fit are a large number all the same.
+    // A number that overflows `usize` counts as `MAX_THREADS`.
     Some(first.parse().unwrap_or(usize::MAX).min(MAX_THREADS)).filter(|&n| n > 0)
 }
 

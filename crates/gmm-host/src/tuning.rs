@@ -1,29 +1,29 @@
-//! How a fit with [`autotune`](crate::FitOptions::autotune) came to the way in which it ran.
+//! The record of how a fit with [`autotune`](crate::FitOptions::autotune) chose its EM path.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// A choice among the ways to run EM's loop, made by timing them.
+/// The choice of an EM path by timing, with all timings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuning {
-    /// The way with which the fit began, in the words of [`loop_candidates`](crate::loop_candidates).
+    /// The EM path with which the fit began, by its name in [`loop_candidates`](crate::loop_candidates).
     pub path: &'static str,
-    /// Where that is from.
+    /// The source of the choice.
     pub source: TuningSource,
-    /// Seconds that an iteration of each way took when they were timed, fastest first.
+    /// Name and seconds per iteration of each path timed, fastest first.
     pub seconds: Vec<(&'static str, f64)>,
-    /// What is wrong with the file in which choices are kept. A fit goes on without it.
+    /// Problems with the tuning file. The fit continues without the file.
     pub warnings: Vec<String>,
 }
 
-/// Where a [`Tuning`] is from.
+/// The source of a [`Tuning`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum TuningSource {
-    /// `GMM_PLAN` decides, and nothing was timed.
+    /// The environment variable `GMM_PLAN` sets the path; nothing was timed.
     Forced,
     /// The paths were timed by this engine.
     Timed,
-    /// They were timed before, and this file has the result.
+    /// The timings come from this file.
     File(PathBuf),
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "autotune: {}", self.path)?;
         match &self.source {
-            TuningSource::Forced => return write!(f, ", since GMM_PLAN decides"),
+            TuningSource::Forced => return write!(f, ", set by GMM_PLAN"),
             TuningSource::Timed => write!(f, ", timed now")?,
             TuningSource::File(path) => write!(f, ", from {}", path.display())?,
         }
@@ -56,6 +56,6 @@ mod tests {
         assert_eq!(tuning(TuningSource::Timed).to_string(), timed);
         let file = tuning(TuningSource::File("a.json".into())).to_string();
         assert!(file.starts_with("autotune: chunked-split-fp16, from a.json: chunked-split-fp16 1.25"), "{file}");
-        assert_eq!(tuning(TuningSource::Forced).to_string(), "autotune: chunked-split-fp16, since GMM_PLAN decides");
+        assert_eq!(tuning(TuningSource::Forced).to_string(), "autotune: chunked-split-fp16, set by GMM_PLAN");
     }
 }

@@ -1,4 +1,4 @@
-//! An engine around another: what is to happen before a pass over its rows, and to what a pass gives.
+//! An engine that wraps another and calls hooks before its passes and on their results.
 
 use std::ops::Range;
 
@@ -10,29 +10,31 @@ use crate::em::{EmOptions, EmRun};
 use crate::engine::{ComponentColumns, DeviceInput, Evaluate, Passes, Seeding};
 use crate::init::{LloydPasses, RowDraw, WeighedRows};
 use crate::products::Multiplier;
-use crate::{DeviceColumn, DeviceData, Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted};
+use crate::{DeviceColumn, DeviceData, Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident};
 
-/// What happens around the passes of other rows; nothing, where a method is left out. A sample of the rows gets a clone.
+/// Hooks around the passes of a [`Wrapped`] engine's rows. The default methods do nothing. A sample of the rows gets a
+/// clone of the hooks.
 pub trait Hooks: Clone + Send {
-    /// Before anything that goes over the rows.
+    /// Called before every operation that reads the rows.
     ///
     /// # Errors
-    /// Whatever is to be the answer in place of the rows' own.
+    /// An error replaces the operation: it does not run, and its caller gets the error.
     fn before(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// What a [`pass`](Passes::pass) gave, on its way to the caller. Iterations that an engine does by itself have none.
+    /// Called on the result of every [`pass`](Passes::pass); returns the statistics that the caller gets. Not called
+    /// for iterations that an engine makes by itself ([`Passes::iterate`]).
     ///
     /// # Errors
-    /// Whatever is to be the answer in its place.
+    /// An error replaces the result.
     fn passed(&mut self, statistics: Statistics) -> Result<Statistics, Error> {
         Ok(statistics)
     }
 }
 
-/// An engine that is another's in all but the [`Hooks`] of its rows: to stop between passes, to count them, or to see what
-/// becomes of a failure.
+/// An engine that forwards everything to another one and calls [`Hooks`] around its passes: to stop between passes, to
+/// count them, or to inject a failure.
 ///
 /// ```
 /// use gmm_host::{CpuEngine, Error, FitOptions, Hooks, Wrapped, fit};
@@ -60,7 +62,7 @@ pub struct Wrapped<'a, F> {
 }
 
 impl<'a, H: Hooks + 'static, F: Fn() -> H + Send + Sync> Wrapped<'a, F> {
-    /// Around `engine`, with hooks of their own for all rows that are loaded.
+    /// Wraps `engine`. `hooks` is called once per load, to make the hooks of those rows.
     pub fn new(engine: &'a dyn Engine, hooks: F) -> Self {
         Self { engine, hooks }
     }
@@ -106,7 +108,8 @@ impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> Wrapped<'_, F> {
 
 impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> DeviceInput for Wrapped<'_, F> {
     unsafe fn device_data(&self, rows: DeviceRows, weights: Option<Vec<f64>>) -> Result<DeviceData, Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds `# Safety` of `DeviceInput::device_data`: `rows` stay readable and unchanged while
+        // the result lives.
         unsafe { self.input()?.device_data(rows, weights) }
     }
 
@@ -128,7 +131,7 @@ struct Rows<H> {
 }
 
 impl<H: Hooks> Rows<H> {
-    /// The rows, for something that goes over them.
+    /// Calls [`Hooks::before`] and returns the rows.
     fn next(&mut self) -> Result<&mut dyn Resident, Error> {
         self.hooks.before()?;
         Ok(self.rows.as_mut())
@@ -223,11 +226,15 @@ impl<H: Hooks + 'static> Seeding for Rows<H> {
 }
 
 impl<H: Hooks + 'static> Evaluate for Rows<H> {
-    fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
+    fn evaluate(&mut self, mixture: &Mixture, want: EvaluateOptions<'_>) -> Result<Evaluation, Error> {
         self.next()?.evaluate(mixture, want)
     }
 
-    fn evaluate_precisions(&mut self, mixture: &PrecisionMixture<'_>, want: Wanted<'_>) -> Result<Evaluation, Error> {
+    fn evaluate_precisions(
+        &mut self,
+        mixture: &PrecisionMixture<'_>,
+        want: EvaluateOptions<'_>,
+    ) -> Result<Evaluation, Error> {
         self.next()?.evaluate_precisions(mixture, want)
     }
 

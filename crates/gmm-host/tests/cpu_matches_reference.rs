@@ -2,10 +2,10 @@
 
 mod common;
 
-use gmm_host::{CpuEngine, Engine, ReferenceEngine, Wanted, shift};
+use gmm_host::{CpuEngine, Engine, EvaluateOptions, ReferenceEngine, shift};
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision};
 
-/// A few rounding errors per term of the longest chain, which has d terms and then rows of a tile.
+/// A few rounding errors per term of the longest sum, which has d terms and then the rows of a tile.
 fn tolerance(precision: Precision, d: usize) -> f64 {
     let eps = match precision {
         Precision::F32 => f64::from(f32::EPSILON),
@@ -59,8 +59,11 @@ fn evaluate(
     let (n, k) = (fast.dim().0, mixture.n_components());
     let run = |rows: &mut dyn gmm_host::Resident| {
         let (mut densities, mut r, mut labels) = (vec![f64::NAN; n], vec![f64::NAN; n * k], vec![u32::MAX; n]);
-        let wanted =
-            Wanted { log_densities: Some(&mut densities), responsibilities: Some(&mut r), labels: Some(&mut labels) };
+        let wanted = EvaluateOptions {
+            log_densities: Some(&mut densities),
+            responsibilities: Some(&mut r),
+            labels: Some(&mut labels),
+        };
         let totals = rows.evaluate(mixture, wanted).unwrap();
         (totals, densities, r, labels)
     };
@@ -115,7 +118,7 @@ fn tied_moments_keep_their_digits_where_components_are_far_apart() {
     for precision in [Precision::F32, Precision::F64] {
         for (n, k) in [(300, 4), (40, 9), (2000, 30)] {
             let d = 5;
-            // Means 100 standard deviations apart: the scatter of the means is 1e4 times that within.
+            // Means 100 standard deviations apart: the scatter between components is 1e4 times that within them.
             let mixture = common::mixture(CovarianceType::Tied, k, d, 0.0, 1.0, 7);
             let far = mixture.means().mapv(|v| (v * 100.0).round());
             let mixture = Mixture::new(mixture.weights().to_owned(), far, mixture.covariances().clone()).unwrap();
@@ -128,7 +131,7 @@ fn tied_moments_keep_their_digits_where_components_are_far_apart() {
             let at = shift::of_data(&data);
             let want = ReferenceEngine.load(&data, Precision::F64, &at).unwrap().pass(&mixture).unwrap();
             let got = CpuEngine::new(2).unwrap().load(&data, precision, &at).unwrap().pass(&mixture).unwrap();
-            // Rows are held to eps of their distance from the shift, 300 deviations here.
+            // Rows are stored with an error of eps times their distance from the shift, here 300 standard deviations.
             common::check(&got, &want, 300.0 * tolerance(precision, d) / 32.0, &format!("{precision} n={n} k={k}"));
         }
     }
@@ -160,7 +163,7 @@ fn rows_beyond_the_range_of_squares_have_density_zero_and_the_prior_as_posterior
             let engine = CpuEngine::with_instructions(1, instructions).unwrap();
             let mut loaded = engine.load(&data, precision, &[0.0; 4]).unwrap();
             let (mut densities, mut r, mut labels) = (vec![0.0; 20], vec![0.0; 60], vec![9; 20]);
-            let want = Wanted {
+            let want = EvaluateOptions {
                 log_densities: Some(&mut densities),
                 responsibilities: Some(&mut r),
                 labels: Some(&mut labels),

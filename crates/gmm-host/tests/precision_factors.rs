@@ -1,10 +1,11 @@
-//! Mixtures given by factors of their precisions: every engine and way against the reference, which evaluates `Uᵀ(x − μ)`.
+//! Mixtures given by factors of their precisions: every engine and code path against the reference, which evaluates
+//! `Uᵀ(x − μ)`.
 
-use gmm_host::{CpuEngine, Engine, Error, Evaluation, ReferenceEngine, Resident, Wanted, evaluate, shift};
+use gmm_host::{CpuEngine, Engine, Error, EvaluateOptions, Evaluation, ReferenceEngine, Resident, evaluate, shift};
 use gmm_model::{CovarianceType, Dataset, FactorShape, Matrix, ModelError, Numbers, Precision, PrecisionMixture};
 use ndarray::{Array1, Array2, ArrayView1, s};
 
-/// Numbers in (−1, 1) that look random.
+/// Pseudo-random numbers in (−1, 1).
 struct Random(u64);
 
 impl Random {
@@ -14,7 +15,7 @@ impl Random {
     }
 }
 
-/// Attributes of an estimator, in single precision where the numbers should fit that.
+/// Attributes of an estimator, also in single precision.
 struct Attributes {
     kind: CovarianceType,
     precision: Precision,
@@ -35,7 +36,7 @@ impl Attributes {
                 FactorShape::General => i != j,
             };
             match (i == j, inside) {
-                // A sign is allowed: the density has the determinant's size.
+                // Negative entries are allowed: the density uses the absolute value of the determinant.
                 (true, _) => (2.0 + random.next()) * if i % 3 == 1 { -1.0 } else { 1.0 },
                 (_, true) => random.next() / (d as f64).sqrt(),
                 _ => 0.0,
@@ -91,10 +92,17 @@ fn dataset(rows: Array2<f64>, precision: Precision) -> Dataset {
 /// Log densities, responsibilities, labels and totals.
 type Found = (Vec<f64>, Vec<f64>, Vec<u32>, Evaluation);
 
-fn found(n: usize, k: usize, run: impl FnOnce(Wanted<'_>) -> Result<Evaluation, Error>) -> Result<Found, Error> {
+fn found(
+    n: usize,
+    k: usize,
+    run: impl FnOnce(EvaluateOptions<'_>) -> Result<Evaluation, Error>,
+) -> Result<Found, Error> {
     let (mut densities, mut r, mut labels) = (vec![f64::NAN; n], vec![f64::NAN; n * k], vec![u32::MAX; n]);
-    let want =
-        Wanted { log_densities: Some(&mut densities), responsibilities: Some(&mut r), labels: Some(&mut labels) };
+    let want = EvaluateOptions {
+        log_densities: Some(&mut densities),
+        responsibilities: Some(&mut r),
+        labels: Some(&mut labels),
+    };
     let totals = run(want)?;
     Ok((densities, r, labels, totals))
 }
@@ -117,7 +125,7 @@ fn eps(precision: Precision) -> f64 {
     }
 }
 
-/// Within rounding of the result, wherever rows and means are.
+/// Checks results to within their own rounding, independent of where rows and means are.
 fn check(attributes: &Attributes, n: usize, precision: Precision) {
     check_within(attributes, n, precision, |data, want| {
         let d = data.n_features() as f64;
@@ -126,8 +134,8 @@ fn check(attributes: &Attributes, n: usize, precision: Precision) {
     });
 }
 
-/// Within 4 steps: what a density changes at most where every input moves by one unit in its last place, and such a unit of
-/// the density.
+/// Checks log densities to within 4 steps. A step is the largest change of a log density if every input changes by one
+/// unit in its last place, plus one unit in the last place of the log density.
 fn check_steps(attributes: &Attributes, n: usize, precision: Precision) {
     let ulp = |v: f64| if v == 0.0 { 0.0 } else { eps(precision) * v.abs().log2().floor().exp2() };
     check_within(attributes, n, precision, |data, want| {
@@ -150,7 +158,7 @@ fn check_steps(attributes: &Attributes, n: usize, precision: Precision) {
     });
 }
 
-/// `bounds` says by how much a row may differ from the reference.
+/// Checks against the reference; `bounds` returns the allowed difference of each row.
 fn check_within(
     attributes: &Attributes,
     n: usize,
@@ -197,7 +205,7 @@ fn a_row_alone_and_among_others_has_the_same_bits_and_those_of_the_reference_wit
 
 #[test]
 fn columns_that_are_shared_out_among_threads_give_the_same_bits() {
-    // So many rows of so many columns that a second thread takes part.
+    // Enough rows and columns for a second thread.
     for form in [FactorShape::Upper, FactorShape::Lower] {
         check(&Attributes::new(CovarianceType::Full, form, Precision::F64, 2, 530, 0.0), 64, Precision::F64);
     }
@@ -222,7 +230,8 @@ fn lower_factors_and_other_square_roots_serve_as_well() {
 
 #[test]
 fn tied_rows_near_and_far_have_the_digits_of_the_reference_one_by_one_and_in_bulk() {
-    // Near, rows are multiplied once for all components; far, that would cost the digits that `check` looks for.
+    // Near the shift, rows are multiplied once for all components; far from it, that would lose the precision that
+    // `check` requires.
     for form in [FactorShape::Upper, FactorShape::Lower, FactorShape::General] {
         for precision in [Precision::F32, Precision::F64] {
             for (n, d, k) in [(9, 5, 3), (64, 13, 8), (300, 13, 8), (300, 64, 5), (33, 130, 2)] {
@@ -319,7 +328,8 @@ fn an_entry_that_is_not_finite_is_an_error_wherever_it_is() {
                         (&few, &ReferenceEngine),
                     ]
                     .map(|(data, engine)| {
-                        let found = evaluate::precisions(engine, mixture, data, Precision::F64, Wanted::default());
+                        let found =
+                            evaluate::precisions(engine, mixture, data, Precision::F64, EvaluateOptions::default());
                         match found {
                             Err(Error::Model(error)) => error,
                             other => panic!("{kind} entry {at}: {other:?}"),
@@ -348,7 +358,7 @@ fn a_zero_on_the_diagonal_is_an_error_unless_the_square_root_is_general() {
     };
     let kind = CovarianceType::Full;
     assert_eq!(make(&attributes), Some(ModelError::NotPositiveDefinite { component: 1, column: 1, pivot: 0.0, kind }));
-    // Rows of a triangular factor in another order: zeros on the diagonal, and a determinant that is not 0.
+    // A triangular factor with permuted rows: zeros on the diagonal, but a nonzero determinant.
     attributes.double[9..].copy_from_slice(&[0.0, 2.0, 0.0, 0.0, 0.5, 3.0, 1.0, 0.0, 0.25]);
     assert_eq!(make(&attributes), None);
     check(&attributes, 10, Precision::F64);
@@ -357,8 +367,13 @@ fn a_zero_on_the_diagonal_is_an_error_unless_the_square_root_is_general() {
     let mixture = attributes.mixture();
     for n in [1, 100] {
         let data = rows(&attributes, n);
-        let found =
-            evaluate::precisions(&CpuEngine::new(1).unwrap(), &mixture, &data, Precision::F64, Wanted::default());
+        let found = evaluate::precisions(
+            &CpuEngine::new(1).unwrap(),
+            &mixture,
+            &data,
+            Precision::F64,
+            EvaluateOptions::default(),
+        );
         assert!(matches!(found, Err(Error::Model(ModelError::NotPositiveDefinite { component: 1, .. }))), "{found:?}");
     }
 }

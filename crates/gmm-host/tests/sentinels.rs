@@ -1,4 +1,5 @@
-//! Sentinels far from all other rows cost nobody digits: on the CPU engine, whatever its instructions.
+//! Sentinels far from all other rows do not reduce the precision of any result, on the CPU engine with each instruction
+//! set.
 
 #[path = "common/sentinels.rs"]
 mod sentinels;
@@ -11,7 +12,7 @@ fn sentinels_far_from_the_other_rows_fit_as_the_reference_fits_them() {
         let engine = CpuEngine::with_instructions(2, instructions).expect("an engine");
         let mut failures = Vec::new();
         sentinels::check(&engine, |what, error, allowed| {
-            // Not a number is a failure too.
+            // Written so that a NaN fails.
             let holds = error <= allowed;
             if !holds {
                 failures.push(format!("{what}: off by {error:e}, {allowed:e} allowed"));

@@ -1,6 +1,7 @@
-//! Loops that are written out.
+//! Unrolled loops.
 
-/// `f` of 0 to `n − 1`, written out for a constant `n` of at most 36, so that arrays indexed by it stay in registers.
+/// Calls `f` with 0 to `n − 1`, unrolled for a constant `n` of at most 36, so that arrays indexed by it stay in
+/// registers.
 #[inline(always)]
 pub(crate) fn each(n: usize, mut f: impl FnMut(usize)) {
     macro_rules! written_out {

@@ -1,4 +1,4 @@
-//! The macro that makes a parameter list and the entry points that take it, and what the host knows of both.
+//! The macro that declares a parameter list and its entry points, and the host's description of both.
 
 #[cfg(not(target_arch = "nvptx64"))]
 use core::ffi::c_void;
@@ -6,14 +6,14 @@ use core::ffi::c_void;
 /// A kernel's parameters.
 #[cfg(not(target_arch = "nvptx64"))]
 pub trait Arguments: Copy {
-    /// Name and type of each, in order.
+    /// Name and type of each parameter, in order.
     const PARAMETERS: &'static [(&'static str, &'static str)];
 
-    /// Where each value lies, in order: the list that `cuLaunchKernel` takes. Good while `self` stays where it is.
+    /// Returns pointers to the values, in order: the list that `cuLaunchKernel` takes. Valid while `self` is not moved.
     fn pointers(&self) -> Vec<*mut c_void>;
 }
 
-/// A kernel as the host sees it.
+/// A kernel as the host launches it.
 #[cfg(not(target_arch = "nvptx64"))]
 #[derive(Clone, Copy)]
 pub struct Kernel<A> {
@@ -21,12 +21,12 @@ pub struct Kernel<A> {
     pub name: &'static str,
     /// Bytes of dynamic shared memory that a launch with these arguments needs.
     pub shared_bytes: fn(&A) -> u64,
-    /// Threads of each block in a launch with these arguments: [`THREADS`](crate::THREADS) but for few.
+    /// Threads per block in a launch with these arguments: [`THREADS`](crate::THREADS) for most kernels.
     pub threads: fn(&A) -> u32,
-    /// What each thread runs.
+    /// The function that each thread runs.
     ///
     /// # Safety
-    /// Pointers and lengths are as the arguments' fields say.
+    /// Pointers and lengths must be as documented on the arguments' fields.
     #[cfg(feature = "emulator")]
     pub body: unsafe fn(A),
 }
@@ -36,18 +36,18 @@ impl<A: Arguments> Kernel<A> {
     /// Runs the kernel in the emulator over a grid of blocks.
     ///
     /// # Safety
-    /// Pointers and lengths are as the arguments' fields say. Accesses outside of live
-    /// [`Buffer`](crate::device::Buffer)s panic.
+    /// Pointers and lengths must be as documented on the arguments' fields. Accesses outside every live
+    /// [`Buffer`](crate::device::Buffer) panic.
     pub unsafe fn emulate(&self, grid: (u32, u32), arguments: A) {
         let shared = u32::try_from((self.shared_bytes)(&arguments)).expect("shared memory is small");
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds `# Safety`: pointers and lengths are as the arguments' fields document.
         crate::device::emulate(grid, (self.threads)(&arguments), shared, || unsafe { (self.body)(arguments) });
     }
 }
 
-/// Declares an argument struct and its kernels: `entry => name_f32, name_f64, body, shared bytes;`, or, where the
-/// struct has no `T`, `entry => name, body, shared bytes;`. Before either's end `, threads` where they are not
-/// [`THREADS`](crate::THREADS).
+/// Declares an argument struct and its kernels: `entry => name_f32, name_f64, body, shared bytes;`, or, if the struct
+/// has no `T`, `entry => name, body, shared bytes;`. Kernels whose block size is not [`THREADS`](crate::THREADS) add `,
+/// threads` at the end of the entry.
 macro_rules! kernels {
     ($(#[$doc:meta])* $args:ident<T> $fields:tt
      $($(#[$entry_doc:meta])* $entry:ident => $f32:ident, $f64:ident, $body:path, $shared:path $(, $threads:path)?;)+) => {
@@ -59,24 +59,25 @@ macro_rules! kernels {
                 let name = if T::BYTES == 4 { stringify!($f32) } else { stringify!($f64) };
                 #[cfg(feature = "emulator")]
                 let body = {
-                    // Not generic, so that they are compiled here, once, and not in every crate that launches.
+                    // Not generic, so that the bodies are compiled once, here, and not in every crate that launches
+                    // them.
                     unsafe fn single(a: $args<f32>) {
                         #[allow(dead_code)]
                         type T = f32;
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the caller upholds the body's `# Safety`: `a` is as its fields document.
                         unsafe { $body(a) }
                     }
                     unsafe fn double(a: $args<f64>) {
                         #[allow(dead_code)]
                         type T = f64;
-                        // SAFETY: the caller's promise.
+                        // SAFETY: as for `single`.
                         unsafe { $body(a) }
                     }
                     if T::BYTES == 4 {
-                        // SAFETY: `T` is `f32`.
+                        // SAFETY: `T` has 4 bytes, so it is `f32`, and both types are the same.
                         unsafe { core::mem::transmute::<unsafe fn($args<f32>), unsafe fn($args<T>)>(single) }
                     } else {
-                        // SAFETY: `T` is `f64`.
+                        // SAFETY: `T` has 8 bytes, so it is `f64`, and both types are the same.
                         unsafe { core::mem::transmute::<unsafe fn($args<f64>), unsafe fn($args<T>)>(double) }
                     }
                 };
@@ -141,11 +142,11 @@ macro_rules! kernels {
         const _: () = {
             #[allow(dead_code)]
             type T = $t;
-            // An array is a parameter here like any other.
+            // Arrays are passed as kernel parameters like any other type.
             #[allow(improper_ctypes_definitions)]
             #[unsafe(no_mangle)]
             unsafe extern "ptx-kernel" fn $name($($field: $type,)+) {
-                // SAFETY: the launcher's promise, which the fields' docs state.
+                // SAFETY: the host launches the kernel only with pointers and lengths as the fields document.
                 unsafe { $body($args { $($field,)+ }) }
             }
         };

@@ -1,41 +1,46 @@
-//! Device code of the Gaussian mixture system: each algorithm once, for PTX and for a host emulator that checks it.
+//! Device code for Gaussian mixtures: each algorithm is written once, for PTX and for a host emulator that checks it.
 //!
-//! On `nvptx64` this crate is `no_std` and becomes one PTX module per target (`cargo xtask build-ptx`); on a host it
-//! is a library with three uses:
-//! - the host's launcher takes the committed modules (`ptx`, a feature that is on by default), and for each kernel a
-//!   [`Kernel`]: its name, its parameters, its block size and its shared memory as a formula. Entry points and parameter
-//!   lists come from one macro, so launcher and kernel cannot disagree;
-//! - tests run every kernel body in [`device::emulate`], which also finds races, hangs and stray accesses;
-//! - a fake driver can do the same, since by the feature `emulator` each [`Kernel`] carries its body.
+//! On `nvptx64` this crate is `no_std` and compiles to one PTX module per target (`cargo xtask build-ptx`). On a host
+//! it is a library with three uses:
+//! - The host's launcher takes the committed modules (`ptx`, a default feature) and a [`Kernel`] for each kernel: its
+//!   name, parameters, block size and a formula for its shared memory. One macro makes both the entry point and the
+//!   parameter list, so launcher and kernel cannot disagree.
+//! - Tests run every kernel body in [`device::emulate`], which also detects races, hangs and out-of-bounds accesses.
+//! - A fake CUDA driver can do the same: with the feature `emulator` each [`Kernel`] carries its body.
 //!
 //! # One pass over the data
 //!
-//! Rows are held as `x − shift` in *tiles* ([`layout`]): 128 rows, each column contiguous. Thread `t` of a block takes
-//! row `t` of a tile, so every read is coalesced for every `d`, a chunk of rows is one piece of memory, and chunks of
-//! any number of rows follow one another without a stride that depends on `n`. Responsibilities are tiled alike.
+//! Rows are stored as `x − shift` in *tiles* ([`layout`]): 128 rows, each column contiguous. Thread `t` of a block
+//! takes row `t` of a tile. Every read is then coalesced for every `d`, a chunk of rows is one contiguous range, and
+//! chunks of any number of rows follow one another without a stride that depends on `n`. Responsibilities are tiled the
+//! same way.
 //!
-//! A pass goes over the rows in chunks that start at a tile, small enough that a chunk's responsibilities stay in the
-//! L2 cache:
-//! 1. [`em::simple::e_step`]: log joint densities, log-sum-exp, responsibilities into the chunk's buffer; a block's Σ w ln p(x);
-//! 2. [`em::simple::moments`]: weighted moments about the components' means, one partial result per split of the chunk's rows;
-//! 3. [`reduce`]: partial results into the statistics, in a fixed order. No atomics: the same rows, parameters and
-//!    grid give the same bits.
+//! A pass processes the rows in chunks that start at a tile and are small enough for a chunk's responsibilities to stay
+//! in the L2 cache:
+//! 1. [`em::simple::e_step`]: log joint densities, log-sum-exp, responsibilities into the chunk's buffer; Σ w ln p(x)
+//!    per block.
+//! 2. [`em::simple::moments`]: weighted moments about the components' means, one partial result per split of the
+//!    chunk's rows.
+//! 3. [`reduce`]: partial results into the statistics, in a fixed order. There are no atomics: the same rows,
+//!    parameters and grid give the same bits.
 //!
-//! [`log_likelihood::mixing`] puts components together whose densities are kept.
+//! [`log_likelihood::mixing`] combines stored component densities into a mixture's log-likelihood.
 //!
-//! Since Ampere, [`em`] does whole iterations without the host, on the tensor cores, and [`seeding::lloyd`] those of k-means; the
-//! passes above remain for everything else: older chips, starts, evaluation, and mixtures for which features would lose digits.
+//! On Ampere and later, [`em`] runs whole iterations on the tensor cores without the host, and [`seeding::lloyd`] does
+//! so for k-means. The passes above serve everything else: older chips, starts, evaluation, and mixtures for which the
+//! feature products would lose precision.
 //!
-//! **What keeps `f32` exact.** The shift is taken out before rounding; means come as two numbers, `high + low`, so that
-//! `x − mean` has an error relative to itself and not to the mean; products are `f32`, and in the passes above at most 16
-//! or 32 of them are added in `f32`, and everything longer in `f64`. [`em`] says what its kernels do.
+//! **What keeps `f32` accurate.** The shift is subtracted before rounding. Means are passed as two numbers, `high +
+//! low`, so that the error of `x − mean` is relative to the difference and not to the mean. Products are `f32`. In the
+//! passes above at most 16 or 32 products are added in `f32`; longer sums are `f64`. [`em`] documents the precision of
+//! its own kernels.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
-// Without an emulator the host knows kernels by their names and sizes alone.
+// Without the emulator, the host uses only the names and sizes of kernels.
 #![cfg_attr(not(any(target_arch = "nvptx64", feature = "emulator")), allow(dead_code, unused_imports))]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, stdarch_nvptx, asm_experimental_arch, link_llvm_intrinsics))]
 // `link_llvm_intrinsics`: warp shuffles.
 #![cfg_attr(target_arch = "nvptx64", allow(internal_features))]
-// Device functions are inlined into entries by force: a call would cost registers, and name its crate in the PTX.
+// Force device functions inline into entries: a call would cost registers and put its crate's name into the PTX.
 #![allow(clippy::inline_always)]
 
 #[macro_use]
@@ -66,7 +71,7 @@ pub use kernel::{Arguments, Kernel};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use signature::{Signature, signatures};
 
-/// Threads in a block, of most kernels: one for each row of a tile.
+/// Threads per block in most kernels: one for each row of a tile.
 pub const THREADS: u32 = layout::TILE_ROWS;
 
 #[cfg(target_arch = "nvptx64")]

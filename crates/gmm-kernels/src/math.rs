@@ -1,7 +1,7 @@
-//! exp and ln in plain arithmetic, the same on the device and in the emulator, so that tests test what runs.
+//! exp and ln in plain arithmetic, identical on the device and in the emulator, so that tests cover the code that runs.
 //!
-//! Coefficients are those of the power series themselves, taken far enough that what is left out is below a third of
-//! an ulp on the reduced range; `tests/kernels/math.rs` measures both against the host's library.
+//! Coefficients are those of the power series, with enough terms that the truncation error is below a third of an ulp
+//! on the reduced range. `tests/kernels/math.rs` measures both functions against the host's library.
 
 mod powers;
 
@@ -13,7 +13,7 @@ macro_rules! exp {
     ($name:ident, $t:ident, $bits:ident, $int:ident, $fma:ident, $mantissa:literal, $bias:literal, $round:literal,
      $ln2_low:literal, $over:literal, $under:literal, [$($c:expr),*]) => {
         /// e to the power of `x`: `x = n ln 2 + r` with `|r| ≤ ½ ln 2`, a series for `exp r`, and `2ⁿ` in two factors
-        /// so that subnormal results come out.
+        /// so that subnormal results are reached.
         #[inline(always)]
         pub fn $name(x: $t) -> $t {
             if x > $over {
@@ -83,8 +83,8 @@ exp!(
 macro_rules! ln {
     ($name:ident, $t:ident, $bits:ident, $int:ident, $fma:ident, $mantissa:literal, $bias:literal,
      $lift:literal, $up:literal, $ln2_high:literal, $ln2_low:literal, $over:expr, [$($odd:literal),*]) => {
-        /// The natural logarithm of `x = 2ⁿ m`, `m` in `[√½, √2)`: with `f = m − 1` and `s = f / (2 + f)`,
-        /// `ln m = f − (½f² − s (½f² + Σ 2 s^(2i) / (2i+1)))`, which rounds well near 1.
+        /// The natural logarithm of `x = 2ⁿ m`, `m` in `[√½, √2)`: with `f = m − 1` and `s = f / (2 + f)`, `ln m = f −
+        /// (½f² − s (½f² + Σ 2 s^(2i) / (2i+1)))`, which is accurate near 1.
         #[inline(always)]
         pub fn $name(x: $t) -> $t {
             if x == 0.0 {
@@ -96,7 +96,7 @@ macro_rules! ln {
             if x == $t::INFINITY {
                 return x;
             }
-            // A subnormal is lifted into the normal range first.
+            // Scale a subnormal into the normal range first.
             let (x, lifted) = if x < $t::MIN_POSITIVE { (x * $up, $lift) } else { (x, 0) };
             let bits = x.to_bits();
             let mut n = (bits >> $mantissa) as $int - $bias - lifted;
@@ -118,7 +118,7 @@ macro_rules! ln {
     };
 }
 
-// ln 2 in two parts, the first short enough that a multiple of it by any exponent is exact.
+// ln 2 in two parts; the first is short enough that its product with any exponent is exact.
 ln!(
     ln_f64,
     f64,
@@ -131,7 +131,7 @@ ln!(
     18_014_398_509_481_984.0,
     6.931_471_803_691_238e-1,
     1.908_214_929_270_587_7e-10,
-    // A division would bring a branch and registers for numbers that this one cannot be.
+    // A division would add a branch and registers for special values that cannot occur here.
     |a: f64, b: f64| a * reciprocal(b),
     [23.0, 21.0, 19.0, 17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0]
 );
@@ -151,7 +151,7 @@ ln!(
     [11.0, 9.0, 7.0, 5.0, 3.0]
 );
 
-/// `1/x` within an ulp, for `x` in the normal range and its reciprocal too: two steps of Newton's from 20 bits.
+/// `1/x` within an ulp, for `x` and `1/x` in the normal range: two Newton steps from a 20-bit approximation.
 #[inline(always)]
 pub fn reciprocal(x: f64) -> f64 {
     let mut r = reciprocal_approx_f64(x);
@@ -159,23 +159,23 @@ pub fn reciprocal(x: f64) -> f64 {
     fma_f64(fma_f64(-x, r, 1.0), r, r)
 }
 
-/// The binary logarithm of `x` in the normal range, within 2⁻²² or an ulp.
+/// The binary logarithm of `x` in the normal range, within 2⁻²² or an ulp, whichever is larger.
 #[inline(always)]
 pub fn log2_f32(x: f32) -> f32 {
     log2_approx_f32(x)
 }
 
-/// `1/x` within an ulp, for `x` in the normal range and its reciprocal too.
+/// `1/x` within an ulp, for `x` and `1/x` in the normal range.
 #[inline(always)]
 pub fn reciprocal_f32(x: f32) -> f32 {
     reciprocal_approx_f32(x)
 }
 
-/// e to the power of `x ≤ 709`, within 2 ulp down to −708; 0 from −708.01 on, where the result would be all but subnormal. Not a
-/// number stays one.
+/// e to the power of `x ≤ 709`, within 2 ulp down to −708; 0 below −708.01, where the result is almost subnormal. NaN
+/// gives NaN.
 ///
-/// Eight operations on `f64` and no more: the tensor cores' unit does them, and warps wait for each other there. So the power of
-/// two next to the result comes from a table, which leaves a series of five terms, and which one that is, is found in `f32`.
+/// It uses only eight `f64` operations, since warps queue for the `f64` unit of the tensor cores. The nearest power
+/// `2^(j/64)` comes from a table, which leaves a series of five terms, and its index is computed in `f32`.
 #[inline(always)]
 pub fn exp_below_f64(x: f64) -> f64 {
     const ROUND: f32 = 12_582_912.0;
@@ -185,7 +185,7 @@ pub fn exp_below_f64(x: f64) -> f64 {
     let n = (shifted - ROUND) as f64;
     let r = fma_f64(n, -2.319_046_813_846_299_6e-17 / STEPS, fma_f64(n, -core::f64::consts::LN_2 / STEPS, x));
     let place = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
-    // 2ⁿ in steps of a 64th: not a number of places beyond the exponents of `x` that count.
+    // 2ⁿ in steps of 1/64. The exponent cannot overflow for the `x` that reach the result below.
     let power = powers::POWERS[(place & (powers::STEPS - 1)) as usize];
     let power = f64::from_bits(power.wrapping_add(((place >> powers::STEPS.ilog2()) as i64 as u64) << 52));
     let mut series = 1.0 / 120.0;
@@ -194,17 +194,17 @@ pub fn exp_below_f64(x: f64) -> f64 {
     series = fma_f64(series, r, 0.5);
     series = fma_f64(series, r, 1.0);
     let value = fma_f64(power, series * r, power);
-    // Of the rounded exponent, so that no comparison of `f64` is made of it.
+    // Compare the rounded exponent, in `f32`, to avoid an `f64` comparison.
     if shifted < ROUND - (708.0 * STEPS * core::f64::consts::LOG2_E) as f32 { 0.0 } else { value }
 }
 
-/// e to the power of `x ≤ 0`, within 2.5e-7 of itself and a few ulp of 1; 0 where that is subnormal.
+/// e to the power of `x ≤ 0`, within a relative error of 2.5e-7 plus a few ulp of 1; 0 if the result is subnormal.
 #[inline(always)]
 pub fn exp_below_f32(x: f32) -> f32 {
     exp2_approx_f32(x * core::f32::consts::LOG2_E)
 }
 
-/// 2 to the power of `x ≤ 0`, within 2⁻²² of itself; 0 where that is subnormal.
+/// 2 to the power of `x ≤ 0`, within a relative error of 2⁻²²; 0 if the result is subnormal.
 #[inline(always)]
 pub fn exp2_f32(x: f32) -> f32 {
     exp2_approx_f32(x)

@@ -1,4 +1,4 @@
-//! Self-test of the machine words: what each of them makes of given numbers, to compare device and emulator.
+//! Self-test of the device primitives: applies each one to given numbers, so that device and emulator can be compared.
 
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 use crate::device::mma;
@@ -10,8 +10,8 @@ kernels! {
     Probe {
         /// `(128,)`: one number per thread.
         x: *const f64,
-        /// `(128, 8)`, written: exp and ln in `f64` and `f32`, shuffle by 5 in both, block sum, neighbour's by shared
-        /// memory.
+        /// `(128, 8)`, written: exp and ln in `f64` and in `f32`, shuffle by 5 in both types, block sum, and the next
+        /// thread's number read through shared memory.
         out: *mut f64,
     }
     /// The kernel.
@@ -25,8 +25,8 @@ kernels! {
         a: *const f64,
         /// `(16, 8)`.
         b: *const f64,
-        /// `(4, 16, 8)`, written: products by TF32 (columns 0..8 of `A`), BF16, f64 8×8×4 (`A`'s upper left 8×4) and
-        /// f64 16×8×16; what the module has no word for is left alone.
+        /// `(4, 16, 8)`, written: products in TF32 (columns 0..8 of `A`), BF16, f64 8×8×4 (the upper left 8×4 of `A`)
+        /// and f64 16×8×16. Products that the module has no instruction for are left unwritten.
         out: *mut f64,
     }
     /// The kernel.
@@ -43,14 +43,14 @@ fn no_shared(_: &ProbeMma) -> u64 {
     0
 }
 
-/// [`probe_words`].
+/// Body of [`probe_words`].
 ///
 /// # Safety
-/// As the fields of [`Probe`] say.
+/// Pointers and lengths must be as documented on the fields of [`Probe`].
 #[inline(always)]
 pub unsafe fn words_body(a: Probe) {
     let t = thread::thread_idx_x();
-    // SAFETY: one block of 128 threads.
+    // SAFETY: the block has 128 threads, so `t < 128`: `x` has 128 numbers and `out` 128*8.
     unsafe {
         let x = device::load(a.x, t as u64);
         let narrow = x as f32;
@@ -77,21 +77,22 @@ pub unsafe fn words_body(a: Probe) {
     }
 }
 
-/// [`probe_mma`].
+/// Body of [`probe_mma`].
 ///
 /// # Safety
-/// As the fields of [`ProbeMma`] say.
+/// Pointers and lengths must be as documented on the fields of [`ProbeMma`].
 #[inline(always)]
 pub unsafe fn mma_body(probe: ProbeMma) {
     let lane = warp::lane_id();
     let (g, t) = (lane / 4, lane % 4);
-    // SAFETY: a row and a column of a 16×16 matrix.
+    // SAFETY: `row` and `column` are below 16, and `a` is 16×16.
     let a = |row: u32, column: u32| unsafe { device::load(probe.a, (row * 16 + column) as u64) };
-    // SAFETY: a row and a column of a 16×8 matrix.
+    // SAFETY: `row` is below 16 and `column` below 8, and `b` is 16×8.
     let b = |row: u32, column: u32| unsafe { device::load(probe.b, (row * 8 + column) as u64) };
     let put = |which: u32, row: u32, column: u32, v: f64| {
         if thread::thread_idx_x() < WARP {
-            // SAFETY: as above; the first warp alone writes.
+            // SAFETY: `which < 4`, `row < 16` and `column < 8`, so the index lies within `out`; only the first warp
+            // writes.
             unsafe { device::store(probe.out, ((which * 16 + row) * 8 + column) as u64, v) };
         }
     };

@@ -1,96 +1,128 @@
-//! The committed modules, as `cargo xtask build-ptx` made them.
+//! The committed PTX modules, made by `cargo xtask build-ptx`.
 //!
-//! `build.rs` compresses each kernel by itself: a program carries 7 MB instead of 49, and unpacks the few kernels that it
-//! runs, each in a fraction of a millisecond.
+//! `build.rs` compresses each kernel separately: a program carries 5 MB instead of 34, and decompresses only the few
+//! kernels that it runs, each in a fraction of a millisecond.
+
+use std::collections::BTreeSet;
 
 /// The kernels of one target.
 #[derive(Clone, Copy, Debug)]
 pub struct Module {
     /// The target they were compiled for.
     pub target: &'static str,
-    /// Compute capability that they need: 10 times the major version and the minor.
+    /// Compute capability that the kernels need: 10 times the major version plus the minor.
     pub capability: u32,
-    /// Whether they run on that capability alone, and not on later ones.
+    /// Whether the kernels run only on that capability, and not on later ones.
     pub exact: bool,
-    /// What stands before a kernel: PTX version, target, and the tables and shared memory that kernels refer to.
+    /// Text in front of a kernel: PTX version, target, and the tables and shared memory that kernels refer to.
     pub head: &'static str,
-    /// Its kernels, in the order of their names.
+    /// The module's own kernels, sorted by name.
     pub packed: &'static [Packed],
+    /// The module of an older target, which provides the kernels that are the same for both.
+    pub base: Option<&'static Module>,
 }
 
-/// A kernel, compressed.
+/// A compressed kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Packed {
     name: &'static str,
-    /// Its text as a frame of Zstandard.
+    /// The kernel's text as a Zstandard frame.
     frame: &'static [u8],
-    /// Length of its text.
+    /// Length of the text in bytes.
     bytes: usize,
 }
 
 impl Module {
-    /// Whether a device of this compute capability (90 for 9.0) takes the module.
+    /// Whether a device of this compute capability (90 for 9.0) can load the module.
     pub const fn runs_on(&self, capability: u32) -> bool {
         if self.exact { capability == self.capability } else { capability >= self.capability }
     }
 
-    /// Names of its kernels, in their order.
+    /// Returns the names of the module's kernels and of those inherited from its bases, sorted.
     pub fn kernels(&self) -> impl Iterator<Item = &'static str> + use<> {
-        self.packed.iter().map(|kernel| kernel.name)
+        let names = |module: &Self| module.packed.iter().map(|kernel| kernel.name);
+        let of_bases = std::iter::successors(self.base, |module| module.base).flat_map(names);
+        names(self).chain(of_bases).collect::<BTreeSet<_>>().into_iter()
     }
 
-    /// Whether it has a kernel of this name. Nothing is unpacked.
+    /// Whether the module has a kernel of this name. Decompresses nothing.
     pub fn has(&self, kernel: &str) -> bool {
         self.find(kernel).is_some()
     }
 
-    /// A module that has one of the kernels alone, as text that the driver compiles: kernels call nothing, so each stands
-    /// by itself, and a driver that compiles what is needed is ready many times sooner.
+    /// Returns the PTX text of a module with only this kernel, for the driver to compile, or `None` if there is no such
+    /// kernel. Kernels call nothing, so each one stands on its own, and the driver is ready many times sooner than with
+    /// the whole module.
     pub fn alone(&self, kernel: &str) -> Option<String> {
-        let packed = self.find(kernel)?;
+        let (module, packed) = self.find(kernel)?;
         let text = zstd::bulk::decompress(packed.frame, packed.bytes).expect("the build compressed it");
-        Some(self.head.to_owned() + str::from_utf8(&text).expect("the build read it as text"))
+        Some(module.head.to_owned() + str::from_utf8(&text).expect("the build read it as text"))
     }
 
-    fn find(&self, kernel: &str) -> Option<&'static Packed> {
-        self.packed.binary_search_by(|packed| packed.name.cmp(kernel)).ok().map(|at| &self.packed[at])
+    /// Finds a kernel and the module that holds it: this one or the nearest base.
+    fn find(&self, kernel: &str) -> Option<(&Self, &'static Packed)> {
+        match self.packed.binary_search_by(|packed| packed.name.cmp(kernel)) {
+            Ok(at) => Some((self, &self.packed[at])),
+            Err(_) => self.base?.find(kernel),
+        }
     }
 }
 
-/// A part of the packed file.
+/// Returns `all[start..start + length]`; slicing is not `const`.
 const fn part(all: &'static [u8], start: usize, length: usize) -> &'static [u8] {
     all.split_at(start).1.split_at(length).0
 }
 
-/// What `build.rs` writes: `SOURCES`, `FRAMES`, and for each target its head and its kernels.
+/// The file that `build.rs` writes: `SOURCES`, `FRAMES`, and the head and kernels of each target.
 mod built {
     use super::{Packed, part};
 
     include!(concat!(env!("OUT_DIR"), "/ptx.rs"));
 }
 
-/// SHA-256 of the sources that the kernels were compiled from, in hexadecimal.
+/// SHA-256 of the sources from which the kernels were compiled, in hexadecimal.
 pub const SOURCES: &str = built::SOURCES;
 
-/// All modules, the best first.
-pub static MODULES: [Module; 3] = [
-    // Hopper alone.
-    Module { target: "sm_90a", capability: 90, exact: true, head: built::SM_90A_HEAD, packed: &built::SM_90A },
-    // Ampere and everything since; `mma.sync` for TF32, BF16 and f64.
-    Module { target: "sm_80", capability: 80, exact: false, head: built::SM_80_HEAD, packed: &built::SM_80 },
-    // Turing and everything since; no tensor-core words.
-    Module { target: "sm_75", capability: 75, exact: false, head: built::SM_75_HEAD, packed: &built::SM_75 },
-];
+/// Turing and later; no tensor-core instructions.
+static SM_75: Module = Module {
+    target: "sm_75",
+    capability: 75,
+    exact: false,
+    head: built::SM_75_HEAD,
+    packed: &built::SM_75,
+    base: None,
+};
 
-/// The best module for a device of this compute capability (90 for 9.0); none below 7.5.
+/// Ampere and later; `mma.sync` for TF32, BF16 and f64.
+static SM_80: Module = Module {
+    target: "sm_80",
+    capability: 80,
+    exact: false,
+    head: built::SM_80_HEAD,
+    packed: &built::SM_80,
+    base: Some(&SM_75),
+};
+
+/// Hopper only.
+static SM_90A: Module = Module {
+    target: "sm_90a",
+    capability: 90,
+    exact: true,
+    head: built::SM_90A_HEAD,
+    packed: &built::SM_90A,
+    base: Some(&SM_80),
+};
+
+/// All modules, the best first.
+pub static MODULES: [Module; 3] = [SM_90A, SM_80, SM_75];
+
+/// Returns the best module for a device of this compute capability (90 for 9.0), or `None` below 7.5.
 pub fn best(capability: u32) -> Option<&'static Module> {
     MODULES.iter().find(|module| module.runs_on(capability))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     const ENTRY: &str = ".visible .entry ";
@@ -102,8 +134,9 @@ mod tests {
             let files = std::fs::read_dir(folder).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()));
             let files: Vec<String> = files.collect::<Result<_, _>>().unwrap();
             let committed: BTreeSet<&str> = files.iter().flat_map(|file| file.split(ENTRY).skip(1)).collect();
-            assert!(module.kernels().eq(committed.iter().map(|text| text.split('(').next().unwrap())));
-            for kernel in module.kernels() {
+            let own = || module.packed.iter().map(|kernel| kernel.name);
+            assert!(own().eq(committed.iter().map(|text| text.split('(').next().unwrap())));
+            for kernel in own() {
                 let text = module.alone(kernel).unwrap();
                 let entry = text.strip_prefix(module.head).and_then(|text| text.strip_prefix(ENTRY));
                 assert!(entry.is_some_and(|entry| committed.contains(entry)), "{}: {kernel}", module.target);
@@ -116,6 +149,18 @@ mod tests {
         let [hopper, _, turing] = &MODULES;
         assert!(hopper.has("update") && hopper.has("update_wide") && !hopper.has("updat") && !hopper.has(""));
         assert!(!turing.has("update") && turing.alone("update").is_none());
+    }
+
+    #[test]
+    fn a_kernel_that_is_the_same_for_several_targets_is_that_of_the_oldest() {
+        let [hopper, ampere, turing] = &MODULES;
+        let text = turing.alone("e_step_full_f32");
+        assert!(text.is_some() && hopper.alone("e_step_full_f32") == text && ampere.alone("e_step_full_f32") == text);
+        assert!(hopper.alone("update").unwrap().contains(".target sm_90a"));
+        for module in &MODULES {
+            let base: BTreeSet<&str> = module.base.into_iter().flat_map(Module::kernels).collect();
+            assert!(base.is_subset(&module.kernels().collect()), "{}", module.target);
+        }
     }
 
     #[test]

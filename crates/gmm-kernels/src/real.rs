@@ -1,11 +1,11 @@
-//! The two number types of kernels.
+//! The two number types that kernels are instantiated for.
 
 use core::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
 use crate::device::{warp, words};
 use crate::math;
 
-/// `f32` or `f64`: the type in which rows are held and products formed. Sums over rows are `f64` in both.
+/// `f32` or `f64`: the type in which rows are stored and products computed. Sums over rows are `f64` for both.
 pub trait Real:
     Copy
     + PartialOrd
@@ -29,21 +29,21 @@ pub trait Real:
     const NEG_INFINITY: Self;
     /// Size in bytes.
     const BYTES: u32;
-    /// `f32` or `f64`, as kernel names end.
+    /// `f32` or `f64`: the suffix of kernel names.
     const NAME: &'static str;
 
-    /// The nearest value.
+    /// Rounds to the nearest value.
     fn from_f64(value: f64) -> Self;
-    /// The same value.
+    /// Converts exactly.
     fn to_f64(self) -> f64;
-    /// `self * b + c`, rounded once.
+    /// `self * b + c` with a single rounding.
     fn fma(self, b: Self, c: Self) -> Self;
-    /// √, correctly rounded.
+    /// Square root, correctly rounded.
     fn sqrt(self) -> Self;
     /// e to the power of `self`, within 2 ulp; 0 at −∞.
     fn exp(self) -> Self;
-    /// e to the power of `self ≤ 0`, where sums of it need no more: within 2.5e-7 in `f32`, 2 ulp in `f64`; 0 where that
-    /// is close to subnormal.
+    /// e to the power of `self ≤ 0`, accurate enough for sums of such terms: within 2.5e-7 in `f32` and 2 ulp in `f64`;
+    /// 0 if the result would be subnormal or close to it.
     fn exp_below(self) -> Self;
     /// The natural logarithm, within 2 ulp; −∞ at 0.
     fn ln(self) -> Self;
@@ -51,18 +51,18 @@ pub trait Real:
     fn shuffle_xor(self, mask: u32) -> Self;
     /// The value of lane `lane`.
     fn shuffle_idx(self, lane: u32) -> Self;
-    /// Shared memory at a byte offset.
+    /// Reads shared memory at a byte offset.
     fn shared_load(offset: u32) -> Self;
-    /// Sets shared memory at a byte offset.
+    /// Writes shared memory at a byte offset.
     fn shared_store(offset: u32, value: Self);
-    /// Four values at a byte offset that is a multiple of 16.
+    /// Reads four values at a byte offset that is a multiple of 16.
     fn shared_load4(offset: u32) -> [Self; 4];
-    /// Sets four values at a byte offset that is a multiple of 16.
+    /// Writes four values at a byte offset that is a multiple of 16.
     fn shared_store4(offset: u32, values: [Self; 4]);
-    /// Four values of global memory, 16-byte aligned.
+    /// Reads four values of global memory, 16-byte aligned.
     ///
     /// # Safety
-    /// They lie in a live allocation.
+    /// The four values must lie in a live allocation.
     unsafe fn global_load4(p: *const Self) -> [Self; 4];
 }
 
@@ -128,7 +128,7 @@ impl Real for f32 {
     }
     #[inline(always)]
     unsafe fn global_load4(p: *const Self) -> [Self; 4] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds `# Safety`: the 16 bytes at `p` are live and aligned.
         unsafe { words::global_load_u32x4(p.cast()) }.map(Self::from_bits)
     }
 }
@@ -204,7 +204,7 @@ impl Real for f64 {
     }
     #[inline(always)]
     unsafe fn global_load4(p: *const Self) -> [Self; 4] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds `# Safety`: the 32 bytes at `p` are live and 16-byte aligned.
         let ([a, b], [c, d]) =
             unsafe { (words::global_load_u64x2(p.cast()), words::global_load_u64x2(p.wrapping_add(2).cast())) };
         [a, b, c, d].map(Self::from_bits)

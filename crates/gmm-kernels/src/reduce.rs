@@ -1,30 +1,31 @@
-//! Partial results into totals, in a fixed order.
+//! Sums of partial results, in a fixed order.
 
 use crate::THREADS;
 use crate::device::{self, Shared, WARP, block_sum, thread, warp};
 use crate::each::each;
 
 kernels! {
-    /// `count` partial results of `len` numbers each.
+    /// Adds up `count` partial results of `len` numbers each.
     Reduce {
         /// `(count, len)`.
         partials: *const f64,
-        /// Partial results.
+        /// Number of partial results.
         count: u64,
-        /// Numbers in each.
+        /// Numbers in each partial result.
         len: u64,
-        /// `(len,)`, written or added to.
+        /// `(len,)`, overwritten or added to.
         out: *mut f64,
-        /// Not 0: add to what is there.
+        /// If not 0, adds to the values in `out`.
         accumulate: u32,
     }
-    /// Many numbers, few partial results: a thread per number, any grid; adds them one after another.
+    /// For many numbers and few partial results: one thread per number, which adds them one after another. Any grid.
     reduce_partials => partials_body, no_shared;
-    /// Few numbers, many partial results: block `x` has number `x`, a grid of `len` blocks.
+    /// For few numbers and many partial results: block `x` sums number `x`. A grid of `len` blocks.
     reduce_scalars => scalars_body, sum_shared;
-    /// Both many: a block has [`numbers`] at a time, whose partial results its threads share. Any grid.
+    /// For many numbers and many partial results: a block takes [`numbers`] numbers at a time, and its threads share
+    /// the partial results of each. Any grid.
     reduce_blocks => blocks_body::<8>, blocks_shared;
-    /// The same, with more partial results read at once: for fewer numbers.
+    /// As [`reduce_blocks`], with more partial results read at once: for fewer numbers.
     reduce_many_blocks => blocks_body::<16>, blocks_shared;
 }
 
@@ -43,10 +44,10 @@ fn blocks_shared(_: &Reduce) -> u64 {
     u64::from(THREADS / WARP * MOST * 8)
 }
 
-/// Numbers that a block of [`reduce_blocks`] has at a time at most: neighbours make a read worth its while.
+/// Most numbers that a block of [`reduce_blocks`] takes at a time: 8 neighbours make a read efficient.
 const MOST: u32 = 8;
 
-/// Numbers that a block of [`reduce_blocks`] has at a time, where there are `len`: fewer where there would be few blocks.
+/// Numbers that a block of [`reduce_blocks`] takes at a time, given `len` in all: fewer if there would be few blocks.
 #[inline(always)]
 pub const fn numbers(len: u64) -> u32 {
     match len {
@@ -56,29 +57,29 @@ pub const fn numbers(len: u64) -> u32 {
     }
 }
 
-/// The kernel for `len` numbers, both many. Where they are few, a thread reads more partial results at once, with registers
-/// that no other block wants.
+/// Returns the kernel for many partial results of `len` numbers. If `len` is small, a thread reads more partial results
+/// at once: few blocks leave registers unused.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn of_blocks(len: u64) -> crate::Kernel<Reduce> {
     if numbers(len) < MOST { reduce_many_blocks() } else { reduce_blocks() }
 }
 
-/// Scratch of a block sum: one `f64` per warp.
+/// Bytes of scratch for a block sum: one `f64` per warp.
 pub const SUM_BYTES: u32 = THREADS / WARP * 8;
 
 #[inline(always)]
 unsafe fn finish(a: &Reduce, i: u64, sum: f64) {
-    // SAFETY: `i < len`; one thread has it.
+    // SAFETY: `i < len`, and only one thread handles `i`.
     unsafe {
         let before = if a.accumulate != 0 { device::load(a.out.cast_const(), i) } else { 0.0 };
         device::store(a.out, i, before + sum);
     }
 }
 
-/// [`reduce_partials`].
+/// Body of [`reduce_partials`].
 ///
 /// # Safety
-/// As the fields of [`Reduce`] say.
+/// Pointers and lengths must be as documented on the fields of [`Reduce`].
 #[inline(always)]
 pub unsafe fn partials_body(a: Reduce) {
     let mut i = thread::index_1d();
@@ -90,37 +91,37 @@ pub unsafe fn partials_body(a: Reduce) {
             sum += unsafe { device::load(a.partials, s * a.len + i) };
             s += 1;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `i < len`, and no other thread has this `i`.
         unsafe { finish(&a, i, sum) };
         i += thread::count_1d();
     }
 }
 
-/// [`reduce_scalars`].
+/// Body of [`reduce_scalars`].
 ///
 /// # Safety
-/// As the fields of [`Reduce`] say.
+/// Pointers and lengths must be as documented on the fields of [`Reduce`]; the grid has `len` blocks.
 #[inline(always)]
 pub unsafe fn scalars_body(a: Reduce) {
     let i = thread::block_idx_x() as u64;
     let mut sum = 0.0;
     let mut s = thread::thread_idx_x() as u64;
     while s < a.count {
-        // SAFETY: `s < count`, `i < len`.
+        // SAFETY: `s < count`; `i < len`, since the grid has `len` blocks.
         sum += unsafe { device::load(a.partials, s * a.len + i) };
         s += THREADS as u64;
     }
     let sum = block_sum(sum, Shared::at(0));
     if thread::thread_idx_x() == 0 {
-        // SAFETY: the caller's promise.
+        // SAFETY: `i < len`, and only thread 0 of block `i` gets here.
         unsafe { finish(&a, i, sum) };
     }
 }
 
-/// [`reduce_blocks`] and [`reduce_many_blocks`]: a thread reads `M` partial results of a number at once.
+/// Body of [`reduce_blocks`] and [`reduce_many_blocks`]: a thread reads `M` partial results of a number at once.
 ///
 /// # Safety
-/// As the fields of [`Reduce`] say.
+/// Pointers and lengths must be as documented on the fields of [`Reduce`].
 #[inline(always)]
 pub unsafe fn blocks_body<const M: usize>(a: Reduce) {
     device::await_previous_grid();
@@ -134,7 +135,7 @@ pub unsafe fn blocks_body<const M: usize>(a: Reduce) {
         let mut sum = 0.0;
         let mut s = part as u64;
         while i < a.len && s < a.count {
-            // Read together, so that their latencies pass together.
+            // Issue the `M` reads together, so that their latencies overlap.
             let mut some = [0.0; M];
             each(M, |j| {
                 let at = s + j as u64 * parts;
@@ -151,7 +152,7 @@ pub unsafe fn blocks_body<const M: usize>(a: Reduce) {
             sum += some[0];
             s += M as u64 * parts;
         }
-        // First the lanes that have the same number, then the warps.
+        // First add up the lanes that share a number, then the warps.
         let mut by = WARP / 2;
         while by >= numbers {
             sum += warp::shuffle_xor(sum, by);
@@ -168,7 +169,7 @@ pub unsafe fn blocks_body<const M: usize>(a: Reduce) {
                 total += of_warps.load(w * numbers + t);
                 w += 1;
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: `i < len` is checked above, and only thread `t` of this block has number `i`.
             unsafe { finish(&a, i, total) };
         }
         thread::sync_threads();

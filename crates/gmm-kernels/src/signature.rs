@@ -1,4 +1,4 @@
-//! Every kernel with its parameters, as one table.
+//! A table of every kernel and its parameters.
 
 use crate::em::simple::{e_step, moments};
 use crate::kernel::{Arguments, Kernel};
@@ -10,13 +10,13 @@ use crate::{Real, em, probe, products, reduce, tile};
 /// An entry point of the PTX modules.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Signature {
-    /// Its name.
+    /// Name of the entry point.
     pub name: &'static str,
-    /// Whether it needs tensor cores: the module for Turing has none of these.
+    /// Whether it needs tensor cores; the Turing module has no such kernels.
     pub tensor_cores: bool,
-    /// Whether it needs warpgroups: the module for Hopper alone has these.
+    /// Whether it needs warpgroups; only the Hopper module has such kernels.
     pub warpgroups: bool,
-    /// Names and types of its parameters, in order; `T` is the type that the name ends with.
+    /// Names and types of the parameters, in order; `T` is the type that ends the kernel's name.
     pub parameters: &'static [(&'static str, &'static str)],
 }
 
@@ -34,8 +34,8 @@ fn warpgroup(signature: Signature) -> Signature {
 
 fn by_warpgroups(all: &mut Vec<Signature>) {
     use crate::em::wgmma::linear::{FEATURES, Linear, encode, features};
-    all.push(warpgroup(one(features::warpgroups_features())));
-    all.push(warpgroup(one(encode::warpgroups_encode())));
+    all.push(warpgroup(one(features::wgmma_features())));
+    all.push(warpgroup(one(encode::wgmma_encode())));
     for d in FEATURES {
         let of = Linear::of(Kind::Tied, 1, d).expect("a number of features");
         all.push(warpgroup(one(of.logs())));
@@ -86,13 +86,13 @@ fn large<T: Real>(all: &mut Vec<Signature>) {
 }
 
 fn halves(all: &mut Vec<Signature>) {
-    use crate::em::chunked::half_precision::Halves;
+    use crate::em::chunked::half_precision::HalfPrecision;
     for heads in [false, true] {
-        // Components for pieces of all widths; heads have no kernels for the fewest.
+        // Component counts that select each panel width; plain fp16 (`heads`) has no kernels for the narrowest.
         let few = if heads { None } else { Some(16) };
         for k in few.into_iter().chain([30, 64]) {
-            let of = |kind: Kind, d: u32| Halves::of(kind, k, d, heads);
-            // Sizes of factors.
+            let of = |kind: Kind, d: u32| HalfPrecision::of(kind, k, d, heads);
+            // Dimensions that select each factor size.
             for d in [16, 32, 64] {
                 all.push(tensor(one(of(Kind::Full, d).densities(d))));
             }
@@ -105,9 +105,9 @@ fn halves(all: &mut Vec<Signature>) {
             }
         }
     }
-    all.push(tensor(one(em::chunked::half_precision::scales::halves_norms())));
-    all.push(tensor(one(em::chunked::half_precision::scales::halves_scales())));
-    all.push(tensor(one(em::chunked::half_precision::encode::halves_encode())));
+    all.push(tensor(one(em::chunked::half_precision::scales::chunked_half_norms())));
+    all.push(tensor(one(em::chunked::half_precision::scales::chunked_half_scales())));
+    all.push(tensor(one(em::chunked::half_precision::encode::chunked_half_encode())));
 }
 
 fn full_by_warpgroups(all: &mut Vec<Signature>) {
@@ -165,13 +165,12 @@ fn multiplication(all: &mut Vec<Signature>) {
     all.extend(of_tensor_cores.map(tensor));
 }
 
-/// Every entry point, in the order of a pass.
+/// Returns the signature of every entry point, in the order of a pass.
 pub fn signatures() -> Vec<Signature> {
     let mut all = generic::<f32>();
     all.extend(generic::<f64>());
-    all.extend(em::fused::Variant::ALL.iter().map(|&v| tensor(one(em::fused::kernel::<f32>(v)))));
-    all.extend(em::fused::Variant::ALL.iter().map(|&v| tensor(one(em::fused::kernel::<f64>(v)))));
-    // Components for each cut.
+    all.extend(em::fused::Instance::ALL.iter().map(|&v| tensor(one(em::fused::kernel(v)))));
+    // Numbers of columns and components that select each partition.
     all.extend([(1, 1), (2, 7), (2, 64), (3, 1)].map(|(d, k)| {
         let cut = em::small_d::Partition::of(k, d).expect("few columns");
         tensor(one(em::small_d::kernel(cut)))

@@ -1,35 +1,37 @@
-//! Row-major to tiled and back, through shared memory, so that both sides are coalesced; and some rows of many.
+//! Conversion between row-major and tiled layout, through shared memory so that both sides are coalesced; and selection
+//! of rows of a tiled matrix.
 //!
-//! A block that turns takes 32 rows and, one after another, 32 columns: each warp reads along one side and writes along the other.
+//! A block that transposes takes 32 rows and, one after another, groups of 32 columns: each warp reads along one side
+//! and writes along the other.
 
 use crate::device::{self, Shared, WARP, thread};
 use crate::layout::{TILE_ROWS, tiled_index, tiles};
 use crate::{Real, THREADS};
 
 kernels! {
-    /// `(n, columns)` row-major to tiled; a grid of any number of blocks in `x`.
+    /// Converts `(n, columns)` row-major to tiled; any number of blocks along `x`.
     Tile<T> {
-        /// `(n, columns)` row-major, `f32` or `f64` as the kernel's name says.
+        /// `(n, columns)` row-major; `f32` or `f64`, as the kernel's name states.
         from: *const u8,
         /// Rows.
         n: u64,
         /// Columns.
         columns: u32,
-        /// `(columns,)`, or null: taken from each row before it is rounded to `T`.
+        /// `(columns,)`, or null: subtracted from each row before it is rounded to `T`.
         shift: *const f64,
-        /// `(n,)`, or null: each row is multiplied by its number.
+        /// `(n,)`, or null: factor of each row, applied after the shift.
         scale: *const f64,
-        /// `tiled_len(n, columns)`, written; rows past `n` become 0.
+        /// `tiled_len(n, columns)`, written; rows past `n` are set to 0.
         to: *mut T,
     }
-    /// From `f32`.
+    /// The kernel for `f32` input.
     tile_from_f32 => tile_from_f32_f32, tile_from_f32_f64, from_f32, shared_bytes;
-    /// From `f64`.
+    /// The kernel for `f64` input.
     tile_from_f64 => tile_from_f64_f32, tile_from_f64_f64, from_f64, shared_bytes;
 }
 
 kernels! {
-    /// `(n, columns)` tiled to row-major `f64`; a grid of any number of blocks in `x`.
+    /// Converts `(n, columns)` tiled to row-major `f64`; any number of blocks along `x`.
     Untile<T> {
         /// `tiled_len(n, columns)`.
         from: *const T,
@@ -45,24 +47,24 @@ kernels! {
 }
 
 kernels! {
-    /// Some rows of an `(n, columns)` tiled matrix; any grid, columns along `y`.
+    /// Copies some rows of an `(n, columns)` tiled matrix; any grid, with columns along `y`.
     Pick<T> {
         /// `tiled_len(n, columns)`.
         from: *const T,
-        /// `(count,)`: which rows, each below `n`.
+        /// `(count,)`: indices of the rows, each below `n`.
         rows: *const u64,
-        /// How many.
+        /// Number of rows to copy.
         count: u64,
         /// Columns.
         columns: u32,
-        /// `tiled_len(count, columns)`, written; rows past `count` become 0.
+        /// `tiled_len(count, columns)`, written; rows past `count` are set to 0.
         to: *mut T,
     }
     /// The kernel.
     pick => pick_f32, pick_f64, pick_body, no_shared;
 }
 
-/// 32 rows of 32 numbers and one more, so that a column's numbers lie in different banks.
+/// Stride of a row of 32 numbers in shared memory: 33, so that the numbers of a column lie in different banks.
 const STRIDE: u32 = WARP + 1;
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -80,8 +82,9 @@ fn no_shared<T: Real>(_: &Pick<T>) -> u64 {
     0
 }
 
-/// Goes over 32×32 pieces of an `(n, columns)` matrix, filled up to whole tiles: `get(row, column)` with the lanes along
-/// columns, then `put(row, column, value)` with the lanes along rows, or the other way round.
+/// Visits the 32×32 blocks of an `(n, columns)` matrix padded to whole tiles. If `rows_first` is false, calls `get(row,
+/// column)` with the lanes along columns, then `put(row, column, value)` with the lanes along rows; if true, the other
+/// way round.
 #[inline(always)]
 fn transpose<T: Real>(n: u64, columns: u32, rows_first: bool, get: impl Fn(u64, u32) -> T, put: impl Fn(u64, u32, T)) {
     let shared = Shared::<T>::at(0);
@@ -122,7 +125,7 @@ unsafe fn tile<S: Real, T: Real>(a: Tile<T>) {
         if row >= a.n {
             return T::ZERO;
         }
-        // SAFETY: `row < n`, `column < columns`.
+        // SAFETY: `row < n` and `column < columns`: `from` has n*columns entries, `shift` columns and `scale` n.
         unsafe {
             let mut v = device::load(a.from.cast::<S>(), row * a.columns as u64 + column as u64).to_f64();
             if !a.shift.is_null() {
@@ -134,69 +137,69 @@ unsafe fn tile<S: Real, T: Real>(a: Tile<T>) {
             T::from_f64(v)
         }
     };
-    // SAFETY: rows up to the last tile's end, `column < columns`.
+    // SAFETY: `row` is within the last tile and `column < columns`; `to` has `tiled_len(n, columns)` entries.
     let put = |row, column, v| unsafe { device::store(a.to, tiled_index(row, column, a.columns), v) };
     transpose(a.n, a.columns, false, get, put);
 }
 
-/// [`tile_from_f32`].
+/// Body of [`tile_from_f32`].
 ///
 /// # Safety
-/// As the fields of [`Tile`] say.
+/// Pointers and lengths must be as documented on the fields of [`Tile`]; `from` holds `f32`.
 #[inline(always)]
 pub unsafe fn from_f32<T: Real>(a: Tile<T>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds `# Safety`; `from` holds `S = f32`.
     unsafe { tile::<f32, T>(a) };
 }
 
-/// [`tile_from_f64`].
+/// Body of [`tile_from_f64`].
 ///
 /// # Safety
-/// As the fields of [`Tile`] say.
+/// Pointers and lengths must be as documented on the fields of [`Tile`]; `from` holds `f64`.
 #[inline(always)]
 pub unsafe fn from_f64<T: Real>(a: Tile<T>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds `# Safety`; `from` holds `S = f64`.
     unsafe { tile::<f64, T>(a) };
 }
 
-/// [`untile`].
+/// Body of [`untile`].
 ///
 /// # Safety
-/// As the fields of [`Untile`] say.
+/// Pointers and lengths must be as documented on the fields of [`Untile`].
 #[inline(always)]
 pub unsafe fn untile_body<T: Real>(a: Untile<T>) {
     let get = |row: u64, column: u32| {
-        // Responsibilities of rows past `n` are never written, so they are not read.
+        // Responsibilities of rows past `n` are never written, so they must not be read.
         if row >= a.n {
             return T::ZERO;
         }
-        // SAFETY: `row < n`, `column < columns`.
+        // SAFETY: `row < n` and `column < columns`; `from` has `tiled_len(n, columns)` entries.
         unsafe { device::load(a.from, tiled_index(row, column, a.columns)) }
     };
     let put = |row: u64, column: u32, v: T| {
         if row < a.n {
-            // SAFETY: as above.
+            // SAFETY: `row < n` and `column < columns`; `to` has n*columns entries.
             unsafe { device::store(a.to, row * a.columns as u64 + column as u64, v.to_f64()) };
         }
     };
     transpose(a.n, a.columns, true, get, put);
 }
 
-/// [`pick`].
+/// Body of [`pick`].
 ///
 /// # Safety
-/// As the fields of [`Pick`] say.
+/// Pointers and lengths must be as documented on the fields of [`Pick`].
 #[inline(always)]
 pub unsafe fn pick_body<T: Real>(a: Pick<T>) {
     let mut tile = thread::block_idx_x() as u64;
     while tile < tiles(a.count) {
         let row = tile * TILE_ROWS as u64 + thread::thread_idx_x() as u64;
         let is_there = row < a.count;
-        // SAFETY: `row < count`.
+        // SAFETY: `row < count`, and `rows` has `count` entries.
         let from = if is_there { unsafe { device::load(a.rows, row) } } else { 0 };
         let mut column = thread::block_idx_y();
         while column < a.columns {
-            // SAFETY: a row that there is, or one of the last tile's; `column < columns`.
+            // SAFETY: `from < n` if `row < count`; `row` is within the last tile of `to`, and `column < columns`.
             unsafe {
                 let v = if is_there { device::load(a.from, tiled_index(from, column, a.columns)) } else { T::ZERO };
                 device::store(a.to, tiled_index(row, column, a.columns), v);

@@ -1,4 +1,4 @@
-//! Draws weights, means and covariances from their posterior by NUTS, and prints their summary.
+//! Draws weights, means and covariances from their posterior by NUTS, and prints a summary.
 //!
 //! ```sh
 //! cargo run --release -p gmm-mcmc --example 04_posterior
@@ -19,11 +19,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let fitted = fit(&engine, &data, &FitOptions::new(2))?;
     let mut likelihood = Likelihood::new(&engine, &data, Precision::F64)?;
 
-    // Priors scale with the data's columns where none are given.
+    // Missing parts of the prior have defaults that scale with the data's columns.
     let prior = Prior::new(&PriorOptions::default(), CovarianceType::Full, 2, &data)?;
     let target = Target::new(prior)?;
 
-    // Four chains start near the fit, each at a point of its own.
+    // Four chains start near the fit, each at a different point.
     let options = Options { draws: 250, warmup: 250, ..Options::new(Sampler::Nuts) };
     let seed = 0;
     let near = |chain| starts::about(&fitted.mixture, &target, &mut likelihood, seed, chain);
@@ -31,7 +31,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut run = Run::new(options, points)?;
     run.go_on(&mut likelihood, &target, &mut |_, _| ControlFlow::Continue(()))?;
 
-    // Labels of components are arbitrary. `Pivot` gives all draws those of the draw with the highest posterior density.
+    // The order of components is arbitrary. `Pivot` reorders each draw to match the draw with the highest posterior
+    // density.
     let posterior = Posterior::new(&run, &target, Relabel::Pivot)?;
     println!("{:<12} {:>8} {:>8} {:>8} {:>8} {:>6}", "", "mean", "sd", "5%", "95%", "r_hat");
     let summary = posterior.summary();
@@ -40,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{name:<12} {mean:>8.3} {sd:>8.3} {q5:>8.3} {q95:>8.3} {r_hat:>6.3}");
     }
 
-    // The posterior means lie within two posterior deviations of the maximum of the likelihood.
+    // The posterior means are within two posterior standard deviations of the maximum of the likelihood.
     let first = |name: &str| summary.iter().find(|row| row.name == name).expect("a parameter");
     for c in 0..2 {
         let row = first(&format!("means[{c},0]"));

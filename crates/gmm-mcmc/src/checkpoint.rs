@@ -1,4 +1,4 @@
-//! A run as bytes, so that it can be stopped here and gone on with elsewhere, to the same bits.
+//! Checkpoints: a run as bytes, so that it can be stopped and resumed elsewhere with the same bits.
 
 use std::collections::HashMap;
 
@@ -13,35 +13,35 @@ use crate::error::refuse;
 use crate::run::{Chain, Run, Stat};
 use crate::{Error, Options, Prior, Sampler, Target};
 
-/// The word by which a checkpoint says what it is.
+/// The name of the format in the header of a checkpoint.
 const FORMAT: &str = "gmm-mcmc-checkpoint";
-/// Version 1 did not say in which precision the rows were held, version 2 had no energies.
+/// Version 1 lacked the precision of the rows, version 2 the energies.
 const VERSION: u64 = 3;
-/// The oldest version that is read.
+/// The oldest version that can be read.
 const OLDEST: u64 = 2;
-/// Numbers of a draw beside its point.
+/// Number of statistics per draw.
 const STATS: usize = 7;
 
-/// The same in a checkpoint of this version.
+/// Number of statistics per draw in a checkpoint of the given version.
 const fn stats_in(version: u64) -> usize {
     if version < 3 { STATS - 1 } else { STATS }
 }
 
-/// What draws depend on beside options and prior.
+/// The inputs on which the draws depend, besides options and prior.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Basis {
-    /// What the data were, see [`fingerprint`].
+    /// Identifies the data: see [`fingerprint`].
     pub fingerprint: u64,
-    /// In which the engine held the rows.
+    /// The precision in which the engine stores the rows.
     pub precision: Precision,
-    /// The engine's name, such as `cpu`.
+    /// The name of the engine, such as `cpu`.
     pub engine: String,
 }
 
 impl Basis {
-    /// That of a likelihood of `data` on `engine`, asked to hold them in `precision`.
+    /// The basis of a likelihood of `data` on `engine` with the requested `precision`.
     ///
-    /// Cost: one walk through the rows ([`Data::walk`]).
+    /// Cost: one read of the data ([`Data::walk`]).
     ///
     /// # Errors
     /// As for [`fingerprint`].
@@ -51,18 +51,18 @@ impl Basis {
     }
 }
 
-/// A run with what it belongs to: its basis, and the prior.
+/// A run together with its basis and its prior.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
     /// The run so far.
     pub run: Run,
-    /// What it was made on.
+    /// The inputs of the run.
     pub basis: Basis,
-    /// The prior as JSON, defaults filled in.
+    /// The prior as JSON, with defaults filled in.
     prior: String,
 }
 
-/// What the header of every version has.
+/// The part of the header that all versions have.
 #[derive(Deserialize)]
 struct Stamp {
     format: String,
@@ -84,34 +84,34 @@ struct Header {
 }
 
 impl Checkpoint {
-    /// What a run's bytes are made of.
+    /// Combines a run with its prior and basis.
     pub fn new(run: Run, prior: &Prior, basis: Basis) -> Self {
         Self { run, basis, prior: as_json(prior) }
     }
 
-    /// What to know before going on with the run on `basis`, on whose engine it was not made; the draws then are as good, but
-    /// not to the bit those that it would have made there.
+    /// A warning if `basis` has another engine than the run was made on: further draws are equally valid, but differ in
+    /// bits from those of the original engine.
     pub fn moved(&self, basis: &Basis) -> Option<String> {
         let (was, is) = (&self.basis.engine, &basis.engine);
         let text = || {
             format!(
-                "the checkpoint is of engine {was}, not {is}: draws from here on differ from those that {was} would make"
+                "the checkpoint was made by engine {was}, not {is}: further draws differ from those that {was} would make"
             )
         };
         (was != is).then(text)
     }
 
-    /// Draws of the chain that has most of them.
+    /// The largest number of draws of a chain.
     pub fn most_draws(&self) -> usize {
         self.run.chains.iter().map(Chain::n_draws).max().unwrap_or(0)
     }
 
-    /// The run, to go on with it: asked for `options`, which may want more draws than before, or fewer if no chain has as many yet, and nothing else. Another engine
-    /// is allowed, see [`moved`](Self::moved).
+    /// Returns the run, to be continued with `options`. These may differ from the run's only in the number of draws,
+    /// which must be at least that of every chain. Another engine is allowed: see [`moved`](Self::moved).
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] where data, precision, prior or options are others, and which; [`Error::Option`] for fewer draws
-    /// than a chain has.
+    /// [`Error::Checkpoint`] if data, precision, prior or options differ, naming the difference; [`Error::Option`] if
+    /// `options` has fewer draws than a chain.
     pub fn resume(self, options: &Options, target: &Target, basis: &Basis) -> Result<Run, Error> {
         options.validate()?;
         let wrong = |why: String| Err(Error::Checkpoint(why));
@@ -144,16 +144,16 @@ impl Checkpoint {
         }
         let most = self.most_draws();
         if most > options.draws {
-            let must = format!("at least {most}, the draws of a chain that the checkpoint holds: none is thrown away");
+            let must = format!("at least {most}, the draws of a chain in the checkpoint: draws are never discarded");
             return refuse("draws", options.draws, &must);
         }
         if self.run.chains.iter().any(|chain| chain.point.len() != target.dim()) {
-            return wrong("its points are of another length".to_owned());
+            return wrong("its points have another length".to_owned());
         }
         Ok(Run { options: options.clone(), ..self.run })
     }
 
-    /// The bytes: safetensors, with the options in their metadata. Every number is kept to the bit.
+    /// The checkpoint as bytes: safetensors, with the options in the metadata. Preserves the bits of every number.
     pub fn to_bytes(&self) -> Vec<u8> {
         let options = self.run.options.clone();
         let steps = self.run.chains.iter().map(|chain| chain.steps).collect();
@@ -180,7 +180,7 @@ impl Checkpoint {
     /// Reads the bytes.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] for bytes that are none, or of another version.
+    /// [`Error::Checkpoint`] if the bytes are not a checkpoint, are damaged, or have an unsupported version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let wrong = |why: String| Error::Checkpoint(why);
         let none = |why: &dyn std::fmt::Display| wrong(format!("truncated, corrupt, or of another kind: {why}"));
@@ -189,7 +189,7 @@ impl Checkpoint {
         let header = header.ok_or_else(|| none(&"it has no header"))?;
         let Stamp { format, version } = serde_json::from_str(header).map_err(|e| none(&e))?;
         if format != FORMAT || !(OLDEST..=VERSION).contains(&version) {
-            let why = format!("it is {format} {version}, this program goes on from {FORMAT} {VERSION}: begin anew");
+            let why = format!("it is {format} {version}, but this program resumes {FORMAT} {VERSION}: start a new run");
             return Err(wrong(why));
         }
         let header: Header = serde_json::from_str(header).map_err(|e| none(&e))?;
@@ -208,7 +208,7 @@ impl Checkpoint {
             let (point, tuning, points) = (numbers(i, "point")?, numbers(i, "tuning")?, numbers(i, "points")?);
             chains.push(Chain { point, steps, tuning, points, stats });
         }
-        // What is wrong with them is wrong with the bytes, not with what was asked for.
+        // Invalid options here mean damaged bytes, not an invalid request by the user.
         header.options.validate().map_err(|e| none(&e))?;
         let agree = chains.len() == header.options.chains && chains.iter().all(|c| agrees(c, &header.options));
         if !agree || checksum(&chains, version) != header.checksum {
@@ -220,7 +220,7 @@ impl Checkpoint {
     }
 }
 
-/// Whether a chain has as many draws as its steps leave, and NUTS what a warm-up gives it.
+/// Whether a chain's number of draws agrees with its steps, and, for NUTS, its tuning with the state of the warm-up.
 fn agrees(chain: &Chain, options: &Options) -> bool {
     let (m, warmup, thin) = (chain.point.len(), options.warmup as u64, options.thin as u64);
     let drawn = chain.steps.saturating_sub(warmup);
@@ -232,7 +232,7 @@ fn agrees(chain: &Chain, options: &Options) -> bool {
     tuned && chain.n_draws() as u64 == drawn / thin && chain.points.len() == chain.n_draws() * m
 }
 
-/// A hash of all numbers that a checkpoint of this version has.
+/// A hash of all numbers that a checkpoint of the given version contains.
 fn checksum(chains: &[Chain], version: u64) -> u64 {
     let mut hash = Hash::new();
     for chain in chains {
@@ -244,7 +244,7 @@ fn checksum(chains: &[Chain], version: u64) -> u64 {
     hash.0
 }
 
-/// FNV-1a over words, with a rotation that brings high bits down.
+/// FNV-1a over 64-bit words, with a rotation that moves high bits down.
 struct Hash(u64);
 
 impl Hash {
@@ -261,7 +261,7 @@ fn as_json(prior: &Prior) -> String {
     serde_json::to_string(prior).expect("a plain structure")
 }
 
-/// What differs first between two priors in JSON.
+/// Describes the first difference between two priors in JSON.
 fn other_prior(was: &str, is: &str) -> String {
     let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
     let (was, is) = (parsed(was), parsed(is));
@@ -295,7 +295,7 @@ fn numbers(s: &Stat) -> [f64; STATS] {
     [s.lp, s.acceptance_rate, diverging, s.n_steps.into(), s.step_size, s.tree_depth.into(), energy]
 }
 
-/// A draw's numbers, of which older versions lack the last.
+/// The statistics of a draw from its numbers; older versions lack the last one.
 fn stat(numbers: &[f64]) -> Stat {
     let at = |i: usize| numbers.get(i).copied().unwrap_or(f64::NAN);
     let (n_steps, tree_depth) = (at(3) as u32, at(5) as u32);
@@ -303,12 +303,12 @@ fn stat(numbers: &[f64]) -> Stat {
     Stat { lp: at(0), acceptance_rate: at(1), diverging: at(2) != 0.0, n_steps, step_size: at(4), tree_depth, energy }
 }
 
-/// A number that tells one data set from another: a hash of shape, values (as `f64`) and row weights, wherever they lie.
+/// Identifies a data set: a hash of its shape, values (as `f64`) and row weights, equal for host and GPU memory.
 ///
-/// Cost: one walk through the rows ([`Data::walk`]).
+/// Cost: one read of the data ([`Data::walk`]).
 ///
 /// # Errors
-/// None for rows on the host; of rows on a GPU what [`Data::walk`] says.
+/// None for rows on the host; for rows on a GPU as for [`Data::walk`].
 pub fn fingerprint<'a>(data: impl Into<Data<'a>>) -> Result<u64, Error> {
     let data = data.into();
     let (n, d) = data.dim();

@@ -1,17 +1,17 @@
-//! Whether to believe the draws: split R-hat and effective sample sizes.
+//! Convergence diagnostics: split R-hat and effective sample sizes.
 //!
-//! Rank-normalised, as Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), "Rank-normalization, folding, and
-//! localization: an improved R-hat for assessing convergence of MCMC", define them and ArviZ computes them; golden
-//! numbers in the tests are ArviZ's. A quantity is given as its draws by chain: `chains[c][i]`, all of equal length.
-//! Fewer than [`LEAST_DRAWS`] of a chain, or numbers that are not finite, give NaN.
+//! Rank-normalised, as defined by Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), "Rank-normalization, folding,
+//! and localization: an improved R-hat for assessing convergence of MCMC", and as computed by ArviZ, with which the
+//! tests compare. A quantity is given as its draws by chain: `chains[c][i]`, all of equal length. Results are NaN if a
+//! chain has fewer than [`LEAST_DRAWS`] draws or a value is not finite.
 
 use std::f64::consts::SQRT_2;
 
-/// Draws of a chain of which anything can be said.
+/// Smallest number of draws per chain for which diagnostics are defined.
 pub const LEAST_DRAWS: usize = 4;
 
-/// Split R-hat: the larger of that of the ranks and that of the folded ranks, which sees scales that differ. Above 1.01
-/// chains have not mixed. A constant gives NaN.
+/// Split R-hat: the larger of the values for the ranks and for the folded ranks; the latter detects chains that differ
+/// in scale. Above 1.01 the chains have not mixed. NaN for a constant.
 ///
 /// Cost: two sorts of all draws.
 pub fn r_hat(chains: &[&[f64]]) -> f64 {
@@ -22,14 +22,14 @@ pub fn r_hat(chains: &[&[f64]]) -> f64 {
     potential(&normal_scores(&halves)).max(potential(&normal_scores(&folded)))
 }
 
-/// Effective sample size for the bulk: of the normal scores of the ranks.
+/// Effective sample size for the bulk: that of the normal scores of the ranks.
 ///
-/// Cost: a sort of all draws, and as many products as lags that matter for each.
+/// Cost: a sort of all draws, and a product per draw and lag that matters.
 pub fn ess_bulk(chains: &[&[f64]]) -> f64 {
     split(chains).map_or(f64::NAN, |halves| ess(&normal_scores(&halves)))
 }
 
-/// Effective sample size for the tails: the smaller of those of the 5 % and the 95 % quantile.
+/// Effective sample size for the tails: the smaller of those for the 5 % and 95 % quantiles.
 ///
 /// Cost: as for [`ess_bulk`].
 pub fn ess_tail(chains: &[&[f64]]) -> f64 {
@@ -44,10 +44,10 @@ pub fn ess_tail(chains: &[&[f64]]) -> f64 {
     at(0.05).min(at(0.95))
 }
 
-/// The quantile of ascending values by linear interpolation, NumPy's default.
+/// The quantile `p` of ascending values by linear interpolation, as NumPy's default.
 ///
 /// # Panics
-/// Where there are no values.
+/// If there are no values.
 pub fn quantile(sorted: &[f64], p: f64) -> f64 {
     let at = p * (sorted.len() - 1) as f64;
     let below = at.floor() as usize;
@@ -62,7 +62,8 @@ pub fn sorted(values: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// Each chain in two halves, the middle draw of an odd number left out; `None` where there is nothing to say.
+/// Splits each chain into two halves, without the middle draw if the length is odd. `None` if the diagnostics are
+/// undefined.
 fn split(chains: &[&[f64]]) -> Option<Vec<Vec<f64>>> {
     let n = chains.first()?.len();
     let fine = chains.iter().all(|chain| chain.len() == n && chain.iter().all(|v| v.is_finite()));
@@ -73,7 +74,7 @@ fn split(chains: &[&[f64]]) -> Option<Vec<Vec<f64>>> {
     Some(chains.iter().flat_map(|chain| [chain[..half].to_vec(), chain[n - half..].to_vec()]).collect())
 }
 
-/// Normal scores of the ranks among all draws, equal ones sharing the mean of theirs (Blom's offset of 3/8).
+/// Normal scores of the ranks among all draws (Blom's offset of 3/8); equal values share their mean rank.
 fn normal_scores(chains: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let len = chains[0].len();
     let all: Vec<f64> = chains.iter().flatten().copied().collect();
@@ -94,13 +95,13 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// With `len − 1` in the denominator.
+/// The sample variance, with `len − 1` in the denominator.
 fn variance(values: &[f64]) -> f64 {
     let centre = mean(values);
     values.iter().map(|v| (v - centre) * (v - centre)).sum::<f64>() / (values.len() - 1) as f64
 }
 
-/// R-hat of chains as they are.
+/// R-hat of the given chains, without splitting or ranks.
 fn potential(chains: &[Vec<f64>]) -> f64 {
     let n = chains[0].len() as f64;
     let between = n * variance(&chains.iter().map(|chain| mean(chain)).collect::<Vec<_>>());
@@ -108,7 +109,7 @@ fn potential(chains: &[Vec<f64>]) -> f64 {
     ((between / within + n - 1.0) / n).sqrt()
 }
 
-/// Effective sample size of chains as they are, by Geyer's initial monotone sequence.
+/// Effective sample size of the given chains, without splitting or ranks, by Geyer's initial monotone sequence.
 fn ess(chains: &[Vec<f64>]) -> f64 {
     let n = chains[0].len();
     let total = (chains.len() * n) as f64;
@@ -131,7 +132,7 @@ fn ess(chains: &[Vec<f64>]) -> f64 {
     let mut rho = vec![0.0; n];
     let (mut even, mut odd) = (1.0, correlation(1));
     (rho[0], rho[1]) = (even, odd);
-    // Pairs of lags, as long as their sum is positive.
+    // Adds pairs of lags while their sum is positive.
     let mut t = 1;
     while t + 3 < n && even + odd > 0.0 {
         (even, odd) = (correlation(t + 1), correlation(t + 2));
@@ -140,12 +141,12 @@ fn ess(chains: &[Vec<f64>]) -> f64 {
         }
         t += 2;
     }
-    // The last lag of a pair that counts; negative where there is none.
+    // The last lag of the last pair that counts; negative if there is none.
     let last = t as isize - 2;
     if even > 0.0 {
         rho[(last + 1) as usize] = even;
     }
-    // Sums of pairs may not grow.
+    // Makes the sums of pairs non-increasing.
     let mut t = 1;
     while t as isize <= last - 2 {
         let before = rho[t - 1] + rho[t];
@@ -159,7 +160,8 @@ fn ess(chains: &[Vec<f64>]) -> f64 {
     total / time.max(1.0 / total.log10())
 }
 
-/// The quantile of the standard normal, to rounding: Acklam's rational approximation, then two steps of Halley's.
+/// The quantile of the standard normal, accurate to rounding: Acklam's rational approximation, then two steps of
+/// Halley's method.
 fn normal_quantile(p: f64) -> f64 {
     const A: [f64; 6] = [
         -3.969_683_028_665_376e1,
@@ -188,7 +190,7 @@ fn normal_quantile(p: f64) -> f64 {
     const D: [f64; 5] =
         [7.784_695_709_041_462e-3, 3.224_671_290_700_398e-1, 2.445_134_137_142_996, 3.754_408_661_907_416, 1.0];
     let at = |coefficients: &[f64], x: f64| coefficients.iter().fold(0.0, |sum, c| sum * x + c);
-    // From here on the tails have a form of their own.
+    // Below this the approximation has a separate form.
     const TAIL: f64 = 0.02425;
     if p > 0.5 {
         return -normal_quantile(1.0 - p);

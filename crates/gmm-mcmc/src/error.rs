@@ -1,54 +1,54 @@
-//! Errors of sampling: what, where, and what to try.
+//! Errors of sampling. Each message says what is wrong, where, and what to try.
 
 use gmm_model::ModelError;
 
-/// Why there are no draws.
+/// An error of a prior, a run or a checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The likelihood cannot be evaluated.
+    /// The likelihood cannot be evaluated, or its parameters are invalid.
     #[error(transparent)]
     Host(#[from] gmm_host::Error),
-    /// An option outside its range.
+    /// An option is outside its range.
     #[error("{option} is {value}: it must be {must}")]
     Option {
         /// The option's name.
         option: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What it must be.
+        /// The allowed values.
         must: String,
     },
-    /// A prior that is none, or under which the posterior is none.
+    /// The prior is invalid, or the posterior under it is improper.
     #[error("prior: {0}")]
     Prior(String),
-    /// No start from which a chain could go on.
+    /// The density at a chain's start is not finite.
     #[error("chain {chain}: {why}")]
     Start {
         /// Chain, from 0.
         chain: usize,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// What nuts-rs says.
+    /// nuts-rs reports an error.
     #[error("chain {chain}: the sampler failed: {why}")]
     Sampler {
         /// Chain, from 0.
         chain: usize,
-        /// Its words.
+        /// The message of nuts-rs.
         why: String,
     },
-    /// More draws than there is memory for.
+    /// The draws need more memory than is free.
     #[error("the draws need {wanted} bytes of memory, {free} are free: ask for fewer draws or chains")]
     Memory {
-        /// Bytes wanted.
+        /// Bytes needed.
         wanted: u128,
         /// Bytes free.
         free: u128,
     },
-    /// Bytes that are no checkpoint, or that of another run.
+    /// Bytes that are not a checkpoint, or a checkpoint of another run.
     #[error("checkpoint: {0}")]
     Checkpoint(String),
-    /// The observer asked to stop; the run holds what was drawn until then.
+    /// The observer stopped the run, which keeps the draws so far.
     #[error("stopped")]
     Stopped,
 }
@@ -59,7 +59,7 @@ impl From<ModelError> for Error {
     }
 }
 
-/// Refuses an option.
+/// Returns [`Error::Option`].
 pub(crate) fn refuse<T>(option: &'static str, value: impl ToString, must: &str) -> Result<T, Error> {
     Err(Error::Option { option, value: value.to_string(), must: must.to_owned() })
 }

@@ -1,8 +1,8 @@
-//! Label switching: components that change places between draws, and how to put them in one order.
+//! Label switching: components change places between draws; relabelling puts them in one order.
 //!
-//! The posterior under a prior of this crate does not change when components change places, so chains that mix well
-//! visit every order, and averages over draws then mean little for one component. Densities of rows, and all else that
-//! does not name a component, need no relabelling.
+//! The posterior under a prior of this crate is invariant under permutations of the components. Chains that mix well
+//! visit every order, so averages over draws are meaningless for a single component. Densities of rows, and all other
+//! quantities that do not refer to a component, need no relabelling.
 
 use std::str::FromStr;
 
@@ -10,19 +10,19 @@ use gmm_model::Mixture;
 
 use crate::Error;
 
-/// What to do about it, draw by draw.
+/// How to order the components of each draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relabel {
-    /// Nothing.
+    /// Leave the order unchanged.
     None,
-    /// Ascending means in one column.
+    /// By ascending means in one column.
     Order {
         /// Column, from 0.
         column: usize,
     },
-    /// As like the draw of highest posterior density as can be: the assignment of least cost (Marin, Mengersen and
-    /// Robert 2005), where two components' cost is the squared distance of their means and log deviations, and of their
-    /// log weights.
+    /// As close as possible to the draw of highest posterior density: the assignment of least cost (Marin, Mengersen
+    /// and Robert 2005). The cost of matching two components is the squared distance of their means, log standard
+    /// deviations and log weights.
     Pivot,
 }
 
@@ -31,7 +31,7 @@ impl FromStr for Relabel {
 
     /// `none`, `order` (column 0), `order:COLUMN` or `pivot`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let column = |text: &str| text.parse().map_err(|_| format!("'{text}' is no column: give its index, from 0"));
+        let column = |text: &str| text.parse().map_err(|_| format!("'{text}' is not a column: give its index, from 0"));
         match text.split_once(':') {
             None if text == "none" => Ok(Self::None),
             None if text == "order" => Ok(Self::Order { column: 0 }),
@@ -43,12 +43,12 @@ impl FromStr for Relabel {
 }
 
 impl Relabel {
-    /// The mixture with its components in order; `pivot` is what [`Relabel::Pivot`] compares with.
+    /// The mixture with its components in order. Only [`Relabel::Pivot`] uses `pivot`, the mixture to compare with.
     ///
-    /// Cost: `k³ + k² d` for a pivot, else that of a sort.
+    /// Cost: `O(k³ + k² d)` for [`Relabel::Pivot`], else that of a sort.
     ///
     /// # Errors
-    /// [`Error::Option`] for a column that is not there.
+    /// [`Error::Option`] if the column does not exist.
     pub fn apply(self, mixture: &Mixture, pivot: &Mixture) -> Result<Mixture, Error> {
         let (k, d) = mixture.means().dim();
         let order: Vec<usize> = match self {
@@ -87,7 +87,8 @@ fn deviation(mixture: &Mixture, c: usize, j: usize) -> f64 {
     }
 }
 
-/// Squared distance of two components: means in units of `scales`, `(d,)`, and logarithms of deviations and weights.
+/// The squared distance of two components: of the means in units of `scales`, `(d,)`, and of the logarithms of the
+/// standard deviations and weights.
 fn distance(a: &Mixture, c: usize, b: &Mixture, p: usize, scales: &[f64]) -> f64 {
     let mut sum = 0.0;
     for (j, scale) in scales.iter().enumerate() {
@@ -95,19 +96,20 @@ fn distance(a: &Mixture, c: usize, b: &Mixture, p: usize, scales: &[f64]) -> f64
         let spread = (deviation(a, c, j) / deviation(b, p, j)).ln();
         sum += mean * mean + spread * spread;
     }
-    // A draw's weights can underflow to 0, which must not be an infinite cost.
+    // A draw's weights can underflow to 0, which must not give an infinite cost.
     let weight = a.log_weight(c).max(LEAST_LOG) - b.log_weight(p).max(LEAST_LOG);
     sum + weight * weight
 }
 
-/// ln of the least positive `f64`, roughly.
+/// The logarithm of the smallest positive `f64`, rounded.
 const LEAST_LOG: f64 = -745.0;
 
-/// The assignment of least cost: `result[place]` is what stands there. `cost(place, item)` must be finite.
+/// The assignment of least total cost: `result[place]` is the item assigned to `place`. `cost(place, item)` must be
+/// finite.
 ///
-/// The Hungarian algorithm by shortest augmenting paths with potentials (Jonker and Volgenant 1987). Cost `k³`.
+/// The Hungarian algorithm by shortest augmenting paths with potentials (Jonker and Volgenant 1987). Cost: `O(k³)`.
 pub fn assignment(k: usize, cost: impl Fn(usize, usize) -> f64) -> Vec<usize> {
-    /// No place: that of the row which is being assigned is at index `k`.
+    /// Marks an item without a place. Index `k` is for the place that is being assigned.
     const FREE: usize = usize::MAX;
     let (mut of_place, mut of_item) = (vec![0.0; k], vec![0.0; k + 1]);
     let mut taken = vec![FREE; k + 1];

@@ -1,9 +1,10 @@
-//! The No-U-Turn sampler of nuts-rs over the unconstrained points, all chains' gradients taken together.
+//! The No-U-Turn sampler of nuts-rs over the unconstrained points; gradients of all chains are evaluated in one batch.
 //!
-//! A chain warms up in one go, with nuts-rs' own adaptation of step size and diagonal scales. From then on it draws in
-//! segments: each is a new sampler of fixed step size and scales, started from the last point with random numbers that
-//! belong to (seed, chain, segment). A step of NUTS depends on nothing else, so nothing is lost by it, and a run can be
-//! stopped and resumed between any two segments with the same result, though nuts-rs' own state cannot be saved.
+//! A chain warms up without interruption, with nuts-rs' own adaptation of step size and diagonal scales. Then it draws
+//! in segments. Each segment is a new sampler with fixed step size and scales, started from the last point with random
+//! numbers determined by (seed, chain, segment). A NUTS transition depends on nothing else, so segments sample the same
+//! distribution. A run can therefore be stopped and resumed between any two segments with the same result, although the
+//! state of nuts-rs cannot be saved.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,15 +19,16 @@ use nuts_rs::{
     LogpError, Settings, StepSizeAdaptMethod,
 };
 
+use crate::batched_eval::{Line, together};
 use crate::run::{Chain, Event, Observer, Options, Run, Stat};
-use crate::together::{Line, together};
 use crate::{Error, Target};
 
-/// Steps of a segment, at least: two gradients more for 50 trajectories are nothing, and little is lost by a stop.
+/// Smallest number of steps in a segment: two extra gradients per 50 trajectories cost little, and a stop loses at most
+/// this.
 const SEGMENT: u64 = 50;
 
-/// What a chain tells the one who holds the likelihood.
-enum Told {
+/// A message from a chain to the thread that holds the likelihood.
+enum ChainMessage {
     Step { warmup: bool, diverging: bool },
     Kept(Box<Chain>),
 }
@@ -40,12 +42,12 @@ pub(crate) fn go_on(
     let options = run.options.clone();
     let starts: Vec<Chain> = run.chains.iter().map(Chain::without_draws).collect();
     let left: Vec<u64> = run.chains.iter().map(|c| options.draws.saturating_sub(c.n_draws()) as u64).collect();
-    let chain = |i: usize, line: &Line<Told>| advance(starts[i].clone(), left[i], i, &options, line);
+    let chain = |i: usize, line: &Line<ChainMessage>| advance(starts[i].clone(), left[i], i, &options, line);
     let answer = |points: &[Vec<f64>]| target.values_and_gradients(likelihood, points);
-    let heard = |i: usize, told: Told| {
+    let heard = |i: usize, told: ChainMessage| {
         let event = match told {
-            Told::Step { warmup, diverging } => Event::Step { chain: i, warmup, diverging },
-            Told::Kept(more) => {
+            ChainMessage::Step { warmup, diverging } => Event::Step { chain: i, warmup, diverging },
+            ChainMessage::Kept(more) => {
                 let all = &mut run.chains[i];
                 (all.point, all.steps, all.tuning) = (more.point, more.steps, more.tuning);
                 all.points.extend(more.points);
@@ -65,18 +67,24 @@ impl Chain {
     }
 }
 
-/// Warms up where that is not done, then draws segment by segment until `left` draws are told.
-fn advance(mut chain: Chain, mut left: u64, i: usize, options: &Options, line: &Line<Told>) -> Result<(), Error> {
+/// Runs the warm-up if it is not done, then draws segment by segment until `left` draws are reported.
+fn advance(
+    mut chain: Chain,
+    mut left: u64,
+    i: usize,
+    options: &Options,
+    line: &Line<ChainMessage>,
+) -> Result<(), Error> {
     if left == 0 {
         return Ok(());
     }
     if chain.tuning.is_empty() {
         warm_up(&mut chain, i, options, line)?;
-        line.tell(Told::Kept(Box::new(chain.clone())))?;
+        line.tell(ChainMessage::Kept(Box::new(chain.clone())))?;
     }
     let thin = options.thin as u64;
-    // Segments are counted from the first draw on, so that where a run was stopped does not matter. One may end early
-    // where no more draws are wanted; going on from there to more of them begins within it, see `segment`.
+    // Segments are counted from the first draw, so that it does not matter where a run was stopped. The last one may
+    // end early; if more draws are requested later, the next one begins within it: see `segment`.
     let each = SEGMENT.div_ceil(thin);
     while left > 0 {
         let done = (chain.steps - options.warmup as u64) / thin;
@@ -84,14 +92,14 @@ fn advance(mut chain: Chain, mut left: u64, i: usize, options: &Options, line: &
         let draws = done..(done + left).min((number + 1) * each);
         left -= draws.end - draws.start;
         segment(&mut chain, draws, i, options, line)?;
-        line.tell(Told::Kept(Box::new(chain.clone())))?;
+        line.tell(ChainMessage::Kept(Box::new(chain.clone())))?;
         chain = chain.without_draws();
     }
     Ok(())
 }
 
-/// Adapts the scales and the step size: `tuning` is then the step size and the scales, `(1 + m,)`.
-fn warm_up(chain: &mut Chain, i: usize, options: &Options, line: &Line<Told>) -> Result<(), Error> {
+/// Adapts scales and step size. Sets `tuning` to the step size followed by the scales, `(1 + m,)`.
+fn warm_up(chain: &mut Chain, i: usize, options: &Options, line: &Line<ChainMessage>) -> Result<(), Error> {
     let mut settings = DiagNutsSettings { num_tune: options.warmup as u64, num_draws: 0, ..Default::default() };
     settings.maxdepth = options.max_depth;
     settings.adapt_options.mass_matrix_options.store_mass_matrix = true;
@@ -105,25 +113,31 @@ fn warm_up(chain: &mut Chain, i: usize, options: &Options, line: &Line<Told>) ->
     let (mut scales, mut step) = (vec![1.0; m], 0.0);
     for _ in 0..options.warmup {
         let (point, _, stats, progress) = sampler.expanded_draw().map_err(|e| failed(i, line, &e))?;
-        // nuts-rs calls them the inverse of a mass matrix; they are its deviations.
+        // nuts-rs calls these the inverse mass matrix; they are standard deviations.
         if let Some(found) = stats.hamiltonian.transformation.mass_matrix_inv {
             scales = found;
         }
         step = stats.adapt.step_size.step_size_bar;
         chain.point = point.into_vec();
-        line.tell(Told::Step { warmup: true, diverging: progress.diverging })?;
+        line.tell(ChainMessage::Step { warmup: true, diverging: progress.diverging })?;
     }
     chain.steps = options.warmup as u64;
     chain.tuning = [vec![step], scales].concat();
     Ok(())
 }
 
-/// Draws numbers `draws` from the first draw on, at fixed step size and scales.
-fn segment(chain: &mut Chain, draws: Range<u64>, i: usize, options: &Options, line: &Line<Told>) -> Result<(), Error> {
+/// Draws the draws of the given numbers, counted from the first draw, with fixed step size and scales.
+fn segment(
+    chain: &mut Chain,
+    draws: Range<u64>,
+    i: usize,
+    options: &Options,
+    line: &Line<ChainMessage>,
+) -> Result<(), Error> {
     let mut settings = FlowNutsSettings { num_tune: 0, num_draws: 0, ..Default::default() };
     settings.maxdepth = options.max_depth;
     settings.gradient_clipping = None;
-    // As in the warm-up, whose step size this is.
+    // As in the warm-up, in which the step size was adapted.
     settings.trajectory_kind = KineticEnergyKind::Euclidean;
     settings.adapt_options.step_size_settings.adapt_options.method = StepSizeAdaptMethod::Fixed(chain.tuning[0]);
     let density = Density { line, scales: chain.tuning[1..].to_vec() };
@@ -142,12 +156,12 @@ fn segment(chain: &mut Chain, draws: Range<u64>, i: usize, options: &Options, li
                 n_steps: kept.n_steps + progress.num_steps as u32,
                 step_size: stats.hamiltonian.step_size,
                 tree_depth: kept.tree_depth.max(stats.depth as u32),
-                // Not `point.energy`: that counts the scales' determinant, by which chains differ.
+                // Not `point.energy`: that includes the determinant of the scales, which differs between chains.
                 energy: Some(stats.point.kinetic_energy - stats.point.logp),
             };
             chain.point = point.into_vec();
             chain.steps += 1;
-            line.tell(Told::Step { warmup: false, diverging: progress.diverging })?;
+            line.tell(ChainMessage::Step { warmup: false, diverging: progress.diverging })?;
         }
         chain.points.extend_from_slice(&chain.point);
         chain.stats.push(kept);
@@ -155,7 +169,7 @@ fn segment(chain: &mut Chain, draws: Range<u64>, i: usize, options: &Options, li
     Ok(())
 }
 
-/// The generator that belongs to a chain's warm-up (0) or to a segment (1 + its first draw).
+/// The generator for a chain's warm-up (`part` 0) or for a segment (`part` = 1 + its first draw).
 fn generator(seed: u64, chain: usize, part: u64) -> ChaCha8Rng {
     // Fewer than 2^10 chains and 2^40 steps: see `Options::validate`.
     let mut draws = Draws::for_purpose("nuts", seed, (chain as u64) << 41 | part);
@@ -164,18 +178,18 @@ fn generator(seed: u64, chain: usize, part: u64) -> ChaCha8Rng {
     ChaCha8Rng::from_seed(key)
 }
 
-/// The density in coordinates `z = x / scale` where the sampler is a segment's, and as it is in the warm-up.
+/// The density in coordinates `z = x / scale` in a segment; in the warm-up all scales are 1.
 struct Density<'a> {
-    line: &'a Line<Told>,
+    line: &'a Line<ChainMessage>,
     scales: Vec<f64>,
 }
 
-/// Why there is no density.
+/// The reason why a density cannot be evaluated.
 #[derive(Debug)]
 enum NoDensity {
-    /// None at this point: for nuts-rs a trajectory that diverges.
+    /// It is not finite at this point: nuts-rs treats the trajectory as divergent.
     Here,
-    /// None any more.
+    /// The run was stopped.
     Stopped,
 }
 
@@ -204,7 +218,7 @@ impl HasDims for Density<'_> {
 
 impl CpuLogpFunc for Density<'_> {
     type LogpError = NoDensity;
-    /// The scales are in the density: there are no others to learn.
+    /// Empty: the density contains the scales, and there is nothing else to learn.
     type FlowParameters = ();
     type ExpandedVector = Vec<f64>;
 
@@ -226,7 +240,7 @@ impl CpuLogpFunc for Density<'_> {
         Ok(Vec::new())
     }
 
-    // The linear map between a point and its scaled coordinates, with the logarithm of its determinant.
+    // The following methods are the linear map between a point and its scaled coordinates, with its log determinant.
 
     fn inv_transform_normalize(
         &mut self,
@@ -294,11 +308,11 @@ impl CpuLogpFunc for Density<'_> {
     }
 }
 
-fn failed(chain: usize, line: &Line<Told>, error: &dyn fmt::Display) -> Error {
+fn failed(chain: usize, line: &Line<ChainMessage>, error: &dyn fmt::Display) -> Error {
     if line.is_closed() { Error::Stopped } else { Error::Sampler { chain, why: format!("{error:#}") } }
 }
 
-fn no_start(chain: usize, line: &Line<Told>) -> Error {
+fn no_start(chain: usize, line: &Line<ChainMessage>) -> Error {
     let why = "no finite density and gradient at its start".to_owned();
     if line.is_closed() { Error::Stopped } else { Error::Start { chain, why } }
 }

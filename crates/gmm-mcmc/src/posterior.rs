@@ -1,25 +1,25 @@
-//! What was drawn, as parameters of mixtures, in the layout that ArviZ reads.
+//! The draws of a run as mixture parameters, in the layout of ArviZ.
 
 use gmm_model::{CovarianceType, DrawStat, Mixture, ParameterDraws};
 
 use crate::run::Stat;
 use crate::{Error, Relabel, Run, Sampler, Target, diagnostics};
 
-/// Draws of weights, means and covariances, with what the sampler had to say.
+/// Draws of weights, means and covariances, with the statistics of the sampler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Posterior {
-    /// Which sampler made them.
+    /// The sampler that made the draws.
     pub sampler: Sampler,
-    /// Of `C` chains, `N` each.
+    /// The parameters: `N` draws from each of `C` chains.
     pub draws: ParameterDraws,
-    /// `(C, N)`.
+    /// Statistics of each draw, `(C, N)`.
     pub stats: Vec<Stat>,
 }
 
-/// A line about one parameter.
+/// Summary statistics of one scalar parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SummaryRow {
-    /// Its name: `weights[0]`, `means[0,1]`, `covariances[0,1,1]`, `lp`.
+    /// Name of the parameter: `weights[0]`, `means[0,1]`, `covariances[0,1,1]`, `lp`.
     pub name: String,
     /// Posterior mean.
     pub mean: f64,
@@ -38,7 +38,7 @@ pub struct SummaryRow {
 }
 
 impl Posterior {
-    /// The draws of a run: as many of each chain as the shortest has. Cost: a mixture for each.
+    /// The draws of a run, relabelled. All chains are truncated to the shortest. Cost: constructs a mixture per draw.
     ///
     /// # Errors
     /// As for [`Relabel::apply`].
@@ -59,8 +59,8 @@ impl Posterior {
         Ok(all)
     }
 
-    /// What the sampler had to say, `(C, N)` each, by ArviZ's names. Of random-walk Metropolis: `lp` and
-    /// `acceptance_rate` alone. `energy` is left out where a draw has none (see [`Stat::energy`]).
+    /// Statistics of the sampler, `(C, N)` each, by their ArviZ names. For random-walk Metropolis only `lp` and
+    /// `acceptance_rate`. `energy` is left out if some draw has none (see [`Stat::energy`]).
     pub fn sample_stats(&self) -> Vec<(String, DrawStat)> {
         let values = |f: &dyn Fn(&Stat) -> f64| DrawStat::Values(self.stats.iter().map(f).collect());
         let counts = |f: &dyn Fn(&Stat) -> u32| DrawStat::Counts(self.stats.iter().map(|s| f(s).into()).collect());
@@ -77,8 +77,8 @@ impl Posterior {
         all.into_iter().map(|(name, stat)| (name.to_owned(), stat)).collect()
     }
 
-    /// A line for each parameter, and one for `lp`. Of a matrix that is symmetric, the lower triangle. Cost: a few
-    /// sorts of all draws for each.
+    /// A row for each scalar parameter and one for `lp`. Of a symmetric matrix only the lower triangle. Cost: a few
+    /// sorts of all draws per row.
     pub fn summary(&self) -> Vec<SummaryRow> {
         if self.draws.draws == 0 {
             return Vec::new();
@@ -99,7 +99,7 @@ impl Posterior {
         SummaryRow { name, mean, sd, q5, q95, ess_bulk, ess_tail, r_hat: diagnostics::r_hat(&chains) }
     }
 
-    /// Whether a name is that of an entry above a matrix's diagonal, which stands below it too.
+    /// Whether a name is that of an entry above the diagonal of a symmetric matrix, which duplicates one below it.
     fn is_upper(&self, name: &str) -> bool {
         let Some(indices) = name.strip_prefix("covariances[").and_then(|rest| rest.strip_suffix(']')) else {
             return false;

@@ -1,4 +1,4 @@
-//! A run of several chains: what is asked for, what there is so far, and how it goes on.
+//! A run of several chains: its options, its state, and how to continue it.
 
 use std::ops::ControlFlow;
 
@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 use crate::error::refuse;
 use crate::{Error, Target, metropolis, nuts};
 
-/// Which sampler.
+/// The sampling algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sampler {
-    /// The No-U-Turn sampler of nuts-rs, which follows gradients.
+    /// The No-U-Turn sampler of nuts-rs, which uses gradients.
     Nuts,
-    /// Random-walk Metropolis, one component's mean, covariance or all weights at a time.
+    /// Random-walk Metropolis, moving one component's mean, its covariance, or all weights at a time.
     Rwm,
 }
 
 impl Sampler {
-    /// `nuts` or `rwm`.
+    /// The name used in files and on the command line: `nuts` or `rwm`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Nuts => "nuts",
@@ -28,25 +28,25 @@ impl Sampler {
     }
 }
 
-/// What to draw. A run is fixed by these, the target, the starts, and the engine with its thread count.
+/// Options of a run. The draws are determined by these, the target, the starts, and the engine with its thread count.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Options {
-    /// Which sampler.
+    /// The sampling algorithm.
     pub sampler: Sampler,
-    /// Chains, at least 1.
+    /// Number of chains, from 1 to 1024.
     pub chains: usize,
-    /// Draws that each chain keeps, at least 1.
+    /// Number of draws kept from each chain, at least 1.
     pub draws: usize,
-    /// Steps before them, in which the sampler adapts and nothing is kept. NUTS needs 20 at least.
+    /// Number of steps before the first draw, in which the sampler adapts; none are kept. At least 20 for NUTS.
     pub warmup: usize,
-    /// Steps for each draw that is kept, at least 1.
+    /// Number of steps per draw, at least 1.
     pub thin: usize,
-    /// Seed of every draw.
+    /// Seed of all random draws.
     pub seed: u64,
-    /// The mean acceptance that NUTS adapts its steps to, between 0 and 1. The other sampler has one for each size of a
-    /// block, from 0.44 (one number) to 0.234 (many).
+    /// Mean acceptance probability to which NUTS adapts its step size, between 0 and 1. Ignored by random-walk
+    /// Metropolis, which uses from 0.44 (blocks of one number) to 0.234 (large blocks).
     pub target_accept: f64,
-    /// Doublings of a trajectory of NUTS, at least 1 and at most 20.
+    /// Largest number of doublings of a NUTS trajectory, from 1 to 20.
     pub max_depth: u64,
 }
 
@@ -56,10 +56,10 @@ impl Options {
         Self { sampler, chains: 4, draws: 1000, warmup: 1000, thin: 1, seed: 0, target_accept: 0.8, max_depth: 10 }
     }
 
-    /// Checks the ranges.
+    /// Checks that all options are in range.
     ///
     /// # Errors
-    /// [`Error::Option`] with the option, its value and its range.
+    /// [`Error::Option`] with the first invalid option, its value and its range.
     pub fn validate(&self) -> Result<(), Error> {
         for (option, value) in [("chains", self.chains), ("draws", self.draws), ("thin", self.thin)] {
             if value == 0 {
@@ -70,7 +70,7 @@ impl Options {
             return refuse("chains", self.chains, "at most 1024");
         }
         if self.sampler == Sampler::Nuts && self.warmup < LEAST_WARMUP {
-            return refuse("warmup", self.warmup, "at least 20 for NUTS, which finds its scales then");
+            return refuse("warmup", self.warmup, "at least 20 for NUTS, which adapts its scales in the warm-up");
         }
         if !(self.target_accept > 0.0 && self.target_accept < 1.0) {
             return refuse("target_accept", self.target_accept, "above 0 and below 1");
@@ -85,10 +85,11 @@ impl Options {
         Ok(())
     }
 
-    /// Refuses more draws than there is memory for: points, what is made of them, and a copy of the points for a checkpoint.
+    /// Errors if the draws need more memory than is free: the points, the parameters made from them, and a copy of the
+    /// points for a checkpoint.
     ///
     /// # Errors
-    /// [`Error::Memory`] with the bytes wanted and free.
+    /// [`Error::Memory`] with the bytes needed and free.
     pub fn check_memory(&self, target: &Target) -> Result<(), Error> {
         let bytes = 8 * self.chains as u128 * self.draws as u128 * 4 * target.dim() as u128;
         match memory::check("the draws", bytes) {
@@ -98,90 +99,91 @@ impl Options {
     }
 }
 
-/// A thread each: more than any machine keeps busy.
+/// Each chain has a thread, and no machine keeps more busy.
 const MOST_CHAINS: usize = 1024;
-/// Fewer steps give no estimate of scales that is worth a trajectory.
+/// Fewer steps do not give a useful estimate of the scales.
 const LEAST_WARMUP: usize = 20;
 
-/// What a sampler has to say about a draw that was kept. Over thinned steps acceptance is the mean, `n_steps` the sum,
-/// `diverging` whether any did, `tree_depth` the largest, and the rest is of the last.
+/// Statistics of one draw. With thinning they cover all steps since the previous draw: acceptance is the mean,
+/// `n_steps` the sum, `diverging` whether any step diverged, `tree_depth` the largest; the rest is that of the last
+/// step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stat {
-    /// The log posterior density over points, up to the marginal likelihood.
+    /// Log posterior density over points, up to the marginal likelihood.
     pub lp: f64,
-    /// Mean probability with which what was tried would have been accepted.
+    /// Mean acceptance probability of the proposals.
     pub acceptance_rate: f64,
     /// NUTS: whether a trajectory diverged.
     pub diverging: bool,
-    /// NUTS: gradients taken.
+    /// NUTS: number of gradient evaluations.
     pub n_steps: u32,
     /// NUTS: step size.
     pub step_size: f64,
-    /// NUTS: doublings.
+    /// NUTS: number of doublings of the trajectory.
     pub tree_depth: u32,
-    /// NUTS: the Hamiltonian where the trajectory was left, `½ vᵀv − lp` with the momentum `v` in units of the mass matrix.
-    /// `None` where it was not kept: of random-walk Metropolis, and of draws that a checkpoint before version 3 holds.
+    /// NUTS: the Hamiltonian at the selected point, `½ vᵀv − lp` with the momentum `v` in units of the mass matrix.
+    /// `None` for random-walk Metropolis, and for draws from a checkpoint before version 3.
     pub energy: Option<f64>,
 }
 
-/// One chain: where it is, what its warm-up found, and its draws.
+/// One chain: its current point, the result of its warm-up, and its draws.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chain {
     /// The current point, `(m,)`.
     pub point: Vec<f64>,
-    /// Steps done, warm-up included.
+    /// Number of steps made, including the warm-up.
     pub steps: u64,
-    /// What the sampler adapted, in the sampler's own order.
+    /// The adapted parameters, in an order that depends on the sampler.
     pub tuning: Vec<f64>,
-    /// Points kept, `(draws, m)`.
+    /// The points of the draws, `(draws, m)`.
     pub points: Vec<f64>,
-    /// One for each.
+    /// Statistics of each draw, `(draws,)`.
     pub stats: Vec<Stat>,
 }
 
 impl Chain {
-    /// Draws kept.
+    /// Number of draws.
     pub fn n_draws(&self) -> usize {
         self.stats.len()
     }
 }
 
-/// All chains, so far.
+/// The state of all chains.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// What is asked for.
+    /// The options of the run.
     pub options: Options,
-    /// In order.
+    /// The chains, in order.
     pub chains: Vec<Chain>,
 }
 
-/// Something that an observer may want to know.
+/// An event reported to an observer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event {
-    /// A chain made a step (random-walk Metropolis: in its warm-up).
+    /// A chain made a step (random-walk Metropolis: only reported in the warm-up).
     Step {
         /// Chain, from 0.
         chain: usize,
         /// Whether the step belongs to the warm-up.
         warmup: bool,
-        /// Whether it diverged.
+        /// Whether its trajectory diverged.
         diverging: bool,
     },
-    /// The run holds more of a chain than before: a good moment for a checkpoint.
+    /// The run contains new draws of a chain, or the result of its warm-up: a good moment for a checkpoint.
     Kept {
         /// Chain, from 0.
         chain: usize,
     },
 }
 
-/// Sees a run go by; breaking stops it.
+/// Called at each event of a run; [`ControlFlow::Break`] stops the run.
 pub type Observer<'a> = dyn FnMut(Event, &Run) -> ControlFlow<()> + 'a;
 
 impl Run {
-    /// A run that has not begun, from a point for each chain.
+    /// A run without draws, from a starting point per chain.
     ///
     /// # Errors
-    /// [`Error::Option`] for options out of range and for another number of starts than chains.
+    /// [`Error::Option`] if an option is out of range or the number of starts is not the number of chains.
     pub fn new(options: Options, starts: Vec<Vec<f64>>) -> Result<Self, Error> {
         options.validate()?;
         if starts.len() != options.chains {
@@ -196,26 +198,26 @@ impl Run {
         self.chains.iter().all(|chain| chain.n_draws() >= self.options.draws)
     }
 
-    /// Goes on until every chain has its draws.
+    /// Continues the run until every chain has its draws.
     ///
-    /// Same run, target, engine, machine and thread count: same bits, however the chains' threads are timed, and also where the
-    /// run was stopped in between or came from a [checkpoint](crate::Checkpoint). Random-walk Metropolis stops after any
-    /// sweep. NUTS keeps what it drew in segments of about 50 steps, each of which begins anew from a point, the scales
-    /// and the step size alone; a stop loses at most a segment of each chain, and in a chain's warm-up all of that, which
-    /// is then done again.
+    /// The same run, target, engine, machine and thread count give the same bits, independent of thread timing, and
+    /// also if the run was stopped in between or resumed from a [checkpoint](crate::Checkpoint). Random-walk Metropolis
+    /// can stop after any sweep. NUTS stores its draws in segments of about 50 steps, each of which restarts from the
+    /// current point with the same scales and step size. A stop loses at most a segment of each chain, or the whole
+    /// warm-up of a chain that is still in it, which is then repeated.
     ///
-    /// A run that is complete goes on where its options want more draws than before, and keeps those that it has. Of
-    /// random-walk Metropolis it then is the longer run to the bit; of NUTS it is another one, unless it was complete at
-    /// the end of a segment.
+    /// A complete run continues if its options now ask for more draws, and keeps the draws that it has. For random-walk
+    /// Metropolis the result is equal, to the bit, to a longer run from the beginning. For NUTS it differs from that,
+    /// unless the run was complete at the end of a segment.
     ///
-    /// Cost: a value and gradient for each of NUTS' steps along a trajectory, of all chains in one call of the engine.
-    /// For random-walk Metropolis a pass of one component for each mean and covariance of a sweep, chain by chain, and
-    /// [`ComponentCache::bytes`](gmm_host::ComponentCache::bytes) for each chain, on a GPU where it has the memory: whether it
-    /// has is a thing of the machine on which the bits depend.
+    /// Cost: for NUTS, a value and gradient per step along a trajectory, for all chains in one call of the engine. For
+    /// random-walk Metropolis, a pass of one component per mean and covariance of a sweep, chain by chain, and
+    /// [`ComponentCache::bytes`](gmm_host::ComponentCache::bytes) per chain, on a GPU if it has the memory. The bits
+    /// depend on whether it has.
     ///
     /// # Errors
-    /// [`Error::Stopped`] where `observer` broke; [`Error::Start`] where a chain has no density at its start; what the
-    /// engine says. The run holds what was drawn until then.
+    /// [`Error::Stopped`] if `observer` broke; [`Error::Start`] if the density at the start of a chain is not finite;
+    /// any error of the engine. The run keeps the draws made until then.
     pub fn go_on(
         &mut self,
         likelihood: &mut Likelihood,

@@ -1,31 +1,32 @@
-//! Points from which chains start: about a mixture, further apart than the posterior is wide.
+//! Starting points of chains: around a mixture, more widely spread than the posterior.
 
 use gmm_host::{Data, Engine, FitOptions, Likelihood, fit};
 use gmm_model::{Draws, Mixture, Precision};
 
 use crate::{Error, Options, Target};
 
-/// How far a start is moved, in standard deviations of a component (means), and as logarithms (deviations, ratios of
-/// weights): several posterior deviations wherever a component has a few dozen rows.
+/// Standard deviation of the random shift of a start, in standard deviations of the component (means) and in logarithms
+/// (standard deviations, ratios of weights). This is several posterior standard deviations if a component has at least
+/// a few dozen rows.
 const SPREAD: f64 = 0.3;
-/// Tries at half the distance each before a start without density is an error.
+/// Number of attempts, each at half the distance of the last, before a start without finite density is an error.
 const TRIES: usize = 12;
 
-/// Which mixtures chains start about.
+/// The mixtures around which chains start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Centre {
-    /// All about one: the best of five fits.
+    /// All chains start around the same mixture, the best of five fits.
     Fit,
-    /// Each about a fit of its own, from a seed of its own.
+    /// Each chain starts around a separate fit with its own seed.
     Each,
 }
 
-/// A point for each chain, about fits by EM of as many components as the target has.
+/// A starting point for each chain, around EM fits with the target's kind and number of components.
 ///
-/// Cost: five fits, or one for each chain, and two walks through the rows ([`Data::walk`]).
+/// Cost: five fits, or one per chain, and two reads of the data ([`Data::walk`]).
 ///
 /// # Errors
-/// As for [`fit()`] and [`about`], and of rows on a GPU what [`Data::walk`] says.
+/// As for [`fit()`] and [`about`]; for rows on a GPU also as for [`Data::walk`].
 pub fn about_fits<'a>(
     centre: Centre,
     engine: &dyn Engine,
@@ -36,7 +37,7 @@ pub fn about_fits<'a>(
     likelihood: &mut Likelihood,
 ) -> Result<Vec<Vec<f64>>, Error> {
     let data = data.into();
-    // A start may be narrow, but not on a single row.
+    // Keeps a component of a start from collapsing onto a single row.
     let reg_covar = 1e-4 * least_variance(data)?;
     let fitted = |n_init: usize, seed: u64| -> Result<Mixture, Error> {
         let options = FitOptions {
@@ -55,7 +56,7 @@ pub fn about_fits<'a>(
     };
     let mut points = Vec::with_capacity(options.chains);
     for chain in 0..options.chains {
-        // Seeds of chains differ, and from those of the run's neighbours.
+        // Distinct for every chain, and from those of runs with neighbouring seeds.
         let seed = options.seed.wrapping_mul(1 << 20).wrapping_add(chain as u64);
         let own = if common.is_none() { Some(fitted(1, seed)?) } else { None };
         let mixture = common.as_ref().or(own.as_ref()).expect("one of the two");
@@ -64,7 +65,7 @@ pub fn about_fits<'a>(
     Ok(points)
 }
 
-/// The least variance of a column that is not constant; 1 where all are.
+/// The smallest variance of a column that is not constant; 1 if all are constant.
 fn least_variance(data: Data<'_>) -> Result<f64, Error> {
     let (n, d) = data.dim();
     let (mut mean, mut variance) = (vec![0.0; d], vec![0.0; d]);
@@ -84,14 +85,16 @@ fn least_variance(data: Data<'_>) -> Result<f64, Error> {
     Ok(if least.is_finite() { least } else { 1.0 })
 }
 
-/// A point about `mixture` for chain number `chain`, moved at random, `(m,)`. Weights below half a row become that.
+/// A starting point for chain number `chain`, `(m,)`: the point of `mixture`, moved at random. Weights below half a row
+/// are raised to that.
 ///
-/// Components keep the order in which the mixture has them, and chains about one mixture look for other modes only as
-/// far as they mix: the diagnostics cannot see what no chain has visited. Chains about mixtures of their own, such as
-/// fits from several seeds, say more, and are slower to agree.
+/// Components keep their order in `mixture`. Chains that start around the same mixture find other modes only if they
+/// mix well, and diagnostics cannot detect a mode that no chain has visited. Chains that start around different
+/// mixtures, such as fits from several seeds, detect more, but take longer to agree.
 ///
 /// # Errors
-/// [`Error::Start`] where there is no finite density near the mixture, as with rows beyond the range of squares.
+/// [`Error::Start`] if the density is not finite near the mixture, for instance because squared distances of rows
+/// overflow.
 pub fn about(
     mixture: &Mixture,
     target: &Target,
@@ -126,14 +129,14 @@ pub fn about(
     Err(Error::Start { chain, why: "no finite density near its start".to_owned() })
 }
 
-/// Standard deviation of each component and column, `(k*d,)`.
+/// Standard deviation of each component in each column, `(k*d,)`.
 fn scales(mixture: &Mixture) -> Vec<f64> {
     let (k, d) = mixture.means().dim();
     let of = |c: usize| mixture.covariances().matrix(c, d).diag().to_vec();
     (0..k).flat_map(of).map(f64::sqrt).collect()
 }
 
-/// What one unit of a scale is: 1 for logarithms, the diagonal entry of its row for what stands below the diagonal.
+/// The unit of a scale: 1 for logarithms, the diagonal entry of its row for an entry below the diagonal.
 fn factor_unit(mixture: &Mixture, at: usize, d: usize) -> f64 {
     use gmm_model::{Factors, packed_len};
     let (l, at) = match mixture.factors() {

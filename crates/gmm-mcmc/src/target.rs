@@ -1,17 +1,17 @@
-//! The log posterior over all of ℝᵐ, and its gradient.
+//! The log posterior density over all of ℝᵐ, and its gradient.
 
 use gmm_host::{Likelihood, Unconstrained};
 use gmm_model::Mixture;
 
 use crate::{Error, Prior};
 
-/// A log density and its gradient, `(m,)`; `None` where there is none.
+/// A log density and its gradient, `(m,)`; `None` if one of them is not finite.
 pub type Evaluated = Option<(f64, Vec<f64>)>;
 
-/// The density that is sampled: likelihood, prior and the Jacobian of [`Unconstrained`], at points of ℝᵐ.
+/// The density to sample, at points of ℝᵐ: likelihood, prior and the Jacobian of [`Unconstrained`].
 ///
-/// Its logarithm is `Σ w ln p(x) + ln prior + ln |J|`, so that draws of points, mapped back, are draws of the posterior
-/// over (weights, means, covariances). Up to one constant, the marginal likelihood, it is normalised.
+/// Its logarithm is `Σ w ln p(x) + ln prior + ln |J|`. So draws of points, mapped back to parameters, are draws from
+/// the posterior over (weights, means, covariances). It is normalised up to the marginal likelihood.
 ///
 /// ```
 /// use gmm_host::{CpuEngine, Likelihood};
@@ -39,7 +39,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// The posterior under a prior, for the mixtures that it is for.
+    /// The posterior under `prior`, for mixtures of its kind, `k` and `d`.
     ///
     /// # Errors
     /// As for [`Unconstrained::new`].
@@ -63,10 +63,10 @@ impl Target {
         &self.prior
     }
 
-    /// The mixture of a point; `None` where rounding leaves none there, as with a deviation that underflows.
+    /// The mixture at a point; `None` if rounding makes it invalid, for instance if a standard deviation underflows.
     ///
     /// # Errors
-    /// [`gmm_model::ModelError::Shape`] for a point of another length.
+    /// [`gmm_model::ModelError::Shape`] if the point has another length than [`dim`](Self::dim).
     pub fn mixture(&self, point: &[f64]) -> Result<Option<Mixture>, Error> {
         match self.map.to_mixture(point) {
             Ok(mixture) => Ok(Some(mixture)),
@@ -77,7 +77,7 @@ impl Target {
         }
     }
 
-    /// The log density at a point where the log-likelihood is `log_likelihood`; −∞ rather than NaN.
+    /// The log density at a point with the given log-likelihood; −∞ in place of NaN.
     ///
     /// # Errors
     /// As for [`mixture`](Self::mixture).
@@ -86,8 +86,8 @@ impl Target {
         Ok(if value.is_nan() { f64::NEG_INFINITY } else { value })
     }
 
-    /// The log density and its gradient, `(m,)`, at each point, from one call of the engine; `None` where there is none.
-    /// A point's numbers do not depend on the others, to the bit.
+    /// The log density and its gradient, `(m,)`, at each point, from one call of the engine; `None` for a point at
+    /// which they are not finite. A point's results do not depend on the other points, to the bit.
     ///
     /// # Errors
     /// As for [`mixture`](Self::mixture) and [`Likelihood::values_and_gradients`].

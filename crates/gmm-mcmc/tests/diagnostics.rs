@@ -1,4 +1,4 @@
-//! R-hat and effective sample sizes against ArviZ, whose numbers `golden/make.py` wrote.
+//! R-hat and effective sample sizes against values of ArviZ, written by `golden/make.py`.
 
 use gmm_mcmc::diagnostics::{ess_bulk, ess_tail, r_hat};
 use serde_json::Value;
@@ -22,11 +22,11 @@ fn diagnostics_are_those_of_arviz() {
         let found = [of(&chains, r_hat), of(&chains, ess_bulk), of(&chains, ess_tail)];
         for (found, name) in found.into_iter().zip(["r_hat", "ess_bulk", "ess_tail"]) {
             let Some(want) = case[name].as_f64() else {
-                // ArviZ gives one chain no R-hat; here its halves are compared.
+                // ArviZ gives no R-hat for a single chain; this crate compares its halves.
                 assert!((name, chains.len()) == ("r_hat", 1) && found > 0.99 && found < 1.2, "{found}");
                 continue;
             };
-            // Sums of a few hundred numbers of size 1, taken by Fourier transform there.
+            // Sums of a few hundred numbers of size 1, which ArviZ computes by Fourier transform.
             assert!((found - want).abs() <= 1e-9 * want, "{} {name}: {found}, want {want}", case["name"]);
         }
     }

@@ -1,4 +1,5 @@
-//! Replays the seeds of the fuzz targets of checkpoints and priors, and random changes of them, on a stable compiler.
+//! Replays the seed inputs of the fuzz targets for checkpoints and priors, and random changes of them, on a stable
+//! compiler.
 
 #[path = "../../../fuzz/mcmc.rs"]
 mod mcmc;

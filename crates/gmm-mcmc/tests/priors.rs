@@ -1,11 +1,11 @@
-//! Priors: densities that integrate to 1, gradients by finite differences, defaults, and what is refused.
+//! Priors: densities integrate to 1, gradients agree with finite differences; defaults, and errors for invalid priors.
 
 use gmm_host::Unconstrained;
 use gmm_mcmc::{CovariancesPrior, MeansPrior, PerColumn, Prior, PriorOptions, WeightsPrior};
 use gmm_model::{CovarianceType, Dataset, Draws, packed_len};
 use ndarray::{Array2, array};
 
-/// Rows whose columns have sizes of their own.
+/// Rows whose columns have different scales.
 fn data(n: usize, d: usize) -> Dataset {
     let mut draws = Draws::new(5, d as u64);
     Dataset::new(Array2::from_shape_simple_fn((n, d), || 3.0 + draws.normal() * 2.0)).unwrap()
@@ -63,17 +63,17 @@ fn gradients_are_the_slopes_of_the_densities() {
             };
             let h = 1e-3;
             let slope = (8.0 * (at(h) - at(-h)) - (at(2.0 * h) - at(-2.0 * h))) / (12.0 * h);
-            // The gradient is added to what is there. Five points leave h⁴ times a fifth derivative, here of an
-            // exponential whose exponent may be four times the coordinate.
+            // The gradient was added to 0.25. The error of the five-point formula is h⁴ times a fifth derivative, here
+            // of an exponential whose exponent may be four times the coordinate.
             let (found, size) = (gradient[i] - 0.25, 1.0 + slope.abs());
             assert!((found - slope).abs() < 1e-8 * size.max(value.abs()), "{what} [{i}]: {found}, want {slope}");
         }
     });
 }
 
-/// The integral of a density over the last coordinates, with the map's Jacobian, the first ones fixed at 0: by the
-/// trapezoidal rule, which is exact to all digits that count for functions that decay as these do. Each coordinate has
-/// its range and its number of steps.
+/// The integral of a density, with the Jacobian of the map, over the last coordinates; the first ones are fixed at 0.
+/// By the trapezoidal rule, which is accurate enough for functions that decay as fast as these. `grid` has the range
+/// and the number of steps of each coordinate.
 fn integral(prior: &Prior, grid: &[(f64, f64, usize)]) -> f64 {
     let (k, d) = prior.dim();
     let map = Unconstrained::new(prior.kind(), k, d).unwrap();
@@ -101,13 +101,13 @@ fn densities_integrate_to_one() {
     };
     let one = Some(PerColumn::All(1.0));
     let wishart = |nu| CovariancesPrior::InverseWishart { degrees_of_freedom: Some(nu), scale: one.clone() };
-    // A log ratio of weights, two means, the deviation that they share.
+    // A log ratio of weights, two means, the shared standard deviation.
     let weights = Some(WeightsPrior::Dirichlet { concentration: Some(3.0) });
     let means = MeansPrior::Normal { mean: Some(PerColumn::All(0.5)), sd: Some(PerColumn::All(2.0)) };
     let mean = (-11.5, 12.5, 30);
     let grid = [(-9.0, 9.0, 50), mean, mean, (-2.5, 3.5, 50)];
     check(weights, means, wishart(6.0), CovarianceType::Tied, 2, 1, &grid);
-    // Scales alone: a flat prior of the mean does not change with it.
+    // Only the scales: a flat prior for the mean does not depend on it.
     let scales = |covariances, kind, d, grid: &[(f64, f64, usize)]| {
         check(None, MeansPrior::Flat, covariances, kind, 1, d, grid);
     };
@@ -130,7 +130,7 @@ fn the_lkj_prior_of_two_columns_is_its_definition() {
     for (deviations, r) in [([1.0, 1.0], 0.0), ([0.4, 2.0], -0.8), ([3.0, 0.1], 0.95)] {
         let half_normal = |t: f64, s: f64| (2.0 / std::f64::consts::PI).sqrt() / s * (-0.5 * (t / s).powi(2)).exp();
         let [t, u] = deviations;
-        // Variances are squares of deviations, the covariance is r t u.
+        // The variances are t² and u², the covariance is r t u.
         let jacobian = 2.0 * t * 2.0 * u * t * u;
         let correlation = (1.0_f64 - r * r).powf(eta - 1.0) / integral;
         let want = (half_normal(t, scale[0]) * half_normal(u, scale[1]) * correlation / jacobian).ln();
@@ -142,14 +142,14 @@ fn the_lkj_prior_of_two_columns_is_its_definition() {
 
 #[test]
 fn the_lkj_prior_of_three_columns_has_its_constant() {
-    // By a change of variables the determinant's powers integrate to a product over partial correlations (equation 11
-    // of Lewandowski, Kurowicka and Joe): for d = 3 two of shape η + 1/2 and one of shape η.
+    // By a change of variables the integral of a power of the determinant is a product over partial correlations
+    // (equation 11 of Lewandowski, Kurowicka and Joe): for d = 3, two of shape η + 1/2 and one of shape η.
     let data = data(40, 3);
     let at = |eta: f64| {
         let covariances = CovariancesPrior::Lkj { eta: Some(eta), scale: Some(PerColumn::All(1.0)) };
         let options = PriorOptions { covariances: Some(covariances), ..PriorOptions::default() };
         let prior = Prior::new(&options, CovarianceType::Full, 1, &data).unwrap();
-        // The identity, where ln |R| = 0 and every term but the constant is the same for all shapes.
+        // At the identity ln |R| = 0, so every term except the constant is the same for all shapes.
         prior.log_density(&vec![0.0; 3 + packed_len(3)], None)
     };
     let ln_integral = |shape: f64| {
@@ -164,8 +164,8 @@ fn the_lkj_prior_of_three_columns_has_its_constant() {
 
 #[test]
 fn defaults_follow_the_data() {
-    // A change of units in a column changes the density of the mixture in these units by its Jacobian alone: of a mean,
-    // once; of a full covariance in two columns, d + 1 times.
+    // A change of units in a column changes the density only by its Jacobian: one factor for a mean, and d + 1 factors
+    // for a full covariance in two columns.
     let data = data(60, 2);
     let factor = 1000.0;
     let mut rows = data.rows().to_f64();
@@ -176,11 +176,11 @@ fn defaults_follow_the_data() {
     let moved = [2.0, 3.0 * factor, 0.3, 0.2 * factor, 0.1 + factor.ln()];
     let (a, b) = (new(&data).log_density(&point, None), new(&scaled).log_density(&moved, None));
     assert!((a - b - 4.0 * factor.ln()).abs() < 1e-9, "{a} and {b}");
-    // Rows in f32 are walked through in pieces, and say the same.
+    // Rows in f32, which are read in blocks, give the same prior.
     let many = Array2::from_shape_fn((70_000, 2), |(i, j)| ((i * 7919 + j * 104_729) % 1013) as f32);
     let wide = Dataset::new(many.mapv(f64::from)).unwrap();
     assert_eq!(new(&Dataset::new(many).unwrap()), new(&wide));
-    // A row that counts twice is the row twice.
+    // A row of weight 2 counts as two equal rows.
     let rows = data.rows().to_f64();
     let twice = Dataset::new(ndarray::concatenate![ndarray::Axis(0), rows, rows]).unwrap();
     let weighted = data.clone().with_weights(vec![2.0; 60]).unwrap();

@@ -1,39 +1,39 @@
-//! Cholesky factors of small symmetric matrices, packed.
+//! Packed Cholesky factors of small symmetric matrices.
 
 use ndarray::ArrayView2;
 
 use crate::{packed_index, packed_len};
 
-/// Lower factor `L` with `A = L Lᵀ`, packed row by row: length `d*(d+1)/2`.
+/// The lower factor `L` of `A = L Lᵀ`, packed row by row: length `d*(d+1)/2`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cholesky {
     d: usize,
     lower: Vec<f64>,
 }
 
-/// Where a factorisation failed.
+/// The column and pivot at which a factorisation failed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NotPositiveDefinite {
     /// Column of the failing pivot, from 0.
     pub column: usize,
-    /// The pivot: what is left of the diagonal entry after the columns before it are taken out.
+    /// The pivot: the diagonal entry minus the contributions of the columns before it.
     pub pivot: f64,
 }
 
 impl Cholesky {
-    /// Factors the `(d, d)` matrix `a`, of which the lower triangle is read. Cost `d³/3` flops.
+    /// Factors the `(d, d)` matrix `a`; reads only its lower triangle. Cost: `d³/3` flops.
     ///
-    /// A pivot that is not above `(d+1) * eps * a[i,i]` counts as zero: that is the size of its rounding error, so a
-    /// smaller one says that the column is constant or a combination of those before it. The test does not depend on
-    /// the columns' scales.
+    /// A pivot of at most `(d+1) * eps * a[i,i]` counts as zero. That is the size of its rounding error, so the column
+    /// is constant or a combination of those before it. The test does not depend on the scales of the columns.
     ///
     /// # Errors
-    /// [`NotPositiveDefinite`] names the column and the pivot.
+    /// [`NotPositiveDefinite`] with the column and the pivot.
     pub fn new(a: ArrayView2<'_, f64>) -> Result<Self, NotPositiveDefinite> {
         let d = a.nrows();
         let mut lower = vec![0.0; packed_len(d)];
         for i in 0..d {
-            // Row i is made from the rows above it, all contiguous: every inner product runs over two slices.
+            // Row i is computed from the rows above it. All are contiguous, so every inner product runs over two
+            // slices.
             let (above, rest) = lower.split_at_mut(packed_index(i, 0));
             let row = &mut rest[..=i];
             for j in 0..i {
@@ -92,12 +92,12 @@ impl Cholesky {
             let row = self.row(i);
             let (before, at) = b.split_at_mut(i);
             at[0] /= row[i];
-            // Takes y[i] out of the equations above it, along row i of L: a column of Lᵀ would be strided.
+            // Subtracts y[i] from the equations above it along row i of L: a column of Lᵀ would be strided.
             before.iter_mut().zip(row).for_each(|(b, l)| *b -= l * at[0]);
         }
     }
 
-    /// `y = L b`, into `y`.
+    /// Computes `L b` into `y`.
     pub fn multiply_lower(&self, b: &[f64], y: &mut [f64]) {
         for (i, y) in y.iter_mut().enumerate().take(self.d) {
             *y = dot(self.row(i), &b[..=i]);
@@ -105,8 +105,8 @@ impl Cholesky {
     }
 }
 
-/// Σ a b over two slices of equal length, in eight running sums: one sum would wait for each addition before the next.
-/// The order is fixed by the length alone, so the bits do not depend on the machine.
+/// Σ a b over two slices of equal length, in eight independent sums: in a single sum each addition would wait for the
+/// one before. The order depends only on the length, so the bits do not depend on the machine.
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     let (a_blocks, a_rest) = a.as_chunks::<8>();
     let (b_blocks, b_rest) = b.as_chunks::<8>();

@@ -81,8 +81,8 @@ pub const fn packed_index(i: usize, j: usize) -> usize {
     i * (i + 1) / 2 + j
 }
 
-/// Visits the entries `(i, j)`, `j < i`, of a `(d, d)` matrix tile by tile: entry `(j, i)`, a whole row away from the
-/// next one visited, is then still in the cache.
+/// Visits the entries `(i, j)`, `j < i`, of a `(d, d)` matrix tile by tile, so that the transposed entries `(j, i)`,
+/// which are a whole row apart, stay in the cache.
 pub(crate) fn below_diagonal(d: usize, mut visit: impl FnMut(usize, usize)) {
     // A cache line holds eight numbers.
     const TILE: usize = 8;
@@ -109,7 +109,7 @@ pub enum Covariances {
 }
 
 impl Covariances {
-    /// Which kind these are.
+    /// The covariance kind.
     pub const fn kind(&self) -> CovarianceType {
         match self {
             Self::Full(_) => CovarianceType::Full,
@@ -128,7 +128,7 @@ impl Covariances {
         }
     }
 
-    /// The covariance of component `k` written out as a `(d, d)` matrix.
+    /// The covariance of component `k` as a `(d, d)` matrix.
     pub fn matrix(&self, k: usize, d: usize) -> Array2<f64> {
         match self {
             Self::Full(a) => a.index_axis(ndarray::Axis(0), k).to_owned(),

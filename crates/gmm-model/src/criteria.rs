@@ -1,4 +1,4 @@
-//! Information criteria: how much likelihood a parameter must buy. Lower is better in all of them.
+//! Information criteria: the log-likelihood with a penalty per parameter. Lower is better for all of them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,19 +7,19 @@ use ndarray::ArrayView2;
 
 use crate::{ModelError, reference};
 
-/// A criterion by which the number of components and the covariance kind are chosen.
+/// A criterion for choosing the number of components and the covariance kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Criterion {
-    /// Akaike's.
+    /// Akaike's criterion.
     Aic,
-    /// Schwarz's, the Bayesian criterion.
+    /// Bayesian criterion (Schwarz's).
     Bic,
-    /// The integrated completed likelihood.
+    /// Integrated completed likelihood.
     Icl,
 }
 
 impl Criterion {
-    /// `aic`, `bic` or `icl`.
+    /// The name used in files and on the command line: `aic`, `bic` or `icl`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Aic => "aic",
@@ -58,10 +58,11 @@ pub struct Criteria {
 }
 
 impl Criteria {
-    /// From the number of free parameters `p` ([`Mixture::n_parameters`](crate::Mixture::n_parameters)), the total
-    /// log-likelihood `LL = Σ w ln p(x)`, the total row weight `n`, and the entropy `E = −Σ w Σ r ln r`.
+    /// Computes the criteria from the number of free parameters `p`
+    /// ([`Mixture::n_parameters`](crate::Mixture::n_parameters)), the total log-likelihood `LL = Σ w ln p(x)`, the
+    /// total row weight `n`, and the entropy `E = −Σ w Σ r ln r`.
     ///
-    /// `n` is the total row weight and not the row count, since a row of weight 2 is the row twice.
+    /// `n` is the total row weight rather than the row count, because a row of weight 2 counts as two rows.
     ///
     /// ```
     /// let criteria = gmm_model::Criteria::new(3, -10.0, 100.0, 0.5);
@@ -75,7 +76,7 @@ impl Criteria {
         Self { aic: 2.0 * p - 2.0 * log_likelihood, bic, icl: bic + 2.0 * entropy }
     }
 
-    /// The value of one of them.
+    /// The value of one criterion.
     pub const fn get(&self, criterion: Criterion) -> f64 {
         match criterion {
             Criterion::Aic => self.aic,
@@ -90,7 +91,8 @@ pub fn entropy<'a>(responsibilities: impl IntoIterator<Item = &'a f64>) -> f64 {
     -responsibilities.into_iter().filter(|&&r| r > 0.0).map(|&r| r * r.ln()).sum::<f64>()
 }
 
-/// The naive criteria of a mixture on rows, `(n, d)`, with row weights, `(n,)`: the oracle for the engines' own.
+/// The criteria of a mixture on rows, `(n, d)`, with row weights, `(n,)`, computed naively: the reference for the
+/// engines.
 pub fn criteria(mixture: &crate::Mixture, rows: ArrayView2<'_, f64>, weights: Option<&[f64]>) -> Criteria {
     let (mut log_likelihood, mut total, mut uncertain) = (0.0, 0.0, 0.0);
     for (i, x) in rows.outer_iter().enumerate() {

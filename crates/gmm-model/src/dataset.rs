@@ -1,4 +1,4 @@
-//! Rows and columns that have been checked: what every engine loads.
+//! Checked data sets: the input of every engine.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use ndarray::{Array2, ArrayView2, CowArray, Ix2};
 
 use crate::{DataError, ModelError};
 
-/// The type in which an engine holds rows and forms products. Sums and parameters are `f64` in both.
+/// The type in which an engine stores rows and computes products. Sums and parameters are always `f64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Precision {
     /// Single precision.
@@ -45,10 +45,10 @@ impl FromStr for Precision {
     }
 }
 
-/// An `(n, d)` array of either precision, in row-major order. May hold NaN: [`Dataset`] is the checked form.
+/// An `(n, d)` array of either precision, in row-major order. May contain NaN: [`Dataset`] is the checked form.
 ///
-/// The values are owned, or those of an array that outlives every use: a caller that shares another program's memory
-/// (a binding to another language) need not copy it.
+/// The values are owned, or borrowed for `'static`: a binding to another language can share its memory without a copy
+/// if it keeps that memory alive.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Matrix {
     /// Single precision.
@@ -69,14 +69,14 @@ impl From<Array2<f64>> for Matrix {
     }
 }
 
-/// No copy where the rows are in row-major order.
+/// Makes no copy if the rows are in row-major order.
 impl From<ArrayView2<'static, f32>> for Matrix {
     fn from(rows: ArrayView2<'static, f32>) -> Self {
         Self::F32(standard(rows.into()))
     }
 }
 
-/// No copy where the rows are in row-major order.
+/// Makes no copy if the rows are in row-major order.
 impl From<ArrayView2<'static, f64>> for Matrix {
     fn from(rows: ArrayView2<'static, f64>) -> Self {
         Self::F64(standard(rows.into()))
@@ -96,7 +96,7 @@ impl Matrix {
         }
     }
 
-    /// The precision in which the values are stored.
+    /// The precision of the stored values.
     pub const fn precision(&self) -> Precision {
         match self {
             Self::F32(_) => Precision::F32,
@@ -120,7 +120,10 @@ impl Matrix {
         }
     }
 
-    /// The chosen columns, in the order given. Indices must be below `d`.
+    /// The columns of the given indices, in that order.
+    ///
+    /// # Panics
+    /// If an index is `d` or more.
     pub fn select_columns(&self, columns: &[usize]) -> Self {
         match self {
             Self::F32(a) => Self::from(a.select(ndarray::Axis(1), columns)),
@@ -128,7 +131,10 @@ impl Matrix {
         }
     }
 
-    /// The chosen rows, in the order given. Indices must be below `n`.
+    /// The rows of the given indices, in that order.
+    ///
+    /// # Panics
+    /// If an index is `n` or more.
     pub fn select_rows(&self, rows: &[usize]) -> Self {
         match self {
             Self::F32(a) => Self::from(a.select(ndarray::Axis(0), rows)),
@@ -138,7 +144,7 @@ impl Matrix {
 
     fn first_not_finite(&self) -> Option<(usize, usize, f64)> {
         fn first<T: Copy + Sync>(a: ArrayView2<'_, T>, finite: impl Fn(T) -> bool + Sync) -> Option<(usize, usize)> {
-            // The position is worked out only where there is something to report.
+            // Row and column are computed only if there is a value to report.
             let d = a.ncols();
             let flat = a.to_slice().expect("a Matrix is row-major");
             first_in_order(flat, |&v| !finite(v)).map(|i| (i / d, i % d))
@@ -151,13 +157,13 @@ impl Matrix {
     }
 }
 
-/// Numbers that a thread looks at for as long as some threads take to start.
+/// Smallest number of values per thread: checking fewer takes less time than starting a thread.
 const SHARE: usize = 1 << 19;
 
-/// Position of the first number that is wanted, sought by all cores where there are many numbers: one core reads less than
-/// memory gives, and its look would be a good part of the time of a fit on a GPU.
+/// Index of the first value that satisfies `wanted`. Large slices are searched by all cores: one core cannot use the
+/// full memory bandwidth, and the search would take a noticeable part of a fit on a GPU.
 ///
-/// The threads live as long as the call: a pool would be dead in a forked process.
+/// The threads live only during the call: those of a pool would not exist in a forked process.
 fn first_in_order<T: Sync>(numbers: &[T], wanted: impl Fn(&T) -> bool + Sync) -> Option<usize> {
     let alone = |numbers: &[T]| numbers.iter().position(&wanted);
     let cores = if numbers.len() < 2 * SHARE { 1 } else { thread::available_parallelism().map_or(1, usize::from) };
@@ -169,10 +175,10 @@ fn first_in_order<T: Sync>(numbers: &[T], wanted: impl Fn(&T) -> bool + Sync) ->
         let mut parts = numbers.chunks(share).enumerate();
         let here = parts.next();
         let seek = |(at, part)| alone(part).map(|found| at * share + found);
-        // Where the system has no thread to give, this one looks there itself.
+        // If the system cannot start a thread, this thread searches that part itself.
         let start = |part| thread::Builder::new().spawn_scoped(scope, move || seek(part)).map_err(|_| part);
         let started: Vec<_> = parts.map(start).collect();
-        // In their order, so that the first is found whoever comes first.
+        // Joined in order, so that the result is the first index, whichever thread finishes first.
         started.into_iter().fold(here.and_then(seek), |first, part| {
             first.or_else(|| match part {
                 Ok(thread) => thread.join().expect("a look at numbers does not panic"),
@@ -185,7 +191,7 @@ fn first_in_order<T: Sync>(numbers: &[T], wanted: impl Fn(&T) -> bool + Sync) ->
 /// Checks row weights for `n` rows.
 ///
 /// # Errors
-/// [`DataError`] for a wrong length, a negative or non-finite weight, or a sum that is zero or infinite.
+/// [`DataError`] if the length is not `n`, a weight is negative or not finite, or the sum is zero or infinite.
 pub fn check_weights(weights: &[f64], n: usize) -> Result<(), DataError> {
     if weights.len() != n {
         return Err(DataError::WeightLength { found: weights.len(), n });
@@ -197,9 +203,10 @@ pub fn check_weights(weights: &[f64], n: usize) -> Result<(), DataError> {
     if sum > 0.0 && sum.is_finite() { Ok(()) } else { Err(DataError::WeightSum { sum }) }
 }
 
-/// An `(n, d)` data set: at least one row and column, all finite, with optional row weights and column names.
+/// An `(n, d)` data set: at least one row and one column, all values finite, with optional row weights and column
+/// names.
 ///
-/// A row of weight 2 is the row twice; a row of weight 0 is not there.
+/// A row of weight 2 counts as two equal rows; a row of weight 0 does not count.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dataset {
     rows: Matrix,
@@ -208,10 +215,10 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Checks shape and values.
+    /// Checks shape and values. Cost: one pass.
     ///
     /// # Errors
-    /// [`DataError::Empty`], or [`DataError::NotFinite`] with the first row and column. Cost: one pass.
+    /// [`DataError::Empty`], or [`DataError::NotFinite`] with the first row and column.
     pub fn new(rows: impl Into<Matrix>) -> Result<Self, DataError> {
         let rows = rows.into();
         let (n, d) = rows.dim();
@@ -227,7 +234,7 @@ impl Dataset {
     /// Attaches row weights, `(n,)`.
     ///
     /// # Errors
-    /// [`DataError`] for a wrong length, a negative or non-finite weight, or a sum that is zero or infinite.
+    /// [`DataError`] if the length is not `n`, a weight is negative or not finite, or the sum is zero or infinite.
     pub fn with_weights(mut self, weights: Vec<f64>) -> Result<Self, DataError> {
         check_weights(&weights, self.n_rows())?;
         self.weights = Some(weights);
@@ -237,7 +244,7 @@ impl Dataset {
     /// Attaches column names, `(d,)`.
     ///
     /// # Errors
-    /// [`DataError::NameLength`].
+    /// [`DataError::NameLength`] if the length is not `d`.
     pub fn with_names(mut self, names: Vec<String>) -> Result<Self, DataError> {
         if names.len() != self.n_features() {
             return Err(DataError::NameLength { found: names.len(), d: self.n_features() });
@@ -246,7 +253,7 @@ impl Dataset {
         Ok(self)
     }
 
-    /// The rows of positive weight alone, where some have none: a row of weight 0 is not there. Cost: one copy of them.
+    /// A copy of only the rows of positive weight; `None` if all rows have positive weight.
     pub fn without_absent_rows(&self) -> Option<Self> {
         let weights = self.weights.as_ref()?;
         let present: Vec<usize> = (0..weights.len()).filter(|&row| weights[row] > 0.0).collect();
@@ -257,12 +264,12 @@ impl Dataset {
         })
     }
 
-    /// Rows `n`.
+    /// Number of rows `n`.
     pub fn n_rows(&self) -> usize {
         self.rows.dim().0
     }
 
-    /// Columns `d`.
+    /// Number of columns `d`.
     pub fn n_features(&self) -> usize {
         self.rows.dim().1
     }
@@ -272,22 +279,22 @@ impl Dataset {
         &self.rows
     }
 
-    /// Row weights, if any.
+    /// Row weights, `(n,)`, if any.
     pub fn weights(&self) -> Option<&[f64]> {
         self.weights.as_deref()
     }
 
-    /// Weight of one row; 1 where no weights were given.
+    /// Weight of one row; 1 if there are no weights.
     pub fn weight(&self, row: usize) -> f64 {
         self.weights.as_ref().map_or(1.0, |w| w[row])
     }
 
-    /// Sum of the row weights; `n` where none were given.
+    /// Sum of the row weights; `n` if there are none.
     pub fn total_weight(&self) -> f64 {
         self.weights.as_ref().map_or(self.n_rows() as f64, |w| w.iter().sum())
     }
 
-    /// Column names, if any.
+    /// Column names, `(d,)`, if any.
     pub fn names(&self) -> Option<&[String]> {
         self.names.as_deref()
     }

@@ -1,9 +1,9 @@
 //! Seeded, portable random draws: the same seed gives the same bits on any machine.
 //!
-//! The generator is ChaCha with 8 rounds, whose words are fixed by its definition. Everything made from the words is
-//! here and not from `rand_distr`, because that takes its elementary functions from the platform as soon as any crate
-//! in the build asks `num-traits` for `std`; here `ln`, `exp`, `sin` and `cos` come from the pure-Rust `libm` crate,
-//! by name. `sqrt` and the four operations are correctly rounded everywhere.
+//! The generator is ChaCha with 8 rounds, whose output is fixed by its definition. The distributions are implemented
+//! here rather than taken from `rand_distr`, because `rand_distr` uses the platform's elementary functions as soon as
+//! any crate in the build enables the feature `std` of `num-traits`. Here `ln`, `exp`, `sin` and `cos` always come from
+//! the pure-Rust crate `libm`. `sqrt` and the four basic operations are correctly rounded everywhere.
 
 use std::collections::HashMap;
 use std::f64::consts::TAU;
@@ -11,14 +11,14 @@ use std::f64::consts::TAU;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Words of 32 bits that one uniform takes.
+/// Number of 32-bit words per uniform.
 const WORDS: u128 = 2;
 
-/// A stream of random draws, fixed by a purpose, a seed and a stream number.
+/// A stream of random draws, determined by a purpose, a seed and a stream number.
 ///
-/// Give every sub-task (restart `i`, row block `j`) a stream of its own: streams are independent, so the result does
-/// not depend on which thread runs what. Within a stream draw `i` can be reached directly ([`seek`](Self::seek),
-/// [`uniform_at`](Self::uniform_at)), so that row `i`'s draws do not depend on how rows are cut into chunks.
+/// Give every sub-task (restart `i`, row block `j`) its own stream: streams are independent, so the result does not
+/// depend on which thread runs what. Within a stream draw `i` can be reached directly ([`seek`](Self::seek),
+/// [`uniform_at`](Self::uniform_at)), so that the draws of row `i` do not depend on how rows are divided into chunks.
 ///
 /// ```
 /// use gmm_model::Draws;
@@ -31,11 +31,11 @@ const WORDS: u128 = 2;
 #[derive(Clone, Debug)]
 pub struct Draws {
     rng: ChaCha8Rng,
-    /// The second normal of the last pair.
+    /// The second normal of the last pair, if not used yet.
     spare: Option<f64>,
 }
 
-/// Word `i`, from 1, of SplitMix64 from a seed.
+/// Output `i`, from 1, of SplitMix64 with the given seed.
 fn split_mix(seed: u64, i: u64) -> u64 {
     let bits = seed.wrapping_add(i.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -44,15 +44,15 @@ fn split_mix(seed: u64, i: u64) -> u64 {
 }
 
 impl Draws {
-    /// Stream `stream` of `seed`, at its start.
+    /// Stream `stream` of `seed`, at its beginning.
     pub fn new(seed: u64, stream: u64) -> Self {
         Self::for_purpose("", seed, stream)
     }
 
-    /// As [`new`](Self::new), but unrelated to the streams of every other purpose: rows sampled with seed 0 share no
+    /// As [`new`](Self::new), but independent of the streams of every other purpose: rows sampled with seed 0 share no
     /// draws with a fit started from seed 0.
     pub fn for_purpose(purpose: &str, seed: u64, stream: u64) -> Self {
-        // The key is written out and not spread by `seed_from_u64`: its definition is then the cipher's alone.
+        // The key is set explicitly, not by `seed_from_u64`, so that the stream is defined by the cipher only.
         let mut key = [0; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
         key[8..16].copy_from_slice(&crate::statistics::fnv1a(purpose.as_bytes()).to_le_bytes());
@@ -61,7 +61,7 @@ impl Draws {
         Self { rng, spare: None }
     }
 
-    /// Moves to the place where `uniforms` calls of [`uniform`](Self::uniform) from the start lead.
+    /// Moves to the position after `uniforms` calls of [`uniform`](Self::uniform) from the beginning.
     pub fn seek(&mut self, uniforms: u64) {
         self.rng.set_word_pos(u128::from(uniforms) * WORDS);
         self.spare = None;
@@ -77,14 +77,15 @@ impl Draws {
         (self.bits() >> 11) as f64 * (f64::EPSILON / 2.0)
     }
 
-    /// `count` words of 64 random bits, by SplitMix64 from a key that is this stream's next word (Steele, Lea and Flood 2014): a
-    /// fraction of the time that as many words of the stream take. For what is to be spread evenly, such as the rows of a sample.
+    /// `count` words of 64 random bits by SplitMix64, with this stream's next word as the key (Steele, Lea and Flood
+    /// 2014). Takes a fraction of the time of as many words of the stream. For draws that only need to be evenly
+    /// spread, such as the rows of a sample.
     pub fn scattered(&mut self, count: usize) -> impl Iterator<Item = u64> + use<> {
         let key = self.bits();
         (1..=count as u64).map(move |i| split_mix(key, i))
     }
 
-    /// Uniform number `index` of this stream, whatever was drawn before; the next draw follows it.
+    /// Uniform number `index` of this stream, independent of what was drawn before; the next draw follows it.
     pub fn uniform_at(&mut self, index: u64) -> f64 {
         self.seek(index);
         self.uniform()
@@ -98,11 +99,11 @@ impl Draws {
     /// Uniform among `0..n`, without modulo bias (Lemire 2019, "Fast random integer generation in an interval").
     ///
     /// # Panics
-    /// Where `n` is 0: there is nothing to choose.
+    /// If `n` is 0.
     pub fn index(&mut self, n: usize) -> usize {
         assert!(n > 0, "an index among none");
         let n = n as u64;
-        // Of the 2⁶⁴ words, 2⁶⁴ mod n would favour some indices; they are drawn again.
+        // Of the 2⁶⁴ words, 2⁶⁴ mod n would favour some indices; these are rejected and drawn again.
         let refused = n.wrapping_neg() % n;
         loop {
             let product = u128::from(self.bits()) * u128::from(n);
@@ -114,32 +115,33 @@ impl Draws {
 
     /// Index `i` with probability `(c[i] − c[i−1]) / c[last]`, where `c` are cumulative weights, ascending.
     ///
-    /// An entry of weight 0 is never chosen, unless all are 0: then index 0. Takes 64 bits; cost `ln n`.
+    /// Never returns an entry of weight 0, unless all are 0: then index 0. Takes 64 bits; cost `O(ln n)`.
     ///
     /// # Panics
-    /// Where `cumulative` is empty.
+    /// If `cumulative` is empty.
     pub fn weighted_index(&mut self, cumulative: &[f64]) -> usize {
         Self::index_at(cumulative, self.uniform())
     }
 
-    /// The index that [`weighted_index`](Self::weighted_index) gives where `uniform`, in `[0, 1)`, is drawn.
+    /// The index that [`weighted_index`](Self::weighted_index) returns if it draws `uniform`, in `[0, 1)`.
     ///
     /// # Panics
-    /// Where `cumulative` is empty.
+    /// If `cumulative` is empty.
     pub fn index_at(cumulative: &[f64], uniform: f64) -> usize {
         let total = *cumulative.last().expect("an index among no weights");
         let mark = uniform * total;
         let found = cumulative.partition_point(|&c| c <= mark);
-        // Rounding can put the mark on the total (subnormal totals): the last entry that has weight.
+        // Rounding can make the mark equal to the total (if that is subnormal): then the last entry with positive
+        // weight.
         if found < cumulative.len() { found } else { cumulative.partition_point(|&c| c < total) }
     }
 
-    /// `k` different rows among `0..n`, in random order; every ordered choice is equally likely.
+    /// `k` distinct indices among `0..n`, in random order; every ordered selection is equally likely.
     ///
-    /// The first `k` steps of a Fisher-Yates shuffle, of which only the moved entries are kept: memory `k`, not `n`.
+    /// The first `k` steps of a Fisher-Yates shuffle, storing only the moved entries: memory `O(k)`, not `O(n)`.
     ///
     /// # Panics
-    /// Where `k > n`.
+    /// If `k > n`.
     pub fn distinct_indices(&mut self, n: usize, k: usize) -> Vec<usize> {
         assert!(k <= n, "{k} different indices among {n}");
         let mut moved: HashMap<usize, usize> = HashMap::with_capacity(k);
@@ -152,7 +154,7 @@ impl Draws {
             .collect()
     }
 
-    /// Standard normal (Box and Muller 1958): a pair from two uniforms, the second kept for the next call.
+    /// Standard normal (Box and Muller 1958). Two uniforms give a pair; the second normal is stored for the next call.
     pub fn normal(&mut self) -> f64 {
         if let Some(spare) = self.spare.take() {
             return spare;
@@ -162,7 +164,7 @@ impl Draws {
         first
     }
 
-    /// Standard normals into `out`. Takes exactly [`normal_uniforms(len)`](Self::normal_uniforms) uniforms.
+    /// Fills `out` with standard normals. Takes exactly [`normal_uniforms(len)`](Self::normal_uniforms) uniforms.
     pub fn fill_normal(&mut self, out: &mut [f64]) {
         for two in out.chunks_mut(2) {
             let pair = self.normal_pair();
@@ -173,7 +175,7 @@ impl Draws {
         }
     }
 
-    /// How many uniforms [`fill_normal`](Self::fill_normal) takes for `len` normals: `len` rounded up to even.
+    /// Number of uniforms that [`fill_normal`](Self::fill_normal) takes for `len` normals: `len` rounded up to even.
     pub const fn normal_uniforms(len: usize) -> usize {
         len.next_multiple_of(2)
     }
@@ -184,14 +186,14 @@ impl Draws {
         (radius * cos, radius * sin)
     }
 
-    /// Gamma with the given shape and scale 1. A shape that is not positive gives NaN.
+    /// Gamma with the given shape and scale 1. NaN if the shape is not positive.
     pub fn gamma(&mut self, shape: f64) -> f64 {
         libm::exp(self.ln_gamma(shape))
     }
 
-    /// Logarithm of a gamma draw, which does not underflow for small shapes.
+    /// Logarithm of a gamma draw of scale 1, which does not underflow for small shapes.
     ///
-    /// Marsaglia and Tsang 2000, "A simple method for generating gamma variables"; below shape 1 a draw of shape + 1
+    /// Marsaglia and Tsang 2000, "A simple method for generating gamma variables"; below shape 1, a draw of shape + 1
     /// times `u^(1/shape)`.
     pub fn ln_gamma(&mut self, shape: f64) -> f64 {
         if shape.is_nan() || shape <= 0.0 {
@@ -203,7 +205,8 @@ impl Draws {
         let d = shape - 1.0 / 3.0;
         let c = 1.0 / (9.0 * d).sqrt();
         loop {
-            // Pairs are not kept across a rejection: the word position alone then says what comes next.
+            // The second normal is not stored across a rejection, so that the next draw depends only on the word
+            // position.
             let x = self.normal_pair().0;
             let v = 1.0 + c * x;
             if v <= 0.0 {
@@ -221,9 +224,10 @@ impl Draws {
         2.0 * self.gamma(nu / 2.0)
     }
 
-    /// Dirichlet with `k` equal concentrations: `k` weights, not negative, that sum to 1.
+    /// Dirichlet with `k` equal concentrations: `k` non-negative weights that sum to 1.
     ///
-    /// Gammas over their sum, in log space, so that small concentrations give a corner and not 0/0.
+    /// Gammas divided by their sum, in log space, so that a small concentration gives a corner of the simplex and not
+    /// 0/0.
     pub fn dirichlet(&mut self, k: usize, concentration: f64) -> Vec<f64> {
         let logs: Vec<f64> = (0..k).map(|_| self.ln_gamma(concentration)).collect();
         let top = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -240,7 +244,7 @@ mod tests {
 
     #[test]
     fn scattered_words_are_those_of_split_mix() {
-        // Published with the generator's reference implementation, for seed 1234567.
+        // Outputs for seed 1234567, published with the generator's reference implementation.
         let words = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
         assert_eq!([1, 2, 3].map(|i| split_mix(1_234_567, i)), words);
         let (mut draws, mut same) = (Draws::new(5, 0), Draws::new(5, 0));

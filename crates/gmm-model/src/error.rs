@@ -1,24 +1,24 @@
-//! Errors as data: what, where, and what to try.
+//! Error types. Each message says what is wrong, where, and what to try.
 
 use crate::{CovarianceType, number, shown, three_digits};
 
-/// A mixture, or a parameter of one, that cannot be.
+/// An invalid mixture or parameter.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ModelError {
-    /// A word that names nothing.
+    /// A word that is not one of the choices.
     #[error("unknown {what} '{}': choose one of {choices}", shown(word))]
     UnknownWord {
         /// What the word should name.
         what: &'static str,
-        /// What was given.
+        /// The given word.
         word: String,
-        /// What may be given.
+        /// The allowed words.
         choices: &'static str,
     },
     /// An array of the wrong shape.
     #[error("{what} has shape {found:?}, expected {expected:?}")]
     Shape {
-        /// Which array.
+        /// Name of the array.
         what: &'static str,
         /// Its shape.
         found: Vec<usize>,
@@ -28,7 +28,7 @@ pub enum ModelError {
     /// A value that is NaN or infinite.
     #[error("{what} of component {component} is not finite ({value})")]
     NotFinite {
-        /// Which array.
+        /// Name of the quantity.
         what: &'static str,
         /// Component index, from 0.
         component: usize,
@@ -46,10 +46,10 @@ pub enum ModelError {
     /// Component weights that are not a distribution.
     #[error("component weights sum to {}, not 1: divide them by their sum", number(*sum))]
     WeightSum {
-        /// What they sum to.
+        /// The sum found.
         sum: f64,
     },
-    /// A covariance whose two triangles differ.
+    /// A covariance that is not symmetric.
     #[error(
         "covariance of component {component} is not symmetric: entries ({row}, {column}) and ({column}, {row}) differ"
     )]
@@ -61,7 +61,7 @@ pub enum ModelError {
         /// Column of the offending entry.
         column: usize,
     },
-    /// A covariance with no Cholesky factor; for diag and spherical, a variance that is not positive.
+    /// A covariance that is not positive definite; for diag and spherical, a variance that is not positive.
     #[error(
         "covariance of component {component} is not positive definite: pivot {} of column {column} ({kind})",
         three_digits(*pivot)
@@ -76,9 +76,9 @@ pub enum ModelError {
         /// The covariance kind.
         kind: CovarianceType,
     },
-    /// A variance so small that numbers lose their digits.
+    /// A variance below the smallest normal number, where numbers lose precision.
     #[error(
-        "variance {} of component {component} in column {column} underflows: below {:.0e} numbers lose their digits; rescale \
+        "variance {} of component {component} in column {column} underflows: below {:.0e} numbers lose precision; rescale \
          the data",
         three_digits(*variance),
         f64::MIN_POSITIVE
@@ -96,43 +96,43 @@ pub enum ModelError {
     Range {
         /// The parameter's name.
         what: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What it must be.
+        /// The allowed values.
         must: &'static str,
     },
-    /// More memory than there is.
-    #[error("{what} needs {wanted} bytes of memory, more than are to be had: take it in parts")]
+    /// More memory is needed than is available.
+    #[error("{what} needs {wanted} bytes of memory, more than are available: draw it in parts")]
     Memory {
-        /// What it is for.
+        /// What the memory is for.
         what: &'static str,
-        /// Bytes wanted.
+        /// Bytes needed.
         wanted: u128,
     },
-    /// A column index that is not there, or is given twice.
+    /// A column index that does not exist, or is given twice.
     #[error("column {index}: {why} (the mixture has {d} columns)")]
     Column {
         /// The index, from 0.
         index: usize,
-        /// Why it cannot be used.
+        /// What is wrong with it.
         why: &'static str,
-        /// Columns of the mixture.
+        /// Number of columns of the mixture.
         d: usize,
     },
 }
 
-/// Data that no mixture can be fitted to or evaluated on.
+/// Invalid data.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DataError {
     /// No rows or no columns.
     #[error("data has shape ({n}, {d}): at least one row and one column are needed")]
     Empty {
-        /// Rows.
+        /// Number of rows.
         n: usize,
-        /// Columns.
+        /// Number of columns.
         d: usize,
     },
-    /// NaN or infinity among the data.
+    /// A value that is NaN or infinite.
     #[error("row {row}, column {column} is {value}: data must be finite; drop or fill such rows first")]
     NotFinite {
         /// Row, from 0.
@@ -145,9 +145,9 @@ pub enum DataError {
     /// Row weights of the wrong length.
     #[error("{found} row weights for {n} rows")]
     WeightLength {
-        /// Weights given.
+        /// Number of weights given.
         found: usize,
-        /// Rows of the data.
+        /// Number of rows of the data.
         n: usize,
     },
     /// A row weight that is negative, NaN or infinite.
@@ -161,28 +161,28 @@ pub enum DataError {
     /// All row weights are zero, or their sum overflows.
     #[error("row weights sum to {}: the sum must be positive and finite", number(*sum))]
     WeightSum {
-        /// What they sum to.
+        /// The sum found.
         sum: f64,
     },
-    /// Column names of the wrong number.
+    /// The wrong number of column names.
     #[error("{found} column names for {d} columns")]
     NameLength {
-        /// Names given.
+        /// Number of names given.
         found: usize,
-        /// Columns of the data.
+        /// Number of columns of the data.
         d: usize,
     },
 }
 
-/// Statistics that do not fit together, or bytes that are none.
+/// Statistics that cannot be added, or bytes that are not statistics.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StatisticsError {
     /// Kind, components or dimensions differ.
     #[error("statistics of different shape: {left} and {right}")]
     Shape {
-        /// The one added to.
+        /// Shape of the statistics added to.
         left: String,
-        /// The one added.
+        /// Shape of the statistics added.
         right: String,
     },
     /// The centres differ, so the moments are about different points.
@@ -191,12 +191,12 @@ pub enum StatisticsError {
         /// Component index, from 0.
         component: usize,
     },
-    /// Not the byte form of statistics.
+    /// Bytes that are not the byte form of statistics.
     #[error("not statistics: {why} at byte {offset}")]
     Bytes {
         /// What is wrong.
         why: String,
-        /// Where.
+        /// Offset of the first invalid byte.
         offset: usize,
     },
 }

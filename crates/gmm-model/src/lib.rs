@@ -1,7 +1,9 @@
-//! What a Gaussian mixture is: parameters, covariance kinds, densities, sufficient statistics and the M-step,
-//! information criteria, sampling, and [`reference`](mod@reference), the naive f64 oracle. No GPU, no files.
+//! Gaussian mixtures as a mathematical object: parameters, covariance kinds, densities, sufficient statistics and the
+//! M-step, information criteria, sampling, and the naive f64 [`reference`](mod@reference) against which all engines are
+//! tested. No GPU code, no file formats.
 //!
-//! `n`, `k` and `d` mean rows, components and dimensions everywhere. Parameters are `f64` whatever the data are.
+//! `n`, `k` and `d` always mean the numbers of rows, components and dimensions. Parameters are always `f64`, for data
+//! of either precision.
 //!
 //! ```
 //! use gmm_model::{Covariances, Mixture};

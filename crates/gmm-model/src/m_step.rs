@@ -1,41 +1,43 @@
-//! The M-step: statistics in, mixture out.
+//! The M-step: computes a mixture from sufficient statistics.
 
 use ndarray::{Array1, Array2, Array3, ArrayViewMut2};
 
 use crate::covariance::below_diagonal;
 use crate::{Covariances, Factors, Mixture, ModelError, Statistics, packed_index, packed_len};
 
-/// A new mixture and the components that received no rows.
+/// The result of an M-step: the new mixture, and the components that received no rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MStep {
-    /// The maximiser of the expected complete log-likelihood, with `reg_covar` on the diagonals.
+    /// The maximiser of the expected complete-data log-likelihood, with `reg_covar` added to the diagonals.
     pub mixture: Mixture,
-    /// Components that were empty, in ascending order; see [`m_step`] for what they got.
+    /// Components that were empty, in ascending order; see [`m_step`] for their parameters.
     pub empty: Vec<usize>,
 }
 
-/// Maximises the expected complete log-likelihood given `statistics`.
+/// Maximises the expected complete-data log-likelihood given `statistics`.
 ///
-/// Weights are `Σr / Σw`, means `centre + Σrz / Σr`, covariances the centred second moments with `reg_covar` added to
-/// the diagonal (an absolute amount, as in scikit-learn). For tied, the pooled moments over the total weight; for
+/// Weights are `Σr / Σw`, means `centre + Σrz / Σr`, and covariances the central second moments with `reg_covar` added
+/// to the diagonal (an absolute amount, as in scikit-learn). For tied, the pooled moments over the total weight; for
 /// spherical, the mean of the column variances.
 ///
-/// **Empty components.** A component with `Σr ≤ eps * Σw` has no rows to speak of. It keeps, bit for bit, the mean and
-/// covariance that it has in `previous`. Without a previous mixture it stays at its centre, and without one of the same
-/// kind it gets the pooled covariance of the others. Its weight becomes what is left, usually 0, and it no longer matters. It is listed
-/// in [`MStep::empty`]. The likelihood does not fall: keeping a component's parameters is a generalised M-step.
+/// **Empty components.** A component with `Σr ≤ eps * Σw` counts as empty and is listed in [`MStep::empty`]. It keeps,
+/// to the bit, its mean and covariance in `previous`. Without a previous mixture its mean is its centre; without one of
+/// the same kind its covariance is the pooled covariance of the others. Its weight is `Σr / Σw`, usually 0, so that it
+/// hardly contributes any more. The likelihood does not fall, because this is a generalised M-step.
 ///
-/// **Variances of zero.** What is left of a moment after its mean is taken out counts as zero where it is no more than
-/// its own rounding error: `n eps` of the moment about the centre (the drift of a plain sum of `n` equal squares; at
-/// most `4096 eps`, since longer sums are made in blocks), or the square of the spacing of the numbers at the mean.
-/// With `reg_covar = 0` such a variance is an error, and so is a column that the columns before it explain up to
-/// `max(n eps, 64 (d+1) eps)` or that has fewer rows than it needs: never a density on noise.
+/// **Zero variances.** A variance is the second moment about the centre less the squared shift of the mean. It counts
+/// as zero if it is within its own rounding error: at most `n eps` times the moment about the centre (the drift of a
+/// plain sum of `n` equal squares; at most `4096 eps`, since longer sums are made in blocks), or at most the square of
+/// the floating-point spacing at the mean. With `reg_covar = 0` a zero variance is an error. So is a column that is a
+/// combination of the columns before it up to a relative `max(n eps, 64 (d+1) eps)` of its variance, or that has too
+/// few rows: otherwise the density would be fitted to rounding noise.
 ///
 /// # Errors
-/// [`ModelError`] where `reg_covar` is negative or not finite, the statistics hold no rows, `previous` has another
-/// shape, a covariance is not positive definite even with `reg_covar`, a variance underflows, or a moment is not finite.
+/// [`ModelError`] if `reg_covar` is negative or not finite, the statistics contain no rows, `previous` has another
+/// shape, a covariance is not positive definite even with `reg_covar`, a variance underflows, or a moment is not
+/// finite.
 ///
-/// Cost: `k*d²` for the moments and `k*d³/3` for the factors (full).
+/// Cost: `k*d²` flops for the moments and `k*d³/3` for the factors (full).
 ///
 /// Source: Bishop 2006, eqs. 9.24 to 9.26, in moments about the centres.
 ///
@@ -61,7 +63,7 @@ pub fn m_step(statistics: &Statistics, reg_covar: f64, previous: Option<&Mixture
     }
     let total: f64 = statistics.weight.iter().sum();
     if total <= 0.0 {
-        let must = "positive: the statistics hold no rows, or only rows of weight 0";
+        let must = "positive: the statistics contain no rows of positive weight";
         return Err(ModelError::Range { what: "total weight", value: total.to_string(), must });
     }
     let empty: Vec<bool> = statistics.weight.iter().map(|&w| w <= f64::EPSILON * total).collect();
@@ -99,13 +101,13 @@ pub fn m_step(statistics: &Statistics, reg_covar: f64, previous: Option<&Mixture
 
 struct Moments<'a> {
     statistics: &'a Statistics,
-    /// New mean less centre, `(k, d)`; 0 for the empty.
+    /// New mean minus centre, `(k, d)`; 0 for empty components.
     shift: Array2<f64>,
     means: &'a Array2<f64>,
     empty: &'a [bool],
     total: f64,
     reg_covar: f64,
-    /// The share of a moment that may be rounding error.
+    /// The fraction of a moment that may be rounding error.
     share: f64,
 }
 
@@ -145,7 +147,7 @@ impl Moments<'_> {
 
     fn tied(&self) -> Covariances {
         let (k, d) = self.statistics.dim();
-        // Σ over components of Σr δδᵀ moves the pooled moments from the centres to the new means.
+        // The sum over components of Σr δδᵀ moves the pooled moments from the centres to the new means.
         let mut correction = vec![0.0; packed_len(d)];
         for c in 0..k {
             let (weight, shift) = (self.statistics.weight[c], self.shift.row(c));
@@ -160,7 +162,7 @@ impl Moments<'_> {
             for j in 0..=i {
                 let at = packed_index(i, j);
                 let (raw, moved) = (self.statistics.second[at] / self.total, correction[at] / self.total);
-                // The spacing of the numbers is at most that at the mean nearest to 0, for every row.
+                // The floating-point spacing at the mean nearest to 0: that of every component is at least as large.
                 let nearest = || self.means.column(i).iter().fold(f64::INFINITY, |m, v| m.min(v.abs()));
                 a[[i, j]] = if i == j { self.variance(raw, moved, nearest()) } else { raw - moved };
             }
@@ -214,11 +216,11 @@ impl Moments<'_> {
         Covariances::Spherical(all)
     }
 
-    /// `about_centre − shift²`, or 0 where that is no more than its own rounding error.
+    /// `about_centre − shift²`, or 0 if that is within its own rounding error.
     fn variance(&self, about_centre: f64, shift_squared: f64, mean: f64) -> f64 {
         let v = about_centre - shift_squared;
         let spacing = f64::EPSILON * mean.abs();
-        // An overflow must stay one, to be reported.
+        // An infinite value must stay infinite, so that it is reported.
         if v.is_finite() && v <= (self.share * about_centre).max(spacing * spacing) { 0.0 } else { v }
     }
 
@@ -227,7 +229,7 @@ impl Moments<'_> {
         items.enumerate().filter(|(c, _)| !self.empty[*c])
     }
 
-    /// Weighted average over the components that are not empty; not worked out where nothing needs it.
+    /// The weighted average over the components that are not empty; zeros if no component needs it.
     fn pooled<'a, D: ndarray::Dimension>(
         &self,
         kept: bool,
@@ -247,8 +249,8 @@ impl Moments<'_> {
     }
 }
 
-/// Copies the lower triangle to the upper one. A column of variance 0 varies with no other: what its covariances hold
-/// is rounding error, which would outweigh a small `reg_covar`.
+/// Copies the lower triangle to the upper one. If a column has variance 0, sets its covariances to 0: they are only
+/// rounding error, which could exceed a small `reg_covar`.
 fn finish(mut a: ArrayViewMut2<'_, f64>) {
     let flat: Vec<bool> = a.diag().iter().map(|&v| v == 0.0).collect();
     below_diagonal(a.nrows(), |i, j| {
@@ -258,7 +260,7 @@ fn finish(mut a: ArrayViewMut2<'_, f64>) {
     });
 }
 
-/// A variance below the least normal number has lost digits, and its reciprocal overflows.
+/// Errors if a variance is below the smallest normal number: it has lost precision, and its reciprocal overflows.
 fn refuse_underflow(covariances: &Covariances, empty: &[bool]) -> Result<(), ModelError> {
     let check = |component: usize, column: usize, variance: f64| match variance {
         v if v < f64::MIN_POSITIVE => Err(ModelError::Underflow { component, column, variance }),
@@ -278,11 +280,12 @@ fn refuse_underflow(covariances: &Covariances, empty: &[bool]) -> Result<(), Mod
     }
 }
 
-/// Without `reg_covar` a pivot within the moments' rounding error says that its column is a combination of others.
+/// Errors if, without `reg_covar`, a pivot is within the rounding error of the moments: its column is then a linear
+/// combination of others.
 ///
-/// The error of a pivot grows with that of the columns before it; for collinear columns with rows enough, measured
-/// pivots stay below 120 eps for d up to 60 and n up to 5000. With few rows they can be far larger, but there counting
-/// decides: `n` rows about their mean span `n − 1` dimensions.
+/// The error of a pivot grows with that of the columns before it. For collinear columns and enough rows, measured
+/// pivots stay below 120 eps for d up to 60 and n up to 5000. With few rows they can be far larger, but then counting
+/// decides: `n` rows about their mean span at most `n − 1` dimensions.
 fn refuse_noise(mixture: &Mixture, empty: &[bool], share: f64, n_rows: u64) -> Result<(), ModelError> {
     let kind = mixture.covariance_type();
     let factors = match mixture.factors() {
@@ -292,7 +295,7 @@ fn refuse_noise(mixture: &Mixture, empty: &[bool], share: f64, n_rows: u64) -> R
     };
     let share = share.max(64.0 * (mixture.n_features() + 1) as f64 * f64::EPSILON);
     for (component, factor) in factors.iter().enumerate() {
-        // A component that is kept as it was has no moments.
+        // An empty component kept its old covariance, which does not come from moments.
         if factors.len() == empty.len() && empty[component] {
             continue;
         }

@@ -5,12 +5,13 @@ use ndarray::{Array2, Array3, Axis, s};
 use crate::{Cholesky, Covariances, Mixture, ModelError, reference};
 
 impl Mixture {
-    /// The mixture of the chosen columns alone, in the order given; kind and weights stay.
+    /// The marginal mixture on the given `columns`, in the order given; covariance kind and weights stay.
     ///
-    /// A marginal of a Gaussian is the Gaussian of the chosen entries (Bishop 2006, eq. 2.98).
+    /// The marginal of a Gaussian is the Gaussian of the chosen entries (Bishop 2006, eq. 2.98).
     ///
     /// # Errors
-    /// [`ModelError::Column`] for a column that is not there or is given twice, [`ModelError::Range`] for none at all.
+    /// [`ModelError::Column`] if a column does not exist or is given twice; [`ModelError::Range`] if `columns` is
+    /// empty.
     ///
     /// ```
     /// use gmm_model::{Covariances, Mixture};
@@ -32,19 +33,20 @@ impl Mixture {
         Self::new(self.weights().to_owned(), self.means().select(Axis(1), columns), covariances)
     }
 
-    /// The mixture of all other columns, in their order, given that the columns `given` have the values `values`.
+    /// The conditional mixture of all other columns, in their order, given that the columns `given` have the values
+    /// `values`.
     ///
-    /// Weights are those of the posterior, `w_c N(values | μ_c, Σ_c)` on the given columns, normalised in log space,
-    /// so that they are right far out in the tails; where every density underflows they are the weights as they were.
-    /// The kind stays.
+    /// The weights are those of the posterior, proportional to `w_c N(values | μ_c, Σ_c)` on the given columns. They
+    /// are normalised in log space, so they are accurate far out in the tails. If all densities underflow, they are the
+    /// prior weights. The covariance kind stays.
     ///
     /// With the given columns first, `Σ = L Lᵀ` and `L₁₁ y = values − μ₁`, the conditional mean is `μ₂ + L₂₁ y` and the
-    /// conditional covariance `L₂₂ L₂₂ᵀ`: Bishop 2006, eqs. 2.81 and 2.82, without the inverse, and with no difference
-    /// that could lose definiteness. Cost `k*d³/3` (full).
+    /// conditional covariance `L₂₂ L₂₂ᵀ`: Bishop 2006, eqs. 2.81 and 2.82, without an inverse and without a difference
+    /// that could lose positive definiteness. Cost: `k*d³/3` flops (full).
     ///
     /// # Errors
-    /// [`ModelError::Column`] for a column that is not there or is given twice, [`ModelError::Range`] where none or
-    /// all columns are given or a value is not finite, [`ModelError::Shape`] where `values` is not as long as `given`.
+    /// [`ModelError::Column`] if a column does not exist or is given twice; [`ModelError::Range`] if `given` is empty
+    /// or all columns, or a value is not finite; [`ModelError::Shape`] if `values` and `given` differ in length.
     ///
     /// ```
     /// use gmm_model::{Covariances, Mixture};
@@ -99,10 +101,10 @@ impl Mixture {
     }
 }
 
-/// The factor of one covariance with the given columns first.
+/// The Cholesky factor of one covariance, with the given columns first.
 struct Split {
     factor: Cholesky,
-    /// How many columns are given.
+    /// Number of given columns.
     given: usize,
 }
 
@@ -119,7 +121,7 @@ impl Split {
         Ok(Self { factor, given })
     }
 
-    /// Adds `L₂₁ y` to the other columns' mean, where `L₁₁ y = values − mean of the given columns`.
+    /// Adds `L₂₁ y` to the mean of the other columns, where `L₁₁ y = values − mean of the given columns`.
     fn shift(&self, values: &[f64], given_mean: Option<&[f64]>, mean: Option<&mut [f64]>) {
         let (given_mean, mean) = (given_mean.expect("row-major"), mean.expect("row-major"));
         let mut y: Vec<f64> = Vec::with_capacity(self.given);

@@ -1,16 +1,17 @@
-//! How much memory this process may still take, asked before any is taken.
+//! The memory that this process can still allocate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes that this process can still take without swapping, where the system says so (Linux): the least of what is
-/// available on the machine, to the process's control groups (versions 1 and 2, all ancestors) and under its limits of
-/// address space and data. File cache that the kernel can drop counts as free. Cost: some small files, about 0.1 ms.
+/// Bytes that this process can still allocate without swapping, if the system reports it (Linux): the minimum of the
+/// memory available on the machine, in the process's control groups (versions 1 and 2, with all ancestors), and under
+/// its limits of address space and data. File cache that the kernel can drop counts as free. Cost: reads a few small
+/// files, about 0.1 ms.
 pub fn available() -> Option<u64> {
     available_under(Path::new("/"))
 }
 
-/// The same with another root in the place of `/`.
+/// [`available`] with `root` in place of `/`.
 fn available_under(root: &Path) -> Option<u64> {
     let machine = kib(&root.join("proc/meminfo"), "MemAvailable:");
     let limits = [("Max address space", "VmSize:"), ("Max data size", "VmData:")];
@@ -28,7 +29,7 @@ enum Version {
     V2,
 }
 
-/// The folders of the process's memory control groups, each with all its ancestors.
+/// The directories of the process's memory control groups, each with all its ancestors.
 fn groups(root: &Path) -> Vec<(PathBuf, Version)> {
     let (Ok(mounts), Ok(own)) =
         (fs::read_to_string(root.join("proc/self/mountinfo")), fs::read_to_string(root.join("proc/self/cgroup")))
@@ -57,7 +58,7 @@ fn groups(root: &Path) -> Vec<(PathBuf, Version)> {
             mine.then_some(path)
         });
         let path = path.unwrap_or("/");
-        // A container may see its own group as the mount's root.
+        // In a container the group itself may be the root of the mount.
         let below = path.strip_prefix(inner).unwrap_or(path).trim_matches('/');
         let mount = root.join(mount.trim_start_matches('/'));
         let folder = mount.join(below);
@@ -67,7 +68,7 @@ fn groups(root: &Path) -> Vec<(PathBuf, Version)> {
     found
 }
 
-/// What a group's limit leaves; `None` where it has none.
+/// Bytes left under a group's limit; `None` if it has no limit.
 fn free_in_group(group: &Path, version: Version) -> Option<u64> {
     let (limit, usage, cache) = match version {
         Version::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -78,8 +79,7 @@ fn free_in_group(group: &Path, version: Version) -> Option<u64> {
     Some(limit.saturating_sub(number(&group.join(usage), "")?.saturating_sub(reclaimable)))
 }
 
-/// The first number after `label` on the first line that starts with it; `None` where there is none (`max`,
-/// `unlimited`).
+/// The first number after `label` on the first line that starts with it; `None` if there is none (`max`, `unlimited`).
 fn number(path: &Path, label: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     text.lines().find_map(|line| line.strip_prefix(label))?.split_ascii_whitespace().next()?.parse().ok()
@@ -95,7 +95,7 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// What is available on a system with these files.
+    /// The available memory of a system with these files.
     fn available_with(files: &[(&str, String)]) -> Option<u64> {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -106,7 +106,7 @@ mod tests {
         available_under(root.path())
     }
 
-    /// A machine with 8 GiB, and the mounts and groups of a process.
+    /// The files of a machine with 8 GiB available, with the given mounts and control groups of the process.
     fn machine(mountinfo: &str, cgroup: &str) -> Vec<(&'static str, String)> {
         vec![
             ("proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable:  8388608 kB\n".to_owned()),

@@ -1,4 +1,4 @@
-//! A Gaussian mixture that cannot be wrong: checked once, then immutable.
+//! A Gaussian mixture: checked when constructed, then immutable.
 
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 
@@ -7,18 +7,19 @@ use crate::{Cholesky, CovarianceType, Covariances, ModelError};
 
 pub(crate) const LN_2PI: f64 = 1.837_877_066_409_345_5;
 
-/// Component weights may miss 1 by this much (as in scikit-learn), since they often come from text.
+/// Largest difference of the weights' sum from 1 (as in scikit-learn). Weights often come from text.
 const WEIGHT_SUM_TOLERANCE: f64 = 1e-6;
 
-/// Two triangles of a covariance may differ by this much, relative to the geometric mean of the two variances.
+/// Largest difference between entries (i, j) and (j, i) of a covariance, relative to the geometric mean of the two
+/// variances.
 const SYMMETRY_TOLERANCE: f64 = 1e-9;
 
-/// What the covariances are evaluated through: lower factors, or standard deviations.
+/// Factored covariances, from which densities are evaluated: lower Cholesky factors, or standard deviations.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Factors {
     /// One factor per component.
     Full(Vec<Cholesky>),
-    /// One factor for all.
+    /// One factor for all components.
     Tied(Cholesky),
     /// Standard deviations, `(k, d)`.
     Diag(Array2<f64>),
@@ -28,7 +29,8 @@ pub enum Factors {
 
 /// Weights, means and covariances of a Gaussian mixture with `k` components in `d` dimensions, checked and factored.
 ///
-/// Always `f64`, all arrays in row-major order. A component may have weight zero: its density then counts for nothing, as a log-weight of −∞.
+/// Always `f64`, with all arrays in row-major order. A component may have weight zero; its log weight is −∞, so it does
+/// not contribute to any density.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixture {
     weights: Array1<f64>,
@@ -39,16 +41,17 @@ pub struct Mixture {
 }
 
 impl Mixture {
-    /// Checks and factors: `weights` is `(k,)`, `means` is `(k, d)`, `covariances` has its kind's shape.
+    /// Checks and factors the parameters: `weights` is `(k,)`, `means` is `(k, d)`, `covariances` has the shape of its
+    /// kind.
+    ///
+    /// Weights whose sum differs from 1 by at most 1e-6 (they often come from text) are divided by their sum; if the
+    /// difference is within rounding, they are stored unchanged, to the bit.
+    ///
+    /// Cost: `k*d³/3` flops for full covariances.
     ///
     /// # Errors
-    /// [`ModelError`] for shapes that disagree, values that are not finite, weights that are negative or do not sum
-    /// to 1 within 1e-6, covariances that are not symmetric or not positive definite (naming component and pivot).
-    ///
-    /// Weights within 1e-6 of a distribution (they often come from text) are divided by their sum, those within
-    /// rounding are kept to the bit.
-    ///
-    /// Cost `k*d³/3` flops for full covariances.
+    /// [`ModelError`] if shapes disagree, a value is not finite, a weight is negative, the weights do not sum to 1
+    /// within 1e-6, or a covariance is not symmetric or not positive definite (with component and pivot).
     pub fn new(weights: Array1<f64>, means: Array2<f64>, covariances: Covariances) -> Result<Self, ModelError> {
         let (k, d) = means.dim();
         if k == 0 || d == 0 {
@@ -94,12 +97,12 @@ impl Mixture {
         self.means.view()
     }
 
-    /// Component covariances in their kind's shape.
+    /// Component covariances in the shape of their kind.
     pub const fn covariances(&self) -> &Covariances {
         &self.covariances
     }
 
-    /// Cholesky factors or standard deviations.
+    /// Cholesky factors or standard deviations of the covariances.
     pub const fn factors(&self) -> &Factors {
         &self.factors
     }
@@ -119,10 +122,10 @@ impl Mixture {
         self.weights.dot(&self.means)
     }
 
-    /// Component `c` on its own, with weight 1.
+    /// The mixture of component `c` only, with weight 1.
     ///
     /// # Errors
-    /// [`ModelError::Range`] where there is no such component.
+    /// [`ModelError::Range`] if `c` is `k` or more.
     pub fn component(&self, c: usize) -> Result<Self, ModelError> {
         self.selected(&[c], Array1::ones(1))
     }
@@ -130,7 +133,7 @@ impl Mixture {
     /// The same mixture with its components in another order: component `i` of the result is component `order[i]`.
     ///
     /// # Errors
-    /// [`ModelError::Range`] where `order` is not a permutation of `0..k`.
+    /// [`ModelError::Range`] if `order` is not a permutation of `0..k`.
     pub fn permuted(&self, order: &[usize]) -> Result<Self, ModelError> {
         let mut seen = vec![false; self.n_components()];
         let new = |&c: &usize| seen.get_mut(c).is_some_and(|s| !std::mem::replace(s, true));
@@ -186,7 +189,8 @@ pub(crate) fn check_weights(weights: &Array1<f64>) -> Result<(), ModelError> {
 }
 
 pub(crate) fn check_means(means: &Array2<f64>) -> Result<(), ModelError> {
-    // Rows of a standard layout are slices: a prediction of one row looks at all means.
+    // Rows of a standard-layout array are slices, which are faster to scan: evaluating a single row reads all means
+    // here.
     for (component, mean) in means.outer_iter().enumerate() {
         if let Some(&value) = mean.iter().find(|v| !v.is_finite()) {
             return Err(ModelError::NotFinite { what: "mean", component, value });
@@ -206,8 +210,8 @@ fn row_major(covariances: Covariances) -> Covariances {
     }
 }
 
-/// Divides weights that sum to 1 only as text does by their sum. Weights that are as close as rounding allows stay as
-/// they are, so that a mixture written and read back is the same to the bit.
+/// Divides the weights by their sum, unless it is 1 within rounding: then they stay unchanged, so that a mixture
+/// written and read back is the same to the bit.
 pub(crate) fn normalise(weights: Array1<f64>) -> Array1<f64> {
     let (k, sum) = (weights.len(), weights.iter().sum::<f64>());
     // After a division by the computed sum the error is at most about 2 k eps.
@@ -257,7 +261,8 @@ fn factor_one(a: ArrayView2<'_, f64>, component: usize, kind: CovarianceType) ->
     if let Some(&value) = a.iter().find(|v| !v.is_finite()) {
         return Err(ModelError::NotFinite { what: "covariance", component, value });
     }
-    // Roots first: the product of two variances can leave the range of f64 where their roots' product does not.
+    // Roots before the product: the product of two variances can overflow or underflow where the product of their roots
+    // does not.
     let deviation: Vec<f64> = a.diag().iter().map(|v| v.abs().sqrt()).collect();
     let mut skew = None;
     below_diagonal(a.nrows(), |row, column| {
@@ -282,7 +287,7 @@ fn half_ln_det(factors: &Factors, c: usize, d: usize) -> f64 {
 }
 
 impl Factors {
-    /// The factor of component `c` written out as a dense lower-triangular `(d, d)` matrix.
+    /// The factor of component `c` as a dense lower-triangular `(d, d)` matrix.
     pub fn dense(&self, c: usize, d: usize) -> Array2<f64> {
         let lower = |l: &Cholesky| Array2::from_shape_fn((d, d), |(i, j)| if j <= i { l.at(i, j) } else { 0.0 });
         match self {

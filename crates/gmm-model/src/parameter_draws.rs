@@ -1,42 +1,42 @@
-//! Draws of mixtures' parameters, in the layout that ArviZ reads: what samplers make and files hold.
+//! Draws of mixture parameters, in the layout of ArviZ: the output of samplers and the content of draw files.
 
 use crate::{CovarianceType, Covariances, Mixture};
 
-/// `N` draws of each of `C` chains, of the parameters of mixtures of `k` components in `d` dimensions. All arrays have
-/// (chain, draw) in front of their own dimensions, row-major.
+/// Draws of the parameters of mixtures of `k` components in `d` dimensions: `N` draws from each of `C` chains. The
+/// first two axes of every array are (chain, draw); all are in row-major order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParameterDraws {
     /// The covariance kind.
     pub kind: CovarianceType,
-    /// Chains `C`.
+    /// Number of chains `C`.
     pub chains: usize,
-    /// Draws of each chain, `N`.
+    /// Number of draws per chain, `N`.
     pub draws: usize,
-    /// Components.
+    /// Number of components.
     pub k: usize,
-    /// Dimensions.
+    /// Number of dimensions.
     pub d: usize,
     /// `(C, N, k)`.
     pub weights: Vec<f64>,
     /// `(C, N, k, d)`.
     pub means: Vec<f64>,
-    /// `(C, N)` and the kind's shape: full `(k, d, d)`, tied `(d, d)`, diag `(k, d)`, spherical `(k,)`.
+    /// `(C, N)` followed by the shape of the kind: full `(k, d, d)`, tied `(d, d)`, diag `(k, d)`, spherical `(k,)`.
     pub covariances: Vec<f64>,
 }
 
-/// What a sampler says of each draw, `(C, N)`.
+/// A statistic that a sampler reports for each draw, `(C, N)`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DrawStat {
-    /// Numbers.
+    /// Floating-point numbers.
     Values(Vec<f64>),
-    /// Whole numbers.
+    /// Integers.
     Counts(Vec<i64>),
-    /// Yes or no.
+    /// Booleans.
     Flags(Vec<bool>),
 }
 
 impl DrawStat {
-    /// Draws of which something is said.
+    /// Number of values: one per draw.
     pub fn len(&self) -> usize {
         match self {
             Self::Values(all) => all.len(),
@@ -45,25 +45,25 @@ impl DrawStat {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// One of the parameters: its name, the shape of one draw, and values with (chain, draw) in front.
+/// A parameter: its name, the shape of one draw, and its values, `(C, N)` followed by that shape.
 pub type Parameter<'a> = (&'static str, Vec<usize>, &'a [f64]);
 
 impl ParameterDraws {
-    /// No values yet, for [`push`](Self::push) to fill.
+    /// Draws without values, to be filled by [`push`](Self::push).
     pub const fn empty(kind: CovarianceType, (chains, draws): (usize, usize), (k, d): (usize, usize)) -> Self {
         Self { kind, chains, draws, k, d, weights: Vec::new(), means: Vec::new(), covariances: Vec::new() }
     }
 
-    /// Appends a draw of the kind, `k` and `d` that these have.
+    /// Appends a draw.
     ///
     /// # Panics
-    /// For another kind, `k` or `d`.
+    /// If `mixture` differs in kind, `k` or `d`.
     pub fn push(&mut self, mixture: &Mixture) {
         assert_eq!((mixture.covariance_type(), mixture.means().dim()), (self.kind, (self.k, self.d)));
         self.weights.extend(mixture.weights());
@@ -75,7 +75,7 @@ impl ParameterDraws {
         }
     }
 
-    /// The shape of one draw's covariances.
+    /// The shape of the covariances of one draw.
     pub fn covariance_shape(&self) -> Vec<usize> {
         let (k, d) = (self.k, self.d);
         match self.kind {
@@ -86,7 +86,7 @@ impl ParameterDraws {
         }
     }
 
-    /// Weights, means and covariances.
+    /// Weights, means and covariances, with their names.
     pub fn parameters(&self) -> [Parameter<'_>; 3] {
         [
             ("weights", vec![self.k], &self.weights),
@@ -95,14 +95,14 @@ impl ParameterDraws {
         ]
     }
 
-    /// Whether every array is as long as its shape says.
+    /// Whether the length of every array agrees with its shape.
     pub fn is_whole(&self) -> bool {
         let total = self.chains * self.draws;
         self.parameters().into_iter().all(|(_, shape, values)| values.len() == total * shape.iter().product::<usize>())
     }
 
-    /// The name of each number of a draw, `weights[0]`, .., `means[0,0]`, .., `covariances[0,0,0]`, .., and its values,
-    /// `(C, N)`.
+    /// Name and values, `(C, N)`, of each scalar of a draw: `weights[0]`, .., `means[0,0]`, .., `covariances[0,0,0]`,
+    /// ..
     pub fn scalars(&self) -> impl Iterator<Item = (String, Vec<f64>)> {
         self.parameters().into_iter().flat_map(|(name, shape, values)| {
             let size: usize = shape.iter().product();
@@ -114,7 +114,7 @@ impl ParameterDraws {
     }
 }
 
-/// A row-major position as indices with commas.
+/// Formats a row-major position as comma-separated indices.
 fn indices(mut at: usize, shape: &[usize]) -> String {
     let mut indices = Vec::with_capacity(shape.len());
     for len in shape.iter().rev() {

@@ -1,4 +1,4 @@
-//! What a square root of a precision matrix is the factor of: covariances and determinants.
+//! Covariances and determinants from square roots of precision matrices.
 
 use std::ops::Range;
 
@@ -7,12 +7,12 @@ use ndarray::{Array2, ArrayView2, s};
 use crate::Cholesky;
 use crate::precision_mixture::{FactorShape, Product};
 
-/// `(U Uᵀ)⁻¹`, `(d, d)` and exactly symmetric; else column and pivot at which it is not positive definite. Cost: some `d³`
-/// flops.
+/// Computes `(U Uᵀ)⁻¹`, `(d, d)` and exactly symmetric. On error, the column and pivot at which it is not positive
+/// definite. Cost: `O(d³)` flops.
 pub(crate) fn covariance(u: ArrayView2<'_, f64>, shape: FactorShape) -> Result<Array2<f64>, (usize, f64)> {
     let d = u.nrows();
     match shape {
-        // Uᵀ is lower triangular and its inverse is L, the factor of the covariance.
+        // Uᵀ is lower triangular, and its inverse is L, the Cholesky factor of the covariance.
         FactorShape::Upper => {
             let l = inverse_transposed(u.t()).reversed_axes();
             Ok(product(l.as_standard_layout().view(), |i, _| 0..i + 1))
@@ -22,10 +22,10 @@ pub(crate) fn covariance(u: ArrayView2<'_, f64>, shape: FactorShape) -> Result<A
     }
 }
 
-/// The inverse of a precision matrix, `(d, d)`; else column and pivot at which it is not positive definite.
+/// Inverts a precision matrix, `(d, d)`.
 ///
 /// # Errors
-/// Column and pivot.
+/// Column and pivot at which the precision is not positive definite.
 pub fn covariance_of_precision(precision: ArrayView2<'_, f64>) -> Result<Array2<f64>, (usize, f64)> {
     let d = precision.nrows();
     let factor = Cholesky::new(precision).map_err(|e| (e.column, e.pivot))?;
@@ -33,12 +33,12 @@ pub fn covariance_of_precision(precision: ArrayView2<'_, f64>) -> Result<Array2<
     Ok(product(inverse_transposed(lower.view()).view(), |_, j| j..d))
 }
 
-/// `L⁻ᵀ` of a lower triangular `L`, `(d, d)`: upper triangular, row by row the columns of `L⁻¹`. Cost `d³/3` flops.
+/// `L⁻ᵀ` of a lower triangular `L`, `(d, d)`: upper triangular; its rows are the columns of `L⁻¹`. Cost: `d³/3` flops.
 ///
-/// Row by row of `L`, which takes all columns of the inverse one row further: `X[i] = (e_i − Σ_{j<i} L[i,j] X[j]) / L[i,i]`
-/// over rows `X` of the inverse, in blocks of rows whose sums over the finished ones are matrix products.
+/// Computes row by row `X[i] = (e_i − Σ_{j<i} L[i,j] X[j]) / L[i,i]`, with `X` the rows of `L⁻¹`, in blocks of rows:
+/// the sums over the rows of finished blocks are matrix products.
 pub fn inverse_transposed(lower: ArrayView2<'_, f64>) -> Array2<f64> {
-    /// Rows of a block: the product of a block with those before it does nearly all the work.
+    /// Rows per block: nearly all the work is then in the product of a block with the rows before it.
     const BLOCK: usize = 48;
     let d = lower.nrows();
     let mut inverse = Array2::<f64>::zeros((d, d));
@@ -63,7 +63,7 @@ pub fn inverse_transposed(lower: ArrayView2<'_, f64>) -> Array2<f64> {
     inverse.reversed_axes().as_standard_layout().into_owned()
 }
 
-/// `A Aᵀ`, where entry `(i, j)`, `i <= j`, needs the stated columns alone.
+/// Computes `A Aᵀ`, summing for entry `(i, j)`, `i <= j`, only over the columns `needed(i, j)`; the others are zero.
 fn product(a: ArrayView2<'_, f64>, needed: impl Fn(usize, usize) -> Range<usize>) -> Array2<f64> {
     let d = a.nrows();
     let mut out = Array2::zeros((d, d));
@@ -78,7 +78,8 @@ fn product(a: ArrayView2<'_, f64>, needed: impl Fn(usize, usize) -> Range<usize>
     out
 }
 
-/// `ln |det A|` by elimination with the largest pivot of each column; else a column without one. Cost `2d³/3` flops.
+/// `ln |det A|`, by elimination with partial pivoting. On error, a column without a nonzero finite pivot. Cost: `2d³/3`
+/// flops.
 pub(crate) fn ln_abs_determinant(mut a: Array2<f64>) -> Result<f64, (usize, f64)> {
     let d = a.nrows();
     let mut order: Vec<usize> = (0..d).collect();

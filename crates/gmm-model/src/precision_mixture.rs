@@ -1,4 +1,5 @@
-//! A mixture as scikit-learn's estimators hold it: by factors of the precisions, borrowed and evaluated as they are.
+//! A mixture given by factors of its precisions, as in scikit-learn's estimators: borrowed, and evaluated without
+//! conversion.
 
 use std::ops::Range;
 
@@ -8,7 +9,7 @@ use crate::mixture::{LN_2PI, check_means, check_weights, expect_shape, normalise
 use crate::precision_factor::{covariance, ln_abs_determinant};
 use crate::{CovarianceType, Covariances, Mixture, ModelError, Precision};
 
-/// Numbers of either precision, borrowed, in row-major order.
+/// A borrowed slice of numbers of either precision, in row-major order.
 #[derive(Clone, Copy, Debug)]
 pub enum Numbers<'a> {
     /// Single precision.
@@ -18,7 +19,7 @@ pub enum Numbers<'a> {
 }
 
 impl<'a> Numbers<'a> {
-    /// How many there are.
+    /// Number of values.
     pub const fn len(self) -> usize {
         match self {
             Self::F32(all) => all.len(),
@@ -26,12 +27,12 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no values.
     pub const fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// Number `i` as `f64` (exact).
+    /// Value `i` as `f64` (exact).
     pub fn at(self, i: usize) -> f64 {
         match self {
             Self::F32(all) => f64::from(all[i]),
@@ -39,7 +40,7 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    /// Some of them.
+    /// The values in a range of indices.
     #[must_use]
     pub fn slice(self, range: Range<usize>) -> Self {
         match self {
@@ -48,7 +49,7 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    /// All of them as `f64` (exact).
+    /// All values as `f64` (exact).
     pub fn to_f64(self) -> Vec<f64> {
         match self {
             Self::F32(all) => all.iter().map(|v| f64::from(*v)).collect(),
@@ -63,7 +64,8 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    /// Whether any of a range is not 0. Cost: a read of all, which the compiler makes vectors of.
+    /// Whether any value of a range differs from 0. Reads the whole range, without early exit, so that the loop
+    /// vectorises.
     fn any(self, range: Range<usize>) -> bool {
         match self {
             Self::F32(all) => all[range].iter().fold(0, |seen, v| seen | v.to_bits() << 1) != 0,
@@ -72,19 +74,19 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// Where a factor `U`, `(d, d)`, has entries other than 0.
+/// Position of the nonzero entries of a factor `U`, `(d, d)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FactorShape {
     /// On and above the diagonal, as after a fit.
     Upper,
-    /// On and below the diagonal: a lower Cholesky factor that users set themselves.
+    /// On and below the diagonal: a lower Cholesky factor set by the user.
     Lower,
     /// On both sides: any other square root of the precision.
     General,
 }
 
 impl FactorShape {
-    /// Rows `j` in which columns `first..end` of a factor can have entries other than 0.
+    /// The rows in which columns `first..end` of a factor can have nonzero entries.
     pub const fn rows(self, first: usize, end: usize, d: usize) -> Range<usize> {
         match self {
             Self::Upper => 0..end,
@@ -97,30 +99,30 @@ impl FactorShape {
 /// Weights, means and factors `U` of the precisions, `U Uᵀ = Σ⁻¹`, of a mixture with `k` components in `d` dimensions.
 ///
 /// The density of a row is `|det U| (2π)^(−d/2) exp(−½ |Uᵀ(x − μ)|²)`: nothing is inverted or factored. Checked as
-/// [`Mixture`] is, but for the entries of the factors off their diagonals: to read them all takes as long as to
-/// evaluate a row, so whoever evaluates looks at them by [`check_factors`](Self::check_factors) where a distance is not
-/// finite.
+/// [`Mixture`] is, except for the off-diagonal entries of the factors, because reading all of them takes as long as
+/// evaluating a row. Evaluators must call [`check_factors`](Self::check_factors) if a distance is not finite.
 #[derive(Clone, Debug)]
 pub struct PrecisionMixture<'a> {
     kind: CovarianceType,
     weights: Array1<f64>,
     means: Array2<f64>,
     factors: Numbers<'a>,
-    /// `ln |det U|` of triangular factors, one for each factor.
+    /// `ln |det U|` of each factor if it is triangular.
     ln_determinants: Vec<f64>,
     precision: Precision,
 }
 
 impl<'a> PrecisionMixture<'a> {
-    /// `weights` is `(k,)`, `means` `(k, d)`, `shape` that of `factors`: `(k, d, d)`, `(d, d)`, `(k, d)` or `(k,)` for full,
-    /// tied, diag and spherical, the last two being reciprocal standard deviations. `means_precision` says in which
-    /// precision the means came.
+    /// Checks the parameters. `weights` is `(k,)`, `means` `(k, d)`, and `shape` the shape of `factors`: `(k, d, d)`,
+    /// `(d, d)`, `(k, d)` or `(k,)` for full, tied, diag and spherical; the last two are reciprocal standard
+    /// deviations. `means_precision` is the precision in which the means were given.
     ///
     /// # Errors
-    /// As for [`Mixture::new`]; [`ModelError::NotFinite`] and [`ModelError::NotPositiveDefinite`] for an entry on a diagonal.
+    /// As for [`Mixture::new`]; [`ModelError::NotFinite`] or [`ModelError::NotPositiveDefinite`] if a diagonal entry of
+    /// a factor is invalid.
     ///
     /// # Panics
-    /// Where there are not as many factors as `shape` says.
+    /// If the length of `factors` is not the product of `shape`.
     pub fn new(
         kind: CovarianceType,
         weights: Array1<f64>,
@@ -179,29 +181,30 @@ impl<'a> PrecisionMixture<'a> {
         self.means.view()
     }
 
-    /// The least precision that holds means and factors as they are.
+    /// The lowest precision that represents means and factors exactly.
     pub const fn precision(&self) -> Precision {
         self.precision
     }
 
-    /// All factors in their kind's shape.
+    /// All factors in the shape of their kind.
     pub const fn factors(&self) -> Numbers<'a> {
         self.factors
     }
 
-    /// How many factors there are: one for tied, else `k`.
+    /// Number of factors: one for tied, else `k`.
     pub fn n_factors(&self) -> usize {
         if self.kind == CovarianceType::Tied { 1 } else { self.means.nrows() }
     }
 
-    /// The factor of component `c`: `(d, d)` of full and tied, `(d,)` of diag, one number of spherical.
+    /// The factor of component `c`: `(d, d)` for full and tied, `(d,)` for diag, one number for spherical.
     pub fn factor(&self, c: usize) -> Numbers<'a> {
         let each = self.factors.len() / self.n_factors();
         let c = if self.kind == CovarianceType::Tied { 0 } else { c };
         self.factors.slice(c * each..(c + 1) * each)
     }
 
-    /// Where the factor of component `c` of the full or tied kind has entries. Cost: a read of it.
+    /// The position of the nonzero entries in the factor of component `c`, for full and tied. Cost: one read of the
+    /// factor.
     pub fn factor_shape(&self, c: usize) -> FactorShape {
         let (u, d) = (self.factor(c), self.n_features());
         if !(1..d).any(|i| u.any(i * d..i * d + i)) {
@@ -216,11 +219,11 @@ impl<'a> PrecisionMixture<'a> {
         self.weights[c].ln()
     }
 
-    /// `ln |det U_c| − (d/2) ln 2π`, the log density of component `c` at its own mean. `shape` is that of the factor; it
-    /// does not matter to diag and spherical. Cost: `2d³/3` flops where it is general.
+    /// `ln |det U_c| − (d/2) ln 2π`, the log density of component `c` at its own mean. `shape` is the shape of the
+    /// factor; diag and spherical ignore it. Cost: `2d³/3` flops for a general factor, else nothing.
     ///
     /// # Errors
-    /// [`ModelError::NotPositiveDefinite`] where a general factor is singular; [`ModelError::NotFinite`].
+    /// [`ModelError::NotPositiveDefinite`] if a general factor is singular; [`ModelError::NotFinite`].
     pub fn log_normalizer(&self, c: usize, shape: FactorShape) -> Result<f64, ModelError> {
         let ln_determinant = match shape {
             FactorShape::General => self.general_determinant(c)?,
@@ -229,7 +232,7 @@ impl<'a> PrecisionMixture<'a> {
         Ok(ln_determinant - 0.5 * self.n_features() as f64 * LN_2PI)
     }
 
-    /// Looks at every entry of the factors.
+    /// Checks that every entry of the factors is finite.
     ///
     /// # Errors
     /// [`ModelError::NotFinite`] with the component.
@@ -243,7 +246,7 @@ impl<'a> PrecisionMixture<'a> {
         })
     }
 
-    /// The same mixture by its covariances, for what needs them. Cost: `k d³` flops for full.
+    /// The same mixture with covariances. Cost: `k d³` flops for full.
     ///
     /// # Errors
     /// [`ModelError`], as for [`Mixture::new`].
@@ -270,7 +273,7 @@ impl<'a> PrecisionMixture<'a> {
         Mixture::new(self.weights.clone(), self.means.clone(), covariances)
     }
 
-    /// `ln |det U_c|` as it is where `U_c` is triangular.
+    /// Checks the diagonal of a factor and returns `ln |det U_c|` if `U_c` is triangular.
     fn check_diagonal(&self, c: usize) -> Result<f64, ModelError> {
         let (u, d) = (self.factor(c), self.n_features());
         let (count, step) = match self.kind {
@@ -295,7 +298,7 @@ impl<'a> PrecisionMixture<'a> {
                     return Err(not_finite(c, value));
                 }
                 if value == 0.0 {
-                    // A general square root may have zeros there.
+                    // A general square root may have zeros on its diagonal.
                     let is_general = step > 1 && self.factor_shape(c) == FactorShape::General;
                     return if is_general { Ok(f64::NAN) } else { Err(self.indefinite(c, i, 0.0)) };
                 }
@@ -324,10 +327,10 @@ const fn not_finite(component: usize, value: f64) -> ModelError {
     ModelError::NotFinite { what: "precisions_cholesky_", component, value }
 }
 
-/// Factors of a [`Product`] that are taken together.
+/// Largest number of factors that [`Product::times_normal`] multiplies at once.
 const AT_ONCE: usize = 512;
 
-/// From here on a fraction is brought back to [1, 2).
+/// 2¹⁰⁰⁰: when a fraction reaches this, it is normalised to [1, 2).
 const LARGE: f64 = f64::from_bits((1023 + 1000) << 52);
 
 /// A product of positive numbers as `fraction * 2^exponent`, so that its logarithm needs one `ln` and has an error that
@@ -341,20 +344,20 @@ pub(crate) struct Product {
 impl Product {
     pub(crate) const ONE: Self = Self { fraction: 1.0, exponent: 0 };
 
-    /// By a finite positive number.
+    /// Multiplies by a finite positive number.
     pub(crate) fn times(&mut self, value: f64) {
         // Subnormal numbers are scaled first, exactly.
         let (value, scaled) = if value < f64::MIN_POSITIVE { (value * 2f64.powi(64), -64) } else { (value, 0) };
         let (fraction, exponent) = parts(value);
         self.fraction *= fraction;
         self.exponent += exponent + scaled;
-        // Seldom: whether to is the one step that waits for the product.
+        // Rarely true. The branch is the only operation that waits for the product.
         if self.fraction >= LARGE {
             self.normalise();
         }
     }
 
-    /// By at most [`AT_ONCE`] normal positive numbers, in four products that do not wait for one another.
+    /// Multiplies by at most [`AT_ONCE`] normal positive numbers, in four independent products.
     pub(crate) fn times_normal(&mut self, values: &[f64]) {
         assert!(values.len() <= AT_ONCE, "more factors than a fraction has room for");
         let (mut fractions, mut exponents) = ([1.0; 4], [0; 4]);
@@ -382,7 +385,7 @@ impl Product {
 
     pub(crate) fn ln(mut self) -> f64 {
         self.normalise();
-        // ln 2 in two parts, as in fdlibm: products of the first with exponents below 2^20 are exact.
+        // ln 2 as a sum of two numbers, as in fdlibm: products of the first with exponents below 2^20 are exact.
         const HIGH: f64 = 6.931_471_803_691_238e-1;
         const LOW: f64 = 1.908_214_929_270_587_7e-10;
         let exponent = self.exponent as f64;
@@ -390,7 +393,7 @@ impl Product {
     }
 }
 
-/// A positive normal number as a significand in [1, 2) and an exponent.
+/// Splits a positive normal number into a significand in [1, 2) and an exponent.
 fn parts(value: f64) -> (f64, i64) {
     let bits = value.to_bits();
     let significand = f64::from_bits(bits & ((1 << 52) - 1) | 1023 << 52);

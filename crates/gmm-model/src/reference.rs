@@ -1,14 +1,15 @@
-//! The oracle: naive, sequential, `f64`, and too simple to be wrong. Every fast path is judged by it.
+//! The reference implementation: naive, sequential, `f64`, and simple enough to be checked by reading. Every fast path
+//! is tested against it.
 
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2};
 
 use crate::{CovarianceType, FactorShape, Mixture, ModelError, PrecisionMixture, Statistics, packed_index};
 
-/// `ln(w_c N(x | μ_c, Σ_c))` for one row `x`, `(d,)`. −∞ where the distance overflows or the weight is 0.
+/// `ln(w_c N(x | μ_c, Σ_c))` for one row `x`, `(d,)`; −∞ if the squared distance overflows or the weight is 0.
 pub fn log_joint(mixture: &Mixture, c: usize, x: ArrayView1<'_, f64>) -> f64 {
     let d = mixture.n_features();
     let lower = mixture.factors().dense(c, d);
-    // Forward substitution in L y = x − μ; the squared length of y is the Mahalanobis distance.
+    // Forward substitution in L y = x − μ; the squared length of y is the squared Mahalanobis distance.
     let mut y = vec![0.0; d];
     for i in 0..d {
         let mut rest = x[i] - mixture.means()[[c, i]];
@@ -18,12 +19,12 @@ pub fn log_joint(mixture: &Mixture, c: usize, x: ArrayView1<'_, f64>) -> f64 {
         y[i] = rest / lower[[i, i]];
     }
     let distance: f64 = y.iter().map(|v| v * v).sum();
-    // Differences of infinities: the row is beyond the range of squares, so its density is 0.
+    // NaN is a difference of infinities: the squared distance overflows, so the density is 0.
     let distance = if distance.is_nan() { f64::INFINITY } else { distance };
     mixture.log_weight(c) + mixture.log_normalizer(c) - 0.5 * distance
 }
 
-/// `ln Σ exp(v)` with the true maximum taken out; −∞ where all are −∞.
+/// `ln Σ exp(v)`, computed with the maximum subtracted; −∞ if all values are −∞.
 pub fn log_sum_exp(values: &[f64]) -> f64 {
     let top = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if top == f64::NEG_INFINITY {
@@ -34,17 +35,17 @@ pub fn log_sum_exp(values: &[f64]) -> f64 {
 
 /// Log density and responsibilities, `(k,)`, of one row.
 ///
-/// Where every density underflows to 0 the responsibilities are the component weights: without evidence the posterior
-/// is the prior.
+/// If all densities underflow to 0, the responsibilities are the component weights: without evidence the posterior is
+/// the prior.
 pub fn posterior(mixture: &Mixture, x: ArrayView1<'_, f64>) -> (f64, Array1<f64>) {
     let joint: Vec<f64> = (0..mixture.n_components()).map(|c| log_joint(mixture, c, x)).collect();
     posterior_of(&joint, mixture.weights())
 }
 
-/// [`posterior`] of a mixture that is given by factors of its precisions: `y = Uᵀ(x − μ)`, and nothing is solved.
+/// [`posterior`] of a mixture given by factors of its precisions: `y = Uᵀ(x − μ)`, and nothing is solved.
 ///
 /// # Errors
-/// [`ModelError`] of a factor that is not finite, or singular.
+/// [`ModelError`] if a factor is not finite or singular.
 pub fn precision_posterior(
     mixture: &PrecisionMixture<'_>,
     x: ArrayView1<'_, f64>,
@@ -74,7 +75,8 @@ fn posterior_of(joint: &[f64], weights: ArrayView1<'_, f64>) -> (f64, Array1<f64
     if total == f64::NEG_INFINITY {
         return (total, weights.to_owned());
     }
-    // Not exp(v − total): far from all components the total is large, and rounding it alone would lose digits.
+    // Not exp(v − total): far from all components `total` is large, and its rounding would make the responsibilities
+    // inaccurate.
     let top = joint.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let scaled: Array1<f64> = joint.iter().map(|v| (v - top).exp()).collect();
     let sum = scaled.sum();
@@ -130,7 +132,7 @@ pub fn statistics(mixture: &Mixture, rows: ArrayView2<'_, f64>, weights: Option<
     let mut out = Statistics::zero(mixture.covariance_type(), mixture.means().to_owned());
     for (i, x) in rows.outer_iter().enumerate() {
         let w = weights.map_or(1.0, |w| w[i]);
-        // A row of weight 0 is not there: not even its −∞ counts.
+        // A row of weight 0 does not count, even if its log density is −∞.
         if w > 0.0 {
             let (log_density, r) = posterior(mixture, x);
             out.log_likelihood += w * log_density;

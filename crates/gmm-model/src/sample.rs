@@ -1,4 +1,4 @@
-//! Rows drawn from a mixture; row `i` depends on the mixture, the seed and `i` alone.
+//! Sampling rows from a mixture. Row `i` depends only on the mixture, the seed and `i`.
 
 use std::ops::Range;
 
@@ -8,10 +8,10 @@ use crate::{Draws, Factors, Mixture, ModelError};
 
 /// Draws `n` rows, `(n, d)`, and the components that they came from, `(n,)`.
 ///
-/// The first rows do not change when more are asked for. Cost `n*d²/2` for full and tied, else `n*d`.
+/// A larger `n` leaves the first rows unchanged. Cost: `n*d²/2` flops for full and tied, else `n*d`.
 ///
 /// # Errors
-/// [`ModelError::Range`] where `n` is 0; [`ModelError::Memory`] where the rows do not fit in memory.
+/// [`ModelError::Range`] if `n` is 0; [`ModelError::Memory`] if the rows do not fit in memory.
 ///
 /// ```
 /// use gmm_model::{Covariances, Mixture, sample};
@@ -42,13 +42,13 @@ fn zeros<T: Copy>(len: usize, zero: T) -> Option<Vec<T>> {
     Some(out)
 }
 
-/// Rows `range` of the endless sample that [`sample`] gives the beginning of: into `rows`, `(len, d)` in row-major
-/// order, and `labels`, `(len,)`.
+/// Writes rows `range` of the infinite sample that [`sample`] returns the beginning of into `rows`, `(range.len(), d)`
+/// in row-major order, and their components into `labels`, `(range.len(),)`.
 ///
-/// Chunks combine: any cut of the rows gives the same bits. One allocation of `k + d` numbers.
+/// Any division of the rows into ranges gives the same bits. Allocates `k + d` numbers.
 ///
 /// # Errors
-/// [`ModelError::Shape`] where a buffer is not as long as the range says.
+/// [`ModelError::Shape`] if the length of a buffer does not match the range.
 pub fn sample_range(
     mixture: &Mixture,
     seed: u64,
@@ -67,7 +67,7 @@ pub fn sample_range(
     let cumulative = cumulative(mixture);
     let mut z = vec![0.0; d];
     let mut draws = Draws::for_purpose("sample", seed, 0);
-    // Every row takes the same number of uniforms, so one seek serves the whole range.
+    // Every row takes the same number of uniforms, so one seek is enough for the whole range.
     let per_row = 1 + Draws::normal_uniforms(d) as u64;
     draws.seek(range.start.wrapping_mul(per_row));
     for (row, label) in rows.chunks_exact_mut(d).zip(labels) {

@@ -1,10 +1,10 @@
-//! Text and numbers as messages and tables show them.
+//! Formatting of text and numbers for messages and tables.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Text for people: what would steer a terminal, break the line, turn the direction of writing or not be seen at all is
-/// written as an escape (`\n`, `\u{1b}`). Names and paths come from files, and files from anywhere.
+/// Formats text for display: replaces characters that would control a terminal, break the line, change the writing
+/// direction or be invisible by escapes (`\n`, `\u{1b}`). Names and paths come from untrusted files.
 ///
 /// ```
 /// assert_eq!(gmm_model::shown("height (cm)"), "height (cm)");
@@ -28,8 +28,8 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Control characters (C0, DEL, C1), and of Unicode's format characters those that turn, break or hide text. Joiners stay:
-/// some scripts need them.
+/// Whether a character is a control character (C0, DEL, C1), or a Unicode format character that turns, breaks or hides
+/// text. Joiners are not hidden: some scripts need them.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -38,7 +38,8 @@ fn is_hidden(c: char) -> bool {
             | '\u{e0000}'..='\u{e007f}')
 }
 
-/// A number in the fewest digits that read back as it, with an exponent where it is below 1e-4 or from 1e15 on; zero is `0`.
+/// Formats a number with the fewest digits that read back to the same value, with an exponent below 1e-4 and from 1e15
+/// on; zero is `0`.
 ///
 /// ```
 /// use gmm_model::number;
@@ -53,7 +54,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// A number that was computed, in three digits.
+/// Formats a computed number with three significant digits.
 ///
 /// ```
 /// use gmm_model::three_digits;

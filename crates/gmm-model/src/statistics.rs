@@ -1,21 +1,21 @@
-//! Sufficient statistics of one E-step: they add, and have a versioned byte form.
+//! Sufficient statistics of one E-step: additive, with a versioned byte form.
 
 use ndarray::Array2;
 
 use crate::{CovarianceType, StatisticsError};
 
-/// What one pass over rows leaves: everything that the M-step needs, about stated centres.
+/// The result of one pass over rows: everything that the M-step needs, as moments about given centres.
 ///
-/// With `z = x − centre_c` and `r` the responsibility times the row weight:
-/// `weight[c] = Σ r`, `first[c] = Σ r z`, `second` the moments `Σ r z zᵀ` in the kind's packing
-/// (full `(k, d*(d+1)/2)`; tied `(d*(d+1)/2)`, summed over components; diag `(k, d)`, the diagonals; spherical
-/// `(k,)`, the traces). The centres are the means that the pass was run with, so nothing cancels near convergence.
+/// With `z = x − centre_c` and `r` the responsibility times the row weight: `weight[c] = Σ r`, `first[c] = Σ r z`, and
+/// `second` the moments `Σ r z zᵀ` in the packing of the kind (full `(k, d*(d+1)/2)`; tied `(d*(d+1)/2)`, summed over
+/// components; diag `(k, d)`, the diagonals; spherical `(k,)`, the traces). The centres are the means that the pass was
+/// run with, so nothing cancels near convergence.
 ///
-/// Chunks, threads, devices and machines combine by [`add`](Self::add); the order of additions is the caller's, and
-/// equal orders give equal bits.
+/// Statistics of chunks, threads, devices and machines are combined by [`add`](Self::add). The caller chooses the order
+/// of additions; the same order gives the same bits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statistics {
-    /// Covariance kind, which sets the packing of `second`.
+    /// Covariance kind, which determines the packing of `second`.
     pub kind: CovarianceType,
     /// Points about which the moments are taken, `(k, d)`.
     pub centres: Array2<f64>,
@@ -25,7 +25,7 @@ pub struct Statistics {
     pub first: Array2<f64>,
     /// Packed Σ r z zᵀ, `kind.second_len(k, d)`.
     pub second: Vec<f64>,
-    /// Σ w ln p(x); 0 where the responsibilities came from elsewhere than a density.
+    /// Σ w ln p(x); 0 if the responsibilities do not come from a density.
     pub log_likelihood: f64,
     /// Σ w, the total row weight.
     pub total_weight: f64,
@@ -54,10 +54,10 @@ impl Statistics {
         self.centres.dim()
     }
 
-    /// Adds the statistics of other rows, taken about the same centres.
+    /// Adds the statistics of other rows about the same centres.
     ///
     /// # Errors
-    /// [`StatisticsError`] where kind, shape or centres differ; `self` is then unchanged.
+    /// [`StatisticsError`] if kind, shape or centres differ; `self` is then unchanged.
     pub fn add(&mut self, other: &Self) -> Result<(), StatisticsError> {
         if self.kind != other.kind || self.dim() != other.dim() {
             return Err(StatisticsError::Shape { left: self.shape_text(), right: other.shape_text() });
@@ -79,12 +79,12 @@ impl Statistics {
         Ok(())
     }
 
-    /// `log_likelihood / total_weight`.
+    /// The mean log-likelihood, `log_likelihood / total_weight`.
     pub fn mean_log_likelihood(&self) -> f64 {
         self.log_likelihood / self.total_weight
     }
 
-    /// Whether every number in it is finite.
+    /// Whether all moments, the log-likelihood and the total weight are finite.
     pub fn is_finite(&self) -> bool {
         self.log_likelihood.is_finite() && self.total_weight.is_finite() && self.first_not_finite_component().is_none()
     }
@@ -107,10 +107,11 @@ impl Statistics {
         self.centres.iter().chain(&self.weight).chain(self.first.iter()).chain(&self.second)
     }
 
-    /// Versioned byte form: magic `GMMSTAT`, version, kind, then `k`, `d`, `n_rows` as `u64` and all numbers as `f64`,
-    /// little-endian: total weight, log-likelihood, centres, weight, first, second; last a checksum (FNV-1a, 64 bit).
+    /// Writes the versioned byte form: magic `GMMSTAT`, version, kind, a zero byte, then `k`, `d`, `n_rows` as `u64`
+    /// and all numbers as `f64`, little-endian: total weight, log-likelihood, centres, weight, first, second; last a
+    /// checksum (FNV-1a, 64 bit).
     ///
-    /// The bits of every number are kept. Length `58 + 8*(2*k*d + k + second_len)`.
+    /// Preserves the bits of every number. Length: `58 + 8*(2*k*d + k + second_len)`.
     pub fn to_bytes(&self) -> Vec<u8> {
         let (k, d) = self.dim();
         let mut out = Vec::with_capacity(byte_len(self.kind, k, d).unwrap_or(0));
@@ -132,8 +133,8 @@ impl Statistics {
     /// Reads the byte form.
     ///
     /// # Errors
-    /// [`StatisticsError::Bytes`] with the offset at which the bytes stop being statistics. Nothing is allocated
-    /// before the lengths agree with the bytes that are there.
+    /// [`StatisticsError::Bytes`] with the offset of the first invalid byte. Nothing is allocated before the length is
+    /// checked against the header.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, StatisticsError> {
         let wrong = |offset: usize, why: &str| StatisticsError::Bytes { why: why.to_owned(), offset };
         if bytes.len() < HEADER || &bytes[..MAGIC.len()] != MAGIC {
@@ -179,7 +180,7 @@ fn kind_code(kind: CovarianceType) -> u8 {
     CovarianceType::ALL.iter().position(|&k| k == kind).expect("ALL is complete") as u8
 }
 
-/// Length of the byte form, or `None` where it does not fit a `usize`.
+/// Length of the byte form, or `None` if it overflows `usize`.
 fn byte_len(kind: CovarianceType, k: usize, d: usize) -> Option<usize> {
     let kd = k.checked_mul(d)?;
     let triangle = d.checked_mul(d.checked_add(1)?)? / 2;

@@ -1,8 +1,8 @@
-//! What a fit has to say about itself, as stored in a model file.
+//! The record of a fit, as stored in a model file.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The record of one fit; the `fit` object of a model file.
+/// The record of one fit: the `fit` object of a model file.
 ///
 /// JSON has no NaN and no infinity: `serde_json` writes them as null, and null is read as NaN.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -13,9 +13,9 @@ pub struct FitSummary {
     /// `log_likelihood` over the total row weight.
     #[serde(deserialize_with = "null_is_nan")]
     pub mean_log_likelihood: f64,
-    /// Rows of the data.
+    /// Number of rows of the data.
     pub n_rows: u64,
-    /// Iterations done (one M-step each).
+    /// Number of iterations (one M-step each).
     pub iterations: usize,
     /// Whether the change of the mean log-likelihood fell below `tol`.
     pub converged: bool,
@@ -31,12 +31,12 @@ pub struct FitSummary {
     /// Convergence threshold on the mean log-likelihood.
     #[serde(deserialize_with = "null_is_nan")]
     pub tol: f64,
-    /// What was added to the covariances' diagonal.
+    /// The amount added to the diagonals of the covariances.
     #[serde(deserialize_with = "null_is_nan")]
     pub reg_covar: f64,
-    /// Seed of every random draw.
+    /// Seed of all random draws.
     pub seed: u64,
-    /// Engine that ran: `cpu`, `reference`, `cuda:0`, ..
+    /// Name of the engine: `cpu`, `reference`, `cuda:0`, ..
     pub engine: String,
     /// Precision of the data on the engine: `f32` or `f64`.
     pub precision: String,

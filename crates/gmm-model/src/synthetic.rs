@@ -1,19 +1,21 @@
-//! Mixtures to test with: known truth, well-spread means, covariances that are really correlated.
+//! Synthetic mixtures for tests and benchmarks: known parameters, separated means, correlated covariances.
 
 use ndarray::{Array1, Array2, Array3};
 
 use crate::{Cholesky, CovarianceType, Covariances, Draws, Mixture, ModelError, packed_index, packed_len};
 
-/// What a synthetic mixture is drawn from.
+/// Options of a synthetic mixture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SyntheticOptions {
-    /// Concentration of the Dirichlet that gives the weights: large is even, below 1 is very uneven. Default 10.
+    /// Concentration of the Dirichlet distribution of the weights: large gives even weights, below 1 very uneven ones.
+    /// Default 10.
     pub concentration: f64,
-    /// Least distance of two means, in units of `sqrt(max trace Σ)`: the `c` of c-separation (Dasgupta 1999), with the
-    /// trace in place of d times the largest eigenvalue. 1 overlaps noticeably where d is small, 3 hardly. Default 2.
+    /// Smallest distance between two means, in units of `sqrt(max trace Σ)`: the `c` of c-separation (Dasgupta 1999),
+    /// with the trace in place of d times the largest eigenvalue. In few dimensions components overlap noticeably at 1,
+    /// and hardly at 3. Default 2.
     pub separation: f64,
-    /// Degrees of freedom of the Wishart or chi-square; must be above `d − 1`. The smaller, the more correlated and
-    /// the worse conditioned. Default `2 d + 2`, condition numbers about 30 for large d.
+    /// Degrees of freedom of the Wishart or chi-square distribution; must be above `d − 1`. Smaller values give
+    /// stronger correlations and larger condition numbers. Default `2 d + 2`: condition numbers about 30 for large d.
     pub degrees_of_freedom: Option<f64>,
     /// Standard deviation of a column in the average component. Default 1.
     pub scale: f64,
@@ -27,13 +29,13 @@ impl Default for SyntheticOptions {
 
 /// Draws a mixture of `k` components in `d` dimensions; the same arguments give the same bits on any machine.
 ///
-/// Weights come from a Dirichlet; full and tied covariances from a Wishart over its degrees of freedom, so that their
-/// mean is `scale² I` while each is correlated; diag and spherical variances from chi-squares in the same way; means
-/// uniform in a centred cube, drawn again until they keep the stated separation, the cube growing where it is too full.
-/// Rows come from [`sample`](crate::sample()).
+/// Weights come from a Dirichlet distribution. Full and tied covariances come from a Wishart distribution divided by
+/// its degrees of freedom, so that their mean is `scale² I` while each one is correlated; diag and spherical variances
+/// come from chi-squares in the same way. Means are uniform in a centred cube and are redrawn until they keep the
+/// separation; the cube grows if it is too full. Rows can be drawn by [`sample`](crate::sample()).
 ///
 /// # Errors
-/// [`ModelError::Range`] for `k` or `d` of 0 and options out of range.
+/// [`ModelError::Range`] if `k` or `d` is 0 or an option is out of range.
 ///
 /// Cost: about `k² d` for the means and `k d³/3` for the covariances.
 ///
@@ -53,7 +55,7 @@ pub fn synthetic(
     options: &SyntheticOptions,
 ) -> Result<Mixture, ModelError> {
     let nu = check(k, d, options)?;
-    // A stream for each part: weights do not change with the dimension, nor covariances with the separation.
+    // A stream per part: weights do not change with the dimension, nor covariances with the separation.
     let stream = |part| Draws::for_purpose("synthetic", seed, part);
     let weights = Array1::from_vec(stream(0).dirichlet(k, options.concentration));
     let covariances = covariances(k, d, kind, nu, options.scale, &mut stream(1));
@@ -72,7 +74,7 @@ fn check(k: usize, d: usize, options: &SyntheticOptions) -> Result<f64, ModelErr
     range(d > 0, "n_features", d.to_string(), "at least 1")?;
     let SyntheticOptions { concentration, separation, degrees_of_freedom, scale } = *options;
     range(positive(concentration), "concentration", concentration.to_string(), "positive and finite")?;
-    // Far above any use, and far below where the cube's side would overflow.
+    // 1e100 is far above any useful value, and far below where the side of the cube would overflow.
     let separated = (0.0..=1e100).contains(&separation);
     range(separated, "separation", separation.to_string(), "between 0 and 1e100")?;
     range(positive(scale), "scale", scale.to_string(), "positive and finite")?;
@@ -120,7 +122,7 @@ pub fn bartlett_factor(draws: &mut Draws, nu: f64, d: usize) -> Vec<f64> {
 
 /// A Wishart draw, `(d, d)`, with scale `L Lᵀ` and `nu > d − 1` degrees of freedom; its mean is `nu L Lᵀ`.
 ///
-/// `W = (L A)(L A)ᵀ` with [`bartlett_factor`] `A`. Cost `d³`.
+/// `W = (L A)(L A)ᵀ` with `A` from [`bartlett_factor`]. Cost: `O(d³)`.
 pub fn wishart(draws: &mut Draws, scale: &Cholesky, nu: f64) -> Array2<f64> {
     let d = scale.dim();
     let factor = bartlett_factor(draws, nu, d);
@@ -135,7 +137,7 @@ pub fn wishart(draws: &mut Draws, scale: &Cholesky, nu: f64) -> Array2<f64> {
             product[[i, j]] = image[i];
         }
     }
-    // Summed in a plain loop: a matrix product of a library may sum in another order on another machine.
+    // Summed in a plain loop: the matrix product of a library may add in another order on another machine.
     Array2::from_shape_fn((d, d), |(i, j)| (0..=i.min(j)).map(|m| product[[i, m]] * product[[j, m]]).sum())
 }
 
@@ -148,14 +150,14 @@ fn trace(covariances: &Covariances, c: usize, d: usize) -> f64 {
     }
 }
 
-/// Tries with a cube before it grows, and by how much: about 40 tries for every doubling of the side.
+/// Number of failed draws before the cube grows by `GROWTH`: about 40 draws for every doubling of its side.
 const TRIES: usize = 6;
 const GROWTH: f64 = 1.1;
 
-/// `(k, d)` means, every two of them at least `least` apart.
+/// `(k, d)` means, all at least `least` apart.
 fn spread_means(k: usize, d: usize, least: f64, scale: f64, draws: &mut Draws) -> Array2<f64> {
-    // Two uniform points of a cube of side s are s sqrt(d/6) apart on average; in few dimensions the k points also
-    // need room for a ball each.
+    // Two uniform points in a cube of side s are s sqrt(d/6) apart on average. In few dimensions the k points also need
+    // room for a ball each.
     let room = libm::pow(k as f64, 1.0 / d as f64).max((6.0 / d as f64).sqrt());
     let mut side = if least > 0.0 { least * room } else { scale * (6.0 / d as f64).sqrt() };
     let mut means = Array2::zeros((k, d));

@@ -1,24 +1,53 @@
-//! What figures are drawn on: lines, markers and text at places in pixels, kept as SVG.
+//! The drawing surface of all figures: lines, markers and text at pixel positions, stored as SVG.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use gmm_model::shown;
 
 use crate::font::{self, FAMILIES};
 use crate::style::{INK, Marker, SMALL};
 
-/// A place: to the right, and down.
+/// A position in pixels: x to the right, y downwards.
 pub(crate) type At = (f64, f64);
 
-/// A figure that grows.
+/// An SVG document under construction.
 pub(crate) struct Canvas {
     pub(crate) width: f64,
     pub(crate) height: f64,
     body: String,
+    labels: Vec<Label>,
     clips: usize,
 }
 
-/// How a line is drawn.
+/// A text of a figure with all that its outline needs, for a renderer without fonts.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Label {
+    /// The bytes of its `<text>` element.
+    pub(crate) span: Range<usize>,
+    text: String,
+    size: f64,
+    at: At,
+    anchor: Anchor,
+    /// Further attributes of the element.
+    look: String,
+}
+
+impl Label {
+    /// The text as an SVG path.
+    pub(crate) fn outlined(&self) -> String {
+        let Self { text, size, at: (x, y), anchor, look, .. } = self;
+        let left = match anchor {
+            Anchor::Start => 0.0,
+            Anchor::Middle => -0.5 * font::width(text, *size),
+            Anchor::End => -font::width(text, *size),
+        };
+        let outline = font::outline(text, *size);
+        format!("<g{look}><path transform=\"translate({:.3} {y:.3})\" d=\"{outline}\"/></g>", x + left)
+    }
+}
+
+/// The style of a line.
 #[derive(Clone, Copy)]
 pub(crate) struct Stroke<'a> {
     pub(crate) colour: &'a str,
@@ -32,7 +61,7 @@ impl<'a> Stroke<'a> {
     }
 }
 
-/// Which part of a text stands at its place.
+/// The part of a text that is placed at its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Anchor {
     Start,
@@ -40,15 +69,15 @@ pub(crate) enum Anchor {
     End,
 }
 
-/// How text is written.
+/// The style of text.
 #[derive(Clone, Copy)]
 pub(crate) struct Text<'a> {
     pub(crate) size: f64,
     pub(crate) colour: &'a str,
     pub(crate) anchor: Anchor,
-    /// Upwards, along a vertical axis.
+    /// Whether the text runs upwards, along a vertical axis.
     pub(crate) upright: bool,
-    /// A white rim, for text upon data.
+    /// Whether the text has a white outline, for text over data.
     pub(crate) rim: bool,
 }
 
@@ -66,23 +95,26 @@ impl<'a> Text<'a> {
     }
 }
 
-/// From the middle of a line of text down to its baseline, over its size.
+/// Distance from the middle of a line of text down to its baseline, divided by the text size.
 const BASELINE: f64 = 0.36;
 
 impl Canvas {
     pub(crate) const fn new(width: f64, height: f64) -> Self {
-        Self { width, height, body: String::new(), clips: 0 }
+        Self { width, height, body: String::new(), labels: Vec::new(), clips: 0 }
     }
 
-    /// The whole as an SVG document.
-    pub(crate) fn finish(self) -> String {
-        let Self { width, height, body, .. } = self;
+    /// Returns the complete SVG document, and the texts in it.
+    pub(crate) fn finish(self) -> (String, Vec<Label>) {
+        let Self { width, height, body, mut labels, .. } = self;
         let (width, height) = (short(width), short(height));
-        format!(
+        let head = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} \
-             {height}\" font-family=\"{FAMILIES}\">\n<rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
-             {body}</svg>\n"
-        )
+             {height}\" font-family=\"{FAMILIES}\">\n<rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
+        );
+        for Label { span, .. } in &mut labels {
+            *span = span.start + head.len()..span.end + head.len();
+        }
+        (format!("{head}{body}</svg>\n"), labels)
     }
 
     pub(crate) fn line(&mut self, from: At, to: At, stroke: Stroke<'_>) {
@@ -107,7 +139,7 @@ impl Canvas {
         );
     }
 
-    /// An ellipse whose longer axis points `degrees` clockwise from the right.
+    /// Draws an ellipse whose first axis (`radii.0`) points `degrees` clockwise from the right.
     pub(crate) fn ellipse(&mut self, (x, y): At, radii: At, degrees: f64, stroke: Stroke<'_>) {
         let [x, y, rx, ry] = [x, y, radii.0, radii.1].map(short);
         let degrees = if degrees.abs() < 1e-3 { 0.0 } else { degrees };
@@ -118,12 +150,12 @@ impl Canvas {
             writeln!(self.body, "<ellipse cx=\"{x}\" cy=\"{y}\" rx=\"{rx}\" ry=\"{ry}\" fill=\"none\"{stroke}{turn}/>");
     }
 
-    /// Markers of one kind and colour, `size` from the middle to the rim; `open` ones are white inside.
+    /// Draws markers of one kind and colour; `size` is the radius. `open` markers are white inside.
     pub(crate) fn markers(&mut self, marker: Marker, places: &[At], size: f64, colour: &str, open: bool) {
         if places.is_empty() {
             return;
         }
-        // Those that are lines alone have nothing to be filled.
+        // Markers made of lines have no area to fill.
         let thin = matches!(marker, Marker::Cross | Marker::Bar);
         let line = if thin { 0.5 * size } else { 0.3 * size };
         let look = match (open, thin) {
@@ -142,7 +174,7 @@ impl Canvas {
 
     fn marker(&mut self, marker: Marker, (x, y): At, size: f64) {
         let (left, top) = (short(x), short(y));
-        // Of about the same area as the circle.
+        // Factors that give all markers about the area of the circle.
         let (half, tip) = (short(0.88 * size), short(1.25 * size));
         let (low, wide) = (short(0.75 * size), short(1.2 * size));
         let side = short(1.76 * size);
@@ -168,31 +200,33 @@ impl Canvas {
         };
     }
 
-    /// Text whose middle is at the height of its place.
+    /// Draws text, vertically centred on its position.
     pub(crate) fn text(&mut self, (x, y): At, text: &str, how: Text<'_>) {
         let Text { size, colour, anchor, upright, rim } = how;
         let shift = BASELINE * size;
-        let (x, y) = if upright { (x + shift, y) } else { (x, y + shift) };
+        let at @ (x, y) = if upright { (x + shift, y) } else { (x, y + shift) };
         let [x, y] = [x, y].map(short);
-        let anchor = match anchor {
-            Anchor::Start => "",
-            Anchor::Middle => " text-anchor=\"middle\"",
-            Anchor::End => " text-anchor=\"end\"",
-        };
         let turn = if upright { format!(" transform=\"rotate(-90 {x} {y})\"") } else { String::new() };
         let rim = if rim {
             " stroke=\"#ffffff\" stroke-width=\"3\" stroke-linejoin=\"round\" paint-order=\"stroke\""
         } else {
             ""
         };
-        let (size, text) = (short(size), escaped(text));
-        let _ = writeln!(
-            self.body,
-            "<text x=\"{x}\" y=\"{y}\" font-size=\"{size}\" fill=\"{colour}\"{anchor}{rim}{turn}>{text}</text>"
-        );
+        let look = format!(" fill=\"{colour}\"{rim}{turn}");
+        let side = match anchor {
+            Anchor::Start => "",
+            Anchor::Middle => " text-anchor=\"middle\"",
+            Anchor::End => " text-anchor=\"end\"",
+        };
+        let start = self.body.len();
+        let (points, written) = (short(size), escaped(text));
+        let _ = write!(self.body, "<text x=\"{x}\" y=\"{y}\" font-size=\"{points}\"{side}{look}>{written}</text>");
+        let span = start..self.body.len();
+        self.body.push('\n');
+        self.labels.push(Label { span, text: shown(text).into_owned(), size, at, anchor, look });
     }
 
-    /// Draws what is to be seen inside a rectangle only.
+    /// Draws with clipping to a rectangle.
     pub(crate) fn inside(&mut self, (x, y): At, (width, height): At, draw: impl FnOnce(&mut Self)) {
         let id = self.clips;
         self.clips += 1;
@@ -206,14 +240,15 @@ impl Canvas {
         self.body.push_str("</g>\n");
     }
 
-    /// Draws what others are seen through.
+    /// Draws with partial opacity.
     pub(crate) fn faint(&mut self, opacity: f64, draw: impl FnOnce(&mut Self)) {
         let _ = writeln!(self.body, "<g fill-opacity=\"{0}\" stroke-opacity=\"{0}\">", short(opacity));
         draw(self);
         self.body.push_str("</g>\n");
     }
 
-    /// A title and, below it, notes in grey, each cut where it would leave the picture; the height at which they end.
+    /// Draws a title and, below it, notes in grey, each truncated to the picture's width. Returns the y at which they
+    /// end.
     pub(crate) fn heading(&mut self, title: &str, notes: &[String]) -> f64 {
         use crate::style::{GREY, MARGIN, TITLE};
         let most = self.width - 2.0 * MARGIN;
@@ -234,14 +269,14 @@ fn stroked(Stroke { colour, width, dash }: Stroke<'_>) -> String {
     format!(" stroke=\"{colour}\" stroke-width=\"{}\"{dash}", short(width))
 }
 
-/// A length to a hundredth of a pixel, without needless zeros.
+/// Formats a length to a hundredth of a pixel, without trailing zeros.
 fn short(value: f64) -> String {
     let text = format!("{value:.2}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
-/// Text as XML holds it, after [`shown`]: XML cannot hold most control characters.
+/// Escapes text for XML, after [`shown`]: XML cannot represent most control characters.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in shown(text).chars() {

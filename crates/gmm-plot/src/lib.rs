@@ -1,12 +1,12 @@
-//! Pictures of mixtures, of how they were found, and of how long that took, as SVG and PNG.
+//! Draws mixtures, EM traces, model selections and benchmark records as SVG and PNG.
 //!
-//! A figure is laid out once, in pixels, by the widths of the font that the crate brings along: that is how text neither
-//! overlaps nor leaves the picture. It is kept as SVG with real text; a PNG is that SVG, drawn. Series differ in marker and
-//! dash as well as in colour, so that a print in black and white can be read. Same input, same bytes.
+//! A figure is laid out once, in pixels, with the glyph widths of a bundled font, so that text neither overlaps nor
+//! leaves the picture. It is stored as SVG with real text; a PNG is rendered from that SVG. Series differ in marker and
+//! dash as well as in colour, so that they can be told apart in black and white. The same input gives the same bytes.
 //!
-//! Drawing goes by `resvg` and not by a plotting library's bitmaps: those of `plotters` place everything on whole pixels,
-//! in SVG too, which makes ellipses rough, and take the machine's fonts. `resvg` is taken without its readers of images and
-//! of the machine's fonts; the font, cut down to the letters that are needed, has 73 KiB.
+//! PNGs are rendered by `resvg` rather than by a plotting library: `plotters` rounds all positions to whole pixels,
+//! even in SVG, which makes ellipses rough, and uses the machine's fonts. `resvg` is built without support for images
+//! and system fonts; the bundled font, reduced to the necessary characters, has 73 KiB.
 //!
 //! ```
 //! use gmm_plot::{Trace, trace};
@@ -30,32 +30,32 @@ mod select;
 mod style;
 mod trace;
 
-pub use bench::{Line, Record, Sweep, bench, growth};
+pub use bench::{Line, Only, Record, Sweep, bars, bench, growth};
 pub use fit::{Fit, MOST_COLUMNS, MOST_POINTS, NAMED, drawn, fit, points_of};
 pub use picture::{Format, Picture, SCALES};
 pub use plan::{Map, plan};
 pub use select::{Candidate, select};
 pub use trace::{Trace, trace};
 
-/// Why there is no picture.
+/// Why a picture cannot be drawn.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What was given has nothing that can be drawn.
+    /// The input contains nothing that can be drawn.
     #[error("there is nothing to draw: {0}")]
     Nothing(String),
-    /// Columns that are not there, are given twice, or are too many.
+    /// Columns that do not exist, are given twice, or are too many; or inputs whose sizes disagree.
     #[error("{0}")]
     Columns(String),
-    /// A record that is none, or has no times.
+    /// Text that is not a benchmark record, or a record without times.
     #[error("not a record that can be drawn: {0}")]
     Record(String),
-    /// A PNG of a size that cannot be.
+    /// A PNG of an impossible size.
     #[error("no PNG of {width} × {height} pixels can be drawn: lower the scale")]
     Size {
-        /// Pixels across.
+        /// Width in pixels.
         width: u64,
-        /// Pixels up.
+        /// Height in pixels.
         height: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! Lines of several series in a panel, each named at its right end: no legend that could cover data.
+//! Lines of several series in a panel, each labelled at its right end: unlike a legend, labels cannot cover data.
 
 use crate::canvas::{Anchor, At, Canvas, Stroke, Text};
 use crate::font;
@@ -6,12 +6,12 @@ use crate::panel::Panel;
 use crate::scale::{Scale, Ticks};
 use crate::style::{GREY, Look, TEXT};
 
-/// Points in the order in which they are joined; one that is not finite, or not on the scale, leaves a gap.
+/// A series: its points in the order in which they are joined. A point whose pixel position is not finite leaves a gap.
 pub(crate) struct Series {
     pub(crate) name: String,
     pub(crate) points: Vec<At>,
     pub(crate) look: Look,
-    /// Points whose markers are white inside.
+    /// For each point, whether its marker is white inside; empty if none is.
     pub(crate) open: Vec<bool>,
 }
 
@@ -21,24 +21,24 @@ impl Series {
     }
 }
 
-/// Points of a line beyond which none has a marker.
+/// A line with more points than this has no markers.
 const MARKED: usize = 80;
 const MARKER: f64 = 3.6;
-/// Length of the sample of a line before its name, and space about it.
+/// Length of the line sample before a name, and the space around it.
 const KEY: f64 = 26.0;
 const SPACE: f64 = 6.0;
-/// Between the panel and the samples, for the lines that lead there.
+/// Space between the panel and the samples, for the leader lines.
 const LEAD: f64 = 18.0;
 /// Height of a name.
 const STEP: f64 = TEXT + 4.0;
 
-/// Width that names right of a panel need.
+/// Width that the names right of a panel need.
 pub(crate) fn beside<'a>(names: impl IntoIterator<Item = &'a str>) -> f64 {
     let widest = names.into_iter().map(|name| font::width(name, TEXT)).fold(0.0, f64::max);
     LEAD + KEY + SPACE + widest
 }
 
-/// Joins what can be joined of places.
+/// Joins neighbouring points by lines, leaving gaps at positions that are not finite.
 pub(crate) fn join(canvas: &mut Canvas, panel: &Panel, points: &[At], stroke: Stroke<'_>) {
     let places: Vec<At> = points.iter().map(|(x, y)| panel.place(*x, *y)).collect();
     for run in places.split(|(x, y)| !x.is_finite() || !y.is_finite()).filter(|run| run.len() > 1) {
@@ -46,9 +46,9 @@ pub(crate) fn join(canvas: &mut Canvas, panel: &Panel, points: &[At], stroke: St
     }
 }
 
-/// Draws lines and markers, within the panel.
+/// Draws lines and markers, clipped to the panel.
 pub(crate) fn draw(canvas: &mut Canvas, panel: &Panel, series: &[Series]) {
-    // A marker at the edge is whole.
+    // The clip area is larger by a marker's radius, so that markers at the edge are not cut.
     let rim = MARKER + 1.5;
     let size = (panel.width + 2.0 * rim, panel.height + 2.0 * rim);
     canvas.inside((panel.left - rim, panel.top - rim), size, |canvas| {
@@ -66,7 +66,8 @@ pub(crate) fn draw(canvas: &mut Canvas, panel: &Panel, series: &[Series]) {
     });
 }
 
-/// Names the series right of the panel, in the order of their ends, a line leading there from each.
+/// Draws the series' names right of the panel, in the vertical order of the lines' ends, with a leader line from each
+/// end.
 pub(crate) fn names(canvas: &mut Canvas, panel: &Panel, series: &[Series]) {
     let mut ends: Vec<(f64, At, &Series)> = Vec::new();
     for one in series {
@@ -89,7 +90,8 @@ pub(crate) fn names(canvas: &mut Canvas, panel: &Panel, series: &[Series]) {
     }
 }
 
-/// Ascending heights moved as little as keeps them a step apart and, where there is room, within the bounds.
+/// Moves ascending y positions as little as needed to keep them `step` apart and, if there is room, between `top` and
+/// `bottom`.
 pub(crate) fn spread(wanted: &[f64], step: f64, top: f64, bottom: f64) -> Vec<f64> {
     let mut out: Vec<f64> = Vec::with_capacity(wanted.len());
     for height in wanted {
@@ -104,7 +106,7 @@ pub(crate) fn spread(wanted: &[f64], step: f64, top: f64, bottom: f64) -> Vec<f6
     out
 }
 
-/// Ticks of an axis that counts: whole numbers only.
+/// Ticks of an axis of counts: whole numbers only.
 pub(crate) fn whole(scale: Scale, length: f64) -> Ticks {
     let is_whole = |value: f64| (value - value.round()).abs() < 1e-6;
     let mut ticks = scale.ticks_where(length, true, |ticks| ticks.major.iter().all(|(value, _)| is_whole(*value)));
@@ -127,7 +129,7 @@ mod tests {
         assert_eq!(spread(&[10.0, 50.0], 16.0, 0.0, 100.0), [10.0, 50.0]);
         assert_eq!(spread(&[10.0, 11.0, 12.0], 16.0, 0.0, 100.0), [10.0, 26.0, 42.0]);
         assert_eq!(spread(&[98.0, 99.0, 100.0], 16.0, 0.0, 100.0), [68.0, 84.0, 100.0]);
-        // More than there is room for go on below.
+        // Without enough room they continue below the bottom.
         assert_eq!(spread(&[0.0, 0.0, 0.0], 16.0, 0.0, 10.0), [0.0, 16.0, 32.0]);
     }
 

@@ -1,20 +1,20 @@
-//! Axes about an area: frame, grid, ticks, numbers and titles.
+//! A plotting area with axes: frame, grid, ticks, numbers and titles.
 
 use crate::canvas::{Anchor, At, Canvas, Stroke, Text};
 use crate::font;
 use crate::scale::{Scale, Ticks};
 use crate::style::{FRAME, GREY, GRID, SMALL, TEXT};
 
-/// Between the frame and the numbers.
+/// Space between the frame and the numbers.
 const GAP: f64 = 7.0;
 
-/// An axis: its values and what they are.
+/// An axis: its scale and title.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
     pub(crate) scale: Scale,
-    /// With the unit; empty where a neighbouring panel has it.
+    /// Title with the unit; empty if a neighbouring panel shows it.
     pub(crate) title: String,
-    /// Whether numbers stand at the ticks.
+    /// Whether the ticks have numbers.
     pub(crate) numbers: bool,
 }
 
@@ -23,7 +23,7 @@ impl Axis {
         Self { scale, title: title.into(), numbers: true }
     }
 
-    /// Ticks whose numbers and title another panel has.
+    /// An axis with ticks only; another panel shows the numbers and the title.
     pub(crate) const fn bare(scale: Scale) -> Self {
         Self { scale, title: String::new(), numbers: false }
     }
@@ -45,10 +45,10 @@ pub(crate) struct Panel {
 /// Height of the numbers and the title below a panel.
 pub(crate) const BELOW: f64 = GAP + SMALL + 6.0 + TEXT + 2.0;
 
-/// From a line of an upright title to the next.
+/// Line spacing of an upright title.
 const LINE: f64 = TEXT + 3.0;
 
-/// Width of the numbers and the title left of a panel of this height.
+/// Width of the numbers and the title to the left of a panel of this height.
 pub(crate) fn beside(axis: &Axis, height: f64) -> f64 {
     let ticks = axis.scale.ticks(height, false);
     let widest = ticks.major.iter().map(|(_, label)| font::width(label, SMALL)).fold(0.0, f64::max);
@@ -57,32 +57,32 @@ pub(crate) fn beside(axis: &Axis, height: f64) -> f64 {
 }
 
 impl Panel {
-    /// A panel within a place and size that hold its numbers and titles too.
+    /// A panel that fits, including its numbers and titles, into a rectangle of this position and size.
     pub(crate) fn within((left, top): At, (width, height): At, x: Axis, y: Axis) -> Self {
         let below = if x.numbers { BELOW } else { 0.0 };
         let beside = beside(&y, height - below);
         Self::at((left + beside, top), (width - beside, height - below), x, y)
     }
 
-    /// A panel whose frame has this place and size.
+    /// A panel whose frame has this position and size.
     pub(crate) fn at((left, top): At, (width, height): At, x: Axis, y: Axis) -> Self {
         let (x_ticks, y_ticks) = (x.scale.ticks(width, true), y.scale.ticks(height, false));
         Self { left, top, width, height, x, y, x_ticks, y_ticks }
     }
 
-    /// With ticks of its own along the horizontal axis, such as whole numbers.
+    /// Replaces the ticks of the horizontal axis, for example by whole numbers.
     pub(crate) fn with_x_ticks(mut self, ticks: Ticks) -> Self {
         self.x_ticks = ticks;
         self
     }
 
-    /// With ticks of its own along the vertical axis, or with none.
+    /// Replaces the ticks of the vertical axis, possibly by none.
     pub(crate) fn with_y_ticks(mut self, ticks: Ticks) -> Self {
         self.y_ticks = ticks;
         self
     }
 
-    /// Without the numbers that reach far beyond the frame, where the next panel's stand.
+    /// Removes the numbers that reach more than 3 pixels beyond the frame, where they could overlap the next panel's.
     pub(crate) fn among_others(mut self) -> Self {
         const BEYOND: f64 = 3.0;
         let inside = |share: f64, length: f64, half: f64| {
@@ -110,12 +110,12 @@ impl Panel {
         self.top + self.height
     }
 
-    /// Where two values lie in the picture.
+    /// The position of a pair of values in the picture.
     pub(crate) fn place(&self, x: f64, y: f64) -> At {
         (self.left + self.x.scale.share(x) * self.width, self.bottom() - self.y.scale.share(y) * self.height)
     }
 
-    /// The grid, which lies below the data.
+    /// Draws the grid, which lies below the data.
     pub(crate) fn grid(&self, canvas: &mut Canvas) {
         let line = Stroke::new(GRID, 1.0);
         for (value, _) in &self.x_ticks.major {
@@ -128,7 +128,7 @@ impl Panel {
         }
     }
 
-    /// Frame, ticks, numbers and titles, which lie above the data.
+    /// Draws frame, ticks, numbers and titles, which lie above the data.
     pub(crate) fn axes(&self, canvas: &mut Canvas) {
         let frame = Stroke::new(FRAME, 1.0);
         canvas.rect((self.left, self.top), (self.width, self.height), "none", Some(frame));
@@ -166,7 +166,7 @@ impl Panel {
         }
         if !self.y.title.is_empty() {
             let widest = self.y_ticks.major.iter().map(|(_, label)| font::width(label, SMALL)).fold(0.0, f64::max);
-            // The last line stands next to the numbers.
+            // The last line is next to the numbers.
             for (i, line) in lines(&self.y.title, &self.y_ticks.less, self.height).iter().rev().enumerate() {
                 let x = self.left - GAP - widest - 8.0 - TEXT / 2.0 - LINE * i as f64;
                 canvas.text((x, self.top + self.height / 2.0), line, Text { upright: true, ..title });
@@ -175,7 +175,7 @@ impl Panel {
     }
 }
 
-/// A title with what its numbers lack, in one line where both fit, else in two.
+/// A title with the offset of its numbers ([`Ticks::less`]), on one line if both fit, else on two.
 fn lines(title: &str, less: &str, most: f64) -> Vec<String> {
     if less.is_empty() || font::width(title, TEXT) + font::width(less, TEXT) <= most {
         return vec![with(title, less, most)];
@@ -183,7 +183,7 @@ fn lines(title: &str, less: &str, most: f64) -> Vec<String> {
     vec![font::fitted(title, TEXT, most), font::fitted(less.trim_start(), TEXT, most)]
 }
 
-/// A title with what its numbers lack; the title is cut where both are too long.
+/// A title with the offset of its numbers; the title is shortened if both do not fit.
 fn with(title: &str, less: &str, most: f64) -> String {
     font::fitted(title, TEXT, most - font::width(less, TEXT)) + less
 }

@@ -1,4 +1,4 @@
-//! A finished figure, and the formats that it can be had in.
+//! A finished figure and its output formats.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -7,18 +7,17 @@ use resvg::usvg::{Options, Transform, Tree};
 use resvg::{render, tiny_skia::Pixmap};
 
 use crate::Error;
-use crate::canvas::Canvas;
-use crate::font;
+use crate::canvas::{Canvas, Label};
 
-/// Pixels of a PNG to a unit of the picture.
+/// Allowed scales of a PNG, in pixels per unit of the picture.
 pub const SCALES: RangeInclusive<f64> = 0.25..=8.0;
 
-/// A file's kind.
+/// A picture's file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Scalable, with text that can be searched.
+    /// Scalable vector graphics, with searchable text.
     Svg,
-    /// Pixels.
+    /// A bitmap.
     Png,
 }
 
@@ -26,7 +25,7 @@ impl Format {
     /// The extensions that name a format, for messages.
     pub const CHOICES: &'static str = "svg or png";
 
-    /// The format that a file's name ends in, in letters of either case; none for any other.
+    /// The format that a path's extension names, ignoring case; `None` for any other extension.
     pub fn of_path(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()?.to_lowercase().as_str() {
             "svg" => Some(Self::Svg),
@@ -42,15 +41,17 @@ pub struct Picture {
     width: f64,
     height: f64,
     svg: String,
+    labels: Vec<Label>,
 }
 
 impl Picture {
     pub(crate) fn new(canvas: Canvas) -> Self {
         let (width, height) = (canvas.width, canvas.height);
-        Self { width, height, svg: canvas.finish() }
+        let (svg, labels) = canvas.finish();
+        Self { width, height, svg, labels }
     }
 
-    /// Width and height in units of the picture: pixels of an SVG as browsers show it.
+    /// Width and height in units of the picture, which are CSS pixels of the SVG.
     pub const fn size(&self) -> (f64, f64) {
         (self.width, self.height)
     }
@@ -60,26 +61,37 @@ impl Picture {
         &self.svg
     }
 
-    /// The figure as a PNG of `scale` pixels to a unit, within [`SCALES`]. Needs 4 bytes of memory for each pixel.
+    /// Renders the figure as a PNG of `scale` pixels per unit, within [`SCALES`]. Needs 4 bytes of memory per pixel.
     ///
     /// # Errors
-    /// [`Error::Size`] for a scale that is not within them.
+    /// [`Error::Size`] if the scale is outside [`SCALES`].
     pub fn png(&self, scale: f64) -> Result<Vec<u8>, Error> {
         let pixels = |length: f64| (length * scale).ceil().max(0.0) as u64;
         let size = || Error::Size { width: pixels(self.width), height: pixels(self.height) };
         if !SCALES.contains(&scale) {
             return Err(size());
         }
-        let options = Options { fontdb: font::fonts(), font_family: "DejaVu Sans".to_owned(), ..Options::default() };
-        // The SVG is our own: what can fail here is a size beyond what a pixmap may have.
-        let tree = Tree::from_str(&self.svg, &options).map_err(|_| size())?;
+        // The SVG was made by this crate, so the only possible failure is a size beyond a pixmap's limit.
+        let tree = Tree::from_str(&self.outlined(), &Options::default()).map_err(|_| size())?;
         let side = |length: f64| u32::try_from(pixels(length)).map_err(|_| size());
         let mut pixmap = Pixmap::new(side(self.width)?, side(self.height)?).ok_or_else(size)?;
         render(&tree, Transform::from_scale(scale as f32, scale as f32), &mut pixmap.as_mut());
         pixmap.encode_png().map_err(|_| size())
     }
 
-    /// The figure's bytes in a format; `scale` is for PNG.
+    /// The SVG with each text as an outline, for a renderer without fonts.
+    fn outlined(&self) -> String {
+        let (mut out, mut done) = (String::with_capacity(2 * self.svg.len()), 0);
+        for label in &self.labels {
+            out.push_str(&self.svg[done..label.span.start]);
+            out.push_str(&label.outlined());
+            done = label.span.end;
+        }
+        out.push_str(&self.svg[done..]);
+        out
+    }
+
+    /// The figure's bytes in a format; `scale` applies to PNG only.
     ///
     /// # Errors
     /// As [`png`](Self::png).

@@ -1,49 +1,49 @@
-//! Which of several ways is taken, as a map over columns and components.
+//! A map over columns and components of which of several code paths is taken.
 
 use crate::canvas::{Anchor, Canvas, Stroke, Text};
 use crate::font;
 use crate::style::{COLOURS, GREY, INK, MARGIN, SMALL, TEXT, channels, colour_of};
 use crate::{Error, Picture};
 
-/// A map. Names come from the caller: what they mean is not this crate's.
+/// The contents of a map. The caller chooses the names of the paths.
 #[derive(Clone, Debug)]
 pub struct Map<'a> {
-    /// Numbers of columns, ascending: from left to right.
+    /// Numbers of columns, ascending, drawn from left to right.
     pub columns: &'a [usize],
-    /// Numbers of components, ascending: from below.
+    /// Numbers of components, ascending, drawn from bottom to top.
     pub components: &'a [usize],
-    /// The way at each, a row of all `columns` for each of `components`.
+    /// The path taken at each size, `(components, columns)`, row-major.
     pub ways: &'a [String],
-    /// What each way is, in the order in which the legend has them.
+    /// Name and description of each path, in the legend's order.
     pub legend: &'a [(String, String)],
     /// First line above the picture.
     pub title: String,
-    /// Second line: the device, for one.
+    /// Second line above the picture, for example the device.
     pub note: String,
 }
 
 const CELL: (f64, f64) = (30.0, 20.0);
-/// What stands upright beside the map.
+/// Title of the vertical axis.
 const COMPONENTS: &str = "components, K";
 
-/// Draws the map: a cell for each size, with a letter and a shade that stand for its way.
+/// Draws the map: a cell for each size, whose letters and shade identify its path.
 ///
 /// # Errors
-/// [`Error::Nothing`] where there are no sizes, or not as many ways as sizes.
+/// [`Error::Nothing`] if there are no sizes, or if the number of paths differs from the number of sizes.
 pub fn plan(map: &Map<'_>) -> Result<Picture, Error> {
     let Map { columns, components, ways, legend, title, note } = map;
     if ways.is_empty() || ways.len() != columns.len() * components.len() {
         let (found, wanted) = (ways.len(), columns.len() * components.len());
-        return Err(Error::Nothing(format!("{found} ways for {wanted} sizes")));
+        return Err(Error::Nothing(format!("{found} paths for {wanted} sizes")));
     }
-    // What the legend lacks goes behind it.
+    // Paths that the legend lacks are appended to it.
     let mut named: Vec<(&str, &str)> = legend.iter().map(|(name, what)| (name.as_str(), what.as_str())).collect();
     for way in *ways {
         if !named.iter().any(|(name, _)| name == way) {
             named.push((way, ""));
         }
     }
-    // Letters and shades are those of the whole legend, so that maps of one caller's can be laid side by side.
+    // Letters and shades are assigned over the whole legend, so that several maps with the same legend are comparable.
     let letters = letters(&named.iter().map(|(name, _)| *name).collect::<Vec<_>>());
     let shown: Vec<usize> = (0..named.len()).filter(|i| ways.iter().any(|way| way == named[*i].0)).collect();
     let number = |n: &usize| if *n >= 100_000 { format!("{n:e}") } else { n.to_string() };
@@ -54,7 +54,7 @@ pub fn plan(map: &Map<'_>) -> Result<Picture, Error> {
     let legend_width = shown.iter().map(|i| key_width(named[*i].0, named[*i].1)).fold(0.0, f64::max);
     let width = (MARGIN * 2.0 + beside + wide).max(460.0).max(MARGIN * 2.0 + legend_width.min(860.0));
     let mut canvas = Canvas::new(width, 0.0);
-    // A map of few rows leaves room for the words beside it.
+    // A map of few rows is moved down to leave room for its upright axis title.
     let top = canvas.heading(title, std::slice::from_ref(note)) + (0.5 * (upright - high)).max(0.0);
     let bottom = top + high;
     canvas.height = bottom + SMALL + TEXT + 24.0 + 12.0 + rows + MARGIN;
@@ -65,7 +65,7 @@ pub fn plan(map: &Map<'_>) -> Result<Picture, Error> {
         let place = (left + CELL.0 * column as f64, bottom - CELL.1 * (row as f64 + 1.0));
         cell(&mut canvas, place, at, &letters[at]);
     }
-    // A thick line where neighbours differ, so that the borders are seen without colours.
+    // A thick line between cells of different paths, so that the borders are visible without colours.
     let way = |column: usize, row: usize| &ways[row * columns.len() + column];
     let border = Stroke::new(INK, 1.6);
     for row in 0..components.len() {
@@ -112,7 +112,7 @@ fn cell(canvas: &mut Canvas, place: (f64, f64), way: usize, letter: &str) {
     canvas.text((place.0 + CELL.0 / 2.0, place.1 + CELL.1 / 2.0), letter, Text::new(Anchor::Middle));
 }
 
-/// A way's colour: pale enough for a letter to be read, and no two of the first six as pale.
+/// A path's colour: pale enough for a letter to be legible. The first six differ in paleness.
 pub(crate) fn shade(way: usize) -> String {
     let tint = [0.45, 0.75, 0.25, 0.9, 0.6, 0.35][way % 6];
     colour_of(channels(COLOURS[way % COLOURS.len()]).map(|v| v + (255.0 - v) * tint))
@@ -126,10 +126,10 @@ fn key_width(name: &str, what: &str) -> f64 {
     CELL.0 + 8.0 + font::width(&key(name, what), TEXT)
 }
 
-/// For each name some of its letters, as many as tell it from the others, three at most: its first, then that of its second word,
-/// or its second, and its last.
+/// Abbreviates each name to as few letters as distinguish it from the others, at most three: its first letter, then the
+/// first of its second word (or else its second letter), then its last.
 pub(crate) fn letters(names: &[&str]) -> Vec<String> {
-    // The first as a capital: an l alone could be a line.
+    // The first letter is a capital, because a single l could be mistaken for a line.
     let first = |name: &str, n: usize| {
         let second = name.find('-').map_or(1, |dash| dash + 1);
         let mut letters =

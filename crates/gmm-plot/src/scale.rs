@@ -1,9 +1,9 @@
-//! From values to places along an axis, and the round values at which it has ticks.
+//! Maps values to positions along an axis, and chooses round values for its ticks.
 
 use crate::font;
 use crate::style::SMALL;
 
-/// Values from one end of an axis to the other.
+/// The range of values of an axis, linear or logarithmic.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scale {
     from: f64,
@@ -11,30 +11,31 @@ pub(crate) struct Scale {
     log: bool,
 }
 
-/// Where an axis has ticks.
+/// The ticks of an axis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Ticks {
     /// Values with their labels.
     pub(crate) major: Vec<(f64, String)>,
-    /// Values between them, without.
+    /// Values of the unlabelled ticks between them.
     pub(crate) minor: Vec<f64>,
-    /// What is taken from every value before it is written, where the digits that differ are far behind: ` − 1000000`.
+    /// The offset subtracted from every value before it is labelled, as text: ` − 1000000`. Empty unless the values
+    /// differ only in late digits.
     pub(crate) less: String,
 }
 
-/// Characters of a number beyond which it is written in another way.
+/// Number of characters beyond which a label is written relative to an offset.
 const LONG: i32 = 7;
 
 impl Scale {
-    /// From the least to the largest value that is finite, and a share of the span more on either side. Values that are
-    /// one get a span about it.
+    /// A linear scale over the finite values, extended by `share` of their span on either side. If all values are
+    /// equal, a span around them is chosen.
     pub(crate) fn linear(values: impl IntoIterator<Item = f64>, share: f64) -> Self {
         let (least, most) = ends(values.into_iter().filter(|v| v.is_finite())).unwrap_or((0.0, 1.0));
         let size = least.abs().max(most.abs());
         let span = match most / 2.0 - least / 2.0 {
             0.0 if size == 0.0 => 0.5,
             0.0 => 0.05 * size,
-            // One that f64 can divide.
+            // At least large enough to be divided in f64.
             span => span.max(1e-13 * size),
         };
         let span = span.max(1e-290);
@@ -43,7 +44,8 @@ impl Scale {
         Self { from: (middle - half).max(f64::MIN), to: (middle + half).min(f64::MAX), log: false }
     }
 
-    /// The same for values above 0, by their logarithms.
+    /// A logarithmic scale over the finite values above 0, extended by `share` of their logarithmic span on either
+    /// side.
     pub(crate) fn logarithmic(values: impl IntoIterator<Item = f64>, share: f64) -> Self {
         let logs = values.into_iter().filter(|v| v.is_finite() && *v > 0.0).map(f64::log10);
         let (least, most) = ends(logs).unwrap_or((0.0, 1.0));
@@ -54,22 +56,22 @@ impl Scale {
         Self { from: of(middle - half), to: of(middle + half), log: true }
     }
 
-    /// From one value to another.
+    /// A linear scale from one value to another.
     pub(crate) const fn between(from: f64, to: f64) -> Self {
         Self { from, to, log: false }
     }
 
-    /// Where a value lies: 0 at the beginning, 1 at the end.
+    /// The position of a value on the axis: 0 at the start, 1 at the end.
     pub(crate) fn share(&self, value: f64) -> f64 {
         let Self { from, to, log } = *self;
         if log {
             return (value.log10() - from.log10()) / (to.log10() - from.log10());
         }
-        // Halves, since a span may be larger than any number.
+        // Computed from halves, since the span itself may overflow.
         (value / 2.0 - from / 2.0) / (to / 2.0 - from / 2.0)
     }
 
-    /// Whether it has the value.
+    /// Whether the value lies on the axis.
     pub(crate) fn has(&self, value: f64) -> bool {
         (-1e-9..=1.0 + 1e-9).contains(&self.share(value))
     }
@@ -78,15 +80,15 @@ impl Scale {
         (self.from, self.to)
     }
 
-    /// As many ticks as have room on an axis of this length: labels side by side where it is `across`, else one above
-    /// the other.
+    /// As many ticks as fit on an axis of this length, in pixels. `across` is whether the axis is horizontal, so that
+    /// labels are side by side.
     pub(crate) fn ticks(&self, length: f64, across: bool) -> Ticks {
         self.ticks_where(length, across, |_| true)
     }
 
-    /// The same, as many as a test allows.
+    /// As [`ticks`](Self::ticks), but only ticks for which `allowed` is true.
     pub(crate) fn ticks_where(&self, length: f64, across: bool, allowed: impl Fn(&Ticks) -> bool) -> Ticks {
-        // Narrow axes try for four, which short labels have room for.
+        // Short horizontal axes still try four ticks, which fit if the labels are short.
         let most = if across { (length / 44.0).max(4.0) } else { (length / 26.0).max(2.0) }.min(9.0) as usize;
         let fits = |ticks: &Ticks| {
             let mut end = f64::NEG_INFINITY;
@@ -106,9 +108,9 @@ impl Scale {
         })
     }
 
-    /// At most `count` multiples of 1, 2 or 5 times a power of ten (one more, where both ends are).
+    /// At most `count` ticks at multiples of 1, 2 or 5 times a power of ten (one more if both ends are multiples).
     fn steps(&self, count: usize) -> Ticks {
-        // The span by its half, since it may be larger than any number.
+        // Computed from half the span, since the span itself may overflow.
         let wanted = (self.to / 2.0 - self.from / 2.0) * (2.0 / count as f64);
         let power = wanted.log10().floor() as i32;
         let of = |digit: i32| f64::from(digit) * 10f64.powi(power);
@@ -119,11 +121,11 @@ impl Scale {
         }
         let (first, last) = ((self.from / step - 1e-9).ceil(), (self.to / step + 1e-9).floor());
         let indices: Vec<f64> = (0..=(last - first).clamp(0.0, 20.0) as usize).map(|i| first + i as f64).collect();
-        // The last digit that differs.
+        // Power of ten of the last digit in which ticks differ.
         let digits = power + i32::from(digit == 10);
         let largest = (first.abs().max(last.abs()) * step).max(step);
         let magnitude = largest.log10().floor() as i32;
-        // The roundest of the ticks is taken away from all of them where labels would be long.
+        // If the labels would be long, the roundest tick is subtracted from all of them.
         let long = if magnitude >= 6 || digits < -5 { LONG - 3 } else { LONG - 1 };
         let (base, less) = if magnitude - digits >= long {
             let multiple = |power: i32| (first / 10f64.powi(power)).ceil() * 10f64.powi(power);
@@ -139,7 +141,7 @@ impl Scale {
         Ticks { major: indices.iter().zip(&rest).map(|(i, v)| (i * step, label(v))).collect(), minor: Vec::new(), less }
     }
 
-    /// Powers of ten; where they are few, twice and five times those too.
+    /// At most `count` ticks at powers of ten; if there are few powers, also at multiples of them.
     fn decades(&self, count: usize) -> Ticks {
         let (low, high) = (self.from.log10(), self.to.log10());
         let (first, last) = (low.floor() as i32, high.ceil() as i32);
@@ -155,7 +157,7 @@ impl Scale {
             let every = powers.len().div_ceil(count).max(1) as i32;
             powers.iter().filter(|p| p.rem_euclid(every) == 0).map(|p| 10f64.powi(*p)).collect()
         } else {
-            // As fine as there is room for.
+            // As fine as `count` allows.
             let [some, most] = [times(&[1, 2, 5]), times(&[1, 2, 3, 4, 5, 6, 7, 8, 9])];
             match (most.len() <= count, some.len() <= count && some.len() > 1) {
                 (true, _) => most,
@@ -172,7 +174,7 @@ impl Scale {
         };
         let minor = if powers.len() <= 10 { times(&[2, 3, 4, 5, 6, 7, 8, 9]) } else { Vec::new() };
         let minor = minor.into_iter().filter(|v| !values.contains(v)).collect();
-        // All in one way: a scale of both 0.01 and 10⁵ is hard to read.
+        // All labels have the same notation: an axis with both 0.01 and 10⁵ is hard to read.
         let plain = first >= -4 && last <= 6;
         let label = |v: f64| if plain { plain_number(v) } else { power_number(v) };
         Ticks { major: values.iter().map(|v| (*v, label(*v))).collect(), minor, less: String::new() }
@@ -183,7 +185,8 @@ fn ends(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values.fold(None, |ends, v| Some(ends.map_or((v, v), |(least, most): (f64, f64)| (least.min(v), most.max(v)))))
 }
 
-/// A multiple of `10^last`, beside others of which the largest is `most`: all with the same decimals and powers.
+/// Formats a multiple of `10^last` with the decimals and power of ten that suit `most`, the largest tick value, so that
+/// all labels of an axis have the same notation.
 fn number(value: f64, most: f64, last: i32) -> String {
     let magnitude = most.log10().floor() as i32;
     let text = if magnitude >= 6 || last < -5 {
@@ -191,7 +194,7 @@ fn number(value: f64, most: f64, last: i32) -> String {
             return "0".to_owned();
         }
         let decimals = (magnitude - last).clamp(0, 17) as usize;
-        // Powers beyond f64's own would be 0 or infinite.
+        // Scaled in two steps: 10^magnitude alone would underflow to 0.
         let scaled =
             if magnitude < -290 { value * 1e300 / 10f64.powi(magnitude + 300) } else { value / 10f64.powi(magnitude) };
         format!("{scaled:.decimals$}×10{}", raised(magnitude))
@@ -204,7 +207,7 @@ fn number(value: f64, most: f64, last: i32) -> String {
     text.replace('-', "−")
 }
 
-/// A number of which the digits down to `10^last` matter, none left out.
+/// Formats a number exactly down to the digit `10^last`.
 fn exact(value: f64, last: i32) -> String {
     let decimals = (-last).clamp(0, 17) as usize;
     let magnitude = value.log10().floor() as i32;
@@ -217,13 +220,13 @@ fn exact(value: f64, last: i32) -> String {
     format!("{digits}×10{}", raised(power.parse().unwrap_or(0)))
 }
 
-/// A number of one digit as people write it: 0.02, 500.
+/// Formats a number of one significant digit in plain notation: 0.02, 500.
 pub(crate) fn plain_number(value: f64) -> String {
     let decimals = (-(value.abs().log10() + 1e-9).floor()).clamp(0.0, 12.0) as usize;
     format!("{value:.decimals$}").replace('-', "−")
 }
 
-/// A digit and a power of ten: 10⁵, 2×10⁵.
+/// Formats a number of one significant digit as a digit and a power of ten: 10⁵, 2×10⁵.
 fn power_number(value: f64) -> String {
     let power = (value.log10() + 1e-9).floor() as i32;
     let digit = (value / 10f64.powi(power)).round();
@@ -231,7 +234,7 @@ fn power_number(value: f64) -> String {
     if digit == 1.0 { ten } else { format!("{digit}×{ten}") }
 }
 
-/// A number above the line.
+/// An integer in superscript.
 fn raised(power: i32) -> String {
     const DIGITS: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
     let of = |c: char| c.to_digit(10).map_or('⁻', |d| DIGITS[d as usize]);
@@ -287,7 +290,7 @@ mod tests {
             assert!((scale.share(value) - 0.5).abs() < 1e-3, "{value}: {scale:?}");
             assert!(!scale.ticks(300.0, true).major.is_empty(), "{value}: {scale:?}");
         }
-        // Nothing that is finite at all.
+        // No finite value at all.
         assert_eq!(Scale::linear([f64::NAN], 0.0).share(0.5), 0.5);
     }
 

@@ -1,4 +1,4 @@
-//! A criterion against the number of components, a line for each kind of covariance, the lowest marked.
+//! A model-selection criterion against the number of components, with a line for each kind of covariance.
 
 use crate::canvas::{At, Canvas, Stroke};
 use crate::lines::{self, Series};
@@ -7,32 +7,33 @@ use crate::scale::Scale;
 use crate::style::{INK, Look, MARGIN};
 use crate::{Error, Picture};
 
-/// A fit among those compared.
+/// One of the fits compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// Kind of its covariances; a line of the picture.
+    /// Kind of covariance; each kind is a line of the picture.
     pub kind: String,
     /// Number of components.
     pub k: usize,
-    /// The criterion, of which the lowest is best; not finite where there is no fit.
+    /// The criterion, lower is better; not finite if the fit failed.
     pub value: f64,
     /// Whether the fit converged.
     pub converged: bool,
 }
 
 const WIDTH: f64 = 640.0;
-/// Of the criterion, and of its difference from the lowest, with numbers and titles.
+/// Heights of the panels of the criterion and of its difference from the lowest, with numbers and titles.
 const HEIGHTS: [f64; 2] = [350.0, 270.0];
-/// Largest over smallest number of components from which the axis is logarithmic.
+/// Ratio of the largest to the smallest number of components from which the axis is logarithmic.
 const WIDE: f64 = 24.0;
 
-/// Draws a line for each kind; a ring stands about the lowest value, and fits that did not converge are white inside. Below
-/// stands how far each is above the lowest, on a logarithmic scale: differences among the best are seen there.
+/// Draws a line for each kind of covariance. A ring marks the lowest value; fits that did not converge are white
+/// inside. A second panel below shows the difference from the lowest on a logarithmic scale, which resolves differences
+/// among the best.
 ///
-/// `criterion` is its name, such as `BIC`; `title` and `note` stand above.
+/// `criterion` is its name, such as `BIC`; `title` and `note` are the lines above the picture.
 ///
 /// # Errors
-/// [`Error::Nothing`] where no candidate has a finite value.
+/// [`Error::Nothing`] if no candidate has a finite value.
 pub fn select(candidates: &[Candidate], criterion: &str, title: &str, note: &str) -> Result<Picture, Error> {
     let fits = || candidates.iter().filter(|candidate| candidate.value.is_finite());
     let Some(best) = fits().min_by(|a, b| a.value.total_cmp(&b.value)) else {
@@ -77,12 +78,12 @@ pub fn select(candidates: &[Candidate], criterion: &str, title: &str, note: &str
     let y = Axis::new(Scale::linear(values, 0.06), format!("{criterion} (lower is better)"));
     let gaps = || fits().map(|candidate| candidate.value - best.value).filter(|gap| *gap > 0.0 && gap.is_finite());
     let gap = Axis::new(Scale::logarithmic(gaps(), 0.06), format!("{criterion} above the lowest (ringed)"));
-    // Differences among the best are lost beside a line that is far off.
+    // The second panel is drawn only if there are more than two differences to show.
     let below = gaps().count() > 2;
     canvas.height = if below { top + HEIGHTS[0] + HEIGHTS[1] + MARGIN } else { top + HEIGHTS[0] };
     let heights = HEIGHTS.map(|height| height - BELOW - MARGIN);
     let margin = beside(&y, heights[0]).max(if below { beside(&gap, heights[1]) } else { 0.0 });
-    // The lowest has no place on a logarithmic scale: it stands at the lower edge, where the lines that lead there go down to.
+    // The lowest has a difference of 0, which a logarithmic scale lacks: it is drawn at the lower edge.
     let zero = gap.scale.ends().0;
     let mut draw = |top: f64, height: f64, y: Axis, series: &[Series], (lowest, ring): At| {
         let size = (WIDTH - right - margin - 2.0 * MARGIN, height);

@@ -1,4 +1,4 @@
-//! EM's way up: the log-likelihood of each iteration, and how much it changed.
+//! The convergence of EM: the log-likelihood at each iteration, and its change.
 
 use crate::canvas::{Canvas, Stroke};
 use crate::lines::{self, Series};
@@ -7,26 +7,26 @@ use crate::scale::Scale;
 use crate::style::{Look, MARGIN};
 use crate::{Error, Picture};
 
-/// What a fit has to say about its way.
+/// The log-likelihoods of a fit's iterations.
 #[derive(Clone, Debug)]
 pub struct Trace<'a> {
     /// Mean log-likelihood per row at each iteration, in nats.
     pub values: &'a [f64],
-    /// The change below which the fit ends; none is drawn where it is not above 0.
+    /// The change below which the fit stops; drawn only if it is above 0.
     pub tol: f64,
     /// First line above the picture.
     pub title: String,
-    /// Second line.
+    /// Second line above the picture.
     pub note: String,
 }
 
 const WIDTH: f64 = 640.0;
 
-/// Draws the log-likelihood over the iterations, and below it, on a logarithmic scale, the change at each. Falls are
-/// drawn by their size, in markers that are white inside.
+/// Draws the log-likelihood over the iterations, and below it the change at each iteration on a logarithmic scale. A
+/// decrease is drawn at its absolute value, with a marker that is white inside.
 ///
 /// # Errors
-/// [`Error::Nothing`] where no value is finite.
+/// [`Error::Nothing`] if no value is finite.
 pub fn trace(trace: &Trace<'_>) -> Result<Picture, Error> {
     let Trace { values, tol, title, note } = trace;
     let points: Vec<(f64, f64)> = (1..).map(f64::from).zip(values.iter().copied()).collect();
@@ -57,7 +57,7 @@ pub fn trace(trace: &Trace<'_>) -> Result<Picture, Error> {
     let across = Scale::linear([1.0, last.max(2.0)], 0.02);
     let up = Axis::new(Scale::linear(values.iter().copied(), 0.06), "log-likelihood, nats per row");
     let down = Axis::new(Scale::logarithmic(sizes().chain(shows_tol.then_some(*tol)), 0.06), "change, nats per row");
-    // Both panels begin at the same place.
+    // Both panels have the same left edge.
     let margin = [&up, &down]
         .map(|axis| crate::panel::beside(axis, size.1 - crate::panel::BELOW))
         .into_iter()

@@ -1,62 +1,79 @@
-//! Every kind of picture, of ordinary and of awkward input: text stays on the canvas and apart, bytes repeat, and a PNG can
-//! be had. With `GMM_PLOT_LOOK=FOLDER` the pictures are left there, to be looked at.
+//! Every kind of picture, from ordinary and from awkward input: text stays on the canvas and does not overlap, bytes
+//! are reproducible, and a PNG can be rendered. With `GMM_PLOT_LOOK=FOLDER` the pictures are saved there for
+//! inspection.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, SyntheticOptions, reference, sample, synthetic};
 use gmm_plot::{
-    Candidate, Error, Fit, Map, Picture, Record, Sweep, Trace, bench, drawn, fit, plan, points_of, select, trace,
+    Candidate, Error, Fit, Map, Only, Picture, Record, Sweep, Trace, bars, bench, drawn, fit, plan, points_of, select,
+    trace,
 };
 use ndarray::{Array2, array};
-use resvg::usvg::{self, Node, Rect};
+use regex_lite::Regex;
+use ttf_parser::Face;
 
-/// Boxes of all text, as a renderer of SVG lays it out.
+/// The box of a text, in the picture's pixels.
+#[derive(Clone, Copy, Debug)]
+struct Rect {
+    left: f64,
+    top: f64,
+    right: f64,
+    bottom: f64,
+}
+
+/// All texts of a picture with their boxes, read from its SVG and laid out by the advances of the font's own tables.
 fn texts(picture: &Picture) -> Vec<(String, Rect)> {
-    let mut options = usvg::Options { font_family: "DejaVu Sans".to_owned(), ..usvg::Options::default() };
-    let fonts = Arc::make_mut(&mut options.fontdb);
-    fonts.load_font_data(include_bytes!("../font/DejaVuSans-subset.ttf").to_vec());
-    fonts.set_sans_serif_family("DejaVu Sans");
-    let tree = usvg::Tree::from_str(picture.svg(), &options).expect("a picture is SVG");
-    let mut out = Vec::new();
-    collect(tree.root(), &mut out);
-    out
+    let font = Face::parse(include_bytes!("../font/DejaVuSans-subset.ttf"), 0).expect("a font");
+    let em = f64::from(font.units_per_em());
+    let (ascent, descent) = (f64::from(font.ascender()) / em, f64::from(font.descender()) / em);
+    let element = Regex::new(r#"<text x="([^"]+)" y="([^"]+)" font-size="([^"]+)"([^>]*)>([^<]*)</text>"#).unwrap();
+    let found: Vec<_> = element.captures_iter(picture.svg()).collect();
+    // No text is written in another form.
+    assert_eq!(found.len(), picture.svg().matches("<text").count());
+    let laid_out = found.into_iter().map(|found| {
+        let [x, y, size] = [1, 2, 3].map(|i| found[i].parse::<f64>().expect("a number"));
+        let text = found[5].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+        let advance = |c: char| font.glyph_index(c).and_then(|glyph| font.glyph_hor_advance(glyph)).map(f64::from);
+        let width = text.chars().map(|c| advance(c).unwrap_or(em) / em).sum::<f64>() * size;
+        let before = match &found[4] {
+            look if look.contains("text-anchor=\"middle\"") => 0.5 * width,
+            look if look.contains("text-anchor=\"end\"") => width,
+            _ => 0.0,
+        };
+        // Along the line and across it, from where the text is anchored.
+        let (start, end, up, down) = (-before, width - before, ascent * size, -descent * size);
+        let at = if found[4].contains("rotate(-90 ") {
+            Rect { left: x - up, top: y - end, right: x + down, bottom: y - start }
+        } else {
+            Rect { left: x + start, top: y - up, right: x + end, bottom: y + down }
+        };
+        (text, at)
+    });
+    laid_out.collect()
 }
 
-fn collect(group: &usvg::Group, out: &mut Vec<(String, Rect)>) {
-    for node in group.children() {
-        match node {
-            Node::Group(group) => collect(group, out),
-            Node::Text(text) => {
-                let words = text.chunks().iter().map(|chunk| chunk.text()).collect();
-                out.push((words, text.abs_bounding_box()));
-            }
-            _ => {}
-        }
-    }
-}
-
-/// Asserts what holds for every picture; leaves it where it can be looked at.
+/// Asserts what must hold for every picture, and saves it if `GMM_PLOT_LOOK` is set.
 #[track_caller]
 fn check(name: &str, picture: &Picture) {
     let (width, height) = picture.size();
     let texts = texts(picture);
     assert!(!texts.is_empty(), "{name}: no text");
     for (i, (text, at)) in texts.iter().enumerate() {
-        let inside = at.left() >= 0.0 && at.top() >= 0.0 && at.right() <= width as f32 && at.bottom() <= height as f32;
+        let inside = at.left >= 0.0 && at.top >= 0.0 && at.right <= width && at.bottom <= height;
         assert!(inside, "{name}: '{text}' leaves the picture of {width} × {height}: {at:?}");
         for (other, there) in &texts[..i] {
             // Boxes hold the font's whole height, of which letters take two thirds.
-            let across = at.right().min(there.right()) - at.left().max(there.left());
-            let down = at.bottom().min(there.bottom()) - at.top().max(there.top());
-            let apart =
-                across <= 0.5 || down <= 0.34 * at.height().min(there.height()).min(at.width()).min(there.width());
+            let across = at.right.min(there.right) - at.left.max(there.left);
+            let down = at.bottom.min(there.bottom) - at.top.max(there.top);
+            let short = |r: &Rect| (r.bottom - r.top).min(r.right - r.left);
+            let apart = across <= 0.5 || down <= 0.34 * short(at).min(short(there));
             assert!(apart, "{name}: '{text}' and '{other}' overlap: {at:?}, {there:?}");
         }
     }
     let png = picture.png(1.0).unwrap();
     assert!(png.starts_with(b"\x89PNG\r\n") && png == picture.png(1.0).unwrap(), "{name}");
-    assert!(!picture.svg().contains("NaN") && !picture.svg().contains("inf"), "{name}: a place that is none");
+    assert!(!picture.svg().contains("NaN") && !picture.svg().contains("inf"), "{name}: a position that is not finite");
     if let Some(folder) = std::env::var_os("GMM_PLOT_LOOK") {
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(Path::new(&folder).join(format!("{name}.svg")), picture.svg()).unwrap();
@@ -75,7 +92,7 @@ fn fitted(mixture: &Mixture, data: &Dataset, columns: &[usize], names: &[&str]) 
     fit(&Fit { mixture, data, drawn: &drawn, responsibilities: responsibilities.view(), columns, names: &names, note })
 }
 
-/// A mixture and rows drawn from it.
+/// A mixture and rows sampled from it.
 #[track_caller]
 fn made(k: usize, d: usize, n: usize, kind: CovarianceType) -> (Mixture, Dataset) {
     let mixture =
@@ -90,7 +107,7 @@ fn a_pair_of_columns_is_a_panel() {
     let picture = fitted(&mixture, &data, &[0, 1], &["length (mm)", "mass (kg)"]).unwrap();
     check("pair", &picture);
     assert_eq!(picture, fitted(&mixture, &data, &[0, 1], &["length (mm)", "mass (kg)"]).unwrap());
-    // Two ellipses for each component, each with a rim; a point for each row.
+    // Two ellipses for each of two components, each drawn twice because of its rim.
     assert_eq!(picture.svg().matches("<ellipse").count(), 8);
 }
 
@@ -198,7 +215,7 @@ fn the_rows_drawn_are_the_same_for_the_same_seed() {
             && rows == drawn(10_000_000, 3000, 4)
             && rows != drawn(10_000_000, 3000, 5)
     );
-    // Spread over all of them: half within one percent of a half, were the draw fair, but once in 10⁸ times.
+    // The rows are spread evenly: for a fair draw these bounds fail with a probability of about 10⁻⁸.
     let half = rows.iter().filter(|row| **row < 5_000_000).count();
     assert!((1340..1660).contains(&half), "{half}");
 }
@@ -236,7 +253,7 @@ fn selections_mark_the_lowest() {
     check("select-powers", &picture);
     assert!(picture.svg().contains("128 components, diag (ringed)") && picture.svg().contains("1 without a fit"));
     check("select-one", &select(&[candidate("full", 3, -5.0)], "ICL", "ICL", "").unwrap());
-    // Lines that end at the same place have names apart.
+    // Lines that end at the same point have names that do not overlap.
     let same: Vec<Candidate> = kinds.iter().flat_map(|kind| [1, 2].map(|k| candidate(kind, k, 7.0))).collect();
     check("select-same", &select(&same, "BIC", "BIC", "").unwrap());
     assert!(matches!(select(&[candidate("full", 3, f64::INFINITY)], "BIC", "", ""), Err(Error::Nothing(_))));
@@ -256,7 +273,7 @@ fn records_of_the_repository_are_drawn() {
             if name.starts_with("growth") {
                 for sweep in Sweep::ALL {
                     let picture = bench(&record, Some(sweep));
-                    // A run may be of some sweeps only.
+                    // A record may contain only some sweeps.
                     if text.lines().any(|line| line.starts_with(&format!("{},", sweep.name()))) {
                         check(&format!("bench-{name}-{}", sweep.name()), &picture.unwrap());
                         swept += 1;
@@ -274,7 +291,7 @@ fn records_of_the_repository_are_drawn() {
     assert!(matches!(bench(&empty, Some(Sweep::Rows)), Err(Error::Record(_))));
 }
 
-/// A record of `gmm bench` in which an engine's time grows with the work, from `more` milliseconds on.
+/// A record of `gmm bench` in which an engine's time grows with the work, from `more` milliseconds upwards.
 fn harness(what: &str, engines: &[(&str, f64)], sizes: &[(&str, [usize; 3])]) -> Record {
     let mut text =
         "# what: a: a sweep; see x\n# date: 2026-01-02\n# gpu: NVIDIA X; 9 GB\n# commit: gmm 0.1.0\n".to_owned();
@@ -340,6 +357,81 @@ fn records_of_gmm_bench_are_lines_of_engines_or_maps() {
     check("bench-variants-small", &bench(&harness("em", &all[1..2], &grid[..7]), None).unwrap());
 }
 
+/// The multiples that a picture of bars shows, from top to bottom.
+fn multiples(picture: &Picture) -> Vec<String> {
+    texts(picture).into_iter().map(|(text, _)| text).filter(|text| text.ends_with('×')).collect()
+}
+
+fn filters(all: &[&str]) -> Vec<Only> {
+    all.iter().map(|only| only.parse().unwrap()).collect()
+}
+
+#[test]
+fn bars_compare_programs_of_two_records() {
+    let record = |name: &str| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/record");
+        Record::parse(&std::fs::read_to_string(root.join(name)).unwrap()).unwrap()
+    };
+    let records = [record("amd-epyc-2c/2026-11-21-cpu-5.csv"), record("nvidia-h200/2026-11-23-python-peers.csv")];
+    let only = ["covariance=full", "1:precision=f64", "2:precision=f32", "way=torch,jax"];
+    let picture = bars(&records, &filters(&only)).unwrap();
+    check("bars", &picture);
+    assert!(picture.size().0 <= 760.0 && picture.size().1 <= 420.0, "{:?}", picture.size());
+    let words: Vec<String> = texts(&picture).into_iter().map(|(text, _)| text).collect();
+    for word in [
+        "AMD EPYC, 2 cores: time per EM iteration, float64, 2026-11-21",
+        "NVIDIA H200: time per fit of 20 iterations, float32, 2026-11-23",
+        "1e5 × 13, K=8, full",
+        "2e4 × 32, K=64, full",
+        "scikit-learn on torch",
+    ] {
+        assert_eq!(words.iter().filter(|text| *text == word).count(), 1, "{word} in {words:?}");
+    }
+    // The colour of gmm-rs: its entry of the legend and its five bars.
+    assert_eq!(picture.svg().matches("fill=\"#0072b2\"").count(), 6);
+    // All lines: scikit-learn on the CPU takes thousands of times as long, and made fewer iterations.
+    let all = bars(&records, &[]).unwrap();
+    check("bars-all", &all);
+    assert!(all.svg().contains("time per fit, divided by its iterations, 2026-11-23"));
+    assert!(all.svg().contains(">1e6 × 13, K=8, full, f32<") && all.svg().contains(">scikit-learn on numpy<"));
+}
+
+#[test]
+fn bars_of_awkward_records_are_drawn_or_refused() {
+    let head = "# processor: A processor with a very long name which goes on and on and on, 999 cores, more\n\
+                # what: milliseconds per thing <&> by others\nwhat,way,precision,n,k,d,iterations,status,ms\n";
+    let parsed = |lines: &str| Record::parse(&format!("{head}{lines}")).unwrap();
+    // Ours is the line with the arrays of the first other program, else the fastest.
+    let ours = "gmm_rs,numpy,f64,10,1,2,10,ok,50\ngmm_rs,torch,f64,10,1,2,10,ok,40\ngmm_rs,jax,f64,10,1,2,10,ok,20\n";
+    let same = parsed(&format!("{ours}gmmx,jax,f64,10,1,2,10,ok,30\ntorch,torch,f64,10,1,2,5,ok,10\n"));
+    assert_eq!(multiples(&bars(&[same], &[]).unwrap()), ["1×", "1.5×", "1×"]);
+    let other = parsed(&format!("{ours}x,y,f64,10,1,2,10,ok,19\nz,y,f64,10,1,2,10,wrong,70\nz,u,f64,10,1,2,10,ok,\n"));
+    assert_eq!(multiples(&bars(&[other], &[]).unwrap()), ["1×", "0.95×"]);
+    let mut many = ours.to_owned();
+    for i in 0..12 {
+        many += &format!("a program with a long name {i},torch,f64,10,1,2,10,ok,{}\n", 10f64.powi(i - 3));
+    }
+    many += "gmm_rs,torch,f32,123456789,123456,123456,1,ok,1\ntorch,torch,f32,123456789,123456,123456,1,ok,9.94\n";
+    let many = parsed(&many);
+    let picture = bars(&[many.clone(), many.clone()], &[]).unwrap();
+    check("bars-many", &picture);
+    let shown = multiples(&picture);
+    assert_eq!((shown.len(), shown[1].as_str(), shown[7].as_str()), (30, "0.000025×", "25×"), "{shown:?}");
+    assert_eq!((shown[13].as_str(), shown[14].as_str()), ("1×", "9.9×"));
+    let refused = |only: &[&str], part: &str| {
+        let error = bars(&[many.clone()], &filters(only)).unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+    };
+    refused(&["kind=full"], "no column 'kind' in the records: there are what, way");
+    refused(&["2:way=torch"], "no record 2");
+    refused(&["precision=f16"], "record 1: no workload is left");
+    refused(&["way=jax"], "record 1: no workload is left");
+    assert!(matches!(bars(&[Record::parse("n,ms\n1,2\n").unwrap()], &[]), Err(Error::Record(_))));
+    for text in ["", "way", "=x", "way=", "way=x,", "0:way=x", "x:way=y", "1:=x"] {
+        assert!(text.parse::<Only>().is_err_and(|why| why.contains("COLUMN=VALUE")), "{text}");
+    }
+}
+
 #[test]
 fn plans_are_maps() {
     let (columns, components) = ([1, 2, 4, 8, 16, 32, 64, 128, 256, 512], [1, 4, 16, 64, 256, 1024]);
@@ -358,7 +450,7 @@ fn plans_are_maps() {
     };
     let picture = map(&ways).unwrap();
     check("plan", &picture);
-    // A way without an explanation is in the legend, one that is nowhere is not.
+    // A path without a description is in the legend; a path that occurs nowhere is not.
     assert!(picture.svg().contains(">large<") && !picture.svg().contains("narrow"));
     assert!(matches!(map(&ways[1..]), Err(Error::Nothing(_))));
     let (title, note) = ("How EM runs: full covariances, f32, 1000000 rows".to_owned(), "as on a GPU".to_owned());

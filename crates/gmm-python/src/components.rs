@@ -1,4 +1,4 @@
-//! Log densities kept component by component, for steps that move one component.
+//! Cached log densities of each component, for updates of one component at a time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::fit::moments;
 use crate::given::Given;
 use crate::likelihood::{Held, Loadable};
 
-/// A likelihood at one mixture, which moves. See `gmm_rs.Components`, which converts arguments.
+/// A cached likelihood at one mixture, which can be updated. `gmm_rs.Components` converts the arguments.
 #[pyclass(frozen)]
 pub(crate) struct Components {
     likelihood: Py<Held>,
@@ -20,14 +20,14 @@ pub(crate) struct Components {
     k: usize,
 }
 
-/// A cache and the process that made it: it belongs to rows that were loaded there.
+/// A cache and the id of the process that created it: the cache belongs to the rows loaded in that process.
 struct Cached {
     process: u32,
     cache: ComponentCache,
 }
 
 impl Cached {
-    /// The cache, made once more in a forked process.
+    /// The cache, rebuilt in a forked process.
     fn get(&mut self, rows: &mut Loadable) -> Result<&mut ComponentCache, Error> {
         let process = std::process::id();
         if self.process != process {
@@ -39,7 +39,7 @@ impl Cached {
 }
 
 impl Components {
-    /// Runs `work`, which takes so many densities of a row, on this process's threads.
+    /// Runs `work`, which evaluates `densities` densities per row, on the threads of this process.
     fn run<R: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -93,12 +93,12 @@ impl Components {
         Ok(found.into_pyarray(py))
     }
 
-    /// Moves to another mixture of the same kind and shape, and gives the value there.
+    /// Changes to another mixture of the same covariance type and shape, and returns its value.
     fn update(&self, py: Python<'_>, parameters: Given) -> PyResult<f64> {
         self.run(py, self.k, move |cache, rows| cache.update(rows.get()?, parameters.mixture()?))
     }
 
-    /// Moves component `c`, and gives the value there.
+    /// Changes component `c`, and returns the new value.
     #[pyo3(signature = (c, weights=None, mean=None, covariance=None))]
     fn update_component<'py>(
         &self,
@@ -116,13 +116,13 @@ impl Components {
         })
     }
 
-    /// Changes the component weights, and gives the value there.
+    /// Changes the component weights, and returns the new value.
     fn update_weights(&self, py: Python<'_>, weights: PyReadonlyArray1<'_, f64>) -> PyResult<f64> {
         let weights = weights.as_array().to_vec();
         self.run(py, self.k, move |cache, rows| cache.update_weights(rows.get()?, &weights))
     }
 
-    /// Takes the last update back; whether there was one.
+    /// Undoes the last update; returns whether there was one.
     fn undo(&self, py: Python<'_>) -> bool {
         py.detach(|| self.cache.lock().unwrap_or_else(PoisonError::into_inner).cache.undo())
     }

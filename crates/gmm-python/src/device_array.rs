@@ -1,4 +1,4 @@
-//! Arrays that lie on a GPU already.
+//! Arrays in GPU memory.
 
 use gmm_host::{DeviceInput, DeviceRows, Error, Opened};
 use gmm_model::{Matrix, Precision};
@@ -7,11 +7,11 @@ use pyo3::prelude::*;
 
 use crate::engines;
 use crate::errors::raise;
-use crate::options::{Place, word};
+use crate::options::{Execution, word};
 use crate::supervise::supervise;
 
-/// Rows in the memory of a GPU, `(n, d)` in row-major order, and the Python object that they belong to. See
-/// `gmm_rs._gpu`, which checks what another library says of them.
+/// Rows in GPU memory, `(n, d)` in row-major order, and the Python object that owns them. `gmm_rs._gpu` checks the
+/// description that another library gives of them.
 #[pyclass(frozen)]
 pub(crate) struct DeviceArray {
     rows: DeviceRows,
@@ -28,14 +28,14 @@ impl DeviceArray {
     }
 }
 
-/// The engine of rows on a GPU.
+/// The interface of the engine for rows on a GPU.
 ///
 /// # Errors
-/// [`Error::Device`] where another one was opened, and why.
+/// [`Error::Device`] if the engine is not a GPU, with the reason why it was selected.
 pub(crate) fn cuda(opened: &Opened) -> Result<&dyn DeviceInput, Error> {
     opened.engine.device_input().ok_or_else(|| {
         let (name, reason) = (opened.engine.name(), &opened.reason);
-        Error::Device(format!("the rows lie on a GPU, and the engine is '{name}' ({reason})"))
+        Error::Device(format!("the rows are on a GPU, but the engine is '{name}' ({reason})"))
     })
 }
 
@@ -54,12 +54,13 @@ impl DeviceArray {
         Ok(Self { rows: DeviceRows { address, n, d, precision, stream }, owner })
     }
 
-    /// The rows on the host, a new array.
-    fn fetch<'py>(&self, py: Python<'py>, place: Place) -> PyResult<Bound<'py, PyAny>> {
+    /// Copies the rows to a new array on the host.
+    fn fetch<'py>(&self, py: Python<'py>, place: Execution) -> PyResult<Bound<'py, PyAny>> {
         let rows = self.rows;
         let fetched = supervise(py, self.owner(py), None, move |_| {
             let opened = engines::open(&place)?;
-            // SAFETY: memory of `owner`, which `supervise` keeps; its library said where it is.
+            // SAFETY: address and shape come from the library of `owner`, which `supervise` keeps alive until this
+            // ends.
             unsafe { cuda(&opened)?.device_data(rows, None) }?.fetch()
         })?;
         Ok(match fetched.map_err(|error| raise(py, error))? {

@@ -1,7 +1,7 @@
-//! Arrays that come by DLPack: a capsule with a description and a function that gives it back.
+//! Arrays exported through DLPack: a capsule with a tensor description and a deleter.
 //!
-//! <https://dmlc.github.io/dlpack/latest/c_api.html>, versions before and after 1.0. The description is another library's:
-//! it is read here, judged in `gmm_rs._gpu`, and nothing is read from where it points.
+//! <https://dmlc.github.io/dlpack/latest/c_api.html>, versions before and after 1.0. The description comes from another
+//! library. This module only reads it; `gmm_rs._gpu` checks it, and the tensor's data are not accessed.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
@@ -47,18 +47,19 @@ struct Versioned {
 const OLD: (&CStr, &CStr) = (c"dltensor", c"used_dltensor");
 const NEW: (&CStr, &CStr) = (c"dltensor_versioned", c"used_dltensor_versioned");
 
-/// What a capsule holds, ours to give back.
+/// The managed tensor taken from a capsule; its deleter must be called once.
 enum Taken {
     Old(NonNull<Managed>),
     New(NonNull<Versioned>),
 }
 
-// SAFETY: the description does not move, and is given back once, with the interpreter's lock held: `Drop`.
+// SAFETY: the tensor is heap-allocated by the other library and does not move; its deleter is called once, in `Drop`,
+// with the GIL held.
 unsafe impl Send for Taken {}
-// SAFETY: nobody writes to it.
+// SAFETY: the tensor is only read, never written, until `Drop`.
 unsafe impl Sync for Taken {}
 
-/// An array of another library, kept until this is dropped.
+/// An array of another library, kept alive until this object is dropped.
 #[pyclass(frozen)]
 pub(crate) struct Dlpack {
     taken: Taken,
@@ -66,8 +67,9 @@ pub(crate) struct Dlpack {
 
 impl Drop for Dlpack {
     fn drop(&mut self) {
-        // Deleters of most libraries touch Python objects; this is dropped by the interpreter, which is held then.
-        // SAFETY: taken once, from a capsule that does not give it back any more; not used after this.
+        // Most deleters use Python objects, which needs the GIL; the interpreter holds it when it drops this object.
+        // SAFETY: the pointer was taken from a capsule that was renamed in `new`, so the capsule does not call the
+        // deleter; it is called here once, and the pointer is not used afterwards.
         unsafe {
             match self.taken {
                 Taken::Old(managed) => {
@@ -87,7 +89,7 @@ impl Drop for Dlpack {
 
 impl Dlpack {
     fn tensor(&self) -> &Tensor {
-        // SAFETY: it lives until it is given back.
+        // SAFETY: the managed tensor is valid until its deleter is called, which happens only in `Drop`.
         unsafe {
             match &self.taken {
                 Taken::Old(managed) => &managed.as_ref().tensor,
@@ -101,24 +103,24 @@ impl Dlpack {
         if of.is_null() || len == 0 {
             return Vec::new();
         }
-        // SAFETY: as many as there are axes, says the standard.
+        // SAFETY: `of` is `shape` or `strides`, which DLPack defines as arrays of `ndim` elements; it is not null.
         unsafe { std::slice::from_raw_parts(of, len) }.to_vec()
     }
 }
 
 #[pymethods]
 impl Dlpack {
-    /// Takes what a fresh capsule of `__dlpack__` holds.
+    /// Takes the managed tensor from an unused capsule returned by `__dlpack__`.
     #[new]
     fn new(capsule: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = capsule.py();
         let is = |name: &CStr| {
-            // SAFETY: any object may be asked, and a name is compared.
+            // SAFETY: `PyCapsule_IsValid` accepts any object; `name` is a C string.
             unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) == 1 }
         };
         let take = |(name, used): (&'static CStr, &'static CStr)| {
-            // SAFETY: a capsule of that name, as was seen; the new name is never freed. From here on it does not give back
-            // what it holds.
+            // SAFETY: `is` has checked that this is a capsule of that name; the new name is static. After renaming, the
+            // capsule's destructor does not call the deleter.
             unsafe {
                 let held = ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr());
                 let renamed = ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) == 0;
@@ -126,37 +128,38 @@ impl Dlpack {
             }
         };
         if is(NEW.0) {
-            // SAFETY: what a capsule of that name holds begins with its version, whatever that is.
+            // SAFETY: a capsule of that name contains a `DLManagedTensorVersioned`, which starts with its version
+            // numbers in every version.
             let (major, minor) = unsafe {
                 let held: *const Versioned = ffi::PyCapsule_GetPointer(capsule.as_ptr(), NEW.0.as_ptr()).cast();
                 ((*held).major, (*held).minor)
             };
             if major != 1 {
-                // Left in the capsule, which gives it back.
-                return Err(PyValueError::new_err(format!("DLPack of version {major}.{minor} is not known here")));
+                // The tensor stays in the capsule, whose destructor calls the deleter.
+                return Err(PyValueError::new_err(format!("DLPack version {major}.{minor} is not supported")));
             }
             return Ok(Self { taken: Taken::New(take(NEW)?.cast()) });
         }
         if is(OLD.0) {
             return Ok(Self { taken: Taken::Old(take(OLD)?.cast()) });
         }
-        Err(PyValueError::new_err("__dlpack__ gave no fresh capsule of DLPack"))
+        Err(PyValueError::new_err("__dlpack__ did not return an unused DLPack capsule"))
     }
 
-    /// Kind and ordinal of the device.
+    /// Type and ordinal of the device.
     #[getter]
     fn device(&self) -> (i32, i32) {
         (self.tensor().device_kind, self.tensor().device)
     }
 
-    /// Code, bits and lanes of the numbers.
+    /// Type code, bits and lanes of an element.
     #[getter]
     fn dtype(&self) -> (u8, u8, u16) {
         let Tensor { code, bits, lanes, .. } = *self.tensor();
         (code, bits, lanes)
     }
 
-    /// Where the first number is.
+    /// Address of the first element.
     #[getter]
     fn address(&self) -> u64 {
         (self.tensor().data as u64).wrapping_add(self.tensor().byte_offset)
@@ -167,7 +170,7 @@ impl Dlpack {
         self.axes(self.tensor().shape)
     }
 
-    /// Steps in numbers along each axis; none where the array is in row-major order, one number behind the other.
+    /// Strides along each axis, in elements; `None` if the array is contiguous and in row-major order.
     #[getter]
     fn strides(&self) -> Option<Vec<i64>> {
         let strides = self.tensor().strides;

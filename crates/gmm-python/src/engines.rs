@@ -1,4 +1,4 @@
-//! Engines by name, opened once per process.
+//! The engines, opened once per process.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,28 +7,29 @@ use pyo3::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::errors::raise;
-use crate::options::Place;
+use crate::options::Execution;
 
-/// The engines that this process has opened, by device and threads. Opening one starts threads or a GPU's context.
+/// The engines that this process has opened, by device and threads. Opening one starts threads or creates a CUDA
+/// context.
 static OPENED: Mutex<Option<Engines>> = Mutex::new(None);
 
 struct Engines {
     process: u32,
-    /// Whether a process that this one was forked from had opened CUDA, which does not survive that.
+    /// Whether the parent of this forked process had opened CUDA, which cannot be used after a fork.
     lost_cuda: bool,
-    all: Vec<(Place, Arc<Opened>)>,
-    /// Threads for work that is no engine's, by their number as it was asked for.
+    all: Vec<(Execution, Arc<Opened>)>,
+    /// Thread pools for work outside of engines, by the requested number of threads.
     pools: Vec<(usize, Arc<ThreadPool>)>,
 }
 
 impl Engines {
-    /// Those of this process, with nothing opened where it is a forked one.
+    /// The engines of this process; empty at first in a forked process.
     fn of_this_process(slot: &mut Option<Self>) -> &mut Self {
         let process = std::process::id();
         let mut lost_cuda = false;
         if let Some(old) = slot.take_if(|engines| engines.process != process) {
             lost_cuda = old.lost_cuda || old.has_cuda();
-            // Its threads and contexts are the parent's: to end them from here would wait for ever.
+            // Its threads and contexts belong to the parent: dropping them here would block forever.
             std::mem::forget(old);
         }
         slot.get_or_insert_with(|| Self { process, lost_cuda, all: Vec::new(), pools: Vec::new() })
@@ -39,11 +40,11 @@ impl Engines {
     }
 }
 
-/// The engine for `place`, opened where it is not yet.
+/// Returns the engine for `place`, and opens it if necessary.
 ///
 /// # Errors
-/// [`Error::Device`], also for CUDA in a process forked after CUDA was opened; `auto` takes the CPU there.
-pub(crate) fn open(place: &Place) -> Result<Arc<Opened>, Error> {
+/// [`Error::Device`], also for CUDA in a process that was forked after CUDA was opened; there `auto` uses the CPU.
+pub(crate) fn open(place: &Execution) -> Result<Arc<Opened>, Error> {
     let mut slot = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     let engines = Engines::of_this_process(&mut slot);
     if let Some((_, opened)) = engines.all.iter().find(|(known, _)| known.same_engine(place)) {
@@ -61,10 +62,10 @@ pub(crate) fn open(place: &Place) -> Result<Arc<Opened>, Error> {
     Ok(opened)
 }
 
-/// Threads of this process: the global ones of a forked process would never answer.
+/// A thread pool of this process. In a forked process the global pool has no threads, and would block forever.
 ///
 /// # Errors
-/// [`Error::Device`] where they cannot be started.
+/// [`Error::Device`] if the threads cannot be started.
 pub(crate) fn pool(threads: usize) -> Result<Arc<ThreadPool>, Error> {
     let mut slot = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     let engines = Engines::of_this_process(&mut slot);
@@ -77,12 +78,13 @@ pub(crate) fn pool(threads: usize) -> Result<Arc<ThreadPool>, Error> {
     Ok(pool)
 }
 
-const FORKED: &str = "CUDA was in use before this process was forked, and does not survive that: start processes with \
-                      multiprocessing's 'spawn' or 'forkserver', or use CUDA in the children alone";
+const FORKED: &str = "CUDA was used before this process was forked, and cannot be used after a fork: start processes \
+                      with multiprocessing's 'spawn' or 'forkserver', or use CUDA only in the child processes";
 
-/// Name, description and reason of the engine that would run: `('cpu', '2 threads, avx2', 'asked for')`.
+/// Name and description of the engine for `place`, and the reason why it was selected: `('cpu', '2 threads, avx2',
+/// ..)`.
 #[pyfunction]
-pub(crate) fn engine(py: Python<'_>, place: Place) -> PyResult<(String, String, String)> {
+pub(crate) fn engine(py: Python<'_>, place: Execution) -> PyResult<(String, String, String)> {
     let opened = py.detach(|| open(&place)).map_err(|error| raise(py, error))?;
     Ok((opened.engine.name(), opened.engine.description(), opened.reason.clone()))
 }

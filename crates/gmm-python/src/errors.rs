@@ -1,4 +1,4 @@
-//! The library's errors as the classes of `gmm_rs.exceptions`, all of them `ValueError`s.
+//! Conversion of the library's errors to the classes of `gmm_rs.exceptions`, all subclasses of `ValueError`.
 
 use std::io;
 
@@ -17,7 +17,7 @@ pub(crate) fn raise(py: Python<'_>, error: impl Into<Error>) -> PyErr {
         Error::Memory { .. } | Error::CovarianceMemory { .. } | Error::Model(ModelError::Memory { .. }) => {
             "OutOfMemoryError"
         }
-        // Of a fit these are `Singular`; elsewhere an evaluation met them.
+        // A fit reports these as `Singular`; other functions report them directly.
         Error::Model(ModelError::Underflow { .. })
         | Error::NotPositiveDefinite { .. }
         | Error::Singular { .. }
@@ -37,12 +37,12 @@ pub(crate) fn raise(py: Python<'_>, error: impl Into<Error>) -> PyErr {
     with_class(py, class, error.to_string())
 }
 
-/// The Python exception for a file that cannot be read or written: what the system says is an `OSError`, `FileNotFoundError`
-/// where it is that; what is wrong in the file is a `FileError`.
+/// The Python exception for a file that cannot be read or written: an I/O error is an `OSError` or its subclass, such
+/// as `FileNotFoundError`; invalid content is a `FileError`.
 pub(crate) fn raise_file(py: Python<'_>, error: &FileError) -> PyErr {
     let class = match &error.problem {
         Problem::Io(io) => {
-            // Python makes the class that belongs to the number, and puts the path behind the text.
+            // Python selects the subclass for the error number, and appends the path to the text.
             let Some(code) = io.raw_os_error() else {
                 return io::Error::new(io.kind(), error.to_string()).into();
             };

@@ -1,6 +1,6 @@
-//! A mixture on rows: log densities, responsibilities, labels, totals.
+//! Evaluation of a mixture on rows: log densities, responsibilities, labels and totals.
 
-use gmm_host::{Error, Evaluation, Wanted, evaluate, memory};
+use gmm_host::{Error, EvaluateOptions, Evaluation, evaluate, memory};
 use gmm_model::Precision;
 use ndarray::{Array1, Array2};
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1};
@@ -8,12 +8,12 @@ use pyo3::prelude::*;
 
 use crate::engines;
 use crate::errors::raise;
-use crate::options::Place;
+use crate::options::Execution;
 use crate::parameters::Parameters;
 use crate::rows::Rows;
 use crate::supervise::supervise;
 
-/// Work of fewer densities times dimensions than this is over before anybody could interrupt it.
+/// Work with fewer rows × components × columns than this ends before it could be interrupted, so it runs unsupervised.
 pub(crate) const SHORT: usize = 1 << 22;
 
 /// Log density of each row, `(n,)`.
@@ -22,11 +22,11 @@ pub(crate) fn log_densities<'py>(
     py: Python<'py>,
     rows: &Bound<'py, PyAny>,
     parameters: Parameters,
-    place: Place,
+    place: Execution,
 ) -> PyResult<Bound<'py, PyArray1<f64>>> {
     let found = on(py, Rows::new(rows, None)?, parameters, place, |(n, _), evaluate| {
         let mut out = vec![0.0; n];
-        evaluate(Wanted { log_densities: Some(&mut out), ..Wanted::default() })?;
+        evaluate(EvaluateOptions { log_densities: Some(&mut out), ..EvaluateOptions::default() })?;
         Ok(Array1::from_vec(out))
     })?;
     Ok(found.into_pyarray(py))
@@ -38,12 +38,12 @@ pub(crate) fn responsibilities<'py>(
     py: Python<'py>,
     rows: &Bound<'py, PyAny>,
     parameters: Parameters,
-    place: Place,
+    place: Execution,
 ) -> PyResult<Bound<'py, PyArray2<f64>>> {
     let found = on(py, Rows::new(rows, None)?, parameters, place, |(n, k), evaluate| {
         memory::check("the responsibilities", 8 * n as u128 * k as u128)?;
         let mut out = vec![0.0; n * k];
-        evaluate(Wanted { responsibilities: Some(&mut out), ..Wanted::default() })?;
+        evaluate(EvaluateOptions { responsibilities: Some(&mut out), ..EvaluateOptions::default() })?;
         Ok(Array2::from_shape_vec((n, k), out).expect("k of each row"))
     })?;
     Ok(found.into_pyarray(py))
@@ -55,11 +55,11 @@ pub(crate) fn labels<'py>(
     py: Python<'py>,
     rows: &Bound<'py, PyAny>,
     parameters: Parameters,
-    place: Place,
+    place: Execution,
 ) -> PyResult<Bound<'py, PyArray1<i64>>> {
     let found = on(py, Rows::new(rows, None)?, parameters, place, |(n, _), evaluate| {
         let mut out = vec![0; n];
-        evaluate(Wanted { labels: Some(&mut out), ..Wanted::default() })?;
+        evaluate(EvaluateOptions { labels: Some(&mut out), ..EvaluateOptions::default() })?;
         Ok(out.into_iter().map(i64::from).collect::<Array1<_>>())
     })?;
     Ok(found.into_pyarray(py))
@@ -72,26 +72,26 @@ pub(crate) fn score<'py>(
     py: Python<'py>,
     rows: &Bound<'py, PyAny>,
     parameters: Parameters,
-    place: Place,
+    place: Execution,
     weights: Option<PyReadonlyArray1<'py, f64>>,
 ) -> PyResult<(f64, f64)> {
     on(py, Rows::new(rows, weights)?, parameters, place, |_, evaluate| {
-        let totals = evaluate(Wanted::default())?;
+        let totals = evaluate(EvaluateOptions::default())?;
         Ok((totals.log_likelihood, totals.total_weight))
     })
 }
 
-/// Evaluates once, and writes what is wanted.
-type Evaluate<'a> = dyn FnMut(Wanted<'_>) -> Result<Evaluation, Error> + 'a;
+/// Evaluates once, and writes the requested outputs.
+type Evaluate<'a> = dyn FnMut(EvaluateOptions<'_>) -> Result<Evaluation, Error> + 'a;
 
-/// From `(n, k)` and an evaluation to a result.
+/// Computes a result from `(n, k)` and an evaluation.
 type Evaluator<R> = fn((usize, usize), &mut Evaluate<'_>) -> Result<R, Error>;
 
 fn on<R: Send + 'static>(
     py: Python<'_>,
     rows: Rows,
     parameters: Parameters,
-    place: Place,
+    place: Execution,
     evaluator: Evaluator<R>,
 ) -> PyResult<R> {
     let (n, d) = rows.dim();
@@ -102,7 +102,7 @@ fn on<R: Send + 'static>(
         let mixture = parameters.precisions()?;
         let opened = engines::open(&place)?;
         let rows = unchecked.check(&opened)?;
-        // Results have the wider type of rows and parameters, and its digits.
+        // Results have the precision of the wider type of rows and parameters.
         let wider = match (rows.data().precision(), mixture.precision()) {
             (Precision::F32, Precision::F32) => Precision::F32,
             _ => Precision::F64,
@@ -112,7 +112,8 @@ fn on<R: Send + 'static>(
             evaluate::precisions(opened.engine.as_ref(), &mixture, rows.data(), precision, want)
         })
     };
-    // The owners live to the end of this function, past the short work, and go with the long one.
+    // The owners live until the end of this function, after the short work; for supervised work `supervise` keeps
+    // clones.
     let owners = (rows, factors);
     let done = if is_short {
         py.detach(work)

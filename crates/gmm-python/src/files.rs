@@ -1,4 +1,4 @@
-//! Model files: a path in, arrays out; arrays in, a file out.
+//! Reading and writing of model files.
 
 use std::path::PathBuf;
 
@@ -11,8 +11,8 @@ use crate::errors::{raise, raise_file, with_class};
 use crate::fit;
 use crate::given::Given;
 
-/// What a model file holds: the arrays of a fit, `covariance_type`, `feature_names` or None, and `record`, what the fit had to
-/// say as JSON, or None.
+/// The content of a model file: the arrays of a fit, `covariance_type`, `feature_names` or None, and `record`, the
+/// summary of the fit as JSON, or None.
 #[pyfunction]
 pub(crate) fn read_model(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     let file = py.detach(|| gmm_data::read_model(&path)).map_err(|error| raise_file(py, &error))?;
@@ -23,7 +23,8 @@ pub(crate) fn read_model(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, Py
     Ok(out)
 }
 
-/// Writes a model file, JSON or safetensors by the extension. `record` is what [`read_model`] gives under that name.
+/// Writes a model file, JSON or safetensors depending on the extension. `record` has the form returned by
+/// [`read_model`].
 #[pyfunction]
 #[pyo3(signature = (path, given, feature_names=None, record=None))]
 pub(crate) fn write_model(
@@ -40,7 +41,7 @@ pub(crate) fn write_model(
     py.detach(|| gmm_data::write_model(&path, &file)).map_err(|error| raise_file(py, &error))
 }
 
-/// What a fit had to say, as a model file has it.
+/// The summary of a fit as JSON, in the form of a model file.
 pub(crate) fn record(summary: &FitSummary) -> String {
     serde_json::to_string(summary).expect("a plain structure")
 }

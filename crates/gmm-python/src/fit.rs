@@ -1,4 +1,4 @@
-//! Fitting: an array and options in, a dictionary of arrays out.
+//! Fitting: takes an array and options, returns a dictionary of arrays.
 
 use std::ops::ControlFlow;
 
@@ -12,18 +12,18 @@ use crate::engines;
 use crate::errors::raise;
 use crate::files::record;
 use crate::given;
-use crate::options::{Fitting, Place, word};
+use crate::options::{Execution, Fitting, word};
 use crate::parameters;
 use crate::rows::Rows;
 use crate::stoppable::stoppable;
 use crate::supervise::{Progress, supervise};
 
-/// Fits a mixture to `rows`, `(n, d)` of float32 or float64, or a `DeviceArray`, on the engine that `place` names.
+/// Fits a mixture to `rows`, `(n, d)` of float32 or float64, or a `DeviceArray`, on the engine named by `place`.
 ///
-/// `init` is a word, `(weights, means, covariances)`, or `Parameters`; `weights`, `(n,)`, are the rows' weights;
-/// `follow(restart, iteration, mean_log_likelihood, change)` is called after each iteration; the fit goes on meanwhile
-/// unless `wait` is set, where it ends with what it has once a call returns something true. Other Python threads run
-/// meanwhile, and signals are looked at.
+/// `init` is the name of a method, `(weights, means, covariances)`, or `Parameters`. `weights`, `(n,)`, are row
+/// weights. `follow(restart, iteration, mean_log_likelihood, change)` is called after each iteration. If `wait` is set,
+/// the fit waits for each call to return, and stops with its current result once a call returns a true value; else it
+/// continues during the call. The GIL is released, and signals are handled.
 #[pyfunction]
 #[pyo3(signature = (rows, options, place, init, weights=None, follow=None, wait=false))]
 #[expect(clippy::too_many_arguments, reason = "Python passes them by name")]
@@ -31,7 +31,7 @@ pub(crate) fn fit<'py>(
     py: Python<'py>,
     rows: &Bound<'py, PyAny>,
     options: Fitting,
-    place: Place,
+    place: Execution,
     init: &Bound<'py, PyAny>,
     weights: Option<PyReadonlyArray1<'py, f64>>,
     follow: Option<&Bound<'py, PyAny>>,
@@ -104,8 +104,8 @@ pub(crate) fn as_dict<'py>(py: Python<'py>, fit: Fit) -> PyResult<Bound<'py, PyD
     Ok(out)
 }
 
-/// Name and text of each warning. Of all falls of the likelihood the largest stands for all; one below `tol` is
-/// convergence, as scikit-learn has it.
+/// Name and text of each warning. Only the largest fall of the likelihood is reported, with the number of falls. A fall
+/// below `tol` counts as convergence, as in scikit-learn.
 fn told(warnings: &[Warning], tol: f64) -> Vec<(&'static str, String)> {
     let fall = |warning: &Warning| if let Warning::LikelihoodFell { by, .. } = warning { Some(*by) } else { None };
     let falls = || warnings.iter().filter(|w| fall(w).is_some_and(|by| by >= tol));
@@ -115,7 +115,7 @@ fn told(warnings: &[Warning], tol: f64) -> Vec<(&'static str, String)> {
     others.chain(largest).collect()
 }
 
-/// A mixture's weights, means and covariances by name, in scikit-learn's shapes.
+/// A dictionary with the weights, means and covariances of a mixture, in scikit-learn's shapes.
 pub(crate) fn moments<'py>(py: Python<'py>, mixture: &Mixture) -> PyResult<Bound<'py, PyDict>> {
     let out = PyDict::new(py);
     out.set_item("weights", parameters::to_numpy(py, mixture.weights()))?;
@@ -124,7 +124,7 @@ pub(crate) fn moments<'py>(py: Python<'py>, mixture: &Mixture) -> PyResult<Bound
     Ok(out)
 }
 
-/// The same, and factors of the precisions.
+/// As [`moments`], with the factors of the precisions.
 pub(crate) fn arrays<'py>(py: Python<'py>, mixture: &Mixture) -> PyResult<Bound<'py, PyDict>> {
     let out = moments(py, mixture)?;
     out.set_item("precision_factors", parameters::array(py, parameters::precision_factors(mixture)))?;

@@ -1,4 +1,4 @@
-//! Mixtures given by weights, means and covariances: one, or as many as the arrays' first axis says.
+//! Mixtures given as arrays of weights, means and covariances: one mixture, or a batch along the first axis.
 
 use gmm_model::{CovarianceType, Covariances, Mixture, ModelError};
 use ndarray::{ArrayD, ArrayViewD, Axis, Dimension, Ix1, Ix2, Ix3};
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::options::word;
 
-/// `(covariance_type, weights, means, covariances)`, float64, not checked yet.
+/// `(covariance_type, weights, means, covariances)`, float64, unchecked.
 pub(crate) struct Given {
     pub(crate) kind: CovarianceType,
     weights: ArrayD<f64>,
@@ -32,7 +32,7 @@ impl<'py> FromPyObject<'_, 'py> for Given {
 }
 
 impl Given {
-    /// How many components the means say there are.
+    /// The number of components, from the shape of the means.
     pub(crate) fn n_components(&self) -> usize {
         self.means.shape().first().copied().unwrap_or(0)
     }
@@ -46,7 +46,7 @@ impl Given {
     }
 }
 
-/// The same with one axis more in front of each array, of one length.
+/// As [`Given`], with an additional leading axis of the same length in each array.
 pub(crate) struct GivenSets(Given);
 
 impl<'py> FromPyObject<'_, 'py> for GivenSets {
@@ -68,7 +68,7 @@ impl<'py> FromPyObject<'_, 'py> for GivenSets {
 }
 
 impl GivenSets {
-    /// How many sets the weights say there are.
+    /// The number of mixtures, from the shape of the weights.
     pub(crate) fn len(&self) -> usize {
         self.0.weights.shape().first().copied().unwrap_or(0)
     }
@@ -77,7 +77,7 @@ impl GivenSets {
         self.0.means.shape().get(1).copied().unwrap_or(0)
     }
 
-    /// The checked mixture of one set.
+    /// The checked mixture at an index.
     ///
     /// # Errors
     /// [`ModelError`], as for [`Mixture::new`].
@@ -91,7 +91,7 @@ impl GivenSets {
 /// A copy in row-major order.
 pub(crate) fn owned(array: &PyReadonlyArrayDyn<'_, f64>) -> ArrayD<f64> {
     let array = array.as_array();
-    // Not `to_owned`: that keeps the strides, and those of NumPy's empty arrays are none that ndarray has.
+    // Not `to_owned`, which keeps the strides: those of empty NumPy arrays are invalid in ndarray.
     ArrayD::from_shape_vec(array.shape(), array.iter().copied().collect()).expect("as many values as the shape says")
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn shaped<D: Dimension>(
     array: ArrayD<f64>,
 ) -> Result<ndarray::Array<f64, D>, ModelError> {
     let found = array.shape().to_vec();
-    // Which lengths it should have is said by the mixture's own check; here it is the number of axes alone.
+    // Only the number of axes is checked here; `Mixture::new` checks the lengths.
     let axes = D::NDIM.expect("a fixed number of axes");
     let expected = (0..axes).map(|axis| found.get(axis).copied().unwrap_or(1)).collect();
     array.into_dimensionality().map_err(|_| ModelError::Shape { what, found, expected })

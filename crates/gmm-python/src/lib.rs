@@ -1,9 +1,9 @@
-//! `gmm_rs._core`: the engines, with NumPy arrays in and out.
+//! `gmm_rs._core`: the engines, with NumPy arrays as input and output.
 //!
-//! Everything here is a thin way through: arrays are checked and borrowed (`rows.rs`), parameters become a
-//! [`Mixture`](gmm_model::Mixture) (`parameters.rs`), the work runs on a thread that knows no Python (`supervise.rs`), and
-//! errors become the classes of `gmm_rs.exceptions` (`errors.rs`). What scikit-learn's interface asks for is written in
-//! Python, under `python/gmm_rs`.
+//! This crate is a thin binding: arrays are checked and borrowed (`rows.rs`), parameters become a
+//! [`Mixture`](gmm_model::Mixture) (`parameters.rs`), the work runs on a thread without the interpreter
+//! (`supervise.rs`), and errors become the classes of `gmm_rs.exceptions` (`errors.rs`). scikit-learn's interface is
+//! implemented in Python, under `python/gmm_rs`.
 
 mod components;
 mod device_array;
@@ -32,9 +32,9 @@ use std::ffi::c_int;
 
 use pyo3::prelude::*;
 
-/// Threads where nobody says how many ([`gmm_host::default_threads`]). It is exported in C's way: threadpoolctl knows this
-/// library by it (`python/gmm_rs/_threads.py`).
-// SAFETY: no other library has a function of this name.
+/// The default number of threads ([`gmm_host::default_threads`]). Exported as a C symbol, by which threadpoolctl
+/// identifies this library (`python/gmm_rs/_threads.py`).
+// SAFETY: no other library defines a symbol of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn gmm_rs_default_threads() -> c_int {
     c_int::try_from(gmm_host::default_threads()).unwrap_or(1)

@@ -1,4 +1,4 @@
-//! The likelihood of rows that stay loaded, under parameters that move.
+//! The likelihood of rows stored on an engine, as a function of the parameters.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,35 +12,35 @@ use crate::engines;
 use crate::errors::raise;
 use crate::evaluate::SHORT;
 use crate::given::{Given, GivenSets};
-use crate::options::Place;
+use crate::options::Execution;
 use crate::parameters::to_numpy;
 use crate::per_process::PerProcess;
 use crate::rows::{Checked, Rows};
 use crate::supervise::supervise;
 use crate::unconstrained::Unconstrained;
 
-/// Densities times dimensions after which a batch looks whether it should go on: far less than a second's work.
+/// Number of rows × components × columns between two checks of the stop flag: far less than one second of work.
 const LONG: usize = 1 << 31;
 
-/// Mixtures that an engine takes over the rows together, at least.
+/// Smallest number of mixtures per batch, so that an engine can evaluate many in one pass over the rows.
 const TOGETHER: usize = 64;
 
-/// Value, and the gradients with respect to log-weights, means and scales.
+/// The value, and the gradients with respect to log-weights, means and scales.
 type WithGradient<'py> = (f64, Bound<'py, PyArray1<f64>>, Bound<'py, PyArray2<f64>>, Bound<'py, PyArrayDyn<f64>>);
 
-/// Rows loaded once, for any number of questions. See `gmm_rs.Likelihood`, which converts arguments.
+/// Rows loaded once for many evaluations. `gmm_rs.Likelihood` converts the arguments.
 #[pyclass(frozen, name = "Likelihood")]
 pub(crate) struct Held {
     rows: Arc<Mutex<Loadable>>,
-    /// What the rows' memory belongs to.
+    /// The Python object that owns the rows' memory.
     owner: Py<PyAny>,
     dim: (usize, usize),
 }
 
-/// Rows on an engine, and what it takes to load them once more: a forked process has no engine yet.
+/// Rows on an engine, and what is needed to load them again: a forked process has no engine yet.
 pub(crate) struct Loadable {
     rows: Checked,
-    place: Place,
+    place: Execution,
     loaded: PerProcess<Likelihood>,
 }
 
@@ -65,8 +65,8 @@ impl Held {
         self.dim
     }
 
-    /// Runs `work`, which takes so many densities of a row, without the interpreter; signals are looked at where it may
-    /// take longer than a moment.
+    /// Runs `work`, which evaluates `densities` densities per row, without the GIL; long work is supervised, so that
+    /// signals are handled.
     pub(crate) fn run<R: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -75,7 +75,7 @@ impl Held {
     ) -> PyResult<R> {
         let (n, d) = self.dim;
         let rows = self.rows.clone();
-        // What a panic left is as good as what an error leaves: rows are never half loaded.
+        // A poisoned lock can be ignored: rows are never left half loaded.
         let locked =
             move |is_cut: &dyn Fn() -> bool| work(&mut rows.lock().unwrap_or_else(PoisonError::into_inner), is_cut);
         let done = if n.saturating_mul(d).saturating_mul(densities) < SHORT {
@@ -86,7 +86,7 @@ impl Held {
         done.map_err(|error| raise(py, error))
     }
 
-    /// The values of mixtures in batches, with a look at signals between them.
+    /// Evaluates mixtures in batches, and checks the stop flag between batches.
     fn values(&self, py: Python<'_>, mixtures: Made, count: usize, k: usize) -> PyResult<Vec<f64>> {
         let (n, d) = self.dim;
         let most = TOGETHER.max(LONG / n.saturating_mul(d).saturating_mul(k).max(1));
@@ -112,7 +112,7 @@ impl Held {
     }
 }
 
-/// Gives the mixture of an index; `None` stands for one without density anywhere.
+/// Returns the mixture at an index; `None` if it has no density anywhere (its value is −∞).
 type Made = Box<dyn Fn(usize) -> Result<Option<Mixture>, Error> + Send>;
 
 #[pymethods]
@@ -122,7 +122,7 @@ impl Held {
     fn new(
         py: Python<'_>,
         rows: &Bound<'_, PyAny>,
-        place: Place,
+        place: Execution,
         weights: Option<PyReadonlyArray1<'_, f64>>,
     ) -> PyResult<Self> {
         let rows = Rows::new(rows, weights)?;
@@ -144,7 +144,7 @@ impl Held {
         self.run(py, k, move |rows, _| rows.get()?.value(&parameters.mixture()?))
     }
 
-    /// The value of each set of parameters, `(B,)`.
+    /// The value of each mixture, `(B,)`.
     fn batch<'py>(&self, py: Python<'py>, parameters: GivenSets) -> PyResult<Bound<'py, PyArray1<f64>>> {
         let (count, k) = (parameters.len(), parameters.n_components());
         let made: Made = Box::new(move |index| Ok(Some(parameters.mixture(index)?)));
@@ -163,7 +163,7 @@ impl Held {
         Ok(found.into_pyarray(py))
     }
 
-    /// The value, and its gradient with respect to log-weights, means and scales.
+    /// The value and its gradient with respect to log-weights, means and scales.
     fn value_and_gradient<'py>(&self, py: Python<'py>, parameters: Given) -> PyResult<WithGradient<'py>> {
         let (kind, k, d) = (parameters.kind, parameters.n_components(), self.dim.1);
         let (value, gradient) =
@@ -173,8 +173,8 @@ impl Held {
         Ok((value, to_numpy(py, log_weights), to_numpy(py, means), scales))
     }
 
-    /// The value at each point of the unconstrained space, `(B,)` from `(B, m)`: −∞ where a scale is too large or too
-    /// small for any covariance in f64.
+    /// The value at each point of the unconstrained space, `(B,)` from `(B, m)`; −∞ if a scale is too large or too
+    /// small for a covariance in f64.
     fn at_points<'py>(
         &self,
         py: Python<'py>,
@@ -191,7 +191,7 @@ impl Held {
         Ok(self.values(py, made, count, k)?.into_pyarray(py))
     }
 
-    /// The value at a point of the unconstrained space, `(m,)`, and its gradient there.
+    /// The value at a point of the unconstrained space, `(m,)`, and its gradient.
     fn at_point_with_gradient<'py>(
         &self,
         py: Python<'py>,
@@ -208,7 +208,7 @@ impl Held {
     }
 }
 
-/// A gradient's scales as lower triangles, `(k, d, d)` or `(d, d)`, or in their kind's shape as they are.
+/// The scales of a gradient as lower triangles, `(k, d, d)` or `(d, d)`; for diag and spherical in their own shape.
 fn unpacked(
     py: Python<'_>,
     kind: CovarianceType,

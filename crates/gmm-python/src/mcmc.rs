@@ -1,4 +1,4 @@
-//! Draws of the posterior: rows and options in, arrays of draws out.
+//! Posterior sampling: takes rows and options, returns arrays of draws.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -20,28 +20,28 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::engines;
 use crate::errors::{raise, raise_file, with_class};
-use crate::options::{Kind, Place, word};
+use crate::options::{Execution, Kind, word};
 use crate::rows::Rows;
 use crate::stoppable::stoppable;
 use crate::supervise::{Line, Progress, supervise};
 
-/// How often progress is told of.
+/// Interval between progress reports.
 const TELL: Duration = Duration::from_millis(200);
 
-/// What to draw, as Python says it.
-pub(crate) struct Asked {
+/// The options of a sampling run, passed from Python.
+pub(crate) struct SampleRequest {
     options: Options,
     kind: CovarianceType,
     k: usize,
     centre: Centre,
     relabel: Relabel,
-    /// Whether the seed is that of a run which is gone on with.
+    /// Whether no seed was given: a resumed run then keeps its own.
     any_seed: bool,
-    /// Whether it is JSON, not TOML, and its text.
+    /// Whether the prior is JSON (else TOML), and its text.
     prior: Option<(bool, String)>,
 }
 
-impl<'py> FromPyObject<'_, 'py> for Asked {
+impl<'py> FromPyObject<'_, 'py> for SampleRequest {
     type Error = PyErr;
 
     fn extract(from: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
@@ -71,25 +71,25 @@ impl<'py> FromPyObject<'_, 'py> for Asked {
     }
 }
 
-/// Draws from the posterior of `rows`, `(n, d)` or a `DeviceArray`. `checkpoint` holds bytes of a run to go on with; `follow(done, steps,
-/// diverging)` is called now and then.
+/// Draws from the posterior of `rows`, `(n, d)` or a `DeviceArray`. `checkpoint` is the checkpoint of a run to
+/// continue; `follow(done, steps, diverging)` is called a few times per second.
 ///
-/// The dictionary has the parameters, `stats`, `checkpoint` (bytes), `improper`, the rows about which a prior leaves the
-/// posterior without an integral, and `moved`, what to know of a checkpoint of another engine. Where it is interrupted, what
-/// was drawn until then comes with the exception.
+/// The returned dictionary has the parameters, `stats`, `checkpoint` (bytes), `improper` (the rows at which the
+/// posterior is improper, or None), and `moved` (a warning if the checkpoint comes from another engine, or None). If
+/// interrupted, the exception carries a checkpoint with the draws so far.
 #[pyfunction]
 #[pyo3(signature = (rows, asked, place, weights=None, checkpoint=None, follow=None))]
 pub(crate) fn mcmc<'py>(
     py: Python<'py>,
     rows: &Bound<'py, PyAny>,
-    asked: Asked,
-    place: Place,
+    asked: SampleRequest,
+    place: Execution,
     weights: Option<PyReadonlyArray1<'py, f64>>,
     checkpoint: Option<Vec<u8>>,
     follow: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let (unchecked, owner) = Rows::new(rows, weights)?.split();
-    // Where work that is cut leaves its chains.
+    // Receives the checkpoint of interrupted work.
     let kept = Arc::new(Mutex::new(None));
     let keep = kept.clone();
     let done = supervise(py, owner, follow, move |line| {
@@ -110,19 +110,19 @@ pub(crate) fn mcmc<'py>(
     Ok(out)
 }
 
-/// What was drawn.
+/// The result of a run.
 struct Drawn {
     posterior: Posterior,
     checkpoint: Vec<u8>,
-    /// Where the posterior is improper.
+    /// The rows at which the posterior is improper.
     improper: Option<String>,
-    /// What to know of a checkpoint of another engine.
+    /// A warning if the checkpoint comes from another engine.
     moved: Option<String>,
 }
 
 fn draw(
-    asked: &Asked,
-    (opened, place): (&Opened, &Place),
+    asked: &SampleRequest,
+    (opened, place): (&Opened, &Execution),
     data: Data<'_>,
     checkpoint: Option<Vec<u8>>,
     line: &Line,
@@ -167,7 +167,7 @@ fn draw(
                 done += 1;
                 diverging += usize::from(diverged && !warmup);
             }
-            // Random-walk Metropolis tells of no other steps after its warm-up.
+            // After its warm-up, random-walk Metropolis reports only kept draws.
             Event::Kept { .. } => done = done.max(run.chains.iter().map(|chain| chain.steps as usize).sum()),
         }
         if told.elapsed() > TELL {
@@ -187,7 +187,7 @@ fn draw(
     Ok(Drawn { posterior: Posterior::new(&run, &target, asked.relabel)?, checkpoint, improper, moved })
 }
 
-/// The exception that carries what was drawn, in place of the one that came.
+/// For `KeyboardInterrupt`, a `SamplingInterrupted` with the checkpoint; other exceptions are returned unchanged.
 fn interrupted(py: Python<'_>, error: PyErr, checkpoint: &[u8]) -> PyErr {
     if !error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py) {
         return error;
@@ -237,7 +237,7 @@ fn arrays<'py>(py: Python<'py>, posterior: &Posterior) -> PyResult<Bound<'py, Py
     Ok(out)
 }
 
-/// Draws as they come back from Python: kind, weights (C, N, k), means (C, N, k, d), covariances, and `lp` (C, N).
+/// Draws passed from Python: covariance type, weights (C, N, k), means (C, N, k, d), covariances, and `lp` (C, N).
 pub(crate) struct GivenDraws(Posterior);
 
 impl<'py> FromPyObject<'_, 'py> for GivenDraws {
@@ -266,7 +266,7 @@ impl<'py> FromPyObject<'_, 'py> for GivenDraws {
     }
 }
 
-/// A line about each parameter.
+/// One line of the summary.
 type Line8 = (String, f64, f64, f64, f64, f64, f64, f64);
 
 /// Name, mean, sd, 5 % and 95 % quantiles, ess_bulk, ess_tail and r_hat of each parameter, and of `lp`.
@@ -277,8 +277,8 @@ pub(crate) fn summary(py: Python<'_>, draws: GivenDraws) -> Vec<Line8> {
     rows.into_iter().map(line).collect()
 }
 
-/// What should be seen before draws are believed, of which `diverging` came from steps that diverged: 'unjudged', 'apart',
-/// 'few' or 'diverging', and a text.
+/// Warnings about the quality of draws, of which `diverging` come from divergent steps: a name ('unjudged', 'apart',
+/// 'few' or 'diverging') and a text each.
 #[pyfunction]
 pub(crate) fn concerns(py: Python<'_>, draws: GivenDraws, diverging: usize) -> Vec<(&'static str, String)> {
     let found = py.detach(|| gmm_mcmc::concerns(&draws.0, &draws.0.summary(), diverging));
@@ -294,7 +294,8 @@ pub(crate) fn concerns(py: Python<'_>, draws: GivenDraws, diverging: usize) -> V
     found.into_iter().map(named).collect()
 }
 
-/// Writes draws as `gmm mcmc` does: npz, parquet or Arrow, by the extension. `stats` are arrays of shape (C, N).
+/// Writes draws as `gmm mcmc` does: npz, parquet or arrow, depending on the extension. `stats` are arrays of shape (C,
+/// N).
 #[pyfunction]
 pub(crate) fn write_draws(py: Python<'_>, path: PathBuf, draws: GivenDraws, stats: &Bound<'_, PyDict>) -> PyResult<()> {
     let mut all = Vec::new();
@@ -311,7 +312,7 @@ pub(crate) fn write_draws(py: Python<'_>, path: PathBuf, draws: GivenDraws, stat
             return Err(with_class(
                 py,
                 "ParameterError",
-                format!("{name} has {} numbers, expected one for each draw", stat.len()),
+                format!("{name} has {} numbers, expected one per draw", stat.len()),
             ));
         }
         all.push((name, stat));
@@ -320,7 +321,7 @@ pub(crate) fn write_draws(py: Python<'_>, path: PathBuf, draws: GivenDraws, stat
     py.detach(|| gmm_data::write_draws(&path, &file)).map_err(|error| raise_file(py, &error))
 }
 
-/// Refuses a log-likelihood of each row at each draw for which there is no memory.
+/// Errors if there is not enough memory for the log-likelihood of each row under each draw, `bytes` in total.
 #[pyfunction]
 pub(crate) fn check_pointwise_memory(py: Python<'_>, bytes: u64) -> PyResult<()> {
     memory::check("the log-likelihood of each row at each draw", bytes.into()).map_err(|error| raise(py, error))

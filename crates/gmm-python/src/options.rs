@@ -1,4 +1,4 @@
-//! What Python passes in dictionaries, checked once.
+//! Conversion of the option dictionaries passed from Python.
 
 use std::str::FromStr;
 
@@ -8,24 +8,24 @@ use pyo3::prelude::*;
 
 use crate::errors::raise;
 
-/// Where to compute: `{"device": str, "threads": int, "precision": str | None}`. The precision `fast` is `f32` in which a fit
-/// may give digits away ([`FitOptions::fast`]).
+/// Where to compute: `{"device": str, "threads": int, "precision": str | None}`. The precision `fast` is `f32` with
+/// [`FitOptions::fast`], which permits fp16 iterations.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct Execution {
     pub(crate) device: Device,
     pub(crate) threads: usize,
     pub(crate) precision: Option<Precision>,
     pub(crate) fast: bool,
 }
 
-impl Place {
-    /// Whether one engine serves both; the precision is a matter of each call.
+impl Execution {
+    /// Whether both use the same engine; the precision belongs to each call, not to the engine.
     pub(crate) fn same_engine(&self, other: &Self) -> bool {
         (self.device, self.threads) == (other.device, other.threads)
     }
 }
 
-impl<'py> FromPyObject<'_, 'py> for Place {
+impl<'py> FromPyObject<'_, 'py> for Execution {
     type Error = PyErr;
 
     fn extract(from: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
@@ -34,7 +34,7 @@ impl<'py> FromPyObject<'_, 'py> for Place {
         Ok(Self {
             device: word(&from.get_item("device")?)?,
             threads: match from.get_item("threads")?.extract()? {
-                // Now, and not once an engine is opened: another thread of Python's may change the environment then.
+                // Read here, with the GIL held: while an engine is opened another thread may change the environment.
                 0 => default_threads(),
                 threads => threads,
             },
@@ -48,7 +48,7 @@ impl<'py> FromPyObject<'_, 'py> for Place {
     }
 }
 
-/// A fit's options, all but where it starts from: the fields of [`FitOptions`] under their names.
+/// The options of a fit except its initialisation: the fields of [`FitOptions`] by name.
 pub(crate) struct Fitting {
     pub(crate) options: FitOptions,
 }
@@ -75,7 +75,7 @@ impl<'py> FromPyObject<'_, 'py> for Fitting {
     }
 }
 
-/// A covariance kind by name.
+/// A covariance type, given by name.
 pub(crate) struct Kind(pub(crate) CovarianceType);
 
 impl<'py> FromPyObject<'_, 'py> for Kind {
@@ -86,7 +86,7 @@ impl<'py> FromPyObject<'_, 'py> for Kind {
     }
 }
 
-/// A word that names one of a few things; another one is an error that lists them.
+/// Parses a string that names one of several choices; an unknown string is an error that lists them.
 pub(crate) fn word<T: FromStr<Err = gmm_model::ModelError>>(from: &Bound<'_, PyAny>) -> PyResult<T> {
     let text: String = from.extract()?;
     text.parse().map_err(|error: gmm_model::ModelError| raise(from.py(), error))

@@ -1,4 +1,4 @@
-//! Mixtures from and to scikit-learn's arrays, factors of the precisions among them.
+//! Conversion of mixtures from and to scikit-learn's arrays, including the factors of the precisions.
 
 use gmm_model::{
     CovarianceType, Covariances, Factors, Mixture, ModelError, Numbers, Precision, PrecisionMixture,
@@ -16,21 +16,21 @@ use crate::fit;
 use crate::given::{Given, shaped};
 use crate::options::{Kind, word};
 
-/// What an estimator's predictions rest on, `(covariance_type, weights_, means_, precisions_cholesky_)`, each float32 or float64
-/// and row-major; the factors' memory is the array's own.
+/// The attributes that predictions use, `(covariance_type, weights_, means_, precisions_cholesky_)`; arrays are float32
+/// or float64 and row-major. The factors are not copied.
 pub(crate) struct Parameters {
     borrowed: Borrowed,
-    /// Keeps the factors' memory.
+    /// The array that owns the factors' memory.
     owner: Py<PyAny>,
 }
 
-/// The same for as long as the factors' array is kept.
+/// The parameters without the owner of the factors' memory, which must outlive them.
 pub(crate) struct Borrowed {
     kind: CovarianceType,
     weights: ArrayD<f64>,
     means: ArrayD<f64>,
     means_precision: Precision,
-    /// `U` of each component, in the kind's shape, with `U Uᵀ` its precision.
+    /// `U` of each component, with `U Uᵀ` its precision, in the shape of the covariance type.
     factors: Numbers<'static>,
     shape: Vec<usize>,
 }
@@ -49,18 +49,18 @@ impl<'py> FromPyObject<'_, 'py> for Parameters {
     }
 }
 
-/// The array's own memory, for as long as the caller keeps the array, and its shape.
+/// A view of the array's memory, and its shape. The caller must keep the array alive while the view is used.
 fn numbers(array: &Bound<'_, PyAny>) -> PyResult<(Numbers<'static>, Vec<usize>)> {
     /// # Safety
-    /// The array outlives what is returned.
+    /// The array must outlive the returned slice.
     unsafe fn of<T: Element>(array: &Bound<'_, PyArrayDyn<T>>) -> PyResult<&'static [T]> {
         let view = array.try_readonly()?;
         let slice = view.as_slice()?;
-        // SAFETY: the caller's.
+        // SAFETY: `slice` views the array's memory, which outlives the returned slice: see `# Safety`.
         Ok(unsafe { std::slice::from_raw_parts(slice.as_ptr(), slice.len()) })
     }
-    // SAFETY: the memory lives as long as the array, which whoever asks keeps: see `rows::borrowed`, of which the rest is true
-    // here as well.
+    // SAFETY: the memory lives as long as the array. `copied` drops the view before the array; `Parameters::owner`
+    // keeps the array of the factors alive. What `rows::borrowed` says about writes by other threads also applies here.
     unsafe {
         if let Ok(array) = array.cast::<PyArrayDyn<f64>>() {
             return Ok((Numbers::F64(of(array)?), array.shape().to_vec()));
@@ -72,7 +72,7 @@ fn numbers(array: &Bound<'_, PyAny>) -> PyResult<(Numbers<'static>, Vec<usize>)>
     Err(PyTypeError::new_err("parameters must be arrays of float32 or float64 in native byte order"))
 }
 
-/// A copy in float64, and the precision that it came in.
+/// A copy in float64, and the precision of the original.
 fn copied(array: &Bound<'_, PyAny>) -> PyResult<(ArrayD<f64>, Precision)> {
     let (numbers, shape) = numbers(array)?;
     let precision = match numbers {
@@ -83,12 +83,12 @@ fn copied(array: &Bound<'_, PyAny>) -> PyResult<(ArrayD<f64>, Precision)> {
 }
 
 impl Parameters {
-    /// How many components the means say there are.
+    /// The number of components, from the shape of the means.
     pub(crate) fn n_components(&self) -> usize {
         self.borrowed.means.shape().first().copied().unwrap_or(0)
     }
 
-    /// The checked mixture by its covariances. Cost: `k*d³` for full.
+    /// The checked mixture with covariances. Cost: `k*d³` for full.
     ///
     /// # Errors
     /// [`ModelError`], as for [`Mixture::new`].
@@ -96,14 +96,14 @@ impl Parameters {
         self.borrowed.precisions()?.to_mixture()
     }
 
-    /// The parameters, and what keeps their memory: it must outlive them.
+    /// The parameters and the owner of their memory, which must outlive them.
     pub(crate) fn split(self) -> (Borrowed, Py<PyAny>) {
         (self.borrowed, self.owner)
     }
 }
 
 impl Borrowed {
-    /// The mixture that they are, checked.
+    /// The checked mixture.
     ///
     /// # Errors
     /// [`ModelError`], as for [`PrecisionMixture::new`].
@@ -114,7 +114,7 @@ impl Borrowed {
     }
 }
 
-/// `U` of each component, with `U Uᵀ` its precision: upper triangular, or the reciprocal standard deviations.
+/// `U` of each component, with `U Uᵀ` its precision: upper triangular, or reciprocals of the standard deviations.
 pub(crate) fn precision_factors(mixture: &Mixture) -> Covariances {
     let (k, d) = mixture.means().dim();
     let dense = |c| inverse_transposed(mixture.factors().dense(c, d).view());
@@ -130,7 +130,7 @@ pub(crate) fn precision_factors(mixture: &Mixture) -> Covariances {
     }
 }
 
-/// Covariances of given precisions, both in their kind's shape for `k` components in `d` dimensions.
+/// Covariances of given precisions, both in the shape of the covariance type for `k` components and `d` columns.
 #[pyfunction]
 pub(crate) fn covariances_of_precisions<'py>(
     py: Python<'py>,
@@ -192,15 +192,15 @@ pub(crate) fn covariances_of_precisions<'py>(
     Ok(found.into_pyarray(py))
 }
 
-/// Two triangles of a precision may differ by this much of the geometric mean of the two diagonal entries; they often
-/// come from an inverse.
+/// Largest difference between two symmetric entries of a precision, relative to the geometric mean of the two diagonal
+/// entries. Precisions are often computed as inverses, which are not exactly symmetric.
 const SYMMETRY_TOLERANCE: f64 = 1e-5;
 
 const fn component(kind: CovarianceType, first: usize) -> usize {
     if matches!(kind, CovarianceType::Tied) { 0 } else { first }
 }
 
-/// An array of the same shape in NumPy.
+/// Converts an array to a NumPy array of the same shape.
 pub(crate) fn to_numpy<'py, S: Data<Elem = f64>, D: Dimension>(
     py: Python<'py>,
     array: ArrayBase<S, D>,
@@ -208,7 +208,7 @@ pub(crate) fn to_numpy<'py, S: Data<Elem = f64>, D: Dimension>(
     array.into_owned().into_pyarray(py)
 }
 
-/// Covariances, or factors of precisions, in their kind's shape.
+/// Covariances, or factors of precisions, in the shape of the covariance type.
 pub(crate) fn array(py: Python<'_>, all: Covariances) -> Bound<'_, PyArrayDyn<f64>> {
     match all {
         Covariances::Full(a) => a.into_dyn(),
@@ -218,7 +218,7 @@ pub(crate) fn array(py: Python<'_>, all: Covariances) -> Bound<'_, PyArrayDyn<f6
     .into_pyarray(py)
 }
 
-/// A mixture from its moments, with the factors of its precisions.
+/// A mixture from weights, means and covariances, with the factors of its precisions.
 #[pyfunction]
 pub(crate) fn mixture<'py>(py: Python<'py>, given: Given) -> PyResult<Bound<'py, PyDict>> {
     let mixture = given.mixture().map_err(|error| raise(py, error))?;

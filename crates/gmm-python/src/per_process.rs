@@ -1,9 +1,10 @@
-//! What rests on an engine's threads, and so belongs to the process that made it.
+//! Values that depend on an engine's threads, and therefore belong to the process that created them.
 
 use std::{mem, process};
 
-/// Nothing yet, or something and the process that made it. A forked process makes its own: the threads of another's are not
-/// there, so it can neither be used nor given back, and is left where it is.
+/// A lazily created value and the id of the process that created it. A forked process creates its own value. The
+/// parent's value can neither be used nor dropped there, because its threads do not exist in the child, so it is
+/// leaked.
 pub(crate) struct PerProcess<T>(Option<(u32, T)>);
 
 impl<T> PerProcess<T> {
@@ -11,10 +12,10 @@ impl<T> PerProcess<T> {
         Self(None)
     }
 
-    /// This process's, made where there is none.
+    /// The value of this process, created by `make` if there is none.
     ///
     /// # Errors
-    /// What `make` says.
+    /// Errors if `make` does.
     pub(crate) fn get<E>(&mut self, make: impl FnOnce() -> Result<T, E>) -> Result<&mut T, E> {
         self.forget_others();
         let (_, own) = match &mut self.0 {

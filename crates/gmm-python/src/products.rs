@@ -1,4 +1,4 @@
-//! Products with a matrix that stays loaded.
+//! Products with a matrix stored on an engine.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,35 +12,35 @@ use pyo3::prelude::*;
 use crate::engines;
 use crate::errors::raise;
 use crate::evaluate::SHORT;
-use crate::options::Place;
+use crate::options::Execution;
 use crate::per_process::PerProcess;
 use crate::rows::{At, Rows, there};
 use crate::supervise::supervise;
 
-/// Multiplications after which a batch looks whether it should go on: far less than a second's work.
+/// Number of multiplications between two checks of the stop flag: far less than one second of work.
 const LONG: usize = 1 << 32;
 
-/// The same for a GPU, to which a batch goes in as few parts as can be.
+/// As [`LONG`] for a GPU, where a batch should be divided into as few parts as possible.
 const LONG_ON_GPU: usize = 1 << 42;
 
-/// The least part of a batch. Parts of a multiple of it have the bits that the batch has as a whole, on a CPU.
+/// Smallest part of a batch. On a CPU, parts whose sizes are multiples of it give the same bits as the whole batch.
 const TOGETHER: usize = 256;
 
-/// A matrix loaded once, for any number of questions. See `gmm_rs.Resident`, which converts arguments.
+/// A matrix loaded once for many batches. `gmm_rs.Resident` converts the arguments.
 #[pyclass(frozen, name = "Resident")]
 pub(crate) struct Resident {
     held: Arc<Mutex<Loadable>>,
-    /// What the matrix's memory belongs to.
+    /// The Python object that owns the matrix's memory.
     owner: Py<PyAny>,
     dim: (usize, usize),
 }
 
-/// A matrix on an engine, and what it takes to load it once more: a forked process has no threads of the engine's.
+/// A matrix on an engine, and what is needed to load it again: a forked process does not have the engine's threads.
 struct Loadable {
     matrix: At,
-    /// Of the matrix, of what is asked and of the answers.
+    /// Precision of the matrix, the questions and the answers.
     precision: Precision,
-    place: Place,
+    place: Execution,
     fast: bool,
     loaded: PerProcess<Loaded>,
 }
@@ -52,9 +52,9 @@ enum Loaded {
 
 struct Held<T: Scalar> {
     matrix: ResidentMatrix<T>,
-    /// From the first distance on.
+    /// The Cholesky factor, computed by the first distance.
     factor: Option<ResidentFactor>,
-    /// Multiplications of a part.
+    /// Number of multiplications per part.
     long: usize,
 }
 
@@ -118,11 +118,11 @@ impl<T: Scalar> Held<T> {
         Ok(self.factor.insert(factor))
     }
 
-    /// The answer, in parts between which it looks whether it should go on.
+    /// Computes the answer in parts, and checks `is_cut` before each.
     fn ask(&mut self, x: &Operand<'_, T>, question: &Question, is_cut: &dyn Fn() -> bool) -> Result<Answer<T>, Error> {
         let (m, k) = self.matrix.dim();
         let is_product = matches!(question, Question::Product);
-        // A product's questions are the columns of its right factor.
+        // The questions of a product are the columns of its right factor.
         let (rows, columns) = x.dim();
         let (len, width) = if is_product { (columns, rows) } else { (rows, columns) };
         if width != k {
@@ -156,7 +156,7 @@ impl<T: Scalar> Held<T> {
             }
             Question::Form => {
                 let mut out = Vec::new();
-                // Also without questions, so that a matrix that is not square is refused.
+                // Also for an empty batch, so that a matrix that is not square is an error.
                 out.extend(self.matrix.quadratic_form(x.rows(0..0))?);
                 for part in parts {
                     out.extend(self.matrix.quadratic_form(x.rows(part?))?);
@@ -187,32 +187,38 @@ impl<T: Scalar> Held<T> {
 }
 
 impl Loaded {
-    /// Questions are rounded, or widened, to the matrix's type.
-    fn ask(&mut self, opened: &Opened, x: &At, question: &Question, is_cut: &dyn Fn() -> bool) -> Result<Told, Error> {
+    /// As [`Held::ask`]; questions are converted to the precision of the matrix.
+    fn ask(
+        &mut self,
+        opened: &Opened,
+        x: &At,
+        question: &Question,
+        is_cut: &dyn Fn() -> bool,
+    ) -> Result<AnyAnswer, Error> {
         let x = match x {
             At::Host(x) => x,
             At::Device(rows) => {
                 let x = there(opened, *rows, None)?;
                 return Ok(match self {
-                    Self::F32(held) => Told::F32(held.ask(&(&x).into(), question, is_cut)?),
-                    Self::F64(held) => Told::F64(held.ask(&(&x).into(), question, is_cut)?),
+                    Self::F32(held) => AnyAnswer::F32(held.ask(&(&x).into(), question, is_cut)?),
+                    Self::F64(held) => AnyAnswer::F64(held.ask(&(&x).into(), question, is_cut)?),
                 });
             }
         };
         Ok(match (self, x) {
-            (Self::F32(held), Matrix::F32(x)) => Told::F32(held.ask(&x.view().into(), question, is_cut)?),
+            (Self::F32(held), Matrix::F32(x)) => AnyAnswer::F32(held.ask(&x.view().into(), question, is_cut)?),
             (Self::F32(held), Matrix::F64(x)) => {
-                Told::F32(held.ask(&x.mapv(|v| v as f32).view().into(), question, is_cut)?)
+                AnyAnswer::F32(held.ask(&x.mapv(|v| v as f32).view().into(), question, is_cut)?)
             }
-            (Self::F64(held), Matrix::F64(x)) => Told::F64(held.ask(&x.view().into(), question, is_cut)?),
+            (Self::F64(held), Matrix::F64(x)) => AnyAnswer::F64(held.ask(&x.view().into(), question, is_cut)?),
             (Self::F64(held), Matrix::F32(x)) => {
-                Told::F64(held.ask(&x.mapv(f64::from).view().into(), question, is_cut)?)
+                AnyAnswer::F64(held.ask(&x.mapv(f64::from).view().into(), question, is_cut)?)
             }
         })
     }
 }
 
-enum Told {
+enum AnyAnswer {
     F32(Answer<f32>),
     F64(Answer<f64>),
 }
@@ -241,7 +247,7 @@ impl Resident {
         let count = if is_product { columns } else { q };
         let (questions, memory_of_both) = questions.into_numbers(py, &self.owner)?;
         let held = self.held.clone();
-        // What a panic left is as good as what an error leaves: a matrix is never half loaded.
+        // A poisoned lock can be ignored: a matrix is never left half loaded.
         let work = move |is_cut: &dyn Fn() -> bool| {
             let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
             let (loaded, opened) = held.get()?;
@@ -253,8 +259,8 @@ impl Resident {
             supervise(py, memory_of_both, None, move |line| work(&|| line.is_cut()))?
         };
         match done.map_err(|error| raise(py, error))? {
-            Told::F32(answer) => to_numpy(py, answer),
-            Told::F64(answer) => to_numpy(py, answer),
+            AnyAnswer::F32(answer) => to_numpy(py, answer),
+            AnyAnswer::F64(answer) => to_numpy(py, answer),
         }
     }
 }
@@ -262,7 +268,7 @@ impl Resident {
 #[pymethods]
 impl Resident {
     #[new]
-    fn new(py: Python<'_>, matrix: &Bound<'_, PyAny>, place: Place, fast: bool) -> PyResult<Self> {
+    fn new(py: Python<'_>, matrix: &Bound<'_, PyAny>, place: Execution, fast: bool) -> PyResult<Self> {
         let matrix = Rows::new(matrix, None)?;
         let dim = matrix.dim();
         let (matrix, owner) = matrix.into_numbers(py, &py.None())?;
@@ -275,7 +281,7 @@ impl Resident {
             let matrix = match (matrix, precision) {
                 (At::Host(Matrix::F64(a)), Precision::F32) => At::Host(Matrix::F32(owned(a.mapv(|v| v as f32)))),
                 (At::Host(Matrix::F32(a)), Precision::F64) => At::Host(Matrix::F64(owned(a.mapv(f64::from)))),
-                // One on a GPU is converted where operands are made of it.
+                // A matrix on a GPU is converted when its operands are created.
                 (matrix, _) => matrix,
             };
             let mut held = Loadable { matrix, precision, place, fast, loaded: PerProcess::empty() };

@@ -1,4 +1,4 @@
-//! Arrays as rows, without a copy where they are in row-major order: NumPy's, and those that lie on a GPU.
+//! Conversion of NumPy arrays and GPU arrays to rows, without a copy if they are in row-major order.
 
 use gmm_host::{Data, DeviceData, DeviceRows, Error, Opened};
 use gmm_model::{Dataset, Matrix};
@@ -9,25 +9,25 @@ use pyo3::prelude::*;
 
 use crate::device_array::{DeviceArray, cuda};
 
-/// Rows, `(n, d)`, in memory that `owner` keeps.
+/// Rows, `(n, d)`, in memory that is valid while `owner` is alive.
 pub(crate) struct Rows {
     at: At,
     weights: Option<Vec<f64>>,
     owner: Py<PyAny>,
 }
 
-/// Where rows lie.
+/// Rows in host or device memory.
 pub(crate) enum At {
     Host(Matrix),
     Device(DeviceRows),
 }
 
 impl Rows {
-    /// Borrows an array of float32 or float64, aligned and of native byte order, which is copied where it is not in
-    /// row-major order; or one on a GPU.
+    /// Borrows an aligned array of float32 or float64 in native byte order, or a `DeviceArray`. An array that is not in
+    /// row-major order is copied.
     ///
     /// # Errors
-    /// `TypeError` for anything else: the callers in Python convert.
+    /// `TypeError` for anything else; the Python callers convert their input first.
     pub(crate) fn new(array: &Bound<'_, PyAny>, weights: Option<PyReadonlyArray1<'_, f64>>) -> PyResult<Self> {
         let weights = weights.map(|weights| weights.as_array().to_vec());
         if let Ok(array) = array.cast::<DeviceArray>() {
@@ -53,34 +53,34 @@ impl Rows {
         }
     }
 
-    /// The numbers as they are, for who takes any, and what keeps their memory and `other`'s: it must outlive them.
+    /// The numbers without checks, and an owner of their memory and of `other`'s, which must outlive them.
     ///
     /// # Errors
-    /// Whatever Python says of a tuple.
+    /// Errors if Python cannot create a tuple.
     pub(crate) fn into_numbers(self, py: Python<'_>, other: &Py<PyAny>) -> PyResult<(At, Py<PyAny>)> {
         let both = (self.owner, other.clone_ref(py)).into_pyobject(py)?;
         Ok((self.at, both.into_any().unbind()))
     }
 
-    /// The rows still to be checked, and what keeps their memory: it must outlive them, and what they are checked into.
+    /// The unchecked rows and the owner of their memory, which must outlive them and the [`Checked`] rows.
     pub(crate) fn split(self) -> (Unchecked, Py<PyAny>) {
         (Unchecked { at: self.at, weights: self.weights }, self.owner)
     }
 }
 
-/// Rows and weights as they came.
+/// Rows and weights before validation.
 pub(crate) struct Unchecked {
     at: At,
     weights: Option<Vec<f64>>,
 }
 
 impl Unchecked {
-    /// The checked rows, wherever they lie. Cost: one pass over rows on the host, so not while Python waits; those on a GPU
-    /// are looked at when they are loaded.
+    /// The checked rows. Cost: one pass over rows on the host, so call it without the GIL; rows on a GPU are checked
+    /// when they are loaded.
     ///
     /// # Errors
-    /// [`Error::Data`] with row and column; [`Error::Device`] and [`Error::Option`] where rows on a GPU lie on another than
-    /// the engine's.
+    /// [`Error::Data`] with row and column; [`Error::Device`] and [`Error::Option`] if rows on a GPU are not on the
+    /// engine's GPU.
     pub(crate) fn check(self, opened: &Opened) -> Result<Checked, Error> {
         match self.at {
             At::Host(matrix) => {
@@ -95,17 +95,18 @@ impl Unchecked {
     }
 }
 
-/// Rows on the GPU of an engine, for as long as what keeps their memory.
+/// Rows on the GPU of an engine. The caller must keep the owner of their memory alive while they are used.
 ///
 /// # Errors
-/// [`Error::Device`] and [`Error::Option`] where they lie on another than the engine's.
+/// [`Error::Device`] and [`Error::Option`] if they are not on the engine's GPU.
 pub(crate) fn there(opened: &Opened, rows: DeviceRows, weights: Option<Vec<f64>>) -> Result<DeviceData, Error> {
-    // SAFETY: the owner's library said where the rows are, and the owner is kept as for rows on the host. A program that
-    // writes there meanwhile gets a wrong fit, as it does there.
+    // SAFETY: address and shape come from the library that owns the array, and `Rows::owner` keeps the array alive
+    // until the rows are dropped, as for rows on the host. A program that writes to the array meanwhile gets a wrong
+    // result, also as on the host.
     unsafe { cuda(opened)?.device_data(rows, weights) }
 }
 
-/// Checked rows, wherever they lie.
+/// Checked rows in host or device memory.
 pub(crate) enum Checked {
     Host(Dataset),
     Device(DeviceData),
@@ -120,16 +121,15 @@ impl Checked {
     }
 }
 
-/// The array's own memory, for as long as the caller keeps the array.
+/// A view of the array's memory. The caller must keep the array alive while the view is used.
 fn borrowed<T: Element>(array: &Bound<'_, PyArray2<T>>) -> PyResult<ArrayView2<'static, T>> {
     if !array.is_contiguous() && array.strides().iter().any(|s| s % size_of::<T>() as isize != 0) {
         return Err(PyTypeError::new_err("rows must be aligned"));
     }
     let view = array.try_readonly()?;
-    // SAFETY: the memory lives as long as the array, which `Rows::owner` keeps; `supervise` lets go of it only after the
-    // rows are gone. NumPy frees or moves an array's memory only with its last reference (`resize` refuses while there
-    // are others). A Python thread that writes to the array meanwhile changes numbers under a running fit, as it does
-    // for every extension module that lets other threads run: such a program gets a wrong fit, from numbers that are
-    // still numbers.
+    // SAFETY: the memory lives as long as the array, which `Rows::owner` keeps alive; `supervise` drops the owner only
+    // after the rows are gone. NumPy frees or moves an array's memory only with its last reference (`resize` fails
+    // while there are others). A Python thread that writes to the array during a fit is a data race, as with every
+    // extension module that releases the GIL: the fit is then wrong, but every bit pattern is a valid float.
     Ok(unsafe { view.as_array().raw_view().deref_into_view() })
 }

@@ -1,4 +1,4 @@
-//! Rows drawn from a mixture, and mixtures drawn to test with.
+//! Draws rows from a mixture, and random mixtures.
 
 use gmm_host::Error;
 use gmm_model::{SyntheticOptions, sample as draw, synthetic as draw_mixture};
@@ -11,10 +11,10 @@ use crate::fit::arrays;
 use crate::options::Kind;
 use crate::parameters::Parameters;
 
-/// Rows, `(n, d)`, and the components they come from, `(n,)`.
+/// Rows, `(n, d)`, and their components, `(n,)`.
 type Sample<'py> = (Bound<'py, PyArray2<f64>>, Bound<'py, PyArray1<i64>>);
 
-/// Draws `n` rows and the components that they come from.
+/// Draws `n` rows with their components.
 #[pyfunction]
 pub(crate) fn sample(py: Python<'_>, parameters: Parameters, n: usize, seed: u64) -> PyResult<Sample<'_>> {
     let drawn = py.detach(|| -> Result<_, Error> {

@@ -1,4 +1,4 @@
-//! Choosing among fits: rows and candidates in, a record of each and the best fit out.
+//! Model selection: takes rows and candidates, returns a record of each candidate and the best fit.
 
 use std::ops::ControlFlow;
 
@@ -12,16 +12,17 @@ use crate::engines;
 use crate::errors::raise;
 use crate::files::record;
 use crate::fit;
-use crate::options::{Fitting, Kind, Place, word};
+use crate::options::{Execution, Fitting, Kind, word};
 use crate::rows::Rows;
 use crate::stoppable::stoppable;
 use crate::supervise::{Progress, supervise};
 
-/// Fits each of `components` with each of `kinds`, as [`gmm_host::select`] does, kinds slowest; both are not empty.
+/// Fits each of `components` with each of `kinds`, in the order of [`gmm_host::select`]: kinds in the outer loop.
+/// Neither may be empty.
 ///
-/// The dictionary has `candidates`, of each `n_components`, `covariance_type`, `n_parameters`, `record` and `seconds`, or
-/// `error`; `best`, which of them has the lowest criterion; and `fit`, what `fit` gives for that one. `follow(done, fits)` is
-/// called after each.
+/// The returned dictionary has `candidates`, a list of dictionaries with `n_components`, `covariance_type`,
+/// `n_parameters`, and either `record` and `seconds` or `error`; `best`, the index of the candidate with the lowest
+/// criterion; and `fit`, its result as returned by `fit`. `follow(done, fits)` is called after each candidate.
 #[pyfunction]
 #[pyo3(signature = (rows, options, place, init, components, kinds, criterion, weights=None, follow=None))]
 #[expect(clippy::too_many_arguments, reason = "each is an argument in Python")]
@@ -29,7 +30,7 @@ pub(crate) fn select<'py>(
     py: Python<'py>,
     rows: &Bound<'py, PyAny>,
     options: Fitting,
-    place: Place,
+    place: Execution,
     init: &Bound<'py, PyAny>,
     components: Vec<usize>,
     kinds: Vec<Kind>,
@@ -76,13 +77,13 @@ pub(crate) fn select<'py>(
     Ok(out)
 }
 
-/// What is known of one candidate on `d` columns.
+/// The dictionary of one candidate, for data with `d` columns.
 fn about<'py>(py: Python<'py>, candidate: &Candidate, d: usize) -> PyResult<Bound<'py, PyDict>> {
     let Candidate { k, kind, outcome } = candidate;
     let out = PyDict::new(py);
     out.set_item("n_components", k)?;
     out.set_item("covariance_type", kind.name())?;
-    // As for `Mixture::n_parameters`, also where there is no mixture.
+    // As `Mixture::n_parameters`, but also for a candidate without a mixture.
     out.set_item("n_parameters", kind.free_parameters(*k, d) + k * d + k - 1)?;
     match outcome {
         Ok(fit) => {

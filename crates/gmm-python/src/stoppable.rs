@@ -1,4 +1,4 @@
-//! Work that stops between passes when it is told to: initialisations have many passes and no observer.
+//! An engine that stops between passes once a flag is set: initialisations make many passes and have no observer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ impl Hooks for Stop {
     }
 }
 
-/// `engine`, whose passes end in [`Error::Interrupted`] once `stop` is set.
+/// Wraps `engine` so that its passes return [`Error::Interrupted`] once `stop` is set.
 pub(crate) fn stoppable(engine: &dyn Engine, stop: Arc<AtomicBool>) -> impl Engine {
     Wrapped::new(engine, move || Stop(stop.clone()))
 }

@@ -1,8 +1,8 @@
-//! Work on a thread of its own, while the calling thread listens for signals.
+//! Runs work on a separate thread while the calling thread handles signals.
 //!
-//! The working thread knows no Python: it cannot be stopped by the interpreter's end, and other Python threads run
-//! meanwhile. Ctrl-C is answered at once, also where the work looks at its flag only once a pass over the data; what it
-//! still reads is kept until it is done.
+//! The worker thread does not use the interpreter, so interpreter shutdown cannot stop it, and other Python threads
+//! continue. Ctrl-C takes effect at once, even if the work checks its stop flag only once per pass over the data; the
+//! arrays that it still reads are kept alive until it ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -13,24 +13,24 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-/// How often signals are looked at: far below the second within which Ctrl-C should act.
+/// Interval between checks for signals: far below one second, within which Ctrl-C should take effect.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long interrupted work may take to its end before it is left to itself.
+/// How long to wait for interrupted work to end before returning without it.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What whoever follows is told, argument by argument.
+/// A progress report; its fields are the arguments of `follow`.
 pub(crate) enum Progress {
     /// One finished iteration of a fit.
     Iteration { restart: usize, iteration: usize, mean_log_likelihood: f64, change: f64 },
-    /// Steps of all chains, of so many, and divergences.
+    /// Completed steps of all chains, steps in total, and divergences.
     Steps { done: usize, steps: usize, diverging: usize },
-    /// Fits of several, of so many.
+    /// Completed fits, and fits in total.
     Fits { done: usize, fits: usize },
 }
 
 impl Progress {
-    /// Tells `follow`, which answers whether the work should end.
+    /// Calls `follow` and returns whether the work should stop.
     fn call(self, follow: &Bound<'_, PyAny>) -> PyResult<bool> {
         let answer = match self {
             Self::Iteration { restart, iteration, mean_log_likelihood, change } => {
@@ -43,30 +43,30 @@ impl Progress {
     }
 }
 
-/// What the work hears and says.
+/// The worker's end of the communication: the stop flag and progress reports.
 pub(crate) struct Line {
     stop: Arc<AtomicBool>,
     report: Box<dyn Fn(Progress, Option<Sender<bool>>) + Send>,
 }
 
 impl Line {
-    /// Whether the work should end.
+    /// Whether the work should stop.
     pub(crate) fn is_cut(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The flag that says so, for whatever looks more often.
+    /// The stop flag, for code that checks it more often.
     pub(crate) fn stop(&self) -> Arc<AtomicBool> {
         self.stop.clone()
     }
 
-    /// Tells of what was done.
+    /// Reports progress.
     pub(crate) fn say(&self, progress: Progress) {
         (self.report)(progress, None);
     }
 
-    /// Tells of what was done, and waits for the answer: whether to end with what there is. `None` where nobody listens any
-    /// longer.
+    /// Reports progress and waits for the answer: whether to stop with the current result. `None` if the caller was
+    /// interrupted and no longer answers.
     pub(crate) fn ask(&self, progress: Progress) -> Option<bool> {
         let (sender, answer) = mpsc::channel();
         (self.report)(progress, Some(sender));
@@ -75,18 +75,19 @@ impl Line {
 }
 
 enum Message<R> {
-    /// With where the answer goes, if the work waits for one.
+    /// A progress report, and the channel for the answer if the work waits for one.
     Progress(Progress, Option<Sender<bool>>),
     Done(R),
 }
 
-/// Interrupted work that is not over yet, and the Python objects whose memory it reads.
+/// Interrupted work that is still running, and the Python objects whose memory it reads.
 static LEFT: Mutex<Vec<(JoinHandle<()>, Py<PyAny>)>> = Mutex::new(Vec::new());
 
-/// Runs `work` to its end and gives what it gives; `owner` is kept until then.
+/// Runs `work` and returns its result; `owner` is kept alive until the work ends.
 ///
 /// # Errors
-/// `KeyboardInterrupt` and whatever else a signal handler raises; what `follow`, called with each [`Progress`], raises.
+/// `KeyboardInterrupt` and other exceptions of signal handlers; exceptions of `follow`, which is called with each
+/// [`Progress`].
 pub(crate) fn supervise<R: Send + 'static>(
     py: Python<'_>,
     owner: Py<PyAny>,
@@ -100,7 +101,7 @@ pub(crate) fn supervise<R: Send + 'static>(
     let thread = thread::Builder::new().name("gmm-work".to_owned()).spawn(move || {
         let done = work(&line);
         drop(line);
-        // Nobody listens where the work was interrupted.
+        // Fails if the work was interrupted: nobody receives the result.
         let _ = sender.send(Message::Done(done));
     });
     let thread = thread.map_err(|error| PyRuntimeError::new_err(format!("cannot start a thread: {error}")))?;
@@ -109,11 +110,11 @@ pub(crate) fn supervise<R: Send + 'static>(
         let heard = match py.detach(move || listen.recv_timeout(LOOK)) {
             Ok(Message::Done(result)) => return Ok(result),
             Ok(Message::Progress(progress, asked)) => follow.map_or(Ok(false), |f| progress.call(f)).map(|answer| {
-                // Nobody waits for it where the work has ended.
+                // Fails if the work has ended: nobody waits for the answer.
                 let _ = asked.map(|asked| asked.send(answer));
             }),
             Err(RecvTimeoutError::Timeout) => Ok(()),
-            // The work panicked: a fault of this library, which must reach the user as one.
+            // The work panicked: a bug in this library, which is passed on as a panic.
             Err(RecvTimeoutError::Disconnected) => match thread.join() {
                 Err(panic) => std::panic::resume_unwind(panic),
                 Ok(()) => return Err(PyRuntimeError::new_err("the work ended without a result")),
@@ -121,7 +122,7 @@ pub(crate) fn supervise<R: Send + 'static>(
         };
         if let Err(error) = heard.and_then(|()| py.check_signals()) {
             stop.store(true, Ordering::Relaxed);
-            // Whoever waits for an answer gets none.
+            // Work that waits for an answer then gets `None`.
             drop(messages);
             let until = Instant::now() + PATIENCE;
             py.detach(|| {
@@ -148,7 +149,7 @@ fn report<R: Send + 'static>(
     })
 }
 
-/// Lets go of what interrupted work has come to the end of.
+/// Releases the owners of interrupted work that has ended.
 fn sweep() {
     LEFT.lock().unwrap_or_else(PoisonError::into_inner).retain(|(thread, _)| !thread.is_finished());
 }

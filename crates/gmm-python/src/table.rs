@@ -1,4 +1,4 @@
-//! Tables that come by Arrow's C interface (polars, pyarrow, DuckDB, ..) as NumPy arrays of rows.
+//! Conversion of tables from Arrow's C stream interface (polars, pyarrow, DuckDB, ..) to NumPy arrays of rows.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use pyo3::types::PyCapsule;
 
 use crate::errors::with_class;
 
-/// The rows, `(n, d)`, of what `__arrow_c_stream__` gave, and the names of their columns: float32 where all columns are of at
-/// most that width, else float64. Columns of lists have no names.
+/// The rows, `(n, d)`, of a stream from `__arrow_c_stream__`, and the names of their columns. The rows are float32 if
+/// all columns fit that type, else float64. Columns of lists have no names.
 ///
-/// With `columns`, those are taken, in that order, where the table has all of them, each once, and others beside them. They
-/// are not copied, and read-only, where they lie one behind the other: in one column of floats, or one of fixed-size lists
-/// of floats, in one piece. Else they are copied once.
+/// If `columns` is given, and the table has each of them exactly once and also other columns, they are selected in that
+/// order. A table with a single contiguous column of floats, or of fixed-size lists of floats, is not copied: the array
+/// is a read-only view. Other tables are copied once.
 ///
 /// # Errors
-/// `DataError` for a column that holds no numbers, and for a null, with its row and column.
+/// `DataError` if a column is not numeric; and for a null, with its row and column.
 #[pyfunction]
 #[pyo3(signature = (stream, columns=None))]
 pub(crate) fn table<'py>(
@@ -35,12 +35,12 @@ pub(crate) fn table<'py>(
 ) -> PyResult<(Bound<'py, PyAny>, Option<Vec<String>>)> {
     let refused = |message: String| with_class(py, "DataError", message);
     let raw = stream.pointer_checked(Some(c"arrow_array_stream"))?.cast::<FFI_ArrowArrayStream>();
-    // SAFETY: a capsule of that name holds such a stream (Arrow's PyCapsule interface). It is moved out; what stays in
-    // the capsule is a released one.
+    // SAFETY: a capsule of that name contains an `FFI_ArrowArrayStream` (Arrow's PyCapsule interface). `from_raw` moves
+    // it out and leaves a released stream in the capsule.
     let reader = unsafe { RecordBatchStreamReader::from_raw(raw.as_ptr()) };
     let reader = reader.map_err(|error| refused(format!("X: {error}")))?;
     let mut schema = reader.schema();
-    // Their owner is asked for the batches, who may need the interpreter, and time.
+    // Without the GIL: the producer of the batches may need it, and may take long.
     let batches: Result<Vec<RecordBatch>, _> = py.detach(|| reader.collect());
     let mut batches = batches.map_err(|error| refused(format!("X: {error}")))?;
     if let Some(chosen) = columns.and_then(|columns| some_of(&schema, &columns)) {
@@ -62,7 +62,7 @@ pub(crate) fn table<'py>(
         }
         if is_list {
             let what = format!("X: column 0 ('{}') holds {}", field.name(), field.data_type());
-            return Err(refused(what + ": of lists, those of float32 or float64 without missing values are read"));
+            return Err(refused(what + ": only lists of float32 or float64 without missing values are supported"));
         }
     }
     let batches = RecordBatchIterator::new(batches.into_iter().map(Ok), schema);
@@ -74,7 +74,7 @@ pub(crate) fn table<'py>(
     Ok((array, table.names))
 }
 
-/// Indices of `columns` where the table has each of them once, and others beside them.
+/// Indices of `columns` if the table has each of them exactly once, and also other columns.
 fn some_of(schema: &Schema, columns: &[String]) -> Option<Vec<usize>> {
     let the_one = |name: &String| {
         let mut found = (0..schema.fields().len()).filter(|&i| schema.field(i).name() == name);
@@ -84,13 +84,13 @@ fn some_of(schema: &Schema, columns: &[String]) -> Option<Vec<usize>> {
     chosen.filter(|chosen| chosen.len() < schema.fields().len())
 }
 
-/// Keeps a column while a NumPy array shows its memory.
+/// Owner of a column whose memory a NumPy array views.
 #[pyclass(frozen)]
 struct Keeper {
     _column: ArrayRef,
 }
 
-/// The rows where they are, if they can be read there: one column's floats, or its lists of floats.
+/// A view of a single column of floats or of lists of floats as rows, if it needs no copy.
 fn in_place<'py>(py: Python<'py>, column: &ArrayRef) -> PyResult<Option<Bound<'py, PyAny>>> {
     let (values, d) = match column.data_type() {
         DataType::FixedSizeList(_, d) => {
@@ -109,7 +109,7 @@ fn in_place<'py>(py: Python<'py>, column: &ArrayRef) -> PyResult<Option<Bound<'p
     }
 }
 
-/// Values as rows of `d`, read-only.
+/// A read-only view of the values as rows of `d`.
 fn shown<'py, T>(py: Python<'py>, values: &ArrayRef, d: usize) -> PyResult<Bound<'py, PyAny>>
 where
     T: ArrowPrimitiveType,
@@ -118,8 +118,8 @@ where
     let keeper = Bound::new(py, Keeper { _column: values.clone() })?.into_any();
     let values = values.as_primitive::<T>().values();
     let rows = ArrayView2::from_shape((values.len() / d, d), values).expect("whole rows");
-    // SAFETY: `keeper`, which becomes the array's base, shares the buffer that the view shows; Arrow's buffers are
-    // never moved or written to.
+    // SAFETY: `keeper`, which becomes the array's base object, shares ownership of the buffer that `rows` views; Arrow
+    // buffers are never moved or written to.
     let array = unsafe { PyArray2::borrow_from_array(&rows, keeper) }.into_any();
     array.call_method1("setflags", (false,))?;
     Ok(array)

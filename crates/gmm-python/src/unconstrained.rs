@@ -31,13 +31,13 @@ impl Unconstrained {
         self.map.dim()
     }
 
-    /// The point of a mixture, `(m,)`.
+    /// Converts a mixture to a point, `(m,)`.
     fn point<'py>(&self, py: Python<'py>, parameters: Given) -> PyResult<Bound<'py, PyArray1<f64>>> {
         let found = py.detach(|| self.map.from_mixture(&parameters.mixture()?));
         Ok(found.map_err(|error| raise(py, error))?.into_pyarray(py))
     }
 
-    /// Weights, means and covariances of a point, `(m,)`.
+    /// Converts a point, `(m,)`, to weights, means and covariances.
     fn parameters<'py>(&self, py: Python<'py>, point: PyReadonlyArray1<'py, f64>) -> PyResult<Bound<'py, PyDict>> {
         let point = point.as_array().to_vec();
         let mixture = py.detach(|| self.map.to_mixture(&point)).map_err(|error| raise(py, error))?;

@@ -1,4 +1,4 @@
-"""What several tests use."""
+"""Helpers shared by several tests."""
 
 import signal
 import subprocess
@@ -19,7 +19,7 @@ def pytest_configure(config):
 
 
 def has_gpu():
-    """Whether the engine that 'auto' takes is a GPU's."""
+    """Whether 'auto' selects a GPU."""
     name, _, _ = _core.engine({"device": "auto", "threads": 1, "precision": None})
     return name.startswith("cuda")
 
@@ -35,7 +35,7 @@ def rows():
 
 @pytest.fixture
 def stays(monkeypatch):
-    """Nothing brings rows to the host."""
+    """Fail if rows are copied to the host."""
 
     def refuse(*_):
         raise AssertionError("rows came to the host")
@@ -44,7 +44,7 @@ def stays(monkeypatch):
 
 
 def start(X, k, kind, seed=0):
-    """Weights, means and precisions near enough to `X` that EM has something to do from there."""
+    """Weights, means and precisions from which EM on `X` makes progress."""
     rng = np.random.default_rng(seed)
     d = X.shape[1]
     means = X[rng.choice(len(X), k, replace=False)].astype(np.float64)
@@ -59,15 +59,15 @@ def start(X, k, kind, seed=0):
 
 
 def model(k=3, kind="full", **parameters):
-    """An estimator that uses the CPU, whatever else there is."""
+    """An estimator that always uses the CPU."""
     return GaussianMixture(k, covariance_type=kind, device="cpu", **parameters)
 
 
 def stopped_within_a_second(program, after):
-    """Runs `program`, sends it Ctrl-C some seconds after it says "begun", and returns what it prints after "stopped TIME".
+    """Run `program`, send Ctrl-C `after` seconds after it prints "begun", and return its output after "stopped TIME".
 
-    A machine that is shared may stand still for longer than that, so the best of three tries counts: what is slow by
-    itself is slow each time.
+    A shared machine may pause for longer than one second, so the best of three tries counts: code that is slow is slow
+    each time.
     """
     for _ in range(3):
         late, rest = _stopped(program, after)

@@ -1,4 +1,4 @@
-"""What tests on a GPU use: arrays put there by several libraries, and programs of their own."""
+"""Helpers for GPU tests: arrays of several libraries in GPU memory, and separate programs."""
 
 import ctypes
 import os
@@ -12,7 +12,7 @@ from conftest import has_gpu
 
 from gmm_rs.mixture import GaussianMixture
 
-# JAX would take most of the GPU's memory when it starts.
+# By default JAX allocates most of the GPU's memory at start.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 ONLY_THERE = [pytest.mark.gpu, pytest.mark.skipif(not has_gpu(), reason="no GPU here")]
@@ -22,7 +22,7 @@ ATTRIBUTES = ("weights_", "means_", "covariances_", "precisions_", "precisions_c
 
 
 class Placed:
-    """A copy of an array in the first GPU's memory, by the driver alone, that says so by ``__cuda_array_interface__``."""
+    """A copy of an array in the first GPU's memory, made with the driver API, with ``__cuda_array_interface__``."""
 
     def __init__(self, array):
         array = np.ascontiguousarray(array)
@@ -42,7 +42,7 @@ class Placed:
 
 
 def put(library, X):
-    """A copy of `X` on the first GPU, by one of the libraries."""
+    """A copy of `X` on the first GPU, made by one of the libraries."""
     if library == "driver":
         return Placed(X)
     module = pytest.importorskip(library)
@@ -66,7 +66,7 @@ def assert_same(one, want):
 
 
 def program(text, *arguments, **environment):
-    """Runs Python of its own."""
+    """Run a program in a separate Python process."""
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", textwrap.dedent(text), *arguments],
         env={**os.environ, **environment},

@@ -1,4 +1,4 @@
-"""Programs that know only scikit-learn run on this package."""
+"""Unmodified scikit-learn programs run on this package."""
 
 import copy
 import logging
@@ -65,7 +65,7 @@ def test_an_unmodified_script_runs_on_this_package(tmp_path):
     assert float(found[1]) == pytest.approx(float(theirs[1]), abs=1e-3)
     assert found[3] == theirs[3] == "__main__"
     assert "fit of 100 × 2 rows ran on" in ours.stderr
-    # The pickle is scikit-learn's own: it loads where this package cannot be imported.
+    # The pickle contains scikit-learn's class: it can be loaded without this package.
     load = """
         import pickle, sys
         sys.modules["gmm_rs"] = None
@@ -135,11 +135,11 @@ def test_a_subclass_is_left_to_scikit_learn(accelerated, rows, log):
 def test_an_unknown_option_is_left_to_scikit_learn(accelerated, rows, log):
     with pytest.raises(ValueError, match="'init_params' parameter"):
         accelerated(init_params="guess").fit(rows)
-    assert "init_params='guess' is not known here" in log.text
+    assert "init_params='guess' is not supported" in log.text
 
 
 def twins(k, X, **parameters):
-    """What an accelerated fit and scikit-learn's leave: an error's words, or the attributes."""
+    """The results of the accelerated fit and of scikit-learn's: the error message, or the attributes."""
 
     def outcome(cls):
         parameters["random_state"] = np.random.RandomState(0)
@@ -156,7 +156,7 @@ def twins(k, X, **parameters):
 @pytest.mark.parametrize("kind", ["full", "tied", "diag", "spherical"])
 def test_without_regularisation_singletons_give_what_scikit_learn_gives(accelerated, kind, log):
     rng = np.random.default_rng(0)
-    # A component on one row, whose variance is 0 or a rounding above it.
+    # A component on a single row, whose variance is 0 or a rounding error.
     for shift in (0.0, 0.1, 1e3 + 1 / 3):
         X = np.vstack([rng.normal(size=(20, 2)), [[50.0, 50.0]]]) + shift
         ours, theirs = twins(2, X, covariance_type=kind, reg_covar=0.0)

@@ -1,4 +1,4 @@
-"""With scikit-learn's array API dispatch, arrays of other libraries go in and come out."""
+"""With scikit-learn's array API dispatch, results have the array library of the input."""
 
 import os
 import subprocess
@@ -21,12 +21,12 @@ PROGRAM = """
             assert [type(array) for array in found] == [kind] * 4, found
             assert one.score(X) == want.score(rows) and one.bic(X) == want.bic(rows)
             assert one.score(X, sample_weight=weights) == want.score(rows, sample_weight=weights)
-            # What did not come as such an array does not go as one.
+            # For other input, results are NumPy arrays.
             assert type(one.predict(rows)) is np.ndarray
             attributes = (one.weights_, one.means_, one.covariances_, one.precisions_, one.precisions_cholesky_)
             assert [type(array) for array in (*attributes, *one.sample(3))] == [kind] * 7
             assert np.array_equal(np.from_dlpack(one.means_), want.means_)
-            # Their own library's arrays are what a fit goes on from, and parameters may be such too.
+            # A warm start continues from arrays of that library, and initial parameters may be such arrays.
             again = GaussianMixture(2, means_init=one.means_, random_state=0, device="cpu", warm_start=True)
             assert type(again.fit(X).fit(X).means_) is kind
             assert type(one.to_sklearn().means_) is kind
@@ -38,7 +38,7 @@ PROGRAM = """
 
 
 def test_results_are_of_the_callers_library_where_scikit_learn_dispatches():
-    # SciPy looks at it once, when it is imported.
+    # SciPy reads this variable once, when it is imported.
     environment = {**os.environ, "SCIPY_ARRAY_API": "1"}
     program = [sys.executable, "-c", textwrap.dedent(PROGRAM)]
     done = subprocess.run(program, env=environment, capture_output=True, text=True)

@@ -1,5 +1,5 @@
-"""What a user can get wrong is a `ValueError` that says what, where, and what to try. Numbers are those of the table of
-bad input that the command line is tested against as well."""
+"""User errors raise a `ValueError` that says what is wrong, where, and what to try. The row numbers are those of the
+table of bad input, against which the command line is also tested."""
 
 import multiprocessing
 import re
@@ -17,13 +17,13 @@ X = np.random.default_rng(0).normal(size=(20, 2))
 
 
 def refused(message, rows=X, error=ValueError, **parameters):
-    """A fit is refused with this in its message."""
+    """Check that a fit raises an error with this message."""
     with pytest.raises(error, match=message):
         model(**{"k": 2, **parameters}).fit(rows)
 
 
 def fits(rows, **parameters):
-    """A fit goes through, and what comes out are numbers."""
+    """Check that a fit succeeds with finite parameters."""
     one = model(**{"k": 2, "random_state": 0, **parameters}).fit(rows)
     assert np.isfinite(one.means_).all() and np.isfinite(one.covariances_).all()
     return one
@@ -256,7 +256,7 @@ def test_a_gpu_that_is_not_there_is_an_error():
 def test_every_error_is_a_value_error():
     for name in exceptions.__all__:
         one = getattr(exceptions, name)
-        # Ctrl-C is no error.
+        # Ctrl-C is not an error.
         assert issubclass(one, (ValueError, UserWarning, KeyboardInterrupt))
 
 

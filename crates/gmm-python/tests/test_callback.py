@@ -1,4 +1,4 @@
-"""A callback is told of each iteration, and can end the fit."""
+"""A callback is called for each iteration, and can stop the fit."""
 
 import copy
 import pickle
@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 
 class Recorder:
-    """Keeps what it is told, and ends the fit at an iteration."""
+    """Records its arguments, and stops the fit at a given iteration."""
 
     def __init__(self, last=None):
         self.told, self.last = [], last
@@ -49,7 +49,7 @@ def test_ending_one_start_ends_the_others_too_and_the_best_is_kept(rows):
 
     one = model(random_state=0, n_init=5, init_params="random", max_iter=7, tol=0.0, callback=end_the_second).fit(rows)
     assert [i for i, _ in seen] == [1, 2, 3, 4, 5, 6, 7, 1]
-    # Seven iterations are ahead of one.
+    # Seven iterations reach a higher likelihood than one.
     assert one.n_iter_ == 7 and one.lower_bound_ == seen[6][1]
 
 

@@ -1,4 +1,4 @@
-"""Data far from the origin keep their digits, where scikit-learn's class loses them."""
+"""Data far from the origin do not lose precision, as they do in scikit-learn's class."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from conftest import KINDS, model, start
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_row_29_an_offset_of_1e8_in_float64(rows, kind):
-    # Multiples of 2⁻²⁰ stay exact under the offset, so both fits see the same rows.
+    # Multiples of 2⁻²⁰ are exact after adding the offset, so both fits use the same rows.
     X = np.round(rows * 2**20) / 2**20
     given = start(X, 3, kind)
     near = model(3, kind, **given).fit(X)
@@ -64,6 +64,6 @@ def test_factors_of_a_float32_fit_are_usable_though_its_covariances_are_nearly_s
     x = rng.normal(size=(400, 1))
     X = np.hstack([1e3 * x, 1e3 * x + 1e-1 * rng.normal(size=(400, 1))]).astype(np.float32)
     one = model(1, reg_covar=0.0, precision="f64").fit(X)
-    # The smallest eigenvalue is below what float32 can hold beside the largest.
+    # The smallest eigenvalue is below the float32 resolution of the largest.
     assert one.covariances_.dtype == np.float32
     assert one.score(X) == pytest.approx(one.lower_bound_, rel=1e-3)

@@ -1,4 +1,4 @@
-"""The examples of the book and of the READMEs run, and print what stands below them."""
+"""The examples of the book and the READMEs run, and print the output shown below them."""
 
 import io
 import re
@@ -17,7 +17,7 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def examples(page):
-    """Blocks of Python of a page, each with the output that is shown right below it, or None."""
+    """The Python blocks of a page, each with the output shown directly below it, or None."""
     blocks = BLOCK.findall(page.read_text())
     after = [*blocks[1:], ("", "")]
     return [
@@ -48,6 +48,6 @@ def test_the_readmes_lines_run(page):
     code = [code for code, _ in examples(ROOT / page)]
     assert code
     for one in code:
-        # It reads the draws that another command of the page leaves.
+        # This block reads draws written by another command of the page.
         if "import arviz" not in one:
             exec(compile(one, page, "exec"), names)

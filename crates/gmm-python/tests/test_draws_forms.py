@@ -1,4 +1,4 @@
-"""Draws in the forms of pandas, a notebook and ArviZ."""
+"""Conversion of draws to pandas, HTML and ArviZ."""
 
 import html
 import pickle
@@ -12,7 +12,7 @@ from gmm_rs import exceptions, mcmc
 from gmm_rs.datasets import make_gmm
 from gmm_rs.posterior import Draws
 
-# Runs this short have not mixed, and say so.
+# Runs this short do not mix, and issue warnings.
 pytestmark = pytest.mark.filterwarnings("ignore::gmm_rs.exceptions.DataWarning")
 
 SHORT = {"chains": 2, "draws": 60, "warmup": 60, "random_state": 0, "device": "cpu"}
@@ -50,7 +50,7 @@ def test_a_notebook_shows_the_summary_and_escapes_names(draws):
     assert "4 chains of 400 draws, 2 components in 2 columns (length &lt;b&gt;, width)" in page and "<b>" not in page
     assert page.count("<tr>") == 1 + len(draws.summary()["name"])
     assert "<td>means[1,0]</td>" in page and "<th>r_hat</th>" in page
-    # And its concerns.
+    # And the warnings.
     few = Draws("full", draws.weights[:, :5], draws.means[:, :5], draws.covariances[:, :5], {})
     assert html.escape(few.concerns()[0]) in few._repr_html_()
     none = Draws("diag", np.ones((1, 0, 1)), np.ones((1, 0, 1, 1)), np.ones((1, 0, 1, 1)), {})
@@ -104,12 +104,12 @@ def test_arviz_has_the_stats_by_its_names_and_bfmi_from_the_energy(draws):
     assert set(data.sample_stats.data_vars) == names
     energy = draws.sample_stats["energy"]
     bfmi = np.square(np.diff(energy)).mean(axis=1) / np.var(energy, axis=1)
-    # Of a posterior that is nearly normal it is about 1.
+    # It is about 1 for a nearly normal posterior.
     assert ((bfmi > 0.5) & (bfmi < 2.0)).all()
     found = az.bfmi(data)
     found = found if isinstance(found, np.ndarray) else found["energy"].values
     np.testing.assert_allclose(found, bfmi, rtol=0.02)
-    # What is above the negative log density is kinetic.
+    # The energy is the negative log density plus the kinetic energy.
     assert (energy + draws.sample_stats["lp"] > 0).all()
 
 
@@ -130,12 +130,12 @@ def test_loo_of_rows_is_near_their_predictive_density(frame, draws):
     if elpd is None:
         elpd, p = loo.elpd, loo.p
     inside = draws.score_samples(frame.to_numpy(), n_draws=1600).sum()
-    # Left out, rows are less likely, by about the number of parameters that their draws know of: 11.
+    # Left-out rows are less likely, by about the effective number of parameters, 11.
     assert elpd == pytest.approx(inside - p, rel=1e-6) and 6 < p < 16
 
 
 def test_rows_of_other_columns_are_refused(frame, draws):
-    with pytest.raises(exceptions.ParameterError, match="3 columns, the draws are of 2"):
+    with pytest.raises(exceptions.ParameterError, match="3 columns, but the draws have 2"):
         draws.log_likelihood(np.ones((4, 3)))
     with pytest.raises(exceptions.ParameterError, match="columns \\['width', 'length <b>'\\]"):
         draws.to_arviz(frame[["width", "length <b>"]])

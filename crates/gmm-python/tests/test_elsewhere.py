@@ -1,4 +1,4 @@
-"""Fits go to programs that know scikit-learn's class alone."""
+"""Fits can be converted for packages that only support scikit-learn's class."""
 
 import numpy as np
 import onnxruntime
@@ -14,7 +14,7 @@ from gmm_rs.mixture import GaussianMixture
 def test_skops_stores_what_comes_back_the_same(rows, kind, tmp_path):
     before = model(3, kind, random_state=0).fit(rows)
     skops.io.dump(before.to_sklearn(), tmp_path / "model.skops")
-    # Nothing in the file asks for trust beyond scikit-learn's own types.
+    # The file has only types that skops trusts by default.
     assert skops.io.get_untrusted_types(file=tmp_path / "model.skops") == []
     after = GaussianMixture.from_sklearn(skops.io.load(tmp_path / "model.skops"), device="cpu")
     np.testing.assert_array_equal(after.score_samples(rows), before.score_samples(rows))

@@ -1,4 +1,4 @@
-"""The same start gives the same fit as scikit-learn's class."""
+"""The same initial parameters give the same fit as in scikit-learn."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def compare(ours, theirs, rtol):
     for name in FITTED:
         a, b = np.asarray(getattr(ours, name)), np.asarray(getattr(theirs, name))
         assert a.shape == b.shape, name
-        # Relative to the array's largest entry: an entry that should be 0 has no digits of its own.
+        # Relative to the largest entry of the array: an entry that should be 0 has no relative accuracy.
         np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * np.abs(b).max(), err_msg=name)
 
 
@@ -65,7 +65,7 @@ def test_predictions_agree_where_the_fits_do(rows, kind):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_fits_agree_for_any_shape(kind, n, d, k, max_iter, seed):
     X = make_gmm(n, d, k, covariance_type=kind, random_state=seed)[0]
-    # A component that holds almost no rows is ill-conditioned in both, so reg_covar is not tiny here.
+    # A component with almost no rows is ill-conditioned in both, so reg_covar is not tiny here.
     ours, theirs = pair(X, k, kind, max_iter=max_iter, reg_covar=1e-3)
     compare(ours, theirs, rtol=1e-8)
 
@@ -93,7 +93,7 @@ def test_a_warm_start_at_rest_takes_one_iteration(rows):
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_not_given_comes_from_the_initialization(rows, kind, missing):
     given = start(rows, 3, kind)
-    # The means order the components, so k-means' labels matter only where the means come from it.
+    # The means determine the order of components, so k-means' labels matter only if it computes the means.
     del given[missing]
     ours = model(3, kind, random_state=0, tol=1e-10, max_iter=1000, **given).fit(rows)
     theirs = Original(3, covariance_type=kind, random_state=0, tol=1e-10, max_iter=1000, **given).fit(rows)

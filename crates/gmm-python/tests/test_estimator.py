@@ -1,4 +1,4 @@
-"""What scikit-learn expects of an estimator."""
+"""The requirements of scikit-learn on estimators."""
 
 import io
 import pickle
@@ -101,7 +101,7 @@ def test_parameters_that_were_set_by_hand_are_used(rows):
     fitted = model(random_state=0).fit(rows)
     by_hand = model()
     by_hand.weights_, by_hand.means_ = fitted.weights_, fitted.means_
-    # Any square root of the precision will do; many programs set a lower factor.
+    # Any square root of the precision is valid; many programs set a lower factor.
     by_hand.precisions_cholesky_ = np.linalg.cholesky(fitted.precisions_)
     by_hand.n_features_in_ = 3
     np.testing.assert_allclose(by_hand.score_samples(rows), fitted.score_samples(rows), rtol=1e-9)
@@ -165,7 +165,7 @@ def test_without_iterations_there_is_no_lower_bound(rows):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("given", [{}, {"weights_init": [0.2, 0.3, 0.5]}], ids=["drawn", "partly-given"])
 def test_the_lower_bound_is_that_of_the_best_start(rows, given):
-    """More starts never lower it, whatever the number of iterations."""
+    """More initialisations never lower it, for any number of iterations."""
     for max_iter in (1, 2, 5):
         for seed in range(8):
             one, many = (
@@ -191,7 +191,7 @@ def test_k_means_of_many_rows_looks_at_a_sample_unless_told_otherwise():
     for init_rows in [None, 75_000, 500]:
         model = GaussianMixture(3, init_rows=init_rows, max_iter=0, random_state=0, device="cpu").fit(X)
         means[init_rows] = np.sort(model.means_[:, 0])
-    # The clusters of all rows make the components, whatever was looked at to find them.
+    # The components are computed from the clusters of all rows, also if k-means ran on a sample.
     for found in means.values():
         np.testing.assert_allclose(found, [0, 12, 24], atol=0.05)
     with pytest.raises(ValueError, match="init_rows"):

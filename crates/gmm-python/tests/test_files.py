@@ -1,4 +1,4 @@
-"""Model files: those of the program `gmm`, read and written."""
+"""Reading and writing of the model files of the program `gmm`."""
 
 import errno
 import json
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def program():
-    """The program `gmm`, where it was built."""
+    """The program `gmm`, if it has been built."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     found = [target / profile / "gmm" for profile in ("debug", "release")]
     return next((path for path in found if path.is_file()), None)
@@ -54,7 +54,7 @@ def test_what_is_saved_is_loaded_to_the_bit(rows, kind, form, tmp_path):
     assert (again.n_components, again.covariance_type, again.tol, again.reg_covar) == (3, kind, 1e-5, 1e-7)
     frame = pd.DataFrame(rows, columns=["a", "b", "c"])
     np.testing.assert_array_equal(again.set_params(device="cpu").predict(frame), fitted.predict(frame))
-    # And the file itself, from what was loaded.
+    # Saving the loaded model gives the same file.
     gmm_rs.save(again, tmp_path / f"again.{form}")
     assert (tmp_path / f"again.{form}").read_bytes() == path.read_bytes()
 
@@ -188,7 +188,7 @@ def test_what_cannot_be_saved_is_told_and_leaves_the_file(rows, tmp_path):
         gmm_rs.save(fitted, path)
     fitted.weights_ = np.array([0.5, 0.5])
     fitted.covariances_ = 4.0 * fitted.covariances_
-    with pytest.raises(exceptions.ParameterError, match="not of one mixture"):
+    with pytest.raises(exceptions.ParameterError, match="covariances_ and precisions_cholesky_ do not match"):
         gmm_rs.save(fitted, path)
     assert path.read_bytes() == before
     assert sorted(os.listdir(tmp_path)) == ["m.json"]

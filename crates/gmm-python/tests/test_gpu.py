@@ -1,4 +1,4 @@
-"""On a GPU: rows of torch, CuPy, JAX and the driver itself are fitted and evaluated where they lie."""
+"""On a GPU: rows of torch, CuPy, JAX and the driver API are fitted and evaluated in place."""
 
 import gc
 import threading
@@ -37,7 +37,7 @@ def test_fits_and_predictions_have_the_bits_that_rows_from_the_host_give(rows, l
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("init", ["kmeans", "k-means++", "random", "random_from_data"])
 def test_every_start_is_the_same_also_for_many_rows(library, init, stays):
-    # More rows than a sample has, in a number that leaves a rest.
+    # More rows than the sample, and not a multiple of it.
     X, _ = make_gmm(123_457, 5, 7, separation=2.0, random_state=1)
     parameters = {"init_params": init, "max_iter": 5, "tol": 0.0, "n_init": 2}
     with warnings.catch_warnings():
@@ -69,7 +69,7 @@ def test_rows_of_weight_0_are_left_out_on_the_gpu(library, dtype, stays):
     X = X.astype(dtype)
     weights = np.random.default_rng(3).integers(0, 3, len(X)).astype(float)
     weights[:1000], weights[-1000:] = 0.0, 0.0
-    # Too far out for a row that counts.
+    # Too far out for a row of positive weight.
     X[500, 2] = 1e30
     there = put(library, X)
     parameters = {"max_iter": 5, "tol": 0.0, "n_init": 2}
@@ -121,7 +121,7 @@ def test_numbers_that_are_none_or_too_large_are_named(rows, library):
     X[9, 2] = 1e200
     with pytest.raises(exceptions.DataError, match="column 2 reaches 1e200"):
         on_gpu().fit(put(library, X))
-    # The context is as good as before.
+    # The context is still usable.
     assert_same(on_gpu().fit(put(library, rows)), fitted)
 
 
@@ -145,7 +145,7 @@ def test_torch_work_on_other_streams_is_waited_for(rows, stays):
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            # About half a second, at the end of which the rows come.
+            # The rows are ready after about half a second of work on the stream.
             torch.cuda._sleep(1_000_000_000)
             late.copy_(ready)
             one = on_gpu().fit(late) if inside else None
@@ -190,7 +190,7 @@ def test_memory_is_kept_as_long_as_it_is_read():
         warnings.simplefilter("ignore")
         want = on_gpu(8, **parameters).fit(X)
         one = on_gpu(8, **parameters)
-        # Nobody but the fit knows these rows; what is freed too early is overwritten.
+        # Only the fit references these rows; memory that is freed too early is overwritten.
         work = threading.Thread(target=lambda: one.fit(torch.as_tensor(X, device="cuda:0")))
         work.start()
         while work.is_alive():

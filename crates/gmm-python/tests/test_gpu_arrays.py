@@ -1,4 +1,4 @@
-"""Arrays that lie on a GPU, where there is none: what is refused, and what DLPack's capsules are held to."""
+"""Simulated GPU arrays without a GPU: errors for invalid arrays, and the lifetime of DLPack capsules."""
 
 import ctypes
 import gc
@@ -16,7 +16,7 @@ def draws(X):
 
 
 class Said:
-    """An array that says it lies on a GPU."""
+    """An array that claims to be on a GPU."""
 
     def __init__(self, **said):
         self.__cuda_array_interface__ = {"shape": (4, 2), "typestr": "<f8", "data": (4096, False), "version": 3, **said}
@@ -90,7 +90,7 @@ is_capsule.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 class Lent:
-    """An array that says by DLPack that it lies on a GPU, and counts how often it is given back."""
+    """An array that claims through DLPack to be on a GPU, and counts the calls of its deleter."""
 
     def __init__(self, shape=(4, 2), *, strides=None, dtype=(2, 64, 1), device=(2, 0), version=(1, 1), offset=0):
         self.given_back, self.asked = 0, []
@@ -116,7 +116,7 @@ class Lent:
         self.asked.append(options)
         if self.version is None and "max_version" in options:
             raise TypeError("unexpected keyword argument 'max_version'")
-        # Capsules keep the pointer to their name alone, so the name stays.
+        # Capsules store only a pointer to their name, so the name must stay alive.
         self.name = ctypes.create_string_buffer(b"dltensor" if self.version is None else b"dltensor_versioned")
         self.capsule = new_capsule(ctypes.addressof(self.held), self.name, None)
         return self.capsule
@@ -130,7 +130,7 @@ def test_a_capsule_is_taken_once_and_given_back_once(version):
     assert lent.asked[-1]["stream"] == 1 and lent.given_back == 0
     old, new = (b"dltensor", b"used_dltensor") if version is None else (b"dltensor_versioned", b"used_dltensor_versioned")
     assert not is_capsule(lent.capsule, old) and is_capsule(lent.capsule, new)
-    with pytest.raises(ValueError, match="no fresh capsule"):
+    with pytest.raises(ValueError, match="did not return an unused DLPack capsule"):
         _core.Dlpack(lent.capsule)
     del rows
     gc.collect()
@@ -148,7 +148,7 @@ def test_what_a_capsule_says_is_read_as_it_stands():
 
 def test_a_version_that_is_not_known_stays_in_its_capsule():
     lent = Lent(version=(2, 0))
-    with pytest.raises(exceptions.DataError, match="version 2.0 is not known"):
+    with pytest.raises(exceptions.DataError, match="version 2.0 is not supported"):
         _gpu.OnGpu(lent)
     assert lent.given_back == 0 and is_capsule(lent.capsule, b"dltensor_versioned")
 
@@ -189,7 +189,7 @@ def test_a_library_that_does_not_export_is_quoted():
 
 
 class Strided(Lent):
-    """One whose library can make a copy in row-major order."""
+    """An array whose library can make a row-major copy."""
 
     def __init__(self, shape, strides):
         super().__init__(shape, strides=strides)
@@ -230,18 +230,18 @@ def test_arrays_on_the_host_are_no_arrays_on_a_gpu(rows):
 @pytest.mark.skipif(has_gpu(), reason="there is a GPU")
 def test_without_a_gpu_it_is_said_what_lacks(rows):
     fitted = GaussianMixture(2, random_state=0).fit(rows[:, :2])
-    with pytest.raises(exceptions.DeviceError, match="the rows lie on a GPU, and the engine is 'cpu'"):
+    with pytest.raises(exceptions.DeviceError, match="the rows are on a GPU, but the engine is 'cpu'"):
         fitted.predict(Said())
     for there in (Said(), Lent()):
-        with pytest.raises(exceptions.DeviceError, match="the rows lie on a GPU|cuda:0"):
+        with pytest.raises(exceptions.DeviceError, match="the rows are on a GPU|cuda:0"):
             GaussianMixture(2).fit(there)
         with pytest.raises(exceptions.DeviceError, match="cuda"):
             model(2).fit(there)
         for call in (Likelihood, Resident, draws):
-            with pytest.raises(exceptions.DeviceError, match="the rows lie on a GPU|cuda:0"):
+            with pytest.raises(exceptions.DeviceError, match="the rows are on a GPU|cuda:0"):
                 call(there)
     for ask in (Resident(rows).inner, Resident(rows).matmul, lambda X: Resident(rows).top_k(X, 1)):
-        with pytest.raises(exceptions.DeviceError, match="the rows lie on a GPU"):
+        with pytest.raises(exceptions.DeviceError, match="the rows are on a GPU"):
             ask(Said(shape=(3, 3)))
     with pytest.raises(ValueError, match="3 features.* expecting 2"):
         fitted.predict(Said(shape=(4, 3)))

@@ -1,4 +1,4 @@
-"""On a GPU: programs of their own, that dispatch, fork, are interrupted, or know nothing of gmm_rs."""
+"""On a GPU: separate programs that use dispatch, fork, are interrupted, or are unmodified."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ DISPATCHED = """
             X = put(rows.astype(dtype))
             with config_context(array_api_dispatch=True):
                 start = {name: put(array.astype(dtype)) for name, array in given.items()}
-                # All is given; but its k-means does not know the array API, and it asks before it looks.
+                # All initial parameters are given, but scikit-learn still checks for k-means without the array API.
                 theirs = Original(3, init_params="random", **options, **start).fit(X)
                 ours = GaussianMixture(3, **options, **start, device="cuda").fit(X)
                 assert ours.engine_ == "cuda:0"
@@ -58,12 +58,12 @@ DISPATCHED = """
                     assert a.dtype == b.dtype, (case, a.dtype, b.dtype)
                     a, b = back(a), back(b)
                     if name in ("predict", "fit_predict"):
-                        # Of rows between two components either may be right.
+                        # For rows between two components either label may be right.
                         assert np.mean(a != b) <= tolerance, case
                     elif name != "sample":
                         assert np.abs(a - b).max() <= tolerance * max(1.0, np.abs(b).max()), case
                 assert abs(ours.score(X) - float(theirs.score(X))) <= tolerance, (kind, dtype)
-                # An estimator whose attributes lie on the GPU predicts for rows of the host too.
+                # An estimator whose attributes are on the GPU also predicts for rows on the host.
                 assert isinstance(ours.predict(rows.astype(dtype)), np.ndarray)
                 ours.set_params(warm_start=True, max_iter=1).fit(X)
             found = GaussianMixture(3, **options, device="cuda").fit(X)

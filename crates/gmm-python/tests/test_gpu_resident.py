@@ -1,4 +1,4 @@
-"""On a GPU: rows and matrices that stay there, for likelihoods, draws of the posterior and products."""
+"""On a GPU: rows and matrices stored there, for likelihoods, posterior draws and products."""
 
 import gc
 import pickle
@@ -25,7 +25,7 @@ def test_a_likelihood_stays_on_the_gpu(rows, library, stays):
         reference = Likelihood(rows, sample_weight=sample_weight, device="reference")
         assert one.value(*given) == want.value(*given)
         assert one.value(*given) == pytest.approx(reference.value(*given), rel=1e-11)
-        # Away from the top, where gradients are no differences of what is alike.
+        # Away from the maximum, where gradients are not differences of nearly equal numbers.
         moved = (given[0], given[1] + 0.5, given[2])
         (value, found), (same, wanted) = one.value_and_gradient(*moved), want.value_and_gradient(*moved)
         exact, right = reference.value_and_gradient(*moved)
@@ -65,7 +65,7 @@ QUESTIONS = {
 def test_a_resident_matrix_and_questions_stay_on_the_gpu(library, precision, dtype, stays):
     rng = np.random.default_rng(0)
     A = rng.normal(size=(300, 150))
-    # Symmetric to the bit.
+    # Exactly symmetric.
     A = np.tril(A.T @ A)
     A, x = (array.astype(dtype) for array in (A + np.tril(A, -1).T, rng.normal(size=(129, 150))))
     b = np.ascontiguousarray(x.T)
@@ -87,7 +87,7 @@ def test_a_resident_matrix_and_questions_stay_on_the_gpu(library, precision, dty
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_large_products_of_float32_are_the_same_from_the_gpu(library, stays):
-    # Enough multiplications that they go by halves, and the first row by more digits than these have.
+    # Enough multiplications for split fp16; the first row needs more precision than that.
     rng = np.random.default_rng(1)
     A, x = rng.normal(size=(2500, 1000)).astype(np.float32), rng.normal(size=(1100, 1000)).astype(np.float32)
     for strange in (1.0, 1e12):
@@ -150,7 +150,7 @@ def test_draws_of_the_posterior_run_on_the_gpu(rows, library, dtype, stays):
             want = mcmc(X, 2, **parameters, **more, device="cuda")
             assert one.means.shape == (2, 60, 2, 3) and np.isfinite(one.sample_stats["lp"]).all()
             np.testing.assert_array_equal(one.means, want.means)
-        # Chains go on wherever the rows lie.
+        # Chains can be continued with rows on the host or on the GPU.
         longer = mcmc(there, 2, **{**parameters, "draws": 80}, **more, checkpoint=want.checkpoint)
         np.testing.assert_array_equal(longer.means[:, :60], want.means)
 

@@ -1,4 +1,4 @@
-"""Where the pages that notebooks show link to."""
+"""Documentation links in the HTML that notebooks show."""
 
 import sklearn.mixture
 from conftest import model

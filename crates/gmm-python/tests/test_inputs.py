@@ -1,4 +1,4 @@
-"""Arrays, frames and lists of every make give the same fit."""
+"""Arrays, frames and lists of all kinds give the same fit."""
 
 import numpy as np
 import pandas as pd

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 from conftest import stopped_within_a_second
 
-# A fit that never ends by itself; then a second one, to see that the first left everything in order.
+# A fit that never ends by itself, then a second fit, to check that the state is intact after the first.
 PROGRAM = """
 import sys, time
 import numpy as np
@@ -30,7 +30,7 @@ print(GaussianMixture(2, device="cpu", random_state=0).fit(X[:100, :2]).converge
     "size",
     [
         {"n": 1000, "d": 2, "k": 2, "init": "kmeans"},
-        # An initialisation of many seconds, during which no iteration is seen.
+        # An initialisation that takes many seconds, without any iteration.
         {"n": 300_000, "d": 20, "k": 200, "init": "kmeans"},
     ],
     ids=["in-many-short-iterations", "in-a-long-initialization"],

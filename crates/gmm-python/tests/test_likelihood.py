@@ -1,4 +1,4 @@
-"""The log-likelihood of fixed rows under parameters that move."""
+"""The log-likelihood of fixed rows as a function of the parameters."""
 
 import multiprocessing
 import pickle
@@ -31,7 +31,7 @@ def mixture(X, kind, k=3, seed=0):
 
 
 def peer(X, kind, parameters):
-    """The same mixture as an estimator of scikit-learn."""
+    """The same mixture as a scikit-learn estimator."""
     one = model(len(parameters[0]), kind)
     one.weights_, one.means_, one.covariances_ = parameters
     inverse = np.linalg.inv if kind in ("full", "tied") else np.reciprocal
@@ -76,7 +76,7 @@ def test_a_batch_gives_each_mixture_the_bits_that_it_has_alone(rows, kind):
 
 
 def slope(function, at, step=1e-5):
-    """Central differences of a function of an array, in the array's shape."""
+    """Central differences of a function of an array, with the array's shape."""
     found = np.empty(at.shape)
     for index in np.ndindex(*at.shape):
         up, down = at.copy(), at.copy()
@@ -107,7 +107,7 @@ def test_the_gradient_is_the_slope(rows, kind):
         slope(of_scales, scales),
     ]
     if kind in ("full", "tied"):
-        # An entry above the diagonal is no coordinate: only lower factors are in the family.
+        # Entries above the diagonal are not parameters: factors are lower triangular.
         wanted[2] = np.tril(wanted[2])
     for found, want in zip(gradient, wanted):
         assert found.shape == want.shape

@@ -1,4 +1,4 @@
-"""What NumPy would make numbers of, or refuse without a place, is an error that names type and place."""
+"""Input that NumPy would convert to meaningless numbers is an error that names type and position."""
 
 import datetime
 import decimal
@@ -18,7 +18,7 @@ TIMES = (X * 1e6).astype("datetime64[s]")
 
 
 def refused(rows, *parts):
-    """A fit, a prediction and a likelihood refuse these rows, with all of these in the message."""
+    """Check that fit, prediction and likelihood raise an error for these rows, with all these parts."""
     fitted = model(2, random_state=0).fit(X)
     for call in (model(2).fit, model(2).fit_predict, fitted.predict, fitted.score, fitted.bic, Likelihood):
         with pytest.raises(exceptions.DataError) as seen:
@@ -122,7 +122,7 @@ def test_row_90_a_column_of_pandas_that_holds_dates_or_text():
     for kind, column in columns.items():
         refused(good.assign(when=column), "column 2 ('when')", kind)
     refused(good.assign(when=pd.Series([1.0] * 19 + ["x"], dtype=object)), "column 2 ('when')", "row 19 is 'x'")
-    # Dates alone have a common type, which NumPy would count in.
+    # A frame with only dates has a common dtype, which NumPy would convert to counts.
     refused(pd.DataFrame({"a": dates, "b": dates}), "column 0 ('a')", "datetime64")
 
 
@@ -152,7 +152,7 @@ def test_row_91_a_masked_array():
     mask[7, 1] = mask[9, 0] = True
     refused(np.ma.array(X, mask=mask), "2 masked entries", "row 7, column 1")
     refused(list(np.ma.array(X, mask=mask)), "row 7 has masked entries")
-    # Nothing is hidden where the mask is empty.
+    # An empty mask hides nothing.
     found = model(2, random_state=0).fit(np.ma.array(X, mask=False))
     np.testing.assert_array_equal(found.means_, model(2, random_state=0).fit(X).means_)
 

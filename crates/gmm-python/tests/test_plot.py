@@ -1,4 +1,4 @@
-"""Pictures come back as axes that show what they should."""
+"""Plot functions return axes with the expected content."""
 
 import numpy as np
 import polars as pl
@@ -59,7 +59,7 @@ def test_a_frame_is_drawn_with_its_names(rows):
 def test_what_cannot_be_drawn_is_refused_before_a_figure_appears(rows):
     for columns in [(0, 3), (-1, 0), (0,), (0, 1, 2)]:
         for draw in (plot.ellipses, plot.density):
-            with pytest.raises(exceptions.ParameterError, match="two are drawn, of 0 to 2"):
+            with pytest.raises(exceptions.ParameterError, match="two column indices from 0 to 2"):
                 draw(model(random_state=0).fit(rows), columns=columns)
     for draw in (plot.ellipses, plot.density, plot.trace):
         with pytest.raises(NotFittedError):

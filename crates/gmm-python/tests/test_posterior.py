@@ -17,7 +17,7 @@ from gmm_rs import exceptions, mcmc
 from gmm_rs.datasets import make_gmm
 from gmm_rs.posterior import Draws
 
-# Runs this short have not mixed, and say so.
+# Runs this short do not mix, and issue warnings.
 pytestmark = pytest.mark.filterwarnings("ignore::gmm_rs.exceptions.DataWarning")
 
 SHORT = {"chains": 2, "draws": 60, "warmup": 60, "random_state": 0, "device": "cpu"}
@@ -48,7 +48,7 @@ def test_every_kind_has_draws_of_its_shapes(rows, kind, sampler):
 
 
 def test_means_of_groups_far_apart_are_those_of_their_rows(line, draws):
-    # With groups this far apart the posterior of a mean is nearly Student's about the group's own mean.
+    # With groups this far apart, the posterior of a mean is nearly Student's t around the mean of the group.
     middle = draws.means.mean(axis=(0, 1, 3)).mean()
     groups = [line[line < middle], line[line > middle]]
     for c, group in enumerate(groups):
@@ -150,7 +150,7 @@ def test_what_is_saved_is_loaded(draws, tmp_path):
     with pytest.raises(OSError, match="missing"):
         draws.save(tmp_path / "missing" / "draws.npz")
     np.savez(tmp_path / "other.npz", a=1)
-    with pytest.raises(exceptions.ParameterError, match="no draws"):
+    with pytest.raises(exceptions.ParameterError, match="does not contain draws"):
         Draws.load(tmp_path / "other.npz")
 
 
@@ -167,7 +167,7 @@ def test_what_is_saved_is_loaded(draws, tmp_path):
         ({"relabel": "sideways"}, "none, order, order:COLUMN, pivot"),
         ({"relabel": "order:1"}, "column"),
         ({"prior": {"means": {"prior": "cauchy"}}}, "cauchy"),
-        ({"prior": {"mean": {}}}, "'mean'. is not known"),
+        ({"prior": {"mean": {}}}, "unknown table prior.'mean'"),
         ({"prior": {"weights": {"prior": "dirichlet", "concentration": -1.0}}}, "concentration"),
         ({"prior": {"weights": {"prior": "dirichlet", "concentration": float("nan")}}}, "prior"),
         ({"prior": 3}, "prior is int"),
@@ -198,7 +198,7 @@ def test_chains_that_have_not_mixed_are_told_of(line):
 
 
 def test_draws_too_few_to_judge_are_told_of(line):
-    with pytest.warns(exceptions.DataWarning, match="3 draws of each chain say nothing.*take more draws"):
+    with pytest.warns(exceptions.DataWarning, match="3 draws per chain are too few.*take more draws"):
         mcmc(line, 1, **{**SHORT, "draws": 3})
 
 
@@ -225,7 +225,7 @@ def test_ctrl_c_stops_within_a_second_and_keeps_the_chains(sampler):
     child = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    # Until the warm-up is over, and the first draws are kept.
+    # Wait until the warm-up is over and the first draws are made.
     told = b""
     while not any(int(steps) > 1000 for steps in re.findall(rb"(\d+) of", told)):
         told += (more := os.read(child.stderr.fileno(), 4096))

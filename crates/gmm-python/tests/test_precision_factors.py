@@ -1,4 +1,4 @@
-"""Predictions evaluate the attributes that are there: within rounding of exact arithmetic, however ill-conditioned they are."""
+"""Predictions use the given attributes and are exact up to rounding, even for ill-conditioned factors."""
 
 import mpmath
 import numpy as np
@@ -12,7 +12,7 @@ SIZES = [1, 2, 3, 5, 16, 64, 200]
 
 
 def attributes(kind, k, d, dtype, offset, condition=1e12, seed=0):
-    """An estimator with factors of precisions whose eigenvalues span `condition`, and rows that it could have drawn."""
+    """An estimator whose precisions have condition number `condition`, and typical rows for it."""
     rng = np.random.default_rng(seed + d)
     one = model(k, kind)
     one.weights_ = np.full(k, 1.0 / k).astype(dtype)
@@ -57,13 +57,13 @@ _exact = np.frompyfunc(lambda v: mpmath.mpf(float(v)), 1, 1)
 
 
 def exact(one, x):
-    """ln p(x) of one row, and by how much it changes at most where every input moves by one unit in its last place."""
+    """ln p(x) of one row, and a bound of its change if every input changes by one unit in the last place."""
     k, d = one.means_.shape
     parts, steps = [], []
     for c in range(k):
         u, mean = dense(one, c), one.means_[c]
         z = _exact(x) - _exact(mean)
-        # Column by column, of what is not 0.
+        # Column by column, only nonzero entries.
         y = np.array([sum(_exact(u[: i + 1, i][u[: i + 1, i] != 0]) * z[: i + 1][u[: i + 1, i] != 0]) for i in range(d)])
         determinant = mpmath.mpf(1)
         for v in _exact(np.diag(u)):

@@ -1,4 +1,4 @@
-"""Priors from Python: their tables, and what is wrong with them in Python's words."""
+"""Priors from Python: their tables, and errors in Python syntax."""
 
 import re
 
@@ -8,7 +8,7 @@ import pytest
 
 from gmm_rs import exceptions, mcmc
 
-# Runs this short have not mixed, and say so.
+# Runs this short do not mix, and issue warnings.
 pytestmark = pytest.mark.filterwarnings("ignore::gmm_rs.exceptions.DataWarning")
 
 SHORT = {"chains": 1, "draws": 20, "warmup": 20, "random_state": 0, "device": "cpu"}
@@ -36,9 +36,9 @@ X = np.random.default_rng(0).normal(size=(40, 2))
         ({"means": "normal"}, "prior['means'] is str: it must be a dict"),
         ({"means": None}, "prior['means'] is NoneType: it must be a dict"),
         ({"means": {"prior": "flat"}}, "prior['means']: flat is improper"),
-        ({"means": {1: 2}}, "prior['means'] has the key 1: keys are str"),
-        ({"mean": {"prior": "flat"}}, "prior['mean'] is not known: the tables of a prior are 'weights', 'means', 'covariances'"),
-        ({3: {}}, "prior[3] is not known"),
+        ({"means": {1: 2}}, "prior['means'] has the key 1: keys must be str"),
+        ({"mean": {"prior": "flat"}}, "unknown table prior['mean']: the tables of a prior are 'weights', 'means', 'covariances'"),
+        ({3: {}}, "unknown table prior[3]"),
         ({"weights": {"prior": "dirichlet", "alpha": 1}}, "prior['weights']['alpha']: unknown field `alpha`"),
         ({"weights": {"prior": "dirichlet", "concentration": -1}}, "prior['weights']['concentration'] is -1: it must be"),
         ({"weights": {"prior": "dirichlet", "concentration": [1, 2]}}, "prior['weights']['concentration']: invalid type"),
@@ -72,7 +72,7 @@ def test_a_fault_of_a_file_names_the_file_and_the_line(tmp_path):
     with pytest.raises(exceptions.ParameterError, match=re.escape(f"{path}: line 3, column 1: means: sd: ")):
         mcmc(X, 2, prior=path, **SHORT)
     path.write_bytes(b"[means]\nprior = '\xff'\n")
-    with pytest.raises(exceptions.ParameterError, match="byte 17 is no UTF-8"):
+    with pytest.raises(exceptions.ParameterError, match="byte 17 is not valid UTF-8"):
         mcmc(X, 2, prior=str(path), **SHORT)
     with pytest.raises(FileNotFoundError):
         mcmc(X, 2, prior=tmp_path / "none.toml", **SHORT)
@@ -90,7 +90,7 @@ def test_numbers_come_in_every_form(values):
 
 
 def documented():
-    """The lines of the table in the docstring: table, prior, key and default."""
+    """The rows of the table in the docstring: table, prior, key and default."""
     lines = mcmc.__doc__.split("default\n")[1].splitlines()
     rule = [match.span() for match in re.finditer("=+", lines[0])]
     body = lines[1 : next(i for i, line in enumerate(lines[1:], 1) if "====" in line)]
@@ -104,7 +104,7 @@ def test_a_default_of_the_documentation_is_the_default(table, prior, key, defaul
     for kind in kinds:
         k = 1 if prior == "flat" else 2
         given = {"prior": prior}
-        # A random walk of a few steps is continuous in its prior, where NUTS may turn elsewhere for a last bit.
+        # A short random walk depends continuously on its prior; NUTS may take another path after a last-bit change.
         short = {**SHORT, "sampler": "rwm"}
         alone = mcmc(X, k, covariance_type=kind, prior={table: given}, **short)
         if not key:

@@ -1,4 +1,4 @@
-"""Products with a matrix that stays loaded."""
+"""Products with a matrix stored on an engine."""
 
 import multiprocessing
 import pickle
@@ -141,7 +141,7 @@ def test_ctrl_c_stops_a_long_product_within_a_second():
         import numpy as np
         from gmm_rs import Resident
 
-        # Made before, and in the matrix's type: what NumPy fills or converts it does not let Ctrl-C stop.
+        # Created first, and with the dtype of the matrix: Ctrl-C cannot interrupt NumPy's fill and conversion.
         resident, questions = Resident(np.ones((40_000, 1_000))), np.ones((200_000, 1_000))
         print("begun", flush=True)
         try:

@@ -1,4 +1,4 @@
-"""scikit-learn's own tests of its class and its checks of estimators, with this package's class in its place."""
+"""scikit-learn's own tests of its class and its estimator checks, run on this package's class."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-# Why a test of scikit-learn's is left out. All others pass.
+# The reasons for skipping tests of scikit-learn. All others pass.
 OF_BOTH = {
     "test_check_weights": "its message has maximum and minimum the wrong way round",
     "test_gaussian_mixture_all_init_does_not_estimate_gaussian_parameters": "counts calls of a private function",
@@ -26,7 +26,7 @@ PLUGINS = {
     "plain": "import gmm_rs, sklearn.mixture\nsklearn.mixture.GaussianMixture = gmm_rs.mixture.GaussianMixture\n",
 }
 
-# Names are taken whole: a longer one that begins alike is another test.
+# Names must match exactly: a longer name with the same prefix is another test.
 SELECTION = """
 def pytest_collection_modifyitems(items):
     items[:] = [item for item in items if (item.originalname in {names}) is {wanted}]
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items):
 
 
 def own_tests(how, tmp_path, names, wanted):
-    """Runs scikit-learn's tests of these names, or all others."""
+    """Run the scikit-learn tests with these names, or all others."""
     (tmp_path / "ours_instead.py").write_text(PLUGINS[how] + SELECTION.format(names=names, wanted=wanted))
     arguments = ["-p", "ours_instead", "-p", "no:cacheprovider", "-q"]
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))

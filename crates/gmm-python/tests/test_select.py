@@ -1,4 +1,4 @@
-"""Choosing among fits."""
+"""Model selection."""
 
 import itertools
 import json
@@ -92,7 +92,7 @@ def test_names_weights_and_types_are_as_in_a_fit(rows):
 
 
 def test_a_best_candidate_that_did_not_converge_warns(rows):
-    with pytest.warns(ConvergenceWarning, match="best candidate, 3 components of kind diag, did not converge: raise max_iter"):
+    with pytest.warns(ConvergenceWarning, match="3 components with diag covariances, did not converge: raise max_iter"):
         found = select(rows, 3, covariance_type="diag", max_iter=1, tol=0.0, **ON)
     assert "(!)" in repr(found) and not found.table["converged"][0]
 
@@ -104,10 +104,10 @@ def test_a_best_candidate_that_did_not_converge_warns(rows):
         ({"k": 0}, "k is 0"),
         ({"k": [1, 2.5]}, "k is 2.5"),
         ({"k": [True]}, "k is True"),
-        ({"k": "1..10"}, r"k is '1..10': it must be an integer or several, such as range\(1, 11\)"),
+        ({"k": "1..10"}, r"k is '1..10': it must be an integer or an iterable of integers, such as range\(1, 11\)"),
         ({"k": None}, "k is None"),
         ({"k": itertools.count(1)}, "more than 10000"),
-        ({"covariance_type": "round"}, "unknown covariance_type 'round': choose of full, tied, diag, spherical"),
+        ({"covariance_type": "round"}, "unknown covariance_type 'round': choose from full, tied, diag, spherical"),
         ({"covariance_type": ()}, "covariance_type is empty"),
         ({"covariance_type": 3}, "covariance_type is 3"),
         ({"criterion": "dic"}, "unknown criterion 'dic': choose one of bic, aic, icl"),

@@ -1,4 +1,4 @@
-"""Tables that come by Arrow's PyCapsule interface, with a copy only where rows do not lie one behind the other."""
+"""Tables with Arrow's PyCapsule interface; rows are copied only if they are not contiguous."""
 
 import gc
 
@@ -13,7 +13,7 @@ from gmm_rs import _inputs, exceptions
 
 
 class Stream:
-    """What a library offers that knows this interface and nothing else; it can be read once."""
+    """A table with only this interface, which can be read once."""
 
     def __init__(self, table):
         self._reader = pa.table(table).to_reader(max_chunksize=7)
@@ -64,7 +64,7 @@ def test_a_fit_keeps_the_names_and_a_prediction_asks_for_them(rows, make):
 
 
 class Record:
-    """A library that knows this interface and no other, and gives a new stream each time."""
+    """A table with only this interface, which returns a new stream each time."""
 
     def __init__(self, columns):
         self._table = pa.table(columns)
@@ -95,9 +95,9 @@ def test_row_89_whatever_has_an_arrow_stream_keeps_its_names(rows, make):
     plain = model(random_state=0).fit(rows)
     with pytest.warns(UserWarning, match="was fitted without feature names"):
         plain.predict(make(named))
-    # Names are those of the last fit.
+    # Names are those of the latest fit.
     assert not hasattr(one.fit(rows), "feature_names_in_")
-    # One column has a name as several have.
+    # A single column also has a name.
     alone = model(1).fit(make({"a": rows[:, 0]}))
     assert alone.feature_names_in_.tolist() == ["a"]
     with pytest.raises(ValueError, match="unseen at fit time"):
@@ -114,10 +114,10 @@ def test_row_92_a_wider_table_is_taken_by_the_names_of_the_model(rows, make):
     wide = {"who": ["x"] * 300, "c": named["c"], "a": named["a"], "more": np.arange(300), "b": named["b"]}
     for method in ("predict", "predict_proba", "score_samples", "score", "bic", "aic"):
         np.testing.assert_array_equal(getattr(one, method)(make(wide)), getattr(one, method)(rows_named(make, named)))
-    # One of them missing: whatever there is instead is not taken.
+    # If one is missing, no other column is used instead.
     with pytest.raises(ValueError, match="yet now missing:\n- b|columns that do: c,a,more"):
         one.predict(make({name: wide[name] for name in ("c", "a", "more")} | {"d": named["b"]}))
-    # A fit takes all columns.
+    # A fit uses all columns.
     assert model(1).fit(make({name: wide[name] for name in "cab"} | {"more": wide["more"]})).n_features_in_ == 4
 
 
@@ -134,7 +134,7 @@ def test_a_stream_that_can_be_read_once_is_enough(rows):
 
 
 def shares(array, column):
-    """Whether an array shows the memory of a pyarrow array's values."""
+    """Whether an array views the memory of a pyarrow array."""
     return array.__array_interface__["data"][0] == column.buffers()[-1].address
 
 
@@ -206,7 +206,7 @@ def test_what_the_owner_of_a_stream_raises_is_told(rows):
 
 
 class OnlyDlpack:
-    """An array of another library, which NumPy knows by DLPack alone."""
+    """An array of another library, which NumPy can read only through DLPack."""
 
     def __init__(self, array):
         self._array = array

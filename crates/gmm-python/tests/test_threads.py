@@ -1,4 +1,4 @@
-"""How many threads compute: `n_jobs`, joblib's context, threadpoolctl, the environment, the cores, in this order."""
+"""The number of threads: `n_jobs`, joblib's context, threadpoolctl, the environment, the cores, in this order."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ CORES = joblib.cpu_count()
 
 
 def threads(n_jobs=None):
-    """As the engine says that it has."""
+    """The number of threads that the engine reports."""
     _, description, _ = _core.engine(place(model(n_jobs=n_jobs)))
     return int(description.split(" thread")[0])
 
@@ -47,11 +47,11 @@ def test_the_environment_is_read_at_each_call(monkeypatch):
         ("OMP_NUM_THREADS", "many", CORES),
         ("OMP_NUM_THREADS", "100000", 1024),
         ("RAYON_NUM_THREADS", "100000", 1024),
-        # Over OpenMP's, which is there by now.
+        # Takes precedence over the OpenMP variable set above.
         ("RAYON_NUM_THREADS", "7", 7),
     ]:
         monkeypatch.setenv(name, value)
-        # Rather look than start a thousand threads.
+        # Checked without starting a thousand threads.
         found = _core_default() if expected > 100 else threads()
         assert found == expected, (name, value)
 
@@ -71,7 +71,7 @@ def test_a_limit_of_threadpoolctl_holds_in_its_block_and_no_longer(monkeypatch):
         assert threads(n_jobs=2) == 2
     with threadpoolctl.threadpool_limits(1, user_api="blas"):
         assert threads() == CORES
-    # What it goes back to is no limit: the environment is heard again.
+    # After the context there is no limit: the environment applies again.
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert threads() == 3
     with threadpoolctl.threadpool_limits(1):
@@ -115,7 +115,7 @@ def test_the_context_of_joblib_is_over_the_limit_and_under_n_jobs(monkeypatch):
             assert (threads(), threads(n_jobs=2)) == (5, 2)
         with joblib.parallel_config(n_jobs=-1):
             assert threads() == CORES
-        # A context that says nothing of it.
+        # A context without `n_jobs`.
         with joblib.parallel_config(backend="threading"):
             assert threads() == 3
     with joblib.parallel_config(n_jobs=1):
@@ -123,7 +123,7 @@ def test_the_context_of_joblib_is_over_the_limit_and_under_n_jobs(monkeypatch):
 
 
 def test_workers_of_joblib_share_the_cores_or_take_what_is_said():
-    # A program of its own: how many there are is fixed when a worker starts.
+    # A separate program: the number of threads is fixed when a worker starts.
     program = """
         import joblib
         from test_threads import threads

@@ -1,4 +1,4 @@
-"""The stubs say what the modules have, the docstrings what the functions take."""
+"""The stubs match the modules, and the docstrings match the signatures."""
 
 import inspect
 import os
@@ -41,7 +41,7 @@ PROGRAM = """
 """
 
 
-# What the modules use and has no types of its own. The modules are checked by their tests, their stubs here.
+# Untyped dependencies of the modules. Only the stubs are checked here, not the modules.
 UNTYPED = """
 [mypy]
 strict = True
@@ -51,7 +51,7 @@ ignore_missing_imports = True
 
 
 def mypy(*arguments, cwd, module="mypy"):
-    # Where the folder of the sources is, mypy would take them for the package that is installed.
+    # In the source folder, mypy would use the sources instead of the installed package.
     environment = {**os.environ, "MYPY_CACHE_DIR": str(cwd / "cache")}
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments], cwd=cwd, env=environment, capture_output=True, text=True
@@ -61,7 +61,7 @@ def mypy(*arguments, cwd, module="mypy"):
 
 def test_the_stubs_are_those_of_the_modules(tmp_path):
     (tmp_path / "mypy.ini").write_text(UNTYPED)
-    # Private; their metaclasses are those of classes without types.
+    # Private classes whose metaclasses come from untyped base classes.
     (tmp_path / "allowed").write_text("gmm_rs.accel._estimator.GaussianMixture\ngmm_rs._threads.Controller")
     options = ["--mypy-config-file", "mypy.ini", "--allowlist", "allowed"]
     code, output = mypy(*options, "gmm_rs", cwd=tmp_path, module="mypy.stubtest")
@@ -99,7 +99,7 @@ def methods():
 )
 def test_a_function_documents_its_parameters_and_what_it_returns(name, function):
     doc = FunctionDoc(function)
-    # As `**parameters` is written, and `self` is not.
+    # `**parameters` is documented with its asterisks, `self` is not documented.
     taken = [str(one).split("=")[0] for one in inspect.signature(function).parameters.values() if one.name != "self"]
     assert [one.name for one in doc["Parameters"]] == taken
     assert all(one.type or one.name.startswith("*") for one in doc["Parameters"])

@@ -1,7 +1,6 @@
-"""What the wheel holds beside the modules: metadata, licences, a stripped module of bounded size.
+"""Content of the wheel besides the modules: metadata, licences, and a stripped module of bounded size.
 
-`cargo xtask wheel` runs this against the wheel that it built for others, and says in GMM_WHEEL_TAG which platforms that
-should be for.
+`cargo xtask wheel` runs this test on the wheel for distribution, and sets GMM_WHEEL_TAG to its expected platform tag.
 """
 
 import os
@@ -32,7 +31,7 @@ def test_the_metadata_says_what_the_package_is():
     assert {"numpy>=1.26", "scikit-learn>=1.6"} <= {one.replace(" ", "") for one in said.get_all("Requires-Dist")}
     classifiers = said.get_all("Classifier")
     assert "Programming Language :: Python :: 3.11" in classifiers and "Typing :: Typed" in classifiers
-    # With a license expression, PEP 639 wants none of these.
+    # With a license expression, PEP 639 forbids these classifiers.
     assert not any(one.startswith("License ::") for one in classifiers)
 
 
@@ -61,7 +60,7 @@ def test_the_module_is_stripped_and_of_bounded_size():
         sections = {section.name: section["sh_size"] for section in elf.ELFFile(file).iter_sections()}
     assert ".text" in sections
     assert [name for name in sections if name.startswith((".debug", ".zdebug")) or name == ".symtab"] == []
-    # 67 MB in 2026, when 49 of them were the kernels' PTX as text; compressed, that is 7.
+    # It was 67 MB in 2026, of which 49 MB were uncompressed PTX; the PTX is now smaller and compressed.
     assert module().stat().st_size < 40e6 and sections[".text"] < 20e6
 
 

@@ -1,4 +1,4 @@
-"""Under `accel`, worker processes run on this package too, and files stay scikit-learn's own."""
+"""Under `accel`, worker processes are also accelerated, and files contain scikit-learn's class."""
 
 import io
 import os
@@ -15,7 +15,7 @@ from sklearn.mixture._gaussian_mixture import GaussianMixture as Original
 
 from gmm_rs import accel
 
-# What a worker says of an estimator: which class it is there, and which one a program finds there.
+# A worker reports the class of an estimator, and the class that a program imports there.
 MODULE = """
 import os
 
@@ -56,7 +56,7 @@ if __name__ == "__main__":
 
 
 def run(program, tmp_path, accelerated=True, **environment):
-    """Runs what a user's script does under ``python -m gmm_rs.accel``, and gives its standard error."""
+    """Run a user's script under ``python -m gmm_rs.accel``, and return its standard error."""
     (tmp_path / "work.py").write_text(MODULE)
     (tmp_path / "script.py").write_text(BEGIN + textwrap.indent(textwrap.dedent(program), "    "))
     how = ["-m", "gmm_rs.accel"] if accelerated else []
@@ -151,7 +151,7 @@ def test_after_uninstall_workers_that_start_have_scikit_learns_class(tmp_path):
                 assert pool.map(found, [0])[0][1] == "sklearn.mixture._gaussian_mixture"
         done = joblib.Parallel(n_jobs=2)(joblib.delayed(found)(i) for i in range(2))
         assert {module for _, module in done} == {"sklearn.mixture._gaussian_mixture"}
-        # An estimator from before goes on as it is, and what comes back installs nothing.
+        # Estimators created before stay accelerated; returned estimators do not install anything.
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             _, there, _, back = pool.apply(fitted, (GaussianMixture(2), X))
         assert there == type(back).__module__ == OURS and not gmm_rs.accel.is_installed()
@@ -179,7 +179,7 @@ def test_searches_and_cross_validation_say_in_the_log_that_workers_ran_here(tmp_
         tmp_path,
         GMM_ACCEL_LOG="info",
     )
-    # Two candidates in three folds in workers, and the best once more here.
+    # Two candidates in three folds in workers, and one final fit of the best candidate here.
     fits = log.split("search")[0].count("rows ran on")
     assert fits == 7, log
 

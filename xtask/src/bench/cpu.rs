@@ -1,4 +1,5 @@
-//! `cargo xtask bench cpu`, `likelihood` and `python`: builds the bench program, makes the venv of its peer, and runs both.
+//! `cargo xtask bench cpu`, `likelihood` and `python`: builds the bench program, creates the environment of
+//! scikit-learn, and runs both.
 
 use anyhow::Result;
 
@@ -7,18 +8,18 @@ use crate::{shell, test_python, venv};
 /// Options of `cargo xtask bench cpu`, `likelihood` and `python`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// A few small shapes, in a minute; recorded under `target/` only.
+    /// Run only a few small shapes, in about a minute; the record is written under `target/`.
     #[arg(long)]
     quick: bool,
-    /// Threads of either program; every core if not given.
+    /// Number of threads of each program [default: all cores].
     #[arg(long)]
     threads: Option<usize>,
 }
 
-/// Builds, runs and records.
+/// Builds and runs the benchmark, and writes the record.
 ///
 /// # Errors
-/// Where Python is missing, a package cannot be fetched, or an answer is wrong.
+/// Errors if Python is missing, a package cannot be installed, or a result is wrong.
 pub(crate) fn run(what: &str, options: &Options) -> Result<()> {
     let python = venv::python("bench-venv", &["scikit-learn==1.9.1", test_python::MATURIN])?;
     if what == "python" {

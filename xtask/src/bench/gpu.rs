@@ -1,22 +1,22 @@
-//! `cargo xtask bench gpu`, `growth` and `plot`: builds the bench program and passes on what it is to do.
+//! `cargo xtask bench gpu`, `growth` and `plot`: builds the bench program and runs it with the given arguments.
 
 use anyhow::Result;
 
 use crate::shell;
 
-/// What is passed on to the bench program.
+/// Arguments for the bench program.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Words and options of the bench program: `gmm-benches gpu --help`, and so on, lists them.
+    /// Arguments for the bench program; `gmm-benches gpu --help` (or `growth`, `plot`) lists them.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
 
-/// Builds, runs and records below `benches/record`, or `target/bench/record` for `--quick`, unless told where; pictures go to
-/// `docs`.
+/// Builds and runs the benchmark. Without `--out`, records go to `benches/record`, or `target/bench/record` with
+/// `--quick`, and plots to `docs`.
 ///
 /// # Errors
-/// Where there is no GPU, the build fails, or an answer is wrong.
+/// Errors if there is no GPU, the build fails, or a result is wrong.
 pub(crate) fn run(what: &str, options: &Options) -> Result<()> {
     shell::run(&mut shell::cargo(&["build", "--release", "--package", "gmm-benches"]))?;
     let mut bench = shell::program(shell::target().join("release/gmm-benches"));

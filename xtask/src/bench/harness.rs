@@ -1,4 +1,4 @@
-//! `cargo xtask bench run`, `peers` and `report`: the harness that `gmm bench` has too, for the repository.
+//! `cargo xtask bench run`, `peers` and `report`: the harness of `gmm bench`, with records in the repository.
 
 use std::path::PathBuf;
 
@@ -6,15 +6,16 @@ use anyhow::{Context, Result};
 
 use crate::{shell, venv};
 
-/// The environment of the other programs, below `target/`.
+/// The environment of the other programs, under `target/`.
 const PEERS: &str = "bench-peers";
-/// What is installed there, at stated versions; gmmx and torch run where they can be had.
+/// The packages installed there; gmmx and torch are optional.
 const PACKAGES: [&str; 3] = ["scikit-learn==1.9.1", "gmmx", "torch"];
 
 /// Options of `cargo xtask bench run`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// em-sweeps, likelihood-sweep, variants, products, or a file; then options of the bench program: `gmm-benches run --help`.
+    /// Definition (em-sweeps, likelihood-sweep, variants, products, or a file), then options: see `gmm-benches run
+    /// --help`.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
@@ -22,15 +23,15 @@ pub(crate) struct Options {
 /// Options of `cargo xtask bench peers`.
 #[derive(clap::Args)]
 pub(crate) struct Peers {
-    /// Packages in place of scikit-learn, gmmx and torch, as pip wants them.
+    /// Packages to install instead of scikit-learn, gmmx and torch, as pip requirements.
     packages: Vec<String>,
 }
 
-/// Builds, runs and records below `benches/record`, or `target/bench/record` for `--quick`, unless told where. Peers run
-/// where `cargo xtask bench peers` has made their environment.
+/// Builds and runs the benchmark. Without `--out`, records go to `benches/record`, or `target/bench/record` with
+/// `--quick`. Other programs are included if `cargo xtask bench peers` has created their environment.
 ///
 /// # Errors
-/// Where the build fails, nothing can be run, or an answer is wrong.
+/// Errors if the build fails, nothing can be run, or a result is wrong.
 pub(crate) fn run(options: &Options) -> Result<()> {
     shell::run(&mut shell::cargo(&["build", "--release", "--package", "gmm-benches"]))?;
     let has = |name: &str| options.arguments.iter().any(|a| a == name || a.starts_with(&format!("{name}=")));
@@ -50,10 +51,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     shell::run(&mut bench)
 }
 
-/// Makes the environment; a package that cannot be had is a note.
+/// Creates the environment. A package that cannot be installed is reported and skipped.
 ///
 /// # Errors
-/// Where there is no Python 3 with venv, or not one package can be had.
+/// Errors if there is no Python 3 with venv, or no package can be installed.
 pub(crate) fn peers(options: &Peers) -> Result<PathBuf> {
     let folder = shell::target().join(PEERS);
     shell::run(shell::program("python3").args(["-m", "venv"]).arg(&folder))
@@ -64,7 +65,7 @@ pub(crate) fn peers(options: &Peers) -> Result<PathBuf> {
     for package in packages {
         match shell::run(shell::program(python()).args(["-m", "pip", "install", "--quiet", package.as_str()])) {
             Ok(()) => installed += 1,
-            Err(why) => eprintln!("note: {package} is left out: {why:#}"),
+            Err(why) => eprintln!("note: skipping {package}: {why:#}"),
         }
     }
     anyhow::ensure!(installed > 0, "none of {} could be installed", packages.join(", "));
@@ -75,10 +76,10 @@ fn python() -> PathBuf {
     venv::python_of(&shell::target().join(PEERS))
 }
 
-/// Writes the page of all records, or checks it.
+/// Writes the page of all records; with `check`, only checks that it is up to date.
 ///
 /// # Errors
-/// Where a record cannot be read, or the page is stale and only to be checked.
+/// Errors if a record cannot be read; with `check`, also if the page is stale.
 pub(crate) fn report(check: bool) -> Result<()> {
     let mut command = shell::cargo(&["run", "--quiet", "--package", "gmm-benches", "--", "report", "--root"]);
     command.arg(shell::root());

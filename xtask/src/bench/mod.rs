@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: our engines beside other programs and beside what the machine can do.
+//! `cargo xtask bench`: benchmarks of our engines against other programs and against hardware limits.
 
 mod cpu;
 mod gpu;
@@ -15,34 +15,34 @@ pub(crate) struct Options {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// One EM iteration of the CPU engine and of scikit-learn, in turns.
+    /// Time EM iterations of the CPU engine and of scikit-learn, interleaved.
     Cpu(cpu::Options),
-    /// Log-likelihoods of the CPU engine and of scikit-learn, in turns.
+    /// Time log-likelihoods of the CPU engine and of scikit-learn, interleaved.
     Likelihood(cpu::Options),
-    /// Fits by the Rust call and by the Python package, in turns.
+    /// Time fits from Rust and from the Python package, interleaved.
     Python(cpu::Options),
-    /// EM iterations, initialisation and small fits on the GPU, against the chip's floor.
+    /// Time EM iterations, initialisation and small fits on the GPU, and compare them with the hardware limit.
     Gpu(gpu::Options),
-    /// EM iterations on the GPU as rows, components and columns grow.
+    /// Time EM iterations on the GPU for growing numbers of rows, components and columns.
     Growth(gpu::Options),
-    /// A definition of `gmm bench` on the engines and peers that are here, recorded.
+    /// Run a definition of `gmm bench` with the available engines and other programs, and record the times.
     Run(harness::Options),
-    /// Make the Python environment of the other programs; what cannot be installed is named and left out.
+    /// Create the Python environment of the other programs; packages that cannot be installed are skipped.
     Peers(harness::Peers),
-    /// `docs/BENCHMARKS.md` from the records; `--check` fails where it is stale.
+    /// Write `docs/BENCHMARKS.md` from the records; with `--check`, fail if it is stale.
     Report {
-        /// Write nothing.
+        /// Only check, do not write.
         #[arg(long)]
         check: bool,
     },
-    /// Pictures of a record of growth, below `docs/`.
+    /// Plot a record of growth to `docs/`.
     Plot(gpu::Options),
 }
 
-/// Runs the benchmark that was asked for.
+/// Runs the selected benchmark.
 ///
 /// # Errors
-/// Where a program is missing or an answer is wrong.
+/// Errors if a program is missing or a result is wrong.
 pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.what {
         What::Cpu(options) => cpu::run("cpu", options),

@@ -1,4 +1,4 @@
-//! From the crate to PTX text: the one place that another code generator would replace.
+//! Compiles the crate to PTX text; the only module to replace for another code generator.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,15 +9,15 @@ use anyhow::{Context, Result, ensure};
 use super::Target;
 use super::compiler::Compiler;
 
-/// What makes PTX of `crates/gmm-kernels`.
+/// A code generator for `crates/gmm-kernels`.
 ///
-/// Today that is rustc's own NVPTX target. `rustc_codegen_nvvm`, driven by `cuda_builder`, would be a second
-/// implementation; its device crate differs in entry points and features, which `kernel.rs` and `device/ptx.rs` hold.
+/// The only implementation uses rustc's NVPTX target. `rustc_codegen_nvvm` with `cuda_builder` would be another one; it
+/// needs other entry points and features, which are confined to `kernel.rs` and `device/ptx.rs`.
 pub(super) trait Codegen: Sync {
-    /// One line that identifies it, version included: two runs of the same name make the same bytes.
+    /// One line that identifies the generator and its version: generators with the same name produce the same bytes.
     fn name(&self) -> String;
 
-    /// The module for a target, as it comes.
+    /// Compiles the module for a target, without post-processing.
     fn compile(&self, target: &Target) -> Result<String>;
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Rustc {
     pub(super) compiler: Compiler,
 }
 
-/// Variables that would change what is built, or by whom.
+/// Environment variables that would change the output or the compiler.
 const FOREIGN: [&str; 8] = [
     "CARGO_BUILD_TARGET",
     "CARGO_ENCODED_RUSTFLAGS",
@@ -45,7 +45,7 @@ impl Codegen for Rustc {
     }
 
     fn compile(&self, target: &Target) -> Result<String> {
-        // A folder for each target: cargo locks the one that it builds in, and targets are compiled side by side.
+        // One folder per target: cargo locks its build folder, and targets are compiled in parallel.
         let folder = self.root.join("target/ptx").join(target.name);
         fs::create_dir_all(&folder)?;
         let asm = folder.join(format!("{}.s", target.name));
@@ -56,14 +56,14 @@ impl Codegen for Rustc {
         command
             .current_dir(&self.root)
             .env("RUSTC", &self.compiler.rustc)
-            // Kernels need features that are not stable: the kernel calling convention and inline PTX.
+            // Kernels need unstable features: the kernel calling convention and inline PTX.
             .env("RUSTC_BOOTSTRAP", "1")
             .env("CARGO_PROFILE_RELEASE_LTO", "fat")
             .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
             .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
             .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
             .args(["rustc", "--quiet", "--locked", "--package", "gmm-kernels", "--lib", "--release"])
-            // Without what packs the modules that this makes.
+            // Without the default feature that packs the PTX files made here.
             .arg("--no-default-features")
             .args(["--crate-type", "cdylib", "-Zbuild-std=core", "--target", "nvptx64-nvidia-cuda"])
             .arg("--target-dir")
@@ -71,14 +71,14 @@ impl Codegen for Rustc {
         if let Some(feature) = target.feature {
             command.args(["--features", feature]);
         }
-        // There is nothing to link: the assembly is the product.
+        // No linking: the assembly is the result.
         command.args(["--", "-Clinker=true", "-Zlocation-detail=none"]);
-        // A closure that is not inlined takes what it captures through memory, and registers become a stack.
+        // A closure that is not inlined passes its captures through memory, which turns registers into a stack frame.
         command.arg("-Cllvm-args=-inline-threshold=1000000");
         command.arg(format!("-Ctarget-cpu={}", target.name));
         command.arg(format!("--emit=asm={}", asm.display()));
         let status = command.status().context("cannot run cargo")?;
         ensure!(status.success(), "{}: the kernels do not compile for the device", target.name);
-        fs::read_to_string(&asm).with_context(|| format!("the compiler left no {}", asm.display()))
+        fs::read_to_string(&asm).with_context(|| format!("the compiler did not write {}", asm.display()))
     }
 }

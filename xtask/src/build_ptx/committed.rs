@@ -1,4 +1,4 @@
-//! What is committed below `crates/gmm-kernels/ptx`: a file for each target and family, and `SOURCES`, which lists them.
+//! The committed files in `crates/gmm-kernels/ptx`: one file per target and family, and `SOURCES`, which lists them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,20 +9,20 @@ use anyhow::{Context, Result};
 
 use super::source::sha256;
 
-/// Texts by their paths below the folder, `sm_80/update.ptx`.
+/// Contents of files by path relative to the folder, such as `sm_80/update.ptx`.
 pub(super) type Files = BTreeMap<String, String>;
 
-/// The list's own name.
+/// File name of the list.
 pub(super) const LIST: &str = "SOURCES";
 
-/// What the list says.
+/// Content of the list.
 #[derive(Debug, PartialEq)]
 pub(super) struct List {
-    /// What compiled the kernels.
+    /// The compiler of the kernels.
     pub(super) compiler: String,
-    /// The checksum of their sources.
+    /// Checksum of the sources.
     pub(super) sources: String,
-    /// Checksums of the files, by their paths.
+    /// Checksums of the files, by path.
     pub(super) files: BTreeMap<String, String>,
 }
 
@@ -32,7 +32,7 @@ impl List {
         Self { compiler: compiler.to_owned(), sources: sources.to_owned(), files }
     }
 
-    /// The committed form. The files' lines are as `sha256sum` writes and checks them.
+    /// The text of the list. The lines of the files have the format of `sha256sum`.
     pub(super) fn text(&self) -> String {
         let Self { compiler, sources, files } = self;
         let mut text = format!(
@@ -54,7 +54,7 @@ impl List {
     }
 }
 
-/// All files of the folder's folders that have PTX. None, where there is no such folder.
+/// Reads all PTX files in the subfolders of `folder`; empty if the folder does not exist.
 pub(super) fn read(folder: &Path) -> Result<Files> {
     let mut files = Files::new();
     for target in fs::read_dir(folder).into_iter().flatten() {
@@ -76,7 +76,7 @@ pub(super) fn read(folder: &Path) -> Result<Files> {
     Ok(files)
 }
 
-/// Makes the folder's files `new`, writes those alone that differ, and says which they are.
+/// Replaces the files of the folder by `new`; writes only those that differ, and prints which.
 pub(super) fn write(folder: &Path, old: &Files, new: &Files, list: &List) -> Result<()> {
     for path in old.keys().filter(|path| !new.contains_key(*path)) {
         fs::remove_file(folder.join(path)).with_context(|| format!("cannot delete {path}"))?;
@@ -89,11 +89,11 @@ pub(super) fn write(folder: &Path, old: &Files, new: &Files, list: &List) -> Res
         println!("wrote {path}: {} kB", text.len() / 1024);
     }
     let same = new.iter().filter(|(path, text)| old.get(*path) == Some(text)).count();
-    println!("{same} of {} files are as they were", new.len());
+    println!("{same} of {} files are unchanged", new.len());
     fs::write(folder.join(LIST), list.text()).with_context(|| format!("cannot write {LIST}"))
 }
 
-/// Where two sets of files differ, a line for each: of checksums, or of texts.
+/// The differences of two sets of files, by checksum or by content, one line each.
 pub(super) fn differences<T: PartialEq>(committed: &BTreeMap<String, T>, wanted: &BTreeMap<String, T>) -> Vec<String> {
     let missing = wanted.keys().filter(|path| !committed.contains_key(*path)).map(|path| format!("{path}: is missing"));
     let others = committed.iter().filter_map(|(path, is)| match wanted.get(path) {
@@ -140,7 +140,7 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// Of the repository itself: a merge that took one side's file and the other's list fails here.
+    /// Checks the repository itself: a merge that takes a file from one side and the list from the other fails here.
     #[test]
     fn the_files_committed_are_those_of_the_list() {
         let folder = super::super::root().join(super::super::FOLDER);

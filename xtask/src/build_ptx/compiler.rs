@@ -1,26 +1,27 @@
-//! Finding a rustc that can compile kernels: one with the sources of `core`.
+//! Finds a rustc that can compile kernels: it needs the sources of `core`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// A rustc whose sysroot holds the sources of `core`.
+/// A rustc whose sysroot contains the sources of `core`.
 pub(super) struct Compiler {
     pub(super) rustc: PathBuf,
-    /// Its version, and LLVM's.
+    /// The versions of rustc and LLVM.
     pub(super) version: String,
 }
 
-const HELP: &str = "kernels need a rustc with the sources of `core`. One of
+const HELP: &str = "kernels need a rustc with the sources of `core`. Install one with
   rustup toolchain install nightly --component rust-src
-  apt-get install rustc-web rust-web-src         (Debian and its kin)
-or name one with --rustc PATH";
+or
+  apt-get install rustc-web rust-web-src         (Debian and derivatives)
+or give one with --rustc PATH";
 
-/// The compiler given; or, of those installed, the one that made the committed modules, or else the first.
+/// The given compiler; else, of the installed ones, the one that made the committed files, or the first.
 pub(super) fn find(given: Option<&Path>, made_by: Option<&str>) -> Result<Compiler> {
     if let Some(rustc) = given {
-        return inspect(rustc).with_context(|| format!("{} will not do: {HELP}", rustc.display()));
+        return inspect(rustc).with_context(|| format!("{} cannot compile kernels: {HELP}", rustc.display()));
     }
     let mut found: Vec<Compiler> =
         candidates().into_iter().filter_map(|rustc| inspect(&rustc).ok()).filter(|c| c.supports_kernels()).collect();
@@ -31,7 +32,7 @@ pub(super) fn find(given: Option<&Path>, made_by: Option<&str>) -> Result<Compil
     Ok(found.swap_remove(preferred))
 }
 
-/// Nightlies of rustup, then the system's rustc.
+/// The nightly toolchains of rustup, then the system's rustc.
 fn candidates() -> Vec<PathBuf> {
     let listed = output(Command::new("rustup").args(["toolchain", "list"])).unwrap_or_default();
     let nightlies = listed.lines().filter_map(|line| line.split_whitespace().next()).filter(|n| n.contains("nightly"));
@@ -46,10 +47,10 @@ fn candidates() -> Vec<PathBuf> {
 fn inspect(rustc: &Path) -> Result<Compiler> {
     let sysroot = output(Command::new(rustc).args(["--print", "sysroot"]))?;
     let core = Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/core/src/lib.rs");
-    ensure!(core.exists(), "it has no sources of `core` ({} is not there)", core.display());
+    ensure!(core.exists(), "the sources of `core` are missing ({} does not exist)", core.display());
     let verbose = output(Command::new(rustc).arg("-vV"))?;
     let mut lines = verbose.lines();
-    let release = lines.next().context("it does not tell its version")?;
+    let release = lines.next().context("it does not print its version")?;
     let llvm = lines.find(|line| line.starts_with("LLVM version")).unwrap_or("LLVM version unknown");
     Ok(Compiler { rustc: rustc.to_owned(), version: format!("{release}, {}", llvm.replace("version: ", "")) })
 }

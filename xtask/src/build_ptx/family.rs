@@ -1,86 +1,102 @@
-//! One file for each family of kernels: a change of a kernel changes the file of its family alone.
+//! Splits a module into one file per family of kernels, so that a change to a kernel changes only the file of its
+//! family.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
 
-/// Families by the names of their kernels. The longest prefix counts; a kernel with none of these is of the family of its
-/// name's first word. `pass_full` and `scores` are several: a file should have less than 4 MB.
-const FAMILIES: [(&str, &str); 35] = [
+/// Families by prefixes of kernel names. The longest matching prefix decides; a kernel without a match belongs to the
+/// family of the first word of its name. `fused_full` is divided into several families, because a file should have less
+/// than 4 MB.
+const FAMILIES: [(&str, &str); 37] = [
     ("add_centre_", "seeding"),
-    ("densities_", "chunked"),
+    ("chunked_f64_", "chunked_f64"),
+    ("chunked_fp16_", "chunked_fp16"),
+    ("chunked_half_", "chunked_split_fp16"),
+    ("chunked_split_fp16_", "chunked_split_fp16"),
     ("draw_", "seeding"),
     ("e_step_", "e_step"),
     ("finish_", "products"),
+    ("fixed_point_", "fixed_point"),
     ("forms_", "products"),
+    ("fused_full_1_", "fused_full_1"),
+    ("fused_full_2_", "fused_full_2"),
+    ("fused_full_3_", "fused_full_3"),
+    ("fused_full_4_", "fused_full_4"),
+    ("fused_full_5_", "fused_full_5"),
+    ("fused_full_6_", "fused_full_6"),
+    ("fused_full_7_", "fused_full_7"),
+    ("fused_full_8_", "fused_full_8"),
+    ("fused_full_9_", "fused_full_9"),
+    ("fused_full_10_", "fused_full_10"),
+    ("fused_full_and_one_", "fused_full_and_one"),
+    ("fused_linear_", "fused_linear"),
+    ("fused_squares_", "fused_squares"),
+    ("log_likelihood_", "log_likelihood"),
     ("lower_", "seeding"),
     ("mix_", "mixing"),
-    ("moments_", "chunked"),
     ("multiply_", "products"),
     ("nearest_", "seeding"),
-    ("norms_", "chunked"),
     ("pack_", "products"),
-    ("pass_full_1_", "pass_full_1"),
-    ("pass_full_2_", "pass_full_2"),
-    ("pass_full_3_", "pass_full_3"),
-    ("pass_full_4_", "pass_full_4"),
-    ("pass_full_5_", "pass_full_5"),
-    ("pass_full_6_", "pass_full_6"),
-    ("pass_full_7_", "pass_full_7"),
-    ("pass_full_8_", "pass_full_8"),
-    ("pass_full_9_", "pass_full_9"),
-    ("pass_full_10_", "pass_full_10"),
-    ("pass_full_and_one_", "pass_full_and_one"),
-    ("pass_linear_", "pass_linear"),
-    ("pass_squares_", "pass_squares"),
     ("pick_", "tile"),
     ("potentials_", "seeding"),
-    ("scores_alone_", "scores_alone"),
-    ("scores_slices_", "scores_slices"),
     ("select_", "products"),
+    ("single_mixture_", "single_mixture"),
+    ("small_d_", "small_d"),
     ("split_", "products"),
-    ("sums_", "m_step_sums"),
     ("tile_", "tile"),
     ("untile_", "tile"),
 ];
 
-/// The family of a kernel, which is the name of its file.
+/// The family of a kernel; also the name of its file.
 fn family(kernel: &str) -> &str {
     let listed = FAMILIES.iter().filter(|(prefix, _)| kernel.starts_with(prefix));
     let longest = listed.max_by_key(|(prefix, _)| prefix.len()).map(|(_, family)| *family);
     longest.unwrap_or_else(|| kernel.split('_').next().unwrap_or(kernel))
 }
 
-/// What begins a kernel, after the line before it.
+/// The start of a kernel, with the preceding line break.
 const ENTRY: &str = "\n.visible .entry ";
 
-/// What ends one.
+/// The end of a kernel.
 const END: &str = "\n}\n";
 
-/// A target's module as a text for each family, by the family's name. Each is a module by itself, with the declarations that
-/// its kernels refer to.
+/// The kernels of a module by name.
 ///
-/// What the compiler counts within the module, it counts within the kernel here, so that a kernel's text does not depend on
-/// what other kernels there are.
-pub(super) fn split(module: &str) -> Result<BTreeMap<String, String>> {
-    let mut parts = module.split(ENTRY);
-    let (directives, declarations): (Vec<&str>, Vec<&str>) =
-        parts.next().unwrap_or_default().lines().partition(|line| {
-            [".version", ".target", ".address_size"].iter().any(|directive| line.starts_with(directive))
-        });
-    let mut kernels: BTreeMap<&str, Vec<(&str, String)>> = BTreeMap::new();
-    for part in parts {
-        let name = part.split('(').next().unwrap_or_default();
+/// Numbers that the compiler counts within the module are removed, so that the text of a kernel does not depend on
+/// other kernels.
+fn kernels(module: &str) -> Result<BTreeMap<&str, String>> {
+    let kernel = |part| {
+        let name = str::split(part, '(').next().unwrap_or_default();
         let text = [&ENTRY[1..], part.trim_end(), "\n"].concat();
         if text.find(END).is_none_or(|end| end + END.len() != text.len()) {
-            bail!("{name}: the PTX has more than kernels after its first kernel");
+            bail!("{name}: the PTX has other content than kernels after its first kernel");
         }
-        kernels.entry(family(name)).or_default().push((name, renumbered(&text)));
+        Ok((name, renumbered(&text)))
+    };
+    module.split(ENTRY).skip(1).map(kernel).collect()
+}
+
+/// Splits the module of a target into one module per family, by name of the family. Each has the declarations that its
+/// kernels use.
+///
+/// If `base`, the module of an older target, is given, kernels that are identical in it are omitted: devices load them
+/// from there.
+pub(super) fn split(module: &str, base: Option<&str>) -> Result<BTreeMap<String, String>> {
+    let head = module.split(ENTRY).next().unwrap_or_default();
+    let (directives, declarations): (Vec<&str>, Vec<&str>) = head
+        .lines()
+        .partition(|line| [".version", ".target", ".address_size"].iter().any(|directive| line.starts_with(directive)));
+    let of_base = base.map(kernels).transpose()?.unwrap_or_default();
+    let mut families: BTreeMap<&str, Vec<(&str, String)>> = BTreeMap::new();
+    for (name, text) in kernels(module)? {
+        if of_base.get(name).is_none_or(|older| newer_spelling(older) != newer_spelling(&text)) {
+            families.entry(family(name)).or_default().push((name, text));
+        }
     }
-    kernels
+    families
         .into_iter()
-        .map(|(family, mut kernels)| {
-            kernels.sort();
+        .map(|(family, kernels)| {
             let mut text =
                 format!("// Kernels of gmm-kernels: {family}. Made by `cargo xtask build-ptx`; do not edit.\n");
             directives.iter().for_each(|line| text.extend([line, "\n"]));
@@ -97,19 +113,26 @@ pub(super) fn split(module: &str) -> Result<BTreeMap<String, String>> {
         .collect()
 }
 
-/// The name that a declaration of an array gives: `.extern .shared .align 16 .b8 dynamic_shared[];`.
-fn symbol(declaration: &str) -> Result<&str> {
-    let name = declaration.split_once('[').and_then(|(before, _)| before.split_whitespace().last());
-    name.with_context(|| format!("the PTX declares what is no array: '{declaration}'"))
+/// The text of a kernel in the syntax for `sm_90` and later, for which the compiler extracts the upper half of a number
+/// with another instruction. Only for comparisons.
+fn newer_spelling(kernel: &str) -> String {
+    kernel.replace("{ .reg .b32 tmp; mov.b64 {tmp, ", "mov.b64 \t{_, ").replace("; }\n", ";\n")
 }
 
-/// What a name begins with that the compiler numbers in the order of a module's kernels: labels, and the stack frame.
+/// The name in the declaration of an array, such as `.extern .shared .align 16 .b8 dynamic_shared[];`.
+fn symbol(declaration: &str) -> Result<&str> {
+    let name = declaration.split_once('[').and_then(|(before, _)| before.split_whitespace().last());
+    name.with_context(|| format!("the PTX has a declaration that is not an array: '{declaration}'"))
+}
+
+/// Prefixes of names that the compiler numbers by the kernel's position in the module: labels, and the stack frame.
 const NUMBERED: [&str; 2] = ["$L__BB", "__local_depot"];
 
-/// What follows the checksum of the crate and its features in the name of a constant, `_RNvNtCs5F1of8gU43Z_11gmm_kernels4math5TABLE`.
+/// The part of a mangled constant's name after the hash of the crate and its features, as in
+/// `_RNvNtCs5F1of8gU43Z_11gmm_kernels4math5TABLE`.
 const CRATE: &str = "_11gmm_kernels";
 
-/// A kernel's text, or a declaration, without numbers and checksums of the module that it was part of.
+/// The text of a kernel or declaration without the module's numbers and hashes.
 fn renumbered(text: &str) -> String {
     let mut text = text.to_owned();
     for prefix in NUMBERED {
@@ -126,7 +149,7 @@ fn renumbered(text: &str) -> String {
     for next in pieces {
         let name = piece.rfind("_R").unwrap_or(piece.len());
         let path = piece[name..].find("Cs").map_or(piece.len(), |at| name + at);
-        // By the rules of these names a crate without a checksum is as good.
+        // The mangling scheme also permits a crate without a hash.
         out.extend([&piece[..path], "C", &CRATE[1..]]);
         piece = next;
     }
@@ -140,10 +163,10 @@ mod tests {
     #[test]
     fn the_longest_prefix_counts_and_then_the_first_word() {
         for (kernel, want) in [
-            ("pass_full_1_13_f32", "pass_full_1"),
-            ("pass_full_10_1_f32", "pass_full_10"),
-            ("pass_full_and_one_3_1_f64", "pass_full_and_one"),
-            ("scores_full_1_one_f32", "scores"),
+            ("fused_full_1_13", "fused_full_1"),
+            ("fused_full_10_1", "fused_full_10"),
+            ("fused_full_and_one_3_1", "fused_full_and_one"),
+            ("log_likelihood_full_1_one_f32", "log_likelihood"),
             ("update", "update"),
             ("update_wide", "update"),
             ("e_step_full_f32", "e_step"),
@@ -162,7 +185,7 @@ mod tests {
 
     #[test]
     fn each_family_is_a_module_with_what_its_kernels_refer_to() {
-        let all = split(MODULE).unwrap();
+        let all = split(MODULE, None).unwrap();
         assert_eq!(all.keys().collect::<Vec<_>>(), ["reduce", "update"]);
         let [reduce, update] = ["reduce", "update"].map(|family| all[family].split_once('\n').unwrap().1);
         assert_eq!(
@@ -186,13 +209,25 @@ mod tests {
         let second = MODULE.find(".visible .entry update").unwrap();
         let without =
             [&MODULE[..first], &MODULE[second..].replace("BB17_", "BB0_").replace("5F1of8gU43Z", "1")].concat();
-        assert_eq!(split(&without).unwrap()["update"], split(MODULE).unwrap()["update"]);
+        assert_eq!(split(&without, None).unwrap()["update"], split(MODULE, None).unwrap()["update"]);
+    }
+
+    #[test]
+    fn kernels_that_are_the_same_for_an_older_target_are_left_out() {
+        let half = |line: &str| MODULE.replace("bra \t$L__BB0_2;", line);
+        let newer = half("mov.b64 \t{_, %r1}, %rd2;");
+        let older = half("{ .reg .b32 tmp; mov.b64 {tmp, %r1}, %rd2; }").replace("sm_90a", "sm_80");
+        assert!(split(&newer, Some(&older)).unwrap().is_empty());
+        // Of its family, only the kernel that differs is kept.
+        let all = split(&newer, Some(MODULE)).unwrap();
+        assert_eq!(all.keys().collect::<Vec<_>>(), ["reduce"]);
+        assert!(all["reduce"].contains("reduce_b") && !all["reduce"].contains("reduce_a"));
     }
 
     #[test]
     fn what_is_no_kernel_after_a_kernel_fails() {
         let declared = format!("{MODULE}.global .b8 late[1];\n");
-        assert!(split(&declared).unwrap_err().to_string().contains("reduce_a"));
-        assert!(split(&MODULE.replace("dynamic_shared[]", "dynamic_shared")).is_err());
+        assert!(split(&declared, None).unwrap_err().to_string().contains("reduce_a"));
+        assert!(split(&MODULE.replace("dynamic_shared[]", "dynamic_shared"), None).is_err());
     }
 }

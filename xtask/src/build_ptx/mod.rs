@@ -1,13 +1,15 @@
-//! `cargo xtask build-ptx`: the kernels as PTX, committed, and the proof that what is committed is fresh.
+//! `cargo xtask build-ptx`: compiles the kernels to PTX files, which are committed, and checks that they are up to
+//! date.
 //!
 //! ```text
 //! cargo xtask build-ptx [--check] [--rustc PATH] [--ptxas PATH|auto]
 //! ```
-//! Without options it compiles one module per [`Target`] and writes a file for each [`family`] of its kernels into
-//! `crates/gmm-kernels/ptx/<target>/`, and `ptx/SOURCES`, which says what they were made from and lists them. With
-//! `--check` it writes nothing and fails where what is committed differs. Where there is a `ptxas` (given, in the path, or
-//! in `target/ptxas`, where `auto` puts one by pip) each file is assembled for its target's architectures, and a spill or
-//! a stack frame is a failure.
+//! Without options it compiles one module per [`Target`] and writes one file per [`family`] of kernels to
+//! `crates/gmm-kernels/ptx/<target>/`. Kernels that are identical in the previous target are omitted. It also writes
+//! `ptx/SOURCES`, a list of the files with their checksums, the checksum of the sources and the compiler. With
+//! `--check` it writes nothing, and fails if the committed files differ. If there is a `ptxas` (given, in the path, or
+//! in `target/ptxas`, where `auto` installs one with pip), each file is assembled for the architectures of its target;
+//! register spills and stack frames are errors.
 
 mod codegen;
 mod committed;
@@ -25,15 +27,16 @@ use anyhow::{Context, Result, bail, ensure};
 use codegen::Codegen;
 use committed::{Files, List};
 
-/// A module: what it is compiled for, and where it must run.
+/// A compilation target and the architectures on which its module must run.
 struct Target {
     name: &'static str,
-    /// Cargo feature that lets the crate use the target's words.
+    /// Cargo feature that enables the target's instructions in the crate.
     feature: Option<&'static str>,
-    /// Architectures that it is assembled for.
+    /// Architectures for which the module is assembled.
     assemble: &'static [&'static str],
 }
 
+/// The targets; the devices of each can also run the PTX of the targets before it.
 const TARGETS: [Target; 3] = [
     // The oldest that ptxas 13 assembles.
     Target { name: "sm_75", feature: None, assemble: &["sm_75", "sm_90", "sm_120"] },
@@ -41,10 +44,10 @@ const TARGETS: [Target; 3] = [
     Target { name: "sm_90a", feature: Some("sm_90a"), assemble: &["sm_90a"] },
 ];
 
-/// PTX versions up to this are taken by the oldest driver of CUDA 13.
+/// Newest PTX version that the oldest driver of CUDA 13 supports.
 const NEWEST_PTX: (u32, u32) = (9, 0);
 
-/// Where the files are, below the repository's root.
+/// Folder of the PTX files, relative to the repository's root.
 const FOLDER: &str = "crates/gmm-kernels/ptx";
 
 struct Options {
@@ -85,8 +88,12 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let codegen = codegen::Rustc { root: root.clone(), compiler };
 
     let mut new = Files::new();
-    for (target, families) in TARGETS.iter().zip(side_by_side(&TARGETS, |target| families(&codegen, target))) {
-        new.extend(families?.into_iter().map(|(family, text)| (format!("{}/{family}.ptx", target.name), text)));
+    let modules = side_by_side(&TARGETS, |target| module(&codegen, target));
+    let modules: Vec<String> = modules.into_iter().collect::<Result<_>>()?;
+    for (at, target) in TARGETS.iter().enumerate() {
+        let base = at.checked_sub(1).map(|before| modules[before].as_str());
+        let families = family::split(&modules[at], base)?;
+        new.extend(families.into_iter().map(|(family, text)| (format!("{}/{family}.ptx", target.name), text)));
     }
     if options.check {
         fresh(check_files(made_by.as_deref(), &old, &new, &codegen.name()))?;
@@ -110,13 +117,13 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
 }
 
-/// Fails where something is stale.
+/// Fails if the list of stale files is not empty.
 fn fresh(stale: Vec<String>) -> Result<()> {
     ensure!(stale.is_empty(), "stale PTX; run `cargo xtask build-ptx` and commit the result:\n{}", stale.join("\n"));
     Ok(())
 }
 
-/// Does all jobs, as many at a time as there are cores; the results in the jobs' order.
+/// Runs all jobs in parallel on all cores; results are in the order of the jobs.
 fn side_by_side<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
@@ -132,19 +139,19 @@ fn side_by_side<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) -> 
     all.into_iter().map(|(_, result)| result).collect()
 }
 
-/// A target's kernels as they are committed: a text for each family.
-fn families(codegen: &impl Codegen, target: &Target) -> Result<Files> {
+/// The PTX module with all kernels of a target, ready for the assembler.
+fn module(codegen: &impl Codegen, target: &Target) -> Result<String> {
     let ptx = source::with_bounds(&source::clean(&codegen.compile(target)?)?, target.name, target.feature.is_some())?;
     let version = ptx
         .lines()
         .find_map(|line| line.strip_prefix(".version "))
         .with_context(|| format!("{}: no .version in the PTX", target.name))?;
     let number = version.trim().split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-    ensure!(number.is_some_and(|n| n <= NEWEST_PTX), "{}: PTX {version} is newer than drivers take", target.name);
-    family::split(&ptx)
+    ensure!(number.is_some_and(|n| n <= NEWEST_PTX), "{}: PTX {version} is newer than drivers support", target.name);
+    Ok(ptx)
 }
 
-/// What can be said to be stale without compiling.
+/// Returns what is stale, as far as that can be determined without compiling.
 fn check_list(list: Option<&List>, committed: &Files, sources: &str) -> Vec<String> {
     match list {
         None => vec![format!("{FOLDER}/{} is missing or cannot be read", committed::LIST)],
@@ -153,12 +160,12 @@ fn check_list(list: Option<&List>, committed: &Files, sources: &str) -> Vec<Stri
     }
 }
 
-/// Which of the committed files are not what the compiler makes of the sources.
+/// Returns which committed files differ from the compiler's output.
 fn check_files(made_by: Option<&str>, committed: &Files, new: &Files, compiler: &str) -> Vec<String> {
     match made_by {
-        // Two compilers differ in what they write; the list says that the sources are these.
+        // Another compiler writes other bytes; that the sources are the same has been checked by their checksum.
         Some(other) if other != compiler => {
-            println!("note: committed by '{other}', which is not this compiler: only checksums were compared");
+            println!("note: the files were made by another compiler, '{other}': only checksums were compared");
             Vec::new()
         }
         _ => committed::differences(committed, new),

@@ -1,4 +1,4 @@
-//! Assembling modules: what each kernel takes of the chip, without one.
+//! Assembles modules with ptxas and reports the registers of each kernel; needs no GPU.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,10 +9,10 @@ use anyhow::{Context, Result, ensure};
 
 use super::side_by_side;
 
-/// As in the packages of CUDA 13.0, whose drivers the modules are for.
+/// The pip package of ptxas, from CUDA 13.0, whose drivers the modules are made for.
 const PACKAGE: &str = "nvidia-cuda-nvcc==13.0.*";
 
-/// What a kernel takes on one architecture.
+/// Resources of a kernel on one architecture.
 struct Usage {
     kernel: String,
     registers: u32,
@@ -20,7 +20,7 @@ struct Usage {
     spills: u32,
 }
 
-/// The one given; or in the path; or under `target/`, where `auto` installs it. None where there is none.
+/// The given ptxas; else one in the path; else one under `target/`, where `auto` installs it; else `None`.
 pub(super) fn find(root: &Path, given: Option<&str>) -> Result<Option<PathBuf>> {
     let folder = root.join("target/ptxas");
     match given {
@@ -43,10 +43,10 @@ fn install(folder: &Path) -> Result<PathBuf> {
     };
     run(Path::new("python3"), &["-m", "venv", &folder.to_string_lossy()])?;
     run(&folder.join("bin/pip"), &["install", "--quiet", "--disable-pip-version-check", PACKAGE])?;
-    installed(folder).context("the package holds no ptxas")
+    installed(folder).context("the package does not contain ptxas")
 }
 
-/// `lib/pythonX.Y/site-packages/nvidia/cuNN/bin/ptxas`, whatever X, Y and NN.
+/// Finds `lib/pythonX.Y/site-packages/nvidia/cuNN/bin/ptxas` for any X, Y and NN.
 fn installed(folder: &Path) -> Option<PathBuf> {
     let children = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.path());
     children(&folder.join("lib"))
@@ -55,7 +55,8 @@ fn installed(folder: &Path) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// Assembles a target's files for each of its architectures and prints what its kernels take; a spill or a stack frame fails.
+/// Assembles the files of each target for its architectures and prints the registers of each kernel. Errors if a kernel
+/// has register spills or a stack frame.
 pub(super) fn assemble(ptxas: &Path, targets: &[(&str, Vec<PathBuf>, &[&str])]) -> Result<()> {
     let jobs: Vec<(&Path, &str)> = targets
         .iter()
@@ -77,7 +78,7 @@ pub(super) fn assemble(ptxas: &Path, targets: &[(&str, Vec<PathBuf>, &[&str])]) 
         for (kernel, registers) in &table {
             println!("  {kernel:32}{}", registers.iter().map(|r| format!("{r:>7}")).collect::<String>());
         }
-        ensure!(wrong.is_empty(), "{target}: kernels leave the registers:\n{}", wrong.join("\n"));
+        ensure!(wrong.is_empty(), "{target}: kernels with register spills or stack frames:\n{}", wrong.join("\n"));
         println!("  no spills, no stack frames");
     }
     Ok(())
@@ -91,7 +92,7 @@ fn run(ptxas: &Path, module: &Path, architecture: &str) -> Result<Vec<Usage>> {
         .output()
         .with_context(|| format!("cannot run {}", ptxas.display()))?;
     let text = String::from_utf8_lossy(&out.stderr);
-    ensure!(out.status.success(), "ptxas does not take {} for {architecture}:\n{text}", module.display());
+    ensure!(out.status.success(), "ptxas cannot assemble {} for {architecture}:\n{text}", module.display());
     let mut all: Vec<Usage> = Vec::new();
     for line in text.lines() {
         if let Some((_, rest)) = line.split_once("Compiling entry function '") {
@@ -107,6 +108,6 @@ fn run(ptxas: &Path, module: &Path, architecture: &str) -> Result<Vec<Usage>> {
         usage.spills += before(" bytes spill stores").unwrap_or(0) + before(" bytes spill loads").unwrap_or(0);
         usage.registers = usage.registers.max(before(" registers").unwrap_or(0));
     }
-    ensure!(!all.is_empty(), "ptxas says nothing of {} for {architecture}", module.display());
+    ensure!(!all.is_empty(), "ptxas reported no kernels in {} for {architecture}", module.display());
     Ok(all)
 }

@@ -1,4 +1,4 @@
-//! The hash of what kernels are made from, and the compiler's text made fit.
+//! The hash of the kernels' sources, and post-processing of the compiler's output.
 
 use std::fmt::Write;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
-/// SHA-256 over names and contents of `crates/gmm-kernels/Cargo.toml` and `src/**`, in the order of their names.
+/// SHA-256 of the names and contents of `crates/gmm-kernels/Cargo.toml` and `src/**`, sorted by name.
 pub(super) fn hash(root: &Path) -> Result<String> {
     let folder = root.join("crates/gmm-kernels");
     let mut files = vec![folder.join("Cargo.toml")];
@@ -50,9 +50,10 @@ fn collect(folder: &Path, into: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// The compiler's text without its own header, comments and blank lines.
+/// Removes comments and blank lines from the compiler's output.
 ///
-/// A call fails: device functions are inlined, and a call to a panic would carry names and paths of the machine.
+/// Errors if the PTX has a call: device functions must be inlined, and a call to a panic would contain names and paths
+/// of the machine.
 pub(super) fn clean(ptx: &str) -> Result<String> {
     let mut out = String::with_capacity(ptx.len());
     for line in ptx.lines() {
@@ -69,78 +70,83 @@ pub(super) fn clean(ptx: &str) -> Result<String> {
     Ok(out)
 }
 
-/// What the assembler is told of a kernel: threads of its blocks at most, and how many blocks shall have room on a
-/// multiprocessor. Rust has no attribute for it.
+/// Launch bounds of a kernel: maximum threads per block, and minimum blocks per multiprocessor (`__launch_bounds__` in
+/// CUDA). Rust has no attribute for them.
 struct Bounds {
-    /// The only module that is told, if not all are.
+    /// The only target to which they apply; `None` for all.
     target: Option<&'static str>,
     kernel: &'static str,
     threads: u32,
     blocks: u32,
 }
 
-/// Kernels that gain by it and lose no register to memory, and those whose blocks have more than 256 threads, which could not
-/// be launched with more registers.
-const BOUNDS: [Bounds; 56] = [
-    Bounds { target: Some("sm_90a"), kernel: "heads_densities_full_8_narrow", threads: 128, blocks: 2 },
-    Bounds { target: Some("sm_90a"), kernel: "heads_densities_full_8_wide", threads: 128, blocks: 2 },
-    Bounds { target: Some("sm_90a"), kernel: "heads_densities_linear_wide", threads: 128, blocks: 3 },
-    Bounds { target: Some("sm_90a"), kernel: "heads_moments_full_narrow", threads: 128, blocks: 3 },
-    Bounds { target: Some("sm_90a"), kernel: "heads_moments_linear_wide", threads: 128, blocks: 3 },
-    Bounds { target: Some("sm_90a"), kernel: "halves_densities_full_4_narrow", threads: 128, blocks: 3 },
-    Bounds { target: Some("sm_90a"), kernel: "halves_densities_full_4_wide", threads: 128, blocks: 3 },
-    Bounds { target: Some("sm_90a"), kernel: "halves_densities_full_8_few", threads: 128, blocks: 2 },
-    Bounds { target: Some("sm_90a"), kernel: "halves_densities_full_8_narrow", threads: 128, blocks: 2 },
-    Bounds { target: Some("sm_90a"), kernel: "halves_densities_full_8_wide", threads: 128, blocks: 2 },
-    Bounds { target: Some("sm_90a"), kernel: "halves_moments_full_deep", threads: 128, blocks: 2 },
-    Bounds { target: Some("sm_90a"), kernel: "halves_moments_full_narrow", threads: 128, blocks: 3 },
-    Bounds { target: Some("sm_90a"), kernel: "halves_moments_full_wide", threads: 128, blocks: 3 },
-    Bounds { target: Some("sm_90a"), kernel: "halves_moments_linear_wide", threads: 128, blocks: 2 },
-    Bounds { target: Some("sm_90a"), kernel: "pass_full_and_one_3_1_f32", threads: 128, blocks: 3 },
-    Bounds { target: Some("sm_90a"), kernel: "pass_full_and_one_3_1_f64", threads: 128, blocks: 3 },
-    Bounds { target: Some("sm_90a"), kernel: "pass_linear_2_4_f32", threads: 128, blocks: 3 },
-    Bounds { target: Some("sm_90a"), kernel: "pass_linear_2_4_f64", threads: 128, blocks: 3 },
-    Bounds { target: Some("sm_90a"), kernel: "pass_squares_1_1_f32", threads: 128, blocks: 5 },
-    Bounds { target: Some("sm_90a"), kernel: "pass_squares_1_1_f64", threads: 128, blocks: 5 },
-    Bounds { target: None, kernel: "scores_alone_4", threads: 640, blocks: 1 },
-    Bounds { target: None, kernel: "scores_alone_8", threads: 640, blocks: 1 },
-    Bounds { target: None, kernel: "scores_alone_12", threads: 640, blocks: 1 },
-    Bounds { target: None, kernel: "scores_alone_13", threads: 640, blocks: 1 },
-    Bounds { target: None, kernel: "scores_alone_16", threads: 640, blocks: 1 },
-    Bounds { target: None, kernel: "scores_slices_1", threads: 512, blocks: 1 },
-    Bounds { target: None, kernel: "scores_slices_2", threads: 512, blocks: 1 },
-    Bounds { target: None, kernel: "scores_slices_4", threads: 512, blocks: 1 },
-    Bounds { target: None, kernel: "scores_slices_8", threads: 512, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "scores_squares_7_one_f32", threads: 128, blocks: 6 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_joint_64", threads: 512, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_joint_96", threads: 512, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_joint_128", threads: 512, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_joint_halves_64", threads: 512, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_joint_halves_96", threads: 384, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_joint_halves_128", threads: 384, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_joint_halves_192", threads: 256, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_moments_full", threads: 256, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_moments_halves", threads: 256, blocks: 1 },
+/// Kernels that run faster with launch bounds and do not spill registers; and kernels with more than 256 threads per
+/// block, which could otherwise need too many registers to be launched.
+const BOUNDS: [Bounds; 60] = [
+    Bounds { target: Some("sm_90a"), kernel: "chunked_fp16_densities_full_8_narrow", threads: 128, blocks: 2 },
+    Bounds { target: Some("sm_90a"), kernel: "chunked_fp16_densities_full_8_wide", threads: 128, blocks: 2 },
+    Bounds { target: Some("sm_90a"), kernel: "chunked_fp16_densities_linear_wide", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_90a"), kernel: "chunked_fp16_moments_full_narrow", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_90a"), kernel: "chunked_fp16_moments_linear_wide", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_90a"), kernel: "chunked_split_fp16_densities_full_4_narrow", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_90a"), kernel: "chunked_split_fp16_densities_full_4_wide", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_90a"), kernel: "chunked_split_fp16_densities_full_8_few", threads: 128, blocks: 2 },
+    Bounds { target: Some("sm_90a"), kernel: "chunked_split_fp16_densities_full_8_narrow", threads: 128, blocks: 2 },
+    Bounds { target: Some("sm_90a"), kernel: "chunked_split_fp16_densities_full_8_wide", threads: 128, blocks: 2 },
+    Bounds { target: Some("sm_90a"), kernel: "chunked_split_fp16_moments_full_deep", threads: 128, blocks: 2 },
+    Bounds { target: Some("sm_90a"), kernel: "chunked_split_fp16_moments_full_narrow", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_90a"), kernel: "chunked_split_fp16_moments_full_wide", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_90a"), kernel: "chunked_split_fp16_moments_linear_wide", threads: 128, blocks: 2 },
+    Bounds { target: Some("sm_90a"), kernel: "fused_full_and_one_1_4", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_90a"), kernel: "fused_full_and_one_3_1_f32", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_90a"), kernel: "fused_full_and_one_3_1_f64", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_90a"), kernel: "fused_linear_1_4", threads: 128, blocks: 4 },
+    Bounds { target: Some("sm_90a"), kernel: "fused_linear_2_2", threads: 128, blocks: 4 },
+    Bounds { target: Some("sm_90a"), kernel: "fused_linear_2_4", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_90a"), kernel: "fused_squares_1_1_f32", threads: 128, blocks: 5 },
+    Bounds { target: Some("sm_90a"), kernel: "fused_squares_1_1_f64", threads: 128, blocks: 5 },
+    Bounds { target: Some("sm_90a"), kernel: "fused_squares_1_4", threads: 128, blocks: 3 },
+    Bounds { target: Some("sm_80"), kernel: "fused_squares_2_2", threads: 128, blocks: 4 },
+    Bounds { target: None, kernel: "single_mixture_4", threads: 640, blocks: 1 },
+    Bounds { target: None, kernel: "single_mixture_8", threads: 640, blocks: 1 },
+    Bounds { target: None, kernel: "single_mixture_12", threads: 640, blocks: 1 },
+    Bounds { target: None, kernel: "single_mixture_13", threads: 640, blocks: 1 },
+    Bounds { target: None, kernel: "single_mixture_16", threads: 640, blocks: 1 },
+    Bounds { target: None, kernel: "fixed_point_1", threads: 512, blocks: 1 },
+    Bounds { target: None, kernel: "fixed_point_2", threads: 512, blocks: 1 },
+    Bounds { target: None, kernel: "fixed_point_4", threads: 512, blocks: 1 },
+    Bounds { target: None, kernel: "fixed_point_8", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "log_likelihood_squares_7_one_f32", threads: 128, blocks: 6 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_joint_64", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_joint_96", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_joint_128", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_joint_halves_64", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_joint_halves_96", threads: 384, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_joint_halves_128", threads: 384, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_joint_halves_192", threads: 256, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_moments_full", threads: 256, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_moments_halves", threads: 256, blocks: 1 },
     Bounds { target: None, kernel: "lloyd_end", threads: 512, blocks: 1 },
-    Bounds { target: None, kernel: "narrow_1", threads: 512, blocks: 1 },
-    Bounds { target: None, kernel: "narrow_2_7", threads: 512, blocks: 1 },
-    Bounds { target: None, kernel: "narrow_2_8", threads: 512, blocks: 1 },
-    Bounds { target: None, kernel: "narrow_3", threads: 512, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_logs_64", threads: 512, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_logs_96", threads: 512, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_logs_128", threads: 512, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_logs_160", threads: 512, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_logs_192", threads: 512, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_logs_256", threads: 512, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_sums_64", threads: 256, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_sums_96", threads: 256, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_sums_128", threads: 256, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_sums_160", threads: 256, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_sums_192", threads: 256, blocks: 1 },
-    Bounds { target: Some("sm_90a"), kernel: "warpgroups_sums_256", threads: 256, blocks: 1 },
+    Bounds { target: None, kernel: "small_d_1", threads: 512, blocks: 1 },
+    Bounds { target: None, kernel: "small_d_2_7", threads: 512, blocks: 1 },
+    Bounds { target: None, kernel: "small_d_2_8", threads: 512, blocks: 1 },
+    Bounds { target: None, kernel: "small_d_3", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_logs_64", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_logs_96", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_logs_128", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_logs_160", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_logs_192", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_logs_256", threads: 512, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_sums_64", threads: 256, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_sums_96", threads: 256, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_sums_128", threads: 256, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_sums_160", threads: 256, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_sums_192", threads: 256, blocks: 1 },
+    Bounds { target: Some("sm_90a"), kernel: "wgmma_sums_256", threads: 256, blocks: 1 },
 ];
 
-/// The text of a target's module with those directives. The module without tensor cores has none of these kernels.
+/// Adds the directives of [`BOUNDS`] to the module of a target. A module without tensor cores has none of these
+/// kernels.
 pub(super) fn with_bounds(ptx: &str, target: &str, tensor_cores: bool) -> Result<String> {
     let mut out = ptx.to_owned();
     let told = BOUNDS.iter().filter(|bounds| tensor_cores && bounds.target.is_none_or(|of| of == target));
@@ -175,7 +181,7 @@ mod tests {
         let count = |target, threads, blocks| {
             with_bounds(&text, target, true).unwrap().matches(&directive(threads, blocks)).count()
         };
-        assert_eq!((count("sm_90a", 128, 3), count("sm_90a", 512, 1)), (11, 19));
+        assert_eq!((count("sm_90a", 128, 3), count("sm_90a", 512, 1)), (12, 19));
         assert_eq!((count("sm_80", 128, 3), count("sm_80", 512, 1)), (0, 9));
         assert_eq!(with_bounds(&text, "sm_75", false).unwrap(), text);
         assert!(with_bounds("nothing", "sm_90a", true).is_err());

@@ -1,11 +1,11 @@
-//! Sums found again from the mixture that an M-step made of them.
+//! Reconstructs sums from the mixture that an M-step made of them.
 
 use gmm_model::{CovarianceType, Mixture, Statistics, packed_index, packed_len};
 use ndarray::{ArrayView1, ArrayView2};
 
 use super::Stepped;
 
-/// The sums about `start`'s means that lead to a mixture.
+/// Returns the sums about `start`'s means from which an M-step makes the given mixture.
 pub(super) fn sums_again(stepped: &Stepped, start: &Mixture, n: u64, reg_covar: f64) -> Statistics {
     let (mixture, kind) = (&stepped.mixture, start.covariance_type());
     let (k, d) = mixture.means().dim();
@@ -22,7 +22,7 @@ pub(super) fn sums_again(stepped: &Stepped, start: &Mixture, n: u64, reg_covar: 
     for c in 0..k {
         let weight = out.weight[c].max(f64::MIN_POSITIVE);
         let first = shifts.row(c);
-        // Tied: one matrix for all rows, to which each component adds what its mean moved.
+        // Tied: there is one matrix for all rows, added once; each component adds the term of its mean's shift.
         let whole = if kind == CovarianceType::Tied && c > 0 { 0.0 } else { 1.0 };
         let rows = if kind == CovarianceType::Tied { n as f64 } else { weight };
         let (at, len) = place(kind, c, d);
@@ -33,7 +33,7 @@ pub(super) fn sums_again(stepped: &Stepped, start: &Mixture, n: u64, reg_covar: 
     out
 }
 
-/// Where component `c`'s second moments are.
+/// Start and length of component `c`'s second moments.
 const fn place(kind: CovarianceType, c: usize, d: usize) -> (usize, usize) {
     match kind {
         CovarianceType::Full => (c * packed_len(d), packed_len(d)),
@@ -65,7 +65,7 @@ fn add_second(
     }
 }
 
-/// What finding the first moments again from means loses: the means' own rounding over how far they moved.
+/// The relative error of first moments reconstructed from means: the rounding of the means relative to their shift.
 pub(super) fn rounding_of_means(means: ArrayView2<'_, f64>, truth: &Statistics) -> f64 {
     let weighted = |(c, mean): (usize, ArrayView1<'_, f64>)| truth.weight[c].powi(2) * mean.dot(&mean);
     let size = means.outer_iter().enumerate().map(weighted).sum::<f64>().sqrt();

@@ -1,4 +1,4 @@
-//! The passes that k-means is made of, beside sums over the rows as one writes them.
+//! Checks the passes of k-means against naive sums over the rows.
 
 use anyhow::Result;
 use gmm_host::init::RowDraw;
@@ -9,14 +9,15 @@ use rayon::prelude::*;
 
 use super::super::data::Source;
 use super::super::workloads::{Workload, tolerance};
-use super::frobenius;
 use crate::definition::Shape;
+use gmm_bench::difference::frobenius;
 
-/// Compares the passes that k-means is made of: distances to a row, and the inertia about centres.
+/// Checks the passes of k-means: distances to a row, and the inertia about centres. Returns a description if an answer
+/// is wrong. The inertia is compared rather than the clusters, because a row half-way between two centres may belong to
+/// either.
 ///
 /// # Errors
-/// What the engine says. `Some` text where an answer is wrong. Inertia and not the clusters: a row half way between
-/// two centres may go to either.
+/// Any error of the engine.
 pub(crate) fn check_kmeans(engine: &dyn Engine, source: &Source, workload: &Workload) -> Result<Option<String>> {
     let Workload { precision, shape: Shape { n, .. }, checked, .. } = *workload;
     let start = source.start(CovarianceType::Spherical, false)?;

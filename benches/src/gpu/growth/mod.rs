@@ -1,16 +1,14 @@
-//! `growth`: how an EM iteration's time grows with rows, components and columns, and that no size costs much more than
-//! its neighbour.
+//! `growth`: measures how the time of an EM iteration grows with rows, components and columns, and whether any size
+//! costs much more than its neighbours.
 
 mod plot;
 mod point;
 mod points;
 
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use gmm_host::{Device, Engine, shift};
 use gmm_model::{CovarianceType, Precision};
 
@@ -19,58 +17,59 @@ pub(crate) use plot::run as plot;
 
 use self::point::{COLUMNS, Point, cliffs};
 use self::points::{Sweep, USUAL_COMPONENTS, checked, floor_ms};
+use gmm_bench::record::{Csv, Facts};
+
 use super::check;
 use super::data::Source;
 use super::hardware::{self, Hardware};
 use super::timing::{self, Limits, Times};
 use super::workloads::Workload;
 use crate::definition::Shape;
-use crate::{flops, machine};
+use gmm_bench::{flops, machine};
 
-/// Seconds of an iteration beyond which a size is left out.
+/// Seconds per iteration above which a size is left out.
 const LONGEST: f64 = 1.0;
 
-/// Times EM iterations of many sizes and writes a record; `plot` draws it.
+/// Times EM iterations of many sizes and writes a record, which `plot` draws.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Arguments {
-    /// Words of which a series' name must contain one: n-full-f32, k-, d-diag, f64.
+    /// Run only series whose names contain one of these words: n-full-f32, k-, d-diag, f64.
     series: Vec<String>,
-    /// cuda, cuda:I, or cpu to try the program where there is no GPU.
+    /// cuda, cuda:I, or cpu to try the program without a GPU.
     #[arg(long, default_value = "cuda")]
     engine: String,
-    /// Seconds of measuring after which a size has enough.
+    /// Seconds of measuring per size.
     #[arg(long, default_value_t = 0.2)]
     seconds: f64,
-    /// Seconds after which no size begins; those that are left are in the record, without times.
+    /// Seconds after which no size begins; the remaining sizes are recorded without times.
     #[arg(long, default_value_t = 900.0)]
     budget: f64,
-    /// Components while rows or columns grow.
+    /// Number of components while rows or columns grow.
     #[arg(long, default_value_t = USUAL_COMPONENTS as u32, value_parser = clap::value_parser!(u32).range(1..))]
     components: u32,
-    /// Largest size of each sweep: tries the program, not the machine.
+    /// Largest size of each sweep, to try the program with small sizes.
     #[arg(long)]
     most: Option<usize>,
-    /// A .csv file to be written, or the folder below which GPU/growth-DATE.csv is.
+    /// The .csv file to write, or the folder for GPU/growth-DATE.csv.
     #[arg(long, default_value = "target/bench/record")]
     out: PathBuf,
-    /// The commit to be named in the record, where the program runs away from the repository.
+    /// The commit to name in the record, if the program runs outside the repository.
     #[arg(long)]
     commit: Option<String>,
-    /// Seed of data and draws.
+    /// Seed of the data and of random draws.
     #[arg(long, default_value_t = 4)]
     seed: u64,
 }
 
-/// Measures, writes, and tells of cliffs.
+/// Measures all sizes, writes the record and prints the cliffs.
 ///
 /// # Errors
-/// Where there is no such engine, nothing matches, the record cannot be written, or an answer is wrong.
+/// If the engine is not available, no series matches, the record cannot be written, or an answer is wrong.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let device: Device = arguments.engine.parse()?;
     let opened = device.open(0)?;
     let engine = opened.engine.as_ref();
-    let hardware = hardware::describe(engine);
-    let (path, mut file) = create(arguments, &hardware)?;
+    let mut record = create(arguments, hardware::describe(engine))?;
     let began = Instant::now();
     let mut points: Vec<Point> = Vec::new();
     let (mut failed, mut unchecked) = (0, 0);
@@ -84,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             .into_iter()
             .filter(|shape| arguments.most.is_none_or(|m| sweep.of(*shape) <= m));
         for shape in shapes.filter(|_| !series.is_empty()) {
-            // The truth of a size serves all of its series.
+            // All series of a size share its true mixture.
             let source = Source::new(shape, arguments.seed)?;
             for &(kind, precision) in &series {
                 let before = points.iter().rfind(|p| p.sweep == sweep && p.series == format!("{kind}-{precision}"));
@@ -103,7 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
                 let point = Point { sweep, series: format!("{kind}-{precision}"), shape, ms, floor_ms };
                 let line = measured.line(&point);
                 println!("{line}");
-                writeln!(file, "{line}").with_context(|| format!("cannot write {}", path.display()))?;
+                record.push(&line)?;
                 points.push(point);
             }
         }
@@ -111,7 +110,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if points.is_empty() {
         bail!("no series' name contains {}", arguments.series.join(" or "));
     }
-    println!("{} sizes in {:.0} s; {}", points.len(), began.elapsed().as_secs_f64(), path.display());
+    println!("{} sizes in {:.0} s; {}", points.len(), began.elapsed().as_secs_f64(), record.path().display());
     tell_cliffs(&points);
     if unchecked > 0 {
         println!("{unchecked} sizes were timed by another way than was checked");
@@ -122,24 +121,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Prints neighbours that cost unlike.
+/// Prints the neighbouring sizes whose costs per operation differ by more than 1.5.
 fn tell_cliffs(points: &[Point]) {
     let (found, compared) = cliffs(points);
     println!("{} of {compared} groups of neighbours differ by more than 1.5 per counted operation", found.len());
     found.iter().for_each(|text| println!("  {text}"));
 }
 
-/// Seconds, if a counted operation costs what it did at the size before.
+/// Estimates the seconds of an iteration, if a counted operation costs the same as at the previous size.
 fn expected(before: &Point, kind: CovarianceType, shape: Shape) -> Option<f64> {
     Some(before.ms? / 1e3 * flops::per_iteration(kind, shape) / flops::per_iteration(kind, before.shape))
 }
 
-/// The verdict where another way was checked than timed.
+/// The verdict if the timed code path is not the one that was checked.
 const UNCHECKED: &str = "unchecked";
 
-/// What was found at a size.
+/// The result at a size.
 struct Measured {
-    /// `ok`, `wrong`, `error`, [`UNCHECKED`], or `left` where it was left out.
+    /// `ok`, `wrong`, `error`, [`UNCHECKED`], or `left` if the size was left out.
     verdict: &'static str,
     times: Option<Times>,
     /// Errors of the sums at the origin and at the offset, and of the loop.
@@ -152,7 +151,7 @@ impl Measured {
         Self { verdict, times: None, errors: None, note }
     }
 
-    /// In the order of [`COLUMNS`].
+    /// The record's line, in the order of [`COLUMNS`].
     fn line(&self, point: &Point) -> String {
         let Shape { n, k, d } = point.shape;
         let or_empty = |v: Option<String>| v.unwrap_or_default();
@@ -182,7 +181,7 @@ impl Measured {
     }
 }
 
-/// The answer first, then the time.
+/// Checks the answers of a size, then times it.
 fn measure(engine: &dyn Engine, source: &Source, kind: CovarianceType, precision: Precision, seconds: f64) -> Measured {
     let shape = source.shape;
     let (floor_ms, checked) = (floor_ms(kind, precision, shape), checked(shape));
@@ -227,35 +226,15 @@ fn time(
     timing::em(rows.as_mut(), &source.start(kind, false)?, (precision, false), Limits { repeats: 40, seconds })
 }
 
-/// Opens the record, which is there not yet, and writes its head.
-fn create(arguments: &Arguments, hardware: &Hardware) -> Result<(PathBuf, File)> {
-    let Arguments { series, engine, seconds, budget, components, out, seed, .. } = arguments;
-    let path = if out.extension().is_some_and(|e| e == "csv") {
-        out.clone()
-    } else {
-        let folder = out.join(&hardware.slug);
-        let names = (1..).map(|i| if i == 1 { String::new() } else { format!("-{i}") });
-        let mut paths = names.map(|suffix| folder.join(format!("growth-{}{suffix}.csv", machine::today())));
-        paths.find(|path| !path.exists()).expect("names do not end")
-    };
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    }
-    let mut file = File::create_new(&path).with_context(|| format!("cannot write {}", path.display()))?;
-    let commit = arguments.commit.clone().unwrap_or_else(|| machine::commit(Path::new(".")));
+/// Creates a new record and writes its head.
+fn create(arguments: &Arguments, hardware: Hardware) -> Result<Csv> {
+    let Arguments { series, engine, seconds, budget, components, out, seed, commit, .. } = arguments;
+    let commit = commit.clone().unwrap_or_else(|| machine::commit(Path::new(".")));
     let command = format!(
-        "growth --engine {engine} --seconds {seconds} --budget {budget} --components {components} --seed {seed} "
+        "growth --engine {engine} --seconds {seconds} --budget {budget} --components {components} --seed {seed} {}",
+        series.join(" ")
     );
-    let mut facts = vec![
-        ("what", "milliseconds per EM iteration as sizes grow; see benches/README.md".to_owned()),
-        ("date", machine::today()),
-        ("commit", commit),
-        ("command", (command + &series.join(" ")).trim_end().to_owned()),
-    ];
-    facts.extend(hardware.facts.iter().cloned());
-    for (name, value) in facts {
-        writeln!(file, "# {name}: {value}")?;
-    }
-    writeln!(file, "{COLUMNS}")?;
-    Ok((path, file))
+    let mut facts = Facts::new("milliseconds per EM iteration as sizes grow", commit, &command);
+    facts.extend(hardware.facts);
+    Csv::create(out, &hardware.slug, &format!("growth-{}", machine::today()), &facts, COLUMNS)
 }

@@ -1,4 +1,4 @@
-//! `plot`: a record of growth as pictures, on any machine.
+//! `plot`: draws a growth record; needs no GPU.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use gmm_plot::{Record, growth};
 use super::point;
 use super::points::Sweep;
 
-/// Draws a record of growth: one SVG for each sweep, time above and share of the floor below.
+/// Draws a growth record: one SVG for each sweep, with times above and the floor's share of the time below.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Arguments {
     /// The record, a .csv file that `growth` wrote.
@@ -18,10 +18,10 @@ pub(crate) struct Arguments {
     out: PathBuf,
 }
 
-/// Draws, and tells of cliffs.
+/// Draws the pictures and prints the cliffs.
 ///
 /// # Errors
-/// Where the record cannot be read, is none or has no times, or a picture cannot be written.
+/// If the record cannot be read, is not a growth record or has no times, or a picture cannot be written.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let Arguments { record: path, out } = arguments;
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -58,7 +58,7 @@ mod tests {
         let names: Vec<_> = std::fs::read_dir(&out).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(names, ["growth-k.svg"]);
         let svg = std::fs::read_to_string(out.join("growth-k.svg")).unwrap();
-        // Two sizes and the sample beside the name, in two panels, and the end of the floor in one.
+        // In each of two panels, two sizes and the sample beside the name; in one, also the end of the floor.
         assert_eq!((svg.matches("<circle").count(), svg.matches("full f32").count()), (7, 2), "{svg}");
         std::fs::write(&record, format!("{}\n{}", point::COLUMNS, line(16, ""))).unwrap();
         assert!(run(&Arguments { record, out }).unwrap_err().to_string().contains("no times"));

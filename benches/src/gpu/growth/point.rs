@@ -1,24 +1,24 @@
-//! One measured size: as it stands in the record, and read back from it.
+//! A measured size, and reading it back from a record.
 
 use anyhow::{Context, Result, ensure};
 use gmm_plot::Record;
 
 use super::points::{NEIGHBOURS, Sweep};
 use crate::definition::Shape;
-use crate::flops;
+use gmm_bench::flops;
 
 /// Columns of the record.
 pub(super) const COLUMNS: &str = "sweep,covariance,precision,n,k,d,verdict,ms,floor_ms,floor_share,gflops,way,clock,samples,\
      checked_rows,sums_error,offset_error,loop_error,note";
 
-/// A size of a sweep, and what an iteration of it takes.
+/// A size of a sweep, and the time of an iteration.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Point {
     pub(super) sweep: Sweep,
-    /// `full-f32`.
+    /// Covariance kind and precision: `full-f32`.
     pub(super) series: String,
     pub(super) shape: Shape,
-    /// Milliseconds; none where the answer is wrong, there is none, or it was left out.
+    /// Milliseconds; `None` if the answer is wrong or missing, or the size was left out.
     pub(super) ms: Option<f64>,
     pub(super) floor_ms: f64,
 }
@@ -28,17 +28,17 @@ impl Point {
         Some(self.floor_ms / self.ms?)
     }
 
-    /// Picoseconds of a counted operation.
+    /// Picoseconds per counted operation.
     fn cost(&self) -> Option<f64> {
         let kind = self.series.split('-').next()?.parse().ok()?;
         Some(1e9 * self.ms? / flops::per_iteration(kind, self.shape))
     }
 }
 
-/// The points of a record of growth.
+/// Reads the points of a growth record.
 ///
 /// # Errors
-/// Where it is another record, or a field is none of its column's.
+/// If it is another kind of record, or a field cannot be parsed.
 pub(super) fn points(record: &Record) -> Result<Vec<Point>> {
     ensure!(record.columns().join(",") == COLUMNS, "these are not the columns of a record of growth");
     record
@@ -56,10 +56,11 @@ pub(super) fn points(record: &Record) -> Result<Vec<Point>> {
         .collect()
 }
 
-/// Factor between neighbours' costs of a unit of work beyond which there is a cliff.
+/// Ratio of neighbours' costs per operation above which they count as a cliff.
 const CLIFF: f64 = 1.5;
 
-/// Neighbours between which a unit of work changes its cost by more than [`CLIFF`], in words, and how many were compared.
+/// Describes the groups of neighbours whose costs per operation differ by more than [`CLIFF`]; also returns the number
+/// of groups compared.
 pub(super) fn cliffs(points: &[Point]) -> (Vec<String>, usize) {
     let (mut out, mut compared) = (Vec::new(), 0);
     let mut series: Vec<&str> = points.iter().map(|point| point.series.as_str()).collect();
@@ -104,7 +105,7 @@ mod tests {
         let (found, compared) = cliffs(&parse(record("0.25000")));
         assert!(compared == 1 && found.len() == 1 && found[0].contains("k=33"), "{found:?}");
         assert!(found[0].contains("1.94 times k=32"), "{found:?}");
-        // What has no time is compared with nothing.
+        // A size without a time is not compared.
         assert_eq!(cliffs(&parse(record(""))), (Vec::new(), 0));
     }
 

@@ -1,23 +1,23 @@
-//! The sizes at which growth is measured, and what each needs at least.
+//! The sizes at which growth is measured, and the floor of each.
 
 use gmm_model::{CovarianceType, Precision};
 
 use crate::definition::Shape;
-use crate::flops;
+use gmm_bench::flops;
 
-/// Rows, from a thousand to a hundred million.
+/// Numbers of rows, from a thousand to a hundred million.
 const ROWS: [usize; 11] =
     [1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000, 100_000_000];
-/// Components: powers of two, and neighbours at which kernels change.
+/// Numbers of components: powers of two, and neighbouring sizes between which kernels change.
 const COMPONENTS: [usize; 29] = [
     1, 2, 4, 8, 9, 13, 14, 16, 17, 31, 32, 33, 48, 49, 63, 64, 65, 80, 81, 104, 105, 127, 128, 129, 256, 512, 1024,
     2048, 4096,
 ];
-/// Columns, likewise.
+/// Numbers of columns, chosen likewise.
 const COLUMNS: [usize; 25] =
     [1, 2, 4, 8, 13, 14, 16, 17, 31, 32, 33, 55, 56, 63, 64, 65, 96, 97, 127, 128, 129, 192, 256, 384, 512];
 
-/// Sizes so near to one another that a unit of work is to cost about the same.
+/// Groups of neighbouring sizes, whose costs per operation should be about the same.
 pub(super) const NEIGHBOURS: [(Sweep, &[usize]); 14] = [
     (Sweep::Components, &[8, 9]),
     (Sweep::Components, &[13, 14, 16, 17]),
@@ -35,17 +35,17 @@ pub(super) const NEIGHBOURS: [(Sweep, &[usize]); 14] = [
     (Sweep::Columns, &[127, 128, 129]),
 ];
 
-/// Components where nothing else is asked for.
+/// The default number of components.
 pub(super) const USUAL_COMPONENTS: usize = 16;
 
-/// What grows while the rest stays.
+/// The size that grows while the others are fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sweep {
-    /// `n`, at d=16 and [`USUAL_COMPONENTS`] or others.
+    /// `n`, at d=16 and a given number of components.
     Rows,
     /// `k`, at N=1e5 and d=16.
     Components,
-    /// `d`, at N=1e5 and as many components.
+    /// `d`, at N=1e5 and a given number of components.
     Columns,
 }
 
@@ -60,7 +60,7 @@ impl Sweep {
         }
     }
 
-    /// Its shapes, small ones first, where components do not grow with so many.
+    /// Its shapes in ascending order; `components` is the number of components unless that is what grows.
     pub(super) fn shapes(self, components: usize) -> Vec<Shape> {
         match self {
             Self::Rows => ROWS.iter().map(|n| Shape { n: *n, k: components, d: 16 }).collect(),
@@ -69,7 +69,7 @@ impl Sweep {
         }
     }
 
-    /// What grows, of a shape.
+    /// The growing size of a shape.
     pub(super) const fn of(self, shape: Shape) -> usize {
         match self {
             Self::Rows => shape.n,
@@ -78,7 +78,7 @@ impl Sweep {
         }
     }
 
-    /// Rows are swept in `f32` alone, which is half the memory at the largest.
+    /// Its kinds and precisions. Rows are swept only in `f32`, which halves the memory of the largest size.
     pub(super) fn series(self) -> Vec<(CovarianceType, Precision)> {
         let kinds = [CovarianceType::Full, CovarianceType::Diag];
         let precisions: &[Precision] =
@@ -87,10 +87,11 @@ impl Sweep {
     }
 }
 
-/// Milliseconds that an H200 needs at least: the larger of counted operations over the measured ceiling and one read of
-/// the rows at 4 TB/s.
+/// Minimum milliseconds on an H200: the larger of counted operations at the measured ceiling and one read of the rows
+/// at 4 TB/s.
 pub(super) fn floor_ms(kind: CovarianceType, precision: Precision, shape: Shape) -> f64 {
-    // As in the table of workloads: f64 on the tensor cores (W4-full-f64), and f32 as three products of halves (W4-full-f32).
+    // As in the table of workloads: f64 on the tensor cores (W4-full-f64), and f32 as three fp16 products
+    // (W4-full-f32).
     let (ceiling, bytes) = match precision {
         Precision::F32 => (142e12, 4.0),
         Precision::F64 => (61e12, 8.0),
@@ -99,8 +100,8 @@ pub(super) fn floor_ms(kind: CovarianceType, precision: Precision, shape: Shape)
     1e3 * read.max(flops::per_iteration(kind, shape) / ceiling)
 }
 
-/// Different rows with which the answer is checked: as many as the reference sums in a second or so on 16 cores. They
-/// divide every `n` above, and are no multiple of a tile.
+/// Number of distinct rows with which the answer is checked: as many as the reference sums in about a second on 16
+/// cores. It divides every `n` above, and is not a multiple of a tile's size.
 pub(super) fn checked(shape: Shape) -> usize {
     let each = (shape.k * shape.d * shape.d) as f64;
     [1000, 500, 250, 125].into_iter().find(|rows| *rows as f64 * each <= 1e9).unwrap_or(50)
@@ -130,7 +131,7 @@ mod tests {
         let w4 = Shape { n: 1_000_000, k: 64, d: 32 };
         assert!((floor_ms(CovarianceType::Full, Precision::F32, w4) - 0.95).abs() < 0.01);
         assert!((floor_ms(CovarianceType::Full, Precision::F64, w4) - 2.2).abs() < 0.03);
-        // Few components: reading the rows takes longer.
+        // With few components, reading the rows takes longer than the arithmetic.
         let one = Shape { n: 1_000_000, k: 1, d: 1 };
         assert_eq!(floor_ms(CovarianceType::Diag, Precision::F64, one), 8e6 / 4e12 * 1e3);
     }

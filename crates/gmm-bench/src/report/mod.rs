@@ -1,4 +1,4 @@
-//! One page of all records: `docs/BENCHMARKS.md`. It holds nothing that no record holds.
+//! Makes one page of all records: `docs/BENCHMARKS.md`. It contains only data from records and publications.
 
 mod pivot;
 mod stored;
@@ -18,12 +18,13 @@ const HEAD: &str = "\
 
 # Benchmarks
 
-Every figure here is in the record that its section names, on the machine that heads it; answers were checked before anything
-was timed, and a row without a time says why. [benches/README.md](../benches/README.md) explains columns and how to make a
-record of your own machine; `gmm bench` times one on the spot. Of several records of a kind the newest is shown.
+Every figure comes from the record that its section names, made on the machine in the heading. Answers were checked before
+anything was timed; a row without a time gives the reason. [benches/README.md](../benches/README.md) explains the columns and
+how to make a record of your own machine; `gmm bench` times one on the spot. If there are several records of a kind, the newest
+is shown.
 ";
 
-/// Columns that the page shows of records other than the shared harness's, in the order in which those have them.
+/// Columns that the page shows for records other than those of `gmm bench`. They are shown in the record's order.
 const SHOWN: [&str; 27] = [
     "what",
     "workload",
@@ -54,10 +55,10 @@ const SHOWN: [&str; 27] = [
     "note",
 ];
 
-/// The page, from a folder of records (`MACHINE/*.csv`) and what others published.
+/// Makes the page from a folder of records (`MACHINE/*.csv`) and the publications of others.
 ///
 /// # Errors
-/// Where a record cannot be read.
+/// If a record cannot be read.
 pub fn page(records: &Path, published: &[Published]) -> Result<String> {
     let machines = stored::read_all(records)?;
     let mut page = HEAD.to_owned();
@@ -72,7 +73,7 @@ pub fn page(records: &Path, published: &[Published]) -> Result<String> {
     Ok(page)
 }
 
-/// What `gmm bench` runs, and on which machines there are records of it.
+/// Writes the section on what `gmm bench` runs, and which machines have records of it.
 fn definitions(page: &mut String, machines: &[(String, Vec<Stored>)]) -> Result<()> {
     let mut rows = Vec::new();
     for (name, _) in BUILT_IN {
@@ -92,7 +93,7 @@ fn definitions(page: &mut String, machines: &[(String, Vec<Stored>)]) -> Result<
     Ok(())
 }
 
-/// One record: its facts, its tables, and where older ones are.
+/// Writes the section of one record: its facts, its tables, and links to older records.
 fn section(page: &mut String, machine: &str, record: &Stored, older: &[&Stored]) {
     let link = |record: &Stored| format!("[{0}](../benches/record/{machine}/{0})", record.file);
     let _ = write!(page, "\n### {}: {}\n\n{}", record.kind, record.title(), link(record));
@@ -122,7 +123,7 @@ fn section(page: &mut String, machine: &str, record: &Stored, older: &[&Stored])
     }
 }
 
-/// The record's rows as they stand, less the columns that explain rather than tell.
+/// The record's rows as a table, reduced to the columns in [`SHOWN`] that are not empty.
 fn plain(record: &Stored) -> String {
     let filled = |at: &usize| record.rows.iter().any(|row| row.get(*at).is_some_and(|cell| !cell.is_empty()));
     let shown: Vec<usize> =
@@ -132,7 +133,7 @@ fn plain(record: &Stored) -> String {
     table(&heading, rows.collect())
 }
 
-/// A table of Markdown, with an empty line above.
+/// A Markdown table, preceded by an empty line.
 fn table(heading: &[String], rows: Vec<Vec<String>>) -> String {
     let mut text = format!("\n| {} |\n|{}\n", heading.join(" | "), "---|".repeat(heading.len()));
     for row in rows {
@@ -142,11 +143,11 @@ fn table(heading: &[String], rows: Vec<Vec<String>>) -> String {
     text
 }
 
-/// What others published, each with where ours of the same definition are.
+/// Writes the section on figures published by others, each with links to our records of the same definition.
 fn others(page: &mut String, published: &[Published], machines: &[(String, Vec<Stored>)]) {
     let _ = write!(
         page,
-        "\n## Published by others\n\nData with a source, not measured here. Figures that may not be held against ours as they stand say why.\n"
+        "\n## Published by others\n\nData with a source, not measured here. For figures that cannot be compared with ours directly, the reason is given.\n"
     );
     for Published { title, source, url, hardware, definition, comparable, why, missing, figures } in published {
         let place = if url == "none" { source.clone() } else { format!("[{source}]({url})") };

@@ -1,11 +1,11 @@
-//! Records of the shared harness as tables in which engines stand side by side.
+//! Shows records of `gmm bench` as tables with the engines side by side.
 
 use super::stored::Stored;
 use super::table;
 use crate::overtaking::{self, Point};
 use crate::table::short;
 
-/// A table for each sweep, kind and precision; none where the record is not of the shared harness.
+/// A table for each sweep, kind and precision; `None` if the record is not one of `gmm bench`.
 pub(super) fn tables(record: &Stored) -> Option<String> {
     let known = ["sweep", "engine", "device_ms", "batch_ms"];
     if !known.iter().all(|name| record.columns.iter().any(|column| column == name)) {
@@ -19,7 +19,7 @@ pub(super) fn tables(record: &Stored) -> Option<String> {
         let engines = unique(rows.iter().map(|row| field(row, "engine")));
         let sizes = unique(rows.iter().map(|row| ["n", "k", "d"].map(|name| field(row, name))));
         let mut heading: Vec<String> = ["n", "k", "d"].map(str::to_owned).into();
-        // A column that is empty throughout is not shown.
+        // Columns without any value are not shown.
         let has = |engine: &str, name: &str| {
             rows.iter().any(|row| field(row, "engine") == engine && record.field(row, name).is_some())
         };
@@ -53,7 +53,7 @@ pub(super) fn tables(record: &Stored) -> Option<String> {
     Some(out)
 }
 
-/// From where on a GPU is faster than the CPU; nothing for a record of anything but products.
+/// A table of the sizes from which a GPU is faster than the CPU; empty unless the record is of products.
 fn overtaking(record: &Stored) -> String {
     let square = |row: &Vec<String>| {
         let field = |name: &str| record.field(row, name);
@@ -82,7 +82,7 @@ fn overtaking(record: &Stored) -> String {
     format!("\n**Where a GPU overtakes the CPU**, square products, both as in the tables above\n{text}")
 }
 
-/// A time with its status where that is not `ok`; the status alone where there is no time.
+/// A time, with its status if that is not `ok`; only the status if there is no time.
 fn cell(record: &Stored, row: &[String], name: &str) -> String {
     let value = record.field(row, name).unwrap_or_default();
     let text = value.parse::<f64>().map_or_else(|_| value.to_owned(), short);
@@ -93,7 +93,7 @@ fn cell(record: &Stored, row: &[String], name: &str) -> String {
     }
 }
 
-/// Each once, in the order of their first appearance.
+/// Removes duplicates, keeping the order of first appearance.
 fn unique<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     let mut out = Vec::new();
     for one in all {

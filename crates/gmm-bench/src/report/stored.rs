@@ -1,4 +1,4 @@
-//! A committed record, read back: facts, columns, rows.
+//! Reads a committed record back: facts, columns, rows.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,22 +8,22 @@ use anyhow::{Context, Result, ensure};
 /// A CSV of `benches/record/MACHINE/`.
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
-    /// Its name.
+    /// The file's name.
     pub(super) file: String,
-    /// The name without date and number: `cpu`, `growth`; `gpu` where nothing is left.
+    /// The name without date and number: `cpu`, `growth`; `gpu` if nothing is left.
     pub(super) kind: String,
-    /// Date and number, by which the newest is known.
+    /// Date and number, which determine the newest record.
     order: (String, usize),
-    /// Lines of the head.
+    /// Names and values of the head.
     pub(super) facts: Vec<(String, String)>,
     pub(super) columns: Vec<String>,
     pub(super) rows: Vec<Vec<String>>,
 }
 
-/// All records by machine, in order.
+/// Reads all records, grouped by machine and sorted by name.
 ///
 /// # Errors
-/// Where a folder or file cannot be read, or is no record.
+/// If a folder or file cannot be read, or a file is not a record.
 pub(super) fn read_all(folder: &Path) -> Result<Vec<(String, Vec<Stored>)>> {
     let mut machines = BTreeMap::new();
     for machine in entries(folder)?.into_iter().filter(|path| path.is_dir()) {
@@ -78,30 +78,31 @@ impl Stored {
         let split = |line: &str| line.split(',').map(str::to_owned).collect::<Vec<_>>();
         let columns = split(lines.next().context("it has no columns")?);
         let rows: Vec<Vec<String>> = lines.map(split).collect();
-        ensure!(rows.iter().all(|row| row.len() == columns.len()), "a row has not as many fields as there are columns");
+        ensure!(rows.iter().all(|row| row.len() == columns.len()), "a row has a wrong number of fields");
         Ok(Self { file, kind, order, facts, columns, rows })
     }
 
-    /// A fact of the head.
+    /// The value of a fact in the head.
     pub(super) fn fact(&self, name: &str) -> Option<&str> {
         self.facts.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    /// What it says that it measures.
+    /// The record's description of what it measures.
     pub(super) fn title(&self) -> &str {
         let what = self.fact("what").unwrap_or("times");
         let what = what.strip_suffix("; see benches/README.md").unwrap_or(what);
         what.strip_prefix(&format!("{}: ", self.kind)).unwrap_or(what)
     }
 
-    /// A field by its column.
+    /// A field by its column's name; `None` if it is empty.
     pub(super) fn field<'a>(&self, row: &'a [String], column: &str) -> Option<&'a str> {
         let at = self.columns.iter().position(|name| name == column)?;
         row.get(at).map(String::as_str).filter(|text| !text.is_empty())
     }
 }
 
-/// `2026-11-21-cpu-5` is `cpu`, of that date, the fifth; `growth-2026-11-22` is `growth`, the first.
+/// Splits a file name into kind, date and number: `2026-11-21-cpu-5` is the fifth `cpu` of that date,
+/// `growth-2026-11-22` the first `growth`.
 fn kind_and_order(stem: &str) -> (String, (String, usize)) {
     let is_date = |text: &str| {
         text.len() == 10

@@ -1,4 +1,4 @@
-//! What is left when an engine fails in the middle of a fit, rows 67, 69 and 72 of the table of bad input.
+//! The state after an engine fails in the middle of a fit: rows 67, 69 and 72 of the table of bad input.
 
 use std::fs;
 
@@ -12,10 +12,10 @@ use super::*;
 /// The pass that fails.
 const AT: usize = 4;
 
-/// What a failing pass answers in place of its statistics.
+/// The result that the failing pass returns in place of its statistics.
 type Answer = fn(Statistics) -> Result<Statistics, Error>;
 
-/// Rows one pass of which fails.
+/// Hooks that make pass number `at` fail.
 #[derive(Clone)]
 struct Failing {
     passes: usize,
@@ -38,7 +38,7 @@ fn options(max_iter: usize) -> FitOptions {
     FitOptions { tol: 0.0, max_iter, ..FitOptions::new(3) }
 }
 
-/// Fits with the pass `at` failing; the exit code, the message, and the folder with the checkpoint.
+/// Runs a fit whose pass `at` fails; returns the exit code, the message, and the folder with the checkpoint.
 fn failed(at: usize, answer: Answer, older: Option<&str>) -> (u8, String, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.json");
@@ -51,7 +51,7 @@ fn failed(at: usize, answer: Answer, older: Option<&str>) -> (u8, String, TempDi
     (exit::code(&error), exit::message(&error), folder)
 }
 
-/// The checkpoint has the mixture before the failure, whole, and the message says how to go on from it.
+/// Checks that the checkpoint has the mixture before the failure, and that the message says how to continue from it.
 #[track_caller]
 fn keeps_what_was_reached(answer: Answer, code: u8, parts: &[&str]) {
     let (found, message, folder) = failed(AT, answer, Some("an older checkpoint"));
@@ -117,7 +117,7 @@ fn row_69_a_checkpoint_that_cannot_be_written_is_told_beside_the_failure() {
     let path = folder.path().join("gone").join("run.json");
     let mut checkpoint = Checkpoint::new(path, None);
     let mixture = fit(&CpuEngine::new(1).unwrap(), &data(), &options(1)).unwrap().mixture;
-    // The first offer is written at once: there is no folder to write it to, and the mixture stays to be written.
+    // The first offer is written at once and fails, since the folder does not exist; the mixture is still pending.
     checkpoint.offer(&mixture, false).unwrap_err();
     checkpoint.offer(&mixture, false).unwrap_err();
     let error = device_lost(Statistics::zero(CovarianceType::Diag, Array2::zeros((1, 1)))).unwrap_err();

@@ -1,4 +1,4 @@
-//! Chains in a file while they run, so that what stops them loses little.
+//! Saves running chains to a checkpoint file, so that an interruption loses little.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -16,24 +16,26 @@ use crate::interrupt;
 use crate::output::{self, Console, is_stdio};
 use crate::progress::Sampling;
 
-/// Where chains are kept while they run.
-pub(super) struct Kept {
+/// The checkpoint file of a run.
+pub(super) struct DrawsOutput {
     pub(super) path: PathBuf,
-    /// Whether the user named it: it then stays when all is done.
+    /// Whether the user named the file: it is then not deleted after the run.
     asked_for: bool,
 }
 
-/// Often enough to lose little, seldom enough to cost nothing: and no more than a part in [`SHARE`] of the time, since
-/// each time all draws are written.
+/// Shortest time between two writes.
 const EVERY: Duration = Duration::from_secs(10);
+/// Each write contains all draws, so the interval grows until writing takes at most 1/`SHARE` of the time.
 const SHARE: u32 = 20;
 
-impl Kept {
+impl DrawsOutput {
     /// Checks all paths before anything is read.
     pub(super) fn new(args: &McmcArgs) -> anyhow::Result<Self> {
         let usage = |why: String| Err(Failure::Usage(why).into());
         if is_stdio(&args.output) {
-            return usage("draws go to a file: -o draws.npz, draws.parquet or draws.arrow".to_owned());
+            return usage(
+                "draws cannot go to standard output: give -o draws.npz, draws.parquet or draws.arrow".to_owned(),
+            );
         }
         gmm_data::check_draws_path(&args.output)?;
         output::check_folder(&args.output)?;
@@ -49,22 +51,23 @@ impl Kept {
         output::check_apart(&args.output, &inputs)?;
         output::check_apart(&path, &inputs)?;
         if output::is_same(&path, &args.output) {
-            return usage("the draws and the checkpoint are one file: give them different names".to_owned());
+            return usage("the draws and the checkpoint are the same file: give them different names".to_owned());
         }
         let (draws, kept) = (args.output.is_file(), path.is_file());
-        let there = |path: &Path, ways: &str| usage(format!("{} is there already: {ways}", path.display()));
+        let there = |path: &Path, ways: &str| usage(format!("{} already exists: {ways}", path.display()));
         if args.resume && draws && !kept && !asked_for {
             return usage(format!(
-                "nothing to resume: {} exists and there is no checkpoint {}. A finished run deletes its checkpoint. To run again, \
-                 use --overwrite or another -o without --resume. To add draws later, keep a checkpoint with --checkpoint FILE",
+                "nothing to resume: {} exists and there is no checkpoint {}. A finished run deletes its checkpoint. To run \
+                 again, use --overwrite or another -o without --resume. To add draws later, keep a checkpoint with \
+                 --checkpoint FILE",
                 args.output.display(),
                 path.display()
             ));
         }
         match (args.overwrite, args.resume) {
-            (false, true) if draws => there(&args.output, "--overwrite replaces it, -o takes another name"),
-            (false, false) if draws => there(&args.output, "--overwrite begins anew, -o takes another name"),
-            (false, false) if kept => there(&path, "--resume goes on with it, --overwrite begins anew"),
+            (false, true) if draws => there(&args.output, "use --overwrite to replace it, or another -o"),
+            (false, false) if draws => there(&args.output, "use --overwrite to start a new run, or another -o"),
+            (false, false) if kept => there(&path, "use --resume to continue it, or --overwrite to start a new run"),
             _ => Ok(Self { path, asked_for }),
         }
     }
@@ -75,7 +78,8 @@ impl Kept {
             if let Problem::Io(e) = &error.problem
                 && e.kind() == io::ErrorKind::NotFound
             {
-                let why = "there is no checkpoint to go on from: --checkpoint says where it is; without --resume a run begins";
+                let why =
+                    "there is no checkpoint to resume: name it with --checkpoint, or start a new run without --resume";
                 error.problem = Problem::Io(io::Error::new(io::ErrorKind::NotFound, why));
             }
             error
@@ -88,8 +92,8 @@ impl Kept {
         gmm_data::atomic::write_bytes(&self.path, &bytes)
     }
 
-    /// Draws what is missing, shows the progress, keeps the chains, and stops at a signal. A checkpoint that cannot be written
-    /// is told of once and costs no draw.
+    /// Continues the run to its end: shows the progress, writes the checkpoint, and stops at a signal. If the
+    /// checkpoint cannot be written, warns once and continues sampling.
     pub(super) fn go_on(
         &self,
         run: &mut Run,
@@ -104,7 +108,7 @@ impl Kept {
         let mut told = false;
         let mut tell = |error: &FileError| {
             if !told {
-                console.warn(&format!("the checkpoint cannot be written, which costs no draw: {error}"));
+                console.warn(&format!("the checkpoint cannot be written; sampling continues without it: {error}"));
                 told = true;
             }
         };
@@ -133,12 +137,12 @@ impl Kept {
             }
             return Ok(());
         };
-        // Whatever it was: what was done is kept, where it is more than nothing.
+        // Whatever the error: save the chains if any step has been made.
         let draws = run.chains.iter().map(|chain| chain.n_draws()).sum::<usize>();
         let kept = if run.chains.iter().any(|chain| chain.steps > 0) {
             match self.write(run, target, basis) {
-                Ok(()) => format!("; {} keeps the chains, and --resume goes on", self.path.display()),
-                Err(error) => format!("; the chains are not kept: {error}"),
+                Ok(()) => format!("; the chains are in {}: continue with --resume", self.path.display()),
+                Err(error) => format!("; the chains are lost: {error}"),
             }
         } else {
             String::new()
@@ -153,19 +157,19 @@ impl Kept {
         }
     }
 
-    /// Keeps the chains whose draws could not be written, and says where they are.
+    /// Saves the chains after their draws could not be written, and returns a message with their location.
     pub(super) fn instead(&self, run: &Run, target: &Target, basis: &Basis, output: &Path) -> String {
         let what = format!("the draws cannot be written to {}", output.display());
         match self.write(run, target, basis) {
-            Ok(()) => format!("{what}; {} keeps the chains, and --resume goes on", self.path.display()),
+            Ok(()) => format!("{what}; the chains are in {}: continue with --resume", self.path.display()),
             Err(_) => what,
         }
     }
 
-    /// Forgets the checkpoint, unless it was asked for by name: the draws are written.
+    /// Deletes the checkpoint after the draws have been written, unless `--checkpoint` named it.
     pub(super) fn done(&self) {
         if !self.asked_for {
-            // What was never written, or cannot be deleted, is no error now.
+            // The file may not exist; failing to delete it is not an error.
             let _ = std::fs::remove_file(&self.path);
         }
     }

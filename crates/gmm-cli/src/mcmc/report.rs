@@ -1,4 +1,4 @@
-//! What the draws say, as a table, as JSON, and as warnings.
+//! The summary of the draws as a table and as JSON, and warnings about their quality.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use crate::output::paint;
 use crate::render;
 
-/// Lines that are printed; `--json` has all.
+/// Most lines of the table; `--json` prints all parameters.
 const LINES: usize = 40;
 
-/// The summary, a line for each parameter, and a last one about the run.
+/// The summary: one line per parameter, and a last line about the run.
 pub(crate) fn table(posterior: &Posterior, summary: &[SummaryRow], elapsed: Duration, colour: bool) -> String {
     let heading = ["", "mean", "sd", "5%", "95%", "ess_bulk", "ess_tail", "r_hat"].map(str::to_owned);
     let line = |row: &SummaryRow| {
@@ -29,7 +29,7 @@ pub(crate) fn table(posterior: &Posterior, summary: &[SummaryRow], elapsed: Dura
             or_dash(row.r_hat, r_hat_text(row.r_hat)),
         ]
     };
-    // The last row is the density's.
+    // The last row, the log density, is always shown.
     let hidden = summary.len().saturating_sub(LINES);
     let shown = summary.iter().enumerate().filter(|(i, _)| *i < LINES - 1 || *i + 1 == summary.len() || hidden == 0);
     let rows: Vec<_> = [heading].into_iter().chain(shown.map(|(_, row)| line(row))).collect();
@@ -53,25 +53,25 @@ pub(crate) fn table(posterior: &Posterior, summary: &[SummaryRow], elapsed: Dura
     out + &format!("\n{chains} chains of {draws} draws, acceptance {acceptance:.2}, in {elapsed:.3?}\n")
 }
 
-/// What should be seen before the draws are believed, and what to do about it.
+/// Warnings about the quality of the draws, each with advice.
 pub(crate) fn warnings(posterior: &Posterior, summary: &[SummaryRow], relabel: Relabel) -> Vec<String> {
     let may_change_places = posterior.draws.k > 1 && relabel != Relabel::Pivot;
     let diverging = posterior.stats.iter().filter(|s| s.diverging).count();
     let advised = |concern: Concern| {
         let advice = match concern {
             Concern::Apart { .. } if may_change_places => {
-                "more --warmup and --draws, or, where components changed places, --relabel pivot"
+                "raise --warmup and --draws, or use --relabel pivot if components switched labels"
             }
-            Concern::Apart { .. } => "more --warmup and --draws",
-            Concern::Unjudged { .. } | Concern::Few { .. } => "more --draws",
-            Concern::Diverging { .. } => "raise --target-accept, or the prior leaves a component too free",
+            Concern::Apart { .. } => "raise --warmup and --draws",
+            Concern::Unjudged { .. } | Concern::Few { .. } => "raise --draws",
+            Concern::Diverging { .. } => "raise --target-accept, or use a more informative prior",
         };
         format!("{concern}; {advice}")
     };
     concerns(posterior, summary, diverging).into_iter().map(advised).collect()
 }
 
-/// The summary with the run's own numbers; what is no number is null.
+/// The summary and statistics of the run; NaN and infinities are null.
 pub(crate) fn json(posterior: &Posterior, summary: &[SummaryRow], basis: &Basis, elapsed: Duration) -> Value {
     let line = |row: &SummaryRow| {
         json!({
@@ -103,12 +103,12 @@ fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     values.sum::<f64>() / n
 }
 
-/// As many decimals as give the standard deviation three digits.
+/// Formats `value` with the number of decimals at which `sd` has three significant digits.
 fn decimals(value: f64, sd: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return value.to_string();
     }
-    // A constant has no deviation; its own size then says.
+    // A constant has standard deviation 0: use its own magnitude.
     let size = if sd > 0.0 { sd } else { value.abs() };
     let decimals = 2.0 - size.log10().floor();
     if value.abs() >= 1e9 || !(0.0..=9.0).contains(&decimals) {

@@ -1,4 +1,4 @@
-//! `gmm plot fit`: rows as points, components as ellipses.
+//! `gmm plot fit`: plots rows as points and components as ellipses.
 
 use std::path::{Path, PathBuf};
 
@@ -15,39 +15,39 @@ use crate::input;
 use crate::output::Console;
 
 const EXAMPLES: &str = "\
-Two columns are a panel, more a grid of all pairs with each column's density, one its density alone. Points have the \
-colour and the marker of the component that they most likely belong to; of many rows some are drawn, always the same \
-ones. Histograms count all rows.
+One column is drawn as a density, two as a single panel, more as a grid of all pairs with each column's density. \
+Points have the colour and marker of their most likely component. If there are many rows, a reproducible random subset \
+is drawn. Histograms count all rows.
 
 Examples:
   gmm plot fit model.json data/old_faithful.csv --units minutes -o fit.svg
   gmm plot fit model.json rows.npy --axes 0,3,7 --points 1000 -o fit.png
   gmm plot fit model.json rows.npy --axes 0 -o density.svg";
 
-/// Columns drawn where none are named: a grid of more is hard to read.
+/// Default number of columns drawn: a grid of more is hard to read.
 const COLUMNS: usize = 6;
 
-/// Draw rows and the mixture fitted to them: ellipses on pairs of columns, or the density of one
+/// Plot rows and a fitted mixture: ellipses over pairs of columns, or the density of one column
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct FitArgs {
-    /// Model: json or safetensors; - is standard input
+    /// Model file: json or safetensors; - is standard input
     model: PathBuf,
     #[command(flatten)]
     input: InputArgs,
-    /// Columns of the model to draw, by name or by index from 0 [default: all, or the first 6]
+    /// Columns of the model to draw, by name or 0-based index [default: all, at most the first 6]
     #[arg(long, value_name = "A,B,..", value_parser = Words::new)]
     axes: Option<Words>,
-    /// Units of the columns, for the axes: one for all, or COLUMN=UNIT for each that has one
+    /// Units for the axis labels: one for all columns, or COLUMN=UNIT for each column that has one
     #[arg(long, value_name = "UNIT|A=UNIT,..", value_parser = Words::new)]
     units: Option<Words>,
-    /// Rows drawn as points, at most [default: 3000, in a grid fewer]
+    /// Maximum number of rows drawn as points [default: 3000, fewer in a grid]
     #[arg(long, value_name = "N", value_parser = points, allow_negative_numbers = true)]
     points: Option<usize>,
-    /// Seed by which rows are drawn, where there are more
+    /// Random seed for choosing the rows to draw if there are more
     #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = args::seed, allow_negative_numbers = true)]
     seed: u64,
-    /// Column of row weights, by which histograms count
+    /// Column of row weights, used by the histograms
     #[arg(long, value_name = "COLUMN")]
     weights: Option<String>,
     #[command(flatten)]
@@ -72,24 +72,24 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     args.output.write(&picture(&model.mixture, &data, &what, console)?, console)
 }
 
-/// What is drawn of a fit.
+/// Options of a plot of a fit.
 pub(crate) struct What<'a> {
-    /// Names of all columns, where they have some.
+    /// Names of all columns, if any.
     pub(crate) names: Option<&'a [String]>,
-    /// Columns that are drawn; all, or the first few, where none are chosen.
+    /// Columns to draw; `None`: all, at most the first [`COLUMNS`].
     pub(crate) columns: Option<Vec<usize>>,
-    /// Points, at most.
+    /// Maximum number of points.
     pub(crate) points: Option<usize>,
-    /// Seed by which rows are drawn.
+    /// Seed for choosing the rows to draw.
     pub(crate) seed: u64,
-    /// Where the rows are from.
+    /// File of the rows.
     pub(crate) source: &'a Path,
 }
 
 /// Draws rows and mixture.
 ///
 /// # Errors
-/// Those of an evaluation of the rows drawn, and where columns are too many.
+/// Errors if the drawn rows cannot be evaluated, or if there are too many columns.
 pub(crate) fn picture(
     mixture: &Mixture,
     data: &Dataset,
@@ -103,26 +103,28 @@ pub(crate) fn picture(
         None => (0..d.min(COLUMNS)).collect(),
     };
     if what.columns.is_none() && d > COLUMNS {
-        console.warn(&format!("the first {COLUMNS} of {d} columns are drawn: gmm plot fit --axes A,B,.. draws others"));
+        console.warn(&format!(
+            "only the first {COLUMNS} of {d} columns are drawn: choose others with gmm plot fit --axes A,B,.."
+        ));
     }
     let most = what.points.unwrap_or_else(|| points_of(columns.len()));
     let rows = drawn(n, most, what.seed);
     let points = Dataset::new(data.rows().select_rows(&rows))?;
-    // A few thousand rows: opening another engine would take longer than they do.
+    // For a few thousand rows, opening a GPU would take longer than this evaluation.
     let responsibilities = evaluate::responsibilities(&CpuEngine::new(1)?, mixture, &points, data.rows().precision())?;
     let mut note = format!("{}, {n} rows", file_name(what.source));
     if rows.len() < n && columns.len() > 1 {
-        note += &format!(", of which {} are drawn (seed {})", rows.len(), what.seed);
+        note += &format!(", {} of them drawn (seed {})", rows.len(), what.seed);
     }
     if columns.len() > 1 && columns.len() < d {
         note += &format!(", {} of {d} columns", columns.len());
     }
     let few = mixture.n_components() <= NAMED;
     note += match columns.len() {
-        1 if few => "; histogram, density, and each component's share of it",
+        1 if few => "; histogram, density, and weighted component densities",
         1 => "; histogram and density",
         _ if few => "; ellipses: 1 and 2 standard deviations",
-        _ => "; ellipses: 1 and 2 standard deviations, too many to be numbered",
+        _ => "; ellipses: 1 and 2 standard deviations, too many to label",
     };
     let fit = Fit {
         mixture,
@@ -136,7 +138,7 @@ pub(crate) fn picture(
     Ok(gmm_plot::fit(&fit)?)
 }
 
-/// A path's last part, which is enough above a picture.
+/// The file name of a path, for the caption of a plot.
 fn file_name(path: &Path) -> String {
     path.file_name().map_or_else(
         || input::display(path),
@@ -151,7 +153,7 @@ fn all_names(names: Option<&[String]>, d: usize) -> Vec<String> {
     names.map_or_else(|| (0..d).map(|j| format!("column {j}")).collect(), <[String]>::to_vec)
 }
 
-/// Names of all columns, with their units behind them.
+/// Names of all columns, followed by their units in parentheses.
 fn titles(units: &[String], names: Option<&[String]>, d: usize) -> Result<Vec<String>, ColumnError> {
     let mut titles = all_names(names, d);
     for word in units {
@@ -168,9 +170,7 @@ fn titles(units: &[String], names: Option<&[String]>, d: usize) -> Result<Vec<St
 
 fn points(text: &str) -> Result<usize, String> {
     match args::at_least_one(text)? {
-        n if n > MOST_POINTS => {
-            Err(format!("it must be at most {MOST_POINTS}: more make a file that no browser shows"))
-        }
+        n if n > MOST_POINTS => Err(format!("it must be at most {MOST_POINTS}: browsers cannot show a file with more")),
         n => Ok(n),
     }
 }

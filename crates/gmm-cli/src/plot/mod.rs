@@ -1,4 +1,4 @@
-//! `gmm plot`: pictures of fits, of how they were found, and of how long it took; one file per kind of picture.
+//! `gmm plot`: plots of fits, their convergence, model selections and benchmarks; one file per kind of plot.
 
 mod bench;
 pub(crate) mod fit;
@@ -17,8 +17,8 @@ use crate::input;
 use crate::output::{self, Console, is_stdio};
 
 const EXAMPLES: &str = "\
-Pictures are SVG or PNG, by the extension, and look the same on every machine. gmm fit --plot and gmm select --plot draw \
-what was just found.
+Plots are SVG or PNG, depending on the extension, and look the same on every machine. gmm fit --plot and gmm select \
+--plot plot their own results.
 
 Examples:
   gmm plot fit model.json data.csv -o fit.svg
@@ -26,9 +26,9 @@ Examples:
   gmm plot trace model.json -o trace.svg
   gmm select data.csv -k 1..10 --covariance full,diag --json | gmm plot select - -o bic.svg
   gmm plot bench benches/record/nvidia-h200/growth-2026-11-22.csv --sweep k -o growth.svg
-  gmm plot plan --covariance full --precision f32 -n 1e6 -o ways.svg";
+  gmm plot plan --covariance full --precision f32 -n 1e6 -o paths.svg";
 
-/// Draw a fit, its trace, a selection, a benchmark's record, or the planner's choices, as SVG or PNG
+/// Plot a fit, its convergence, a model selection, a benchmark record or the planned EM paths as SVG or PNG
 #[derive(Args)]
 #[command(after_help = EXAMPLES, arg_required_else_help = true)]
 pub(crate) struct PlotArgs {
@@ -45,18 +45,18 @@ enum What {
     Plan(plan::PlanArgs),
 }
 
-/// Where the picture goes.
+/// Options of the output file.
 #[derive(Args)]
 pub(crate) struct OutputArgs {
-    /// Write the picture: .svg or .png; - is SVG on standard output
+    /// Write the plot to a .svg or .png file; - is SVG on standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Pixels of a PNG to a unit of the picture
+    /// Resolution of a PNG, in pixels per SVG unit
     #[arg(long, value_name = "S", default_value = "2", value_parser = scale, allow_negative_numbers = true)]
     scale: f64,
 }
 
-/// Pixels to a unit where none are asked for: sharp on today's screens, and on paper at a column's width.
+/// Default resolution in pixels per SVG unit: sharp on today's screens, and on paper at the width of a column.
 const SCALE: f64 = 2.0;
 
 pub(crate) fn run(args: &PlotArgs, console: &Console) -> anyhow::Result<()> {
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &PlotArgs, console: &Console) -> anyhow::Result<()> {
 }
 
 impl OutputArgs {
-    /// Refuses, before any work is done, an output that could not be written in the end, or is one of the inputs.
+    /// Checks, before any work is done, that the output can be written and is not one of the inputs.
     fn check(&self, inputs: &[&Path]) -> anyhow::Result<()> {
         check(&self.output)?;
         Ok(output::check_apart(&self.output, inputs)?)
@@ -84,10 +84,10 @@ impl OutputArgs {
     }
 }
 
-/// Refuses, before any work is done, a picture's path that could not be written in the end.
+/// Checks, before any work is done, that a plot can be written to `path`.
 ///
 /// # Errors
-/// [`FileError`] for a folder, another extension than a picture's, or a folder that is not there.
+/// [`FileError`] if `path` is a folder, has an extension other than svg or png, or is in a folder that does not exist.
 pub(crate) fn check(path: &Path) -> Result<(), FileError> {
     output::check_folder(path)?;
     if is_stdio(path) || Format::of_path(path).is_some() {
@@ -97,19 +97,19 @@ pub(crate) fn check(path: &Path) -> Result<(), FileError> {
     Err(output::file_error(path, Problem::Extension { extension, choices: Format::CHOICES }))
 }
 
-/// Refuses, before a fit, a `--plot` that could not be written after it.
+/// Checks, before a fit, that the file of `--plot` can be written after it.
 ///
 /// # Errors
-/// As [`check`], and for standard output, which has the results.
+/// As [`check`]; and if `path` is standard output, which is used for the results.
 pub(crate) fn check_option(path: &Path, input: &Path) -> anyhow::Result<()> {
     if is_stdio(path) {
-        return Err(Failure::Usage("--plot needs a file".to_owned()).into());
+        return Err(Failure::Usage("--plot cannot write to standard output: give a file".to_owned()).into());
     }
     check(path)?;
     Ok(output::check_apart(path, &[input])?)
 }
 
-/// Writes what a `--plot` asks for.
+/// Writes the plot of a `--plot` option.
 ///
 /// # Errors
 /// As [`save`].
@@ -117,7 +117,7 @@ pub(crate) fn write(path: &Path, picture: &Picture, console: &Console) -> anyhow
     save(path, picture, SCALE, console)
 }
 
-/// Writes a picture, whole or not at all.
+/// Writes a plot atomically.
 fn save(path: &Path, picture: &Picture, scale: f64, console: &Console) -> anyhow::Result<()> {
     let format = Format::of_path(path).unwrap_or(Format::Svg);
     let bytes = picture.bytes(format, scale)?;
@@ -131,7 +131,7 @@ fn save(path: &Path, picture: &Picture, scale: f64, console: &Console) -> anyhow
 fn text(path: &Path) -> anyhow::Result<String> {
     let name = input::display(path);
     let bytes = gmm_data::read_bytes(path)?;
-    Ok(String::from_utf8(bytes).map_err(|_| Failure::BadData(format!("{name}: not text in UTF-8")))?)
+    Ok(String::from_utf8(bytes).map_err(|_| Failure::BadData(format!("{name}: not valid UTF-8 text")))?)
 }
 
 fn scale(text: &str) -> Result<f64, String> {

@@ -1,4 +1,4 @@
-//! `gmm plot plan`: which kernels EM would run on a GPU, over columns and components.
+//! `gmm plot plan`: plots the EM path that would run on a GPU, over columns and components.
 
 use clap::Args;
 use gmm_host::{CudaEngine, Engine, loop_candidates};
@@ -13,24 +13,24 @@ use crate::select::components;
 
 const EXAMPLES: &str = "\
 Examples:
-  gmm plot plan -o ways.svg
-  gmm plot plan --covariance diag --precision f64 -n 1e7 -o ways.png
-  gmm plot plan -d 1..40 -k 1..40 --here -o ways.svg        # this machine's first GPU";
+  gmm plot plan -o paths.svg
+  gmm plot plan --covariance diag --precision f64 -n 1e7 -o paths.png
+  gmm plot plan -d 1..40 -k 1..40 --here -o paths.svg       # this machine's first GPU";
 
-/// Draw which kernels EM would run on a GPU, as a map over columns and components; needs no GPU
+/// Plot which kernels EM would use on a GPU, as a map over columns and components; needs no GPU
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PlanArgs {
-    /// Kind of the covariances
+    /// Covariance type
     #[arg(long, value_name = "KIND", default_value = "full", value_parser = args::covariance())]
     covariance: CovarianceType,
-    /// Precision
+    /// Precision of the rows
     #[arg(long, value_name = "f32|f64", default_value = "f32", value_parser = args::words::<Precision>(&["f32", "f64"]))]
     precision: Precision,
     /// Number of rows
     #[arg(short, value_name = "N", default_value = "1000000", value_parser = args::at_least_one, allow_negative_numbers = true)]
     n: usize,
-    /// Numbers of components: 1..40, 2,4,8, or both kinds mixed
+    /// Numbers of components: a range (1..40), a list (2,4,8), or a mix of both
     #[arg(
         short,
         value_name = "K..K",
@@ -38,7 +38,7 @@ pub(crate) struct PlanArgs {
         allow_hyphen_values = true
     )]
     k: String,
-    /// Numbers of columns, likewise
+    /// Numbers of columns, in the same form
     #[arg(
         short,
         value_name = "D..D",
@@ -46,24 +46,24 @@ pub(crate) struct PlanArgs {
         allow_hyphen_values = true
     )]
     d: String,
-    /// On this machine's first GPU, rather than an NVIDIA H200
+    /// Plan for this machine's first GPU instead of an NVIDIA H200
     #[arg(long)]
     here: bool,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// Sizes along an axis, at most: more do not fit on a page.
+/// Maximum number of sizes along an axis: more do not fit on a page.
 const MOST: usize = 64;
 
-/// What the planner's names stand for, quickest to start first.
+/// Descriptions of the EM paths, in the order of their start-up cost.
 const LEGEND: [(&str, &str); 6] = [
-    ("fused", "one kernel a pass, all sums in registers"),
-    ("small-d", "one kernel a pass, a warp its own components"),
-    ("chunked-split-fp16", "two kernels a chunk of rows, products of half-precision pairs"),
-    ("wgmma-split-fp16", "three kernels a chunk of rows, such products by warpgroups"),
-    ("chunked-f64", "two kernels a chunk of rows, products on f64 tensor cores"),
-    ("host", "pass by pass, M-step on the host"),
+    ("fused", "one kernel per pass, all sums in registers"),
+    ("small-d", "one kernel per pass, components divided among warps"),
+    ("chunked-split-fp16", "two kernels per chunk of rows, split-fp16 products"),
+    ("wgmma-split-fp16", "three kernels per chunk of rows, split-fp16 by warpgroups"),
+    ("chunked-f64", "two kernels per chunk of rows, products on f64 tensor cores"),
+    ("host", "one pass at a time, M-step on the host"),
 ];
 
 pub(crate) fn run(args: &PlanArgs, console: &Console) -> anyhow::Result<()> {
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &PlanArgs, console: &Console) -> anyhow::Result<()> {
     }
     let legend = LEGEND.map(|(name, what)| (name.to_owned(), what.to_owned()));
     let device = gpu.map_or_else(|| "as on an NVIDIA H200".to_owned(), |gpu| format!("on {}", gpu.description()));
-    // What is forced is not what the planner would choose.
+    // A path forced by GMM_PLAN is not the planner's choice, so the caption names it.
     let forced = std::env::var("GMM_PLAN").map(|forced| format!("; GMM_PLAN={forced}")).unwrap_or_default();
     let map = Map {
         columns: &ds,
@@ -98,7 +98,7 @@ fn sizes(option: &str, text: &str) -> Result<Vec<usize>, Failure> {
     sizes.sort_unstable();
     if sizes.len() > MOST {
         return Err(Failure::Usage(format!(
-            "{option} {text}: {} sizes do not fit on a picture, {MOST} do",
+            "{option} {text}: {} sizes do not fit on a plot: give at most {MOST}",
             sizes.len()
         )));
     }

@@ -1,4 +1,4 @@
-//! `gmm plot select`: a criterion over the number of components.
+//! `gmm plot select`: plots a criterion against the number of components.
 
 use std::path::PathBuf;
 
@@ -19,13 +19,13 @@ Examples:
   gmm plot select candidates.json -o bic.svg
   gmm plot select candidates.json --criterion icl -o icl.png";
 
-/// Draw what gmm select --json wrote: a criterion over the number of components, a line for each kind of covariance
+/// Plot the output of gmm select --json: a criterion against the number of components, one line per covariance type
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SelectArgs {
-    /// What gmm select --json wrote; - is standard input
+    /// Output of gmm select --json; - is standard input
     candidates: PathBuf,
-    /// Criterion, of which the lowest is best [default: the one that was selected by]
+    /// Information criterion; lower is better [default: the criterion of gmm select]
     #[arg(long, value_name = "WORD", value_parser = args::criterion())]
     criterion: Option<Criterion>,
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     args.output.check(&[&args.candidates])?;
     let name = input::display(&args.candidates);
     let text = super::text(&args.candidates)?;
-    let wrong = |why: String| Failure::BadData(format!("{name}: not what gmm select --json writes: {why}"));
+    let wrong = |why: String| Failure::BadData(format!("{name}: not the output of gmm select --json: {why}"));
     let value: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     let picture = picture(&value, args.criterion).map_err(|why| match why {
         Why::Form(why) => anyhow::Error::new(wrong(why)),
@@ -45,15 +45,15 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     args.output.write(&picture, console)
 }
 
-/// Why there is no picture.
+/// The reason why there is no plot.
 pub(crate) enum Why {
-    /// The object lacks something, or has another form.
+    /// A field of the object is missing or has the wrong type.
     Form(String),
-    /// It has nothing to draw.
+    /// There is nothing to draw.
     Picture(gmm_plot::Error),
 }
 
-/// Draws the object that `gmm select --json` writes, by the criterion given or its own.
+/// Draws the object written by `gmm select --json`, with the given criterion or the object's own.
 ///
 /// # Errors
 /// [`Why`].
@@ -71,7 +71,7 @@ pub(crate) fn picture(value: &Value, criterion: Option<Criterion>) -> Result<Pic
         let (Some(kind), Some(k)) = (kind, k) else {
             return Err(Why::Form(format!("candidate {i} has no 'covariance_type' or no 'n_components'")));
         };
-        // A candidate without a fit has an 'error', and JSON has null for a number that is none.
+        // A candidate without a fit has an 'error' instead; a NaN or infinite value is null.
         let value = one[criterion.name()].as_f64().unwrap_or(f64::NAN);
         Ok(Candidate { kind: kind.to_owned(), k, value, converged: one["converged"].as_bool().unwrap_or(true) })
     };

@@ -1,4 +1,4 @@
-//! `gmm plot trace`: how a fit converged.
+//! `gmm plot trace`: plots the convergence of a fit.
 
 use std::path::PathBuf;
 
@@ -15,11 +15,11 @@ Examples:
   gmm plot trace model.json -o trace.svg
   gmm fit data.csv -k 3 -o - | gmm plot trace - -o trace.png";
 
-/// Draw the log-likelihood of each iteration of a fit, and how much it changed
+/// Plot the log-likelihood of each iteration of a fit, and its change
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TraceArgs {
-    /// Model with the record of its fit: json or safetensors; - is standard input
+    /// Model file with the record of its fit: json or safetensors; - is standard input
     model: PathBuf,
     #[command(flatten)]
     output: OutputArgs,
@@ -29,7 +29,8 @@ pub(crate) fn run(args: &TraceArgs, console: &Console) -> anyhow::Result<()> {
     args.output.check(&[&args.model])?;
     let (model, name) = (input::model(&args.model)?, input::display(&args.model));
     let Some(summary) = &model.fit else {
-        let why = format!("{name}: the model has no record of a fit, and so no trace: gmm fit writes one");
+        let why =
+            format!("{name}: the model has no record of a fit, so there is no trace: use a model written by gmm fit");
         return Err(Failure::BadData(why).into());
     };
     let m = &model.mixture;

@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all.
+//! Atomic file writes: a file appears whole or not at all.
 
 mod temporary;
 
@@ -14,17 +14,17 @@ use crate::error::Fault;
 use temporary::Temporary;
 pub use temporary::{Abandoned, abandon};
 
-/// Writes a file by `fill`: into a temporary file in the same folder, flushed to the disk, then renamed.
+/// Writes a file atomically: `fill` writes a temporary file in the same folder, which is synced to disk, then renamed.
 ///
-/// Where anything fails, an older file of that name is intact and no temporary file is left. A new file gets the
-/// permissions that the umask allows, a replaced one keeps its own. Links are followed. What is no regular file
-/// (a pipe, `/dev/null`) is written to directly, since it cannot be replaced.
+/// On failure an older file of that name is intact and no temporary file is left. A new file gets the permissions that
+/// the umask allows; a replaced file keeps its permissions. Symbolic links are followed. A path that is not a regular
+/// file (a pipe, `/dev/null`) is written to directly, because it cannot be replaced.
 ///
-/// Where a process is killed in between, the file system deletes what it wrote, if it has files without names (Linux: ext4,
-/// xfs, btrfs, tmpfs); else the next write in the folder does.
+/// If the process is killed during the write, the file system deletes the temporary file if it supports unnamed files
+/// (Linux: ext4, xfs, btrfs, tmpfs). Elsewhere the next process that writes in the folder deletes it.
 ///
 /// # Errors
-/// [`FileError`] from the system, or what `fill` returns.
+/// [`FileError`] from the system, or the error that `fill` returns.
 pub fn write<E: Into<FileError>>(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<File>) -> Result<(), E>,
@@ -32,15 +32,17 @@ pub fn write<E: Into<FileError>>(
     stage(path, fill)?.publish()
 }
 
-/// A file that is whole, and that nobody sees before it is [published](Staged::publish). Dropped, it leaves nothing.
-#[must_use = "nobody sees the file before it is published"]
+/// A completely written file that is not visible under its name until it is [published](Staged::publish). Dropping it
+/// deletes it.
+#[must_use = "the file is not visible before it is published"]
 pub struct Staged {
     path: PathBuf,
-    /// None for what was written directly.
+    /// `None` if the target was written to directly.
     file: Option<(File, Temporary, PathBuf)>,
 }
 
-/// The first half of [`write()`]: all but the file's name. Several files can so appear together, or none.
+/// The first half of [`write()`]: everything except the rename. Stage several files before publishing them, so that
+/// either all of them appear or none.
 ///
 /// # Errors
 /// As [`write()`].
@@ -62,7 +64,7 @@ pub fn stage<E: Into<FileError>>(
         out.flush().map_err(here)?;
         return Ok(Staged { path: path.to_owned(), file: None });
     }
-    // Dropped on every early return, and on a panic in `fill`; dropping deletes the file.
+    // `name` is dropped on every early return and on a panic in `fill`; dropping it deletes the file.
     let (file, name) = create(&target).map_err(here)?;
     let mut out = BufWriter::with_capacity(1 << 16, file);
     fill(&mut out).map_err(Into::into)?;
@@ -75,14 +77,14 @@ pub fn stage<E: Into<FileError>>(
 }
 
 impl Staged {
-    /// Gives the file its name; an older file is replaced.
+    /// Renames the file to its final name, replacing an older file.
     ///
     /// # Errors
     /// [`FileError`] from the system.
     pub fn publish(self) -> Result<(), FileError> {
         let Some((file, name, target)) = self.file else { return Ok(()) };
         name.persist(&file, &target).map_err(|e| Fault::from(e).in_file(&self.path))?;
-        // The rename itself must reach the disk too; a file system that cannot sync a folder has no such promise to give.
+        // The rename itself must reach the disk too. Errors are ignored: some file systems cannot sync a folder.
         if let Ok(folder) = File::open(folder_of(&target)) {
             let _ = folder.sync_all();
         }
@@ -90,14 +92,14 @@ impl Staged {
     }
 }
 
-/// Refuses a path that could not be written, before any work is done for it: a folder, a path whose folder takes no new
-/// file, a device that may not be written to. Nothing is left behind.
+/// Checks that a path can be written to, so that a program can fail before it does any work. Leaves no file behind.
 ///
-/// A named pipe is opened here, and stays open for the [`write()`] to come: its reader then waits for that. While no process
-/// reads the pipe this waits, as a shell's `>` does, and calls `waits` before.
+/// A named pipe is opened here and stays open for the later [`write()`], so that its reader waits for that write. If no
+/// process reads the pipe yet, calls `waits` and then blocks until one does, as a shell's `>` does.
 ///
 /// # Errors
-/// [`FileError`] from the system, by the path as it is given.
+/// [`FileError`] if the path is a folder, no file can be created in its folder, or the device is not writable. The
+/// error names the path as given.
 pub fn check(path: &Path, waits: impl FnOnce()) -> Result<(), FileError> {
     let here = |e: io::Error| Fault::from(e).in_file(path);
     let target = target_of(path).map_err(here)?;
@@ -113,14 +115,14 @@ pub fn check(path: &Path, waits: impl FnOnce()) -> Result<(), FileError> {
     }
 }
 
-/// Pipes that [`check`] opened, by their targets.
+/// Pipes that [`check`] opened, by resolved path.
 static PIPES: Mutex<BTreeMap<PathBuf, File>> = Mutex::new(BTreeMap::new());
 
 fn pipes() -> MutexGuard<'static, BTreeMap<PathBuf, File>> {
     PIPES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether this is a named pipe.
+/// Whether this is the metadata of a named pipe.
 fn is_pipe(file: &fs::Metadata) -> bool {
     #[cfg(unix)]
     {
@@ -142,7 +144,7 @@ fn open_pipe(path: &Path, waits: impl FnOnce()) -> io::Result<File> {
     options.write(true);
     match options.clone().custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path) {
         Ok(file) => {
-            // Opened without waiting; what is written waits for the reader.
+            // The pipe was opened without blocking; clear the flag so that writes block until the reader catches up.
             fcntl_setfl(&file, OFlags::empty())?;
             Ok(file)
         }
@@ -159,7 +161,7 @@ fn open_pipe(path: &Path, _waits: impl FnOnce()) -> io::Result<File> {
     File::options().write(true).open(path)
 }
 
-/// A temporary file in a target's folder; an error says which folder takes none.
+/// Creates a temporary file in the target's folder; an error names that folder.
 fn create(target: &Path) -> io::Result<(File, Temporary)> {
     let folder = folder_of(target);
     Temporary::new(&folder).map_err(|error| {
@@ -172,27 +174,28 @@ fn create(target: &Path) -> io::Result<(File, Temporary)> {
     })
 }
 
-/// Where a file of this path is, or will be: behind the links that it leads through.
+/// Follows symbolic links and returns the path at which this file is, or will be created.
 ///
 /// # Errors
-/// The system's, for links in a circle.
+/// The system's error for a cycle of links.
 pub fn target_of(path: &Path) -> io::Result<PathBuf> {
-    /// Links behind each other that are followed; systems follow 40.
+    /// Longest chain of links that is followed; Linux follows 40.
     const LINKS: usize = 40;
     if fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir()) {
-        // Written to as it is: links to what a process has open (`/dev/stdout`) lead to no path.
+        // Not a regular file, so written to directly; a link to an open file descriptor (`/dev/stdout`) has no path
+        // behind it.
         return Ok(path.to_owned());
     }
     let mut target = path.to_owned();
     for _ in 0..LINKS {
-        // A link that leads to nothing yet is where a file will be.
+        // The target of a dangling link is where the file will be created.
         let Ok(to) = target.read_link() else { return Ok(target) };
         target = target.parent().map_or_else(|| to.clone(), |folder| folder.join(&to));
     }
     fs::canonicalize(path)
 }
 
-/// As [`write()`], for text or bytes that are already there.
+/// As [`write()`], for text or bytes that are already in memory.
 ///
 /// # Errors
 /// [`FileError`] from the system.
@@ -200,11 +203,11 @@ pub fn write_bytes(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     write(path, |out| out.write_all(bytes).map_err(|e| Fault::from(e).in_file(path)))
 }
 
-/// Refuses a file of at least `least` bytes where the disk of its folder has not as many free. Where the system does not say,
-/// and for what is no regular file (a pipe, `/dev/null`), nothing is refused.
+/// Checks that the disk of the path's folder has at least `least` bytes free. Passes if the system does not report the
+/// free space, and if the path is not a regular file (a pipe, `/dev/null`).
 ///
 /// # Errors
-/// [`FileError`] with the bytes needed and free, as of a full disk.
+/// [`FileError`] of kind `StorageFull`, with the bytes needed and free.
 pub fn check_room(path: &Path, least: u128) -> Result<(), FileError> {
     let target = target_of(path).unwrap_or_else(|_| path.to_owned());
     if fs::metadata(&target).is_ok_and(|m| !m.is_file()) {
@@ -219,7 +222,7 @@ pub fn check_room(path: &Path, least: u128) -> Result<(), FileError> {
     }
 }
 
-/// Bytes that a user may still write on a folder's disk.
+/// Free bytes, available to an unprivileged user, on the folder's disk.
 #[cfg(unix)]
 fn free(folder: &Path) -> Option<u128> {
     let disk = rustix::fs::statvfs(folder).ok()?;

@@ -1,8 +1,9 @@
-//! The file that a write fills before it gets its name.
+//! The temporary file that a write fills before it is renamed to its final name.
 //!
-//! Where the file system allows it, the file has no name until it is whole (`O_TMPFILE`): whatever ends the process, nothing
-//! is left. Elsewhere it is a hidden file in the same folder. Its process holds a lock on it, so that the next write in that
-//! folder can tell a file of a running process from one that a killed process left behind, and deletes the latter.
+//! If the file system supports it, the file has no name until it is complete (`O_TMPFILE`), so nothing is left however
+//! the process ends. Elsewhere it is a hidden file in the same folder, on which its process holds a lock. The lock
+//! tells a file of a running process from one that a killed process left behind; the next process that writes in the
+//! folder deletes the latter.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -14,55 +15,56 @@ use tempfile::TempPath;
 
 const PREFIX: &str = ".gmm-";
 const SUFFIX: &str = ".tmp";
-/// Random letters and digits between the two.
+/// Number of random letters and digits between prefix and suffix.
 const RANDOM: usize = 6;
 
-/// All writes that are under way in this process: no destructor runs where a signal ends it.
-struct UnderWay {
+/// All writes in progress in this process. A signal handler needs the list, because no destructor runs when a signal
+/// ends the process.
+struct WritesInProgress {
     /// Temporary files that have a name.
     named: BTreeSet<PathBuf>,
-    /// How often all writes were given up.
+    /// Number of calls of [`abandon`].
     given_up: u64,
-    /// Folders in which no file of a killed process is left.
+    /// Folders from which this process has already deleted the files of killed processes.
     swept: BTreeSet<PathBuf>,
 }
 
-static UNDER_WAY: Mutex<UnderWay> =
-    Mutex::new(UnderWay { named: BTreeSet::new(), given_up: 0, swept: BTreeSet::new() });
+static UNDER_WAY: Mutex<WritesInProgress> =
+    Mutex::new(WritesInProgress { named: BTreeSet::new(), given_up: 0, swept: BTreeSet::new() });
 
-fn under_way() -> MutexGuard<'static, UnderWay> {
+fn under_way() -> MutexGuard<'static, WritesInProgress> {
     UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes given up, see [`abandon`]. While it lives no write begins or ends.
-pub struct Abandoned(#[allow(dead_code, reason = "held, not read")] MutexGuard<'static, UnderWay>);
+/// The guard that [`abandon`] returns. No write begins or ends while it is held.
+pub struct Abandoned(#[allow(dead_code, reason = "held, not read")] MutexGuard<'static, WritesInProgress>);
 
-/// Deletes the temporary files of all writes under way, for a process that is about to end without its destructors.
-/// A write that is past its rename is whole; the others fail if the process lives on.
+/// Deletes the temporary files of all writes in progress, for a process that is about to end without running
+/// destructors. A file already renamed stays, complete; the other writes fail if the process continues.
 #[must_use = "hold it until the process ends: a write could begin again"]
 pub fn abandon() -> Abandoned {
     let mut state = under_way();
     state.given_up += 1;
     for file in &state.named {
-        // What cannot be deleted stays; there is nobody to tell.
+        // A file that cannot be deleted stays; the process is ending, so the error is not reported.
         let _ = fs::remove_file(file);
     }
     Abandoned(state)
 }
 
-/// A temporary file; gone when it is dropped, unless it was given its name.
+/// A temporary file, deleted on drop unless [`persist`](Self::persist) has renamed it.
 pub(super) struct Temporary {
     folder: PathBuf,
-    /// None where the file has no name.
+    /// `None` if the file has no name.
     name: Option<TempPath>,
-    /// The count of [`UnderWay::given_up`] when it was created.
+    /// The value of [`WritesInProgress::given_up`] when it was created.
     since: u64,
 }
 
 impl Temporary {
-    /// A new file in a folder, open for writing.
+    /// Creates a file in a folder, open for writing.
     pub(super) fn new(folder: &Path) -> io::Result<(File, Self)> {
-        // Created under the lock, so that none escapes between its creation and its place in the list.
+        // Created and listed under one lock, so that `abandon` cannot miss it.
         let mut state = under_way();
         if state.swept.insert(folder.to_owned()) {
             sweep(folder);
@@ -76,18 +78,18 @@ impl Temporary {
         Ok((file, Self { folder: folder.to_owned(), name, since }))
     }
 
-    /// Gives the file its name; one of that name is replaced.
+    /// Renames the file to `target`, replacing an older file.
     pub(super) fn persist(mut self, file: &File, target: &Path) -> io::Result<()> {
         let mut state = under_way();
         if state.given_up != self.since {
-            return Err(io::Error::other("the write was given up"));
+            return Err(io::Error::other("the write was cancelled"));
         }
         let name = match self.name.take() {
             Some(name) => {
                 state.named.remove(&name.to_path_buf());
                 name
             }
-            // Only a rename replaces a file, and only what has a name can be renamed.
+            // Only a rename can replace a file, and only a named file can be renamed.
             None => link(file, &self.folder)?,
         };
         name.persist(target).map_err(|e| e.error)
@@ -99,20 +101,20 @@ impl Drop for Temporary {
         let Some(name) = self.name.take() else { return };
         let mut state = under_way();
         state.named.remove(&name.to_path_buf());
-        // The path deletes its file, under the lock.
+        // Dropping the `TempPath` deletes the file, while the lock is held.
         drop(name);
     }
 }
 
-/// A file without a name; none where the system has no such files, or could not name it later.
+/// Creates an unnamed file; `None` if the system does not support that, or could not name the file later.
 #[cfg(target_os = "linux")]
 fn unnamed(folder: &Path) -> Option<File> {
     use std::os::unix::fs::OpenOptionsExt;
     let flags = rustix::fs::OFlags::TMPFILE.bits().cast_signed();
     let file = as_any_other().custom_flags(flags).open(folder).ok()?;
     fs::symlink_metadata(opened(&file)).ok()?;
-    // Locked before it has a name, so that no other process takes it for one that was left behind. Where the file system
-    // has no locks, nothing is ever taken for that.
+    // Locked before it has a name, so that no other process mistakes it for one that was left behind. On a file system
+    // without locks `sweep` deletes nothing.
     let _ = file.try_lock();
     Some(file)
 }
@@ -123,7 +125,7 @@ fn opened(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Gives an unnamed file a temporary name. A file system that refuses it after all gets a copy.
+/// Gives an unnamed file a temporary name; if the file system refuses, copies it to a named file instead.
 #[cfg(target_os = "linux")]
 fn link(mut file: &File, folder: &Path) -> io::Result<TempPath> {
     use rustix::fs::{AtFlags, CWD, linkat};
@@ -151,18 +153,18 @@ fn link(_file: &File, folder: &Path) -> io::Result<TempPath> {
     unreachable!("{} holds no file without a name", folder.display())
 }
 
-/// A file with a temporary name, locked where there are locks.
+/// Creates a file with a temporary name, locked if the file system supports locks.
 fn named(folder: &Path) -> io::Result<(File, TempPath)> {
     loop {
         let (file, name) = builder().make_in(folder, |path| as_any_other().create_new(true).open(path))?.into_parts();
-        // Another process may have found the file before it was locked. It then deletes it.
+        // Another process may have found the file before it was locked, and then deletes it: try again.
         if !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) && name.exists() {
             return Ok((file, name));
         }
     }
 }
 
-/// How a file is opened: as any other, so that the umask takes away what it should.
+/// Options for opening a file with the usual mode 0o666, from which the umask removes permissions.
 fn as_any_other() -> OpenOptions {
     let mut options = File::options();
     options.read(true).write(true);
@@ -189,7 +191,7 @@ fn sweep(folder: &Path) {
         if !is_file || !entry.file_name().to_str().is_some_and(ours) {
             continue;
         }
-        // Deleted under its lock: who has just created it sees that, and creates another.
+        // Deleted while locked: a process that has just created the file sees the lock and creates another.
         if let Ok(file) = File::options().read(true).write(true).open(entry.path())
             && file.try_lock().is_ok()
         {
@@ -226,7 +228,7 @@ mod tests {
         ];
         left.sort();
         assert_eq!(names(folder.path()), left);
-        // Its process ends without a destructor.
+        // As if the process had ended without running destructors.
         let path = name.keep().unwrap();
         drop(running);
         sweep(folder.path());
@@ -236,7 +238,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_file_that_cannot_be_linked_is_copied() {
-        // A file that is deleted already cannot be linked: as on a file system that has unnamed files and no links to them.
+        // A deleted file cannot be linked, which simulates a file system that has unnamed files but cannot link them.
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("gone");
         let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();

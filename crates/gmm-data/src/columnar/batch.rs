@@ -1,4 +1,4 @@
-//! Record batches into a row-major matrix.
+//! Converts record batches into a row-major matrix.
 
 use std::sync::Arc;
 
@@ -11,22 +11,23 @@ use serde_json::Value as Json;
 use super::values::{Value, flatten};
 use crate::error::Fault;
 use crate::table::find_columns;
-use crate::{DataWarning, Place, Problem, ReadOptions, Table, memory};
+use crate::{DataWarning, Location, Problem, ReadOptions, Table, memory};
 
 /// The fields to read and the type to read them into, decided from the schema before any data are read.
 pub(super) struct Plan {
     /// Index in the file's schema of each field of the table, in the table's order.
     pub(super) fields: Vec<usize>,
     names: Vec<String>,
-    /// Columns of each field where the schema says so: a field of lists has one for each element.
+    /// Number of table columns of each field, if the schema determines it: a field of lists has one for each element.
     widths: Vec<Option<usize>>,
+    /// Whether the table is `f32`.
     single: bool,
-    /// The columns asked for, where single elements of lists are among them.
+    /// The selected columns, if single elements of lists are among them.
     chosen: Option<Vec<Pick>>,
     warnings: Vec<DataWarning>,
 }
 
-/// A column, or all those of a field.
+/// A column of the table, or all columns of a field.
 enum Pick {
     Column(String),
     Field(usize),
@@ -34,17 +35,17 @@ enum Pick {
 
 impl Plan {
     /// # Errors
-    /// Where a column is not there, or one that is to be read does not hold numbers.
+    /// If a selected column does not exist or does not hold numbers.
     pub(super) fn new(schema: &Schema, options: &ReadOptions) -> Result<Self, Fault> {
         let all: Vec<String> = schema.fields().iter().map(|f| f.name().clone()).collect();
         let index = pandas_index(schema);
         let mut usual: Vec<_> = (0..all.len()).filter(|&i| !index.contains(&all[i])).collect();
         if usual.is_empty() {
-            // Where there is nothing else it is data.
+            // If the index is all there is, it is data.
             usual = (0..all.len()).collect();
         }
         let (fields, chosen) = choose(schema, &all, usual, options)?;
-        // The names that pandas makes up are nobody's feature.
+        // A name that pandas generated for an index needs no warning: no user takes it for a feature.
         let left_out = |name: &&String| !name.starts_with("__index_level_") && all.contains(name);
         let warned = options.columns.is_none() && fields.len() < all.len();
         let warnings = index.iter().filter(left_out).filter(|_| warned).map(|name| {
@@ -76,7 +77,7 @@ impl Plan {
             let field = schema.field(fields[i]);
             let why = format!("it has lists of more than {WIDEST} numbers");
             let problem = Problem::Type { dtype: crate::error::one_line(&field.data_type().to_string()), why };
-            let place = Place { column: Some(fields[i]), name: Some(field.name().clone()), ..Place::default() };
+            let place = Location { column: Some(fields[i]), name: Some(field.name().clone()), ..Location::default() };
             return Err(Fault { place: Box::new(place), problem });
         }
         let (widths, names) = (widths, fields.iter().map(|&i| all[i].clone()).collect());
@@ -90,13 +91,13 @@ impl Plan {
         sorted
     }
 
-    /// Position of each field of the table in a projected batch.
+    /// Position in a projected batch of each field of the table.
     fn positions(&self) -> Vec<usize> {
         let projection = self.projection();
         self.fields.iter().map(|c| projection.binary_search(c).expect("the projection holds it")).collect()
     }
 
-    /// Collects batches that hold the projected fields; the file promises `n` rows.
+    /// Collects batches of the projected fields into a table; `n` is the number of rows that the file declares.
     pub(super) fn collect(
         &self,
         batches: impl Iterator<Item = Result<RecordBatch, Fault>>,
@@ -106,12 +107,12 @@ impl Plan {
         memory::check(TABLE, n as u128 * d as u128 * if self.single { 4 } else { 8 })?;
         let table = if self.single { self.gather::<f32>(batches, n) } else { self.gather::<f64>(batches, n) }?;
         if table.n_rows() != n {
-            return Err(Problem::Corrupt(format!("{n} rows are promised, {} came", table.n_rows())).into());
+            return Err(Problem::Corrupt(format!("the file declares {n} rows but has {}", table.n_rows())).into());
         }
         self.pick(table)
     }
 
-    /// The columns that were asked for, of those that were read.
+    /// Selects the requested columns from those that were read.
     fn pick(&self, table: Table) -> Result<Table, Fault> {
         let Some(chosen) = &self.chosen else { return Ok(table) };
         let names = table.names.clone().unwrap_or_default();
@@ -129,13 +130,13 @@ impl Plan {
         Ok(table.select(&words).map_err(Problem::from)?)
     }
 
-    /// The same for batches in memory, a few rows at a time.
+    /// As [`collect`](Self::collect), for batches in memory, [`PIECE`] rows at a time.
     pub(super) fn collect_all(&self, batches: &[RecordBatch]) -> Result<Table, Fault> {
         let n = batches.iter().map(RecordBatch::num_rows).sum();
         self.collect(pieces(batches).map(Ok), n)
     }
 
-    /// Rows of all batches, of which `expected` are to come.
+    /// Gathers the rows of all batches; `expected` is the total number of rows expected.
     fn gather<T: Value>(
         &self,
         batches: impl Iterator<Item = Result<RecordBatch, Fault>>,
@@ -165,7 +166,7 @@ impl Plan {
             }
             let d: usize = arrays.iter().map(|(_, width)| width).sum();
             let grown = rows.checked_mul(d).ok_or_else(|| Problem::Corrupt("too many values".to_owned()))?;
-            // The first batch makes room for all.
+            // The first batch reserves memory for all rows.
             let room = if n == 0 { expected.max(rows).saturating_mul(d) } else { grown };
             memory::reserve(&mut values, room, TABLE)?;
             let start = values.len();
@@ -200,18 +201,20 @@ impl Plan {
 
     fn fault(&self, field: usize, row: Option<usize>, problem: Problem) -> Fault {
         let name = Some(self.names[field].clone());
-        let place = Place { row: row.map(|r| r as u64), column: Some(self.fields[field]), name, ..Place::default() };
+        let place =
+            Location { row: row.map(|r| r as u64), column: Some(self.fields[field]), name, ..Location::default() };
         Fault { place: Box::new(place), problem }
     }
 }
 
-/// Numbers in a list at most: each becomes a column with a name, and no fit has as many.
+/// Maximum length of a list: each element becomes a named column, and no fit has this many.
 const WIDEST: usize = 1 << 20;
 
-/// What memory is for.
+/// The purpose of the memory, for error messages.
 const TABLE: &str = "the table";
 
-/// The fields that are asked for; `emb[3]` is an element of the lists in `emb`, where no column is called that.
+/// Returns the fields to read, and the columns to select from them if single list elements are requested: `emb[3]` is
+/// an element of the lists in `emb`, unless a column has that name.
 fn choose(
     schema: &Schema,
     all: &[String],
@@ -244,14 +247,15 @@ fn choose(
     Ok((fields, Some(picks)))
 }
 
-/// The columns in which pandas keeps a table's row labels: they are no features. (Labels 0, 1, .. are no column.)
+/// The columns in which pandas stores a table's row labels, which are not features. (pandas stores no column for the
+/// default labels 0, 1, ..)
 fn pandas_index(schema: &Schema) -> Vec<String> {
     let described = schema.metadata().get("pandas").and_then(|text| serde_json::from_str::<Json>(text).ok());
     let columns = described.as_ref().and_then(|described| described.get("index_columns")?.as_array());
     columns.into_iter().flatten().filter_map(|column| column.as_str().map(str::to_owned)).collect()
 }
 
-/// Whether a type holds one number a row.
+/// Whether a type holds one number per row.
 pub(super) fn is_number(kind: &DataType) -> bool {
     kind.is_integer() || kind.is_floating() || kind.is_decimal() || *kind == DataType::Boolean
 }
@@ -263,7 +267,7 @@ fn is_readable(kind: &DataType) -> bool {
     }
 }
 
-/// The type of a list's elements; any other type itself.
+/// The element type of a list type; any other type unchanged.
 fn element(kind: &DataType) -> &DataType {
     match kind {
         DataType::FixedSizeList(child, _) | DataType::List(child) | DataType::LargeList(child) => child.data_type(),
@@ -279,15 +283,15 @@ fn not_numeric(column: usize, field: &Field, others: &[String]) -> Fault {
         format!("it does not hold numbers; select columns that do: {shown}")
     };
     let problem = Problem::Type { dtype: crate::error::one_line(&field.data_type().to_string()), why: others };
-    let place = Place { column: Some(column), name: Some(field.name().clone()), ..Place::default() };
+    let place = Location { column: Some(column), name: Some(field.name().clone()), ..Location::default() };
     Fault { place: Box::new(place), problem }
 }
 
-/// Rows that are turned from columns into rows together: with a hundred columns of f64 still less than a second-level
-/// cache, so that a row which is written to by each column in turn does not leave it meanwhile.
+/// Number of rows transposed together. Each column in turn writes to all of these rows, so they should stay in the L2
+/// cache: 512 rows of 100 columns of f64 take 400 KiB.
 const PIECE: usize = 512;
 
-/// The same rows in batches of [`PIECE`] rows at most.
+/// Splits the batches into batches of at most [`PIECE`] rows.
 fn pieces(batches: &[RecordBatch]) -> impl Iterator<Item = RecordBatch> {
     batches.iter().flat_map(|batch| {
         let starts = (0..batch.num_rows()).step_by(PIECE);
@@ -295,7 +299,7 @@ fn pieces(batches: &[RecordBatch]) -> impl Iterator<Item = RecordBatch> {
     })
 }
 
-/// The schema of a table that is to be written.
+/// The schema of a table to be written, all columns of type `kind`.
 pub(super) fn schema(names: &[String], kind: &DataType) -> Arc<Schema> {
     Arc::new(Schema::new(names.iter().map(|name| Field::new(name, kind.clone(), false)).collect::<Vec<_>>()))
 }

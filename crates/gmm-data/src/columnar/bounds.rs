@@ -1,5 +1,5 @@
-//! Checks of an Arrow message before the `arrow-ipc` crate decodes it: that crate allocates what a message claims, and an
-//! allocation that fails ends the program.
+//! Checks an Arrow message before the `arrow-ipc` crate decodes it. That crate allocates as much as a message claims,
+//! and a failed allocation aborts the program.
 
 use std::collections::VecDeque;
 
@@ -8,15 +8,15 @@ use arrow_schema::{DataType, Field, UnionMode};
 
 use crate::Problem;
 
-/// Bytes that one byte can decompress to at most: lz4 has 255 bytes for each byte of a long match, and a block of zstd
+/// Upper bound on the compression ratio: lz4 encodes at most 255 bytes in each byte of a long match, and a zstd block
 /// (128 KiB) takes at least 3 bytes.
 const RATIO: u128 = 1 << 16;
 
-/// Compares the nodes and buffers of a batch with the schema: `wanted(i)` says whether field `i` is decoded. Each buffer of
-/// those must hold as many bytes as its rows need, and claim no more than writers may pad it to. Without `body` the
-/// lengths before compression, which are in it, are not looked at.
+/// Compares the nodes and buffers of a batch with the schema. `wanted(i)` is whether field `i` is decoded. Each buffer
+/// of a decoded field must hold at least the bytes that its rows need, and must not claim more than a writer's padding
+/// explains. Uncompressed lengths are stored in `body`; without it they are not checked.
 ///
-/// Returns the bytes that the wanted fields take.
+/// Returns the uncompressed bytes of the wanted fields.
 pub(super) fn check_batch<'a>(
     batch: &RecordBatch<'a>,
     fields: impl IntoIterator<Item = &'a Field>,
@@ -60,12 +60,12 @@ struct Walk<'a, 'b> {
 }
 
 impl Walk<'_, '_> {
-    /// One field and those inside it; `rows` where it is decoded.
+    /// Checks one field and its children; `rows` is `None` if the field is not decoded.
     fn field(&mut self, field: &Field, rows: Option<u64>) -> Result<(), Problem> {
         let node = self.nodes.pop_front().ok_or_else(|| corrupt("a record batch lacks columns of the schema"))?;
         let length = u64::try_from(node.length()).map_err(|_| corrupt("a negative length"))?;
         if rows.is_some_and(|rows| rows != length) {
-            return Err(corrupt(&format!("{length} values, where the batch has {} rows", rows.unwrap_or(0))));
+            return Err(corrupt(&format!("{length} values, but the batch has {} rows", rows.unwrap_or(0))));
         }
         if rows.is_some() && !(0..=node.length()).contains(&node.null_count()) {
             return Err(corrupt("more nulls than values"));
@@ -85,7 +85,7 @@ impl Walk<'_, '_> {
                 self.buffer(inner, validity)?;
                 let offsets = Need { bits: (u128::from(length) + 1) * bits, optional: length == 0 };
                 self.buffer(inner, offsets)?;
-                // The child says how long it is; its own buffers must bear that out.
+                // The child's node states its length, which is checked against the child's own buffers.
                 let child_rows = self.nodes.front().and_then(|node| u64::try_from(node.length()).ok());
                 self.field(child, inner.and(child_rows))
             }
@@ -101,7 +101,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// The buffers and children of a type that is not decoded.
+    /// Skips the buffers and children of a type that is not decoded.
     fn skip(&mut self, kind: &DataType) -> Result<(), Problem> {
         use DataType as T;
         let (buffers, children): (usize, Vec<&Field>) = match kind {
@@ -129,7 +129,7 @@ impl Walk<'_, '_> {
         children.into_iter().try_for_each(|child| self.field(child, None))
     }
 
-    /// The next buffer, compared with what `rows` need where they are decoded.
+    /// Takes the next buffer and checks it against `need`, unless `rows` is `None` (not decoded).
     fn buffer(&mut self, rows: Option<u64>, need: Need) -> Result<(), Problem> {
         let buffer = self.buffers.pop_front().ok_or_else(|| corrupt("a record batch lacks buffers of the schema"))?;
         if rows.is_none() {
@@ -160,7 +160,7 @@ impl Walk<'_, '_> {
         let start = start as usize;
         let prefix = body.get(start..start + 8).and_then(|prefix| prefix.try_into().ok()).map(i64::from_le_bytes);
         match prefix {
-            // Not compressed after all.
+            // A length of -1 marks a buffer that is not compressed.
             Some(-1) if u128::from(data) >= bytes => Ok(()),
             Some(claimed @ 0..) => {
                 let claimed = claimed as u128;
@@ -178,16 +178,16 @@ impl Walk<'_, '_> {
     }
 }
 
-/// What a buffer must hold.
+/// The bits that a buffer must hold.
 #[derive(Clone, Copy)]
 struct Need {
     bits: u128,
-    /// Whether it may be left out.
+    /// Whether the buffer may be empty.
     optional: bool,
 }
 
 impl Need {
-    /// Bytes with the padding that a writer may leave: some write the room that a growing buffer had.
+    /// Maximum bytes, padding included: some writers write the whole capacity of a growing buffer.
     fn most(self) -> u128 {
         2 * self.bits.div_ceil(8) + 1024
     }

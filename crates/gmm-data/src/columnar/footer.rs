@@ -1,5 +1,5 @@
-//! Checks a Parquet footer before the `parquet` crate parses it. That crate allocates as many children as a schema element
-//! claims, and recurses into them.
+//! Checks a Parquet footer before the `parquet` crate parses it. That crate allocates as many children as a schema
+//! element claims, and recurses into them.
 
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::ChunkReader;
@@ -8,15 +8,15 @@ use super::thrift::{BINARY, FALSE, I8, I32, LIST, STRUCT, TRUE, Thrift};
 use crate::error::Fault;
 use crate::{Problem, memory};
 
-/// Groups inside groups of a schema, at most: the crate's recursion takes the stack.
+/// Maximum nesting of groups in a schema: the crate recurses into them, and deep recursion would overflow the stack.
 const DEEPEST: usize = 64;
 
-/// Compares what the footer's schema and lists claim with the footer's length.
+/// Checks the lengths that the footer's schema and lists claim against the footer's length.
 ///
-/// A file without a footer passes: the `parquet` crate says what it lacks.
+/// A file without a footer passes: the `parquet` crate reports what is missing.
 ///
 /// # Errors
-/// With the offset where the footer contradicts itself.
+/// If the footer contradicts itself, with the byte offset.
 pub(super) fn check_footer(input: &impl ChunkReader) -> Result<(), Fault> {
     let len = input.len();
     let bytes_at =
@@ -34,8 +34,8 @@ pub(super) fn check_footer(input: &impl ChunkReader) -> Result<(), Fault> {
     check_file_metadata(&mut thrift).map_err(|fault| fault.offset(start + thrift.at as u64))
 }
 
-/// The known fields of a structure: their numbers, types, and what is inside of them. The crate reads a known field by
-/// its number alone, so one of another type would move it to bytes that were not checked.
+/// The known fields of a Thrift structure: field number, type, and the layout of a nested structure. The crate reads a
+/// known field by its number without checking its type, so a field of another type would make it read unchecked bytes.
 struct Layout(&'static [(i16, u8, Layout)]);
 
 const PLAIN: Layout = Layout(&[]);
@@ -54,7 +54,7 @@ const ELEMENT: Layout = Layout(&[
     (10, STRUCT, LOGICAL_TYPE),
 ]);
 
-/// Number of the field `num_children`.
+/// Thrift field number of `num_children`.
 const CHILDREN: i16 = 5;
 
 const LOGICAL_TYPE: Layout = Layout(&[
@@ -67,7 +67,7 @@ const LOGICAL_TYPE: Layout = Layout(&[
     (6, STRUCT, PLAIN),
     (7, STRUCT, TIME),
     (8, STRUCT, TIME),
-    // Integer: bits and sign.
+    // Integer: bit width and signedness.
     (10, STRUCT, Layout(&[(1, I8, PLAIN), (2, TRUE, PLAIN)])),
     (11, STRUCT, PLAIN),
     (12, STRUCT, PLAIN),
@@ -84,7 +84,8 @@ const LOGICAL_TYPE: Layout = Layout(&[
 const TIME: Layout =
     Layout(&[(1, TRUE, PLAIN), (2, STRUCT, Layout(&[(1, STRUCT, PLAIN), (2, STRUCT, PLAIN), (3, STRUCT, PLAIN)]))]);
 
-/// Walks a structure whose known fields must have their types. Returns the last value of the field `wanted`, or 0.
+/// Walks a structure; its known fields must have the types of `layout`. Returns the last value of field `wanted`, or 0
+/// if it is absent; `None` if a type is wrong or the bytes are not valid Thrift.
 fn walk(thrift: &mut Thrift<'_>, layout: &Layout, wanted: Option<i16>) -> Option<i64> {
     let (mut id, mut value) = (0, 0);
     while let Some(kind) = thrift.field(&mut id)? {
@@ -93,7 +94,7 @@ fn walk(thrift: &mut Thrift<'_>, layout: &Layout, wanted: Option<i16>) -> Option
         match known {
             Some((_, type_, _)) if *type_ != kind && !(boolean(*type_) && boolean(kind)) => return None,
             Some((_, I32, _)) if wanted == Some(id) => {
-                // Of several the crate takes the last, too.
+                // If the field occurs several times, the crate also takes the last.
                 value = thrift.zigzag()?;
             }
             Some((_, STRUCT, inner)) => walk(thrift, inner, None).map(drop)?,
@@ -107,7 +108,7 @@ fn check_file_metadata(thrift: &mut Thrift<'_>) -> Result<(), Fault> {
     let broken = || corrupt("the footer is truncated, is not valid Thrift, or has a field of the wrong type");
     let (mut id, mut before, mut leaves) = (0, 0, 0);
     while let Some(kind) = thrift.field(&mut id).ok_or_else(broken)? {
-        // All writers keep the order, in which nothing but a number comes before the schema.
+        // All writers write fields in order, and in this order only the version number precedes the schema.
         if id <= before {
             return Err(corrupt("the footer's fields are out of order"));
         }
@@ -117,7 +118,7 @@ fn check_file_metadata(thrift: &mut Thrift<'_>) -> Result<(), Fault> {
             (2, LIST) => leaves = check_schema(thrift, broken)?,
             (4, LIST) => {
                 let (_, count) = thrift.clone().list().ok_or_else(broken)?;
-                // Each group also has room for all its columns before they are parsed; the crate parses one at a time.
+                // The crate allocates a group's columns before it parses them, one group at a time.
                 let groups = count as u128 * size_of::<RowGroupMetaData>() as u128;
                 memory::check("the footer", groups + leaves as u128 * size_of::<ColumnChunkMetaData>() as u128)?;
                 thrift.skip(kind).ok_or_else(broken)?;
@@ -129,14 +130,14 @@ fn check_file_metadata(thrift: &mut Thrift<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Walks the list of the schema's elements, a tree in depth-first order. Returns their number.
+/// Walks the list of schema elements, a tree in depth-first order. Returns the number of elements.
 fn check_schema(thrift: &mut Thrift<'_>, broken: impl Fn() -> Fault) -> Result<usize, Fault> {
     let (kind, count) = thrift.list().ok_or_else(&broken)?;
     if kind != STRUCT && count > 0 {
         return Err(broken());
     }
     memory::check("the footer", count as u128 * size_of::<ColumnChunkMetaData>() as u128)?;
-    // Children still to come of each group that is open.
+    // For each open group, the number of its children not yet seen.
     let mut open: Vec<usize> = Vec::new();
     for i in 0..count {
         if i > 0 && open.is_empty() {
@@ -172,7 +173,7 @@ fn corrupt(why: &str) -> Fault {
 mod tests {
     use super::*;
 
-    /// A footer whose schema has an element with each of these numbers of children.
+    /// Checks a footer whose schema has one element for each entry, with that many children.
     fn check(children: &[i32]) -> Result<(), String> {
         let varint = |bytes: &mut Vec<u8>, mut value: u64| {
             while value > 0x7f {
@@ -184,7 +185,7 @@ mod tests {
         let mut bytes = vec![0x15, 2, 0x19, 0xf0 | STRUCT];
         varint(&mut bytes, children.len() as u64);
         for &children in children {
-            // Its name, and its children.
+            // The element's name, then its number of children.
             bytes.extend([0x48, 1, b'a', 0x15]);
             varint(&mut bytes, u64::from((children << 1 ^ children >> 31) as u32));
             bytes.push(0);
@@ -213,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_known_field_of_another_type_is_refused() {
-        // The number of children as an i64, which the crate would take for one.
+        // The number of children as an i64, which the crate would accept.
         let bytes = [0x15, 2, 0x19, 0x1c, 0x48, 1, b'a', 0x16, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0, 0];
         assert!(check_file_metadata(&mut Thrift::new(&bytes)).is_err());
     }

@@ -1,5 +1,5 @@
-//! Arrow IPC, file and stream form, message by message: what a message claims is compared with the file's length and the
-//! free memory before it is read.
+//! Reads Arrow IPC, file and stream form, message by message. The lengths that a message claims are checked against the
+//! file's length and the free memory before it is read.
 
 use std::cell::Cell;
 use std::io::{Read, Seek, SeekFrom};
@@ -17,12 +17,12 @@ use super::bounds::check_batch;
 use crate::error::{Fault, first_line};
 use crate::{Problem, ReadOptions, Table, memory};
 
-/// What stands before a message's length.
+/// The marker before a message's length.
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
-/// Reads Arrow IPC: the file form by its magic word, else the stream form.
+/// Reads Arrow IPC: the file form if the magic word is present, else the stream form.
 pub(super) fn read(reader: impl Read + Seek, options: &ReadOptions) -> Result<Table, Fault> {
-    // Where the reader stands is where it could not go on.
+    // The reader's position, which is the byte offset to report if reading fails.
     let place = Rc::new(Cell::new(0));
     let read = || {
         let mut ipc = Ipc::open(reader, place.clone())?;
@@ -51,7 +51,7 @@ impl<R: Read + Seek> Ipc<R> {
         let mut magic = Vec::new();
         reader.by_ref().take(6).read_to_end(&mut magic)?;
         if magic.starts_with(b"FEA1") {
-            let why = "feather version 1 is not read: rewrite the file with pyarrow, \
+            let why = "feather version 1 is not supported: rewrite the file with pyarrow, \
                        pyarrow.feather.write_feather(pyarrow.feather.read_table(old), new), or save it as parquet";
             return Err(Problem::Text(why.to_owned()).into());
         }
@@ -104,7 +104,7 @@ impl<R: Read + Seek> Ipc<R> {
         if first { Err(corrupt("the stream has no schema")) } else { Ok(()) }
     }
 
-    /// The metadata's place of the message at `at`; `None` at the end.
+    /// Locates the metadata of the message at byte `at`; `None` at the end.
     fn next_message(&mut self, at: u64) -> Result<Option<Block>, Fault> {
         self.place.set(at);
         if at + 4 > self.len {
@@ -127,18 +127,18 @@ impl<R: Read + Seek> Ipc<R> {
 
     fn set_schema(&mut self, schema: arrow_ipc::Schema<'_>) -> Result<(), Fault> {
         if !schema.endianness().equals_to_target_endianness() {
-            let why = "Arrow of the other byte order is not read: write it on a little-endian machine";
+            let why = "Arrow data in the other byte order is not supported: write it on a little-endian machine";
             return Err(Problem::Text(why.to_owned()).into());
         }
         self.schema = Arc::new(try_fb_to_schema(schema).map_err(arrow)?);
         Ok(())
     }
 
-    /// Bytes of the file, which must have them.
+    /// Reads `len` bytes of the file from `start`. Errors if the file is too short.
     fn bytes(&mut self, start: u64, len: u64) -> Result<Vec<u8>, Fault> {
         self.place.set(start);
         if start.checked_add(len).is_none_or(|end| end > self.len) {
-            return Err(corrupt(&format!("{len} bytes are promised, the file has {}", self.len.saturating_sub(start))));
+            return Err(corrupt(&format!("{len} bytes are expected, the file has {}", self.len.saturating_sub(start))));
         }
         let mut bytes = Vec::new();
         memory::reserve(&mut bytes, len as usize, "a part of the file")?;
@@ -147,11 +147,11 @@ impl<R: Read + Seek> Ipc<R> {
         if bytes.len() as u64 == len { Ok(bytes) } else { Err(corrupt("the file became shorter while it was read")) }
     }
 
-    /// The metadata of a message, with its length in front.
+    /// Reads the metadata of a message, including the length in front of it.
     fn metadata(&mut self, block: &Block) -> Result<Vec<u8>, Fault> {
         let (start, len) = (u64::try_from(block.offset()).ok(), u64::try_from(block.metaDataLength()).ok());
         let (Some(start), Some(len @ 12..)) = (start, len) else {
-            return Err(corrupt("a block with a negative place or length"));
+            return Err(corrupt("a block with a negative offset or length"));
         };
         self.bytes(start, len)
     }
@@ -180,7 +180,8 @@ impl<R: Read + Seek> Ipc<R> {
         plan.collect(batches, expected)
     }
 
-    /// Checks a message: the bytes that it takes and its rows, `None` for a dictionary that is not needed.
+    /// Checks a message. Returns its uncompressed bytes and its number of rows; `None` for a dictionary that is not
+    /// needed.
     fn check(
         &self,
         message: &arrow_ipc::Message<'_>,
@@ -195,7 +196,7 @@ impl<R: Read + Seek> Ipc<R> {
         }
         let Some(dictionary) = message.header_as_dictionary_batch() else {
             let kind = message.header_type().variant_name().unwrap_or("unknown");
-            return Err(corrupt(&format!("a message of kind {kind}, where rows are expected")));
+            return Err(corrupt(&format!("a message of kind {kind} in place of rows")));
         };
         #[expect(deprecated, reason = "there is no other way to a dictionary's values by its number")]
         let fields = self.schema.fields_with_dict_id(dictionary.id());
@@ -231,7 +232,7 @@ impl<R: Read + Seek> Ipc<R> {
     }
 }
 
-/// The message whose length stands in front of it.
+/// Parses a message that is preceded by its length.
 fn message(bytes: &[u8]) -> Result<arrow_ipc::Message<'_>, Fault> {
     let start = if bytes.starts_with(&CONTINUATION) { 8 } else { 4 };
     root_as_message(&bytes[start..]).map_err(|e| corrupt(&format!("a message: {}", first_line(e))))

@@ -1,4 +1,4 @@
-//! Parquet, Arrow IPC and Arrow in memory: tables in columns.
+//! Columnar tables: Parquet, Arrow IPC, and Arrow record batches in memory.
 
 mod batch;
 mod bounds;

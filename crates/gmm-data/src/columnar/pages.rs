@@ -1,4 +1,5 @@
-//! The pages of a Parquet file, before the `parquet` crate reads them: it allocates what a page's header claims.
+//! Checks the pages of a Parquet file before the `parquet` crate reads them: the crate allocates as much as a page
+//! header claims.
 
 use parquet::arrow::ProjectionMask;
 use parquet::basic::Type;
@@ -9,13 +10,13 @@ use super::thrift::{I32, STRUCT, Thrift};
 use crate::error::Fault;
 use crate::{Problem, memory};
 
-/// Pages up to this size are not asked about.
+/// Pages up to this many bytes are not checked against free memory.
 const SMALL: u64 = 1 << 20;
 
-/// Compares every page that will be read with its chunk, the file's length and the free memory.
+/// Checks every page that will be read against its column chunk, the file's length and the free memory.
 ///
 /// # Errors
-/// With the column and the page's offset.
+/// If a page claims too much, with the column and the page's byte offset.
 pub(super) fn check_pages(
     input: &impl ChunkReader,
     metadata: &ParquetMetaData,
@@ -80,7 +81,7 @@ fn check_chunk(input: &impl ChunkReader, chunk: &ColumnChunkMetaData) -> Result<
     Ok(())
 }
 
-/// Bytes of a value in a dictionary, at least.
+/// Minimum bytes of a value in a dictionary page.
 fn width(chunk: &ColumnChunkMetaData) -> i128 {
     match chunk.column_type() {
         Type::BOOLEAN => 0,
@@ -95,7 +96,7 @@ const DATA: i64 = 0;
 const DICTIONARY: i64 = 2;
 const DATA_V2: i64 = 3;
 
-/// What a page's header says.
+/// The fields of a page header that are checked; sizes in bytes.
 #[derive(Debug, Default, PartialEq)]
 struct Page {
     kind: i64,
@@ -104,9 +105,9 @@ struct Page {
     values: i64,
 }
 
-/// The page at `at`, and the length of its header.
+/// Reads the header of the page at `at`; returns it with its length in bytes.
 fn page(input: &impl ChunkReader, at: u64, end: u64) -> Result<(Page, u64), Fault> {
-    // Headers with statistics of long texts are longer.
+    // Usually enough; a header with statistics of long strings is longer, so the window grows.
     let mut window = 256;
     loop {
         let len = window.min(end - at);

@@ -1,4 +1,4 @@
-//! Opening Parquet and Arrow IPC files, and keeping their libraries' failures in bounds.
+//! Opens Parquet and Arrow IPC files, and contains panics of the libraries that read them.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -16,7 +16,7 @@ use super::pages::check_pages;
 use crate::error::{Fault, first_line};
 use crate::{Problem, ReadOptions, Table};
 
-/// A Parquet file, on disk or in memory; it is read out of order.
+/// A Parquet file, on disk or in memory; reading it needs random access.
 pub(crate) enum Input {
     Disk(File),
     Memory(Vec<u8>),
@@ -47,13 +47,13 @@ pub(crate) fn read_parquet(input: Input, options: &ReadOptions) -> Result<Table,
 
 fn parquet<R: ChunkReader + 'static>(open: impl Fn() -> io::Result<R>, options: &ReadOptions) -> Result<Table, Fault> {
     let corrupt = |e: parquet::errors::ParquetError| Fault::from(Problem::Corrupt(first_line(e)));
-    // The footer is at the end: that is where a file that lacks it stops being one.
+    // The footer is at the end, so an error about a missing footer names the file's length as the offset.
     let input = open()?;
     let len = input.len();
     check_footer(&input)?;
     let load = |options| ArrowReaderMetadata::load(&input, options);
     let metadata = load(ArrowReaderOptions::new()).map_err(|e| {
-        // What is read without the copy of Arrow's schema in the metadata is broken there.
+        // If loading works without the copy of Arrow's schema in the metadata, then that copy is broken.
         match load(ArrowReaderOptions::new().with_skip_arrow_metadata(true)) {
             Ok(_) => Problem::Corrupt(format!(
                 "the Arrow schema in the file's metadata ({ARROW_SCHEMA_META_KEY}): write the file again"
@@ -78,7 +78,7 @@ fn parquet<R: ChunkReader + 'static>(open: impl Fn() -> io::Result<R>, options: 
     };
     read(&plan).map_err(|fault| {
         let Problem::Corrupt(_) = fault.problem else { return fault };
-        // Each column is read by itself to find the one that is broken.
+        // Reads each column separately to find the broken one.
         let alone = |&i: &usize| {
             let name = metadata.schema().field(i).name().clone();
             let plan = Plan::new(metadata.schema(), &ReadOptions::default().with_columns([i.to_string()])).ok()?;
@@ -100,11 +100,11 @@ thread_local! {
     static CONTAINED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Turns a panic of the parquet and arrow libraries into an error: on broken files both still have some. What they
-/// were building is dropped, so nothing half-made is seen. (A program built with `panic = "abort"` has no such net.)
+/// Turns a panic of the parquet and arrow crates into an error: both can still panic on corrupt files. Partial results
+/// are dropped, so no inconsistent state is visible. (A program built with `panic = "abort"` is not protected.)
 ///
-/// The panic would also be printed, which the user of a broken file need not see: the first call puts a hook before
-/// the one there is, which passes on every panic but these.
+/// The panic message would also be printed, which would confuse the user. The first call therefore installs a panic
+/// hook that suppresses these panics and passes all others on to the previous hook.
 fn contained(read: impl FnOnce() -> Result<Table, Fault>) -> Result<Table, Fault> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {

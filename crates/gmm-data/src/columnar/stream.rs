@@ -1,4 +1,4 @@
-//! Record batches that another library holds in memory.
+//! Reads record batches that another library holds in memory.
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 
@@ -6,15 +6,14 @@ use super::batch::Plan;
 use crate::error::{Fault, first_line};
 use crate::{FileError, Problem, ReadOptions, Table};
 
-/// The rows of record batches in memory, as another library hands them over by Arrow's C interface.
+/// Copies record batches in memory into a table, such as those passed through Arrow's C interface by another library.
 ///
-/// Every column must hold numbers, booleans, or lists of them, as [`read_table`](crate::read_table) reads them, and none may
-/// have nulls. The table is `f32` where all columns are `f16` or
-/// `f32`, else `f64`. Cost: one copy of the values.
+/// Every column must hold numbers, booleans, or lists of these, as for [`read_table`](crate::read_table), without
+/// nulls. The table is `f32` if all columns are `f16` or `f32`, else `f64`. Cost: one copy of the values.
 ///
 /// # Errors
-/// [`FileError`] with `name` in the place of a file's, and the column, and the first row that has a null; whatever
-/// the batches' owner says in giving them.
+/// [`FileError`], with `name` in place of a file name, if a column has another type or a null (with the first such
+/// row), or if the reader of the batches fails.
 pub fn table_of_batches(batches: impl RecordBatchReader, name: &str) -> Result<Table, FileError> {
     gather(batches).map_err(|fault| fault.in_named(name))
 }

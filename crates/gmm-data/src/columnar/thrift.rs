@@ -1,10 +1,10 @@
-//! Thrift's compact protocol, in which a Parquet file's footer and page headers are written: a walker that allocates
-//! nothing.
+//! A parser of Thrift's compact protocol that allocates nothing. A Parquet file's footer and page headers are encoded
+//! in this protocol.
 //!
-//! The structures are in <https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift>, the
-//! encoding in <https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md>.
+//! The structures are defined in <https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift>,
+//! the encoding in <https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md>.
 
-/// Types of fields, as the protocol numbers them. A boolean's value is in its type.
+/// Type codes of fields. A boolean's value is encoded in its type.
 pub(super) const TRUE: u8 = 1;
 pub(super) const FALSE: u8 = 2;
 pub(super) const I8: u8 = 3;
@@ -17,10 +17,10 @@ pub(super) const LIST: u8 = 9;
 const SET: u8 = 10;
 pub(super) const STRUCT: u8 = 12;
 
-/// Structures inside structures, at most: those of Parquet have fewer than ten levels.
+/// Maximum nesting of structures; those of Parquet have fewer than ten levels.
 const DEEPEST: u8 = 16;
 
-/// A position in encoded bytes. Every method returns `None` at the end of the bytes, and for what is not Thrift.
+/// A position in encoded bytes. Every method returns `None` at the end of the bytes, and if they are not valid Thrift.
 #[derive(Clone)]
 pub(super) struct Thrift<'a> {
     bytes: &'a [u8],
@@ -55,7 +55,7 @@ impl<'a> Thrift<'a> {
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// The type of the next field, whose number goes to `id`; `Some(None)` at the structure's end.
+    /// Returns the type of the next field and stores its number in `id`; `Some(None)` at the end of the structure.
     pub(super) fn field(&mut self, id: &mut i16) -> Option<Option<u8>> {
         let byte = self.byte()?;
         if byte == 0 {
@@ -68,7 +68,8 @@ impl<'a> Thrift<'a> {
         Some(Some(byte & 15))
     }
 
-    /// The type and number of a list's elements, each of which takes a byte at least.
+    /// Returns the type and number of a list's elements. Each element takes at least one byte, so a longer list is
+    /// refused.
     pub(super) fn list(&mut self) -> Option<(u8, usize)> {
         let head = self.byte()?;
         let count = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
@@ -100,8 +101,8 @@ impl<'a> Thrift<'a> {
             }
             LIST | SET => {
                 let (kind, count) = self.list()?;
-                // No footer or page header has a list of booleans, and the `parquet` crate takes another length for one
-                // than Thrift does.
+                // No footer or page header has a list of booleans, and the `parquet` crate computes a different length
+                // for one than Thrift specifies.
                 if matches!(kind, TRUE | FALSE) && count > 0 {
                     return None;
                 }

@@ -1,4 +1,4 @@
-//! Arrow's arrays as numbers.
+//! Converts Arrow arrays to numbers.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -12,11 +12,14 @@ use arrow_select::take::take;
 use crate::Problem;
 use crate::error::first_line;
 
-/// What is wrong with a column, and the index of the value, or for [`flatten`] of the row, where one is to blame.
+/// A problem with a column, and the index of the offending value (for [`flatten`], of the row) if there is one.
 pub(super) type Wrong = (Option<usize>, Problem);
 
-/// The numbers of a column, `width` for each row, without nulls: dictionaries are looked up, and lists laid out one after
-/// another. All lists must have as many elements: `width`, where it is known.
+/// Returns the numbers of a column and their number per row. Dictionaries are decoded and lists concatenated. All lists
+/// must have the same length, which is `width` if that is known.
+///
+/// # Errors
+/// If there are nulls, or lists of different lengths or of length 0.
 pub(super) fn flatten(array: &ArrayRef, width: Option<usize>) -> Result<(ArrayRef, usize), Wrong> {
     present(array, 1)?;
     let rows = array.len();
@@ -41,7 +44,7 @@ pub(super) fn flatten(array: &ArrayRef, width: Option<usize>) -> Result<(ArrayRe
     Ok((values, width))
 }
 
-/// Nulls are an error, at the first row that has one.
+/// Errors if there are nulls, with the first row that has one.
 fn present(array: &ArrayRef, width: usize) -> Result<(), Wrong> {
     if array.null_count() == 0 {
         return Ok(());
@@ -55,22 +58,22 @@ fn list<O: OffsetSizeTrait>(list: &GenericListArray<O>, width: Option<usize>) ->
     let lengths = || offsets.windows(2).map(|pair| pair[1].as_usize() - pair[0].as_usize());
     let width = width.unwrap_or_else(|| lengths().next().unwrap_or(0));
     if let Some((row, found)) = lengths().enumerate().find(|&(_, length)| length != width) {
-        let why = format!("a list of {found} numbers, where the rows before have {width}: all need as many");
+        let why = format!("a list of {found} numbers, but the rows before have {width}: all need the same length");
         return Err((Some(row), Problem::Text(why)));
     }
     let start = offsets.first().map_or(0, |offset| offset.as_usize());
     Ok((list.values().slice(start, list.len() * width), width))
 }
 
-/// What columns are converted to.
+/// A type that columns are converted to.
 pub(super) trait Value: Copy + Default {
-    /// Writes the values of an array of numbers, which has no nulls, to the slots.
+    /// Writes the values of a numeric array without nulls to the slots.
     fn fill<'a>(array: &ArrayRef, slots: impl Iterator<Item = &'a mut Self>) -> Result<(), Wrong>
     where
         Self: 'a;
 }
 
-/// Converts one value after another.
+/// Converts the values one by one with `to`.
 fn fill<'a, A: ArrowPrimitiveType, T: 'a>(
     array: &ArrayRef,
     slots: impl Iterator<Item = &'a mut T>,
@@ -82,7 +85,7 @@ fn fill<'a, A: ArrowPrimitiveType, T: 'a>(
     Ok(())
 }
 
-/// The same for conversions that can fail.
+/// As [`fill`], for conversions that can fail.
 fn try_fill<'a, A: ArrowPrimitiveType, T: 'a>(
     array: &ArrayRef,
     slots: impl Iterator<Item = &'a mut T>,
@@ -95,7 +98,7 @@ fn try_fill<'a, A: ArrowPrimitiveType, T: 'a>(
 }
 
 fn other(array: &ArrayRef) -> Wrong {
-    (None, Problem::Corrupt(format!("a record batch holds {}, not what the schema says", array.data_type())))
+    (None, Problem::Corrupt(format!("a record batch holds {}, which is not the schema's type", array.data_type())))
 }
 
 impl Value for f32 {
@@ -140,10 +143,10 @@ impl Value for f64 {
     }
 }
 
-/// Up to here every integer is an `f64`.
+/// Every integer up to this magnitude has an exact `f64` value.
 const EXACT: u128 = 1 << 53;
 
-/// An integer as the `f64` that equals it.
+/// Converts an integer to `f64`. Errors if the conversion is not exact.
 fn exact(v: i128) -> Result<f64, Problem> {
     let value = v as f64;
     if v.unsigned_abs() <= EXACT || value as i128 == v {
@@ -152,9 +155,9 @@ fn exact(v: i128) -> Result<f64, Problem> {
     Err(Problem::Inexact { value: v.to_string() })
 }
 
-/// `v / 10^scale`, rounded once.
+/// Returns `v / 10^scale`, correctly rounded.
 fn decimal(v: i128, scale: i8) -> f64 {
-    // The powers of ten that are exact in an f64: a quotient of two exact numbers is rounded once.
+    // The powers of ten that are exact in f64: the quotient of two exact numbers is rounded only once.
     const POWERS: [f64; 23] = [
         1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19,
         1e20, 1e21, 1e22,

@@ -1,4 +1,4 @@
-//! Writing Parquet and Arrow IPC files.
+//! Writes Parquet and Arrow IPC files.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use super::batch::schema;
 use crate::chunks::rows_at_a_time;
 use crate::{Column, Table};
 
-/// Which of the two.
+/// The file format to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Parquet,
     Arrow,
 }
 
-/// Writes a table; columns without names are called `0`, `1`, ..
+/// Writes a table; unnamed columns are called `0`, `1`, ..
 pub(crate) fn write_table(out: &mut (impl Write + Send), table: &Table, kind: Kind) -> io::Result<()> {
     let (n, d) = table.matrix.dim();
     let rows = rows_at_a_time(d);
@@ -38,7 +38,8 @@ pub(crate) fn write_table(out: &mut (impl Write + Send), table: &Table, kind: Ki
     batches.finish()
 }
 
-/// A file that takes rows batch by batch, [`rows_at_a_time`] each but for the last: its bytes then depend on the rows alone.
+/// A file written batch by batch. Every batch except the last has [`rows_at_a_time`] rows, so that the file's bytes
+/// depend only on the rows.
 pub(crate) struct Batches<W: Write + Send> {
     schema: Arc<Schema>,
     writer: Writer<W>,
@@ -50,7 +51,7 @@ enum Writer<W: Write + Send> {
 }
 
 impl<W: Write + Send> Batches<W> {
-    /// Writes the head; columns without names are called `0`, `1`, ..
+    /// Opens the writer; unnamed columns are called `0`, `1`, ..
     pub(crate) fn new(
         out: W,
         names: Option<&[String]>,
@@ -71,7 +72,7 @@ impl<W: Write + Send> Batches<W> {
             Kind::Parquet => {
                 let properties = WriterProperties::builder()
                     .set_compression(Compression::SNAPPY)
-                    // A group is held until it is whole.
+                    // The writer buffers a row group until it is complete.
                     .set_max_row_group_row_count(Some(GROUP * rows_at_a_time(d)))
                     .build();
                 let writer = ArrowWriter::try_new(out, schema.clone(), Some(properties)).map_err(io::Error::other)?;
@@ -82,7 +83,7 @@ impl<W: Write + Send> Batches<W> {
         Ok(Self { schema, writer })
     }
 
-    /// Rows of a matrix, of the precision that the file has.
+    /// Writes the rows of a matrix, which must have the file's precision.
     pub(crate) fn push(&mut self, rows: &Matrix) -> io::Result<()> {
         match rows {
             Matrix::F32(a) => self.push32(a.view()),
@@ -111,7 +112,7 @@ impl<W: Write + Send> Batches<W> {
         }
     }
 
-    /// Writes what belongs to the end.
+    /// Writes the footer.
     pub(crate) fn finish(self) -> io::Result<()> {
         match self.writer {
             Writer::Parquet(writer) => writer.close().map(drop).map_err(io::Error::other),
@@ -120,7 +121,7 @@ impl<W: Write + Send> Batches<W> {
     }
 }
 
-/// Batches in a row group of Parquet's.
+/// Number of batches in a Parquet row group.
 const GROUP: usize = 8;
 
 /// Writes one column under its name.
@@ -140,7 +141,7 @@ pub(crate) fn write_column(
     write_batch(out, RecordBatch::try_new(schema, vec![array]).map_err(io::Error::other)?, kind)
 }
 
-/// Writes columns that are there already.
+/// Writes a single record batch as a whole file.
 pub(crate) fn write_batch(out: &mut (impl Write + Send), batch: RecordBatch, kind: Kind) -> io::Result<()> {
     let mut batches = Batches::open(out, batch.schema(), batch.num_columns(), kind)?;
     batches.push_batch(&batch)?;

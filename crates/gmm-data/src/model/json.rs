@@ -1,4 +1,4 @@
-//! The JSON form: readable, one row of numbers per line.
+//! The JSON form of a model: human-readable, one row of numbers per line.
 
 use std::fmt::Write;
 
@@ -32,7 +32,7 @@ fn grid(fields: &Fields<'_>, name: &str) -> Result<Numbers, Fault> {
     let rows: Vec<Vec<f64>> = fields.get(name)?;
     let d = rows.first().map_or(0, Vec::len);
     if let Some((i, row)) = rows.iter().enumerate().find(|(_, row)| row.len() != d) {
-        let why = format!("row {i} has {} numbers, the rows before have {d}", row.len());
+        let why = format!("row {i} has {} numbers, but the rows before have {d}", row.len());
         return Err(Fault::field(name, Problem::Field(why)));
     }
     Ok(Numbers { shape: vec![rows.len(), d], values: rows.concat() })
@@ -48,7 +48,7 @@ fn cube(fields: &Fields<'_>, name: &str) -> Result<Numbers, Fault> {
     Ok(Numbers { shape: vec![all.len(), d, e], values: all.concat().concat() })
 }
 
-/// The fields beside the numbers, in the order in which they are written.
+/// The fields other than the arrays, in the order in which they are written.
 pub(super) fn head(model: &ModelFile) -> Vec<(&'static str, Value)> {
     vec![
         ("format", MODEL_FORMAT.into()),
@@ -60,7 +60,7 @@ pub(super) fn head(model: &ModelFile) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// The record of the fit, or null. JSON has no NaN and no infinity: they become null too.
+/// The summary of the fit, or null. JSON has no NaN or infinity: these are written as null too.
 pub(super) fn fit(model: &ModelFile) -> Value {
     serde_json::to_value(&model.fit).expect("a plain structure")
 }
@@ -98,7 +98,7 @@ fn rows(a: ArrayView2<'_, f64>, indent: usize) -> String {
     format!("[\n{}\n{:indent$}]", each.join(",\n"), "")
 }
 
-/// One row of numbers on one line, each the shortest that reads back as the same bits.
+/// Formats a row of numbers on one line, each in the shortest form that reads back as the same bits.
 fn numbers(row: ArrayView1<'_, f64>) -> String {
     let each: Vec<_> = row.iter().map(|v| Value::from(*v).to_string()).collect();
     format!("[{}]", each.join(", "))

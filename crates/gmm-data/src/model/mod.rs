@@ -1,4 +1,4 @@
-//! Models on disk: readable JSON, or safetensors with the same content.
+//! Model files: human-readable JSON, or safetensors with the same content.
 
 mod json;
 mod parts;
@@ -16,22 +16,22 @@ use crate::{FileError, Problem, atomic, content};
 
 pub use sets::read_mixtures;
 
-/// The version of the model format that this program writes, and the latest that it reads.
+/// The version of the model format that this program writes; the latest that it can read.
 pub const MODEL_VERSION: u64 = 1;
 
-/// The word by which a model file says what it is.
+/// The value of the `format` field that identifies a model file.
 pub const MODEL_FORMAT: &str = "gmm-model";
 
 const CHOICES: &str = "json or safetensors";
 
-/// A mixture with what a file says about it.
+/// The contents of a model file: a mixture, its feature names and the summary of its fit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelFile {
     /// The mixture: `k` components in `d` dimensions.
     pub mixture: Mixture,
-    /// Names of the `d` columns that it was fitted to.
+    /// Names of the `d` columns that the mixture was fitted to.
     pub feature_names: Option<Vec<String>>,
-    /// What the fit had to say, where the mixture comes from one.
+    /// Summary of the fit, if the mixture was fitted.
     pub fit: Option<FitSummary>,
 }
 
@@ -41,14 +41,14 @@ impl From<Mixture> for ModelFile {
     }
 }
 
-/// Reads a model, JSON or safetensors by its content.
+/// Reads a model; JSON and safetensors are told apart by the content.
 ///
-/// Every `f64` is the one that was written, bit for bit, except that NaN and infinities of `fit` (a mixture has none)
-/// are `null` in the file and NaN when read. Fields that are not known are ignored.
+/// Every `f64` round-trips bit for bit, except that NaN and infinity in `fit` (a mixture has none) are written as
+/// `null` and read as NaN. Unknown fields are ignored.
 ///
 /// # Errors
-/// [`FileError`] with the field for a later version, another format, a field that is missing or wrong, shapes that
-/// disagree, and parameters that are no mixture. Nothing is allocated beyond a small multiple of the file's length.
+/// [`FileError`] with the field, for a later version, another format, a missing or invalid field, inconsistent shapes,
+/// or parameters that do not form a valid mixture. Memory use is bounded by a small multiple of the file's length.
 pub fn read_model(path: impl AsRef<Path>) -> Result<ModelFile, FileError> {
     let path = path.as_ref();
     let bytes = crate::read_bytes(path)?;
@@ -63,16 +63,16 @@ pub fn read_model_bytes(bytes: &[u8], name: &str) -> Result<ModelFile, FileError
     parse(bytes).map_err(|fault| fault.in_named(name))
 }
 
-/// Writes a model, in the format that the extension says: `json` or `safetensors`. Equal models give equal bytes.
+/// Writes a model in the format that the extension names: `json` or `safetensors`. Equal models give equal bytes.
 ///
 /// # Errors
-/// [`FileError`] for another extension, feature names of the wrong number, or from the system; the file appears whole
-/// or not at all.
+/// [`FileError`] for any other extension, for a wrong number of feature names, or from the system; the file appears
+/// whole or not at all.
 pub fn write_model(path: impl AsRef<Path>, model: &ModelFile) -> Result<(), FileError> {
     stage_model(path, model)?.publish()
 }
 
-/// As [`write_model`], but for the file's name: see [`atomic::stage`].
+/// As [`write_model`], except that the file is not yet renamed to its final name: see [`atomic::stage`].
 ///
 /// # Errors
 /// As [`write_model`].
@@ -82,29 +82,30 @@ pub fn stage_model(path: impl AsRef<Path>, model: &ModelFile) -> Result<atomic::
     atomic::stage(path, |out| out.write_all(&bytes).map_err(|e| Fault::from(e).in_file(path)))
 }
 
-/// The JSON text of a model, as [`write_model`] writes it.
+/// Returns the JSON text of a model, as [`write_model`] writes it.
 ///
 /// # Errors
-/// [`FileError`] for feature names of the wrong number.
+/// [`FileError`] if the number of feature names is wrong.
 pub fn model_to_json(model: &ModelFile) -> Result<String, FileError> {
     check_names(model).map_err(|fault| fault.in_named("<model>"))?;
     Ok(json::to_string(model))
 }
 
-/// The safetensors bytes of a model, as [`write_model`] writes them.
+/// Returns the safetensors bytes of a model, as [`write_model`] writes them.
 ///
 /// # Errors
-/// [`FileError`] for feature names of the wrong number.
+/// [`FileError`] if the number of feature names is wrong.
 pub fn model_to_safetensors(model: &ModelFile) -> Result<Vec<u8>, FileError> {
     check_names(model).and_then(|()| safetensors::to_bytes(model)).map_err(|fault| fault.in_named("<model>"))
 }
 
 fn parse(bytes: &[u8]) -> Result<ModelFile, Fault> {
-    // Editors on Windows put a mark in front of text. The same bytes may begin a safetensors file's length.
+    // Skip the UTF-8 byte order mark that Windows editors write, but only before a brace: the same bytes may also begin
+    // a safetensors file's length.
     let brace = |text: &&[u8]| text.trim_ascii_start().first() == Some(&b'{');
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").filter(brace).unwrap_or(bytes);
-    // A safetensors file starts with the header's length in 8 bytes, and its header with a brace; a JSON text that has
-    // a brace as its ninth byte has one, or white space, as its first.
+    // A safetensors file starts with the header's length in 8 bytes, followed by the header's opening brace. A JSON
+    // text whose ninth byte is a brace starts with a brace or white space.
     let first = bytes.iter().find(|b| !b.is_ascii_whitespace());
     if bytes.get(8) == Some(&b'{') && bytes[..8] != [b' '; 8] && !(bytes[0] == b'{' && bytes[7] != 0) {
         return safetensors::parse(bytes);

@@ -1,4 +1,4 @@
-//! What both forms of a model share: the fields beside the numbers, and their checks.
+//! Parsing and checks that both forms of a model share.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,16 +12,16 @@ use super::{MODEL_FORMAT, MODEL_VERSION, ModelFile};
 use crate::Problem;
 use crate::error::{Fault, one_line};
 
-/// The fields of a JSON object, each still text, so that an error can name the field.
+/// The fields of a JSON object, each kept as unparsed text so that an error can name the field.
 pub(super) struct Fields<'a>(BTreeMap<String, &'a RawValue>);
 
 impl<'a> Fields<'a> {
-    /// Splits an object into its fields and checks format and version, before anything else can be wrong.
+    /// Splits an object into its fields, and checks format and version before all other fields.
     pub(super) fn parse(text: &'a str) -> Result<Self, Fault> {
         let Object { fields, twice } = serde_json::from_str(text).map_err(|e| syntax(text, &e))?;
         if let Some(name) = twice {
-            // Which of the two is meant is anybody's guess.
-            return Err(Fault::field(&name, Problem::Field("the field stands in the file twice".to_owned())));
+            // It is unknown which of the two is meant.
+            return Err(Fault::field(&name, Problem::Field("the field appears in the file twice".to_owned())));
         }
         let fields = Self(fields);
         if !fields.0.contains_key("format") {
@@ -50,10 +50,10 @@ impl<'a> Fields<'a> {
         word.parse().map_err(|e| Fault::field("covariance_type", Problem::Model(e)))
     }
 
-    /// A field that must be there.
+    /// Parses a required field.
     pub(super) fn get<T: DeserializeOwned>(&self, name: &str) -> Result<T, Fault> {
         let raw = self.0.get(name).ok_or_else(|| Fault::field(name, Problem::Field("missing field".to_owned())))?;
-        // serde_json's line and column would count from the field's own beginning.
+        // Drop serde_json's line and column, which count from the start of the field.
         serde_json::from_str(raw.get()).map_err(|e| {
             let text = e.to_string();
             let why = text.rsplit_once(" at line").map_or(text.as_str(), |(why, _)| why);
@@ -61,16 +61,16 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A field that may be missing or null.
+    /// Parses a field that may be missing or null.
     pub(super) fn optional<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Fault> {
         if self.0.contains_key(name) { self.get::<Option<T>>(name) } else { Ok(None) }
     }
 }
 
-/// An object as it stands in the text: a map alone would keep the last of two fields of one name, and say nothing.
+/// A JSON object, with a record of duplicate names: a plain map would silently keep the last of two fields of one name.
 struct Object<'a> {
     fields: BTreeMap<String, &'a RawValue>,
-    /// The first name that stands there a second time.
+    /// The first name that occurs a second time.
     twice: Option<String>,
 }
 
@@ -100,7 +100,7 @@ impl<'de> Deserialize<'de> for Object<'de> {
     }
 }
 
-/// A syntax error, with line and column, and the field in which it is.
+/// Converts a JSON syntax error, adding its line, its byte offset, and the field that contains it.
 fn syntax(text: &str, e: &serde_json::Error) -> Fault {
     let before: usize =
         text.split_inclusive('\n').take(e.line().saturating_sub(1)).map(str::len).sum::<usize>() + e.column();
@@ -124,13 +124,13 @@ fn syntax(text: &str, e: &serde_json::Error) -> Fault {
     fault
 }
 
-/// Numbers and their shape, as either form gives them.
+/// An array read from either form: its shape and its values in row-major order.
 pub(super) struct Numbers {
     pub(super) shape: Vec<usize>,
     pub(super) values: Vec<f64>,
 }
 
-/// Puts a model together and checks that its parts agree.
+/// Builds a model from its parts and checks that they are consistent.
 pub(super) fn assemble(
     fields: &Fields<'_>,
     weights: Numbers,
@@ -170,6 +170,6 @@ fn check(field: &str, numbers: &Numbers, expected: &[usize]) -> Result<(), Fault
     if numbers.shape == expected {
         return Ok(());
     }
-    let why = format!("shape {:?}, where n_components and n_features ask for {expected:?}", numbers.shape);
+    let why = format!("shape {:?}, but n_components and n_features require {expected:?}", numbers.shape);
     Err(Fault::field(field, Problem::Field(why)))
 }

@@ -1,5 +1,5 @@
-//! The safetensors form: tensors `weights`, `means`, `covariances` as `f64`; all else as JSON under the metadata key
-//! `gmm-model`, whose field `checksum` is the SHA-256 of the other fields and of the tensors.
+//! The safetensors form of a model: tensors `weights`, `means` and `covariances` as `f64`, and all else as JSON under
+//! the metadata key `gmm-model`. Its field `checksum` is the SHA-256 of the other fields and of the tensors.
 
 use std::collections::HashMap;
 
@@ -18,10 +18,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<ModelFile, Fault> {
     let tensors = SafeTensors::deserialize(bytes).map_err(corrupt)?;
     let (_, metadata): (usize, Metadata) = SafeTensors::read_metadata(bytes).map_err(corrupt)?;
     let head = metadata.metadata().as_ref().and_then(|m| m.get(MODEL_FORMAT)).ok_or_else(|| {
-        Fault::field("__metadata__", Problem::Format(format!("its metadata have no '{MODEL_FORMAT}'")))
+        Fault::field("__metadata__", Problem::Format(format!("its metadata has no '{MODEL_FORMAT}'")))
     })?;
     let fields = Fields::parse(head)?;
-    // Files of earlier versions have none.
+    // Files written by earlier versions have no checksum.
     if let Some(written) = fields.optional::<String>(CHECKSUM)? {
         let head: Map<String, Value> = serde_json::from_str(head).map_err(|e| damaged(&e.to_string()))?;
         if written != checksum(head, |name| tensors.tensor(name).ok()) {
@@ -39,8 +39,8 @@ fn damaged(why: &str) -> Fault {
     Fault::field(CHECKSUM, Problem::Corrupt(format!("{why}: the file was damaged, or changed by another program")))
 }
 
-/// The SHA-256 of the fields but for the checksum itself, as compact JSON in their order, and of each tensor that there is: its
-/// name, its shape as JSON, and its bytes.
+/// Returns the SHA-256 of the fields except the checksum, as compact JSON in their order, followed by each existing
+/// tensor's name, shape as JSON, and bytes.
 fn checksum<'a>(mut head: Map<String, Value>, tensor: impl Fn(&str) -> Option<TensorView<'a>>) -> String {
     head.shift_remove(CHECKSUM);
     let mut hash = Sha256::new();
@@ -56,7 +56,7 @@ fn numbers(tensors: &SafeTensors<'_>, name: &str) -> Result<Numbers, Fault> {
     let wrong = |why: String| Fault::field(name, Problem::Field(why));
     let tensor = tensors.tensor(name).map_err(|_| wrong("missing tensor".to_owned()))?;
     if tensor.dtype() != Dtype::F64 {
-        return Err(wrong(format!("type {}, where F64 is needed", tensor.dtype())));
+        return Err(wrong(format!("type {}, but F64 is required", tensor.dtype())));
     }
     let (values, _) = tensor.data().as_chunks::<8>();
     Ok(Numbers { shape: tensor.shape().to_vec(), values: values.iter().map(|&b| f64::from_le_bytes(b)).collect() })
@@ -83,7 +83,8 @@ pub(super) fn to_bytes(model: &ModelFile) -> Result<Vec<u8>, Fault> {
     head.insert("fit".to_owned(), json::fit(model));
     let of = |name: &str| tensors.iter().find(|(of, _)| *of == name).map(|(_, tensor)| tensor.clone());
     head.insert(CHECKSUM.to_owned(), checksum(head.clone(), of).into());
-    // One key: several would be written in the random order of a hash map, and equal models must give equal bytes.
+    // A single key, because several would be written in the random order of a hash map, and equal models must give
+    // equal bytes.
     let metadata = HashMap::from([(MODEL_FORMAT.to_owned(), Value::Object(head).to_string())]);
     safetensors::serialize(tensors, Some(metadata)).map_err(failed)
 }

@@ -1,4 +1,4 @@
-//! Many mixtures in one npz file, as samplers and other programs write them.
+//! Reads many mixtures from one file, as samplers and other programs write them.
 
 use std::path::Path;
 
@@ -9,16 +9,18 @@ use crate::error::Fault;
 use crate::npy::npz::read_npz_array;
 use crate::{FileError, Format, Problem, ReadOptions, Table, read_table};
 
-/// Reads `B` mixtures of `k` components in `d` dimensions: from an npz file with the arrays `weights`, `(B, k)`, `means`,
-/// `(B, k, d)`, and `covariances`: full `(B, k, d, d)`, tied `(B, d, d)`, diag `(B, k, d)`, spherical `(B, k)`; or from
-/// the draws of [`write_draws`](crate::write_draws), npz, parquet or Arrow, whose chains follow one another. Any npz
-/// may have `(chain, draw)` in the place of `B`.
+/// Reads `B` mixtures of `k` components in `d` dimensions from one file:
 ///
-/// The covariances' shape says their kind. Where `k = d`, those of tied and diag are the same: there `kind` decides, or
-/// what an npz of draws says itself; without either that is an error. A `kind` that the shape contradicts is one too.
+/// - an npz file with the arrays `weights`, `(B, k)`, `means`, `(B, k, d)`, and `covariances`, which are full `(B, k,
+///   d, d)`, tied `(B, d, d)`, diag `(B, k, d)` or spherical `(B, k)`. `B` may be two dimensions, `(chain, draw)`;
+/// - an npz, parquet or Arrow file of [`write_draws`](crate::write_draws). Its chains are concatenated.
+///
+/// The kind of covariance is inferred from the shape. If `k = d`, tied and diag have the same shape: then `kind`
+/// decides, or else the `covariance_type` that an npz of draws contains.
 ///
 /// # Errors
-/// [`FileError`] with the array or column, and for parameters that are no mixture with the set's index.
+/// [`FileError`] with the array or column, if the kind is ambiguous, or `kind` contradicts the shape, or shapes are
+/// inconsistent; with the set's index, if its parameters do not form a valid mixture.
 pub fn read_mixtures(path: impl AsRef<Path>, kind: Option<CovarianceType>) -> Result<Vec<Mixture>, FileError> {
     let path = path.as_ref();
     if let Ok(Format::Parquet | Format::Arrow) = Format::of_path(path) {
@@ -51,18 +53,19 @@ pub fn read_mixtures(path: impl AsRef<Path>, kind: Option<CovarianceType>) -> Re
     all().map_err(|fault| fault.in_file(path))
 }
 
-/// The first two dimensions as one; they are the means' chains and draws, else one set's weights would meet another's means.
+/// Merges the first two dimensions, which must be `front`, the chains and draws of the means: otherwise a set's weights
+/// could be paired with another set's means.
 fn flattened(name: &str, array: ArrayD<f64>, front: [usize; 2]) -> Result<ArrayD<f64>, Fault> {
     let Some((_, rest)) = array.shape().split_first_chunk().filter(|(chunk, _)| **chunk == front) else {
         let [chains, draws] = front;
-        let why = format!("shape {:?}, where the means have [{chains}, {draws}, ..], chains and draws", array.shape());
+        let why = format!("shape {:?}, but the means have [{chains}, {draws}, ..], chains and draws", array.shape());
         return Err(wrong(name, why));
     };
     let shape: Vec<usize> = [&[front[0] * front[1]], rest].concat();
     array.into_shape_with_order(shape).map_err(|e| wrong(name, e.to_string()))
 }
 
-/// Mixtures from columns called `weights[0]`, `means[0,0]`, `covariances[0,0,0]`, .., a row for each.
+/// Reads mixtures from columns called `weights[0]`, `means[0,0]`, `covariances[0,0,0]`, .., one mixture per row.
 fn from_columns(table: &Table, kind: Option<CovarianceType>) -> Result<Vec<Mixture>, Fault> {
     let rows = table.matrix.to_f64();
     let array = |name: &str| -> Result<ArrayD<f64>, Fault> {
@@ -89,7 +92,7 @@ fn from_columns(table: &Table, kind: Option<CovarianceType>) -> Result<Vec<Mixtu
             return Err(wrong(name, format!("two columns have the indices {:?}", pair[0])));
         }
         if size != Some(found.len()) || found.iter().any(|(i, _)| i.len() != shape.len()) {
-            return Err(wrong(name, format!("{} columns, where their indices ask for {shape:?}", found.len())));
+            return Err(wrong(name, format!("{} columns, but their indices require {shape:?}", found.len())));
         }
         let mut out = ArrayD::zeros([&[rows.nrows()][..], &shape].concat());
         for (indices, column) in found {
@@ -115,7 +118,7 @@ fn assemble(
         return Err(wrong("means", "no set of parameters".to_owned()));
     }
     if weights.shape() != [sets, k] {
-        return Err(wrong("weights", format!("shape {:?}, where the means ask for {:?}", weights.shape(), [sets, k])));
+        return Err(wrong("weights", format!("shape {:?}, but the means require {:?}", weights.shape(), [sets, k])));
     }
     let kind = kind_of(covariances.shape(), (sets, k, d), kind)?;
     let set = |i: usize| -> Result<Mixture, Fault> {
@@ -138,7 +141,7 @@ fn assemble(
     (0..sets).map(set).collect()
 }
 
-/// The kind that a shape has, of those that were asked for.
+/// Infers the covariance kind from a shape; `asked` restricts it to one kind.
 fn kind_of(
     shape: &[usize],
     (sets, k, d): (usize, usize, usize),
@@ -155,12 +158,12 @@ fn kind_of(
         (Some(kind), fitting) if fitting.contains(&kind) => Ok(kind),
         (None, &[kind]) => Ok(kind),
         (None, &[first, second, ..]) => {
-            Err(wrong("covariances", format!("shape {shape:?} can be {first} or {second}: say which kind it is")))
+            Err(wrong("covariances", format!("shape {shape:?} can be {first} or {second}: specify which kind it is")))
         }
         (asked, _) => {
             let kinds = asked.map_or_else(|| CovarianceType::ALL.to_vec(), |kind| vec![kind]);
             let choices: Vec<String> = kinds.into_iter().map(|kind| format!("{kind} {:?}", expected(kind))).collect();
-            Err(wrong("covariances", format!("shape {shape:?}, where the means ask for {}", choices.join(" or "))))
+            Err(wrong("covariances", format!("shape {shape:?}, but the means require {}", choices.join(" or "))))
         }
     }
 }

@@ -1,14 +1,14 @@
 //! The header of an npy file: a magic word, a version, and a Python dictionary written as text.
 //!
-//! Format: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>. It is parsed here, rather than by
-//! ndarray-npy, so that every error can name the byte and every refused type.
+//! Format: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>. It is parsed here rather than by
+//! ndarray-npy, so that every error can name the byte offset and the unsupported type.
 
 use std::io::Read;
 
 use crate::Problem;
 use crate::error::{Fault, one_line};
 
-/// What the header says.
+/// The parsed header.
 pub(super) struct Header {
     pub(super) kind: Kind,
     pub(super) big_endian: bool,
@@ -16,11 +16,11 @@ pub(super) struct Header {
     pub(super) shape: Vec<usize>,
     /// Number of values: the product of the shape.
     pub(super) count: usize,
-    /// Where the values start.
+    /// Byte offset of the first value.
     pub(super) offset: u64,
 }
 
-/// The types that are read.
+/// The supported types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     F2,
@@ -49,11 +49,12 @@ impl Kind {
 }
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
-/// NumPy writes less than 10 kB, and refuses to read more unless told; long structured types are refused anyway.
+/// Longest header in bytes. NumPy writes less than 10 kB, and by default reads no more; the structured types that need
+/// long headers are not supported.
 const LONGEST: usize = 1 << 20;
 
 impl Header {
-    /// Reads and checks the header. The reader is then at the first value.
+    /// Reads and checks the header, leaving the reader at the first value.
     pub(super) fn read(reader: &mut impl Read) -> Result<Self, Fault> {
         let start = take(reader, 8, 0)?;
         if &start[..6] != MAGIC {
@@ -102,7 +103,7 @@ impl Header {
     }
 }
 
-/// The type that a `descr` names, and whether it is big-endian.
+/// Returns the type that a `descr` names, and whether it is big-endian.
 fn kind(descr: &str) -> Result<(Kind, bool), Problem> {
     let refuse = |why: &str| Err(Problem::Type { dtype: one_line(descr), why: why.to_owned() });
     let (order, code) = match descr.as_bytes().first() {
@@ -137,7 +138,7 @@ fn kind(descr: &str) -> Result<(Kind, bool), Problem> {
     Ok((kind, order == ">"))
 }
 
-/// Reads exactly `len` bytes, `len` being bounded by the caller.
+/// Reads exactly `len` bytes; the caller has bounded `len`.
 fn take(reader: &mut impl Read, len: usize, offset: u64) -> Result<Vec<u8>, Fault> {
     let mut bytes = Vec::with_capacity(len);
     reader.by_ref().take(len as u64).read_to_end(&mut bytes)?;
@@ -147,7 +148,7 @@ fn take(reader: &mut impl Read, len: usize, offset: u64) -> Result<Vec<u8>, Faul
     Ok(bytes)
 }
 
-/// As much of Python's literals as NumPy writes.
+/// A parser of the subset of Python literals that NumPy writes.
 struct Parser<'a> {
     text: &'a [u8],
     at: usize,
@@ -188,7 +189,7 @@ impl Parser<'_> {
         Ok(rest[..len].to_vec())
     }
 
-    /// The type: a string. A list is a record's type, which is not read.
+    /// Parses the type, a string. A list is the type of a record, which is not supported.
     fn descr(&mut self) -> Result<String, Fault> {
         if self.peek() == Some(b'[') {
             let dtype = one_line(&String::from_utf8_lossy(&self.text[self.at..]));
@@ -222,7 +223,7 @@ impl Parser<'_> {
                 value = Some(grown.ok_or_else(|| self.wrong("shape is too large"))?);
                 self.at += 1;
             }
-            // Python 2 wrote long integers with an L.
+            // Python 2 wrote long integers with a trailing L.
             self.eat(b'L');
             shape.push(value.ok_or_else(|| self.wrong("number expected in the shape"))?);
             if shape.len() > MOST {

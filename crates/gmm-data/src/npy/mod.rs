@@ -1,4 +1,4 @@
-//! NumPy's array files, and archives of them.
+//! NumPy's array files (npy) and archives of them (npz).
 
 mod header;
 pub(crate) mod npz;
@@ -17,14 +17,14 @@ use crate::{Array, Problem, ReadOptions, Table, memory};
 use header::Header;
 use values::{Length, Source, Values};
 
-/// Reads an `(n, d)` npy. `len` is the file's length where it is known: the header is compared with it before
-/// anything is allocated.
+/// Reads an `(n, d)` npy file. `len` is the file's length, if it is known; the header is checked against it before any
+/// allocation.
 pub(crate) fn read_table(reader: impl Read, len: Option<u64>, options: &ReadOptions) -> Result<Table, Fault> {
     let length = len.map_or(Length::Unknown, Length::Known);
     crate::read::select(Table::new(read_matrix(reader, length)?), options)
 }
 
-/// Reads a two-dimensional npy into a row-major matrix.
+/// Reads a two-dimensional npy file into a row-major matrix.
 fn read_matrix(mut reader: impl Read, length: Length) -> Result<Matrix, Fault> {
     let header = Header::read(&mut reader)?;
     let (n, d) = match header.shape[..] {
@@ -33,12 +33,12 @@ fn read_matrix(mut reader: impl Read, length: Length) -> Result<Matrix, Fault> {
         _ => return Err(Problem::Dimensions { shape: header.shape }.into()),
     };
     let mut source = Source::new(reader, &header, length)?;
-    // A transposed array is scattered to its place while it is read, where its size is certain; else it is read as
-    // it comes and transposed in a copy.
+    // An array in Fortran order is transposed while it is read if its size is certain; else it is read as stored and
+    // transposed in a copy.
     let scatter = header.fortran && matches!(length, Length::Known(_)) && n > 1 && d > 1;
     let values = if scatter { source.read_transposed(n, d)? } else { source.read()? };
     if header.fortran && !scatter {
-        // It is transposed in a copy.
+        // The transposed copy needs this much again.
         memory::check("the array in row-major order", values.bytes())?;
     }
     let shape = (n, d).set_f(header.fortran && !scatter);
@@ -49,7 +49,7 @@ fn read_matrix(mut reader: impl Read, length: Length) -> Result<Matrix, Fault> {
     })
 }
 
-/// Reads an npy of any number of dimensions, in standard order.
+/// Reads an npy file of any number of dimensions, in row-major order.
 fn read_array(mut reader: impl Read, length: Length) -> Result<Array, Fault> {
     let header = Header::read(&mut reader)?;
     let values = Source::new(reader, &header, length)?.read()?;

@@ -1,4 +1,4 @@
-//! NumPy's archives: zip files of npy files.
+//! NumPy's npz archives: zip files of npy files.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek};
@@ -12,12 +12,12 @@ use super::values::Length;
 use crate::error::{Fault, one_line};
 use crate::{FileError, Problem, ReadOptions, Table};
 
-/// An array of any number of dimensions, in standard (row-major) order.
+/// An array of any number of dimensions, in row-major order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Array {
-    /// Single precision: the file had `f2` or `f4`.
+    /// Single precision: the file's type is `f2` or `f4`.
     F32(ArrayD<f32>),
-    /// Double precision: the file had anything else.
+    /// Double precision: the file has any other type.
     F64(ArrayD<f64>),
 }
 
@@ -39,13 +39,13 @@ impl Array {
     }
 }
 
-/// Names tried where none is given and the archive has several arrays.
+/// Array names tried in this order, if none is given and the archive has several arrays.
 const USUAL: [&str; 3] = ["x", "X", "data"];
 
-/// Reads every array of an npz file, with its name, in the archive's order.
+/// Reads all arrays of an npz file with their names, in the archive's order.
 ///
 /// # Errors
-/// [`FileError`] with the array's name and the byte offset inside it; a type that is not numeric is an error.
+/// [`FileError`] with the array's name and the byte offset inside it, also if an array is not numeric.
 pub fn read_npz(path: impl AsRef<Path>) -> Result<Vec<(String, Array)>, FileError> {
     let path = path.as_ref();
     let read = || -> Result<_, Fault> {
@@ -61,10 +61,10 @@ pub fn read_npz(path: impl AsRef<Path>) -> Result<Vec<(String, Array)>, FileErro
     read().map_err(|fault| fault.in_file(path))
 }
 
-/// Reads one array of an npz file, `FILE.npz` and the array's name.
+/// Reads the array called `name` from an npz file.
 ///
 /// # Errors
-/// As [`read_npz`]; also where there is no array of that name.
+/// As [`read_npz`]; also if there is no array of that name.
 pub fn read_npz_array(path: impl AsRef<Path>, name: &str) -> Result<Array, FileError> {
     let path = path.as_ref();
     let read = || -> Result<_, Fault> {
@@ -81,7 +81,7 @@ pub fn read_npz_array(path: impl AsRef<Path>, name: &str) -> Result<Array, FileE
     read().map_err(|fault| fault.in_file(path))
 }
 
-/// Reads the two-dimensional array that the options name.
+/// Reads the two-dimensional array that the options select.
 pub(crate) fn read_table(reader: impl Read + Seek, options: &ReadOptions) -> Result<Table, Fault> {
     let mut archive = open(reader)?;
     let found = names(&archive);
@@ -110,7 +110,7 @@ fn names<R: Read + Seek>(archive: &ZipArchive<R>) -> Vec<String> {
     archive.file_names().filter_map(|name| name.strip_suffix(".npy")).map(str::to_owned).collect()
 }
 
-/// What is wrong with an archive without arrays: which is often another program's.
+/// The problem of an archive without arrays, which is often an archive of another kind.
 fn no_arrays<R: Read + Seek>(archive: &ZipArchive<R>) -> Problem {
     if archive.file_names().any(|name| name.starts_with("xl/")) {
         return Problem::Text("an Excel workbook: save the sheet as csv".to_owned());
@@ -121,7 +121,7 @@ fn no_arrays<R: Read + Seek>(archive: &ZipArchive<R>) -> Problem {
     })
 }
 
-/// Reads one member. Its length is not taken from the archive, which may lie: values are counted as they come.
+/// Reads one member. The length in the archive's directory may be wrong, so the values are counted while they are read.
 fn member<R: Read + Seek, T>(
     archive: &mut ZipArchive<R>,
     name: &str,
@@ -133,10 +133,10 @@ fn member<R: Read + Seek, T>(
     };
     let file = archive.by_name(&format!("{name}.npy")).map_err(|e| in_array(fault(e)))?;
     let promised = Length::Promised(file.size());
-    let mut reader = Counted { inner: BufReader::with_capacity(1 << 16, file), read: 0 };
+    let mut reader = CountingReader { inner: BufReader::with_capacity(1 << 16, file), read: 0 };
     let result = read(&mut reader, promised);
     result.map_err(|mut fault| {
-        // A stream that does not inflate, or whose checksum differs, is an I/O error of the reader's.
+        // The zip reader reports an invalid deflate stream or a wrong checksum as an I/O error.
         if let Problem::Io(e) = &fault.problem {
             fault = Fault::corrupt(reader.read, e.to_string());
         }
@@ -151,12 +151,12 @@ fn fault(e: ZipError) -> Fault {
     }
 }
 
-struct Counted<R> {
+struct CountingReader<R> {
     inner: R,
     read: u64,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let n = self.inner.read(buffer)?;
         self.read += n as u64;

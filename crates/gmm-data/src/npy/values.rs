@@ -1,4 +1,4 @@
-//! The values of an npy file, converted while they are read.
+//! Reads the values of an npy file, converting them on the fly.
 
 use std::io::Read;
 
@@ -8,14 +8,14 @@ use super::header::{Header, Kind};
 use crate::error::Fault;
 use crate::memory;
 
-/// Values in the file's order: `f32` for `f2` and `f4`, `f64` for all else.
+/// Values in the file's order: `f32` for `f2` and `f4`, `f64` for all other types.
 pub(super) enum Values {
     F32(Vec<f32>),
     F64(Vec<f64>),
 }
 
 impl Values {
-    /// Bytes in memory.
+    /// Size in memory, in bytes.
     pub(super) fn bytes(&self) -> u128 {
         match self {
             Self::F32(values) => size_of_val(&values[..]) as u128,
@@ -27,12 +27,12 @@ impl Values {
 /// Bytes converted at a time; a multiple of every type's size.
 const BLOCK: usize = 1 << 18;
 
-/// What is known of an array's length before it is read.
+/// What is known about a file's length, in bytes, before it is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Length {
-    /// The file has so many bytes.
+    /// The length of a regular file.
     Known(u64),
-    /// An archive's directory says so, which may lie.
+    /// The length in an archive's directory, which may be wrong.
     Promised(u64),
     Unknown,
 }
@@ -45,7 +45,7 @@ pub(super) struct Source<'a, R> {
 }
 
 impl<'a, R: Read> Source<'a, R> {
-    /// Compares the header with the length.
+    /// Checks the header against the length.
     pub(super) fn new(reader: R, header: &'a Header, length: Length) -> Result<Self, Fault> {
         if let Length::Known(len) | Length::Promised(len) = length {
             let bytes = header.count as u64 * header.kind.size() as u64;
@@ -64,11 +64,12 @@ impl<'a, R: Read> Source<'a, R> {
         Ok(Self { reader, header, known: matches!(length, Length::Known(_)) })
     }
 
-    /// All values, in the file's order.
+    /// Reads all values, in the file's order.
     pub(super) fn read(&mut self) -> Result<Values, Fault> {
         let capacity = if self.known { self.header.count } else { 0 };
         let bytes = self.bytes();
-        // A stream that ends in its first block is truncated, whatever its header promises.
+        // Memory is checked once the first block has been read: a stream that ends earlier is reported as truncated,
+        // however much its header claims.
         let check = |first: usize| if first == 0 { memory::check(WHAT, bytes) } else { Ok(()) };
         if self.single() {
             let mut out: Vec<f32> = reserve(capacity)?;
@@ -87,7 +88,7 @@ impl<'a, R: Read> Source<'a, R> {
         }
     }
 
-    /// All values of an `(n, d)` array in Fortran order, put in row-major order. Only for files of known length.
+    /// Reads all values of an `(n, d)` array in Fortran order into row-major order. Only for files of known length.
     pub(super) fn read_transposed(&mut self, n: usize, d: usize) -> Result<Values, Fault> {
         fn place<T: Copy>(out: &mut [T], first: usize, block: &[T], n: usize, d: usize) {
             let (mut row, mut column) = (first % n, first / n);
@@ -118,7 +119,7 @@ impl<'a, R: Read> Source<'a, R> {
         }
     }
 
-    /// Bytes that the values take.
+    /// Size of the converted values in memory, in bytes.
     const fn bytes(&self) -> u128 {
         self.header.count as u128 * if self.single() { 4 } else { 8 }
     }
@@ -127,7 +128,7 @@ impl<'a, R: Read> Source<'a, R> {
         matches!(self.header.kind, Kind::F2 | Kind::F4)
     }
 
-    /// Calls `each` with the index of a block's first value and its values.
+    /// Calls `each` for every block, with the index of its first value and its values.
     fn blocks<T: Number>(&mut self, mut each: impl FnMut(usize, &[T]) -> Result<(), Fault>) -> Result<(), Fault> {
         let size = self.header.kind.size();
         let mut bytes = Vec::with_capacity(BLOCK);
@@ -162,19 +163,19 @@ fn reserve<T>(count: usize) -> Result<Vec<T>, Fault> {
     Ok(out)
 }
 
-/// Grows as values come, never by what a header claims.
+/// Appends a block. Memory is reserved for the values read, never for the number that a header claims.
 fn push<T: Copy>(out: &mut Vec<T>, block: &[T]) -> Result<(), Fault> {
     memory::reserve(out, block.len(), WHAT)?;
     out.extend_from_slice(block);
     Ok(())
 }
 
-/// What memory is for.
+/// The purpose of the memory, for error messages.
 const WHAT: &str = "the array";
 
 /// A type to which values are converted.
 trait Number: Sized {
-    /// Appends what `bytes` stand for.
+    /// Decodes `bytes` as values of type `kind` and appends them to `out`.
     fn decode(bytes: &[u8], kind: Kind, big_endian: bool, out: &mut Vec<Self>);
 }
 
@@ -208,7 +209,7 @@ impl Number for f64 {
             Kind::I1 => each!(bytes, big, out, i8, Self::from),
             Kind::I2 => each!(bytes, big, out, i16, Self::from),
             Kind::I4 => each!(bytes, big, out, i32, Self::from),
-            // As NumPy converts: to nearest where 53 bits are too few.
+            // As NumPy converts: rounded to nearest if 53 bits are not enough.
             Kind::I8 => each!(bytes, big, out, i64, |v| v as Self),
             Kind::U1 => each!(bytes, big, out, u8, Self::from),
             Kind::U2 => each!(bytes, big, out, u16, Self::from),

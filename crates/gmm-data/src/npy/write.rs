@@ -1,4 +1,4 @@
-//! Writing npy files, version 1, little-endian, row-major.
+//! Writes npy files: version 1, little-endian, row-major.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ pub(crate) fn write_matrix(out: &mut impl Write, matrix: &Matrix) -> io::Result<
     write_rows(out, matrix)
 }
 
-/// Writes the header of an `(n, d)` array, whose rows follow by [`write_rows`].
+/// Writes the header of an `(n, d)` array; [`write_rows`] writes its rows.
 pub(crate) fn write_matrix_header(
     out: &mut impl Write,
     (n, d): (usize, usize),
@@ -25,7 +25,7 @@ pub(crate) fn write_matrix_header(
     write_header(out, descr, &format!("({n}, {d})"))
 }
 
-/// Writes the values of some rows, of the type that the header says.
+/// Writes the values of some rows, which must have the type in the header.
 pub(crate) fn write_rows(out: &mut impl Write, rows: &Matrix) -> io::Result<()> {
     match rows {
         Matrix::F32(a) => a.iter().try_for_each(|v| out.write_all(&v.to_le_bytes())),
@@ -47,10 +47,10 @@ pub(crate) fn write_column(out: &mut impl Write, column: Column<'_>) -> io::Resu
     }
 }
 
-/// Writes the header of an array of type `descr`; `shape` is a tuple, `(3, 4)`.
+/// Writes the header of an array of type `descr`; `shape` is a Python tuple such as `(3, 4)`.
 pub(crate) fn write_header(out: &mut impl Write, descr: &str, shape: &str) -> io::Result<()> {
     let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
-    // Magic, version and length are 10 bytes; the values start at a multiple of 64, so that they can be mapped.
+    // Magic, version and length are 10 bytes. The values start at a multiple of 64, so that they can be memory-mapped.
     let padded = (10 + text.len() + 1).next_multiple_of(64) - 10;
     out.write_all(b"\x93NUMPY\x01\x00")?;
     out.write_all(&u16::try_from(padded).expect("a short header").to_le_bytes())?;

@@ -1,4 +1,4 @@
-//! What to try where a row of a text table cannot be read.
+//! Advice for error messages about rows of a text table that cannot be read.
 
 use super::dialect::{Dialect, Line};
 use super::doubts::column_word;
@@ -7,19 +7,19 @@ use super::thousands::Thousands;
 use crate::error::visible;
 use crate::{Decimal, Problem};
 
-/// What the first rows show.
+/// Observations about the sampled first rows.
 pub(super) struct Sampled {
-    /// Of each field, whether no row has a value there.
+    /// For each field, whether it is empty in all sampled rows.
     gaps: Vec<bool>,
-    /// Whether some number has the decimal sign that was found or given.
+    /// Whether some number has the decimal sign that was detected or given.
     has_decimals: bool,
-    /// Whether the decimal sign was given.
+    /// Whether the user gave the decimal sign.
     given: bool,
 }
 
 impl Sampled {
     pub(super) fn new(rows: &[Line], dialect: Dialect, decimal: Option<Decimal>) -> Self {
-        // A word for nothing in a single row says nothing about its column.
+        // A word such as NA in a single row is no evidence about its column.
         let is_gap = |field: &[u8]| field.is_empty() || (rows.len() > 1 && is_missing(field));
         let in_row = |(_, row): &Line| dialect.fields(row).map(|f| is_gap(f.value())).collect::<Vec<_>>();
         let in_both = |a: Vec<bool>, b: Vec<bool>| a.into_iter().zip(b).map(|(a, b)| a && b).collect();
@@ -31,8 +31,8 @@ impl Sampled {
         Self { gaps, has_decimals, given: decimal.is_some() }
     }
 
-    /// Of a missing value in a column, that it has none at all, as others of those that are read. `skipped` fields come
-    /// before the first column.
+    /// Explains a missing value: if the column is empty in all sampled rows, and others of the `chosen` columns are
+    /// not, the message says how to exclude the empty ones. `skipped` is the number of fields before the first column.
     pub(super) fn missing(&self, column: usize, skipped: usize, chosen: &[usize], names: Option<&[String]>) -> Problem {
         let all = self.gaps.get(skipped..).unwrap_or_default();
         let mut empty: Vec<usize> = chosen.iter().copied().filter(|&c| all.get(c) == Some(&true)).collect();
@@ -61,7 +61,7 @@ impl Sampled {
         Problem::Text(format!("{which} empty in all sampled rows{hint}: use --columns '{words}' to leave {them} out"))
     }
 
-    /// Of a line with too many or too few fields, that those are the empty ones at one end.
+    /// Explains a line with too many or too few fields, if the difference is empty fields or names at one end.
     pub(super) fn ragged(&self, found: usize, expected: usize, names: Option<&[String]>) -> Problem {
         let differ = found.abs_diff(expected);
         let of_which = |place: &str| match differ {
@@ -86,29 +86,30 @@ impl Sampled {
         match ends {
             None => Problem::Ragged { found, expected },
             Some((which, end)) if found > expected => Problem::Text(format!(
-                "{found} fields, {}, where the first line has {expected}: remove the separator{s} at the {end} of each line",
+                "{found} fields, {}, but the first line has {expected}: remove the separator{s} at the {end} of each line",
                 of_which(which)
             )),
             Some((which, end)) => Problem::Text(format!(
-                "{found} fields, where the first line has {expected}, {}: remove the separator{s} at its {end}",
+                "{found} fields, but the first line has {expected}, {}: remove the separator{s} at its {end}",
                 of_which(which)
             )),
         }
     }
 
-    /// Of a field that is a number in another notation, which. `decimals` is whether numbers with the decimal sign were read.
+    /// Explains a field that is a number in another notation. `decimals` is whether numbers with the decimal sign were
+    /// read.
     pub(super) fn not_number(&self, text: String, notation: Notation, decimals: bool) -> Problem {
         let (sign, other) = signs(notation);
         let decimals = decimals || self.has_decimals;
         let shown = visible(&text);
         if let Some(thousands) = Thousands::of(&text) {
             let also = match self.given && !decimals && thousands.decimal == Some(other) {
-                true => format!(", and write --decimal '{other}'"),
+                true => format!(", and use --decimal '{other}'"),
                 false => String::new(),
             };
             let mark = thousands.mark();
             return Problem::Text(format!(
-                "'{shown}' has {mark} between its thousands: take that out of all numbers{also}"
+                "'{shown}' has {mark} as thousands separator: remove it from all numbers{also}"
             ));
         }
         let swapped: String = text.chars().map(|c| if c == other { sign } else { c }).collect();
@@ -118,12 +119,12 @@ impl Sampled {
         Problem::Text(if decimals {
             format!(
                 "'{shown}' has the decimal sign '{other}', but other numbers have '{sign}': write all with the same sign, \
-                 and take out signs between thousands"
+                 and remove thousands separators"
             )
         } else {
             format!(
-                "'{shown}' is not a number with the decimal sign '{sign}': write --decimal '{other}' if all numbers have \
-                 '{other}', and take out signs between thousands"
+                "'{shown}' is not a number with the decimal sign '{sign}': use --decimal '{other}' if all numbers have \
+                 '{other}', and remove thousands separators"
             )
         })
     }
@@ -137,9 +138,9 @@ const fn signs(notation: Notation) -> (char, char) {
     }
 }
 
-/// The words for `--columns` that leave these columns out, in increasing order; neighbours are a range.
+/// The words for `--columns` that exclude these columns, given in increasing order; adjacent columns become a range.
 fn excluded(columns: &[usize], names: Option<&[String]>) -> String {
-    /// Words in a message, which must stay a line.
+    /// Maximum number of words in a message, which must stay on one line.
     const MOST: usize = 8;
     let runs = columns.chunk_by(|a, b| a + 1 == *b);
     let word = |run: &[usize]| match run {

@@ -1,24 +1,26 @@
-//! Separator, decimal sign and header of a text table, found from its first lines where they are not given.
+//! Detects separator, decimal sign and header of a text table from its first lines, unless they are given.
 
 use super::lines::{Field, Fields};
 use super::number::{Kind, Notation, kind, plain, with_comma};
 use super::{Decimal, Separator};
 use crate::{Format, Problem, ReadOptions};
 
-/// A line, with its number.
+/// A line and its number, counted from 1.
 pub(super) type Line = (u64, Vec<u8>);
 
-/// How the lines of a table are written.
+/// How the rows of a table are written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Dialect {
     pub(super) separator: Separator,
     pub(super) notation: Notation,
 }
 
-/// The separator of a first line `sep=;`, as Excel takes and other programs write it. In quotes it is a column's name.
+/// The separator that a first line `sep=;` declares, which Excel reads and other programs write. A quoted `"sep=;"` is
+/// a column name.
 pub(super) fn excel_separator(line: &[u8]) -> Option<Separator> {
     match line.trim_ascii_start() {
-        // What `--separator` refuses is a name here: a digit would split numbers.
+        // If `--separator` would reject the character, the line is a column name: a digit, for one, would split
+        // numbers.
         [s, e, p, b'=', separator] if [*s, *e, *p].eq_ignore_ascii_case(b"sep") => {
             std::str::from_utf8(&[*separator]).ok()?.parse().ok()
         }
@@ -27,10 +29,10 @@ pub(super) fn excel_separator(line: &[u8]) -> Option<Separator> {
 }
 
 impl Dialect {
-    /// The dialect of these lines, the first and some more.
+    /// Detects the dialect of a table from its first lines.
     ///
     /// # Errors
-    /// Where separator and decimal sign are given and both a comma.
+    /// If separator and decimal sign are both given as a comma.
     pub(super) fn of(
         lines: &[Line],
         format: Format,
@@ -40,7 +42,7 @@ impl Dialect {
         let comma = Separator::Byte(b',');
         let no_comma = options.decimal == Some(Decimal::Comma) && !has_quoted_comma(lines);
         if given == Some(comma) && no_comma {
-            let why = "separator and decimal sign are both ',': with a decimal comma fields stand in quotes, or between ; or tabs";
+            let why = "separator and decimal sign are both ',': with a decimal comma, quote the fields, or separate them by ; or tabs";
             return Err(Problem::Text(why.to_owned()));
         }
         let separator = given.unwrap_or_else(|| separator(lines, format, no_comma));
@@ -64,10 +66,13 @@ impl Dialect {
         self.kinds(line).any(|kind| kind == Kind::Number)
     }
 
-    /// Whether the first line names the columns: it holds text and no number (a number beside text is more likely a
-    /// wrong field than a name, and a row must not vanish), unless the second line holds text in the same places; or all of
-    /// it is quoted over a line that is not, as our writer writes names that look like numbers; or only its first field is
-    /// empty, and the others count, as pandas writes its index over columns without names.
+    /// Whether the first line names the columns. It does in three cases:
+    ///
+    /// - it holds text and no number, and is all text or differs in kind from the second line. (A number beside text is
+    ///   more likely a wrong field than a name, and no row may be lost);
+    /// - all its fields are quoted and none of the second line's are, as our writer does for names that look like
+    ///   numbers;
+    /// - only its first field is empty and the others count up, as pandas writes an index beside unnamed columns.
     pub(super) fn is_header(self, first: &[u8], second: Option<&[u8]>) -> bool {
         let mut all_text = true;
         let (mut text, mut number) = (false, false);
@@ -85,7 +90,8 @@ impl Dialect {
         })
     }
 
-    /// Whether a line is like `,0,1,2` above a line without gaps: numbers, if any, are whole and increase.
+    /// Whether the first line is like `,0,1,2`, and the second does not begin with a gap: numbers, if any, are whole
+    /// and increase.
     fn is_index_header(self, first: &[u8], second: &[u8]) -> bool {
         let mut fields = self.fields(first);
         if !fields.next().is_some_and(|f| f.value().is_empty()) || self.kinds(second).next() == Some(Kind::Missing) {
@@ -105,9 +111,10 @@ impl Dialect {
         }) && any
     }
 
-    /// Whether the first line names one column less than the others have fields: then the first field of each names its
-    /// row, as R's `write.table` has it. Where those are bare numbers they must increase, since the first line could
-    /// else simply lack a name; and a last field that is empty is a separator too many.
+    /// Whether the rows have names: the first line has one name fewer than the rows have fields, as R's `write.table`
+    /// writes, so that the first field of each row is its name. Unquoted numbers must be whole and increase to count as
+    /// row names, since otherwise the first line may simply lack a name. Rows must not end in an empty field, which
+    /// would be a trailing separator.
     pub(super) fn has_row_names(self, lines: &[Line]) -> bool {
         let [(_, first), others @ ..] = lines else { return false };
         if others.is_empty() || (self.has_number(first) && !self.fields(first).all(|f| f.quoted)) {
@@ -135,8 +142,9 @@ impl Dialect {
             })
     }
 
-    /// The names in the comment above the first row, where it has one for each column and none that could be a number: a
-    /// row that was commented out has no names. A single column's name is one word, since any remark would else be one.
+    /// Whether the comment above the first row names the columns: it has a word for each column, and none is a number
+    /// (a row that was commented out has numbers). For a single column it must be one word, since otherwise any remark
+    /// would count.
     pub(super) fn comment_names(self, comment: &[u8], first: &[u8]) -> bool {
         let count = self.fields(comment).number();
         let one_word = count > 1 || !comment.trim_ascii().iter().any(u8::is_ascii_whitespace);
@@ -144,18 +152,19 @@ impl Dialect {
     }
 }
 
-/// Fields of a line that are looked at: a table may be very wide.
+/// Maximum number of fields examined in a line: a table may be very wide.
 const MOST_FIELDS: usize = 1000;
 
-/// What the lines are when they are split at one separator.
+/// The result of splitting the lines at one separator.
 struct Trial {
     separator: Separator,
-    /// Fields of the first line, and of those after it.
+    /// Number of fields in the first line.
     first: usize,
+    /// Number of fields in the second line, or in the only one.
     fields: usize,
-    /// Whether all lines have as many fields, but for a first that names the columns beside row names.
+    /// Whether all lines have the same number of fields; the first may have one fewer if the rows have names.
     even: bool,
-    /// The part of the fields below the first line that hold a number or nothing.
+    /// Fraction of the fields below the first line that are numbers or missing values.
     numbers: f64,
 }
 
@@ -165,7 +174,7 @@ impl Trial {
         let (head, below) = lines.split_at(usize::from(lines.len() > 1));
         let (first, fields) = (count(&lines[0]), count(&below[0]));
         let even = below.iter().all(|line| count(line) == fields);
-        // A comma is a decimal sign only where it separates nothing.
+        // A comma can be a decimal sign only if it is not the separator.
         let notation = [Notation::Open, Notation::Known(Decimal::Comma)];
         let notation = if separator == Separator::Byte(b',') { &notation[..1] } else { &notation[..] };
         let (mut numbers, mut all) = (0, 0);
@@ -179,8 +188,8 @@ impl Trial {
     }
 }
 
-/// The separator that splits all lines into as many fields, of which most are numbers; in doubt the one that is the
-/// rarest within numbers and names.
+/// Chooses the separator that splits all lines into the same number of fields with the highest fraction of numbers.
+/// Ties go to the candidate that is rarest inside numbers and names.
 fn separator(lines: &[Line], format: Format, no_comma: bool) -> Separator {
     if format == Format::Tsv {
         return Separator::Byte(b'\t');
@@ -194,23 +203,23 @@ fn separator(lines: &[Line], format: Format, no_comma: bool) -> Separator {
         fitting.reduce(|best, t| if t.numbers > best.numbers { t } else { best }).map(|t| t.separator)
     };
     let blanks = |t: &Trial| t.separator == Separator::Blanks;
-    // Blanks stand in names and in text too: they separate where what they separate is numbers.
+    // Blanks also occur in names and text, so they count as a separator only if some fields are numbers.
     let one = trials.iter().all(|t| t.first == 1 || blanks(t));
     best(&|t| t.even && t.fields > 1 && (!blanks(t) || t.numbers > 0.0))
         // One column, perhaps of numbers with decimal commas.
         .or_else(|| best(&|t| one && t.even && t.fields == 1 && t.numbers == 1.0 && !blanks(t)))
-        // Lines that differ are an error in the end: the first line says what was meant.
+        // Lines with different numbers of fields will be an error; the first line decides which separator was meant.
         .or_else(|| best(&|t| t.first > 1 && (!blanks(t) || format == Format::Txt)))
         .unwrap_or(if format == Format::Txt { Separator::Blanks } else { Separator::Byte(b',') })
 }
 
-/// Whether some number with a decimal comma stands in quotes between commas.
+/// Whether some quoted field, with the comma as separator, is a number with a decimal comma.
 fn has_quoted_comma(lines: &[Line]) -> bool {
     let mut fields = lines.iter().flat_map(|(_, line)| Fields::new(line, Separator::Byte(b',')).take(MOST_FIELDS));
     fields.any(|field| field.quoted && with_comma(field.value()).is_some())
 }
 
-/// The decimal sign by the first lines: a comma where some number has one and none has a point.
+/// Detects the decimal sign from the first lines: a comma if some number has one and none has a point.
 fn notation(lines: &[Line], separator: Separator) -> Notation {
     let (mut comma, mut point) = (false, false);
     for field in lines.iter().flat_map(|(_, line)| Fields::new(line, separator).take(MOST_FIELDS)) {

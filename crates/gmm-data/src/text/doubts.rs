@@ -1,29 +1,29 @@
-//! What is odd about a table that was read: names taken for a row, and an index taken for a feature.
+//! Warnings about a table that was read: column names may have been read as a row, or a row index as a feature.
 
 use gmm_model::Matrix;
 
 use crate::DataWarning;
 use crate::error::one_line;
 
-/// What is known of a table beside its values.
+/// What is known about a table apart from its values.
 pub(super) struct Reading<'a> {
-    /// Names of all columns, if there are some.
+    /// Names of all columns, if they have any.
     pub(super) names: Option<&'a [String]>,
-    /// Which of them were read.
+    /// Indices of the columns that were read.
     pub(super) chosen: &'a [usize],
-    /// Whether the user said which columns to read, other than by leaving some out.
+    /// Whether the user selected columns, other than by exclusions only.
     pub(super) named: bool,
-    /// Whether it was found out that the first line is a row.
+    /// Whether the first line was read as a row by detection, not by the user's choice.
     pub(super) guessed_row: bool,
 }
 
 impl Reading<'_> {
-    /// All that is odd. Cost: some hundred rows, and one column where it counts the rows.
+    /// Returns all warnings. Cost: reads at most [`ROWS`] rows, and the whole first column if it counts the rows.
     pub(super) fn warnings(&self, matrix: &Matrix) -> Vec<DataWarning> {
         [self.names_as_row(matrix), self.index_as_feature(matrix)].into_iter().flatten().map(DataWarning::new).collect()
     }
 
-    /// A first row of numbers that may be the columns' names.
+    /// Warns if the first row, all numbers, may be the column names.
     fn names_as_row(&self, matrix: &Matrix) -> Option<String> {
         let (n, d) = matrix.dim();
         if !self.guessed_row || n < 2 {
@@ -37,9 +37,10 @@ impl Reading<'_> {
         let far = (0..d).filter(|&j| is_far(first[j], below(j))).count();
         let odd = if counts {
             let whole = (0..d).all(|j| below(j).all(|v| v.fract() == 0.0));
-            // A grid of whole numbers rises everywhere, and a 0 or 0, 1 above whole numbers is a row like others.
+            // No warning for a grid of whole numbers, whose rows all increase, nor for a first row 0 or 0, 1 above
+            // other whole numbers: these look like ordinary rows.
             let alike = whole && far == 0 && (d < 3 || rises(1));
-            // One column under a 0 must be without any whole number, or elsewhere.
+            // For a single column below a 0, the other values must contain no whole number or be far from 0.
             let one = d > 1 || far == 1 || (n > 3 && below(0).all(|v| v.fract() != 0.0));
             !alike && one
         } else {
@@ -58,7 +59,7 @@ impl Reading<'_> {
         })
     }
 
-    /// A first column without a name, or one that counts the rows.
+    /// Warns if the first column has no name or counts the rows.
     fn index_as_feature(&self, matrix: &Matrix) -> Option<String> {
         let (n, d) = matrix.dim();
         if self.named || d < 2 || self.chosen.first() != Some(&0) {
@@ -67,11 +68,11 @@ impl Reading<'_> {
         let name = self.names.map(|names| names[0].as_str());
         let counts = |j: usize| {
             let start = matrix.at(0, j);
-            // The first rows tell of nearly every column that it does not count.
+            // For nearly every column that does not count, this stops within the first few rows.
             (0..n).all(|i| matrix.at(i, j) == start + i as f64).then_some(start)
         };
         let start = counts(0).filter(|start| n > 2 && (*start == 0.0 || *start == 1.0));
-        // A table of which all columns count is a grid.
+        // If all columns count, the table is a grid.
         let start = start.filter(|_| (1..d).any(|j| counts(j).is_none()));
         let unnamed = name == Some("");
         let what = match start {
@@ -90,7 +91,7 @@ impl Reading<'_> {
     }
 }
 
-/// How a column is called in `--columns`.
+/// The word that selects a column in `--columns`.
 pub(super) fn column_word(names: Option<&[String]>, column: usize) -> String {
     let (names, index) = (names.unwrap_or_default(), column.to_string());
     match names.get(column).map(String::as_str) {
@@ -103,10 +104,10 @@ pub(super) fn column_word(names: Option<&[String]>, column: usize) -> String {
     }
 }
 
-/// Rows that are looked at.
+/// Maximum number of rows examined.
 const ROWS: usize = 500;
 
-/// Whether a value lies beyond the others by more than three times their range.
+/// Whether a value lies outside the range of the others by more than three times that range.
 fn is_far(value: f64, others: impl Iterator<Item = f64>) -> bool {
     let (low, high) = others.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (v.min(low), v.max(high)));
     let margin = 3.0 * (high - low);

@@ -1,4 +1,4 @@
-//! Bytes into UTF-8, as far as that is needed, and words for what is no text at all.
+//! Decodes text to UTF-8 as far as needed, and rejects files that are not text.
 
 use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -6,24 +6,24 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use crate::error::Fault;
 use crate::{Problem, content};
 
-/// Bytes that are looked at.
+/// Number of leading bytes that are examined.
 const START: u64 = 4096;
 
-/// The same text as UTF-8, and what its first bytes have that no text has, if they have it. Other encodings of eight bits
-/// pass as they are, since numbers look the same in them.
+/// Returns a reader of the text in UTF-8, and a control character from its first bytes if they look binary (see
+/// [`binary`]). UTF-16 is decoded. Other 8-bit encodings pass unchanged, because numbers look the same in them.
 ///
 /// # Errors
-/// Where the first bytes are those of UTF-32, of an archive, or of no text.
+/// If the first bytes are UTF-32, an archive, or not text.
 pub(super) fn utf8<'a>(mut reader: impl BufRead + 'a) -> Result<(Box<dyn BufRead + 'a>, Option<u8>), Fault> {
     let mut start = Vec::new();
     reader.by_ref().take(START).read_to_end(&mut start)?;
     let big_endian = match start[..] {
         [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] => {
-            return Err(Problem::Text("text in UTF-32, which is not read: save it as UTF-8".to_owned()).into());
+            return Err(Problem::Text("text in UTF-32, which is not supported: save it as UTF-8".to_owned()).into());
         }
         [0xff, 0xfe, ..] => Some(false),
         [0xfe, 0xff, ..] => Some(true),
-        // Without a mark: characters of ASCII in two bytes, the first eight of them.
+        // UTF-16 without a byte order mark: the first eight characters are ASCII, in two bytes each.
         _ => [false, true].into_iter().find(|&big_endian| {
             let zero = |(at, &b): (usize, &u8)| (b == 0) == ((at % 2 == 0) == big_endian);
             start.len() >= 4 && start.iter().take(16).enumerate().all(zero)
@@ -44,21 +44,21 @@ pub(super) fn utf8<'a>(mut reader: impl BufRead + 'a) -> Result<(Box<dyn BufRead
     Ok((text, binary))
 }
 
-/// The first control character that no text has, where the bytes are not UTF-8 either: both together are rare in text. A
-/// table may still have them, so that this explains an error and is none.
+/// Returns the first control character that does not occur in text, if the bytes are not UTF-8 either. A text table
+/// rarely has both, but it may, so this only explains an error that occurs later.
 fn binary(start: &[u8]) -> Option<u8> {
-    // The last character may be cut.
+    // The last character may be truncated.
     let is_utf8 = std::str::from_utf8(start).map_or_else(|e| e.error_len().is_none(), |_| true);
     let control = |b: &&u8| b.is_ascii_control() && !matches!(b, b'\t'..=b'\r' | 0x1a | 0x1b);
     if is_utf8 { None } else { start.iter().find(control).copied() }
 }
 
-/// Refuses what people take for a table and is none.
+/// Errors if the first bytes are those of another kind of file, or contain a NUL byte outside quotes.
 fn no_text(start: &[u8]) -> Result<(), Fault> {
     if let Some((_, what)) = content::of_bytes(start) {
         return Err(Problem::Text(format!("not a text table, but {what}")).into());
     }
-    // A name in quotes may hold one.
+    // A quoted name may contain a NUL byte.
     let mut quoted = false;
     let outside = |&b: &u8| {
         quoted ^= b == b'"';
@@ -73,14 +73,15 @@ fn no_text(start: &[u8]) -> Result<(), Fault> {
     }
 }
 
-/// Bytes as text: as Windows-1252 where they are not UTF-8.
+/// Decodes bytes as UTF-8, or as Windows-1252 if they are not valid UTF-8.
 pub(super) fn decoded(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| windows_1252(bytes).into(), Cow::Borrowed)
 }
 
-/// Bytes in Windows-1252, which is what most files with Latin letters have that are not UTF-8. Every byte is a character.
+/// Decodes Windows-1252, the usual encoding of text with Latin letters that is not UTF-8. Every byte is a character.
 pub(super) fn windows_1252(bytes: &[u8]) -> String {
-    /// From 0x80 on, where it differs from Latin-1; bytes that stand for nothing are controls, as browsers have them.
+    /// The characters from 0x80 to 0x9f, where it differs from Latin-1. Unassigned bytes decode to C1 controls, as in
+    /// browsers.
     const HIGH: [char; 32] = [
         '€', '\u{81}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{8d}', 'Ž', '\u{8f}', //
         '\u{90}', '‘', '’', '“', '”', '•', '–', '—', '˜', '™', 'š', '›', 'œ', '\u{9d}', 'ž', 'Ÿ',
@@ -89,19 +90,19 @@ pub(super) fn windows_1252(bytes: &[u8]) -> String {
     bytes.iter().map(|&b| high(b).unwrap_or(char::from(b))).collect()
 }
 
-/// Reads UTF-16 as UTF-8. A half of a pair and NUL become U+FFFD.
+/// Decodes UTF-16 to UTF-8. Unpaired surrogates and NUL become U+FFFD.
 struct Utf16<R> {
     reader: R,
     big_endian: bool,
-    /// The first half of a pair whose second is still to come.
+    /// A high surrogate whose low surrogate has not been read yet.
     high: Option<u16>,
-    /// Characters that the caller had no room for.
+    /// Decoded bytes that have not been returned yet.
     ready: Vec<u8>,
 }
 
 impl<R: Read> Read for Utf16<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        // What was read may be half a pair alone, and nothing given would mean the end.
+        // A refill may yield only a high surrogate and thus no bytes, but returning 0 bytes would signal the end.
         while self.ready.is_empty() && !out.is_empty() && self.refill()? {}
         let n = self.ready.len().min(out.len());
         out[..n].copy_from_slice(&self.ready[..n]);
@@ -111,9 +112,9 @@ impl<R: Read> Read for Utf16<R> {
 }
 
 impl<R: Read> Utf16<R> {
-    /// Whether there was anything to read.
+    /// Decodes more input. Returns whether there was any.
     fn refill(&mut self) -> io::Result<bool> {
-        // At most 3 bytes of UTF-8 for 2 of these.
+        // 2 bytes of UTF-16 become at most 3 bytes of UTF-8.
         let mut bytes = Vec::with_capacity(1 << 14);
         self.reader.by_ref().take(1 << 14).read_to_end(&mut bytes)?;
         if bytes.len() % 2 == 1 {
@@ -130,7 +131,7 @@ impl<R: Read> Utf16<R> {
         }
         let mut room = [0; 4];
         for c in char::decode_utf16(units) {
-            // Text with a NUL in it would be refused once it is written and read again.
+            // Text with a NUL would be rejected when it is written and read again.
             let c = c.ok().filter(|&c| c != '\0').unwrap_or(char::REPLACEMENT_CHARACTER);
             self.ready.extend_from_slice(c.encode_utf8(&mut room).as_bytes());
         }

@@ -1,4 +1,4 @@
-//! Lines with their numbers, and the fields of a line.
+//! Splits text into numbered lines, and lines into fields.
 
 use std::borrow::Cow;
 use std::io::{BufRead, ErrorKind};
@@ -7,22 +7,22 @@ use memchr::{memchr, memchr_iter, memchr2};
 
 use super::Separator;
 use crate::error::Fault;
-use crate::{Place, Problem, memory};
+use crate::{Location, Problem, memory};
 
-/// Yields the lines that are not blank, without their ends, and knows the number of each. A line ends in LF, CR LF or CR.
-/// Lines above all others that begin with `#` are comments, as NumPy's `savetxt` writes its header, and are not yielded;
-/// but a row may begin with one of Excel's errors, such as `#N/A`.
+/// Yields the non-blank lines, without their line ends, and their line numbers. A line ends in LF, CR LF or CR. Leading
+/// lines that begin with `#` are comments, as in the header that NumPy's `savetxt` writes, and are not yielded; but a
+/// row may begin with an Excel error value such as `#N/A`.
 ///
-/// The csv crate counts records rather than lines where lines are blank, and an error must name the line; a table of
-/// numbers needs little of what the crate can do.
+/// The csv crate is not used: it counts records rather than lines if some lines are blank, and an error must name the
+/// line. A table of numbers needs few of its features.
 pub(super) struct Lines<R> {
     reader: R,
     buffer: Vec<u8>,
-    /// Number of lines read so far, which is the number, from 1, of the last.
+    /// Number of lines read so far, which is the last line's number, counted from 1.
     read: u64,
-    /// The last of the comments above the first line that is none, without its `#`.
+    /// The last comment above the first line that is not a comment.
     comment: Option<Vec<u8>>,
-    /// Whether a line that is no comment was found.
+    /// Whether a line that is not a comment was found.
     begun: bool,
 }
 
@@ -31,8 +31,8 @@ impl<R: BufRead> Lines<R> {
         Self { reader, buffer: Vec::new(), read: 0, comment: None, begun: false }
     }
 
-    /// The next line that is not blank, with the number of the line on which it starts. Inside quotes a line goes on
-    /// over line breaks; a quote that never closes is an error, since it would swallow the rest of the file.
+    /// Returns the next non-blank line and the number of the line on which it starts. A quoted field may span line
+    /// breaks. A quote that is never closed is an error, since it would swallow the rest of the file.
     pub(super) fn next(&mut self) -> Result<Option<(u64, &[u8])>, Fault> {
         loop {
             self.buffer.clear();
@@ -43,13 +43,13 @@ impl<R: BufRead> Lines<R> {
                 self.buffer.drain(..3);
             }
             if !self.begun && is_comment(&self.buffer) {
-                // A quote in a comment is no quote.
+                // Quotes in a comment have no meaning.
                 self.comment = Some(std::mem::take(&mut self.buffer));
                 continue;
             }
             let start = self.read;
             let at_start = |fault: Fault| {
-                let place = Place { line: Some(start), ..Place::default() };
+                let place = Location { line: Some(start), ..Location::default() };
                 Fault { place: Box::new(place), problem: fault.problem }
             };
             let mut quotes = quotes(&self.buffer);
@@ -62,7 +62,7 @@ impl<R: BufRead> Lines<R> {
                 quotes += self::quotes(&self.buffer[from..]);
             }
             if quoted {
-                // A field with quotes in it is copied.
+                // A field that contains doubled quotes will be copied.
                 memory::check("a line with quotes", self.buffer.len() as u128).map_err(|e| at_start(e.into()))?;
             }
             while self.buffer.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
@@ -75,19 +75,19 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The next line as [`next`](Self::next) gives it, to keep.
+    /// As [`next`](Self::next), but returns an owned line.
     pub(super) fn next_owned(&mut self) -> Result<Option<(u64, Vec<u8>)>, Fault> {
         let Some((line, _)) = self.next()? else { return Ok(None) };
         Ok(Some((line, std::mem::take(&mut self.buffer))))
     }
 
-    /// The last of the comments above the first line, without its `#`, once that line was read.
+    /// The last comment above the first line, without its `#`. Valid once that line has been read.
     pub(super) fn comment(&self) -> Option<&[u8]> {
         let text = self.comment.as_deref()?.trim_ascii_end();
         Some(text[text.iter().take_while(|&&b| b == b'#').count()..].trim_ascii())
     }
 
-    /// Appends what comes before the next line end, and that; the number of bytes.
+    /// Appends everything up to and including the next line end to the buffer. Returns the number of bytes appended.
     fn append(&mut self) -> Result<usize, Fault> {
         let before = self.buffer.len();
         let mut returned = false;
@@ -95,11 +95,11 @@ impl<R: BufRead> Lines<R> {
             let available = match self.reader.fill_buf() {
                 Ok(bytes) => bytes,
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
-                // What is above this reader says so of compressed and of UTF-16 bytes.
+                // The decoders below this reader report truncated compressed or UTF-16 data this way.
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Err(Problem::Corrupt(e.to_string()).into()),
                 Err(e) => return Err(e.into()),
             };
-            // What follows a carriage return belongs to the line end if it is a line feed.
+            // A line feed directly after a carriage return belongs to the same line end.
             let (take, done) = if returned {
                 (usize::from(available.first() == Some(&b'\n')), true)
             } else {
@@ -107,7 +107,7 @@ impl<R: BufRead> Lines<R> {
                     Some(at) => {
                         returned = available[at] == b'\r';
                         let pair = returned && available.get(at + 1) == Some(&b'\n');
-                        // The pair may be cut in two by the buffer's end.
+                        // The buffer may end between the two bytes of the pair.
                         (at + 1 + usize::from(pair), !returned || at + 1 < available.len())
                     }
                     None => (available.len(), available.is_empty()),
@@ -130,7 +130,7 @@ fn quotes(bytes: &[u8]) -> usize {
     memchr_iter(b'"', bytes).count()
 }
 
-/// Whether a line above the first row is a comment. Excel's errors, which a first cell may hold, are none.
+/// Whether a line above the first row is a comment. Excel's error values, which a first cell may contain, are not.
 pub(super) fn is_comment(line: &[u8]) -> bool {
     const ERRORS: [&[u8]; 8] = [b"#N/A", b"#NA", b"#DIV/0!", b"#VALUE!", b"#REF!", b"#NUM!", b"#NAME?", b"#NULL!"];
     let cell = |error: &&[u8]| {
@@ -142,19 +142,19 @@ pub(super) fn is_comment(line: &[u8]) -> bool {
     line.starts_with(b"#") && !ERRORS.iter().any(cell)
 }
 
-/// One field, without its quotes and the blanks around them.
+/// One field, without its quotes and the blanks around it.
 pub(super) struct Field<'a> {
     text: Cow<'a, [u8]>,
     pub(super) quoted: bool,
 }
 
 impl Field<'_> {
-    /// The field as a value: blanks inside its quotes do not count.
+    /// The field as a value: blanks at the ends inside quotes are trimmed.
     pub(super) fn value(&self) -> &[u8] {
         if self.quoted { self.text.trim_ascii() } else { &self.text }
     }
 
-    /// The field as a name, with the blanks inside its quotes.
+    /// The field as a name: blanks inside quotes are kept.
     pub(super) fn name(&self) -> &[u8] {
         &self.text
     }
@@ -165,7 +165,7 @@ impl Field<'_> {
 pub(super) struct Fields<'a> {
     rest: Option<&'a [u8]>,
     separator: Separator,
-    /// Whether the line has any quote at all; most have none, and are then split by a plain search.
+    /// Whether the line contains any quote. Most lines do not, and are split by a plain search.
     quotes: bool,
 }
 
@@ -175,16 +175,16 @@ impl<'a> Fields<'a> {
         Self { rest: Some(line), separator, quotes: memchr(b'"', line).is_some() }
     }
 
-    /// How many there are.
+    /// Number of fields.
     pub(super) fn number(self) -> usize {
         match (self.rest, self.separator) {
-            // A line may have millions: most have no quotes, and need no look at each.
+            // A line may have millions of fields. Without quotes, counting the separators is enough.
             (Some(rest), Separator::Byte(s)) if !self.quotes => memchr_iter(s, rest).count() + 1,
             _ => self.count(),
         }
     }
 
-    /// Splits off what comes before the next separator from `from` on.
+    /// Splits at the first separator at or after `from`, and returns the part before it.
     fn split(&mut self, rest: &'a [u8], from: usize) -> &'a [u8] {
         let is_separator = |&b: &u8| match self.separator {
             Separator::Byte(s) => b == s,
@@ -211,7 +211,7 @@ impl<'a> Iterator for Fields<'a> {
         let rest = self.rest.take()?;
         if self.quotes {
             let trimmed = rest.trim_ascii_start();
-            // A tab is white space and may be the separator: then there is nothing to trim over.
+            // A tab is white space but may be the separator, in which case it must not be trimmed.
             let skipped = rest.len() - trimmed.len();
             let clean = self.separator != Separator::Byte(b'\t') || !rest[..skipped].contains(&b'\t');
             if clean && trimmed.first() == Some(&b'"') {
@@ -224,7 +224,7 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// A field that starts with a quote: up to the closing one, two quotes standing for one.
+    /// Parses a field that starts with a quote, up to the closing quote; a doubled quote stands for one.
     fn quoted(&mut self, rest: &'a [u8]) -> Field<'a> {
         let (mut at, mut doubled) = (1, false);
         while let Some(next) = memchr(b'"', &rest[at..]) {
@@ -234,10 +234,10 @@ impl<'a> Fields<'a> {
             }
             (at, doubled) = (at + 1, true);
         }
-        // A quote that closes is the byte before `at`; the line may end without one.
+        // The closing quote is the byte before `at`; the line may also end without one.
         let closed = at > 1 && rest[at - 1] == b'"';
         let (inner, after) = if closed { (&rest[1..at - 1], at) } else { (&rest[1..], rest.len()) };
-        // What stands between the closing quote and the separator belongs to the field, so that it is not lost.
+        // Text between the closing quote and the separator is kept as part of the field, so that it is not lost.
         let more = self.split(rest, after)[after..].trim_ascii_end();
         if !doubled && more.is_empty() {
             return Field { text: Cow::Borrowed(inner), quoted: true };

@@ -1,4 +1,4 @@
-//! Text tables: csv, tsv and their relatives.
+//! Text tables: csv, tsv and similar formats.
 
 mod advice;
 mod dialect;
@@ -13,10 +13,10 @@ mod write;
 pub(crate) use read::read;
 pub(crate) use write::{write_column, write_table};
 
-/// What stands between two fields of a text table.
+/// The field separator of a text table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Separator {
-    /// One byte of ASCII.
+    /// One ASCII character.
     Byte(u8),
     /// Any run of blanks and tabs.
     Blanks,
@@ -33,7 +33,7 @@ impl std::str::FromStr for Separator {
             "bar" | "pipe" => b'|',
             " " | "blank" | "blanks" | "space" | "spaces" => return Ok(Self::Blanks),
             _ => match text.as_bytes() {
-                // What is part of numbers, and what has another meaning, separates nothing.
+                // Characters that are part of numbers, or have another meaning, cannot be separators.
                 &[b] if b.is_ascii() && !b.is_ascii_alphanumeric() && !b"\"'.+-#\r\n\0".contains(&b) => b,
                 _ => return Err("it must be one character, such as ',' ';' '|' or ':', but no letter, digit, quote or one of . + - #; or tab or blank".to_owned()),
             },
@@ -42,7 +42,7 @@ impl std::str::FromStr for Separator {
     }
 }
 
-/// The decimal sign of a text table's numbers.
+/// The decimal sign of the numbers in a text table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decimal {
     /// `1.5`

@@ -1,10 +1,10 @@
-//! What a field holds: a number, nothing, or text.
+//! Classifies and parses a field: number, missing value or text.
 
 use super::encoding::decoded;
 use crate::error::one_line;
 use crate::{Decimal, Problem};
 
-/// What a field holds.
+/// The kind of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
     Number,
@@ -15,13 +15,14 @@ pub(super) enum Kind {
 /// How numbers are written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Notation {
-    /// With this decimal sign.
+    /// The decimal sign is known.
     Known(Decimal),
-    /// With a decimal point, but so far all are whole: it may turn out to be a comma.
+    /// The decimal sign is undecided, because all numbers so far are whole: a point is assumed until a comma is found.
     Open,
 }
 
-/// A finite number, NaN or an infinity (which the data set reports later, with row and column).
+/// Parses a number. NaN and infinities are accepted; [`Dataset`](gmm_model::Dataset) rejects them later, with row and
+/// column.
 pub(super) fn number(field: &[u8], notation: Notation) -> Result<f64, Problem> {
     let parsed = match notation {
         Notation::Known(Decimal::Comma) => with_comma(field).or_else(|| without_point(field)),
@@ -37,7 +38,7 @@ pub(super) fn number(field: &[u8], notation: Notation) -> Result<f64, Problem> {
     }
 }
 
-/// The kind of a field whose numbers have this notation.
+/// Classifies a field whose numbers have this notation.
 pub(super) fn kind(field: &[u8], notation: Notation) -> Kind {
     let number = match notation {
         Notation::Known(Decimal::Comma) => with_comma(field).or_else(|| without_point(field)).is_some(),
@@ -50,12 +51,12 @@ pub(super) fn kind(field: &[u8], notation: Notation) -> Kind {
     }
 }
 
-/// Bytes of a number at most: more than any program writes, f64 in all digits included.
+/// Maximum length of a number in bytes: more than any program writes, even an f64 with all its digits.
 const MOST: usize = 1100;
 
-/// A number with a decimal point, or a whole one.
+/// Parses a number with a decimal point, or a whole number.
 pub(super) fn plain(field: &[u8]) -> Option<f64> {
-    // A line that is one endless field would be read again and again.
+    // A very long field would otherwise be parsed again and again.
     if field.len() > MOST {
         return None;
     }
@@ -66,7 +67,7 @@ fn without_point(field: &[u8]) -> Option<f64> {
     if field.contains(&b'.') { None } else { plain(field) }
 }
 
-/// A number with a decimal comma in it.
+/// Parses a number that contains a decimal comma.
 pub(super) fn with_comma(field: &[u8]) -> Option<f64> {
     let comma = field.iter().position(|&b| b == b',')?;
     if field.len() > MOST || field.contains(&b'.') || !field.get(comma + 1).is_some_and(u8::is_ascii_digit) {
@@ -79,7 +80,7 @@ pub(super) fn with_comma(field: &[u8]) -> Option<f64> {
     plain(text)
 }
 
-/// The words of R, pandas, SQL and Excel for nothing.
+/// Whether a field is one of the missing-value markers of R, pandas, SQL and Excel.
 pub(super) fn is_missing(field: &[u8]) -> bool {
     matches!(
         field,
@@ -87,10 +88,10 @@ pub(super) fn is_missing(field: &[u8]) -> bool {
     )
 }
 
-/// A field for a message.
+/// A field for a message, truncated.
 pub(super) fn cut(field: &[u8]) -> String {
     let mut end = field.len().min(200);
-    // Not within a character of UTF-8.
+    // Do not cut inside a UTF-8 character.
     while end > 0 && field.get(end).is_some_and(|b| b & 0xc0 == 0x80) {
         end -= 1;
     }

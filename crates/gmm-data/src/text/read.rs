@@ -1,4 +1,4 @@
-//! A text table into a matrix.
+//! Reads a text table into a matrix.
 
 use std::io::BufRead;
 
@@ -14,17 +14,17 @@ use super::lines::{Fields, Lines, is_comment};
 use super::number::{Notation, number, plain, with_comma};
 use super::thousands::{Commas, is_ambiguous};
 use crate::error::{Fault, visible};
-use crate::{DataWarning, Format, Place, Problem, ReadOptions, Table, memory};
+use crate::{DataWarning, Format, Location, Problem, ReadOptions, Table, memory};
 
-/// Reads a text table: `(n, d)`, always `f64`.
+/// Reads a text table as an `(n, d)` matrix, always `f64`.
 ///
-/// Cost: one pass; 8 bytes per value, and at times as much again while the vector grows.
+/// Cost: one pass; 8 bytes per value, and temporarily twice that while the vector grows.
 pub(crate) fn read(reader: impl BufRead, format: Format, options: &ReadOptions) -> Result<Table, Fault> {
     let (text, binary) = utf8(reader)?;
     read_lines(Lines::new(text), format, options).map_err(|fault| match (binary, &fault.problem) {
         (None, _) | (_, Problem::Io(_) | Problem::Memory { .. }) => fault,
         (Some(byte), _) => Problem::Text(format!(
-            "not text, since it has bytes such as 0x{byte:02x}: save the table as csv, or name its format by --format"
+            "not text, since it has bytes such as 0x{byte:02x}: save the table as csv, or give its format with --format"
         ))
         .into(),
     })
@@ -44,7 +44,8 @@ fn read_lines(mut lines: Lines<impl BufRead>, format: Format, options: &ReadOpti
     let guessed_row = options.header.is_none() && names.is_none();
     let sampled = Sampled::new(&sample[usize::from(header)..], dialect, options.decimal);
     let mut rows = Rows::new((names, dialect.fields(first).number(), row_names), dialect, sampled, options)?;
-    // A comma below the header that is no sign between thousands shows what all commas are, also in columns left out.
+    // A comma below the header that cannot be a thousands separator shows that all commas are decimal signs. Columns
+    // that are not read count too.
     let mut below = sample.iter().skip(usize::from(header)).flat_map(|(_, line)| dialect.fields(line));
     let decimal = below.any(|f| with_comma(f.value()).is_some() && !is_ambiguous(f.value()));
     rows.commas = Commas::new(decimal || options.decimal.is_some());
@@ -57,7 +58,7 @@ fn read_lines(mut lines: Lines<impl BufRead>, format: Format, options: &ReadOpti
         && second.and_then(|line| dialect.fields(line).next()).is_some_and(|f| !f.quoted && plain(f.value()).is_some())
     {
         rows.warnings.push(DataWarning::new(
-            "the first line has one name less than the rows have fields: the first field is taken as the row's name, as R's \
+            "the first line has one name fewer than the rows have fields: the first field is taken as the row's name, as R's \
              write.table writes it, and left out",
         ));
     }
@@ -72,9 +73,9 @@ fn read_lines(mut lines: Lines<impl BufRead>, format: Format, options: &ReadOpti
     rows.finish(guessed_row, options)
 }
 
-/// The first lines, by which the dialect is judged, and the separator that a line above them names.
+/// Reads the first lines, from which the dialect is detected, and the separator that a `sep=` line above them declares.
 fn sample(lines: &mut Lines<impl BufRead>) -> Result<(Vec<Line>, Option<super::Separator>), Fault> {
-    /// Lines, and bytes of them, where there are two lines at least.
+    /// Maximum number of lines, and of bytes; at least two lines are read even if they have more bytes.
     const MOST: (usize, usize) = (32, 1 << 18);
     let (mut sample, mut bytes, mut separator) = (Vec::new(), 0, None);
     while sample.len() < MOST.0 && (sample.len() < 2 || bytes < MOST.1) {
@@ -91,10 +92,11 @@ fn sample(lines: &mut Lines<impl BufRead>) -> Result<(Vec<Line>, Option<super::S
     Ok((sample, separator))
 }
 
-/// Fields as names, in UTF-8 or else in Windows-1252. They are copied some times until they are a model's: the memory for that is asked for here.
+/// Decodes fields as names, in UTF-8 or else in Windows-1252. The names are copied several times before they end up in
+/// a model; the memory for the copies is checked here.
 fn names(fields: Fields<'_>, is_utf8: bool) -> Result<Vec<String>, Fault> {
     let (count, bytes) = fields.clone().fold((0usize, 0u128), |(n, bytes), f| (n + 1, bytes + f.name().len() as u128));
-    // A string and its piece of the heap.
+    // 56 bytes for each `String` and its heap allocation's overhead, three copies of each.
     memory::check("the list of column names", 3 * (bytes + 56 * count as u128))?;
     let text = |bytes: &[u8]| match is_utf8 {
         true => String::from_utf8_lossy(bytes).into_owned(),
@@ -103,7 +105,7 @@ fn names(fields: Fields<'_>, is_utf8: bool) -> Result<Vec<String>, Fault> {
     Ok(fields.map(|f| text(f.name())).collect())
 }
 
-/// Says of a first line with numbers and text that it may have been meant as names.
+/// Adds to the error about a first line with both numbers and text that it may be meant as column names.
 fn neither_names_nor_data(fault: Fault, first: &[u8], dialect: Dialect, options: &ReadOptions) -> Fault {
     let Problem::NotNumber { text } = &fault.problem else { return fault };
     if options.header.is_some() || !dialect.has_number(first) {
@@ -120,16 +122,17 @@ fn neither_names_nor_data(fault: Fault, first: &[u8], dialect: Dialect, options:
 struct Rows {
     dialect: Dialect,
     sampled: Sampled,
-    /// Names of the columns, without that of row names.
+    /// Names of the columns, without the column of row names.
     names: Option<Vec<String>>,
-    /// Fields per line.
+    /// Number of fields per line.
     fields: usize,
-    /// Fields before the first column: 1 where rows have names.
+    /// Number of fields before the first column: 1 if the rows have names, else 0.
     skipped: usize,
-    /// For each field the column of the table that it is, if it is one; `None` where all are, in order.
+    /// For each field, its column in the table if it is read; `None` if all fields are read, in order.
     slots: Option<Vec<Option<usize>>>,
+    /// Indices of the columns that are read, in the table's order.
     chosen: Vec<usize>,
-    /// How many of them can be left out: not one that was asked for by itself, such as weights.
+    /// Number of leading entries of `chosen` that an error may suggest excluding: all except [`ReadOptions::last`].
     optional: usize,
     values: Vec<f64>,
     n: usize,
@@ -144,7 +147,7 @@ impl Rows {
         sampled: Sampled,
         options: &ReadOptions,
     ) -> Result<Self, Fault> {
-        // Five lists of them are made.
+        // Five lists of 8 bytes per column are made.
         memory::check("the list of columns", 40 * columns as u128)?;
         let skipped = usize::from(row_names);
         let chosen = options.choose(names.as_deref(), columns, (0..columns).collect()).map_err(Problem::from)?;
@@ -163,7 +166,7 @@ impl Rows {
     }
 
     fn push(&mut self, line: u64, bytes: &[u8]) -> Result<(), Fault> {
-        /// Values for which memory is asked at a time where there is none left to double.
+        /// Number of values to reserve at a time if there is not enough memory to double the capacity.
         const STEP: usize = 1 << 16;
         let d = self.chosen.len();
         if self.values.capacity() - self.values.len() < d {
@@ -206,7 +209,7 @@ impl Rows {
         Ok(())
     }
 
-    /// A number with a decimal comma, where all numbers until here are whole: then this is the decimal sign.
+    /// Parses a number with a decimal comma, if all numbers so far are whole; the decimal sign is then a comma.
     fn late_comma(&mut self, field: &[u8]) -> Option<f64> {
         if self.dialect.notation != Notation::Open || !self.values.iter().all(|value| value.fract() == 0.0) {
             return None;
@@ -218,23 +221,23 @@ impl Rows {
 
     fn fault(&self, line: u64, column: Option<usize>, problem: Problem, bytes: &[u8]) -> Fault {
         if is_comment(bytes) {
-            let why = "a comment: lines that begin with # are read over above the first row only; remove it";
-            let place = Place { line: Some(line), row: Some(self.n as u64), ..Place::default() };
+            let why = "a comment: lines that begin with # are skipped above the first row only; remove it";
+            let place = Location { line: Some(line), row: Some(self.n as u64), ..Location::default() };
             return Fault { place: Box::new(place), problem: Problem::Text(why.to_owned()) };
         }
         let found = self.dialect.fields(bytes).number();
-        // A line that lacks fields often has a wrong one for that reason: the number of fields says more.
+        // A line that lacks fields often fails at a wrong field because of that: the number of fields says more.
         let (column, problem) = match problem {
             Problem::Memory { .. } => (None, problem),
             problem if found == self.fields => (column, self.explained(column, problem)),
             _ => (None, self.sampled.ragged(found, self.fields, self.names.as_deref())),
         };
         let name = column.and_then(|c| c.checked_sub(self.skipped)).and_then(|c| Some(self.names.as_ref()?[c].clone()));
-        let place = Place { line: Some(line), row: Some(self.n as u64), column, name, ..Place::default() };
+        let place = Location { line: Some(line), row: Some(self.n as u64), column, name, ..Location::default() };
         Fault { place: Box::new(place), problem }
     }
 
-    /// Says more of a column without values, and of a number in another notation.
+    /// Adds advice about a column without values, or a number in another notation.
     fn explained(&self, field: Option<usize>, problem: Problem) -> Problem {
         match (problem, field) {
             (Problem::Missing, Some(field)) => self.sampled.missing(
@@ -255,11 +258,11 @@ impl Rows {
         if self.n == 0 {
             return Err(Problem::NoRows.into());
         }
-        // Growth by doubling can leave half of the memory unused.
+        // Growth by doubling can leave up to half of the capacity unused.
         self.values.shrink_to_fit();
         let matrix = Array2::from_shape_vec((self.n, self.chosen.len()), self.values).expect("n rows of d values");
         let matrix = Matrix::from(matrix);
-        // What is only left out names no column.
+        // A selection of exclusions only does not name columns to read.
         let named = options.columns.iter().flatten().any(|word| !word.trim_start().starts_with('!'));
         let (names, chosen) = (self.names.as_deref(), &self.chosen[..]);
         self.warnings.extend(self.commas.warning());

@@ -1,20 +1,21 @@
-//! Signs between groups of three digits, as in `1,234,567`.
+//! Thousands separators, as in `1,234,567`.
 
 use super::number::cut;
 use crate::DataWarning;
 
-/// The sign between thousands, and the decimal sign where there is one.
+/// The thousands separator of a number, and its decimal sign if it has one.
 #[derive(Debug, PartialEq)]
 pub(super) struct Thousands {
     pub(super) mark: char,
     pub(super) decimal: Option<char>,
 }
 
-/// Signs between thousands: of English, German, Swiss and French, and blanks of other widths.
+/// Thousands separators: English, German, Swiss and French, and spaces of other widths.
 const MARKS: [char; 9] = [',', '.', '\'', '’', ' ', '\u{a0}', '\u{202f}', '\u{2009}', '\u{2007}'];
 
 impl Thousands {
-    /// The signs of a number whose first sign can be no decimal sign: it comes twice, or before another sign.
+    /// Recognises a number with thousands separators. The first separator must be certain not to be a decimal sign: it
+    /// is neither comma nor point, or it occurs twice, or another sign follows.
     pub(super) fn of(text: &str) -> Option<Self> {
         let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
         let number = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -33,7 +34,7 @@ impl Thousands {
         })
     }
 
-    /// The mark for a message: by name where it looks like a blank.
+    /// The separator for a message: by name if it looks like a blank.
     pub(super) fn mark(&self) -> String {
         let name = match self.mark {
             '\u{a0}' => "a no-break space",
@@ -42,15 +43,15 @@ impl Thousands {
             '\u{2007}' => "a figure space",
             mark => return format!("'{mark}'"),
         };
-        format!("U+{:04X}, {name},", u32::from(self.mark))
+        format!("U+{:04X} ({name})", u32::from(self.mark))
     }
 }
 
-/// Decimal commas of a table, as long as each of them could stand between thousands.
+/// Tracks whether the decimal commas of a table could all be thousands separators.
 pub(super) struct Commas {
-    /// The first of them, with its line.
+    /// The first number with such a comma, and its line.
     example: Option<(u64, String)>,
-    /// Whether it is certain that commas are decimal signs.
+    /// Whether commas are certainly decimal signs.
     decimal: bool,
 }
 
@@ -59,7 +60,7 @@ impl Commas {
         Self { example: None, decimal }
     }
 
-    /// Takes note of a number that was read with a decimal comma, if it has one.
+    /// Records a number that was read with a decimal comma, if it contains one.
     pub(super) fn see(&mut self, line: u64, number: &[u8]) {
         if self.decimal || !number.contains(&b',') {
             return;
@@ -70,18 +71,18 @@ impl Commas {
         }
     }
 
-    /// Says that the commas may be no decimal signs.
+    /// The warning that the commas may not be decimal signs, if that is possible.
     pub(super) fn warning(&self) -> Option<DataWarning> {
         let (line, example) = self.example.as_ref().filter(|_| !self.decimal)?;
         Some(DataWarning::new(format!(
-            "numbers such as '{example}' (line {line}) are read with a decimal comma, but all their commas could stand \
-             between thousands: use --decimal , if they are decimal commas, else take them out of the numbers"
+            "numbers such as '{example}' (line {line}) are read with a decimal comma, but all their commas could be \
+             thousands separators: use --decimal , if they are decimal commas, else remove them from the numbers"
         )))
     }
 }
 
-/// Whether the comma of a number may stand between thousands: exactly three digits follow, and one to three, of which the
-/// first is not 0, come before it.
+/// Whether the comma of a number may be a thousands separator: exactly three digits follow it, and one to three digits,
+/// the first not 0, precede it.
 pub(super) fn is_ambiguous(number: &[u8]) -> bool {
     let number = number.strip_prefix(b"-").or_else(|| number.strip_prefix(b"+")).unwrap_or(number);
     let Some(comma) = number.iter().position(|&b| b == b',') else { return false };

@@ -1,4 +1,4 @@
-//! A matrix, or one column, as text; numbers in the shortest form that reads back as the same bits.
+//! Writes a matrix or one column as text, with numbers in the shortest form that reads back as the same bits.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -9,12 +9,12 @@ use super::number::is_missing;
 use crate::compressed::Compression;
 use crate::{Column, Table, content};
 
-/// Writes a header (where the table has names) and one line per row.
+/// Writes a header, if the table has names, and one line per row.
 pub(crate) fn write_table(out: &mut impl Write, table: &Table, separator: char) -> io::Result<()> {
     if let Some(names) = &table.names {
         write_header(out, names, separator)?;
     }
-    // `{:?}` is shortest and keeps `-0.0`, and unlike `{}` writes 1e300 in five characters.
+    // `{:?}` is the shortest form, keeps `-0.0`, and, unlike `{}`, writes 1e300 in five characters.
     match &table.matrix {
         Matrix::F32(a) => a.outer_iter().try_for_each(|row| write_row(out, row.iter(), separator)),
         Matrix::F64(a) => a.outer_iter().try_for_each(|row| write_row(out, row.iter(), separator)),
@@ -46,10 +46,10 @@ fn write_row<'a, T: std::fmt::Debug + 'a>(
 
 fn write_header(out: &mut impl Write, names: &[String], separator: char) -> io::Result<()> {
     if names.iter().any(|name| name.contains('\0')) {
-        // A mark of UTF-8, since letters between NUL bytes would be taken for UTF-16.
+        // A UTF-8 byte order mark, because letters between NUL bytes would be read as UTF-16.
         out.write_all("\u{feff}".as_bytes())?;
     }
-    // Where a name could be a number all are quoted, by which the reader knows them from a row.
+    // If any name looks like a number, all are quoted: that tells the reader that the line is not a row.
     let number = |name: &String| name.trim().parse::<f64>().is_ok();
     let all = names.iter().any(number) || names.iter().all(|name| name.trim().is_empty());
     for (i, name) in names.iter().enumerate() {
@@ -62,8 +62,8 @@ fn write_header(out: &mut impl Write, names: &[String], separator: char) -> io::
 }
 
 fn quote(name: &str, separator: char, always: bool) -> Cow<'_, str> {
-    // At the start of a file a byte order mark would be taken for the file's, a # for a comment, and sep= for Excel's line
-    // with the separator. So would what begins with another format's first bytes.
+    // Quoted because at the start of a file a byte order mark would be read as the file's, # as a comment, and sep= as
+    // Excel's separator line. The same goes for names that begin with another format's magic bytes.
     let start = name.trim_start().as_bytes();
     let other = content::of_bytes(start).is_some() || Compression::of_bytes(start).is_some();
     let separator_line = name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("sep="));

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers shared by the tests.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub(crate) fn rows(table: &Table) -> Vec<Vec<f64>> {
     table.matrix.to_f64().outer_iter().map(|row| row.to_vec()).collect()
 }
 
-/// The message, which is one line and starts with the file's name.
+/// The error message, checked to be one line that starts with the file's name.
 pub(crate) fn message(error: FileError) -> String {
     let text = error.to_string();
     assert!(!text.contains('\n'), "{text}");
@@ -30,7 +30,7 @@ pub(crate) fn message(error: FileError) -> String {
     text
 }
 
-/// Checks that the message holds every piece.
+/// Checks that the error message contains every piece.
 pub(crate) fn check(result: Result<Table, FileError>, pieces: &[&str]) {
     let text = message(result.expect_err("an error"));
     for piece in pieces {

@@ -1,6 +1,7 @@
-"""Writes the files of this folder by NumPy, pandas, pyarrow, scikit-learn and safetensors.
+"""Writes the files of this folder with NumPy, pandas, pyarrow, scikit-learn and safetensors.
 
-python make.py && the tests compare them with the same formula: value (i, j) = i * 3 + j - 4, and (i, j) / 8 for floats.
+Run `python make.py`. The tests compare the files with the same formula: value (i, j) = i * 3 + j - 4, and that / 8 for
+floats.
 """
 
 import json

@@ -1,6 +1,7 @@
-//! A few rows under factors of the precisions: each factor is read once, as it lies, and neither it nor the rows are laid out.
+//! Evaluation of a few rows under factors of the precisions: each factor is read once, in place, and neither it nor the
+//! rows are rearranged.
 //!
-//! Every value is that of the passes over blocks, to the bit: sums have the order of [`product`](super::e_step).
+//! Every value has the same bits as from the passes over blocks: sums have the order of [`product`](super::e_step).
 
 mod panel;
 pub(super) mod shared;
@@ -12,30 +13,31 @@ use rayon::prelude::*;
 
 use super::e_step::{Normalise, RowOutputs, store_log_joint};
 use super::layout::{BLOCK, Buffer, STRIDE};
-use super::passes::{Found, padded};
+use super::passes::{EStepOutput, padded};
 use super::simd::{Dispatch, Kernel, Machine, Real, Words};
 use super::terms::{Terms, converted, reciprocal_deviations, relative};
 use crate::engine::check_features;
-use crate::{Error, Evaluation, Wanted, memory};
-use panel::{Panel, Seen, squares};
+use crate::{Error, EvaluateOptions, Evaluation, memory};
+use panel::{FactorScan, Panel, squares};
 
-/// More rows than this pay for a layout of the factors.
+/// Above this number of rows, rearranging the factors pays off.
 pub(crate) const MOST: usize = 64;
 
-/// Likewise where a GPU is the engine: fewer rows than this take less time on the host than their factors take to the device.
+/// Row limit if the engine is a GPU: up to this number, the host takes less time than copying the factors to the
+/// device.
 const MOST_BESIDE_A_DEVICE: usize = 16;
 
-/// Differences of rows and means that go over a factor together: they stay in the second-level cache beside it.
+/// Differences of rows and means that are multiplied by a factor together: they stay in the L2 cache beside it.
 const SIDES: usize = 32;
 
-/// Columns of a factor that are one thread's work, where there are several.
+/// Columns of a factor per work item, if several threads take part.
 const COLUMNS: usize = 512;
 
-/// Bytes that are gone through sooner than other threads join, on a machine that has something else to do as well: some
-/// milliseconds' worth.
+/// Below this many bytes, one thread finishes before other threads join on a machine that also has other work: some
+/// milliseconds.
 const SMALL: usize = 64 << 20;
 
-/// Evaluates up to [`MOST`] rows, on the calling thread where there is no pool.
+/// Evaluates up to [`MOST`] rows, on the calling thread if `pool` is `None`.
 ///
 /// # Errors
 /// As for [`Evaluate::evaluate_precisions`](crate::Evaluate::evaluate_precisions).
@@ -46,7 +48,7 @@ pub(crate) fn evaluate(
     precision: Precision,
     shift: &[f64],
     mixture: &PrecisionMixture<'_>,
-    want: Wanted<'_>,
+    want: EvaluateOptions<'_>,
 ) -> Result<Evaluation, Error> {
     check_features(data.n_features(), mixture.n_features())?;
     match precision {
@@ -55,7 +57,8 @@ pub(crate) fn evaluate(
     }
 }
 
-/// Evaluates a few rows on the host, on the calling thread, though a GPU is the engine; None where they are more.
+/// Evaluates a few rows on the host, on the calling thread, for a GPU engine. Returns `None` if there are too many
+/// rows.
 ///
 /// # Errors
 /// As for [`evaluate`].
@@ -64,7 +67,7 @@ pub(crate) fn evaluate_beside_a_device(
     precision: Precision,
     shift: &[f64],
     mixture: &PrecisionMixture<'_>,
-    want: &mut Wanted<'_>,
+    want: &mut EvaluateOptions<'_>,
 ) -> Result<Option<Evaluation>, Error> {
     if data.n_rows() > MOST_BESIDE_A_DEVICE {
         return Ok(None);
@@ -78,7 +81,7 @@ fn run<T: Dispatch>(
     data: &Dataset,
     shift: &[f64],
     mixture: &PrecisionMixture<'_>,
-    want: Wanted<'_>,
+    want: EvaluateOptions<'_>,
 ) -> Result<Evaluation, Error> {
     let (n, k, d) = (data.n_rows(), mixture.n_components(), mixture.n_features());
     memory::check("the workspace of a few rows", 4 * (n * k) as u128 * d as u128 * size_of::<T>() as u128)?;
@@ -91,7 +94,7 @@ fn run<T: Dispatch>(
         CovarianceType::Full | CovarianceType::Tied => few.by_factors(),
         CovarianceType::Diag | CovarianceType::Spherical => (few.by_deviations(), vec![FactorShape::Upper; k]),
     };
-    // A factor with NaN gives NaN. Infinite distances of rows that are far are no fault.
+    // A factor with NaN gives NaN distances. Infinite distances of far rows are not an error.
     if distances.iter().any(|q| !q.to_f64().is_finite()) {
         mixture.check_factors()?;
     }
@@ -100,13 +103,13 @@ fn run<T: Dispatch>(
     let mut joint = Buffer::zeroed(k * STRIDE);
     let mut out = Rows { top: vec![T::ZERO; BLOCK], rest: vec![T::ZERO; BLOCK], entropy: vec![T::ZERO; BLOCK] };
     T::dispatch(machine, Finish { terms: &terms, n, distances: &distances, joint: &mut joint, out: &mut out });
-    let found = Found { joint: &joint, top: &out.top, rest: &out.rest, entropy: &out.entropy };
+    let found = EStepOutput { joint: &joint, top: &out.top, rest: &out.rest, entropy: &out.entropy };
     let (log_likelihood, entropy) = found.deliver(k, &weights, want);
     let total_weight = data.weights().map_or(n as f64, |all| all.iter().sum());
     Ok(Evaluation { log_likelihood, entropy, total_weight })
 }
 
-/// `x − shift` rounded once, `(n, d)`.
+/// `x − shift`, rounded once, `(n, d)`.
 fn rows<T: Real>(data: &Dataset, shift: &[f64]) -> Vec<T> {
     let shift = shift.iter().cycle();
     match data.rows() {
@@ -115,7 +118,7 @@ fn rows<T: Real>(data: &Dataset, shift: &[f64]) -> Vec<T> {
     }
 }
 
-/// A few rows and a mixture.
+/// A few rows and a mixture, with the operands of their products.
 struct Few<'a, T> {
     machine: Machine,
     pool: Option<&'a rayon::ThreadPool>,
@@ -127,12 +130,13 @@ struct Few<'a, T> {
     rows: Vec<T>,
     /// `(k, d)`, less the shift.
     means: Vec<T>,
-    /// The means times the one factor, `(k, d)`, where the rows are multiplied by it, and not each one's differences to them.
+    /// The means times the shared factor, `(k, d)`, if rows and means are multiplied separately instead of their
+    /// differences.
     shared: Option<Vec<T>>,
 }
 
-/// Some columns of a factor, and some of what is multiplied by it: rows, or differences `(component, row)`, numbered
-/// component by component.
+/// Some columns of a factor, and some of the vectors that it multiplies: rows, or differences `(component, row)`,
+/// numbered component by component.
 struct Part {
     factor: usize,
     first: usize,
@@ -144,14 +148,14 @@ impl<T: Dispatch> Few<'_, T> {
         self.rows.len() / self.d
     }
 
-    /// Row less mean; the difference in f64 rounds as it does in `T`.
+    /// Row less mean. Computing the difference in f64 and rounding it gives the same as computing it in `T`.
     fn difference(&self, side: usize) -> impl Iterator<Item = T> {
         let (n, d) = (self.n(), self.d);
         let (mean, row) = (&self.means[side / n * d..][..d], &self.rows[side % n * d..][..d]);
         row.iter().zip(mean).map(|(x, m)| T::of(x.to_f64() - m.to_f64()))
     }
 
-    /// What is multiplied by a factor.
+    /// Appends the vector number `side` that a factor multiplies.
     fn factor_side(&self, side: usize, out: &mut Vec<T>) {
         match self.shared {
             Some(_) => out.extend_from_slice(&self.rows[side * self.d..][..self.d]),
@@ -166,7 +170,7 @@ impl<T: Dispatch> Few<'_, T> {
         let sides = if self.shared.is_some() { n } else { k * n / factors };
         let mut distances = vec![T::ZERO; k * n];
         let threads = self.pool.map_or(1, rayon::ThreadPool::current_num_threads);
-        // A factor that was read serves a few differences before they take longer than it did.
+        // A factor once loaded serves about four vectors before the arithmetic takes longer than the load.
         let work = factors * self.d * self.d * size_of::<T>() * sides.div_ceil(4);
         let pool = self.pool.filter(|_| threads > 1 && work >= SMALL);
         let columns = if pool.is_some() { COLUMNS } else { self.d };
@@ -182,12 +186,12 @@ impl<T: Dispatch> Few<'_, T> {
             Some(pool) => pool.install(|| all.par_iter().map(run).collect()),
             None => all.iter().map(run).collect(),
         };
-        let mut seen = vec![Seen::default(); factors];
+        let mut seen = vec![FactorScan::default(); factors];
         for (part, (_, here)) in all.iter().zip(&done) {
             seen[part.factor].below |= here.below;
             seen[part.factor].above |= here.above;
         }
-        let shapes: Vec<FactorShape> = seen.into_iter().map(Seen::shape).collect();
+        let shapes: Vec<FactorShape> = seen.into_iter().map(FactorScan::shape).collect();
         for (part, (y, _)) in all.iter().zip(done) {
             match shapes[part.factor] {
                 FactorShape::Upper => self.add_squares(&y, part, columns, &mut distances),
@@ -197,8 +201,8 @@ impl<T: Dispatch> Few<'_, T> {
         (distances, (0..k).map(|c| shapes[c.min(factors - 1)]).collect())
     }
 
-    /// `y` of a part, and where its columns have entries if `shape` is upper.
-    fn part(&self, part: &Part, columns: usize, shape: FactorShape) -> (Vec<T>, Seen) {
+    /// Computes `y` of a part and, if `shape` is upper, where its columns have nonzero entries.
+    fn part(&self, part: &Part, columns: usize, shape: FactorShape) -> (Vec<T>, FactorScan) {
         let u = &self.u[part.factor * self.d * self.d..][..self.d * self.d];
         let end = self.d.min(part.first + columns);
         let mut z = Vec::with_capacity(part.sides.len() * self.d);
@@ -270,14 +274,14 @@ impl<T: Real> Kernel<T> for Squares<'_, T> {
     }
 }
 
-/// What is left of each row, `(BLOCK,)`.
+/// Results per row, `(BLOCK,)` each.
 struct Rows<T> {
     top: Vec<T>,
     rest: Vec<T>,
     entropy: Vec<T>,
 }
 
-/// From squared distances, `(k, n)`, to responsibilities in `joint`, `(k, STRIDE)`.
+/// Turns squared distances, `(k, n)`, into responsibilities in `joint`, `(k, STRIDE)`.
 struct Finish<'a, T> {
     terms: &'a Terms<T>,
     n: usize,
@@ -297,7 +301,7 @@ impl<T: Real> Kernel<T> for Finish<'_, T> {
         for (c, distances) in distances.chunks_exact(n).enumerate() {
             joint[c * STRIDE..][..n].copy_from_slice(distances);
             for row in (0..wide).step_by(W::LANES) {
-                // SAFETY: wide rows of component c are inside joint, as asserted.
+                // SAFETY: row + LANES <= wide <= BLOCK, so the vector of component c is within joint, as asserted.
                 let distance = unsafe { w.load(joint.as_ptr().add(c * STRIDE + row)) };
                 store_log_joint::<T, W, 1>(w, terms, c, [distance], &mut joint[row..]);
             }

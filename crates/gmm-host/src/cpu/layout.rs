@@ -1,4 +1,4 @@
-//! How rows lie in memory: blocks of 256 rows, each column of a block contiguous, so that a vector holds rows.
+//! Memory layout of rows: blocks of 256 rows, each column of a block contiguous, so that a vector holds several rows.
 
 use std::ops::Range;
 
@@ -8,14 +8,14 @@ use rayon::prelude::*;
 use super::simd::Real;
 use crate::{Error, memory};
 
-/// Rows of a block. A column of it is 2 KiB in f64, so a block of 30 columns stays in the second-level cache.
+/// Rows per block. A column is 2 KiB in f64, so a block of 30 columns fits into the L2 cache.
 pub(crate) const BLOCK: usize = 256;
 
-/// Distance of two columns of a block, of components' rows, and of all that is laid out alike. A plain 256 would put
-/// every column on the same few sets of the first-level cache; one or two lines more spread them over all.
+/// Distance between two columns of a block, and between two components' values. A distance of 256 would map all columns
+/// to the same few sets of the L1 cache; 16 more values (one or two cache lines) spread them over all sets.
 pub(crate) const STRIDE: usize = BLOCK + 16;
 
-/// A zeroed buffer whose first element starts a cache line, so that no vector load crosses one.
+/// A zeroed buffer that starts at a cache line, so that no vector load crosses a line.
 pub(crate) struct Buffer<T> {
     cells: Vec<T>,
     start: usize,
@@ -52,17 +52,17 @@ pub(crate) struct Layout<T> {
     pub(crate) d: usize,
     pub(crate) shift: Vec<f64>,
     pub(crate) total_weight: f64,
-    /// Block after block, `d*STRIDE` each; rows past `n` are 0.
+    /// Blocks one after another, `d*STRIDE` values each; rows past `n` are 0.
     cells: Buffer<T>,
-    /// One weight per row where they were given.
+    /// One weight per row if the data set has weights; 0 past `n`.
     weights: Option<Buffer<T>>,
-    /// Weights of a full block, and of the last one, where none were given. Rows past `n` weigh 0.
+    /// Weights of a full block and of the last block if the data set has none: 1, and 0 for rows past `n`.
     ones: Buffer<T>,
     last: Buffer<T>,
 }
 
 impl<T: Real> Layout<T> {
-    /// Takes a data set in. One pass over it; `n*d*size_of::<T>()` bytes and a sixteenth more, rounded up to whole blocks.
+    /// Copies a data set in one pass. Needs `n*d*size_of::<T>()` bytes plus a sixteenth, rounded up to whole blocks.
     pub(crate) fn new(data: &Dataset, shift: &[f64]) -> Result<Self, Error> {
         let d = shift.len();
         Self::filled(data.n_rows(), shift, data.weights(), |out, rows| match data.rows() {
@@ -71,7 +71,7 @@ impl<T: Real> Layout<T> {
         })
     }
 
-    /// Some of these rows, with weights of their own.
+    /// Copies the given rows, with new weights.
     pub(crate) fn sample(&self, rows: &[usize], weights: Option<&[f64]>) -> Result<Self, Error> {
         Self::filled(rows.len(), &self.shift, weights, |out, some| {
             for (to, &row) in rows[some].iter().enumerate() {
@@ -82,7 +82,7 @@ impl<T: Real> Layout<T> {
         })
     }
 
-    /// The rows of another layout, as they are there.
+    /// Copies all rows of another layout, converted to `T`.
     pub(crate) fn copy_of<S: Real>(other: &Layout<S>) -> Result<Self, Error> {
         let weights: Option<Vec<f64>> =
             other.weights.as_ref().map(|all| all[..other.n].iter().map(|w| w.to_f64()).collect());
@@ -93,7 +93,7 @@ impl<T: Real> Layout<T> {
         Ok(Self { total_weight: other.total_weight, ..copy })
     }
 
-    /// Blocks as `fill` writes them: the columns of one, zeros, and the rows that it has.
+    /// Creates a layout; `fill` gets the zeroed columns of each block and its range of rows.
     fn filled(
         n: usize,
         shift: &[f64],
@@ -132,17 +132,17 @@ impl<T: Real> Layout<T> {
         &self.cells[block * self.d * STRIDE..][..self.d * STRIDE]
     }
 
-    /// One row, `d` values.
+    /// Values of one row, `d` of them.
     pub(crate) fn row(&self, row: usize) -> impl Iterator<Item = T> {
         self.block(row / BLOCK).chunks_exact(STRIDE).map(move |column| column[row % BLOCK])
     }
 
-    /// Rows of one block that are rows of the data.
+    /// Number of rows of the data in a block.
     pub(crate) fn rows_in(&self, block: usize) -> usize {
         BLOCK.min(self.n - block * BLOCK)
     }
 
-    /// Whether weights were given.
+    /// Whether the data set has row weights.
     pub(crate) fn is_weighted(&self) -> bool {
         self.weights.is_some()
     }
@@ -157,7 +157,7 @@ impl<T: Real> Layout<T> {
     }
 }
 
-/// Transposes rows into columns, less the shift; the difference is formed in f64 and rounded once.
+/// Transposes rows into columns and subtracts the shift; the difference is computed in f64 and rounded once.
 fn fill<S: Copy + Into<f64>, T: Real>(out: &mut [T], rows: &[S], shift: &[f64]) {
     let d = shift.len();
     for (row, values) in rows.chunks_exact(d).enumerate() {

@@ -1,13 +1,13 @@
-//! exp and ln over the words, to about one unit in the last place.
+//! exp and ln over the vector operations, to about one unit in the last place.
 
 use super::simd::{Real, Words};
 
 /// `exp(x)` for `x ≤ 0`; 0 below the logarithm of the smallest normal number, and for −∞.
 ///
-/// `x = n ln 2 + r` with |r| ≤ ln(2)/2 by a two-part ln 2, a polynomial for `exp(r)`, and `2^n` by shifting the
-/// integer that the rounding left in the low bits into the exponent.
+/// `x = n ln 2 + r` with |r| ≤ ln(2)/2 and ln 2 in two parts; a polynomial gives `exp(r)`. The rounding leaves the
+/// integer `n` in the low bits, and shifting it into the exponent gives `2^n`.
 ///
-/// Of `G` vectors step by step, so that each constant is fetched once for all of them.
+/// Processes `G` vectors step by step, so that each constant is loaded once for all of them.
 #[inline(always)]
 pub(crate) fn exp<T: Real, W: Words<T>, const G: usize>(w: W, x: [W::V; G]) -> [W::V; G] {
     let m = &T::MATH;

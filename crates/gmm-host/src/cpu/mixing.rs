@@ -1,30 +1,31 @@
-//! Log densities of a mixture from those of its components: ln Σ_c w_c N(x|c), by the vector words of this processor.
+//! Log densities of a mixture from those of its components, ln Σ_c w_c N(x|c), with vector operations.
 
 use super::math;
 use super::simd::{Dispatch, Kernel, Machine, Words};
 
-/// Mixes columns of log densities. The bits depend on the processor's instruction set alone.
+/// Mixes columns of log densities. The bits depend only on the processor's instruction set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mixing(Machine);
 
 impl Mixing {
-    /// Rows that are mixed at a time; a multiple of every machine's vectors.
+    /// Rows mixed at a time; a multiple of every instruction set's vector length.
     pub(crate) const ROWS: usize = 256;
 
-    /// The best that this processor has.
+    /// Uses the best instruction set that this processor supports.
     pub(crate) fn detect() -> Self {
         Self(Machine::detect())
     }
 
-    /// Length of a column of `n` rows: whole pieces of [`ROWS`](Self::ROWS).
+    /// Length of a column of `n` rows, rounded up to a multiple of [`ROWS`](Self::ROWS).
     pub(crate) const fn column_len(n: usize) -> usize {
         n.next_multiple_of(Self::ROWS)
     }
 
-    /// `out[i] = ln Σ_c exp(log_weights[c] + columns[c][first + i])`, with the true maximum taken out; −∞ where all are.
+    /// `out[i] = ln Σ_c exp(log_weights[c] + columns[c][first + i])`, computed relative to the exact maximum; −∞ if all
+    /// terms are.
     ///
-    /// Columns have [`column_len`](Self::column_len) values, of which none is NaN or +∞; `first` is a multiple of
-    /// [`ROWS`](Self::ROWS). Cost: an `exp` a row and component.
+    /// Columns have [`column_len`](Self::column_len) values, none of them NaN or +∞; `first` is a multiple of
+    /// [`ROWS`](Self::ROWS). Cost: one `exp` per row and component.
     pub(crate) fn log_densities(
         self,
         columns: &[Vec<f64>],
@@ -67,7 +68,7 @@ impl Kernel<f64> for Mix<'_> {
                     sum = w.add(sum, e);
                 }
                 w.store(out.as_mut_ptr().add(row), w.add(top, math::ln(w, sum)));
-                // A sum below 1 means that all densities of some row are 0.
+                // A sum below 1 means that all densities of a row are 0.
                 let empty = w.lt_bits(sum, w.splat(0.5));
                 for lane in (0..W::LANES).filter(|lane| empty >> lane & 1 == 1) {
                     out[row + lane] = f64::NEG_INFINITY;

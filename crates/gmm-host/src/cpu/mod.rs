@@ -1,9 +1,10 @@
-//! The CPU engine: all cores, blocked, one algorithm over the vector words of the machine at hand.
+//! The CPU engine: all cores, cache blocking, and one implementation of each algorithm over the vector operations of
+//! the instruction set at hand.
 //!
-//! Rows lie in blocks of 256, column by column ([`layout`]). A pass gives every thread a contiguous share of the
-//! blocks; per tile of rows it computes log joint densities ([`e_step`]), turns them into responsibilities in cache,
-//! and adds moments about the components' means ([`moments`]). Shares are added in order, so the same thread count
-//! gives the same bits.
+//! Rows are stored in blocks of 256, column by column ([`layout`]). A pass gives every thread a contiguous share of the
+//! blocks. For each tile of rows it computes log joint densities ([`e_step`]), turns them into responsibilities in
+//! cache, and adds moments about the components' means ([`moments`]). Shares are added up in order, so the same thread
+//! count gives the same bits.
 
 mod e_step;
 pub(crate) mod few;
@@ -25,7 +26,9 @@ use ndarray::ArrayView2;
 use crate::engine::{ComponentColumns, Evaluate, Seeding, check_features};
 use crate::init::{RowDraw, WeighedRows, rows_of};
 use crate::products::{Kind, Multiplier};
-use crate::{Engine, Error, Evaluation, FillResponsibilities, Resident, Wanted, default_threads, memory, shift};
+use crate::{
+    Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident, default_threads, memory, shift,
+};
 use layout::Layout;
 use passes::Passes;
 use simd::{Dispatch, Machine};
@@ -33,13 +36,13 @@ use terms::{Terms, relative};
 
 pub(crate) use mixing::Mixing;
 
-/// Mixtures that go over a block of rows at a time: after a few dozen the block's way into the cache is paid for.
+/// Most mixtures evaluated per read of a block: with a few dozen, loading the block into the cache costs little.
 const SETS: usize = 64;
 
-/// Fewer where their parameters are more bytes than a core's share of the last-level cache is likely to be.
+/// Limit on the bytes of their parameters, which is likely to fit into a core's share of the last-level cache.
 const SETS_BYTES: usize = 4 << 20;
 
-/// All cores of this machine.
+/// The engine that runs on all cores of this machine.
 #[derive(Clone)]
 pub struct CpuEngine {
     pool: Arc<rayon::ThreadPool>,
@@ -47,26 +50,26 @@ pub struct CpuEngine {
 }
 
 impl CpuEngine {
-    /// An engine with its own threads; 0 takes [`default_threads`].
+    /// Creates an engine with its own thread pool; 0 threads means [`default_threads`].
     ///
     /// # Errors
-    /// [`Error::Device`] where the threads cannot be started.
+    /// [`Error::Device`] if the threads cannot be started.
     pub fn new(threads: usize) -> Result<Self, Error> {
         Self::on(threads, Machine::detect())
     }
 
-    /// As [`new`](Self::new), with one of the instruction sets of [`instruction_sets`](Self::instruction_sets) instead
-    /// of the best: for comparing them.
+    /// As [`new`](Self::new), with the named instruction set, one of [`instruction_sets`](Self::instruction_sets),
+    /// instead of the best one: for comparisons.
     ///
     /// # Errors
-    /// [`Error::Device`] where this processor does not have it.
+    /// [`Error::Device`] if this processor does not support it.
     pub fn with_instructions(threads: usize, name: &str) -> Result<Self, Error> {
         let found = Machine::all().into_iter().find(|m| m.name() == name);
         let machine = found.ok_or_else(|| Error::Device(format!("this processor has no instruction set '{name}'")))?;
         Self::on(threads, machine)
     }
 
-    /// Names of the instruction sets that this processor has, the best last.
+    /// Names of the instruction sets that this processor supports, the best last.
     pub fn instruction_sets() -> Vec<&'static str> {
         Machine::all().into_iter().map(Machine::name).collect()
     }
@@ -112,7 +115,7 @@ impl Engine for CpuEngine {
         precision: Precision,
         shift: &[f64],
         mixture: &PrecisionMixture<'_>,
-        want: &mut Wanted<'_>,
+        want: &mut EvaluateOptions<'_>,
     ) -> Result<Option<Evaluation>, Error> {
         if data.n_rows() > few::MOST {
             return Ok(None);
@@ -129,15 +132,15 @@ impl Engine for CpuEngine {
     }
 }
 
-/// Rows in memory, with the workspace of the passes over them.
+/// Rows in memory, with the workspace of passes over them.
 struct CpuRows<T> {
     layout: Layout<T>,
     passes: Passes<T>,
-    /// Squared distances to the nearest of the centres that were added; empty until there is one.
+    /// Squared distances to the nearest of the centres added so far; empty if there is none.
     near: Vec<f64>,
-    /// Rows that were weighed since the last centre, `(t, d)`, less the shift.
+    /// Candidate rows of the last `weigh_draws`, `(t, d)`, less the shift; empty after the next centre is added.
     drawn: Vec<T>,
-    /// The same rows in `f64`, once a mixture asked for them; see [`wide`](Self::wide).
+    /// The same rows in `f64`, created when a mixture first needs them; see [`wide`](Self::wide).
     wide: Option<Box<CpuRows<f64>>>,
 }
 
@@ -146,8 +149,9 @@ impl<T: Dispatch> CpuRows<T> {
         Self { layout, passes, near: Vec::new(), drawn: Vec::new(), wide: None }
     }
 
-    /// The rows in `f64`, for a mixture with a component so narrow and so far from the shift that its mean, rounded to `T`,
-    /// would be felt. They are kept: the next iteration is likely to need them too.
+    /// Returns the rows in `f64` if the mixture has a component so narrow and so far from the shift that rounding its
+    /// mean to `T` would change the result noticeably. They are cached, since the next iteration is likely to need them
+    /// too.
     fn wide(&mut self, mixture: &Mixture) -> Result<Option<&mut CpuRows<f64>>, Error> {
         check_features(self.layout.d, mixture.n_features())?;
         if T::PRECISION == Precision::F64 || !shift::is_felt(mixture, &self.layout.shift, T::PRECISION) {
@@ -160,7 +164,7 @@ impl<T: Dispatch> CpuRows<T> {
         Ok(self.wide.as_deref_mut())
     }
 
-    /// Whether some mixture of a batch takes [`wide`](Self::wide) rows.
+    /// Whether any mixture of a batch needs the [`wide`](Self::wide) rows.
     fn any_wide(&self, mixtures: &[Mixture]) -> Result<bool, Error> {
         mixtures.iter().try_for_each(|mixture| check_features(self.layout.d, mixture.n_features()))?;
         let shift = &self.layout.shift;
@@ -262,7 +266,7 @@ impl<T: Dispatch> Seeding for CpuRows<T> {
 }
 
 impl<T: Dispatch> Evaluate for CpuRows<T> {
-    fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
+    fn evaluate(&mut self, mixture: &Mixture, want: EvaluateOptions<'_>) -> Result<Evaluation, Error> {
         if let Some(wide) = self.wide(mixture)? {
             return wide.evaluate(mixture, want);
         }
@@ -270,7 +274,11 @@ impl<T: Dispatch> Evaluate for CpuRows<T> {
         self.passes.evaluate(&self.layout, &terms, want)
     }
 
-    fn evaluate_precisions(&mut self, mixture: &PrecisionMixture<'_>, want: Wanted<'_>) -> Result<Evaluation, Error> {
+    fn evaluate_precisions(
+        &mut self,
+        mixture: &PrecisionMixture<'_>,
+        want: EvaluateOptions<'_>,
+    ) -> Result<Evaluation, Error> {
         check_features(self.layout.d, mixture.n_features())?;
         let terms = Terms::of_precisions(self.passes.machine(), mixture, &self.layout.shift)?;
         self.passes.evaluate(&self.layout, &terms, want)

@@ -21,25 +21,25 @@ pub(crate) struct Terms<T> {
     pub(crate) means: Vec<T>,
     /// `ln w_c + log normaliser`, `(k,)`.
     pub(crate) constants: Vec<T>,
-    /// Component weights, `(k,)`: the responsibilities of a row where every density underflows.
+    /// Component weights, `(k,)`: the responsibilities of a row whose every density underflows.
     pub(crate) weights: Vec<T>,
     pub(crate) scales: Scales<T>,
 }
 
-/// What distances are measured in.
+/// Scales of the distances, per covariance kind.
 pub(crate) enum Scales<T> {
-    /// One factor per component, also for a tied covariance whose solved means would cancel.
+    /// One factor per component, also for a tied covariance if its solved means would cancel.
     Full(Vec<Triangle<T>>),
-    /// One factor, and the means solved by it, `(k, d)`.
+    /// One factor, and the means solved with it, `(k, d)`.
     Tied(Triangle<T>, Vec<T>),
-    /// Reciprocal standard deviations, and the means in units of them with the sign turned, both `(k, d)`; no such means
-    /// where one of them is more than `T` can hold, or where they would cancel.
+    /// Reciprocal standard deviations and the negated means in units of them, both `(k, d)`. The means are absent if
+    /// one overflows `T` or if they would cancel.
     Diag(Vec<T>, Option<Vec<T>>),
     /// Reciprocal standard deviations, `(k,)`.
     Spherical(Vec<T>),
-    /// Factors of the precisions: one per component, or one for all where its products with the means would cancel.
+    /// Factors of the precisions: one per component, or a single one if its products with the means would cancel.
     Precisions(Vec<Columns<T>>),
-    /// One factor of the precisions, and its products with the means, `(k, d)`.
+    /// One factor of the precisions and its products with the means, `(k, d)`.
     Shared(Columns<T>, Vec<T>),
 }
 
@@ -47,7 +47,7 @@ impl<T: Real> Terms<T> {
     pub(crate) fn new(mixture: &Mixture, shift: &[f64]) -> Self {
         let (k, d) = mixture.means().dim();
         let means = relative(mixture.means(), shift);
-        // Rows and means that are scaled before they are subtracted keep an absolute error of eps times what they are.
+        // Scaling rows and means before subtracting them leaves an absolute error of eps times their size.
         let cancels = shift::is_felt(mixture, shift, T::PRECISION);
         let scales = match mixture.factors() {
             Factors::Full(all) => {
@@ -74,10 +74,10 @@ impl<T: Real> Terms<T> {
 }
 
 impl<T: Real> Terms<T> {
-    /// Of a mixture that is given by factors of its precisions.
+    /// Terms of a mixture that is given by factors of its precisions.
     ///
     /// # Errors
-    /// [`ModelError`] of a factor that is not finite, or singular.
+    /// [`ModelError`] if a factor is singular or not finite.
     pub(crate) fn of_precisions(
         machine: Machine,
         mixture: &PrecisionMixture<'_>,
@@ -111,10 +111,10 @@ impl<T: Real> Terms<T> {
         Self::without_scales(mixture, means, &shapes).map(|terms| Self { scales, ..terms })
     }
 
-    /// All but the scales, for factors of these shapes; `means` are less the shift, `(k, d)`.
+    /// Terms without the scales, for factors of these shapes; `means` are relative to the shift, `(k, d)`.
     ///
     /// # Errors
-    /// [`ModelError`] of a factor that is singular.
+    /// [`ModelError`] if a factor is singular.
     pub(crate) fn without_scales(
         mixture: &PrecisionMixture<'_>,
         means: Vec<T>,
@@ -125,7 +125,8 @@ impl<T: Real> Terms<T> {
         Ok(Self {
             k,
             d,
-            // What a pass over one of many factors costs, and what a pass over deviations does.
+            // Decides only the cost estimate: factors of either shape cost as much as the full kind, deviations as much
+            // as diag.
             kind: match mixture.covariance_type() {
                 CovarianceType::Full | CovarianceType::Tied => CovarianceType::Full,
                 CovarianceType::Diag | CovarianceType::Spherical => CovarianceType::Diag,
@@ -138,7 +139,7 @@ impl<T: Real> Terms<T> {
     }
 }
 
-/// The numbers in `T`, in their own memory where they are in `T` already.
+/// Returns the numbers in `T`, borrowed if they already are in `T`.
 pub(crate) fn converted<T: Real>(numbers: Numbers<'_>) -> Cow<'_, [T]> {
     match numbers {
         Numbers::F32(all) => T::all_of_f32(all),
@@ -146,9 +147,9 @@ pub(crate) fn converted<T: Real>(numbers: Numbers<'_>) -> Cow<'_, [T]> {
     }
 }
 
-/// Reciprocal standard deviations of each component and column, `(k, d)`; the kind is diag or spherical.
+/// Reciprocal standard deviations of each component and column, `(k, d)`; the kind must be diag or spherical.
 ///
-/// In their own memory where they are there in `T`: a prediction of one row reads them once.
+/// Borrowed if they already exist in `T`: a prediction for one row reads them only once.
 pub(crate) fn reciprocal_deviations<'a, T: Real>(mixture: &PrecisionMixture<'a>) -> Cow<'a, [T]> {
     let all = converted::<T>(mixture.factors());
     match mixture.covariance_type() {
@@ -170,12 +171,13 @@ pub(crate) fn relative<T: Real>(centres: ArrayView2<'_, f64>, shift: &[f64]) -> 
     out
 }
 
-/// `−(mean − shift) scale`, `(k, d)`, for a distance by one multiplication and addition.
+/// `−(mean − shift) scale`, `(k, d)`, so that a distance needs one multiplication and addition.
 ///
-/// Rounded once, and by the scales as they are in `T`: the same as a mean rounded in its last place, as `means` are too.
+/// The result is rounded once and uses the scales as rounded to `T`. The error is that of a mean rounded in its last
+/// place, and `means` are rounded like that too.
 ///
-/// None where one overflows, as with a standard deviation of 1e-20 at 1e20 from the shift in f32: a row there would be at
-/// a difference of infinities, where the difference itself is finite.
+/// Returns `None` if one overflows, as in f32 with a standard deviation of 1e-20 at a distance of 1e20 from the shift:
+/// a row there would yield a difference of infinities, although the difference itself is finite.
 fn offsets<T: Real>(mixture: &Mixture, shift: &[f64], scales: &[T]) -> Option<Vec<T>> {
     let means = mixture.means();
     let all = means.iter().zip(shift.iter().cycle()).zip(scales);
@@ -193,25 +195,25 @@ fn solved_means<T: Real>(mixture: &Mixture, factor: &Cholesky, shift: &[f64]) ->
     out
 }
 
-/// A Cholesky factor and a mean laid out for forward substitution by tiles of [`TILE`] rows,
-/// the first one of those that fill no tile.
+/// A Cholesky factor and a mean, laid out for forward substitution by tiles of [`TILE`] rows. If [`TILE`] does not
+/// divide `d`, the first tile has the `d % TILE` remaining rows.
 ///
-/// With `M[i,j] = L[i,j] / L[i,i]`, the solution of `L y = x − mean` is `y[i] = (x[i] − mean[i])/L[i,i] − Σ_{j<i} M[i,j]
-/// y[j]`, so that no division stands in the chain. `cells` holds what that takes in the order in which it is taken; for
-/// each tile of rows their means, then their `1 / L[i,i]`, then column by column the `M` of all rows before the tile,
-/// then the `M` inside it, row by row below the diagonal: `d*(d+3)/2` values in all.
+/// With `M[i,j] = L[i,j] / L[i,i]`, the solution of `L y = x − mean` is `y[i] = (x[i] − mean[i])/L[i,i] − Σ_{j<i}
+/// M[i,j] y[j]`, so that the dependency chain contains no division. `cells` holds the operands in the order in which
+/// they are used. For each tile of rows: their means, their `1 / L[i,i]`, the `M` of all columns before the tile column
+/// by column, then the `M` within the tile, row by row below the diagonal. This is `d*(d+3)/2` values in all.
 pub(crate) struct Triangle<T> {
     pub(crate) d: usize,
     pub(crate) cells: Vec<T>,
 }
 
 impl<T: Real> Triangle<T> {
-    /// For rows less `mean`, `(d,)`.
+    /// `mean`, `(d,)`, is subtracted from each row.
     fn new(l: &Cholesky, mean: &[T]) -> Self {
         let d = l.dim();
         let m = |i: usize, j: usize| T::of(l.at(i, j) / l.at(i, i));
         let mut cells = Vec::with_capacity(Self::len(d));
-        // The first tile has the rows that fill none; empty where there are no such rows.
+        // The first tile has the `d % TILE` rows that do not fill a tile; it is empty if there are none.
         let odd = d % TILE;
         for end in (odd..=d).step_by(TILE) {
             let top = end.saturating_sub(TILE);
@@ -234,8 +236,9 @@ impl<T: Real> Triangle<T> {
     }
 }
 
-/// A factor `U` of a precision laid out for `y = Uᵀz` by tiles of [`TILE`] entries of `y`, the first one of those that fill
-/// no tile: for each tile, row by row of `U` that has entries other than 0 in its columns, those entries.
+/// A factor `U` of a precision, laid out for `y = Uᵀz` by tiles of [`TILE`] entries of `y`. If [`TILE`] does not divide
+/// `d`, the first tile has the `d % TILE` remaining entries. Each tile stores its columns of `U`, row by row, for the
+/// rows that can be nonzero there.
 pub(crate) struct Columns<T> {
     pub(crate) d: usize,
     pub(crate) shape: FactorShape,
@@ -256,7 +259,7 @@ impl<T: Real> Columns<T> {
         made
     }
 
-    /// First entry of `y` and the one after the last, tile by tile.
+    /// First entry of `y`, and one past the last, of each tile.
     #[inline(always)]
     pub(crate) fn tiles(&self) -> impl Iterator<Item = (usize, usize)> + use<T> {
         let odd = self.d % TILE;

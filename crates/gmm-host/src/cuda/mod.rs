@@ -1,20 +1,20 @@
-//! The GPU engine: the kernels of `gmm-kernels`, launched through cust, over rows that stay on the device. The only place that knows
-//! cust.
+//! The GPU engine: the kernels of `gmm-kernels`, launched through cust, over rows that stay resident on the device. The
+//! only module that uses cust.
 //!
-//! Folders, from the ground up; each imports from those above it in this list alone, which a test checks:
+//! Folders, from the ground up. Each imports only from those above it in this table, which a test checks:
 //!
 //! | folder | what it holds |
 //! |---|---|
-//! | [`number`], [`shape`] | the two types of numbers, and the shape of a problem |
-//! | [`driver`] | the driver's functions, opened at run time, a device, its streams, memory and kernels |
+//! | [`number`], [`shape`] | the two number types, and the shape of a problem |
+//! | [`driver`] | the driver's functions (loaded at run time), a device, its streams, memory and kernels |
 //! | [`launch`] | one safe function per kernel, and the plan of a pass |
-//! | [`rows`] | resident rows: how they come, and the passes over them that the host puts together |
+//! | [`rows`] | resident rows: how they are loaded, and the passes over them that the host drives |
 //! | [`em`] | EM's loop on the device, and its paths |
 //! | [`seeding`] | k-means++ and Lloyd's iterations |
-//! | [`log_likelihood`] | likelihoods of many mixtures, gradients, columns of one component each |
-//! | [`products`] | matrices that stay, and what is multiplied by them; nothing to do with rows |
-//! | [`tune`] | EM paths timed over the rows at hand |
-//! | [`resident`] | all of these as the engines' trait has them |
+//! | [`log_likelihood`] | likelihoods of many mixtures, gradients, log densities of single components (columns) |
+//! | [`products`] | resident matrices and products with them; independent of rows |
+//! | [`tune`] | autotune: EM paths timed over the given rows |
+//! | [`resident`] | all of these behind the engine traits |
 
 mod driver;
 mod em;
@@ -39,10 +39,10 @@ use crate::data::DeviceRows;
 use crate::described::LoopCandidate;
 use crate::engine::{DeviceInput, check_features};
 use crate::products::{Kind, Multiplier};
-use crate::{Engine, Error, Evaluation, Resident, Tuning, Wanted};
+use crate::{Engine, Error, EvaluateOptions, Evaluation, Resident, Tuning};
 use driver::device::Gpu;
 use driver::{ptx, staging};
-use launch::plan::Forced;
+use launch::plan::ForcedPlan;
 use products::CudaMultiplier;
 use resident::CudaResident;
 use shape::Shape;
@@ -55,9 +55,9 @@ pub use rows::device_input::DeviceData;
 
 /// One NVIDIA GPU. Clones share its context and kernels.
 ///
-/// What rows held goes to the next ones: up to 64 MiB of device memory and 16 MiB of pinned memory in small pieces lie idle
-/// between them, beside the 32 MiB that uploads go through. They count as free here, and go back to the driver with the
-/// last clone, or before anything is refused for want of memory.
+/// Memory that rows release is cached for the next ones: up to 64 MiB of device memory and 16 MiB of pinned memory in
+/// small blocks, and the 32 MiB staging buffer of uploads. Cached memory counts as free here. It goes back to the
+/// driver when the last clone is dropped, or before any request fails for lack of memory.
 ///
 /// ```
 /// use gmm_host::{CpuEngine, CudaEngine, Engine};
@@ -78,25 +78,25 @@ pub struct CudaEngine {
 }
 
 impl CudaEngine {
-    /// Opens the device of this ordinal among the visible ones, and loads the kernels.
+    /// Opens the visible device with this ordinal and loads the kernels.
     ///
     /// # Errors
-    /// [`Error::Device`] that says what is missing and what to do: no driver, one that is too old, the toolkit's stub,
-    /// no such device, one whose compute capability is too low.
+    /// [`Error::Device`], with what is missing and what to do: there is no driver, it is too old, it is the toolkit's
+    /// stub, there is no such device, or its compute capability is too low.
     pub fn new(ordinal: usize) -> Result<Self, Error> {
         Ok(Self { gpu: Arc::new(Gpu::open(ordinal, None)?) })
     }
 
-    /// As [`new`](Self::new) with a kernel module by name, `sm_75`, `sm_80` or `sm_90a`, and not the best one: for tests
-    /// and comparisons.
+    /// Like [`new`](Self::new), but with the kernel module of the given name, `sm_75`, `sm_80` or `sm_90a`, instead of
+    /// the best one: for tests and comparisons.
     ///
     /// # Errors
-    /// As for [`new`](Self::new); [`Error::Device`] where the device does not run the module.
+    /// As for [`new`](Self::new); [`Error::Device`] if the device does not run the module.
     pub fn with_module(ordinal: usize, module: &str) -> Result<Self, Error> {
         Ok(Self { gpu: Arc::new(Gpu::open(ordinal, Some(module))?) })
     }
 
-    /// Bytes of device memory that rows can have: those that are free, and those that this engine keeps idle.
+    /// Returns the bytes of device memory available for rows: free memory plus what this engine holds as idle cache.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -105,7 +105,7 @@ impl CudaEngine {
         Ok(self.gpu.free()? as u64)
     }
 
-    /// Measures how fast `bytes` bytes go to the device from pinned and from pageable memory.
+    /// Measures how fast `bytes` bytes are copied to the device from pinned and from pageable memory.
     ///
     /// # Errors
     /// [`Error::Device`]; [`Error::Memory`].
@@ -113,14 +113,15 @@ impl CudaEngine {
         staging::rates(&self.gpu, bytes)
     }
 
-    /// Where fits with [`autotune`](crate::FitOptions::autotune) keep what they find: `autotune.json` in `GMM_CACHE_DIR`, or
-    /// in the folder `gmm` of the user's cache folder; none where there is no such folder.
+    /// Returns the file in which fits with [`autotune`](crate::FitOptions::autotune) store their timings:
+    /// `autotune.json` in `GMM_CACHE_DIR`, or in the folder `gmm` of the user's cache folder; `None` if there is no
+    /// such folder.
     pub fn tuning_file() -> Option<std::path::PathBuf> {
         tune::file()
     }
 
-    /// What that file has for `n` rows of `d` columns and `k` components, `(n, d, k)`, all of weight 1: with autotune fits of such
-    /// a shape begin so. None where none was timed.
+    /// Returns the stored timings for `shape = (n, d, k)`: `n` unweighted rows of `d` columns, `k` components. A fit of
+    /// this shape with autotune starts from them. `None` if the shape was never timed.
     ///
     /// # Errors
     /// As for [`loop_candidates`].
@@ -134,11 +135,12 @@ impl CudaEngine {
     }
 }
 
-/// The EM paths for `shape`, `n` rows of `d` columns with `k` components, `(n, d, k)`, on `engine`, or, without one, on an H200; best
-/// first. One of them runs. Nothing is launched. `fast`: as [`FitOptions::fast`](crate::FitOptions::fast).
+/// Lists the EM paths for `shape = (n, d, k)`, `n` rows of `d` columns with `k` components, on `engine`, or on an H200
+/// if it is `None`; best first. Exactly one of them runs. Nothing is launched. `fast` is
+/// [`FitOptions::fast`](crate::FitOptions::fast).
 ///
 /// # Errors
-/// [`Error::Option`] where `GMM_PLAN` says what cannot be, or a number is beyond what the kernels count with.
+/// [`Error::Option`] if `GMM_PLAN` is invalid, or if `d` or `k` is 0 or exceeds the kernels' 32-bit counters.
 pub fn loop_candidates(
     engine: Option<&CudaEngine>,
     kind: CovarianceType,
@@ -158,7 +160,7 @@ impl CudaEngine {
         to_move: bool,
     ) -> Result<Box<dyn Resident>, Error> {
         check_features(data.n_features(), shift.len())?;
-        let (gpu, forced) = (self.gpu.clone(), Forced::from_environment()?);
+        let (gpu, forced) = (self.gpu.clone(), ForcedPlan::from_environment()?);
         Ok(match precision {
             Precision::F32 => Box::new(CudaResident::<f32>::load(gpu, data, precision, shift, forced, to_move)?),
             Precision::F64 => Box::new(CudaResident::<f64>::load(gpu, data, precision, shift, forced, to_move)?),
@@ -195,7 +197,7 @@ impl Engine for CudaEngine {
         precision: Precision,
         shift: &[f64],
         mixture: &PrecisionMixture<'_>,
-        want: &mut Wanted<'_>,
+        want: &mut EvaluateOptions<'_>,
     ) -> Result<Option<Evaluation>, Error> {
         few::evaluate_beside_a_device(data, precision, shift, mixture, want)
     }
@@ -211,7 +213,8 @@ impl Engine for CudaEngine {
 
 impl DeviceInput for CudaEngine {
     unsafe fn device_data(&self, rows: DeviceRows, weights: Option<Vec<f64>>) -> Result<DeviceData, Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds `# Safety`: nobody writes or frees `rows` while the result lives, and their
+        // writers are done or on a stream that is waited for.
         unsafe { DeviceData::new(&self.gpu, rows, weights) }
     }
 
@@ -224,7 +227,7 @@ impl DeviceInput for CudaEngine {
     ) -> Result<Box<dyn Resident>, Error> {
         check_features(data.dim().1, shift.len())?;
         data.check_on(&self.gpu)?;
-        let (gpu, forced) = (self.gpu.clone(), Forced::from_environment()?);
+        let (gpu, forced) = (self.gpu.clone(), ForcedPlan::from_environment()?);
         Ok(match precision {
             Precision::F32 => Box::new(CudaResident::<f32>::from_device(gpu, data, precision, shift, limit, forced)?),
             Precision::F64 => Box::new(CudaResident::<f64>::from_device(gpu, data, precision, shift, limit, forced)?),

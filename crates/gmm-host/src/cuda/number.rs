@@ -1,9 +1,9 @@
-//! The two types of numbers that rows have on a device.
+//! The two number types in which a device stores rows.
 
 use cust::memory::DeviceCopy;
 use cust::memory::bytemuck::Pod;
 
-/// A number as the device holds it.
+/// A number type in which a device stores rows: `f32` or `f64`.
 pub trait Number: gmm_kernels::Real + DeviceCopy + Pod + Send + Sync + Default {}
 
 impl Number for f32 {}

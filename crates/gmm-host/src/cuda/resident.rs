@@ -1,4 +1,4 @@
-//! Rows on a device with everything that works on them, as the engines' trait has it.
+//! Rows on a device together with everything that works on them, behind the engine traits.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use ndarray::{Array2, ArrayView2, ArrayView3};
 
 use super::driver::device::Gpu;
 use super::em::Loop;
-use super::launch::plan::Forced;
+use super::launch::plan::ForcedPlan;
 use super::log_likelihood::Likelihoods;
 use super::log_likelihood::columns::DeviceColumn;
 use super::number::Number;
@@ -20,15 +20,15 @@ use super::tune;
 use crate::em::{EmOptions, EmRun};
 use crate::engine::{ComponentColumns, Evaluate, Passes, Seeding as Seeds, check_features};
 use crate::init::{LloydPasses, RowDraw, WeighedRows, lloyd_pass};
-use crate::{Error, Evaluation, FillResponsibilities, Resident, Wanted};
+use crate::{Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident};
 
-/// Rows, and the memory of what works on them.
+/// Rows, and the buffers of each algorithm that runs over them.
 pub(crate) struct CudaResident<T: Number> {
     pub(crate) em: Loop,
     pub(crate) seeding: Seeding<T>,
     pub(crate) lloyd: Lloyd,
     pub(crate) likelihoods: Likelihoods,
-    /// Last, so that the context outlives what belongs to it.
+    /// Last, so that it is dropped last: the context must outlive the buffers above.
     pub(crate) rows: Rows<T>,
 }
 
@@ -47,7 +47,7 @@ impl<T: Number> CudaResident<T> {
         data: &Dataset,
         precision: Precision,
         shift: &[f64],
-        forced: Forced,
+        forced: ForcedPlan,
         to_move: bool,
     ) -> Result<Self, Error> {
         Rows::load(gpu, data, precision, shift, forced, to_move).map(Self::of)
@@ -63,7 +63,7 @@ impl<T: Number> CudaResident<T> {
         precision: Precision,
         shift: &[f64],
         limit: Option<f64>,
-        forced: Forced,
+        forced: ForcedPlan,
     ) -> Result<Self, Error> {
         let mut distances = |rows: &mut Rows<T>, centre: &[f64]| {
             let mut seeding = Seeding::empty();
@@ -119,7 +119,7 @@ impl<T: Number> Passes for CudaResident<T> {
         seen: &mut dyn FnMut(&mut EmRun, usize) -> Result<(), Error>,
     ) -> Result<(), Error> {
         check_features(self.rows.d, run.mixture.n_features())?;
-        // An iteration before the first is known only to the host, which compares likelihoods.
+        // After earlier iterations the host continues: the log-likelihood to compare with is known only to it.
         if run.iterations > 0 || options.max_iter == 0 {
             return Ok(());
         }
@@ -213,7 +213,7 @@ impl<T: Number> Seeds for CudaResident<T> {
 }
 
 impl<T: Number> Evaluate for CudaResident<T> {
-    fn evaluate(&mut self, mixture: &Mixture, mut want: Wanted<'_>) -> Result<Evaluation, Error> {
+    fn evaluate(&mut self, mixture: &Mixture, mut want: EvaluateOptions<'_>) -> Result<Evaluation, Error> {
         check_features(self.rows.d, mixture.n_features())?;
         self.rows.run(|rows| rows.evaluate_here(mixture, &mut want))
     }
@@ -221,13 +221,13 @@ impl<T: Number> Evaluate for CudaResident<T> {
     fn evaluate_precisions(
         &mut self,
         mixture: &PrecisionMixture<'_>,
-        mut want: Wanted<'_>,
+        mut want: EvaluateOptions<'_>,
     ) -> Result<Evaluation, Error> {
         check_features(self.rows.d, mixture.n_features())?;
         mixture.check_factors()?;
         let is_matrix = matches!(mixture.covariance_type(), CovarianceType::Full | CovarianceType::Tied);
         if is_matrix && (0..mixture.n_factors()).any(|c| mixture.factor_shape(c) != FactorShape::Upper) {
-            // Square roots that users set themselves: the kernels' panels have no room for them.
+            // Factors set by the user that are not upper triangular: the kernels store triangular factors only.
             return self.evaluate(&mixture.to_mixture()?, want);
         }
         let scale = |c| Ok(mixture.log_weight(c) + mixture.log_normalizer(c, FactorShape::Upper)?);
@@ -240,7 +240,7 @@ impl<T: Number> Evaluate for CudaResident<T> {
         let Self { rows, likelihoods, .. } = self;
         let mut values = rows.run(|rows| likelihoods.log_likelihoods(rows, mixtures))?;
         for (value, mixture) in values.iter_mut().zip(mixtures).filter(|(value, _)| !value.is_finite()) {
-            *value = self.evaluate(mixture, Wanted::default())?.log_likelihood;
+            *value = self.evaluate(mixture, EvaluateOptions::default())?.log_likelihood;
         }
         Ok(values)
     }
@@ -279,7 +279,7 @@ impl<T: Number> ComponentColumns for CudaResident<T> {
 }
 
 impl<T: Number> CudaResident<T> {
-    /// Columns of other rows would be read from where there is nothing.
+    /// Panics unless every column belongs to these rows: the kernel would read past the end of a shorter column.
     fn check_columns(&self, columns: &[DeviceColumn], log_weights: &[f64]) {
         let good = columns.iter().all(|column| column.is_of(&self.rows.gpu, self.rows.n));
         assert!(good && !columns.is_empty() && columns.len() == log_weights.len(), "columns of these rows");

@@ -1,11 +1,11 @@
-//! What is computed: the numbers on which every plan rests.
+//! The shape of a problem: the numbers from which every plan is made.
 
 use gmm_kernels::layout::{Kind, statistics_len};
 use gmm_model::{CovarianceType, Precision};
 
 use crate::Error;
 
-/// What is computed.
+/// The shape of a problem: covariance type, precision, and the numbers of rows, components and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) kind: CovarianceType,
@@ -16,10 +16,10 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Of `n` rows of `d` columns and `k` components.
+    /// The shape of `n` rows of `d` columns with `k` components.
     ///
     /// # Errors
-    /// [`Error::Option`] where a number is 0 or beyond what the kernels count with.
+    /// [`Error::Option`] if `d` or `k` is 0 or does not fit into a `u32`.
     pub(crate) fn new(
         kind: CovarianceType,
         precision: Precision,
@@ -35,7 +35,7 @@ impl Shape {
         Ok(Self { kind, precision, n: n as u64, k: count("k", k)?, d: count("d", d)? })
     }
 
-    /// The kind as the kernels name it.
+    /// The covariance type as the kernels' enum.
     pub(crate) const fn kernel_kind(&self) -> Kind {
         match self.kind {
             CovarianceType::Full => Kind::Full,
@@ -52,7 +52,7 @@ impl Shape {
         }
     }
 
-    /// Numbers in the statistics.
+    /// Number of `f64` values in the statistics.
     pub(crate) const fn statistics(&self) -> u64 {
         statistics_len(self.kernel_kind(), self.k, self.d)
     }

@@ -1,29 +1,32 @@
-//! Log densities of resident rows under single components, kept on a device.
+//! Log densities of resident rows under single components, stored on a device.
 
 use gmm_model::Mixture;
 
 use crate::{DeviceColumn, Error};
 
-/// Log densities by component, for samplers that change one component at a time. Only the rows of a GPU have them.
+/// Log densities by component, for samplers that change one component at a time. Only GPU engines implement this; the
+/// defaults make the caller store the log densities on the host.
 pub trait ComponentColumns: Send {
-    /// Room for the log densities of all rows under one component, where the rows are: `8*n` bytes. None where they are as
-    /// well off with whoever asks, as for all engines but those of a GPU.
+    /// Allocates the log densities of all rows under one component on the device: `8*n` bytes. `None` if the engine
+    /// does not store them.
     ///
     /// # Errors
-    /// [`Error::Memory`] before it is taken, also where passes would have little left; [`Error::Device`].
+    /// [`Error::Memory`], checked before the allocation, also if it would leave too little for the passes;
+    /// [`Error::Device`].
     fn column(&mut self) -> Result<Option<DeviceColumn>, Error> {
         Ok(None)
     }
 
-    /// Σ w ln p(x) of the mixture whose components have these [`column`](Self::column)s, `(k,)`, and these logarithms of
-    /// weights, `(k,)`. Before that the components of `anew`, each of which is the only one of its mixture, are evaluated into
-    /// their columns. All others hold what they were evaluated to. Same columns, same bits, whichever of them are new.
+    /// Evaluates the components of `anew`, each given as its index and a mixture of this component only, into their
+    /// [`column`](Self::column)s. Then returns Σ w ln p(x) of the mixture of all `columns`, `(k,)`, with the logarithms
+    /// of the weights `log_weights`, `(k,)`. The other columns keep their values. The same columns give the same bits,
+    /// whichever of them are new.
     ///
     /// # Errors
-    /// As for [`pass`](crate::Passes::pass); what the columns of `anew` hold then is not said.
+    /// As for [`pass`](crate::Passes::pass). The contents of the columns of `anew` are then unspecified.
     ///
     /// # Panics
-    /// Where columns are not of these rows, or `anew` names one that is not there.
+    /// If a column belongs to other rows, or `anew` has an index of `k` or more.
     fn mix_columns(
         &mut self,
         columns: &mut [DeviceColumn],
@@ -34,13 +37,13 @@ pub trait ComponentColumns: Send {
         Err(no_columns())
     }
 
-    /// ln p(x) of each row, `(n,)`, under the mixture of [`mix_columns`](Self::mix_columns).
+    /// Writes ln p(x) of each row, `(n,)`, under the mixture of [`mix_columns`](Self::mix_columns).
     ///
     /// # Errors
     /// As for [`pass`](crate::Passes::pass).
     ///
     /// # Panics
-    /// Where columns are not of these rows, or `rows` has another length.
+    /// If a column belongs to other rows, or `rows` has another length.
     fn mixed_rows(&mut self, columns: &[DeviceColumn], log_weights: &[f64], rows: &mut [f64]) -> Result<(), Error> {
         let _ = (columns, log_weights, rows);
         Err(no_columns())
@@ -48,5 +51,5 @@ pub trait ComponentColumns: Send {
 }
 
 fn no_columns() -> Error {
-    Error::Device("these rows have no columns on a device".to_owned())
+    Error::Device("this engine stores no log densities by component".to_owned())
 }

@@ -4,14 +4,14 @@ use gmm_model::{Mixture, PrecisionMixture};
 
 use crate::Error;
 
-/// What [`Evaluate::evaluate`] writes per row, besides the totals that it returns.
+/// The outputs per row that [`Evaluate::evaluate`] writes, besides the totals that it returns.
 #[derive(Default)]
-pub struct Wanted<'a> {
+pub struct EvaluateOptions<'a> {
     /// Log densities, `(n,)`.
     pub log_densities: Option<&'a mut [f64]>,
-    /// Responsibilities, `(n, k)` row by row.
+    /// Responsibilities, `(n, k)` in row-major order.
     pub responsibilities: Option<&'a mut [f64]>,
-    /// Component of largest responsibility, `(n,)`, the first among equals.
+    /// The component of largest responsibility, `(n,)`; the first among equals.
     pub labels: Option<&'a mut [u32]>,
 }
 
@@ -28,31 +28,35 @@ pub struct Evaluation {
 
 /// Evaluates mixtures on resident rows.
 pub trait Evaluate: Send {
-    /// Evaluates `mixture` on every row and writes what was asked for. A row's values do not depend on other rows.
+    /// Evaluates `mixture` on every row, writes the outputs in `want` and returns the totals. A row's values do not
+    /// depend on other rows.
     ///
-    /// Where every density of a row underflows, its log density is −∞ and its responsibilities are the component
-    /// weights.
+    /// If all densities of a row underflow, its log density is −∞ and its responsibilities are the component weights.
     ///
     /// # Errors
     /// As for [`pass`](crate::Passes::pass).
-    fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error>;
+    fn evaluate(&mut self, mixture: &Mixture, want: EvaluateOptions<'_>) -> Result<Evaluation, Error>;
 
-    /// [`evaluate`](Self::evaluate) of a mixture that is given by factors of its precisions: from these, where an engine
-    /// has a way to.
+    /// [`evaluate`](Self::evaluate) of a mixture given by factors of its precisions. Engines may use the factors
+    /// directly; the default converts them to covariances.
     ///
     /// # Errors
-    /// As for [`pass`](crate::Passes::pass), and [`Error::Model`] of factors that are not finite or singular.
-    fn evaluate_precisions(&mut self, mixture: &PrecisionMixture<'_>, want: Wanted<'_>) -> Result<Evaluation, Error> {
+    /// As for [`pass`](crate::Passes::pass), and [`Error::Model`] if a factor is not finite or singular.
+    fn evaluate_precisions(
+        &mut self,
+        mixture: &PrecisionMixture<'_>,
+        want: EvaluateOptions<'_>,
+    ) -> Result<Evaluation, Error> {
         self.evaluate(&mixture.to_mixture()?, want)
     }
 
-    /// Σ w ln p(x) over all rows under each mixture, `(mixtures.len(),)`: what [`evaluate`](Self::evaluate) gives, for
-    /// engines that can do it for many mixtures at once or for less than an evaluation. A mixture's value does not
-    /// depend on the others.
+    /// Σ w ln p(x) over all rows under each mixture, `(mixtures.len(),)`: the log-likelihood of
+    /// [`evaluate`](Self::evaluate). Engines may compute many mixtures at once, or at a lower cost than an evaluation.
+    /// A mixture's value does not depend on the others.
     ///
     /// # Errors
     /// As for [`pass`](crate::Passes::pass).
     fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
-        mixtures.iter().map(|m| Ok(self.evaluate(m, Wanted::default())?.log_likelihood)).collect()
+        mixtures.iter().map(|m| Ok(self.evaluate(m, EvaluateOptions::default())?.log_likelihood)).collect()
     }
 }

@@ -1,16 +1,16 @@
-//! Engines that write a few passes themselves and inherit the others.
+//! Engines that implement two passes and inherit the rest.
 
 use std::ops::Range;
 
 use gmm_model::{CovarianceType, Dataset, Mixture, Statistics};
 use ndarray::ArrayView2;
 
-use super::{ComponentColumns, Evaluate, Evaluation, FillResponsibilities, Passes, Resident, Seeding, Wanted};
+use super::{ComponentColumns, Evaluate, EvaluateOptions, Evaluation, FillResponsibilities, Passes, Resident, Seeding};
 use crate::Error;
 use crate::init::{RowDraw, WeighedRows};
 use crate::reference::ReferenceRows;
 
-/// The passes that a new engine has to write.
+/// The passes that a new engine must implement.
 pub trait OwnPasses: Send {
     /// As [`Passes::pass`].
     ///
@@ -22,20 +22,21 @@ pub trait OwnPasses: Send {
     ///
     /// # Errors
     /// As there.
-    fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error>;
+    fn evaluate(&mut self, mixture: &Mixture, want: EvaluateOptions<'_>) -> Result<Evaluation, Error>;
 }
 
-/// Resident rows of an engine with [`OwnPasses`]: EM and evaluation are the engine's, everything else is inherited from the
-/// [`ReferenceEngine`](crate::ReferenceEngine), which is right and slow, and keeps a copy of the rows as `f64`.
+/// Resident rows of an engine with [`OwnPasses`]: EM passes and evaluation come from the engine, everything else from
+/// the [`ReferenceEngine`](crate::ReferenceEngine), which is correct but slow and stores a copy of the rows in `f64`.
 ///
-/// An engine replaces what it inherits by writing [`Passes`], [`Seeding`] and [`Evaluate`] itself. See the example `07_engine`.
+/// To replace inherited methods, an engine implements [`Passes`], [`Seeding`] and [`Evaluate`] itself. See the example
+/// `07_engine`.
 pub struct Inherit<O> {
     own: O,
     rest: ReferenceRows,
 }
 
 impl<O: OwnPasses> Inherit<O> {
-    /// Rows of which `own` makes the passes that it has.
+    /// Combines `own` with the inherited passes over `data`, which must be the same rows.
     pub fn new(own: O, data: &Dataset) -> Self {
         Self { own, rest: ReferenceRows::of(data) }
     }
@@ -91,7 +92,7 @@ impl<O: OwnPasses> Seeding for Inherit<O> {
 }
 
 impl<O: OwnPasses> Evaluate for Inherit<O> {
-    fn evaluate(&mut self, mixture: &Mixture, want: Wanted<'_>) -> Result<Evaluation, Error> {
+    fn evaluate(&mut self, mixture: &Mixture, want: EvaluateOptions<'_>) -> Result<Evaluation, Error> {
         self.own.evaluate(mixture, want)
     }
 }

@@ -7,17 +7,17 @@ use super::Resident;
 use crate::Error;
 use crate::em::{EmOptions, EmRun};
 
-/// Writes the responsibilities, `(m, k)` row by row, of the `m` rows that start at the given row.
+/// Writes the responsibilities, `(m, k)` in row-major order, of the `m` rows that start at the given row.
 pub type FillResponsibilities<'a> = dyn Fn(usize, &mut [f64]) + Sync + 'a;
 
-/// Passes over resident rows, each of which gives [`Statistics`] about the centres that it was run with.
+/// Passes over resident rows. Each returns [`Statistics`] about the centres that it was given.
 pub trait Passes: Send {
     /// `(n, d)`.
     fn dim(&self) -> (usize, usize);
 
-    /// Holds the rows about another point, `(d,)`, where that is cheaper than to [load](crate::Engine::load) them again: every
-    /// result is then, to the bit, that of rows which were loaded so. False where they must be loaded, as for engines
-    /// that keep no more than what they hold; nothing has changed then.
+    /// Changes the shift of the rows, `(d,)`, if that is cheaper than [loading](crate::Engine::load) them again. All
+    /// results are then the same, to the bit, as if the rows had been loaded with this shift. Returns `false`, with
+    /// nothing changed, if the rows must be loaded again, as for engines that do not store the unshifted rows.
     ///
     /// # Errors
     /// As for [`pass`](Self::pass).
@@ -26,23 +26,25 @@ pub trait Passes: Send {
         Ok(false)
     }
 
-    /// Some of the rows by their indices, as rows of their own about the same point: to the bit what
-    /// [`load`](crate::Engine::load) would give for them. Their weights, `(rows.len(),)`, are given where there are any.
+    /// Copies the rows of the given indices into a new [`Resident`] with the same shift: to the bit what
+    /// [`load`](crate::Engine::load) of those rows gives. `weights`, `(rows.len(),)`, are the weights of the copies, if
+    /// any.
     ///
     /// # Errors
     /// As for [`load`](crate::Engine::load).
     ///
     /// # Panics
-    /// Where there is no such row.
+    /// If an index is `n` or more.
     fn sample(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Box<dyn Resident>, Error>;
 
-    /// One fused E- and M-pass: responsibilities under `mixture`, and their sufficient statistics about its means.
+    /// One pass of EM: computes responsibilities under `mixture` and their sufficient statistics about its means.
     ///
     /// # Errors
-    /// [`Error::Features`] where `d` differs; [`Error::Memory`].
+    /// [`Error::Features`] if `d` differs; [`Error::Memory`].
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error>;
 
-    /// As [`pass`](Self::pass), for who wants one and not a loop of them, and may be quicker: the gradient of the likelihood.
+    /// As [`pass`](Self::pass), for callers that need a single pass, such as the gradient of the likelihood. May be
+    /// faster.
     ///
     /// # Errors
     /// As for [`pass`](Self::pass).
@@ -50,7 +52,7 @@ pub trait Passes: Send {
         self.pass(mixture)
     }
 
-    /// [`expectation`](Self::expectation) under each mixture, to the same bits: for engines that can do several at once.
+    /// [`expectation`](Self::expectation) under each mixture, to the same bits. Engines may compute several at once.
     ///
     /// # Errors
     /// As for [`pass`](Self::pass).
@@ -58,13 +60,14 @@ pub trait Passes: Send {
         mixtures.iter().map(|mixture| self.expectation(mixture)).collect()
     }
 
-    /// Goes on with EM from `run.mixture` by itself, as far as it can without the host: iterations, trace, mixture and
-    /// whether it converged are noted in `run`, and `seen(run, from)` is called at each of the host's looks, with the
-    /// iterations that were known before. What is left is the caller's to do, by [`pass`](Self::pass); this does nothing
-    /// where an engine has no loop of its own, or none for this shape.
+    /// Continues EM from `run.mixture` on the device, as far as the engine can without the host. Records iterations,
+    /// trace, mixture and convergence in `run`, and calls `seen(run, from)` at each host synchronisation, where `from`
+    /// is the number of iterations known before it. The caller makes the remaining iterations by [`pass`](Self::pass).
+    /// The default, for engines without an EM loop on a device, does nothing; an engine may also do nothing for some
+    /// shapes.
     ///
     /// # Errors
-    /// As for [`pass`](Self::pass), and what `seen` says.
+    /// As for [`pass`](Self::pass), and any error of `seen`.
     fn iterate(
         &mut self,
         run: &mut EmRun,
@@ -75,7 +78,7 @@ pub trait Passes: Send {
         Ok(())
     }
 
-    /// Statistics under responsibilities that the caller gives, about `centres`, `(k, d)`.
+    /// Statistics about `centres`, `(k, d)`, under the responsibilities that `fill` writes.
     ///
     /// # Errors
     /// As for [`pass`](Self::pass).

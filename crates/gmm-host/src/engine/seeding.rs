@@ -1,4 +1,4 @@
-//! Where EM begins: hard assignments, k-means++ and Lloyd's iterations over resident rows.
+//! Passes for initialisation over resident rows: hard assignments, k-means++ and Lloyd's iterations.
 
 use std::ops::Range;
 
@@ -9,22 +9,22 @@ use super::Passes;
 use crate::Error;
 use crate::init::{LloydPasses, RowDraw, WeighedRows, lloyd_pass};
 
-/// Rows of which [`Seeding::add_centre`] adds up the weighted distances.
+/// Number of rows in a group: [`Seeding::add_centre`] returns one sum of weighted distances per group.
 pub const DISTANCE_ROWS: usize = 1024;
 
-/// What initialisation asks of resident rows.
+/// The passes over resident rows that initialisation needs.
 pub trait Seeding: Passes {
-    /// Statistics of the hard assignment of each row to its nearest centre, `(k, d)`, the first among equals.
-    /// `log_likelihood` is 0; with [`CovarianceType::Spherical`], `second` is each cluster's inertia.
+    /// Statistics of the assignment of each row to its nearest centre, the first among equals; `centres` is `(k, d)`.
+    /// `log_likelihood` is 0. With [`CovarianceType::Spherical`], `second` is the inertia of each cluster.
     ///
     /// # Errors
     /// As for [`pass`](crate::Passes::pass).
     fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error>;
 
-    /// Lloyd's passes from `centres`, `(k, d)`, each of which moves every centre to the mean of the rows that are nearest
-    /// to it; one without rows stays. At least one pass and at most `most`, from 1: as many as an engine likes to do
-    /// without its caller, and none after one that leaves a centre without rows, or whose moves have squares that sum to
-    /// `rest` at most. `centres` are left as the last pass moved them.
+    /// Runs Lloyd's passes from `centres`, `(k, d)`, and leaves the moved centres there. Each pass moves every centre
+    /// to the mean of its nearest rows; a centre without rows stays. The engine chooses the number of passes, from 1 to
+    /// `most` (at least 1). It stops after a pass in which a centre has no rows, or in which the squared moves of the
+    /// centres sum to at most `rest`.
     ///
     /// # Errors
     /// As for [`pass`](crate::Passes::pass), and [`Error::NotFinite`].
@@ -33,52 +33,54 @@ pub trait Seeding: Passes {
         lloyd_pass(self, centres)
     }
 
-    /// Forgets the centres of [`add_centre`](Self::add_centre), and the memory that goes with them and with
+    /// Removes the centres of [`add_centre`](Self::add_centre), and frees the memory used for them and for
     /// [`lloyd`](Self::lloyd).
     fn forget_centres(&mut self);
 
-    /// One centre more, `(d,)`, from which rows may be near: `near_i = min(near_i, |x_i − centre|²)`, infinite before the
-    /// first. Returns `Σ w near` of each [`DISTANCE_ROWS`] rows in turn, `(ceil(n/1024),)`. Keeps 8 bytes a row.
+    /// Adds a centre, `(d,)`, and updates the squared distance of each row to its nearest centre: `near_i = min(near_i,
+    /// |x_i − centre|²)`, infinite before the first centre. Returns `Σ w near` of each group of [`DISTANCE_ROWS`] rows,
+    /// `(ceil(n/1024),)`. Memory: 8 bytes per row.
     ///
     /// # Errors
     /// As for [`pass`](crate::Passes::pass).
     fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error>;
 
-    /// The row of each of `draws`, from 1, which of the rows of its group has a probability in proportion to `w near`, and what
-    /// adding it would leave. Row weights, `(n,)`, are those that came along with the rows. Cost: distances of all rows to as
-    /// many points.
+    /// For each of `draws` (at least one), samples a row of its group with probability proportional to `w near`, and
+    /// computes the sum `Σ w near` that would remain if that row became a centre. `weights`, `(n,)`, must be the
+    /// weights that the rows were loaded with. Cost: the distances of all rows to `draws.len()` points.
     ///
     /// # Errors
     /// As for [`pass`](crate::Passes::pass).
     ///
     /// # Panics
-    /// Where no centre was added, there is no such group, or weights are given that the rows do not have, or none that they have.
+    /// If no centre was added, a group does not exist, or only one of `weights` and the rows' own weights is present.
     fn weigh_draws(&mut self, draws: &[RowDraw], weights: Option<&[f64]>) -> Result<WeighedRows, Error>;
 
-    /// Makes a centre of the row that is at `which` of those that were weighed last: what [`add_centre`](Self::add_centre) does
-    /// with it, and returns, for less.
+    /// Makes a centre of the row at index `which` in the last [`weigh_draws`](Self::weigh_draws). Has the effect and
+    /// result of [`add_centre`](Self::add_centre) with that row, at a lower cost.
     ///
     /// # Errors
     /// As for [`pass`](crate::Passes::pass).
     ///
     /// # Panics
-    /// Where it was not weighed since the last centre.
+    /// If there was no such draw since the last centre was added.
     fn add_drawn(&mut self, which: usize) -> Result<Vec<f64>, Error>;
 
-    /// What [`add_centre`](Self::add_centre) of `first`, `(d,)`, and for each of `uniforms` a
-    /// [`weigh_draws`](Self::weigh_draws) and an [`add_drawn`](Self::add_drawn) of the one that leaves least would come to,
-    /// without a look between: the rows that became centres. `uniforms`, `(c, 2, t)` in `[0, 1)`, say of `t` candidates for each
-    /// further centre first which group of rows, then which row of it, each with a probability in proportion to `w near`.
+    /// Draws `c` further centres by k-means++ without host synchronisation, and returns the rows that became centres,
+    /// `(c,)`. The result is that of [`add_centre`](Self::add_centre) of `first`, `(d,)`, and then, `c` times,
+    /// [`weigh_draws`](Self::weigh_draws) of `t` candidates and [`add_drawn`](Self::add_drawn) of the one that leaves
+    /// the smallest sum. `uniforms`, `(c, 2, t)` in `[0, 1)`, select the candidates: for each centre first the `t`
+    /// groups of rows, then the `t` rows within their groups, both with probability proportional to `w near`.
     ///
-    /// None where it is to be done one after another: the engine has no such way, or none for so many rows, too little memory
-    /// for it, or rows ran out, since all lie on centres or their distances overflow. Centres before are forgotten, and there are none
-    /// afterwards, in any case.
+    /// Returns `None` if the centres must be drawn one by one: the engine has no batched implementation, or none for
+    /// this number of rows, or too little memory; or no row is left to draw, because all lie on centres or their
+    /// distances overflow. In any case all earlier centres are removed, and no centres remain.
     ///
     /// # Errors
     /// As for [`pass`](crate::Passes::pass).
     ///
     /// # Panics
-    /// An engine that has such a way: where `c` or `t` is 0 or the length between is not 2, or as for
+    /// In engines that implement it: if `c` or `t` is 0, if the middle axis is not 2 long, or as for
     /// [`weigh_draws`](Self::weigh_draws).
     fn draw_centres(
         &mut self,
@@ -90,12 +92,12 @@ pub trait Seeding: Passes {
         Ok(None)
     }
 
-    /// `near` of some ranges of rows, one after another.
+    /// The squared distances to the nearest centre, `near`, of the rows in `ranges`, concatenated.
     ///
     /// # Errors
     /// As for [`pass`](crate::Passes::pass).
     ///
     /// # Panics
-    /// Where no centre was added, or a range ends beyond the rows.
+    /// If no centre was added, or a range ends beyond `n`.
     fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error>;
 }

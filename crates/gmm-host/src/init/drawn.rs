@@ -1,35 +1,36 @@
-//! What k-means++ draws among an engine's rows: a group of them and a uniform number, of which the engine makes a row.
+//! The random draws of k-means++: a group of rows and a uniform number, from which the engine selects a row.
 
 use gmm_model::Draws;
 
 use crate::engine::DISTANCE_ROWS;
 
-/// A row to be drawn.
+/// The draw of a row: its group, and a uniform number that selects the row within the group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowDraw {
-    /// Which [`DISTANCE_ROWS`] rows it is among: the rows from `1024 group` on.
+    /// Index of the group: the [`DISTANCE_ROWS`] rows from row `1024 * group` on.
     pub group: usize,
-    /// In `[0, 1)`: what of their `Σ w near` lies before it.
+    /// In `[0, 1)`: selects the row at which the running sum of `w near` exceeds this fraction of the group's sum.
     pub uniform: f64,
 }
 
-/// Rows that were drawn: [`Seeding::weigh_draws`](crate::Seeding::weigh_draws).
+/// The result of [`Seeding::weigh_draws`](crate::Seeding::weigh_draws).
 #[derive(Clone, Debug, PartialEq)]
 pub struct WeighedRows {
     /// The row of each draw, `(t,)`.
     pub rows: Vec<usize>,
-    /// `Σ w min(near, |x − row|²)` for each, `(t,)`: what adding it would leave.
+    /// For each drawn row, the sum `Σ w min(near, |x − row|²)` that remains if it becomes a centre, `(t,)`.
     pub left: Vec<f64>,
 }
 
-/// The row that a draw means where row `i` of `n` has a probability in proportion to `value(i)`.
+/// The row that a draw selects if row `i` of `n` has probability proportional to `value(i)`.
 pub(crate) fn row_of(draw: RowDraw, n: usize, value: impl Fn(usize) -> f64) -> usize {
     let first = draw.group * DISTANCE_ROWS;
     let values = (first..n.min(first + DISTANCE_ROWS)).map(value);
     first + Draws::index_at(&cumulative(values.collect()), draw.uniform)
 }
 
-/// [`row_of`] for rows whose distances `near`, `(n,)`, are on the host: each row by its weight times that.
+/// [`row_of`] for each draw, with probability proportional to weight times `near`, `(n,)`, the squared distances on the
+/// host.
 pub(crate) fn rows_of(draws: &[RowDraw], near: &[f64], weights: Option<&[f64]>) -> Vec<usize> {
     assert!(!near.is_empty(), "no centre was added");
     let weight = |i: usize| weights.map_or(1.0, |w| w[i]);

@@ -1,45 +1,47 @@
-//! k-means: greedy k-means++ seeding (Arthur and Vassilvitskii 2007) and Lloyd's iteration, on the engine in use.
+//! k-means: greedy k-means++ seeding (Arthur and Vassilvitskii 2007) and Lloyd's iteration, on any engine.
 
 use gmm_model::{CovarianceType, Draws, Statistics};
 use ndarray::{Array1, Array2, Array3, ArrayView2};
 
 use super::drawn::{RowDraw, cumulative, row_of};
-use super::picked::{self, Picked};
+use super::subsample::{self, RowSample};
 use crate::em::check;
 use crate::engine::{DISTANCE_ROWS, Seeding};
 use crate::{Data, Error, Resident};
 
-/// Lloyd stops when the centres' squared moves sum to this times the mean column variance (scikit-learn's default).
+/// Lloyd's iteration stops when the squared moves of the centres sum to at most this times the mean column variance
+/// (scikit-learn's default).
 const TOLERANCE: f64 = 1e-4;
 
-/// On a sample, where they sum to this times the square of the error that its clusters' means have anyway.
+/// On a sample it also stops when they sum to at most this times the expected squared sampling error of the centres.
 const OF_ERROR: f64 = 0.1;
 
-/// Lloyd's bound; it rarely takes more than some dozens.
+/// Largest number of Lloyd's passes; they rarely exceed a few dozen.
 const MAX_ITER: usize = 300;
 
-/// Clusters as Lloyd left them, or as they were seeded.
+/// The result of k-means, or of its seeding only.
 #[derive(Clone, Debug)]
 pub struct KMeans {
     /// `(k, d)`.
     pub centres: Array2<f64>,
-    /// Σ weight of the squared distances to the nearest centre, at the last pass; infinite where there was none.
+    /// Weighted sum of the squared distances to the nearest centre, at the last pass; infinite if there was no pass.
     pub inertia: f64,
-    /// Passes done.
+    /// Number of Lloyd's passes.
     pub iterations: usize,
-    /// Whether the centres came to rest.
+    /// Whether the moves of the centres fell below the tolerance.
     pub converged: bool,
 }
 
 /// k-means over resident rows: [`seed`], and [`lloyd`] unless `seeds_alone`.
 ///
-/// Of many rows a sample is taken, one row of each of equal stretches: `most` rows, or where that is not said the larger of
-/// 32768 and `64 k` if there are more than twice as many. A cluster that has no row in the sample can then have no centre:
-/// one of a few rows among millions. Where the sample has fewer different rows than `k`, all rows are looked at after all.
-/// Cost: that of [`seed`] and [`lloyd`] for so many rows, and to pick them.
+/// If there are many rows it runs on a sample, one random row from each of equal ranges of rows. The sample has `most`
+/// rows; if `most` is `None`, the larger of 32768 and `64 k`, unless the data have at most twice as many rows. A
+/// cluster without a row in the sample, such as one of a few rows among millions, gets no centre. If the sample has
+/// fewer than `k` distinct rows, k-means runs on all rows instead. Cost: that of [`seed`] and [`lloyd`] on the sample,
+/// and of gathering it.
 ///
 /// # Errors
-/// Whatever the engine reports.
+/// Any error of the engine.
 pub fn k_means<'a>(
     rows: &mut dyn Resident,
     data: impl Into<Data<'a>>,
@@ -50,7 +52,7 @@ pub fn k_means<'a>(
     draws: &mut Draws,
 ) -> Result<KMeans, Error> {
     let (data, n) = (data.into(), rows.dim().0);
-    let run = |rows: &mut dyn Resident, data: &Picked<'_>, draws: &mut Draws| {
+    let run = |rows: &mut dyn Resident, data: &RowSample<'_>, draws: &mut Draws| {
         let (centres, ran_out) = seed_among(rows, data, k, draws)?;
         let found = if seeds_alone {
             KMeans { centres, inertia: f64::INFINITY, iterations: 0, converged: false }
@@ -59,10 +61,10 @@ pub fn k_means<'a>(
         };
         Ok::<_, Error>((found, ran_out))
     };
-    let count = most.unwrap_or_else(|| picked::rows_for(n, k));
+    let count = most.unwrap_or_else(|| subsample::rows_for(n, k));
     if count < n {
         tracing::debug!(rows = count, of = n, "k-means on a sample");
-        let some = Picked::some(data, count, draws);
+        let some = RowSample::some(data, count, draws);
         let chosen = some.chosen().expect("some rows");
         let mut sample = rows.sample(chosen, some.weights())?;
         let (found, ran_out) = run(sample.as_mut(), &some, draws)?;
@@ -70,31 +72,33 @@ pub fn k_means<'a>(
             return Ok(found);
         }
     }
-    Ok(run(rows, &Picked::all(data), draws)?.0)
+    Ok(run(rows, &RowSample::all(data), draws)?.0)
 }
 
-/// Draws `k` rows far from each other, `(k, d)`: the first by weight, each further one with a probability in
-/// proportion to weight times squared distance from those before it.
+/// Draws `k` rows far from each other, `(k, d)`, by greedy k-means++: the first with probability proportional to
+/// weight, each further one with probability proportional to weight times squared distance to the nearest row drawn
+/// before.
 ///
-/// Of `2 + ln k` candidates for each place, the one that leaves the smallest sum of distances is kept. Where all rows
-/// lie on chosen ones, the rest are drawn by weight. Cost: `k − 1` passes of distances to `2 + ln k` points and as many to one,
-/// for each of which a GPU is waited for once, or for up to 131072 rows once in all.
+/// Each further row is the best of `2 + ⌊ln k⌋` candidates: the one that leaves the smallest weighted sum of squared
+/// distances. If all rows coincide with drawn ones, the rest are drawn by weight. Cost: `k − 1` passes of distances to
+/// `2 + ⌊ln k⌋` points and as many to one point. A GPU synchronises with the host once per pass, or once in total for
+/// up to 131072 rows.
 ///
 /// # Errors
-/// Whatever the engine reports.
+/// Any error of the engine.
 pub fn seed<'a>(
     rows: &mut dyn Resident,
     data: impl Into<Data<'a>>,
     k: usize,
     draws: &mut Draws,
 ) -> Result<Array2<f64>, Error> {
-    Ok(seed_among(rows, &Picked::all(data.into()), k, draws)?.0)
+    Ok(seed_among(rows, &RowSample::all(data.into()), k, draws)?.0)
 }
 
-/// [`seed`], and whether rows ran out: all lay on the chosen ones before there were `k`.
+/// [`seed`], and whether rows ran out: all rows coincided with drawn ones before there were `k`.
 fn seed_among(
     rows: &mut dyn Resident,
-    data: &Picked<'_>,
+    data: &RowSample<'_>,
     k: usize,
     draws: &mut Draws,
 ) -> Result<(Array2<f64>, bool), Error> {
@@ -107,7 +111,7 @@ fn seed_among(
         groups.map(|g| data.weights().map_or(group(g).len() as f64, |w| w[group(g)].iter().sum())).collect()
     };
     let mut chosen = Vec::with_capacity(k);
-    // Σ weight of each group of rows times their distances to the centres that there are.
+    // Σ w near of each group of rows.
     let mut left: Vec<f64> = Vec::new();
     let mut ran_out = false;
     rows.forget_centres();
@@ -119,7 +123,7 @@ fn seed_among(
         let groups: Vec<usize> =
             (0..if apart { trials } else { 1 }).map(|_| draws.weighted_index(&cumulative)).collect();
         let drawn: Vec<RowDraw> = groups.into_iter().map(|group| RowDraw { group, uniform: draws.uniform() }).collect();
-        // Nothing is drawn after the last.
+        // After the last centre nothing is drawn, so its distances are not needed.
         let is_last = c + 1 == k;
         left = if apart {
             let weighed = rows.weigh_draws(&drawn, data.weights())?;
@@ -135,7 +139,7 @@ fn seed_among(
                 let point = data.pick(&[row])?;
                 let point = point.as_slice().expect("one row");
                 if c == 0 {
-                    // What would be drawn for them all, one after another.
+                    // The same uniforms as the loop would draw for the other centres, one by one.
                     let mut ahead = draws.clone();
                     let uniforms = Array3::from_shape_simple_fn((k - 1, 2, trials), || ahead.uniform());
                     if let Some(others) = rows.draw_centres(point, uniforms.view(), data.weights())? {
@@ -152,28 +156,29 @@ fn seed_among(
     Ok((data.pick(&chosen)?, ran_out))
 }
 
-/// Where the least value stands, the first among equals.
+/// Index of the smallest value, the first among equals.
 fn least(values: &[f64]) -> usize {
     (1..values.len()).fold(0, |best, i| if values[i] < values[best] { i } else { best })
 }
 
-/// Moves each centre to the mean of its rows until the centres rest. A cluster that loses all its rows restarts at
-/// the row farthest from every centre. Cost: one pass an iteration.
+/// Moves each centre to the mean of its rows until the moves fall below the tolerance, at most 300 times. A cluster
+/// that loses all its rows restarts at the row farthest from every centre. `shift`, `(d,)`, is that of the rows on the
+/// engine. Cost: one pass per iteration.
 ///
 /// # Errors
-/// Whatever the engine reports.
+/// Any error of the engine.
 pub fn lloyd<'a>(
     rows: &mut dyn Resident,
     data: impl Into<Data<'a>>,
     shift: &[f64],
     centres: Array2<f64>,
 ) -> Result<KMeans, Error> {
-    lloyd_among(rows, &Picked::all(data.into()), shift, centres)
+    lloyd_among(rows, &RowSample::all(data.into()), shift, centres)
 }
 
 fn lloyd_among(
     rows: &mut dyn Resident,
-    data: &Picked<'_>,
+    data: &RowSample<'_>,
     shift: &[f64],
     mut centres: Array2<f64>,
 ) -> Result<KMeans, Error> {
@@ -187,7 +192,7 @@ fn lloyd_among(
     let mut out = KMeans { centres: Array2::zeros((0, d)), inertia: f64::INFINITY, iterations: 0, converged: false };
     let is_sample = data.chosen().is_some();
     while out.iterations < MAX_ITER && !out.converged {
-        // The first pass of a sample tells how far its rows are from their centres.
+        // On a sample, the first pass gives the distances from which the sampling error is estimated.
         let most = if is_sample && out.iterations == 0 { 1 } else { MAX_ITER - out.iterations };
         let last = rows.lloyd(&mut centres, most, rest)?;
         if is_sample {
@@ -205,20 +210,20 @@ fn lloyd_among(
     Ok(out)
 }
 
-/// What some of Lloyd's passes came to: [`Seeding::lloyd`].
+/// The result of [`Seeding::lloyd`]: one or more of Lloyd's passes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LloydPasses {
-    /// How many they were.
+    /// Number of passes.
     pub passes: usize,
-    /// Σ weight of the squared distances to the nearest centre, before the last move.
+    /// Weighted sum of the squared distances to the nearest centre, before the last move.
     pub inertia: f64,
-    /// Σ of the squares of the last moves.
+    /// Sum of the squared distances by which the centres moved in the last pass.
     pub move_squared: f64,
-    /// Centres that had no rows in the last pass.
+    /// Indices of the centres that had no rows in the last pass.
     pub empty: Vec<usize>,
 }
 
-/// One of Lloyd's passes, on any engine.
+/// Runs one of Lloyd's passes, on any engine.
 pub(crate) fn lloyd_pass<R: Seeding + ?Sized>(rows: &mut R, centres: &mut Array2<f64>) -> Result<LloydPasses, Error> {
     let statistics = rows.nearest(CovarianceType::Spherical, centres.view())?;
     check(&statistics, 0)?;
@@ -233,15 +238,16 @@ pub(crate) fn lloyd_pass<R: Seeding + ?Sized>(rows: &mut R, centres: &mut Array2
     Ok(LloydPasses { passes: 1, inertia: statistics.second.iter().sum(), move_squared, empty })
 }
 
-/// From a centre to the mean of its rows.
+/// The vector from centre `c` to the mean of its rows.
 fn moved_by(statistics: &Statistics, c: usize) -> Array1<f64> {
     statistics.first.row(c).mapv(|v| v / statistics.weight[c])
 }
 
-/// Puts each empty centre on the row that is farthest from all others; false where every row lies on a centre.
+/// Moves each empty centre to the row farthest from all other centres. Returns whether any moved: none does if every
+/// row lies on a centre.
 fn revive(
     rows: &mut dyn Resident,
-    data: &Picked<'_>,
+    data: &RowSample<'_>,
     centres: &mut Array2<f64>,
     empty: &[usize],
 ) -> Result<bool, Error> {

@@ -1,8 +1,8 @@
-//! Where EM starts from.
+//! Initialisation: the mixture from which EM starts.
 
 mod drawn;
 mod kmeans;
-mod picked;
+mod subsample;
 mod weighted;
 
 use std::str::FromStr;
@@ -22,29 +22,29 @@ pub(crate) use kmeans::lloyd_pass;
 /// How the first mixture is found.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Init {
-    /// k-means: k-means++ seeding, then Lloyd until it converges, on a sample of many rows ([`k_means`]); each cluster of all
-    /// rows gives a component.
+    /// k-means: k-means++ seeding, then Lloyd's iteration until it converges, on a sample if there are many rows
+    /// ([`k_means`]). All rows are then assigned to the clusters, each of which gives a component.
     KMeans,
-    /// k-means++ seeding alone, on such a sample; each row goes to its nearest seed.
+    /// Only k-means++ seeding, on the same kind of sample; all rows are then assigned to their nearest seed.
     KMeansPlusPlus,
-    /// Means are different rows drawn at random; all components start with the data's covariance and equal weights. Rows are
-    /// drawn in proportion to their weights: where those are whole numbers, the draw is that from the rows repeated so
-    /// often, among which two copies of a row are different rows.
+    /// The means are distinct rows drawn at random; all components start with the data's covariance and equal weights.
+    /// Rows are drawn in proportion to their weights. Integer weights stand for repeated rows, of which two copies
+    /// count as distinct.
     RandomRows,
-    /// Random responsibilities for every row. A row of weight 2 draws once and counts twice, where two equal rows draw twice:
-    /// the start is another than that of the repeated rows, although its mean over all seeds is the same.
+    /// Random responsibilities for every row. A row of weight 2 draws once and counts twice, whereas two equal rows
+    /// draw twice: the two starts differ, although their means over all seeds are equal.
     Random,
-    /// As random rows, but the rows are evenly spaced: nothing is drawn.
+    /// As [`RandomRows`](Self::RandomRows), but with evenly spaced rows: nothing is random.
     Stride,
-    /// These parameters.
+    /// The given mixture.
     Given(Box<Mixture>),
 }
 
 impl Init {
-    /// The words that name a way of starting.
+    /// The names accepted by [`FromStr`].
     pub const WORDS: [&'static str; 5] = ["kmeans", "kmeans++", "random-rows", "random", "stride"];
 
-    /// Whether two runs with different seeds start alike.
+    /// Whether the first mixture does not depend on the seed.
     pub const fn is_deterministic(&self) -> bool {
         matches!(self, Self::Stride | Self::Given(_))
     }
@@ -71,12 +71,12 @@ impl FromStr for Init {
     }
 }
 
-/// What initialisation needs to know.
+/// Parameters of an initialisation.
 #[derive(Clone, Copy)]
 pub struct Start<'a> {
     /// The rows in their own coordinates, all of positive weight.
     pub data: Data<'a>,
-    /// The point about which the engine holds them, `(d,)`.
+    /// The shift of the rows on the engine, `(d,)`.
     pub shift: &'a [f64],
     /// Covariance kind.
     pub kind: CovarianceType,
@@ -84,14 +84,14 @@ pub struct Start<'a> {
     pub k: usize,
     /// Added to the covariances' diagonals.
     pub reg_covar: f64,
-    /// Rows that [`k_means`] looks at, if not as many as it takes by itself.
+    /// Number of rows on which [`k_means`] runs; `None` for its default.
     pub init_rows: Option<usize>,
 }
 
-/// The first mixture, and how many of its components have no rows.
+/// Returns the first mixture and the number of its components that have no rows.
 ///
 /// # Errors
-/// [`Error::Singular`] at iteration 0 where a covariance is not positive definite; whatever the engine reports.
+/// [`Error::Singular`] at iteration 0 if a covariance is not positive definite; any error of the engine.
 pub fn start(
     rows: &mut dyn Resident,
     start: Start<'_>,
@@ -107,7 +107,7 @@ pub fn start(
         }
         Init::Stride => {
             let n = data.dim().0;
-            // The middle of each of k equal stretches.
+            // The middle row of each of k equal ranges.
             let chosen: Vec<usize> =
                 (0..k).map(|i| ((2 * i + 1) as u128 * n as u128 / (2 * k as u128)) as usize).collect();
             return Ok((around_rows(rows, start, &chosen)?, 0));
@@ -128,7 +128,7 @@ pub fn start(
     Ok((step.mixture, step.empty.len()))
 }
 
-/// Equal weights, the chosen rows as means, and the covariance of all the data for every component.
+/// The mixture with equal weights, the chosen rows as means, and the covariance of all data for every component.
 fn around_rows(rows: &mut dyn Resident, start: Start<'_>, chosen: &[usize]) -> Result<Mixture, Error> {
     let Start { data, shift, kind, k, reg_covar, .. } = start;
     let centre = Array2::from_shape_vec((1, shift.len()), shift.to_vec()).expect("d values");
@@ -149,7 +149,8 @@ fn around_rows(rows: &mut dyn Resident, start: Start<'_>, chosen: &[usize]) -> R
     Ok(Mixture::new(Array1::from_elem(k, 1.0 / k as f64), means, covariances)?)
 }
 
-/// Uniforms of each row, divided by their sum; row `i` takes the uniforms from `i*k` on, however rows are cut.
+/// Writes `k` uniform numbers per row, divided by their sum. Row `i` uses the uniforms from index `i*k` on, so that the
+/// result does not depend on how the rows are divided into calls.
 fn random_responsibilities(draws: &Draws, first: usize, k: usize, out: &mut [f64]) {
     let mut draws = draws.clone();
     draws.seek(first as u64 * k as u64);

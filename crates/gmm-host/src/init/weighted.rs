@@ -1,14 +1,14 @@
-//! Rows drawn in proportion to their weights.
+//! Drawing rows with probability proportional to their weights.
 
 use gmm_model::Draws;
 
-/// Sums of whole numbers up to here are exact.
+/// 2⁵³: sums of integers up to this are exact in f64.
 const EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
 
-/// `k` of `n` rows of positive weight, drawn one after the other, each in proportion to its weight.
+/// Draws `k` of `n` rows of positive weight without replacement, with probability proportional to weight.
 ///
-/// Weights that are whole numbers stand for so many equal rows: the draw is that of the repeated rows, of which two may be
-/// copies of one. With other weights no row is drawn twice. Cost: `O(n)`.
+/// Integer weights count as repeated rows: the draw is that from the repeated rows, so two drawn rows may be copies of
+/// one. With other weights no row is drawn twice. Cost: `O(n)`.
 pub(super) fn random_rows(n: usize, weights: Option<&[f64]>, k: usize, draws: &mut Draws) -> Vec<usize> {
     let Some(weights) = weights else { return draws.distinct_indices(n, k) };
     let total: f64 = weights.iter().sum();
@@ -22,7 +22,8 @@ pub(super) fn random_rows(n: usize, weights: Option<&[f64]>, k: usize, draws: &m
         let copies = draws.distinct_indices(end, k);
         return copies.into_iter().map(|copy| ends.partition_point(|&end| end <= copy)).collect();
     }
-    // Efraimidis and Spirakis 2006: the smallest of exponential times at rates w are such draws, in that order.
+    // Efraimidis and Spirakis 2006: the k smallest of exponential variables with rates w, in ascending order, are such
+    // draws.
     let mut times: Vec<(f64, usize)> =
         weights.iter().enumerate().map(|(row, w)| (-libm::log(1.0 - draws.uniform()) / w, row)).collect();
     times.select_nth_unstable_by(k - 1, |a, b| a.0.total_cmp(&b.0));
@@ -60,7 +61,7 @@ mod tests {
             first[rows[0]] += 1.0 / 4000.0;
         }
         for (found, weight) in first.iter().zip(weights) {
-            // Five standard deviations of a share of 4000 draws.
+            // Five standard deviations of a relative frequency among 4000 draws.
             assert!((found - weight / 10.0).abs() < 0.04, "{first:?}");
         }
     }

@@ -1,23 +1,23 @@
-//! Steps of one component: what may change, and what did.
+//! Changes of one component: the new parameters, and which components differ.
 
 use gmm_model::{CovarianceType, Covariances, Mixture, ModelError};
 use ndarray::{Array1, Axis, aview1};
 
 use super::check_len;
 
-/// What changes in a step; what is `None` stays.
+/// The parameters that a step changes; `None` leaves a parameter unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ComponentChange<'a> {
-    /// All component weights, `(k,)`: one cannot change alone.
+    /// All component weights, `(k,)`, since one weight cannot change without the others.
     pub weights: Option<&'a [f64]>,
     /// The component's mean, `(d,)`.
     pub mean: Option<&'a [f64]>,
-    /// The component's covariance: full `(d, d)` row by row, diag `(d,)` variances, spherical one variance. Tied: the
-    /// covariance of all components, `(d, d)`.
+    /// The component's covariance: full `(d, d)` in row-major order, diag `(d,)` variances, spherical one variance.
+    /// Tied: the covariance of all components, `(d, d)`.
     pub covariance: Option<&'a [f64]>,
 }
 
-/// Whether a component has another mean or covariance in the two mixtures, which are of one kind and shape.
+/// Whether component `c` differs in mean or covariance between two mixtures of the same kind and shape.
 pub(super) fn differs(a: &Mixture, b: &Mixture, c: usize) -> bool {
     let covariances = match (a.covariances(), b.covariances()) {
         (Covariances::Full(a), Covariances::Full(b)) => a.index_axis(Axis(0), c) != b.index_axis(Axis(0), c),

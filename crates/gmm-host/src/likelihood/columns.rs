@@ -1,4 +1,5 @@
-//! Log densities of all rows under one component each, on a device or here, and what they are together.
+//! Log densities of all rows, one column per component, on the device or the host, and the mixture's log-likelihood
+//! from them.
 
 use std::mem;
 
@@ -7,34 +8,34 @@ use rayon::prelude::*;
 
 use super::{Likelihood, RowWeights};
 use crate::cpu::Mixing;
-use crate::{DeviceColumn, Error, Wanted, memory};
+use crate::{DeviceColumn, Error, EvaluateOptions, memory};
 
-/// Pieces of [`Mixing::ROWS`] rows that one task sums up: what a task costs is then nothing beside its exponentials.
+/// Pieces of [`Mixing::ROWS`] rows per task: enough work that the overhead of a task is negligible.
 const PIECES: usize = 16;
 
-/// A column for each component, what the last step replaced, and columns for the next.
+/// A column per component, the columns that the last step replaced, and spare columns for the next step.
 pub(super) enum Columns {
-    /// On the device on which the rows are.
-    There(Kept<DeviceColumn>),
-    /// `Mixing::column_len(n)` numbers each.
-    Here(Kept<Vec<f64>>, Mixing),
+    /// On the device that stores the rows.
+    There(Cache<DeviceColumn>),
+    /// On the host, `Mixing::column_len(n)` numbers each.
+    Here(Cache<Vec<f64>>, Mixing),
 }
 
-pub(super) struct Kept<C> {
+pub(super) struct Cache<C> {
     now: Vec<C>,
-    /// What an undo brings back.
+    /// Component and column that the last step replaced, restored by an undo.
     before: Vec<(usize, C)>,
-    /// Columns that nobody uses.
+    /// Unused columns.
     spare: Vec<C>,
 }
 
-impl<C> Kept<C> {
+impl<C> Cache<C> {
     const fn new(now: Vec<C>, spare: Vec<C>) -> Self {
         Self { now, before: Vec::new(), spare }
     }
 
-    /// Puts other columns in the place of some, and keeps those; on failure all stays as it was, but for what the last step
-    /// replaced.
+    /// Replaces the columns of the components `which` by others, and keeps the old ones for an undo. On failure the
+    /// columns are unchanged, but the previous step can no longer be undone.
     fn renew(&mut self, which: &[usize], mut make: impl FnMut() -> Result<C, Error>) -> Result<(), Error> {
         self.spare.extend(self.before.drain(..).map(|(_, column)| column));
         let there = self.spare.len();
@@ -57,11 +58,11 @@ impl<C> Kept<C> {
 }
 
 impl Columns {
-    /// Columns of all components, evaluated, and Σ w ln p(x).
+    /// Allocates and evaluates the columns of all components. Returns them and Σ w ln p(x).
     pub(super) fn new(likelihood: &mut Likelihood, mixture: &Mixture) -> Result<(Self, f64), Error> {
         let (n, k) = (likelihood.dim().0, mixture.n_components());
         let all: Vec<usize> = (0..k).collect();
-        // A tied covariance is that of all components.
+        // With a tied covariance all components change at once.
         let spare = if mixture.covariance_type() == CovarianceType::Tied { k } else { 1 };
         let there = on_device(likelihood, k, spare).and_then(|there| match there.map(Self::There) {
             None => Ok(None),
@@ -81,12 +82,13 @@ impl Columns {
         }
         memory::check("log densities kept by component", super::ComponentCache::bytes(n, k))?;
         let now = vec![vec![0.0; Mixing::column_len(n)]; k];
-        let mut here = Self::Here(Kept::new(now, Vec::new()), Mixing::detect());
+        let mut here = Self::Here(Cache::new(now, Vec::new()), Mixing::detect());
         let value = here.value(likelihood, mixture, &all)?;
         Ok((here, value))
     }
 
-    /// Puts columns that are to be evaluated in the place of some: a step, which is undone unless it is kept.
+    /// Replaces the columns of the components `which` by others, to be evaluated. The returned step is undone when
+    /// dropped unless it is kept.
     pub(super) fn step(&mut self, likelihood: &mut Likelihood, which: &[usize]) -> Result<Step<'_>, Error> {
         self.renew(likelihood, which)?;
         Ok(Step { columns: self, is_kept: false })
@@ -96,7 +98,7 @@ impl Columns {
         match self {
             Self::There(kept) => kept.renew(which, || {
                 let column = likelihood.rows.column()?;
-                column.ok_or_else(|| Error::Device("the rows are on a device no longer".to_owned()))
+                column.ok_or_else(|| Error::Device("the rows are no longer on a device".to_owned()))
             }),
             Self::Here(kept, _) => {
                 let len = kept.now[0].len();
@@ -108,7 +110,7 @@ impl Columns {
         }
     }
 
-    /// Brings back what the last [`step`](Self::step) replaced.
+    /// Restores the columns that the last [`step`](Self::step) replaced.
     pub(super) fn undo(&mut self) {
         match self {
             Self::There(kept) => kept.undo(),
@@ -116,7 +118,7 @@ impl Columns {
         }
     }
 
-    /// Evaluates some components into their columns, and gives Σ w ln p(x).
+    /// Evaluates the components `anew` into their columns, and returns Σ w ln p(x) of the mixture.
     fn value(&mut self, likelihood: &mut Likelihood, mixture: &Mixture, anew: &[usize]) -> Result<f64, Error> {
         let alone = |&c: &usize| Ok((c, mixture.component(c)?));
         let anew = anew.iter().map(alone).collect::<Result<Vec<_>, Error>>()?;
@@ -125,7 +127,8 @@ impl Columns {
             Self::Here(kept, mixing) => {
                 let n = likelihood.dim().0;
                 for (c, component) in anew {
-                    let want = Wanted { log_densities: Some(&mut kept.now[c][..n]), ..Wanted::default() };
+                    let want =
+                        EvaluateOptions { log_densities: Some(&mut kept.now[c][..n]), ..EvaluateOptions::default() };
                     likelihood.rows.evaluate(&component, want)?;
                 }
                 Ok(total(*mixing, &kept.now, &log_weights(mixture), n, &likelihood.weights))
@@ -150,7 +153,8 @@ impl Columns {
     }
 }
 
-/// Columns among which some are new: those before come back where this ends without [`keep`](Self::keep), by an error or a panic.
+/// A step with some new columns. If it is dropped without [`keep`](Self::keep), by an error or a panic, the old columns
+/// are restored.
 pub(super) struct Step<'a> {
     columns: &'a mut Columns,
     is_kept: bool,
@@ -180,12 +184,12 @@ impl Drop for Step<'_> {
     }
 }
 
-/// Columns on the device, and some to spare; none where the rows are not on one.
-fn on_device(likelihood: &mut Likelihood, k: usize, spare: usize) -> Result<Option<Kept<DeviceColumn>>, Error> {
+/// Allocates `k` columns and `spare` more on the device; `None` if the rows are not on a device.
+fn on_device(likelihood: &mut Likelihood, k: usize, spare: usize) -> Result<Option<Cache<DeviceColumn>>, Error> {
     let all = (0..k + spare).map(|_| likelihood.rows.column()).collect::<Result<Option<Vec<_>>, Error>>()?;
     Ok(all.map(|mut all| {
         let spare = all.split_off(k);
-        Kept::new(all, spare)
+        Cache::new(all, spare)
     }))
 }
 
@@ -193,7 +197,7 @@ fn log_weights(mixture: &Mixture) -> Vec<f64> {
     (0..mixture.n_components()).map(|c| mixture.log_weight(c)).collect()
 }
 
-/// Σ w ln p(x): pieces in order within a task, tasks in order.
+/// Σ w ln p(x). The order of summation is fixed: pieces in order within a task, then tasks in order.
 fn total(mixing: Mixing, columns: &[Vec<f64>], log_weights: &[f64], n: usize, weights: &RowWeights) -> f64 {
     let step = PIECES * Mixing::ROWS;
     let task = |start: usize| {
@@ -204,7 +208,7 @@ fn total(mixing: Mixing, columns: &[Vec<f64>], log_weights: &[f64], n: usize, we
             let rows = &piece[..Mixing::ROWS.min(n - first)];
             sum += match &weights.each {
                 None => rows.iter().sum::<f64>(),
-                // A row of weight 0 is not there: not even its −∞ counts.
+                // A row of weight 0 does not count, even if its log density is −∞.
                 Some(all) => {
                     let terms = all[first..].iter().zip(rows);
                     terms.map(|(w, v)| if *w > 0.0 { w * v } else { 0.0 }).sum::<f64>()

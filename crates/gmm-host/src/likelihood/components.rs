@@ -1,4 +1,4 @@
-//! Log densities kept component by component, so that a step which moves one component evaluates that one alone.
+//! A cache of log densities by component, so that a step that changes one component evaluates only that one.
 
 use std::mem;
 use std::sync::Arc;
@@ -11,15 +11,16 @@ use super::{Likelihood, RowWeights, check_len, no_nan};
 use crate::Error;
 use crate::cpu::Mixing;
 
-/// A [`Likelihood`] at one mixture with the log density of every row under every component kept, `8*n*(k+1)` bytes: on a
-/// GPU where the rows are there and memory is left, else here.
+/// A [`Likelihood`] at one mixture, with the log density of every row under every component stored: `8*n*(k+1)` bytes,
+/// on the GPU if the rows are there and memory suffices, else on the host.
 ///
-/// For samplers and searches that move one component, or the weights, at a time: [`update_component`] evaluates the
-/// components that change and no others, [`update_weights`] none, and [`undo`] takes the last step back for nothing.
-/// Whatever the steps were, the value is to the bit that of a new cache at the same mixture, kept in the same place. It
-/// differs from [`Likelihood::value`] by rounding: here each component is evaluated on its own, and all are mixed in f64.
+/// For samplers and searches that change one component, or the weights, at a time: [`update_component`] evaluates only
+/// the components that change, [`update_weights`] none, and [`undo`] reverts the last step at no cost. After any
+/// sequence of steps the value is equal, to the bit, to that of a new cache at the same mixture stored in the same
+/// place. It differs from [`Likelihood::value`] by rounding, because here each component is evaluated separately and
+/// all are combined in f64.
 ///
-/// Several caches, one for each chain, can stand on one `Likelihood`.
+/// Several caches, one per chain, can share one `Likelihood`.
 ///
 /// ```
 /// use gmm_host::{ComponentCache, ComponentChange, CpuEngine, Likelihood};
@@ -46,17 +47,17 @@ use crate::cpu::Mixing;
 pub struct ComponentCache {
     weights: Arc<RowWeights>,
     n: usize,
-    /// ln N(x | c), a column for each component.
+    /// ln N(x | c): one column per component.
     columns: Columns,
     mixture: Mixture,
     value: f64,
-    /// What the last update replaced.
+    /// The mixture and value that the last update replaced.
     before: Option<(Mixture, f64)>,
 }
 
 impl ComponentCache {
-    /// Bytes that a cache holds for `n` rows and `k` components after its first update of one component. Where all components
-    /// move at once, as with a tied covariance, it holds each twice.
+    /// Bytes that a cache takes for `n` rows and `k` components after its first update of one component. If all
+    /// components change at once, as with a tied covariance, every column is stored twice.
     pub const fn bytes(n: usize, k: usize) -> u128 {
         8 * Mixing::column_len(n) as u128 * (k as u128 + 1)
     }
@@ -64,8 +65,8 @@ impl ComponentCache {
     /// Evaluates every component. Cost: `k` passes of one component each.
     ///
     /// # Errors
-    /// As for [`Likelihood::value`]; [`Error::Memory`] before [`bytes`](Self::bytes) are taken here. A GPU that lacks the
-    /// memory is no error: they are then kept here.
+    /// As for [`Likelihood::value`]; [`Error::Memory`], checked before [`bytes`](Self::bytes) are allocated on the
+    /// host. If a GPU lacks the memory, the log densities are stored on the host instead.
     pub fn new(likelihood: &mut Likelihood, mixture: Mixture) -> Result<Self, Error> {
         let (columns, value) = Columns::new(likelihood, &mixture)?;
         no_nan(value)?;
@@ -73,35 +74,35 @@ impl ComponentCache {
         Ok(Self { weights, n, columns, mixture, value, before: None })
     }
 
-    /// The mixture that the cache is at.
+    /// The current mixture.
     pub const fn mixture(&self) -> &Mixture {
         &self.mixture
     }
 
-    /// Σ w ln p(x) under it: finite or −∞.
+    /// Σ w ln p(x) under the current mixture: finite or −∞.
     pub const fn value(&self) -> f64 {
         self.value
     }
 
-    /// The log density of each row, `(n,)`, into `out`.
+    /// Writes the log density of each row, `(n,)`, into `out`.
     ///
     /// # Errors
-    /// [`ModelError::Shape`] where `out` has another length; [`Error::Option`] where `likelihood` is not the one that the
-    /// cache was made from; what the device says.
+    /// [`ModelError::Shape`] if `out` has another length; [`Error::Option`] if the cache was not made from
+    /// `likelihood`; any error of the device.
     pub fn per_row(&self, likelihood: &mut Likelihood, out: &mut [f64]) -> Result<(), Error> {
         self.check_likelihood(likelihood)?;
         check_len("the slice for the rows' log densities", out.len(), self.n)?;
         self.columns.per_row(likelihood, &self.mixture, out)
     }
 
-    /// Moves component `c`, and returns the new value.
+    /// Changes component `c`, and returns the new value.
     ///
-    /// Cost: a pass of one component where its mean or covariance changes (of all where a tied covariance does), an
-    /// `exp` a row and component to mix them again, and the mixture's factors.
+    /// Cost: a pass of one component if its mean or covariance changes (of all components if a tied covariance does),
+    /// an `exp` per row and component to combine them, and the factorisation of the covariances.
     ///
     /// # Errors
-    /// [`ModelError`] for parameters that cannot be, as from [`Mixture::new`], and for a component that is not there;
-    /// as for [`update`](Self::update). The cache stays as it was.
+    /// [`ModelError`] if the new parameters are invalid, as from [`Mixture::new`], or `c` is `k` or more; as for
+    /// [`update`](Self::update). The cache then stays as it was.
     pub fn update_component(
         &mut self,
         likelihood: &mut Likelihood,
@@ -112,23 +113,24 @@ impl ComponentCache {
         self.update(likelihood, mixture)
     }
 
-    /// Changes all component weights, `(k,)`, and returns the new value. No row is evaluated.
+    /// Changes all component weights, `(k,)`, and returns the new value. No component is evaluated.
     ///
     /// # Errors
-    /// [`ModelError`] for weights that are no distribution; as for [`update`](Self::update). The cache stays as it was.
+    /// [`ModelError`] if the weights are not a distribution; as for [`update`](Self::update). The cache then stays as
+    /// it was.
     pub fn update_weights(&mut self, likelihood: &mut Likelihood, weights: &[f64]) -> Result<f64, Error> {
         let change = ComponentChange { weights: Some(weights), ..ComponentChange::default() };
         self.update_component(likelihood, 0, change)
     }
 
-    /// Moves to another mixture of the same kind and shape, evaluates the components whose mean or covariance is
-    /// another, and returns the new value.
+    /// Changes to another mixture of the same kind and shape: evaluates the components whose mean or covariance
+    /// differs, and returns the new value.
     ///
     /// # Errors
-    /// As for [`Likelihood::value`]; [`Error::Option`] where `likelihood` is not the one that the cache was made from, or
-    /// the mixture's kind differs; [`ModelError::Shape`] where its shape does; [`Error::Memory`] where more than one component
-    /// moves, and there is no room to keep what these were. The cache stays as it was; only [`undo`](Self::undo) has nothing to
-    /// take back.
+    /// As for [`Likelihood::value`]; [`Error::Option`] if the cache was not made from `likelihood`, or the mixture's
+    /// kind differs; [`ModelError::Shape`] if its shape differs; [`Error::Memory`] if several components change and
+    /// there is no room for their old log densities. The cache then stays as it was, except that [`undo`](Self::undo)
+    /// has nothing to revert.
     pub fn update(&mut self, likelihood: &mut Likelihood, mixture: Mixture) -> Result<f64, Error> {
         self.check(likelihood, &mixture)?;
         self.before = None;
@@ -142,7 +144,7 @@ impl ComponentCache {
         Ok(value)
     }
 
-    /// Takes the last update back, to the bit; false where there is none, or it was taken back already.
+    /// Reverts the last update, to the bit. Returns `false` if there is none, or it was reverted already.
     pub fn undo(&mut self) -> bool {
         let Some(before) = self.before.take() else { return false };
         self.columns.undo();

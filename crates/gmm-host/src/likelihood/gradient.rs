@@ -5,17 +5,16 @@ use ndarray::{Array1, Array2};
 
 /// The gradient of Σ w ln p(x) at a mixture.
 ///
-/// By Fisher's identity it is the expected gradient of the complete log-likelihood under the responsibilities `r`
-/// (times the row weights), so the statistics of one pass about the means, `N = Σr`, `f = Σrz` and `S = Σrzzᵀ` with
-/// `z = x − μ`, say all of it (Salakhutdinov, Roweis, Ghahramani 2003). Nothing is approximated.
+/// By Fisher's identity it is the expected gradient of the complete-data log-likelihood under the responsibilities `r`
+/// (times the row weights). So it follows exactly from the statistics of one pass about the means: `N = Σr`, `f = Σrz`
+/// and `S = Σrzzᵀ` with `z = x − μ` (Salakhutdinov, Roweis, Ghahramani 2003).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gradient {
     /// With respect to `a`, where the weights are `w_c = exp(a_c) / Σ exp(a)`, at `a = ln w`: `N_c − w_c Σ N`, `(k,)`.
     ///
-    /// These are the directions of log-weights that are normalised again after each step. They sum to 0. Taken for the
-    /// first `k − 1` alone, they are the gradient where the last `a` stays 0.
+    /// The entries sum to 0. The first `k − 1` are the gradient if the last `a` is fixed at 0.
     pub log_weights: Array1<f64>,
-    /// With respect to the means, `Σ_c⁻¹ f_c`, `(k, d)`, in units of one over the data's.
+    /// With respect to the means: `Σ_c⁻¹ f_c`, `(k, d)`, in inverse units of the data.
     pub means: Array2<f64>,
     /// With respect to the scales, in the packing of [`Statistics::second`].
     ///
@@ -27,12 +26,12 @@ pub struct Gradient {
 }
 
 impl Gradient {
-    /// The gradient at `mixture`, from the statistics of a pass that was run with it.
+    /// The gradient at `mixture`, from the statistics of a pass with it.
     ///
-    /// Cost: `3*k*d³` flops for full covariances; no rows are touched.
+    /// Cost: `3*k*d³` flops for full covariances; no pass over the rows.
     ///
     /// # Panics
-    /// Where the statistics are of another kind or shape than the mixture.
+    /// If the statistics differ from the mixture in kind or shape.
     pub fn of(mixture: &Mixture, statistics: &Statistics) -> Self {
         assert_eq!((mixture.covariance_type(), mixture.means().dim()), (statistics.kind, statistics.dim()));
         let d = statistics.dim().1;
@@ -75,19 +74,19 @@ impl Gradient {
         Self { log_weights, means, scales }
     }
 
-    /// The first entry that is NaN or infinite.
+    /// The first entry that is NaN or infinite, if any.
     pub(crate) fn first_not_finite(&self) -> Option<f64> {
         self.log_weights.iter().chain(&self.means).chain(&self.scales).copied().find(|v| !v.is_finite())
     }
 }
 
-/// `(L Lᵀ)⁻¹ b` in place.
+/// Computes `(L Lᵀ)⁻¹ b` in place.
 fn solve(l: &Cholesky, b: &mut [f64]) {
     l.solve_lower(b);
     l.solve_lower_transposed(b);
 }
 
-/// Two `(d, d)` matrices, row by row.
+/// Workspace of two `(d, d)` matrices in row-major order.
 struct Work {
     d: usize,
     a: Vec<f64>,
@@ -99,10 +98,10 @@ impl Work {
         Self { d, a: vec![0.0; d * d], b: vec![0.0; d * d] }
     }
 
-    /// The lower triangle of `L⁻ᵀ (L⁻¹ S L⁻ᵀ − n I)`, packed, into `out`; `s` is packed too.
+    /// Writes the lower triangle of `L⁻ᵀ (L⁻¹ S L⁻ᵀ − n I)`, packed, into `out`; `s` is packed too.
     ///
-    /// The difference stands inside, where near a maximum it is one of two nearly equal matrices: whatever cancels
-    /// does so before it is magnified.
+    /// Near a maximum the difference is one of two nearly equal matrices. It is taken inside the outer `L⁻ᵀ`, so that
+    /// the cancellation happens before its rounding errors could be magnified.
     fn factor(&mut self, l: &Cholesky, n: f64, s: &[f64], out: &mut [f64]) {
         let Self { d, a, b } = self;
         let d = *d;
@@ -111,7 +110,8 @@ impl Work {
                 a[i * d + j] = s[packed_index(i.max(j), i.min(j))];
             }
         }
-        // Rows of a symmetric matrix are its columns: solving them gives (L⁻¹S)ᵀ, and the same once more L⁻¹ S L⁻ᵀ.
+        // The rows of a symmetric matrix are its columns. Solving them gives (L⁻¹S)ᵀ; transposing and solving again
+        // gives L⁻¹ S L⁻ᵀ.
         a.chunks_exact_mut(d).for_each(|row| l.solve_lower(row));
         for i in 0..d {
             for j in 0..d {

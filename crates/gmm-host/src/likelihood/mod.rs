@@ -1,4 +1,4 @@
-//! The likelihood of fixed data under parameters that move: evaluated a million times, in batches, with gradients.
+//! The likelihood of a fixed data set as a function of the parameters: many evaluations, in batches, with gradients.
 
 mod change;
 mod columns;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use gmm_model::{Mixture, ModelError, Precision};
 
 use crate::shift::Sample;
-use crate::{Data, Engine, Error, Resident, Wanted, hold, shift};
+use crate::{Data, Engine, Error, EvaluateOptions, Resident, hold, shift};
 
 pub use change::ComponentChange;
 pub use components::ComponentCache;
@@ -20,20 +20,23 @@ pub use unconstrained::Unconstrained;
 
 /// The log-likelihood of one data set, `(n, d)`, as a function of a mixture's parameters.
 ///
-/// The rows are loaded once and stay on the engine; parameters go in, numbers come out. Nothing of size `n*k` is held:
-/// [`ComponentCache`] is for those who want that. Samplers that move in all of ℝᵐ find the way by [`Unconstrained`].
+/// The rows are loaded once and stay on the engine; only parameters and results are copied. Nothing of size `n*k` is
+/// stored, unless by a [`ComponentCache`]. Samplers that need unconstrained parameters in ℝᵐ can use [`Unconstrained`].
 ///
-/// **Values.** Σ w ln p(x) over the rows, with row weights `w` (1 where there are none), in natural logarithms of the
-/// data's own units. A value is finite or −∞ (a row of positive weight has no density: it lies beyond the range of
-/// squares from every component of positive weight), never NaN. Same rows, parameters, engine and thread count give
-/// the same bits, in a batch or alone; but on a GPU, of `f32` rows without weights and diagonal or spherical covariances, up
-/// to three mixtures go another way than more of them, and the two agree to 1e-6 of the value or a row's.
+/// **Values** are Σ w ln p(x) over the rows, with row weights `w` (1 if there are none), in nats; densities are per
+/// unit volume of the data. A value is finite or −∞, never NaN. It is −∞ if a row of positive weight is so far from
+/// every component of positive weight that its squared distance overflows. The same rows, parameters, engine and thread
+/// count give the same bits, in a batch or not, with one exception: on a GPU, for `f32` rows without weights and
+/// diagonal or spherical covariances, batches of up to three mixtures use another kernel than larger ones. The two
+/// agree to a relative 1e-6 of the value or of a row's log density.
 ///
-/// **Parameters** come as a [`Mixture`], which cannot be wrong: [`Mixture::new`] refuses weights that miss a sum of 1
-/// by more than 1e-6 ([`ModelError::WeightSum`]; less than that is rounding of text, and divided out) and covariances
-/// that are singular ([`ModelError::NotPositiveDefinite`]) or not finite. A component of weight 0 counts for nothing.
+/// **Parameters** are given as a [`Mixture`], which is always valid. [`Mixture::new`] errors if the weights' sum
+/// differs from 1 by more than 1e-6 ([`ModelError::WeightSum`]; smaller differences, from rounding in text, are
+/// normalised), or if a covariance is singular ([`ModelError::NotPositiveDefinite`]) or not finite. A component of
+/// weight 0 contributes nothing.
 ///
-/// **Precision.** Rows are held as `x − shift` about a median of the data, rounded once to `precision`; sums are f64.
+/// **Precision.** Rows are stored as `x − shift`, with `shift` near a median of the data, rounded once to `precision`;
+/// sums are f64.
 ///
 /// ```
 /// use gmm_host::{CpuEngine, Likelihood};
@@ -59,26 +62,26 @@ pub use unconstrained::Unconstrained;
 /// ```
 pub struct Likelihood {
     rows: Box<dyn Resident>,
-    /// Shared with the caches made from it, which thereby know it again.
+    /// Shared with the caches made from this likelihood, which identify it by the pointer.
     weights: Arc<RowWeights>,
 }
 
-/// Weights of the rows as the data set has them.
+/// The row weights of the data set.
 struct RowWeights {
     each: Option<Vec<f64>>,
     total: f64,
 }
 
 impl Likelihood {
-    /// Loads the rows, as `x − shift` with `shift` near a median of the data, in `precision`; in `f64` where `f32` would lose
-    /// rows far from the others.
+    /// Loads the rows, as `x − shift` with `shift` near a median of the data, in `precision`; in `f64` if `f32` would
+    /// lose too much of rows far from the others.
     ///
-    /// Cost: one read of the data, and as much memory on the engine as the rows take in `precision`; a
-    /// copy of the row weights here besides.
+    /// Cost: one read of the data. Memory: that of the rows in `precision` on the engine, and a copy of the row weights
+    /// on the host.
     ///
     /// # Errors
-    /// [`Error::Memory`] before anything is taken; [`Error::Option`] for row weights out of the range of `precision`;
-    /// what the device says.
+    /// [`Error::Memory`], checked before anything is allocated; [`Error::Option`] if row weights are outside the range
+    /// of `precision`; any error of the device.
     pub fn new<'a>(engine: &dyn Engine, data: impl Into<Data<'a>>, precision: Precision) -> Result<Self, Error> {
         let data = data.into();
         shift::check_weights(data, engine.precision(precision))?;
@@ -93,26 +96,26 @@ impl Likelihood {
         self.rows.dim()
     }
 
-    /// Σ w, the sum of the row weights; `n` where there are none.
+    /// Σ w, the sum of the row weights; `n` if there are none.
     pub fn total_weight(&self) -> f64 {
         self.weights.total
     }
 
     /// Σ w ln p(x) over all rows: finite or −∞.
     ///
-    /// Cost: one pass over the rows that computes densities and nothing else.
+    /// Cost: one pass over the rows that computes only densities.
     ///
     /// # Errors
-    /// [`Error::Features`] where the mixture has another `d`; [`Error::Memory`]; what the device says.
+    /// [`Error::Features`] if the mixture has another `d`; [`Error::Memory`]; any error of the device.
     pub fn value(&mut self, mixture: &Mixture) -> Result<f64, Error> {
         Ok(self.batch(std::slice::from_ref(mixture))?[0])
     }
 
-    /// The value under each mixture, `(mixtures.len(),)`: that of [`value`](Self::value), to the bits or as said
-    /// [above](Self).
+    /// The value under each mixture, `(mixtures.len(),)`: that of [`value`](Self::value), to the bit, with the
+    /// exception described [above](Self).
     ///
-    /// Mixtures of every kind and number of components may stand side by side; those in a row that have both in
-    /// common go over the rows together, so that rows are fetched from memory once for dozens of them.
+    /// Mixtures may differ in kind and number of components. Consecutive mixtures that agree in both are evaluated
+    /// together, so that the rows are read from memory once for dozens of them.
     ///
     /// # Errors
     /// As for [`value`](Self::value).
@@ -122,23 +125,25 @@ impl Likelihood {
         Ok(values)
     }
 
-    /// The value, up to rounding, and the log density of each row, `(n,)`, into `out`; row weights do not enter the latter.
+    /// Writes the log density of each row, `(n,)`, into `out` and returns the value, equal to [`value`](Self::value) up
+    /// to rounding. The log densities are not weighted.
     ///
     /// # Errors
-    /// As for [`value`](Self::value); [`ModelError::Shape`] where `out` has another length than `n`.
+    /// As for [`value`](Self::value); [`ModelError::Shape`] if `out` has another length than `n`.
     pub fn per_row(&mut self, mixture: &Mixture, out: &mut [f64]) -> Result<f64, Error> {
         check_len("the slice for the rows' log densities", out.len(), self.dim().0)?;
-        let totals = self.rows.evaluate(mixture, Wanted { log_densities: Some(out), ..Wanted::default() })?;
+        let totals =
+            self.rows.evaluate(mixture, EvaluateOptions { log_densities: Some(out), ..EvaluateOptions::default() })?;
         no_nan(totals.log_likelihood)?;
         Ok(totals.log_likelihood)
     }
 
-    /// The value and its gradient; see [`Gradient`] for the directions.
+    /// The value and its gradient; see [`Gradient`] for the parameters it refers to.
     ///
     /// Cost: one [`Passes::expectation`](crate::Passes::expectation), and `3*k*d³` flops for full covariances.
     ///
     /// # Errors
-    /// As for [`value`](Self::value); [`Error::Undefined`] where the value is −∞ or a moment overflows: there is no
+    /// As for [`value`](Self::value); [`Error::Undefined`] if the value is −∞ or a moment overflows: there is no
     /// gradient at such parameters.
     pub fn value_and_gradient(&mut self, mixture: &Mixture) -> Result<(f64, Gradient), Error> {
         let statistics = self.rows.expectation(mixture)?;
@@ -152,8 +157,8 @@ impl Likelihood {
         }
     }
 
-    /// Value and gradient under each mixture, to the bits that [`value_and_gradient`](Self::value_and_gradient) gives
-    /// each alone; `None` for one that has none, which does not concern the others.
+    /// Value and gradient under each mixture, to the bits of [`value_and_gradient`](Self::value_and_gradient). `None`
+    /// for a mixture at which the gradient does not exist; the others are not affected.
     ///
     /// For several chains that move together. Cost: [`Passes::passes`](crate::Passes::passes).
     ///
@@ -168,12 +173,13 @@ impl Likelihood {
         Ok(each.collect())
     }
 
-    /// The value at a point of the unconstrained space, and its gradient there, `(map.dim(),)`, into `gradient`. The
-    /// transformation's Jacobian is not in it: [`Unconstrained::log_jacobian`] is a function of its own.
+    /// Returns the value at a point of the unconstrained space, and writes its gradient with respect to the point,
+    /// `(map.dim(),)`, into `gradient`. The log-Jacobian of the transformation is not included: see
+    /// [`Unconstrained::log_jacobian`].
     ///
     /// # Errors
-    /// As for [`value_and_gradient`](Self::value_and_gradient) and [`Unconstrained::to_mixture`];
-    /// [`ModelError::Shape`] where `gradient` has another length.
+    /// As for [`value_and_gradient`](Self::value_and_gradient) and [`Unconstrained::to_mixture`]; [`ModelError::Shape`]
+    /// if `gradient` has another length.
     pub fn unconstrained(&mut self, map: &Unconstrained, at: &[f64], gradient: &mut [f64]) -> Result<f64, Error> {
         check_len("the slice for the gradient", gradient.len(), map.dim())?;
         let mixture = map.to_mixture(at)?;
@@ -183,7 +189,7 @@ impl Likelihood {
     }
 }
 
-/// Refuses a value that is no number: −∞ is one.
+/// Errors if a value is NaN; −∞ is allowed.
 fn no_nan(value: f64) -> Result<(), Error> {
     if value.is_nan() { Err(Error::Undefined { what: "log-likelihood", value }) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! Mixtures as points of ℝᵐ, for samplers and optimisers that know no constraints.
+//! Unconstrained parameters: mixtures as points of ℝᵐ, for samplers and optimisers without constraints.
 
 use gmm_model::{Cholesky, CovarianceType, Covariances, Factors, Mixture, ModelError, packed_index, packed_len};
 use ndarray::{Array1, Array2, Array3, ArrayViewMut2};
@@ -11,15 +11,15 @@ use crate::Error;
 ///
 /// A point holds, in this order:
 ///
-/// - `k − 1` log ratios of weights, `a_c = ln(w_c / w_{k−1})` for `c < k − 1`: the weights are the softmax of
-///   `(a, 0)`;
-/// - `k*d` means, row by row, as they are;
+/// - `k − 1` log ratios of weights, `a_c = ln(w_c / w_{k−1})` for `c < k − 1`: the weights are the softmax of `(a, 0)`;
+/// - `k*d` means in row-major order, unchanged;
 /// - `s` scales in the packing of [`Statistics::second`](gmm_model::Statistics::second): for full and tied the lower
-///   Cholesky factor row by row, with logarithms on its diagonal; for diag and spherical the log standard deviations.
+///   Cholesky factor in row-major order, with logarithms on its diagonal; for diag and spherical the log standard
+///   deviations.
 ///
-/// The map does not order components: a point and its relabellings are different points with one likelihood.
+/// The map does not order components: relabelling them gives another point with the same likelihood.
 ///
-/// [`log_jacobian`](Self::log_jacobian) turns a density over (weights, means, covariances) into one over points.
+/// [`log_jacobian`](Self::log_jacobian) converts a density over (weights, means, covariances) into one over points.
 ///
 /// ```
 /// use gmm_host::{CpuEngine, Likelihood, Unconstrained};
@@ -49,7 +49,7 @@ impl Unconstrained {
     /// The map for `k` components in `d` dimensions.
     ///
     /// # Errors
-    /// [`ModelError::Shape`] where one of them is 0.
+    /// [`ModelError::Shape`] if `k` or `d` is 0.
     pub fn new(kind: CovarianceType, k: usize, d: usize) -> Result<Self, Error> {
         if k == 0 || d == 0 {
             let expected = vec![k.max(1), d.max(1)];
@@ -58,7 +58,7 @@ impl Unconstrained {
         Ok(Self { kind, k, d })
     }
 
-    /// The map for mixtures like this one.
+    /// The map for mixtures of the kind and shape of `mixture`.
     pub fn like(mixture: &Mixture) -> Self {
         let (k, d) = mixture.means().dim();
         Self { kind: mixture.covariance_type(), k, d }
@@ -69,12 +69,13 @@ impl Unconstrained {
         self.k - 1 + self.k * self.d + self.kind.second_len(self.k, self.d)
     }
 
-    /// The mixture of a point. Weights are normalised by construction, covariances positive definite up to rounding.
+    /// The mixture at a point. Weights are normalised by construction; covariances are positive definite up to
+    /// rounding.
     ///
     /// # Errors
-    /// [`ModelError::Shape`] for another length than [`dim`](Self::dim); [`ModelError::Range`] where a number is NaN or
-    /// infinite; [`ModelError::NotFinite`] where a scale overflows; [`ModelError::NotPositiveDefinite`] where one is so
-    /// small that the covariance is singular in f64.
+    /// [`ModelError::Shape`] if the point has another length than [`dim`](Self::dim); [`ModelError::Range`] if a value
+    /// is NaN or infinite; [`ModelError::NotFinite`] if a scale overflows; [`ModelError::NotPositiveDefinite`] if a
+    /// scale is so small that the covariance is singular in f64.
     pub fn to_mixture(&self, point: &[f64]) -> Result<Mixture, Error> {
         let (means, scales) = self.parts(point)?;
         let weights: Array1<f64> = self.log_weights(point).into_iter().map(f64::exp).collect();
@@ -105,8 +106,8 @@ impl Unconstrained {
     /// The point of a mixture, `(dim(),)`.
     ///
     /// # Errors
-    /// [`Error::Option`] for a mixture of another kind, [`ModelError::Shape`] of another shape; [`ModelError::Range`]
-    /// where a weight is 0, which is at infinity.
+    /// [`Error::Option`] if the mixture has another kind; [`ModelError::Shape`] if it has another shape;
+    /// [`ModelError::Range`] if a weight is 0, because its logarithm is infinite.
     pub fn from_mixture(&self, mixture: &Mixture) -> Result<Vec<f64>, Error> {
         self.check(mixture)?;
         if let Some(c) = mixture.weights().iter().position(|w| *w == 0.0) {
@@ -127,15 +128,15 @@ impl Unconstrained {
     }
 
     /// ln |det J| of the map at a point, where `J` is the derivative of (the first `k − 1` weights, the means, the
-    /// covariances' lower triangles or variances) with respect to the point. Weights are known by their logarithms here, so
-    /// that one which underflows takes nothing away.
+    /// lower triangles of the covariances or the variances) with respect to the point. Computed from log weights, so
+    /// weights that underflow cause no error.
     ///
     /// Weights: `Σ_c ln w_c`. A full or tied covariance: `d ln 2 + Σ_i (d + 1 − i) ln L_ii`, `i` from 0. A variance:
     /// `ln 2 + 2 ln σ`. (Stan Reference Manual, "Transforms of Constrained Variables", for covariance matrices.)
     ///
     /// # Errors
-    /// [`ModelError::Shape`] for another length than [`dim`](Self::dim); [`ModelError::Range`] for a number that is
-    /// not finite.
+    /// [`ModelError::Shape`] if the point has another length than [`dim`](Self::dim); [`ModelError::Range`] if a value
+    /// is NaN or infinite.
     pub fn log_jacobian(&self, point: &[f64]) -> Result<f64, Error> {
         let (_, scales) = self.parts(point)?;
         let weights: f64 = if self.k == 1 { 0.0 } else { self.log_weights(point).iter().sum() };
@@ -143,7 +144,7 @@ impl Unconstrained {
         let mut sum = weights;
         self.log_scales(|at, factor| {
             sum += factor * scales[at];
-            // One factor of 2 goes with each logarithm: of the square of a diagonal entry, or of a deviation.
+            // One ln 2 for each logarithm: the derivative of the squared diagonal entry or standard deviation.
             sum += ln_2;
         });
         Ok(sum)
@@ -152,7 +153,7 @@ impl Unconstrained {
     /// Adds the gradient of [`log_jacobian`](Self::log_jacobian) with respect to the point to `out`, `(dim(),)`.
     ///
     /// # Errors
-    /// As for [`log_jacobian`](Self::log_jacobian); [`ModelError::Shape`] where `out` has another length.
+    /// As for [`log_jacobian`](Self::log_jacobian); [`ModelError::Shape`] if `out` has another length.
     pub fn add_log_jacobian_gradient(&self, point: &[f64], out: &mut [f64]) -> Result<(), Error> {
         self.parts(point)?;
         check_len("the slice for the gradient", out.len(), self.dim())?;
@@ -165,11 +166,11 @@ impl Unconstrained {
         Ok(())
     }
 
-    /// The gradient with respect to the point at which the mixture is, from that with respect to log-weights, means
-    /// and scales, into `out`, `(dim(),)`.
+    /// Converts a gradient with respect to log-weights, means and scales at `mixture` into one with respect to its
+    /// point, and writes it into `out`, `(dim(),)`.
     ///
     /// # Errors
-    /// [`ModelError::Shape`] and [`Error::Option`] where shapes or kinds differ.
+    /// [`ModelError::Shape`] or [`Error::Option`] if shapes or kinds differ.
     pub fn gradient(&self, mixture: &Mixture, gradient: &Gradient, out: &mut [f64]) -> Result<(), Error> {
         self.check(mixture)?;
         check_len("the slice for the gradient", out.len(), self.dim())?;
@@ -186,13 +187,13 @@ impl Unconstrained {
         match mixture.factors() {
             Factors::Full(all) => all.iter().enumerate().for_each(|(c, l)| diagonal(l, c * packed_len(d))),
             Factors::Tied(l) => diagonal(l, 0),
-            // Of log standard deviations already.
+            // These are already derivatives with respect to log standard deviations.
             Factors::Diag(_) | Factors::Spherical(_) => {}
         }
         Ok(())
     }
 
-    /// Visits the logarithms among the scales: where each stands, and by what it is multiplied in the log-Jacobian.
+    /// Calls `visit` for each logarithm among the scales with its index and its coefficient in the log-Jacobian.
     fn log_scales(&self, mut visit: impl FnMut(usize, f64)) {
         let len = self.kind.second_len(self.k, self.d);
         match self.kind {
@@ -205,7 +206,7 @@ impl Unconstrained {
         }
     }
 
-    /// ln of the softmax of the log ratios and 0, `(k,)`.
+    /// The log weights of a point, `(k,)`: the logarithm of the softmax of the log ratios and 0.
     fn log_weights(&self, point: &[f64]) -> Vec<f64> {
         let ratios = point[..self.k - 1].iter().copied().chain([0.0]);
         let top = ratios.clone().fold(0.0, f64::max);
@@ -213,7 +214,7 @@ impl Unconstrained {
         ratios.map(|a| a - total).collect()
     }
 
-    /// Means and scales of a point, which is checked.
+    /// Checks a point and returns its means and scales.
     fn parts<'a>(&self, point: &'a [f64]) -> Result<(&'a [f64], &'a [f64]), Error> {
         check_len("the point", point.len(), self.dim())?;
         if let Some(at) = point.iter().position(|v| !v.is_finite()) {
@@ -237,14 +238,14 @@ impl Unconstrained {
     }
 }
 
-/// A packed factor with logarithms on its diagonal.
+/// A packed factor, with the diagonal replaced by its logarithms.
 fn logged(l: &Cholesky) -> Vec<f64> {
     let mut packed = l.packed().to_vec();
     (0..l.dim()).for_each(|i| packed[packed_index(i, i)] = l.at(i, i).ln());
     packed
 }
 
-/// `L Lᵀ` of a packed factor with logarithms on its diagonal, into `out`, `(d, d)`.
+/// Writes `L Lᵀ` into `out`, `(d, d)`, for a packed factor with logarithms on its diagonal.
 fn product(mut out: ArrayViewMut2<'_, f64>, scales: &[f64]) {
     let d = out.nrows();
     let mut packed = scales.to_vec();

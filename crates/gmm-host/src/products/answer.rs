@@ -1,4 +1,4 @@
-//! Where answers go: their memory, asked for before it is taken, their sides, and the pieces in which they are made.
+//! Results of products: allocation after a check of free memory, shape checks, and division into tiles.
 
 use gmm_model::ModelError;
 use ndarray::{Array2, ArrayViewMut2, Axis};
@@ -6,7 +6,7 @@ use ndarray::{Array2, ArrayViewMut2, Axis};
 use super::Scalar;
 use crate::{Error, memory};
 
-/// A matrix in tiles of at most `side` rows and columns, with the row and column at which each begins.
+/// Divides a matrix into tiles of at most `side` rows and columns. Returns each with its first row and first column.
 pub(super) fn tiles<T>(whole: ArrayViewMut2<'_, T>, side: usize) -> Vec<(usize, usize, ArrayViewMut2<'_, T>)> {
     let mut all = Vec::new();
     let (mut row, mut below) = (0, whole);

@@ -1,4 +1,4 @@
-//! Mahalanobis distances by a Cholesky factor: forward substitution for a batch of questions at a time.
+//! Mahalanobis distances from a Cholesky factor, by forward substitution for a batch of questions.
 
 use gmm_model::Cholesky;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
@@ -9,19 +9,20 @@ use crate::cpu::products::{NARROW, TILE, Workspace, add_product, each, workspace
 use crate::cuda::products::CudaFactor;
 use crate::{Error, memory};
 
-/// Questions that are solved for together.
+/// Number of questions solved for at once.
 const TOGETHER: usize = 128;
 
-/// Columns below which substitution goes row by row; above, half of them are taken out of the other half by a product.
+/// Largest system solved row by row. A larger one is halved: solve the first half, subtract its product from the
+/// second.
 const BASE: usize = 32;
 
-/// Two triangles may differ by so many units in the last place, relative to the roots of the diagonal's entries: sums of
-/// many rows, taken in two orders, do.
+/// Largest difference between entries (i, j) and (j, i), in eps times √(aᵢᵢ aⱼⱼ): entries summed over many rows in two
+/// different orders differ by that much.
 const SKEW: f64 = 1024.0;
 
-/// The Cholesky factor of a covariance matrix `A = L Lᵀ`, `(d, d)`, in f64: answers |L⁻¹(x − mean)|², never by the
-/// inverse of `A`. A GPU multiplies by `L⁻¹`, which is made by substitution when the factor is: a distance is then off by some
-/// `d * 2⁻⁵² * √cond(A)` of itself, as one by substitution may be.
+/// The Cholesky factor `L` of a covariance matrix `A = L Lᵀ`, `(d, d)`, in f64. Computes squared Mahalanobis distances
+/// |L⁻¹(x − mean)|², never from the inverse of `A`. A GPU multiplies by `L⁻¹`, computed once by substitution: the relative
+/// error of a distance is then about `d * 2⁻⁵² * √cond(A)`, the same bound as for substitution.
 ///
 /// ```
 /// use gmm_host::{CpuEngine, ResidentMatrix};
@@ -35,10 +36,10 @@ const SKEW: f64 = 1024.0;
 /// ```
 pub struct ResidentFactor {
     multiplier: Multiplier,
-    /// Zero above the diagonal.
+    /// `L`, `(d, d)`, zero above the diagonal.
     lower: Array2<f64>,
     ln_det: f64,
-    /// Its inverse, where a GPU multiplies.
+    /// `L⁻¹`, if the engine is a GPU.
     on_device: Option<CudaFactor>,
 }
 
@@ -65,7 +66,7 @@ impl ResidentFactor {
         Ok(Self { multiplier, lower, ln_det: factor.ln_det(), on_device })
     }
 
-    /// Dimensions `d`.
+    /// Dimension `d`.
     pub fn dim(&self) -> usize {
         self.lower.nrows()
     }
@@ -80,13 +81,14 @@ impl ResidentFactor {
         self.lower.view()
     }
 
-    /// Squared distances (x − mean)ᵀ A⁻¹ (x − mean), `(q,)` from `(q, d)`, in units of A; `mean`, `(d,)`, is 0 where there is
-    /// none. Differences, substitution and sums are f64. NaN where a question holds a number that is none.
+    /// Squared Mahalanobis distances (x − mean)ᵀ A⁻¹ (x − mean), `(q,)`, of `questions`, `(q, d)`; `mean` is `(d,)`, or
+    /// 0 if `None`. Differences, substitution and sums are f64. The distance of a question with a NaN or infinite value
+    /// is NaN.
     ///
-    /// Cost: `q*d²` flops, and `1 KiB * d` for each thread.
+    /// Cost: `q*d²` flops, and `1 KiB * d` of memory per thread.
     ///
     /// # Errors
-    /// [`gmm_model::ModelError::Shape`] where `questions` or `mean` have another `d`; [`Error::Memory`].
+    /// [`gmm_model::ModelError::Shape`] if `questions` or `mean` has another `d`; [`Error::Memory`].
     pub fn mahalanobis<'b, T: Scalar>(
         &self,
         questions: impl Into<Operand<'b, T>>,
@@ -101,7 +103,7 @@ impl ResidentFactor {
     /// As [`mahalanobis`](Self::mahalanobis), into `out`, `(q,)`.
     ///
     /// # Errors
-    /// As for [`mahalanobis`](Self::mahalanobis), also where `out` has another length.
+    /// As for [`mahalanobis`](Self::mahalanobis), also if `out` has another length.
     pub fn mahalanobis_into<'b, T: Scalar>(
         &self,
         questions: impl Into<Operand<'b, T>>,
@@ -141,7 +143,7 @@ impl ResidentFactor {
             Kind::Cuda(_) => {
                 let gpu = self.on_device.as_ref().expect("made for this kind");
                 match &questions.0 {
-                    // Rounded, where `T` is f32, and widened on the device.
+                    // The device converts the values to `T`, which rounds them if `T` is f32, and then to f64.
                     OperandData::Device(there) => {
                         let there = if size_of::<T>() == 4 { there.single() } else { there.clone() };
                         gpu.distances(&Operand(OperandData::Device(there)), mean, out)?;
@@ -158,7 +160,8 @@ impl ResidentFactor {
     }
 }
 
-/// Differences are f64: so is what is sent.
+/// Distances on a GPU for questions in f32: uploads them in f64, the type in which differences are formed, a block at a
+/// time.
 fn distances_of_f32<T: Scalar>(
     gpu: &CudaFactor,
     questions: ArrayView2<'_, T>,

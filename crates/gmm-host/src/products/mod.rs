@@ -1,7 +1,8 @@
-//! Products with a matrix that stays on an engine: inner products, quadratic forms, distances and searches, in batches.
+//! Products with a matrix that stays on an engine: inner products, quadratic forms, distances and top-k searches, in
+//! batches.
 //!
-//! [`ResidentMatrix`] has nothing to do with mixtures, and is not to be confused with [`Resident`](crate::Resident): that
-//! is the rows of a data set under an engine's passes, this a plain matrix that is multiplied.
+//! [`ResidentMatrix`] is independent of mixtures. Do not confuse it with [`Resident`](crate::Resident), which stores
+//! the rows of a data set for passes of EM; this is a plain matrix to multiply by.
 
 mod answer;
 mod factor;
@@ -28,7 +29,7 @@ pub(crate) use scalar::Element;
 pub use scalar::Scalar;
 pub use top::TopK;
 
-/// What multiplies matrices for an engine: see [`Engine::multiplier`].
+/// An engine's implementation of matrix products: see [`Engine::multiplier`].
 #[derive(Clone)]
 pub struct Multiplier(pub(crate) Kind);
 
@@ -36,34 +37,38 @@ pub struct Multiplier(pub(crate) Kind);
 pub(crate) enum Kind {
     Cpu(CpuEngine),
     Cuda(CudaMultiplier),
-    /// Naive loops, the oracle.
+    /// Naive loops, against which the others are tested.
     Reference,
 }
 
-/// A matrix `A`, `(m, k)`, that stays where it is while questions come in batches.
+/// A matrix `A`, `(m, k)`, stored on an engine, that multiplies batches of vectors ("questions").
 ///
-/// A batch of questions is a matrix with a question in each row, `(q, k)`; its strides are free, so a transposed view needs
-/// no copy, and it may lie on the GPU that multiplies ([`Operand`]). Every question has a form that writes into the caller's memory (`.._into`) and one that allocates.
+/// A batch is a matrix with one question per row, `(q, k)`. Its strides are arbitrary, so a transposed view needs no
+/// copy, and it may be in the memory of the GPU that multiplies ([`Operand`]). Every method has a form that writes into
+/// the caller's memory (`.._into`) and one that allocates.
 ///
-/// **Accuracy.** Sums are f64 whatever the type: f32 numbers are multiplied exactly, added in f64 and rounded once, so an
-/// f32 entry is off by half a unit in its last place and `k * 2⁻⁵³ * Σ|a||b|` at most, however long the sum is. f64 entries
-/// are off by `k * 2⁻⁵³ * Σ|a||b|` at most. [`fast`](Self::fast) gives some of it away.
+/// **Accuracy.** Sums are f64 for both types: f32 values are multiplied exactly, added in f64, and the sum is rounded
+/// once. So the error of an f32 entry is at most half a unit in its last place plus `k * 2⁻⁵³ * Σ|a||b|`, for sums of
+/// any length. The error of an f64 entry is at most `k * 2⁻⁵³ * Σ|a||b|`. [`fast`](Self::fast) trades accuracy for
+/// speed.
 ///
-/// **On a GPU** that holds too, but for f32 products of 2³¹ multiplications or more, with `k` of 64 or more, on tensor cores
-/// (Ampere and later): there each number is two halves (f16) and three products are added for one, at most 4128 terms in
-/// f32 and those sums in f64, which leaves an entry off by `2⁻¹⁶ |a||b|` at most, the norms of the row and the question, and
-/// by some `2⁻²²` of it as a rule, however long the sum is. Rows and questions are scaled by
-/// powers of two first. A product with numbers that halves cannot hold goes by f64, as the smaller ones do: NaN,
-/// infinities, a row whose largest number is beyond 2±¹⁰⁰, or one in which more than four of 64 neighbours are smaller than
-/// 2⁻¹⁸ of the largest and not 0. Forms, distances and f64 are always f64. The matrix goes to the device with the first question
-/// that needs it in a form, and stays: 8 bytes for each number as f64, 4 as halves. Batches go in chunks that fit there.
+/// **On a GPU** the same bounds hold, except for f32 products of at least 2³¹ multiplications with `k ≥ 64`, which run
+/// on tensor cores (Ampere and later) in split fp16: each number is split into hi and lo fp16 parts, and three partial
+/// products are added, up to 4128 terms in f32 and those sums in f64. The error of an entry is then at most `2⁻¹⁶
+/// |a||b|`, with the norms of the matrix row and the question, and typically about `2⁻²² |a||b|`, for sums of any
+/// length. Rows and questions are first scaled by powers of two. A product falls back to f64, which smaller products
+/// always use, if its operands do not fit split fp16: if they contain a NaN, an infinity, a row whose largest magnitude
+/// is outside 2⁻¹⁰⁰ to 2¹⁰⁰, or a row in which more than four of 64 neighbours are nonzero and smaller than 2⁻¹⁸ of the
+/// largest. Quadratic forms, distances and f64 products are always f64. The matrix is uploaded in f64 (8 bytes per
+/// number) or split fp16 (4 bytes) by the first call that needs that format, and stays on the device. Batches are
+/// divided into chunks that fit its memory.
 ///
-/// **Numbers that are none** go the way that IEEE 754 gives them: a NaN or infinity in an operand touches the entries whose
-/// sums it is in, and no others. Results beyond the range of the type are infinite. What [`quadratic_form`](Self::quadratic_form),
-/// [`ResidentFactor::mahalanobis`] and [`top_k`](Self::top_k) make of them stands there.
+/// **NaN and infinity** follow IEEE 754: one in an operand affects the entries whose sums include it, and no others.
+/// Results beyond the range of the type are infinite. [`quadratic_form`](Self::quadratic_form),
+/// [`ResidentFactor::mahalanobis`] and [`top_k`](Self::top_k) document their own rules.
 ///
-/// **Determinism.** Same machine, matrix, batch: same bits, for any number of threads and however much memory is free. The
-/// same question in a batch of another size may differ in its last digits.
+/// **Determinism.** The same machine, matrix and batch give the same bits, for any number of threads and any amount of
+/// free memory. The same question in a batch of another size may differ in its last bits.
 ///
 /// ```
 /// use gmm_host::{CpuEngine, ResidentMatrix};
@@ -82,20 +87,20 @@ pub struct ResidentMatrix<T: Scalar> {
     matrix: MatrixData<T>,
     multiplier: Multiplier,
     fast: bool,
-    /// The matrix folded onto its lower triangle, from the first quadratic form on.
+    /// The matrix folded onto its lower triangle; computed by the first quadratic form.
     folded: std::sync::OnceLock<Array2<T>>,
-    /// The matrix where a GPU has it, and the folded one.
+    /// On a GPU: the device operands of the matrix and of the folded matrix.
     on_device: Option<[CudaMatrix<T::Number>; 2]>,
 }
 
 impl<T: Scalar> ResidentMatrix<T> {
     /// Puts the matrix, `(m, k)`, on the engine. Either side may be 0.
     ///
-    /// Cost: none on a CPU, where the matrix is kept as it is; a copy where it is not in row-major order. For a GPU the matrix
-    /// is kept too, and sent with the first question.
+    /// Cost: none on a CPU if the matrix is in row-major order; otherwise a copy. For a GPU the matrix also stays on
+    /// the host, and is uploaded by the first question.
     ///
     /// # Errors
-    /// [`Error::Device`] where the engine does not multiply matrices, or the device fails. [`Error::Memory`].
+    /// [`Error::Device`] if the engine has no matrix products or the device fails; [`Error::Memory`].
     pub fn new(engine: &dyn Engine, matrix: impl Into<CowArray<'static, T, Ix2>>) -> Result<Self, Error> {
         let (matrix, multiplier) = (matrix.into(), engine.multiplier()?);
         let matrix = if matrix.is_standard_layout() {
@@ -107,15 +112,16 @@ impl<T: Scalar> ResidentMatrix<T> {
         Self::made(MatrixData::Host(matrix), multiplier)
     }
 
-    /// As [`new`](Self::new), for a matrix that lies on the engine's device already, of either precision, and does not come to
-    /// the host: to the same bits. Only what the host makes of it does: the fold for the first
-    /// [`quadratic_form`](Self::quadratic_form), and the Cholesky factor. The data's row weights do not matter, and its numbers
-    /// may be NaN or infinite.
+    /// As [`new`](Self::new), to the same bits, for a matrix of either precision that is already in the memory of the
+    /// engine's device. It is copied to the host only to compute what the host computes from it: the fold for the first
+    /// [`quadratic_form`](Self::quadratic_form), and the Cholesky factor. The row weights of `matrix` are ignored, and
+    /// its values may be NaN or infinite.
     ///
-    /// Cost: none. The first question that needs the matrix in a form makes operands of it, which stay beside it.
+    /// Cost: none. The first question that needs the matrix in another format makes operands of it, which are stored in
+    /// addition.
     ///
     /// # Errors
-    /// [`Error::Device`] where the engine is no GPU's; [`Error::Option`] where it is another GPU's.
+    /// [`Error::Device`] if the engine is not a GPU; [`Error::Option`] if it is another GPU.
     pub fn from_device(engine: &dyn Engine, matrix: DeviceData) -> Result<Self, Error> {
         let multiplier = engine.multiplier()?;
         let Kind::Cuda(gpu) = &multiplier.0 else { return Err(operand::elsewhere()) };
@@ -131,13 +137,13 @@ impl<T: Scalar> ResidentMatrix<T> {
         Ok(Self { matrix, multiplier, fast: false, folded: std::sync::OnceLock::new(), on_device })
     }
 
-    /// The same matrix, whose f32 products are added in f32, 256 terms at a time, and those sums in f64: entries are then off
-    /// by `2⁻¹⁶ * Σ|a||b|` at most and by some `2⁻²¹` of it as a rule, however long the sums are, for up to twice the speed.
-    /// f64 stays as it is, and so do quadratic forms, distances, and batches of fewer than 64 questions, which wait for
-    /// memory.
+    /// The same matrix with faster, less accurate f32 products: 256 terms at a time are added in f32, and those sums in
+    /// f64. The error of an entry is then at most `2⁻¹⁶ * Σ|a||b|`, and typically about `2⁻²¹ * Σ|a||b|`, for sums of
+    /// any length, at up to twice the speed. Has no effect on f64, on quadratic forms and distances, or on batches of
+    /// fewer than 64 questions, which are limited by memory bandwidth.
     ///
-    /// On a GPU it is one product of halves where three would be taken: entries are off by `2⁻⁹ |a||b|` at most, and by some
-    /// `2⁻¹² |a||b|/√k` as a rule.
+    /// On a GPU one fp16 product replaces the three of split fp16: the error of an entry is at most `2⁻⁹ |a||b|`, and
+    /// typically about `2⁻¹² |a||b|/√k`.
     #[must_use]
     pub fn fast(self) -> Self {
         Self { fast: true, ..self }
@@ -148,19 +154,19 @@ impl<T: Scalar> ResidentMatrix<T> {
         self.matrix.dim()
     }
 
-    /// The matrix on the host: brought by each call where it lies on a GPU.
+    /// The matrix on the host. If it is in GPU memory, every call copies it.
     ///
     /// # Errors
-    /// None where it is there; [`Error::Memory`]; [`Error::Device`].
+    /// None if it is in host memory; otherwise [`Error::Memory`] and [`Error::Device`].
     pub fn on_host(&self) -> Result<CowArray<'_, T, Ix2>, Error> {
         self.matrix.on_host()
     }
 
-    /// `A B`, `(m, n)` from `(k, n)`. Cost: `2*m*k*n` flops.
+    /// The product `A B`, `(m, n)`, with `b`, `(k, n)`. Cost: `2*m*k*n` flops.
     ///
     /// # Errors
-    /// [`gmm_model::ModelError::Shape`] where `b` has another number of rows than `k`; [`Error::Memory`] before anything
-    /// is computed.
+    /// [`gmm_model::ModelError::Shape`] if `b` does not have `k` rows; [`Error::Memory`], checked before anything is
+    /// computed.
     pub fn matmul<'b>(&self, b: impl Into<Operand<'b, T>>) -> Result<Array2<T>, Error> {
         let b = b.into();
         let mut out = allocated((self.dim().0, b.dim().1))?;
@@ -171,7 +177,7 @@ impl<T: Scalar> ResidentMatrix<T> {
     /// As [`matmul`](Self::matmul), into `out`, `(m, n)`, of any strides.
     ///
     /// # Errors
-    /// As for [`matmul`](Self::matmul), also where `out` has another shape.
+    /// As for [`matmul`](Self::matmul), also if `out` has another shape.
     pub fn matmul_into<'b>(&self, b: impl Into<Operand<'b, T>>, out: ArrayViewMut2<'_, T>) -> Result<(), Error> {
         let (b, (m, k)) = (b.into(), self.dim());
         let n = b.dim().1;
@@ -188,12 +194,12 @@ impl<T: Scalar> ResidentMatrix<T> {
         }
     }
 
-    /// Inner products of every question, `(q, k)`, with every row of the matrix: `X Aᵀ`, `(q, m)`.
+    /// The inner products of every question, `(q, k)`, with every row of the matrix: `X Aᵀ`, `(q, m)`.
     ///
-    /// Cost: `2*q*k*m` flops; of a few questions, one walk through the matrix.
+    /// Cost: `2*q*k*m` flops; for a few questions, one read of the matrix.
     ///
     /// # Errors
-    /// [`gmm_model::ModelError::Shape`] where `questions` has another number of columns than `k`; [`Error::Memory`].
+    /// [`gmm_model::ModelError::Shape`] if `questions` does not have `k` columns; [`Error::Memory`].
     pub fn inner<'b>(&self, questions: impl Into<Operand<'b, T>>) -> Result<Array2<T>, Error> {
         let questions = questions.into();
         let mut out = allocated((questions.dim().0, self.dim().0))?;
@@ -204,7 +210,7 @@ impl<T: Scalar> ResidentMatrix<T> {
     /// As [`inner`](Self::inner), into `out`, `(q, m)`, of any strides.
     ///
     /// # Errors
-    /// As for [`inner`](Self::inner), also where `out` has another shape.
+    /// As for [`inner`](Self::inner), also if `out` has another shape.
     pub fn inner_into<'b>(&self, questions: impl Into<Operand<'b, T>>, out: ArrayViewMut2<'_, T>) -> Result<(), Error> {
         let questions = questions.into();
         self.check_questions(&questions)?;
@@ -212,14 +218,15 @@ impl<T: Scalar> ResidentMatrix<T> {
         self.matmul_into(questions.reversed_axes(), out.reversed_axes())
     }
 
-    /// xᵀ A x of every question, `(q,)` from `(q, k)`, for a square matrix, symmetric or not. NaN where a question holds a
-    /// number that is none.
+    /// The quadratic form xᵀ A x of every question, `(q,)` from `(q, k)`, for a square matrix, symmetric or not. NaN if
+    /// a question has a NaN or infinite value.
     ///
-    /// Cost: `q*k²` flops, half of those of a product, since the matrix is folded onto its lower triangle; that takes its
-    /// memory a second time, from the first call on. An entry of the fold, (aᵢⱼ + aⱼᵢ)/2, is rounded to `T` once.
+    /// Cost: `q*k²` flops, half of those of a product, because the matrix is folded onto its lower triangle. The fold
+    /// takes the memory of a second matrix from the first call on. An entry of the fold, (aᵢⱼ + aⱼᵢ)/2, is rounded to
+    /// `T` once.
     ///
     /// # Errors
-    /// [`gmm_model::ModelError::Shape`] where the matrix is not square or `questions` has another number of columns;
+    /// [`gmm_model::ModelError::Shape`] if the matrix is not square or `questions` does not have `k` columns;
     /// [`Error::Memory`].
     pub fn quadratic_form<'b>(&self, questions: impl Into<Operand<'b, T>>) -> Result<Vec<f64>, Error> {
         let questions = questions.into();
@@ -231,7 +238,7 @@ impl<T: Scalar> ResidentMatrix<T> {
     /// As [`quadratic_form`](Self::quadratic_form), into `out`, `(q,)`.
     ///
     /// # Errors
-    /// As for [`quadratic_form`](Self::quadratic_form), also where `out` has another length.
+    /// As for [`quadratic_form`](Self::quadratic_form), also if `out` has another length.
     pub fn quadratic_form_into<'b>(&self, questions: impl Into<Operand<'b, T>>, out: &mut [f64]) -> Result<(), Error> {
         let questions = questions.into();
         self.check_square("the matrix of a quadratic form")?;
@@ -256,20 +263,22 @@ impl<T: Scalar> ResidentMatrix<T> {
     /// Cost: `k³/3` flops on one thread, in f64, and `12*k²` bytes.
     ///
     /// # Errors
-    /// [`gmm_model::ModelError::Shape`] where the matrix is not square; [`Error::NotPositiveDefinite`];
+    /// [`gmm_model::ModelError::Shape`] if the matrix is not square; [`Error::NotPositiveDefinite`];
     /// [`Error::NotSymmetric`]; [`Error::Memory`].
     pub fn factor(&self) -> Result<ResidentFactor, Error> {
         self.check_square("the matrix to factor")?;
         ResidentFactor::new(self.multiplier.clone(), self.on_host()?.view())
     }
 
-    /// The `count` rows of the matrix with the largest inner products with each question, `(q, k)`, best first.
+    /// For each question, `(q, k)`, the `count` rows of the matrix with the largest inner products, best first.
     ///
-    /// They are ranked by the numbers that [`inner`](Self::inner) gives. Equal ones (0 and −0 are) keep the order of the
-    /// rows; −∞ comes last but for NaN. Nothing of size `q*m` is held: `16*count` bytes for each question and thread.
+    /// Ranked by the values that [`inner`](Self::inner) gives. Equal values (0 and −0 are equal) are ranked by row
+    /// index. −∞ ranks after all numbers, and NaN last. Nothing of size `q*m` is stored: memory is `16*count` bytes per
+    /// question and thread.
     ///
     /// # Errors
-    /// [`Error::Option`] where there are fewer than `count` rows; [`gmm_model::ModelError::Shape`]; [`Error::Memory`].
+    /// [`Error::Option`] if the matrix has fewer than `count` rows; [`gmm_model::ModelError::Shape`];
+    /// [`Error::Memory`].
     pub fn top_k<'b>(&self, questions: impl Into<Operand<'b, T>>, count: usize) -> Result<TopK<T>, Error> {
         let questions = questions.into();
         self.check_questions(&questions)?;
@@ -291,12 +300,12 @@ impl<T: Scalar> ResidentMatrix<T> {
         }
     }
 
-    /// How long a product with `questions`, `(q, k)`, takes on the device when everything stays there, or their quadratic
-    /// forms where `forms`: of each of `repeats` repetitions. None where the engine is no GPU. The questions are sent first
-    /// and not counted, and results are not brought back.
+    /// Measures the device time of a product with `questions`, `(q, k)`, or of their quadratic forms if `forms`, in
+    /// each of `repeats` repetitions. `None` if the engine is not a GPU. The questions are uploaded beforehand, which
+    /// is not counted, and the results are not downloaded.
     ///
     /// # Errors
-    /// As for [`inner`](Self::inner) and [`quadratic_form`](Self::quadratic_form); [`Error::Memory`] where the batch needs
+    /// As for [`inner`](Self::inner) and [`quadratic_form`](Self::quadratic_form); [`Error::Memory`] if the batch needs
     /// more than one chunk.
     pub fn device_times<'b>(
         &self,
@@ -319,7 +328,7 @@ impl<T: Scalar> ResidentMatrix<T> {
         self.on_device.as_ref().expect("made for this kind")
     }
 
-    /// The matrix, where the host multiplies.
+    /// The matrix in host memory, for engines that multiply on the host.
     fn here(&self) -> Result<ArrayView2<'_, T>, Error> {
         match &self.matrix {
             MatrixData::Host(matrix) => Ok(matrix.view()),
@@ -375,7 +384,8 @@ impl<T: Scalar> ResidentMatrix<T> {
     }
 }
 
-/// Multiplications of a product; each of a narrow one, which waits for memory, counts as eight.
+/// Cost of a product in multiplications. Those of a narrow product, which is limited by memory bandwidth, count
+/// eightfold.
 fn cost((m, k): (usize, usize), n: usize) -> u128 {
     let one = if n < NARROW { 8 } else { 1 };
     one * m as u128 * k as u128 * n as u128

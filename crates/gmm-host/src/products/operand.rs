@@ -1,4 +1,4 @@
-//! A factor of a product, wherever it lies.
+//! An operand of a product, in host or GPU memory.
 
 use std::ops::Range;
 
@@ -9,8 +9,8 @@ use crate::cuda::products::DeviceOperand;
 use crate::{DeviceData, Error, memory};
 
 /// A matrix to multiply by or a batch of questions, `(rows, columns)`: an `ArrayView2` of any strides on the host, or
-/// [`DeviceData`] on the device that multiplies, of either precision. The latter's numbers become those of the matrix that is
-/// asked there, rounded once or exactly; row weights do not matter, and numbers that are none go the way of all others.
+/// [`DeviceData`] of either precision on the GPU that multiplies. Values on a GPU are converted there to the type of
+/// the resident matrix, exactly or with one rounding; row weights are ignored, and NaN and infinity are allowed.
 ///
 /// ```
 /// use gmm_host::products::Operand;
@@ -24,7 +24,7 @@ use crate::{DeviceData, Error, memory};
 #[derive(Clone)]
 pub struct Operand<'a, T>(pub(crate) OperandData<'a, T>);
 
-/// Where.
+/// The location of an [`Operand`].
 #[derive(Clone)]
 pub(crate) enum OperandData<'a, T> {
     Host(ArrayView2<'a, T>),
@@ -44,7 +44,7 @@ impl<'a, T> From<&'a DeviceData> for Operand<'a, T> {
 }
 
 impl<'a, T> Operand<'a, T> {
-    /// Rows and columns.
+    /// `(rows, columns)`.
     pub fn dim(&self) -> (usize, usize) {
         match &self.0 {
             OperandData::Host(view) => view.dim(),
@@ -52,10 +52,10 @@ impl<'a, T> Operand<'a, T> {
         }
     }
 
-    /// Some of the rows.
+    /// The rows in the range `some`.
     ///
     /// # Panics
-    /// Where it has not as many.
+    /// If the range ends beyond the rows.
     pub fn rows(&self, some: Range<usize>) -> Operand<'_, T> {
         Operand(match &self.0 {
             OperandData::Host(view) => OperandData::Host(view.slice(ndarray::s![some, ..])),
@@ -63,10 +63,10 @@ impl<'a, T> Operand<'a, T> {
         })
     }
 
-    /// Some of the columns.
+    /// The columns in the range `some`.
     ///
     /// # Panics
-    /// Where it has not as many.
+    /// If the range ends beyond the columns.
     pub fn columns(&self, some: Range<usize>) -> Operand<'_, T> {
         Operand(match &self.0 {
             OperandData::Host(view) => OperandData::Host(view.slice(ndarray::s![.., some])),
@@ -74,7 +74,7 @@ impl<'a, T> Operand<'a, T> {
         })
     }
 
-    /// Rows as columns.
+    /// The transpose.
     pub(crate) fn reversed_axes(self) -> Self {
         Self(match self.0 {
             OperandData::Host(view) => OperandData::Host(view.reversed_axes()),
@@ -89,10 +89,10 @@ impl<'a, T> Operand<'a, T> {
 }
 
 impl<'a, T: Scalar> Operand<'a, T> {
-    /// The array on the host.
+    /// The array in host memory.
     ///
     /// # Errors
-    /// [`Error::Device`] for one on a GPU, where no GPU multiplies.
+    /// [`Error::Device`] if the operand is in GPU memory, which only a GPU engine can read.
     pub(super) fn here(&self) -> Result<ArrayView2<'_, T>, Error> {
         match &self.0 {
             OperandData::Host(view) => Ok(view.view()),
@@ -100,7 +100,7 @@ impl<'a, T: Scalar> Operand<'a, T> {
         }
     }
 
-    /// The same, in the type as a device knows it.
+    /// The same operand with the number type of the device code.
     pub(super) fn on_device(&self) -> Operand<'_, T::Number> {
         Operand(match &self.0 {
             OperandData::Host(view) => OperandData::Host(T::on_device(view.view())),
@@ -108,10 +108,11 @@ impl<'a, T: Scalar> Operand<'a, T> {
         })
     }
 
-    /// NaN for questions with a number that is none, also on a GPU: none of these has a finite answer by itself.
+    /// Sets the results of questions with a NaN or infinite value to NaN. On a GPU only the questions with infinite
+    /// results are checked: the others have a NaN result already, or no such value.
     ///
     /// # Errors
-    /// [`Error::Device`], as rows come from a GPU whose answers are infinite.
+    /// [`Error::Device`] if the copy of those questions from the GPU fails.
     pub(super) fn undefined(&self, out: &mut [f64]) -> Result<(), Error> {
         let there = match &self.0 {
             OperandData::Host(view) => {
@@ -124,7 +125,7 @@ impl<'a, T: Scalar> Operand<'a, T> {
         if doubtful.is_empty() {
             return Ok(());
         }
-        // Some at a time: they may be all, which the host need not have room for.
+        // In chunks: these may be all questions, for which the host may lack memory.
         for some in doubtful.chunks(AT_ONCE) {
             for (&i, x) in some.iter().zip(there.pick(some)?.outer_iter()) {
                 if x.iter().any(|&x| !T::of(x).to_f64().is_finite()) {
@@ -136,14 +137,17 @@ impl<'a, T: Scalar> Operand<'a, T> {
     }
 }
 
-/// Rows that come from a GPU together to be looked at.
+/// Number of questions copied from a GPU at once.
 const AT_ONCE: usize = 1024;
 
 pub(super) fn elsewhere() -> Error {
-    Error::Device("a factor of the product lies on a GPU, and what multiplies is none".to_owned())
+    Error::Device(
+        "an operand of the product lies on a GPU, but the engine is not a GPU: copy it to the host or use that GPU"
+            .to_owned(),
+    )
 }
 
-/// The matrix that stays.
+/// The resident matrix, in host or GPU memory.
 pub(super) enum MatrixData<T: Scalar> {
     Host(CowArray<'static, T, Ix2>),
     Device(DeviceData),
@@ -164,7 +168,7 @@ impl<T: Scalar> MatrixData<T> {
         }
     }
 
-    /// The matrix on the host, where it is brought if it is not there.
+    /// The matrix in host memory, copied there if it is on a GPU.
     ///
     /// # Errors
     /// [`Error::Memory`]; [`Error::Device`].

@@ -1,4 +1,5 @@
-//! Quadratic forms: xᵀ A x as Σᵢ xᵢ Σⱼ≤ᵢ lᵢⱼ xⱼ, half the multiplications of A x.
+//! Quadratic forms: xᵀ A x as 2 Σᵢ xᵢ Σⱼ≤ᵢ lᵢⱼ xⱼ with the folded matrix `l`, which takes half the multiplications of A
+//! x.
 
 use ndarray::{Array2, ArrayView2, s};
 
@@ -6,7 +7,8 @@ use super::{Element, cost};
 use crate::cpu::products::{TILE, each, workspace_bytes};
 use crate::{CpuEngine, Error, memory};
 
-/// The lower triangle of (A + Aᵀ)/2 with half the diagonal: its form, twice, is that of `A`. Halves do not overflow.
+/// The lower triangle of (A + Aᵀ)/2 with the diagonal halved: twice its quadratic form is that of `A`. Entries are
+/// halved before they are added, so the sum cannot overflow.
 pub(super) fn fold<T: Element>(matrix: ArrayView2<'_, T>) -> Array2<T> {
     let (zero, half) = (T::zero(), T::of(0.5));
     Array2::from_shape_fn(matrix.dim(), |(i, j)| match i.cmp(&j) {
@@ -28,9 +30,9 @@ pub(super) fn forms<T: Element>(
     let cost = cost((d, d), q) / 2;
     let workspace = workspace_bytes(engine, cost, (TILE.min(d), TILE.min(q)), d);
     memory::check("the quadratic forms", workspace + 8 * q as u128 * bands as u128)?;
-    // What each band of the matrix's rows contributes, `(bands, q)`; added up in order below.
+    // The contribution of each band of matrix rows, `(bands, q)`; added in order below.
     let mut parts = vec![0.0; bands * q];
-    // The last bands are the longest: first, so that no thread is left with one.
+    // The last bands are the longest. They start first, so that no thread is left with one at the end.
     let jobs = parts.chunks_mut(q.max(1)).enumerate().rev().flat_map(|(band, parts)| {
         parts.chunks_mut(TILE).enumerate().map(move |(block, part)| (band * TILE, block * TILE, part))
     });
@@ -43,7 +45,7 @@ pub(super) fn forms<T: Element>(
             let end = d.min(row + TILE);
             let here = s![first..first + part.len(), ..end];
             let x = questions.slice(here);
-            // Never fast: terms of a form cancel.
+            // Always in f64, never fast: the terms of a quadratic form can cancel.
             let products = workspace.tile(folded.slice(s![row..end, ..end]), x.t(), false);
             for (i, products) in products.rows().into_iter().enumerate() {
                 let x = x.column(row + i);
@@ -58,7 +60,8 @@ pub(super) fn forms<T: Element>(
     Ok(())
 }
 
-/// NaN for questions with a number that is none: what zeros of a triangle make of it says nothing.
+/// Sets the results of questions with a NaN or infinite value to NaN: with the zeros of a triangle they could be
+/// anything.
 pub(super) fn undefined<T: Element>(questions: ArrayView2<'_, T>, out: &mut [f64]) {
     for (out, x) in out.iter_mut().zip(questions.rows()) {
         if x.iter().any(|x| !x.to_f64().is_finite()) {

@@ -1,4 +1,4 @@
-//! Naive products: sequential sums in f64, each rounded once. The oracle.
+//! Naive products: sequential sums in f64, each rounded once. The other implementations are tested against them.
 
 use ndarray::{ArrayView2, ArrayViewMut2};
 

@@ -1,4 +1,4 @@
-//! The two types that a matrix may have.
+//! The two number types of a resident matrix.
 
 use gmm_model::Matrix;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, LinalgScalar};
@@ -6,32 +6,32 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, LinalgScalar};
 use crate::cpu::products::multiply;
 use crate::cuda::Number;
 
-/// `f32` or `f64`: the type of a [`ResidentMatrix`](super::ResidentMatrix), of the questions to it and of its answers.
+/// `f32` or `f64`: the type of a [`ResidentMatrix`](super::ResidentMatrix), of its questions and of its results.
 pub trait Scalar: Element {}
 
-/// What this library needs to know of either; sealed thereby.
+/// The operations that this library needs on `f32` and `f64`. Not exported, which seals [`Scalar`].
 pub trait Element: LinalgScalar + PartialOrd + Send + Sync {
-    /// The distance of 1 to the next number.
+    /// The distance from 1 to the next larger number.
     const EPSILON: f64;
-    /// Rounded once.
+    /// Converts from f64 with one rounding.
     fn of(value: f64) -> Self;
-    /// Exact.
+    /// Converts to f64, exactly.
     fn to_f64(self) -> f64;
-    /// The matrix itself, where it is in f64.
+    /// The matrix itself if its type is f64, else `None`.
     fn as_f64(matrix: ArrayView2<'_, Self>) -> Option<ArrayView2<'_, f64>>;
-    /// The same type, as a device knows it.
+    /// The same type, with the trait of the device code.
     type Number: Number;
-    /// The same matrix.
+    /// The same view with the type of the device code.
     fn on_device(matrix: ArrayView2<'_, Self>) -> ArrayView2<'_, Self::Number>;
-    /// The same matrix.
+    /// The same mutable view with the type of the device code.
     fn on_device_mut(matrix: ArrayViewMut2<'_, Self>) -> ArrayViewMut2<'_, Self::Number>;
-    /// The same number.
+    /// The inverse of [`on_device`](Self::on_device), for one number.
     fn from_device(number: Self::Number) -> Self;
-    /// Numbers of either precision, rounded once or exactly.
+    /// Converts a matrix of either precision, exactly or with one rounding.
     fn from_matrix(matrix: Matrix) -> Array2<Self>;
-    /// `a b` where these are f64; whether they are.
+    /// Computes `a b` if the type is f64. Returns whether it is.
     fn multiply_in_f64(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>, to: &mut ArrayViewMut2<'_, Self>) -> bool;
-    /// `a b` with sums in f32, for f32 alone.
+    /// Computes `a b` with sums in f32; only for f32.
     fn multiply_in_f32(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>, to: ArrayViewMut2<'_, f32>);
 }
 

@@ -1,4 +1,4 @@
-//! Products against naive sums in f64, at sizes that are a multiple of nothing.
+//! Products against naive sums in f64, at sizes that are not multiples of any block size.
 
 use gmm_model::ModelError;
 use ndarray::{Array2, ArrayView2, array, s};
@@ -6,7 +6,7 @@ use ndarray::{Array2, ArrayView2, array, s};
 use super::{ResidentMatrix, Scalar};
 use crate::{CpuEngine, Engine, Error, ReferenceEngine};
 
-/// Numbers of [-1, 1) without a pattern, the same everywhere.
+/// Pseudo-random numbers in [-1, 1), the same on every machine.
 fn numbers<T: Scalar>(rows: usize, columns: usize, seed: u64) -> Array2<T> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     Array2::from_shape_simple_fn((rows, columns), || {
@@ -33,8 +33,8 @@ fn naive_sums(a: &Array2<f64>, b: &Array2<f64>) -> Array2<f64> {
     Array2::from_shape_fn((a.nrows(), b.ncols()), |(i, j)| (0..a.ncols()).map(|l| a[[i, l]] * b[[l, j]]).sum())
 }
 
-/// Every entry within `eps` of its type (half a unit in the last place, so f32 results are rounded once) and what `k`
-/// additions in f64 may lose.
+/// Asserts that every entry is within half an `eps` of its type (so f32 results are rounded once) plus the error bound
+/// of `k` additions in f64.
 fn check<T: Scalar>(found: ArrayView2<'_, T>, a: ArrayView2<'_, T>, b: ArrayView2<'_, T>) {
     let (want, size) = naive(a, b);
     let k = a.ncols() as f64;
@@ -66,7 +66,7 @@ fn products_are_those_of_naive_sums_at_odd_sizes() {
 
 #[test]
 fn a_sum_of_40000_f32_terms_loses_no_digit_of_f32() {
-    // All of one sign: f32 sums would be off by thousands of units in the last place.
+    // All of one sign: sums in f32 would be off by thousands of units in the last place.
     let (a, b) = (numbers::<f32>(3, 40_000, 1).mapv(f32::abs), numbers::<f32>(40_000, 70, 2).mapv(f32::abs));
     let matrix = on(&cpu(1), &a);
     check(matrix.matmul(b.view()).unwrap().view(), a.view(), b.view());
@@ -82,10 +82,10 @@ fn fast_sums_of_f32_keep_their_bound_whatever_their_length() {
         let errors: Vec<f64> = found.iter().zip(&want).map(|(f, w)| (f64::from(*f) / w - 1.0).abs()).collect();
         let (worst, square) = (errors.iter().copied().fold(0.0, f64::max), errors.iter().map(|e| e * e).sum::<f64>());
         assert!(worst < 2f64.powi(-16), "{k}: {worst:e}");
-        // As a rule; and not the half unit in the last place of what is exact: it is another way.
+        // The typical error; and worse than the exact path's half unit in the last place, so the fast path did run.
         assert!((square / errors.len() as f64).sqrt() < 2f64.powi(-21), "{k}: {square:e}");
         assert!(worst > 2f64.powi(-24), "{k}: {worst:e}");
-        // Few questions are answered exactly.
+        // Batches of few questions stay exact.
         let few = b.slice(s![.., ..9]);
         check(on(&cpu(1), &a).fast().matmul(few).unwrap().view(), a.view(), few);
     }
@@ -143,7 +143,7 @@ fn forms_of_matrices_that_are_not_symmetric_are_those_of_naive_sums() {
 
 #[test]
 fn distances_are_those_of_naive_substitution() {
-    // The last is enough for several threads.
+    // The last size is large enough for several threads.
     for (d, q) in [(1, 1), (2, 5), (33, 300), (100, 7), (200, 130), (260, 300)] {
         let rows = numbers::<f64>(2 * d, d, 1);
         let a = rows.t().dot(&rows);
@@ -154,7 +154,7 @@ fn distances_are_those_of_naive_substitution() {
         let want = on(&ReferenceEngine, &a).factor().unwrap().mahalanobis(x.view(), Some(&mean)).unwrap();
         let limit = 1e3 * d as f64 * f64::EPSILON;
         found.iter().zip(&want).for_each(|(f, w)| assert!((f - w).abs() <= limit * w, "d = {d}: {f} is not {w}"));
-        // Not by the same factor: |L⁻¹x|² is xᵀA⁻¹x, so A L⁻ᵀL⁻¹x is x.
+        // Checks the factor itself: L Lᵀ is A, and ln det A follows from its diagonal.
         let (l, ln_det) = (factor.lower(), factor.ln_det());
         assert!((l.dot(&l.t()) - &a).iter().all(|v| v.abs() <= limit * d as f64));
         assert!((ln_det - 2.0 * l.diag().iter().map(|v| v.ln()).sum::<f64>()).abs() < limit);
@@ -172,7 +172,7 @@ fn what_has_no_factor_is_named() {
 
 #[test]
 fn the_best_rows_are_those_of_all_inner_products_sorted() {
-    // Few distinct values, so that ties are everywhere; enough of them for several threads.
+    // Few distinct values, so that there are many ties; enough rows for several threads.
     let a = numbers::<f32>(4000, 6, 1).mapv(|v| (2.0 * v).round());
     let x = numbers::<f32>(300, 6, 2).mapv(|v| (2.0 * v).round());
     for count in [0, 1, 10, 1000] {
@@ -286,7 +286,7 @@ fn shapes_that_do_not_fit_are_told() {
 
 #[test]
 fn a_result_that_no_memory_holds_is_refused_before_anything_is_computed() {
-    // One number, seen as a question in a billion places.
+    // One number, broadcast to a billion questions.
     let one = array![[1.0]];
     let huge = one.broadcast((1 << 30, 1)).unwrap();
     let wide = ResidentMatrix::new(&cpu(1), Array2::<f64>::zeros((1 << 20, 1))).unwrap();

@@ -1,4 +1,4 @@
-//! The best rows for each question, without the inner products of all.
+//! Top-k search: the best rows for each question, without storing all inner products.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -9,23 +9,23 @@ use super::{Element, Scalar, cost};
 use crate::cpu::products::{each, side, workspace_bytes};
 use crate::{CpuEngine, Error, memory};
 
-/// What a search found, best first.
+/// The result of a top-k search, best first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TopK<T> {
-    /// Rows of the matrix, from 0, `(q, count)`.
+    /// Indices of the matrix rows, from 0, `(q, count)`.
     pub indices: Array2<usize>,
     /// Their inner products, `(q, count)`.
     pub values: Array2<T>,
 }
 
-/// A row and its value. The greatest is the worst: the one that a heap offers to give up.
+/// A row and its value, ordered from best to worst: the maximum, at the top of a max-heap, is the worst.
 #[derive(Clone, Copy)]
-struct Found {
+struct RankedRow {
     value: f64,
     index: usize,
 }
 
-impl Ord for Found {
+impl Ord for RankedRow {
     fn cmp(&self, other: &Self) -> Ordering {
         let by_value = match other.value.partial_cmp(&self.value) {
             Some(order) => order,
@@ -35,24 +35,24 @@ impl Ord for Found {
     }
 }
 
-impl PartialOrd for Found {
+impl PartialOrd for RankedRow {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Found {
+impl PartialEq for RankedRow {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Found {}
+impl Eq for RankedRow {}
 
-type Heap = BinaryHeap<Found>;
+type Heap = BinaryHeap<RankedRow>;
 
-/// Keeps the best `count`.
-fn offer(heap: &mut Heap, count: usize, found: Found) {
+/// Adds `found` to a heap of the best `count`.
+fn offer(heap: &mut Heap, count: usize, found: RankedRow) {
     if heap.len() < count {
         heap.push(found);
     } else if let Some(mut worst) = heap.peek_mut()
@@ -71,12 +71,12 @@ pub(super) fn search<T: Scalar>(
     fast: bool,
 ) -> Result<TopK<T>, Error> {
     let ((m, _), q) = (matrix.dim(), questions.nrows());
-    // The tiles of all inner products: the same values.
+    // The same tiles as for all inner products, so that values have the same bits.
     let side = side((m, q));
-    // Entries of a heap for each thread and question of a block, and the answer.
+    // Entries: a heap per thread and question of a block, one more per question of the block, and the result.
     let entries = (engine.threads() as u128 + 1) * side.min(q) as u128 + q as u128;
     let workspace = workspace_bytes(engine, u128::MAX, (side.min(m), side.min(q)), matrix.ncols());
-    let wanted = workspace + entries * count as u128 * size_of::<Found>() as u128;
+    let wanted = workspace + entries * count as u128 * size_of::<RankedRow>() as u128;
     memory::check("the best rows of a search", wanted)?;
     let mut best = TopK { indices: Array2::zeros((q, count)), values: Array2::zeros((q, count)) };
     if count == 0 {
@@ -85,14 +85,14 @@ pub(super) fn search<T: Scalar>(
     for first in (0..q).step_by(side) {
         let here = questions.slice(s![first..q.min(first + side), ..]);
         let heaps = || vec![Heap::with_capacity(count); here.nrows()];
-        // Which thread saw which rows does not matter: the order of `Found` is one of all rows.
+        // It does not matter which thread saw which rows: `RankedRow` is a total order.
         let all =
             each(engine, cost(matrix.dim(), here.nrows()), (0..m).step_by(side), heaps, |workspace, heaps, row| {
                 let rows = matrix.slice(s![row..m.min(row + side), ..]);
                 let values = workspace.tile(rows, here.t(), fast);
                 for (i, values) in values.rows().into_iter().enumerate() {
                     for (heap, &value) in heaps.iter_mut().zip(values) {
-                        offer(heap, count, Found { value: T::of(value).to_f64(), index: row + i });
+                        offer(heap, count, RankedRow { value: T::of(value).to_f64(), index: row + i });
                     }
                 }
             });
@@ -105,13 +105,13 @@ pub(super) fn search<T: Scalar>(
     Ok(best)
 }
 
-/// The same from all inner products, `(q, m)`: for the reference.
+/// The same result from all inner products, `(q, m)`: for the reference.
 pub(super) fn sorted<T: Scalar>(inner: &Array2<T>, count: usize) -> Result<TopK<T>, Error> {
     let q = inner.nrows();
     let mut best = TopK { indices: Array2::zeros((q, count)), values: Array2::zeros((q, count)) };
     for (question, values) in inner.rows().into_iter().enumerate() {
-        let found = values.iter().enumerate().map(|(index, value)| Found { value: value.to_f64(), index });
-        let mut found: Vec<Found> = found.collect();
+        let found = values.iter().enumerate().map(|(index, value)| RankedRow { value: value.to_f64(), index });
+        let mut found: Vec<RankedRow> = found.collect();
         found.sort_unstable();
         found.truncate(count);
         best.put(question, found);
@@ -119,12 +119,13 @@ pub(super) fn sorted<T: Scalar>(inner: &Array2<T>, count: usize) -> Result<TopK<
     Ok(best)
 }
 
-/// Rows that were found for each question, `(q, count)`, in the order of a search.
+/// Sorts the rows found for each question, `(q, count)`, into the order of a search.
 pub(super) fn ranked<T: Scalar>(indices: &Array2<u32>, values: &Array2<T>) -> TopK<T> {
     let mut best = TopK { indices: Array2::zeros(indices.raw_dim()), values: Array2::zeros(values.raw_dim()) };
     for (question, (indices, values)) in indices.rows().into_iter().zip(values.rows()).enumerate() {
-        let found = indices.iter().zip(values).map(|(i, value)| Found { value: value.to_f64(), index: *i as usize });
-        let mut found: Vec<Found> = found.collect();
+        let found =
+            indices.iter().zip(values).map(|(i, value)| RankedRow { value: value.to_f64(), index: *i as usize });
+        let mut found: Vec<RankedRow> = found.collect();
         found.sort_unstable();
         best.put(question, found);
     }
@@ -132,7 +133,7 @@ pub(super) fn ranked<T: Scalar>(indices: &Array2<u32>, values: &Array2<T>) -> To
 }
 
 impl<T: Element> TopK<T> {
-    fn put(&mut self, question: usize, found: Vec<Found>) {
+    fn put(&mut self, question: usize, found: Vec<RankedRow>) {
         for (at, found) in found.into_iter().enumerate() {
             self.indices[[question, at]] = found.index;
             self.values[[question, at]] = T::of(found.value);

@@ -66,7 +66,7 @@ pub fn check(got: &Statistics, want: &Statistics, tolerance: f64, what: &str) {
     let total = want.total_weight;
     let second = size(&want.second).max(1e-300);
     close("weight", &got.weight, &want.weight, total);
-    // First moments cancel; what they are made of has the size of weight times deviation.
+    // First moments cancel; their terms have the size of the weight times a standard deviation.
     let deviation = (second * total).sqrt();
     close("first", got.first.as_slice().unwrap(), want.first.as_slice().unwrap(), deviation);
     close("second", &got.second, &want.second, second);

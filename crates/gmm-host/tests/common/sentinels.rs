@@ -1,4 +1,4 @@
-//! Rows with sentinels (-9999, 1e20: "missing") among ordinary ones, and what every engine must make of them.
+//! Data with sentinel values (-9999, 1e20: "missing") among ordinary rows, and the results that every engine must give.
 
 #![allow(unreachable_pub, dead_code, reason = "shared by several test programs")]
 
@@ -6,7 +6,7 @@ use gmm_host::{Engine, FitOptions, Likelihood, ReferenceEngine, evaluate, fit};
 use gmm_model::{CovarianceType, Dataset, Draws, Precision};
 use ndarray::Array2;
 
-/// Where sentinels stand, and what is beside them.
+/// The position of the sentinels, and the other values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Layout {
     /// In all columns.
@@ -15,13 +15,13 @@ pub enum Layout {
     OneColumn,
     /// In the second column, which is constant otherwise.
     Constant,
-    /// In all columns, and the other rows lie at 1e4 (`f32`) or 1e8 (`f64`).
+    /// In all columns, with the other rows around 1e4 (`f32`) or 1e8 (`f64`).
     Offset,
-    /// As everywhere, with row weights.
+    /// As [`Everywhere`](Self::Everywhere), with row weights.
     Weighted,
 }
 
-/// Values that stand for "missing" in files that people have, and larger ones.
+/// Values that stand for "missing" in real files, and larger ones.
 pub const SENTINELS: [f64; 12] = [-9999.0, -999.25, -1.0, 0.0, 99_999.0, 1e5, 1e6, 1e7, 1e10, 1e14, 1e20, 1e37];
 
 /// 400 rows N(0, 1), 600 N(5, 2²) and 20 sentinels, in 3 columns.
@@ -59,9 +59,9 @@ pub fn rows(sentinel: f64, layout: Layout, precision: Precision) -> Dataset {
     }
 }
 
-/// Calls `see(what, error, allowed)` for every number that an engine gives on rows with sentinels, compared with the
-/// reference: the fit that it reports, what the reference says of the fitted mixture, what a saved model would score, and the
-/// value of a likelihood.
+/// Compares an engine with the reference on rows with sentinels, and calls `see(what, error, allowed)` for each result:
+/// the log-likelihood that the fit reports, that of the fitted mixture on the reference engine, that of a later
+/// evaluation, and the value of a likelihood.
 pub fn check(engine: &dyn Engine, mut see: impl FnMut(String, f64, f64)) {
     for precision in [Precision::F32, Precision::F64] {
         let eps = match precision {
@@ -83,7 +83,7 @@ pub fn check(engine: &dyn Engine, mut see: impl FnMut(String, f64, f64)) {
                         }
                     };
                     let reported = got.summary.log_likelihood;
-                    // Rounding of each row's term, and what iterations make of it.
+                    // Allows for the rounding of each row's term, amplified by the iterations.
                     let allowed = 64.0 * eps * (want.abs() + 1020.0);
                     see(what("the fit"), (reported - want).abs(), allowed);
                     let score = |engine: &dyn Engine| {
@@ -95,7 +95,8 @@ pub fn check(engine: &dyn Engine, mut see: impl FnMut(String, f64, f64)) {
                     see(
                         what("a likelihood"),
                         (likelihood.value(&got.mixture).expect("a value") - reported).abs(),
-                        // On a GPU sums of terms that cancel may cost a density of f64 rows 1e-9: see `cuda/digits.rs`.
+                        // On a GPU, cancellation may add an error of 1e-9 to the log density of an f64 row: see
+                        // `cuda/em/error_bounds.rs`.
                         allowed + 1e-9 * data.total_weight(),
                     );
                 }

@@ -1,21 +1,21 @@
-//! Comparisons that count, and remember the worst.
+//! Comparisons that count the numbers compared and record the largest error.
 
 use gmm_host::init::RowDraw;
-use gmm_host::{DISTANCE_ROWS, Resident, Wanted};
+use gmm_host::{DISTANCE_ROWS, EvaluateOptions, Resident};
 use gmm_model::{Mixture, Precision, Statistics};
 
-/// What a section found.
+/// The result of a section.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) cases: usize,
     pub(crate) numbers: usize,
-    /// Largest error as a share of what is allowed, and where.
+    /// Largest error relative to the allowed one, and where it occurred.
     pub(crate) worst: f64,
     pub(crate) worst_at: String,
     pub(crate) failures: Vec<String>,
 }
 
-/// What is allowed, relative to the size of what is compared: 2e-5 in f32, 1e-10 in f64.
+/// The allowed error, relative to the size of the numbers compared: 2e-5 in f32, 1e-10 in f64.
 pub(crate) fn allowed(precision: Precision) -> f64 {
     match precision {
         Precision::F32 => 2e-5,
@@ -24,7 +24,7 @@ pub(crate) fn allowed(precision: Precision) -> f64 {
 }
 
 impl Tally {
-    /// Numbers that may differ by `tolerance * scale`.
+    /// Compares numbers that may differ by `tolerance * scale`.
     pub(crate) fn close(&mut self, got: &[f64], want: &[f64], tolerance: f64, scale: f64, what: &str) {
         self.numbers += want.len();
         self.expect(got.len() == want.len(), || format!("{what}: {} numbers of {}", got.len(), want.len()));
@@ -52,12 +52,12 @@ impl Tally {
         }
     }
 
-    /// Statistics, each kind of moment relative to its own size.
+    /// Compares statistics, each kind of moment relative to its own size.
     pub(crate) fn statistics(&mut self, got: &Statistics, want: &Statistics, tolerance: f64, what: &str) {
         let total = want.total_weight;
         let second = size(&want.second).max(f64::MIN_POSITIVE);
         self.close(&got.weight, &want.weight, tolerance, total, &format!("{what}: weight"));
-        // First moments cancel; what they are made of has the size of weight times deviation.
+        // First moments cancel; their terms have the size of the weight times a standard deviation.
         let (a, b) = (got.first.as_slice().expect("row-major"), want.first.as_slice().expect("row-major"));
         self.close(a, b, tolerance, (second * total).sqrt(), &format!("{what}: first"));
         self.close(&got.second, &want.second, tolerance, second, &format!("{what}: second"));
@@ -68,7 +68,7 @@ impl Tally {
         self.expect(got.is_finite(), || format!("{what}: not finite"));
     }
 
-    /// Every pass of the one engine against the other's, over rows with these weights.
+    /// Compares every pass of one engine with the other's, over rows with the given weights.
     pub(crate) fn passes(
         &mut self,
         (fast, slow): (&mut dyn Resident, &mut dyn Resident),
@@ -106,7 +106,7 @@ impl Tally {
         self.evaluation(fast, slow, mixture, tolerance, what);
     }
 
-    /// Rows that are drawn by their distances to the centres that there are, and what they would leave.
+    /// Compares the rows drawn by their distances to the current centres, and the sums that would remain.
     fn draws(
         &mut self,
         (fast, slow): (&mut dyn Resident, &mut dyn Resident),
@@ -117,7 +117,7 @@ impl Tally {
         let groups = fast.dim().0.div_ceil(DISTANCE_ROWS);
         let draw = |i: usize, by: f64| RowDraw { group: i * 5 % groups, uniform: (i as f64 + 0.4) / 8.0 + by };
         let mut weigh = |draws: &[RowDraw]| slow.weigh_draws(draws, weights).expect("a pass");
-        // Between two rows rounding may decide.
+        // Leaves out draws so near the boundary between two rows that rounding may decide.
         let around = [-tolerance, tolerance].map(|by| weigh(&(0..8).map(|i| draw(i, by)).collect::<Vec<_>>()).rows);
         let settled = (0..8).filter(|&i| around[0][i] == around[1][i]);
         let draws: Vec<RowDraw> = settled.map(|i| draw(i, 0.0)).collect();
@@ -129,7 +129,7 @@ impl Tally {
         self.close(&got.left, &want.left, tolerance, size(&want.left), &format!("{what}: what rows would leave"));
     }
 
-    /// Log densities, responsibilities, labels and totals.
+    /// Compares log densities, responsibilities, labels and totals.
     pub(crate) fn evaluation(
         &mut self,
         fast: &mut dyn Resident,
@@ -141,7 +141,7 @@ impl Tally {
         let (k, n) = (mixture.n_components(), fast.dim().0);
         let run = |rows: &mut dyn Resident| {
             let (mut densities, mut r, mut labels) = (vec![f64::NAN; n], vec![f64::NAN; n * k], vec![u32::MAX; n]);
-            let wanted = Wanted {
+            let wanted = EvaluateOptions {
                 log_densities: Some(&mut densities),
                 responsibilities: Some(&mut r),
                 labels: Some(&mut labels),
@@ -151,7 +151,7 @@ impl Tally {
         };
         let (got, want) = (run(fast), run(slow));
         let finite: Vec<f64> = want.1.iter().copied().filter(|v| v.is_finite()).collect();
-        // A log density's rounding is relative to its size, and is the responsibilities' own.
+        // The rounding error of a log density is relative to its size, and carries over to the responsibilities.
         let largest = size(&finite).max(1.0);
         let total = want.0.total_weight.max(1.0);
         self.close(&got.1, &want.1, tolerance, largest, &format!("{what}: log density"));

@@ -1,4 +1,4 @@
-//! Rows made quickly: a number is a function of its position.
+//! Test rows that are fast to generate: each number is a function of its position.
 
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision};
 use ndarray::Array2;
@@ -13,7 +13,7 @@ pub(crate) fn noise(i: u64) -> f64 {
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^= x >> 31;
     let sum: u32 = x.to_le_bytes().iter().map(|b| u32::from(*b)).sum();
-    // A byte has mean 127.5 and variance (256² − 1)/12; and some of the low bits, so that values differ.
+    // A byte has mean 127.5 and variance (256² − 1)/12. A few low bits are added so that values differ.
     (f64::from(sum) - 1020.0) / 209.02 + ((x & 0xffff) as f64 - 32767.5) / 65536.0 / 209.02
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn rows_f32(n: usize, d: usize, seed: u64) -> Array2<f32> {
     Array2::from_shape_vec((n, d), all).expect("n*d numbers")
 }
 
-/// The same numbers as a data set, which both precisions hold exactly.
+/// The same numbers as a data set; both precisions represent them exactly.
 pub(crate) fn dataset(n: usize, d: usize, seed: u64) -> Dataset {
     Dataset::new(rows_f32(n, d, seed)).expect("finite rows")
 }
@@ -38,7 +38,7 @@ pub(crate) fn weights(n: usize) -> Vec<f64> {
     (0..n).map(|i| (i % 3) as f64 * 0.5 + if n < 3 { 1.0 } else { 0.0 }).collect()
 }
 
-/// What a loop of EM goes over.
+/// A data set and a shape for the EM loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoopCase {
     pub(crate) kind: CovarianceType,
@@ -50,7 +50,7 @@ pub(crate) struct LoopCase {
 }
 
 impl LoopCase {
-    /// Rows that the precision holds exactly, with weights where their number is odd; the same for every kind.
+    /// Rows that the precision represents exactly, with weights if their number is odd; the same for every kind.
     pub(crate) fn data(&self) -> Dataset {
         let &Self { precision, n, d, offset, .. } = self;
         let mut rows = common::rows(n, d, offset, 1.0, (n * 31 + d) as u64);
@@ -61,7 +61,7 @@ impl LoopCase {
         if n % 2 == 1 { data.with_weights(weights(n)).expect("weights") } else { data }
     }
 
-    /// Where the loop starts.
+    /// The mixture from which the loop starts.
     pub(crate) fn start(&self) -> Mixture {
         let &Self { kind, n, d, k, offset, .. } = self;
         common::mixture(kind, k, d, offset, 1.0, (n * 1_000_003 + k * 1009 + d) as u64)

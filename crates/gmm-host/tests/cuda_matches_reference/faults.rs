@@ -1,4 +1,4 @@
-//! What is refused, and how; memory; uploads.
+//! Errors for invalid data; memory; uploads.
 
 use gmm_host::{CudaEngine, Engine, Error, FitOptions, fit, memory};
 use gmm_model::{CovarianceType, Dataset, Precision};
@@ -12,7 +12,7 @@ pub(crate) fn refused(bench: &Bench, tally: &mut Tally) {
     let text = CudaEngine::new(99).err().map_or_else(String::new, |e| e.to_string());
     println!("   {text}");
     tally.expect(text.contains("no such device"), || format!("ordinal 99: {text}"));
-    // All of a column: a single row out there would be held in f64.
+    // The whole column is too large: for a single such row the fit would switch to f64.
     let rows = Array2::<f64>::from_shape_fn((300, 2), |(i, j)| if j == 1 { 1e30 * i as f64 } else { i as f64 });
     let data = Dataset::new(rows).expect("finite rows");
     let options = FitOptions { precision: Some(Precision::F32), ..FitOptions::new(2) };
@@ -20,7 +20,7 @@ pub(crate) fn refused(bench: &Bench, tally: &mut Tally) {
     tally.expect(matches!(found, Some(Error::Scale { column: 1, .. })), || format!("1e30 in f32: {found:?}"));
 }
 
-/// Statistics that are no numbers are reported by component, and the device is none the worse.
+/// Statistics that are not finite are reported by component, and the device still works afterwards.
 pub(crate) fn not_finite(bench: &Bench, tally: &mut Tally) {
     tally.cases += 1;
     let data = data::dataset(1000, 3, 1);
@@ -55,7 +55,7 @@ pub(crate) fn upload_rates(bench: &Bench, tally: &mut Tally) {
     }
 }
 
-/// Loads until nothing fits: an error with what was wanted and free, and all of it comes back.
+/// Loads rows until memory runs out: an error with the bytes needed and free, after which all memory is freed.
 pub(crate) fn memory(bench: &Bench, tally: &mut Tally) {
     let (n, d) = if bench.quick { (10_000, 4) } else { (100_000_000, 8) };
     let most = if bench.quick { 3 } else { 100 };
@@ -79,7 +79,7 @@ pub(crate) fn memory(bench: &Bench, tally: &mut Tally) {
         let right = matches!(&found, Some(Error::Memory { wanted, free, .. }) if wanted > free);
         tally.expect(right, || format!("a full device: {found:?}"));
     }
-    // What is left may do for a pass in small chunks; if not, the error says so. Either way nothing breaks.
+    // The remaining memory may suffice for a pass in small chunks; if not, the pass returns an error.
     match loaded[0].pass(&mixture) {
         Ok(statistics) => tally.expect(statistics.is_finite(), || "a pass on a full device".to_owned()),
         Err(error) => tally.expect(matches!(error, Error::Memory { .. }), || format!("a pass: {error}")),
@@ -88,6 +88,6 @@ pub(crate) fn memory(bench: &Bench, tally: &mut Tally) {
     tally.expect(loaded[0].pass(&mixture).is_ok(), || "a pass after memory came back".to_owned());
     drop(loaded);
     let after = bench.gpu.free_memory().expect("free memory");
-    // The driver keeps a little for itself.
+    // The driver keeps a little memory.
     tally.expect(after + (64 << 20) >= before, || format!("{before} bytes were free, now {after}"));
 }

@@ -1,4 +1,4 @@
-//! Whole fits, and repeats.
+//! Whole fits, and repeated passes.
 
 use gmm_host::{CudaEngine, Engine, FitOptions, Init, fit};
 use gmm_model::{CovarianceType, Dataset, Precision};
@@ -6,7 +6,8 @@ use gmm_model::{CovarianceType, Dataset, Precision};
 use crate::compare::{Tally, size};
 use crate::{Bench, common, data, sentinels};
 
-/// The same rows and parameters give the same bits: again, in rows loaded again, and on an engine opened again.
+/// The same rows and parameters give the same bits: in a repeated pass, after loading the rows again, and on a new
+/// engine.
 pub(crate) fn same_bits(bench: &Bench, tally: &mut Tally) {
     let sizes = if bench.quick { vec![(1000, 5, 3)] } else { vec![(1000, 5, 3), (300_000, 13, 8), (50_000, 64, 30)] };
     let again = CudaEngine::new(0).expect("the device again");
@@ -23,7 +24,7 @@ pub(crate) fn same_bits(bench: &Bench, tally: &mut Tally) {
                     tally.cases += 1;
                     tally.expect(rows.pass(&mixture).expect("a pass") == first, || format!("{what}: a repeat differs"));
                 }
-                // Another shape between them changes nothing.
+                // A pass of another shape in between changes nothing.
                 rows.nearest(kind, mixture.means().slice(ndarray::s![..1, ..])).expect("a pass");
                 tally.expect(rows.pass(&mixture).expect("a pass") == first, || format!("{what}: after another pass"));
                 let mut rows = again.load(&data, precision, &at).expect("room on the device");
@@ -33,16 +34,16 @@ pub(crate) fn same_bits(bench: &Bench, tally: &mut Tally) {
     }
 }
 
-/// Rows with a -9999 or a 1e20 among them, against the reference.
+/// Rows with sentinels such as -9999 or 1e20, against the reference.
 pub(crate) fn sentinels(bench: &Bench, tally: &mut Tally) {
     sentinels::check(&bench.gpu, |what, error, allowed| {
         tally.cases += 1;
-        // Not a number is a failure too.
+        // Written so that a NaN fails.
         tally.expect(error <= allowed, || format!("{what}: off by {error:e}, {allowed:e} allowed"));
     });
 }
 
-/// From the same start, the same mixture after the same number of iterations.
+/// Fits from the same start give the same mixture after the same number of iterations.
 pub(crate) fn as_on_the_cpu(bench: &Bench, tally: &mut Tally) {
     let sizes = if bench.quick {
         vec![(500, 3, 2)]
@@ -68,7 +69,7 @@ pub(crate) fn as_on_the_cpu(bench: &Bench, tally: &mut Tally) {
     }
 }
 
-/// The same, k-means++ and Lloyd included; precision f64, so that no draw falls on the other side of a rounding.
+/// The same, with the initialisation included; in f64, so that rounding does not change a random draw.
 pub(crate) fn from_k_means(bench: &Bench, tally: &mut Tally) {
     let sizes = if bench.quick { vec![(500, 3, 2)] } else { vec![(272, 2, 2), (10_000, 4, 3), (200_000, 8, 12)] };
     for (n, d, k) in sizes {
@@ -82,12 +83,12 @@ pub(crate) fn from_k_means(bench: &Bench, tally: &mut Tally) {
     }
 }
 
-/// Lloyd's passes from the same centres, as many as the device does in a call; and the same bits again.
+/// Lloyd's passes from the same centres, as many as the device makes in one call; a repeat gives the same bits.
 pub(crate) fn lloyd(bench: &Bench, tally: &mut Tally) {
     let mut sizes = vec![(1, 1, 1), (130, 3, 2), (1001, 13, 8), (517, 33, 40), (300, 140, 5)];
     if !bench.quick {
         sizes.extend([(100_003, 13, 8), (300_000, 16, 16), (60_001, 32, 64), (40_000, 30, 30), (1_000_000, 13, 8)]);
-        // Coefficients that do not stay in shared memory; centres in ranges.
+        // Coefficients that do not fit in shared memory; centres processed in ranges.
         sizes.extend([(20_001, 128, 300), (50_000, 2, 700), (5001, 300, 9)]);
         sizes.extend((1..=70).map(|k| (40 * k + 100, 5, k)));
         sizes.extend((1..=70).map(|d| (777, d, 5)));
@@ -108,7 +109,7 @@ pub(crate) fn lloyd(bench: &Bench, tally: &mut Tally) {
             let got = fast.lloyd(&mut a, 6, 0.0).expect("passes on the GPU");
             let passes = (0..got.passes).map(|_| slow.lloyd(&mut b, 1, 0.0).expect("a pass on the CPU"));
             let want = passes.last().expect("at least one");
-            // A row between two centres may change sides with its last digit.
+            // A row midway between two centres may be assigned to either by rounding.
             let tolerance = if precision == Precision::F32 { 1e-4 } else { 1e-9 };
             let (a, b) = (a.into_raw_vec_and_offset().0, b.into_raw_vec_and_offset().0);
             tally.close(&a, &b, tolerance, size(&b).max(1.0), &format!("{what}: centres"));
@@ -128,7 +129,8 @@ fn compare(bench: &Bench, tally: &mut Tally, data: &Dataset, options: &FitOption
     let got = fit(&bench.gpu, data, options).expect("a fit on the GPU");
     let oracle = FitOptions { precision: Some(Precision::F64), ..options.clone() };
     let want = fit(&bench.cpu, data, &oracle).expect("a fit on the CPU");
-    // EM multiplies rounding by its condition from step to step; the likelihood, which it climbs, keeps its digits.
+    // EM amplifies rounding errors of the parameters from step to step; the likelihood, which it maximises, stays
+    // accurate.
     let (trace, parameters) = match options.precision {
         Some(Precision::F32) => (2e-5, 2e-2),
         _ => (1e-9, 1e-6),
@@ -144,7 +146,7 @@ fn compare(bench: &Bench, tally: &mut Tally, data: &Dataset, options: &FitOption
     tally.expect(got.summary.engine == "cuda:0", || format!("{what}: engine {}", got.summary.engine));
 }
 
-/// Rows around `k` corners, well enough apart that EM's path is stable.
+/// Rows around `k` corners, far enough apart that rounding does not change the course of EM.
 fn clumps(n: usize, d: usize, k: usize) -> Dataset {
     let mut rows = data::rows_f32(n, d, 21);
     for (i, mut row) in rows.outer_iter_mut().enumerate() {

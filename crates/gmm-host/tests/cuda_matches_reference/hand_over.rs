@@ -1,24 +1,24 @@
-//! When the loop on the device may leave an iteration to the host: the losses of digits that its M-step measures, measured
+//! When the EM loop on the device may fall back to the host: computes the losses of precision that its M-step measures,
 //! here from the reference's mixtures.
 //!
-//! `gmm-kernels/src/fused/update/` reports trouble in three cases: terms of a component's densities that cancel, what a
-//! variance is the rest of, and pivots. Its own numbers carry its rounding; these do not, so they are what it would find in
-//! exact arithmetic, and [`MARGIN`] is what rounding may move.
+//! `gmm-kernels/src/em/m_step/` reports a loss of precision in three cases: cancelling terms in a component's log
+//! density, a variance that is a small difference of large moments, and small pivots. Its numbers include its own
+//! rounding errors. The ones here are those of exact arithmetic; [`MARGIN`] allows for the difference.
 
 use gmm_model::{CovarianceType, Covariances, Mixture, Precision};
 
-/// Above this share of a limit the device may hand over, and below it must not: its sums have an error of a few hundred
-/// eps, and a loss moves by no more than a part of itself where that is left of the digits.
+/// Above this fraction of a limit the device may fall back to the host; below, it must not. Its sums have an error of a
+/// few hundred eps, which changes a measured loss near the limit by only a fraction of itself.
 pub(crate) const MARGIN: f64 = 0.5;
 
-/// The least that a pivot may be of the variance before columns are taken out, as `update/expand.rs` has it.
+/// Smallest pivot relative to the variance of its column, as in `em/m_step/expand.rs`.
 const LEAST_PIVOT: f64 = 1e-9;
 
-/// A standard deviation or four from the mean is where rows of a component are, as `update/expand.rs` has it.
+/// Largest assumed distance of a component's rows from its mean, in standard deviations, as in `em/m_step/expand.rs`.
 const REACH: f64 = 4.0;
 
-/// The most that a component's terms may add up to, and the least share of a moment that may be left without the mean's
-/// square: those of the last way before the host, in `cuda/digits.rs`.
+/// The largest allowed sum of a component's terms, and the smallest fraction of a second moment that may remain as
+/// variance: the bounds of the last path before the host, in `cuda/em/error_bounds.rs`.
 pub(crate) const fn limits(precision: Precision, kind: CovarianceType) -> (f64, f64) {
     match (precision, kind) {
         (Precision::F64, _) => (4e6, 2e-6),
@@ -27,20 +27,20 @@ pub(crate) const fn limits(precision: Precision, kind: CovarianceType) -> (f64, 
     }
 }
 
-/// What an iteration loses, each as a share of what the device takes: above 1 it hands over.
+/// The losses of precision of an iteration, each relative to its limit: above 1 the device falls back to the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Losses {
-    /// Terms of a component's density at its rows, which cancel down to the density's own size.
+    /// Terms of a component's log density at its rows, which cancel to the size of the log density.
     pub(crate) terms: f64,
-    /// Squares about the shift that a variance is the rest of.
+    /// Second moment about the shift, relative to the variance that remains of it.
     pub(crate) rest: f64,
-    /// Variance of a column against what the columns before it leave of it.
+    /// Variance of a column, relative to its pivot: the variance given the columns before it.
     pub(crate) pivot: f64,
 }
 
 impl Losses {
-    /// The worst of an iteration from `before` to `after`, `after.1` of whose components are empty, of rows held about
-    /// `at`, `(d,)`.
+    /// The largest losses of an iteration from `before` to `after.0`, whose components `after.1` are empty, with rows
+    /// shifted by `at`, `(d,)`.
     pub(crate) fn of(
         before: &Mixture,
         after: (&Mixture, &[usize]),
@@ -57,7 +57,7 @@ impl Losses {
         }
     }
 
-    /// Whether the device may leave the iteration to the host.
+    /// Whether the device may fall back to the host for the iteration.
     pub(crate) fn may_hand_over(&self) -> bool {
         !(self.terms <= MARGIN && self.rest <= MARGIN && self.pivot <= MARGIN)
     }
@@ -73,7 +73,7 @@ fn variance(mixture: &Mixture, c: usize, j: usize) -> f64 {
     }
 }
 
-/// The largest sum of a component's terms, and the largest share of a variance to its pivot.
+/// The largest sum of a component's terms, and the largest ratio of a variance to its pivot.
 fn expansion(mixture: &Mixture, at: &[f64]) -> (f64, f64) {
     let (k, d) = mixture.means().dim();
     let (mut most_terms, mut least_pivot) = (0.0_f64, 1.0_f64);
@@ -97,11 +97,11 @@ fn expansion(mixture: &Mixture, at: &[f64]) -> (f64, f64) {
     (most_terms, least_pivot)
 }
 
-/// The largest share of the squares about the shift to the variance that is left of them.
+/// The largest ratio of a second moment about the shift to the variance that remains of it.
 fn rest((mixture, empty): (&Mixture, &[usize]), at: &[f64], reg_covar: f64) -> f64 {
     let (k, d) = mixture.means().dim();
     let square = |c: usize, j: usize| (mixture.means()[[c, j]] - at[j]).powi(2);
-    // Nothing is taken out where nothing was: a column that is constant lies at the shift.
+    // Nothing cancels if the mean is at the shift, as in a constant column.
     let share = |left: f64, out: f64| if out == 0.0 { 1.0 } else { (left + out) / left.max(0.0) };
     let own = |c: usize, j: usize| variance(mixture, c, j) - reg_covar;
     let filled = (0..k).filter(|c| !empty.contains(c));
@@ -119,7 +119,7 @@ fn rest((mixture, empty): (&Mixture, &[usize]), at: &[f64], reg_covar: f64) -> f
     }
 }
 
-/// The inverse of a symmetric matrix, and its pivots, by Gauss and Jordan's sweeps.
+/// The inverse of a symmetric matrix, and its pivots, by Gauss-Jordan elimination.
 fn inverse(mut a: ndarray::Array2<f64>) -> (ndarray::Array2<f64>, Vec<f64>) {
     let d = a.nrows();
     let mut pivots = Vec::with_capacity(d);

@@ -1,6 +1,6 @@
 //! Large sizes, against the CPU engine in f64.
 
-use gmm_host::{Engine, Resident, Wanted, memory, shift};
+use gmm_host::{Engine, EvaluateOptions, Resident, memory, shift};
 use gmm_model::{CovarianceType, Dataset, Precision};
 
 use crate::compare::{Tally, allowed};
@@ -13,7 +13,7 @@ fn check(bench: &Bench, tally: &mut Tally, kind: CovarianceType, (n, d, k): (usi
     for precision in [Precision::F32, Precision::F64] {
         let mut fast = bench.gpu.load(data, precision, &at).expect("room on the device");
         let what = format!("{kind} {precision} n={n} d={d} k={k}");
-        // N×K arrays of both engines in f64 on the host: at most 2 GB each.
+        // The n×k arrays of both engines are f64 on the host: at most 2 GB each.
         if n * k <= 100_000_000 {
             tally.passes((fast.as_mut(), slow.as_mut()), data.weights(), &mixture, allowed(precision), &what);
         } else {
@@ -58,11 +58,11 @@ pub(crate) fn wide(bench: &Bench, tally: &mut Tally) {
     every_kind(bench, tally, &[(20_000, 256, 10), (50_000, 16, 300), (30_000, 128, 33), (4_000, 256, 300)]);
 }
 
-/// 2³¹ elements and some: positions no longer fit in 32 bits. Checked as a whole, and in the last rows one by one.
+/// More than 2³¹ elements, so that indices do not fit in 31 bits. Checks the totals, and the last rows one by one.
 pub(crate) fn beyond_31_bits(bench: &Bench, tally: &mut Tally) {
     let (d, k) = (16, 2);
     let n = if bench.quick { 100_001 } else { (1_usize << 31) / d + 12_345 };
-    // The data, the CPU engine's copy, and the log densities.
+    // Memory for the data, the CPU engine's copy, and the log densities.
     let wanted = (n * d * 4 * 2 + n * 16) as u128;
     let device = bench.gpu.free_memory().expect("free memory") as u128;
     if memory::check("the test", wanted).is_err() || device < (n * d * 4 + n * k * 4) as u128 {
@@ -85,18 +85,22 @@ pub(crate) fn beyond_31_bits(bench: &Bench, tally: &mut Tally) {
         let mut rows = bench.gpu.load(&data, Precision::F32, &at).expect("room on the device");
         let got = rows.pass(&mixture).expect("a pass");
         let (mut densities, mut labels) = (vec![f64::NAN; n], vec![u32::MAX; n]);
-        let want = Wanted { log_densities: Some(&mut densities), responsibilities: None, labels: Some(&mut labels) };
+        let want =
+            EvaluateOptions { log_densities: Some(&mut densities), responsibilities: None, labels: Some(&mut labels) };
         let totals = rows.evaluate(&mixture, want).expect("an evaluation");
         drop(rows);
         let mut of_tail = bench.cpu.load(&tail, Precision::F64, &at).expect("room on the host");
         let (mut expected, mut expected_labels) = (vec![0.0; 1000], vec![0; 1000]);
-        let want =
-            Wanted { log_densities: Some(&mut expected), responsibilities: None, labels: Some(&mut expected_labels) };
+        let want = EvaluateOptions {
+            log_densities: Some(&mut expected),
+            responsibilities: None,
+            labels: Some(&mut expected_labels),
+        };
         of_tail.evaluate(&mixture, want).expect("an evaluation");
         tally.close(&densities[last..], &expected, 2e-5, 100.0, &format!("{what}: the last rows"));
         let differ = labels[last..].iter().zip(&expected_labels).filter(|(a, b)| a != b).count();
         tally.expect(differ <= 1, || format!("{what}: {differ} of the last 1000 labels differ"));
-        // In pieces: one sum of so many rounds each row alike, and is off by more than what is allowed.
+        // Summed in pieces: a plain sum over that many rows would have a larger error than allowed.
         let sum: f64 = densities.chunks(4096).map(|piece| piece.iter().sum::<f64>()).sum();
         tally.close(&[totals.log_likelihood], &[sum], 1e-10, sum.abs(), &format!("{what}: total of the rows"));
         let mut slow = bench.cpu.load(&data, Precision::F32, &at).expect("room on the host");

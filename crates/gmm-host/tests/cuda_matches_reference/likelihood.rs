@@ -6,7 +6,7 @@ use gmm_model::{CovarianceType, Dataset, Mixture, Precision};
 use crate::compare::{Tally, allowed};
 use crate::{Bench, common, data};
 
-/// Sets of one shape, all different; every third is further away.
+/// Different mixtures of one shape; every third is further away.
 fn sets(kind: CovarianceType, k: usize, d: usize, count: usize) -> Vec<Mixture> {
     let one = |i: usize| common::mixture(kind, k, d, if i % 3 == 2 { 0.5 } else { 0.0 }, 1.0, (i + k + d) as u64);
     (0..count).map(one).collect()
@@ -23,7 +23,7 @@ fn check(
 ) {
     let sets = sets(kind, k, d, count);
     let mut other = Likelihood::new(slow, data, Precision::F64).expect("rows");
-    // The other engine is slow: some of a batch.
+    // The other engine is slow: compare only part of a batch.
     let some = [0, count / 2, count - 1];
     let truth: Vec<f64> = some.iter().map(|&i| other.value(&sets[i]).expect("a value")).collect();
     let (_, want) = other.value_and_gradient(&sets[0]).expect("a gradient");
@@ -38,7 +38,7 @@ fn check(
         tally.close(&got, &truth, allowed(precision), scale, &what);
         for &i in &some {
             let alone = fast.value(&sets[i]).expect("a value");
-            // By another kernel, perhaps.
+            // A batch of this size may use another kernel.
             tally.close(&[alone], &all[i..=i], allowed(precision), scale, &format!("{what}: set {i} alone"));
         }
         let few = fast.batch(&sets[..count.min(11)]).expect("values");
@@ -46,7 +46,7 @@ fn check(
         tally.expect(fast.batch(&sets).expect("values") == all, || format!("{what}: not the same bits again"));
         let (value, got) = fast.value_and_gradient(&sets[0]).expect("a gradient");
         tally.close(&[value], &truth[..1], allowed(precision), scale, &format!("{what}: value with gradient"));
-        // Gradients cancel: their parts have the size of the weights times a row's deviation over a standard deviation.
+        // Gradients cancel: their terms have the size of the weights times a row's distance in standard deviations.
         let flat = |g: &ndarray::Array2<f64>| g.iter().copied().collect::<Vec<f64>>();
         let near = |got: &[f64], want: &[f64], part: &str, tally: &mut Tally| {
             let scale = want.iter().fold(total, |m, v| m.max(v.abs()));
@@ -63,7 +63,7 @@ fn weighted(n: usize, d: usize, with: bool) -> Dataset {
     if with { data.with_weights(data::weights(n)).expect("weights") } else { data }
 }
 
-/// Every form of the kernels, against the reference.
+/// Every kernel, against the reference.
 pub(crate) fn small(bench: &Bench, tally: &mut Tally) {
     let sizes: &[(usize, usize, usize)] = if bench.quick {
         &[(203, 3, 4), (1000, 13, 8)]
@@ -84,7 +84,7 @@ pub(crate) fn small(bench: &Bench, tally: &mut Tally) {
             (517, 31, 5),
             (517, 40, 3),
             (517, 2, 100),
-            // Gradients by a pass whose sums a block's eight warps share.
+            // Gradients by a pass in which the eight warps of a block share its sums.
             (1203, 16, 64),
             (1203, 13, 80),
             (1203, 22, 20),
@@ -101,8 +101,8 @@ pub(crate) fn small(bench: &Bench, tally: &mut Tally) {
     unweighted(&bench.gpu, tally, if bench.quick { &UNWEIGHTED[..1] } else { &UNWEIGHTED });
 }
 
-/// Rows without weights, which f32 rows under diagonal and spherical covariances need for ways of their own: 9 to 16
-/// components, 33 to 64, and even numbers of columns.
+/// Sizes for rows without weights: for f32 rows with diagonal and spherical covariances there are special kernels, for
+/// 9 to 16 components, for 33 to 64, and for even numbers of columns.
 const UNWEIGHTED: [(usize, usize, usize); 4] = [(517, 7, 12), (517, 11, 50), (517, 8, 5), (517, 12, 40)];
 
 fn unweighted(gpu: &dyn Engine, tally: &mut Tally, sizes: &[(usize, usize, usize)]) {
@@ -113,7 +113,7 @@ fn unweighted(gpu: &dyn Engine, tally: &mut Tally, sizes: &[(usize, usize, usize
     }
 }
 
-/// Modules of GPUs before this one.
+/// The kernel modules of older GPUs.
 pub(crate) fn every_module(bench: &Bench, tally: &mut Tally) {
     for module in ["sm_75", "sm_80"] {
         match CudaEngine::with_module(0, module) {
@@ -124,7 +124,7 @@ pub(crate) fn every_module(bench: &Bench, tally: &mut Tally) {
     tally.expect(bench.quick || tally.cases > 0, || "no module but the best was tried".to_owned());
 }
 
-/// Sizes at which speed matters, against the CPU engine.
+/// Large sizes, against the CPU engine.
 pub(crate) fn large(bench: &Bench, tally: &mut Tally) {
     let sizes: &[(usize, usize, usize)] =
         if bench.quick { &[(20_000, 13, 8)] } else { &[(1_000_000, 13, 8), (300_001, 16, 16), (1_000_000, 2, 100)] };
@@ -135,7 +135,7 @@ pub(crate) fn large(bench: &Bench, tally: &mut Tally) {
     }
 }
 
-/// A step of one component against a new cache, and against a value.
+/// A step of one component, against a new cache and against a likelihood value.
 pub(crate) fn components(bench: &Bench, tally: &mut Tally) {
     let (n, d, k) = if bench.quick { (2000, 3, 4) } else { (200_000, 5, 6) };
     let data = weighted(n, d, true);

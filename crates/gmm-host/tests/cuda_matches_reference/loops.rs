@@ -1,4 +1,4 @@
-//! The loop on the device: an iteration against the reference's, and the same bits again.
+//! The EM loop on the device: one iteration against the reference, and repeats that must give the same bits.
 
 use std::ops::ControlFlow;
 
@@ -22,13 +22,13 @@ fn em_with(rows: &mut dyn Resident, case: &LoopCase, max_iter: usize, (fast, reg
     run_em(rows, case.start(), &options, 0, &mut |_| ControlFlow::Continue(())).expect("a run")
 }
 
-/// Whether the device has kernels and shared memory for the shape.
+/// Whether the device has a loop for the shape: kernels, and enough shared memory.
 fn has_a_loop(gpu: &CudaEngine, &LoopCase { kind, precision, n, d, k, .. }: &LoopCase) -> bool {
     let ways = loop_candidates(Some(gpu), kind, precision, (n, d, k), false).expect("a shape");
     ways.iter().any(|way| way.runs && way.name != "host")
 }
 
-/// Means about `at` and covariances, times the components' weights: moments, which is what the rows determine.
+/// Means about `at` and covariances, each times the component's weight: the moments, which the rows determine.
 fn moments(mixture: &Mixture, at: &[f64]) -> (Vec<f64>, Vec<f64>) {
     let (k, d) = mixture.means().dim();
     let weight = |c: usize| mixture.weights()[c];
@@ -42,7 +42,7 @@ fn moments(mixture: &Mixture, at: &[f64]) -> (Vec<f64>, Vec<f64>) {
     (first, second)
 }
 
-/// One iteration from the same start on both, and three on the device twice.
+/// Compares one iteration from the same start on both engines, and repeats three iterations on the device.
 fn check(gpu: &CudaEngine, oracle: &dyn Engine, tally: &mut Tally, case: &LoopCase, data: &Dataset) {
     tally.cases += 1;
     let &LoopCase { kind, precision, n, d, k, offset } = case;
@@ -62,7 +62,7 @@ fn check(gpu: &CudaEngine, oracle: &dyn Engine, tally: &mut Tally, case: &LoopCa
     tally.close(&a, &b, tolerance, 1.0, &format!("{what}: weights"));
     let (a, b) = (moments(&got.mixture, &at), moments(&want.mixture, &at));
     let second = size(&b.1);
-    // A mean is given about 0, with that much rounding.
+    // Means are stored about 0, which rounds them to the precision at `offset`.
     let first = second.sqrt().max(size(&b.0)) + 2.0 * f64::EPSILON * offset / tolerance;
     tally.close(&a.0, &b.0, tolerance, first, &format!("{what}: means"));
     tally.close(&a.1, &b.1, tolerance, second, &format!("{what}: covariances"));
@@ -75,7 +75,7 @@ fn check(gpu: &CudaEngine, oracle: &dyn Engine, tally: &mut Tally, case: &LoopCa
 fn every_kind(gpu: &CudaEngine, oracle: &dyn Engine, tally: &mut Tally, sizes: &[(usize, usize, usize)], offset: f64) {
     for &(n, d, k) in sizes {
         for precision in [Precision::F32, Precision::F64] {
-            // In single precision so far out, rows are only as good as four digits; both sides see the same.
+            // In f32 rows at 1e4 have only about four significant digits of spread; both engines get the same rows.
             let offset = if precision == Precision::F32 { offset.min(1e4) } else { offset };
             let data = LoopCase { kind: CovarianceType::Full, precision, n, d, k, offset }.data();
             for kind in CovarianceType::ALL {
@@ -88,22 +88,22 @@ fn every_kind(gpu: &CudaEngine, oracle: &dyn Engine, tally: &mut Tally, sizes: &
 pub(crate) fn small(bench: &Bench, tally: &mut Tally) {
     let mut sizes: Vec<(usize, usize, usize)> =
         vec![(1, 1, 1), (17, 3, 2), (301, 9, 5), (600, 2, 20), (900, 33, 5), (700, 17, 12), (500, 16, 30)];
-    // Blocks of eight warps, which have one turn here; more turns are in `large`.
+    // Blocks of eight warps that process one tile of rows each; `large` has more tiles per block.
     sizes.extend([(1200, 14, 70), (700, 30, 20), (500, 31, 10)]);
-    // Matrices in device memory, of two panels and of three.
+    // Matrices in device memory, of two and three panels.
     sizes.extend([(400, 57, 2), (500, 65, 3)]);
     if !bench.quick {
         sizes.extend((2..=300).step_by(7).map(|n| (n, 3, 2)));
         sizes.extend((1..=34).chain([47, 48, 49, 63, 64, 65, 97, 127, 128, 129]).map(|d| (100 + 13 * d, d, 3)));
         sizes.extend((1..=34).chain([63, 64, 65, 127, 128, 129, 300]).map(|k| (100 + 37 * k, 4, k)));
-        // Sums that a block's warps share, by the kernel's components and columns.
+        // Sums shared by the warps of a block, for the numbers of columns and components of each kernel.
         sizes.extend([(13, 33), (15, 47), (16, 17), (16, 48), (20, 30), (24, 16), (28, 12)].map(|(d, k)| (1501, d, k)));
         sizes.extend(
             [(31, 9), (30, 60), (40, 16), (40, 30), (64, 32), (80, 16), (96, 9)].map(|(d, k)| (4 * d * k, d, k)),
         );
         sizes.extend([(23, 20), (27, 25), (30, 30), (36, 8), (38, 16)].map(|(d, k)| (5 * d * k, d, k)));
         sizes.extend([(16, 41), (16, 64), (16, 80), (10, 70)].map(|(d, k)| (1503, d, k)));
-        // Few columns, to the last component that their kernels take and beyond.
+        // Few columns, up to the largest number of components of their kernels and beyond.
         sizes.extend([17, 40, 64, 65, 105, 128, 129].map(|k| (91 + 30 * k, 2, k)));
         sizes.extend([(17, 1), (192, 1), (193, 1), (17, 3), (96, 3), (97, 3)].map(|(k, d)| (91 + 30 * k, d, k)));
     }
@@ -121,7 +121,7 @@ pub(crate) fn large(bench: &Bench, tally: &mut Tally) {
         &[(20_001, 3, 4), (20_001, 30, 20)]
     } else {
         &[
-            // More than one turn of 128 rows for each of the blocks of eight warps, of which there is one a multiprocessor.
+            // More than one tile of 128 rows per block of eight warps, with one block per multiprocessor.
             (20_001, 14, 60),
             (40_003, 16, 80),
             (20_005, 23, 20),
@@ -132,12 +132,12 @@ pub(crate) fn large(bench: &Bench, tally: &mut Tally) {
             (1_000_000, 13, 8),
             (100_001, 30, 30),
             (6501, 33, 40),
-            // Matrices of full covariances in device memory, in halves and, from some 400 columns on, in f64.
+            // Full covariances whose matrices are in device memory, in fp16 or, from about 400 columns on, in f64.
             (3001, 240, 3),
             (2003, 256, 2),
             (2503, 500, 2),
             (20_001, 65, 64),
-            // Without weights, so that float32 rows with full covariances of up to 192 columns go by warpgroups.
+            // Without weights: f32 rows with full covariances of up to 192 columns then use wgmma.
             (30_002, 48, 64),
             (30_006, 64, 70),
             (60_008, 97, 65),
@@ -155,10 +155,10 @@ pub(crate) fn large(bench: &Bench, tally: &mut Tally) {
     every_kind(&bench.gpu, &bench.cpu, tally, sizes, 0.0);
 }
 
-/// Eight times the rounding of a half.
+/// The allowed relative error: eight times the rounding error of fp16.
 const ALLOWED_IN_HEADS: f64 = 8.0 / 2048.0;
 
-/// One iteration with fewer digits against one with all, and three twice.
+/// Compares one iteration in fp16 with one in full precision, and repeats three iterations.
 fn check_fast(bench: &Bench, tally: &mut Tally, case: &LoopCase, data: &Dataset) -> Option<&'static str> {
     tally.cases += 1;
     let &LoopCase { kind, precision, n, d, k, .. } = case;
@@ -166,7 +166,7 @@ fn check_fast(bench: &Bench, tally: &mut Tally, case: &LoopCase, data: &Dataset)
     let at = shift::of_data(data);
     let mut rows = bench.gpu.load(data, precision, &at).expect("room on the device");
     let mut slow = bench.cpu.load(data, Precision::F64, &at).expect("room on the host");
-    // Components have fewer rows than columns.
+    // A regularisation of 0.1, because components may have fewer rows than columns.
     let mut fast = |max_iter: usize| em_with(rows.as_mut(), case, max_iter, (true, 0.1));
     let (got, want) = (fast(1), em_with(slow.as_mut(), case, 1, (false, 0.1)));
     let ll = size(&want.trace).max(1.0);
@@ -184,8 +184,8 @@ fn check_fast(bench: &Bench, tally: &mut Tally, case: &LoopCase, data: &Dataset)
 }
 
 pub(crate) fn fast(bench: &Bench, tally: &mut Tally) {
-    // By warpgroups: each number of features, components just beyond a block's, rows that leave groups half empty; chunks that
-    // follow one another in the last.
+    // Paths with wgmma: every padded number of features, slightly more components than one block handles, rows that
+    // leave warpgroups half empty, and, in the last case, several chunks.
     let mut sizes = vec![(2002, 33, 70), (1500, 100, 64)];
     if !bench.quick {
         sizes.extend([16, 40, 47, 64, 65, 80, 97, 120, 127, 128].map(|d| (3000 + 18 * d, d, 64 + d / 4)));
@@ -199,7 +199,8 @@ pub(crate) fn fast(bench: &Bench, tally: &mut Tally) {
             ways.push(check_fast(bench, tally, &LoopCase { kind, precision, n, d, k, offset: 0.0 }, &data));
         }
     }
-    // Some lose digits and go on by others, some are a single pass; on a Hopper a third at least are warpgroups'.
+    // Some cases lose too much precision and fall back to other paths, some are a single pass. On Hopper at least a
+    // third must use wgmma.
     let count = |name| ways.iter().filter(|way| **way == Some(name)).count();
     let (by_warpgroups, all) = (count("wgmma-fp16"), ways.len());
     println!("   {by_warpgroups} of {all} by wgmma-fp16, {} by chunked-fp16", count("chunked-fp16"));

@@ -1,8 +1,8 @@
-//! The GPU engine against the naive reference where that is quick enough, else against the CPU engine in f64.
+//! The GPU engine against the naive reference if that is fast enough, else against the CPU engine in f64.
 //!
-//! One program with its own `main`: sections run one after another on one device, each prints its worst error as a share
-//! of what is allowed, and a table stands at the end. Without a device it prints `skipped: no CUDA device` and succeeds,
-//! unless `GMM_REQUIRE_GPU=1`. Arguments: words that a section's name must contain; `--quick` for small sizes only, for
+//! A program with its own `main`. Sections run one after another on one device. Each prints its largest error relative
+//! to the allowed one; a table follows at the end. Without a device it prints `skipped: no CUDA device` and succeeds,
+//! unless `GMM_REQUIRE_GPU=1`. Arguments: words that a section's name must contain; `--quick` for only small sizes, for
 //! use under a sanitizer; `--list`.
 
 #[path = "../common/mod.rs"]
@@ -29,14 +29,14 @@ use gmm_host::{CpuEngine, CudaEngine, Engine, cuda_report};
 
 use compare::Tally;
 
-/// What every section gets.
+/// The arguments of every section.
 struct Bench {
     gpu: CudaEngine,
     cpu: CpuEngine,
     quick: bool,
 }
 
-/// A part of the tests: name, and what it does.
+/// A section of the tests: its name and its function.
 type Section = (&'static str, fn(&Bench, &mut Tally));
 
 const SECTIONS: [Section; 32] = [
@@ -110,7 +110,7 @@ fn without_device(why: &gmm_host::Error) -> ExitCode {
     }
 }
 
-/// A line of the table.
+/// A row of the table.
 struct Row {
     name: &'static str,
     passed: bool,

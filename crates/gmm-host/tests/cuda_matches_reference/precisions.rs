@@ -1,6 +1,6 @@
-//! Densities from factors of the precisions, as the estimator in Python has them.
+//! Densities from factors of the precisions, as used by the Python estimator.
 
-use gmm_host::{CpuEngine, Engine, Evaluation, ReferenceEngine, Wanted, evaluate};
+use gmm_host::{CpuEngine, Engine, EvaluateOptions, Evaluation, ReferenceEngine, evaluate};
 use gmm_model::{CovarianceType, Dataset, Numbers, Precision, PrecisionMixture};
 use ndarray::{Array1, Array2};
 use rand_chacha::ChaCha8Rng;
@@ -9,7 +9,7 @@ use rand_chacha::rand_core::SeedableRng;
 use crate::compare::Tally;
 use crate::{Bench, common};
 
-/// Every kind at sizes around the panels of eight, against the reference, or of many rows against the CPU engine.
+/// Every kind at sizes around multiples of eight, against the reference, or with many rows against the CPU engine.
 pub(crate) fn factors(bench: &Bench, tally: &mut Tally) {
     for (n, d, k) in [(17, 1, 1), (300, 3, 4), (1000, 7, 2), (1000, 8, 3), (1000, 9, 3), (500, 40, 5), (300, 129, 3)] {
         compare(bench, &ReferenceEngine, tally, (n, d, k));
@@ -56,7 +56,7 @@ fn compare(bench: &Bench, other: &dyn Engine, tally: &mut Tally, (n, d, k): (usi
             let got = found(&bench.gpu, &given, &data, precision);
             let scale = want.0.iter().fold(1.0, |m: f64, v| m.max(v.abs()));
             tally.close(&got.0, &want.0, tolerance, scale, &format!("{what}: log densities"));
-            // A responsibility has the error of a difference of log densities.
+            // The error of a responsibility is that of a difference of log densities.
             tally.close(&got.1, &want.1, 4.0 * tolerance * d as f64, 1.0, &format!("{what}: responsibilities"));
             let (got, want) = (got.2.log_likelihood, want.2.log_likelihood);
             tally.close(&[got], &[want], tolerance, want.abs(), &format!("{what}: log-likelihood"));
@@ -72,7 +72,7 @@ fn found(
 ) -> (Vec<f64>, Vec<f64>, Evaluation) {
     let (n, k) = (data.n_rows(), given.n_components());
     let (mut densities, mut r) = (vec![f64::NAN; n], vec![f64::NAN; n * k]);
-    let want = Wanted { log_densities: Some(&mut densities), responsibilities: Some(&mut r), labels: None };
+    let want = EvaluateOptions { log_densities: Some(&mut densities), responsibilities: Some(&mut r), labels: None };
     let totals = evaluate::precisions(engine, given, data, precision, want).expect("an evaluation");
     (densities, r, totals)
 }

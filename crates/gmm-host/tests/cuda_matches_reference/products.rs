@@ -1,4 +1,4 @@
-//! Products with a matrix that stays: every form of the kernels at odd sizes against naive sums, large sizes against the CPU.
+//! Products with a resident matrix: every kernel at odd sizes against naive sums, large sizes against the CPU engine.
 
 use gmm_host::products::Scalar;
 use gmm_host::{CudaEngine, Engine, Error, ReferenceEngine, ResidentMatrix};
@@ -7,7 +7,7 @@ use ndarray::{Array2, ArrayView2, s};
 use crate::Bench;
 use crate::compare::Tally;
 
-/// Numbers of [-1, 1) without a pattern.
+/// Pseudo-random numbers in [-1, 1).
 fn numbers<T: Scalar>(rows: usize, columns: usize, seed: u64) -> Array2<T> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     Array2::from_shape_simple_fn((rows, columns), || {
@@ -20,7 +20,7 @@ fn on<T: Scalar>(engine: &dyn Engine, matrix: &Array2<T>) -> ResidentMatrix<T> {
     ResidentMatrix::new(engine, matrix.clone()).expect("a matrix on the device")
 }
 
-/// Entries against those of `want`, each allowed `limit` of the norms of its row and column.
+/// Compares entries with those of `want`; the allowed error is `limit` times the norms of the entry's row and column.
 fn same<T: Scalar>(
     tally: &mut Tally,
     found: ArrayView2<'_, T>,
@@ -39,7 +39,7 @@ fn same<T: Scalar>(
     tally.close(&scaled(found), &scaled(want), limit, 1.0, what);
 }
 
-/// What f64 sums that are rounded once lose.
+/// The error bound of f64 sums that are rounded once.
 fn exact<T: Scalar>(k: usize) -> f64 {
     T::EPSILON + 2.0 * k as f64 * f64::EPSILON
 }
@@ -98,7 +98,7 @@ fn forms_on<T: Scalar>(engine: &dyn Engine, tally: &mut Tally, d: usize, q: usiz
 
 pub(crate) fn small(bench: &Bench, tally: &mut Tally) {
     for module in ["sm_75", "sm_80", "sm_90a"] {
-        // A device runs some of them.
+        // A device supports only some of the modules.
         let Ok(engine) = CudaEngine::with_module(0, module) else { continue };
         small_on::<f32>(&engine, tally, module);
         small_on::<f64>(&engine, tally, module);
@@ -107,7 +107,7 @@ pub(crate) fn small(bench: &Bench, tally: &mut Tally) {
 }
 
 fn not_finite(bench: &Bench, tally: &mut Tally) {
-    // Large enough for halves, were it not for one number.
+    // Large enough for split fp16, except that one number does not fit it.
     let (m, k, n) = if bench.quick { (70, 9, 80) } else { (1500, 1000, 1500) };
     for strange in [f32::NAN, f32::INFINITY, 1e20] {
         let (mut a, b) = (numbers::<f32>(m, k, 1), numbers::<f32>(k, n, 2));
@@ -132,7 +132,7 @@ fn not_finite(bench: &Bench, tally: &mut Tally) {
 }
 
 pub(crate) fn large(bench: &Bench, tally: &mut Tally) {
-    // Of one sign, so that what is lost adds up; and of both.
+    // Numbers of one sign, whose rounding errors add up, and of both signs.
     let sizes = if bench.quick {
         vec![(300, 500, 200)]
     } else {
@@ -176,7 +176,7 @@ pub(crate) fn memory(bench: &Bench, tally: &mut Tally) {
         return;
     }
     tally.cases += 1;
-    // A number seen in many places: the sums alone are more than any device has.
+    // One number, broadcast: the inner products would need more memory than any device has.
     let one = ndarray::array![[1.0_f64]];
     let rows = Array2::<f64>::zeros((1 << 24, 1));
     let matrix = on(&bench.gpu, &rows);
@@ -184,7 +184,7 @@ pub(crate) fn memory(bench: &Bench, tally: &mut Tally) {
     let free = bench.gpu.free_memory().expect("free memory");
     let found = matrix.top_k(questions, 2);
     match found {
-        // 16 GiB of sums for a block of questions.
+        // A block of questions needs 16 GiB of inner products.
         Ok(best) => tally.expect(best.indices.row(511).to_vec() == [0, 1], || "equal rows in another order".to_owned()),
         Err(Error::Memory { wanted, .. }) => {
             tally.expect(wanted > u128::from(free), || format!("{wanted} bytes refused, {free} are free"));

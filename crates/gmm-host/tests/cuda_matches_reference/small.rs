@@ -8,14 +8,14 @@ use crate::{Bench, common, data};
 
 const PRECISIONS: [Precision; 2] = [Precision::F32, Precision::F64];
 
-/// Where the rows lie.
+/// Location and scale of the rows.
 #[derive(Clone, Copy)]
-struct Place {
+struct LocationScale {
     offset: f64,
     scale: f64,
 }
 
-const HERE: Place = Place { offset: 0.0, scale: 1.0 };
+const HERE: LocationScale = LocationScale { offset: 0.0, scale: 1.0 };
 
 fn check(
     gpu: &dyn Engine,
@@ -23,7 +23,7 @@ fn check(
     kind: CovarianceType,
     precision: Precision,
     (n, d, k): (usize, usize, usize),
-    Place { offset, scale }: Place,
+    LocationScale { offset, scale }: LocationScale,
 ) {
     let seed = (n * 1_000_003 + d * 1009 + k) as u64;
     let mixture = common::mixture(kind, k, d, offset, scale, seed);
@@ -83,10 +83,10 @@ pub(crate) fn offsets_and_scales(bench: &Bench, tally: &mut Tally) {
             let offsets = if precision == Precision::F32 { [1e2, 1e4] } else { [1e4, 1e8] };
             for (n, d, k) in [(401, 5, 3), (1001, 17, 4)] {
                 for offset in offsets {
-                    check(&bench.gpu, tally, kind, precision, (n, d, k), Place { offset, scale: 1.0 });
+                    check(&bench.gpu, tally, kind, precision, (n, d, k), LocationScale { offset, scale: 1.0 });
                 }
                 for scale in [1e-8, 1e8] {
-                    check(&bench.gpu, tally, kind, precision, (n, d, k), Place { offset: 0.0, scale });
+                    check(&bench.gpu, tally, kind, precision, (n, d, k), LocationScale { offset: 0.0, scale });
                 }
             }
         }
@@ -103,7 +103,7 @@ pub(crate) fn every_module(bench: &Bench, tally: &mut Tally) {
     tally.expect(bench.quick || tally.cases > 0, || "no module but the best was tried".to_owned());
 }
 
-/// Where every density underflows the log density is −∞ and the responsibilities are the weights.
+/// If every density underflows, the log density is −∞ and the responsibilities are the weights.
 pub(crate) fn underflow(bench: &Bench, tally: &mut Tally) {
     for kind in CovarianceType::ALL {
         for precision in PRECISIONS {
@@ -119,7 +119,7 @@ pub(crate) fn underflow(bench: &Bench, tally: &mut Tally) {
             tally.cases += 1;
             let run = |rows: &mut dyn gmm_host::Resident| {
                 let (mut densities, mut r) = (vec![f64::NAN; 200], vec![f64::NAN; 800]);
-                let want = gmm_host::Wanted {
+                let want = gmm_host::EvaluateOptions {
                     log_densities: Some(&mut densities),
                     responsibilities: Some(&mut r),
                     labels: None,
@@ -134,7 +134,7 @@ pub(crate) fn underflow(bench: &Bench, tally: &mut Tally) {
             tally.close(&near(&got.0, 1), &near(&want.0, 1), allowed(precision), 100.0, &what);
             tally.close(&near(&got.1, 4), &near(&want.1, 4), allowed(precision), 100.0, &what);
             if precision == Precision::F32 {
-                // In f32 the square overflows, in the reference's f64 it does not.
+                // The square overflows in f32, but not in the reference's f64.
                 tally.expect(got.0[7] == f64::NEG_INFINITY, || format!("{what}: log density {}", got.0[7]));
                 let weights = mixture.weights().to_vec();
                 tally.close(&got.1[28..32], &weights, 1e-6, 1.0, &format!("{what}: responsibilities are weights"));
@@ -145,7 +145,7 @@ pub(crate) fn underflow(bench: &Bench, tally: &mut Tally) {
     }
 }
 
-/// Rows are loaded on one thread, used and dropped on others, several at a time.
+/// Rows are loaded on one thread, and used and dropped on others, several at a time.
 pub(crate) fn threads(bench: &Bench, tally: &mut Tally) {
     let mixture = common::mixture(CovarianceType::Full, 5, 7, 0.0, 1.0, 1);
     let data = data::dataset(20_000, 7, 3);

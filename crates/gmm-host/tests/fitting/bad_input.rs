@@ -1,4 +1,4 @@
-//! The table of bad input, as far as fitting decides it.
+//! The rows of the table of bad input that fitting handles.
 
 use super::*;
 

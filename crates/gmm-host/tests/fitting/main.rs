@@ -20,7 +20,7 @@ fn cpu() -> CpuEngine {
     CpuEngine::new(2).unwrap()
 }
 
-/// Rows of a mixture whose components stand well apart, and the mixture.
+/// Rows of a mixture with well-separated components, and the mixture.
 fn separated(n: usize, k: usize, d: usize, kind: CovarianceType) -> (Array2<f64>, Mixture) {
     let truth = synthetic(k, d, kind, 5, &SyntheticOptions { separation: 6.0, ..SyntheticOptions::default() }).unwrap();
     let (rows, _) = sample(&truth, n, 11).unwrap();

@@ -1,4 +1,4 @@
-//! What a fit means: weights, criteria, maps of the data, precision.
+//! Properties of a fit: row weights, criteria, transformations of the data, precision.
 
 use super::*;
 
@@ -47,7 +47,7 @@ fn moving_and_scaling_the_data_moves_and_scales_the_fit() {
     for kind in [CovarianceType::Full, CovarianceType::Tied, CovarianceType::Diag] {
         let options =
             FitOptions { covariance_type: kind, reg_covar: 0.0, tol: 0.0, max_iter: 20, ..FitOptions::new(2) };
-        // A power of two and a whole number, so that the moved rows are exact.
+        // A power of two and an integer, so that the transformed rows are exact.
         let grid = rows.mapv(|v| (v * 1024.0).round() / 1024.0);
         let plain_grid = fit(&cpu(), &Dataset::new(grid.clone()).unwrap(), &options).unwrap();
         let moved = fit(&cpu(), &Dataset::new(grid.mapv(|v| v * 4.0 + 1e6)).unwrap(), &options).unwrap();

@@ -1,4 +1,4 @@
-//! Where fits start, how often, when they stop, and what chooses among them.
+//! Initialisation, restarts, stopping, and model selection.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn every_start_on_both_engines_gives_a_fit_that_explains_the_data() {
             let engines: [&dyn Engine; 2] = [&cpu(), &ReferenceEngine];
             let fits = engines.map(|engine| fit(engine, &data, &options).unwrap());
             for found in &fits {
-                // Random responsibilities start at a near-saddle, all components alike, and may stop beside it.
+                // Random responsibilities start near a saddle point, with all components alike, and EM may stop there.
                 let least = if options.init == Init::Random { one } else { best - 600.0 * 0.5 };
                 assert!(found.summary.log_likelihood > least, "{kind} {:?}", options.init);
                 assert!(found.summary.trace.windows(2).all(|w| w[1] >= w[0] - 1e-6), "{:?}", found.summary.trace);
@@ -160,7 +160,7 @@ fn devices_are_named_and_an_explicit_cuda_never_falls_back() {
     assert_eq!(Device::Reference.open(0).unwrap().engine.name(), "reference");
 }
 
-/// Rows around three corners, in blocks: as files that were joined have them.
+/// Rows around three corners, sorted by corner, as in concatenated files.
 fn in_blocks(n: usize) -> Dataset {
     let noise = common::rows(n, 2, 0.0, 1.0, 12);
     let corner = |i: usize| [0.0, 12.0, 24.0][i * 3 / n];
@@ -169,7 +169,7 @@ fn in_blocks(n: usize) -> Dataset {
 
 #[test]
 fn k_means_on_a_sample_finds_what_it_finds_on_all_rows() {
-    // More than twice what a sample has.
+    // More than twice the size of a sample, so that k-means uses one.
     let data = in_blocks(70_000);
     for init in [Init::KMeans, Init::KMeansPlusPlus] {
         let options = FitOptions { init, max_iter: 0, ..FitOptions::new(3) };
@@ -180,7 +180,7 @@ fn k_means_on_a_sample_finds_what_it_finds_on_all_rows() {
             (means, found.mixture.weights().to_vec())
         };
         let all = start(Some(usize::MAX));
-        // Means and weights are those of all rows, whatever was looked at to find the clusters.
+        // Means and weights are computed from all rows, whichever rows k-means ran on.
         for init_rows in [None, Some(500)] {
             let sample = start(init_rows);
             for (a, b) in sample.0.iter().zip(&all.0) {
@@ -193,7 +193,7 @@ fn k_means_on_a_sample_finds_what_it_finds_on_all_rows() {
 
 #[test]
 fn a_sample_with_too_few_different_rows_is_not_taken() {
-    // Nearly all rows are one; the sample has hardly any of the others.
+    // Nearly all rows are equal; the sample has hardly any of the others.
     let n = 70_000;
     let rows = Array2::from_shape_fn((n, 1), |(i, _)| if i % 7000 == 0 { 1.0 + (i / 7000) as f64 } else { 0.0 });
     let found = fit(&cpu(), &Dataset::new(rows).unwrap(), &FitOptions { max_iter: 0, ..FitOptions::new(8) }).unwrap();

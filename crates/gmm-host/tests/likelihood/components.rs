@@ -1,4 +1,4 @@
-//! The cache of log densities by component: its bits, its undo, what it evaluates, and what it refuses.
+//! The cache of log densities by component: its bits, its undo, what it evaluates, and its errors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use ndarray::Axis;
 
 use super::{case, cpu, every_case, naive, on_cpu};
 
-/// The numbers of a component's covariance.
+/// The entries of a component's covariance.
 fn covariance(mixture: &Mixture, c: usize) -> Vec<f64> {
     match mixture.covariances() {
         Covariances::Full(a) => a.index_axis(Axis(0), c).iter().copied().collect(),
@@ -77,7 +77,7 @@ fn a_cache_gives_the_naive_sum() {
     });
 }
 
-/// Counts what goes over the rows.
+/// Counts the passes over the rows.
 #[derive(Clone)]
 struct Counting(Arc<AtomicUsize>);
 

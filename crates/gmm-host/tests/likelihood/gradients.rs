@@ -1,4 +1,4 @@
-//! Gradients: naive sums to nine digits, finite differences, and the maximum, where they vanish.
+//! Gradients: against naive sums to nine digits, against finite differences, and at the maximum, where they vanish.
 
 use gmm_host::{FitOptions, Likelihood, ReferenceEngine, fit};
 use gmm_model::{CovarianceType, Covariances, Mixture, Precision, packed_index, packed_len};
@@ -36,12 +36,12 @@ fn a_gradient_in_single_precision_has_its_digits() {
 #[test]
 fn gradients_of_several_mixtures_are_those_of_each_alone_to_the_bit() {
     for kind in CovarianceType::ALL {
-        // Too few rows for a second thread; rows for one thread, mixtures for several; rows for all threads.
+        // Too few rows for a second thread; rows for one thread but mixtures for several; rows for all threads.
         for (n, d) in [(40, 2), (4000, 2), (20_000, 3)] {
             let (data, first) = case(kind, n, d, 3, 5.0, true);
             let mut likelihood = on_cpu(&data);
             let near = |seed: u64| common::mixture(kind, 3, d, 5.0, 1.0, seed);
-            // Another number of components between them, and one under which a row has no density.
+            // Includes a mixture with another number of components, and one under which a row has density 0.
             let far = first.means().mapv(|v| v + 1e200);
             let narrow = Mixture::new(first.weights().to_owned(), far, first.covariances().clone());
             let other = common::mixture(kind, 2, d, 5.0, 1.0, 9);
@@ -62,7 +62,7 @@ fn gradients_of_several_mixtures_are_those_of_each_alone_to_the_bit() {
     assert!(on_cpu(&data).values_and_gradients(&[]).unwrap().is_empty());
 }
 
-/// The covariances of the mixture with entry `at` of its factors (or log standard deviations) moved by `by`.
+/// The covariances of the mixture with entry `at` of its factors (or log standard deviations) changed by `by`.
 fn moved(mixture: &Mixture, at: usize, by: f64) -> Covariances {
     let (k, d) = mixture.means().dim();
     let factor = |c: usize, at: Option<usize>| {
@@ -131,7 +131,7 @@ fn at_the_maximum_the_gradient_vanishes() {
             FitOptions { covariance_type: kind, tol: 0.0, max_iter: 3000, reg_covar: 0.0, ..FitOptions::new(2) };
         let fitted = fit(&cpu(), &data, &options).unwrap();
         let (_, gradient) = on_cpu(&data).value_and_gradient(&fitted.mixture).unwrap();
-        // Each entry is a sum of 400 terms of size 1 or so.
+        // Each entry is a sum of 400 terms of size about 1.
         let largest = gradient.log_weights.iter().chain(&gradient.means).chain(&gradient.scales);
         let largest = largest.fold(0.0f64, |m, v| m.max(v.abs()));
         assert!(largest < 1e-4, "{kind}: {gradient:?}");

@@ -1,4 +1,4 @@
-//! The likelihood of fixed data under parameters that move, against naive sums and finite differences.
+//! The likelihood of fixed data under varying parameters, against naive sums and finite differences.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -15,7 +15,7 @@ fn cpu() -> CpuEngine {
     CpuEngine::new(2).unwrap()
 }
 
-/// Rows about `offset` with weights 0, 0.5, 1, .. where asked for, and a mixture that overlaps them.
+/// Rows around `offset`, with weights 0, 0.5, 1, .. if requested, and a mixture that overlaps them.
 fn case(kind: CovarianceType, n: usize, d: usize, k: usize, offset: f64, weighted: bool) -> (Dataset, Mixture) {
     let seed = (n * 1_000_003 + d * 1009 + k) as u64;
     let data = Dataset::new(common::rows(n, d, offset, 1.0, seed)).unwrap();
@@ -28,7 +28,7 @@ fn on_cpu(data: &Dataset) -> Likelihood {
     Likelihood::new(&cpu(), data, Precision::F64).unwrap()
 }
 
-/// Every kind with row weights, an offset and one component, and without.
+/// Every kind, with and without row weights, an offset, and several components.
 fn every_case(mut check: impl FnMut(&str, Dataset, Mixture)) {
     for kind in CovarianceType::ALL {
         for (d, k) in [(1, 1), (3, 1), (4, 3), (7, 2)] {
@@ -40,7 +40,7 @@ fn every_case(mut check: impl FnMut(&str, Dataset, Mixture)) {
     }
 }
 
-/// Panics unless the numbers agree to `tolerance` of the larger of 1 and the largest of them.
+/// Panics unless the numbers agree to `tolerance` times the larger of 1 and their largest magnitude.
 #[track_caller]
 fn close<'a>(
     got: impl IntoIterator<Item = &'a f64>,
@@ -58,7 +58,7 @@ fn close<'a>(
     }
 }
 
-/// The derivative of `f` at 0 by five points: exact but for h⁴ and rounding.
+/// The derivative of `f` at 0 by a five-point formula: exact up to O(h⁴) and rounding.
 fn slope(mut f: impl FnMut(f64) -> f64) -> f64 {
     let h = 1e-3;
     let (near, far) = (f(h) - f(-h), f(2.0 * h) - f(-2.0 * h));

@@ -14,7 +14,7 @@ pub(crate) fn value(mixture: &Mixture, data: &Dataset) -> f64 {
     (0..rows.nrows()).map(term).sum()
 }
 
-/// Σ w r ∂ ln(w_c N(x|c)), each row and component on its own, without any moments.
+/// Σ w r ∂ ln(w_c N(x|c)), summed over rows and components one by one, without moments.
 pub(crate) fn gradient(mixture: &Mixture, data: &Dataset) -> Gradient {
     let (k, d) = mixture.means().dim();
     let kind = mixture.covariance_type();

@@ -1,4 +1,4 @@
-//! The unconstrained parametrisation: there and back, its gradient, its Jacobian.
+//! The unconstrained parametrisation: round trips, its gradient, its Jacobian.
 
 use gmm_host::{Error, Likelihood, ReferenceEngine, Unconstrained};
 use gmm_model::{CovarianceType, Covariances, Mixture, ModelError, Precision};
@@ -61,7 +61,7 @@ fn the_gradient_of_the_log_jacobian_is_that_of_finite_differences() {
     });
 }
 
-/// What the map maps to: free weights, means, lower triangles or variances.
+/// The image of a point: free weights, means, lower triangles or variances.
 fn image(mixture: &Mixture) -> Vec<f64> {
     let (k, d) = mixture.means().dim();
     let mut out: Vec<f64> = mixture.weights().iter().take(k - 1).chain(&mixture.means()).copied().collect();
@@ -75,7 +75,7 @@ fn image(mixture: &Mixture) -> Vec<f64> {
     out
 }
 
-/// ln |det| by elimination with pivots.
+/// ln |det| by elimination with pivoting.
 fn log_determinant(mut a: Vec<Vec<f64>>) -> f64 {
     let m = a.len();
     let mut sum = 0.0;
@@ -104,7 +104,7 @@ fn the_log_jacobian_is_the_log_determinant_of_the_derivatives() {
             let m = map.dim();
             let derivatives = (0..m).map(|i| (0..m).map(|row| slope(|t| at(i, t, row))).collect()).collect();
             let (got, want) = (map.log_jacobian(&point).unwrap(), log_determinant(derivatives));
-            // Each of m derivatives is good to 1e-11 or so.
+            // Each of the m derivatives is accurate to about 1e-11.
             assert!((got - want).abs() < 1e-9 * m as f64, "{kind} k={k} d={d}: {got} and {want}");
         }
     }
@@ -129,10 +129,10 @@ fn points_that_are_no_mixture_are_typed_errors() {
             assert!(map.add_log_jacobian_gradient(&point, &mut [0.0; 11]).is_err());
         }
     }
-    // Place 5 is ln L_00 of the first component.
+    // Entry 5 is ln L_00 of the first component.
     assert!(matches!(model(map.to_mixture(&moved(&good, 5, 1000.0))), ModelError::NotFinite { .. }));
     assert!(matches!(model(map.to_mixture(&moved(&good, 5, -1000.0))), ModelError::NotPositiveDefinite { .. }));
-    // A weight may underflow: it is 0 then, and the other 1.
+    // A weight may underflow to 0; the other is then 1.
     let far = map.to_mixture(&moved(&good, 0, 1e6)).unwrap();
     assert_eq!(far.weights(), array![1.0, 0.0]);
     let infinite = map.from_mixture(&far).unwrap_err();

@@ -1,6 +1,6 @@
-//! Values: the naive sum, the bits of the other passes, batches, and what happens at the edges.
+//! Values: against naive sums, bits equal to those of other passes, batches, and edge cases.
 
-use gmm_host::{CpuEngine, Engine, Error, Likelihood, ReferenceEngine, Wanted, shift};
+use gmm_host::{CpuEngine, Engine, Error, EvaluateOptions, Likelihood, ReferenceEngine, shift};
 use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, ModelError, Precision};
 use ndarray::{Array2, array};
 
@@ -8,7 +8,7 @@ use super::{case, common, cpu, every_case, naive, on_cpu};
 
 const PRECISIONS: [Precision; 2] = [Precision::F32, Precision::F64];
 
-/// A few rounding errors per term of a row's density, which has d terms; a row's density has the size `largest`.
+/// A few rounding errors per term of a row's log density, which has d terms.
 fn tolerance(precision: Precision, d: usize) -> f64 {
     let eps = match precision {
         Precision::F32 => f64::from(f32::EPSILON),
@@ -25,7 +25,7 @@ fn a_value_is_the_naive_sum_on_every_instruction_set() {
                 let (data, mixture) = case(kind, n, d, k, 0.0, n % 2 == 1);
                 let data = match precision {
                     Precision::F64 => data,
-                    // Both then have the same rows.
+                    // Rounded to f32, so that both engines have the same rows.
                     Precision::F32 => {
                         let rows = data.rows().to_f64().mapv(|v| v as f32);
                         let narrow = Dataset::new(rows).unwrap();
@@ -76,7 +76,7 @@ fn a_value_has_the_bits_of_a_pass_and_of_an_evaluation() {
                 let engine = CpuEngine::new(threads).unwrap();
                 let mut rows = engine.load(&data, precision, &shift::of_data(&data)).unwrap();
                 let pass = rows.pass(&mixture).unwrap().log_likelihood;
-                let evaluated = rows.evaluate(&mixture, Wanted::default()).unwrap().log_likelihood;
+                let evaluated = rows.evaluate(&mixture, EvaluateOptions::default()).unwrap().log_likelihood;
                 let value = Likelihood::new(&engine, &data, precision).unwrap().value(&mixture).unwrap();
                 assert_eq!([pass, evaluated], [value; 2], "{kind} {precision} n={n} threads={threads}");
             }
@@ -86,7 +86,7 @@ fn a_value_has_the_bits_of_a_pass_and_of_an_evaluation() {
 
 #[test]
 fn a_batch_gives_each_mixture_the_bits_that_it_has_alone() {
-    // Few rows, where the sets are shared out, and many, where the rows are; more sets than go at a time.
+    // With few rows, threads divide the mixtures; with many, the rows. More mixtures than one batch evaluates at once.
     for n in [300, 4000] {
         for precision in PRECISIONS {
             let data = Dataset::new(common::rows(n, 3, 0.0, 1.0, 4)).unwrap();
@@ -124,7 +124,7 @@ fn a_row_without_density_makes_the_value_minus_infinity_and_never_nan() {
                 assert_eq!(each.iter().filter(|v| v.is_finite()).count(), 299);
                 let gradient = likelihood.value_and_gradient(&mixture);
                 assert!(matches!(gradient, Err(Error::Undefined { .. })), "{kind} {precision} {instructions}");
-                // Not there, so that not even its −∞ counts.
+                // With weight 0 the row does not count, even though its log density is −∞.
                 let weights = (0..300).map(|i| f64::from(i != 7)).collect();
                 let without = data.clone().with_weights(weights).unwrap();
                 let value = Likelihood::new(&engine, &without, precision).unwrap().value(&mixture).unwrap();

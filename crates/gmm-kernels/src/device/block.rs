@@ -4,22 +4,22 @@ use super::{Shared, WARP, thread, warp};
 use crate::THREADS;
 use crate::each::each;
 
-/// Sum of `value` over the block's threads, in the same order every time; every thread gets it.
+/// Returns the sum of `value` over the block's threads to every thread, adding in the same order every time.
 ///
-/// `scratch` holds one number per warp. All threads call this; it starts and ends with a barrier, so `scratch` may be
-/// used before and after. Blocks have [`THREADS`] threads.
+/// `scratch` holds one number per warp. All threads must call this. It starts and ends with a barrier, so `scratch` may
+/// be used before and after. Blocks must have [`THREADS`] threads.
 #[inline(always)]
 pub fn block_sum(value: f64, scratch: Shared<f64>) -> f64 {
     block_sums([value], scratch)[0]
 }
 
-/// Several sums at the price of one's barriers; `scratch` holds `M` numbers per warp.
+/// Returns `M` block sums for the barriers of one; `scratch` holds `M` numbers per warp.
 #[inline(always)]
 pub fn block_sums<const M: usize>(values: [f64; M], scratch: Shared<f64>) -> [f64; M] {
     block_sums_of(values, scratch, THREADS / WARP)
 }
 
-/// [`block_sums`] of a block of so many warps.
+/// [`block_sums`] for a block of `warps` warps.
 #[inline(always)]
 pub fn block_sums_of<const M: usize>(values: [f64; M], scratch: Shared<f64>, warps: u32) -> [f64; M] {
     let mut sums = values;
@@ -39,10 +39,10 @@ pub fn block_sums_of<const M: usize>(values: [f64; M], scratch: Shared<f64>, war
     total
 }
 
-/// The largest of all threads' `value`, none of which is negative; every thread gets it.
+/// Returns the largest `value` of the block's threads to every thread; no `value` may be negative.
 ///
-/// `scratch` holds one number per warp. All threads call this; it starts with a barrier, and `scratch` may be used again
-/// behind another.
+/// `scratch` holds one number per warp. All threads must call this. It starts with a barrier; `scratch` may be reused
+/// after a further one.
 #[inline(always)]
 pub fn block_max(value: f32, scratch: Shared<f32>) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };

@@ -1,10 +1,10 @@
-//! Tensor-core words: `D = A·B + D` by a whole warp, each lane holding its fragment as the PTX ISA lays it out.
+//! Tensor-core products: `D = A·B + D` by a whole warp, each lane holding its fragment as the PTX ISA defines it.
 //!
-//! With `g = lane / 4` and `t = lane % 4`, lane holds of `C`/`D` the entries `(g, 2t)`, `(g, 2t+1)` and, for 16 rows,
-//! `(g+8, 2t)`, `(g+8, 2t+1)`. TF32 operands are the bits of an `f32`, of which the low 13 are not read; BF16 operands
-//! are two to a word, the lower column (A) or row (B) in the lower half.
+//! With `g = lane / 4` and `t = lane % 4`, a lane holds the entries `(g, 2t)` and `(g, 2t+1)` of `C`/`D` and, for 16
+//! rows, `(g+8, 2t)` and `(g+8, 2t+1)`. TF32 operands are the bits of an `f32`, whose low 13 bits are ignored. BF16
+//! operands are two to a word, the lower column (A) or row (B) in the lower half.
 //!
-//! All lanes say them together, in code that no branch of the kernel divides.
+//! All lanes must call these together, outside divergent branches.
 
 /// `A` is 16×8: `(g,t) (g+8,t) (g,t+4) (g+8,t+4)`; `B` is 8×8: `(t,g) (t+4,g)`.
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
@@ -24,19 +24,19 @@ pub use super::machine::{from_halves, multiply_halves, to_halves};
 #[cfg(all(target_arch = "nvptx64", feature = "sm_80"))]
 pub use super::machine::stores_before_products;
 
-/// Stores are seen.
+/// Does nothing: the emulator's products read stores directly.
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 pub fn stores_before_products() {}
 
-/// Words of a tile of right operands: 16 bytes of eight terms in halves for each of eight columns, eight of those for each half of
-/// sixteen terms, two halves, two such steps, three slices.
+/// 32-bit words in a tile of right operands: 3 slices of 2 steps of 16 terms. Each step has 2 halves of 8 terms, and
+/// each half has 8 columns of 16 bytes (8 fp16 terms).
 pub const SLICED_TILE: u32 = 384;
 
-/// Products of a warp's sixteen rows, of which `left` has three slices of two steps as `A` of [`mma_m16n8k16_f16`], with eight tiles,
-/// [`SLICED_TILE`] each, that begin so many bytes into shared memory. `take` gets of each tile those of the first slices with each
-/// other, and those of the others, added up the smallest first, both as `D` has it. Four warps from a multiple of four on say
-/// it together, with the same tiles.
+/// Multiplies a warp's 16 rows by 8 tiles of [`SLICED_TILE`] words each, which start at byte `at` of shared memory.
+/// `left` has 3 slices of 2 steps, each as `A` of [`mma_m16n8k16_f16`]. For each tile, `take` gets the product of the
+/// two first slices, and the sum of the other products, smallest first; both are laid out as `D`. Four warps, the first
+/// a multiple of four, must call this together with the same tiles.
 #[cfg(all(target_arch = "nvptx64", feature = "sm_90a"))]
 #[inline(always)]
 pub fn products_of_slices(left: &[[u32; 8]; 3], at: u32, mut take: impl FnMut(usize, [f32; 4], [f32; 4])) {
@@ -57,7 +57,7 @@ pub fn products_of_slices(left: &[[u32; 8]; 3], at: u32, mut take: impl FnMut(us
     each(8, |tile| {
         let mut sums = [[0.0; 4]; 2];
         each(6, |i| {
-            // The first slices go to the first sums.
+            // The product of the first slices goes to the first sums.
             let (rows, columns, to) = [(1, 1, 1), (2, 0, 1), (0, 2, 1), (1, 0, 1), (0, 1, 1), (0, 0, 0)][i];
             each(2, |step| {
                 let from = tile as u32 * SLICED_TILE + (columns * 2 + step as u32) * 64 + lane;
@@ -79,36 +79,37 @@ pub use super::machine::mma_m8n8k4_f64;
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
 pub use super::machine::mma_m16n8k16_f64;
 
-/// `A` is 16×8 and `B` is 8×8: the first half of what [`mma_m16n8k16_f64`] takes.
+/// `A` is 16×8 and `B` is 8×8: the first half of the operands of [`mma_m16n8k16_f64`].
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
 pub use super::machine::mma_m16n8k8_f64 as f64_16x8x8;
 
-/// `A` is 16×4 and `B` is 4×8: the first quarter of what [`mma_m16n8k16_f64`] takes.
+/// `A` is 16×4 and `B` is 4×8: the first quarter of the operands of [`mma_m16n8k16_f64`].
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
 pub use super::machine::mma_m16n8k4_f64 as f64_16x8x4;
 
-/// `A` is 16×16 and `B` is 16×8, laid out as for [`mma_m16n8k16_f64`]; in several steps where the chip has smaller ones.
+/// `A` is 16×16 and `B` is 16×8, laid out as for [`mma_m16n8k16_f64`]; several steps on chips with smaller
+/// instructions.
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
 #[inline(always)]
 pub fn f64_16x8x16(c: &mut [f64; 4], a: [f64; 8], b: [f64; 4]) {
     mma_m16n8k16_f64(c, a, b);
 }
 
-/// `A` is 16×16 and `B` is 16×8, laid out as Hopper's `mma_m16n8k16_f64`; here in eight steps.
+/// `A` is 16×16 and `B` is 16×8, laid out as for Hopper's `mma_m16n8k16_f64`; eight `m8n8k4` steps here.
 #[cfg(all(target_arch = "nvptx64", feature = "sm_80", not(feature = "sm_90a")))]
 #[inline(always)]
 pub fn f64_16x8x16(c: &mut [f64; 4], a: [f64; 8], b: [f64; 4]) {
     in_steps(c, a, b);
 }
 
-/// `A` is 16×8 and `B` is 8×8: the first half of what [`f64_16x8x16`] takes.
+/// `A` is 16×8 and `B` is 8×8: the first half of the operands of [`f64_16x8x16`].
 #[cfg(all(target_arch = "nvptx64", feature = "sm_80", not(feature = "sm_90a")))]
 #[inline(always)]
 pub fn f64_16x8x8(c: &mut [f64; 4], a: [f64; 4], b: [f64; 2]) {
     in_steps(c, a, b);
 }
 
-/// `A` is 16×4 and `B` is 4×8: the first quarter of what [`f64_16x8x16`] takes.
+/// `A` is 16×4 and `B` is 4×8: the first quarter of the operands of [`f64_16x8x16`].
 #[cfg(all(target_arch = "nvptx64", feature = "sm_80", not(feature = "sm_90a")))]
 #[inline(always)]
 pub fn f64_16x8x4(c: &mut [f64; 4], a: [f64; 2], b: [f64; 1]) {

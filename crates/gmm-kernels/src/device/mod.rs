@@ -1,7 +1,7 @@
-//! The only words that kernels say to the machine.
+//! The device primitives: the only operations through which kernels use the hardware.
 //!
-//! Two machines speak them: `ptx`, one instruction each, and `emulated`, a block of coroutines on the host that
-//! checks what a GPU would let pass (see [`emulate`]). Names are those of `cuda_std` where it has one.
+//! Two implementations provide them: `ptx`, one instruction each, and `emulated`, which runs a block as coroutines on
+//! the host and checks what a GPU would let pass (see [`emulate`]). Names follow `cuda_std` if it has the primitive.
 
 #[cfg(target_arch = "nvptx64")]
 mod ptx;
@@ -16,28 +16,28 @@ use emulated as machine;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use emulated::{Buffer, emulate};
 
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
-mod ahead;
 mod block;
 pub mod mma;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+mod prefetch;
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub mod ring;
 mod shared;
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
 pub mod warpgroup;
 
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
-pub use ahead::{Ahead, copies};
 pub use block::{block_max, block_sum, block_sums, block_sums_of};
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub use machine::Pairs;
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub(crate) use machine::array_parameter;
 pub use machine::{await_previous_grid, count_block, unknown};
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+pub use prefetch::{Prefetch, copies};
 pub use shared::Shared;
 
 pub(crate) mod words {
-    //! Bit-level words behind [`Real`](crate::Real) and [`Shared`](super::Shared).
+    //! Bit-level primitives behind [`Real`](crate::Real) and [`Shared`](super::Shared).
     pub(crate) use super::machine::{
         copies_arrive, copy_ahead_u64, exp2_approx_f32, fma_f32, fma_f64, global_load_u32x4, global_load_u64x2,
         global_store_u32x4, log2_approx_f32, reciprocal_approx_f32, reciprocal_approx_f64, shared_load_u32,
@@ -64,14 +64,14 @@ pub mod thread {
         block_idx_x() as u64 * block_dim_x() as u64 + thread_idx_x() as u64
     }
 
-    /// Threads in a one-dimensional grid.
+    /// Number of threads in a one-dimensional grid.
     #[inline(always)]
     pub fn count_1d() -> u64 {
         grid_dim_x() as u64 * block_dim_x() as u64
     }
 }
 
-/// Words of a warp: all 32 lanes must say them together.
+/// Warp-wide primitives: all 32 lanes must call them together.
 pub mod warp {
     pub use super::machine::{any, shuffle_idx_u32, shuffle_xor_u32, sync_warp};
 
@@ -91,24 +91,25 @@ pub mod warp {
 /// Reads `p[i]` of global memory.
 ///
 /// # Safety
-/// `p[i]` is in a live allocation of the device.
+/// `p[i]` must be in a live allocation of the device.
 #[inline(always)]
 pub unsafe fn load<T: Copy>(p: *const T, i: u64) -> T {
     let at = p.wrapping_add(i as usize);
     machine::check_load(at, 1);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds `# Safety`: `p[i]` is live.
     unsafe { *at }
 }
 
 /// Writes `p[i]` of global memory.
 ///
 /// # Safety
-/// As for [`load`], and no other thread of the grid reads or writes it in this launch but across a block's barrier.
+/// As for [`load`]. In addition, no other thread of the grid may access `p[i]` in this launch, except threads of the
+/// same block across a barrier.
 #[inline(always)]
 pub unsafe fn store<T: Copy>(p: *mut T, i: u64, value: T) {
     let at = p.wrapping_add(i as usize);
     machine::check_store(at.cast_const(), 1);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds `# Safety`: `p[i]` is live, and no other thread accesses it concurrently.
     unsafe { *at = value };
 }
 
@@ -118,11 +119,11 @@ pub unsafe fn store<T: Copy>(p: *mut T, i: u64, value: T) {
 /// As for [`store`].
 #[inline(always)]
 pub unsafe fn store4(p: *mut u32, i: u64, values: [u32; 4]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds `# Safety`: `p[i..i+4]` is live, aligned, and not accessed concurrently.
     unsafe { machine::global_store_u32x4(p.wrapping_add(i as usize), values) };
 }
 
-/// Asks for what lies at `p` to be brought nearer; it need not be read, nor be there.
+/// Prefetches the line at `p` into the L2 cache. A hint: `p` may be any address.
 #[inline(always)]
 pub fn prefetch<T>(p: *const T) {
     machine::prefetch(p.cast());

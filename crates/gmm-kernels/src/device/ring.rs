@@ -1,49 +1,52 @@
-//! A stream of operands that a whole block reads, on its way to shared memory while earlier ones are used.
+//! A ring buffer in shared memory for a stream of operands that the whole block reads; later operands are in flight
+//! while earlier ones are used.
 
 use super::machine::{copies_arrive, copies_arrive_but, copies_end_group, copy_ahead};
 use super::thread;
 use crate::THREADS;
 use crate::each::each;
 
-/// Bytes of an operand: 16 of each lane.
+/// Bytes of an operand: 16 per lane.
 pub const OPERAND: u32 = 512;
 
-/// Some of a stream's operands, which goes from its end to its beginning, in shared memory: `8*T` are sent for at a time.
+/// A window of the operand stream in shared memory. The stream wraps around from its end to its beginning, and `8*T`
+/// operands are copied at a time.
 ///
-/// What is taken together lies together. Where it may not end where the ring ends, as it does if all that is taken divides
-/// the ring, `MORE` is 8: so many operands of the ring's beginning lie behind its end once more.
+/// Operands that are taken together are contiguous. If every count that is taken divides the length of the ring, no
+/// such group crosses the end of the ring, and `MORE` is 0. Otherwise `MORE` is 8: the first 8 operands of the ring are
+/// stored again behind its end.
 ///
-/// Beside those that are waited for, `LATER` times as many are on their way.
+/// In addition to the batch that is waited for, `LATER` batches are in flight.
 pub struct Ring<const T: usize, const MORE: usize, const LATER: u32> {
     offset: u32,
     operands: *const u32,
-    /// Times [`TOGETHER`](Self::TOGETHER) operands in the stream, and which of them is to be sent for next.
+    /// Length of the stream in batches of [`TOGETHER`](Self::TOGETHER) operands, and the batch to copy next.
     turns: u32,
     next: u32,
-    /// The place where that goes.
+    /// Ring slot where the next batch goes.
     to: u32,
-    /// The place of the operand that is taken next.
+    /// Ring slot of the operand that is taken next.
     at: u32,
-    /// Operands from there on that are there for all threads.
+    /// Number of operands from that slot on that are visible to all threads.
     there: u32,
 }
 
 impl<const T: usize, const MORE: usize, const LATER: u32> Ring<T, MORE, LATER> {
-    /// Operands that are sent for at a time.
+    /// Operands in a batch, which are copied together.
     pub const TOGETHER: u32 = 8 * T as u32;
 
-    /// Operands that are there: what is in use, which if not all that is taken divides the ring is of two times, what is waited
-    /// for next, and what is on its way besides.
+    /// Operands in the ring: those in use (which span two batches if the counts taken do not divide the ring), the
+    /// batch that is waited for next, and `LATER` batches in flight.
     const PLACES: u32 = (if MORE == 0 { 2 } else { 3 } + LATER) * Self::TOGETHER;
 
-    /// Bytes of a block.
+    /// Bytes of shared memory that a block needs.
     pub const BYTES: u32 = (Self::PLACES + MORE as u32) * OPERAND;
 
-    /// Sends for the first operands of a stream of `count`, which is filled up to a multiple of
-    /// [`TOGETHER`](Self::TOGETHER); all threads of the block do.
+    /// Starts copying the first operands of a stream of `count` operands, which is padded to a multiple of
+    /// [`TOGETHER`](Self::TOGETHER). All threads of the block must call this.
     ///
     /// # Safety
-    /// The operands are a live allocation, 16-byte aligned, which nobody writes in this launch.
+    /// The operands must lie in a live allocation, 16-byte aligned, and nothing may write them in this launch.
     #[inline(always)]
     pub unsafe fn start(offset: u32, operands: *const u32, count: u32) -> Self {
         let turns = count.div_ceil(Self::TOGETHER);
@@ -58,7 +61,8 @@ impl<const T: usize, const MORE: usize, const LATER: u32> Ring<T, MORE, LATER> {
         let from = self.operands.wrapping_add((self.next as u64 * (Self::TOGETHER * OPERAND / 4) as u64) as usize);
         let (from, to) = (from.wrapping_add(4 * t as usize), self.offset + self.to * OPERAND + 16 * t);
         let copy = |i: usize, to: u32| {
-            // SAFETY: the promise made to `start`.
+            // SAFETY: the operands are live, aligned and constant as `start` requires, and `next < turns` stays within
+            // them.
             unsafe { copy_ahead(to + i as u32 * 16 * THREADS, from.wrapping_add(i * 4 * THREADS as usize).cast()) };
         };
         each(2 * T, |i| copy(i, to));
@@ -71,15 +75,15 @@ impl<const T: usize, const MORE: usize, const LATER: u32> Ring<T, MORE, LATER> {
         self.to = if self.to + Self::TOGETHER == Self::PLACES { 0 } else { self.to + Self::TOGETHER };
     }
 
-    /// Where the first of the `count` operands that follow is, in bytes, at most 8; the others follow it, and they stay until
-    /// the next are taken. All threads of the block take the same.
+    /// Returns the byte position of the next `count` operands, at most 8. They are contiguous, and remain valid until
+    /// the next call. All threads of the block must pass the same `count`.
     #[inline(always)]
     pub fn take(&mut self, count: u32) -> u32 {
         if self.there < count {
-            // Not for those behind them: their way takes longer than the work on what is there.
+            // Leave the `LATER` later batches in flight: they take longer than the work on the current operands.
             copies_arrive_but::<LATER>();
-            // What each thread waited for is there for all; and what lay where the next go is read by none any more, since
-            // nobody is further behind than what is in use.
+            // After the barrier, the batch that each thread waited for is visible to all, and no thread still reads the
+            // slots that the next batch overwrites: the slowest thread is still within the operands in use.
             thread::sync_threads();
             self.send();
             self.there += Self::TOGETHER;
@@ -89,7 +93,7 @@ impl<const T: usize, const MORE: usize, const LATER: u32> Ring<T, MORE, LATER> {
         at
     }
 
-    /// Passes operands over that are there, or will be after those that are.
+    /// Advances past `count` operands.
     #[inline(always)]
     fn pass(&mut self, count: u32) {
         self.there -= count;
@@ -97,13 +101,13 @@ impl<const T: usize, const MORE: usize, const LATER: u32> Ring<T, MORE, LATER> {
         self.at = if at >= Self::PLACES { at - Self::PLACES } else { at };
     }
 
-    /// Passes over what fills the stream up after `count` operands.
+    /// Skips the padding after the `count` operands of the stream.
     #[inline(always)]
     pub fn rewind(&mut self, count: u32) {
         self.pass((Self::TOGETHER - count % Self::TOGETHER) % Self::TOGETHER);
     }
 
-    /// Waits for what is on its way and will not be used.
+    /// Waits for copies that are in flight and will not be used.
     #[inline(always)]
     pub fn end(self) {
         copies_arrive();

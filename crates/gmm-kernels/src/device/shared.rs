@@ -4,11 +4,11 @@ use core::marker::PhantomData;
 
 use crate::Real;
 
-/// An array of `T` in the block's dynamic shared memory, known by its 32-bit address.
+/// An array of `T` in the block's dynamic shared memory, identified by a 32-bit byte offset.
 ///
-/// Not a pointer: the compiler would turn one into generic loads. Threads see each other's stores only across
-/// [`sync_threads`](super::thread::sync_threads) (or, within a warp, [`sync_warp`](super::warp::sync_warp)); the
-/// emulator panics where a kernel forgets.
+/// It is not a pointer, since the compiler would use generic loads for one. Threads see each other's stores only across
+/// [`sync_threads`](super::thread::sync_threads) (or, within a warp, [`sync_warp`](super::warp::sync_warp)). The
+/// emulator panics if a kernel omits the barrier.
 #[derive(Clone, Copy)]
 pub struct Shared<T> {
     offset: u32,
@@ -16,7 +16,7 @@ pub struct Shared<T> {
 }
 
 impl<T: Real> Shared<T> {
-    /// The array that starts `offset` bytes into the block's dynamic shared memory; 16-byte aligned for
+    /// The array that starts `offset` bytes into the block's dynamic shared memory. It must be 16-byte aligned for
     /// [`load4`](Self::load4).
     #[inline(always)]
     pub fn at(offset: u32) -> Self {
@@ -73,18 +73,18 @@ impl Shared<f64> {
         super::words::shared_store_u64x2(self.offset + i * 8, values.map(f64::to_bits));
     }
 
-    /// Sends for element `i`: it is `*from` once this thread said [`arrive`](Self::arrive), for other threads after a barrier
-    /// more.
+    /// Starts copying `*from` to element `i`. The element is valid after [`arrive`](Self::arrive) in this thread, and
+    /// for other threads after a further barrier.
     ///
     /// # Safety
-    /// `from` is in a live allocation of the device, which nobody writes in this launch.
+    /// `from` must be in a live allocation of the device, and nothing may write it in this launch.
     #[inline(always)]
     pub unsafe fn send(self, i: u32, from: *const f64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds `# Safety`: `*from` is live and constant.
         unsafe { super::words::copy_ahead_u64(self.offset + i * 8, from.cast()) };
     }
 
-    /// Waits for all that this thread sent for.
+    /// Waits for all copies that this thread started.
     #[inline(always)]
     pub fn arrive() {
         super::words::copies_arrive();

@@ -1,58 +1,58 @@
-//! Products of halves by a *warpgroup*: four warps, from a multiple of four on, that say the word together.
+//! fp16 products by a *warpgroup*: four warps, the first a multiple of four, that call the primitive together.
 //!
-//! Each warp has sixteen of 64 rows of the result. With `g = lane / 4` and `t = lane % 4` a lane holds of its warp's, in
-//! `sums[4*i..4*i+4]`, the entries `(g, 8i+2t)`, `(g, 8i+2t+1)`, `(g+8, 8i+2t)`, `(g+8, 8i+2t+1)`; and of a left operand, four
-//! words for each step of sixteen terms, what `A` of [`mma_m16n8k16_f16`](super::mma::mma_m16n8k16_f16) has.
+//! Each warp has 16 of the result's 64 rows. With `g = lane / 4` and `t = lane % 4`, `sums[4*i..4*i+4]` of a lane holds
+//! the entries `(g, 8i+2t)`, `(g, 8i+2t+1)`, `(g+8, 8i+2t)` and `(g+8, 8i+2t+1)` of its warp's rows. A left operand in
+//! registers has four words per step of 16 terms, as `A` of [`mma_m16n8k16_f16`](super::mma::mma_m16n8k16_f16).
 //!
-//! Operands in shared memory are there for all after a barrier before which each thread that stored or copied any said
-//! [`stores_before_products`](super::mma::stores_before_products).
+//! Operands in shared memory are visible to the products after a barrier, if each thread that stored or copied any of
+//! them called [`stores_before_products`](super::mma::stores_before_products) before that barrier.
 
-/// Where an operand lies in shared memory: in cores of 128 bytes, eight lines of eight halves. A line has terms of one row or
-/// column, or, where a word says so, rows or columns of one term.
+/// Position of an operand in shared memory: core matrices of 128 bytes, eight lines of eight fp16 numbers. A line holds
+/// consecutive terms of one row or column or, if the field's documentation states it, rows or columns of one term.
 #[derive(Clone, Copy)]
 pub struct Cores {
     /// Bytes into the block's shared memory, a multiple of 16.
     pub at: u32,
-    /// Bytes from a core to that of the next eight terms.
+    /// Bytes from a core matrix to that of the next eight terms.
     pub terms: u32,
-    /// Bytes from a core to that of the next eight rows or columns.
+    /// Bytes from a core matrix to that of the next eight rows or columns.
     pub others: u32,
 }
 
-/// What a lane has of the sums of 64, 96, 128, 160, 192 or 256 columns: an array for each, since a compiler that is given one
-/// length after another leaves long ones in memory.
+/// A lane's sums for 64, 96, 128, 160, 192 or 256 columns. There is one array type per length: if the compiler sees one
+/// length after another, it leaves long arrays in local memory.
 pub trait Sums: Copy + core::ops::Index<usize, Output = f32> {
     /// All of them 0.
     const ZERO: Self;
 
-    /// `self += left·right` by four steps of sixteen terms; with `fresh` to nothing.
+    /// `self += left·right` in four steps of 16 terms; with `fresh`, `self = left·right`.
     fn four_steps(&mut self, left: &[u32; 16], right: Cores, fresh: bool);
 
-    /// `self += left·right` by four steps, and [`of_memory`] for `other`: one after the other without a wait between.
+    /// `self += left·right` in four steps, and [`of_memory`] for `other`, without a wait between the two.
     fn four_steps_and_of_memory(&mut self, left: &[u32; 16], right: Cores, other: &mut [f32; 32], of: InMemory);
 }
 
-/// A left operand in registers, of 2, 4, 6, 8, 10, 12 or 16 steps of sixteen terms.
-pub trait Left {
-    /// `self·right`, for 64 columns. What was in `sums` counts nothing.
+/// A left operand in registers: 2, 4, 6, 8, 10, 12 or 16 steps of 16 terms.
+pub trait LeftOperand {
+    /// Sets `sums` to `self·right`, for 64 columns.
     fn times(&self, sums: &mut [f32; 32], right: Cores);
 }
 
-/// A left operand in registers, of 2 or 4 steps of sixteen terms, whose numbers are two halves: heads, then tails.
+/// A split-fp16 left operand in registers: 2 or 4 steps of 16 terms, the hi parts and then the lo parts.
 pub trait LeftOfHalves {
-    /// `self·right`, for 64 columns, from nothing: tails times heads, heads times tails, then heads times heads. `right` are heads,
-    /// whose tails lie so many bytes on. What was in `sums` counts nothing.
+    /// Sets `sums` to `self·right`, for 64 columns: lo·hi, plus hi·lo, plus hi·hi, in this order. `right` locates the
+    /// hi parts, and their lo parts are `tails` bytes further on.
     fn times(&self, sums: &mut [f32; 32], right: Cores, tails: u32);
 }
 
 /// Operands in shared memory.
 #[derive(Clone, Copy)]
 pub struct InMemory {
-    /// Of 64 rows, sixteen for each warp; lines have terms.
+    /// 64 rows, 16 for each warp; a line holds terms of one row.
     pub left: Cores,
-    /// Of 64 columns; lines run along them.
+    /// 64 columns; a line holds columns of one term.
     pub right: Cores,
-    /// Steps of sixteen terms, an even number.
+    /// Steps of 16 terms, an even number.
     pub steps: u32,
 }
 
@@ -64,18 +64,18 @@ pub use by_warps::of_memory;
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod by_warps {
-    use super::{Cores, InMemory, Left, LeftOfHalves, Sums};
+    use super::{Cores, InMemory, LeftOfHalves, LeftOperand, Sums};
     use crate::device::mma::mma_m16n8k16_f16;
     use crate::device::{Shared, warp};
 
     impl Cores {
-        /// Where a half is; with `ACROSS` lines run along rows or columns.
+        /// Byte position of an fp16 number; with `ACROSS`, lines run along rows or columns.
         fn place<const ACROSS: bool>(self, other: u32, term: u32) -> u32 {
             let (line, along) = if ACROSS { (term, other) } else { (other, term) };
             self.at + other / 8 * self.others + term / 8 * self.terms + line % 8 * 16 + along % 8 * 2
         }
 
-        /// Halves of two neighbouring terms, of which the first is even.
+        /// The fp16 numbers of two neighbouring terms, of which the first is even.
         fn two<const ACROSS: bool>(self, other: u32, term: u32) -> u32 {
             let word = |at: u32| Shared::<f32>::at(at / 4 * 4).load(0).to_bits();
             let half = |at: u32| word(at) >> (at / 2 % 2 * 16) & 0xffff;
@@ -109,7 +109,7 @@ mod by_warps {
     macro_rules! lefts {
         ($($steps:literal)*) => {
             $(
-                impl Left for [[u32; 4]; $steps] {
+                impl LeftOperand for [[u32; 4]; $steps] {
                     fn times(&self, sums: &mut [f32; 32], right: Cores) {
                         steps(sums, self.as_flattened(), right, true);
                     }
@@ -161,7 +161,7 @@ mod by_warps {
     }
     sums!(32 48 64 80 96 128);
 
-    /// Products of what is in memory, for 64 columns.
+    /// Sets `sums` to the product of two operands in shared memory, for 64 columns.
     pub fn of_memory(sums: &mut [f32; 32], InMemory { left, right, steps: all }: InMemory) {
         assert!(all > 0 && all.is_multiple_of(2), "{all} steps");
         let (lane, first) = (warp::lane_id(), crate::device::thread::thread_idx_x() / 32 % 4 * 16);

@@ -1,29 +1,30 @@
-//! What a row is multiplied with: its features, in groups of sixteen, generated as operands of the tensor cores.
+//! Features of a row, in groups of sixteen, generated in registers as tensor-core operands.
 //!
-//! The log joint density of a row is linear in its features (entries, products of entries), and the statistics are sums
-//! of the same features times responsibilities. So both halves of a pass are matrix products, with the features as the
-//! left operand in each: rows down and features across for the densities, features down and rows across for the sums.
-//! Lane `4g + t` of a warp holds, of a 16×16 operand, rows `g`, `g+8` and columns `t`, `t+4`, `t+8`, `t+12`.
+//! An *entry* is one coordinate of a row. The log joint density of a row is linear in its features (entries, products
+//! of two entries), and the statistics are sums of the same features times responsibilities. So both halves of a pass
+//! are matrix products with the features as the left operand: data rows down and features across for the densities,
+//! features down and data rows across for the sums. Of a 16×16 operand, lane `4g + t` of a warp holds rows `g`, `g+8`
+//! and columns `t`, `t+4`, `t+8`, `t+12`.
 
 use crate::device::{Shared, warp};
 pub(crate) use crate::each::each;
 use crate::em::layout;
 use crate::layout::Kind;
 
-/// What features are made of.
+/// Which quantities the features are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// Entries and their products: full covariances.
     Full,
-    /// The same, one entry more than a multiple of four.
+    /// As `Full`, for one entry more than a multiple of four.
     FullAndOne,
-    /// Entries, and what is derived of them: spherical and tied covariances.
+    /// Entries, and columns derived from them: spherical and tied covariances.
     Linear,
     /// Entries and their squares: diagonal covariances.
     Squares,
 }
 
-/// What is derived of a row for a kind.
+/// Which columns a covariance kind derives from a row: one of [`derive`](mod@derive).
 pub const fn derived(kind: Kind) -> u32 {
     match kind {
         Kind::Full | Kind::Tied => derive::NOTHING,
@@ -32,44 +33,44 @@ pub const fn derived(kind: Kind) -> u32 {
     }
 }
 
-/// What is derived from a row's entries while they are staged.
+/// Columns derived from a row's entries while they are staged in shared memory.
 pub mod derive {
     /// Nothing.
     pub const NOTHING: u32 = 0;
-    /// Column `d` is the sum of the entries' squares.
+    /// Column `d` is the sum of squares of the entries.
     pub const NORM: u32 = 1;
-    /// The later half of the columns are the squares of the entries in the first.
+    /// The second half of the columns are the squares of the entries in the first half.
     pub const SQUARES: u32 = 2;
 }
 
-/// Rows that a warp takes at a time.
+/// Rows that a warp processes at a time.
 pub const GROUP: u32 = 16;
 
-/// Distance of a column's start from that of the one before it, in shared memory: with 4 more than the rows, the lanes
-/// of a half warp read different banks both along rows and along columns.
+/// Distance between the starts of consecutive columns in shared memory. The 4 beyond the rows let the lanes of a half
+/// warp read different banks both along rows and along columns.
 pub const STRIDE: u32 = GROUP + 4;
 
 /// Features of one family.
 pub trait Features {
     /// Groups of sixteen features.
     const STEPS: usize;
-    /// Columns that are staged in shared memory, `STRIDE` numbers each.
+    /// Columns staged in shared memory, `STRIDE` values each.
     const COLUMNS: u32;
-    /// Columns that hold entries of the row: what `d` may be at most.
+    /// Columns that hold entries of the row: the maximum `d`.
     const ENTRIES: u32;
     /// A column that holds 1 in every row, if there is one.
     const ONES: Option<u32>;
-    /// Whether the sum of a row's squares may be asked for as a column.
+    /// Whether the sum of squares of a row is supported as a column.
     const NORMS: bool = false;
 
-    /// Calls `f(step, operand)` with rows down and features across; where registers are `scarce`, with few of its own.
+    /// Calls `f(step, operand)` with data rows down and features across; uses fewer registers if they are `scarce`.
     fn across(x: Shared<f64>, lane: u32, scarce: bool, f: impl FnMut(usize, [f64; 8]));
 
-    /// Calls `f(step, operand)` with features down and rows across, for each step that is wanted.
+    /// Calls `f(step, operand)` with features down and data rows across, for each `wanted` step.
     fn down(x: Shared<f64>, lane: u32, wanted: impl Fn(usize) -> bool, f: impl FnMut(usize, [f64; 8]));
 }
 
-/// Staged columns as they are: entries, and what was derived from them while they were staged. `S` groups of sixteen.
+/// The staged columns themselves: entries, and columns derived from them. `S` groups of sixteen.
 pub struct Linear<const S: usize>;
 
 impl<const S: usize> Features for Linear<S> {
@@ -104,7 +105,7 @@ impl<const S: usize> Features for Linear<S> {
     }
 }
 
-/// Entries and their squares: `H` groups of sixteen entries, then their squares, formed where they are used.
+/// Entries and their squares: `H` groups of sixteen entries, then their squares, which are computed on use.
 pub struct Squares<const H: usize>;
 
 impl<const H: usize> Features for Squares<H> {
@@ -137,15 +138,15 @@ impl<const H: usize> Features for Squares<H> {
 
 /// Entries and products of two entries, up to `4 C` columns.
 ///
-/// Column `4i + q` is entry `i` of *class* `q`. A lane must form its features with indices known to the compiler, while
-/// lanes need different features: so each lane holds the same part of the row *rotated* by its class, and the same
-/// products of rotated entries are, over the four classes, every product once. With `u` the entries of class `q`, `v`
-/// those of class `q+1` and `w` those of `q+2`:
-/// - half 0 has `u[i] v[m]` for `m < C`, and `u[i]` alone for `m = C`;
+/// Column `4i + q` is entry `i` of *class* `q`. A lane must form its features with compile-time indices, but different
+/// lanes need different features. So each lane holds the row *rotated* by its class; the same products of rotated
+/// entries then give, over the four classes, every product once. With `u` the entries of class `q`, `v` those of class
+/// `q+1` and `w` those of `q+2`:
+/// - half 0 has `u[i] v[m]` for `m < C`, and `u[i]` itself for `m = C`;
 /// - half 1 has `u[i] w[m]` for `m ≤ i`, and `u[i] u[m−1]` for `m > i`.
 ///
-/// `u[i] w[i]` comes from both `q` and `q+2`; the one with `q < 2` counts. That is `8 C (C+1)` features, `C (C+1)` for
-/// each half of each class: a multiple of sixteen, and for 16 columns 160 where 152 are needed.
+/// Both `q` and `q+2` form `u[i] w[i]`; the one with `q < 2` counts. That makes `8 C (C+1)` features, `C (C+1)` for
+/// each half of each class: a multiple of sixteen. For 16 columns it is 160 features where 152 are needed.
 pub struct Full<const C: usize>;
 
 impl<const C: usize> Features for Full<C> {
@@ -178,14 +179,14 @@ impl<const C: usize> Full<C> {
             each(C, |i| u[i] = both(own, i));
         }
         let u = |i: usize| if scarce { both(own, i) } else { u[i] };
-        // Written out, as below.
+        // Unrolled by hand, see `down_with`.
         let mut a = [0.0; 8];
         Self::half_across(0, scarce, &u, |m| both(next, m), &mut a, f);
         Self::half_across(1, scarce, &u, |m| both(opposite, m), &mut a, f);
     }
 
-    /// Half 0 or 1 of the features, with features across: `u(i)` is entry `i` of the lane's class, `other(m)` entry `m` of that whose
-    /// entries they are multiplied with, `a` what a step has so far.
+    /// Half 0 or 1 of the features, with features across. `u(i)` is entry `i` of the lane's class, `other(m)` is entry
+    /// `m` of the class it is multiplied by, and `a` is the operand being filled.
     #[inline(always)]
     fn half_across(
         h: usize,
@@ -197,7 +198,7 @@ impl<const C: usize> Full<C> {
     ) {
         each(C + 1, |m| {
             if scarce {
-                // Keeps what comes after from being read ahead.
+                // Stops the compiler from hoisting later loads above this point.
                 warp::sync_warp();
             }
             let v = if m < C { other(m) } else { [1.0; 2] };
@@ -222,8 +223,8 @@ impl<const C: usize> Full<C> {
         f: &mut impl FnMut(usize, [f64; 8]),
     ) {
         const { assert!(C <= 10) };
-        // Two entries at a time, so that what multiplies them is read once for both. Written out: a closure of that size
-        // stays a call.
+        // Two entries at a time, so that their common partners are loaded once. Unrolled by hand: the compiler does not
+        // inline a closure of this size.
         Self::two_down(x, lane, ones, 0, wanted, f);
         if C > 2 {
             Self::two_down(x, lane, ones, 2, wanted, f);
@@ -239,7 +240,7 @@ impl<const C: usize> Full<C> {
         }
     }
 
-    /// Features of entry `first` of each class and the one after it, if there is one, with features down.
+    /// Forms the features of entries `first` and, if there is one, `first + 1` of each class, with features down.
     #[inline(always)]
     fn two_down(
         x: Shared<f64>,
@@ -255,7 +256,7 @@ impl<const C: usize> Full<C> {
             return;
         }
         let (row, class, half) = (lane % 4, lane / 4 % 4, lane / 16);
-        // The halves differ in where they read and not in what they do.
+        // The two halves differ only in which columns they read.
         let at = Down {
             x,
             own: class * STRIDE + row,
@@ -278,13 +279,13 @@ impl<const C: usize> Full<C> {
         partners!(0 1 2 3 4 5 6 7 8 9 10);
     }
 
-    /// The step of entry `first`'s product with its `m`th partner; that of the entry after it is the same.
+    /// Step of the product of entry `first` with its `m`th partner; the step of entry `first + 1` is the same.
     #[inline(always)]
     const fn step(first: usize, m: usize) -> usize {
         layout::slot_down(C as u32, m as u32, first as u32) as usize / 2
     }
 
-    /// The same for one partner.
+    /// Forms the features of both entries with their `m`th partner.
     #[inline(always)]
     fn partner_down(
         at: Down,
@@ -295,13 +296,13 @@ impl<const C: usize> Full<C> {
         f: &mut impl FnMut(usize, [f64; 8]),
     ) {
         if C >= 4 {
-            // Keeps what comes after from being read ahead, into registers of which there are none left.
+            // Stops the compiler from hoisting later loads above this point; no registers are left for them.
             warp::sync_warp();
         }
         let both = first + 1 < C;
         let below = if m <= first || (both && m == first + 1) { at.four(at.low, m) } else { [0.0; 4] };
-        // What multiplies `u[i]` for `m > i`. Half 0: entry `m` of the next class, or 1 past the last; half 1: entry
-        // `m − 1` of its own.
+        // Factor of `u[i]` for `m > i`. Half 0: entry `m` of the next class, or 1 for `m = C`; half 1: entry `m − 1` of
+        // the own class.
         let mut above = [0.0; 4];
         if m > first {
             let zero = if m < C { at.low + 4 * m as u32 * STRIDE } else { at.ones };
@@ -325,7 +326,7 @@ impl<const C: usize> Full<C> {
     }
 }
 
-/// Where a lane reads, with features down.
+/// Addresses that a lane reads, with features down.
 #[derive(Clone, Copy)]
 struct Down {
     x: Shared<f64>,
@@ -336,22 +337,22 @@ struct Down {
 }
 
 impl Down {
-    /// Four rows of the `i`th entry of a class that starts at `from`.
+    /// Four rows of entry `i` of the class that starts at `from`.
     #[inline(always)]
     fn four(self, from: u32, i: usize) -> [f64; 4] {
         [0, 4, 8, 12].map(|row| self.x.load(from + 4 * i as u32 * STRIDE + row))
     }
 }
 
-/// As [`Full`], with one entry more, `z`, which takes sixteen features more: `z` times each other entry, times itself,
-/// and alone. For `C` up to 3.
+/// As [`Full`], with one more entry `z`. It adds sixteen features: `z` times each other entry, `z²` and `z`. For `C` up
+/// to 3.
 pub struct FullAndOne<const C: usize>;
 
 impl<const C: usize> FullAndOne<C> {
-    /// Columns after the entries: `z`, ones, zeros.
+    /// First column after the classes: `z`, then a column of ones, then one of zeros.
     const Z: u32 = 4 * C as u32;
 
-    /// The column that `z` is multiplied with in feature `class` of the `i`th four.
+    /// Column that `z` is multiplied by in feature `class` of the `i`th group of four.
     #[inline(always)]
     pub(crate) fn partner(i: u32, class: u32) -> u32 {
         if i < C as u32 {

@@ -1,12 +1,12 @@
-//! What the passes share: reductions over the lanes of a row, and a row's weight.
+//! Functions that several paths share: reductions over the lanes of a row, and a row's weight.
 
 use crate::Real;
 use crate::device::{self, warp};
 
-/// The weight of a row of `n`, where there are weights; 0 past the last.
+/// Returns the weight of `row`: 1 without row weights, 0 past the last of `n` rows.
 ///
 /// # Safety
-/// The weights are `(n,)` or null.
+/// `row_weights` is null or has `n` elements.
 #[inline(always)]
 pub(crate) unsafe fn row_weight(row_weights: *const f64, n: u64, row: u64) -> f64 {
     if row >= n {
@@ -14,12 +14,12 @@ pub(crate) unsafe fn row_weight(row_weights: *const f64, n: u64, row: u64) -> f6
     } else if row_weights.is_null() {
         1.0
     } else {
-        // SAFETY: `row < n`.
+        // SAFETY: `row < n`, and `row_weights` is not null, so it has `n` elements.
         unsafe { device::load(row_weights, row) }
     }
 }
 
-/// A reduction over the four lanes that share a row.
+/// Reduces over the four lanes that share a row.
 #[inline(always)]
 pub(crate) fn quad<T: Real>(v: T, with: impl Fn(T, T) -> T) -> T {
     let v = with(v, warp::shuffle_xor(v, 1));
@@ -31,12 +31,12 @@ pub(crate) fn larger<T: Real>(a: T, b: T) -> T {
     if b > a { b } else { a }
 }
 
-/// Adds up what the four lanes of a row have, of each of `G`: each lane gets the sum of its own, `lane % G`. The order is the
-/// same for all.
+/// Adds up each of `G` values over the four lanes of a row: lane `l` gets the sum of value `l % G`. The order of
+/// additions is the same for all lanes.
 #[inline(always)]
 pub(crate) fn across<const G: usize>(sums: [f32; 4], lane: u32) -> f32 {
-    // What a lane keeps of two, and the other lane's share of what it gives away. By bits: of conditions the compiler makes
-    // branches, with shuffles in either.
+    // Exchanges one of two values with the other lane and adds. Selects by bit masks: from conditions the compiler
+    // would make branches, with shuffles in either.
     let share = |first: f32, second: f32, by: u32| {
         let [first, second] = [first, second].map(f32::to_bits);
         let changed = (first ^ second) & 0_u32.wrapping_sub((lane & by) / by);

@@ -1,10 +1,11 @@
-//! Where each feature lies: in the coefficients that the densities read, and in the sums that the pass leaves.
+//! Position of each feature in the coefficients that the densities read, and in the sums that a pass writes.
 //!
 //! Shared by kernels and host. A feature is at `(step, index)`, `index < 16`, of the operands of
-//! [`Features`](crate::em::features::Features); components lie in groups of eight, `groups` of them.
+//! [`Features`](crate::em::features::Features). Components are in groups of eight; there are `groups` of them.
 //!
-//! **Coefficients** are tiles of 16 features by 8 components, tile `(step, group)` at `128*(step*groups + group)`. In a tile a lane of
-//! a warp reads two numbers at a time, `f/c` being feature `f` of component `c`:
+//! **Coefficients** are tiles of 16 features by 8 components; tile `(step, group)` starts at
+//! `128*(step*groups + group)`. In a tile, each lane of a warp reads two values at a time. `f/c` is feature `f` of
+//! component `c`:
 //!
 //! ```text
 //!  number     0     1      2     3      4     5      6     7      8     9    ..       63
@@ -13,7 +14,8 @@
 //!           8/0  12/0    9/0  13/0   10/0  14/0   11/0  15/0    8/1  12/1    ..     15/7
 //! ```
 //!
-//! **Sums** are tiles of as many numbers, four registers of 32 lanes as the product leaves them, even components before odd:
+//! **Sums** are tiles of 128 values too: four registers of 32 lanes, in the order of the mma result, even components
+//! before odd:
 //!
 //! ```text
 //!  lane             0     1     2     3      4     5     6     7     ..      31
@@ -22,66 +24,67 @@
 //!  register 2     8/0   8/4   8/1   8/5    9/0   ..                        15/5
 //!  register 3     8/2   8/6   8/3   8/7    9/2   ..                        15/7
 //! ```
-//! Behind all tiles come Σ r of each component, and Σ w ln p(x).
+//! After all tiles follow Σ r of each component, and Σ w ln p(x).
 //!
-//! **Which feature is which.** [`linear`](Place::linear): column `f` is feature `(f/16, f%16)`. [`full`](Place::full): entry `a` is of
-//! class `a%4`, so that four lanes make four features at once, from neighbours by shuffles. Of four columns one step holds all:
+//! **Order of features.** [`linear`](FeatureLayout::linear): column `f` is feature `(f/16, f%16)`.
+//! [`full`](FeatureLayout::full): entry `a` is in class `a%4`, so that four lanes form four features at once, from
+//! their neighbours by shuffles. Four columns need one step:
 //!
 //! ```text
 //!  index    0     1     2     3      4    5    6    7      8     9    10   11     12    13    14    15
 //!         x0x1  x1x2  x2x3  x3x0    x0   x1   x2   x3    x0x2  x1x3   -    -     x0²   x1²   x2²   x3²
 //! ```
 
-/// Slot of `u[i]` times its `m`th partner among the features of half a class, as sums have them: entries two by two, and
-/// for each two all partners.
+/// Slot of `u[i]` times its `m`th partner, within one half of one class, in the order of the sums: entries in pairs,
+/// and for each pair all partners.
 #[inline(always)]
 pub const fn slot_down(c: u32, m: u32, i: u32) -> u32 {
     if i.is_multiple_of(2) && i + 1 == c { i * (c + 1) + m } else { (i - i % 2) * (c + 1) + 2 * m + i % 2 }
 }
 
-/// Column of component `k` among the eight of its group, as sums have them: the even ones, then the odd.
+/// Column of component `k` within its group of eight in the sums: even components first, then odd.
 #[inline(always)]
 const fn among_sums(k: u32) -> u32 {
     k % 2 * 4 + k % 8 / 2
 }
 
-/// A family of features, as numbers that a kernel can take.
+/// Layout of a feature family, as integers that can be kernel parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FeatureLayout {
     /// Groups of sixteen features.
     pub steps: u32,
     /// Groups of eight components.
     pub groups: u32,
-    /// Columns of a class for products of entries ([`Full`](crate::em::features::Full)); 0 where there are none.
+    /// Columns of a class for products of entries ([`Full`](crate::em::features::Full)); 0 without products.
     pub classes: u32,
 }
 
-impl Place {
-    /// Products of entries of up to `4 c` columns.
+impl FeatureLayout {
+    /// Layout of products of entries of up to `4 c` columns.
     #[inline(always)]
     pub const fn full(c: u32, groups: u32) -> Self {
         Self { steps: c * (c + 1) / 2, groups, classes: c }
     }
 
-    /// Products of entries of up to `4 c + 1` columns.
+    /// Layout of products of entries of up to `4 c + 1` columns.
     #[inline(always)]
     pub const fn full_and_one(c: u32, groups: u32) -> Self {
         Self { steps: c * (c + 1) / 2 + 1, groups, classes: c }
     }
 
-    /// `steps` times sixteen columns.
+    /// Layout of `steps` times sixteen columns.
     #[inline(always)]
     pub const fn linear(steps: u32, groups: u32) -> Self {
         Self { steps, groups, classes: 0 }
     }
 
-    /// Numbers in the coefficients: `128*steps*groups`.
+    /// Length of the coefficients: `128*steps*groups`.
     #[inline(always)]
     pub const fn coefficients(self) -> u64 {
         128 * self.steps as u64 * self.groups as u64
     }
 
-    /// Numbers in the sums: of features, then Σ r of each component, then Σ w ln p(x).
+    /// Length of the sums: features, then Σ r of each component, then Σ w ln p(x).
     #[inline(always)]
     pub const fn sums(self) -> u64 {
         self.coefficients() + 8 * self.groups as u64 + 1
@@ -99,7 +102,7 @@ impl Place {
         self.coefficients() + 8 * self.groups as u64
     }
 
-    /// Slot of the product of entries `a` and `b`: class, half, `m`, `i`.
+    /// Slot of the product of entries `a` and `b`: `(class, half, m, i)`.
     #[inline(always)]
     const fn product(a: u32, b: u32) -> (u32, u32, u32, u32) {
         let ((qa, ia), (qb, ib)) = ((a % 4, a / 4), (b % 4, b / 4));
@@ -108,7 +111,8 @@ impl Place {
             0 => (qa, 1, ia + 1, ib),
             1 => (qa, 0, ib, ia),
             3 => (qb, 0, ia, ib),
-            // Classes two apart: the larger index is `i`, and of two alike the class below 2 counts.
+            // Classes two apart: `i` is the larger index; if the indices are equal, the class below 2 forms the
+            // product.
             _ => {
                 if ia > ib || (ia == ib && qa < 2) {
                     (qa, 1, ib, ia)
@@ -135,19 +139,19 @@ impl Place {
         ((step * self.groups + k / 8) as u64 * 4 + register as u64) * 32 + lane as u64
     }
 
-    /// Where component `k`'s coefficient of column `f` lies ([`linear`](Self::linear)).
+    /// Position of component `k`'s coefficient of column `f` ([`linear`](Self::linear)).
     #[inline(always)]
     pub const fn column_coefficient(self, f: u32, k: u32) -> u64 {
         self.coefficient(f / 16, f % 16, k)
     }
 
-    /// Where component `k`'s sum of column `f` lies ([`linear`](Self::linear)).
+    /// Position of component `k`'s sum of column `f` ([`linear`](Self::linear)).
     #[inline(always)]
     pub const fn column_sum(self, f: u32, k: u32) -> u64 {
         self.sum(f / 16, f % 16, k)
     }
 
-    /// The column of entry `j`'s square, where half of the steps are squares.
+    /// Column of entry `j`'s square, in layouts whose second half of steps is squares.
     #[inline(always)]
     pub const fn square(self, j: u32) -> u32 {
         8 * self.steps + j
@@ -165,8 +169,8 @@ impl Place {
         self.sum(slot / 2, slot % 2 * 8 + 4 * h + q, k)
     }
 
-    /// Index among the last sixteen features of the product of `a` and `b`, if one of them is the entry past the
-    /// classes' ([`full_and_one`](Self::full_and_one)).
+    /// Index, within the last sixteen features, of the product of `a` and `b`, if one of them is the entry past the
+    /// classes ([`full_and_one`](Self::full_and_one)).
     #[inline(always)]
     const fn with_one(self, a: u32, b: u32) -> Option<u32> {
         let last = 4 * self.classes;
@@ -179,7 +183,7 @@ impl Place {
         }
     }
 
-    /// Where component `k`'s coefficient of the product of entries `a` and `b` lies ([`full`](Self::full)).
+    /// Position of component `k`'s coefficient of the product of entries `a` and `b` ([`full`](Self::full)).
     #[inline(always)]
     pub const fn product_coefficient(self, a: u32, b: u32, k: u32) -> u64 {
         if let Some(index) = self.with_one(a, b) {
@@ -188,7 +192,7 @@ impl Place {
         self.slot_coefficient(Self::product(a, b), k)
     }
 
-    /// Where component `k`'s sum of the product of entries `a` and `b` lies ([`full`](Self::full)).
+    /// Position of component `k`'s sum of the product of entries `a` and `b` ([`full`](Self::full)).
     #[inline(always)]
     pub const fn product_sum(self, a: u32, b: u32, k: u32) -> u64 {
         if let Some(index) = self.with_one(a, b) {
@@ -197,7 +201,7 @@ impl Place {
         self.slot_sum(Self::product(a, b), k)
     }
 
-    /// Where component `k`'s coefficient of entry `a` lies ([`full`](Self::full)).
+    /// Position of component `k`'s coefficient of entry `a` ([`full`](Self::full)).
     #[inline(always)]
     pub const fn entry_coefficient(self, a: u32, k: u32) -> u64 {
         if a == 4 * self.classes {
@@ -206,7 +210,7 @@ impl Place {
         self.slot_coefficient((a % 4, 0, self.classes, a / 4), k)
     }
 
-    /// Where component `k`'s sum of entry `a` lies ([`full`](Self::full)).
+    /// Position of component `k`'s sum of entry `a` ([`full`](Self::full)).
     #[inline(always)]
     pub const fn entry_sum(self, a: u32, k: u32) -> u64 {
         if a == 4 * self.classes {
@@ -222,7 +226,7 @@ mod tests {
 
     #[test]
     fn the_pictures_are_true() {
-        let place = Place::full(1, 1);
+        let place = FeatureLayout::full(1, 1);
         let at = |numbers: [(u32, u32); 8]| numbers.map(|(index, k)| place.coefficient(0, index, k));
         assert_eq!(at([(0, 0), (4, 0), (1, 0), (5, 0), (2, 0), (6, 0), (3, 0), (7, 0)]), [0, 1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(

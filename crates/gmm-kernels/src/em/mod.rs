@@ -5,41 +5,41 @@
 //! theta   k components: weights, means, covariances about the shift
 //!
 //! before the first iteration
-//!     operands <- encode(theta)                    what a path multiplies features by: m_step/expand, or the path's own encode
+//!     operands <- encode(theta)                    factor of the features: m_step/expand, or the path's own encode
 //!
 //! iteration
-//!     for each group of rows                                        the path's kernels; below, one after another
+//!     for each group of rows                                        the path's kernels, shown one row at a time
 //!         features <- (x_i), (x_i x_j)                              generated in registers: features, layout
 //!         for each component c
-//!             log p(x, c) <- features . operands_c + constant_c     densities: products on tensor cores
-//!         top    <- max_c log p(x, c)                               approx_max: near the largest is enough
+//!             log p(x, c) <- features . operands_c + constant_c     densities: matrix products on tensor cores
+//!         top    <- max_c log p(x, c)                               approx_max: a value near the maximum suffices
 //!         sum    <- sum_c exp(log p(x, c) - top)
 //!         r_c    <- exp(log p(x, c) - top) / sum                    responsibilities, times the row's weight
 //!         loglik <- loglik + weight (top + ln sum)                  likelihood
-//!         sums_c <- sums_c + r_c features                           moments: products on tensor cores
-//!     sums <- sum over blocks or splits, in order                   crate::reduce
-//!     for each component c                                          m_step: one block each
+//!         sums_c <- sums_c + r_c features                           moments: matrix products on tensor cores
+//!     sums <- sum over blocks or splits, in a fixed order           crate::reduce
+//!     for each component c                                          m_step: one thread block per component
 //!         N, m, S <- sums_c                                         maximise
-//!         if a term is too large or too little is left of S         TROUBLE: another path goes on
+//!         if a term is too large or S cancels too far               TROUBLE: the host continues on another path
 //!         theta_c  <- N / n, m / N, S / N - m m' + reg
 //!         L        <- cholesky(Sigma_c)                             in shared memory, or blocked_cholesky
 //!         operands <- encode(theta_c)
-//!     if |loglik - before| < tol                                    convergence: DONE, and later launches return at once
+//!     if |loglik - before| < tol                                    convergence: DONE; later launches return at once
 //!
-//! the host polls state now and then
+//! the host polls the state from time to time
 //! ```
 //!
-//! | path | what it needs | precision | when it is best |
+//! | path | requirements | precision | when it is best |
 //! |---|---|---|---|
-//! | [`simple`] | any device; the host makes the M-step | differences from the means, in the rows' precision | before Ampere; where the others lose precision |
+//! | [`simple`] | any device; the host runs the M-step | differences from the means, in the rows' precision | before Ampere; where the other paths lose precision |
 //! | [`small_d`] | f32 rows, full, up to 3 columns | differences from the means, in f32 | always, where it runs |
 //! | [`fused`] | sums that fit into registers | f64 | few columns and components |
 //! | [`chunked::double_precision`] | Ampere | f64 | many columns or components of f64 rows |
 //! | [`chunked::half_precision`] | f32 rows without weights | split fp16, 22 bits; or fp16, 11 bits | many columns or components of f32 rows |
-//! | [`wgmma`] | Hopper, f32 rows without weights | the same | more of both |
+//! | [`wgmma`] | Hopper, f32 rows without weights | as `half_precision` | still more columns or components |
 //!
-//! Everything between the rows and the new parameters is `f64` in [`fused`] and [`chunked::double_precision`], but for the
-//! exponential, which is in the rows' precision: on tensor cores that costs what `f32` costs elsewhere.
+//! [`fused`] and [`chunked::double_precision`] compute everything between the rows and the new parameters in `f64`,
+//! except the exponential, which uses the rows' precision. On tensor cores, `f64` costs what `f32` costs elsewhere.
 
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub(crate) mod approx_max;

@@ -1,97 +1,139 @@
-//! Rows of one warp on their way from device memory, sixteen at a time: their numbers come to shared memory as they are
-//! while the group before is worked on, and there they become columns of `f64`.
+//! Prefetch of one warp's rows from device memory, sixteen at a time: `cp.async` copies the values unchanged into
+//! shared memory while the group before is processed; then they are converted to columns of `f64`.
 
-use crate::Real;
 use crate::device::{Shared, WARP, copies, warp};
-use crate::em::features::derive;
-use crate::em::features::{GROUP, STRIDE, each};
-use crate::em::fused::Pass;
+use crate::em::features::{GROUP, STRIDE, derive, each};
 use crate::layout::TILE_ROWS;
 
-/// What a warp needs of shared memory for numbers on their way, in `f64`.
-pub(crate) const fn raw_len<T: Real>(entries: u32) -> u32 {
-    GROUP * entries * T::BYTES / 8
+/// Bytes of shared memory for one warp's prefetched rows, with `number_bytes` per value: 4 for `f32`, 8 for `f64`.
+#[inline(always)]
+pub(crate) const fn raw_bytes(entries: u32, number_bytes: u32) -> u32 {
+    GROUP * entries * number_bytes
 }
 
-/// Numbers that a lane reads together, so that their latencies pass together.
+/// Values that a lane loads before it uses any, so that their latencies overlap.
 const AT_ONCE: usize = 8;
 
-/// A lane's part in bringing rows.
+/// One lane's part in the prefetch of a warp's rows.
 #[derive(Clone, Copy)]
-pub(crate) struct Rows<T> {
-    /// The first 16 bytes that it sends for, of the first group.
-    x: *const T,
+pub(crate) struct Rows {
+    /// Global address of this lane's first 16 bytes of the first group.
+    x: *const u8,
     d: u32,
-    /// Where the warp's numbers arrive, column by column.
+    /// Whether values are `f64` rather than `f32`.
+    double: bool,
+    /// Shared-memory offset of the warp's prefetched values, in bytes, column by column.
     raw: u32,
     lane: u32,
 }
 
-impl<T: Real> Rows<T> {
-    /// Numbers of 16 bytes, and such pieces of a group's column.
-    const PIECE: u32 = 16 / T::BYTES;
-    const PIECES: u32 = GROUP / Self::PIECE;
+/// Bytes between a lane's copies of consecutive rounds. The same for both types: half as many columns of values twice
+/// as wide.
+const ROUND: u32 = WARP / pieces(false) * TILE_ROWS * 4;
+const _: () = assert!(ROUND == WARP / pieces(true) * TILE_ROWS * 8);
 
+/// 16-byte copies per column of a group.
+#[inline(always)]
+const fn pieces(double: bool) -> u32 {
+    (GROUP / 4) << double as u32
+}
+
+/// Rounds in which a warp's lanes copy `entries` columns.
+const fn rounds(entries: u32, double: bool) -> usize {
+    (entries * pieces(double)).div_ceil(WARP) as usize
+}
+
+impl Rows {
     #[inline(always)]
-    pub(crate) fn new(a: &Pass<T>, d: u32, raw: u32, lane: u32) -> Self {
-        let at = lane / Self::PIECES * TILE_ROWS + lane % Self::PIECES * Self::PIECE;
-        Self { x: a.x.wrapping_add(at as usize), d, raw, lane }
+    pub(crate) fn new(x: *const u8, d: u32, number_bytes: u32, raw: u32, lane: u32) -> Self {
+        let double = number_bytes == 8;
+        let (column, piece) = if double {
+            (lane / pieces(true), lane % pieces(true))
+        } else {
+            (lane / pieces(false), lane % pieces(false))
+        };
+        let at = column * TILE_ROWS * number_bytes + piece * 16;
+        Self { x: x.wrapping_add(at as usize), d, double, raw, lane }
     }
 
-    /// Sends for a group, of so many entries at most. All lanes have read what arrived before.
+    #[inline(always)]
+    const fn number_bytes(self) -> u32 {
+        4 << self.double as u32
+    }
+
+    /// Starts the copy of a group with at most `entries` columns. All lanes must have read the group that arrived
+    /// before.
     ///
     /// # Safety
-    /// The group is one of the chunk's; its tile is filled up with zeros past the last row.
+    /// `group` is a group of this chunk, and its tile is filled up with zeros past the last row.
     #[inline(always)]
     pub(crate) unsafe fn send(self, entries: u32, group: u32) {
         const GROUPS: u32 = TILE_ROWS / GROUP;
         let first = (group / GROUPS) as u64 * (TILE_ROWS * self.d) as u64 + (group % GROUPS * GROUP) as u64;
-        let from = self.x.wrapping_add(first as usize);
-        each((entries * Self::PIECES).div_ceil(WARP) as usize, |i| {
-            let (i, by) = (i as u32, i * (WARP / Self::PIECES * TILE_ROWS) as usize);
-            if i * WARP + self.lane < self.d * Self::PIECES {
-                // SAFETY: a piece of one of `d` columns.
-                unsafe { copies::send_once(self.raw + 16 * (i * WARP + self.lane), from.wrapping_add(by).cast()) };
+        let from = self.x.wrapping_add((first * self.number_bytes() as u64) as usize);
+        let pieces = self.d * pieces(self.double);
+        let round = |i: usize| {
+            let at = i as u32 * WARP + self.lane;
+            if at < pieces {
+                // SAFETY: `at < pieces`, so this is 16 bytes of one of the `d` columns of the group.
+                unsafe { copies::send_once(self.raw + 16 * at, from.wrapping_add(i * ROUND as usize)) };
             }
-        });
+        };
+        let (short, long) = (rounds(entries, false), rounds(entries, true));
+        each(short, round);
+        if self.double {
+            each(long - short, |i| round(short + i));
+        }
     }
 
-    /// Zeros for the columns between `d` and `entries`, which never arrive.
+    /// Zeroes the columns from `d` to `entries`, which no copy writes.
     #[inline(always)]
     pub(crate) fn clear(self, entries: u32) {
-        let raw = Shared::<T>::at(self.raw);
-        let mut i = self.d * GROUP + self.lane;
-        while i < entries * GROUP {
-            raw.store(i, T::ZERO);
+        let raw = Shared::<f32>::at(self.raw);
+        let words = GROUP << self.double as u32;
+        let mut i = self.d * words + self.lane;
+        while i < entries * words {
+            raw.store(i, 0.0);
             i += WARP;
         }
     }
 
-    /// Makes columns of the group that was sent for last, all of `entries`, and of their squares' sum one more where it is
-    /// derived. All lanes.
+    /// Waits for the group whose copy was started last and writes its `entries` columns to `x` as `f64`. If `norms` and
+    /// `derived` is [`derive::NORM`], also writes the column of the sums of squares. All lanes call it.
     #[inline(always)]
     pub(crate) fn stage(self, entries: u32, norms: bool, derived: u32, x: Shared<f64>) {
         copies::arrive();
-        // What each lane waited for is there for all.
+        // Makes the copies of each lane visible to all lanes.
         warp::sync_warp();
-        let raw = Shared::<T>::at(self.raw);
+        let (single, double) = (Shared::<f32>::at(self.raw), Shared::<f64>::at(self.raw));
         let to = self.lane / GROUP * STRIDE + self.lane % GROUP;
-        // What follows an odd number of columns is not theirs.
+        // With an odd number of columns, the last step has a column for the first half of the warp only.
         let there = |i: usize| 2 * (i as u32) + 1 < entries || self.lane < GROUP;
         let steps = entries.div_ceil(2) as usize;
         let mut norm = 0.0;
         each(steps.div_ceil(AT_ONCE), |some| {
-            // Read before any is written: nobody else could know that the two places are different ones.
-            let mut v = [T::ZERO; AT_ONCE];
+            // All loads before any store: the compiler cannot know that source and destination do not overlap.
+            let mut v = [0.0; AT_ONCE];
             let of = |i: usize| some * AT_ONCE + i;
             let here = AT_ONCE.min(steps - of(0));
+            let at = |i: usize| of(i) as u32 * WARP + self.lane;
+            if self.double {
+                each(here, |i| {
+                    if there(of(i)) {
+                        v[i] = double.load(at(i));
+                    }
+                });
+            } else {
+                let mut short = [0.0_f32; AT_ONCE];
+                each(here, |i| {
+                    if there(of(i)) {
+                        short[i] = single.load(at(i));
+                    }
+                });
+                each(here, |i| v[i] = short[i] as f64);
+            }
             each(here, |i| {
-                if there(of(i)) {
-                    v[i] = raw.load(of(i) as u32 * WARP + self.lane);
-                }
-            });
-            each(here, |i| {
-                let v = v[i].to_f64();
+                let v = v[i];
                 if there(of(i)) {
                     x.store(2 * of(i) as u32 * STRIDE + to, v);
                 }

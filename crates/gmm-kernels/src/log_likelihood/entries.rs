@@ -1,7 +1,8 @@
-//! Features that are entries and what is made of each alone: from device memory into registers, with no other between.
+//! Features that depend on single entries: loaded from device memory directly into registers.
 //!
-//! Lane `4g + t` of a warp holds, of rows `g` and `g+8`, the features `t`, `t+4`, `t+8`, ..: a *four* is the features that
-//! the four lanes of a row have at the same place. So lanes that read the same column read neighbouring rows.
+//! Lane `4g + t` of a warp holds the features `t`, `t+4`, `t+8`, .. of rows `g` and `g+8`. A *four* is the group of
+//! four features that the four lanes of a row hold at the same index. Lanes that read the same column thus read
+//! neighbouring rows.
 
 use crate::Real;
 use crate::device::{self, Shared, mma, warp};
@@ -9,19 +10,19 @@ use crate::each::each;
 use crate::em::features::GROUP;
 use crate::em::lanes::quad;
 use crate::layout::TILE_ROWS;
-use crate::log_likelihood::Scores;
+use crate::log_likelihood::LogLikelihoods;
 use crate::log_likelihood::pass::Rows;
 
-/// Entries, and their norm where it was asked for, in `Q` fours.
+/// Entries, and their norm if requested, in `Q` fours.
 #[derive(Clone, Copy)]
 pub(crate) struct Linear<const Q: usize>([[f64; 2]; Q]);
 
-/// Entries and their squares, in `Q` fours: a four of entries and that of their squares in turn. Where `Q` is odd the last
-/// has two entries and their squares.
+/// Entries and their squares, in `Q` fours: fours of entries alternate with the fours of their squares. If `Q` is odd,
+/// the last four has two entries and their squares.
 #[derive(Clone, Copy)]
 pub(crate) struct Squares<const Q: usize>([[f64; 2]; Q]);
 
-/// Among the features of [`Squares`], entry `j` and its square.
+/// Positions of entry `j` and of its square among the features of [`Squares`].
 #[inline(always)]
 pub(crate) const fn place(fours: u32, j: u32) -> [u32; 2] {
     let whole = 4 * (fours / 2);
@@ -34,39 +35,39 @@ pub(crate) const fn place(fours: u32, j: u32) -> [u32; 2] {
     }
 }
 
-/// Where a lane finds its two rows of a group.
+/// Position of a lane's two rows of a group.
 #[derive(Clone, Copy)]
-struct Places<T> {
-    /// Column 0 of row `g`; that of row `g+8` is 8 further, and a column 128.
+struct Offsets<T> {
+    /// Column 0 of row `g`; row `g+8` is 8 numbers further, and the next column 128.
     x: *const T,
     d: u32,
 }
 
-impl<T: Real> Places<T> {
+impl<T: Real> Offsets<T> {
     #[inline(always)]
-    fn of(a: &Scores<T>, group: u32, lane: u32) -> Self {
+    fn of(a: &LogLikelihoods<T>, group: u32, lane: u32) -> Self {
         let (tile, inside) = (group / GROUPS, group % GROUPS * GROUP + lane / 4);
         let at = tile as u64 * (a.d * TILE_ROWS) as u64 + inside as u64;
         Self { x: a.x.wrapping_add(at as usize), d: a.d }
     }
 
-    /// A column of both rows; 0 past the last.
+    /// Reads a column of both rows; 0 past the last column.
     #[inline(always)]
     unsafe fn two(self, column: u32) -> [T; 2] {
         let mut out = [T::ZERO; 2];
         let at = (column * TILE_ROWS) as u64;
         if column < self.d {
-            // SAFETY: the group is one of the rows', and its tile is filled up.
+            // SAFETY: the group is within the `n` rows, tiles are padded to 128 rows, and `column < d`.
             out = unsafe { [device::load(self.x, at), device::load(self.x, at + 8)] };
         }
         out
     }
 }
 
-/// Groups of a tile.
+/// Groups per tile.
 const GROUPS: u32 = TILE_ROWS / GROUP;
 
-/// Adds products of `Q` fours with each tile's.
+/// Adds the products of `Q` fours with each tile.
 #[inline(always)]
 fn multiply<const Q: usize, const TILES: usize>(
     features: &[[f64; 2]; Q],
@@ -84,7 +85,7 @@ fn multiply<const Q: usize, const TILES: usize>(
     });
 }
 
-/// Adds a product of up to four fours with as many of a tile's.
+/// Adds the product of up to four fours with a tile's coefficients.
 #[inline(always)]
 fn product(fours: &[[f64; 2]], [b0, b1, b2, b3]: [f64; 4], sum: &mut [f64; 4]) {
     match *fours {
@@ -103,7 +104,7 @@ fn product(fours: &[[f64; 2]], [b0, b1, b2, b3]: [f64; 4], sum: &mut [f64; 4]) {
 
 impl<const Q: usize> Rows for Linear<Q> {
     const FOURS: usize = Q;
-    // Of tied covariances the host adds what components share.
+    // For tied covariances, the host adds the term that all components share.
     const WHOLE: bool = false;
     const SHARED: u32 = 0;
     type Arriving<T: Real> = [[T; 2]; Q];
@@ -112,15 +113,15 @@ impl<const Q: usize> Rows for Linear<Q> {
     fn begin(_: Shared<f64>, _: u32) {}
 
     #[inline(always)]
-    unsafe fn arrive<T: Real>(a: &Scores<T>, group: u32, lane: u32) -> [[T; 2]; Q] {
-        let (mut out, at) = ([[T::ZERO; 2]; Q], Places::of(a, group, lane));
-        // SAFETY: the caller's promise.
+    unsafe fn arrive<T: Real>(a: &LogLikelihoods<T>, group: u32, lane: u32) -> [[T; 2]; Q] {
+        let (mut out, at) = ([[T::ZERO; 2]; Q], Offsets::of(a, group, lane));
+        // SAFETY: the caller guarantees a group within the rows.
         each(Q, |q| out[q] = unsafe { at.two(4 * q as u32 + lane % 4) });
         out
     }
 
     #[inline(always)]
-    fn stage<T: Real>(a: &Scores<T>, arrived: [[T; 2]; Q], _: Shared<f64>, lane: u32) -> Self {
+    fn stage<T: Real>(a: &LogLikelihoods<T>, arrived: [[T; 2]; Q], _: Shared<f64>, lane: u32) -> Self {
         let mut out = [[0.0; 2]; Q];
         each(Q, |q| out[q] = arrived[q].map(T::to_f64));
         if a.norm != 0 {
@@ -135,7 +136,7 @@ impl<const Q: usize> Rows for Linear<Q> {
                 });
             });
         }
-        // The norm's shuffles are for all lanes, and the products that follow too.
+        // Reconverge: the norm's shuffles and the products that follow need all lanes.
         warp::sync_warp();
         Self(out)
     }
@@ -156,16 +157,16 @@ impl<const Q: usize> Rows for Squares<Q> {
     const FOURS: usize = Q;
     const WHOLE: bool = true;
     const SHARED: u32 = 0;
-    // Half of them are not used.
+    // Only half of these are used.
     type Arriving<T: Real> = [[T; 2]; Q];
 
     #[inline(always)]
     fn begin(_: Shared<f64>, _: u32) {}
 
     #[inline(always)]
-    unsafe fn arrive<T: Real>(a: &Scores<T>, group: u32, lane: u32) -> [[T; 2]; Q] {
-        let (mut out, at) = ([[T::ZERO; 2]; Q], Places::of(a, group, lane));
-        // SAFETY: the caller's promise.
+    unsafe fn arrive<T: Real>(a: &LogLikelihoods<T>, group: u32, lane: u32) -> [[T; 2]; Q] {
+        let (mut out, at) = ([[T::ZERO; 2]; Q], Offsets::of(a, group, lane));
+        // SAFETY: the caller guarantees a group within the rows.
         each(Q / 2, |q| out[q] = unsafe { at.two(4 * q as u32 + lane % 4) });
         if Q % 2 == 1 {
             // SAFETY: as above.
@@ -175,7 +176,7 @@ impl<const Q: usize> Rows for Squares<Q> {
     }
 
     #[inline(always)]
-    fn stage<T: Real>(_: &Scores<T>, arrived: [[T; 2]; Q], _: Shared<f64>, lane: u32) -> Self {
+    fn stage<T: Real>(_: &LogLikelihoods<T>, arrived: [[T; 2]; Q], _: Shared<f64>, lane: u32) -> Self {
         let mut out = [[0.0; 2]; Q];
         each(Q / 2, |q| {
             let entries = arrived[q].map(T::to_f64);

@@ -1,103 +1,109 @@
-//! Log-likelihoods of many mixtures of diagonal covariances over the same rows, in `f32`, by products of slices.
+//! Log-likelihoods of many mixtures with diagonal covariances over the same rows, for `f32`, with fixed-point products.
 //!
-//! Entries, their squares and the coefficients of both are fixed-point numbers of three *slices* that half precision holds
-//! exactly: whole numbers up to [`LEVEL`], what is left in units of 2⁻¹², and what is left of that. The tensor cores multiply
-//! slices and add up in `f32`: the first with the first are whole numbers below 2²⁴, so that the large terms of a density and
-//! its constant cancel without any rounding; all other products are small. What comes out has the digits of `f32` where the
-//! sum has them, not where its terms do, at a fraction of what products in `f64` cost.
+//! Entries, their squares and the coefficients of both are fixed-point numbers of three *slices*, each exact in fp16:
+//! an integer of size up to [`LEVEL`], the remainder in units of 2⁻¹², and the remainder of that. The tensor cores
+//! multiply slices and add in `f32`. Products of two first slices are integers whose sums stay below 2²⁴, so that the
+//! large terms of a density and its constant cancel exactly; all other products are small. The result has `f32`
+//! precision relative to the density and not to its largest term, at a fraction of the cost of `f64` products.
 //!
-//! Rows are scaled by powers of two, column by column, and a component's coefficients by one *step*: the host sees to it that
-//! nothing is larger than [`LEVEL`], and takes this way where the step is at most [`LARGEST_STEP`].
+//! Rows are scaled by powers of two per column, and a component's coefficients by one *step*. The host ensures that
+//! nothing exceeds [`LEVEL`], and uses this path only if the step is at most [`LARGEST_STEP`].
 //!
-//! Four warps take 64 rows at a time, form their slices once, and go over all mixtures of their *unit* with them, eight tiles of
-//! eight components at a time; up to four mixtures share the sums over components among the four lanes that have a row.
-//! Exponentials are taken of logarithms to base 2 as they are: the host takes a number from all of a mixture's constants, near
-//! what its rows typically have. Where a row has less than 2⁻⁶⁰ of that, it is done again about its largest component.
+//! Four warps take 64 rows at a time, compute their slices once, and loop over all mixtures of their *unit*, eight
+//! tiles of eight components at a time. Up to four mixtures distribute their sums over components among the four lanes
+//! of a row. Exponentials are taken without subtracting a maximum. Instead, the host subtracts a number close to a
+//! typical row's log density (to base 2) from all of a mixture's constants. A row whose sum is below 2⁻⁶⁰ is recomputed
+//! relative to its largest component.
 //!
-//! A mixture's value is to the bit the same in a unit of any size: what decides is the grid in `x`. The last block to end
-//! adds up what all have left, in a fixed order.
+//! A mixture's value has the same bits in a unit of any size; it depends only on the grid size in `x`. The last block
+//! to end adds up the sums of all blocks, in a fixed order.
 
 use crate::device::mma::{SLICED_TILE, products_of_slices, stores_before_products, to_halves};
 use crate::device::{self, Shared, WARP, thread, warp, words};
 use crate::each::each;
 use crate::em::lanes::across;
 use crate::layout::TILE_ROWS;
+use crate::log_likelihood::fixed_point_sums;
 
 kernels! {
-    /// Units of mixtures over all rows; a grid of any number of blocks in `x`, and of the units in `y`.
-    Slices {
+    /// Units of mixtures over all rows; any number of blocks along `x`, and one per unit along `y`.
+    FixedPointPass {
         /// `(n, d)` tiled: rows less the shift.
         x: *const f32,
         /// Rows.
         n: u64,
         /// Dimensions, at most [`COLUMNS`].
         d: u32,
-        /// Tiles of a mixture: 1, 2, 4 or 8.
+        /// Tiles per mixture: 1, 2, 4 or 8.
         tiles: u32,
-        /// Mixtures of a unit, in whole eights of tiles.
+        /// Mixtures per unit; `sets*tiles` is a multiple of 8.
         sets: u32,
-        /// `(units, unit_len(tiles, sets))`, 16-byte aligned: see [`HEADER`] and [`Tile`]. The counter in each header is written.
+        /// `(units, unit_len(tiles, sets))`, 16-byte aligned: see [`HEADER`] and [`Tile`]. The counter in each header
+        /// is written.
         units: *mut f64,
-        /// Numbers between a block's partial results and those of the next.
+        /// Distance between the partial results of consecutive blocks, in numbers.
         stride: u64,
-        /// `(blocks, stride)`: of each unit's mixtures the first numbers of each block's, written.
+        /// `(blocks, stride)`, written: the first numbers of a block are the sums of each unit's mixtures.
         partials: *mut f64,
-        /// `(units*sets,)`, written: Σ ln p(x) less what the host took from the constants, once a row.
+        /// `(units*sets,)`, written: Σ ln p(x), without the per-row number that the host subtracted from the constants.
         values: *mut f64,
     }
     /// Mixtures of up to eight components.
-    scores_slices_1 => body::<1, 4, 8>, shared_bytes, threads;
+    fixed_point_1 => body::<1, 4, 8>, shared_bytes, threads;
     /// Up to 16.
-    scores_slices_2 => body::<2, 4, 4>, shared_bytes, threads;
+    fixed_point_2 => body::<2, 4, 4>, shared_bytes, threads;
     /// Up to 32.
-    scores_slices_4 => body::<4, 2, 2>, shared_bytes, threads;
+    fixed_point_4 => body::<4, 2, 2>, shared_bytes, threads;
     /// Up to 64.
-    scores_slices_8 => body::<8, 1, 1>, shared_bytes, threads;
+    fixed_point_8 => body::<8, 1, 1>, shared_bytes, threads;
 }
 
-/// Columns that there is room for: the place of one more has the constants.
+/// Most columns: one more column holds the constants.
 pub const COLUMNS: u32 = 15;
 
-/// Entries, squares over this, and coefficients are at most this large.
+/// Largest size of entries, of coefficients, and of squares divided by it.
 pub const LEVEL: f32 = 512.0;
 
-/// What a component's step is at most: the error of a row's log density, some 3e-4 steps of a bit, is then below 1e-5.
+/// Largest step of a component: the error of a row's log density, about 3e-4 times the step (in bits), is then below
+/// 1e-5.
 pub const LARGEST_STEP: f64 = 1.0 / 32.0;
 
-/// What a constant over its step is at most: whole numbers below 2²⁴ have room for it beside products.
+/// Largest constant divided by its step: sums below 2²⁴ then have room for it besides the products.
 pub const LARGEST_CONSTANT: f64 = 2_097_152.0;
 
-/// What the first part of a constant is multiplied with; the second is what is left of it.
+/// Factor of the first part of a constant; the second part is the remainder.
 pub const CONSTANT: f32 = 1024.0;
 
-/// Numbers before a unit's tiles: what to multiply each column with, [`COLUMNS`] of them and one of no meaning, then a counter in four
-/// bytes of 0.
+/// Numbers in front of a unit's tiles: the scales of [`COLUMNS`] columns, one unused number, and a counter in four
+/// bytes, initially 0.
 pub const HEADER: u64 = COLUMNS as u64 + 3;
 
-/// Eight components of a mixture as they come from the host: places of numbers.
+/// Eight components of a mixture as the host passes them: positions of their numbers.
 pub struct Tile;
 
 impl Tile {
-    /// Numbers.
+    /// Length of a tile, in numbers.
     pub const LEN: u64 = 2 * PAIRS as u64 + 8;
 
-    /// The coefficient of entry `j` of a component, times the column's size over the step; that of its square comes next.
+    /// Position of a component's coefficient of entry `j`, times the column's size over the step; that of the square
+    /// follows.
     pub const fn entry(j: u32, component: u32) -> u64 {
         (j / 4 * WARP + component * 4 + j % 4) as u64 * 2
     }
 
-    /// The constant over the step, to base 2, in two parts: a whole number of [`CONSTANT`]s, and what is left.
+    /// Position of the constant over the step, to base 2, in two parts: a whole number of [`CONSTANT`]s, and the
+    /// remainder.
     pub const fn constant(component: u32) -> u64 {
         Self::entry(COLUMNS, component)
     }
 
-    /// The step.
+    /// Position of the step.
     pub const fn step(component: u32) -> u64 {
         (2 * PAIRS + component) as u64
     }
 }
 
-/// Tiles of a mixture of `k` components: as many as a kernel is for; none where there is none.
+/// Returns the tiles of a mixture of `k` components, rounded up to a number that has a kernel, or `None`.
 pub const fn tiles(k: u32) -> Option<u32> {
     match k.div_ceil(8) {
         tiles @ (1 | 2) => Some(tiles),
@@ -112,24 +118,24 @@ pub const fn together(tiles: u32) -> u32 {
     8 / tiles
 }
 
-/// Numbers of a unit.
+/// Length of a unit, in numbers.
 pub const fn unit_len(tiles: u32, sets: u32) -> u64 {
     HEADER + (sets * tiles) as u64 * Tile::LEN
 }
 
-/// Threads of a block.
+/// Threads per block.
 pub const THREADS: u32 = 512;
-const WARPS: u32 = THREADS / WARP;
+pub(crate) const WARPS: u32 = THREADS / WARP;
 
 /// Warps that take rows together.
 const GROUP: u32 = 4;
-/// Rows that they take at a time.
+/// Rows that these warps take at a time.
 pub const ROWS: u32 = 16 * GROUP;
 
 /// Pairs of coefficients in a tile.
 const PAIRS: u32 = 4 * WARP;
 
-/// Mixtures that share the sums of a row among its lanes.
+/// Mixtures that distribute the sums of a row among its lanes.
 const fn shared_sums(tiles: u32) -> u32 {
     match together(tiles) {
         8 => 4,
@@ -143,31 +149,31 @@ pub const fn shared_len(tiles: u32, sets: u32) -> u64 {
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-fn shared_bytes(a: &Slices) -> u64 {
+fn shared_bytes(a: &FixedPointPass) -> u64 {
     shared_len(a.tiles, a.sets)
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-fn threads(_: &Slices) -> u32 {
+fn threads(_: &FixedPointPass) -> u32 {
     THREADS
 }
 
-/// The kernel for mixtures of so many tiles.
+/// Returns the kernel for mixtures of `tiles` tiles.
 ///
 /// # Panics
-/// Where there is none; [`tiles`] gives those that there are.
+/// Panics if there is none; [`tiles`] returns those that exist.
 #[cfg(not(target_arch = "nvptx64"))]
-pub fn kernel(tiles: u32) -> crate::Kernel<Slices> {
+pub fn kernel(tiles: u32) -> crate::Kernel<FixedPointPass> {
     match tiles {
-        1 => scores_slices_1(),
-        2 => scores_slices_2(),
-        4 => scores_slices_4(),
-        8 => scores_slices_8(),
+        1 => fixed_point_1(),
+        2 => fixed_point_2(),
+        4 => fixed_point_4(),
+        8 => fixed_point_8(),
         _ => panic!("{tiles} tiles"),
     }
 }
 
-/// What rounds to whole numbers, and to units of 2⁻¹², where it is added and taken away again.
+/// Adding and subtracting these rounds to integers, and to units of 2⁻¹².
 const WHOLE: f32 = 12_582_912.0;
 const FINE: f32 = 3072.0;
 const WHOLE_F64: f64 = 6_755_399_441_055_744.0;
@@ -189,15 +195,15 @@ fn slices_f64(v: f64) -> [f32; 3] {
     [first as f32, second as f32, (left - second) as f32]
 }
 
-/// Of a lane's two rows the operands of each slice: a word has an entry and its square.
+/// A lane's operands of each slice, for its two rows; a word packs an entry and its square.
 type Rows = [[u32; 8]; 3];
 
-/// Numbers of a lane's four columns in its two rows.
+/// A lane's entries: four columns of its two rows.
 type Arriving = [[f32; 2]; 4];
 
-/// Sends for a lane's rows of 64: neighbours, `2*(lane / 4)` on from its warp's first.
+/// Loads a lane's two rows of 64. They are adjacent, starting at `2*(lane / 4)` from its warp's first row.
 #[inline(always)]
-unsafe fn arrive(a: &Slices, group: u32, inside: u32, lane: u32) -> Arriving {
+unsafe fn arrive(a: &FixedPointPass, group: u32, inside: u32, lane: u32) -> Arriving {
     const GROUPS: u32 = TILE_ROWS / ROWS;
     let inside = group % GROUPS * ROWS + inside;
     let from = a.x.wrapping_add(((group / GROUPS) as u64 * (a.d * TILE_ROWS) as u64 + inside as u64) as usize);
@@ -205,7 +211,8 @@ unsafe fn arrive(a: &Slices, group: u32, inside: u32, lane: u32) -> Arriving {
     each(4, |i| {
         let column = 4 * i as u32 + lane % 4;
         if column < a.d {
-            // SAFETY: the group is one of the rows', and its tile is filled up; the first row is even.
+            // SAFETY: the group is within the rows, tiles are padded to 128 rows, and `column < d`; the first row is
+            // even, so aligned.
             let two: f64 = unsafe { device::load(from.cast(), (column * TILE_ROWS / 2) as u64) };
             out[i] = [f32::from_bits(two.to_bits() as u32), f32::from_bits((two.to_bits() >> 32) as u32)];
         }
@@ -226,7 +233,7 @@ fn cut(x: &Arriving, scales: &[f32; 4], lane: u32) -> Rows {
             let v = slices(v);
             each(3, |s| out[s][2 * i + row] = to_halves(v[s], w[s]));
             if i == 3 && lane % 4 == 3 {
-                // What constants are multiplied with.
+                // The factors of the constant's two parts.
                 out[0][2 * i + row] = to_halves(CONSTANT, 1.0);
             }
         });
@@ -234,7 +241,7 @@ fn cut(x: &Arriving, scales: &[f32; 4], lane: u32) -> Rows {
     out
 }
 
-/// Coefficients of the block's mixtures, as operands; then their steps.
+/// Converts the coefficients of the block's mixtures to operands; then stores their steps.
 #[inline(always)]
 unsafe fn cut_coefficients(from: *const f64, all: u32) {
     let (words, t) = (Shared::<f32>::at(0), thread::thread_idx_x());
@@ -242,7 +249,7 @@ unsafe fn cut_coefficients(from: *const f64, all: u32) {
     while i < all * PAIRS {
         let (tile, pair) = (i / PAIRS, i % PAIRS);
         let at = tile as u64 * Tile::LEN + 2 * pair as u64;
-        // SAFETY: one of the unit's tiles.
+        // SAFETY: `tile < all`, and `pair < PAIRS`, so both numbers are within one of the unit's tiles.
         let [v, w] = unsafe { [device::load(from, at), device::load(from, at + 1)] };
         let (v, w) = (slices_f64(v), slices_f64(w));
         each(3, |s| words.store(tile * SLICED_TILE + s as u32 * PAIRS + pair, f32::from_bits(to_halves(v[s], w[s]))));
@@ -251,17 +258,17 @@ unsafe fn cut_coefficients(from: *const f64, all: u32) {
     let mut i = t;
     while i < all * 8 {
         let at = (i / 8) as u64 * Tile::LEN + Tile::step(i % 8);
-        // SAFETY: as above.
+        // SAFETY: `i / 8 < all`, and `Tile::step` is within a tile.
         words.store(all * SLICED_TILE + i, unsafe { device::load(from, at) } as f32);
         i += THREADS;
     }
     stores_before_products();
 }
 
-/// The least sum that is taken as it is: of two such rows the product is normal.
+/// Smallest sum that needs no recomputation: the product of two such sums is a normal number.
 const LEAST: f32 = f32::from_bits((127 - 60) << 23);
 
-/// The sum of two rows' binary logarithms under one mixture, each about its largest component's.
+/// Sum of two rows' binary logarithms under one mixture, each relative to its largest component.
 #[inline(always)]
 fn about_the_largest<const TILES: usize>(joint: &[f32; 32], first: usize, lane: u32, there: u32) -> f32 {
     let mut top = [f32::MIN; 2];
@@ -288,7 +295,8 @@ fn about_the_largest<const TILES: usize>(joint: &[f32; 32], first: usize, lane: 
     out
 }
 
-/// Binary logarithms of a lane's two rows, of which so many are `there`, added up, under mixture `first + lane % G` of `G`, from joint densities of `TILES` tiles each.
+/// Sum of the binary logarithms of a lane's two rows, of which the first `there` count, under mixture `first + lane %
+/// G` of `G`, from joint densities of `TILES` tiles each.
 #[inline(always)]
 fn logarithms<const G: usize, const TILES: usize>(joint: &[f32; 32], first: usize, lane: u32, there: u32) -> f32 {
     let mut totals = [1.0_f32; 2];
@@ -309,7 +317,7 @@ fn logarithms<const G: usize, const TILES: usize>(joint: &[f32; 32], first: usiz
     if warp::any(!well) {
         each(G, |set| {
             let again = about_the_largest::<TILES>(joint, (first + set) * TILES, lane, there);
-            // Each for itself, so that a mixture's bits are its own.
+            // Per lane, so that a mixture's bits do not depend on the others.
             if !well && lane as usize % G == set {
                 out = again;
             }
@@ -318,12 +326,12 @@ fn logarithms<const G: usize, const TILES: usize>(joint: &[f32; 32], first: usiz
     out
 }
 
-/// The kernel of mixtures of `TILES` tiles, `ONCE` of which are multiplied together, and `G` share sums.
+/// The kernel for mixtures of `TILES` tiles, of which `ONCE` are multiplied together and `G` share sums.
 ///
 /// # Safety
-/// As the fields of [`Slices`] say.
+/// Pointers and lengths must be as documented on the fields of [`FixedPointPass`].
 #[inline(always)]
-unsafe fn body<const TILES: usize, const G: usize, const ONCE: usize>(a: Slices) {
+unsafe fn body<const TILES: usize, const G: usize, const ONCE: usize>(a: FixedPointPass) {
     const { assert!(ONCE as u32 == together(TILES as u32) && G as u32 == shared_sums(TILES as u32)) };
     let (of_row, at_once, tiles) = (G as u32, ONCE as u32, TILES as u32);
     device::await_previous_grid();
@@ -331,14 +339,14 @@ unsafe fn body<const TILES: usize, const G: usize, const ONCE: usize>(a: Slices)
     let (unit, sets) = (thread::block_idx_y(), a.sets);
     let from = a.units.wrapping_add((unit as u64 * unit_len(tiles, sets)) as usize);
 
-    // So many rows as would pass 32 bits here no device holds. The four warps of a group stay together.
+    // No device holds so many rows that this exceeds 32 bits. The four warps of a group stay together.
     let groups = a.n.div_ceil(ROWS as u64) as u32;
     let inside = me % GROUP * 16 + lane / 4 * 2;
     let step = || thread::grid_dim_x_anew() * (WARPS / GROUP);
-    // SAFETY: one of the groups.
+    // SAFETY: `group < groups`, so it is within the rows.
     let send = |group: u32| unsafe { arrive(&a, group, inside, lane) };
     let mut group = thread::block_idx_x() * (WARPS / GROUP) + me / GROUP;
-    // SAFETY: the unit's.
+    // SAFETY: `from` is the unit's data, with `sets*tiles` tiles behind its header.
     unsafe { cut_coefficients(from.cast_const().wrapping_add(HEADER as usize), sets * tiles) };
     let steps = Shared::<f64>::at(sets * tiles * SLICED_TILE * 4);
     let sums = Shared::<f64>::at(sets * tiles * (SLICED_TILE + 8) * 4);
@@ -350,13 +358,13 @@ unsafe fn body<const TILES: usize, const G: usize, const ONCE: usize>(a: Slices)
     thread::sync_threads();
 
     while group < groups {
-        // Found anew here and below, so that no registers hold what is made of them.
+        // Recomputed here and below, so that no registers hold values derived from them.
         let lane_here = device::unknown(lane);
         let from = a.units.wrapping_add((device::unknown(unit) as u64 * unit_len(tiles, sets)) as usize);
-        // SAFETY: the unit's header.
+        // SAFETY: `4*i + lane % 4 < 16`, within the unit's header.
         let scale = |i: u32| unsafe { device::load(from.cast_const(), (4 * i + lane_here % 4) as u64) as f32 };
         let scales = [0, 1, 2, 3].map(scale);
-        // Other warps multiply meanwhile.
+        // Other warps multiply while this one loads.
         let rows = cut(&send(group), &scales, lane);
         let first = group as u64 * ROWS as u64 + inside as u64;
         let there = a.n.saturating_sub(first).min(2) as u32;
@@ -379,67 +387,6 @@ unsafe fn body<const TILES: usize, const G: usize, const ONCE: usize>(a: Slices)
         }
     }
 
-    // The warps' sums, where the coefficients were.
-    thread::sync_threads();
-    let all = Shared::<f64>::at(0);
-    let mut set = 0;
-    while set < sets {
-        let mut sum = sums.load(set / of_row * THREADS + t);
-        each(3, |i| sum += warp::shuffle_xor(sum, 4 << i));
-        if lane < of_row {
-            all.store(me * sets + set + lane, sum);
-        }
-        set += of_row;
-    }
-    thread::sync_threads();
-    if t < sets {
-        let mut sum = 0.0;
-        each(WARPS as usize, |w| sum += all.load(w as u32 * sets + t));
-        let at = thread::block_idx_x() as u64 * a.stride + (unit * sets + t) as u64;
-        // SAFETY: one of the unit's mixtures, among this block's.
-        unsafe { device::store(a.partials, at, sum * core::f64::consts::LN_2) };
-    }
-    thread::sync_threads();
-    let blocks = thread::grid_dim_x();
-    if t == 0 {
-        let counter: *mut u32 = from.wrapping_add(COLUMNS as usize + 1).cast();
-        // SAFETY: the unit's header.
-        let before = unsafe { device::count_block(counter) };
-        all.store(0, if before == blocks - 1 { 1.0 } else { 0.0 });
-    }
-    thread::sync_threads();
-    if all.load(0) != 0.0 {
-        // SAFETY: all blocks have written theirs.
-        unsafe { total(&a, unit, sets, blocks) };
-    }
-}
-
-/// The unit's values from what all blocks have: a warp has a mixture at a time.
-#[inline(always)]
-unsafe fn total(a: &Slices, unit: u32, sets: u32, blocks: u32) {
-    /// Partial results that a lane reads together, so that their latencies pass together.
-    const TOGETHER: usize = 5;
-    let (lane, mut set) = (warp::lane_id(), thread::thread_idx_x() / WARP);
-    while set < sets {
-        let (mut sum, at) = (0.0, (unit * sets + set) as u64);
-        let mut block = lane;
-        while block < blocks.next_multiple_of(WARP) {
-            let mut some = [0.0; TOGETHER];
-            each(TOGETHER, |i| {
-                let block = block + i as u32 * WARP;
-                if block < blocks {
-                    // SAFETY: one of the blocks'.
-                    some[i] = unsafe { device::load(a.partials.cast_const(), block as u64 * a.stride + at) };
-                }
-            });
-            each(TOGETHER, |i| sum += some[i]);
-            block += TOGETHER as u32 * WARP;
-        }
-        each(5, |i| sum += warp::shuffle_xor(sum, 1 << i));
-        if lane == 0 {
-            // SAFETY: one of the unit's mixtures.
-            unsafe { device::store(a.values, at, sum) };
-        }
-        set += WARPS;
-    }
+    // SAFETY: all threads call this, the fields are as documented, and the counter is in the unit's header.
+    unsafe { fixed_point_sums::store(&a, sums, of_row, from.wrapping_add(COLUMNS as usize + 1).cast()) };
 }

@@ -1,21 +1,22 @@
-//! Σ w ln p(x) as a lane keeps it.
+//! A lane's running sum of Σ w ln p(x).
 
 use crate::Real;
 use crate::each::each;
 use crate::log_likelihood::pass::Density;
 use crate::math::ln_f64;
 
-/// As [`Likelihood`](crate::em::likelihood::Likelihood), without arithmetic on `f64` where densities are rounded to `f32`:
-/// the tensor cores' unit does that, and a warp that wants it for one number waits for another's products.
+/// As [`Likelihood`](crate::em::likelihood::Likelihood), but without `f64` arithmetic if densities are rounded to
+/// `f32`: the `f64` unit of the tensor cores performs it, and a warp that needs it for one number waits for another
+/// warp's products.
 #[derive(Clone, Copy)]
 pub(crate) struct Logs<T> {
     total: f64,
-    /// Of rounded densities, what is not in `total`: a sum, and what rounding took from it.
+    /// Sum of rounded densities that are not in `total`, and its accumulated rounding error.
     sum: f32,
     lost: f32,
-    /// Of the rows of weight 1: the logarithm of a product is the sum of theirs.
+    /// Product of the sums of rows with weight 1; its logarithm is the sum of theirs.
     product: T,
-    /// How often the product was made smaller by 2⁶⁴.
+    /// Number of times that the product was scaled by 2⁻⁶⁴.
     lowered: u32,
 }
 
@@ -25,7 +26,7 @@ const SMALLER: f64 = f64::from_bits((1023 - 64) << 52);
 impl<T: Real> Logs<T> {
     pub(crate) const START: Self = Self { total: 0.0, sum: 0.0, lost: 0.0, product: T::ONE, lowered: 0 };
 
-    /// Two rows of weight 1, or 0 where one does not count.
+    /// Adds two rows of weight 1; rows that do not count add 0.
     #[inline(always)]
     pub(crate) fn add(&mut self, rounded: bool, counts: [bool; 2], densities: [Density<T>; 2]) {
         let mut product = self.product;
@@ -38,13 +39,13 @@ impl<T: Real> Logs<T> {
             }
             product = product * if counts[half] { sum } else { T::ONE };
         });
-        // Without a branch, which would keep the compiler from going on with other rows meanwhile.
+        // A select and not a branch, which would keep the compiler from interleaving other rows.
         let large = product > T::from_f64(LARGE);
         self.product = product * if large { T::from_f64(SMALLER) } else { T::ONE };
         self.lowered += large as u32;
     }
 
-    /// What rounding takes from the sum of two numbers is one, whichever is the larger.
+    /// Adds with error compensation (Knuth's TwoSum, exact whichever summand is larger).
     #[inline(always)]
     fn add_rounded(&mut self, v: f32) {
         let sum = self.sum + v;
@@ -53,7 +54,7 @@ impl<T: Real> Logs<T> {
         self.sum = sum;
     }
 
-    /// A row that has a weight.
+    /// Adds a row with a weight.
     #[inline(always)]
     pub(crate) fn add_weighted(&mut self, weight: f64, Density { top, rounded, sum }: Density<T>) {
         if weight > 0.0 {

@@ -1,4 +1,5 @@
-//! The log density of a mixture from those of its components, which stay on the device: for steps that move one component.
+//! The log density of a mixture from those of its components, which stay on the device: for steps that change one
+//! component.
 
 use crate::device::{self, Shared, block_sum, thread};
 use crate::each::each;
@@ -8,21 +9,21 @@ use crate::reduce::SUM_BYTES;
 use crate::seeding::squared_distances::weighted;
 
 kernels! {
-    /// `n` rows of `k` columns; any grid in `x`.
+    /// Combines `k` columns of `n` rows; any grid in `x`.
     MixColumns {
-        /// `(k,)`: where each component's column lies, `(n,)` of `f64`: ln N(x | c), which is neither NaN nor +∞.
+        /// `(k,)`: address of each component's column, `(n,)` of `f64`: ln N(x | c), neither NaN nor +∞.
         columns: *const u64,
-        /// `(k,)`: ln of the component weights.
+        /// `(k,)`: logarithms of the component weights.
         log_weights: *const f64,
         /// Components.
         k: u32,
         /// Rows.
         n: u64,
-        /// `(n,)`, or null where every row weighs 1.
+        /// `(n,)`, or null if every row has weight 1.
         row_weights: *const f64,
-        /// `(n,)`, or null: ln p(x), −∞ where that of every component is.
+        /// `(n,)`, written, or null: ln p(x); −∞ if all components are −∞.
         log_densities: *mut f64,
-        /// `(blocks,)`: Σ w ln p(x) over the block's rows.
+        /// `(blocks,)`, written: Σ w ln p(x) over the block's rows.
         partials: *mut f64,
     }
     /// The kernel.
@@ -34,19 +35,19 @@ fn shared(_: &MixColumns) -> u64 {
     u64::from(SUM_BYTES)
 }
 
-/// Columns of a row that are read together, so that their latencies pass together.
+/// Columns of a row that are read together, so that their latencies overlap.
 const AT_ONCE: u32 = 8;
 
-/// [`mix_columns`].
+/// Body of [`mix_columns`].
 ///
 /// # Safety
-/// As the fields of [`MixColumns`] say.
+/// Pointers and lengths must be as documented on the fields of [`MixColumns`].
 #[inline(always)]
 pub unsafe fn body(a: MixColumns) {
     let mut sum = 0.0;
     let mut row = thread::index_1d();
     while row < a.n {
-        // SAFETY: `row < n`.
+        // SAFETY: `row < n`; `log_densities` and `row_weights` have `n` numbers if they are not null.
         unsafe {
             let value = log_density(&a, row);
             if !a.log_densities.is_null() {
@@ -58,24 +59,24 @@ pub unsafe fn body(a: MixColumns) {
     }
     let total = block_sum(sum, Shared::at(0));
     if thread::thread_idx_x() == 0 {
-        // SAFETY: a sum for each block.
+        // SAFETY: `partials` has one number per block, and only this thread writes this block's.
         unsafe { device::store(a.partials, thread::block_idx_x() as u64, total) };
     }
 }
 
-/// ln Σ exp(joint) of a row, the largest taken out: of the columns so far, as more of them come.
+/// Returns ln Σ exp(joint) of a row, computed relative to the running maximum of the columns seen so far.
 ///
 /// # Safety
-/// `row < n`.
+/// `row < n`, and pointers must be as documented on the fields of [`MixColumns`].
 #[inline(always)]
 unsafe fn log_density(a: &MixColumns, row: u64) -> f64 {
-    // Lowest, and not −∞: what is −∞ less that is −∞, and not NaN.
+    // The lowest finite number and not −∞: −∞ less this is −∞ and not NaN.
     let (mut top, mut sum) = (-f64::MAX, 0.0);
     let mut first = 0;
     while first < a.k {
         let mut joint = [f64::NEG_INFINITY; AT_ONCE as usize];
         each(AT_ONCE as usize, |i| {
-            // Past the last it is read again, without a branch: reads wait for none.
+            // Past the end, read the last column again instead of branching, so that no read waits.
             let (c, last) = (first + i as u32, a.k - 1);
             let there = if c < a.k { c } else { last } as u64;
             // SAFETY: `there < k` and `row < n`.

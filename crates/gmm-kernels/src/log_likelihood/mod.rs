@@ -1,5 +1,5 @@
-//! Log-likelihoods of rows under mixtures: of many at once ([`batches`]), of one ([`single_mixture`]), in fixed point
-//! ([`fixed_point`]); and of mixtures whose components' densities are kept ([`mixing`]).
+//! Log-likelihoods of rows under mixtures: many mixtures at once ([`batches`]), a single one ([`single_mixture`]), or
+//! many in fixed point ([`fixed_point`]); and of mixtures whose component densities are stored ([`mixing`]).
 
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub mod batches;
@@ -7,6 +7,8 @@ pub mod batches;
 mod entries;
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub mod fixed_point;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
+mod fixed_point_sums;
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 mod logs;
 pub mod mixing;

@@ -1,4 +1,4 @@
-//! The pass: densities of sixteen rows at a time under the mixtures of a unit, and their logarithms' sums.
+//! The pass: densities of 16 rows at a time under the mixtures of a unit, and the sums of their logarithms.
 
 use crate::device::{self, Shared, WARP, copies, thread, warp};
 use crate::each::each;
@@ -6,58 +6,58 @@ use crate::em::approx_max::{key, least, least_of_quads};
 use crate::em::features::GROUP;
 use crate::em::lanes::{larger, row_weight};
 use crate::log_likelihood::logs::Logs;
-use crate::log_likelihood::{Scores, tile_len};
+use crate::log_likelihood::{LogLikelihoods, tile_len};
 use crate::{Real, THREADS};
 
 const WARPS: u32 = THREADS / WARP;
 
-/// Rows of one group as features.
+/// The features of one group of rows.
 pub(crate) trait Rows: Copy {
-    /// Features in fours.
+    /// Number of features in groups of four.
     const FOURS: usize;
-    /// Whether what they are multiplied with makes whole densities, of which nothing is added elsewhere.
+    /// Whether products with the coefficients are complete densities, to which nothing is added elsewhere.
     const WHOLE: bool;
-    /// Numbers of shared memory of a warp.
+    /// Numbers of shared memory per warp.
     const SHARED: u32;
-    /// Entries on their way.
+    /// Entries being loaded.
     type Arriving<T: Real>: Copy;
 
-    /// Prepares a warp's shared memory.
+    /// Initialises a warp's shared memory.
     fn begin(x: Shared<f64>, lane: u32);
 
-    /// Sends for a group of the rows.
+    /// Starts loading a group of rows.
     ///
     /// # Safety
-    /// `group` is one of theirs, and the fields of [`Scores`] are as they say.
-    unsafe fn arrive<T: Real>(a: &Scores<T>, group: u32, lane: u32) -> Self::Arriving<T>;
+    /// `group` must be within the rows, and the fields of `a` must be as [`LogLikelihoods`] documents.
+    unsafe fn arrive<T: Real>(a: &LogLikelihoods<T>, group: u32, lane: u32) -> Self::Arriving<T>;
 
-    /// Features of what arrived.
-    fn stage<T: Real>(a: &Scores<T>, arrived: Self::Arriving<T>, x: Shared<f64>, lane: u32) -> Self;
+    /// Computes the features of the loaded entries.
+    fn stage<T: Real>(a: &LogLikelihoods<T>, arrived: Self::Arriving<T>, x: Shared<f64>, lane: u32) -> Self;
 
-    /// Adds products of the features with the coefficients of tiles, which lie one after another.
+    /// Adds the products of the features with the coefficients of `TILES` consecutive tiles.
     fn multiply<const TILES: usize>(&self, x: Shared<f64>, lane: u32, tiles: Shared<f64>, sums: &mut [[f64; 4]; TILES]);
 }
 
-/// Numbers of a unit's tiles.
+/// Length of a unit's tiles, in numbers.
 #[inline(always)]
 fn unit_len<R: Rows, const TILES: usize>(k: u32) -> u32 {
     k.div_ceil(8) * TILES as u32 * tile_len(R::FOURS)
 }
 
-/// Bytes of shared memory: a unit's tiles, and each warp's columns.
+/// Bytes of shared memory: a unit's tiles and each warp's staged columns.
 #[cfg(not(target_arch = "nvptx64"))]
-pub(crate) fn shared_bytes<T: Real, R: Rows, const TILES: usize>(a: &Scores<T>) -> u64 {
+pub(crate) fn shared_bytes<T: Real, R: Rows, const TILES: usize>(a: &LogLikelihoods<T>) -> u64 {
     let unit = u64::from(a.k.div_ceil(8)) * TILES as u64 * u64::from(tile_len(R::FOURS));
     8 * (unit + u64::from(WARPS * R::SHARED))
 }
 
-/// Mixtures that a lane has numbers of.
+/// Number of mixtures for which a lane holds values.
 const fn of_a_lane<const TILES: usize>() -> usize {
     if TILES == 1 { 1 } else { 2 }
 }
 
-/// A row's density: a number near the largest of the joint densities' logarithms, in one of two numbers, the other of which is
-/// 0; and the sum of all in terms of that, at least 1.
+/// A row's density: an approximate maximum of the joint log densities, in either `top` or `rounded` (the other is 0),
+/// and the sum of exponentials relative to it, at least 1.
 #[derive(Clone, Copy)]
 pub(crate) struct Density<T> {
     pub(crate) top: f64,
@@ -65,27 +65,27 @@ pub(crate) struct Density<T> {
     pub(crate) sum: T,
 }
 
-/// Those of this lane's two rows, under its two mixtures or its one, `[half][odd]`.
+/// Densities of this lane's two rows under its two mixtures or its single one, `[half][odd]`.
 type Densities<T> = [[Density<T>; 2]; 2];
 
 const fn no_densities<T: Real>() -> Densities<T> {
     [[Density { top: 0.0, rounded: 0.0, sum: T::ZERO }; 2]; 2]
 }
 
-/// Calls `f(half, odd)` for every density that a lane has.
+/// Calls `f(half, odd)` for every density that a lane holds.
 #[inline(always)]
 fn every<const TILES: usize>(mut f: impl FnMut(usize, usize)) {
     each(2, |half| each(of_a_lane::<TILES>(), |odd| f(half, odd)));
 }
 
-/// Whether joint densities are rounded to `f32` before anything is done with them. The tensor cores' unit does all
-/// arithmetic in `f64`, and a warp that wants it for one number waits for another's products. The host takes from the
-/// constants what typical rows have, so that few digits are before the point.
+/// Whether joint densities are rounded to `f32` before further use. The `f64` unit of the tensor cores performs all
+/// `f64` arithmetic, and a warp that needs it for one number waits for another warp's products. The host subtracts a
+/// typical row's density from the constants, so that few significant digits are spent on the integer part.
 const fn is_rounded<T: Real, R: Rows>() -> bool {
     T::BYTES == 4 && R::WHOLE
 }
 
-/// The largest number that a density is told from none by, where it is rounded.
+/// Lower bound of the maximum of rounded densities; lower densities count as zero.
 const LEAST: f32 = f32::MIN / 4.0;
 
 /// Densities of a group under eight components.
@@ -105,10 +105,10 @@ fn of_eight<T: Real, R: Rows, const TILES: usize>(joint: &[[f64; 4]; TILES]) -> 
     out
 }
 
-/// Of eight components that a lane has itself.
+/// Density from eight components that one lane holds.
 #[inline(always)]
 fn of_tiles<T: Real, R: Rows>(all: [f64; 8]) -> Density<T> {
-    // As the four lanes of `of_columns` add them.
+    // The same order as the four lanes of `of_columns`.
     let add = |[a, b, c, d, e, f, g, h]: [T; 8]| ((a + b) + (c + d)) + ((e + f) + (g + h));
     if is_rounded::<T, R>() {
         let all = all.map(|v| v as f32);
@@ -122,8 +122,8 @@ fn of_tiles<T: Real, R: Rows>(all: [f64; 8]) -> Density<T> {
     Density { top, rounded: 0.0, sum: add(all.map(|v| T::from_f64(v - top).exp_below())) }
 }
 
-/// Of eight components of which four lanes have two each, for two rows: step by step for both, so that one does not wait for
-/// the other's shuffles.
+/// Densities of two rows from eight components, of which four lanes hold two each. The rows are processed in step, so
+/// that one does not wait for the other's shuffles.
 #[inline(always)]
 fn of_columns<T: Real, R: Rows>([a, b, c, d]: [f64; 4]) -> [Density<T>; 2] {
     let (mut tops, mut rounded) = ([0.0; 2], [0.0; 2]);
@@ -149,7 +149,7 @@ fn of_columns<T: Real, R: Rows>([a, b, c, d]: [f64; 4]) -> [Density<T>; 2] {
     [0, 1].map(|half| Density { top: tops[half], rounded: rounded[half], sum: sums[half] })
 }
 
-/// Of the components of both.
+/// Combines two densities over disjoint components.
 #[inline(always)]
 fn of_both<T: Real, R: Rows>(a: Density<T>, b: Density<T>) -> Density<T> {
     if is_rounded::<T, R>() {
@@ -162,23 +162,23 @@ fn of_both<T: Real, R: Rows>(a: Density<T>, b: Density<T>) -> Density<T> {
     Density { top, rounded: 0.0, sum: a.sum * by(a.top) + b.sum * by(b.top) }
 }
 
-/// Adds the components of eight more, or the first eight.
+/// Adds eight more components, or sets the first eight.
 #[inline(always)]
 fn merge<T: Real, R: Rows, const TILES: usize>(densities: &mut Densities<T>, joint: &[[f64; 4]; TILES], first: bool) {
     let eight = of_eight::<T, R, TILES>(joint);
     if first {
         *densities = eight;
     } else {
-        // Without a word to the warp compilers would compute it where it is not wanted, and choose afterwards.
+        // Without this warp barrier the compiler would compute the sum in both cases and select afterwards.
         warp::sync_warp();
         every::<TILES>(|half, odd| densities[half][odd] = of_both::<T, R>(densities[half][odd], eight[half][odd]));
     }
 }
 
-/// Adds what a group's rows weigh of their logarithms; nothing of rows past the last.
+/// Adds the weighted logarithms of a group's rows; rows past the last add nothing.
 #[inline(always)]
 fn add<T: Real, R: Rows, const TILES: usize>(
-    a: &Scores<T>,
+    a: &LogLikelihoods<T>,
     logs: &mut [Logs<T>; 2],
     group: u32,
     lane: u32,
@@ -195,19 +195,19 @@ fn add<T: Real, R: Rows, const TILES: usize>(
     } else {
         each(2, |half| {
             let row = group as u64 * GROUP as u64 + inside[half] as u64;
-            // SAFETY: the weights are as the arguments' field says.
+            // SAFETY: `row_weights` is not null and has `n` weights; `row_weight` checks `row` against `n`.
             let weight = unsafe { row_weight(a.row_weights, a.n, row) };
             each(of_a_lane::<TILES>(), |odd| logs[odd].add_weighted(weight, densities[half][odd]));
         });
     }
 }
 
-/// Groups of rows of a warp that may be on their way.
+/// Most groups of rows that a warp has in flight.
 const AHEAD: usize = 2;
 
-/// How many are: one mixture's products take much less time than rows need to arrive, those of eight more, and features of
-/// many columns leave no room for any. With 14 entries and their squares a second would cost a sixth block on Hopper, which
-/// brings more.
+/// Groups of rows in flight. The products of one mixture take much less time than loading rows; those of eight mixtures
+/// take longer, and features of many columns leave no registers for any. With 14 entries and their squares, a second
+/// group would cost the sixth block per multiprocessor on Hopper, which gains more.
 const fn ahead<T: Real, R: Rows, const TILES: usize>() -> usize {
     match TILES {
         1 if T::BYTES == 4 && (R::FOURS <= 8 && R::FOURS != 7 || R::SHARED > 0) => AHEAD,
@@ -216,12 +216,12 @@ const fn ahead<T: Real, R: Rows, const TILES: usize>() -> usize {
     }
 }
 
-/// The kernel: `TILES` is 1 where columns are components, and 8 where they are mixtures.
+/// The kernel: `TILES` is 1 if columns are components, and 8 if they are mixtures.
 ///
 /// # Safety
-/// As the fields of [`Scores`] say.
+/// Pointers and lengths must be as documented on the fields of [`LogLikelihoods`].
 #[inline(always)]
-pub(crate) unsafe fn body<T: Real, R: Rows, const TILES: usize>(a: Scores<T>) {
+pub(crate) unsafe fn body<T: Real, R: Rows, const TILES: usize>(a: LogLikelihoods<T>) {
     const { assert!(TILES == 1 || TILES == 8) };
     device::await_previous_grid();
     let (t, lane, me) = (thread::thread_idx_x(), warp::lane_id(), thread::thread_idx_x() / WARP);
@@ -231,20 +231,20 @@ pub(crate) unsafe fn body<T: Real, R: Rows, const TILES: usize>(a: Scores<T>) {
     let from = a.coefficients.wrapping_add((unit as u64 * len as u64) as usize);
     let mut i = t;
     while i < len / 2 {
-        // SAFETY: within the unit's tiles, whose lengths are even.
+        // SAFETY: `2*i + 1 < len`, since unit lengths are even, so the 16 bytes are within the unit's tiles.
         unsafe { copies::send(16 * i, from.wrapping_add(2 * i as usize).cast()) };
         i += THREADS;
     }
     R::begin(x, lane);
 
-    // So many rows as would pass 32 bits here no device holds.
+    // No device holds so many rows that this exceeds 32 bits.
     let groups = a.n.div_ceil(GROUP as u64) as u32;
-    // Read where it is wanted, so that no register holds it.
+    // Read when needed, so that no register holds it.
     let step = || thread::grid_dim_x_anew() * WARPS;
     let mut group = thread::block_idx_x() * WARPS + me;
-    // A group that is not there has rows of weight 0 alone: it may as well be the last.
+    // Groups past the last have only rows of weight 0; load the last one instead.
     let there = |group: u32| if group < groups { group } else { groups - 1 };
-    // SAFETY: one of the groups.
+    // SAFETY: `there(group) < groups`, so the group is within the rows.
     let arrive = |group: u32, lane: u32| unsafe { R::arrive(&a, there(group), lane) };
     let ahead = const { ahead::<T, R, TILES>() };
     let part = TILES as u32 * tile_len(R::FOURS);
@@ -267,7 +267,7 @@ pub(crate) unsafe fn body<T: Real, R: Rows, const TILES: usize>(a: Scores<T>) {
     let mut logs = [Logs::<T>::START; 2];
     while group < groups {
         each(if ahead > 1 { ahead } else { 1 }, |round| {
-            // What follows from it is found anew for each group, and takes no register in between.
+            // Recomputed for each group, so that no register holds values derived from it meanwhile.
             let lane = device::unknown(lane);
             let arrived = if ahead > 0 { arriving[round] } else { arrive(group, lane) };
             let rows = R::stage(&a, arrived, x, lane);
@@ -285,7 +285,20 @@ pub(crate) unsafe fn body<T: Real, R: Rows, const TILES: usize>(a: Scores<T>) {
         });
     }
 
-    // The warps' sums, where the coefficients were.
+    // SAFETY: the fields are as documented; all threads call this, and the coefficients are no longer needed.
+    unsafe { store::<T, TILES>(&a, &logs) };
+}
+
+/// Writes the block's sum for each of the unit's mixtures.
+///
+/// # Safety
+/// Pointers and lengths must be as documented on the fields of [`LogLikelihoods`]. All threads of the block must call
+/// this, and the block's shared memory is overwritten.
+#[inline(always)]
+unsafe fn store<T: Real, const TILES: usize>(a: &LogLikelihoods<T>, logs: &[Logs<T>; 2]) {
+    let (t, lane, me) = (thread::thread_idx_x(), warp::lane_id(), thread::thread_idx_x() / WARP);
+    let unit = thread::block_idx_y();
+    // The warps' sums overwrite the coefficients.
     thread::sync_threads();
     let all = Shared::<f64>::at(0);
     each(of_a_lane::<TILES>(), |odd| {
@@ -300,7 +313,7 @@ pub(crate) unsafe fn body<T: Real, R: Rows, const TILES: usize>(a: Scores<T>) {
         let mut sum = 0.0;
         each(WARPS as usize, |w| sum += all.load(w as u32 * TILES as u32 + t));
         let at = thread::block_idx_x() as u64 * a.stride + (unit * TILES as u32 + t) as u64;
-        // SAFETY: one of the unit's mixtures, among this block's.
+        // SAFETY: `at` is one of the unit's mixtures in this block's `stride` partial results.
         unsafe { device::store(a.partials, at, sum) };
     }
 }

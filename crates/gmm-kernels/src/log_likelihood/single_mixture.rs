@@ -1,108 +1,110 @@
-//! The log-likelihood of one mixture of diagonal covariances, in `f32`: as soon as rows come.
+//! The log-likelihood of one mixture with diagonal covariances, in `f32`, limited only by reading the rows.
 //!
-//! A warp takes a tile of rows, four to a lane, keeps their entries in registers, and goes over the components:
-//! z = x·s + t, once rounded, and a density is the component's constant less Σ z². Coefficients come with the launch itself,
-//! so that nothing is copied before it, and each block writes what it has to the host's memory at once: what blocks
-//! would have to say to each other takes the device longer than it takes the host to add up.
+//! A warp takes a tile of rows, four per lane, keeps their entries in registers and loops over the components. It
+//! computes `z = x·s + t`, rounded once, and a log density is the component's constant less Σ z². The coefficients are
+//! launch parameters, so that nothing needs to be copied first. Each block writes its sum directly to host memory: a
+//! reduction among the blocks would take longer than the host takes to add the sums up.
 //!
-//! Exponentials are taken of logarithms to base 2 as they are: the host takes a number from all constants, near what rows
-//! typically have. Where a row has less than `LEAST` of that, it is done again about its largest component.
+//! Exponentials are taken without subtracting a maximum. Instead, the host subtracts a number close to a typical row's
+//! log density (to base 2) from all constants. A row whose sum is below `LEAST` is recomputed relative to its largest
+//! component.
 
 use crate::device::{self, Shared, WARP, array_parameter, thread, warp, words};
 use crate::each::each;
 use crate::layout::TILE_ROWS;
 
 kernels! {
-    /// One mixture over all rows; a grid of any number of blocks.
-    Alone {
+    /// One mixture over all rows; any number of blocks.
+    SingleMixturePass {
         /// `(n, d)` tiled: rows less the shift.
         x: *const f32,
         /// Rows.
         n: u64,
-        /// Dimensions, at most those of the kernel.
+        /// Dimensions, at most the kernel's `D`.
         d: u32,
         /// Components.
         k: u32,
-        /// Tiles that the second cache is to keep until the next call, the first.
+        /// Number of leading tiles that the L2 cache should keep until the next call.
         kept: u64,
-        /// `(blocks,)` on the host, written: each block's part of Σ ln p(x), less what was taken from the constants once a row.
+        /// `(blocks,)` in host memory, written: each block's part of Σ ln p(x), without the per-row number subtracted
+        /// from the constants.
         values: *mut f64,
-        /// See [`entry`] and [`constant`].
+        /// Pairs of coefficients; see [`entry`] and [`constant`].
         coefficients: [u64; PLACES],
     }
     /// Up to 4 entries.
-    scores_alone_4 => body::<4>, shared_bytes, threads;
+    single_mixture_4 => body::<4>, shared_bytes, threads;
     /// Up to 8.
-    scores_alone_8 => body::<8>, shared_bytes, threads;
+    single_mixture_8 => body::<8>, shared_bytes, threads;
     /// Up to 12.
-    scores_alone_12 => body::<12>, shared_bytes, threads;
+    single_mixture_12 => body::<12>, shared_bytes, threads;
     /// Up to 13.
-    scores_alone_13 => body::<13>, shared_bytes, threads;
+    single_mixture_13 => body::<13>, shared_bytes, threads;
     /// Up to 16.
-    scores_alone_16 => body::<16>, shared_bytes, threads;
+    single_mixture_16 => body::<16>, shared_bytes, threads;
 }
 
-/// Places for coefficients, of two numbers each.
+/// Number of coefficient slots, of two numbers each.
 pub const PLACES: usize = 240;
 
-/// Entries that there are kernels for.
+/// Numbers of columns that have kernels.
 pub const COLUMNS: [u32; 5] = [4, 8, 12, 13, 16];
 
-/// The columns of the kernel for `d` entries, where there is one.
+/// Returns the columns of the smallest kernel for `d` dimensions, or `None`.
 pub fn columns(d: u32) -> Option<u32> {
     COLUMNS.into_iter().find(|columns| d <= *columns)
 }
 
-/// The place of a component's `(s, t)` for entry `j`: the root of half of log₂e over the standard deviation, and minus the mean
-/// times that.
+/// Slot of a component's `(s, t)` for entry `j`: `s` is √(½ log₂e) divided by the standard deviation, and `t =
+/// −mean·s`.
 pub const fn entry(columns: u32, component: u32, j: u32) -> usize {
     (component * (columns + 1) + j) as usize
 }
 
-/// The place of a component's constant, to base 2, and of one more number that is 0.
+/// Slot of a component's constant, to base 2; the second number is 0.
 pub const fn constant(columns: u32, component: u32) -> usize {
     entry(columns, component, columns)
 }
 
-/// What is at a place.
+/// Packs two numbers into a slot.
 pub const fn place(first: f32, second: f32) -> u64 {
     first.to_bits() as u64 | (second.to_bits() as u64) << 32
 }
 
-/// Threads of a block.
+/// Threads per block.
 pub const THREADS: u32 = 640;
 const WARPS: u32 = THREADS / WARP;
 
 #[cfg(not(target_arch = "nvptx64"))]
-fn shared_bytes(_: &Alone) -> u64 {
+fn shared_bytes(_: &SingleMixturePass) -> u64 {
     WARPS as u64 * 8
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-fn threads(_: &Alone) -> u32 {
+fn threads(_: &SingleMixturePass) -> u32 {
     THREADS
 }
 
-/// The kernel for so many entries.
+/// Returns the kernel for `columns` columns.
 ///
 /// # Panics
-/// Where there is none; [`columns`] gives those that there are.
+/// Panics if there is none; [`columns`] returns those that exist.
 #[cfg(not(target_arch = "nvptx64"))]
-pub fn kernel(columns: u32) -> crate::Kernel<Alone> {
+pub fn kernel(columns: u32) -> crate::Kernel<SingleMixturePass> {
     match columns {
-        4 => scores_alone_4(),
-        8 => scores_alone_8(),
-        12 => scores_alone_12(),
-        13 => scores_alone_13(),
-        16 => scores_alone_16(),
+        4 => single_mixture_4(),
+        8 => single_mixture_8(),
+        12 => single_mixture_12(),
+        13 => single_mixture_13(),
+        16 => single_mixture_16(),
         _ => panic!("{columns} columns"),
     }
 }
 
-/// Rows of a lane.
+/// Rows per lane.
 const ROWS: usize = (TILE_ROWS / WARP) as usize;
 
-/// The least sum over components that is taken as it is: of two such rows the product is normal.
+/// Smallest sum over components that needs no recomputation: the product of two such sums is a normal number.
 const LEAST: f32 = f32::from_bits((127 - 60) << 23);
 
 /// Logarithms to base 2 of a component's joint densities.
@@ -122,23 +124,23 @@ macro_rules! joint {
     }};
 }
 
-/// The kernel for `D` entries.
+/// The kernel for up to `D` entries.
 ///
 /// # Safety
-/// As the fields of [`Alone`] say.
+/// Pointers and lengths must be as documented on the fields of [`SingleMixturePass`].
 #[inline(always)]
-unsafe fn body<const D: usize>(a: Alone) {
-    let (t, lane, me) = (thread::thread_idx_x(), warp::lane_id(), thread::thread_idx_x() / WARP);
+unsafe fn body<const D: usize>(a: SingleMixturePass) {
+    let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let all = match D {
-        4 => array_parameter!(a.coefficients, "scores_alone_4_param_6"),
-        8 => array_parameter!(a.coefficients, "scores_alone_8_param_6"),
-        12 => array_parameter!(a.coefficients, "scores_alone_12_param_6"),
-        13 => array_parameter!(a.coefficients, "scores_alone_13_param_6"),
-        _ => array_parameter!(a.coefficients, "scores_alone_16_param_6"),
+        4 => array_parameter!(a.coefficients, "single_mixture_4_param_6"),
+        8 => array_parameter!(a.coefficients, "single_mixture_8_param_6"),
+        12 => array_parameter!(a.coefficients, "single_mixture_12_param_6"),
+        13 => array_parameter!(a.coefficients, "single_mixture_13_param_6"),
+        _ => array_parameter!(a.coefficients, "single_mixture_16_param_6"),
     };
     let tiles = a.n.div_ceil(TILE_ROWS as u64);
     let warps = (thread::grid_dim_x() * WARPS) as u64;
-    // Or else each line of them would be waited for when it is first needed.
+    // Load all coefficients now; otherwise each cache line would stall when it is first used.
     let mut sum = all.bring(PLACES as u32, lane);
     let mut tile = (thread::block_idx_x() + me * thread::grid_dim_x()) as u64;
     let (long, short) = (words::keeping(true), words::keeping(false));
@@ -148,7 +150,7 @@ unsafe fn body<const D: usize>(a: Alone) {
         let mut x = [[0.0_f32; ROWS]; D];
         let column = |j: usize| {
             let at = here.wrapping_add(j * TILE_ROWS as usize);
-            // SAFETY: the tile is one of the rows', and is filled up.
+            // SAFETY: `tile < tiles`, tiles are padded to 128 rows, and `j < d`; rows of four are 16-byte aligned.
             unsafe { words::global_load_u32x4_keeping(at.cast(), keeping) }.map(f32::from_bits)
         };
         if a.d as usize == D {
@@ -198,7 +200,18 @@ unsafe fn body<const D: usize>(a: Alone) {
         sum += logs as f64;
         tile += warps;
     }
+    // SAFETY: all threads call this, and the fields are as documented.
+    unsafe { store(&a, sum) };
+}
 
+/// Writes the block's sum.
+///
+/// # Safety
+/// Pointers and lengths must be as documented on the fields of [`SingleMixturePass`]. All threads of the block must
+/// call this.
+#[inline(always)]
+unsafe fn store(a: &SingleMixturePass, mut sum: f64) {
+    let (t, lane, me) = (thread::thread_idx_x(), warp::lane_id(), thread::thread_idx_x() / WARP);
     let of_warps = Shared::<f64>::at(0);
     each(5, |i| sum += warp::shuffle_xor(sum, 1 << i));
     if lane == 0 {
@@ -208,7 +221,7 @@ unsafe fn body<const D: usize>(a: Alone) {
     if t == 0 {
         let mut sum = 0.0;
         each(WARPS as usize, |warp| sum += of_warps.load(warp as u32));
-        // SAFETY: this block's.
+        // SAFETY: `values` has one number per block, and only this thread writes this block's.
         unsafe { device::store(a.values, thread::block_idx_x() as u64, sum * core::f64::consts::LN_2) };
     }
 }

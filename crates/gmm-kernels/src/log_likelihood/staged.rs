@@ -1,27 +1,29 @@
-//! Features that are products of two entries: entries in shared memory, products formed where they are used.
+//! Features that are products of two entries: entries are staged in shared memory, products computed where they are
+//! used.
 
 use crate::Real;
 use crate::device::{self, Shared, WARP, mma, warp};
 use crate::each::each;
 use crate::em::features::{Features, Full, FullAndOne, GROUP, STRIDE};
 use crate::layout::TILE_ROWS;
-use crate::log_likelihood::Scores;
+use crate::log_likelihood::LogLikelihoods;
 use crate::log_likelihood::pass::Rows;
 
-/// Entries that a lane sends for: of sixteen rows, two columns at a time, half a warp each.
+/// Entries that a lane loads: for 16 rows, two columns at a time, each by half a warp.
 const ARRIVING: usize = 8;
 
-/// The features of [`Full`], and where `ONE` is not 0 those of [`FullAndOne`].
+/// The features of [`Full`], or of [`FullAndOne`] if `ONE` is 1.
 #[derive(Clone, Copy)]
 pub(crate) struct Staged<const C: usize, const ONE: usize>;
 
-/// Features step by step, in the order of [`Features::across`]: with the steps written out all indices are known.
+/// Computes the features step by step, in the order of [`Features::across`]. The steps are unrolled, so all indices are
+/// constants.
 struct Walk<const C: usize> {
     x: Shared<f64>,
-    /// Where entries of classes zero, one and two further than the lane's start.
+    /// Positions of the entries in the lane's own class and in the next two classes.
     starts: [u32; 3],
     u: [[f64; 2]; C],
-    /// What `u[i]` is multiplied with where it is not one of them.
+    /// The factor of `u[i]`, if it is not one of the `u`.
     v: [f64; 2],
 }
 
@@ -34,7 +36,7 @@ impl<const C: usize> Walk<C> {
         walk
     }
 
-    /// Entry `i` of a class, of both rows of the lane.
+    /// Entry `i` of a class, for both rows of the lane.
     #[inline(always)]
     fn both(&self, class: usize, i: usize) -> [f64; 2] {
         let at = self.starts[class] + 4 * i as u32 * STRIDE;
@@ -59,7 +61,7 @@ impl<const C: usize> Walk<C> {
     }
 }
 
-/// The last sixteen features of [`FullAndOne`].
+/// The last 16 features of [`FullAndOne`].
 #[inline(always)]
 fn with_one<const C: usize>(x: Shared<f64>, lane: u32) -> [f64; 8] {
     let (row, class) = (lane / 4, lane % 4);
@@ -72,7 +74,7 @@ fn with_one<const C: usize>(x: Shared<f64>, lane: u32) -> [f64; 8] {
     a
 }
 
-/// Adds products of sixteen features with each tile's.
+/// Adds the products of 16 features with each tile.
 #[inline(always)]
 fn products<const TILES: usize>(
     features: [f64; 8],
@@ -91,7 +93,7 @@ fn products<const TILES: usize>(
 impl<const C: usize, const ONE: usize> Staged<C, ONE> {
     const STEPS: usize = Full::<C>::STEPS + ONE;
     const COLUMNS: u32 = if ONE == 0 { Full::<C>::COLUMNS } else { FullAndOne::<C>::COLUMNS };
-    /// Entries that there may be, of two lanes each.
+    /// Pairs of entries, each loaded by one lane.
     const PAIRS: usize = (4 * C + ONE).div_ceil(2);
 }
 
@@ -114,7 +116,7 @@ impl<const C: usize, const ONE: usize> Rows for Staged<C, ONE> {
     }
 
     #[inline(always)]
-    unsafe fn arrive<T: Real>(a: &Scores<T>, group: u32, lane: u32) -> [T; ARRIVING] {
+    unsafe fn arrive<T: Real>(a: &LogLikelihoods<T>, group: u32, lane: u32) -> [T; ARRIVING] {
         let row = group as u64 * GROUP as u64 + (lane % GROUP) as u64;
         let (tile, inside) = (row / TILE_ROWS as u64, row % TILE_ROWS as u64);
         let mut out = [T::ZERO; ARRIVING];
@@ -122,7 +124,7 @@ impl<const C: usize, const ONE: usize> Rows for Staged<C, ONE> {
             let j = 2 * i as u32 + lane / GROUP;
             if j < a.d {
                 let at = (tile * a.d as u64 + j as u64) * TILE_ROWS as u64 + inside;
-                // SAFETY: the group is one of the rows', and its tile is filled up.
+                // SAFETY: the group is within the `n` rows, tiles are padded to 128 rows, and `j < d`.
                 out[i] = unsafe { device::load(a.x, at) };
             }
         });
@@ -130,8 +132,8 @@ impl<const C: usize, const ONE: usize> Rows for Staged<C, ONE> {
     }
 
     #[inline(always)]
-    fn stage<T: Real>(a: &Scores<T>, arrived: [T; ARRIVING], x: Shared<f64>, lane: u32) -> Self {
-        // What was read of the rows before is read.
+    fn stage<T: Real>(a: &LogLikelihoods<T>, arrived: [T; ARRIVING], x: Shared<f64>, lane: u32) -> Self {
+        // All lanes have finished reading the previous rows.
         warp::sync_warp();
         each(Self::PAIRS, |i| {
             let j = 2 * i as u32 + lane / GROUP;

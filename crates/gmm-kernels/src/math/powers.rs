@@ -1,9 +1,9 @@
-//! 2 to the power of `j/64`, nearest numbers.
+//! Table of `2^(j/64)`, rounded to nearest.
 
-/// How many there are between a power of two and the next.
+/// Table entries per power of two.
 pub(super) const STEPS: i32 = 64;
 
-/// Their bits.
+/// Bits of `2^(j/64)` as `f64`, for `j` in `0..64`.
 #[rustfmt::skip]
 pub(super) static POWERS: [u64; STEPS as usize] = [
     0x3ff0_0000_0000_0000, 0x3ff0_2c9a_3e77_8061, 0x3ff0_59b0_d315_8574, 0x3ff0_8745_1875_9bc8,
@@ -32,7 +32,7 @@ mod tests {
     fn each_is_the_power_that_it_stands_for() {
         for (j, &bits) in POWERS.iter().enumerate() {
             let (power, exact) = (f64::from_bits(bits), (j as f64 / f64::from(STEPS)).exp2());
-            // Both are below 2, where that is one unit in the last place: of the library's, which need not be nearest.
+            // Both are below 2, where EPSILON is one ulp: the library's result need not be correctly rounded.
             assert!((power - exact).abs() <= f64::EPSILON, "{j}: {power} and {exact}");
         }
     }

@@ -1,25 +1,25 @@
-//! The product from its sums: slices added in their order, in `f64`, unscaled and rounded once.
+//! The product from its sums: adds the slices in order, in `f64`, removes the scales and rounds once.
 
 use super::BLOCK;
 use crate::device::{self, Shared, WARP, thread, warp};
 use crate::each::each;
 use crate::{Real, THREADS};
 
-/// Rows, and columns, that a block of threads takes at a time.
+/// Rows, and columns, that a thread block processes at a time.
 pub const SIDE: u32 = 32;
 
 kernels! {
-    /// The grid is `ceil(n/32)` blocks in `x`, any number in `y`.
+    /// The grid is `ceil(n/32)` blocks in `x` and any number in `y`.
     Finish<T> {
         /// `(slices, sums_len(m, n))`.
         sums: *const f64,
-        /// Slices.
+        /// Number of slices.
         slices: u32,
         /// Rows of the product.
         m: u64,
         /// Columns of the product.
         n: u64,
-        /// Not 0: column by column; else row by row.
+        /// If not 0, the product is written column-major; otherwise row-major.
         by_columns: u32,
         /// `(m, n)`, written.
         to: *mut T,
@@ -34,7 +34,7 @@ kernels! {
     FinishHalves {
         /// `(slices, sums_len(m, n))`.
         sums: *const f32,
-        /// Slices.
+        /// Number of slices.
         slices: u32,
         /// Rows of the product.
         m: u64,
@@ -42,9 +42,9 @@ kernels! {
         n: u64,
         /// As for [`Finish`].
         by_columns: u32,
-        /// `(m,)`: powers of two by which rows of the left factor were scaled.
+        /// `(m,)`: powers of two by which the left factor's rows were scaled.
         left: *const f32,
-        /// `(n,)`: the same of the right factor.
+        /// `(n,)`: powers of two by which the right factor's rows were scaled.
         right: *const f32,
         /// `(m, n)`, written.
         to: *mut f32,
@@ -63,10 +63,10 @@ fn shared_halves(_: &FinishHalves) -> u64 {
     u64::from(4 * SIDE * STRIDE)
 }
 
-/// Numbers from a row in shared memory to the next: one more, against bank conflicts.
+/// Distance between rows in shared memory: one more than their length, against bank conflicts.
 const STRIDE: u32 = SIDE + 1;
 
-/// What is written.
+/// Shape, layout and address of the result.
 #[derive(Clone, Copy)]
 struct Product<T> {
     m: u64,
@@ -81,14 +81,14 @@ pub(super) unsafe fn total<S: Real>(sums: *const S, slices: u32, (m, n): (u64, u
     let (wide, slice) = (super::blocks(n) * BLOCK as u64, super::sums_len(m, n));
     let (mut sum, mut s) = (0.0, 0);
     while s < slices {
-        // SAFETY: the caller's promise.
+        // SAFETY: `s < slices`, and the caller passes `row < m` and `column < n`.
         sum += unsafe { device::load(sums, s as u64 * slice + row * wide + column) }.to_f64();
         s += 1;
     }
     sum
 }
 
-/// [`total`] of some rows, side by side, so that their latencies pass together.
+/// [`total`] for several rows together, so that their latencies overlap.
 #[inline(always)]
 unsafe fn totals<S: Real>(
     sums: *const S,
@@ -102,7 +102,7 @@ unsafe fn totals<S: Real>(
     while s < slices {
         let from = sums.wrapping_add((s as u64 * slice + column) as usize);
         let mut some = [S::ZERO; ROWS];
-        // SAFETY: the caller's promise.
+        // SAFETY: `s < slices`, and the caller passes rows below `m` and `column < n`.
         each(ROWS, |i| some[i] = unsafe { device::load(from, rows[i] * wide) });
         each(ROWS, |i| sum[i] += some[i].to_f64());
         s += 1;
@@ -110,10 +110,10 @@ unsafe fn totals<S: Real>(
     sum
 }
 
-/// Rows that a warp has of a tile.
+/// Rows of a tile per warp.
 const ROWS: usize = (SIDE / (THREADS / WARP)) as usize;
 
-/// Writes entries as `entries` gives them, of some rows and a column.
+/// Writes the product; `entries(rows, column)` returns its values.
 #[inline(always)]
 unsafe fn write<T: Real>(product: Product<T>, entries: impl Fn([u64; ROWS], u64) -> [T; ROWS]) {
     let Product { m, n, by_columns, to } = product;
@@ -124,7 +124,7 @@ unsafe fn write<T: Real>(product: Product<T>, entries: impl Fn([u64; ROWS], u64)
         let (first, c) = (row + (me * ROWS as u32) as u64, column + lane as u64);
         let mut values = [T::ZERO; ROWS];
         if c < n {
-            // What is past the last row is read as the last.
+            // Past the last row, read the last row.
             let mut rows = [m - 1; ROWS];
             each(ROWS, |i| {
                 if first + (i as u64) < m {
@@ -136,7 +136,7 @@ unsafe fn write<T: Real>(product: Product<T>, entries: impl Fn([u64; ROWS], u64)
         each(ROWS, |i| {
             let r = first + i as u64;
             if !by_columns && r < m && c < n {
-                // SAFETY: an entry that is this thread's alone.
+                // SAFETY: `r < m` and `c < n`, and only this thread writes the entry.
                 unsafe { device::store(to, r * n + c, values[i]) };
             }
         });
@@ -149,7 +149,7 @@ unsafe fn write<T: Real>(product: Product<T>, entries: impl Fn([u64; ROWS], u64)
                 let (r, c) = (row + lane as u64, column + at as u64);
                 let value = turned.load(lane * STRIDE + at);
                 if r < m && c < n {
-                    // SAFETY: an entry that is this thread's alone.
+                    // SAFETY: `r < m` and `c < n`, and only this thread writes the entry.
                     unsafe { device::store(to, c * m + r, value) };
                 }
             });
@@ -158,35 +158,35 @@ unsafe fn write<T: Real>(product: Product<T>, entries: impl Fn([u64; ROWS], u64)
     }
 }
 
-/// [`finish`].
+/// Body of [`finish`].
 ///
 /// # Safety
-/// As the fields of [`Finish`] say.
+/// Pointers and lengths must be as documented on the fields of [`Finish`].
 #[inline(always)]
 unsafe fn doubles<T: Real>(a: Finish<T>) {
     let product = Product { m: a.m, n: a.n, by_columns: a.by_columns != 0, to: a.to };
-    // SAFETY: as the fields say.
+    // SAFETY: `write` passes only rows below `m` and columns below `n`; the fields are as documented.
     unsafe { write(product, |rows, c| totals(a.sums, a.slices, (a.m, a.n), rows, c).map(T::from_f64)) };
 }
 
-/// [`finish_halves`].
+/// Body of [`finish_halves`].
 ///
 /// # Safety
-/// As the fields of [`FinishHalves`] say.
+/// Pointers and lengths must be as documented on the fields of [`FinishHalves`].
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 #[inline(always)]
 unsafe fn halves(a: FinishHalves) {
     let product = Product { m: a.m, n: a.n, by_columns: a.by_columns != 0, to: a.to };
-    // Powers of two: a division is exact, but for what is beyond the range.
+    // The scales are powers of two, so the division is exact unless it overflows or underflows.
     let entries = |rows: [u64; ROWS], c: u64| {
-        // SAFETY: entries of the product.
+        // SAFETY: `write` passes only rows below `m` and columns below `n`.
         let (sums, right) =
             unsafe { (totals(a.sums, a.slices, (a.m, a.n), rows, c), device::load(a.right, c).to_f64()) };
         let mut out = [0.0; ROWS];
-        // SAFETY: as above.
+        // SAFETY: `rows[i] < m`.
         each(ROWS, |i| out[i] = (sums[i] / (unsafe { device::load(a.left, rows[i]) }.to_f64() * right)) as f32);
         out
     };
-    // SAFETY: as the fields say.
+    // SAFETY: the fields are as documented.
     unsafe { write(product, entries) };
 }

@@ -1,29 +1,29 @@
-//! Quadratic forms and squared norms from the sums of a product: see [`products`](crate::products).
+//! Quadratic forms and squared norms from the sums of a product; see [`products`](crate::products).
 
 use super::finish::total;
 use crate::device::{self, Shared, WARP, thread, warp};
 use crate::each::each;
 use crate::{Real, THREADS};
 
-/// Questions that a block of threads takes at a time.
+/// Query rows that a thread block processes at a time.
 pub const TOGETHER: u32 = WARP;
 
 kernels! {
-    /// Any grid in `x`: a block takes 32 questions at a time.
+    /// Any grid in `x`; a block processes 32 queries at a time.
     Forms<T> {
-        /// `(slices, sums_len(d, n))`: of a matrix's rows with the questions.
+        /// `(slices, sums_len(d, n))`: products of a matrix's rows with the queries.
         sums: *const f64,
-        /// Slices.
+        /// Number of slices.
         slices: u32,
         /// Rows of the matrix.
         d: u64,
-        /// Questions.
+        /// Number of queries.
         n: u64,
-        /// `(n, d)`: the questions; or null.
+        /// `(n, d)`: the queries, or null.
         x: *const T,
-        /// Not 0: questions lie column by column; else row by row.
+        /// If not 0, queries are column-major; otherwise row-major.
         by_columns: u32,
-        /// `(n,)`, written: Σ 2xᵢ·sumᵢ, without questions Σ sumᵢ².
+        /// `(n,)`, written: Σ 2xᵢ·sumᵢ, or Σ sumᵢ² if `x` is null.
         to: *mut f64,
     }
     /// The kernel.
@@ -35,10 +35,10 @@ fn shared<T: Real>(_: &Forms<T>) -> u64 {
     u64::from(8 * THREADS)
 }
 
-/// The kernel.
+/// Body of [`forms`].
 ///
 /// # Safety
-/// As the fields of [`Forms`] say.
+/// Pointers and lengths must be as documented on the fields of [`Forms`].
 #[inline(always)]
 pub unsafe fn body<T: Real>(a: Forms<T>) {
     const WARPS: u32 = THREADS / WARP;
@@ -56,7 +56,7 @@ pub unsafe fn body<T: Real>(a: Forms<T>) {
                 each(AT_ONCE, |i| {
                     let row = row + (WARPS * i as u32) as u64;
                     if row < a.d {
-                        // SAFETY: a row of the matrix, and a question.
+                        // SAFETY: `row < d` and `question < n`.
                         unsafe {
                             let v = total(a.sums, a.slices, (a.d, a.n), row, question);
                             let by = if a.x.is_null() {
@@ -79,7 +79,7 @@ pub unsafe fn body<T: Real>(a: Forms<T>) {
         if me == 0 && question < a.n {
             let mut all = 0.0;
             each(WARPS as usize, |w| all += parts.load(w as u32 * WARP + lane));
-            // SAFETY: a question that is this lane's alone.
+            // SAFETY: `question < n`, and only this lane writes it.
             unsafe { device::store(a.to, question, all) };
         }
         first += thread::grid_dim_x() as u64 * TOGETHER as u64;

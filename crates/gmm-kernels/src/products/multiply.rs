@@ -1,8 +1,8 @@
-//! Sums of products of two packed factors on the tensor cores: see [`products`](crate::products).
+//! Sums of products of two packed factors on the tensor cores; see [`products`](crate::products).
 //!
-//! A block of threads has 128 × 64 sums in registers, a warp 64 × 32 of them, and goes over a slice of the terms. What it
-//! reads of both factors comes to shared memory two operands deep at a time, in a ring of three stages. Two such blocks run on
-//! a multiprocessor, each behind barriers of its own: while one waits for its operands the other multiplies.
+//! A thread block keeps 128 × 64 sums in registers, 64 × 32 per warp, and loops over a slice of the terms. Both factors
+//! are copied to shared memory two operands deep at a time, into a ring of three stages. Two such blocks run on a
+//! multiprocessor with independent barriers: while one waits for its operands, the other multiplies.
 
 use super::share::Share;
 use super::{BLOCK, Form, OPERAND, OPERANDS, STEPS};
@@ -11,28 +11,28 @@ use crate::device::{self, Shared, WARP, copies, mma, thread, warp};
 use crate::each::each;
 use crate::{Real, THREADS};
 
-/// Stages of the ring: what is in use, what follows, and what is on its way.
+/// Stages of the ring: the one in use, the next, and one in flight.
 const STAGES: u32 = 3;
 
-/// Bytes of a step of the left factor, and of what a block has of the right one.
+/// Bytes of a step of the left factor, and of a thread block's half of a step of the right one.
 const LEFT_STEP: u32 = OPERANDS * OPERAND * 4;
 const RIGHT_STEP: u32 = LEFT_STEP / 2;
 
 /// Bytes of a stage.
 const STAGE: u32 = STEPS * (LEFT_STEP + RIGHT_STEP);
 
-/// Operands of a warp's rows of the left factor, and of the right one.
+/// Operands that cover a warp's rows of the left factor, and of the right one.
 const LEFT: usize = 8;
 const RIGHT: usize = 4;
 
-/// Warps side by side along the right factor.
+/// Number of warps side by side along the right factor.
 const ACROSS: u32 = OPERANDS / 2 / RIGHT as u32;
 
-/// Tensor-core tiles of a warp: 16 × 8 sums each.
+/// A warp's tensor-core tiles of 16 × 8 sums each.
 type Sums<T> = [[[T; 4]; RIGHT]; LEFT / 2];
 
 kernels! {
-    /// The grid is `2*left_blocks*right_blocks` in `x`, `ceil(steps/slice)` in `y`.
+    /// The grid is `2*left_blocks*right_blocks` in `x` and `ceil(steps/slice)` in `y`.
     Multiply {
         /// Packed `(m, k)`, as the left factor, 16-byte aligned.
         left: *const u32,
@@ -44,18 +44,18 @@ kernels! {
         right_blocks: u32,
         /// [`Form::steps`].
         steps: u32,
-        /// Steps of a slice, even.
+        /// Steps per slice, even.
         slice: u32,
-        /// Not 0: the left factor is zero above its diagonal, and those terms are left out.
+        /// If not 0, the left factor is zero above its diagonal, and those terms are skipped.
         triangle: u32,
-        /// `(slices, sums_len(m, n))`, 16-byte aligned, written: `f64`, and `f32` of halves.
+        /// `(slices, sums_len(m, n))`, 16-byte aligned, written: `f64`, or `f32` for fp16 factors.
         sums: *mut u32,
     }
-    /// `f64`.
+    /// The kernel for `f64`.
     multiply_doubles => doubles, shared;
-    /// Heads and tails.
+    /// The kernel for split fp16.
     multiply_halves => halves, shared;
-    /// Heads.
+    /// The kernel for fp16.
     multiply_heads => heads, shared;
 }
 
@@ -64,7 +64,7 @@ fn shared(_: &Multiply) -> u64 {
     u64::from(STAGES * STAGE)
 }
 
-/// What a block of threads has of the product: a block of the left factor's rows, and half of one of the right's.
+/// A thread block's part of the product: a block of the left factor's rows by half a block of the right factor's.
 #[derive(Clone, Copy)]
 struct Part {
     share: Share,
@@ -78,7 +78,7 @@ impl Part {
         Self { share: Share::of(at, a.left_blocks, a.right_blocks, a.steps, a.slice, triangle), half }
     }
 
-    /// Where a lane's first sum in tile `(i, j)` of its warp lies, and that of eight rows further.
+    /// Position of a lane's first sum in tile `(i, j)` of its warp, or with `half = 1` eight rows further.
     #[inline(always)]
     fn sum_at(self, a: &Multiply, i: usize, j: usize, half: usize) -> u64 {
         let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
@@ -88,7 +88,7 @@ impl Part {
     }
 }
 
-/// Sends for a stage of both factors and ends the group of copies.
+/// Starts copying a stage of both factors.
 #[inline(always)]
 unsafe fn send(a: &Multiply, part: Part, step: u32, slot: u32) {
     let t = thread::thread_idx_x();
@@ -99,11 +99,11 @@ unsafe fn send(a: &Multiply, part: Part, step: u32, slot: u32) {
     let (left, right) = (from(a.left, part.share.left), from(a.right, part.share.right));
     let right = right.wrapping_add((part.half * RIGHT_STEP / 4) as usize);
     let to = slot * STAGE + 16 * t;
-    // Bytes that the threads send for at a time.
+    // Bytes that all threads copy at a time.
     const AT_ONCE: u32 = 16 * THREADS;
     each((STEPS * LEFT_STEP / AT_ONCE) as usize, |i| {
         let by = i as u32 * AT_ONCE;
-        // SAFETY: operands of the factor; its steps are a multiple of a stage's.
+        // SAFETY: the copy stays within the factor, whose steps are padded to a multiple of a stage's.
         unsafe { copies::send_once(to + by, left.wrapping_add((by / 4) as usize).cast()) };
     });
     each(STEPS as usize, |step| {
@@ -116,8 +116,8 @@ unsafe fn send(a: &Multiply, part: Part, step: u32, slot: u32) {
     });
 }
 
-/// Goes over a block's steps: `add(left, right)` of each stage gets where the warp's operands of its first step begin, for
-/// this lane; those of the next are [`LEFT_STEP`] and [`RIGHT_STEP`] bytes on.
+/// Loops over a block's steps. For each stage, `add(left, right)` gets the byte positions, for this lane, of the warp's
+/// first operands of the first step; those of the next step are [`LEFT_STEP`] and [`RIGHT_STEP`] bytes further.
 #[inline(always)]
 unsafe fn walk(a: &Multiply, part: Part, mut add: impl FnMut(u32, u32)) {
     let share = part.share;
@@ -130,7 +130,7 @@ unsafe fn walk(a: &Multiply, part: Part, mut add: impl FnMut(u32, u32)) {
     let mut slot = 0;
     each(STAGES as usize - 1, |_| {
         if next < share.end {
-            // SAFETY: the share's steps.
+            // SAFETY: `next < share.end`, a step of the factors.
             unsafe { send(a, part, next, slot) };
         }
         copies::end_group();
@@ -140,10 +140,11 @@ unsafe fn walk(a: &Multiply, part: Part, mut add: impl FnMut(u32, u32)) {
     let (mut step, mut at) = (share.first, 0);
     while step < share.end {
         copies::arrive_but::<{ STAGES - 2 }>();
-        // What each thread waited for is there for all; and nobody reads any more what the next stage is put over.
+        // After the barrier, the stage that each thread waited for is visible to all, and no thread still reads the
+        // stage that the next copies overwrite.
         thread::sync_threads();
         if next < share.end {
-            // SAFETY: the share's steps.
+            // SAFETY: `next < share.end`, a step of the factors.
             unsafe { send(a, part, next, slot) };
         }
         copies::end_group();
@@ -169,10 +170,10 @@ fn numbers(from: u32, i: usize) -> [f64; 2] {
     Shared::<f64>::at(from + i as u32 * OPERAND * 4).load2(0)
 }
 
-/// [`multiply_doubles`].
+/// Body of [`multiply_doubles`].
 ///
 /// # Safety
-/// As the fields of [`Multiply`] say.
+/// Pointers and lengths must be as documented on the fields of [`Multiply`].
 #[inline(always)]
 unsafe fn doubles(a: Multiply) {
     let triangle = if a.triangle == 0 { 0 } else { BLOCK / Form::Double.columns() };
@@ -195,7 +196,7 @@ unsafe fn doubles(a: Multiply) {
             each(LEFT / 2, |i| mma::f64_16x8x16(&mut sums[i][j], rows[i], [p, q, r, t]));
         });
     };
-    // SAFETY: as the fields say.
+    // SAFETY: the fields are as documented, and `part` is one of the grid's.
     unsafe { walk(&a, part, add) };
     each(LEFT / 2, |i| {
         each(RIGHT, |j| {
@@ -203,7 +204,8 @@ unsafe fn doubles(a: Multiply) {
                 let at = part.sum_at(&a, i, j, half);
                 let [v, w] = [sums[i][j][2 * half], sums[i][j][2 * half + 1]].map(f64::to_bits);
                 let words = [v as u32, (v >> 32) as u32, w as u32, (w >> 32) as u32];
-                // SAFETY: sums that are this lane's alone.
+                // SAFETY: `at` is within the padded sums, and only this lane writes it; `at` is even, so the address is
+                // 16-byte aligned.
                 unsafe { global_store_u32x4(a.sums.wrapping_add(2 * at as usize), words) };
             });
         });
@@ -217,24 +219,24 @@ unsafe fn store_singles(a: &Multiply, part: Part, sums: &Sums<f32>) {
             each(2, |half| {
                 let at = part.sum_at(a, i, j, half);
                 let [v, w] = [sums[i][j][2 * half], sums[i][j][2 * half + 1]].map(f32::to_bits);
-                // SAFETY: sums that are this lane's alone; `column` is even.
+                // SAFETY: `at` is within the padded sums, only this lane writes it, and it is even since `column` is.
                 unsafe { device::store(a.sums.cast::<u64>(), at / 2, v as u64 | (w as u64) << 32) };
             });
         });
     });
 }
 
-/// [`multiply_halves`].
+/// Body of [`multiply_halves`].
 ///
 /// # Safety
-/// As the fields of [`Multiply`] say.
+/// Pointers and lengths must be as documented on the fields of [`Multiply`].
 #[inline(always)]
 unsafe fn halves(a: Multiply) {
-    let triangle = if a.triangle == 0 { 0 } else { BLOCK / Form::Halves.columns() };
+    let triangle = if a.triangle == 0 { 0 } else { BLOCK / Form::HalfPrecision.columns() };
     let part = Part::of(&a, triangle);
     let mut sums: Sums<f32> = [[[0.0; 4]; RIGHT]; LEFT / 2];
     let add = |left: u32, right: u32| {
-        // Heads and tails of both steps.
+        // hi and lo parts of both steps.
         let mut rows = [[[[0; 4]; 2]; 2]; LEFT / 2];
         each(LEFT / 2, |i| {
             each(2, |s| {
@@ -247,7 +249,8 @@ unsafe fn halves(a: Multiply) {
                 let [p, q, v, w] = words(right + s as u32 * RIGHT_STEP, j);
                 columns[s] = [[p, q], [v, w]];
             });
-            // Added to nothing, the small ones first: what was summed before would be rounded towards zero with them.
+            // Start from zero and add the small products first: the tensor cores would round earlier sums towards zero
+            // along with them.
             let mut new = [[0.0; 4]; LEFT / 2];
             each(6, |turn| {
                 let (l, r) = [(1, 0), (0, 1), (0, 0)][turn / 2];
@@ -256,17 +259,17 @@ unsafe fn halves(a: Multiply) {
             each(LEFT / 2, |i| each(4, |v| sums[i][j][v] += new[i][v]));
         });
     };
-    // SAFETY: as the fields say.
+    // SAFETY: the fields are as documented, and `part` is one of the grid's.
     unsafe {
         walk(&a, part, add);
         store_singles(&a, part, &sums);
     }
 }
 
-/// [`multiply_heads`].
+/// Body of [`multiply_heads`].
 ///
 /// # Safety
-/// As the fields of [`Multiply`] say.
+/// Pointers and lengths must be as documented on the fields of [`Multiply`].
 #[inline(always)]
 unsafe fn heads(a: Multiply) {
     let triangle = if a.triangle == 0 { 0 } else { BLOCK / Form::Heads.columns() };
@@ -291,7 +294,7 @@ unsafe fn heads(a: Multiply) {
             each(LEFT / 2, |i| each(4, |v| sums[i][j][v] += new[i][v]));
         });
     };
-    // SAFETY: as the fields say.
+    // SAFETY: the fields are as documented, and `part` is one of the grid's.
     unsafe {
         walk(&a, part, add);
         store_singles(&a, part, &sums);

@@ -1,7 +1,8 @@
-//! Rows into operands: see [`products`](crate::products).
+//! Conversion of rows to operands; see [`products`](crate::products).
 //!
-//! The right factor's hold 8 rows each. The left one's come in pairs of 16 rows, as its tensor-core tiles are: a lane's 16 bytes
-//! are what an instruction takes in neighbouring registers, heads in the first of a pair and tails in the second.
+//! Operands of the right factor hold 8 rows each. Those of the left factor come in pairs for 16 rows, like its
+//! tensor-core tiles: a lane's 16 bytes are what an instruction takes in consecutive registers. For split fp16, the
+//! first of a pair holds the hi parts and the second the lo parts.
 
 use super::{BLOCK, OPERAND, OPERAND_ROWS, OPERANDS};
 use crate::device::words::global_store_u32x4;
@@ -14,11 +15,11 @@ use crate::device::{
 use crate::each::each;
 use crate::{Real, THREADS};
 
-/// Rows, and columns, that a block of threads takes at a time.
+/// Rows, and columns, that a thread block processes at a time.
 pub const SIDE: u32 = 64;
 
-/// Where number `c` of row `r` of a tile of `f32` lies in shared memory: columns change places by row, so that the banks differ
-/// along a row, along a column, and over the corner of eight rows that becomes an operand.
+/// Position of number `c` of row `r` of an `f32` tile in shared memory. Columns are permuted depending on the row, so
+/// that banks differ along a row, along a column, and within the eight-row block that becomes an operand.
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 #[inline(always)]
 fn staged_at(r: u32, c: u32) -> u32 {
@@ -27,7 +28,7 @@ fn staged_at(r: u32, c: u32) -> u32 {
 }
 
 kernels! {
-    /// The grid is `2*ceil(rows/128)` blocks in `x`, any number in `y`.
+    /// The grid is `2*ceil(rows/128)` blocks in `x` and any number in `y`.
     Pack<T> {
         /// `(rows, k)`.
         from: *const T,
@@ -35,18 +36,18 @@ kernels! {
         rows: u64,
         /// Columns.
         k: u64,
-        /// Not 0: column by column; else row by row.
+        /// If not 0, `from` is column-major; otherwise row-major.
         by_columns: u32,
-        /// `(k,)`: taken off each row, in `f64`; or null.
+        /// `(k,)`, or null: subtracted from each row, in `f64`.
         shift: *const f64,
-        /// Not 0: as the left factor of products.
+        /// If not 0, packs for the left factor of products.
         left: u32,
         /// [`Form::steps`](super::Form::steps).
         steps: u64,
         /// [`Form::words`](super::Form::words), 16-byte aligned, written.
         to: *mut u32,
     }
-    /// To `f64`.
+    /// The kernel to `f64`.
     pack_doubles => pack_doubles_f32, pack_doubles_f64, doubles::<T>, no_shared::<T>;
 }
 
@@ -62,7 +63,7 @@ kernels! {
         k: u64,
         /// As for [`Pack`].
         by_columns: u32,
-        /// `(rows,)`: powers of two.
+        /// `(rows,)`: powers of two by which the rows are multiplied.
         scales: *const f32,
         /// As for [`Pack`].
         left: u32,
@@ -70,12 +71,12 @@ kernels! {
         steps: u64,
         /// As for [`Pack`].
         to: *mut u32,
-        /// One word: set to 1 where halves lose digits, see [`LOST`].
+        /// One word, set to 1 if fp16 loses too much precision; see [`LOST`].
         trouble: *mut u32,
     }
-    /// To heads and tails.
+    /// The kernel to hi and lo parts.
     split_halves => halves::<2>, shared_halves;
-    /// To heads.
+    /// The kernel to hi parts only.
     split_heads => halves::<1>, shared_halves;
 }
 
@@ -89,15 +90,16 @@ fn shared_halves(_: &Split) -> u64 {
     u64::from(4 * SIDE * SIDE)
 }
 
-/// Of 64 neighbours in a row, so many may be so small beside the row's largest number that their tail loses digits.
+/// Of 64 consecutive numbers of a row, at most this many may be so small, compared with the row's largest, that their
+/// lo part loses precision.
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub const LOST: u32 = 4;
 
-/// Scaled numbers below this lose digits: a tail's last digit is 2⁻²⁴, and heads have 11.
+/// Scaled nonzero numbers below this lose precision: the last bit of a lo part is 2⁻²⁴, and the hi part has 11 bits.
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub const SMALL: f32 = 0.125;
 
-/// Where entries lie.
+/// Address, shape and layout of the source matrix.
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 #[derive(Clone, Copy)]
 struct Source {
@@ -107,15 +109,15 @@ struct Source {
     by_columns: bool,
 }
 
-/// A tile of 64 × 64 numbers into shared memory: those that there are as `f` of them and their row; zeros past the end. Starts
-/// and ends with a barrier.
+/// Loads a tile of 64 × 64 numbers into shared memory, each as `f(number, row)`; past the end, zeros. Starts and ends
+/// with a barrier.
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 #[inline(always)]
 unsafe fn stage(source: Source, row: u64, column: u64, f: impl Fn(f32, u64) -> f32) {
     const AT_ONCE: usize = 16;
     const APART: u32 = THREADS / SIDE;
     let (t, to) = (thread::thread_idx_x(), Shared::<f32>::at(0));
-    // Along what is contiguous a thread has one place, and along the rest every second one.
+    // A thread has one position along the contiguous direction, and every second one across it.
     let (along, first) = (t % SIDE, t / SIDE);
     let place = |i: u32| {
         let across = first ^ (APART * i);
@@ -125,7 +127,7 @@ unsafe fn stage(source: Source, row: u64, column: u64, f: impl Fn(f32, u64) -> f
     let (here, across) = if source.by_columns { (row, column) } else { (column, row) };
     let from = source.from.wrapping_add(((across + first as u64) * wide + here + along as u64) as usize);
     let is_whole = row + SIDE as u64 <= source.rows && column + SIDE as u64 <= source.k;
-    // What is past the end is read as the last, so that no load waits behind a branch.
+    // Past the end, read the last number instead of branching, so that no load waits.
     let last = |at: u64, end: u64| if at < end { at } else { end - 1 };
     thread::sync_threads();
     let mut turn = 0;
@@ -134,7 +136,7 @@ unsafe fn stage(source: Source, row: u64, column: u64, f: impl Fn(f32, u64) -> f
         if is_whole {
             let mut at = from.wrapping_add(((APART * turn) as u64 * wide) as usize);
             each(AT_ONCE, |i| {
-                // SAFETY: a number of the matrix.
+                // SAFETY: the whole tile is within the matrix, `(rows, k)`.
                 values[i] = unsafe { device::load(at, 0) };
                 at = at.wrapping_add((APART as u64 * wide) as usize);
             });
@@ -147,7 +149,7 @@ unsafe fn stage(source: Source, row: u64, column: u64, f: impl Fn(f32, u64) -> f
                 let (r, c) = place(turn + i as u32);
                 let (r, c) = (last(row + r as u64, source.rows), last(column + c as u64, source.k));
                 let at = if source.by_columns { c * source.rows + r } else { r * source.k + c };
-                // SAFETY: as above.
+                // SAFETY: `r` and `c` are clamped to the matrix.
                 values[i] = unsafe { device::load(source.from, at) };
             });
             each(AT_ONCE, |i| {
@@ -163,27 +165,28 @@ unsafe fn stage(source: Source, row: u64, column: u64, f: impl Fn(f32, u64) -> f
     thread::sync_threads();
 }
 
-/// Where the operand of eight rows from `row` on and a step begins, and this lane's words of it.
+/// Position of this lane's words in the operand of eight rows from `row` on and of step `step`.
 #[inline(always)]
 fn place(to: *mut u32, steps: u64, row: u64, step: u64, lane: u32) -> *mut u32 {
     let (block, eight) = (row / BLOCK as u64, row % BLOCK as u64 / OPERAND_ROWS as u64);
     to.wrapping_add((((block * steps + step) * OPERANDS as u64 + eight) * OPERAND as u64 + 4 * lane as u64) as usize)
 }
 
-/// Steps of operands of `f64` that a warp has on their way at a time.
+/// Steps of `f64` operands that a warp loads at a time.
 const AHEAD: usize = 4;
 
-/// Rows of a warp.
+/// Rows per warp.
 const OWN_ROWS: u32 = SIDE / (THREADS / WARP);
 
-/// A warp's numbers of some steps: of each, rows `lane/4` and eight more, columns `lane%4` and four more, `[row][column]`.
+/// A lane's numbers for some steps: for each step, rows `lane/4` and 8 more, columns `lane%4` and 4 more,
+/// `[row][column]`.
 type Steps<T> = [[[T; 2]; 2]; AHEAD];
 
-/// Where a warp's numbers lie.
+/// Position of a warp's numbers in the matrix.
 #[derive(Clone, Copy)]
 struct Part<T> {
     from: *const T,
-    /// Of its first row and column.
+    /// Its first row and column.
     row: u64,
     column: u64,
     rows: u64,
@@ -195,8 +198,8 @@ struct Part<T> {
 impl<T: Real> Part<T> {
     const COLUMNS: u32 = super::Form::Double.columns();
 
-    /// Numbers where they belong: eight rows are neighbours in a column, and four columns in a row. What is past the end is read
-    /// as the last, so that no load waits behind a branch.
+    /// Loads each number in the lane that needs it: eight rows are adjacent in a column, and four columns in a row.
+    /// Past the end, reads the last number instead of branching, so that no load waits.
     #[inline(always)]
     unsafe fn as_they_lie(self) -> Steps<T> {
         let last = |at: u64, end: u64| if at < end { at } else { end - 1 };
@@ -207,15 +210,15 @@ impl<T: Real> Part<T> {
             each(2, |c| {
                 let column = self.column + (Self::COLUMNS * s as u32 + 4 * c as u32 + self.lane % 4) as u64;
                 let at = last(column, self.k) * along;
-                // SAFETY: a number of the matrix.
+                // SAFETY: row and column are clamped to the matrix.
                 each(2, |r| values[s][r][c] = unsafe { device::load(self.from, rows[r] + at) });
             });
         });
         values
     }
 
-    /// The same of a matrix column by column that has them all, sixteen rows of two columns at a time: whole lines of the caches,
-    /// which take requests for halves as long. Lanes then exchange what they have.
+    /// As `as_they_lie`, for a column-major matrix that contains the whole part: loads 16 rows of two columns at a
+    /// time, which are whole cache lines; requests for half lines take as long. The lanes then exchange their numbers.
     #[inline(always)]
     unsafe fn by_lines(self) -> Steps<T> {
         const EACH: usize = AHEAD * Part::<f64>::COLUMNS as usize / 2;
@@ -223,10 +226,11 @@ impl<T: Real> Part<T> {
         let (row, odd) = (lane % OWN_ROWS, lane / OWN_ROWS);
         let from = self.from.wrapping_add(((self.column + odd as u64) * self.rows + self.row + row as u64) as usize);
         let mut lines = [T::ZERO; EACH];
-        // SAFETY: numbers of the matrix.
+        // SAFETY: the caller checked that all 16 rows and `AHEAD` steps of columns are within the matrix.
         each(EACH, |i| lines[i] = unsafe { device::load(from, 2 * i as u64 * self.rows) });
-        // Columns `2i + odd` are here. A lane wants columns `4c + lane%4` of a step, in two rows; two lanes want different columns
-        // of the same lane, so that each gives one to each, in turns: in the first the upper eight rows' lanes their first.
+        // This lane holds columns `2i + odd`. A lane needs columns `4c + lane%4` of a step, in two rows. Two lanes need
+        // different columns of the same lane, so each lane sends one column to each of the two, in two rounds. In the
+        // first round, the lanes of the upper eight rows send their first column.
         let (low, second) = (row < 8, lane % 4 >= 2);
         let source = |upper: bool| lane / 4 + if upper { 8 } else { 0 } + OWN_ROWS * (lane % 2);
         let mut values = [[[T::ZERO; 2]; 2]; AHEAD];
@@ -242,17 +246,17 @@ impl<T: Real> Part<T> {
     }
 }
 
-/// [`pack_doubles`].
+/// Body of [`pack_doubles`].
 ///
-/// A warp has sixteen rows, and makes operands of them in its registers.
+/// A warp has 16 rows and assembles operands in registers.
 ///
 /// # Safety
-/// As the fields of [`Pack`] say.
+/// Pointers and lengths must be as documented on the fields of [`Pack`].
 #[inline(always)]
 pub unsafe fn doubles<T: Real>(a: Pack<T>) {
     const COLUMNS: u64 = super::Form::Double.columns() as u64;
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
-    // So many rows as would pass 32 bits here no device holds.
+    // No device holds so many rows that this exceeds 32 bits.
     let row = (thread::block_idx_x() * SIDE + me * OWN_ROWS) as u64;
     let there = [0, 8].map(|by| row + ((lane / 4) as u64 + by) < a.rows);
     let mut first = thread::block_idx_y() as u64 * (SIDE as u64 / COLUMNS);
@@ -262,7 +266,7 @@ pub unsafe fn doubles<T: Real>(a: Pack<T>) {
             let (column, by_columns) = (first * COLUMNS, a.by_columns != 0);
             let part = Part { from: a.from, row, column, rows: a.rows, k: a.k, by_columns, lane };
             let whole = row + OWN_ROWS as u64 <= a.rows && column + AHEAD as u64 * COLUMNS <= a.k;
-            // SAFETY: as the fields say.
+            // SAFETY: the fields are as documented; `by_lines` is used only if the whole part is within the matrix.
             let values = unsafe { if by_columns && whole { part.by_lines() } else { part.as_they_lie() } };
             each(AHEAD, |s| {
                 let mut bits = [[0; 2]; 2];
@@ -270,7 +274,7 @@ pub unsafe fn doubles<T: Real>(a: Pack<T>) {
                     let column = column + COLUMNS * s as u64 + (4 * c as u32 + lane % 4) as u64;
                     let mut shift = 0.0;
                     if !a.shift.is_null() && column < a.k {
-                        // SAFETY: a column that there is.
+                        // SAFETY: `column < k`.
                         shift = unsafe { device::load(a.shift, column) };
                     }
                     each(2, |r| {
@@ -283,7 +287,8 @@ pub unsafe fn doubles<T: Real>(a: Pack<T>) {
                     each(2, |eight| {
                         let [v, w] = if a.left != 0 { [bits[0][eight], bits[1][eight]] } else { bits[eight] };
                         let words = [v as u32, (v >> 32) as u32, w as u32, (w >> 32) as u32];
-                        // SAFETY: an operand that there is; each lane has its own words.
+                        // SAFETY: `step < steps`, and rows are padded to blocks, so the operand is within `to`; each
+                        // lane has its own words.
                         unsafe { global_store_u32x4(place(a.to, a.steps, row + 8 * eight as u64, step, lane), words) };
                     });
                 }
@@ -293,10 +298,10 @@ pub unsafe fn doubles<T: Real>(a: Pack<T>) {
     }
 }
 
-/// [`split_halves`] and [`split_heads`].
+/// Body of [`split_halves`] and [`split_heads`].
 ///
 /// # Safety
-/// As the fields of [`Split`] say.
+/// Pointers and lengths must be as documented on the fields of [`Split`].
 #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 #[inline(always)]
 unsafe fn halves<const TERMS: u32>(a: Split) {
@@ -306,7 +311,7 @@ unsafe fn halves<const TERMS: u32>(a: Split) {
     let (row, staged) = (thread::block_idx_x() as u64 * SIDE as u64, Shared::<f32>::at(0));
     let mut column = thread::block_idx_y() as u64 * SIDE as u64;
     while column < a.steps * columns as u64 {
-        // SAFETY: as the fields say; a row that there is.
+        // SAFETY: the fields are as documented, and `stage` passes only rows below `rows` to the closure.
         unsafe { stage(source, row, column, |v, r| v * device::load(a.scales, r)) };
         if t < SIDE {
             let (mut lost, mut c) = (0, 0);
@@ -317,7 +322,7 @@ unsafe fn halves<const TERMS: u32>(a: Split) {
                 c += 1;
             }
             if lost > LOST {
-                // SAFETY: one word; whoever writes it writes the same.
+                // SAFETY: `trouble` is one word, and all threads that write it write the same value.
                 unsafe { device::store(a.trouble, 0, 1) };
             }
         }
@@ -335,7 +340,7 @@ unsafe fn halves<const TERMS: u32>(a: Split) {
                     let [x, y] = from_halves(to_halves(v, w));
                     to_halves(v - x, w - y)
                 };
-                // Of eight rows and as many further, and of eight columns and the next.
+                // The four corners: rows and 8 rows further, columns and 8 columns further.
                 let corners = |by: u32| [pair(0, by), pair(8, by), pair(0, by + 8), pair(8, by + 8)];
                 let words = match (TERMS == 2, a.left != 0) {
                     (true, true) if eight % 2 == 0 => corners(0).map(head),
@@ -347,7 +352,8 @@ unsafe fn halves<const TERMS: u32>(a: Split) {
                     (false, true) => corners(16 * (eight % 2)).map(head),
                     (false, false) => [0, 8, 16, 24].map(|by| head(pair(0, by))),
                 };
-                // SAFETY: an operand that there is; each lane has its own words.
+                // SAFETY: `step < steps`, and rows are padded to blocks, so the operand is within `to`; each lane has
+                // its own words.
                 unsafe { global_store_u32x4(place(a.to, a.steps, row + 8 * eight as u64, step, lane), words) };
             }
             i += THREADS / WARP;

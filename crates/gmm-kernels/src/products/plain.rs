@@ -1,6 +1,6 @@
-//! Sums of products of two packed factors where there are no tensor cores for them: see [`products`](crate::products).
+//! Sums of products of two packed factors without tensor cores; see [`products`](crate::products).
 //!
-//! As [`multiply`](super::multiply), with `f64` alone; a block of threads has half of the columns of a block, a thread 8 × 4
+//! As [`multiply`](super::multiply), for `f64` only. A thread block takes half of a block's columns; a thread has 8 × 4
 //! sums, 16 rows and columns apart.
 
 use super::share::Share;
@@ -10,20 +10,20 @@ use crate::device::words::{global_load_u32x4, shared_store_u32x4};
 use crate::device::{self, Shared, thread};
 use crate::each::each;
 
-/// Threads of a block.
+/// Threads per block.
 const MULTIPLIERS: u32 = 256;
 
-/// Bytes of what is staged of one factor.
+/// Bytes of one factor that are staged at a time.
 const FACTOR: u32 = STEPS * OPERANDS * OPERAND * 4;
 
-/// Distance of a thread's rows.
+/// Distance between a thread's rows, and between its columns.
 const APART: u32 = 16;
 
-/// Columns of a thread: more would take more registers than there are.
+/// Columns per thread; more would exceed the available registers.
 const COLUMNS: usize = 4;
 
 kernels! {
-    /// The grid is `2*left_blocks*right_blocks` in `x`, `ceil(steps/slice)` in `y`.
+    /// The grid is `2*left_blocks*right_blocks` in `x` and `ceil(steps/slice)` in `y`.
     MultiplyPlain {
         /// Packed `(m, k)`, as the left factor, 16-byte aligned.
         left: *const u32,
@@ -35,9 +35,9 @@ kernels! {
         right_blocks: u32,
         /// [`Form::steps`].
         steps: u32,
-        /// Steps of a slice, even.
+        /// Steps per slice, even.
         slice: u32,
-        /// Not 0: the left factor is zero above its diagonal, and those terms are left out.
+        /// If not 0, the left factor is zero above its diagonal, and those terms are skipped.
         triangle: u32,
         /// `(slices, sums_len(m, n))`, written.
         sums: *mut f64,
@@ -56,7 +56,7 @@ fn threads(_: &MultiplyPlain) -> u32 {
     MULTIPLIERS
 }
 
-/// Entry `(row, column)` of what is staged of the left factor.
+/// Entry `(row, column)` of the staged part of the left factor.
 #[inline(always)]
 fn left_entry(row: u32, column: u32) -> f64 {
     const TERMS: u32 = Form::Double.columns();
@@ -65,7 +65,7 @@ fn left_entry(row: u32, column: u32) -> f64 {
     Shared::<f64>::at(operand * OPERAND * 4 + 16 * lane + 8 * (row % 16 / 8)).load(0)
 }
 
-/// Entry `(row, column)` of what is staged of the right factor.
+/// Entry `(row, column)` of the staged part of the right factor.
 #[inline(always)]
 fn right_entry(row: u32, column: u32) -> f64 {
     const TERMS: u32 = Form::Double.columns();
@@ -74,10 +74,10 @@ fn right_entry(row: u32, column: u32) -> f64 {
     Shared::<f64>::at(FACTOR + operand * OPERAND * 4 + 16 * lane + 8 * (column % TERMS / 4)).load(0)
 }
 
-/// The kernel.
+/// Body of [`multiply_plain`].
 ///
 /// # Safety
-/// As the fields of [`MultiplyPlain`] say.
+/// Pointers and lengths must be as documented on the fields of [`MultiplyPlain`].
 #[inline(always)]
 unsafe fn body(a: MultiplyPlain) {
     const TERMS: u32 = Form::Double.columns();
@@ -96,7 +96,7 @@ unsafe fn body(a: MultiplyPlain) {
         thread::sync_threads();
         each((FACTOR / (16 * MULTIPLIERS)) as usize, |i| {
             let (to, words) = (16 * (t + i as u32 * MULTIPLIERS), i * 4 * MULTIPLIERS as usize);
-            // SAFETY: operands of both factors; their steps are a multiple of those that are staged.
+            // SAFETY: the reads stay within both factors, whose steps are padded to a multiple of the staged ones.
             unsafe {
                 shared_store_u32x4(to, global_load_u32x4(from(a.left, share.left).wrapping_add(words)));
                 shared_store_u32x4(FACTOR + to, global_load_u32x4(from(a.right, share.right).wrapping_add(words)));
@@ -119,7 +119,7 @@ unsafe fn body(a: MultiplyPlain) {
         each(COLUMNS, |j| {
             let (row, column) = (row + APART * i as u32, column + APART * j as u32);
             let at = share.sum_at(a.left_blocks, a.right_blocks, row, column);
-            // SAFETY: a sum that is this thread's alone.
+            // SAFETY: `at` is within the padded sums, and only this thread writes it.
             unsafe { device::store(a.sums, at, sums[i][j]) };
         });
     });

@@ -1,20 +1,21 @@
-//! By how much each row is scaled before its numbers become halves: a power of two, which costs no digit.
+//! Scale of each row before its numbers become fp16: a power of two, so that scaling is exact.
 
 use super::super::device::{self, WARP, thread, warp};
 use crate::THREADS;
 use crate::each::each;
 
-/// The largest number of a row gets this exponent: sums of 32 products of such numbers stay far within `f32`, as heads do
-/// within halves.
+/// Exponent that the largest number of a row gets: sums of 32 products of such numbers stay far within the range of
+/// `f32`, as hi parts do within that of fp16.
 const LARGEST: i32 = 14;
 
-/// Rows whose largest number has an exponent beyond this, or is none, are not scaled, and told.
+/// Rows whose largest number has an exponent beyond this, or is NaN or infinite, are not scaled but reported in
+/// `trouble`.
 const EXTREME: i32 = 100;
 
-/// Pieces of a row at most.
+/// Most pieces of a row.
 pub const PIECES: u64 = 64;
 
-/// Pieces in which rows of `k` numbers are looked at.
+/// Number of pieces into which rows of `k` numbers are divided to find the largest.
 pub const fn pieces(k: u64) -> u64 {
     let pieces = k.div_ceil(256);
     if pieces < 1 {
@@ -27,7 +28,7 @@ pub const fn pieces(k: u64) -> u64 {
 }
 
 kernels! {
-    /// The grid is `ceil(rows/128)` blocks in `x`, [`pieces`] in `y`.
+    /// The grid is `ceil(rows/128)` blocks in `x` and [`pieces`] in `y`.
     Largest {
         /// As for [`Pack`](super::pack::Pack).
         from: *const f32,
@@ -37,7 +38,7 @@ kernels! {
         k: u64,
         /// As for [`Pack`](super::pack::Pack).
         by_columns: u32,
-        /// `(pieces, rows)`, written: bits of the largest size, above those of infinity where a number is none.
+        /// `(pieces, rows)`, written: bits of the largest absolute value; those of NaN are above those of infinity.
         largest: *mut u32,
     }
     /// The kernel.
@@ -47,15 +48,15 @@ kernels! {
 kernels! {
     /// Any grid in `x`.
     Scales {
-        /// As [`Largest`] leaves it.
+        /// `(pieces, rows)`, as [`Largest`] writes it.
         largest: *const u32,
-        /// Pieces.
+        /// Number of pieces.
         pieces: u32,
         /// Rows.
         rows: u64,
         /// `(rows,)`, written.
         scales: *mut f32,
-        /// One word: set to 1 where a row cannot be scaled, because its numbers are too large or too small, or none.
+        /// One word, set to 1 if a row cannot be scaled because its numbers are too large, too small or not finite.
         trouble: *mut u32,
     }
     /// The kernel.
@@ -72,17 +73,17 @@ fn no_shared_scales(_: &Scales) -> u64 {
     0
 }
 
-/// Bits of the size of entry `i`.
+/// Bits of the absolute value of entry `i`.
 #[inline(always)]
 unsafe fn size(from: *const f32, i: u64) -> u32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller passes the index of an entry of the matrix.
     unsafe { device::load(from, i) }.to_bits() & 0x7fff_ffff
 }
 
-/// [`products_largest`].
+/// Body of [`products_largest`].
 ///
 /// # Safety
-/// As the fields of [`Largest`] say.
+/// Pointers and lengths must be as documented on the fields of [`Largest`].
 #[inline(always)]
 unsafe fn sizes(a: Largest) {
     const AT_ONCE: usize = 8;
@@ -91,29 +92,30 @@ unsafe fn sizes(a: Largest) {
     let first = piece * long;
     let end = if first + long < a.k { first + long } else { a.k };
     let block = thread::block_idx_x() as u64 * THREADS as u64;
-    // What is past the end is read as the last, which changes no maximum, so that no load waits behind a branch.
+    // Past the end, read the last number, which does not change the maximum, instead of branching, so that no load
+    // waits.
     let last = |at: u64, end: u64| if at < end { at } else { end - 1 };
     let put = |row: u64, most: u32| {
-        // SAFETY: a piece of a row that there is.
+        // SAFETY: `piece < pieces` and `row < rows`.
         unsafe { device::store(a.largest, piece * a.rows + row, most) };
     };
     if a.by_columns != 0 {
         let row = block + thread::thread_idx_x() as u64;
         let (mut most, mut l) = (0, first);
-        // One address from the next by an addition: there is nothing else to do here.
+        // Each address follows from the previous one by an addition: address arithmetic would dominate this loop.
         let mut at = a.from.wrapping_add((first * a.rows + last(row, a.rows)) as usize);
         while l < end {
             let mut some = [0; AT_ONCE];
             if l + AT_ONCE as u64 <= end {
                 each(AT_ONCE, |i| {
-                    // SAFETY: a number of the matrix.
+                    // SAFETY: `l + i < end <= k`, and the row is clamped to the matrix.
                     some[i] = unsafe { size(at, 0) };
                     at = at.wrapping_add(a.rows as usize);
                 });
             } else {
                 each(AT_ONCE, |i| {
                     let by = last(l + i as u64, end) - l;
-                    // SAFETY: as above.
+                    // SAFETY: as above, with `l + by < end`.
                     some[i] = unsafe { size(at, by * a.rows) };
                 });
             }
@@ -134,7 +136,7 @@ unsafe fn sizes(a: Largest) {
             let mut some = [0; AT_ONCE];
             each(AT_ONCE, |i| {
                 let (l, row) = (last(l + (WARP * i as u32 + lane) as u64, end), last(row, a.rows));
-                // SAFETY: a number of the matrix.
+                // SAFETY: `l` and `row` are clamped to the matrix.
                 some[i] = unsafe { size(a.from, row * a.k + l) };
             });
             each(AT_ONCE, |i| most = if some[i] > most { some[i] } else { most });
@@ -151,17 +153,17 @@ unsafe fn sizes(a: Largest) {
     }
 }
 
-/// [`products_scales`].
+/// Body of [`products_scales`].
 ///
 /// # Safety
-/// As the fields of [`Scales`] say.
+/// Pointers and lengths must be as documented on the fields of [`Scales`].
 #[inline(always)]
 unsafe fn powers(a: Scales) {
     let mut row = thread::index_1d();
     while row < a.rows {
         let (mut most, mut piece) = (0, 0);
         while piece < a.pieces {
-            // SAFETY: a piece of a row that there is.
+            // SAFETY: `piece < pieces` and `row < rows`.
             let one: u32 = unsafe { device::load(a.largest, piece as u64 * a.rows + row) };
             most = if one > most { one } else { most };
             piece += 1;
@@ -170,13 +172,13 @@ unsafe fn powers(a: Scales) {
         let mut scale = 1.0;
         if most > 0 {
             if !(-EXTREME..=EXTREME).contains(&exponent) {
-                // SAFETY: one word; whoever writes it writes the same.
+                // SAFETY: `trouble` is one word, and all threads that write it write the same value.
                 unsafe { device::store(a.trouble, 0, 1) };
             } else {
                 scale = f32::from_bits(((LARGEST - exponent + 127) as u32) << 23);
             }
         }
-        // SAFETY: a row that there is.
+        // SAFETY: `row < rows`, and only this thread writes it.
         unsafe { device::store(a.scales, row, scale) };
         row += thread::count_1d();
     }

@@ -1,9 +1,9 @@
-//! What of a product a block of threads has.
+//! The part of a product that a thread block computes.
 
 use super::BLOCK;
 use crate::device::thread;
 
-/// Which sums a block of threads has, and over which steps.
+/// A thread block's sums, and the range of steps that it adds up.
 #[derive(Clone, Copy)]
 pub(super) struct Share {
     /// Block of the left factor.
@@ -15,8 +15,8 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// The share with this index; `triangle` is 0, or the steps of [`BLOCK`] columns. Neighbours share columns of a few blocks of
-    /// rows, which the L2 cache then has.
+    /// The share with index `at`. `triangle` is 0 or the steps of [`BLOCK`] columns. Consecutive shares read the same
+    /// few blocks of rows, which are then in the L2 cache.
     #[inline(always)]
     pub(super) fn of(at: u32, left_blocks: u32, right_blocks: u32, steps: u32, slice: u32, triangle: u32) -> Self {
         const GROUP: u32 = 8;
@@ -26,7 +26,7 @@ impl Share {
         let high = if rest < GROUP { rest } else { GROUP };
         let right = within.checked_div(high).unwrap_or(0);
         let left = group * GROUP + within - right * high;
-        // Up to the column of the block's last row.
+        // A triangular factor is zero past the column of the block's last row.
         let needed = if triangle == 0 { steps } else { (left + 1) * triangle };
         let all = if needed < steps { needed } else { steps };
         let first = thread::block_idx_y() * slice;
@@ -34,7 +34,7 @@ impl Share {
         Self { left, right, first, end: if end < first { first } else { end } }
     }
 
-    /// Where sum `(row, column)` of the block is, among those of all slices.
+    /// Position of the block's sum `(row, column)` among the sums of all slices.
     #[inline(always)]
     pub(super) fn sum_at(self, left_blocks: u32, right_blocks: u32, row: u32, column: u32) -> u64 {
         let wide = right_blocks as u64 * BLOCK as u64;

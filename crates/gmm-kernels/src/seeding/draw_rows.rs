@@ -1,5 +1,6 @@
-//! Rows drawn by their distances, for k-means++: the row of a group that a uniform number means, and that row as
-//! [`potentials`](crate::seeding::squared_distances::Potentials) and [`add_centre`](crate::seeding::squared_distances::AddCentre) read points.
+//! Row sampling by distance for k-means++: finds the row of a group that a uniform number selects, and writes it in the
+//! layouts that [`potentials`](crate::seeding::squared_distances::Potentials) and
+//! [`add_centre`](crate::seeding::squared_distances::AddCentre) read.
 
 use crate::device::{self, Shared, WARP, thread};
 use crate::each::each;
@@ -7,37 +8,38 @@ use crate::layout::tiled_index;
 use crate::seeding::squared_distances::{CANDIDATES, weighted};
 use crate::{Real, THREADS};
 
-/// Rows of a group, among which a row is drawn.
+/// Rows in a group, of which one is drawn.
 pub const DRAWN_ROWS: u64 = THREADS as u64 * EACH as u64;
 
-/// Neighbours that a thread has of them.
+/// Consecutive rows of the group per thread.
 const EACH: usize = 8;
 
 kernels! {
-    /// A block in `x` for each place of a candidate: a multiple of four, so that launches of eight and at the end of four take
-    /// all of them. The last draw stands in for those that are not there.
+    /// One block in `x` per candidate slot. The number of slots is a multiple of four, so that launches of eight, and a
+    /// last one of four, cover all of them. Slots beyond `count` repeat the last draw.
     DrawRows<T> {
         /// `(n, d)` tiled: rows less the shift.
         x: *const T,
-        /// `(n,)`, or null where every row weighs 1.
+        /// `(n,)`, or null if every row has weight 1.
         row_weights: *const f64,
         /// Rows.
         n: u64,
         /// Dimensions.
         d: u32,
-        /// `(n,)`: a row's probability within its group is in proportion to weight times this.
+        /// `(n,)`: a row's probability within its group is proportional to its weight times this.
         near: *const f64,
-        /// `(count,)`: groups of [`DRAWN_ROWS`], each of which has a row.
+        /// `(count,)`: indices of groups of [`DRAWN_ROWS`] rows, each with at least one row.
         groups: *const u64,
-        /// `(count,)`, in `[0, 1)`.
+        /// `(count,)`: uniform numbers in `[0, 1)`.
         uniforms: *const f64,
-        /// Draws, from 1 to the number of blocks.
+        /// Number of draws, from 1 to the number of blocks.
         count: u32,
-        /// `(count,)`: the rows that were drawn.
+        /// `(count,)`, written: the rows drawn.
         rows: *mut u64,
-        /// `(d, 2, C)` of each launch of `C` candidates, 8 or at the end 4: rows less the shift, as they are held, and zeros.
+        /// `(d, 2, C)` for each launch of `C` candidates (8, or 4 for the last), written: rows less the shift, as
+        /// stored, and zeros.
         candidates: *mut T,
-        /// `(places, 2, d)`: the same one by one.
+        /// `(places, 2, d)`, written: the same, candidate by candidate.
         points: *mut T,
     }
     /// The kernel.
@@ -46,7 +48,7 @@ kernels! {
 
 const WARPS: u32 = THREADS / WARP;
 
-/// Where sums of warps lie in shared memory, behind those of threads, and the number of the row that was found.
+/// Byte positions in shared memory of the warps' sums, behind those of the threads, and of the index of the row found.
 const OF_WARPS: u32 = THREADS * 8;
 const FOUND: u32 = OF_WARPS + WARPS * 8;
 
@@ -58,20 +60,22 @@ fn shared_bytes<T: Real>(_: &DrawRows<T>) -> u64 {
     u64::from(ROW_BYTES)
 }
 
-/// Whether a running sum is beyond the mark at `uniform` of the total.
+/// Whether a running sum exceeds the mark at `uniform` times the total.
 ///
-/// Rounding can put the mark on the total (subnormal totals): then the last that has weight is the one that is drawn.
+/// Rounding can make the mark equal to the total (if the total is subnormal); the last row with a positive weight is
+/// then drawn.
 #[inline(always)]
 pub(crate) fn is_beyond(sum: f64, uniform: f64, total: f64) -> bool {
     let mark = uniform * total;
     if total > mark { sum > mark } else { sum >= total }
 }
 
-/// The row of a group of [`DRAWN_ROWS`] that `uniform` means, where each has a probability in proportion to `value` of it, from 0.
-/// All threads call this, and all get it.
+/// Returns to all threads the row of a group of [`DRAWN_ROWS`] that `uniform` selects; each row's probability is
+/// proportional to its `value`, which is at least 0. All threads must call this.
 ///
-/// Running sums within a thread's rows, over the threads of a warp and over warps are each added in order, so that they never
-/// fall from one row to the next: one row alone has the mark between its own and the one before, and one of weight 0 never.
+/// Running sums within a thread's rows, over the threads of a warp, and over warps are each added in order, so that
+/// they never decrease from one row to the next. The mark therefore lies between the sums of exactly one row and its
+/// predecessor, and never selects a row of weight 0.
 #[inline(always)]
 pub(crate) fn row_of_group(group: u64, n: u64, uniform: f64, value: impl Fn(u64) -> f64) -> u64 {
     let t = thread::thread_idx_x();
@@ -87,7 +91,7 @@ pub(crate) fn row_of_group(group: u64, n: u64, uniform: f64, value: impl Fn(u64)
     let (of_threads, of_warps, found) = (Shared::<f64>::at(0), Shared::<f64>::at(OF_WARPS), Shared::<f64>::at(FOUND));
     of_threads.store(t, sums[EACH - 1]);
     if t == 0 {
-        // Where nothing in the group has weight.
+        // Used if no row of the group has weight.
         found.store(0, 0.0);
     }
     thread::sync_threads();
@@ -118,11 +122,12 @@ pub(crate) fn row_of_group(group: u64, n: u64, uniform: f64, value: impl Fn(u64)
     group * DRAWN_ROWS + found.load(0) as u64
 }
 
-/// Puts a row where [`potentials`](crate::seeding::squared_distances::Potentials) and [`add_centre`](crate::seeding::squared_distances::AddCentre)
-/// read it, as candidate of a block's place. All threads call this.
+/// Writes a row as this block's candidate, in the layouts that
+/// [`potentials`](crate::seeding::squared_distances::Potentials) and
+/// [`add_centre`](crate::seeding::squared_distances::AddCentre) read. All threads must call this.
 ///
 /// # Safety
-/// As the fields of [`DrawRows`] say, and `row < n`.
+/// Pointers and lengths must be as documented on the fields of [`DrawRows`], and `row < n`.
 #[inline(always)]
 pub(crate) unsafe fn put<T: Real>(x: *const T, d: u32, row: u64, candidates: *mut T, points: *mut T, places: u32) {
     let place = thread::block_idx_x();
@@ -133,7 +138,7 @@ pub(crate) unsafe fn put<T: Real>(x: *const T, d: u32, row: u64, candidates: *mu
     let point = points.wrapping_add((2 * place as u64 * len) as usize);
     let mut j = thread::thread_idx_x();
     while j < d {
-        // SAFETY: `row < n`, `j < d`, and `place` is one of the launch's `wide` candidates.
+        // SAFETY: `row < n`, `j < d`, and the block's slot is one of the launch's `wide` candidates.
         unsafe {
             let (value, j) = (device::load(x, tiled_index(row, j, d)), j as u64);
             device::store(candidates, 2 * j * wide, value);
@@ -145,23 +150,23 @@ pub(crate) unsafe fn put<T: Real>(x: *const T, d: u32, row: u64, candidates: *mu
     }
 }
 
-/// The kernel.
+/// Body of [`draw_rows`].
 ///
 /// # Safety
-/// As the fields of [`DrawRows`] say.
+/// Pointers and lengths must be as documented on the fields of [`DrawRows`].
 #[inline(always)]
 pub unsafe fn body<T: Real>(a: DrawRows<T>) {
     let place = thread::block_idx_x();
     let draw = if place < a.count { place } else { a.count - 1 };
     // SAFETY: `draw < count`.
     let (group, uniform) = unsafe { (device::load(a.groups, draw as u64), device::load(a.uniforms, draw as u64)) };
-    // SAFETY: a row that there is.
+    // SAFETY: `row_of_group` passes only rows below `n`.
     let value = |row: u64| unsafe { weighted(a.row_weights, row, device::load(a.near, row)) };
     let row = row_of_group(group, a.n, uniform, value);
     if thread::thread_idx_x() == 0 && place < a.count {
-        // SAFETY: a row per draw.
+        // SAFETY: `place < count`, and only this thread writes it.
         unsafe { device::store(a.rows, place as u64, row) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the fields are as documented, and `row_of_group` returns a row of a group that has rows.
     unsafe { put(a.x, a.d, row, a.candidates, a.points, thread::grid_dim_x()) };
 }

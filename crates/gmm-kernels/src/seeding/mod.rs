@@ -1,5 +1,5 @@
-//! Where EM begins: k-means++ ([`squared_distances`], [`draw_rows`], [`draw_next`]), hard assignments ([`nearest`]) and Lloyd's
-//! iterations ([`lloyd`]).
+//! Initialisation of EM: k-means++ ([`squared_distances`], [`draw_rows`], [`draw_next`]), hard assignments
+//! ([`nearest`]) and Lloyd's iterations ([`lloyd`]).
 
 pub mod draw_next;
 pub mod draw_rows;

@@ -1,4 +1,4 @@
-//! Nearest centre of each row of a chunk, the first among equals: Lloyd's assignment.
+//! Nearest centre of each row of a chunk, the first among equals: Lloyd's assignment step.
 
 use crate::Real;
 use crate::device::{self, thread};
@@ -6,11 +6,11 @@ use crate::each::each;
 use crate::layout::{TILE_ROWS, tiles};
 
 kernels! {
-    /// One chunk of `n` rows; a grid of any number of blocks in `x` strides over its tiles.
+    /// One chunk of `n` rows; any number of blocks along `x`, which stride over its tiles.
     Nearest<T> {
         /// `(n, d)` tiled: rows less the shift.
         x: *const T,
-        /// `(n,)`, or null where every row weighs 1.
+        /// `(n,)`, or null if every row has weight 1.
         row_weights: *const f64,
         /// Rows of the chunk.
         n: u64,
@@ -20,11 +20,12 @@ kernels! {
         d: u32,
         /// `(k, d)`: centres less the shift.
         centre_high: *const T,
-        /// `(k, d)`: what rounding took from them.
+        /// `(k, d)`: the rounding error of `centre_high`.
         centre_low: *const T,
-        /// `(n, k)` tiled, or null: the row's weight at its centre, else 0; what the sums take as responsibilities.
+        /// `(n, k)` tiled, or null, written: the row's weight at its centre, 0 elsewhere; the moments use it as
+        /// responsibilities.
         responsibilities: *mut T,
-        /// `(n,)`, or null.
+        /// `(n,)`, or null, written: the nearest centre.
         labels: *mut u32,
     }
     /// The kernel.
@@ -36,10 +37,10 @@ fn no_shared<T: Real>(_: &Nearest<T>) -> u64 {
     0
 }
 
-/// The kernel.
+/// Body of [`nearest`].
 ///
 /// # Safety
-/// As the fields of [`Nearest`] say.
+/// Pointers and lengths must be as documented on the fields of [`Nearest`].
 #[inline(always)]
 pub unsafe fn body<T: Real>(a: Nearest<T>) {
     let (rows, lane) = (TILE_ROWS as u64, thread::thread_idx_x() as u64);
@@ -47,7 +48,7 @@ pub unsafe fn body<T: Real>(a: Nearest<T>) {
     while tile < tiles(a.n) {
         let row = tile * rows + lane;
         if row < a.n {
-            // SAFETY: `row < n`, `c < k`, `j < d`.
+            // SAFETY: `row < n`, `c < k`, `j < d`; labels and responsibilities are written if they are not null.
             unsafe {
                 let x = a.x.wrapping_add((tile * rows * a.d as u64 + lane) as usize);
                 let (mut best, mut label) = (T::INFINITY, 0);
@@ -78,10 +79,10 @@ pub unsafe fn body<T: Real>(a: Nearest<T>) {
     }
 }
 
-/// `|x − centre|²` of the row that starts at `x` in its tile and the centre that starts at `at`.
+/// `|x − centre|²` for the row that starts at `x` in its tile and the centre that starts at `at`.
 #[inline(always)]
 pub(crate) unsafe fn squared_distance<T: Real>(x: *const T, d: u32, high: *const T, low: *const T, at: u64) -> T {
-    // Read together, so that their latencies pass together.
+    // Columns read together, so that their latencies overlap.
     const AT_ONCE: u64 = 8;
     let (rows, d) = (TILE_ROWS as u64, d as u64);
     let mut sum = T::ZERO;
@@ -103,10 +104,10 @@ pub(crate) unsafe fn squared_distance<T: Real>(x: *const T, d: u32, high: *const
     sum
 }
 
-/// `sum + (value − centre)²` in one column.
+/// `sum + (value − centre)²` for one column.
 #[inline(always)]
 unsafe fn add_square<T: Real>(value: T, high: *const T, low: *const T, at: u64, sum: T) -> T {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller passes the index of a coordinate of a centre.
     let z = unsafe { value - device::load(high, at) - device::load(low, at) };
     z.fma(z, sum)
 }

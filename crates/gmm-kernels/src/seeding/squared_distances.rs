@@ -1,5 +1,5 @@
-//! Squared distances to the nearest of some centres, which k-means++ draws by: one centre more, and what candidates
-//! for the next would leave.
+//! Squared distances to the nearest centre, by which k-means++ samples: adding a centre, and the potential that each
+//! candidate for the next centre would leave.
 
 use crate::device::{self, Shared, WARP, block_sum, thread, warp};
 use crate::each::each;
@@ -9,19 +9,19 @@ use crate::reduce::SUM_BYTES;
 use crate::seeding::nearest::squared_distance;
 use crate::{Real, THREADS};
 
-/// Rows of which the weighted distances are added up: few, so that some ten thousand rows keep all multiprocessors busy.
+/// Rows per partial sum of weighted distances: few, so that about ten thousand rows occupy all multiprocessors.
 pub const SUMMED_ROWS: u64 = TILES * TILE_ROWS as u64;
 const TILES: u64 = 2;
 
-/// Candidates of one launch at most.
+/// Most candidates per launch.
 pub const CANDIDATES: usize = 8;
 
 kernels! {
-    /// `n` rows; a grid of any number of blocks in `x` strides over groups of [`SUMMED_ROWS`] of them.
+    /// `n` rows; any number of blocks along `x`, which stride over groups of [`SUMMED_ROWS`] rows.
     AddCentre<T> {
         /// `(n, d)` tiled: rows less the shift.
         x: *const T,
-        /// `(n,)`, or null where every row weighs 1.
+        /// `(n,)`, or null if every row has weight 1.
         row_weights: *const f64,
         /// Rows.
         n: u64,
@@ -29,13 +29,13 @@ kernels! {
         d: u32,
         /// `(d,)`: the centre less the shift.
         centre_high: *const T,
-        /// `(d,)`: what rounding took from it.
+        /// `(d,)`: the rounding error of `centre_high`.
         centre_low: *const T,
-        /// Not 0: the first centre, `near` holds nothing yet.
+        /// If not 0, this is the first centre, and `near` is uninitialised.
         first: u32,
-        /// `(n,)`: `min(near, |x − centre|²)`.
+        /// `(n,)`, read and written: `min(near, |x − centre|²)`.
         near: *mut f64,
-        /// `(ceil(n/256),)`: Σ weight near of each group of rows.
+        /// `(ceil(n/256),)`, written: Σ weight near of each group of rows.
         sums: *mut f64,
     }
     /// The kernel.
@@ -43,26 +43,27 @@ kernels! {
 }
 
 kernels! {
-    /// `n` rows and `C` candidates, 4 or 8; a grid of any number of blocks in `x` strides over groups of [`SUMMED_ROWS`].
+    /// `n` rows and `C` candidates, 4 or 8; any number of blocks along `x`, which stride over groups of [`SUMMED_ROWS`]
+    /// rows.
     Potentials<T> {
         /// `(n, d)` tiled: rows less the shift.
         x: *const T,
-        /// `(n,)`, or null where every row weighs 1.
+        /// `(n,)`, or null if every row has weight 1.
         row_weights: *const f64,
         /// Rows.
         n: u64,
         /// Dimensions.
         d: u32,
-        /// `(d, 2, C)`, 16-byte aligned: candidates less the shift, and what rounding took from them.
+        /// `(d, 2, C)`, 16-byte aligned: candidates less the shift, and their rounding errors.
         candidates: *const T,
-        /// `(n,)`: of the nearest centre; read, and written with `lower_by`.
+        /// `(n,)`: squared distances to the nearest centre; read, and with `lower_by` also written.
         near: *mut f64,
-        /// `(C, n)`, or null: `|x − candidate|²`.
+        /// `(C, n)`, or null, written: `|x − candidate|²`.
         distances: *mut T,
-        /// Which of the candidates that were weighed before became a centre: its `distances`, `(n,)` of all theirs, lower `near`
-        /// before these take their place. Or null.
+        /// Index of the previous candidate that became a centre, or null. Its row of `distances`, from the previous
+        /// launch, lowers `near` before the new candidates' distances overwrite it.
         lower_by: *const u64,
-        /// `(C, ceil(n/256))`: Σ weight min(near, |x − candidate|²) of each group of rows.
+        /// `(C, ceil(n/256))`, written: Σ weight min(near, |x − candidate|²) of each group of rows.
         sums: *mut f64,
     }
     /// Up to four candidates.
@@ -72,13 +73,13 @@ kernels! {
 }
 
 kernels! {
-    /// `n` rows, one a thread; any grid in `x`.
+    /// `n` rows, one per thread; any grid in `x`.
     Lower<T> {
         /// Rows.
         n: u64,
-        /// `(n,)`: distances to a new centre.
+        /// `(n,)`: squared distances to a new centre.
         distances: *const T,
-        /// `(n,)`: `min(near, distance)`.
+        /// `(n,)`, read and written: `min(near, distance)`.
         near: *mut f64,
     }
     /// The kernel.
@@ -100,27 +101,27 @@ fn no_shared<T: Real>(_: &Lower<T>) -> u64 {
     0
 }
 
-/// Columns of a row that are read together, so that their latencies pass together.
+/// Columns of a row that are read together, so that their latencies overlap.
 const AT_ONCE: u32 = 8;
 
-/// `weight value`, 0 where the row weighs nothing, however far it is.
+/// `weight value`, or 0 if the weight is 0, even for an infinite distance.
 ///
 /// # Safety
-/// `(n,)` weights or null, and `row < n`.
+/// `row_weights` must have `n` weights or be null, and `row < n`.
 #[inline(always)]
 pub(crate) unsafe fn weighted(row_weights: *const f64, row: u64, value: f64) -> f64 {
     if row_weights.is_null() {
         return value;
     }
-    // SAFETY: `row < n`.
+    // SAFETY: `row < n`, and the weights are not null.
     let weight = unsafe { device::load(row_weights, row) };
     if weight > 0.0 { weight * value } else { 0.0 }
 }
 
-/// [`add_centre`].
+/// Body of [`add_centre`].
 ///
 /// # Safety
-/// As the fields of [`AddCentre`] say.
+/// Pointers and lengths must be as documented on the fields of [`AddCentre`].
 #[inline(always)]
 pub unsafe fn add_centre_body<T: Real>(a: AddCentre<T>) {
     device::await_previous_grid();
@@ -132,7 +133,7 @@ pub unsafe fn add_centre_body<T: Real>(a: AddCentre<T>) {
         while tile < (group + 1) * TILES {
             let row = tile * rows + lane;
             if row < a.n {
-                // SAFETY: `row < n`.
+                // SAFETY: `row < n`, and only this thread reads and writes `near` of this row.
                 unsafe {
                     let x = a.x.wrapping_add((tile * rows * a.d as u64 + lane) as usize);
                     let mut near = squared_distance(x, a.d, a.centre_high, a.centre_low, 0).to_f64();
@@ -148,24 +149,24 @@ pub unsafe fn add_centre_body<T: Real>(a: AddCentre<T>) {
         }
         let total = block_sum(sum, Shared::at(0));
         if lane == 0 {
-            // SAFETY: a sum per group.
+            // SAFETY: `sums` has one number per group, and only this thread writes it.
             unsafe { device::store(a.sums, group, total) };
         }
         group += thread::grid_dim_x() as u64;
     }
 }
 
-/// [`potentials_4`] and [`potentials_8`].
+/// Body of [`potentials_4`] and [`potentials_8`].
 ///
 /// # Safety
-/// As the fields of [`Potentials`] say.
+/// Pointers and lengths must be as documented on the fields of [`Potentials`].
 #[inline(always)]
 pub unsafe fn potentials_body<T: Real, const C: usize>(a: Potentials<T>) {
     device::await_previous_grid();
     let (rows, lane, d) = (TILE_ROWS as u64, thread::thread_idx_x() as u64, a.d);
     let groups = tiles(a.n).div_ceil(TILES);
     let of_warps = Shared::<f64>::at(0);
-    // SAFETY: one number.
+    // SAFETY: `lower_by` is one number.
     let best = if a.lower_by.is_null() { 0 } else { unsafe { device::load(a.lower_by, 0) } };
     let mut group = thread::block_idx_x() as u64;
     while group < groups {
@@ -174,7 +175,8 @@ pub unsafe fn potentials_body<T: Real, const C: usize>(a: Potentials<T>) {
         while tile < (group + 1) * TILES {
             let row = tile * rows + lane;
             if row < a.n {
-                // SAFETY: `row < n`, `j < d`.
+                // SAFETY: `row < n`, `j < d` and `best < C`; only this thread accesses this row's `near` and
+                // `distances`.
                 unsafe {
                     let x = a.x.wrapping_add((tile * rows * d as u64 + lane) as usize);
                     let mut squares = [T::ZERO; C];
@@ -206,7 +208,7 @@ pub unsafe fn potentials_body<T: Real, const C: usize>(a: Potentials<T>) {
             }
             tile += 1;
         }
-        // A block's sums, all together: within warps, then over them in order.
+        // Add up the block's sums together: within warps, then over the warps in order.
         each(C, |c| {
             each(5, |by| sums[c] += warp::shuffle_xor(sums[c], 1 << by));
             if warp::lane_id() == 0 {
@@ -217,7 +219,7 @@ pub unsafe fn potentials_body<T: Real, const C: usize>(a: Potentials<T>) {
         if lane < C as u64 {
             let mut sum = 0.0;
             each((THREADS / WARP) as usize, |w| sum += of_warps.load(lane as u32 * (THREADS / WARP) + w as u32));
-            // SAFETY: a sum per candidate and group.
+            // SAFETY: `sums` has one number per candidate and group, and only this thread writes it.
             unsafe { device::store(a.sums, lane * groups + group, sum) };
         }
         thread::sync_threads();
@@ -225,12 +227,12 @@ pub unsafe fn potentials_body<T: Real, const C: usize>(a: Potentials<T>) {
     }
 }
 
-/// `squares + (value − candidates)²` in column `j`.
+/// `squares + (value − candidates)²` for column `j`.
 #[inline(always)]
 unsafe fn add_squares<T: Real, const C: usize>(a: &Potentials<T>, j: u32, value: T, squares: &mut [T; C]) {
     let at = a.candidates.wrapping_add(2 * C * j as usize);
     each(C / 4, |q| {
-        // SAFETY: `j < d`; four numbers that start at a multiple of 16 bytes.
+        // SAFETY: `j < d`; the four numbers start at a multiple of 16 bytes.
         let (high, low) =
             unsafe { (T::global_load4(at.wrapping_add(4 * q)), T::global_load4(at.wrapping_add(C + 4 * q))) };
         let z =
@@ -242,10 +244,10 @@ unsafe fn add_squares<T: Real, const C: usize>(a: &Potentials<T>, j: u32, value:
     });
 }
 
-/// [`lower`].
+/// Body of [`lower`].
 ///
 /// # Safety
-/// As the fields of [`Lower`] say.
+/// Pointers and lengths must be as documented on the fields of [`Lower`].
 #[inline(always)]
 pub unsafe fn lower_body<T: Real>(a: Lower<T>) {
     let mut row = thread::index_1d();

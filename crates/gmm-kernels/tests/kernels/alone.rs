@@ -3,11 +3,13 @@
 use crate::data::{Random, column_means, rows};
 use crate::harness::{poison, tiled};
 use crate::slices::{FUNCTIONS, held, some};
-use gmm_kernels::log_likelihood::single_mixture::{Alone, COLUMNS, PLACES, columns, constant, entry, kernel, place};
+use gmm_kernels::log_likelihood::single_mixture::{
+    COLUMNS, PLACES, SingleMixturePass, columns, constant, entry, kernel, place,
+};
 use gmm_model::{Covariances, Factors, Mixture, reference};
 use ndarray::{Array1, Array2, array};
 
-/// A mixture's coefficients, and what was taken from its constants.
+/// Coefficients of a mixture, and the number subtracted from its constants.
 fn expand(mixture: &Mixture, shift: &[f64]) -> ([u64; PLACES], f64) {
     let Factors::Diag(sd) = mixture.factors() else { panic!("diagonal") };
     let (log2, d) = (std::f64::consts::LOG2_E, shift.len());
@@ -31,7 +33,7 @@ fn value(mixture: &Mixture, data: &Array2<f64>, blocks: u32, kept: u64) -> f64 {
     let shift = column_means(data);
     let (x, (coefficients, typical)) = (tiled::<f32>(data, Some(&shift), None), expand(mixture, &shift));
     let mut values = poison::<f64>(blocks.into());
-    let arguments = Alone {
+    let arguments = SingleMixturePass {
         x: x.pointer(),
         n: n as u64,
         d: d as u32,
@@ -40,12 +42,13 @@ fn value(mixture: &Mixture, data: &Array2<f64>, blocks: u32, kept: u64) -> f64 {
         values: values.pointer_mut(),
         coefficients,
     };
-    // SAFETY: buffers of these lengths.
+    // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe { kernel(columns(d as u32).unwrap()).emulate((blocks, 1), arguments) };
     values.to_vec().iter().sum::<f64>() + typical * n as f64
 }
 
-/// The value within `tolerance` a row, also of those that fill up the last tile: they have a logarithm, that of 1.
+/// Checks the value to within `tolerance` per row. Padding rows of the last tile count too: the kernel takes a
+/// logarithm (of 1) for them.
 fn check(mixture: &Mixture, data: &Array2<f64>, blocks: u32, tolerance: f64, what: &str) {
     let got = value(mixture, data, blocks, 1);
     let want = reference::statistics(mixture, held(data).view(), None).log_likelihood;
@@ -76,7 +79,7 @@ fn a_value_is_that_of_the_reference() {
 fn rows_far_from_all_components_have_their_density() {
     let one = &some(1, 3, 4, 0.0, 3)[0];
     let mut data = rows::<f32>(one, 300, &mut Random(6));
-    // Also in the last tile, which is not full.
+    // Includes the last tile, which is partly filled.
     for i in [7, 150, 299] {
         data.row_mut(i).fill(25.0 + i as f64 * 0.05);
     }

@@ -1,9 +1,9 @@
-//! Comparison of statistics, with the tolerances that the project promises.
+//! Comparison of statistics, with the tolerances that the project guarantees.
 
 use gmm_kernels::Real;
 use gmm_model::Statistics;
 
-/// Relative tolerance that the project promises: 2e-5 in `f32`, 1e-10 in `f64`.
+/// Relative tolerance that the project guarantees: 2e-5 in `f32`, 1e-10 in `f64`.
 pub(crate) fn tolerance<T: Real>() -> f64 {
     if T::BYTES == 4 { 2e-5 } else { 1e-10 }
 }
@@ -17,7 +17,7 @@ fn norm<'a>(v: impl IntoIterator<Item = &'a f64>) -> f64 {
     v.into_iter().map(|v| v * v).sum::<f64>().sqrt()
 }
 
-/// Compares each part by its Euclidean norm; first moments against the scale of what they sum.
+/// Compares each part by its Euclidean norm; first moments relative to the size of their summands.
 pub(crate) fn same_statistics(a: &Statistics, b: &Statistics, tolerance: f64, what: &str) {
     let difference = |a: &[f64], b: &[f64]| norm(&a.iter().zip(b).map(|(a, b)| a - b).collect::<Vec<_>>());
     let (weight, second) = (norm(&b.weight), norm(&b.second));

@@ -4,7 +4,7 @@ use gmm_kernels::Real;
 use gmm_model::{CovarianceType, Covariances, Mixture};
 use ndarray::{Array1, Array2, Array3};
 
-/// SplitMix64, and normal numbers from it.
+/// SplitMix64, with uniform and normal numbers.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -47,7 +47,7 @@ pub(crate) fn mixture(kind: CovarianceType, k: usize, d: usize, offset: f64, ran
     Mixture::new(weights, means, covariances).unwrap()
 }
 
-/// Rows near the mixture's components, as `T` holds them.
+/// Rows near the mixture's components, rounded to `T`.
 pub(crate) fn rows<T: Real>(mixture: &Mixture, n: usize, random: &mut Random) -> Array2<f64> {
     let (k, d) = mixture.means().dim();
     Array2::from_shape_fn((n, d), |(i, j)| {
@@ -55,7 +55,7 @@ pub(crate) fn rows<T: Real>(mixture: &Mixture, n: usize, random: &mut Random) ->
     })
 }
 
-/// Column means: what the host takes as the shift.
+/// Column means, which the host uses as the shift.
 pub(crate) fn column_means(rows: &Array2<f64>) -> Vec<f64> {
     rows.mean_axis(ndarray::Axis(0)).unwrap().to_vec()
 }

@@ -1,4 +1,4 @@
-//! Rows drawn by their distances, against running sums in f64.
+//! Rows drawn by distance, against running sums in f64.
 
 use crate::data::Random;
 use crate::harness::{poison, tiled};
@@ -13,8 +13,8 @@ use std::ptr::{null, null_mut};
 
 const GROUP: usize = DRAWN_ROWS as usize;
 
-/// What came of draws: rows, candidates of all launches, and points.
-struct Drawn<T: Copy> {
+/// Results of draws: rows, candidates of all launches, and points.
+struct DrawResults<T: Copy> {
     rows: Vec<u64>,
     candidates: Vec<T>,
     points: Vec<T>,
@@ -26,7 +26,7 @@ fn draw<T: Real>(
     near: &[f64],
     weights: Option<&[f64]>,
     draws: &[(usize, f64)],
-) -> Drawn<T> {
+) -> DrawResults<T> {
     let places = draws.len().next_multiple_of(4);
     let (near, weights) = (Buffer::new(near), weights.map(Buffer::new));
     let groups = Buffer::new(&draws.iter().map(|draw| draw.0 as u64).collect::<Vec<_>>());
@@ -46,12 +46,13 @@ fn draw<T: Real>(
         candidates: candidates.pointer_mut(),
         points: points.pointer_mut(),
     };
-    // SAFETY: buffers of these lengths.
+    // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe { draw_rows::<T>().emulate((places as u32, 1), arguments) };
-    Drawn { rows: rows.to_vec(), candidates: candidates.to_vec(), points: points.to_vec() }
+    DrawResults { rows: rows.to_vec(), candidates: candidates.to_vec(), points: points.to_vec() }
 }
 
-/// A row has weight, and the mark of its draw lies between the running sums before it and with it, up to rounding.
+/// Checks that the row has weight, and that the mark of its draw lies between the running sums before and after it, up
+/// to rounding.
 fn check_row(values: &[f64], uniform: f64, row: usize, what: &str) {
     let total: f64 = values.iter().sum();
     if total == 0.0 {
@@ -70,7 +71,7 @@ fn check<T: Real>(n: usize, d: usize, weighted: bool) {
     let random = &mut Random((n + d) as u64);
     let rows = Array2::from_shape_fn((n, d), |_| T::from_f64(random.normal()).to_f64());
     let x = tiled::<T>(&rows, None, None);
-    // Some rows lie on a centre, and some weigh nothing.
+    // Some rows lie on a centre, and some have weight 0.
     let near: Vec<f64> = (0..n).map(|i| if i % 5 == 3 { 0.0 } else { random.uniform() * 9.0 }).collect();
     let weights: Vec<f64> = (0..n).map(|i| if weighted { 0.7 * (i % 3) as f64 } else { 1.0 }).collect();
     let given = weighted.then_some(&weights[..]);
@@ -122,7 +123,7 @@ fn rows_that_sums_hold_exactly_are_those_of_the_host() {
     let (n, d) = (1500, 1);
     let rows = Array2::from_shape_fn((n, d), |(i, _)| i as f64);
     let x = tiled::<f64>(&rows, None, None);
-    // Whole numbers, so that no order of additions rounds.
+    // Whole numbers, so that additions are exact in any order.
     let near: Vec<f64> = (0..n).map(|i| (i * i % 7 / 2) as f64).collect();
     let random = &mut Random(3);
     for (group, values) in near.chunks(GROUP).enumerate() {
@@ -136,7 +137,7 @@ fn rows_that_sums_hold_exactly_are_those_of_the_host() {
             })
             .collect();
         let total = sums[sums.len() - 1];
-        // At the very sums too.
+        // Also exactly at running sums.
         let at: Vec<f64> = (0..24).map(|i| if i % 2 == 0 { random.uniform() } else { sums[i * 17] / total }).collect();
         let draws: Vec<(usize, f64)> = at.iter().map(|&uniform| (group, uniform)).collect();
         let want: Vec<u64> = at.iter().map(|&u| (group * GROUP + Draws::index_at(&sums, u)) as u64).collect();
@@ -151,14 +152,14 @@ fn one_row_with_weight_is_always_drawn_and_none_is_the_first() {
     let x = tiled::<f32>(&rows, None, None);
     let uniforms = [0.0, 0.3, 1.0 - f64::EPSILON / 2.0];
     let draws: Vec<(usize, f64)> = uniforms.iter().flat_map(|&uniform| [(0, uniform), (1, uniform)]).collect();
-    // The smallest number that there is: the mark is rounded, to 0 or to the whole sum.
+    // Includes the smallest positive number: the mark is rounded to 0 or to the whole sum.
     for value in [1.0, f64::from_bits(1), 1e300] {
         for (one, other) in [(0, 1024), (7, 1031), (8, 1032), (255, 1151), (256, 1152), (1023, 1199)] {
             let mut near = vec![0.0; n];
             (near[one], near[other]) = (value, value);
             let got = draw(&x, (n, d), &near, None, &draws).rows;
             assert_eq!(got, [one, other].repeat(3).iter().map(|&row| row as u64).collect::<Vec<_>>(), "{value:e}");
-            // However far a row is that weighs nothing.
+            // Rows of weight 0 are ignored, even at infinite distance.
             let weights: Vec<f64> = near.iter().map(|&v| if v > 0.0 { 1.0 } else { 0.0 }).collect();
             let far: Vec<f64> = near.iter().map(|&v| if v > 0.0 { v } else { f64::INFINITY }).collect();
             assert_eq!(draw(&x, (n, d), &far, Some(&weights), &draws).rows, got, "{value:e}, by weight");
@@ -173,7 +174,7 @@ fn the_candidate_that_leaves_least_becomes_a_centre_and_draws_follow_what_it_lea
     let rows = Array2::from_shape_fn((n, d), |(i, j)| (i + j) as f64);
     let x = tiled::<f64>(&rows, None, None);
     let random = &mut Random(8);
-    // Whole numbers, so that no order of additions rounds.
+    // Whole numbers, so that additions are exact in any order.
     let near: Vec<f64> = (0..n).map(|i| (i * i % 11) as f64).collect();
     let weights: Vec<f64> = (0..n).map(|i| (i % 3) as f64).collect();
     for (weighed, count) in [(1_usize, 3_usize), (5, 5), (9, 9), (4, 0)] {
@@ -214,7 +215,7 @@ fn the_candidate_that_leaves_least_becomes_a_centre_and_draws_follow_what_it_lea
             candidates: candidates.pointer_mut(),
             points: points.pointer_mut(),
         };
-        // SAFETY: buffers of these lengths.
+        // SAFETY: every buffer has the length that the kernel's arguments document.
         unsafe { draw_next::<f64>().emulate((places.max(1) as u32, 1), arguments) };
         let what = format!("{count} draws after {weighed}");
         assert_eq!((number.to_vec()[0], chosen.to_vec()[0]), (best as u64, 100 + best as u64), "{what}");

@@ -1,4 +1,4 @@
-//! The emulator catches what a GPU would let pass.
+//! The emulator detects what a GPU would let pass.
 
 use gmm_kernels::device::{Buffer, Shared, copies, emulate, load, store, thread, warp};
 
@@ -12,7 +12,7 @@ fn threads_see_what_others_stored_before_a_barrier() {
         shared.store(t, t as f32);
         thread::sync_threads();
         let v = shared.load(127 - t) as u32;
-        // SAFETY: one word per thread.
+        // SAFETY: `out` has 256 words, one per thread of both blocks.
         unsafe { store(to, thread::index_1d(), v + 1000 * thread::block_idx_x()) };
     });
     assert!(out.to_vec().iter().enumerate().all(|(i, v)| *v as usize == 127 - i % 128 + 1000 * (i / 128)));
@@ -58,7 +58,7 @@ fn a_store_over_what_others_still_read_is_a_race() {
         shared.store(t, 1.0);
         thread::sync_threads();
         shared.load((t + 1) % 64);
-        // Orders this warp alone.
+        // A barrier for this warp only.
         warp::sync_warp();
         if t == 63 {
             shared.store(1, 2.0);
@@ -102,7 +102,7 @@ fn global_memory_has_an_end() {
     let buffer = Buffer::new(&[0_u32; 5]);
     let from = buffer.pointer();
     emulate((1, 1), 32, 0, || {
-        // SAFETY: the emulator checks it.
+        // SAFETY: the emulator panics on the access outside the buffer.
         unsafe { load(from, thread::index_1d()) };
     });
 }
@@ -114,7 +114,7 @@ fn global_memory_starts_unwritten() {
     let at = buffer.pointer_mut();
     emulate((1, 1), 32, 0, || {
         let t = thread::index_1d();
-        // SAFETY: the emulator checks it.
+        // SAFETY: the buffer has 32 numbers, one per thread; the emulator panics on the unwritten one.
         unsafe {
             if t != 3 {
                 store(at, t, 1.0);
@@ -124,14 +124,14 @@ fn global_memory_starts_unwritten() {
     });
 }
 
-/// Numbers for copies, and a block that sends each thread's own two to its place.
+/// Runs a block of 64 threads, each of which starts copying two numbers to its own slot and then calls `work`.
 fn sends(work: impl Fn(Shared<f64>, u32)) {
     let numbers: Vec<f64> = (0..256).map(f64::from).collect();
     let from = Buffer::new(&numbers);
     let from = from.pointer();
     emulate((1, 1), 64, 1024, || {
         let (shared, t) = (Shared::<f64>::at(0), thread::thread_idx_x());
-        // SAFETY: two numbers of each thread, 16-byte aligned.
+        // SAFETY: thread `t < 64` copies numbers `2t` and `2t + 1` of 256, 16-byte aligned.
         unsafe { copies::send(16 * t, from.wrapping_add(2 * t as usize).cast()) };
         work(shared, t);
     });
@@ -149,7 +149,7 @@ fn copies_are_there_for_their_thread_after_its_wait_and_for_others_after_a_barri
 }
 
 #[test]
-#[should_panic(expected = "thread 0 reads shared word 0 while a copy to it is on its way")]
+#[should_panic(expected = "thread 0 reads shared word 0 while a copy to it is in flight")]
 fn a_read_before_the_wait_is_told() {
     sends(|shared, t| {
         shared.load(2 * t);
@@ -157,7 +157,7 @@ fn a_read_before_the_wait_is_told() {
 }
 
 #[test]
-#[should_panic(expected = "thread 0 writes shared word 8 while a copy to it is on its way")]
+#[should_panic(expected = "thread 0 writes shared word 8 while a copy to it is in flight")]
 fn a_store_under_a_copy_is_told() {
     sends(|shared, t| shared.store(2 * t + 1, 0.0));
 }
@@ -187,7 +187,7 @@ fn a_copy_over_what_others_still_read_is_a_race() {
         if t == 0 {
             shared.load(0);
         } else if t == 1 {
-            // SAFETY: two numbers.
+            // SAFETY: the buffer has at least two numbers, 16-byte aligned.
             unsafe { copies::send(0, from.cast()) };
         }
     });
@@ -197,7 +197,7 @@ fn a_copy_over_what_others_still_read_is_a_race() {
 fn groups_arrive_in_their_order() {
     sends(|shared, t| {
         copies::end_group();
-        // Nothing in it, but a group.
+        // An empty group, which counts nevertheless.
         copies::end_group();
         copies::arrive_but::<1>();
         assert_eq!(shared.load(2 * t), f64::from(2 * t));
@@ -205,7 +205,7 @@ fn groups_arrive_in_their_order() {
 }
 
 #[test]
-#[should_panic(expected = "thread 0 reads shared word 0 while a copy to it is on its way")]
+#[should_panic(expected = "thread 0 reads shared word 0 while a copy to it is in flight")]
 fn a_wait_for_all_groups_but_the_last_leaves_that_on_its_way() {
     sends(|shared, t| {
         copies::end_group();
@@ -215,7 +215,7 @@ fn a_wait_for_all_groups_but_the_last_leaves_that_on_its_way() {
 }
 
 #[test]
-#[should_panic(expected = "thread 0 reads shared word 0 while a copy to it is on its way")]
+#[should_panic(expected = "thread 0 reads shared word 0 while a copy to it is in flight")]
 fn what_is_in_no_group_yet_no_group_waits_for() {
     sends(|shared, t| {
         copies::arrive_but::<0>();

@@ -101,8 +101,8 @@ fn equal_components_share_a_row_and_the_first_has_its_label() {
 
 #[test]
 fn f32_densities_are_exact_about_far_means() {
-    // Two overlapping components at 0 and two at 20,000, where `f32` holds a mean to 1e-3 of a deviation: its low part
-    // must count. Rows and shift are multiples of 1/256, so that `x − shift` is exact in `f32`.
+    // Two overlapping components at 0 and two at 20,000, where `f32` represents a mean to 1e-3 of a standard deviation,
+    // so that its low part matters. Rows and shift are multiples of 1/256, so `x − shift` is exact in `f32`.
     for (kind, _) in KINDS {
         let random = &mut Random(13);
         let near = mixture(kind, 4, 6, 0.0, random);
@@ -122,7 +122,8 @@ fn check_precisions<T: Real>(kind: CovarianceType, n: usize, d: usize, k: usize,
     let factors = if kind == CovarianceType::Tied { 1 } else { k };
     let mut u = vec![0.0; factors * d * d];
     for (c, u) in u.chunks_exact_mut(d * d).enumerate() {
-        // Any upper triangle is a factor: that of the covariance, transposed, has a fit's size.
+        // Any upper triangular matrix is a valid factor. The transposed covariance factor has entries of a realistic
+        // size.
         let lower = full.factors().dense(c, d);
         (0..d).for_each(|j| (j..d).for_each(|i| u[j * d + i] = T::from_f64(lower[[i, j]]).to_f64()));
     }

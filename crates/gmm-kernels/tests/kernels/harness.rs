@@ -27,7 +27,7 @@ pub(crate) fn poison<T: Real>(len: u64) -> Buffer<T> {
     Buffer::new(&vec![T::from_f64(f64::NAN); len as usize])
 }
 
-/// `(n, columns)` row-major into tiles, by the kernel.
+/// Converts `(n, columns)` row-major to tiles, with the kernel.
 pub(crate) fn tiled<T: Real>(rows: &Array2<f64>, shift: Option<&[f64]>, scale: Option<&[f64]>) -> Buffer<T> {
     let (n, columns) = (rows.nrows() as u64, rows.ncols() as u32);
     let from = Buffer::new(rows.as_slice().unwrap());
@@ -41,7 +41,7 @@ pub(crate) fn tiled<T: Real>(rows: &Array2<f64>, shift: Option<&[f64]>, scale: O
         scale: scale.as_ref().map_or(null(), Buffer::pointer),
         to: to.pointer_mut(),
     };
-    // SAFETY: buffers of these lengths.
+    // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe { tile::tile_from_f64::<T>().emulate((2, 1), arguments) };
     to
 }
@@ -49,7 +49,7 @@ pub(crate) fn tiled<T: Real>(rows: &Array2<f64>, shift: Option<&[f64]>, scale: O
 pub(crate) fn untiled<T: Real>(from: &Buffer<T>, n: usize, columns: usize) -> Array2<f64> {
     let mut to = poison::<f64>((n * columns) as u64);
     let arguments = Untile::<T> { from: from.pointer(), n: n as u64, columns: columns as u32, to: to.pointer_mut() };
-    // SAFETY: buffers of these lengths.
+    // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe { tile::untile::<T>().emulate((3, 1), arguments) };
     Array2::from_shape_vec((n, columns), to.to_vec()).unwrap()
 }
@@ -68,7 +68,7 @@ pub(crate) struct Parameters<T: Real> {
     weights: Buffer<T>,
 }
 
-/// `value` as two numbers of `T`.
+/// Splits `value` into two numbers of `T`.
 fn split<T: Real>(value: f64) -> (T, T) {
     let high = T::from_f64(value);
     (high, T::from_f64(value - high.to_f64()))
@@ -81,7 +81,7 @@ pub(crate) fn centres<T: Real>(points: &Array2<f64>, shift: &[f64]) -> Means<T> 
     Means { high: Buffer::new(&high), low: Buffer::new(&low) }
 }
 
-/// A factor in panels: reciprocals on the diagonal, the identity past `d`.
+/// A factor stored in panels: reciprocals on the diagonal, the identity past `d`.
 fn panels<T: Real>(l: &Cholesky) -> Vec<T> {
     let d = l.dim();
     let mut out = vec![T::from_f64(f64::NAN); layout::panel_len(d as u32) as usize];
@@ -118,7 +118,7 @@ pub(crate) fn parameters<T: Real>(mixture: &Mixture, shift: &[f64]) -> Parameter
     }
 }
 
-/// What the E-step leaves.
+/// Results of the E-step.
 pub(crate) struct Evaluated<T: Real> {
     pub(crate) log_densities: Vec<f64>,
     pub(crate) labels: Vec<u32>,
@@ -131,14 +131,14 @@ pub(crate) struct Evaluated<T: Real> {
 pub(crate) struct How {
     pub(crate) blocks: u32,
     pub(crate) splits: u32,
-    /// Solved columns in scratch, not in shared memory.
+    /// Whether solved columns are in global scratch instead of shared memory.
     pub(crate) large: bool,
     pub(crate) weighted: bool,
 }
 
 pub(crate) const PLAIN: How = How { blocks: 2, splits: 1, large: false, weighted: false };
 
-/// As [`parameters`], of factors of the precisions, which are upper.
+/// As [`parameters`], from factors of the precisions, which must be upper triangular.
 fn precision_parameters<T: Real>(mixture: &PrecisionMixture<'_>, shift: &[f64]) -> Parameters<T> {
     let numbers = |all: &mut dyn Iterator<Item = f64>| Buffer::new(&all.map(T::from_f64).collect::<Vec<_>>());
     let d = mixture.n_features();
@@ -237,7 +237,7 @@ fn step<T: Real>(
         partials: partials.pointer_mut(),
         scratch: if how.large { scratch.pointer_mut() } else { null_mut() },
     };
-    // SAFETY: buffers of these lengths.
+    // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe { kernel.emulate((how.blocks, 1), arguments) };
     Evaluated {
         log_densities: log_densities.to_vec(),
@@ -248,7 +248,7 @@ fn step<T: Real>(
 }
 
 pub(crate) fn reduced(partials: &Buffer<f64>, count: u64, len: u64, scalars: bool) -> Vec<f64> {
-    // Twice over, since the second launch adds to the first: 2x − x is exact.
+    // Runs twice; the second launch adds to the first, and must give exactly twice its result.
     let mut out = poison::<f64>(len);
     let arguments = |out: &mut Buffer<f64>, accumulate| Reduce {
         partials: partials.pointer(),
@@ -259,7 +259,7 @@ pub(crate) fn reduced(partials: &Buffer<f64>, count: u64, len: u64, scalars: boo
     };
     let kernel = if scalars { reduce::reduce_scalars() } else { reduce::reduce_partials() };
     let grid = (if scalars { len as u32 } else { 2 }, 1);
-    // SAFETY: buffers of these lengths.
+    // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe { kernel.emulate(grid, arguments(&mut out, 0)) };
     let once = out.to_vec();
     // SAFETY: as above.
@@ -270,7 +270,7 @@ pub(crate) fn reduced(partials: &Buffer<f64>, count: u64, len: u64, scalars: boo
     once
 }
 
-/// Flat statistics of the kind under given responsibilities (times row weights).
+/// Flat statistics of the kind under the given responsibilities (including row weights).
 pub(crate) fn sums<T: Real>(
     kind: Kind,
     x: &Buffer<T>,
@@ -298,12 +298,12 @@ pub(crate) fn sums<T: Real>(
         Kind::Spherical => moments::spherical::<T>(),
     };
     let blocks = moments::blocks(kind, k as u32, d as u32);
-    // SAFETY: buffers of these lengths.
+    // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe { kernel.emulate((blocks, splits), arguments) };
     reduced(&partials, u64::from(splits), len, false)
 }
 
-/// A whole pass: what the engine's `pass` returns.
+/// A whole pass, with the result that the engine's `pass` returns.
 pub(crate) fn pass<T: Real>(
     mixture: &Mixture,
     rows: &Array2<f64>,
@@ -333,7 +333,7 @@ pub(crate) fn statistics(kind: CovarianceType, centres: Array2<f64>, flat: &[f64
     out
 }
 
-/// Labels, and one-hot responsibilities.
+/// Returns labels and one-hot responsibilities.
 pub(crate) fn nearest<T: Real>(
     x: &Buffer<T>,
     (n, k, d): (usize, usize, usize),
@@ -354,7 +354,7 @@ pub(crate) fn nearest<T: Real>(
         responsibilities: responsibilities.pointer_mut(),
         labels: labels.pointer_mut(),
     };
-    // SAFETY: buffers of these lengths.
+    // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe { nearest::nearest::<T>().emulate((2, 1), arguments) };
     (labels.to_vec(), responsibilities)
 }

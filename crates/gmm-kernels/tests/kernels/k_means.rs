@@ -12,7 +12,7 @@ use gmm_model::{CovarianceType, Statistics, reference};
 use ndarray::{Array1, Array2, ArrayView1, array};
 use std::ptr::{null, null_mut};
 
-/// Rows of a sum.
+/// Rows per partial sum.
 const SUMMED: usize = SUMMED_ROWS as usize;
 
 fn squared(a: ArrayView1<'_, f64>, b: ArrayView1<'_, f64>) -> f64 {
@@ -32,7 +32,7 @@ fn check_assignment<T: Real>(n: usize, d: usize, k: usize, offset: f64) {
     for (i, row) in rows.outer_iter().enumerate() {
         let distances: Vec<f64> = points.outer_iter().map(|p| squared(row, p)).collect();
         let best = distances.iter().copied().fold(f64::INFINITY, f64::min);
-        // Another centre may be as near within the precision.
+        // Another centre may be equally near within the precision.
         close(distances[labels[i] as usize], best, 1.0 + best, tolerance::<T>(), &format!("row {i} of {n}"));
     }
     for (kind, code) in KINDS {
@@ -92,7 +92,7 @@ fn check_distances<T: Real>(n: usize, d: usize, weighted: bool) {
             near: near.pointer_mut(),
             sums: sums.pointer_mut(),
         };
-        // SAFETY: buffers of these lengths.
+        // SAFETY: every buffer has the length that the kernel's arguments document.
         unsafe { add_centre::<T>().emulate((2, 1), arguments) };
         want.iter_mut().zip(rows.outer_iter()).for_each(|(w, row)| *w = w.min(squared(row, mixture.means().row(c))));
     }
@@ -123,10 +123,10 @@ fn check_distances<T: Real>(n: usize, d: usize, weighted: bool) {
             lower_by: null(),
             sums: sums.pointer_mut(),
         };
-        // SAFETY: buffers of these lengths.
+        // SAFETY: every buffer has the length that the kernel's arguments document.
         unsafe { kernel.emulate((2, 1), arguments) };
         let kept = sums.to_vec();
-        // The same without room for the distances.
+        // The same without storing the distances.
         sums = poison((count * groups) as u64);
         (arguments.sums, arguments.distances) = (sums.pointer_mut(), null_mut());
         // SAFETY: as above.
@@ -144,13 +144,13 @@ fn check_distances<T: Real>(n: usize, d: usize, weighted: bool) {
             let of_one = &distances.to_vec()[c * n..(c + 1) * n];
             let of_one = Buffer::new(of_one);
             let lowers = Lower { n: n as u64, distances: of_one.pointer(), near: lowered.pointer_mut() };
-            // SAFETY: buffers of these lengths.
+            // SAFETY: every buffer has the length that the kernel's arguments document.
             unsafe { lower::<T>().emulate((2, 1), lowers) };
             for (i, (got, row)) in lowered.to_vec().iter().zip(rows.outer_iter()).enumerate() {
                 let least = want[i].min(squared(row, point));
                 close(*got, least, least, tolerance::<T>(), &format!("row {i} with candidate {c} of {count}"));
             }
-            // The same on the way to weigh candidates: they find it lowered.
+            // The same within `potentials`: it must find `near` lowered.
             let [mut on_the_way, mut before] = [&near, &lowered].map(|near| Buffer::new(&near.to_vec()));
             let mut distances = Buffer::new(&distances.to_vec());
             let number = Buffer::new(&[c as u64]);
@@ -159,7 +159,7 @@ fn check_distances<T: Real>(n: usize, d: usize, weighted: bool) {
                 let to = if lower_by.is_null() { null_mut() } else { distances.pointer_mut() };
                 (arguments.near, arguments.distances) = (near.pointer_mut(), to);
                 (arguments.sums, arguments.lower_by) = (sums.pointer_mut(), lower_by);
-                // SAFETY: buffers of these lengths.
+                // SAFETY: every buffer has the length that the kernel's arguments document.
                 unsafe { kernel.emulate((2, 1), arguments) };
                 sums.to_vec()
             });

@@ -10,7 +10,7 @@ fn ulps_f64(got: f64, want: f64) -> f64 {
     (got - want).abs() / (f64::from_bits(want.abs().to_bits() + 1) - want.abs())
 }
 
-/// Against the `f64` value, so that the reference's own rounding does not count.
+/// Compares with the `f64` value, so that the reference's own rounding does not count.
 fn ulps_f32(got: f32, want: f64) -> f64 {
     let narrow = want as f32;
     if got == narrow || (got.is_nan() && narrow.is_nan()) {
@@ -43,7 +43,7 @@ fn exp_is_within_two_ulp() {
 
 #[test]
 fn exp_below_the_range_s_end_is_within_two_ulp() {
-    // Above 0 too: a number near the largest of some may lie below it.
+    // Above 0 too: the approximate maximum that is subtracted may be below the true one.
     for (low, high) in [(-1e-9, 0.0), (-0.01, 0.01), (-1.0, 0.0), (-50.0, 0.0), (-708.0, 0.0), (0.0, 1.0), (0.0, 700.0)]
     {
         let error = worst(points(low, high, 5), |x| ulps_f64(exp_below_f64(x), x.exp()));

@@ -10,7 +10,7 @@ use crate::compare::close;
 use crate::data::Random;
 use crate::harness::poison;
 
-/// Few and many columns, with rows that some or all of them give no density, and some that are out of all range.
+/// Columns in which some rows have density 0 under some or all components, or an extremely small density.
 fn columns(n: usize, k: usize, random: &mut Random) -> Vec<Vec<f64>> {
     let value = |c: usize, i: usize, random: &mut Random| match (i + 3 * c) % 11 {
         _ if i % 13 == 5 => f64::NEG_INFINITY,
@@ -42,7 +42,7 @@ fn check(n: usize, k: usize, grid: u32, weighted: bool) {
             log_densities: if want_rows { rows.pointer_mut() } else { null_mut() },
             partials: partials.pointer_mut(),
         };
-        // SAFETY: buffers of these lengths.
+        // SAFETY: every buffer has the length that the kernel's arguments document.
         unsafe { mix_columns().emulate((grid, 1), arguments) };
         (rows.to_vec(), partials.to_vec())
     };
@@ -55,7 +55,7 @@ fn check(n: usize, k: usize, grid: u32, weighted: bool) {
         if want == f64::NEG_INFINITY {
             assert_eq!(*got, want, "{what}");
         } else {
-            // A rescaling for each eight columns more.
+            // One rescaling per eight columns.
             close(*got, want, want.abs().max(1.0), (8 + k) as f64 * f64::EPSILON, &what);
         }
         let weight = if weighted { weights[i] } else { 1.0 };

@@ -1,4 +1,4 @@
-//! Row-major to tiles and back.
+//! Conversion from row-major to tiles and back.
 
 use crate::data::Random;
 use crate::harness::{poison, tiled, untiled};
@@ -38,7 +38,7 @@ fn f32_rows_widen_exactly() {
     let mut to = poison::<f64>(tiled_len(200, 3));
     let arguments =
         Tile { from: from.pointer().cast(), n: 200, columns: 3, shift: null(), scale: null(), to: to.pointer_mut() };
-    // SAFETY: buffers of these lengths.
+    // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe { tile_from_f32::<f64>().emulate((4, 1), arguments) };
     assert!(untiled(&to, 200, 3).iter().zip(&rows).all(|(a, b)| *a == f64::from(*b)));
 }
@@ -61,7 +61,7 @@ fn picked_rows_are_tiled_with_zeros_after_them() {
                 columns: d as u32,
                 to: to.pointer_mut(),
             };
-            // SAFETY: buffers of these lengths.
+            // SAFETY: every buffer has the length that the kernel's arguments document.
             unsafe { pick::<f32>().emulate(grid, arguments) };
             assert_eq!(to.to_vec(), want.to_vec(), "{count} of ({n}, {d})");
         }

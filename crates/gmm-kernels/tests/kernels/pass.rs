@@ -89,7 +89,7 @@ fn many_tiles_and_splits() {
         let got = pass::<f32>(&mixture, &rows, &column_means(&rows), None, how);
         let want = reference::statistics(&mixture, rows.view(), None);
         same_statistics(&got, &want, tolerance::<f32>(), "1000 rows");
-        // The same bits again; and with other splits nearly so.
+        // Repeating gives the same bits; other splits give almost the same.
         assert_eq!(got, pass::<f32>(&mixture, &rows, &column_means(&rows), None, how));
         let other = pass::<f32>(&mixture, &rows, &column_means(&rows), None, PLAIN);
         same_statistics(&other, &got, 1e-6, "other splits");
@@ -98,7 +98,7 @@ fn many_tiles_and_splits() {
 
 #[test]
 fn f32_sums_are_better_than_promised() {
-    // 2e-6 of the second moments: products in f32, sums in f64.
+    // Within 2e-6 of the second moments: products in f32, sums in f64.
     let random = &mut Random(9);
     let mixture = mixture(gmm_model::CovarianceType::Full, 4, 16, 0.0, random);
     let rows = rows::<f32>(&mixture, 2000, random);
@@ -116,7 +116,7 @@ fn many_components_and_many_dimensions() {
             let want = reference::statistics(&mixture, rows.view(), None);
             let shift = column_means(&rows);
             let what = format!("{kind} n={n} d={d} k={k}");
-            // Past 200 columns what is solved does not fit into shared memory.
+            // Above 200 columns, the solved columns do not fit into shared memory.
             let how = How { large: d > 200, splits: 2, ..PLAIN };
             let narrow = pass::<f32>(&mixture, &rows, &shift, None, how);
             same_statistics(&narrow, &want, tolerance::<f32>(), &what);
@@ -128,7 +128,7 @@ fn many_components_and_many_dimensions() {
 
 #[test]
 fn f32_components_thousands_of_deviations_apart() {
-    // The shift helps one component only; the others' means need their low parts.
+    // The shift is close to one component only; the means of the others need their low parts.
     for (kind, _) in KINDS {
         let random = &mut Random(11);
         let near = mixture(kind, 4, 6, 0.0, random);

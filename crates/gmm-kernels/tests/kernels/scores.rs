@@ -6,7 +6,7 @@ use crate::harness::{KINDS, poison, tiled};
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
 use gmm_kernels::layout::{Kind, packed_len};
-use gmm_kernels::log_likelihood::{Columns, Form, NOTHING, Scores, kernel};
+use gmm_kernels::log_likelihood::{Columns, Form, LogLikelihoods, NOTHING, kernel};
 use gmm_model::{CovarianceType, Covariances, Factors, Mixture, reference};
 use ndarray::{Array1, Array2, array};
 use std::ptr::null;
@@ -51,7 +51,7 @@ fn expand(form: Form, kind: Kind, mixture: &Mixture, c: usize, shift: &[f64], ti
     tile[form.constant(column) as usize] = (scale - 0.5 * mean.dot(&linear)).max(NOTHING);
 }
 
-/// Values under each mixture by the kernel whose columns are `columns`, `blocks` blocks for each unit.
+/// Values under each mixture, from the kernel with the given meaning of `columns` and `blocks` blocks per unit.
 fn scores<T: Real>(
     columns: Columns,
     kind: Kind,
@@ -81,7 +81,7 @@ fn scores<T: Real>(
     let x = tiled::<T>(data, Some(&shift), None);
     let (coefficients, row_weights) = (Buffer::new(&coefficients), row_weights.map(Buffer::new));
     let mut partials = poison::<f64>(u64::from(blocks) * stride as u64);
-    let arguments = Scores::<T> {
+    let arguments = LogLikelihoods::<T> {
         x: x.pointer(),
         row_weights: row_weights.as_ref().map_or(null(), Buffer::pointer),
         n: n as u64,
@@ -92,7 +92,7 @@ fn scores<T: Real>(
         stride: stride as u64,
         partials: partials.pointer_mut(),
     };
-    // SAFETY: buffers of these lengths.
+    // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe { kernel::<T>(form, columns).emulate((blocks, units as u32), arguments) };
     let partials = partials.to_vec();
     let held = |r: usize, j: usize| T::from_f64(data[[r, j]] - shift[j]).to_f64();
@@ -101,7 +101,7 @@ fn scores<T: Real>(
         if kind != Kind::Tied {
             return value;
         }
-        // The part that all components share.
+        // The term that all components share.
         let p = precision(&sets[s], 0);
         let weight = |r: usize| row_weights.as_ref().map_or(1.0, |w| w.to_vec()[r]);
         let square = |r: usize| {
@@ -127,7 +127,7 @@ fn check<T: Real>(kind: (CovarianceType, Kind), n: usize, d: usize, k: usize, we
         let scale = want.total_weight + want.log_likelihood.abs();
         close(*got, want.log_likelihood, scale, tolerance::<T>(), &format!("{what}: set {s}"));
     }
-    // To the bit: whatever columns are, and whatever stands beside.
+    // The same bits, whatever the columns are, and whatever else is in the batch.
     assert_eq!(of(Columns::Components, &sets[..3]), all[..3], "{what}: columns of components");
     assert_eq!(of(Columns::Mixtures, &sets[5..6]), all[5..6], "{what}: alone");
 }

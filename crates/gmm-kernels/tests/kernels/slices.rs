@@ -1,15 +1,15 @@
-//! Log-likelihoods by products of slices, against the reference.
+//! Log-likelihoods with fixed-point products of slices, against the reference.
 
 use crate::data::{Random, column_means, mixture, rows};
 use crate::harness::{poison, tiled};
 use gmm_kernels::device::Buffer;
 use gmm_kernels::log_likelihood::fixed_point::{
-    COLUMNS, CONSTANT, HEADER, LARGEST_CONSTANT, LARGEST_STEP, LEVEL, Slices, Tile, kernel, tiles, unit_len,
+    COLUMNS, CONSTANT, FixedPointPass, HEADER, LARGEST_CONSTANT, LARGEST_STEP, LEVEL, Tile, kernel, tiles, unit_len,
 };
 use gmm_model::{CovarianceType, Covariances, Factors, Mixture, reference};
 use ndarray::{Array1, Array2, array};
 
-/// Powers of two that no entry of a column reaches.
+/// Powers of two larger than every entry of a column.
 fn sizes(x: &Array2<f64>) -> Vec<f64> {
     x.columns()
         .into_iter()
@@ -18,7 +18,7 @@ fn sizes(x: &Array2<f64>) -> Vec<f64> {
         .collect()
 }
 
-/// Writes a mixture's tiles; what was taken from its constants, and the largest step.
+/// Writes a mixture's tiles. Returns the number subtracted from its constants, and the largest step.
 fn expand(mixture: &Mixture, shift: &[f64], sizes: &[f64], out: &mut [f64]) -> (f64, f64) {
     let Factors::Diag(sd) = mixture.factors() else { panic!("diagonal") };
     let log2 = std::f64::consts::LOG2_E;
@@ -55,7 +55,7 @@ fn expand(mixture: &Mixture, shift: &[f64], sizes: &[f64], out: &mut [f64]) -> (
     (typical, largest)
 }
 
-/// Values of units of `sets` mixtures each, and the largest step.
+/// Returns the values of units of `sets` mixtures each, and the largest step.
 fn values(mixtures: &[Mixture], data: &Array2<f64>, sets: u32, blocks: u32) -> (Vec<f64>, f64) {
     let ((n, d), tiles) = (data.dim(), tiles(mixtures[0].n_components() as u32).unwrap());
     let shift = column_means(data);
@@ -80,7 +80,7 @@ fn values(mixtures: &[Mixture], data: &Array2<f64>, sets: u32, blocks: u32) -> (
     let stride = units as u64 * u64::from(sets) + 1;
     let mut partials = poison::<f64>(u64::from(blocks) * stride);
     let mut out = poison::<f64>(stride);
-    let arguments = Slices {
+    let arguments = FixedPointPass {
         x: x.pointer(),
         n: n as u64,
         d: d as u32,
@@ -91,7 +91,7 @@ fn values(mixtures: &[Mixture], data: &Array2<f64>, sets: u32, blocks: u32) -> (
         partials: partials.pointer_mut(),
         values: out.pointer_mut(),
     };
-    // SAFETY: buffers of these lengths.
+    // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe { kernel(tiles).emulate((blocks, units as u32), arguments) };
     let out = out.to_vec();
     (typical.iter().zip(out).map(|(typical, value)| value + typical * n as f64).collect(), largest)
@@ -102,7 +102,8 @@ pub(crate) fn held(data: &Array2<f64>) -> Array2<f64> {
     Array2::from_shape_fn(data.dim(), |(i, j)| shift[j] + f64::from((data[[i, j]] - shift[j]) as f32))
 }
 
-/// Every value within `tolerance` a row, also of those that fill up the last 64: they have a logarithm, that of 1.
+/// Checks every value to within `tolerance` per row. Padding rows of the last 64 count too: the kernel takes a
+/// logarithm (of 1) for them.
 fn check(mixtures: &[Mixture], data: &Array2<f64>, sets: u32, tolerance: f64, what: &str) -> (Vec<f64>, f64) {
     let (got, largest) = values(mixtures, data, sets, 2);
     let rows = held(data);
@@ -119,7 +120,8 @@ pub(crate) fn some(count: usize, k: usize, d: usize, offset: f64, seed: u64) -> 
     (0..count).map(|_| mixture(CovarianceType::Diag, k, d, offset, random)).collect()
 }
 
-/// The chip's own exponentials and logarithms are as wrong in the emulator as they may be: 1.5e-7 and half of 1.2e-7 for a row.
+/// Error per row of the emulator's exponential and logarithm, as large as the hardware's may be: 1.5e-7 plus half of
+/// 1.2e-7, and a margin.
 pub(crate) const FUNCTIONS: f64 = 2.5e-7;
 
 #[test]
@@ -139,7 +141,7 @@ fn values_are_those_of_the_reference_alone_and_together() {
 
 #[test]
 fn large_terms_cancel_without_rounding() {
-    // Components as narrow as the step allows, some hundred of their widths from the rows' mean.
+    // Components as narrow as the step allows, whose distance from the rows' mean is about a hundred times their width.
     let (d, k) = (13, 3);
     let random = &mut Random(8);
     let sd = 0.02;
@@ -159,7 +161,7 @@ fn rows_far_from_all_components_have_their_density_and_nobody_else_s_bits_change
         data.row_mut(i).fill(25.0 + i as f64 * 0.05);
     }
     let near = check(&mixtures, &data, 8, 1e-5, "far rows").0;
-    // One whose components are elsewhere altogether.
+    // A mixture whose components are far from all rows.
     mixtures[1] = Mixture::new(
         mixtures[1].weights().to_owned(),
         mixtures[1].means().mapv(|m| m + 90.0),

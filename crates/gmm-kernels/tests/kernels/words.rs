@@ -1,4 +1,4 @@
-//! The machine words themselves, and the tables that describe kernels.
+//! The device primitives, and the tables that describe kernels.
 
 use crate::compare::close;
 use crate::data::Random;
@@ -14,7 +14,7 @@ fn shuffles_sums_and_shared_memory() {
     let x: Vec<f64> = (0..128).map(|i| 0.25 + f64::from(i)).collect();
     let from = Buffer::new(&x);
     let mut to = poison::<f64>(128 * 8);
-    // SAFETY: buffers of these lengths.
+    // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe { probe_words().emulate((1, 1), Probe { x: from.pointer(), out: to.pointer_mut() }) };
     for (t, out) in to.to_vec().chunks_exact(8).enumerate() {
         close(out[0], x[t].exp(), x[t].exp(), 1e-15, "exp");
@@ -27,13 +27,13 @@ fn shuffles_sums_and_shared_memory() {
 #[test]
 fn mma_words_are_matrix_products() {
     let random = &mut Random(7);
-    // Numbers of 8 bits, which every operand type holds.
+    // 8-bit numbers, which every operand type represents exactly.
     let mut number = || (random.uniform() * 255.0).floor() / 16.0 - 8.0;
     let a: Vec<f64> = (0..256).map(|_| number()).collect();
     let b: Vec<f64> = (0..128).map(|_| number()).collect();
     let (left, right, mut to) = (Buffer::new(&a), Buffer::new(&b), poison::<f64>(512));
     let arguments = ProbeMma { a: left.pointer(), b: right.pointer(), out: to.pointer_mut() };
-    // SAFETY: buffers of these lengths.
+    // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe { probe_mma().emulate((1, 1), arguments) };
     let out = to.to_vec();
     for (which, (rows, depth)) in [(16, 8), (16, 16), (8, 4), (16, 16)].into_iter().enumerate() {
@@ -75,7 +75,7 @@ fn every_module_has_every_kernel_with_these_parameters() {
             let text = module.alone(kernel.name).expect("a kernel that was found");
             let parameters = text.matches(&format!("{}_param_", kernel.name)).count();
             assert!(parameters >= kernel.parameters.len(), "{}: {}", module.target, kernel.name);
-            // An array has its bytes behind its name.
+            // The PTX declares an array with its size in bytes after its name.
             let length =
                 kernel.parameters.last().map_or("", |(_, kind)| if kind.starts_with('[') { "[" } else { "\n)" });
             let last = format!("{}_param_{}{length}", kernel.name, kernel.parameters.len() - 1);

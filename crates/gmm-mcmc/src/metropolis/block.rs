@@ -1,36 +1,38 @@
-//! A block of a point's entries that moves at once, and how its steps adapt.
+//! A block of a point's entries that move together, and the adaptation of its steps.
 
 use std::ops::Range;
 
 use gmm_model::{Cholesky, CovarianceType, Draws, Factors, Mixture, packed_index, packed_len};
 use ndarray::Array2;
 
-/// Sweeps between two looks at the covariance of a block's points.
+/// Number of sweeps between updates of a block's factor from the covariance of its points.
 const REFRESH: u64 = 20;
-/// One part in this many of the warm-up is not looked at: it leads from the start to where the mass is.
+/// The first 1/`FORGOTTEN` of the warm-up does not count for the covariance: in it the chain moves from its start to
+/// the bulk of the posterior.
 const FORGOTTEN: u64 = 5;
-/// The first guess of a block's covariance counts as much as this many points.
+/// Weight of the first guess of a block's covariance, in points.
 const GUESS: f64 = 10.0;
-/// How fast the length settles: steps of `(sweep + 1)^-0.6` sum to infinity, their squares do not.
+/// Exponent of the adaptation of the step length: the gains `(sweep + 1)^-0.6` sum to infinity, their squares do not.
 const SETTLING: f64 = 0.6;
 
-/// Entries of a point that move together, `b` of them.
+/// The `b` entries of a point that move together.
 pub(super) struct Block {
     at: Range<usize>,
-    /// First guess of the points' covariance, packed, `(b*(b+1)/2,)`.
+    /// First guess of the covariance of the points, packed, `(b*(b+1)/2,)`.
     guess: Vec<f64>,
-    /// Logarithm of the steps' length, in units of what is best for a normal of the block's covariance.
+    /// Logarithm of the step length, relative to the optimal one for a normal with the block's covariance.
     log_length: f64,
-    /// Points seen, their mean, `(b,)`, and their packed squares about it.
+    /// Number of points seen, their mean, `(b,)`, and their sum of squares about it, packed.
     seen: f64,
     mean: Vec<f64>,
     squares: Vec<f64>,
-    /// Packed lower factor of the steps' covariance.
+    /// Lower factor of the covariance of the steps, packed.
     factor: Vec<f64>,
 }
 
-/// The blocks of a mixture's point: each component's mean and scales, the scales that all share, the weights. The first
-/// guess of each is the posterior's covariance as if every row's component were known and the prior flat.
+/// The blocks of a mixture's point: the mean and the scales of each component, the shared scales if tied, and the
+/// weights. The first guess of each covariance is that of the posterior if the component of every row were known and
+/// the prior were flat.
 pub(super) fn blocks(mixture: &Mixture, total_weight: f64) -> Vec<Block> {
     let (k, d) = mixture.means().dim();
     let rows = |c: usize| (total_weight * mixture.weights()[c]).max(1.0);
@@ -55,8 +57,8 @@ pub(super) fn blocks(mixture: &Mixture, total_weight: f64) -> Vec<Block> {
     all
 }
 
-/// Variances of one component's scales, or of those that all share, given `rows` rows: `1/(2 rows)` of the logarithm of
-/// a deviation, and `L_ii² / rows` of an entry below the diagonal.
+/// Guessed variances of the scales of one component, or of the shared scales, given `rows` rows: `1/(2 rows)` for the
+/// logarithm of a standard deviation, and `L_ii² / rows` for an entry below the diagonal.
 fn scale_guess(mixture: &Mixture, c: usize, rows: f64) -> Vec<f64> {
     let d = mixture.n_features();
     let triangle = |l: &Cholesky| {
@@ -74,7 +76,7 @@ fn scale_guess(mixture: &Mixture, c: usize, rows: f64) -> Vec<f64> {
 impl Block {
     fn new(start: usize, b: usize, guess: impl Fn(usize, usize) -> f64) -> Self {
         let guess: Vec<f64> = (0..b).flat_map(|i| (0..=i).map(move |j| (i, j))).map(|(i, j)| guess(i, j)).collect();
-        // A covariance of one scale that rounding makes singular still has a diagonal.
+        // If rounding makes the covariance singular, only its diagonal is used.
         let diagonal = |i: usize, j: usize| if i == j { guess[packed_index(i, i)].sqrt() } else { 0.0 };
         let factor = factor(b, &guess).unwrap_or_else(|| {
             (0..b).flat_map(|i| (0..=i).map(move |j| (i, j))).map(|(i, j)| diagonal(i, j)).collect()
@@ -83,12 +85,12 @@ impl Block {
         Self { at: start..start + b, guess, log_length: 0.0, seen: 0.0, mean, squares, factor }
     }
 
-    /// Another point, of which this block is a normal step away. Takes `b` normals.
+    /// Proposes a point in which this block has moved by a normal step. Takes `b` normals.
     pub(super) fn propose(&self, point: &[f64], draws: &mut Draws) -> Vec<f64> {
         let b = self.at.len();
         let mut normals = vec![0.0; b];
         draws.fill_normal(&mut normals);
-        // 2.38/√b is the best length for a normal in many dimensions (Roberts, Gelman and Gilks 1997).
+        // 2.38/√b is the optimal length for a normal in many dimensions (Roberts, Gelman and Gilks 1997).
         let length = 2.38 / (b as f64).sqrt() * libm::exp(self.log_length);
         let mut proposal = point.to_vec();
         for (i, slot) in proposal[self.at.clone()].iter_mut().enumerate() {
@@ -98,10 +100,11 @@ impl Block {
         proposal
     }
 
-    /// Learns from a step of the warm-up: that it was accepted with this probability, and led to `point`.
+    /// Adapts to a step of the warm-up that was accepted with probability `accepted` and led to `point`.
     pub(super) fn adapt(&mut self, sweep: u64, accepted: f64, point: &[f64], warmup: u64) {
         let b = self.at.len();
-        // 0.44 for one number, 0.234 for many, and close to the best between (Gelman, Roberts and Gilks 1996).
+        // The optimal acceptance is 0.44 in one dimension and 0.234 in many; this formula is close to it in between
+        // (Gelman, Roberts and Gilks 1996).
         let wanted = if b == 1 { 0.44 } else { 0.234 + 0.206 / b as f64 };
         self.log_length += (accepted - wanted) / libm::pow((sweep + 1) as f64, SETTLING);
         if sweep < warmup / FORGOTTEN {
@@ -118,20 +121,20 @@ impl Block {
         if sweep.is_multiple_of(REFRESH) {
             let entries = self.squares.iter().zip(&self.guess);
             let covariance: Vec<f64> = entries.map(|(s, g)| (s + GUESS * g) / (self.seen + GUESS)).collect();
-            // Where rounding makes it singular, the last one is still good.
+            // If rounding makes the covariance singular, the previous factor stays.
             if let Some(factor) = factor(b, &covariance) {
                 self.factor = factor;
             }
         }
     }
 
-    /// Appends all that adapts.
+    /// Appends the adaptive state to `out`.
     pub(super) fn write(&self, out: &mut Vec<f64>) {
         out.extend([self.log_length, self.seen]);
         [&self.guess, &self.mean, &self.squares, &self.factor].into_iter().for_each(|part| out.extend_from_slice(part));
     }
 
-    /// Takes back what [`write`](Self::write) appended; what is missing stays.
+    /// Restores the state written by [`write`](Self::write). If `from` is too short, the rest is unchanged.
     pub(super) fn read(&mut self, from: &mut &[f64]) {
         let Self { guess, log_length, seen, mean, squares, factor, .. } = self;
         let slots = [log_length, seen].into_iter().chain([guess, mean, squares, factor].into_iter().flatten());
@@ -142,7 +145,7 @@ impl Block {
     }
 }
 
-/// The packed lower factor of a packed covariance, where it has one.
+/// The packed lower factor of a packed covariance, if it is positive definite.
 fn factor(b: usize, covariance: &[f64]) -> Option<Vec<f64>> {
     let dense = Array2::from_shape_fn((b, b), |(i, j)| covariance[packed_index(i.max(j), i.min(j))]);
     Cholesky::new(dense.view()).ok().map(|l| l.packed().to_vec())

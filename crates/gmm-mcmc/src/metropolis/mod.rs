@@ -1,9 +1,9 @@
-//! Blockwise random-walk Metropolis: one component's mean, its covariance, or all weights at a time.
+//! Blockwise random-walk Metropolis: moves one component's mean, its covariance, or all weights at a time.
 //!
-//! Steps are normal in the unconstrained points, where the density has the Jacobian in it, so a step is accepted with
-//! the ratio of densities and nothing else. Each block adapts, in the warm-up alone: the covariance of its steps to that
-//! of the points seen, and their length to an acceptance (Robbins and Monro 1951; Haario, Saksman and Tamminen 2001).
-//! [`ComponentCache`] evaluates the component that moves and no other.
+//! Steps are normal in the unconstrained points. The density there includes the Jacobian, so the acceptance probability
+//! is the ratio of densities. Each block adapts only during the warm-up: the covariance of its steps to that of the
+//! points seen, and their length to a target acceptance (Robbins and Monro 1951; Haario, Saksman and Tamminen 2001).
+//! [`ComponentCache`] evaluates only the component that moves.
 
 mod block;
 
@@ -48,13 +48,13 @@ pub(crate) fn go_on(
     Ok(())
 }
 
-/// One chain with the densities of its components.
+/// One chain, with the cached log densities of its components.
 struct Walker {
     cache: ComponentCache,
     point: Vec<f64>,
     lp: f64,
     blocks: Vec<Block>,
-    /// Sum of the acceptance since the last draw that was kept.
+    /// Sum of the acceptance probabilities since the last draw.
     acceptance: f64,
 }
 
@@ -68,7 +68,7 @@ impl Walker {
         if !lp.is_finite() {
             return Err(none());
         }
-        // The acceptance since the last draw stands first.
+        // The first number of `tuning` is the sum of the acceptance since the last draw.
         let mut acceptance = 0.0;
         if let Some((first, mut rest)) = chain.tuning.split_first() {
             acceptance = *first;
@@ -77,7 +77,7 @@ impl Walker {
         Ok(Self { cache, point: chain.point.clone(), lp, blocks, acceptance })
     }
 
-    /// Moves every block once; the mean acceptance.
+    /// Moves every block once. Returns the mean acceptance probability.
     fn sweep(
         &mut self,
         sweep: u64,
@@ -101,7 +101,7 @@ impl Walker {
         Ok(total / self.blocks.len() as f64)
     }
 
-    /// Takes the step where the ratio of densities is above the mark, which is uniform; the ratio, 1 at most.
+    /// Accepts the step if `mark`, which is uniform, is below the ratio of densities. Returns the ratio, at most 1.
     fn try_step(
         &mut self,
         proposal: Vec<f64>,
@@ -109,11 +109,11 @@ impl Walker {
         likelihood: &mut Likelihood,
         target: &Target,
     ) -> Result<f64, Error> {
-        // A point without a mixture has no density.
+        // A point without a valid mixture has density 0.
         let Some(mixture) = target.mixture(&proposal)? else { return Ok(0.0) };
         let value = match self.cache.update(likelihood, mixture) {
             Ok(value) => value,
-            // Squares overflow there. The cache stays as it was.
+            // Squares overflow there, so the density is 0. The cache is unchanged.
             Err(gmm_host::Error::Undefined { .. }) => return Ok(0.0),
             Err(error) => return Err(error.into()),
         };
@@ -127,13 +127,13 @@ impl Walker {
         Ok(ratio)
     }
 
-    /// Writes down where the chain is, and a draw where one is due.
+    /// Records the state of the chain, and a draw if one is due.
     fn note(&mut self, acceptance: f64, options: &Options, chain: &mut Chain) {
         self.acceptance += acceptance;
         chain.point.clone_from(&self.point);
         let drawn = chain.steps.saturating_sub(options.warmup as u64);
         if drawn == 0 {
-            // The warm-up's acceptance is not that of a draw.
+            // The acceptance of the warm-up does not count for draws.
             self.acceptance = 0.0;
         } else if drawn.is_multiple_of(options.thin as u64) {
             let acceptance_rate = self.acceptance / options.thin as f64;

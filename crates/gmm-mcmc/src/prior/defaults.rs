@@ -1,4 +1,4 @@
-//! What a prior takes from the data, and the checks of what the user gives.
+//! Defaults of priors, computed from the data, and checks of the user's values.
 
 use gmm_host::Data;
 use gmm_model::{CovarianceType, Matrix};
@@ -6,16 +6,17 @@ use gmm_model::{CovarianceType, Matrix};
 use super::{CovariancesPrior, MeansPrior, PerColumn, Scales, WeightsPrior};
 use crate::Error;
 
-/// What is taken from a column.
+/// The summary of a data column from which defaults are computed.
 pub(super) struct Column {
-    /// As messages have it: its index, and its name if it has one.
+    /// The column for messages: its index, and its name if it has one.
     place: String,
     middle: f64,
     range: f64,
     variance: f64,
 }
 
-/// Middle, range and variance of each column, of the rows of positive weight. Cost: two walks through the rows.
+/// Middle of the range, range and variance of each column, over the rows of positive weight. Cost: two reads of the
+/// data.
 pub(super) fn columns(data: Data<'_>) -> Result<Vec<Column>, Error> {
     let (d, total) = (data.dim().1, data.total_weight());
     let weight = |row: usize| data.weights().map_or(1.0, |weights| weights[row]);
@@ -61,7 +62,7 @@ pub(super) fn concentration(options: Option<&WeightsPrior>) -> Result<f64, Error
     }
 }
 
-/// Mean and standard deviation for each column; `None` is flat.
+/// Mean and standard deviation for each column; `None` for a flat prior.
 pub(super) fn means(
     options: Option<&MeansPrior>,
     k: usize,
@@ -98,7 +99,7 @@ pub(super) fn scales(
     let d = columns.len();
     let matrices = matches!(kind, CovarianceType::Full | CovarianceType::Tied);
     let shrink = (k as f64).powf(-2.0 / d as f64);
-    // One variance stands for all columns where the covariances are spherical.
+    // Spherical covariances have one variance for all columns.
     let pooled;
     let columns = if kind == CovarianceType::Spherical {
         let variance = columns.iter().map(|c| c.variance).sum::<f64>() / d as f64;
@@ -135,7 +136,7 @@ pub(super) fn scales(
     match options {
         CovariancesPrior::Flat => {
             let choices = if matrices { MATRICES } else { VARIANCES };
-            let why = "a component could shrink onto a row without end";
+            let why = "a component could collapse onto a single row";
             Err(Error::Prior(format!("covariances: flat is improper, and so is the posterior: {why}; use {choices}")))
         }
         CovariancesPrior::InverseWishart { degrees_of_freedom, scale } if matrices => {
@@ -164,7 +165,7 @@ pub(super) fn scales(
     }
 }
 
-/// What the user gives, or the default from each column; positive and finite.
+/// The user's values, or the default from each column. Errors if a value is not positive and finite.
 fn given_or(
     given: Option<&PerColumn>,
     what: &str,
@@ -191,7 +192,8 @@ fn positive(what: &str, values: Vec<f64>) -> Result<Vec<f64>, Error> {
     }
 }
 
-/// The first column in which values of weight 2 or more in all are equal, or the first rows that are, as text.
+/// Describes the first column in which equal values have a total weight of at least 2; if `whole_rows`, the first such
+/// equal rows.
 pub(super) fn repeated(data: Data<'_>, whole_rows: bool) -> Result<Option<String>, Error> {
     Ok(match data {
         Data::Host(here) => repeated_among(here.rows(), data.weights(), whole_rows),

@@ -15,61 +15,63 @@ use crate::Error;
 pub use options::{CovariancesPrior, MeansPrior, PerColumn, PriorOptions, WeightsPrior};
 use triangle::Triangle;
 
-/// A prior of the mixtures of `k` components in `d` dimensions of one covariance kind, checked.
+/// A checked prior over mixtures of `k` components in `d` dimensions of one covariance kind.
 ///
-/// Its density is over (the first `k − 1` weights, the means, the covariances' lower triangles or the variances), the
-/// coordinates that [`Unconstrained::log_jacobian`](gmm_host::Unconstrained::log_jacobian) starts from, and integrates
-/// to 1 wherever it is proper. Components are independent and alike: it does not change under relabelling.
+/// Its density is over (the first `k − 1` weights, the means, the lower triangles of the covariances or the variances):
+/// the coordinates in which [`Unconstrained::log_jacobian`](gmm_host::Unconstrained::log_jacobian) is defined. It is
+/// normalised unless it is improper. Components are independent and identically distributed, so relabelling does not
+/// change it.
 ///
-/// **Defaults**, of what [`PriorOptions`] leaves out:
+/// **Defaults**, for the parts that [`PriorOptions`] leaves out:
 ///
-/// | part | prior | from |
+/// | part | prior | source |
 /// | --- | --- | --- |
-/// | weights | Dirichlet, concentration 1 | flat over distributions |
+/// | weights | Dirichlet, concentration 1 | uniform over distributions |
 /// | means | normal about the middle of each column's range, sd its range | Richardson and Green 1997 |
 /// | full, tied | inverse-Wishart, `d + 2` degrees of freedom, scale `diag(v) k^(−2/d)` | Fraley and Raftery 2007 |
 /// | diag | inverse-gamma, shape 3/2, scale `v k^(−2/d) / 2` | the marginals of that |
 /// | spherical | the same with the mean of `v` over the columns | |
-/// | lkj, where asked for | `eta` 2, half-normals of scale `√v` | Lewandowski, Kurowicka and Joe 2009 |
-/// | half-normal, where asked for | scale `√v` | |
+/// | lkj, if requested | `eta` 2, half-normals of scale `√v` | Lewandowski, Kurowicka and Joe 2009 |
+/// | half-normal, if requested | scale `√v` | |
 ///
-/// where `v` are the columns' variances, weighted as the rows are.
+/// where `v` are the variances of the columns, weighted by the row weights.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prior {
     kind: CovarianceType,
     k: usize,
     d: usize,
-    /// Of the symmetric Dirichlet.
+    /// Concentration of the symmetric Dirichlet of the weights.
     concentration: f64,
-    /// Mean and standard deviation for each column, `(d, 2)`; `None` is flat.
+    /// Mean and standard deviation of the normal for each column, `(d, 2)`; `None` for a flat prior.
     means: Option<Vec<[f64; 2]>>,
     scales: Scales,
-    /// What does not depend on the point, of all components.
+    /// The part of the log density that does not depend on the point.
     constant: f64,
 }
 
-/// Prior of one covariance.
+/// The prior of one covariance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 enum Scales {
     /// Degrees of freedom, and the diagonal of the scale matrix, `(d,)`.
     InverseWishart { nu: f64, scale: Vec<f64> },
-    /// Shape, and the scales of the half-normals, `(d,)`.
+    /// Shape of the LKJ prior, and the scales of the half-normals, `(d,)`.
     Lkj { eta: f64, scale: Vec<f64> },
-    /// Shape, and scale of each variance of a component, `(d,)` or `(1,)`.
+    /// Shape, and the scale for each variance of a component, `(d,)` or `(1,)`.
     InverseGamma { shape: f64, scale: Vec<f64> },
-    /// Scale for each standard deviation of a component, `(d,)` or `(1,)`.
+    /// The scale for each standard deviation of a component, `(d,)` or `(1,)`.
     HalfNormal { scale: Vec<f64> },
 }
 
 impl Prior {
-    /// The prior of `options` for mixtures of `k` components of the data's columns, defaults filled in from the data.
+    /// The prior of `options` for mixtures of `k` components of kind `kind` over the columns of `data`. Missing parts
+    /// are filled in from the data.
     ///
-    /// Cost: two walks through the rows ([`Data::walk`]), which come from a GPU in pieces for that.
+    /// Cost: two reads of the data ([`Data::walk`]); rows on a GPU are copied to the host in blocks for that.
     ///
     /// # Errors
-    /// [`Error::Prior`] for numbers out of range or of wrong length, a prior of another kind of covariance, a flat one
-    /// where the posterior would not be proper, and a constant column where its spread is needed for a default.
-    /// [`Error::Option`] for `k` of 0. Of rows on a GPU what [`Data::walk`] says.
+    /// [`Error::Prior`] if a value is out of range or of the wrong length, a prior does not apply to the covariance
+    /// kind, a flat prior would make the posterior improper, or a default needs the spread of a constant column.
+    /// [`Error::Option`] if `k` is 0. For rows on a GPU also as for [`Data::walk`].
     pub fn new<'a>(
         options: &PriorOptions,
         kind: CovarianceType,
@@ -92,7 +94,7 @@ impl Prior {
         Ok(Self { kind, k, d, concentration, means, scales, constant })
     }
 
-    /// The covariance kind that it is for.
+    /// The covariance kind.
     pub const fn kind(&self) -> CovarianceType {
         self.kind
     }
@@ -102,38 +104,38 @@ impl Prior {
         (self.k, self.d)
     }
 
-    /// The columns, or the rows where the covariances are spherical, at which the posterior has no finite integral, as
-    /// text; `None` where it has.
+    /// Describes the values (for spherical covariances, the rows) at which the posterior is improper; `None` if it is
+    /// proper.
     ///
-    /// A half-normal is positive at a standard deviation of 0. A component that shrinks onto two rows of equal value
-    /// then has a density that grows like the inverse of its deviation, which no integral survives. The spike is too
-    /// thin for most samplers to find, so this is for a warning. With one component, or one covariance for all, or a
-    /// prior of the inverse-gamma family, there is none.
+    /// A half-normal has positive density at a standard deviation of 0. If a component collapses onto two rows of equal
+    /// value, the posterior density grows like the inverse of its standard deviation, so its integral is infinite. Most
+    /// samplers do not find such a narrow spike, so this is meant for a warning. The posterior is proper with one
+    /// component, with a tied covariance, and with priors of the inverse-gamma family.
     ///
-    /// Cost: the values are sorted, column by column, where they matter; those on a GPU come to the host for that, all at
-    /// once. Where the host has no room for them nothing is found.
+    /// Cost: sorts the values of each column, if the prior is half-normal. Rows on a GPU are all copied to the host for
+    /// that; if the host lacks the memory, returns `None`.
     ///
     /// # Errors
-    /// None for rows on the host; of rows on a GPU what [`gmm_host::DeviceData::fetch`] says, but for want of memory.
+    /// None for rows on the host; for rows on a GPU those of [`gmm_host::DeviceData::fetch`], except lack of memory.
     pub fn improper_at<'a>(&self, data: impl Into<Data<'a>>) -> Result<Option<String>, Error> {
         let vanishing = matches!(self.scales, Scales::Lkj { .. } | Scales::HalfNormal { .. });
         if self.k == 1 || self.kind == CovarianceType::Tied || !vanishing {
             return Ok(None);
         }
         match defaults::repeated(data.into(), self.kind == CovarianceType::Spherical) {
-            // It is for a warning, which is not worth a run.
+            // The result is only used for a warning, for which a run should not fail.
             Err(Error::Host(gmm_host::Error::Memory { .. })) => Ok(None),
             other => other,
         }
     }
 
-    /// The log density at a point of the unconstrained space, `(m,)`, without the map's Jacobian; its gradient with
-    /// respect to the point is added to `gradient`, `(m,)`.
+    /// The log density at a point of the unconstrained space, `(m,)`, without the Jacobian of the map. Adds its
+    /// gradient with respect to the point to `gradient`, `(m,)`.
     ///
-    /// Cost: `k*d³` for inverse-Wishart, else `k*d²`.
+    /// Cost: `O(k*d³)` for inverse-Wishart, else `O(k*d²)`.
     ///
     /// # Panics
-    /// Where a slice has another length than the map's points.
+    /// If a slice has another length than the points of the map.
     pub fn log_density(&self, point: &[f64], mut gradient: Option<&mut [f64]>) -> f64 {
         let (k, d) = (self.k, self.d);
         let (ratios, rest) = point.split_at(k - 1);
@@ -184,7 +186,7 @@ impl Prior {
 }
 
 impl Scales {
-    /// What does not depend on the covariance.
+    /// The part of the log density that does not depend on the covariance.
     fn constant(&self, d: usize) -> f64 {
         let half_normals = |scale: &[f64]| scale.iter().map(|s| 0.5 * (2.0 / PI).ln() - s.ln()).sum::<f64>();
         match self {
@@ -192,14 +194,14 @@ impl Scales {
                 let half_ln_det = 0.5 * scale.iter().map(|s| s.ln()).sum::<f64>();
                 nu * half_ln_det - 0.5 * nu * d as f64 * LN_2 - lgamma_multivariate(d, 0.5 * nu)
             }
-            // One factor of 2 for each variance: dσ² = 2 σ dσ.
+            // A factor of 2 for each variance: dσ² = 2 σ dσ.
             Self::Lkj { eta, scale } => half_normals(scale) - d as f64 * LN_2 - ln_lkj_integral(d, *eta),
             Self::InverseGamma { shape, scale } => scale.iter().map(|s| shape * s.ln() - lgamma(*shape)).sum(),
             Self::HalfNormal { scale } => half_normals(scale) - scale.len() as f64 * LN_2,
         }
     }
 
-    /// The log density of one covariance but for the constant; its gradient is added to `gradient`.
+    /// The log density of one covariance, without the constant. Adds its gradient to `gradient`.
     fn at(&self, part: &[f64], d: usize, gradient: Option<&mut [f64]>) -> f64 {
         match self {
             Self::InverseWishart { nu, scale } => inverse_wishart(*nu, scale, &Triangle::new(part, d), part, gradient),
@@ -216,7 +218,7 @@ impl Scales {
     }
 }
 
-/// Sums a density of each log standard deviation, given with its derivative.
+/// Sums `at` over the log standard deviations and their scales; `at` returns a log density and its derivative.
 fn each(part: &[f64], scale: &[f64], gradient: Option<&mut [f64]>, at: impl Fn(f64, f64) -> (f64, f64)) -> f64 {
     let found: Vec<(f64, f64)> = part.iter().zip(scale).map(|(&log_sd, &s)| at(log_sd, s)).collect();
     if let Some(gradient) = gradient {
@@ -225,7 +227,7 @@ fn each(part: &[f64], scale: &[f64], gradient: Option<&mut [f64]>, at: impl Fn(f
     found.iter().map(|(value, _)| value).sum()
 }
 
-/// `−(ν + d + 1)/2 ln |Σ| − ½ tr(S Σ⁻¹)`. The gradient of the trace's term with respect to `L` is the lower triangle of
+/// `−(ν + d + 1)/2 ln |Σ| − ½ tr(S Σ⁻¹)`. The gradient of the trace term with respect to `L` is the lower triangle of
 /// `L⁻ᵀ (L⁻¹ S L⁻ᵀ)`.
 fn inverse_wishart(nu: f64, scale: &[f64], l: &Triangle, part: &[f64], gradient: Option<&mut [f64]>) -> f64 {
     let d = scale.len();
@@ -245,8 +247,9 @@ fn inverse_wishart(nu: f64, scale: &[f64], l: &Triangle, part: &[f64], gradient:
     -factor * half_ln_det - 0.5 * trace
 }
 
-/// Half-normals of the standard deviations `τ` and LKJ of the correlations `R`, as a density of `Σ = diag(τ) R diag(τ)`:
-/// `−½ Σ (τ/s)² + (η − 1) ln |R| − d Σ ln τ`, since `|∂Σ/∂(τ, R)| = 2^d Π τ^d`, and `ln |R| = 2 Σ (ln L_ii − ln τ_i)`.
+/// Half-normals for the standard deviations `τ` and LKJ for the correlations `R`, as a density of `Σ = diag(τ) R
+/// diag(τ)`: `−½ Σ (τ/s)² + (η − 1) ln |R| − d Σ ln τ`, because `|∂Σ/∂(τ, R)| = 2^d Π τ^d`, and `ln |R| = 2 Σ (ln L_ii
+/// − ln τ_i)`.
 fn lkj(eta: f64, scale: &[f64], l: &Triangle, part: &[f64], mut gradient: Option<&mut [f64]>) -> f64 {
     let d = scale.len();
     let excess = 2.0 * (eta - 1.0);

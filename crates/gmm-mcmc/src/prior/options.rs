@@ -1,4 +1,4 @@
-//! Priors as a user writes them, in TOML or as a structure; what is left out has a default that scales with the data.
+//! Priors as given by the user, in TOML, JSON or as a structure. Missing parts have defaults that scale with the data.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use toml::Spanned;
 
 use crate::Error;
 
-/// The three parts of a prior; a part that is `None` has its default, see [`Prior`](super::Prior).
+/// The three parts of a prior. A part that is `None` has its default: see [`Prior`](super::Prior).
 ///
 /// ```
 /// use gmm_mcmc::{CovariancesPrior, PriorOptions};
@@ -32,11 +32,11 @@ use crate::Error;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PriorOptions {
-    /// Of the component weights.
+    /// Prior of the component weights.
     pub weights: Option<WeightsPrior>,
-    /// Of each component's mean.
+    /// Prior of each component's mean.
     pub means: Option<MeansPrior>,
-    /// Of each covariance; of the only one where it is tied.
+    /// Prior of each covariance, or of the single one if tied.
     pub covariances: Option<CovariancesPrior>,
 }
 
@@ -44,7 +44,7 @@ impl PriorOptions {
     /// Reads the TOML form.
     ///
     /// # Errors
-    /// [`Error::Prior`] with line and column for what is not TOML, a key that is not known, and a value of another type.
+    /// [`Error::Prior`] with line and column if the text is not TOML, a key is unknown, or a value has the wrong type.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
         toml::from_str(text).map_err(|error| {
             let wrong = Wrong::find(text).unwrap_or_else(|| Wrong::new(error.span(), None, &error));
@@ -60,10 +60,10 @@ impl PriorOptions {
 }
 
 impl PriorOptions {
-    /// Takes the tables from a JSON object of objects.
+    /// Reads the tables from a JSON object of objects.
     ///
     /// # Errors
-    /// [`Error::Prior`] with table and key for what [`from_toml`](Self::from_toml) would refuse.
+    /// [`Error::Prior`] with table and key, in the same cases as [`from_toml`](Self::from_toml).
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let wrong = |place: String, error: &serde_json::Error| Error::Prior(format!("{place}{error}"));
         let tables: serde_json::Value = serde_json::from_str(text).map_err(|e| wrong(String::new(), &e))?;
@@ -74,7 +74,7 @@ impl PriorOptions {
     }
 }
 
-/// The first table and key of JSON with which it is no prior; as [`Wrong::find`] for TOML.
+/// The first table and key that make the JSON invalid, and the error; like [`Wrong::find`] for TOML.
 fn wrong_key(tables: &serde_json::Value) -> Option<(String, serde_json::Error)> {
     let fails = |table: &str, keys: serde_json::Value| {
         let alone = serde_json::Map::from_iter([(table.to_owned(), keys)]);
@@ -99,7 +99,7 @@ fn wrong_key(tables: &serde_json::Value) -> Option<(String, serde_json::Error)> 
     None
 }
 
-/// What is wrong with a prior's text.
+/// The place and description of an error in the text of a prior.
 struct Wrong {
     at: Option<Range<usize>>,
     key: Option<String>,
@@ -111,8 +111,9 @@ impl Wrong {
         Self { at, key, why: error.message().trim_end().replace('\n', ", ") }
     }
 
-    /// The first key with which a table is none. The word `prior` decides what may stand beside it, and serde forgets by
-    /// then where the rest stood: so each key is tried alone. None where the text is not of tables.
+    /// The first key that makes a table invalid. The value of `prior` determines which other keys are allowed, and
+    /// serde loses their positions when it reads it, so each key is tried separately together with `prior`. `None` if
+    /// the text does not consist of tables.
     fn find(text: &str) -> Option<Self> {
         type Keys = BTreeMap<Spanned<String>, Spanned<toml::Value>>;
         let tables: BTreeMap<Spanned<String>, Keys> = toml::from_str(text).ok()?;
@@ -148,11 +149,11 @@ impl Wrong {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "prior", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum WeightsPrior {
-    /// Every distribution alike: a Dirichlet of concentration 1.
+    /// Uniform over distributions: a Dirichlet of concentration 1.
     Flat,
-    /// A symmetric Dirichlet.
+    /// A symmetric Dirichlet distribution.
     Dirichlet {
-        /// The same for each component; default 1.
+        /// Concentration, the same for each component; default 1.
         concentration: Option<f64>,
     },
 }
@@ -161,13 +162,13 @@ pub enum WeightsPrior {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "prior", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum MeansPrior {
-    /// Constant; proper (as a posterior) with one component alone.
+    /// Constant. The posterior is proper only with one component.
     Flat,
     /// Independent normals, one for each column.
     Normal {
-        /// Where they are centred; default the middle of the column's range.
+        /// Means of the normals; default the middle of the column's range.
         mean: Option<PerColumn>,
-        /// Their standard deviations; default the column's range.
+        /// Standard deviations of the normals; default the column's range.
         sd: Option<PerColumn>,
     },
 }
@@ -176,7 +177,7 @@ pub enum MeansPrior {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "prior", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum CovariancesPrior {
-    /// Constant: never proper, and refused.
+    /// Constant: always improper, so it is an error.
     Flat,
     /// For full and tied: inverse-Wishart with a diagonal scale matrix.
     InverseWishart {
@@ -185,39 +186,39 @@ pub enum CovariancesPrior {
         /// The scale's diagonal, in squared units of the data; default the columns' variances times `k^(−2/d)`.
         scale: Option<PerColumn>,
     },
-    /// For full and tied: an LKJ prior of the correlations, half-normals of the standard deviations.
+    /// For full and tied: an LKJ prior for the correlations, half-normals for the standard deviations.
     Lkj {
-        /// Shape: 1 is flat over correlation matrices, more is nearer to none; default 2.
+        /// Shape: 1 is uniform over correlation matrices, larger values favour weaker correlations; default 2.
         eta: Option<f64>,
         /// Scales of the half-normals, in units of the data; default the columns' standard deviations.
         scale: Option<PerColumn>,
     },
-    /// For diag and spherical: inverse-gammas of the variances.
+    /// For diag and spherical: inverse-gammas for the variances.
     InverseGamma {
         /// Shape; default 3/2.
         shape: Option<f64>,
         /// Scale, in squared units of the data; default half the columns' variances times `k^(−2/d)`.
         scale: Option<PerColumn>,
     },
-    /// For diag and spherical: half-normals of the standard deviations.
+    /// For diag and spherical: half-normals for the standard deviations.
     HalfNormal {
         /// Their scales, in units of the data; default the columns' standard deviations.
         scale: Option<PerColumn>,
     },
 }
 
-/// One number for all columns, or one for each, `(d,)`.
+/// One number for all columns, or a number per column, `(d,)`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum PerColumn {
-    /// The same for all.
+    /// The same number for all columns.
     All(f64),
-    /// `(d,)`.
+    /// A number per column, `(d,)`.
     Each(Vec<f64>),
 }
 
 impl PerColumn {
-    /// The numbers written out, `(len,)`.
+    /// The numbers for each column, `(len,)`.
     pub(super) fn spread(&self, what: &str, len: usize) -> Result<Vec<f64>, Error> {
         match self {
             Self::All(value) => Ok(vec![*value; len]),
@@ -229,7 +230,7 @@ impl PerColumn {
     }
 }
 
-/// By hand: an untagged enum says nothing of what it would take.
+/// Implemented by hand: the derived form for untagged enums does not say in its error what it expects.
 impl<'de> Deserialize<'de> for PerColumn {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Numbers;

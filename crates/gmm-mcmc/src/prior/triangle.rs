@@ -1,8 +1,8 @@
-//! A lower factor as the samplers' coordinates hold it: packed row by row, with logarithms on its diagonal.
+//! A lower Cholesky factor in the samplers' coordinates: packed row by row, with logarithms on its diagonal.
 
 use gmm_model::{packed_index, packed_len};
 
-/// The factor `L` itself, `(d*(d+1)/2,)`, and what priors ask of it.
+/// The factor `L`, `(d*(d+1)/2,)`, with the operations that priors need.
 pub(super) struct Triangle {
     d: usize,
     lower: Vec<f64>,
@@ -25,10 +25,10 @@ impl Triangle {
         (0..=i).map(|j| self.at(i, j) * self.at(i, j)).sum()
     }
 
-    /// `B = L⁻¹ diag(s) L⁻ᵀ`, `(d, d)` row by row. Cost `d³`.
+    /// `B = L⁻¹ diag(s) L⁻ᵀ`, `(d, d)` in row-major order. Cost: `O(d³)`.
     pub(super) fn whiten(&self, s: &[f64]) -> Vec<f64> {
         let d = self.d;
-        // Row j holds y with L y = √s_j e_j.
+        // Row j is the solution y of L y = √s_j e_j.
         let mut rows = vec![0.0; d * d];
         for (j, row) in rows.chunks_exact_mut(d).enumerate() {
             row[j] = s[j].sqrt();
@@ -48,7 +48,7 @@ impl Triangle {
         product
     }
 
-    /// `L⁻ᵀ B` in place, for `B` of shape `(d, d)` row by row. Cost `d³`.
+    /// Computes `L⁻ᵀ B` in place, for `B`, `(d, d)` in row-major order. Cost: `O(d³)`.
     pub(super) fn solve_transposed(&self, b: &mut [f64]) {
         let d = self.d;
         for i in (0..d).rev() {

@@ -1,4 +1,4 @@
-"""Writes diagnostics.json: draws of chains, and what ArviZ 0.23.4 (NumPy 2) says about them.
+"""Writes diagnostics.json: draws of chains, and their diagnostics by ArviZ 0.23.4 (NumPy 2).
 
     pip install 'arviz==0.23.4' && python make.py
 """
@@ -38,14 +38,14 @@ cases = {
 }
 golden = []
 for name, x in cases.items():
-    # Three decimals: equal here and there, and ties as they come.
+    # Three decimals: the same numbers in JSON, and some ties.
     x = np.round(x, 3)
     expected = {
         "r_hat": az.rhat(x, method="rank"),
         "ess_bulk": az.ess(x, method="bulk"),
         "ess_tail": az.ess(x, method="tail"),
     }
-    # Of one chain ArviZ gives no R-hat.
+    # ArviZ gives no R-hat for a single chain.
     expected = {k: None if np.isnan(v) else float(v) for k, v in expected.items()}
     golden.append({"name": name, "chains": x.tolist(), **expected})
 Path(__file__).with_name("diagnostics.json").write_text(json.dumps(golden) + "\n")

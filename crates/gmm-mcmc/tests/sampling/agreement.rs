@@ -1,4 +1,4 @@
-//! Two samplers that share nothing but the density, and a posterior that is known in closed form.
+//! Agreement of two samplers that share only the density, and with a posterior known in closed form.
 
 use gmm_mcmc::{CovariancesPrior, MeansPrior, PerColumn, PriorOptions, Sampler, SummaryRow};
 use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, packed_index};
@@ -13,7 +13,8 @@ fn error(row: &SummaryRow) -> f64 {
 
 #[test]
 fn both_samplers_agree_on_means_and_deviations() {
-    // Components that overlap, and few rows: the posterior is skewed, and far from what the data were drawn from.
+    // Overlapping components and few rows: the posterior is skewed, and far from the parameters that generated the
+    // data.
     let covariances =
         Covariances::Full(Array3::from_shape_vec((2, 2, 2), vec![1.0, 0.5, 0.5, 1.0, 1.0, -0.5, -0.5, 2.0]).unwrap());
     let truth = Mixture::new(array![0.4, 0.6], array![[-1.5, 0.0], [1.5, 0.5]], covariances).unwrap();
@@ -24,11 +25,11 @@ fn both_samplers_agree_on_means_and_deviations() {
     for (a, b) in nuts.iter().zip(&walk) {
         assert_eq!(a.name, b.name);
         assert!(a.r_hat < 1.02 && b.r_hat < 1.02 && a.ess_bulk > 300.0 && b.ess_bulk > 300.0, "{a:?} {b:?}");
-        // Five standard errors: false once in 10⁵ or so for 13 parameters, were the seeds not fixed.
+        // Five standard errors: with random seeds this would fail about once in 10⁵ runs for 13 parameters.
         let apart = (a.mean - b.mean).abs() / error(a).hypot(error(b));
         assert!(apart < 5.0, "{}: means {} and {}, {apart} standard errors", a.name, a.mean, b.mean);
-        // The logarithm of a deviation has a standard error of about (ess (4 / (κ − 1)))^-1/2 for kurtosis κ, here
-        // up to 12, so 1.7 / √ess.
+        // The logarithm of a standard deviation has a standard error of about (ess (4 / (κ − 1)))^-1/2 for kurtosis κ,
+        // here up to 12, so 1.7 / √ess.
         let apart = (a.sd / b.sd).ln().abs() / (1.7 * (1.0 / a.ess_tail + 1.0 / b.ess_tail).sqrt());
         assert!(apart < 5.0, "{}: deviations {} and {}, {apart} standard errors", a.name, a.sd, b.sd);
     }
@@ -36,8 +37,9 @@ fn both_samplers_agree_on_means_and_deviations() {
 
 #[test]
 fn one_component_has_the_posterior_of_the_textbook() {
-    // A flat prior of the mean and an inverse-Wishart of the covariance are conjugate: the covariance is
-    // inverse-Wishart with ν + n − 1 degrees of freedom and scale Ψ + S, the mean Student about that of the rows.
+    // A flat prior for the mean and an inverse-Wishart for the covariance are conjugate: the posterior of the
+    // covariance is inverse-Wishart with ν + n − 1 degrees of freedom and scale Ψ + S, that of the mean a Student t
+    // about the mean of the rows.
     let rows = array![[0.3, 1.0], [1.8, 0.2], [-0.7, 0.4], [0.9, 2.2], [2.1, 1.1], [0.0, -0.8], [1.1, 1.9], [0.4, 0.1]];
     let (n, d, nu, psi) = (8.0, 2.0, 5.0, 0.5);
     let prior = PriorOptions {
@@ -64,7 +66,7 @@ fn one_component_has_the_posterior_of_the_textbook() {
         assert_eq!((summary[0].mean, summary[0].sd), (1.0, 0.0));
         for j in 0..2 {
             close(&summary[1 + j], centre[j]);
-            // Var(μ) = E[Σ] / n. The draws' deviation has an error of less than 2 / √ess of itself.
+            // Var(μ) = E[Σ] / n. The relative error of the standard deviation of the draws is below 2 / √ess.
             let want = (mean_covariance[[j, j]] / n).sqrt();
             let apart = (summary[1 + j].sd / want).ln().abs() * summary[1 + j].ess_tail.sqrt() / 2.0;
             assert!(apart < 5.0, "{sampler:?}: {:?}, want a deviation of {want}", summary[1 + j]);

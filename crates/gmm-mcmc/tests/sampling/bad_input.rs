@@ -1,4 +1,4 @@
-//! What is asked of a sampler and cannot be.
+//! Invalid options and starts of a sampler.
 
 use gmm_host::{CpuEngine, Likelihood};
 use gmm_mcmc::{Error, Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Target, starts};
@@ -40,7 +40,7 @@ fn a_start_without_density_is_an_error_that_names_the_chain() {
         let mut case = case();
         let options = crate::options(sampler, 10, 50);
         let good = starts::about(&case.fitted, &case.target, &mut case.likelihood, 0, 0).unwrap();
-        // Deviations of e⁸⁰⁰ are not f64s; rows lie e⁴⁰⁰ deviations of e⁻⁴⁰⁰ away.
+        // A standard deviation of e⁸⁰⁰ overflows; with one of e⁻⁴⁰⁰, the rows are e⁴⁰⁰ standard deviations away.
         for far in [800.0, -400.0] {
             let mut bad = good.clone();
             bad[5..].fill(far);
@@ -60,7 +60,7 @@ fn starts_are_near_the_fit_apart_from_each_other_and_have_a_density() {
     assert!(points[0] != points[1] && points[2] != points[3]);
     let found = case.target.values_and_gradients(&mut case.likelihood, &points).unwrap();
     assert!(found.iter().all(Option::is_some));
-    // A component without weight gets some: its point would be at infinity.
+    // A component of weight 0 gets a positive weight: its log ratio would be infinite.
     let empty = Mixture::new(array![1.0, 0.0], case.fitted.means().to_owned(), case.fitted.covariances().clone());
     let point = starts::about(&empty.unwrap(), &case.target, &mut case.likelihood, 3, 0).unwrap();
     assert!(point.iter().all(|v| v.is_finite()));
@@ -71,7 +71,7 @@ fn components_are_put_in_order_by_a_column_or_after_the_best_draw() {
     let mut case = case();
     let mut run = case.run(crate::options(Sampler::Nuts, 40, 50));
     case.finish(&mut run);
-    // Every second draw with its components exchanged.
+    // Exchanges the components of every second draw.
     let m = case.target.dim();
     for chain in &mut run.chains {
         for point in chain.points.chunks_exact_mut(m).step_by(2) {

@@ -1,8 +1,8 @@
-//! Simulation-based calibration: parameters drawn from the prior lie anywhere among the posterior's draws.
+//! Simulation-based calibration: parameters drawn from the prior have a uniform rank among the posterior's draws.
 //!
 //! Talts, Betancourt, Simpson, Vehtari and Gelman (2018): draw parameters from the prior, rows from the parameters, and
-//! sample the posterior. The rank of each parameter among L independent draws is then uniform over 0..=L, whatever the
-//! prior and the likelihood; an error in either, in a Jacobian, a gradient or a sampler bends it.
+//! sample the posterior. The rank of each parameter among L independent draws is then uniform over 0..=L, for any prior
+//! and likelihood. An error in either, in a Jacobian, a gradient or a sampler makes it non-uniform.
 
 use std::ops::ControlFlow;
 
@@ -13,16 +13,16 @@ use gmm_mcmc::{
 use gmm_model::{CovarianceType, Covariances, Dataset, Draws, Mixture, Precision, sample};
 use ndarray::array;
 
-/// Data sets, their rows, draws of each posterior that are ranked, and bins.
+/// Numbers of data sets, of rows in each, of ranked draws from each posterior, and of bins.
 const SIMULATIONS: u64 = 256;
 const ROWS: usize = 12;
 const RANKED: usize = 31;
 const BINS: usize = 8;
-/// Steps between two draws that are ranked: neighbours must be independent, or ranks pile up at both ends.
+/// Steps between two ranked draws: these must be independent, or ranks accumulate at both ends.
 const APART: usize = 10;
 
-/// The 99.9 % point of χ² with 7 degrees of freedom. Ten statistics are looked at, so an implementation that is right
-/// would fail for one choice of seeds in 100; the seeds are fixed.
+/// The 99.9 % quantile of χ² with 7 degrees of freedom. Ten statistics are tested, so a correct implementation would
+/// fail for one choice of seeds in 100; the seeds are fixed.
 const BOUND: f64 = 24.32;
 
 const CONCENTRATION: f64 = 2.0;
@@ -38,7 +38,7 @@ fn prior() -> PriorOptions {
     }
 }
 
-/// Two components in one column, from the prior by definition and not by the code under test.
+/// Draws two components in one column from the prior, by its definition rather than the code under test.
 fn from_prior(draws: &mut Draws) -> Mixture {
     let weights = draws.dirichlet(2, CONCENTRATION);
     let means = array![[SPREAD * draws.normal()], [SPREAD * draws.normal()]];
@@ -46,14 +46,15 @@ fn from_prior(draws: &mut Draws) -> Mixture {
     Mixture::new(weights.into(), means, Covariances::Diag(variances)).unwrap()
 }
 
-/// What is ranked: components in the order in which they are, since prior and posterior do not change with it; a sum that
-/// depends on none, and the log-likelihood, which sees all parameters at once.
+/// The ranked statistics: parameters of the first component, without ordering the components, because prior and
+/// posterior are invariant under relabelling; the overall mean, which does not depend on the order; and the
+/// log-likelihood, which depends on all parameters.
 fn statistics(mixture: &Mixture, likelihood: &mut Likelihood) -> [f64; 5] {
     let variance = |c: usize| mixture.covariances().matrix(c, 1)[[0, 0]];
     [mixture.weights()[0], mixture.means()[[0, 0]], variance(0), mixture.mean()[0], likelihood.value(mixture).unwrap()]
 }
 
-/// The ranks' histograms of each statistic, as χ² about uniformity.
+/// Asserts by a χ² test that the ranks of each statistic are uniform.
 fn calibrated(sampler: Sampler, apart: usize) {
     let engine = CpuEngine::new(1).unwrap();
     let mut counts = [[0usize; BINS]; 5];
@@ -63,8 +64,8 @@ fn calibrated(sampler: Sampler, apart: usize) {
         let data = Dataset::new(sample(&truth, ROWS, 1000 + simulation).unwrap().0).unwrap();
         let mut likelihood = Likelihood::new(&engine, &data, Precision::F64).unwrap();
         let target = Target::new(Prior::new(&prior(), CovarianceType::Diag, 2, &data).unwrap()).unwrap();
-        // The truth is a draw of the posterior: a chain that starts there has nothing to forget, and its warm-up is for
-        // its steps alone. Labels change places at random, as the prior has them.
+        // The truth is a draw from the posterior, so a chain that starts there is in equilibrium and needs its warm-up
+        // only to adapt its steps. The order of the components is random, as in the prior.
         let options =
             Options { chains: 1, draws: RANKED, thin: apart, warmup: 150, seed: simulation, ..Options::new(sampler) };
         let mut run = Run::new(options, vec![target.map().from_mixture(&truth).unwrap()]).unwrap();
@@ -91,6 +92,6 @@ fn ranks_of_the_truth_among_draws_of_nuts_are_uniform() {
 
 #[test]
 fn ranks_of_the_truth_among_draws_of_a_random_walk_are_uniform() {
-    // A walk forgets more slowly.
+    // Random-walk draws are correlated over more steps.
     calibrated(Sampler::Rwm, 6 * APART);
 }

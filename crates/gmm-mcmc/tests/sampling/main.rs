@@ -1,4 +1,5 @@
-//! Samplers against what is known: truths, each other, themselves when they are stopped, and simulated posteriors.
+//! Samplers against known results: true parameters, each other, their own runs when stopped and resumed, and simulated
+//! posteriors.
 
 mod agreement;
 mod bad_input;
@@ -12,7 +13,7 @@ use gmm_host::{CpuEngine, FitOptions, Likelihood, fit};
 use gmm_mcmc::{Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Target, starts};
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, sample};
 
-/// Rows on an engine, their posterior, and a mixture to start from.
+/// Rows on an engine, their posterior, and a fitted mixture to start from.
 struct Case {
     data: Dataset,
     likelihood: Likelihood,
@@ -21,7 +22,7 @@ struct Case {
 }
 
 impl Case {
-    /// Rows drawn from a mixture, under a prior.
+    /// A case with `n` rows drawn from `truth`, and a prior.
     fn of(truth: &Mixture, n: usize, prior: &PriorOptions) -> Self {
         let data = Dataset::new(sample(truth, n, 1).unwrap().0).unwrap();
         Self::on(data, truth.covariance_type(), truth.n_components(), prior)
@@ -36,7 +37,7 @@ impl Case {
         Self { data, likelihood, target, fitted }
     }
 
-    /// A run that has not begun, all chains about the fit.
+    /// A run without draws, whose chains start around the fit.
     fn run(&mut self, options: Options) -> Run {
         let (seed, chains) = (options.seed, options.chains);
         let start = |i| starts::about(&self.fitted, &self.target, &mut self.likelihood, seed, i).unwrap();
@@ -44,12 +45,12 @@ impl Case {
         Run::new(options, starts).unwrap()
     }
 
-    /// Goes on to the end.
+    /// Continues a run until it is complete.
     fn finish(&mut self, run: &mut Run) {
         run.go_on(&mut self.likelihood, &self.target, &mut |_, _| ControlFlow::Continue(())).unwrap();
     }
 
-    /// All draws of a run from its beginning, components by ascending mean of the first column.
+    /// The draws of a complete new run, with components ordered by ascending mean in the first column.
     fn posterior(&mut self, options: Options) -> Posterior {
         let mut run = self.run(options);
         self.finish(&mut run);

@@ -1,4 +1,4 @@
-//! Synthetic data: the truth lies where the posterior says that it does.
+//! Synthetic data: the posterior covers the true parameters.
 
 use gmm_mcmc::{CovariancesPrior, PriorOptions, Sampler, Stat};
 use gmm_model::{CovarianceType, Covariances, Mixture};
@@ -6,7 +6,7 @@ use ndarray::{Array1, Array2, Array3, array};
 
 use crate::{Case, options};
 
-/// Two components in two columns whose standard deviations are about 1, six apart.
+/// Two components in two columns, with standard deviations about 1 and means six apart.
 fn truth(kind: CovarianceType) -> Mixture {
     let covariances = match kind {
         CovarianceType::Full => Covariances::Full(
@@ -19,7 +19,7 @@ fn truth(kind: CovarianceType) -> Mixture {
     Mixture::new(array![0.35, 0.65], array![[-3.0, 1.0], [3.0, -1.0]], covariances).unwrap()
 }
 
-/// Every parameter of the truth, in the order of the summary's names.
+/// The true parameters, in the order of the summary.
 fn expected(truth: &Mixture, name: &str) -> f64 {
     let (what, indices) = name.trim_end_matches(']').split_once('[').unwrap();
     let at: Vec<usize> = indices.split(',').map(|i| i.parse().unwrap()).collect();
@@ -40,16 +40,17 @@ fn recovers(kind: CovarianceType, sampler: Sampler, covariances: Option<Covarian
     let rows = posterior.summary();
     for row in rows.iter().filter(|row| row.name != "lp") {
         let want = expected(&truth, &row.name);
-        // Of 13 parameters one is 4 posterior deviations off in one data set of 1200; the data are fixed by their seed.
+        // For one data set in 1200, one of the 13 parameters is off by 4 posterior standard deviations; the seed fixes
+        // the data.
         assert!((row.mean - want).abs() < 4.0 * row.sd, "{kind} {sampler:?}: {row:?}, want {want}");
-        // 400 rows tell every parameter to a third of its size or better.
+        // 400 rows determine every parameter to a third of its size or better.
         assert!(row.sd < 0.35 && row.sd > 0.005, "{kind} {sampler:?}: {row:?}");
         assert!(row.r_hat < 1.05, "{kind} {sampler:?}: {row:?}");
         assert!(row.ess_bulk > 100.0, "{kind} {sampler:?}: {row:?}");
     }
     assert!(posterior.stats.iter().all(|s: &Stat| s.lp.is_finite() && !s.diverging));
     let acceptance = posterior.stats.iter().map(|s| s.acceptance_rate).sum::<f64>() / posterior.stats.len() as f64;
-    // What each was told to reach: 0.8, and 0.23 to 0.44 for blocks of one to many.
+    // The target acceptance of each sampler: 0.8 for NUTS, 0.23 to 0.44 for random-walk Metropolis.
     let wanted = if sampler == Sampler::Nuts { 0.7..0.97 } else { 0.2..0.5 };
     assert!(wanted.contains(&acceptance), "{kind} {sampler:?}: {acceptance}");
 }

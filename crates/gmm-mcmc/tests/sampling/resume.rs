@@ -1,4 +1,4 @@
-//! A run that is stopped, kept as bytes and gone on with is the run that was never stopped, to the bit.
+//! A run that is stopped, saved as bytes and resumed equals, to the bit, a run that was not stopped.
 
 use std::ops::ControlFlow;
 
@@ -17,7 +17,7 @@ fn case() -> Case {
     Case::of(&truth, 60, &PriorOptions::default())
 }
 
-/// What a run of `case` is made on.
+/// The basis of a run of `case`.
 fn basis(case: &Case) -> Basis {
     Basis { fingerprint: fingerprint(&case.data).unwrap(), precision: Precision::F64, engine: "cpu".to_owned() }
 }
@@ -26,7 +26,8 @@ fn options(sampler: Sampler) -> Options {
     Options { sampler, chains: 3, draws: 90, warmup: 60, thin: 2, seed: 9, ..Options::new(sampler) }
 }
 
-/// The bytes of a run that was stopped after each of these numbers of steps and read back each time.
+/// A complete run that was stopped after each of these numbers of steps, and each time converted to bytes and read
+/// back.
 fn stopped_at(case: &mut Case, options: &Options, stops: &[usize]) -> Run {
     let mut run = case.run(options.clone());
     let basis = basis(case);
@@ -129,7 +130,7 @@ fn a_checkpoint_of_another_run_is_refused_and_says_what_differs() {
     refused(&options, &with(none(), diag, 3), &basis, "2 components, not 3");
     refused(&options, &with(none(), CovarianceType::Full, 2), &basis, "diag covariances, not full");
 
-    // Another engine goes on, and says so.
+    // Another engine may continue the run, with a warning.
     let moved = Basis { engine: "cuda:0".to_owned(), ..basis.clone() };
     assert!(checkpoint.clone().resume(&options, &case.target, &moved).is_ok());
     assert_eq!(checkpoint.moved(&basis), None);
@@ -157,15 +158,15 @@ fn a_checkpoint_of_an_earlier_version_says_so_and_bad_options_in_one_are_its_own
         }
     };
     let why = with(br#"version\":3"#, br#"version\":1"#);
-    assert!(why.contains("gmm-mcmc-checkpoint 1") && why.contains("begin anew"), "{why}");
+    assert!(why.contains("gmm-mcmc-checkpoint 1") && why.contains("start a new run"), "{why}");
     let why = with(br#"version\":3"#, br#"version\":4"#);
     assert!(why.contains("gmm-mcmc-checkpoint 4"), "{why}");
     let why = with(br#"thin\":2"#, br#"thin\":0"#);
     assert!(why.contains("thin is 0"), "{why}");
 }
 
-/// Of `gmm mcmc -k 1 --covariance spherical --chains 1 --draws 4 --warmup 20 --seed 7 --device cpu` on the rows below, by a
-/// program that wrote version 2.
+/// The checkpoint of `gmm mcmc -k 1 --covariance spherical --chains 1 --draws 4 --warmup 20 --seed 7 --device cpu` on
+/// the rows below, written by a program with version 2.
 const OLD: &[u8] = include_bytes!("../old/version2.checkpoint");
 
 #[test]
@@ -192,7 +193,7 @@ fn a_checkpoint_without_energies_goes_on_and_its_draws_stay() {
     assert_eq!(run.chains[0].points[..kept.points.len()], kept.points);
     assert_eq!(run.chains[0].stats[..4], kept.stats);
     assert!(run.chains[0].stats[4..].iter().all(|s| s.energy.is_some_and(f64::is_finite)));
-    // Those of the first four are not known, and half a column is none.
+    // The first four draws have no energy, so the statistic is left out.
     assert!(!energies(&run));
     let bytes = Checkpoint::new(run.clone(), target.prior(), basis).to_bytes();
     assert!(Checkpoint::from_bytes(&bytes).unwrap().run == run);
@@ -204,7 +205,7 @@ fn energies_are_of_the_hamiltonian_and_fall_and_rise_with_the_density() {
     let run = stopped_at(&mut case, &options, &[]);
     let m = case.target.dim() as f64;
     for chain in &run.chains {
-        // What is above the negative log density is kinetic: half a chi-squared number of m degrees of freedom.
+        // The energy above the negative log density is kinetic: half a chi-squared variable with m degrees of freedom.
         let kinetic: Vec<f64> = chain.stats.iter().map(|s| s.energy.unwrap() + s.lp).collect();
         let mean = kinetic.iter().sum::<f64>() / kinetic.len() as f64;
         assert!(kinetic.iter().all(|&k| k > 0.0), "{kinetic:?}");
@@ -229,7 +230,7 @@ fn a_byte_that_is_another_is_an_error_or_does_not_matter() {
             wrong[at] ^= 1 << (at % 8);
             let read = Checkpoint::from_bytes(&wrong);
             let resumed = read.and_then(|c| c.resume(&options, &case.target, &basis));
-            // What still stands for this run has all its numbers; spaces and names of JSON's may differ.
+            // Bytes that are still accepted for this run have the same numbers; only parts of the JSON may differ.
             match resumed {
                 Err(_) => refused += 1,
                 Ok(run) => assert!(run.chains == checkpoint.run.chains, "{sampler:?} {at}"),

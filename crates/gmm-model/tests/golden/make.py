@@ -1,4 +1,4 @@
-"""Golden numbers for gmm-model, made with numpy and scipy; writes golden.json beside this file.
+"""Computes reference values for gmm-model with numpy and scipy; writes golden.json beside this file.
 
     python3 -m venv venv && venv/bin/pip install numpy scipy && venv/bin/python make.py
 
@@ -52,7 +52,7 @@ def case(kind, d, rng):
         "diag": rng.uniform(0.3, 3.0, size=(K, d)),
         "spherical": rng.uniform(0.3, 3.0, size=K),
     }[kind]
-    # Rows around the components, so that each gets some; half as far again as the model says.
+    # Rows around the means, so that each component gets some, with 1.5 times unit standard deviation.
     rows = means[rng.integers(K, size=N)] + rng.normal(scale=1.5, size=(N, d))
     row_weights = rng.uniform(0.0, 3.0, size=N)
     joint = np.stack(

@@ -1,5 +1,5 @@
-//! The rows of the table of bad input that the model library decides, by number: shapes, types and parameters. The
-//! degenerate numbers, rows 21 to 38, are in `bad_numbers.rs`.
+//! The rows of the table of bad input that this crate handles, by number: shapes, types and parameters. Rows 21 to 38,
+//! degenerate numbers, are in `bad_numbers.rs`.
 
 use gmm_model::{CovarianceType, Covariances, DataError, Dataset, Matrix, Mixture, ModelError};
 use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, array};

@@ -34,7 +34,7 @@ fn row_23_identical_points_without_reg_are_an_error_that_names_the_component() {
         let found = try_step(&unit(kind, array![[0.0, 0.0]]), &x, 0.0);
         assert_eq!(not_positive_definite(found), (0, 0), "{kind}");
     }
-    // One component of two sits on a single point.
+    // One of two components is at a single point.
     let x = array![[0.0], [1.0], [2.0], [1000.0], [1000.0]];
     for kind in [CovarianceType::Full, CovarianceType::Diag, CovarianceType::Spherical] {
         assert_eq!(not_positive_definite(try_step(&unit(kind, array![[1.0], [1000.0]]), &x, 0.0)).0, 1);
@@ -47,7 +47,7 @@ fn row_24_a_constant_column_fits_with_reg_and_is_an_error_that_names_it_without(
         let mut x = rows(&mixture(1, 3, CovarianceType::Full, 1), 101, 2);
         x.column_mut(1).fill(constant);
         let mut start = x.select(Axis(0), &[0, 1]);
-        // Neither at the constant nor far from it: the moments must cancel.
+        // Near the constant but not at it, so that the moments must cancel.
         start.column_mut(1).mapv_inplace(|v| v + 0.37);
         for kind in [CovarianceType::Full, CovarianceType::Tied, CovarianceType::Diag] {
             let m = unit(kind, start.clone());
@@ -77,7 +77,8 @@ fn row_25_collinear_columns_fit_with_reg_and_are_an_error_that_names_one_without
 
 #[test]
 fn row_26_more_columns_than_rows_fit_with_reg_and_are_an_error_without() {
-    // As many rows as columns are the hardest: only the last pivot should be zero, and its noise can be large.
+    // As many rows as columns is the hardest case: only the last pivot should be zero, and its rounding error can be
+    // large.
     for (d, n, seed) in [(3, 2), (3, 3), (12, 2), (12, 6), (12, 11), (12, 12)]
         .into_iter()
         .flat_map(|(d, n)| (0..60).map(move |seed| (d, n, seed)))
@@ -87,7 +88,8 @@ fn row_26_more_columns_than_rows_fit_with_reg_and_are_an_error_without() {
             let m = unit(kind, Array2::zeros((1, d)));
             assert!(try_step(&m, &x, 1e-6).is_ok(), "{kind}");
             if matches!(kind, CovarianceType::Full | CovarianceType::Tied) {
-                // n rows about their mean span n − 1 dimensions: the next column fails, or noise in it a later one.
+                // n rows about their mean span n − 1 dimensions: the next column fails, or, by rounding errors in it, a
+                // later one.
                 assert!(not_positive_definite(try_step(&m, &x, 0.0)).1 >= n - 1);
             }
         }
@@ -110,7 +112,7 @@ fn row_29_an_offset_of_1e8_costs_only_what_the_data_lost() {
         let m = mixture(3, 3, kind, 4);
         let x = rows(&m, 300, 5);
         let far = x.mapv(|v| v + 1e8);
-        // The same rows without the offset, rounded as the offset rounds them.
+        // The same rows without the offset, but with the rounding that it caused.
         let near = far.mapv(|v| v - 1e8);
         let shifted = Mixture::new(m.weights().to_owned(), m.means().mapv(|v| v + 1e8), m.covariances().clone());
         let (a, b) = (em_step(&shifted.expect("valid"), far.view(), None, 0.0), em_step(&m, near.view(), None, 0.0));
@@ -127,7 +129,7 @@ fn row_31_two_points_far_apart_give_variances_of_reg() {
         let x = array![[9999.0, 9999.0], [0.0, 0.0], [9999.0, 9999.0], [0.0, 0.0]];
         let new = try_step(&m, &x, 0.1).expect("regularised");
         assert!((0..2).all(|c| new.covariances().matrix(c, 2) == Array2::from_diag_elem(2, 0.1)), "{kind}");
-        // From starts that are not on the points the moments cancel.
+        // If the starting means are not at the points, the moments cancel.
         let off = try_step(&unit(kind, array![[9000.0, 9100.0], [-100.0, 50.0]]), &x, 0.1).expect("regularised");
         assert!((0..2).all(|c| (off.covariances().matrix(c, 2)[[0, 0]] - 0.1).abs() < 1e-8), "{kind}");
     }
@@ -237,7 +239,7 @@ fn a_component_that_is_empty_changes_nothing_for_the_others() {
 fn of_many_numbers_that_are_none_the_first_is_named_whoever_finds_it() {
     let mut rows = Array2::<f32>::zeros((1_100_003, 3));
     assert!(Dataset::new(rows.clone()).is_ok());
-    // The last, then earlier and earlier ones, in the share of each core that there may be.
+    // The last row first, then ever earlier ones, so that each thread's part has one.
     for at in [1_100_002, 800_000, 550_000, 549_999, 300_000, 2, 0] {
         rows[[at, at % 3]] = [f32::NAN, f32::INFINITY][at % 2];
         let found = Dataset::new(rows.clone());

@@ -1,4 +1,4 @@
-//! The reference against what can be written down.
+//! The reference against closed forms.
 
 use gmm_model::{CovarianceType, Covariances, Mixture, Statistics, m_step, reference};
 use ndarray::{Array1, Array2, Axis, array};

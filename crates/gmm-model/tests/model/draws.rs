@@ -1,4 +1,4 @@
-//! Draws: exact bits, and the right distributions by moments and Kolmogorov-Smirnov distances at fixed seeds.
+//! Draws: exact bits, and distributions checked by moments and Kolmogorov-Smirnov distances at fixed seeds.
 
 use gmm_model::Draws;
 
@@ -65,7 +65,8 @@ fn the_same_seed_gives_the_same_bits_on_any_machine() {
 #[test]
 fn the_words_are_those_of_chacha8() {
     // The first block of ChaCha8 with a zero key and nonce (draft-strombergsson-chacha-test-vectors-01, TC1).
-    // "" hashes to the FNV offset, so a zero key is not reachable from outside: the generator is checked directly.
+    // The key includes a nonzero hash even for the purpose "", so `Draws` cannot have a zero key. This checks the
+    // generator directly.
     use rand_chacha::ChaCha8Rng;
     use rand_chacha::rand_core::{Rng, SeedableRng};
     let mut rng = ChaCha8Rng::from_seed([0; 32]);

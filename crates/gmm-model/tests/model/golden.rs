@@ -1,4 +1,4 @@
-//! Golden numbers from scipy; `tests/golden/make.py` says how they were made.
+//! Reference values from scipy, written by `tests/golden/make.py`.
 
 use gmm_model::{CovarianceType, Covariances, Mixture, m_step, reference};
 use ndarray::{Array1, Array2, Array3};
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::flat;
 
-/// scipy and the library both lose a few bits in the factor; the inputs are well conditioned.
+/// The factorisations of scipy and of the library both lose a few bits; the inputs are well conditioned.
 const TOLERANCE: f64 = 1e-12;
 
 #[track_caller]
@@ -68,7 +68,8 @@ fn log_densities_are_scipys() {
 fn responsibilities_are_scipys() {
     each_case(|case, mixture, rows| {
         let found = reference::responsibilities(mixture, rows.view());
-        // Exponentials of differences of log densities, of size up to 100: their relative error is the absolute one there.
+        // Exponentials of differences of log densities of size up to 100: the absolute error of these is the relative
+        // error here.
         all_close(&found, &case.numbers("responsibilities"), 10.0 * TOLERANCE);
     });
 }

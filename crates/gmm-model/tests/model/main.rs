@@ -1,4 +1,4 @@
-//! Tests of `gmm-model` as its users see it. One binary, so that it links once.
+//! Tests of the public API of `gmm-model`, in one binary so that it links once.
 
 mod bad_input;
 mod bad_numbers;

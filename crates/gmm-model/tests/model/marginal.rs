@@ -1,4 +1,4 @@
-//! Marginal and conditional mixtures, by the chain rule and by hand.
+//! Marginal and conditional mixtures, against the chain rule and results by hand.
 
 use gmm_model::{CovarianceType, Covariances, Mixture, ModelError, reference};
 use ndarray::{Array1, array};
@@ -68,7 +68,8 @@ fn a_tied_conditional_has_component_means_and_one_covariance() {
 
 #[test]
 fn weights_are_right_in_the_far_tail() {
-    // At 1000 both densities underflow, but their ratio is exp(1000 * (1 − (−1))) in favour of the right one.
+    // At 1000 both densities underflow, but their ratio is exp(1000 * (1 − (−1))) in favour of the component on the
+    // right.
     let m = Mixture::new(
         array![0.5, 0.5],
         array![[-1.0, 5.0], [1.0, 6.0]],
@@ -90,7 +91,7 @@ fn weights_stay_where_every_density_underflows() {
 
 #[test]
 fn nearly_singular_covariances_condition_to_positive_ones() {
-    // The Schur complement, 1e-10, has lost most digits if it is taken as a difference of numbers near 1.
+    // The Schur complement, 1e-10, would lose most significant digits if computed as a difference of numbers near 1.
     let near = 1.0 - 0.5e-10;
     let m = Mixture::new(array![1.0], array![[0.0, 0.0]], Covariances::Tied(array![[1.0, near], [near, 1.0]]));
     let variance = m.expect("valid").conditional(&[0], &[2.0]).expect("column").covariances().matrix(0, 1)[[0, 0]];

@@ -1,4 +1,4 @@
-//! Factors, thresholds, and the M-step where numbers get difficult.
+//! Factors, thresholds, and the M-step in ill-conditioned cases.
 
 use gmm_model::{
     Cholesky, CovarianceType, Covariances, Mixture, ModelError, Statistics, m_step, packed_len, reference,
@@ -88,7 +88,7 @@ fn arrays_in_column_order_become_row_major() {
     assert_eq!((m.means()[[0, 1]], a[[0, 1]]), (3.0, 4.0));
 }
 
-/// Two components, the second far away and with a variance below any `reg_covar` used here.
+/// Two components; the second is far away and has a variance below any `reg_covar` used here.
 fn with_a_narrow_empty_component(kind: CovarianceType) -> Mixture {
     let covariances = match kind {
         CovarianceType::Full => Covariances::Full(array![[[1.0]], [[1e-30]]]),
@@ -115,7 +115,7 @@ fn an_empty_component_keeps_its_mean_whatever_the_centres() {
         reference::accumulate(&mut statistics, array![x].view(), 1.0, array![1.0, 0.0].view());
     }
     assert_eq!(m_step(&statistics, 1e-6, Some(&m)).expect("valid").mixture.means(), array![[0.5], [1e6]]);
-    // Without a mixture to keep it from, it stays at its centre with the others' covariance.
+    // Without a previous mixture, its mean is its centre and its covariance that of the others.
     let alone = m_step(&statistics, 1e-6, None).expect("valid");
     assert_eq!((alone.empty, alone.mixture.means()), (vec![1], array![[0.5], [0.5]].view()));
     assert_eq!(alone.mixture.covariances(), &Covariances::Diag(array![[0.25 + 1e-6], [0.25 + 1e-6]]));
@@ -177,7 +177,7 @@ fn statistics_that_are_not_finite_are_an_error_in_every_part() {
 
 #[test]
 fn constant_columns_seen_from_far_away_leave_reg_covar_and_no_noise() {
-    // About a centre of 0, squares of 1e8 hold no digit of reg_covar.
+    // About a centre of 0, the second moments of 1e8 are too large to represent a change by reg_covar.
     for kind in CovarianceType::ALL {
         let mut statistics = Statistics::zero(kind, array![[0.0, 0.0, 0.0]]);
         for i in 0..1000 {

@@ -1,4 +1,4 @@
-//! What holds for every mixture and all rows.
+//! Properties of all mixtures and rows.
 
 use gmm_model::{CovarianceType, Covariances, Mixture, Statistics, m_step, reference};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
@@ -10,7 +10,7 @@ fn kind() -> impl Strategy<Value = CovarianceType> {
     prop::sample::select(CovarianceType::ALL.to_vec())
 }
 
-/// A mixture and rows from another one of the same shape, so that the fit has somewhere to go.
+/// A mixture, and rows from another one of the same shape, so that the fit changes it.
 fn fit() -> impl Strategy<Value = (Mixture, Array2<f64>)> {
     (kind(), 1..5_usize, 1..6_usize, any::<u64>(), 40..120_usize)
         .prop_map(|(kind, k, d, seed, n)| (mixture(k, d, kind, seed), rows(&mixture(k, d, kind, seed ^ 1), n, seed)))
@@ -129,7 +129,7 @@ proptest! {
             let now = statistics.mean_log_likelihood();
             prop_assert!(now >= last - 1e-12 * now.abs().max(1.0), "{now} after {last}");
             last = now;
-            // Without reg_covar, so that each M-step maximises exactly. A component may shrink onto too few rows.
+            // Without reg_covar each M-step maximises exactly, but a component may collapse onto too few rows.
             match m_step(&statistics, 0.0, Some(&m)) {
                 Ok(next) => m = next.mixture,
                 Err(_) => break,
@@ -141,7 +141,7 @@ proptest! {
     fn scaling_and_moving_columns_maps_the_model((m, x) in fit(), powers in prop::collection::vec(-3.0..3.0_f64, 6), moved in -5.0..5.0_f64) {
         let d = m.n_features();
         let spherical = m.covariance_type() == CovarianceType::Spherical;
-        // Spherical stays spherical under one scale for all columns only.
+        // A spherical covariance stays spherical only if all columns have the same scale.
         let scale = Array1::from_shape_fn(d, |j| powers[if spherical { 0 } else { j }].exp2());
         let shift = Array1::from_shape_fn(d, |j| moved * scale[j]);
         let mapped = &x * &scale + &shift;
@@ -158,7 +158,7 @@ proptest! {
         let kinds = [CovarianceType::Full, CovarianceType::Tied];
         for kind in kinds {
             let (m, x) = (mixture(k, d, kind, seed), rows(&mixture(k, d, kind, seed ^ 1), 60, seed));
-            // A unit lower triangle, which is never singular.
+            // A unit lower triangular matrix, which is never singular.
             let map = Array2::from_shape_fn((d, d), |(i, j)| match i.cmp(&j) {
                 std::cmp::Ordering::Less => 0.0,
                 std::cmp::Ordering::Equal => 1.0,

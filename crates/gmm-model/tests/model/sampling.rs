@@ -1,4 +1,4 @@
-//! Sampling by counter, and the criteria.
+//! Sampling of ranges of rows, and the information criteria.
 
 use gmm_model::{
     CovarianceType, Covariances, Criteria, Criterion, Mixture, ModelError, criteria, entropy, sample, sample_range,

@@ -1,4 +1,4 @@
-//! Synthetic mixtures: portable, separated, and really correlated.
+//! Synthetic mixtures: the same on every machine, separated, and correlated.
 
 use gmm_model::{Cholesky, CovarianceType, Covariances, Draws, ModelError, SyntheticOptions, synthetic, wishart};
 use ndarray::{Array2, array};
@@ -23,7 +23,7 @@ fn wishart_draws_have_the_mean_and_variance_of_a_wishart() {
             let variance = nu * (sigma[[i, j]].powi(2) + sigma[[i, i]] * sigma[[j, j]]);
             assert!((mean[[i, j]] - expected).abs() < 4.0 * (variance / n).sqrt(), "mean of ({i}, {j})");
             let found = squares[[i, j]] / n - mean[[i, j]].powi(2);
-            // Wisharts have heavier tails than normals: four times a normal's spread of a sample variance.
+            // A Wishart has heavier tails than a normal: allows four times the spread of a normal's sample variance.
             assert!((found / variance - 1.0).abs() < 4.0 * 2.0 * (2.0 / n).sqrt(), "variance of ({i}, {j})");
         }
     }

@@ -1,4 +1,4 @@
-//! Times of workloads as dots on a logarithmic scale, with their spread and what they are measured by.
+//! Times of workloads as dots on a logarithmic scale, with their spread and their reference times (goal, floor, peers).
 
 use super::{Line, Record};
 use crate::canvas::{Anchor, At, Canvas, Stroke, Text};
@@ -8,7 +8,8 @@ use crate::scale::{Scale, Ticks};
 use crate::style::{GREY, GRID, INK, Look, MARGIN, Marker, SMALL, TEXT};
 use crate::{Error, Picture};
 
-/// What a record may have beside its own time: a column, its spread's columns, and what it is.
+/// A reference time that a record may have beside its own: its column, the columns of its spread, its name and its
+/// look.
 struct Other {
     column: &'static str,
     spread: Option<[&'static str; 2]>,
@@ -49,7 +50,7 @@ const OTHERS: [Other; 7] = [
     Other { column: "gradient_ms", spread: None, name: "with gradient", look: look(3, Marker::Triangle), open: true },
 ];
 
-/// Columns of a spread, the narrow one first.
+/// Columns of the times' spread, the narrower one first.
 const SPREADS: [([&str; 2], &str); 2] = [(["ms_q1", "ms_q3"], "quartiles"), (["ms_min", "ms_max"], "least and most")];
 
 const WIDTH: f64 = 820.0;
@@ -84,7 +85,7 @@ pub(super) fn dots(record: &Record) -> Result<Picture, Error> {
     let height = STEP * lines.len() as f64 + 6.0;
     canvas.height = top + height + crate::panel::BELOW + MARGIN;
     let x = Axis::new(Scale::logarithmic(values(), 0.03), "milliseconds, lower is better");
-    // Rows lie at 0.5, 1.5, ..; their names stand for the numbers of an axis.
+    // Rows lie at 0.5, 1.5, ..; their names take the place of an axis' numbers.
     let y = Axis::bare(Scale::between(lines.len() as f64, 0.0));
     let size = (WIDTH - 2.0 * MARGIN - beside - 8.0, height);
     let ticks = x.scale.ticks(size.0, true);
@@ -134,7 +135,7 @@ pub(super) fn dots(record: &Record) -> Result<Picture, Error> {
     Ok(Picture::new(canvas))
 }
 
-/// What the markers mean, in lines above the panel; the height at which it ends.
+/// Draws the legend of the markers above the panel; returns the y at which it ends.
 fn key(canvas: &mut Canvas, top: f64, record: &Record, others: &[&Other], spread: Option<&str>) -> f64 {
     let peer = record.fact("peer").map(|peer| peer.split(',').next().unwrap_or(peer).to_owned());
     let own = match spread {
@@ -159,7 +160,7 @@ fn key(canvas: &mut Canvas, top: f64, record: &Record, others: &[&Other], spread
     y + TEXT + 8.0
 }
 
-/// What a line is about: its workload, or its kind and size.
+/// The name of a record's line: its workload, or its covariance, precision and size.
 fn name(line: Line<'_>) -> String {
     if let Some(workload) = line.text("workload") {
         return workload.to_owned();

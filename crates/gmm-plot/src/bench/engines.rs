@@ -1,5 +1,5 @@
-//! A record of `gmm bench`: engines and other programs as lines over what grows, a panel for each series of sizes and
-//! precision.
+//! Draws a record of `gmm bench`: engines and other programs as lines over the growing size, with a panel for each
+//! sweep and precision.
 
 use super::{Line, Record, Sweep, map};
 use crate::canvas::{Anchor, At, Canvas, Stroke, Text};
@@ -10,21 +10,21 @@ use crate::scale::{Scale, Ticks};
 use crate::style::{GRID, INK, Look, MARGIN, SMALL, TEXT};
 use crate::{Error, Picture};
 
-/// Whether a record is of this kind.
+/// Whether a record is one of `gmm bench`.
 pub(super) fn is(record: &Record) -> bool {
     ["sweep", "engine", "samples"].iter().all(|name| record.columns().iter().any(|column| column == name))
 }
 
-/// Sizes that differ among lines of one sweep.
+/// Which sizes vary among the lines of one sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Varies {
-    /// One of them.
+    /// One size.
     One(Sweep),
-    /// All three, and are equal.
+    /// All three, always equal to each other.
     Square,
-    /// None: a single size.
+    /// None: there is a single size.
     Nothing,
-    /// Several.
+    /// Several, not all equal.
     Several,
 }
 
@@ -49,23 +49,23 @@ impl Varies {
     }
 }
 
-/// Width of a panel and height, with all about it.
+/// Width and height of a panel, including its numbers, titles and names.
 const SIZE: (f64, f64) = (640.0, 330.0);
 /// Room for the numbers and the title at the left.
 const ROOM: f64 = 72.0;
 
-/// Columns of times, and what a line of such times is called beside its engine. The first has everybody.
+/// Columns of times, and the label of such times after the engine's name. Every engine has the first.
 const TIMES: [(&str, &str); 4] =
     [("ms", ""), ("batch_ms", "each of a batch"), ("resident_ms", "A resident"), ("device_ms", "all on the device")];
 
 /// One line of a panel.
 struct Own {
     name: String,
-    /// Size, time, and whether others disturbed it.
+    /// Size, time in ms, and whether other processes disturbed the measurement.
     points: Vec<(f64, f64, bool)>,
 }
 
-/// Draws the record; of `only`, the series of sizes in which that grows.
+/// Draws the record; if `only` is given, just the sweep in which that size grows.
 pub(super) fn engines(record: &Record, only: Option<Sweep>) -> Result<Picture, Error> {
     let chosen = |line: &Line<'_>| only.is_none_or(|only| line.text("sweep") == Some(only.name()));
     let timed: Vec<Line<'_>> = record.lines().filter(|line| line.positive("ms").is_some() && chosen(line)).collect();
@@ -81,7 +81,7 @@ pub(super) fn engines(record: &Record, only: Option<Sweep>) -> Result<Picture, E
         return map::map(record, &several);
     }
     let precisions = unique(timed.iter().filter_map(|line| line.text("precision")));
-    // The same look everywhere: names in the order in which the record has them.
+    // A name has the same look in all panels: looks are assigned in the record's order.
     let names = unique(timed.iter().flat_map(|line| own_names(*line)));
     let mut canvas = Canvas::new(MARGIN + sweeps.len() as f64 * (SIZE.0 + MARGIN), 0.0);
     let top = canvas.heading(&title(record), &notes(record, &timed, "white inside"));
@@ -110,7 +110,7 @@ pub(super) fn engines(record: &Record, only: Option<Sweep>) -> Result<Picture, E
     Ok(Picture::new(canvas))
 }
 
-/// Lines over sizes, both scales logarithmic.
+/// Draws a panel of lines over sizes; both scales are logarithmic.
 fn panel(canvas: &mut Canvas, (left, top): At, own: &[(Look, Own)], time: String, across: String) {
     let points = || own.iter().flat_map(|(_, own)| &own.points);
     let x = Scale::logarithmic(points().map(|point| point.0), 0.03);
@@ -134,7 +134,7 @@ fn panel(canvas: &mut Canvas, (left, top): At, own: &[(Look, Own)], time: String
     lines::names(canvas, &panel, &series);
 }
 
-/// Of a single size a marker for each, on a logarithmic scale, with its number.
+/// Draws a panel for a single size: a marker for each engine on a logarithmic scale, with its time as a number.
 fn single(canvas: &mut Canvas, (left, top): At, own: &[(Look, Own)], time: &str, size: &str) {
     let beside = own.iter().map(|(_, own)| font::width(&own.name, SMALL)).fold(0.0, f64::max) + 14.0;
     let x = Scale::logarithmic(own.iter().flat_map(|(_, own)| own.points.iter().map(|point| point.1)), 0.08);
@@ -156,11 +156,12 @@ fn single(canvas: &mut Canvas, (left, top): At, own: &[(Look, Own)], time: &str,
     panel.axes(canvas);
 }
 
-/// Lines of times that a line of the record has: an engine's whole calls, and what of them was timed apart.
+/// Names of the drawn lines to which a line of the record contributes: the engine's whole call, and its separately
+/// timed parts.
 fn own_names(line: Line<'_>) -> Vec<String> {
     let engine = line.text("engine").unwrap_or("?");
-    // Nothing has to be brought to a CPU, of a fit the device's clock tells what the wall's does, and the reference takes
-    // mixtures one by one.
+    // Left out: resident and device times on a CPU, which copies nothing; device times of fits, which equal the wall
+    // times; and batch times of the reference, which takes mixtures one by one.
     let apart = |column: &str| match column {
         "ms" => true,
         "batch_ms" => engine != "reference",
@@ -192,7 +193,7 @@ fn own(lines: &[Line<'_>], wanted: &str, varies: Varies) -> Own {
     Own { name: wanted.to_owned(), points }
 }
 
-/// What a time is of.
+/// The unit of work that a time refers to.
 pub(super) fn unit(line: Line<'_>) -> String {
     match (line.text("what"), line.text("iterations")) {
         (Some("em"), Some(iterations)) => format!("a fit of {iterations} iterations"),
@@ -202,7 +203,7 @@ pub(super) fn unit(line: Line<'_>) -> String {
     }
 }
 
-/// What grows, and what stays.
+/// The horizontal axis' title: the growing size and the fixed ones.
 fn across(varies: Varies, lines: &[Line<'_>], covariance: Option<&str>) -> String {
     let product = lines[0].text("what") == Some("product");
     let size = |sweep: Sweep| lines[0].number(sweep.name()).map_or_else(String::new, plain);
@@ -226,25 +227,25 @@ fn across(varies: Varies, lines: &[Line<'_>], covariance: Option<&str>) -> Strin
     }
 }
 
-/// A number of rows, as people write it.
+/// Formats a size: large round numbers in exponent notation.
 pub(super) fn plain(size: f64) -> String {
     if size >= 1e5 && size % 1e4 == 0.0 { format!("{size:e}") } else { size.to_string() }
 }
 
-/// Three digits, more only before the point.
+/// Formats a time with three significant digits, and more only before the decimal point.
 pub(super) fn number(ms: f64) -> String {
     let magnitude = ms.log10().floor() as i32;
     let decimals = usize::try_from((2 - magnitude).clamp(0, 6)).unwrap_or(0);
     format!("{ms:.decimals$}")
 }
 
-/// What was run, in the record's words.
+/// The picture's title: the record's description of what was run.
 pub(super) fn title(record: &Record) -> String {
     let what = record.fact("what").unwrap_or("Milliseconds");
     what.split("; see ").next().unwrap_or(what).to_owned()
 }
 
-/// On what, what is missing, and how lines look that others disturbed.
+/// The notes below the title: the machine, the missing sizes, and how disturbed measurements are drawn.
 pub(super) fn notes(record: &Record, timed: &[Line<'_>], disturbed: &str) -> Vec<String> {
     let count = |status: &str| record.lines().filter(|line| line.text("status") == Some(status)).count();
     let mut words = Vec::new();
@@ -261,7 +262,7 @@ pub(super) fn notes(record: &Record, timed: &[Line<'_>], disturbed: &str) -> Vec
     [record.source(), words.join("; ")].into_iter().filter(|note| !note.is_empty()).collect()
 }
 
-/// Each once, in the order of their first appearance.
+/// Removes duplicates, keeping the order of first appearance.
 pub(super) fn unique<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     let mut out = Vec::new();
     for one in all {

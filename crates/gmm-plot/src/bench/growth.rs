@@ -1,4 +1,4 @@
-//! Time of an iteration as rows, components or columns grow, and the share of the floor that it is.
+//! Draws the time of an EM iteration as rows, components or columns grow, and the floor's share of that time.
 
 use std::str::FromStr;
 
@@ -10,7 +10,7 @@ use crate::scale::Scale;
 use crate::style::{Look, MARGIN};
 use crate::{Error, Picture};
 
-/// What grows while the rest stays.
+/// The size that grows while the others are fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sweep {
     /// Rows.
@@ -22,10 +22,10 @@ pub enum Sweep {
 }
 
 impl Sweep {
-    /// All of them, in the order in which they are drawn.
+    /// All sweeps, in the order in which they are drawn.
     pub const ALL: [Self; 3] = [Self::Rows, Self::Components, Self::Columns];
 
-    /// `n`, `k` or `d`, as in the record.
+    /// Its name in the record: `n`, `k` or `d`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rows => "n",
@@ -59,14 +59,16 @@ struct Point {
     floor_ms: Option<f64>,
 }
 
-/// Width of a sweep, and heights of the panel of times and of the one of shares, with all about them.
+/// Width of a sweep's panels.
 const WIDTH: f64 = 620.0;
+/// Heights of the panel of times and of the panel of shares, including numbers and titles.
 const HEIGHTS: [f64; 2] = [380.0, 300.0];
 
-/// Draws a record of growth: time above, dotted the floor; share of the floor below; both scales logarithmic.
+/// Draws a growth record: times and, dotted, floors above; the floor's share of the time below. All scales are
+/// logarithmic.
 ///
 /// # Errors
-/// [`Error::Record`] where the sweep asked for, or every one, has no times.
+/// [`Error::Record`] if the requested sweep, or the whole record, has no times.
 pub fn growth(record: &Record, only: Option<Sweep>) -> Result<Picture, Error> {
     let wanted = Sweep::ALL.into_iter().filter(|sweep| only.is_none_or(|only| only == *sweep));
     let sweeps: Vec<(Sweep, Vec<Point>)> =
@@ -75,7 +77,7 @@ pub fn growth(record: &Record, only: Option<Sweep>) -> Result<Picture, Error> {
         let of = only.map_or_else(String::new, |sweep| format!(" of sweep '{}'", sweep.name()));
         return Err(Error::Record(format!("it has no times{of}")));
     }
-    // The same look in all: series in the order of their names.
+    // A series has the same look in all panels: looks are assigned in the order of names.
     let mut names: Vec<&str> = sweeps.iter().flat_map(|(_, points)| points).map(|p| p.series.as_str()).collect();
     names.sort_unstable();
     names.dedup();
@@ -114,7 +116,7 @@ pub fn growth(record: &Record, only: Option<Sweep>) -> Result<Picture, Error> {
         let beside = lines::beside(names.iter().copied());
         let both = all(&times).into_iter().chain(all(&floors));
         let mut draw = |top: f64, height: f64, y: Axis, floors: &[Series], series: &[Series]| {
-            // The same room for numbers in both, so that the panels stand one above the other.
+            // The same room for numbers in both panels, so that they are aligned.
             let room = 76.0;
             let size = (WIDTH - beside - room, height - crate::panel::BELOW - 12.0);
             let panel = Panel::at((left + room, top), size, Axis::new(across, title.clone()), y);
@@ -122,7 +124,7 @@ pub fn growth(record: &Record, only: Option<Sweep>) -> Result<Picture, Error> {
             for Series { points, look, .. } in floors {
                 let stroke = Stroke { colour: look.colour, width: 1.3, dash: "1 3" };
                 lines::join(&mut canvas, &panel, points, stroke);
-                // Its series' marker at the end tells whose it is, without colours too.
+                // The series' marker at the end identifies the floor without colours too.
                 let end = points.last().map(|(x, y)| panel.place(*x, *y));
                 canvas.markers(look.marker, end.as_slice(), 2.6, look.colour, true);
             }
@@ -139,7 +141,7 @@ pub fn growth(record: &Record, only: Option<Sweep>) -> Result<Picture, Error> {
     Ok(Picture::new(canvas))
 }
 
-/// Sizes whose answer was refused.
+/// Number of sizes whose answer was wrong.
 fn wrong(record: &Record, sweep: Sweep) -> usize {
     let refused = |line: &super::Line<'_>| line.text("verdict").or(line.text("status")) == Some("wrong");
     record.lines().filter(|line| line.text("sweep") == Some(sweep.name()) && refused(line)).count()
@@ -165,7 +167,7 @@ const fn words(sweep: Sweep) -> &'static str {
     }
 }
 
-/// What stays in a sweep: `K=16, d=16`.
+/// The fixed sizes of a sweep, as text: `K=16, d=16`.
 fn fixed(record: &Record, sweep: Sweep) -> String {
     let letters = [("n", "N"), ("k", "K"), ("d", "d")];
     let others = letters.into_iter().filter(|(column, _)| *column != sweep.name());

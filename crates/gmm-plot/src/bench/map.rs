@@ -1,4 +1,4 @@
-//! Times over columns and components as maps, one for each number of rows, with the way that was taken.
+//! Draws times over columns and components as maps, one for each number of rows, with the code path taken.
 
 use super::engines::{notes, number, plain, title, unique, unit};
 use super::{Line, Record};
@@ -9,15 +9,15 @@ use crate::style::{GREY, INK, MARGIN, SMALL, TEXT};
 use crate::{Error, Picture};
 
 const CELL: (f64, f64) = (54.0, 22.0);
-/// Numbers of components left of a map, and the title beside them.
+/// Room for the numbers of components at the left of a map, and for the title beside them.
 const BESIDE: f64 = 30.0;
-/// Numbers of columns below a map, with room to the next.
+/// Room for the numbers of columns below a map, with the space to the next map.
 const BELOW: f64 = 62.0;
-/// The name of an engine above its maps.
+/// Room for the name of an engine above its maps.
 const ABOVE: f64 = 24.0;
 
-/// Draws the lines of one sweep: a row of maps for each engine and precision, a cell for each size with its time, its way as a
-/// letter and a shade.
+/// Draws the lines of one sweep: a row of maps for each engine and precision, with a cell for each size that shows its
+/// time and, as letters and a shade, its code path.
 pub(super) fn map(record: &Record, lines: &[Line<'_>]) -> Result<Picture, Error> {
     let sizes = |column: &str| {
         let mut all = unique(lines.iter().filter_map(|line| line.number(column)));

@@ -1,4 +1,4 @@
-//! A record of a benchmark: facts above, lines of named columns below.
+//! A benchmark record: facts as comments, then a table with named columns.
 
 use crate::Error;
 
@@ -10,7 +10,7 @@ pub struct Record {
     lines: Vec<Vec<String>>,
 }
 
-/// A line of a record.
+/// A line of a record's table.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'a> {
     record: &'a Record,
@@ -18,11 +18,12 @@ pub struct Line<'a> {
 }
 
 impl Record {
-    /// Reads a record's text: lines `# name: fact`, a line of column names, and lines of as many fields. No field has a
-    /// comma in it.
+    /// Parses a record's text: lines `# name: fact`, a line of column names, and lines with a field for each column,
+    /// separated by commas. No field contains a comma.
     ///
     /// # Errors
-    /// [`Error::Record`] with the line, from 1, where fields are too few, or where there is no line of names.
+    /// [`Error::Record`] if a line has a wrong number of fields, with its number from 1, or if there is no line of
+    /// names.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut record = Self { facts: Vec::new(), columns: Vec::new(), lines: Vec::new() };
         for (number, line) in (1..).zip(text.lines()) {
@@ -37,7 +38,7 @@ impl Record {
             let fields: Vec<String> = line.split(',').map(|field| field.trim().to_owned()).collect();
             if record.columns.is_empty() {
                 if fields.len() < 2 {
-                    let why = format!("line {number}: '{}' are no names of columns", short(line));
+                    let why = format!("line {number}: '{}' is not a line of column names", short(line));
                     return Err(Error::Record(why));
                 }
                 record.columns = fields;
@@ -54,25 +55,25 @@ impl Record {
         Ok(record)
     }
 
-    /// What the record says above its lines under a name.
+    /// The value of the fact `# name: value`.
     pub fn fact(&self, name: &str) -> Option<&str> {
         self.facts.iter().find(|(of, _)| of == name).map(|(_, fact)| fact.as_str())
     }
 
-    /// Names of its columns.
+    /// The column names.
     pub fn columns(&self) -> &[String] {
         &self.columns
     }
 
-    /// Its lines.
+    /// The lines of the table.
     pub fn lines(&self) -> impl Iterator<Item = Line<'_>> {
         self.lines.iter().map(|fields| Line { record: self, fields })
     }
 
-    /// What was measured and where, in a line.
+    /// Machine, date and commit of the measurement, on one line.
     pub(crate) fn source(&self) -> String {
         let gpu = self.fact("engine").map(|engine| engine.split(", module").next().unwrap_or(engine));
-        // A GPU's name comes first, and then all about it.
+        // The GPU's name is the first part; its properties follow.
         let device = self.fact("gpu").map(|gpu| gpu.split([';', ',']).next().unwrap_or(gpu));
         let machine = gpu.or(device).or_else(|| self.fact("processor"));
         let parts = [machine, self.fact("date"), self.fact("commit")];
@@ -86,18 +87,18 @@ impl Record {
 }
 
 impl<'a> Line<'a> {
-    /// A field; none where there is no such column, or the field is empty.
+    /// A field; `None` if there is no such column, or the field is empty.
     pub fn text(&self, column: &str) -> Option<&'a str> {
         let at = self.record.columns.iter().position(|name| name == column)?;
         Some(self.fields[at].as_str()).filter(|field| !field.is_empty())
     }
 
-    /// A field as a number that is finite.
+    /// A field as a finite number.
     pub fn number(&self, column: &str) -> Option<f64> {
         self.text(column)?.parse().ok().filter(|v: &f64| v.is_finite())
     }
 
-    /// A number above 0, as a logarithmic axis wants.
+    /// A field as a number above 0, for logarithmic axes.
     pub(crate) fn positive(&self, column: &str) -> Option<f64> {
         self.number(column).filter(|v| *v > 0.0)
     }

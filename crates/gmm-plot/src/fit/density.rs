@@ -1,4 +1,4 @@
-//! The density of one column: a histogram of all rows, the mixture upon it, and each component's share.
+//! The density of one column: a histogram of all rows, the mixture's density over it, and each component's share.
 
 use gmm_model::{Mixture, reference};
 use ndarray::{ArrayView1, aview1};
@@ -12,18 +12,19 @@ use crate::style::{INK, Look, TEXT, darker};
 
 /// A histogram and curves, as densities.
 pub(super) struct Density {
-    /// Where the bars begin and end; one more than bars.
+    /// Edges of the bars, one more than there are bars.
     edges: Vec<f64>,
     /// Heights of the bars.
     bars: Vec<f64>,
     mixture: Vec<At>,
-    /// Weight times density of each component, where they are few.
+    /// Weight times density of each component; empty if there are more than [`super::NAMED`].
     components: Vec<Vec<At>>,
 }
 
-/// Places at which curves are evaluated, besides those near the means.
+/// Number of evenly spaced steps at which the mixture's curve is evaluated, besides points near the means.
 const STEPS: usize = 400;
-/// Height of a curve over that of the highest bar, at most: a component of almost no width would leave no room for the rest.
+/// Maximum height of the axis over that of the highest bar: otherwise a very narrow component would leave no room for
+/// the rest.
 const HIGHEST: f64 = 2.5;
 
 impl Density {
@@ -31,7 +32,7 @@ impl Density {
         let mixture = figure.mixture.marginal(&[at]).expect("the column is there");
         let (edges, bars) = histogram(figure, at, scale);
         let k = mixture.n_components();
-        // One curve for each of many would hide the histogram, and be most of the file.
+        // The curves of many components would hide the histogram and make up most of the file.
         let shares = if k <= super::NAMED { 0..k } else { 0..0 };
         let share = |c: usize| curve(&places(&mixture, &[c], 60, scale), |x| reference::log_joint(&mixture, c, x));
         let components = shares.map(share).collect();
@@ -41,7 +42,7 @@ impl Density {
         Self { edges, bars, mixture, components }
     }
 
-    /// From 0 to above the highest bar and, mostly, the curve.
+    /// The vertical scale: from 0 to above the highest bar and the curve, within [`HIGHEST`].
     pub(super) fn scale(&self) -> Scale {
         let bar = self.bars.iter().copied().filter(|v| v.is_finite()).fold(0.0, f64::max);
         let curve = self.mixture.iter().map(|at| at.1).filter(|v| v.is_finite()).fold(0.0, f64::max);
@@ -56,7 +57,7 @@ impl Density {
         canvas.inside((panel.left, panel.top), (panel.width, panel.height), |canvas| {
             for (edge, bar) in self.edges.windows(2).zip(&self.bars).filter(|(_, bar)| bar.is_finite() && **bar > 0.0) {
                 let ((x0, bottom), (x1, top)) = (panel.place(edge[0], 0.0), panel.place(edge[1], *bar));
-                // Bars of a few pixels are one area.
+                // Bars of a few pixels have no white rim, so that they merge into one area.
                 let rim = if x1 - x0 > 5.0 { Stroke::new("#ffffff", 0.5) } else { Stroke::new("#dddddd", 0.5) };
                 canvas.rect((x0, top), (x1 - x0, bottom - top), "#dddddd", Some(rim));
             }
@@ -79,7 +80,7 @@ impl Density {
         }
     }
 
-    /// Each component's number above its highest place, moved up where others are near.
+    /// Draws each component's number above its curve's maximum, moved up if it would overlap another.
     fn number(&self, canvas: &mut Canvas, panel: &Panel) {
         let mut taken: Vec<At> = Vec::new();
         for (c, curve) in self.components.iter().enumerate() {
@@ -105,12 +106,12 @@ impl Density {
     }
 }
 
-/// Bars over the span of a column, as many as the square root of the rows, from 8 to 60; weight over total weight and
-/// width.
+/// Returns the edges and heights of a histogram over the span of a column. The number of bars is the square root of the
+/// number of rows, within 8 to 60; a bar's height is its weight divided by total weight and width.
 fn histogram(figure: &Figure<'_, '_>, at: usize, scale: &Scale) -> (Vec<f64>, Vec<f64>) {
     let (data, column) = (figure.fit.data, figure.fit.columns[at]);
     let (least, most) = figure.spans[at];
-    // A constant column is one bar, as wide as leaves some of the axis to see.
+    // A constant column is one bar of 4 % of the axis.
     let (from, to, count) = if most > least {
         (least, most, (data.n_rows() as f64).sqrt().ceil().clamp(8.0, 60.0) as usize)
     } else {
@@ -130,19 +131,19 @@ fn histogram(figure: &Figure<'_, '_>, at: usize, scale: &Scale) -> (Vec<f64>, Ve
     (edges, bars)
 }
 
-/// A density at these places, from its logarithm.
+/// Evaluates a density at these points, given its logarithm.
 fn curve(places: &[f64], log: impl Fn(ArrayView1<'_, f64>) -> f64) -> Vec<At> {
     places.iter().map(|x| (*x, log(aview1(&[*x])).exp())).collect()
 }
 
-/// Ascending places: `steps` over the axis, and more about the means of these components, of which narrow ones would else
-/// be missed.
+/// Returns ascending points at which to evaluate a curve: `steps` even steps over the axis, and more around the means
+/// of these components, since narrow components would otherwise be missed.
 fn places(mixture: &Mixture, components: &[usize], steps: usize, scale: &Scale) -> Vec<f64> {
     let (from, to) = scale.ends();
     let even = (0..=steps).map(|i| from + i as f64 * (to / steps as f64 - from / steps as f64));
     let near = components.iter().flat_map(|c| {
         let (mean, deviation) = (mixture.means()[[*c, 0]], mixture.covariances().matrix(*c, 1)[[0, 0]].sqrt());
-        // Of many components some places do.
+        // With many components, fewer points for each are enough.
         let each = if components.len() > super::NAMED { 4 } else { 20 };
         (-each..=each).map(move |i| mean + f64::from(i) * 4.0 / f64::from(each) * deviation)
     });

@@ -1,11 +1,11 @@
-//! Ellipses of a component's two columns, as they lie in the picture.
+//! Covariance ellipses of a component over two columns, in pixels.
 
 use gmm_model::Mixture;
 
 use crate::canvas::At;
 use crate::panel::Panel;
 
-/// Variance of the first column, covariance, and variance of the second, of component `c`.
+/// Variance of column `i`, covariance, and variance of column `j`, of component `c`.
 pub(super) fn covariance(mixture: &Mixture, c: usize, [i, j]: [usize; 2]) -> [f64; 3] {
     let all = mixture.covariances().matrix(c, mixture.n_features());
     [all[[i, i]], all[[i, j]], all[[j, j]]]
@@ -17,21 +17,22 @@ pub(super) struct Ellipse {
     pub(super) centre: At,
     /// Half the longer and half the shorter axis, in pixels.
     pub(super) radii: (f64, f64),
-    /// Of the longer axis, clockwise from the right.
+    /// Angle of the longer axis, clockwise from the right.
     pub(super) degrees: f64,
 }
 
-/// Pixels beyond which what is seen of a rim is a straight line, whatever its length.
+/// Maximum radius in pixels: the visible part of a longer ellipse looks straight anyway.
 const FAR: f64 = 1e5;
 
-/// The points at `sigma` standard deviations from the mean, (x − μ)ᵀ Σ⁻¹ (x − μ) = σ², in the picture: the panel's axes
-/// only scale, so an ellipse stays one. None where it has no size there that can be drawn.
+/// Returns the ellipse of the points at `sigma` standard deviations from the mean, (x − μ)ᵀ Σ⁻¹ (x − μ) = σ², in
+/// pixels. The panel's axes are linear, so it is an ellipse in the picture too. `None` if it is too small, too large or
+/// too far off.
 pub(super) fn ellipse(mixture: &Mixture, c: usize, columns: [usize; 2], sigma: f64, panel: &Panel) -> Option<Ellipse> {
     let [i, j] = columns;
     let mean = (mixture.means()[[c, i]], mixture.means()[[c, j]]);
     let [xx, xy, yy] = covariance(mixture, c, columns);
     let centre = panel.place(mean.0, mean.1);
-    // Standard deviations in pixels: moving a mean by one, since a span may be larger than any number.
+    // Standard deviations in pixels, from a mean moved by one deviation: the axis' span itself may overflow.
     let aside = panel.place(mean.0 + xx.sqrt(), mean.1 + yy.sqrt());
     let (sx, sy) = (aside.0 - centre.0, centre.1 - aside.1);
     let r = if xx > 0.0 && yy > 0.0 { (xy / xx.sqrt() / yy.sqrt()).clamp(-1.0, 1.0) } else { 0.0 };
@@ -76,7 +77,7 @@ mod tests {
                     let (s, c) = degrees.to_radians().sin_cos();
                     let (u, v) = (radii.0 * cos, radii.1 * sin);
                     let pixel = (centre.0 + u * c - v * s, centre.1 + u * s + v * c);
-                    // Back to values, and from there to distances, by formulas of their own.
+                    // Convert back to values and then to distances, independently of the code under test.
                     let of = |scale: &Scale, share: f64| scale.ends().0 + share * (scale.ends().1 - scale.ends().0);
                     let dx = of(&x, (pixel.0 - 20.0) / 500.0) - 5.0;
                     let dy = of(&y, (330.0 - pixel.1) / 300.0) + 7.0;
@@ -102,7 +103,7 @@ mod tests {
         };
         assert!(of(0.01, 0.5).is_some());
         assert!(of(1e200, 0.5).is_none() && of(0.01, 1e300).is_none() && of(1e-12, 0.5).is_none());
-        // Far wider than the panel in one column: two lines, where they belong.
+        // Far larger than the panel in one column: looks like two lines, in the right position.
         let wide = Covariances::Diag(array![[0.01, 1e12]]);
         let wide = Mixture::new(array![1.0], array![[0.5, 0.5]], wide).unwrap();
         let Ellipse { radii, degrees, .. } = ellipse(&wide, 0, [0, 1], 2.0, &panel).unwrap();

@@ -1,4 +1,4 @@
-//! Rows and the mixture fitted to them: a pair of columns, a grid of pairs, or the density of one column.
+//! Draws rows and the mixture fitted to them: a pair of columns, a grid of pairs, or the density of one column.
 
 mod density;
 mod ellipse;
@@ -13,34 +13,34 @@ use crate::scale::Scale;
 use crate::style::{INK, Look, MARGIN, TEXT};
 use crate::{Error, Picture};
 
-/// Columns of a grid, at most: with more, panels are too small to be read.
+/// Maximum number of columns in a grid: with more, the panels are too small to read.
 pub const MOST_COLUMNS: usize = 8;
-/// Points of a picture, at most: files that a browser shows at once.
+/// Maximum number of points in a picture, so that a browser can show the file without delay.
 pub const MOST_POINTS: usize = 50_000;
 
-/// Components that have a number upon them and a line in the legend; more would hide the data.
+/// Maximum number of components that are numbered and listed in the legend; more would hide the data.
 pub const NAMED: usize = 24;
 
-/// What is drawn.
+/// The contents of a picture of a fit.
 #[derive(Clone, Debug)]
 pub struct Fit<'a> {
     /// The mixture, `k` components in `d` dimensions.
     pub mixture: &'a Mixture,
-    /// All rows, `(n, d)`: histograms count them, by their weights, and axes reach as far as they do.
+    /// All rows, `(n, d)`. Histograms count all of them, by weight, and the axes cover all of them.
     pub data: &'a Dataset,
-    /// Rows that are drawn as points: see [`drawn`].
+    /// Indices of the rows drawn as points: see [`drawn`].
     pub drawn: &'a [usize],
-    /// Responsibilities of the rows drawn, `(drawn, k)`.
+    /// Responsibilities of the drawn rows, `(drawn.len(), k)`.
     pub responsibilities: ArrayView2<'a, f64>,
-    /// Columns that are drawn: one for its density, two for a panel, up to [`MOST_COLUMNS`] for a grid of all pairs.
+    /// Columns to draw: one for its density, two for a panel, up to [`MOST_COLUMNS`] for a grid of all pairs.
     pub columns: &'a [usize],
     /// Names of all `d` columns.
     pub names: &'a [String],
-    /// Second line above the picture: where the rows are from, and which of them are drawn.
+    /// Second line above the picture: the source of the rows, and which of them are drawn.
     pub note: String,
 }
 
-/// How many points a picture of this many columns has at most unless its caller says otherwise.
+/// The default maximum number of points of a picture with this many columns.
 pub fn points_of(columns: usize) -> usize {
     match columns * columns.saturating_sub(1) / 2 {
         0 | 1 => 3000,
@@ -48,9 +48,10 @@ pub fn points_of(columns: usize) -> usize {
     }
 }
 
-/// `most` of `n` rows, each as likely as any other, in ascending order; all where there are no more.
+/// Returns the indices of `most` of `n` rows, drawn uniformly without replacement, in ascending order; all rows if
+/// `n <= most`.
 ///
-/// The same seed draws the same rows on every machine.
+/// The same seed gives the same rows on every machine.
 pub fn drawn(n: usize, most: usize, seed: u64) -> Vec<usize> {
     if n <= most {
         return (0..n).collect();
@@ -60,15 +61,15 @@ pub fn drawn(n: usize, most: usize, seed: u64) -> Vec<usize> {
     rows
 }
 
-/// Draws rows and mixture: points in the colour of the component that they belong to (mixed where they belong to several)
-/// and with its marker, and for each component the ellipses of one and two standard deviations of its two columns; of a
-/// single column, or on the diagonal of a grid, a histogram with the mixture's density and each component's share.
+/// Draws rows and mixture. A point has the marker of its most likely component, and that component's colour, mixed with
+/// others by responsibility if it is not certain. Each component has ellipses at one and two standard deviations. A
+/// single column, or the diagonal of a grid, is a histogram with the mixture's density and each component's share.
 ///
 /// # Errors
-/// [`Error::Columns`] for columns that are not there, are given twice, or are none or too many; for names, rows or
-/// responsibilities of another size than the mixture. [`Error::Nothing`] where no row counts.
+/// [`Error::Columns`] if there are no columns or too many, or a column does not exist or is given twice; also if names,
+/// rows or responsibilities do not match the mixture's size. [`Error::Nothing`] if every row has weight 0.
 ///
-/// Cost `n` reads for each column drawn.
+/// Cost: `n` reads for each column drawn.
 pub fn fit(fit: &Fit<'_>) -> Result<Picture, Error> {
     check(fit)?;
     let mixture = fit.mixture.marginal(fit.columns).map_err(|error| Error::Columns(error.to_string()))?;
@@ -90,7 +91,7 @@ fn check(fit: &Fit<'_>) -> Result<(), Error> {
     let (n, d, k) = (fit.data.n_rows(), fit.mixture.n_features(), fit.mixture.n_components());
     let wrong = |what: String| Err(Error::Columns(what));
     if fit.columns.is_empty() || fit.columns.len() > MOST_COLUMNS {
-        return wrong(format!("{} columns to draw: from 1 to {MOST_COLUMNS} can be", fit.columns.len()));
+        return wrong(format!("{} columns to draw: from 1 to {MOST_COLUMNS} are possible", fit.columns.len()));
     }
     if fit.data.n_features() != d || fit.names.len() != d {
         let (rows, names) = (fit.data.n_features(), fit.names.len());
@@ -103,18 +104,18 @@ fn check(fit: &Fit<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Least and largest value of a column, of rows that count.
+/// Smallest and largest value of a column, over rows of positive weight.
 fn span(data: &Dataset, column: usize) -> Option<(f64, f64)> {
     let values = (0..data.n_rows()).filter(|row| data.weight(*row) > 0.0).map(|row| data.rows().at(row, column));
     values.fold(None, |ends, v| Some(ends.map_or((v, v), |(least, most): (f64, f64)| (least.min(v), most.max(v)))))
 }
 
-/// What all panels of a picture draw from.
+/// The data that all panels of a picture share.
 struct Figure<'f, 'a> {
     fit: &'f Fit<'a>,
-    /// Of the columns drawn alone.
+    /// The marginal mixture of the drawn columns.
     mixture: Mixture,
-    /// Least and largest value of each column drawn.
+    /// Smallest and largest value of each drawn column.
     spans: Vec<(f64, f64)>,
     points: Vec<scatter::Point>,
 }
@@ -133,7 +134,7 @@ impl Figure<'_, '_> {
         &self.fit.names[self.fit.columns[at]]
     }
 
-    /// Values of the column: all rows, and the ellipses as far as they reach a little beyond.
+    /// The scale of a column: it covers all rows, and the ellipses up to a quarter of the span beyond the rows.
     fn scale(&self, at: usize) -> Scale {
         let (least, most) = self.spans[at];
         let beyond = 0.25 * (most - least);
@@ -143,7 +144,7 @@ impl Figure<'_, '_> {
         });
         let reach: Vec<f64> = match most > least {
             true => reach.map(|v| v.clamp(least - beyond, most + beyond)).collect(),
-            // A constant column has no span to go by: that of its component is all there is.
+            // A constant column has no span, so the components' deviations determine the scale.
             false => reach.filter(|v| (v - least).abs() < 1e3 * least.abs().max(1.0)).collect(),
         };
         Scale::linear([least, most].into_iter().chain(reach), 0.03)
@@ -178,7 +179,7 @@ impl Figure<'_, '_> {
         let cell = (960.0 / d as f64).clamp(130.0, 230.0);
         let gap = 10.0;
         let scales: Vec<Scale> = (0..d).map(|at| self.scale(at)).collect();
-        // Room left of all panels for the widest numbers and a title.
+        // Room to the left of all panels for the widest numbers and a title.
         let axis = |at: usize| Axis::new(scales[at], self.name(at));
         let room = (0..d).map(|at| panel::beside(&axis(at), cell)).fold(0.0, f64::max);
         let side = d as f64 * cell + (d as f64 - 1.0) * gap;
@@ -210,7 +211,7 @@ impl Figure<'_, '_> {
         Picture::new(canvas)
     }
 
-    /// Components by marker and weight, in the empty corner of a grid; `room` is its height above the diagonal's panels.
+    /// Lists the components by marker and weight in the empty corner of a grid; `room` is the height available there.
     fn legend(&self, canvas: &mut Canvas, (left, top): (f64, f64), room: f64) {
         let (k, step) = (self.mixture.n_components(), TEXT + 6.0);
         let most = ((room / step) as usize).clamp(2, NAMED);

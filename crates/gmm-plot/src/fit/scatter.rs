@@ -1,4 +1,4 @@
-//! Rows as points over two columns, and the ellipses of the components upon them.
+//! Draws rows as points over two columns, and the components' ellipses over them.
 
 use super::Figure;
 use super::ellipse::ellipse;
@@ -8,18 +8,18 @@ use crate::font;
 use crate::panel::Panel;
 use crate::style::{COLOURS, Look, Marker, TEXT, channels, colour_of, darker};
 
-/// A row that is drawn.
+/// A row drawn as a point.
 pub(super) struct Point {
     row: usize,
-    /// The component that it most likely belongs to.
+    /// The row's most likely component.
     component: usize,
     colour: String,
 }
 
-/// Responsibility from which a point has its component's colour alone.
+/// Responsibility above which a point has its component's pure colour.
 const SURE: f64 = 0.98;
 
-/// The rows drawn, those of weight 0 left out.
+/// Returns the points of the drawn rows, except those of weight 0.
 pub(super) fn points(fit: &Fit<'_>) -> Vec<Point> {
     let k = fit.mixture.n_components();
     let counted =
@@ -27,12 +27,12 @@ pub(super) fn points(fit: &Fit<'_>) -> Vec<Point> {
     let point = |(row, r): (&usize, ndarray::ArrayView1<'_, f64>)| {
         let component = (0..k).fold(0, |best, c| if r[c] > r[best] { c } else { best });
         let own = Look::of(component).colour;
-        // Where colours repeat a mixture of them says nothing.
+        // If colours repeat, a mixed colour would be meaningless.
         let colour = if k > COLOURS.len() || r[component] > SURE {
             own.to_owned()
         } else {
             let mixed = |channel: usize| (0..k).map(|c| r[c] * channels(Look::of(c).colour)[channel]).sum::<f64>();
-            // To an eighth of the range: as fine as an eye tells, and few groups of points.
+            // Rounded to multiples of 16, which is fine enough for the eye and gives few groups of points.
             colour_of([0, 1, 2].map(|channel| (mixed(channel) / 16.0).round() * 16.0))
         };
         Point { row: *row, component, colour }
@@ -40,7 +40,7 @@ pub(super) fn points(fit: &Fit<'_>) -> Vec<Point> {
     counted.map(point).collect()
 }
 
-/// Draws a panel of two of the columns drawn; `numbers` stand at the means.
+/// Draws a panel of two of the drawn columns; `numbers` is whether the means are numbered.
 pub(super) fn draw(canvas: &mut Canvas, panel: &Panel, figure: &Figure<'_, '_>, columns: [usize; 2], numbers: bool) {
     panel.grid(canvas);
     let k = figure.mixture.n_components();
@@ -51,7 +51,8 @@ pub(super) fn draw(canvas: &mut Canvas, panel: &Panel, figure: &Figure<'_, '_>, 
             let colour = darker(Look::of(c).colour);
             for (sigma, dash) in [(1.0, ""), (2.0, "6 3")] {
                 if let Some(of) = ellipse(&figure.mixture, c, columns, sigma, panel) {
-                    // A white rim sets the line off from points of its own colour; of many it would hide them.
+                    // A white rim separates the line from points of its colour; with many components it would hide the
+                    // points.
                     if k <= super::NAMED {
                         canvas.ellipse(
                             of.centre,
@@ -74,11 +75,12 @@ pub(super) fn draw(canvas: &mut Canvas, panel: &Panel, figure: &Figure<'_, '_>, 
     }
 }
 
-/// Points in groups of one marker and colour.
+/// Draws the points, grouped by marker and colour.
 fn dots(canvas: &mut Canvas, panel: &Panel, figure: &Figure<'_, '_>, columns: [usize; 2]) {
     let columns = columns.map(|at| figure.fit.columns[at]);
     let n = figure.points.len() as f64;
-    // As large as leaves half of the panel white were they spread over it, so that few rows are seen and many do not merge.
+    // The size shrinks with the number of points, so that few points are visible and many do not merge: without the
+    // limits, the points would cover about a third of the panel if spread evenly over it.
     let size =
         (0.1 * panel.width * panel.height / n.max(1.0)).sqrt().clamp(1.2, if panel.width > 300.0 { 3.2 } else { 2.4 });
     let mut order: Vec<&Point> = figure.points.iter().collect();
@@ -97,8 +99,7 @@ fn dots(canvas: &mut Canvas, panel: &Panel, figure: &Figure<'_, '_>, columns: [u
     });
 }
 
-/// Numbers at the means, moved aside where they would lie on one another; those for which there is no room near are left
-/// out.
+/// Draws numbers at the means, moved aside if they would overlap; a number without room nearby is left out.
 fn number(canvas: &mut Canvas, panel: &Panel, means: &[At]) {
     let size = if panel.width > 300.0 { TEXT + 2.0 } else { TEXT };
     let mut taken: Vec<(At, f64)> = Vec::new();

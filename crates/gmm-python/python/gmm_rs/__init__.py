@@ -1,16 +1,17 @@
-"""Gaussian mixture models on all cores and on NVIDIA GPUs, behind scikit-learn's interface.
+"""Gaussian mixture models on multi-core CPUs and NVIDIA GPUs, with scikit-learn's interface.
 
-Three lines to a fitted model::
+A fitted model in three lines::
 
     from gmm_rs.mixture import GaussianMixture
 
     model = GaussianMixture(n_components=3).fit(X)
     labels = model.predict(X)
 
-A program that uses ``sklearn.mixture.GaussianMixture`` need not change: see `gmm_rs.accel`. Samplers and searches keep
-rows loaded and move the parameters: see `gmm_rs.Likelihood`. `gmm_rs.mcmc` draws from the posterior, and
-`gmm_rs.Resident` keeps a matrix for products. `gmm_rs.select` chooses the number of components; `gmm_rs.load` and
-`gmm_rs.save` share model files with the program ``gmm``.
+`gmm_rs.accel` speeds up programs that use ``sklearn.mixture.GaussianMixture`` without changing them.
+`gmm_rs.Likelihood` evaluates the likelihood of fixed rows under many parameters, for samplers and optimisers.
+`gmm_rs.mcmc` draws from the posterior, and `gmm_rs.Resident` multiplies batches of vectors by a fixed matrix.
+`gmm_rs.select` chooses the number of components. `gmm_rs.load` and `gmm_rs.save` read and write the model files of the
+program ``gmm``.
 """
 
 from importlib import import_module
@@ -61,7 +62,7 @@ __all__ = [
 
 
 def __getattr__(name):
-    # scikit-learn takes a second to import, so it waits for whoever needs it.
+    # Importing scikit-learn takes a second, so modules that need it are imported on first use.
     if name in _MODULES:
         return import_module(f"gmm_rs.{name}")
     if name in _NAMES:

@@ -1,7 +1,7 @@
-"""Between an estimator with scikit-learn's parameters and attributes, and the engines of `gmm_rs._core`.
+"""Connects estimators with scikit-learn's parameters and attributes to the engines of `gmm_rs._core`.
 
-Everything is a function of an estimator, so that the class of `gmm_rs.mixture` and the one that `gmm_rs.accel` puts in
-scikit-learn's place share it.
+All functions take an estimator, so that the class of `gmm_rs.mixture` and the replacement class of `gmm_rs.accel` share
+them.
 """
 
 import numbers
@@ -19,7 +19,7 @@ from gmm_rs._place import place
 from gmm_rs._progress import Progress
 from gmm_rs.exceptions import DataError, DataWarning, NumericalError, ParameterError
 
-# scikit-learn's words for where to start, and the engines' words.
+# scikit-learn's names of initialisation methods, and the engines' names.
 STARTS = {
     "kmeans": "kmeans",
     "k-means++": "kmeans++",
@@ -36,7 +36,7 @@ _ILL_DEFINED = (
 # The attributes that are arrays.
 _ARRAYS = ("weights_", "means_", "covariances_", "precisions_cholesky_", "precisions_")
 
-# From `_warn` to the line of the user's program: `fit` here, `_fit`, the public method, and scikit-learn's wrapper.
+# Stack levels from `_warn` to the user's program: `fit` here, `_fit`, the public method, and scikit-learn's wrapper.
 _CALLER = 6
 
 _NOT_CONVERGED = (
@@ -51,7 +51,7 @@ def fit(model, X, sample_weight=None):
     Parameters
     ----------
     model : estimator
-        With scikit-learn's parameters, checked.
+        Estimator with scikit-learn's parameters, already validated.
     X : ndarray of shape (n, d), float32 or float64, or OnGpu
     sample_weight : ndarray of shape (n,), float64, or None
 
@@ -77,7 +77,7 @@ def fit(model, X, sample_weight=None):
         else:
             found = run.start(given)
     run.progress.end()
-    # Whoever ends a fit knows that it did not converge, and max_iter=0 asks for the start alone.
+    # No convergence warning if the callback stopped the fit, or if max_iter=0 requested only the initial parameters.
     is_ended = found["converged"] or run.progress.is_stopped or model.max_iter == 0
     _warn(found["warnings"], converged=is_ended)
     set_parameters(model, found, X.dtype)
@@ -92,7 +92,7 @@ def fit(model, X, sample_weight=None):
 
 
 class _Run:
-    """One call of `fit`: the data, the options, and the ways to start."""
+    """One call of `fit`: the data, the options, and the kinds of initialisation."""
 
     def __init__(self, model, X, sample_weight):
         self.model = model
@@ -103,13 +103,13 @@ class _Run:
         self.progress = Progress(model)
 
     def start(self, init, **changed):
-        """Fit from a word, from `(weights, means, covariances)`, or from `parameters(model)`."""
+        """Fit from a named method, from `(weights, means, covariances)`, or from `parameters(model)`."""
         model = self.model
         options = {
             "n_components": model.n_components,
             "covariance_type": model.covariance_type,
             "n_init": model.n_init,
-            # scikit-learn's class has none.
+            # scikit-learn's class does not have this parameter.
             "init_rows": getattr(model, "init_rows", None),
             "tol": model.tol,
             "max_iter": model.max_iter,
@@ -121,11 +121,11 @@ class _Run:
             progress = self.progress
             return _core.fit(self.rows, options, self.place, init, self.weights, progress.follow, progress.waits)
         except NumericalError as error:
-            # scikit-learn's words, which programs may look for, then what is known beyond them.
+            # scikit-learn's message, which programs may look for, followed by the details.
             raise NumericalError(f"{_ILL_DEFINED} Here: {error}") from None
 
     def start_partly(self, given):
-        """Fit from parameters of which some are given, once for each start of the rest; the best fit is kept."""
+        """Fit from partly given parameters, once for each initialisation of the others; the best fit is kept."""
         best = None
         word = STARTS[self.model.init_params]
         for restart in range(self.model.n_init):
@@ -140,7 +140,7 @@ class _Run:
         return best
 
     def go_on(self):
-        """Fit from where the last fit ended, whose lower bound the first iteration's is compared with."""
+        """Continue the last fit; the first iteration is checked for convergence against the last fit's lower bound."""
         model = self.model
         start = parameters(model)
         if model.max_iter > 0:
@@ -155,12 +155,12 @@ class _Run:
 
 
 def _reached(found):
-    """By what restarts are compared: the last lower bound, or the start's likelihood where there is none."""
+    """The value by which restarts are compared: the last lower bound, or the initial likelihood without iterations."""
     return found["trace"][-1] if found["trace"] else found["log_likelihood"]
 
 
 def _given(model, n_features):
-    """Weights, means and covariances that the user gave, float64, or None each."""
+    """Weights, means and covariances given by the user, float64 or None each."""
     k, d = model.n_components, n_features
     weights = _checked(model.weights_init, "weights", (k,))
     means = _checked(model.means_init, "means", (k, d))
@@ -189,7 +189,7 @@ def _given(model, n_features):
 
 
 def _checked(given, name, shape):
-    """`given` as a float64 array of this shape, all finite; None stays None. The words are scikit-learn's."""
+    """`given` as a finite float64 array of this shape; None stays None. Messages are scikit-learn's."""
     if given is None:
         return None
     array = to_host(given)
@@ -213,7 +213,7 @@ def _checked(given, name, shape):
 
 
 def set_parameters(model, found, dtype):
-    """Set the mixture's attributes, in the data's own type."""
+    """Set the attributes of the mixture, with the dtype of the data."""
     factors = found["precision_factors"]
     if model.covariance_type in ("full", "tied"):
         precisions = factors @ factors.swapaxes(-1, -2)
@@ -225,7 +225,7 @@ def set_parameters(model, found, dtype):
 
 
 def as_given(model, X):
-    """Set the mixture's attributes in the library and on the device of `X` where scikit-learn would have them there."""
+    """Move the attributes of the mixture to the array library and device of `X` if scikit-learn would."""
     for name in _ARRAYS:
         setattr(model, name, like(X, getattr(model, name)))
 
@@ -241,28 +241,29 @@ def _warn(found, *, converged):
 
 
 def parameters(model):
-    """What predictions rest on, as `gmm_rs._core` takes it: the attributes that scikit-learn's predictions rest on.
+    """The attributes that predictions use, the same as in scikit-learn, in the form that `gmm_rs._core` takes.
 
-    float32 and float64 in row-major order are not copied: the factors can be most of what a prediction reads.
+    float32 and float64 arrays in row-major order are not copied: the factors can be most of the data that a prediction
+    reads.
     """
     arrays = (model.weights_, model.means_, model.precisions_cholesky_)
     return (model.covariance_type, *(_plain(np.asarray(to_host(a))) for a in arrays))
 
 
 def _plain(array):
-    """`array` itself where the engines can read it as it is."""
+    """`array` itself if the engines can read it, else a copy that they can."""
     is_known = array.dtype in (np.float32, np.float64) and array.dtype.isnative
     return np.require(array, array.dtype if is_known else np.float64, ["C_CONTIGUOUS", "ALIGNED"])
 
 
 def log_densities(model, X):
-    """Log density of each row, `(n,)`, in the wider type of rows and parameters."""
+    """Log density of each row, `(n,)`, in the wider dtype of rows and parameters."""
     found = _core.log_densities(contiguous(X), parameters(model), place(model, X))
     return found.astype(_width(model, X), copy=False)
 
 
 def responsibilities(model, X):
-    """Responsibilities, `(n, k)`, in the wider type of rows and parameters."""
+    """Responsibilities, `(n, k)`, in the wider dtype of rows and parameters."""
     found = _core.responsibilities(contiguous(X), parameters(model), place(model, X))
     return found.astype(_width(model, X), copy=False)
 
@@ -273,20 +274,20 @@ def labels(model, X):
 
 
 def score(model, X, sample_weight=None):
-    """Mean log density, weighted where weights are given."""
+    """Mean log density, weighted if weights are given."""
     total, weight = _core.score(contiguous(X), parameters(model), place(model, X), sample_weight)
     return total / weight
 
 
 def rows_and_log_likelihood(model, X):
-    """How many rows there are, and the log density of all."""
+    """The number of rows, and their total log density."""
     check_is_fitted(model)
     X = rows(model, X, reset=False, by_name=True)
     return len(X), score(model, X) * len(X)
 
 
 def n_parameters(model):
-    """How many numbers of the mixture are free."""
+    """The number of free parameters of the mixture."""
     k, d = model.means_.shape
     free = {"full": k * d * (d + 1) // 2, "tied": d * (d + 1) // 2, "diag": k * d, "spherical": k}
     return free[model.covariance_type] + k * d + k - 1
@@ -297,7 +298,7 @@ def _width(model, X):
 
 
 def seed(random_state):
-    """The engines' seed: an integer as it is, else one drawn from the generator."""
+    """The seed for the engines: the integer itself, else one drawn from the generator."""
     if isinstance(random_state, numbers.Integral) and random_state >= 0:
         return int(random_state)
     return int(check_random_state(random_state).randint(2**63 - 1, dtype=np.int64))

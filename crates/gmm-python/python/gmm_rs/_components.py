@@ -1,16 +1,16 @@
-"""A likelihood whose components move one at a time."""
+"""A cached likelihood whose components are updated one at a time."""
 
 from gmm_rs._given import Parameters, axes, float64, index
 
 
 class Components:
-    """A likelihood at one mixture, with the log densities of every component kept: `8 n (k + 1)` bytes.
+    """A likelihood at one mixture that caches the log densities of every component, in `8 n (k + 1)` bytes.
 
-    On a GPU they are kept there, where its memory allows, and nothing of a row's comes to the host.
+    On a GPU the cache is in GPU memory if it fits, and no per-row values are copied to the host.
 
-    For samplers that move one component, or the weights, at a time: what does not move is not evaluated again, and a
-    step that is refused costs nothing to take back. Made by :meth:`Likelihood.components`; any number of them, one for
-    each chain, can stand on one likelihood.
+    It is for samplers that change one component, or the weights, at a time: unchanged components are not evaluated
+    again, and a rejected step is undone at no cost. Created by :meth:`Likelihood.components`; any number of them, for
+    example one per chain, can share one likelihood.
 
     Examples
     --------
@@ -39,7 +39,7 @@ class Components:
         return Parameters(**self._core.parameters())
 
     def log_densities(self):
-        """The log density of each row.
+        """Compute the log density of each row.
 
         Returns
         -------
@@ -48,7 +48,7 @@ class Components:
         return self._core.log_densities()
 
     def update(self, weights, means, covariances):
-        """Move to another mixture of as many components; those that are other than before are evaluated.
+        """Change to another mixture with the same number of components; only changed components are evaluated.
 
         Parameters
         ----------
@@ -65,21 +65,22 @@ class Components:
         return self._core.update(self._likelihood._given(weights, means, covariances))
 
     def update_component(self, component, *, weights=None, mean=None, covariance=None):
-        """Move one component; what is None stays.
+        """Change one component; parameters that are None stay unchanged.
 
         Parameters
         ----------
         component : int
-            From 0.
+            Index of the component.
 
         weights : array-like of shape (k,), default=None
-            All component weights: one cannot change alone.
+            Weights of all components, because they sum to 1.
 
         mean : array-like of shape (d,), default=None
+            Mean of the component.
 
         covariance : array-like, default=None
-            (d, d) for 'full', (d,) variances for 'diag', one variance for 'spherical'; for 'tied' that of all
-            components, (d, d).
+            Covariance of the component: (d, d) for 'full', (d,) variances for 'diag', one variance for 'spherical'; for
+            'tied' the covariance of all components, (d, d).
 
         Returns
         -------
@@ -103,11 +104,11 @@ class Components:
         return self._core.update_weights(axes(weights, 1))
 
     def undo(self):
-        """Take the last update back, to the bit.
+        """Undo the last update exactly.
 
         Returns
         -------
         undone : bool
-            False where there is none, or it was taken back already.
+            False if there was no update, or it has already been undone.
         """
         return self._core.undo()

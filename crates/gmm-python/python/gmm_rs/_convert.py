@@ -1,10 +1,10 @@
-"""Estimators from and to scikit-learn's own class."""
+"""Conversion of estimators from and to scikit-learn's class."""
 
 import copy
 
 from sklearn.mixture._gaussian_mixture import GaussianMixture as Original
 
-# What a fit leaves on scikit-learn's class.
+# The attributes that a fit sets on scikit-learn's class.
 FITTED = (
     "weights_",
     "means_",

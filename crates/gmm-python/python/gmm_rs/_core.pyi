@@ -1,7 +1,7 @@
-"""The engines, with NumPy arrays in and out. Private: use `gmm_rs.mixture`.
+"""The engines, with NumPy arrays as input and output. Private: use `gmm_rs.mixture`.
 
-``rows`` are ``(n, d)`` arrays of float32 or float64, aligned and in native byte order, not copied where C-contiguous.
-``n``, ``k`` and ``d`` are rows, components and dimensions.
+``rows`` are ``(n, d)`` arrays of float32 or float64, aligned and in native byte order; C-contiguous arrays are not copied.
+``n``, ``k`` and ``d`` are the numbers of rows, components and columns.
 """
 
 from collections.abc import Callable
@@ -47,11 +47,11 @@ _Rows = NDArray[np.float32] | NDArray[np.float64]
 _Kind = Literal["full", "tied", "diag", "spherical"]
 _Precision = Literal["f32", "f64"]
 _Parameters = tuple[str, _Float, _Float, _Float]
-# Kind, weights, means, and factors of the precisions.
+# Covariance type, weights, means, and factors of the precisions.
 _Attributes = tuple[str, _Rows, _Rows, _Rows]
 
 class _Table(Protocol):
-    """A table that comes by Arrow's PyCapsule interface."""
+    """A table with Arrow's PyCapsule interface."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
@@ -98,7 +98,7 @@ class _Drawn(_Moments):
     improper: str | None
     moved: str | None
 
-# Kind, weights, means, covariances, and the log density of each draw.
+# Covariance type, weights, means, covariances, and the log density of each draw.
 _Draws = tuple[str, _Float, _Float, _Float, _Float]
 _Line = tuple[str, float, float, float, float, float, float, float]
 

@@ -1,4 +1,4 @@
-"""Draws of mixtures' parameters, and what is made of them."""
+"""Posterior draws of mixture parameters: summaries, predictions and files."""
 
 import os
 
@@ -15,19 +15,19 @@ KINDS = ("full", "tied", "diag", "spherical")
 
 _ADVICE = {
     "unjudged": "take more draws",
-    "apart": "take more warmup and draws, or, where components changed places, relabel='pivot'",
+    "apart": "take more warmup and draws, or use relabel='pivot' if components switched labels",
     "few": "take more draws",
-    "diverging": "raise target_accept, or the prior leaves a component too free",
+    "diverging": "raise target_accept, or use a more informative prior",
 }
 
 
 class Draws:
-    """Draws of weights, means and covariances, with what the sampler had to say.
+    """Posterior draws of weights, means and covariances, with statistics of the sampler.
 
     Parameters
     ----------
     covariance_type : {'full', 'tied', 'diag', 'spherical'}
-        Kind of the covariances.
+        Covariance type.
 
     weights : array-like of shape (C, N, k)
         Component weights.
@@ -36,25 +36,25 @@ class Draws:
         Component means.
 
     covariances : array-like
-        (C, N) and the shape of the kind.
+        Covariances; the leading axes are (C, N), followed by the shape for the covariance type.
 
     sample_stats : dict
-        Arrays of shape (C, N): 'lp', the log posterior density, 'acceptance_rate', and of NUTS 'diverging', 'n_steps',
-        'step_size', 'tree_depth' and 'energy'. NUTS lacks 'energy' where some draws are of a checkpoint that had none.
+        Arrays of shape (C, N): 'lp', the log posterior density, 'acceptance_rate', and for NUTS 'diverging', 'n_steps',
+        'step_size', 'tree_depth' and 'energy'. 'energy' is missing if some draws come from a checkpoint without it.
 
     checkpoint : bytes, default=None
-        The chains, for :func:`~gmm_rs.mcmc` to go on with.
+        State of the chains, from which :func:`~gmm_rs.mcmc` can continue.
 
     feature_names : list of str, default=None
-        Names of the columns; :func:`~gmm_rs.mcmc` takes those of its rows. A file does not keep them.
+        Names of the columns; :func:`~gmm_rs.mcmc` takes those of its rows. They are not saved to files.
 
     Attributes
     ----------
     n_chains : int
-        Chains ``C``.
+        Number of chains ``C``.
 
     n_draws : int
-        Draws of each, ``N``.
+        Number of draws per chain ``N``.
     """
 
     def __init__(
@@ -95,14 +95,14 @@ class Draws:
         return (self.covariance_type, self.weights, self.means, self.covariances, np.asarray(lp, dtype=np.float64))
 
     def summary(self):
-        """A line about each number: mean, deviation, quantiles, effective sample sizes, R-hat.
+        """Summarise each scalar parameter: mean, standard deviation, quantiles, effective sample sizes, R-hat.
 
-        Of a matrix the lower triangle. ``pandas.DataFrame(draws.summary())`` makes a table of it.
+        Only the lower triangles of matrices are included. ``pandas.DataFrame(draws.summary())`` is a table of it.
 
         Returns
         -------
         summary : dict
-            Arrays of one length under 'name', 'mean', 'sd', 'q5', 'q95', 'ess_bulk', 'ess_tail' and 'r_hat'.
+            Arrays of equal length under 'name', 'mean', 'sd', 'q5', 'q95', 'ess_bulk', 'ess_tail' and 'r_hat'.
         """
         names = ("name", "mean", "sd", "q5", "q95", "ess_bulk", "ess_tail", "r_hat")
         lines = _core.summary(self._given())
@@ -110,23 +110,23 @@ class Draws:
         return {name: np.array(column) for name, column in zip(names, columns)}
 
     def concerns(self):
-        """What should be seen before the draws are believed; :func:`~gmm_rs.mcmc` warns of it.
+        """Return warnings about the quality of the draws; :func:`~gmm_rs.mcmc` also issues them.
 
         Returns
         -------
         concerns : list of str
-            Empty where chains mixed, draws are enough and none diverged.
+            Empty if the chains mixed, there are enough draws, and none diverged.
         """
         diverging = int(np.sum(self.sample_stats.get("diverging", 0)))
         return [f"{text}; {_ADVICE[kind]}" for kind, text in _core.concerns(self._given(), diverging)]
 
     def mixture(self, i):
-        """One draw as an estimator that predicts.
+        """Return one draw as a fitted estimator.
 
         Parameters
         ----------
         i : int or tuple of int
-            The draw's number in all chains, one after another, or ``(chain, draw)``.
+            Index of the draw in the concatenated chains, or ``(chain, draw)``.
 
         Returns
         -------
@@ -142,16 +142,17 @@ class Draws:
         return model
 
     def score_samples(self, X, *, n_draws=200):
-        """Log posterior predictive density of rows: the logarithm of the mean density over draws.
+        """Compute the log posterior predictive density of rows: the logarithm of the mean density over draws.
 
-        Components that change places do not matter.
+        Label switching does not affect it.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows.
 
         n_draws : int, default=200
-            Draws to average over, at equal distances; all where there are no more.
+            Number of evenly spaced draws to average over; all draws if there are fewer.
 
         Returns
         -------
@@ -164,16 +165,17 @@ class Draws:
         return total - np.log(count)
 
     def predict_proba(self, X, *, n_draws=200):
-        """Probabilities of the components, averaged over draws.
+        """Compute the probabilities of the components, averaged over draws.
 
-        They mean something where components keep their places: see `relabel` of :func:`~gmm_rs.mcmc`.
+        They are meaningful only if components do not switch labels: see `relabel` of :func:`~gmm_rs.mcmc`.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows.
 
         n_draws : int, default=200
-            Draws to average over, at equal distances; all where there are no more.
+            Number of evenly spaced draws to average over; all draws if there are fewer.
 
         Returns
         -------
@@ -183,14 +185,15 @@ class Draws:
         return np.mean(found, axis=0)
 
     def predict(self, X, *, n_draws=200):
-        """The component of largest probability, averaged over draws.
+        """Predict the component of largest probability, averaged over draws.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows.
 
         n_draws : int, default=200
-            Draws to average over, at equal distances; all where there are no more.
+            Number of evenly spaced draws to average over; all draws if there are fewer.
 
         Returns
         -------
@@ -206,22 +209,23 @@ class Draws:
         return (self.mixture(i) for i in np.arange(count) * total // count)
 
     def to_frame(self):
-        """A row for each draw; needs `pandas`.
+        """Convert the draws to a pandas DataFrame; needs `pandas`.
 
         Returns
         -------
         frame : pandas.DataFrame
-            Columns 'chain', 'draw', 'weights[0]', .., 'means[0,0]', .., 'covariances[0,0,0]', .., and those of
-            `sample_stats`: what :meth:`save` writes to parquet.
+            One row per draw, with the columns 'chain', 'draw', 'weights[0]', .., 'means[0,0]', ..,
+            'covariances[0,0,0]', .., and those of `sample_stats`. :meth:`save` writes the same table to parquet.
         """
         return _draws_forms.frame(self)
 
     def log_likelihood(self, X):
-        """Log density of each row at each draw, ``8 C N n`` bytes.
+        """Compute the log density of each row under each draw; needs ``8 C N n`` bytes of memory.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows.
 
         Returns
         -------
@@ -234,29 +238,31 @@ class Draws:
         return _draws_forms.log_likelihood(self, X, names)
 
     def to_arviz(self, X=None):
-        """The draws as ArviZ has them; needs `arviz`, version 0 or 1.
+        """Convert the draws to ArviZ data; needs `arviz`, version 0 or 1.
 
-        Dimensions are 'component', 'feature' (by its name where the rows had names) and, of matrices, 'feature_b'.
+        Dimensions are 'component', 'feature' (with the names of the columns, if any) and, for matrices, 'feature_b'.
 
         Parameters
         ----------
         X : array-like of shape (n, d), default=None
-            Rows whose log-likelihood goes along, as 'rows' over 'row'; ``arviz.loo`` needs it.
+            Rows whose log-likelihood is included, as variable 'rows' with dimension 'row'; ``arviz.loo`` needs it.
 
         Returns
         -------
         data : InferenceData or DataTree
-            Groups `posterior` and `sample_stats`, and `log_likelihood` where rows are given.
+            Groups `posterior` and `sample_stats`, and `log_likelihood` if `X` is given.
         """
         return _draws_forms.arviz_data(self, X)
 
     def save(self, path):
-        """Writes the draws as ``gmm mcmc`` does. The file appears whole or not at all; the checkpoint is not in it.
+        """Write the draws to a file, in the formats of ``gmm mcmc``.
+
+        The file is written atomically. It does not contain the checkpoint.
 
         Parameters
         ----------
         path : path
-            Ends in .npz, or in .parquet or .arrow, which :meth:`load` does not read.
+            Path with the extension .npz, .parquet or .arrow; :meth:`load` reads only .npz.
 
         Returns
         -------
@@ -267,11 +273,12 @@ class Draws:
 
     @classmethod
     def load(cls, path):
-        """Reads an npz, such as :meth:`save` and ``gmm mcmc`` write.
+        """Read draws from an npz file written by :meth:`save` or ``gmm mcmc``.
 
         Parameters
         ----------
         path : path
+            Path of the file.
 
         Returns
         -------
@@ -283,5 +290,5 @@ class Draws:
             kind = arrays.pop("covariance_type").tobytes().decode("ascii")
             parameters = [arrays.pop(name) for name in ("weights", "means", "covariances")]
         except (KeyError, UnicodeDecodeError) as error:
-            raise ParameterError(f"{path} holds no draws: it lacks {error}") from None
+            raise ParameterError(f"{path} does not contain draws: missing or invalid {error}") from None
         return cls(kind, *parameters, arrays)

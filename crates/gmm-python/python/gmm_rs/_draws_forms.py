@@ -1,4 +1,4 @@
-"""Draws in the forms of other libraries: pandas' tables, a notebook's HTML, ArviZ's groups."""
+"""Conversion of draws to pandas DataFrames, HTML for notebooks, and ArviZ data."""
 
 import inspect
 from html import escape
@@ -9,7 +9,7 @@ from gmm_rs import _core
 from gmm_rs.exceptions import ParameterError
 from gmm_rs.likelihood import Likelihood
 
-# Lines of a summary that a notebook shows.
+# Maximum number of summary lines shown in a notebook.
 _MOST = 60
 
 _DIMENSIONS = {
@@ -21,7 +21,7 @@ _DIMENSIONS = {
 
 
 def frame(draws):
-    """A `pandas.DataFrame` with a row for each draw, as `gmm mcmc` writes to parquet."""
+    """A `pandas.DataFrame` with one row per draw, the table that `gmm mcmc` writes to parquet."""
     import pandas
 
     total = draws.n_chains * draws.n_draws
@@ -63,7 +63,7 @@ def _shown(value):
 
 
 def arviz_data(draws, X):
-    """ArviZ's groups, with the log-likelihood of rows where these are given."""
+    """ArviZ data, with the log-likelihood of the rows if `X` is given."""
     import arviz
 
     k, d = draws.means.shape[2:]
@@ -73,7 +73,7 @@ def arviz_data(draws, X):
         "covariances": _DIMENSIONS[draws.covariance_type],
     }
     names = draws.feature_names
-    # A name that stands for two columns selects none.
+    # Duplicate names cannot be used as coordinates.
     features = list(range(d)) if names is None or len(set(names)) < d else list(names)
     coords = {"component": list(range(k)), "feature": features, "feature_b": features}
     groups = {
@@ -85,20 +85,20 @@ def arviz_data(draws, X):
         dims["rows"] = ["row"]
     used = {dimension for name in dims for dimension in dims[name]}
     coords = {name: values for name, values in coords.items() if name in used}
-    # Before version 1 each group was an argument.
+    # Before ArviZ 1.0, `from_dict` took each group as an argument.
     if "posterior" in inspect.signature(arviz.from_dict).parameters:
         return arviz.from_dict(**groups, coords=coords, dims=dims)
     return arviz.from_dict(groups, coords=coords, dims=dims)
 
 
 def log_likelihood(draws, X, names):
-    """The log density of each row at each draw, (C, N, n)."""
+    """The log density of each row under each draw, (C, N, n)."""
     if names is not None and draws.feature_names is not None and list(names) != draws.feature_names:
-        raise ParameterError(f"X has the columns {list(names)}, the draws are of {draws.feature_names}")
+        raise ParameterError(f"X has the columns {list(names)}, but the draws have {draws.feature_names}")
     rows = Likelihood(X, draws.covariance_type)
     d = draws.means.shape[3]
     if rows.n_features != d:
-        raise ParameterError(f"X has {rows.n_features} columns, the draws are of {d}")
+        raise ParameterError(f"X has {rows.n_features} columns, but the draws have {d}")
     shape = (draws.n_chains, draws.n_draws, rows.n_samples)
     _core.check_pointwise_memory(min(8 * int(np.prod(shape, dtype=object)), 2**64 - 1))
     found = np.empty(shape)

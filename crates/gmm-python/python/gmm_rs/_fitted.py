@@ -1,4 +1,4 @@
-"""What a fit leaves on an estimator, where it was not the estimator that fitted: the record of a file or of a selection."""
+"""Sets the attributes of a fit on an estimator from a record, read from a file or made by a selection."""
 
 import json
 
@@ -6,9 +6,9 @@ import numpy as np
 
 
 def set_record(model, record):
-    """The attributes of a fit from its record, JSON as `_core` gives it; None sets none.
+    """Set the attributes of a fit from its record, JSON made by `_core`; None sets nothing.
 
-    The record itself stays with the estimator, for `gmm_rs.save`.
+    The record itself is stored on the estimator, for `gmm_rs.save`.
     """
     if record is None:
         return
@@ -16,7 +16,7 @@ def set_record(model, record):
     found = json.loads(record)
     model.converged_ = found["converged"]
     model.n_iter_ = found["iterations"]
-    # JSON has no NaN.
+    # JSON has no NaN; it is written as null.
     model.lower_bounds_ = [np.nan if value is None else value for value in found["trace"]]
     model.lower_bound_ = model.lower_bounds_[-1] if model.lower_bounds_ else -np.inf
     model.engine_ = found["engine"]
@@ -24,11 +24,11 @@ def set_record(model, record):
 
 
 def record_of(model):
-    """The record of an estimator's fit, as JSON, or None where there is none."""
+    """The record of an estimator's fit as JSON, or None."""
     text = getattr(model, "_fit_record", None)
     if text is None:
         return None
     record = json.loads(text)
-    # A warm start may have converged where the engine's last fit alone did not know it.
+    # A warm start may have converged against the previous fit, which the record of the last call does not show.
     record["converged"] = bool(model.converged_)
     return json.dumps(record)

@@ -1,4 +1,4 @@
-"""Parameters of mixtures as they are given to a likelihood and come from it."""
+"""Parameters and gradients of mixtures, and checks of arguments."""
 
 from numbers import Integral
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from gmm_rs.exceptions import ParameterError
 
 
 class Parameters(NamedTuple):
-    """A mixture.
+    """Parameters of a mixture.
 
     Attributes
     ----------
@@ -29,15 +29,15 @@ class Gradient(NamedTuple):
     Attributes
     ----------
     log_weights : ndarray of shape (k,)
-        With respect to ``a``, where the weights are ``softmax(a)``, at ``a = log(weights)``. Sums to 0.
+        Gradient with respect to ``a``, where the weights are ``softmax(a)``, at ``a = log(weights)``. Sums to 0.
 
     means : ndarray of shape (k, d)
-        With respect to the means.
+        Gradient with respect to the means.
 
     scales : ndarray
-        'full' (k, d, d) and 'tied' (d, d): with respect to the entries of the lower Cholesky factors ``L`` of the
-        covariances ``L @ L.T``, 0 above the diagonal. 'diag' (k, d) and 'spherical' (k,): with respect to the
-        logarithms of the standard deviations.
+        For 'full' (k, d, d) and 'tied' (d, d), the gradient with respect to the entries of the lower Cholesky factors
+        ``L`` of the covariances ``L @ L.T``, 0 above the diagonal. For 'diag' (k, d) and 'spherical' (k,), the gradient
+        with respect to the logarithms of the standard deviations.
     """
 
     log_weights: np.ndarray
@@ -53,7 +53,7 @@ def float64(array):
 
 
 def axes(array, axes):
-    """`array` with this many axes, one or two; a single point is also many of them."""
+    """`array` as float64 with one or two axes, as given; for two axes, a single point becomes a batch of one."""
     array = float64(array)
     if axes == 2 and array.ndim == 1:
         array = array[None]

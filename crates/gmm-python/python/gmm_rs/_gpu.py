@@ -1,4 +1,4 @@
-"""Arrays in the memory of an NVIDIA GPU: torch's, CuPy's and JAX's by DLPack, Numba's by ``__cuda_array_interface__``."""
+"""Arrays in NVIDIA GPU memory: torch, CuPy and JAX through DLPack, Numba through ``__cuda_array_interface__``."""
 
 import sys
 
@@ -9,23 +9,24 @@ from gmm_rs.exceptions import DataError
 
 _PRECISIONS = {"<f4": "f32", "<f8": "f64"}
 
-# DLPack's numbers of devices: CUDA, and CUDA's managed memory.
+# DLPack device types: kDLCUDA and kDLCUDAManaged.
 _CUDA, _CUDA_MANAGED = 2, 13
 
-# DLPack's numbers of types, as NumPy abbreviates them.
+# DLPack type codes and NumPy's kinds.
 _KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
 
-# The legacy default stream, as DLPack counts: the library makes it wait for what writes the array.
+# DLPack's number of the legacy default stream: the library makes this stream wait for pending writes to the array.
 _DEFAULT_STREAM = 1
 
 
 class OnGpu:
-    """Rows on a GPU, checked: `core` is what the engines read, the rest what is asked of an array.
+    """Validated rows on a GPU: `core` is the object that the engines read; the other members are those of an array.
 
     Parameters
     ----------
     X : object
-        With ``__dlpack__`` or ``__cuda_array_interface__``. It is kept, and must not be written to while it is read.
+        Array with ``__dlpack__`` or ``__cuda_array_interface__``. It is referenced and must not be modified while it is
+        read.
     """
 
     def __init__(self, X):
@@ -39,12 +40,12 @@ class OnGpu:
             what = f"{n} sample(s)" if n == 0 else f"{d} feature(s)"
             raise DataError(f"Found array with {what} (shape={shape}) while a minimum of 1 is required.")
         if kind not in _PRECISIONS:
-            raise DataError(f"X is of type {kind!r} on a GPU: float32 and float64 are read there, convert it first")
+            raise DataError(f"X has dtype {kind!r} on a GPU: convert it to float32 or float64 first")
         if said.get("mask") is not None:
-            raise DataError("X has a mask, which is not read: drop or fill such rows first")
+            raise DataError("X has a mask, which is not supported: drop or fill masked rows first")
         stream = said.get("stream")
         if stream == 0:
-            raise DataError("X names stream 0 in its __cuda_array_interface__, which is not allowed there")
+            raise DataError("X has stream 0 in its __cuda_array_interface__, which the protocol does not allow")
         if not _is_row_major(said):
             said = _said(_row_major(X, said))
         self.shape, self.dtype, self.ordinal = shape, np.dtype(kind), said["ordinal"]
@@ -54,30 +55,30 @@ class OnGpu:
         return self.shape[0]
 
     def place(self, place):
-        """`place`, where 'auto' is the GPU that the rows lie on."""
+        """`place` with 'auto' replaced by the GPU of the rows, if known."""
         is_known = place["device"] == "auto" and self.ordinal is not None
         return {**place, "device": f"cuda:{self.ordinal}"} if is_known else place
 
     def on_host(self, place):
         """A copy of the rows as a NumPy array."""
-        # The way from the GPU is the GPU's, whoever computes then.
+        # The copy needs a GPU engine, even if the CPU computes afterwards.
         device = place["device"] if place["device"].startswith("cuda") else "auto"
         place = self.place({**place, "device": device})
         return self.core.fetch({**place, "device": place["device"].replace("auto", "cuda")})
 
 
 def is_on_gpu(X):
-    """Whether `X` says that it lies on a GPU."""
+    """Whether `X` reports that it is on a GPU."""
     return _is_on_gpu_by_dlpack(X) or hasattr(X, "__cuda_array_interface__")
 
 
 def ordinal(X):
-    """Number of the GPU that `X` says it lies on; None where it does not."""
+    """Ordinal of the GPU on which `X` reports to be; None if unknown."""
     return X.__dlpack_device__()[1] if _is_on_gpu_by_dlpack(X) else None
 
 
 def to_host(array):
-    """`array` as NumPy takes it: a copy on the host where it lies on a GPU, by the library that it is of."""
+    """`array` in a form that NumPy accepts: if it is on a GPU, a host copy made by its own library."""
     if not is_on_gpu(array):
         return array
     for way in ("get", "copy_to_host"):
@@ -87,14 +88,14 @@ def to_host(array):
 
 
 def _is_on_gpu_by_dlpack(X):
-    # A class has methods, but no device; NumPy's arrays are asked nothing.
+    # A class has these methods but no device; NumPy arrays are skipped.
     if isinstance(X, (np.ndarray, type)) or not (hasattr(X, "__dlpack_device__") and hasattr(X, "__dlpack__")):
         return False
     return X.__dlpack_device__()[0] in (_CUDA, _CUDA_MANAGED)
 
 
 def _said(X):
-    """What `X` says of itself, in the words of ``__cuda_array_interface__``, with `address`, `ordinal` and `owner`."""
+    """The description of `X` with the keys of ``__cuda_array_interface__``, and `address`, `ordinal` and `owner`."""
     if _is_on_gpu_by_dlpack(X):
         return _said_by_dlpack(X)
     said = dict(X.__cuda_array_interface__)
@@ -107,14 +108,14 @@ def _said_by_dlpack(X):
         try:
             capsule = X.__dlpack__(stream=_DEFAULT_STREAM, max_version=(1, 0))
         except TypeError:
-            # A library from before DLPack 1.0.
+            # The library is older than DLPack 1.0.
             capsule = X.__dlpack__(stream=_DEFAULT_STREAM)
         found = _core.Dlpack(capsule)
     except (BufferError, RuntimeError, ValueError) as error:
         raise DataError(f"X cannot be read on the GPU: {error}") from error
     (device, ordinal), (code, bits, lanes) = found.device, found.dtype
     if device not in (_CUDA, _CUDA_MANAGED):
-        raise DataError(f"X came by DLPack from device {device}, and not from an NVIDIA GPU")
+        raise DataError(f"X came through DLPack from device type {device}, which is not an NVIDIA GPU")
     kind = f"<{_KINDS[code]}{bits // 8}" if code in _KINDS and lanes == 1 else f"DLPack {code}, {bits} bits × {lanes}"
     strides = found.strides
     return {
@@ -130,12 +131,12 @@ def _said_by_dlpack(X):
 def _is_row_major(said):
     (n, d), size = said["shape"], int(said["typestr"][2:])
     steps = said.get("strides") or (d * size, size)
-    # Where there is one row or column only, nobody steps to the next.
+    # With a single row or column, its stride is not used.
     return (n == 1 or steps[0] == d * size) and (d == 1 or steps[1] == size)
 
 
 def _row_major(X, said):
-    """A copy in row-major order on the GPU, by the library that `X` is of."""
+    """A copy in row-major order on the GPU, made by the library of `X`."""
     if hasattr(X, "contiguous"):
         return X.contiguous()
     library = sys.modules.get(type(X).__module__.partition(".")[0])

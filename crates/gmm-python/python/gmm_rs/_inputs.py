@@ -1,4 +1,4 @@
-"""What users pass as rows, as arrays that the engines read."""
+"""Conversion of user input to arrays that the engines can read."""
 
 import warnings
 
@@ -21,20 +21,20 @@ _FLOATS = [np.float64, np.float32]
 
 
 def rows(model, X, *, reset, by_name=False, **checks):
-    """`X` as an array of shape (n, d), float32 or float64, whose columns `model` knows.
+    """`X` as an array of shape (n, d), float32 or float64, with its columns checked against `model`.
 
-    Whether all is finite is looked at once, by the engine, which says in which row and column it is not.
+    NaN and infinity are not checked here: the engine does it once, and reports row and column.
 
     Parameters
     ----------
     model : estimator
-        Gets ``n_features_in_`` and ``feature_names_in_`` where `reset` is set, else is asked for them.
+        If `reset` is True, its ``n_features_in_`` and ``feature_names_in_`` are set; else they are compared with `X`.
     X : array-like of shape (n, d)
     reset : bool
     by_name : bool
-        Whether a table that has more than the model's columns gives those, by their names.
+        Whether to select the model's columns by name if a table has more columns.
     **checks
-        Passed on to scikit-learn's ``check_array``.
+        Further arguments of scikit-learn's ``check_array``.
 
     Returns
     -------
@@ -44,7 +44,7 @@ def rows(model, X, *, reset, by_name=False, **checks):
     if _gpu.is_on_gpu(X):
         return _rows_on_gpu(model, X, reset=reset, **checks)
     if _is_plain(X, checks):
-        # What scikit-learn would look at takes longer than the iterations of a small fit.
+        # scikit-learn's checks take longer than the iterations of a small fit.
         if hasattr(model, "feature_names_in_"):
             _check_feature_names(model, X, reset=reset)
         _check_n_features(model, X, reset=reset)
@@ -63,7 +63,7 @@ def rows(model, X, *, reset, by_name=False, **checks):
 
 
 def _is_plain(X, checks):
-    """Whether `X` is what scikit-learn's ``check_array`` would leave as it is."""
+    """Whether scikit-learn's ``check_array`` would return `X` unchanged."""
     return (
         type(X) is np.ndarray
         and X.ndim == 2
@@ -75,7 +75,7 @@ def _is_plain(X, checks):
 
 
 def _rows_on_gpu(model, X, *, reset, **checks):
-    """Rows on a GPU in place, unless the CPU is to compute."""
+    """Rows on a GPU, not copied unless the engine is the CPU."""
     X, place = _gpu.OnGpu(X), _place.place(model)
     if place["device"] in ("cpu", "reference"):
         return validate_data(model, X.on_host(place), reset=reset, **checks)
@@ -94,7 +94,7 @@ def _enough(X, checks, who):
 
 
 def _check_names(model, names, *, reset):
-    """As scikit-learn's ``_check_feature_names``, and in its words, for tables that it does not know."""
+    """scikit-learn's ``_check_feature_names``, with its messages, for tables that scikit-learn does not support."""
     known = getattr(model, "feature_names_in_", None)
     if reset:
         if names:
@@ -121,9 +121,9 @@ def _check_names(model, names, *, reset):
 
 
 def array(X, place=None, **checks):
-    """`X` as an array of shape (n, d), float32 or float64, for those who know no columns.
+    """`X` as an array of shape (n, d), float32 or float64, for callers without an estimator.
 
-    From a GPU it is brought by the engine of `place`.
+    An array on a GPU is copied to the host by the engine of `place`.
     """
     if _gpu.is_on_gpu(X):
         X = _gpu.OnGpu(X).on_host(place or _place.place(None))
@@ -133,7 +133,7 @@ def array(X, place=None, **checks):
 
 
 def array_in_place(X, place, **checks):
-    """As :func:`array`, but rows on a GPU stay there, unless the CPU is to compute."""
+    """As :func:`array`, but rows on a GPU stay there unless the engine is the CPU."""
     if _gpu.is_on_gpu(X) and place["device"] not in ("cpu", "reference"):
         return _gpu.OnGpu(X)
     return contiguous(array(X, place, **checks))
@@ -146,47 +146,47 @@ def weights(sample_weight, X):
     if not _gpu.is_on_gpu(sample_weight):
         _numbers.check(sample_weight, "sample_weight")
     if isinstance(X, _gpu.OnGpu):
-        # They lie on the host, whose libraries know nothing of those rows but how many they are.
+        # scikit-learn's check only needs the shape of the rows, which are on a GPU.
         X = np.broadcast_to(0.0, X.shape)
     return np.ascontiguousarray(_check_sample_weight(_gpu.to_host(sample_weight), X, dtype=np.float64))
 
 
 def contiguous(X):
-    """`X` itself where the engines can read it as it is, else a copy in row-major order."""
+    """`X` itself if the engines can read it, else a copy in row-major order."""
     if isinstance(X, _gpu.OnGpu):
         return X.core
     return np.require(X, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
 
 def on_host(X, place):
-    """Rows as a NumPy array: those on a GPU are copied."""
+    """Rows as a NumPy array; rows on a GPU are copied."""
     return X.on_host(place) if isinstance(X, _gpu.OnGpu) else X
 
 
 def _array(X):
-    """What NumPy would not understand as an array; anything else as it is, if it holds numbers."""
+    """`X` checked to contain numbers; an array of another library is converted for NumPy, all else is unchanged."""
     _numbers.check(X)
     if isinstance(X, np.ndarray):
         return X
     if _is_foreign(X):
-        # scikit-learn knows the way to the host of each library that it dispatches to.
+        # scikit-learn can copy arrays of every library that it dispatches to to the host.
         return _convert_to_numpy(X, get_namespace(X)[0]) if _dispatches() else _shown(X)
     return X
 
 
 def _is_table(X):
-    """Whether `X` is read by way of Arrow, which knows the columns' names and copies once."""
-    # pandas keeps columns of one type as one array already, and makes others one better than by way of Arrow.
+    """Whether `X` is read through Arrow, which provides the column names and copies once."""
+    # pandas stores columns of one dtype as one array, and converts others better than Arrow would.
     return hasattr(X, "__arrow_c_stream__") and not hasattr(X, "iloc") and not isinstance(X, type)
 
 
 def _of_table(X, wanted=None):
-    """The rows of a table, and its columns' names or None; `wanted` are taken of more."""
+    """The rows of a table and its column names or None; if there are more columns than `wanted`, only those."""
     return _core.table(X.__arrow_c_stream__(), None if wanted is None else list(wanted))
 
 
 def _chosen(X, wanted):
-    """The columns of a pandas frame that are wanted, where it has all of them and more."""
+    """The columns `wanted` of a pandas frame that has all of them and more; else `X` unchanged."""
     if not (hasattr(X, "iloc") and hasattr(X, "columns")):
         return X
     names = list(X.columns)
@@ -195,15 +195,15 @@ def _chosen(X, wanted):
 
 
 def _shown(X):
-    """An array of another library, in its own memory where NumPy can look into that."""
+    """An array of another library in a form that NumPy can read, without a copy if possible."""
     return X if hasattr(X, "__array__") else np.from_dlpack(X)
 
 
 def like(X, found):
-    """`found`, an array about `X`, in the library and on the device of `X` where scikit-learn would give it there.
+    """The result `found` in the array library and on the device of `X`, if scikit-learn would return it there.
 
-    That is where ``sklearn.set_config(array_api_dispatch=True)`` says so, and `X` is an array of a library other than
-    NumPy; else it is `found` itself.
+    That is the case if ``sklearn.set_config(array_api_dispatch=True)`` is set and `X` is an array of another library
+    than NumPy; else `found` itself is returned.
     """
     if not _dispatches() or not _is_foreign(X):
         return found

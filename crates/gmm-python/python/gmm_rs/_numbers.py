@@ -1,6 +1,6 @@
-"""Refuses what NumPy would turn into numbers that mean nothing, or would refuse without saying where it is.
+"""Rejects input that NumPy would convert to meaningless numbers, or reject without a position.
 
-Dates, times and durations would be counted in their units, text would be parsed, and what a mask hides would be read.
+NumPy would convert dates, times and durations to counts of their units, parse text, and read masked values.
 """
 
 import datetime
@@ -10,13 +10,16 @@ import numpy as np
 
 from gmm_rs.exceptions import DataError
 
-# Kinds of NumPy's types that hold numbers. Complex ones are refused in scikit-learn's words.
+# NumPy's kinds of numeric dtypes. scikit-learn rejects complex numbers with its own message.
 _NUMBERS = "biufc"
 
 _TIMES = (np.datetime64, np.timedelta64, datetime.date, datetime.time, datetime.timedelta)
 _TEXT = (str, bytes, bytearray)
 
-_DATES = "dates, times and durations are not numbers: convert them first, for instance by (t - t.min()) / np.timedelta64(1, 's')"
+_DATES = (
+    "dates, times and durations are not numbers: convert them first, for example with "
+    "(t - t.min()) / np.timedelta64(1, 's')"
+)
 _STRINGS = (
     "dtype='numeric' is not compatible with arrays of bytes/strings. Convert your data to numeric values explicitly "
     "instead."
@@ -25,23 +28,23 @@ _RECORDS = "records are not rows of numbers: use numpy.lib.recfunctions.structur
 
 
 class NotANumberError(DataError, TypeError):
-    """An object where a number belongs: also the `TypeError` that scikit-learn raises there."""
+    """An object in place of a number; also a `TypeError`, which scikit-learn raises in this case."""
 
 
 def check(X, name="X"):
-    """Raise where `X` holds dates, text, records, masked entries, or objects that are no numbers.
+    """Raise if `X` contains dates, text, records, masked entries, or objects that are not numbers.
 
     Parameters
     ----------
     X : object
-        Whatever the user gave, but no array on a GPU.
+        Any user input except an array on a GPU.
     name : str
-        For the message.
+        Name of `X` in messages.
 
     Raises
     ------
     DataError
-        It names the type, and the column of a frame, or the row and column of the first such object.
+        The message names the type, and the column of a frame, or the row and column of the first such object.
     """
     if hasattr(X, "iloc"):
         _check_frame(X, name)
@@ -54,7 +57,7 @@ def check(X, name="X"):
 
 
 def check_is_collected(X):
-    """Raise where `X` is a query whose rows are not there yet, such as polars' LazyFrame."""
+    """Raise if `X` is a query that has not been executed, such as a polars LazyFrame."""
     if hasattr(X, "collect_schema") and hasattr(X, "collect"):
         raise DataError(f"X is a {type(X).__name__}, which has no rows yet: call .collect() first")
 
@@ -67,12 +70,12 @@ def _check_sequence(X, name):
     try:
         array = np.asarray(X)
     except (TypeError, ValueError):
-        # Ragged, or nothing that NumPy knows: scikit-learn says so.
+        # Ragged, or unknown to NumPy: scikit-learn reports it.
         return
     _check_array(array, name)
 
 
-_UNMASK = "drop or fill such rows first, for instance by X.filled(..)"
+_UNMASK = "drop or fill such rows first, for example with X.filled(..)"
 
 
 def _check_array(X, name):
@@ -90,7 +93,7 @@ def _check_array(X, name):
 def _check_frame(X, name):
     dtypes = getattr(X, "dtypes", None)
     if not hasattr(X, "columns"):
-        # A single column, whose shape scikit-learn explains unless it holds no numbers.
+        # A single column (a Series): scikit-learn reports its shape; here only the values are checked.
         _check_kind(dtypes, f"{name} holds {dtypes}")
         _check_array(np.asarray(X), name)
         return
@@ -114,7 +117,7 @@ def _check_kind(dtype, said):
 
 
 def _first_other(objects):
-    """Index and value of the first object that is no number; a missing value (None, NaN) is the engine's to tell."""
+    """Index and value of the first object that is not a number; the engine reports missing values (None, NaN)."""
     other = tuple(kind for kind in set(map(type, objects.flat)) if not _holds_numbers(kind))
     if not other:
         return None, None
@@ -126,7 +129,7 @@ def _holds_numbers(kind):
         return False
     if issubclass(kind, numbers.Complex) and not issubclass(kind, numbers.Real):
         return False
-    # Nested sequences are a matter of shape, which NumPy tells.
+    # NumPy reports nested sequences as a wrong shape.
     nested = issubclass(kind, (list, tuple, np.ndarray))
     return nested or kind is type(None) or hasattr(kind, "__float__") or hasattr(kind, "__index__")
 

@@ -1,11 +1,11 @@
-"""Where to compute, as `gmm_rs._core` takes it."""
+"""Where to compute: device, threads and precision, in the form that `gmm_rs._core` takes."""
 
 from gmm_rs._gpu import OnGpu
 from gmm_rs._threads import threads
 
 
 def place(model, X=None):
-    """Where to compute; 'auto' is the GPU that `X` lies on, if it is rows on one."""
+    """Where to compute; if `X` is on a GPU, 'auto' means that GPU."""
     found = {
         "device": getattr(model, "device", "auto"),
         "threads": threads(getattr(model, "n_jobs", None)),

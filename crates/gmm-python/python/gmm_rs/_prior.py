@@ -1,4 +1,4 @@
-"""Priors as Python has them, on their way to the engines, and what is wrong with them in Python's words."""
+"""Conversion of priors from Python to the engines, and of error messages about priors to Python syntax."""
 
 import json
 import os
@@ -11,12 +11,12 @@ from gmm_rs.exceptions import ParameterError
 
 _TABLES = ("weights", "means", "covariances")
 
-# As the engines say it: the table, then the key where the fault is one key's.
+# The engines' messages: the table, then the key if the error concerns one key.
 _PLACE = re.compile(r"^prior: (weights|means|covariances): (?:(?!flat|lkj)(\w+)(: | (?=is |has )))?")
 
 
 def as_text(prior):
-    """Whether it is JSON, and its text; None stays None."""
+    """Whether the text of the prior is JSON (else TOML), and the text; None stays None."""
     if prior is None:
         return None
     if isinstance(prior, (str, os.PathLike)):
@@ -24,7 +24,7 @@ def as_text(prior):
             try:
                 return (False, file.read())
             except UnicodeDecodeError as error:
-                raise ParameterError(f"{os.fspath(prior)}: byte {error.start} is no UTF-8, and TOML is") from None
+                raise ParameterError(f"{os.fspath(prior)}: byte {error.start} is not valid UTF-8") from None
     if not isinstance(prior, Mapping):
         raise ParameterError(f"prior is {type(prior).__name__}: it must be a dict or the path of a TOML file")
     return (True, json.dumps({table: _table(table, keys) for table, keys in prior.items()}))
@@ -33,23 +33,23 @@ def as_text(prior):
 def _table(table, keys):
     if table not in _TABLES:
         choices = ", ".join(map(repr, _TABLES))
-        raise ParameterError(f"prior[{table!r}] is not known: the tables of a prior are {choices}")
+        raise ParameterError(f"unknown table prior[{table!r}]: the tables of a prior are {choices}")
     if not isinstance(keys, Mapping):
         kind = type(keys).__name__
         raise ParameterError(f"prior[{table!r}] is {kind}: it must be a dict, such as {{'prior': 'flat'}}")
     for key in keys:
         if not isinstance(key, str):
-            raise ParameterError(f"prior[{table!r}] has the key {key!r}: keys are str")
+            raise ParameterError(f"prior[{table!r}] has the key {key!r}: keys must be str")
     return {key: _value(f"prior[{table!r}][{key!r}]", value) for key, value in keys.items()}
 
 
 def _value(place, value):
-    """What JSON can hold."""
+    """`value` in a form that JSON supports."""
     if value is None or isinstance(value, (str, bool)):
         return value
     numbers = _numbers(value)
     if numbers is None:
-        raise ParameterError(f"{place} is {value!r}: it must be one number, or a list with a number for each column")
+        raise ParameterError(f"{place} is {value!r}: it must be one number, or a list with one number per column")
     if not np.isfinite(numbers).all():
         raise ParameterError(f"{place} is {value!r}: it must be finite")
     return numbers.tolist()
@@ -65,7 +65,7 @@ def _numbers(value):
 
 
 def in_words(message, prior):
-    """An error of the engines with the place of a prior as it is in Python, or in the file that it came from."""
+    """An error message of the engines, with the position given as in Python, or with the name of the file."""
     if isinstance(prior, (str, os.PathLike)) and message.startswith("prior: "):
         return f"{os.fspath(prior)}: {message.removeprefix('prior: ')}"
     found = _PLACE.match(message)

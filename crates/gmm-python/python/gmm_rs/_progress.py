@@ -1,18 +1,18 @@
-"""What is told of a fit while it runs: on standard output in scikit-learn's words, and to the user's callback."""
+"""Progress of a fit: messages on standard output, formatted as scikit-learn's, and calls of the user's callback."""
 
 from contextlib import contextmanager
 from time import perf_counter
 
 
 class Progress:
-    """Prints as ``verbose`` and ``verbose_interval`` say, and calls ``callback``.
+    """Prints according to ``verbose`` and ``verbose_interval``, and calls ``callback``.
 
     Attributes
     ----------
     follow : callable or None
-        What `_core.fit` calls after each iteration; None where nobody wants to know.
+        Function that `_core.fit` calls after each iteration; None if nothing is printed and there is no callback.
     waits : bool
-        Whether the fit waits for the answer, and ends where it is true.
+        Whether the fit waits for the return value of `follow`, and stops if it is true.
     is_stopped : bool
         Whether the callback ended the fit.
     """
@@ -21,7 +21,7 @@ class Progress:
         self.level = int(model.verbose)
         self.interval = model.verbose_interval
         self.tol = model.tol
-        # scikit-learn's class has none.
+        # scikit-learn's class does not have this parameter.
         self.callback = getattr(model, "callback", None)
         self.waits = self.callback is not None
         self.is_stopped = False
@@ -32,7 +32,7 @@ class Progress:
         self.follow = self.tell if self.level > 0 or self.waits else None
 
     def tell(self, restart, iteration, mean, change):
-        """Tell of one iteration; returns whether the fit should end."""
+        """Report one iteration; returns whether the fit should stop."""
         if self.level > 0:
             self._print(restart, iteration, mean, change)
         if self.callback is not None and self.callback(iteration, mean):
@@ -41,7 +41,7 @@ class Progress:
 
     @contextmanager
     def silence(self):
-        """Meanwhile nothing is told."""
+        """Context in which nothing is reported."""
         follow, waits = self.follow, self.waits
         self.follow, self.waits = None, False
         try:

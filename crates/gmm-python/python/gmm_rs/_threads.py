@@ -1,9 +1,9 @@
-"""How many threads compute on the CPU.
+"""The number of CPU threads.
 
-The first of these that says a number: `n_jobs`; `n_jobs` of joblib's context (``joblib.parallel_config``); a limit of
-threadpoolctl's; ``RAYON_NUM_THREADS``, then ``OMP_NUM_THREADS``, in the environment; the cores that the process may
-use. joblib's own worker processes find ``OMP_NUM_THREADS`` set, by ``inner_max_num_threads`` or to their share of the
-cores.
+The first of these that is set: `n_jobs`; `n_jobs` of the joblib context (``joblib.parallel_config``); a limit set by
+threadpoolctl; the environment variables ``RAYON_NUM_THREADS``, then ``OMP_NUM_THREADS``; the number of cores available
+to the process. joblib sets ``OMP_NUM_THREADS`` in its worker processes, to ``inner_max_num_threads`` or to their share
+of the cores.
 """
 
 import threading
@@ -14,21 +14,21 @@ import threadpoolctl
 from gmm_rs import _core
 from gmm_rs.exceptions import ParameterError
 
-# As many as the engines start.
+# Maximum number of threads that the engines start.
 _MOST = 1024
 
-# The limit that the main thread set, which holds for all threads that set none, and each thread's own.
+# The limit set in the main thread, which applies to all threads without their own limit, and each thread's own limit.
 _of_main = None
 _own = threading.local()
 
 
 def threads(n_jobs=None):
-    """Threads for an `n_jobs`; 0 leaves it to the environment and the cores.
+    """The number of threads for an `n_jobs`; 0 means that the engine uses the environment or the number of cores.
 
     Parameters
     ----------
     n_jobs : int or None
-        Negative numbers count from the number of cores, as joblib has it: -1 is all, -2 all but one.
+        Negative numbers count from the number of cores, as in joblib: -1 is all, -2 all but one.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def threads(n_jobs=None):
 
 
 def _of_context():
-    # Before joblib 1.3 a context without a number looks like one of 1.
+    # Before joblib 1.3, a context without `n_jobs` could not be distinguished from n_jobs=1.
     return joblib.parallel.get_active_backend()[1] if hasattr(joblib, "parallel_config") else None
 
 
@@ -62,18 +62,18 @@ def _set_limit(limit):
         _own.limit = limit
 
 
-# Before 3.2 threadpoolctl knows no libraries but its own.
+# Before version 3.2, threadpoolctl supports only its built-in libraries.
 _IS_OPEN = hasattr(threadpoolctl, "register")
 
 
 class Controller(threadpoolctl.LibController if _IS_OPEN else object):  # type: ignore[misc]
-    """What threadpoolctl knows of the engines, so that its limits hold for them."""
+    """Controller that registers the engines with threadpoolctl, so that its limits apply to them."""
 
-    # Loops over rows by threads, as OpenMP's: `user_api="openmp"` limits them, `user_api="blas"` does not.
+    # The threads loop over rows, as OpenMP threads do: `user_api="openmp"` limits them, `user_api="blas"` does not.
     user_api = "openmp"
     internal_api = "gmm_rs"
     filename_prefixes = ("_core",)
-    # Other packages have a library of that name as well.
+    # Other packages also have a library of that name; this symbol identifies ours.
     check_symbols = ("gmm_rs_default_threads",)
 
     def get_num_threads(self):
@@ -81,7 +81,7 @@ class Controller(threadpoolctl.LibController if _IS_OPEN else object):  # type: 
 
     def set_num_threads(self, num_threads):
         _set_limit(None)
-        # To go back to what holds without a limit is to have none: the environment may change later.
+        # The number that applies without a limit is stored as no limit: the environment may change later.
         if num_threads != self.get_num_threads():
             _set_limit(max(int(num_threads), 1))
 

@@ -1,16 +1,16 @@
-"""A likelihood over all of ℝᵐ."""
+"""A likelihood in unconstrained coordinates of ℝᵐ."""
 
 from gmm_rs import _core
 from gmm_rs._given import Parameters, axes, float64, index
 
 
 class Unconstrained:
-    """A likelihood over points of ℝᵐ, each of which is a mixture whose weights are all positive.
+    """A likelihood as a function of points of ℝᵐ; each point is a mixture with positive weights.
 
-    Made by :meth:`Likelihood.unconstrained`. A point holds, in this order: ``k - 1`` log ratios of weights,
-    ``log(weights[:-1] / weights[-1])``; ``k * d`` means, row by row; and the scales. For 'full' and 'tied' these are
-    the lower triangles of the Cholesky factors row by row, with logarithms on their diagonals, for 'diag' and
-    'spherical' the logarithms of the standard deviations.
+    Created by :meth:`Likelihood.unconstrained`. A point contains, in this order: ``k - 1`` log ratios of weights,
+    ``log(weights[:-1] / weights[-1])``; ``k * d`` means, row by row; and the scales. For 'full' and 'tied' the scales
+    are the lower triangles of the Cholesky factors, row by row, with the logarithms of the diagonals; for 'diag' and
+    'spherical' they are the logarithms of the standard deviations.
 
     Attributes
     ----------
@@ -46,16 +46,18 @@ class Unconstrained:
         self._load()
 
     def point(self, weights, means, covariances):
-        """The point of a mixture.
+        """Convert a mixture to a point.
 
         Parameters
         ----------
         weights : array-like of shape (k,)
-            All positive: a weight of 0 is at infinity.
+            Component weights, all positive: a weight of 0 would be at infinity.
 
         means : array-like of shape (k, d)
+            Component means.
 
         covariances : array-like
+            Component covariances.
 
         Returns
         -------
@@ -64,7 +66,7 @@ class Unconstrained:
         return self._map.point(self._likelihood._given(weights, means, covariances))
 
     def parameters(self, point):
-        """The mixture of a point.
+        """Convert a point to a mixture.
 
         Parameters
         ----------
@@ -77,21 +79,22 @@ class Unconstrained:
         return Parameters(**self._map.parameters(axes(point, 1)))
 
     def value(self, points, *, jacobian=False):
-        """The log-likelihood at a point, or at many.
+        """Compute the log-likelihood at one point or at many points.
 
         Parameters
         ----------
         points : array-like of shape (m,) or (B, m)
+            One point, or one point per row.
 
         jacobian : bool, default=False
-            Whether to add :meth:`log_jacobian`, as a sampler needs it whose prior is one over weights, means and
+            Whether to add :meth:`log_jacobian`. Samplers need it if the prior is a density over weights, means and
             covariances.
 
         Returns
         -------
         value : float, or ndarray of shape (B,)
-            ``-inf`` also where a scale is too large or too small for a covariance in float64, so that a sampler goes
-            back from there.
+            Also ``-inf`` if a scale is too large or too small for a covariance in float64, so that samplers reject the
+            point.
         """
         points = float64(points)
         many = axes(points, 2)
@@ -101,7 +104,7 @@ class Unconstrained:
         return float(values[0]) if points.ndim == 1 else values
 
     def value_and_gradient(self, point, *, jacobian=False):
-        """The log-likelihood at a point, and its gradient there.
+        """Compute the log-likelihood at a point and its gradient.
 
         Parameters
         ----------
@@ -119,7 +122,7 @@ class Unconstrained:
         Raises
         ------
         ValueError
-            Where the value is ``-inf``.
+            If the value is ``-inf``.
         """
         point = axes(point, 1)
         value, gradient = self._likelihood._core.at_point_with_gradient(self._map, point)
@@ -129,9 +132,10 @@ class Unconstrained:
         return value, gradient
 
     def log_jacobian(self, points):
-        """Logarithm of the volume by which the map from points to mixtures grows.
+        """Compute the log determinant of the Jacobian of the map from points to mixtures.
 
-        Of the first ``k - 1`` weights, the means, and the covariances' lower triangles or the variances.
+        The coordinates of a mixture are the first ``k - 1`` weights, the means, and the lower triangles of the
+        covariances or the variances.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Data to test mixtures with: rows from a mixture that is known."""
+"""Synthetic data: rows drawn from a random mixture."""
 
 from gmm_rs import _bridge, _core
 from gmm_rs.mixture import GaussianMixture
@@ -19,39 +19,40 @@ def make_gmm(
     random_state=None,
     return_mixture=False,
 ):
-    """Draw a mixture, and rows from it.
+    """Draw a random mixture, and rows from it.
 
     The same integer `random_state` gives the same rows on every machine.
 
     Parameters
     ----------
     n_samples : int, default=1000
-        Rows ``n``.
+        Number of rows ``n``.
 
     n_features : int, default=2
-        Columns ``d``.
+        Number of columns ``d``.
 
     n_components : int, default=3
-        Components ``k``.
+        Number of components ``k``.
 
     covariance_type : {'full', 'tied', 'diag', 'spherical'}, default='full'
-        Kind of the covariances; full and tied ones are really correlated.
+        Covariance type. Full and tied covariances have nonzero correlations.
 
     separation : float, default=2.0
-        Least distance of two means, in units of the root of the largest trace of a covariance.
+        Minimum distance between means, in units of the square root of the largest trace of a covariance.
 
     concentration : float, default=10.0
-        Of the Dirichlet that gives the weights: large is even, below 1 is very uneven.
+        Concentration of the Dirichlet distribution of the weights: large values give even weights, values below 1 very
+        uneven ones.
 
     degrees_of_freedom : float, default=None
-        Of the Wishart that gives the covariances, above ``d - 1``; None is ``2 d + 2``. Few make them worse
-        conditioned.
+        Degrees of freedom of the Wishart distribution of the covariances, above ``d - 1``; None means ``2 d + 2``.
+        Smaller values give larger condition numbers.
 
     scale : float, default=1.0
         Standard deviation of a column in the average component.
 
     random_state : int, RandomState instance or None, default=None
-        Seed.
+        Random seed.
 
     return_mixture : bool, default=False
         Whether to return the mixture as well.
@@ -62,10 +63,10 @@ def make_gmm(
         Rows.
 
     y : ndarray of shape (n,)
-        The components that they come from.
+        Component of each row.
 
     mixture : GaussianMixture
-        The mixture, as if fitted. Only where `return_mixture` is set.
+        The mixture as a fitted estimator. Returned only if `return_mixture` is True.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions. All errors are `ValueError`, which is what users of scikit-learn catch."""
+"""Exceptions and warnings. All errors are subclasses of `ValueError`, as scikit-learn's users expect."""
 
 __all__ = [
     "DataError",
@@ -14,46 +14,46 @@ __all__ = [
 
 
 class GmmError(ValueError):
-    """Any error of this package's engines."""
+    """Base class of the errors of this package."""
 
 
 class DataError(GmmError):
-    """Data that cannot be used: names row and column."""
+    """Invalid data. The message names row and column."""
 
 
 class ParameterError(GmmError):
-    """A parameter outside its range, or parameters that do not fit together or to the data."""
+    """A parameter out of range, or parameters that do not match each other or the data."""
 
 
 class NumericalError(GmmError):
-    """A fit that ran into a singular covariance or into numbers that are none: names iteration and component."""
+    """A singular covariance, or NaN or infinity during a fit. The message names iteration and component."""
 
 
 class OutOfMemoryError(GmmError, MemoryError):
-    """More memory wanted than is free, found out before any was taken: names both in bytes."""
+    """Not enough free memory, checked before allocating. The message gives required and free bytes."""
 
 
 class DeviceError(GmmError, RuntimeError):
-    """A device that is not there or cannot be used."""
+    """A device that is not available or has failed."""
 
 
 class FileError(GmmError):
-    """A file that is not what it should be: names the file and the place in it. What the system says is an `OSError`."""
+    """A file with invalid content. The message names the file and the position. I/O errors are `OSError`."""
 
 
 class DataWarning(UserWarning):
-    """Data on which a fit goes through but may not mean what it should."""
+    """Data for which the result of a fit or of sampling may not be reliable."""
 
 
 class SamplingInterrupted(KeyboardInterrupt):
-    """Ctrl-C while chains were drawn.
+    """Raised by Ctrl-C while chains are drawn.
 
     Attributes
     ----------
     checkpoint : bytes
-        The chains so far, for the `checkpoint` of :func:`gmm_rs.mcmc`.
+        The chains so far, for the argument `checkpoint` of :func:`gmm_rs.mcmc`.
     """
 
     def __init__(self, checkpoint):
-        super().__init__("interrupted; .checkpoint keeps the chains")
+        super().__init__("interrupted; the attribute .checkpoint contains the chains so far")
         self.checkpoint = checkpoint

@@ -1,4 +1,4 @@
-"""Model files: those of the program `gmm`, read and written."""
+"""Reads and writes the model files of the program `gmm`."""
 
 import json
 import os
@@ -16,27 +16,27 @@ __all__ = ["load", "save"]
 
 
 def load(path, **parameters):
-    """Read a model file, JSON or safetensors, as an estimator that is fitted.
+    """Read a model file, JSON or safetensors, as a fitted estimator.
 
     Parameters
     ----------
     path : path
-        As ``gmm fit -o`` and :func:`save` write it; the content says which form it has.
+        File written by ``gmm fit -o`` or :func:`save`. The format is detected from the content.
     **parameters
-        Parameters of the estimator, such as ``device="cpu"``. `tol` and `reg_covar` are otherwise those of the fit.
+        Parameters of the estimator, such as ``device="cpu"``. By default, `tol` and `reg_covar` are those of the fit.
 
     Returns
     -------
     model : GaussianMixture
-        `weights_`, `means_` and `covariances_` have the bits of the file. `feature_names_in_` is there where the file has
-        names; `converged_`, `n_iter_`, `lower_bound_`, `lower_bounds_` and `engine_` where it has the record of a fit.
+        `weights_`, `means_` and `covariances_` are exactly those of the file. `feature_names_in_` is set if the file
+        has names; `converged_`, `n_iter_`, `lower_bound_`, `lower_bounds_` and `engine_` if it has the record of a fit.
 
     Raises
     ------
     OSError
-        Where the file cannot be read: `FileNotFoundError`, `PermissionError`, ..
+        If the file cannot be read: `FileNotFoundError`, `PermissionError`, ..
     FileError
-        A `ValueError` for a file that holds no model; it names the field, or the byte.
+        A `ValueError`, if the file does not contain a valid model; the message names the field or the byte.
 
     Examples
     --------
@@ -68,31 +68,30 @@ def load(path, **parameters):
 
 
 def save(model, path):
-    """Write a fitted estimator as a model file, which ``gmm predict`` and the other commands read.
+    """Write a fitted estimator to a model file, for ``gmm predict`` and the other commands.
 
-    The file appears whole or not at all. Numbers are written to the last bit. Attributes that are float32 are written as
-    they are, except that weights are divided by their sum.
+    The file is written atomically, and numbers are preserved exactly; only float32 weights are divided by their sum.
 
     Parameters
     ----------
     model : GaussianMixture
-        Of :mod:`gmm_rs.mixture` or scikit-learn's own. The record of the fit goes along where this package fitted or
-        read the model.
+        Fitted estimator of :mod:`gmm_rs.mixture` or scikit-learn. The record of the fit is included if this package
+        fitted or read the model.
 
     path : path
-        Ends in .json or .safetensors.
+        Path with the extension .json or .safetensors.
 
     Returns
     -------
     path : path
-        As given.
+        The argument `path`.
 
     Raises
     ------
     OSError
-        Where the file cannot be written.
+        If the file cannot be written.
     ParameterError
-        A `ValueError` for another extension, and for parameters that are no mixture.
+        A `ValueError`, if the extension is unknown or the parameters are not a valid mixture.
     """
     if not isinstance(model, (GaussianMixture, Original)):
         raise TypeError(f"expected a GaussianMixture, got {type(model).__name__}")
@@ -104,18 +103,18 @@ def save(model, path):
 
 
 def _given(model):
-    """Kind, weights, means and covariances, which are looked at beside the factors that predictions rest on."""
+    """Covariance type, weights, means and covariances, checked against the factors that predictions use."""
     arrays = [to_host(getattr(model, name)) for name in ("weights_", "means_", "covariances_", "precisions_cholesky_")]
     weights, means, covariances, factors = (np.ascontiguousarray(array, dtype=np.float64) for array in arrays)
     given = (model.covariance_type, weights, means, covariances)
-    # float32 has rounded either one.
+    # In float32 both are rounded, so they cannot be compared.
     if all(np.asarray(array).dtype == np.float64 for array in arrays):
         _check_factors(given, factors)
     return given
 
 
 def _check_factors(given, factors):
-    """Refuse covariances that are not those of the factors, which were set without them."""
+    """Raise if the covariances do not match the factors, as after setting only one of the attributes."""
     kind = given[0]
     ours = _core.mixture(given)["precision_factors"]
     if ours.shape == factors.shape:
@@ -125,10 +124,11 @@ def _check_factors(given, factors):
         else:
             ours, theirs = ours**2, factors**2
             scale = ours
-        # Precisions of covariances near to singular differ by more than rounding; those of other ones by far more.
+        # Precisions of nearly singular covariances may differ by more than rounding; those of another mixture by far
+        # more.
         if (np.abs(ours - theirs) <= 0.1 * scale).all():
             return
     raise ParameterError(
-        "covariances_ and precisions_cholesky_ are not of one mixture: predictions rest on precisions_cholesky_, a file "
-        "holds covariances; set both"
+        "covariances_ and precisions_cholesky_ do not match: predictions use precisions_cholesky_, files contain "
+        "covariances_; set both"
     )

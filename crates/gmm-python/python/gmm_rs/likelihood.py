@@ -1,15 +1,15 @@
-"""The log-likelihood of rows that stay loaded, under parameters that move: for samplers, optimisers and searches.
+"""The log-likelihood of fixed rows as a function of the parameters, for samplers and optimisers.
 
-Three lines to a value::
+A value in three lines::
 
     from gmm_rs import Likelihood
 
     likelihood = Likelihood(X)
     value = likelihood.value(weights, means, covariances)
 
-Rows are loaded once, on the CPU or an NVIDIA GPU; every question after that is parameters in, numbers out. ``n``, ``k``
-and ``d`` are rows, components and dimensions. Covariances have the shapes that a fit's have: (k, d, d) for 'full',
-(d, d) for 'tied', (k, d) variances for 'diag', (k,) for 'spherical'.
+The rows are loaded once, on the CPU or an NVIDIA GPU; each call then transfers only parameters and results. ``n``,
+``k`` and ``d`` are the numbers of rows, components and columns. Covariances have the shape (k, d, d) for 'full', (d, d)
+for 'tied', (k, d) for 'diag' (variances), and (k,) for 'spherical' (variances).
 """
 
 from gmm_rs import _core, _inputs
@@ -25,46 +25,48 @@ __all__ = ["Components", "Gradient", "Likelihood", "Parameters", "Unconstrained"
 class Likelihood:
     """The log-likelihood of `X` as a function of a mixture's parameters.
 
-    A value is the sum of ``sample_weight * log(p(x))`` over the rows: finite or ``-inf``, never NaN. Same rows,
-    parameters and threads give the same bits; on a GPU up to three mixtures can go another way than a batch of more, which
-    agrees to float32's digits. Other Python threads run meanwhile, and Ctrl-C stops long work.
+    A value is the sum of ``sample_weight * log(p(x))`` over the rows: finite or ``-inf``, never NaN. The same rows,
+    parameters and number of threads give the same bits. There is one exception: on a GPU, batches of up to three
+    mixtures may use another kernel than larger batches; the results agree to float32 precision (see :meth:`batch`).
+    Methods release the GIL, and Ctrl-C interrupts long computations.
 
-    It pickles, and works in forked processes: each process loads the rows for itself. Rows on a GPU are pickled as NumPy's,
-    and cannot be used by a forked process, since CUDA cannot.
+    Objects can be pickled and used in forked processes; each process loads its own copy of the rows. Rows on a GPU are
+    pickled as a NumPy array, and cannot be used in a forked process, because CUDA does not support that.
 
     Parameters
     ----------
     X : array-like of shape (n, d)
-        Rows, in any form that a fit takes. Where they are read in place, on the host or on a GPU, they are kept, and must not
-        be written to.
+        Rows, in any form that :class:`~gmm_rs.mixture.GaussianMixture` accepts. An array that is not copied, on the
+        host or on a GPU, is referenced and must not be modified.
 
     covariance_type : {'full', 'tied', 'diag', 'spherical'}, default='full'
-        Kind of the covariances that will be asked for.
+        Covariance type of the parameters.
 
     sample_weight : array-like of shape (n,), default=None
-        Row weights: a row of weight 2 is the row twice, a row of weight 0 is not there.
+        Row weights: a row of weight 2 counts as two equal rows, a row of weight 0 is ignored.
 
     device : str, default='auto'
         As for :class:`~gmm_rs.mixture.GaussianMixture`.
 
     precision : {'f32', 'f64'}, default=None
-        Type in which rows are held and multiplied; sums are float64 in any case. None takes the data's own.
+        Precision in which rows are stored and multiplied; sums are always float64. None means the precision of the
+        data.
 
     n_jobs : int, default=None
-        Threads on the CPU. None and -1 mean all cores.
+        Number of CPU threads. None and -1 mean all cores.
 
     Attributes
     ----------
     n_samples : int
-        Rows ``n``.
+        Number of rows ``n``.
 
     n_features : int
-        Columns ``d``.
+        Number of columns ``d``.
 
     Raises
     ------
     ValueError
-        For rows, weights or parameters that cannot be used, also from the methods; see :mod:`gmm_rs.exceptions`.
+        If rows, weights or parameters are invalid, also from the methods; see :mod:`gmm_rs.exceptions`.
 
     Examples
     --------
@@ -75,7 +77,7 @@ class Likelihood:
     >>> round(likelihood.value(weights, means, variances), 6)
     -10.310387
     >>> value, gradient = likelihood.value_and_gradient(weights, means, variances)
-    >>> bool(gradient.means[1, 0] > 0)  # The second mean wants to grow.
+    >>> bool(gradient.means[1, 0] > 0)  # Increasing the second mean increases the likelihood.
     True
     """
 
@@ -96,7 +98,7 @@ class Likelihood:
         self._core = _core.Likelihood(_inputs.contiguous(self._rows), place(self, self._rows), self._weights)
 
     def __getstate__(self):
-        # Rows on a GPU travel as NumPy's.
+        # Rows on a GPU are pickled as a NumPy array.
         return {**self.__dict__, "_core": None, "_rows": _inputs.on_host(self._rows, place(self))}
 
     def __setstate__(self, state):
@@ -107,7 +109,7 @@ class Likelihood:
         return f"Likelihood(<{self.n_samples} × {self.n_features} rows>, {self.covariance_type!r})"
 
     def value(self, weights, means, covariances):
-        """The log-likelihood.
+        """Compute the log-likelihood.
 
         Parameters
         ----------
@@ -115,8 +117,10 @@ class Likelihood:
             Component weights; they sum to 1.
 
         means : array-like of shape (k, d)
+            Component means.
 
         covariances : array-like
+            Component covariances.
 
         Returns
         -------
@@ -125,20 +129,22 @@ class Likelihood:
         return self._core.value(self._given(weights, means, covariances))
 
     def batch(self, weights, means, covariances):
-        """The log-likelihood of many mixtures, which go over the rows together.
+        """Compute the log-likelihood of many mixtures in one batch.
 
-        On a CPU each has the bits that :meth:`value` gives it alone. On a GPU it has them too, but for float32 rows without
-        weights under diagonal or spherical covariances, where up to three mixtures go another way than more of them: the
-        two agree to 1e-6 of the value or a row's.
+        The results have the same bits as those of :meth:`value`, with one exception: on a GPU, for float32 rows without
+        weights and diagonal or spherical covariances, batches of up to three mixtures use another kernel than larger
+        ones. The two agree to a relative 1e-6 of the value or of a row's log density.
 
         Parameters
         ----------
         weights : array-like of shape (B, k)
+            Component weights of each mixture.
 
         means : array-like of shape (B, k, d)
+            Component means of each mixture.
 
         covariances : array-like
-            With the axis of ``B`` in front.
+            Component covariances, with ``B`` as the leading axis.
 
         Returns
         -------
@@ -147,7 +153,7 @@ class Likelihood:
         return self._core.batch(self._given(weights, means, covariances))
 
     def log_densities(self, weights, means, covariances):
-        """The log density of each row; row weights do not enter.
+        """Compute the log density of each row; row weights are not used.
 
         Parameters
         ----------
@@ -164,7 +170,7 @@ class Likelihood:
         return self._core.log_densities(self._given(weights, means, covariances))
 
     def value_and_gradient(self, weights, means, covariances):
-        """The log-likelihood and its gradient.
+        """Compute the log-likelihood and its gradient.
 
         Parameters
         ----------
@@ -183,13 +189,13 @@ class Likelihood:
         Raises
         ------
         NumericalError
-            Where the value is ``-inf``: there is no gradient at such parameters.
+            If the value is ``-inf``, where the gradient is undefined.
         """
         value, *gradient = self._core.value_and_gradient(self._given(weights, means, covariances))
         return value, Gradient(*gradient)
 
     def components(self, weights, means, covariances):
-        """The likelihood at a mixture whose components move one at a time.
+        """Create a cached likelihood at a mixture, for updates of one component at a time.
 
         Parameters
         ----------
@@ -206,11 +212,12 @@ class Likelihood:
         return Components(self, _core.Components(self._core, self._given(weights, means, covariances)))
 
     def unconstrained(self, n_components):
-        """The likelihood over all of ℝᵐ, for samplers and optimisers that know no constraints.
+        """Create the likelihood in unconstrained coordinates of ℝᵐ, for samplers and optimisers.
 
         Parameters
         ----------
         n_components : int
+            Number of components ``k``.
 
         Returns
         -------

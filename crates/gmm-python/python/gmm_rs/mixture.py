@@ -1,4 +1,4 @@
-"""`GaussianMixture` with scikit-learn's interface, computed by this package's engines."""
+"""`GaussianMixture` with scikit-learn's interface, computed by the engines of this package."""
 
 import functools
 import math
@@ -15,14 +15,15 @@ __all__ = ["GaussianMixture"]
 
 
 class GaussianMixture(DensityMixin, BaseEstimator):
-    """Gaussian mixture, fitted by EM on all cores or on an NVIDIA GPU.
+    """Gaussian mixture model, fitted by EM on a multi-core CPU or an NVIDIA GPU.
 
-    Parameters, attributes and methods are those of :class:`sklearn.mixture.GaussianMixture`, and the same start gives
-    the same fit. The same `random_state` gives other random starts than scikit-learn's, the same on every machine.
-    Results keep the digits that the data have, also far from the origin and in float32.
+    Parameters, attributes and methods are those of :class:`sklearn.mixture.GaussianMixture`, and the same initial
+    parameters give the same fit. The same `random_state` gives other random initialisations than scikit-learn's; they
+    are the same on every machine. Results do not lose precision if the data are far from the origin or float32.
 
-    Predictions evaluate `weights_`, `means_` and `precisions_cholesky_` as they are, which a program may set itself; any square
-    root ``U`` of a precision ``U @ U.T`` will do. They are computed in the wider type of rows and attributes.
+    Predictions use the current values of `weights_`, `means_` and `precisions_cholesky_`, which a program may also set
+    itself; any square root ``U`` of a precision ``U @ U.T`` is valid. They are computed in the wider dtype of rows and
+    attributes.
 
     Parameters
     ----------
@@ -30,71 +31,75 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         Number of components ``k``, at most the number of rows.
 
     covariance_type : {'full', 'tied', 'diag', 'spherical'}, default='full'
-        'full': a matrix for each component; 'tied': one matrix for all; 'diag': variances for each component;
-        'spherical': one variance for each component.
+        'full': each component has its own covariance matrix; 'tied': all components share one matrix; 'diag': each
+        component has its own diagonal matrix; 'spherical': each component has a single variance.
 
     tol : float, default=1e-3
-        EM stops when the mean log-likelihood changes by less than this.
+        Convergence threshold. EM stops when the mean log-likelihood changes by less than this.
 
     reg_covar : float, default=1e-6
-        Added to the covariances' diagonals: an absolute amount, in squared units of the data.
+        Non-negative regularization added to the diagonal of the covariances, in squared units of the data.
 
     max_iter : int, default=100
-        Most EM iterations; 0 leaves the start as it is.
+        Maximum number of EM iterations. 0 returns the initial parameters.
 
     n_init : int, default=1
-        Starts, of which the best fit is kept.
+        Number of initialisations. The best result is kept.
 
     init_params : {'kmeans', 'k-means++', 'random', 'random_from_data'}, default='kmeans'
-        Where EM starts. 'kmeans': k-means clusters; 'k-means++': each row belongs to the nearest of k-means++'s
-        seeds; 'random': random responsibilities; 'random_from_data': random rows as means, and the covariance of all
-        rows. With row weights the start is that of the repeated rows, but for 'random', where a row of weight 2 draws its
-        responsibilities once and counts twice, while two equal rows draw twice.
+        Initialisation method. 'kmeans': k-means clusters; 'k-means++': each row belongs to the nearest k-means++
+        centre; 'random': random responsibilities; 'random_from_data': random rows as means, with the covariance of all
+        rows. Row weights act like repeated rows, except with 'random': a row of weight 2 draws its responsibilities
+        once and counts twice, while two equal rows draw twice.
 
     weights_init : array-like of shape (k,), default=None
-        Component weights to start from; they sum to 1.
+        Initial component weights; they sum to 1.
 
     means_init : array-like of shape (k, d), default=None
-        Means to start from.
+        Initial means.
 
     precisions_init : array-like, default=None
-        Inverse covariances to start from, shaped as `covariances_`. What is not given comes from `init_params`.
+        Initial precisions (inverses of the covariances), with the shape of `covariances_`. Initial parameters that are
+        None come from `init_params`.
 
     random_state : int, RandomState instance or None, default=None
-        Seed of starts and of :meth:`sample`.
+        Random seed of the initialisation and of :meth:`sample`.
 
     warm_start : bool, default=False
-        Whether `fit` goes on from where the last one ended.
+        Whether `fit` continues from the result of the previous fit.
 
     verbose : int, default=0
         1 prints initializations and iterations, 2 also times and changes.
 
     verbose_interval : int, default=10
-        Iterations between prints.
+        Number of iterations between prints.
 
     device : str, default='auto'
-        'auto' takes the first NVIDIA GPU where there is one, else the CPU; 'cpu'; 'cuda' or 'cuda:1' fail where that
-        GPU cannot be used; 'reference' is slow and plain, for checks.
+        'auto' uses the first NVIDIA GPU if it is available, else the CPU; 'cpu'; 'cuda' or 'cuda:1', an error if that
+        GPU cannot be used; 'reference', a simple and slow implementation for checks.
 
     precision : {'f32', 'f64', 'fast'}, default=None
-        Type in which rows are held and multiplied; sums are float64 in any case. None takes the data's own. 'fast' is
-        'f32', and `fit` may then iterate with 11 bits on a GPU where that is faster; `fast_loss_` says what it cost.
+        Precision in which rows are stored and multiplied; sums are always float64. None means the precision of the
+        data. 'fast' means 'f32', and lets `fit` iterate in fp16 (11 significant bits) on a GPU if that is faster;
+        `fast_loss_` is the measured loss of accuracy.
 
     n_jobs : int, default=None
-        Threads on the CPU; -1 is all cores, -2 all but one. None is the first of these that there is: `n_jobs` of joblib's
-        context (``joblib.parallel_config``), a limit of threadpoolctl's (``threadpool_limits``), the environment's
-        ``RAYON_NUM_THREADS``, then ``OMP_NUM_THREADS``, which joblib sets in its worker processes
-        (``inner_max_num_threads``), and all cores that the process may use. The same number gives the same bits. All
-        cores look in any case whether all of many numbers are finite.
+        Number of CPU threads; -1 means all cores, -2 all but one. None means the first of these that is set: `n_jobs`
+        of the joblib context (``joblib.parallel_config``), a limit set by threadpoolctl (``threadpool_limits``), the
+        environment variable ``RAYON_NUM_THREADS``, then ``OMP_NUM_THREADS``, which joblib sets in its worker processes
+        (``inner_max_num_threads``); else all cores available to the process. The same number of threads gives the same
+        bits. The check for NaN and infinity in large data always uses all cores.
 
     init_rows : int, default=None
-        Rows that 'kmeans' and 'k-means++' look at in each start, drawn evenly. None: the larger of 32768 and ``64 k``
-        where there are more than twice as many, else all. Clusters of a few rows among millions may need more.
+        Number of rows, spread evenly over the data, on which 'kmeans' and 'k-means++' run in each initialisation. None:
+        the larger of 32768 and ``64 k`` if there are more than twice as many rows, else all. Clusters of a few rows
+        among millions may need more.
 
     callback : callable, default=None
-        ``callback(iteration, lower_bound)`` is called after each iteration (on a GPU: after some) with its number, from 1 in
-        each start, and `lower_bounds_`' value for it. Where it returns something true, the fit ends there with the
-        best that it has, without a warning; what it raises ends the fit and leaves the estimator as it was.
+        ``callback(iteration, lower_bound)`` is called after each iteration (on a GPU, after some iterations) with the
+        number of the iteration, counted from 1 in each initialisation, and its value in `lower_bounds_`. If it returns
+        a true value, the fit stops and keeps the best result so far, without a warning. If it raises, the fit stops and
+        the estimator is unchanged.
 
     Attributes
     ----------
@@ -105,38 +110,41 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         Component means.
 
     covariances_ : ndarray
-        Shape (k, d, d) for 'full', (d, d) for 'tied', (k, d) for 'diag', (k,) for 'spherical'.
+        Component covariances, of shape (k, d, d) for 'full', (d, d) for 'tied', (k, d) for 'diag', (k,) for
+        'spherical'.
 
     precisions_ : ndarray
-        Inverse covariances, shaped as `covariances_`.
+        Component precisions, the inverses of the covariances, with the shape of `covariances_`.
 
     precisions_cholesky_ : ndarray
-        Upper triangular factors ``U`` of the precisions ``U @ U.T``, or their roots; shaped as `covariances_`.
+        Upper triangular Cholesky factors ``U`` of the precisions ``U @ U.T``; for 'diag' and 'spherical' the square
+        roots of the precisions. With the shape of `covariances_`.
 
     converged_ : bool
         Whether the best fit converged.
 
     n_iter_ : int
-        EM iterations of the best fit.
+        Number of EM iterations of the best fit.
 
     lower_bound_ : float
         Mean log-likelihood at the last E-step of the best fit.
 
     lower_bounds_ : list of float, of length `n_iter_`
-        The same at every E-step.
+        Mean log-likelihood at every E-step of the best fit.
 
     n_features_in_ : int
-        Columns ``d`` seen during `fit`.
+        Number of columns ``d`` seen during `fit`.
 
     feature_names_in_ : ndarray of shape (d,)
-        Their names, where all are strings.
+        Names of the columns seen during `fit`. Defined only if all names are strings.
 
     engine_ : str
-        The engine that ran: 'cpu', 'cuda:0', ..
+        The engine used: 'cpu', 'cuda:0', ..
 
     fast_loss_ : dict of float, or None
-        Where `precision='fast'` gave digits away, how far one iteration with fewer is from the same with all, measured at
-        the end: 'log_likelihood' a row, 'weights', 'means' in standard deviations, 'covariances' relative.
+        Loss of accuracy if `precision='fast'` ran in fp16, else None. It is the difference between one fp16 iteration
+        and one full-precision iteration from the fitted mixture: 'log_likelihood' per row, 'weights', 'means' in
+        standard deviations, and 'covariances' relative to their norm.
 
     Examples
     --------
@@ -170,8 +178,8 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         "callback": [callable, None],
     }
 
-    # Where scikit-learn's HTML form links to. This project's pages have no public address, and scikit-learn's are of
-    # another class: no link.
+    # The documentation link in scikit-learn's HTML representation. This project's pages have no public address, and
+    # scikit-learn's page describes another class: no link.
     _doc_link_module = "gmm_rs"
     _doc_link_template = ""
 
@@ -221,52 +229,57 @@ class GaussianMixture(DensityMixin, BaseEstimator):
     @classmethod
     @functools.cache
     def _get_param_names(cls):
-        # scikit-learn reads them out of the signature anew each time.
+        # scikit-learn inspects the signature on every call.
         return super()._get_param_names()
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None, sample_weight=None):
-        """Estimate the parameters by EM.
+        """Estimate model parameters with the EM algorithm.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
-            Rows. float32 and float64 in row-major order are not copied; those on an NVIDIA GPU stay there.
+            Rows. float32 and float64 arrays in row-major order are not copied; arrays on an NVIDIA GPU stay there.
 
         y : Ignored
-            For scikit-learn's conventions.
+            Not used, present for API consistency by convention.
 
         sample_weight : array-like of shape (n,), default=None
-            Row weights: a row of weight 2 is the row twice, a row of weight 0 is not there.
+            Row weights: a row of weight 2 counts as two equal rows, a row of weight 0 is ignored.
 
         Returns
         -------
         self : object
+            The fitted estimator.
 
         Raises
         ------
         ValueError
-            For data or parameters that cannot be used, naming row and column or component; for a covariance that is
-            singular, naming component and column. All errors of the engines are in :mod:`gmm_rs.exceptions`.
+            If data or parameters are invalid (the message names row and column, or component), or if a covariance is
+            singular (the message names component and column). All exception classes are in :mod:`gmm_rs.exceptions`.
         """
         self._fit(X, sample_weight)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit_predict(self, X, y=None, sample_weight=None):
-        """Fit, and give the most probable component of each row.
+        """Fit the model and predict the component of each row.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows.
 
         y : Ignored
+            Not used, present for API consistency by convention.
 
         sample_weight : array-like of shape (n,), default=None
+            Row weights, as for :meth:`fit`.
 
         Returns
         -------
         labels : ndarray of shape (n,)
+            Most probable component of each row.
         """
         return _inputs.like(X, _bridge.labels(self, self._fit(X, sample_weight)))
 
@@ -277,58 +290,63 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         return rows
 
     def predict(self, X):
-        """The most probable component of each row.
+        """Predict the component of each row.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows.
 
         Returns
         -------
         labels : ndarray of shape (n,)
-            The first among equals.
+            Most probable component of each row; the first one if several are equally probable.
         """
         check_is_fitted(self)
         return _inputs.like(X, _bridge.labels(self, _inputs.rows(self, X, reset=False, by_name=True)))
 
     def predict_proba(self, X):
-        """The probability of each component for each row.
+        """Evaluate the probability (responsibility) of each component for each row.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows.
 
         Returns
         -------
         resp : ndarray of shape (n, k)
-            Each row sums to 1.
+            Probability of each component for each row. Each row sums to 1.
         """
         check_is_fitted(self)
         return _inputs.like(X, _bridge.responsibilities(self, _inputs.rows(self, X, reset=False, by_name=True)))
 
     def score_samples(self, X):
-        """Log density of each row.
+        """Compute the log density of each row.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows.
 
         Returns
         -------
         log_prob : ndarray of shape (n,)
-            ``-inf`` where every component's density underflows.
+            Log density of each row; ``-inf`` if the density of every component underflows.
         """
         check_is_fitted(self)
         return _inputs.like(X, _bridge.log_densities(self, _inputs.rows(self, X, reset=False, by_name=True)))
 
     def score(self, X, y=None, sample_weight=None):
-        """Mean log density of the rows.
+        """Compute the mean log density of the rows.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows.
 
         y : Ignored
+            Not used, present for API consistency by convention.
 
         sample_weight : array-like of shape (n,), default=None
             Row weights of the mean.
@@ -336,26 +354,27 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         Returns
         -------
         log_likelihood : float
+            Mean log density.
         """
         check_is_fitted(self)
         X = _inputs.rows(self, X, reset=False, by_name=True)
         return _bridge.score(self, X, _inputs.weights(sample_weight, X))
 
     def sample(self, n_samples=1):
-        """Draw rows from the mixture.
+        """Draw random rows from the mixture.
 
         Parameters
         ----------
         n_samples : int, default=1
-            How many.
+            Number of rows to draw.
 
         Returns
         -------
         X : ndarray of shape (n_samples, d)
-            In random order, where scikit-learn's are sorted by component.
+            Rows in random order (scikit-learn sorts them by component).
 
         y : ndarray of shape (n_samples,)
-            The components that they come from.
+            Component of each row.
         """
         check_is_fitted(self)
         if not isinstance(n_samples, Integral) or isinstance(n_samples, bool) or n_samples < 1:
@@ -364,11 +383,12 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         return tuple(_inputs.like(self.means_, array) for array in drawn)
 
     def bic(self, X):
-        """Bayesian information criterion on `X`; lower is better.
+        """Compute the Bayesian information criterion (BIC) on `X`; lower is better.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows.
 
         Returns
         -------
@@ -378,11 +398,12 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         return -2 * log_likelihood + self._n_parameters() * math.log(n)
 
     def aic(self, X):
-        """Akaike's information criterion on `X`; lower is better.
+        """Compute the Akaike information criterion (AIC) on `X`; lower is better.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows.
 
         Returns
         -------
@@ -395,24 +416,26 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         return _bridge.n_parameters(self)
 
     def to_sklearn(self):
-        """The same estimator as :class:`sklearn.mixture.GaussianMixture`, fitted where this one is.
+        """Convert to a :class:`sklearn.mixture.GaussianMixture`, fitted if this estimator is fitted.
 
         Returns
         -------
         estimator : sklearn.mixture.GaussianMixture
-            What only this class has (`device`, `precision`, `n_jobs`, `init_rows`, `callback`, `engine_`) is left out.
+            Without the parameters and attributes that only this class has (`device`, `precision`, `n_jobs`,
+            `init_rows`, `callback`, `engine_`).
         """
         return to_sklearn(self)
 
     @classmethod
     def from_sklearn(cls, estimator, **parameters):
-        """This class's twin of a :class:`sklearn.mixture.GaussianMixture`, fitted where that is.
+        """Convert from a :class:`sklearn.mixture.GaussianMixture`, fitted if that estimator is fitted.
 
         Parameters
         ----------
         estimator : sklearn.mixture.GaussianMixture
+            The estimator to convert.
         **parameters
-            Further parameters, such as ``device='cpu'``.
+            Further parameters of this class, such as ``device='cpu'``.
 
         Returns
         -------

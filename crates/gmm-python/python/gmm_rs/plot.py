@@ -1,6 +1,6 @@
-"""Pictures of mixtures and of fits, on matplotlib axes that come back to the caller.
+"""Plots of mixtures and fits; each function draws on matplotlib axes and returns them.
 
-matplotlib is optional: ``pip install gmm_rs[plot]``.
+matplotlib is an optional dependency: ``pip install gmm_rs[plot]``.
 """
 
 import numpy as np
@@ -13,24 +13,24 @@ __all__ = ["bic", "density", "ellipses", "trace"]
 
 
 def ellipses(model, X=None, *, columns=(0, 1), levels=(1.0, 2.0), ax=None):
-    """Each component's ellipses in two columns, in units of standard deviations.
+    """Plot the ellipses of each component in two columns.
 
     Parameters
     ----------
     model : GaussianMixture
-        Fitted, ``d`` columns.
+        Fitted model with ``d`` columns.
 
     X : array-like of shape (n, d), default=None
-        Rows, drawn in the colour of their component.
+        Rows to plot, in the colour of their component.
 
     columns : pair of int, default=(0, 1)
-        Which columns.
+        Indices of the two columns.
 
     levels : sequence of float, default=(1.0, 2.0)
-        Radii.
+        Radii of the ellipses, in standard deviations.
 
     ax : matplotlib axes, default=None
-        None takes the current ones.
+        Axes to plot on. None means the current axes.
 
     Returns
     -------
@@ -59,24 +59,24 @@ def ellipses(model, X=None, *, columns=(0, 1), levels=(1.0, 2.0), ax=None):
 
 
 def density(model, *, columns=(0, 1), limits=None, resolution=100, ax=None):
-    """Contours of the log density in two columns, the others integrated out.
+    """Plot contours of the log density in two columns, with the other columns integrated out.
 
     Parameters
     ----------
     model : GaussianMixture
-        Fitted, ``d`` columns.
+        Fitted model with ``d`` columns.
 
     columns : pair of int, default=(0, 1)
-        Which columns.
+        Indices of the two columns.
 
     limits : ((left, right), (bottom, top)), default=None
-        None spans three standard deviations about every component.
+        Range of the plot. None covers three standard deviations around every component.
 
     resolution : int, default=100
-        Points a side.
+        Number of grid points per axis.
 
     ax : matplotlib axes, default=None
-        None takes the current ones.
+        Axes to plot on. None means the current axes.
 
     Returns
     -------
@@ -96,21 +96,21 @@ def density(model, *, columns=(0, 1), limits=None, resolution=100, ax=None):
         scaled = np.linalg.solve(np.linalg.cholesky(covariance), (points - mean)[..., None])[..., 0]
         log = np.log(weight) - 0.5 * np.linalg.slogdet(2 * np.pi * covariance)[1] - 0.5 * (scaled**2).sum(axis=-1)
         total = np.logaddexp(total, log)
-    # Below e⁻¹² of the peak there is nothing to see.
+    # Densities below e⁻¹² of the peak are not drawn.
     ax.contourf(x, y, total, levels=np.linspace(total.max() - 12, total.max(), 13), extend="min")
     return _named(ax, model, pair)
 
 
 def trace(model, *, ax=None):
-    """Mean log-likelihood at each iteration of the fit.
+    """Plot the mean log-likelihood at each iteration of the fit.
 
     Parameters
     ----------
     model : GaussianMixture
-        Fitted.
+        Fitted model.
 
     ax : matplotlib axes, default=None
-        None takes the current ones.
+        Axes to plot on. None means the current axes.
 
     Returns
     -------
@@ -125,17 +125,18 @@ def trace(model, *, ax=None):
 
 
 def bic(models, X, *, ax=None):
-    """The Bayesian information criterion of several fits on the same rows; lower is better.
+    """Plot the Bayesian information criterion of several fits on the same rows; lower is better.
 
     Parameters
     ----------
     models : iterable of GaussianMixture
-        Fitted; one line for each kind of covariance.
+        Fitted models. There is one line per covariance type.
 
     X : array-like of shape (n, d)
+        Rows.
 
     ax : matplotlib axes, default=None
-        None takes the current ones.
+        Axes to plot on. None means the current axes.
 
     Returns
     -------
@@ -154,17 +155,17 @@ def bic(models, X, *, ax=None):
 
 
 def _pair(model, columns):
-    """Two columns that the mixture has."""
+    """`columns` as a list, checked to be two columns of the mixture."""
     check_is_fitted(model)
     d = model.means_.shape[1]
     pair = list(columns)
     if len(pair) != 2 or not all(0 <= column < d for column in pair):
-        raise ParameterError(f"columns={columns!r}: two are drawn, of 0 to {d - 1}")
+        raise ParameterError(f"columns={columns!r}: it must be two column indices from 0 to {d - 1}")
     return pair
 
 
 def _covariances(model):
-    """Written out, (k, d, d) of float64."""
+    """Covariances as full matrices, (k, d, d), float64."""
     k, d = model.means_.shape
     given = np.asarray(model.covariances_, dtype=np.float64)
     if model.covariance_type == "full":

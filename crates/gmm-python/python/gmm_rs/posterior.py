@@ -1,13 +1,14 @@
 """Draws from the posterior of a mixture's parameters, by NUTS or random-walk Metropolis.
 
-Three lines to a table of what the parameters may be::
+A posterior summary in three lines::
 
     from gmm_rs import mcmc
 
     draws = mcmc(X, 3)
     table = draws.summary()
 
-``C`` and ``N`` are chains and draws of each; ``k`` and ``d`` components and columns. Arrays of draws have (C, N) in front.
+``C`` is the number of chains, ``N`` the number of draws per chain, ``k`` the number of components and ``d`` the number
+of columns. Arrays of draws have the leading axes (C, N).
 """
 
 import sys
@@ -46,105 +47,108 @@ def mcmc(
     precision=None,
     n_jobs=None,
 ):
-    """Draw weights, means and covariances from their posterior.
+    """Sample weights, means and covariances from their posterior.
 
-    Same rows, arguments and threads give the same draws. Ctrl-C raises :class:`~gmm_rs.exceptions.SamplingInterrupted`,
-    which holds the chains so far.
+    The same rows, arguments and number of threads give the same draws. Ctrl-C raises
+    :class:`~gmm_rs.exceptions.SamplingInterrupted`, which contains the chains so far.
 
     Parameters
     ----------
     X : array-like of shape (n, d)
-        Rows, in any form that a fit takes. Those on a GPU are read there by chains and by the fits that these start from; a
-        few times they come to the host piece by piece, for what a prior takes from them and to know them again.
+        Rows, in any form that :class:`~gmm_rs.mixture.GaussianMixture` accepts. Rows on a GPU are used there by the
+        chains and the initial fits; they are also copied to the host a few times, in chunks, to compute the defaults of
+        the prior and a checksum for the checkpoint.
 
     n_components : int
-        Components ``k``.
+        Number of components ``k``.
 
     covariance_type : {'full', 'tied', 'diag', 'spherical'}, default='full'
-        Kind of the covariances.
+        Covariance type.
 
     sampler : {'nuts', 'rwm'}, default='nuts'
-        The No-U-Turn sampler, or random-walk Metropolis one component at a time.
+        The No-U-Turn sampler, or random-walk Metropolis, which moves one component at a time.
 
     chains : int, default=4
-        Chains.
+        Number of chains.
 
     draws : int, default=1000
-        Draws that each chain keeps.
+        Number of draws kept per chain.
 
     warmup : int, default=1000
-        Steps before them, in which the sampler adapts.
+        Number of warm-up steps per chain, in which the sampler adapts. They are discarded.
 
     thin : int, default=1
-        Steps for each draw that is kept.
+        Steps per kept draw.
 
     target_accept : float, default=0.8
-        Mean acceptance that NUTS adapts its step size to; closer to 1 where trajectories diverge.
+        Target acceptance rate of NUTS. Raise it towards 1 if trajectories diverge.
 
     prior : dict or path, default=None
-        Tables 'weights', 'means' and 'covariances', such as ``{"weights": {"prior": "dirichlet", "concentration": 2.0}}``,
-        or a TOML file with them. The notes have all keys and their defaults.
+        Dict with the tables 'weights', 'means' and 'covariances', such as
+        ``{"weights": {"prior": "dirichlet", "concentration": 2.0}}``, or path of a TOML file with these tables. See the
+        notes for all keys and defaults.
 
     start : {'fit', 'each'}, default='fit'
-        Where chains start: all about one fit, or each about a fit of its own.
+        Starting points: all chains near the best of five EM fits, or each near its own fit.
 
     relabel : str, default='none'
-        What to do about components that change places: 'none', 'order', 'order:COLUMN' (by ascending means) or 'pivot'
-        (most like the best draw).
+        Relabelling of components against label switching: 'none', 'order' or 'order:COLUMN' (by ascending means of a
+        column), or 'pivot' (match the draw of highest posterior density).
 
     random_state : int, RandomState instance or None, default=None
-        Seed of every draw.
+        Random seed.
 
     sample_weight : array-like of shape (n,), default=None
-        Row weights: a row of weight 2 is the row twice.
+        Row weights: a row of weight 2 counts as two equal rows.
 
     checkpoint : bytes, default=None
-        Chains to go on with, of a run on these rows with the same arguments, also of ``gmm mcmc``; `draws` may be more
-        than it had, and not fewer. Without a `random_state` the seed is that of the run. Another engine goes on to other draws, which a
-        warning says.
+        Checkpoint to continue from, made by a run on the same rows with the same arguments, also by ``gmm mcmc``.
+        `draws` may be larger than in that run, but not smaller. If `random_state` is None, the seed is that of the run.
+        On another engine the further draws differ, and a warning is issued.
 
     progress : bool, default=False
-        Whether to show on standard error how far the chains are.
+        Whether to print the progress of the chains to standard error.
 
     device : str, default='auto'
         As for :class:`~gmm_rs.mixture.GaussianMixture`.
 
     precision : {'f32', 'f64'}, default=None
-        Type in which rows are held and multiplied. None takes the data's own.
+        Precision in which rows are stored and multiplied. None means the precision of the data.
 
     n_jobs : int, default=None
-        Threads on the CPU. None and -1 mean all cores.
+        Number of CPU threads. None and -1 mean all cores.
 
     Returns
     -------
     draws : Draws
+        Draws of all chains.
 
     Notes
     -----
-    Each table of a prior has the key 'prior', which names it, and may have the keys below; what is left out, key or whole
-    table, is as the default column says. ``v`` are the variances of the columns and ``s`` their square roots; spherical
-    covariances take the mean of ``v`` over the columns. 'mean', 'sd' and 'scale' are one number, or one for each column
-    (of spherical covariances, one number).
+    Each table of a prior has the key 'prior', the name of the distribution, and may have the keys below. Missing keys
+    and tables have the defaults in the last column. ``v`` are the variances of the columns and ``s`` their square
+    roots; for spherical covariances ``v`` is averaged over the columns. 'mean', 'sd' and 'scale' are one number, or one
+    number per column (for spherical covariances, one number).
 
     ============  =================  ==================  ==============================  =====================
     table         prior              key                 meaning                         default
     ============  =================  ==================  ==============================  =====================
-    weights       dirichlet          concentration       the same for each component     1.0
-    weights       flat                                   dirichlet of concentration 1
-    means         normal             mean                where means are centred         middle of the range
-    means         normal             sd                  their standard deviation        range
+    weights       dirichlet          concentration       equal for all components        1.0
+    weights       flat                                   dirichlet, concentration 1
+    means         normal             mean                prior mean                      middle of the range
+    means         normal             sd                  prior standard deviation        range
     means         flat                                   constant; one component only
     covariances   inverse-wishart    degrees_of_freedom  above ``d - 1``                 ``d + 2``
     covariances   inverse-wishart    scale               diagonal of the scale matrix    ``v * k**(-2/d)``
     covariances   lkj                eta                 1 is flat over correlations     2.0
-    covariances   lkj                scale               of half-normals of deviations   ``s``
+    covariances   lkj                scale               half-normal scale (deviations)  ``s``
     covariances   inverse-gamma      shape               positive                        1.5
-    covariances   inverse-gamma      scale               of the variances                ``v * k**(-2/d) / 2``
-    covariances   half-normal        scale               of the standard deviations      ``s``
+    covariances   inverse-gamma      scale               scale of the variances          ``v * k**(-2/d) / 2``
+    covariances   half-normal        scale               scale of standard deviations    ``s``
     ============  =================  ==================  ==============================  =====================
 
     'inverse-wishart' and 'lkj' are for full and tied covariances, 'inverse-gamma' and 'half-normal' for diagonal and
-    spherical ones; the first of each pair is the default. The means' default is 'normal', the weights' 'dirichlet'.
+    spherical ones; the first of each pair is the default. The default for means is 'normal', for weights 'dirichlet'.
 
     Examples
     --------
@@ -191,8 +195,8 @@ def mcmc(
             print(file=sys.stderr)
     if found["improper"] is not None:
         warnings.warn(
-            f"{found['improper']}: with half-normal scales the posterior has no finite integral about them, only a spike "
-            "that chains seldom find; inverse-wishart and inverse-gamma have none",
+            f"{found['improper']}: with half-normal scales the integral of the posterior density is then infinite, in "
+            "a narrow spike that chains rarely find; inverse-wishart and inverse-gamma priors avoid this",
             DataWarning,
             stacklevel=2,
         )
@@ -206,14 +210,14 @@ def mcmc(
 
 
 class _Where:
-    """Where to compute, as `place` asks an estimator."""
+    """The attributes of an estimator that `place` reads: where to compute."""
 
     def __init__(self, device, precision, n_jobs):
         self.device, self.precision, self.n_jobs = device, precision, n_jobs
 
 
 def _names(X):
-    """Names of the columns, or None where there are none or not all are strings."""
+    """Names of the columns, or None if there are none or not all are strings."""
     try:
         return _get_feature_names(X)
     except TypeError:

@@ -1,15 +1,15 @@
-"""Products with a matrix that stays loaded: inner products, quadratic forms, distances and searches, in batches.
+"""Products of a fixed matrix with batches of vectors: inner products, quadratic forms, distances and top-k search.
 
-Three lines to the best pages for each question::
+The best pages for each question in three lines::
 
     from gmm_rs import Resident
 
     pages = Resident(X)
     indices, scores = pages.top_k(questions, 10)
 
-``m`` and ``k`` are rows and columns of the matrix; a batch of ``q`` questions is an array of shape (q, k). On a GPU the
-matrix is sent with the first question, and stays. Matrix and questions that lie on that GPU already (torch's, CuPy's,
-JAX's) are read there; answers are NumPy's.
+``m`` and ``k`` are the numbers of rows and columns of the matrix; a batch of ``q`` vectors ("questions") is an array of
+shape (q, k). For a GPU, the first call uploads the matrix, and it stays there. A matrix or questions already on that
+GPU (torch, CuPy, JAX) are not copied. Results are NumPy arrays.
 """
 
 import numpy as np
@@ -22,36 +22,39 @@ __all__ = ["Resident"]
 
 
 class Resident:
-    """A matrix that stays on an engine while questions come in batches.
+    """A matrix stored on an engine, for products with batches of vectors.
 
-    Sums are float64 whatever the type: float32 numbers are multiplied exactly, added in float64 and rounded once. On a GPU
-    float32 products of 2**31 multiplications or more are made of products of halves instead, and off by some 2**-22 of the
-    norms of row and question. NaN and infinity go the way of IEEE 754. Same matrix, same batch: same bits, for any number of
-    threads. Other Python threads run meanwhile, and Ctrl-C stops long work.
+    Sums are float64 for both dtypes: float32 numbers are multiplied exactly, added in float64 and rounded once.
+    Exception: on a GPU, float32 products with at least 2**31 multiplications are computed in split fp16, with an error
+    of about 2**-22 times the norms of the matrix row and the question. NaN and infinity follow IEEE 754. The same
+    matrix and batch give the same bits, for any number of threads. Methods release the GIL, and Ctrl-C interrupts long
+    computations.
 
-    It pickles, and works in forked processes: each process loads the matrix for itself. One on a GPU is pickled as NumPy's,
-    and cannot be used by a forked process, since CUDA cannot. It comes to the host for the first quadratic form, whose fold the
-    host makes, and for the first distance, whose Cholesky factor.
+    Objects can be pickled and used in forked processes; each process loads its own copy of the matrix. A matrix on a
+    GPU is pickled as a NumPy array, and cannot be used in a forked process, because CUDA does not support that. It is
+    copied to the host by the first quadratic form, to fold it onto its lower triangle, and by the first distance, to
+    factorise it.
 
     Parameters
     ----------
     matrix : array-like of shape (m, k)
-        In any form that rows of a fit have. Where it is read in place, on the host or on a GPU, it is kept, and must not be
-        written to.
+        Matrix, in any form that rows of a fit may have. An array that is not copied, on the host or on a GPU, is
+        referenced and must not be modified.
 
     device : str, default='auto'
         'auto', 'cpu', 'cuda', 'cuda:I' or 'reference'.
 
     precision : {'f32', 'f64'}, default=None
-        Type of the matrix, of what is asked and of the answers. None takes the matrix's own.
+        Precision of the matrix, the questions and the results. None means the precision of the matrix.
 
     fast : bool, default=False
-        Whether 256 products of float32 at a time may be added in float32: up to twice as fast in large batches, and off by
-        2**-16 of the sum of absolute products at most, some 2**-21 as a rule. On a GPU large products are then products of
-        halves, and off by 2**-10 of that sum.
+        Whether float32 products may be summed in float32, 256 at a time: up to twice as fast in large batches, with an
+        error of at most 2**-16, and typically about 2**-21, of the sum of the products' absolute values. On a GPU,
+        large products are then single fp16 products, with an error of at most 2**-9 times the norms of the matrix row
+        and the question.
 
     n_jobs : int, default=None
-        Threads. None and -1 mean all cores.
+        Number of CPU threads. None and -1 mean all cores.
 
     Attributes
     ----------
@@ -64,7 +67,7 @@ class Resident:
     Raises
     ------
     ValueError
-        For arrays that cannot be used, also from the methods; see :mod:`gmm_rs.exceptions`.
+        If arrays are invalid, also from the methods; see :mod:`gmm_rs.exceptions`.
 
     Examples
     --------
@@ -91,7 +94,7 @@ class Resident:
         self._core = _core.Resident(_inputs.contiguous(self._matrix), place(self, self._matrix), self.fast)
 
     def __getstate__(self):
-        # A matrix on a GPU travels as NumPy's.
+        # A matrix on a GPU is pickled as a NumPy array.
         state = {**self.__dict__, "_matrix": _inputs.on_host(self._matrix, place(self))}
         del state["_core"]
         return state
@@ -104,11 +107,12 @@ class Resident:
         return f"Resident(<{self.shape[0]} × {self.shape[1]} matrix of {self.dtype}>)"
 
     def matmul(self, b):
-        """The product with a right factor; ``resident @ b`` is the same.
+        """Compute the matrix product with `b`; the same as ``resident @ b``.
 
         Parameters
         ----------
         b : array-like of shape (k, n)
+            Right matrix.
 
         Returns
         -------
@@ -119,11 +123,12 @@ class Resident:
     __matmul__ = matmul
 
     def inner(self, questions):
-        """Inner products of every question with every row of the matrix.
+        """Compute the inner products of every question with every row of the matrix.
 
         Parameters
         ----------
         questions : array-like of shape (q, k) or (k,)
+            Vectors, one per row.
 
         Returns
         -------
@@ -132,62 +137,67 @@ class Resident:
         return self._asked(self._core.inner, questions)
 
     def quadratic_form(self, questions):
-        """``x @ A @ x`` of every question, for a square matrix, symmetric or not, in float64.
+        """Compute ``x @ A @ x`` for every question, for a square matrix, symmetric or not, in float64.
 
-        The first call folds the matrix onto its triangle, which takes its memory a second time and halves the work.
+        The first call folds the matrix onto its lower triangle, which halves the work and needs memory for a second
+        matrix.
 
         Parameters
         ----------
         questions : array-like of shape (q, k) or (k,)
+            Vectors, one per row.
 
         Returns
         -------
         values : ndarray of shape (q,) or float
-            NaN where a question holds NaN or infinity.
+            NaN if a question contains NaN or infinity.
         """
         return self._asked(self._core.quadratic_form, questions)
 
     def mahalanobis(self, questions, mean=None):
-        """Squared Mahalanobis distances ``(x - mean) @ inv(A) @ (x - mean)``, for a covariance matrix.
+        """Compute squared Mahalanobis distances ``(x - mean) @ inv(A) @ (x - mean)``, for a covariance matrix.
 
-        They come by the matrix's Cholesky factor, which the first call makes, all in float64.
+        They are computed in float64 from the Cholesky factor of the matrix, which the first call computes.
 
         Parameters
         ----------
         questions : array-like of shape (q, k) or (k,)
+            Vectors, one per row.
 
         mean : array-like of shape (k,), default=None
-            None is 0.
+            Mean. None means 0.
 
         Returns
         -------
         values : ndarray of shape (q,) or float
-            NaN where a question holds NaN or infinity.
+            NaN if a question contains NaN or infinity.
 
         Raises
         ------
         NumericalError
-            Where the matrix is not positive definite: names column and pivot.
+            If the matrix is not positive definite; the message names column and pivot.
         """
         mean = None if mean is None else np.ascontiguousarray(float64(_gpu.to_host(mean))).reshape(-1)
         return self._asked(lambda x: self._core.mahalanobis(x, mean), questions)
 
     def top_k(self, questions, count):
-        """The rows with the largest inner products, best first, without those of all rows in memory.
+        """Find the rows with the largest inner products, best first, without storing all inner products.
 
         Parameters
         ----------
         questions : array-like of shape (q, k) or (k,)
+            Vectors, one per row.
 
         count : int
-            At most ``m``.
+            Number of rows to find for each question, at most ``m``.
 
         Returns
         -------
         indices : ndarray of shape (q, count) or (count,)
-            Equal values keep the order of the rows; NaN comes last.
+            Indices of the rows. Equal values are in the order of the rows; NaN comes last.
 
         values : ndarray of shape (q, count) or (count,)
+            Inner products with these rows.
         """
         count = index(count, "count", 0)
         return self._asked(lambda x: self._core.top_k(x, count), questions)
@@ -202,15 +212,15 @@ class Resident:
         return tuple(one[0] for one in found) if isinstance(found, tuple) else found[0]
 
     def _is_elsewhere(self, array):
-        """Whether a question says that it lies on another GPU than the one that multiplies."""
+        """Whether `array` reports that it is on another GPU than the one that multiplies."""
         device = place(self, self._matrix)["device"]
         there = _gpu.ordinal(array)
         return there is not None and device not in ("cpu", "reference") and there != int(device.partition(":")[2] or 0)
 
     def _array(self, array):
-        """Any sides: a batch may be empty, and so may a matrix. One on the GPU that multiplies stays there."""
+        """`array` as a matrix of any shape, also empty. An array on the GPU that multiplies stays there."""
         matrix = getattr(self, "_matrix", None)
-        # Some that lie there know no shape of their own.
+        # Some GPU arrays have no attribute `shape`.
         is_empty = 0 in getattr(array, "shape", ())
         if _gpu.is_on_gpu(array) and (is_empty or (matrix is not None and self._is_elsewhere(array))):
             array = _gpu.to_host(array)

@@ -1,4 +1,4 @@
-"""Choosing the number of components and the covariance kind by an information criterion, as ``gmm select`` does."""
+"""Selects the number of components and the covariance type by an information criterion, as ``gmm select`` does."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ __all__ = ["Selection", "select"]
 _KINDS = ("full", "tied", "diag", "spherical")
 _CRITERIA = ("bic", "aic", "icl")
 
-# Nobody waits for more fits than this.
+# More fits than anyone would wait for.
 _MOST = 10_000
 
 
@@ -43,27 +43,27 @@ def select(
     n_jobs=None,
     init_rows=None,
 ):
-    """Fit every number of components with every covariance kind, and keep the fit of the lowest criterion.
+    """Fit every combination of number of components and covariance type, and select the best by a criterion.
 
-    A candidate that cannot be fitted, as one with more components than rows, is in the table with its error. Ctrl-C stops
-    it as it does a fit. Candidates, fits and choice are those of ``gmm select``.
+    A candidate that cannot be fitted, for example one with more components than rows, is listed in the table with its
+    error. Ctrl-C stops the selection. Candidates, fits and choice are the same as for ``gmm select``.
 
     Parameters
     ----------
     X : array-like of shape (n, d)
-        Rows, in any form that a fit takes.
+        Rows, in any form that :class:`~gmm_rs.mixture.GaussianMixture` accepts.
 
     k : int or iterable of int, default=range(1, 11)
-        Numbers of components; each counts once.
+        Numbers of components; duplicates are ignored.
 
     covariance_type : str or iterable of str, default='full'
-        Kinds among 'full', 'tied', 'diag' and 'spherical'; each counts once.
+        Covariance types among 'full', 'tied', 'diag' and 'spherical'; duplicates are ignored.
 
     criterion : {'bic', 'aic', 'icl'}, default='bic'
-        What decides; lower is better.
+        Information criterion; lower is better.
 
     init_params : str, default='kmeans'
-        As this and what follows are for :class:`~gmm_rs.mixture.GaussianMixture`.
+        This and the parameters without a description are those of :class:`~gmm_rs.mixture.GaussianMixture`.
 
     n_init : int, default=1
 
@@ -74,13 +74,13 @@ def select(
     reg_covar : float, default=1e-6
 
     random_state : int, RandomState instance or None, default=None
-        Seed, the same for each candidate.
+        Random seed, the same for each candidate.
 
     sample_weight : array-like of shape (n,), default=None
-        Row weights: a row of weight 2 is the row twice.
+        Row weights: a row of weight 2 counts as two equal rows.
 
     progress : bool, default=False
-        Whether to show on standard error how many fits are done.
+        Whether to print the number of completed fits to standard error.
 
     device : str, default='auto'
 
@@ -93,11 +93,12 @@ def select(
     Returns
     -------
     selection : Selection
+        All candidates and the best estimator.
 
     Raises
     ------
     ValueError
-        For data or parameters that cannot be used, and where no candidate can be fitted.
+        If data or parameters are invalid, or no candidate can be fitted.
 
     Examples
     --------
@@ -167,34 +168,34 @@ def select(
 
 
 class Selection:
-    """What :func:`select` found.
+    """Result of :func:`select`.
 
     Parameters
     ----------
     criterion : {'bic', 'aic', 'icl'}
-        What decided.
+        The criterion used.
 
     table : dict of ndarray
-        A line for each candidate, in the order of the fits, under 'k', 'covariance_type', 'log_likelihood',
-        'n_parameters', 'bic', 'aic', 'icl', 'iterations', 'converged', 'seconds' and 'error'. Where a candidate could not
-        be fitted, 'error' says why, else it is empty; its numbers are NaN.
+        One entry per candidate, in the order of the fits, under the keys 'k', 'covariance_type', 'log_likelihood',
+        'n_parameters', 'bic', 'aic', 'icl', 'iterations', 'converged', 'seconds' and 'error'. 'error' is empty if the
+        candidate was fitted; otherwise it is the reason for the failure and the numbers are NaN.
 
     best_index : int
-        The line of the lowest criterion, the first among equals.
+        Index of the candidate with the lowest criterion, the first one if several are equal.
 
     best_estimator : GaussianMixture
-        That candidate, fitted.
+        The best candidate, fitted.
 
     Attributes
     ----------
     best_estimator_ : GaussianMixture
-        The candidate of the lowest criterion, fitted.
+        The candidate with the lowest criterion, fitted.
 
     best_index_ : int
-        Its line in the table.
+        Index of the best candidate in the table.
 
     best_params_ : dict
-        Its `n_components` and `covariance_type`.
+        `n_components` and `covariance_type` of the best candidate.
     """
 
     def __init__(self, criterion, table, best_index, best_estimator):
@@ -205,11 +206,12 @@ class Selection:
         self.best_params_ = {name: getattr(best_estimator, name) for name in ("n_components", "covariance_type")}
 
     def to_frame(self):
-        """The table; needs `pandas`.
+        """Convert the table to a pandas DataFrame; needs `pandas`.
 
         Returns
         -------
         frame : pandas.DataFrame
+            One row per candidate.
         """
         import pandas
 
@@ -232,7 +234,7 @@ class Selection:
         return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
     def _lines(self):
-        """Cells of text, the head first; the best line has a star, one that did not converge a mark."""
+        """The table as text cells, heading first; * marks the best candidate, (!) those that did not converge."""
         names = ("log_likelihood", "bic", "aic", "icl")
         lines = [["", "k", "covariance_type", "n_parameters", *names, "iterations"]]
         for i, (k, kind, free) in enumerate(
@@ -248,9 +250,9 @@ class Selection:
         return lines
 
     def _warn(self, found):
-        """What a fit of the best candidate would warn of."""
+        """Issue the warnings of the fit of the best candidate."""
         model = self.best_estimator_
-        who = f"the best candidate, {model.n_components} components of kind {model.covariance_type}"
+        who = f"the best candidate, {model.n_components} components with {model.covariance_type} covariances"
         for kind, text in found:
             if kind == "not-converged":
                 continue
@@ -262,39 +264,39 @@ class Selection:
 
 
 def _components(k):
-    """Numbers of components, each once, in their order."""
+    """Numbers of components without duplicates, in the given order."""
     if isinstance(k, Integral):
         return [index(k, "k", 1)]
     if isinstance(k, (str, bytes)) or not np.iterable(k):
-        raise ParameterError(f"k is {k!r}: it must be an integer or several, such as range(1, 11)")
+        raise ParameterError(f"k is {k!r}: it must be an integer or an iterable of integers, such as range(1, 11)")
     found = {}
     for value in k:
         found[index(value, "k", 1)] = None
         if len(found) > _MOST:
             raise ParameterError(f"k has more than {_MOST} numbers")
     if not found:
-        raise ParameterError("k is empty: it must hold a number of components")
+        raise ParameterError("k is empty: it must contain at least one number of components")
     return list(found)
 
 
 def _kinds(covariance_type):
-    """Covariance kinds, each once, in their order."""
+    """Covariance types without duplicates, in the given order."""
     kinds = [covariance_type] if isinstance(covariance_type, str) else covariance_type
     choices = ", ".join(_KINDS)
     if not np.iterable(kinds):
-        raise ParameterError(f"covariance_type is {covariance_type!r}: choose of {choices}")
+        raise ParameterError(f"covariance_type is {covariance_type!r}: choose from {choices}")
     found = {}
     for kind in kinds:
         if kind not in _KINDS:
-            raise ParameterError(f"unknown covariance_type {kind!r}: choose of {choices}")
+            raise ParameterError(f"unknown covariance_type {kind!r}: choose from {choices}")
         found[str(kind)] = None
     if not found:
-        raise ParameterError(f"covariance_type is empty: choose of {choices}")
+        raise ParameterError(f"covariance_type is empty: choose from {choices}")
     return list(found)
 
 
 def _table(candidates):
-    """A dictionary of columns; a candidate without a fit has NaN, 0 iterations, and an error."""
+    """The table as a dictionary of columns; a candidate without a fit has NaN, 0 iterations and an error."""
     records = [json.loads(one["record"]) if one["record"] is not None else {} for one in candidates]
 
     def numbers(name):

@@ -1,13 +1,13 @@
-//! Distances in units of each component's own standard deviations.
+//! Distances in units of each component's standard deviations.
 
 use super::super::layout::STRIDE;
 use super::super::simd::{Real, Words};
 use super::super::terms::Terms;
 use super::{WIDE, store_log_joint};
 
-/// `joint[c] = constant[c] − ½ Σ_j (x_j scale[c,j] + offset[c,j])²` of `C` components from `c` on for `WIDE` vectors of
-/// rows, or `((x_j − mean[c,j]) scale[c,j])²` where there are no offsets; `scales` and `offsets` are `(k, d)`. Cost `4*d`
-/// flops a row and component.
+/// `joint[c] = constant[c] − ½ Σ_j (x_j scale[c,j] + offset[c,j])²` for `C` components from `c` on and `WIDE` vectors
+/// of rows; without offsets each term is `((x_j − mean[c,j]) scale[c,j])²`. `scales` and `offsets` are `(k, d)`. Cost:
+/// `4*d` flops per row and component.
 #[inline(always)]
 pub(super) fn log_joint<T: Real, W: Words<T>, const C: usize>(
     w: W,
@@ -24,7 +24,7 @@ pub(super) fn log_joint<T: Real, W: Words<T>, const C: usize>(
     }
 }
 
-/// [`log_joint`] with offsets or, where they are not `SCALED`, with means.
+/// [`log_joint`] with offsets or, if not `SCALED`, with means.
 #[inline(always)]
 fn distances<T: Real, W: Words<T>, const C: usize, const SCALED: bool>(
     w: W,
@@ -40,7 +40,7 @@ fn distances<T: Real, W: Words<T>, const C: usize, const SCALED: bool>(
     assert!(x.len() >= (d - 1) * STRIDE + WIDE * W::LANES);
     let mut distances = [[w.splat(T::ZERO); WIDE]; C];
     for j in 0..d {
-        // SAFETY: C*d scales and offsets are there, and the vectors are inside x, as asserted.
+        // SAFETY: scales and offsets have C*d entries, and the WIDE vectors of column j are within x, as asserted.
         unsafe {
             for i in 0..C {
                 let scale = w.splat(*scales.get_unchecked(i * d + j));
@@ -63,7 +63,7 @@ mod tests {
     use gmm_model::{Covariances, Dataset, Mixture, Precision};
     use ndarray::{Array2, array};
 
-    use crate::{CpuEngine, Engine, ReferenceEngine, Wanted};
+    use crate::{CpuEngine, Engine, EvaluateOptions, ReferenceEngine};
 
     #[test]
     fn a_mean_too_many_deviations_from_the_shift_for_single_precision_keeps_its_rows() {
@@ -78,7 +78,7 @@ mod tests {
         let data = Dataset::new(rows).unwrap();
         let run = |engine: &dyn Engine, precision: Precision| {
             let mut r = vec![f64::NAN; 37 * 2];
-            let want = Wanted { responsibilities: Some(&mut r), ..Wanted::default() };
+            let want = EvaluateOptions { responsibilities: Some(&mut r), ..EvaluateOptions::default() };
             let mut resident = engine.load(&data, precision, &[0.0, 0.0]).unwrap();
             let evaluated = resident.evaluate(&mixture, want).unwrap().log_likelihood;
             (evaluated, resident.pass(&mixture).unwrap().log_likelihood, r)

@@ -4,7 +4,8 @@ use super::super::layout::STRIDE;
 use super::super::simd::{Real, Words};
 use super::super::terms::{TILE, Terms, Triangle};
 
-/// `joint[c] = constant[c] − ½ |L_c⁻¹ (x − mean[c])|²` for `G` vectors of rows. Cost `d*(d+1)` flops a row and component.
+/// `joint[c] = constant[c] − ½ |L_c⁻¹ (x − mean[c])|²` for `G` vectors of rows. Cost: `d*(d+1)` flops per row and
+/// component.
 #[inline(always)]
 pub(super) fn log_joint<T: Real, W: Words<T>, const G: usize>(
     w: W,
@@ -19,10 +20,11 @@ pub(super) fn log_joint<T: Real, W: Words<T>, const G: usize>(
     super::store_log_joint(w, terms, c, q, joint);
 }
 
-/// Solves `L y = x − mean` for `G` vectors of rows; returns |y|² and leaves `y` in `y`, column `j` at `j*stride`.
+/// Solves `L y = x − mean` for `G` vectors of rows. Returns |y|² and leaves `y` in `y`, column `j` at `j*stride`.
 ///
-/// Tiles of [`TILE`] rows of `L` by `G` vectors stay in registers; the columns before the tile are a matrix product, and
-/// only its corner is sequential. The first tile takes the rows that fill no tile: no product is then by less than one.
+/// Tiles of [`TILE`] rows of `L` by `G` vectors stay in registers. The columns before the tile are a matrix product;
+/// only the tile's triangle is sequential. The first tile has the `d % TILE` remaining rows, so that all others are
+/// full.
 #[inline(always)]
 pub(crate) fn solve<T: Real, W: Words<T>, const G: usize>(
     w: W,
@@ -39,8 +41,8 @@ pub(crate) fn solve<T: Real, W: Words<T>, const G: usize>(
     let mut cells = factor.cells.as_ptr();
     let mut x = x.as_ptr();
     let y = y.as_mut_ptr();
-    // SAFETY: every tile takes its part of the cells, which are as long as all d rows need, and x and y are long enough,
-    // as asserted.
+    // SAFETY: the tiles together read exactly the `Triangle::len(d)` cells and cover d rows; x and y have d columns of
+    // G*LANES values, as asserted.
     unsafe {
         let odd = d % TILE;
         let sums = &mut lengths;
@@ -58,12 +60,12 @@ pub(crate) fn solve<T: Real, W: Words<T>, const G: usize>(
     lengths
 }
 
-/// Solves `R` rows of the factor after `odd + before*TILE`, by the cells that begin with theirs; returns where the next
-/// tile's begin. Pointers that only move on: what else a tile computes by integers costs as much as its corner.
+/// Solves `R` rows of the factor after `odd + before*TILE` rows, using the cells from `cells` on; returns a pointer to
+/// the next tile's cells. Pointers only advance: index arithmetic for each tile would cost as much as its triangle.
 ///
 /// # Safety
-/// The cells are there; `x` holds `G` vectors in each of `R` columns at `STRIDE`, `y` in `odd + before*TILE + R` columns
-/// at `stride`.
+/// The tile's cells must be readable. `x` must hold `G` vectors in each of `R` columns, `STRIDE` apart, and `y` in each
+/// of `odd + before*TILE + R` columns, `stride` apart.
 #[inline(always)]
 unsafe fn tile<T: Real, W: Words<T>, const G: usize, const R: usize>(
     w: W,
@@ -74,7 +76,8 @@ unsafe fn tile<T: Real, W: Words<T>, const G: usize, const R: usize>(
     stride: usize,
     lengths: &mut [W::V; G],
 ) -> *const T {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds `# Safety`: the cells, `R` columns of `x` and all columns of `y` up to this tile are
+    // valid.
     unsafe {
         let mut tile = [[w.splat(T::ZERO); G]; R];
         for r in 0..R {
@@ -91,7 +94,7 @@ unsafe fn tile<T: Real, W: Words<T>, const G: usize, const R: usize>(
             solved = solved.add(stride);
         }
         for _ in 0..before {
-            // Unrolled: the fewer turns, the better the processor foresees the last.
+            // Unrolled: with fewer iterations, the processor predicts the last one better.
             for turn in 0..TILE {
                 column::<T, W, G, R>(w, cells.add(turn * R), solved.add(turn * stride), &mut tile);
             }
@@ -118,7 +121,7 @@ unsafe fn tile<T: Real, W: Words<T>, const G: usize, const R: usize>(
 /// `tile[r] −= cells[r] y`.
 ///
 /// # Safety
-/// `R` cells and `G` vectors at `y` are there.
+/// `R` cells at `cells` and `G` vectors at `y` must be readable.
 #[inline(always)]
 unsafe fn column<T: Real, W: Words<T>, const G: usize, const R: usize>(
     w: W,
@@ -126,7 +129,7 @@ unsafe fn column<T: Real, W: Words<T>, const G: usize, const R: usize>(
     y: *const T,
     tile: &mut [[W::V; G]; R],
 ) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds `# Safety`: `R` cells and `G` vectors are readable.
     unsafe {
         let mut m = [w.splat(T::ZERO); R];
         for r in 0..R {

@@ -1,4 +1,4 @@
-//! Log densities of a tile alone: the first half of an E-step, where nobody wants responsibilities.
+//! Log densities of a tile: the first half of an E-step, for callers that need no responsibilities.
 
 use std::ops::Range;
 
@@ -8,23 +8,23 @@ use super::super::simd::{Kernel, Real, Words};
 use super::super::terms::Terms;
 use super::{WIDE, log_joint, resident_rows};
 
-/// Writes `top` and `rest`, `(BLOCK,)` each, of a tile of rows; a row's log density is `top + rest`, to the bits that
-/// [`Responsibilities`](super::Responsibilities) gives.
+/// Writes `top` and `rest`, `(BLOCK,)` each, of a tile of rows. A row's log density is `top + rest`, with the same bits
+/// as from [`Responsibilities`](super::Responsibilities).
 pub(crate) struct LogDensities<'a, T> {
     pub(crate) terms: &'a Terms<T>,
     /// `(d, STRIDE)`.
     pub(crate) x: &'a [T],
-    /// How many rows, a multiple of `WIDE * LANES`.
+    /// Number of rows, a multiple of `WIDE * LANES`.
     pub(crate) rows: usize,
     /// `(k, STRIDE)`: receives the log joint densities.
     pub(crate) joint: &'a mut [T],
-    /// For the spherical kind `(k, STRIDE)`: receives the squared distances to the means.
+    /// `(k, STRIDE)` for the spherical kind: receives the squared distances to the means.
     pub(crate) distances: &'a mut [T],
     /// `(2*d, STRIDE)`.
     pub(crate) scratch: &'a mut [T],
-    /// Receives the largest log joint density; −∞ where every density underflows.
+    /// Receives the largest log joint density; −∞ if every density underflows.
     pub(crate) top: &'a mut [T],
-    /// Receives ln of the sum of the exponentials relative to it.
+    /// Receives ln of the sum of the exponentials relative to `top`.
     pub(crate) rest: &'a mut [T],
 }
 
@@ -60,7 +60,7 @@ impl<T: Real> Kernel<T> for LogSumExp<'_, T> {
 
     #[inline(always)]
     fn run<W: Words<T>>(self, w: W) {
-        // Vectors at a time, as in `normalise`.
+        // Vectors per turn, as in `normalise`.
         const G: usize = 2;
         let Self { k, rows, joint, top, rest } = self;
         let end = rows.end;
@@ -92,7 +92,8 @@ impl<T: Real> Kernel<T> for LogSumExp<'_, T> {
                     let row = row + g * W::LANES;
                     w.store(top.as_mut_ptr().add(row), most[g]);
                     w.store(rest.as_mut_ptr().add(row), math::ln(w, sum[g]));
-                    // A sum below 1 means that no density of some row is above 0: its largest is not at the top.
+                    // A sum below 1 means that all densities of a row are 0: otherwise the largest contributes exp(0) =
+                    // 1.
                     if w.lt_bits(sum[g], w.splat(T::of(0.5))) != 0 {
                         underflow(&mut top[row..row + W::LANES], &mut rest[row..row + W::LANES]);
                     }
@@ -102,7 +103,7 @@ impl<T: Real> Kernel<T> for LogSumExp<'_, T> {
     }
 }
 
-/// Rewrites the rows whose every density is 0: log density −∞.
+/// Sets the log density of rows whose every density is 0 to −∞.
 #[cold]
 fn underflow<T: Real>(top: &mut [T], rest: &mut [T]) {
     for (top, rest) in top.iter_mut().zip(rest) {

@@ -1,7 +1,7 @@
 //! The E-step of one tile of rows: log joint densities per component, then log-sum-exp and responsibilities.
 //!
-//! A tile is up to [`BLOCK`] rows of one block. `joint` holds `(k, STRIDE)` values: `ln(w_c N(x | c))` first, then the
-//! responsibilities in their place.
+//! A tile is up to [`BLOCK`] rows of one block. `joint` holds `(k, STRIDE)` values: first `ln(w_c N(x | c))`, which the
+//! responsibilities then overwrite.
 
 mod diag;
 mod full;
@@ -21,18 +21,18 @@ use full::solve;
 pub(crate) use log_densities::LogDensities;
 pub(crate) use spherical::squared_distances;
 
-/// Writes the responsibilities of a tile, times the row weights, into `joint`.
+/// Writes the responsibilities of a tile, multiplied by the row weights, into `joint`.
 pub(crate) struct Responsibilities<'a, T> {
     pub(crate) terms: &'a Terms<T>,
     /// `(d, STRIDE)`.
     pub(crate) x: &'a [T],
-    /// How many rows, a multiple of `WIDE * LANES`.
+    /// Number of rows, a multiple of `WIDE * LANES`.
     pub(crate) rows: usize,
-    /// The rows' weights.
+    /// Row weights.
     pub(crate) weights: &'a [T],
     /// `(k, STRIDE)`.
     pub(crate) joint: &'a mut [T],
-    /// For the spherical kind `(k, STRIDE)`: receives the squared distances to the means.
+    /// `(k, STRIDE)` for the spherical kind: receives the squared distances to the means.
     pub(crate) distances: &'a mut [T],
     /// `(2*d, STRIDE)`.
     pub(crate) scratch: &'a mut [T],
@@ -57,7 +57,7 @@ impl<T: Real> Kernel<T> for Responsibilities<'_, T> {
     }
 }
 
-/// Log joint densities of some rows of a tile, whatever the kind.
+/// Log joint densities of some rows of a tile, for any kind.
 #[inline(always)]
 fn log_joint<T: Real, W: Words<T>>(
     w: W,
@@ -79,21 +79,21 @@ fn log_joint<T: Real, W: Words<T>>(
     }
 }
 
-/// Rows of which all columns fit into half of a first-level cache of 32 KiB: they stay there while all components are
-/// gone through.
+/// Number of rows whose columns all fit into half of a 32 KiB L1 cache: they stay there while all components are
+/// processed.
 #[inline(always)]
 fn resident_rows<T: Real, W: Words<T>>(d: usize) -> usize {
     let unit = WIDE * W::LANES;
     ((16 << 10) / (d * size_of::<T>()) / unit * unit).clamp(unit, BLOCK)
 }
 
-/// Vectors of rows whose distances are worked out side by side.
+/// Vectors of rows whose distances are computed together.
 pub(crate) const WIDE: usize = 4;
-/// Components likewise: that makes eight running sums, as many as keep two multipliers busy through their latency, and a
-/// load of rows or parameters serves several.
+/// Components whose distances are computed together. Four vectors by two components give eight running sums, which
+/// hides the latency of two FMA units, and each load of rows or parameters is used several times.
 pub(crate) const SIDE_BY_SIDE: usize = 2;
 
-/// What forward substitution does: the log joint densities of the full kind, the solved rows of the tied one.
+/// Forward substitution: the log joint densities of the full kind, or the solved rows of the tied kind.
 struct Solve<'a, T> {
     terms: &'a Terms<T>,
     x: &'a [T],
@@ -112,7 +112,7 @@ impl<T: Real> Kernel<T> for Solve<'_, T> {
     }
 }
 
-/// Components go outside and rows inside, so that a factor too stays in cache.
+/// Components are the outer loop and rows the inner one, so that a factor also stays in cache.
 #[inline(always)]
 fn solve_all<T: Real, W: Words<T>, const G: usize>(
     w: W,
@@ -139,7 +139,7 @@ fn solve_all<T: Real, W: Words<T>, const G: usize>(
     }
 }
 
-/// The log joint densities by factors of the precisions.
+/// Log joint densities from factors of the precisions.
 struct Multiply<'a, T> {
     terms: &'a Terms<T>,
     factors: &'a [Columns<T>],
@@ -164,7 +164,7 @@ impl<T: Real> Kernel<T> for Multiply<'_, T> {
     }
 }
 
-/// The rows times the one factor of the precisions, into the second half of `scratch`, `(2*d, STRIDE)`.
+/// Multiplies the rows by the single factor of the precisions, into the second half of `scratch`, `(2*d, STRIDE)`.
 struct MultiplyRows<'a, T> {
     factor: &'a Columns<T>,
     x: &'a [T],
@@ -185,7 +185,7 @@ impl<T: Real> Kernel<T> for MultiplyRows<'_, T> {
     }
 }
 
-/// The log joint densities of the kinds that need no more than distances column by column.
+/// Log joint densities of the kinds whose distances are computed column by column.
 struct Distances<'a, T> {
     terms: &'a Terms<T>,
     x: &'a [T],
@@ -211,7 +211,7 @@ impl<T: Real> Kernel<T> for Distances<'_, T> {
     }
 }
 
-/// Those of `C` components from `c` on; −∞ where a distance overflows.
+/// Log joint densities of `C` components from `c` on; −∞ if a distance overflows.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "the workspace's parts, which have different lives")]
 fn distances_to<T: Real, W: Words<T>, const C: usize>(
@@ -241,12 +241,12 @@ fn distances_to<T: Real, W: Words<T>, const C: usize>(
     }
 }
 
-/// `joint[c] = constant[c] − distance/2` for `G` vectors of rows, or −∞ where the distance is infinite or a difference of
-/// infinities.
+/// `joint[c] = constant[c] − distance/2` for `G` vectors of rows; −∞ if the distance is infinite or NaN (a difference
+/// of infinities).
 ///
-/// Not a closure handed to what finds distances: only `#[inline(always)]` functions are sure to be compiled with the
-/// machine's instructions, and closures cannot be that. The same goes for iterator adapters and `array::map` over
-/// vectors.
+/// This is not a closure passed to the distance functions: only `#[inline(always)]` functions are sure to be compiled
+/// with the enabled instructions, and closures cannot have that attribute. The same applies to iterator adapters and
+/// `array::map` over vectors.
 #[inline(always)]
 pub(crate) fn store_log_joint<T: Real, W: Words<T>, const G: usize>(
     w: W,
@@ -263,33 +263,33 @@ pub(crate) fn store_log_joint<T: Real, W: Words<T>, const G: usize>(
     store(w, distance, &mut joint[c * STRIDE..]);
 }
 
-/// Writes `G` vectors to the front of `out`.
+/// Writes `G` vectors to the start of `out`.
 #[inline(always)]
 pub(crate) fn store<T: Real, W: Words<T>, const G: usize>(w: W, values: [W::V; G], out: &mut [T]) {
     assert!(out.len() >= G * W::LANES);
     for (g, v) in values.into_iter().enumerate() {
-        // SAFETY: inside out, as asserted.
+        // SAFETY: (g + 1)*LANES <= G*LANES <= out.len(), as asserted.
         unsafe { w.store(out.as_mut_ptr().add(g * W::LANES), v) };
     }
 }
 
-/// What [`Responsibilities`] leaves per row besides the responsibilities, `BLOCK` values each.
+/// Per-row results of [`Responsibilities`] other than the responsibilities, `BLOCK` values each.
 pub(crate) struct RowOutputs<'a, T> {
     /// The largest log joint density.
     pub(crate) top: &'a mut [T],
-    /// ln of the sum of the exponentials relative to it; the log density is `top + rest`.
+    /// ln of the sum of the exponentials relative to `top`; the log density is `top + rest`.
     pub(crate) rest: &'a mut [T],
-    /// −Σ r ln r, where it is asked for.
+    /// −Σ r ln r, if requested.
     pub(crate) entropy: Option<&'a mut [T]>,
 }
 
-/// Turns log joint densities into responsibilities times the row weight, in place.
+/// Replaces log joint densities by responsibilities multiplied by the row weights.
 ///
-/// Where all densities underflow the responsibilities are the component weights.
+/// If all densities of a row underflow, its responsibilities are the component weights.
 pub(crate) struct Normalise<'a, 'b, T> {
     pub(crate) terms: &'a Terms<T>,
     pub(crate) rows: Range<usize>,
-    /// The rows' weights.
+    /// Row weights.
     pub(crate) weights: &'a [T],
     pub(crate) joint: &'a mut [T],
     pub(crate) out: &'a mut RowOutputs<'b, T>,
@@ -314,7 +314,8 @@ fn normalise<T: Real, W: Words<T>>(
     joint: &mut [T],
     out: &mut RowOutputs<'_, T>,
 ) {
-    // Vectors at a time: each constant of exp then serves two, and with 32-byte vectors no line is fetched twice.
+    // Vectors per turn: each constant of exp is used for two, and with 32-byte vectors a turn covers a whole cache
+    // line.
     const G: usize = 2;
     let k = terms.k;
     let end = rows.end;
@@ -345,7 +346,7 @@ fn normalise<T: Real, W: Words<T>>(
                 for g in 0..G {
                     sum[g] = w.add(sum[g], e[g]);
                     if out.entropy.is_some() {
-                        // Finite, so that it vanishes against a density of 0.
+                        // Finite, so that its product with a density of 0 is 0.
                         weighted[g] = w.fma(e[g], w.max(below[g], lowest), weighted[g]);
                     }
                     w.store(cell.add(g * W::LANES), e[g]);
@@ -369,7 +370,7 @@ fn normalise<T: Real, W: Words<T>>(
                 if let Some(entropy) = &mut out.entropy {
                     w.store(entropy.as_mut_ptr().add(row), w.sub(rest, w.div(weighted[g], sum[g])));
                 }
-                // A sum below 1 means that no density of some row is above 0: its largest is not at the top.
+                // A sum below 1 means that all densities of a row are 0: otherwise the largest contributes exp(0) = 1.
                 if w.lt_bits(sum[g], w.splat(T::of(0.5))) != 0 {
                     underflow(terms, row..row + W::LANES, weights, joint, out);
                 }
@@ -378,7 +379,7 @@ fn normalise<T: Real, W: Words<T>>(
     }
 }
 
-/// Rewrites the rows whose every density is 0: log density −∞, responsibilities the component weights.
+/// Rewrites the rows whose every density is 0: log density −∞, and the component weights as responsibilities.
 #[cold]
 fn underflow<T: Real>(
     terms: &Terms<T>,

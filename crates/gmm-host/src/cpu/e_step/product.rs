@@ -1,13 +1,16 @@
-//! Mahalanobis distances by factors `U` of the precisions: `y = Uᵀ(x − mean)`, a product where `full` solves.
+//! Mahalanobis distances from factors `U` of the precisions: `y = Uᵀ(x − mean)`, a product instead of the solve in
+//! `full`.
 
 use super::super::layout::STRIDE;
 use super::super::simd::{Real, Words};
 use super::super::terms::{Columns, TILE, Terms};
 
-/// `joint[c] = constant[c] − ½ |U_cᵀ(x − mean[c])|²` for `G` vectors of rows. Cost `d*(d+1)` flops a row and component.
+/// `joint[c] = constant[c] − ½ |U_cᵀ(x − mean[c])|²` for `G` vectors of rows. Cost: `d*(d+1)` flops per row and
+/// component.
 ///
-/// The difference comes first, so that nothing cancels where rows and means are far from the origin. `y[i]` is summed in
-/// the order of its columns, and |y|² in the order of `i`: the order of [`few`](super::super::few), to the same bits.
+/// The mean is subtracted first, so that nothing cancels if rows and means are far from the origin. `y[i]` is summed in
+/// the order of its columns, and |y|² in the order of `i`. This is the order of [`few`](super::super::few), so the bits
+/// agree.
 #[inline(always)]
 pub(super) fn log_joint<T: Real, W: Words<T>, const G: usize>(
     w: W,
@@ -26,7 +29,8 @@ pub(super) fn log_joint<T: Real, W: Words<T>, const G: usize>(
     for (j, mean) in means.iter().enumerate() {
         let mean = w.splat(*mean);
         for g in 0..G {
-            // SAFETY: vectors of column j, and of row j of z, as asserted.
+            // SAFETY: the vector of column j is within x, and that of row j within z, which has d*G*LANES values, as
+            // asserted.
             unsafe {
                 let x = w.load(x.as_ptr().add(j * STRIDE + g * W::LANES));
                 w.store(z.add(j * width + g * W::LANES), w.sub(x, mean));
@@ -49,7 +53,7 @@ pub(super) fn log_joint<T: Real, W: Words<T>, const G: usize>(
     super::store_log_joint(w, terms, c, lengths, joint);
 }
 
-/// `y = Uᵀx` of `G` vectors of rows; `x` and `y` are `(d, STRIDE)`. The sums have the order of those in [`log_joint`].
+/// `y = Uᵀx` for `G` vectors of rows; `x` and `y` are `(d, STRIDE)`. Sums have the same order as in [`log_joint`].
 #[inline(always)]
 pub(super) fn multiply<T: Real, W: Words<T>, const G: usize>(w: W, factor: &Columns<T>, x: &[T], y: &mut [T]) {
     let mut cells = factor.cells.as_slice();
@@ -86,8 +90,8 @@ fn store_tile<T: Real, W: Words<T>, const G: usize, const R: usize>(w: W, tile: 
     }
 }
 
-/// `R` entries of `y`, whose columns of the factor are in `cells`, `(rows, R)`; row `j` of `z` has `G` vectors from `j*stride`
-/// on.
+/// Computes `R` entries of `y`. `cells`, `(rows, R)`, holds their columns of the factor; row `j` of `z` has `G` vectors
+/// from `j*stride` on.
 #[inline(always)]
 fn tile<T: Real, W: Words<T>, const G: usize, const R: usize>(
     w: W,
@@ -104,7 +108,7 @@ fn tile<T: Real, W: Words<T>, const G: usize, const R: usize>(
         for r in 0..R {
             u[r] = w.splat(cells[r]);
         }
-        // SAFETY: z has G vectors for each chunk of cells, as asserted.
+        // SAFETY: z has G vectors for each chunk of cells, `stride` apart, as asserted.
         unsafe {
             for g in 0..G {
                 let z = w.load(z.add(g * W::LANES));

@@ -1,12 +1,12 @@
-//! Euclidean distances, in units of each component's one standard deviation.
+//! Euclidean distances in units of each component's standard deviation.
 
 use super::super::layout::STRIDE;
 use super::super::simd::{Real, Words};
 use super::super::terms::Terms;
 use super::{WIDE, store, store_log_joint};
 
-/// `distances[c] = |x − mean[c]|²` and `joint[c] = constant[c] − ½ distances[c] scale[c]²` of `C` components from `c` on
-/// for `WIDE` vectors of rows; `scales` is `(k,)`. The moments need the distances once more.
+/// `distances[c] = |x − mean[c]|²` and `joint[c] = constant[c] − ½ distances[c] scale[c]²` for `C` components from `c`
+/// on and `WIDE` vectors of rows; `scales` is `(k,)`. The moments use the distances again.
 #[inline(always)]
 pub(super) fn log_joint<T: Real, W: Words<T>, const C: usize>(
     w: W,
@@ -22,7 +22,7 @@ pub(super) fn log_joint<T: Real, W: Words<T>, const C: usize>(
         store(w, distance, &mut distances[(c + i) * STRIDE..]);
         let scale = w.splat(scales[c + i]);
         for q in &mut distance {
-            // Scaled twice by the reciprocal deviation: its square could overflow alone.
+            // Multiplied twice by the reciprocal deviation, since its square could overflow.
             *q = w.mul(w.mul(*q, scale), scale);
         }
         store_log_joint(w, terms, c + i, distance, joint);
@@ -41,7 +41,7 @@ pub(crate) fn squared_distances<T: Real, W: Words<T>, const C: usize>(
     assert!(x.len() >= (d - 1) * STRIDE + WIDE * W::LANES);
     let mut distances = [[w.splat(T::ZERO); WIDE]; C];
     for j in 0..d {
-        // SAFETY: C*d coordinates are there, and the vectors are inside x, as asserted.
+        // SAFETY: `centres` has C*d coordinates, and the WIDE vectors of column j are within x, as asserted.
         unsafe {
             let mut centre = [w.splat(T::ZERO); C];
             for i in 0..C {

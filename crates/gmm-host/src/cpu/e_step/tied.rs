@@ -1,11 +1,11 @@
-//! One factor for all components: rows are solved once, then distances are Euclidean.
+//! Tied covariance: each row is solved once with the shared factor; distances are then Euclidean.
 
 use super::super::layout::STRIDE;
 use super::super::simd::{Real, Words};
 use super::super::terms::{Terms, Triangle};
 use super::{solve, squared_distances, store_log_joint};
 
-/// `L⁻¹x` of `G` vectors of rows from `row` on, into the second half of `scratch`, `(2*d, STRIDE)`.
+/// Writes `L⁻¹x` of `G` vectors of rows from `row` on into the second half of `scratch`, `(2*d, STRIDE)`.
 #[inline(always)]
 pub(super) fn solve_rows<T: Real, W: Words<T>, const G: usize>(
     w: W,
@@ -17,9 +17,9 @@ pub(super) fn solve_rows<T: Real, W: Words<T>, const G: usize>(
     solve::<T, W, G>(w, factor, x, &mut scratch[factor.d * STRIDE + row..], STRIDE);
 }
 
-/// `joint[c] = constant[c] − ½ |L⁻¹x − means[c]|²` of `C` components from `c` on for `WIDE` vectors of solved rows, where
-/// `means`, `(k, d)`, are solved by `L` already. Cost `d² + 3*k*d` flops a row in all. Likewise of rows and means that are
-/// multiplied by a factor of the precision, `Uᵀx`.
+/// `joint[c] = constant[c] − ½ |L⁻¹x − means[c]|²` for `C` components from `c` on and `WIDE` vectors of solved rows,
+/// where `means`, `(k, d)`, are already solved with `L`. Cost: `d² + 3*k*d` flops per row in all. It also serves rows
+/// and means multiplied by a factor of the precision, `Uᵀx`.
 #[inline(always)]
 pub(super) fn log_joint<T: Real, W: Words<T>, const C: usize>(
     w: W,

@@ -1,26 +1,26 @@
-//! Some columns of a factor times a few differences: the floor of [`few`](super).
+//! The inner kernel of [`few`](super): multiplies some columns of a factor by a few vectors.
 
 use gmm_model::FactorShape;
 
 use super::super::simd::{Kernel, Real, Words};
 
-/// Rows of the factor that are taken at a time: as many products for one load and store of a sum.
+/// Rows of the factor processed together: as many products per load and store of a sum.
 const ROWS: usize = 4;
 
-/// Differences that share what was loaded of the factor.
+/// Vectors that share each load of the factor.
 const SIDES: usize = 4;
 
-/// The most lanes of any machine's words.
+/// Largest vector length of any instruction set.
 const LANES: usize = 16;
 
-/// Where there are entries other than 0.
+/// Whether a factor has nonzero entries below and above the diagonal.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Seen {
+pub(super) struct FactorScan {
     pub(super) below: bool,
     pub(super) above: bool,
 }
 
-impl Seen {
+impl FactorScan {
     pub(super) const fn shape(self) -> FactorShape {
         match (self.below, self.above) {
             (false, _) => FactorShape::Upper,
@@ -30,8 +30,8 @@ impl Seen {
     }
 }
 
-/// `y = (Uᵀz)[first..end]` of each difference `z`. Where `shape` is upper it returns what the columns have beside the diagonal: if
-/// there is something below it, `y` is worth nothing.
+/// Computes `y = (Uᵀz)[first..end]` for each vector `z`. If `shape` is upper, returns where the columns have nonzero
+/// off-diagonal entries; if there are any below the diagonal, `y` is invalid.
 pub(super) struct Panel<'a, T> {
     /// `(d, d)`.
     pub(super) u: &'a [T],
@@ -46,22 +46,22 @@ pub(super) struct Panel<'a, T> {
 }
 
 impl<T> Panel<'_, T> {
-    /// From one row of `y` to the next: a whole number of vectors.
+    /// Distance between rows of `y`: a whole number of vectors.
     pub(super) const fn pitch(first: usize, end: usize) -> usize {
         (end - first).next_multiple_of(LANES)
     }
 }
 
 impl<T: Real> Kernel<T> for Panel<'_, T> {
-    type Output = Seen;
+    type Output = FactorScan;
 
     #[inline(always)]
-    fn run<W: Words<T>>(mut self, w: W) -> Seen {
+    fn run<W: Words<T>>(mut self, w: W) -> FactorScan {
         let (d, sides) = (self.d, self.z.len() / self.d);
         assert!(W::LANES <= LANES && self.u.len() == d * d && self.first < self.end && self.end <= d);
         assert!(self.z.len() == sides * d && self.y.len() == sides * Self::pitch(self.first, self.end));
         let rows = self.shape.rows(self.first, self.end, d);
-        let mut seen = Seen::default();
+        let mut seen = FactorScan::default();
         let mut j = rows.start;
         while j + ROWS <= rows.end {
             self.look(j, j + ROWS, &mut seen);
@@ -79,10 +79,10 @@ impl<T: Real> Kernel<T> for Panel<'_, T> {
 }
 
 impl<T: Real> Panel<'_, T> {
-    /// Where rows have entries in these columns, if they are taken to be upper. This is also what brings them into the cache,
-    /// in the order in which they lie: the products take several rows at a time.
+    /// If `shape` is upper, records where the rows have nonzero entries in these columns. This also loads the rows into
+    /// the cache in memory order; the products then read several rows at a time.
     #[inline(always)]
-    fn look(&self, from: usize, to: usize, seen: &mut Seen) {
+    fn look(&self, from: usize, to: usize, seen: &mut FactorScan) {
         if self.shape != FactorShape::Upper {
             return;
         }
@@ -109,12 +109,12 @@ impl<T: Real> Panel<'_, T> {
         }
     }
 
-    /// Adds the products of rows `j` to `j + R` of the factor to `S` sums, in the order of the rows.
+    /// Adds the products of rows `j` to `j + R` of the factor to `S` sums, in row order.
     #[inline(always)]
     fn rows<W: Words<T>, const R: usize, const S: usize>(&mut self, w: W, j: usize, side: usize) {
         let (d, first) = (self.d, self.first);
         let pitch = Self::pitch(first, self.end);
-        // Entries outside are 0, those of rows that a vector holds beside the others too: they add nothing.
+        // Vectors may include entries outside the shape: these are 0 and add nothing.
         let (from, to) = match self.shape {
             FactorShape::Upper => (j.saturating_sub(first) / W::LANES * W::LANES, self.end - first),
             FactorShape::Lower => (0, self.end.min(j + R) - first),
@@ -127,14 +127,14 @@ impl<T: Real> Panel<'_, T> {
             }
         }
         let y = self.y[side * pitch..(side + S) * pitch].as_mut_ptr();
-        // The last vector of the last row may end past the factor.
+        // The last vector of the last row may extend past the end of the factor.
         let last = (j + R - 1) * d + first;
         let inside = (self.u.len() - last) / W::LANES * W::LANES;
         let whole = to.next_multiple_of(W::LANES).min(inside).max(from);
         let u = &self.u[j * d + first..];
         for at in (from..whole).step_by(W::LANES) {
-            // SAFETY: `at` is below `inside`, so that a vector of row j + r, whose r is below R, is in u; and it is a vector of a
-            // row of y, whose pitch is a whole number of vectors.
+            // SAFETY: `at + LANES <= inside`, so the vector of row j + r (r < R) is within u; it is also within a row
+            // of y, since the pitch is a whole number of vectors.
             unsafe {
                 let u = std::array::from_fn(|r| w.load(u.as_ptr().add(r * d + at)));
                 add::<T, W, R, S>(w, &u, &z, y.add(at), pitch);
@@ -142,16 +142,16 @@ impl<T: Real> Panel<'_, T> {
         }
         for at in (whole..to).step_by(W::LANES) {
             let u = std::array::from_fn(|r| padded(w, &u[r * d + at..]));
-            // SAFETY: `at` is a vector of a row of y, as above.
+            // SAFETY: `at < to <= pitch`, a multiple of LANES, so the vector is within a row of y.
             unsafe { add::<T, W, R, S>(w, &u, &z, y.add(at), pitch) };
         }
     }
 }
 
-/// Adds the products of one vector of `R` rows to one of each of `S` sums, `pitch` apart.
+/// Adds the products of one vector of each of `R` rows to a vector of each of `S` sums, `pitch` apart.
 ///
 /// # Safety
-/// There is a vector at `y` and at the `S − 1` multiples of `pitch` after it.
+/// A vector must be readable and writable at `y` and at each of the next `S − 1` multiples of `pitch` after it.
 #[inline(always)]
 unsafe fn add<T: Real, W: Words<T>, const R: usize, const S: usize>(
     w: W,
@@ -161,7 +161,7 @@ unsafe fn add<T: Real, W: Words<T>, const R: usize, const S: usize>(
     pitch: usize,
 ) {
     for s in 0..S {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds `# Safety`: there is a vector at `y + s*pitch`.
         unsafe {
             let y = y.add(s * pitch);
             let mut sum = w.load(y);
@@ -173,13 +173,13 @@ unsafe fn add<T: Real, W: Words<T>, const R: usize, const S: usize>(
     }
 }
 
-/// The first vector of `u`; zeros where it ends.
+/// The first vector of `u`, padded with zeros.
 #[inline(always)]
 fn padded<T: Real, W: Words<T>>(w: W, u: &[T]) -> W::V {
     let mut vector = [T::ZERO; LANES];
     let there = u.len().min(W::LANES);
     vector[..there].copy_from_slice(&u[..there]);
-    // SAFETY: no words have more lanes, as asserted.
+    // SAFETY: `vector` has LANES (16) values, the largest vector length, as asserted in `run`.
     unsafe { w.load(vector.as_ptr()) }
 }
 
@@ -199,7 +199,7 @@ pub(super) fn squares<T: Real, W: Words<T>, const S: usize>(w: W, y: [&[T]; S], 
     }
     for s in 0..S {
         let mut lanes = [T::ZERO; LANES];
-        // SAFETY: no words have more lanes.
+        // SAFETY: `lanes` has LANES (16) values, the largest vector length.
         unsafe { w.store(lanes.as_mut_ptr(), all[s]) };
         sums[s] = lanes[0];
     }

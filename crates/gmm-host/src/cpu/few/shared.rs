@@ -1,5 +1,5 @@
-//! One factor `U` of the precisions for all components: `Uᵀ(x − mean)` as `Uᵀ(x − shift) − Uᵀ(mean − shift)`, so that a row is
-//! multiplied once. What depends on the mixture alone is here.
+//! One factor `U` of the precisions for all components: computes `Uᵀ(x − mean)` as `Uᵀ(x − shift) − Uᵀ(mean − shift)`,
+//! so that each row is multiplied only once. This module has the part that depends only on the mixture.
 
 use gmm_model::FactorShape;
 use ndarray::ArrayView2;
@@ -8,22 +8,23 @@ use super::super::simd::{Dispatch, Kernel, Machine, Real, Words};
 use super::super::terms::relative;
 use super::panel::Panel;
 
-/// How large the terms `|U[j,i] (mean[j] − shift[j])|` of a product may be on average.
+/// Limit on the average size of the terms `|U[j,i] (mean[j] − shift[j])|` of a product.
 ///
-/// What two products lose against one of the difference is their rounding. It is to stay within 4 steps, where a step is
-/// what a log density changes at most if every input moves by one unit in its last place. With terms of this size it was
-/// 1.4 steps at most: 6·10⁴ rows in `f32`, 5 to 13 columns, conditions of the precision from 4 to 10⁶, rows that a component
-/// could have drawn and rows along the axes of its ellipsoid.
+/// Two products instead of one product of the difference add rounding error. The target is at most 4 steps, where a
+/// step is the largest change of a log density if every input moves by one unit in its last place. Terms of this size
+/// gave at most 1.4 steps in 6·10⁴ rows in `f32`: 5 to 13 columns, condition numbers of the precision from 4 to 10⁶,
+/// rows drawn from a component and rows along the axes of its ellipsoid.
 const MOST: f64 = 8.0;
 
-/// With fewer columns products cost no more than the rest of an evaluation.
+/// With fewer columns, the products cost no more than the rest of an evaluation.
 const FEWEST_COLUMNS: usize = 5;
 
-/// `Uᵀ(mean − shift)`, `(k, d)`, summed as the rows' products are; `u` is `(d, d)`.
+/// `Uᵀ(mean − shift)`, `(k, d)`, summed in the same order as the rows' products; `u` is `(d, d)`.
 ///
-/// None where each row should be multiplied less each mean: there is one component or few columns, or the products would
-/// cancel, or are not finite. This is decided by the mixture alone, so that a row has the same bits whatever is beside it.
-/// Cost: `2*d²` flops where the answer is None, else `2*k*d²` more; half of that where `U` is upper.
+/// Returns `None` if each difference of row and mean should be multiplied instead: if there is one component, if there
+/// are few columns, or if the products would cancel or are not finite. The decision depends only on the mixture, so a
+/// row has the same bits whichever rows are evaluated with it. Cost: `2*d²` flops for `None`, otherwise `2*k*d²` more;
+/// half of that if `U` is upper triangular.
 pub(crate) fn means<T: Dispatch>(
     machine: Machine,
     u: &[T],
@@ -51,8 +52,8 @@ pub(crate) fn means<T: Dispatch>(
     Some(y.chunks_exact(pitch).flat_map(|y| &y[..d]).copied().collect())
 }
 
-/// Whether the terms of a column are more than [`MOST`] on average, for the largest of the means, less the shift, in each of
-/// their columns; also where they are not finite.
+/// Whether the terms of any column exceed [`MOST`] on average, taking in each coordinate the largest distance of a mean
+/// from the shift; also true if they are not finite.
 struct Cancels<'a, T> {
     u: &'a [T],
     /// `(k, d)`.
@@ -60,7 +61,7 @@ struct Cancels<'a, T> {
     d: usize,
 }
 
-/// Plain loops, which the compiler turns into the machine's vectors here.
+/// Plain loops, which the compiler vectorises with the enabled instructions.
 impl<T: Real> Kernel<T> for Cancels<'_, T> {
     type Output = bool;
 
@@ -71,12 +72,12 @@ impl<T: Real> Kernel<T> for Cancels<'_, T> {
         let mut sums = vec![0.0; d];
         for (j, u) in u.chunks_exact(d).enumerate() {
             let reach = centred[j..].iter().step_by(d).fold(0.0f64, |most, v| most.max(v.to_f64().abs()));
-            // Most factors have nothing before the diagonal.
+            // Most factors have only zeros before the diagonal.
             let first = if T::any_is_not_zero(&u[..j]) { 0 } else { j };
             for (sum, v) in sums[first..].iter_mut().zip(&u[first..]) {
                 *sum += v.to_f64().abs() * reach;
             }
-            // Sums only grow: means that are far are found out soon. NaN is not near.
+            // The sums only grow, so far means are detected early. The comparison is false for NaN.
             let is_near = sums[j] <= most;
             if !is_near {
                 return true;
@@ -115,7 +116,7 @@ mod tests {
             let products = found(&u, centres(0.0).view(), &at).expect("near the shift");
             let wanted = (centres(0.0) - 1.0).dot(&Array2::from_shape_vec((D, D), u.clone()).unwrap());
             assert_eq!(products, wanted.into_raw_vec_and_offset().0);
-            // Relative to the shift, wherever that is.
+            // The result depends only on the distance to the shift.
             assert_eq!(found(&u, centres(1e9).view(), &[1e9 + 1.0; D]), Some(products.clone()));
             let single: Vec<f32> = u.iter().map(|v| *v as f32).collect();
             let single_products: Vec<f32> = products.into_iter().map(|v| v as f32).collect();

@@ -1,13 +1,14 @@
-//! First moments and the diagonals of the second.
+//! First moments and the diagonals of the second moments.
 
 use super::super::layout::STRIDE;
 use super::super::simd::{Real, Words};
 use super::{AT_ONCE, sums_of_lanes};
 
-/// Columns at a time: eight running sums keep both multipliers busy through their latency.
+/// Columns processed together: eight running sums hide the latency of two FMA units.
 const COLUMNS: usize = 4;
 
-/// `first[j] += Σ r z_j`, `second[j] += Σ r z_j²` with `z = x − centre`; `r` is a multiple of `AT_ONCE * LANES` long.
+/// `first[j] += Σ r z_j`, `second[j] += Σ r z_j²` with `z = x − centre`; the length of `r` is a multiple of `AT_ONCE *
+/// LANES`.
 #[inline(always)]
 pub(super) fn accumulate<T: Real, W: Words<T>>(
     w: W,
@@ -80,7 +81,7 @@ fn tile<T: Real, W: Words<T>, const C: usize>(
     }
 }
 
-/// `first[j] += Σ r z_j` alone.
+/// `first[j] += Σ r z_j` only.
 #[inline(always)]
 pub(super) fn firsts<T: Real, W: Words<T>>(w: W, centre: &[T], x: &[T], r: &[T], first: &mut [f64]) {
     let d = centre.len();
@@ -95,7 +96,7 @@ pub(super) fn firsts<T: Real, W: Words<T>>(w: W, centre: &[T], x: &[T], r: &[T],
     }
 }
 
-/// One running sum for each turn and column: eight, as above.
+/// One running sum for each vector and column: eight, as above.
 #[inline(always)]
 fn first_tile<T: Real, W: Words<T>, const C: usize>(w: W, centre: &[T], x: &[T], r: &[T], first: &mut [f64]) {
     assert!(x.len() >= (C - 1) * STRIDE + r.len() && r.len().is_multiple_of(AT_ONCE * W::LANES));

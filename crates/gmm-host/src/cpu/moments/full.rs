@@ -1,8 +1,8 @@
-//! First moments and packed second moments: the costly half of a full-covariance pass.
+//! First moments and packed second moments: the expensive half of a full-covariance pass.
 //!
-//! The moment matrix is cut into rows of [`tall`] by columns of [`WIDE`], so many that their running sums with the
-//! factors fill the registers, each sum a vector over rows of the data. A tile's sums lie side by side in the packed
-//! triangle, so that four vectors are added up at a time.
+//! The moment matrix is divided into tiles of [`tall`] rows by [`WIDE`] columns, so that a tile's running sums and the
+//! operands fill the registers. Each sum is a vector over rows of the data. The sums of a tile's row are contiguous in
+//! the packed triangle, so that four vectors are reduced at a time.
 
 use gmm_model::packed_index;
 
@@ -13,11 +13,11 @@ use super::{AT_ONCE, sums_of_lanes};
 /// Columns of a tile.
 const WIDE: usize = 4;
 
-/// Columns that stay in the first-level cache while all rows of the moment matrix are gone through: with the row's own,
-/// 24 KiB at most.
+/// Columns that stay in the L1 cache while all rows of the moment matrix are processed: at most 24 KiB with the row's
+/// own columns.
 const RESIDENT: usize = 2 * WIDE;
 
-/// Rows of a tile: 16 sums where there are 32 registers, else 12 where there are 16.
+/// Rows of a tile: 4 with 32 registers (16 sums), otherwise 3 (12 sums in 16 registers).
 #[inline(always)]
 const fn tall<T: Real, W: Words<T>>() -> usize {
     if W::GROUP == 4 { 4 } else { 3 }
@@ -25,7 +25,7 @@ const fn tall<T: Real, W: Words<T>>() -> usize {
 
 /// `first[j] += Σ r z_j`, `second[i,j] += Σ r z_i z_j` for `j <= i`, packed, with `z = x − centre`.
 ///
-/// Cost `d*(d+1)` flops a row.
+/// Cost: `d*(d+1)` flops per row.
 pub(super) struct Moments<'a, T> {
     /// `(d,)`.
     pub(super) centre: &'a [T],
@@ -65,12 +65,12 @@ impl<T: Real> Kernel<T> for Moments<'_, T> {
     }
 }
 
-/// `R` columns of `z = √r (x − centre)`, `(d, STRIDE)`, from column `i` of the data on, their first moments, and their
-/// second ones with each other.
+/// Computes `R` columns of `z = √r (x − centre)`, `(d, STRIDE)`, from column `i` of the data on, their first moments,
+/// and their second moments with each other.
 ///
-/// The root shares a responsibility out to both factors of a product, so that one array serves as both: half the stores,
-/// and half the cache. Each `z` goes into its first products while it is written: by itself the writing would wait for
-/// the second-level cache.
+/// Both factors of a product carry the root of the responsibility, so one array serves as both: half the stores and
+/// half the cache. Each `z` is used in its first products while it is written; stores alone would wait for the L2
+/// cache.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "inputs and outputs of two sums")]
 fn form<T: Real, W: Words<T>, const R: usize>(
@@ -144,7 +144,7 @@ impl<T: Real> Kernel<T> for Products<'_, T> {
     }
 }
 
-/// The lower triangle of the `R` by `R` entries on the diagonal from row `i` on.
+/// Adds the lower triangle of the `R` by `R` entries on the diagonal from row `i` on.
 #[inline(always)]
 fn corner<T: Real, W: Words<T>, const R: usize>(w: W, i: usize, rows: usize, z: &[T], rz: &[T], second: &mut [f64]) {
     assert!(z.len() >= (R - 1) * STRIDE + rows && rz.len() >= (R - 1) * STRIDE + rows);
@@ -165,7 +165,7 @@ fn corner<T: Real, W: Words<T>, const R: usize>(w: W, i: usize, rows: usize, z: 
     add_corner(w, i, tile, second);
 }
 
-/// The entries of [`Products`] that are in no corner.
+/// Adds the entries of [`Products`] outside the diagonal triangles.
 #[inline(always)]
 fn below_diagonal<T: Real, W: Words<T>>(w: W, d: usize, rows: usize, z: &[T], rz: &[T], second: &mut [f64]) {
     for left in (0..d).step_by(RESIDENT) {
@@ -174,7 +174,8 @@ fn below_diagonal<T: Real, W: Words<T>>(w: W, d: usize, rows: usize, z: &[T], rz
             let mut j = left;
             let end = i.min(left + RESIDENT);
             while j < end {
-                // Five as three and two: with fewer sums than six a tile waits for its own additions.
+                // Split five as three and two (and six as three and three): a tile with fewer than six sums is limited
+                // by FMA latency.
                 let wide = match end - j {
                     5 | 6 => 3,
                     rest => rest.min(WIDE),
@@ -204,7 +205,7 @@ fn below_diagonal<T: Real, W: Words<T>>(w: W, d: usize, rows: usize, z: &[T], rz
     }
 }
 
-/// `N` columns from column `j` on by `R` rows from row `i` on, wholly below the diagonal.
+/// Adds the entries of `N` columns from `j` on and `R` rows from `i` on, all below the diagonal.
 #[inline(always)]
 fn rectangle<T: Real, W: Words<T>, const N: usize, const R: usize>(
     w: W,
@@ -240,7 +241,7 @@ fn rectangle<T: Real, W: Words<T>, const N: usize, const R: usize>(
     }
 }
 
-/// Adds the sum of each vector's lanes.
+/// Adds the sum of each vector's lanes to its slot.
 #[inline(always)]
 fn add_sums<T: Real, W: Words<T>, const N: usize>(w: W, sums: [W::V; N], slots: &mut [f64]) {
     let slots = &mut slots[..N];

@@ -1,7 +1,7 @@
 //! Weighted moments of one tile of rows about each component's centre, added to `f64` sums.
 //!
-//! Products and the sums over a tile (at most 256 rows, spread over the lanes) are in the engine's precision; every
-//! tile's sums are then added up in `f64`.
+//! Products and the sums over a tile (at most 256 rows, spread over the lanes) are in the engine's precision. The sums
+//! of tiles are added up in `f64`.
 
 mod diag;
 mod full;
@@ -17,23 +17,23 @@ use super::simd::{Kernel, Real, Words};
 pub(crate) use scatter::scatter;
 pub(crate) use tied::{finish as finish_tied, pays as pairs_pay};
 
-/// Columns of scratch per dimension.
+/// Scratch columns per dimension.
 pub(crate) const SCRATCH: usize = 3;
 
-/// Running sums of one share of the rows; see [`gmm_model::Statistics`] for the meaning and packing.
+/// Running sums of one share of the rows; see [`gmm_model::Statistics`] for meaning and packing.
 #[derive(Clone)]
 pub(crate) struct Sums {
     pub(crate) weight: Vec<f64>,
     pub(crate) first: Vec<f64>,
     pub(crate) second: Vec<f64>,
-    /// Responsibilities by pairs of components, `(k, k)`, where [`tied`] makes use of them; else empty.
+    /// Sums of responsibilities by pairs of components, `(k, k)`, if [`tied`] uses them; otherwise empty.
     pub(crate) pairs: Vec<f64>,
     pub(crate) log_likelihood: f64,
     pub(crate) entropy: f64,
 }
 
 impl Sums {
-    /// Sums of nothing; `pairs` says whether pooled moments go by pairs of components.
+    /// Zero sums; `pairs` states whether pooled moments are computed by pairs of components.
     pub(crate) fn zero(kind: CovarianceType, k: usize, d: usize, pairs: bool) -> Self {
         Self {
             weight: vec![0.0; k],
@@ -77,7 +77,7 @@ impl Sums {
     }
 }
 
-/// Vectors of rows in one turn of a loop over rows: the fewer turns, the better the processor foresees the last.
+/// Vectors of rows per loop iteration: with fewer iterations, the processor predicts the last one better.
 const AT_ONCE: usize = 2;
 
 /// One tile of rows with its responsibilities.
@@ -85,27 +85,27 @@ const AT_ONCE: usize = 2;
 pub(crate) struct Tile<'a, T> {
     /// `(d, STRIDE)`.
     pub(crate) x: &'a [T],
-    /// How many rows count, a multiple of `AT_ONCE * LANES`.
+    /// Number of rows, a multiple of `AT_ONCE * LANES`.
     pub(crate) rows: usize,
-    /// `(k, STRIDE)`, times the row weights.
+    /// `(k, STRIDE)`, multiplied by the row weights.
     pub(crate) responsibilities: &'a [T],
-    /// `(k, STRIDE)` squared distances to the centres, or empty where they are not known.
+    /// `(k, STRIDE)` squared distances to the centres, or empty if they are unknown.
     pub(crate) distances: &'a [T],
-    /// Rows with less than this may be left out of a component's moments, `(k,)`; see [`floors`].
+    /// Rows whose responsibility is at most this may be left out of a component's moments, `(k,)`; see [`floors`].
     pub(crate) floors: &'a [T],
 }
 
-/// What a row's weighted responsibility must reach to enter the moments of each component, `(k,)`.
+/// Smallest weighted responsibility with which a row enters each component's moments, `(k,)`.
 ///
-/// `2⁻⁶⁰ w_c` times the mean row weight: all that is left out of a component's moments then sums to less than 2⁻⁶⁰ of
-/// what the component holds at a stationary point, a hundredth of one rounding error. The weights themselves are summed
+/// `2⁻⁶⁰ w_c` times the mean row weight. All that is left out of a component's moments then sums to less than 2⁻⁶⁰ of
+/// the component's weight at a stationary point, a hundredth of one rounding error. The weights themselves are summed
 /// over all rows.
 pub(crate) fn floors<T: Real>(component_weights: &[T], mean_row_weight: f64) -> Vec<T> {
     let share = (-60f64).exp2() * mean_row_weight;
     component_weights.iter().map(|w| T::of(w.to_f64() * share)).collect()
 }
 
-/// Adds the moments of a tile about centres.
+/// Adds a tile's moments about the centres.
 pub(crate) struct Accumulate<'a, T> {
     pub(crate) kind: CovarianceType,
     /// `(k, d)`.
@@ -113,7 +113,7 @@ pub(crate) struct Accumulate<'a, T> {
     pub(crate) tile: Tile<'a, T>,
     /// `(SCRATCH*d, STRIDE)`.
     pub(crate) scratch: &'a mut [T],
-    /// With room for `k`.
+    /// Components that are processed by columns; capacity `k`.
     pub(crate) dense: &'a mut Vec<u32>,
     pub(crate) sums: &'a mut Sums,
 }
@@ -148,7 +148,7 @@ fn accumulate<T: Real, W: Words<T>>(w: W, all: Accumulate<'_, T>) {
         let r = &responsibilities[c * STRIDE..][..rows];
         let (weight, present) = scan(w, r, floors[c]);
         sums.weight[c] += weight;
-        // Moving a value costs about as much as four or five vector lanes of arithmetic on it (diag), or a dozen (full).
+        // Copying a value costs about as much as arithmetic on four or five vector lanes (diag) or a dozen (full).
         let sparse = present * if kind == CovarianceType::Full { 2 } else { 5 } < rows;
         let list = if sparse { rows_above(w, r, floors[c], &mut list) } else { &[] };
         if pairs {
@@ -184,7 +184,7 @@ fn accumulate<T: Real, W: Words<T>>(w: W, all: Accumulate<'_, T>) {
             CovarianceType::Spherical => spherical::accumulate(w, centre, x, r, first, &mut sums.second[c]),
         }
     }
-    // A few columns at a time, which stay in the first-level cache while all components are gone through.
+    // A few columns at a time, which stay in the L1 cache while all components are processed.
     for j in (0..d).step_by(RESIDENT_COLUMNS) {
         let columns = RESIDENT_COLUMNS.min(d - j);
         for &c in dense.iter() {
@@ -201,7 +201,7 @@ fn accumulate<T: Real, W: Words<T>>(w: W, all: Accumulate<'_, T>) {
     }
 }
 
-/// Columns that stay in the first-level cache: at most 16 KiB of it.
+/// Columns of a block that stay in the L1 cache: at most 16 KiB.
 const RESIDENT_COLUMNS: usize = 8;
 
 /// The sum of each vector's lanes.
@@ -210,7 +210,7 @@ fn sums_of_lanes<T: Real, W: Words<T>, const C: usize>(w: W, vectors: [W::V; C])
     let mut sums = [T::ZERO; C];
     let mut i = 0;
     while i + 2 < C {
-        // Three with one of them again: cheaper than one by one.
+        // One `sum4`, with a vector repeated if only three are left, is cheaper than separate sums.
         let four = w.sum4([vectors[i], vectors[i + 1], vectors[i + 2], vectors[(i + 3).min(C - 1)]]);
         let count = (C - i).min(4);
         sums[i..i + count].copy_from_slice(&four[..count]);
@@ -223,7 +223,7 @@ fn sums_of_lanes<T: Real, W: Words<T>, const C: usize>(w: W, vectors: [W::V; C])
     sums
 }
 
-/// Σ r, and how many rows have more than `floor`.
+/// Returns Σ r and the number of rows whose responsibility exceeds `floor`.
 #[inline(always)]
 fn scan<T: Real, W: Words<T>>(w: W, r: &[T], floor: T) -> (f64, usize) {
     let mut sums = [w.splat(T::ZERO); AT_ONCE];
@@ -244,7 +244,7 @@ fn scan<T: Real, W: Words<T>>(w: W, r: &[T], floor: T) -> (f64, usize) {
     (w.sum(sum).to_f64(), present as usize)
 }
 
-/// The rows with more than `floor`, in order.
+/// Lists the rows whose responsibility exceeds `floor`, in order.
 #[inline(always)]
 fn rows_above<'a, T: Real, W: Words<T>>(w: W, r: &[T], floor: T, list: &'a mut [u16; BLOCK]) -> &'a [u16] {
     let floor = w.splat(floor);
@@ -261,8 +261,8 @@ fn rows_above<'a, T: Real, W: Words<T>>(w: W, r: &[T], floor: T, list: &'a mut [
     &list[..present]
 }
 
-/// Moves the listed rows together: columns into `columns`, responsibilities into `r_out`, padded with rows of
-/// responsibility 0 to a multiple of `AT_ONCE * LANES`.
+/// Copies the listed rows so that they are contiguous: columns into `columns`, responsibilities into `r_out`, padded
+/// with rows of responsibility 0 to a multiple of `AT_ONCE * LANES`.
 #[inline(always)]
 fn gather<'a, T: Real, W: Words<T>>(
     _: W,
@@ -278,7 +278,7 @@ fn gather<'a, T: Real, W: Words<T>>(
         for (slot, &row) in to.iter_mut().zip(list) {
             *slot = from[usize::from(row) % BLOCK];
         }
-        // Finite, whatever an earlier component left there.
+        // The padding must be finite; an earlier component may have left infinities here.
         to[list.len()..rows].fill(T::ZERO);
     }
     for (slot, &row) in r_out.iter_mut().zip(list) {

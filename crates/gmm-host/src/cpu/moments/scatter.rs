@@ -1,12 +1,12 @@
-//! Moments under a hard assignment: each row adds to its own cluster alone.
+//! Moments under a hard assignment: each row contributes only to its own cluster.
 
 use super::super::layout::STRIDE;
 use super::super::simd::Real;
 use super::Sums;
 
-/// Adds rows to the clusters of their labels: weights, first moments, and inertias (the second moments of the
-/// spherical kind). `centres` is `(k, d)`, `distances` the squared distances to the own centre. Cost `d` a row,
-/// whatever `k` is.
+/// Adds rows to the clusters of their labels: weights, first moments, and inertias (the second moments of the spherical
+/// kind). `centres` is `(k, d)`; `distances` holds each row's squared distance to its own centre. Cost: `d` per row,
+/// independent of `k`.
 pub(crate) fn scatter<T: Real>(
     centres: &[T],
     d: usize,

@@ -1,4 +1,4 @@
-//! First moments and the traces of the second.
+//! First moments and the traces of the second moments.
 
 use super::super::simd::{Real, Words};
 use super::diag;
@@ -19,7 +19,8 @@ pub(super) fn accumulate<T: Real, W: Words<T>>(
     });
 }
 
-/// Σ r q, where `q` are the squared distances to the centre; a distance that overflowed has responsibility 0.
+/// Σ r q, where `q` are the squared distances to the centre; a distance that overflowed has responsibility 0 and is
+/// skipped.
 #[inline(always)]
 pub(super) fn second<T: Real, W: Words<T>>(w: W, r: &[T], q: &[T]) -> f64 {
     assert!(r.len() == q.len());

@@ -1,13 +1,14 @@
-//! Pooled second moments at a cost of `k*d + d²` a row instead of `k*d²/2`.
+//! Pooled second moments at a cost of `k*d + d²` per row instead of `k*d²/2`.
 //!
 //! With `j` the component of largest responsibility, `y = x − μ_j`, `δ_c = μ_c − μ_j`, `A = Σ_c r_c δ_c`, `w = Σ_c r_c`:
 //!
 //! `Σ_c r_c (x−μ_c)(x−μ_c)ᵀ = w e eᵀ − A Aᵀ/w + Σ_c r_c δ_c δ_cᵀ`, where `e = y − A/w`.
 //!
-//! The last term depends on the row only through `(j, r)`, so the responsibilities are summed by pairs `(c, j)` and the
-//! outer products formed once a pass ([`finish`]). Nothing cancels that is larger than the row's own uncertainty
-//! between components: where an assignment is certain, `A` and the pairs vanish and `e` is the distance to its mean.
-//! (The usual short cut, total scatter less the scatter of the means, cancels in the square of the separation.)
+//! The last term depends on the row only through `(j, r)`. The responsibilities are therefore summed by pairs `(c, j)`,
+//! and the outer products are computed once per pass ([`finish`]). Nothing cancels that exceeds the row's own
+//! uncertainty between components: if an assignment is certain, `A` and the pairs vanish and `e` is the distance to its
+//! mean. (The usual shortcut, total scatter less the scatter of the means, has cancellation of the order of the squared
+//! separation.)
 
 use gmm_model::packed_index;
 
@@ -16,18 +17,18 @@ use super::super::simd::{Kernel, Real, Words};
 use super::Tile;
 use super::full::Products;
 
-/// Columns at a time: each load of a responsibility then serves four.
+/// Columns processed together: each load of a responsibility serves four.
 const COLUMNS: usize = 4;
 
-/// Components up to which the table of pairs, `k²` sums, is worth its memory.
+/// Most components for which the table of pairs, `k²` sums, is worth its memory.
 const MOST_COMPONENTS: usize = 512;
 
-/// Whether the pairs cost less than the direct sums: `k² d²/2` once against `k d` for each of `n` rows.
+/// Whether the pairs cost less than the direct sums: `k² d²/2` once, compared with `k d` for each of `n` rows.
 pub(crate) const fn pays(n: usize, k: usize, d: usize) -> bool {
     k > 1 && k <= MOST_COMPONENTS && k * d <= n
 }
 
-/// Adds one tile's pooled second moments but for the pairs' part, and finds the rows' labels. The caller adds the pairs
+/// Adds one tile's pooled second moments except the pairs' part, and finds the rows' labels. The caller adds the pairs
 /// and the first moments.
 pub(super) struct Pooled<'a, T> {
     /// `(k, d)`.
@@ -61,7 +62,7 @@ fn accumulate<T: Real, W: Words<T>>(w: W, all: Pooled<'_, T>) {
     let (a, rest) = scratch.split_at_mut(d * STRIDE);
     let (e, rest) = rest.split_at_mut(d * STRIDE);
     let left = &mut rest[..d * STRIDE];
-    // `e` first holds the own centre's columns.
+    // `e` first holds the columns of each row's own centre.
     for (j, own) in e.chunks_exact_mut(STRIDE).enumerate() {
         own.iter_mut().zip(labels.iter()).for_each(|(slot, &label)| *slot = centres[label as usize * d + j]);
     }
@@ -84,7 +85,8 @@ fn accumulate<T: Real, W: Words<T>>(w: W, all: Pooled<'_, T>) {
     w.apart(Products { d, rows, z: a, rz: left, second });
 }
 
-/// The component of largest responsibility (as `T`, exact below 2^24) and the sum of responsibilities of each row.
+/// For each row, finds the component of largest responsibility (as `T`, exact below 2^24) and the sum of
+/// responsibilities.
 #[inline(always)]
 fn largest<T: Real, W: Words<T>>(
     w: W,
@@ -112,7 +114,7 @@ fn largest<T: Real, W: Words<T>>(
     }
 }
 
-/// `C` columns of `A = Σ_c r_c (μ_c − μ_j)` from column `first` on; `own` holds `μ_j`.
+/// Computes `C` columns of `A = Σ_c r_c (μ_c − μ_j)` from column `first` on; `own` holds `μ_j`.
 #[inline(always)]
 fn pull<T: Real, W: Words<T>, const C: usize>(
     w: W,
@@ -156,7 +158,7 @@ fn pull<T: Real, W: Words<T>, const C: usize>(
     }
 }
 
-/// One column of `e = (x − μ_j) − A/w`, where `e` holds `μ_j`, and of `w e`.
+/// Computes one column of `e = (x − μ_j) − A/w`, where `e` holds `μ_j` on entry, and of `w e`.
 #[inline(always)]
 fn residual<T: Real, W: Words<T>>(
     w: W,
@@ -170,7 +172,7 @@ fn residual<T: Real, W: Words<T>>(
     assert!(x.len() >= rows && a.len() >= rows && e.len() >= rows && left.len() >= rows && rows <= BLOCK);
     let zero = w.splat(T::ZERO);
     for row in (0..rows).step_by(W::LANES) {
-        // SAFETY: row + LANES <= rows, and all are that long, as asserted.
+        // SAFETY: row + LANES <= rows, and all columns have at least `rows` values, as asserted.
         unsafe {
             let weight = w.load(weight.as_ptr().add(row));
             let shift = w.select_lt(zero, weight, w.div(w.load(a.as_ptr().add(row)), weight), zero);
@@ -182,7 +184,7 @@ fn residual<T: Real, W: Words<T>>(
     }
 }
 
-/// `left = −A/w`, 0 where the row weighs nothing.
+/// `left = −A/w`, or 0 if the row's weight is 0.
 #[inline(always)]
 fn negate_over_weight<T: Real, W: Words<T>>(w: W, d: usize, rows: usize, weight: &[T; BLOCK], a: &[T], left: &mut [T]) {
     assert!(a.len() >= d * STRIDE && left.len() >= d * STRIDE && rows <= BLOCK);
@@ -200,7 +202,7 @@ fn negate_over_weight<T: Real, W: Words<T>>(w: W, d: usize, rows: usize, weight:
     }
 }
 
-/// Adds the pairs' part: `Σ_{c,j} pairs[c,j] (μ_c − μ_j)(μ_c − μ_j)ᵀ`, packed. Cost `k² d²/2`.
+/// Adds the pairs' part, `Σ_{c,j} pairs[c,j] (μ_c − μ_j)(μ_c − μ_j)ᵀ`, packed. Cost: `k² d²/2`.
 pub(crate) fn finish<T: Real>(centres: &[T], d: usize, pairs: &[f64], second: &mut [f64]) {
     let k = centres.len() / d;
     let mut delta = vec![0.0; d];

@@ -1,4 +1,4 @@
-//! Log densities, responsibilities and labels, row by row, and their totals.
+//! Log densities, responsibilities and labels of each row, and their totals.
 
 use super::super::e_step::{Responsibilities, RowOutputs};
 use super::super::layout::{BLOCK, Layout, STRIDE};
@@ -6,16 +6,16 @@ use super::super::simd::{Dispatch, Kernel, Real, Words};
 use super::super::terms::Terms;
 use super::expectation::log_likelihood;
 use super::{Passes, Workspace, padded};
-use crate::{Error, Evaluation, Wanted};
+use crate::{Error, EvaluateOptions, Evaluation};
 use rayon::prelude::*;
 
 impl<T: Dispatch> Passes<T> {
-    /// Evaluates every row and writes what is wanted.
+    /// Evaluates every row and writes the requested outputs.
     pub(crate) fn evaluate(
         &mut self,
         layout: &Layout<T>,
         terms: &Terms<T>,
-        want: Wanted<'_>,
+        want: EvaluateOptions<'_>,
     ) -> Result<Evaluation, Error> {
         self.prepare(layout, terms.kind, terms.k)?;
         let machine = self.machine;
@@ -26,7 +26,7 @@ impl<T: Dispatch> Passes<T> {
             let rows = rows.min(layout.n - share.blocks.start * BLOCK);
             work.push((split(&mut rest, rows, terms.k), share));
         }
-        let run = |(out, share): &mut (Wanted<'_>, &mut super::Share<T>)| {
+        let run = |(out, share): &mut (EvaluateOptions<'_>, &mut super::Share<T>)| {
             for block in share.blocks.clone() {
                 let out = split(out, layout.rows_in(block), terms.k);
                 let (ll, entropy) =
@@ -48,14 +48,14 @@ impl<T: Dispatch> Passes<T> {
     }
 }
 
-/// Takes the outputs of the next `rows` rows off the front.
-fn split<'a>(want: &mut Wanted<'a>, rows: usize, k: usize) -> Wanted<'a> {
+/// Splits the outputs of the next `rows` rows off the front.
+fn split<'a>(want: &mut EvaluateOptions<'a>, rows: usize, k: usize) -> EvaluateOptions<'a> {
     fn front<'a, U>(all: &mut Option<&'a mut [U]>, len: usize) -> Option<&'a mut [U]> {
         let (head, tail) = all.take()?.split_at_mut(len);
         *all = Some(tail);
         Some(head)
     }
-    Wanted {
+    EvaluateOptions {
         log_densities: front(&mut want.log_densities, rows),
         responsibilities: front(&mut want.responsibilities, rows * k),
         labels: front(&mut want.labels, rows),
@@ -66,7 +66,7 @@ struct Evaluate<'a, T: Real> {
     layout: &'a Layout<T>,
     terms: &'a Terms<T>,
     block: usize,
-    out: Wanted<'a>,
+    out: EvaluateOptions<'a>,
     work: &'a mut Workspace<T>,
 }
 
@@ -79,7 +79,7 @@ impl<T: Real> Kernel<T> for Evaluate<'_, T> {
         let Self { layout, terms, block, out, work } = self;
         let (x, weights, rows) = (layout.block(block), layout.weights(block), layout.rows_in(block));
         let wide = padded::<T, W>(rows);
-        // Responsibilities without the row weights; rows past the data are computed and dropped.
+        // Responsibilities do not include the row weights; those of rows past the data are computed and ignored.
         let ones = [T::ONE; BLOCK];
         w.apart(Responsibilities {
             terms,
@@ -91,13 +91,13 @@ impl<T: Real> Kernel<T> for Evaluate<'_, T> {
             scratch: &mut work.scratch,
             out: RowOutputs { top: &mut work.top, rest: &mut work.rest, entropy: Some(&mut work.entropy) },
         });
-        let found = Found { joint: &work.joint, top: &work.top, rest: &work.rest, entropy: &work.entropy };
+        let found = EStepOutput { joint: &work.joint, top: &work.top, rest: &work.rest, entropy: &work.entropy };
         found.deliver(terms.k, &weights[..rows], out)
     }
 }
 
-/// What an E-step left of some rows.
-pub(crate) struct Found<'a, T> {
+/// Results of an E-step for some rows.
+pub(crate) struct EStepOutput<'a, T> {
     /// `(k, STRIDE)` responsibilities.
     pub(crate) joint: &'a [T],
     pub(crate) top: &'a [T],
@@ -105,9 +105,9 @@ pub(crate) struct Found<'a, T> {
     pub(crate) entropy: &'a [T],
 }
 
-impl<T: Real> Found<'_, T> {
-    /// Writes what is wanted of the first rows, as many as there are weights; log-likelihood and entropy.
-    pub(crate) fn deliver(&self, k: usize, weights: &[T], out: Wanted<'_>) -> (f64, f64) {
+impl<T: Real> EStepOutput<'_, T> {
+    /// Writes the requested outputs of the first `weights.len()` rows; returns log-likelihood and entropy.
+    pub(crate) fn deliver(&self, k: usize, weights: &[T], out: EvaluateOptions<'_>) -> (f64, f64) {
         let rows = weights.len();
         if let Some(slots) = out.log_densities {
             for (row, slot) in slots.iter_mut().enumerate() {
@@ -119,7 +119,7 @@ impl<T: Real> Found<'_, T> {
                 for (c, slot) in slots.iter_mut().enumerate() {
                     *slot = self.joint[c * STRIDE + row].to_f64();
                 }
-                // Single precision leaves the sum at 1 within its own eps; callers get f64.
+                // In single precision the sum is 1 only within eps of `f32`; callers get f64.
                 let sum: f64 = slots.iter().sum();
                 slots.iter_mut().for_each(|slot| *slot /= sum);
             }

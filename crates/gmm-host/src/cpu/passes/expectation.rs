@@ -1,4 +1,4 @@
-//! The fused E- and M-pass.
+//! The fused E-step and M-step sums.
 
 use super::super::e_step::{Responsibilities, RowOutputs};
 use super::super::layout::Layout;
@@ -12,7 +12,7 @@ use ndarray::ArrayView2;
 use rayon::prelude::*;
 
 impl<T: Dispatch> Passes<T> {
-    /// Responsibilities under `terms` and their moments about its means, into the shares' sums.
+    /// Adds the moments of the responsibilities under `terms`, about its means, to the shares' sums.
     pub(crate) fn expectation(&mut self, layout: &Layout<T>, terms: &Terms<T>) -> Result<(), Error> {
         self.prepare(layout, terms.kind, terms.k)?;
         let machine = self.machine;
@@ -21,8 +21,8 @@ impl<T: Dispatch> Passes<T> {
         Ok(())
     }
 
-    /// Whether `sets` mixtures of a shape are better shared out than the rows: where a pass has one share, and all of
-    /// them are more work than to wake another thread.
+    /// Whether to distribute `sets` mixtures of a shape over the threads rather than the rows: if a pass has a single
+    /// share, and all mixtures together are more work than waking another thread.
     pub(crate) fn shares_sets(
         &mut self,
         layout: &Layout<T>,
@@ -35,8 +35,9 @@ impl<T: Dispatch> Passes<T> {
         Ok(self.shares.len() == 1 && sets > 1 && sets as u128 * shape.work(layout.n) > 2 * SMALL_PASS)
     }
 
-    /// Statistics under each of `sets`, with its means, for which [`shares_sets`](Self::shares_sets) was asked: what
-    /// [`expectation`](Self::expectation) and [`statistics`](Self::statistics) give each alone, to the bit.
+    /// Statistics under each of `sets` (terms and means), for which [`shares_sets`](Self::shares_sets) must have
+    /// returned true. The bits are those of [`expectation`](Self::expectation) and [`statistics`](Self::statistics) for
+    /// each one.
     pub(crate) fn expectations(
         &mut self,
         layout: &Layout<T>,

@@ -1,4 +1,4 @@
-//! Moments under responsibilities that the caller gives.
+//! Moments under responsibilities given by the caller.
 
 use gmm_model::CovarianceType;
 
@@ -9,7 +9,7 @@ use super::{Passes, Share, padded};
 use crate::{Error, FillResponsibilities};
 
 impl<T: Dispatch> Passes<T> {
-    /// Moments about `centres`, `(k, d)`, under what `fill` writes.
+    /// Computes moments about `centres`, `(k, d)`, under the responsibilities that `fill` writes.
     pub(crate) fn given(
         &mut self,
         layout: &Layout<T>,
@@ -44,7 +44,7 @@ impl<T: Real> Kernel<T> for Given<'_, T> {
     fn run<W: Words<T>>(self, w: W) {
         let Self { layout, kind, centres, k, fill, share } = self;
         let work = &mut share.workspace;
-        // Every row that has any responsibility counts.
+        // Include every row that has any responsibility.
         let floors = vec![T::ZERO; k];
         for block in share.blocks.clone() {
             let (x, weights, rows) = (layout.block(block), layout.weights(block), layout.rows_in(block));

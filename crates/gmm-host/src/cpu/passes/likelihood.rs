@@ -1,4 +1,5 @@
-//! Log-likelihoods of many mixtures, and nothing else: every block of rows is gone through by all of them in turn.
+//! Log-likelihoods of many mixtures and nothing else: all mixtures are evaluated on one block of rows before the next
+//! block.
 
 use super::super::e_step::LogDensities;
 use super::super::layout::Layout;
@@ -11,11 +12,11 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 impl<T: Dispatch> Passes<T> {
-    /// Σ w ln p(x) under each of `sets`, which are of one kind and number of components, into `out`.
+    /// Writes Σ w ln p(x) under each of `sets`, which must have the same kind and number of components, into `out`.
     ///
-    /// The blocks go to the threads in the shares of every other pass, so the bits are those of
-    /// [`expectation`](Self::expectation), whatever else is in the batch. Where the rows are too few to be shared,
-    /// the sets are.
+    /// Blocks are distributed over the threads in the same shares as in every other pass. The bits are therefore those
+    /// of [`expectation`](Self::expectation), whatever else is in the batch. If there are too few rows to distribute,
+    /// the sets are distributed instead.
     pub(crate) fn log_likelihoods(
         &mut self,
         layout: &Layout<T>,
@@ -52,7 +53,7 @@ impl<T: Dispatch> Passes<T> {
     }
 }
 
-/// Log-likelihoods of some blocks under each set, into the workspace.
+/// Writes the log-likelihoods of some blocks under each set into the workspace.
 struct Likelihoods<'a, T: Real> {
     layout: &'a Layout<T>,
     sets: &'a [Terms<T>],
@@ -71,7 +72,7 @@ impl<T: Real> Kernel<T> for Likelihoods<'_, T> {
         for block in blocks {
             let (x, weights, rows) = (layout.block(block), layout.weights(block), layout.rows_in(block));
             let wide = padded::<T, W>(rows);
-            // The block stays in the second-level cache while the sets go by.
+            // The block stays in the L2 cache while the sets are evaluated.
             for (terms, sum) in sets.iter().zip(&mut work.likelihoods) {
                 w.apart(LogDensities {
                     terms,

@@ -1,4 +1,4 @@
-//! Passes over all rows: who works on which blocks, with which workspace, and how the shares are added up.
+//! Passes over all rows: how blocks are assigned to threads, their workspace, and how the shares' sums are added up.
 
 mod evaluate;
 mod expectation;
@@ -6,7 +6,7 @@ mod given;
 mod likelihood;
 mod nearest;
 
-pub(crate) use evaluate::Found;
+pub(crate) use evaluate::EStepOutput;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,26 +21,26 @@ use super::moments::{self, SCRATCH, Sums};
 use super::simd::{Dispatch, Machine, Real, Words};
 use crate::{Error, memory};
 
-/// Shares per thread, so that a thread that the system holds up delays the others by a quarter at most.
+/// Shares per thread: 4, so that a thread delayed by the system delays the others by a quarter at most.
 const SHARES_PER_THREAD: usize = 4;
 
-/// Above this many bytes of sums a share more costs more than an uneven finish.
+/// Above this many bytes of sums, more shares cost more than an uneven finish.
 const LARGE_SUMS: u128 = 1 << 20;
 
-/// Below this many floating-point operations a pass runs on the calling thread: waking others takes 10 µs or so.
+/// Below this many floating-point operations, a pass runs on the calling thread: waking others takes about 10 µs.
 const SMALL_PASS: u128 = 200_000;
 
-/// The workspace of all passes; grows when a pass needs more, else stays.
+/// The workspace of all passes; it grows when a pass needs more.
 pub(crate) struct Passes<T> {
     machine: Machine,
     pool: Arc<rayon::ThreadPool>,
     shares: Vec<Share<T>>,
-    /// All blocks each, for several mixtures at once; empty until a pass has several.
+    /// Shares that span all blocks, one per mixture, for several mixtures at once; empty until a pass has several.
     alone: Vec<Share<T>>,
     shape: Option<Shape>,
 }
 
-/// What the workspace is sized by.
+/// The parameters that determine the size of the workspace.
 #[derive(Clone, Copy, PartialEq)]
 struct Shape {
     kind: CovarianceType,
@@ -49,7 +49,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// Floating-point operations of a pass over `n` rows, roughly.
+    /// Approximate floating-point operations of a pass over `n` rows.
     const fn work(self, n: usize) -> u128 {
         let Self { kind, k, d } = self;
         let per_component = if matches!(kind, CovarianceType::Full) { d * (d + 1) } else { 4 * d };
@@ -57,14 +57,14 @@ impl Shape {
     }
 }
 
-/// One share of the blocks, and what working on it takes.
+/// One share of the blocks, with its sums and workspace.
 struct Share<T> {
     blocks: Range<usize>,
     sums: Sums,
     workspace: Workspace<T>,
 }
 
-/// Scratch of one share; `BLOCK` values per row of each.
+/// Scratch of one share; row outputs have `BLOCK` values.
 struct Workspace<T> {
     /// `(k, STRIDE)`: log joint densities, then responsibilities; or distances.
     joint: Buffer<T>,
@@ -76,9 +76,9 @@ struct Workspace<T> {
     rest: Buffer<T>,
     entropy: Buffer<T>,
     labels: Vec<u32>,
-    /// Room for `k` components.
+    /// Capacity for `k` components.
     dense: Vec<u32>,
-    /// `(BLOCK, k)` responsibilities as a caller gives them; empty until then.
+    /// `(BLOCK, k)` responsibilities given by the caller; empty until first used.
     given: Vec<f64>,
     /// One log-likelihood for each of several mixtures; empty until a pass has several.
     likelihoods: Vec<f64>,
@@ -100,7 +100,7 @@ impl<T: Real> Workspace<T> {
         }
     }
 
-    /// Bytes of a workspace, rounded up.
+    /// Upper bound on the bytes of a workspace.
     fn bytes(Shape { k, d, .. }: Shape) -> u128 {
         (2 * k as u128 + (SCRATCH * d) as u128 + 4) * (STRIDE * size_of::<T>()) as u128
     }
@@ -111,22 +111,22 @@ impl<T: Dispatch> Passes<T> {
         Self { machine, pool, shares: Vec::new(), alone: Vec::new(), shape: None }
     }
 
-    /// Whose instructions the passes take.
+    /// The instruction set of the passes.
     pub(crate) const fn machine(&self) -> Machine {
         self.machine
     }
 
-    /// For other rows, on the same threads.
+    /// Creates passes for other rows, on the same threads.
     pub(crate) fn anew<S: Dispatch>(&self) -> Passes<S> {
         Passes::new(self.machine, self.pool.clone())
     }
 
-    /// Runs something on the threads.
+    /// Runs `f` on the thread pool.
     pub(crate) fn install<A: Send>(&self, f: impl FnOnce() -> A + Send) -> A {
         self.pool.install(f)
     }
 
-    /// Makes the workspace fit, and clears the sums.
+    /// Sizes the workspace and clears the sums.
     fn prepare(&mut self, layout: &Layout<T>, kind: CovarianceType, k: usize) -> Result<(), Error> {
         let shape = Shape { kind, k, d: layout.d };
         if self.shape == Some(shape) {
@@ -150,7 +150,7 @@ impl<T: Dispatch> Passes<T> {
         Ok(())
     }
 
-    /// Number of shares: a function of the shape and the thread count alone, since it decides the order of additions.
+    /// Number of shares. It depends only on the shape and the thread count, since it determines the order of additions.
     fn count(&self, layout: &Layout<T>, shape: Shape, sums: u128) -> usize {
         if shape.work(layout.n) < SMALL_PASS {
             return 1;
@@ -160,7 +160,7 @@ impl<T: Dispatch> Passes<T> {
         (threads * each).min(layout.blocks())
     }
 
-    /// Runs `work` on every share, on all threads where there is more than one share.
+    /// Runs `work` on every share; on all threads if there is more than one share.
     fn for_each(&mut self, work: impl Fn(&mut Share<T>) + Send + Sync) {
         match self.shares.as_mut_slice() {
             [only] => work(only),
@@ -168,8 +168,8 @@ impl<T: Dispatch> Passes<T> {
         }
     }
 
-    /// Adds the shares up, in order, and moves the moments from `points` (the centres as the kernels had them,
-    /// relative to the shift and rounded to `T`) to `centres`.
+    /// Adds up the shares in order, and moves the moments from `points` (the centres as the kernels used them: relative
+    /// to the shift and rounded to `T`) to `centres`.
     pub(crate) fn statistics(
         &mut self,
         layout: &Layout<T>,
@@ -181,7 +181,7 @@ impl<T: Dispatch> Passes<T> {
     }
 }
 
-/// [`Passes::statistics`] of some shares.
+/// [`Passes::statistics`] for the given shares.
 fn collect<T: Real>(
     shares: &mut [Share<T>],
     layout: &Layout<T>,
@@ -232,7 +232,7 @@ fn translate(statistics: &mut Statistics, c: usize, delta: &[f64]) {
     }
 }
 
-/// Rows of a block rounded up to what the kernels take at a time; those past the data weigh 0.
+/// Rows of a block, rounded up to the kernels' step; rows past the data have weight 0.
 #[inline(always)]
 pub(crate) fn padded<T: Real, W: Words<T>>(rows: usize) -> usize {
     rows.next_multiple_of(WIDE * W::LANES)

@@ -1,4 +1,4 @@
-//! Distances to centres: hard assignment for k-means, and the running minimum that k-means++ draws by.
+//! Distances to centres: hard assignment for k-means, and the running minimum that k-means++ samples by.
 
 use gmm_model::CovarianceType;
 use rayon::prelude::*;
@@ -12,7 +12,7 @@ use crate::Error;
 use crate::engine::DISTANCE_ROWS;
 
 impl<T: Dispatch> Passes<T> {
-    /// Moments about `centres`, `(k, d)`, with each row in the cluster of its nearest centre.
+    /// Computes moments about `centres`, `(k, d)`, with each row in the cluster of its nearest centre.
     pub(crate) fn nearest(&mut self, layout: &Layout<T>, kind: CovarianceType, centres: &[T]) -> Result<(), Error> {
         let k = centres.len() / layout.d;
         self.prepare(layout, kind, k)?;
@@ -21,7 +21,7 @@ impl<T: Dispatch> Passes<T> {
         Ok(())
     }
 
-    /// `near[i] = min(near[i], |x_i − centre|²)`; `Σ w near` of each [`DISTANCE_ROWS`] rows.
+    /// Sets `near[i] = min(near[i], |x_i − centre|²)`; returns `Σ w near` of each group of [`DISTANCE_ROWS`] rows.
     pub(crate) fn add_centre(&self, layout: &Layout<T>, centre: &[T], near: &mut [f64]) -> Vec<f64> {
         let machine = self.machine;
         let work = |(group, near): (usize, &mut [f64])| {
@@ -35,14 +35,14 @@ impl<T: Dispatch> Passes<T> {
         }
     }
 
-    /// `Σ w min(near, |x − candidate|²)` for each of `candidates`, `(t, d)`.
+    /// Returns `Σ w min(near, |x − candidate|²)` for each of `candidates`, `(t, d)`.
     pub(crate) fn potentials(&self, layout: &Layout<T>, candidates: &[T], near: &[f64]) -> Vec<f64> {
         let machine = self.machine;
         let count = candidates.len() / layout.d;
         let work = |(group, near): (usize, &[f64])| {
             let mut out = vec![0.0; count];
             for (near, block) in near.chunks(BLOCK).zip(group * DISTANCE_ROWS / BLOCK..) {
-                T::dispatch(machine, Left { layout, block, candidates, near, out: &mut out });
+                T::dispatch(machine, CandidateCosts { layout, block, candidates, near, out: &mut out });
             }
             out
         };
@@ -52,7 +52,7 @@ impl<T: Dispatch> Passes<T> {
             self.pool.install(|| near.par_chunks(DISTANCE_ROWS).enumerate().map(work).collect())
         };
         let mut out = vec![0.0; count];
-        // In order, whichever thread had which.
+        // In a fixed order, independent of the threads.
         for part in parts {
             out.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
         }
@@ -79,7 +79,7 @@ impl<T: Real> Kernel<T> for Nearest<'_, T> {
         let Self { layout, kind, centres, k, share } = self;
         let d = layout.d;
         let work = &mut share.workspace;
-        // Every row that has any responsibility counts.
+        // Include every row that has any responsibility.
         let floors = vec![T::ZERO; k];
         for block in share.blocks.clone() {
             let (x, weights, rows) = (layout.block(block), layout.weights(block), layout.rows_in(block));
@@ -141,8 +141,8 @@ impl<T: Real> Kernel<T> for Minimum<'_, T> {
     }
 }
 
-/// What each candidate would leave of a block's distances, added to `out`.
-struct Left<'a, T> {
+/// Adds to `out` the weighted sum of distances that each candidate would leave in a block.
+struct CandidateCosts<'a, T> {
     layout: &'a Layout<T>,
     block: usize,
     candidates: &'a [T],
@@ -150,7 +150,7 @@ struct Left<'a, T> {
     out: &'a mut [f64],
 }
 
-impl<T: Real> Kernel<T> for Left<'_, T> {
+impl<T: Real> Kernel<T> for CandidateCosts<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -170,13 +170,13 @@ impl<T: Real> Kernel<T> for Left<'_, T> {
     }
 }
 
-/// `weight value`, 0 where the row weighs nothing, however far it is.
+/// `weight value`, or 0 if the weight is 0, even for an infinite distance.
 #[inline(always)]
 fn weighted<T: Real>(weight: T, value: f64) -> f64 {
     if weight > T::ZERO { weight.to_f64() * value } else { 0.0 }
 }
 
-/// Squared distances of `rows` rows to each of `centres`, `(k, d)`, into `out`, `(k, STRIDE)`.
+/// Writes squared distances of `rows` rows to each of `centres`, `(k, d)`, into `out`, `(k, STRIDE)`.
 #[inline(always)]
 fn distances<T: Real, W: Words<T>>(w: W, centres: &[T], d: usize, x: &[T], rows: usize, out: &mut [T]) {
     let k = centres.len() / d;
@@ -190,7 +190,7 @@ fn distances<T: Real, W: Words<T>>(w: W, centres: &[T], d: usize, x: &[T], rows:
     }
 }
 
-/// Squared distances to the first `C` of `centres`.
+/// Writes squared distances to the first `C` of `centres`.
 #[inline(always)]
 fn distances_to<T: Real, W: Words<T>, const C: usize>(
     w: W,

@@ -1,8 +1,8 @@
-//! Products of matrices by tiles: up to 512 × 512 entries each, summed in f64, shared out to the engine's threads.
+//! Matrix products by tiles of up to 512 × 512 entries, summed in f64 and distributed over the engine's threads.
 //!
-//! An f32 operand is widened a block at a time, into a thread's workspace that stays in its cache: the product of two f32
-//! is exact in f64, and a sum is rounded once, when it is written. Which tiles there are and in which order their terms
-//! are added follows from the shapes alone, so neither the number of threads nor their timing changes a bit.
+//! An f32 operand is converted to f64 a block at a time, in a thread's workspace that stays in cache: the product of
+//! two f32 is exact in f64, and each sum is rounded once, when it is written. The tiles and the order of additions
+//! depend only on the shapes, so the result has the same bits for any number of threads and any timing.
 
 mod multiply;
 mod narrow;
@@ -17,14 +17,14 @@ use crate::products::Element;
 pub(crate) use multiply::{add_product, multiply};
 use narrow::Narrow;
 
-/// Rows and columns of a tile, unless [`side`] has a better answer: a block of an operand, once in the cache, is used 256
-/// times.
+/// Rows and columns of a tile, unless [`side`] chooses another size: each block of an operand, once in the cache, is
+/// used 256 times.
 pub(crate) const TILE: usize = 256;
 
-/// Rows and columns of the tiles of a product of `shape`: more in a larger one, which then brings its operands less often,
-/// fewer in a smaller one, which then has tiles for all threads.
+/// Rows and columns of the tiles of a product of `shape`: larger tiles for a larger product, which then reads its
+/// operands less often, and smaller tiles for a smaller one, which then has tiles for all threads.
 pub(crate) fn side((rows, columns): (usize, usize)) -> usize {
-    // Measured: tiles of 128 rows and columns take 5 % longer than larger ones up to 256, and 10 to 20 % beyond.
+    // Measured: tiles of 128 take 5 % longer than larger ones in products up to 256, and 10 to 20 % beyond.
     match (rows as f64 * columns as f64).sqrt() {
         ..=256.0 => TILE / 2,
         ..=1024.0 => TILE,
@@ -32,17 +32,17 @@ pub(crate) fn side((rows, columns): (usize, usize)) -> usize {
     }
 }
 
-/// Terms of a sum for which blocks of both operands are widened at a time: 1 MiB each for the largest tiles.
+/// Terms of a sum for which both operands are converted at a time: 1 MiB each for the largest tiles.
 const BLOCK: usize = 256;
 
-/// Tiles of fewer columns than this are sums over rows as they lie: to pack them for a product of matrices would take
-/// longer than the product (measured: from about 64 columns on the packing is paid for).
+/// Tiles with fewer columns than this are computed as dot products of rows in place: packing them for a matrix product
+/// would take longer than the product itself (measured: packing pays off from about 64 columns on).
 pub(crate) const NARROW: usize = 64;
 
-/// Multiplications below which threads cost more than they bring: some 100 µs of a core's.
+/// Below this many multiplications, about 100 µs of one core, threads cost more than they gain.
 const ALONE: u128 = 1 << 22;
 
-/// What a thread needs for one tile after another, taken as a shape wants it.
+/// A thread's buffers, reused for one tile after another; they grow as needed.
 pub(crate) struct Workspace {
     machine: Machine,
     left: Vec<f64>,
@@ -51,14 +51,14 @@ pub(crate) struct Workspace {
     short: Vec<f32>,
 }
 
-/// Bytes of the workspaces of all threads that take part, at the most, for tiles of `shape` with `terms` in a sum.
+/// Largest total bytes of the workspaces of all participating threads, for tiles of `shape` with `terms` terms per sum.
 pub(crate) fn workspace_bytes(engine: &CpuEngine, cost: u128, shape: (usize, usize), terms: usize) -> u128 {
     let (r, c) = (shape.0 as u128, shape.1 as u128);
     let widened = (r + c) * terms.min(BLOCK) as u128 * size_of::<f64>() as u128;
     threads(engine, cost) as u128 * (widened + r * c * (size_of::<f64>() + size_of::<f32>()) as u128)
 }
 
-/// Threads that share work of so many multiplications.
+/// Number of threads that share work of `cost` multiplications.
 fn threads(engine: &CpuEngine, cost: u128) -> usize {
     if cost < ALONE { 1 } else { engine.threads() }
 }
@@ -68,8 +68,8 @@ impl Workspace {
         Self { machine: engine.machine, left: vec![], right: vec![], sums: vec![], short: vec![] }
     }
 
-    /// `a b`, `(r, c)`, of at most two [`TILE`]s rows and columns, from `(r, k)` and `(k, c)`. Of f32, [`BLOCK`] terms at a
-    /// time may be added in f32 where it is to be `fast`.
+    /// Computes `a b`, `(r, c)`, from `(r, k)` and `(k, c)`; `r` and `c` are at most two [`TILE`]s. With `fast`, f32
+    /// operands may be added in f32 for [`BLOCK`] terms at a time.
     pub(crate) fn tile<T: Element>(
         &mut self,
         a: ArrayView2<'_, T>,
@@ -114,33 +114,33 @@ impl Workspace {
     }
 }
 
-/// The first numbers of `memory`, as `shape`; what they are says nothing.
+/// Returns the first numbers of `memory` with shape `shape`; their values are unspecified.
 fn view<T: LinalgScalar>(memory: &mut Vec<T>, shape: (usize, usize)) -> ArrayViewMut2<'_, T> {
     let len = shape.0 * shape.1;
     if memory.len() < len {
-        // Zeros that the system has ready, not written one by one.
+        // Zeroed pages come from the system, and are not written one by one.
         *memory = vec![T::zero(); len];
     }
     ArrayViewMut2::from_shape(shape, &mut memory[..len]).expect("a tile's length")
 }
 
-/// Whether each row's numbers lie side by side.
+/// Whether the numbers of each row are contiguous.
 fn has_rows_in_place<T>(matrix: ArrayView2<'_, T>) -> bool {
     matrix.ncols() < 2 || matrix.strides()[1] == 1
 }
 
-/// A block in f64, row by row.
+/// Returns a block converted to f64, row-major.
 fn widened<'m, T: Element>(memory: &'m mut Vec<f64>, block: ArrayView2<'_, T>) -> ArrayView2<'m, f64> {
     let shape = block.dim();
     let mut to = view(memory, shape);
     if has_rows_in_place(block) {
         for (mut to, from) in to.rows_mut().into_iter().zip(block.rows()) {
-            // As slices, which the compiler takes in vectors.
+            // Slices, which the compiler vectorises.
             let (to, from) = (to.as_slice_mut().expect("standard"), from.to_slice().expect("side by side"));
             to.iter_mut().zip(from).for_each(|(to, from)| *to = from.to_f64());
         }
     } else {
-        // By the columns of small squares: whole ones would miss the cache at every number.
+        // Copy by columns within small squares: whole columns would miss the cache at every number.
         const SIDE: usize = 16;
         for (mut to, from) in
             to.axis_chunks_iter_mut(ndarray::Axis(0), SIDE).zip(block.axis_chunks_iter(ndarray::Axis(0), SIDE))
@@ -153,8 +153,8 @@ fn widened<'m, T: Element>(memory: &'m mut Vec<f64>, block: ArrayView2<'_, T>) -
     ArrayView2::from_shape(shape.strides((shape.1.max(1), 1)), &memory[..shape.0 * shape.1]).expect("a block's length")
 }
 
-/// Does every job, each thread with a workspace and a state of its own; which thread does which is a matter of timing.
-/// Gives the states. `cost` is in multiplications.
+/// Runs every job; each thread has its own workspace and state, and takes the next job when it is free. Returns the
+/// states. `cost` is in multiplications.
 pub(crate) fn each<J: Send, S: Send>(
     engine: &CpuEngine,
     cost: u128,
@@ -166,7 +166,7 @@ pub(crate) fn each<J: Send, S: Send>(
     let one = || {
         let (mut workspace, mut state) = (Workspace::new(engine), state());
         loop {
-            // A panic in a job comes out of the pool; the queue itself is whole.
+            // A panic in a job propagates out of the pool; the queue itself stays consistent.
             let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).next();
             let Some(job) = job else { return state };
             work(&mut workspace, &mut state, job);

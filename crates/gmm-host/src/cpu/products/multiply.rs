@@ -1,6 +1,6 @@
-//! Products of matrices by the crate `gemm`, on the thread that calls.
+//! Matrix products with the crate `gemm`, on the calling thread.
 //!
-//! Their bits follow from the shapes: how operands and result lie in memory changes none.
+//! The bits depend only on the shapes, not on the memory layout of operands and result.
 
 use gemm::{Parallelism, gemm};
 use gemm_common::cache::CACHE_INFO;
@@ -9,17 +9,17 @@ use ndarray::{ArrayView2, ArrayViewMut2};
 
 use crate::products::Element;
 
-/// Of so few entries, as of one row or column, `gemm` adds up the terms in an order that depends on how operands lie; of
-/// others along each sum, some hundred terms at a time.
+/// Up to this many entries, as for a single row or column, `gemm` adds terms in an order that depends on the operands'
+/// layout. For larger results it adds along each sum, some hundred terms at a time.
 const FEW: usize = 256;
 
-/// Whether the processor has all that `gemm` takes for granted; it panics otherwise.
+/// Whether the processor has all features that `gemm` assumes; without them, `gemm` panics.
 fn supported() -> bool {
     let (whole, wide) = instructions();
     whole && has_room(CACHE_INFO[1].cache_bytes, wide)
 }
 
-/// Whether all instructions are there where one of their kind is, and whether there are 512-bit ones.
+/// Returns whether each detected instruction set is complete, and whether 512-bit instructions exist.
 fn instructions() -> (bool, bool) {
     #[cfg(target_arch = "x86_64")]
     {
@@ -32,8 +32,9 @@ fn instructions() -> (bool, bool) {
     (true, false)
 }
 
-/// Whether a block of `gemm`'s own, some hundred terms of a register tile's rows, has room in a second cache of so many bytes for
-/// each processor. No real one is too small, but virtual machines say that all of theirs share one.
+/// Whether `gemm`'s internal block, some hundred terms of a register tile's rows, fits into each processor's share
+/// `cache_bytes` of the L2 cache. No real processor is too small, but virtual machines may report one cache shared by
+/// all.
 const fn has_room(cache_bytes: usize, wide: bool) -> bool {
     cache_bytes >= if wide { 256 << 10 } else { 128 << 10 }
 }
@@ -61,8 +62,8 @@ fn product<T: Element>(
         return general_mat_mul(factor, &a, &b, if is_added { T::one() } else { T::zero() }, &mut to);
     }
     let [down, right] = [to.strides()[0], to.strides()[1]];
-    // SAFETY: pointers, strides and shapes are those of views, the shapes fit together, and `to` is borrowed alone. `T` is
-    // f32 or f64, which `gemm` knows.
+    // SAFETY: pointers, strides and shapes come from views, the shapes fit together as asserted, and `to` is borrowed
+    // exclusively. `T` is f32 or f64, which `gemm` supports.
     unsafe {
         gemm(
             r,

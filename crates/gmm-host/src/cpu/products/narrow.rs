@@ -1,4 +1,4 @@
-//! Products with few columns: sums over rows as they lie, in register tiles of 4 rows (AVX2: 2) by up to 4 columns.
+//! Products with few columns: dot products of rows in place, in register tiles of 4 rows (AVX2: 2) by up to 4 columns.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use ndarray::{ArrayView2, ArrayViewMut2, Axis};
 
 use super::super::simd::{Kernel, Words};
 
-/// `sums += a bᵀ`, `(r, c)` from `(r, k)` and `(c, k)`, both with each row's numbers side by side.
+/// `sums += a bᵀ`, `(r, c)` from `(r, k)` and `(c, k)`, both with contiguous rows.
 pub(super) struct Narrow<'a> {
     pub(super) a: ArrayView2<'a, f64>,
     pub(super) b: ArrayView2<'a, f64>,
@@ -24,7 +24,7 @@ impl Kernel<f64> for Narrow<'_> {
             let rows = first..r.min(first + ROWS);
             let mut column = 0;
             while column < c {
-                // A register tile that is wider than what is left would multiply for nothing.
+                // A register tile wider than the remaining columns would do useless work.
                 column += match c - column {
                     1 => self.columns::<1, W>(words, rows.clone(), column),
                     2 => self.columns::<2, W>(words, rows.clone(), column),
@@ -35,11 +35,11 @@ impl Kernel<f64> for Narrow<'_> {
     }
 }
 
-/// Rows that stay in the first-level cache while all columns go over them: 16 KiB of 256 terms.
+/// Rows that stay in the L1 cache while all columns are processed: 16 KiB for 256 terms.
 const ROWS: usize = 8;
 
 impl Narrow<'_> {
-    /// `C` columns from `column` on, or those that there are. Gives `C`.
+    /// Computes up to `C` columns from `column` on. Returns `C`.
     #[inline(always)]
     fn columns<const C: usize, W: Words<f64>>(&mut self, words: W, rows: Range<usize>, column: usize) -> usize {
         let mut row = rows.start;
@@ -53,7 +53,7 @@ impl Narrow<'_> {
         C
     }
 
-    /// `R` rows by `C` columns, or those that there are: the last stands in for what lies beyond. Gives `R`.
+    /// Computes up to `R` rows by `C` columns; past the end, the last row or column is used instead. Returns `R`.
     #[inline(always)]
     fn tile<const R: usize, const C: usize, W: Words<f64>>(&mut self, words: W, row: usize, column: usize) -> usize {
         let (r, c, k) = (self.a.nrows(), self.b.nrows(), self.a.ncols());
@@ -68,7 +68,7 @@ impl Narrow<'_> {
                 there[j] = unsafe { words.load(b[j].as_ptr().add(at)) };
             }
             for i in 0..R {
-                // SAFETY: likewise.
+                // SAFETY: as above: a[i] has k numbers.
                 let a = unsafe { words.load(a[i].as_ptr().add(at)) };
                 for j in 0..C {
                     sums[i][j] = words.fma(a, there[j], sums[i][j]);
@@ -76,7 +76,7 @@ impl Narrow<'_> {
             }
         }
         for i in 0..R.min(r - row) {
-            // Four at a time: a sum over lanes takes as long as several products.
+            // Reduce four at a time: a sum over lanes takes as long as several products.
             let mut four = [words.splat(0.0); 4];
             four[..C].copy_from_slice(&sums[i]);
             let found = words.sum4(four);

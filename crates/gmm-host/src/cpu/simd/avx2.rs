@@ -1,4 +1,4 @@
-//! AVX2 and FMA words: 4 doubles or 8 singles, 16 registers.
+//! AVX2 and FMA operations: 4 f64 or 8 f32 per vector, 16 registers.
 
 #![allow(unused_unsafe, reason = "`call!` nests in itself")]
 
@@ -10,10 +10,10 @@ use super::{Kernel, Real, Words};
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(());
 
-/// Runs `kernel` with AVX2 and FMA turned on.
+/// Runs `kernel` with AVX2 and FMA enabled.
 ///
 /// # Safety
-/// The processor has AVX2 and FMA.
+/// The processor must support AVX2 and FMA.
 #[target_feature(enable = "avx2,fma")]
 #[inline(never)]
 pub(super) unsafe fn enter<T: Real, K: Kernel<T>>(kernel: K) -> K::Output
@@ -25,7 +25,7 @@ where
 
 macro_rules! call {
     ($name:ident $(::<$c:tt>)? ( $($a:expr),* )) => {{
-        // SAFETY: an `Avx2` token exists only where the processor has these instructions.
+        // SAFETY: an `Avx2` token exists only if the processor supports AVX2 and FMA.
         unsafe { $name$(::<$c>)?($($a),*) }
     }};
 }
@@ -97,7 +97,7 @@ impl Words<f64> for Avx2 {
 
     #[inline(always)]
     fn apart<K: Kernel<f64>>(self, kernel: K) -> K::Output {
-        // SAFETY: there is a token.
+        // SAFETY: `self` exists, so the processor supports AVX2 and FMA.
         unsafe { enter::<f64, K>(kernel) }
     }
     plain_words!(
@@ -125,7 +125,7 @@ impl Words<f64> for Avx2 {
     #[inline(always)]
     fn split(self, a: __m256d) -> (__m256d, __m256d) {
         let bits = call!(_mm256_castpd_si256(a));
-        // The biased exponent as the low bits of 2^52, which subtracts out.
+        // The biased exponent in the low bits of 2^52; the subtraction below removes both 2^52 and the bias.
         let magic = call!(_mm256_set1_pd(4_503_599_627_370_496.0));
         let biased = call!(_mm256_or_si256(call!(_mm256_srli_epi64::<52>(bits)), call!(_mm256_castpd_si256(magic))));
         let exponent = call!(_mm256_sub_pd(
@@ -161,7 +161,7 @@ impl Words<f32> for Avx2 {
 
     #[inline(always)]
     fn apart<K: Kernel<f32>>(self, kernel: K) -> K::Output {
-        // SAFETY: there is a token.
+        // SAFETY: `self` exists, so the processor supports AVX2 and FMA.
         unsafe { enter::<f32, K>(kernel) }
     }
     plain_words!(

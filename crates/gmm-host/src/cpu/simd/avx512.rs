@@ -1,4 +1,4 @@
-//! AVX-512 words: 8 doubles or 16 singles, 32 registers.
+//! AVX-512 operations: 8 f64 or 16 f32 per vector, 32 registers.
 
 #![allow(unused_unsafe, reason = "`call!` nests in itself")]
 
@@ -10,10 +10,10 @@ use super::{Kernel, Real, Words};
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512(());
 
-/// Runs `kernel` with AVX-512 turned on.
+/// Runs `kernel` with AVX-512 enabled.
 ///
 /// # Safety
-/// The processor has AVX-512 F and DQ.
+/// The processor must support AVX-512 F and DQ.
 #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
 #[inline(never)]
 pub(super) unsafe fn enter<T: Real, K: Kernel<T>>(kernel: K) -> K::Output
@@ -25,7 +25,7 @@ where
 
 macro_rules! call {
     ($name:ident $(::<$($c:tt),*>)? ( $($a:expr),* )) => {{
-        // SAFETY: an `Avx512` token exists only where the processor has these instructions.
+        // SAFETY: an `Avx512` token exists only if the processor supports AVX-512 F and DQ.
         unsafe { $name$(::<$($c),*>)?($($a),*) }
     }};
 }
@@ -37,7 +37,7 @@ impl Words<f64> for Avx512 {
 
     #[inline(always)]
     fn apart<K: Kernel<f64>>(self, kernel: K) -> K::Output {
-        // SAFETY: there is a token.
+        // SAFETY: `self` exists, so the processor supports AVX-512 F and DQ.
         unsafe { enter::<f64, K>(kernel) }
     }
 
@@ -113,7 +113,7 @@ impl Words<f64> for Avx512 {
         let cd = call!(_mm512_add_pd(call!(_mm512_unpacklo_pd(c, d)), call!(_mm512_unpackhi_pd(c, d))));
         let low = call!(_mm512_shuffle_f64x2::<0b10_00_10_00>(ab, cd));
         let high = call!(_mm512_shuffle_f64x2::<0b11_01_11_01>(ab, cd));
-        // Lanes of 128 bits: ab02, ab13 added, cd likewise.
+        // The 128-bit lanes of `a` and `b` are interleaved and added; likewise those of `c` and `d`.
         let v = call!(_mm512_add_pd(low, high));
         let swapped = call!(_mm512_shuffle_f64x2::<0b10_11_00_01>(v, v));
         let v = call!(_mm512_add_pd(v, swapped));
@@ -130,7 +130,7 @@ impl Words<f32> for Avx512 {
 
     #[inline(always)]
     fn apart<K: Kernel<f32>>(self, kernel: K) -> K::Output {
-        // SAFETY: there is a token.
+        // SAFETY: `self` exists, so the processor supports AVX-512 F and DQ.
         unsafe { enter::<f32, K>(kernel) }
     }
 

@@ -1,8 +1,8 @@
-//! The few words that the CPU kernels say to the machine; every algorithm is written once over them.
+//! The vector operations that the CPU kernels use; every algorithm is written once, over these operations.
 //!
-//! A [`Words`] value is a token: it exists only where its instructions do, so its methods are safe to call. Kernels
-//! are `#[inline(always)]` generics over the token, and [`Dispatch::dispatch`] enters them through one function per machine that
-//! turns the instructions on.
+//! A [`Words`] value is a token: it exists only where its instructions are supported, so its methods are safe to call.
+//! Kernels are `#[inline(always)]` generics over the token. [`Dispatch::dispatch`] enters them through one function per
+//! instruction set, which enables the instructions.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -23,20 +23,20 @@ pub(crate) trait Real: Copy + Debug + PartialOrd + Default + Send + Sync + 'stat
     const ONE: Self;
     /// Largest finite value.
     const MAX: Self;
-    /// The type's name.
+    /// The precision of this type.
     const PRECISION: Precision;
     fn of(value: f64) -> Self;
     fn to_f64(self) -> f64;
-    /// Numbers of either precision in this one, borrowed where they are in it.
+    /// Converts numbers of either precision to this one; borrowed if the precision is the same.
     fn all_of_f32(all: &[f32]) -> Cow<'_, [Self]>;
     fn all_of_f64(all: &[f64]) -> Cow<'_, [Self]>;
-    /// Whether any is neither 0 nor −0; of vectors in a kernel.
+    /// Whether any number is neither 0 nor −0; compiled to vector operations inside a kernel.
     fn any_is_not_zero(all: &[Self]) -> bool;
     /// Constants of [`math`](super::math) for this type.
     const MATH: MathConstants<Self>;
 }
 
-/// What `exp` and `ln` need to know of a type. See [`math`](super::math) for the formulas.
+/// Constants that `exp` and `ln` need for a type. See [`math`](super::math) for the formulas.
 pub(crate) struct MathConstants<T: 'static> {
     /// `1.5 * 2^mantissa_bits + exponent_bias`: adding it leaves a rounded integer in the low bits.
     pub round: T,
@@ -44,7 +44,7 @@ pub(crate) struct MathConstants<T: 'static> {
     /// ln 2 in two parts, the first with trailing zero bits so that its multiples are exact.
     pub ln2_high: T,
     pub ln2_low: T,
-    /// exp below this is 0: the smallest normal number is reached there.
+    /// Below this, exp returns 0: the result would be near or below the smallest normal number.
     pub exp_least: T,
     /// Coefficients 1/m! from the highest degree down to degree 2.
     pub exp_terms: &'static [T],
@@ -149,62 +149,64 @@ real!(
     &[2.0 / 9.0, 2.0 / 7.0, 2.0 / 5.0, 2.0 / 3.0]
 );
 
-/// Vector words of one machine for one type. Implementors are zero-sized tokens.
+/// Vector operations of one instruction set for one type. Implementors are zero-sized tokens.
 pub(crate) trait Words<T: Real>: Copy + Send + Sync {
     /// A vector of `LANES` values.
     type V: Copy;
     const LANES: usize;
-    /// Vectors that a register tile may span in rows: 4 where there are 32 registers, else 2.
+    /// Most vectors of rows in a register tile: 4 if there are 32 registers, otherwise 2.
     const GROUP: usize;
 
     fn splat(self, value: T) -> Self::V;
     /// # Safety
-    /// `LANES` values are readable at `from`.
+    /// `LANES` values must be readable at `from`.
     unsafe fn load(self, from: *const T) -> Self::V;
     /// # Safety
-    /// `LANES` values are writable at `to`.
+    /// `LANES` values must be writable at `to`.
     unsafe fn store(self, to: *mut T, v: Self::V);
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     fn sub(self, a: Self::V, b: Self::V) -> Self::V;
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
     fn div(self, a: Self::V, b: Self::V) -> Self::V;
     fn sqrt(self, a: Self::V) -> Self::V;
-    /// `a*b + c`, rounded once where the machine can.
+    /// `a*b + c`, with a single rounding if the hardware supports it.
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
-    /// `c − a*b`, rounded once where the machine can.
+    /// `c − a*b`, with a single rounding if the hardware supports it.
     fn neg_fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
-    /// The larger; `b` where `a` is NaN.
+    /// The larger of the two; `b` if either is NaN.
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
-    /// `a < b ? x : y` in each lane; `y` where either is NaN.
+    /// `a < b ? x : y` in each lane; `y` if either is NaN.
     fn select_lt(self, a: Self::V, b: Self::V, x: Self::V, y: Self::V) -> Self::V;
-    /// A bit for each lane, the first lowest: whether `a < b`.
+    /// One bit per lane, the first lane lowest: whether `a < b`.
     fn lt_bits(self, a: Self::V, b: Self::V) -> u32;
-    /// Bits shifted left by the mantissa's width, so that the low bits become the exponent.
+    /// Shifts the bits left by the width of the mantissa, so that the low bits become the exponent.
     fn shift_to_exponent(self, a: Self::V) -> Self::V;
     /// Splits a positive normal number into an exponent and a significand in [1, 2).
     fn split(self, a: Self::V) -> (Self::V, Self::V);
-    /// Runs `kernel` as a function of its own. All that callers share is then compiled once, and not into each of them.
+    /// Runs `kernel` in a separate function: code shared by several callers is then compiled once instead of inlined
+    /// into each.
     fn apart<K: Kernel<T>>(self, kernel: K) -> K::Output;
     /// Sum of the lanes, in a fixed order.
     fn sum(self, a: Self::V) -> T;
-    /// Sums of four vectors' lanes.
+    /// Sums of the lanes of four vectors.
     #[inline(always)]
     fn sum4(self, a: [Self::V; 4]) -> [T; 4] {
         [self.sum(a[0]), self.sum(a[1]), self.sum(a[2]), self.sum(a[3])]
     }
 }
 
-/// An algorithm over the words, entered through [`Dispatch::dispatch`] or, from another one, [`Words::apart`].
+/// An algorithm over the vector operations, entered through [`Dispatch::dispatch`] or, from another one,
+/// [`Words::apart`].
 pub(crate) trait Kernel<T: Real> {
     type Output;
-    /// Must be `#[inline(always)]`, as must be all that it calls with the token.
+    /// Must be `#[inline(always)]`, as must every function that it calls with the token.
     fn run<W: Words<T>>(self, words: W) -> Self::Output;
 }
 
 /// The instruction set in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Machine {
-    /// What the compiler makes of plain arrays.
+    /// Plain arrays, compiled for the target's baseline.
     Portable,
     /// AVX2 and FMA.
     Avx2,
@@ -213,7 +215,7 @@ pub(crate) enum Machine {
 }
 
 impl Machine {
-    /// The best that this processor has.
+    /// The best instruction set that this processor supports.
     pub(crate) fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
@@ -227,7 +229,7 @@ impl Machine {
         Self::Portable
     }
 
-    /// All that this processor has, the best last.
+    /// All instruction sets that this processor supports, the best last.
     pub(crate) fn all() -> Vec<Self> {
         match Self::detect() {
             Self::Portable => vec![Self::Portable],
@@ -245,9 +247,9 @@ impl Machine {
     }
 }
 
-/// Types for which every machine has words.
+/// Types that have vector operations for every instruction set.
 pub(crate) trait Dispatch: Real {
-    /// Runs `kernel` with the words of `machine`.
+    /// Runs `kernel` with the instruction set `machine`.
     fn dispatch<K: Kernel<Self>>(machine: Machine, kernel: K) -> K::Output;
 }
 
@@ -259,9 +261,11 @@ macro_rules! dispatch {
                 {
                     assert!(machine as u8 <= Machine::detect() as u8, "{} is not on this processor", machine.name());
                     match machine {
-                        // SAFETY: the processor has the features, as asserted.
+                        // SAFETY: the processor supports AVX-512 F and DQ: `machine` is at most the detected set, as
+                        // asserted.
                         Machine::Avx512 => return unsafe { avx512::enter::<$t, K>(kernel) },
-                        // SAFETY: likewise.
+                        // SAFETY: the processor supports AVX2 and FMA: `machine` is at most the detected set, as
+                        // asserted.
                         Machine::Avx2 => return unsafe { avx2::enter::<$t, K>(kernel) },
                         Machine::Portable => {}
                     }

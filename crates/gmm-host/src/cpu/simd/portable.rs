@@ -1,8 +1,8 @@
-//! Words as plain arrays of 32 bytes, which the compiler turns into what the machine has.
+//! Vector operations on plain arrays of 32 bytes, which the compiler maps to the target's instructions.
 
 use super::{Kernel, Real, Words};
 
-/// Token of the portable words.
+/// Token of the portable operations.
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;
 
@@ -32,12 +32,12 @@ macro_rules! portable {
             }
             #[inline(always)]
             unsafe fn load(self, from: *const $t) -> Self::V {
-                // SAFETY: the caller's; unaligned reads are allowed.
+                // SAFETY: the caller guarantees `LANES` readable values at `from`; unaligned reads are allowed.
                 unsafe { from.cast::<Self::V>().read_unaligned() }
             }
             #[inline(always)]
             unsafe fn store(self, to: *mut $t, v: Self::V) {
-                // SAFETY: the caller's.
+                // SAFETY: the caller guarantees `LANES` writable values at `to`; unaligned writes are allowed.
                 unsafe { to.cast::<Self::V>().write_unaligned(v) }
             }
             #[inline(always)]
@@ -93,7 +93,7 @@ macro_rules! portable {
             }
             #[inline(always)]
             fn sum(self, a: Self::V) -> $t {
-                // Halves, then quarters: the order of the vector machines.
+                // Halves, then quarters: the same order as with the vector instruction sets.
                 let mut v = a;
                 let mut half = $lanes / 2;
                 while half > 0 {
@@ -110,7 +110,7 @@ macro_rules! portable {
 portable!(f64, 4, u64, 52, 1023);
 portable!(f32, 8, u32, 23, 127);
 
-/// One rounding where the target always has the instruction; `mul_add` elsewhere is a slow library call.
+/// Rounds once if the target always has an FMA instruction; elsewhere `mul_add` would be a slow library call.
 #[inline(always)]
 fn fused<T: Real + std::ops::Mul<Output = T> + std::ops::Add<Output = T> + MulAdd>(a: T, b: T, c: T) -> T {
     if cfg!(target_arch = "aarch64") { a.mul_add_once(b, c) } else { a * b + c }

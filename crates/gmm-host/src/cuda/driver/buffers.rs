@@ -1,4 +1,4 @@
-//! Buffers that come from the device's [pool](super::pool) and go back to it when they are dropped.
+//! Buffers that are taken from the device's [pool](super::pool), and return to it when they are dropped.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::device::Gpu;
 use super::pool::Pool;
 use crate::Error;
 
-/// A device buffer that is replaced where a longer one is needed.
+/// A device buffer that grows: it is replaced if a longer one is needed.
 pub(crate) struct Slot<A: DeviceCopy> {
     block: Option<(DeviceBuffer<u8>, Arc<Pool>)>,
     numbers: PhantomData<A>,
@@ -21,7 +21,7 @@ impl<A: DeviceCopy> Slot<A> {
         Self { block: None, numbers: PhantomData }
     }
 
-    /// One of `len` elements, which a pass that is called `what` needs.
+    /// Takes a buffer of `len` elements for the purpose `what`, which error messages name.
     ///
     /// # Errors
     /// [`Error::Memory`]; [`Error::Device`].
@@ -34,12 +34,12 @@ impl<A: DeviceCopy> Slot<A> {
         Ok(slot)
     }
 
-    /// Bytes held.
+    /// Allocated bytes.
     pub(crate) fn bytes(&self) -> u128 {
         self.block.as_ref().map_or(0, |(block, _)| block.len() as u128)
     }
 
-    /// Elements that there is room for.
+    /// Capacity in elements.
     pub(crate) fn room(&self) -> usize {
         self.block.as_ref().map_or(0, |(block, _)| block.len() / size_of::<A>())
     }
@@ -48,17 +48,18 @@ impl<A: DeviceCopy> Slot<A> {
     pub(crate) fn first(&self, len: usize) -> DeviceSlice<A> {
         assert!(len <= self.room(), "{len} of {} elements", self.room());
         let start = self.block.as_ref().map_or(DevicePointer::null(), |(block, _)| block.as_device_ptr().cast());
-        // SAFETY: within the block, which starts 256-byte aligned. As long as it: see `launch`.
+        // SAFETY: the range is within the block, which starts 256-byte aligned. `launch` explains why the block
+        // outlives the slice.
         unsafe { DeviceSlice::from_raw_parts(start, len) }
     }
 
-    /// Makes room for `len` elements; what was there is lost where there was less.
+    /// Makes room for at least `len` elements. If the buffer is replaced, its content is lost.
     ///
     /// # Errors
     /// As for [`taken`](Self::taken).
     pub(crate) fn reserve(&mut self, gpu: &Gpu, len: usize) -> Result<(), Error> {
         if len > self.room() {
-            // The old one goes first: both may not fit.
+            // Frees the old block first: both may not fit.
             *self = Self::empty();
             *self = Self::taken(gpu, crate::cuda::rows::workspace::WHAT, len)?;
         }
@@ -74,7 +75,7 @@ impl<A: DeviceCopy> Drop for Slot<A> {
     }
 }
 
-/// Pinned host memory: copies of it run in the stream.
+/// Pinned host memory: copies to and from it run asynchronously in the stream.
 pub(crate) struct Pinned<A: Pod> {
     block: Option<(LockedBuffer<u64>, Arc<Pool>)>,
     len: usize,
@@ -86,24 +87,24 @@ impl<A: Pod> Pinned<A> {
         self.len
     }
 
-    /// All elements; what they hold before they are written is not said.
+    /// All elements. Their initial content is unspecified.
     pub(crate) fn as_slice(&self) -> &[A] {
         let words = self.block.as_ref().map_or(&[][..], |(block, _)| block.as_slice());
         &cast_slice(words)[..self.len]
     }
 
-    /// The first `len` elements as the device sees them, which has one address space with the host: for a few numbers that a
-    /// kernel writes, which are there once the stream was waited for, and need no copy.
+    /// The first `len` elements at their device address (unified addressing). For a few numbers that a kernel writes
+    /// directly to host memory: they are valid after the stream has been waited for, without a copy.
     pub(crate) fn on_device(&self, len: usize) -> DeviceSlice<A>
     where
         A: DeviceCopy,
     {
         let start = &self.as_slice()[..len];
-        // SAFETY: within the block. As long as it: see `launch`.
+        // SAFETY: the range is within the block. `launch` explains why the block outlives the slice.
         unsafe { DeviceSlice::from_raw_parts(DevicePointer::from_raw(start.as_ptr() as u64), len) }
     }
 
-    /// All elements, to be written.
+    /// All elements, mutably.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [A] {
         let words = self.block.as_mut().map_or(&mut [][..], |(block, _)| block.as_mut_slice());
         &mut cast_slice_mut(words)[..self.len]
@@ -122,7 +123,7 @@ pub(crate) const fn pinned_empty<A: Pod>() -> Pinned<A> {
     Pinned { block: None, len: 0, numbers: PhantomData }
 }
 
-/// Makes a pinned buffer at least `len` elements long; what was there is lost where it was shorter.
+/// Makes a pinned buffer at least `len` elements long. If it is replaced, its content is lost.
 ///
 /// # Errors
 /// [`Error::Device`].

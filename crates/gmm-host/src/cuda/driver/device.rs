@@ -1,4 +1,4 @@
-//! A device opened for use: its context, its memory, and the faults that it meets.
+//! An open device: its context, its memory, and how its errors are reported.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,24 +18,24 @@ use super::ptx::{self, Choice, version_text};
 use super::table::{self, code};
 use crate::{Error, Tuning};
 
-/// Opens the driver; its version as `cuDriverGetVersion` counts.
+/// Initialises the driver. Returns its version as `cuDriverGetVersion` encodes it.
 ///
 /// # Errors
-/// [`Error::Device`]: no driver, the toolkit's stub, one that is too old, or no device.
+/// [`Error::Device`] if there is no driver, it is the toolkit's stub or too old, or there is no device.
 pub(crate) fn start() -> Result<u32, Error> {
     table::take_failure();
     if let Err(absent) = table::open() {
         return Err(Error::Device(fault::absent(&absent)));
     }
     if let Err(error) = cust::init(CudaFlags::empty()) {
-        return Err(not_started(fault::error("the NVIDIA driver does not start", error)));
+        return Err(not_started(fault::error("the NVIDIA driver cannot be initialised", error)));
     }
     let version = CudaApiVersion::get().map_err(|e| fault::error("the driver's version", e))?;
     let version = version.major() as u32 * 1000 + version.minor() as u32 * 10;
     let needed = ptx::oldest_driver();
     if version < needed {
         return Err(Error::Device(format!(
-            "the NVIDIA driver is too old: it speaks CUDA {}, at least {} is needed: update the NVIDIA driver",
+            "the NVIDIA driver is too old: it supports CUDA {}, and at least {} is needed: update the NVIDIA driver",
             version_text(version),
             version_text(needed)
         )));
@@ -43,7 +43,7 @@ pub(crate) fn start() -> Result<u32, Error> {
     Ok(version)
 }
 
-/// Adds what the environment says to the driver's refusal.
+/// Adds the stub library's path and CUDA_VISIBLE_DEVICES to an error of the driver's initialisation.
 fn not_started(error: Error) -> Error {
     let mut text = error.to_string();
     if let Some(path) = table::library_path().filter(|p| p.contains("/stubs/")) {
@@ -55,10 +55,10 @@ fn not_started(error: Error) -> Error {
     }
 }
 
-/// Visible devices, at least one.
+/// Number of visible devices, at least one.
 ///
 /// # Errors
-/// [`Error::Device`] where there is none.
+/// [`Error::Device`] if there is none.
 pub(crate) fn count() -> Result<usize, Error> {
     match Device::num_devices().map_err(|e| fault::error("the number of devices", e))? {
         0 => Err(not_started(Error::Device(
@@ -68,7 +68,7 @@ pub(crate) fn count() -> Result<usize, Error> {
     }
 }
 
-/// What is asked of a device once.
+/// A device's properties, queried once.
 pub(crate) struct Facts {
     pub(crate) name: String,
     pub(crate) capability: (u32, u32),
@@ -94,22 +94,22 @@ impl Facts {
     }
 }
 
-/// What a device has.
+/// A device's hardware limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) multiprocessors: u32,
-    /// Shared memory that one block may ask for.
+    /// Shared memory that one block can opt in to, in bytes.
     pub(crate) shared_bytes: u32,
     pub(crate) l2_bytes: u32,
-    /// How many times as fast as f64 f32 is: 2 on GPUs for computing, 32 or 64 on others.
+    /// Ratio of f32 to f64 throughput: 2 on data-centre GPUs, 32 or 64 on others.
     pub(crate) f32_to_f64: u32,
 }
 
-/// Bytes of shared memory that one block may ask for. cust's list of attributes ends before it.
+/// Shared memory that one block can opt in to, in bytes. cust's enum lacks this attribute.
 fn shared_opt_in(device: Device) -> Result<u32, Error> {
     let mut value = 0;
     let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
-    // SAFETY: writes one integer.
+    // SAFETY: the call writes one integer to `value`.
     let code = unsafe { cust::sys::cuDeviceGetAttribute(&raw mut value, attribute, device.as_raw()) };
     match code {
         cust::sys::cudaError_enum::CUDA_SUCCESS => Ok(value as u32),
@@ -119,8 +119,8 @@ fn shared_opt_in(device: Device) -> Result<u32, Error> {
 
 /// One device, its context and its kernels.
 ///
-/// Contexts are current per thread, and a context does not survive a fork: everything that talks to the device calls
-/// [`enter`](Self::enter) first.
+/// The current context is a property of each thread, and a context does not survive a fork: every function that uses
+/// the device calls [`enter`](Self::enter) first.
 pub(crate) struct Gpu {
     pub(crate) ordinal: usize,
     pub(crate) name: String,
@@ -129,26 +129,26 @@ pub(crate) struct Gpu {
     pub(crate) capability: (u32, u32),
     pub(crate) limits: Limits,
     process: u32,
-    /// Set once the context is lost.
+    /// Set after a fatal error, which makes the context unusable.
     lost: AtomicBool,
-    /// Calls other than allocations that failed for want of memory.
+    /// Number of calls, other than allocations, that failed for lack of memory.
     lacked_memory: AtomicUsize,
-    /// Chunks of pinned memory that no upload is using: pinning takes longer than a small fit.
+    /// Staging buffers that no upload is using, cached because pinning takes longer than a small fit.
     pub(crate) staging: Mutex<Option<Staging>>,
-    /// Ways that were timed for shapes, or that the file of earlier times had.
+    /// Autotune results by shape, timed in this process or read from the file.
     pub(crate) tuned: Mutex<HashMap<String, Tuning>>,
-    /// What rows that are gone have left.
+    /// Cached memory of released rows.
     pub(crate) pool: Arc<Pool>,
-    // Dropped in this order, the context last.
+    // The fields are dropped in this order, the context last.
     pub(crate) functions: Mutex<Functions>,
     context: Context,
 }
 
 impl Gpu {
-    /// Opens a device and loads its module, or the one of that name.
+    /// Opens a device and loads the best module, or the named one.
     ///
     /// # Errors
-    /// [`Error::Device`] that says what is missing.
+    /// [`Error::Device`], which says what is missing.
     pub(crate) fn open(ordinal: usize, module: Option<&str>) -> Result<Self, Error> {
         Self::open_here(ordinal, module).map_err(|e| match e {
             Error::Device(text) => Error::Device(format!("cuda:{ordinal}: {text}")),
@@ -164,7 +164,7 @@ impl Gpu {
                 if devices == 1 { "cuda:0 is".to_owned() } else { format!("cuda:0 to cuda:{} are", devices - 1) };
             let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
             let visible = visible.map_or(String::new(), |v| format!(" (CUDA_VISIBLE_DEVICES is '{v}')"));
-            return Err(Error::Device(format!("no such device: {there} there{visible}")));
+            return Err(Error::Device(format!("no such device: only {there} visible{visible}")));
         }
         let device = Device::get_device(ordinal as u32).map_err(|e| fault::error("a device's handle", e))?;
         let facts = Facts::of(device)?;
@@ -190,12 +190,12 @@ impl Gpu {
             functions: Mutex::default(),
             context,
         };
-        // A driver that cannot compile the kernels says so now.
+        // Loads one kernel now, so that a driver that cannot compile the kernels fails here.
         gpu.function("reduce_partials", 0)?;
         Ok(gpu)
     }
 
-    /// [`check`](Self::check) for a function that cust does not wrap.
+    /// [`check`](Self::check) for functions that cust does not wrap.
     pub(crate) fn check_code(&self, what: impl FnOnce() -> String, code: cudaError_enum) -> Result<(), Error> {
         match code {
             cudaError_enum::CUDA_SUCCESS => Ok(()),
@@ -203,20 +203,20 @@ impl Gpu {
         }
     }
 
-    /// Makes the context that of the calling thread.
+    /// Makes this device's context current on the calling thread.
     ///
     /// # Errors
-    /// [`Error::Device`] where the context is lost, or the process is a fork of the one that opened it.
+    /// [`Error::Device`] if the context is lost, or if this process is a fork of the one that opened the device.
     pub(crate) fn enter(&self) -> Result<(), Error> {
         let ordinal = self.ordinal;
         if self.lost.load(Ordering::Relaxed) {
             return Err(Error::Device(format!(
-                "cuda:{ordinal}: the device's context was lost in an earlier failure: start the program again"
+                "cuda:{ordinal}: the device's context was lost in an earlier failure: restart the program"
             )));
         }
         if self.is_inherited() {
             return Err(Error::Device(format!(
-                "cuda:{ordinal}: opened before this process was forked off, and CUDA does not survive a fork: open the \
+                "cuda:{ordinal}: opened before this process was forked, and CUDA does not work after a fork: open the \
                  device after the fork, or start processes with 'spawn'"
             )));
         }
@@ -228,7 +228,7 @@ impl Gpu {
         std::process::id() != self.process
     }
 
-    /// [`enter`](Self::enter) for a destructor, whose frees fail harmlessly where this does.
+    /// [`enter`](Self::enter) for destructors: if it fails, the frees that follow fail harmlessly.
     pub(crate) fn enter_to_drop(&self) {
         if !self.is_inherited() {
             let _ = CurrentContext::set_current(&self.context);
@@ -236,7 +236,7 @@ impl Gpu {
         table::take_failure();
     }
 
-    /// Turns a driver's answer into ours, and remembers where it means that the context is lost.
+    /// Converts a driver's result into ours, and records whether the context is lost.
     pub(crate) fn check<A>(&self, what: &str, answer: CudaResult<A>) -> Result<A, Error> {
         answer.map_err(|error| {
             let failure = table::take_failure();
@@ -253,7 +253,7 @@ impl Gpu {
         })
     }
 
-    /// As [`check`](Self::check), with [`Error::Memory`] where memory is what lacks.
+    /// Like [`check`](Self::check), but returns [`Error::Memory`] if the device is out of memory.
     pub(crate) fn check_memory<A>(&self, what: &'static str, bytes: u128, answer: CudaResult<A>) -> Result<A, Error> {
         if matches!(answer, Err(CudaError::OutOfMemory)) {
             table::take_failure();
@@ -262,24 +262,27 @@ impl Gpu {
         self.check(what, answer)
     }
 
-    /// How many calls so far failed for want of memory, allocations of device memory aside: those say what they want.
+    /// Number of calls so far that failed for lack of memory. Device allocations are not counted: their errors state
+    /// the size.
     pub(crate) fn lacked_memory(&self) -> usize {
         self.lacked_memory.load(Ordering::Relaxed)
     }
 
-    /// Bytes of device memory that can be had: those that are free, and those that lie idle in the pool.
+    /// Available bytes of device memory: free memory plus the idle blocks of the pool.
     pub(crate) fn free(&self) -> Result<u128, Error> {
         Ok(self.check("free memory", cust::memory::mem_get_info())?.0 as u128 + self.pool.device_bytes() as u128)
     }
 
-    /// [`free`](Self::free) and `have`, which the caller would give for it. Where what this process holds is `enough` the
-    /// driver is not asked, and the answer is less than the truth: asking takes longer than a pass over small data.
+    /// [`free`](Self::free) plus `have`, the bytes that the caller would release. If the pool and `have` already reach
+    /// `enough`, the driver is not asked and the result is a lower bound: asking takes longer than a pass over small
+    /// data.
     pub(crate) fn within_reach(&self, enough: u128, have: u128) -> Result<u128, Error> {
         let held = self.pool.device_bytes() as u128 + have;
         if held >= enough { Ok(held) } else { Ok(self.free()? + have) }
     }
 
-    /// Refuses what would not fit, before any of it is taken; `have` as for [`within_reach`](Self::within_reach).
+    /// Errors if `wanted` bytes would not fit, before anything is allocated; `have` as for
+    /// [`within_reach`](Self::within_reach).
     ///
     /// # Errors
     /// [`Error::Memory`] with the bytes wanted and free.
@@ -291,8 +294,8 @@ impl Gpu {
         if wanted > free { Err(Error::Memory { what, wanted, free }) } else { Ok(()) }
     }
 
-    /// Device memory of `bytes` bytes or a little more, from the pool where it has some. Where there is none the pool goes
-    /// back to the driver first.
+    /// Takes device memory of at least `bytes` bytes, from the pool if it has a block of that size. If the allocation
+    /// fails, frees the pool's blocks and tries again.
     ///
     /// # Errors
     /// [`Error::Memory`]; [`Error::Device`].
@@ -301,7 +304,7 @@ impl Gpu {
         if let Some(block) = self.pool.take_device(length) {
             return Ok(block);
         }
-        // SAFETY: kernels and copies write every number that later ones read.
+        // SAFETY: uninitialised bytes are never read: kernels and copies write every number before it is read.
         let take = |length| unsafe { DeviceBuffer::uninitialized(length) };
         let mut answer = take(length);
         if matches!(answer, Err(CudaError::OutOfMemory)) && self.pool.drain() {
@@ -310,7 +313,7 @@ impl Gpu {
         self.check_memory(what, bytes as u128, answer)
     }
 
-    /// Pinned host memory of `bytes` bytes or a little more, as [`take_memory`](Self::take_memory).
+    /// Takes pinned host memory of at least `bytes` bytes, like [`take_memory`](Self::take_memory).
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -333,7 +336,7 @@ impl Drop for Gpu {
         if std::process::id() != self.process {
             return;
         }
-        // What it holds belongs to the context, which is current now.
+        // Kernels and cached memory belong to the context, which is current here.
         self.functions.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
         drop(self.staging.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         self.pool.drain();

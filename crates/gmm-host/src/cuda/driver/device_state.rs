@@ -1,4 +1,4 @@
-//! What a device keeps between calls: its kernels, and pinned memory for uploads.
+//! What a device caches between calls: its kernels, and pinned memory for uploads.
 
 use std::collections::HashMap;
 
@@ -7,27 +7,27 @@ use cust::memory::LockedBuffer;
 use cust::module::Module;
 use cust::sys::CUfunction;
 
-/// What is known of a device's kernels, by name.
+/// The kernels loaded so far, by name.
 #[derive(Default)]
 pub(crate) struct Functions {
     pub(super) loaded: HashMap<&'static str, LoadedKernel>,
 }
 
 impl Functions {
-    /// Lets go of all kernels. The context is current.
+    /// Unloads all kernels. The context must be current.
     pub(crate) fn clear(&mut self) {
         self.loaded.clear();
     }
 }
 
-/// A kernel that the driver has compiled, alone: a fit needs a few of the many.
+/// A kernel compiled as a module of its own, since a fit needs only a few of the many kernels.
 pub(crate) struct LoadedKernel {
     pub(super) entry: KernelHandle,
-    /// Bytes of shared memory that it may be launched with.
+    /// The shared memory with which it may be launched, in bytes.
     pub(super) shared: u64,
-    /// Blocks that run on a multiprocessor together, by threads and bytes of shared memory: as often as it was asked.
+    /// Blocks per multiprocessor that run concurrently, by `(threads, shared bytes, blocks)`, for each query so far.
     pub(super) together: Vec<(u32, u64, u32)>,
-    /// Whose it is.
+    /// The module that owns the entry point.
     pub(super) _module: Module,
 }
 
@@ -35,22 +35,22 @@ pub(crate) struct LoadedKernel {
 #[derive(Clone, Copy)]
 pub(crate) struct KernelHandle {
     pub(crate) function: CUfunction,
-    /// Whether it waits by itself for the grids before it.
+    /// Whether it waits for the preceding grids itself, by `griddepcontrol.wait`.
     pub(crate) waits: bool,
 }
 
-// SAFETY: a function's handle belongs to the context and may be used from any thread in which that is current.
+// SAFETY: a function handle belongs to the context, and may be used from any thread on which that context is current.
 unsafe impl Send for LoadedKernel {}
 
-/// Two chunks of pinned host memory.
+/// Two chunks of pinned host memory, for double buffering.
 pub(crate) struct Staging {
     pub(super) halves: [Half; 2],
     pub(super) words: usize,
 }
 
 pub(super) struct Half {
-    /// 8-byte words, so that either number type is aligned.
+    /// 8-byte words, so that both number types are aligned.
     pub(super) chunk: LockedBuffer<u64>,
-    /// Recorded after the chunk's copy: the chunk may be written again once it has happened.
+    /// Recorded after the chunk's copy: the chunk may be overwritten once this event has completed.
     pub(super) copied: Event,
 }

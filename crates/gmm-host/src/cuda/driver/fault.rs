@@ -1,11 +1,11 @@
-//! What a failed driver call means, and what to do about it.
+//! What a failed driver call means, and what the user can do.
 
 use cust::error::CudaError;
 
 use super::table::{self, Absent, Code, Failure, code};
 use crate::Error;
 
-/// Whether a number leaves the context unusable: every later call would fail with the same.
+/// Whether a code means that the context is unusable: every later call would return the same code.
 pub(crate) const fn is_fatal(code: Code) -> bool {
     matches!(
         code,
@@ -20,7 +20,7 @@ pub(crate) const fn is_fatal(code: Code) -> bool {
     )
 }
 
-/// What to try, by number; empty where there is nothing better to say than the driver does.
+/// What to try, by code; empty if the driver's own text says enough.
 const fn advice(code: Code) -> &'static str {
     match code {
         code::STUB_LIBRARY => STUB,
@@ -36,18 +36,18 @@ const fn advice(code: Code) -> &'static str {
         code::ECC_UNCORRECTABLE => "the device's memory failed: see nvidia-smi -q -d ECC; reset or replace the device",
         code::NVLINK_UNCORRECTABLE => "a link between devices failed: see nvidia-smi nvlink --errorcounters",
         code::CONTAINED => {
-            "the device shut this process out after a fault of its hardware: see dmesg and nvidia-smi -q"
+            "the device stopped this process after a hardware fault: see dmesg and the output of nvidia-smi -q"
         }
         code::CONTEXT_IS_DESTROYED => "the device was lost or reset: see dmesg for lines with 'NVRM: Xid'",
         code::UNKNOWN => "the device may have been lost: see dmesg for lines with 'NVRM: Xid', and nvidia-smi",
         code::LAUNCH_OUT_OF_RESOURCES => {
-            "this is a defect of the kernel's plan; please report it with the sizes and the device"
+            "this is a bug in this program's launch plan; please report it with the sizes and the device"
         }
         code::LAUNCH_TIMEOUT => {
-            "the kernel ran longer than the system lets a device that drives a display: use another device or fewer rows"
+            "the kernel exceeded the system's time limit for a device with a display: use another device or fewer rows"
         }
         code::ILLEGAL_ADDRESS | code::ASSERT | code::HARDWARE_STACK_ERROR..=code::LAUNCH_FAILED => {
-            "this is a defect of a kernel; please report it with the sizes and the device"
+            "this is a bug in a kernel of this program; please report it with the sizes and the device"
         }
         _ => "",
     }
@@ -56,16 +56,17 @@ const fn advice(code: Code) -> &'static str {
 const STUB: &str = "the library is the CUDA toolkit's stub, which has no driver behind it: take its directory \
                     (.../stubs) out of LD_LIBRARY_PATH, or install the NVIDIA driver";
 
-/// A driver call that failed while doing `what`, as an error that says which call, why, and what to try.
+/// Converts a driver call that failed while doing `what` into an error that says which call failed, why, and what to
+/// try.
 pub(crate) fn error(what: &str, error: CudaError) -> Error {
     let Some(Failure { function, code }) = table::take_failure() else {
-        // cust refuses sizes that overflow by itself.
+        // cust itself rejects sizes that overflow, without calling the driver.
         return Error::Device(format!("{what}: {error:?}"));
     };
     Error::Device(text(what, function, code))
 }
 
-/// `what: function: NAME: text; advice`.
+/// Formats `what: function: NAME: text; advice`.
 pub(crate) fn text(what: &str, function: &str, code: Code) -> String {
     let mut text = format!("{what}: {function}: {}", table::describe(code));
     if !advice(code).is_empty() {
@@ -75,7 +76,7 @@ pub(crate) fn text(what: &str, function: &str, code: Code) -> String {
     text
 }
 
-/// Why there is no driver to call.
+/// Explains why there is no usable driver.
 pub(crate) fn absent(absent: &Absent) -> String {
     match absent {
         Absent::Library(why) => format!(

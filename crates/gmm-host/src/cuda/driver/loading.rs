@@ -1,4 +1,4 @@
-//! Kernels on a device: each is compiled when it is first asked for, and what was asked about it is remembered.
+//! Kernels on a device: each is compiled on first use, and its occupancy is cached.
 
 use std::collections::hash_map::Entry;
 use std::sync::{MutexGuard, PoisonError};
@@ -13,10 +13,11 @@ use super::ptx::Choice;
 use super::table::{self, code};
 use crate::Error;
 
-/// The instruction by which a kernel waits for the grids before it: a module for devices without it has none.
+/// The instruction with which a kernel waits for the preceding grids. Modules for devices that lack it do not contain
+/// it.
 const WAITS: &str = "griddepcontrol.wait;";
 
-/// Shared memory that a block gets without asking.
+/// Shared memory per block that needs no opt-in.
 const SHARED_WITHOUT_ASKING: u64 = 48 << 10;
 
 impl Gpu {
@@ -24,12 +25,12 @@ impl Gpu {
         self.functions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the module that was chosen has a kernel.
+    /// Whether the device's module has the kernel.
     pub(crate) fn has(&self, kernel: &'static str) -> bool {
         self.choice.module.has(kernel)
     }
 
-    /// A kernel, for launches with this much shared memory; compiled when it is first asked for.
+    /// Returns a kernel for launches with `shared` bytes of shared memory; compiles it on first use.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -49,7 +50,7 @@ impl Gpu {
         Ok(loaded.entry)
     }
 
-    /// Blocks of a kernel that run on a multiprocessor together.
+    /// Number of blocks of a kernel that run concurrently on a multiprocessor.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -60,7 +61,7 @@ impl Gpu {
             return Ok(blocks);
         }
         let mut blocks = 0;
-        // SAFETY: writes one integer.
+        // SAFETY: the call writes one integer to `blocks`.
         let code = unsafe {
             cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut blocks, function, threads as i32, shared as usize)
         };
@@ -73,11 +74,11 @@ impl Gpu {
     }
 }
 
-/// Hands a kernel to the driver, which compiles it for the device and keeps the result in its own cache.
+/// Passes a kernel to the driver, which compiles it for the device and stores the result in the driver's own cache.
 fn load(choice: &Choice, kernel: &'static str) -> Result<LoadedKernel, Error> {
     let what = format!("loading kernel {kernel} of module {}", choice.module.target);
     let Some(text) = choice.module.alone(kernel) else {
-        return Err(Error::Device(format!("{what}: it has none of that name")));
+        return Err(Error::Device(format!("{what}: the module has no kernel of that name")));
     };
     let module = Module::from_ptx(&text, &[]).map_err(|error| {
         let failure = table::take_failure();
@@ -95,7 +96,7 @@ fn load(choice: &Choice, kernel: &'static str) -> Result<LoadedKernel, Error> {
     Ok(LoadedKernel { entry, shared: SHARED_WITHOUT_ASKING, together: Vec::new(), _module: module })
 }
 
-/// What the driver's compiler says about a kernel that it refused.
+/// The driver's compiler log for a kernel that it rejected.
 fn compiler_log(text: &str) -> Option<String> {
     use cust::sys::CUjit_option::{CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     let driver = table::open().ok()?;
@@ -104,7 +105,8 @@ fn compiler_log(text: &str) -> Option<String> {
     let mut options = [CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
     let mut values = [log.as_mut_ptr().cast(), log.len() as *mut std::ffi::c_void];
     let mut module = std::ptr::null_mut();
-    // SAFETY: two options with two values; the log is as long as stated. The driver takes sizes by value there.
+    // SAFETY: `options` and `values` have two entries each, and the log has the stated length. The driver takes this
+    // size by value, cast to a pointer.
     let code = unsafe {
         (driver.cuModuleLoadDataEx)(
             &raw mut module,
@@ -115,7 +117,7 @@ fn compiler_log(text: &str) -> Option<String> {
         )
     };
     if code == 0 {
-        // SAFETY: just loaded, and nothing refers to it.
+        // SAFETY: the module was just loaded, and nothing refers to it.
         unsafe { (driver.cuModuleUnload)(module) };
         return None;
     }
@@ -130,13 +132,16 @@ mod tests {
 
     use super::*;
 
-    /// Names and texts of a module's kernels.
+    /// Names and PTX texts of a module's kernels.
     fn kernels(module: &'static ptx::Module) -> impl Iterator<Item = (&'static str, String)> {
-        module.kernels().map(|name| (name, module.alone(name).unwrap()[module.head.len()..].to_owned()))
+        module.kernels().map(|name| {
+            let text = module.alone(name).unwrap();
+            (name, text[text.find(".visible .entry").unwrap()..].to_owned())
+        })
     }
 
-    /// Whether the load that begins at `at` is of the numbers that the module itself brings: of an address which is the sum of
-    /// theirs and something.
+    /// Whether the load at `at` reads the module's constant table `POWERS`: its address is a sum of the table's address
+    /// and an offset.
     fn reads_a_table(text: &str, at: usize) -> bool {
         let address = text[at..].split(['[', ']', '+']).nth(1).unwrap_or_default();
         let sum = text[..at].lines().rev().find_map(|line| line.trim().strip_prefix(&format!("add.s64 \t{address}, ")));
@@ -162,16 +167,17 @@ mod tests {
                 let before = &text[text.find('{').unwrap()..wait];
                 let word = |words: &[&'static str]| words.iter().find(|word| before.contains(**word)).copied();
                 assert_eq!(word(&reads_or_writes), None, "{}: {name}", module.target);
-                // A pass sends for its first rows, which no kernel of a loop writes, and says so by another word than for
-                // coefficients.
-                if name.starts_with("pass_") {
+                // A fused pass prefetches its first rows, which no kernel of a loop writes. It uses `cp.async.cg` for
+                // them, unlike for coefficients.
+                if name.starts_with("fused_") {
                     let copies = |what: &str| before.matches(what).count();
                     assert!(copies("cp.async") > 0, "{}: {name}", module.target);
                     assert_eq!(copies("cp.async"), copies("cp.async.cg.shared.global"), "{name}");
                 } else {
                     assert_eq!(word(&before_all), None, "{}: {name}", module.target);
                 }
-                // Such a load is of what does not change while the kernel runs, which what it waits for does.
+                // `ld.global.nc` requires data that does not change while the kernel runs, but the preceding grids may
+                // still write.
                 let changes = text.match_indices("ld.global.nc").find(|(at, _)| !reads_a_table(&text, *at));
                 assert_eq!(changes, None, "{}: {name}", module.target);
             }
@@ -183,7 +189,7 @@ mod tests {
     fn the_kernels_between_which_the_loop_does_not_pause_wait_by_themselves() {
         let module = MODULES.iter().find(|m| m.target == "sm_90a").unwrap();
         let fused = |name: &str| {
-            name.starts_with("pass_full") || matches!(name, "reduce_blocks" | "reduce_many_blocks" | "update")
+            name.starts_with("fused_full") || matches!(name, "reduce_blocks" | "reduce_many_blocks" | "update")
         };
         let all: Vec<_> = kernels(module).filter(|(name, _)| fused(name)).collect();
         assert!(all.len() > 10 && all.iter().all(|(_, text)| text.contains(WAITS)));

@@ -1,6 +1,6 @@
-//! The driver and what stands right above it: its functions ([`table`]), a device ([`device`]) with its streams ([`queue`]), memory
-//! ([`pool`], [`buffers`], and [`staging`] to and from the host) and kernels ([`ptx`] chooses the module, [`loading`] loads from it),
-//! and what failures are called ([`fault`]). Knows neither rows nor mixtures.
+//! The driver and the layer right above it: its functions ([`table`]), a device ([`device`]) with its streams
+//! ([`queue`]), memory ([`pool`], [`buffers`], and [`staging`] for transfers) and kernels ([`ptx`] chooses the module,
+//! [`loading`] loads from it), and error texts ([`fault`]). Independent of rows and mixtures.
 
 pub(crate) mod buffers;
 pub(crate) mod device;

@@ -1,11 +1,12 @@
-//! What rows leave for the next ones: buffers on the device, pinned buffers, streams and events.
+//! A cache of what rows release: device buffers, pinned buffers, streams and events.
 //!
-//! A fit of small data takes some thirty of them, and the driver needs longer to give and to take back any one than a
-//! pass over such data takes. So they are kept, within the bounds below, those that lay idle longest going first; and all go back to the driver when an allocation or a launch lacks memory, before that is
-//! an error, and with the device.
+//! A fit of small data takes some thirty of them, and allocating or freeing any one takes the driver longer than a pass
+//! over such data. So they are cached, within the bounds below; the ones that have been idle longest are freed first.
+//! All are freed when an allocation or a launch lacks memory, before that becomes an error, and with the device.
 //!
-//! What comes here must be in use by nothing on the device. Rows wait for their stream before they let go of anything,
-//! and [close](Pool::close) the pool where that fails. The context is current wherever something is taken or left.
+//! Nothing on the device may still use what is put here. Rows wait for their stream before they release anything, and
+//! [close](Pool::close) the pool if the wait fails. The context must be current whenever something is taken or put
+//! back.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,26 +14,26 @@ use cust::event::Event;
 use cust::memory::{DeviceBuffer, LockedBuffer};
 use cust::stream::Stream;
 
-/// Longer blocks are given back at once: work on so much data takes longer than the driver does.
+/// Longer blocks are freed at once: work on that much data takes longer than the driver's allocation.
 const MOST_BLOCK: usize = 4 << 20;
 
-/// Idle bytes of device memory, at most.
+/// Most idle bytes of device memory.
 const MOST_BYTES: usize = 64 << 20;
 
-/// Idle bytes of pinned memory, at most: less of it is needed, and it is every program's.
+/// Most idle bytes of pinned memory: less of it is needed, and all programs share it.
 const MOST_PINNED: usize = 16 << 20;
 
-/// Idle streams, at most.
+/// Most idle streams.
 const MOST_LANES: usize = 8;
 
-/// A stream, and the two events between which time is measured on it.
+/// A stream, and two events that time it.
 #[derive(Clone)]
 pub(crate) struct Lane {
     pub(crate) stream: Arc<Stream>,
     pub(crate) clock: Arc<(Event, Event)>,
 }
 
-/// Blocks with their bytes, the one that came last at the end.
+/// Idle blocks with their sizes in bytes, the most recent one last.
 struct Shelf<B> {
     blocks: Vec<(usize, B)>,
     bytes: usize,
@@ -74,13 +75,13 @@ struct Idle {
     closed: bool,
 }
 
-/// See the module.
+/// The cache of one device: see the module.
 pub(crate) struct Pool {
     idle: Mutex<Idle>,
 }
 
-/// Bytes of the block that is taken for so many: a few sizes, so that the same one is found again by shapes that differ
-/// little, and at most an eighth more than was asked for, or 256 bytes, which is what a driver deals in.
+/// Size in bytes of the block that is allocated for a request. There are few sizes, so that similar shapes reuse the
+/// same blocks. It exceeds the request by at most an eighth, or by less than 256 bytes, the driver's granularity.
 pub(crate) fn rounded(bytes: usize) -> usize {
     if bytes > MOST_BLOCK {
         return bytes;
@@ -99,12 +100,12 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block of just so many bytes.
+    /// Takes a block of exactly this many bytes.
     pub(crate) fn take_device(&self, bytes: usize) -> Option<DeviceBuffer<u8>> {
         self.idle().device.take(bytes)
     }
 
-    /// A block of just so many words.
+    /// Takes a block of exactly this many 8-byte words.
     pub(crate) fn take_pinned(&self, words: usize) -> Option<LockedBuffer<u64>> {
         self.idle().pinned.take(8 * words)
     }
@@ -134,12 +135,12 @@ impl Pool {
         }
     }
 
-    /// Bytes of device memory that lie here.
+    /// Idle bytes of device memory.
     pub(crate) fn device_bytes(&self) -> usize {
         self.idle().device.bytes
     }
 
-    /// Gives everything back to the driver; whether there was any memory.
+    /// Frees everything. Returns whether any memory was freed.
     pub(crate) fn drain(&self) -> bool {
         let mut idle = self.idle();
         let memory = idle.device.bytes + idle.pinned.bytes > 0;
@@ -149,7 +150,7 @@ impl Pool {
         memory
     }
 
-    /// Keeps nothing from now on: the device may still use what comes.
+    /// Stops caching: the device may still use what is put back from now on.
     pub(crate) fn close(&self) {
         self.idle().closed = true;
     }

@@ -1,10 +1,10 @@
-//! Which of the kernel modules a device takes, and why.
+//! Which kernel module a device uses, and why.
 
 use gmm_kernels::ptx::{MODULES, Module};
 
 use crate::Error;
 
-/// The lowest compute capability that any module runs on: Turing.
+/// The lowest compute capability on which a module runs: Turing.
 const LOWEST: (u32, u32) = (7, 5);
 
 /// Whether a device of this compute capability runs the module.
@@ -19,28 +19,28 @@ fn version(module: &Module) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// The oldest driver that reads a module, as `cuDriverGetVersion` counts: `1000*major + 10*minor` of CUDA.
+/// The oldest driver that can read a module, as `cuDriverGetVersion` encodes it: `1000*major + 10*minor` of CUDA.
 fn driver(module: &Module) -> u32 {
     version(module).map_or(OLDEST, driver_for)
 }
 
-/// Before CUDA 11 the driver lacks functions that are called here.
+/// Drivers before CUDA 11 lack functions that are called here.
 const OLDEST: u32 = 11_000;
 
-/// The CUDA version whose driver first read a version of PTX, from the release table of the PTX manual.
+/// The CUDA version whose driver first supported a PTX version, from the release table of the PTX manual.
 fn driver_for(version: (u32, u32)) -> u32 {
     let driver = match version {
         (..=6, _) => OLDEST,
         (7, minor) => 11_000 + 10 * minor,
         (8, minor @ 0..=5) => 12_000 + 10 * minor,
-        // PTX 8.6 came with CUDA 12.7: 12.6 brought none.
+        // PTX 8.6 came with CUDA 12.7; CUDA 12.6 brought no new version.
         (8, minor) => 12_000 + 10 * (minor + 1),
         (major, minor) => 1000 * (major + 4) + 10 * minor,
     };
     driver.max(OLDEST)
 }
 
-/// The oldest driver with which some module runs on some device.
+/// The oldest driver with which any module runs on any device.
 pub(crate) fn oldest_driver() -> u32 {
     MODULES.iter().map(driver).min().unwrap_or(OLDEST)
 }
@@ -50,22 +50,22 @@ pub(crate) fn version_text(driver: u32) -> String {
     format!("{}.{}", driver / 1000, driver % 1000 / 10)
 }
 
-/// A module and why it is this one.
+/// A module, and the reason for choosing it.
 #[derive(Clone, Debug)]
 pub(crate) struct Choice {
     pub(crate) module: &'static Module,
     pub(crate) reason: String,
 }
 
-/// The best module that a device of `capability` takes with a driver of version `installed`.
+/// Chooses the best module for a device of `capability` with a driver of version `installed`.
 ///
 /// # Errors
-/// [`Error::Device`] that says what is supported, or which driver is needed.
+/// [`Error::Device`], which says what is supported, or which driver is needed.
 pub(crate) fn choose(capability: (u32, u32), installed: u32) -> Result<Choice, Error> {
     choose_among(&MODULES, capability, installed)
 }
 
-/// The module of this name, where the device runs it.
+/// Returns the module of the given name, if the device runs it.
 ///
 /// # Errors
 /// [`Error::Device`].
@@ -74,7 +74,7 @@ pub(crate) fn named(name: &str, capability: (u32, u32)) -> Result<Choice, Error>
     let (major, minor) = capability;
     module.map(|module| Choice { module, reason: "asked for".to_owned() }).ok_or_else(|| {
         Error::Device(format!(
-            "no module {name} for compute capability {major}.{minor}: there are sm_75, sm_80, sm_90a"
+            "no module {name} for compute capability {major}.{minor}: the modules are sm_75, sm_80, sm_90a"
         ))
     })
 }
@@ -111,9 +111,30 @@ mod tests {
     use super::*;
 
     static MADE_UP: [Module; 3] = [
-        Module { target: "sm_90a", capability: 90, exact: true, head: ".version 8.0\n.target sm_90a\n", packed: &[] },
-        Module { target: "sm_80", capability: 80, exact: false, head: ".version 7.1\n.target sm_80\n", packed: &[] },
-        Module { target: "sm_75", capability: 75, exact: false, head: ".version 6.3\n.target sm_75\n", packed: &[] },
+        Module {
+            target: "sm_90a",
+            capability: 90,
+            exact: true,
+            head: ".version 8.0\n.target sm_90a\n",
+            packed: &[],
+            base: None,
+        },
+        Module {
+            target: "sm_80",
+            capability: 80,
+            exact: false,
+            head: ".version 7.1\n.target sm_80\n",
+            packed: &[],
+            base: None,
+        },
+        Module {
+            target: "sm_75",
+            capability: 75,
+            exact: false,
+            head: ".version 6.3\n.target sm_75\n",
+            packed: &[],
+            base: None,
+        },
     ];
 
     fn check(capability: (u32, u32), installed: u32, want: &str) {
@@ -127,7 +148,7 @@ mod tests {
         check((8, 0), 13_000, "sm_80");
         check((8, 9), 13_000, "sm_80");
         check((9, 0), 13_000, "sm_90a");
-        // Blackwell does not take Hopper's own features.
+        // Blackwell does not run `sm_90a`, which has Hopper-only features.
         check((10, 0), 13_000, "sm_80");
         check((12, 1), 13_000, "sm_80");
     }
@@ -143,7 +164,7 @@ mod tests {
     #[test]
     fn a_driver_older_than_every_module_is_told_what_is_needed() {
         static NEWER: [Module; 1] =
-            [Module { target: "sm_80", capability: 80, exact: false, head: ".version 8.7\n", packed: &[] }];
+            [Module { target: "sm_80", capability: 80, exact: false, head: ".version 8.7\n", packed: &[], base: None }];
         let text = choose_among(&NEWER, (8, 6), 12_040).unwrap_err().to_string();
         assert!(text.contains("CUDA 12.4's") && text.contains("need CUDA 12.8"), "{text}");
     }

@@ -1,4 +1,4 @@
-//! Work in order on a device.
+//! A stream: ordered work on a device.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use super::pool::{Lane, Pool};
 use super::table;
 use crate::Error;
 
-/// A stream, the events that time it, and the name of the last kernel put on it, since a kernel's fault shows at a later
-/// wait. Stream and events come from the device's pool and go back to it.
+/// A stream, the events that time it, and the name of the last kernel launched on it, because a kernel's fault is only
+/// reported by a later wait. Stream and events are taken from the device's pool and return to it.
 pub(crate) struct Queue {
     pub(crate) stream: Arc<Stream>,
-    /// Where work begins and ends that is timed.
+    /// The events that mark the start and the end of timed work.
     pub(crate) clock: Arc<(Event, Event)>,
     last: Cell<&'static str>,
-    /// Whether something was put on the stream that was not waited for.
+    /// Whether the stream has work that has not been waited for.
     busy: Cell<bool>,
     pool: Arc<Pool>,
 }
@@ -37,28 +37,28 @@ impl Queue {
         Ok(Self { stream, clock, last: Cell::new(""), busy: Cell::new(false), pool: gpu.pool.clone() })
     }
 
-    /// Notes that a kernel was put on the stream.
+    /// Records that a kernel was launched on the stream.
     pub(crate) fn launched(&self, kernel: &'static str) {
         self.last.set(kernel);
         self.busy.set(true);
     }
 
-    /// Notes that something is on the stream that nobody waits for before other work begins.
+    /// Records that the stream has work, such as a copy, that the caller does not wait for.
     pub(crate) fn left(&self) {
         self.busy.set(true);
     }
 
-    /// Waits for everything on the stream.
+    /// Waits for all work on the stream.
     ///
     /// # Errors
-    /// [`Error::Device`] that names the last kernel.
+    /// [`Error::Device`], which names the last kernel.
     pub(crate) fn wait(&self, gpu: &Gpu) -> Result<(), Error> {
         self.explain(gpu, self.stream.synchronize())?;
         self.busy.set(false);
         Ok(())
     }
 
-    /// Waits where something may still run: pinned memory may then be written.
+    /// Waits if work may still be running, so that pinned memory may be written.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
@@ -66,8 +66,8 @@ impl Queue {
         if self.busy.get() { self.wait(gpu) } else { Ok(()) }
     }
 
-    /// [`rest`](Self::rest) before buffers go. Where it fails the device may still use them, so that the pool takes none;
-    /// the failure is not reported: it tells of what was, or of a device that is lost.
+    /// [`rest`](Self::rest) before buffers are released. If the wait fails, the device may still use them, so the pool
+    /// is closed. The failure is not reported: it concerns earlier work, or a lost device.
     pub(crate) fn come_to_rest(&self) {
         if self.busy.get() {
             match self.stream.synchronize() {
@@ -78,13 +78,13 @@ impl Queue {
         }
     }
 
-    /// [`come_to_rest`](Self::come_to_rest) after a failure, which may have left anything.
+    /// [`come_to_rest`](Self::come_to_rest) after a failure, when the state of the stream is unknown.
     pub(crate) fn recover(&self) {
         self.busy.set(true);
         self.come_to_rest();
     }
 
-    /// [`Gpu::check`] for an answer that tells of work done earlier.
+    /// [`Gpu::check`] for a result that may report a failure of earlier work.
     pub(crate) fn explain<A>(&self, gpu: &Gpu, answer: CudaResult<A>) -> Result<A, Error> {
         match self.last.get() {
             "" => gpu.check("a copy", answer),

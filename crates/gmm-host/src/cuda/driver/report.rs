@@ -1,4 +1,4 @@
-//! Which devices there are, which module each takes, and what is missing: for people.
+//! A report for users: which devices there are, which module each runs, and what is missing.
 
 use cust::context::Context;
 use cust::device::Device;
@@ -9,7 +9,7 @@ use super::{fault, table};
 use crate::Error;
 use crate::described::{CudaDevice, CudaReport};
 
-/// Looks for devices. Opens each for a moment to ask what memory is free; never fails.
+/// Lists the CUDA devices. Opens each briefly to query its free memory. Never fails: problems are part of the report.
 pub fn cuda_report() -> CudaReport {
     let mut report = CudaReport {
         driver: None,
@@ -34,7 +34,7 @@ pub fn cuda_report() -> CudaReport {
         Err(error) => report.problem = Some(error.to_string()),
     }
     if report.problem.is_none() && report.devices.iter().all(|d| d.module.is_none()) {
-        report.problem = Some("no device that this program's kernels run on".to_owned());
+        report.problem = Some("no device can run this program's kernels".to_owned());
     }
     report
 }

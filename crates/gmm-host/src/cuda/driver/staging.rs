@@ -1,5 +1,5 @@
-//! Two chunks of pinned host memory, through which everything large goes to and from a device: one is copied while the
-//! other is written or read.
+//! Two chunks of pinned host memory for all large transfers to and from a device: one is copied while the other is
+//! written or read.
 
 use std::ops::Range;
 
@@ -12,13 +12,13 @@ use super::device_state::{Half, Staging};
 use super::queue::Queue;
 use crate::Error;
 
-/// Bytes of one chunk: long enough that a copy's start costs nothing, short enough to pin in a few milliseconds.
+/// Bytes per chunk: long enough that a copy's latency is negligible, short enough to pin in a few milliseconds.
 pub(crate) const CHUNK_BYTES: usize = 16 << 20;
 
 impl Staging {
     fn new(gpu: &Gpu, words: usize) -> Result<Self, Error> {
         let half = || {
-            // SAFETY: plain words, each written before it is read.
+            // SAFETY: any bits are a valid `u64`, and each word is written before it is read.
             let chunk = unsafe { LockedBuffer::uninitialized(words) };
             let chunk = gpu.check("pinned host memory", chunk)?;
             let copied = gpu.check("an event", Event::new(EventFlags::DISABLE_TIMING))?;
@@ -27,7 +27,7 @@ impl Staging {
         Ok(Self { halves: [half()?, half()?], words })
     }
 
-    /// The device's chunks if nothing else uses them and they are long enough, else new ones.
+    /// Takes the device's cached chunks if they are free and long enough; otherwise allocates new ones.
     fn take(gpu: &Gpu, words: usize) -> Result<Self, Error> {
         let kept = gpu.staging.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         match kept {
@@ -36,13 +36,14 @@ impl Staging {
         }
     }
 
-    /// Leaves the chunks, which no copy reads any more, for the next upload.
+    /// Returns the chunks, which no copy uses any more, for the next transfer.
     fn give_back(self, gpu: &Gpu) {
         *gpu.staging.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(self);
     }
 }
 
-/// Pieces of `len` numbers of `T`, each at most a chunk and, but for the last, a whole number of `unit`s.
+/// Splits `len` numbers of `T` into pieces of at most one chunk. Each piece, except the last, is a whole number of
+/// `unit`s.
 pub(crate) fn pieces<T>(len: usize, unit: usize) -> (usize, impl Iterator<Item = Range<usize>>) {
     let most = (CHUNK_BYTES / size_of::<T>() / unit).max(1) * unit;
     let each = most.min(len);
@@ -57,8 +58,8 @@ impl Half {
     }
 }
 
-/// Copies numbers to the whole of `to`, in pieces of whole `unit`s that `fill` writes while the piece before is on its
-/// way.
+/// Copies numbers to the whole of `to`, in pieces of whole `unit`s. `fill` writes a piece while the previous one is
+/// being copied.
 ///
 /// # Errors
 /// [`Error::Device`].
@@ -78,7 +79,8 @@ pub(crate) fn send<A: DeviceCopy + Pod>(
             }
             let chunk = half.numbers::<A>(piece.len());
             fill(piece.clone(), chunk);
-            // SAFETY: the chunk is not written until `copied` has happened, and lives until the stream was waited for.
+            // SAFETY: the chunk is not written until `copied` has completed, and it lives until the stream has been
+            // waited for.
             let copy = unsafe { to.index(piece).async_copy_from(&*chunk, &queue.stream) };
             gpu.check("a copy to the device", copy)?;
             gpu.check("a copy to the device", half.copied.record(&queue.stream))?;
@@ -87,7 +89,7 @@ pub(crate) fn send<A: DeviceCopy + Pod>(
     })
 }
 
-/// Copies the whole of `from` to the host, piece by piece; `take` reads one while the next is on its way.
+/// Copies the whole of `from` to the host, in pieces. `take` reads a piece while the next one is being copied.
 ///
 /// # Errors
 /// [`Error::Device`].
@@ -103,7 +105,8 @@ pub(crate) fn receive<A: DeviceCopy + Pod>(
         for (turn, piece) in pieces.enumerate() {
             let half = &mut halves[turn % 2];
             let chunk = half.numbers::<A>(piece.len());
-            // SAFETY: the chunk is not read until `copied` has happened, and lives until the stream was waited for.
+            // SAFETY: the chunk is not read until `copied` has completed, and it lives until the stream has been waited
+            // for.
             let copy = unsafe { from.index(piece.clone()).async_copy_to(chunk, &queue.stream) };
             gpu.check("a copy from the device", copy)?;
             gpu.check("a copy from the device", half.copied.record(&queue.stream))?;
@@ -132,7 +135,7 @@ impl Half {
     }
 }
 
-/// Runs `work` with two chunks of `each` numbers, which are free again, or gone, only when no copy uses them.
+/// Runs `work` with two chunks of `each` numbers. They are reused or freed only when no copy uses them any more.
 fn with_halves<A>(
     gpu: &Gpu,
     queue: &Queue,
@@ -146,27 +149,27 @@ fn with_halves<A>(
             Ok(())
         }
         Err(error) => {
-            // What was put on the stream before may still use the chunks; a failure of this changes nothing.
+            // Enqueued copies may still use the chunks. A failure of this wait changes nothing.
             queue.recover();
             Err(error)
         }
     }
 }
 
-/// How fast host memory goes to a device.
+/// Transfer rates from host memory to a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UploadRates {
-    /// Bytes per second from pinned memory, alone.
+    /// Bytes per second from pinned memory, without other work.
     pub pinned: f64,
-    /// Bytes per second from pageable memory, alone.
+    /// Bytes per second from pageable memory, without other work.
     pub pageable: f64,
 }
 
-/// Measures copies of `bytes` bytes, the best of five each.
+/// Measures copies of `bytes` bytes: the best of five for each kind of memory.
 pub(crate) fn rates(gpu: &Gpu, bytes: usize) -> Result<UploadRates, Error> {
     gpu.enter()?;
     let queue = Queue::new(gpu)?;
-    // SAFETY: never read before it is written.
+    // SAFETY: the buffer is only copied to, and never read.
     let to = unsafe { DeviceBuffer::<u8>::uninitialized(bytes) };
     let mut to = gpu.check_memory("the measurement", bytes as u128, to)?;
     let pinned = gpu.check("pinned host memory", LockedBuffer::new(&1_u8, bytes))?;
@@ -175,7 +178,7 @@ pub(crate) fn rates(gpu: &Gpu, bytes: usize) -> Result<UploadRates, Error> {
         let mut best = f64::INFINITY;
         for _ in 0..5 {
             let started = std::time::Instant::now();
-            // SAFETY: waited for before `from` can go.
+            // SAFETY: the stream is waited for while `from` is still borrowed.
             let copy = unsafe { to.async_copy_from(from, &queue.stream) };
             gpu.check("a copy to the device", copy)?;
             queue.wait(gpu)?;

@@ -1,10 +1,10 @@
-//! The driver's functions, opened at run time: the floor on which cust stands.
+//! The driver's functions, loaded at run time. cust is built on them.
 //!
 //! cust declares the `cu*` functions and expects the linker to find them in `libcuda`. Here they are defined instead,
-//! each forwarding to a [`Functions`] table filled from `libcuda.so.1` when it is first needed, so the program links
-//! and starts on a machine without a driver. The table is also the seam at which tests put a driver of their own.
+//! each forwarding to a [`Functions`] table that is filled from `libcuda.so.1` on first use. So the program links and
+//! starts on a machine without a driver. Tests replace the table by a driver of their own.
 //!
-//! The functions note the last failure with its number, since cust folds numbers that it does not know into one.
+//! Each function records the last failure with its code, because cust maps codes that it does not know to a single one.
 
 use std::cell::Cell;
 use std::os::raw::{c_char, c_int, c_uchar, c_uint, c_void};
@@ -15,10 +15,10 @@ use cust::sys::{
     CUjit_option, CUmodule, CUpointer_attribute, CUresult, CUstream, cudaError_enum,
 };
 
-/// What a driver function returns: 0, or a number of `cuda.h`.
+/// What a driver function returns: 0, or an error code of `cuda.h`.
 pub(crate) type Code = c_uint;
 
-/// Numbers of `cuda.h` that are told apart here.
+/// Error codes of `cuda.h` that are distinguished here.
 pub(crate) mod code {
     use super::Code;
     pub(crate) const OUT_OF_MEMORY: Code = 2;
@@ -43,8 +43,8 @@ pub(crate) mod code {
     pub(crate) const UNKNOWN: Code = 999;
 }
 
-/// Keeps a function to the program or library that it is linked into. An extension module that exported these would
-/// take the driver away from what else the process has loaded.
+/// Hides a function from other libraries. An extension module that exported these would replace the driver for
+/// everything else that the process has loaded.
 macro_rules! hidden {
     ($name:ident) => {
         #[cfg(target_os = "linux")]
@@ -54,7 +54,7 @@ macro_rules! hidden {
 
 macro_rules! forwarded {
     ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
-        /// One driver: the functions that this program calls.
+        /// The driver functions that this program calls.
         #[derive(Clone, Copy)]
         #[allow(non_snake_case)]
         pub(crate) struct Functions {
@@ -64,15 +64,15 @@ macro_rules! forwarded {
         }
 
         impl Functions {
-            /// Looks all functions up.
+            /// Looks up all functions.
             ///
             /// # Errors
-            /// The first name that the library lacks.
+            /// The name of the first function that the library lacks.
             fn find(library: &libloading::Library) -> Result<Self, &'static str> {
                 Ok(Self {
                     $($name: {
-                        // SAFETY: the driver's function of this name has this signature; `cuda.h` has kept them since
-                        // CUDA 11. The library stays open as long as the process lives.
+                        // SAFETY: the driver's function of this name has this signature; `cuda.h` has not changed them
+                        // since CUDA 11. The library stays open as long as the process lives.
                         let symbol = unsafe {
                             library.get::<unsafe extern "C" fn($($type),*) -> Code>(
                                 concat!(stringify!($name), "\0").as_bytes(),
@@ -80,7 +80,7 @@ macro_rules! forwarded {
                         };
                         *symbol.map_err(|_| stringify!($name))?
                     },)*
-                    // SAFETY: as above, where there is one.
+                    // SAFETY: as above, if the library has it.
                     cuLaunchKernelEx: unsafe { library.get::<LaunchKernelEx>(b"cuLaunchKernelEx\0") }.ok().map(|f| *f),
                 })
             }
@@ -88,13 +88,13 @@ macro_rules! forwarded {
 
         $(
             hidden!($name);
-            // SAFETY: the name and signature are those that cust_raw declares, and nothing else defines them, since
-            // the program does not link libcuda.
+            // SAFETY: cust_raw declares this name and signature, and nothing else defines it, since the program does
+            // not link libcuda.
             #[unsafe(no_mangle)]
             #[allow(non_snake_case)]
             unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
                 match functions() {
-                    // SAFETY: the arguments are the caller's, for the function of this name.
+                    // SAFETY: the arguments are passed on unchanged to the driver's function of the same name.
                     Some(driver) => noted(stringify!($name), unsafe { (driver.$name)($($argument),*) }),
                     None => noted(stringify!($name), code::NO_DEVICE),
                 }
@@ -161,7 +161,7 @@ forwarded! {
     fn cuMemsetD8Async(to: CUdeviceptr, value: c_uchar, bytes: usize, stream: CUstream);
 }
 
-/// `cuLaunchKernelEx`, of which cust knows nothing.
+/// `cuLaunchKernelEx`, which cust does not declare.
 pub(crate) type LaunchKernelEx =
     unsafe extern "C" fn(*const LaunchConfig, CUfunction, *mut *mut c_void, *mut *mut c_void) -> Code;
 
@@ -176,14 +176,14 @@ pub(crate) struct LaunchConfig {
     pub(crate) attributes_len: c_uint,
 }
 
-/// `CUlaunchAttribute` of `cuda.h`: a number, and a union of 64 bytes that is 8-byte aligned.
+/// `CUlaunchAttribute` of `cuda.h`: an id, and a union of 64 bytes that is 8-byte aligned.
 #[repr(C)]
 pub(crate) struct LaunchAttribute {
     pub(crate) id: c_uint,
     pub(crate) value: LaunchValue,
 }
 
-/// The union, by its only member that is used here.
+/// The union, with the only member that is used here.
 #[repr(C, align(8))]
 pub(crate) struct LaunchValue {
     pub(crate) allowed: c_int,
@@ -191,24 +191,26 @@ pub(crate) struct LaunchValue {
 }
 
 impl LaunchAttribute {
-    /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`: the kernel waits by itself for those before it.
+    /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`: the kernel may start early and waits for the preceding
+    /// grids itself.
     pub(crate) const WAITS_BY_ITSELF: Self = Self { id: 6, value: LaunchValue { allowed: 1, rest: [0; 15] } };
 }
 
 const _: () = assert!(size_of::<LaunchConfig>() == 56 && size_of::<LaunchAttribute>() == 72);
 
-/// Puts a kernel on a stream with attributes; `None` where the driver is too old for them.
+/// Launches a kernel with attributes; `None` if the driver does not support them.
 ///
 /// # Safety
-/// As for `cuLaunchKernel`; a kernel with [`LaunchAttribute::WAITS_BY_ITSELF`] does so before it touches
-/// memory that the grid before it may write.
+/// As for `cuLaunchKernel`. A kernel with [`LaunchAttribute::WAITS_BY_ITSELF`] must wait before it accesses memory that
+/// the preceding grid may write.
 pub(crate) unsafe fn launch_with_attributes(
     config: &LaunchConfig,
     function: CUfunction,
     parameters: *mut *mut c_void,
 ) -> Option<CUresult> {
     let launch = functions()?.cuLaunchKernelEx?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds `# Safety`: valid handles and parameters, and a kernel that waits before it accesses
+    // shared data.
     let code = unsafe { launch(config, function, parameters, std::ptr::null_mut()) };
     Some(noted("cuLaunchKernelEx", code))
 }
@@ -216,7 +218,7 @@ pub(crate) unsafe fn launch_with_attributes(
 macro_rules! refused {
     ($($name:ident)*) => {$(
         hidden!($name);
-        // SAFETY: the name is one that cust_raw declares and nothing else defines. The arguments are not looked at.
+        // SAFETY: cust_raw declares this name, and nothing else defines it. The arguments are not read.
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
         extern "C" fn $name() -> CUresult {
@@ -225,7 +227,7 @@ macro_rules! refused {
     )*};
 }
 
-// What else cust refers to, so that it links however its code is split; nothing here calls them.
+// The remaining functions that cust references, so that it links however its code is split. Nothing here calls them.
 refused! {
     cuArray3DCreate_v2 cuArray3DGetDescriptor_v2 cuArrayDestroy cuCtxCreate_v2 cuCtxDestroy_v2 cuCtxGetApiVersion
     cuCtxGetCacheConfig cuCtxGetCurrent cuCtxGetDevice cuCtxGetFlags cuCtxGetLimit cuCtxGetSharedMemConfig
@@ -247,9 +249,9 @@ refused! {
 /// Why there are no driver functions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
-    /// No library of that name, with the loader's words.
+    /// The library cannot be opened; the loader's error text.
     Library(String),
-    /// A library that lacks a function.
+    /// The library lacks this function.
     Function(&'static str),
 }
 
@@ -257,31 +259,31 @@ static OPENED: OnceLock<Result<Functions, Absent>> = OnceLock::new();
 
 #[cfg(test)]
 thread_local! {
-    /// What a test put in the driver's place, on its own thread: `Some(None)` is a machine without a driver.
+    /// A test's replacement for the driver, on its own thread; `Some(None)` is a machine without a driver.
     pub(crate) static INSTEAD: Cell<Option<Option<&'static Functions>>> = const { Cell::new(None) };
 }
 
-/// The driver's functions, or why there are none.
+/// Returns the driver's functions; loads them on first use.
 ///
 /// # Errors
-/// [`Absent`].
+/// [`Absent`], if there is no driver or it lacks a function.
 pub(crate) fn open() -> Result<&'static Functions, Absent> {
     #[cfg(test)]
     if let Some(instead) = INSTEAD.get() {
         return instead.ok_or_else(|| Absent::Library("no such file".to_owned()));
     }
     let opened = OPENED.get_or_init(|| {
-        // SAFETY: the driver's initialisers are those that every CUDA program runs.
+        // SAFETY: the library's initialisers are those that every CUDA program runs.
         let library = unsafe { libloading::Library::new(LIBRARY) }.map_err(|e| Absent::Library(e.to_string()))?;
         let functions = Functions::find(&library).map_err(Absent::Function);
-        // Its functions are kept, so it is never closed.
+        // The table keeps pointers into the library, so it is never closed.
         std::mem::forget(library);
         functions
     });
     opened.as_ref().map_err(Clone::clone)
 }
 
-/// What the driver's library is called, as the system's loader looks for it.
+/// File name of the driver's library, as the system's loader looks for it.
 pub(crate) const LIBRARY: &str = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
 
 fn functions() -> Option<&'static Functions> {
@@ -299,21 +301,21 @@ thread_local! {
     static LAST: Cell<Option<Failure>> = const { Cell::new(None) };
 }
 
-/// The last failure on this thread, taken.
+/// Takes the last failure on this thread.
 pub(crate) fn take_failure() -> Option<Failure> {
     LAST.take()
 }
 
-/// Notes a failure, and turns the number into one that cust's enumeration has.
+/// Records a failure, and converts its code to a value of cust's enum.
 fn noted(function: &'static str, code: Code) -> CUresult {
     if code == 0 {
         return cudaError_enum::CUDA_SUCCESS;
     }
-    // Asking for a failure's name is part of reporting it.
+    // Looking up an error's name is part of reporting it, and must not replace the recorded failure.
     if !function.starts_with("cuGetError") {
         LAST.set(Some(Failure { function, code }));
     }
-    // A number outside the enumeration would be undefined behaviour. cust tells those below apart.
+    // A code outside the enum would be undefined behaviour. cust distinguishes those below.
     match code {
         1 => cudaError_enum::CUDA_ERROR_INVALID_VALUE,
         code::OUT_OF_MEMORY => cudaError_enum::CUDA_ERROR_OUT_OF_MEMORY,
@@ -324,12 +326,12 @@ fn noted(function: &'static str, code: Code) -> CUresult {
     }
 }
 
-/// `CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered`, as the driver says it.
+/// Formats a code like `CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered`, with the driver's texts.
 pub(crate) fn describe(code: Code) -> String {
     let Some(driver) = functions() else { return format!("error {code}") };
     let ask = |function: unsafe extern "C" fn(Code, *mut *const c_char) -> Code| {
         let mut text = std::ptr::null();
-        // SAFETY: the driver writes a pointer to a text of its own that is never freed, or leaves it null.
+        // SAFETY: the driver writes a pointer to a static string, or leaves it null.
         unsafe {
             (function(code, &raw mut text) == 0 && !text.is_null())
                 .then(|| std::ffi::CStr::from_ptr(text).to_string_lossy().into_owned())
@@ -342,7 +344,7 @@ pub(crate) fn describe(code: Code) -> String {
     }
 }
 
-/// Where the loader found the driver's library (Linux).
+/// The path from which the loader loaded the driver's library (Linux).
 pub(crate) fn library_path() -> Option<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let path = |line: &str| line.find('/').map(|at| line[at..].to_owned());

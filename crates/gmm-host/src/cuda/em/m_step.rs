@@ -1,4 +1,4 @@
-//! Launch of the M-step.
+//! Launches of the M-step.
 
 use gmm_kernels::em::m_step::{self, Matrices, TRACE, Update, update as update_kernel, update_wide, wide_matrix};
 use gmm_kernels::em::state::STATE_LEN;
@@ -8,7 +8,8 @@ use super::path::Launch;
 use crate::Error;
 use crate::cuda::launch::{at_least, or_null, pointer};
 
-/// The M-step that ends an iteration, and the operands of the next; at iteration 0, those of the parameters that are there.
+/// Enqueues the M-step that ends an iteration and encodes the next iteration's operands. At iteration 0, only encodes
+/// operands from the starting parameters.
 ///
 /// # Errors
 /// [`Error::Device`].
@@ -49,12 +50,12 @@ pub(super) fn enqueue(launch: &Launch<'_>, iteration: u32) -> Result<(), Error> 
         Matrices::Shared => update_kernel(),
         Matrices::Device => update_wide(),
     };
-    // SAFETY: `check` compared every length with the field's formula.
+    // SAFETY: `check` compared every buffer's length with the formula of its field.
     unsafe { launch.launcher.launch(kernel, (8 * layout.groups, 1), a)? };
     plan.path.encode(launch, iteration)
 }
 
-/// Compares every length with the formula of its field.
+/// Panics unless every buffer is at least as long as the formula of its field.
 pub(super) fn check(launch: &Launch<'_>) {
     let (plan, b) = (launch.plan, launch.buffers);
     let (shape, layout) = (&plan.shape, plan.layout);

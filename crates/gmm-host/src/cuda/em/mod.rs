@@ -1,14 +1,14 @@
-//! EM on the device: the host enqueues iterations, and polls now and then.
+//! EM on the device: the host enqueues batches of iterations and polls between them.
 //!
 //! ```text
-//! begin       parameters of the start to the device; the path's own preparation; operands from the parameters
+//! begin       copy the start's parameters to the device; the path's preparation; encode operands from the parameters
 //! repeat      pass of the path     partial sums of densities and moments, over all rows
 //!             reduce               partial sums into sums
-//!             M-step               parameters, convergence and lost precision; the path's operands from the parameters
-//! poll        log-likelihoods, parameters and flags to the host, after some iterations
+//!             M-step               parameters, convergence and lost precision; encode the path's operands
+//! poll        copy log-likelihoods, parameters and flags to the host, after each batch of iterations
 //! ```
-//! What a pass is, its [`EmPath`] says: see [`paths`]. [`mod@select`] chooses one. Where an iteration loses more
-//! precision than a path allows ([`error_bounds`]), the next goes on from the last poll.
+//! The [`EmPath`] defines the pass: see [`paths`]. [`mod@select`] chooses the path. If an iteration loses more
+//! precision than a path allows ([`error_bounds`]), the next path continues from the last poll.
 
 pub(crate) mod error_bounds;
 mod grid;
@@ -38,38 +38,38 @@ use path::{EmPath, Launch, LoopPlan, LoopRows, Operand, Request};
 use select::{Candidate, select};
 use workspace::Workspace;
 
-/// The loop's memory, which is kept between fits of the same rows.
+/// The loop's buffers, reused between fits of the same rows.
 pub(crate) struct Loop {
     numbers: Slot<f64>,
     flags: Slot<u32>,
-    /// What a poll brings, pinned.
+    /// The polled trace and parameters, in pinned memory.
     polled: Pinned<f64>,
     polled_flags: Pinned<u32>,
 }
 
-/// Time between polls that is aimed at, in seconds: an interrupt is answered and a progress bar moves.
+/// Target time between polls, in seconds: short enough to react to an interrupt and to move a progress bar.
 const BETWEEN_POLLS: f64 = 0.03;
 
-/// Iterations between polls at most.
+/// Most iterations between polls.
 const MOST_BETWEEN_POLLS: f64 = 64.0;
 
 #[cfg(test)]
 thread_local! {
-    /// A test of what polls leave sets how many iterations lie between them at most, on its own thread.
+    /// Most iterations between polls; set by tests of what polls leave, on their own thread.
     pub(crate) static POLL_AFTER: std::cell::Cell<u32> = const { std::cell::Cell::new(u32::MAX) };
 }
 
-/// Why a loop came to an end.
+/// Why a loop ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It converged, or was asked for no more iterations.
+    /// It converged or reached the iteration limit.
     Finished,
-    /// Too much precision would have been lost, or a covariance was not positive definite.
+    /// It would have lost too much precision, or a covariance was not positive definite.
     LostPrecision,
     LackedMemory,
 }
 
-/// What hears of a poll: the run, and how many iterations were known before.
+/// Called after each poll with the run and the number of iterations that were known before it.
 pub(crate) type Observer<'a> = dyn FnMut(&mut EmRun, usize) -> Result<(), Error> + 'a;
 
 impl Loop {
@@ -77,11 +77,11 @@ impl Loop {
         Self { numbers: Slot::empty(), flags: Slot::empty(), polled: pinned_empty(), polled_flags: pinned_empty() }
     }
 
-    /// [`Passes::iterate`](crate::Passes::iterate) by these paths, best first: where one loses too much precision, the next with
-    /// a wider operand goes on from the last poll, and in the end the host does.
+    /// Runs [`Passes::iterate`](crate::Passes::iterate) on these paths, best first. If one loses too much precision,
+    /// the next one with a wider operand continues from the last poll, and finally the host does.
     ///
     /// # Errors
-    /// As for a pass, and what `observer` says.
+    /// As for a pass, and any error of `observer`.
     pub(crate) fn iterate<T: Number>(
         &mut self,
         rows: &mut Rows<T>,
@@ -106,7 +106,7 @@ impl Loop {
         Ok(())
     }
 
-    /// Iterations by one path.
+    /// Runs the iterations on one path.
     ///
     /// # Errors
     /// As for [`iterate`](Self::iterate).
@@ -120,7 +120,7 @@ impl Loop {
     ) -> Result<Outcome, Error> {
         let workspace = Workspace::of(plan);
         match self.reserve(rows, plan, &workspace) {
-            // Passes in chunks need less.
+            // Paths that process rows in smaller chunks, and the host's passes, need less.
             Err(Error::Memory { .. }) => return Ok(Outcome::LackedMemory),
             other => other?,
         }
@@ -138,10 +138,11 @@ impl Loop {
             let seconds = self.enqueue(rows, plan, &workspace, next..=last)?;
             let flags = self.polled_flags.as_slice();
             let (done, trouble, finished) = (flags[DONE as usize], flags[TROUBLE as usize], flags[FINISHED as usize]);
-            // What came before a trouble is good, but its parameters are gone: who goes on does so from the last poll.
+            // Iterations before the trouble are valid, but their parameters are overwritten: the next path continues
+            // from the last poll.
             if trouble != 0 {
                 let (path, iteration) = (plan.path.name(), before + trouble as usize);
-                tracing::debug!(path, iteration, "the loop on the device leaves off");
+                tracing::debug!(path, iteration, "the loop on the device lost precision: the next path continues");
                 return Ok(Outcome::LostPrecision);
             }
             let Some(mixture) = self.polled_mixture(rows, plan, &workspace) else { return Ok(Outcome::LostPrecision) };
@@ -164,7 +165,7 @@ impl Loop {
         }
     }
 
-    /// Runs some iterations and polls: their seconds on the device's clock.
+    /// Enqueues some iterations and polls. Returns their duration on the device's clock, in seconds.
     fn enqueue<T: Number>(
         &mut self,
         rows: &Rows<T>,
@@ -202,7 +203,7 @@ impl Loop {
         pin(&rows.gpu, &mut self.polled_flags, flags)
     }
 
-    /// Parameters to the device, and operands from them.
+    /// Copies the parameters to the device, and computes operands from them.
     fn begin<T: Number>(
         &mut self,
         rows: &Rows<T>,
@@ -220,23 +221,24 @@ impl Loop {
             *slot = m - rows.shift[i % d];
         }
         pack(start.covariances(), &mut host[workspace.covariances.clone()]);
-        // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `Rows::run` sees to it.
+        // SAFETY: the host buffer is pinned, and `Rows::run` waits for the stream before it is written again or freed.
         let copied = unsafe { self.numbers.first(workspace.polled()).async_copy_from(&*host, stream) };
         rows.gpu.check("a copy of parameters to the device", copied)?;
         let mut b = workspace.buffers(&self.numbers, &self.flags);
         if let (Some(to), Some(scatter)) = (b.scatter, &rows.scatter) {
-            // SAFETY: the driver takes pageable memory's content before it returns.
+            // SAFETY: the driver copies pageable memory before it returns.
             let copied = unsafe { to.index(..scatter.len()).async_copy_from(&scatter[..], stream) };
             rows.gpu.check("a copy of moments to the device", copied)?;
         }
         let mut zeroed = self.numbers.first(workspace.len).index(workspace.zeroed());
         let mut flags = self.flags.first(workspace.flags());
-        // SAFETY: the loop's own buffers, and the stream keeps the order.
+        // SAFETY: both ranges belong to the loop's buffers, and the stream orders this before every kernel that reads
+        // them.
         let set = unsafe { zeroed.set_8_async(0, stream).and_then(|()| flags.set_8_async(0, stream)) };
         rows.gpu.check("clearing a loop's state", set)?;
         if !b.own.likelihoods.is_empty() {
-            // Features that fill up a last step have no lane that writes them, and are added up with the others.
-            // SAFETY: as above.
+            // No lane writes the features that pad the last step, but the reduction reads them.
+            // SAFETY: the partial sums belong to the loop's buffers, and the stream orders this before the first pass.
             rows.gpu.check("clearing partial results", unsafe { b.partials.set_8_async(0, stream) })?;
         }
         let all = LoopRows::of(&rows.whole());
@@ -245,11 +247,11 @@ impl Loop {
         m_step::enqueue(&launch, 0)
     }
 
-    /// Brings trace, parameters and flags, and waits for them.
+    /// Copies trace, parameters and flags to the host, and waits for them.
     fn poll<T: Number>(&mut self, rows: &Rows<T>, workspace: &Workspace) -> Result<(), Error> {
         let (numbers, flags) = (workspace.polled(), workspace.flags());
         let stream = &rows.queue.stream;
-        // SAFETY: pinned; read only after the wait below.
+        // SAFETY: the host buffers are pinned, and are read only after the wait below.
         let copied = unsafe {
             let to = &mut self.polled.as_mut_slice()[..numbers];
             self.numbers.first(numbers).async_copy_to(to, stream).and_then(|()| {
@@ -260,7 +262,7 @@ impl Loop {
         rows.queue.wait(&rows.gpu)
     }
 
-    /// The mixture that the last poll brought; none where it is not one.
+    /// The mixture of the last poll; `None` if its parameters are not a valid mixture.
     fn polled_mixture<T: Number>(&self, rows: &Rows<T>, plan: &LoopPlan, workspace: &Workspace) -> Option<Mixture> {
         let (k, d) = (plan.shape.k as usize, rows.d);
         let polled = self.polled.as_slice();
@@ -273,19 +275,19 @@ impl Loop {
     }
 }
 
-/// All paths for these rows, each with what speaks against it.
+/// Lists all paths for these rows, each with the reasons against it.
 pub(crate) fn candidates<T: Number>(rows: &Rows<T>, shape: &Shape, fast: bool) -> Vec<Candidate> {
     let weighted = rows.row_weights.is_some();
     let has = |name: &'static str| rows.gpu.has(name);
     select(&Request { shape: *shape, weighted, fast, limits: rows.gpu.limits, has: &has }, &rows.forced)
 }
 
-/// The paths that run, best first.
+/// Lists the paths that can run and are not slower than a later one, best first.
 pub(crate) fn running<T: Number>(rows: &Rows<T>, shape: &Shape, fast: bool) -> Vec<&'static dyn EmPath> {
     candidates(rows, shape, fast).into_iter().filter(Candidate::runs).map(|candidate| candidate.path).collect()
 }
 
-/// A path with its grid on the GPU at hand; none where there is no M-step for the shape on the device.
+/// Plans a path with its grid on this GPU; `None` if the device cannot run the M-step for this shape.
 ///
 /// # Errors
 /// [`Error::Device`].
@@ -299,12 +301,9 @@ pub(crate) fn plan<T: Number>(
     let limits = rows.gpu.limits;
     let Ok(matrices) = Matrices::of(shape.kernel_kind(), shape.d, limits.shared_bytes.into()) else { return Ok(None) };
     let grid = path.grid(&shape, &rows.gpu, &rows.forced)?;
-    tracing::debug!(
-        path = path.name(),
-        grid = format!("{grid:?}"),
-        matrices = format!("{matrices:?}"),
-        "loop on the device"
-    );
+    // Benchmarks read the field `plan`.
+    let plan = format!("{}: {grid:?}", path.name());
+    tracing::debug!(plan, matrices = format!("{matrices:?}"), "loop on the device");
     Ok(Some(LoopPlan {
         shape,
         path,
@@ -319,7 +318,7 @@ pub(crate) fn plan<T: Number>(
     }))
 }
 
-/// Seconds that an iteration may take: to decide when to poll for the first time.
+/// Rough estimate of an iteration's duration in seconds, used to schedule the first poll.
 fn estimate(plan: &LoopPlan) -> f64 {
     let products = plan.shape.n as f64 * plan.layout.coefficients() as f64 / 8.0;
     1e-5 + products / 1e12

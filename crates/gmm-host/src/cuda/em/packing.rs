@@ -1,11 +1,11 @@
-//! Covariances in the packing of the statistics, as the loop on the device has them: lower triangles row by row, or the
+//! Covariances in the packed form of the statistics, which the loop on the device uses: lower triangles row by row, or
 //! variances.
 
 use gmm_kernels::layout::{packed_index, packed_len};
 use gmm_model::{CovarianceType, Covariances};
 use ndarray::{Array1, Array2, Array3};
 
-/// `covariances` into `out`, whose length is theirs.
+/// Packs `covariances` into `out`, which has exactly the packed length.
 pub(crate) fn pack(covariances: &Covariances, out: &mut [f64]) {
     let lower = |a: ndarray::ArrayView2<'_, f64>, out: &mut [f64]| {
         let entries = (0..a.nrows()).flat_map(|i| (0..=i).map(move |j| (i, j)));
@@ -22,7 +22,7 @@ pub(crate) fn pack(covariances: &Covariances, out: &mut [f64]) {
     }
 }
 
-/// Covariances of `k` components of `d` columns from that packing.
+/// Unpacks the covariances of `k` components of `d` columns.
 pub(crate) fn unpack(kind: CovarianceType, k: usize, d: usize, packed: &[f64]) -> Covariances {
     let each = packed_len(d as u32) as usize;
     let entry =

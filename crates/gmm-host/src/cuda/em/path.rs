@@ -1,75 +1,76 @@
-//! What an EM path is: [`EmPath`], one implementation of EM's iterations on a device.
+//! The trait [`EmPath`]: one implementation of EM's iterations on a device.
 //!
-//! To add one: its kernels in `gmm-kernels`, a file under [`paths`](super::paths) that implements [`EmPath`], and a row in
-//! [`PATHS`](super::paths::PATHS). Selection, `gmm doctor --plan`, `GMM_PLAN`, autotune and the fallback after lost precision all
-//! go through that list.
+//! To add one, write its kernels in `gmm-kernels`, a file under [`paths`](super::paths) that implements [`EmPath`], and
+//! an entry in [`PATHS`](super::paths::PATHS). Selection, `gmm doctor --plan`, `GMM_PLAN`, autotune and the fallback
+//! after lost precision all use that list.
 
 use std::fmt;
 use std::ops::Range;
 
 use cust::memory::DeviceSlice;
-use gmm_kernels::em::layout::Place;
+use gmm_kernels::em::layout::FeatureLayout;
 use gmm_kernels::em::m_step::Matrices;
 use gmm_kernels::layout::Kind;
 
 use super::error_bounds::ErrorBounds;
 use crate::Error;
 use crate::cuda::driver::device::{Gpu, Limits};
-use crate::cuda::launch::plan::Forced;
+use crate::cuda::launch::plan::ForcedPlan;
 use crate::cuda::launch::{Chunk, Launcher};
 use crate::cuda::number::Number;
 use crate::cuda::shape::Shape;
 
-/// One implementation of EM's iterations on a device: its kernels and their grids, its buffers, and how exact it is.
+/// One implementation of EM's iterations on a device: its kernels and grids, its buffers, and its error bounds.
 ///
 /// Everything but the launches is a pure function of shape and device.
 pub(crate) trait EmPath: Sync {
-    /// For people, `GMM_PLAN` and the file of timings.
+    /// The name in `gmm doctor --plan`, `GMM_PLAN` and the autotune file.
     fn name(&self) -> &'static str;
 
-    /// What its products are made of. After lost precision only a path with a wider operand goes on.
+    /// The operands of its products. After lost precision, only a path with a wider operand continues.
     fn operand(&self) -> Operand;
 
-    /// Whether it can run.
+    /// Checks whether the path can run.
     ///
     /// # Errors
-    /// The reason why not.
+    /// The reason why it cannot.
     fn supports(&self, request: &Request<'_>) -> Result<(), Reason>;
 
-    /// Why it would be slower than a later path, where it would. Autotune tries it nevertheless.
+    /// Why it would be slower than a later path; `None` if it would not be. Autotune times it in either case.
     fn slower(&self, request: &Request<'_>) -> Option<Reason> {
         let _ = request;
         None
     }
 
-    /// How it runs, and what decides its cost, in one line.
+    /// One line that describes how it runs and what determines its cost.
     fn describe(&self, shape: &Shape) -> String;
 
-    /// Where features lie in coefficients and in sums.
-    fn layout(&self, shape: &Shape) -> Place;
+    /// Positions of the features in coefficients and in sums.
+    fn layout(&self, shape: &Shape) -> FeatureLayout;
 
-    /// Whether densities are taken about the means, from inverses of the Cholesky factors, and not from coefficients of features.
+    /// Whether densities are computed about the means, from inverses of the Cholesky factors, instead of from
+    /// coefficients of features.
     fn takes_roots(&self, kind: Kind) -> bool {
         let _ = kind;
         false
     }
 
-    /// Blocks and chunks of rows on this GPU.
+    /// Blocks and rows per chunk on this GPU.
     ///
     /// # Errors
-    /// [`Error::Device`] where the driver cannot load a kernel.
-    fn grid(&self, shape: &Shape, gpu: &Gpu, forced: &Forced) -> Result<Grid, Error>;
+    /// [`Error::Device`] if the driver cannot load a kernel.
+    fn grid(&self, shape: &Shape, gpu: &Gpu, forced: &ForcedPlan) -> Result<Grid, Error>;
 
-    /// Lengths of its own buffers, in `f64`.
+    /// Lengths of the path's own buffers, in 8-byte words.
     fn workspace(&self, shape: &Shape, grid: &Grid) -> PathBuffers<u64> {
         let _ = (shape, grid);
         PathBuffers::default()
     }
 
-    /// Precision that an iteration may lose before another path takes over.
+    /// The precision that an iteration may lose before another path takes over.
     fn error_bounds(&self, shape: &Shape) -> ErrorBounds;
 
-    /// What comes once, before the first iteration.
+    /// Work done once, before the first iteration.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -78,7 +79,7 @@ pub(crate) trait EmPath: Sync {
         Ok(())
     }
 
-    /// What comes after each M-step: its operands from the new parameters.
+    /// Work done after each M-step: encodes the path's operands from the new parameters.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -87,7 +88,7 @@ pub(crate) trait EmPath: Sync {
         Ok(())
     }
 
-    /// One pass over all rows: [`Grid::partials`] partial sums.
+    /// Enqueues one pass over all rows, which leaves [`Grid::partials`] partial sums.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -106,7 +107,7 @@ impl PartialEq for dyn EmPath {
     }
 }
 
-/// What products are made of, from the fewest bits to the most.
+/// Operands of a path's products, ordered from the fewest bits to the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Operand {
     /// One half-precision number, 11 bits.
@@ -119,33 +120,33 @@ pub(crate) enum Operand {
     F64,
 }
 
-/// What is asked of a path.
+/// What a path is asked to run, and on which device.
 pub(crate) struct Request<'a> {
     pub(crate) shape: Shape,
-    /// Rows have weights.
+    /// Whether rows have weights.
     pub(crate) weighted: bool,
-    /// The caller chose speed over precision.
+    /// Whether the user chose speed over precision.
     pub(crate) fast: bool,
     pub(crate) limits: Limits,
-    /// Whether the device's module has a kernel.
+    /// Whether the device's module has the named kernel.
     pub(crate) has: &'a dyn Fn(&'static str) -> bool,
 }
 
 impl Request<'_> {
-    /// Errors if the module lacks a kernel; `since` says which devices have it.
+    /// Errors if the module lacks a kernel; `since` names the devices that have it.
     pub(crate) fn needs(&self, kernel: &'static str, since: &'static str) -> Result<(), Reason> {
         if (self.has)(kernel) { Ok(()) } else { Err(Reason::NoKernel { since }) }
     }
 
-    /// Errors if a block wants more shared memory than there is.
+    /// Errors if a block needs more shared memory than the device has.
     pub(crate) fn fits(&self, wanted: u64) -> Result<(), Reason> {
         let room = u64::from(self.limits.shared_bytes);
         if wanted <= room { Ok(()) } else { Err(Reason::SharedMemory { wanted, room }) }
     }
 
-    /// Rows in `f32` on a GPU whose `f64` is slow: computing them in `f64` does not pay.
+    /// The reason against `f64` arithmetic: `f32` rows on a GPU whose `f64` throughput is low.
     pub(crate) fn f64_is_slow(&self) -> Option<Reason> {
-        /// There are GPUs whose f32 is 2 times as fast as f64, and 32 times and more.
+        /// Existing GPUs run f32 either 2 times as fast as f64, or 32 times and more.
         const MOST_F32_TO_F64: u32 = 4;
         let times = self.limits.f32_to_f64;
         (self.shape.number_bytes() == 4 && times > MOST_F32_TO_F64).then_some(Reason::F64IsSlow { times })
@@ -155,11 +156,11 @@ impl Request<'_> {
 /// Why a path does not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// `GMM_PLAN` has `loop=host`.
+    /// `GMM_PLAN` sets `loop=host`.
     HostForced,
     /// `GMM_PLAN` names another path.
     OtherForced,
-    /// The matrices of the M-step want more shared memory than a block has.
+    /// The matrices of the M-step need more shared memory than a block can have.
     MStep {
         d: u32,
         wanted: u64,
@@ -169,7 +170,7 @@ pub(crate) enum Reason {
         wanted: u64,
         room: u64,
     },
-    /// The device's module lacks the kernel; what it came with.
+    /// The device's module lacks the kernel; `since` says which devices have it.
     NoKernel {
         since: &'static str,
     },
@@ -178,37 +179,37 @@ pub(crate) enum Reason {
         k: u32,
         d: u32,
     },
-    /// It is for other problems, which the text names.
+    /// The path supports only the problems that the text names.
     Only(&'static str),
-    /// Rows have weights, whose range half precision need not hold.
+    /// Rows have weights, whose range may exceed that of half precision.
     RowWeights,
-    /// It is less exact, which is opt-in.
+    /// The path is less precise, and the user did not opt in.
     NotAskedFor,
     F64IsSlow {
         times: u32,
     },
-    /// Padding would be most of the work, of what the text names.
+    /// Most of the work would be on padding; the text names what is padded.
     Padding(&'static str),
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::HostForced => f.write_str("GMM_PLAN has loop=host"),
+            Self::HostForced => f.write_str("GMM_PLAN sets loop=host"),
             Self::OtherForced => f.write_str("GMM_PLAN names another path"),
             Self::MStep { d, wanted, room } => {
-                write!(f, "the M-step of {d} columns wants {wanted} bytes of shared memory, {room} are there")
+                write!(f, "the M-step of {d} columns needs {wanted} bytes of shared memory, the GPU has {room}")
             }
             Self::SharedMemory { wanted, room } => {
-                write!(f, "it wants {wanted} bytes of shared memory, {room} are there")
+                write!(f, "a block needs {wanted} bytes of shared memory, the GPU has {room}")
             }
-            Self::NoKernel { since } => write!(f, "the module has no kernel for it: {since}"),
+            Self::NoKernel { since } => write!(f, "the GPU's module lacks its kernel: {since}"),
             Self::Registers { k, d } => {
                 write!(f, "the sums of {k} components of {d} columns do not fit into registers")
             }
-            Self::Only(what) => write!(f, "it is for {what} only"),
-            Self::RowWeights => f.write_str("rows have weights, whose range half precision need not hold"),
-            Self::NotAskedFor => f.write_str("it is less exact: --precision fast allows it"),
+            Self::Only(what) => write!(f, "it supports only {what}"),
+            Self::RowWeights => f.write_str("rows have weights, which may exceed the range of half precision"),
+            Self::NotAskedFor => f.write_str("it is less precise; --precision fast enables it"),
             Self::F64IsSlow { times } => {
                 write!(f, "it computes in f64, and f32 is {times} times as fast on this GPU")
             }
@@ -217,55 +218,56 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Tensor cores for f64 and half precision.
-pub(crate) const SINCE_AMPERE: &str = "tensor cores for f64 came with compute capability 8.0";
-pub(crate) const SINCE_HOPPER: &str = "warpgroups came with Hopper";
+/// The devices that have tensor cores for f64.
+pub(crate) const SINCE_AMPERE: &str = "f64 tensor cores need compute capability 8.0";
+pub(crate) const SINCE_HOPPER: &str = "warpgroup instructions (wgmma) need a Hopper GPU";
 
-/// How a path goes over the rows.
+/// How a path divides the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
-    /// Rows at a time: a multiple of 128, or all.
+    /// Rows per chunk: a multiple of 128, or all rows.
     pub(crate) chunk: u64,
     /// Blocks of the kernel that computes densities.
     pub(crate) blocks: u32,
-    /// Partial sums that a pass leaves: of each block, or of each part into which the sums split the rows of a chunk.
+    /// Number of partial sums that a pass leaves: one per block, or one per split of a chunk's rows.
     pub(crate) partials: u32,
 }
 
 impl Grid {
-    /// First row and number of rows of each chunk. Chunks are whole tiles, so what belongs to them lies one after another.
+    /// First row and number of rows of each chunk. Chunks start at tiles, so the data of a chunk is contiguous.
     pub(crate) fn chunks(self, n: u64) -> impl Iterator<Item = (u64, u64)> {
         (0..n).step_by(self.chunk as usize).map(move |start| (start, self.chunk.min(n - start)))
     }
 }
 
-/// A path's own buffers; `A` is a length in `f64`, where it lies, or the memory itself. What lies there says its field.
+/// A path's own buffers. `A` is a length in 8-byte words, a range of words, or the memory itself. Each field's comment
+/// gives its content's type.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct PathBuffers<A> {
-    /// `u32`: coefficients as the products take them.
+    /// `u32`: coefficients encoded as operands of the products.
     pub(crate) operands: A,
-    /// `f32`: what means take from densities.
+    /// `f32`: `−Wμ`, added to products of rows with a component's factor `W` to centre them at its mean.
     pub(crate) offsets: A,
-    /// `f32`, `(8*groups, 2)`.
+    /// `f32`, `(8*groups, 2)`: each component's constant and multiplier.
     pub(crate) scalars: A,
-    /// `f32`, `(d+1,)`: powers of two by which columns come into half precision's range, and the norm's.
+    /// `f32`, `(d+1,)`: powers of two that scale the columns, and the norm, into half precision's range.
     pub(crate) scales: A,
-    /// Squared norms of all rows, `tiled_len(n, 1)`, of `f64` or `f32`, where norms are a feature.
+    /// Squared norms of all rows, `tiled_len(n, 1)`, `f64` or `f32`, if norms are a feature.
     pub(crate) norms: A,
-    /// Of a chunk: exponentials of the log densities less a row's largest, or features in half precision.
+    /// Per chunk: exponentials of log densities minus the row's largest, or features in half precision.
     pub(crate) exponentials: A,
-    /// Of a chunk: by what exponentials become responsibilities.
+    /// Per chunk: factors that turn exponentials into responsibilities.
     pub(crate) factors: A,
-    /// Of a chunk: what each row's log-likelihood adds up to.
+    /// Per chunk: partial sums of the rows' log-likelihoods.
     pub(crate) likelihoods: A,
-    /// `f32`, of a chunk: log densities.
+    /// `f32`, per chunk: log joint densities.
     pub(crate) joint: A,
-    /// `u32`, of a chunk: responsibilities in half precision, two by two.
+    /// `u32`, per chunk: responsibilities in half precision, two per word.
     pub(crate) responsibilities: A,
 }
 
 impl<A: Clone> PathBuffers<A> {
-    /// The same of each, in a fixed order.
+    /// Applies `f` to each field, in a fixed order.
     pub(crate) fn map<B>(&self, mut f: impl FnMut(A) -> B) -> PathBuffers<B> {
         PathBuffers {
             operands: f(self.operands.clone()),
@@ -283,7 +285,7 @@ impl<A: Clone> PathBuffers<A> {
 }
 
 impl<A: Copy> PathBuffers<A> {
-    /// All of them, in a fixed order.
+    /// All fields, in the order of [`map`](Self::map).
     pub(crate) const fn all(&self) -> [A; 10] {
         let Self { operands, offsets, scalars, scales, norms, .. } = *self;
         let Self { exponentials, factors, likelihoods, joint, responsibilities, .. } = *self;
@@ -292,13 +294,14 @@ impl<A: Copy> PathBuffers<A> {
 }
 
 impl PathBuffers<Range<usize>> {
-    /// What is zeroed before the first iteration: features that fill up a last step have no one that writes them.
+    /// End of the range that is zeroed before the first iteration: no kernel writes the padding of operands, offsets
+    /// and scalars.
     pub(crate) fn zeroed_until(&self) -> usize {
         self.scalars.end
     }
 }
 
-/// The buffers of a loop.
+/// The device buffers of a loop.
 #[derive(Clone, Copy)]
 pub(crate) struct LoopBuffers {
     /// State, `(4,)`.
@@ -309,7 +312,7 @@ pub(crate) struct LoopBuffers {
     pub(crate) trace: DeviceSlice<f64>,
     /// `(k,)`.
     pub(crate) weights: DeviceSlice<f64>,
-    /// `(k, d)`, less the shift.
+    /// `(k, d)`: means minus the shift.
     pub(crate) means: DeviceSlice<f64>,
     /// Packed, `second_len(kind, k, d)`.
     pub(crate) covariances: DeviceSlice<f64>,
@@ -319,26 +322,26 @@ pub(crate) struct LoopBuffers {
     pub(crate) constants: DeviceSlice<f64>,
     /// [`LoopPlan::coefficients`].
     pub(crate) coefficients: DeviceSlice<f64>,
-    /// `(k, d*(d+1)/2)` where [`EmPath::takes_roots`].
+    /// `(k, d*(d+1)/2)` if [`EmPath::takes_roots`].
     pub(crate) roots: Option<DeviceSlice<f64>>,
-    /// [`Place::sums`].
+    /// [`FeatureLayout::sums`].
     pub(crate) sums: DeviceSlice<f64>,
-    /// `(d*(d+1)/2,)` where the covariance is tied.
+    /// `(d*(d+1)/2,)` if the covariance is tied.
     pub(crate) scatter: Option<DeviceSlice<f64>>,
-    /// `(k, wide_matrix(d))` where they are in device memory.
+    /// `(k, wide_matrix(d))` if the M-step's matrices are in device memory.
     pub(crate) matrices: Option<DeviceSlice<f64>>,
     /// `(partials, sums)`.
     pub(crate) partials: DeviceSlice<f64>,
     pub(crate) own: PathBuffers<DeviceSlice<f64>>,
 }
 
-/// What stays the same in a loop.
+/// What stays constant during a loop.
 #[derive(Clone, Copy)]
 pub(crate) struct LoopPlan {
     pub(crate) shape: Shape,
     pub(crate) path: &'static dyn EmPath,
     pub(crate) grid: Grid,
-    pub(crate) layout: Place,
+    pub(crate) layout: FeatureLayout,
     pub(crate) matrices: Matrices,
     pub(crate) max_iter: u32,
     pub(crate) tol: f64,
@@ -352,13 +355,13 @@ impl LoopPlan {
         self.path.takes_roots(self.shape.kernel_kind())
     }
 
-    /// Coefficients of densities: [`Place::coefficients`], or none where roots take their place.
+    /// Length of the densities' coefficients: [`FeatureLayout::coefficients`], or 0 if the path uses roots instead.
     pub(crate) fn coefficients(&self) -> u64 {
         if self.takes_roots() { 0 } else { self.layout.coefficients() }
     }
 }
 
-/// All rows of a loop, of either type: paths state which they take.
+/// All rows of a loop, in either precision.
 #[derive(Clone, Copy)]
 pub(crate) enum LoopRows {
     F32(Chunk<f32>),
@@ -369,7 +372,8 @@ impl LoopRows {
     pub(crate) fn of<T: Number>(rows: &Chunk<T>) -> Self {
         let Chunk { x, row_weights, n } = *rows;
         let bytes = x.len() * size_of::<T>();
-        // SAFETY: `T` is one of two types, of this size; the slice is the same memory.
+        // SAFETY: `Number` is implemented for `f32` and `f64` only, so `T::BYTES` identifies the type; the slice covers
+        // the same memory.
         unsafe {
             if T::BYTES == 4 {
                 let x = DeviceSlice::from_raw_parts(x.as_device_ptr().cast(), bytes / 4);
@@ -381,10 +385,10 @@ impl LoopRows {
         }
     }
 
-    /// `f32` rows that weigh 1, which is what half precision takes.
+    /// The rows, which half-precision paths require to be unweighted `f32`.
     ///
     /// # Panics
-    /// For others: [`EmPath::supports`] refuses them.
+    /// If they are not: [`EmPath::supports`] excludes such rows.
     pub(crate) fn unweighted_f32(&self) -> &Chunk<f32> {
         match self {
             Self::F32(rows) if rows.row_weights.is_none() => rows,
@@ -393,7 +397,7 @@ impl LoopRows {
     }
 }
 
-/// Everything that launches of a loop need.
+/// Everything that the launches of a loop need.
 #[derive(Clone, Copy)]
 pub(crate) struct Launch<'a> {
     pub(crate) launcher: Launcher<'a>,

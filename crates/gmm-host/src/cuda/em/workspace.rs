@@ -1,4 +1,4 @@
-//! Where things lie in the memory of a loop on the device.
+//! Positions of the buffers in the memory of a loop on the device.
 
 use std::ops::Range;
 
@@ -10,7 +10,8 @@ use gmm_model::CovarianceType;
 use super::path::{LoopBuffers, LoopPlan, PathBuffers};
 use crate::cuda::driver::buffers::Slot;
 
-/// Ranges of `f64`: first what the host polls, then what stays on the device. Each starts on a cache line.
+/// Ranges in 8-byte words: first what the host polls, then what stays on the device. Each starts on a 128-byte cache
+/// line.
 #[derive(Clone)]
 pub(super) struct Workspace {
     pub(super) trace: Range<usize>,
@@ -20,11 +21,11 @@ pub(super) struct Workspace {
     carry: Range<usize>,
     constants: Range<usize>,
     coefficients: Range<usize>,
-    /// Where a path takes densities about the means.
+    /// Empty unless the path computes densities about the means.
     roots: Range<usize>,
     sums: Range<usize>,
     scatter: Range<usize>,
-    /// Where an M-step has its matrices in device memory.
+    /// Empty unless the M-step's matrices are in device memory.
     matrices: Range<usize>,
     partials: Range<usize>,
     own: PathBuffers<Range<usize>>,
@@ -63,22 +64,23 @@ impl Workspace {
         }
     }
 
-    /// Numbers that the host polls.
+    /// Number of `f64` values that the host polls.
     pub(super) const fn polled(&self) -> usize {
         self.carry.start
     }
 
-    /// Numbers of flags.
+    /// Number of `u32` flags.
     pub(super) const fn flags(&self) -> usize {
         STATE_LEN + self.k
     }
 
-    /// What is zeroed before the first iteration: coefficients, and what half precision is made of them.
+    /// The range that is zeroed before the first iteration: coefficients, and the half-precision operands made from
+    /// them.
     pub(super) fn zeroed(&self) -> Range<usize> {
         self.coefficients.start..self.own.zeroed_until()
     }
 
-    /// The buffers, as the slots hold them.
+    /// The buffers, as slices of the slots' memory.
     pub(super) fn buffers(&self, numbers: &Slot<f64>, flags: &Slot<u32>) -> LoopBuffers {
         let numbers = numbers.first(self.len);
         let flags = flags.first(self.flags());

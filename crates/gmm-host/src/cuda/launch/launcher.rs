@@ -1,10 +1,10 @@
-//! The launcher, what it launches for, and the kernels of a pass that the host puts together.
+//! The launcher, the device data that it takes, and the kernels of the host-driven pass.
 
 use std::os::raw::c_void;
 
 use cust::memory::{DeviceCopy, DeviceSlice};
 use cust::sys::{CUresult, CUstream, cuLaunchKernel};
-use gmm_kernels::em::fused::{self, Pass, Variant};
+use gmm_kernels::em::fused::{self, Instance, Pass};
 use gmm_kernels::em::simple::e_step::{self, EStep};
 use gmm_kernels::em::simple::moments::{self, Sums};
 use gmm_kernels::layout::{TILE_ROWS, factor_len, statistics_len, tiled_len, tiles};
@@ -23,7 +23,7 @@ use crate::cuda::driver::table::{LaunchAttribute, LaunchConfig, launch_with_attr
 use crate::cuda::number::Number;
 use crate::cuda::shape::Shape;
 
-/// Where and on which stream.
+/// The device and the stream on which kernels are launched.
 #[derive(Clone, Copy)]
 pub(crate) struct Launcher<'a> {
     pub(crate) gpu: &'a Gpu,
@@ -43,28 +43,28 @@ pub(crate) struct Chunk<T: Number> {
 /// A mixture's parameters, or centres, on the device.
 #[derive(Clone, Copy)]
 pub(crate) struct Model<T: Number> {
-    /// `(k, d)`, less the shift.
+    /// `(k, d)`: means minus the shift, rounded to `T`.
     pub(crate) mean_high: DeviceSlice<T>,
-    /// `(k, d)`: what rounding took.
+    /// `(k, d)`: the rounding errors of `mean_high`.
     pub(crate) mean_low: DeviceSlice<T>,
     /// `factor_len(kind, k, d)`.
     pub(crate) factor: DeviceSlice<T>,
-    /// Whether the factors of full and tied are those of precisions.
+    /// Whether the factors of full and tied covariances are factors of precisions.
     pub(crate) of_precisions: bool,
     /// `(k,)`.
     pub(crate) log_scale: DeviceSlice<T>,
-    /// `(k,)`: what rounding took from them.
+    /// `(k,)`: the rounding errors of `log_scale`.
     pub(crate) log_scale_low: DeviceSlice<T>,
     /// `(k,)`.
     pub(crate) weights: DeviceSlice<T>,
 }
 
-/// What the E-step writes besides responsibilities and totals.
+/// What the E-step writes in addition to the block totals.
 #[derive(Clone, Copy)]
 pub(crate) struct StepOutputs {
-    /// Whether responsibilities are left at the end.
+    /// Whether the responsibilities are needed after the kernel.
     pub(crate) responsibilities: bool,
-    /// Whether they are times the row weights.
+    /// Whether they are multiplied by the row weights.
     pub(crate) weighted: bool,
     /// `(n,)`.
     pub(crate) log_densities: Option<DeviceSlice<f64>>,
@@ -85,11 +85,11 @@ pub(crate) fn at_least<A: DeviceCopy>(slice: &DeviceSlice<A>, len: u64, what: &s
 }
 
 impl Launcher<'_> {
-    /// Puts a kernel on the stream.
+    /// Launches a kernel on the stream.
     ///
     /// # Safety
-    /// Pointers and lengths are as the arguments' fields say, and what they point to lives until the stream was
-    /// waited for.
+    /// Pointers and lengths match the documentation of the arguments' fields, and the memory stays allocated until the
+    /// stream has been waited for.
     pub(crate) unsafe fn launch<A: Arguments + 'static>(
         self,
         kernel: Kernel<A>,
@@ -103,15 +103,15 @@ impl Launcher<'_> {
         let mut pointers = a.pointers();
         #[cfg(test)]
         crate::cuda::driver::fake::launching(kernel, grid, a);
-        // SAFETY: the list has the values in the order of the entry point's parameters, since one macro makes both;
-        // the rest is the caller's promise.
+        // SAFETY: one macro generates both the entry point's parameters and this list, so the order and types of the
+        // values agree. The pointers in `a` are valid by `# Safety`.
         let code = unsafe { enter(entry, grid, (kernel.threads)(&a), shared as u32, stream, pointers.as_mut_ptr()) };
         self.gpu.check_code(|| format!("launching kernel {name}"), code)?;
         self.queue.launched(name);
         Ok(())
     }
 
-    /// Log densities, responsibilities `(n, k)` tiled, and each block's totals, `(blocks, 3)`.
+    /// Computes log densities, responsibilities `(n, k)` tiled, and each block's totals, `(blocks, 3)`.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn e_step<T: Number>(
         self,
@@ -162,11 +162,11 @@ impl Launcher<'_> {
             partials: pointer(partials),
             scratch: if scratch.is_empty() { std::ptr::null_mut() } else { pointer(scratch) },
         };
-        // SAFETY: every length was checked against the field's formula; parameters start 16-byte aligned.
+        // SAFETY: every length was checked against the field's formula, and parameter buffers start 16-byte aligned.
         unsafe { self.launch(kernel, (blocks, 1), a) }
     }
 
-    /// Moments of a chunk under responsibilities, `(splits, statistics)`.
+    /// Moments of a chunk under its responsibilities: `(splits, statistics)` partial sums.
     pub(crate) fn sums<T: Number>(
         self,
         shape: &Shape,
@@ -201,7 +201,7 @@ impl Launcher<'_> {
         unsafe { self.launch(kernel, (moments::blocks(kind, shape.k, shape.d), plan.splits), a) }
     }
 
-    /// Each row's weight at its nearest centre, `(n, k)` tiled.
+    /// Hard assignments: each row's weight at its nearest centre and 0 elsewhere, `(n, k)` tiled.
     pub(crate) fn nearest<T: Number>(
         self,
         shape: &Shape,
@@ -228,7 +228,7 @@ impl Launcher<'_> {
         unsafe { self.launch(nearest_kernel::<T>(), (blocks(plan, chunk.n), 1), a) }
     }
 
-    /// Many numbers, few partial results: `out = (out +) Σ partials`.
+    /// Reduces few partial results of many numbers: `out = (out +) Σ partials`.
     pub(crate) fn reduce_partials(
         self,
         shape: &Shape,
@@ -239,33 +239,36 @@ impl Launcher<'_> {
     ) -> Result<(), Error> {
         let len = shape.statistics();
         let a = reduction(partials, plan.splits.into(), len, out, accumulate);
-        // More blocks than that take several numbers a thread.
+        // Beyond 2^16 blocks, each thread reduces several numbers.
         let grid = len.div_ceil(u64::from(THREADS)).min(1 << 16) as u32;
         // SAFETY: lengths were checked by `reduction`.
         unsafe { self.launch(reduce_partials(), (grid, 1), a) }
     }
 
-    /// One fused pass. Its first rows it sends for while the grid before it may still run, so that must be none that writes rows:
-    /// the M-step or a copy is between.
+    /// Launches one fused pass. It prefetches its first rows while the preceding grid may still run. So the preceding
+    /// grid must not write rows; an M-step or a copy is always in between.
     ///
     /// # Safety
     /// As for [`launch`](Self::launch).
-    pub(crate) unsafe fn fused_pass<T: Number>(
+    pub(crate) unsafe fn fused_pass(
         self,
         shape: &Shape,
-        variant: Variant,
+        instance: Instance,
         blocks: u32,
-        a: Pass<T>,
+        a: Pass,
     ) -> Result<(), Error> {
-        let of = Variant::of(shape.kernel_kind(), shape.k, shape.d);
-        assert!(of.is_some_and(|of| variant.is_like(of)), "{variant:?} for {shape:?}");
-        // They come by 16 bytes.
+        let of = Instance::of(shape.kernel_kind(), shape.k, shape.d);
+        assert!(of.is_some_and(|of| instance.is_like(of)), "{instance:?} for {shape:?}");
+        assert_eq!(u64::from(a.number_bytes), shape.number_bytes(), "bytes of a number of the rows");
+        assert!(instance.takes_rows_of(a.number_bytes), "{instance:?} for {shape:?}");
+        // The kernel copies them 16 bytes at a time.
         assert!([a.coefficients, a.constants].iter().all(|at| at.addr().is_multiple_of(16)), "operands of a pass");
-        // SAFETY: the caller's promise, and the variant takes the shape.
-        unsafe { self.launch(fused::kernel::<T>(variant), (blocks, 1), a) }
+        // SAFETY: the caller upholds `# Safety`, and the asserts above checked that the instance supports this shape
+        // and number type.
+        unsafe { self.launch(fused::kernel(instance), (blocks, 1), a) }
     }
 
-    /// Partial results of blocks, `(count, len)`, into `out`: `out = Σ partials`.
+    /// Sums the partial results of blocks, `(count, len)`: `out = Σ partials`.
     pub(crate) fn reduce_blocks(
         self,
         partials: &DeviceSlice<f64>,
@@ -274,13 +277,13 @@ impl Launcher<'_> {
         out: &DeviceSlice<f64>,
     ) -> Result<(), Error> {
         let a = reduction(partials, count, len, out, false);
-        // More blocks than that take several numbers one after another.
+        // Beyond 2^16 blocks, each block reduces several groups of numbers in turn.
         let grid = len.div_ceil(numbers(len).into()).min(1 << 16) as u32;
         // SAFETY: lengths were checked by `reduction`.
         unsafe { self.launch(of_blocks(len), (grid, 1), a) }
     }
 
-    /// Few numbers, many partial results: the E-step's totals over the blocks that it had for a chunk of `n` rows.
+    /// Reduces many partial results of few numbers: the E-step's totals of all its blocks for a chunk of `n` rows.
     pub(crate) fn reduce_totals(
         self,
         plan: &Plan,
@@ -290,11 +293,11 @@ impl Launcher<'_> {
         accumulate: bool,
     ) -> Result<(), Error> {
         let a = reduction(partials, blocks(plan, n).into(), TOTALS as u64, out, accumulate);
-        // SAFETY: lengths were checked by `reduction`; a block per number.
+        // SAFETY: lengths were checked by `reduction`; the grid has one block per number.
         unsafe { self.launch(reduce_scalars(), (TOTALS as u32, 1), a) }
     }
 
-    /// Row-major responsibilities, `(n, k)`, into tiles, times the row weights.
+    /// Converts row-major responsibilities, `(n, k)`, to tiles, multiplied by the row weights.
     pub(crate) fn tile<T: Number>(
         self,
         shape: &Shape,
@@ -313,11 +316,11 @@ impl Launcher<'_> {
             scale: or_null(chunk.row_weights.as_ref()),
             to: pointer(to),
         };
-        // SAFETY: every length was checked against the field's formula; `from` holds `f64`, as the kernel takes.
+        // SAFETY: every length was checked against the field's formula; `from` holds `f64`, which this kernel expects.
         unsafe { self.launch(tile_from_f64::<T>(), (blocks(plan, chunk.n), 1), a) }
     }
 
-    /// Tiled responsibilities, `(n, k)`, into rows.
+    /// Converts tiled responsibilities, `(n, k)`, to row-major order.
     pub(crate) fn untile<T: Number>(
         self,
         shape: &Shape,
@@ -334,7 +337,8 @@ impl Launcher<'_> {
     }
 }
 
-/// Launches a kernel; one that waits by itself for those before it is launched while they run, where the driver can.
+/// Launches a kernel. If it has `griddepcontrol.wait` and the driver supports it, the launch overlaps the preceding
+/// grids (programmatic stream serialisation).
 ///
 /// # Safety
 /// As for `cuLaunchKernel`.
@@ -350,16 +354,18 @@ unsafe fn enter(
         let attribute = LaunchAttribute::WAITS_BY_ITSELF;
         let (grid, block) = ([x, y, 1], [threads, 1, 1]);
         let config = LaunchConfig { grid, block, shared, stream, attributes: &raw const attribute, attributes_len: 1 };
-        // SAFETY: the caller's promise, and the kernel's text has the instruction, before its first access to what others write.
+        // SAFETY: the caller upholds `cuLaunchKernel`'s contract. `waits` means that the kernel's PTX has
+        // `griddepcontrol.wait`, and a test checks that it comes before any access to memory that other kernels write.
         if let Some(code) = unsafe { launch_with_attributes(&config, function, parameters) } {
             return code;
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds `cuLaunchKernel`'s contract: a live function and stream, and a pointer to each
+    // parameter.
     unsafe { cuLaunchKernel(function, x, y, 1, threads, 1, 1, shared, stream, parameters, std::ptr::null_mut()) }
 }
 
-/// Blocks for a chunk of `n` rows: no more than it has tiles.
+/// Blocks for a chunk of `n` rows: at most one per tile.
 fn blocks(plan: &Plan, n: u64) -> u32 {
     u64::from(plan.blocks).min(tiles(n)) as u32
 }
@@ -380,7 +386,7 @@ fn check_model<T: Number>(shape: &Shape, model: &Model<T>) {
     check_centres(shape, model);
     at_least(&model.factor, factor_len(shape.kernel_kind(), shape.k, shape.d), "factors");
     at_least(&model.log_scale, shape.k.into(), "scales");
-    at_least(&model.log_scale_low, shape.k.into(), "what rounding took from scales");
+    at_least(&model.log_scale_low, shape.k.into(), "rounding errors of scales");
     at_least(&model.weights, shape.k.into(), "weights");
 }
 

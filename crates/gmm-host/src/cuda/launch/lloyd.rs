@@ -16,7 +16,7 @@ use crate::Error;
 use crate::cuda::number::Number;
 use crate::cuda::shape::Shape;
 
-/// How the launches of a pass are cut.
+/// How a pass of Lloyd's iterations is launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LloydPlan {
     pub(crate) shape: Shape,
@@ -29,18 +29,19 @@ pub(crate) struct LloydPlan {
     pub(crate) end: End,
 }
 
-/// What ends a pass, after labels and partial sums: one block costs a launch in place of two or three.
+/// The launches that end a pass, after labels and partial sums. A single block saves one or two launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// A reduction, a block for each centre, and one that looks whether they rest.
+    /// A reduction, then `lloyd_move` with one block per centre, then `lloyd_settle`, which tests convergence.
     Launches,
-    /// A reduction, then one block.
+    /// A reduction, then one block for the rest.
     OneBlock,
-    /// One block.
+    /// One block for everything, including the reduction.
     OneBlockOfAll,
 }
 
-/// How often one block may wait for device memory until partial results are added up: more takes it longer than a launch.
+/// Most waits for device memory during which one block adds up the partial results: beyond that a separate launch is
+/// faster.
 const MOST_WAITS: u32 = 8;
 
 impl End {
@@ -63,11 +64,11 @@ pub(crate) struct LloydBuffers {
     pub(crate) state: DeviceSlice<u32>,
     /// `labels_len(n)`.
     pub(crate) labels: DeviceSlice<u32>,
-    /// What the last pass says of itself, `(4,)`.
+    /// Statistics of the last pass, `(4,)`: see [`SEEN`].
     pub(crate) seen: DeviceSlice<f64>,
     /// `(k,)`.
     pub(crate) weights: DeviceSlice<f64>,
-    /// `(k, d)`, less the shift.
+    /// `(k, d)`: centres minus the shift.
     pub(crate) centres: DeviceSlice<f64>,
     /// `(k,)`.
     pub(crate) moved: DeviceSlice<f64>,
@@ -82,7 +83,7 @@ pub(crate) struct LloydBuffers {
 }
 
 impl LloydBuffers {
-    /// Panics unless centres, and what labels are found by, are as long as a plan's kernels take them.
+    /// Panics unless the centres and the operands of `assign` are as long as the plan's kernels expect.
     fn check_centres(&self, LloydPlan { shape, place, .. }: &LloydPlan) {
         let k = u64::from(shape.k);
         at_least(&self.centres, k * u64::from(shape.d), "centres");
@@ -93,7 +94,7 @@ impl LloydBuffers {
 }
 
 impl Launcher<'_> {
-    /// Labels under the centres that there are, and each cluster's partial sums about its own.
+    /// Assigns rows to the current centres, and computes each cluster's partial sums about its centre.
     pub(crate) fn hard_pass<T: Number>(
         self,
         plan: &LloydPlan,
@@ -104,7 +105,7 @@ impl Launcher<'_> {
         let LloydPlan { shape, place, cut, .. } = *plan;
         let (k, len) = (shape.k, cut.len(shape.k));
         check_chunk(&shape, rows);
-        assert_eq!(place, CentreLayout::of(k, shape.d), "the place of centres");
+        assert_eq!(place, CentreLayout::of(k, shape.d), "the layout of centres");
         assert!(cut.columns == shape.d + 1 || cut.columns == 2 * shape.d + 1, "columns of sums");
         at_least(&b.state, STATE_LEN as u64, "state");
         at_least(&b.labels, labels_len(rows.n), "labels");
@@ -150,12 +151,12 @@ impl Launcher<'_> {
         }
     }
 
-    /// Sums of the partial ones.
+    /// Reduces the partial sums.
     pub(crate) fn hard_sums(self, plan: &LloydPlan, b: &LloydBuffers) -> Result<(), Error> {
         self.reduce_blocks(&b.partials, plan.cut.splits.into(), plan.cut.len(plan.shape.k), &b.sums)
     }
 
-    /// Centres to the means of their rows, and whether the loop ends after this iteration.
+    /// Moves the centres to the means of their rows, and decides whether the loop ends after this iteration.
     pub(crate) fn end_pass(self, plan: &LloydPlan, iteration: u32, rest: f64, b: &LloydBuffers) -> Result<(), Error> {
         if plan.end != End::OneBlockOfAll {
             self.hard_sums(plan, b)?;
@@ -170,7 +171,7 @@ impl Launcher<'_> {
         at_least(&b.state, STATE_LEN as u64, "state");
         at_least(partials, u64::from(splits) * len, "partial sums");
         b.check_centres(plan);
-        at_least(&b.seen, SEEN as u64, "what a look brings");
+        at_least(&b.seen, SEEN as u64, "statistics of the last pass");
         assert!(len <= MOST_NUMBERS.into(), "{len} numbers for one block");
         let a = EndOfPass {
             state: pointer(&b.state),
@@ -195,7 +196,7 @@ impl Launcher<'_> {
         unsafe { self.launch(lloyd_end(), (1, 1), a) }
     }
 
-    /// Centres to the means of their rows; at iteration 0, coefficients of the centres that are there.
+    /// Moves the centres to the means of their rows; at iteration 0, only computes coefficients of the given centres.
     pub(crate) fn move_centres(self, plan: &LloydPlan, iteration: u32, b: &LloydBuffers) -> Result<(), Error> {
         let LloydPlan { shape, place, cut, .. } = *plan;
         let k = u64::from(shape.k);
@@ -222,14 +223,14 @@ impl Launcher<'_> {
         unsafe { self.launch(lloyd_move(), (8 * place.groups, 1), a) }
     }
 
-    /// Whether the loop ends after this iteration.
+    /// Decides whether the loop ends after this iteration.
     fn settle(self, plan: &LloydPlan, iteration: u32, rest: f64, b: &LloydBuffers) -> Result<(), Error> {
         let (k, cut) = (plan.shape.k, plan.cut);
         let parts = cut.columns * cut.ranges;
         at_least(&b.state, STATE_LEN as u64, "state");
         at_least(&b.weights, k.into(), "weights");
         at_least(&b.moved, k.into(), "moves");
-        at_least(&b.seen, SEEN as u64, "what a look brings");
+        at_least(&b.seen, SEEN as u64, "statistics of the last pass");
         at_least(&b.sums, cut.len(k), "sums");
         let a = Settle {
             state: pointer(&b.state),
@@ -255,7 +256,7 @@ mod tests {
     fn one_block_ends_a_pass_of_few_numbers() {
         let of = |d: u32, k: u32, splits: u32| End::of(SumSplits { columns: d + 1, ranges: 1, splits }, k);
         assert_eq!([of(13, 8, 64), of(2, 3, 256)], [End::OneBlockOfAll; 2]);
-        // Many partial results: of a thousand numbers, or of twelve of which there are a thousand.
+        // Many partial results: 64 of a thousand numbers, or 3000 of twelve numbers.
         assert_eq!([of(30, 30, 64), of(2, 3, 3000)], [End::OneBlock; 2]);
         // Many numbers, many centres.
         assert_eq!([of(40, 30, 1), of(1, 65, 1)], [End::Launches; 2]);

@@ -1,69 +1,69 @@
-//! Launches that evaluate mixtures: many for their likelihoods, or one for the sums of its responsibilities.
+//! Launches that evaluate mixtures: many for their log-likelihoods, or one for its sums of responsibilities.
 
 use cust::memory::DeviceSlice;
-use gmm_kernels::em::chunked::half_precision::scales::{Scales, halves_scales};
+use gmm_kernels::em::chunked::half_precision::scales::{Scales, chunked_half_scales};
 use gmm_kernels::em::features::derived;
-use gmm_kernels::em::fused::{Pass, Variant};
+use gmm_kernels::em::fused::{Instance, Pass};
 use gmm_kernels::layout::{Kind, tiled_len};
-use gmm_kernels::log_likelihood::fixed_point::{self, Slices, Tile};
-use gmm_kernels::log_likelihood::single_mixture::{self, Alone, PLACES};
-use gmm_kernels::log_likelihood::{Columns, Form, Scores, kernel};
+use gmm_kernels::log_likelihood::fixed_point::{self, FixedPointPass, Tile};
+use gmm_kernels::log_likelihood::single_mixture::{self, PLACES, SingleMixturePass};
+use gmm_kernels::log_likelihood::{Columns, Form, LogLikelihoods, kernel};
 
 use super::launcher::{Chunk, Launcher, at_least, check_chunk, or_null, pointer};
 use crate::Error;
 use crate::cuda::number::Number;
 use crate::cuda::shape::Shape;
 
-/// How likelihoods of many mixtures are computed.
+/// How the log-likelihoods of many mixtures are computed by the `batches` kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScorePlan {
     pub(crate) shape: Shape,
     pub(crate) form: Form,
-    /// Whether eight mixtures can be a unit: else each is one.
+    /// Whether eight mixtures can form a unit; otherwise each is a unit.
     pub(crate) eights: bool,
     /// Blocks that share the rows.
     pub(crate) blocks: u32,
 }
 
 impl ScorePlan {
-    /// Numbers of a unit's coefficients.
+    /// Numbers in a unit's coefficients.
     pub(crate) const fn unit(&self, columns: Columns) -> u64 {
         columns.tiles(self.shape.k) as u64 * self.form.tile()
     }
 }
 
-/// How likelihoods of many mixtures are computed by slices.
+/// How the log-likelihoods of many mixtures are computed by the fixed-point kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlicePlan {
     pub(crate) shape: Shape,
-    /// Of a mixture.
+    /// Tiles per mixture.
     pub(crate) tiles: u32,
-    /// Mixtures of a unit at most, in whole groups that are multiplied together.
+    /// Most mixtures per unit: a multiple of the mixtures that the kernel multiplies together.
     pub(crate) unit: u32,
     /// Blocks that share the rows.
     pub(crate) blocks: u32,
 }
 
 impl SlicePlan {
-    /// Numbers of a mixture's tiles.
+    /// Numbers in a mixture's tiles.
     pub(crate) const fn set_len(&self) -> usize {
         self.tiles as usize * Tile::LEN as usize
     }
 }
 
-/// How the likelihood of one mixture is computed.
+/// How the log-likelihood of one mixture is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AlonePlan {
     pub(crate) shape: Shape,
-    /// Entries that the kernel is for.
+    /// Columns that the kernel is compiled for.
     pub(crate) columns: u32,
     pub(crate) blocks: u32,
-    /// Tiles that the device's cache is to keep.
+    /// Leading tiles of rows that the L2 cache keeps until the next call.
     pub(crate) kept: u64,
 }
 
 impl Launcher<'_> {
-    /// One mixture over all rows: what each block has.
+    /// Evaluates one mixture over all rows, and writes each block's value.
     pub(crate) fn alone<T: Number>(
         self,
         plan: &AlonePlan,
@@ -76,7 +76,7 @@ impl Launcher<'_> {
         assert!(T::BYTES == 4 && rows.row_weights.is_none() && shape.d <= columns, "rows for one mixture");
         assert!(single_mixture::entry(columns, shape.k, 0) <= PLACES, "{} components", shape.k);
         at_least(values, blocks.into(), "values");
-        let a = Alone {
+        let a = SingleMixturePass {
             x: pointer(&rows.x).cast_const().cast(),
             n: rows.n,
             d: shape.d,
@@ -89,7 +89,7 @@ impl Launcher<'_> {
         unsafe { self.launch(single_mixture::kernel(columns), (blocks, 1), a) }
     }
 
-    /// Powers of two by which columns are brought below 128.
+    /// Computes powers of two that scale each column below 128.
     pub(crate) fn column_scales<T: Number>(
         self,
         rows: &Chunk<T>,
@@ -102,11 +102,11 @@ impl Launcher<'_> {
         let x = pointer(&rows.x).cast_const().cast();
         let a = Scales { x, norms: std::ptr::null(), n: rows.n, d, scales: pointer(scales) };
         // SAFETY: lengths were checked against the fields' formulas.
-        unsafe { self.launch(halves_scales(), (d + 1, 1), a) }
+        unsafe { self.launch(chunked_half_scales(), (d + 1, 1), a) }
     }
 
-    /// Units of mixtures over all rows by slices: what each block has of each mixture, `stride` numbers apart, and the values. The
-    /// units' counters are 0.
+    /// Evaluates units of mixtures over all rows by the fixed-point kernels. Writes each block's result for each
+    /// mixture, at intervals of `stride` numbers, and the values. The counters in the units' headers must be 0.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn slices<T: Number>(
         self,
@@ -121,15 +121,15 @@ impl Launcher<'_> {
     ) -> Result<(), Error> {
         let SlicePlan { shape, tiles, blocks, .. } = *plan;
         check_chunk(&shape, rows);
-        assert!(T::BYTES == 4 && rows.row_weights.is_none() && shape.d <= fixed_point::COLUMNS, "rows for slices");
+        assert!(T::BYTES == 4 && rows.row_weights.is_none() && shape.d <= fixed_point::COLUMNS, "rows for fixed point");
         assert!(sets.is_multiple_of(fixed_point::together(tiles)), "{sets} mixtures of a unit");
         assert_eq!(fixed_point::tiles(shape.k), Some(tiles));
         at_least(coefficients, u64::from(units) * fixed_point::unit_len(tiles, sets), "coefficients");
         let mixtures = u64::from(units * sets);
         at_least(partials, u64::from(blocks - 1) * stride + mixtures, "partial likelihoods");
         at_least(values, mixtures, "values");
-        assert!(mixtures <= stride, "{mixtures} mixtures in {stride}");
-        let a = Slices {
+        assert!(mixtures <= stride, "{mixtures} mixtures, but a stride of {stride}");
+        let a = FixedPointPass {
             x: pointer(&rows.x).cast_const().cast(),
             n: rows.n,
             d: shape.d,
@@ -140,12 +140,13 @@ impl Launcher<'_> {
             partials: pointer(partials),
             values: pointer(values),
         };
-        // SAFETY: every length was checked against the field's formula; coefficients start 16-byte aligned, and every unit has an
-        // even length.
+        // SAFETY: every length was checked against the field's formula. Coefficients start 16-byte aligned, and every
+        // unit has an even length, so each unit does too.
         unsafe { self.launch(fixed_point::kernel(tiles), (blocks, units), a) }
     }
 
-    /// Units of mixtures over all rows: what each block has of each mixture, into the first of `stride` numbers of each.
+    /// Evaluates units of mixtures over all rows. Writes one number per mixture and block; those of a block start at a
+    /// multiple of `stride` numbers.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn scores<T: Number>(
         self,
@@ -164,8 +165,8 @@ impl Launcher<'_> {
         at_least(coefficients, u64::from(units) * plan.unit(columns), "coefficients");
         let mixtures = u64::from(units * columns.mixtures());
         at_least(partials, u64::from(blocks - 1) * stride + mixtures, "partial likelihoods");
-        assert!(mixtures <= stride, "{mixtures} mixtures in {stride}");
-        let a = Scores::<T> {
+        assert!(mixtures <= stride, "{mixtures} mixtures, but a stride of {stride}");
+        let a = LogLikelihoods::<T> {
             x: pointer(&rows.x),
             row_weights: or_null(rows.row_weights.as_ref()),
             n: rows.n,
@@ -180,27 +181,29 @@ impl Launcher<'_> {
         unsafe { self.launch(kernel::<T>(form, columns), (blocks, units), a) }
     }
 
-    /// A whole pass under one mixture, [`Place::sums`](gmm_kernels::em::layout::Place::sums) of each block.
+    /// Runs a whole E- and M-pass under one mixture, and writes each block's
+    /// [`FeatureLayout::sums`](gmm_kernels::em::layout::FeatureLayout::sums).
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn expect<T: Number>(
         self,
         shape: &Shape,
-        variant: Variant,
+        instance: Instance,
         blocks: u32,
         rows: &Chunk<T>,
         coefficients: &DeviceSlice<f64>,
         constants: &DeviceSlice<f64>,
         partials: &DeviceSlice<f64>,
     ) -> Result<(), Error> {
-        let place = variant.place();
+        let place = instance.place();
         check_chunk(shape, rows);
         at_least(coefficients, place.coefficients(), "coefficients");
         at_least(constants, 8 * u64::from(place.groups), "constants");
         at_least(partials, u64::from(blocks) * place.sums(), "partial sums");
-        let a = Pass::<T> {
+        let a = Pass {
             state: std::ptr::null(),
             iteration: 1,
-            x: pointer(&rows.x),
+            x: pointer(&rows.x).cast(),
+            number_bytes: T::BYTES,
             row_weights: or_null(rows.row_weights.as_ref()),
             n: rows.n,
             d: shape.d,
@@ -210,6 +213,6 @@ impl Launcher<'_> {
             partials: pointer(partials),
         };
         // SAFETY: lengths were checked against the fields' formulas.
-        unsafe { self.fused_pass(shape, variant, blocks, a) }
+        unsafe { self.fused_pass(shape, instance, blocks, a) }
     }
 }

@@ -7,9 +7,11 @@ use super::launcher::{Launcher, at_least, or_null, pointer};
 use crate::Error;
 
 impl Launcher<'_> {
-    /// ln p(x) of `n` rows into `log_densities`, where that is given, and what each of `blocks` blocks has of Σ w ln p(x).
+    /// Computes ln p(x) of `n` rows, written to `log_densities` if given, and the part of Σ w ln p(x) of each of
+    /// `blocks` blocks.
     ///
-    /// `addresses` and `log_weights` are `(k,)` on the device; the columns that are there are `columns`, `(n,)` each.
+    /// `addresses` and `log_weights` are `(k,)` on the device. `addresses` holds the device addresses of `columns`,
+    /// `(n,)` each.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn mix(
         self,
@@ -30,7 +32,7 @@ impl Launcher<'_> {
         log_densities.iter().for_each(|to| at_least(to, n, "log densities"));
         at_least(partials, blocks.into(), "partial likelihoods");
         let a = MixColumns {
-            // Words of eight bytes.
+            // Device addresses: 8-byte words.
             columns: pointer(addresses).cast_const().cast(),
             log_weights: pointer(log_weights),
             k: k as u32,
@@ -39,7 +41,8 @@ impl Launcher<'_> {
             log_densities: or_null(log_densities),
             partials: pointer(partials),
         };
-        // SAFETY: every length was checked against the field's formula; the caller copied the columns' addresses.
+        // SAFETY: every length was checked against the field's formula; the caller copied the addresses of exactly
+        // these columns.
         unsafe { self.launch(mix_columns(), (blocks, 1), a) }
     }
 }

@@ -1,7 +1,7 @@
-//! Every launch of a kernel: one safe function each, which checks lengths against the arguments' formulas.
+//! Every launch of a kernel: one safe function each, which checks buffer lengths against the formulas of the arguments.
 //!
-//! A [`DeviceSlice`](cust::memory::DeviceSlice) does not keep its buffer alive. Those given here come from [`Rows`](crate::cuda::rows::Rows),
-//! which owns the buffers and waits for its stream before it lets go of one.
+//! A [`DeviceSlice`](cust::memory::DeviceSlice) does not keep its buffer alive. The slices passed here come from
+//! [`Rows`](crate::cuda::rows::Rows), which owns the buffers and waits for its stream before it frees one.
 
 mod launcher;
 mod lloyd;

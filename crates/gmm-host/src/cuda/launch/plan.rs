@@ -1,4 +1,5 @@
-//! How the host-driven passes run: which kernels, chunks of rows and grids: one pure function of shape and device limits.
+//! How the host-driven passes run: kernels, chunks of rows and grids, chosen by one pure function of shape and device
+//! limits.
 //!
 //! `GMM_PLAN` forces parts of it: `chunk=4096,blocks=64,splits=3,solved=scratch,loop=host,path=chunked-f64`.
 
@@ -13,13 +14,13 @@ use crate::cuda::driver::device::Limits;
 use crate::cuda::shape::Shape;
 use crate::{Error, path_names};
 
-/// Rows of a tile.
+/// Rows per tile.
 const TILE: u64 = TILE_ROWS as u64;
 
-/// Totals of a pass that precede the statistics in its results: Σ w ln p(x), entropy, Σ w.
+/// Number of totals that precede the statistics in a pass's results: Σ w ln p(x), entropy, Σ w.
 pub(crate) const TOTALS: usize = 3;
 
-/// Where the E-step of full and tied covariances keeps what it has solved of a row.
+/// Where the E-step of full and tied covariances stores the solved columns of its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Solved {
     /// In shared memory.
@@ -28,21 +29,21 @@ pub(crate) enum Solved {
     Scratch,
 }
 
-/// How a pass runs.
+/// How a host-driven pass runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) solved: Solved,
-    /// Rows that go through all kernels before the next: a multiple of 128.
+    /// Rows that go through all kernels before the next chunk starts: a multiple of 128.
     pub(crate) chunk: u64,
-    /// Blocks of the kernels that take a thread per row.
+    /// Blocks of the kernels that use one thread per row.
     pub(crate) blocks: u32,
-    /// Parts into which the sums split the rows of a chunk.
+    /// Number of parts into which the sums split the rows of a chunk.
     pub(crate) splits: u32,
 }
 
-/// Parts of a plan that someone asked for.
+/// Parts of a plan that the user forced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Forced {
+pub(crate) struct ForcedPlan {
     pub(crate) chunk: Option<u64>,
     pub(crate) blocks: Option<u32>,
     pub(crate) splits: Option<u32>,
@@ -53,20 +54,20 @@ pub(crate) struct Forced {
 
 #[cfg(test)]
 thread_local! {
-    /// A test of passes that the host puts together sets this, on its own thread.
+    /// Set by tests of the host-driven passes, on their own thread.
     pub(crate) static HOST_LOOP: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-impl Forced {
-    /// From `GMM_PLAN`.
+impl ForcedPlan {
+    /// Reads `GMM_PLAN`.
     ///
     /// # Errors
-    /// [`Error::Option`] that says what can be forced.
+    /// [`Error::Option`], which lists what can be forced.
     pub(crate) fn from_environment() -> Result<Self, Error> {
         std::env::var("GMM_PLAN").map_or(Ok(Self::default()), |text| Self::parse(&text))
     }
 
-    /// Whether the loop of EM is to stay on the host.
+    /// Whether EM's loop is forced to stay on the host.
     pub(crate) fn host_loop(&self) -> bool {
         #[cfg(test)]
         if HOST_LOOP.get() {
@@ -75,7 +76,7 @@ impl Forced {
         self.host_loop
     }
 
-    /// The name of the EM path that was asked for.
+    /// The name of the forced EM path.
     pub(crate) const fn path(&self) -> Option<&'static str> {
         self.path
     }
@@ -113,23 +114,23 @@ impl Forced {
     }
 }
 
-/// Blocks per multiprocessor that hide the latency of device memory; 16 of 128 threads are all that fit.
+/// Blocks per multiprocessor that hide the latency of device memory: at most 16 blocks of 128 threads fit.
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 16;
 
-/// With solved columns in device memory fewer blocks, so that what they keep stays in the caches.
+/// Blocks per multiprocessor if solved columns are in device memory: fewer, so that their scratch stays in the caches.
 const BLOCKS_WITH_SCRATCH: u32 = 4;
 
-/// Waves of the sums' blocks: enough that an uneven last one costs little.
+/// Blocks of the sums per multiprocessor: enough that an uneven last wave costs little.
 const SUM_BLOCKS_PER_MULTIPROCESSOR: u32 = 8;
 
-/// A grid's limit in `y`.
+/// The limit of a grid's `y` dimension.
 const MOST_SPLITS: u32 = 65_535;
 
-/// Bytes of partial sums beyond which more splits cost more in memory traffic than they bring.
+/// Bytes of partial sums beyond which further splits cost more in memory traffic than they gain.
 pub(crate) const PARTIAL_BYTES: u64 = 64 << 20;
 
-/// Chooses. Depends on its arguments alone; a smaller `most_rows` gives smaller chunks.
-pub(crate) fn plan(shape: &Shape, limits: &Limits, forced: &Forced, most_rows: u64) -> Plan {
+/// Chooses a plan. Depends only on its arguments. Chunks are at most `most_rows` rows, rounded up to a tile.
+pub(crate) fn plan(shape: &Shape, limits: &Limits, forced: &ForcedPlan, most_rows: u64) -> Plan {
     let solved = forced.solved.unwrap_or_else(|| solved(shape, limits));
     let chunk = forced.chunk.unwrap_or_else(|| chunk(shape, limits)).min(most_rows.next_multiple_of(TILE));
     let chunk = chunk.min(tiles(shape.n) * TILE);
@@ -145,7 +146,7 @@ const fn needs_solved(shape: &Shape) -> bool {
     matches!(shape.kind, CovarianceType::Full | CovarianceType::Tied)
 }
 
-/// Numbers of scratch in device memory that the E-step needs under a plan.
+/// Length of the E-step's scratch in device memory under a plan, in numbers of the rows' precision.
 pub(crate) const fn scratch_len(shape: &Shape, plan: &Plan) -> u64 {
     match plan.solved {
         Solved::Scratch if needs_solved(shape) => plan.blocks as u64 * TILE * solved_columns(shape.d) as u64,
@@ -153,14 +154,14 @@ pub(crate) const fn scratch_len(shape: &Shape, plan: &Plan) -> u64 {
     }
 }
 
-/// Shared memory while three blocks of it fit on a multiprocessor, which hides some latency; else device memory.
+/// Shared memory if three blocks' columns fit on a multiprocessor, which hides some latency; otherwise device memory.
 fn solved(shape: &Shape, limits: &Limits) -> Solved {
     let bytes = u64::from(solved_columns(shape.d)) * TILE * shape.number_bytes();
     if 3 * bytes <= u64::from(limits.shared_bytes) { Solved::Shared } else { Solved::Scratch }
 }
 
-/// Rows whose responsibilities take half of the L2 cache, so that the sums find them there; but enough to occupy the
-/// device. Chunks are of equal size up to a tile.
+/// Rows whose responsibilities fill half of the L2 cache, so that the sums read them from there, but at least enough to
+/// occupy the device. Chunk sizes differ by at most a tile.
 fn chunk(shape: &Shape, limits: &Limits) -> u64 {
     let per_row = u64::from(shape.k) * shape.number_bytes();
     let cached = u64::from(limits.l2_bytes) / 2 / per_row;

@@ -16,13 +16,13 @@ use super::launcher::{Launcher, at_least, or_null, pointer};
 use crate::Error;
 use crate::cuda::number::Number;
 
-/// A matrix on the device as it came.
+/// A matrix on the device as it was uploaded.
 #[derive(Clone, Copy)]
 pub(crate) struct Raw<T: Number> {
     pub(crate) numbers: DeviceSlice<T>,
     pub(crate) rows: u64,
     pub(crate) k: u64,
-    /// Column by column; else row by row.
+    /// Column-major if true, else row-major.
     pub(crate) by_columns: bool,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Side {
     Right,
 }
 
-/// A factor as operands, with its rows' scales where it is of halves.
+/// A packed factor: operands, and its rows' scales if they are fp16 or split fp16.
 #[derive(Clone, Copy)]
 pub(crate) struct Factor {
     pub(crate) operands: DeviceSlice<u32>,
@@ -49,13 +49,13 @@ pub(crate) struct Factor {
     pub(crate) rows: u64,
 }
 
-/// Sums of a product, and how they are cut.
+/// Shape of a product's sums, and how their terms are sliced.
 #[derive(Clone, Copy)]
 pub(crate) struct ProductShape {
     pub(crate) form: Form,
-    /// Terms of a sum.
+    /// Terms per sum.
     pub(crate) k: u64,
-    /// Steps of a slice.
+    /// Steps per slice.
     pub(crate) slice: u32,
     /// Whether the left factor is zero above its diagonal.
     pub(crate) triangle: bool,
@@ -66,20 +66,20 @@ impl ProductShape {
         self.form.steps(self.k)
     }
 
-    /// Slices that there are.
+    /// Number of slices.
     pub(crate) fn slices(&self) -> u32 {
         self.steps().div_ceil(self.slice.into()) as u32
     }
 }
 
-/// Where packing and splitting go over columns.
+/// Grid of the kernels that pack and split: rows in `x`, columns in `y`.
 fn packing_grid(rows: u64, steps: u64, form: Form) -> (u32, u32) {
     let columns = steps * u64::from(form.columns());
     ((2 * blocks(rows)) as u32, columns.div_ceil(64).clamp(1, 1 << 15) as u32)
 }
 
 impl Launcher<'_> {
-    /// A matrix as `f64` operands, less `shift`, `(k,)`.
+    /// Packs a matrix, minus `shift`, `(k,)`, into `f64` operands.
     pub(crate) fn pack<T: Number>(
         self,
         raw: &Raw<T>,
@@ -101,13 +101,14 @@ impl Launcher<'_> {
             steps,
             to: pointer(to),
         };
-        // SAFETY: every length was checked against the field's formula; buffers start 256-byte aligned, operands of a block
-        // of rows at a multiple of 8 KiB.
+        // SAFETY: every length was checked against the field's formula; buffers start 256-byte aligned, and the
+        // operands of a block of rows start at a multiple of 8 KiB.
         unsafe { self.launch(pack_doubles::<T>(), packing_grid(raw.rows, steps, Form::Double), a) }
     }
 
-    /// A matrix as operands of halves; its rows' scales, `(rows,)`, and the largest sizes from which they come,
-    /// `(pieces, rows)`, are written too. A row that halves cannot hold sets the word of `trouble`.
+    /// Packs a matrix into fp16 or split-fp16 operands. Also writes its rows' scales, `(rows,)`, and the largest
+    /// magnitudes from which they are computed, `(pieces, rows)`. Sets the word of `trouble` if fp16 cannot represent a
+    /// row.
     pub(crate) fn split(
         self,
         raw: &Raw<f32>,
@@ -121,7 +122,7 @@ impl Launcher<'_> {
         let (rows, k, steps, pieces) = (raw.rows, raw.k, form.steps(raw.k), pieces(raw.k));
         at_least(&to.operands, form.words(rows, k), "operands");
         at_least(&to.scales, rows, "scales");
-        at_least(largest, pieces * rows, "largest sizes");
+        at_least(largest, pieces * rows, "largest magnitudes");
         at_least(trouble, 1, "a word");
         let from = pointer(&raw.numbers).cast_const();
         let by_columns = raw.by_columns.into();
@@ -145,7 +146,7 @@ impl Launcher<'_> {
             trouble: pointer(trouble),
         };
         let kernel = match form {
-            Form::Halves => split_halves(),
+            Form::HalfPrecision => split_halves(),
             Form::Heads => split_heads(),
             Form::Double => unreachable!("f64 is not split"),
         };
@@ -157,7 +158,8 @@ impl Launcher<'_> {
         }
     }
 
-    /// Sums of the products of two factors' rows, `(slices, sums_len(m, n))`: `f64`, of halves `f32`, whose words are given.
+    /// Sums of the products of two factors' rows, `(slices, sums_len(m, n))`: `f64`, or `f32` for fp16 operands. The
+    /// length of `sums` is in 4-byte words.
     pub(crate) fn multiply(
         self,
         cut: &ProductShape,
@@ -185,15 +187,15 @@ impl Launcher<'_> {
         }
         let kernel = match cut.form {
             Form::Double => multiply_doubles(),
-            Form::Halves => multiply_halves(),
+            Form::HalfPrecision => multiply_halves(),
             Form::Heads => multiply_heads(),
         };
         let a = Multiply { left, right, left_blocks, right_blocks, steps, slice, triangle, sums: pointer(sums) };
-        // SAFETY: every length was checked against the field's formula; all starts 256-byte aligned.
+        // SAFETY: every length was checked against the field's formula; all buffers start 256-byte aligned.
         unsafe { self.launch(kernel, grid, a) }
     }
 
-    /// The product, `(m, n)`, from its sums in `f64`.
+    /// Computes the product, `(m, n)`, from its `f64` sums.
     pub(crate) fn finish<T: Number>(
         self,
         slices: u32,
@@ -210,7 +212,7 @@ impl Launcher<'_> {
         unsafe { self.launch(finish::<T>(), finishing_grid(m, n), a) }
     }
 
-    /// The product, `(m, n)`, from its sums of halves.
+    /// Computes the product, `(m, n)`, from its fp16 or split-fp16 sums.
     pub(crate) fn finish_halves(
         self,
         slices: u32,
@@ -239,7 +241,8 @@ impl Launcher<'_> {
         unsafe { self.launch(finish_halves(), finishing_grid(m, n), a) }
     }
 
-    /// Quadratic forms of `raw`, `(n,)`, or squared norms of sums, from the sums of a matrix's `d` rows with them.
+    /// Computes the quadratic forms of the rows of `raw`, or, if it is `None`, squared norms of the sums, `(n,)`.
+    /// `sums` are those of a matrix's `d` rows with the `n` rows.
     pub(crate) fn forms<T: Number>(
         self,
         slices: u32,
@@ -267,7 +270,8 @@ impl Launcher<'_> {
         unsafe { self.launch(forms::<T>(), (n.div_ceil(TOGETHER.into()).min(1 << 20) as u32, 1), a) }
     }
 
-    /// The largest `count` of each of `rows` rows of `m` numbers: where they are and what, `(rows, count)`.
+    /// Selects the largest `count` of each of `rows` rows of `m` numbers: their indices and values, `(rows, count)`
+    /// each.
     pub(crate) fn select<T: Number>(
         self,
         (rows, m): (u64, u32),
@@ -278,8 +282,8 @@ impl Launcher<'_> {
     ) -> Result<(), Error> {
         assert!((1..=m).contains(&count) && m < 1 << 31);
         at_least(values, rows * u64::from(m), "numbers to choose from");
-        at_least(indices, rows * u64::from(count), "places");
-        at_least(found, rows * u64::from(count), "chosen numbers");
+        at_least(indices, rows * u64::from(count), "indices");
+        at_least(found, rows * u64::from(count), "selected numbers");
         let (values, indices, found) = (pointer(values), pointer(indices), pointer(found));
         let a = Select { values, rows, m, count, indices, found };
         // SAFETY: every length was checked against the field's formula.

@@ -1,4 +1,4 @@
-//! Launches for rows that lie on the device as they came, and for some of many rows.
+//! Launches that convert uploaded rows to tiles and that gather selected rows.
 
 use cust::memory::DeviceSlice;
 use gmm_kernels::THREADS;
@@ -12,8 +12,8 @@ use crate::Error;
 use crate::cuda::number::Number;
 
 impl Launcher<'_> {
-    /// Rows `(n, d)` row-major, whose numbers are of `precision` and of which a word holds one or two, less `shift`, `(d,)`,
-    /// into tiles.
+    /// Converts row-major rows `(n, d)`, minus `shift`, `(d,)`, to tiles. `rows` holds numbers of `precision` in 8-byte
+    /// words, two `f32` or one `f64` per word.
     pub(crate) fn hold<T: Number>(
         self,
         (n, d): (u64, u32),
@@ -27,7 +27,7 @@ impl Launcher<'_> {
             Precision::F32 => (tile_from_f32::<T>(), numbers.div_ceil(2)),
             Precision::F64 => (tile_from_f64::<T>(), numbers),
         };
-        at_least(rows, words, "rows as they came");
+        at_least(rows, words, "uploaded rows");
         at_least(shift, d.into(), "a shift");
         at_least(to, tiled_len(n, d), "rows");
         let a = Tile {
@@ -38,14 +38,15 @@ impl Launcher<'_> {
             scale: std::ptr::null(),
             to: pointer(to),
         };
-        // A block takes as many rows at a time as a warp has lanes.
+        // A block converts as many rows at a time as a warp has lanes.
         const _: () = assert!(THREADS == TILE_ROWS && TILE_ROWS.is_multiple_of(WARP));
         let grid = (tiles(n) * u64::from(TILE_ROWS / WARP)).min(1 << 16) as u32;
-        // SAFETY: every length was checked against the field's formula; the kernel takes numbers of this precision.
+        // SAFETY: every length was checked against the field's formula; the kernel was chosen for numbers of this
+        // precision.
         unsafe { self.launch(kernel, (grid, 1), a) }
     }
 
-    /// Some rows, `(count,)`, of others, each of which there is.
+    /// Gathers the given rows, `(count,)` valid row numbers, of `from` into `to`.
     pub(crate) fn pick<T: Number>(
         self,
         d: u32,
@@ -58,7 +59,8 @@ impl Launcher<'_> {
         let (from, rows, to) = (pointer(from), pointer(rows), pointer(to));
         let a = Pick { from, rows, count, columns: d, to };
         let grid = (tiles(count).min(1 << 16) as u32, d.min(64));
-        // SAFETY: the length was checked against the field's formula; the caller chose rows that there are.
+        // SAFETY: the length of `to` was checked against the field's formula; the caller passes row numbers that exist
+        // in `from`.
         unsafe { self.launch(pick::<T>(), grid, a) }
     }
 }

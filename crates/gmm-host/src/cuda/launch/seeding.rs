@@ -16,63 +16,65 @@ use crate::Error;
 use crate::cuda::number::Number;
 use crate::cuda::shape::Shape;
 
-/// Draws of rows, and what comes of them.
+/// Buffers of draws of rows and their results.
 #[derive(Clone, Copy)]
 pub(crate) struct DrawBuffers<T: Number> {
     /// `(count,)`, each below `ceil(n/1024)`.
     pub(crate) groups: DeviceSlice<u64>,
-    /// The bits of `(count,)` numbers.
+    /// `(count,)`: uniform random numbers, as the bits of `f64`.
     pub(crate) uniforms: DeviceSlice<u64>,
-    /// `(count,)`.
+    /// `(count,)`: the drawn rows.
     pub(crate) rows: DeviceSlice<u64>,
-    /// `(d, 2, C)` for each launch of `C` candidates: `2*places*d`.
+    /// The drawn rows as candidates, `(d, 2, C)` for each launch of `C` candidates: `2*places*d` numbers in all.
     pub(crate) candidates: DeviceSlice<T>,
-    /// `(places, 2, d)`.
+    /// The drawn rows as points: `(places, 2, d)`.
     pub(crate) points: DeviceSlice<T>,
 }
 
-/// Candidates that were weighed, and what comes of them.
+/// Evaluated candidates, and the buffers of the choice among them.
 #[derive(Clone, Copy)]
 pub(crate) struct Weighed<T: Number> {
-    /// How many.
+    /// Number of candidates.
     pub(crate) count: u32,
-    /// `(count, n)`, and their rows, `(count,)`; none where one centre is in `near` already, and its row is known.
+    /// `(count, n)` distances, and the candidates' rows, `(count,)`. `None` if there is a single centre whose row is
+    /// known and which `near` already includes.
     pub(crate) distances: Option<(DeviceSlice<T>, DeviceSlice<u64>)>,
-    /// `(count, ceil(n/256))`.
+    /// `(count, ceil(n/256))`: potentials.
     pub(crate) sums: DeviceSlice<f64>,
-    /// The row of the centre, `(1,)`, written where it is not known.
+    /// The row of the chosen centre, `(1,)`; written if `distances` is given.
     pub(crate) chosen: DeviceSlice<u64>,
-    /// Which it was, `(1,)`, written.
+    /// The index of the chosen candidate, `(1,)`, written.
     pub(crate) best: DeviceSlice<u64>,
-    /// Written 1 where rows ran out, `(1,)`.
+    /// Set to 1 if the draws ran out of rows, `(1,)`.
     pub(crate) ran_out: DeviceSlice<u64>,
 }
 
-/// Where distances to candidates go.
+/// Where distances to candidates are written.
 #[derive(Clone, Copy)]
 pub(crate) struct Distances<'a, T: Number> {
     /// `(C, n)`.
     pub(crate) to: &'a DeviceSlice<T>,
-    /// The number, `(1,)`, of one of so many candidates that were weighed before: their distances are still there, and its own
-    /// lower `near` first.
+    /// The index, `(1,)`, of the candidate that was chosen in the previous step, and how many there were. Their
+    /// distances are still in `to`, and those of the chosen one first lower `near`.
     pub(crate) lower_by: Option<(&'a DeviceSlice<u64>, u64)>,
 }
 
-/// Draws among all rows, and what comes of them.
+/// Buffers of draws from all rows, and their results.
 #[derive(Clone, Copy)]
 pub(crate) struct NextBuffers<T: Number> {
-    /// The bits of `(2, count)` numbers: of groups, and of rows in them.
+    /// `(2, count)`: uniform random numbers as the bits of `f64`, first for groups, then for rows within them.
     pub(crate) uniforms: DeviceSlice<u64>,
-    /// `(count,)`.
+    /// `(count,)`: the drawn rows.
     pub(crate) rows: DeviceSlice<u64>,
-    /// As of [`DrawBuffers`].
+    /// As in [`DrawBuffers`].
     pub(crate) candidates: DeviceSlice<T>,
-    /// As of [`DrawBuffers`].
+    /// As in [`DrawBuffers`].
     pub(crate) points: DeviceSlice<T>,
 }
 
 impl Launcher<'_> {
-    /// A centre of those that were weighed, and `count` candidates for `places` for the next, if there is one.
+    /// Chooses a centre among the evaluated candidates. With `next = (count, places, ..)` also draws `count` candidates
+    /// for the next one, into `places` slots.
     pub(crate) fn draw_next<T: Number>(
         self,
         shape: &Shape,
@@ -122,11 +124,12 @@ impl Launcher<'_> {
             candidates: or_null(next.map(|b| &b.candidates)),
             points: or_null(next.map(|b| &b.points)),
         };
-        // SAFETY: every length was checked against the field's formula; the caller's uniforms are the bits of numbers.
+        // SAFETY: every length was checked against the field's formula; the caller stores the bits of `f64` numbers in
+        // `uniforms`.
         unsafe { self.launch(draw_next_kernel::<T>(), (places.max(1), 1), a) }
     }
 
-    /// The rows that `count` draws mean, as candidates for `places`, and one by one.
+    /// Finds the rows that `count` draws select, and writes them as candidates, into `places` slots, and as points.
     pub(crate) fn draw_rows<T: Number>(
         self,
         shape: &Shape,
@@ -157,12 +160,13 @@ impl Launcher<'_> {
             candidates: pointer(&b.candidates),
             points: pointer(&b.points),
         };
-        // SAFETY: every length was checked against the field's formula; the caller's groups have rows, and its uniforms are the
-        // bits of numbers.
+        // SAFETY: every length was checked against the field's formula. The caller passes groups that contain rows, and
+        // stores the bits of `f64` numbers in `uniforms`.
         unsafe { self.launch(draw_rows_kernel::<T>(), (places, 1), a) }
     }
 
-    /// One centre, `(2, d)` in high and low parts, more: distances `(n,)` and their sums `(ceil(n/256),)`.
+    /// Adds a centre, `(2, d)` in high and low parts: lowers the distances `near`, `(n,)`, and sums them,
+    /// `(ceil(n/256),)`.
     pub(crate) fn add_centre<T: Number>(
         self,
         shape: &Shape,
@@ -193,8 +197,8 @@ impl Launcher<'_> {
         unsafe { self.launch(add_centre_kernel::<T>(), (grid, 1), a) }
     }
 
-    /// What each of 4 or 8 candidates, `(d, 2, C)` in high and low parts, would leave: sums of each 256 rows,
-    /// `(C, ceil(n/256))`; and, where there is room for them, the distances.
+    /// Computes the potential that each of 4 or 8 candidates, `(d, 2, C)` in high and low parts, would leave: sums over
+    /// each 256 rows, `(C, ceil(n/256))`. Also writes the distances if a buffer is given.
     pub(crate) fn potentials<T: Number>(
         self,
         shape: &Shape,

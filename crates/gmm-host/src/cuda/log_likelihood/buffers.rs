@@ -1,4 +1,4 @@
-//! What the likelihoods of all kinds share: memory, values that the host looks for, and what is taken from constants.
+//! Shared by all likelihood kernels: memory, polling of values in pinned memory, and the offset taken from constants.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,15 +11,15 @@ use crate::cuda::driver::buffers::{Pinned, Slot, pin, pinned_empty};
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
 
-/// Mixtures that the host waits for at a time, at most, a multiple of eight: what a wait costs is nothing beside them.
+/// Most mixtures per host synchronisation, a multiple of eight: with this many the cost of the wait is negligible.
 pub(crate) const AT_A_TIME: usize = 512;
 
-/// Memory that stays between calls.
+/// Memory that is reused between calls.
 pub(super) struct Buffers {
     pub(super) numbers: Slot<f64>,
-    /// Coefficients on their way, pinned.
+    /// Staging buffer of coefficients, pinned.
     pub(super) coefficients: Pinned<f64>,
-    /// What comes back, pinned: kernels write there.
+    /// Results, pinned: kernels write to them directly.
     pub(super) values: Pinned<f64>,
     pub(super) work: Work,
 }
@@ -30,7 +30,7 @@ impl Buffers {
         Self { numbers: Slot::empty(), coefficients: pinned_empty(), values: pinned_empty(), work }
     }
 
-    /// Makes room for so many numbers on the device, coefficients on their way, and numbers that come back.
+    /// Makes room for the given lengths of device memory, staged coefficients and results, in `f64`.
     pub(super) fn reserve<T: Number>(
         &mut self,
         data: &Rows<T>,
@@ -42,7 +42,7 @@ impl Buffers {
         gpu.room("likelihoods on the GPU", 8 * numbers as u128, memory.numbers.bytes())?;
         let held = (memory.numbers.room(), memory.coefficients.len(), memory.values.len());
         if held.0 < numbers || held.1 < coefficients || held.2 < values {
-            // What is given up may go to others, and nobody waited for the values that came last.
+            // The pool may give the old buffers to others, and the last call may not have waited for the stream.
             data.queue.rest(gpu)?;
         }
         memory.numbers.reserve(gpu, numbers)?;
@@ -51,33 +51,35 @@ impl Buffers {
     }
 }
 
-/// Values that a kernel writes to the host's memory, looked for there: the driver tells of a kernel's end some microseconds after
-/// it wrote them, which is a good part of what few mixtures take.
+/// Values that a kernel writes directly to pinned host memory, and that the host polls there. The driver reports the
+/// end of a kernel some microseconds after the values are written, a large share of the time for few mixtures.
 pub(super) struct Expected(());
 
 impl Expected {
     pub(super) const FEW: usize = 8;
 
-    /// What no kernel writes: NaN, with bits of its own.
+    /// A marker that no kernel writes: NaN with a distinct bit pattern.
     const NOTHING: u64 = 0x7ff8_6e6f_7468_6e67;
 
-    /// Of so many values, before the kernel that writes them is launched.
+    /// Marks the first `count` values as not yet written; call before the kernel is launched.
     pub(super) fn of(values: &mut Pinned<f64>, count: usize) -> Self {
         values.as_mut_slice()[..count].fill(f64::from_bits(Self::NOTHING));
         Self(())
     }
 
-    /// The same of the values of a few mixtures; none of more, of which the driver tells as soon.
+    /// The same for at most [`FEW`](Self::FEW) values; `None` for more, for which the driver's wait is as fast.
     pub(super) fn of_few(values: &mut Pinned<f64>, count: usize) -> Option<Self> {
         (count <= Self::FEW).then(|| Self::of(values, count))
     }
 
-    /// Whether the first `count` of them came within some hundred microseconds; else the stream is to be waited for, which tells
-    /// of faults. With a value all is done that its kernel read or wrote.
+    /// Polls the first `count` values for up to 300 µs. Returns whether all arrived; if not, wait for the stream, which
+    /// reports faults. A value that arrived implies that its kernel has finished reading and writing everything that
+    /// the value depends on.
     pub(super) fn come(self, values: &mut Pinned<f64>, count: usize) -> bool {
         let first = values.as_mut_slice().as_mut_ptr();
         let is_there = |i: usize| {
-            // SAFETY: a number of the buffer, which the device alone writes meanwhile, and as a whole.
+            // SAFETY: `i < count`, the length that `of` filled; meanwhile only the device writes the number, atomically
+            // as 8 bytes.
             let bits = unsafe { AtomicU64::from_ptr(first.add(i).cast()) };
             bits.load(Ordering::Acquire) != Self::NOTHING
         };
@@ -97,8 +99,8 @@ impl Expected {
     }
 }
 
-/// About the log density of rows where the densest component has its own: what is taken from constants, and added for all rows
-/// at once, so that kernels can do with `f32`.
+/// Approximate log density of rows that belong to the densest component. It is subtracted from constants, and added
+/// back once for all rows, so that `f32` suffices for the kernels.
 pub(super) fn typical(mixture: &Mixture) -> f64 {
     let peak = |c| mixture.log_weight(c) + mixture.log_normalizer(c);
     let densest = (0..mixture.n_components()).map(peak).fold(f64::NEG_INFINITY, f64::max);

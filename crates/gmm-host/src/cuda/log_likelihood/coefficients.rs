@@ -1,8 +1,8 @@
-//! Components as coefficients of features about the rows' shift, and how many digits are lost in them.
+//! Components as coefficients of features about the rows' shift, and how much precision they lose.
 //!
-//! ln w N(x | μ, Σ) = constant + Σ⁻¹m·x − ½ x·Σ⁻¹x with m and x less the shift. Where a component is narrow and far from the
-//! shift the terms are large and cancel; [`Expanded::terms`] says how large. What the components of a tied covariance share
-//! of it, −½ x·Σ⁻¹x, is no feature's: see [`Work::shared`].
+//! ln w N(x | μ, Σ) = constant + Σ⁻¹m·x − ½ x·Σ⁻¹x with m and x minus the shift. If a component is narrow and far from
+//! the shift, the terms are large and cancel; [`Expanded::terms`] is their magnitude. For a tied covariance, −½ x·Σ⁻¹x
+//! is common to all components and not part of the coefficients: see [`Work::shared`].
 
 use gmm_kernels::layout::{Kind, packed_index, packed_len};
 use gmm_model::{Cholesky, Factors, Mixture, Precision};
@@ -10,16 +10,16 @@ use gmm_model::{Cholesky, Factors, Mixture, Precision};
 use crate::cuda::em::error_bounds::{self, MOST_SHARED};
 use crate::cuda::shape::Shape;
 
-/// Where the coefficients of one component lie, from a place that is the component's own.
-pub(crate) struct Places {
-    /// Of each entry, `(d,)`.
+/// Positions of a component's coefficients, relative to the component's base position.
+pub(crate) struct CoefficientLayout {
+    /// Positions of the entries, `(d,)`.
     entries: Vec<usize>,
-    /// Full: of products, packed; diag: of squares; spherical: of the norm; tied: none.
+    /// Positions of the second moments: full: products, packed; diag: squares; spherical: the norm; tied: none.
     seconds: Vec<usize>,
 }
 
-impl Places {
-    /// From where entries, products of entries and the norm lie.
+impl CoefficientLayout {
+    /// Collects the positions, given functions for those of entries, products of entries and the norm.
     pub(crate) fn of(
         kind: Kind,
         d: u32,
@@ -38,29 +38,29 @@ impl Places {
     }
 }
 
-/// What is no coefficient.
+/// A component's constant, and the magnitude of its terms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Expanded {
     /// The log joint density at the shift: −∞ for a weight of 0.
     pub(crate) constant: f64,
-    /// What the terms of a log density add up to before they cancel, for rows within four standard deviations: times the
-    /// rounding error of `f64`, how wrong it may be. Not finite where a coefficient is not.
+    /// Sum of the magnitudes of a log density's terms before they cancel, for rows within four standard deviations.
+    /// Times the rounding error of `f64` it bounds the error. Not finite if a coefficient is not.
     pub(crate) terms: f64,
 }
 
-/// Numbers between two components, and the inverse of a factor.
+/// Scratch for one component, and the inverse of its factor.
 #[derive(Default)]
 pub(crate) struct Work {
     mean: Vec<f64>,
     reach: Vec<f64>,
     scaled: Vec<f64>,
-    /// `L⁻¹`, `(d, d)` row by row, and `L⁻ᵀL⁻¹`, packed.
+    /// `L⁻¹`, `(d, d)` row-major, and `L⁻ᵀL⁻¹`, packed.
     root: Vec<f64>,
     precision: Vec<f64>,
 }
 
 impl Work {
-    /// Prepares for the components of a mixture: what they have in common.
+    /// Prepares for the components of a mixture: inverts the factor of a tied covariance.
     pub(crate) fn begin(&mut self, mixture: &Mixture) {
         let d = mixture.n_features();
         for v in [&mut self.mean, &mut self.reach, &mut self.scaled] {
@@ -71,7 +71,7 @@ impl Work {
         }
     }
 
-    /// `L⁻¹` and the precision.
+    /// Computes `L⁻¹` and the precision.
     fn invert(&mut self, l: &Cholesky) {
         let d = l.dim();
         self.root.clear();
@@ -96,13 +96,13 @@ impl Work {
         }
     }
 
-    /// Coefficients of component `c`, added to nothing else, from `own` on in `out`.
+    /// Writes the coefficients of component `c` to `out`, from `own` on; other numbers stay unchanged.
     pub(crate) fn component(
         &mut self,
         mixture: &Mixture,
         c: usize,
         shift: &[f64],
-        places: &Places,
+        places: &CoefficientLayout,
         own: usize,
         out: &mut [f64],
     ) -> Expanded {
@@ -142,7 +142,7 @@ impl Work {
         j: usize,
         sd: f64,
         precision: f64,
-        places: &Places,
+        places: &CoefficientLayout,
         out: &mut [f64],
         (square, terms): &mut (f64, f64),
     ) {
@@ -153,9 +153,9 @@ impl Work {
         *terms += reach * reach;
     }
 
-    /// Coefficients of the entries; mΣ⁻¹m, and the terms: |L⁻¹| times how far rows reach, squared, which is also what goes
-    /// into the precision's entries before they cancel.
-    fn matrix(&mut self, l: &Cholesky, places: &Places, out: &mut [f64]) -> (f64, f64) {
+    /// Writes the coefficients of the entries. Returns mΣ⁻¹m, and the terms: the squared norm of |L⁻¹| times the rows'
+    /// reach, which also bounds the terms of the precision's entries before they cancel.
+    fn matrix(&mut self, l: &Cholesky, places: &CoefficientLayout, out: &mut [f64]) -> (f64, f64) {
         let d = l.dim();
         for i in 0..d {
             let variance: f64 = (0..=i).map(|j| l.at(i, j).powi(2)).sum();
@@ -176,8 +176,8 @@ impl Work {
         (square, terms)
     }
 
-    /// Σ w over rows of −½ x·Σ⁻¹x, which the components of a tied covariance have in common, from Σ w x xᵀ about the shift,
-    /// packed. None where too many digits of it would be lost: see [`MOST_SHARED`].
+    /// Σ w over rows of −½ x·Σ⁻¹x, the part that all components of a tied covariance share, from Σ w x xᵀ about the
+    /// shift, packed. `None` if it would lose too much precision: see [`MOST_SHARED`].
     pub(crate) fn shared(&self, scatter: &[f64], shape: &Shape, total_weight: f64) -> Option<f64> {
         let d = self.mean.len() as u32;
         let (mut off, mut size) = (0.0, 0.0);
@@ -187,14 +187,14 @@ impl Work {
         }
         let on = |i: u32| packed_index(i, i) as usize;
         let half_on = 0.5 * (0..d).map(|i| self.precision[on(i)] * scatter[on(i)]).sum::<f64>();
-        // Those on the diagonal are positive, and count half.
+        // The terms on the diagonal are positive, and count half.
         let lost = shape.precision == Precision::F32 && size - half_on > MOST_SHARED * total_weight;
         (!lost).then_some(half_on - off)
     }
 }
 
-/// The most that [`Expanded::terms`] may be: an error of 1e-9 in a log density in `f64`, and in `f32` as much as comes of
-/// the rows' rounding. The loop of EM has the same limits.
+/// The largest allowed [`Expanded::terms`]: an error of 1e-9 in a log density in `f64`, and for `f32` rows no more than
+/// the rounding of the rows causes. EM's loop has the same limits.
 pub(crate) const fn most_terms(shape: &Shape) -> f64 {
     error_bounds::of_features(shape.precision, shape.kind).most_terms
 }
@@ -205,11 +205,11 @@ mod tests {
     use gmm_model::{CovarianceType, Covariances, reference};
     use ndarray::{Array1, Array2, array};
 
-    /// Entries, then products row by row, then the norm.
-    fn plain(kind: Kind, d: u32) -> (Places, usize) {
+    /// A layout for tests: entries, then products row by row, then the norm.
+    fn plain(kind: Kind, d: u32) -> (CoefficientLayout, usize) {
         let norm = u64::from(d) + packed_len(d);
         let product = |i, j| u64::from(d) + packed_index(i, j);
-        (Places::of(kind, d, u64::from, product, || norm), norm as usize + 1)
+        (CoefficientLayout::of(kind, d, u64::from, product, || norm), norm as usize + 1)
     }
 
     #[test]
@@ -244,8 +244,8 @@ mod tests {
                     got += out[len - 1] * z.iter().map(|v| v * v).sum::<f64>();
                     if kind == Kind::Tied {
                         let shape = Shape { kind: CovarianceType::Tied, precision: Precision::F32, n: 1, k: 2, d: 3 };
-                        got += work.shared(&scatter, &shape, 1.0).expect("few digits are lost");
-                        // A thousand rows that weigh next to nothing.
+                        got += work.shared(&scatter, &shape, 1.0).expect("little precision is lost");
+                        // As if a thousand rows weighed next to nothing.
                         assert_eq!(work.shared(&scatter, &shape, 1e-6).is_none(), z.iter().any(|v| *v != 0.0));
                         let double = Shape { precision: Precision::F64, ..shape };
                         assert!(work.shared(&scatter, &double, 1e-6).is_some());

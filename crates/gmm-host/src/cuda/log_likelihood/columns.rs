@@ -1,4 +1,4 @@
-//! Log densities of the rows under one component each, which stay on the device, and are mixed there.
+//! Log densities of the rows under single components, which stay on the device and are mixed there.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub struct DeviceColumn {
     /// `(n,)`.
     numbers: Slot<f64>,
     n: usize,
-    /// Last, so that the context outlives what belongs to it.
+    /// Last, so that it is dropped last: the context must outlive the buffer.
     gpu: Arc<Gpu>,
 }
 
@@ -32,7 +32,7 @@ impl DeviceColumn {
         self.numbers.first(self.n)
     }
 
-    /// Whether it is for so many rows on that device.
+    /// Whether the column belongs to `n` rows on this device.
     pub(crate) fn is_of(&self, gpu: &Arc<Gpu>, n: usize) -> bool {
         self.n == n && Arc::ptr_eq(&self.gpu, gpu)
     }
@@ -41,27 +41,27 @@ impl DeviceColumn {
 impl Drop for DeviceColumn {
     fn drop(&mut self) {
         if self.gpu.is_inherited() {
-            // It belongs to the process that this one was forked off, as does the pool.
+            // The buffer and the pool belong to the parent process, from which this one was forked.
             std::mem::forget(std::mem::replace(&mut self.numbers, Slot::empty()));
             return;
         }
-        // Nothing reads it any more: who mixes waits for the device.
+        // Nothing on the device reads it any more: mixing waits for the stream.
         self.gpu.enter_to_drop();
     }
 }
 
 const WHAT: &str = "log densities of a component on the GPU";
 
-/// Blocks for each multiprocessor: enough reads under way, and part of the result's bits.
+/// Blocks per multiprocessor: enough reads in flight. The number of blocks affects the result's bits.
 const BLOCKS: u32 = 8;
 
-/// Rows that are mixed for the host at a time.
+/// Rows per piece when mixed rows are copied to the host.
 const PIECE: usize = 1 << 20;
 
 impl Likelihoods {
     /// [`ComponentColumns::column`](crate::ComponentColumns::column).
     pub(crate) fn column<T: Number>(&mut self, data: &mut Rows<T>) -> Result<DeviceColumn, Error> {
-        // It, and what passes of one component take besides, which may not become small for it.
+        // The column, and what single-component passes need besides, so that these do not have to use small chunks.
         data.room(WHAT, 3 * 8 * data.n as u128, 0)?;
         Ok(DeviceColumn { numbers: Slot::taken(&data.gpu, WHAT, data.n)?, n: data.n, gpu: data.gpu.clone() })
     }
@@ -102,16 +102,17 @@ impl Likelihoods {
             let columns: Vec<DeviceSlice<f64>> = columns.iter().map(|c| c.all().index(here.clone())).collect();
             let to = mixed.first(rows.len());
             let received = self.mix(data, &columns, log_weights, None, Some(&to)).and_then(|_| {
-                // It waits for the stream.
+                // `receive` waits for the stream.
                 receive(&data.gpu, &data.queue, &to, copy_to(rows))
             });
-            // Before `mixed` goes.
+            // Waits before `mixed` is freed.
             received.inspect_err(|_| data.queue.recover())?;
         }
         Ok(())
     }
 
-    /// Puts the mixing of columns on the stream: what each of so many blocks has of Σ w ln p(x), and that of each row.
+    /// Enqueues the mixing of columns: each block's part of Σ w ln p(x), and each row's log density if `rows` is given.
+    /// Returns the number of blocks and their partial sums.
     fn mix<T: Number>(
         &mut self,
         data: &mut Rows<T>,
@@ -130,7 +131,7 @@ impl Likelihoods {
             *to = f64::from_bits(column.as_device_ptr().as_raw());
         }
         host[k..].copy_from_slice(log_weights);
-        // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
+        // SAFETY: the host buffer is pinned, and `Rows::run` waits for the stream before it is written again or freed.
         let copied = unsafe { numbers.index(..2 * k).async_copy_from(&*host, &data.queue.stream) };
         data.gpu.check("a copy of addresses to the device", copied)?;
         let (addresses, log_weights, partials) = (numbers.index(..k), numbers.index(k..2 * k), numbers.index(2 * k..));
@@ -139,14 +140,14 @@ impl Likelihoods {
         Ok((blocks as u32, partials))
     }
 
-    /// The log density of each row under one component, put on the stream.
+    /// Enqueues the log densities of all rows under one component.
     fn fill_column<T: Number>(
         &mut self,
         data: &mut Rows<T>,
         component: &Mixture,
         to: &DeviceSlice<f64>,
     ) -> Result<(), Error> {
-        // The component before it may still be on its way from where this one's parameters are written.
+        // The previous component's parameters may still be in transfer from the buffer that is written here.
         data.queue.rest(&data.gpu)?;
         let (shape, plan) = data.prepare(component.covariance_type(), 1, Extras::default())?;
         let model = data.parameters(&shape, |shift, at, out| parameters::fill(component, shift, at, out))?;

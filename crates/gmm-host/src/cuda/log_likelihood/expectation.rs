@@ -1,26 +1,27 @@
-//! Passes under mixtures in one kernel each, for gradients: sums about the rows' shift, moved to the means here.
+//! Passes under many mixtures, one kernel each, for gradients: sums about the rows' shift, moved to the means on the
+//! host.
 
 use cust::memory::AsyncCopyDestination;
-use gmm_kernels::em::layout::Place;
+use gmm_kernels::em::layout::FeatureLayout;
 use gmm_kernels::layout::{Kind, packed_index};
 use gmm_model::{CovarianceType, Mixture, Statistics};
 
 use super::Likelihoods;
-use super::coefficients::{Places, Work, most_terms};
+use super::coefficients::{CoefficientLayout, Work, most_terms};
 use crate::Error;
 use crate::cuda::em::error_bounds;
-use crate::cuda::em::paths::fused::Instance;
+use crate::cuda::em::paths::fused::FusedKernel;
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
 use crate::cuda::shape::Shape;
 
-/// Bytes of parameters that wait in pinned memory together.
+/// Bytes of parameters that are staged in pinned memory at a time.
 const WAITING: usize = 4 << 20;
 
 impl Likelihoods {
-    /// [`Passes::passes`](crate::Passes::passes): those of a kind and of as many components that follow one another go to
-    /// the device together, which is waited for once. None where there is no such kernel for the shape, no memory, or digits
-    /// would be lost.
+    /// [`Passes::passes`](crate::Passes::passes): consecutive mixtures of the same kind and number of components are
+    /// enqueued together, with one wait. An element is `None` if there is no kernel for the shape, not enough memory,
+    /// or too much precision would be lost.
     pub(crate) fn expectations<T: Number>(
         &mut self,
         data: &mut Rows<T>,
@@ -32,7 +33,7 @@ impl Likelihoods {
         let mut out = Vec::with_capacity(mixtures.len());
         for alike in mixtures.chunk_by(like) {
             let shape = data.shape(alike[0].covariance_type(), alike[0].n_components());
-            let instance = Instance::of(&shape, data.gpu.limits.shared_bytes);
+            let instance = FusedKernel::of(&shape, data.gpu.limits.shared_bytes);
             let instance = instance.filter(|instance| {
                 instance.shared <= u64::from(data.gpu.limits.shared_bytes) && data.gpu.has(instance.kernel)
             });
@@ -40,11 +41,11 @@ impl Likelihoods {
                 out.extend(alike.iter().map(|_| None));
                 continue;
             };
-            for some in alike.chunks((WAITING / 8 / parameters(instance.variant.place())).max(1)) {
+            for some in alike.chunks((WAITING / 8 / parameters(instance.instance.place())).max(1)) {
                 match self.fused_expectations(data, &shape, &instance, some) {
                     Ok(all) => out.extend(all),
                     Err(Error::Memory { .. }) => {
-                        // What is still on its way reads what the next ones are written to.
+                        // Copies in flight may still read the staging buffer that is written next.
                         data.queue.wait(&data.gpu)?;
                         out.extend(some.iter().map(|_| None));
                     }
@@ -55,28 +56,29 @@ impl Likelihoods {
         Ok(out)
     }
 
-    /// While the device works on one mixture the host makes the next one's coefficients.
+    /// Runs the passes of mixtures of one shape. The host computes the next mixture's coefficients while the device
+    /// works.
     fn fused_expectations<T: Number>(
         &mut self,
         data: &mut Rows<T>,
         shape: &Shape,
-        instance: &Instance,
+        instance: &FusedKernel,
         mixtures: &[Mixture],
     ) -> Result<Vec<Option<Statistics>>, Error> {
         let tied = shape.kind == CovarianceType::Tied;
         if tied {
             data.know_scatter()?;
         }
-        let (variant, blocks) = (instance.variant, instance.blocks(shape, &data.gpu)?);
-        let place = variant.place();
+        let (instance, blocks) = (instance.instance, instance.blocks(shape, &data.gpu)?);
+        let place = instance.place();
         let (each, sums, count) = (parameters(place), place.sums() as usize, mixtures.len());
-        // One mixture's partial results at a time: kernels of a stream follow one another.
+        // The partial results of one mixture at a time: the kernels of a stream run one after another.
         let partials = blocks as usize * sums;
         self.buffers.reserve(data, count * each + partials, count * each, count * sums)?;
         let places = places(shape, place);
         let numbers = self.buffers.numbers.first(count * each + partials);
         let (from, values) = (numbers.index(count * each..), self.buffers.values.on_device(count * sums));
-        // What is to be added to each log-likelihood, where it can be had so.
+        // The term to add to each log-likelihood; `None` if precision would be lost.
         let mut more = Vec::with_capacity(count);
         for (i, mixture) in mixtures.iter().enumerate() {
             let memory = &mut self.buffers;
@@ -92,13 +94,14 @@ impl Likelihoods {
                 None => Some(0.0),
             });
             let mut own = numbers.index(i * each..(i + 1) * each);
-            // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
+            // SAFETY: the host buffer is pinned, and `Rows::run` waits for the stream before it is written again or
+            // freed.
             let copied = unsafe { own.async_copy_from(&*host, &data.queue.stream) };
             data.gpu.check("a copy of parameters to the device", copied)?;
             let coefficients = place.coefficients() as usize;
             let (theta, constants) = (own.index(..coefficients), own.index(coefficients..));
             let launcher = data.launcher();
-            launcher.expect(shape, variant, blocks, &data.whole(), &theta, &constants, &from)?;
+            launcher.expect(shape, instance, blocks, &data.whole(), &theta, &constants, &from)?;
             launcher.reduce_blocks(&from, blocks.into(), sums as u64, &values.index(i * sums..(i + 1) * sums))?;
         }
         data.queue.wait(&data.gpu)?;
@@ -114,16 +117,16 @@ impl Likelihoods {
     }
 }
 
-/// Numbers of a mixture's parameters: coefficients, then constants.
-const fn parameters(place: Place) -> usize {
+/// Length of a mixture's parameters: coefficients, then constants.
+const fn parameters(place: FeatureLayout) -> usize {
     place.coefficients() as usize + 8 * place.groups as usize
 }
 
-/// Writes a mixture's parameters; whether no digits are lost by them.
+/// Writes a mixture's parameters. Returns whether they keep enough precision.
 fn expand(
     shape: &Shape,
-    place: Place,
-    places: &Places,
+    place: FeatureLayout,
+    places: &CoefficientLayout,
     mixture: &Mixture,
     shift: &[f64],
     work: &mut Work,
@@ -133,7 +136,8 @@ fn expand(
     out.fill(0.0);
     out[coefficients..].fill(f64::NEG_INFINITY);
     (0..mixture.n_components()).all(|c| {
-        // A component's place from that of the first: a tile on, or some columns.
+        // Offset of a component's coefficients from those of the first: 128 per tile of 8 components, 8 per column in
+        // it.
         let own = c / 8 * 128 + c % 8 * 8;
         let expanded = work.component(mixture, c, shift, places, own, out);
         out[coefficients + c] = expanded.constant;
@@ -141,8 +145,8 @@ fn expand(
     })
 }
 
-/// Where the first component's coefficients lie.
-fn places(shape: &Shape, place: Place) -> Places {
+/// Positions of the first component's coefficients.
+fn places(shape: &Shape, place: FeatureLayout) -> CoefficientLayout {
     let entry = |j| {
         if shape.kind == CovarianceType::Full { place.entry_coefficient(j, 0) } else { place.column_coefficient(j, 0) }
     };
@@ -150,14 +154,15 @@ fn places(shape: &Shape, place: Place) -> Places {
         CovarianceType::Full => place.product_coefficient(i, j, 0),
         _ => place.column_coefficient(place.square(j), 0),
     };
-    Places::of(shape.kernel_kind(), shape.d, entry, product, || place.column_coefficient(shape.d, 0))
+    CoefficientLayout::of(shape.kernel_kind(), shape.d, entry, product, || place.column_coefficient(shape.d, 0))
 }
 
-/// Statistics about the mixture's means of sums about the shift; none where too little is left of a moment when the mean's
-/// square is taken out: S = Q − mFᵀ − Fmᵀ + N mmᵀ with N = Σr, F = Σrx, Q = Σrxxᵀ and m less the shift.
+/// Moves sums about the shift to statistics about the mixture's means; `None` if too little of a second moment remains
+/// after the mean's square is subtracted. S = Q − mFᵀ − Fmᵀ + N mmᵀ with N = Σr, F = Σrx, Q = Σrxxᵀ and m minus the
+/// shift.
 fn about_the_means(
     shape: &Shape,
-    place: Place,
+    place: FeatureLayout,
     mixture: &Mixture,
     shift: &[f64],
     sums: &[f64],

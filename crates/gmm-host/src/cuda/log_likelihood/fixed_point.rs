@@ -1,4 +1,4 @@
-//! Likelihoods of many mixtures of diagonal or spherical covariances over `f32` rows, by products of slices: see
+//! Likelihoods of many mixtures of diagonal or spherical covariances over `f32` rows, in fixed point: see
 //! [`gmm_kernels::log_likelihood::fixed_point`].
 
 use cust::memory::AsyncCopyDestination;
@@ -13,12 +13,13 @@ use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
 use crate::cuda::shape::Shape;
 
-/// What is known for them between calls.
+/// State that is kept between calls.
 pub(crate) struct FixedPoint {
-    /// Of each column a power of two that no entry reaches, less the shift; none where there is none in `f32`'s range.
+    /// For each column a power of two that bounds its entries minus the shift; the inner `None` if no such power fits
+    /// into `f32`, the outer if it was not computed yet.
     sizes: Option<Option<Vec<f64>>>,
     scales: Pinned<f32>,
-    /// The shape that they were last planned for, and how.
+    /// The last shape that was planned, and its plan.
     planned: Option<(Shape, Option<SlicePlan>)>,
 }
 
@@ -27,28 +28,28 @@ impl FixedPoint {
         Self { sizes: None, scales: pinned_empty(), planned: None }
     }
 
-    /// Forgets what is known of the rows, which are held about another point now.
+    /// Discards what depends on the rows' shift, which has changed.
     pub(crate) fn forget(&mut self) {
         (self.sizes, self.planned) = (None, None);
     }
 }
 
-/// Mixtures of a unit at most: what a warp does once for its rows is little beside so many.
+/// Most mixtures per unit: the work that a warp does once for its rows is small beside that for this many.
 const UNIT: u32 = 64;
 
-/// Mixtures that are worth it: places for eight at least are computed.
+/// Fewest mixtures for which the kernel is used: it always computes at least eight.
 const FEWEST: usize = 4;
 
-/// Mixtures of a piece at first, and how much larger each next is: the device takes several times as long for a mixture as the
-/// host takes to write it, and waits for the first piece alone.
+/// Mixtures in the first piece, and the growth of later pieces. The device takes several times as long per mixture as
+/// the host takes to write its coefficients, and only the first piece keeps the device waiting.
 const FIRST: usize = 8;
 const GROWTH: usize = 3;
 
-/// Some mixtures of a call, in units.
+/// A piece of a call's mixtures, in units.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Piece {
     units: u32,
-    /// Mixtures of a unit.
+    /// Mixtures per unit.
     sets: u32,
 }
 
@@ -58,17 +59,18 @@ impl Piece {
         Self { units, sets: (mixtures as u32).div_ceil(units).next_multiple_of(together) }
     }
 
-    /// Mixtures that it has room for.
+    /// Number of mixtures that fit.
     const fn room(self) -> usize {
         (self.units * self.sets) as usize
     }
 }
 
-/// Pieces of so many mixtures with so many to a unit at most, in whole groups that are multiplied together.
+/// Splits mixtures into pieces. A unit has at most `most` mixtures, in multiples of `together`, which are multiplied
+/// together.
 fn pieces(mixtures: usize, most: u32, together: u32) -> Vec<Piece> {
     let (mut pieces, mut left, mut next) = (Vec::new(), mixtures, FIRST);
     while left > 0 {
-        // What would be half a piece goes with the one before.
+        // A remainder of less than a full piece joins the one before.
         let here = if left < 2 * next { left } else { next };
         pieces.push(Piece::of(here, most, together));
         left -= here;
@@ -85,7 +87,7 @@ impl FixedPoint {
             return Ok(plan);
         }
         let plan = self.new_plan(data, shape)?;
-        tracing::debug!(plan = format!("{plan:?}"), "likelihoods by slices");
+        tracing::debug!(plan = format!("{plan:?}"), "likelihoods in fixed point");
         self.planned = Some((shape, plan));
         Ok(plan)
     }
@@ -112,16 +114,16 @@ impl FixedPoint {
         if self.sizes.iter().flatten().next().is_none() {
             return Ok(None);
         }
-        // The number of blocks is part of the result's bits, so that it is the same for every unit of a shape: one has the
-        // registers of a multiprocessor.
+        // The number of blocks affects the result's bits, so it is the same for every unit of a shape: one block uses
+        // all registers of a multiprocessor.
         let groups = shape.n.div_ceil(u64::from(fixed_point::ROWS * fixed_point::THREADS / 128));
         let blocks = u64::from(data.gpu.limits.multiprocessors).min(groups) as u32;
         Ok(Some(SlicePlan { shape, tiles, unit, blocks }))
     }
 
-    /// See [`FixedPoint::sizes`].
+    /// Computes [`FixedPoint::sizes`].
     fn column_sizes<T: Number>(&mut self, data: &mut Rows<T>) -> Result<Option<Vec<f64>>, Error> {
-        /// What the kernel that looks for scales brings columns below, and the smallest scale that it gives.
+        /// The bound below which the scales kernel brings columns, and the smallest scale that it returns.
         const BELOW: f64 = 128.0;
         const SMALLEST: f32 = 1.0 / (1_u64 << 60) as f32;
         let d = data.d;
@@ -134,7 +136,8 @@ impl FixedPoint {
         Ok((!large).then(|| scales.iter().map(|scale| BELOW / f64::from(*scale)).collect()))
     }
 
-    /// Σ ln p(x) under those mixtures of a shape that slices have the digits for; the others' values stay as they are.
+    /// Σ ln p(x) under those mixtures of a shape for which fixed point is precise enough; the others' values stay
+    /// unchanged.
     pub(super) fn log_likelihoods<T: Number>(
         &mut self,
         data: &mut Rows<T>,
@@ -149,7 +152,7 @@ impl FixedPoint {
         let Some(plan) = self.plan(data, shape)? else { return Ok(()) };
         for (mixtures, out) in mixtures.chunks(AT_A_TIME).zip(out.chunks_mut(AT_A_TIME)) {
             match self.at_once(data, buffers, &plan, mixtures, out) {
-                // Another way needs less.
+                // The other kernels need less memory.
                 Err(Error::Memory { .. }) => {}
                 other => other?,
             }
@@ -174,10 +177,10 @@ impl FixedPoint {
         buffers.reserve(data, coefficients + partials, coefficients, room)?;
         let numbers = buffers.numbers.first(coefficients + partials);
         let values = buffers.values.on_device(room);
-        // A value that is not written must not be taken for one of an earlier call.
+        // Marks the values, so that results of an earlier call are not mistaken for new ones.
         let expected = Expected::of_few(&mut buffers.values, room);
         let sizes = self.sizes.clone().flatten().expect("a plan has them");
-        // Which mixture has which place, and what is to be added for all rows at once.
+        // For each mixture: its index, the index of its value, and the offset to add for all rows.
         let mut placed = Vec::with_capacity(mixtures.len());
         let mut waiting = mixtures.iter().enumerate();
         let (mut at, mut first) = (0, 0);
@@ -189,7 +192,7 @@ impl FixedPoint {
                 unit.iter_mut().zip(&sizes).for_each(|(scale, size)| *scale = f64::from(LEVEL) / size);
                 let places = unit[HEADER as usize..].chunks_exact_mut(plan.set_len());
                 for (s, place) in places.enumerate() {
-                    // One that is not taken leaves its place to the next.
+                    // A mixture that is skipped leaves its slot to the next one.
                     let taken = waiting.find_map(|(i, mixture)| {
                         let typical = write(mixture, &data.shift, &sizes, place);
                         if typical.is_none() {
@@ -205,8 +208,8 @@ impl FixedPoint {
                 break;
             }
             let mut device = numbers.index(at..at + len(&piece));
-            // SAFETY: pinned, and neither written again nor freed before a value came that was computed of it, or the stream was
-            // waited for.
+            // SAFETY: the host buffer is pinned. It is written again or freed only after a value arrived that was
+            // computed from it, or after the stream was waited for.
             let copied = unsafe { device.async_copy_from(&*host, &data.queue.stream) };
             data.gpu.check("a copy of parameters to the device", copied)?;
             let (to, values) = (numbers.index(coefficients + first..), values.index(first..));
@@ -214,7 +217,7 @@ impl FixedPoint {
             at += len(&piece);
             first += piece.room();
         }
-        // Those of pieces that were not launched do not come.
+        // Values of pieces that were not launched never arrive.
         let here = expected.filter(|_| first == room).is_some_and(|few| few.come(&mut buffers.values, room));
         if first > 0 && !here {
             data.queue.wait(&data.gpu)?;
@@ -225,14 +228,14 @@ impl FixedPoint {
     }
 }
 
-/// The least power of two that is not less, of normal numbers.
+/// The least power of two that is not below `v`, a positive normal number.
 fn power_above(v: f64) -> f64 {
     const DIGITS: u64 = (1 << 52) - 1;
     f64::from_bits((v.to_bits() + DIGITS) & !DIGITS)
 }
 
-/// Writes a mixture's tiles into what is 0, and gives what was taken from its constants; none where slices have not the digits
-/// for it.
+/// Writes a mixture's tiles into `out`, which is zero. Returns the offset that was subtracted from its constants;
+/// `None` if fixed point is not precise enough for it.
 fn write(mixture: &Mixture, shift: &[f64], sizes: &[f64], out: &mut [f64]) -> Option<f64> {
     const LEVEL_F64: f64 = LEVEL as f64;
     const UNIT_F64: f64 = CONSTANT as f64;
@@ -243,7 +246,7 @@ fn write(mixture: &Mixture, shift: &[f64], sizes: &[f64], out: &mut [f64]) -> Op
             let (c, at) = (c + column as usize, Tile::constant(column) as usize);
             let known = if c < mixture.n_components() { mixture.log_weight(c) } else { f64::NEG_INFINITY };
             if known == f64::NEG_INFINITY {
-                // So far below all others that it counts nothing.
+                // A constant so far below all others that the component contributes nothing.
                 (eight[at], eight[Tile::step(column) as usize]) = (-LARGEST_CONSTANT / UNIT_F64, 1.0);
                 continue;
             }
@@ -264,7 +267,7 @@ fn write(mixture: &Mixture, shift: &[f64], sizes: &[f64], out: &mut [f64]) -> Op
             }
             let step = (most * (log2 / (LEVEL_F64 * LEVEL_F64))).max((constant * log2).abs() / LARGEST_CONSTANT);
             let step = power_above(step.max(f64::MIN_POSITIVE));
-            // Also where something is no number.
+            // The negated comparison also catches NaN.
             if !(step <= LARGEST_STEP && constant.is_finite()) {
                 return None;
             }

@@ -1,4 +1,4 @@
-//! Likelihoods of many mixtures: coefficients in, one number each out, and the host waits once for hundreds of them.
+//! Log-likelihoods of many mixtures: coefficients in, one number each out, with one host synchronisation for hundreds.
 
 mod buffers;
 pub(crate) mod coefficients;
@@ -18,14 +18,14 @@ use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
 use crate::cuda::shape::Shape;
 use buffers::{AT_A_TIME, Buffers, Expected, typical};
-use coefficients::{Places, Work, most_terms};
+use coefficients::{CoefficientLayout, Work, most_terms};
 use fixed_point::FixedPoint;
 use single_mixture::SingleMixture;
 
-/// What likelihoods keep between calls, those with gradients too.
+/// Memory and plans of all likelihood kernels, including those for gradients.
 pub(crate) struct Likelihoods {
     buffers: Buffers,
-    /// The shape that likelihoods were last computed for, and how.
+    /// The last shape that was planned, and its plan.
     planned: Option<(Shape, Option<ScorePlan>)>,
     single_mixture: SingleMixture,
     fixed_point: FixedPoint,
@@ -41,25 +41,25 @@ impl Likelihoods {
         }
     }
 
-    /// Forgets what is known of the rows, which are held about another point now.
+    /// Discards what depends on the rows' shift, which has changed.
     pub(crate) fn forget(&mut self) {
         self.fixed_point.forget();
     }
 }
 
-/// Numbers of coefficients that wait to be copied, at most, where one unit has fewer: 4 MiB.
+/// Most coefficients that wait to be copied, unless a single unit has more: 4 MiB.
 const WAITING: u64 = 1 << 19;
 
-/// Of how many mixtures that do not fill a unit of eight each becomes a unit of its own: a unit of eight takes the tensor
-/// cores as long as eight units of one, but each of those reads the rows.
+/// Largest remainder of mixtures, short of a unit of eight, that become units of one each. A unit of eight takes the
+/// tensor cores as long as eight units of one, but each of those reads the rows again.
 const FEW: usize = 4;
 
-/// How much longer a piece is than the one before: a mixture takes the device many times as long as it takes the host to
-/// write, and each piece costs a launch.
+/// Growth of each piece over the one before. The device takes many times as long per mixture as the host takes to write
+/// it, and each piece costs a launch.
 const GROWTH: usize = 8;
 
 impl Likelihoods {
-    /// How the likelihoods of a shape are computed; none where there is no kernel for it.
+    /// Plans the log-likelihoods of a shape; `None` if there is no kernel for it.
     fn score_plan<T: Number>(&mut self, data: &mut Rows<T>, shape: Shape) -> Result<Option<ScorePlan>, Error> {
         match self.planned {
             Some((known, plan)) if known == shape => Ok(plan),
@@ -80,10 +80,10 @@ impl Likelihoods {
         if data.forced.host_loop() || shared(Columns::Components) > room || !there(Columns::Components) {
             return Ok(None);
         }
-        // Two blocks on a multiprocessor at least, which has as much as one may ask for and little more.
+        // At least two blocks per multiprocessor, whose shared memory is little more than one block can opt in to.
         let eights = 2 * shared(Columns::Mixtures) <= room && there(Columns::Mixtures);
-        // The number of blocks is part of the result's bits, so that it is the same for every unit of a shape: as many as run
-        // together with a unit of eight mixtures, or twice as many where those with one have the room.
+        // The number of blocks affects the result's bits, so it is the same for every unit of a shape: as many as run
+        // concurrently with units of eight mixtures, or twice as many if units of one leave room.
         let together =
             |columns| data.gpu.occupancy(log_likelihood::kernel::<T>(form, columns).name, THREADS, shared(columns));
         let one = together(Columns::Components)?;
@@ -94,8 +94,8 @@ impl Likelihoods {
         Ok(Some(ScorePlan { shape, form, eights, blocks }))
     }
 
-    /// Σ w ln p(x) under each mixture; not a finite number where another way is to be taken: for want of a kernel, of memory
-    /// or of digits, or where a row has no density.
+    /// Σ w ln p(x) under each mixture. A value is not finite if the caller has to compute it otherwise: there is no
+    /// kernel or not enough memory, precision would be lost, or a row has no density.
     pub(crate) fn log_likelihoods<T: Number>(
         &mut self,
         data: &mut Rows<T>,
@@ -119,7 +119,7 @@ impl Likelihoods {
             let one = plan.unit(Columns::Components);
             let each = if plan.eights { one.max(plan.unit(Columns::Mixtures) / 8) } else { one };
             let most = ((WAITING / each) as usize / 8 * 8).clamp(8, AT_A_TIME);
-            // Those that have no value yet.
+            // The mixtures without a value so far.
             let mut from = 0;
             for alike in out.chunk_by_mut(|a, b| a.is_nan() == b.is_nan()) {
                 let mixtures = &run[from..][..alike.len()];
@@ -129,7 +129,7 @@ impl Likelihoods {
                 }
                 for (mixtures, out) in mixtures.chunks(most).zip(alike.chunks_mut(most)) {
                     match self.scores_at_once(data, &plan, mixtures, out) {
-                        // Evaluation in chunks needs less.
+                        // Evaluation in chunks needs less memory.
                         Err(Error::Memory { .. }) => {}
                         other => other?,
                     }
@@ -139,7 +139,7 @@ impl Likelihoods {
         Ok(out)
     }
 
-    /// Those of mixtures alike, for which there is room at once.
+    /// Evaluates mixtures of one shape that fit into memory together.
     fn scores_at_once<T: Number>(
         &mut self,
         data: &mut Rows<T>,
@@ -177,8 +177,8 @@ impl Likelihoods {
                 &mut out[first..],
             );
             let mut device = numbers.index(at..at + len);
-            // SAFETY: pinned, and neither written again nor freed before a value came that was computed of it, or the stream was
-            // waited for.
+            // SAFETY: the host buffer is pinned. It is written again or freed only after a value arrived that was
+            // computed from it, or after the stream was waited for.
             let copied = unsafe { device.async_copy_from(&*host, &data.queue.stream) };
             data.gpu.check("a copy of parameters to the device", copied)?;
             let to = numbers.index(coefficients + first..);
@@ -199,7 +199,7 @@ impl Likelihoods {
     }
 }
 
-/// Units of one kind that go to the device together.
+/// Units of one kind that are copied and launched together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Piece {
     columns: Columns,
@@ -207,21 +207,21 @@ struct Piece {
 }
 
 impl Piece {
-    /// Mixtures that it has room for.
+    /// Number of mixtures that fit.
     const fn mixtures(self) -> usize {
         (self.units * self.columns.mixtures()) as usize
     }
 }
 
-/// Units of so many mixtures, in order. Each piece is [`GROWTH`] times the one before: while the device works on one the host
-/// fills the next, and the device waits for the first alone.
+/// Splits mixtures into units, in order. Each piece is [`GROWTH`] times the one before: the host fills the next piece
+/// while the device works on one, so only the first keeps the device waiting.
 fn pieces(mixtures: usize, eights: bool) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let (mut left, mut most) = (mixtures, 1);
     while left > 0 {
         let columns = if eights && left > FEW { Columns::Mixtures } else { Columns::Components };
         let each = columns.mixtures() as usize;
-        // A unit that is not full is a piece's last, and stays behind where it is better cut up.
+        // Only the last unit of a piece may be partly empty. A small remainder is left to units of one.
         let units = if eights && left > 8 && left % 8 <= FEW { left / each } else { left.div_ceil(each) };
         let units = units.min(most * 8 / each);
         pieces.push(Piece { columns, units: units as u32 });
@@ -231,21 +231,27 @@ fn pieces(mixtures: usize, eights: bool) -> Vec<Piece> {
     pieces
 }
 
-/// Where a component's coefficients lie in a tile's first column.
-fn places(plan: &ScorePlan) -> Places {
+/// Positions of a component's coefficients in a tile's first column.
+fn places(plan: &ScorePlan) -> CoefficientLayout {
     let (form, d) = (plan.form, plan.shape.d);
-    Places::of(plan.shape.kernel_kind(), d, |j| form.entry(j, 0), |i, j| form.product(i, j, 0), || form.entry(d, 0))
+    CoefficientLayout::of(
+        plan.shape.kernel_kind(),
+        d,
+        |j| form.entry(j, 0),
+        |i, j| form.product(i, j, 0),
+        || form.entry(d, 0),
+    )
 }
 
-/// Writes a piece's coefficients, and what is to be added to each mixture's value: what the components share, and nothing
-/// that is a number where digits would be lost.
+/// Writes a piece's coefficients, and the term to add to each mixture's value: the part that the components share, or
+/// NaN if precision would be lost.
 #[allow(clippy::too_many_arguments)]
 fn fill(
     plan: &ScorePlan,
     piece: Piece,
     mixtures: &[Mixture],
     shift: &[f64],
-    places: &Places,
+    places: &CoefficientLayout,
     work: &mut Work,
     scatter: Option<&[f64]>,
     total_weight: f64,
@@ -254,7 +260,7 @@ fn fill(
 ) {
     let (tile, form, most) = (plan.form.tile() as usize, plan.form, most_terms(&plan.shape));
     let tiles = piece.columns.tiles(plan.shape.k) as usize;
-    // Columns past the last component or mixture, and features past the last entry, count nothing.
+    // Zeros: columns past the last component or mixture and features past the last entry contribute nothing.
     out.fill(0.0);
     for (i, (mixture, value)) in mixtures.iter().zip(values).enumerate() {
         work.begin(mixture);
@@ -269,7 +275,7 @@ fn fill(
             if c < mixture.n_components() {
                 let own = tile_at * tile + 8 * column;
                 let expanded = work.component(mixture, c, shift, places, own, out);
-                // Nothing is lost of what counts nothing.
+                // A component without weight contributes nothing, so it loses no precision.
                 good &= expanded.terms <= most || expanded.constant == f64::NEG_INFINITY;
                 constant = (expanded.constant - typical).max(NOTHING);
             }
@@ -298,7 +304,7 @@ mod tests {
         let most = 200;
         pin(&engine.gpu, &mut values, most).unwrap();
         for count in [1, 3, most] {
-            // What came before does not count, and all must come.
+            // Earlier values do not count, and all values must arrive.
             values.as_mut_slice().fill(1.0);
             assert!(!Expected::of(&mut values, count).come(&mut values, count), "{count}: none came");
             let expected = Expected::of(&mut values, count);
@@ -306,7 +312,7 @@ mod tests {
             assert!(!expected.come(&mut values, count), "{count}: one did not come");
             let expected = Expected::of(&mut values, count);
             values.as_mut_slice()[..count].fill(f64::NAN);
-            assert!(expected.come(&mut values, count), "{count}: all came, and are no numbers");
+            assert!(expected.come(&mut values, count), "{count}: all came, and are NaN");
         }
         assert!(Expected::of_few(&mut values, Expected::FEW).is_some());
         assert!(Expected::of_few(&mut values, Expected::FEW + 1).is_none(), "many are waited for");

@@ -1,4 +1,4 @@
-//! The likelihood of one mixture of diagonal or spherical covariances over `f32` rows: see
+//! The log-likelihood of one mixture of diagonal or spherical covariances over `f32` rows: see
 //! [`gmm_kernels::log_likelihood::single_mixture`].
 
 use gmm_kernels::device::WARP;
@@ -14,11 +14,11 @@ use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
 use crate::cuda::shape::Shape;
 
-/// What is kept between calls.
+/// State that is kept between calls.
 pub(crate) struct SingleMixture {
-    /// What each block has, pinned: kernels write there.
+    /// Each block's value, pinned: kernels write to it directly.
     values: Pinned<f64>,
-    /// The shape that it was last planned for, and how.
+    /// The last shape that was planned, and its plan.
     planned: Option<(Shape, Option<AlonePlan>)>,
 }
 
@@ -28,7 +28,7 @@ impl SingleMixture {
     }
 }
 
-/// Mixtures of a call that are computed one after another, at most: more are computed together.
+/// Most mixtures of a call that are computed one after another: more are faster in a batch.
 pub(crate) const MOST: usize = 3;
 
 impl SingleMixture {
@@ -54,16 +54,17 @@ impl SingleMixture {
         if single_mixture::entry(columns, shape.k, 0) > PLACES || !data.gpu.has(single_mixture::kernel(columns).name) {
             return None;
         }
-        // A block has the registers of a multiprocessor. Their number is part of the result's bits.
+        // One block uses all registers of a multiprocessor. The number of blocks affects the result's bits.
         let of_block = u64::from(single_mixture::THREADS / WARP * TILE_ROWS);
         let blocks = u64::from(data.gpu.limits.multiprocessors).min(shape.n.div_ceil(of_block)) as u32;
-        // What is kept of more than the cache has is given up before it is read again, and the cache has other things too.
+        // Rows beyond the cache's capacity would be evicted before they are read again, and the cache also holds other
+        // data.
         let tile = 4 * u64::from(TILE_ROWS * shape.d);
         let kept = u64::from(data.gpu.limits.l2_bytes) * 4 / 5 / tile;
         Some(AlonePlan { shape, columns, blocks, kept })
     }
 
-    /// Σ ln p(x) under those of a few mixtures that `f32` has the digits for; the others' values stay as they are.
+    /// Σ ln p(x) under those of a few mixtures for which `f32` is precise enough; the others' values stay unchanged.
     pub(super) fn log_likelihoods<T: Number>(
         &mut self,
         data: &mut Rows<T>,
@@ -76,9 +77,9 @@ impl SingleMixture {
         }
         let Some(plan) = self.plan(data, shape)? else { return Ok(()) };
         let (blocks, rows) = (plan.blocks as usize, data.whole());
-        // Which mixture, and what was taken from its constants.
+        // Index of each launched mixture, and the offset subtracted from its constants.
         let mut launched = Vec::with_capacity(MOST);
-        // A value that is not written must not be taken for one of an earlier call.
+        // Marks the values, so that results of an earlier call are not mistaken for new ones.
         let expected = Expected::of(&mut self.values, blocks * mixtures.len());
         for (i, mixture) in mixtures.iter().enumerate() {
             let mut coefficients = [0; PLACES];
@@ -101,11 +102,13 @@ impl SingleMixture {
     }
 }
 
-/// Writes a mixture's coefficients, and gives what was taken from its constants; none where `f32` has not the digits for it.
+/// Writes a mixture's coefficients. Returns the offset subtracted from its constants; `None` if `f32` is not precise
+/// enough.
 fn write(mixture: &Mixture, shift: &[f64], columns: u32, out: &mut [u64; PLACES]) -> Option<f64> {
-    /// What a mean times its scale is at most: rounding takes 2⁻¹⁹ of a standard deviation of it, at most.
+    /// The largest |mean × scale|: rounding moves a mean by at most 2⁻¹⁹ of a standard deviation.
     const LARGEST: f64 = 64.0;
-    /// How far a constant is from what rows typically have, at most: rounding takes 2⁻¹⁷ of it, at most, from all of its rows.
+    /// The largest distance of a constant from the typical log density: rounding changes a row's log density by at most
+    /// 2⁻¹⁷.
     const FARTHEST: f64 = 256.0;
     let (log2, root) = (std::f64::consts::LOG2_E, (0.5 * std::f64::consts::LOG2_E).sqrt());
     let (typical, means) = (typical(mixture), mixture.means());
@@ -125,10 +128,10 @@ fn write(mixture: &Mixture, shift: &[f64], columns: u32, out: &mut [u64; PLACES]
                     Factors::Spherical(all) => all[c],
                     Factors::Full(_) | Factors::Tied(_) => return None,
                 };
-                // What rounding takes from the scale it takes from the mean's, too.
+                // The mean is scaled by the rounded scale, so both have the same rounding error.
                 let scale = (root / sd) as f32;
                 let moved = -(means[[c, j]] - shift) * f64::from(scale);
-                // Also where something is no number.
+                // The negated comparison also catches NaN.
                 if !(moved.abs() <= LARGEST && scale.is_finite()) {
                     return None;
                 }

@@ -1,4 +1,4 @@
-//! Matrices that another library put on the device: the one that stays, or questions to it.
+//! Matrices that another library put on the device: the resident matrix, or queries to it.
 
 use std::ops::Range;
 
@@ -18,18 +18,18 @@ use crate::cuda::number::Number;
 use crate::cuda::rows::device_input::DeviceData;
 use crate::products::operand::{Operand, OperandData};
 
-/// Some rows and columns of an array on a device, or these with rows and columns exchanged.
+/// A range of rows and columns of an array on a device, optionally transposed.
 #[derive(Clone)]
 pub(crate) struct DeviceOperand<'a> {
     data: &'a DeviceData,
     rows: Range<usize>,
     columns: Range<usize>,
     exchanged: bool,
-    /// Whether numbers are taken as f32, whatever they become.
+    /// Whether numbers are rounded to f32 first, whatever type they are converted to.
     single: bool,
 }
 
-/// Of `all`, those in `some`.
+/// The part `some` of the range `all`, in absolute positions.
 fn within(all: &Range<usize>, some: Range<usize>) -> Range<usize> {
     assert!(some.start <= some.end && some.end <= all.len(), "{some:?} of {}", all.len());
     all.start + some.start..all.start + some.end
@@ -47,17 +47,17 @@ impl<'a> DeviceOperand<'a> {
         if self.exchanged { (d, n) } else { (n, d) }
     }
 
-    /// With rows and columns exchanged.
+    /// The transposed matrix.
     pub(crate) fn exchanged(&self) -> Self {
         Self { exchanged: !self.exchanged, ..self.clone() }
     }
 
-    /// The numbers rounded to f32 first.
+    /// The matrix with its numbers rounded to f32 first.
     pub(crate) fn single(&self) -> Self {
         Self { single: true, ..self.clone() }
     }
 
-    /// Some of the rows.
+    /// A range of the rows.
     pub(crate) fn rows(&self, some: Range<usize>) -> Self {
         if self.exchanged {
             Self { columns: within(&self.columns, some), ..self.clone() }
@@ -66,7 +66,7 @@ impl<'a> DeviceOperand<'a> {
         }
     }
 
-    /// Some of the rows, ascending, on the host as f64.
+    /// Copies some of the rows, ascending, to the host as f64.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -93,27 +93,27 @@ impl<'a> DeviceOperand<'a> {
         self.data.rows.address + (self.rows.start * self.pitch() + self.columns.start * self.number_bytes()) as u64
     }
 
-    /// Whether all numbers lie one behind the other.
+    /// Whether all numbers are contiguous.
     fn is_dense(&self) -> bool {
         self.rows.len() <= 1 || self.columns.len() == self.data.rows.d
     }
 
-    /// Whether the numbers are rounded on their way to be no f32.
+    /// Whether f64 numbers are rounded to f32 and converted back to f64.
     fn is_rounded<T: Number>(&self) -> bool {
         self.single && self.number_bytes() == 8 && size_of::<T>() == 8
     }
 
-    /// Whether the numbers are taken as they are.
+    /// Whether the numbers are used without conversion.
     fn is_of<T: Number>(&self) -> bool {
         self.number_bytes() == size_of::<T>() && !self.is_rounded::<T>()
     }
 
-    /// Whether parts of the rows, too, lie so.
+    /// Whether ranges of rows are contiguous too.
     fn is_dense_in_parts(&self) -> bool {
         self.is_dense() && !self.exchanged
     }
 
-    /// Refuses an array on another device.
+    /// Errors if the array is on another device.
     ///
     /// # Errors
     /// [`Error::Option`].
@@ -121,7 +121,7 @@ impl<'a> DeviceOperand<'a> {
         self.data.check_on(gpu)
     }
 
-    /// Copies the numbers one behind the other.
+    /// Copies the numbers into contiguous memory.
     fn gather<A: Number>(&self, gpu: &Gpu, state: &State<A>, to: DevicePointer<u8>) -> Result<(), Error> {
         let width = self.columns.len() * self.number_bytes();
         let copy = CUDA_MEMCPY2D {
@@ -143,17 +143,18 @@ impl<'a> DeviceOperand<'a> {
             Height: self.rows.len(),
         };
         state.queue.left();
-        // SAFETY: from within the array, of which `device_data`'s caller spoke, to a buffer that the caller made as long.
+        // SAFETY: the source is within the array, which `device_data` requires to be readable; the caller allocated
+        // `to` for all numbers.
         let code = unsafe { cuMemcpy2DAsync_v2(&raw const copy, state.queue.stream.as_inner()) };
         gpu.check_code(|| "a copy of a matrix on the device".to_owned(), code)
     }
 }
 
-/// Numbers of a tile of one column: a kernel that converts writes whole ones.
+/// Tile size for a single column: the conversion kernel writes whole tiles.
 const WHOLE: usize = gmm_kernels::layout::TILE_ROWS as usize;
 
 impl<T: Number> Operand<'_, T> {
-    /// Refuses an array on another device.
+    /// Errors if the array is on another device.
     ///
     /// # Errors
     /// [`Error::Option`].
@@ -164,7 +165,7 @@ impl<T: Number> Operand<'_, T> {
         }
     }
 
-    /// Numbers that so many rows need room for: none, where the kernels read them from where they lie.
+    /// Length of the buffer that `rows` rows need: 0 if the kernels read them in place.
     pub(super) fn room(&self, rows: usize) -> usize {
         let len = rows * self.dim().1;
         match &self.0 {
@@ -174,7 +175,7 @@ impl<T: Number> Operand<'_, T> {
         }
     }
 
-    /// Bytes of each number on the device while it is on its way to be an operand.
+    /// Bytes per number in all buffers on the device until it is packed.
     pub(super) fn number_bytes(&self) -> u64 {
         let OperandData::Device(there) = &self.0 else { return T::BYTES.into() };
         let gathered = if there.is_of::<T>() || there.is_dense_in_parts() { 0 } else { there.number_bytes() };
@@ -184,8 +185,8 @@ impl<T: Number> Operand<'_, T> {
 }
 
 impl<T: Number> State<T> {
-    /// A matrix on the device, as it lies: column by column where only columns are in one piece. One on the host is sent, in
-    /// another precision rounded or widened there.
+    /// Makes a matrix available on the device, column-major if only its columns are contiguous. A matrix on the host is
+    /// uploaded as `T`; one on the device is gathered and converted if necessary.
     pub(super) fn bring(&mut self, gpu: &Gpu, x: &Operand<'_, T>) -> Result<Raw<T>, Error> {
         match &x.0 {
             OperandData::Host(view) => self.bring_from_host(gpu, *view),
@@ -222,14 +223,16 @@ impl<T: Number> State<T> {
             }
         };
         if same {
-            // SAFETY: within the array, of which `device_data`'s caller spoke; kernels read it number by number.
+            // SAFETY: the range is within the array, which `device_data` requires to be readable; kernels read it
+            // number by number.
             return Ok(raw(unsafe { DeviceSlice::from_raw_parts(address.cast(), len) }));
         }
-        // Rows of one column lie one behind the other in tiles too, so that the kernel which holds rows about 0 converts.
+        // A single column is contiguous in tiles too, so the kernel that shifts rows, with a shift of 0, does the
+        // conversion.
         reserve(gpu, &mut self.room.raw, len.next_multiple_of(WHOLE))?;
         reserve(gpu, &mut self.room.zero, 1)?;
         send(gpu, &self.queue, &mut self.room.zero.first(1), 1, |_, zero: &mut [f64]| zero.fill(0.0))?;
-        // SAFETY: as above; of the last word the kernel may read one number only.
+        // SAFETY: as above, or the gathered copy. If the last word holds only one `f32`, the kernel reads no further.
         let mut from = unsafe { DeviceSlice::from_raw_parts(address, (len * there.number_bytes()).div_ceil(8)) };
         let mut precision = there.data.precision();
         let whole = len.next_multiple_of(WHOLE);
@@ -237,7 +240,7 @@ impl<T: Number> State<T> {
             reserve(gpu, &mut self.room.single, whole)?;
             let (to, zero) = (self.room.single.first(whole), self.room.zero.first(1));
             Launcher { gpu, queue: &self.queue }.hold((len as u64, 1), precision, &from, &zero, &to)?;
-            // SAFETY: the same numbers, two to a word.
+            // SAFETY: `to` holds `whole` `f32` numbers, an even count, viewed as two per 8-byte word.
             from = unsafe { DeviceSlice::from_raw_parts(to.as_device_ptr().cast(), whole / 2) };
             precision = Precision::F32;
         }

@@ -1,4 +1,4 @@
-//! Distances by the inverse of a Cholesky factor, which stays on the device.
+//! Distances with the inverse of a Cholesky factor, which is resident on the device.
 
 use ndarray::{Array2, ArrayView2, Axis, s};
 
@@ -14,7 +14,7 @@ pub(crate) struct CudaFactor {
 }
 
 impl CudaFactor {
-    /// Of a Cholesky factor, zero above its diagonal, by forward substitution.
+    /// Inverts a Cholesky factor, zero above its diagonal, by forward substitution.
     ///
     /// # Errors
     /// [`Error::Memory`]; [`Error::Device`].
@@ -23,7 +23,7 @@ impl CudaFactor {
         Ok(Self { inverse: inverse(lower), matrix: CudaMatrix::new(multiplier)? })
     }
 
-    /// |W(x − mean)|² of each row of `(n, d)`.
+    /// Computes |W(x − mean)|² of each row of `(n, d)`.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -36,7 +36,7 @@ impl CudaFactor {
     }
 }
 
-/// The inverse of a triangle: row `i` is (eᵢ − Σⱼ lᵢⱼ rowⱼ) / lᵢᵢ.
+/// The inverse of a lower triangle: row `i` is (eᵢ − Σⱼ lᵢⱼ rowⱼ) / lᵢᵢ.
 fn inverse(lower: ArrayView2<'_, f64>) -> Array2<f64> {
     let mut out = Array2::<f64>::zeros(lower.raw_dim());
     for i in 0..lower.nrows() {
@@ -44,7 +44,7 @@ fn inverse(lower: ArrayView2<'_, f64>) -> Array2<f64> {
         let mut row = rest.row_mut(0);
         row[i] = 1.0;
         for (j, known) in above.rows().into_iter().enumerate() {
-            // Zero past its diagonal.
+            // `known` is zero past its diagonal.
             row.slice_mut(s![..=j]).scaled_add(-lower[[i, j]], &known.slice(s![..=j]));
         }
         let pivot = lower[[i, i]];

@@ -1,4 +1,4 @@
-//! A matrix on a device, and the questions to it.
+//! A matrix on a device, and the queries to it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ use crate::cuda::number::Number;
 use crate::cuda::rows::device_input::DeviceData;
 use crate::products::Operand;
 
-/// What multiplies for a device.
+/// Multiplies matrices on a device.
 #[derive(Clone)]
 pub(crate) struct CudaMultiplier {
     gpu: Arc<Gpu>,
@@ -25,7 +25,7 @@ impl CudaMultiplier {
         Self { gpu }
     }
 
-    /// Refuses a matrix on another device.
+    /// Errors if the matrix is on another device.
     ///
     /// # Errors
     /// [`Error::Option`].
@@ -34,14 +34,14 @@ impl CudaMultiplier {
     }
 }
 
-/// A matrix, `(m, k)`, on a device: as operands of each form that was asked for so far.
+/// A matrix, `(m, k)`, resident on a device: its operands in each form that a query needed so far.
 pub(crate) struct CudaMatrix<T: Number> {
     gpu: Arc<Gpu>,
     state: Mutex<State<T>>,
 }
 
 impl<T: Number> CudaMatrix<T> {
-    /// Opens a stream; the matrix comes with the first question.
+    /// Opens a stream. The matrix is uploaded with the first query.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -53,11 +53,11 @@ impl<T: Number> CudaMatrix<T> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        // A panic leaves buffers whose contents are written before they are read.
+        // After a panic the buffers are still usable: their contents are written before they are read.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `matrix xᵀ`, `(m, n)`, of `(m, k)` and `(n, k)`.
+    /// Computes `matrix xᵀ`, `(m, n)`, of `(m, k)` and `(n, k)`.
     ///
     /// # Errors
     /// [`Error::Memory`]; [`Error::Device`].
@@ -75,7 +75,8 @@ impl<T: Number> CudaMatrix<T> {
         self.ask(matrix, x, &mut Question::Product(out), fast)
     }
 
-    /// Quadratic forms, `(n,)`, of a matrix that was folded onto its lower triangle, `(d, d)`, at `(n, d)`.
+    /// Computes quadratic forms, `(n,)`, at the rows of `(n, d)`. `folded`, `(d, d)`, is the matrix folded onto its
+    /// lower triangle.
     ///
     /// # Errors
     /// As for [`product`](Self::product).
@@ -87,10 +88,11 @@ impl<T: Number> CudaMatrix<T> {
         self.ask(folded, x, &mut Question::Forms(out), false)
     }
 
-    /// The `count` rows of the largest products with each question, in no order: rows and products, `(n, count)`.
+    /// For each query, finds the `count` rows of the matrix with the largest products: row numbers and products,
+    /// `(n, count)` each, unordered.
     ///
     /// # Errors
-    /// As for [`product`](Self::product); [`Error::Option`] for more rows than the device counts.
+    /// As for [`product`](Self::product); [`Error::Option`] for more rows than the device can count.
     pub(crate) fn largest(
         &self,
         matrix: &Operand<'_, T>,
@@ -109,7 +111,7 @@ impl<T: Number> CudaMatrix<T> {
             return Ok((indices, found));
         }
         if matrix.dim().1 == 0 {
-            // All products are 0: the first rows.
+            // All products are 0, so the first rows are returned.
             found.fill(T::ZERO);
             return Ok((Array2::from_shape_fn(shape, |(_, i)| i as u32), found));
         }
@@ -134,11 +136,11 @@ impl<T: Number> CudaMatrix<T> {
         state.settle(&self.gpu, done)
     }
 
-    /// As [`product`](Self::product) without bringing the result to the host, or as [`forms`](Self::forms) where `forms`:
-    /// times on the device, of each repetition.
+    /// Times [`product`](Self::product), or [`forms`](Self::forms) if `forms`, on the device, without copying the
+    /// result to the host. Returns one time per repetition.
     ///
     /// # Errors
-    /// As for [`product`](Self::product); [`Error::Memory`] where it does not fit in one chunk.
+    /// As for [`product`](Self::product); [`Error::Memory`] if everything does not fit in one chunk.
     pub(crate) fn times(
         &self,
         matrix: &Operand<'_, T>,
@@ -159,7 +161,8 @@ impl<T: Number> CudaMatrix<T> {
 
 impl<T: Number> Drop for CudaMatrix<T> {
     fn drop(&mut self) {
-        // The buffers, which are dropped after this, belong to the context, and go where others find them.
+        // The buffers, which are dropped after this, belong to the context, and return to the pool, which gives them to
+        // others.
         self.gpu.enter_to_drop();
         self.state.get_mut().unwrap_or_else(PoisonError::into_inner).come_to_rest();
     }

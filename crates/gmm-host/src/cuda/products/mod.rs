@@ -1,8 +1,8 @@
-//! A matrix that stays on the device, and the questions to it, in chunks: see [`gmm_kernels::products`].
+//! A matrix that is resident on the device, and queries to it, in chunks: see [`gmm_kernels::products`].
 //!
-//! Questions are rows, `(n, k)`, and go to the device as they lie, row by row or column by column; there they are packed,
-//! multiplied by the matrix's rows, and made into what was asked. [`plan`] says in which form, slices and chunks: of these
-//! only chunks depend on memory, and they change no bit.
+//! Queries are rows, `(n, k)`. They are uploaded in their own layout, row-major or column-major. On the device they are
+//! packed, multiplied by the matrix's rows, and converted to the requested result. [`plan`] chooses form, slices and
+//! chunks. Only the chunks depend on free memory, and they do not change the result's bits.
 
 mod device_operand;
 mod factor;

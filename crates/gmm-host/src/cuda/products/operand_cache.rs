@@ -1,4 +1,4 @@
-//! The matrix as operands of each form that was asked for, which stay.
+//! The matrix as operands in each form that was needed so far, cached on the device.
 
 use cust::memory::DeviceSlice;
 use gmm_kernels::products::scales::pieces;
@@ -17,15 +17,15 @@ impl<T: Number> State<T> {
     fn slot(&mut self, form: Form) -> &mut Option<HeldOperand> {
         match form {
             Form::Double => &mut self.doubles,
-            Form::Halves => &mut self.halves,
+            Form::HalfPrecision => &mut self.halves,
             Form::Heads => &mut self.heads,
         }
     }
 
-    /// Sees that the matrix is there in a form; false where halves cannot hold it.
+    /// Makes sure that the matrix is resident in the given form. Returns false if fp16 cannot represent it.
     pub(super) fn hold(&mut self, gpu: &Gpu, form: Form, matrix: &Operand<'_, T>) -> Result<bool, Error> {
         const WHAT: &str = "the matrix on the GPU";
-        /// Bytes of rows that are on their way at a time.
+        /// Bytes of rows that are uploaded at a time.
         const PIECE: usize = 256 << 20;
         if self.slot(form).is_some() {
             return Ok(true);
@@ -62,13 +62,13 @@ impl<T: Number> State<T> {
     pub(super) fn kept(&self, form: Form) -> &HeldOperand {
         let slot = match form {
             Form::Double => &self.doubles,
-            Form::Halves => &self.halves,
+            Form::HalfPrecision => &self.halves,
             Form::Heads => &self.heads,
         };
         slot.as_ref().expect("held just now")
     }
 
-    /// Sends the matrix where it is not on the device, some rows at a time, and makes operands of them.
+    /// Uploads the matrix if it is not on the device, some rows at a time, and packs its operands.
     fn fill(&mut self, gpu: &Gpu, form: Form, matrix: &Operand<'_, T>, piece: usize) -> Result<bool, Error> {
         let (rows, k) = matrix.dim();
         let whole = self.kept(form).factor();
@@ -89,13 +89,13 @@ impl<T: Number> State<T> {
                 rows: (end - first) as u64,
             };
             self.pack(gpu, form, Side::Left, &raw, None, &to)?;
-            // Before the next rows come where these lie.
+            // The next rows overwrite the buffer that the packing reads.
             self.queue.wait(gpu)?;
         }
         Ok(form == Form::Double || !self.is_troubled(gpu)?)
     }
 
-    /// Makes operands of rows.
+    /// Packs rows into operands.
     pub(super) fn pack(
         &self,
         gpu: &Gpu,

@@ -1,32 +1,32 @@
-//! How a product is cut: pure functions of shapes and the device.
+//! How a product is sliced and chunked: pure functions of shapes and the device.
 
 use gmm_kernels::products::scales::pieces;
 use gmm_kernels::products::{Form, SLICE, STEPS, blocks, sums_len};
 
-/// Multiplications from which halves are worth their rounding: fewer take no longer in `f64` than launches do.
+/// Multiplications from which split fp16 is used: with fewer, `f64` takes no longer than the launches.
 const WORTH: u128 = 1 << 31;
 
-/// Terms below which a sum's halves are not worth it.
+/// Terms per sum below which split fp16 is not used.
 const SHORT: u64 = 64;
 
-/// Bytes that a chunk of questions takes on the device, as a rule at most.
+/// Most bytes of device memory per chunk of queries, unless a single block takes more.
 const MOST_BYTES: u128 = 2 << 30;
 
-/// The form in which `f32` factors are multiplied, where the device has all.
+/// The form in which `f32` factors are multiplied, if the device supports it.
 pub(crate) const fn form((m, k): (u64, u64), n: u64, fast: bool) -> Form {
     if k < SHORT || (m as u128) * (k as u128) * (n as u128) < WORTH {
         Form::Double
     } else if fast {
         Form::Heads
     } else {
-        Form::Halves
+        Form::HalfPrecision
     }
 }
 
-/// Steps of a slice of the terms. More slices give all multiprocessors something to do, and fill the last round of blocks;
-/// each costs a block's beginning and end, and its sums a way to memory and back.
+/// Steps per slice of the terms. More slices occupy more multiprocessors and fill the last round of blocks, but each
+/// slice costs a block's start and end, and a round trip of its sums through memory.
 pub(crate) fn slice(form: Form, m: u64, n: u64, k: u64, multiprocessors: u32) -> u32 {
-    // In units of a stage: begin and end of a block; and sums to memory and back, of all blocks together.
+    // Costs in units of a stage: a block's start and end; and `1/SUMS` for the memory round trip of one block's sums.
     const ENDS: u64 = 6;
     const SUMS: u64 = 25;
     const MOST: u64 = 64;
@@ -34,7 +34,7 @@ pub(crate) fn slice(form: Form, m: u64, n: u64, k: u64, multiprocessors: u32) ->
     let (tiles, at_once) = (blocks(m) * blocks(n), u64::from(multiprocessors.max(1)));
     let least = match form {
         Form::Double => 1,
-        Form::Halves | Form::Heads => k.div_ceil(SLICE).max(1),
+        Form::HalfPrecision | Form::Heads => k.div_ceil(SLICE).max(1),
     };
     let cost = |slices: u64| {
         let rounds = (tiles * slices).div_ceil(at_once);
@@ -45,35 +45,35 @@ pub(crate) fn slice(form: Form, m: u64, n: u64, k: u64, multiprocessors: u32) ->
     (stages.div_ceil(slices).max(1) * u64::from(STEPS)) as u32
 }
 
-/// What is asked, for the memory that it takes.
+/// What a query needs, for the calculation of its memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
     pub(crate) form: Form,
     pub(crate) m: u64,
     pub(crate) k: u64,
     pub(crate) slices: u32,
-    /// Bytes of a number.
+    /// Bytes per number.
     pub(crate) number: u64,
-    /// Whether a product is written, `(m, n)`.
+    /// Whether a product, `(m, n)`, is written.
     pub(crate) product: bool,
-    /// Rows that are chosen for each question.
+    /// Rows that are selected for each query.
     pub(crate) count: u64,
 }
 
 impl Needs {
-    /// Bytes that so many questions take together.
+    /// Bytes that `n` queries take.
     pub(crate) fn bytes(&self, n: u64) -> u128 {
         let Self { form, m, k, slices, number, product, count } = *self;
         let sum = if form == Form::Double { 8 } else { 4 };
         let mut all = u128::from(n) * u128::from(k) * u128::from(number);
         all += 4 * u128::from(form.words(n, k));
         all += u128::from(slices) * u128::from(sums_len(m, n)) * sum;
-        // Forms take no more than what follows.
+        // Results of forms take no more than the following.
         all += u128::from(n) * (8 + u128::from(count) * u128::from(4 + number) + 4 * u128::from(1 + pieces(k)));
         all + if product { u128::from(m) * u128::from(n) * u128::from(number) } else { 0 }
     }
 
-    /// Questions of a chunk, of `n`: whole blocks, as many as are sensible and within `free` bytes; at least one block.
+    /// Queries per chunk, out of `n`: whole blocks, within `free` and [`MOST_BYTES`] bytes; at least one block.
     pub(crate) fn chunk(&self, n: u64, free: u128) -> u64 {
         const BLOCK: u64 = gmm_kernels::products::BLOCK as u64;
         let within = MOST_BYTES.min(free);
@@ -91,10 +91,10 @@ mod tests {
 
     #[test]
     fn slices_fill_the_device_and_sums_of_halves_stay_short() {
-        // 16 × 16 blocks on 132 multiprocessors: nearly two rounds as they are.
+        // 16 × 16 blocks on 132 multiprocessors already fill nearly two rounds.
         assert_eq!(u64::from(slice(Form::Double, 2000, 2000, 40_000, 132)), Form::Double.steps(40_000));
         for (m, n, k) in [(2000, 2000, 40_000), (1, 1, 1_000_000), (100_000, 3, 100), (128, 128, 64), (1, 1, 1)] {
-            for form in [Form::Double, Form::Halves, Form::Heads] {
+            for form in [Form::Double, Form::HalfPrecision, Form::Heads] {
                 let slice = slice(form, m, n, k, 132);
                 assert!(slice > 0 && slice.is_multiple_of(STEPS));
                 let terms = u64::from(slice) * u64::from(form.columns());
@@ -102,7 +102,7 @@ mod tests {
             }
         }
         let few = slice(Form::Double, 2000, 1, 40_000, 132);
-        assert!(Form::Double.steps(40_000).div_ceil(few.into()) >= 8, "16 blocks alone would leave the device idle");
+        assert!(Form::Double.steps(40_000).div_ceil(few.into()) >= 8, "16 blocks would leave most of the device idle");
     }
 
     #[test]
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn small_products_are_exact() {
         assert_eq!(form((100, 100), 100, true), Form::Double);
-        assert_eq!(form((2000, 40_000), 2000, false), Form::Halves);
+        assert_eq!(form((2000, 40_000), 2000, false), Form::HalfPrecision);
         assert_eq!(form((2000, 40_000), 2000, true), Form::Heads);
         assert_eq!(form((1 << 20, 2), 1 << 20, false), Form::Double);
     }

@@ -1,4 +1,4 @@
-//! What can be asked of a matrix.
+//! The kinds of queries to a matrix.
 
 #[cfg(test)]
 use gmm_kernels::products::Form;
@@ -8,20 +8,20 @@ use crate::cuda::number::Number;
 
 pub(super) const WHAT: &str = "a product on the GPU";
 
-/// What is asked of each question.
+/// What is computed for each query, and the output.
 pub(super) enum Question<'a, T: Number> {
     /// Its products with the matrix's rows, `(m, n)`.
     Product(ArrayViewMut2<'a, T>),
-    /// Σ 2xᵢ(Ax)ᵢ, `(n,)`, of a matrix that is zero above its diagonal.
+    /// Σ 2xᵢ(Ax)ᵢ, `(n,)`, of a matrix `A` that is zero above its diagonal.
     Forms(&'a mut [f64]),
-    /// |A(x − shift)|², `(n,)`, of such a matrix.
+    /// |A(x − shift)|², `(n,)`, of a matrix `A` that is zero above its diagonal.
     Norms(&'a mut [f64], Option<&'a [f64]>),
-    /// The `count` rows of the largest products: rows and products, in no order.
+    /// The `count` rows with the largest products: row numbers and products, unordered.
     Largest { count: usize, indices: Array2<u32>, found: Array2<T> },
 }
 
 #[cfg(test)]
 thread_local! {
-    /// The form of products, whatever their shape.
+    /// A test's form of products, instead of the one that the shape determines.
     pub(crate) static FORM: std::cell::Cell<Option<Form>> = const { std::cell::Cell::new(None) };
 }

@@ -1,4 +1,4 @@
-//! Buffers that questions take, kept for the next ones.
+//! The buffers of queries, which are reused.
 
 use cust::memory::{DeviceCopy, DeviceSlice};
 
@@ -9,7 +9,7 @@ use crate::cuda::driver::device::Gpu;
 use crate::cuda::launch::Factor;
 use crate::cuda::number::Number;
 
-/// What questions take, kept for the next ones.
+/// The buffers of queries, which are reused.
 pub(super) struct Room<T: Number> {
     pub(super) raw: Slot<T>,
     pub(super) operands: Slot<u32>,
@@ -22,9 +22,9 @@ pub(super) struct Room<T: Number> {
     pub(super) indices: Slot<u32>,
     pub(super) found: Slot<T>,
     pub(super) shift: Slot<f64>,
-    /// Numbers of another precision, one behind the other.
+    /// Gathered numbers of another precision, contiguous.
     pub(super) strided: Slot<f64>,
-    /// Numbers that are rounded to f32 first.
+    /// Numbers that were rounded to f32.
     pub(super) single: Slot<f32>,
     pub(super) zero: Slot<f64>,
 }
@@ -49,7 +49,7 @@ impl<T: Number> Room<T> {
         }
     }
 
-    /// Bytes held.
+    /// Allocated bytes.
     pub(super) fn bytes(&self) -> u128 {
         let words = self.operands.bytes() + self.largest.bytes() + self.trouble.bytes() + self.indices.bytes();
         let numbers =
@@ -58,17 +58,17 @@ impl<T: Number> Room<T> {
     }
 }
 
-/// Room for `len` numbers.
+/// Makes room for `len` numbers.
 pub(super) fn reserve<A: DeviceCopy>(gpu: &Gpu, slot: &mut Slot<A>, len: usize) -> Result<(), Error> {
     if len > slot.room() {
-        // The old one goes first: both may not fit.
+        // Frees the old buffer first: both may not fit.
         *slot = Slot::empty();
         *slot = Slot::taken(gpu, WHAT, len)?;
     }
     Ok(())
 }
 
-/// Operands that stay.
+/// Cached operands of the matrix.
 pub(super) struct HeldOperand {
     pub(super) operands: Slot<u32>,
     pub(super) scales: Slot<f32>,
@@ -83,9 +83,9 @@ impl HeldOperand {
     }
 }
 
-/// Numbers of a matrix of `f32`.
+/// Views numbers of type `f32` as such.
 pub(super) fn as_f32<T: Number>(numbers: &DeviceSlice<T>) -> DeviceSlice<f32> {
     assert!(T::BYTES == 4, "f64 is multiplied in f64");
-    // SAFETY: `T` is `f32`.
+    // SAFETY: the assert checked that `T` is `f32`.
     unsafe { DeviceSlice::from_raw_parts(numbers.as_device_ptr().cast(), numbers.len()) }
 }

@@ -1,4 +1,4 @@
-//! What of a matrix is on the device, and how a batch of questions goes through it.
+//! The matrix's state on the device, and how a batch of queries is processed.
 
 use cust::event::Event;
 use gmm_kernels::products::multiply::multiply_halves;
@@ -18,18 +18,18 @@ use crate::cuda::launch::{Factor, Launcher, ProductShape, Raw, Side};
 use crate::cuda::number::Number;
 use crate::products::Operand;
 
-/// The operands on the device, and what questions need beside them.
+/// The matrix's operands on the device, and the buffers of queries.
 pub(super) struct State<T: Number> {
     pub(super) queue: Queue,
     pub(super) doubles: Option<HeldOperand>,
     pub(super) halves: Option<HeldOperand>,
     pub(super) heads: Option<HeldOperand>,
-    /// Whether the matrix has rows that halves cannot hold.
+    /// Whether the matrix has rows that fp16 cannot represent.
     pub(super) troubled: bool,
     pub(super) room: Room<T>,
 }
 
-/// How a batch is multiplied.
+/// How a batch is processed.
 #[derive(Clone, Copy)]
 pub(super) struct Batch {
     cut: ProductShape,
@@ -42,12 +42,12 @@ impl<T: Number> State<T> {
         Self { queue, doubles: None, halves: None, heads: None, troubled: false, room: Room::empty() }
     }
 
-    /// Waits until nothing runs any more.
+    /// Waits until the stream is idle.
     pub(super) fn come_to_rest(&mut self) {
         self.queue.come_to_rest();
     }
 
-    /// After a failure nothing runs any more, and what questions took goes back to the driver.
+    /// Finishes a query. After a failure, waits until the stream is idle and frees the queries' buffers.
     pub(super) fn settle<A>(&mut self, gpu: &Gpu, done: Result<A, Error>) -> Result<A, Error> {
         if done.is_err() {
             self.queue.recover();
@@ -59,7 +59,7 @@ impl<T: Number> State<T> {
         done
     }
 
-    /// The form in which factors of this shape are multiplied.
+    /// Chooses the form in which factors of this shape are multiplied.
     pub(super) fn form(
         &self,
         gpu: &Gpu,
@@ -93,15 +93,15 @@ impl<T: Number> State<T> {
             if self.answer(gpu, form, matrix, x, asked)? {
                 return Ok(());
             }
-            // All again, so that no answer depends on how questions fell into chunks.
-            tracing::debug!("a product goes by f64: halves would lose digits");
+            // Repeats the whole batch, so that no result depends on how queries were divided into chunks.
+            tracing::debug!("a product falls back to f64: fp16 would lose precision");
         }
         let done = self.answer(gpu, Form::Double, matrix, x, asked)?;
-        assert!(done, "f64 holds all numbers");
+        assert!(done, "f64 represents all numbers");
         Ok(())
     }
 
-    /// False where halves would lose digits.
+    /// Runs the query in one form. Returns false if fp16 would lose precision.
     fn answer(
         &mut self,
         gpu: &Gpu,
@@ -132,7 +132,7 @@ impl<T: Number> State<T> {
         Ok(true)
     }
 
-    /// Slices, chunks, and the room that they take, before anything runs.
+    /// Plans slices and chunks, and reserves their buffers, before anything runs.
     pub(super) fn plan(
         &mut self,
         gpu: &Gpu,
@@ -166,7 +166,7 @@ impl<T: Number> State<T> {
             return Err(Error::Memory { what: WHAT, wanted, free });
         }
         if wanted > have {
-            // What is there may be of other sizes, and both might not fit.
+            // The existing buffers may have other sizes, and old and new ones together might not fit.
             self.room = Room::empty();
         }
         let (c, words) = (chunk as u64, if form == Form::Double { 2 } else { 1 });
@@ -193,7 +193,7 @@ impl<T: Number> State<T> {
         Ok(Batch { cut, needs, chunk })
     }
 
-    /// From questions to answers on the device; events, where they are given, are recorded between.
+    /// Enqueues the work from uploaded queries to results on the device. Records `events`, if given, between the steps.
     pub(super) fn compute(
         &mut self,
         gpu: &Gpu,
@@ -255,14 +255,14 @@ impl<T: Number> State<T> {
         record(3)
     }
 
-    /// Brings the answers of some questions.
+    /// Copies the results of some queries to the host.
     fn fetch(&self, gpu: &Gpu, asked: &mut Question<'_, T>, here: std::ops::Range<usize>) -> Result<(), Error> {
         let n = here.len();
         match asked {
             Question::Product(out) => {
                 let out = out.slice_mut(s![.., here]);
                 let from = self.room.product.first(out.len());
-                // As `compute` had it from the whole.
+                // The layout that `compute` chose for the whole output.
                 let by_columns = is_by_columns(out.view());
                 let mut dense = if by_columns { out.reversed_axes() } else { out };
                 receive(gpu, &self.queue, &from, |piece, numbers| take(dense.view_mut(), piece.start, numbers))

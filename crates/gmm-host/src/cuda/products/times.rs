@@ -1,4 +1,4 @@
-//! What a product takes on the device, where all of it stays.
+//! Timing of a product whose operands and result stay on the device.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::cuda::driver::device::Gpu;
 use crate::cuda::number::Number;
 use crate::products::Operand;
 
-/// How long a product took on the device, where all of it stays.
+/// Duration of a product on the device, without transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceTime {
-    /// From the questions as they came to the answers.
+    /// From uploaded queries to results.
     pub total: Duration,
-    /// Of that, until questions were operands.
+    /// The part for packing queries into operands.
     pub packing: Duration,
-    /// And until sums were there.
+    /// The part for multiplying, after packing.
     pub multiplying: Duration,
 }
 
@@ -37,7 +37,7 @@ impl<T: Number> State<T> {
     ) -> Result<Vec<DeviceTime>, Error> {
         x.check(gpu)?;
         let (n, (m, k)) = (x.dim().0, matrix.dim());
-        // Never written: what is asked says no more here than what is to be made.
+        // Empty outputs: only the kind of query matters here, since no result is copied.
         let (mut nothing, mut none) = (Array2::from_elem((0, 0), T::ZERO), []);
         let asked = if forms { Question::Forms(&mut none) } else { Question::Product(nothing.view_mut()) };
         let mut form = self.form(gpu, &asked, (m, k), n, fast);

@@ -1,18 +1,20 @@
-//! Matrices of any strides, to and from pieces of memory that lie row by row.
+//! Copies between matrices of any strides and contiguous row-major pieces.
 
 use ndarray::{ArrayView2, ArrayViewMut2, s};
 use rayon::prelude::*;
 
-/// Fewer numbers than this are copied on the calling thread, and so many by each of several.
+/// Up to this many numbers are copied by the calling thread; more are divided into parts of this size for several
+/// threads.
 const SMALL: usize = 1 << 16;
 
-/// Whether a column's numbers lie closer together than a row's. Of strides alone, so that parts of a matrix say the same.
+/// Whether a column's numbers are closer together than a row's. Depends only on the strides, so that parts of a matrix
+/// give the same answer.
 pub(super) fn is_by_columns<T>(matrix: ArrayView2<'_, T>) -> bool {
     let strides = matrix.strides();
     strides[0].unsigned_abs() < strides[1].unsigned_abs()
 }
 
-/// The numbers from the `start`-th on, row by row.
+/// Copies numbers, in row-major order from the `start`-th on, to `to`.
 pub(super) fn put<T: Copy + Send + Sync>(from: ArrayView2<'_, T>, start: usize, to: &mut [T]) {
     if to.len() <= SMALL {
         return put_some(from, start, to);
@@ -38,7 +40,7 @@ fn put_some<T: Copy>(from: ArrayView2<'_, T>, start: usize, mut to: &mut [T]) {
     }
 }
 
-/// Writes the numbers from the `start`-th on, row by row.
+/// Copies `from` to the numbers of `to`, in row-major order from the `start`-th on.
 pub(super) fn take<T: Copy + Send + Sync>(mut to: ArrayViewMut2<'_, T>, start: usize, mut from: &[T]) {
     if let Some(all) = to.as_slice_mut() {
         let to = &mut all[start..start + from.len()];

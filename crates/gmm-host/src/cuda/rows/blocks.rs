@@ -1,12 +1,12 @@
-//! Rows at some strides as few blocks, each of which one copy brings.
+//! Groups rows at regular distances into few 2D blocks, each of which takes one copy.
 
-/// Bytes of a block's rows side by side: a wider piece takes longer than a copy of its own.
+/// Most bytes of a block's width: a wider piece takes longer than a separate copy.
 const BLOCK_BYTES: usize = 1 << 16;
 
-/// The most of them.
+/// Most rows of a block's width.
 const MOST_WIDE: usize = 16;
 
-/// Bytes that go in the time that a copy more takes: a microsecond or two.
+/// Bytes that are copied in the time that an additional copy takes: a microsecond or two.
 const COPY_BYTES: usize = 1 << 15;
 
 /// Rows `first + i*pitch + j`, `i < height`, `j < width`.
@@ -24,9 +24,9 @@ impl Block {
     }
 }
 
-/// Blocks of `of` rows in which some, ascending, lie, and for each of these its block and which of that block's rows it is.
-/// Rows at about the same distance from each other share blocks. All from the first to the last are one block where such
-/// blocks would overlap, or where all come no later than so many blocks do.
+/// Covers `rows`, ascending and below `of`, with blocks. Returns the blocks, and for each row its block and its index
+/// within that block. Rows at about equal distances share blocks. One block spans all rows from the first to the last
+/// if the blocks would overlap, or if that copy is no slower.
 pub(crate) fn blocks_of(rows: &[usize], of: usize, row_bytes: usize) -> (Vec<Block>, Vec<(usize, usize)>) {
     let &[first, ..] = rows else { return (Vec::new(), Vec::new()) };
     let all = Block { first, pitch: 1, height: 1, width: rows[rows.len() - 1] - first + 1 };
@@ -41,14 +41,14 @@ pub(crate) fn blocks_of(rows: &[usize], of: usize, row_bytes: usize) -> (Vec<Blo
     (blocks, picks)
 }
 
-/// The blocks, at most `wide` rows wide.
+/// The blocks, each at most `wide` rows wide.
 fn narrow(rows: &[usize], of: usize, pitch: usize, wide: usize) -> (Vec<Block>, Vec<(usize, usize)>) {
     let (mut blocks, mut places) = (Vec::<Block>::new(), Vec::new());
     for &row in rows {
         let joined = blocks.last_mut().and_then(|block| {
             let (i, start) = (block.height, block.first + block.height * pitch);
             let width = block.width.max(row.checked_sub(start)? + 1);
-            // No block may end behind the rows.
+            // No block may extend past the last row.
             (width <= wide && start + width <= of).then(|| {
                 (block.height, block.width) = (i + 1, width);
                 (i, row - start)
@@ -104,7 +104,7 @@ mod tests {
     fn rows_of_which_some_are_left_out_come_in_blocks_too() {
         for (n, every) in [(1_usize, 1_usize), (3000, 7), (1_000_000, 7), (1_000_000, 3), (1_000_000, 400_000)] {
             for part in [0, 1] {
-                // Those left out are here and there, or all that come first.
+                // Rows are omitted at regular intervals, or all at the beginning.
                 let is_there =
                     |row: usize| if part == 0 { row.is_multiple_of(every) } else { row >= n - n.div_ceil(every) };
                 let present: Vec<usize> = (0..n).filter(|&row| is_there(row)).collect();

@@ -1,4 +1,4 @@
-//! Rows that another library put on the device, taken in from where they lie.
+//! Rows that another library put on the device, read from where they are.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::cuda::driver::buffers::Slot;
 use crate::cuda::driver::device::Gpu;
 use crate::cuda::driver::table;
 use crate::cuda::launch::Launcher;
-use crate::cuda::launch::plan::Forced;
+use crate::cuda::launch::plan::ForcedPlan;
 use crate::cuda::number::Number;
 use crate::cuda::rows::{Rows, upload};
 use crate::data::DeviceRows;
@@ -29,26 +29,27 @@ impl DeviceRows {
     }
 }
 
-/// Rows of another library on this process's GPU, with optional row weights, which lie on the host. What a
-/// [`Dataset`](gmm_model::Dataset) is for rows on the host, but for one thing: whether all numbers are finite is seen when
-/// an engine takes them in.
+/// Rows of another library on this process's GPU, with optional row weights in host memory. The counterpart of
+/// [`Dataset`](gmm_model::Dataset), except that the check for NaN and infinity happens only when an engine loads the
+/// rows.
 pub struct DeviceData {
     pub(crate) gpu: Arc<Gpu>,
     pub(crate) rows: DeviceRows,
-    /// Of the rows that count.
+    /// Weights of the rows that are present.
     weights: Option<Vec<f64>>,
-    /// Which rows count, ascending; all where there is none.
+    /// Numbers of the rows that are present, ascending; `None` if all are.
     pub(crate) present: Option<Vec<usize>>,
 }
 
 impl DeviceData {
-    /// See [`DeviceInput::device_data`](crate::DeviceInput::device_data), whose promises are the caller's.
+    /// Wraps rows on the device: see [`DeviceInput::device_data`](crate::DeviceInput::device_data).
     ///
     /// # Safety
-    /// As there.
+    /// As for [`DeviceInput::device_data`](crate::DeviceInput::device_data): nobody writes or frees `rows` while the
+    /// result lives, and their writers are done or on a stream that is waited for.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`DeviceInput::device_data`](crate::DeviceInput::device_data).
     pub(crate) unsafe fn new(gpu: &Arc<Gpu>, rows: DeviceRows, weights: Option<Vec<f64>>) -> Result<Self, Error> {
         check(&rows)?;
         if let Some(weights) = &weights {
@@ -66,7 +67,7 @@ impl DeviceData {
         (self.present.as_ref().map_or(self.rows.n, Vec::len), self.rows.d)
     }
 
-    /// Of the numbers.
+    /// Precision of the values.
     pub const fn precision(&self) -> Precision {
         self.rows.precision
     }
@@ -76,11 +77,12 @@ impl DeviceData {
         self.weights.as_deref()
     }
 
-    /// The rows of positive weight alone, where some have none. They lie where all do, and must be gone before `self` is.
+    /// Returns only the rows of positive weight; `None` if all have one. The result uses the same memory, and must be
+    /// dropped before `self`.
     ///
-    /// An engine that takes them in holds all rows first and gathers these on the device: for as long as that lasts it takes
-    /// `tiled_len(n, d)` numbers more than they do, and 16 bytes a row. All rows must be finite, as on the host; what is too
-    /// far counts in these alone.
+    /// An engine that loads the result first loads all rows and then gathers these on the device, which temporarily
+    /// takes `tiled_len(n, d)` more numbers and 16 bytes per row. All rows must be finite, as on the host; the distance
+    /// limit applies only to the rows that are present.
     pub(crate) fn without_absent_rows(&self) -> Option<Self> {
         let weights = self.weights.as_ref()?;
         let present: Vec<usize> = (0..weights.len()).filter(|&row| weights[row] > 0.0).collect();
@@ -92,7 +94,7 @@ impl DeviceData {
         })
     }
 
-    /// Refuses rows on another device than the one that computes.
+    /// Errors if the rows are on another device than the one that computes.
     ///
     /// # Errors
     /// [`Error::Option`].
@@ -100,7 +102,7 @@ impl DeviceData {
         if self.gpu.ordinal == gpu.ordinal { Ok(()) } else { refused(gpu, format!("cuda:{}", self.gpu.ordinal)) }
     }
 
-    /// Whether a row counts.
+    /// Whether a row is present.
     fn has(&self, row: usize) -> bool {
         self.present.as_ref().is_none_or(|present| present.binary_search(&row).is_ok())
     }
@@ -120,14 +122,14 @@ fn check(rows: &DeviceRows) -> Result<(), Error> {
 
 fn refused<A>(gpu: &Gpu, value: String) -> Result<A, Error> {
     let must = format!("on cuda:{}, the device that computes", gpu.ordinal);
-    Err(Error::Option { option: "the place of the rows", value, must })
+    Err(Error::Option { option: "the location of the rows", value, must })
 }
 
-/// Sees that rows lie on this device, whose context is current, and waits for whoever writes them.
+/// Checks that the rows are on this device, whose context must be current, and waits for pending writes to them.
 fn ready(gpu: &Gpu, rows: &DeviceRows) -> Result<(), Error> {
     let mut ordinal = -1_i32;
     let attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
-    // SAFETY: writes one integer; the driver knows which addresses are its own.
+    // SAFETY: the call writes one integer to `ordinal`; the driver accepts any address.
     let code = unsafe { cuPointerGetAttribute((&raw mut ordinal).cast::<c_void>(), attribute, rows.address) };
     if code != cudaError_enum::CUDA_SUCCESS {
         table::take_failure();
@@ -137,21 +139,22 @@ fn ready(gpu: &Gpu, rows: &DeviceRows) -> Result<(), Error> {
         return refused(gpu, format!("cuda:{ordinal}"));
     }
     if let Some(stream) = rows.stream {
-        // SAFETY: the caller's stream, or one of the driver's own handles.
+        // SAFETY: the caller guarantees that `stream` is a live stream, or it is one of the driver's special handles.
         let code = unsafe { cuStreamSynchronize(stream as CUstream) };
         gpu.check_code(|| "waiting for rows".to_owned(), code)?;
     }
-    // Libraries write on streams of their own, of which they tell or not.
-    // SAFETY: waits for the context's work, whoever put it there.
+    // Libraries may write on streams that they do not report.
+    // SAFETY: waits for all work in the current context.
     let code = unsafe { cuCtxSynchronize() };
     gpu.check_code(|| "waiting for rows".to_owned(), code)
 }
 
-/// What sums up, for a point, the weighted squared distances of each [`DISTANCE_ROWS`] rows.
+/// Function that returns, for a point, the weighted squared distances summed over each [`DISTANCE_ROWS`] rows.
 pub(crate) type DistanceSums<'a, T> = dyn FnMut(&mut Rows<T>, &[f64]) -> Result<Vec<f64>, Error> + 'a;
 
 impl<T: Number> Rows<T> {
-    /// Rows held about a shift, from where another library put them; `distances` sums up those from a point.
+    /// Loads rows, minus a shift, from another library's device memory; `distances` sums squared distances from a
+    /// point.
     ///
     /// # Errors
     /// As [`DeviceInput::load_there`](crate::DeviceInput::load_there).
@@ -161,17 +164,17 @@ impl<T: Number> Rows<T> {
         precision: Precision,
         shift: &[f64],
         limit: Option<f64>,
-        forced: Forced,
+        forced: ForcedPlan,
         distances: &mut DistanceSums<'_, T>,
     ) -> Result<Self, Error> {
         gpu.enter()?;
         let weights = data.weights().filter(|_| data.present.is_none());
         let total_weight = weights.map(|weights| weights.iter().sum());
         let mut held = Self::with_room(gpu, (data.rows.n, data.rows.d), total_weight, precision, shift, forced)?;
-        // Outside of `run`, which waits for the stream after a failure, and before this goes back to the pool.
+        // Allocated outside `run`: after a failure `run` waits for the stream before this returns to the pool.
         let at = Slot::taken(&held.gpu, "a shift on the GPU", data.rows.d)?;
         held.run(|held| held.tile_from(&data.rows, &at))?;
-        // A row counts whatever it weighs.
+        // The check uses weight 1 for every row.
         let room = held.row_weights.take();
         let checked = held.run(|held| held.check_rows(data, limit, distances));
         held.row_weights = room;
@@ -188,9 +191,10 @@ impl<T: Number> Rows<T> {
     fn tile_from(&mut self, rows: &DeviceRows, shift: &Slot<f64>) -> Result<(), Error> {
         let (n, d) = (self.n as u64, self.d as u32);
         let words = (rows.n * rows.d * rows.number_bytes()).div_ceil(8);
-        // SAFETY: the kernel reads numbers, of which the last word may have one only.
+        // SAFETY: the words cover the `n*d` numbers of `rows`, which `device_data` requires to be readable. If the last
+        // word holds only one `f32`, the kernel reads no further.
         let from = unsafe { DeviceSlice::<f64>::from_raw_parts(DevicePointer::from_raw(rows.address), words) };
-        // SAFETY: `self` and the slot live until the stream was waited for: at the end, or by `run` after a failure.
+        // SAFETY: `self` and the slot live until the stream has been waited for: below, or in `run` after a failure.
         let copied = unsafe { shift.first(self.d).async_copy_from(&self.shift[..], &self.queue.stream) };
         self.gpu.check("a copy of a shift to the device", copied)?;
         let to = self.x.first(tiled_len(n, d) as usize);
@@ -199,8 +203,8 @@ impl<T: Number> Rows<T> {
         self.queue.wait(&self.gpu)
     }
 
-    /// Squared distances from the shift, summed over some thousand rows, say where something may be amiss; the rows
-    /// themselves, on the host, what.
+    /// Checks that all rows are finite and within the limit. Sums of squared distances from the shift show which groups
+    /// of rows may violate this; only those rows are copied to the host and checked.
     fn check_rows(
         &mut self,
         data: &DeviceData,
@@ -209,7 +213,8 @@ impl<T: Number> Rows<T> {
     ) -> Result<(), Error> {
         let shift = self.shift.clone();
         let sums = distances(self, &shift)?;
-        // A distance beyond the limit has its square in the sum, up to rounding. Nothing is beyond an infinite one.
+        // If a distance exceeds the limit, its square exceeds the sum's bound; 0.5 allows for rounding. With no limit
+        // only overflow counts.
         let most = limit.map_or(f64::MAX, |limit| 0.5 * limit * limit);
         let mut largest = vec![0.0_f64; self.d];
         for group in (0..sums.len()).filter(|&group| sums[group].is_nan() || sums[group] > most) {
@@ -221,7 +226,8 @@ impl<T: Number> Rows<T> {
                 largest[column] = largest[column].max((value - shift[column]).abs());
             }
         }
-        // Without a limit all may be finite, and their squares too large: what that means for a density is no matter of here.
+        // Without a limit the rows may be finite while their squares overflow. Whether that matters is decided
+        // elsewhere.
         limit.map_or(Ok(()), |limit| too_far(&largest, limit, self.precision))
     }
 }

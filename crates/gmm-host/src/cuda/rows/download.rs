@@ -1,4 +1,4 @@
-//! Rows that another library put on the device, on the host: all of them, some, or a piece at a time.
+//! Copies rows that another library put on the device to the host: all of them, some, or piece by piece.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -17,10 +17,10 @@ use crate::cuda::rows::device_input::{DeviceData, check_finite};
 use crate::{Error, memory};
 
 impl DeviceData {
-    /// Brings all rows to the host, as they are.
+    /// Copies all rows to the host, unchanged.
     ///
     /// # Errors
-    /// [`Error::Memory`] before anything is taken; [`Error::Device`].
+    /// [`Error::Memory`] before anything is allocated; [`Error::Device`].
     pub fn fetch(&self) -> Result<Matrix, Error> {
         let all = self.all()?;
         Ok(match &self.present {
@@ -40,10 +40,11 @@ impl DeviceData {
         })
     }
 
-    /// The rows on the host, where they are not all that there are: as a data set of all leaves them.
+    /// Copies the rows to the host if some are absent, as a data set that keeps only the present ones; `None` if all
+    /// are present.
     ///
     /// # Errors
-    /// As for [`fetch`](Self::fetch); [`Error::Data`] for numbers that are none, in any row.
+    /// As for [`fetch`](Self::fetch); [`Error::Data`] if any row has NaN or infinite values.
     pub(crate) fn fetch_present(&self) -> Result<Option<Dataset>, Error> {
         let (Some(present), Some(some)) = (&self.present, self.weights()) else { return Ok(None) };
         let mut weights = vec![0.0; self.rows.n];
@@ -51,7 +52,8 @@ impl DeviceData {
         Ok(Dataset::new(self.all()?)?.with_weights(weights)?.without_absent_rows())
     }
 
-    /// Shows all rows to `see` in their order, some at a time: the number of the first, and the rows, exactly.
+    /// Passes all rows to `see` in order, piece by piece: the number of the piece's first row, and the rows, converted
+    /// exactly.
     ///
     /// # Errors
     /// [`Error::Data`] with the first row and column that is NaN or infinite; [`Error::Memory`]; [`Error::Device`].
@@ -77,7 +79,7 @@ impl DeviceData {
         Ok(())
     }
 
-    /// Some rows on the host, `(rows.len(), d)`.
+    /// Copies some rows to the host, `(rows.len(), d)`.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -89,8 +91,8 @@ impl DeviceData {
             .expect("d columns each"))
     }
 
-    /// Rows in ascending order on the host, `(rows.len(), d)`. They are a thousand at most, and a copy for each would take
-    /// longer than to bring the whole of a small data set: they come in blocks, with rows around them.
+    /// Copies rows in ascending order to the host, `(rows.len(), d)`. There are at most a thousand, and a copy for each
+    /// would take longer than copying a small data set. So they are copied in blocks that include other rows.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -106,7 +108,7 @@ impl DeviceData {
         Ok(out)
     }
 
-    /// Each block's rows, `(height*width, d)`.
+    /// Copies each block's rows, `(height*width, d)`.
     fn blocks(&self, blocks: &[Block]) -> Result<Vec<Array2<f64>>, Error> {
         match self.rows.precision {
             Precision::F32 => self.blocks_of_numbers::<f32>(blocks),
@@ -132,12 +134,12 @@ impl DeviceData {
                 srcHost: std::ptr::null(),
                 srcDevice: self.rows.address + (block.first * row_bytes) as u64,
                 srcArray: std::ptr::null_mut(),
-                // Of one row nobody steps to the next.
+                // A block of height 1 has no pitch.
                 srcPitch: if block.height == 1 { width } else { block.pitch * row_bytes },
                 dstXInBytes: 0,
                 dstY: 0,
                 dstMemoryType: CUmemorytype::CU_MEMORYTYPE_HOST,
-                // SAFETY: within the pinned block, which is as long as all blocks together.
+                // SAFETY: `at` is within the pinned buffer, which is as long as all blocks together.
                 dstHost: unsafe { base.add(at) }.cast::<c_void>(),
                 dstDevice: 0,
                 dstArray: std::ptr::null_mut(),
@@ -147,8 +149,8 @@ impl DeviceData {
             };
             at += block.height * width;
             queue.left();
-            // SAFETY: from within the rows, of which `device_data`'s caller spoke, to pinned memory that is neither read nor
-            // given back before the stream was waited for.
+            // SAFETY: the source is within the rows, which `device_data` requires to be readable. The target is pinned
+            // memory that is neither read nor freed before the stream has been waited for.
             let code = unsafe { cuMemcpy2DAsync_v2(&raw const copy, queue.stream.as_inner()) };
             gpu.check_code(|| "a copy of rows from the device".to_owned(), code)
         });
@@ -168,7 +170,7 @@ impl DeviceData {
             .collect())
     }
 
-    /// Some rows on the host as f64, exactly.
+    /// Copies some rows to the host, converted exactly to f64.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -179,13 +181,13 @@ impl DeviceData {
         })
     }
 
-    /// Some rows on the host, one behind the other.
+    /// Copies a range of rows to the host.
     fn some<A: DeviceCopy + Pod + Default>(&self, queue: &Queue, some: Range<usize>) -> Result<Array2<A>, Error> {
         let d = self.rows.d;
         let mut out = Array2::from_elem((some.len(), d), A::default());
         let slots = out.as_slice_mut().expect("row-major");
         let start = self.rows.address + (some.start * d * size_of::<A>()) as u64;
-        // SAFETY: within the rows, of which `device_data`'s caller spoke.
+        // SAFETY: the range is within the rows, which `device_data` requires to be readable.
         let from = unsafe { DeviceSlice::<A>::from_raw_parts(DevicePointer::from_raw(start), some.len() * d) };
         receive(&self.gpu, queue, &from, |piece, numbers| slots[piece].copy_from_slice(numbers))?;
         Ok(out)

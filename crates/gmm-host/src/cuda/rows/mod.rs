@@ -1,7 +1,8 @@
-//! Rows resident on a device: how they come there, what passes over them may take, and what happens where one fails.
+//! Rows resident on a device: how they are loaded, which memory passes may take, and how failures are handled.
 //!
-//! They come from the host ([`upload`]), perhaps as they are ([`original`]), or lie on the device already ([`device_input`], from
-//! which [`download`] shows some to the host). [`passes`] are put together by the host, chunk by chunk, in a [`workspace`].
+//! They are uploaded from the host ([`upload`]), optionally in their original form ([`original`]), or are on the device
+//! already ([`device_input`], from which [`download`] copies some to the host). The host drives [`passes`] over them,
+//! chunk by chunk, in a [`workspace`].
 
 pub(crate) mod blocks;
 pub(crate) mod device_input;
@@ -24,14 +25,14 @@ use crate::cuda::driver::buffers::Slot;
 use crate::cuda::driver::device::Gpu;
 use crate::cuda::driver::queue::Queue;
 use crate::cuda::driver::staging;
-use crate::cuda::launch::plan::{self, Forced, Plan};
+use crate::cuda::launch::plan::{self, ForcedPlan, Plan};
 use crate::cuda::launch::{Chunk, Launcher};
 use crate::cuda::number::Number;
 use crate::cuda::rows::source::Source;
 use crate::cuda::rows::workspace::{Extras, Sizes, Workspace};
 use crate::cuda::shape::Shape;
 
-/// Rows on a device. Everything that it holds goes back with its context current: see `Drop`.
+/// Rows on a device. Its buffers are released with the context current: see `Drop`.
 pub(crate) struct Rows<T: Number> {
     pub(crate) queue: Queue,
     pub(crate) precision: Precision,
@@ -43,32 +44,32 @@ pub(crate) struct Rows<T: Number> {
     pub(crate) x: Slot<T>,
     /// `(n,)`.
     pub(crate) row_weights: Option<Slot<f64>>,
-    /// The rows as they came, where they are kept.
+    /// The rows in their original form, if they are kept.
     pub(crate) source: Option<Source>,
     pub(crate) workspace: Workspace<T>,
-    /// Packed Σ w x xᵀ about the shift, once it was needed.
+    /// Packed Σ w x xᵀ about the shift; computed when first needed.
     pub(crate) scatter: Option<Vec<f64>>,
-    pub(crate) forced: Forced,
-    /// What the workspace is made for.
+    pub(crate) forced: ForcedPlan,
+    /// The pass for which the workspace was made.
     pub(crate) planned: Option<(Shape, Extras, Plan)>,
-    /// Rows of a chunk at most: fewer than there are once a launch lacked memory.
+    /// Most rows per chunk: `n`, or less after a launch lacked memory.
     pub(crate) most_rows: u64,
-    /// Last, so that the context outlives what belongs to it.
+    /// Last, so that it is dropped last: the context must outlive the buffers.
     pub(crate) gpu: Arc<Gpu>,
 }
 
 impl<T: Number> Rows<T> {
-    /// Takes a data set in: `tiled_len(n, d)*size_of::<T>()` bytes on the device, and `8*n` for row weights. Where the rows
-    /// are `to_move` they may be kept as they came, too, as long as there is room.
+    /// Loads a data set: `tiled_len(n, d)*size_of::<T>()` bytes on the device, and `8*n` for row weights. If `to_move`,
+    /// the rows are also kept in their original form if memory allows.
     ///
-    /// # Errors
+    /// [`Error::Memory`] before anything is allocated; [`Error::Device`].
     /// [`Error::Memory`] before anything is taken; [`Error::Device`].
     pub(crate) fn load(
         gpu: Arc<Gpu>,
         data: &Dataset,
         precision: Precision,
         shift: &[f64],
-        forced: Forced,
+        forced: ForcedPlan,
         to_move: bool,
     ) -> Result<Self, Error> {
         gpu.enter()?;
@@ -80,7 +81,8 @@ impl<T: Number> Rows<T> {
         Ok(rows)
     }
 
-    /// Room for `(n, d)` rows, and for their weights where there is a total of these. The context is current.
+    /// Allocates memory for `(n, d)` rows, and for their weights if `total_weight` is given. The context must be
+    /// current.
     ///
     /// # Errors
     /// As for [`load`](Self::load).
@@ -90,7 +92,7 @@ impl<T: Number> Rows<T> {
         total_weight: Option<f64>,
         precision: Precision,
         shift: &[f64],
-        forced: Forced,
+        forced: ForcedPlan,
     ) -> Result<Self, Error> {
         const WHAT: &str = "the data on the GPU";
         let len = usize::try_from(tiled_len(n as u64, d as u32)).unwrap_or(usize::MAX);
@@ -131,7 +133,7 @@ impl<T: Number> Rows<T> {
     /// [`Passes::sample`](crate::Passes::sample).
     pub(crate) fn sample_here(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Self, Error> {
         const WHAT: &str = "a sample of the data on the GPU";
-        assert!(rows.iter().all(|&row| row < self.n), "a row that there is");
+        assert!(rows.iter().all(|&row| row < self.n), "row numbers below n");
         let (dim, total_weight) = ((rows.len(), self.d), weights.map(|all| all.iter().sum()));
         let room =
             |all: &Self| Self::with_room(all.gpu.clone(), dim, total_weight, all.precision, &all.shift, all.forced);
@@ -140,10 +142,10 @@ impl<T: Number> Rows<T> {
             answer => answer?,
         };
         let which = Slot::<u64>::taken(&self.gpu, WHAT, rows.len())?;
-        // What brings these rows is on their own stream.
+        // Waits for pending writes of these rows: the gathering runs on the sample's own stream.
         self.queue.rest(&self.gpu)?;
         let picked = some.pick_from(&self.whole().x, rows, &which, weights);
-        // Also where that failed, since `which` goes.
+        // Waits even if the gathering failed, since `which` is freed.
         let rested = some.queue.wait(&self.gpu);
         picked.and(rested).map(|()| some)
     }
@@ -181,7 +183,7 @@ impl<T: Number> Rows<T> {
         Launcher { gpu: &self.gpu, queue: &self.queue }
     }
 
-    /// Plans a pass and makes the workspace fit: the most rows at a time for which there is memory.
+    /// Plans a pass and sizes the workspace for it, with the largest chunks for which there is memory.
     pub(crate) fn prepare(&mut self, kind: CovarianceType, k: usize, extras: Extras) -> Result<(Shape, Plan), Error> {
         let shape = self.shape(kind, k);
         if let Some((s, e, plan)) = self.planned
@@ -206,14 +208,14 @@ impl<T: Number> Rows<T> {
             let most = Sizes::of(shape, &plan_for(most_rows), extras).bytes(shape.number_bytes());
             let budget = self.gpu.within_reach(most, self.workspace.bytes())?;
             if budget < most && self.give_up_source()? {
-                // They go before chunks get smaller.
+                // The original rows are freed before chunks get smaller.
                 continue;
             }
             let (plan, sizes) = workspace::fitting(budget, shape, extras, &plan_for, most_rows)?;
             let kept = self.workspace.bytes() > 0;
             match self.workspace.reserve(&self.gpu, &sizes) {
                 Err(Error::Memory { .. }) if self.give_up_source()? => {}
-                // What earlier passes left may stand in the way: once more without it, then with smaller chunks.
+                // Buffers of earlier passes may be in the way: try again without them, then with smaller chunks.
                 Err(Error::Memory { .. }) if kept => self.workspace.clear(),
                 Err(error @ Error::Memory { .. }) => {
                     self.workspace.clear();
@@ -224,11 +226,11 @@ impl<T: Number> Rows<T> {
         }
     }
 
-    /// Runs a pass with the device's context current. After a failure what it left on the stream is waited for, since
-    /// it may still use the workspace.
+    /// Runs a pass with the device's context current. After a failure, waits for the stream, since enqueued work may
+    /// still use the workspace.
     ///
-    /// A launch may need device memory of its own: for a kernel's code when it first runs, and for its threads' stacks.
-    /// Where that lacks, the pass starts again with smaller chunks, whose workspace leaves more.
+    /// A launch itself may need device memory: for a kernel's code on its first launch, and for its threads' stacks. If
+    /// that is lacking, the pass is repeated with smaller chunks, whose workspace leaves more memory free.
     pub(crate) fn run<A>(&mut self, mut pass: impl FnMut(&mut Self) -> Result<A, Error>) -> Result<A, Error> {
         self.gpu.enter()?;
         let mut drained = false;
@@ -239,24 +241,24 @@ impl<T: Number> Rows<T> {
                 Err(error) => error,
             };
             self.queue.recover();
-            // Where an allocation failed, the error has the bytes, and smaller chunks were tried.
+            // If an allocation failed, the error states the size, and smaller chunks have been tried already.
             if matches!(error, Error::Memory { .. }) || self.gpu.lacked_memory() == lacked_before {
                 return Err(error);
             }
             let held = self.workspace.bytes();
             let Ok(free) = self.gpu.free() else { return Err(error) };
-            // What others left is the driver's first, once; then what this pass has.
+            // First frees the pool's idle memory, once; then this pass's own memory.
             let idle = !std::mem::replace(&mut drained, true) && self.gpu.pool.drain();
             if !self.make_room() && !idle {
                 return Err(Error::Device(format!(
-                    "{error}; the pass wants {held} bytes in its smallest chunks and as much again as the driver needs, \
+                    "{error}; the pass needs {held} bytes in its smallest chunks, plus what the driver needs, and \
                      {free} are free: use fewer components, or f32"
                 )));
             }
         }
     }
 
-    /// Gives the workspace back to the driver and makes chunks smaller; false where there is nothing more to give.
+    /// Frees the workspace and makes chunks smaller. Returns false if there is nothing left to free.
     fn make_room(&mut self) -> bool {
         let smaller = self.planned.take().and_then(|(_, _, plan)| workspace::smaller(&plan));
         let source = self.source.take().is_some();
@@ -268,8 +270,8 @@ impl<T: Number> Rows<T> {
 }
 
 impl<T: Number> Rows<T> {
-    /// Makes the context current and waits for the stream: before buffers go, which belong to the context and go where others find
-    /// them.
+    /// Makes the context current and waits for the stream, before buffers are released: they belong to the context, and
+    /// the pool gives them to others.
     pub(crate) fn come_to_rest(&self) {
         self.gpu.enter_to_drop();
         self.queue.come_to_rest();

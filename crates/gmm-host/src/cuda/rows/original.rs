@@ -1,11 +1,12 @@
-//! Rows on the device as they came, so that they can be held about any point without coming again.
+//! Rows on the device in their original form, so that they can be shifted to any point without a new upload.
 //!
-//! A row less a shift is rounded once, and what that takes does not come back: rows held about one point cannot be turned
-//! into those held about another, bit by bit. So they are kept as they came, and the device forms the difference, in f64
-//! and rounded once as [`upload`] does on the host: the bits are the same.
+//! A row minus a shift is rounded once. That rounding cannot be undone, so rows about one point cannot be converted bit
+//! for bit to rows about another. The original rows are therefore kept, and the device computes the difference in f64
+//! and rounds it once, as [`upload`] does on the host: the bits are the same.
 //!
-//! A few come together with all that belongs to them, in one copy that nobody waits for. More of them come in pieces, as
-//! rows that are not kept do, and only where they are to be held about a second point: a fit's rows, which are scored about
+//! Small data are uploaded with shift and weights in one copy, without waiting for it. Larger data are uploaded in
+//! pieces, like rows that are not kept, and only if they will be shifted to a second point: the rows of a fit, which
+//! are scored about the fitted mixture.
 //! the mixture that was found.
 
 use cust::memory::bytemuck::{Pod, cast_slice_mut};
@@ -22,24 +23,25 @@ use crate::cuda::rows::Rows;
 use crate::cuda::rows::source::Source;
 use crate::cuda::rows::upload;
 
-/// Bytes of rows that come together: with more of them, their way costs more than a fit's other steps, and is shorter where
-/// several threads prepare one piece while another is copied.
+/// Most bytes of rows that are uploaded in one copy. For more, the transfer dominates a fit's other steps, and is
+/// faster if several threads prepare one piece while another is copied.
 const TOGETHER: usize = 1 << 20;
 
-/// Rows that come in pieces are kept where so many times their bytes are free: seldom must they go again for a pass.
+/// Large original rows are kept only if this many times their size is free, so that passes rarely have to free them
+/// again.
 const SPARE: u128 = 8;
 
-/// How rows come that are kept.
+/// Whether and how original rows are uploaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeepOriginal {
-    /// They are not.
+    /// They are not kept.
     No,
     Together,
     InPieces,
 }
 
 impl KeepOriginal {
-    /// Rows of so many bytes, which are to be held about a second point or not.
+    /// Decides for rows of `bytes` bytes; `to_move` if they will be shifted to a second point.
     fn of(bytes: usize, to_move: bool) -> Self {
         #[cfg(test)]
         if let Some(kept) = FORCED.get() {
@@ -58,7 +60,7 @@ thread_local! {
     static FORCED: std::cell::Cell<Option<KeepOriginal>> = const { std::cell::Cell::new(None) };
 }
 
-/// Rows are kept so, on a test's own thread, until what this gives is dropped.
+/// Forces the decision on a test's own thread until the returned guard is dropped.
 #[cfg(test)]
 pub(crate) fn force(kept: KeepOriginal) -> impl Drop {
     struct Free;
@@ -71,24 +73,24 @@ pub(crate) fn force(kept: KeepOriginal) -> impl Drop {
     Free
 }
 
-/// Writes numbers to the beginning of some words.
+/// Writes numbers to the beginning of `words`.
 fn write<A: Pod>(words: &mut [f64], numbers: &[A]) {
     cast_slice_mut::<f64, A>(words)[..numbers.len()].copy_from_slice(numbers);
 }
 
 impl<T: Number> Rows<T> {
-    /// Brings the rows as they came and holds them about the shift; false where they are too many to be kept, `to_move` or
-    /// not, or there is no room for both. Their weights come along.
+    /// Uploads the original rows and their weights, and shifts the rows on the device. Returns false if the rows are
+    /// too large to be kept, given `to_move`, or if there is no memory for both forms.
     pub(crate) fn keep_source(&mut self, data: &Dataset, to_move: bool) -> Result<bool, Error> {
         let mut tried = false;
         self.run(|rows| {
-            // A second time means that a launch lacked memory.
+            // A second call means that a launch lacked memory.
             if std::mem::replace(&mut tried, true) { Ok(false) } else { rows.keep_source_here(data, to_move) }
         })
     }
 
     fn keep_source_here(&mut self, data: &Dataset, to_move: bool) -> Result<bool, Error> {
-        const WHAT: &str = "the data on the GPU, as they came";
+        const WHAT: &str = "the original data on the GPU";
         let (n, d, precision) = (self.n, self.d, data.rows().precision());
         let bytes = n * d * if precision == Precision::F32 { 4 } else { 8 };
         let kept = KeepOriginal::of(bytes, to_move);
@@ -103,7 +105,7 @@ impl<T: Number> Rows<T> {
             Err(Error::Memory { .. }) => return Ok(false),
             other => other?,
         };
-        // KeepOriginal before anything is on its way, so that it outlives a failure of what follows.
+        // Stored before anything is enqueued, so that the buffers outlive a failure of what follows.
         self.source = Some(Source { device, host: pinned_empty(), precision, words });
         if kept == KeepOriginal::Together {
             self.bring_together(data)?
@@ -113,10 +115,10 @@ impl<T: Number> Rows<T> {
         Ok(true)
     }
 
-    /// Nobody waits for it.
+    /// Enqueues one copy of everything, without waiting for it.
     fn bring_together(&mut self, data: &Dataset) -> Result<(), Error> {
         let (n, d) = (self.n, self.d);
-        let source = self.source.as_mut().expect("a place for the rows");
+        let source = self.source.as_mut().expect("a buffer for the rows");
         let words = source.words;
         pin(&self.gpu, &mut source.host, words + data.weights().map_or(0, <[f64]>::len))?;
         let out = source.host.as_mut_slice();
@@ -128,10 +130,11 @@ impl<T: Number> Rows<T> {
         write(&mut out[words..], data.weights().unwrap_or_default());
         self.queue.left();
         let (stream, host) = (&self.queue.stream, source.host.as_slice());
-        // SAFETY: pinned; `hold_about_here` waits before it writes there, and `Drop` before it goes.
+        // SAFETY: the host buffer is pinned; `hold_about_here` waits before it writes to it, and `Drop` before it is
+        // freed.
         let mut copied = unsafe { source.device.first(words).async_copy_from(&host[..words], stream) };
         if let Some(to) = &self.row_weights {
-            // SAFETY: as above.
+            // SAFETY: as for the rows.
             copied = copied.and_then(|()| unsafe { to.first(n).async_copy_from(&host[words..][..n], stream) });
         }
         self.gpu.check("a copy to the device", copied)?;
@@ -140,11 +143,11 @@ impl<T: Number> Rows<T> {
 
     fn bring_in_pieces(&mut self, data: &Dataset) -> Result<(), Error> {
         let (n, d) = (self.n, self.d);
-        let source = self.source.as_mut().expect("a place for the rows");
+        let source = self.source.as_mut().expect("a buffer for the rows");
         pin(&self.gpu, &mut source.host, d)?;
         write(source.host.as_mut_slice(), &self.shift);
         let rows = source.device.first(source.words).index(d..);
-        // SAFETY: the same bytes, of which the last word may have one number only.
+        // SAFETY: the same bytes, viewed as `f32`; the last word may hold only one number.
         let narrow = unsafe { DeviceSlice::<f32>::from_raw_parts(rows.as_device_ptr().cast(), 2 * rows.len()) };
         let (gpu, queue) = (&self.gpu, &self.queue);
         match data.rows() {
@@ -164,42 +167,43 @@ impl<T: Number> Rows<T> {
         self.hold()
     }
 
-    /// Puts the shift, as it is in pinned memory, on the stream.
+    /// Enqueues a copy of the shift from pinned memory.
     fn send_shift(&mut self) -> Result<(), Error> {
         let Some(source) = &mut self.source else { return Ok(()) };
         self.queue.left();
         let host = &source.host.as_slice()[..self.d];
-        // SAFETY: pinned; `hold_about_here` waits before it writes there, and `Drop` before it goes.
+        // SAFETY: the host buffer is pinned; `hold_about_here` waits before it writes to it, and `Drop` before it is
+        // freed.
         let copied = unsafe { source.device.first(self.d).async_copy_from(host, &self.queue.stream) };
         self.gpu.check("a copy of a shift to the device", copied)
     }
 
-    /// [`Passes::hold_about`](crate::Passes::hold_about); what others know of the rows is about the old shift, and theirs to forget.
+    /// [`Passes::hold_about`](crate::Passes::hold_about). Callers must discard other data that depend on the old shift.
     pub(crate) fn hold_about_here(&mut self, shift: &[f64]) -> Result<bool, Error> {
         self.queue.rest(&self.gpu)?;
         let Some(source) = &mut self.source else { return Ok(false) };
         write(source.host.as_mut_slice(), shift);
         self.send_shift()?;
         self.hold()?;
-        // As if they had just come: chunks are as large as for new rows, since they decide the order of sums.
+        // As for newly loaded rows: the chunk size, which determines the order of sums, is reset too.
         self.shift = shift.to_vec();
         self.scatter = None;
         (self.planned, self.most_rows) = (None, self.n as u64);
         Ok(true)
     }
 
-    /// Whether there were rows as they came, which are gone now.
+    /// Frees the original rows. Returns whether there were any.
     pub(crate) fn give_up_source(&mut self) -> Result<bool, Error> {
         if self.source.is_none() {
             return Ok(false);
         }
-        // What reads them may still be under way.
+        // A kernel that reads them may still be running.
         self.queue.rest(&self.gpu)?;
         self.source = None;
         Ok(true)
     }
 
-    /// As [`Gpu::room`](crate::cuda::driver::device::Gpu::room), but rows that are kept as they came go before anything is refused.
+    /// Like [`Gpu::room`](crate::cuda::driver::device::Gpu::room), but frees the original rows before it fails.
     pub(crate) fn room(&mut self, what: &'static str, wanted: u128, have: u128) -> Result<(), Error> {
         match self.gpu.room(what, wanted, have) {
             Err(Error::Memory { .. }) if self.give_up_source()? => self.gpu.room(what, wanted, have),
@@ -207,7 +211,7 @@ impl<T: Number> Rows<T> {
         }
     }
 
-    /// Puts the difference on the stream.
+    /// Enqueues the computation of rows minus shift.
     fn hold(&self) -> Result<(), Error> {
         let Some(source) = &self.source else { return Ok(()) };
         let (n, d) = (self.n as u64, self.d as u32);

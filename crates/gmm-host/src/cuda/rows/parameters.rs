@@ -1,4 +1,4 @@
-//! A mixture's parameters as the kernels read them: relative to the rows' shift, in the engine's precision.
+//! A mixture's parameters as the kernels read them: minus the rows' shift, in the engine's precision.
 
 use gmm_kernels::layout::{PANEL, panel_index, panel_len};
 use gmm_model::{Cholesky, CovarianceType, Factors, Mixture, Numbers, PrecisionMixture};
@@ -8,8 +8,8 @@ use rayon::prelude::*;
 use crate::cuda::number::Number;
 use crate::cuda::rows::workspace::Parameters;
 
-/// Writes `centre − shift`, formed in f64 as it is for rows, as two numbers of `T`, so that the pair has its digits; both
-/// `(k, d)`. What the subtraction loses is lost here too: a component of equal rows lies on them.
+/// Writes `centre − shift`, computed in f64 like the rows, as the sum of two numbers of `T`; both `(k, d)`. The f64
+/// subtraction rounds as it does for rows, so a component of identical rows has its mean exactly at them.
 pub(crate) fn centres<T: Number>(centres: ArrayView2<'_, f64>, shift: &[f64], high: &mut [T], low: &mut [T]) {
     let values = centres.iter().zip(shift.iter().cycle());
     for ((m, s), (high, low)) in values.zip(high.iter_mut().zip(low)) {
@@ -17,14 +17,14 @@ pub(crate) fn centres<T: Number>(centres: ArrayView2<'_, f64>, shift: &[f64], hi
     }
 }
 
-/// `m − s`, rounded to f64, as `high + low`.
+/// `m − s`, rounded to f64, as the sum `high + low`.
 fn split<T: Number>(m: f64, s: f64) -> (T, T) {
     let difference = m - s;
     let high = T::from_f64(difference);
     (high, T::from_f64(difference - high.to_f64()))
 }
 
-/// Writes means, `ln w_c` with the log normalisers, and weights.
+/// Writes means, `ln w_c` plus the log normalisers, and weights.
 fn heads<T: Number>(
     means: ArrayView2<'_, f64>,
     scales: impl Iterator<Item = f64>,
@@ -37,14 +37,14 @@ fn heads<T: Number>(
     centres(means, shift, &mut high[at.mean_high..], low);
     for (c, (w, scale)) in weights.iter().zip(scales).enumerate() {
         let high = T::from_f64(scale);
-        // A weight of 0 has minus infinity, of which nothing is lost.
+        // A weight of 0 has log scale −∞, without a rounding error.
         let low = if scale.is_finite() { scale - high.to_f64() } else { 0.0 };
         (out[at.log_scale + c], out[at.log_scale_low + c]) = (high, T::from_f64(low));
         out[at.weights + c] = T::from_f64(*w);
     }
 }
 
-/// As [`fill`], with factors of precisions, which are upper triangular where they are matrices.
+/// Like [`fill`], with factors of precisions; matrices are upper triangular.
 pub(crate) fn fill_precisions<T: Number>(
     mixture: &PrecisionMixture<'_>,
     scales: &[f64],
@@ -69,7 +69,7 @@ pub(crate) fn fill_precisions<T: Number>(
     at.len
 }
 
-/// `Uᵀ` of an upper factor, `(d, d)`, in panels; zeros past `d`.
+/// Writes `Uᵀ` of an upper factor, `(d, d)`, in panels, with zeros past `d`.
 fn precision_panels<T: Number>(u: Numbers<'_>, d: usize, out: &mut [T]) {
     let side = PANEL as usize;
     for i in 0..d.next_multiple_of(side) {
@@ -80,7 +80,7 @@ fn precision_panels<T: Number>(u: Numbers<'_>, d: usize, out: &mut [T]) {
     }
 }
 
-/// Writes all parameters; how many numbers they are.
+/// Writes all parameters. Returns their number.
 pub(crate) fn fill<T: Number>(mixture: &Mixture, shift: &[f64], at: &Parameters, out: &mut [T]) -> usize {
     let scales = (0..mixture.n_components()).map(|c| mixture.log_weight(c) + mixture.log_normalizer(c));
     heads(mixture.means(), scales, mixture.weights(), shift, at, out);
@@ -90,7 +90,7 @@ pub(crate) fn fill<T: Number>(mixture: &Mixture, shift: &[f64], at: &Parameters,
         Factors::Full(all) => {
             let each = panel_len(d as u32) as usize;
             let slots = factor[..each * all.len()].par_chunks_exact_mut(each);
-            // A factor of few columns is filled faster than another thread wakes.
+            // Small factors are grouped: filling one takes less time than waking another thread.
             slots.zip(all).with_min_len((1 << 14) / each + 1).for_each(|(slot, l)| panels(l, slot));
         }
         Factors::Tied(one) => panels(one, &mut factor[..panel_len(d as u32) as usize]),
@@ -106,7 +106,7 @@ fn reciprocals<'a, T: Number>(sd: impl Iterator<Item = &'a f64>, out: &mut [T]) 
     }
 }
 
-/// A factor in panels: reciprocals on the diagonal, the identity past `d`.
+/// Writes a factor in panels: reciprocals on the diagonal, the identity past `d`.
 fn panels<T: Number>(l: &Cholesky, out: &mut [T]) {
     let d = l.dim();
     let side = PANEL as usize;
@@ -135,7 +135,7 @@ mod tests {
             assert!(error.abs() <= (m - s).abs() * 2f64.powi(-44), "{m} {s}: {error}");
             assert_eq!(split::<f64>(m, s), (m - s, 0.0));
         }
-        // As a row at 1e16 is held.
+        // A row at 1e16 rounds in the same way.
         assert_eq!(split::<f64>(1e16, -1.0), (1e16, 0.0));
     }
 

@@ -1,4 +1,4 @@
-//! The passes over resident rows: kernels, chunk by chunk, and the host's part before and after.
+//! The host-driven passes over resident rows: kernels, chunk by chunk, and the host's work before and after.
 
 use std::ops::Range;
 
@@ -17,13 +17,13 @@ use crate::cuda::rows::Rows;
 use crate::cuda::rows::parameters;
 use crate::cuda::rows::workspace::{Extras, Parameters};
 use crate::cuda::shape::Shape;
-use crate::{Error, Evaluation, FillResponsibilities, Wanted};
+use crate::{Error, EvaluateOptions, Evaluation, FillResponsibilities};
 
-/// Rows that one call of the caller's function fills with responsibilities.
+/// Rows per call of the caller's function that fills responsibilities.
 const FILLED: usize = 256;
 
 impl<T: Number> Rows<T> {
-    /// Writes parameters with `fill`, which says how many numbers it wrote, and puts their copy on the stream.
+    /// Writes parameters with `fill`, which returns how many numbers it wrote, and enqueues their copy to the device.
     pub(crate) fn parameters(
         &mut self,
         shape: &Shape,
@@ -33,7 +33,7 @@ impl<T: Number> Rows<T> {
         let host = &mut self.workspace.host_parameters.as_mut_slice()[..at.len];
         let written = fill(&self.shift, &at, host);
         let device = self.workspace.parameters.first(at.len);
-        // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
+        // SAFETY: the host buffer is pinned, and `run` waits for the stream before it is written again or freed.
         let copy = unsafe { device.index(..written).async_copy_from(&host[..written], &self.queue.stream) };
         self.gpu.check("a copy of parameters to the device", copy)?;
         Ok(Model {
@@ -55,20 +55,20 @@ impl<T: Number> Rows<T> {
         })
     }
 
-    /// First row and piece of each chunk.
+    /// First row and data of each chunk.
     pub(crate) fn chunks(&self, plan: &Plan) -> impl Iterator<Item = (usize, Chunk<T>)> + use<T> {
         let (n, d, step) = (self.n, self.d, plan.chunk as usize);
         let Chunk { x, row_weights, .. } = self.whole();
         (0..n).step_by(step).map(move |start| {
             let rows = step.min(n - start);
-            // Chunks are whole tiles, so the pieces follow one another.
+            // Chunks are whole tiles, so each chunk's data is contiguous.
             let piece = start * d..start * d + tiled_len(rows as u64, d as u32) as usize;
             let row_weights = row_weights.as_ref().map(|w| w.index(start..start + rows));
             (start, Chunk { x: x.index(piece), row_weights, n: rows as u64 })
         })
     }
 
-    /// One E-step of a chunk, and its totals into the results.
+    /// Enqueues the E-step of a chunk, and adds its totals to the results.
     pub(crate) fn e_step(
         &self,
         shape: &Shape,
@@ -86,7 +86,7 @@ impl<T: Number> Rows<T> {
         launcher.reduce_totals(plan, chunk.n, &partials, &w.results.first(TOTALS), start > 0)
     }
 
-    /// Sums of a chunk into the results.
+    /// Adds the sums of a chunk to the results.
     fn sums(&self, shape: &Shape, plan: &Plan, start: usize, chunk: &Chunk<T>, model: &Model<T>) -> Result<(), Error> {
         let (w, launcher) = (&self.workspace, self.launcher());
         let len = shape.statistics() as usize;
@@ -97,18 +97,18 @@ impl<T: Number> Rows<T> {
         launcher.reduce_partials(shape, plan, &partials, &out, start > 0)
     }
 
-    /// Waits for results of a range, which the pass has written.
+    /// Copies a range of the results to the host, and waits for it.
     fn results(&mut self, range: Range<usize>) -> Result<&[f64], Error> {
         let host = &mut self.workspace.host_results.as_mut_slice()[..range.len()];
         let device = self.workspace.results.first(range.end).index(range);
-        // SAFETY: pinned; read only after the wait below.
+        // SAFETY: the host buffer is pinned, and is read only after the wait below.
         let copy = unsafe { device.async_copy_to(&mut *host, &self.queue.stream) };
         self.gpu.check("a copy of results from the device", copy)?;
         self.queue.wait(&self.gpu)?;
         Ok(host)
     }
 
-    /// The results as statistics about `centres`; `log_likelihood` where an E-step left one.
+    /// The results as statistics about `centres`; `with_likelihood` if an E-step wrote the totals.
     fn statistics(
         &mut self,
         shape: &Shape,
@@ -142,7 +142,7 @@ impl<T: Number> Rows<T> {
         self.statistics(&shape, mixture.means(), true)
     }
 
-    /// Sees to it that [`scatter`](Self::scatter) is known.
+    /// Computes [`scatter`](Self::scatter) if it is not known yet.
     ///
     /// # Errors
     /// As for a pass.
@@ -194,18 +194,22 @@ impl<T: Number> Rows<T> {
         self.statistics(&shape, centres, false)
     }
 
-    pub(crate) fn evaluate_here(&mut self, mixture: &Mixture, want: &mut Wanted<'_>) -> Result<Evaluation, Error> {
+    pub(crate) fn evaluate_here(
+        &mut self,
+        mixture: &Mixture,
+        want: &mut EvaluateOptions<'_>,
+    ) -> Result<Evaluation, Error> {
         let (kind, k) = (mixture.covariance_type(), mixture.n_components());
         self.evaluate_filled(kind, k, false, |shift, at, out| parameters::fill(mixture, shift, at, out), want)
     }
 
-    /// [`evaluate_here`](Self::evaluate_here) from factors of precisions, which are upper triangular where they are matrices;
-    /// `scales` are `ln w_c` and the log normalisers, `(k,)`.
+    /// [`evaluate_here`](Self::evaluate_here) with factors of precisions; matrices are upper triangular. `scales` are
+    /// `ln w_c` plus the log normalisers, `(k,)`.
     pub(crate) fn evaluate_precisions_here(
         &mut self,
         mixture: &PrecisionMixture<'_>,
         scales: &[f64],
-        want: &mut Wanted<'_>,
+        want: &mut EvaluateOptions<'_>,
     ) -> Result<Evaluation, Error> {
         let (kind, k) = (mixture.covariance_type(), mixture.n_components());
         let fill = |shift: &[f64], at: &Parameters, out: &mut [T]| {
@@ -220,7 +224,7 @@ impl<T: Number> Rows<T> {
         k: usize,
         of_precisions: bool,
         fill: impl FnOnce(&[f64], &Parameters, &mut [T]) -> usize,
-        want: &mut Wanted<'_>,
+        want: &mut EvaluateOptions<'_>,
     ) -> Result<Evaluation, Error> {
         let extras = Extras {
             row_major: want.responsibilities.is_some(),
@@ -258,7 +262,8 @@ impl<T: Number> Rows<T> {
     }
 }
 
-/// Copies pieces to their places, on several threads where they are long: one does not keep up with the device.
+/// Copies pieces to their positions in `to`. Uses several threads for long pieces: one thread is slower than the
+/// device.
 pub(crate) fn copy_to<A: Copy + Send + Sync>(to: &mut [A]) -> impl FnMut(Range<usize>, &[A]) {
     const LONG: usize = 1 << 17;
     move |piece, from| {

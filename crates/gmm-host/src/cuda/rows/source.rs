@@ -1,16 +1,16 @@
-//! The memory of rows as they came.
+//! The buffers of rows in their original form.
 
 use gmm_model::Precision;
 
 use crate::cuda::driver::buffers::{Pinned, Slot};
 
-/// Rows on the device as they came: see [`original`](super::original).
+/// Rows on the device in their original form: see [`original`](super::original).
 pub(crate) struct Source {
-    /// The shift, `(d,)`, then the rows, `(n, d)` row-major, two numbers to a word where they are f32.
+    /// The shift, `(d,)`, then the rows, `(n, d)` row-major, in 8-byte words: one f64 or two f32 each.
     pub(super) device: Slot<f64>,
-    /// Pinned: the shift, and where the rows came together also these, and the row weights, `(n,)`, after them.
+    /// Pinned: the shift; if everything was uploaded in one copy, then the rows and the row weights, `(n,)`.
     pub(super) host: Pinned<f64>,
-    /// Of the numbers of the rows.
+    /// Precision of the rows' numbers.
     pub(super) precision: Precision,
     pub(super) words: usize,
 }

@@ -1,7 +1,6 @@
-//! Rows on their way to the device: converted on several threads into one pinned chunk while the other is copied.
+//! Upload of rows: several threads convert them into one pinned chunk while the other is copied.
 //!
-//! The difference `x − shift` is formed in f64 and rounded once, and rows become tiles
-//! ([`gmm_kernels::layout`]) on the way.
+//! The conversion computes `x − shift` in f64, rounds it once, and arranges rows in tiles ([`gmm_kernels::layout`]).
 
 use cust::memory::DeviceSlice;
 use cust::memory::bytemuck::Pod;
@@ -15,13 +14,13 @@ use crate::cuda::driver::queue::Queue;
 use crate::cuda::driver::staging::send;
 use crate::cuda::number::Number;
 
-/// Rows of a tile.
+/// Rows per tile.
 pub(crate) const TILE: usize = TILE_ROWS as usize;
 
-/// Fewer numbers than this are converted on the calling thread: waking others takes 10 µs or so.
+/// Below this many numbers the calling thread converts alone: waking other threads takes about 10 µs.
 const SMALL: usize = 1 << 16;
 
-/// Copies numbers, on several threads where they are many.
+/// Copies numbers, with several threads if there are many.
 pub(crate) fn copy<A: Pod + Send + Sync>(from: &[A], to: &mut [A]) {
     if to.len() < SMALL {
         return to.copy_from_slice(from);
@@ -48,7 +47,7 @@ pub(crate) fn rows<T: Number>(
     })
 }
 
-/// Writes the tiles from entry `start` of the tiled matrix on.
+/// Writes the tiles of `chunk`, which begins at entry `start` of the tiled matrix.
 fn convert<S: Copy + Into<f64> + Sync, T: Number>(rows: &[S], shift: &[f64], start: usize, chunk: &mut [T]) {
     let d = shift.len();
     let first = start / (TILE * d);
@@ -59,15 +58,15 @@ fn convert<S: Copy + Into<f64> + Sync, T: Number>(rows: &[S], shift: &[f64], sta
     if chunk.len() < SMALL {
         return chunk.chunks_exact_mut(TILE * d).enumerate().for_each(one);
     }
-    // Several tiles at a time where they are small, so that handing them out costs little.
+    // Small tiles are converted several per task, so that scheduling costs little.
     let at_least = (SMALL / (TILE * d)).max(1);
     chunk.par_chunks_exact_mut(TILE * d).enumerate().with_min_len(at_least).for_each(one);
 }
 
-/// Columns turned at a time: a row's piece of so many f64 is two cache lines.
+/// Columns transposed at a time: this many f64 of a row are two cache lines.
 const COLUMNS: usize = 16;
 
-/// One tile: rows `(up to 128, d)` less the shift, turned into columns; rows past the data are 0.
+/// Writes one tile: up to 128 rows of `d` columns, minus the shift, transposed; missing rows are 0.
 fn tile<S: Copy + Into<f64>, T: Number>(rows: &[S], shift: &[f64], out: &mut [T]) {
     let d = shift.len();
     let n = rows.len() / d;
@@ -102,7 +101,7 @@ mod tests {
             }
         }
         assert!(whole.iter().all(|v| v.is_finite()), "rows past the data are 0");
-        // In pieces of one tile it is the same.
+        // Converting tile by tile gives the same result.
         let mut pieces = vec![f32::NAN; len];
         for (i, piece) in pieces.chunks_exact_mut(TILE * d).enumerate() {
             convert(&rows, &shift, i * TILE * d, piece);

@@ -1,4 +1,4 @@
-//! What a pass needs on the device besides the rows: lengths as one pure function, then buffers of those lengths.
+//! Device memory of a pass besides the rows: lengths by one pure function, then buffers of those lengths.
 
 use gmm_kernels::layout::factor_len;
 
@@ -9,10 +9,10 @@ use crate::cuda::launch::plan::{self, Plan, TOTALS};
 use crate::cuda::number::Number;
 use crate::cuda::shape::Shape;
 
-/// What is computed besides statistics.
+/// Per-row results that are computed besides statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extras {
-    /// Responsibilities in rows, given or asked for.
+    /// Row-major responsibilities, as input or output.
     pub(crate) row_major: bool,
     /// Log densities per row.
     pub(crate) log_densities: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Extras {
     pub(crate) labels: bool,
 }
 
-/// Where a mixture's parameters lie in one buffer of `T`; each starts 16-byte aligned.
+/// Positions of a mixture's parameters in one buffer of `T`; each starts 16-byte aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parameters {
     /// `(k, d)`.
@@ -35,7 +35,7 @@ pub(crate) struct Parameters {
     pub(crate) weights: usize,
     /// `factor_len(kind, k, d)`.
     pub(crate) factor: usize,
-    /// Numbers in all.
+    /// Total length.
     pub(crate) len: usize,
 }
 
@@ -53,7 +53,7 @@ impl Parameters {
     }
 }
 
-/// Lengths of all buffers.
+/// Lengths of all buffers of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
     /// See [`Parameters`].
@@ -95,7 +95,7 @@ impl Sizes {
         }
     }
 
-    /// Bytes of numbers of `number` bytes and of everything else.
+    /// Total bytes, where a number of type `T` has `number` bytes.
     pub(crate) const fn bytes(&self, number: u64) -> u128 {
         let numbers = (self.parameters + self.responsibilities + self.scratch) as u128;
         let doubles =
@@ -104,10 +104,10 @@ impl Sizes {
     }
 }
 
-/// The largest plan whose workspace fits in `budget` bytes, with its lengths: chunks are halved until it does.
+/// Finds the largest plan whose workspace fits into `budget` bytes, and its lengths: chunks are halved until it fits.
 ///
 /// # Errors
-/// [`Error::Memory`] with what the smallest would take.
+/// [`Error::Memory`] with the bytes that the smallest plan needs.
 pub(crate) fn fitting(
     budget: u128,
     shape: &Shape,
@@ -130,7 +130,7 @@ pub(crate) fn fitting(
     }
 }
 
-/// Rows of the next smaller chunk, until it is one tile.
+/// Rows of the next smaller chunk; `None` if the chunk is a single tile.
 pub(crate) const fn smaller(plan: &Plan) -> Option<u64> {
     let tile = crate::cuda::rows::upload::TILE as u64;
     if plan.chunk > tile { Some(plan.chunk / 2) } else { None }
@@ -138,7 +138,8 @@ pub(crate) const fn smaller(plan: &Plan) -> Option<u64> {
 
 pub(crate) const WHAT: &str = "a pass on the GPU";
 
-/// The buffers of all passes. They grow where a pass needs more, else stay: the EM loop takes none.
+/// The buffers of all passes. They grow if a pass needs more, and are otherwise reused, so that iterations allocate
+/// nothing.
 pub(crate) struct Workspace<T: Number> {
     pub(crate) parameters: Slot<T>,
     pub(crate) responsibilities: Slot<T>,
@@ -149,7 +150,7 @@ pub(crate) struct Workspace<T: Number> {
     pub(crate) row_major: Slot<f64>,
     pub(crate) log_densities: Slot<f64>,
     pub(crate) labels: Slot<u32>,
-    /// Pinned, so that copies of them run in the stream.
+    /// Pinned, so that copies run asynchronously in the stream.
     pub(crate) host_parameters: Pinned<T>,
     pub(crate) host_results: Pinned<f64>,
 }
@@ -171,14 +172,14 @@ impl<T: Number> Workspace<T> {
         }
     }
 
-    /// Device bytes held.
+    /// Allocated device bytes.
     pub(crate) fn bytes(&self) -> u128 {
         let numbers = self.parameters.bytes() + self.responsibilities.bytes() + self.scratch.bytes();
         let sums = self.step_partials.bytes() + self.sum_partials.bytes() + self.results.bytes();
         numbers + sums + self.row_major.bytes() + self.log_densities.bytes() + self.labels.bytes()
     }
 
-    /// Whether all buffers are that long.
+    /// Whether all buffers are at least as long as `s` requires.
     pub(crate) fn holds(&self, s: &Sizes) -> bool {
         let long = |have: usize, want: usize| have >= want;
         long(self.parameters.room(), s.parameters)
@@ -194,7 +195,7 @@ impl<T: Number> Workspace<T> {
             && long(self.host_results.len(), s.results)
     }
 
-    /// Makes all buffers at least that long.
+    /// Makes all buffers at least as long as `s` requires.
     ///
     /// # Errors
     /// [`Error::Memory`].
@@ -212,7 +213,7 @@ impl<T: Number> Workspace<T> {
         pin(gpu, &mut self.host_results, s.results)
     }
 
-    /// Gives all buffers back, so that a smaller workspace finds the memory.
+    /// Frees all buffers, so that a smaller workspace can be allocated.
     pub(crate) fn clear(&mut self) {
         *self = Self::empty();
     }

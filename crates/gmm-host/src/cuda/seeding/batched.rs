@@ -1,4 +1,5 @@
-//! All centres at once, where rows are few enough that a block can decide on a centre by itself: the host waits once in all.
+//! Draws all centres in one batch, if there are few enough rows that one block can choose a centre. The host waits
+//! once.
 
 use cust::memory::AsyncCopyDestination;
 use gmm_kernels::seeding::draw_next::MOST_ROWS;
@@ -13,8 +14,8 @@ use crate::cuda::launch::{Distances, Launcher, NextBuffers, Weighed};
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
 
-/// Seconds that all centres may take without a look, at most, so that an interrupt is answered; and an estimate of them on a
-/// slow device.
+/// Most seconds for all centres without a host synchronisation, so that interrupts are answered in time; and an
+/// estimate of the duration on a slow device.
 const UNSEEN: f64 = 0.3;
 fn unseen(more: usize, numbers: usize, places: usize) -> f64 {
     more as f64 * (2e-5 + numbers as f64 * places as f64 * 1e-11)
@@ -22,13 +23,13 @@ fn unseen(more: usize, numbers: usize, places: usize) -> f64 {
 
 #[cfg(test)]
 thread_local! {
-    /// A test of seeds that are drawn one after another sets this, on its own thread.
+    /// Set by tests of seeds that are drawn one after another, on their own thread.
     pub(crate) static ONE_BY_ONE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 impl<T: Number> Seeding<T> {
-    /// [`Seeding::draw_centres`](crate::Seeding::draw_centres): one launch decides on a centre and draws candidates for the next,
-    /// another weighs them, and the host waits once in all.
+    /// [`Seeding::draw_centres`](crate::Seeding::draw_centres): for each centre one launch chooses it and draws
+    /// candidates for the next, and another evaluates these. The host waits once at the end.
     pub(crate) fn draw_centres(
         &mut self,
         data: &mut Rows<T>,
@@ -46,30 +47,22 @@ impl<T: Number> Seeding<T> {
         if n as u64 > MOST_ROWS || unseen(more, n * data.d, places) > UNSEEN {
             return Ok(None);
         }
-        // What the host sends and reads: rows of centres, whether rows ran out, a candidate's number, and uniforms. Then come rows
-        // of candidates.
+        // Layout of the draws: rows of centres, whether rows ran out, the chosen candidate's index, and uniforms, which
+        // the host sends and partly reads back. Then follow rows of candidates.
         let (sent, len) = (more + 2 + uniforms.len(), more + 2 + uniforms.len() + more * count);
         match self.reserve_ahead(data, places, sent, len) {
             Ok(true) => {}
-            // One after another they need less.
+            // Drawing centres one by one needs less memory.
             Ok(false) | Err(Error::Memory { .. }) => {
                 self.forget(data);
                 return Ok(None);
             }
             Err(error) => return Err(error),
         }
-        let host = &mut self.host_draws.as_mut_slice()[..sent];
-        host[..more + 2].fill(0);
-        host[more + 2..].iter_mut().zip(&uniforms).for_each(|(slot, u)| *slot = u.to_bits());
-        self.pending = true;
+        self.send_draws(data, sent, uniforms)?;
         self.send_centres(data, ArrayView2::from_shape((1, data.d), first).expect("d values"))?;
         let memory = &*self;
         let draws = memory.draws.first(len);
-        let host = &memory.host_draws.as_slice()[..sent];
-        // SAFETY: pinned, and neither written again nor freed before the stream was waited for.
-        let copy = unsafe { draws.index(..sent).async_copy_from(host, &data.queue.stream) };
-        data.gpu.check("a copy of uniform numbers to the device", copy)?;
-
         let shape = data.shape(CovarianceType::Spherical, 1);
         let launcher = Launcher { gpu: &data.gpu, queue: &data.queue };
         let each = 2 * data.d;
@@ -80,7 +73,7 @@ impl<T: Number> Seeding<T> {
         launcher.add_centre(&shape, &rows, &centres.index(..each), true, &near, &sums.index(..groups))?;
         let (ran_out, best) = (draws.index(more..more + 1), draws.index(more + 1..more + 2));
         let drawn = |c: usize| draws.index(sent + c * count..sent + (c + 1) * count);
-        // Those that were weighed before place `c`.
+        // The candidates that were evaluated before centre `c`.
         let weighed = |c: usize| Weighed {
             count: if c == 0 { 1 } else { count as u32 },
             distances: (c > 0).then(|| (distances, drawn(c - 1))),
@@ -102,27 +95,44 @@ impl<T: Number> Seeding<T> {
                 let points = next.candidates.index(these.start * each..these.end * each);
                 let to = distances.index(these.start * n..);
                 let sums = sums.index(these.start * groups..these.end * groups);
-                // The first launch of a place lowers what is near, before any distance is another's.
+                // The first launch of a centre lowers `near` by the chosen candidate's distances, before any distance
+                // is overwritten.
                 let lower_by = (c > 0 && first == 0).then_some((&best, count as u64));
                 launcher.potentials(&shape, &rows, &points, &near, Some(Distances { to: &to, lower_by }), &sums)?;
             }
         }
         launcher.draw_next::<T>(&shape, &rows, &near, &weighed(more), None)?;
-        let memory = &mut *self;
-        let host = &mut memory.host_draws.as_mut_slice()[..more + 1];
-        // SAFETY: pinned; read only after the wait below.
-        let copy = unsafe { draws.index(..more + 1).async_copy_to(&mut *host, &data.queue.stream) };
+        self.fetch_draws(data, more)
+    }
+
+    /// Enqueues the copy of uniform numbers to the device, after zeros for what it will write.
+    fn send_draws(&mut self, data: &Rows<T>, sent: usize, uniforms: ArrayView3<'_, f64>) -> Result<(), Error> {
+        let (written, random) = self.host_draws.as_mut_slice()[..sent].split_at_mut(sent - uniforms.len());
+        written.fill(0);
+        random.iter_mut().zip(&uniforms).for_each(|(slot, u)| *slot = u.to_bits());
+        self.pending = true;
+        let host = &self.host_draws.as_slice()[..sent];
+        // SAFETY: the host buffer is pinned, and the stream is waited for before it is written again or freed.
+        let copy = unsafe { self.draws.first(sent).async_copy_from(host, &data.queue.stream) };
+        data.gpu.check("a copy of uniform numbers to the device", copy)
+    }
+
+    /// Copies the rows of the `more` drawn centres to the host; `None` if the draws ran out of rows.
+    fn fetch_draws(&mut self, data: &Rows<T>, more: usize) -> Result<Option<Vec<usize>>, Error> {
+        let host = &mut self.host_draws.as_mut_slice()[..more + 1];
+        // SAFETY: the host buffer is pinned, and is read only after the wait below.
+        let copy = unsafe { self.draws.first(more + 1).async_copy_to(&mut *host, &data.queue.stream) };
         data.gpu.check("a copy of centres' rows from the device", copy)?;
         data.queue.wait(&data.gpu)?;
         self.pending = false;
         let (rows, ran_out) = self.host_draws.as_slice()[..more + 1].split_at(more);
-        // Rows that are none would be a fault of the device's: the host draws by itself then.
-        let good = ran_out == [0] && rows.iter().all(|&row| row < n as u64);
+        // A row past the last would be a fault of the device: the host then draws by itself.
+        let good = ran_out == [0] && rows.iter().all(|&row| row < data.n as u64);
         Ok(good.then(|| rows.iter().map(|&row| row as usize).collect()))
     }
 
-    /// Room to draw all centres for so many places, with so many numbers of draws of which some are sent; false where there is none
-    /// to spare for distances.
+    /// Reserves buffers to draw all centres with `places` candidate slots: `len` numbers of draws, of which `sent` are
+    /// sent. Returns false if there is not enough spare memory for distances.
     fn reserve_ahead(&mut self, data: &mut Rows<T>, places: usize, sent: usize, len: usize) -> Result<bool, Error> {
         pin(&data.gpu, &mut self.host_centres, 2 * data.d)?;
         pin(&data.gpu, &mut self.host_draws, sent)?;

@@ -1,4 +1,4 @@
-//! Lloyd's iterations on the device: the host enqueues passes, and looks now and then.
+//! Lloyd's iterations on the device: the host enqueues batches of passes and polls between them.
 
 use std::time::Instant;
 
@@ -18,17 +18,18 @@ use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
 use crate::init::LloydPasses;
 
-/// What Lloyd's iterations keep between calls.
+/// State of Lloyd's iterations that is kept between calls.
 pub(crate) struct Lloyd {
     numbers: Slot<f64>,
     labels: Slot<u32>,
     state: Slot<u32>,
-    /// What a look brings, pinned.
+    /// The polled values, pinned.
     seen: Pinned<f64>,
-    /// The centres that the last call left, which are on the device with all their digits: a call that goes on from them
-    /// takes those, so that it does not matter to the result where a call ended.
+    /// The centres that the last call returned. The device holds them in full precision about the shift, and a call
+    /// that continues from them uses those, so that the result does not depend on where a call ended.
     left: Option<Array2<f64>>,
-    /// Set where products cost these rows digits, or overflow: from then on passes take differences.
+    /// Set if products would lose too much precision for these rows, or overflow: later passes use differences, driven
+    /// by the host.
     pub(crate) by_host: bool,
 }
 
@@ -44,21 +45,21 @@ impl Lloyd {
         }
     }
 
-    /// Frees what is on the device. The context is current.
+    /// Frees the device buffers. The context must be current.
     pub(crate) fn forget(&mut self) {
         let seen = std::mem::replace(&mut self.seen, pinned_empty());
         *self = Self { seen, ..Self::empty() };
     }
 }
 
-/// Where things lie in the numbers: first what a look brings.
+/// Positions in the buffer of numbers: first what the host polls.
 #[derive(Clone, Copy)]
 struct Arena {
-    /// Centres, of which places may be filled up to an even number.
+    /// Number of centres; sections are padded to an even length.
     k: usize,
     weights: usize,
     centres: usize,
-    /// End of what a look brings.
+    /// End of what the host polls.
     seen: usize,
     moved: usize,
     constants: usize,
@@ -72,7 +73,7 @@ impl Arena {
     fn of(plan: &LloydPlan) -> Self {
         let (k, d) = (plan.shape.k as usize, plan.shape.d as usize);
         let sums_len = plan.cut.len(plan.shape.k) as usize;
-        // Each part starts 16-byte aligned.
+        // Each section starts 16-byte aligned.
         let up = |len: usize| len.next_multiple_of(2);
         let weights = SEEN;
         let centres = weights + up(k);
@@ -87,23 +88,24 @@ impl Arena {
     }
 }
 
-/// A call ends at the first look after so many seconds: an interrupt is answered.
+/// A call returns at the first poll after this many seconds, so that interrupts are answered.
 const AT_MOST: f64 = 0.03;
 
-/// Passes between looks at most. A launch after the end costs some microseconds, and so does a look.
+/// Most passes between polls. A launch after convergence costs some microseconds, and so does a poll.
 const MOST_BETWEEN_LOOKS: usize = 8;
 
-/// Shared memory that a block of `assign` may keep coefficients in: what it gets without asking leaves room for others.
+/// Shared memory in which a block of `assign` may keep all coefficients: the size without opt-in leaves room for other
+/// blocks.
 const RESIDENT_BYTES: u64 = 48 << 10;
 
-/// Warps of a multiprocessor that add sums up: as many hide the latency of device memory.
+/// Warps per multiprocessor of the sums kernel: this many hide the latency of device memory.
 const WARPS: u32 = 32;
 
-/// The largest share of the clusters' spread that the error of a product may have.
+/// The largest allowed error of a product, as a share of the clusters' inertia.
 const LARGEST_LOSS: f64 = 1e-6;
 
-/// Ranges of centres: more than must be where a quarter more warps run together for each, since rows are read for each. A
-/// multiprocessor has about as much shared memory as one block may ask for.
+/// Number of ranges of centres. More than the minimum only if that lets a quarter more warps run per range, since each
+/// range reads the rows. Assumes that a multiprocessor has about as much shared memory as one block can opt in to.
 fn ranges(k: u32, shared_bytes: u32) -> u32 {
     let most = (WARPS * WARP / THREADS) as u64;
     let together = |r: u32| (u64::from(shared_bytes) / sums::shared_len(k, r)).min(most) as f64 / f64::from(r);
@@ -112,8 +114,8 @@ fn ranges(k: u32, shared_bytes: u32) -> u32 {
     (fewest..=(4 * fewest).min(k)).fold(fewest, better)
 }
 
-/// Parts of the rows for `units` warps each, of which `resident` run at a time, when `groups` of four tiles are to be
-/// shared out: what ends first, where a warp takes as long to begin and to end as for some groups.
+/// Number of parts of the rows, for `units` warps each, of which `resident` run at a time; there are `groups` groups of
+/// four tiles. Minimises the time to the end, where a warp's start and end cost as much as `around` groups.
 fn splits(groups: u64, k: u32, units: u64, resident: u64) -> u32 {
     let around = 4.0 + f64::from(k) / 64.0;
     let cost = |s: u64| (units * s).div_ceil(resident) as f64 * (groups.div_ceil(s) as f64 + around);
@@ -122,7 +124,7 @@ fn splits(groups: u64, k: u32, units: u64, resident: u64) -> u32 {
 }
 
 impl Lloyd {
-    /// [`Seeding::lloyd`](crate::Seeding::lloyd), or none where it is the host's to do.
+    /// [`Seeding::lloyd`](crate::Seeding::lloyd); `None` if the host must run the pass.
     pub(crate) fn iterate<T: Number>(
         &mut self,
         data: &mut Rows<T>,
@@ -132,7 +134,7 @@ impl Lloyd {
     ) -> Result<Option<LloydPasses>, Error> {
         let Some(plan) = self.plan(data, centres.nrows(), false)? else { return Ok(None) };
         let arena = Arena::of(&plan);
-        // A buffer that is replaced no longer has what was left in it.
+        // If a buffer is replaced, the centres left in it are lost.
         let (left, room) = (self.left.take(), self.numbers.bytes());
         match self.reserve(data, &plan, &arena) {
             // Passes in chunks need less.
@@ -156,7 +158,7 @@ impl Lloyd {
             }
             self.poll(data, &arena)?;
             let Some(passes) = self.polled_passes(data, &arena, next..=last) else {
-                // The caller goes on from the look before, if there was one.
+                // The caller continues from the previous poll, if there was one.
                 self.by_host = true;
                 break;
             };
@@ -175,8 +177,8 @@ impl Lloyd {
         Ok(found)
     }
 
-    /// [`Seeding::nearest`](crate::Seeding::nearest) for variances, which need no responsibilities; or none where it is the
-    /// host's to do.
+    /// [`Seeding::nearest`](crate::Seeding::nearest) for diagonal and spherical covariances, which need no
+    /// responsibilities; `None` if the host must run the pass.
     pub(crate) fn hard_statistics<T: Number>(
         &mut self,
         data: &mut Rows<T>,
@@ -201,7 +203,7 @@ impl Lloyd {
         let (k, d) = centres.dim();
         let len = plan.cut.columns as usize * k;
         let host = &mut self.seen.as_mut_slice()[..len];
-        // SAFETY: pinned; read only after the wait below.
+        // SAFETY: the host buffer is pinned, and is read only after the wait below.
         let copy = unsafe { buffers.sums.index(..len).async_copy_to(&mut *host, &data.queue.stream) };
         data.gpu.check("a copy of sums from the device", copy)?;
         data.queue.wait(&data.gpu)?;
@@ -219,7 +221,7 @@ impl Lloyd {
         let relative = |c: usize, j: usize| centres[[c, j]] - data.shift[j];
         let norms = (0..k).map(|c| out.weight[c] * (0..d).map(|j| relative(c, j).powi(2)).sum::<f64>()).sum();
         let inertia = out.second.iter().sum();
-        // A single centre is the nearest in any case.
+        // A single centre is always the nearest.
         if out.is_finite() && (k == 1 || !self.loses(data, norms, inertia)) {
             return Ok(Some(out));
         }
@@ -227,13 +229,14 @@ impl Lloyd {
         Ok(None)
     }
 
-    /// Whether products cost too many digits: Σ w |c|² about the shift, and Σ w |x − c|². Rows in `f32` have none where
-    /// `f64` loses them.
+    /// Whether products lose too much precision, given Σ w |c|² about the shift and Σ w |x − c|². `f32` rows lose more
+    /// by their own rounding than products in `f64` do.
     fn loses<T: Number>(&self, data: &Rows<T>, norms: f64, inertia: f64) -> bool {
         data.precision == Precision::F64 && 4.0 * f64::EPSILON * norms > LARGEST_LOSS * inertia
     }
 
-    /// How to cut a pass, with second moments or without; none where the module has no kernels for it or the host is to.
+    /// Plans a pass, with second moments or without; `None` if the module has no kernels for it or the host must run
+    /// it.
     fn plan<T: Number>(&self, data: &mut Rows<T>, k: usize, second: bool) -> Result<Option<LloydPlan>, Error> {
         let shape = data.shape(CovarianceType::Spherical, k);
         let place = CentreLayout::of(shape.k, shape.d);
@@ -267,7 +270,7 @@ impl Lloyd {
         memory.numbers.reserve(gpu, arena.len)?;
         memory.labels.reserve(gpu, labels)?;
         memory.state.reserve(gpu, STATE_LEN)?;
-        // Of either call, so that it is not replaced while a copy of it is on its way.
+        // Large enough for both kinds of calls, so that it is not replaced while a copy to or from it is in flight.
         pin(gpu, &mut memory.seen, arena.seen.max(plan.cut.len(plan.shape.k) as usize))
     }
 
@@ -287,7 +290,7 @@ impl Lloyd {
         }
     }
 
-    /// Clears the state, and puts centres, if they are not there yet, and coefficients from them on the device.
+    /// Clears the state, and, if `centres` are given, copies them to the device and computes coefficients from them.
     fn begin<T: Number>(
         &mut self,
         data: &mut Rows<T>,
@@ -298,7 +301,7 @@ impl Lloyd {
         let b = self.buffers(plan, arena);
         let (mut coefficients, mut state) = (b.coefficients, b.state);
         let stream = &data.queue.stream;
-        // SAFETY: the loop's own buffer, and the stream keeps the order.
+        // SAFETY: the buffer belongs to the loop, and the stream orders this before the kernels that use it.
         data.gpu.check("clearing a loop's state", unsafe { state.set_8_async(0, stream) })?;
         let Some(centres) = centres else { return Ok(()) };
         let memory = &mut *self;
@@ -307,24 +310,24 @@ impl Lloyd {
         for (slot, (v, s)) in host[arena.centres..].iter_mut().zip(centres.iter().zip(data.shift.iter().cycle())) {
             *slot = v - s;
         }
-        // SAFETY: pinned, and neither written again nor freed before the stream was waited for: `run` sees to it.
+        // SAFETY: the host buffer is pinned, and `Rows::run` waits for the stream before it is written again or freed.
         let copied = unsafe { memory.numbers.first(arena.seen).async_copy_from(&*host, stream) };
         data.gpu.check("a copy of centres to the device", copied)?;
-        // SAFETY: as above.
+        // SAFETY: as for the state.
         data.gpu.check("clearing coefficients", unsafe { coefficients.set_8_async(0, stream) })?;
         Launcher { gpu: &data.gpu, queue: &data.queue }.move_centres(plan, 0, &b)
     }
 
-    /// Waits for what the passes so far left.
+    /// Copies what the passes so far left to the host, and waits for it.
     fn poll<T: Number>(&mut self, data: &mut Rows<T>, arena: &Arena) -> Result<(), Error> {
         let host = &mut self.seen.as_mut_slice()[..arena.seen];
-        // SAFETY: pinned; read only after the wait below.
+        // SAFETY: the host buffer is pinned, and is read only after the wait below.
         let copy = unsafe { self.numbers.first(arena.seen).async_copy_to(&mut *host, &data.queue.stream) };
         data.gpu.check("a copy of centres from the device", copy)?;
         data.queue.wait(&data.gpu)
     }
 
-    /// What the look brought; none where it is not of one of these passes, not finite, or has lost too many digits.
+    /// The polled statistics; `None` if they are not of an expected pass, not finite, or lost too much precision.
     fn polled_passes<T: Number>(
         &self,
         data: &mut Rows<T>,
@@ -347,7 +350,7 @@ impl Lloyd {
     }
 }
 
-/// Passes between looks: of the shape alone, and not of a clock, since what a look finds decides how to go on.
+/// Passes between polls. Depends only on the shape and not on a clock, since what a poll finds affects the result.
 fn between_looks(plan: &LloydPlan) -> usize {
     let n = plan.shape.n as f64;
     let bytes = n * f64::from(plan.shape.d) * plan.shape.number_bytes() as f64;
@@ -371,11 +374,11 @@ mod tests {
 
     #[test]
     fn rows_are_split_so_that_warps_end_together() {
-        // A million rows of 13 columns, eight centres: one wave of short warps, no more than there are groups.
+        // A million rows of 13 columns, eight centres: one wave of short warps, at most one per group.
         let groups = sums::most_splits(1_000_000);
         let one_wave = splits(groups, 8, 14, 132 * 16);
         assert!((100..=150).contains(&one_wave), "{one_wave}");
-        // More warps than run at a time even without splits: some waves, so that the last is not mostly idle.
+        // More warps than run at a time even without splits: several waves, so that the last is not mostly idle.
         let units = 129 * 5;
         let some = u64::from(splits(groups, 205, units, 528));
         assert!((units * some).div_ceil(528) * 528 < units * some * 11 / 10, "{some}");

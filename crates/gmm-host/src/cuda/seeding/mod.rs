@@ -1,5 +1,5 @@
-//! What k-means++ asks of resident rows: distances to the nearest centre stay on the device, rows are drawn by them there, and
-//! the host sees sums and the numbers of those rows, once for each centre ([`one_by_one`]) or once in all ([`batched`]).
+//! k-means++ over resident rows. Distances to the nearest centre stay on the device, which draws rows by them. The host
+//! receives sums and row numbers, once for each centre ([`one_by_one`]) or once in all ([`batched`]).
 
 pub(crate) mod batched;
 pub(crate) mod lloyd;
@@ -21,54 +21,54 @@ use crate::cuda::rows::Rows;
 use crate::cuda::rows::parameters;
 use crate::engine::DISTANCE_ROWS;
 
-/// Rows of which a kernel adds up distances, and how many such sums are one of [`DISTANCE_ROWS`]: a kernel has blocks for
-/// more parts of few rows than draws need to tell apart.
+/// Rows whose distances a kernel sums, and how many of these sums make one of [`DISTANCE_ROWS`]. Kernels need finer
+/// parts than draws do, so that few rows still occupy many blocks.
 const SUMMED: usize = SUMMED_ROWS as usize;
 const TOGETHER: usize = DISTANCE_ROWS / SUMMED;
 const _: () = assert!(TOGETHER * SUMMED == DISTANCE_ROWS && DRAWN_ROWS == DISTANCE_ROWS as u64);
 
-/// Sums of [`DISTANCE_ROWS`] rows each.
+/// Combines sums into sums over [`DISTANCE_ROWS`] rows each.
 fn together(sums: &[f64]) -> Vec<f64> {
     sums.chunks(TOGETHER).map(|some| some.iter().sum()).collect()
 }
 
-/// Bytes that are taken without asking what is free.
+/// Bytes that are allocated without checking free memory.
 const SMALL: u128 = 1 << 20;
 
 const WHAT: &str = "distances to centres on the GPU";
 
-/// What seeding keeps on the device, from the first centre until it is told to forget.
+/// Buffers of seeding on the device, from the first centre until [`forget`](Self::forget).
 pub(crate) struct Seeding<T: Number> {
-    /// `(n,)`.
+    /// `(n,)`: distances to the nearest centre.
     near: Slot<f64>,
-    /// Whether `near` holds anything.
+    /// Whether `near` is valid.
     begun: bool,
-    /// Sums of groups of rows, for each candidate.
+    /// Sums over groups of rows, for each candidate.
     sums: Slot<f64>,
-    /// A centre, high parts before low ones; or candidates, `(d, 2, C)` for each launch, and behind them the same one by one,
-    /// `(places, 2, d)`.
+    /// A centre, high parts before low ones; or candidates, `(d, 2, C)` for each launch, followed by the same as
+    /// points, `(places, 2, d)`.
     centres: Slot<T>,
-    /// `(candidates, n)`: distances to those that were weighed last, if there was room.
+    /// `(candidates, n)`: distances to the candidates that were evaluated last, if there was memory for them.
     distances: Slot<T>,
     weighed: Candidates,
-    /// Uniform numbers and rows, of [`draw_centres`](crate::Seeding::draw_centres).
+    /// Uniform numbers and rows, for [`draw_centres`](crate::Seeding::draw_centres).
     draws: Slot<u64>,
-    /// Whether a kernel may still run over these buffers.
+    /// Whether a kernel that uses these buffers may still be running.
     pending: bool,
     host_centres: Pinned<T>,
     host_sums: Pinned<f64>,
-    /// Groups and uniforms of draws, and the rows that come of them: a kernel reads and writes them here.
+    /// Groups and uniforms of draws, and the drawn rows: a kernel reads and writes this pinned memory directly.
     host_draws: Pinned<u64>,
 }
 
-/// Candidates that were weighed since the last centre.
+/// Candidates that were evaluated since the last centre.
 #[derive(Default)]
 struct Candidates {
-    /// What each would leave of each group of rows.
+    /// The potential that each would leave, for each group of rows.
     sums: Vec<Vec<f64>>,
-    /// Places that candidates have on the device.
+    /// Candidate slots on the device.
     places: usize,
-    /// Whether their distances are there too.
+    /// Whether their distances are stored too.
     kept: bool,
 }
 
@@ -89,9 +89,9 @@ impl<T: Number> Seeding<T> {
         }
     }
 
-    /// Frees what is on the device. The context is current, and nothing is pending.
+    /// Frees the device buffers. The context must be current, and nothing may be pending.
     pub(crate) fn clear(&mut self) {
-        // Pinning takes longer than a place of a small fit.
+        // The pinned buffers are kept: pinning takes longer than drawing a centre of a small fit.
         let host_centres = std::mem::replace(&mut self.host_centres, pinned_empty());
         let host_sums = std::mem::replace(&mut self.host_sums, pinned_empty());
         let host_draws = std::mem::replace(&mut self.host_draws, pinned_empty());
@@ -111,10 +111,10 @@ impl<T: Number> Seeding<T> {
 
     /// [`Seeding::add_centre`](crate::Seeding::add_centre).
     pub(crate) fn add_centre(&mut self, data: &mut Rows<T>, centre: &[f64]) -> Result<Vec<f64>, Error> {
-        // What they would leave is less with another centre.
+        // With another centre the candidates' potentials are outdated.
         self.weighed = Candidates::default();
         let groups = data.n.div_ceil(SUMMED);
-        // As much as eight candidates will need, so that it stays.
+        // Sized for eight candidates, so that it is not replaced later.
         self.reserve_seeding(data, groups, 2 * CANDIDATES)?;
         pin(&data.gpu, &mut self.host_centres, 2 * data.d)?;
         let shape = data.shape(CovarianceType::Spherical, 1);
@@ -138,7 +138,7 @@ impl<T: Number> Seeding<T> {
         let mut host = &mut memory.host_sums.as_mut_slice()[..len];
         for range in ranges.iter().filter(|range| !range.is_empty()) {
             let (piece, rest) = host.split_at_mut(range.len());
-            // SAFETY: pinned; read only after the wait below.
+            // SAFETY: the host buffer is pinned, and is read only after the wait below.
             let copy = unsafe { near.index(range.clone()).async_copy_to(piece, &data.queue.stream) };
             data.gpu.check("a copy of distances from the device", copy)?;
             host = rest;
@@ -148,26 +148,26 @@ impl<T: Number> Seeding<T> {
         Ok(self.host_sums.as_slice()[..len].to_vec())
     }
 
-    /// Room for `sums` sums, for distances, and for `points` points.
+    /// Reserves buffers for `sums` sums, for distances, and for `points` points.
     fn reserve_seeding(&mut self, data: &mut Rows<T>, sums: usize, points: usize) -> Result<(), Error> {
         let centres = 2 * points * data.d;
         let wanted = 8 * (data.n as u128 + sums as u128) + (centres * size_of::<T>()) as u128;
         let have = self.near.bytes() + self.sums.bytes() + self.centres.bytes();
         data.room(WHAT, wanted, have)?;
         let (gpu, memory) = (&data.gpu, &mut *self);
-        // Never replaced once it holds something: its length does not change.
+        // Never replaced once it is in use: its length does not change.
         memory.near.reserve(gpu, data.n)?;
         memory.sums.reserve(gpu, sums)?;
         memory.centres.reserve(gpu, centres)?;
         pin(gpu, &mut memory.host_sums, sums)
     }
 
-    /// Room for the distances to so many candidates, where there is some to spare: false where there is none.
+    /// Reserves the buffer of distances to `places` candidates. Returns false if there is not enough spare memory.
     fn reserve_distances(&mut self, data: &mut Rows<T>, places: usize) -> Result<bool, Error> {
         let wanted = places * data.n;
         let have = self.distances.bytes();
         let bytes = (wanted * size_of::<T>()) as u128;
-        // To ask takes longer than a place of a small fit, which needs next to nothing.
+        // Querying free memory takes longer than drawing a centre of a small fit, which needs little memory.
         if bytes > have.max(SMALL) && bytes > (data.gpu.free()? + have) / 2 {
             return Ok(false);
         }
@@ -183,16 +183,16 @@ impl<T: Number> Seeding<T> {
         let (high, low) = memory.host_centres.as_mut_slice()[..2 * len].split_at_mut(len);
         parameters::centres(centres, &data.shift, high, low);
         let host = &memory.host_centres.as_slice()[..2 * len];
-        // SAFETY: pinned, and neither written again nor freed before the stream was waited for.
+        // SAFETY: the host buffer is pinned, and the stream is waited for before it is written again or freed.
         let copy = unsafe { memory.centres.first(2 * len).async_copy_from(host, &data.queue.stream) };
         data.gpu.check("a copy of centres to the device", copy)
     }
 
-    /// Waits for some of the sums.
+    /// Copies a range of the sums to the host, and waits for it.
     fn seed_results(&mut self, data: &mut Rows<T>, range: Range<usize>) -> Result<&[f64], Error> {
         let memory = &mut *self;
         let host = &mut memory.host_sums.as_mut_slice()[..range.len()];
-        // SAFETY: pinned; read only after the wait below.
+        // SAFETY: the host buffer is pinned, and is read only after the wait below.
         let copy =
             unsafe { memory.sums.first(range.end).index(range.clone()).async_copy_to(&mut *host, &data.queue.stream) };
         data.gpu.check("a copy of distances from the device", copy)?;

@@ -1,4 +1,4 @@
-//! Centres one after another: the host sees what candidates leave, and decides on each.
+//! Draws centres one after another: the host receives the candidates' potentials, and chooses each centre.
 
 use gmm_kernels::THREADS;
 use gmm_kernels::device::WARP;
@@ -14,11 +14,11 @@ use crate::cuda::rows::Rows;
 use crate::engine::DISTANCE_ROWS;
 use crate::init::{RowDraw, WeighedRows};
 
-/// Sums that a kernel writes to the host itself, at most: fewer than these are there sooner than a copy of them would be.
+/// Most sums that a kernel writes directly to pinned host memory: for fewer, that is faster than a copy.
 const SUMS_TO_HOST: usize = 1 << 13;
 
-/// The sum of what a candidate leaves of all groups, in the order in which a block of [`draw_next`](gmm_kernels::seeding::draw_next) adds: so
-/// that which way a centre is decided on does not show in it.
+/// A candidate's potential: the sum over all groups, in the order in which a block of
+/// [`draw_next`](gmm_kernels::seeding::draw_next) adds, so that both methods choose the same centre.
 fn as_a_block_adds(sums: &[f64]) -> f64 {
     const LANES: usize = WARP as usize;
     let mut of_threads = [0.0; THREADS as usize];
@@ -41,7 +41,7 @@ impl<T: Number> Seeding<T> {
         assert!(self.begun, "no centre was added");
         assert!(draws.iter().all(|draw| draw.group < data.n.div_ceil(DISTANCE_ROWS)), "a group that there is");
         let (count, groups, each) = (draws.len(), data.n.div_ceil(SUMMED), 2 * data.d);
-        // A kernel weighs four or eight; the last stands in for those that are not there.
+        // A kernel evaluates four or eight candidates; the last draw fills the unused slots.
         let places = count.next_multiple_of(CANDIDATES / 2);
         self.weighed = Candidates::default();
         let kept = self.reserve_draws(data, places, groups)?;
@@ -83,7 +83,7 @@ impl<T: Number> Seeding<T> {
         Ok(WeighedRows { rows, left: of_each().map(as_a_block_adds).collect() })
     }
 
-    /// Puts draws where a kernel reads them, and the kernel on the stream that makes candidates of them.
+    /// Writes draws to pinned memory, and launches the kernel that makes candidates of them.
     fn launch_draws(&mut self, data: &mut Rows<T>, draws: &[RowDraw], places: usize) -> Result<(), Error> {
         let points = 2 * places * data.d;
         let shape = data.shape(CovarianceType::Spherical, 1);
@@ -105,12 +105,12 @@ impl<T: Number> Seeding<T> {
         launcher.draw_rows(&shape, &data.whole(), &near, (count, places as u32), &buffers)
     }
 
-    /// [`Seeding::add_drawn`](crate::Seeding::add_drawn): what it leaves is known since it was weighed, and there is nothing to
-    /// wait for.
+    /// [`Seeding::add_drawn`](crate::Seeding::add_drawn): its sums are known from the evaluation, so nothing is waited
+    /// for.
     pub(crate) fn add_drawn(&mut self, data: &mut Rows<T>, which: usize) -> Result<Vec<f64>, Error> {
         let memory = &*self;
         let Candidates { sums, places, kept } = &memory.weighed;
-        assert!(which < sums.len(), "row {which} of {} that were weighed since the last centre", sums.len());
+        assert!(which < sums.len(), "row {which} of {} that were evaluated since the last centre", sums.len());
         let near = memory.near.first(data.n);
         let launcher = Launcher { gpu: &data.gpu, queue: &data.queue };
         if *kept {
@@ -128,7 +128,8 @@ impl<T: Number> Seeding<T> {
         Ok(std::mem::take(&mut memory.weighed).sums.swap_remove(which))
     }
 
-    /// Room to draw candidates for so many places and to weigh them; and whether there is some for their distances.
+    /// Reserves buffers to draw `places` candidates and to evaluate them. Returns whether there is memory for their
+    /// distances.
     fn reserve_draws(&mut self, data: &mut Rows<T>, places: usize, groups: usize) -> Result<bool, Error> {
         let memory = &*self;
         let is_there = memory.centres.room() >= 4 * places * data.d
@@ -137,7 +138,7 @@ impl<T: Number> Seeding<T> {
             && memory.host_draws.len() >= 3 * places
             && (memory.distances.room() >= places * data.n || memory.distances.room() == 0);
         if memory.pending && !is_there {
-            // What is replaced goes where others find it, and must be in use by nothing.
+            // Replaced buffers return to the pool, which may give them to others, so no kernel may still use them.
             data.queue.wait(&data.gpu)?;
             self.pending = false;
         }

@@ -1,9 +1,9 @@
-//! The same answers as the reference engine and the CPU engine give.
+//! Results agree with those of the reference engine and the CPU engine.
 
 use super::*;
 use crate::Passes;
 use crate::init::RowDraw;
-use crate::{DISTANCE_ROWS, ReferenceEngine, Wanted, shift};
+use crate::{DISTANCE_ROWS, EvaluateOptions, ReferenceEngine, shift};
 
 fn agrees(kind: CovarianceType, precision: Precision, n: usize, d: usize, k: usize, weighted: bool) {
     let what = format!("{kind} {precision} n={n} d={d} k={k}");
@@ -57,10 +57,17 @@ fn agrees(kind: CovarianceType, precision: Precision, n: usize, d: usize, k: usi
     close(&a.2, &b.2, tolerance, &format!("{what}: squared distances"));
     let run = |rows: &mut dyn Resident| {
         let (mut densities, mut r, mut labels) = (vec![f64::NAN; n], vec![f64::NAN; n * k], vec![u32::MAX; n]);
-        let want =
-            Wanted { log_densities: Some(&mut densities), responsibilities: Some(&mut r), labels: Some(&mut labels) };
+        let want = EvaluateOptions {
+            log_densities: Some(&mut densities),
+            responsibilities: Some(&mut r),
+            labels: Some(&mut labels),
+        };
         let totals = rows.evaluate(&mixture, want).unwrap();
-        assert_eq!(totals, rows.evaluate(&mixture, Wanted::default()).unwrap(), "totals do not depend on the outputs");
+        assert_eq!(
+            totals,
+            rows.evaluate(&mixture, EvaluateOptions::default()).unwrap(),
+            "totals do not depend on the outputs"
+        );
         (vec![totals.log_likelihood, totals.entropy, totals.total_weight], densities, r, labels)
     };
     let (got, want) = (run(fast.as_mut()), run(slow.as_mut()));
@@ -103,7 +110,7 @@ fn every_forced_plan_gives_the_same_answer() {
     for kind in CovarianceType::ALL {
         let mixture = mixture(kind, 3, 18, 0.0);
         let pass = |text: &str| {
-            let forced = plan::Forced::parse(text).unwrap();
+            let forced = plan::ForcedPlan::parse(text).unwrap();
             let rows = CudaResident::<f64>::load(engine.gpu.clone(), &data, Precision::F64, &[0.5; 18], forced, false);
             rows.unwrap().pass(&mixture).unwrap()
         };
@@ -171,12 +178,12 @@ fn a_value_beyond_the_range_of_squares_scores_minus_infinity() {
 
 #[test]
 fn hundreds_of_columns_cost_the_likelihood_no_digits() {
-    // Constants of some hundred: what `f32` rounds away of them, or of sums of squares, would be a few 1e-5.
+    // The constants are some hundred: rounding them, or sums of squares, to `f32` would cause errors of a few 1e-5.
     let cases = [
         (CovarianceType::Full, 300, 1.0),
         (CovarianceType::Tied, 257, 1.0),
         (CovarianceType::Diag, 512, 1.0),
-        // The last component has shrunk onto a few rows, and its constant is thousands.
+        // The last component has shrunk onto a few rows, so its constant is several thousand.
         (CovarianceType::Diag, 512, 1e-3),
         (CovarianceType::Spherical, 500, 1.0),
     ];
@@ -196,7 +203,7 @@ fn hundreds_of_columns_cost_the_likelihood_no_digits() {
             Covariances::Diag(all) => all[[c, j]].sqrt(),
             _ => 1.0,
         };
-        // Rows of the components that have not shrunk, where one has.
+        // If the last component has shrunk, rows come only from the others.
         let of = |i: usize| if last < 1.0 { i % (k - 1) } else { i % k };
         let all = Array2::from_shape_fn((n, d), |(i, j)| {
             let z = 1.25 * noise(3 * i * d + j) + 1.25 * noise(5 * i * d + j + 7);
@@ -209,8 +216,8 @@ fn hundreds_of_columns_cost_the_likelihood_no_digits() {
         let (want, truth) = evaluate::log_densities(&ReferenceEngine, &mixture, &data, Precision::F64).unwrap();
         let mean = (totals.log_likelihood - truth.log_likelihood).abs() / n as f64;
         let most = got.iter().zip(&want).fold(0.0_f64, |most, (got, want)| most.max((got - want).abs()));
-        // Runs of 32 squares lose some 5e-6 a row at random, and forward substitution several times that; 1/σ of spherical
-        // components has the same error in all columns.
+        // Sums of 32 squares have a random error of about 5e-6 per row, and forward substitution several times that;
+        // 1/σ of spherical components has the same error in all columns.
         let allowed = match kind {
             CovarianceType::Diag => (3e-6, 2e-5),
             CovarianceType::Spherical => (8e-6, 3e-5),

@@ -1,9 +1,9 @@
-//! Steps of one component: its log densities stay on the device, and are mixed there.
+//! Steps of one component: its log densities stay on the device and are mixed there.
 
 use super::*;
 use crate::{ComponentCache, ComponentChange, CpuEngine, Likelihood};
 
-/// Rows with weights, of which some are 0.
+/// Rows with weights, some of which are 0.
 fn weighted(n: usize, d: usize, offset: f64, precision: Precision) -> Dataset {
     let mut all = rows(n, d, offset);
     if precision == Precision::F32 {
@@ -74,7 +74,7 @@ fn a_step_takes_four_launches_and_one_wait_and_no_memory_and_nothing_of_its_rows
         let copies = fake.0.calls_of(Class::Copy);
         let (count, _) =
             calls(&fake.0, || cache.update_component(&mut likelihood, 1, moved(&[1.5, 2.0, 3.0])).unwrap());
-        // The component, its totals, the mixture, and the sum over blocks.
+        // Launches: the component's E-step, its totals, the mixing, and the sum over blocks.
         assert_eq!(count, [4, 0, 1], "{kind}");
         let (count, _) = calls(&fake.0, || cache.update_weights(&mut likelihood, &[0.25; 4]).unwrap());
         assert_eq!(count, [2, 0, 1], "{kind}: weights");
@@ -101,7 +101,7 @@ fn a_row_without_density_makes_the_value_minus_infinity_until_it_has_one() {
     assert_eq!(cache.value(), f64::NEG_INFINITY);
 }
 
-/// What comes of a cache, a step of one component, the rows' values and a step of all components.
+/// Values of a cache, after a step of one component, of the rows, and after a step of all components.
 fn steps(likelihood: &mut Likelihood, kind: CovarianceType, k: usize) -> Result<Vec<f64>, Error> {
     let mut cache = ComponentCache::new(likelihood, mixture(kind, k, 2, 0.0))?;
     let mut out = vec![cache.value()];
@@ -111,7 +111,7 @@ fn steps(likelihood: &mut Likelihood, kind: CovarianceType, k: usize) -> Result<
             Err(error) => {
                 assert_eq!(cache.value(), was, "as it was");
                 assert!(!cache.undo());
-                // What memory a step of one component takes is there.
+                // A failed step of all components leaves the memory that a step of one needs.
                 let weights = vec![1.0 / k as f64; k];
                 if matches!(error, Error::Memory { .. }) {
                     let there = cache.update_weights(likelihood, &weights).unwrap();
@@ -150,17 +150,17 @@ fn where_the_device_lacks_the_memory_the_host_keeps_them() {
     };
     let want = run(1 << 30).unwrap();
     let mut ends = Vec::new();
-    // Rows, and columns for none, some, all, and all twice.
+    // Memory for the rows, and for the columns of none, some or all components, and of all twice.
     for room in [4, 7, 10, 13, 16, 19, 22] {
         let end = run((2 + room) * column + (1 << 18));
         match &end {
             Ok(got) => close(got, &want, 1e-12, &format!("room for {room} columns")),
-            // There were enough for steps of one component.
+            // There was memory for steps of one component.
             Err(error) => assert!(matches!(error, Error::Memory { .. }), "room for {room} columns: {error}"),
         }
         ends.push(end.is_ok());
     }
-    // On the host, on the device without room for a step of all, and on the device.
+    // On the host; on the device without memory for a step of all components; on the device.
     assert!(ends[0] && ends[ends.len() - 1] && ends.contains(&false), "{ends:?}");
 }
 
@@ -219,7 +219,7 @@ fn every_fault_of_a_step_is_an_error_and_leaves_the_cache_as_it_was() {
             match end {
                 Ok(value) => {
                     assert_eq!(value, want, "{what}");
-                    // For want of memory a launch is tried again.
+                    // After an out-of-memory error a launch is tried again.
                     let harmless = matches!(failed, None | Some("cuCtxSetCurrent")) || code == code::OUT_OF_MEMORY;
                     assert!(harmless, "{what}: went on after {failed:?}");
                 }
@@ -237,7 +237,7 @@ fn every_fault_of_a_step_is_an_error_and_leaves_the_cache_as_it_was() {
             drop((cache, likelihood, engine));
             fake.0.assert_clean(&what);
             if failed.is_none() {
-                // A step takes no memory once there was one.
+                // A step allocates no memory after the first one.
                 assert!(at > 1 || class == Class::Allocation, "{what}");
                 break;
             }
@@ -271,7 +271,7 @@ fn every_fault_from_the_making_on_is_an_error_or_leaves_the_right_answer_and_lea
                 let failed = fake.0.failed();
                 fake.0.recover();
                 match end {
-                    // On the host, for want of memory, to other bits.
+                    // Out of memory, so the host computes it, with different bits.
                     Ok(got) => close(&got, &want, 1e-12, &what),
                     Err(error) => {
                         assert!(matches!(error, Error::Device(_) | Error::Memory { .. }), "{what}: {error}");

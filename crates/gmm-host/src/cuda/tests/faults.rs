@@ -1,4 +1,4 @@
-//! Faults of the driver in the middle of the work: an error, never a panic, a leak or a wrong model.
+//! Driver faults in the middle of a fit cause an error, never a panic, a leak or a wrong model.
 
 use ndarray::array;
 
@@ -6,10 +6,10 @@ use super::*;
 use crate::Fit;
 use crate::cuda::driver::table::Code;
 
-/// Two clumps, so that Lloyd comes to rest at its second pass; one row more than a tile, so that there are smaller chunks.
+/// Two clumps, so that Lloyd converges in its second pass; one row more than a tile, so that smaller chunks exist.
 const N: usize = 129;
 
-/// A fit small enough to run at every fault; everything that a fit does is in it.
+/// A fit that is small enough to repeat for every fault, and uses every part of the engine.
 fn small_fit(init: &Init) -> Result<Fit, Error> {
     fit_on(&CudaEngine::new(0)?, init)
 }
@@ -21,21 +21,21 @@ fn fit_on(engine: &CudaEngine, init: &Init) -> Result<Fit, Error> {
     fit(engine, &data, &options)
 }
 
-/// Parameters to start from.
+/// Starting parameters.
 fn given() -> Init {
     let start = Mixture::new(array![0.5, 0.5], array![[0.0], [8.0]], Covariances::Full(Array3::ones((2, 1, 1))));
     Init::Given(Box::new(start.unwrap()))
 }
 
-/// At the n-th call of a class, for every n of a fit, the fit fails with a message, leaves nothing behind, and panics
-/// nowhere.
+/// Injects a fault at the n-th call of a class, for every n of a fit. The fit must return an error, leak nothing and
+/// not panic.
 fn every_fault(init: &Init, class: Class, code: Code) {
     let fake = Fake::install(Machine::default());
     let whole = small_fit(init).unwrap();
     let calls = fake.0.calls_of(class);
     fake.0.assert_clean("no fault");
     drop(fake);
-    // EM and the evaluation after it copy, launch and wait once each at least.
+    // EM and the evaluation after it copy, launch and wait at least once each.
     assert!(calls >= 2, "{class:?}: {calls}");
     for at in 1..=calls {
         let fake = Fake::with(Machine::default(), Some(Fault::once(class, at, code)));
@@ -44,13 +44,14 @@ fn every_fault(init: &Init, class: Class, code: Code) {
         let failed = fake.0.failed();
         assert!(failed.is_some(), "{what}: its turn never came");
         match end {
-            // A launch that the driver refuses for its own reasons, or memory that lacks, are the device's matter.
+            // Refused launches and lack of memory are errors of the device or of memory.
             Err(error) => assert!(matches!(error, Error::Device(_) | Error::Memory { .. }), "{what}: {error}"),
-            // For want of memory, a smaller chunk may do; and then it has done it right.
+            // After an out-of-memory error a fit may succeed with smaller chunks; its result must then be right.
             Ok(fitted) if code == code::OUT_OF_MEMORY => {
                 close(&fitted.summary.trace, &whole.summary.trace, 1e-12, &what);
             }
-            // cust passes over this answer when it opens a context, and destructors do; both times it is current anyway.
+            // cust ignores this result when it opens a context, and destructors do; in both cases the context is
+            // current anyway.
             Ok(fitted) if failed == Some("cuCtxSetCurrent") => assert_eq!(fitted.mixture, whole.mixture),
             Ok(_) => panic!("{what}: the fit went on after {failed:?}"),
         }
@@ -58,8 +59,8 @@ fn every_fault(init: &Init, class: Class, code: Code) {
     }
 }
 
-/// The same for the second fit of an engine, which takes everything from what the first left: a third one is right where
-/// the device was not lost, and all goes back to the driver with the engine.
+/// The same for an engine's second fit, which reuses everything that the first released. A third fit must be right
+/// unless the device was lost, and the engine must free everything.
 fn every_fault_of_a_warm_fit(init: &Init, class: Class, code: Code) {
     let whole = {
         let _fake = Fake::install(Machine::default());
@@ -80,7 +81,7 @@ fn every_fault_of_a_warm_fit(init: &Init, class: Class, code: Code) {
             }
             Ok(fitted) => {
                 assert_eq!(fitted.mixture, whole.mixture, "{what}");
-                // Destructors pass over it.
+                // Destructors ignore this result.
                 assert!(matches!(failed, None | Some("cuCtxSetCurrent")), "{what}: the fit went on after {failed:?}");
             }
         }
@@ -110,8 +111,8 @@ fn every_fault_of_a_fit_that_takes_what_another_left_is_an_error_and_leaks_nothi
     every_fault_of_a_warm_fit(&Init::KMeans, Class::Any, code::UNKNOWN);
 }
 
-/// Every n of every kind of call, with the answers that such calls give; other calls, such as those that open the
-/// device, are among `Any`.
+/// Injects a fault at every call of every class, with the codes that these calls return; `Any` includes other calls,
+/// such as those that open the device.
 fn every_kind_of_fault(init: &Init) {
     for (class, code) in [
         (Class::Any, code::UNKNOWN),
@@ -155,7 +156,7 @@ fn row_70_a_failed_launch_names_the_kernel() {
     fake.0.fail(Fault::once(Class::Launch, 1, code::LAUNCH_OUT_OF_RESOURCES));
     let error = text(rows.pass(&mixture));
     assert!(error.contains("cuda:0: launching kernel e_step_diag_f32"), "{error}");
-    // Nothing was lost: the next pass is right.
+    // The device was not lost: the next pass is right.
     assert!(rows.pass(&mixture).unwrap().is_finite());
     fake.0.fail(Fault::once(Class::Wait, 1, code::LAUNCH_TIMEOUT));
     let error = text(rows.pass(&mixture));
@@ -170,7 +171,7 @@ fn row_68_after_an_illegal_address_nothing_is_tried_again() {
     let mixture = mixture(CovarianceType::Diag, 2, 2, 0.0);
     let mut rows = engine.load(&data, Precision::F32, &[0.0, 0.0]).unwrap();
     fake.0.fail(Fault::once(Class::Wait, 1, code::ILLEGAL_ADDRESS));
-    assert!(text(rows.pass(&mixture)).contains("defect of a kernel"));
+    assert!(text(rows.pass(&mixture)).contains("bug in a kernel of this program"));
     let launches = fake.0.calls("cuLaunchKernel");
     assert!(text(rows.pass(&mixture)).contains("lost in an earlier failure"));
     assert!(text(engine.load(&data, Precision::F32, &[0.0, 0.0])).contains("lost"));

@@ -6,9 +6,9 @@ use gmm_model::DataError;
 use super::driver::queue::Queue;
 use super::*;
 use crate::data::DeviceRows;
-use crate::{FitOptions, Init, Wanted, fit_observed};
+use crate::{EvaluateOptions, FitOptions, Init, fit_observed};
 
-/// Rows in device memory that is not the engine's own, and their description.
+/// Rows in device memory that the engine does not own, and their description.
 pub(super) fn placed<A: DeviceCopy>(
     engine: &CudaEngine,
     rows: &[A],
@@ -17,7 +17,7 @@ pub(super) fn placed<A: DeviceCopy>(
 ) -> (DeviceBuffer<A>, DeviceRows) {
     engine.gpu.enter().unwrap();
     let queue = Queue::new(&engine.gpu).unwrap();
-    // SAFETY: written below before anything reads it; what is copied lives until the stream was waited for.
+    // SAFETY: the copy writes the whole buffer before anything reads it, and the source lives until the wait below.
     let buffer = unsafe {
         let mut buffer = DeviceBuffer::uninitialized(rows.len()).unwrap();
         buffer.async_copy_from(rows, &queue.stream).unwrap();
@@ -38,19 +38,21 @@ fn loaded(
 }
 
 pub(super) fn data(engine: &CudaEngine, rows: &DeviceRows, weights: Option<Vec<f64>>) -> Result<DeviceData, Error> {
-    // SAFETY: the buffers of these tests outlive every call, and hold what the description says.
+    // SAFETY: the tests' buffers outlive every call, and `rows` describes their contents.
     unsafe { engine.device_data(*rows, weights) }
 }
 
 fn densities(rows: &mut dyn Resident, mixture: &Mixture) -> (Vec<f64>, crate::Evaluation) {
     let mut out = vec![f64::NAN; rows.dim().0];
-    let totals = rows.evaluate(mixture, Wanted { log_densities: Some(&mut out), ..Wanted::default() }).unwrap();
+    let totals = rows
+        .evaluate(mixture, EvaluateOptions { log_densities: Some(&mut out), ..EvaluateOptions::default() })
+        .unwrap();
     (out, totals)
 }
 
 #[test]
 fn rows_on_the_device_have_the_bits_of_rows_that_were_brought_there() {
-    // An odd number of f32, and more rows than distances are summed of at a time.
+    // An odd number of f32, and more rows than one sum of distances covers.
     for (n, d) in [(300, 3), (1029, 5)] {
         let values = rows(n, d, 10.0);
         let single = values.mapv(|v| v as f32);
@@ -68,7 +70,7 @@ fn rows_on_the_device_have_the_bits_of_rows_that_were_brought_there() {
                 let mut brought = engine.load(&host, precision, &shift).unwrap();
                 let before = fake.0.calls("cuMemcpyHtoDAsync");
                 let mut held = loaded(&engine, &there, precision, &shift).unwrap();
-                // The shift, and the centre from which distances are taken: no row.
+                // Only the shift and the point from which distances are measured are copied, but no rows.
                 assert_eq!(fake.0.calls("cuMemcpyHtoDAsync"), before + 2);
                 assert_eq!(
                     densities(held.as_mut(), &mixture),
@@ -85,7 +87,7 @@ fn rows_on_the_device_have_the_bits_of_rows_that_were_brought_there() {
     }
 }
 
-/// A fit and what its observer saw, or its error.
+/// A fit with its observed iterations, or its error.
 fn fitted<'a>(
     engine: &CudaEngine,
     data: impl Into<crate::Data<'a>>,
@@ -126,7 +128,7 @@ fn a_fit_of_rows_on_the_device_is_that_of_rows_that_were_brought_there() {
     fake.0.assert_clean("a fit of rows there");
 }
 
-/// Weights of which every seventh, and those of the first rows, are 0.
+/// Weights that are 0 for every seventh row and for the first 20.
 fn with_absent(n: usize) -> Vec<f64> {
     (0..n).map(|row| if row.is_multiple_of(7) || row < 20 { 0.0 } else { 1.0 + (row % 3) as f64 }).collect()
 }
@@ -135,7 +137,7 @@ fn with_absent(n: usize) -> Vec<f64> {
 fn rows_of_weight_0_are_left_out_on_the_device() {
     let (n, d, k) = (5000, 2, 3);
     let mut values = rows(n, d, 10.0);
-    // Far beyond the limit of all rows that count.
+    // Far beyond the limit, in a row of weight 0.
     values[[14, 1]] = 1e200;
     let weights = with_absent(n);
     let fake = Fake::install(Machine::default());
@@ -149,7 +151,7 @@ fn rows_of_weight_0_are_left_out_on_the_device() {
         let before = fake.0.launches("pick");
         let got = fitted(&engine, &data, &options).unwrap();
         assert_eq!(got, want, "{:?} {precision:?}", options.init);
-        // For the fit, and for its score.
+        // One launch for the fit, and one for its score.
         assert_eq!(fake.0.launches("pick"), before + 2);
     }
     let present = data.without_absent_rows().unwrap();
@@ -170,7 +172,7 @@ fn rows_of_weight_0_come_to_the_host_where_the_device_has_no_room_to_leave_them_
     let values = rows(n, d, 0.0);
     let bytes = 8 * n * d;
     let weights: Vec<f64> = (0..n).map(|row| (row % 2) as f64).collect();
-    // Weights make room for passes: less than half as much as the rows.
+    // Too little memory to gather the rows of positive weight while all rows are held, but enough for these and passes.
     let fake = Fake::install(Machine { memory: 3 * bytes, ..Machine::default() });
     let engine = CudaEngine::new(0).unwrap();
     let (buffer, there) = placed(&engine, values.as_slice().unwrap(), d, Precision::F64);
@@ -191,7 +193,7 @@ fn rows_of_weight_0_are_checked_as_those_from_the_host_are() {
     let engine = CudaEngine::new(0).unwrap();
     let options = FitOptions { init: Init::Stride, max_iter: 1, ..FitOptions::new(2) };
     let weights = with_absent(n);
-    // A number that is none counts in every row, one that is too large in those alone that do.
+    // NaN and infinity are errors in every row, values that are too large only in rows of positive weight.
     for (row, value) in [(14, f64::NAN), (15, f64::INFINITY), (2100, f64::NAN), (14, 1e200), (2101, 1e200)] {
         let mut values = rows(n, d, 0.0);
         values[[row, 1]] = value;
@@ -204,7 +206,7 @@ fn rows_of_weight_0_are_checked_as_those_from_the_host_are() {
         assert_eq!(got, want, "{row} {value}");
         drop((there, buffer));
     }
-    // Fewer rows than components, and than two.
+    // Fewer rows than components, and fewer than two.
     let (buffer, there) = placed(&engine, rows(n, d, 0.0).as_slice().unwrap(), d, Precision::F64);
     for (present, k, word) in [(3, 4, "4"), (1, 1, "rows")] {
         let some = (0..n).map(|row| f64::from(u8::from(row < present))).collect();
@@ -220,7 +222,7 @@ fn rows_of_weight_0_are_checked_as_those_from_the_host_are() {
 fn rows_on_the_device_are_walked_through_in_their_order() {
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
-    // More than a piece.
+    // More rows than one piece.
     let (n, d) = (1_100_000, 2);
     let mut values = Array2::from_shape_fn((n, d), |(i, j)| (i * d + j) as f32);
     let walked = |data: &DeviceData| -> Result<usize, Error> {
@@ -256,7 +258,7 @@ fn a_fit_of_rows_on_the_device_refuses_what_one_of_brought_rows_does() {
         let options = FitOptions { precision, ..options.clone() };
         let want = fitted(&engine, &Dataset::new(values).unwrap(), &options);
         assert_eq!(fitted(&engine, &data(&engine, &there, None).unwrap(), &options), want);
-        // 1e20 is beyond the squares of f32 alone: such rows are held in f64.
+        // Only the f32 squares of 1e20 overflow: such rows are stored as f64.
         assert_eq!(
             want.as_ref().err().is_some_and(|e| e.starts_with("column 0 reaches")),
             value.abs() > 1e152,
@@ -313,7 +315,7 @@ fn the_first_number_that_is_none_is_named_and_numbers_that_are_large_are_not() {
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
     let mut values = rows(n, d, 0.0);
-    // Its square is infinite in either precision.
+    // Its square is infinite in both precisions.
     values[[7, 0]] = 1e200;
     let (buffer, there) = placed(&engine, values.as_slice().unwrap(), d, Precision::F64);
     assert!(loaded(&engine, &there, Precision::F64, &shift).is_ok());
@@ -322,13 +324,13 @@ fn the_first_number_that_is_none_is_named_and_numbers_that_are_large_are_not() {
         (values[[2100, 1]], values[[2101, 0]]) = (bad, bad);
         let (buffer, there) = placed(&engine, values.as_slice().unwrap(), d, Precision::F64);
         for precision in [Precision::F32, Precision::F64] {
-            let error = loaded(&engine, &there, precision, &shift).err().expect("a number that is none");
+            let error = loaded(&engine, &there, precision, &shift).err().expect("a row that is not finite");
             assert!(matches!(error, Error::Data(DataError::NotFinite { row: 2100, column: 1, .. })), "{error}");
         }
         drop(buffer);
     }
     drop(engine);
-    fake.0.assert_clean("numbers that are none");
+    fake.0.assert_clean("rows that are not finite");
 }
 
 #[test]

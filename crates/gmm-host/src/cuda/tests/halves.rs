@@ -1,5 +1,5 @@
-//! EM in halves as the host puts it together: the reference's answers, who goes on where halves give up, and the other
-//! ways when they are asked for.
+//! EM on the half-precision paths, as the host drives it: agreement with the reference, the fallback after lost
+//! precision, and forced paths.
 
 use std::ops::ControlFlow;
 
@@ -7,14 +7,14 @@ use super::*;
 use crate::em::run;
 use crate::{EmOptions, EmRun, ReferenceEngine, shift};
 
-/// What is allowed in `f32`, relative to the size of what is compared: a product in halves has an error of 2⁻²², and what is
-/// lost on top of it stays within `limits` of `cuda/digits.rs`.
+/// The allowed error in `f32`, relative to the magnitude of the values: a split-fp16 product has an error of 2⁻²², and
+/// further losses stay within the bounds of `cuda/em/error_bounds.rs`.
 pub(super) const ALLOWED: f64 = 2e-5;
 
-/// A GPU whose blocks have little shared memory, so that few shapes are for a single pass.
+/// A GPU whose blocks have little shared memory, so that few shapes fit the fused path.
 const LITTLE: Machine = Machine { shared: 52 << 10, ..Machine::ONE };
 
-/// Rows of `f32` around `k` corners, and a mixture with its means near them.
+/// `f32` rows around `k` corners, and a mixture with its means near them.
 pub(super) fn problem(kind: CovarianceType, (n, d, k): (usize, usize, usize)) -> (Array2<f64>, Mixture) {
     let corner = |c: usize, j: usize| 3.0 * noise(77 + c * d + j);
     let rows = Array2::from_shape_fn((n, d), |(i, j)| {
@@ -32,10 +32,10 @@ fn em(rows: &mut dyn Resident, start: &Mixture, max_iter: usize) -> EmRun {
     run(rows, start.clone(), &options, 0, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
-/// As the engine chooses, or as `GMM_PLAN` would make it.
+/// Runs EM with the engine's choice of path, or with `plan` as in `GMM_PLAN`.
 fn on_device(fake: &Fake, plan: &str, data: &Dataset, start: &Mixture, max_iter: usize) -> EmRun {
     let engine = CudaEngine::new(0).unwrap();
-    let forced = plan::Forced::parse(plan).unwrap();
+    let forced = plan::ForcedPlan::parse(plan).unwrap();
     let at = shift::of_data(data);
     let mut rows = CudaResident::<f32>::load(engine.gpu.clone(), data, Precision::F32, &at, forced, false).unwrap();
     let run = em(&mut rows, start, max_iter);
@@ -44,7 +44,7 @@ fn on_device(fake: &Fake, plan: &str, data: &Dataset, start: &Mixture, max_iter:
     run
 }
 
-/// The same by the reference, with this added to the diagonals.
+/// The same by the reference, with `reg_covar` added to the diagonals.
 pub(super) fn reference_with(data: &Dataset, start: &Mixture, max_iter: usize, reg_covar: f64) -> EmRun {
     let mut rows = ReferenceEngine.load(data, Precision::F64, &[]).unwrap();
     let options = EmOptions { tol: 0.0, max_iter, reg_covar, precision: Precision::F64, autotune: false, fast: false };
@@ -70,7 +70,7 @@ pub(super) fn same(got: &EmRun, want: &EmRun, tolerance: f64, what: &str) {
     assert_eq!(got.empty, want.empty, "{what}");
 }
 
-/// The way that the iterations ran, all of which are to have been the device's.
+/// The path that ran; panics unless all iterations ran on the device.
 fn way(run: &EmRun, what: &str) -> &'static str {
     let on = run.on_device.unwrap_or_else(|| panic!("{what}: the host had to do it"));
     assert_eq!(on.iterations, run.iterations, "{what}: the host went on");
@@ -121,7 +121,7 @@ fn a_fit_says_by_which_way_it_ran() {
         FitOptions { covariance_type: CovarianceType::Diag, init, max_iter: 2, tol: 0.0, ..FitOptions::new(2) };
     let _fake = Fake::install(LITTLE);
     let fit = fit(&CudaEngine::new(0).unwrap(), &data, &options).unwrap();
-    // The driver of the tests says that every batch takes a millisecond.
+    // The fake driver reports a millisecond for every batch.
     assert_eq!(fit.on_device.unwrap().to_string(), "2 iterations on the device, path chunked-split-fp16, 1.0 ms");
 }
 
@@ -132,7 +132,7 @@ fn rows_with_weights_do_not_run_in_halves() {
     let fake = Fake::install(LITTLE);
     let got = on_device(&fake.0, "", &data, &start, 2);
     assert_eq!(way(&got, "weights"), "chunked-f64");
-    assert_eq!(fake.0.launches("halves"), 0);
+    assert_eq!(fake.0.launches("chunked_split_fp16"), 0);
     same(&got, &reference(&data, &start, 2), ALLOWED, "weights");
 }
 
@@ -141,12 +141,12 @@ fn a_column_with_a_far_outlier_is_not_for_halves_and_the_others_start_anew() {
     for kind in [CovarianceType::Full, CovarianceType::Diag, CovarianceType::Spherical] {
         let what = format!("{kind} with an outlier");
         let (mut rows, start) = problem(kind, (200, 33, 3));
-        // Beyond what halves scaled by it leave of a standard deviation of 1.
+        // So large that columns scaled by it leave too few bits for a standard deviation of 1.
         rows[[7, 2]] = 2e4;
         let data = Dataset::new(rows).unwrap();
         let fake = Fake::install(LITTLE);
         let got = on_device(&fake.0, "", &data, &start, 2);
-        assert_eq!((fake.0.launches("halves_scales"), way(&got, &what)), (1, "chunked-f64"), "{what}");
+        assert_eq!((fake.0.launches("chunked_half_scales"), way(&got, &what)), (1, "chunked-f64"), "{what}");
         same(&got, &reference(&data, &start, 2), ALLOWED, &what);
     }
 }
@@ -154,7 +154,7 @@ fn a_column_with_a_far_outlier_is_not_for_halves_and_the_others_start_anew() {
 #[test]
 fn a_far_outlier_costs_a_tied_covariance_that_stays_in_halves_no_digits() {
     let d = 33;
-    // Components that share every row, so that responsibilities have digits to lose.
+    // Components that share every row, so that responsibilities depend on the densities' precision.
     let mut rows = Array2::from_shape_fn((200, d), |(i, j)| f64::from((1.7 * noise(i * d + j)) as f32));
     rows[[7, 2]] = 2e4;
     let data = Dataset::new(rows).unwrap();
@@ -171,7 +171,7 @@ fn a_far_outlier_costs_a_tied_covariance_that_stays_in_halves_no_digits() {
 #[test]
 fn where_a_component_grows_too_narrow_for_halves_the_others_go_on_from_the_last_look() {
     let d = 33;
-    // A third of the rows are all but one point, which is where the second component ends.
+    // A third of the rows are nearly one point, onto which the second component shrinks.
     let rows = Array2::from_shape_fn((300, d), |(i, j)| {
         let width = if i % 3 == 0 { 1e-3 } else { 8.0 };
         f64::from((width * noise(i * d + j)) as f32)
@@ -184,7 +184,7 @@ fn where_a_component_grows_too_narrow_for_halves_the_others_go_on_from_the_last_
     let got = on_device(&fake.0, "", &data, &start, 4);
     let passes = |kernels: &str| fake.0.launches(kernels);
     assert_eq!(way(&got, "narrow"), "chunked-f64");
-    let (halves, large) = (passes("halves_moments"), passes("moments_linear"));
+    let (halves, large) = (passes("chunked_split_fp16_moments"), passes("chunked_f64_moments_linear"));
     assert!(halves >= 2 && large == 4 - (halves - 1), "{halves} passes in halves, the last in vain, then {large}");
     same(&got, &reference(&data, &start, 4), ALLOWED, "narrow");
 }
@@ -209,7 +209,7 @@ fn every_way_that_is_asked_for_gives_the_same_answer() {
     }
 }
 
-/// Eight times the rounding of a half.
+/// Eight times the rounding error of an fp16 number.
 pub(super) const ALLOWED_IN_HEADS: f64 = 8.0 / 2048.0;
 
 #[test]
@@ -237,10 +237,10 @@ fn where_speed_counts_more_than_digits_heads_run_and_a_fit_says_what_they_cost()
             ("means", loss.means),
             ("covariances", loss.covariances),
         ] {
-            // Not all digits, and not none: what is measured are two different ways.
+            // The loss is small but not zero: two different paths are compared.
             assert!(loss > 1e-9 && loss < ALLOWED_IN_HEADS, "{kind}: {what} {loss:e}");
         }
-        // Rows that are sure of their component weigh the same.
+        // Rows with a certain component have the same weight on both paths.
         assert!(loss.weights < ALLOWED_IN_HEADS, "{kind}: {:e}", loss.weights);
         let (a, b) = (fast.mixture.means(), accurate.mixture.means());
         close(a.as_slice().unwrap(), b.as_slice().unwrap(), 2.0 * ALLOWED_IN_HEADS, "means");

@@ -1,5 +1,5 @@
-//! When the loop on the device leaves off for the host, beside what the tests on a GPU expect of it: the criterion of
-//! `tests/cuda_matches_reference`, held here against the kernels in the emulator.
+//! When the loop on the device falls back to the host, compared with what the tests on a GPU expect: the criterion of
+//! `tests/cuda_matches_reference`, checked here against the kernels in the emulator.
 
 #[path = "../../../tests/common/mod.rs"]
 mod common;
@@ -23,7 +23,7 @@ const fn case(kind: CovarianceType, precision: Precision, (n, d, k): (usize, usi
     LoopCase { kind, precision, n, d, k, offset: 0.0 }
 }
 
-/// One iteration of `start` on an engine, and what of its digits a loop on the device loses.
+/// One iteration of `start` on an engine, and the precision that a loop on the device would lose in it.
 fn iteration(engine: &dyn Engine, case: &LoopCase, data: &Dataset, start: &Mixture) -> (EmRun, Losses) {
     let at = shift::of_data(data);
     let options =
@@ -34,7 +34,7 @@ fn iteration(engine: &dyn Engine, case: &LoopCase, data: &Dataset, start: &Mixtu
     (run, losses)
 }
 
-/// The same by the kernels, and whether the host had to do it.
+/// Whether the kernels fell back to the host in the same iteration.
 fn handed_over(case: &LoopCase, data: &Dataset, start: &Mixture) -> bool {
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
@@ -55,7 +55,7 @@ fn the_criterion_has_the_limits_of_the_last_way_before_the_host() {
     }
 }
 
-/// An iteration on the CPU engine: its losses, and the rows of the component that has fewest.
+/// An iteration on the CPU engine: its losses, and the number of rows of the smallest component.
 fn on_the_cpu(case: &LoopCase) -> (Losses, f64) {
     let data = case.data();
     let (run, losses) = iteration(&CpuEngine::new(1).unwrap(), case, &data, &case.start());
@@ -65,7 +65,7 @@ fn on_the_cpu(case: &LoopCase) -> (Losses, f64) {
 
 #[test]
 fn components_with_fewer_rows_than_columns_are_the_hosts() {
-    // Seen on an H200: a full covariance of so few rows is singular but for what is added to it.
+    // Observed on an H200: a full covariance of so few rows is singular except for `reg_covar`.
     for size in [(347, 19, 3), (6501, 33, 40), (20_001, 65, 64)] {
         let (losses, fewest) = on_the_cpu(&case(CovarianceType::Full, Precision::F64, size));
         assert!(losses.may_hand_over() && fewest < size.1 as f64, "{size:?}: {losses:?}, {fewest} rows");
@@ -88,7 +88,7 @@ fn of_what_is_looped_over_on_a_gpu_no_other_is_the_hosts() {
     assert_eq!(hosts, [(CovarianceType::Full, Precision::F64, (347, 19, 3))]);
 }
 
-/// Holds what the kernels do against what is lost, where that is not within a factor of two of the limit.
+/// Compares the kernels' decision with the losses, unless these are within a factor of two of the limit.
 fn agrees(case: &LoopCase, data: &Dataset, start: &Mixture, what: &str) -> Option<bool> {
     let (_, losses) = iteration(&CpuEngine::new(1).unwrap(), case, data, start);
     let worst = losses.terms.max(losses.rest).max(losses.pivot);
@@ -113,7 +113,7 @@ fn the_kernels_hand_over_where_components_have_too_few_rows() {
 fn the_kernels_hand_over_where_a_component_is_narrow_far_from_the_shift() {
     for kind in [CovarianceType::Full, CovarianceType::Diag, CovarianceType::Spherical] {
         let found = [1e-1, 1e-2, 6e-3, 8e-4, 3e-4].into_iter().filter_map(|width| {
-            // The second of two components lies at a distance of 1 from the first, in which the shift is.
+            // The first component is at the shift, and the second at a distance of 1 from it.
             let rows = Array2::from_shape_fn((300, 2), |(i, j)| match i % 3 {
                 0 => 1.0 + width * noise(2 * i + j),
                 _ => 0.3 * noise(2 * i + j),
@@ -123,7 +123,7 @@ fn the_kernels_hand_over_where_a_component_is_narrow_far_from_the_shift() {
             let like = mixture(kind, 2, 2, 0.0);
             let means = Array2::from_shape_fn((2, 2), |(c, _)| c as f64);
             let wide = Mixture::new(like.weights().to_owned(), means, like.covariances().clone()).unwrap();
-            // Wide components share all rows; after some steps each has its own.
+            // Wide components share all rows; after some steps each has separate rows.
             let cpu = CpuEngine::new(1).unwrap();
             let start = (0..12).fold(wide, |start, _| iteration(&cpu, &case, &data, &start).0.mixture);
             agrees(&case, &data, &start, &format!("{kind}, a width of {width}"))

@@ -74,11 +74,11 @@ fn a_batch_takes_a_few_launches_and_one_wait_and_a_value_none() {
             likelihood.batch(&sets).unwrap();
             likelihood.value_and_gradient(&sets[0]).unwrap();
             let f32s = precision == Precision::F32 && [CovarianceType::Diag, CovarianceType::Spherical].contains(&kind);
-            // One unit of eight mixtures, two more, of which one is not full, and a reduction; by slices one of eight and
-            // one of sixteen.
+            // Launches: units of eight mixtures, one and then two, of which one is not full, and a reduction; in fixed
+            // point one unit of eight and one of sixteen.
             let (count, all) = calls(&fake.0, || likelihood.batch(&sets).unwrap());
             assert_eq!(count, if f32s { [2, 0, 1] } else { [3, 0, 1] }, "{what}: 21 sets");
-            // Values are looked for where the kernels write them.
+            // The host polls the values in the memory to which the kernels write.
             let (count, one) = calls(&fake.0, || likelihood.value(&sets[20]).unwrap());
             assert_eq!(count, if f32s { [1, 0, 0] } else { [2, 0, 0] }, "{what}: one set");
             close(&[one], &all[20..], if f32s { 1e-6 } else { 0.0 }, &what);
@@ -89,7 +89,7 @@ fn a_batch_takes_a_few_launches_and_one_wait_and_a_value_none() {
             let (count, (value, _)) = calls(&fake.0, || likelihood.value_and_gradient(&sets[20]).unwrap());
             assert_eq!(count, [2, 0, 1], "{what}: a gradient");
             close(&[value], &[one], 1e-6, &what);
-            // Chains that ask together wait once; a set of another shape goes on its own.
+            // Chains that ask together wait once; a mixture of another shape takes a separate call.
             let mut chains = sets[..5].to_vec();
             chains.push(mixture(kind, 3, 3, 0.1));
             likelihood.values_and_gradients(&chains).unwrap();
@@ -107,7 +107,7 @@ fn mixtures_that_would_lose_digits_take_the_accurate_way_and_no_others_do() {
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
     for kind in CovarianceType::ALL {
-        // Two narrow clumps a hundred thousand of their widths apart: the shift lies in one of them.
+        // Two narrow clumps, 1e5 of their widths apart; the shift is in one of them.
         let all = Array2::from_shape_fn((256, 2), |(i, j)| (i % 2) as f64 + 1e-5 * noise(2 * i + j));
         let data = Dataset::new(all).unwrap();
         let narrow = |sd: f64| {
@@ -128,7 +128,7 @@ fn mixtures_that_would_lose_digits_take_the_accurate_way_and_no_others_do() {
         fast.batch(&sets).unwrap();
         let (count, got) = calls(&fake.0, || fast.batch(&sets).unwrap());
         close(&got, &want, 1e-13, kind.name());
-        // Two launches for all three, which nobody waits for, and two for the evaluation of the second.
+        // Two launches for all three, without a wait, and two for the evaluation of the second.
         assert_eq!((count[0], count[2]), (4, 1), "{kind}");
         let (got, want) = (fast.values_and_gradients(&sets).unwrap(), slow.values_and_gradients(&sets).unwrap());
         for (got, want) in got.into_iter().zip(want) {
@@ -154,15 +154,16 @@ fn a_shape_without_a_kernel_and_a_device_without_tensor_cores_take_the_other_way
 
 #[test]
 fn every_fault_of_a_batch_is_an_error_or_leaves_the_right_answer_and_leaks_nothing() {
-    // The values of a few are looked for, those of more are waited for; then a few more want more room than the first.
+    // The values of a few are polled, those of more are waited for; the third batch needs more memory than the first.
     faults_of_batches(CovarianceType::Tied, [2, 10, 3], 3..6);
-    // One to three by themselves, more by slices: ways without a fallback but the one above.
+    // One to three mixtures by the single-mixture kernel, more in fixed point; their only fallback is the one tested
+    // above.
     for kind in [CovarianceType::Diag, CovarianceType::Spherical] {
         faults_of_batches(kind, [1, 5, 3], 0..0);
     }
 }
 
-/// Every fault of batches of so many sets, one after another, and of the gradients of some.
+/// Injects every fault into batches of the given sizes, one after another, and into the gradients of some mixtures.
 fn faults_of_batches(kind: CovarianceType, batches: [usize; 3], gradients: std::ops::Range<usize>) {
     let data = dataset(130, 2);
     let sets: Vec<Mixture> = (0..10).map(|i| mixture(kind, 3, 2, 0.1 * f64::from(i))).collect();
@@ -200,7 +201,7 @@ fn faults_of_batches(kind: CovarianceType, batches: [usize; 3], gradients: std::
                 let failed = fake.0.failed();
                 match end {
                     Err(error) => assert!(matches!(error, Error::Device(_) | Error::Memory { .. }), "{what}: {error}"),
-                    // For want of memory another way may do; and then it has done it right.
+                    // After an out-of-memory error another kernel may succeed; its result must then be right.
                     Ok((values, _)) if code == code::OUT_OF_MEMORY => close(&values, &whole.0, 1e-6, &what),
                     Ok(got) => {
                         assert_eq!(got, whole, "{what}");
@@ -214,7 +215,7 @@ fn faults_of_batches(kind: CovarianceType, batches: [usize; 3], gradients: std::
                 drop((likelihood, engine));
                 fake.0.assert_clean(&what);
                 if failed.is_none() {
-                    // A warm engine allocates nothing, and waits for nothing that it can look for.
+                    // A warm engine allocates nothing, and does not wait for values that it can poll.
                     let none = warm && [Class::Allocation, Class::Wait].contains(&class);
                     assert!(at > 1 || none, "{what}");
                     break;
@@ -247,13 +248,13 @@ fn mixtures_that_f32_lacks_the_digits_for_go_another_way_and_no_others_do() {
         for (i, (got, want)) in got.iter().zip(&want).enumerate() {
             close(&[*got], &[*want], 2e-6, &format!("{kind}: set {i}"));
         }
-        // One launch for those that are taken, and two for each run of others: one alone, two, and the last.
+        // One launch for those that the kernel accepts, and two for each run of others: one mixture, two, and the last.
         let (count, again) = calls(&fake.0, || fast.batch(&sets).unwrap());
         assert_eq!((count[0], again), (1 + 3 * 2, got), "{kind}");
         let few: Vec<Mixture> = (0..4).map(|i| of(i, 1e-6)).collect();
         let (count, _) = calls(&fake.0, || fast.batch(&few).unwrap());
         assert_eq!(count[0], 2, "{kind}: none is taken");
-        // The same of one to three: a launch for each that is taken.
+        // The same for one to three mixtures: a launch for each that the kernel accepts.
         for (which, launches) in [(1..2, 1), (2..3, 2), (3..6, 1 + 2), (4..6, 2)] {
             fast.batch(&sets[which.clone()]).unwrap();
             let (count, got) = calls(&fake.0, || fast.batch(&sets[which.clone()]).unwrap());

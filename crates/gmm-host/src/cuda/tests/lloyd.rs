@@ -1,4 +1,4 @@
-//! Lloyd's iterations on the device: the reference's, with the host looking now and then.
+//! Lloyd's iterations on the device agree with the reference's, with a host poll now and then.
 
 use super::*;
 use crate::Seeding;
@@ -32,7 +32,7 @@ fn agrees(precision: Precision, (n, d, k): (usize, usize, usize)) {
         let tolerance = if precision == Precision::F32 { 1e-6 } else { 1e-11 };
         close(a.as_slice().unwrap(), b.as_slice().unwrap(), tolerance, &format!("{what}: centres"));
         close(&[got.inertia], &[want.inertia], tolerance, &format!("{what}: inertia"));
-        // Squares of small differences of rows, in single precision rounded.
+        // Squares of small differences of rows, rounded in single precision.
         let moved = (got.move_squared.sqrt() - want.move_squared.sqrt()).abs();
         assert!(moved <= tolerance * 1e3, "{what}: moved {} want {}", got.move_squared, want.move_squared);
         assert_eq!(got.empty, want.empty, "{what}");
@@ -56,7 +56,7 @@ fn passes_are_the_references() {
     }
 }
 
-/// Few centres and sums, many of them, and many centres.
+/// Few centres and sums, many sums, and many centres.
 #[test]
 fn a_pass_ends_by_as_many_launches_as_are_fastest() {
     for (size, ends, reductions) in
@@ -77,7 +77,7 @@ fn a_pass_ends_by_as_many_launches_as_are_fastest() {
 
 #[test]
 fn partial_sums_that_one_block_would_wait_for_too_often_are_reduced_before() {
-    // As many parts of the rows as a large chip works on at a time.
+    // As many parts of the rows as a large GPU processes concurrently.
     let size @ (_, d, k) = (40_000, 4, 60);
     let (data, start) = problem(Precision::F32, size, 0.0);
     let at = shift::of_data(&data);
@@ -96,7 +96,7 @@ fn partial_sums_that_one_block_would_wait_for_too_often_are_reduced_before() {
 #[test]
 fn it_does_not_matter_where_a_call_ends() {
     let (data, _) = problem(Precision::F64, (400, 3, 5), 1e3);
-    // Rows of one clump, so that there is some way to go.
+    // All centres start in one clump, so that several passes are needed.
     let start = Array2::from_shape_fn((5, 3), |(c, j)| data.rows().at(5 * c, j));
     let at = shift::of_data(&data);
     let _fake = Fake::install(Machine::default());
@@ -106,7 +106,7 @@ fn it_does_not_matter_where_a_call_ends() {
         let mut centres = start.clone();
         let last = (0..calls).map(|_| rows.lloyd(&mut centres, most, -1.0).unwrap()).last().unwrap();
         assert_eq!((last.passes, last.empty.len()), (most, 0));
-        // Only as long as nobody else has moved them.
+        // A call with other centres must not continue from those on the device.
         let mut elsewhere = start.clone();
         rows.lloyd(&mut elsewhere, 1, -1.0).unwrap();
         (last.inertia.to_bits(), last.move_squared.to_bits(), centres, elsewhere)
@@ -153,14 +153,14 @@ fn a_centre_without_rows_ends_the_call_and_k_means_revives_it() {
 #[test]
 fn rows_that_products_cannot_tell_apart_are_left_to_differences() {
     let (near, start) = problem(Precision::F64, (400, 2, 4), 0.0);
-    // Clusters as narrow as the error of a square that far out.
+    // Clusters as narrow as the error of a square at that distance.
     let far = |m: ndarray::ArrayView2<'_, f64>| m.mapv(|v| 1e-4 * v + 1e5);
     let rows = Array2::from_shape_fn((400, 2), |(i, j)| near.rows().at(i, j));
     let (data, start) = (Dataset::new(far(rows.view())).unwrap(), far(start.view()));
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
     for (shift, by_host) in [([1e5; 2], false), ([0.0; 2], true)] {
-        let forced = plan::Forced::default();
+        let forced = plan::ForcedPlan::default();
         let mut fast =
             CudaResident::<f64>::load(engine.gpu.clone(), &data, Precision::F64, &shift, forced, false).unwrap();
         let mut slow = ReferenceEngine.load(&data, Precision::F64, &shift).unwrap();
@@ -190,7 +190,7 @@ fn a_number_that_is_none_on_its_way_home_is_not_used() {
         centres
     };
     let want = run(None);
-    // What the last pass says of itself, weights, centres.
+    // The words of a pass's statistics, weights and centres.
     for word in 0..4 + 4 + 6 {
         let got = run(Some(word));
         close(got.as_slice().unwrap(), want.as_slice().unwrap(), 1e-12, &format!("word {word}"));

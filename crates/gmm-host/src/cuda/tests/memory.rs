@@ -1,4 +1,4 @@
-//! Memory of the device and pinned memory: asked about before it is taken, taken once, and used piece by piece.
+//! Device memory and pinned memory: checked before allocation, allocated once, and used piece by piece.
 
 use std::sync::Arc;
 

@@ -1,15 +1,15 @@
-//! Faults in the middle of a fit, rows 67, 69 and 72 of the table of bad input: the fit ends with an error that says what
-//! and where, and what was reached until then is whole.
+//! Faults in the middle of a fit, rows 67, 69 and 72 of the table of bad input: the fit ends with an error that says
+//! what and where, and the results so far are intact.
 
 use std::ops::ControlFlow;
 
 use super::*;
 use crate::{Fit, fit_observed};
 
-/// Rows of three tiles, so that there are smaller chunks to take.
+/// Rows of three tiles, so that smaller chunks exist.
 const N: usize = 300;
 const ITERATIONS: usize = 4;
-/// The iteration after which the driver is disturbed.
+/// The iteration after which the fault is injected.
 const UNTIL: usize = 2;
 
 fn options(kind: CovarianceType, init: Init, max_iter: usize) -> FitOptions {
@@ -20,7 +20,7 @@ fn start(kind: CovarianceType) -> Init {
     Init::Given(Box::new(mixture(kind, 2, 2, 0.0)))
 }
 
-/// A fit that something happens to after [`UNTIL`] iterations: every mixture that it reached, and how it ended.
+/// A fit that is disturbed after [`UNTIL`] iterations: all mixtures that it reached, and how it ended.
 fn disturbed(fake: &Fake, kind: CovarianceType, disturb: impl Fn(&Fake)) -> (Vec<Mixture>, Result<Fit, Error>) {
     disturbed_on(&CudaEngine::new(0).unwrap(), kind, || disturb(fake))
 }
@@ -37,14 +37,14 @@ fn disturbed_on(engine: &CudaEngine, kind: CovarianceType, disturb: impl Fn()) -
     (reached, end)
 }
 
-/// The fit that nothing happens to.
+/// The undisturbed fit.
 fn whole(kind: CovarianceType) -> (Vec<Mixture>, Fit) {
     let fake = Fake::install(Machine::default());
     let (reached, end) = disturbed(&fake.0, kind, |_| {});
     (reached, end.unwrap())
 }
 
-/// Goes on from a mixture after [`UNTIL`] iterations on an engine of its own.
+/// Continues from a mixture after [`UNTIL`] iterations on a new engine.
 fn rest(from: &Mixture) -> Mixture {
     let kind = from.covariance_type();
     let init = Init::Given(Box::new(from.clone()));
@@ -66,7 +66,7 @@ fn row_67_memory_that_lacks_in_mid_fit_is_found_by_smaller_chunks() {
         assert_eq!(fake.0.failed(), Some("cuLaunchKernel"), "{kind}");
         close(&got.summary.trace, &want.summary.trace, 1e-12, &format!("{kind} trace"));
         close(got.mixture.means().as_slice().unwrap(), want.mixture.means().as_slice().unwrap(), 1e-12, "means");
-        // Four launches a chunk: two passes with two chunks each, an evaluation with one, and the two that went before.
+        // Four launches per chunk: two passes of two chunks each, an evaluation of one, and the two launches before.
         let after = fake.0.calls("cuLaunchKernel") - launches.get();
         assert!(after >= 2 * 2 * 4 + 2 + 2, "{kind}: {after} launches are no smaller chunks");
         fake.0.assert_clean("smaller chunks");
@@ -83,14 +83,14 @@ fn row_67_memory_that_never_comes_is_an_error_with_bytes_and_the_state_is_kept()
     let error = text(end);
     let numbers: Vec<u64> = error.split([' ', ',', ';', ':']).filter_map(|w| w.parse().ok()).collect();
     assert!(
-        error.contains("launching kernel") && error.contains("are free") && error.contains("the pass wants"),
+        error.contains("launching kernel") && error.contains("are free") && error.contains("the pass needs"),
         "{error}"
     );
-    // Device number, the driver's error number, bytes wanted, bytes free.
+    // Device ordinal, the driver's error code, bytes needed, bytes free.
     assert!(numbers.iter().filter(|&&n| n > 1000).count() == 2, "{error}");
     assert_eq!(reached, all[..UNTIL], "what was reached is what an undisturbed fit reaches");
     fake.0.assert_clean("no memory");
-    // The device is not lost, and the mixture is whole: with memory again the fit ends as if nothing had been.
+    // The device is not lost, and the mixture is intact: with memory again, the fit ends like an undisturbed one.
     fake.0.recover();
     assert_eq!(rest(&reached[UNTIL - 1]), want.mixture);
     fake.0.assert_clean("memory again");
@@ -105,7 +105,7 @@ fn row_67_a_fit_needs_no_memory_after_its_start_and_an_evaluation_of_more_rows_s
         let (all, want) = whole(kind);
         let fake = Fake::install(Machine::default());
         let engine = CudaEngine::new(0).unwrap();
-        // Another program takes all that is left, and what this one gives back.
+        // Another program takes all free memory, and also what this one frees.
         let (reached, end) = disturbed_on(&engine, kind, || fake.0.set_memory(100));
         assert_eq!(reached, all, "the loop went on to its end");
         assert_eq!(end.unwrap().summary, want.summary, "the evaluation had what the loop left");
@@ -146,7 +146,7 @@ fn row_69_a_device_lost_in_mid_fit_is_an_error_of_the_device_and_what_was_reache
     for (code, advice) in [
         (code::ECC_UNCORRECTABLE, "the device's memory failed"),
         (code::NVLINK_UNCORRECTABLE, "a link between devices failed"),
-        (code::CONTAINED, "a fault of its hardware"),
+        (code::CONTAINED, "a hardware fault"),
         (code::CONTEXT_IS_DESTROYED, "lost or reset"),
         (code::UNKNOWN, "may have been lost"),
     ] {
@@ -163,7 +163,7 @@ fn row_69_a_device_lost_in_mid_fit_is_an_error_of_the_device_and_what_was_reache
             let error = error.to_string();
             assert!(error.starts_with("cuda:0: ") && error.contains(advice), "{what}: {error}");
             assert_eq!(reached, all[..UNTIL], "{what}");
-            // At most what one pass launches before it waits: nothing is tried again.
+            // At most the launches of one pass before its wait: nothing is retried.
             assert!(fake.0.calls("cuLaunchKernel") - launches.get() <= 4, "{what}");
             fake.0.assert_clean(&what);
             drop(fake);
@@ -178,14 +178,14 @@ fn row_72_non_finite_statistics_stop_the_fit_and_name_iteration_and_component() 
     crate::cuda::launch::plan::HOST_LOOP.set(true);
     for kind in CovarianceType::ALL {
         let (all, _) = whole(kind);
-        // Totals, then weights (2), first moments (2, 2), second moments.
+        // Layout: totals, then weights (2), first moments (2, 2), second moments.
         let totals = crate::cuda::launch::plan::TOTALS;
         let second = match kind {
             CovarianceType::Full => 3,
             CovarianceType::Diag => 2,
             CovarianceType::Tied | CovarianceType::Spherical => 1,
         };
-        // Those of tied covariances belong to all components, of which the first is named.
+        // Second moments of tied covariances belong to all components; the error names the first.
         let of_second = usize::from(kind != CovarianceType::Tied);
         for (word, component) in [(1, 1), (2 + 2, 1), (2 + 1, 0), (2 + 4 + second, of_second)] {
             let fake = Fake::install(Machine::default());
@@ -226,7 +226,7 @@ fn row_72_a_number_that_is_none_never_reaches_a_model_from_wherever_it_comes() {
             match run(copy).0 {
                 Err(Error::NotFinite { .. } | Error::Likelihood { .. }) => {}
                 Err(error) => panic!("{init:?}, copy {copy}: {error}"),
-                // A distance that is none counts for nothing among those that k-means++ draws from.
+                // k-means++ ignores a distance that is NaN when it draws.
                 Ok(fit) => {
                     assert!(matches!(init, Init::KMeans | Init::KMeansPlusPlus), "{init:?}, copy {copy}: no error");
                     assert!(fit.mixture.means().iter().all(|v| v.is_finite()), "{init:?}, copy {copy}");

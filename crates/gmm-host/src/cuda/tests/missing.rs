@@ -1,4 +1,4 @@
-//! What can be missing on a machine, and what is said about it.
+//! What can be missing on a machine, and the error texts for it.
 
 use super::*;
 use crate::cuda::driver::table::INSTEAD;
@@ -46,8 +46,8 @@ fn row_65_no_device_says_where_to_look() {
 
 #[test]
 fn row_65_an_ordinal_that_is_not_there_says_which_are() {
-    refused(Machine::default(), 3, &["no such device", "cuda:0 is there"]);
-    refused(Machine { devices: 2, ..Machine::default() }, 2, &["cuda:0 to cuda:1 are there"]);
+    refused(Machine::default(), 3, &["no such device", "only cuda:0 is visible"]);
+    refused(Machine { devices: 2, ..Machine::default() }, 2, &["only cuda:0 to cuda:1 are visible"]);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn the_report_lists_devices_and_modules() {
     fake.0.assert_clean("report");
     drop(fake);
     let fake = Fake::install(Machine { capability: (5, 2), ..Machine::default() });
-    assert!(cuda_report().problem.unwrap().contains("no device that"));
+    assert!(cuda_report().problem.unwrap().contains("no device can run this program"));
     fake.0.assert_clean("report");
 }
 

@@ -1,4 +1,4 @@
-//! The whole engine over a driver of the tests' own, whose launches run in the emulator: no GPU is needed.
+//! Tests of the whole engine on a fake driver that runs kernels in the emulator: no GPU is needed.
 
 mod agreement;
 mod components;
@@ -31,7 +31,7 @@ use super::rows::original::{self, KeepOriginal};
 use super::*;
 use crate::{Device, FitOptions, Init, evaluate, fit};
 
-/// Between −1 and 1, the same for the same index.
+/// A pseudorandom number between −1 and 1, determined by the index.
 fn noise(i: usize) -> f64 {
     let mut x = (i as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -83,7 +83,7 @@ fn text<A>(result: Result<A, Error>) -> String {
     }
 }
 
-/// Launches, allocations and waits of some work.
+/// Runs `work`, and counts its launches, allocations and waits.
 fn calls<A>(fake: &Fake, work: impl FnOnce() -> A) -> ([usize; 3], A) {
     let count = || [Class::Launch, Class::Allocation, Class::Wait].map(|class| fake.calls_of(class));
     let before = count();

@@ -1,11 +1,11 @@
-//! Mixtures by factors of their precisions: from the factors on the device, or on the host where rows are few.
+//! Mixtures given by factors of their precisions: evaluated on the device, or on the host if there are few rows.
 
 use gmm_model::{Numbers, PrecisionMixture};
 
 use super::*;
-use crate::{Evaluation, ReferenceEngine, Wanted};
+use crate::{EvaluateOptions, Evaluation, ReferenceEngine};
 
-/// Factors in the kind's shape, upper or lower.
+/// Factors in the shape of the covariance type, upper or lower triangular.
 fn factors(kind: CovarianceType, k: usize, d: usize, upper: bool) -> (Vec<f64>, Vec<usize>) {
     let entry = |c: usize, i: usize, j: usize| match (i == j, (i < j) == upper) {
         (true, _) => 1.0 + 0.3 * noise(c * d + i),
@@ -29,7 +29,7 @@ fn found(
 ) -> (Vec<f64>, Vec<f64>, Evaluation) {
     let (n, k) = (data.n_rows(), given.n_components());
     let (mut densities, mut r) = (vec![f64::NAN; n], vec![f64::NAN; n * k]);
-    let want = Wanted { log_densities: Some(&mut densities), responsibilities: Some(&mut r), labels: None };
+    let want = EvaluateOptions { log_densities: Some(&mut densities), responsibilities: Some(&mut r), labels: None };
     let totals = evaluate::precisions(engine, given, data, precision, want).unwrap();
     (densities, r, totals)
 }

@@ -1,4 +1,4 @@
-//! Products with a matrix that stays, on the tests' driver: the answers of the naive loops, chunks, memory and faults.
+//! Products with a resident matrix on the fake driver: agreement with naive loops, chunks, memory and faults.
 
 use gmm_kernels::products::Form;
 use ndarray::{ArrayView2, array, s};
@@ -8,17 +8,17 @@ use crate::cuda::products::FORM;
 use crate::products::{Scalar, TopK};
 use crate::{ReferenceEngine, ResidentMatrix};
 
-/// Puts the form of products back.
-pub(super) struct Forced;
+/// Guard that resets the forced form of products when dropped.
+pub(super) struct ForcedPlan;
 
-impl Forced {
+impl ForcedPlan {
     pub(super) fn form(form: Form) -> Self {
         FORM.set(Some(form));
         Self
     }
 }
 
-impl Drop for Forced {
+impl Drop for ForcedPlan {
     fn drop(&mut self) {
         FORM.set(None);
     }
@@ -56,7 +56,7 @@ fn products<T: Scalar + std::fmt::Debug>(engine: &dyn Engine) {
         assert_eq!(found, matrix.matmul(b.view()).unwrap(), "the same bits again");
         let questions = b.t().as_standard_layout().into_owned();
         exact(matrix.inner(questions.view()).unwrap().t(), a.view(), b.view());
-        // Strides are free.
+        // Any strides are allowed.
         let wide = numbers::<T>(2 * k, 2 * n + 3, 3);
         let odd = wide.slice(s![..;-2, 3..;2]);
         let mut out = Array2::<T>::zeros((2 * odd.ncols(), m));
@@ -85,9 +85,9 @@ fn halves_keep_the_digits_of_f32() {
     let (a, b) = (numbers::<f32>(130, 200, 1), numbers::<f32>(200, 140, 2));
     let (want, _) = naive(a.view(), b.view());
     for (form, limit, start) in
-        [(Form::Halves, 2f64.powi(-21), "multiply_halves"), (Form::Heads, 2f64.powi(-10), "multiply_heads")]
+        [(Form::HalfPrecision, 2f64.powi(-21), "multiply_halves"), (Form::Heads, 2f64.powi(-10), "multiply_heads")]
     {
-        let _form = Forced::form(form);
+        let _form = ForcedPlan::form(form);
         let before = fake.0.launches(start);
         let matrix = on(&engine, &a);
         let found = matrix.matmul(b.view()).unwrap();
@@ -98,7 +98,7 @@ fn halves_keep_the_digits_of_f32() {
             assert!(error <= limit, "({i}, {j}): {error:e}");
         }
         assert_eq!(found, matrix.matmul(b.view()).unwrap(), "the same bits again");
-        // A search ranks what a product gives.
+        // A search ranks by the values of the product.
         let best = matrix.top_k(b.t(), 5).unwrap();
         for (question, (rows, values)) in best.indices.rows().into_iter().zip(best.values.rows()).enumerate() {
             rows.iter().zip(values).for_each(|(&row, value)| assert_eq!(found[[row, question]], *value));
@@ -112,7 +112,7 @@ fn halves_keep_the_digits_of_f32() {
 fn what_halves_cannot_hold_goes_by_f64() {
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
-    let _form = Forced::form(Form::Halves);
+    let _form = ForcedPlan::form(Form::HalfPrecision);
     let (a, b) = (numbers::<f32>(40, 70, 1), numbers::<f32>(70, 30, 2));
     for in_matrix in [true, false] {
         for strange in [1e12, f32::NAN, f32::INFINITY] {
@@ -194,7 +194,7 @@ fn forms_and_distances_are_those_of_the_reference() {
 fn the_best_rows_are_those_of_the_reference() {
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
-    // Few distinct values, so that ties are everywhere.
+    // Few distinct values, so that ties are frequent.
     let a = numbers::<f32>(300, 6, 1).mapv(|v| (2.0 * v).round());
     let x = numbers::<f32>(40, 6, 2).mapv(|v| (2.0 * v).round());
     for count in [0, 1, 10, 300] {
@@ -228,8 +228,8 @@ fn sides_of_zero_are_sizes_like_others() {
 #[test]
 fn chunks_change_no_bit_and_too_little_memory_is_said_before_it_is_taken() {
     let (a, b) = (numbers::<f32>(40, 70, 1), numbers::<f32>(900, 70, 2));
-    for form in [Form::Double, Form::Halves] {
-        let _form = Forced::form(form);
+    for form in [Form::Double, Form::HalfPrecision] {
+        let _form = ForcedPlan::form(form);
         let run = |memory: usize| {
             let fake = Fake::install(Machine { memory, ..Machine::default() });
             let engine = CudaEngine::new(0).unwrap();
@@ -281,9 +281,9 @@ fn times_are_the_devices() {
 
 type Answers<T> = (Array2<T>, Vec<f64>, Vec<f64>, TopK<T>);
 
-/// Everything that is asked of a matrix.
+/// Runs every kind of query on a matrix.
 fn all_questions<T: Scalar>(engine: &CudaEngine) -> Result<Answers<T>, Error> {
-    let _form = Forced::form(Form::Halves);
+    let _form = ForcedPlan::form(Form::HalfPrecision);
     let rows = numbers::<T>(9, 5, 1);
     let square = rows.t().dot(&rows);
     let x = numbers::<T>(4, 5, 2);
@@ -300,7 +300,7 @@ fn every_fault_of_a_question_is_an_error_leaks_nothing_and_spoils_no_later_one()
     every_fault_of_questions::<f64>(true);
 }
 
-/// A `warm` engine has answered the same before, and takes what that left.
+/// Injects faults into queries. A `warm` engine has answered the same queries before, and reuses their memory.
 fn every_fault_of_questions<T: Scalar + std::fmt::Debug>(warm: bool) {
     let want = {
         let _fake = Fake::install(Machine::default());
@@ -314,7 +314,7 @@ fn every_fault_of_questions<T: Scalar + std::fmt::Debug>(warm: bool) {
         (Class::Copy, code::ECC_UNCORRECTABLE),
         (Class::Launch, code::LAUNCH_OUT_OF_RESOURCES),
     ];
-    // The others are the same calls with other answers.
+    // The remaining entries are the same calls with other codes.
     for &(class, code) in if warm { &all[..3] } else { &all[..] } {
         for at in 1.. {
             let what = format!("{class:?} {at}, code {code}, {} bytes, warm: {warm}", size_of::<T>());
@@ -330,7 +330,7 @@ fn every_fault_of_questions<T: Scalar + std::fmt::Debug>(warm: bool) {
                 Err(error) => assert!(matches!(error, Error::Device(_) | Error::Memory { .. }), "{what}: {error}"),
                 Ok(found) => {
                     assert_eq!(found, want, "{what}");
-                    // Destructors pass over the one, and the pool gives for the other.
+                    // Destructors ignore the former, and after the latter the pool frees memory.
                     let harmless = matches!(failed, None | Some("cuCtxSetCurrent")) || code == code::OUT_OF_MEMORY;
                     assert!(harmless, "{what}: it went on after {failed:?}");
                 }

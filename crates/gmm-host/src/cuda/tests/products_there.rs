@@ -1,16 +1,16 @@
-//! Products whose factors lie on the device already: the bits of factors that were brought there.
+//! Products whose factors are on the device already have the same bits as those with uploaded factors.
 
 use cust::memory::{DeviceBuffer, DeviceCopy};
 use gmm_kernels::products::Form;
 use ndarray::s;
 
 use super::foreign::{data, placed};
-use super::products::{Forced, numbers};
+use super::products::{ForcedPlan, numbers};
 use super::*;
 use crate::products::{Operand, Scalar};
 use crate::{CpuEngine, ResidentMatrix};
 
-/// An array on the device, and what owns its memory.
+/// An array on the device, and the owner of its memory.
 struct On<A: DeviceCopy> {
     data: DeviceData,
     _buffer: DeviceBuffer<A>,
@@ -22,10 +22,10 @@ fn on<T: Scalar + DeviceCopy>(engine: &CudaEngine, array: &Array2<T>) -> On<T> {
     On { data: data(engine, &rows, None).unwrap(), _buffer: buffer }
 }
 
-/// All questions of a matrix of `T` whose factors come as `S`, on the device and from the host.
+/// Runs all queries of a matrix of `T` whose factors have type `S`, on the device and from the host.
 fn check<T: Scalar + std::fmt::Debug, S: Scalar + DeviceCopy>(engine: &CudaEngine, d: usize, q: usize) {
     let (a, x) = (numbers::<S>(d, d, 1), numbers::<S>(q, d, 2));
-    // Positive definite.
+    // Makes the matrix positive definite.
     let a = a.dot(&a.t()) + Array2::<S>::eye(d);
     let [here, questions] = [&a, &x].map(|array| array.mapv(|v| T::of(v.to_f64())));
     let host = ResidentMatrix::new(engine, here).unwrap();
@@ -44,7 +44,7 @@ fn check<T: Scalar + std::fmt::Debug, S: Scalar + DeviceCopy>(engine: &CudaEngin
         let found = one.mahalanobis(Operand::<T>::from(&x.data), mean).unwrap();
         assert_eq!(found, other.mahalanobis(view, mean).unwrap());
     }
-    // Parts, and parts of rows, which do not lie side by side.
+    // Ranges of rows, and ranges of columns, which are not contiguous.
     let all = Operand::<T>::from(&x.data);
     assert_eq!(there.inner(all.rows(1..q)).unwrap(), host.inner(view.slice(s![1.., ..])).unwrap());
     let columns = Operand::<T>::from(&b.data);
@@ -64,9 +64,9 @@ fn factors_on_the_device_give_the_bits_of_those_that_were_brought_there() {
         check::<f64, f32>(&engine, d, q);
         check::<f32, f32>(&engine, d, q);
     }
-    // More rows than a block of operands has.
+    // More rows than a block of operands.
     check::<f64, f32>(&engine, 130, 3);
-    let _form = Forced::form(Form::Halves);
+    let _form = ForcedPlan::form(Form::HalfPrecision);
     check::<f32, f32>(&engine, 5, 33);
     drop(engine);
     fake.0.assert_clean("factors there");
@@ -121,7 +121,7 @@ fn questions_on_the_device_that_are_none_have_no_answer() {
     let factor = a.factor().unwrap();
     let found = factor.mahalanobis(Operand::<f64>::from(&there.data), None).unwrap();
     assert_eq!(of(found), of(factor.mahalanobis(x.view(), None).unwrap()));
-    // As f32 the last is infinite too.
+    // Rounded to f32, the last query is infinite too.
     assert!(single.quadratic_form(&there.data).unwrap()[5].is_nan());
     let found = factor.mahalanobis(Operand::<f32>::from(&there.data), None).unwrap();
     assert_eq!(of(found), of(factor.mahalanobis(x.mapv(|v| v as f32).view(), None).unwrap()));

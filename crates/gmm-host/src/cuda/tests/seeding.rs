@@ -1,5 +1,4 @@
-//! What k-means++ asks: rows are drawn on the device, and distances to them are kept where there is room, and measured again
-//! where there is none.
+//! k-means++: rows are drawn on the device, and their distances are stored if memory allows, and recomputed otherwise.
 
 use gmm_model::Draws;
 use ndarray::Array3;
@@ -9,8 +8,8 @@ use crate::cuda::seeding::batched::ONE_BY_ONE;
 use crate::init::{self, RowDraw};
 use crate::{CpuEngine, ReferenceEngine, Resident};
 
-/// One centre, some rows that are drawn, of which the last becomes a centre, another centre that was none of them, and some
-/// rows again, of which the first does. Rows, and sums and distances.
+/// Adds a centre, draws some rows and adds the last as a centre, adds a centre that was not drawn, and draws some rows
+/// again and adds the first. Returns the rows, and the sums and distances.
 fn ask(rows: &mut dyn Resident, weights: &[f64], draws: &[RowDraw]) -> (Vec<usize>, Vec<Vec<f64>>) {
     let n = rows.dim().0;
     #[expect(clippy::single_range_in_vec_init, reason = "one range of rows: all of them")]
@@ -32,8 +31,8 @@ fn a_row_that_is_drawn_becomes_a_centre_with_the_distances_that_it_was_weighed_b
     let n = 2100;
     let weights: Vec<f64> = (0..n).map(|i| 0.5 * (i % 4) as f64).collect();
     let data = dataset(n, 2).with_weights(weights.clone()).unwrap();
-    // Rows, as they came too, weights and distances take most of 120 KB, distances to four candidates 34 KB or more. Sums for
-    // very many candidates come by a copy, where a kernel writes those of few to the host.
+    // Rows, their original form, weights and distances take most of 120 KB, distances to four candidates at least 34
+    // KB. The sums of very many candidates are copied to the host; those of few are written there by the kernel.
     for (count, little) in [(1, 120 << 10), (4, 120 << 10), (5, 120 << 10), (9, 120 << 10), (950, 1 << 20)] {
         let draw = |i: usize| RowDraw { group: i % 3, uniform: 0.5 + 0.5 * noise(7 * i + count) };
         let draws: Vec<RowDraw> = (0..count).map(draw).collect();
@@ -50,7 +49,7 @@ fn a_row_that_is_drawn_becomes_a_centre_with_the_distances_that_it_was_weighed_b
                 let got = ask(fast.as_mut(), &weights, &draws);
                 let waits = fake.0.calls_of(Class::Wait) - before;
                 let what = format!("{precision}, {count} rows, {memory} bytes");
-                // To add a row that was weighed does not wait, but the last has to be waited for before it is freed.
+                // Adding an evaluated row does not wait, but the last one is waited for before its buffers are freed.
                 assert_eq!((waits, fake.0.launches("lower")), (6, kept), "{what}: waits, and distances that were kept");
                 assert_eq!(got.0, want.0, "{what}: rows");
                 let tolerance = if precision == Precision::F32 { 2e-6 } else { 1e-12 };
@@ -106,7 +105,7 @@ fn centres_that_are_drawn_ahead_are_those_of_one_after_another() {
     let weights: Vec<f64> = (0..n).map(|i| (i % 4) as f64).collect();
     let data = Dataset::new(all.clone()).unwrap().with_weights(weights.clone()).unwrap();
     let first = all.row(7).to_vec();
-    // More candidates than one launch takes, and than four.
+    // More candidates than one launch of eight evaluates, and more than four.
     for count in [2, 5, 9] {
         let mut draws = Draws::new(count as u64, 0);
         let uniforms = Array3::from_shape_simple_fn((4, 2, count), || draws.uniform());
@@ -140,8 +139,8 @@ fn centres_that_are_drawn_ahead_are_those_of_one_after_another() {
 
 #[test]
 fn candidates_that_leave_the_same_are_told_apart_alike_one_by_one_and_all_at_once() {
-    // Few points and their mirror images about the first centre, which nearly all weight is on: what candidates leave often
-    // differs by the order of additions alone.
+    // Few points and their mirror images about the first centre, which has nearly all the weight: the potentials of
+    // candidates often differ only by the order of additions.
     let n = 3001;
     let size = |i: usize| (1.0 + (i * i % 7) as f64).sqrt();
     let point = |i: usize| if i < n / 2 { size(i) } else { -size(n - 2 - i) };
@@ -221,7 +220,7 @@ fn faults_in_seeding(data: &Dataset) {
                 Err(error) => assert!(matches!(error, Error::Device(_) | Error::Memory { .. }), "{what}: {error}"),
                 Ok(found) => {
                     assert_eq!(found, want, "{what}");
-                    // Distances may do without memory, and cust passes over this answer.
+                    // Distances are optional if memory lacks, and cust ignores this result.
                     let passed = code == code::OUT_OF_MEMORY || matches!(failed, None | Some("cuCtxSetCurrent"));
                     assert!(passed, "{what}: went on after {failed:?}");
                 }
@@ -262,7 +261,7 @@ fn a_sample_is_as_if_its_rows_had_been_loaded() {
             let mut loaded = engine.load(&some, precision, &at).unwrap();
             let mut all = engine.load(&data, precision, &at).unwrap();
             let mut sample = all.sample(&chosen, weighted.then_some(&of_some[..])).unwrap();
-            // What it was taken from may go before it.
+            // The original rows may be dropped before their sample.
             drop(all);
             let centres = Array2::from_shape_fn((4, d), |(c, j)| 100.0 + noise(9 + c * d + j));
             for kind in CovarianceType::ALL {

@@ -1,4 +1,4 @@
-//! Rows with a -9999 or a 1e20 among them: what the kernels make of them, in the emulator.
+//! Rows with sentinel values such as -9999 or 1e20 among them: how the kernels treat them, in the emulator.
 
 use super::*;
 use crate::{Engine, ReferenceEngine};
@@ -41,7 +41,7 @@ fn sentinels_far_from_the_other_rows_fit_as_the_reference_fits_them() {
                 let engine = CudaEngine::new(0).unwrap();
                 let found = fit(&engine, &data, &options).unwrap();
                 let got = found.summary.log_likelihood;
-                // Rounding of each row's term, and what iterations make of it.
+                // Rounding of each row's term, amplified by the iterations.
                 let allowed = 64.0 * eps * (want.abs() + 156.0);
                 assert!((got - want).abs() <= allowed, "{what}: {got}, want {want}");
                 let score = |engine: &dyn Engine| {
@@ -52,7 +52,7 @@ fn sentinels_far_from_the_other_rows_fit_as_the_reference_fits_them() {
                 assert!((reference - got).abs() <= allowed, "{what}: {got}, the reference says {reference}");
                 let mut likelihood = crate::Likelihood::new(&engine, &data, precision).unwrap();
                 let value = likelihood.value(&found.mixture).unwrap();
-                // Sums of terms that cancel may cost a density of f64 rows 1e-9: see `digits.rs`.
+                // Cancelling terms may cause an error of 1e-9 in a density of f64 rows: see `em/error_bounds.rs`.
                 let allowed = allowed + 1e-9 * 156.0;
                 assert!((value - got).abs() <= allowed, "{what}: {got}, a likelihood of {value}");
                 drop(likelihood);

@@ -1,4 +1,4 @@
-//! Ways that are timed: the fastest is taken, kept and found again, and nothing else about a fit changes.
+//! Autotune: the fastest path is used, stored and found again, and nothing else about a fit changes.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ fn data(n: usize) -> Dataset {
     Dataset::new(rows(n, 9, 0.0).mapv(|v| v as f32)).unwrap()
 }
 
-/// Two iterations on an engine of its own, as from a new process.
+/// Fits two iterations on a new engine, as a new process would.
 fn fitted(data: &Dataset, kind: CovarianceType, autotune: bool) -> Result<Fit, Error> {
     fit_on(&CudaEngine::new(0)?, data, kind, autotune)
 }
@@ -26,10 +26,10 @@ fn cache_in(folder: &Path) {
     tune::FOLDER.set(Some(folder.to_owned()));
 }
 
-/// The fit as `GMM_PLAN` would have it run, whatever is fastest.
+/// The fit on the path that `plan` forces, as in `GMM_PLAN`, regardless of timings.
 fn forced(data: &Dataset, kind: CovarianceType, plan: &str) -> Mixture {
     let engine = CudaEngine::new(0).unwrap();
-    let (at, forced) = (crate::shift::of_data(data), Forced::parse(plan).unwrap());
+    let (at, forced) = (crate::shift::of_data(data), ForcedPlan::parse(plan).unwrap());
     let mut rows = CudaResident::<f32>::load(engine.gpu.clone(), data, Precision::F32, &at, forced, false).unwrap();
     let options = crate::EmOptions {
         tol: 0.0,
@@ -52,8 +52,8 @@ fn the_fastest_way_is_taken_and_gives_the_bits_that_it_gives_alone() {
         let folder = tempfile::tempdir().unwrap();
         cache_in(folder.path());
         let fake = Fake::install(Machine::default());
-        // What a plan takes is slow on this machine.
-        fake.0.slow("pass_", 500.0);
+        // The path that selection prefers is slow on this machine.
+        fake.0.slow("fused_", 500.0);
         let engine = CudaEngine::new(0).unwrap();
         let tuned = fit_on(&engine, &data, kind, true).unwrap();
         let tuning = tuned.tuning.unwrap();
@@ -89,7 +89,7 @@ fn ways_are_timed_once_for_all_fits_of_a_decade_of_rows() {
     let inner = folder.path().join("not/yet/there");
     cache_in(&inner);
     let fake = Fake::install(Machine::default());
-    fake.0.slow("pass_", 500.0);
+    fake.0.slow("fused_", 500.0);
     let passes = |autotune, n| {
         let before = fake.0.launches("");
         let fit = fitted(&data(n), CovarianceType::Diag, autotune).unwrap();
@@ -102,7 +102,7 @@ fn ways_are_timed_once_for_all_fits_of_a_decade_of_rows() {
     assert_eq!((first.source, second.source), (TuningSource::Timed, TuningSource::File(file)));
     assert_eq!((first.path, second.warnings), (second.path, Vec::new()));
     assert!(launches < 20 && with_trials > launches + 40, "{launches} launches, {with_trials} where ways are timed");
-    // Of what is written all is read again, but for the last bit of a time.
+    // Everything that was written is read again, except for the last bit of a time.
     assert_eq!(first.seconds.len(), second.seconds.len());
     assert_eq!(passes(true, 1000).0.unwrap().source, TuningSource::Timed, "another decade");
     let engine = CudaEngine::new(0).unwrap();
@@ -144,7 +144,7 @@ fn a_file_that_cannot_be_used_is_a_warning_and_no_error() {
     fs::write(&file, "{\"format\": 3, \"paths\": {}}").unwrap();
     check("format 3", true);
     fs::remove_file(&file).unwrap();
-    // A folder in the file's place can be neither read nor replaced, whoever asks.
+    // A folder in place of the file can be neither read nor replaced, whatever the user's permissions.
     fs::create_dir(&file).unwrap();
     check("cannot be read", false);
     cache_in(&file.join("autotune.json"));
@@ -155,7 +155,7 @@ fn a_file_that_cannot_be_used_is_a_warning_and_no_error() {
     drop(fake);
 }
 
-/// An iteration of every way takes as long as makes a time, so that there are few.
+/// An iteration of every path takes long enough for a measurement, so that few are run.
 const SLOW: (&str, f32) = ("", 20.0);
 
 #[test]
@@ -171,7 +171,7 @@ fn every_fault_while_ways_are_timed_is_an_error_or_the_right_model() {
         let _fake = Fake::install(Machine::default());
         fitted(false).unwrap()
     };
-    // Of the many calls that are no launch every fifth will do: the tests of a fit's own faults have them all.
+    // Of the many calls other than launches, every fifth suffices: the tests of a fit's faults cover all.
     for (class, code, step) in [
         (Class::Launch, code::LAUNCH_OUT_OF_RESOURCES, 1),
         (Class::Launch, code::OUT_OF_MEMORY, 3),
@@ -189,7 +189,7 @@ fn every_fault_while_ways_are_timed_is_an_error_or_the_right_model() {
             let failed = fake.0.failed();
             match end {
                 Err(error) => assert!(matches!(error, Error::Device(_) | Error::Memory { .. }), "{what}: {error}"),
-                // Whatever way it took in the end.
+                // Whichever path it took in the end.
                 Ok(fit) => close(&fit.summary.trace, &whole.summary.trace, 2e-5, &what),
             }
             fake.0.assert_clean(&what);
@@ -203,7 +203,7 @@ fn every_fault_while_ways_are_timed_is_an_error_or_the_right_model() {
 
 #[test]
 fn every_way_that_is_timed_gives_the_same_answer() {
-    // Few columns and few components: ways that rules of thumb leave out are among them.
+    // Few columns and few components, so that paths that selection considers slower are included.
     for (kind, (n, d, k)) in [
         (CovarianceType::Full, (140, 3, 5)),
         (CovarianceType::Full, (140, 6, 20)),
@@ -220,7 +220,7 @@ fn every_way_that_is_timed_gives_the_same_answer() {
             init: Init::Given(Box::new(start.clone())),
             max_iter: 3,
             tol: 0.0,
-            // Few rows for many components would leave them too narrow for some of the ways.
+            // With many components for few rows, covariances would become too narrow for some paths.
             reg_covar: 0.5,
             precision: Some(Precision::F32),
             autotune,
@@ -236,7 +236,7 @@ fn every_way_that_is_timed_gives_the_same_answer() {
         assert!(timed.seconds.len() >= 3, "{what}: {timed}");
         let kept = fs::read_to_string(&file).unwrap();
         for (way, _) in &timed.seconds {
-            // As if it had been the fastest, which is how a fit comes to each of them.
+            // Edits the file as if this path had been the fastest, so that the fit starts with it.
             let was = format!("\"path\": \"{}\"", timed.path);
             assert_eq!(kept.matches(&was).count(), 1, "{kept}");
             fs::write(&file, kept.replace(&was, &format!("\"path\": \"{way}\""))).unwrap();

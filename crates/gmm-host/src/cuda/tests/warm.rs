@@ -1,4 +1,4 @@
-//! A fit on an engine that made one before: what it asks of the driver, and what the first left behind.
+//! A fit on an engine that made one before: its calls of the driver, and what it reuses.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn options_of((_, d, k, kmeans): Small, max_iter: usize) -> FitOptions {
     FitOptions { tol: 0.0, max_iter, init, ..FitOptions::new(k) }
 }
 
-/// Calls of the driver in the second of two fits, by name.
+/// Driver calls of the second of two fits, by name.
 fn calls_of_second(case: Small, max_iter: usize) -> BTreeMap<&'static str, usize> {
     let (data, options) = (data_of(case), options_of(case, max_iter));
     let fake = Fake::install(Machine::default());
@@ -40,8 +40,9 @@ fn a_fit_from_given_parameters_waits_twice_and_takes_nothing_from_the_driver() {
         let _kept = original::force(kept);
         let calls = calls_of_second((272, 2, 2, false), 20);
         let expected = match kept {
-            // Rows with their shift, parameters, another shift, parameters; pass, reduction and update of each iteration,
-            // an update before and an E-step with its reduction after them, and the difference from each shift.
+            // Copies: rows with their shift, parameters, another shift, parameters. Launches: pass, reduction and
+            // update of each iteration, an update before them, an E-step with its reduction after them, and the
+            // subtraction of each shift.
             KeepOriginal::Together => vec![
                 ("cuEventElapsedTime", 1),
                 ("cuEventRecord", 2),
@@ -51,8 +52,8 @@ fn a_fit_from_given_parameters_waits_twice_and_takes_nothing_from_the_driver() {
                 ("cuMemsetD8Async", 2),
                 ("cuStreamSynchronize", 2),
             ],
-            // Rows go to a pinned chunk, whose copy is recorded and waited for, and the shift by itself. Whether there is
-            // memory to spare is asked.
+            // Rows go through a pinned chunk, whose copy is recorded and waited for, and the shift is copied
+            // separately. Free memory is queried.
             KeepOriginal::InPieces => vec![
                 ("cuEventElapsedTime", 1),
                 ("cuEventRecord", 3),
@@ -63,7 +64,7 @@ fn a_fit_from_given_parameters_waits_twice_and_takes_nothing_from_the_driver() {
                 ("cuMemsetD8Async", 2),
                 ("cuStreamSynchronize", 3),
             ],
-            // Such chunks go twice.
+            // The rows are uploaded twice through pinned chunks.
             KeepOriginal::No => vec![
                 ("cuEventElapsedTime", 1),
                 ("cuEventRecord", 4),
@@ -159,7 +160,7 @@ fn the_score_of_a_fit_is_that_of_an_evaluation_later_to_the_bit() {
 fn rows_held_about_another_point_are_those_that_were_loaded_so() {
     for stored in [Precision::F32, Precision::F64] {
         for precision in [Precision::F32, Precision::F64] {
-            // Numbers that no difference keeps, and such as are smaller than any normal one.
+            // Numbers whose differences are always rounded, and subnormal numbers.
             let at = |i: usize| noise(i) * [1.0, 1e4, 1e-41][i % 3];
             let all = Array2::from_shape_fn((300, 3), |(i, j)| at(3 * i + j));
             let data = match stored {
@@ -226,7 +227,7 @@ fn many_rows_are_kept_for_a_fit_alone_and_where_there_is_memory_to_spare() {
         drop((rows, engine));
         fake.0.assert_clean("rows that are kept or not");
     }
-    // A fit asks for it: held about the data's medians, then about the mixture's mean.
+    // A fit keeps them: the rows are shifted by the data's medians, then by the mixture's mean.
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
     let init = Init::Given(Box::new(mixture(CovarianceType::Spherical, 1, 2, 0.0)));
@@ -259,7 +260,7 @@ fn rows_that_are_kept_go_before_a_pass_lacks_anything() {
 
 #[test]
 fn rows_that_come_in_several_pieces_are_those_that_were_loaded_otherwise() {
-    // 18 MB in pieces of 16, an odd number of them.
+    // 18 MB in pieces of 16 MiB, with an odd number of rows.
     let (n, d) = (1_500_001, 3);
     let data = Dataset::new(Array2::from_shape_fn((n, d), |(i, j)| noise(3 * i + j) as f32)).unwrap();
     let which = [0, 1, 700_000, CHUNK_BYTES / 12, CHUNK_BYTES / 12 + 1, n - 2, n - 1];
@@ -280,20 +281,20 @@ fn what_lies_idle_goes_back_when_memory_lacks() {
     load(500).unwrap().pass(&mixture).unwrap();
     let idle = fake.0.taken();
     assert!(idle > 0, "the pool keeps something");
-    assert_eq!(engine.free_memory().unwrap(), 1 << 30, "and says that it can be had");
-    // Room for the larger rows, but not beside what lies idle.
+    assert_eq!(engine.free_memory().unwrap(), 1 << 30, "and reports it as free");
+    // Enough memory for the larger rows, but not in addition to the idle memory.
     let wanted = 2 * 8 * 5120;
     fake.0.set_memory(wanted + idle / 2);
     let larger = load(5000).unwrap();
     assert!(fake.0.taken() <= wanted + idle / 2);
     drop(larger);
-    // More than there is at all, the idle bytes included.
+    // More than the total memory, including the idle bytes.
     let error = text(load(20_000));
     assert!(
         error.contains("the data on the GPU needs") && error.contains(&format!("{} are free", wanted + idle / 2)),
         "{error}"
     );
-    // A launch that lacks memory gets what is idle too.
+    // A launch that lacks memory causes idle memory to be freed too.
     fake.0.set_memory(1 << 30);
     let mut rows = load(100).unwrap();
     let before = rows.pass(&mixture).unwrap();

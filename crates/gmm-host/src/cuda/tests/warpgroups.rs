@@ -1,4 +1,4 @@
-//! Passes by warpgroups as the host puts them together: the fast mode's, and those of two halves.
+//! The wgmma paths as the host drives them, with fp16 and with split-fp16 operands.
 
 use std::ops::ControlFlow;
 
@@ -9,10 +9,10 @@ use crate::em::run;
 use crate::fast;
 use crate::{EmOptions, EmRun, shift};
 
-/// A Hopper: blocks have the shared memory that sums of many columns want.
+/// A Hopper GPU: its blocks have enough shared memory for the sums of many columns.
 const HOPPER: Machine = Machine { shared: MOST_SHARED, ..Machine::ONE };
 
-/// Shapes that cost the emulator little; the plan would leave them to others.
+/// Shapes that are cheap in the emulator; selection would use other paths for them.
 const SHAPES: [(CovarianceType, (usize, usize, usize)); 4] = [
     (CovarianceType::Full, (300, 40, 3)),
     (CovarianceType::Tied, (300, 20, 5)),
@@ -26,7 +26,7 @@ fn options(max_iter: usize) -> EmOptions {
 
 fn loaded(plan: &str, data: &Dataset) -> Result<CudaResident<f32>, Error> {
     let engine = CudaEngine::new(0)?;
-    let forced = plan::Forced::parse(plan).unwrap();
+    let forced = plan::ForcedPlan::parse(plan).unwrap();
     CudaResident::<f32>::load(engine.gpu.clone(), data, Precision::F32, &shift::of_data(data), forced, false)
 }
 
@@ -78,7 +78,7 @@ fn features_are_made_once_where_all_rows_go_together() {
     for (plan, made) in [("path=wgmma-fp16", 1), ("path=wgmma-fp16,chunk=128", 2 * 4)] {
         let fake = Fake::install(HOPPER);
         em(plan, &data, &start).unwrap();
-        assert_eq!(fake.0.launches("warpgroups_features"), made, "{plan}");
+        assert_eq!(fake.0.launches("wgmma_features"), made, "{plan}");
     }
 }
 
@@ -88,7 +88,7 @@ fn what_it_costs_is_measured() {
     let data = Dataset::new(rows).unwrap();
     let _fake = Fake::install(HOPPER);
     let mut rows = loaded("", &data).unwrap();
-    // As it is chosen: with few components by others, which cost as much.
+    // The path that selection chooses: with few components a path at the same speed without precision loss.
     let loss = fast::loss(&mut rows, &start, &options(1)).unwrap();
     assert_eq!(loss, None, "a single pass has all digits");
     let (rows, start) = problem(CovarianceType::Spherical, (300, 50, 64));
@@ -132,7 +132,7 @@ fn every_fault_is_an_error_or_leaves_the_right_mixture() {
                 break;
             };
             if let Ok(run) = end {
-                // By the same way, or by one with all digits.
+                // On the same path, or on one in full precision.
                 same(&run, &whole, 2.0 * ALLOWED_IN_HEADS, &what);
             }
             fake.0.assert_clean(&what);

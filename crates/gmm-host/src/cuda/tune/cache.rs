@@ -1,4 +1,4 @@
-//! The file of timed choices, which may be lost, damaged or read-only at any time, and costs a timing then.
+//! The file of autotune results. It may be lost, damaged or read-only at any time; the shapes are then timed again.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -11,41 +11,42 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Tuning, TuningSource};
 
-/// This program's version and kernels: times of others are no longer true, and leave the file with its next change.
+/// This program's version and kernels. Timings of other versions are outdated, and are removed at the next write.
 pub(super) static VERSION: LazyLock<String> =
     LazyLock::new(|| format!("gmm {}, kernels {:.12}", env!("CARGO_PKG_VERSION"), ptx::SOURCES));
 
-/// What the file's form is called.
+/// Version of the file format.
 const FORMAT: u32 = 2;
 
-/// Choices beyond which the file begins anew, a MiB or so: a grid of shapes may have left more than anybody reads.
+/// Number of entries, about a MiB, beyond which the file is cleared: a sweep over many shapes could fill it with unused
+/// ones.
 const MOST: usize = 4096;
 
 #[cfg(test)]
 thread_local! {
-    /// A test's own folder, in the place of the environment's; none is as if there were no such folder.
+    /// A test's folder, instead of the environment's; `None` behaves as if there were no folder.
     pub(in crate::cuda) static FOLDER: std::cell::RefCell<Option<PathBuf>> = const { std::cell::RefCell::new(None) };
 }
 
 #[derive(Serialize, Deserialize)]
 struct Content {
     format: u32,
-    /// By everything that a time depends on.
+    /// By a key that contains everything that a timing depends on.
     paths: BTreeMap<String, Entry>,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
 struct Entry {
     path: String,
-    /// Milliseconds an iteration, of each path that was timed.
+    /// Milliseconds per iteration of each timed path.
     ms: BTreeMap<String, f64>,
 }
 
-/// The file as it was read.
+/// The content of the file as it was read.
 pub(super) struct Cache {
     path: Option<PathBuf>,
     content: Content,
-    /// Whether it may be replaced: not where it is there and could not be read.
+    /// Whether the file may be replaced: not if it exists and could not be read.
     writable: bool,
     warnings: Vec<String>,
 }
@@ -55,16 +56,16 @@ impl Cache {
         let content = Content { format: FORMAT, paths: BTreeMap::new() };
         let mut cache = Self { path: file(), content, writable: true, warnings: Vec::new() };
         let Some(path) = &cache.path else {
-            cache.warn("there is no folder to keep it in: set GMM_CACHE_DIR");
+            cache.warn("there is no cache folder: set GMM_CACHE_DIR");
             return cache;
         };
         match fs::read(path) {
             Ok(bytes) => match serde_json::from_slice::<Content>(&bytes) {
                 Ok(content) if content.format == FORMAT => cache.content = content,
                 Ok(content) => {
-                    cache.warn(format!("the file is of format {}, not {FORMAT}, and begins anew", content.format));
+                    cache.warn(format!("the file has format {}, not {FORMAT}, and will be replaced", content.format));
                 }
-                Err(why) => cache.warn(format!("the file is damaged and begins anew: {why}")),
+                Err(why) => cache.warn(format!("the file is damaged and will be replaced: {why}")),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
@@ -84,7 +85,7 @@ impl Cache {
         self.warnings
     }
 
-    /// What was kept, if it is one of the paths that there are now.
+    /// The stored result for `key`, if its path is one of `paths`.
     pub(super) fn find(&self, key: &str, paths: &[&'static str]) -> Option<Tuning> {
         let entry = self.content.paths.get(key)?;
         let name = |of: &str| paths.iter().copied().find(|path| *path == of);
@@ -94,7 +95,7 @@ impl Cache {
         Some(Tuning { path: name(&entry.path)?, source, seconds, warnings: Vec::new() })
     }
 
-    /// Adds a choice to the file, whose first path is the one. Of two programs that do so at once, one may be left out.
+    /// Stores a result whose first path is the fastest. If two programs write at the same time, one result may be lost.
     pub(super) fn keep(&mut self, key: &str, seconds: &[(&'static str, f64)]) {
         let (Some(file), Some((path, _)), true) = (self.path.clone(), seconds.first(), self.writable) else { return };
         let paths = &mut self.content.paths;
@@ -105,12 +106,12 @@ impl Cache {
         let ms = seconds.iter().map(|(path, seconds)| ((*path).to_owned(), 1e3 * seconds)).collect();
         paths.insert(key.to_owned(), Entry { path: (*path).to_owned(), ms });
         if let Err(error) = write(&file, &self.content) {
-            self.warn(format!("it cannot be written, and the choice is kept for this process only: {error}"));
+            self.warn(format!("it cannot be written, so the choice holds for this process only: {error}"));
         }
     }
 }
 
-/// As a temporary file in the same folder, then renamed: whoever reads finds the old file or the new one.
+/// Writes a temporary file in the same folder, then renames it, so that readers see either the old file or the new one.
 fn write(path: &Path, content: &Content) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
@@ -121,7 +122,7 @@ fn write(path: &Path, content: &Content) -> io::Result<()> {
     Ok(())
 }
 
-/// Where the file is.
+/// The path of the file.
 pub(super) fn file() -> Option<PathBuf> {
     folder().map(|folder| folder.join("autotune.json"))
 }
@@ -136,7 +137,8 @@ fn folder() -> Option<PathBuf> {
     folder_of(|name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from))
 }
 
-/// As each system has it; relative paths in `XDG_CACHE_HOME` are to be ignored, says its specification.
+/// The cache folder by each system's convention. The XDG specification says to ignore relative paths in
+/// `XDG_CACHE_HOME`.
 fn folder_of(set: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     if let Some(folder) = set("GMM_CACHE_DIR") {
         return Some(folder);

@@ -1,7 +1,8 @@
-//! The EM paths of a shape, timed over the rows at hand: the fastest is where a fit begins, and is kept for those to come.
+//! Autotune: times the EM paths of a shape over the given rows. A fit starts with the fastest, and later fits reuse the
+//! result.
 //!
-//! A trial runs from the fit's start and touches nothing of the fit: its result has the bits of the chosen way alone. What
-//! was found is kept in the engine, and by [`cache`] in a file.
+//! A trial runs from the fit's start and changes nothing of the fit: its result is bit-identical to that of the chosen
+//! path without autotune. Results are stored in the engine, and by [`cache`] in a file.
 
 mod cache;
 
@@ -13,7 +14,7 @@ use gmm_model::{Mixture, m_step};
 use super::driver::device::Gpu;
 use super::em::path::EmPath;
 use super::em::{self, Loop, Outcome};
-use super::launch::plan::Forced;
+use super::launch::plan::ForcedPlan;
 use super::number::Number;
 use super::rows::Rows;
 use super::shape::Shape;
@@ -23,24 +24,26 @@ use crate::{Error, Tuning, TuningSource, path_names};
 #[cfg(test)]
 pub(super) use cache::FOLDER;
 
-/// Seconds of iterations that make a time: launches follow one another as in a fit, and the device's clocks are up.
+/// Seconds of iterations for one measurement: launches follow one another as in a fit, and the device's clocks have
+/// ramped up.
 const ENOUGH: f64 = 0.02;
 
-/// Iterations that are timed at most: a fit has not many more.
+/// Most iterations that are timed: a fit rarely has many more.
 const MOST: f64 = 32.0;
 
-/// A single iteration says enough where it is this much slower than the best way, and takes this many seconds: in less
-/// time the launches' own beginning and end count too much.
+/// `(ratio, seconds)`: a single iteration suffices if it is this many times slower than the best path and takes longer
+/// than this many seconds. In less time the overhead of the launches distorts the result.
 const TOO_SLOW: (f64, f64) = (2.0, 5e-3);
 
-/// The paths for a fit of these rows, best first: as they are selected, or, with autotune, the fastest one first, as it was found
-/// before, or timed now. That may be one that selection takes for slower.
+/// The paths for a fit of these rows, best first. With autotune the fastest one, timed earlier or now, comes first; it
+/// may be one that selection considers slower.
 ///
-/// Timing costs nothing where the shape is known; else two iterations of each path and some 20 ms, in which no observer is
-/// asked, and the memory of each path, which goes back.
+/// Timing costs nothing if the shape is known. Otherwise it runs two iterations and about 20 ms of each path, without
+/// calling an observer. The memory of each path is freed afterwards.
 ///
 /// # Errors
-/// As for a pass: a device that fails here would fail in the fit. A path that lacks memory or loses precision is left out.
+/// As for a pass: a device that fails here would fail in the fit. A path that lacks memory or loses precision is
+/// skipped.
 pub(super) fn paths<T: Number>(
     rows: &mut Rows<T>,
     em: &mut Loop,
@@ -52,7 +55,7 @@ pub(super) fn paths<T: Number>(
     if !options.autotune {
         return Ok(paths);
     }
-    if rows.forced != Forced::default() || rows.forced.host_loop() {
+    if rows.forced != ForcedPlan::default() || rows.forced.host_loop() {
         let path = paths.first().map_or(path_names::HOST, |first| first.name());
         let (source, seconds, warnings) = (TuningSource::Forced, Vec::new(), Vec::new());
         run.tuning = Some(Tuning { path, source, seconds, warnings });
@@ -66,14 +69,15 @@ pub(super) fn paths<T: Number>(
             paths.retain(|path| *path != best);
             paths.insert(0, best);
         }
-        // Then the host is the fastest.
+        // The host was the fastest.
         None => paths.clear(),
     }
     run.tuning = Some(tuning);
     Ok(paths)
 }
 
-/// None where no path goes through with a few iterations from this start: the fit will say why.
+/// The stored or newly timed result. `None` if no path completes a few iterations from this start: the fit will report
+/// why.
 fn known_or_timed<T: Number>(
     rows: &mut Rows<T>,
     em: &mut Loop,
@@ -106,7 +110,8 @@ fn known_or_timed<T: Number>(
     Ok(Some(tuning))
 }
 
-/// Seconds an iteration of each path that goes through with it, and of the host, fastest first; of equals the one selected first.
+/// Seconds per iteration of each path that completes its trial, and of the host, fastest first. Ties keep the order of
+/// selection.
 fn time<T: Number>(
     rows: &mut Rows<T>,
     em: &mut Loop,
@@ -128,7 +133,7 @@ fn time<T: Number>(
         if let Some(seconds) = seconds(&mut trial, best)? {
             out.push((path.map_or(path_names::HOST, |path| path.name()), seconds));
         }
-        // The next finds the memory that the fit alone would find, and so does the fit.
+        // Frees the memory, so that the next trial, and the fit, find as much as a fit without trials would.
         *em = Loop::empty();
         rows.workspace.clear();
         rows.planned = None;
@@ -137,9 +142,9 @@ fn time<T: Number>(
     Ok(out)
 }
 
-/// Seconds an iteration, of as many as make a time.
+/// Seconds per iteration, over enough iterations for a measurement.
 fn seconds(trial: &mut impl FnMut(usize) -> Result<Option<f64>, Error>, best: f64) -> Result<Option<f64>, Error> {
-    // The first compiles what was not compiled, and its time says nothing.
+    // The first iteration compiles kernels, so its time is not used.
     let Some(_) = trial(1)? else { return Ok(None) };
     let Some(once) = trial(1)? else { return Ok(None) };
     let iterations = (ENOUGH / once).clamp(1.0, MOST) as usize;
@@ -149,7 +154,7 @@ fn seconds(trial: &mut impl FnMut(usize) -> Result<Option<f64>, Error>, best: f6
     trial(iterations)
 }
 
-/// Seconds an iteration of a run of its own, on the device's clock; none where it came to no end for want of precision or
+/// Seconds per iteration of a separate run, on the device's clock; `None` if it did not finish for lack of precision or
 /// memory.
 fn trial<T: Number>(
     rows: &mut Rows<T>,
@@ -166,7 +171,7 @@ fn trial<T: Number>(
     Ok(on_device.map(|on| on.time.as_secs_f64() / on.iterations as f64))
 }
 
-/// The same where the host makes the iterations, whose clock it is then.
+/// The same for iterations driven by the host, on the host's clock.
 fn trial_by_host<T: Number>(rows: &mut Rows<T>, start: &Mixture, options: &EmOptions) -> Result<Option<f64>, Error> {
     let began = Instant::now();
     let mut mixture = start.clone();
@@ -175,7 +180,7 @@ fn trial_by_host<T: Number>(rows: &mut Rows<T>, start: &Mixture, options: &EmOpt
             Err(Error::Memory { .. }) => return Ok(None),
             other => other?,
         };
-        // What stops a trial stops the fit, with its own words.
+        // An error that stops a trial will also stop the fit, which reports it.
         let step = crate::em::check(&statistics, iteration).is_ok();
         let step = step.then(|| m_step(&statistics, options.reg_covar, Some(&mixture)).ok()).flatten();
         let Some(step) = step else { return Ok(None) };
@@ -184,7 +189,7 @@ fn trial_by_host<T: Number>(rows: &mut Rows<T>, start: &Mixture, options: &EmOpt
     Ok(Some(began.elapsed().as_secs_f64() / options.max_iter as f64))
 }
 
-/// Whatever a time depends on. Rows with weights have fewer ways, and where speed counts more than digits there is one more.
+/// Everything that a timing depends on. Rows with weights have fewer paths, and fast mode has more.
 fn key(gpu: &Gpu, shape: &Shape, weighted: bool, fast: bool) -> String {
     let Shape { kind, precision, n, k, d } = *shape;
     let (decade, (major, minor)) = (n.max(1).ilog10(), gpu.capability);

@@ -1,4 +1,4 @@
-//! Threads, blocks and the scheduler between barriers.
+//! Threads, blocks, and the scheduler that runs threads between barriers.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -9,21 +9,21 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 use super::shadow::SharedMemory;
 use crate::device::WARP;
 
-/// Plenty for a kernel, whose state lives in registers; a panic's message needs some.
+/// Ample for a kernel, whose state fits into registers; a panic message needs some of it.
 const STACK_BYTES: usize = 256 * 1024;
 
-/// Grid and block of one launch.
+/// Grid and block size of one launch.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     pub(super) grid: (u32, u32),
     pub(super) threads: u32,
 }
 
-/// Why a thread has stopped.
+/// The reason why a thread has stopped.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Stop {
     Barrier,
-    /// A warp word, by name: all lanes must say the same one.
+    /// A warp-wide primitive, by name: all lanes must call the same one.
     Warp(&'static str),
 }
 
@@ -31,27 +31,27 @@ pub(super) struct Block {
     pub(super) shape: Shape,
     pub(super) at: (u32, u32),
     pub(super) shared: SharedMemory,
-    /// Barriers passed.
+    /// Barriers passed so far.
     pub(super) epoch: Cell<u32>,
-    /// `sync_warp`s passed, per warp.
+    /// Number of `sync_warp`s passed, per warp.
     pub(super) warp_epochs: Vec<Cell<u32>>,
-    /// What each thread brings to a warp word, twice: a fast lane may already be at the next one.
+    /// Each thread's operands of a warp-wide primitive, twice: a fast lane may already be at the next one.
     pub(super) slots: Vec<Cell<[[u64; 12]; 2]>>,
 }
 
 pub(super) struct Thread<'a> {
     pub(super) index: u32,
     pub(super) block: &'a Block,
-    /// Warp words said so far, modulo 2.
+    /// Number of warp-wide primitives called so far, modulo 2.
     pub(super) turn: Cell<usize>,
-    /// Copies that it sent for and did not wait for.
+    /// Copies that this thread started and has not waited for.
     coming: RefCell<Vec<Copy>>,
-    /// Groups of copies that it ended.
+    /// Number of copy groups that this thread ended.
     pub(super) groups: Cell<u32>,
     yielder: Cell<*const Yielder<(), Stop>>,
 }
 
-/// A copy to shared memory: the first `len` words, and in which group.
+/// A copy in flight to shared memory: its first `len` words are valid; `group` is its copy group.
 struct Copy {
     offset: u32,
     words: [u32; 4],
@@ -61,15 +61,15 @@ struct Copy {
 
 thread_local!(static NOW: Cell<*const Thread<'static>> = const { Cell::new(std::ptr::null()) });
 
-// Mapping a stack costs more than a small block's work, so they are kept for the next launch.
+// Mapping a stack costs more than a small block's work, so stacks are cached for the next launch.
 thread_local!(static STACKS: Cell<Vec<DefaultStack>> = const { Cell::new(Vec::new()) });
 
-/// The running thread.
+/// Returns the running thread.
 #[inline]
 pub(super) fn me() -> &'static Thread<'static> {
     let now = NOW.get();
     assert!(!now.is_null(), "a device word was said outside `emulate`");
-    // SAFETY: set by `run_block` to a thread that outlives its turn; only that turn calls this.
+    // SAFETY: set by `schedule` to a thread in `run_block`, which outlives its turn; only code in that turn calls this.
     unsafe { &*now }
 }
 
@@ -79,11 +79,11 @@ impl Thread<'_> {
     }
 
     pub(super) fn stop(&self, why: Stop) {
-        // SAFETY: set at the start of the coroutine whose turn it is.
+        // SAFETY: set at the start of the running coroutine to its own yielder, which lives as long as the coroutine.
         unsafe { (*self.yielder.get()).suspend(why) };
     }
 
-    /// Sends for words to shared memory.
+    /// Starts copying words to shared memory.
     pub(super) fn send<const N: usize>(&self, offset: u32, numbers: [u32; N]) {
         self.block.shared.expect::<N>(offset, self);
         let mut words = [0; 4];
@@ -91,7 +91,7 @@ impl Thread<'_> {
         self.coming.borrow_mut().push(Copy { offset, words, len: N, group: self.groups.get() });
     }
 
-    /// Lets copies arrive, by their group and the groups that were ended.
+    /// Completes the copies for which `is_there(group, groups ended)` is true.
     pub(super) fn arrive(&self, is_there: impl Fn(u32, u32) -> bool) {
         let ended = self.groups.get();
         self.coming.borrow_mut().retain(|copy| {
@@ -111,19 +111,20 @@ enum State {
     Returned,
 }
 
-/// Runs `kernel` once per thread of a `grid` (x, y) of blocks of `threads` threads with `shared_bytes` of shared memory.
+/// Runs `kernel` once per thread of a `grid` (x, y) of blocks of `threads` threads with `shared_bytes` of shared
+/// memory.
 ///
-/// Blocks run one after another and threads in index order between waits, so a run is reproducible.
+/// Blocks run one after another, and threads in index order between waits, so a run is reproducible.
 ///
 /// # Panics
-/// Where a GPU would hang, race, or read what was never written: see the module's page. The message names block and
-/// thread.
+/// Panics where a GPU would hang, race, or read memory that was never written; see the documentation of this module.
+/// The message names block and thread.
 pub fn emulate(grid: (u32, u32), threads: u32, shared_bytes: u32, kernel: impl Fn()) {
     assert!(threads > 0 && threads.is_multiple_of(WARP) && threads <= 1024, "{threads} threads are no block");
     super::buffer::snapshot();
     let shape = Shape { grid, threads };
     let kernel: &dyn Fn() = &kernel;
-    // SAFETY: fibers want `'static`, and none outlives `run_block`, which ends before this borrow.
+    // SAFETY: coroutines need `'static`, but none outlives `run_block`, which returns before this borrow ends.
     let kernel = unsafe { std::mem::transmute::<&dyn Fn(), &'static dyn Fn()>(kernel) };
     let stack = || DefaultStack::new(STACK_BYTES).expect("memory for a coroutine's stack");
     let mut stacks = STACKS.take();
@@ -169,7 +170,7 @@ fn run_block(
         .map(|(thread, stack)| {
             let thread = std::ptr::from_ref(thread).cast::<Thread<'static>>();
             Coroutine::with_stack(stack, move |yielder: &Yielder<(), Stop>, ()| {
-                // SAFETY: `threads` outlives the fibers.
+                // SAFETY: `threads` outlives the coroutines: `run_block` consumes them before it returns.
                 unsafe { (*thread).yielder.set(yielder) };
                 kernel();
             })
@@ -180,7 +181,7 @@ fn run_block(
     NOW.set(std::ptr::null());
     if let Err(panic) = outcome {
         for fiber in &mut fibers {
-            // SAFETY: a kernel's frames own nothing that would have to be dropped.
+            // SAFETY: a kernel's frames own nothing that needs dropping.
             unsafe { fiber.force_reset() };
         }
         resume_unwind(panic);
@@ -211,7 +212,7 @@ fn schedule(block: &Block, threads: &[Thread<'_>], fibers: &mut [Fiber]) {
     }
 }
 
-/// Runs each lane that is ready until it stops; whether some lane stands at a warp word.
+/// Runs each ready lane until it stops. Returns whether some lane waits at a warp-wide primitive.
 fn run_lanes(
     threads: &[Thread<'_>],
     fibers: &mut [Fiber],
@@ -232,7 +233,7 @@ fn run_lanes(
     at_warp_word
 }
 
-/// Lets a warp pass a warp word, which all its lanes must have reached.
+/// Lets a warp pass a warp-wide primitive. Panics unless all its lanes have reached the same one.
 fn meet(block: &Block, states: &mut [State], first: usize) {
     let Some((waits, State::Stopped(Stop::Warp(word)))) =
         states.iter().copied().enumerate().find(|(_, s)| matches!(s, State::Stopped(Stop::Warp(_))))

@@ -1,32 +1,33 @@
-//! Global memory: buffers that know where they are, so that a stray access is caught.
+//! Global memory: buffers registered by address, so that accesses outside them are detected.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// Start and end of every live buffer.
+/// Start and end address of every live buffer.
 static LIVE: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
-/// What a word holds that nobody wrote, see [`Buffer::unwritten`]: NaN as `f32` and as `f64`, and one that no arithmetic makes.
+/// Content of an unwritten word, see [`Buffer::unwritten`]: NaN as `f32` and as `f64`, with a bit pattern that
+/// arithmetic never produces.
 const NOTHING: u32 = 0xfff7_dead;
 
 thread_local!(static SEEN: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) });
 
 fn live() -> std::sync::MutexGuard<'static, BTreeMap<usize, usize>> {
-    // A test that panics while it holds the lock leaves the map whole.
+    // A test that panics while it holds the lock leaves the map consistent.
     LIVE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// An array in the emulated device's memory, 16-byte aligned. Kernels may touch live buffers only.
+/// An array in the emulated device's memory, 16-byte aligned. Kernels may access live buffers only.
 pub struct Buffer<T: Copy> {
-    /// `u128` for the alignment.
+    /// `u128` for its alignment.
     memory: Box<[u128]>,
     len: usize,
     of: std::marker::PhantomData<T>,
 }
 
 impl<T: Copy> Buffer<T> {
-    /// A copy of `values`.
+    /// Creates a buffer that holds a copy of `values`.
     pub fn new(values: &[T]) -> Self {
         let bytes = std::mem::size_of_val(values);
         let mut memory = vec![0_u128; bytes.div_ceil(16).max(1)].into_boxed_slice();
@@ -37,7 +38,7 @@ impl<T: Copy> Buffer<T> {
         Self { memory, len: values.len(), of: std::marker::PhantomData }
     }
 
-    /// Room for `len` values, none of which a kernel may read before it was written.
+    /// Creates a buffer of `len` values that a kernel must write before it reads them.
     pub fn unwritten(len: usize) -> Self {
         let bytes = len * size_of::<T>();
         let word = u128::from(NOTHING);
@@ -48,19 +49,19 @@ impl<T: Copy> Buffer<T> {
         Self { memory, len, of: std::marker::PhantomData }
     }
 
-    /// Where it starts.
+    /// Pointer to the first value.
     pub fn pointer(&self) -> *const T {
         self.memory.as_ptr().cast()
     }
 
-    /// Where it starts, for writing.
+    /// Pointer to the first value, for writing.
     pub fn pointer_mut(&mut self) -> *mut T {
         self.memory.as_mut_ptr().cast()
     }
 
-    /// A copy of what it holds.
+    /// Returns a copy of the values.
     pub fn to_vec(&self) -> Vec<T> {
-        // SAFETY: `len` values were written by `new`.
+        // SAFETY: the buffer has `len` initialised values, set by `new` or `unwritten`.
         unsafe { std::slice::from_raw_parts(self.pointer(), self.len) }.to_vec()
     }
 }
@@ -71,18 +72,19 @@ impl<T: Copy> Drop for Buffer<T> {
     }
 }
 
-/// Remembers the live buffers for the launch that starts on this thread.
+/// Takes a snapshot of the live buffers for the launch that starts on this thread.
 pub(super) fn snapshot() {
     let all = live().iter().map(|(a, b)| (*a, *b)).collect();
     SEEN.with(|seen| *seen.borrow_mut() = all);
 }
 
-/// Panics unless `count` values of type `T` lie in one live buffer, aligned to all of them, and something was written to each.
+/// Panics unless `count` values of type `T` lie in one live buffer, aligned to the size of all of them, and each was
+/// written.
 pub(crate) fn check_load<T: Copy>(p: *const T, count: usize) {
     check_store(p, count);
     const { assert!(size_of::<T>().is_multiple_of(4)) };
     let words = size_of::<T>() / 4;
-    // SAFETY: within a live buffer, as was just seen.
+    // SAFETY: `check_store` verified that all `count` values lie within a live buffer.
     let unwritten = |i: usize| (0..words).all(|w| unsafe { p.cast::<u32>().add(i * words + w).read() } == NOTHING);
     if (0..count).any(unwritten) {
         let thread = super::me();
@@ -90,7 +92,7 @@ pub(crate) fn check_load<T: Copy>(p: *const T, count: usize) {
     }
 }
 
-/// Panics unless `count` values of type `T` lie in one live buffer, aligned to all of them.
+/// Panics unless `count` values of type `T` lie in one live buffer, aligned to the size of all of them.
 pub(crate) fn check_store<T>(p: *const T, count: usize) {
     let (at, bytes) = (p as usize, count * size_of::<T>());
     let inside = SEEN.with(|seen| {

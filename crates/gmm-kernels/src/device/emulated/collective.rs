@@ -1,15 +1,15 @@
-//! Warp words: each lane brings some numbers, waits for the others, and reads what it needs of theirs.
+//! Warp-wide primitives: each lane contributes operands, waits for the others, and reads the ones that it needs.
 
 use super::block::{Stop, Thread, me};
 use crate::device::WARP;
 
-/// What the lanes of a warp brought.
-struct Brought {
+/// The operands of all lanes of a warp.
+struct CollectiveInput {
     thread: &'static Thread<'static>,
     turn: usize,
 }
 
-fn bring(word: &'static str, numbers: &[u64]) -> Brought {
+fn bring(word: &'static str, numbers: &[u64]) -> CollectiveInput {
     let thread = me();
     let turn = thread.turn.get();
     let slot = &thread.block.slots[thread.index as usize];
@@ -18,10 +18,10 @@ fn bring(word: &'static str, numbers: &[u64]) -> Brought {
     slot.set(both);
     thread.stop(Stop::Warp(word));
     thread.turn.set(1 - turn);
-    Brought { thread, turn }
+    CollectiveInput { thread, turn }
 }
 
-impl Brought {
+impl CollectiveInput {
     fn lane(&self) -> u32 {
         self.thread.index % WARP
     }
@@ -36,7 +36,7 @@ impl Brought {
     }
 }
 
-/// Waits for all lanes of the warp; their stores before it are seen after it.
+/// Waits for all lanes of the warp. Stores before it are visible after it.
 pub fn sync_warp() {
     bring("sync_warp", &[]);
 }
@@ -53,13 +53,13 @@ pub fn shuffle_idx_u32(value: u32, lane: u32) -> u32 {
     all.get(lane, 0) as u32
 }
 
-/// Whether it is true in some lane.
+/// Whether `value` is true in any lane.
 pub fn any(value: bool) -> bool {
     let all = bring("any", &[value.into()]);
     (0..WARP).any(|lane| all.get(lane, 0) != 0)
 }
 
-/// `Σ_k A(row, k)·B(k, column)` for this lane's entries of `D`, two to each group of eight rows.
+/// `Σ_k A(row, k)·B(k, column)` for this lane's entries of `D`, two in each group of eight rows.
 fn multiply(lane: u32, depth: u32, c: &mut [f64], a: impl Fn(u32, u32) -> f64, b: impl Fn(u32, u32) -> f64) {
     for (i, c) in (0..).zip(c) {
         let (row, column) = (lane / 4 + 8 * (i / 2), lane % 4 * 2 + i % 2);
@@ -68,7 +68,7 @@ fn multiply(lane: u32, depth: u32, c: &mut [f64], a: impl Fn(u32, u32) -> f64, b
 }
 
 fn rounded(c: &mut [f32; 4], into: impl FnOnce(&mut [f64])) {
-    // Products of such short operands are exact in f64; the chip's order of additions is its own.
+    // Products of such short operands are exact in f64. The hardware's order of additions is unspecified.
     let mut wide = c.map(f64::from);
     into(&mut wide);
     *c = wide.map(|v| v as f32);
@@ -98,7 +98,7 @@ pub fn mma_m16n8k16_bf16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
 /// `mma.sync` m16n8k16, F16 in, f32 sums.
 pub fn mma_m16n8k16_f16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
     let all = bring("mma_m16n8k16_f16", &[a[0], a[1], a[2], a[3], b[0], b[1]].map(u64::from));
-    // Each half once: two rows of `A` and two columns of `B`, in pairs of terms.
+    // Decode each fp16 number once: two rows of `A` and two columns of `B`, in pairs of terms.
     let (g, t) = (all.lane() / 4, all.lane() % 4);
     let f16 = |lane, i| super::from_halves(all.get(lane, i) as u32).map(f64::from);
     let (mut rows, mut columns) = ([[0.0; 16]; 2], [[0.0; 16]; 2]);
@@ -116,7 +116,7 @@ pub fn mma_m16n8k16_f16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
     *c = wide.map(towards_zero);
 }
 
-/// As the chip rounds its sums.
+/// Rounds towards zero, as the hardware rounds its sums.
 fn towards_zero(v: f64) -> f32 {
     let nearest = v as f32;
     if f64::from(nearest).abs() > v.abs() { f32::from_bits(nearest.to_bits() - 1) } else { nearest }
@@ -144,7 +144,7 @@ pub fn mma_m16n8k4_f64(c: &mut [f64; 4], a: [f64; 2], b: [f64; 1]) {
     f64_rows_16("mma_m16n8k4_f64", c, &a, &b);
 }
 
-/// 16 rows and four columns for each number of `b`.
+/// Products of 16 rows, with four terms for each number in `b`.
 fn f64_rows_16(word: &'static str, c: &mut [f64; 4], a: &[f64], b: &[f64]) {
     let mut bits = [0; 12];
     for (slot, v) in bits.iter_mut().zip(a.iter().chain(b)) {

@@ -1,17 +1,17 @@
-//! Numbers of half precision.
+//! Conversions between `f32` and fp16.
 
-/// The nearest half, of two the even one; infinity past the largest.
+/// Rounds to the nearest fp16 number, ties to even; infinity if too large.
 fn to_half(x: f32) -> u16 {
     let sign = (x.to_bits() >> 16) as u16 & 0x8000;
     let size = x.abs();
     let bits = match size {
         _ if size.is_nan() => 0x7e00,
         _ if size >= 65520.0 => 0x7c00,
-        // Subnormal, in units of 2⁻²⁴; what rounds up to the least normal number has its bits.
+        // Subnormal, in units of 2⁻²⁴. A size that rounds up to the smallest normal number gets that number's bits.
         _ if size < 6.103_515_6e-5 => (size * 16_777_216.0).round_ties_even() as u16,
         _ => {
             let bits = size.to_bits();
-            // Half a unit less one, or half a unit where the last bit that stays is odd.
+            // Adds half a unit less one, or half a unit if the last remaining bit is odd.
             ((bits + 0xfff + (bits >> 13 & 1) - (112 << 23)) >> 13) as u16
         }
     };
@@ -20,7 +20,7 @@ fn to_half(x: f32) -> u16 {
 
 fn from_half(half: u16) -> f32 {
     let digits = u32::from(half & 0x7fff) << 13;
-    // Their exponents are 112 apart: times 2¹¹², which is exact for subnormal halves too.
+    // The exponent biases differ by 112: multiplying by 2¹¹² is exact for subnormal numbers too.
     let size = if half & 0x7c00 == 0x7c00 {
         f32::from_bits(0x7f80_0000 | digits)
     } else {
@@ -29,17 +29,17 @@ fn from_half(half: u16) -> f32 {
     f32::from_bits(size.to_bits() | u32::from(half & 0x8000) << 16)
 }
 
-/// Two numbers rounded to half precision, the first in the lower bits.
+/// Rounds two numbers to fp16 and packs them, the first in the lower bits.
 pub fn to_halves(a: f32, b: f32) -> u32 {
     u32::from(to_half(a)) | u32::from(to_half(b)) << 16
 }
 
-/// The numbers of two halves, the one in the lower bits first.
+/// Converts two packed fp16 numbers to `f32`, the one in the lower bits first.
 pub fn from_halves(pair: u32) -> [f32; 2] {
     [from_half(pair as u16), from_half((pair >> 16) as u16)]
 }
 
-/// Products of two halves and two others, rounded to halves; in `f32` they are exact.
+/// Multiplies two pairs of fp16 numbers, rounding the products to fp16; the products are exact in `f32` before that.
 pub fn multiply_halves(a: u32, b: u32) -> u32 {
     let ([p, q], [r, s]) = (from_halves(a), from_halves(b));
     to_halves(p * r, q * s)

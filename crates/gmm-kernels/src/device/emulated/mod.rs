@@ -1,13 +1,16 @@
-//! The words on the host: a block's threads as coroutines that switch where a GPU's threads would wait.
+//! The device primitives on the host: the threads of a block are coroutines that switch wherever a GPU's threads would
+//! wait.
 //!
-//! Why coroutines and not OS threads: a switch costs nanoseconds instead of microseconds, the order is the same in
-//! every run, and at each barrier the emulator *knows* where every thread is. So it can panic, naming the thread,
-//! where a GPU would hang or silently race:
-//! - a barrier or warp word that some threads never reach, because they returned or wait elsewhere;
-//! - two threads that touch the same shared word, one writing, with no barrier between them;
-//! - shared memory read before it was written (it is also filled with NaN), or out of bounds, or misaligned;
-//! - shared memory touched while a copy to it is on its way: until the thread that sent for it waited;
-//! - global memory outside every live [`Buffer`], or read before it was written.
+//! Coroutines have three advantages over OS threads: a switch costs nanoseconds instead of microseconds, the order is
+//! the same in every run, and at each barrier the emulator *knows* where every thread is. It can therefore panic,
+//! naming the thread, where a GPU would hang or silently race:
+//! - a barrier or warp-wide primitive that some threads never reach, because they returned or wait elsewhere;
+//! - two threads that access the same shared word without a barrier between them, at least one of them writing;
+//! - shared memory that is read before it is written (it is also filled with NaN), or accessed out of bounds or
+//!   misaligned;
+//! - shared memory accessed while a copy to it is in flight, that is, until the thread that started the copy has
+//!   waited;
+//! - global memory outside every live [`Buffer`], or read before it is written.
 
 mod block;
 mod buffer;
@@ -49,7 +52,7 @@ pub fn sync_threads() {
     me().stop(Stop::Barrier);
 }
 
-/// Nothing: launches run one after another here.
+/// Does nothing: launches run one after another here.
 pub fn await_previous_grid() {}
 
 pub(crate) fn fma_f32(a: f32, b: f32, c: f32) -> f32 {
@@ -78,29 +81,29 @@ pub fn grid_dim_x_anew() -> u32 {
     grid_dim_x()
 }
 
-/// The same number.
+/// Returns `n`.
 pub fn unknown(n: u32) -> u32 {
     n
 }
 
-/// With an error as large as the chip's.
+/// As inaccurate as the hardware's instruction.
 pub(crate) fn exp2_approx_f32(a: f32) -> f32 {
     let exact = a.exp2() * (1.0 + 1.5e-7);
     if exact < f32::MIN_POSITIVE { 0.0 } else { exact }
 }
 
-/// With an error as large as the chip's.
+/// As inaccurate as the hardware's instruction.
 pub(crate) fn log2_approx_f32(a: f32) -> f32 {
     a.log2() + 2.0_f32.powi(-23)
 }
 
-/// `1/a` within an ulp; subnormal numbers are 0.
+/// `1/a` within an ulp; subnormal arguments and results are flushed to 0.
 pub(crate) fn reciprocal_approx_f32(a: f32) -> f32 {
     let flushed = |v: f32| if v.abs() < f32::MIN_POSITIVE { 0.0 * v } else { v };
     flushed(1.0 / flushed(a))
 }
 
-/// To 20 bits, as on the chip.
+/// `1/a` to 20 bits, as on the hardware.
 pub(crate) fn reciprocal_approx_f64(a: f64) -> f64 {
     f64::from_bits((1.0 / a).to_bits() & !((1 << 32) - 1))
 }
@@ -109,7 +112,7 @@ macro_rules! shared {
     ($t:ty, $n:literal, $load:ident, $store:ident) => {
         pub(crate) fn $load(offset: u32) -> $t {
             let words = me().block.shared.load::<{ $n }>(offset, me());
-            // SAFETY: plain old data of the same size, both arrays of `u32`-sized words.
+            // SAFETY: `$t` and `[u32; $n]` are plain old data of the same size.
             unsafe { std::mem::transmute_copy(&words) }
         }
 
@@ -127,11 +130,11 @@ shared!([u64; 2], 4, shared_load_u64x2, shared_store_u64x2);
 
 pub(crate) unsafe fn global_load_u32x4(p: *const u32) -> [u32; 4] {
     check_load(p, 4);
-    // SAFETY: the caller's promise, and checked just now.
+    // SAFETY: `check_load` verified that the 16 bytes at `p` are live, aligned and written.
     unsafe { *p.cast() }
 }
 
-/// An array among a launch's parameters: pairs of numbers.
+/// An array of pairs of `f32` among a kernel's parameters.
 #[derive(Clone, Copy)]
 pub struct Pairs<'a>(&'a [u64]);
 
@@ -140,18 +143,18 @@ impl<'a> Pairs<'a> {
         Self(all)
     }
 
-    /// Asks for all `len` of them, each lane for some. 0, which comes when they are there.
+    /// Loads the `len` pairs into the parameter cache on a GPU. Here it only checks `len`. Returns 0.
     pub fn bring(self, len: u32, _: u32) -> f64 {
         assert!(len as usize <= self.0.len(), "{len} pairs");
         0.0
     }
 
-    /// From this pair on.
+    /// The array from this pair on.
     pub fn from(self, pair: u32) -> Self {
         Self(&self.0[pair as usize..])
     }
 
-    /// A pair.
+    /// Returns a pair.
     pub fn at(self, pair: u32) -> [f32; 2] {
         let both = self.0[pair as usize];
         [f32::from_bits(both as u32), f32::from_bits((both >> 32) as u32)]
@@ -170,32 +173,32 @@ pub(crate) fn keeping(long: bool) -> u64 {
 }
 
 pub(crate) unsafe fn global_load_u32x4_keeping(p: *const u32, _: u64) -> [u32; 4] {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller passes the address of 16 live bytes, aligned to 16; `global_load_u32x4` checks it.
     unsafe { global_load_u32x4(p) }
 }
 
 pub(crate) unsafe fn global_load_u64x2(p: *const u64) -> [u64; 2] {
     check_load(p, 2);
-    // SAFETY: as above.
+    // SAFETY: `check_load` verified that the 16 bytes at `p` are live, aligned and written.
     unsafe { *p.cast() }
 }
 
 pub(crate) unsafe fn global_store_u32x4(p: *mut u32, v: [u32; 4]) {
     check_store(p.cast_const(), 4);
-    // SAFETY: the caller's promise, and checked just now.
+    // SAFETY: `check_store` verified that the 16 bytes at `p` are live and aligned.
     unsafe { *p.cast() = v };
 }
 
-/// Here all is near.
+/// Does nothing: there is no cache here.
 pub(crate) fn prefetch(_: *const u8) {}
 
-/// Blocks run one after another here.
+/// Adds 1 to a grid's counter of finished blocks and returns its previous value. Blocks run one after another here.
 ///
 /// # Safety
-/// `p` is in a live [`Buffer`].
+/// `p` must be in a live [`Buffer`].
 pub unsafe fn count_block(p: *mut u32) -> u32 {
     check_load(p.cast_const(), 1);
-    // SAFETY: the caller's promise, and checked just now.
+    // SAFETY: `check_load` verified that `*p` is live and aligned, and only one emulated thread runs at a time.
     unsafe {
         let before = *p;
         *p = before + 1;
@@ -203,40 +206,40 @@ pub unsafe fn count_block(p: *mut u32) -> u32 {
     }
 }
 
-/// It arrives when the thread waits for it, and no sooner.
+/// The copy completes when the thread waits for it, and no sooner.
 pub(crate) unsafe fn copy_ahead(offset: u32, from: *const u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller passes the address of 16 live bytes, aligned to 16; `global_load_u64x2` checks it.
     let numbers = unsafe { global_load_u64x2(from.cast()) };
-    // SAFETY: both plain old data of 16 bytes.
+    // SAFETY: `[u64; 2]` and `[u32; 4]` are plain old data of 16 bytes.
     me().send(offset, unsafe { std::mem::transmute::<[u64; 2], [u32; 4]>(numbers) });
 }
 
 /// As [`copy_ahead`].
 pub(crate) unsafe fn copy_ahead_u64(offset: u32, from: *const u64) {
     check_load(from, 1);
-    // SAFETY: the caller's promise, and checked just now.
+    // SAFETY: `check_load` verified that `*from` is live, aligned and written.
     let number = unsafe { *from };
     me().send(offset, [number as u32, (number >> 32) as u32]);
 }
 
-/// All that this thread sent for is there.
+/// Completes all copies that this thread started.
 pub(crate) fn copies_arrive() {
     me().arrive(|_, _| true);
 }
 
 /// As [`copy_ahead`].
 pub(crate) unsafe fn copy_ahead_once(offset: u32, from: *const u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds what `copy_ahead` requires: 16 live bytes at `from`, aligned to 16.
     unsafe { copy_ahead(offset, from) };
 }
 
-/// Ends a group of what this thread sent for.
+/// Ends a group of copies: those that this thread started since the previous group.
 pub(crate) fn copies_end_group() {
     let groups = &me().groups;
     groups.set(groups.get() + 1);
 }
 
-/// All groups that this thread ended but the `LATER` last are there.
+/// Completes all of this thread's copy groups except the last `LATER`.
 pub(crate) fn copies_arrive_but<const LATER: u32>() {
     me().arrive(|group, ended| group + LATER < ended);
 }

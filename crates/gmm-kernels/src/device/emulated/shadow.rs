@@ -1,13 +1,13 @@
-//! A block's shared memory, and beside each word who touched it last.
+//! A block's shared memory, with a record of the last accesses to each word.
 
 use std::cell::Cell;
 
 use super::block::Thread;
 
-/// Several threads, or threads of several warps.
+/// Stands for several threads, or for threads of several warps.
 const MANY: u32 = u32::MAX;
 
-/// Who touched a word, and between which barriers.
+/// The thread that accessed a word, and the numbers of the barriers passed before the access.
 #[derive(Clone, Copy)]
 struct Touch {
     epoch: u32,
@@ -25,7 +25,7 @@ impl Touch {
         Self { epoch: by.block.epoch.get(), warp_epoch, warp, thread: by.index }
     }
 
-    /// Whether nothing orders `self` before `now`.
+    /// Whether no barrier orders `self` before `now`.
     fn races(self, now: Self) -> bool {
         let apart = self.warp == now.warp && self.warp_epoch < now.warp_epoch;
         self.epoch == now.epoch && self.thread != now.thread && !apart
@@ -41,7 +41,7 @@ struct Word {
     bits: u32,
     read: Touch,
     written: Touch,
-    /// Whether a copy to it is on its way.
+    /// Whether a copy to this word is in flight.
     coming: bool,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// All ones: NaN as `f32` and as `f64`.
+    /// Memory filled with all ones, which is NaN as `f32` and as `f64`.
     pub(super) fn poisoned(bytes: u32) -> Self {
         let word = Word { bits: u32::MAX, read: Touch::NEVER, written: Touch::NEVER, coming: false };
         Self { words: vec![Cell::new(word); bytes as usize / 4] }
@@ -80,8 +80,8 @@ impl SharedMemory {
                     by.block.at, by.index
                 );
             }
-            // Readers between the same barriers merge: a later write must be ordered after all of them. Earlier ones of
-            // the same warp that its own barrier ordered before this one need no remembering.
+            // Readers between the same barriers merge: a later write must be ordered after all of them. An earlier
+            // reader of the same warp is dropped if a warp barrier orders it before this one.
             let before = word.read.warp == now.warp && word.read.warp_epoch < now.warp_epoch;
             word.read = if word.read.epoch != now.epoch || word.read.thread == now.thread || before {
                 now
@@ -98,12 +98,12 @@ impl SharedMemory {
         self.write::<N>(offset, by, "store", |i, word| word.bits = values[i]);
     }
 
-    /// Words are sent for: until they [arrive](Self::arrive) nobody may touch them.
+    /// Marks words as the target of a copy: no thread may access them until they [arrive](Self::arrive).
     pub(super) fn expect<const N: usize>(&self, offset: u32, by: &Thread<'_>) {
         self.write::<N>(offset, by, "copy", |_, word| word.coming = true);
     }
 
-    /// Words that were sent for are there, for the thread that waited: for others behind a barrier.
+    /// Completes a copy. The words are visible to the thread that waited, and to other threads after a barrier.
     pub(super) fn arrive(&self, offset: u32, values: &[u32], by: &Thread<'_>) {
         let written = Touch::now(by);
         for (cell, &bits) in self.at(offset, values.len(), by, "copy").iter().zip(values) {
@@ -114,7 +114,7 @@ impl SharedMemory {
     fn check_arrived(word: Word, does: &str, offset: u32, by: &Thread<'_>) {
         assert!(
             !word.coming,
-            "block {:?}: thread {} {does} shared word {offset} while a copy to it is on its way",
+            "block {:?}: thread {} {does} shared word {offset} while a copy to it is in flight",
             by.block.at, by.index
         );
     }

@@ -1,17 +1,17 @@
-//! The words of the tensor cores, and the halves that they take: Ampere and later.
+//! Tensor-core instructions and the fp16 conversions that they need: Ampere and later.
 
 use core::arch::asm;
 
 #[cfg(feature = "sm_90a")]
 use super::base;
 
-// SAFETY of this floor: each `asm!` is one instruction that reads and writes its named operands alone.
+// SAFETY of this module: each `asm!` is one instruction that reads and writes only its named operands.
 
-/// Two numbers rounded to half precision, the first in the lower bits.
+/// Rounds two numbers to fp16 and packs them, the first in the lower bits.
 #[inline(always)]
 pub fn to_halves(a: f32, b: f32) -> u32 {
     let out: u32;
-    // SAFETY: see above.
+    // SAFETY: see the note at the top of this module.
     unsafe {
         asm!("cvt.rn.f16x2.f32 {o}, {b}, {a};", o = lateout(reg32) out, a = in(reg32) a, b = in(reg32) b,
             options(pure, nomem, nostack));
@@ -19,11 +19,11 @@ pub fn to_halves(a: f32, b: f32) -> u32 {
     out
 }
 
-/// The numbers of two halves, the one in the lower bits first.
+/// Converts two packed fp16 numbers to `f32`, the one in the lower bits first.
 #[inline(always)]
 pub fn from_halves(pair: u32) -> [f32; 2] {
     let (a, b): (f32, f32);
-    // SAFETY: see above.
+    // SAFETY: see the note at the top of this module.
     unsafe {
         asm!("{{ .reg .b16 l, h; mov.b32 {{l, h}}, {p}; cvt.f32.f16 {a}, l; cvt.f32.f16 {b}, h; }}", a = out(reg32) a,
             b = out(reg32) b, p = in(reg32) pair, options(pure, nomem, nostack));
@@ -31,11 +31,11 @@ pub fn from_halves(pair: u32) -> [f32; 2] {
     [a, b]
 }
 
-/// Products of two halves and two others, rounded to halves.
+/// Multiplies two pairs of fp16 numbers, rounding the products to fp16.
 #[inline(always)]
 pub fn multiply_halves(a: u32, b: u32) -> u32 {
     let out: u32;
-    // SAFETY: see above.
+    // SAFETY: see the note at the top of this module.
     unsafe {
         asm!("mul.rn.f16x2 {o}, {a}, {b};", o = lateout(reg32) out, a = in(reg32) a, b = in(reg32) b,
             options(pure, nomem, nostack));
@@ -46,7 +46,7 @@ pub fn multiply_halves(a: u32, b: u32) -> u32 {
 /// `mma.sync` m16n8k16, F16 in, f32 sums.
 #[inline(always)]
 pub fn mma_m16n8k16_f16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
-    // SAFETY: see above.
+    // SAFETY: see the note at the top of this module.
     unsafe {
         asm!("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{{c0},{c1},{c2},{c3}}}, {{{a0},{a1},{a2},{a3}}}, {{{b0},{b1}}}, {{{c0},{c1},{c2},{c3}}};",
             c0 = inout(reg32) c[0], c1 = inout(reg32) c[1], c2 = inout(reg32) c[2], c3 = inout(reg32) c[3],
@@ -55,27 +55,30 @@ pub fn mma_m16n8k16_f16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
     }
 }
 
-/// Makes what this thread stored to shared memory seen by the tensor cores, which read it by themselves after the block's next barrier.
+/// Makes this thread's stores to shared memory visible to warpgroup products, which read it asynchronously after the
+/// block's next barrier.
 #[inline(always)]
 pub fn stores_before_products() {
     #[cfg(feature = "sm_90a")]
-    // SAFETY: no operands; nothing is moved across it.
+    // SAFETY: no operands. The compiler moves no memory access across it.
     unsafe {
         asm!("fence.proxy.async.shared::cta;", options(nostack));
     }
 }
 
-/// The sums that [`products_of_slices`](crate::device::mma::products_of_slices) hands out: `4*tile + i` of the first, then of the
-/// others.
+/// The sums that [`products_of_slices`](crate::device::mma::products_of_slices) passes on: entry `4*tile + i` of the
+/// first slices' product, and of the sum of the other products.
 #[cfg(feature = "sm_90a")]
 #[inline(always)]
 pub fn products_of_slices(left: &[[u32; 8]; 3], at: u32) -> [[f32; 32]; 2] {
-    /// Bytes over 16 from a core matrix to the next eight terms' and to the next eight columns'.
+    /// Distance, in units of 16 bytes, from a core matrix to that of the next eight terms and of the next eight
+    /// columns.
     const LEADING: u32 = 128 / 16;
     const STRIDE: u32 = 1536 / 16;
     let [mut h, mut l] = [[0.0_f32; 32]; 2];
     let descriptor = ((base() + at) >> 4 & 0x3fff) | LEADING << 16;
-    // SAFETY: reads its operands and, by the descriptor, 8 tiles of shared memory, and waits for the end.
+    // SAFETY: reads its operands and, through the descriptor, 8 tiles of shared memory, and waits for the products to
+    // end.
     unsafe {
         asm!(
             "{{",
@@ -107,7 +110,7 @@ pub fn products_of_slices(left: &[[u32; 8]; 3], at: u32) -> [[f32; 32]; 2] {
             "add.u32 low, {d}, 16; mov.b64 e, {{low, {stride}}};",
             "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{{h0},{h1},{h2},{h3},{h4},{h5},{h6},{h7},{h8},{h9},{h10},{h11},{h12},{h13},{h14},{h15},{h16},{h17},{h18},{h19},{h20},{h21},{h22},{h23},{h24},{h25},{h26},{h27},{h28},{h29},{h30},{h31}}}, {{{a4},{a5},{a6},{a7}}}, e, o, 1, 1, 0;",
             "wgmma.commit_group.sync.aligned;",
-            // The bracket not on a line of its own, which ends a kernel.
+            // The closing brace shares the line, since a brace on a line of its own ends a kernel.
             "wgmma.wait_group.sync.aligned 0; }}",
             h0 = out(reg32) h[0], l0 = out(reg32) l[0],
             h1 = out(reg32) h[1], l1 = out(reg32) l[1],
@@ -173,7 +176,7 @@ pub fn products_of_slices(left: &[[u32; 8]; 3], at: u32) -> [[f32; 32]; 2] {
 /// `mma.sync` m16n8k8, TF32 in, f32 sums.
 #[inline(always)]
 pub fn mma_m16n8k8_tf32(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
-    // SAFETY: see above.
+    // SAFETY: see the note at the top of this module.
     unsafe {
         asm!("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {{{c0},{c1},{c2},{c3}}}, {{{a0},{a1},{a2},{a3}}}, {{{b0},{b1}}}, {{{c0},{c1},{c2},{c3}}};",
             c0 = inout(reg32) c[0], c1 = inout(reg32) c[1], c2 = inout(reg32) c[2], c3 = inout(reg32) c[3],
@@ -185,7 +188,7 @@ pub fn mma_m16n8k8_tf32(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
 /// `mma.sync` m16n8k16, BF16 in, f32 sums.
 #[inline(always)]
 pub fn mma_m16n8k16_bf16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
-    // SAFETY: see above.
+    // SAFETY: see the note at the top of this module.
     unsafe {
         asm!("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {{{c0},{c1},{c2},{c3}}}, {{{a0},{a1},{a2},{a3}}}, {{{b0},{b1}}}, {{{c0},{c1},{c2},{c3}}};",
             c0 = inout(reg32) c[0], c1 = inout(reg32) c[1], c2 = inout(reg32) c[2], c3 = inout(reg32) c[3],
@@ -197,7 +200,7 @@ pub fn mma_m16n8k16_bf16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
 /// `mma.sync` m8n8k4, f64.
 #[inline(always)]
 pub fn mma_m8n8k4_f64(c: &mut [f64; 2], a: f64, b: f64) {
-    // SAFETY: see above.
+    // SAFETY: see the note at the top of this module.
     unsafe {
         asm!("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {{{c0},{c1}}}, {{{a}}}, {{{b}}}, {{{c0},{c1}}};",
             c0 = inout(reg64) c[0], c1 = inout(reg64) c[1], a = in(reg64) a, b = in(reg64) b,
@@ -209,7 +212,7 @@ pub fn mma_m8n8k4_f64(c: &mut [f64; 2], a: f64, b: f64) {
 #[cfg(feature = "sm_90a")]
 #[inline(always)]
 pub fn mma_m16n8k16_f64(c: &mut [f64; 4], a: [f64; 8], b: [f64; 4]) {
-    // SAFETY: see above.
+    // SAFETY: see the note at the top of this module.
     unsafe {
         asm!("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {{{c0},{c1},{c2},{c3}}}, {{{a0},{a1},{a2},{a3},{a4},{a5},{a6},{a7}}}, {{{b0},{b1},{b2},{b3}}}, {{{c0},{c1},{c2},{c3}}};",
             c0 = inout(reg64) c[0], c1 = inout(reg64) c[1], c2 = inout(reg64) c[2], c3 = inout(reg64) c[3],
@@ -224,7 +227,7 @@ pub fn mma_m16n8k16_f64(c: &mut [f64; 4], a: [f64; 8], b: [f64; 4]) {
 #[cfg(feature = "sm_90a")]
 #[inline(always)]
 pub fn mma_m16n8k8_f64(c: &mut [f64; 4], a: [f64; 4], b: [f64; 2]) {
-    // SAFETY: see above.
+    // SAFETY: see the note at the top of this module.
     unsafe {
         asm!("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {{{c0},{c1},{c2},{c3}}}, {{{a0},{a1},{a2},{a3}}}, {{{b0},{b1}}}, {{{c0},{c1},{c2},{c3}}};",
             c0 = inout(reg64) c[0], c1 = inout(reg64) c[1], c2 = inout(reg64) c[2], c3 = inout(reg64) c[3],
@@ -237,7 +240,7 @@ pub fn mma_m16n8k8_f64(c: &mut [f64; 4], a: [f64; 4], b: [f64; 2]) {
 #[cfg(feature = "sm_90a")]
 #[inline(always)]
 pub fn mma_m16n8k4_f64(c: &mut [f64; 4], a: [f64; 2], b: [f64; 1]) {
-    // SAFETY: see above.
+    // SAFETY: see the note at the top of this module.
     unsafe {
         asm!("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {{{c0},{c1},{c2},{c3}}}, {{{a0},{a1}}}, {{{b0}}}, {{{c0},{c1},{c2},{c3}}};",
             c0 = inout(reg64) c[0], c1 = inout(reg64) c[1], c2 = inout(reg64) c[2], c3 = inout(reg64) c[3],

@@ -1,41 +1,41 @@
-//! Products by four warps together, on Hopper: all steps of a call in one `asm!` that waits for its end, so that no register
-//! of a product under way is moved.
+//! Products by four warps together, on Hopper. All steps of a call are in one `asm!` that waits for their end, so that
+//! the compiler cannot move a register of an asynchronous product.
 
 use core::arch::asm;
 
 use super::base;
-use crate::device::warpgroup::{Cores, InMemory, Left, LeftOfHalves, Sums};
+use crate::device::warpgroup::{Cores, InMemory, LeftOfHalves, LeftOperand, Sums};
 
-// SAFETY of this floor: each `asm!` reads and writes its named operands and reads shared memory by descriptors that the caller
-// vouches for.
+// SAFETY of this module: each `asm!` reads and writes only its named operands, and reads shared memory through
+// descriptors that its caller built from a valid `Cores`.
 
-/// The two words of a descriptor without swizzling, and by how much the first grows from a step of sixteen terms to the next.
+/// The two words of a descriptor without swizzling, and the increment of the first per step of 16 terms.
 #[inline(always)]
 fn descriptor(of: Cores) -> [u32; 3] {
     [((base() + of.at) >> 4 & 0x3fff) | of.terms >> 4 << 16, of.others >> 4, of.terms >> 3]
 }
 
-/// A list of registers: operands by their places, or by names.
+/// A list of registers, given as operand positions or as names.
 macro_rules! registers {
     ([$first:literal $($i:literal)*]) => { concat!("{{{", $first, "}" $(, ",{", $i, "}")*, "}}") };
     ([$first:ident $($i:ident)*]) => { concat!("{{{", stringify!($first), "}" $(, ",{", stringify!($i), "}")*, "}}") };
 }
 
-/// What is declared and set before products of either kind.
+/// Declarations and set-up in front of both kinds of products.
 macro_rules! start {
     () => {
         "{{ .reg .pred add, more; .reg .b32 low, high, left; .reg .b64 e, f; wgmma.fence.sync.aligned;"
     };
 }
 
-/// Waits. The bracket not on a line of its own, which ends a kernel.
+/// Waits. The closing brace shares the line, since a brace on a line of its own ends a kernel.
 macro_rules! end {
     () => {
         "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; }}"
     };
 }
 
-/// A step whose left operand is in registers: the right one's descriptor is `{first}`, `{second}` and so on.
+/// A step whose left operand is in registers. The descriptor of the right operand is `{first}` and `{second}`.
 macro_rules! step {
     ($n:literal, $sums:tt, $left:tt) => {
         concat!(
@@ -50,7 +50,7 @@ macro_rules! step {
     };
 }
 
-/// All steps whose operands are both in memory. The label is known between its brackets alone.
+/// All steps of operands that are both in memory. The label is local to its braces.
 macro_rules! steps_of_memory {
     ($sums:tt) => {
         concat!(
@@ -67,17 +67,17 @@ macro_rules! steps_of_memory {
     };
 }
 
-/// `steps: registers of the sums; steps' registers by names and places`.
+/// `steps: registers of the sums; each step's registers as names and position`.
 macro_rules! lefts {
     ($($steps:literal: $list:tt; $([$a:ident $b:ident $c:ident $d:ident $at:literal])*;)*) => {
         $(lefts!(@ $steps: $list $list; $([$a $b $c $d $at])*);)*
     };
     (@ $steps:literal: $list:tt [$($i:literal)*]; $([$a:ident $b:ident $c:ident $d:ident $at:literal])*) => {
-        impl Left for [[u32; 4]; $steps] {
+        impl LeftOperand for [[u32; 4]; $steps] {
             #[inline(always)]
             fn times(&self, sums: &mut [f32; 32], right: Cores) {
                 let [first, second, by] = descriptor(right);
-                // SAFETY: see above.
+                // SAFETY: see the note at the top of this module.
                 unsafe {
                     asm!(
                         start!(), "setp.ne.b32 add, 0, 0; mov.b32 low, {first};", $(step!(64, $list, [$a $b $c $d]),)* end!(),
@@ -91,7 +91,7 @@ macro_rules! lefts {
     };
 }
 
-/// As [`lefts`], for two halves each: steps' heads by names, their tails, and places.
+/// As [`lefts`], for split fp16: each step's names of the hi and of the lo parts, and its position.
 macro_rules! lefts_of_halves {
     ($($steps:literal: $list:tt; $([$heads:tt $tails:tt $at:literal])*;)*) => {
         $(lefts_of_halves!(@ $steps: $list $list; $([$heads $heads $tails $tails $at])*);)*
@@ -103,7 +103,7 @@ macro_rules! lefts_of_halves {
             #[inline(always)]
             fn times(&self, sums: &mut [f32; 32], right: Cores, tails: u32) {
                 let [first, second, by] = descriptor(right);
-                // SAFETY: see above.
+                // SAFETY: see the note at the top of this module.
                 unsafe {
                     asm!(
                         start!(), "setp.ne.b32 add, 0, 0; mov.b32 low, {first};", $(step!(64, $list, $tails),)*
@@ -122,15 +122,15 @@ macro_rules! lefts_of_halves {
     };
 }
 
-/// `left·right` by so many steps of sixteen terms, for 64 columns.
+/// `left·right` in the given number of steps of 16 terms, for 64 columns.
 macro_rules! of_memory {
     ([$($i:literal)*]) => {
-        /// Products of what is in memory, for 64 columns.
+        /// Sets `sums` to the product of two operands in shared memory, for 64 columns.
         #[allow(named_asm_labels)]
         #[inline(always)]
         pub fn of_memory(sums: &mut [f32; 32], InMemory { left, right, steps }: InMemory) {
             let ([a, a2, a_by], [b, b2, b_by]) = (descriptor(left), descriptor(right));
-            // SAFETY: see above.
+            // SAFETY: see the note at the top of this module.
             unsafe {
                 asm!(
                     start!(), steps_of_memory!([$($i)*]), end!(),
@@ -143,7 +143,7 @@ macro_rules! of_memory {
     };
 }
 
-/// `columns, registers of the sums: their list; the other products' registers by names and places`.
+/// `columns, registers of the sums: their list; the other product's registers as names and positions`.
 macro_rules! sums {
     ($n:literal, $m:literal: $list:tt; $others:tt) => {
         sums!(@ $n, $m: $list $list; $others $others);
@@ -155,7 +155,7 @@ macro_rules! sums {
             #[inline(always)]
             fn four_steps(&mut self, left: &[u32; 16], right: Cores, fresh: bool) {
                 let [first, second, by] = descriptor(right);
-                // SAFETY: see above.
+                // SAFETY: see the note at the top of this module.
                 unsafe {
                     asm!(
                         start!(), "setp.ne.b32 add, {old}, 0; mov.b32 low, {first};",
@@ -182,7 +182,7 @@ macro_rules! sums {
             ) {
                 let [first, second, by] = descriptor(right);
                 let ([a, a2, a_by], [b, b2, b_by]) = (descriptor(others_left), descriptor(others_right));
-                // SAFETY: see above.
+                // SAFETY: see the note at the top of this module.
                 unsafe {
                     asm!(
                         start!(), "setp.eq.b32 add, 0, 0; mov.b32 low, {first};",
@@ -255,7 +255,7 @@ of_memory!([
         0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
 ]);
 
-/// With the other products' registers.
+/// Adds the registers of the other product.
 macro_rules! all_sums {
     ($($n:literal, $m:literal: $list:tt;)*) => {
         $(

@@ -1,166 +1,189 @@
-//! The kernels that make a whole pass, and which of them takes a shape.
+//! The kernels of the fused path, and the choice among them by shape.
 
+use super::warp::typed;
 use super::{block, warp};
-use crate::em::features::Family;
-use crate::em::features::{Full, FullAndOne, Linear, Squares};
-use crate::em::layout::Place;
+use crate::em::features::{Family, Full, FullAndOne, Linear, Squares};
+use crate::em::layout::FeatureLayout;
 use crate::layout::Kind;
 
-/// A kernel of this module.
+/// A kernel instance of this module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Variant {
-    /// What its features are made of.
+pub struct Instance {
+    /// Its feature family.
     pub family: Family,
     /// Columns of a class, or groups of sixteen columns.
     pub size: u32,
     /// Groups of eight components.
     pub groups: u32,
-    /// Warps of a block.
+    /// Warps per block.
     pub warps: u32,
+    /// Bytes per value of its rows; `None` if it takes rows of either type.
+    pub number_bytes: Option<u32>,
 }
 
-/// Declares a kernel per line, by size and groups of each family: `function, entry point of f32, of f64: features, their steps,
-/// groups of components, pass, warps of a block, and tiles of each warp's share where a block's warps share the sums`.
-macro_rules! variants {
+/// The only element, if there is exactly one.
+const fn only(entries: &[u32]) -> Option<u32> {
+    match *entries {
+        [entry] => Some(entry),
+        _ => None,
+    }
+}
+
+/// Declares one kernel per line, by size and groups of each family: `entry point: features, their steps, groups of
+/// components, pass, warps per block`, then, if a block's warps share the sums, the tiles of each warp's share, and, if
+/// it takes rows of one type only, the bytes per value.
+macro_rules! instances {
     ({ $($pass_of_rows:tt)* }
-     $($entry:ident, $f32:ident, $f64:ident:
-       $family:ident<$size:literal>, $steps:literal steps, $groups:literal groups,
-       $pass:ident, $warps:literal warps $(of $tiles:literal tiles)?;)+) => {
+     $($entry:ident: $family:ident<$size:literal>, $steps:literal steps, $groups:literal groups,
+       $pass:ident, $warps:literal warps $(of $tiles:literal tiles)? $(for $bytes:literal bytes)?;)+) => {
         kernels! {
             $($pass_of_rows)*
             $(
                 #[doc = concat!("Features [`", stringify!($family), "`]`<", $size, ">`, up to 8·", $groups, " components.")]
-                $entry => $f32, $f64,
-                    $pass::body::<T, $family<$size>, $steps, $groups $(, $tiles, $warps)?>,
-                    $pass::shared_bytes::<T, $family<$size>, $steps, $groups $(, $tiles, $warps)?>,
-                    super::threads::<T, $warps>;
+                $entry =>
+                    $pass::body::<$family<$size>, $steps, $groups $(, $tiles, $warps)? $(, $bytes)?>,
+                    $pass::shared_bytes::<$family<$size>, $steps, $groups $(, $tiles, $warps)? $(, $bytes)?>,
+                    super::threads::<$warps>;
             )+
         }
 
-        impl Variant {
-            /// All there are.
+        impl Instance {
+            /// All instances.
             pub const ALL: &[Self] =
-                &[$(Self { family: Family::$family, size: $size, groups: $groups, warps: $warps },)+];
+                &[$(Self {
+                    family: Family::$family,
+                    size: $size,
+                    groups: $groups,
+                    warps: $warps,
+                    number_bytes: only(&[$($bytes)?]),
+                },)+];
         }
 
-        /// The kernel of a variant.
+        /// Returns the kernel of an instance.
         ///
         /// # Panics
-        /// Where there is no such variant; [`Variant::of`] and [`Variant::ALL`] give those that there are.
+        /// Panics if there is no such instance; [`Instance::of`] and [`Instance::ALL`] return existing ones only.
         #[cfg(not(target_arch = "nvptx64"))]
-        pub fn kernel<T: crate::Real>(variant: Variant) -> crate::Kernel<Pass<T>> {
-            match (variant.family, variant.size, variant.groups, variant.warps) {
-                $((Family::$family, $size, $groups, $warps) => $entry::<T>(),)+
-                _ => panic!("{variant:?} is not there"),
-            }
+        pub fn kernel(instance: Instance) -> crate::Kernel<Pass> {
+            let at = Instance::ALL.iter().position(|of| *of == instance);
+            let kernels = [$($entry as fn() -> crate::Kernel<Pass>),+];
+            kernels[at.unwrap_or_else(|| panic!("no kernel for {instance:?}"))]()
         }
     };
 }
 
-variants! {
+instances! {
     {
-        /// One pass over a chunk of rows; any grid in `x`.
-        Pass<T> {
+        /// One pass over a chunk of rows; the grid may have any size in `x`.
+        Pass {
             /// State of the loop, or null.
             state: *const u32,
-            /// The iteration that this begins, from 1.
+            /// The iteration that this pass begins, from 1.
             iteration: u32,
-            /// `(n, d)` tiled: rows less the shift. Read while the grid before this one may still run.
-            x: *const T,
-            /// `(n,)`, or null where every row weighs 1.
+            /// `(n, d)` tiled: rows less the shift. Read while the previous grid may still run.
+            x: *const u8,
+            /// Bytes per value of `x`: 4 for `f32`, 8 for `f64`.
+            number_bytes: u32,
+            /// `(n,)`, or null if every row has weight 1.
             row_weights: *const f64,
             /// Rows of the chunk.
             n: u64,
-            /// Dimensions, at most the family's entries less what is derived.
+            /// Dimensions, at most the family's entries less the derived columns.
             d: u32,
             /// One of [`derive`](crate::em::features::derive).
             derive: u32,
-            /// [`Place::coefficients`]: of the log joint densities.
+            /// [`FeatureLayout::coefficients`] elements: coefficients of the log joint densities.
             coefficients: *const f64,
             /// `(8*groups,)`: constants of the log joint densities; −∞ past the last component.
             constants: *const f64,
-            /// `(blocks, Place::sums)`, written.
+            /// `(blocks, FeatureLayout::sums)`, written.
             partials: *mut f64,
         }
     }
-    full_1_1, pass_full_1_1_f32, pass_full_1_1_f64: Full<1>, 1 steps, 1 groups, warp, 4 warps;
-    full_1_2, pass_full_1_2_f32, pass_full_1_2_f64: Full<1>, 1 steps, 2 groups, warp, 4 warps;
-    full_1_4, pass_full_1_4_f32, pass_full_1_4_f64: Full<1>, 1 steps, 4 groups, warp, 4 warps;
-    full_1_8, pass_full_1_8_f32, pass_full_1_8_f64: Full<1>, 1 steps, 8 groups, warp, 4 warps;
-    full_1_13, pass_full_1_13_f32, pass_full_1_13_f64: Full<1>, 1 steps, 13 groups, warp, 4 warps;
-    full_2_1, pass_full_2_1_f32, pass_full_2_1_f64: Full<2>, 3 steps, 1 groups, warp, 4 warps;
-    full_2_2, pass_full_2_2_f32, pass_full_2_2_f64: Full<2>, 3 steps, 2 groups, warp, 4 warps;
-    full_2_4, pass_full_2_4_f32, pass_full_2_4_f64: Full<2>, 3 steps, 4 groups, warp, 4 warps;
-    full_3_1, pass_full_3_1_f32, pass_full_3_1_f64: Full<3>, 6 steps, 1 groups, warp, 4 warps;
-    full_3_2, pass_full_3_2_f32, pass_full_3_2_f64: Full<3>, 6 steps, 2 groups, warp, 4 warps;
-    full_4_1, pass_full_4_1_f32, pass_full_4_1_f64: Full<4>, 10 steps, 1 groups, warp, 4 warps;
-    full_4_2, pass_full_4_2_f32, pass_full_4_2_f64: Full<4>, 10 steps, 2 groups, block, 4 warps of 5 tiles;
-    full_4_3, pass_full_4_3_f32, pass_full_4_3_f64: Full<4>, 10 steps, 3 groups, block, 4 warps of 8 tiles;
-    full_4_4, pass_full_4_4_f32, pass_full_4_4_f64: Full<4>, 10 steps, 4 groups, block, 4 warps of 10 tiles;
-    full_4_6, pass_full_4_6_f32, pass_full_4_6_f64: Full<4>, 10 steps, 6 groups, block, 4 warps of 15 tiles;
-    full_4_8, pass_full_4_8_f32, pass_full_4_8_f64: Full<4>, 10 steps, 8 groups, block, 8 warps of 10 tiles;
-    full_4_10, pass_full_4_10_f32, pass_full_4_10_f64: Full<4>, 10 steps, 10 groups, block, 8 warps of 13 tiles;
-    full_5_1, pass_full_5_1_f32, pass_full_5_1_f64: Full<5>, 15 steps, 1 groups, block, 4 warps of 4 tiles;
-    full_5_2, pass_full_5_2_f32, pass_full_5_2_f64: Full<5>, 15 steps, 2 groups, block, 4 warps of 8 tiles;
-    full_5_4, pass_full_5_4_f32, pass_full_5_4_f64: Full<5>, 15 steps, 4 groups, block, 4 warps of 15 tiles;
-    full_6_1, pass_full_6_1_f32, pass_full_6_1_f64: Full<6>, 21 steps, 1 groups, block, 4 warps of 6 tiles;
-    full_6_2, pass_full_6_2_f32, pass_full_6_2_f64: Full<6>, 21 steps, 2 groups, block, 4 warps of 11 tiles;
-    full_6_4, pass_full_6_4_f32, pass_full_6_4_f64: Full<6>, 21 steps, 4 groups, block, 8 warps of 11 tiles;
-    full_7_1, pass_full_7_1_f32, pass_full_7_1_f64: Full<7>, 28 steps, 1 groups, block, 4 warps of 7 tiles;
-    full_7_2, pass_full_7_2_f32, pass_full_7_2_f64: Full<7>, 28 steps, 2 groups, block, 4 warps of 14 tiles;
-    full_7_4, pass_full_7_4_f32, pass_full_7_4_f64: Full<7>, 28 steps, 4 groups, block, 8 warps of 14 tiles;
-    full_8_1, pass_full_8_1_f32, pass_full_8_1_f64: Full<8>, 36 steps, 1 groups, block, 4 warps of 9 tiles;
-    full_8_2, pass_full_8_2_f32, pass_full_8_2_f64: Full<8>, 36 steps, 2 groups, block, 4 warps of 18 tiles;
-    full_8_2_wide, pass_full_8_2_wide_f32, pass_full_8_2_wide_f64: Full<8>, 36 steps, 2 groups, block, 8 warps of 9 tiles;
-    full_8_4, pass_full_8_4_f32, pass_full_8_4_f64: Full<8>, 36 steps, 4 groups, block, 8 warps of 18 tiles;
-    full_9_1, pass_full_9_1_f32, pass_full_9_1_f64: Full<9>, 45 steps, 1 groups, block, 4 warps of 12 tiles;
-    full_9_2, pass_full_9_2_f32, pass_full_9_2_f64: Full<9>, 45 steps, 2 groups, block, 8 warps of 12 tiles;
-    full_10_1, pass_full_10_1_f32, pass_full_10_1_f64: Full<10>, 55 steps, 1 groups, block, 4 warps of 14 tiles;
-    full_10_2, pass_full_10_2_f32, pass_full_10_2_f64: Full<10>, 55 steps, 2 groups, block, 8 warps of 14 tiles;
-    full_and_one_1_1, pass_full_and_one_1_1_f32, pass_full_and_one_1_1_f64: FullAndOne<1>, 2 steps, 1 groups, warp, 4 warps;
-    full_and_one_1_2, pass_full_and_one_1_2_f32, pass_full_and_one_1_2_f64: FullAndOne<1>, 2 steps, 2 groups, warp, 4 warps;
-    full_and_one_1_4, pass_full_and_one_1_4_f32, pass_full_and_one_1_4_f64: FullAndOne<1>, 2 steps, 4 groups, warp, 4 warps;
-    full_and_one_2_1, pass_full_and_one_2_1_f32, pass_full_and_one_2_1_f64: FullAndOne<2>, 4 steps, 1 groups, warp, 4 warps;
-    full_and_one_2_2, pass_full_and_one_2_2_f32, pass_full_and_one_2_2_f64: FullAndOne<2>, 4 steps, 2 groups, warp, 4 warps;
-    full_and_one_3_1, pass_full_and_one_3_1_f32, pass_full_and_one_3_1_f64: FullAndOne<3>, 7 steps, 1 groups, warp, 4 warps;
-    full_and_one_3_2, pass_full_and_one_3_2_f32, pass_full_and_one_3_2_f64: FullAndOne<3>, 7 steps, 2 groups, warp, 4 warps;
-    linear_1_1, pass_linear_1_1_f32, pass_linear_1_1_f64: Linear<1>, 1 steps, 1 groups, warp, 4 warps;
-    linear_1_2, pass_linear_1_2_f32, pass_linear_1_2_f64: Linear<1>, 1 steps, 2 groups, warp, 4 warps;
-    linear_1_4, pass_linear_1_4_f32, pass_linear_1_4_f64: Linear<1>, 1 steps, 4 groups, warp, 4 warps;
-    linear_1_8, pass_linear_1_8_f32, pass_linear_1_8_f64: Linear<1>, 1 steps, 8 groups, warp, 4 warps;
-    linear_1_13, pass_linear_1_13_f32, pass_linear_1_13_f64: Linear<1>, 1 steps, 13 groups, warp, 4 warps;
-    linear_2_1, pass_linear_2_1_f32, pass_linear_2_1_f64: Linear<2>, 2 steps, 1 groups, warp, 4 warps;
-    linear_2_2, pass_linear_2_2_f32, pass_linear_2_2_f64: Linear<2>, 2 steps, 2 groups, warp, 4 warps;
-    linear_2_4, pass_linear_2_4_f32, pass_linear_2_4_f64: Linear<2>, 2 steps, 4 groups, block, 4 warps of 2 tiles;
-    linear_2_8, pass_linear_2_8_f32, pass_linear_2_8_f64: Linear<2>, 2 steps, 8 groups, block, 4 warps of 4 tiles;
-    linear_3_2, pass_linear_3_2_f32, pass_linear_3_2_f64: Linear<3>, 3 steps, 2 groups, block, 4 warps of 2 tiles;
-    linear_3_4, pass_linear_3_4_f32, pass_linear_3_4_f64: Linear<3>, 3 steps, 4 groups, block, 4 warps of 3 tiles;
-    linear_4_2, pass_linear_4_2_f32, pass_linear_4_2_f64: Linear<4>, 4 steps, 2 groups, block, 4 warps of 2 tiles;
-    linear_4_4, pass_linear_4_4_f32, pass_linear_4_4_f64: Linear<4>, 4 steps, 4 groups, block, 4 warps of 4 tiles;
-    linear_5_2, pass_linear_5_2_f32, pass_linear_5_2_f64: Linear<5>, 5 steps, 2 groups, block, 4 warps of 3 tiles;
-    linear_6_2, pass_linear_6_2_f32, pass_linear_6_2_f64: Linear<6>, 6 steps, 2 groups, block, 4 warps of 3 tiles;
-    squares_1_1, pass_squares_1_1_f32, pass_squares_1_1_f64: Squares<1>, 2 steps, 1 groups, warp, 4 warps;
-    squares_1_2, pass_squares_1_2_f32, pass_squares_1_2_f64: Squares<1>, 2 steps, 2 groups, warp, 4 warps;
-    squares_1_4, pass_squares_1_4_f32, pass_squares_1_4_f64: Squares<1>, 2 steps, 4 groups, warp, 4 warps;
-    squares_1_6, pass_squares_1_6_f32, pass_squares_1_6_f64: Squares<1>, 2 steps, 6 groups, block, 4 warps of 3 tiles;
-    squares_1_8, pass_squares_1_8_f32, pass_squares_1_8_f64: Squares<1>, 2 steps, 8 groups, block, 4 warps of 4 tiles;
-    squares_1_10, pass_squares_1_10_f32, pass_squares_1_10_f64: Squares<1>, 2 steps, 10 groups, block, 4 warps of 5 tiles;
-    squares_2_1, pass_squares_2_1_f32, pass_squares_2_1_f64: Squares<2>, 4 steps, 1 groups, warp, 4 warps;
-    squares_2_2, pass_squares_2_2_f32, pass_squares_2_2_f64: Squares<2>, 4 steps, 2 groups, warp, 4 warps;
-    squares_2_4, pass_squares_2_4_f32, pass_squares_2_4_f64: Squares<2>, 4 steps, 4 groups, warp, 4 warps;
-    squares_2_8, pass_squares_2_8_f32, pass_squares_2_8_f64: Squares<2>, 4 steps, 8 groups, block, 4 warps of 8 tiles;
-    squares_3_2, pass_squares_3_2_f32, pass_squares_3_2_f64: Squares<3>, 6 steps, 2 groups, block, 4 warps of 3 tiles;
-    squares_4_2, pass_squares_4_2_f32, pass_squares_4_2_f64: Squares<4>, 8 steps, 2 groups, block, 4 warps of 4 tiles;
-    squares_4_4, pass_squares_4_4_f32, pass_squares_4_4_f64: Squares<4>, 8 steps, 4 groups, block, 4 warps of 8 tiles;
-    squares_5_2, pass_squares_5_2_f32, pass_squares_5_2_f64: Squares<5>, 10 steps, 2 groups, block, 4 warps of 5 tiles;
-    squares_6_2, pass_squares_6_2_f32, pass_squares_6_2_f64: Squares<6>, 12 steps, 2 groups, block, 4 warps of 6 tiles;
+    fused_full_1_1: Full<1>, 1 steps, 1 groups, warp, 4 warps;
+    fused_full_1_2: Full<1>, 1 steps, 2 groups, warp, 4 warps;
+    fused_full_1_4: Full<1>, 1 steps, 4 groups, warp, 4 warps;
+    fused_full_1_8: Full<1>, 1 steps, 8 groups, warp, 4 warps;
+    fused_full_1_13: Full<1>, 1 steps, 13 groups, warp, 4 warps;
+    fused_full_2_1: Full<2>, 3 steps, 1 groups, warp, 4 warps;
+    fused_full_2_2: Full<2>, 3 steps, 2 groups, warp, 4 warps;
+    fused_full_2_4: Full<2>, 3 steps, 4 groups, warp, 4 warps;
+    fused_full_3_1: Full<3>, 6 steps, 1 groups, warp, 4 warps;
+    fused_full_3_2: Full<3>, 6 steps, 2 groups, warp, 4 warps;
+    fused_full_4_1: Full<4>, 10 steps, 1 groups, warp, 4 warps;
+    fused_full_4_2: Full<4>, 10 steps, 2 groups, block, 4 warps of 5 tiles;
+    fused_full_4_3: Full<4>, 10 steps, 3 groups, block, 4 warps of 8 tiles;
+    fused_full_4_4: Full<4>, 10 steps, 4 groups, block, 4 warps of 10 tiles;
+    fused_full_4_6: Full<4>, 10 steps, 6 groups, block, 4 warps of 15 tiles;
+    fused_full_4_8: Full<4>, 10 steps, 8 groups, block, 8 warps of 10 tiles;
+    fused_full_4_10: Full<4>, 10 steps, 10 groups, block, 8 warps of 13 tiles;
+    fused_full_5_1: Full<5>, 15 steps, 1 groups, block, 4 warps of 4 tiles;
+    fused_full_5_2: Full<5>, 15 steps, 2 groups, block, 4 warps of 8 tiles;
+    fused_full_5_4: Full<5>, 15 steps, 4 groups, block, 4 warps of 15 tiles;
+    fused_full_6_1: Full<6>, 21 steps, 1 groups, block, 4 warps of 6 tiles;
+    fused_full_6_2: Full<6>, 21 steps, 2 groups, block, 4 warps of 11 tiles;
+    fused_full_6_4: Full<6>, 21 steps, 4 groups, block, 8 warps of 11 tiles;
+    fused_full_7_1: Full<7>, 28 steps, 1 groups, block, 4 warps of 7 tiles;
+    fused_full_7_2: Full<7>, 28 steps, 2 groups, block, 4 warps of 14 tiles;
+    fused_full_7_4: Full<7>, 28 steps, 4 groups, block, 8 warps of 14 tiles;
+    fused_full_8_1: Full<8>, 36 steps, 1 groups, block, 4 warps of 9 tiles;
+    fused_full_8_2: Full<8>, 36 steps, 2 groups, block, 4 warps of 18 tiles;
+    fused_full_8_2_wide: Full<8>, 36 steps, 2 groups, block, 8 warps of 9 tiles;
+    fused_full_8_4: Full<8>, 36 steps, 4 groups, block, 8 warps of 18 tiles;
+    fused_full_9_1: Full<9>, 45 steps, 1 groups, block, 4 warps of 12 tiles;
+    fused_full_9_2: Full<9>, 45 steps, 2 groups, block, 8 warps of 12 tiles;
+    fused_full_10_1: Full<10>, 55 steps, 1 groups, block, 4 warps of 14 tiles;
+    fused_full_10_2: Full<10>, 55 steps, 2 groups, block, 8 warps of 14 tiles;
+    fused_full_and_one_1_1: FullAndOne<1>, 2 steps, 1 groups, warp, 4 warps;
+    fused_full_and_one_1_2: FullAndOne<1>, 2 steps, 2 groups, warp, 4 warps;
+    fused_full_and_one_1_4: FullAndOne<1>, 2 steps, 4 groups, warp, 4 warps;
+    fused_full_and_one_2_1: FullAndOne<2>, 4 steps, 1 groups, warp, 4 warps;
+    fused_full_and_one_2_2: FullAndOne<2>, 4 steps, 2 groups, warp, 4 warps;
+    // One kernel for both types takes 3.6 % longer on W1-full-f64 (an H100,
+    // benches/record/nvidia-h100-80gb-hbm3, one-kernel).
+    fused_full_and_one_3_1_f32: FullAndOne<3>, 7 steps, 1 groups, typed, 4 warps for 4 bytes;
+    fused_full_and_one_3_1_f64: FullAndOne<3>, 7 steps, 1 groups, typed, 4 warps for 8 bytes;
+    fused_full_and_one_3_2: FullAndOne<3>, 7 steps, 2 groups, warp, 4 warps;
+    fused_linear_1_1: Linear<1>, 1 steps, 1 groups, warp, 4 warps;
+    fused_linear_1_2: Linear<1>, 1 steps, 2 groups, warp, 4 warps;
+    fused_linear_1_4: Linear<1>, 1 steps, 4 groups, warp, 4 warps;
+    fused_linear_1_8: Linear<1>, 1 steps, 8 groups, warp, 4 warps;
+    fused_linear_1_13: Linear<1>, 1 steps, 13 groups, warp, 4 warps;
+    fused_linear_2_1: Linear<2>, 2 steps, 1 groups, warp, 4 warps;
+    fused_linear_2_2: Linear<2>, 2 steps, 2 groups, warp, 4 warps;
+    fused_linear_2_4: Linear<2>, 2 steps, 4 groups, block, 4 warps of 2 tiles;
+    fused_linear_2_8: Linear<2>, 2 steps, 8 groups, block, 4 warps of 4 tiles;
+    fused_linear_3_2: Linear<3>, 3 steps, 2 groups, block, 4 warps of 2 tiles;
+    fused_linear_3_4: Linear<3>, 3 steps, 4 groups, block, 4 warps of 3 tiles;
+    fused_linear_4_2: Linear<4>, 4 steps, 2 groups, block, 4 warps of 2 tiles;
+    fused_linear_4_4: Linear<4>, 4 steps, 4 groups, block, 4 warps of 4 tiles;
+    fused_linear_5_2: Linear<5>, 5 steps, 2 groups, block, 4 warps of 3 tiles;
+    fused_linear_6_2: Linear<6>, 6 steps, 2 groups, block, 4 warps of 3 tiles;
+    // One kernel for both types takes 3.6 % longer on W1-diag-f32, too.
+    fused_squares_1_1_f32: Squares<1>, 2 steps, 1 groups, typed, 4 warps for 4 bytes;
+    fused_squares_1_1_f64: Squares<1>, 2 steps, 1 groups, typed, 4 warps for 8 bytes;
+    fused_squares_1_2: Squares<1>, 2 steps, 2 groups, warp, 4 warps;
+    fused_squares_1_4: Squares<1>, 2 steps, 4 groups, warp, 4 warps;
+    fused_squares_1_6: Squares<1>, 2 steps, 6 groups, block, 4 warps of 3 tiles;
+    fused_squares_1_8: Squares<1>, 2 steps, 8 groups, block, 4 warps of 4 tiles;
+    fused_squares_1_10: Squares<1>, 2 steps, 10 groups, block, 4 warps of 5 tiles;
+    fused_squares_2_1: Squares<2>, 4 steps, 1 groups, warp, 4 warps;
+    fused_squares_2_2: Squares<2>, 4 steps, 2 groups, warp, 4 warps;
+    fused_squares_2_4: Squares<2>, 4 steps, 4 groups, warp, 4 warps;
+    fused_squares_2_8: Squares<2>, 4 steps, 8 groups, block, 4 warps of 8 tiles;
+    fused_squares_3_2: Squares<3>, 6 steps, 2 groups, block, 4 warps of 3 tiles;
+    fused_squares_4_2: Squares<4>, 8 steps, 2 groups, block, 4 warps of 4 tiles;
+    fused_squares_4_4: Squares<4>, 8 steps, 4 groups, block, 4 warps of 8 tiles;
+    fused_squares_5_2: Squares<5>, 10 steps, 2 groups, block, 4 warps of 5 tiles;
+    fused_squares_6_2: Squares<6>, 12 steps, 2 groups, block, 4 warps of 6 tiles;
 }
 
-impl Variant {
-    /// The smallest that takes a shape, if one does: of those alike the one with most warps.
+impl Instance {
+    /// Returns the smallest instance that takes a shape, if there is one; among instances alike, the one with most
+    /// warps. [`Instance::fitting`] then chooses by type of row and shared memory.
     pub fn of(kind: Kind, k: u32, d: u32) -> Option<Self> {
         let of = |family: Family, size: u32| {
-            // A size more at most: what would be of no use is little then, but not where there are many components.
+            // At most one size larger: unused features cost little then, except with many components.
             const MANY: u32 = 8;
             let takes = |v: &Self| {
                 let larger = v.size == size + 1 && (family != Family::Full || v.groups < MANY);
@@ -180,45 +203,52 @@ impl Variant {
         }
     }
 
-    /// Those that differ from it in the warps of a block at most, itself among them.
+    /// Instances that differ at most in warps per block and type of row, including itself.
     fn those_alike(self) -> impl Iterator<Item = Self> {
         Self::ALL.iter().copied().filter(move |of| self.is_like(*of))
     }
 
-    /// Whether they differ in the warps of a block at most.
+    /// Whether the two differ at most in warps per block and type of row.
     pub fn is_like(self, other: Self) -> bool {
-        self == Self { warps: self.warps, ..other }
+        self == Self { warps: self.warps, number_bytes: self.number_bytes, ..other }
     }
 
-    /// Of those alike the one with most warps where a block has no more than `room` bytes of shared memory; where none has so
-    /// few, that with fewest warps.
+    /// Whether it takes rows of `number_bytes` per value.
+    pub fn takes_rows_of(self, number_bytes: u32) -> bool {
+        self.number_bytes.is_none_or(|of| of == number_bytes)
+    }
+
+    /// Among instances alike that take rows of `number_bytes` per value, returns the one with most warps whose block
+    /// needs at most `room` bytes of shared memory; if none fits, the one with fewest warps.
     #[cfg(not(target_arch = "nvptx64"))]
-    pub fn fitting<T: crate::Real>(self, room: u64) -> Self {
-        let fits = |of: &Self| block_of::<T>(*of).1 <= room;
-        let most = self.those_alike().filter(fits).max_by_key(|v| v.warps);
-        most.or_else(|| self.those_alike().min_by_key(|v| v.warps)).expect("itself at least")
+    pub fn fitting(self, number_bytes: u32, room: u64) -> Self {
+        let alike = || self.those_alike().filter(|of| of.takes_rows_of(number_bytes));
+        let fits = |of: &Self| block_of(*of, number_bytes).1 <= room;
+        let most = alike().filter(fits).max_by_key(|v| v.warps);
+        most.or_else(|| alike().min_by_key(|v| v.warps)).expect("one for each type of row")
     }
 
-    /// Where its features lie.
-    pub const fn place(self) -> Place {
+    /// Layout of its features.
+    pub const fn place(self) -> FeatureLayout {
         match self.family {
-            Family::Full => Place::full(self.size, self.groups),
-            Family::FullAndOne => Place::full_and_one(self.size, self.groups),
-            Family::Linear => Place::linear(self.size, self.groups),
-            Family::Squares => Place::linear(2 * self.size, self.groups),
+            Family::Full => FeatureLayout::full(self.size, self.groups),
+            Family::FullAndOne => FeatureLayout::full_and_one(self.size, self.groups),
+            Family::Linear => FeatureLayout::linear(self.size, self.groups),
+            Family::Squares => FeatureLayout::linear(2 * self.size, self.groups),
         }
     }
 }
 
-/// Threads and shared memory, in bytes, of a variant's blocks.
+/// Threads and shared memory, in bytes, of an instance's blocks for rows of `number_bytes` per value.
 #[cfg(not(target_arch = "nvptx64"))]
-pub fn block_of<T: crate::Real>(variant: Variant) -> (u32, u64) {
+pub fn block_of(instance: Instance, number_bytes: u32) -> (u32, u64) {
     use core::ptr::{null, null_mut};
-    // They depend on the variant alone.
+    // They depend on `number_bytes` and the instance only.
     let any = Pass {
         state: null(),
         iteration: 0,
         x: null(),
+        number_bytes,
         row_weights: null(),
         n: 0,
         d: 0,
@@ -227,6 +257,6 @@ pub fn block_of<T: crate::Real>(variant: Variant) -> (u32, u64) {
         constants: null(),
         partials: null_mut(),
     };
-    let kernel = kernel::<T>(variant);
+    let kernel = kernel(instance);
     ((kernel.threads)(&any), (kernel.shared_bytes)(&any))
 }

@@ -1,23 +1,21 @@
-//! From a warp's sixteen rows to their responsibilities: what the passes have in common.
+//! From a warp's sixteen rows to their responsibilities: shared by both fused passes.
 
-use crate::Real;
 use crate::device::{self, Shared, mma};
 use crate::em::approx_max::{key, least_of_quads};
 use crate::em::features::{Features, GROUP, each};
 use crate::em::fused::parts::{coefficient, constant};
 use crate::em::lanes::{quad, row_weight};
-use crate::math::reciprocal;
+use crate::math::{exp_below_f32, exp_below_f64, reciprocal};
 
-/// Distance of a row's responsibilities from those of the row before: 4 more than the components, against bank
-/// conflicts along both.
+/// Elements from one row's responsibilities to the next: 4 more than the components, against bank conflicts along both.
 pub(crate) const fn row_stride(groups: u32) -> u32 {
     8 * groups + 4
 }
 
-/// Weights of a lane's two rows of the `group`th sixteen.
+/// Weights of a lane's two rows in the `group`th sixteen.
 ///
 /// # Safety
-/// The weights are `(n,)` or null.
+/// `row_weights` is null or has `n` elements.
 #[inline(always)]
 pub(crate) unsafe fn weights_of_lane(row_weights: *const f64, n: u64, group: u32, lane: u32) -> [f64; 2] {
     let inside = lane / 4;
@@ -27,12 +25,12 @@ pub(crate) unsafe fn weights_of_lane(row_weights: *const f64, n: u64, group: u32
         return [0, 8].map(|half| if inside + half < left { 1.0 } else { 0.0 });
     }
     let row = group as u64 * GROUP as u64 + inside as u64;
-    // SAFETY: the caller's promise.
+    // SAFETY: `row_weights` is not null, so it has `n` elements.
     [0, 8].map(|half| unsafe { row_weight(row_weights, n, row + half) })
 }
 
-/// Log joint densities of the rows whose columns are at `x`, as the tensor cores leave them. Features are formed with few
-/// registers where those are `scarce`.
+/// Log joint densities of the rows whose columns are at `x`, in the layout of mma accumulators. Forms features with few
+/// registers if those are `scarce`.
 #[inline(always)]
 pub(crate) fn joint<F: Features, const NT: usize>(
     x: Shared<f64>,
@@ -44,7 +42,7 @@ pub(crate) fn joint<F: Features, const NT: usize>(
     some_joint::<F, NT, NT>(x, coefficients, constants, lane, 0, scarce)
 }
 
-/// Those of `SOME` groups of components from group `from` on.
+/// Log joint densities of `SOME` groups of components, from group `from` on.
 #[inline(always)]
 fn some_joint<F: Features, const NT: usize, const SOME: usize>(
     x: Shared<f64>,
@@ -65,13 +63,23 @@ fn some_joint<F: Features, const NT: usize, const SOME: usize>(
     joint
 }
 
-/// What [`respond`] does for [`joint`], with `SOME` groups of components in registers at a time, a part of all without rest:
-/// features are formed anew for each, and densities wait where responsibilities will be.
+/// Replaces each value by its exponential, in the precision of rows of `number_bytes` per value.
 #[inline(always)]
-pub(crate) fn respond_in_parts<T: Real, F: Features, const NT: usize, const SOME: usize>(
+pub(crate) fn exponentials<const N: usize>(number_bytes: u32, v: &mut [[f64; 2]; N]) {
+    if number_bytes == 4 {
+        each(N, |n| each(2, |i| v[n][i] = exp_below_f32(v[n][i] as f32) as f64));
+    } else {
+        each(N, |n| each(2, |i| v[n][i] = exp_below_f64(v[n][i])));
+    }
+}
+
+/// As [`joint`] followed by [`respond`], with `SOME` groups of components in registers at a time; `SOME` divides `NT`.
+/// Features are formed anew for each part, and densities are stored in the slots of the responsibilities.
+#[inline(always)]
+pub(crate) fn respond_in_parts<F: Features, const NT: usize, const SOME: usize>(
+    number_bytes: u32,
     x: Shared<f64>,
-    coefficients: Shared<f64>,
-    constants: Shared<f64>,
+    [coefficients, constants]: [Shared<f64>; 2],
     weights: impl FnOnce() -> [f64; 2],
     r: Shared<f64>,
     lane: u32,
@@ -79,7 +87,7 @@ pub(crate) fn respond_in_parts<T: Real, F: Features, const NT: usize, const SOME
 ) -> [[f64; 3]; 2] {
     let at = |nt: u32, half: usize| (lane / 4 + 8 * half as u32) * row_stride(NT as u32) + 8 * nt + lane % 4;
     let mut tops = [i32::MIN; 2];
-    // Loops that stay loops, here and below, so that no register holds what comes later.
+    // Loops that are not unrolled, here and below, so that no registers are used for later parts.
     let (mut from, groups) = (0, device::unknown(NT as u32));
     while from < groups {
         let joint = some_joint::<F, NT, SOME>(x, coefficients, constants, lane, from, scarce);
@@ -95,17 +103,18 @@ pub(crate) fn respond_in_parts<T: Real, F: Features, const NT: usize, const SOME
         from += SOME as u32;
     }
     let tops = least_of_quads(tops);
-    // Each lane reads what it wrote itself.
+    // Each lane reads only what it wrote.
     let mut sums = [0.0; 2];
     let mut nt = 0;
     while nt < groups {
+        let mut e = [[0.0; 2]; 2];
+        each(2, |half| each(2, |odd| e[half][odd] = r.load(at(nt, half) + 4 * odd as u32) - tops[half]));
+        exponentials(number_bytes, &mut e);
         each(2, |half| {
             each(2, |odd| {
-                let at = at(nt, half) + 4 * odd as u32;
-                let e = T::from_f64(r.load(at) - tops[half]).exp_below().to_f64();
-                // In f64 whatever the exponentials are, as in `respond`.
-                sums[half] += e;
-                r.store(at, e);
+                // In f64 even if the exponentials are f32, as in `respond`.
+                sums[half] += e[half][odd];
+                r.store(at(nt, half) + 4 * odd as u32, e[half][odd]);
             });
         });
         nt += 1;
@@ -126,10 +135,11 @@ pub(crate) fn respond_in_parts<T: Real, F: Features, const NT: usize, const SOME
     [0, 1].map(|half| [weights[half], tops[half], sums[half]])
 }
 
-/// Responsibilities into `r`, [`row_stride`] apart; and of each of this lane's two rows: weight, a number near the largest
-/// joint density, sum of all in terms of that.
+/// Writes responsibilities to `r`, [`row_stride`] elements per row. Returns for each of this lane's two rows: its
+/// weight, a value `top` near the largest log joint density, and Σ exp(log density − `top`).
 #[inline(always)]
-pub(crate) fn respond<T: Real, const NT: usize>(
+pub(crate) fn respond<const NT: usize>(
+    number_bytes: u32,
     joint: &[[f64; 4]; NT],
     weights: [f64; 2],
     r: Shared<f64>,
@@ -142,23 +152,24 @@ pub(crate) fn respond<T: Real, const NT: usize>(
     let mut densities = [[0.0; 3]; 2];
     each(2, |half| {
         let (weight, top) = (weights[half], tops[half]);
-        let mut e = [[T::ZERO; 2]; NT];
-        // In f64 whatever the exponentials are: responsibilities that do not add up to the weight would be a covariance's
-        // error times the mean's square.
+        let mut e = [[0.0; 2]; NT];
+        each(NT, |nt| each(2, |i| e[nt][i] = of(half, nt, i) - top));
+        exponentials(number_bytes, &mut e);
+        // In f64 even if the exponentials are f32: an error in the sum of the responsibilities, times the mean's
+        // square, enters the covariance.
         let mut sum = 0.0;
         each(NT, |nt| {
-            each(2, |i| e[nt][i] = T::from_f64(of(half, nt, i) - top).exp_below());
-            let two = e[nt][0].to_f64() + e[nt][1].to_f64();
+            let two = e[nt][0] + e[nt][1];
             sum = if nt == 0 { two } else { sum + two };
         });
         let sum = quad(sum, core::ops::Add::add);
-        // Not a number where a density is: it shows in the sums, and the pass is made another way.
+        // NaN if a density is NaN: it reaches the sums, and the host repeats the pass on another path.
         let share = weight * reciprocal(sum);
         densities[half] = [weight, top, sum];
         let at = (lane / 4 + 8 * half as u32) * row_stride(NT as u32) + lane % 4;
         each(NT, |nt| {
-            r.store(at + 8 * nt as u32, e[nt][0].to_f64() * share);
-            r.store(at + 8 * nt as u32 + 4, e[nt][1].to_f64() * share);
+            r.store(at + 8 * nt as u32, e[nt][0] * share);
+            r.store(at + 8 * nt as u32 + 4, e[nt][1] * share);
         });
     });
     densities

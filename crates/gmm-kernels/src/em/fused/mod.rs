@@ -1,15 +1,16 @@
-//! One whole E- and M-pass in one kernel: no responsibility leaves the chip.
+//! A whole E-step and the sums of the M-step in one kernel: responsibilities never leave the multiprocessor.
 //!
-//! A warp takes sixteen rows at a time from their arrival to their responsibilities:
-//! 1. entries into shared memory as `f64`, and what the family derives of them; the next rows are then sent for;
+//! A warp processes sixteen rows at a time, up to their responsibilities:
+//! 1. the entries and the columns derived from them are written to shared memory as `f64`, and the next rows are
+//!    prefetched;
 //! 2. log joint densities: features times coefficients on the tensor cores, all in `f64`;
-//! 3. log-sum-exp within groups of four lanes, responsibilities into shared memory: the even components of a group, then
-//!    the odd, so that lanes write to different banks.
+//! 3. log-sum-exp within groups of four lanes; responsibilities go to shared memory, the even components of a group
+//!    before the odd, so that lanes write to different banks.
 //!
-//! Then come sums, features times responsibilities, into registers that live as long as the kernel: those of the warp
-//! itself ([`warp`]), or, where it has not registers enough, of all warps of its block ([`block`]). So sums are
-//! added up in `f64` without ever being written, and a block leaves one partial result. The grid decides the order of
-//! additions; the same grid gives the same bits.
+//! Then features times responsibilities are added to sums that stay in registers for the whole kernel: the registers of
+//! the warp itself ([`warp`]), or, if those are too few, the registers of all warps of the block ([`block`]). So sums
+//! accumulate in `f64` without being written to memory, and each block writes one partial result. The grid size
+//! determines the order of additions: the same grid gives the same bits.
 
 pub mod block;
 pub mod instances;
@@ -17,17 +18,17 @@ mod joint;
 mod parts;
 pub mod warp;
 
-pub use instances::{Pass, Variant};
+pub use instances::{Instance, Pass};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use instances::{block_of, kernel};
 
-/// Rows that a block of so many threads takes at a time: sixteen for each of its warps.
+/// Rows that a block of `threads` threads processes at a time: sixteen per warp.
 pub const fn rows_of_block(threads: u32) -> u64 {
     (crate::em::features::GROUP * threads / crate::device::WARP) as u64
 }
 
 /// Threads of a block of `W` warps.
 #[cfg(not(target_arch = "nvptx64"))]
-pub fn threads<T: crate::Real, const W: usize>(_: &Pass<T>) -> u32 {
+pub fn threads<const W: usize>(_: &Pass) -> u32 {
     W as u32 * crate::device::WARP
 }

@@ -1,6 +1,5 @@
-//! How a pass starts, and what a lane has of it: operands of the densities, and its part of the sums.
+//! Functions of both fused passes: the start of a pass, loads of density operands, and a lane's part of the sums.
 
-use crate::Real;
 use crate::device::{self, Shared, WARP, copies, thread, warp};
 use crate::each::each;
 use crate::em::features::{Features, GROUP, STRIDE};
@@ -8,21 +7,21 @@ use crate::em::fused::Pass;
 use crate::em::staging::Rows;
 use crate::em::state::stopped;
 
-/// Groups of rows. So many rows as would pass 32 bits here no device holds.
+/// Groups of rows. No device holds enough rows to exceed 32 bits here.
 #[inline(always)]
-pub(crate) fn groups_of_rows<T: Real>(a: &Pass<T>) -> u32 {
+pub(crate) fn groups_of_rows(a: &Pass) -> u32 {
     a.n.div_ceil(GROUP as u64) as u32
 }
 
-/// What a block does before its first rows; whether the loop ended before this iteration. `tiles` of coefficients and after
-/// them the constants of `groups` come to the start of its shared memory; a warp has its columns at `x`, its rows arrive at
-/// `raw`, and its first group is on its way. All `threads` of the block.
+/// Prologue of a block; returns whether the loop ended before this iteration. Copies `tiles` of coefficients and after
+/// them the constants of `groups` to the start of shared memory, initialises the warp's columns at `x`, and starts the
+/// copy of its first group of rows, `first`, to `raw`. All `threads` of the block call it.
 ///
 /// # Safety
-/// As the fields of [`Pass`] say.
+/// The buffers in `a` are as the fields of [`Pass`] document.
 #[inline(always)]
-pub(crate) unsafe fn start<T: Real, F: Features>(
-    a: &Pass<T>,
+pub(crate) unsafe fn start<F: Features>(
+    a: &Pass,
     threads: u32,
     (tiles, groups): (u32, u32),
     (x, raw): (Shared<f64>, u32),
@@ -34,16 +33,16 @@ pub(crate) unsafe fn start<T: Real, F: Features>(
         x.store(i, if F::ONES == Some(i / STRIDE) { 1.0 } else { 0.0 });
         i += WARP;
     }
-    let rows = Rows::new(a, a.d, raw, lane);
+    let rows = Rows::new(a.x, a.d, a.number_bytes, raw, lane);
     rows.clear(F::ENTRIES);
     if first < groups_of_rows(a) {
-        // Rows do not change in a loop: the first may come while the grids before this one end.
-        // SAFETY: one of the chunk's groups.
+        // Rows do not change during a loop, so the first copy may start before the previous grids end.
+        // SAFETY: `first` is a group of this chunk.
         unsafe { rows.send(F::ENTRIES, first) };
     }
     device::await_previous_grid();
     let two = |from: *const f64, i: u32| from.wrapping_add(2 * i as usize).cast();
-    // SAFETY: positions below the lengths that the fields state.
+    // SAFETY: indices below the lengths that the fields of `Pass` document.
     let stop = unsafe {
         let mut i = t;
         while i < 64 * tiles {
@@ -55,7 +54,7 @@ pub(crate) unsafe fn start<T: Real, F: Features>(
             copies::send(8 * 128 * tiles + 16 * i, two(a.constants, i));
             i += threads;
         }
-        // It comes meanwhile.
+        // Read while the copies are in flight.
         stopped(a.state, a.iteration)
     };
     copies::arrive();
@@ -63,7 +62,7 @@ pub(crate) unsafe fn start<T: Real, F: Features>(
     stop
 }
 
-/// Calls `f(place, number)` for what a lane has of its warp's sums.
+/// Calls `f(index, value)` for each value that a lane holds of its warp's sums.
 #[inline(always)]
 pub(crate) fn every<const S: usize, const NT: usize>(
     sums: &mut [[[f64; 4]; NT]; S],
@@ -84,14 +83,14 @@ pub(crate) fn every<const S: usize, const NT: usize>(
     }
 }
 
-/// Constants of a group of components, as the densities of this lane's entries start.
+/// Constants of a group of components: the initial values of this lane's mma accumulators.
 #[inline(always)]
 pub(crate) fn constant(constants: Shared<f64>, nt: usize, lane: u32) -> [f64; 4] {
     let [even, odd] = constants.load2(8 * nt as u32 + lane % 4 * 2);
     [even, odd, even, odd]
 }
 
-/// A tile of coefficients, as an operand.
+/// Loads a tile of coefficients as an mma operand.
 #[inline(always)]
 pub(crate) fn coefficient(coefficients: Shared<f64>, tile: usize, lane: u32) -> [f64; 4] {
     let at = tile as u32 * 128 + lane * 2;

@@ -1,4 +1,4 @@
-//! Coefficients of the next densities from a component's parameters, and what of their digits is lost in them.
+//! Coefficients of the next densities from a component's parameters, and how much precision they lose.
 
 use crate::Real;
 use crate::device::{self, WARP, thread, warp};
@@ -12,35 +12,35 @@ use crate::math::{ln_f64, reciprocal};
 
 const LN_2PI: f64 = 1.837_877_066_409_345_5;
 
-/// What the coefficients' constants and their use depend on, the same in all threads.
+/// Results of an expansion, the same in all threads.
 pub(crate) struct Expanded {
     /// Half the logarithm of the covariance's determinant.
     pub(crate) half_ln_det: f64,
-    /// The mean's square in units of the covariance.
+    /// Squared Mahalanobis distance of the mean from the shift.
     pub(crate) square: f64,
-    /// What the terms of a density add up to, at most, before they cancel.
+    /// Upper bound of the sum of a log density's absolute terms, before they cancel.
     pub(crate) terms: f64,
-    /// Moments without digits, variances and pivots that are not positive.
+    /// Number of moments that lost too much precision, and of variances and pivots that are not positive and finite.
     pub(crate) bad: f64,
 }
 
 impl Component<'_> {
-    /// Coefficients of the densities; whether they can be used. `weight` is the component's, and `lost` how many moments
-    /// this thread found without their digits.
+    /// Writes the coefficients of the densities and returns whether they can be used. `weight` is the component's
+    /// weight, and `lost` the number of moments of this thread that lost too much precision.
     #[inline(always)]
     pub(crate) unsafe fn expand<const WIDE: bool>(&self, weight: f64, lost: f64) -> bool {
         let (a, w) = (self.a, self.w);
         let one = thread::thread_idx_x() == ONE;
-        // What nothing has to wait for comes before the barriers.
+        // Computed before the barriers, since it depends on nothing computed there.
         let log_weight = if one { ln_f64(weight) - 0.5 * a.d as f64 * LN_2PI } else { 0.0 };
-        // How far from the shift rows of the component reach.
+        // Upper bound of the distance from the shift to the component's rows.
         share(a.d, |j| {
             let v = w.variance.load(j);
             let sd = if v > 0.0 { Real::sqrt(v) } else { 0.0 };
             let mean = w.mean.load(j);
             w.reach.store(j, (if mean < 0.0 { -mean } else { mean }) + 4.0 * sd);
         });
-        // SAFETY: the caller's promise; the same branch in all threads.
+        // SAFETY: `body` upholds its `# Safety`: buffers are as `Update` documents; all threads take the same branch.
         let Expanded { half_ln_det, square, terms, bad } = unsafe {
             match has_matrix(a.kind) {
                 _ if WIDE => self.expand_wide(lost),
@@ -51,7 +51,7 @@ impl Component<'_> {
         if one {
             let log_scale = log_weight - half_ln_det;
             let at_shift = if a.roots.is_null() { 0.5 * square } else { 0.0 };
-            // SAFETY: `k` is a component.
+            // SAFETY: `k < a.k`.
             unsafe { device::store(a.constants, self.k as u64, log_scale - at_shift) };
         }
         bad == 0.0 && terms <= a.most_terms
@@ -70,7 +70,7 @@ impl Component<'_> {
             let precision = reciprocal(v);
             square += mean * mean * precision;
             terms += reach * reach * precision;
-            // SAFETY: places within the coefficients.
+            // SAFETY: `j ≤ d` and `k < a.k`, so positions from `FeatureLayout` are within the coefficients.
             unsafe {
                 device::store(a.coefficients, p.column_coefficient(j, self.k), mean * precision);
                 if a.kind == kind::DIAG {
@@ -94,7 +94,7 @@ impl Component<'_> {
             let v = -w.a.load(packed_index(i, j) as u32);
             let twice = if i == j { 1.0 } else { 2.0 };
             terms += twice * (if v < 0.0 { -v } else { v }) * w.reach.load(i) * w.reach.load(j);
-            // SAFETY: places within the arrays.
+            // SAFETY: `j ≤ i < d` and `k < a.k`, so positions are within the coefficients and the scatter matrix.
             unsafe {
                 if a.kind == kind::FULL {
                     if a.roots.is_null() {
@@ -113,14 +113,14 @@ impl Component<'_> {
                 v -= w.a.load(symmetric(i, j)) * w.mean.load(j);
                 j += step;
             }
-            // All of a row's lanes have it.
+            // All lanes of the row get the sum.
             each(LANES_OF_ROW.ilog2() as usize, |i| v += warp::shuffle_xor(v, 1 << i));
             if i < d && from == 0 {
                 square += v * w.mean.load(i);
                 if a.roots.is_null() {
                     let full = a.kind == kind::FULL;
                     let at = if full { p.entry_coefficient(i, self.k) } else { p.column_coefficient(i, self.k) };
-                    // SAFETY: a place within the coefficients.
+                    // SAFETY: `i < d` and `k < a.k`, so the position is within the coefficients.
                     unsafe { device::store(a.coefficients, at, v) };
                 }
             }
@@ -130,24 +130,23 @@ impl Component<'_> {
         Expanded { half_ln_det: 0.5 * ln_det, square, terms, bad }
     }
 
-    /// Keeps what all components of a tied covariance share of Σ w ln p(x).
+    /// For a tied covariance, stores the part of Σ w ln p(x) that all components share.
     #[inline(always)]
     pub(crate) fn carry(&self, log_share: f64) {
         let a = self.a;
         if a.kind == kind::TIED && self.k == 0 && thread::thread_idx_x() == 0 {
-            // SAFETY: two numbers.
+            // SAFETY: `carry` has two elements.
             unsafe { device::store(a.carry, (a.iteration % 2) as u64, log_share) };
         }
     }
 
-    /// This thread's part of the logarithm of the determinant, and how many pivots it found that are of no use, beside what was
-    /// `lost`.
+    /// Returns this thread's part of the log-determinant, and the number of its unusable pivots plus `lost`.
     #[inline(always)]
     pub(crate) fn judge_pivots(&self, lost: f64) -> (f64, f64) {
         let (w, mut ln_det, mut bad) = (self.w, 0.0, lost);
         share(self.a.d, |j| {
             let pivot = w.pivot.load(j);
-            // Also where it is not a number. What is that small the host judges.
+            // Negated, so that NaN counts as bad. The host decides what to do about pivots this small.
             if !(pivot > 1e-9 * w.variance.load(j) && pivot > 0.0 && pivot < f64::INFINITY) {
                 bad += 1.0;
             }
@@ -156,12 +155,13 @@ impl Component<'_> {
         (ln_det, bad)
     }
 
-    /// The covariance's negative inverse in its place, and its pivots. Where it is not positive definite that shows in the
-    /// pivots, and nothing else is of use.
+    /// Replaces the covariance by its negative inverse, and stores its pivots. If the covariance is not positive
+    /// definite, the pivots show that and the other results are meaningless.
     ///
-    /// A sweep for each column: with `v` what is left of column `m` and `p` its pivot, the entry `(i, j)` loses `vᵢvⱼ/p`,
-    /// and row and column `m` become `v/p`, the pivot `−1/p`. The pivots are those of the Cholesky factor, squared, and
-    /// one barrier a column is enough: who changes an entry of the next column also writes it where all will read it.
+    /// One sweep per column: with `v` the current column `m` and `p` its pivot, entry `(i, j)` is reduced by `vᵢvⱼ/p`,
+    /// row and column `m` become `v/p`, and the pivot becomes `−1/p`. The pivots are the squared diagonal of the
+    /// Cholesky factor. One barrier per column suffices: the thread that updates an entry of the next column also
+    /// writes it to the buffer that all threads read.
     #[inline(always)]
     fn invert(&self) {
         let (w, d) = (self.w, self.a.d);
@@ -176,9 +176,9 @@ impl Component<'_> {
         }
     }
 
-    /// Sweeps over a matrix of up to [`HELD`] columns, both triangles of which the block holds in registers: a lane has a
-    /// column, a warp `R` rows. Each sweep is then `R` operations between one barrier and the next, and whatever else can
-    /// wait waits for the last of them.
+    /// Sweeps over a matrix of up to [`HELD`] columns, both triangles of which are in the block's registers: a lane has
+    /// a column, a warp has `R` rows. Each sweep is `R` operations between two barriers; all other work follows the
+    /// last sweep.
     #[inline(always)]
     fn sweep_held<const R: usize>(&self) {
         let (w, d, t) = (self.w, self.a.d, thread::thread_idx_x());
@@ -187,7 +187,7 @@ impl Component<'_> {
         let mut held = [0.0; R];
         each(R, |r| {
             let i = first + r as u32;
-            // Column 0 is what the first sweep reads.
+            // Column 0 is already in the buffer that the first sweep reads.
             if i < d && j < d && j > 0 {
                 held[r] = w.a.load(symmetric(i, j));
             }
@@ -197,7 +197,7 @@ impl Component<'_> {
             let (now, next) = if m % 2 == 1 { (w.column[1], w.column[0]) } else { (w.column[0], w.column[1]) };
             thread::sync_threads();
             let (pivot, here) = (now.load(m), now.load(j));
-            // Of column `m` nothing is held any more, so that this makes `v/p` of it, and of what is not there 0.
+            // Column `m` of `held` is 0, so the `fma` sets it to `v/p`; padding stays 0.
             let share_of = reciprocal(pivot);
             let less = if j == m { share_of } else { -here * share_of };
             each(R / 2, |two| {
@@ -217,7 +217,7 @@ impl Component<'_> {
                     [held[2 * two], held[2 * two + 1]] = [0.0; 2];
                 });
             }
-            // What was left of row `m`, where the matrix was.
+            // Stores the current row `m`, before its sweep, in the matrix's memory.
             if me == 0 && j <= m {
                 if j == m {
                     w.pivot.store(m, pivot);
@@ -250,16 +250,16 @@ impl Component<'_> {
         thread::sync_threads();
     }
 
-    /// An entry of the inverse of the covariance's factor: what was left of row `i` before its sweep is how its entry
-    /// depends on the entries before; for its own, −1.
+    /// Stores an entry of the inverse of the Cholesky factor. `left` is entry `j` of row `i` before that row's sweep,
+    /// its regression coefficient on entry `j`; −1 on the diagonal. `by` is 1/√pivot.
     #[inline(always)]
     pub(crate) fn store_root(&self, i: u32, j: u32, left: f64, by: f64) {
         let at = self.k as u64 * packed_len(self.a.d) + packed_index(i, j);
-        // SAFETY: an entry of the component's own.
+        // SAFETY: `j ≤ i < d`, so this is an entry of this component's matrix in `roots`.
         unsafe { device::store(self.a.roots, at, -left * by) };
     }
 
-    /// Sweeps over a matrix of any size, in shared memory.
+    /// Sweeps over a matrix of any size in shared memory.
     #[inline(always)]
     fn sweep(&self) {
         let (w, d) = (self.w, self.a.d);

@@ -1,4 +1,4 @@
-//! The M-step of a component: its parameters from the sums.
+//! The M-step of one component: its parameters from the sums.
 
 use crate::Real;
 use crate::device::{self, Shared, WARP, thread};
@@ -11,12 +11,12 @@ use crate::layout::packed_index;
 use crate::math::reciprocal;
 
 impl Component<'_> {
-    /// The parameters that are there, into shared memory; nothing is lost by that.
+    /// Loads the current parameters into shared memory. Returns the number of moments that lost precision, which is 0.
     #[inline(always)]
     pub(crate) unsafe fn recall(&self) -> f64 {
         let (a, w, at) = (self.a, self.w, self.covariance_at());
         Shared::arrive();
-        // SAFETY: `j < d`, places within the arrays.
+        // SAFETY: `j ≤ i < d` and `k < a.k`, so positions are within the arrays that `Update` documents.
         unsafe {
             share(a.d, |j| w.mean.store(j, device::load(a.means.cast_const(), self.mean_at(j))));
             if has_matrix(a.kind) {
@@ -38,13 +38,14 @@ impl Component<'_> {
         0.0
     }
 
-    /// Sends for the component's sums, and all else that depends on nothing: who sends for an entry uses it, once it said
-    /// that it [`arrive`](Shared::arrive)d.
+    /// Starts the copies of the component's sums and of everything else known by now. Each thread copies the entries
+    /// that it will use itself, after [`arrive`](Shared::arrive).
     #[inline(always)]
     pub(crate) unsafe fn send(&self) {
         let (a, w, p) = (self.a, self.w, self.place);
         let sum = |at: u64| a.sums.wrapping_add(at as usize);
-        // SAFETY: places within the sums and the scatter matrix.
+        // SAFETY: positions from `FeatureLayout` are within the sums, and packed indices of `j ≤ i < d` within the
+        // scatter matrix.
         unsafe {
             if brings_scatter(a.kind, a.d) {
                 share_triangle(a.d, |i, j| {
@@ -69,31 +70,31 @@ impl Component<'_> {
         }
     }
 
-    /// An entry of the scatter matrix, of those that this thread sent for.
+    /// Entry `(i, j)` of the scatter matrix, one of those that this thread prefetched.
     #[inline(always)]
     pub(crate) unsafe fn scatter(&self, i: u32, j: u32) -> f64 {
         if brings_scatter(self.a.kind, self.a.d) {
             self.w.scatter.load(packed_index(i, j) as u32)
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller passes `j ≤ i < d`.
             unsafe { self.scatter_there(i, j) }
         }
     }
 
-    /// An entry of the scatter matrix, from device memory.
+    /// Entry `(i, j)` of the scatter matrix, from device memory.
     #[inline(always)]
     pub(crate) unsafe fn scatter_there(&self, i: u32, j: u32) -> f64 {
-        // SAFETY: a place within the scatter matrix.
+        // SAFETY: the caller passes `j ≤ i < d`, so the position is within the scatter matrix.
         unsafe { device::load(self.a.scatter, packed_index(i, j)) }
     }
 
-    /// The M-step, after [`send`](Self::send); the component's weight, and how many moments this thread found without their
-    /// digits.
+    /// Runs the M-step after [`send`](Self::send). Returns the component's weight, and the number of moments of this
+    /// thread that lost too much precision.
     #[inline(always)]
     pub(crate) unsafe fn maximise(&self) -> (f64, f64) {
         let (a, w, t) = (self.a, self.w, thread::thread_idx_x());
         let (d, at) = (a.d, self.covariance_at());
-        // SAFETY: `j < d`, places within the sums and the arrays; each entry is written by one thread.
+        // SAFETY: `j ≤ i < d`, so positions are within the sums and the arrays; each entry is written by one thread.
         unsafe {
             let (weight, empty) = self.weight(self.k);
             let share_of_all = weight / a.total_weight;
@@ -161,19 +162,20 @@ impl Component<'_> {
         }
     }
 
-    /// What is left of a moment `about` the shift, `moved` by the means' squares; and whether its digits are lost.
+    /// Returns the central moment `about − moved`: a moment about the shift less the means' squares. Increments `lost`
+    /// if less than `least_left` of the moment remains.
     #[inline(always)]
     pub(crate) fn left(&self, about: f64, moved: f64, lost: &mut f64) -> f64 {
         let v = about - moved;
         let enough = v >= self.a.least_left * about;
-        // Also where one is not a number.
+        // Negated, so that NaN counts as lost.
         if about != 0.0 && !enough {
             *lost += 1.0;
         }
         v
     }
 
-    /// Σ over components of their weight times the squares of the means, for a tied covariance, where the matrix will be.
+    /// For a tied covariance, sums each component's weight times the outer square of its mean into `w.a`.
     #[inline(always)]
     unsafe fn pool(&self) {
         let (w, d, t) = (self.w, self.a.d, thread::thread_idx_x());
@@ -183,7 +185,7 @@ impl Component<'_> {
         let mut from = 0;
         while from < self.a.k {
             thread::sync_threads();
-            // SAFETY: the caller's promise.
+            // SAFETY: `from < a.k`.
             unsafe { self.gather(from) };
             thread::sync_threads();
             let mut c = 0;
@@ -222,20 +224,20 @@ impl Component<'_> {
         }
     }
 
-    /// Some components' means into shared memory, filled up with zeros, and after them their weights: 0 for the empty and
-    /// those that are not there.
+    /// Writes some components' means, padded with zeros, and after each its weight to shared memory; zeros for empty
+    /// components and those past the last.
     #[inline(always)]
     unsafe fn gather(&self, from: u32) {
         let (d, stride, t) = (self.a.d, pooled_stride(self.a.d), thread::thread_idx_x());
         let mine = together(d) / (OWN_THREADS / WARP);
         let (lane, me) = (t % WARP, t / WARP * mine);
-        // All at once, so that their latencies pass together.
+        // All loads first, so that their latencies overlap.
         let there = |i: usize| from + me + (i as u32) < self.a.k && (i as u32) < mine;
         let first = |j: u32| {
             let mut some = [0.0; EACH];
             each(EACH, |i| {
                 if there(i) && j < d {
-                    // SAFETY: a component, `j < d`.
+                    // SAFETY: the component is below `a.k` and `j < d`.
                     some[i] = unsafe { self.sum_at(self.place.column_sum(j, from + me + i as u32)) };
                 }
             });
@@ -245,7 +247,7 @@ impl Component<'_> {
         let mut weights = [0.0; EACH];
         each(EACH, |i| {
             if there(i) {
-                // SAFETY: a component.
+                // SAFETY: the component is below `a.k`.
                 let (weight, empty) = unsafe { self.weight(from + me + i as u32) };
                 weights[i] = if empty { 0.0 } else { weight };
             }
@@ -271,5 +273,5 @@ impl Component<'_> {
     }
 }
 
-/// Components whose means a warp brings at most.
+/// Maximum number of components whose means one warp loads.
 const EACH: usize = (together(0) * WARP / OWN_THREADS) as usize;

@@ -1,45 +1,47 @@
-//! Between two passes: sums into a new component, its precision, and the coefficients of the next densities.
+//! Between two passes: from the sums to a new component, its precision, and the coefficients of the next densities.
 //!
-//! One block per component, everything in `f64` and in shared memory ([`update`]); of many columns with matrices in device memory
-//! ([`update_wide`]). All moments are about the rows' shift, so a mean's square is taken out of them here; and densities are
-//! expanded about it, so that a component's own terms cancel there. Both lose digits where a component is narrow and far from
-//! the shift. The block measures both losses; where one is too large it reports trouble, as it does for a covariance that is not
-//! positive definite or a sum that is not finite, and the host goes on from the last good mixture by passes about the means.
+//! One block per component. Everything is `f64` in shared memory ([`update`]), or, with many columns, the matrices are
+//! in device memory ([`update_wide`]). All moments are about the rows' shift, so the square of the mean is subtracted
+//! from them here. Densities are expanded about the shift too, so the terms of a component cancel there. Both lose
+//! precision if a component is narrow and far from the shift. The block measures both losses. It sets `TROUBLE` if one
+//! is too large, if a covariance is not positive definite, or if a sum is not finite; the host then continues from the
+//! last valid mixture on a path that takes differences from the means.
 
 mod blocked_cholesky;
 mod convergence;
 mod expand;
 mod maximise;
 
-use crate::em::m_step::convergence::Seen;
+use crate::em::m_step::convergence::Progress;
 
 use crate::device::{self, Shared, WARP, block_sums_of, thread};
-use crate::em::layout::Place;
+use crate::em::layout::FeatureLayout;
 use crate::em::state::{TROUBLE, stopped};
 use crate::layout::{Kind, packed_index, packed_len};
 
-/// The kinds of covariance as numbers.
+/// Covariance kinds as integers.
 pub mod kind {
-    /// Own matrices.
+    /// One matrix per component.
     pub const FULL: u32 = 0;
-    /// One matrix.
+    /// One matrix for all components.
     pub const TIED: u32 = 1;
-    /// Own variances.
+    /// One vector of variances per component.
     pub const DIAG: u32 = 2;
-    /// One variance each.
+    /// One variance per component.
     pub const SPHERICAL: u32 = 3;
 }
 
 kernels! {
-    /// The grid is `8*groups` blocks: one per component, and those past the last write what makes them count nothing.
+    /// The grid is `8*groups` blocks: one per component; the blocks past the last component write constants of −∞.
     Update {
         /// State of the loop, or null.
         state: *mut u32,
-        /// The iteration that this ends, from 1; 0 makes coefficients of the parameters that are there, and no M-step.
+        /// The iteration that this ends, from 1. At 0 there is no M-step: coefficients are computed from the given
+        /// parameters.
         iteration: u32,
         /// The loop's last iteration.
         max_iter: u32,
-        /// Stop where the mean log-likelihood changes by less.
+        /// The loop stops if the mean log-likelihood changes by less.
         tol: f64,
         /// One of [`kind`].
         kind: u32,
@@ -47,13 +49,13 @@ kernels! {
         k: u32,
         /// Dimensions.
         d: u32,
-        /// [`Place::steps`].
+        /// [`FeatureLayout::steps`].
         steps: u32,
-        /// [`Place::groups`].
+        /// [`FeatureLayout::groups`].
         groups: u32,
-        /// [`Place::classes`].
+        /// [`FeatureLayout::classes`].
         classes: u32,
-        /// [`Place::sums`]; not read at iteration 0.
+        /// [`FeatureLayout::sums`] elements; not read at iteration 0.
         sums: *const f64,
         /// Packed Σ w x xᵀ, `(d*(d+1)/2,)`, for a tied covariance; else null.
         scatter: *const f64,
@@ -61,9 +63,10 @@ kernels! {
         total_weight: f64,
         /// Added to variances.
         reg_covar: f64,
-        /// The most that a component's terms may add up to before they cancel.
+        /// Upper bound of the sum of a component's absolute terms, before they cancel.
         most_terms: f64,
-        /// The least that may be left of a moment when the mean's square is taken out, as a share of it.
+        /// Lower bound of what must remain of a moment after the mean's square is subtracted, as a fraction of the
+        /// moment.
         least_left: f64,
         /// `(k,)`: component weights; read and written.
         weights: *mut f64,
@@ -71,20 +74,21 @@ kernels! {
         means: *mut f64,
         /// Packed covariances or variances; read and written.
         covariances: *mut f64,
-        /// `(k,)`, written: 1 where the component was empty.
+        /// `(k,)`, written: 1 for an empty component, else 0.
         empty: *mut u32,
-        /// [`Place::coefficients`], written where they are not 0 for good: zeroed beforehand. With `roots` nothing is written.
+        /// [`FeatureLayout::coefficients`] elements; zeroed beforehand, only those that are not always 0 are written.
+        /// Not written with `roots`.
         coefficients: *mut f64,
-        /// `(8*groups,)`, written: what a log joint density is at the shift.
+        /// `(8*groups,)`, written: the log joint density at the shift.
         constants: *mut f64,
-        /// Packed inverses of the Cholesky factors of full covariances, `(k, d*(d+1)/2)`, written; or null. Constants are then
-        /// what a log joint density is at the mean.
+        /// Packed inverses of the Cholesky factors of full covariances, `(k, d*(d+1)/2)`, written; or null. With it,
+        /// the constants are the log joint densities at the mean.
         roots: *mut f64,
-        /// `(2,)`: for a tied covariance, by iteration's parity, the part of Σ w ln p(x) that all components share.
+        /// `(2,)`, for a tied covariance: the part of Σ w ln p(x) that all components share, at the iteration's parity.
         carry: *mut f64,
-        /// `(TRACE,)`: mean log-likelihood of iteration `i` at `(i − 1) % TRACE`, written.
+        /// `(TRACE,)`, written: mean log-likelihood of iteration `i` at `(i − 1) % TRACE`.
         trace: *mut f64,
-        /// `(k, wide_matrix(d))`, overwritten: for [`update_wide`] alone, a matrix for each component whatever the kind.
+        /// `(k, wide_matrix(d))`, overwritten; [`update_wide`] only: one matrix per component, for every kind.
         matrices: *mut f64,
     }
     /// Matrices in shared memory.
@@ -95,26 +99,27 @@ kernels! {
 
 pub use crate::em::m_step::blocked_cholesky::{shared_len as wide_shared_len, wide_matrix};
 
-/// Where an M-step has its matrices.
+/// Where an M-step stores its matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Matrices {
-    /// In shared memory, or it has none: [`update`].
+    /// In shared memory, or there are none: [`update`].
     Shared,
     /// In device memory: [`update_wide`].
     Device,
 }
 
 impl Matrices {
-    /// Where there is `room` for so many bytes of shared memory; else what would be wanted.
+    /// Returns where the matrices are stored if a block may use `room` bytes of shared memory.
     ///
     /// # Errors
-    /// The bytes.
+    /// Returns the bytes of shared memory needed if `room` is too small.
     pub const fn of(of: Kind, d: u32, room: u64) -> Result<Self, u64> {
         let (wanted, wide) = (shared_len(number(of), d), wide_shared_len(d));
         match of {
             Kind::Full if d >= WIDE_FROM && wide <= room => Ok(Self::Device),
             _ if wanted <= room => Ok(Self::Shared),
-            // Each block pools the same matrix, which many of them would do in the second cache.
+            // Shared memory first: every block pools the same matrix, and in device memory all blocks would do so in
+            // the L2 cache.
             Kind::Tied if wide <= room => Ok(Self::Device),
             Kind::Full | Kind::Tied => Err(wide),
             Kind::Diag | Kind::Spherical => Err(wanted),
@@ -122,10 +127,10 @@ impl Matrices {
     }
 }
 
-/// Columns from which on full covariances are faster in device memory: panels of them go to the tensor cores.
+/// Number of columns from which full covariances are faster in device memory, whose panels use the tensor cores.
 pub const WIDE_FROM: u32 = 56;
 
-/// Threads of a block: with eight warps, two of a scheduler's wait in turns.
+/// Threads per block. Eight warps give each scheduler two, so that one can issue while the other waits.
 const OWN_THREADS: u32 = 256;
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -133,11 +138,11 @@ fn threads(_: &Update) -> u32 {
     OWN_THREADS
 }
 
-/// The thread that sees to the constants, and the one that books likelihoods: not of the same warp.
+/// The thread that writes the constants, and the one that records the log-likelihood: in different warps.
 const ONE: u32 = OWN_THREADS - WARP;
 const BOOKS: u32 = OWN_THREADS - 2 * WARP;
 
-/// Iterations whose likelihoods a loop remembers.
+/// Number of iterations whose log-likelihoods are stored.
 pub const TRACE: u64 = 256;
 
 /// Whether the kind has matrices.
@@ -145,43 +150,43 @@ const fn has_matrix(kind: u32) -> bool {
     kind == kind::FULL || kind == kind::TIED
 }
 
-/// Numbers of the scratch in which threads' sums meet, five at once at most.
+/// Length of the scratch for sums over threads, at most five sums at once.
 const SUMS: u32 = 5 * OWN_THREADS / WARP;
 
-/// Sums over the block's threads; every thread gets them.
+/// Sums over the block's threads; every thread gets the results.
 #[inline(always)]
 fn sums<const M: usize>(values: [f64; M], scratch: Shared<f64>) -> [f64; M] {
     block_sums_of(values, scratch, OWN_THREADS / WARP)
 }
 
-/// Columns up to which a block has a matrix in its registers while it is inverted.
+/// Maximum columns of a matrix that a block keeps in registers while it is inverted.
 const HELD: u32 = 32;
 
-/// Length of a column of the matrix, filled up with zeros.
+/// Length of a column of the matrix, padded with zeros.
 const fn padded(d: u32) -> u32 {
     if d < HELD { HELD } else { d.next_multiple_of(2) }
 }
 
-/// Rows of a warp where a block holds a matrix in its registers; a lane has a column.
+/// Rows per warp if a block keeps a matrix in its registers; each lane has one column.
 const ROWS: usize = (HELD * WARP / OWN_THREADS) as usize;
 
-/// Components whose means are in shared memory together, for a tied covariance.
+/// Components whose means are in shared memory at once, for a tied covariance.
 const fn together(d: u32) -> u32 {
     if d <= 64 { 32 } else { 16 }
 }
 
-/// Numbers of each of those: its mean, filled up, its weight, and one that keeps the next aligned.
+/// Length of each of those: the padded mean, the weight, and one element that keeps the next aligned.
 const fn pooled_stride(d: u32) -> u32 {
     padded(d) + 2
 }
 
-/// Whether the block brings the scatter matrix into shared memory before it is asked for.
+/// Whether the block prefetches the scatter matrix into shared memory.
 const fn brings_scatter(kind: u32, d: u32) -> bool {
     kind == kind::TIED && d <= HELD
 }
 
-/// Bytes of shared memory: the sums' scratch, for full and tied covariances two columns of a matrix, for tied ones some
-/// components' means and weights, four vectors, the matrix, packed, and the scatter matrix where it is brought.
+/// Bytes of shared memory: scratch for sums; for full and tied covariances, two columns of a matrix; for tied ones,
+/// some components' means and weights; four vectors; the packed matrix; and the scatter matrix if it is prefetched.
 pub const fn shared_len(kind: u32, d: u32) -> u64 {
     let (columns, matrix) = if has_matrix(kind) { (2 * padded(d) as u64, packed_len(d)) } else { (0, 0) };
     let means = if kind == kind::TIED { together(d) as u64 * pooled_stride(d) as u64 } else { 0 };
@@ -199,7 +204,7 @@ fn wide_shared_bytes(a: &Update) -> u64 {
     wide_shared_len(a.d)
 }
 
-/// The number of a kind.
+/// Returns the integer of a kind.
 pub const fn number(of: Kind) -> u32 {
     match of {
         Kind::Full => kind::FULL,
@@ -209,25 +214,25 @@ pub const fn number(of: Kind) -> u32 {
     }
 }
 
-/// A block's memory.
+/// A block's shared memory.
 #[derive(Clone, Copy)]
 struct Work {
     sum: Shared<f64>,
     /// The component's mean.
     mean: Shared<f64>,
-    /// Its variances, with regularisation.
+    /// Its variances, including regularisation.
     variance: Shared<f64>,
-    /// How far from the shift its rows are, about.
+    /// Upper bound of how far its rows are from the shift: |mean| + 4 standard deviations.
     reach: Shared<f64>,
-    /// Pivots of the covariance; where it has one variance, before that what its second moment is made of.
+    /// Pivots of the covariance; for a spherical covariance, first the sum of squares.
     pivot: Shared<f64>,
-    /// A column of the matrix, in turn in one and the other, [`padded`] and 16-byte aligned.
+    /// A column of the matrix, alternately in one and the other; [`padded`] and 16-byte aligned.
     column: [Shared<f64>; 2],
-    /// The covariance, then its negative inverse: packed.
+    /// The packed covariance, then its negative inverse.
     a: Shared<f64>,
-    /// Some components' means and weights, `(together, pooled_stride)`.
+    /// Means and weights of some components, `(together, pooled_stride)`.
     some: Shared<f64>,
-    /// The scatter matrix, where it [is brought](brings_scatter).
+    /// The scatter matrix, if it is [prefetched](brings_scatter).
     scatter: Shared<f64>,
 }
 
@@ -261,8 +266,8 @@ fn symmetric(i: u32, j: u32) -> u32 {
 /// Calls `f(i)` for this thread's part of `0..n`.
 #[inline(always)]
 fn share(n: u32, mut f: impl FnMut(u32)) {
-    // A step that the compiler does not know keeps it from writing loops out: what this kernel waits for is its own
-    // instructions, most of which run once.
+    // The opaque step keeps the compiler from unrolling: this kernel's time goes into instruction fetches, since most
+    // of its instructions run once.
     let (mut i, step) = (thread::thread_idx_x(), device::unknown(OWN_THREADS));
     while i < n {
         f(i);
@@ -273,8 +278,8 @@ fn share(n: u32, mut f: impl FnMut(u32)) {
 /// Lanes that share a row of a matrix.
 const LANES_OF_ROW: u32 = 8;
 
-/// Calls `f(i, from, step)` for this thread's part of the rows `0..n`: entries `from`, `from + step`, ... of row `i`. Threads
-/// of a warp are called equally often, with rows past the last too.
+/// Calls `f(i, from, step)` for this thread's part of the rows `0..n`: entries `from`, `from + step`, ... of row `i`.
+/// All threads of a warp make the same number of calls, some with rows past the last.
 #[inline(always)]
 fn share_rows(n: u32, mut f: impl FnMut(u32, u32, u32)) {
     let t = thread::thread_idx_x();
@@ -297,24 +302,25 @@ fn share_triangle(n: u32, mut f: impl FnMut(u32, u32)) {
     });
 }
 
-/// The kernel; `WIDE`: of matrices in device memory.
+/// Body of the kernel; `WIDE`: matrices are in device memory.
 ///
 /// # Safety
-/// As the fields of [`Update`] say.
+/// The buffers in `a` are as the fields of [`Update`] document.
 #[inline(always)]
 pub unsafe fn body<const WIDE: bool>(a: Update) {
     device::await_previous_grid();
-    let place = Place { steps: a.steps, groups: a.groups, classes: a.classes };
+    let place = FeatureLayout { steps: a.steps, groups: a.groups, classes: a.classes };
     let k = thread::block_idx_x();
     let one = Component { a: &a, place, k, w: if WIDE { Work::wide(a.d) } else { Work::new(a.kind, a.d) } };
-    // SAFETY: the caller's promise; the same branch in all threads.
+    // SAFETY: the caller upholds `# Safety`; `k < a.k` wherever a component is read; all threads take the same
+    // branches.
     unsafe {
         if !WIDE && k < a.k {
             one.send();
         }
         let books = k == 0 && a.iteration > 0 && thread::thread_idx_x() == BOOKS;
-        let seen = if books { one.look() } else { Seen::NOTHING };
-        // All that is on its way meanwhile.
+        let seen = if books { one.look() } else { Progress::NOTHING };
+        // Read while the copies are in flight.
         let stop = stopped(a.state.cast_const(), a.iteration);
         if stop {
             Shared::<f64>::arrive();
@@ -345,7 +351,7 @@ pub unsafe fn body<const WIDE: bool>(a: Update) {
 #[derive(Clone, Copy)]
 struct Component<'a> {
     a: &'a Update,
-    place: Place,
+    place: FeatureLayout,
     k: u32,
     w: Work,
 }
@@ -353,14 +359,14 @@ struct Component<'a> {
 impl Component<'_> {
     #[inline(always)]
     unsafe fn sum_at(&self, at: u64) -> f64 {
-        // SAFETY: a place within the sums.
+        // SAFETY: `at` comes from `FeatureLayout`, so it is below the length of the sums.
         unsafe { device::load(self.a.sums, at) }
     }
 
-    /// Σ r of a component, and whether that is nothing.
+    /// Returns Σ r of a component, and whether the component counts as empty.
     #[inline(always)]
     unsafe fn weight(&self, k: u32) -> (f64, bool) {
-        // SAFETY: `k` is a component.
+        // SAFETY: `k < a.k`, so the position is within the sums.
         let weight = unsafe { self.sum_at(self.place.weight(k)) };
         (weight, weight <= f64::EPSILON * self.a.total_weight)
     }
@@ -370,7 +376,7 @@ impl Component<'_> {
         self.k as u64 * self.a.d as u64 + j as u64
     }
 
-    /// Where the component's covariances start.
+    /// Position of the component's first covariance entry.
     #[inline(always)]
     fn covariance_at(&self) -> u64 {
         let (k, d) = (self.k as u64, self.a.d as u64);

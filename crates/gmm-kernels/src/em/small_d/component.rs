@@ -1,19 +1,19 @@
-//! A component: what of it a lane reads, and what its rows add up to.
+//! One component: the parameters that a lane uses, and the sums over its rows.
 
 use crate::Real;
 use crate::device::{self, Shared, WARP, thread, warp};
 use crate::em::features::each;
 use crate::em::lanes::larger;
-use crate::em::small_d::memory::{Mine, SHARES, TOP, of_component, parameters, sums_len};
-use crate::em::small_d::{CROSSING, Narrow};
+use crate::em::small_d::memory::{SHARES, TOP, ThreadShare, of_component, parameters, sums_len};
+use crate::em::small_d::{CROSSING, SmallDPass};
 
-/// A component as a lane uses it.
+/// A component's parameters, as a lane uses them.
 pub(crate) struct Terms<const D: usize, const S: usize> {
-    /// The mean, rounded.
+    /// The mean, rounded to `f32`.
     mean: [f32; D],
-    /// `W` times what rounding took of the mean, negative.
+    /// −`W` times the rounding error of the mean.
     rest: [f32; D],
-    /// Binary logarithm of the density at the mean, less the largest of all.
+    /// Binary logarithm of the weighted density at the mean, less the largest of all components.
     constant: f32,
     /// `W`, the inverse of the covariance's Cholesky factor, times √(½ log₂ e).
     root: [f32; S],
@@ -33,7 +33,7 @@ impl<const D: usize, const S: usize> Terms<D, S> {
         out
     }
 
-    /// Binary logarithm of a row's density, in terms of the largest that a row can have.
+    /// Binary logarithm of a row's weighted density, relative to the largest that any row can have.
     #[inline(always)]
     pub(crate) fn density(&self, x: [f32; D]) -> f32 {
         let mut log = self.constant;
@@ -46,7 +46,7 @@ impl<const D: usize, const S: usize> Terms<D, S> {
     }
 }
 
-/// Sums of a lane's rows for its warp's components.
+/// Sums over a lane's rows for the components of its warp.
 pub(crate) struct Sums<const D: usize, const S: usize, const C: usize> {
     pub(crate) weight: [f32; C],
     pub(crate) first: [[f32; D]; C],
@@ -69,10 +69,10 @@ impl<const D: usize, const S: usize, const C: usize> Sums<D, S, C> {
         });
     }
 
-    /// Adds the lanes' sums to the warp's, and starts anew: 32 numbers at a time pass through shared memory, and each lane adds
-    /// up one of them.
+    /// Adds the lanes' sums to the warp's `f64` sums and resets them: 32 values at a time pass through shared memory,
+    /// and each lane adds up one of them.
     #[inline(always)]
-    pub(crate) fn flush(&mut self, Mine { totals: to, crossing, lane, .. }: Mine) {
+    pub(crate) fn flush(&mut self, ThreadShare { totals: to, crossing, lane, .. }: ThreadShare) {
         let mut i = 0;
         let last = (C as u32) * sums_len(D as u32) - 1;
         let mut one = |v: f32| {
@@ -102,9 +102,9 @@ impl<const D: usize, const S: usize, const C: usize> Sums<D, S, C> {
     }
 }
 
-/// Parameters as [`Terms`] has them, and the largest of the constants, into shared memory. All threads.
+/// Writes the parameters that [`Terms`] loads, and the largest constant, to shared memory. All threads call it.
 #[inline(always)]
-pub(crate) unsafe fn prepare<const D: usize, const S: usize, const C: usize, const R: usize>(a: &Narrow) {
+pub(crate) unsafe fn prepare<const D: usize, const S: usize, const C: usize, const R: usize>(a: &SmallDPass) {
     let t = thread::thread_idx_x();
     let scratch = Shared::<f64>::at(SHARES);
     let mut top = f64::NEG_INFINITY;
@@ -144,7 +144,7 @@ pub(crate) unsafe fn prepare<const D: usize, const S: usize, const C: usize, con
                 each(D, |i| {
                     each(i + 1, |j| {
                         let entry = i * (i + 1) / 2 + j;
-                        // √(½ log₂ e), so that a square is half a square in binary logarithms.
+                        // √(½ log₂ e), so that the square is half a squared distance in binary logarithms.
                         let v = device::load(a.roots, c as u64 * S as u64 + entry as u64) * 0.849_321_800_288_019_3;
                         root[entry] = v as f32;
                         rest[i] -= v * left[j];

@@ -1,11 +1,11 @@
-//! What the warps of a block have of their rows' sums, put together.
+//! Reduction of per-row values over the warps of a block.
 
 use crate::device::{self, Shared, WARP, thread};
 use crate::em::features::each;
 use crate::em::small_d::MOST_WARPS;
 use crate::em::small_d::memory::{SHARES, shares_len};
 
-/// What a warp has of a lane's rows' sums: neighbours in shared memory, read as one.
+/// One warp's values for a lane's rows: adjacent in shared memory, read as one vector.
 struct Share;
 
 impl Share {
@@ -40,7 +40,7 @@ impl Share {
     }
 }
 
-/// What warps have of the rows' sums, put together.
+/// Combines the warps' values of each row by `with`, in the order of the warps.
 #[inline(always)]
 pub(crate) fn exchange<const R: usize>(
     which: u32,
@@ -55,7 +55,7 @@ pub(crate) fn exchange<const R: usize>(
     thread::sync_threads();
     let (at, warps) = (device::unknown(at), device::unknown(warps));
     let mut all = [0.0; R];
-    // Written out, in fours: a loop's count and place would take registers.
+    // Unrolled by hand, in fours: a loop counter and an address would take registers.
     each(MOST_WARPS as usize / 4, |four| {
         if 4 * (four as u32) < warps {
             each(4, |i| {

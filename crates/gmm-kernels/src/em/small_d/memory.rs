@@ -1,44 +1,44 @@
-//! Where things lie in a block's shared memory, and who has what of it.
+//! Layout of a block's shared memory, and each thread's part of it.
 
 use crate::device::{Shared, WARP, thread};
 use crate::em::small_d::{CROSSING, MOST_WARPS};
 #[cfg(not(target_arch = "nvptx64"))]
-use crate::em::small_d::{Narrow, Partition};
+use crate::em::small_d::{Partition, SmallDPass};
 use crate::layout::packed_len;
 
-/// Numbers of a component's parameters in shared memory, a multiple of four.
+/// Length of a component's parameters in shared memory, a multiple of four.
 pub(crate) const fn parameters(d: u32) -> u32 {
     (2 * d + 1 + packed_len(d) as u32).next_multiple_of(4)
 }
 
-/// Numbers of a component's sums.
+/// Length of a component's sums.
 pub(crate) const fn sums_len(d: u32) -> u32 {
     1 + d + packed_len(d) as u32
 }
 
-/// Where the largest of the constants lies, as a binary logarithm in `f64`.
+/// Offset of the largest constant, as a binary logarithm in `f64`.
 pub(crate) const TOP: u32 = 0;
-/// Where what warps have of the rows' sums lies, twice, so that one barrier is enough.
+/// Offset of the warps' values of each row; double-buffered, so that one barrier suffices.
 pub(crate) const SHARES: u32 = 16;
 
-/// Bytes of what warps have of the sums of `rows` rows a lane.
+/// Bytes of the warps' values with `rows` rows per lane.
 pub(crate) const fn shares_len(rows: u32) -> u32 {
     4 * MOST_WARPS * WARP * rows
 }
 
-/// Where warps' parts start.
+/// Offset of the first warp's part.
 pub(crate) const fn first(rows: u32) -> u32 {
     SHARES + 2 * shares_len(rows)
 }
 
-/// Where things lie in a warp's part of shared memory, in bytes from its start. Constants, since a place that has to be
-/// computed takes a register, of which there are none left.
+/// Byte offsets within a warp's part of shared memory. Compile-time constants, since a computed address takes a
+/// register and none are left.
 pub(crate) struct Part {
-    /// Its components' sums so far, `f64`; before them their parameters.
+    /// Sums of its components so far, in `f64`; their parameters come before.
     pub(crate) sums: u32,
     /// Σ w log₂ p(x) of each lane, `f64`.
     pub(crate) likelihood: u32,
-    /// Where its sums cross the lanes.
+    /// Buffer in which sums are transposed across lanes.
     pub(crate) crossing: u32,
     pub(crate) end: u32,
 }
@@ -52,36 +52,37 @@ impl Part {
     }
 }
 
-/// Bytes of shared memory of a block.
+/// Bytes of shared memory per block.
 #[cfg(not(target_arch = "nvptx64"))]
 pub const fn shared_bytes(cut: Partition) -> u64 {
     (first(cut.rows) + cut.warps * Part::new(cut.d, cut.each).end) as u64
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub(crate) fn shared<const D: usize, const C: usize, const R: usize>(a: &Narrow) -> u64 {
+pub(crate) fn shared<const D: usize, const C: usize, const R: usize>(a: &SmallDPass) -> u64 {
     shared_bytes(Partition { d: D as u32, each: C as u32, rows: R as u32, warps: a.warps })
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub(crate) fn threads(a: &Narrow) -> u32 {
+pub(crate) fn threads(a: &SmallDPass) -> u32 {
     WARP * a.warps
 }
 
-/// Who a thread is, and what is its warp's.
+/// A thread's indices, and its warp's part of shared memory.
 #[derive(Clone, Copy)]
-pub(crate) struct Mine {
+pub(crate) struct ThreadShare {
     pub(crate) lane: u32,
     pub(crate) warp: u32,
-    /// In bytes: its components'.
+    /// Offset of the parameters of its components, in bytes.
     pub(crate) parameters: u32,
     pub(crate) totals: Shared<f64>,
     pub(crate) likelihood: Shared<f64>,
     pub(crate) crossing: Shared<f32>,
 }
 
-impl Mine {
-    /// Found anew each time: what is kept, with a place for each component, would take registers of which there are none.
+impl ThreadShare {
+    /// Recomputed on each use: kept values, including an address for each component, would take registers that are not
+    /// available.
     #[inline(always)]
     pub(crate) fn new<const D: usize, const C: usize, const R: usize>() -> Self {
         let t = thread::thread_idx_x_anew();
@@ -98,7 +99,7 @@ impl Mine {
     }
 }
 
-/// Where a component's parameters and sums are, of all the block's.
+/// Shared memory of the parameters and the sums of component `c` of the block.
 #[inline(always)]
 pub(crate) fn of_component<const D: usize, const C: usize, const R: usize>(c: u32) -> (Shared<f32>, Shared<f64>) {
     let part = const { Part::new(D as u32, C as u32) };

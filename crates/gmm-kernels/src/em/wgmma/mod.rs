@@ -1,30 +1,30 @@
-//! Passes on Hopper by products of whole warpgroups, whose right operands the tensor cores read from shared memory by themselves:
-//! the fast mode's, of heads, and for full covariances those of two halves too.
+//! Passes on Hopper by warpgroup matrix products (`wgmma`), whose right operands the tensor cores read directly from
+//! shared memory: for the fast fp16 mode, and for full covariances also in split fp16.
 //!
-//! What a lane does beside a product is then a fraction of what the kernels of [`halves`](crate::em::chunked::half_precision) do, and half of a
-//! block's warps do it while the others form products.
+//! Work besides the products is a fraction of that in the [`half_precision`](crate::em::chunked::half_precision)
+//! kernels, and half of a block's warps do it while the other half run products.
 
 pub mod full;
 pub mod linear;
 
-use crate::em::layout::Place;
+use crate::em::layout::FeatureLayout;
 use crate::em::wgmma::full::Full;
 use crate::em::wgmma::linear::Linear;
 use crate::layout::Kind;
 
-/// Which kernels, and the shape they are given.
+/// Choice of kernels, and the layout that they use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Warpgroups {
     /// Spherical, diagonal and tied covariances.
     Linear(Linear),
-    /// Full ones.
+    /// Full covariances.
     Full(Full),
 }
 
 impl Warpgroups {
-    /// For a shape, if there are kernels for it.
+    /// Returns the choice for a shape, if there are kernels for it.
     ///
-    /// With `one` of each number its head alone; two halves have kernels for full covariances.
+    /// With `one`, only the hi part of each value is used; split fp16 has kernels for full covariances only.
     pub const fn of(kind: Kind, k: u32, d: u32, one: bool) -> Option<Self> {
         match (kind, Linear::of(kind, k, d), Full::of(k, d, one)) {
             (Kind::Full, _, Some(full)) => Some(Self::Full(full)),
@@ -33,7 +33,7 @@ impl Warpgroups {
         }
     }
 
-    /// Whether of each number there is its head alone.
+    /// Whether only the hi part of each value is used.
     pub const fn one(self) -> bool {
         match self {
             Self::Linear(_) => true,
@@ -41,15 +41,15 @@ impl Warpgroups {
         }
     }
 
-    /// Where features lie.
-    pub const fn place(self) -> Place {
+    /// Layout of the features in the sums.
+    pub const fn place(self) -> FeatureLayout {
         match self {
             Self::Linear(linear) => linear.place,
             Self::Full(full) => full.place(),
         }
     }
 
-    /// Words of the coefficients.
+    /// Length of the coefficients, in 32-bit words.
     pub const fn operands(self) -> u64 {
         match self {
             Self::Linear(linear) => linear.operands(),
@@ -57,7 +57,7 @@ impl Warpgroups {
         }
     }
 
-    /// Words of the features of `n` rows.
+    /// Length of the features of `n` rows, in 32-bit words.
     pub const fn rows(self, n: u64) -> u64 {
         match self {
             Self::Linear(linear) => linear.feature_words(n),
@@ -65,7 +65,7 @@ impl Warpgroups {
         }
     }
 
-    /// Numbers that `n` rows are normalised with.
+    /// Length of the normalisers of `n` rows.
     pub const fn normalisers(self, n: u64) -> u64 {
         match self {
             Self::Linear(_) => linear::logs_len(n),
@@ -73,7 +73,8 @@ impl Warpgroups {
         }
     }
 
-    /// Numbers in the log joint densities of `n` rows, and words of their responsibilities, where these are written.
+    /// Lengths of the log joint densities of `n` rows, and of their responsibilities in 32-bit words; 0 if they are not
+    /// stored.
     pub const fn densities(self, n: u64) -> (u64, u64) {
         match self {
             Self::Linear(_) => (0, 0),
@@ -81,7 +82,7 @@ impl Warpgroups {
         }
     }
 
-    /// Blocks of the sums that share a split's rows.
+    /// Number of blocks of the sums kernel that share a split's rows.
     pub const fn blocks_of_split(self) -> u32 {
         match self {
             Self::Linear(linear) => linear.blocks_of_split(),
@@ -89,7 +90,7 @@ impl Warpgroups {
         }
     }
 
-    /// Shared memory of a block of the densities and of one of the sums, in bytes.
+    /// Bytes of shared memory of a densities block and of a sums block.
     #[cfg(not(target_arch = "nvptx64"))]
     pub const fn shared_bytes(self) -> (u64, u64) {
         match self {
@@ -98,7 +99,7 @@ impl Warpgroups {
         }
     }
 
-    /// Names of the kernels for densities and for sums.
+    /// Names of the kernels for densities and sums.
     #[cfg(not(target_arch = "nvptx64"))]
     pub fn names(self) -> (&'static str, &'static str) {
         match self {
@@ -107,7 +108,7 @@ impl Warpgroups {
         }
     }
 
-    /// Threads of a block of the densities, and of one of the sums.
+    /// Threads of a densities block and of a sums block.
     pub const fn threads(self) -> (u32, u32) {
         match self {
             Self::Linear(_) => (linear::logs::THREADS, linear::sums::THREADS),
@@ -115,7 +116,7 @@ impl Warpgroups {
         }
     }
 
-    /// Rows that a block of the densities takes at a time: 64 for each warpgroup.
+    /// Rows that a densities block processes at a time: 64 per warpgroup.
     pub const fn rows_of_block(self) -> u32 {
         self.threads().0 / 2
     }

@@ -1,4 +1,4 @@
-//! Between two passes of Lloyd's: each centre to the mean of its rows, then whether they rest.
+//! Between two of Lloyd's passes: moves each centre to the mean of its rows, then checks for convergence.
 
 use crate::THREADS;
 use crate::device::{self, Shared, block_sum, thread};
@@ -8,11 +8,11 @@ use crate::reduce::SUM_BYTES;
 use crate::seeding::lloyd::CentreLayout;
 
 kernels! {
-    /// The grid is `8*groups` blocks, one for each centre and those past the last.
+    /// The grid has `8*groups` blocks, one per centre and per padding slot.
     MoveCentres {
         /// State of the loop, or null.
         state: *const u32,
-        /// The iteration that this ends, from 1; 0 makes coefficients of the centres that are there.
+        /// The iteration that this ends, from 1; 0 only computes coefficients of the current centres.
         iteration: u32,
         /// Centres.
         k: u32,
@@ -24,17 +24,17 @@ kernels! {
         groups: u32,
         /// [`CentreLayout::steps`].
         steps: u32,
-        /// `(d + 1, k)`: Σ w z of each column, then Σ w; not read at iteration 0.
+        /// `(d + 1, k)`: Σ w z of each column, then Σ w; not read in iteration 0.
         sums: *const f64,
         /// `(k, d)`: less the shift; read and written.
         centres: *mut f64,
-        /// `(k,)`, written: Σ w of each centre's rows; a centre without stays where it is.
+        /// `(k,)`, written: Σ w of each centre's rows; a centre without rows keeps its position.
         weights: *mut f64,
-        /// `(k,)`, written: the square of its move.
+        /// `(k,)`, written: the squared length of each centre's move.
         moved: *mut f64,
-        /// [`CentreLayout::coefficients`], written where they are not 0 for good: zeroed beforehand.
+        /// [`CentreLayout::coefficients`], written except where they are always 0: zeroed beforehand.
         coefficients: *mut f64,
-        /// `(8*groups,)`, written.
+        /// `(8*groups,)`, written: `−|c|²/2`, and −∞ past the last centre.
         constants: *mut f64,
     }
     /// The kernel.
@@ -44,22 +44,22 @@ kernels! {
 kernels! {
     /// One block.
     Settle {
-        /// State of the loop, `STATE_LEN` numbers, written: done where the centres rest, in trouble where one has no rows
-        /// or a sum is not finite.
+        /// State of the loop, `STATE_LEN` numbers, written: DONE if the centres have converged, TROUBLE if one has no
+        /// rows or a sum is not finite.
         state: *mut u32,
         /// The iteration that this ends, from 1.
         iteration: u32,
         /// Centres.
         k: u32,
-        /// Rest is where the squares of the moves sum to this at most.
+        /// Tolerance: converged if the squares of the moves sum to at most this.
         rest: f64,
         /// `(k,)`.
         weights: *const f64,
         /// `(k,)`.
         moved: *const f64,
-        /// `(parts,)`: of the inertia.
+        /// `(parts,)`: parts of the inertia.
         inertia: *const f64,
-        /// Parts of the inertia.
+        /// Number of parts of the inertia.
         parts: u32,
         /// `(SEEN,)`, written: see [`SEEN`].
         seen: *mut f64,
@@ -68,8 +68,8 @@ kernels! {
     lloyd_settle => settle_body, settle_shared;
 }
 
-/// What [`lloyd_settle`] says of the last pass: its number, how many centres have no rows, inertia before the move, and the sum
-/// of the squares of the moves.
+/// Numbers that [`lloyd_settle`] reports about the last pass: its index, the number of centres without rows, the
+/// inertia before the move, and the sum of the squares of the moves.
 pub const SEEN: usize = 4;
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -82,14 +82,14 @@ fn settle_shared(_: &Settle) -> u64 {
     u64::from(SUM_BYTES)
 }
 
-/// [`lloyd_move`].
+/// Body of [`lloyd_move`].
 ///
 /// # Safety
-/// As the fields of [`MoveCentres`] say.
+/// Pointers and lengths must be as documented on the fields of [`MoveCentres`].
 #[inline(always)]
 pub unsafe fn move_body(a: MoveCentres) {
     device::await_previous_grid();
-    // SAFETY: the state is as `state` says.
+    // SAFETY: `state` is null or has `STATE_LEN` numbers.
     if unsafe { stopped(a.state, a.iteration) } {
         return;
     }
@@ -97,19 +97,19 @@ pub unsafe fn move_body(a: MoveCentres) {
     let (c, k, t) = (thread::block_idx_x(), a.k as u64, thread::thread_idx_x());
     if c >= a.k {
         if t == 0 {
-            // SAFETY: a constant per block.
+            // SAFETY: `constants` has one number per block.
             unsafe { device::store(a.constants, c as u64, f64::NEG_INFINITY) };
         }
         return;
     }
     let moves = a.iteration > 0;
-    // SAFETY: `c < k`.
+    // SAFETY: `c < k`, and `sums` is `(d + 1, k)`.
     let weight = if moves { unsafe { device::load(a.sums, a.d as u64 * k + c as u64) } } else { 0.0 };
     let (mut moved, mut norm) = (0.0, 0.0);
     let mut j = t;
     while j < a.d {
         let at = c as u64 * a.d as u64 + j as u64;
-        // SAFETY: `c < k`, `j < d`.
+        // SAFETY: `c < k` and `j < d`; only this thread accesses the coordinate.
         unsafe {
             let mut v = device::load(a.centres.cast_const(), at);
             if weight > 0.0 {
@@ -126,7 +126,7 @@ pub unsafe fn move_body(a: MoveCentres) {
     let scratch = Shared::at(0);
     let (moved, norm) = (block_sum(moved, scratch), block_sum(norm, scratch));
     if t == 0 {
-        // SAFETY: `c < k`.
+        // SAFETY: `c < k`, and only this thread writes this centre's numbers.
         unsafe {
             device::store(a.constants, c as u64, -0.5 * norm);
             if moves {
@@ -137,14 +137,14 @@ pub unsafe fn move_body(a: MoveCentres) {
     }
 }
 
-/// [`lloyd_settle`].
+/// Body of [`lloyd_settle`].
 ///
 /// # Safety
-/// As the fields of [`Settle`] say.
+/// Pointers and lengths must be as documented on the fields of [`Settle`].
 #[inline(always)]
 pub unsafe fn settle_body(a: Settle) {
     device::await_previous_grid();
-    // SAFETY: the state is as `state` says.
+    // SAFETY: `state` has `STATE_LEN` numbers.
     if unsafe { stopped(a.state.cast_const(), a.iteration) } {
         return;
     }
@@ -168,12 +168,12 @@ pub unsafe fn settle_body(a: Settle) {
     let scratch = Shared::at(0);
     let (moved, empty, inertia) = (block_sum(moved, scratch), block_sum(empty, scratch), block_sum(inertia, scratch));
     if t == 0 {
-        // SAFETY: state and report are that long.
+        // SAFETY: `state` has `STATE_LEN` numbers and `seen` has `SEEN`.
         unsafe { report(a.state, a.seen, a.rest, Report { iteration: a.iteration, empty, inertia, moved }) };
     }
 }
 
-/// What is known of a pass at its end: see [`SEEN`].
+/// Results of a pass; see [`SEEN`].
 pub(crate) struct Report {
     pub(crate) iteration: u32,
     pub(crate) empty: f64,
@@ -181,14 +181,14 @@ pub(crate) struct Report {
     pub(crate) moved: f64,
 }
 
-/// Says it, and whether the loop goes on. One thread.
+/// Writes the report and the state of the loop. Called by one thread.
 ///
 /// # Safety
-/// `STATE_LEN` and [`SEEN`] numbers.
+/// `state` must have `STATE_LEN` numbers, and `seen` [`SEEN`].
 #[inline(always)]
 pub(crate) unsafe fn report(state: *mut u32, seen: *mut f64, rest: f64, of: Report) {
     let finite = of.moved < f64::INFINITY && of.inertia < f64::INFINITY;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds `# Safety`: `state` has `STATE_LEN` numbers and `seen` has `SEEN`.
     unsafe {
         if of.empty > 0.0 || !finite {
             device::store(state, TROUBLE, of.iteration);

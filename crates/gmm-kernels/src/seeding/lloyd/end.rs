@@ -1,4 +1,4 @@
-//! The end of a pass by one block, where centres are few: three launches would take longer to begin than to run.
+//! The end of a pass in one block, for few centres: launching three kernels would take longer than running them.
 
 use crate::device::{self, Shared, WARP, block_sums_of, thread, warp};
 use crate::each::each;
@@ -9,8 +9,8 @@ use crate::seeding::lloyd::centres::{Report, report};
 kernels! {
     /// One block of 512 threads.
     EndOfPass {
-        /// State of the loop, `STATE_LEN` numbers, written: done where the centres rest, in trouble where one has no rows
-        /// or a sum is not finite.
+        /// State of the loop, `STATE_LEN` numbers, written: DONE if the centres have converged, TROUBLE if one has no
+        /// rows or a sum is not finite.
         state: *mut u32,
         /// The iteration that this ends, from 1.
         iteration: u32,
@@ -24,23 +24,24 @@ kernels! {
         groups: u32,
         /// [`CentreLayout::steps`].
         steps: u32,
-        /// Rest is where the squares of the moves sum to this at most.
+        /// Tolerance: converged if the squares of the moves sum to at most this.
         rest: f64,
-        /// `(splits, len)`: partial results, each as [`SumSplits::len`](crate::seeding::lloyd::SumSplits::len) says.
+        /// `(splits, len)`: partial results, laid out as [`SumSplits::len`](crate::seeding::lloyd::SumSplits::len)
+        /// documents.
         partials: *const f64,
-        /// How many.
+        /// Number of partial results.
         splits: u32,
-        /// Numbers of each, at most [`MOST_NUMBERS`].
+        /// Numbers in each, at most [`MOST_NUMBERS`].
         len: u32,
-        /// How many of these, the last ones, are parts of the inertia.
+        /// How many of these, at the end, are parts of the inertia.
         parts: u32,
         /// `(k, d)`: less the shift; read and written.
         centres: *mut f64,
-        /// `(k,)`, written: Σ w of each centre's rows; a centre without stays where it is.
+        /// `(k,)`, written: Σ w of each centre's rows; a centre without rows keeps its position.
         weights: *mut f64,
-        /// [`CentreLayout::coefficients`], written where they are not 0 for good: zeroed beforehand.
+        /// [`CentreLayout::coefficients`], written except where they are always 0: zeroed beforehand.
         coefficients: *mut f64,
-        /// `(8*groups,)`, written for each centre.
+        /// `(8*groups,)`, written for each of the `k` centres.
         constants: *mut f64,
         /// `(SEEN,)`, written: see [`SEEN`](crate::seeding::lloyd::centres::SEEN).
         seen: *mut f64,
@@ -55,16 +56,16 @@ const THREADS: u32 = WARPS * WARP;
 /// Partial results whose numbers a thread reads together.
 const AT_ONCE: usize = 8;
 
-/// Numbers of a partial result at most: more are faster by more blocks, as are more centres than [`MOST_CENTRES`].
+/// Most numbers in a partial result: more are faster with more blocks, as are more centres than [`MOST_CENTRES`].
 pub const MOST_NUMBERS: u32 = 1024;
 
-/// Centres at most.
+/// Most centres.
 pub const MOST_CENTRES: u32 = 64;
 
-/// Threads that add up the same partial results, one for each of their `len` numbers or for every so manieth: the fewer
-/// numbers there are, the more such shares.
+/// Threads that add up the same partial results, one thread for each of the `len` numbers, or for several if there are
+/// not enough threads. The smaller `len`, the more such shares.
 const fn threads_of_share(len: u32) -> u32 {
-    // At least one, which the compiler does not know: a division by 0 would be a call to a panic.
+    // At least one; the compiler must know this, since a check for division by 0 would be a call to a panic.
     let warps = if len > WARP { len.div_ceil(WARP) } else { 1 };
     WARP * if warps < WARPS { warps } else { WARPS }
 }
@@ -80,7 +81,7 @@ fn threads(_: &EndOfPass) -> u32 {
     THREADS
 }
 
-/// Numbers of all shares' sums.
+/// Numbers in the sums of all shares.
 const fn shares_len(len: u32) -> u32 {
     THREADS / threads_of_share(len) * len
 }
@@ -90,20 +91,20 @@ fn shared_bytes(a: &EndOfPass) -> u64 {
     8 * u64::from(shares_len(a.len) + 3 * WARPS)
 }
 
-/// The kernel.
+/// Body of [`lloyd_end`].
 ///
 /// # Safety
-/// As the fields of [`EndOfPass`] say.
+/// Pointers and lengths must be as documented on the fields of [`EndOfPass`].
 #[inline(always)]
 pub unsafe fn body(a: EndOfPass) {
     device::await_previous_grid();
-    // SAFETY: the state is as `state` says.
+    // SAFETY: `state` has `STATE_LEN` numbers.
     if unsafe { stopped(a.state.cast_const(), a.iteration) } {
         return;
     }
     let (t, lane, me) = (thread::thread_idx_x(), warp::lane_id(), thread::thread_idx_x() / WARP);
     let sums = Shared::<f64>::at(0);
-    // SAFETY: the caller's promise.
+    // SAFETY: all threads call this, `partials` is `(splits, len)`, and shared memory has room for all shares' sums.
     unsafe { add_up(&a, sums) };
 
     let place = CentreLayout { at_once: a.at_once, groups: a.groups, steps: a.steps };
@@ -115,7 +116,7 @@ pub unsafe fn body(a: EndOfPass) {
         let mut j = lane;
         while j < a.d {
             let at = c as u64 * a.d as u64 + j as u64;
-            // SAFETY: `c < k`, `j < d`.
+            // SAFETY: `c < k` and `j < d`; only this lane accesses the coordinate.
             unsafe {
                 let mut v = device::load(a.centres.cast_const(), at);
                 if weight > 0.0 {
@@ -134,7 +135,7 @@ pub unsafe fn body(a: EndOfPass) {
             norm += warp::shuffle_xor(norm, 1 << by);
         });
         if lane == 0 {
-            // SAFETY: `c < k`.
+            // SAFETY: `c < k`, and only this lane writes this centre's numbers.
             unsafe {
                 device::store(a.constants, c as u64, -0.5 * norm);
                 device::store(a.weights, c as u64, weight);
@@ -154,21 +155,21 @@ pub unsafe fn body(a: EndOfPass) {
     let [moved, empty, inertia] = block_sums_of([all_moved, empty, inertia], scratch, WARPS);
     if t == 0 {
         let of = Report { iteration: a.iteration, empty, inertia, moved };
-        // SAFETY: state and report are that long.
+        // SAFETY: `state` has `STATE_LEN` numbers and `seen` has `SEEN`.
         unsafe { report(a.state, a.seen, a.rest, of) };
     }
 }
 
-/// Sums of the partial results, in a fixed order, where the first share's are. All threads.
+/// Adds up the partial results in a fixed order into the first `len` numbers of `sums`. All threads must call this.
 ///
 /// # Safety
-/// As the fields of [`EndOfPass`] say.
+/// Pointers and lengths must be as documented on the fields of [`EndOfPass`].
 #[inline(always)]
 unsafe fn add_up(a: &EndOfPass, sums: Shared<f64>) {
     let (t, each_share) = (thread::thread_idx_x(), threads_of_share(a.len));
     let (share, shares) = (t / each_share, THREADS / each_share);
     let mut i = t % each_share;
-    // What remains of the threads has no share.
+    // The remaining threads have no share.
     while i < a.len && share < shares {
         let mut sum = 0.0;
         let mut first = share;
@@ -195,7 +196,7 @@ unsafe fn add_up(a: &EndOfPass, sums: Shared<f64>) {
             sum += sums.load(share * a.len + i);
             share += 1;
         }
-        // Each thread reads and writes its own.
+        // Each thread reads and writes only its own numbers.
         sums.store(i, sum);
         i += THREADS;
     }

@@ -1,18 +1,19 @@
-//! Lloyd's iterations without a host: labels, sums of each cluster, new centres, and a state that says when they rest.
+//! Lloyd's iterations without the host: labels, sums of each cluster, new centres, and a state that records
+//! convergence.
 //!
 //! A pass is up to five launches:
-//! 1. [`assign`]: labels. `|x − c|²` is least where `x·c − |c|²/2` is largest, a product of matrices in `f64` on the
-//!    tensor cores; a lane keeps the best centre of each of its rows, and nothing of size `n*k` is written;
-//! 2. [`sums`]: each row is added to its own centre alone, `n*d` additions and not `n*k*d`;
-//! 3. [`reduce_blocks`](crate::reduce::reduce_blocks): partial results in a fixed order;
-//! 4. [`centres`]: each centre to the mean of its rows, and what [`assign`] needs of it;
-//! 5. [`settle`](centres::lloyd_settle): whether the centres came to rest, or one of them lost all its rows.
+//! 1. [`assign`]: labels. `|x − c|²` is smallest where `x·c − |c|²/2` is largest, a matrix product in `f64` on the
+//!    tensor cores. A lane keeps the best centre of each of its rows, and nothing of size `n*k` is written.
+//! 2. [`sums`]: each row is added only to its own centre, in `n*d` additions instead of `n*k*d`.
+//! 3. [`reduce_blocks`](crate::reduce::reduce_blocks): partial results in a fixed order.
+//! 4. [`centres`]: moves each centre to the mean of its rows, and computes what [`assign`] needs of it.
+//! 5. [`settle`](centres::lloyd_settle): checks whether the centres have converged, or one of them lost all its rows.
 //!
-//! Of few centres one block does the last two, and the third too where partial results are few ([`end`]).
+//! For few centres one block does the last two steps, and also the third if there are few partial results ([`end`]).
 //!
-//! **What the product costs in digits.** Its error is `eps |x| |c|` in `f64` about the rows' shift, for rows in `f32`
-//! less than their own rounding. For `f64` rows far from the shift it may pass for a distance: the host compares
-//! the clusters' spread with it, and leaves such rows to passes with differences.
+//! **Precision of the product.** Its error is `eps |x| |c|` in `f64`, relative to the rows' shift; for `f32` rows this
+//! is less than their own rounding. For `f64` rows far from the shift the error can be as large as a distance. The host
+//! compares it with the clusters' spread, and uses the passes based on differences for such rows.
 
 pub mod assign;
 pub mod centres;
@@ -21,11 +22,11 @@ pub mod sums;
 
 use crate::layout::tiles;
 
-/// How centres lie in the coefficients of [`assign`]: pieces of `at_once` groups of eight centres, each step of sixteen
-/// columns in turn, so that a block reads all of them from front to back.
+/// Layout of centres in the coefficients of [`assign`]: pieces of `at_once` groups of eight centres, each with its
+/// steps of 16 columns in order, so that a block reads the coefficients from front to back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CentreLayout {
-    /// Groups of eight centres that a warp multiplies by at a time: 1, 2 or 4.
+    /// Groups of eight centres that a warp multiplies at a time: 1, 2 or 4.
     pub at_once: u32,
     /// Groups of eight centres: a multiple of `at_once`.
     pub groups: u32,
@@ -33,11 +34,11 @@ pub struct CentreLayout {
     pub steps: u32,
 }
 
-/// Numbers of a group of eight centres and a step of sixteen columns.
+/// Numbers in a group of eight centres and a step of 16 columns.
 pub const GROUP_LEN: u32 = 128;
 
 impl CentreLayout {
-    /// For `k` centres of `d` columns.
+    /// The layout for `k` centres of `d` columns.
     pub const fn of(k: u32, d: u32) -> Self {
         let at_once = match k.div_ceil(8) {
             0 | 1 => 1,
@@ -47,15 +48,15 @@ impl CentreLayout {
         Self { at_once, groups: k.div_ceil(8 * at_once) * at_once, steps: d.div_ceil(16) }
     }
 
-    /// Coefficients: `128*groups*steps`.
+    /// Number of coefficients: `128*groups*steps`.
     pub const fn coefficients(self) -> u64 {
         GROUP_LEN as u64 * self.groups as u64 * self.steps as u64
     }
 
-    /// Position of column `j` of centre `c`: as the lanes of a product take them, two and two.
+    /// Position of column `j` of centre `c`: ordered as the lanes of a product read them, in pairs.
     #[inline(always)]
     pub fn at(self, c: u32, j: u32) -> u64 {
-        // At least one, which the compiler does not know: a division by 0 would be a call to a panic.
+        // `max(1)` tells the compiler that it is not 0; a check for division by 0 would be a call to a panic.
         let at_once = self.at_once.max(1);
         let (piece, group) = (c / 8 / at_once, c / 8 % at_once);
         let (step, q, t) = (j / 16, j % 16 / 4, j % 4);
@@ -65,32 +66,33 @@ impl CentreLayout {
     }
 }
 
-/// The label of a row that counts for no centre: one past the last row, or without weight.
+/// The label of a row that belongs to no centre: past the last row, or of weight 0.
 pub const NONE: u32 = u32::MAX;
 
-/// Labels of `n` rows, filled up to whole tiles: `ceil(n/128)*128`.
+/// Length of the labels of `n` rows, padded to whole tiles: `ceil(n/128)*128`.
 pub const fn labels_len(n: u64) -> u64 {
     tiles(n) * crate::layout::TILE_ROWS as u64
 }
 
-/// How the sums of clusters are cut: `columns*ranges*splits` warps, a column of some centres over some rows for each.
+/// Division of the cluster sums into `columns*ranges*splits` warps: each has one column, a range of centres and a part
+/// of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SumSplits {
-    /// `d` first moments, Σ w, and, where they are wanted, `d` second moments.
+    /// `d` first moments, Σ w and, if requested, `d` second moments.
     pub columns: u32,
-    /// Ranges of centres, of `ceil(k/ranges)` each: what a warp's shared memory holds.
+    /// Ranges of centres, `ceil(k/ranges)` each, such that the sums fit into a warp's shared memory.
     pub ranges: u32,
-    /// Parts of the rows, each with a partial result.
+    /// Parts of the rows, each with its own partial result.
     pub splits: u32,
 }
 
 impl SumSplits {
-    /// Numbers in a partial result: `columns*k` sums, then the inertia of each column and range.
+    /// Length of a partial result: `columns*k` sums, then the inertia of each column and range.
     pub const fn len(self, k: u32) -> u64 {
         self.columns as u64 * (k as u64 + self.ranges as u64)
     }
 
-    /// Warps.
+    /// Number of warps.
     pub const fn warps(self) -> u64 {
         self.columns as u64 * self.ranges as u64 * self.splits as u64
     }

@@ -1,4 +1,4 @@
-//! Passes of full covariances by warpgroups, as the host puts them together.
+//! Passes of full covariances by warpgroups, launched as the host does.
 
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
@@ -13,7 +13,7 @@ use super::halves::Coded;
 use super::harness::{How, Passes};
 use crate::harness::poison;
 
-/// Words that nobody wrote: of halves not a number.
+/// Unwritten words: NaN as fp16.
 fn unwritten(len: u64) -> Buffer<u32> {
     Buffer::new(&vec![u32::MAX; len as usize])
 }
@@ -24,7 +24,7 @@ impl<T: Real> Passes<'_, T> {
         Full::of(self.k, self.d, one).expect("few columns")
     }
 
-    /// What joint densities read.
+    /// Operands of the joint densities.
     pub(super) fn full_operands(&self) -> Buffer<u32> {
         let len = if matches!(self.o.how, How::Full { .. }) { self.full_of().operands() } else { 0 };
         Buffer::new(&vec![0; len as usize])
@@ -52,7 +52,7 @@ impl<T: Real> Passes<'_, T> {
             constants: constants.pointer(),
             operands: operands.pointer_mut(),
         };
-        // SAFETY: buffers of these lengths, here and below.
+        // SAFETY: every buffer has the length that the kernel's arguments document, here and below.
         unsafe { self.full_of().encode().emulate((self.full_of().components(), 1), arguments) };
     }
 

@@ -1,21 +1,21 @@
-//! Passes in halves, as the host puts them together.
+//! Passes in fp16, launched as the host does.
 
 use std::ptr::null;
 
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
-use gmm_kernels::em::chunked::half_precision::Halves;
+use gmm_kernels::em::chunked::half_precision::HalfPrecision;
 use gmm_kernels::em::chunked::half_precision::densities::Densities;
-use gmm_kernels::em::chunked::half_precision::encode::{Encode, halves_encode};
+use gmm_kernels::em::chunked::half_precision::encode::{Encode, chunked_half_encode};
 use gmm_kernels::em::chunked::half_precision::moments::Moments;
-use gmm_kernels::em::chunked::half_precision::scales::{Norms, Scales, halves_norms, halves_scales};
+use gmm_kernels::em::chunked::half_precision::scales::{Norms, Scales, chunked_half_norms, chunked_half_scales};
 use gmm_kernels::em::m_step;
 use gmm_kernels::layout::{Kind, tiled_len};
 
 use super::harness::{How, Passes};
 use crate::harness::poison;
 
-/// What the densities read.
+/// Operands of the densities.
 pub(super) struct Coded {
     pub(super) scales: Buffer<f32>,
     pub(super) norms: Buffer<f32>,
@@ -30,18 +30,18 @@ impl<T: Real> Passes<'_, T> {
         self.x.pointer().cast()
     }
 
-    fn of(&self) -> Halves {
-        let one = matches!(self.o.how, How::Halves { one: true, .. });
-        Halves::of(self.kind, self.k, self.d, one)
+    fn of(&self) -> HalfPrecision {
+        let one = matches!(self.o.how, How::HalfPrecision { one: true, .. });
+        HalfPrecision::of(self.kind, self.k, self.d, one)
     }
 
-    /// Squared norms of the rows, where the rows are `f32`.
-    pub(super) fn norms_f32(&self) -> Buffer<f32> {
+    /// Squared norms of the rows, if the rows are `f32`.
+    pub(super) fn chunked_f64_norms_f32(&self) -> Buffer<f32> {
         let mut norms = poison(tiled_len(self.n, 1));
         if T::BYTES == 4 {
             let arguments = Norms { x: self.rows(), n: self.n, d: self.d, norms: norms.pointer_mut() };
-            // SAFETY: buffers of these lengths, here and below.
-            unsafe { halves_norms().emulate((2, 1), arguments) };
+            // SAFETY: every buffer has the length that the kernel's arguments document, here and below.
+            unsafe { chunked_half_norms().emulate((2, 1), arguments) };
         }
         norms
     }
@@ -50,14 +50,14 @@ impl<T: Real> Passes<'_, T> {
         let (of, kind, d) = (self.of(), self.kind, self.d);
         Coded {
             scales: poison(u64::from(d) + 1),
-            norms: self.norms_f32(),
+            norms: self.chunked_f64_norms_f32(),
             operands: Buffer::new(&vec![0; of.operands(kind, d) as usize]),
             offsets: Buffer::new(&vec![0.0; of.offsets(kind, d) as usize]),
             scalars: poison(16 * u64::from(of.of.place.groups)),
         }
     }
 
-    /// Powers of two for columns, and for norms where they are a feature.
+    /// Powers of two that scale the columns, and the norms if they are a feature.
     pub(super) fn scale_columns(&self, norms: &Buffer<f32>, scales: &mut Buffer<f32>) {
         let arguments = Scales {
             x: self.rows(),
@@ -66,8 +66,8 @@ impl<T: Real> Passes<'_, T> {
             d: self.d,
             scales: scales.pointer_mut(),
         };
-        // SAFETY: buffers of these lengths, here and below.
-        unsafe { halves_scales().emulate((self.d + 1, 1), arguments) };
+        // SAFETY: every buffer has the length that the kernel's arguments document, here and below.
+        unsafe { chunked_half_scales().emulate((self.d + 1, 1), arguments) };
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -105,7 +105,7 @@ impl<T: Real> Passes<'_, T> {
             scalars: coded.scalars.pointer_mut(),
         };
         // SAFETY: as above.
-        unsafe { halves_encode().emulate((8 * of.of.place.groups, 1), arguments) };
+        unsafe { chunked_half_encode().emulate((8 * of.of.place.groups, 1), arguments) };
     }
 
     pub(super) fn halves(

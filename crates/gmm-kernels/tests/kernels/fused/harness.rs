@@ -1,4 +1,4 @@
-//! A loop in the emulator, by each of the ways to make a pass.
+//! A loop in the emulator, with each of the EM paths.
 
 use crate::data::column_means;
 use crate::harness::{poison, tiled};
@@ -7,11 +7,11 @@ use gmm_kernels::device::Buffer;
 use gmm_kernels::em::chunked::double_precision::densities::Densities;
 use gmm_kernels::em::chunked::double_precision::moments::Moments;
 use gmm_kernels::em::chunked::double_precision::norms::{Norms, norms};
-use gmm_kernels::em::chunked::double_precision::{self, Large};
-use gmm_kernels::em::chunked::half_precision::Halves;
-use gmm_kernels::em::fused::{Pass, Variant};
+use gmm_kernels::em::chunked::double_precision::{self, DoublePrecision};
+use gmm_kernels::em::chunked::half_precision::HalfPrecision;
+use gmm_kernels::em::fused::{Instance, Pass};
 use gmm_kernels::em::m_step::{self, Update};
-use gmm_kernels::em::small_d::{self, Narrow, Partition};
+use gmm_kernels::em::small_d::{self, Partition, SmallDPass};
 use gmm_kernels::em::state::STATE_LEN;
 use gmm_kernels::em::wgmma::full::Full;
 use gmm_kernels::em::wgmma::linear::Linear;
@@ -21,22 +21,22 @@ use gmm_model::{Covariances, Mixture};
 use ndarray::Array2;
 use std::ptr::{null, null_mut};
 
-/// A loop of EM and what it left.
+/// Results of a loop of EM.
 pub(super) struct Loop {
     pub(super) state: Vec<u32>,
     pub(super) trace: Vec<f64>,
     pub(super) weights: Vec<f64>,
-    /// `(k, d)`, with the shift.
+    /// `(k, d)`, including the shift.
     pub(super) means: Vec<f64>,
     pub(super) covariances: Vec<f64>,
     pub(super) empty: Vec<u32>,
-    /// What the next densities would be computed with; roots only where a way has them.
+    /// Operands of the next densities; roots only for paths that use them.
     pub(super) coefficients: Vec<f64>,
     pub(super) constants: Vec<f64>,
     pub(super) roots: Vec<f64>,
 }
 
-/// Covariances in the packing of the statistics.
+/// Covariances, packed as in the statistics.
 pub(super) fn packed(mixture: &Mixture) -> Vec<f64> {
     let (k, d) = mixture.means().dim();
     let lower = |a: ndarray::ArrayView2<'_, f64>| {
@@ -57,26 +57,26 @@ pub(super) struct Options<'a> {
     pub(super) reg_covar: f64,
     pub(super) blocks: u32,
     pub(super) how: How,
-    /// Shared memory of a block, in bytes.
+    /// Limit on a block's shared memory, in bytes.
     pub(super) room: u64,
     /// Whether the M-step's matrices are in device memory.
     pub(super) wide: bool,
 }
 
-/// Which kernels make a pass.
+/// The kernels that make a pass.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum How {
-    /// One.
+    /// A single kernel.
     Fused,
-    /// Two for each so many rows.
-    Large(usize),
-    /// The same in halves, or in heads of them alone.
-    Halves { chunk: usize, one: bool },
-    /// One whose warps have components of their own.
-    Narrow,
-    /// In heads, by warpgroups, of columns.
+    /// Two kernels per chunk of this many rows.
+    DoublePrecision(usize),
+    /// As `DoublePrecision`, in split fp16, or in fp16 if `one`.
+    HalfPrecision { chunk: usize, one: bool },
+    /// A single kernel whose warps each have their own components.
+    SmallDPass,
+    /// Warpgroups in fp16, for features that are columns.
     Linear { chunk: usize },
-    /// In heads or halves, by warpgroups, of full covariances.
+    /// Warpgroups in split fp16 (or fp16 if `one`), for full covariances.
     Full { chunk: usize, one: bool },
 }
 
@@ -95,10 +95,10 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
     let ((n, d), k) = (data.dim(), start.n_components());
     let shift = column_means(data);
     let place = match o.how {
-        How::Fused => Variant::of(kind, k as u32, d as u32).unwrap().place(),
-        How::Narrow => small_d::place(k as u32),
-        How::Large(_) => Large::of(kind, k as u32, d as u32).place,
-        How::Halves { one, .. } => Halves::of(kind, k as u32, d as u32, one).of.place,
+        How::Fused => Instance::of(kind, k as u32, d as u32).unwrap().place(),
+        How::SmallDPass => small_d::place(k as u32),
+        How::DoublePrecision(_) => DoublePrecision::of(kind, k as u32, d as u32).place,
+        How::HalfPrecision { one, .. } => HalfPrecision::of(kind, k as u32, d as u32, one).of.place,
         How::Linear { .. } => Linear::of(kind, k as u32, d as u32).unwrap().place,
         How::Full { one, .. } => Full::of(k as u32, d as u32, one).unwrap().place(),
     };
@@ -120,13 +120,14 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
     let mut means = Buffer::new(&means);
     let mut covariances = Buffer::new(&packed(start));
     let mut empty = Buffer::new(&vec![u32::MAX; k]);
-    // None where roots take their place, as the host has it.
-    let has_roots = kind == Kind::Full && matches!(o.how, How::Halves { .. } | How::Narrow | How::Full { .. });
+    // Empty if roots are used instead, as on the host.
+    let has_roots =
+        kind == Kind::Full && matches!(o.how, How::HalfPrecision { .. } | How::SmallDPass | How::Full { .. });
     let mut coefficients = Buffer::new(&vec![0.0; if has_roots { 0 } else { place.coefficients() as usize }]);
     let mut constants = poison::<f64>(8 * u64::from(place.groups));
     let mut carry = poison::<f64>(2);
     let mut trace = poison::<f64>(m_step::TRACE);
-    // Warpgroups write those of features alone.
+    // Warpgroup kernels write only the partial sums of actual features.
     let partials_len = u64::from(o.blocks) * place.sums();
     let mut partials = match o.how {
         How::Full { .. } => Buffer::new(&vec![0.0; partials_len as usize]),
@@ -144,11 +145,11 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
             let (state, coefficients) = (state.pointer(), coefficients.pointer());
             match o.how {
                 How::Fused => pass.fused(iteration, state, coefficients, constants.pointer(), &mut partials),
-                How::Large(chunk) => {
+                How::DoublePrecision(chunk) => {
                     pass.large(chunk, iteration, state, coefficients, constants.pointer(), &mut partials)
                 }
-                How::Halves { chunk, .. } => pass.halves(chunk, iteration, state, &coded, &mut partials),
-                How::Narrow => pass.narrow(iteration, state, &means, &roots, &constants, &mut partials),
+                How::HalfPrecision { chunk, .. } => pass.halves(chunk, iteration, state, &coded, &mut partials),
+                How::SmallDPass => pass.narrow(iteration, state, &means, &roots, &constants, &mut partials),
                 How::Linear { chunk } => pass.linear(chunk, iteration, state, &by_warpgroups, &mut partials),
                 How::Full { chunk, .. } => {
                     pass.full(chunk, iteration, state, &coded, &full_operands, &mut partials);
@@ -196,7 +197,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
         // SAFETY: as above.
         unsafe { kernel.emulate((8 * place.groups, 1), arguments) };
         match o.how {
-            How::Halves { .. } => {
+            How::HalfPrecision { .. } => {
                 pass.encode(iteration, &mut state, &coefficients, &roots, &means, &constants, &mut coded);
             }
             How::Linear { .. } => {
@@ -223,7 +224,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
     }
 }
 
-/// What passes over the same rows have in common.
+/// Arguments that all passes over the same rows share.
 pub(super) struct Passes<'a, T: Real> {
     pub(super) kind: Kind,
     pub(super) n: u64,
@@ -243,11 +244,12 @@ impl<T: Real> Passes<'_, T> {
         constants: *const f64,
         partials: &mut Buffer<f64>,
     ) {
-        let variant = Variant::of(self.kind, self.k, self.d).unwrap().fitting::<T>(self.o.room);
-        let arguments = Pass::<T> {
+        let instance = Instance::of(self.kind, self.k, self.d).unwrap().fitting(T::BYTES, self.o.room);
+        let arguments = Pass {
             state,
             iteration,
-            x: self.x.pointer(),
+            x: self.x.pointer().cast(),
+            number_bytes: T::BYTES,
             row_weights: self.row_weights.map_or(null(), Buffer::pointer),
             n: self.n,
             d: self.d,
@@ -256,8 +258,8 @@ impl<T: Real> Passes<'_, T> {
             constants,
             partials: partials.pointer_mut(),
         };
-        // SAFETY: buffers of these lengths, here and below.
-        unsafe { gmm_kernels::em::fused::kernel::<T>(variant).emulate((self.o.blocks, 1), arguments) };
+        // SAFETY: every buffer has the length that the kernel's arguments document, here and below.
+        unsafe { gmm_kernels::em::fused::kernel(instance).emulate((self.o.blocks, 1), arguments) };
     }
 
     fn narrow(
@@ -270,7 +272,7 @@ impl<T: Real> Passes<'_, T> {
         partials: &mut Buffer<f64>,
     ) {
         let cut = Partition::of(self.k, self.d).unwrap();
-        let arguments = Narrow {
+        let arguments = SmallDPass {
             state,
             iteration,
             x: self.rows(),
@@ -306,7 +308,7 @@ impl<T: Real> Passes<'_, T> {
         constants: *const f64,
         partials: &mut Buffer<f64>,
     ) {
-        let of = Large::of(self.kind, self.k, self.d);
+        let of = DoublePrecision::of(self.kind, self.k, self.d);
         let (d, chunk, derive) = (self.d, chunk as u64, gmm_kernels::em::features::derived(self.kind));
         let norm = self.norms();
         let mut exponentials = poison::<T>(of.exponentials(chunk));

@@ -1,4 +1,4 @@
-//! Passes by warpgroups over columns, as the host puts them together.
+//! Passes over features that are columns, by warpgroups, launched as the host does.
 
 use std::ptr::null;
 
@@ -6,8 +6,8 @@ use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
 use gmm_kernels::em::chunked::double_precision;
 use gmm_kernels::em::m_step;
-use gmm_kernels::em::wgmma::linear::encode::{Encode, warpgroups_encode};
-use gmm_kernels::em::wgmma::linear::features::{Features, warpgroups_features};
+use gmm_kernels::em::wgmma::linear::encode::{Encode, wgmma_encode};
+use gmm_kernels::em::wgmma::linear::features::{Features, wgmma_features};
 use gmm_kernels::em::wgmma::linear::logs::Logs;
 use gmm_kernels::em::wgmma::linear::sums::Sums;
 use gmm_kernels::em::wgmma::linear::{Linear, logs_len};
@@ -16,7 +16,7 @@ use gmm_kernels::layout::Kind;
 use super::harness::{How, Passes};
 use crate::harness::poison;
 
-/// What the passes read.
+/// Operands of the passes.
 pub(super) struct ByWarpgroups {
     scales: Buffer<f32>,
     norms: Buffer<f32>,
@@ -31,7 +31,7 @@ impl<T: Real> Passes<'_, T> {
     pub(super) fn for_warpgroups(&self) -> ByWarpgroups {
         ByWarpgroups {
             scales: poison(u64::from(self.d) + 1),
-            norms: self.norms_f32(),
+            norms: self.chunked_f64_norms_f32(),
             operands: Buffer::new(&vec![0; self.warpgroups().map_or(0, |of| of.operands() as usize)]),
         }
     }
@@ -63,8 +63,8 @@ impl<T: Real> Passes<'_, T> {
             constants: constants.pointer(),
             operands: to.operands.pointer_mut(),
         };
-        // SAFETY: buffers of these lengths, here and below.
-        unsafe { warpgroups_encode().emulate((8 * place.groups, 1), arguments) };
+        // SAFETY: every buffer has the length that the kernel's arguments document, here and below.
+        unsafe { wgmma_encode().emulate((8 * place.groups, 1), arguments) };
     }
 
     pub(super) fn linear(
@@ -120,7 +120,7 @@ impl<T: Real> Passes<'_, T> {
             };
             // SAFETY: as above.
             unsafe {
-                warpgroups_features().emulate((3, 1), all);
+                wgmma_features().emulate((3, 1), all);
                 of.logs().emulate((2, 1), first);
                 of.sums().emulate((of.blocks_of_split() * self.o.blocks, 1), second);
             }

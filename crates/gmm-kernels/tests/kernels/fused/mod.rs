@@ -5,7 +5,7 @@ use crate::data::{Random, mixture, rows};
 use crate::harness::{KINDS, poison};
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
-use gmm_kernels::em::fused::Variant;
+use gmm_kernels::em::fused::Instance;
 use gmm_kernels::em::state::{DONE, FINISHED, TROUBLE};
 use gmm_kernels::layout::{Kind, second_len};
 use gmm_kernels::reduce::{self, Reduce};
@@ -16,14 +16,14 @@ mod chunks;
 mod full;
 mod halves;
 mod harness;
+mod instances;
 mod linear;
 mod narrow;
-mod variants;
 mod wide;
 
 use harness::{How, Options, PLAIN, packed, run};
 
-/// The same by the reference.
+/// The expected result, from the reference.
 fn expected(start: &Mixture, data: &Array2<f64>, o: &Options<'_>) -> (Mixture, Vec<f64>) {
     let mut mixture = start.clone();
     let mut trace = Vec::new();
@@ -42,7 +42,7 @@ fn same(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
     assert!(error <= tolerance * scale, "{what}: error {error:e} of {scale:e}\n{got:?}\n{want:?}");
 }
 
-/// Of heads alone: eight times the rounding of a half.
+/// Tolerance of plain fp16: eight times its rounding error.
 const HEADS: f64 = 8.0 / 2048.0;
 
 fn check<T: Real>(kind: (CovarianceType, Kind), (n, d, k): (usize, usize, usize), offset: f64, o: &Options<'_>) {
@@ -52,10 +52,10 @@ fn check<T: Real>(kind: (CovarianceType, Kind), (n, d, k): (usize, usize, usize)
     let got = run::<T>(kind.1, &start, &data, o);
     let (mixture, trace) = expected(&start, &data, o);
     let what = |part: &str| format!("{} {} n={n} d={d} k={k}: {part}", T::NAME, kind.0);
-    // What rounding the rows' differences leaves: more than that is an error.
+    // Rounding error of the rows' differences; anything larger is a bug.
     eprintln!("{} n={n} d={d} k={k}", kind.0);
     let tolerance = match o.how {
-        How::Halves { one: true, .. } | How::Linear { .. } | How::Full { one: true, .. } => HEADS,
+        How::HalfPrecision { one: true, .. } | How::Linear { .. } | How::Full { one: true, .. } => HEADS,
         _ if T::BYTES == 4 => 2e-6,
         _ => 1e-11,
     } * f64::from(o.iterations);
@@ -71,14 +71,15 @@ fn check<T: Real>(kind: (CovarianceType, Kind), (n, d, k): (usize, usize, usize)
     assert!(got.empty.iter().all(|e| *e == 0), "{}", what("empty"));
 }
 
-/// A tied covariance subtracts them times the means' squares: what lacks there is an error so many times as large.
+/// A tied covariance subtracts the responsibilities' sums times the squared means, which magnifies any missing
+/// responsibility by that factor.
 #[test]
 fn responsibilities_of_f32_rows_add_up_to_the_rows() {
     for (name, kind) in KINDS {
         for (n, d, k) in [(2, 3, 2), (300, 3, 7), (130, 4, 90)] {
             let random = &mut Random(n as u64);
             let start = mixture(name, k, d, 0.0, random);
-            let Some(_) = Variant::of(kind, k as u32, d as u32) else { continue };
+            let Some(_) = Instance::of(kind, k as u32, d as u32) else { continue };
             let data = rows::<f32>(&start, n, random);
             let got = run::<f32>(kind, &start, &data, &PLAIN);
             let sum: f64 = got.weights.iter().sum();
@@ -143,7 +144,8 @@ fn an_empty_component_keeps_what_it_has() {
     }
 }
 
-/// What the features cannot hold, or no M-step can use, is told and not passed off as a result.
+/// Features that overflow or lose precision, and statistics without an M-step, are reported instead of giving wrong
+/// results.
 #[test]
 fn trouble_is_told() {
     let trouble = |kind: Kind, start: &Mixture, data: &Array2<f64>, o: &Options<'_>| {
@@ -162,7 +164,7 @@ fn trouble_is_told() {
     }
     assert_eq!(trouble(Kind::Diag, &far, &apart, &PLAIN), 1);
 
-    // A column that is another's double, and nothing added.
+    // A column that is twice another one, without regularisation.
     let mut double = data.clone();
     for mut row in double.rows_mut() {
         row[1] = 2.0 * row[0];
@@ -172,7 +174,7 @@ fn trouble_is_told() {
     let tied = mixture(CovarianceType::Tied, 2, 2, 0.0, random);
     assert_eq!(trouble(Kind::Tied, &tied, &double, &Options { reg_covar: 0.0, ..PLAIN }), 1);
 
-    // Squares that overflow.
+    // Values whose squares overflow.
     let mut huge = data.clone();
     huge[[3, 0]] = 1e200;
     huge[[4, 0]] = -1e200;
@@ -198,7 +200,7 @@ fn partial_results_are_added_whatever_their_number() {
         for kernel in [reduce::reduce_blocks(), reduce::reduce_many_blocks()] {
             let mut out = poison::<f64>(len);
             let arguments = Reduce { partials: partials.pointer(), count, len, out: out.pointer_mut(), accumulate: 0 };
-            // SAFETY: buffers of these lengths.
+            // SAFETY: every buffer has the length that the kernel's arguments document.
             unsafe { kernel.emulate((2, 1), arguments) };
             for (i, got) in out.to_vec().iter().enumerate() {
                 let want: f64 = (0..count as usize).map(|s| values[s * len as usize + i]).sum();

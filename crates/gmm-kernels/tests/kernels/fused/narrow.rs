@@ -14,10 +14,10 @@ const FULL: (CovarianceType, Kind) = (CovarianceType::Full, Kind::Full);
 
 #[test]
 fn rows_of_few_columns_are_the_references() {
-    // Each kernel, one warp and many, places left empty, and rows that do not fill their last 64.
+    // Every kernel, one warp and several, unused component slots, and rows that do not fill their last group of 64.
     let shapes = [(150, 1, 3), (700, 1, 40), (400, 2, 5), (600, 2, 26), (900, 2, 100), (130, 3, 8), (500, 3, 33)];
     for shape in shapes {
-        let o = Options { how: How::Narrow, blocks: 3, reg_covar: 1e-3, ..PLAIN };
+        let o = Options { how: How::SmallDPass, blocks: 3, reg_covar: 1e-3, ..PLAIN };
         check::<f32>(FULL, shape, 0.0, &o);
         check::<f32>(FULL, shape, 1e3, &Options { iterations: 2, ..o });
         let weights: Vec<f64> = (0..shape.0).map(|i| [1.0, 0.0, 2.5][i % 3]).collect();
@@ -25,14 +25,14 @@ fn rows_of_few_columns_are_the_references() {
     }
 }
 
-/// Sums of more rows than a lane adds up in `f32`.
+/// More rows than a lane adds up in `f32`.
 #[test]
 fn many_rows_of_few_columns_are_the_references() {
-    let o = Options { how: How::Narrow, blocks: 1, ..PLAIN };
+    let o = Options { how: How::SmallDPass, blocks: 1, ..PLAIN };
     check::<f32>(FULL, (64 * 128 * 2 + 70, 2, 3), 0.0, &o);
 }
 
-/// Rows of which every density would underflow next to the largest that there could be.
+/// Rows whose every density would underflow relative to the largest possible density.
 #[test]
 fn rows_far_from_every_component_of_few_columns_count() {
     let random = &mut Random(5);
@@ -41,7 +41,7 @@ fn rows_far_from_every_component_of_few_columns_count() {
     for (i, far) in [(3, 40.0), (70, -60.0), (299, 200.0)] {
         data[[i, 0]] = far;
     }
-    let o = Options { how: How::Narrow, reg_covar: 1e-3, ..PLAIN };
+    let o = Options { how: How::SmallDPass, reg_covar: 1e-3, ..PLAIN };
     let (got, (want, trace)) = (run::<f32>(Kind::Full, &start, &data, &o), expected(&start, &data, &o));
     assert_eq!(got.state[TROUBLE as usize], 0);
     close(got.trace[0], trace[0], trace[0].abs(), 2e-6, "likelihood");

@@ -1,4 +1,4 @@
-//! M-steps whose matrices are in device memory.
+//! M-steps whose matrices are stored in device memory.
 
 use gmm_kernels::em::m_step::{Matrices, WIDE_FROM};
 use gmm_kernels::em::state::TROUBLE;
@@ -17,46 +17,48 @@ const WIDE: Options<'static> = Options { wide: true, ..PLAIN };
 
 #[test]
 fn matrices_in_device_memory_are_the_references() {
-    // A panel that is not full, one that is, and some.
+    // A partly filled panel, a full one, and several.
     for (n, d, k) in [(60, 1, 2), (90, 3, 2), (300, 31, 2), (300, 32, 1)] {
         check::<f64>(FULL, (n, d, k), 3.0, &Options { iterations: 2, ..WIDE });
     }
     for (n, d, k) in [(300, 33, 2), (300, 48, 1), (500, 64, 2), (400, 65, 1), (500, 100, 1)] {
-        let o = Options { how: How::Large(256), reg_covar: 1e-3, iterations: 2, ..WIDE };
+        let o = Options { how: How::DoublePrecision(256), reg_covar: 1e-3, iterations: 2, ..WIDE };
         check::<f64>(FULL, (n, d, k), 0.0, &o);
         check::<f32>(FULL, (n, d, k), 0.0, &o);
     }
     let weights: Vec<f64> = (0..700).map(|i| [1.0, 0.0, 2.5][i % 3]).collect();
-    let o = Options { how: How::Large(256), reg_covar: 0.1, row_weights: Some(&weights), ..WIDE };
+    let o = Options { how: How::DoublePrecision(256), reg_covar: 0.1, row_weights: Some(&weights), ..WIDE };
     check::<f64>(FULL, (700, 35, 11), 0.0, &o);
     for (n, d, k) in [(200, 3, 2), (300, 32, 1), (400, 33, 5), (500, 65, 19)] {
-        let o = Options { how: How::Large(256), reg_covar: 1e-3, iterations: 2, ..WIDE };
+        let o = Options { how: How::DoublePrecision(256), reg_covar: 1e-3, iterations: 2, ..WIDE };
         check::<f64>(TIED, (n, d, k), 0.0, &o);
         check::<f32>(TIED, (n, d, k), 0.0, &o);
     }
-    // As many columns as shared memory has no matrix for.
-    check::<f64>(FULL, (140, 250, 1), 0.0, &Options { how: How::Large(256), reg_covar: 0.1, ..WIDE });
+    // So many columns that the matrix does not fit into shared memory.
+    check::<f64>(FULL, (140, 250, 1), 0.0, &Options { how: How::DoublePrecision(256), reg_covar: 0.1, ..WIDE });
 }
 
 #[test]
 fn roots_of_matrices_in_device_memory_are_the_references() {
     for (n, d, k) in [(200, 9, 2), (300, 33, 2), (400, 70, 1), (140, 131, 2)] {
-        let how = How::Halves { chunk: 128, one: false };
+        let how = How::HalfPrecision { chunk: 128, one: false };
         check::<f32>(FULL, (n, d, k), 0.0, &Options { how, reg_covar: 0.1, blocks: 4, iterations: 2, ..WIDE });
     }
 }
 
-/// What both kernels leave, number by number, also of matrices that are nearly singular.
+/// Compares the results of both kernels number by number, also for nearly singular matrices.
 #[test]
 fn matrices_in_device_memory_are_those_in_shared_memory() {
-    for (kind, how) in
-        [(FULL, How::Large(256)), (TIED, How::Large(256)), (FULL, How::Halves { chunk: 256, one: false })]
-    {
+    for (kind, how) in [
+        (FULL, How::DoublePrecision(256)),
+        (TIED, How::DoublePrecision(256)),
+        (FULL, How::HalfPrecision { chunk: 256, one: false }),
+    ] {
         for d in [5, 32, 33, 70, 97] {
             let random = &mut Random(d as u64);
             let start = mixture(kind.0, 2, d, 0.0, random);
             let mut data = rows::<f32>(&start, 260, random);
-            // A column that is another's but for a thousandth.
+            // A column that differs from another by only a thousandth.
             for mut row in data.rows_mut() {
                 row[d - 1] = f64::from((row[0] + 1e-3 * random.normal()) as f32);
             }
@@ -69,7 +71,7 @@ fn matrices_in_device_memory_are_those_in_shared_memory() {
             assert_eq!((&there.state, &there.empty), (&here.state, &here.empty), "{}", what("state"));
             same(&there.means, &here.means, 1e-14, &what("means"));
             same(&there.covariances, &here.covariances, 1e-13, &what("covariances"));
-            // A condition of some 1e6.
+            // The condition number is about 1e6.
             same(&there.coefficients, &here.coefficients, 1e-9, &what("coefficients"));
             same(&there.roots, &here.roots, 1e-9, &what("roots"));
             let finite = |all: &[f64]| all.iter().copied().filter(|v| v.is_finite()).collect::<Vec<_>>();
@@ -84,15 +86,15 @@ fn matrices_go_to_device_memory_from_some_size_on() {
     let of = |kind: Kind, d: u32| Matrices::of(kind, d, hopper);
     assert_eq!([1, 30, WIDE_FROM - 1].map(|d| of(Kind::Full, d)), [Ok(Matrices::Shared); 3]);
     assert_eq!([WIDE_FROM, 240, 704].map(|d| of(Kind::Full, d)), [Ok(Matrices::Device); 3]);
-    // Tied ones only where shared memory has no room.
+    // Tied covariances use device memory only if shared memory is too small.
     assert_eq!([1, WIDE_FROM, 210].map(|d| of(Kind::Tied, d)), [Ok(Matrices::Shared); 3]);
     assert_eq!([240, 704].map(|d| of(Kind::Tied, d)), [Ok(Matrices::Device); 2]);
-    // What a block may have on an A100, and on consumers' chips.
+    // Shared memory available to a block on an A100, and on consumer GPUs.
     for (room, most) in [(163 << 10, 480), (99 << 10, 288)] {
         assert_eq!(Matrices::of(Kind::Full, most, room), Ok(Matrices::Device));
         assert!(Matrices::of(Kind::Full, most + 1, room).unwrap_err() > room);
     }
-    // Beyond 32 bits of bytes, and of columns.
+    // Sizes in bytes, and column counts, that overflow 32 bits.
     for d in [104_755_300, u32::MAX - 31] {
         assert!(of(Kind::Full, d).unwrap_err() > 1 << 32 && of(Kind::Tied, d).unwrap_err() > 1 << 32);
     }
@@ -125,9 +127,9 @@ fn trouble_in_device_memory_is_told() {
     let random = &mut Random(13);
     let start = mixture(CovarianceType::Full, 2, 40, 0.0, random);
     let mut data = rows::<f64>(&start, 200, random);
-    let o = Options { how: How::Large(128), reg_covar: 0.0, ..WIDE };
+    let o = Options { how: How::DoublePrecision(128), reg_covar: 0.0, ..WIDE };
     assert_eq!(run::<f64>(Kind::Full, &start, &data, &o).state[TROUBLE as usize], 0);
-    // A column that is another's double, of another panel, and nothing added.
+    // A column that is twice another one in a different panel, without regularisation.
     for mut row in data.rows_mut() {
         row[37] = 2.0 * row[1];
     }

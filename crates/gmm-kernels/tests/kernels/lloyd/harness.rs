@@ -1,4 +1,4 @@
-//! A loop of Lloyd's on the emulated device, launch by launch.
+//! A loop of Lloyd's iterations on the emulated device, launch by launch.
 
 use std::ptr::null;
 
@@ -14,19 +14,19 @@ use ndarray::Array2;
 
 use crate::harness::{poison, reduced, tiled};
 
-/// What ends a pass, after labels and partial sums.
+/// The kernels that end a pass, after labels and partial sums.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum End {
     Launches,
-    /// One block, for sums.
+    /// One block, given the sums.
     OneBlock,
-    /// One block, for partial sums.
+    /// One block, given the partial sums.
     OneBlockOfAll,
 }
 
 pub(super) const ENDS: [End; 3] = [End::Launches, End::OneBlock, End::OneBlockOfAll];
 
-/// A loop's buffers, and how its launches are cut.
+/// Buffers of a loop, and the division of its work.
 pub(super) struct Loop<T: Real> {
     pub(super) n: usize,
     pub(super) k: usize,
@@ -104,7 +104,7 @@ impl<T: Real> Loop<T> {
             constants: self.constants.pointer(),
             labels: self.labels.pointer_mut(),
         };
-        // SAFETY: buffers of these lengths.
+        // SAFETY: every buffer has the length that the kernel's arguments document.
         unsafe { assign::kernel::<T>(self.place.at_once).emulate((self.blocks, 1), arguments) };
     }
 
@@ -125,12 +125,12 @@ impl<T: Real> Loop<T> {
             partials: self.partials.pointer_mut(),
         };
         let grid = (self.cut.warps().div_ceil(4) as u32, 1);
-        // SAFETY: buffers of these lengths.
+        // SAFETY: every buffer has the length that the kernel's arguments document.
         unsafe { hard_sums::<T>().emulate(grid, arguments) };
         self.sums = reduced(&self.partials, self.cut.splits.into(), self.cut.len(self.k as u32), false);
     }
 
-    /// What [`update`](Self::update) does, by one block.
+    /// Does the same as [`update`](Self::update), in one block.
     pub(super) fn end(&mut self, iteration: u32) {
         let sums = Buffer::new(&self.sums);
         let all = self.end == End::OneBlockOfAll;
@@ -154,7 +154,7 @@ impl<T: Real> Loop<T> {
             seen: self.seen.pointer_mut(),
         };
         assert!(arguments.len <= MOST_NUMBERS);
-        // SAFETY: buffers of these lengths.
+        // SAFETY: every buffer has the length that the kernel's arguments document.
         unsafe { lloyd_end().emulate((1, 1), arguments) };
     }
 
@@ -175,7 +175,7 @@ impl<T: Real> Loop<T> {
             coefficients: self.coefficients.pointer_mut(),
             constants: self.constants.pointer_mut(),
         };
-        // SAFETY: buffers of these lengths.
+        // SAFETY: every buffer has the length that the kernel's arguments document.
         unsafe { lloyd_move().emulate((8 * self.place.groups, 1), arguments) };
         if iteration == 0 {
             return;
@@ -192,7 +192,7 @@ impl<T: Real> Loop<T> {
             parts: self.cut.columns * self.cut.ranges,
             seen: self.seen.pointer_mut(),
         };
-        // SAFETY: buffers of these lengths.
+        // SAFETY: every buffer has the length that the kernel's arguments document.
         unsafe { lloyd_settle().emulate((1, 1), arguments) };
     }
 

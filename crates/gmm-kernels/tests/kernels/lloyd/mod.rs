@@ -1,4 +1,4 @@
-//! Lloyd's iterations as the device does them: labels, sums, moves and the end, against plain loops in `f64`.
+//! Lloyd's iterations on the device (labels, sums, moves and convergence) against plain loops in `f64`.
 
 mod harness;
 
@@ -17,7 +17,7 @@ fn squared(a: ArrayView1<'_, f64>, b: ArrayView1<'_, f64>) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
 }
 
-/// Rows as they are held, less the shift and rounded, and centres among them.
+/// Rows relative to the shift, rounded to `T`, and centres among them.
 fn problem<T: Real>(n: usize, d: usize, k: usize, offset: f64) -> (Array2<f64>, Array2<f64>) {
     let random = &mut Random((n + 31 * d + 977 * k) as u64);
     let mixture = mixture(CovarianceType::Spherical, k, d, offset, random);
@@ -28,7 +28,7 @@ fn problem<T: Real>(n: usize, d: usize, k: usize, offset: f64) -> (Array2<f64>, 
     (relative, centres)
 }
 
-/// One pass with second moments against plain loops.
+/// Compares one pass with second moments with plain loops.
 fn check<T: Real>(
     (n, d, k): (usize, usize, usize),
     weighted: bool,
@@ -57,7 +57,7 @@ fn check<T: Real>(
         }
         let label = labels[i] as usize;
         let best = start.outer_iter().map(|p| squared(row, p)).fold(f64::INFINITY, f64::min);
-        // The product is in f64 in both precisions.
+        // The product is computed in f64 for both precisions.
         let scale = best + row.dot(&row);
         close(squared(row, start.row(label)), best, scale, 1e-13, &format!("{what}: row {i}"));
         weight[label] += w;
@@ -130,7 +130,7 @@ fn one_block_ends_passes_of_few_centres() {
             check::<f64>(size, size.0 % 2 == 1, ranges, splits, true, end);
         }
     }
-    // More partial results than the block reads together: 128 of few sums, 8 of many.
+    // More partial results than the block reads together: 128 with few sums, 8 with many.
     check::<f32>((19_000, 2, 3), false, 1, 140, true, End::OneBlockOfAll);
     check::<f32>((2000, 11, 40), false, 1, 15, true, End::OneBlockOfAll);
 }
@@ -138,7 +138,7 @@ fn one_block_ends_passes_of_few_centres() {
 #[test]
 fn the_first_of_equal_centres_wins() {
     let rows = Array2::from_shape_fn((200, 1), |(i, _)| f64::from(i as u32 % 40));
-    // Twice in one lane's pair, in other lanes, in other groups, and in other pieces.
+    // Equal centres in one lane's pair, in different lanes, in different groups, and in different pieces.
     let points: Vec<f64> = (0..70).map(|c| [10.0, 20.0, 10.0, 30.0, 20.0][c % 5]).collect();
     let points = Array2::from_shape_vec((70, 1), points).unwrap();
     let cut = SumSplits { columns: 2, ranges: 1, splits: 1 };

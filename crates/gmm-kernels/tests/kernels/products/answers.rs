@@ -1,4 +1,4 @@
-//! What is made of sums: quadratic forms, distances from a shift, the largest of many.
+//! Results computed from sums: quadratic forms, distances from a shift, the largest numbers of a row.
 
 use gmm_kernels::products::forms::{Forms, forms};
 use gmm_kernels::products::select::{Select, select};
@@ -14,7 +14,7 @@ fn forms_are_those_of_naive_sums() {
         }
         for by_columns in [false, true] {
             for plain in [false, true] {
-                let cut = Cut { slices, triangle: true };
+                let cut = Parts { slices, triangle: true };
                 let (left, right) = (packed::<f64>(&a, false, true, None), packed::<f32>(&x, by_columns, false, None));
                 let (sums, slices) = sums_of(left, right, (d, n, d), cut, plain);
                 let (mut to, from) = (Buffer::unwritten(n), x.buffer::<f32>(by_columns));
@@ -28,7 +28,7 @@ fn forms_are_those_of_naive_sums() {
                     to,
                 };
                 let mut norms = Buffer::unwritten(n);
-                // SAFETY: as the fields say.
+                // SAFETY: every buffer has the length that the kernel's arguments document.
                 unsafe {
                     forms::<f32>().emulate((2, 1), args(from.pointer(), to.pointer_mut()));
                     forms::<f32>().emulate((1, 1), args(std::ptr::null(), norms.pointer_mut()));
@@ -81,7 +81,7 @@ fn selected<T: Real>(rows: &[Vec<f64>], count: usize) {
         indices: indices.pointer_mut(),
         found: found.pointer_mut(),
     };
-    // SAFETY: as the fields say.
+    // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe { select::<T>().emulate((2, 1), args) };
     let (indices, found) = (indices.to_vec(), found.to_vec());
     for (r, values) in all.chunks(m).enumerate() {
@@ -107,7 +107,7 @@ fn selected<T: Real>(rows: &[Vec<f64>], count: usize) {
 fn the_largest_are_those_of_a_sort_the_first_among_equals() {
     let mut random = Random(5);
     for m in [1, 7, 128, 300, 1000] {
-        // Few distinct values, so that ties are everywhere, beside many.
+        // Rows with few distinct values, so that there are many ties, and rows with many.
         let mut rows: Vec<Vec<f64>> = vec![
             (0..m).map(|_| (2.0 * random.normal()).round()).collect(),
             (0..m).map(|_| random.normal()).collect(),

@@ -1,5 +1,5 @@
-//! Products of matrices: packing, sums in every form and slice, and what is made of them ([`answers`]), against naive sums
-//! in `f64`.
+//! Matrix products: packing, sums in every form and number of slices, and results computed from them ([`answers`]),
+//! against naive sums in `f64`.
 
 mod answers;
 
@@ -14,7 +14,7 @@ use gmm_kernels::products::{Form, STEPS, blocks, sums_len};
 
 use crate::data::Random;
 
-/// A matrix, row by row.
+/// A matrix, row-major.
 #[derive(Clone)]
 struct Matrix {
     rows: usize,
@@ -23,7 +23,7 @@ struct Matrix {
 }
 
 impl Matrix {
-    /// Numbers of a type, without a pattern.
+    /// Random numbers, rounded to `T`.
     fn random<T: Real>(rows: usize, k: usize, seed: u64) -> Self {
         let mut random = Random(seed);
         let entries = (0..rows * k).map(|_| T::from_f64(random.normal()).to_f64()).collect();
@@ -34,7 +34,7 @@ impl Matrix {
         self.entries[i * self.k + l]
     }
 
-    /// On the device, row by row or column by column.
+    /// Copies the matrix to the device, row-major or column-major.
     fn buffer<T: Real>(&self, by_columns: bool) -> Buffer<T> {
         let mut all = Vec::with_capacity(self.entries.len());
         for at in 0..self.entries.len() {
@@ -65,12 +65,12 @@ fn packed<T: Real>(a: &Matrix, by_columns: bool, left: bool, shift: Option<&[f64
         steps: Form::Double.steps(k),
         to: to.pointer_mut(),
     };
-    // SAFETY: as the fields say.
+    // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe { pack_doubles::<T>().emulate((2 * blocks(rows) as u32, 2), args) };
     to
 }
 
-/// Operands, scales, and whether there was trouble.
+/// Returns operands, scales, and whether trouble was reported.
 fn split(a: &Matrix, by_columns: bool, left: bool, form: Form) -> (Buffer<u32>, Buffer<f32>, bool) {
     let (rows, k) = (a.rows as u64, a.k as u64);
     let (from, mut trouble) = (a.buffer::<f32>(by_columns), Buffer::new(&[0_u32]));
@@ -97,8 +97,8 @@ fn split(a: &Matrix, by_columns: bool, left: bool, form: Form) -> (Buffer<u32>, 
         to: to.pointer_mut(),
         trouble: trouble.pointer_mut(),
     };
-    let kernel = if form == Form::Halves { split_halves() } else { split_heads() };
-    // SAFETY: as the fields say.
+    let kernel = if form == Form::HalfPrecision { split_halves() } else { split_heads() };
+    // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe {
         products_largest().emulate((blocks(rows) as u32, pieces(k) as u32), first);
         products_scales().emulate((1, 1), second);
@@ -108,24 +108,24 @@ fn split(a: &Matrix, by_columns: bool, left: bool, form: Form) -> (Buffer<u32>, 
     (to, scales, trouble)
 }
 
-/// How sums are cut.
+/// Division of the sums.
 #[derive(Clone, Copy)]
-struct Cut {
+struct Parts {
     slices: u32,
     triangle: bool,
 }
 
-const WHOLE: Cut = Cut { slices: 1, triangle: false };
+const WHOLE: Parts = Parts { slices: 1, triangle: false };
 
-/// Steps of a slice, and slices.
-fn slice(form: Form, k: usize, cut: Cut) -> (u32, u32) {
+/// Steps per slice, and number of slices.
+fn slice(form: Form, k: usize, cut: Parts) -> (u32, u32) {
     let steps = form.steps(k as u64) as u32;
     let slice = steps.div_ceil(cut.slices).next_multiple_of(STEPS).max(STEPS);
     (slice, steps.div_ceil(slice).max(1))
 }
 
-/// Sums in `f64`, and their slices.
-fn doubles<T: Real>(a: &Matrix, b: &Matrix, by_columns: bool, cut: Cut, plain: bool) -> (Buffer<f64>, u32) {
+/// Returns sums in `f64`, and the number of slices.
+fn doubles<T: Real>(a: &Matrix, b: &Matrix, by_columns: bool, cut: Parts, plain: bool) -> (Buffer<f64>, u32) {
     sums_of(
         packed::<T>(a, false, true, None),
         packed::<T>(b, by_columns, false, None),
@@ -139,7 +139,7 @@ fn sums_of(
     left: Buffer<u32>,
     right: Buffer<u32>,
     (m, n, k): (usize, usize, usize),
-    cut: Cut,
+    cut: Parts,
     plain: bool,
 ) -> (Buffer<f64>, u32) {
     let (m, n) = (m as u64, n as u64);
@@ -149,7 +149,7 @@ fn sums_of(
     let (left_blocks, right_blocks) = (blocks(m) as u32, blocks(n) as u32);
     let (steps, triangle) = (Form::Double.steps(k as u64) as u32, cut.triangle.into());
     let (left, right, to) = (left.pointer(), right.pointer(), sums.pointer_mut());
-    // SAFETY: as the fields say.
+    // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe {
         if plain {
             let a = MultiplyPlain { left, right, left_blocks, right_blocks, steps, slice, triangle, sums: to };
@@ -172,7 +172,7 @@ fn finished<T: Real>(sums: &Buffer<f64>, slices: u32, m: usize, n: usize, by_col
         by_columns: by_columns.into(),
         to: to.pointer_mut(),
     };
-    // SAFETY: as the fields say.
+    // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe { finish::<T>().emulate((n.div_ceil(32) as u32, 2), args) };
     to.to_vec().into_iter().map(T::to_f64).collect()
 }
@@ -184,7 +184,7 @@ fn entry(product: &[f64], m: usize, n: usize, by_columns: bool, i: usize, j: usi
 
 fn doubles_are_naive_sums<T: Real>(m: usize, n: usize, k: usize, by_columns: bool, slices: u32, plain: bool) {
     let (a, b) = (Matrix::random::<T>(m, k, 1), Matrix::random::<T>(n, k, 2));
-    let (sums, slices) = doubles::<T>(&a, &b, by_columns, Cut { slices, triangle: false }, plain);
+    let (sums, slices) = doubles::<T>(&a, &b, by_columns, Parts { slices, triangle: false }, plain);
     let product = finished::<T>(&sums, slices, m, n, by_columns);
     let eps = if T::BYTES == 4 { f64::from(f32::EPSILON) } else { f64::EPSILON };
     for i in 0..m {
@@ -217,17 +217,17 @@ fn doubles_without_tensor_cores_are_those_of_naive_sums() {
 
 #[test]
 fn many_blocks_are_each_multiplied_once() {
-    // More blocks of rows than a group of them, and a group that is not whole.
+    // More blocks of rows than in a group of shares, and a partial group.
     doubles_are_naive_sums::<f64>(1100, 200, 3, false, 1, false);
 }
 
-/// Largest error relative to the norms of the rows that were multiplied.
+/// Largest error relative to the norms of the two rows multiplied.
 fn halves_error(a: &Matrix, b: &Matrix, form: Form, by_columns: bool, slices: u32) -> f64 {
     let (m, n, k) = (a.rows, b.rows, a.k);
     let ((left, left_scales, first), (right, right_scales, second)) =
         (split(a, !by_columns, true, form), split(b, by_columns, false, form));
-    assert!(!first && !second, "{m} {n} {k}: digits are lost");
-    let (slice, slices) = slice(form, k, Cut { slices, triangle: false });
+    assert!(!first && !second, "{m} {n} {k}: precision is lost");
+    let (slice, slices) = slice(form, k, Parts { slices, triangle: false });
     let (rows, columns) = (m as u64, n as u64);
     let mut sums = Buffer::<f32>::unwritten((sums_len(rows, columns) * u64::from(slices)) as usize);
     let args = Multiply {
@@ -251,8 +251,8 @@ fn halves_error(a: &Matrix, b: &Matrix, form: Form, by_columns: bool, slices: u3
         right: right_scales.pointer(),
         to: to.pointer_mut(),
     };
-    let kernel = if form == Form::Halves { multiply_halves() } else { multiply_heads() };
-    // SAFETY: as the fields say.
+    let kernel = if form == Form::HalfPrecision { multiply_halves() } else { multiply_heads() };
+    // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe {
         kernel.emulate(((2 * blocks(rows) * blocks(columns)) as u32, slices), args);
         finish_halves().emulate((n.div_ceil(32) as u32, 2), last);
@@ -283,7 +283,7 @@ fn halves_keep_the_digits_of_f32_and_heads_those_of_halves() {
             b.entries[k..2 * k].fill(0.0);
         }
         for by_columns in [false, true] {
-            let error = halves_error(&a, &b, Form::Halves, by_columns, slices);
+            let error = halves_error(&a, &b, Form::HalfPrecision, by_columns, slices);
             assert!(error <= 2f64.powi(-21), "{m} {n} {k}: {error:e}");
             let error = halves_error(&a, &b, Form::Heads, by_columns, slices);
             assert!(error <= 2f64.powi(-10), "{m} {n} {k}: {error:e}");
@@ -295,7 +295,7 @@ fn halves_keep_the_digits_of_f32_and_heads_those_of_halves() {
 fn long_sums_of_halves_of_one_sign_lose_no_more() {
     let (mut a, mut b) = (Matrix::random::<f32>(2, 4096, 1), Matrix::random::<f32>(3, 4096, 2));
     a.entries.iter_mut().chain(&mut b.entries).for_each(|v| *v = v.abs());
-    let error = halves_error(&a, &b, Form::Halves, false, 1);
+    let error = halves_error(&a, &b, Form::HalfPrecision, false, 1);
     assert!(error <= 2f64.powi(-21), "{error:e}");
 }
 
@@ -304,7 +304,7 @@ fn rows_that_halves_cannot_hold_are_told() {
     let troubled = |change: &dyn Fn(&mut [f64])| {
         let mut a = Matrix::random::<f32>(70, 100, 1);
         change(&mut a.entries[6900..]);
-        [Form::Halves, Form::Heads]
+        [Form::HalfPrecision, Form::Heads]
             .map(|form| [false, true].map(|by_columns| split(&a, by_columns, by_columns, form).2))
     };
     assert_eq!(troubled(&|_| ()), [[false; 2]; 2]);

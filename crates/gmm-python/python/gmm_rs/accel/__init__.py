@@ -1,18 +1,18 @@
-"""Runs programs that use ``sklearn.mixture.GaussianMixture`` on this package's engines, unchanged.
+"""Accelerates programs that use ``sklearn.mixture.GaussianMixture`` without changing them.
 
-Three ways, each before the program imports the class from scikit-learn::
+Use one of these, before the program imports the class from scikit-learn::
 
     python -m gmm_rs.accel script.py          # or: python -m gmm_rs.accel -m module
     %load_ext gmm_rs.accel                    # in a notebook
     import gmm_rs; gmm_rs.accel.install()     # in a program
 
-What this package does not do (sparse input, subclasses of the class, arrays of other libraries) scikit-learn does, as
-ever; so it does where a covariance becomes singular, which it may refuse or not. ``GMM_ACCEL_LOG=info`` in the
-environment says on standard error what ran where, and why. A pickle is one of scikit-learn's own class and loads where
-this package is not installed.
+Unsupported cases (sparse input, subclasses, array API dispatch) run in scikit-learn as before. So do fits in which a
+covariance becomes singular, which scikit-learn may or may not reject. The environment variable ``GMM_ACCEL_LOG=info``
+logs to standard error what ran where, and why. Pickles contain scikit-learn's own class and can be loaded without this
+package.
 
-Worker processes of joblib, `multiprocessing` and `concurrent.futures` do the same: in those that are started while it is
-installed it is installed as well, and estimators stay accelerated on their way there and back.
+Worker processes of joblib, `multiprocessing` and `concurrent.futures` that are started while the acceleration is
+installed are accelerated as well. Estimators sent to workers and back stay accelerated.
 """
 
 import logging
@@ -24,9 +24,9 @@ logger = logging.getLogger("gmm_rs.accel")
 
 
 def install():
-    """Put this package's class in the place of ``sklearn.mixture.GaussianMixture``. A second call does nothing.
+    """Replace ``sklearn.mixture.GaussianMixture`` by this package's class. A second call has no effect.
 
-    Code that imported the class before keeps scikit-learn's.
+    Code that imported the class before keeps scikit-learn's class.
     """
     import sklearn.mixture
 
@@ -39,7 +39,7 @@ def install():
 
 
 def uninstall():
-    """Give scikit-learn's class its place back. Estimators made and worker processes started meanwhile go on as they are."""
+    """Restore scikit-learn's class. Estimators created and worker processes started in between stay accelerated."""
     import sklearn.mixture
 
     from gmm_rs.accel._estimator import Original
@@ -48,7 +48,7 @@ def uninstall():
 
 
 def is_installed():
-    """Whether ``sklearn.mixture.GaussianMixture`` is this package's.
+    """Return whether ``sklearn.mixture.GaussianMixture`` is this package's class.
 
     Returns
     -------
@@ -62,12 +62,12 @@ def is_installed():
 
 
 def load_ipython_extension(ipython):
-    """``%load_ext gmm_rs.accel``."""
+    """Implement ``%load_ext gmm_rs.accel``."""
     install()
 
 
 def unload_ipython_extension(ipython):
-    """``%unload_ext gmm_rs.accel``."""
+    """Implement ``%unload_ext gmm_rs.accel``."""
     uninstall()
 
 

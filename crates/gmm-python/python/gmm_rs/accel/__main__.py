@@ -9,15 +9,15 @@ from gmm_rs.accel import install
 
 
 def main():
-    """Installs, then runs what the command line names as if Python had been called with it."""
+    """Install the acceleration, then run the script or module as Python itself would."""
     parser = argparse.ArgumentParser(
         prog="python -m gmm_rs.accel",
-        description="Run a program with sklearn.mixture.GaussianMixture on gmm_rs.",
+        description="Run a program with sklearn.mixture.GaussianMixture accelerated by gmm_rs.",
         usage="python -m gmm_rs.accel (SCRIPT | -m MODULE) [ARGUMENT]...",
     )
     parser.add_argument("-m", action="store_true", dest="is_module", help="run a module instead of a script")
-    parser.add_argument("program", help="script or module")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to it")
+    parser.add_argument("program", help="script or module to run")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
     asked = parser.parse_args()
     install()
     sys.argv = [asked.program, *asked.arguments]

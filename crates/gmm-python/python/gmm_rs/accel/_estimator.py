@@ -1,4 +1,4 @@
-"""The class that stands in for ``sklearn.mixture.GaussianMixture``."""
+"""The class that replaces ``sklearn.mixture.GaussianMixture``."""
 
 import copy
 import copyreg
@@ -19,9 +19,9 @@ _KNOWN = frozenset(Original().get_params())
 
 
 class GaussianMixture(Original):
-    """scikit-learn's class, whose work is done by this package's engines where they can do it."""
+    """scikit-learn's class, computed by this package's engines where they support it."""
 
-    # A parameter that scikit-learn adds later is not ours to interpret.
+    # Parameters that are supported; with one that scikit-learn adds later, the work is left to scikit-learn.
     _understood = frozenset(
         "n_components covariance_type tol reg_covar max_iter n_init init_params weights_init means_init "
         "precisions_init random_state warm_start verbose verbose_interval".split()
@@ -31,7 +31,7 @@ class GaussianMixture(Original):
         if self._is_left("fit", X):
             return super().fit(X, y)
         if self._fit(X) is None:
-            # Not its `fit`, which would begin with the method below.
+            # Not `super().fit`, which would call `self.fit_predict` and start again.
             super().fit_predict(X, y)
         return self
 
@@ -63,14 +63,14 @@ class GaussianMixture(Original):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def _fit(self, X):
-        """The rows that were fitted; None where scikit-learn is to say what comes of a singular covariance."""
+        """Fit and return the rows; None if a covariance is singular, so that scikit-learn fits instead."""
         rows = _inputs.rows(self, X, reset=True, ensure_min_samples=2)
         generator = check_random_state(self.random_state)
         state = generator.get_state()
         try:
             engine = _bridge.fit(self, rows)
         except NumericalError as error:
-            # Whether its rounding leaves a variance above 0 is its own matter. It cannot read what lies on a GPU.
+            # With scikit-learn's rounding the variance may stay positive. It cannot read arrays on a GPU.
             if is_on_gpu(X):
                 raise
             logger.info("fit is left to scikit-learn: %s", error)
@@ -84,7 +84,7 @@ class GaussianMixture(Original):
         return _inputs.rows(self, X, reset=False)
 
     def _is_left(self, method, X):
-        """Whether scikit-learn itself should run this, for a reason that is logged."""
+        """Whether scikit-learn itself should run this method; logs the reason."""
         reason = self._reason(X)
         if reason:
             logger.info("%s is left to scikit-learn: %s", method, reason)
@@ -92,12 +92,12 @@ class GaussianMixture(Original):
 
     def _reason(self, X):
         if type(self) is not GaussianMixture:
-            return f"{type(self).__name__} is a subclass, which may have methods of its own"
+            return f"{type(self).__name__} is a subclass, which may override methods"
         unknown = _KNOWN - self._understood
         if unknown:
-            return f"this scikit-learn has parameters that are not known here: {', '.join(sorted(unknown))}"
+            return f"this version of scikit-learn has unsupported parameters: {', '.join(sorted(unknown))}"
         if self.init_params not in _bridge.STARTS:
-            return f"init_params={self.init_params!r} is not known here"
+            return f"init_params={self.init_params!r} is not supported"
         if issparse(X):
             return "the input is sparse"
         if get_config().get("array_api_dispatch"):
@@ -105,7 +105,7 @@ class GaussianMixture(Original):
         return None
 
     def _get_doc_link(self):
-        # The page is that of the class it stands in for; subclasses are the user's own.
+        # The page of scikit-learn's class, which this class replaces; subclasses belong to the user.
         return self._plain()._get_doc_link() if type(self) is GaussianMixture else super()._get_doc_link()
 
     def _plain(self):
@@ -114,10 +114,10 @@ class GaussianMixture(Original):
         return plain
 
     def __reduce_ex__(self, protocol):
-        # Subclasses are the user's own, and pickle as they are.
+        # Subclasses belong to the user and are pickled unchanged.
         if type(self) is not GaussianMixture:
             return super().__reduce_ex__(protocol)
-        # pickle refuses the usual constructor for an object of another class; this one takes any.
+        # pickle rejects the usual constructor for an object of another class; this one accepts any class.
         return copyreg._reconstructor, (Original, object, None), self._plain().__getstate__()
 
     def __copy__(self):

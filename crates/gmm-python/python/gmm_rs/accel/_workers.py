@@ -1,8 +1,9 @@
-"""Into worker processes and back: estimators that go there stay accelerated, and workers have it installed.
+"""Support for worker processes: the acceleration is installed there, and estimators sent to them stay accelerated.
 
-Ordinary pickles are scikit-learn's own (``GaussianMixture.__reduce_ex__``). Those between processes are made by picklers
-with tables of their own, in which a class can be registered: `multiprocessing`'s, which `concurrent.futures` shares, and
-those of joblib's two backends. A process that is not forked is told first how to prepare itself, where it also installs.
+Ordinary pickles contain scikit-learn's class (``GaussianMixture.__reduce_ex__``). Data between processes are pickled by
+picklers with their own registries, in which a class can be registered: that of `multiprocessing`, which
+`concurrent.futures` shares, and those of joblib's two backends. A process that is not forked first receives preparation
+data, to which the installation is added.
 """
 
 import functools
@@ -22,8 +23,8 @@ except ImportError:
     # There is no multiprocessing on this platform.
     joblib_pool = None
 
-# Run in a worker before it imports the program, whose imports are then accelerated. A worker that finds no package of
-# ours goes on with scikit-learn's class.
+# Executed in a worker before it imports the program, so that the program's imports are accelerated. A worker that
+# cannot import this package uses scikit-learn's class.
 _INSTALL = """
 import sys
 sys.path[:] = {path!r}
@@ -37,7 +38,7 @@ else:
 
 
 def follow_into_workers(cls):
-    """Register `cls` with the picklers between processes, and see to it that processes install. Once is enough."""
+    """Register `cls` with the picklers for processes, and make new processes install it. Repeated calls are no-ops."""
     multiprocessing.reduction.ForkingPickler.register(cls, _reduce)
     loky_reduction.register(cls, _reduce)
     for module in (multiprocessing.spawn, loky_spawn):
@@ -51,16 +52,16 @@ def _reduce(estimator):
 
 
 def _rebuild(cls, is_installed):
-    # A worker may run since before the installation. What comes back from one changes nothing here.
+    # A worker may have been started before the installation. In the main process nothing is installed.
     if is_installed and multiprocessing.parent_process() is not None:
         accel.install()
-    # For the way back, also where nothing is installed any longer.
+    # So that the estimator can be sent back, even if the acceleration has been uninstalled.
     follow_into_workers(cls)
     return cls.__new__(cls)
 
 
 def _announcing(get_preparation_data):
-    """What a process is told that is not forked, with the order to install while that holds here."""
+    """Wrap the function that makes the preparation data of a new process: while installed, add the installation."""
     if hasattr(get_preparation_data, "_gmm_rs"):
         return get_preparation_data
 
@@ -76,10 +77,10 @@ def _announcing(get_preparation_data):
 
 
 class _Install:
-    """Installs where it is unpickled."""
+    """An object that installs the acceleration when it is unpickled."""
 
     def __init__(self, path):
-        # The package may lie where only this process looks.
+        # The package may be in a folder that only this process has in its path.
         self._path = [*path, os.path.dirname(os.path.dirname(gmm_rs.__file__))]
 
     def __reduce__(self):
@@ -87,7 +88,7 @@ class _Install:
 
 
 def _pickler_with(base, cls):
-    """joblib's pickler of pools, which reads no table that a class could be registered in from outside."""
+    """joblib's pickler for pools with `cls` registered; it has no registry that is accessible from outside."""
 
     def begin(self, *args, **kwargs):
         base.__init__(self, *args, **kwargs)

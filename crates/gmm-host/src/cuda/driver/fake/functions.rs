@@ -1,4 +1,4 @@
-//! What each function of the driver does in the fake.
+//! The fake's implementation of each driver function.
 
 use std::ffi::CStr;
 use std::os::raw::{c_char, c_int, c_uchar, c_uint, c_void};
@@ -37,7 +37,7 @@ extern "C" fn device_name(out: *mut c_char, len: c_int, _: CUdevice) -> Code {
     call("cuDeviceGetName", false, |_| {
         let name = b"Made-up GPU\0";
         assert!(name.len() <= len as usize);
-        // SAFETY: the caller's buffer has `len` bytes.
+        // SAFETY: the caller's buffer has `len` bytes, and the assert checked that the name fits.
         unsafe { std::ptr::copy_nonoverlapping(name.as_ptr().cast(), out, name.len()) };
         0
     })
@@ -120,7 +120,7 @@ extern "C" fn module_unload(module: CUmodule) -> Code {
 extern "C" fn module_function(out: *mut CUfunction, module: CUmodule, name: *const c_char) -> Code {
     call("cuModuleGetFunction", true, |s| {
         assert!(s.handles.contains(&(module as usize)));
-        // SAFETY: a text of the caller.
+        // SAFETY: the caller passes a NUL-terminated string.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
         match gmm_kernels::signatures().iter().position(|k| k.name == name) {
             Some(index) => write(out, (index + 1) as CUfunction),
@@ -162,7 +162,7 @@ extern "C" fn launch(
         next = Some((name, run));
         0
     });
-    // Outside of the lock: a kernel's panic must not cross the driver's boundary, nor leave the lock poisoned.
+    // Outside the lock: a kernel's panic must not cross the driver's boundary or poison the lock.
     if let Some((name, run)) = next
         && catch_unwind(AssertUnwindSafe(run)).is_err()
     {
@@ -171,14 +171,14 @@ extern "C" fn launch(
     code
 }
 
-/// A launch with attributes is a launch.
+/// A launch with attributes: checks the attributes, then launches.
 extern "C" fn launch_ex(
     config: *const LaunchConfig,
     function: CUfunction,
     parameters: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> Code {
-    // SAFETY: a configuration of the caller, with as many attributes as it says.
+    // SAFETY: the caller passes a valid configuration with `attributes_len` attributes.
     let (config, attributes) = unsafe {
         let config = &*config;
         (config, std::slice::from_raw_parts(config.attributes, config.attributes_len as usize))
@@ -273,7 +273,7 @@ extern "C" fn copy_in(to: CUdeviceptr, from: *const c_void, bytes: usize, _: CUs
         if !s.holds(to, bytes) {
             return s.complain(format!("a copy of {bytes} bytes to outside of every allocation"));
         }
-        // SAFETY: checked just now; the caller's memory is as long as it says.
+        // SAFETY: `holds` checked the device range; the caller's memory has `bytes` bytes.
         unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), to as *mut u8, bytes) };
         0
     })
@@ -284,12 +284,12 @@ extern "C" fn copy_out(to: *mut c_void, from: CUdeviceptr, bytes: usize, _: CUst
         if !s.holds(from, bytes) {
             return s.complain(format!("a copy of {bytes} bytes from outside of every allocation"));
         }
-        // SAFETY: as above.
+        // SAFETY: as for `copy_in`.
         unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to.cast(), bytes) };
         match s.spoilt.take() {
             Some((1, word)) => {
                 assert!(8 * (word + 1) <= bytes, "word {word} is past {bytes} bytes");
-                // SAFETY: within the bytes just written; the caller's memory need not be aligned.
+                // SAFETY: the word is within the bytes just written; the write does not require alignment.
                 unsafe { to.cast::<f64>().add(word).write_unaligned(f64::NAN) };
             }
             Some((copies, word)) => s.spoilt = Some((copies - 1, word)),
@@ -299,11 +299,11 @@ extern "C" fn copy_out(to: *mut c_void, from: CUdeviceptr, bytes: usize, _: CUst
     })
 }
 
-/// From the device to the host, or to another place on the device.
+/// Copies a 2D block from the device to the host, or within the device.
 extern "C" fn copy_block(copy: *const CUDA_MEMCPY2D, stream: CUstream) -> Code {
     call("cuMemcpy2DAsync", true, |s| {
         assert!(s.handles.contains(&(stream as usize)));
-        // SAFETY: a description of the caller.
+        // SAFETY: the caller passes a valid copy description.
         let copy = unsafe { &*copy };
         let to_host = copy.dstMemoryType as u32 == 1;
         assert!(copy.srcMemoryType as u32 == 2 && (to_host || copy.dstMemoryType as u32 == 2));
@@ -319,7 +319,7 @@ extern "C" fn copy_block(copy: *const CUDA_MEMCPY2D, stream: CUstream) -> Code {
             if !to_host && !s.holds(into, copy.WidthInBytes) {
                 return s.complain(format!("row {row} of a copied block goes outside of every allocation"));
             }
-            // SAFETY: checked just now; the caller's memory is as long as it says.
+            // SAFETY: `holds` checked the device ranges; the caller's host memory has the size that it states.
             unsafe {
                 let to = if to_host { copy.dstHost.cast::<u8>().add(row * copy.dstPitch) } else { into as *mut u8 };
                 std::ptr::copy_nonoverlapping(from as *const u8, to, copy.WidthInBytes);
@@ -334,17 +334,17 @@ extern "C" fn set(to: CUdeviceptr, value: c_uchar, bytes: usize, _: CUstream) ->
         if !s.holds(to, bytes) {
             return s.complain(format!("setting {bytes} bytes outside of every allocation"));
         }
-        // SAFETY: checked just now.
+        // SAFETY: `holds` checked the range just above.
         unsafe { std::ptr::write_bytes(to as *mut u8, value, bytes) };
         0
     })
 }
 
-/// All memory is the first device's.
+/// All memory belongs to device 0.
 extern "C" fn pointer_attribute(out: *mut c_void, attribute: CUpointer_attribute, at: CUdeviceptr) -> Code {
     call("cuPointerGetAttribute", true, |s| {
         assert_eq!(attribute as u32, 9, "the device's ordinal");
-        // CUDA_ERROR_INVALID_VALUE, as for any address that is not the driver's.
+        // CUDA_ERROR_INVALID_VALUE for any address that the driver did not allocate.
         if s.holds(at, 1) { write(out.cast::<c_int>(), 0) } else { 1 }
     })
 }

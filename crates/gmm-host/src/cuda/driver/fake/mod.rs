@@ -1,7 +1,8 @@
-//! A driver for tests: host memory for device memory, kernels run by `gmm-kernels`' emulator, and faults on demand.
+//! A fake driver for tests: host memory stands in for device memory, `gmm-kernels`' emulator runs the kernels, and
+//! faults can be injected.
 //!
-//! It keeps account of everything that is taken, and complains of what a real driver might let pass: calls with no
-//! context current, copies out of bounds, frees of what is not there.
+//! It tracks everything that is allocated, and records errors that a real driver might not report: calls without a
+//! current context, copies out of bounds, frees of unknown addresses.
 
 mod functions;
 
@@ -17,27 +18,27 @@ use super::fault;
 use crate::cuda::driver::table::{Code, INSTEAD, code};
 use functions::FUNCTIONS;
 
-/// Shared memory that any machine gives a block: Hopper's.
+/// The upper limit of shared memory per block on any fake machine: Hopper's.
 pub(crate) const MOST_SHARED: c_int = 227 << 10;
 
-/// What the machine looks like.
+/// The properties of the fake machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
-    /// What `cuInit` says.
+    /// The result of `cuInit`.
     pub(crate) init: Code,
-    /// What `cuModuleLoadDataEx` says.
+    /// The result of `cuModuleLoadDataEx`.
     pub(crate) load: Code,
     pub(crate) version: c_int,
     pub(crate) devices: c_int,
     pub(crate) capability: (c_int, c_int),
     pub(crate) memory: usize,
-    /// What a block may ask for; [`MOST_SHARED`] at most.
+    /// Shared memory per block in bytes; at most [`MOST_SHARED`].
     pub(crate) shared: c_int,
     pub(crate) multiprocessors: c_int,
 }
 
 impl Machine {
-    /// What the tests have where nothing else matters.
+    /// The default machine of the tests.
     pub(crate) const ONE: Self = Self {
         init: 0,
         load: 0,
@@ -56,14 +57,14 @@ impl Default for Machine {
     }
 }
 
-/// When to fail.
+/// A fault to inject.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
-    /// Which call, from 1, among those that [`Fault::counts`].
+    /// The index, from 1, of the call to fail, among those that [`Fault::of`] counts.
     pub(crate) at: usize,
     pub(crate) of: Class,
     pub(crate) code: Code,
-    /// Whether all later calls of the class fail too.
+    /// Whether all later calls of the class fail as well.
     pub(crate) lasting: bool,
 }
 
@@ -73,20 +74,20 @@ impl Fault {
         Self { at, of, code, lasting: false }
     }
 
-    /// Fails every call from the first on.
+    /// Fails every call of the class.
     pub(crate) const fn always(of: Class, code: Code) -> Self {
         Self { at: 1, of, code, lasting: true }
     }
 }
 
-/// What is counted.
+/// A class of calls that are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Every call but those that give something back.
+    /// Every call except those that release something.
     Any,
-    /// Allocations on the device and of pinned memory.
+    /// Allocations of device memory and of pinned memory.
     Allocation,
-    /// Copies between host and device, and memory set to a value.
+    /// Copies between host and device, and memsets.
     Copy,
     Launch,
     /// Waits for streams and events.
@@ -114,25 +115,26 @@ struct State {
     machine: Machine,
     fault: Option<Fault>,
     counted: usize,
-    /// The call that was failed.
+    /// The name of the call that was failed.
     failed: Option<&'static str>,
-    /// A number that every call answers with, once a fatal one was given.
+    /// After a fatal fault: the code that every later call returns.
     dead: Option<Code>,
     calls: BTreeMap<&'static str, usize>,
     memory: BTreeMap<u64, (usize, Buffer<u128>)>,
-    /// Kernels may write there too.
+    /// Kernels may write to pinned memory too.
     pinned: BTreeMap<usize, Buffer<u128>>,
     contexts: usize,
     handles: BTreeSet<usize>,
     last_handle: usize,
     complaints: Vec<String>,
-    /// Launches of each kernel.
+    /// Number of launches of each kernel.
     launches: BTreeMap<&'static str, usize>,
-    /// Launches of kernels that wait by themselves for those before them.
+    /// Number of launches of kernels that wait for the preceding grids themselves.
     waiting: usize,
-    /// Kernels whose names start so make a batch slow: milliseconds, and how many had been launched at the last look.
+    /// Kernels that make a batch slow: prefix of their names, milliseconds, and the number of their launches at the
+    /// last query.
     slow: Option<(&'static str, f32, usize)>,
-    /// The copy to the host, counted from the next, that brings a NaN, and the `f64` of it that is one.
+    /// A NaN to inject: the copy to the host, counted from 1 for the next one, and the index of the `f64` in it.
     spoilt: Option<(usize, usize)>,
 }
 
@@ -140,7 +142,7 @@ pub(crate) struct Fake {
     state: Mutex<State>,
 }
 
-/// A launch to come: kernel, grid, threads of a block, and what runs it.
+/// A pending launch: kernel, grid, threads per block, and the closure that runs it.
 type Next = (&'static str, (u32, u32), u32, Box<dyn FnOnce()>);
 
 thread_local! {
@@ -149,7 +151,7 @@ thread_local! {
     static NEXT: RefCell<Option<Next>> = const { RefCell::new(None) };
 }
 
-/// The fake in the driver's place on this thread, until it is dropped.
+/// Replaces the driver by the fake on this thread until dropped.
 pub(crate) struct Installed(pub(crate) Arc<Fake>);
 
 impl Drop for Installed {
@@ -169,7 +171,7 @@ impl Fake {
         Arc::new(Self { state: Mutex::new(State { machine, fault, ..State::default() }) }).enter()
     }
 
-    /// Puts it in the driver's place on this thread too.
+    /// Installs it on this thread too.
     pub(crate) fn enter(self: &Arc<Self>) -> Installed {
         INSTEAD.set(Some(Some(&FUNCTIONS)));
         HERE.set(Some(self.clone()));
@@ -181,41 +183,41 @@ impl Fake {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Fails a call from now on.
+    /// Injects a fault from now on.
     pub(crate) fn fail(&self, fault: Fault) {
         let mut state = self.state();
         (state.fault, state.counted) = (Some(fault), 0);
     }
 
-    /// Fails nothing from now on, on a device that is not lost.
+    /// Stops injecting faults; a lost device stays lost.
     pub(crate) fn recover(&self) {
         self.state().fault = None;
     }
 
-    /// From now on the device has that much memory.
+    /// Sets the device's memory size from now on.
     pub(crate) fn set_memory(&self, bytes: usize) {
         self.state().machine.memory = bytes;
     }
 
-    /// From now on the time between two events in which a kernel whose name starts so was launched is that many
-    /// milliseconds; without one it is 1.
+    /// From now on, the time between two events is `milliseconds` if a kernel whose name starts with `prefix` was
+    /// launched in between, and 1 ms otherwise.
     pub(crate) fn slow(&self, prefix: &'static str, milliseconds: f32) {
         let before = self.launches(prefix);
         self.state().slow = Some((prefix, milliseconds, before));
     }
 
-    /// Puts a NaN in the place of the `f64` at `word` of the `copy`-th copy to the host from now, as memory that lost a
-    /// bit might.
+    /// Replaces the `f64` at index `word` of the `copy`-th copy to the host from now on by NaN, like a bit error in
+    /// memory.
     pub(crate) fn spoil(&self, copy: usize, word: usize) {
         self.state().spoilt = Some((copy, word));
     }
 
-    /// The call that was failed, if its turn came.
+    /// The call that was failed; `None` if none was yet.
     pub(crate) fn failed(&self) -> Option<&'static str> {
         self.state().failed
     }
 
-    /// Calls of a function so far.
+    /// Calls of one function so far.
     pub(crate) fn calls(&self, name: &str) -> usize {
         self.state().calls.get(name).copied().unwrap_or(0)
     }
@@ -225,12 +227,12 @@ impl Fake {
         self.state().calls.clone()
     }
 
-    /// Launches so far of kernels whose names start so.
+    /// Launches so far of kernels whose names start with `prefix`.
     pub(crate) fn launches(&self, prefix: &str) -> usize {
         self.state().launches(prefix)
     }
 
-    /// Launches so far of kernels that wait by themselves for those before them.
+    /// Launches so far of kernels that wait for the preceding grids themselves.
     pub(crate) fn waiting_launches(&self) -> usize {
         self.state().waiting
     }
@@ -240,12 +242,12 @@ impl Fake {
         self.state().calls.iter().filter(|(name, _)| class.counts(name)).map(|(_, n)| n).sum()
     }
 
-    /// Bytes of device memory that are taken.
+    /// Allocated bytes of device memory.
     pub(crate) fn taken(&self) -> usize {
         self.state().taken()
     }
 
-    /// Panics unless everything was given back and nothing was out of order.
+    /// Panics unless everything was released and no error was recorded.
     pub(crate) fn assert_clean(&self, what: &str) {
         let s = self.state();
         assert_eq!(s.complaints, Vec::<String>::new(), "{what}");
@@ -263,7 +265,7 @@ impl State {
         self.launches.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, n)| n).sum()
     }
 
-    /// Milliseconds between two events, of which the second is the last call's.
+    /// Milliseconds between the last two events; the second one is that of the last call.
     fn elapsed(&mut self) -> f32 {
         let Some((prefix, milliseconds, before)) = self.slow else { return 1.0 };
         let now = self.launches(prefix);
@@ -277,7 +279,7 @@ impl State {
         self.last_handle
     }
 
-    /// Whether the bytes lie in one live allocation.
+    /// Whether the bytes are within one live allocation.
     fn holds(&self, at: u64, bytes: usize) -> bool {
         let before = self.memory.range(..=at).next_back();
         before.is_some_and(|(start, (len, _))| at + bytes as u64 <= start + *len as u64)
@@ -289,7 +291,7 @@ impl State {
     }
 }
 
-/// Counts a call, fails it where it is its turn, and else does it.
+/// Counts a call, fails it if a fault is due, and otherwise runs it.
 fn call(name: &'static str, needs_context: bool, body: impl FnOnce(&mut State) -> Code) -> Code {
     let Some(fake) = HERE.with_borrow(Clone::clone) else { return code::NO_DEVICE };
     let mut state = fake.state();
@@ -321,21 +323,21 @@ fn note_waiting_launch() {
     HERE.with_borrow(|fake| fake.iter().for_each(|fake| fake.state().waiting += 1));
 }
 
-/// Notes what the next launch is to run; the driver is given pointers to arguments, whose types it does not know.
+/// Registers what the next launch runs: the driver only receives pointers to the arguments, without their types.
 pub(crate) fn launching<A: Arguments + 'static>(kernel: Kernel<A>, grid: (u32, u32), a: A) {
-    // SAFETY: the launcher's promise to the driver.
+    // SAFETY: `Launcher::launch` requires that pointers and lengths match the arguments' documentation.
     let run = move || unsafe { kernel.emulate(grid, a) };
     NEXT.set(Some((kernel.name, grid, (kernel.threads)(&a), Box::new(run))));
 }
 
-/// A function's result, where its caller wants it.
+/// Writes a function's result to the caller's pointer.
 fn write<A>(to: *mut A, value: A) -> Code {
-    // SAFETY: a caller of the driver gives a place for each result.
+    // SAFETY: callers of the driver pass a valid pointer for each result.
     unsafe { to.write(value) };
     0
 }
 
-/// A handle's end.
+/// Releases a handle.
 fn give_back(name: &'static str, handle: usize) -> Code {
     call(name, true, |s| match s.handles.remove(&handle) {
         true => 0,

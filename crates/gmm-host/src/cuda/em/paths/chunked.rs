@@ -1,13 +1,13 @@
-//! Two kernels for each chunk of rows, densities and moments, whose products are of f64, of split fp16 or of fp16: one algorithm,
-//! three operands. See [`gmm_kernels::em::chunked::double_precision`] for f64, [`gmm_kernels::em::chunked::half_precision`] for half precision.
+//! Two kernels for each chunk of rows, densities and moments: one algorithm with f64, split-fp16 or fp16 operands. See
+//! [`gmm_kernels::em::chunked::double_precision`] for f64 and [`gmm_kernels::em::chunked::half_precision`] for fp16.
 
 use gmm_kernels::device::WARP;
 use gmm_kernels::em::chunked::double_precision::norms::{Norms, norms};
-use gmm_kernels::em::chunked::double_precision::{self, Large};
-use gmm_kernels::em::chunked::half_precision::encode::{Encode, halves_encode};
-use gmm_kernels::em::chunked::half_precision::{self, Halves};
+use gmm_kernels::em::chunked::double_precision::{self, DoublePrecision};
+use gmm_kernels::em::chunked::half_precision::encode::{Encode, chunked_half_encode};
+use gmm_kernels::em::chunked::half_precision::{self, HalfPrecision};
 use gmm_kernels::em::features::derived;
-use gmm_kernels::em::layout::Place;
+use gmm_kernels::em::layout::FeatureLayout;
 use gmm_kernels::em::m_step;
 use gmm_kernels::layout::{Kind, tiled_len, tiles};
 use gmm_kernels::{Kernel, THREADS};
@@ -18,21 +18,21 @@ use super::super::path::{EmPath, Grid, Launch, LoopRows, Operand, PathBuffers, R
 use super::half_precision::{first_norm, half_precision_scales, takes_half_precision};
 use crate::Error;
 use crate::cuda::driver::device::Gpu;
-use crate::cuda::launch::plan::Forced;
+use crate::cuda::launch::plan::ForcedPlan;
 use crate::cuda::launch::{Chunk, at_least, or_null, pointer};
 use crate::cuda::number::Number;
 use crate::cuda::shape::Shape;
 use crate::path_names;
 
-/// A chunked path by its operand.
+/// A chunked path with the given operand.
 pub(super) struct Chunked(Operand);
 
 pub(super) static F64: Chunked = Chunked(Operand::F64);
 pub(super) static SPLIT_FP16: Chunked = Chunked(Operand::SplitFp16);
 pub(super) static FP16: Chunked = Chunked(Operand::Fp16);
 
-/// The two kernels, densities and moments, as the driver knows them, and how they share the rows.
-struct Kernels {
+/// Names and shared bytes of the two kernels, densities and moments, and how the moments share the rows.
+struct ChunkedKernels {
     names: [&'static str; 2],
     shared: [u64; 2],
     waves: Waves,
@@ -43,21 +43,21 @@ impl Chunked {
         matches!(self.0, Operand::SplitFp16 | Operand::Fp16)
     }
 
-    fn large(&self, shape: &Shape) -> Large {
-        if self.is_half() { self.halves(shape).of } else { Large::of(shape.kernel_kind(), shape.k, shape.d) }
+    fn large(&self, shape: &Shape) -> DoublePrecision {
+        if self.is_half() { self.halves(shape).of } else { DoublePrecision::of(shape.kernel_kind(), shape.k, shape.d) }
     }
 
-    fn halves(&self, shape: &Shape) -> Halves {
-        Halves::of(shape.kernel_kind(), shape.k, shape.d, self.0 == Operand::Fp16)
+    fn halves(&self, shape: &Shape) -> HalfPrecision {
+        HalfPrecision::of(shape.kernel_kind(), shape.k, shape.d, self.0 == Operand::Fp16)
     }
 
-    fn kernels(&self, shape: &Shape) -> Kernels {
+    fn kernels(&self, shape: &Shape) -> ChunkedKernels {
         match (self.is_half(), shape.number_bytes()) {
             (true, _) => {
                 let halves = self.halves(shape);
                 let (densities, moments) = halves.shared_bytes(shape.kernel_kind(), shape.d);
                 let lanes = halves.lanes(shape.d);
-                Kernels {
+                ChunkedKernels {
                     names: [halves.densities(shape.d).name, halves.moments().name],
                     shared: [densities, moments],
                     waves: Waves { of_split: halves.blocks_of_split(shape.d), each: lanes, multiple: lanes },
@@ -68,16 +68,16 @@ impl Chunked {
         }
     }
 
-    fn of_f64<T: Number>(&self, shape: &Shape) -> Kernels {
+    fn of_f64<T: Number>(&self, shape: &Shape) -> ChunkedKernels {
         let of = self.large(shape);
         let (densities, moments) = double_precision::shared_bytes::<T>(of);
-        Kernels {
+        ChunkedKernels {
             names: [
                 double_precision::densities::<T>(of.family, of.at_once).name,
                 double_precision::moments::<T>(of.family, of.at_once).name,
             ],
             shared: [densities, moments],
-            // A warp leaves a partial sum of its own.
+            // Each warp leaves a separate partial sum.
             waves: Waves { of_split: of.units(shape.d), each: THREADS / WARP, multiple: 1 },
         }
     }
@@ -110,21 +110,21 @@ impl EmPath for Chunked {
             return request.f64_is_slow();
         }
         let few = request.shape.kernel_kind() == Kind::Full && request.shape.d < 8 && request.f64_is_slow().is_none();
-        few.then_some(Reason::Padding("factors, whose rows it takes by eight"))
+        few.then_some(Reason::Padding("factors, which are padded to multiples of 8 rows"))
     }
 
     fn describe(&self, shape: &Shape) -> String {
         let of = self.large(shape);
         let (sums, at_once) = (of.place.sums(), 8 * of.at_once);
         let how = match self.0 {
-            Operand::Fp16 => ", products of one half-precision number each, 11 bits",
-            Operand::SplitFp16 => ", products of two half-precision numbers each, 22 bits",
+            Operand::Fp16 => ", with fp16 operands (11 bits)",
+            Operand::SplitFp16 => ", with split-fp16 operands (22 bits)",
             Operand::F32 | Operand::F64 => "",
         };
-        format!("two kernels for each chunk of rows{how}; {at_once} components at a time; {sums} sums")
+        format!("two kernels per chunk of rows{how}; {at_once} components at a time; {sums} sums")
     }
 
-    fn layout(&self, shape: &Shape) -> Place {
+    fn layout(&self, shape: &Shape) -> FeatureLayout {
         self.large(shape).place
     }
 
@@ -132,8 +132,8 @@ impl EmPath for Chunked {
         self.is_half() && kind == Kind::Full
     }
 
-    fn grid(&self, shape: &Shape, gpu: &Gpu, forced: &Forced) -> Result<Grid, Error> {
-        let Kernels { names, shared, waves } = self.kernels(shape);
+    fn grid(&self, shape: &Shape, gpu: &Gpu, forced: &ForcedPlan) -> Result<Grid, Error> {
+        let ChunkedKernels { names, shared, waves } = self.kernels(shape);
         let at_once =
             |i: usize| Ok::<u32, Error>(gpu.occupancy(names[i], THREADS, shared[i])? * gpu.limits.multiprocessors);
         Ok(grid::of_chunks(shape, self.layout(shape), &gpu.limits, forced, [at_once(0)?, at_once(1)?], waves))
@@ -209,8 +209,9 @@ impl EmPath for Chunked {
             offsets: pointer(&b.own.offsets).cast(),
             scalars: pointer(&b.own.scalars).cast(),
         };
-        // SAFETY: the loop's own buffers, as long as `LoopBuffers` and `workspace` state.
-        unsafe { launch.launcher.launch(halves_encode(), (8 * halves.of.place.groups, 1), a) }
+        // SAFETY: the buffers belong to the loop, and `m_step::check` compared their lengths with `LoopBuffers` and
+        // `workspace`.
+        unsafe { launch.launcher.launch(chunked_half_encode(), (8 * halves.of.place.groups, 1), a) }
     }
 
     fn enqueue(&self, launch: &Launch<'_>, iteration: u32) -> Result<(), Error> {
@@ -222,7 +223,7 @@ impl EmPath for Chunked {
     }
 }
 
-/// Squared norms of all rows, where they are a feature.
+/// Computes the squared norms of all rows, if norms are a feature.
 fn f64_norms<T: Number>(launch: &Launch<'_>, rows: &Chunk<T>) -> Result<(), Error> {
     let out = &launch.buffers.own.norms;
     if out.is_empty() {
@@ -234,7 +235,7 @@ fn f64_norms<T: Number>(launch: &Launch<'_>, rows: &Chunk<T>) -> Result<(), Erro
     unsafe { launch.launcher.launch(norms::<T>(), (tiles(rows.n).min(1 << 16) as u32, 1), a) }
 }
 
-/// One chunk of the rows: its first, and how many they are.
+/// One chunk of the rows: its first row, and the number of rows.
 #[derive(Clone, Copy)]
 struct Part {
     start: u64,
@@ -261,7 +262,7 @@ impl Chunked {
 
 fn f64_chunk<T: Number>(
     launch: &Launch<'_>,
-    of: Large,
+    of: DoublePrecision,
     iteration: u32,
     rows: &Chunk<T>,
     Part { start, n }: Part,
@@ -318,7 +319,7 @@ fn f64_chunk<T: Number>(
 
 fn half_precision_chunk(
     launch: &Launch<'_>,
-    halves: Halves,
+    halves: HalfPrecision,
     iteration: u32,
     rows: &Chunk<f32>,
     Part { start, n }: Part,
@@ -368,7 +369,7 @@ fn half_precision_chunk(
     launch_both(launch, n, (halves.densities(d), halves.moments()), (densities, moments), moment_blocks)
 }
 
-/// Both kernels of a chunk of `n` rows.
+/// Launches both kernels for a chunk of `n` rows.
 fn launch_both<A: gmm_kernels::Arguments + 'static, B: gmm_kernels::Arguments + 'static>(
     launch: &Launch<'_>,
     n: u64,
@@ -377,7 +378,8 @@ fn launch_both<A: gmm_kernels::Arguments + 'static, B: gmm_kernels::Arguments + 
     moment_blocks: u32,
 ) -> Result<(), Error> {
     let blocks = u64::from(launch.plan.grid.blocks).min(tiles(n)) as u32;
-    // SAFETY: the loop's own buffers, as long as `LoopBuffers` and `workspace` state, and rows that `Loop` checked.
+    // SAFETY: the buffers belong to the loop, and `m_step::check` compared their lengths with `LoopBuffers` and
+    // `workspace`; `Rows` holds `n` rows from `start` on.
     unsafe {
         launch.launcher.launch(densities, (blocks, 1), a)?;
         launch.launcher.launch(moments, (moment_blocks, 1), b)

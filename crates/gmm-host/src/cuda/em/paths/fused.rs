@@ -1,15 +1,15 @@
-//! One kernel a pass on f64 tensor cores, where a warp or a block holds all sums of the mixture in registers. See
+//! One kernel per pass on f64 tensor cores: a warp or a block holds all sums of the mixture in registers. See
 //! [`gmm_kernels::em`].
 
 use gmm_kernels::em::features::derived;
-use gmm_kernels::em::fused::{self, Pass, Variant};
-use gmm_kernels::em::layout::Place;
+use gmm_kernels::em::fused::{self, Instance, Pass};
+use gmm_kernels::em::layout::FeatureLayout;
 
 use super::super::error_bounds::{self, ErrorBounds};
 use super::super::path::{EmPath, Grid, Launch, LoopRows, Operand, Reason, Request, SINCE_AMPERE};
 use crate::Error;
 use crate::cuda::driver::device::Gpu;
-use crate::cuda::launch::plan::Forced;
+use crate::cuda::launch::plan::ForcedPlan;
 use crate::cuda::launch::{Chunk, or_null, pointer};
 use crate::cuda::number::Number;
 use crate::cuda::shape::Shape;
@@ -17,31 +17,23 @@ use crate::path_names;
 
 pub(super) struct Fused;
 
-/// The instance for a shape on a device with so much shared memory for a block, with its kernel's name, threads and bytes of shared
-/// memory; none where sums do not fit into registers.
-pub(crate) struct Instance {
-    pub(crate) variant: Variant,
+/// The fused kernel's instance for a shape, with the kernel's name, threads and bytes of shared memory.
+pub(crate) struct FusedKernel {
+    pub(crate) instance: Instance,
     pub(crate) kernel: &'static str,
     pub(crate) threads: u32,
     pub(crate) shared: u64,
 }
 
-impl Instance {
+impl FusedKernel {
     pub(crate) fn of(shape: &Shape, shared_bytes: u32) -> Option<Self> {
-        if shape.number_bytes() == 4 {
-            Self::typed::<f32>(shape, shared_bytes)
-        } else {
-            Self::typed::<f64>(shape, shared_bytes)
-        }
+        let number_bytes = shape.number_bytes() as u32;
+        let instance = Instance::of(shape.kernel_kind(), shape.k, shape.d)?.fitting(number_bytes, shared_bytes.into());
+        let (threads, shared) = fused::block_of(instance, number_bytes);
+        Some(Self { instance, kernel: fused::kernel(instance).name, threads, shared })
     }
 
-    fn typed<T: Number>(shape: &Shape, shared_bytes: u32) -> Option<Self> {
-        let variant = Variant::of(shape.kernel_kind(), shape.k, shape.d)?.fitting::<T>(shared_bytes.into());
-        let (threads, shared) = fused::block_of::<T>(variant);
-        Some(Self { variant, kernel: fused::kernel::<T>(variant).name, threads, shared })
-    }
-
-    /// As many blocks as run together, and no more than there are groups of rows.
+    /// Number of blocks: as many as run concurrently, and at most one per group of rows.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -52,8 +44,8 @@ impl Instance {
     }
 }
 
-fn supported(launch: &Launch<'_>) -> Instance {
-    Instance::of(&launch.plan.shape, launch.launcher.gpu.limits.shared_bytes).expect("a shape that is supported")
+fn supported(launch: &Launch<'_>) -> FusedKernel {
+    FusedKernel::of(&launch.plan.shape, launch.launcher.gpu.limits.shared_bytes).expect("a shape that is supported")
 }
 
 impl EmPath for Fused {
@@ -67,7 +59,8 @@ impl EmPath for Fused {
 
     fn supports(&self, request: &Request<'_>) -> Result<(), Reason> {
         let Shape { k, d, .. } = request.shape;
-        let instance = Instance::of(&request.shape, request.limits.shared_bytes).ok_or(Reason::Registers { k, d })?;
+        let instance =
+            FusedKernel::of(&request.shape, request.limits.shared_bytes).ok_or(Reason::Registers { k, d })?;
         request.needs(instance.kernel, SINCE_AMPERE)?;
         request.fits(instance.shared)
     }
@@ -77,18 +70,17 @@ impl EmPath for Fused {
     }
 
     fn describe(&self, shape: &Shape) -> String {
-        let Some(Instance { variant, .. }) = Instance::of(shape, u32::MAX) else { return String::new() };
-        let (sums, kernel) = (variant.place().sums(), fused::kernel::<f32>(variant).name);
-        let kernel = kernel.trim_end_matches("_f32");
+        let Some(FusedKernel { instance, .. }) = FusedKernel::of(shape, u32::MAX) else { return String::new() };
+        let (sums, kernel) = (instance.place().sums(), fused::kernel(instance).name);
         format!("one kernel a pass, {kernel}; its warps hold all {sums} sums in registers")
     }
 
-    fn layout(&self, shape: &Shape) -> Place {
-        Variant::of(shape.kernel_kind(), shape.k, shape.d).expect("a shape that is supported").place()
+    fn layout(&self, shape: &Shape) -> FeatureLayout {
+        Instance::of(shape.kernel_kind(), shape.k, shape.d).expect("a shape that is supported").place()
     }
 
-    fn grid(&self, shape: &Shape, gpu: &Gpu, _: &Forced) -> Result<Grid, Error> {
-        let instance = Instance::of(shape, gpu.limits.shared_bytes).expect("a shape that is supported");
+    fn grid(&self, shape: &Shape, gpu: &Gpu, _: &ForcedPlan) -> Result<Grid, Error> {
+        let instance = FusedKernel::of(shape, gpu.limits.shared_bytes).expect("a shape that is supported");
         let blocks = instance.blocks(shape, gpu)?;
         Ok(Grid { chunk: shape.n, blocks, partials: blocks })
     }
@@ -107,10 +99,11 @@ impl EmPath for Fused {
 
 fn enqueue<T: Number>(launch: &Launch<'_>, iteration: u32, rows: &Chunk<T>) -> Result<(), Error> {
     let (shape, b) = (&launch.plan.shape, launch.buffers);
-    let pass = Pass::<T> {
+    let pass = Pass {
         state: pointer(&b.state),
         iteration,
-        x: pointer(&rows.x),
+        x: pointer(&rows.x).cast(),
+        number_bytes: T::BYTES,
         row_weights: or_null(rows.row_weights.as_ref()),
         n: rows.n,
         d: shape.d,
@@ -119,6 +112,7 @@ fn enqueue<T: Number>(launch: &Launch<'_>, iteration: u32, rows: &Chunk<T>) -> R
         constants: pointer(&b.constants),
         partials: pointer(&b.partials),
     };
-    // SAFETY: the loop's own buffers, as long as `LoopBuffers` states, and rows that `Loop` checked.
-    unsafe { launch.launcher.fused_pass(shape, supported(launch).variant, launch.plan.grid.blocks, pass) }
+    // SAFETY: the buffers belong to the loop, and `m_step::check` compared their lengths with `LoopBuffers`; the rows
+    // are those of `Rows`, and the M-step or a copy precedes this launch.
+    unsafe { launch.launcher.fused_pass(shape, supported(launch).instance, launch.plan.grid.blocks, pass) }
 }

@@ -1,14 +1,14 @@
-//! What the paths with half-precision operands share: whom they are for, and the scales of the columns.
+//! Shared by the paths with half-precision operands: which requests they support, and the scales of the columns.
 
 use cust::memory::DeviceSlice;
-use gmm_kernels::em::chunked::half_precision::scales::{Norms, Scales, halves_norms, halves_scales};
+use gmm_kernels::em::chunked::half_precision::scales::{Norms, Scales, chunked_half_norms, chunked_half_scales};
 use gmm_kernels::layout::tiles;
 
 use super::super::path::{Launch, Operand, PathBuffers, Reason, Request};
 use crate::Error;
 use crate::cuda::launch::{Chunk, pointer};
 
-/// Whether half precision is for the request at all.
+/// Checks the conditions that all half-precision paths share.
 pub(super) fn takes_half_precision(request: &Request<'_>, operand: Operand) -> Result<(), Reason> {
     if request.shape.number_bytes() != 4 {
         return Err(Reason::Only("float32 rows"));
@@ -19,7 +19,7 @@ pub(super) fn takes_half_precision(request: &Request<'_>, operand: Operand) -> R
     if request.weighted { Err(Reason::RowWeights) } else { Ok(()) }
 }
 
-/// Powers of two that bring the columns into half precision's range, and norms where they are a feature.
+/// Computes powers of two that scale the columns into half precision's range, and the norms if they are a feature.
 pub(super) fn half_precision_scales(launch: &Launch<'_>, rows: &Chunk<f32>) -> Result<(), Error> {
     let (d, own) = (launch.plan.shape.d, &launch.buffers.own);
     let (x, n) = (pointer(&rows.x).cast_const(), rows.n);
@@ -27,15 +27,15 @@ pub(super) fn half_precision_scales(launch: &Launch<'_>, rows: &Chunk<f32>) -> R
     if !own.norms.is_empty() {
         norms = pointer(&own.norms).cast();
         let grid = (tiles(n).min(1 << 16) as u32, 1);
-        // SAFETY: norms are as long as `workspace` states; the rows that `Loop` checked.
-        unsafe { launch.launcher.launch(halves_norms(), grid, Norms { x, n, d, norms })? };
+        // SAFETY: `norms` has the length that `workspace` states, and `rows` has `n` tiled rows of `d` columns.
+        unsafe { launch.launcher.launch(chunked_half_norms(), grid, Norms { x, n, d, norms })? };
     }
     let a = Scales { x, norms: norms.cast_const(), n, d, scales: pointer(&own.scales).cast() };
-    // SAFETY: as above.
-    unsafe { launch.launcher.launch(halves_scales(), (d + 1, 1), a) }
+    // SAFETY: `scales` has `d + 1` numbers, as `workspace` states; rows and norms as above.
+    unsafe { launch.launcher.launch(chunked_half_scales(), (d + 1, 1), a) }
 }
 
-/// The norm of a chunk's first row, or null where norms are no feature.
+/// Pointer to the norm of a chunk's first row; null if norms are not a feature.
 pub(super) fn first_norm(own: &PathBuffers<DeviceSlice<f64>>, start: u64) -> *const f32 {
     if own.norms.is_empty() {
         return std::ptr::null();

@@ -1,4 +1,4 @@
-//! Every EM path on a device, best first. Where all fail, the host makes the iterations from passes about the means.
+//! Every EM path on a device, best first. If all fail, the host runs the iterations with passes about the means.
 
 mod chunked;
 pub(crate) mod fused;
@@ -8,7 +8,7 @@ mod wgmma;
 
 use super::path::EmPath;
 
-/// Best first; [`select`](mod@super::select) says where the order differs.
+/// All paths, best first; [`select`](mod@super::select) changes the order for some shapes.
 pub(crate) static PATHS: [&dyn EmPath; 7] = [
     &small_d::SmallD,
     &fused::Fused,

@@ -1,16 +1,16 @@
-//! One kernel a pass for `f32` rows of few columns with full covariances: each warp of a block has components of its own, and
-//! densities are of differences from the means, in `f32`. See [`gmm_kernels::em::small_d`].
+//! One kernel per pass for `f32` rows of few columns with full covariances. Each warp of a block handles its own
+//! components, and densities are computed from `f32` differences from the means. See [`gmm_kernels::em::small_d`].
 
 use gmm_kernels::device::WARP;
-use gmm_kernels::em::layout::Place;
-use gmm_kernels::em::small_d::{self, Narrow, Partition};
+use gmm_kernels::em::layout::FeatureLayout;
+use gmm_kernels::em::small_d::{self, Partition, SmallDPass};
 use gmm_kernels::layout::Kind;
 
 use super::super::error_bounds::{ErrorBounds, OF_DIFFERENCES};
 use super::super::path::{EmPath, Grid, Launch, LoopRows, Operand, Reason, Request, SINCE_AMPERE};
 use crate::Error;
 use crate::cuda::driver::device::Gpu;
-use crate::cuda::launch::plan::Forced;
+use crate::cuda::launch::plan::ForcedPlan;
 use crate::cuda::launch::{or_null, pointer};
 use crate::cuda::shape::Shape;
 use crate::path_names;
@@ -44,10 +44,10 @@ impl EmPath for SmallD {
 
     fn describe(&self, shape: &Shape) -> String {
         let Partition { each, warps, .. } = supported(shape);
-        format!("one kernel a pass; {warps} warps of a block take the same rows, each {each} components")
+        format!("one kernel a pass; the {warps} warps of a block share its rows, {each} components each")
     }
 
-    fn layout(&self, shape: &Shape) -> Place {
+    fn layout(&self, shape: &Shape) -> FeatureLayout {
         small_d::place(shape.k)
     }
 
@@ -55,7 +55,7 @@ impl EmPath for SmallD {
         true
     }
 
-    fn grid(&self, shape: &Shape, gpu: &Gpu, _: &Forced) -> Result<Grid, Error> {
+    fn grid(&self, shape: &Shape, gpu: &Gpu, _: &ForcedPlan) -> Result<Grid, Error> {
         let cut = supported(shape);
         let each = gpu.occupancy(small_d::kernel(cut).name, cut.warps * WARP, small_d::shared_bytes(cut))?;
         let parts = shape.n.div_ceil(cut.rows_of_block());
@@ -71,7 +71,7 @@ impl EmPath for SmallD {
         let (shape, b) = (&launch.plan.shape, launch.buffers);
         let cut = supported(shape);
         let LoopRows::F32(rows) = launch.rows else { panic!("rows of few columns are f32") };
-        let pass = Narrow {
+        let pass = SmallDPass {
             state: pointer(&b.state),
             iteration,
             x: pointer(&rows.x),
@@ -85,7 +85,8 @@ impl EmPath for SmallD {
             constants: pointer(&b.constants),
             partials: pointer(&b.partials),
         };
-        // SAFETY: the loop's own buffers, as long as `LoopBuffers` states, and rows that `Loop` checked.
+        // SAFETY: the buffers belong to the loop, and `m_step::check` compared their lengths with `LoopBuffers`; the
+        // rows are the `n` rows of `Rows`.
         unsafe { launch.launcher.launch(small_d::kernel(cut), (launch.plan.grid.blocks, 1), pass) }
     }
 }

@@ -1,17 +1,17 @@
-//! Products by Hopper's warpgroups, of split fp16 or of fp16: two or three kernels for each chunk of rows. See
-//! [`gmm_kernels::em::wgmma`].
+//! Products by Hopper's warpgroup instructions (wgmma), with split-fp16 or fp16 operands: two or three kernels for each
+//! chunk of rows. See [`gmm_kernels::em::wgmma`].
 
 use gmm_kernels::em::chunked::double_precision;
 use gmm_kernels::em::features::derived;
-use gmm_kernels::em::layout::Place;
+use gmm_kernels::em::layout::FeatureLayout;
 use gmm_kernels::em::m_step;
 use gmm_kernels::em::wgmma::Warpgroups;
 use gmm_kernels::em::wgmma::full::joint::Joint;
 use gmm_kernels::em::wgmma::full::moments::Moments;
 use gmm_kernels::em::wgmma::full::normalise::Normalise;
 use gmm_kernels::em::wgmma::full::{self, Full};
-use gmm_kernels::em::wgmma::linear::encode::{Encode, warpgroups_encode};
-use gmm_kernels::em::wgmma::linear::features::{Features, warpgroups_features};
+use gmm_kernels::em::wgmma::linear::encode::{Encode, wgmma_encode};
+use gmm_kernels::em::wgmma::linear::features::{Features, wgmma_features};
 use gmm_kernels::em::wgmma::linear::logs::Logs;
 use gmm_kernels::em::wgmma::linear::sums::Sums;
 use gmm_kernels::em::wgmma::linear::{self, Linear};
@@ -23,27 +23,29 @@ use super::super::path::{EmPath, Grid, Launch, Operand, PathBuffers, Reason, Req
 use super::half_precision::{first_norm, half_precision_scales, takes_half_precision};
 use crate::Error;
 use crate::cuda::driver::device::Gpu;
-use crate::cuda::launch::plan::Forced;
+use crate::cuda::launch::plan::ForcedPlan;
 use crate::cuda::launch::{Chunk, or_null, pointer};
 use crate::cuda::shape::Shape;
 use crate::path_names;
 
-/// A path by warpgroups, by its operand.
+/// A wgmma path with the given operand.
 pub(super) struct Wgmma(Operand);
 
 pub(super) static SPLIT_FP16: Wgmma = Wgmma(Operand::SplitFp16);
 pub(super) static FP16: Wgmma = Wgmma(Operand::Fp16);
 
-/// Columns from which on split products are a warpgroup's: their kernels multiply 64 at least.
+/// Fewest columns for split-fp16 operands: the kernels pad to 64 columns.
 const LEAST_COLUMNS: u32 = 33;
 
-const WIDTHS: &str = "32 columns at most (fp16), or full covariances of 33 to 192 columns (split fp16)";
+const WIDTHS: &str =
+    "128 columns at most (fp16; tied 256, spherical 255), or full covariances of 33 to 192 columns (split fp16)";
 
-/// Whether warpgroups are faster than single warps. Measured on an H200, 2e5 rows. fp16: full covariances of 64 columns and 16
-/// components 0.47 ms for 0.59, of 32 columns and 64 components (1e6 rows) 1.67 for 1.29; diagonal ones of 32 columns and 64
-/// components 0.076 for 0.079, with components filled up to 128. Split fp16, which warps multiply for 32 components at a time or 64:
-/// of 48 columns and 24 components 0.75 for 0.60, 48 components 0.92 for 1.04; of 64 columns 1.03 for 0.89 and 1.20 for 1.64;
-/// 1e5 rows of 33 columns and 64 components 0.49 for 0.53.
+/// Whether wgmma is faster than the chunked path's warp-level products. Milliseconds with wgmma and without, on an
+/// H200, 2e5 rows. fp16: full covariances of 64 columns and 16 components 0.47 and 0.59; of 32 columns and 64
+/// components (1e6 rows) 1.67 and 1.29; diagonal ones of 32 columns and 64 components, which are padded to 128, 0.076
+/// and 0.079. Split fp16, for which the chunked path takes 32 or 64 components at a time: 48 columns and 24 components
+/// 0.75 and 0.60, 48 components 0.92 and 1.04; 64 columns 1.03 and 0.89, 1.20 and 1.64; 33 columns and 64 components
+/// (1e5 rows) 0.49 and 0.53.
 const fn is_worth_it(kind: Kind, k: u32, d: u32, operand: Operand) -> bool {
     match (kind, operand) {
         (Kind::Full, Operand::Fp16) => d > 32 && k >= 16,
@@ -84,20 +86,20 @@ impl EmPath for Wgmma {
     fn slower(&self, request: &Request<'_>) -> Option<Reason> {
         let Shape { k, d, .. } = request.shape;
         let worth = is_worth_it(request.shape.kernel_kind(), k, d, self.0);
-        (!worth).then_some(Reason::Padding("products, which take 64 columns or components at least"))
+        (!worth).then_some(Reason::Padding("products, which are padded to 64 columns or components"))
     }
 
     fn describe(&self, shape: &Shape) -> String {
         let kernels = if shape.kernel_kind() == Kind::Full { "three" } else { "two" };
         let numbers = match self.0 {
-            Operand::Fp16 => "one half-precision number each, 11",
-            _ => "two half-precision numbers each, 22",
+            Operand::Fp16 => "fp16 operands (11 bits)",
+            _ => "split-fp16 operands (22 bits)",
         };
         let sums = self.layout(shape).sums();
-        format!("{kernels} kernels for each chunk of rows, products of {numbers} bits, by warpgroups; {sums} sums")
+        format!("{kernels} kernels per chunk of rows, with {numbers} for warpgroups (wgmma); {sums} sums")
     }
 
-    fn layout(&self, shape: &Shape) -> Place {
+    fn layout(&self, shape: &Shape) -> FeatureLayout {
         self.supported(shape).place()
     }
 
@@ -105,7 +107,7 @@ impl EmPath for Wgmma {
         kind == Kind::Full
     }
 
-    fn grid(&self, shape: &Shape, gpu: &Gpu, forced: &Forced) -> Result<Grid, Error> {
+    fn grid(&self, shape: &Shape, gpu: &Gpu, forced: &ForcedPlan) -> Result<Grid, Error> {
         let of = self.supported(shape);
         let (names, threads, shared) = (of.names(), of.threads(), of.shared_bytes());
         let waves = |name, threads, shared| {
@@ -141,7 +143,8 @@ impl EmPath for Wgmma {
         let rows = launch.rows.unweighted_f32();
         half_precision_scales(launch, rows)?;
         match self.supported(&launch.plan.shape) {
-            // In chunks, features of one take the place of those before, and each pass makes them.
+            // With several chunks, each chunk's features overwrite those of the previous one, so each pass recomputes
+            // them.
             Warpgroups::Linear(of) if launch.plan.grid.chunk >= rows.n => features(launch, of, rows, (0, rows.n)),
             Warpgroups::Linear(_) | Warpgroups::Full(_) => Ok(()),
         }
@@ -166,8 +169,9 @@ impl EmPath for Wgmma {
                     constants: pointer(&b.constants),
                     operands: pointer(&b.own.operands).cast(),
                 };
-                // SAFETY: the loop's own buffers, as long as `LoopBuffers` and `workspace` state.
-                unsafe { launch.launcher.launch(warpgroups_encode(), (8 * of.place.groups, 1), a) }
+                // SAFETY: the buffers belong to the loop, and `m_step::check` compared their lengths with `LoopBuffers`
+                // and `workspace`.
+                unsafe { launch.launcher.launch(wgmma_encode(), (8 * of.place.groups, 1), a) }
             }
             Warpgroups::Full(of) => {
                 let a = full::encode::Encode {
@@ -200,7 +204,7 @@ impl EmPath for Wgmma {
     }
 }
 
-/// Features of some rows in half precision.
+/// Computes the half-precision features of `n` rows from row `start` on.
 fn features(launch: &Launch<'_>, of: Linear, rows: &Chunk<f32>, (start, n): (u64, u64)) -> Result<(), Error> {
     let (shape, own) = (&launch.plan.shape, &launch.buffers.own);
     let features = Features {
@@ -214,11 +218,11 @@ fn features(launch: &Launch<'_>, of: Linear, rows: &Chunk<f32>, (start, n): (u64
         out: pointer(&own.exponentials).cast(),
     };
     let grid = (linear::groups(n).min(1 << 16) as u32, 1);
-    // SAFETY: buffers as long as `workspace` states, and rows that `Loop` checked.
-    unsafe { launch.launcher.launch(warpgroups_features(), grid, features) }
+    // SAFETY: the buffers have the lengths that `workspace` states, and `rows` holds `n` rows from `start` on.
+    unsafe { launch.launcher.launch(wgmma_features(), grid, features) }
 }
 
-/// One chunk of rows with diagonal, tied or spherical covariances: log densities, then sums.
+/// Enqueues one chunk of rows with diagonal, tied or spherical covariances: log densities, then sums.
 fn linear_chunk(
     launch: &Launch<'_>,
     of: Linear,
@@ -260,14 +264,15 @@ fn linear_chunk(
         partials: pointer(&b.partials),
     };
     let blocks = blocks_of(n, Warpgroups::Linear(of).rows_of_block(), grid);
-    // SAFETY: the loop's own buffers, as long as `LoopBuffers` and `workspace` state, and rows that `Loop` checked.
+    // SAFETY: the buffers belong to the loop, and `m_step::check` compared their lengths with `LoopBuffers` and
+    // `workspace`; `Rows` holds `n` rows from `start` on.
     unsafe {
         launch.launcher.launch(of.logs(), (blocks, 1), logs)?;
         launch.launcher.launch(of.sums(), (of.blocks_of_split() * grid.partials, 1), sums)
     }
 }
 
-/// One chunk of rows with full covariances: joint densities, responsibilities, then moments.
+/// Enqueues one chunk of rows with full covariances: joint densities, responsibilities, then moments.
 fn full_chunk(
     launch: &Launch<'_>,
     of: Full,
@@ -316,7 +321,8 @@ fn full_chunk(
         partials: pointer(&b.partials),
     };
     let blocks = blocks_of(n, Warpgroups::Full(of).rows_of_block(), grid);
-    // SAFETY: the loop's own buffers, as long as `LoopBuffers` and `workspace` state, and rows that `Loop` checked.
+    // SAFETY: the buffers belong to the loop, and `m_step::check` compared their lengths with `LoopBuffers` and
+    // `workspace`; `Rows` holds `n` rows from `start` on.
     unsafe {
         launch.launcher.launch(of.densities(), (blocks, 1), joint)?;
         launch.launcher.launch(of.normalise(), (full::groups(n).min(1 << 16) as u32, 1), normalise)?;
@@ -324,7 +330,7 @@ fn full_chunk(
     }
 }
 
-/// Blocks of the densities of `n` rows.
+/// Blocks of the densities kernel for `n` rows.
 fn blocks_of(n: u64, rows_of_block: u32, grid: Grid) -> u32 {
     n.div_ceil(u64::from(rows_of_block)).min(u64::from(grid.blocks)) as u32
 }

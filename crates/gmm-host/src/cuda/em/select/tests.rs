@@ -1,4 +1,4 @@
-//! Which paths run a shape, in which order, and what speaks against the others.
+//! Which paths run a shape, in which order, and the reasons against the others.
 
 use gmm_model::CovarianceType;
 
@@ -31,10 +31,10 @@ impl Case {
     fn select(&self, (n, d, k): (u64, u32, u32), has: &dyn Fn(&'static str) -> bool) -> Vec<Candidate> {
         let &Case { kind, precision, weighted, fast, limits, forced } = self;
         let shape = Shape { kind, precision, n, k, d };
-        select(&Request { shape, weighted, fast, limits, has }, &Forced::parse(forced).unwrap())
+        select(&Request { shape, weighted, fast, limits, has }, &ForcedPlan::parse(forced).unwrap())
     }
 
-    /// Names of those that run, best first, and the host.
+    /// Names of the paths that run, best first, then the host.
     fn running(&self, shape: (u64, u32, u32)) -> Vec<&'static str> {
         let all = self.select(shape, &|_| true);
         let names = all.iter().filter(|candidate| candidate.runs()).map(|candidate| candidate.path.name());
@@ -52,7 +52,7 @@ fn every_path_has_a_name_that_can_be_forced() {
     names.dedup();
     assert_eq!(names, ON_DEVICE);
     for name in ON_DEVICE {
-        assert_eq!(Forced::parse(&format!("path={name}")).unwrap().path(), Some(name));
+        assert_eq!(ForcedPlan::parse(&format!("path={name}")).unwrap().path(), Some(name));
     }
 }
 
@@ -61,14 +61,14 @@ fn the_best_path_that_can_runs_and_the_others_are_its_fallbacks() {
     assert_eq!(F32_FULL.running((1_000_000, 13, 8)), [FUSED, CHUNKED_SPLIT_FP16, CHUNKED_F64, HOST]);
     let chunked = [CHUNKED_SPLIT_FP16, CHUNKED_F64, HOST];
     assert_eq!(F32_FULL.running((1_000_000, 32, 64)), chunked);
-    // Matrices in shared memory, in device memory, and too large for a panel of them.
+    // Matrices in shared memory, in device memory, and too large for a panel in shared memory.
     assert_eq!(F32_FULL.running((1000, 200, 2)), chunked);
     assert_eq!(F32_FULL.running((1000, 300, 2)), chunked);
     assert_eq!(F32_FULL.running((1000, 180, 2)), chunked);
     assert_eq!(F32_FULL.running((1000, 512, 2)), [CHUNKED_F64, HOST]);
     assert_eq!(F32_FULL.running((1000, 800, 2)), [HOST]);
     assert_eq!(Case { kind: CovarianceType::Tied, ..F32_FULL }.running((1000, 800, 2)), [HOST]);
-    // Split fp16 before the pass where that is faster, the pass before f64 over chunks.
+    // Split fp16 comes before the fused pass if it is faster, and the fused pass before chunked f64.
     assert_eq!(F32_FULL.running((100_000, 30, 30)), [CHUNKED_SPLIT_FP16, FUSED, CHUNKED_F64, HOST]);
     let f64_rows = Case { precision: Precision::F64, ..F32_FULL };
     assert_eq!(f64_rows.running((100_000, 30, 30)), [FUSED, CHUNKED_F64, HOST]);
@@ -91,10 +91,10 @@ fn rows_in_f32_leave_f64_alone_where_it_is_slow() {
         let double = Case { precision: Precision::F64, ..gaming }.first(shape);
         assert!([FUSED, CHUNKED_F64].contains(&double), "{shape:?}: {double}");
     }
-    // Half precision takes no weights: then the host's passes, which compute in f32.
+    // Half precision does not support weights, so the host's passes run, which compute in f32.
     let weighted = Case { weighted: true, kind: CovarianceType::Diag, ..gaming };
     assert_eq!(weighted.first((1000, 13, 8)), HOST);
-    // Autotune tries what is only said to be slower.
+    // Autotune also times paths that are only estimated to be slower.
     let slower = |candidate: &Candidate| candidate.excluded.is_none() && candidate.slower.is_some();
     assert!(gaming.select((1000, 13, 8), &|_| true).iter().any(|of| of.path.name() == FUSED && slower(of)));
     assert_eq!(Case { forced: "path=chunked-f64", ..gaming }.first((1000, 13, 8)), CHUNKED_F64);

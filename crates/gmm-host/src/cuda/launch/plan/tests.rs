@@ -1,4 +1,4 @@
-//! Plans within limits, forced ones, and chunks.
+//! Plans stay within the device's limits, and can be forced.
 
 use gmm_model::Precision;
 
@@ -12,7 +12,7 @@ fn shape(kind: CovarianceType, precision: Precision, n: u64, k: u32, d: u32) -> 
 }
 
 fn chosen(shape: &Shape, limits: &Limits) -> Plan {
-    plan(shape, limits, &Forced::default(), u64::MAX - TILE)
+    plan(shape, limits, &ForcedPlan::default(), u64::MAX - TILE)
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn solved_columns_that_do_not_fit_go_to_scratch() {
 #[test]
 fn less_memory_means_smaller_chunks() {
     let shape = shape(CovarianceType::Diag, Precision::F32, 1_000_000, 64, 8);
-    let plan = plan(&shape, &H200, &Forced::default(), 1000);
+    let plan = plan(&shape, &H200, &ForcedPlan::default(), 1000);
     assert_eq!(plan.chunk, 1024);
     assert!(plan.splits <= 8 && plan.blocks == 8, "{plan}");
 }
@@ -74,16 +74,16 @@ fn the_same_shape_gets_the_same_plan() {
 #[test]
 fn a_plan_can_be_forced_and_reads_back_what_it_prints() {
     let shape = shape(CovarianceType::Full, Precision::F32, 100_000, 3, 20);
-    let forced = Forced::parse("chunk=1000, splits=2,blocks=5,solved=scratch").unwrap();
+    let forced = ForcedPlan::parse("chunk=1000, splits=2,blocks=5,solved=scratch").unwrap();
     let plan_ = plan(&shape, &H200, &forced, u64::MAX - TILE);
     assert_eq!(plan_, Plan { solved: Solved::Scratch, chunk: 1024, blocks: 5, splits: 2 });
-    assert_eq!(plan(&shape, &H200, &Forced::parse(&plan_.to_string()).unwrap(), u64::MAX - TILE), plan_);
+    assert_eq!(plan(&shape, &H200, &ForcedPlan::parse(&plan_.to_string()).unwrap(), u64::MAX - TILE), plan_);
 }
 
 #[test]
 fn a_forced_plan_that_makes_no_sense_says_what_would() {
-    for text in ["chunk=0", "chunk", "tile=3", "solved=there", "splits=-1", "variant=small"] {
-        let error = Forced::parse(text).unwrap_err().to_string();
+    for text in ["chunk=0", "chunk", "tile=3", "solved=there", "splits=-1", "instance=small"] {
+        let error = ForcedPlan::parse(text).unwrap_err().to_string();
         assert!(error.contains("GMM_PLAN") && error.contains("chunk=4096"), "{text}: {error}");
     }
 }

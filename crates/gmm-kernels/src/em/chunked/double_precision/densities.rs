@@ -1,13 +1,15 @@
 //! Exponentials of the log joint densities of a chunk of rows, and their factors.
 //!
-//! A warp takes 32 rows, as two operands of sixteen, so that each coefficient that it reads is used twice; and the four warps of
-//! a block go through the same steps, so that a step's coefficients come once for all, while the step before is worked on.
-//! Components come in pieces; the exponentials of a piece are about the largest density of the row so far, and the factor of row
-//! and piece sets that right, normalises and has the row's weight: exponential times factor is the responsibility. So
-//! exponentials are written once, rounded to `T`, and nothing of size `n×k` is read again here.
+//! A warp takes 32 rows, as two operands of sixteen, so that each coefficient it loads is used twice. The four warps of
+//! a block go through the same steps, so each step's coefficients are loaded once for all, and the next step's are
+//! prefetched meanwhile. Components are processed in pieces. The exponentials of a piece are relative to the largest
+//! density of the row so far. The factor of row and piece corrects that, normalises, and includes the row's weight:
+//! exponential times factor is the responsibility. So exponentials are written once, rounded to `T`, and nothing of
+//! size `n×k` is read again here.
 
 use crate::device::{self, Shared, WARP, copies, mma, thread, warp};
 use crate::em::chunked::double_precision::across::{Across, Columns, END, Products, Rows, Waiting};
+use crate::em::chunked::double_precision::column;
 use crate::em::features::{GROUP, each};
 use crate::em::lanes::{larger, quad, row_weight};
 use crate::em::state::stopped;
@@ -16,17 +18,17 @@ use crate::math::ln_f64;
 use crate::{Real, THREADS};
 
 kernels! {
-    /// Any grid in `x`; a block takes a tile of 128 rows at a time.
+    /// Any grid size in `x`; a block processes a tile of 128 rows at a time.
     Densities<T> {
         /// State of the loop, or null.
         state: *const u32,
-        /// The iteration that this belongs to, from 1.
+        /// The iteration that this pass belongs to, from 1.
         iteration: u32,
         /// `(n, d)` tiled: rows less the shift.
         x: *const T,
-        /// `(ceil(n/128)*128,)`: squared norms of the rows, where they are a feature; else null.
+        /// `(ceil(n/128)*128,)`: squared norms of the rows if they are a feature; else null.
         norms: *const f64,
-        /// `(n,)`, or null where every row weighs 1.
+        /// `(n,)`, or null if every row has weight 1.
         row_weights: *const f64,
         /// Rows of the chunk.
         n: u64,
@@ -34,39 +36,44 @@ kernels! {
         d: u32,
         /// One of [`derive`](crate::em::features::derive).
         derive: u32,
-        /// [`Place::steps`](crate::em::chunked::double_precision::Place::steps).
+        /// [`FeatureLayout::steps`](crate::em::chunked::double_precision::FeatureLayout::steps).
         steps: u32,
-        /// [`Place::groups`](crate::em::chunked::double_precision::Place::groups), a multiple of the groups that a warp takes at a time.
+        /// [`FeatureLayout::groups`](crate::em::chunked::double_precision::FeatureLayout::groups), a multiple of the
+        /// groups that a warp processes at a time.
         groups: u32,
-        /// [`Place::classes`](crate::em::chunked::double_precision::Place::classes), a multiple of 4.
+        /// [`FeatureLayout::classes`](crate::em::chunked::double_precision::FeatureLayout::classes), a multiple of 4.
         classes: u32,
-        /// [`Place::coefficients`](crate::em::chunked::double_precision::Place::coefficients): of the log joint densities; 16-byte aligned.
+        /// [`FeatureLayout::coefficients`](crate::em::chunked::double_precision::FeatureLayout::coefficients) elements,
+        /// of the log joint densities; 16-byte aligned.
         coefficients: *const f64,
         /// `(8*groups,)`: constants of the log joint densities; −∞ past the last component.
         constants: *const f64,
-        /// [`Large::exponentials`](crate::em::chunked::double_precision::Large::exponentials), written: for each sixteen rows, in the order of the sums' columns.
+        /// [`DoublePrecision::exponentials`](crate::em::chunked::double_precision::DoublePrecision::exponentials)
+        /// elements, written: for each sixteen rows, in the column order of the sums.
         exponentials: *mut T,
-        /// [`Large::factors`](crate::em::chunked::double_precision::Large::factors), written: for each tile, piece by piece, 128 rows.
+        /// [`DoublePrecision::factors`](crate::em::chunked::double_precision::DoublePrecision::factors) elements,
+        /// written: for each tile and piece, 128 rows.
         factors: *mut f64,
-        /// [`likelihoods`](crate::em::chunked::double_precision::likelihoods), written: Σ w ln p(x) of each sixteen rows.
+        /// [`likelihoods`](crate::em::chunked::double_precision::likelihoods) elements, written: Σ w ln p(x) of each
+        /// sixteen rows.
         likelihoods: *mut f64,
     }
     /// Products of entries, up to 16 components.
-    full_few => densities_full_few_f32, densities_full_few_f64, body::<T, Products, 2>, shared_bytes::<T, 2>;
+    full_few => chunked_f64_densities_full_few_f32, chunked_f64_densities_full_few_f64, body::<T, Products, 2>, shared_bytes::<T, 2>;
     /// Products of entries, up to 32 components at a time.
-    full_narrow => densities_full_narrow_f32, densities_full_narrow_f64, body::<T, Products, 4>, shared_bytes::<T, 4>;
+    full_narrow => chunked_f64_densities_full_narrow_f32, chunked_f64_densities_full_narrow_f64, body::<T, Products, 4>, shared_bytes::<T, 4>;
     /// Products of entries, up to 64 components at a time.
-    full_wide => densities_full_wide_f32, densities_full_wide_f64, body::<T, Products, 8>, shared_bytes::<T, 8>;
+    full_wide => chunked_f64_densities_full_wide_f32, chunked_f64_densities_full_wide_f64, body::<T, Products, 8>, shared_bytes::<T, 8>;
     /// Columns, up to 16 components.
-    linear_few => densities_linear_few_f32, densities_linear_few_f64, body::<T, Columns, 2>, shared_bytes::<T, 2>;
+    linear_few => chunked_f64_densities_linear_few_f32, chunked_f64_densities_linear_few_f64, body::<T, Columns, 2>, shared_bytes::<T, 2>;
     /// Columns, up to 32 components at a time.
-    linear_narrow => densities_linear_narrow_f32, densities_linear_narrow_f64, body::<T, Columns, 4>, shared_bytes::<T, 4>;
+    linear_narrow => chunked_f64_densities_linear_narrow_f32, chunked_f64_densities_linear_narrow_f64, body::<T, Columns, 4>, shared_bytes::<T, 4>;
     /// Columns, up to 64 components at a time.
-    linear_wide => densities_linear_wide_f32, densities_linear_wide_f64, body::<T, Columns, 8>, shared_bytes::<T, 8>;
+    linear_wide => chunked_f64_densities_linear_wide_f32, chunked_f64_densities_linear_wide_f64, body::<T, Columns, 8>, shared_bytes::<T, 8>;
 }
 
-/// Shared memory: each thread keeps, of four rows, the largest density, the sum and four entries, which registers have no
-/// room for; and the block the coefficients of two steps.
+/// Bytes of shared memory: for each thread the largest density, the sum and four entries of its four rows, for which
+/// registers do not suffice; for the block the coefficients of two steps.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(crate) const fn shared_len(groups: u32) -> u64 {
     (COEFFICIENTS_AT + 2 * step_bytes(groups)) as u64
@@ -77,54 +84,54 @@ fn shared_bytes<T: Real, const G: usize>(_: &Densities<T>) -> u64 {
     shared_len(G as u32)
 }
 
-/// Where the coefficients of a step arrive, and behind them, in turn, those of the next.
+/// Offset of a step's coefficients; double-buffered with those of the next step.
 const COEFFICIENTS_AT: u32 = (2 + 4) * 4 * THREADS * 8;
 
-/// Bytes of a step's coefficients of so many groups.
+/// Bytes of a step's coefficients of `groups` groups.
 const fn step_bytes(groups: u32) -> u32 {
     8 * 128 * groups
 }
 
-/// Rows of a warp.
+/// Rows per warp.
 const ROWS: u32 = 2 * GROUP;
 
-/// What is less than every density, and finite, so that a difference to −∞ is a number.
+/// Below every density, and finite, so that its difference from −∞ is not NaN.
 const LOWEST: f64 = -1e300;
 
-/// The kernel: `G` groups of components at a time.
+/// Body of the kernel: `G` groups of components at a time.
 ///
 /// # Safety
-/// As the fields of [`Densities`] say.
+/// The buffers in `a` are as the fields of [`Densities`] document.
 #[inline(always)]
 unsafe fn body<T: Real, F: Across, const G: usize>(a: Densities<T>) {
-    // SAFETY: the state is as `state` says.
+    // SAFETY: `state` is null or a loop's state, as `Densities` documents.
     if unsafe { stopped(a.state, a.iteration) } {
         return;
     }
     let (lane, me) = (warp::lane_id(), thread::thread_idx_x() / WARP);
     let mut tile = thread::block_idx_x() as u64;
-    // SAFETY: the first step's coefficients.
+    // SAFETY: the coefficients of the first step exist.
     let mut steps = unsafe { Steps::<G>::start(a.coefficients) };
     while tile < tiles(a.n) {
-        // SAFETY: a tile of the chunk's.
+        // SAFETY: `tile < tiles(n)`.
         unsafe { rows_of_warp::<T, F, G>(&a, &mut steps, tile, me * ROWS, lane) };
         tile += thread::grid_dim_x() as u64;
     }
     copies::arrive();
 }
 
-/// Coefficients of `G` groups, step by step, as all warps of a block read them.
+/// Coefficients of `G` groups, streamed step by step to all warps of a block.
 struct Steps<const G: usize> {
-    /// Where those of the step are that is taken next, in bytes from those of the other.
+    /// Byte offset of the buffer of the next step to take, 0 or one step.
     at: u32,
 }
 
 impl<const G: usize> Steps<G> {
-    /// Sends for those of the first step.
+    /// Starts the copy of the first step's coefficients.
     #[inline(always)]
     unsafe fn start(from: *const f64) -> Self {
         let steps = Self { at: 0 };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller passes the coefficients of a step.
         unsafe { steps.send(from) };
         steps
     }
@@ -132,22 +139,24 @@ impl<const G: usize> Steps<G> {
     #[inline(always)]
     unsafe fn send(&self, from: *const f64) {
         let t = thread::thread_idx_x();
-        // SAFETY: the caller's promise; 16 bytes for each thread at a time.
+        // SAFETY: the caller passes the coefficients of a step; each thread copies 16 bytes at a time of them.
         each(G / 2, |i| unsafe {
             let part = i as u32 * THREADS + t;
             copies::send(COEFFICIENTS_AT + self.at + 16 * part, from.wrapping_add(2 * part as usize).cast());
         });
     }
 
-    /// Those of a step that were sent for, for all groups; `next` are sent for. All threads of the block take the same.
+    /// Waits for the step copied last and returns its coefficients, for all groups; starts the copy of step `next`. All
+    /// threads of the block call it.
     #[inline(always)]
     unsafe fn take(&mut self, next: *const f64) -> Shared<f64> {
         copies::arrive();
-        // What each thread waited for is there for all; and nobody reads any more of the step before, where the next goes.
+        // Makes all threads' copies visible, and ensures that no thread still reads the buffer of the previous step,
+        // which is overwritten next.
         thread::sync_threads();
         let here = Shared::at(COEFFICIENTS_AT + self.at);
         self.at ^= step_bytes(G as u32);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller passes the coefficients of a step.
         unsafe { self.send(next) };
         here
     }
@@ -172,11 +181,10 @@ unsafe fn rows_of_warp<T: Real, F: Across, const G: usize>(
         classes: a.classes,
         steps: a.steps,
     };
-    // Sixteen rows of a component are neighbours, as are the components of a group and the groups.
+    // The sixteen rows of a component are contiguous, then the components of a group, then the groups.
     let sixteen = tile * (TILE_ROWS / GROUP) as u64 + (first / GROUP) as u64;
     let exponentials = a.exponentials.wrapping_add((sixteen * (128 * a.groups) as u64 + g as u64) as usize);
-    let columns =
-        [crate::em::chunked::double_precision::column(2 * t), crate::em::chunked::double_precision::column(2 * t + 1)];
+    let columns = [2 * t, 2 * t + 1].map(column);
     let own = Exponentials { to: exponentials, groups: a.groups, columns };
     let factors = a.factors.wrapping_add((tile * (TILE_ROWS * pieces) as u64 + (first + g) as u64) as usize);
 
@@ -191,16 +199,16 @@ unsafe fn rows_of_warp<T: Real, F: Across, const G: usize>(
         let mut joint = [[[0.0; 4]; G]; 2];
         each(G, |i| {
             let at = a.constants.wrapping_add((8 * (group + i as u32) + 2 * t) as usize);
-            // SAFETY: two constants of a group.
+            // SAFETY: `group + i < groups`, so the two constants exist.
             let (even, odd) = unsafe { (device::load(at, 0), device::load(at, 1)) };
             joint[0][i] = [even, odd, even, odd];
             joint[1][i] = joint[0][i];
         });
         let coefficients = a.coefficients.wrapping_add(128 * group as usize);
-        // SAFETY: the rows are the chunk's; steps and groups are the coefficients'.
+        // SAFETY: the rows are in the chunk; step and group are below `steps` and `groups`.
         unsafe {
             F::across(rows, lane, |_, next, left| {
-                // After the last step comes the first of the next piece, or of the next rows.
+                // The last step is followed by the first step of the next piece, or of the next rows.
                 let after = if piece + 1 < pieces { coefficients.wrapping_add(128 * G) } else { a.coefficients };
                 let next = if next == END {
                     after
@@ -216,36 +224,56 @@ unsafe fn rows_of_warp<T: Real, F: Across, const G: usize>(
                 });
             });
         }
-        // Written out: a closure of that size stays a call.
-        // SAFETY: the lane's rows; `piece` is one of the pieces.
+        // Unrolled by hand: the compiler does not inline a closure of this size.
+        // SAFETY: each lane has its own rows and components, and `piece < pieces`.
         unsafe {
             own.settle(0, group, &joint, top, sum);
             own.settle(1, group, &joint, top, sum);
             own.settle(2, group, &joint, top, sum);
             own.settle(3, group, &joint, top, sum);
         }
-        // A lane finishes the pieces that it keeps here.
+        // Each of the four lanes of a row stores every fourth piece, and finishes it in `finish`.
         if piece % 4 == t {
-            // SAFETY: rows of the tile.
+            // SAFETY: the rows are in the tile, for which `factors` has 128 elements per piece.
             each(4, |r| unsafe { device::store(factors, (piece * TILE_ROWS + 8 * r as u32) as u64, top.get(r)) });
         }
         piece += 1;
     }
 
+    // SAFETY: the rows are in the chunk.
+    unsafe { finish(a, pieces, row, sixteen, factors, top, sum) };
+}
+
+/// Computes the factors of a lane's rows, which turn exponentials into responsibilities, from the maxima stored in
+/// their place after each piece; and the log-likelihoods of each sixteen rows.
+///
+/// # Safety
+/// `row` is the lane's first row, `sixteen` the index of its sixteen rows, and `factors` points to that row's factors.
+#[inline(always)]
+unsafe fn finish<T: Real>(
+    a: &Densities<T>,
+    pieces: u32,
+    row: u64,
+    sixteen: u64,
+    factors: *mut f64,
+    top: Waiting,
+    sum: Waiting,
+) {
+    let lane = warp::lane_id();
     let mut likelihood = [0.0; 2];
     each(4, |r| {
         let (top, sum) = (top.get(r), sum.get(r));
-        // SAFETY: `row` is below `n` where it is read.
+        // SAFETY: `row_weight` reads rows below `n` only.
         let weight = unsafe { row_weight(a.row_weights, a.n, row + 8 * r as u64) };
         if weight > 0.0 {
             likelihood[r / 2] += weight * (top + ln_f64(sum));
         }
-        // Not a number where a density is: it shows in the sums.
+        // NaN if a density is NaN: it reaches the sums, and the host takes another path.
         let share = weight / sum;
-        let mut piece = t;
+        let mut piece = lane % 4;
         while piece < pieces {
             let at = (piece * TILE_ROWS + 8 * r as u32) as u64;
-            // SAFETY: what this lane wrote above.
+            // SAFETY: this lane wrote the same element in `rows_of_warp`.
             unsafe {
                 let below = device::load(factors.cast_const(), at) - top;
                 device::store(factors, at, below.exp_below() * share);
@@ -257,24 +285,25 @@ unsafe fn rows_of_warp<T: Real, F: Across, const G: usize>(
         let mut v = likelihood[i];
         each(3, |by| v += warp::shuffle_xor(v, 4 << by));
         if lane == 0 {
-            // SAFETY: sixteen rows of the tile.
+            // SAFETY: sixteen rows of the tile, so the index is below `likelihoods(n)`.
             unsafe { device::store(a.likelihoods, sixteen + i as u64, v) };
         }
     });
 }
 
-/// Where a lane leaves its exponentials.
+/// Destination of a lane's exponentials.
 #[derive(Clone, Copy)]
 struct Exponentials<T> {
-    /// Of its first row.
+    /// Exponentials of its first row.
     to: *mut T,
     groups: u32,
-    /// Of its two components of each group.
+    /// Columns of its two components of each group.
     columns: [u32; 2],
 }
 
 impl<T: Real> Exponentials<T> {
-    /// Exponentials of one of four rows, for the groups of a piece that starts with `group`.
+    /// Writes the exponentials of row `r` of the lane's four, for the piece that starts at `group`, and updates the
+    /// row's maximum and sum.
     #[inline(always)]
     unsafe fn settle<const G: usize>(
         self,
@@ -296,7 +325,7 @@ impl<T: Real> Exponentials<T> {
                 let e = T::from_f64(of(i, odd) - most).exp_below();
                 new += e.to_f64();
                 let at = start + (128 * i as u32 + 16 * self.columns[odd]) as u64;
-                // SAFETY: each lane has rows and components of its own.
+                // SAFETY: each lane has its own rows and components, within the tile's exponentials.
                 unsafe { device::store(self.to, at, e) };
             });
         });

@@ -1,11 +1,11 @@
-//! Squared norms of rows, which spherical covariances have as a feature: once for a loop.
+//! Squared norms of rows, a feature of spherical covariances; computed once per loop.
 
 use crate::device::{self, thread};
 use crate::layout::{TILE_ROWS, tiles};
 use crate::{Real, THREADS};
 
 kernels! {
-    /// Any grid in `x`; a block takes a tile at a time.
+    /// Any grid size in `x`; a block processes a tile at a time.
     Norms<T> {
         /// `(n, d)` tiled.
         x: *const T,
@@ -17,7 +17,7 @@ kernels! {
         norms: *mut f64,
     }
     /// The kernel.
-    norms => norms_f32, norms_f64, body, no_shared;
+    norms => chunked_f64_norms_f32, chunked_f64_norms_f64, body, no_shared;
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -25,15 +25,15 @@ fn no_shared<T: Real>(_: &Norms<T>) -> u64 {
     0
 }
 
-/// The kernel.
+/// Body of the kernel.
 ///
 /// # Safety
-/// As the fields of [`Norms`] say.
+/// The buffers in `a` are as the fields of [`Norms`] document.
 #[inline(always)]
 pub unsafe fn body<T: Real>(a: Norms<T>) {
     let mut tile = thread::block_idx_x() as u64;
     while tile < tiles(a.n) {
-        // SAFETY: a row of the tile.
+        // SAFETY: `tile < tiles(n)`; `norms` has 128 elements per tile.
         unsafe {
             let norm = squared_norm(a.x, a.d, tile);
             device::store(a.norms, tile * TILE_ROWS as u64 + thread::thread_idx_x() as u64, norm);
@@ -42,17 +42,17 @@ pub unsafe fn body<T: Real>(a: Norms<T>) {
     }
 }
 
-/// Of this thread's row of a tile.
+/// Squared norm of this thread's row of a tile.
 ///
 /// # Safety
-/// The tile is one of `x`, `(n, d)` tiled.
+/// `tile` is a tile of `x`, which is `(n, d)` tiled.
 #[inline(always)]
 pub(crate) unsafe fn squared_norm<T: Real>(x: *const T, d: u32, tile: u64) -> f64 {
     let mut sum = 0.0;
     let mut j = 0;
     while j < d {
         let at = (tile * d as u64 + j as u64) * TILE_ROWS as u64 + thread::thread_idx_x() as u64;
-        // SAFETY: a column of the tile, which is filled up past the last row.
+        // SAFETY: `j < d`, and the tile is padded past the last row.
         let v = unsafe { device::load(x, at) }.to_f64();
         sum += v * v;
         j += 1;

@@ -1,13 +1,13 @@
-//! Coefficients of a component's columns, as halves of what products have room for.
+//! Coefficients of a component's columns, scaled to the range of fp16.
 
 use crate::device::{self, Shared, block_max, block_sum, thread};
 use crate::em::chunked::half_precision::encode::{head, scale_for};
-use crate::em::layout::Place;
+use crate::em::layout::FeatureLayout;
 use crate::em::m_step::kind;
 use crate::math::reciprocal;
 use crate::{Real, THREADS};
 
-/// A component's columns; all threads of a block of [`THREADS`] ask together.
+/// Coefficients of one component; all threads of a block of [`THREADS`] call its methods together.
 #[derive(Clone, Copy)]
 pub(crate) struct Columns {
     /// One of [`kind`].
@@ -15,30 +15,30 @@ pub(crate) struct Columns {
     /// The component.
     pub(crate) k: u32,
     pub(crate) d: u32,
-    /// Where features lie.
-    pub(crate) place: Place,
-    /// `(d+1,)`: of columns and norms; powers of two.
+    /// Layout of the features.
+    pub(crate) place: FeatureLayout,
+    /// `(d+1,)`: scales of columns and norms; powers of two.
     pub(crate) scales: *const f32,
-    /// [`Place::coefficients`].
+    /// [`FeatureLayout::coefficients`] elements.
     pub(crate) coefficients: *const f64,
     /// `(k, d)`: means less the shift.
     pub(crate) means: *const f64,
 }
 
-/// How a component's coefficients become halves.
+/// Scaling of a component's coefficients to fp16.
 pub(crate) struct Scaled {
-    /// What to multiply them with: a power of two.
+    /// Factor of the coefficients: a power of two.
     pub(crate) scale: f64,
-    /// What takes a product back to its size.
+    /// Reciprocal of `scale`, applied to products.
     pub(crate) back: f64,
-    /// The largest precision of those that this thread saw.
+    /// The largest precision that this thread saw.
     pub(crate) narrow: f32,
-    /// For heads alone, what a component's rows lose of their log density on average.
+    /// With hi parts only, the mean loss of log density over the component's rows.
     pub(crate) left_over: f64,
 }
 
 impl Columns {
-    /// The power of two by which feature `f` is scaled.
+    /// Scale of feature `f`: a power of two.
     #[inline(always)]
     unsafe fn scale(&self, f: u32) -> f64 {
         let square = self.kind == kind::DIAG && f >= 8 * self.place.steps;
@@ -51,19 +51,19 @@ impl Columns {
         if square { s * s } else { s }
     }
 
-    /// What multiplies feature `f` as it is scaled.
+    /// Coefficient of the scaled feature `f`.
     #[inline(always)]
     pub(crate) unsafe fn at(&self, f: u32) -> f64 {
-        // SAFETY: a feature that there is.
+        // SAFETY: `f < 16*steps`, so it is a feature.
         unsafe { device::load(self.coefficients, self.place.column_coefficient(f, self.k)) / self.scale(f) }
     }
 
-    /// The expectation of feature `f` over the component's rows, where `coefficient` is what multiplies it.
+    /// Expectation of feature `f` over the component's rows, given its `coefficient`.
     #[inline(always)]
     unsafe fn expected(&self, f: u32, coefficient: f64) -> f64 {
-        // SAFETY: `j < d`.
+        // SAFETY: `j < d` and the component is below `k`.
         let mean = |j: u32| unsafe { device::load(self.means, self.k as u64 * self.d as u64 + j as u64) };
-        // What multiplies a square is half a precision, negative.
+        // The coefficient of a square is −½ precision.
         let variance = || -0.5 * reciprocal(coefficient);
         let first_square = 8 * self.place.steps;
         match self.kind {
@@ -85,18 +85,19 @@ impl Columns {
         }
     }
 
-    /// Looks at all coefficients; with `one` of heads alone.
+    /// Scans all coefficients; with `one`, for hi parts only.
     #[inline(always)]
     pub(crate) unsafe fn scaled(&self, one: bool) -> Scaled {
         let features = 16 * self.place.steps;
         let (mut most, mut narrow) = (0.0_f32, 0.0_f32);
         let mut f = thread::thread_idx_x();
         while f < features {
-            // SAFETY: a feature that there is, here and below.
+            // SAFETY: `f < 16*steps`.
             let v = unsafe { self.at(f) } as f32;
             let v = if v < 0.0 { -v } else { v };
             most = if v > most { v } else { most };
-            // What multiplies squares is half a precision; of norms, which have so many squares, of them all.
+            // The coefficient of a square is half a precision; that of the norm, which has `d` squares, is taken as
+            // their mean.
             let precision = match self.kind {
                 kind::DIAG if f >= 8 * self.place.steps => 2.0 * v,
                 kind::SPHERICAL if f == self.d => 2.0 * v / self.d as f32,
@@ -106,16 +107,16 @@ impl Columns {
             f += THREADS;
         }
         let (scale, back) = scale_for(block_max(most, Shared::at(0)));
-        // What heads leave of coefficients would be a share of the distance from the shift; less its average it is one of the
-        // distance from the mean.
+        // The rounding error of the coefficients is proportional to a row's distance from the shift. Subtracting its
+        // mean makes it proportional to the distance from the component's mean.
         let mut left_over = 0.0;
         let mut f = if one { thread::thread_idx_x() } else { features };
         while f < features {
-            // SAFETY: as above.
+            // SAFETY: `f < 16*steps`.
             let v = unsafe { self.at(f) };
             if v != 0.0 {
                 let head = head((v * scale) as f32).to_f64() * back;
-                // SAFETY: as above; a component that there is.
+                // SAFETY: `f < 16*steps`, and the component is below `k`.
                 unsafe {
                     let by = self.scale(f);
                     left_over += (v - head) * by * self.expected(f, v * by);

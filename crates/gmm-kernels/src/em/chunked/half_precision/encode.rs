@@ -1,4 +1,4 @@
-//! Coefficients of the next densities as halves, in the order in which they are read.
+//! Coefficients of the next densities in fp16, in the order in which they are read.
 
 use crate::device::mma::{from_halves, to_halves};
 use crate::device::ring::OPERAND;
@@ -8,18 +8,18 @@ use crate::em::chunked::half_precision::operand::right;
 use crate::em::chunked::half_precision::order::Full;
 use crate::em::chunked::half_precision::scales::{exponent, power_of_two};
 use crate::em::features::each;
-use crate::em::layout::Place;
+use crate::em::layout::FeatureLayout;
 use crate::em::m_step::kind;
 use crate::em::state::{TROUBLE, stopped};
 use crate::layout::{packed_index, packed_len};
 use crate::{Real, THREADS};
 
 kernels! {
-    /// The grid is `8*groups` blocks: one per component, those that are not there included.
+    /// The grid is `8*groups` blocks: one per component, including padding components.
     Encode {
-        /// State of the loop; trouble is told where a component is too narrow for the scales.
+        /// State of the loop; `TROUBLE` is set if a component is too narrow for the scales.
         state: *mut u32,
-        /// The iteration that this ends; 0 before the first.
+        /// The iteration that this ends; 0 before the first iteration.
         iteration: u32,
         /// One of [`kind`].
         kind: u32,
@@ -27,33 +27,36 @@ kernels! {
         k: u32,
         /// Dimensions.
         d: u32,
-        /// [`Place::steps`].
+        /// [`FeatureLayout::steps`].
         steps: u32,
-        /// [`Place::groups`].
+        /// [`FeatureLayout::groups`].
         groups: u32,
-        /// Groups that the densities take at a time, one of [`GROUPS`](crate::em::chunked::double_precision::GROUPS).
+        /// Groups that the densities process at a time, one of
+        /// [`GROUPS`](crate::em::chunked::double_precision::GROUPS).
         at_once: u32,
-        /// Not 0: heads alone.
+        /// Nonzero: hi parts only.
         one: u32,
-        /// `(d+1,)`: of columns and norms.
+        /// `(d+1,)`: scales of columns and norms.
         scales: *const f32,
-        /// Of columns: [`Place::coefficients`].
+        /// [`FeatureLayout::coefficients`] elements, for features that are columns.
         coefficients: *const f64,
-        /// Of full covariances: packed `W` of each component, `(k, d*(d+1)/2)`; else null.
+        /// For full covariances: packed `W` of each component, `(k, d*(d+1)/2)`; else null.
         roots: *const f64,
         /// `(k, d)`: means less the shift.
         means: *const f64,
         /// `(8*groups,)`: constants of the densities.
         constants: *const f64,
-        /// [`Halves::operands`](crate::em::chunked::half_precision::Halves::operands), written; where nothing is written they were zeroed beforehand.
+        /// [`HalfPrecision::operands`](crate::em::chunked::half_precision::HalfPrecision::operands) words, written;
+        /// zeroed beforehand, since not all are written.
         operands: *mut u32,
-        /// [`Halves::offsets`](crate::em::chunked::half_precision::Halves::offsets), written; zeroed beforehand.
+        /// [`HalfPrecision::offsets`](crate::em::chunked::half_precision::HalfPrecision::offsets) elements, written;
+        /// zeroed beforehand.
         offsets: *mut f32,
-        /// `(8*groups, 2)`, written; zeroed beforehand, since after a trouble not all are.
+        /// `(8*groups, 2)`, written; zeroed beforehand, since not all are written after `TROUBLE`.
         scalars: *mut f32,
     }
     /// The kernel.
-    halves_encode => body, shared_bytes;
+    chunked_half_encode => body, shared_bytes;
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -61,52 +64,52 @@ fn shared_bytes(_: &Encode) -> u64 {
     8 * (THREADS / WARP) as u64
 }
 
-/// Coefficients stay below `2^TOP`.
+/// Scaled coefficients are below `2^TOP`.
 const TOP: i32 = 14;
 
-/// The most that a scaled column's precision may be. Halves of what is below 2⁻¹⁴ lose digits: products of entries as small
-/// as a standard deviation of 1/16 have an error of 2⁻¹⁷ each at most, and less the more rows there are. Columns reach 64
-/// at least, so a component may be a thousand times as narrow.
+/// Maximum precision (inverse variance) of a scaled column, that of a standard deviation of 1/16. fp16 values below
+/// 2⁻¹⁴ lose precision: products of entries as small as 1/16 have an error of at most 2⁻¹⁷ each, which averages out
+/// over many rows. The largest entry of a column is at least 64, so a component may be a thousand times narrower.
 const NARROWEST: f32 = 256.0;
 
-/// The power of two that brings what is at most `most` below `2^TOP`, and the one that takes it back.
+/// Returns the power of two that scales values of at most `most` below `2^TOP`, and its reciprocal.
 #[inline(always)]
 pub(crate) fn scale_for(most: f32) -> (f64, f64) {
-    // Within what a product of columns and coefficients leaves room for in `f32`.
+    // The clamp keeps products of scaled columns and coefficients within `f32`.
     let e = (TOP - 1 - exponent(most)).clamp(-60, 60);
     (power_of_two(e).to_f64(), power_of_two(-e).to_f64())
 }
 
-/// Whether there are no coefficients worth reading: after a trouble, or the end.
+/// Whether there are no valid coefficients to read: after `TROUBLE`, or after the loop ended.
 ///
 /// # Safety
-/// The state of a loop, and an iteration of its.
+/// `state` has `STATE_LEN` elements.
 #[inline(always)]
 pub(crate) unsafe fn nothing_to_read(state: *mut u32, iteration: u32) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: `state` has `STATE_LEN` elements.
     unsafe {
         let trouble = device::load(state.cast_const(), TROUBLE) != 0;
         trouble || (iteration > 0 && stopped(state.cast_const(), iteration))
     }
 }
 
-/// Tells trouble where the largest precision of a column that any thread of the block saw is too much for the scales; all threads say
-/// it together, and [`block_max`]'s scratch at the beginning of shared memory is overwritten.
+/// Sets `TROUBLE` if the largest column precision seen by any thread of the block is too large for the scales. All
+/// threads call it, each with its `seen`; [`block_max`]'s scratch at the start of shared memory is overwritten.
 ///
 /// # Safety
 /// As for [`nothing_to_read`].
 #[inline(always)]
 pub(crate) unsafe fn tell_narrow(seen: f32, state: *mut u32, iteration: u32) {
-    // Also where it is not a number.
+    // Negated, so that NaN counts as too narrow.
     let wide_enough = block_max(seen, Shared::at(0)) <= NARROWEST;
     if thread::thread_idx_x() == 0 && !wide_enough {
-        // SAFETY: the caller's promise.
+        // SAFETY: `state` has `STATE_LEN` elements, as `# Safety` requires.
         unsafe { device::store(state, TROUBLE, iteration.max(1)) };
     }
 }
 
-/// Of a factor's `d` rows up to the diagonal: the largest entry, and the largest square of those on the diagonal, of those that this
-/// thread saw.
+/// For this thread's part of a factor of `d` rows up to the diagonal: the largest absolute entry, and the largest
+/// squared diagonal entry.
 #[inline(always)]
 pub(crate) fn largest(d: u32, of: impl Fn(u32, u32) -> f64) -> (f32, f32) {
     let (warp, lane) = (thread::thread_idx_x() / WARP, thread::thread_idx_x() % WARP);
@@ -128,14 +131,14 @@ pub(crate) fn largest(d: u32, of: impl Fn(u32, u32) -> f64) -> (f32, f32) {
     (most, narrow)
 }
 
-/// The kernel.
+/// Body of the kernel.
 ///
 /// # Safety
-/// As the fields of [`Encode`] say.
+/// The buffers in `a` are as the fields of [`Encode`] document.
 #[inline(always)]
 pub unsafe fn body(a: Encode) {
     let k = thread::block_idx_x();
-    // SAFETY: `k` is below `8*groups`, its scalars are this block's.
+    // SAFETY: `k < 8*groups`, and only this block writes the scalars of `k`.
     unsafe {
         if nothing_to_read(a.state, a.iteration) {
             return;
@@ -155,40 +158,40 @@ pub unsafe fn body(a: Encode) {
     }
 }
 
-/// Writes coefficients of a component's columns; what takes a product back to its size, the largest precision of those that
-/// this thread saw, and, for heads alone, what a component's rows lose of their log density on average.
+/// Writes the coefficients of a component's columns. Returns the reciprocal scale of products, the largest precision
+/// that this thread saw, and, with hi parts only, the mean loss of log density over the component's rows.
 #[inline(always)]
 unsafe fn columns(a: &Encode, k: u32) -> (f64, f32, f64) {
     let of = Columns {
         kind: a.kind,
         k,
         d: a.d,
-        place: Place { steps: a.steps, groups: a.groups, classes: 0 },
+        place: FeatureLayout { steps: a.steps, groups: a.groups, classes: 0 },
         scales: a.scales,
         coefficients: a.coefficients,
         means: a.means,
     };
-    // SAFETY: a component that there is, here and below.
+    // SAFETY: `k < a.k`.
     let Scaled { scale, back, narrow, left_over } = unsafe { of.scaled(a.one != 0) };
-    // A power of two.
+    // `at_once` is a power of two.
     let (piece, group) = ((k / 8) >> a.at_once.trailing_zeros(), (k / 8) & (a.at_once - 1));
-    // A thread has four features of a step: those of a lane.
+    // A thread writes four features of a step: those of one lane.
     let mut i = thread::thread_idx_x();
     while i < 4 * a.steps {
         let (step, t) = (i / 4, i % 4);
         let operand = (piece * a.steps + step) * a.at_once + group;
         let mut v = [0.0; 4];
-        // SAFETY: features that there are.
+        // SAFETY: the feature is below `16*steps`.
         each(4, |quarter| v[quarter] = (unsafe { of.at(16 * step + 4 * quarter as u32 + t) } * scale) as f32);
-        // SAFETY: an operand that there is.
+        // SAFETY: the operand is below `steps*groups`.
         unsafe { write(a, operand, k % 8 * 4 + t, v) };
         i += THREADS;
     }
     (back, narrow, left_over)
 }
 
-/// Writes a component's factor and offsets; what takes a squared norm to the logarithm of a density, the largest precision of
-/// a column, given those before it, of those that this thread saw, and 0.
+/// Writes a component's factor and offsets. Returns the multiplier from a squared norm to the log density, the largest
+/// precision of a column, given those before it, that this thread saw, and 0.
 #[inline(always)]
 unsafe fn factor(a: &Encode, k: u32) -> (f64, f32, f64) {
     let (order, d) = (Full::of(a.d), a.d);
@@ -196,7 +199,7 @@ unsafe fn factor(a: &Encode, k: u32) -> (f64, f32, f64) {
         if j > i || i >= d {
             return 0.0;
         }
-        // SAFETY: an entry of the component's factor, and `j < d`.
+        // SAFETY: `j ≤ i < d`, an entry of the component's factor.
         unsafe {
             let root = device::load(a.roots, k as u64 * packed_len(d) + packed_index(i, j));
             root / device::load(a.scales, j as u64).to_f64()
@@ -218,7 +221,7 @@ unsafe fn factor(a: &Encode, k: u32) -> (f64, f32, f64) {
                 let row = 64 * block + 8 * (order.first(block, step) + tile) + g;
                 let mut v = [0.0; 4];
                 each(4, |quarter| v[quarter] = (of(row, 16 * step + 4 * quarter as u32 + t) * scale) as f32);
-                // SAFETY: an operand that there is.
+                // SAFETY: the operand is one of this component's in the step.
                 unsafe { write(a, base + among * width + tile, lane, v) };
                 tile += THREADS / WARP;
             }
@@ -232,11 +235,11 @@ unsafe fn factor(a: &Encode, k: u32) -> (f64, f32, f64) {
         let mut sum = 0.0;
         let mut j = 0;
         while j <= i {
-            // SAFETY: as above.
+            // SAFETY: `j ≤ i < d`.
             unsafe {
                 let mut root = device::load(a.roots, k as u64 * packed_len(d) + packed_index(i, j));
                 if a.one != 0 {
-                    // As it multiplies the rows: then what is lost is a share of their distance from the mean.
+                    // As rounded, so that the error is proportional to the rows' distance from the mean.
                     let by = device::load(a.scales, j as u64).to_f64();
                     root = head((of(i, j) * scale) as f32).to_f64() * back * by;
                 }
@@ -244,25 +247,25 @@ unsafe fn factor(a: &Encode, k: u32) -> (f64, f32, f64) {
             }
             j += 1;
         }
-        // SAFETY: a row of the component's.
+        // SAFETY: `i < d`, a row of this component's offsets.
         unsafe { device::store(a.offsets, k as u64 * order.rows() as u64 + i as u64, (sum * scale) as f32) };
         i += THREADS;
     }
     (-0.5 * back * back, narrow, 0.0)
 }
 
-/// A number as a half holds it.
+/// `v` rounded to fp16.
 #[inline(always)]
 pub(crate) fn head(v: f32) -> f32 {
     from_halves(to_halves(v, 0.0))[0]
 }
 
-/// A lane's part of an operand.
+/// Writes a lane's part of an operand.
 #[inline(always)]
 unsafe fn write(a: &Encode, operand: u32, lane: u32, v: [f32; 4]) {
     let [heads, tails] = right(v);
     let at = |unit: u32| unit as u64 * (OPERAND / 4) as u64 + 4 * lane as u64;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller passes an operand of `operands`.
     unsafe {
         if a.one != 0 {
             let at = at(operand / 2) + 2 * (operand % 2) as u64;

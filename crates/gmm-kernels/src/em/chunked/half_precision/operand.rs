@@ -1,13 +1,13 @@
-//! Numbers as two halves, as operands of the tensor cores.
+//! Split-fp16 values as tensor-core operands.
 
 use crate::device::mma::{from_halves, mma_m16n8k16_f16, multiply_halves, to_halves};
 use crate::em::features::each;
 
-/// By how much exponentials are scaled: the largest is 1, and the halves of those that are a millionth of it still have
-/// all digits.
+/// Scale of exponentials: the largest is 1, and the hi and lo parts of those a million times smaller still have full
+/// precision.
 pub(crate) const EXPONENTIAL: f32 = 16384.0;
 
-/// Heads of two numbers, and their tails.
+/// Packs the hi parts of two values, and their lo parts.
 #[inline(always)]
 pub(crate) fn two(a: f32, b: f32) -> [u32; 2] {
     let heads = to_halves(a, b);
@@ -15,12 +15,12 @@ pub(crate) fn two(a: f32, b: f32) -> [u32; 2] {
     [heads, to_halves(a - x, b - y)]
 }
 
-/// A left operand: heads, tails.
-pub(crate) type Left = [[u32; 4]; 2];
+/// A left operand: hi parts, lo parts.
+pub(crate) type LeftOperand = [[u32; 4]; 2];
 
-/// Of a lane's two rows and four columns, `2*column + row`.
+/// Operand of a lane's two rows and four columns, given at `2*column + row`.
 #[inline(always)]
-pub(crate) fn left(v: [f32; 8]) -> Left {
+pub(crate) fn left(v: [f32; 8]) -> LeftOperand {
     let mut out = [[0; 4]; 2];
     each(4, |i| {
         let (row, column) = (i % 2, i / 2 * 2);
@@ -31,17 +31,17 @@ pub(crate) fn left(v: [f32; 8]) -> Left {
     out
 }
 
-/// Of two features in a lane's four rows.
+/// Operand of two features in a lane's four rows.
 #[inline(always)]
-pub(crate) fn left_down(v: [f32; 4], w: [f32; 4]) -> Left {
+pub(crate) fn left_down(v: [f32; 4], w: [f32; 4]) -> LeftOperand {
     let ([a, b], [c, d]) = (two(v[0], v[1]), two(w[0], w[1]));
     let ([e, f], [g, h]) = (two(v[2], v[3]), two(w[2], w[3]));
     [[a, c, e, g], [b, d, f, h]]
 }
 
-/// The squares of a left operand's numbers; with `ONE` of its heads, rounded once more.
+/// Squares of a left operand's values; with `ONE`, of the hi parts, rounded again.
 #[inline(always)]
-pub(crate) fn squares<const ONE: bool>([heads, tails]: Left) -> Left {
+pub(crate) fn squares<const ONE: bool>([heads, tails]: LeftOperand) -> LeftOperand {
     let mut out = [[0; 4]; 2];
     each(4, |i| {
         if ONE {
@@ -57,25 +57,25 @@ pub(crate) fn squares<const ONE: bool>([heads, tails]: Left) -> Left {
     out
 }
 
-/// A right operand: heads, tails.
+/// A right operand: hi parts, lo parts.
 pub(crate) type Right = [[u32; 2]; 2];
 
-/// Of a lane's four rows.
+/// Operand of a lane's four rows.
 #[inline(always)]
 pub(crate) fn right(v: [f32; 4]) -> Right {
     let ([a, b], [c, d]) = (two(v[0], v[1]), two(v[2], v[3]));
     [[a, c], [b, d]]
 }
 
-/// As it lies in memory: first heads, then tails.
+/// Operand from its memory layout: hi parts first, then lo parts.
 #[inline(always)]
 pub(crate) fn right_of(words: [f32; 4]) -> Right {
     let [a, b, c, d] = words.map(f32::to_bits);
     [[a, b], [c, d]]
 }
 
-/// `N` neighbouring operands of a stream whose units, 16 bytes of each lane, are the heads and tails of one or, with `ONE`,
-/// the heads of two; `first` is even.
+/// `N` adjacent operands of a stream. A unit of the stream is 16 bytes per lane: the hi and lo parts of one operand or,
+/// with `ONE`, the hi parts of two. `first` is even.
 #[inline(always)]
 pub(crate) fn rights<const ONE: bool, const N: usize>(first: u32, unit: impl Fn(u32) -> [f32; 4]) -> [Right; N] {
     const { assert!(N.is_multiple_of(2)) };
@@ -92,15 +92,15 @@ pub(crate) fn rights<const ONE: bool, const N: usize>(first: u32, unit: impl Fn(
     out
 }
 
-/// Adds products of two left operands with some right ones to `sums[row + s][column + i]`.
+/// Adds products of two left operands with `N` right ones to `sums[row + s][column + i]`.
 ///
-/// Three for each, the small ones first, and to nothing: what was summed before would be rounded towards zero with them.
-/// With `ONE` heads alone, summed where they come out.
+/// Three products each, the small ones first, accumulated from zero: the tensor cores would round an accumulated sum
+/// towards zero. With `ONE`, one product of the hi parts, accumulated in the tensor cores.
 #[inline(always)]
 pub(crate) fn add_products<const ONE: bool, const N: usize, const M: usize>(
     sums: &mut [[[f32; 4]; M]],
     (row, column): (usize, usize),
-    left: &[Left; 2],
+    left: &[LeftOperand; 2],
     right: &[Right; N],
 ) {
     if ONE {

@@ -1,41 +1,42 @@
-//! A warp's rows as operands in shared memory, rows down and columns across.
+//! A warp's rows as mma operands in shared memory, data rows down and columns across.
 
 use crate::device::{self, Shared, WARP};
 use crate::em::chunked::half_precision::densities::Densities;
-use crate::em::chunked::half_precision::operand::{Left, left, squares};
+use crate::em::chunked::half_precision::operand::{LeftOperand, left, squares};
 use crate::em::features::derive;
 use crate::em::features::{GROUP, each};
 use crate::layout::{TILE_ROWS, tiles};
 
-/// Rows of a warp: two operands of sixteen.
+/// Rows per warp: two operands of sixteen.
 pub(crate) const ROWS: u32 = 2 * GROUP;
 
-/// Bytes of an operand's heads, and of its tails.
+/// Bytes of an operand's hi parts, and of its lo parts.
 const PART: u32 = 16 * WARP;
 
-/// Two operands for each step of sixteen columns; squares are made of the columns where they are used. Lane `4g + t` has rows `2g` and `2g+1` of sixteen, so that what it finds
-/// about them lies side by side; and columns `t`, `t+4`, `t+8`, `t+12`. With `ONE` there are heads alone.
+/// Two operands for each step of sixteen columns; squares are computed from the columns on use. Lane `4g + t` has rows
+/// `2g` and `2g+1` of sixteen, so that its results for them are adjacent, and columns `t`, `t+4`, `t+8`, `t+12`. With
+/// `ONE` there are hi parts only.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows<const ONE: bool> {
-    /// Of this lane.
+    /// Offset of this lane's part.
     at: u32,
     lane: u32,
-    /// Steps that are held; those from here on are their squares.
+    /// Number of stored steps; steps from here on are their squares.
     held: u32,
 }
 
-/// Steps that are held of all.
+/// Number of stored steps among `steps`.
 const fn held(steps: u32, with_squares: u32) -> u32 {
     if with_squares == derive::SQUARES { steps / 2 } else { steps }
 }
 
 impl<const ONE: bool> Rows<ONE> {
-    /// Bytes of a warp.
+    /// Bytes per warp.
     pub(crate) const fn bytes(steps: u32, derive: u32) -> u32 {
         2 * Self::PARTS as u32 * PART * held(steps, derive)
     }
 
-    /// Parts of an operand.
+    /// Parts of an operand: hi, or hi and lo.
     const PARTS: usize = if ONE { 1 } else { 2 };
 
     #[inline(always)]
@@ -43,20 +44,21 @@ impl<const ONE: bool> Rows<ONE> {
         Self { at: offset + 16 * lane, lane, held: held(a.steps, a.derive) }
     }
 
-    /// Takes rows in from row `first` of a tile; ends with nothing that other lanes may count on.
+    /// Loads the rows from row `first` of a tile. Does not synchronise: each lane reads only what it wrote.
     #[inline(always)]
     pub(crate) unsafe fn stage(self, a: &Densities, tile: u64, first: u32) {
         let (g, t) = (self.lane / 4, self.lane % 4);
         let mut step = 0;
         while step < self.held {
-            // All that is read of a step before any of it is written, so that latencies pass together.
+            // All loads of a step before any store, so that latencies overlap.
             let mut rows = [[[0.0; 2]; 4]; 2];
             let mut scales = [0.0; 4];
             each(4, |quarter| {
                 let j = 16 * step + 4 * quarter as u32 + t;
                 each(2, |half| {
                     let row = first + GROUP * half as u32 + 2 * g;
-                    // SAFETY: columns and norms that there are; the tile is filled up past the last row.
+                    // SAFETY: `j < d`, or `norms` is not null since norms are a feature; the tile is padded past the
+                    // last row.
                     unsafe {
                         if j < a.d {
                             rows[half][quarter] =
@@ -67,7 +69,7 @@ impl<const ONE: bool> Rows<ONE> {
                     }
                 });
                 if j <= a.d {
-                    // SAFETY: of a column, or of the norms.
+                    // SAFETY: `j ≤ d`, and `scales` has `d + 1` elements.
                     scales[quarter] = unsafe { device::load(a.scales, j as u64) };
                 }
             });
@@ -81,7 +83,8 @@ impl<const ONE: bool> Rows<ONE> {
         }
     }
 
-    /// Asks for the rows from `first` on of another tile, which may be past the last: a line of memory for each column.
+    /// Prefetches the rows from `first` on of another tile, which may be past the last, into the cache: one line per
+    /// column.
     #[inline(always)]
     pub(crate) fn expect(self, a: &Densities, tile: u64, first: u32) {
         let mut j = self.lane;
@@ -98,9 +101,9 @@ impl<const ONE: bool> Rows<ONE> {
         Shared::at(self.at + ((step * 2 + half as u32) * Self::PARTS as u32 + part as u32) * PART)
     }
 
-    /// Both operands of a step that is held: a lane reads what it wrote.
+    /// Both operands of a stored step: a lane reads what it wrote.
     #[inline(always)]
-    pub(crate) fn left(self, step: u32) -> [Left; 2] {
+    pub(crate) fn left(self, step: u32) -> [LeftOperand; 2] {
         let mut out = [[[0; 4]; 2]; 2];
         each(2, |half| {
             each(Self::PARTS, |part| out[half][part] = self.part(half, step, part).load4(0).map(f32::to_bits))
@@ -108,9 +111,9 @@ impl<const ONE: bool> Rows<ONE> {
         out
     }
 
-    /// Both operands of a step, which may be one of squares.
+    /// Both operands of a step, which may be a step of squares.
     #[inline(always)]
-    pub(crate) fn left_or_squares(self, step: u32) -> [Left; 2] {
+    pub(crate) fn left_or_squares(self, step: u32) -> [LeftOperand; 2] {
         if step < self.held {
             return self.left(step);
         }
@@ -120,10 +123,10 @@ impl<const ONE: bool> Rows<ONE> {
     }
 }
 
-/// Two neighbours, of which the first is at an even place: 8-byte aligned.
+/// Loads two adjacent elements; `at` is even, so they are 8-byte aligned.
 #[inline(always)]
 pub(crate) unsafe fn pair(x: *const f32, at: u64) -> [f32; 2] {
-    // SAFETY: the caller's promise; a tile's column is 8-byte aligned.
+    // SAFETY: the caller passes an even `at` within `x`, and a tile's column is 8-byte aligned.
     let both: u64 = unsafe { device::load(x.wrapping_add(at as usize).cast(), 0) };
     [f32::from_bits(both as u32), f32::from_bits((both >> 32) as u32)]
 }

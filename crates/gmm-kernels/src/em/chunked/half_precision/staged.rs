@@ -1,4 +1,4 @@
-//! What a block of the moments reads of 64 rows, in shared memory: all its warps need the same.
+//! Data of 64 rows that all warps of a moments block read, staged in shared memory.
 
 use crate::THREADS;
 use crate::device::{Shared, copies};
@@ -9,16 +9,16 @@ use crate::em::features::derive;
 use crate::em::features::each;
 use crate::layout::TILE_ROWS;
 
-/// Times sixteen rows that are staged together.
+/// Groups of sixteen rows per stage.
 pub(crate) const SIXTEENS: u32 = 4;
 
-/// Rows of a stage.
+/// Rows per stage.
 pub(crate) const STAGE: u32 = 16 * SIXTEENS;
 
-/// Columns after the entries: norms (0 where they are no feature), ones, zeros.
+/// Columns after the entries: norms (0 if they are not a feature), ones, zeros.
 const MORE: u32 = 3;
 
-/// A stage: exponentials, with `ONE` heads alone, factors, then columns, each of sixteen rows.
+/// A stage: exponentials (with `ONE`, hi parts only), factors, then columns, each in groups of sixteen rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Stage<const ONE: bool> {
     offset: u32,
@@ -32,7 +32,7 @@ impl<const ONE: bool> Stage<ONE> {
         SIXTEENS * (Self::GROUP * groups + 64 + 64 * (d + MORE))
     }
 
-    /// Bytes of a group's exponentials.
+    /// Bytes of one group's exponentials of sixteen rows.
     const GROUP: u32 = if ONE { 256 } else { 512 };
 
     #[inline(always)]
@@ -40,13 +40,13 @@ impl<const ONE: bool> Stage<ONE> {
         Self { offset, groups, columns: d + MORE }
     }
 
-    /// Where columns of a group of sixteen rows start.
+    /// Offset of the columns of a group of sixteen rows.
     #[inline(always)]
     fn columns_at(self, sixteen: u32) -> u32 {
         self.offset + SIXTEENS * (Self::GROUP * self.groups + 64) + sixteen * 64 * self.columns
     }
 
-    /// The columns that are no entries and are not sent for; all threads of the block do it once.
+    /// Initialises the columns that are not copied from memory; all threads of the block call it once.
     #[inline(always)]
     pub(crate) fn fill(self, with_norms: bool) {
         let mut i = thread();
@@ -60,20 +60,20 @@ impl<const ONE: bool> Stage<ONE> {
         }
     }
 
-    /// Sends for the stage's 64 rows; all threads of the block do it.
+    /// Starts the copies of the stage's 64 rows; all threads of the block call it.
     ///
     /// # Safety
-    /// Half of a tile that there is; what was there has been read by all.
+    /// `half` is half of a tile of the chunk; all threads have read the old contents of the stage.
     #[inline(always)]
     pub(crate) unsafe fn send(self, a: &Moments, half: u32, piece: u32) {
         let (tile, first) = ((half / 2) as u64, half % 2 * STAGE);
         let copy = |to: u32, from: *const f32| {
-            // SAFETY: the caller's promise; the buffers are as long as their fields say.
+            // SAFETY: `half` is in the chunk, and the buffers have the lengths that `Moments` documents.
             unsafe { copies::send(to, from.cast()) };
         };
         let x = a.x.wrapping_add((tile * (TILE_ROWS * a.d) as u64 + first as u64) as usize);
-        // Pieces of four rows: of a column sixteen, four to each group of sixteen rows. Places are found anew, so that no
-        // register holds them while products are formed.
+        // Copies of four rows each: sixteen per column, four for each group of sixteen rows. Addresses are recomputed,
+        // so that no register holds them while products are computed.
         let t = crate::device::thread::thread_idx_x_anew();
         let (mut column, four) = (t / 16, t % 16);
         let mut to = self.columns_at(four / 4) + 64 * column + 16 * (four % 4);
@@ -92,7 +92,7 @@ impl<const ONE: bool> Stage<ONE> {
         let to = self.offset + 16 * t;
         each(SIXTEENS as usize, |s| {
             let e = e.wrapping_add(s * (words * a.groups) as usize);
-            // Whole rounds of all threads, which the compiler knows, and for the fewest half of one.
+            // Full rounds of all threads, known at compile time; for the smallest size, half a round.
             each(own.div_ceil(THREADS) as usize, |i| {
                 if own.is_multiple_of(THREADS) || i as u32 * THREADS + t < own {
                     let by = i as u32 * THREADS;
@@ -111,7 +111,7 @@ impl<const ONE: bool> Stage<ONE> {
         }
     }
 
-    /// Of a lane's four rows of sixteen.
+    /// Factors of a lane's four rows of sixteen.
     #[inline(always)]
     pub(crate) fn factors(self, sixteen: u32, lane: u32) -> [f32; 4] {
         let at = self.offset + SIXTEENS * Self::GROUP * self.groups + 64 * sixteen + 16 * (lane % 4);
@@ -136,7 +136,7 @@ impl<const ONE: bool> Stage<ONE> {
         right_of(Shared::<f32>::at(here + 512 * group).load4(0))
     }
 
-    /// Of a column, where a lane finds it: a [`place`].
+    /// A lane's four rows of the column at offset `at`, a [`place`].
     #[inline(always)]
     fn column(self, sixteen: u32, at: u32) -> [f32; 4] {
         Shared::<f32>::at(self.columns_at(sixteen)).load4(at)
@@ -148,12 +148,12 @@ fn thread() -> u32 {
     crate::device::thread::thread_idx_x()
 }
 
-/// What a lane knows of its four features of a unit of two steps.
+/// A lane's data about its four features of a unit of two steps.
 #[derive(Clone, Copy)]
 pub(crate) struct Lane {
-    /// Where it finds columns in a stage, two to a word; what else it must know.
+    /// Offsets of its columns in a stage, two per word; then the data that depends on the family.
     words: [u32; 4],
-    /// By what features are scaled.
+    /// Scales of the features.
     pub(crate) scales: [f32; 4],
 }
 
@@ -182,13 +182,14 @@ impl Lane {
 
 /// Four features as products of columns.
 pub(crate) trait Features: Down {
-    /// What a lane knows.
+    /// Packs a lane's data.
     fn lane(of: Of, choice: Choice, lane: u32) -> [u32; 4];
-    /// Features in four rows each, times the rows' factors and the features' scales.
+    /// Features of four rows each, times the rows' factors and the features' scales.
     fn features<const ONE: bool>(lane: Lane, stage: Stage<ONE>, sixteen: u32, factors: [f32; 4]) -> [[f32; 4]; 4];
 }
 
-/// Where a lane finds a column; those past the entries are zeros. In fours of bytes, so that two places are a word.
+/// Offset of a lane's part of a column; columns past the entries are zeros. In units of 4 bytes, so that two offsets
+/// fit into a word.
 #[inline(always)]
 fn place(d: u32, column: u32, lane: u32) -> u32 {
     let zeros = d + 2;
@@ -208,7 +209,7 @@ impl Features for Columns {
         let (mut places, mut squares) = ([0; 6], 0);
         each(4, |i| {
             let [column, _] = Self::columns(of, choice, i);
-            // Past the entries there is the norm or nothing.
+            // Past the entries come the norm, then zeros.
             let column = if column > of.d { of.d + 2 } else { column };
             places[i] = place(of.d, column, lane);
             squares |= (Self::is_square(choice, i) as u32) << i;

@@ -1,5 +1,5 @@
-//! The M-step of a component whose matrix shared memory does not hold: it lies in device memory, and so in the second cache,
-//! square, of which the lower triangle counts.
+//! The M-step of a component whose matrix does not fit into shared memory. The matrix is in device memory, and so in
+//! the L2 cache; it is stored as a square of which the lower triangle is used.
 
 mod panel;
 
@@ -10,33 +10,35 @@ use crate::em::m_step::{Component, ONE, OWN_THREADS, SUMS, Work, kind, share, su
 use crate::layout::packed_index;
 use crate::math::reciprocal;
 
-/// Distance of the rows of a panel, which is as many columns as a warp has lanes: 4 more, against bank conflicts of what the tensor cores take.
+/// Elements per row of a panel, which has as many columns as a warp has lanes: 4 more, against bank conflicts of mma
+/// operand loads.
 const STRIDE: u32 = WARP + 4;
 
 const WARPS: u32 = OWN_THREADS / WARP;
 
-/// Components whose means are in shared memory together, for a tied covariance.
+/// Components whose means are in shared memory at once, for a tied covariance.
 const TOGETHER: u32 = 16;
 const _: () = assert!(TOGETHER <= STRIDE && TOGETHER <= WARP);
 
-/// Rows and columns of a matrix, filled up to whole panels.
+/// Rows and columns of a matrix, padded to whole panels.
 const fn side(d: u32) -> u32 {
     d.next_multiple_of(WARP)
 }
 
-/// Numbers of a component's matrix.
+/// Length of a component's matrix.
 pub const fn wide_matrix(d: u32) -> u64 {
     side(d) as u64 * side(d) as u64
 }
 
-/// Bytes of shared memory: the sums' scratch, five vectors, what is one over a panel's pivots, and the panel.
+/// Bytes of shared memory: scratch for sums, five vectors, the reciprocals of a panel's pivots, and the panel.
 pub const fn shared_len(d: u32) -> u64 {
     let side = (d as u64).next_multiple_of(WARP as u64);
     8 * (SUMS as u64 + WARP as u64 + (5 + STRIDE as u64) * side)
 }
 
 impl Work {
-    /// Where `column` is the product of the precision with the mean, then what is one over a panel's pivots, and `a` a panel.
+    /// As [`new`](Self::new), but `column` is the product of precision and mean, and the reciprocals of a panel's
+    /// pivots; `a` is a panel.
     #[inline(always)]
     pub(crate) fn wide(d: u32) -> Self {
         let vector = |i: u32| Shared::at(8 * (SUMS + i * side(d)));
@@ -65,10 +67,11 @@ fn rows_of_warp(from: u32, to: u32, mut f: impl FnMut(u32, u32)) {
     }
 }
 
-/// Numbers that a lane reads together, so that their latencies pass together.
+/// Values that a lane loads before it uses any, so that their latencies overlap.
 const AT_ONCE: usize = 4;
 
-/// Calls `f(i, read(i))` for `i` from `from` on, `step` apart, while it `is_there`; `N` are read together.
+/// Calls `f(i, read(i))` for `i = from, from + step, ...` while `is_there(i)`; `N` values are read before the first is
+/// used.
 #[inline(always)]
 fn read_together<const N: usize>(
     from: u32,
@@ -108,24 +111,24 @@ impl Component<'_> {
         self.a.matrices.wrapping_add((self.k as u64 * wide_matrix(self.a.d)) as usize)
     }
 
-    /// Where entry `(i, j)` is, `j ≤ i`.
+    /// Position of entry `(i, j)`, `j ≤ i`.
     #[inline(always)]
     fn entry(&self, i: u32, j: u32) -> u64 {
         i as u64 * side(self.a.d) as u64 + j as u64
     }
 
-    /// Calls `f(i, j, read(i, j))` for this thread's part of the entries `j ≤ i < d`: a warp takes a row, some of whose entries are
-    /// read at a time.
+    /// Calls `f(i, j, read(i, j))` for this thread's part of the entries `j ≤ i < d`: a warp takes a row and reads
+    /// several of its entries at a time.
     #[inline(always)]
     fn entries(&self, read: impl Fn(u32, u32) -> f64, mut f: impl FnMut(u32, u32, f64)) {
         rows_of_warp(0, self.a.d, |i, lane| of_row(i, lane, |j| read(i, j), |j, v| f(i, j, v)));
     }
 
-    /// As [`recall`](Self::recall).
+    /// As [`recall`](Self::recall), for a matrix in device memory.
     #[inline(always)]
     pub(crate) unsafe fn recall_wide(&self) -> f64 {
         let (a, w, at, matrix) = (self.a, self.w, self.covariance_at(), self.matrix());
-        // SAFETY: `j ≤ i < d`, places within the arrays.
+        // SAFETY: `j ≤ i < d` and `k < a.k`, so positions are within the arrays that `Update` documents.
         unsafe {
             share(a.d, |j| w.mean.store(j, device::load(a.means.cast_const(), self.mean_at(j))));
             let there = |i, j| device::load(a.covariances.cast_const(), at + packed_index(i, j));
@@ -140,12 +143,12 @@ impl Component<'_> {
         0.0
     }
 
-    /// As [`maximise`](Self::maximise), with nothing sent for before.
+    /// As [`maximise`](Self::maximise), for a matrix in device memory and without prefetched sums.
     #[inline(always)]
     pub(crate) unsafe fn maximise_wide(&self) -> (f64, f64) {
         let (a, w, p, at, matrix) = (self.a, self.w, self.place, self.covariance_at(), self.matrix());
         let full = a.kind == kind::FULL;
-        // SAFETY: `j ≤ i < d`, places within the sums and the arrays; each entry is written by one thread.
+        // SAFETY: `j ≤ i < d`, so positions are within the sums and the arrays; each entry is written by one thread.
         unsafe {
             let (weight, empty) = self.weight(self.k);
             let share_of_all = weight / a.total_weight;
@@ -200,7 +203,7 @@ impl Component<'_> {
         }
     }
 
-    /// As [`pool`](Self::pool): some components' means lie where a panel will.
+    /// As [`pool`](Self::pool); the means of some components are stored where a panel will be.
     #[inline(always)]
     unsafe fn pool_wide(&self) {
         let (a, w, matrix) = (self.a, self.w, self.matrix());
@@ -211,14 +214,14 @@ impl Component<'_> {
             let some = if a.k - from < TOGETHER { a.k - from } else { TOGETHER };
             thread::sync_threads();
             rows_of_warp(0, some, |c, lane| {
-                // SAFETY: a component.
+                // SAFETY: `from + c < a.k`.
                 let (weight, empty) = unsafe { self.weight(from + c) };
                 let of_component = if empty { 0.0 } else { reciprocal(weight) };
                 let mut j = lane;
                 while j < a.d {
-                    // SAFETY: a component, `j < d`.
+                    // SAFETY: `from + c < a.k` and `j < d`.
                     let sum = unsafe { self.sum_at(self.place.column_sum(j, from + c)) };
-                    // Also where the sum is not a number.
+                    // 0 for an empty component even if its sum is NaN.
                     mean_of(c).store(j, if empty { 0.0 } else { sum * of_component });
                     j += WARP;
                 }
@@ -227,7 +230,7 @@ impl Component<'_> {
                 }
             });
             thread::sync_threads();
-            // SAFETY: `j ≤ i < d`; what is there this thread wrote.
+            // SAFETY: `j ≤ i < d`; the same thread wrote this entry.
             let before = |i, j| unsafe { device::load(matrix.cast_const(), self.entry(i, j)) };
             let there = |i, j| if from == 0 { 0.0 } else { before(i, j) };
             self.entries(there, |i, j, mut moved| {
@@ -236,32 +239,32 @@ impl Component<'_> {
                     moved += weights.load(c) * (mean_of(c).load(i) * mean_of(c).load(j));
                     c += 1;
                 }
-                // SAFETY: as above.
+                // SAFETY: `j ≤ i < d`; only this thread writes this entry.
                 unsafe { device::store(matrix, self.entry(i, j), moved) };
             });
             from += some;
         }
     }
 
-    /// As [`expand_matrix`](Self::expand_matrix).
+    /// As [`expand_matrix`](Self::expand_matrix), for a matrix in device memory.
     #[inline(always)]
     pub(crate) unsafe fn expand_wide(&self, lost: f64) -> Expanded {
         let (a, w, p, d, matrix) = (self.a, self.w, self.place, self.a.d, self.matrix());
         let product = w.column[0];
-        // SAFETY: the caller's promise; the same branch in all threads.
+        // SAFETY: the caller upholds that buffers are as `Update` documents; all threads take the same branch.
         unsafe { self.invert_by_panels() };
         let (ln_det, bad) = self.judge_pivots(lost);
         let full = a.kind == kind::FULL;
         let (mut terms, mut log_share) = (0.0, 0.0);
         rows_of_warp(0, d, |i, lane| {
             let mut dot = 0.0;
-            // SAFETY: `j ≤ i < d`.
+            // SAFETY: `j ≤ i < d`, so the entry is within the component's matrix.
             let there = |j| -unsafe { device::load(matrix.cast_const(), self.entry(i, j)) };
             of_row(i, lane, there, |j, v| {
                 let twice = if i == j { 1.0 } else { 2.0 };
                 terms += twice * (if v < 0.0 { -v } else { v }) * w.reach.load(i) * w.reach.load(j);
                 dot += v * w.mean.load(j);
-                // SAFETY: places within the coefficients and the scatter matrix.
+                // SAFETY: `j ≤ i < d` and `k < a.k`, so positions are within the coefficients and the scatter matrix.
                 unsafe {
                     if !full {
                         if self.k == 0 {
@@ -281,14 +284,15 @@ impl Component<'_> {
         let mut square = 0.0;
         share(d, |j| {
             let mut v = product.load(j);
-            // Below the diagonal. All lanes of a warp read in the same row, where neighbours have neighbouring entries.
+            // Entries below the diagonal. All lanes of a warp read the same row, in which neighbouring lanes have
+            // neighbouring entries.
             let mut first = j - j % WARP + 1;
             while first < d {
                 let mut some = [0.0; 2 * AT_ONCE];
                 each(2 * AT_ONCE, |more| {
                     let i = first + more as u32;
                     if i > j && i < d {
-                        // SAFETY: `j < i < d`.
+                        // SAFETY: `j < i < d`, so the entry is within the component's matrix.
                         some[more] = -unsafe { device::load(matrix.cast_const(), self.entry(i, j)) } * w.mean.load(i);
                     }
                 });
@@ -298,7 +302,7 @@ impl Component<'_> {
             square += v * w.mean.load(j);
             if a.roots.is_null() {
                 let at = if full { p.entry_coefficient(j, self.k) } else { p.column_coefficient(j, self.k) };
-                // SAFETY: a place within the coefficients.
+                // SAFETY: `j < d` and `k < a.k`, so the position is within the coefficients.
                 unsafe { device::store(a.coefficients, at, v) };
             }
         });

@@ -1,10 +1,10 @@
 //! Sweeps over a matrix in device memory, thirty-two columns at a time.
 //!
-//! What `invert` does a column at a time is done for thirty-two: a *panel* of columns comes to shared
-//! memory, where they are swept one after another; the rest of the matrix then loses what thirty-two sweeps take from it, a
-//! product of matrices on the tensor cores; and last the panel itself becomes what later sweeps of its own make of it.
-//! With `w` what is left of a column when its turn comes, and `p` its pivot, an entry `(i, j)` that is in none of the panel's
-//! columns loses Σ wᵢwⱼ/p. Of column `m` remains `wᵢ/p`, less Σ wᵢwₘ/p over the panel's columns after it.
+//! `invert` sweeps one column at a time; this sweeps a *panel* of thirty-two. The panel's columns are copied to shared
+//! memory and swept one after another. Then the effect of all thirty-two sweeps is subtracted from the rest of the
+//! matrix, as one matrix product on the tensor cores. Last, the later sweeps of the panel are applied to its own
+//! columns. With `w` a column just before its own sweep, and `p` its pivot, an entry `(i, j)` in none of the panel's
+//! columns is reduced by Σ wᵢwⱼ/p. Column `m` becomes `wᵢ/p`, less Σ wᵢwₘ/p over the panel's columns after it.
 
 use crate::Real;
 use crate::device::{self, Shared, WARP, mma, thread, warp};
@@ -16,7 +16,7 @@ use crate::math::reciprocal;
 /// Columns of a panel.
 const WIDTH: usize = WARP as usize;
 
-/// Numbers of a panel that a lane reads together.
+/// Values of a panel that a lane loads before it uses any.
 const ON_THEIR_WAY: usize = 8;
 
 /// A panel in shared memory.
@@ -24,11 +24,11 @@ const ON_THEIR_WAY: usize = 8;
 struct Panel {
     /// Its first column.
     first: u32,
-    /// How many it has.
+    /// Number of its columns.
     count: u32,
     /// `(side, STRIDE)`.
     at: Shared<f64>,
-    /// `(WIDTH,)`: one over its pivots, 0 past the last.
+    /// `(WIDTH,)`: reciprocals of its pivots, 0 past the last.
     shares: Shared<f64>,
 }
 
@@ -38,7 +38,7 @@ impl Panel {
         self.at.skip(i * STRIDE)
     }
 
-    /// What is left of column `m` in the row of column `j`.
+    /// Entry of column `m`, before its sweep, in the row of the panel's column `j`.
     #[inline(always)]
     fn own(self, j: usize, m: usize) -> f64 {
         self.row(self.first + j as u32).load(m as u32)
@@ -51,7 +51,7 @@ impl Panel {
 }
 
 impl Component<'_> {
-    /// As [`invert`](Self::invert).
+    /// As [`invert`](Self::invert), for a matrix in device memory.
     #[inline(always)]
     pub(crate) unsafe fn invert_by_panels(&self) {
         let (w, d) = (self.w, self.a.d);
@@ -59,7 +59,8 @@ impl Component<'_> {
         while first < d {
             let count = if d - first < WARP { d - first } else { WARP };
             let panel = Panel { first, count, at: w.a, shares: w.column[1] };
-            // SAFETY: the caller's promise.
+            // SAFETY: `k < a.k`, so `matrices` holds `wide_matrix(d)` elements for this component; the panel is within
+            // them.
             unsafe {
                 self.bring(panel);
                 thread::sync_threads();
@@ -83,13 +84,13 @@ impl Component<'_> {
         }
     }
 
-    /// A panel's columns into shared memory, with zeros past the last row and column.
+    /// Copies a panel's columns to shared memory, with zeros past the last row and column.
     #[inline(always)]
     unsafe fn bring(&self, panel: Panel) {
         let (d, matrix) = (self.a.d, self.matrix().cast_const());
-        // Rows before it are columns of its own rows.
+        // Entries above the panel, by symmetry from its own rows.
         rows_of_warp(0, WARP, |m, lane| {
-            // SAFETY: `i < first + m < d`.
+            // SAFETY: `i < first + m < d`, so the entry is in the lower triangle.
             let there = |i| unsafe { device::load(matrix, self.entry(panel.first + m, i)) };
             let read = |i| if m < panel.count { there(i) } else { 0.0 };
             read_together::<ON_THEIR_WAY>(lane, WARP, |i| i < panel.first, read, |i, v| panel.row(i).store(m, v));
@@ -98,15 +99,15 @@ impl Component<'_> {
         let there = |i| {
             let j = panel.first + m;
             let (row, column) = if j <= i { (i, j) } else { (j, i) };
-            // SAFETY: `column ≤ row < d`.
+            // SAFETY: `column ≤ row < d`, so the entry is in the lower triangle.
             if row < d && m < panel.count { unsafe { device::load(matrix, self.entry(row, column)) } } else { 0.0 }
         };
         let store = |i, v| panel.row(i).store(m, v);
         read_together::<ON_THEIR_WAY>(panel.first + me, WARPS, |i| i < side(d), there, store);
     }
 
-    /// Sweeps of a panel's columns, in its own rows: of each column what is left of it when its turn comes stays. One warp, a
-    /// lane has a row.
+    /// Sweeps the panel's columns in the panel's own rows, and leaves each column as it was before its own sweep. One
+    /// warp; each lane has a row.
     #[inline(always)]
     unsafe fn sweep_own(&self, panel: Panel) {
         let lane = warp::lane_id();
@@ -114,7 +115,7 @@ impl Component<'_> {
         let mut left = [0.0; WIDTH];
         each(WIDTH, |m| left[m] = row.load(m as u32));
         each(WIDTH, |m| {
-            // Column `m` of all rows is there.
+            // Column `m` of all rows has been written.
             warp::sync_warp();
             let pivot = panel.own(m, m);
             let is_there = (m as u32) < panel.count;
@@ -130,7 +131,7 @@ impl Component<'_> {
                 if j > m {
                     let other = panel.own(j, m);
                     left[j] = if lane == m as u32 { other * share_of } else { Real::fma(by, other, left[j]) };
-                    // The next step waits for that.
+                    // The next step reads this.
                     if j == m + 1 {
                         row.store(j as u32, left[j]);
                     }
@@ -139,10 +140,10 @@ impl Component<'_> {
         });
     }
 
-    /// The same in all other rows, which need nothing of each other.
+    /// Sweeps the panel's columns in all other rows, which are independent of each other.
     #[inline(always)]
     fn sweep_others(&self, panel: Panel) {
-        // Written out, as below. All lanes go on together.
+        // Unrolled by hand, as in `after_all`. All lanes iterate together.
         let (mut i, step) = (thread::thread_idx_x(), device::unknown(OWN_THREADS));
         while i < side(self.a.d) {
             if !panel.has(i) {
@@ -150,7 +151,7 @@ impl Component<'_> {
                 let mut left = [0.0; WIDTH];
                 each(WIDTH, |m| left[m] = row.load(m as u32));
                 each(WIDTH, |m| {
-                    // Keeps what comes after from being read ahead.
+                    // Stops the compiler from hoisting later loads above this point.
                     warp::sync_warp();
                     let by = -left[m] * panel.shares.load(m as u32);
                     each(WIDTH, |j| {
@@ -165,8 +166,7 @@ impl Component<'_> {
         }
     }
 
-    /// Rows of the inverse of the covariance's factor: how a row's entry depends on those before is what was left of them
-    /// before its sweep.
+    /// Stores rows of the inverse of the Cholesky factor, from the rows as they were before their own sweeps.
     #[inline(always)]
     fn store_roots(&self, panel: Panel) {
         rows_of_warp(0, panel.count, |m, lane| {
@@ -179,12 +179,12 @@ impl Component<'_> {
         });
     }
 
-    /// What the panel's sweeps take from the rest of the matrix: sixteen rows a warp, by some columns at a time, so that these
-    /// wait for device memory together.
+    /// Subtracts the effect of the panel's sweeps from the rest of the matrix: a warp takes sixteen rows and several
+    /// columns at a time, so that their loads from device memory overlap.
     #[inline(always)]
     unsafe fn take_from_others(&self, panel: Panel) {
         const STEPS: usize = WIDTH / 16;
-        /// Groups of eight columns: together as many as a panel has, so that all or none are its own.
+        /// Groups of eight columns: together one panel's width, so that either all or none are the panel's own.
         const TILES: usize = WIDTH / 8;
         let (lane, d, matrix) = (warp::lane_id(), self.a.d, self.matrix());
         let (g, t, me) = (lane / 4, lane % 4, thread::thread_idx_x() / WARP);
@@ -192,7 +192,7 @@ impl Component<'_> {
         each(4 * STEPS, |q| shares[q] = -panel.shares.load(4 * q as u32 + t));
         let (blocks, mut turn) = (side(d) / 16, 0);
         while turn * WARPS < blocks {
-            // To and fro, since later rows are longer.
+            // The order of warps alternates, since later rows are longer.
             let block = turn * WARPS + if turn % 2 == 0 { me } else { WARPS - 1 - me };
             turn += 1;
             let first = 16 * block;
@@ -209,7 +209,7 @@ impl Component<'_> {
             let mut column = 0;
             while column < first + 16 {
                 if !panel.has(column) {
-                    // What is above the diagonal nobody wrote.
+                    // Nothing was written above the diagonal.
                     let place = |tile: usize, e: usize| {
                         let i = first + g + 8 * (e as u32 / 2);
                         let j = column + 8 * tile as u32 + 2 * t + e as u32 % 2;
@@ -219,11 +219,11 @@ impl Component<'_> {
                     each(4 * TILES, |e| {
                         let (at, there) = place(e / 4, e % 4);
                         if there {
-                            // SAFETY: `j ≤ i < d`.
+                            // SAFETY: `j ≤ i < d`, so the entry is in the lower triangle.
                             left[e / 4][e % 4] = unsafe { device::load(matrix.cast_const(), at) };
                         }
                     });
-                    // The products are for all lanes.
+                    // All lanes take part in the mma.
                     warp::sync_warp();
                     each(TILES, |tile| {
                         each(STEPS, |step| {
@@ -238,7 +238,7 @@ impl Component<'_> {
                     each(4 * TILES, |e| {
                         let (at, there) = place(e / 4, e % 4);
                         if there {
-                            // SAFETY: as above; nobody else has it.
+                            // SAFETY: `j ≤ i < d`; only this lane accesses the entry.
                             unsafe { device::store(matrix, at, left[e / 4][e % 4]) };
                         }
                     });
@@ -248,12 +248,12 @@ impl Component<'_> {
         }
     }
 
-    /// The panel's columns after all of its sweeps: to their rows of the panel, but those of its own rows, which others still
-    /// read, to the matrix.
+    /// Computes the panel's columns after all of its sweeps. Results go to the panel in shared memory, except for its
+    /// own rows, which other threads still read: those go to the matrix.
     #[inline(always)]
     unsafe fn after_all(&self, panel: Panel) {
         let (d, matrix) = (self.a.d, self.matrix());
-        // Written out: a closure of that size stays a call. All lanes go on together.
+        // Unrolled by hand: the compiler does not inline a closure of this size. All lanes iterate together.
         let (mut i, step) = (thread::thread_idx_x(), device::unknown(OWN_THREADS));
         while i < side(d) {
             let (row, own) = (panel.row(i), i.wrapping_sub(panel.first));
@@ -261,15 +261,15 @@ impl Component<'_> {
             each(WIDTH, |m| {
                 let m32 = m as u32;
                 let share_of = panel.shares.load(m32);
-                // A row of the panel's own becomes `−1/p` with its sweep, and columns before it follow from that.
+                // One of the panel's own rows becomes `−1/p` in its sweep; earlier columns follow from that.
                 left[m] = match panel.has(i) {
                     true if m32 < own => 0.0,
                     true if m32 == own => -share_of,
                     _ => row.load(m32) * share_of,
                 };
             });
-            // A column needs those after it as they were. It is stored before the next, which keeps the compiler from reading all
-            // of the panel's own rows ahead.
+            // A column needs the old values of those after it. Storing each before the next keeps the compiler from
+            // loading all of the panel's own rows in advance.
             each(WIDTH, |m| {
                 let mut v = [left[m], 0.0];
                 each(WIDTH, |j| {
@@ -281,7 +281,8 @@ impl Component<'_> {
                 if !panel.has(i) {
                     row.store(m as u32, v);
                 } else if m as u32 <= own && i < d {
-                    // SAFETY: within the square; nobody else has it.
+                    // SAFETY: `m ≤ own` and `i < d`, so the entry is in the lower triangle; only this thread accesses
+                    // it.
                     unsafe { device::store(matrix, self.entry(i, panel.first + m as u32), v) };
                 }
             });
@@ -289,20 +290,21 @@ impl Component<'_> {
         }
     }
 
-    /// What [`after_all`](Self::after_all) left in the panel, to the matrix.
+    /// Copies the results of [`after_all`](Self::after_all) from the panel to the matrix.
     #[inline(always)]
     unsafe fn give_back(&self, panel: Panel) {
         let (d, matrix) = (self.a.d, self.matrix());
         rows_of_warp(0, panel.count, |m, lane| {
             let mut i = lane;
             while i < panel.first {
-                // SAFETY: `i < first + m < d`; nobody else has it.
+                // SAFETY: `i < first + m < d`; only this lane accesses the entry.
                 unsafe { device::store(matrix, self.entry(panel.first + m, i), panel.row(i).load(m)) };
                 i += WARP;
             }
         });
         rows_of_warp(panel.first + WARP, d, |i, m| {
-            // SAFETY: `first + m < i < d`, since a panel that rows follow is full; nobody else has it.
+            // SAFETY: `first + m < i < d`, since a panel that is followed by rows is full; only this lane accesses the
+            // entry.
             unsafe { device::store(matrix, self.entry(i, panel.first + m), panel.row(i).load(m)) };
         });
     }

@@ -1,8 +1,8 @@
 //! Full covariances: forward substitution with each component's factor, eight unknowns at a time.
 //!
-//! A thread holds the eight unknowns of a panel in registers and takes out the earlier ones one by one: one read of a
+//! A thread holds the eight unknowns of a panel in registers and subtracts the earlier ones one by one: one load of a
 //! solved column and eight neighbours of the factor (the same for all threads: a broadcast from cache) for eight
-//! multiply-adds. `k*d²/2` of them per row, and no array that is indexed at run time lives in registers.
+//! multiply-adds. That is `k*d²/2` multiply-adds per row, and no array in registers is indexed at run time.
 
 use crate::Real;
 use crate::em::simple::e_step::{EStep, InScratch, InShared, Row, Solved, SumOfSquares, run};
@@ -22,7 +22,7 @@ pub(super) unsafe fn squared_distance<T: Real>(
     let mut first = 0;
     while first < a.d {
         let mut y = [T::ZERO; PANEL as usize];
-        // SAFETY: columns below `d`; factors are `panel_len(d)` long.
+        // SAFETY: columns are below `d`; a factor has `panel_len(d)` elements.
         unsafe {
             each(|u| {
                 if first + (u as u32) < a.d {
@@ -59,7 +59,8 @@ pub(super) unsafe fn squared_distance<T: Real>(
     squares.total()
 }
 
-/// `f` of 0 to 7, written out: an array indexed by a loop that the compiler leaves rolled would leave the registers.
+/// Calls `f` with 0 to 7, unrolled by hand: in a loop that the compiler does not unroll, an indexed array would leave
+/// the registers.
 #[inline(always)]
 pub(crate) fn each(mut f: impl FnMut(usize)) {
     f(0);
@@ -81,29 +82,29 @@ pub(crate) unsafe fn eight<T: Real>(panel: *const T, j: u32) -> [T; PANEL as usi
     [a, b, c, d, e, f, g, h]
 }
 
-/// The kernel with solved columns in shared memory.
+/// Body of the kernel that keeps solved columns in shared memory.
 ///
 /// # Safety
-/// As the fields of [`EStep`] say.
+/// The buffers in `a` are as the fields of [`EStep`] document.
 #[inline(always)]
 pub unsafe fn in_shared<T: Real>(a: EStep<T>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds `# Safety`: the buffers are as `EStep` documents.
     unsafe { body(&a, InShared::new()) };
 }
 
-/// The kernel with solved columns in `scratch`.
+/// Body of the kernel that keeps solved columns in `scratch`.
 ///
 /// # Safety
-/// As the fields of [`EStep`] say.
+/// The buffers in `a` are as the fields of [`EStep`] document.
 #[inline(always)]
 pub unsafe fn in_scratch<T: Real>(a: EStep<T>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds `# Safety`: the buffers, `scratch` among them, are as `EStep` documents.
     unsafe { body(&a, InScratch::new(&a)) };
 }
 
 #[inline(always)]
 unsafe fn body<T: Real>(a: &EStep<T>, solved: impl Solved<T>) {
     let factor = |c: u32| a.factor.wrapping_add((c as u64 * panel_len(a.d)) as usize);
-    // SAFETY: the caller's promise.
+    // SAFETY: both entries uphold `# Safety`; `c < k`, so `factor(c)` is within the factors.
     unsafe { run(a, |x, c| squared_distance(a, x, c, factor(c), solved)) };
 }

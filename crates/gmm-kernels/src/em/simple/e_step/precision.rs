@@ -1,14 +1,15 @@
 //! Full and tied mixtures by factors `U` of their precisions: `y = Uᵀ(x − μ)`, eight entries at a time.
 //!
-//! A thread sums the eight entries of a panel in registers, column by column of the row: one difference and eight neighbours
-//! of the factor for eight multiply-adds. The difference is formed anew for each panel, so that nothing is kept.
+//! A thread accumulates the eight entries of a panel in registers, over the columns of the row: one difference and
+//! eight neighbours of the factor for eight multiply-adds. Differences are recomputed for each panel, so nothing is
+//! stored.
 
 use crate::Real;
 use crate::em::simple::e_step::full::{each, eight};
 use crate::em::simple::e_step::{EStep, Row, SumOfSquares, run};
 use crate::layout::{PANEL, panel_len};
 
-/// `|Uᵀ(x − μ_c)|²` with `factor` the panels of `Uᵀ`, zeros past `d`.
+/// `|Uᵀ(x − μ_c)|²`; `factor` has the panels of `Uᵀ`, with zeros past `d`.
 #[inline(always)]
 unsafe fn squared_distance<T: Real>(a: &EStep<T>, x: Row<T>, c: u32, factor: *const T) -> f64 {
     let mut squares = SumOfSquares::NONE;
@@ -19,7 +20,7 @@ unsafe fn squared_distance<T: Real>(a: &EStep<T>, x: Row<T>, c: u32, factor: *co
         let end = if first + PANEL < a.d { first + PANEL } else { a.d };
         let mut j = 0;
         while j < end {
-            // SAFETY: columns below `d`, which the panel has.
+            // SAFETY: `j < d`, so it is a column of the row and of the panel.
             let (u, z) = unsafe { (eight(panel, j), x.centred(a, c, j)) };
             each(|i| y[i] = u[i].fma(z, y[i]));
             j += 1;
@@ -34,23 +35,23 @@ unsafe fn squared_distance<T: Real>(a: &EStep<T>, x: Row<T>, c: u32, factor: *co
     squares.total()
 }
 
-/// The kernel with a factor for each component.
+/// Body of the kernel with one factor per component.
 ///
 /// # Safety
-/// As the fields of [`EStep`] say.
+/// The buffers in `a` are as the fields of [`EStep`] document.
 #[inline(always)]
 pub unsafe fn full<T: Real>(a: EStep<T>) {
     let factor = |c: u32| a.factor.wrapping_add((c as u64 * panel_len(a.d)) as usize);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds `# Safety`; `c < k`, so `factor(c)` is within the factors.
     unsafe { run(&a, |x, c| squared_distance(&a, x, c, factor(c))) };
 }
 
-/// The kernel with one factor for all.
+/// Body of the kernel with one factor for all components.
 ///
 /// # Safety
-/// As the fields of [`EStep`] say.
+/// The buffers in `a` are as the fields of [`EStep`] document.
 #[inline(always)]
 pub unsafe fn tied<T: Real>(a: EStep<T>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds `# Safety`: the buffers are as `EStep` documents.
     unsafe { run(&a, |x, c| squared_distance(&a, x, c, a.factor)) };
 }

@@ -3,17 +3,17 @@
 use crate::em::simple::e_step::{EStep, SumOfSquares, run};
 use crate::{Real, device};
 
-/// The kernel; `factor` is `(k,)`, `1/σ`.
+/// Body of the kernel; `factor` is `(k,)`, `1/σ`.
 ///
 /// # Safety
-/// As the fields of [`EStep`] say.
+/// The buffers in `a` are as the fields of [`EStep`] document.
 #[inline(always)]
 pub unsafe fn body<T: Real>(a: EStep<T>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds `# Safety`; `c < k` and `j < d`, so indices are within the buffers.
     unsafe {
         run(&a, |x, c| {
             let precision = device::load(a.factor, c as u64);
-            // Scaled before it is squared: the square of the difference alone may be out of range.
+            // Scaled before squaring: the square of the unscaled difference could be out of range.
             SumOfSquares::of(a.d, |j| x.centred(&a, c, j) * precision)
         });
     }

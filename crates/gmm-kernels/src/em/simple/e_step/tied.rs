@@ -1,34 +1,34 @@
-//! A tied covariance: as for full ones, with one factor for all.
+//! A tied covariance: as for full covariances, with one factor for all components.
 //!
-//! Solving once for `L⁻¹x` and subtracting `L⁻¹μ` would cost `d²/2` instead of `k*d²/2`, but cancels in `f32` where rows
-//! lie far from the shift compared with the covariance; it waits for a proof of its error.
+//! Solving once for `L⁻¹x` and subtracting `L⁻¹μ` would cost `d²/2` instead of `k*d²/2`, but cancels in `f32` if rows
+//! are far from the shift relative to the covariance. It is not used until its error has been bounded.
 
 use crate::Real;
 use crate::em::simple::e_step::full::squared_distance;
 use crate::em::simple::e_step::{EStep, InScratch, InShared, Solved, run};
 
-/// The kernel with solved columns in shared memory.
+/// Body of the kernel that keeps solved columns in shared memory.
 ///
 /// # Safety
-/// As the fields of [`EStep`] say.
+/// The buffers in `a` are as the fields of [`EStep`] document.
 #[inline(always)]
 pub unsafe fn in_shared<T: Real>(a: EStep<T>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds `# Safety`: the buffers are as `EStep` documents.
     unsafe { body(&a, InShared::new()) };
 }
 
-/// The kernel with solved columns in `scratch`.
+/// Body of the kernel that keeps solved columns in `scratch`.
 ///
 /// # Safety
-/// As the fields of [`EStep`] say.
+/// The buffers in `a` are as the fields of [`EStep`] document.
 #[inline(always)]
 pub unsafe fn in_scratch<T: Real>(a: EStep<T>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds `# Safety`: the buffers, `scratch` among them, are as `EStep` documents.
     unsafe { body(&a, InScratch::new(&a)) };
 }
 
 #[inline(always)]
 unsafe fn body<T: Real>(a: &EStep<T>, solved: impl Solved<T>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: both entries uphold `# Safety`; `factor` is one factor of `panel_len(d)` elements.
     unsafe { run(a, |x, c| squared_distance(a, x, c, a.factor, solved)) };
 }

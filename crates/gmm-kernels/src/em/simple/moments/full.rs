@@ -1,9 +1,9 @@
 //! Full covariances: a block owns 16×16 products of one component.
 //!
-//! A tile of 128 rows is staged twice, as `z` and as `r z`. Eight groups of 16 threads take every eighth row each; in a
-//! group a thread owns 4×4 products, so 8 numbers read from shared memory feed 16 multiply-adds. A thread adds 16
-//! rows in `T` and then in `f64`; at the end the groups are added in order. Blocks on the diagonal also take Σ r z, and
-//! the first of them Σ r.
+//! A tile of 128 rows is staged twice, as `z` and as `r z`. Eight groups of 16 threads take every eighth row each.
+//! Within a group, a thread owns 4×4 products, so 8 values loaded from shared memory feed 16 multiply-adds. A thread
+//! adds 16 rows in `T`, then adds that sum in `f64`; at the end the groups are added in order. Blocks on the diagonal
+//! also compute Σ r z, and the first of them Σ r.
 
 use crate::device::{self, Shared, thread};
 use crate::em::simple::moments::{
@@ -12,12 +12,12 @@ use crate::em::simple::moments::{
 use crate::layout::{Kind, TILE_ROWS, first_at, packed_index, packed_len, second_at};
 use crate::{Real, THREADS};
 
-/// Threads that own a 16×16 piece together, and groups of them in a block.
+/// Threads that together own a 16×16 piece, and groups of them in a block.
 const GROUP: u32 = 16;
 const GROUPS: u32 = THREADS / GROUP;
 const PIECE: u32 = SIDE * SIDE;
 
-/// Shared memory: two staged tiles, or one `f64` per group and product, whichever is larger.
+/// Bytes of shared memory: two staged tiles, or one `f64` per group and product, whichever is larger.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn shared_bytes<T: Real>(_: &Sums<T>) -> u64 {
     u64::from((2 * staged_bytes::<T>()).max(GROUPS * PIECE * 8))
@@ -48,7 +48,7 @@ impl Piece {
     }
 }
 
-/// What a thread has added so far.
+/// A thread's sums so far.
 #[derive(Clone, Copy)]
 pub(crate) struct Moments {
     pub(crate) second: [[f64; 4]; 4],
@@ -63,7 +63,7 @@ impl Moments {
     }
 }
 
-/// This thread's group, and its place there.
+/// This thread's group, and the first row and column of its 4×4 products.
 #[inline(always)]
 fn place() -> (u32, u32, u32) {
     let t = thread::thread_idx_x();
@@ -77,7 +77,7 @@ pub(crate) unsafe fn sweep<T: Real>(a: &Sums<T>, c: u32, piece: Piece, into: &mu
     let (left, right) = (Shared::<T>::at(0), Shared::<T>::at(staged_bytes::<T>()));
     let (mut tile, end) = split(a.n);
     while tile < end {
-        // SAFETY: `c < k`, the tile is one of the chunk's.
+        // SAFETY: `c < k`, and the tile is one of the chunk's.
         unsafe {
             let r = responsibility(a, tile, c);
             let z = |column: u32| {
@@ -127,7 +127,7 @@ pub(crate) unsafe fn sweep<T: Real>(a: &Sums<T>, c: u32, piece: Piece, into: &mu
     }
 }
 
-/// Writes Σ r z and Σ r of component `c`, and sets them to 0.
+/// Writes Σ r z and Σ r of component `c`, and resets them to 0.
 #[inline(always)]
 pub(crate) unsafe fn flush_first<T: Real>(a: &Sums<T>, kind: Kind, c: u32, piece: Piece, of: &mut Moments) {
     let t = thread::thread_idx_x();
@@ -146,13 +146,13 @@ pub(crate) unsafe fn flush_first<T: Real>(a: &Sums<T>, kind: Kind, c: u32, piece
         thread::sync_threads();
         if t < SIDE && piece.j + t < a.d {
             let at = first_at(a.k) + c as u64 * a.d as u64 + (piece.j + t) as u64;
-            // SAFETY: `c < k` and the column is below `d`; this block alone writes it.
+            // SAFETY: `c < k` and the column is below `d`; only this block writes it.
             unsafe { device::store(out, at, groups_sum(scratch, t, SIDE)) };
         }
         if piece.j == 0 {
             let weight = device::block_sum(of.weight, scratch);
             if t == 0 {
-                // SAFETY: `c < k`; this block alone writes it.
+                // SAFETY: `c < k`; only this block writes it.
                 unsafe { device::store(out, c as u64, weight) };
             }
         }
@@ -161,7 +161,7 @@ pub(crate) unsafe fn flush_first<T: Real>(a: &Sums<T>, kind: Kind, c: u32, piece
     (of.first, of.weight) = ([0.0; 4], 0.0);
 }
 
-/// Writes the products of this block's piece at `out`, a packed triangle.
+/// Writes the products of this block's piece to `out`, a packed triangle.
 #[inline(always)]
 pub(crate) unsafe fn flush_second<T: Real>(a: &Sums<T>, out: *mut f64, piece: Piece, of: &Moments) {
     let t = thread::thread_idx_x();
@@ -182,7 +182,7 @@ pub(crate) unsafe fn flush_second<T: Real>(a: &Sums<T>, out: *mut f64, piece: Pi
     while at < PIECE {
         let (row, column) = (piece.i + at / SIDE, piece.j + at % SIDE);
         if row < a.d && column <= row {
-            // SAFETY: an entry of the packed triangle; this block alone writes it.
+            // SAFETY: `column ≤ row < d`, so this is an entry of the packed triangle; only this block writes it.
             unsafe { device::store(out, packed_index(row, column), groups_sum(scratch, at, PIECE)) };
         }
         at += THREADS;
@@ -190,7 +190,7 @@ pub(crate) unsafe fn flush_second<T: Real>(a: &Sums<T>, out: *mut f64, piece: Pi
     thread::sync_threads();
 }
 
-/// The groups' values at `at`, added in order.
+/// Sum of the groups' values at `at`, in order.
 #[inline(always)]
 fn groups_sum(scratch: Shared<f64>, at: u32, stride: u32) -> f64 {
     let mut sum = 0.0;
@@ -202,10 +202,10 @@ fn groups_sum(scratch: Shared<f64>, at: u32, stride: u32) -> f64 {
     sum
 }
 
-/// The kernel: block `x` has component `x / pieces`.
+/// Body of the kernel: block `x` has component `x / pieces`.
 ///
 /// # Safety
-/// As the fields of [`Sums`] say.
+/// The buffers in `a` are as the fields of [`Sums`] document.
 #[inline(always)]
 pub unsafe fn body<T: Real>(a: Sums<T>) {
     let p = a.d.div_ceil(SIDE);
@@ -214,7 +214,7 @@ pub unsafe fn body<T: Real>(a: Sums<T>) {
     let (c, piece) = (thread::block_idx_x() / pieces, Piece::new(thread::block_idx_x() % pieces));
     let mut moments = Moments::zero();
     let second = second_at(a.k, a.d) + c as u64 * packed_len(a.d);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds `# Safety`; the grid has `k * pieces` blocks in `x`, so `c < k`.
     unsafe {
         sweep(&a, c, piece, &mut moments);
         flush_first(&a, Kind::Full, c, piece, &mut moments);

@@ -1,7 +1,7 @@
 //! Weighted moments of a chunk of rows about the components' means: Σ r, Σ r z, Σ r z zᵀ with `z = x − mean`.
 //!
 //! Each block owns a piece of the statistics and one split of the chunk's rows, and writes its piece of that split's
-//! partial result: every number is written by one thread of one block. `reduce` adds the splits in order.
+//! partial result: every element is written by one thread of one block. `reduce` adds the splits in order.
 
 pub mod diag;
 pub mod full;
@@ -27,22 +27,22 @@ kernels! {
         d: u32,
         /// `(k, d)`: the centres, which are the means less the shift.
         mean_high: *const T,
-        /// `(k, d)`: what rounding took from them.
+        /// `(k, d)`: rounding errors of `mean_high`.
         mean_low: *const T,
         /// `(splits, statistics_len(kind, k, d))`, written.
         partials: *mut f64,
     }
     /// Full covariances.
-    full => sums_full_f32, sums_full_f64, full::body, full::shared_bytes;
+    full => moments_full_f32, moments_full_f64, full::body, full::shared_bytes;
     /// A tied covariance.
-    tied => sums_tied_f32, sums_tied_f64, tied::body, full::shared_bytes;
+    tied => moments_tied_f32, moments_tied_f64, tied::body, full::shared_bytes;
     /// Diagonal covariances.
-    diag => sums_diag_f32, sums_diag_f64, diag::body, diag::shared_bytes;
+    diag => moments_diag_f32, moments_diag_f64, diag::body, diag::shared_bytes;
     /// Spherical covariances.
-    spherical => sums_spherical_f32, sums_spherical_f64, spherical::body, diag::shared_bytes;
+    spherical => moments_spherical_f32, moments_spherical_f64, spherical::body, diag::shared_bytes;
 }
 
-/// Columns, and components, that a block takes at a time.
+/// Columns, and components, that a block processes at a time.
 pub const SIDE: u32 = 16;
 
 /// Blocks in `x`: full `k*p*(p+1)/2` with `p = ceil(d/16)`, tied `p*(p+1)/2`, diag `ceil(k/16)*p`, spherical
@@ -57,8 +57,8 @@ pub const fn blocks(kind: Kind, k: u32, d: u32) -> u32 {
     }
 }
 
-/// Numbers from one row of a staged tile to the next: 16 and 16 bytes more, so that the threads that write (or read) 16
-/// bytes of neighbouring rows hit different banks.
+/// Elements from one row of a staged tile to the next: 16 elements and 16 bytes more, so that threads that access 16
+/// bytes of neighbouring rows use different banks.
 const fn stride<T: Real>() -> u32 {
     SIDE + 16 / T::BYTES
 }
@@ -68,14 +68,14 @@ const fn staged_bytes<T: Real>() -> u32 {
     TILE_ROWS * stride::<T>() * T::BYTES
 }
 
-/// Tiles of this block's split: first, and one past the last.
+/// Tiles of this block's split: the first, and one past the last.
 #[inline(always)]
 fn split(n: u64) -> (u64, u64) {
     let (s, splits) = (thread::block_idx_y() as u64, thread::grid_dim_y().max(1) as u64);
     (tiles(n) * s / splits, tiles(n) * (s + 1) / splits)
 }
 
-/// Where this split's partial result starts.
+/// Start of this split's partial result.
 #[inline(always)]
 fn partial<T: Real>(a: &Sums<T>, kind: Kind) -> *mut f64 {
     a.partials.wrapping_add((thread::block_idx_y() as u64 * statistics_len(kind, a.k, a.d)) as usize)
@@ -87,26 +87,26 @@ unsafe fn responsibility<T: Real>(a: &Sums<T>, tile: u64, c: u32) -> T {
     let lane = thread::thread_idx_x() as u64;
     if tile * TILE_ROWS as u64 + lane < a.n && c < a.k {
         let at = (tile * a.k as u64 + c as u64) * TILE_ROWS as u64 + lane;
-        // SAFETY: the row is one of the chunk's, `c < k`.
+        // SAFETY: the row is below `n` and `c < k`.
         unsafe { device::load(a.responsibilities, at) }
     } else {
         T::ZERO
     }
 }
 
-/// Entry `j` of this thread's row of a tile; 0 past the last column. Tiles are filled up, so every row can be read.
+/// Entry `j` of this thread's row of a tile; 0 past the last column. Tiles are padded, so every row can be read.
 #[inline(always)]
 unsafe fn entry<T: Real>(a: &Sums<T>, tile: u64, j: u32) -> T {
     if j < a.d {
         let at = (tile * a.d as u64 + j as u64) * TILE_ROWS as u64 + thread::thread_idx_x() as u64;
-        // SAFETY: `j < d`, and `x` is tiled.
+        // SAFETY: `j < d`, and `x` is tiled, with whole tiles.
         unsafe { device::load(a.x, at) }
     } else {
         T::ZERO
     }
 }
 
-/// Means of component `c` in columns `j..j+4`, 0 past the last: high and low parts.
+/// Means of component `c` in columns `j..j+N`, 0 past the last: high and low parts.
 #[inline(always)]
 unsafe fn means<T: Real, const N: usize>(a: &Sums<T>, c: u32, j: u32) -> ([T; N], [T; N]) {
     let (mut high, mut low) = ([T::ZERO; N], [T::ZERO; N]);
@@ -114,7 +114,7 @@ unsafe fn means<T: Real, const N: usize>(a: &Sums<T>, c: u32, j: u32) -> ([T; N]
     while v < N {
         if c < a.k && j + (v as u32) < a.d {
             let at = c as u64 * a.d as u64 + (j + v as u32) as u64;
-            // SAFETY: `c < k`, `j + v < d`.
+            // SAFETY: `c < k` and `j + v < d`.
             unsafe { (high[v], low[v]) = (device::load(a.mean_high, at), device::load(a.mean_low, at)) };
         }
         v += 1;
@@ -122,7 +122,7 @@ unsafe fn means<T: Real, const N: usize>(a: &Sums<T>, c: u32, j: u32) -> ([T; N]
     (high, low)
 }
 
-/// Stages 16 numbers of this thread's row, given four at a time.
+/// Stages 16 values of this thread's row, given four at a time.
 #[inline(always)]
 fn stage<T: Real>(to: Shared<T>, four: impl Fn(u32) -> [T; 4]) {
     let mut q = 0;

@@ -1,4 +1,4 @@
-//! Spherical covariances: as for diagonal ones, but a block goes over all columns and adds their squares.
+//! Spherical covariances: as for diagonal ones, but a block loops over all columns and adds their squares.
 
 use crate::Real;
 use crate::device::{self, Shared, thread};
@@ -6,10 +6,10 @@ use crate::em::simple::moments::diag::{PER_COMPONENT, flush_first, place, sweep}
 use crate::em::simple::moments::{SIDE, Sums, partial};
 use crate::layout::{Kind, second_at};
 
-/// The kernel: block `x` has components from `16 x`.
+/// Body of the kernel: block `x` has components from `16 x`.
 ///
 /// # Safety
-/// As the fields of [`Sums`] say.
+/// The buffers in `a` are as the fields of [`Sums`] document.
 #[inline(always)]
 pub unsafe fn body<T: Real>(a: Sums<T>) {
     let components = thread::block_idx_x() * SIDE;
@@ -17,11 +17,11 @@ pub unsafe fn body<T: Real>(a: Sums<T>) {
     let mut columns = 0;
     while columns < a.d {
         let (c, j) = place(components, columns);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds `# Safety`: the buffers are as `Sums` documents.
         unsafe {
             let sum = sweep(&a, components, columns);
             flush_first(&a, Kind::Spherical, c, j, &sum);
-            // Past the last column rows and means are 0, and so are their squares.
+            // Past the last column, rows and means are 0, and so are the squares.
             squares += sum.second[0] + sum.second[1];
         }
         columns += SIDE;
@@ -38,7 +38,7 @@ pub unsafe fn body<T: Real>(a: Sums<T>) {
             trace += scratch.load(t + i);
             i += 1;
         }
-        // SAFETY: `c < k`; this thread alone writes it.
+        // SAFETY: `c < k`; only this thread writes it.
         unsafe { device::store(partial(&a, Kind::Spherical), second_at(a.k, a.d) + c as u64, trace) };
     }
 }

@@ -1,4 +1,4 @@
-//! A tied covariance: as for full ones, but a block goes over all components and pools their products.
+//! A tied covariance: as for full ones, but a block loops over all components and pools their products.
 
 use crate::Real;
 use crate::device::thread;
@@ -6,15 +6,15 @@ use crate::em::simple::moments::full::{Moments, Piece, flush_first, flush_second
 use crate::em::simple::moments::{Sums, partial};
 use crate::layout::{Kind, second_at};
 
-/// The kernel: block `x` has piece `x` of the one triangle.
+/// Body of the kernel: block `x` has piece `x` of the single triangle.
 ///
 /// # Safety
-/// As the fields of [`Sums`] say.
+/// The buffers in `a` are as the fields of [`Sums`] document.
 #[inline(always)]
 pub unsafe fn body<T: Real>(a: Sums<T>) {
     let piece = Piece::new(thread::block_idx_x());
     let mut moments = Moments::zero();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds `# Safety`; `c < k`.
     unsafe {
         let mut c = 0;
         while c < a.k {

@@ -1,4 +1,4 @@
-//! Factors of the next densities as halves, with what else a component's densities take.
+//! Factors of the next densities in fp16, with the offsets, constant and multiplier of each component.
 
 use crate::device::{self, Shared, block_max, thread};
 use crate::each::each;
@@ -12,15 +12,15 @@ use crate::{Real, THREADS};
 kernels! {
     /// The grid is [`Full::components`](crate::em::wgmma::full::Full::components) blocks.
     Encode {
-        /// State of the loop; trouble is told where a component is too narrow for the scales.
+        /// State of the loop; `TROUBLE` is set if a component is too narrow for the scales.
         state: *mut u32,
-        /// The iteration that this ends; 0 before the first.
+        /// The iteration that this ends; 0 before the first iteration.
         iteration: u32,
         /// Components.
         k: u32,
         /// Dimensions, at most [`columns_at_most`](crate::em::wgmma::full::columns_at_most).
         d: u32,
-        /// `(d,)`: of columns; powers of two.
+        /// `(d,)`: scales of columns; powers of two.
         scales: *const f32,
         /// Packed `W` of each component, `(k, d*(d+1)/2)`.
         roots: *const f64,
@@ -28,14 +28,14 @@ kernels! {
         means: *const f64,
         /// `(k,)`: constants of the densities.
         constants: *const f64,
-        /// [`Full::operands`](crate::em::wgmma::full::Full::operands), 16-byte aligned, written: zeroed beforehand, since of those past the last
-        /// and after a trouble not all are.
+        /// [`Full::operands`](crate::em::wgmma::full::Full::operands) words, 16-byte aligned, written; zeroed
+        /// beforehand, since not all are written past the last component and after `TROUBLE`.
         operands: *mut u32,
     }
-    /// Heads alone.
-    warpgroups_encode_full => body::<true>, shared_bytes;
-    /// Two halves.
-    warpgroups_encode_halves => body::<false>, shared_bytes;
+    /// Hi parts only.
+    wgmma_encode_full => body::<true>, shared_bytes;
+    /// Split fp16.
+    wgmma_encode_halves => body::<false>, shared_bytes;
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -43,14 +43,14 @@ fn shared_bytes(_: &Encode) -> u64 {
     8 * (THREADS / device::WARP) as u64
 }
 
-/// The kernel; with `ONE` of heads alone.
+/// Body of the kernel; with `ONE`, hi parts only.
 ///
 /// # Safety
-/// As the fields of [`Encode`] say.
+/// The buffers in `a` are as the fields of [`Encode`] document.
 #[inline(always)]
 unsafe fn body<const ONE: bool>(a: Encode) {
     let k = thread::block_idx_x();
-    // SAFETY: `k` is one of the components, its coefficients are this block's.
+    // SAFETY: `k` is below the grid's `components`, and only this block writes its coefficients.
     unsafe {
         if nothing_to_read(a.state, a.iteration) {
             return;
@@ -74,14 +74,15 @@ unsafe fn body<const ONE: bool>(a: Encode) {
     }
 }
 
-/// Where the offset of a row, of 32, lies: a lane of the densities finds its four of sixteen rows side by side.
+/// Position of the offset of one of 32 rows: the four offsets of sixteen rows that a lane of the densities uses are
+/// adjacent.
 #[inline(always)]
 const fn offset(row: u32) -> u32 {
     row / 16 * 16 + row % 8 / 2 * 4 + row / 8 % 2 * 2 + row % 2
 }
 
-/// Writes a component's factor and offsets; what takes `W` back to its size, and the largest precision of a column, given those
-/// before it, of those that this thread saw.
+/// Writes a component's factor and offsets. Returns the reciprocal scale of `W`, and the largest precision of a column,
+/// given those before it, that this thread saw.
 #[inline(always)]
 unsafe fn factor<const ONE: bool>(a: &Encode, k: u32, own: *mut u32) -> (f64, f32) {
     let d = a.d;
@@ -89,7 +90,7 @@ unsafe fn factor<const ONE: bool>(a: &Encode, k: u32, own: *mut u32) -> (f64, f3
         if j > i || i >= d {
             return 0.0;
         }
-        // SAFETY: an entry of the component's factor, and `j < d`.
+        // SAFETY: `j ≤ i < d`, an entry of the component's factor.
         unsafe {
             let root = device::load(a.roots, k as u64 * packed_len(d) + packed_index(i, j));
             root / device::load(a.scales, j as u64).to_f64()
@@ -100,7 +101,7 @@ unsafe fn factor<const ONE: bool>(a: &Encode, k: u32, own: *mut u32) -> (f64, f3
     let as_half = |i: u32, j: u32| (of(i, j) * scale) as f32;
     let mut block = 0;
     while block < blocks(d) {
-        // Lines of eight columns of a row, up to the diagonal block.
+        // Core-matrix rows: eight columns of a factor row each, up to the diagonal block.
         let (mut i, eights) = (thread::thread_idx_x(), 4 * (block + 1));
         while i < 32 * eights {
             let (row, eight) = (i / eights, i % eights);
@@ -113,7 +114,7 @@ unsafe fn factor<const ONE: bool>(a: &Encode, k: u32, own: *mut u32) -> (f64, f3
             let at = factors_at(block) + (k % 2 * 4 + row / 8) * rows_apart(block) + eight * CORE + row % 8 * 16;
             each(halves(ONE) as usize, |half| {
                 let at = at + half as u32 * factors_at(blocks(d));
-                // SAFETY: a line of the component's, 16-byte aligned.
+                // SAFETY: the row is in the component's factors; 16-byte aligned.
                 unsafe { device::store4(own, (at / 4) as u64, words[half]) };
             });
             i += THREADS;
@@ -125,9 +126,9 @@ unsafe fn factor<const ONE: bool>(a: &Encode, k: u32, own: *mut u32) -> (f64, f3
         let mut sum = 0.0;
         let mut j = 0;
         while j <= i && i < d {
-            // Heads as they multiply the rows: then what is lost is a share of their distance from the mean.
+            // Hi parts as rounded, so that the error is proportional to the rows' distance from the mean.
             let root = if ONE { head(as_half(i, j)).to_f64() } else { of(i, j) * scale };
-            // SAFETY: `j < d`, and a component that there is.
+            // SAFETY: `j < d` and `k < a.k`.
             unsafe {
                 let mean = device::load(a.means, k as u64 * d as u64 + j as u64);
                 sum = Real::fma(-root * device::load(a.scales, j as u64).to_f64(), mean, sum);
@@ -135,7 +136,7 @@ unsafe fn factor<const ONE: bool>(a: &Encode, k: u32, own: *mut u32) -> (f64, f3
             j += 1;
         }
         let at = offsets_at(blocks(d), ONE) / 4 + i / 32 * 64 + k % 2 * 32 + offset(i % 32);
-        // SAFETY: a row of the component's.
+        // SAFETY: `i < 32*blocks`, so the offset is within this pair's coefficients.
         unsafe { device::store(own, at as u64, (sum as f32).to_bits()) };
         i += THREADS;
     }

@@ -1,8 +1,8 @@
-//! Log joint densities of a chunk of rows to base 2, what rows are to be normalised with, and their columns as halves.
+//! Log joint densities of a chunk of rows to base 2, the rows' normalisers, and their columns in fp16.
 //!
-//! A block takes 256 rows, a warpgroup 64 of them, as left operands in registers. Factors pass by in shared memory, four
-//! components at a time: with as many on their way, a barrier for each four leaves the warpgroups room to get out of step, so that one
-//! squares what it has while others multiply.
+//! A block takes 256 rows, 64 per warpgroup, as left operands in registers. Factors are streamed through shared memory,
+//! four components at a time, while the next four are prefetched. One barrier per four components lets the warpgroups
+//! drift apart, so that one squares its results while others run products.
 
 use crate::Real;
 use crate::device::mma::{stores_before_products, to_halves};
@@ -20,11 +20,11 @@ use crate::layout::TILE_ROWS;
 use crate::math::{exp2_f32, log2_f32, reciprocal_f32};
 
 kernels! {
-    /// Any grid in `x`; a block takes 64 rows a warpgroup at a time.
+    /// Any grid size in `x`; a block processes 64 rows per warpgroup at a time.
     Joint {
         /// State of the loop, or null.
         state: *const u32,
-        /// The iteration that this belongs to, from 1.
+        /// The iteration that this pass belongs to, from 1.
         iteration: u32,
         /// `(n, d)` tiled: rows less the shift.
         x: *const f32,
@@ -34,54 +34,55 @@ kernels! {
         d: u32,
         /// [`Full::components`](crate::em::wgmma::full::Full::components).
         components: u32,
-        /// `(d,)`: of columns; powers of two.
+        /// `(d,)`: scales of columns; powers of two.
         scales: *const f32,
-        /// [`Full::operands`](crate::em::wgmma::full::Full::operands), 16-byte aligned.
+        /// [`Full::operands`](crate::em::wgmma::full::Full::operands) words, 16-byte aligned.
         operands: *const u32,
-        /// [`Full::column_words`](crate::em::wgmma::full::Full::column_words), written: for each 64 rows column by column, in the order of
-        /// `word_of_rows`, or for two halves `place_of_rows`.
+        /// [`Full::column_words`](crate::em::wgmma::full::Full::column_words) words, written: for each 64 rows column
+        /// by column, in the order of `word_of_rows`, or in split fp16 of `place_of_rows`.
         columns: *mut u32,
-        /// `(ceil(n/64), components, 64)`, written.
+        /// `(ceil(n/64), components, 64)`, written: log joint densities to base 2.
         joint: *mut f32,
-        /// `(ceil(n/64), 2, 64)`, written: largest densities, then what powers of two less that are to be multiplied with for
-        /// responsibilities as halves: 0 past the last row.
+        /// `(ceil(n/64), 2, 64)`, written: largest log densities, then the factor that turns 2^(log density − largest)
+        /// into an fp16 responsibility; 0 past the last row.
         normalisers: *mut f32,
-        /// [`likelihoods`](crate::em::chunked::double_precision::likelihoods), written: Σ ln p(x) of each sixteen rows.
+        /// [`likelihoods`](crate::em::chunked::double_precision::likelihoods) elements, written: Σ ln p(x) of each
+        /// sixteen rows.
         likelihoods: *mut f64,
     }
     /// Up to 64 columns.
-    warpgroups_joint_64 => body::<2>, shared_bytes, threads;
+    wgmma_joint_64 => body::<2>, shared_bytes, threads;
     /// Up to 96 columns.
-    warpgroups_joint_96 => body::<3>, shared_bytes, threads;
+    wgmma_joint_96 => body::<3>, shared_bytes, threads;
     /// Up to 128 columns.
-    warpgroups_joint_128 => body::<4>, shared_bytes, threads;
-    /// Two halves, up to 64 columns.
-    warpgroups_joint_halves_64 => joint_halves::body::<2>, joint_halves::shared_bytes, joint_halves::threads;
-    /// Two halves, up to 96 columns.
-    warpgroups_joint_halves_96 => joint_halves::body::<3>, joint_halves::shared_bytes, joint_halves::threads;
-    /// Two halves, up to 128 columns.
-    warpgroups_joint_halves_128 => joint_halves::body::<4>, joint_halves::shared_bytes, joint_halves::threads;
-    /// Two halves, up to 192 columns.
-    warpgroups_joint_halves_192 => joint_wide::body, joint_wide::shared_bytes, joint_wide::threads;
+    wgmma_joint_128 => body::<4>, shared_bytes, threads;
+    /// Split fp16, up to 64 columns.
+    wgmma_joint_halves_64 => joint_halves::body::<2>, joint_halves::shared_bytes, joint_halves::threads;
+    /// Split fp16, up to 96 columns.
+    wgmma_joint_halves_96 => joint_halves::body::<3>, joint_halves::shared_bytes, joint_halves::threads;
+    /// Split fp16, up to 128 columns.
+    wgmma_joint_halves_128 => joint_halves::body::<4>, joint_halves::shared_bytes, joint_halves::threads;
+    /// Split fp16, up to 192 columns.
+    wgmma_joint_halves_192 => joint_wide::body, joint_wide::shared_bytes, joint_wide::threads;
 }
 
-/// Threads of a block.
+/// Threads per block.
 pub const THREADS: u32 = 512;
 
-/// Warpgroups of a block, each with 64 rows.
+/// Warpgroups per block, each with 64 rows.
 const WARPGROUPS: u32 = THREADS / (4 * WARP);
 
-/// Components that pass by together: one for each lane of a row. They come in pairs.
+/// Components streamed together: one per lane of a row. They come in pairs.
 const TOGETHER: u32 = 4;
 const PAIRS: u32 = TOGETHER / 2;
 
-/// Bytes of shared memory: of those that are in use, those on their way, and what each thread knows of its rows.
+/// Bytes of shared memory: the components in use, the prefetched ones, and each thread's running state of its rows.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(crate) const fn shared_len(blocks: u32) -> u64 {
     (known_at(blocks) + 16 * THREADS) as u64
 }
 
-/// Bytes before what threads know of their rows.
+/// Offset of the threads' running state.
 const fn known_at(blocks: u32) -> u32 {
     2 * PAIRS * pair_bytes(blocks, true)
 }
@@ -96,19 +97,19 @@ fn threads(_: &Joint) -> u32 {
     THREADS
 }
 
-/// What is less than every density, and finite, so that a difference to −∞ is a number.
+/// Below every density, and finite, so that its difference from −∞ is not NaN.
 pub(crate) const LOWEST: f32 = -3e38;
 
-/// Left operands of a lane's two rows: eight words for each 32 columns that a kernel has.
-type Left = [u32; 32];
+/// Left operands of a lane's two rows: eight words for each 32 columns of a kernel.
+type LeftOperand = [u32; 32];
 
-/// The kernel for `B` blocks of 32 columns.
+/// Body of the kernel for `B` blocks of 32 columns.
 ///
 /// # Safety
-/// As the fields of [`Joint`] say.
+/// The buffers in `a` are as the fields of [`Joint`] document.
 #[inline(always)]
 unsafe fn body<const B: usize>(a: Joint) {
-    // SAFETY: the state is as `state` says.
+    // SAFETY: `state` is null or a loop's state, as `Joint` documents.
     if unsafe { stopped(a.state, a.iteration) } {
         return;
     }
@@ -119,14 +120,14 @@ unsafe fn body<const B: usize>(a: Joint) {
         return;
     }
     let next_first = |first: u32| first + thread::grid_dim_x_anew() * WARPGROUPS;
-    // SAFETY: components that there are, here and below.
+    // SAFETY: stage 0 exists, since `stages > 0`.
     each(PAIRS as usize, |pair| unsafe { send::<B>(&a, 0, 0, pair) });
     let (mut half, mut sums) = (0, [0.0; 32]);
     while first < groups {
         let mut left = [0; 32];
-        let mine = Mine::of(first);
+        let mine = LaneRows::of(first);
         if mine.group < groups {
-            // SAFETY: rows that there are.
+            // SAFETY: `mine.group < groups`, so the rows exist.
             unsafe { rows::<B>(&a, mine, &mut left) };
         }
         SoFar { top: [LOWEST; 2], sum: [0.0; 2] }.keep::<B>();
@@ -134,21 +135,22 @@ unsafe fn body<const B: usize>(a: Joint) {
         while stage < stages {
             copies::arrive();
             stores_before_products();
-            // What each thread waited for is there for all, and what the other half held is read by none any more.
+            // Makes all threads' copies visible, and ensures that no thread still reads the other buffer.
             thread::sync_threads();
             let (here, there) = (half, PAIRS * size - half);
             half = there;
             let next = if stage + 1 < stages { stage + 1 } else { 0 };
             let more = next > 0 || next_first(first) < groups;
-            let mine = Mine::of(first);
+            let mine = LaneRows::of(first);
             let mut norms = [[0.0; 4]; 2];
             each(PAIRS as usize, |pair| {
                 let at = here + pair as u32 * size;
                 each(B, |block| {
                     products(&mut sums, &left, at, block);
-                    // Behind a product, so that others multiply meanwhile; and early, so that all are there at the next barrier.
+                    // After a product, so that other warpgroups compute meanwhile; and early, so that the copies arrive
+                    // before the next barrier.
                     if pair == 0 && block < PAIRS as usize && more {
-                        // SAFETY: as above.
+                        // SAFETY: `next < stages`.
                         unsafe { send::<B>(&a, there, next, block) };
                     }
                     let offsets = at + offsets_at(B as u32, true) + 4 * 64 * block as u32 + 16 * (mine.lane % 4);
@@ -169,29 +171,29 @@ unsafe fn body<const B: usize>(a: Joint) {
             SoFar::kept::<B>().and(joint).keep::<B>();
             if mine.group < groups {
                 let component = (mine.group * a.components + TOGETHER * stage + t) as u64;
-                // SAFETY: rows and a component of this lane's.
+                // SAFETY: only this lane writes these rows of this component.
                 unsafe { set_pair(a.joint, component * ROWS as u64 + mine.row() as u64, joint) };
             }
             stage += 1;
         }
-        // SAFETY: all components were added.
-        unsafe { SoFar::kept::<B>().finish(&a, Mine::of(first)) };
+        // SAFETY: all components were added; `finish` writes rows of existing groups only.
+        unsafe { SoFar::kept::<B>().finish(&a, LaneRows::of(first)) };
         first = next_first(first);
     }
 }
 
-/// What a lane has of a block's rows; found anew where it is wanted, so that no registers hold it.
+/// A lane's position in a block's rows; recomputed on each use, so that no registers hold it.
 #[derive(Clone, Copy)]
-pub(crate) struct Mine {
-    /// 64 rows, which may be past the last.
+pub(crate) struct LaneRows {
+    /// Group of 64 rows, which may be past the last.
     pub(crate) group: u32,
-    /// The warp among those of its warpgroup.
+    /// Index of the warp in its warpgroup.
     pub(crate) warp: u32,
     pub(crate) lane: u32,
 }
 
-impl Mine {
-    /// Of a block's groups from `first` on.
+impl LaneRows {
+    /// Position of this thread in the block whose groups start at `first`.
     #[inline(always)]
     pub(crate) fn of(first: u32) -> Self {
         let t = thread::thread_idx_x_anew();
@@ -205,28 +207,28 @@ impl Mine {
     }
 }
 
-/// Products with the `block`th 32 rows of two components: nothing is multiplied past the diagonal.
+/// Products with the `block`th 32 rows of two components; nothing past the diagonal is multiplied.
 #[inline(always)]
-fn products(sums: &mut [f32; 32], left: &Left, at: u32, block: usize) {
+fn products(sums: &mut [f32; 32], left: &LeftOperand, at: u32, block: usize) {
     let of = block as u32;
     let right = Cores { at: at + factors_at(of), terms: CORE, others: rows_apart(of) };
     match block {
-        0 => warpgroup::Left::times(&first::<2>(left), sums, right),
-        1 => warpgroup::Left::times(&first::<4>(left), sums, right),
-        2 => warpgroup::Left::times(&first::<6>(left), sums, right),
-        _ => warpgroup::Left::times(&first::<8>(left), sums, right),
+        0 => warpgroup::LeftOperand::times(&first::<2>(left), sums, right),
+        1 => warpgroup::LeftOperand::times(&first::<4>(left), sums, right),
+        2 => warpgroup::LeftOperand::times(&first::<6>(left), sums, right),
+        _ => warpgroup::LeftOperand::times(&first::<8>(left), sums, right),
     }
 }
 
-/// The first steps of a left operand.
+/// The first `S` steps of a left operand.
 #[inline(always)]
-fn first<const S: usize>(left: &Left) -> [[u32; 4]; S] {
+fn first<const S: usize>(left: &LeftOperand) -> [[u32; 4]; S] {
     let mut out = [[0; 4]; S];
     each(S, |s| each(4, |i| out[s][i] = left[4 * s + i]));
     out
 }
 
-/// Sends for a pair of components of a stage, into a half of shared memory; all threads of the block do it.
+/// Starts the copy of a pair of components of a stage to a buffer; all threads of the block call it.
 #[inline(always)]
 unsafe fn send<const B: usize>(a: &Joint, half: u32, stage: u32, pair: usize) {
     let size = const { pair_bytes(B as u32, true) };
@@ -236,19 +238,21 @@ unsafe fn send<const B: usize>(a: &Joint, half: u32, stage: u32, pair: usize) {
     let to = half + pair as u32 * size + 16 * t;
     each(size.div_ceil(16 * THREADS) as usize, |i| {
         let by = i as u32 * 16 * THREADS;
-        // Whole rounds of all threads, which the compiler knows.
+        // Full rounds of all threads, known at compile time.
         if by + 16 * THREADS <= size || by + 16 * t < size {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller passes a stage and a pair that exist; `operands` has `size` bytes for each pair.
             unsafe { copies::send(to + by, from.wrapping_add(by as usize)) };
         }
     });
 }
 
-/// Takes in a lane's rows, `2g` and `2g+1` of its warp's sixteen; what it has of the columns is written as the moments want it.
+/// Loads a lane's rows, `2g` and `2g+1` of its warp's sixteen, and writes its part of the columns in the layout of the
+/// moments.
 #[inline(always)]
-unsafe fn rows<const B: usize>(a: &Joint, mine: Mine, left: &mut Left) {
+unsafe fn rows<const B: usize>(a: &Joint, mine: LaneRows, left: &mut LeftOperand) {
     let (group, row, t) = (mine.group, mine.row(), mine.lane % 4);
-    // Of fewer columns found anew, so that no registers hold what is made of it; of more the assembler then holds more.
+    // With fewer columns opaque, so that no registers hold values derived from `d`; with more columns, `ptxas` would
+    // then use more registers.
     let d = if B < 4 { device::unknown(a.d) } else { a.d };
     let before = (group / 2) as u64 * (d * TILE_ROWS) as u64 + (group % 2 * ROWS + row) as u64;
     let to = a.columns.wrapping_add((group as u64 * (columns(d) * ROWS / 2) as u64) as usize);
@@ -256,7 +260,7 @@ unsafe fn rows<const B: usize>(a: &Joint, mine: Mine, left: &mut Left) {
     let word = |column: u32| (column * (ROWS / 2) + word_of_rows(column, row)) as u64;
     each(2 * B, |step| {
         if step == 4 {
-            // Keeps those that follow from being read ahead, into registers of which there are none left.
+            // Stops the compiler from hoisting the following loads above this point; no registers are left for them.
             warp::sync_warp();
         }
         let column = |q: usize| 16 * step as u32 + 2 * t + (q % 2 + q / 2 * 8) as u32;
@@ -264,7 +268,7 @@ unsafe fn rows<const B: usize>(a: &Joint, mine: Mine, left: &mut Left) {
         each(4, |q| {
             let j = column(q);
             if j < d {
-                // SAFETY: a column, whose tile is filled up past the last row.
+                // SAFETY: `j < d`, and the tile is padded past the last row.
                 let (both, scale) =
                     unsafe { (pair(a.x, before + (j * TILE_ROWS) as u64), device::load(a.scales, j as u64)) };
                 v[q] = both.map(|v| v * scale);
@@ -275,22 +279,22 @@ unsafe fn rows<const B: usize>(a: &Joint, mine: Mine, left: &mut Left) {
             left[4 * step + i] = to_halves(v[q][row], v[q + 1][row]);
         });
         if 16 * (step as u32) < filled {
-            // SAFETY: columns of these rows, which this lane alone has.
+            // SAFETY: columns of these rows, which only this lane writes.
             each(4, |q| unsafe { device::store(to, word(column(q)), to_halves(v[q][0], v[q][1])) });
         }
     });
     each(4, |i| {
         let column = 4 * i as u32 + t;
         let one = if column == 0 { 1.0 } else { 0.0 };
-        // SAFETY: as above.
+        // SAFETY: the columns of ones and zeros of these rows, which only this lane writes.
         unsafe { device::store(to, word(filled + column), to_halves(one, one)) };
     });
 }
 
-/// Adds the squares of a lane's part of 32 rows of `W(x − μ)` of the first or second of two components.
+/// Adds the squares of a lane's part of 32 rows of `W(x − μ)`, for the first or second of two components.
 #[inline(always)]
 pub(crate) fn add_squares(sums: &[f32; 32], which: usize, offsets: u32, norm: &mut [f32; 2]) {
-    // Sixteen of the factor's rows at a time, of which a lane has four.
+    // Sixteen rows of the factor at a time, of which a lane has four.
     each(2, |i| {
         let sixteen = 2 * which + i;
         let four = Shared::<f32>::at(offsets + 64 * sixteen as u32).load4(0);
@@ -303,8 +307,8 @@ pub(crate) fn add_squares(sums: &[f32; 32], which: usize, offsets: u32, norm: &m
     });
 }
 
-/// What is known of a lane's two rows so far, from every fourth component. It waits in shared memory: there are not registers
-/// for it too.
+/// Running maxima and sums of a lane's two rows, over every fourth component. In shared memory, since registers do not
+/// suffice.
 struct SoFar {
     /// Largest density of each row.
     top: [f32; 2],
@@ -329,7 +333,7 @@ impl SoFar {
         Self { top: [a, b], sum: [c, d] }
     }
 
-    /// With one component more.
+    /// Adds one more component.
     #[inline(always)]
     fn and(mut self, joint: [f32; 2]) -> Self {
         each(2, |row| {
@@ -341,9 +345,9 @@ impl SoFar {
         self
     }
 
-    /// Normalisers and likelihoods.
+    /// Writes the normalisers and the log-likelihoods.
     #[inline(always)]
-    unsafe fn finish(self, a: &Joint, mine: Mine) {
+    unsafe fn finish(self, a: &Joint, mine: LaneRows) {
         let (group, row, t) = (mine.group, mine.row(), mine.lane % 4);
         let mut likelihood = 0.0;
         let (mut tops, mut shares) = ([0.0; 2], [0.0; 2]);
@@ -352,14 +356,15 @@ impl SoFar {
             let sum = quad(self.sum[odd] * exp2_f32(self.top[odd] - top), |a, b| a + b);
             let there = group as u64 * ROWS as u64 + ((row + odd as u32) as u64) < a.n;
             tops[odd] = top;
-            // Not a number where a density is: it shows in the sums.
+            // NaN if a density is NaN: it reaches the sums, and the host takes another path.
             shares[odd] = if there { EXPONENTIAL * reciprocal_f32(sum) } else { 0.0 };
             likelihood += if there { top.to_f64() + log2_f32(sum).to_f64() } else { 0.0 };
         });
         each(3, |by| likelihood += warp::shuffle_xor(likelihood, 4 << by));
         if (group as u64) < groups(a.n) {
             let at = group as u64 * (2 * ROWS) as u64 + row as u64;
-            // SAFETY: rows of this lane's, and of the warp's sixteen the first lane's.
+            // SAFETY: only this lane writes these rows, and only the first lane the log-likelihood of the warp's
+            // sixteen.
             unsafe {
                 if t < 2 {
                     set_pair(a.normalisers, at + (t * ROWS) as u64, if t == 0 { tops } else { shares });

@@ -1,32 +1,32 @@
-//! What [`joint_halves`] leaves, of more than 128 columns.
+//! As [`joint_halves`], for more than 128 columns.
 //!
-//! Factors pass by 32 rows of two components at a time, as many as shared memory holds twice, with a barrier for each. Left operands take so
-//! many registers that a block has 128 rows.
+//! Factors are streamed 32 rows of two components at a time, as many as fit into shared memory twice, with a barrier
+//! for each. Left operands take so many registers that a block has only 128 rows.
 
 use crate::device::mma::stores_before_products;
 use crate::device::warpgroup::{Cores, LeftOfHalves};
 use crate::device::{self, Shared, WARP, copies, thread};
 use crate::each::each;
 use crate::em::state::stopped;
-use crate::em::wgmma::full::joint::{Joint, LOWEST, Mine, add_squares};
-use crate::em::wgmma::full::joint_halves::{self, Left, Made, SoFar, steps};
+use crate::em::wgmma::full::joint::{Joint, LOWEST, LaneRows, add_squares};
+use crate::em::wgmma::full::joint_halves::{self, LeftOperand, PairResults, SoFar, steps};
 use crate::em::wgmma::full::{CORE, WIDE, factors_at, groups, offsets_at, pair_bytes, rows_apart};
 
-/// Threads of a block: as many warpgroups, each with 64 rows, as there are registers for.
+/// Threads per block: as many warpgroups, each with 64 rows, as registers allow.
 pub(crate) const THREADS: u32 = 256;
 
 /// Words of a lane's left operands.
 const WORDS: usize = 8 * WIDE as usize;
 
-/// Bytes of half of what 32 rows of two components' factors go through: those in use, or those on their way.
+/// Bytes of one of the two buffers for 32 rows of two components' factors: one is in use, the other is being filled.
 const SLOT: u32 = 2 * block_bytes(WIDE - 1);
 
-/// Bytes of the heads of the `block`th 32 rows of two components' factors.
+/// Bytes of the hi parts of the `block`th 32 rows of two components' factors.
 const fn block_bytes(block: u32) -> u32 {
     factors_at(block + 1) - factors_at(block)
 }
 
-/// Bytes before two components' offsets, constants and multipliers, in use or on their way.
+/// Offset of one of the two buffers for two components' offsets, constants and multipliers.
 const fn ends_at(which: u32) -> u32 {
     2 * SLOT + which * ends_bytes(WIDE)
 }
@@ -35,7 +35,7 @@ const fn ends_bytes(blocks: u32) -> u32 {
     pair_bytes(blocks, false) - offsets_at(blocks, false)
 }
 
-/// Bytes before what each thread knows of its row, for which there are no registers.
+/// Offset of each thread's running state of its row, for which registers do not suffice.
 const KNOWN: u32 = ends_at(2);
 
 /// Bytes of shared memory.
@@ -52,13 +52,13 @@ pub(crate) fn threads(_: &Joint) -> u32 {
     THREADS
 }
 
-/// The kernel for [`WIDE`] blocks of 32 columns or one fewer.
+/// Body of the kernel for [`WIDE`] blocks of 32 columns or one fewer.
 ///
 /// # Safety
-/// As the fields of [`Joint`] say.
+/// The buffers in `a` are as the fields of [`Joint`] document.
 #[inline(always)]
 pub(crate) unsafe fn body(a: Joint) {
-    // SAFETY: the state is as `state` says.
+    // SAFETY: `state` is null or a loop's state, as `Joint` documents.
     if unsafe { stopped(a.state, a.iteration) } {
         return;
     }
@@ -70,58 +70,54 @@ pub(crate) unsafe fn body(a: Joint) {
     }
     let next_first = |first: u32| first + thread::grid_dim_x_anew() * warpgroups;
     let blocks = crate::em::wgmma::full::blocks(a.d);
-    // SAFETY: components that there are, here and below.
+    // SAFETY: pair 0 exists, since `pairs > 0`.
     unsafe { send(&a, 0, 0, 0) };
     let (mut sums, mut here) = ([[0.0; 32]; 2], 0);
     while first < groups {
         let mut left = [[0; WORDS]; 2];
-        let mine = Mine::of(first);
+        let mine = LaneRows::of(first);
         if mine.group < groups {
-            // SAFETY: rows that there are.
+            // SAFETY: `mine.group < groups`, so the rows exist.
             unsafe { joint_halves::rows::<{ WIDE as usize }, WORDS>(&a, mine, &mut left) };
         }
         SoFar { top: LOWEST, sum: 0.0, first }.keep(KNOWN);
-        let (mut made, mut pair) = (Made { norms: [0.0; 4], scalars: 0 }, 0);
+        let (mut made, mut pair) = (PairResults { norms: [0.0; 4], scalars: 0 }, 0);
         while pair < pairs {
-            // Of the next components, if any pass by yet.
+            // Whether the next components are still needed.
             let more = |next: u32| next > 0 || next_first(SoFar::kept(KNOWN).first) < groups;
             let ends = ends_at(pair % 2);
             let next = if pair + 1 < pairs { pair + 1 } else { 0 };
             macro_rules! stages {
                 ($($block:literal)*) => {
-                    // That it is a branch keeps squares from being put off beyond the products that follow, for which there are no
-                    // registers.
+                    // The branch also keeps the compiler from deferring squares beyond the following products, for
+                    // which there are no registers.
                     $(if $block < blocks {
                         let last = $block + 1 == WIDE || ($block + 2 == WIDE && blocks < WIDE);
                         copies::arrive();
                         stores_before_products();
-                        // What each thread waited for is there for all, and the other half is read by none any more.
+                        // Makes all threads' copies visible, and ensures that no thread still reads the other buffer.
                         thread::sync_threads();
                         let there = SLOT - here;
                         products::<$block>(&mut sums, &left, here, || {
-                            // Behind a product, so that others multiply meanwhile.
+                            // After a product, so that other warps compute meanwhile.
                             if !last {
-                                // SAFETY: as above.
+                                // SAFETY: `pair < pairs` and the block is not the last.
                                 unsafe { send(&a, there, pair, $block + 1) };
                             } else if more(next) {
-                                // SAFETY: as above.
+                                // SAFETY: `next < pairs`.
                                 unsafe { send(&a, there, next, 0) };
                             }
                         });
                         here = there;
                         if $block == 0 {
                             if pair > 0 {
-                                // SAFETY: components that there are.
+                                // SAFETY: `pair > 0`, so the previous pair exists.
                                 unsafe { made.densities(&a, KNOWN, pair - 1) };
                             }
                             made.norms = [0.0; 4];
                         }
                         let offsets = ends + 4 * 64 * $block + 16 * (thread::thread_idx_x_anew() % 4);
-                        each(2, |which| {
-                            let mut norm = [made.norms[which], made.norms[2 + which]];
-                            add_squares(&sums[0], which, offsets, &mut norm);
-                            each(2, |row| made.norms[2 * row + which] = norm[row]);
-                        });
+                        add_squares_of_two(&mut made.norms, &sums[0], offsets);
                     })*
                 };
             }
@@ -130,21 +126,31 @@ pub(crate) unsafe fn body(a: Joint) {
             made.scalars = Shared::<f64>::at(scalars).load(0).to_bits();
             pair += 1;
         }
-        // SAFETY: as above.
+        // SAFETY: `pairs > 0`, so the last pair exists.
         unsafe { made.densities(&a, KNOWN, pairs - 1) };
         let so_far = SoFar::kept(KNOWN);
         first = next_first(so_far.first);
-        // SAFETY: all components were added.
+        // SAFETY: all components were added; `finish` writes rows of existing groups only.
         unsafe { so_far.finish(&a) };
     }
 }
 
-/// Products with the `BLOCK`th 32 rows of two components, left in `sums`: nothing is multiplied past the diagonal, and the tensor
-/// cores add up 64 terms at most. `between` is called when some were formed.
+/// Adds the squares of products to the norms of two rows for two components.
+#[inline(always)]
+fn add_squares_of_two(norms: &mut [f32; 4], sums: &[f32; 32], offsets: u32) {
+    each(2, |which| {
+        let mut norm = [norms[which], norms[2 + which]];
+        add_squares(sums, which, offsets, &mut norm);
+        each(2, |row| norms[2 * row + which] = norm[row]);
+    });
+}
+
+/// Products with the `BLOCK`th 32 rows of two components, written to `sums`. Nothing past the diagonal is multiplied,
+/// and the tensor cores sum at most 64 terms at a time. `between` is called after the first products.
 #[inline(always)]
 fn products<const BLOCK: usize>(
     [sums, others]: &mut [[f32; 32]; 2],
-    left: &Left<WORDS>,
+    left: &LeftOperand<WORDS>,
     at: u32,
     mut between: impl FnMut(),
 ) {
@@ -155,7 +161,7 @@ fn products<const BLOCK: usize>(
         if first >= all {
             return;
         }
-        // Steps have two cores each.
+        // A step has two core matrices.
         let right = Cores { at: at + 2 * CORE * first as u32, terms: CORE, others: rows_apart(BLOCK as u32) };
         let to = if first == 0 { &mut *sums } else { &mut *others };
         if first + 4 <= all {
@@ -171,11 +177,11 @@ fn products<const BLOCK: usize>(
     });
 }
 
-/// Sends for the `block`th 32 rows of a pair of components' factors, and before the first for what else the pair has; all threads of the
-/// thread block do it.
+/// Starts the copy of the `block`th 32 rows of a pair of components' factors and, with the first block, of the rest of
+/// the pair's coefficients; all threads of the thread block call it.
 #[inline(always)]
 unsafe fn send(a: &Joint, to: u32, pair: u32, block: usize) {
-    // Found anew, so that no registers hold what is made of it, for each block something else.
+    // Opaque, so that no registers hold values derived from them, which differ for each block.
     let (blocks, pair) = (crate::em::wgmma::full::blocks(device::unknown(a.d)), device::unknown(pair));
     let (bytes, t) = (block_bytes(block as u32), thread::thread_idx_x_anew());
     let own = (pair as u64 * pair_bytes(blocks, false) as u64) as usize + 16 * t as usize;
@@ -185,14 +191,14 @@ unsafe fn send(a: &Joint, to: u32, pair: u32, block: usize) {
         let to = to + half as u32 * bytes + 16 * t;
         each((bytes / (16 * THREADS)) as usize, |i| {
             let by = i as u32 * 16 * THREADS;
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller passes a pair and a block that exist; the block has `bytes` bytes for each part.
             unsafe { copies::send(to + by, from.wrapping_add(by as usize)) };
         });
     });
     if block == 0 && 16 * t < ends_bytes(blocks) {
-        // Fewer than there are threads, 16 bytes each.
+        // At most one copy of 16 bytes per thread.
         let to = ends_at(pair % 2) + 16 * t;
-        // SAFETY: as above.
+        // SAFETY: the pair exists, and its coefficients end with these bytes.
         unsafe { copies::send(to, own.wrapping_add(offsets_at(blocks, false) as usize)) };
     }
 }

@@ -1,4 +1,4 @@
-//! From log joint densities to responsibilities as halves, in the order in which the moments multiply with them.
+//! From log joint densities to responsibilities in fp16, in the order in which the moments read them.
 
 use crate::THREADS;
 use crate::device::{self, WARP, thread, warp};
@@ -8,29 +8,29 @@ use crate::em::wgmma::full::{COMPONENTS, CORE, ROWS, as_halves, groups, halves, 
 use crate::math::exp2_f32;
 
 kernels! {
-    /// Any grid in `x`; a warp takes 32 rows and 128 components at a time.
+    /// Any grid size in `x`; a warp processes 32 rows and 128 components at a time.
     Normalise {
         /// State of the loop, or null.
         state: *const u32,
-        /// The iteration that this belongs to, from 1.
+        /// The iteration that this pass belongs to, from 1.
         iteration: u32,
         /// Rows of the chunk.
         n: u64,
         /// [`Full::components`](crate::em::wgmma::full::Full::components).
         components: u32,
-        /// `(ceil(n/64), components, 64)`: to base 2.
+        /// `(ceil(n/64), components, 64)`: log joint densities to base 2.
         joint: *const f32,
-        /// `(ceil(n/64), 2, 64)`: largest densities, then what powers of two less that are to be multiplied with.
+        /// `(ceil(n/64), 2, 64)`: largest log densities, then the factors of 2^(log density − largest).
         normalisers: *const f32,
-        /// [`Full::responsibilities`](crate::em::wgmma::full::Full::responsibilities), 16-byte aligned, written: for each 64 rows and 128
-        /// components heads, then tails if there are any: for eight components eight cores, whose lines are rows of a component; 0 past
-        /// the last component and row.
+        /// [`Full::responsibilities`](crate::em::wgmma::full::Full::responsibilities) words, 16-byte aligned, written:
+        /// for each 64 rows and 128 components hi parts, then lo parts if there are any. For each eight components
+        /// there are eight core matrices, whose rows are components; 0 past the last component and row.
         responsibilities: *mut u32,
     }
-    /// Heads alone.
-    warpgroups_normalise => body::<true>, no_shared;
-    /// Two halves.
-    warpgroups_normalise_halves => body::<false>, no_shared;
+    /// Hi parts only.
+    wgmma_normalise => body::<true>, no_shared;
+    /// Split fp16.
+    wgmma_normalise_halves => body::<false>, no_shared;
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -38,19 +38,19 @@ fn no_shared(_: &Normalise) -> u64 {
     0
 }
 
-/// Groups of eight components that a warp reads together, so that their latencies pass together.
+/// Groups of eight components that a warp loads before it uses any, so that their latencies overlap.
 const TOGETHER: usize = 4;
 
-/// The kernel; with `ONE` of heads alone.
+/// Body of the kernel; with `ONE`, hi parts only.
 ///
-/// Of a core's line, lane `t` of a row's four has two rows when it is multiplied: of 32 rows those from `8t + 2v` on in the `v`th
-/// core, so that of its columns it reads eight neighbours at once.
+/// Lane `t` of a row's four multiplies two data rows of each row of a core matrix. Of 32 data rows, these are the ones
+/// from `8t + 2v` on in the `v`th core matrix, so that the lane reads eight adjacent rows of its columns at once.
 ///
 /// # Safety
-/// As the fields of [`Normalise`] say.
+/// The buffers in `a` are as the fields of [`Normalise`] document.
 #[inline(always)]
 unsafe fn body<const ONE: bool>(a: Normalise) {
-    // SAFETY: the state is as `state` says.
+    // SAFETY: `state` is null or a loop's state, as `Normalise` documents.
     if unsafe { stopped(a.state, a.iteration) } {
         return;
     }
@@ -67,7 +67,7 @@ unsafe fn body<const ONE: bool>(a: Normalise) {
         let (mut tops, mut shares) = ([[0.0; 2]; 4], [[0.0; 2]; 4]);
         each(4, |t| {
             let at = group as u64 * (2 * ROWS) as u64 + row(t) as u64;
-            // SAFETY: rows of a group that there is, here and below.
+            // SAFETY: `group` is below `ceil(n/64)`, for which `normalisers` has 128 elements each.
             unsafe {
                 tops[t] = pair(a.normalisers, at);
                 shares[t] = pair(a.normalisers, at + ROWS as u64);
@@ -80,7 +80,7 @@ unsafe fn body<const ONE: bool>(a: Normalise) {
             each(TOGETHER, |i| {
                 if component(i) < a.components {
                     let at = (group * a.components + component(i)) as u64 * ROWS as u64;
-                    // SAFETY: a component that there is.
+                    // SAFETY: the component is below `components`, and `row(t)` is even and below 64.
                     each(4, |t| joint[i][t] = unsafe { pair(a.joint, at + row(t) as u64) });
                 }
             });
@@ -92,14 +92,14 @@ unsafe fn body<const ONE: bool>(a: Normalise) {
                     each(2, |half| words[half][t] = both[half]);
                 });
                 if component(i) >= a.components {
-                    // Also where a row's share is not a number.
+                    // Also if a row's factor is NaN.
                     words = [[0; 4]; 2];
                 }
                 each(halves(ONE) as usize, |half_of_number| {
                     let before = (group * tiles + tile) * halves(ONE) + half_of_number as u32;
                     let eights = before as u64 * (COMPONENTS / 8) as u64 + eight as u64 + i as u64;
                     let at = (eights * 8 + (4 * half + v) as u64) * (CORE / 4) as u64 + 4 * among as u64;
-                    // SAFETY: a line of this lane's, 16-byte aligned.
+                    // SAFETY: only this lane writes this row of a core matrix; 16-byte aligned.
                     unsafe { device::store4(a.responsibilities, at, words[half_of_number]) };
                 });
             });

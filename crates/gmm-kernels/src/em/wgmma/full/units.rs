@@ -1,17 +1,18 @@
-//! What a warp of the moments has: products of sixteen columns with one.
+//! Units of work of a moments warp: products of sixteen columns with one.
 //!
-//! For each sixteen columns there is a list of those that are not past them, of ones, which leaves the columns' own sums, and
-//! of one more that is not used where the list would be odd; after all lists one for ones times ones, which leaves weights.
+//! Each sixteen columns have a list of partners: the columns that are not past the sixteen; ones, which gives the sums
+//! of the columns themselves; and, to make the list even, an unused one. After all lists, one unit of ones times ones
+//! gives Σ r.
 
-use crate::em::layout::Place;
+use crate::em::layout::FeatureLayout;
 
-/// Units of a warp, which have the same sixteen columns.
+/// Units per warp; both have the same sixteen columns.
 pub(crate) const OF_WARP: u32 = 2;
 
-/// Units of a block of eight warps.
+/// Units per block of eight warps.
 pub(crate) const OF_BLOCK: u32 = 8 * OF_WARP;
 
-/// Blocks that share all units.
+/// Number of blocks that share all units.
 #[inline(always)]
 pub(crate) const fn parts(d: u32) -> u32 {
     let (mut all, mut sixteen) = (OF_WARP, 0);
@@ -22,30 +23,30 @@ pub(crate) const fn parts(d: u32) -> u32 {
     all.div_ceil(OF_BLOCK)
 }
 
-/// Columns that the `sixteen`th sixteen are multiplied with.
+/// Number of columns that the `sixteen`th sixteen are multiplied with.
 #[inline(always)]
 const fn entries(d: u32, sixteen: u32) -> u32 {
     let past = 16 * sixteen + 16;
     if past < d { past } else { d }
 }
 
-/// Units in a list.
+/// Number of units in a list.
 #[inline(always)]
 const fn len(d: u32, sixteen: u32) -> u32 {
     (entries(d, sixteen) + 1).next_multiple_of(OF_WARP)
 }
 
-/// A unit.
+/// A unit of work: sixteen columns times one.
 #[derive(Clone, Copy)]
 pub(crate) struct Unit {
-    /// Which sixteen columns; those after all have ones.
+    /// Index of its sixteen columns; past the last, the columns of ones and zeros.
     pub(crate) sixteen: u32,
-    /// Place in their list.
+    /// Index in their list.
     at: u32,
 }
 
-/// Where a lane's sums of a feature lie: of its first component, and how far from there on are those of the component after
-/// it, and of the next eight.
+/// Positions of a lane's sums of a feature: of its first component, and the distances to the next component and to the
+/// next eight.
 pub(crate) struct Sums {
     pub(crate) first: u64,
     pub(crate) odd: u64,
@@ -53,7 +54,7 @@ pub(crate) struct Sums {
 }
 
 impl Unit {
-    /// One of `parts*OF_BLOCK`.
+    /// Unit number `unit` of `parts*OF_BLOCK`.
     #[inline(always)]
     pub(crate) fn of(d: u32, unit: u32) -> Self {
         let (mut at, mut sixteen) = (unit, 0);
@@ -69,16 +70,16 @@ impl Unit {
         self.sixteen == d.div_ceil(16)
     }
 
-    /// The column that the sixteen are multiplied with.
+    /// Column that the sixteen are multiplied with.
     #[inline(always)]
     pub(crate) fn column(self, d: u32) -> u32 {
         if !self.is_weight(d) && self.at < entries(d, self.sixteen) { self.at } else { 16 * d.div_ceil(16) }
     }
 
-    /// Where sums of the unit's `i`th product lie for components `k`, an even one, and so on; none where nothing is to be
-    /// written: past the columns, above the diagonal, in units that are not used.
+    /// Positions of the sums of the unit's `i`th product, from component `k` (even) on. `None` if nothing is to be
+    /// written: past the last column, above the diagonal, and in unused units.
     #[inline(always)]
-    pub(crate) fn sums(self, place: Place, d: u32, i: u32, k: u32) -> Option<Sums> {
+    pub(crate) fn sums(self, place: FeatureLayout, d: u32, i: u32, k: u32) -> Option<Sums> {
         let (column, entries) = (16 * self.sixteen + i, entries(d, self.sixteen));
         if self.is_weight(d) {
             let there = i == 0 && self.at == 0;

@@ -1,4 +1,4 @@
-//! Coefficients of the next densities as heads, in the order in which they are read.
+//! Coefficients of the next densities as hi parts, in the order in which they are read.
 
 use crate::THREADS;
 use crate::device::mma::to_halves;
@@ -6,15 +6,15 @@ use crate::device::{self, thread};
 use crate::each::each;
 use crate::em::chunked::half_precision::columns::{Columns, Scaled};
 use crate::em::chunked::half_precision::encode::{nothing_to_read, tell_narrow};
-use crate::em::layout::Place;
+use crate::em::layout::FeatureLayout;
 use crate::em::wgmma::linear::{COMPONENTS, NEXT_FEATURES, NEXT_OTHERS, core_bytes, stage_bytes};
 
 kernels! {
-    /// The grid is `8*groups` blocks: one per component, those that are not there included.
+    /// The grid is `8*groups` blocks: one per component, including padding components.
     Encode {
-        /// State of the loop; trouble is told where a component is too narrow for the scales.
+        /// State of the loop; `TROUBLE` is set if a component is too narrow for the scales.
         state: *mut u32,
-        /// The iteration that this ends; 0 before the first.
+        /// The iteration that this ends; 0 before the first iteration.
         iteration: u32,
         /// One of [`kind`](crate::em::m_step::kind).
         kind: u32,
@@ -22,24 +22,24 @@ kernels! {
         k: u32,
         /// Dimensions.
         d: u32,
-        /// [`Place::steps`].
+        /// [`FeatureLayout::steps`].
         steps: u32,
-        /// [`Place::groups`].
+        /// [`FeatureLayout::groups`].
         groups: u32,
-        /// `(d+1,)`: of columns and norms.
+        /// `(d+1,)`: scales of columns and norms.
         scales: *const f32,
-        /// [`Place::coefficients`].
+        /// [`FeatureLayout::coefficients`] elements.
         coefficients: *const f64,
         /// `(k, d)`: means less the shift.
         means: *const f64,
         /// `(8*groups,)`: constants of the densities.
         constants: *const f64,
-        /// [`Linear::operands`](crate::em::wgmma::linear::Linear::operands), 16-byte aligned, written: after a trouble not all, so that they are
-        /// zeroed beforehand.
+        /// [`Linear::operands`](crate::em::wgmma::linear::Linear::operands) words, 16-byte aligned, written; zeroed
+        /// beforehand, since not all are written after `TROUBLE`.
         operands: *mut u32,
     }
     /// The kernel.
-    warpgroups_encode => body, shared_bytes;
+    wgmma_encode => body, shared_bytes;
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -47,18 +47,18 @@ fn shared_bytes(_: &Encode) -> u64 {
     8 * (THREADS / device::WARP) as u64
 }
 
-/// The kernel.
+/// Body of the kernel.
 ///
 /// # Safety
-/// As the fields of [`Encode`] say.
+/// The buffers in `a` are as the fields of [`Encode`] document.
 #[inline(always)]
 unsafe fn body(a: Encode) {
     let (k, features) = (thread::block_idx_x(), 16 * a.steps);
     let stage = (k / COMPONENTS * (stage_bytes(features) / 4)) as u64;
-    let place = Place { steps: a.steps, groups: a.groups, classes: 0 };
+    let place = FeatureLayout { steps: a.steps, groups: a.groups, classes: 0 };
     let Encode { kind, d, scales, coefficients, means, .. } = a;
     let of = Columns { kind, k, d, place, scales, coefficients, means };
-    // SAFETY: `k` is below `8*groups`, its coefficients are this block's.
+    // SAFETY: `k < 8*groups`, and only this block writes its coefficients.
     unsafe {
         if nothing_to_read(a.state, a.iteration) {
             return;
@@ -72,7 +72,7 @@ unsafe fn body(a: Encode) {
             constant = ((device::load(a.constants, k as u64) + left_over) * log2) as f32;
             (by, scale) = ((back * log2) as f32, to);
         }
-        // A thread has a line of a core: eight features.
+        // A thread writes a row of a core matrix: eight features.
         let mut eight = thread::thread_idx_x();
         while eight < features / 8 {
             let mut words = [0; 4];

@@ -1,4 +1,4 @@
-//! The rows' features as halves: what no iteration changes.
+//! The rows' features in fp16, computed once: they do not change between iterations.
 
 use crate::Real;
 use crate::THREADS;
@@ -10,11 +10,11 @@ use crate::em::wgmma::linear::{ROWS, column, core_bytes, groups};
 use crate::layout::TILE_ROWS;
 
 kernels! {
-    /// Any grid in `x`; a block takes 64 rows at a time.
+    /// Any grid size in `x`; a block processes 64 rows at a time.
     Features {
         /// `(n, d)` tiled: rows less the shift; 16-byte aligned.
         x: *const f32,
-        /// `(ceil(n/128)*128,)`: squared norms of the rows, where they are a feature; else null; 16-byte aligned.
+        /// `(ceil(n/128)*128,)`: squared norms of the rows if they are a feature; else null; 16-byte aligned.
         norms: *const f32,
         /// Rows.
         n: u64,
@@ -24,13 +24,14 @@ kernels! {
         derive: u32,
         /// One of [`FEATURES`](crate::em::wgmma::linear::FEATURES).
         features: u32,
-        /// `(d+1,)`: of columns and norms; powers of two.
+        /// `(d+1,)`: scales of columns and norms; powers of two.
         scales: *const f32,
-        /// [`Linear::feature_words`](crate::em::wgmma::linear::Linear::feature_words), 16-byte aligned, written: in cores whose lines are features.
+        /// [`Linear::feature_words`](crate::em::wgmma::linear::Linear::feature_words) words, 16-byte aligned, written:
+        /// core matrices whose rows are features.
         out: *mut u32,
     }
     /// The kernel.
-    warpgroups_features => body, no_shared;
+    wgmma_features => body, no_shared;
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -38,10 +39,10 @@ fn no_shared(_: &Features) -> u64 {
     0
 }
 
-/// The kernel.
+/// Body of the kernel.
 ///
 /// # Safety
-/// As the fields of [`Features`] say.
+/// The buffers in `a` are as the fields of [`Features`] document.
 #[inline(always)]
 unsafe fn body(a: Features) {
     let words = core_bytes(a.features) / 4;
@@ -50,7 +51,7 @@ unsafe fn body(a: Features) {
         let (tile, first) = (group / 2, (group % 2) as u32 * ROWS);
         let mut line = thread::thread_idx_x();
         while line < words / 4 {
-            // Cores are eight lines; of eight features all rows come before the next features.
+            // Core matrices have eight rows; all data rows of eight features come before the next features.
             let (f, row) = (line / 64 * 8 + line % 8, first + line / 8 % 8 * 8);
             let (j, square) = column(f, a.features, a.derive == derive::SQUARES);
             let mut out = [0; 4];
@@ -60,7 +61,8 @@ unsafe fn body(a: Features) {
                 a.norms.wrapping_add((tile * TILE_ROWS as u64 + row as u64) as usize)
             };
             if j < a.d || (j == a.d && a.derive == derive::NORM) {
-                // SAFETY: eight rows of a tile, which is filled up past the last; a column's scale, or that of the norms.
+                // SAFETY: eight rows of a tile, which is padded past the last row; `j ≤ d`, and `scales` has `d + 1`
+                // elements.
                 unsafe {
                     let scale = device::load(a.scales, j as u64);
                     each(2, |half| {
@@ -73,7 +75,7 @@ unsafe fn body(a: Features) {
                     each(4, |i| out[i] = multiply_halves(out[i], out[i]));
                 }
             }
-            // SAFETY: a line of the group's.
+            // SAFETY: the index is within the group's features, and only this thread writes it.
             unsafe { device::store4(a.out, group * words as u64 + (4 * line) as u64, out) };
             line += THREADS;
         }

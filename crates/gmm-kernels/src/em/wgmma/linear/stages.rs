@@ -1,24 +1,24 @@
-//! What passes by in shared memory: pieces of one length that a whole block sends for, two ahead of the one that is taken.
+//! A pipeline through shared memory: pieces of one size, copied by the whole block two pieces before they are used.
 //!
-//! Half of a block's warpgroups are a piece behind the others, so that these form products while those do everything else, and
-//! the other way round: the piece before the one that is taken stays too.
+//! Half of a block's warpgroups work one piece behind the others, so that one half runs products while the other does
+//! everything else. So the piece before the current one stays in shared memory too.
 
 use crate::device::mma::stores_before_products;
 use crate::device::{copies, thread};
 
-/// Places for pieces: two in use, two on their way.
-pub(crate) const PLACES: u32 = 4;
+/// Number of buffers: two in use, two in flight.
+pub(crate) const SLOTS: u32 = 4;
 
-/// Places in shared memory, taken in turns.
+/// Buffers in shared memory, used in turn.
 pub(crate) struct Stages {
     offset: u32,
     bytes: u32,
-    /// Of what is taken next.
+    /// Index of the buffer that is taken next.
     place: u32,
 }
 
 impl Stages {
-    /// Sends for the first two pieces: `send` is given a place in bytes.
+    /// Starts the copies of the first two pieces; `send` gets the byte offset of a buffer.
     #[inline(always)]
     pub(crate) fn start(offset: u32, bytes: u32, mut send: impl FnMut(u32)) -> Self {
         send(offset);
@@ -28,30 +28,37 @@ impl Stages {
         Self { offset, bytes, place: 0 }
     }
 
-    /// Where the next piece is, in bytes, until the second after it is taken; `send` sends for that, or for nothing.
+    /// Returns the byte offset of the next piece, which stays valid until the second `take` after this. `send` starts
+    /// the copy of the piece after the next, if any.
     #[inline(always)]
     pub(crate) fn take(&mut self, send: impl FnOnce(u32)) -> u32 {
-        copies::arrive_but::<1>();
-        stores_before_products();
-        // What each thread waited for is there for all, and of the last piece but one nobody reads any more.
-        thread::sync_threads();
+        // After this barrier, no thread reads the piece before the previous one.
+        meet();
         let at = self.offset + self.place * self.bytes;
-        send(self.offset + (self.place + 2) % PLACES * self.bytes);
+        send(self.offset + (self.place + 2) % SLOTS * self.bytes);
         copies::end_group();
-        self.place = (self.place + 1) % PLACES;
+        self.place = (self.place + 1) % SLOTS;
         at
     }
 }
 
-/// Sends for neighbouring bytes, a multiple of 16, by a block of so many threads.
+/// Waits for all copies except the last group, and makes all threads' copies visible to the block.
+#[inline(always)]
+pub(crate) fn meet() {
+    copies::arrive_but::<1>();
+    stores_before_products();
+    thread::sync_threads();
+}
+
+/// Starts the copy of `bytes` contiguous bytes, a multiple of 16, by a block of `threads` threads.
 ///
 /// # Safety
-/// They lie in a live allocation, 16-byte aligned, and nobody writes them in this launch.
+/// The bytes are in a live allocation, 16-byte aligned, and no thread writes them during this launch.
 #[inline(always)]
 pub(crate) unsafe fn send(to: u32, from: *const u32, bytes: u32, threads: u32) {
     let mut i = thread::thread_idx_x();
     while i < bytes / 16 {
-        // SAFETY: the caller's promise.
+        // SAFETY: `i < bytes / 16`, so these 16 bytes are among those of `# Safety`.
         unsafe { copies::send(to + 16 * i, from.wrapping_add(4 * i as usize).cast()) };
         i += threads;
     }
