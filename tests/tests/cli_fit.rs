@@ -163,7 +163,10 @@ fn the_fast_precision_gives_nothing_away_where_nothing_is_faster() {
         let line = format!("select {} -k 1,2 --device cpu --precision {precision}", data("iris.csv"));
         folder.gmm(&line).ok().stderr
     };
-    assert!(select("fast").contains("the best one: --precision fast had no effect") && !select("f32").contains("the best one"));
+    assert!(
+        select("fast").contains("the best one: --precision fast had no effect")
+            && !select("f32").contains("the best one")
+    );
 }
 
 #[test]

@@ -105,10 +105,17 @@ fn a_run_that_is_interrupted_goes_on_to_the_draws_of_one_that_was_not() {
         // The first progress line after warm-up comes when a tenth of all steps is done.
         let (code, stderr) = stopped(&folder, &format!("{command} -o a.npz -v"), "INT", "steps, sampling");
         assert_eq!(code, Some(130), "{stderr}");
-        assert!(stderr.contains("error: interrupted after ") && stderr.contains("the chains are in a.npz.checkpoint"), "{stderr}");
+        assert!(
+            stderr.contains("error: interrupted after ") && stderr.contains("the chains are in a.npz.checkpoint"),
+            "{stderr}"
+        );
         assert_eq!(folder.files(), ["a.npz.checkpoint", "whole.npz"]);
         // A new run would overwrite the checkpoint.
-        folder.refuses(&format!("{command} -o a.npz"), 2, &["a.npz.checkpoint already exists", "--resume", "--overwrite"]);
+        folder.refuses(
+            &format!("{command} -o a.npz"),
+            2,
+            &["a.npz.checkpoint already exists", "--resume", "--overwrite"],
+        );
         folder.refuses(&format!("{command} -o a.npz --resume --seed 5"), 3, &["a.npz.checkpoint", "seed 0, not 5"]);
         let other = command.replace(&faithful(), &data("iris.csv")) + " --columns 0,1";
         folder.refuses(&format!("{other} -o a.npz --resume"), 3, &["a.npz.checkpoint", "other rows"]);

@@ -419,7 +419,7 @@ fn bars_of_awkward_records_are_drawn_or_refused() {
     assert_eq!((shown.len(), shown[1].as_str(), shown[7].as_str()), (30, "0.000025×", "25×"), "{shown:?}");
     assert_eq!((shown[13].as_str(), shown[14].as_str()), ("1×", "9.9×"));
     let refused = |only: &[&str], part: &str| {
-        let error = bars(&[many.clone()], &filters(only)).unwrap_err();
+        let error = bars(std::slice::from_ref(&many), &filters(only)).unwrap_err();
         assert!(error.to_string().contains(part), "{error}");
     };
     refused(&["kind=full"], "no column 'kind' in the records: there are what, way");
