@@ -207,7 +207,7 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
     let text = if args.json {
         format!("{:#}\n", report::json(&posterior, &summary, &basis, elapsed))
     } else {
-        let engine = input::describe(&opened, args.engine.device, basis.precision.name());
+        let engine = opening::describe(&opened, args.engine.device, basis.precision.name());
         report::table(&posterior, &summary, elapsed, console.colour) + &format!("engine {engine}\n")
     };
     if let Err(error) = write(&args.output, posterior) {

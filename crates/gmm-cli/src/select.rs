@@ -78,8 +78,9 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     options.init = args.init.clone();
     options.validate()?;
     let work = |shape, precision| {
+        let (components, options) = (&components, &options);
         let fits = args.covariance.iter().flat_map(|&covariance_type| {
-            let with = |&n_components| FitOptions { n_components, covariance_type, ..options.clone() };
+            let with = move |&n_components| FitOptions { n_components, covariance_type, ..options.clone() };
             components.iter().map(with)
         });
         fits.map(|options| Work::fit(shape, precision, &options)).fold(Work::default(), Work::and)
