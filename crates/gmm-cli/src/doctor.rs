@@ -4,9 +4,7 @@ use std::fmt::Write;
 use std::fs;
 
 use clap::Args;
-use gmm_host::{
-    CudaEngine, Device, Engine, FitOptions, Opened, Work, cuda_report, estimates, loop_candidates, memory,
-};
+use gmm_host::{CudaEngine, Device, Engine, FitOptions, Opened, Work, cuda_report, estimates, loop_candidates, memory};
 use gmm_model::{CovarianceType, Precision};
 
 use crate::args;

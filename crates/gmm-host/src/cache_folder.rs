@@ -1,10 +1,10 @@
 //! The folder of files that may be deleted at any time: measured times and speeds.
 
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 #[cfg(not(test))]
 use std::env;
 use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 

@@ -220,7 +220,8 @@ mod tests {
     #[test]
     fn machine_code_runs_on_the_devices_that_it_was_made_for() {
         let image = |architecture| Image { architecture, frame: &[] };
-        let on = |architecture| [75, 80, 86, 89, 90, 100, 120].map(|capability| image(architecture).runs_on(capability));
+        let on =
+            |architecture| [75, 80, 86, 89, 90, 100, 120].map(|capability| image(architecture).runs_on(capability));
         assert_eq!(on("sm_80"), [false, true, true, true, false, false, false]);
         assert_eq!(on("sm_86"), [false, false, true, true, false, false, false]);
         assert_eq!(on("sm_90a"), [false, false, false, false, true, false, false]);

@@ -16,9 +16,9 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::committed::{self, Files};
+use super::family;
 use super::side_by_side;
 use super::source::sha256;
-use super::family;
 
 /// Architectures with machine code, and the targets whose kernels their devices load, newest first.
 ///
@@ -160,7 +160,12 @@ pub(super) fn make(ptx_folder: &Path, ptx: &Files, ptxas: Option<&Path>) -> Resu
     let lines: Vec<String> = there.iter().map(|source| line(source)).collect();
     fs::create_dir_all(&folder)?;
     fs::write(folder.join(LIST), list_text(&assembler.unwrap_or(made_by), &lines))?;
-    println!("machine code: {} files, {} of them new, {} missing", lines.len(), changed_count(&lines, &old), wanted.len() - lines.len());
+    println!(
+        "machine code: {} files, {} of them new, {} missing",
+        lines.len(),
+        changed_count(&lines, &old),
+        wanted.len() - lines.len()
+    );
     Ok(())
 }
 
@@ -238,7 +243,11 @@ mod tests {
             ]
         );
         let first = &sources(&ptx()).unwrap()[0];
-        assert!(first.ptx.starts_with(".version 8.0\n.target sm_75\n") && !first.ptx.contains("tile_b"), "{}", first.ptx);
+        assert!(
+            first.ptx.starts_with(".version 8.0\n.target sm_75\n") && !first.ptx.contains("tile_b"),
+            "{}",
+            first.ptx
+        );
     }
 
     #[test]

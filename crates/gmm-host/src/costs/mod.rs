@@ -57,13 +57,7 @@ const fn share(precision: Precision) -> f64 {
 
 impl Work {
     /// `passes` passes over `(n, d)` rows with `k` components: EM iterations, or evaluations of a mixture.
-    pub fn passes(
-        (n, d): (usize, usize),
-        precision: Precision,
-        kind: CovarianceType,
-        k: usize,
-        passes: f64,
-    ) -> Self {
+    pub fn passes((n, d): (usize, usize), precision: Precision, kind: CovarianceType, k: usize, passes: f64) -> Self {
         let bytes = n as f64 * d as f64 * if precision == Precision::F32 { 4.0 } else { 8.0 };
         Self { bytes, passes, operations: passes * n as f64 * per_row(kind, k, d) * share(precision) }
     }
@@ -137,7 +131,7 @@ impl Estimates {
     }
 
     /// Whether the GPU is expected to be done first.
-    pub(crate) fn prefer_gpu(&self) -> bool {
+    pub fn prefer_gpu(&self) -> bool {
         self.gpu < self.cpu
     }
 }

@@ -70,7 +70,9 @@ mod tests {
         keep(2, Some(3e9), None);
         keep(4, None, Some(0.25));
         assert_eq!((read(2), read(4)), ((Some(3e9), Some(0.25)), (None, Some(0.25))));
-        for damaged in ["", "{}", "{\"format\": 9, \"cpu\": {}, \"open\": 1.0}", "{\"format\": 1, \"cpu\": {}, \"open\": -1.0}"] {
+        for damaged in
+            ["", "{}", "{\"format\": 9, \"cpu\": {}, \"open\": 1.0}", "{\"format\": 1, \"cpu\": {}, \"open\": -1.0}"]
+        {
             fs::write(file().unwrap(), damaged).unwrap();
             assert_eq!(read(2), (None, None), "{damaged}");
         }
